@@ -50,13 +50,13 @@ func TestDamagedIdentityIsRefusedAndLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases := map[string][]byte{
-		"empty":       {},
-		"zeros":       make([]byte, len(whole)),
-		"other name":  []byte(strings.Replace(string(whole), "alpha", "alphb", 1)),
-		"other id":    []byte(strings.Replace(string(whole), `"node": "`, `"node": "00`, 1)),
-		"new layout":  []byte(strings.Replace(string(whole), `"format": 1`, `"format": 2`, 1)),
-		"not JSON": []byte("node=1"),
-		"huge":        make([]byte, maxIdentityBytes+1),
+		"empty":      {},
+		"zeros":      make([]byte, len(whole)),
+		"other name": []byte(strings.Replace(string(whole), "alpha", "alphb", 1)),
+		"other id":   []byte(strings.Replace(string(whole), `"node": "`, `"node": "00`, 1)),
+		"new layout": []byte(strings.Replace(string(whole), `"format": 1`, `"format": 2`, 1)),
+		"not JSON":   []byte("node=1"),
+		"huge":       make([]byte, maxIdentityBytes+1),
 	}
 	for n := 1; n < len(whole)-2; n += 7 { // every seventh way of being torn
 		cases[fmt.Sprintf("torn at %d", n)] = whole[:n]
