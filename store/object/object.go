@@ -1,0 +1,188 @@
+// Package object is the store's vocabulary: identifiers, life-time classes, states, kinds, the description of
+// an object and the sentinel errors with the numbers they travel under. It holds no state and takes no locks;
+// it trusts nobody: every parser here is fed with bytes that a peer chose and checks them.
+package object
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// IDBytes is the length of an ID on the wire.
+const IDBytes = 16
+
+// ID names an object for ever: 128 random bits, never used again. The zero ID names nothing.
+type ID [IDBytes]byte
+
+// NewID draws a fresh ID from the kernel's random source.
+func NewID() ID {
+	var id ID
+	rand.Read(id[:]) // never fails: crypto/rand ends the process when the kernel has no randomness
+	return id
+}
+
+// ParseID reads 32 hexadecimal digits. Anything else is ErrInvalid.
+func ParseID(s string) (ID, error) {
+	var id ID
+	if len(s) != 2*IDBytes {
+		return ID{}, fmt.Errorf("%w: object id %.40q has %d characters, want %d hexadecimal digits", ErrInvalid, s, len(s), 2*IDBytes)
+	}
+	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
+		return ID{}, fmt.Errorf("%w: object id %q: %v", ErrInvalid, s, err)
+	}
+	return id, nil
+}
+
+// IsZero reports whether id is the ID that names nothing.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// String gives the 32 hexadecimal digits that ParseID reads.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText makes an ID a JSON string.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (id *ID) UnmarshalText(b []byte) error {
+	parsed, err := ParseID(string(b))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}
+
+// Class says how long an object lives.
+type Class uint8
+
+// The life-time classes; the numbers travel (ipc/PROTOCOL.md).
+const (
+	Ephemeral Class = 0 // gone with its last reference
+	TTL       Class = 1 // reserved: gone after a time
+	Named     Class = 2 // its name holds it until Delete
+	Persisted Class = 3 // reserved: survives the daemon
+)
+
+var classNames = [...]string{"ephemeral", "ttl", "named", "persisted"}
+
+// Valid reports whether c is one of the four classes.
+func (c Class) Valid() bool { return int(c) < len(classNames) }
+
+func (c Class) String() string { return nameOf(classNames[:], int(c), "class") }
+
+// MarshalText makes a Class a JSON string.
+func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (c *Class) UnmarshalText(b []byte) error {
+	i, err := indexOf(classNames[:], string(b), "class")
+	*c = Class(i)
+	return err
+}
+
+// State is where an object stands in create → fill → seal → delete.
+type State uint8
+
+// The states of an object.
+const (
+	Open    State = 0 // created, its creator fills it
+	Sealed  State = 1 // immutable, to be had by Get
+	Deleted State = 2 // out of the table; its memory waits for the last reference
+)
+
+var stateNames = [...]string{"open", "sealed", "deleted"}
+
+func (s State) String() string { return nameOf(stateNames[:], int(s), "state") }
+
+// MarshalText makes a State a JSON string.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (s *State) UnmarshalText(b []byte) error {
+	i, err := indexOf(stateNames[:], string(b), "state")
+	*s = State(i)
+	return err
+}
+
+// Kind is what sort of memory holds an object's bytes.
+type Kind uint8
+
+// The kinds of memory.
+const (
+	Host   Kind = 0 // a memfd
+	CUDA   Kind = 1 // a CUDA VMM allocation, passed as a POSIX descriptor
+	OpenCL Kind = 2 // opaque to everyone but its driver
+	DMABuf Kind = 3 // reserved
+)
+
+var kindNames = [...]string{"host", "cuda", "opencl", "dmabuf"}
+
+func (k Kind) String() string { return nameOf(kindNames[:], int(k), "kind") }
+
+// MarshalText makes a Kind a JSON string.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (k *Kind) UnmarshalText(b []byte) error {
+	i, err := indexOf(kindNames[:], string(b), "kind")
+	*k = Kind(i)
+	return err
+}
+
+func nameOf(names []string, i int, what string) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("%s(%d)", what, i)
+}
+
+func indexOf(names []string, s, what string) (int, error) {
+	for i, n := range names {
+		if n == s {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %s %.40q, want one of %v", ErrInvalid, what, s, names)
+}
+
+// Limits that hold for every object.
+const (
+	MaxMetaBytes = 4096 // opaque metadata
+	MaxNameBytes = 255  // a name, UTF-8
+)
+
+// Info describes one object. The JSON form is part of ipc/PROTOCOL.md.
+type Info struct {
+	ID         ID              `json:"id"`
+	Name       string          `json:"name"`
+	Kind       Kind            `json:"kind"`
+	Class      Class           `json:"class"`
+	State      State           `json:"state"`
+	SizeBytes  uint64          `json:"size_bytes"`
+	Tenant     string          `json:"tenant"`
+	Refs       int             `json:"refs"`    // references that connections hold, a name's not counted
+	Segment    uint64          `json:"segment"` // 0 = no memory (an empty object)
+	Offset     uint64          `json:"offset"`  // bytes from the segment's start
+	Created    time.Time       `json:"created"`
+	Sealed     *time.Time      `json:"sealed,omitempty"`
+	CreatorPID int             `json:"creator_pid"`
+	Creator    string          `json:"creator"`
+	Meta       json.RawMessage `json:"meta,omitempty"` // see MetaJSON
+	Strict     bool            `json:"strict"`         // sealed with F_SEAL_WRITE: no writable mapping exists anywhere
+}
+
+// MetaJSON shows opaque metadata in an Info: a JSON value as it is, anything else as {"base64": "…"},
+// nothing as nil.
+func MetaJSON(meta []byte) json.RawMessage {
+	if len(meta) == 0 {
+		return nil
+	}
+	if json.Valid(meta) {
+		return json.RawMessage(meta)
+	}
+	wrapped, _ := json.Marshal(map[string][]byte{"base64": meta}) // a map of bytes always marshals
+	return wrapped
+}
