@@ -1,0 +1,120 @@
+package clwire
+
+// The JSON documents of the protocol. Numbers of parameters are the
+// cl_*_info values of the OpenCL headers.
+
+// Snapshot is what a node offers: the answer to Devices and OpenSession.
+type Snapshot struct {
+	Platforms []PlatformSnapshot `json:"platforms"`
+}
+
+// PlatformSnapshot is one native platform, as its driver answered a probe.
+type PlatformSnapshot struct {
+	ICD     string            `json:"icd"`   // file that names the driver
+	Index   int               `json:"index"` // of the platform inside that driver
+	Info    map[uint32][]byte `json:"info"`  // clGetPlatformInfo: raw bytes
+	Devices []DeviceSnapshot  `json:"devices"`
+}
+
+// DeviceSnapshot is one native device. Handles are left out of Info.
+type DeviceSnapshot struct {
+	Info          map[uint32][]byte `json:"info"` // clGetDeviceInfo: raw bytes
+	InPlace       bool              `json:"in_place"`
+	InPlaceReason string            `json:"in_place_reason,omitempty"` // why not
+	UUID          string            `json:"uuid,omitempty"`            // cl_khr_device_uuid, else derived from node, driver and position
+}
+
+// ProbeResult is what `tendril probe` writes: a driver may hold several platforms.
+type ProbeResult struct {
+	Platforms []PlatformSnapshot `json:"platforms"`
+	Fallbacks []Fallback         `json:"fallbacks,omitempty"`
+}
+
+// BuildResult is the Reply to BuildProgram.
+type BuildResult struct {
+	Devices []BuildDevice `json:"devices"`
+	Kernels []KernelFacts `json:"kernels,omitempty"` // empty when the build failed
+}
+
+// BuildDevice is clGetProgramBuildInfo for one device.
+type BuildDevice struct {
+	Device         uint32 `json:"device"`
+	Status         int32  `json:"status"` // cl_build_status
+	Log            []byte `json:"log,omitempty"`
+	BinaryType     uint32 `json:"binary_type"`
+	GlobalVarBytes uint64 `json:"global_var_bytes,omitempty"`
+}
+
+// KernelFacts answers a program's questions about a kernel without a round trip.
+type KernelFacts struct {
+	Name       string      `json:"name"`
+	NumArgs    uint32      `json:"num_args"`
+	Attributes string      `json:"attributes,omitempty"`
+	HasArgInfo bool        `json:"has_arg_info"`
+	Args       []ArgFacts  `json:"args,omitempty"`
+	WorkGroups []WorkGroup `json:"work_groups"` // one a device built for
+}
+
+// ArgFacts is clGetKernelArgInfo.
+type ArgFacts struct {
+	Address       uint32 `json:"address"` // cl_kernel_arg_address_qualifier
+	Access        uint32 `json:"access"`
+	TypeQualifier uint64 `json:"type_qualifier"`
+	TypeName      string `json:"type_name"`
+	Name          string `json:"name"`
+}
+
+// WorkGroup is clGetKernelWorkGroupInfo for one device; sizes in work-items and bytes.
+type WorkGroup struct {
+	Device            uint32    `json:"device"`
+	Size              uint64    `json:"size"`
+	CompileSize       [3]uint64 `json:"compile_size"`
+	LocalBytes        uint64    `json:"local_bytes"`
+	PreferredMultiple uint64    `json:"preferred_multiple"`
+	PrivateBytes      uint64    `json:"private_bytes"`
+}
+
+// Fallback says what a process could not have, and why.
+type Fallback struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// WorkerMessage is one packet from worker to daemon: exactly one field is set.
+type WorkerMessage struct {
+	Ready  *WorkerReady  `json:"ready,omitempty"`
+	Failed *WorkerFailed `json:"failed,omitempty"`
+}
+
+// WorkerReady: the sandbox is on and the driver loaded.
+type WorkerReady struct {
+	PID       int        `json:"pid"`
+	Fallbacks []Fallback `json:"fallbacks,omitempty"`
+}
+
+// WorkerFailed precedes a worker's exit with status 1.
+type WorkerFailed struct {
+	Error string `json:"error"`
+}
+
+// DaemonMessage is one packet from daemon to worker.
+type DaemonMessage struct {
+	Assign *WorkerAssign `json:"assign,omitempty"`
+}
+
+// WorkerAssign gives a warm worker its session; two descriptors come with it: socket, ring.
+type WorkerAssign struct {
+	Session   uint64 `json:"session"`
+	Worker    uint64 `json:"worker"`
+	Tenant    string `json:"tenant"`
+	RingBytes uint64 `json:"ring_bytes"`
+}
+
+// MaxControlBytes bounds one packet of the worker control socket.
+const MaxControlBytes = 64 << 10
+
+// SessionOptions is the JSON that OpenSession carries.
+type SessionOptions struct {
+	Selector string            `json:"selector,omitempty"` // TENDRIL_DEVICES, for status
+	Env      map[string]string `json:"env,omitempty"`      // driver variables of the program, filtered by the daemon's allow-list
+}
