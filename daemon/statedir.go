@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is held under flock(2) for as long as a daemon uses the state directory; it contains the holder's pid.
+const lockFile = "lock"
+
+// ErrLocked is returned, wrapped with the holder's pid, when another daemon uses the state directory.
+var ErrLocked = errors.New("another daemon uses this state directory")
+
+// stateDir is an opened, locked state directory. Close gives the lock up; the lock also ends with the process, however it ends.
+type stateDir struct {
+	path string
+	lock *os.File
+}
+
+// openStateDir makes dir (mode 0700, with its parents) where it is missing and locks it.
+func openStateDir(dir string) (*stateDir, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 { // it was there before, more open than it may be
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("state directory %s has mode %v and it cannot be closed to others: %w", dir, info.Mode().Perm(), err)
+		}
+	}
+	lock, err := lockState(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	return &stateDir{path: dir, lock: lock}, nil
+}
+
+// lockState takes the lock without waiting. The lock file is never removed: its successor would be another inode, and two
+// daemons could each hold one.
+func lockState(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock file: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s is locked by %s; stop it, or choose another with --state-dir", ErrLocked, path, holder(f))
+		}
+		return nil, fmt.Errorf("flock %s: %w", path, err)
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock file %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// holder names the process that wrote its pid into a lock file.
+func holder(f *os.File) string {
+	raw, _ := io.ReadAll(io.NewSectionReader(f, 0, 32))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil || pid <= 0 {
+		return "a process that did not leave its pid"
+	}
+	return "pid " + strconv.Itoa(pid)
+}
+
+// Close gives the lock up.
+func (s *stateDir) Close() error { return s.lock.Close() }
