@@ -1,0 +1,135 @@
+// Package alloc hands out byte ranges of [0, size): the objects inside a segment, the buffers inside a slab.
+// It owns no memory, only numbers. It trusts its caller for mutual exclusion (a Ranges is not safe for
+// concurrent use) and for nothing else: a wrong Free is refused. No locks.
+//
+// Free ranges stand in a treap ordered by offset, each node knowing the longest range below it, so that the
+// lowest range that fits is found in O(log n): first fit by address, which keeps the far end whole.
+package alloc
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNotAllocated is Free's answer to an offset that Alloc did not give, or that was freed already.
+var ErrNotAllocated = errors.New("not allocated")
+
+// MaxBytes is the most that one Ranges can cover.
+const MaxBytes = 1 << 62
+
+// Granule is the unit of allocation in bytes: every offset and length is a multiple of it.
+const Granule = 64
+
+// nodeIndex points into Ranges.nodes; 0 is "none".
+type nodeIndex int32
+
+// node is one free range.
+type node struct {
+	off, len    uint64 // bytes; multiples of Granule
+	longest     uint64 // longest len in this subtree
+	priority    uint32 // heap order
+	left, right nodeIndex
+}
+
+// Ranges is an allocator. The zero value is empty; use New. Not safe for concurrent use.
+type Ranges struct {
+	size      uint64
+	used      uint64
+	root      nodeIndex
+	spare     nodeIndex // list of unused nodes, linked by left
+	seed      uint32
+	nodes     []node            // nodes[0] is the none node, with longest 0
+	allocated map[uint64]uint64 // offset → length
+}
+
+// New makes an allocator over [0, size) bytes, all of it free. A tail shorter than a Granule is never used, nor
+// anything beyond MaxBytes.
+func New(size uint64) *Ranges {
+	r := &Ranges{size: min(size, MaxBytes) &^ (Granule - 1), seed: 0x9E3779B9, nodes: make([]node, 1, 16), allocated: make(map[uint64]uint64)}
+	if r.size > 0 {
+		r.insertFree(0, r.size)
+	}
+	return r
+}
+
+// Alloc takes n bytes (rounded up to a Granule; 0 counts as 1) at an offset that is a multiple of align, a power
+// of two (0 and anything below Granule count as Granule). It fails only when no free range can hold them.
+// Cost: O(log n), except where align is above Granule and only ranges without room to spare are left.
+func (r *Ranges) Alloc(n, align uint64) (off uint64, ok bool) {
+	if n > r.size || align&(align-1) != 0 {
+		return 0, false
+	}
+	n = max((n+Granule-1)&^(Granule-1), Granule)
+	align = max(align, Granule)
+	if align > r.size && align != Granule { // only offset 0 is aligned so far; keeps the sums below from overflowing
+		align = ceilPowerOfTwo(r.size)
+	}
+	at := r.firstAtLeast(r.root, n+align-Granule)
+	if at == 0 && align > Granule {
+		at = r.firstAligned(r.root, n, align)
+	}
+	if at == 0 {
+		return 0, false
+	}
+	return r.carve(at, n, align), true
+}
+
+// Free gives back what Alloc gave. An offset that is not allocated is ErrNotAllocated and changes nothing.
+func (r *Ranges) Free(off uint64) error {
+	n, ok := r.allocated[off]
+	if !ok {
+		return fmt.Errorf("%w: offset %d", ErrNotAllocated, off)
+	}
+	delete(r.allocated, off)
+	r.used -= n
+	if before := r.endingAt(off); before != 0 {
+		b := r.nodes[before]
+		r.removeFree(b.off)
+		off, n = b.off, b.len+n
+	}
+	if after := r.startingAt(off + n); after != 0 {
+		a := r.nodes[after]
+		r.removeFree(a.off)
+		n += a.len
+	}
+	r.insertFree(off, n)
+	return nil
+}
+
+// Used gives the bytes now allocated, rounding included.
+func (r *Ranges) Used() uint64 { return r.used }
+
+// Count gives the number of allocations.
+func (r *Ranges) Count() int { return len(r.allocated) }
+
+// Size gives the bytes that the allocator was made over, less an unusable tail.
+func (r *Ranges) Size() uint64 { return r.size }
+
+// Largest gives the length in bytes of the longest free range. O(1).
+func (r *Ranges) Largest() uint64 { return r.nodes[r.root].longest }
+
+// carve takes n bytes out of the free range at, from its lowest aligned offset.
+func (r *Ranges) carve(at nodeIndex, n, align uint64) uint64 {
+	free := r.nodes[at]
+	off := alignUp(free.off, align)
+	r.removeFree(free.off)
+	if off > free.off {
+		r.insertFree(free.off, off-free.off)
+	}
+	if end := free.off + free.len; end > off+n {
+		r.insertFree(off+n, end-off-n)
+	}
+	r.allocated[off] = n
+	r.used += n
+	return off
+}
+
+func alignUp(off, align uint64) uint64 { return (off + align - 1) &^ (align - 1) }
+
+func ceilPowerOfTwo(n uint64) uint64 {
+	p := uint64(Granule)
+	for p < n {
+		p <<= 1
+	}
+	return p
+}
