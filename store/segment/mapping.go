@@ -1,0 +1,69 @@
+package segment
+
+import (
+	"fmt"
+	"os"
+
+	mmap "github.com/edsrzf/mmap-go"
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// Mapping is a segment in this process's address space.
+type Mapping struct {
+	data     mmap.MMap
+	writable bool
+}
+
+// Map maps the first n bytes of a segment's descriptor, shared. The file stays the caller's and may be closed
+// afterwards. The caller must Unmap. A file shorter than n is object.ErrProtocol (touching beyond its end would
+// be SIGBUS); a writable mapping of a segment sealed for readers is object.ErrPermission.
+func Map(f *os.File, n uint64, writable bool) (*Mapping, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("%w: fstat of a segment: %w", object.ErrInternal, err)
+	}
+	if n == 0 || n > 1<<62 || uint64(info.Size()) < n {
+		return nil, fmt.Errorf("%w: a segment of %d bytes came as a file of %d", object.ErrProtocol, n, info.Size())
+	}
+	prot := mmap.RDONLY
+	if writable {
+		prot = mmap.RDWR
+	}
+	data, err := mmap.MapRegion(f, int(n), prot, 0, 0)
+	switch {
+	case err == nil:
+		return &Mapping{data: data, writable: writable}, nil
+	case os.IsPermission(err):
+		return nil, fmt.Errorf("%w: mapping of a sealed segment: %w", object.ErrPermission, err)
+	}
+	return nil, fmt.Errorf("%w: mmap of %d bytes: %w", object.ErrFull, n, err)
+}
+
+// Bytes gives the mapped memory. It faults after Unmap, and on stores where the mapping is not writable.
+func (m *Mapping) Bytes() []byte { return m.data }
+
+// Writable reports whether stores are allowed.
+func (m *Mapping) Writable() bool { return m.writable }
+
+// Populate enters the pages of [from, to) into this process's page table ahead of use (MADV_POPULATE_*): one call
+// instead of a fault a page. It is advice: a kernel that cannot leaves it to the faults.
+func (m *Mapping) Populate(from, to uint64) {
+	if to > uint64(len(m.data)) || from >= to {
+		return
+	}
+	advice := unix.MADV_POPULATE_READ
+	if m.writable {
+		advice = unix.MADV_POPULATE_WRITE
+	}
+	_ = unix.Madvise(m.data[from&^(PageBytes-1):to], advice)
+}
+
+// Unmap ends the mapping. Nothing may hold a slice of it any more. A second Unmap does nothing.
+func (m *Mapping) Unmap() error {
+	if m.data == nil {
+		return nil
+	}
+	return m.data.Unmap() // sets data to nil
+}
