@@ -1,0 +1,212 @@
+// clbench runs OpenCL measurements on request, so that a native process and a
+// forwarded one, both warm, can alternate. It reads a test's name a line on
+// standard input and prints one number a line: ns a step, or bytes per second
+// for the transfers. The first line it prints is the device's name.
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
+	fprintf(stderr, "clbench: %s: %d\n", #e, s_); exit(1); } } while (0)
+
+enum { KERNELS = 1000, CHAIN = 100, SMALL = 4096 };
+#define MIB (1024 * 1024)
+#define BULK (128ul * MIB)
+#define MAPPED (16ul * MIB)
+
+static cl_context context;
+static cl_command_queue queue[2];
+static cl_kernel empty, add;
+static cl_mem bulk, mapped, small;
+static char *host;
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static void launch(cl_command_queue q, cl_uint n, const cl_event *wait, cl_event *done)
+{
+	size_t one = 1;
+	CHECK(clEnqueueNDRangeKernel(q, empty, 1, NULL, &one, NULL, n, wait, done));
+}
+
+static double kernel_finish(void)
+{
+	const int n = 1000;
+	double start = now();
+	for (int i = 0; i < n; i++) {
+		launch(queue[0], 0, NULL, NULL);
+		CHECK(clFinish(queue[0]));
+	}
+	return (now() - start) / n;
+}
+
+static double kernels(void)
+{
+	const int rounds = 20;
+	double start = now();
+	for (int r = 0; r < rounds; r++) {
+		for (int i = 0; i < KERNELS; i++)
+			launch(queue[0], 0, NULL, NULL);
+		CHECK(clFinish(queue[0]));
+	}
+	return (now() - start) / rounds / KERNELS;
+}
+
+static double chain(int queues)
+{
+	const int rounds = 50;
+	cl_event event[CHAIN];
+	double start = now();
+	for (int r = 0; r < rounds; r++) {
+		for (int i = 0; i < CHAIN; i++)
+			launch(queue[i % queues], i > 0, i > 0 ? &event[i - 1] : NULL, &event[i]);
+		CHECK(clFlush(queue[0]));
+		CHECK(clFlush(queue[1]));
+		CHECK(clWaitForEvents(1, &event[CHAIN - 1]));
+		for (int i = 0; i < CHAIN; i++)
+			CHECK(clReleaseEvent(event[i]));
+	}
+	return (now() - start) / rounds / CHAIN;
+}
+
+static double chain_two(void) { return chain(2); }
+static double chain_one(void) { return chain(1); }
+
+static double transfer(int writes)
+{
+	const int n = 4;
+	double start = now();
+	for (int i = 0; i < n; i++) {
+		if (writes)
+			CHECK(clEnqueueWriteBuffer(queue[0], bulk, CL_TRUE, 0, BULK, host, 0, NULL, NULL));
+		else
+			CHECK(clEnqueueReadBuffer(queue[0], bulk, CL_TRUE, 0, BULK, host, 0, NULL, NULL));
+	}
+	return BULK / ((now() - start) / n) * 1e9;
+}
+
+static double write_bulk(void) { return transfer(1); }
+static double read_bulk(void) { return transfer(0); }
+
+static double map_touch_unmap(void)
+{
+	const int n = 20;
+	double start = now();
+	for (int i = 0; i < n; i++) {
+		cl_int err;
+		char *p = clEnqueueMapBuffer(queue[0], mapped, CL_TRUE, CL_MAP_WRITE, 0, MAPPED, 0, NULL, NULL, &err);
+		CHECK(err);
+		for (size_t at = 0; at < MAPPED; at += 4096)
+			p[at]++;
+		CHECK(clEnqueueUnmapMemObject(queue[0], mapped, p, 0, NULL, NULL));
+		CHECK(clFinish(queue[0]));
+	}
+	return (now() - start) / n;
+}
+
+static double write_tiny(void)
+{
+	const int n = 1000;
+	double start = now();
+	for (int i = 0; i < n; i++)
+		CHECK(clEnqueueWriteBuffer(queue[0], small, CL_TRUE, 0, 4, host, 0, NULL, NULL));
+	return (now() - start) / n;
+}
+
+static double write_kernel_read(void)
+{
+	const int n = 500;
+	size_t items = SMALL / sizeof(int);
+	double start = now();
+	for (int i = 0; i < n; i++) {
+		CHECK(clEnqueueWriteBuffer(queue[0], small, CL_TRUE, 0, SMALL, host, 0, NULL, NULL));
+		CHECK(clEnqueueNDRangeKernel(queue[0], add, 1, NULL, &items, NULL, 0, NULL, NULL));
+		CHECK(clEnqueueReadBuffer(queue[0], small, CL_TRUE, 0, SMALL, host + SMALL, 0, NULL, NULL));
+	}
+	return (now() - start) / n;
+}
+
+static double create_release(void)
+{
+	const int n = 10000;
+	double start = now();
+	for (int i = 0; i < n; i++) {
+		cl_int err;
+		cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, 4096, NULL, &err);
+		CHECK(err);
+		CHECK(clReleaseMemObject(m));
+	}
+	return (now() - start) / n;
+}
+
+static const struct { const char *name; double (*run)(void); } tests[] = {
+	{"kernel_finish", kernel_finish}, {"kernels_1000", kernels}, {"chain_100", chain_two},
+	{"chain_100_one_queue", chain_one}, {"write_128MiB", write_bulk}, {"read_128MiB", read_bulk},
+	{"map_16MiB", map_touch_unmap}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
+	{"create_release_4KiB", create_release},
+};
+
+static const char *source =
+	"kernel void empty(void) {}\n"
+	"kernel void add(global int *p) { p[get_global_id(0)]++; }\n";
+
+static void setup(void)
+{
+	cl_platform_id platform;
+	cl_device_id device;
+	cl_int err;
+	char name[256];
+	CHECK(clGetPlatformIDs(1, &platform, NULL));
+	CHECK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+	CHECK(clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof name, name, NULL));
+	context = clCreateContext(NULL, 1, &device, NULL, NULL, &err);
+	CHECK(err);
+	for (int i = 0; i < 2; i++) {
+		queue[i] = clCreateCommandQueue(context, device, 0, &err);
+		CHECK(err);
+	}
+	cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &err);
+	CHECK(err);
+	CHECK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+	empty = clCreateKernel(program, "empty", &err);
+	CHECK(err);
+	add = clCreateKernel(program, "add", &err);
+	CHECK(err);
+	bulk = clCreateBuffer(context, CL_MEM_READ_WRITE, BULK, NULL, &err);
+	CHECK(err);
+	mapped = clCreateBuffer(context, CL_MEM_READ_WRITE, MAPPED, NULL, &err);
+	CHECK(err);
+	small = clCreateBuffer(context, CL_MEM_READ_WRITE, SMALL, NULL, &err);
+	CHECK(err);
+	CHECK(clSetKernelArg(add, 0, sizeof small, &small));
+	host = malloc(BULK);
+	memset(host, 1, BULK);
+	write_bulk();
+	write_kernel_read();
+	map_touch_unmap();
+	printf("%s\n", name);
+	fflush(stdout);
+}
+
+int main(void)
+{
+	char line[64];
+	setup();
+	while (fgets(line, sizeof line, stdin)) {
+		line[strcspn(line, "\n")] = 0;
+		double value = -1;
+		for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+			if (strcmp(tests[i].name, line) == 0)
+				value = tests[i].run();
+		printf("%.1f\n", value);
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,169 @@
+// Command bench measures Tendril's figures, each against a reference of the
+// same run: the two alternate for several rounds, and the medians' ratio is
+// held against its reach. It prints a table and writes one JSON object a line.
+//
+// It trusts the machine it runs on; it starts a daemon of its own in a
+// temporary directory and leaves nothing behind. It takes no locks.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Figure is one line of bench.json. Times are in ns, rates in bytes per second.
+type Figure struct {
+	Name      string  `json:"name"`
+	Value     float64 `json:"value"`
+	Unit      string  `json:"unit"`
+	Reference float64 `json:"reference"` // the same unit
+	Against   string  `json:"against"`   // what the reference is
+	Ratio     float64 `json:"ratio"`     // value ÷ reference
+	Reach     string  `json:"reach"`
+	OK        bool    `json:"ok"`
+	// Spread is the largest of the rounds' ratios ÷ the smallest.
+	Spread float64 `json:"spread"`
+}
+
+// benchmark describes one figure: measure runs one round of each side.
+type benchmark struct {
+	name    string
+	unit    string // "ns" or "B/s"
+	against string
+	atMost  float64 // ratio's limit, or 0
+	atLeast float64
+	measure func() (value, reference float64, err error)
+}
+
+func main() {
+	rounds := flag.Int("rounds", 7, "rounds a figure, at least 5")
+	out := flag.String("out", "bench.json", "where the figures go, one JSON object a line")
+	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
+	only := flag.String("only", "", "regular expression: measure these figures alone")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *rounds, *out, *bin, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, rounds int, out, bin, only string) error {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only %q: %w", only, err)
+	}
+	rig, err := newRig(ctx, bin)
+	if err != nil {
+		return err
+	}
+	defer rig.close()
+	all := append(storeBenchmarks(rig), openclBenchmarks(rig)...)
+	var figures []Figure
+	for _, b := range all {
+		if !pattern.MatchString(b.name) {
+			continue
+		}
+		f, err := b.run(ctx, max(rounds, 5))
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
+		}
+		figures = append(figures, f)
+		fmt.Fprintf(os.Stderr, "  %-44s %s\n", f.Name, f.verdict())
+	}
+	if err := write(out, figures); err != nil {
+		return err
+	}
+	return table(os.Stdout, figures)
+}
+
+// run alternates the two sides and takes medians. The first round warms up and is dropped.
+func (b benchmark) run(ctx context.Context, rounds int) (Figure, error) {
+	var values, references, ratios []float64
+	for i := range rounds + 1 {
+		if err := ctx.Err(); err != nil {
+			return Figure{}, err
+		}
+		v, r, err := b.measure()
+		if err != nil {
+			return Figure{}, err
+		}
+		if i > 0 {
+			values, references, ratios = append(values, v), append(references, r), append(ratios, v/r)
+		}
+	}
+	f := Figure{Name: b.name, Unit: b.unit, Against: b.against, Value: median(values), Reference: median(references)}
+	f.Ratio = f.Value / f.Reference
+	f.Spread = slices.Max(ratios) / slices.Min(ratios)
+	if b.atMost > 0 {
+		f.Reach, f.OK = fmt.Sprintf("≤ %g ×", b.atMost), f.Ratio <= b.atMost
+	} else {
+		f.Reach, f.OK = fmt.Sprintf("≥ %g ×", b.atLeast), f.Ratio >= b.atLeast
+	}
+	return f, nil
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+func (f Figure) verdict() string {
+	word := "ok"
+	if !f.OK {
+		word = "MISSED"
+	}
+	return fmt.Sprintf("%.2f × (%s) %s", f.Ratio, f.Reach, word)
+}
+
+func write(path string, figures []Figure) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := file.Close(); err == nil {
+			err = e
+		}
+	}()
+	enc := json.NewEncoder(file)
+	for _, f := range figures {
+		if err := enc.Encode(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func table(w io.Writer, figures []Figure) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "figure\tvalue\treference\tratio\treach\tspread\tagainst")
+	for _, f := range figures {
+		mark := "✓"
+		if !f.OK {
+			mark = "✗"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s %s\t%.1f\t%s\n", f.Name, show(f.Value, f.Unit), show(f.Reference, f.Unit), f.Ratio, f.Reach, mark, f.Spread, f.Against)
+	}
+	return t.Flush()
+}
+
+func show(v float64, unit string) string {
+	if unit == "B/s" {
+		return fmt.Sprintf("%.2f GB/s", v/1e9)
+	}
+	if v < 100e3 {
+		return fmt.Sprintf("%.2f µs", v/1e3)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.2f ms", v/1e6))
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// rig is what the figures run on: a daemon of its own, the C references, and
+// the OpenCL program twice.
+type rig struct {
+	dir    string // temporary; removed by close
+	bin    string
+	socket string
+	daemon *exec.Cmd
+
+	rtt, memory       *reference
+	native, forwarded *reference
+	noDevice          string // why there are no OpenCL figures, "" when there are
+}
+
+// reference is a child that answers each line on its standard input with one number.
+type reference struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func newRig(ctx context.Context, bin string) (r *rig, err error) {
+	bin, err = filepath.Abs(bin)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "tendril-bench-")
+	if err != nil {
+		return nil, err
+	}
+	r = &rig{dir: dir, bin: bin, socket: filepath.Join(dir, "tendril.sock")}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	for _, step := range []func(context.Context) error{r.compile, r.startDaemon, r.startReferences} {
+		if err = step(ctx); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (r *rig) compile(ctx context.Context) error {
+	for name, libs := range map[string][]string{"rtt": nil, "membw": nil, "clbench": {"-lOpenCL"}} {
+		args := append([]string{"-O2", "-o", filepath.Join(r.dir, name), filepath.Join("tools/bench/c", name+".c")}, libs...)
+		if out, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("compile %s.c (run from the repository's root, after make deps): %w\n%s", name, err, out)
+		}
+	}
+	return nil
+}
+
+func (r *rig) env(more ...string) []string {
+	return append(append(os.Environ(), "TENDRIL_SOCKET="+r.socket, "TENDRIL_STATE_DIR="+filepath.Join(r.dir, "state")), more...)
+}
+
+func (r *rig) tendril() string { return filepath.Join(r.bin, "tendril") }
+
+func (r *rig) startDaemon(ctx context.Context) error {
+	log, err := os.Create(filepath.Join(r.dir, "daemon.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r.daemon = exec.Command(r.tendril(), "daemon")
+	r.daemon.Env, r.daemon.Stdout, r.daemon.Stderr = r.env(), log, log
+	if err := r.daemon.Start(); err != nil {
+		return fmt.Errorf("start the daemon (make build makes it): %w", err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		status := exec.CommandContext(ctx, r.tendril(), "status")
+		status.Env = r.env()
+		if status.Run() == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("the daemon does not answer within 30 s:\n%s", text)
+		}
+	}
+}
+
+func (r *rig) startReferences(context.Context) (err error) {
+	if r.rtt, err = r.start(nil, filepath.Join(r.dir, "rtt")); err != nil {
+		return err
+	}
+	if r.memory, err = r.start(nil, filepath.Join(r.dir, "membw")); err != nil {
+		return err
+	}
+	clbench := filepath.Join(r.dir, "clbench")
+	if r.native, err = r.start(nil, clbench); err != nil {
+		r.noDevice = fmt.Sprintf("no native OpenCL device to compare with: %v", err)
+		return nil
+	}
+	r.forwarded, err = r.start(r.env(), r.tendril(), "run", "--", clbench)
+	return err
+}
+
+// start runs a reference and reads its first line, which says that it is ready.
+func (r *rig) start(env []string, name string, args ...string) (*reference, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Env, cmd.Stderr = env, os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ref := &reference{cmd: cmd, in: in, out: bufio.NewReader(out)}
+	if _, err := ref.out.ReadString('\n'); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s does not start: %w", filepath.Base(args0(name, args)), err), ref.stop())
+	}
+	return ref, nil
+}
+
+func args0(name string, args []string) string {
+	if len(args) > 0 {
+		return args[len(args)-1]
+	}
+	return name
+}
+
+// ask runs one round of a test.
+func (f *reference) ask(test string) (float64, error) {
+	if _, err := fmt.Fprintln(f.in, test); err != nil {
+		return 0, fmt.Errorf("%s: %w", test, err)
+	}
+	line, err := f.out.ReadString('\n')
+	if err != nil {
+		return 0, fmt.Errorf("%s: the measuring program ended: %w", test, err)
+	}
+	v, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
+	if err != nil || v <= 0 {
+		return 0, fmt.Errorf("%s: answer %q", test, line)
+	}
+	return v, nil
+}
+
+func (f *reference) stop() error {
+	f.in.Close()
+	return f.cmd.Wait()
+}
+
+func (r *rig) close() {
+	for _, f := range []*reference{r.forwarded, r.native, r.memory, r.rtt} {
+		if f != nil {
+			_ = f.stop() // its figures are in; how it leaves changes nothing
+		}
+	}
+	if r.daemon != nil && r.daemon.Process != nil {
+		_ = r.daemon.Process.Signal(syscall.SIGTERM)
+		_ = r.daemon.Wait()
+	}
+	os.RemoveAll(r.dir)
+}
