@@ -1,0 +1,103 @@
+package workers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"tendril/forwarding/clwire"
+)
+
+// Bounds of what a probe may say.
+const (
+	maxProbeBytes = 16 << 20
+	maxPlatforms  = 16  // of one driver
+	maxDevices    = 256 // of one platform
+	maxNameBytes  = 256 // of a platform, as shown
+
+	clPlatformName = 0x0902 // CL_PLATFORM_NAME, OpenCL 3.0 §4.1
+)
+
+// probe runs `tendril probe` on one driver, as owner. A driver that crashes, hangs or talks nonsense is an error that says so.
+func (p *Pool) probe(d Driver, owner Owner) ([]*Platform, []clwire.Fallback, error) {
+	cache, err := tenantCache(p.opts.CacheRoot, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	argv := append([]string{"tendril"}, p.opts.Args...)
+	argv = append(argv, "probe", "--icd", d.ICD, "--cache", cache)
+	proc, err := launch(p.spawner, p.opts.Executable, command{argv, workerEnv(cache, nil), owner, w}, p.opts.Log.WithField("probe", d.ICD))
+	w.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { proc.kill(); proc.wait() }()
+	if !p.track(proc) {
+		return nil, nil, errClosed
+	}
+	defer p.untrack(proc)
+	raw, err := p.readProbe(r, proc)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseProbe(d, raw)
+}
+
+// readProbe reads the probe's answer to its end, which is the process's too, within the time limit.
+func (p *Pool) readProbe(r *os.File, proc *process) ([]byte, error) {
+	limit := p.opts.ProbeTimeout
+	timer := time.AfterFunc(limit, proc.kill)
+	defer timer.Stop()
+	_ = r.SetReadDeadline(time.Now().Add(limit + stderrGrace)) // in case a descendant holds the pipe
+	raw, err := io.ReadAll(io.LimitReader(r, maxProbeBytes+1))
+	if len(raw) > maxProbeBytes {
+		return nil, fmt.Errorf("the probe wrote more than %d bytes", maxProbeBytes)
+	}
+	slow := errors.Is(err, os.ErrDeadlineExceeded)
+	if err != nil && !slow {
+		return nil, err
+	}
+	if slow || !proc.waitFor(stderrGrace+limit) || proc.wasKilled() {
+		return nil, fmt.Errorf("the probe did not end within %v", limit)
+	}
+	if !proc.normal {
+		return nil, errors.New("the probe " + proc.why())
+	}
+	return raw, nil
+}
+
+func parseProbe(d Driver, raw []byte) ([]*Platform, []clwire.Fallback, error) {
+	var res clwire.ProbeResult
+	if err := json.Unmarshal(raw, &res); err != nil {
+		return nil, nil, fmt.Errorf("the probe's answer (%d bytes) is not one of the protocol: %w", len(raw), err)
+	}
+	if len(res.Platforms) > maxPlatforms {
+		return nil, nil, fmt.Errorf("the driver has %d platforms, more than %d", len(res.Platforms), maxPlatforms)
+	}
+	var found []*Platform
+	for _, s := range res.Platforms {
+		if len(s.Devices) > maxDevices {
+			return nil, nil, fmt.Errorf("a platform has %d devices, more than %d", len(s.Devices), maxDevices)
+		}
+		s.ICD = d.ICD
+		found = append(found, &Platform{Driver: d, Name: platformName(s), Snapshot: s})
+	}
+	return found, res.Fallbacks[:min(len(res.Fallbacks), maxFallbacks)], nil
+}
+
+func platformName(s clwire.PlatformSnapshot) string {
+	raw := s.Info[clPlatformName]
+	name := printable(raw[:min(len(raw), maxNameBytes)])
+	if name == "" {
+		return "unnamed platform of " + s.ICD
+	}
+	return name
+}

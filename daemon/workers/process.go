@@ -1,0 +1,296 @@
+package workers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+)
+
+// stderrGrace is how long a dead process's output is still read: a descendant that left its group may hold the pipe.
+const stderrGrace = 200 * time.Millisecond
+
+// process is one probe or worker from its start to its end. It is reaped by its own goroutine; whoever made it calls wait,
+// after a kill or not, before forgetting it.
+type process struct {
+	pid     int
+	uid     uint32 // that it runs as
+	started time.Time
+	output  *lineLog
+	done    chan struct{} // closed when it is reaped and its output read
+
+	fate   string // how it ended; read after done
+	normal bool   // it ended by itself with status 0; read after done
+
+	mu     sync.Mutex
+	reaped bool // guarded by mu: the number may belong to another process
+	killed bool // guarded by mu: the daemon ended it
+}
+
+// command is what to start.
+type command struct {
+	argv  []string
+	env   []string
+	owner Owner
+	extra *os.File // becomes descriptor 3; stays the caller's
+}
+
+// launch starts c. The process's descriptors: 0 /dev/null, 1 and 2 the daemon's log, 3 c.extra.
+func launch(s *spawner, exe string, c command, log logrus.FieldLogger) (*process, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	out, outEnd, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	started, err := s.spawn(exe, c.argv, c.env, c.owner, []*os.File{null, outEnd, outEnd, c.extra})
+	outEnd.Close()
+	if err != nil {
+		out.Close()
+		return nil, describe(exe, err)
+	}
+	uid, _ := workerUser(c.owner)
+	p := &process{
+		pid: started.Pid, uid: uid, started: time.Now(), done: make(chan struct{}),
+		output: &lineLog{log: log.WithField("pid", started.Pid)},
+	}
+	go p.run(started, out)
+	return p, nil
+}
+
+// run lives as long as the process and joins the goroutine that reads its output.
+func (p *process) run(started *os.Process, out *os.File) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		p.output.run(out)
+	}()
+	waitEnd(p.pid)
+	p.mu.Lock()
+	_ = unix.Kill(-p.pid, unix.SIGKILL) // what it left in its group; its own number is still taken, so no stranger is met
+	state, err := started.Wait()
+	p.reaped = true
+	killed := p.killed
+	p.mu.Unlock()
+	_ = out.SetReadDeadline(time.Now().Add(stderrGrace))
+	<-read
+	out.Close()
+	p.fate, p.normal = ending(state, err, killed)
+	close(p.done)
+}
+
+// waitEnd returns when pid has ended, and leaves it a zombie so that its number and its group stay its own.
+func waitEnd(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// ending says in words how a process ended.
+func ending(state *os.ProcessState, err error, killed bool) (fate string, normal bool) {
+	if err != nil {
+		return "its end was not seen: " + err.Error(), false
+	}
+	status := state.Sys().(syscall.WaitStatus) // always, on Linux
+	switch {
+	case status.Signaled() && killed:
+		return "ended by the daemon", false
+	case status.Signaled():
+		return "killed by " + unix.SignalName(status.Signal()), false
+	case status.ExitStatus() == 0:
+		return "exited", true
+	default:
+		return fmt.Sprintf("exited with status %d", status.ExitStatus()), false
+	}
+}
+
+// kill ends the process and its group at once; it may be called at any time and often.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return
+	}
+	p.killed = true
+	_ = unix.Kill(-p.pid, unix.SIGKILL)
+	_ = unix.Kill(p.pid, unix.SIGKILL) // in case it is not in its group yet, or left it
+}
+
+// wait returns when the process is reaped.
+func (p *process) wait() { <-p.done }
+
+// waitFor waits for the process's end, no longer than limit, and reports whether it came.
+func (p *process) waitFor(limit time.Duration) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// wasKilled reports whether the daemon ended the process.
+func (p *process) wasKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+// ended reports whether the process is reaped.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// why explains a process's unwanted end with its last words. The process must have ended.
+func (p *process) why() string {
+	if tail := p.output.tail(); tail != "" {
+		return p.fate + ", after saying: " + tail
+	}
+	return p.fate
+}
+
+// memoryBytes is the process's resident memory (proc(5), VmRSS), 0 once it has ended.
+func (p *process) memoryBytes() uint64 {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/status")
+	if err != nil || p.ended() {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			n, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 44)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// worker is a process that was started as `tendril worker`, with its control socket.
+type worker struct {
+	*process
+	control  *net.UnixConn
+	platform *Platform
+	key      key
+	ready    chan struct{} // closed when it is ready, or will never be
+
+	err       error             // why it will never be; read after ready
+	fallbacks []clwire.Fallback // read after ready
+}
+
+// explain says why a worker is of no use any more: what it said, or how it ended. It must have ended.
+func (w *worker) explain() string {
+	<-w.ready
+	if w.err != nil {
+		return w.err.Error()
+	}
+	return w.why()
+}
+
+// key says for whom a worker was started: only its equal may take it.
+type key struct {
+	owner Owner
+	env   string // driver variables, one a line
+}
+
+// startWorker starts a worker for k on platform p. cache is the tenant's directory.
+func startWorker(s *spawner, o Options, p *Platform, k key, cache string) (*worker, error) {
+	control, theirs, err := seqpacketPair()
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	defer theirs.Close()
+	argv := append([]string{"tendril"}, o.Args...)
+	argv = append(argv, "worker", "--icd", p.Driver.ICD, "--cache", cache, "--platform", strconv.Itoa(p.Snapshot.Index))
+	var driver []string
+	if k.env != "" {
+		driver = strings.Split(k.env, "\n")
+	}
+	proc, err := launch(s, o.Executable, command{argv, workerEnv(cache, driver), k.owner, theirs}, o.Log.WithField("worker", p.Name))
+	if err != nil {
+		control.Close()
+		return nil, err
+	}
+	w := &worker{process: proc, control: control, platform: p, key: k, ready: make(chan struct{})}
+	go w.awaitReady(o.StartTimeout)
+	return w, nil
+}
+
+// awaitReady hears the one packet that a worker may send. Whatever it sends later, when a tenant's code may run in it, is not
+// read. It closes ready, and the control socket once the process is gone.
+func (w *worker) awaitReady(limit time.Duration) {
+	w.fallbacks, w.err = w.hear(limit)
+	if w.err != nil {
+		w.kill()
+	}
+	close(w.ready)
+	w.wait()
+	w.control.Close()
+}
+
+func (w *worker) hear(limit time.Duration) ([]clwire.Fallback, error) {
+	_ = w.control.SetReadDeadline(time.Now().Add(limit))
+	buf := make([]byte, clwire.MaxControlBytes)
+	n, err := w.control.Read(buf)
+	if err != nil || n == 0 {
+		var slow net.Error
+		if errors.As(err, &slow) && slow.Timeout() {
+			return nil, fmt.Errorf("the worker did not load %s within %v", w.platform.Driver.Library, limit)
+		}
+		w.wait()
+		return nil, fmt.Errorf("the worker ended while it loaded %s: %s", w.platform.Driver.Library, w.why())
+	}
+	var m clwire.WorkerMessage
+	if err := json.Unmarshal(buf[:n], &m); err != nil {
+		return nil, fmt.Errorf("the worker's first packet (%d bytes) is not one of the protocol: %w", n, err)
+	}
+	switch {
+	case m.Failed != nil:
+		return nil, fmt.Errorf("the worker could not load %s: %s", w.platform.Driver.Library, printable([]byte(m.Failed.Error)))
+	case m.Ready == nil:
+		return nil, fmt.Errorf("the worker's first packet says neither ready nor failed")
+	}
+	return m.Ready.Fallbacks[:min(len(m.Ready.Fallbacks), maxFallbacks)], nil
+}
+
+// maxFallbacks bounds what one worker may list.
+const maxFallbacks = 32
+
+// assign gives the worker its session. socket and ring stay the caller's.
+func (w *worker) assign(a clwire.WorkerAssign, socket, ring *os.File) error {
+	raw, err := json.Marshal(clwire.DaemonMessage{Assign: &a})
+	if err != nil {
+		return err
+	}
+	_ = w.control.SetWriteDeadline(time.Now().Add(assignLimit))
+	rights := unix.UnixRights(int(socket.Fd()), int(ring.Fd()))
+	if _, _, err := w.control.WriteMsgUnix(raw, rights, nil); err != nil {
+		return fmt.Errorf("assign worker %d: %w", w.pid, err)
+	}
+	return nil
+}
+
+// assignLimit bounds a write that only a stopped process could hold up.
+const assignLimit = 5 * time.Second

@@ -1,0 +1,88 @@
+// Package workers finds the OpenCL drivers of this machine and runs them in processes of their own.
+//
+// The daemon loads no driver. Each driver found (an .icd file) is probed once in a process that may crash or hang without
+// harm, and each (session, platform) gets one worker process that serves it. Workers with their driver loaded are kept warm,
+// because loading is the slow part. A worker is told its session over its control socket (forwarding/clwire/PROTOCOL.md,
+// "Worker control"), gets its end of the data socket and the ring, and from then on talks to its client alone.
+//
+// Trust: nothing that a probe or a worker says is believed beyond its form and length; after the assignment, when tenant code
+// may run in it, a worker is not listened to at all. A worker is started in a process group of its own, as the tenant's user
+// when the daemon is root (nobody for root's own), with a short environment, and gets only the descriptors 0 to 3.
+//
+// Life: every process is reaped by the goroutine that waits for it, which first kills what is left of its group. Workers die
+// with the daemon (PDEATHSIG, bound to the spawner's locked thread), with their session, or by themselves. Close kills all and
+// joins every goroutine.
+//
+// Locks: Pool.mu guards everything in a Pool; process.mu guards one process's number against its own reuse and is a leaf,
+// taken under Pool.mu at times, never the other way round. Nothing blocks under either.
+package workers
+
+import (
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"tendril/forwarding/clwire"
+)
+
+// Options says how a Pool runs its workers. All fields but Args are needed; Validate is the configuration's business
+// (daemon.Config).
+type Options struct {
+	Executable   string        // the tendril binary; "/proc/self/exe" survives its replacement on disk and directories closed to workers
+	Args         []string      // put before the verb; for tests
+	Vendors      []string      // directories of *.icd files
+	CacheRoot    string        // directory under which each tenant's caches are made; workers' users must be able to reach it
+	Warm         int           // workers kept ready, a platform; negative = none
+	Max          int           // workers serving at one time
+	ProbeTimeout time.Duration // for one driver to be probed
+	StartTimeout time.Duration // for one worker to load its driver
+	Log          logrus.FieldLogger
+}
+
+// Owner is the tenant that a worker runs for.
+type Owner struct {
+	Tenant   string
+	UID, GID uint32 // of the process that opened the session
+}
+
+// Platform is one platform of a probed driver that works. It is immutable, and stays usable by sessions that hold it when a
+// later probe replaces it.
+type Platform struct {
+	Driver   Driver
+	Name     string // CL_PLATFORM_NAME
+	Snapshot clwire.PlatformSnapshot
+}
+
+// DriverState is where a driver stands.
+type DriverState string
+
+// The states of a driver.
+const (
+	DriverProbing DriverState = "probing"
+	DriverReady   DriverState = "ready"
+	DriverFailed  DriverState = "failed"
+)
+
+// DriverStatus is one driver in `tendril status`.
+type DriverStatus struct {
+	ICD       string      `json:"icd"`
+	Library   string      `json:"library"`
+	State     DriverState `json:"state"`
+	Error     string      `json:"error,omitempty"`
+	Platforms []string    `json:"platforms,omitempty"`
+	Devices   int         `json:"devices"` // of all its platforms
+}
+
+// Status is one worker process in `tendril status`.
+type Status struct {
+	ID          uint64            `json:"id,omitempty"` // 0 while warm
+	PID         int               `json:"pid"`
+	State       string            `json:"state"` // starting, warm, serving
+	Platform    string            `json:"platform"`
+	Tenant      string            `json:"tenant"`
+	UID         uint32            `json:"uid"` // that the process runs as
+	Session     uint64            `json:"session,omitempty"`
+	Since       time.Time         `json:"since"` // its start
+	MemoryBytes uint64            `json:"memory_bytes"`
+	Fallbacks   []clwire.Fallback `json:"fallbacks,omitempty"`
+}
