@@ -1,0 +1,26 @@
+"""Tendril's shared-memory object store, from Python.
+
+    import tendril
+    store = tendril.connect()
+    store.put(numpy.arange(12).reshape(3, 4), name="grid")
+    with store.get("grid", timeout=5) as grid:
+        print(grid.numpy().sum())
+
+Pure Python, written from ipc/PROTOCOL.md alone; NumPy is needed only for arrays. It trusts the
+daemon about meaning, never about lengths.
+"""
+
+from .client import Client, connect
+from .errors import (
+    Busy, Disconnected, Exists, Full, Internal, Invalid, NoDevice, NotFound, NotSealed, Permission,
+    Protocol, Quota, Sealed, TendrilError, Timeout, Unsupported, Version,
+)
+from .objects import Draft, Info, Object, ObjectID
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Busy", "Client", "Disconnected", "Draft", "Exists", "Full", "Info", "Internal", "Invalid", "NoDevice",
+    "NotFound", "NotSealed", "Object", "ObjectID", "Permission", "Protocol", "Quota", "Sealed", "TendrilError",
+    "Timeout", "Unsupported", "Version", "connect",
+]

@@ -1,0 +1,117 @@
+"""Tensor metadata and NumPy arrays over the store's memory. Imported only where NumPy is wanted."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import numpy as np
+
+from .errors import Invalid
+
+_MAX_DIMENSIONS = 32
+
+
+def describe(array: "np.ndarray[Any, Any]") -> Dict[str, Any]:
+    """The metadata of an array laid out as array is (strides in elements)."""
+    dtype = _plain(array.dtype)
+    return {
+        "dtype": dtype.str,
+        "shape": list(array.shape),
+        "strides": [s // dtype.itemsize if dtype.itemsize else 0 for s in array.strides],
+    }
+
+
+def _plain(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
+    if dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None or dtype.itemsize == 0:
+        raise Invalid("dtype %s has no plain typestr: store a view of simple elements" % dtype)
+    return dtype
+
+
+def dense(array: Any) -> "np.ndarray[Any, Any]":
+    """array, or a copy of it that has no gaps: Fortran order is kept, all else becomes C order."""
+    array = np.asarray(array)
+    if array.flags.f_contiguous or array.flags.c_contiguous:
+        return array
+    return np.ascontiguousarray(array)
+
+
+def flat(array: "np.ndarray[Any, Any]") -> memoryview:
+    """The bytes of a dense array, without a copy."""
+    line = array.ravel(order="K").view(np.uint8)
+    return memoryview(line).cast("B") if line.size else memoryview(b"")
+
+
+def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, Any]":
+    """The array that meta describes over view, or its bytes where meta describes none."""
+    if not meta or "dtype" not in meta:
+        return np.frombuffer(view, dtype=np.uint8) if len(view) else np.empty(0, np.uint8)
+    try:
+        dtype = _plain(np.dtype(str(meta["dtype"])))
+        shape = _integers(meta.get("shape", [len(view) // dtype.itemsize]), 0)
+        strides = meta.get("strides")
+        steps = None if strides is None else tuple(s * dtype.itemsize for s in _integers(strides, None))
+        if not len(view):
+            view = memoryview(bytearray(dtype.itemsize)).toreadonly() if 0 in shape else view
+        return np.ndarray(shape, dtype, buffer=view, strides=steps)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise Invalid("metadata %.200r does not fit an object of %d bytes: %s" % (meta, len(view), e)) from None
+
+
+def _integers(values: Any, least: Optional[int]) -> Tuple[int, ...]:
+    if not isinstance(values, (list, tuple)) or len(values) > _MAX_DIMENSIONS:
+        raise ValueError("not a list of at most %d integers" % _MAX_DIMENSIONS)
+    for v in values:
+        if not isinstance(v, int) or isinstance(v, bool) or (least is not None and v < least):
+            raise ValueError("%r is no dimension" % (v,))
+    return tuple(values)
+
+
+class Filling(np.ndarray):  # type: ignore[type-arg]
+    """An array in the store's memory that is filled in place and then sealed.
+
+    Only the array that Client.empty returned can be sealed, not what was computed from it.
+    """
+
+    draft: Any
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.draft = None
+
+    def seal(self) -> Any:
+        """Seals the object and returns it; from now on this array is read-only."""
+        if self.draft is None:
+            raise Invalid("this array is not the one that empty() returned")
+        sealed = self.draft.seal()
+        self.flags.writeable = False
+        return sealed
+
+    def abort(self) -> None:
+        """Gives the unsealed object up; the array keeps its memory until it is gone itself."""
+        if self.draft is not None:
+            self.draft.abort()
+
+
+def fillable(view: memoryview, shape: Sequence[int], dtype: Any, order: str, draft: Any) -> Filling:
+    """A writable array over a draft's bytes."""
+    whole = view if len(view) else memoryview(bytearray(1))
+    array = np.ndarray(tuple(shape), dtype, buffer=whole, order=order).view(Filling)  # type: ignore[call-overload]
+    array.draft = draft
+    return array  # type: ignore[no-any-return]
+
+
+def measure(shape: Any, dtype: Any, order: str) -> Tuple[Tuple[int, ...], Any, int, Dict[str, Any]]:
+    """Shape, dtype, size in bytes and metadata of an array that is still to be made."""
+    kind = _plain(np.dtype(dtype))
+    dims = (int(shape),) if np.isscalar(shape) else tuple(int(n) for n in shape)
+    if any(n < 0 for n in dims) or order not in ("C", "F"):
+        raise Invalid("shape %r, order %r" % (dims, order))
+    count = 1
+    for n in dims:
+        count *= n
+    steps, step = [], 1
+    for n in (reversed(dims) if order == "C" else dims):
+        steps.append(step)
+        step *= max(n, 1)
+    if order == "C":
+        steps.reverse()
+    return dims, kind, count * kind.itemsize, {"dtype": kind.str, "shape": list(dims), "strides": steps}

@@ -1,0 +1,185 @@
+"""What a client gets: sealed objects, drafts that are still filled, and descriptions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from . import memory, wire
+from .connection import Connection, Hold
+from .errors import Invalid, Sealed
+
+if TYPE_CHECKING:
+    import numpy
+
+
+class ObjectID(bytes):
+    """128 random bits; text is 32 hexadecimal digits."""
+
+    def __new__(cls, value: "bytes | str") -> "ObjectID":
+        raw = bytes.fromhex(value) if isinstance(value, str) else bytes(value)
+        if len(raw) != 16:
+            raise Invalid("an object ID has 16 bytes, not %d" % len(raw))
+        return super().__new__(cls, raw)
+
+    def __str__(self) -> str:
+        return self.hex()
+
+    def __repr__(self) -> str:
+        return "ObjectID('%s')" % self.hex()
+
+
+@dataclass(frozen=True)
+class Info:
+    """What the daemon tells about an object; sizes in bytes, times RFC 3339."""
+
+    id: str
+    name: str = ""
+    kind: str = "host"
+    # "class" is a word of the language
+    lifetime: str = ""
+    state: str = ""
+    size_bytes: int = 0
+    tenant: str = ""
+    refs: int = 0
+    created: str = ""
+    sealed: str = ""
+    creator_pid: int = 0
+    creator: str = ""
+    strict: bool = False
+    meta: Any = None
+
+    @classmethod
+    def of(cls, told: Dict[str, Any]) -> "Info":
+        known = {f.name for f in fields(cls)}
+        values = {k: v for k, v in told.items() if k in known}
+        values["lifetime"] = told.get("class", "")
+        return cls(**values)
+
+
+class Object:
+    """A sealed object, read-only and shared.
+
+    The daemon's reference lasts until release() (or the end of a with block) and until the last
+    memoryview and array taken from it is gone: what you still hold stays valid.
+    """
+
+    def __init__(self, hold: Hold, part: Any, meta: Optional[Dict[str, Any]]) -> None:
+        self._hold = hold
+        self._part = part
+        self.size = len(part)
+        self.meta = meta
+
+    @property
+    def id(self) -> ObjectID:
+        return ObjectID(self._hold.object_id)
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes, without a copy, read-only."""
+        if self._part is None:
+            raise Invalid("object %s was released" % self.id)
+        return memory.view(self._part, False)
+
+    def __buffer__(self, flags: int) -> memoryview:  # Python 3.12: memoryview(object) works
+        return self.data
+
+    def __len__(self) -> int:
+        return self.size
+
+    def bytes(self) -> bytes:
+        """A copy of the bytes."""
+        return bytes(self.data)
+
+    def numpy(self) -> "numpy.ndarray[Any, Any]":
+        """The array that the metadata describes (without any: uint8), without a copy, read-only."""
+        from . import arrays
+        return arrays.over(self.data, self.meta)
+
+    def release(self) -> bool:
+        """Gives up this handle. Returns False if views still keep the reference, which goes with the last of them."""
+        if self._part is None:
+            return True
+        last = sys.getrefcount(self._part) <= 2
+        self._part = None
+        return last
+
+    def __enter__(self) -> "Object":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        state = "released" if self._part is None else "%d bytes" % self.size
+        return "<tendril.Object %s, %s>" % (self.id, state)
+
+
+class Draft:
+    """An object that is being filled. As a context manager it is sealed at the end, or aborted by an exception."""
+
+    def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]]) -> None:
+        self._connection, self._hold, self._ref, self._part, self._meta = connection, hold, ref, part, meta
+        self.size = len(part)
+
+    @property
+    def id(self) -> ObjectID:
+        return ObjectID(self._hold.object_id)
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes, writable until the object is sealed."""
+        if self._part is None:
+            raise Sealed("object %s is sealed or aborted" % self.id)
+        return memory.view(self._part, True)
+
+    def seal(self, strict: bool = False) -> Object:
+        """Makes the object immutable and visible, and binds its name.
+
+        Views that were taken before can still write into it: let them go. strict asks the daemon for
+        memory that the kernel refuses to write at all (only for a draft created with strict=True).
+        """
+        if self._part is None:
+            raise Sealed("object %s is sealed or aborted" % self.id)
+        if strict and self.size:
+            return self._seal_strict()
+        self._connection.call(wire.SEAL, self._hold.object_id + bytes([strict]), _nothing)
+        self._hold.one_way = wire.RELEASE
+        part, self._part = self._part, None
+        return Object(self._hold, part, self._meta)
+
+    def _seal_strict(self) -> Object:
+        """The kernel refuses F_SEAL_WRITE while a writable mapping is left, so ours goes first."""
+        if sys.getrefcount(self._part) > 2:
+            raise Invalid("views of object %s are still in use" % self.id)
+        hold = Hold(self._hold.object_id, wire.ABORT)
+        self._hold.one_way = None
+        self._part = None
+        self._connection.freeze(self._ref.segment)
+        part = self._connection.again(self._ref, self.size, hold)
+        self._connection.call(wire.SEAL, hold.object_id + b"\x01", _nothing)
+        hold.one_way = wire.RELEASE
+        return Object(hold, part, self._meta)
+
+    def abort(self) -> None:
+        """Gives the object up. Without seal() or abort() that happens when the draft and its views are gone."""
+        self._part = None
+
+    def __enter__(self) -> "Draft":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._part is None:
+            return
+        if kind is None:
+            self.seal().release()
+        else:
+            self.abort()
+
+    def __repr__(self) -> str:
+        return "<tendril.Draft %s, %d bytes>" % (self.id, self.size)
+
+
+def _nothing(_: wire.Fields) -> None:
+    return None

@@ -1,0 +1,114 @@
+"""Frames and fields of the local protocol (ipc/PROTOCOL.md). Knows no socket."""
+
+from __future__ import annotations
+
+import struct
+from typing import List, NamedTuple, Optional
+
+from .errors import Protocol
+
+MAGIC = 0x4C524454
+VERSION = 1
+HEADER = struct.Struct("<IHHQ")
+MAX_PAYLOAD = 1 << 20
+MAX_META = 4096
+MAX_WAIT_MS = 0xFFFFFFFF
+
+FLAG_FD, FLAG_FD2, FLAG_MORE = 1, 2, 4
+
+HELLO, CREATE, SEAL, GET, RELEASE, DELETE, ABORT = 1, 2, 3, 4, 5, 6, 7
+LIST, STAT, STATUS, DEVICES, BIND, FORGET, SWEEP = 8, 9, 10, 11, 12, 13, 14
+REPLY, ERROR = 0x8000, 0xFFFF
+
+ZERO_ID = bytes(16)
+
+_U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
+_REF = struct.Struct("<QQQ")
+
+
+class Ref(NamedTuple):
+    """Where an object's bytes lie: offsets and sizes in bytes."""
+
+    segment: int
+    segment_bytes: int
+    offset: int
+
+
+def frame(kind: int, request: int, payload: bytes) -> bytes:
+    """One frame without descriptors (a client never sends one)."""
+    if len(payload) > MAX_PAYLOAD:
+        raise Protocol("payload of %d bytes exceeds %d" % (len(payload), MAX_PAYLOAD))
+    return HEADER.pack(len(payload), kind, 0, request) + payload
+
+
+def str16(text: str) -> bytes:
+    raw = text.encode("utf-8")
+    if len(raw) > 0xFFFF:
+        raise Protocol("text of %d bytes exceeds 65535" % len(raw))
+    return _U16.pack(len(raw)) + raw
+
+
+def bytes32(raw: bytes) -> bytes:
+    return _U32.pack(len(raw)) + raw
+
+
+class Fields:
+    """Reads a payload from front to back; every length is checked before it is used.
+
+    fds are the descriptors of its frame; whoever takes one removes it, the rest is closed.
+    """
+
+    def __init__(self, payload: bytes, fds: Optional[List[int]] = None) -> None:
+        self._raw = payload
+        self._at = 0
+        self.fds = fds if fds is not None else []
+
+    def take(self, n: int) -> bytes:
+        end = self._at + n
+        if end > len(self._raw):
+            raise Protocol("field of %d bytes at %d exceeds a payload of %d" % (n, self._at, len(self._raw)))
+        part = self._raw[self._at:end]
+        self._at = end
+        return part
+
+    def u8(self) -> int:
+        return self.take(1)[0]
+
+    def u16(self) -> int:
+        return int(_U16.unpack(self.take(2))[0])
+
+    def u32(self) -> int:
+        return int(_U32.unpack(self.take(4))[0])
+
+    def u64(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
+    def id(self) -> bytes:
+        return self.take(16)
+
+    def str16(self) -> str:
+        raw = self.take(self.u16())
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as e:
+            raise Protocol("text is not UTF-8: %s" % e) from None
+
+    def bytes32(self) -> bytes:
+        return self.take(self.u32())
+
+    def ref(self) -> Ref:
+        return Ref(*_REF.unpack(self.take(_REF.size)))
+
+    def rest(self) -> bytes:
+        return self.take(len(self._raw) - self._at)
+
+    def end(self) -> None:
+        if self._at != len(self._raw):
+            raise Protocol("payload has %d bytes too many" % (len(self._raw) - self._at))
+
+
+def error_of(payload: bytes) -> "tuple[int, str]":
+    f = Fields(payload)
+    code, text = f.u16(), f.str16()
+    f.end()
+    return code, text

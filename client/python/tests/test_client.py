@@ -1,0 +1,350 @@
+"""The client against the tests' own server: views, threads, forks, garbage."""
+
+import gc
+import os
+import struct
+import threading
+import unittest
+
+import tendril
+from tendril import wire
+
+from .fake import FakeDaemon, frame
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+
+class WithFake(unittest.TestCase):
+    hook = None
+
+    def setUp(self):
+        self.fake = FakeDaemon(type(self).hook)
+        self.addCleanup(self.fake.close)
+        self.store = tendril.connect(self.fake.path)
+        self.addCleanup(self.store.close)
+
+
+class Objects(WithFake):
+    def test_bytes_round_trip(self):
+        for data in (b"", b"x", bytes(range(256)) * 1000):
+            put = self.store.put(data, name="n%d" % len(data))
+            with self.store.get("n%d" % len(data)) as o:
+                self.assertEqual(o.bytes(), data)
+                self.assertEqual(o.id, put.id)
+                self.assertEqual(len(o), len(data))
+                self.assertTrue(o.data.readonly)
+
+    def test_views_keep_the_reference(self):
+        o = self.store.put(b"0123456789", name="kept")
+        part = o.data[3:6]
+        self.assertFalse(o.release())
+        with self.assertRaises(tendril.Invalid):
+            o.data
+        gc.collect()
+        self.store.status()
+        self.assertEqual(self.fake.released, [])
+        self.assertEqual(bytes(part), b"345")
+        del part
+        self.assertTrue(self.fake.wait(lambda: self.fake.released == [bytes(o.id)]))
+
+    def test_release_comes_once_for_each_get(self):
+        self.store.put(b"abc", name="a").release()
+        for n in range(2, 5):
+            self.store.get("a").release()
+            self.assertTrue(self.fake.wait(lambda: len(self.fake.released) == n))
+
+    def test_a_draft_that_is_dropped_is_aborted(self):
+        draft = self.store.create(100)
+        key = bytes(draft.id)
+        del draft
+        self.assertTrue(self.fake.wait(lambda: self.fake.aborted == [key]))
+
+    def test_an_exception_aborts_a_draft(self):
+        with self.assertRaises(RuntimeError):
+            with self.store.create(10, "never") as draft:
+                draft.data[:] = b"x" * 10
+                raise RuntimeError
+        self.assertTrue(self.fake.wait(lambda: len(self.fake.aborted) == 1))
+        with self.assertRaises(tendril.NotFound):
+            self.store.get("never")
+
+    def test_sealed_draft(self):
+        with self.store.create(3, "d") as draft:
+            draft.data[:] = b"abc"
+        self.assertEqual(self.store.get("d").bytes(), b"abc")
+        with self.assertRaises(tendril.Sealed):
+            draft.data
+
+    def test_errors_are_classes(self):
+        with self.assertRaises(tendril.Full):
+            self.store.create(1 << 40)
+        with self.assertRaises(MemoryError):
+            self.store.create(1 << 40)
+        with self.assertRaises(LookupError):
+            self.store.get("nobody")
+        with self.assertRaises(tendril.Unsupported):
+            self.store.bind(bytes(16), "x")
+        with self.assertRaises(tendril.Invalid):
+            self.store.create(-1)
+        with self.assertRaises(tendril.Invalid):
+            self.store.create(1, meta={"long": "x" * 5000})
+
+    def test_list_joins_pages(self):
+        for i in range(5):
+            self.store.put(b"x", name=str(i))
+        self.assertEqual([o.name for o in self.store.list()], list("01234"))
+        self.assertEqual(self.store.list()[0].lifetime, "named")
+
+    def test_large_foreign_segments_are_let_go(self):
+        other = tendril.connect(self.fake.path)
+        self.addCleanup(other.close)
+        other.put(bytes(65 << 20), name="large")
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            self.store.get("large").release()
+        self.assertTrue(self.fake.wait(lambda: len(self.fake.forgotten) == 3))
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    def test_no_descriptor_is_inherited(self):
+        self.store.put(b"x" * 100, name="fd")
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                target = os.readlink("/proc/self/fd/" + fd)
+            except OSError:
+                continue
+            if "memfd:fake" in target:
+                self.assertFalse(os.get_inheritable(int(fd)))
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Arrays(WithFake):
+    def test_round_trip(self):
+        for a in (np.arange(24.0).reshape(2, 3, 4), np.arange(6, dtype=">i2").reshape(2, 3).T, np.zeros((0, 5), "f4"),
+                  np.array(3.5), np.arange(20, dtype="u1")[::3], np.arange(4, dtype="c8"), np.array([True, False]),
+                  np.array(["ab", "c"]), np.array(["2020-01-01"], "M8[D]")):
+            with self.store.put(a) as o, self.store.get(o.id) as again:
+                b = again.numpy()
+                self.assertEqual(b.dtype, a.dtype)
+                self.assertEqual(b.shape, a.shape)
+                np.testing.assert_array_equal(a, b)
+                self.assertFalse(b.flags.writeable)
+                if b.size:
+                    with self.assertRaises(ValueError, msg=str(a)):
+                        b.flags.writeable = True
+                del b
+
+    def test_arrays_outlive_the_handle(self):
+        self.store.put(np.arange(1000), name="a").release()
+        a = self.store.get("a").numpy()[10:20].reshape(2, 5)
+        gc.collect()
+        self.store.status()
+        self.assertEqual(len(self.fake.released), 1)
+        self.assertEqual(a.sum(), sum(range(10, 20)))
+        del a
+        self.assertTrue(self.fake.wait(lambda: len(self.fake.released) == 2))
+
+    def test_filled_in_place(self):
+        a = self.store.empty((3, 4), "f4", name="filled", order="F")
+        a[:] = np.arange(12).reshape(3, 4)
+        with self.assertRaises(tendril.Invalid):
+            (a + 1).seal()
+        a.seal()
+        with self.assertRaises(ValueError):
+            a[0, 0] = 1
+        np.testing.assert_array_equal(self.store.get("filled").numpy(), np.arange(12).reshape(3, 4))
+
+    def test_what_has_no_typestr_is_refused(self):
+        for a in (np.array([object()]), np.zeros(3, [("a", "i4"), ("b", "f8")])):
+            with self.assertRaises(tendril.Invalid):
+                self.store.put(a)
+
+    def test_foreign_metadata_cannot_reach_outside(self):
+        for meta in ({"dtype": "<f8", "shape": [100]}, {"dtype": "<f8", "shape": [2], "strides": [9]},
+                     {"dtype": "|O", "shape": [1]}, {"dtype": "<f8", "shape": [-1]}, {"dtype": "nonsense"},
+                     {"dtype": "<f8", "shape": [1 << 62, 1 << 62]}, {"dtype": "<f8", "shape": 4},
+                     {"dtype": "<f8", "shape": [2], "strides": [-1]}, {"dtype": "<f8", "shape": [True]}):
+            with self.store.create(64, meta=meta) as draft:
+                key = draft.id
+            with self.assertRaises(tendril.Invalid, msg=str(meta)):
+                self.store.get(key).numpy()
+
+    def test_without_metadata_it_is_bytes(self):
+        self.store.put(b"\x01\x02", name="raw")
+        np.testing.assert_array_equal(self.store.get("raw").numpy(), np.array([1, 2], "u1"))
+
+
+class Processes(WithFake):
+    def test_a_forked_child_has_its_own_connection(self):
+        kept = self.store.put(b"parent's", name="shared")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ok = kept.bytes() == b"parent's"
+                ok = ok and self.store.get("shared").bytes() == b"parent's"
+                self.store.put(b"child's", name="child").release()
+                kept.release()
+                self.store.close()
+                code = 0 if ok else 2
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(self.fake.connections, 2)
+        self.assertNotIn(bytes(kept.id), self.fake.released[1:])  # only the child's own get
+        self.assertEqual(kept.bytes(), b"parent's")
+        self.assertEqual(self.store.get("child").bytes(), b"child's")
+
+    def test_fork_while_other_threads_are_at_work(self):
+        self.store.put(b"x" * 1000, name="busy").release()
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                self.store.get("busy").release()
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads:
+            t.start()
+        try:
+            for _ in range(10):
+                child = os.fork()
+                if child == 0:
+                    code = 1
+                    try:
+                        code = 0 if self.store.get("busy").bytes() == b"x" * 1000 else 2
+                    finally:
+                        os._exit(code)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+        finally:
+            stop.set()
+            for t in threads:
+                t.join()
+
+    def test_threads(self):
+        failed = []
+
+        def work(i):
+            try:
+                for k in range(50):
+                    data = b"%d-%d" % (i, k) * 10
+                    self.store.put(data, name="t%d" % i if k == 0 else "").release()
+                    self.assertEqual(self.store.get("t%d" % i).bytes(), b"%d-0" % i * 10)
+            except BaseException as e:  # noqa: B902
+                failed.append(e)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failed, [])
+        self.assertTrue(self.fake.wait(lambda: len(self.fake.released) == 800))
+
+    def test_daemon_gone(self):
+        o = self.store.put(b"still here", name="x")
+        self.fake.close()
+        with self.assertRaises(tendril.Disconnected):
+            self.store.get("x")
+        with self.assertRaises(ConnectionError):
+            self.store.get("x")
+        self.assertEqual(o.bytes(), b"still here")
+
+    def test_no_daemon(self):
+        with self.assertRaisesRegex(tendril.Disconnected, "tendril daemon"):
+            tendril.connect(os.path.join(self.fake.dir.name, "nothing"))
+
+    def test_close_wakes_a_waiting_thread(self):
+        FakeDaemon.hook = None
+        waiting = threading.Event()
+        self.fake.hook = lambda kind, payload: (waiting.set(), b"")[1] if kind == wire.GET else None
+        caught = []
+
+        def wait():
+            try:
+                self.store.get("never", timeout=None)
+            except tendril.Disconnected as e:
+                caught.append(e)
+
+        t = threading.Thread(target=wait)
+        t.start()
+        self.assertTrue(waiting.wait(10))
+        self.store.close()
+        t.join(10)
+        self.assertEqual(len(caught), 1)
+
+
+class Garbage(unittest.TestCase):
+    """Whatever a daemon sends, the client raises: it never crashes, hangs, or keeps a descriptor."""
+
+    def meet(self, raw, kind=wire.GET):
+        fake = FakeDaemon(lambda k, p: raw if k == kind else None)
+        self.addCleanup(fake.close)
+        before = len(os.listdir("/proc/self/fd"))
+        store = tendril.Client(fake.path)
+        try:
+            with self.assertRaises((tendril.Protocol, tendril.Disconnected)) as caught:
+                store.ping()
+                store.get("x")
+            with self.assertRaises(tendril.TendrilError):
+                store.get("x")
+        finally:
+            store.close()
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 2)  # the fake's own end, at most
+        return str(caught.exception)
+
+    def test_lengths(self):
+        self.assertIn("exceeds", self.meet(frame(wire.GET | 0x8000, b"", size=0xFFFFFFFF)))
+        self.assertIn("exceeds", self.meet(frame(wire.GET | 0x8000, b"", size=wire.MAX_PAYLOAD + 1)))
+
+    def test_types(self):
+        self.meet(frame(0x1234, b""))
+        self.meet(frame(wire.SEAL | 0x8000, b""))
+        self.meet(struct.pack("<IHHQ", 0, wire.GET | 0x8000, 0, 999999))
+        self.meet(frame(wire.GET | 0x8000, b"", flags=0x80))
+
+    def test_payloads(self):
+        whole = bytes(16) + struct.pack("<QQQ", 5, 4096, 0) + struct.pack("<QB", 10, 0) + struct.pack("<I", 0)
+        for n in range(0, len(whole), 7):
+            self.meet(frame(wire.GET | 0x8000, whole[:n]))
+        self.assertIn("descriptor", self.meet(frame(wire.GET | 0x8000, whole)))
+        self.assertIn("descriptor", self.meet(frame(wire.GET | 0x8000, whole, flags=1)))
+        self.meet(frame(wire.GET | 0x8000, whole + b"x"))
+        big = bytes(16) + struct.pack("<QQQ", 5, 4096, (1 << 64) - 64) + struct.pack("<QB", (1 << 64) - 1, 0) + bytes(4)
+        self.assertIn("does not lie", self.meet(frame(wire.GET | 0x8000, big)))
+        self.meet(frame(0xFFFF, b"\x01"))
+        self.meet(frame(0xFFFF, struct.pack("<HH", 3, 2) + b"\xff\xfe"))
+
+    def test_hello(self):
+        self.meet(frame(wire.HELLO | 0x8000, b"\x02\x00"), kind=wire.HELLO)
+        self.meet(frame(wire.HELLO | 0x8000, struct.pack("<HH", 9, 0) + bytes(16) + struct.pack("<HIQ", 0, 1, 1)), kind=wire.HELLO)
+
+    def test_noise(self):
+        self.meet(os.urandom(1000).replace(b"<", b"_"))
+
+    def test_unknown_error_code(self):
+        fake = FakeDaemon(lambda k, p: frame(0xFFFF, struct.pack("<HH", 77, 3) + b"new") if k == wire.GET else None)
+        self.addCleanup(fake.close)
+        with tendril.connect(fake.path) as store:
+            with self.assertRaisesRegex(tendril.TendrilError, "77.*new"):
+                store.get("x")
+            store.status()
+
+
+class Environment(unittest.TestCase):
+    def test_default_socket(self):
+        from unittest import mock
+        from tendril.connection import default_socket
+        with mock.patch.dict(os.environ, {"TENDRIL_SOCKET": "/a"}):
+            self.assertEqual(default_socket(), "/a")
+        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": "/run/user/7"}), mock.patch("os.getuid", lambda: 7):
+            os.environ.pop("TENDRIL_SOCKET", None)
+            self.assertEqual(default_socket(), "/run/user/7/tendril/tendril.sock")
+            del os.environ["XDG_RUNTIME_DIR"]
+            self.assertEqual(default_socket(), "/tmp/tendril-7/tendril.sock")
+
+
+if __name__ == "__main__":
+    unittest.main()
