@@ -50,9 +50,12 @@ def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, A
         shape = _integers(meta.get("shape", [len(view) // dtype.itemsize]), 0)
         strides = meta.get("strides")
         steps = None if strides is None else tuple(s * dtype.itemsize for s in _integers(strides, None))
-        if not len(view):
-            view = memoryview(bytearray(dtype.itemsize)).toreadonly() if 0 in shape else view
-        return np.ndarray(shape, dtype, buffer=view, strides=steps)
+        # By way of frombuffer: an array over a memoryview would have the writable exporter
+        # below it as its base, and could be made writable again.
+        if not len(view) and 0 not in shape:
+            raise ValueError("it has no bytes")
+        line = np.frombuffer(view if len(view) else bytes(dtype.itemsize), dtype=np.uint8)
+        return np.ndarray(shape, dtype, buffer=line, strides=steps)
     except (TypeError, ValueError, OverflowError) as e:
         raise Invalid("metadata %.200r does not fit an object of %d bytes: %s" % (meta, len(view), e)) from None
 

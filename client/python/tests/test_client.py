@@ -3,6 +3,7 @@
 import gc
 import os
 import struct
+import sys
 import threading
 import unittest
 
@@ -49,6 +50,13 @@ class Objects(WithFake):
         self.assertEqual(bytes(part), b"345")
         del part
         self.assertTrue(self.fake.wait(lambda: self.fake.released == [bytes(o.id)]))
+
+    @unittest.skipIf(sys.version_info < (3, 12), "PEP 688 came with Python 3.12")
+    def test_buffer_protocol(self):
+        o = self.store.put(b"0123", name="pep688")
+        view = memoryview(o)
+        o.release()
+        self.assertEqual(bytes(view), b"0123")
 
     def test_release_comes_once_for_each_get(self):
         self.store.put(b"abc", name="a").release()
@@ -171,6 +179,11 @@ class Arrays(WithFake):
             with self.assertRaises(tendril.Invalid, msg=str(meta)):
                 self.store.get(key).numpy()
 
+    def test_an_empty_object_has_no_elements(self):
+        self.store.put(b"", name="empty", meta={"dtype": "<f8", "shape": [1]})
+        with self.assertRaises(tendril.Invalid):
+            self.store.get("empty").numpy()
+
     def test_without_metadata_it_is_bytes(self):
         self.store.put(b"\x01\x02", name="raw")
         np.testing.assert_array_equal(self.store.get("raw").numpy(), np.array([1, 2], "u1"))
@@ -257,7 +270,6 @@ class Processes(WithFake):
             tendril.connect(os.path.join(self.fake.dir.name, "nothing"))
 
     def test_close_wakes_a_waiting_thread(self):
-        FakeDaemon.hook = None
         waiting = threading.Event()
         self.fake.hook = lambda kind, payload: (waiting.set(), b"")[1] if kind == wire.GET else None
         caught = []
