@@ -186,3 +186,10 @@ func MetaJSON(meta []byte) json.RawMessage {
 	wrapped, _ := json.Marshal(map[string][]byte{"base64": meta}) // a map of bytes always marshals
 	return wrapped
 }
+
+// Ref says where an object's bytes lie. An empty object has the zero Ref.
+type Ref struct {
+	Segment      uint64 // number of the segment, never used again; 0 = none
+	SegmentBytes uint64 // size of the whole segment: what is to be mapped
+	Offset       uint64 // bytes from the segment's start
+}

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"tendril/store/object"
+)
+
+// Owner says for whom a connection acts. Tenant must be true; the rest is for display.
+type Owner struct {
+	Tenant string
+	PID    int
+	Name   string
+}
+
+// Conn is one connection's view of the store and the holder of its references. Safe for concurrent use.
+type Conn struct {
+	s       *Store  // immutable
+	owner   Owner   // immutable
+	tenant  *tenant // immutable
+	stopped atomic.Bool
+
+	// Guarded by s.mu.
+	refs      map[object.ID]reference
+	open      map[*entry]struct{} // created here and not sealed
+	seen      map[uint64]*segmentState
+	written   map[uint64]*segmentState // those with writer == this
+	room      roomBuckets
+	nextBytes uint64 // size of the next segment for small objects
+	idle      []*segmentState
+	idleBytes uint64
+	closed    bool
+}
+
+// reference counts what one connection holds of one object. A deleted object is still found here.
+type reference struct {
+	e     *entry
+	count int
+}
+
+// Connect begins a connection. The caller must Close it.
+func (s *Store) Connect(owner Owner) (*Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errStoreClosed
+	}
+	c := &Conn{
+		s:         s,
+		owner:     owner,
+		tenant:    s.tenantOf(owner.Tenant),
+		refs:      make(map[object.ID]reference),
+		open:      make(map[*entry]struct{}),
+		seen:      make(map[uint64]*segmentState),
+		written:   make(map[uint64]*segmentState),
+		nextBytes: min(firstSegmentBytes, s.opts.SegmentBytes),
+	}
+	c.tenant.conns++
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+var (
+	errStoreClosed = fmt.Errorf("%w: the store is closing", object.ErrInternal)
+	errConnClosed  = fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
+)
+
+// Stop makes a call of this connection that populates memory give up soon. Close still has to follow.
+func (c *Conn) Stop() { c.stopped.Store(true) }
+
+// Close aborts the connection's unsealed objects, releases its references and lets go of its segments. A second
+// Close does nothing. Waiting gets end when their context does.
+func (c *Conn) Close() {
+	c.Stop()
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	delete(s.conns, c)
+	for e := range c.open {
+		s.forgetEntry(e)
+	}
+	for id, r := range c.refs {
+		delete(c.refs, id)
+		s.references -= r.count
+		r.e.refs -= r.count
+		s.collect(r.e)
+	}
+	for _, g := range c.written {
+		if g.session {
+			g.live = 0
+		}
+		s.retire(g)
+	}
+	for _, g := range c.seen {
+		s.unsee(c, g)
+	}
+	c.tenant.conns--
+	s.dropTenant(c.tenant)
+}
+
+// Forget notes that the connection has unmapped a segment and closed its descriptor. Its own segment takes no more
+// objects; a session's segment is freed. Unknown segments are ErrNotFound.
+func (c *Conn) Forget(id uint64) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	g, ok := c.seen[id]
+	if !ok {
+		return fmt.Errorf("%w: segment %d is not known to this connection", object.ErrNotFound, id)
+	}
+	if g.writer == c {
+		if g.session {
+			g.live = 0
+		}
+		s.retire(g)
+	}
+	s.unsee(c, g)
+	return nil
+}
+
+// Sweep lists the segments that the connection has received and that are of no use any more: it should unmap them
+// and call Forget. The cost is in proportion to the connection's segments.
+func (c *Conn) Sweep() []uint64 {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	var gone []uint64
+	for id, g := range c.seen {
+		if g.mem == nil {
+			gone = append(gone, id)
+		}
+	}
+	return gone
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"time"
+
+	"tendril/store/object"
+)
+
+// entryBytes is what an object's record costs the daemon, besides its name and metadata; measured with a million
+// empty objects, rounded up. Charged, so that empty objects cannot fill the daemon's memory.
+const entryBytes = 640
+
+// entry is one object. Guarded by Store.mu, except what is immutable.
+type entry struct {
+	id          object.ID // immutable
+	size        uint64    // immutable
+	meta        []byte    // immutable
+	tenant      *tenant   // immutable
+	creatorPID  int       // immutable
+	creatorName string    // immutable
+	created     time.Time // immutable
+	seg         *segmentState
+	off         uint64
+
+	class   object.Class
+	state   object.State
+	name    string // wanted while open, bound once sealed
+	creator *Conn  // nil once sealed or gone
+	sealing bool   // a strict seal is under way without mu
+	strict  bool
+	held    bool // the name holds a reference
+	refs    int  // of all connections
+	sealed  time.Time
+	at      int    // place in tenant.entries
+	charge  uint64 // bytes charged for this record
+}
+
+func (e *entry) ref() object.Ref {
+	if e.seg == nil {
+		return object.Ref{}
+	}
+	return object.Ref{Segment: e.seg.id, SegmentBytes: e.seg.bytes, Offset: e.off}
+}
+
+// insert puts an entry, charged already, into the table. mu is held.
+func (s *Store) insert(e *entry) {
+	s.objects[e.id] = e
+	e.at = len(e.tenant.entries)
+	e.tenant.entries = append(e.tenant.entries, e)
+	s.usedBytes += e.size
+	s.tableBytes += e.charge
+}
+
+// collect lets an object go that nothing refers to: out of the table, then its memory. mu is held.
+func (s *Store) collect(e *entry) {
+	if e.refs > 0 || e.held || e.sealing {
+		return
+	}
+	s.removeFromTable(e)
+	s.freeMemory(e)
+}
+
+// forgetEntry ends an object whatever holds it: an abort, or the store's end. mu is held.
+func (s *Store) forgetEntry(e *entry) {
+	if e.creator != nil {
+		if r, ok := e.creator.refs[e.id]; ok {
+			delete(e.creator.refs, e.id)
+			s.references -= r.count
+			e.refs -= r.count
+		}
+	}
+	e.held = false
+	s.removeFromTable(e)
+	s.collect(e)
+}
+
+// removeFromTable makes an object unfindable: its id, its name, its tenant's list. mu is held.
+func (s *Store) removeFromTable(e *entry) {
+	if e.state == object.Deleted {
+		return
+	}
+	s.closeOpen(e)
+	s.unbind(e)
+	e.state = object.Deleted
+	delete(s.objects, e.id)
+	list := e.tenant.entries
+	last := list[len(list)-1]
+	list[e.at] = last
+	last.at = e.at
+	list[len(list)-1] = nil
+	e.tenant.entries = list[:len(list)-1]
+	s.usedBytes -= e.size
+}
+
+// closeOpen ends an object's time as an unsealed one. mu is held.
+func (s *Store) closeOpen(e *entry) {
+	if e.creator != nil {
+		delete(e.creator.open, e)
+		e.creator = nil
+		s.openCount--
+	}
+}
+
+// unbind takes an object's name. mu is held.
+func (s *Store) unbind(e *entry) {
+	if e.name != "" && e.tenant.names[e.name] == e {
+		delete(e.tenant.names, e.name)
+	}
+	e.name = ""
+}
+
+// freeMemory gives back an object's bytes and its record's charge, once. mu is held.
+func (s *Store) freeMemory(e *entry) {
+	if e.charge == 0 {
+		return
+	}
+	s.tableBytes -= e.charge
+	s.uncharge(e.tenant, e.charge)
+	e.charge = 0
+	g := e.seg
+	if g == nil {
+		return
+	}
+	e.seg = nil
+	g.live--
+	if g.ranges != nil {
+		if err := g.ranges.Free(e.off); err != nil {
+			panic("store: an object's range was not allocated: " + err.Error()) // a fault of this package, never of a peer
+		}
+		if g.writer != nil {
+			g.writer.room.update(g)
+		}
+	}
+	if g.live == 0 {
+		s.emptied(g)
+	}
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"sort"
+	"strings"
+
+	"tendril/store/object"
+)
+
+// listStep is how many objects List describes in one hold of the lock.
+const listStep = 1024
+
+// List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and c's own unsealed
+// ones, with all also other connections'. It is not a snapshot: what comes or goes meanwhile may be in it or not.
+func (c *Conn) List(prefix string, all bool) []object.Info {
+	c.s.mu.Lock()
+	entries := append([]*entry(nil), c.tenant.entries...)
+	c.s.mu.Unlock()
+	var infos []object.Info
+	for len(entries) > 0 {
+		step := entries[:min(listStep, len(entries))]
+		entries = entries[len(step):]
+		c.s.mu.Lock()
+		for _, e := range step {
+			open := e.state == object.Open && (all || e.creator == c)
+			if (open || e.state == object.Sealed) && strings.HasPrefix(e.name, prefix) {
+				infos = append(infos, e.info())
+			}
+		}
+		c.s.mu.Unlock()
+	}
+	sort.Slice(infos, func(i, j int) bool { return infos[i].Created.Before(infos[j].Created) })
+	return infos
+}
+
+// Stat describes one object of the tenant, sealed or not; by name where id is zero.
+func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e, err := c.find(id, name)
+	if err != nil {
+		return object.Info{}, err
+	}
+	return e.info(), nil
+}
+
+func (e *entry) info() object.Info {
+	ref := e.ref()
+	info := object.Info{
+		ID: e.id, Name: e.name, Kind: object.Host, Class: e.class, State: e.state, SizeBytes: e.size, Tenant: e.tenant.name,
+		Refs: e.refs, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(), CreatorPID: e.creatorPID,
+		Creator: e.creatorName, Meta: object.MetaJSON(e.meta), Strict: e.strict,
+	}
+	if e.state != object.Open {
+		sealed := e.sealed.UTC()
+		info.Sealed = &sealed
+	}
+	return info
+}
+
+// Status is the store in numbers; the JSON is part of the daemon's status.
+type Status struct {
+	Objects       int            `json:"objects"`
+	OpenObjects   int            `json:"open_objects"`
+	References    int            `json:"references"`
+	Connections   int            `json:"connections"`
+	Segments      int            `json:"segments"`
+	CapacityBytes uint64         `json:"capacity_bytes"`
+	ChargedBytes  uint64         `json:"charged_bytes"` // segments and table
+	SegmentBytes  uint64         `json:"segment_bytes"` // segments alone, real size
+	UsedBytes     uint64         `json:"used_bytes"`    // what creators asked for
+	WarmBytes     uint64         `json:"warm_bytes"`    // populated, for whom comes next
+	IdleBytes     uint64         `json:"idle_bytes"`    // empty, kept for their writers
+	LeavingBytes  uint64         `json:"leaving_bytes"` // of no use, but some connection has not let go
+	SessionBytes  uint64         `json:"session_bytes"` // sessions' segments
+	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
+	Tenants       []TenantStatus `json:"tenants"`       // by name
+}
+
+// TenantStatus is one tenant in numbers.
+type TenantStatus struct {
+	Name         string `json:"name"`
+	Objects      int    `json:"objects"`
+	Connections  int    `json:"connections"`
+	ChargedBytes uint64 `json:"charged_bytes"`
+}
+
+// Status counts. The cost is in proportion to the segments and tenants, not to the objects.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{
+		Objects: len(s.objects), OpenObjects: s.openCount, References: s.references, Connections: len(s.conns), Segments: len(s.segments),
+		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
+		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
+	}
+	for _, g := range s.segments {
+		st.SegmentBytes += g.bytes
+		switch {
+		case g.mem == nil:
+			st.LeavingBytes += g.bytes
+		case g.session:
+			st.SessionBytes += g.bytes
+		case g.idle:
+			st.IdleBytes += g.bytes
+		}
+	}
+	for _, t := range s.tenants {
+		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: len(t.entries), Connections: t.conns, ChargedBytes: t.charged})
+	}
+	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
+	return st
+}

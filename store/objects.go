@@ -1,0 +1,304 @@
+package store
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"tendril/store/alloc"
+	"tendril/store/object"
+)
+
+// Spec is what Create is asked for.
+type Spec struct {
+	SizeBytes uint64
+	Class     object.Class // Ephemeral or Named
+	Own       bool         // a segment of its own, never used again: what Seal's strict needs
+	Name      string       // bound at Seal; "" = none
+	Meta      []byte       // opaque; copied
+}
+
+// Handle is an object as its holder needs it.
+type Handle struct {
+	ID    object.ID
+	Ref   object.Ref
+	Size  uint64
+	Class object.Class
+	Meta  []byte // immutable; shared with the store
+	FD    int    // where the connection did not have the segment: its descriptor, owned by the caller; otherwise −1
+}
+
+// Create makes an unsealed object that c fills; c holds one reference. The memory is populated and its contents
+// are undefined (zero, or what c's own dead objects left).
+// Errors: ErrInvalid, ErrUnsupported (class), ErrFull, ErrQuota.
+func (c *Conn) Create(spec Spec) (Handle, error) {
+	if err := c.s.checkSpec(spec); err != nil {
+		return Handle{}, err
+	}
+	e := &entry{
+		id: object.NewID(), size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
+		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
+		charge: entryBytes + uint64(len(spec.Name)+len(spec.Meta)),
+	}
+	if len(spec.Meta) > 0 {
+		e.meta = append([]byte(nil), spec.Meta...)
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	if c.closed {
+		return Handle{}, errConnClosed
+	}
+	if err := s.reserve(c.tenant, e.charge); err != nil {
+		return Handle{}, err
+	}
+	fd, err := c.place(e, spec.Own)
+	if err != nil {
+		s.uncharge(c.tenant, e.charge)
+		return Handle{}, err
+	}
+	s.insert(e)
+	e.creator = c
+	c.open[e] = struct{}{}
+	s.openCount++
+	c.refer(e)
+	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
+}
+
+func (s *Store) checkSpec(spec Spec) error {
+	switch {
+	case !spec.Class.Valid():
+		return fmt.Errorf("%w: class %d", object.ErrInvalid, spec.Class)
+	case spec.Class == object.TTL || spec.Class == object.Persisted:
+		return fmt.Errorf("%w: class %s: use ephemeral or named", object.ErrUnsupported, spec.Class)
+	case spec.Class == object.Named && spec.Name == "":
+		return fmt.Errorf("%w: an object of class named needs a name", object.ErrInvalid)
+	case len(spec.Meta) > object.MaxMetaBytes:
+		return fmt.Errorf("%w: %d bytes of metadata, at most %d", object.ErrInvalid, len(spec.Meta), object.MaxMetaBytes)
+	case spec.SizeBytes > s.opts.CapacityBytes:
+		return fmt.Errorf("%w: an object of %d bytes in a store of %d", object.ErrFull, spec.SizeBytes, s.opts.CapacityBytes)
+	}
+	return checkName(spec.Name)
+}
+
+func checkName(name string) error {
+	if len(name) > object.MaxNameBytes || !utf8.ValidString(name) {
+		return fmt.Errorf("%w: name %.40q…: want UTF-8 of at most %d bytes", object.ErrInvalid, name, object.MaxNameBytes)
+	}
+	for _, r := range name {
+		if r < ' ' || r == 0x7f {
+			return fmt.Errorf("%w: name %q has control characters", object.ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
+// place finds memory for e: c's own segments first, then a new one. mu is held, and let go while memory is populated.
+func (c *Conn) place(e *entry, once bool) (fd int, err error) {
+	switch {
+	case e.size == 0:
+		return -1, nil
+	case once:
+		return c.placeWhole(e, nil, true)
+	case e.size >= c.s.opts.LargeBytes:
+		return c.placeWhole(e, c.reuseWhole(e.size), false)
+	}
+	g := c.room.find(e.size)
+	if g == nil {
+		if g, err = c.addRoom(e.size); err != nil {
+			return -1, err
+		}
+	}
+	if fd, err = c.s.show(c, g); err != nil {
+		return -1, err
+	}
+	off, ok := g.ranges.Alloc(e.size, alloc.Granule)
+	if !ok {
+		panic("store: a segment said it had room and had not") // a fault of this package, never of a peer
+	}
+	c.dropIdle(g)
+	c.room.update(g)
+	g.live++
+	e.seg, e.off = g, off
+	return fd, nil
+}
+
+// addRoom makes a segment for small objects, twice as large as the last one.
+func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
+	n := c.nextBytes
+	for n < atLeast {
+		n = min(2*n, c.s.opts.SegmentBytes)
+	}
+	g, err := c.s.newSegment(c, n)
+	if err != nil {
+		return nil, err
+	}
+	c.nextBytes = min(2*n, c.s.opts.SegmentBytes)
+	g.ranges = alloc.New(g.bytes)
+	c.room.add(g)
+	return g, nil
+}
+
+func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err error) {
+	if g == nil {
+		if g, err = c.s.newSegment(c, e.size); err != nil {
+			return -1, err
+		}
+		g.once = once
+	}
+	if fd, err = c.s.show(c, g); err != nil {
+		c.s.retire(g)
+		return -1, err
+	}
+	g.live++
+	e.seg, e.off = g, 0
+	return fd, nil
+}
+
+// refer adds one of c's references. mu is held.
+func (c *Conn) refer(e *entry) {
+	r := c.refs[e.id]
+	c.refs[e.id] = reference{e: e, count: r.count + 1}
+	e.refs++
+	c.s.references++
+}
+
+// Get takes a reference to a sealed object of the same tenant. Release gives it back.
+// Errors: ErrNotFound, ErrNotSealed, ErrPermission.
+func (c *Conn) Get(id object.ID) (Handle, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e, err := c.lookup(id)
+	if err != nil {
+		return Handle{}, err
+	}
+	return c.take(e)
+}
+
+// GetName is Get by name.
+func (c *Conn) GetName(name string) (Handle, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e, err := c.lookupName(name)
+	if err != nil {
+		return Handle{}, err
+	}
+	return c.take(e)
+}
+
+func (c *Conn) lookup(id object.ID) (*entry, error) {
+	e := c.s.objects[id]
+	switch {
+	case e == nil:
+		return nil, fmt.Errorf("%w: no object %s", object.ErrNotFound, id)
+	case e.tenant != c.tenant:
+		return nil, fmt.Errorf("%w: object %s belongs to tenant %s, this connection to %s", object.ErrPermission, id, e.tenant.name, c.tenant.name)
+	}
+	return e, nil
+}
+
+func (c *Conn) lookupName(name string) (*entry, error) {
+	if e := c.tenant.names[name]; e != nil {
+		return e, nil
+	}
+	return nil, fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
+}
+
+// find is lookup by id, or by name where the id is zero.
+func (c *Conn) find(id object.ID, name string) (*entry, error) {
+	if id.IsZero() {
+		return c.lookupName(name)
+	}
+	return c.lookup(id)
+}
+
+func (c *Conn) take(e *entry) (Handle, error) {
+	if c.closed {
+		return Handle{}, errConnClosed
+	}
+	if e.state != object.Sealed {
+		return Handle{}, fmt.Errorf("%w: object %s is being filled by process %d", object.ErrNotSealed, e.id, e.creatorPID)
+	}
+	fd := -1
+	if e.seg != nil {
+		var err error
+		if fd, err = c.s.show(c, e.seg); err != nil {
+			return Handle{}, err
+		}
+	}
+	c.refer(e)
+	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
+}
+
+// Release gives one of c's references back. An object without references and without a name's hold is gone; an
+// unsealed one is aborted by that. ErrNotFound where c holds none.
+func (c *Conn) Release(id object.ID) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	r, ok := c.refs[id]
+	if !ok {
+		return fmt.Errorf("%w: this connection holds no reference to object %s", object.ErrNotFound, id)
+	}
+	if r.count == 1 {
+		delete(c.refs, id)
+	} else {
+		c.refs[id] = reference{e: r.e, count: r.count - 1}
+	}
+	r.e.refs--
+	s.references--
+	s.collect(r.e)
+	return nil
+}
+
+// Abort ends an unsealed object of this connection.
+func (c *Conn) Abort(id object.ID) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.ownOpen(id)
+	if err != nil {
+		return err
+	}
+	s.forgetEntry(e)
+	return nil
+}
+
+// ownOpen finds an unsealed object that c created.
+func (c *Conn) ownOpen(id object.ID) (*entry, error) {
+	e, err := c.lookup(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.state == object.Sealed:
+		return nil, fmt.Errorf("%w: object %s", object.ErrSealed, id)
+	case e.creator != c:
+		return nil, fmt.Errorf("%w: object %s is being filled by another connection", object.ErrPermission, id)
+	case e.sealing:
+		return nil, fmt.Errorf("%w: object %s is being sealed", object.ErrBusy, id)
+	}
+	return e, nil
+}
+
+// Delete takes a sealed object's name and its place in the table; its memory goes with the last reference. An own
+// unsealed object is aborted; another connection's is ErrNotSealed.
+func (c *Conn) Delete(id object.ID, name string) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.find(id, name)
+	if err != nil {
+		return err
+	}
+	if e.state != object.Sealed && (e.creator != c || e.sealing) {
+		return fmt.Errorf("%w: object %s is being filled by process %d: only that process can give it up", object.ErrNotSealed, e.id, e.creatorPID)
+	}
+	if e.state != object.Sealed {
+		s.forgetEntry(e)
+		return nil
+	}
+	e.held = false
+	s.removeFromTable(e)
+	s.collect(e)
+	return nil
+}

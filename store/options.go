@@ -1,0 +1,68 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// Options configures a Store. Zero values mean the defaults named here.
+type Options struct {
+	// CapacityBytes bounds all memory: segments by their real size, the warm pool, the table. Must be given.
+	CapacityBytes uint64
+	// SegmentBytes is the size that a connection's segments for small objects grow to, and of the warm pool's
+	// segments. Default 64 MiB (less where CapacityBytes is below 8 of them).
+	SegmentBytes uint64
+	// LargeBytes is the size from which an object has a segment of its own. Default SegmentBytes/4.
+	LargeBytes uint64
+	// WarmBytes is how much populated, never shared memory stands ready. Default 0: none.
+	WarmBytes uint64
+	// WriterCacheBytes bounds the empty segments kept for one connection's next objects. Default CapacityBytes/4.
+	WriterCacheBytes uint64
+	// TenantBytes bounds what one tenant may be charged. Default 0: only CapacityBytes does.
+	TenantBytes uint64
+	// System is the kernel. Default segment.Linux.
+	System segment.System
+}
+
+// firstSegmentBytes is the size of a connection's first segment. A segment outlives its writer while any object in
+// it lives, so a process that puts one small named object and ends must not pin 64 MiB.
+const firstSegmentBytes = 256 << 10
+
+func (o Options) withDefaults() Options {
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 64 << 20
+		for o.SegmentBytes > firstSegmentBytes && o.SegmentBytes > o.CapacityBytes/8 {
+			o.SegmentBytes /= 2
+		}
+	}
+	if o.LargeBytes == 0 {
+		o.LargeBytes = o.SegmentBytes / 4
+	}
+	if o.WriterCacheBytes == 0 {
+		o.WriterCacheBytes = o.CapacityBytes / 4
+	}
+	if o.System == nil {
+		o.System = segment.Linux{}
+	}
+	return o
+}
+
+// Validate names every fault at once, as ErrInvalid. New calls it after filling in the defaults.
+func (o Options) Validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{object.ErrInvalid}, args...)...))
+		}
+	}
+	fault(o.CapacityBytes < 1<<20 || o.CapacityBytes > 1<<60, "capacity of %d bytes: want 1 MiB to 1 EiB", o.CapacityBytes)
+	fault(o.SegmentBytes < segment.PageBytes || o.SegmentBytes%segment.PageBytes != 0 || o.SegmentBytes > o.CapacityBytes,
+		"segments of %d bytes: want a multiple of %d, at most the capacity", o.SegmentBytes, segment.PageBytes)
+	fault(o.LargeBytes == 0 || o.LargeBytes > o.SegmentBytes, "large objects from %d bytes: want 1 to a segment's %d", o.LargeBytes, o.SegmentBytes)
+	fault(o.WarmBytes > o.CapacityBytes, "warm pool of %d bytes: more than the capacity of %d", o.WarmBytes, o.CapacityBytes)
+	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes, o.CapacityBytes)
+	return errors.Join(faults...)
+}

@@ -1,0 +1,62 @@
+package store
+
+import "math/bits"
+
+// roomBuckets holds a connection's segments for small objects by the power of two of their longest free range, so
+// that finding room costs the same for one segment and for ten thousand.
+type roomBuckets struct {
+	buckets [48][]*segmentState // 0: full; b: longest range in [64·2^(b-1), 64·2^b)
+}
+
+func bucketOf(bytes uint64) int { return min(bits.Len64(bytes/64), len(roomBuckets{}.buckets)-1) }
+
+// scanLimit bounds the look at segments that may or may not have room.
+const scanLimit = 4
+
+// find gives a segment with room for n bytes, or nil.
+func (r *roomBuckets) find(n uint64) *segmentState {
+	n = max((n+63)&^63, 64)
+	first := bucketOf(n)
+	for i, g := range r.buckets[first] {
+		if i == scanLimit {
+			break
+		}
+		if g.ranges.Largest() >= n {
+			return g
+		}
+	}
+	for b := first + 1; b < len(r.buckets); b++ {
+		if len(r.buckets[b]) > 0 {
+			return r.buckets[b][0]
+		}
+	}
+	return nil
+}
+
+// add takes g in.
+func (r *roomBuckets) add(g *segmentState) {
+	g.bucket = bucketOf(g.ranges.Largest())
+	g.at = len(r.buckets[g.bucket])
+	r.buckets[g.bucket] = append(r.buckets[g.bucket], g)
+}
+
+// remove takes g out; a segment without ranges was never in.
+func (r *roomBuckets) remove(g *segmentState) {
+	if g.ranges == nil {
+		return
+	}
+	list := r.buckets[g.bucket]
+	last := list[len(list)-1]
+	list[g.at] = last
+	last.at = g.at
+	list[len(list)-1] = nil
+	r.buckets[g.bucket] = list[:len(list)-1]
+}
+
+// update moves g to where its longest range belongs now.
+func (r *roomBuckets) update(g *segmentState) {
+	if bucketOf(g.ranges.Largest()) != g.bucket {
+		r.remove(g)
+		r.add(g)
+	}
+}

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"tendril/store/object"
+)
+
+// Seal makes an object of this connection immutable and binds its name. From the first seal in a segment on, the
+// kernel refuses every new writable mapping of it. strict also ends the creator's: the object must have been made
+// with Spec.Own, and every writable mapping of it must be gone.
+// Errors: ErrNotFound, ErrSealed, ErrPermission, ErrExists (the name; the object stays unsealed), ErrInvalid (strict
+// without Own), ErrBusy (strict with a writable mapping left).
+func (c *Conn) Seal(id object.ID, strict bool) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.ownOpen(id)
+	if err != nil {
+		return err
+	}
+	if err := e.nameFree(e.name, false); err != nil {
+		return err
+	}
+	err = s.sealMemory(e, strict)
+	defer s.collect(e) // a strict seal lets go of mu: the last reference may have gone meanwhile
+	switch {
+	case err != nil:
+		return err
+	case e.creator == nil:
+		return errConnClosed
+	}
+	s.closeOpen(e)
+	e.state, e.strict, e.sealed = object.Sealed, strict, time.Now()
+	e.held = e.class == object.Named
+	if name := e.name; name != "" {
+		e.name = ""
+		if err := s.bind(e, name, false); err != nil { // taken during a strict seal
+			e.held, e.class = false, object.Ephemeral
+			return err
+		}
+	}
+	s.signal(e)
+	return nil
+}
+
+// sealMemory puts the seals on e's segment. mu is held, and let go during a strict seal: F_SEAL_WRITE waits up to
+// some 0.2 s for pages that a device has pinned.
+func (s *Store) sealMemory(e *entry, strict bool) error {
+	g := e.seg
+	switch {
+	case g == nil:
+		return nil
+	case !strict:
+		if g.sealed {
+			return nil
+		}
+		if err := g.mem.SealForReaders(); err != nil {
+			return err
+		}
+		g.sealed = true
+		return nil
+	case !g.once:
+		return fmt.Errorf("%w: a strict seal needs an object created with a segment of its own", object.ErrInvalid)
+	}
+	e.sealing = true
+	s.unlock()
+	err := g.mem.SealStrict()
+	s.mu.Lock()
+	e.sealing = false
+	return err
+}
+
+// Bind names a sealed object and makes it of class named: the name holds it until Delete. An object has one name;
+// another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all.
+func (c *Conn) Bind(id object.ID, name string, replace bool) error {
+	if name == "" {
+		return fmt.Errorf("%w: an empty name", object.ErrInvalid)
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.lookup(id)
+	if err != nil {
+		return err
+	}
+	if e.state != object.Sealed {
+		return fmt.Errorf("%w: object %s: a name is for a sealed object", object.ErrNotSealed, id)
+	}
+	if err := s.bind(e, name, replace); err != nil {
+		return err
+	}
+	e.class, e.held = object.Named, true
+	s.signal(e)
+	return nil
+}
+
+// nameFree says whether e may have the name. mu is held.
+func (e *entry) nameFree(name string, replace bool) error {
+	if other := e.tenant.names[name]; name != "" && other != nil && other != e && !replace {
+		return fmt.Errorf("%w: the name %q is object %s's: choose another, delete that object, or replace it", object.ErrExists, name, other.id)
+	}
+	return nil
+}
+
+// bind moves name to e. mu is held.
+func (s *Store) bind(e *entry, name string, replace bool) error {
+	if err := e.nameFree(name, replace); err != nil {
+		return err
+	}
+	if other := e.tenant.names[name]; other != nil && other != e {
+		s.unbind(other)
+		other.held = false
+		s.collect(other)
+	}
+	s.unbind(e)
+	e.name = name
+	e.tenant.names[name] = e
+	return nil
+}

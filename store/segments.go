@@ -1,0 +1,195 @@
+package store
+
+import (
+	"fmt"
+
+	"tendril/store/alloc"
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// segmentState is one segment in the table. Guarded by Store.mu, except what is immutable.
+type segmentState struct {
+	id     uint64        // immutable
+	bytes  uint64        // immutable
+	tenant *tenant       // immutable: for life
+	ranges *alloc.Ranges // immutable: nil where one object or one session has the whole segment
+
+	mem     *segment.Memory    // nil once given up
+	writer  *Conn              // nil: takes no more objects
+	seen    map[*Conn]struct{} // connections that have its descriptor or mapping
+	live    int                // objects in it; a session's segment counts as one
+	session bool               // a session's memory, not yet published
+	once    bool               // never used for a second object
+	sealed  bool               // for readers
+	idle    bool               // stands in writer.idle
+	bucket  int                // place in writer.room: bucket and index
+	at      int
+}
+
+// buildMemory makes populated memory of at least n bytes, out of the warm pool where that saves time. mu is not held;
+// the bytes are charged already. taken is a warm segment or nil, owned here.
+func (s *Store) buildMemory(taken *segment.Memory, n uint64, stop func() bool) (*segment.Memory, error) {
+	m, populated := taken, uint64(0)
+	var err error
+	if m == nil {
+		m, err = segment.Create(s.opts.System, n)
+	} else {
+		populated = min(n, m.Bytes())
+		err = m.Resize(n)
+	}
+	if err == nil && populated < n {
+		err = m.Populate(populated, m.Bytes(), stop)
+	}
+	if err == nil {
+		err = m.Fix()
+	}
+	if err == nil {
+		return m, nil
+	}
+	if m != nil {
+		m.Close()
+	}
+	return nil, err
+}
+
+// newSegment charges and builds a segment whose writer is c. mu is held on entry and on return, not in between.
+func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
+	n := segment.RoundUp(bytes)
+	if n == 0 {
+		return nil, fmt.Errorf("%w: a segment of %d bytes", object.ErrInvalid, bytes)
+	}
+	if err := s.reserve(c.tenant, n); err != nil {
+		return nil, err
+	}
+	warm := s.takeWarm(n)
+	s.unlock()
+	m, err := s.buildMemory(warm, n, c.stopped.Load)
+	s.mu.Lock()
+	if err == nil && c.closed {
+		m.Close()
+		err = fmt.Errorf("%w: the connection ended", object.ErrInvalid)
+	}
+	if err != nil {
+		s.uncharge(c.tenant, n)
+		return nil, err
+	}
+	s.nextID++
+	g := &segmentState{id: s.nextID, bytes: n, tenant: c.tenant, mem: m, writer: c, seen: make(map[*Conn]struct{}, 1)}
+	s.segments[g.id] = g
+	c.written[g.id] = g
+	return g, nil
+}
+
+// show lets c know g. Where c does not have it yet, fd is a descriptor that the caller owns; otherwise −1. mu is held.
+func (s *Store) show(c *Conn, g *segmentState) (fd int, err error) {
+	if _, seen := g.seen[c]; seen {
+		return -1, nil
+	}
+	if fd, err = g.mem.Dup(); err != nil {
+		return -1, err
+	}
+	g.seen[c] = struct{}{}
+	c.seen[g.id] = g
+	return fd, nil
+}
+
+// unsee takes c's knowledge of g away: its descriptor and mapping are gone. mu is held.
+func (s *Store) unsee(c *Conn, g *segmentState) {
+	delete(g.seen, c)
+	delete(c.seen, g.id)
+	s.settle(g)
+}
+
+// stopWriting takes g from its writer. mu is held.
+func (s *Store) stopWriting(g *segmentState) {
+	c := g.writer
+	if c == nil {
+		return
+	}
+	c.room.remove(g)
+	c.dropIdle(g)
+	delete(c.written, g.id)
+	g.writer = nil
+}
+
+// emptied keeps a segment that holds no object any more for its writer's next ones, or gives it up. mu is held.
+func (s *Store) emptied(g *segmentState) {
+	c := g.writer
+	if c == nil || g.once || g.session || s.closed || g.bytes > s.opts.WriterCacheBytes {
+		s.retire(g)
+		return
+	}
+	c.idle = append(c.idle, g)
+	c.idleBytes += g.bytes
+	g.idle = true
+	for c.idleBytes > s.opts.WriterCacheBytes || len(c.idle) > maxIdleSegments {
+		s.retire(c.idle[0])
+	}
+}
+
+// retire gives a segment up for good: no more objects; its memory goes when the last object and mapping are gone.
+// mu is held.
+func (s *Store) retire(g *segmentState) {
+	s.stopWriting(g)
+	s.settle(g)
+}
+
+// settle does what follows from a segment without writer and objects, and from one that nobody has. mu is held.
+func (s *Store) settle(g *segmentState) {
+	if g.writer != nil || g.live > 0 {
+		return
+	}
+	if g.mem != nil {
+		s.doomed = append(s.doomed, g.mem)
+		g.mem = nil
+	}
+	if len(g.seen) == 0 && s.segments[g.id] == g {
+		delete(s.segments, g.id)
+		s.uncharge(g.tenant, g.bytes)
+	}
+}
+
+// retireIdle gives up segments kept for writers until n bytes would fit. Their clients still have them mapped: the
+// memory comes back when they sweep. mu is held.
+func (s *Store) retireIdle(n uint64) {
+	var freed uint64
+	for c := range s.conns {
+		for len(c.idle) > 0 && freed < n {
+			freed += c.idle[0].bytes
+			s.retire(c.idle[0])
+		}
+	}
+}
+
+// maxIdleSegments bounds the search for a segment to use again.
+const maxIdleSegments = 64
+
+// dropIdle takes g off the list of empty segments. mu is held.
+func (c *Conn) dropIdle(g *segmentState) {
+	if !g.idle {
+		return
+	}
+	for i, other := range c.idle {
+		if other == g {
+			c.idle = append(c.idle[:i], c.idle[i+1:]...)
+			break
+		}
+	}
+	c.idleBytes -= g.bytes
+	g.idle = false
+}
+
+// reuseWhole finds the smallest empty segment of c's own that holds n bytes without wasting a quarter. mu is held.
+func (c *Conn) reuseWhole(n uint64) *segmentState {
+	var best *segmentState
+	for _, g := range c.idle {
+		if g.ranges == nil && g.bytes >= n && g.bytes-n/4 <= n+segment.PageBytes && (best == nil || g.bytes < best.bytes) {
+			best = g
+		}
+	}
+	if best != nil {
+		c.dropIdle(best)
+	}
+	return best
+}
