@@ -30,6 +30,7 @@ type Config struct {
 	NodeName      string        // "" = the name on file, at first start the host's
 	CapacityBytes uint64        // the store's; 0 = half of the memory that the machine and the cgroup allow
 	QuotaBytes    uint64        // what one tenant may hold of the store; 0 = all of it
+	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
 	MaxWorkers    int           // serving at one time on this node; 0 = 256
@@ -51,6 +52,7 @@ var variables = []struct {
 	{"TENDRIL_NODE_NAME", func(c *Config, v string) error { c.NodeName = v; return nil }},
 	{"TENDRIL_CAPACITY", func(c *Config, v string) (err error) { c.CapacityBytes, err = ParseBytes(v); return }},
 	{"TENDRIL_QUOTA", func(c *Config, v string) (err error) { c.QuotaBytes, err = ParseBytes(v); return }},
+	{"TENDRIL_WARM_MEMORY", func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return }},
 	{"TENDRIL_VENDORS", func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil }},
 	{"TENDRIL_WARM_WORKERS", func(c *Config, v string) (err error) { c.WarmWorkers, err = strconv.Atoi(v); return }},
 	{"TENDRIL_MAX_WORKERS", func(c *Config, v string) (err error) { c.MaxWorkers, err = strconv.Atoi(v); return }},
@@ -88,6 +90,18 @@ func ParseBytes(text string) (uint64, error) {
 	return b, nil
 }
 
+// parseWarm reads a size, or "none" (and "0") for no warm memory at all.
+func parseWarm(text string) (int64, error) {
+	if text == "none" || text == "0" {
+		return -1, nil
+	}
+	n, err := ParseBytes(text)
+	if err == nil && n > MaxCapacityBytes {
+		err = fmt.Errorf("%q is above %d bytes", text, uint64(MaxCapacityBytes))
+	}
+	return int64(n), err
+}
+
 // Defaults returns c with every zero field filled in from the machine: its user, its memory, lookup's environment.
 // It fails only where no default can be found (no home directory, no memory figures) and the field was not set.
 func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
@@ -109,6 +123,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	if c.QuotaBytes == 0 {
 		c.QuotaBytes = c.CapacityBytes
 	}
+	c.WarmBytes = orDefault(c.WarmBytes, int64(min(256<<20, c.CapacityBytes/16)))
 	if c.Vendors == nil {
 		c.Vendors = defaultVendors(lookup)
 	}
@@ -159,6 +174,7 @@ func (c Config) Validate() error {
 	fault(c.CapacityBytes < MinCapacityBytes, "capacity of %d bytes is below %d", c.CapacityBytes, MinCapacityBytes)
 	fault(c.CapacityBytes > MaxCapacityBytes, "capacity of %d bytes is above %d", c.CapacityBytes, uint64(MaxCapacityBytes))
 	fault(c.QuotaBytes == 0 || c.QuotaBytes > c.CapacityBytes, "quota of %d bytes is not between 1 and the capacity of %d", c.QuotaBytes, c.CapacityBytes)
+	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes, "warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
 	for _, dir := range c.Vendors {
 		fault(!filepath.IsAbs(dir), "vendors directory %q is not an absolute path", dir)
 	}

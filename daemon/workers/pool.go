@@ -130,6 +130,9 @@ func (p *Pool) untrack(proc *process) {
 func (p *Pool) Probe() {
 	p.probing.Lock()
 	defer p.probing.Unlock()
+	if p.ctx.Err() != nil { // Close has begun, and perhaps ended
+		return
+	}
 	defer p.once.Do(func() { close(p.probed) })
 	drivers, err := Discover(p.opts.Vendors)
 	if err != nil {

@@ -25,6 +25,7 @@ const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWIPC
 type spawner struct {
 	requests chan spawnRequest
 	joined   sync.WaitGroup
+	once     sync.Once
 
 	mu       sync.Mutex
 	isolated error // guarded by mu: why namespaces were not to be had; nil = they were, or nothing was started yet
@@ -119,7 +120,7 @@ func (s *spawner) spawn(exe string, argv []string, env []string, owner Owner, fi
 // close ends the spawner's thread. No spawn may be under way or follow. Every process it started must be gone by then, as
 // PDEATHSIG takes the rest.
 func (s *spawner) close() {
-	close(s.requests)
+	s.once.Do(func() { close(s.requests) })
 	s.joined.Wait()
 }
 

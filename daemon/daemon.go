@@ -1,0 +1,250 @@
+// Package daemon is one node: its configuration, and the life of everything that the other rooms provide. It loads no driver
+// and imports neither the worker nor any OpenCL binding; it starts its own program again for that (daemon/workers).
+//
+// Start-up is the list in Daemon.steps, shut-down the same list backwards. Run starts, serves until its context ends and shuts
+// down; several daemons can live in one process, as nothing here is global.
+//
+// Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and workers send
+// is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
+//
+// Locks: sessions.mu is a leaf. Nothing else here is locked: fields of Daemon are set by the steps before the front door opens
+// and not altered afterwards.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"tendril/cluster"
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/tenancy"
+	"tendril/daemon/workers"
+	"tendril/forwarding/clwire"
+	"tendril/store"
+)
+
+// Build says what program this is.
+type Build struct {
+	Version    string   // stamped at build time; the driver library must have the same
+	Executable string   // the program to start as probe and worker; "" = /proc/self/exe
+	WorkerArgs []string // put before the verb, for tests
+}
+
+// Daemon is one node. Make it with New, then call Run once.
+type Daemon struct {
+	cfg   Config
+	build Build
+	log   logrus.FieldLogger
+
+	ctx     context.Context // ends when Run shuts down
+	cancel  context.CancelFunc
+	failed  chan error     // holds one: what ends Run early
+	joined  sync.WaitGroup // the goroutine of startProbe and the front door's
+	reprobe chan struct{}  // holds one
+
+	state          *stateDir
+	node           NodeStatus
+	identity       cluster.Identity
+	cacheRoot      string
+	cacheTemporary bool
+	startFallbacks []clwire.Fallback
+	store          *store.Store
+	pool           *workers.Pool
+	sessions       *sessions
+	door           *frontdoor.Server
+	ready          func()
+}
+
+// step is one thing that start-up does; stop, which may be nil, takes it back.
+type step struct {
+	name  string
+	start func() error
+	stop  func() error
+}
+
+// New makes a daemon of a configuration with its defaults filled in. It checks it and does nothing else.
+func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	build.Executable = orDefault(build.Executable, "/proc/self/exe")
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Daemon{
+		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
+		failed: make(chan error, 1), reprobe: make(chan struct{}, 1), sessions: newSessions(), ready: func() {},
+	}, nil
+}
+
+// OnReady sets what is called once the node serves; before Run.
+func (d *Daemon) OnReady(f func()) { d.ready = f }
+
+// steps is the order of start-up.
+func (d *Daemon) steps() []step {
+	return []step{
+		{"state directory", d.openState, func() error { return d.state.Close() }},
+		{"identity", d.loadIdentity, nil},
+		{"descriptor limit", d.raiseLimit, nil},
+		{"kernel caches", d.openCaches, d.removeCaches},
+		{"store", d.openStore, func() error { d.store.Close(); return nil }},
+		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
+		{"drivers", d.startProbe, nil},
+		{"front door", d.openDoor, func() error { return d.door.Close() }},
+		{"sessions", func() error { return nil }, func() error { d.cancel(); d.sessions.stop(); return nil }},
+	}
+}
+
+// Run starts the node, serves until ctx ends, and shuts down. The error is the first step's that failed, with its name, or
+// what went wrong while serving or shutting down; nil after a clean end.
+func (d *Daemon) Run(ctx context.Context) error {
+	defer d.cancel()
+	steps := d.steps()
+	for i, s := range steps {
+		if err := s.start(); err != nil {
+			d.cancel()
+			return errors.Join(fmt.Errorf("%s: %w", s.name, err), d.unwind(steps[:i]))
+		}
+		d.log.WithField("step", s.name).Debug("started")
+	}
+	d.log.WithFields(logrus.Fields{"node": d.node.Name, "socket": d.cfg.Socket, "version": d.build.Version}).Info("node is up")
+	d.ready()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-d.failed:
+	}
+	d.log.Info("node goes down")
+	return errors.Join(err, d.unwind(steps))
+}
+
+// unwind takes steps back, last first, and goes on past failures.
+func (d *Daemon) unwind(steps []step) error {
+	var faults []error
+	for i := len(steps) - 1; i >= 0; i-- {
+		s := steps[i]
+		if s.stop == nil {
+			continue
+		}
+		if err := s.stop(); err != nil {
+			faults = append(faults, fmt.Errorf("stop %s: %w", s.name, err))
+		}
+		d.log.WithField("step", s.name).Debug("stopped")
+	}
+	d.joined.Wait()
+	return errors.Join(faults...)
+}
+
+// Reprobe asks for a new look at the drivers, in the background; sessions keep what they have. It never blocks, and may be called
+// at any time.
+func (d *Daemon) Reprobe() {
+	select {
+	case d.reprobe <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+func (d *Daemon) openState() (err error) {
+	d.state, err = openStateDir(d.cfg.StateDir)
+	return err
+}
+
+func (d *Daemon) loadIdentity() (err error) {
+	d.identity, err = cluster.LoadIdentity(d.cfg.StateDir, d.cfg.NodeName)
+	d.node = NodeStatus{
+		ID: d.identity.Node.String(), Name: d.identity.Name, Incarnation: d.identity.Incarnation.String(),
+		Version: d.build.Version, PID: os.Getpid(), UID: os.Geteuid(), Since: time.Now(),
+		Socket: d.cfg.Socket, StateDir: d.cfg.StateDir,
+	}
+	return err
+}
+
+func (d *Daemon) raiseLimit() error {
+	limit, err := raiseFileLimit()
+	if err != nil {
+		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{What: "descriptor limit", Why: err.Error()})
+	}
+	d.node.FileLimit = limit
+	return nil
+}
+
+// openCaches prepares the directory under which workers keep compiled kernels. When the daemon is root its workers are other
+// users, who must be able to pass through the state directory; where one above it is closed to them, caches last only as long
+// as the daemon.
+func (d *Daemon) openCaches() error {
+	d.cacheRoot = filepath.Join(d.cfg.StateDir, "cache")
+	if os.Geteuid() == 0 {
+		if err := os.Chmod(d.cfg.StateDir, 0o711); err != nil {
+			return err
+		}
+		if err := workers.Reachable(d.cfg.StateDir); err != nil {
+			return d.openTemporaryCaches(err)
+		}
+	}
+	if err := os.MkdirAll(d.cacheRoot, 0o711); err != nil {
+		return err
+	}
+	d.node.CacheDir = d.cacheRoot
+	return os.Chmod(d.cacheRoot, 0o711)
+}
+
+func (d *Daemon) openTemporaryCaches(why error) error {
+	dir, err := os.MkdirTemp("", "tendril-cache-")
+	if err != nil {
+		return err
+	}
+	d.cacheRoot, d.cacheTemporary, d.node.CacheDir = dir, true, dir
+	d.startFallbacks = append(d.startFallbacks, clwire.Fallback{
+		What: "kernel caches that outlive the daemon", Why: why.Error() + "; workers run as other users and could not reach them",
+	})
+	return os.Chmod(dir, 0o711)
+}
+
+func (d *Daemon) removeCaches() error {
+	if !d.cacheTemporary {
+		return nil
+	}
+	return os.RemoveAll(d.cacheRoot)
+}
+
+func (d *Daemon) openStore() (err error) {
+	d.store, err = store.New(store.Options{
+		CapacityBytes: d.cfg.CapacityBytes,
+		TenantBytes:   d.cfg.QuotaBytes,
+		WarmBytes:     uint64(max(d.cfg.WarmBytes, 0)),
+	})
+	return err
+}
+
+func (d *Daemon) openPool() error {
+	self := workers.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	self.Tenant = tenancy.Resolve(self.UID, self.GID)
+	d.pool = workers.New(workers.Options{
+		Executable: d.build.Executable, Args: d.build.WorkerArgs, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot,
+		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers,
+		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
+	}, self)
+	return nil
+}
+
+// startProbe does not wait: a driver that hangs must not keep the store from serving. Its goroutine ends with d.ctx; a probe under
+// way ends with the pool.
+func (d *Daemon) startProbe() error {
+	d.Reprobe()
+	d.joined.Go(func() {
+		for {
+			select {
+			case <-d.reprobe:
+				d.pool.Probe()
+			case <-d.ctx.Done():
+				return
+			}
+		}
+	})
+	return nil
+}

@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/workers"
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// Bounds of what a session brings.
+const (
+	maxOptionsBytes  = 512 << 10
+	maxSelectorBytes = 4096
+	maxVersionBytes  = 256
+)
+
+// sessions is the table of OpenCL programs. Its mutex is a leaf: nothing else is taken or waited for under it.
+type sessions struct {
+	mu     sync.Mutex
+	byID   map[uint64]*session // guarded by mu
+	lastID uint64              // guarded by mu
+	closed bool                // guarded by mu: none may be opened any more
+}
+
+// session is immutable but for its place in the table.
+type session struct {
+	id        uint64
+	peer      frontdoor.Peer
+	library   string
+	selector  string
+	env       []string
+	platforms []*workers.Platform // as the session's snapshot numbers them
+	since     time.Time
+	ctx       context.Context // ends with the session
+	cancel    context.CancelFunc
+}
+
+func newSessions() *sessions { return &sessions{byID: map[uint64]*session{}} }
+
+// add numbers s and puts it into the table.
+func (t *sessions) add(s *session) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return fmt.Errorf("%w: the daemon is shutting down", object.ErrBusy)
+	}
+	t.lastID++
+	s.id = t.lastID
+	t.byID[s.id] = s
+	return nil
+}
+
+// get finds an open session, or ErrNotFound.
+func (t *sessions) get(id uint64) (*session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.byID[id]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: no session %d", object.ErrNotFound, id)
+}
+
+// remove takes a session out and ends what waits for its sake; nil when there is none.
+func (t *sessions) remove(id uint64) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.byID[id]
+	if s != nil {
+		delete(t.byID, id)
+		s.cancel()
+	}
+	return s
+}
+
+// stop lets nobody wait for a worker any more and opens no session again. The sessions stay until their connections end.
+func (t *sessions) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for _, s := range t.byID {
+		s.cancel()
+	}
+}
+
+func (t *sessions) list() []SessionStatus {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []SessionStatus
+	for _, s := range t.byID {
+		list = append(list, SessionStatus{
+			ID: s.id, PID: s.peer.PID, UID: s.peer.UID, Tenant: s.peer.Tenant, Program: s.peer.Name,
+			Selector: s.selector, Library: s.library, Since: s.since,
+		})
+	}
+	slices.SortFunc(list, func(a, b SessionStatus) int { return int(a.ID) - int(b.ID) })
+	return list
+}
+
+// Devices implements frontdoor.Backend: every device of this node. It waits for the first probe of the drivers.
+func (d *Daemon) Devices() ([]byte, error) {
+	platforms, err := d.pool.Platforms(d.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot(platforms)
+}
+
+func snapshot(platforms []*workers.Platform) ([]byte, error) {
+	s := clwire.Snapshot{Platforms: []clwire.PlatformSnapshot{}}
+	for _, p := range platforms {
+		s.Platforms = append(s.Platforms, p.Snapshot)
+	}
+	return json.Marshal(s)
+}
+
+// OpenSession implements frontdoor.Backend. The library and the daemon must be of one build: they share a protocol that is
+// versioned as a whole.
+func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (uint64, []byte, error) {
+	if library != d.build.Version {
+		return 0, nil, fmt.Errorf("%w: the driver library is version %.*q, the daemon %q; install both from one build and restart the daemon",
+			object.ErrVersion, maxVersionBytes, library, d.build.Version)
+	}
+	o, err := parseOptions(options)
+	if err != nil {
+		return 0, nil, err
+	}
+	platforms, err := d.pool.Platforms(d.ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	snap, err := snapshot(platforms)
+	if err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := context.WithCancel(d.ctx)
+	s := &session{
+		peer: p, library: library, selector: o.Selector, env: workers.DriverEnv(o.Env),
+		platforms: platforms, since: time.Now(), ctx: ctx, cancel: cancel,
+	}
+	if err := d.sessions.add(s); err != nil {
+		cancel()
+		return 0, nil, err
+	}
+	d.log.WithField("session", s.id).WithField("pid", p.PID).WithField("tenant", p.Tenant).Info("session opened")
+	return s.id, snap, nil
+}
+
+func parseOptions(raw []byte) (clwire.SessionOptions, error) {
+	var o clwire.SessionOptions
+	if len(raw) > maxOptionsBytes {
+		return o, fmt.Errorf("%w: session options of %d bytes, at most %d", object.ErrInvalid, len(raw), maxOptionsBytes)
+	}
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &o); err != nil {
+			return o, fmt.Errorf("%w: session options: %w", object.ErrInvalid, err)
+		}
+	}
+	if len(o.Selector) > maxSelectorBytes {
+		return o, fmt.Errorf("%w: a device selector of %d bytes, at most %d", object.ErrInvalid, len(o.Selector), maxSelectorBytes)
+	}
+	return o, nil
+}
+
+// CloseSession implements frontdoor.Backend: the session's workers are gone when it returns.
+func (d *Daemon) CloseSession(id uint64) {
+	if d.sessions.remove(id) == nil {
+		return
+	}
+	d.pool.ReleaseSession(id)
+	d.log.WithField("session", id).Info("session closed")
+}
+
+// OpenWorker implements frontdoor.Backend.
+func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error) {
+	s, err := d.sessions.get(id)
+	if err != nil {
+		return frontdoor.Worker{}, err
+	}
+	if uint64(platform) >= uint64(len(s.platforms)) {
+		return frontdoor.Worker{}, fmt.Errorf("%w: platform %d of %d", object.ErrNoDevice, platform, len(s.platforms))
+	}
+	w, err := d.pool.Open(s.ctx, workers.Request{
+		Session: id, Platform: s.platforms[platform], Env: s.env,
+		Owner: workers.Owner{Tenant: s.peer.Tenant, UID: s.peer.UID, GID: s.peer.GID},
+	})
+	if err != nil {
+		d.log.WithError(err).WithField("session", id).Warn("no worker for a session")
+		return frontdoor.Worker{}, err
+	}
+	if _, err := d.sessions.get(id); err != nil { // closed meanwhile, and its workers released before this one was there
+		w.Socket.Close()
+		w.Ring.Close()
+		d.pool.ReleaseSession(id)
+		return frontdoor.Worker{}, err
+	}
+	return frontdoor.Worker{ID: w.ID, RingBytes: w.RingBytes, Socket: w.Socket, Ring: w.Ring}, nil
+}
+
+// CloseWorker implements frontdoor.Backend.
+func (d *Daemon) CloseWorker(session, worker uint64) {
+	if err := d.pool.Release(session, worker); err != nil {
+		d.log.WithError(err).Debug("a worker to close was not there")
+	}
+}
+
+// WorkerFate implements frontdoor.Backend.
+func (d *Daemon) WorkerFate(session, worker uint64) (alive bool, text string, err error) {
+	return d.pool.Fate(session, worker)
+}

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"tendril/daemon/workers"
+	"tendril/forwarding/clwire"
+	"tendril/store"
+)
+
+// Status is what `tendril status --json` shows. Fields are only ever added.
+type Status struct {
+	Node      NodeStatus             `json:"node"`
+	Store     store.Status           `json:"store"`
+	Drivers   []workers.DriverStatus `json:"drivers"`
+	Sessions  []SessionStatus        `json:"sessions"`
+	Workers   []workers.Status       `json:"workers"`
+	Fallbacks []clwire.Fallback      `json:"fallbacks"`
+}
+
+// NodeStatus is the daemon itself.
+type NodeStatus struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Incarnation string    `json:"incarnation"`
+	Version     string    `json:"version"`
+	PID         int       `json:"pid"`
+	UID         int       `json:"uid"`
+	Since       time.Time `json:"since"`
+	Socket      string    `json:"socket"`
+	StateDir    string    `json:"state_dir"`
+	CacheDir    string    `json:"cache_dir"`
+	FileLimit   uint64    `json:"file_limit"` // descriptors that the daemon may hold
+}
+
+// SessionStatus is one OpenCL program.
+type SessionStatus struct {
+	ID       uint64    `json:"id"`
+	PID      int       `json:"pid"`
+	UID      uint32    `json:"uid"`
+	Tenant   string    `json:"tenant"`
+	Program  string    `json:"program"` // what it calls itself
+	Selector string    `json:"selector,omitempty"`
+	Library  string    `json:"library_version"`
+	Since    time.Time `json:"since"`
+}
+
+// status gathers everything; it waits for nothing.
+func (d *Daemon) status() Status {
+	return Status{
+		Node:      d.node,
+		Store:     d.store.Status(),
+		Drivers:   notNil(d.pool.Drivers()),
+		Sessions:  notNil(d.sessions.list()),
+		Workers:   notNil(d.pool.Workers()),
+		Fallbacks: notNil(d.fallbacks()),
+	}
+}
+
+// notNil makes JSON show an empty list as [] and not as null.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// fallbacks joins what the start found with what workers and probes reported.
+func (d *Daemon) fallbacks() []clwire.Fallback {
+	list := append(slices.Clone(d.startFallbacks), d.pool.Fallbacks()...)
+	slices.SortStableFunc(list, func(a, b clwire.Fallback) int { return strings.Compare(a.What, b.What) })
+	return list
+}
+
+// Status implements frontdoor.Backend.
+func (d *Daemon) Status(context.Context) ([]byte, error) { return json.Marshal(d.status()) }

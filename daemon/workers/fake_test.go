@@ -1,0 +1,141 @@
+package workers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+)
+
+// TestMain makes the test binary stand in for `tendril probe` and `tendril worker`, which the pool starts as -fake. What goes
+// wrong is said by the library's name in the .icd file.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "-fake" {
+		fake(os.Args[2], os.Args[3:])
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func fake(verb string, args []string) {
+	flags := map[string]string{}
+	for i := 0; i+1 < len(args); i += 2 {
+		flags[args[i]] = args[i+1]
+	}
+	raw, err := os.ReadFile(flags["--icd"])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	mode := strings.TrimSpace(string(raw))
+	if verb == "probe" {
+		fakeProbe(mode)
+		return
+	}
+	fakeWorker(mode, flags["--cache"])
+}
+
+func fakeProbe(mode string) {
+	out := os.NewFile(3, "answer")
+	switch mode {
+	case "probe-dies":
+		fmt.Fprintln(os.Stderr, "the driver is about to die")
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	case "probe-hangs":
+		time.Sleep(time.Hour)
+	case "probe-fails":
+		fmt.Fprintln(os.Stderr, "no such library")
+		os.Exit(1)
+	case "probe-babbles":
+		out.WriteString(`{"platforms":`)
+		return
+	case "probe-floods":
+		for range 17 {
+			out.Write(make([]byte, 1<<20))
+		}
+		return
+	}
+	devices := []clwire.DeviceSnapshot{{UUID: "00"}, {UUID: "01"}}
+	p := clwire.PlatformSnapshot{Info: map[uint32][]byte{clPlatformName: []byte("Fake " + mode + "\x00")}, Devices: devices}
+	json.NewEncoder(out).Encode(clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}})
+}
+
+func fakeWorker(mode, cache string) {
+	switch mode {
+	case "start-dies":
+		fmt.Fprintln(os.Stderr, "cannot go on")
+		os.Exit(7)
+	case "start-hangs":
+		time.Sleep(time.Hour)
+	case "chatty":
+		for i := range 10 * lineBurst {
+			fmt.Fprintln(os.Stderr, "line", i)
+		}
+	}
+	c, err := net.FileConn(os.NewFile(3, "control"))
+	if err != nil {
+		panic(err)
+	}
+	control := c.(*net.UnixConn)
+	if mode == "start-refuses" {
+		send(control, clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: "no\x1b device"}})
+		os.Exit(1)
+	}
+	send(control, clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: os.Getpid(), Fallbacks: []clwire.Fallback{{What: "sandbox", Why: "a fake"}}}})
+	a, files := receive(control)
+	socket := os.NewFile(uintptr(files[0]), "socket")
+	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", os.Getpid(), os.Getuid(), a.Tenant, cache, strings.Join(os.Environ(), ","))
+	if err := os.WriteFile(cache+"/pocl/probe", nil, 0o600); err != nil {
+		facts = err.Error() + "\n"
+	}
+	socket.WriteString(facts)
+	var b [1]byte
+	if n, _ := socket.Read(b[:]); n == 1 && b[0] == 'k' {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+func send(c *net.UnixConn, m clwire.WorkerMessage) {
+	raw, err := json.Marshal(m)
+	if err == nil {
+		_, err = c.Write(raw)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+func receive(c *net.UnixConn) (clwire.WorkerAssign, []int) {
+	buf, oob := make([]byte, clwire.MaxControlBytes), make([]byte, unix.CmsgSpace(8))
+	n, on, _, _, err := c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		os.Exit(0) // the daemon is gone
+	}
+	var m clwire.DaemonMessage
+	if err := json.Unmarshal(buf[:n], &m); err != nil || m.Assign == nil {
+		panic(fmt.Sprint("not an assignment: ", string(buf[:n]), err))
+	}
+	cmsgs, err := unix.ParseSocketControlMessage(oob[:on])
+	if err != nil || len(cmsgs) != 1 {
+		panic(fmt.Sprint("descriptors: ", cmsgs, err))
+	}
+	files, err := unix.ParseUnixRights(&cmsgs[0])
+	if err != nil || len(files) != 2 {
+		panic(fmt.Sprint("descriptors: ", files, err))
+	}
+	var st unix.Stat_t
+	if unix.Fstat(files[1], &st) != nil || uint64(st.Size) != m.Assign.RingBytes {
+		panic(fmt.Sprint("the ring has ", st.Size, " bytes, not ", m.Assign.RingBytes))
+	}
+	return *m.Assign, files
+}
