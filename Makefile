@@ -1,0 +1,96 @@
+# Tendril. `make` lists the targets; each does what is missing and no more.
+
+GO      ?= go
+PYTHON  ?= $(firstword $(wildcard /usr/bin/python3) python3)
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BIN     := $(CURDIR)/bin
+# The commit, a release's VERSION file, or dev. Program and driver library carry the same stamp and compare it.
+VERSION := $(shell git describe --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+
+# go-opencl's cgo files print pages of warnings without a target version.
+export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
+
+# Packages whose code runs concurrently: their tests run under the race detector too.
+RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/worker/engine/...
+
+STEP = @printf '\n== %s: %s\n' "$$(date +%H:%M:%S)"
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  First: make demo. Variables: PREFIX=$(PREFIX) DESTDIR= IMAGE=my.jpg KEEP=1 GO=$(GO)"
+
+.PHONY: deps
+deps: ## install missing Debian packages where apt may, else list them
+	@bash tools/deps.sh
+
+.PHONY: check-go
+check-go: ## say which Go is here and which is wanted
+	@bash tools/checkgo.sh "$(GO)"
+
+.PHONY: build
+build: check-go ## bin/tendril, bin/libtendril_opencl.so, bin/tendril.icd, headers
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tendril ./tools/tendril
+	$(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/.build/libtendril_opencl.so ./forwarding/icd
+	@mv bin/.build/libtendril_opencl.so bin/libtendril_opencl.so # renamed, so that running programs keep the old one
+	@sed 's|@LIBRARY@|$(BIN)/libtendril_opencl.so|' packaging/tendril.icd.in >bin/tendril.icd
+	@if [ -d forwarding/icd/include ]; then mkdir -p bin/include && cp -r forwarding/icd/include/. bin/include/; fi
+	@echo "built $(VERSION) in bin/"
+
+.PHONY: demo
+demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leaves the node running
+	$(GO) build -o bin/demo-filter ./tools/demo/filter
+	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
+
+.PHONY: test
+test: build ## everything: vet, guards, Go tests (race too), Python, end to end, native against forwarded
+	$(STEP) "gofmt, vet"
+	@bad=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
+	$(GO) vet ./...
+	$(STEP) "builds without cgo"
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./tools/tendril
+	$(STEP) "Go tests, end to end among them"
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -timeout 10m ./...
+	@$(MAKE) --no-print-directory test-race test-python difftest
+	$(STEP) "all passed"
+
+.PHONY: test-race
+test-race: ## the concurrent packages under the race detector
+	$(STEP) "race detector"
+	$(GO) test -race -short -timeout 10m $(RACE)
+
+.PHONY: test-python
+test-python: build ## the Python client against a real daemon
+	$(STEP) "Python client"
+	cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .
+
+.PHONY: difftest
+difftest: build ## the same programs natively and forwarded, compared call by call
+	$(STEP) "native against forwarded"
+	$(GO) run ./tools/difftest -bin bin
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s) each
+	@bash tools/fuzz.sh "$(GO)" "$(or $(FUZZTIME),10s)"
+
+.PHONY: bench
+bench: build ## figures against references of the same run: a table, and bench.json
+	$(GO) run ./tools/bench -bin bin -out bench.json
+
+.PHONY: cross
+cross: check-go ## linux/arm64: the program, and the driver library where aarch64-linux-gnu-gcc is
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS)' -o bin/arm64/tendril ./tools/tendril
+	@if command -v aarch64-linux-gnu-gcc >/dev/null; then \
+	  echo "building bin/arm64/libtendril_opencl.so" && \
+	  CGO_ENABLED=1 GOOS=linux GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/arm64/libtendril_opencl.so ./forwarding/icd; \
+	else echo "no aarch64-linux-gnu-gcc: the arm64 driver library is left out (Debian: gcc-aarch64-linux-gnu)"; fi
+
+.PHONY: install
+install: build ## under PREFIX (DESTDIR before it); the driver is not enabled for the whole system
+	bash packaging/install.sh bin "$(DESTDIR)" "$(PREFIX)"
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin build demo-out

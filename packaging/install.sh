@@ -1,0 +1,31 @@
+#!/bin/bash
+# Installs what `make build` built. Arguments: the build's directory, DESTDIR (may be empty), PREFIX.
+# The driver is not enabled for the whole system: its .icd file lies where only `tendril run` and `tendril env` look. To enable it
+# for every program, link it into /etc/OpenCL/vendors.
+set -euo pipefail
+bin=$1 prefix=$3
+root=$2$prefix
+case $prefix in /*) ;; *) echo "PREFIX must be an absolute path, not '$prefix'" >&2; exit 1 ;; esac
+here=$(cd "$(dirname "$0")" && pwd)
+
+install -D -m 755 "$bin/tendril" "$root/bin/tendril"
+install -D -m 644 "$bin/libtendril_opencl.so" "$root/lib/tendril/libtendril_opencl.so"
+mkdir -p "$root/lib/tendril/vendors"
+sed "s|@LIBRARY@|$prefix/lib/tendril/libtendril_opencl.so|" "$here/tendril.icd.in" >"$root/lib/tendril/vendors/tendril.icd"
+if [ -d "$bin/include" ]; then
+  (cd "$bin/include" && find . -type f) | while read -r header; do
+    install -D -m 644 "$bin/include/$header" "$root/include/$header"
+  done
+fi
+for kind in system user; do
+  mkdir -p "$root/lib/systemd/$kind"
+  sed "s|@BINDIR@|$prefix/bin|" "$here/systemd/$kind/tendril.service.in" >"$root/lib/systemd/$kind/tendril.service"
+done
+completion() { # SHELL FILE
+  mkdir -p "$(dirname "$root/share/$2")"
+  "$bin/tendril" completion "$1" >"$root/share/$2"
+}
+completion bash bash-completion/completions/tendril
+completion zsh zsh/site-functions/_tendril
+completion fish fish/vendor_completions.d/tendril.fish
+echo "installed under $root; start a node with: systemctl --user start tendril (or: tendril daemon)"

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"tendril/client"
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// dial connects to the daemon. The caller closes the connection.
+func (c *cli) dial() (*client.Conn, error) {
+	conn, err := client.Dial(c.socketPath())
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, object.ErrVersion), errors.Is(err, object.ErrProtocol):
+		return nil, err // somebody answered
+	}
+	return nil, noDaemonError{c.socketPath(), err}
+}
+
+// devicesOf asks for every device of the node.
+func devicesOf(conn *client.Conn) (*clwire.Snapshot, error) {
+	raw, err := conn.Devices()
+	if err != nil {
+		return nil, err
+	}
+	var snap clwire.Snapshot
+	if err := json.Unmarshal(raw, &snap); err != nil {
+		return nil, fmt.Errorf("the daemon's list of devices: %w", err)
+	}
+	return &snap, nil
+}
+
+// lookup finds an object by what a person wrote: 32 hexadecimal digits are an ID, and a name when no object has that ID.
+func lookup(conn *client.Conn, what string) (object.Info, error) {
+	id, err := object.ParseID(what)
+	if err != nil {
+		return conn.Stat(object.ID{}, what)
+	}
+	info, err := conn.Stat(id, "")
+	if errors.Is(err, object.ErrNotFound) {
+		if named, second := conn.Stat(object.ID{}, what); second == nil {
+			return named, nil
+		}
+	}
+	return info, err
+}

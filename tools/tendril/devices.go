@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tendril/forwarding/clwire"
+)
+
+// Parameters of clGetPlatformInfo and clGetDeviceInfo (OpenCL 3.0 §4.1, §4.2).
+const (
+	clPlatformName     = 0x0902
+	clDeviceType       = 0x1000
+	clDeviceUnits      = 0x1002
+	clDeviceGlobalMem  = 0x101F
+	clDeviceName       = 0x102B
+	clDeviceVendor     = 0x102C
+	clDeviceDriver     = 0x102D
+	clDeviceVersion    = 0x102F
+	clTypeCPU, clTypeG = 1 << 1, 1 << 2
+	clTypeAccelerator  = 1 << 3
+)
+
+// deviceInfo is one device in `tendril devices --json`.
+type deviceInfo struct {
+	Index         int    `json:"index"` // what --device N means
+	Name          string `json:"name"`
+	Platform      string `json:"platform"`
+	Type          string `json:"type"`
+	MemoryBytes   uint64 `json:"memory_bytes"`
+	ComputeUnits  uint64 `json:"compute_units"`
+	UUID          string `json:"uuid"`
+	Vendor        string `json:"vendor"`
+	Version       string `json:"version"`
+	Driver        string `json:"driver"`
+	InPlace       bool   `json:"in_place"` // its buffers are shared segments, without a copy
+	InPlaceReason string `json:"in_place_reason,omitempty"`
+}
+
+func (c *cli) devicesVerb() *cobra.Command {
+	return c.jsonFlag(&cobra.Command{
+		Use:     "devices",
+		Short:   "List the OpenCL devices of this node",
+		Example: "  tendril devices\n  tendril devices --json",
+		GroupID: "opencl",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			conn, err := c.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			snap, err := devicesOf(conn)
+			if err != nil {
+				return err
+			}
+			list := describeDevices(snap)
+			if len(list) == 0 {
+				fmt.Fprintln(c.term.err, "No OpenCL device. Install a driver: for the CPU the package pocl-opencl-icd, for a GPU its vendor's;\n"+
+					"then send the daemon SIGHUP. Drivers that were found and do not work: tendril status")
+			}
+			if c.json {
+				return c.printJSON(list)
+			}
+			if len(list) == 0 {
+				return nil
+			}
+			return c.printDevices(list)
+		},
+	})
+}
+
+func describeDevices(snap *clwire.Snapshot) []deviceInfo {
+	list := []deviceInfo{}
+	for _, p := range snap.Platforms {
+		for _, d := range p.Devices {
+			list = append(list, deviceInfo{
+				Index: len(list), Name: text(d.Info[clDeviceName]), Platform: text(p.Info[clPlatformName]), Type: deviceType(number(d.Info[clDeviceType])),
+				MemoryBytes: number(d.Info[clDeviceGlobalMem]), ComputeUnits: number(d.Info[clDeviceUnits]), UUID: d.UUID,
+				Vendor: text(d.Info[clDeviceVendor]), Version: text(d.Info[clDeviceVersion]), Driver: text(d.Info[clDeviceDriver]),
+				InPlace: d.InPlace, InPlaceReason: d.InPlaceReason,
+			})
+		}
+	}
+	return list
+}
+
+func (c *cli) printDevices(list []deviceInfo) error {
+	rows := make([][]string, len(list))
+	for i, d := range list {
+		memory := "in place"
+		if !d.InPlace {
+			memory = "copied"
+		}
+		rows[i] = []string{strconv.Itoa(d.Index), d.Type, size(d.MemoryBytes), fmt.Sprint(d.ComputeUnits), memory, d.Name, d.Platform, d.UUID}
+	}
+	return table(c.term.out, "N | TYPE | MEMORY | UNITS | BUFFERS | NAME | PLATFORM | UUID", rows)
+}
+
+// text reads a C string.
+func text(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return strings.TrimSpace(plain(s))
+}
+
+// number reads a cl_uint or cl_ulong; 0 where it has another length.
+func number(b []byte) uint64 {
+	switch len(b) {
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(b))
+	case 8:
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func deviceType(t uint64) string {
+	switch {
+	case t&clTypeG != 0:
+		return "gpu"
+	case t&clTypeCPU != 0:
+		return "cpu"
+	case t&clTypeAccelerator != 0:
+		return "accelerator"
+	}
+	return "other"
+}

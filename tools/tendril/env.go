@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tendril/client"
+	"tendril/forwarding/session"
+	"tendril/store/object"
+)
+
+// launchOptions are what `run` and `env` share.
+type launchOptions struct {
+	device  string
+	publish string
+	library string
+}
+
+func (o *launchOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
+	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
+	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
+}
+
+const envExample = `  eval "$(tendril env)"                       # this shell's OpenCL programs use the daemon
+  tendril env --device type=gpu > gpu.env     # for a service or a notebook
+  tendril env --json`
+
+func (c *cli) envVerb() *cobra.Command {
+	var o launchOptions
+	cmd := &cobra.Command{
+		Use:     "env",
+		Short:   "Print the environment that makes OpenCL programs use the daemon",
+		Long:    "Print the environment that makes OpenCL programs use the daemon, as shell exports, for services, notebooks and\nIDEs. Programs that run setuid or with file capabilities ignore it.",
+		Example: envExample,
+		GroupID: "opencl",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			vars, err := c.environment(o)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.printJSON(vars)
+			}
+			for _, name := range slices.Sorted(maps.Keys(vars)) {
+				fmt.Fprintf(c.term.out, "export %s=%s\n", name, shellQuote(vars[name]))
+			}
+			return nil
+		},
+	}
+	o.flags(cmd)
+	return c.jsonFlag(cmd)
+}
+
+// shellQuote makes one word of s for a POSIX shell.
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// environment checks that a program can be served as o says, and returns the variables that make it so. Every loader is served:
+// ocl-icd reads OCL_ICD_VENDORS (a directory) and OPENCL_VENDOR_PATH, the Khronos loader OCL_ICD_VENDORS and OCL_ICD_FILENAMES,
+// and counts a library that is named twice once.
+func (c *cli) environment(o launchOptions) (map[string]string, error) {
+	if len(o.publish) > object.MaxNameBytes {
+		return nil, usagef("--publish: a name of %d bytes is longer than %d", len(o.publish), object.MaxNameBytes)
+	}
+	sel, err := session.ParseSelector(o.device)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--device: %w", err)}
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	library, err := c.matchingLibrary(o.library, conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDevices(conn, o.device, sel); err != nil {
+		return nil, err
+	}
+	vendors, err := vendorsDir(library)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := filepath.Abs(c.socketPath())
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"OCL_ICD_VENDORS":    vendors,
+		"OPENCL_VENDOR_PATH": vendors,
+		"OCL_ICD_FILENAMES":  library,
+		"TENDRIL_SOCKET":     socket,
+		"TENDRIL_DEVICES":    o.device,
+		"TENDRIL_PUBLISH":    o.publish,
+	}, nil
+}
+
+// matchingLibrary finds the driver library and refuses one that the daemon would refuse at the program's first call. A library
+// without a stamp is let through: the daemon compares again.
+func (c *cli) matchingLibrary(told string, conn *client.Conn) (string, error) {
+	library, err := findLibrary(told)
+	if err != nil {
+		return "", err
+	}
+	if v := libraryVersion(library); v != "" && v != conn.DaemonVersion() {
+		return "", fmt.Errorf("%w: the driver library %s is version %s, the daemon %s", object.ErrVersion, library, v, conn.DaemonVersion())
+	}
+	return library, nil
+}
+
+// checkDevices refuses a selector that chooses nothing.
+func checkDevices(conn *client.Conn, text string, sel *session.Selector) error {
+	snap, err := devicesOf(conn)
+	if err != nil {
+		return err
+	}
+	total := 0
+	for _, p := range snap.Platforms {
+		total += len(p.Devices)
+	}
+	if total == 0 {
+		return fmt.Errorf("%w: this node has none", object.ErrNoDevice)
+	}
+	if len(sel.Select(snap)) == 0 {
+		return fmt.Errorf("%w: --device %q matches none of this node's %d", object.ErrNoDevice, text, total)
+	}
+	return nil
+}

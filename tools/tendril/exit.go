@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// Exit codes. They are part of the command line's contract and stand in its help.
+const (
+	exitOK         = 0
+	exitFailure    = 1
+	exitUsage      = 2
+	exitNoDaemon   = 3
+	exitNotFound   = 4
+	exitFull       = 5
+	exitPermission = 6
+	exitNoDevice   = 7
+	exitExists     = 8
+	exitTimeout    = 9
+)
+
+const exitHelp = `Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon, 4 not found, 5 the store or the quota is full,
+6 not allowed, 7 no such device, 8 the name is taken, 9 timed out. "run" ends with the program's own code.`
+
+// usageError is a fault in how the command was written.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// noDaemonError says that nobody answers at a socket.
+type noDaemonError struct {
+	socket string
+	why    error
+}
+
+func (n noDaemonError) Error() string {
+	return fmt.Sprintf("no daemon answers at %s (%v)", n.socket, n.why)
+}
+
+func (n noDaemonError) Unwrap() error { return n.why }
+
+// report prints err with its next step and returns the exit code.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	code, step := classify(err)
+	fmt.Fprintln(w, "tendril: "+strings.TrimPrefix(err.Error(), "tendril: "))
+	if step != "" {
+		fmt.Fprintln(w, step)
+	}
+	return code
+}
+
+// classify gives the exit code of an error and what a person can do about it.
+func classify(err error) (code int, step string) {
+	var usage usageError
+	var none noDaemonError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage, "See tendril --help, or --help after a verb."
+	case errors.As(err, &none):
+		if errors.Is(none.why, unix.EACCES) {
+			return exitPermission, "The socket is another user's: start a daemon of your own (tendril daemon), or name another with --socket."
+		}
+		return exitNoDaemon, "Start one with: tendril daemon    (or name another socket: --socket, TENDRIL_SOCKET)"
+	case errors.Is(err, object.ErrNotFound):
+		return exitNotFound, "See what is there with: tendril ls"
+	case errors.Is(err, object.ErrFull):
+		return exitFull, "Delete objects (tendril ls, tendril rm), or start the daemon with a larger --capacity."
+	case errors.Is(err, object.ErrQuota):
+		return exitFull, "Delete objects of yours (tendril ls, tendril rm), or ask for a larger quota (tendril daemon --quota)."
+	case errors.Is(err, object.ErrPermission):
+		return exitPermission, "The object belongs to another tenant."
+	case errors.Is(err, object.ErrNoDevice):
+		return exitNoDevice, "See what is there with: tendril devices    and why not more with: tendril status"
+	case errors.Is(err, object.ErrExists):
+		return exitExists, "Choose another name, or replace the old object with --replace."
+	case errors.Is(err, object.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return exitTimeout, ""
+	case errors.Is(err, object.ErrVersion):
+		return exitFailure, "Run the daemon, the command and the library of one build."
+	}
+	return exitFailure, ""
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"tendril/store/object"
+)
+
+func (c *cli) lsVerb() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "ls [PREFIX]",
+		Short:   "List your objects, oldest first",
+		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --all     # with those that are still being filled",
+		GroupID: "store",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) == 1 {
+				prefix = args[0]
+			}
+			conn, err := c.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			list, err := conn.List(prefix, all)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.printJSON(append([]object.Info{}, list...))
+			}
+			return c.printObjects(list)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "also objects that are not sealed yet")
+	return c.jsonFlag(cmd)
+}
+
+func (c *cli) printObjects(list []object.Info) error {
+	rows := make([][]string, len(list))
+	for i, o := range list {
+		rows[i] = []string{o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), strconv.Itoa(o.Refs), since(o.Created), orDash(o.Name)}
+	}
+	return table(c.term.out, "ID | SIZE | CLASS | STATE | REFS | AGE | NAME", rows)
+}

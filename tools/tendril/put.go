@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"tendril/client"
+	"tendril/store/object"
+)
+
+const putExample = `  tendril put photo.jpg                     # under the name photo.jpg
+  tendril put photo.jpg --name today --replace
+  tar c src | tendril put - --name src.tar  # a stream, of any length
+  tendril put data.bin --json`
+
+func (c *cli) putVerb() *cobra.Command {
+	var name string
+	var replace bool
+	cmd := &cobra.Command{
+		Use:     "put FILE|-",
+		Short:   "Put a file or a stream into the store, under a name",
+		Long:    "Put a file or, with -, standard input into the store. The object has a name, which holds it until `tendril rm`.",
+		Example: putExample,
+		GroupID: "store",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if name == "" {
+				if args[0] == "-" {
+					return usagef("what comes from standard input needs a name: --name N")
+				}
+				name = filepath.Base(args[0])
+			}
+			return c.put(args[0], name, replace)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
+	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
+	return c.jsonFlag(cmd)
+}
+
+func (c *cli) put(file, name string, replace bool) error {
+	in, err := openInput(file, c.term.in)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if !replace { // before a long stream is read for nothing
+		if _, err := conn.Stat(object.ID{}, name); err == nil {
+			return fmt.Errorf("%w: an object is called %q", object.ErrExists, name)
+		}
+	}
+	id, err := c.send(conn, in, name, replace)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", file, err)
+	}
+	info, err := conn.Stat(id, "")
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(info)
+	}
+	fmt.Fprintf(c.term.out, "%s  %s  %s\n", info.ID, size(info.SizeBytes), plain(info.Name))
+	return nil
+}
+
+// openInput opens what put reads; the caller closes it.
+func openInput(file string, stdin *os.File) (*os.File, error) {
+	if file == "-" {
+		return stdin, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		f.Close()
+		return nil, usagef("%s is a directory: put its files one by one, or as an archive (tar c %s | tendril put - --name N)", file, file)
+	}
+	return f, nil
+}
+
+// send makes the object. A file's size is known and its bytes are read straight into shared memory; a stream is gathered first,
+// because an object's size is fixed when it is created.
+func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool) (object.ID, error) {
+	info, err := in.Stat()
+	if err != nil {
+		return object.ID{}, err
+	}
+	if info.Mode().IsRegular() {
+		at, err := in.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return object.ID{}, err
+		}
+		if left := info.Size() - at; left > 0 { // files of /proc say 0 and have more
+			return c.fill(conn, uint64(left), name, replace, func(b []byte) error { return c.readFull(in, b) })
+		}
+	}
+	parts, total, err := gather(in, conn.CapacityBytes())
+	if err != nil {
+		return object.ID{}, err
+	}
+	return c.fill(conn, total, name, replace, func(b []byte) error { spread(b, parts); return nil })
+}
+
+// fill creates an object of size bytes, has it filled, and seals it under its name.
+func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, write func([]byte) error) (object.ID, error) {
+	opts := client.CreateOptions{Class: object.Named, Name: name}
+	if replace { // the name changes hands when the new object is whole, not before
+		opts.Name = ""
+		opts.Class = object.Ephemeral
+	}
+	buf, err := conn.Create(size, opts)
+	if err != nil {
+		return object.ID{}, err
+	}
+	if err := write(buf.Bytes()); err != nil {
+		return object.ID{}, errors.Join(err, buf.Abort())
+	}
+	if err := buf.Seal(); err != nil {
+		return object.ID{}, err
+	}
+	if replace {
+		return buf.ID(), conn.Bind(buf.ID(), name, true)
+	}
+	return buf.ID(), nil
+}
+
+// readFull reads exactly len(b) bytes and shows how far it is.
+func (c *cli) readFull(in io.Reader, b []byte) error {
+	p := c.newProgress("put", uint64(len(b)))
+	defer p.end()
+	for done := 0; done < len(b); {
+		n, err := in.Read(b[done:min(len(b), done+progressStep)])
+		done += n
+		p.add(n)
+		if err == io.EOF && done < len(b) {
+			return fmt.Errorf("the file became shorter while it was read: %d of %d bytes", done, len(b))
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+	}
+	return nil
+}
+
+// partBytes is how much of a stream is read at a time.
+const partBytes = 4 << 20
+
+// gather reads a stream to its end, but no more than limit bytes, which the store could not take.
+func gather(in io.Reader, limit uint64) (parts [][]byte, total uint64, err error) {
+	for {
+		part := make([]byte, partBytes)
+		n, err := io.ReadFull(in, part)
+		if n > 0 {
+			parts = append(parts, part[:n])
+			total += uint64(n)
+		}
+		switch {
+		case err == io.EOF, err == io.ErrUnexpectedEOF:
+			return parts, total, nil
+		case err != nil:
+			return nil, 0, err
+		case total > limit:
+			return nil, 0, fmt.Errorf("%w: the stream has more than the store's %d bytes", object.ErrFull, limit)
+		}
+	}
+}
+
+// spread copies parts into b and lets each go as soon as it is copied.
+func spread(b []byte, parts [][]byte) {
+	for i, p := range parts {
+		b = b[copy(b, p):]
+		parts[i] = nil
+	}
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *cli) rmVerb() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "rm NAME|ID…",
+		Short: "Delete objects",
+		Long: "Delete objects. The names are free at once; the memory goes when nobody uses the bytes any more. Those that cannot\n" +
+			"be deleted are reported and the others are.",
+		Example: "  tendril rm photo.jpg\n  tendril rm a b 0123456789abcdef0123456789abcdef\n  tendril rm --force perhaps",
+		GroupID: "store",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			conn, err := c.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			var faults []error
+			for _, what := range args {
+				info, err := lookup(conn, what)
+				if err == nil {
+					err = conn.Delete(info.ID)
+				}
+				if code, _ := classify(err); err != nil && !(force && code == exitNotFound) {
+					faults = append(faults, fmt.Errorf("rm %s: %w", what, err))
+				}
+			}
+			return errors.Join(faults...)
+		},
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "an object that is not there is no failure")
+	return cmd
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+const runExample = `  tendril run -- clinfo -l
+  tendril run --device 0 -- ./program --its-own-flag
+  tendril run --device 'type=gpu,mem>=8G' --publish edges -- ./filter photo.jpg`
+
+func (c *cli) runVerb() *cobra.Command {
+	var o launchOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- PROGRAM [ARGS…]",
+		Short: "Run an OpenCL program on the daemon's devices",
+		Long: "Run an unmodified OpenCL program so that it sees this node's devices through Tendril and no others. The program\n" +
+			"takes this process's place: signals and the exit code are its own.",
+		Example: runExample,
+		GroupID: "opencl",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("run needs a program: tendril run -- PROGRAM ARGS…")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			program, err := runnable(args[0])
+			if err != nil {
+				return err
+			}
+			vars, err := c.environment(o)
+			if err != nil {
+				return err
+			}
+			err = syscall.Exec(program, args, mergeEnv(os.Environ(), vars))
+			return fmt.Errorf("start %s: %w", program, err)
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
+	o.flags(cmd)
+	return cmd
+}
+
+// mergeEnv replaces and adds variables; one with an empty value is taken out.
+func mergeEnv(env []string, vars map[string]string) []string {
+	merged := slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		_, ours := vars[name]
+		return ours
+	})
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if vars[name] != "" {
+			merged = append(merged, name+"="+vars[name])
+		}
+	}
+	return merged
+}
+
+// runnable finds a program as the shell would and refuses those that would silently run on other devices: the dynamic linker and
+// the OpenCL loaders ignore these variables in programs that gain rights (ld.so(8), secure-execution mode).
+func runnable(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("program: %w", err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("program: %w", err)
+	}
+	why := ""
+	switch {
+	case info.Mode()&os.ModeSetuid != 0:
+		why = "runs as its owner (setuid)"
+	case info.Mode()&os.ModeSetgid != 0:
+		why = "runs as its group (setgid)"
+	case hasCapabilities(path):
+		why = "has file capabilities"
+	default:
+		return path, nil
+	}
+	return "", fmt.Errorf("%s %s: the OpenCL loader ignores the environment of such programs, so it would not use Tendril; run a copy without these rights", path, why)
+}
+
+// hasCapabilities reports whether a file grants capabilities(7).
+func hasCapabilities(path string) bool {
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0 || errors.Is(err, unix.ERANGE)
+}

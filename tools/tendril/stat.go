@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tendril/store/object"
+)
+
+func (c *cli) statVerb() *cobra.Command {
+	return c.jsonFlag(&cobra.Command{
+		Use:     "stat NAME|ID",
+		Short:   "Describe one object",
+		Example: "  tendril stat photo.jpg\n  tendril stat 0123456789abcdef0123456789abcdef --json",
+		GroupID: "store",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			conn, err := c.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			info, err := lookup(conn, args[0])
+			if err != nil {
+				return fmt.Errorf("stat %s: %w", args[0], err)
+			}
+			if c.json {
+				return c.printJSON(info)
+			}
+			return c.printObject(info)
+		},
+	})
+}
+
+func (c *cli) printObject(o object.Info) error {
+	w := tabwriter.NewWriter(c.term.out, 0, 8, 2, ' ', 0)
+	line := func(what, value string) { fmt.Fprintf(w, "%s\t%s\n", what, plain(value)) }
+	line("name", orDash(o.Name))
+	line("id", o.ID.String())
+	line("size", fmt.Sprintf("%d bytes (%s)", o.SizeBytes, size(o.SizeBytes)))
+	line("kind, class", o.Kind.String()+", "+o.Class.String())
+	line("state", o.State.String())
+	line("references", fmt.Sprint(o.Refs))
+	line("memory", fmt.Sprintf("segment %d, from byte %d", o.Segment, o.Offset))
+	line("tenant", o.Tenant)
+	line("made by", fmt.Sprintf("%s (pid %d)", orDash(o.Creator), o.CreatorPID))
+	line("created", o.Created.Local().Format(time.RFC3339))
+	if o.Sealed != nil {
+		line("sealed", o.Sealed.Local().Format(time.RFC3339))
+	}
+	if len(o.Meta) > 0 {
+		line("meta", string(o.Meta))
+	}
+	return w.Flush()
+}

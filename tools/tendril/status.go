@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tendril/daemon"
+)
+
+func (c *cli) statusVerb() *cobra.Command {
+	return c.jsonFlag(&cobra.Command{
+		Use:     "status",
+		Short:   "Show the node: store, drivers, sessions, workers, and what it had to do without",
+		Example: "  tendril status\n  tendril status --json",
+		GroupID: "node",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			conn, err := c.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			raw, err := conn.Status()
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.printJSON(json.RawMessage(raw))
+			}
+			var s daemon.Status
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("the daemon's status: %w", err)
+			}
+			return c.printStatus(s)
+		},
+	})
+}
+
+func (c *cli) printStatus(s daemon.Status) error {
+	w := c.term.out
+	n := s.Node
+	fmt.Fprintf(w, "node       %s (%s), version %s, pid %d, up %s\n", plain(n.Name), n.ID, plain(n.Version), n.PID, since(n.Since))
+	fmt.Fprintf(w, "socket     %s\nstate      %s, caches in %s\n", plain(n.Socket), plain(n.StateDir), plain(n.CacheDir))
+	fmt.Fprintf(w, "store      %d objects, %s of %s in use, %s ready for new ones, %d connections\n",
+		s.Store.Objects, size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes), s.Store.Connections)
+	return firstError(
+		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
+		c.section("sessions", "ID | PID | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),
+		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
+		c.section("done without", "WHAT | WHY", fallbackRows(s)),
+	)
+}
+
+// section prints a table with its title, or one line that there is nothing.
+func (c *cli) section(title, head string, rows [][]string) error {
+	if len(rows) == 0 {
+		_, err := fmt.Fprintf(c.term.out, "\n%s: none\n", title)
+		return err
+	}
+	fmt.Fprintf(c.term.out, "\n%s:\n", title)
+	return table(c.term.out, head, rows)
+}
+
+func driverRows(s daemon.Status) (rows [][]string) {
+	for _, d := range s.Drivers {
+		rows = append(rows, []string{string(d.State), strconv.Itoa(d.Devices), orDash(strings.Join(d.Platforms, ", ")), d.ICD, orDash(d.Error)})
+	}
+	return rows
+}
+
+func sessionRows(s daemon.Status) (rows [][]string) {
+	for _, x := range s.Sessions {
+		devices := x.Selector
+		if devices == "" {
+			devices = "all"
+		}
+		rows = append(rows, []string{fmt.Sprint(x.ID), strconv.Itoa(x.PID), x.Tenant, since(x.Since), orDash(x.Program), devices})
+	}
+	return rows
+}
+
+func workerRows(s daemon.Status) (rows [][]string) {
+	for _, x := range s.Workers {
+		session := "-"
+		if x.Session != 0 {
+			session = fmt.Sprint(x.Session)
+		}
+		rows = append(rows, []string{x.State, strconv.Itoa(x.PID), x.Tenant, session, since(x.Since), size(x.MemoryBytes), x.Platform})
+	}
+	return rows
+}
+
+func fallbackRows(s daemon.Status) (rows [][]string) {
+	for _, x := range s.Fallbacks {
+		rows = append(rows, []string{x.What, x.Why})
+	}
+	return rows
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
