@@ -111,3 +111,6 @@ func (s *Store) Status() Status {
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st
 }
+
+// CapacityBytes gives the bound of all memory.
+func (s *Store) CapacityBytes() uint64 { return s.opts.CapacityBytes }

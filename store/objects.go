@@ -217,7 +217,7 @@ func (c *Conn) take(e *entry) (Handle, error) {
 		return Handle{}, errConnClosed
 	}
 	if e.state != object.Sealed {
-		return Handle{}, fmt.Errorf("%w: object %s is being filled by process %d", object.ErrNotSealed, e.id, e.creatorPID)
+		return Handle{}, e.notSealed()
 	}
 	fd := -1
 	if e.seg != nil {
@@ -228,6 +228,10 @@ func (c *Conn) take(e *entry) (Handle, error) {
 	}
 	c.refer(e)
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
+}
+
+func (e *entry) notSealed() error {
+	return fmt.Errorf("%w: object %s is being filled by process %d", object.ErrNotSealed, e.id, e.creatorPID)
 }
 
 // Release gives one of c's references back. An object without references and without a name's hold is gone; an

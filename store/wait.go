@@ -17,41 +17,70 @@ type waitKey struct {
 
 // Wait is Get (by name where id is zero) that waits until the object is there and sealed, or ctx ends: ErrTimeout.
 func (c *Conn) Wait(ctx context.Context, id object.ID, name string) (Handle, error) {
+	for {
+		if err := c.Await(ctx, id, name); err != nil {
+			return Handle{}, err
+		}
+		h, err := c.GetEither(id, name)
+		if err == nil || !notThereYet(err) {
+			return h, err
+		}
+	}
+}
+
+// GetEither is Get, or GetName where id is zero.
+func (c *Conn) GetEither(id object.ID, name string) (Handle, error) {
+	if id.IsZero() {
+		return c.GetName(name)
+	}
+	return c.Get(id)
+}
+
+// Await waits until a Get would no longer answer ErrNotFound or ErrNotSealed, or ctx ends: ErrTimeout. The object may be
+// gone again by the time the caller gets it.
+func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
 	key := waitKey{id: id}
 	if id.IsZero() {
 		key = waitKey{tenant: c.tenant, name: name}
 	}
 	for {
-		h, ready, err := c.getOrWait(key)
+		ready, err := c.watch(key)
 		if ready == nil {
-			return h, err
+			return err
 		}
 		select {
 		case <-ready:
 		case <-ctx.Done():
 			c.s.stopWaiting(key, ready)
-			return Handle{}, fmt.Errorf("%w: %w", object.ErrTimeout, err)
+			return fmt.Errorf("%w: %w", object.ErrTimeout, err)
 		}
 	}
 }
 
-// getOrWait gives the object, or a channel that is closed when it is worth another look and why there is none yet.
-func (c *Conn) getOrWait(key waitKey) (Handle, chan struct{}, error) {
+func notThereYet(err error) bool {
+	return errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
+}
+
+// watch gives a channel that is closed when the object is worth another look and why it is not to be had yet; or nil
+// where there is nothing to wait for.
+func (c *Conn) watch(key waitKey) (chan struct{}, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.find(key.id, key.name)
-	if err == nil {
-		h, takeErr := c.take(e)
-		if err = takeErr; err == nil {
-			return h, nil, nil
-		}
+	if c.closed {
+		return nil, errConnClosed
 	}
-	if c.closed || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
-		return Handle{}, nil, err
+	e, err := c.find(key.id, key.name)
+	switch {
+	case err == nil && e.state == object.Sealed:
+		return nil, nil
+	case err == nil:
+		err = e.notSealed()
+	case !errors.Is(err, object.ErrNotFound):
+		return nil, err
 	}
 	ready := make(chan struct{})
 	c.s.waiters[key] = append(c.s.waiters[key], ready)
-	return Handle{}, ready, err
+	return ready, err
 }
 
 func (s *Store) stopWaiting(key waitKey, ready chan struct{}) {

@@ -4,5 +4,196 @@
 //
 // Goroutines: one accepts; each connection has one that reads, acts and answers, one that waits on the peer's
 // pidfd, and one for each Get that waits. Server.Close joins them all.
-// Lock order: Server.mu, then connection.sendMu; neither is held during a call of the store or the Backend.
+// Lock order: connection.mu, then the store's own; Server.mu is held alone. connection.mu makes the order in which the
+// store names segments to a connection the order of the replies, for only the first mention carries the descriptor; it
+// is held while a reply is sent, never during a call of the Backend.
 package frontdoor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"tendril/ipc"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// Options says what a Server serves. Socket, Store, Backend and Tenant must be given.
+type Options struct {
+	Socket  string // path
+	Store   *store.Store
+	Backend Backend
+	// Tenant says which tenant a user of this machine belongs to; "" refuses the connection.
+	Tenant        func(uid, gid uint32) string
+	DaemonVersion string
+	Incarnation   object.ID
+	Log           logrus.FieldLogger // nil: nothing is logged
+	// MaxConnections bounds them all; a tenant gets at most half. Default 4096.
+	MaxConnections int
+	// HelloTime is what a new connection has for its Hello. Default 2 s.
+	HelloTime time.Duration
+	// Spin is how long a connection's goroutine looks for the next request before it parks. Default 0: not at all.
+	Spin time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxConnections == 0 {
+		o.MaxConnections = 4096
+	}
+	if o.HelloTime == 0 {
+		o.HelloTime = 2 * time.Second
+	}
+	if o.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		o.Log = silent
+	}
+	return o
+}
+
+// Server is a front door. Safe for concurrent use.
+type Server struct {
+	opts     Options           // immutable
+	listener *net.UnixListener // immutable
+	lock     *os.File          // immutable: flocked while the socket is ours
+
+	running sync.WaitGroup // the accept loop and the connections
+
+	mu      sync.Mutex // guards the rest
+	conns   map[*connection]struct{}
+	tenants map[string]int // connections of each
+	closed  bool
+}
+
+// Listen makes the socket and serves it until Close. A socket file that nobody answers is replaced; one that is
+// answered, or whose lock is held, is ErrBusy.
+func Listen(opts Options) (*Server, error) {
+	opts = opts.withDefaults()
+	if opts.Store == nil || opts.Backend == nil || opts.Tenant == nil || opts.Socket == "" {
+		return nil, fmt.Errorf("%w: a front door needs Socket, Store, Backend and Tenant", object.ErrInvalid)
+	}
+	listener, lock, err := listenUnix(opts.Socket, os.Getuid() == 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opts: opts, listener: listener, lock: lock, conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
+	s.running.Add(1)
+	go s.accept()
+	return s, nil
+}
+
+// Connections gives the number of connections now open.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Close removes the socket, ends every connection and joins every goroutine. Sessions are closed, references released.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.running.Wait()
+		return
+	}
+	s.closed = true
+	conns := make([]*connection, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	s.listener.Close() // unlinks the socket
+	for _, c := range conns {
+		c.end()
+	}
+	s.running.Wait()
+	s.lock.Close() // only now may another daemon take the path
+}
+
+// acceptPause is how long to wait when the machine has no descriptor for another connection.
+const acceptPause = 50 * time.Millisecond
+
+func (s *Server) accept() {
+	defer s.running.Done()
+	for {
+		conn, err := s.listener.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			s.opts.Log.WithError(err).Warn("front door: accept failed; is the limit of open files too low?")
+			time.Sleep(acceptPause)
+		default:
+			s.welcome(conn)
+		}
+	}
+}
+
+// welcome identifies a peer and starts its connection. It never waits for the peer.
+func (s *Server) welcome(conn *net.UnixConn) {
+	peer, process, err := ipc.Identify(conn)
+	if err != nil {
+		conn.Close() // it is gone already, or the machine is out of descriptors
+		s.opts.Log.WithError(err).Debug("front door: peer cannot be identified")
+		return
+	}
+	link, err := ipc.NewAccepted(conn, s.opts.Spin)
+	if err != nil {
+		conn.Close()
+		process.Close()
+		return
+	}
+	c := newConnection(s, link, process, Peer{PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: s.opts.Tenant(peer.UID, peer.GID)})
+	if err := s.admit(c); err != nil {
+		refuse(link, err)
+		process.Close()
+		return
+	}
+	go c.serve()
+}
+
+// refuse says why and closes. The answer fits into any socket buffer, so it cannot block.
+func refuse(link *ipc.Accepted, why error) {
+	link.Send(errorFrame(nil, 0, why), nil)
+	link.Close()
+}
+
+// admit takes a connection in, unless there are too many or the server is closing. It counts it as running.
+func (s *Server) admit(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tenant := c.peer.Tenant
+	switch {
+	case tenant == "":
+		return fmt.Errorf("%w: user %d belongs to no tenant of this daemon", object.ErrPermission, c.peer.UID)
+	case s.closed:
+		return fmt.Errorf("%w: the daemon is stopping", object.ErrBusy)
+	case len(s.conns) >= s.opts.MaxConnections:
+		return fmt.Errorf("%w: %d connections are open, which is the limit", object.ErrBusy, len(s.conns))
+	case s.tenants[tenant] >= max(1, s.opts.MaxConnections/2):
+		return fmt.Errorf("%w: tenant %s has %d connections open, which is its limit", object.ErrBusy, tenant, s.tenants[tenant])
+	}
+	s.conns[c] = struct{}{}
+	s.tenants[tenant]++
+	s.running.Add(1)
+	return nil
+}
+
+// dismiss is the reverse of admit.
+func (s *Server) dismiss(c *connection) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	if s.tenants[c.peer.Tenant]--; s.tenants[c.peer.Tenant] == 0 {
+		delete(s.tenants, c.peer.Tenant)
+	}
+	s.mu.Unlock()
+	s.running.Done()
+}

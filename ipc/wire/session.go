@@ -20,7 +20,7 @@ func (m *OpenSessionRequest) Decode(b []byte) error {
 	return c.done()
 }
 
-// OpenSessionReply is one page of the answer: each page carries the session's number and a piece of the snapshot.
+// OpenSessionReply is the answer, put together from all its frames.
 type OpenSessionReply struct {
 	Session  uint64
 	Snapshot []byte

@@ -1,0 +1,236 @@
+package frontdoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+const (
+	maxWaits   = 64       // Gets of one connection that wait at a time
+	flushBytes = 64 << 10 // replies are sent when they reach this, or when no further request is at hand
+)
+
+// connection is one peer. Its goroutine is serve.
+type connection struct {
+	srv     *Server         // immutable
+	link    *ipc.Accepted   // receiving: serve alone; sending: under mu
+	process *ipc.Process    // immutable
+	ctx     context.Context // ends with the connection
+	cancel  context.CancelFunc
+	waits   sync.WaitGroup // the pidfd's watcher and the Gets that wait
+	waiting atomic.Int32   // those Gets
+
+	// Set by Hello in serve's goroutine, which alone may read them without stateMu.
+	peer  Peer
+	store *store.Conn
+
+	stateMu    sync.Mutex // guards what follows, and store's coming; a leaf
+	session    uint64
+	hasSession bool
+	ended      bool // no session may be opened any more
+
+	mu      sync.Mutex // guards the rest
+	out     []byte     // replies not yet sent
+	sendErr error
+	scratch struct { // what replies are built in, so that none is allocated
+		create wire.CreateReply
+		get    wire.GetReply
+		fds    [ipc.MaxFDs]int
+	}
+}
+
+func newConnection(s *Server, link *ipc.Accepted, process *ipc.Process, peer Peer) *connection {
+	c := &connection{srv: s, link: link, process: process, peer: peer}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// serve runs the connection to its end and gives everything back.
+func (c *connection) serve() {
+	defer c.srv.dismiss(c)
+	c.waits.Add(1)
+	go c.watchProcess()
+	defer c.cleanUp()
+	defer c.survive()
+	err := c.loop()
+	c.flushLast(err)
+}
+
+// survive turns a panic, a fault of ours, into the end of this connection only.
+func (c *connection) survive() {
+	if fault := recover(); fault != nil {
+		c.srv.opts.Log.WithField("pid", c.peer.PID).Errorf("front door: connection ended by a fault of the daemon: %v\n%s", fault, debug.Stack())
+	}
+}
+
+// end makes the connection end soon, from any goroutine.
+func (c *connection) end() {
+	c.cancel()
+	c.link.Shutdown()
+	c.stateMu.Lock()
+	if c.store != nil {
+		c.store.Stop() // a Create that populates gives up
+	}
+	c.stateMu.Unlock()
+	c.closeSession() // an OpenWorker under way comes back
+}
+
+func (c *connection) cleanUp() {
+	c.end()
+	c.process.Close()
+	c.waits.Wait()
+	if c.store != nil {
+		c.store.Close()
+	}
+	c.link.Close()
+}
+
+// watchProcess ends the connection with the process that opened it, though a forked child may hold the socket.
+func (c *connection) watchProcess() {
+	defer c.waits.Done()
+	if c.process.Wait() == nil {
+		c.end()
+	}
+}
+
+// loop reads and acts until the connection ends; the error says why.
+func (c *connection) loop() error {
+	if err := c.link.SetReadDeadline(time.Now().Add(c.srv.opts.HelloTime)); err != nil {
+		return err
+	}
+	for {
+		if err := c.flushIfIdle(); err != nil {
+			return err
+		}
+		f, err := c.link.Receive()
+		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				err = fmt.Errorf("%w: no Hello within %v", object.ErrTimeout, c.srv.opts.HelloTime)
+			}
+			return err
+		}
+		if err := c.act(&f); err != nil {
+			return err
+		}
+	}
+}
+
+// flushIfIdle sends what is answered, unless another request is at hand: one send answers a batch.
+func (c *connection) flushIfIdle() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.out) < flushBytes && c.link.Whole() {
+		return c.sendErr
+	}
+	return c.flush()
+}
+
+// flush sends what is answered. mu is held.
+func (c *connection) flush() error {
+	if c.sendErr == nil && len(c.out) > 0 {
+		c.sendErr = c.link.Send(c.out, nil)
+	}
+	c.resetOut()
+	return c.sendErr
+}
+
+func (c *connection) resetOut() {
+	if cap(c.out) > 4*flushBytes {
+		c.out = nil
+	}
+	c.out = c.out[:0]
+}
+
+// flushLast says why the connection ends, where a rule was broken.
+func (c *connection) flushLast(why error) {
+	if errors.Is(why, io.EOF) || errors.Is(why, unix.ECONNRESET) || c.ctx.Err() != nil {
+		return
+	}
+	c.srv.opts.Log.WithError(why).WithField("pid", c.peer.PID).Info("front door: connection ended")
+	if object.CodeOf(why) == object.ErrInternal.Code() {
+		return
+	}
+	var at *breach
+	request := uint64(0)
+	if errors.As(why, &at) {
+		request = at.request
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = errorFrame(c.out, request, why)
+	c.flush()
+}
+
+// breach is a fault that ends the connection, with the request that it is answered under.
+type breach struct {
+	request uint64
+	error
+}
+
+func (b *breach) Unwrap() error { return b.error }
+
+// reply appends a reply, unless none is wanted. mu is held.
+func (c *connection) reply(f *ipc.Frame, p ipc.Payload) {
+	if f.Request == 0 {
+		return
+	}
+	c.out = ipc.AppendFrame(c.out, f.Type|wire.ReplyBit, 0, f.Request, p)
+}
+
+// replyFD is reply with the descriptor fd, where that is not −1.
+func (c *connection) replyFD(f *ipc.Frame, p ipc.Payload, fd int) {
+	if fd < 0 {
+		c.reply(f, p)
+		return
+	}
+	c.scratch.fds[0] = fd
+	c.sendWith(f, p, ipc.FlagFD, c.scratch.fds[:1])
+	unix.Close(fd)
+}
+
+// sendWith sends what is answered, then this reply with its descriptors beside its first byte. mu is held.
+func (c *connection) sendWith(f *ipc.Frame, p ipc.Payload, flag uint16, fds []int) {
+	if c.flush() != nil {
+		return
+	}
+	c.out = ipc.AppendFrame(c.out, f.Type|wire.ReplyBit, flag, f.Request, p)
+	c.sendErr = c.link.Send(c.out, fds)
+	c.resetOut()
+}
+
+// replyLong appends a reply of any length, in several frames where it must be. mu is held.
+func (c *connection) replyLong(f *ipc.Frame, payload []byte) {
+	for len(payload) > ipc.MaxPayload {
+		c.appendRaw(f, ipc.FlagMore, payload[:ipc.MaxPayload])
+		payload = payload[ipc.MaxPayload:]
+		if c.flush() != nil {
+			return
+		}
+	}
+	c.appendRaw(f, 0, payload)
+}
+
+func (c *connection) appendRaw(f *ipc.Frame, flags uint16, payload []byte) {
+	b, at := ipc.AppendHeader(c.out, f.Type|wire.ReplyBit, flags, f.Request)
+	c.out = append(b, payload...)
+	ipc.FinishFrame(c.out, at)
+}
+
+// errorFrame appends the frame that carries err.
+func errorFrame(b []byte, request uint64, err error) []byte {
+	return ipc.AppendFrame(b, wire.Error, 0, request, &wire.ErrorReply{Code: object.CodeOf(err), Text: err.Error()})
+}

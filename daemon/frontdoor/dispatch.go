@@ -1,0 +1,125 @@
+package frontdoor
+
+import (
+	"fmt"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// row is one message's policy and handler.
+type row struct {
+	// beforeHello: allowed as the first message, and only then.
+	beforeHello bool
+	// oneWay: request 0 is the normal form. Others need a request number.
+	oneWay bool
+	// mutates: not done any more once the process that opened the connection has ended.
+	mutates bool
+	// session: needs an open session.
+	session bool
+	// slow: may wait for something else than the store's lock, so mu is not held and earlier replies go out first.
+	slow bool
+	// maxPayload bounds the request in bytes; ipc.MaxPayload bounds all.
+	maxPayload uint32
+	handle     func(*connection, *ipc.Frame) error
+}
+
+const (
+	idBytes    = object.IDBytes
+	stringMax  = 2 + object.MaxNameBytes + 1 // a byte more than allowed, so that the store can say what is wrong
+	metaMax    = 4 + object.MaxMetaBytes + 1
+	optionsMax = 64 << 10
+)
+
+// rows is the dispatch table, made once a process and never changed.
+var rows = map[wire.Type]row{
+	wire.Hello:          {beforeHello: true, maxPayload: 10 + 256, handle: (*connection).hello},
+	wire.Create:         {mutates: true, maxPayload: 10 + stringMax + metaMax, handle: (*connection).create},
+	wire.Seal:           {mutates: true, maxPayload: idBytes + 1, handle: (*connection).seal},
+	wire.Get:            {maxPayload: idBytes + stringMax + 4, handle: (*connection).get},
+	wire.Release:        {oneWay: true, maxPayload: idBytes, handle: (*connection).release},
+	wire.Delete:         {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).delete},
+	wire.Abort:          {mutates: true, maxPayload: idBytes, handle: (*connection).abort},
+	wire.List:           {slow: true, maxPayload: stringMax + 1, handle: (*connection).list},
+	wire.Stat:           {maxPayload: idBytes + stringMax, handle: (*connection).stat},
+	wire.Status:         {slow: true, maxPayload: 0, handle: (*connection).status},
+	wire.Devices:        {slow: true, maxPayload: 0, handle: (*connection).devices},
+	wire.Bind:           {mutates: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).bind},
+	wire.Forget:         {oneWay: true, maxPayload: 8, handle: (*connection).forget},
+	wire.Sweep:          {maxPayload: 0, handle: (*connection).sweep},
+	wire.OpenSession:    {mutates: true, slow: true, maxPayload: 2 + 256 + 4 + optionsMax, handle: (*connection).openSession},
+	wire.OpenWorker:     {mutates: true, slow: true, session: true, maxPayload: 4, handle: (*connection).openWorker},
+	wire.AllocSegment:   {mutates: true, session: true, maxPayload: 8, handle: (*connection).allocSegment},
+	wire.FreeSegment:    {oneWay: true, session: true, maxPayload: 8, handle: (*connection).freeSegment},
+	wire.PublishSegment: {mutates: true, session: true, maxPayload: 18 + stringMax + metaMax, handle: (*connection).publishSegment},
+	wire.CloseWorker:    {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
+	wire.WorkerFate:     {slow: true, session: true, maxPayload: 8, handle: (*connection).workerFate},
+}
+
+// act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
+func (c *connection) act(f *ipc.Frame) error {
+	row, known := rows[f.Type]
+	err := c.check(f, row, known)
+	fatal := err != nil
+	if !fatal {
+		err = c.run(f, row, known)
+		fatal = object.CodeOf(err) == object.ErrProtocol.Code() || row.beforeHello
+	}
+	switch {
+	case err == nil:
+		return nil
+	case fatal:
+		return &breach{request: f.Request, error: err}
+	}
+	if f.Request != 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.out = errorFrame(c.out, f.Request, err)
+	}
+	return nil
+}
+
+// check keeps the rules whose breach ends the connection.
+func (c *connection) check(f *ipc.Frame, row row, known bool) error {
+	greeted := c.store != nil
+	f.CloseFDs()
+	switch {
+	case f.Flags != 0:
+		return fmt.Errorf("%w: %v with flags 0x%x: a request has none, and the daemon takes no descriptor", object.ErrProtocol, f.Type, f.Flags)
+	case !greeted && !row.beforeHello:
+		return fmt.Errorf("%w: %v before Hello", object.ErrProtocol, f.Type)
+	case greeted && row.beforeHello:
+		return fmt.Errorf("%w: a second %v", object.ErrProtocol, f.Type)
+	case !known:
+		return nil
+	case f.Length > row.maxPayload:
+		return fmt.Errorf("%w: %v of %d bytes, at most %d", object.ErrProtocol, f.Type, f.Length, row.maxPayload)
+	case f.Request == 0 && !row.oneWay:
+		return fmt.Errorf("%w: %v with request number 0, but it has a reply", object.ErrProtocol, f.Type)
+	}
+	return nil
+}
+
+// run calls the handler as its row asks.
+func (c *connection) run(f *ipc.Frame, row row, known bool) error {
+	switch {
+	case !known:
+		return fmt.Errorf("%w: %v is unknown to this daemon: is it older than its client?", object.ErrUnsupported, f.Type)
+	case row.mutates && c.ctx.Err() != nil:
+		return fmt.Errorf("%w: the process that opened the connection has ended", object.ErrPermission)
+	case row.session && !c.inSession():
+		return fmt.Errorf("%w: %v outside a session: OpenSession comes first", object.ErrInvalid, f.Type)
+	}
+	c.mu.Lock()
+	if !row.slow {
+		defer c.mu.Unlock()
+		return row.handle(c, f)
+	}
+	err := c.flush()
+	c.mu.Unlock()
+	if err != nil {
+		return nil // loop meets sendErr at its next flush
+	}
+	return row.handle(c, f)
+}

@@ -1,0 +1,117 @@
+package frontdoor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// maxSocketPath is the room in struct sockaddr_un (unix(7)), less the final zero.
+const maxSocketPath = 107
+
+// listenUnix makes the socket: for everybody when tenancy rests on user ids (root), else for its user alone. The lock
+// file beside it tells a daemon that lives from a socket file that was left behind, without a race between two
+// daemons that start at once.
+func listenUnix(path string, everybody bool) (*net.UnixListener, *os.File, error) {
+	if len(path) > maxSocketPath {
+		return nil, nil, fmt.Errorf("%w: socket path %s has %d bytes, at most %d", object.ErrInvalid, path, len(path), maxSocketPath)
+	}
+	dirMode, mode := os.FileMode(0o700), os.FileMode(0o600)
+	if everybody {
+		dirMode, mode = 0o755, 0o666
+	}
+	if err := socketDir(filepath.Dir(path), dirMode); err != nil {
+		return nil, nil, err
+	}
+	lock, err := lockFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := listenLocked(path, mode)
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
+	}
+	return listener, lock, nil
+}
+
+func listenLocked(path string, mode os.FileMode) (*net.UnixListener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("mode of %s: %w", path, err)
+	}
+	return listener, nil
+}
+
+// socketDir makes the directory, or checks that an existing one under /tmp is not somebody else's.
+func socketDir(dir string, mode os.FileMode) error {
+	err := os.Mkdir(dir, mode)
+	if errors.Is(err, os.ErrNotExist) {
+		err = os.MkdirAll(dir, mode)
+	}
+	if err == nil {
+		return os.Chmod(dir, mode) // whatever the umask took
+	}
+	if !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("directory of the socket: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("directory of the socket %s: %w", dir, err)
+	}
+	if filepath.Dir(dir) == "/tmp" && (int(st.Uid) != os.Getuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR) {
+		return fmt.Errorf("%w: %s belongs to user %d: remove it, or choose another socket", object.ErrPermission, dir, st.Uid)
+	}
+	return nil
+}
+
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock of the socket: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%w: another daemon serves %s: stop it, or choose another socket", object.ErrBusy, path)
+	}
+	return f, nil
+}
+
+// removeStale removes a socket file that nobody answers.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("%w: %s is there and is no socket: remove it, or choose another path", object.ErrExists, path)
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("%w: another daemon serves %s: stop it, or choose another socket", object.ErrBusy, path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("stale socket: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package frontdoor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+func (c *connection) hello(f *ipc.Frame) error {
+	var m wire.HelloRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if m.Magic != wire.Magic {
+		return fmt.Errorf("%w: Hello with magic 0x%x, want 0x%x", object.ErrProtocol, m.Magic, uint32(wire.Magic))
+	}
+	if m.Lowest > wire.Version || m.Highest < wire.Version {
+		return fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of one release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
+	}
+	if err := c.link.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program})
+	if err != nil {
+		return err
+	}
+	c.stateMu.Lock()
+	c.peer.Name, c.store = m.Program, conn
+	c.stateMu.Unlock()
+	c.reply(f, &wire.HelloReply{
+		Version: wire.Version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation, Tenant: c.peer.Tenant,
+		DaemonPID: uint32(os.Getpid()), CapacityBytes: c.srv.opts.Store.CapacityBytes(),
+	})
+	return nil
+}
+
+func (c *connection) create(f *ipc.Frame) error {
+	var m wire.CreateRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	h, err := c.store.Create(store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta})
+	if err != nil {
+		return err
+	}
+	c.scratch.create = wire.CreateReply{ID: h.ID, Ref: h.Ref}
+	c.replyFD(f, &c.scratch.create, h.FD)
+	return nil
+}
+
+func (c *connection) seal(f *ipc.Frame) error {
+	var m wire.SealRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Seal(m.ID, m.Strict); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) get(f *ipc.Frame) error {
+	var m wire.GetRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	h, err := c.store.GetEither(m.ID, m.Name)
+	if err == nil {
+		c.replyGet(f, h)
+		return nil
+	}
+	if m.WaitMS == 0 || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
+		return err
+	}
+	if c.waiting.Add(1) > maxWaits {
+		c.waiting.Add(-1)
+		return fmt.Errorf("%w: %d gets of this connection are waiting already", object.ErrBusy, maxWaits)
+	}
+	c.waits.Add(1)
+	header := ipc.Frame{Header: f.Header}
+	go c.getLater(header, m)
+	return nil
+}
+
+// replyGet answers a Get. mu is held.
+func (c *connection) replyGet(f *ipc.Frame, h store.Handle) {
+	c.scratch.get = wire.GetReply{ID: h.ID, Ref: h.Ref, SizeBytes: h.Size, Class: h.Class, Meta: h.Meta}
+	c.replyFD(f, &c.scratch.get, h.FD)
+}
+
+// getLater answers a Get that waits.
+func (c *connection) getLater(f ipc.Frame, m wire.GetRequest) {
+	defer c.waits.Done()
+	defer c.waiting.Add(-1)
+	defer c.survive()
+	ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
+	defer cancel()
+	for !c.answerWhenThere(ctx, &f, m) {
+	}
+}
+
+// answerWhenThere waits and answers; false where the object was gone again, which only another wait can mend.
+func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.GetRequest) bool {
+	err := c.store.Await(ctx, m.ID, m.Name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		h, getErr := c.store.GetEither(m.ID, m.Name)
+		if getErr == nil {
+			c.replyGet(f, h)
+		} else if errors.Is(getErr, object.ErrNotFound) || errors.Is(getErr, object.ErrNotSealed) {
+			return false
+		}
+		err = getErr
+	}
+	if err != nil {
+		c.out = errorFrame(c.out, f.Request, err)
+	}
+	c.flush() // a failure is met by serve
+	return true
+}
+
+func (c *connection) release(f *ipc.Frame) error {
+	var m wire.IDMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Release(m.ID); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) abort(f *ipc.Frame) error {
+	var m wire.IDMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Abort(m.ID); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) delete(f *ipc.Frame) error {
+	var m wire.NameMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Delete(m.ID, m.Name); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) bind(f *ipc.Frame) error {
+	var m wire.BindRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Bind(m.ID, m.Name, m.Replace); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) stat(f *ipc.Frame) error {
+	var m wire.NameMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	info, err := c.store.Stat(m.ID, m.Name)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	c.appendRaw(f, 0, b)
+	return nil
+}
+
+func (c *connection) list(f *ipc.Frame) error {
+	var m wire.ListRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	infos := c.store.List(m.Prefix, m.All)
+	if infos == nil {
+		infos = []object.Info{}
+	}
+	b, err := json.Marshal(infos)
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.replyLong(f, b) })
+}
+
+// replyLater takes mu for a slow handler's reply.
+func (c *connection) replyLater(reply func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply()
+	return nil
+}
+
+func (c *connection) forget(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Forget(m.N); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+// maxSweep keeps a Sweep's reply within one frame; the next Sweep tells the rest.
+const maxSweep = ipc.MaxPayload/8 - 1
+
+func (c *connection) sweep(f *ipc.Frame) error {
+	gone := c.store.Sweep()
+	c.reply(f, &wire.SweepReply{Segments: gone[:min(len(gone), maxSweep)]})
+	return nil
+}

@@ -1,0 +1,153 @@
+package frontdoor
+
+import (
+	"fmt"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+func (c *connection) status(f *ipc.Frame) error {
+	b, err := c.srv.opts.Backend.Status(c.ctx)
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.replyLong(f, b) })
+}
+
+func (c *connection) devices(f *ipc.Frame) error {
+	b, err := c.srv.opts.Backend.Devices()
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.replyLong(f, b) })
+}
+
+func (c *connection) openSession(f *ipc.Frame) error {
+	var m wire.OpenSessionRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if c.inSession() {
+		return fmt.Errorf("%w: this connection has a session already", object.ErrExists)
+	}
+	session, snapshot, err := c.srv.opts.Backend.OpenSession(c.peer, m.LibraryVersion, m.Options)
+	if err != nil {
+		return err
+	}
+	if !c.keepSession(session) {
+		c.srv.opts.Backend.CloseSession(session)
+		return fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
+	}
+	reply := wire.OpenSessionReply{Session: session, Snapshot: snapshot}
+	return c.replyLater(func() { c.replyLong(f, reply.AppendTo(nil)) })
+}
+
+func (c *connection) inSession() bool {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	return c.hasSession
+}
+
+// keepSession makes a session this connection's, unless that has ended.
+func (c *connection) keepSession(session uint64) bool {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.session, c.hasSession = session, true
+	return true
+}
+
+// closeSession ends the session, once.
+func (c *connection) closeSession() {
+	c.stateMu.Lock()
+	open := c.hasSession
+	c.hasSession, c.ended = false, true
+	c.stateMu.Unlock()
+	if open {
+		c.srv.opts.Backend.CloseSession(c.session)
+	}
+}
+
+func (c *connection) openWorker(f *ipc.Frame) error {
+	var m wire.OpenWorkerRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	w, err := c.srv.opts.Backend.OpenWorker(c.session, m.Platform)
+	if err != nil {
+		return err
+	}
+	defer w.Socket.Close()
+	defer w.Ring.Close()
+	reply := wire.OpenWorkerReply{Worker: w.ID, RingBytes: w.RingBytes}
+	return c.replyLater(func() {
+		c.scratch.fds = [2]int{int(w.Socket.Fd()), int(w.Ring.Fd())}
+		c.sendWith(f, &reply, ipc.FlagFD2, c.scratch.fds[:2])
+	})
+}
+
+func (c *connection) closeWorker(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	c.srv.opts.Backend.CloseWorker(c.session, m.N)
+	return c.replyLater(func() { c.reply(f, nil) })
+}
+
+func (c *connection) workerFate(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	alive, text, err := c.srv.opts.Backend.WorkerFate(c.session, m.N)
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.reply(f, &wire.WorkerFateReply{Alive: alive, Text: text}) })
+}
+
+func (c *connection) allocSegment(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	g, err := c.store.AllocSegment(m.N)
+	if err != nil {
+		return err
+	}
+	c.replyFD(f, &wire.AllocSegmentReply{Segment: g.ID, Bytes: g.Bytes}, g.FD)
+	return nil
+}
+
+func (c *connection) freeSegment(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.FreeSegment(m.N); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) publishSegment(f *ipc.Frame) error {
+	var m wire.PublishSegmentRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	id, err := c.store.PublishSegment(store.Publication{
+		Segment: m.Segment, SizeBytes: m.SizeBytes, Class: m.Class, Name: m.Name, Replace: m.Replace, Meta: m.Meta,
+	})
+	if err != nil {
+		return err
+	}
+	c.reply(f, &wire.IDMessage{ID: id})
+	return nil
+}

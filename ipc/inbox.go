@@ -1,0 +1,98 @@
+package ipc
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+const (
+	smallInbox = 8 << 10  // where an inbox begins: most connections never see more
+	largeInbox = 64 << 10 // what a busy one grows to; beyond only for one large frame
+)
+
+// inbox takes in bytes and descriptors and gives out frames. The kernel hands descriptors over with or before the
+// first byte of the frame that announces them, so a queue pairs them.
+type inbox struct {
+	buf        []byte
+	start, end int // buf[start:end] is received and not given out
+	fds        []int
+}
+
+// next gives the next whole frame, if one is there.
+func (in *inbox) next() (f Frame, ok bool, err error) {
+	have := in.end - in.start
+	if have < HeaderBytes {
+		return Frame{}, false, nil
+	}
+	h, err := parseHeader(in.buf[in.start:])
+	f.Header = h
+	if err != nil || have < HeaderBytes+int(h.Length) {
+		return f, false, err
+	}
+	if n := h.descriptors(); n > len(in.fds) {
+		return f, false, fmt.Errorf("%w: a frame announced %d descriptors and brought %d", object.ErrProtocol, n, len(in.fds))
+	} else if n > 0 {
+		f.NumFDs = copy(f.FDs[:n], in.fds)
+		in.fds = append(in.fds[:0], in.fds[n:]...)
+	}
+	from := in.start + HeaderBytes
+	in.start = from + int(h.Length)
+	f.Payload = in.buf[from:in.start:in.start]
+	return f, true, nil
+}
+
+// whole reports whether next has a frame to give (or a fault to report).
+func (in *inbox) whole() bool {
+	have := in.end - in.start
+	if have < HeaderBytes {
+		return false
+	}
+	h, err := parseHeader(in.buf[in.start:])
+	return err != nil || have >= HeaderBytes+int(h.Length)
+}
+
+// room gives where to receive into, enough for the frame that is under way. Call it only when next gave none.
+func (in *inbox) room() []byte {
+	need := smallInbox
+	if in.end-in.start >= HeaderBytes {
+		if h, err := parseHeader(in.buf[in.start:]); err == nil {
+			need = max(need, HeaderBytes+int(h.Length))
+		}
+	}
+	switch {
+	case in.end == len(in.buf) && in.start == 0 && len(in.buf) >= smallInbox && len(in.buf) < largeInbox:
+		need = max(need, 2*len(in.buf)) // it came full: there may be more behind
+	case in.start == in.end && len(in.buf) > largeInbox:
+		in.buf = nil // after a large frame
+	}
+	if need > len(in.buf) {
+		bigger := make([]byte, need)
+		in.end = copy(bigger, in.buf[in.start:in.end])
+		in.buf, in.start = bigger, 0
+	} else if in.start > 0 {
+		in.end = copy(in.buf, in.buf[in.start:in.end])
+		in.start = 0
+	}
+	return in.buf[in.end:]
+}
+
+// received takes note of n bytes in room's slice and of descriptors that came with them.
+func (in *inbox) received(n int, fds []int) error {
+	in.end += n
+	in.fds = append(in.fds, fds...)
+	if len(in.fds) > 2*MaxFDs {
+		return fmt.Errorf("%w: %d descriptors that no frame announced", object.ErrProtocol, len(in.fds))
+	}
+	return nil
+}
+
+// closeFDs closes the descriptors that no frame claimed.
+func (in *inbox) closeFDs() {
+	for _, fd := range in.fds {
+		unix.Close(fd)
+	}
+	in.fds = nil
+}

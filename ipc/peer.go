@@ -1,0 +1,97 @@
+package ipc
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer is the process at the other end, as the kernel recorded it when the connection was made (SO_PEERCRED, unix(7)).
+type Peer struct {
+	PID int // 0: in a PID namespace that is not ours to see
+	UID uint32
+	GID uint32
+}
+
+// PeerOf asks the kernel for the peer of a connected unix socket.
+func PeerOf(fd int) (Peer, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return Peer{}, fmt.Errorf("SO_PEERCRED: %w", err)
+	}
+	return Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid}, nil
+}
+
+// Process is a descriptor of the process that opened a connection, which outlives forks of that process.
+type Process struct{ file *os.File }
+
+// Identify gives an accepted connection's peer and its process. The caller must Close the process.
+func Identify(conn *net.UnixConn) (Peer, *Process, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, nil, err
+	}
+	var peer Peer
+	var process *Process
+	controlErr := raw.Control(func(fd uintptr) {
+		if peer, err = PeerOf(int(fd)); err == nil {
+			process, err = openProcess(int(fd), peer.PID)
+		}
+	})
+	if controlErr != nil {
+		return Peer{}, nil, controlErr
+	}
+	return peer, process, err
+}
+
+// openProcess uses SO_PEERPIDFD (Linux 6.5), which cannot name a wrong process; older kernels get pidfd_open(2), which
+// can where the peer died and its number was given out again in between.
+func openProcess(socket, pid int) (*Process, error) {
+	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		if fd, err = unix.PidfdOpen(pid, 0); err != nil {
+			return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
+		}
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // what makes os.NewFile give it to the netpoller
+		unix.Close(fd)
+		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
+	}
+	return &Process{file: os.NewFile(uintptr(fd), "pidfd")}, nil
+}
+
+// Wait returns nil once the process has ended, and an error after Close.
+func (p *Process) Wait() error {
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool { // a pidfd is readable when its process has ended (pidfd_open(2))
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0
+	})
+}
+
+// Close gives the descriptor back and ends a Wait under way.
+func (p *Process) Close() { p.file.Close() }
+
+// DefaultSocket is where daemon and clients meet unless told otherwise: $TENDRIL_SOCKET, else /run/tendril/tendril.sock
+// for root, else $XDG_RUNTIME_DIR/tendril/tendril.sock, else /tmp/tendril-UID/tendril.sock.
+func DefaultSocket() string {
+	if path := os.Getenv("TENDRIL_SOCKET"); path != "" {
+		return path
+	}
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	switch uid := os.Getuid(); {
+	case uid == 0:
+		dir = "/run/tendril"
+	case dir != "":
+		dir = filepath.Join(dir, "tendril")
+	default:
+		dir = fmt.Sprintf("/tmp/tendril-%d", uid)
+	}
+	return filepath.Join(dir, "tendril.sock")
+}
