@@ -51,7 +51,7 @@ const (
 	InvalidGlobalWorkSize       Status = -63
 	InvalidProperty             Status = -64
 	PlatformNotFound            Status = -1001 // cl_khr_icd
-	statusPending               int32  = 3     // CL_QUEUED
+	statusQueued                int32  = 3
 	statusSubmitted             int32  = 2
 	statusComplete              int32  = 0
 	buildSuccess                int32  = 0

@@ -22,3 +22,6 @@ func (h HostPtr) bytes(off, n uint64) []byte {
 
 // pointerTo returns the address of mapped memory for the program to keep.
 func pointerTo(b []byte) HostPtr { return HostPtr{unsafe.Pointer(unsafe.SliceData(b))} }
+
+// plus returns the address off bytes further on.
+func (h HostPtr) plus(off uint64) HostPtr { return HostPtr{unsafe.Add(h.p, off)} }

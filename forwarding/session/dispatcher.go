@@ -1,0 +1,59 @@
+package session
+
+import "sync"
+
+// dispatcher runs the program's callbacks one after another on a goroutine of its own, which lives while there are
+// any. Callbacks may call the driver back, and so never run under a lock.
+type dispatcher struct {
+	mu      sync.Mutex
+	queue   []func()
+	running bool
+	closed  bool
+	idle    sync.Cond
+}
+
+func newDispatcher() *dispatcher {
+	p := &dispatcher{}
+	p.idle.L = &p.mu
+	return p
+}
+
+// run queues f. It takes a leaf lock only and may be called under any other.
+func (p *dispatcher) run(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.queue = append(p.queue, f)
+	if !p.running {
+		p.running = true
+		go p.loop()
+	}
+}
+
+func (p *dispatcher) loop() {
+	for {
+		p.mu.Lock()
+		if len(p.queue) == 0 {
+			p.running = false
+			p.idle.Broadcast()
+			p.mu.Unlock()
+			return
+		}
+		f := p.queue[0]
+		p.queue = p.queue[1:]
+		p.mu.Unlock()
+		f()
+	}
+}
+
+// close drops what is queued and waits for the callback that runs.
+func (p *dispatcher) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.queue = true, nil
+	for p.running {
+		p.idle.Wait()
+	}
+}

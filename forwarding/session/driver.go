@@ -1,0 +1,175 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
+)
+
+// Config says how a Driver reaches its daemon. The zero value has no way to: Dial must be set.
+type Config struct {
+	Dial     func() (Control, error) // connects to the daemon; called once, at the first question for platforms
+	Dispatch uintptr                 // address of the ICD dispatch table, the first word of every object
+	Version  string                  // of this library, told to the daemon
+	Program  string                  // told to the worker, for status
+	Selector string                  // which devices are shown, see ParseSelector
+	Publish  string                  // "" or a name: see publish.go
+	Spin     time.Duration           // how long a waiting caller polls before it sleeps
+	Disabled bool                    // inside a worker: no platform
+	Log      func(line string)       // one line for the person at the terminal
+	Print    func(data []byte)       // what kernels print
+	Env      map[string]string       // driver variables of the program, for the session
+}
+
+// Slots of address space for each kind of object.
+const (
+	fewSlots  = 4 << 10
+	someSlots = 1 << 20
+	manySlots = 16 << 20
+)
+
+// Driver is one process's OpenCL. All methods may be called concurrently, also from callbacks.
+type Driver struct {
+	cfg Config // immutable
+
+	platforms *handle.Table[Platform]
+	devices   *handle.Table[Device]
+	contexts  *handle.Table[Context]
+	queues    *handle.Table[Queue]
+	buffers   *handle.Table[Buffer]
+	programs  *handle.Table[Program]
+	kernels   *handle.Table[Kernel]
+	events    *handle.Table[Event]
+
+	ids       atomic.Uint64 // object, request, blob and host-operation numbers of the session
+	slabs     *slabs
+	callbacks *dispatcher
+
+	mu        sync.Mutex
+	connected bool
+	control   Control     // nil without a daemon
+	shown     []*Platform // immutable once connected
+}
+
+// New makes a Driver. It contacts nobody yet.
+func New(cfg Config) (*Driver, error) {
+	if cfg.Log == nil {
+		cfg.Log = func(string) {}
+	}
+	if cfg.Print == nil {
+		cfg.Print = func([]byte) {}
+	}
+	d := &Driver{cfg: cfg, callbacks: newDispatcher()}
+	d.slabs = newSlabs(d)
+	var errs [8]error
+	d.platforms, errs[0] = handle.New[Platform](cfg.Dispatch, fewSlots)
+	d.devices, errs[1] = handle.New[Device](cfg.Dispatch, fewSlots)
+	d.contexts, errs[2] = handle.New[Context](cfg.Dispatch, someSlots)
+	d.queues, errs[3] = handle.New[Queue](cfg.Dispatch, someSlots)
+	d.buffers, errs[4] = handle.New[Buffer](cfg.Dispatch, manySlots)
+	d.programs, errs[5] = handle.New[Program](cfg.Dispatch, someSlots)
+	d.kernels, errs[6] = handle.New[Kernel](cfg.Dispatch, someSlots)
+	d.events, errs[7] = handle.New[Event](cfg.Dispatch, manySlots)
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *Driver) newID() uint64 { return d.ids.Add(1) }
+
+// Platforms returns the handles of the platforms; none without a daemon, a device or a match of the selector. The
+// first call connects, and says on failure in one line why there are none.
+func (d *Driver) Platforms() []uintptr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.connected {
+		d.connected = true
+		if err := d.connectLocked(); err != nil {
+			d.cfg.Log(fmt.Sprintf("tendril: no OpenCL platform: %v", err))
+		}
+	}
+	hs := make([]uintptr, len(d.shown))
+	for i, p := range d.shown {
+		hs[i] = p.handle
+	}
+	return hs
+}
+
+func (d *Driver) connectLocked() error {
+	if d.cfg.Disabled {
+		return nil
+	}
+	selector, err := ParseSelector(d.cfg.Selector)
+	if err != nil {
+		return fmt.Errorf("TENDRIL_DEVICES: %w", err)
+	}
+	control, err := d.cfg.Dial()
+	if err != nil {
+		return err
+	}
+	options, err := json.Marshal(clwire.SessionOptions{Selector: d.cfg.Selector, Env: d.cfg.Env})
+	if err != nil {
+		return err
+	}
+	raw, err := control.OpenSession(d.cfg.Version, options)
+	if err != nil {
+		control.Close()
+		return fmt.Errorf("the daemon opens no session: %w", err)
+	}
+	var snapshot clwire.Snapshot
+	if err := json.Unmarshal(raw, &snapshot); err != nil {
+		control.Close()
+		return fmt.Errorf("the daemon's list of devices: %w", err)
+	}
+	d.control = control
+	return d.showLocked(&snapshot, selector.Select(&snapshot))
+}
+
+// showLocked makes the shadows of the chosen platforms and devices, in the selector's order.
+func (d *Driver) showLocked(snapshot *clwire.Snapshot, choices []Choice) error {
+	byIndex := map[int]*Platform{}
+	for _, choice := range choices {
+		p := byIndex[choice.Platform]
+		if p == nil {
+			p = newPlatform(d, uint32(choice.Platform), &snapshot.Platforms[choice.Platform])
+			h, err := d.platforms.Put(p)
+			if err != nil {
+				return err
+			}
+			p.handle = h
+			byIndex[choice.Platform] = p
+			d.shown = append(d.shown, p)
+		}
+		if err := p.addDevice(uint32(choice.Device), snapshot.Platforms[choice.Platform].Devices[choice.Device]); err != nil {
+			return err
+		}
+	}
+	if len(snapshot.Platforms) > 0 && len(choices) == 0 {
+		return fmt.Errorf("no device matches TENDRIL_DEVICES=%q; see: tendril devices", d.cfg.Selector)
+	}
+	return nil
+}
+
+// Close ends the session: workers, memory, the connection. Programs never call it (a driver library lives as long as
+// its process); tests do.
+func (d *Driver) Close() {
+	d.mu.Lock()
+	shown, control := d.shown, d.control
+	d.mu.Unlock()
+	for _, p := range shown {
+		p.closeWorker()
+	}
+	d.slabs.close()
+	d.callbacks.close()
+	if control != nil {
+		control.Close()
+	}
+}

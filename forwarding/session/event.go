@@ -1,0 +1,387 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"tendril/forwarding/clwire"
+)
+
+// refs counts references as a program sees them. Children hold one of their parent, as in native drivers. Releases
+// without a reference are errors, never a count below zero.
+type refs struct{ n atomic.Int32 }
+
+func (r *refs) count() uint32 { return uint32(max(r.n.Load(), 0)) }
+
+// retain reports false when the object is already gone.
+func (r *refs) retain() bool {
+	for {
+		n := r.n.Load()
+		if n <= 0 {
+			return false
+		}
+		if r.n.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release reports ok false when there was nothing to release, and last when nothing is left.
+func (r *refs) release() (ok, last bool) {
+	for {
+		n := r.n.Load()
+		if n <= 0 {
+			return false, false
+		}
+		if r.n.CompareAndSwap(n, n-1) {
+			return true, n == 1
+		}
+	}
+}
+
+// Event is a cl_event: of a command, or of the user (queue nil).
+type Event struct {
+	completion // done once status is 0 or negative
+	refs
+	handle uintptr // 0: internal
+	id     uint64  // 0: ended on this side, unknown to the worker
+	ctx    *Context
+	queue  *Queue
+	kind   uint32 // CL_EVENT_COMMAND_TYPE
+	seq    uint64 // position in its queue; guarded by Queue.mu while it is sent
+
+	status   atomic.Int32
+	reported atomic.Bool // the worker said how it ended: the profile is there
+	remote   atomic.Bool // user events: the worker knows it
+
+	mu        sync.Mutex // leaf
+	profile   clwire.Profile
+	callbacks []eventCallback
+	watched   [3]bool       // levels asked of the worker
+	freed     bool          // the program let go; the worker is told at the end
+	ended     chan struct{} // made by who waits without a worker
+	after     func(Status)  // internal: runs once at the end, under the reader's lock; must not block
+}
+
+type eventCallback struct {
+	level int32
+	call  func(status int32)
+}
+
+// newEvent makes an event of a command; visible gives it a handle and references of its context and queue.
+func (d *Driver) newEvent(ctx *Context, q *Queue, kind uint32, visible bool) (*Event, Status) {
+	e := &Event{ctx: ctx, queue: q, kind: kind, id: d.newID()}
+	e.n.Store(1)
+	e.status.Store(statusQueued)
+	if q == nil {
+		e.status.Store(statusSubmitted) // §5.9: where a user event starts
+	}
+	if !visible {
+		return e, Success
+	}
+	h, err := d.events.Put(e)
+	if err != nil {
+		return nil, OutOfHostMemory
+	}
+	e.handle = h
+	if q != nil {
+		q.retain()
+	} else {
+		ctx.retain()
+	}
+	return e, Success
+}
+
+// abandon undoes newEvent when its command was not sent.
+func (d *Driver) abandon(e *Event) {
+	if e == nil {
+		return
+	}
+	if w := e.ctx.bound(); w != nil {
+		w.mu.Lock()
+		delete(w.events, e.id)
+		w.mu.Unlock()
+	}
+	d.dropEvent(e, false)
+}
+
+// dropEvent ends an event's handle and what it holds.
+func (d *Driver) dropEvent(e *Event, tell bool) {
+	if e.handle == 0 {
+		return
+	}
+	d.events.Remove(e.handle)
+	if w := e.ctx.bound(); w != nil && tell && e.id != 0 && (e.queue != nil || e.remote.Load()) {
+		e.letGo(w)
+	}
+	if e.queue != nil {
+		d.releaseQueue(e.queue)
+	} else {
+		d.releaseContext(e.ctx)
+	}
+}
+
+// letGo drops the worker's event, once nothing here wants its end any more.
+func (e *Event) letGo(w *worker) {
+	e.mu.Lock()
+	e.freed = e.status.Load() > 0 && (len(e.callbacks) > 0 || e.after != nil)
+	later := e.freed
+	e.mu.Unlock()
+	if later {
+		return
+	}
+	w.tell(&clwire.Release{ID: e.id})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.events, e.id)
+}
+
+// report takes over what the worker says.
+func (e *Event) report(end *clwire.EventEnd) {
+	if end.HasProfile {
+		e.mu.Lock()
+		e.profile = end.Profile
+		e.mu.Unlock()
+	}
+	if end.Status <= 0 {
+		e.reported.Store(true)
+		if end.Status == 0 && e.queue != nil {
+			e.queue.ended(e.seq)
+		}
+	}
+	e.advance(end.Status)
+}
+
+func (e *Event) fail(status Status) {
+	e.reported.Store(true)
+	e.advance(int32(status))
+}
+
+// advance moves the status towards the end, never back, and hands due callbacks to the dispatcher.
+func (e *Event) advance(status int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := e.status.Load(); now <= 0 || status >= now {
+		return
+	}
+	e.status.Store(status)
+	if status <= 0 {
+		if e.after != nil {
+			e.after(Status(status))
+			e.after = nil
+		}
+		e.done.Store(true)
+		if e.ended != nil {
+			close(e.ended)
+		}
+		if w := e.ctx.bound(); e.freed && w != nil {
+			e.ctx.d.callbacks.run(func() { w.tell(&clwire.Release{ID: e.id}) })
+		}
+	}
+	e.fireLocked(status)
+}
+
+func (e *Event) fireLocked(status int32) {
+	kept := e.callbacks[:0]
+	for _, cb := range e.callbacks {
+		if status > cb.level {
+			kept = append(kept, cb)
+			continue
+		}
+		// Each level is told its own number; a failure is told to all (§5.9, clSetEventCallback).
+		told := cb.level
+		if status < 0 {
+			told = status
+		}
+		e.ctx.d.callbacks.run(func() {
+			e.ctx.syncHost()
+			cb.call(told)
+		})
+	}
+	e.callbacks = kept
+}
+
+// waitLocal waits for an event that needs no worker to end.
+func (e *Event) waitLocal() {
+	e.mu.Lock()
+	if e.status.Load() <= 0 {
+		e.mu.Unlock()
+		return
+	}
+	if e.ended == nil {
+		e.ended = make(chan struct{})
+	}
+	ended := e.ended
+	e.mu.Unlock()
+	<-ended
+}
+
+// CreateUserEvent is clCreateUserEvent (§5.9). The worker hears of it when a command waits for it.
+func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
+	ctx := d.contexts.Get(context)
+	if ctx == nil {
+		return 0, InvalidContext
+	}
+	e, status := d.newEvent(ctx, nil, cmdUser, true)
+	if status != Success {
+		return 0, status
+	}
+	return e.handle, Success
+}
+
+// SetUserEventStatus is clSetUserEventStatus (§5.9): once, 0 or negative.
+func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
+	e := d.events.Get(h)
+	if e == nil || e.queue != nil {
+		return InvalidEvent
+	}
+	if status > 0 {
+		return InvalidValue
+	}
+	e.mu.Lock()
+	if e.watched[0] { // of a user event: set before
+		e.mu.Unlock()
+		return InvalidOperation
+	}
+	e.watched[0] = true
+	remote := e.remote.Load()
+	e.mu.Unlock()
+	if w := e.ctx.bound(); w != nil && remote {
+		w.tell(&clwire.SetUserEvent{ID: e.id, Status: status})
+	}
+	e.advance(status)
+	return Success
+}
+
+// ensureRemote makes a user event known to the worker, with its end if that has come.
+func (e *Event) ensureRemote(w *worker) error {
+	if e.queue != nil || e.remote.Load() {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.remote.Load() {
+		return nil
+	}
+	if err := w.send(&clwire.UserEvent{ID: e.id}, 0, 0); err != nil {
+		return err
+	}
+	e.remote.Store(true)
+	if status := e.status.Load(); status <= 0 {
+		return w.send(&clwire.SetUserEvent{ID: e.id, Status: status}, 0, 0)
+	}
+	return nil
+}
+
+// RetainEvent is clRetainEvent.
+func (d *Driver) RetainEvent(h uintptr) Status {
+	if e := d.events.Get(h); e != nil && e.retain() {
+		return Success
+	}
+	return InvalidEvent
+}
+
+// ReleaseEvent is clReleaseEvent. Callbacks that wait for the end still come.
+func (d *Driver) ReleaseEvent(h uintptr) Status {
+	e := d.events.Get(h)
+	if e == nil {
+		return InvalidEvent
+	}
+	ok, last := e.release()
+	if !ok {
+		return InvalidEvent
+	}
+	if last {
+		d.dropEvent(e, true)
+	}
+	return Success
+}
+
+// EventInfo is clGetEventInfo (§5.9). A status query takes what the worker has said, without waiting.
+func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, Status) {
+	e := d.events.Get(h)
+	if e == nil {
+		return nil, InvalidEvent
+	}
+	switch param {
+	case 0x11D0:
+		if e.queue == nil {
+			return infoSize(0), Success
+		}
+		return infoSize(e.queue.handle), Success
+	case 0x11D1:
+		return infoU32(e.kind), Success
+	case 0x11D2:
+		return infoU32(e.count()), Success
+	case 0x11D3:
+		return infoU32(uint32(e.poll())), Success
+	case 0x11D4:
+		return infoSize(e.ctx.handle), Success
+	}
+	return nil, InvalidValue
+}
+
+// poll returns the status as far as it is known without waiting.
+func (e *Event) poll() int32 {
+	if w := e.ctx.bound(); e.status.Load() > 0 && w != nil {
+		w.reader.poll()
+	}
+	status := e.status.Load()
+	if status == 0 && e.queue != nil {
+		e.ctx.syncHost()
+	}
+	return status
+}
+
+// EventProfilingInfo is clGetEventProfilingInfo (§5.14).
+func (d *Driver) EventProfilingInfo(h uintptr, param uint32) ([]byte, Status) {
+	e := d.events.Get(h)
+	if e == nil {
+		return nil, InvalidEvent
+	}
+	if e.queue == nil || e.queue.props&queueProfiling == 0 || e.poll() != 0 {
+		return nil, ProfilingInfoNotAvailable
+	}
+	if param < 0x1280 || param > 0x1284 {
+		return nil, InvalidValue
+	}
+	if w := e.ctx.bound(); w != nil && !e.reported.Load() && e.id != 0 {
+		w.waitEvents([]uint64{e.id})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return infoU64(e.profile[param-0x1280]), Success
+}
+
+// SetEventCallback is clSetEventCallback (§5.9). call runs once, on the dispatcher.
+func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32)) Status {
+	e := d.events.Get(h)
+	if e == nil {
+		return InvalidEvent
+	}
+	if call == nil || level < 0 || level > 2 {
+		return InvalidValue
+	}
+	w := e.ctx.bound()
+	if w != nil && e.queue != nil && e.status.Load() > 0 {
+		done := w.reader.want()
+		inner := call
+		call = func(status int32) { done(); inner(status) }
+	}
+	e.mu.Lock()
+	ask := e.status.Load() > 0 && !e.watched[level] && e.queue != nil
+	if e.queue != nil {
+		e.watched[level] = true
+	}
+	e.callbacks = append(e.callbacks, eventCallback{level, call})
+	// What the status has passed already fires now; submitted is where every sent command starts, but only the
+	// worker knows when it left the wait list.
+	if now := e.status.Load(); now <= 0 || e.queue == nil && now <= level {
+		e.fireLocked(now)
+	}
+	e.mu.Unlock()
+	if ask && w != nil {
+		w.tell(&clwire.Watch{Event: e.id, Level: level})
+	}
+	return Success
+}

@@ -1,0 +1,124 @@
+package session
+
+import (
+	"tendril/forwarding/clwire"
+)
+
+// hostWork is a command that this side carries out itself: reads, writes and maps. work runs when what the command
+// must wait for is done; it returns 0 or the command's failure.
+type hostWork struct {
+	q        *Queue
+	wait     []uint64 // events that may not have ended
+	event    *Event   // nil: nobody wants one
+	blocking bool
+	prompt   bool // run by the caller if nothing is outstanding, though the call does not block
+	work     func() Status
+}
+
+// run carries the command out. Where nothing is outstanding that it must wait for, no message is sent.
+func (h *hostWork) run() Status {
+	q := h.q
+	if h.free() && (h.blocking || h.prompt) {
+		status := h.work()
+		h.endHere(status)
+		return status
+	}
+	op := &hostOp{}
+	id := q.d.newID()
+	q.w.mu.Lock()
+	q.w.ops[id] = op
+	q.w.mu.Unlock()
+	seq, status := h.announce(id)
+	if status != Success {
+		q.w.mu.Lock()
+		delete(q.w.ops, id)
+		q.w.mu.Unlock()
+		return status
+	}
+	if !h.blocking {
+		go h.carryOut(op, id, seq, false)
+		return Success
+	}
+	return h.carryOut(op, id, seq, true)
+}
+
+// free says that there is nothing to wait for and nobody to tell.
+func (h *hostWork) free() bool {
+	return len(h.wait) == 0 && (h.q.idle() || h.unordered()) && !h.timed()
+}
+
+// unordered says that the queue orders nothing before this command but its (empty) wait list.
+func (h *hostWork) unordered() bool { return h.q.outOf && !h.q.gated.Load() }
+
+// timed says that the program may ask for the command's times, which the worker stamps.
+func (h *hostWork) timed() bool { return h.event != nil && h.q.props&queueProfiling != 0 }
+
+// endHere ends the event of a command that the worker never heard of.
+func (h *hostWork) endHere(status Status) {
+	if h.event == nil {
+		return
+	}
+	h.event.id = 0
+	h.event.advance(int32(min(status, 0)))
+}
+
+func (h *hostWork) announce(id uint64) (uint64, Status) {
+	q := h.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m := &q.pool.host
+	m.Op = id
+	return q.submitLocked(m, &m.Cmd, h.event, h.wait, 0)
+}
+
+func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
+	w := h.q.w
+	pause := w.d.cfg.Spin
+	if !spin {
+		pause = 0 // a goroutine of ours must not keep a core busy
+	}
+	if !w.reader.wait(&op.completion, pause) {
+		return OutOfResources
+	}
+	status := op.status
+	if status == Success {
+		status = h.work()
+	}
+	w.tell(&clwire.HostDone{Op: id, Status: int32(status)})
+	if w.dead.Load() {
+		return OutOfResources
+	}
+	if op.status == Success {
+		h.q.ended(seq)
+	}
+	h.settle(status)
+	return status
+}
+
+// settle makes the event of a finished command say so before the call returns, or the worker's word arrives.
+func (h *hostWork) settle(status Status) {
+	e := h.event
+	if e == nil {
+		return
+	}
+	if status == Success && h.timed() && h.blocking {
+		h.q.w.waitEvents([]uint64{e.id})
+	}
+	e.advance(int32(min(status, 0)))
+}
+
+// waitEvents waits until the worker has reported the events: 0, −14 where one failed, −5 when the worker died.
+func (w *worker) waitEvents(ids []uint64) Status {
+	for len(ids) > 0 {
+		n := min(len(ids), clwire.MaxWait)
+		c, err := w.ask(&clwire.Wait{Events: ids[:n]})
+		if err != nil {
+			return OutOfResources
+		}
+		if c.status != Success {
+			return c.status
+		}
+		ids = ids[n:]
+	}
+	return Success
+}

@@ -1,0 +1,187 @@
+package session
+
+import (
+	"sync"
+
+	"tendril/forwarding/clwire"
+)
+
+// Staging memory for buffers out of place: chunks of one shared segment, taken by whoever moves bytes.
+const (
+	chunkBytes  = 4 << 20
+	chunkCount  = 8
+	maxInFlight = 4 // chunks of one move, so that two moves go on side by side
+)
+
+type stagingPool struct {
+	once sync.Once
+	seg  *Segment
+	free chan int // chunk numbers
+	err  error
+}
+
+func (p *stagingPool) open(w *worker) error {
+	p.once.Do(func() {
+		p.free = make(chan int, chunkCount)
+		if p.seg, p.err = w.d.control.AllocSegment(chunkBytes * chunkCount); p.err != nil {
+			return
+		}
+		if p.err = w.addSegment(p.seg); p.err != nil {
+			return
+		}
+		for i := range chunkCount {
+			p.free <- i
+		}
+	})
+	return p.err
+}
+
+func (p *stagingPool) close(w *worker) {
+	p.once.Do(func() {})
+	if p.seg != nil {
+		w.d.control.FreeSegment(p.seg)
+	}
+}
+
+func (p *stagingPool) chunk(i int) []byte { return p.seg.Bytes[i*chunkBytes : (i+1)*chunkBytes] }
+
+// store puts data into the buffer at off, load takes it out: by this thread, now. The caller has seen to the order.
+func (b *Buffer) store(off uint64, data []byte) Status {
+	if in := b.bytes(); in != nil {
+		copy(in[off:], data)
+		return Success
+	}
+	return b.move(clwire.ToBuffer, wholeRange(off, data))
+}
+
+func (b *Buffer) load(off uint64, data []byte) Status {
+	if in := b.bytes(); in != nil {
+		copy(data, in[off:])
+		return Success
+	}
+	return b.move(clwire.FromBuffer, wholeRange(off, data))
+}
+
+// piece is one part of a move that fits a chunk: a row range of the buffer, rows of the program's.
+type piece struct {
+	transfer clwire.Transfer // Cmd, Segment and SegmentOffset are filled in when it is sent
+	bytes    uint64
+	copy     func(chunk []byte, toChunk bool)
+}
+
+// wholeRange cuts a contiguous move.
+func wholeRange(off uint64, data []byte) func(yield func(piece) bool) {
+	return func(yield func(piece) bool) {
+		for at := uint64(0); at < uint64(len(data)); at += chunkBytes {
+			part := data[at:min(at+chunkBytes, uint64(len(data)))]
+			p := piece{bytes: uint64(len(part)), transfer: clwire.Transfer{Offset: off + at, Size: uint64(len(part))}}
+			p.copy = func(chunk []byte, toChunk bool) {
+				if toChunk {
+					copy(chunk, part)
+				} else {
+					copy(part, chunk)
+				}
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+type inFlight struct {
+	event *Event
+	chunk int
+	piece piece
+}
+
+// mover runs one move through the staging chunks, several in flight.
+type mover struct {
+	b         *Buffer
+	w         *worker
+	q         *Queue
+	direction uint8
+	flying    []inFlight
+	status    Status
+}
+
+func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Status {
+	q, status := b.ctx.moveQueue(b.ctx.devices[0])
+	if status != Success {
+		return status
+	}
+	w := q.w
+	if err := w.staging.open(w); err != nil {
+		return MemObjectAllocationFailure
+	}
+	if status := b.ensureRemote(w); status != Success {
+		return status
+	}
+	m := &mover{b: b, w: w, q: q, direction: direction}
+	for p := range pieces {
+		if m.status != Success {
+			break
+		}
+		m.start(p)
+	}
+	for len(m.flying) > 0 {
+		m.finishOldest()
+	}
+	return m.status
+}
+
+// chunk takes a free chunk; with some of its own in flight a move never waits for another's.
+func (m *mover) chunk() int {
+	pool := &m.w.staging
+	for len(m.flying) > 0 {
+		if len(m.flying) < maxInFlight {
+			select {
+			case i := <-pool.free:
+				return i
+			default:
+			}
+		}
+		m.finishOldest()
+	}
+	return <-pool.free
+}
+
+func (m *mover) start(p piece) {
+	i := m.chunk()
+	if m.direction == clwire.ToBuffer {
+		p.copy(m.w.staging.chunk(i)[:p.bytes], true)
+	}
+	e, status := m.w.d.newEvent(m.q.ctx, m.q, cmdWrite, false)
+	if status == Success {
+		t := &p.transfer
+		t.Direction, t.Buffer = m.direction, m.b.id.Load()
+		t.Segment, t.SegmentOffset = m.w.staging.seg.ID, uint64(i)*chunkBytes
+		_, status = m.q.submit(t, &t.Cmd, e, nil, 0)
+	}
+	if status != Success {
+		m.status = status
+		m.w.staging.free <- i
+		return
+	}
+	m.flying = append(m.flying, inFlight{e, i, p})
+}
+
+func (m *mover) finishOldest() {
+	f := m.flying[0]
+	m.flying = m.flying[1:]
+	if f.event.status.Load() > 0 {
+		m.w.waitEvents([]uint64{f.event.id})
+	}
+	end := f.event.status.Load()
+	switch {
+	case end == 0 && m.direction == clwire.FromBuffer:
+		f.piece.copy(m.w.staging.chunk(f.chunk)[:f.piece.bytes], false)
+	case end != 0 && m.status == Success:
+		m.status = OutOfResources
+		if end < 0 {
+			m.status = Status(end)
+		}
+	}
+	m.w.tell(&clwire.Release{ID: f.event.id})
+	m.w.staging.free <- f.chunk
+}

@@ -1,0 +1,136 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// Publish moves a buffer's memory into a store object, after every command sent so far, without a copy. Reads go on
+// from the same memory; the buffer's next write gets fresh memory. The buffer must be in place and in a segment of its
+// own, as large ones are, and all are when the process was started to publish.
+//
+// With Config.Publish the driver does it for programs that know nothing of the store: the buffer that a blocking read
+// of its whole size has just read back becomes the object of that name; the last one stays.
+func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err error) {
+	b := d.buffers.Get(h)
+	if b == nil {
+		return id, fmt.Errorf("%w: publish %#x: no live buffer", object.ErrInvalid, h)
+	}
+	for _, m := range b.ctx.bound().busyQueues() {
+		if status := m.q.finish(); status != Success {
+			return id, fmt.Errorf("%w: publish: a command before failed (OpenCL error %d)", object.ErrInvalid, status)
+		}
+	}
+	return b.publish(name, meta)
+}
+
+var errNotInPlace = errors.New("only a device that computes on shared memory can publish without a copy")
+
+func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
+	if b.parent != nil || b.mirror != nil {
+		return id, fmt.Errorf("%w: publish: a sub-buffer, or a buffer over the program's own memory", object.ErrUnsupported)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.place == nil:
+		return id, fmt.Errorf("%w: publish: %w", object.ErrUnsupported, errNotInPlace)
+	case b.published.Load():
+		return id, fmt.Errorf("%w: publish: this memory is an object already; write to the buffer first", object.ErrExists)
+	case b.place.small != nil:
+		if err := b.moveOutLocked(); err != nil {
+			return id, err
+		}
+	}
+	id, err = b.d.control.PublishSegment(b.place.seg, b.size, name, meta)
+	if err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
+	}
+	b.published.Store(true)
+	b.special.Store(true)
+	return id, nil
+}
+
+// moveOutLocked gives a buffer that shares a slab a segment of its own.
+func (b *Buffer) moveOutLocked() error {
+	p, status := b.d.slabs.alloc(b.size, b.ctx.alignBytes, true)
+	if status != Success {
+		return fmt.Errorf("%w: publish: no segment of %d bytes", object.ErrFull, b.size)
+	}
+	copy(p.bytes(b.size), b.place.bytes(b.size))
+	b.replaceLocked(p)
+	return nil
+}
+
+// replaceLocked puts the buffer into other memory: a new object for the worker, made when next used. Sub-buffers are
+// made anew too, since they alias the old memory.
+func (b *Buffer) replaceLocked(p *place) {
+	old := b.place
+	b.place = p
+	b.renumber()
+	for sub := range b.subs {
+		sub.renumber()
+	}
+	if b.published.Load() {
+		b.old = append(b.old, old.seg)
+	} else {
+		b.d.slabs.free(old, b.ctx.bound())
+	}
+}
+
+func (b *Buffer) renumber() {
+	old := b.id.Swap(b.d.newID())
+	if w := b.remote.Swap(nil); w != nil {
+		w.tell(&clwire.Release{ID: old})
+	}
+}
+
+// freshen gives a published buffer memory that it may write; its contents come along if keep.
+func (b *Buffer) freshen(keep bool) Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.published.Load() {
+		return Success
+	}
+	p, status := b.d.slabs.alloc(b.size, b.ctx.alignBytes, true)
+	if status != Success {
+		return status
+	}
+	if keep {
+		copy(p.bytes(b.size), b.place.bytes(b.size))
+	}
+	b.replaceLocked(p)
+	b.published.Store(false)
+	b.special.Store(b.mirror != nil)
+	if len(b.maps) == 0 && len(b.ctx.bound().busyQueues()) == 0 {
+		for _, seg := range b.old {
+			b.d.letGo(seg)
+		}
+		b.old = nil
+	}
+	return Success
+}
+
+// letGo ends this session's use of memory that was published.
+func (d *Driver) letGo(seg *Segment) {
+	d.slabs.dropFromWorkers(seg)
+	d.control.UnmapSegment(seg)
+}
+
+// publishRead runs after a blocking read, for Config.Publish.
+func (d *Driver) publishRead(b *Buffer, off, size uint64) {
+	if d.cfg.Publish == "" || off != 0 || size != b.size {
+		return
+	}
+	meta, err := json.Marshal(map[string]any{"dtype": "|u1", "shape": []uint64{b.size}, "strides": []uint64{1}})
+	if err == nil {
+		_, err = d.Publish(b.handle, d.cfg.Publish, meta)
+	}
+	if err != nil && !errors.Is(err, object.ErrExists) {
+		d.cfg.Log(fmt.Sprintf("tendril: %v", err))
+	}
+}

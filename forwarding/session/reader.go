@@ -1,0 +1,293 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+)
+
+// reader takes the worker's records off the ring. Whoever waits reads: a caller polls the ring itself for a while and
+// then sleeps on the socket in a plain system call, so that no wake-up of a goroutine stands between a kernel's end and
+// clFinish's return (measured: 54 µs against 5.8). While nobody waits, a background goroutine sleeps there and is rung
+// for what is urgent only.
+//
+// One caller at a time sleeps on the socket (the sleeper); others that have polled in vain park and are woken by it.
+type reader struct {
+	w *worker
+
+	rx       sync.Mutex    // taking records off the ring
+	ends     clwire.Events // reused; guarded by rx
+	progress bool          // something was completed since the last look; guarded by rx
+
+	waiting  atomic.Int32 // callers in wait
+	sleeping atomic.Bool  // one of them sleeps on the socket
+	parked   atomic.Int32 // others that sleep on parkCond
+	sleeper  sync.Mutex   // held by the one
+	parkMu   sync.Mutex
+	parkCond sync.Cond
+
+	wake     int          // eventfd that ends the sleeper's sleep
+	wakeLazy int          // eventfd that ends the background's
+	interest atomic.Int32 // callbacks that want the background reader to be prompt
+	resume   chan struct{}
+	ended    chan struct{} // the background goroutine is gone
+	stopping atomic.Bool
+}
+
+// evictedFor is how long the background reader stays away after it met a caller: long enough that a program which
+// waits again and again does not wake it each time.
+const evictedFor = 10 * time.Millisecond
+
+func (r *reader) start(w *worker) (err error) {
+	r.w = w
+	r.parkCond.L = &r.parkMu
+	if r.wake, err = eventFD(); err != nil {
+		return err
+	}
+	if r.wakeLazy, err = eventFD(); err != nil {
+		unix.Close(r.wake)
+		return err
+	}
+	r.resume, r.ended = make(chan struct{}, 1), make(chan struct{})
+	go r.background()
+	return nil
+}
+
+// stop joins the background goroutine. Nobody may be in wait.
+func (r *reader) stop() {
+	if r.stopping.Swap(true) {
+		return
+	}
+	poke(r.wakeLazy)
+	r.nudge()
+	<-r.ended
+	r.rx.Lock()
+	defer r.rx.Unlock()
+	unix.Close(r.wake)
+	unix.Close(r.wakeLazy)
+	_ = r.w.link.Close() // nothing is left to lose
+}
+
+func poke(fd int) {
+	one := [8]byte{1}
+	_, _ = unix.Write(fd, one[:]) // fails only when the counter is full: it is readable then
+}
+
+func unpoke(fd int) {
+	var b [8]byte
+	_, _ = unix.Read(fd, b[:]) // fails only when nobody poked
+}
+
+// drain dispatches every record there is. The caller holds rx.
+func (r *reader) drain() {
+	if r.w.dead.Load() {
+		return
+	}
+	for {
+		h, payload, ok, err := r.w.link.Next()
+		if err == nil && ok {
+			err = r.w.dispatch(h, payload)
+		}
+		if err != nil {
+			r.w.die(err)
+			return
+		}
+		if !ok {
+			return
+		}
+	}
+}
+
+// poll drains without waiting: for status queries, and now and then while commands are sent.
+func (r *reader) poll() {
+	if r.w.dead.Load() || r.w.link.Empty() || !r.rx.TryLock() {
+		return
+	}
+	r.drain()
+	told := r.progress
+	r.progress = false
+	r.rx.Unlock()
+	if told {
+		r.wakeOthers()
+	}
+}
+
+// wakeOthers ends the sleep of callers whose records another caller took.
+func (r *reader) wakeOthers() {
+	if r.sleeping.Load() {
+		poke(r.wake)
+	}
+	r.unpark()
+}
+
+func (r *reader) unpark() {
+	if r.parked.Load() > 0 {
+		r.parkMu.Lock()
+		defer r.parkMu.Unlock()
+		r.parkCond.Broadcast()
+	}
+}
+
+func (r *reader) wakeAll() {
+	poke(r.wake)
+	r.parkMu.Lock()
+	r.parkCond.Broadcast()
+	r.parkMu.Unlock()
+}
+
+// wait returns true when c is done, false when the worker died before c was registered. It polls for spin.
+func (r *reader) wait(c *completion, spin time.Duration) bool {
+	if c.done.Load() {
+		return true
+	}
+	r.waiting.Add(1)
+	if !r.w.dead.Load() {
+		r.w.link.Awake()
+		if !r.spin(c, spin) {
+			r.sleep(c)
+		}
+	}
+	r.leave()
+	return c.done.Load()
+}
+
+func (r *reader) over(c *completion) bool { return c.done.Load() || r.w.dead.Load() }
+
+func (r *reader) spin(c *completion, d time.Duration) bool {
+	return link.Spin(d, func() bool {
+		r.poll()
+		return r.over(c)
+	})
+}
+
+// sleep waits without polling.
+func (r *reader) sleep(c *completion) {
+	for !r.over(c) {
+		if r.sleeper.TryLock() {
+			r.sleepOnSocket(c)
+			r.sleeper.Unlock()
+			r.unpark() // hands the socket over
+			continue
+		}
+		r.park(c)
+	}
+}
+
+// park waits for the sleeper, which is woken once: this caller's polling has taken its announcement back.
+
+func (r *reader) park(c *completion) {
+	r.parked.Add(1)
+	defer r.parked.Add(-1)
+	r.parkMu.Lock()
+	defer r.parkMu.Unlock()
+	poke(r.wake)
+	// Whoever takes our record, or gives the socket up, sees parked and takes parkMu after this look.
+	if !r.over(c) && r.sleeping.Load() {
+		r.parkCond.Wait()
+	}
+}
+
+func (r *reader) sleepOnSocket(c *completion) {
+	r.sleeping.Store(true)
+	defer r.sleeping.Store(false)
+	for !r.over(c) {
+		r.rx.Lock()
+		r.drain()
+		r.progress = false
+		armed := !r.over(c) && r.w.link.Arm(clwire.ConsumerAsleep)
+		r.rx.Unlock()
+		r.unpark()
+		if armed {
+			if err := r.w.link.Block(r.wake, -1); err != nil {
+				r.lastWords(err)
+				return
+			}
+			unpoke(r.wake)
+		}
+	}
+}
+
+// lastWords takes what a worker said before its end, then ends it.
+func (r *reader) lastWords(err error) {
+	r.rx.Lock()
+	r.drain()
+	r.rx.Unlock()
+	r.w.die(err)
+}
+
+// leave hands the ring to the sleeper, or to the background reader.
+func (r *reader) leave() {
+	if r.waiting.Add(-1) > 0 {
+		if r.sleeping.Load() {
+			poke(r.wake) // it arms again: this caller took the announcement back
+		}
+		return
+	}
+	if r.w.dead.Load() {
+		return
+	}
+	r.armLazy()
+	if r.interest.Load() > 0 {
+		r.nudge()
+	}
+}
+
+// armLazy announces that only urgent records need a bell from now on.
+func (r *reader) armLazy() {
+	r.rx.Lock()
+	defer r.rx.Unlock()
+	for r.waiting.Load() == 0 && !r.w.dead.Load() && !r.w.link.Arm(clwire.ConsumerLazy) {
+		r.drain()
+	}
+}
+
+func (r *reader) nudge() {
+	select {
+	case r.resume <- struct{}{}:
+	default:
+	}
+}
+
+// want makes the background reader prompt until the returned function is called.
+func (r *reader) want() (done func()) {
+	if r.interest.Add(1) == 1 {
+		r.nudge()
+	}
+	return func() { r.interest.Add(-1) }
+}
+
+// background reads while no caller waits. It ends with the worker.
+func (r *reader) background() {
+	defer close(r.ended)
+	timer := time.NewTimer(evictedFor)
+	defer timer.Stop()
+	for !r.stopping.Load() && !r.w.dead.Load() {
+		if r.waiting.Load() > 0 {
+			timer.Reset(evictedFor)
+			select {
+			case <-r.resume:
+			case <-timer.C:
+			}
+			continue
+		}
+		r.armLazy()
+		err := r.w.link.Block(r.wakeLazy, -1)
+		r.backgroundTurn(err)
+	}
+}
+
+func (r *reader) backgroundTurn(err error) {
+	switch {
+	case err != nil:
+		r.lastWords(err)
+	case r.waiting.Load() == 0:
+		r.poll()
+	case r.sleeping.Load():
+		poke(r.wake) // the bell just read may have been the sleeper's
+	}
+}

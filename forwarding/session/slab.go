@@ -1,0 +1,269 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"tendril/store/alloc"
+	"tendril/store/object"
+)
+
+// Sizes of the memory that buffers in place come from, in bytes.
+const (
+	ownSegmentBytes = 1 << 20  // buffers from here on have their own segment
+	firstSlabBytes  = 16 << 20 // slabs double up to lastSlabBytes
+	lastSlabBytes   = 64 << 20
+	keptBytes       = 512 << 20 // of empty segments kept for reuse: touching fresh memory is slow
+	limboBytes      = 4 << 20   // of released memory in use after which the queues are asked for their progress
+)
+
+// slab is one segment that small buffers share.
+type slab struct {
+	seg    *Segment
+	ranges *alloc.Ranges
+}
+
+// place is where a buffer's bytes lie.
+type place struct {
+	seg   *Segment
+	off   uint64
+	size  uint64 // bytes taken
+	small *slab  // nil: the segment is the buffer's own
+}
+
+func (p *place) bytes(size uint64) []byte { return p.seg.Bytes[p.off : p.off+size : p.off+size] }
+
+// limbo is released memory that commands sent before may still use: free once every queue has passed its mark.
+type limbo struct {
+	place
+	marks []mark
+}
+
+type mark struct {
+	q   *Queue
+	seq uint64
+}
+
+// slabs owns the memory of buffers in place: session-private segments of the daemon, shared by all contexts.
+type slabs struct {
+	d *Driver
+
+	mu         sync.Mutex // leaf
+	list       []*slab
+	kept       []*Segment // empty, whole
+	keptBytes  uint64
+	limbo      []limbo
+	limboBytes uint64 // since the queues were last asked
+}
+
+func newSlabs(d *Driver) *slabs { return &slabs{d: d} }
+
+// alloc returns memory for size bytes, aligned; own forces a segment of its own. Its contents are undefined.
+func (s *slabs) alloc(size, align uint64, own bool) (*place, Status) {
+	if own || size >= ownSegmentBytes {
+		return s.allocOwn(size)
+	}
+	s.mu.Lock()
+	s.reapLocked()
+	for _, small := range s.list {
+		if off, ok := small.ranges.Alloc(size, align); ok {
+			s.mu.Unlock()
+			return &place{seg: small.seg, off: off, size: size, small: small}, Success
+		}
+	}
+	bytes := uint64(firstSlabBytes) << min(len(s.list), 2)
+	s.mu.Unlock()
+	// Two callers may each add a slab: memory for a moment, never a fault.
+	p, status := s.allocOwn(bytes)
+	if status != Success {
+		return nil, status
+	}
+	small := &slab{seg: p.seg, ranges: alloc.New(p.size)}
+	off, ok := small.ranges.Alloc(size, align)
+	if !ok {
+		return nil, OutOfHostMemory
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, small)
+	return &place{seg: small.seg, off: off, size: size, small: small}, Success
+}
+
+func (s *slabs) allocOwn(size uint64) (*place, Status) {
+	s.mu.Lock()
+	s.reapLocked()
+	for i, seg := range s.kept {
+		have := uint64(len(seg.Bytes))
+		if have >= size && have-size <= size/4 {
+			s.kept = append(s.kept[:i], s.kept[i+1:]...)
+			s.keptBytes -= have
+			s.mu.Unlock()
+			return &place{seg: seg, size: have}, Success
+		}
+	}
+	s.mu.Unlock()
+	seg, err := s.d.control.AllocSegment(size)
+	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
+		if s.trim() {
+			seg, err = s.d.control.AllocSegment(size)
+		}
+	}
+	if err != nil {
+		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
+			s.d.cfg.Log(fmt.Sprintf("tendril: no memory for a buffer of %d bytes: %v", size, err))
+		}
+		return nil, MemObjectAllocationFailure
+	}
+	if uint64(len(seg.Bytes)) < size {
+		s.d.control.FreeSegment(seg)
+		return nil, MemObjectAllocationFailure
+	}
+	return &place{seg: seg, size: uint64(len(seg.Bytes))}, Success
+}
+
+// free gives a buffer's memory back once the commands sent so far cannot use it any more.
+func (s *slabs) free(p *place, w *worker) {
+	marks := w.busyQueues()
+	s.mu.Lock()
+	if len(marks) == 0 {
+		s.releaseLocked(p)
+		s.mu.Unlock()
+		return
+	}
+	s.limbo = append(s.limbo, limbo{*p, marks})
+	s.limboBytes += p.size
+	ask := s.limboBytes > limboBytes
+	if ask {
+		s.limboBytes = 0
+	}
+	s.mu.Unlock()
+	if ask {
+		for _, m := range marks {
+			m.q.finishLater()
+		}
+	}
+}
+
+// busyQueues returns the queues with commands under way and how far each was filled. A nil worker has none.
+func (w *worker) busyQueues() (marks []mark) {
+	if w == nil || w.dead.Load() {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, q := range w.queues {
+		if seq := q.sentSeq.Load(); q.doneSeq.Load() < seq {
+			marks = append(marks, mark{q, seq})
+		} else if q.released.Load() {
+			delete(w.queues, id)
+		}
+	}
+	return marks
+}
+
+func (s *slabs) reapLocked() {
+	kept := s.limbo[:0]
+	for i := range s.limbo {
+		l := s.limbo[i]
+		if l.passed() {
+			s.releaseLocked(&l.place)
+		} else {
+			kept = append(kept, l)
+		}
+	}
+	s.limbo = kept
+}
+
+func (l *limbo) passed() bool {
+	for _, m := range l.marks {
+		if m.q.doneSeq.Load() < m.seq && !m.q.w.dead.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *slabs) releaseLocked(p *place) {
+	if p.small == nil {
+		s.keepLocked(p.seg)
+		return
+	}
+	if err := p.small.ranges.Free(p.off); err != nil {
+		s.d.cfg.Log(fmt.Sprintf("tendril: slab: %v", err))
+		return
+	}
+	if p.small.ranges.Used() != 0 || len(s.list) == 1 {
+		return
+	}
+	for i, small := range s.list {
+		if small == p.small {
+			s.list = append(s.list[:i], s.list[i+1:]...)
+			s.keepLocked(small.seg)
+			return
+		}
+	}
+}
+
+// keepLocked keeps an empty segment for reuse, and lets the oldest go when there are too many.
+func (s *slabs) keepLocked(seg *Segment) {
+	s.kept = append(s.kept, seg)
+	s.keptBytes += uint64(len(seg.Bytes))
+	for s.keptBytes > keptBytes && len(s.kept) > 0 {
+		oldest := s.kept[0]
+		s.kept = s.kept[1:]
+		s.keptBytes -= uint64(len(oldest.Bytes))
+		go s.giveBack(oldest) // the daemon's answer is not worth holding the lock for
+	}
+}
+
+// trim gives everything kept back to the daemon: false when there was nothing.
+func (s *slabs) trim() bool {
+	s.mu.Lock()
+	s.reapLocked()
+	kept := s.kept
+	s.kept, s.keptBytes = nil, 0
+	s.mu.Unlock()
+	for _, seg := range kept {
+		s.giveBack(seg)
+	}
+	return len(kept) > 0
+}
+
+func (s *slabs) giveBack(seg *Segment) {
+	s.dropFromWorkers(seg)
+	s.d.control.FreeSegment(seg)
+}
+
+func (s *slabs) dropFromWorkers(seg *Segment) {
+	s.d.mu.Lock()
+	shown := s.d.shown
+	s.d.mu.Unlock()
+	for _, p := range shown {
+		p.mu.Lock()
+		w := p.current
+		p.mu.Unlock()
+		if w != nil {
+			w.dropSegment(seg.ID)
+		}
+	}
+}
+
+// close gives all memory back. No buffer may be used afterwards.
+func (s *slabs) close() {
+	s.mu.Lock()
+	all := s.kept
+	for _, small := range s.list {
+		all = append(all, small.seg)
+	}
+	for i := range s.limbo {
+		if s.limbo[i].small == nil {
+			all = append(all, s.limbo[i].seg)
+		}
+	}
+	s.kept, s.list, s.limbo = nil, nil, nil
+	s.mu.Unlock()
+	for _, seg := range all {
+		s.d.control.FreeSegment(seg)
+	}
+}

@@ -1,0 +1,377 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+)
+
+// completion is something a caller may wait for.
+type completion struct{ done atomic.Bool }
+
+// call is a request that wants a Reply.
+type call struct {
+	completion
+	status Status
+	data   []byte
+	then   func(*call) // nil, or runs when done, under the reader's lock: it must not block
+}
+
+// hostOp is a command that this side carries out between HostReady and HostDone.
+type hostOp struct {
+	completion        // HostReady came
+	status     Status // negative: a dependency failed
+}
+
+// worker is one worker process as its client sees it: the link, what is outstanding on it, and its end.
+type worker struct {
+	d            *Driver
+	platform     *Platform
+	id           uint64
+	link         *link.Conn
+	capabilities uint32
+
+	dead   atomic.Bool // set once, before what is outstanding is failed
+	closed atomic.Bool // by this side: an end that is no fault
+
+	mu       sync.Mutex // leaf
+	events   map[uint64]*Event
+	calls    map[uint64]*call
+	ops      map[uint64]*hostOp
+	queues   map[uint64]*Queue
+	contexts map[*Context]struct{}
+
+	segMu    sync.Mutex
+	segments map[uint64]bool // sent to the worker
+
+	staging stagingPool
+	reader  reader
+}
+
+var errVersion = errors.New("the worker speaks another protocol version; install one version of tendril for both")
+
+// startWorker asks the daemon for a worker and greets it.
+func startWorker(p *Platform) (*worker, error) {
+	control := p.d.control
+	if control == nil {
+		return nil, errors.New("no daemon")
+	}
+	files, err := control.OpenWorker(p.index)
+	if err != nil {
+		return nil, fmt.Errorf("start a worker for %s: %w", text(p.info[platformName]), err)
+	}
+	conn, err := link.New(link.Client, files.Ring, files.Socket)
+	err = errors.Join(err, files.Ring.Close(), files.Socket.Close())
+	if err != nil {
+		control.CloseWorker(files.ID)
+		return nil, err
+	}
+	w := &worker{
+		d: p.d, platform: p, id: files.ID, link: conn, segments: map[uint64]bool{},
+		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
+		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{},
+	}
+	if err := w.reader.start(w); err != nil {
+		conn.Close()
+		control.CloseWorker(files.ID)
+		return nil, err
+	}
+	if err := w.greet(); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *worker) greet() error {
+	hello := &clwire.Hello{Version: clwire.Version, SpinMicros: uint32(w.d.cfg.Spin / time.Microsecond), Program: w.d.cfg.Program}
+	c, err := w.ask(hello)
+	if err != nil {
+		return fmt.Errorf("the worker does not answer: %w", err)
+	}
+	var reply clwire.HelloReply
+	if c.status != Success {
+		return fmt.Errorf("%w (status %d)", errVersion, c.status)
+	}
+	if err := reply.Decode(c.data); err != nil || reply.Version != clwire.Version {
+		return fmt.Errorf("%w: it has %d, this library %d", errVersion, reply.Version, clwire.Version)
+	}
+	w.capabilities = reply.Capabilities
+	return nil
+}
+
+// errDead is what waiting for a dead worker gives.
+var errDead = errors.New("the worker is gone")
+
+// send publishes a one-way record. Its error is for control flow only: the death itself was told already.
+func (w *worker) send(m clwire.Message, flags uint16, request uint64) error {
+	if w.dead.Load() {
+		return errDead
+	}
+	if err := w.link.Send(m, flags, request); err != nil {
+		if !errors.Is(err, link.ErrTooLong) {
+			w.die(err)
+		}
+		return err
+	}
+	return nil
+}
+
+// tell is send for records whose failure shows elsewhere: releases, flushes.
+func (w *worker) tell(m clwire.Message) {
+	_ = w.send(m, 0, 0) // a dead worker has forgotten the object anyway
+}
+
+// begin registers a request; the caller sends it with the number.
+func (w *worker) begin(then func(*call)) (*call, uint64) {
+	c := &call{then: then}
+	request := w.d.newID()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[request] = c
+	return c, request
+}
+
+// ask sends a request and waits for its Reply.
+func (w *worker) ask(m clwire.Message) (*call, error) {
+	c, request := w.begin(nil)
+	if err := w.send(m, clwire.FlagUrgent, request); err != nil {
+		w.forget(request)
+		return nil, err
+	}
+	return c, w.await(c)
+}
+
+// await waits for a call that was sent.
+func (w *worker) await(c *call) error {
+	if !w.reader.wait(&c.completion, w.d.cfg.Spin) {
+		return errDead
+	}
+	return nil
+}
+
+func (w *worker) forget(request uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.calls, request)
+}
+
+// addSegment makes a segment known to the worker before the record that names it.
+func (w *worker) addSegment(s *Segment) error {
+	w.segMu.Lock()
+	defer w.segMu.Unlock()
+	if w.segments[s.ID] {
+		return nil
+	}
+	if w.dead.Load() {
+		return errDead
+	}
+	if err := w.link.SendFD(s.File); err != nil {
+		w.die(err)
+		return err
+	}
+	if err := w.send(&clwire.AddSegment{ID: s.ID, Bytes: uint64(len(s.Bytes))}, 0, 0); err != nil {
+		return err
+	}
+	w.segments[s.ID] = true
+	return nil
+}
+
+func (w *worker) dropSegment(id uint64) {
+	w.segMu.Lock()
+	defer w.segMu.Unlock()
+	if w.segments[id] {
+		delete(w.segments, id)
+		w.tell(&clwire.DropSegment{ID: id})
+	}
+}
+
+// dispatch handles one record of the worker. It runs under the reader's lock.
+func (w *worker) dispatch(h clwire.Header, payload []byte) error {
+	switch h.Type {
+	case clwire.TypeReply:
+		return w.onReply(h, payload)
+	case clwire.TypeEvents:
+		return w.onEvents(payload)
+	case clwire.TypeHostReady:
+		return w.onHostReady(payload)
+	case clwire.TypeFault:
+		return w.onFault(payload)
+	case clwire.TypePrint:
+		w.d.cfg.Print(append([]byte(nil), payload...))
+		return nil
+	}
+	return fmt.Errorf("%w: unexpected %v", clwire.ErrRecord, h.Type)
+}
+
+// maxReplyBytes bounds what a worker may make this process keep for one answer.
+const maxReplyBytes = clwire.MaxBlob
+
+func (w *worker) onReply(h clwire.Header, payload []byte) error {
+	var m clwire.Reply
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	c := w.calls[h.Request]
+	if c != nil && h.Flags&clwire.FlagMore == 0 {
+		delete(w.calls, h.Request)
+	}
+	w.mu.Unlock()
+	if c == nil {
+		return nil // nobody waits any more
+	}
+	if len(c.data)+len(m.Data) > maxReplyBytes {
+		return fmt.Errorf("%w: an answer of more than %d bytes", clwire.ErrRecord, maxReplyBytes)
+	}
+	c.data = append(c.data, m.Data...)
+	c.status = Status(m.Status)
+	if h.Flags&clwire.FlagMore == 0 {
+		w.complete(c)
+	}
+	return nil
+}
+
+func (w *worker) complete(c *call) {
+	if c.then != nil {
+		c.then(c)
+	}
+	c.done.Store(true)
+	w.reader.progress = true
+}
+
+func (w *worker) onEvents(payload []byte) error {
+	m := &w.reader.ends
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	for i := range m.Ends {
+		end := &m.Ends[i]
+		w.mu.Lock()
+		e := w.events[end.Event]
+		if e != nil && end.Status <= 0 {
+			delete(w.events, end.Event)
+		}
+		w.mu.Unlock()
+		if e != nil {
+			e.report(end)
+			w.reader.progress = true
+		}
+	}
+	return nil
+}
+
+func (w *worker) onHostReady(payload []byte) error {
+	var m clwire.HostReady
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	op := w.ops[m.Op]
+	delete(w.ops, m.Op)
+	w.mu.Unlock()
+	if op != nil {
+		op.status = Status(m.Status)
+		op.done.Store(true)
+		w.reader.progress = true
+	}
+	return nil
+}
+
+func (w *worker) onFault(payload []byte) error {
+	var m clwire.Fault
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	q := w.queues[m.Queue]
+	contexts := make([]*Context, 0, len(w.contexts))
+	for c := range w.contexts {
+		contexts = append(contexts, c)
+	}
+	w.mu.Unlock()
+	if q != nil {
+		q.latch(Status(m.Status))
+		contexts = []*Context{q.ctx}
+	}
+	for _, c := range contexts {
+		c.notify(m.Text)
+	}
+	return nil
+}
+
+// die ends the worker's life for this client: everything outstanding fails, the contexts are told. Only the first
+// call has an effect. It takes leaf locks only.
+func (w *worker) die(cause error) {
+	if w.dead.Swap(true) {
+		return
+	}
+	w.link.Shutdown()
+	w.mu.Lock()
+	events, calls, ops, contexts := w.events, w.calls, w.ops, w.contexts
+	w.events, w.calls, w.ops = map[uint64]*Event{}, map[uint64]*call{}, map[uint64]*hostOp{}
+	w.contexts = map[*Context]struct{}{}
+	w.mu.Unlock()
+	for _, c := range calls {
+		c.status, c.data = OutOfResources, nil
+		if c.then != nil {
+			c.then(c)
+		}
+		c.done.Store(true)
+	}
+	for _, op := range ops {
+		op.status = OutOfResources
+		op.done.Store(true)
+	}
+	for _, e := range events {
+		e.fail(OutOfResources)
+	}
+	w.reader.wakeAll()
+	if !w.closed.Load() {
+		go w.tellFate(cause, contexts)
+	}
+}
+
+// tellFate says on standard error and through the contexts' callbacks how the worker ended.
+func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
+	fate := cause.Error()
+	if alive, how, err := w.d.control.WorkerFate(w.id); err == nil && !alive && how != "" {
+		fate = how
+	}
+	line := fmt.Sprintf("tendril: the worker of %s ended: %s; its contexts answer CL_OUT_OF_RESOURCES, a new context gets a new worker",
+		text(w.platform.info[platformName]), fate)
+	w.d.cfg.Log(line)
+	for c := range contexts {
+		c.notify(line)
+	}
+}
+
+// close ends the worker from this side and joins the background reader.
+func (w *worker) close() {
+	w.closed.Store(true)
+	w.die(errDead)
+	w.reader.stop()
+	w.d.control.CloseWorker(w.id)
+	w.staging.close(w)
+}
+
+// eventFD makes a descriptor for wake-ups above the standard ones, which a program may close and reuse.
+func eventFD() (int, error) {
+	low, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, fmt.Errorf("eventfd: %w", err)
+	}
+	defer unix.Close(low)
+	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, 10)
+	if err != nil {
+		return -1, fmt.Errorf("duplicate an eventfd: %w", err)
+	}
+	return fd, nil
+}
