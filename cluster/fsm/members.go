@@ -1,0 +1,224 @@
+package fsm
+
+import "tendril/store/object"
+
+// Nop changes nothing. The first command of each leader's term is one.
+type Nop struct{}
+
+func (*Nop) number() Type               { return TypeNop }
+func (*Nop) walk(*codec)                {}
+func (*Nop) apply(*State, int64) Result { return done(0) }
+
+// PutNode adds a node (Epoch 0) or changes the one whose epoch is Epoch: a daemon does so at each start, with its new
+// incarnation. A new incarnation takes the node's devices away until it reports them; its replicas stay until Withdraw.
+type PutNode struct {
+	Node Node // Joined is ignored
+}
+
+func (*PutNode) number() Type    { return TypePutNode }
+func (p *PutNode) walk(c *codec) { p.Node.walk(c) }
+
+func (p *PutNode) apply(s *State, at int64) Result {
+	if p.Node.ID.IsZero() || p.Node.Incarnation.IsZero() || p.Node.Name == "" {
+		return refuse(object.ErrInvalid, "node %s (%q) with incarnation %s: none of them may be empty", p.Node.ID, p.Node.Name, p.Node.Incarnation)
+	}
+	old := s.nodes[p.Node.ID]
+	if r := checkEpoch("node "+p.Node.Name, epochOf(old, func() uint64 { return old.Epoch }), p.Node.Epoch); r.Code != 0 {
+		return r
+	}
+	if old == nil && len(s.nodes) >= MaxNodes {
+		return refuse(object.ErrFull, "the cluster has %d nodes already", MaxNodes)
+	}
+	n := p.Node
+	n.Epoch, n.Joined = p.Node.Epoch+1, at
+	if old != nil {
+		n.Joined = old.Joined
+		if old.Incarnation != n.Incarnation {
+			s.dropDevices(n.ID)
+		}
+	}
+	s.nodes[n.ID] = &n
+	return done(n.Epoch)
+}
+
+// RemoveNode takes a node out for good, with its devices and replicas. Objects that were nowhere else are gone.
+type RemoveNode struct {
+	Node  UUID
+	Epoch uint64
+}
+
+func (*RemoveNode) number() Type { return TypeRemoveNode }
+func (r *RemoveNode) walk(c *codec) {
+	r.Node.walk(c)
+	c.u64(&r.Epoch)
+}
+
+func (r *RemoveNode) apply(s *State, _ int64) Result {
+	n := s.nodes[r.Node]
+	if n == nil {
+		return refuse(object.ErrNotFound, "node %s is no member", r.Node)
+	}
+	if x := checkEpoch("node "+n.Name, n.Epoch, r.Epoch); x.Code != 0 {
+		return x
+	}
+	s.dropDevices(r.Node)
+	s.dropReplicas(func(x Replica) bool { return x.Node == r.Node })
+	delete(s.nodes, r.Node)
+	return done(0)
+}
+
+// PutDevices replaces the devices of a node by those that its running incarnation found.
+type PutDevices struct {
+	Node        UUID
+	Incarnation UUID
+	Devices     []Device // Device.Node is ignored
+}
+
+func (*PutDevices) number() Type { return TypePutDevices }
+func (p *PutDevices) walk(c *codec) {
+	p.Node.walk(c)
+	p.Incarnation.walk(c)
+	list(c, &p.Devices, MaxNodeDevices, (*Device).walk)
+}
+
+func (p *PutDevices) apply(s *State, _ int64) Result {
+	if r := s.checkIncarnation(p.Node, p.Incarnation); r.Code != 0 {
+		return r
+	}
+	mine := 0
+	for _, d := range s.devices {
+		if d.Node == p.Node {
+			mine++
+		}
+	}
+	if len(s.devices)-mine+len(p.Devices) > MaxDevices {
+		return refuse(object.ErrFull, "the cluster would have more than %d devices", MaxDevices)
+	}
+	seen := map[DeviceKey]bool{}
+	for _, d := range p.Devices {
+		if other := s.devices[d.Key]; seen[d.Key] || (other != nil && other.Node != p.Node) {
+			return refuse(object.ErrExists, "device %s (%s) is there already: two devices must not share a UUID and driver", d.Key.UUID, d.Key.Driver)
+		}
+		seen[d.Key] = true
+	}
+	s.dropDevices(p.Node)
+	for _, d := range p.Devices {
+		d.Node = p.Node
+		s.devices[d.Key] = &d
+	}
+	return done(0)
+}
+
+// PutTenant adds a tenant (Epoch 0) or changes the one whose epoch is Epoch.
+type PutTenant struct {
+	Tenant Tenant
+}
+
+func (*PutTenant) number() Type    { return TypePutTenant }
+func (p *PutTenant) walk(c *codec) { p.Tenant.walk(c) }
+
+func (p *PutTenant) apply(s *State, _ int64) Result {
+	t := p.Tenant
+	if t.Name == "" {
+		return refuse(object.ErrInvalid, "a tenant needs a name")
+	}
+	old := s.tenants[t.Name]
+	if r := checkEpoch("tenant "+t.Name, epochOf(old, func() uint64 { return old.Epoch }), t.Epoch); r.Code != 0 {
+		return r
+	}
+	if old == nil && len(s.tenants) >= MaxTenants {
+		return refuse(object.ErrFull, "the cluster has %d tenants already", MaxTenants)
+	}
+	t.Epoch++
+	s.tenants[t.Name] = &t
+	return done(t.Epoch)
+}
+
+// RemoveTenant takes a tenant out. Its objects stay and belong to the name.
+type RemoveTenant struct {
+	Name  string
+	Epoch uint64
+}
+
+func (*RemoveTenant) number() Type { return TypeRemoveTenant }
+func (r *RemoveTenant) walk(c *codec) {
+	c.str(&r.Name, MaxTextBytes)
+	c.u64(&r.Epoch)
+}
+
+func (r *RemoveTenant) apply(s *State, _ int64) Result {
+	t := s.tenants[r.Name]
+	if t == nil {
+		return refuse(object.ErrNotFound, "tenant %q is not configured", r.Name)
+	}
+	if x := checkEpoch("tenant "+r.Name, t.Epoch, r.Epoch); x.Code != 0 {
+		return x
+	}
+	delete(s.tenants, r.Name)
+	return done(0)
+}
+
+// SetPolicy sets (Epoch 0: for the first time) one policy; an empty value removes it.
+type SetPolicy struct {
+	Policy Policy
+}
+
+func (*SetPolicy) number() Type    { return TypeSetPolicy }
+func (p *SetPolicy) walk(c *codec) { p.Policy.walk(c) }
+
+func (p *SetPolicy) apply(s *State, _ int64) Result {
+	x := p.Policy
+	if x.Key == "" {
+		return refuse(object.ErrInvalid, "a policy needs a key")
+	}
+	old := s.policies[x.Key]
+	if r := checkEpoch("policy "+x.Key, epochOf(old, func() uint64 { return old.Epoch }), x.Epoch); r.Code != 0 {
+		return r
+	}
+	if len(x.Value) == 0 {
+		delete(s.policies, x.Key)
+		return done(0)
+	}
+	if old == nil && len(s.policies) >= MaxPolicies {
+		return refuse(object.ErrFull, "the cluster has %d policies already", MaxPolicies)
+	}
+	x.Epoch++
+	s.policies[x.Key] = &x
+	return done(x.Epoch)
+}
+
+// epochOf gives a record's epoch; 0 where there is none.
+func epochOf[T any](record *T, epoch func() uint64) uint64 {
+	if record == nil {
+		return 0
+	}
+	return epoch()
+}
+
+// checkEpoch refuses a command that was made of another epoch than the record now has.
+func checkEpoch(what string, have, want uint64) Result {
+	if have != want {
+		return refuse(object.ErrBusy, "%s is at epoch %d, the command was made for %d: read it again and repeat", what, have, want)
+	}
+	return Result{}
+}
+
+// checkIncarnation refuses what an incarnation that runs no more asks for.
+func (s *State) checkIncarnation(node, incarnation UUID) Result {
+	n := s.nodes[node]
+	if n == nil {
+		return refuse(object.ErrNotFound, "node %s is no member", node)
+	}
+	if n.Incarnation != incarnation {
+		return refuse(object.ErrPermission, "node %s runs incarnation %s now, not %s", n.Name, n.Incarnation, incarnation)
+	}
+	return Result{}
+}
+
+func (s *State) dropDevices(node UUID) {
+	for k, d := range s.devices {
+		if d.Node == node {
+			delete(s.devices, k)
+		}
+	}
+}

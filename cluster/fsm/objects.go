@@ -1,0 +1,223 @@
+package fsm
+
+import (
+	"slices"
+
+	"tendril/store/object"
+)
+
+// Publish makes a sealed object known to the cluster under a name, with its first replica. Where the name is taken by
+// another object of the tenant it is ErrExists, unless Replace: then that object is unpublished in the same step.
+// Publishing what is published under the same name already adds the replica.
+type Publish struct {
+	Object  Object // one replica; Created and Epoch are ignored
+	Replace bool
+}
+
+func (*Publish) number() Type { return TypePublish }
+func (p *Publish) walk(c *codec) {
+	p.Object.walk(c)
+	c.flag(&p.Replace)
+}
+
+func (p *Publish) apply(s *State, at int64) Result {
+	o := p.Object
+	if o.ID.IsZero() || o.Name == "" || o.Tenant == "" || len(o.Replicas) != 1 || !object.Class(o.Class).Valid() || o.Kind > uint8(object.DMABuf) {
+		return refuse(object.ErrInvalid, "object %s named %q of tenant %q (class %d, kind %d) with %d replicas: want an id, a name, a tenant, a known class and kind, one replica", o.ID, o.Name, o.Tenant, o.Class, o.Kind, len(o.Replicas))
+	}
+	if r := s.checkIncarnation(o.Replicas[0].Node, o.Replicas[0].Incarnation); r.Code != 0 {
+		return r
+	}
+	if old := s.objects[o.ID]; old != nil {
+		return s.publishAgain(old, &o)
+	}
+	key := nameKey{o.Tenant, o.Name}
+	holder, taken := s.names[key]
+	if taken && !p.Replace {
+		return refuse(object.ErrExists, "%q is published as object %s: take another name or replace it", o.Name, holder)
+	}
+	if !taken && len(s.objects) >= MaxObjects {
+		return refuse(object.ErrFull, "the cluster has %d published objects already: unpublish some", MaxObjects)
+	}
+	if taken {
+		delete(s.objects, holder)
+	}
+	o.Created, o.Epoch = at, 1
+	s.objects[o.ID] = &o
+	s.names[key] = o.ID
+	return done(1)
+}
+
+func (s *State) publishAgain(old, o *Object) Result {
+	if old.Tenant != o.Tenant || old.Name != o.Name || old.SizeBytes != o.SizeBytes {
+		return refuse(object.ErrExists, "object %s is published already as %q of tenant %q with %d bytes", o.ID, old.Name, old.Tenant, old.SizeBytes)
+	}
+	return addReplica(old, o.Replicas[0])
+}
+
+// Unpublish takes an object and its name out, by id, or by tenant and name where the id is zero. Epoch 0 = whatever it is.
+type Unpublish struct {
+	ID     UUID
+	Tenant string
+	Name   string
+	Epoch  uint64
+}
+
+func (*Unpublish) number() Type { return TypeUnpublish }
+func (u *Unpublish) walk(c *codec) {
+	u.ID.walk(c)
+	c.str(&u.Tenant, MaxTextBytes)
+	c.str(&u.Name, object.MaxNameBytes)
+	c.u64(&u.Epoch)
+}
+
+func (u *Unpublish) apply(s *State, _ int64) Result {
+	id := u.ID
+	if id.IsZero() {
+		id = s.names[nameKey{u.Tenant, u.Name}]
+	}
+	o := s.objects[id]
+	if o == nil {
+		return refuse(object.ErrNotFound, "no object %s or name %q of tenant %q is published", u.ID, u.Name, u.Tenant)
+	}
+	if o.Tenant != u.Tenant {
+		return refuse(object.ErrPermission, "object %s belongs to another tenant than %q", id, u.Tenant)
+	}
+	if u.Epoch != 0 {
+		if r := checkEpoch("object "+id.String(), o.Epoch, u.Epoch); r.Code != 0 {
+			return r
+		}
+	}
+	s.dropObject(o)
+	return done(0)
+}
+
+// AddReplica says that a node holds a copy now. Epoch is the object's that was copied.
+type AddReplica struct {
+	ID      UUID
+	Epoch   uint64
+	Replica Replica
+}
+
+func (*AddReplica) number() Type { return TypeAddReplica }
+func (a *AddReplica) walk(c *codec) {
+	a.ID.walk(c)
+	c.u64(&a.Epoch)
+	a.Replica.walk(c)
+}
+
+func (a *AddReplica) apply(s *State, _ int64) Result {
+	o, r := s.objectAt(a.ID, a.Epoch)
+	if r.Code != 0 {
+		return r
+	}
+	if r := s.checkIncarnation(a.Replica.Node, a.Replica.Incarnation); r.Code != 0 {
+		return r
+	}
+	return addReplica(o, a.Replica)
+}
+
+func addReplica(o *Object, r Replica) Result {
+	if i := slices.IndexFunc(o.Replicas, func(x Replica) bool { return x.Node == r.Node }); i >= 0 {
+		if o.Replicas[i] == r {
+			return done(o.Epoch)
+		}
+		o.Replicas[i] = r
+	} else if len(o.Replicas) >= MaxReplicas {
+		return refuse(object.ErrFull, "object %s has %d replicas already", o.ID, MaxReplicas)
+	} else {
+		o.Replicas = append(o.Replicas, r)
+	}
+	o.Epoch++
+	return done(o.Epoch)
+}
+
+// RemoveReplica says that a node holds a copy no longer. With the last replica the object is gone.
+type RemoveReplica struct {
+	ID      UUID
+	Epoch   uint64
+	Replica Replica
+}
+
+func (*RemoveReplica) number() Type { return TypeRemoveReplica }
+func (a *RemoveReplica) walk(c *codec) {
+	a.ID.walk(c)
+	c.u64(&a.Epoch)
+	a.Replica.walk(c)
+}
+
+func (a *RemoveReplica) apply(s *State, _ int64) Result {
+	o, r := s.objectAt(a.ID, a.Epoch)
+	if r.Code != 0 {
+		return r
+	}
+	if !slices.Contains(o.Replicas, a.Replica) {
+		return refuse(object.ErrNotFound, "object %s has no replica on node %s of incarnation %s", a.ID, a.Replica.Node, a.Replica.Incarnation)
+	}
+	s.filterReplicas(o, func(x Replica) bool { return x == a.Replica })
+	return done(o.Epoch)
+}
+
+// Withdraw drops a node's replicas of every other incarnation than the one that runs: host memory does not survive a
+// restart. Keep lists objects that this incarnation holds all the same (persisted ones): their replicas are renewed.
+type Withdraw struct {
+	Node        UUID
+	Incarnation UUID
+	Keep        []UUID
+}
+
+func (*Withdraw) number() Type { return TypeWithdraw }
+func (w *Withdraw) walk(c *codec) {
+	w.Node.walk(c)
+	w.Incarnation.walk(c)
+	list(c, &w.Keep, MaxCommandBytes/16, (*UUID).walk)
+}
+
+func (w *Withdraw) apply(s *State, _ int64) Result {
+	if r := s.checkIncarnation(w.Node, w.Incarnation); r.Code != 0 {
+		return r
+	}
+	for _, id := range w.Keep {
+		o := s.objects[id]
+		if o == nil {
+			continue
+		}
+		if slices.ContainsFunc(o.Replicas, func(x Replica) bool { return x.Node == w.Node }) {
+			addReplica(o, Replica{w.Node, w.Incarnation})
+		}
+	}
+	s.dropReplicas(func(x Replica) bool { return x.Node == w.Node && x.Incarnation != w.Incarnation })
+	return done(0)
+}
+
+// objectAt finds an object whose epoch must be epoch.
+func (s *State) objectAt(id UUID, epoch uint64) (*Object, Result) {
+	o := s.objects[id]
+	if o == nil {
+		return nil, refuse(object.ErrNotFound, "object %s is not published", id)
+	}
+	return o, checkEpoch("object "+id.String(), o.Epoch, epoch)
+}
+
+func (s *State) dropReplicas(gone func(Replica) bool) {
+	for _, o := range s.objects {
+		s.filterReplicas(o, gone)
+	}
+}
+
+func (s *State) filterReplicas(o *Object, gone func(Replica) bool) {
+	before := len(o.Replicas)
+	o.Replicas = slices.DeleteFunc(o.Replicas, gone)
+	if len(o.Replicas) == before {
+		return
+	}
+	o.Epoch++
+	if len(o.Replicas) == 0 {
+		s.dropObject(o)
+	}
+}
+
+func (s *State) dropObject(o *Object) {
+	delete(s.objects, o.ID)
+	delete(s.names, nameKey{o.Tenant, o.Name})
+}

@@ -1,0 +1,238 @@
+package fsm
+
+import (
+	"encoding/hex"
+
+	"tendril/store/object"
+)
+
+// Limits of the metadata. What would go beyond is refused with ErrFull; a snapshot that holds more is refused whole.
+const (
+	MaxNodes          = 1024
+	MaxDevices        = 1 << 14 // in the cluster
+	MaxNodeDevices    = 256     // of one node
+	MaxTenants        = 4096
+	MaxTokens         = 4096
+	MaxCertificates   = 1 << 16
+	MaxObjects        = 1 << 18
+	MaxReplicas       = 64 // of one object
+	MaxPolicies       = 1024
+	MaxAddresses      = 16   // of one node, each kind
+	MaxMembers        = 1024 // of one tenant, each kind
+	MaxTextBytes      = 253  // names of nodes, tenants, drivers, addresses
+	MaxProfileBytes   = 4096 // a device's measured profile
+	MaxPolicyBytes    = 4096
+	MaxRequests       = 4096 // request ids remembered
+	MaxResultTextSize = 1024
+)
+
+// UUID names a node, an incarnation, an object, a token or a request: 128 bits. The zero UUID names nothing.
+type UUID [16]byte
+
+// IsZero reports whether u names nothing.
+func (u UUID) IsZero() bool { return u == UUID{} }
+
+// String gives 32 hexadecimal digits.
+func (u UUID) String() string { return hex.EncodeToString(u[:]) }
+
+func (u *UUID) walk(c *codec) { c.fixed(u[:]) }
+
+func walkText(s *string, c *codec) { c.str(s, MaxTextBytes) }
+func walkU32(v *uint32, c *codec)  { c.u32(v) }
+
+// Node is one member of the cluster. Epoch rises with each change; 0 = not in the state yet.
+type Node struct {
+	ID          UUID
+	Name        string
+	Incarnation UUID     // of the daemon that runs now, as far as the cluster knows
+	Client      []string // host:port, where clients dial, best first
+	Peer        []string // host:port, where the other nodes dial, best first
+	Version     string   // the daemon's
+	Epoch       uint64
+	Joined      int64 // Unix ns, by the leader's clock
+}
+
+func (n *Node) walk(c *codec) {
+	n.ID.walk(c)
+	c.str(&n.Name, MaxTextBytes)
+	n.Incarnation.walk(c)
+	list(c, &n.Client, MaxAddresses, walkText)
+	list(c, &n.Peer, MaxAddresses, walkText)
+	c.str(&n.Version, MaxTextBytes)
+	c.u64(&n.Epoch)
+	c.i64(&n.Joined)
+}
+
+// DeviceKey names a device for ever: the device's own UUID and the driver that shows it. One GPU under two drivers is two devices.
+type DeviceKey struct {
+	UUID   UUID
+	Driver string // the platform's name and version
+}
+
+func (k *DeviceKey) walk(c *codec) {
+	k.UUID.walk(c)
+	c.str(&k.Driver, MaxTextBytes)
+}
+
+// Device is the summary that the cluster keeps of a node's device; the whole snapshot stays at its node.
+type Device struct {
+	Key         DeviceKey
+	Node        UUID
+	Name        string
+	Vendor      string
+	Version     string
+	Type        uint64 // CL_DEVICE_TYPE, OpenCL 3.0 §4.2
+	MemoryBytes uint64 // CL_DEVICE_GLOBAL_MEM_SIZE
+	Units       uint32 // CL_DEVICE_MAX_COMPUTE_UNITS
+	ClockMHz    uint32
+	Profile     []byte // what was measured of it, opaque here; may be empty
+}
+
+func (d *Device) walk(c *codec) {
+	d.Key.walk(c)
+	d.Node.walk(c)
+	c.str(&d.Name, MaxTextBytes)
+	c.str(&d.Vendor, MaxTextBytes)
+	c.str(&d.Version, MaxTextBytes)
+	c.u64(&d.Type)
+	c.u64(&d.MemoryBytes)
+	c.u32(&d.Units)
+	c.u32(&d.ClockMHz)
+	c.bytes(&d.Profile, MaxProfileBytes)
+}
+
+// Tenant is a set of users, groups and certificate names that share objects and limits.
+type Tenant struct {
+	Name         string
+	Users        []uint32 // uids
+	Groups       []uint32 // gids
+	Certificates []string // names in client certificates
+	QuotaBytes   uint64   // on each node; 0 = the node's own default
+	Epoch        uint64
+}
+
+func (t *Tenant) walk(c *codec) {
+	c.str(&t.Name, MaxTextBytes)
+	list(c, &t.Users, MaxMembers, walkU32)
+	list(c, &t.Groups, MaxMembers, walkU32)
+	list(c, &t.Certificates, MaxMembers, walkText)
+	c.u64(&t.QuotaBytes)
+	c.u64(&t.Epoch)
+}
+
+// Role is what a certificate or token allows. The numbers are those of cluster/pki.
+type Role uint8
+
+// The roles.
+const (
+	RoleUser     Role = 1
+	RoleReadOnly Role = 2
+	RoleNode     Role = 3
+)
+
+func (r *Role) walk(c *codec) {
+	c.u8((*uint8)(r))
+	if c.err == nil && (*r < RoleUser || *r > RoleNode) {
+		c.fail("role %d is none of 1 (user), 2 (read-only), 3 (node)", *r)
+	}
+}
+
+// Token is what is kept of a token: never its secret, only the SHA-256 of it.
+type Token struct {
+	ID         UUID
+	SecretHash [32]byte
+	Role       Role
+	Tenant     string // for whom certificates are issued; "" = the subject's own
+	Created    int64  // Unix ns
+	Expires    int64  // Unix ns; 0 = never
+	Once       bool
+	Uses       uint32
+	Revoked    int64 // Unix ns; 0 = not revoked
+}
+
+func (t *Token) walk(c *codec) {
+	t.ID.walk(c)
+	c.fixed(t.SecretHash[:])
+	t.Role.walk(c)
+	c.str(&t.Tenant, MaxTextBytes)
+	c.i64(&t.Created)
+	c.i64(&t.Expires)
+	c.flag(&t.Once)
+	c.u32(&t.Uses)
+	c.i64(&t.Revoked)
+}
+
+// Certificate is what is kept of a certificate that this cluster's authority issued.
+type Certificate struct {
+	Serial  UUID // the serial number, big-endian, 128 bits
+	Subject string
+	Role    Role
+	Tenant  string
+	Token   UUID  // that paid for it; zero = renewed or the node's own
+	Expires int64 // Unix ns; it is forgotten some time after
+	Revoked int64 // Unix ns; 0 = good
+	Reason  string
+}
+
+func (x *Certificate) walk(c *codec) {
+	x.Serial.walk(c)
+	c.str(&x.Subject, MaxTextBytes)
+	x.Role.walk(c)
+	c.str(&x.Tenant, MaxTextBytes)
+	x.Token.walk(c)
+	c.i64(&x.Expires)
+	c.i64(&x.Revoked)
+	c.str(&x.Reason, MaxTextBytes)
+}
+
+// Replica is one copy of a published object. It counts as long as its node still runs the incarnation that made it.
+type Replica struct {
+	Node        UUID
+	Incarnation UUID
+}
+
+func (r *Replica) walk(c *codec) {
+	r.Node.walk(c)
+	r.Incarnation.walk(c)
+}
+
+// Object is a published object: sealed, so its bytes are the same at every replica. Epoch rises with each change of its
+// name or replicas.
+type Object struct {
+	ID        UUID
+	Tenant    string
+	Name      string // unique within the tenant
+	Kind      uint8  // object.Kind
+	Class     uint8  // object.Class
+	SizeBytes uint64
+	Meta      []byte
+	Created   int64 // Unix ns
+	Epoch     uint64
+	Replicas  []Replica // oldest first
+}
+
+func (o *Object) walk(c *codec) {
+	o.ID.walk(c)
+	c.str(&o.Tenant, MaxTextBytes)
+	c.str(&o.Name, object.MaxNameBytes)
+	c.u8(&o.Kind)
+	c.u8(&o.Class)
+	c.u64(&o.SizeBytes)
+	c.bytes(&o.Meta, object.MaxMetaBytes)
+	c.i64(&o.Created)
+	c.u64(&o.Epoch)
+	list(c, &o.Replicas, MaxReplicas, (*Replica).walk)
+}
+
+// Policy is one setting that holds for the whole cluster.
+type Policy struct {
+	Key   string
+	Value []byte
+	Epoch uint64
+}
+
+func (p *Policy) walk(c *codec) {
+	c.str(&p.Key, MaxTextBytes)
+	c.bytes(&p.Value, MaxPolicyBytes)
+	c.u64(&p.Epoch)
+}

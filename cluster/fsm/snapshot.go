@@ -1,0 +1,168 @@
+package fsm
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+
+	"tendril/store/object"
+)
+
+// A snapshot (cluster/PROTOCOL.md):
+//
+//	0          8         16                32
+//	| "TDRLFSM1" | version | body bytes      | body … | SHA-256 of all before
+//	| 8 bytes    | u64 = 1 | u64             |        | 32 bytes
+const (
+	snapshotMagic   = "TDRLFSM1"
+	snapshotVersion = 1
+	snapshotHeader  = 24
+	// MaxSnapshotBytes bounds what Restore reads.
+	MaxSnapshotBytes = 4 << 30
+)
+
+// snapshotBody is the state as sorted lists: equal states give equal bytes.
+type snapshotBody struct {
+	now          int64
+	nodes        []Node
+	devices      []Device
+	tenants      []Tenant
+	tokens       []Token
+	certificates []Certificate
+	objects      []Object
+	policies     []Policy
+	requests     []request
+}
+
+func (b *snapshotBody) walk(c *codec) {
+	c.i64(&b.now)
+	list(c, &b.nodes, MaxNodes, (*Node).walk)
+	list(c, &b.devices, MaxDevices, (*Device).walk)
+	list(c, &b.tenants, MaxTenants, (*Tenant).walk)
+	list(c, &b.tokens, MaxTokens, (*Token).walk)
+	list(c, &b.certificates, MaxCertificates, (*Certificate).walk)
+	list(c, &b.objects, MaxObjects, (*Object).walk)
+	list(c, &b.policies, MaxPolicies, (*Policy).walk)
+	list(c, &b.requests, MaxRequests, (*request).walk)
+}
+
+// Snapshot encodes the whole state; the caller owns the bytes. Cost: about 0.2 µs and 200 bytes a published object.
+func (s *State) Snapshot() ([]byte, error) {
+	b := snapshotBody{now: s.now, nodes: s.Nodes(), devices: s.Devices(), tenants: s.Tenants(), tokens: s.Tokens(),
+		certificates: s.Certificates(), objects: s.Objects(), policies: s.Policies()}
+	for _, r := range s.order {
+		b.requests = append(b.requests, *r)
+	}
+	c := &codec{buf: make([]byte, snapshotHeader, 1<<12)}
+	b.walk(c)
+	if c.err != nil {
+		return nil, c.err
+	}
+	copy(c.buf, snapshotMagic)
+	binary.LittleEndian.PutUint64(c.buf[8:], snapshotVersion)
+	binary.LittleEndian.PutUint64(c.buf[16:], uint64(len(c.buf)-snapshotHeader))
+	sum := sha256.Sum256(c.buf)
+	return append(c.buf, sum[:]...), nil
+}
+
+// Restore reads a snapshot from r, to its end, into a fresh state. Errors: ErrVersion for a layout from a newer version,
+// ErrProtocol when the bytes are not a whole snapshot; what r says.
+func Restore(r io.Reader) (*State, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, MaxSnapshotBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read snapshot: %w", err)
+	}
+	body, err := openSnapshot(raw)
+	if err != nil {
+		return nil, err
+	}
+	c := &codec{reading: true, buf: body}
+	var b snapshotBody
+	b.walk(c)
+	if err := c.end(); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return b.state()
+}
+
+func openSnapshot(raw []byte) ([]byte, error) {
+	bad := func(format string, args ...any) ([]byte, error) {
+		return nil, fmt.Errorf("%w: snapshot of %d bytes: %s", object.ErrProtocol, len(raw), fmt.Sprintf(format, args...))
+	}
+	if len(raw) < snapshotHeader+sha256.Size || len(raw) > MaxSnapshotBytes {
+		return bad("a snapshot has %d to %d bytes", snapshotHeader+sha256.Size, int64(MaxSnapshotBytes))
+	}
+	if !bytes.HasPrefix(raw, []byte(snapshotMagic)) {
+		return bad("it begins with %q, not %q", raw[:8], snapshotMagic)
+	}
+	if v := binary.LittleEndian.Uint64(raw[8:]); v != snapshotVersion {
+		return nil, fmt.Errorf("%w: snapshot version %d, this version reads %d: upgrade this node", object.ErrVersion, v, snapshotVersion)
+	}
+	end := len(raw) - sha256.Size
+	if n := binary.LittleEndian.Uint64(raw[16:]); n != uint64(end-snapshotHeader) {
+		return bad("it says that its body has %d bytes", n)
+	}
+	if sum := sha256.Sum256(raw[:end]); !bytes.Equal(sum[:], raw[end:]) {
+		return bad("its checksum is wrong")
+	}
+	return raw[snapshotHeader:end], nil
+}
+
+// state builds the maps and refuses lists with a key twice or out of order: Snapshot never writes such.
+func (b *snapshotBody) state() (*State, error) {
+	s := New()
+	s.now = b.now
+	ok := fill(s.nodes, b.nodes, func(n *Node) UUID { return n.ID }, compareUUID) &&
+		fill(s.devices, b.devices, func(d *Device) DeviceKey { return d.Key }, compareKey) &&
+		fill(s.tenants, b.tenants, func(t *Tenant) string { return t.Name }, cmp.Compare[string]) &&
+		fill(s.tokens, b.tokens, func(t *Token) UUID { return t.ID }, compareUUID) &&
+		fill(s.certificates, b.certificates, func(c *Certificate) UUID { return c.Serial }, compareUUID) &&
+		fill(s.objects, b.objects, func(o *Object) UUID { return o.ID }, compareUUID) &&
+		fill(s.policies, b.policies, func(p *Policy) string { return p.Key }, cmp.Compare[string])
+	for i := range b.requests {
+		r := &b.requests[i]
+		ok = ok && !r.id.IsZero() && s.requests[r.id] == nil
+		s.remember(r)
+	}
+	for id, o := range s.objects {
+		s.names[nameKey{o.Tenant, o.Name}] = id
+	}
+	if !ok || len(s.names) != len(s.objects) {
+		return nil, fmt.Errorf("%w: snapshot: a key or name stands in it twice, or out of order", object.ErrProtocol)
+	}
+	return s, nil
+}
+
+func fill[K comparable, T any](m map[K]*T, from []T, key func(*T) K, compare func(a, b K) int) bool {
+	for i := range from {
+		if i > 0 && compare(key(&from[i-1]), key(&from[i])) >= 0 {
+			return false
+		}
+		m[key(&from[i])] = &from[i]
+	}
+	return true
+}
+
+func compareUUID(a, b UUID) int { return bytes.Compare(a[:], b[:]) }
+
+func compareKey(a, b DeviceKey) int {
+	return cmp.Or(compareUUID(a.UUID, b.UUID), cmp.Compare(a.Driver, b.Driver))
+}
+
+// sorted copies a map's values in the order of their keys.
+func sorted[K comparable, T any](m map[K]*T, compare func(a, b K) int) []T {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compare)
+	out := make([]T, len(keys))
+	for i, k := range keys {
+		out[i] = *m[k]
+	}
+	return out
+}

@@ -1,0 +1,191 @@
+package fsm
+
+import (
+	"crypto/subtle"
+	"time"
+
+	"tendril/store/object"
+)
+
+// CreateToken adds a token. Uses, Created and Revoked are ignored.
+type CreateToken struct {
+	Token Token
+}
+
+func (*CreateToken) number() Type    { return TypeCreateToken }
+func (t *CreateToken) walk(c *codec) { t.Token.walk(c) }
+
+func (t *CreateToken) apply(s *State, at int64) Result {
+	x := t.Token
+	if x.ID.IsZero() || x.SecretHash == [32]byte{} {
+		return refuse(object.ErrInvalid, "a token needs an id and the hash of its secret")
+	}
+	if s.tokens[x.ID] != nil {
+		return refuse(object.ErrExists, "token %s is there already", x.ID)
+	}
+	if x.Expires != 0 && x.Expires <= at {
+		return refuse(object.ErrInvalid, "the token would expire at %s, the cluster's clock says %s", clock(x.Expires), clock(at))
+	}
+	if len(s.tokens) >= MaxTokens {
+		return refuse(object.ErrFull, "the cluster has %d tokens already: revoke some", MaxTokens)
+	}
+	x.Created, x.Uses, x.Revoked = at, 0, 0
+	s.tokens[x.ID] = &x
+	return done(0)
+}
+
+// SpendToken checks a token and records the certificate that it pays for, in one step: a token that may be used once cannot
+// be used twice, wherever in the cluster it is shown. Role and Tenant of the record are the token's.
+type SpendToken struct {
+	ID          UUID
+	SecretHash  [32]byte
+	Certificate Certificate
+}
+
+func (*SpendToken) number() Type { return TypeSpendToken }
+func (t *SpendToken) walk(c *codec) {
+	t.ID.walk(c)
+	c.fixed(t.SecretHash[:])
+	t.Certificate.walk(c)
+}
+
+func (t *SpendToken) apply(s *State, at int64) Result {
+	x := s.tokens[t.ID]
+	var want [32]byte
+	if x != nil {
+		want = x.SecretHash
+	}
+	// One answer for an unknown id and a wrong secret: whoever tries learns nothing of which ids there are.
+	if subtle.ConstantTimeCompare(want[:], t.SecretHash[:]) != 1 || x == nil {
+		return refuse(object.ErrPermission, "no such token here: was it made by this cluster, and copied whole? make one with: tendril token create")
+	}
+	if r := x.check(at); r.Code != 0 {
+		return r
+	}
+	c := t.Certificate
+	c.Role, c.Tenant, c.Token, c.Revoked, c.Reason = x.Role, x.Tenant, x.ID, 0, ""
+	if r := s.record(&c, at); r.Code != 0 {
+		return r
+	}
+	x.Uses++
+	return done(0)
+}
+
+// check says whether a token may be used at the time at.
+func (t *Token) check(at int64) Result {
+	switch {
+	case t.Revoked != 0:
+		return refuse(object.ErrPermission, "the token was revoked at %s: ask for another", clock(t.Revoked))
+	case t.Expires != 0 && at >= t.Expires:
+		return refuse(object.ErrPermission, "the token expired at %s, the server's clock says %s: ask for another", clock(t.Expires), clock(at))
+	case t.Once && t.Uses > 0:
+		return refuse(object.ErrPermission, "the token was good for one use and has been used: ask for another; if it was not you who used it, have its certificate revoked")
+	}
+	return Result{}
+}
+
+// RevokeToken ends a token. Certificates that it paid for stay good unless Certificates is set.
+type RevokeToken struct {
+	ID           UUID
+	Certificates bool
+}
+
+func (*RevokeToken) number() Type { return TypeRevokeToken }
+func (t *RevokeToken) walk(c *codec) {
+	t.ID.walk(c)
+	c.flag(&t.Certificates)
+}
+
+func (t *RevokeToken) apply(s *State, at int64) Result {
+	x := s.tokens[t.ID]
+	if x == nil {
+		return refuse(object.ErrNotFound, "token %s is not known", t.ID)
+	}
+	if x.Revoked == 0 {
+		x.Revoked = at
+	}
+	for _, c := range s.certificates {
+		if t.Certificates && c.Token == t.ID && c.Revoked == 0 {
+			c.Revoked, c.Reason = at, "its token was revoked"
+		}
+	}
+	return done(0)
+}
+
+// RecordCertificate keeps account of a certificate that no token paid for: a node's own, or a renewed one.
+type RecordCertificate struct {
+	Certificate Certificate // Revoked and Reason are ignored
+}
+
+func (*RecordCertificate) number() Type    { return TypeRecordCertificate }
+func (r *RecordCertificate) walk(c *codec) { r.Certificate.walk(c) }
+
+func (r *RecordCertificate) apply(s *State, at int64) Result {
+	c := r.Certificate
+	c.Revoked, c.Reason = 0, ""
+	return s.record(&c, at)
+}
+
+func (s *State) record(c *Certificate, at int64) Result {
+	if c.Serial.IsZero() || c.Expires <= at {
+		return refuse(object.ErrInvalid, "certificate %s expires at %s, the cluster's clock says %s: want a serial number and a time to come", c.Serial, clock(c.Expires), clock(at))
+	}
+	if s.certificates[c.Serial] != nil {
+		return refuse(object.ErrExists, "certificate %s is recorded already", c.Serial)
+	}
+	if len(s.certificates) >= MaxCertificates {
+		return refuse(object.ErrFull, "the cluster keeps account of %d certificates already", MaxCertificates)
+	}
+	s.certificates[c.Serial] = c
+	return done(0)
+}
+
+// RevokeCertificate ends a certificate. One that is not recorded is ErrNotFound.
+type RevokeCertificate struct {
+	Serial UUID
+	Reason string
+}
+
+func (*RevokeCertificate) number() Type { return TypeRevokeCertificate }
+func (r *RevokeCertificate) walk(c *codec) {
+	r.Serial.walk(c)
+	c.str(&r.Reason, MaxTextBytes)
+}
+
+func (r *RevokeCertificate) apply(s *State, at int64) Result {
+	c := s.certificates[r.Serial]
+	if c == nil {
+		return refuse(object.ErrNotFound, "certificate %s is not recorded", r.Serial)
+	}
+	if c.Revoked == 0 {
+		c.Revoked, c.Reason = at, r.Reason
+	}
+	return done(0)
+}
+
+// keepAfterExpiry is how long an expired token or certificate is still shown, in ns; it also covers clocks that differ.
+const keepAfterExpiry = int64(24 * time.Hour)
+
+// Sweep forgets tokens and certificates that expired a day ago or longer, and tokens revoked as long ago. The leader
+// proposes it now and then.
+type Sweep struct{}
+
+func (*Sweep) number() Type { return TypeSweep }
+func (*Sweep) walk(*codec)  {}
+
+func (*Sweep) apply(s *State, at int64) Result {
+	old := func(t int64) bool { return t != 0 && at-keepAfterExpiry >= t }
+	for id, t := range s.tokens {
+		if old(t.Expires) || old(t.Revoked) {
+			delete(s.tokens, id)
+		}
+	}
+	for id, c := range s.certificates {
+		if old(c.Expires) {
+			delete(s.certificates, id)
+		}
+	}
+	return done(0)
+}
+
+func clock(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339) }

@@ -1,0 +1,90 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// The lists below are sorted by key and belong to the caller; what their elements point to (lists, byte strings) is the
+// state's and must not be altered. Objects' replica lists are copied, because Apply changes those in place.
+
+// Nodes lists the members, by id.
+func (s *State) Nodes() []Node { return sorted(s.nodes, compareUUID) }
+
+// Devices lists the devices of all nodes, by UUID and driver.
+func (s *State) Devices() []Device { return sorted(s.devices, compareKey) }
+
+// Tenants lists the configured tenants, by name.
+func (s *State) Tenants() []Tenant { return sorted(s.tenants, cmp.Compare[string]) }
+
+// Tokens lists the tokens, by id.
+func (s *State) Tokens() []Token { return sorted(s.tokens, compareUUID) }
+
+// Certificates lists what was issued, by serial number.
+func (s *State) Certificates() []Certificate { return sorted(s.certificates, compareUUID) }
+
+// Policies lists the policies, by key.
+func (s *State) Policies() []Policy { return sorted(s.policies, cmp.Compare[string]) }
+
+// Objects lists the published objects, by id.
+func (s *State) Objects() []Object {
+	list := sorted(s.objects, compareUUID)
+	for i := range list {
+		list[i].Replicas = slices.Clone(list[i].Replicas)
+	}
+	return list
+}
+
+// Node finds a member.
+func (s *State) Node(id UUID) (Node, bool) { return find(s.nodes, id) }
+
+// Tenant finds a configured tenant.
+func (s *State) Tenant(name string) (Tenant, bool) { return find(s.tenants, name) }
+
+// Token finds a token.
+func (s *State) Token(id UUID) (Token, bool) { return find(s.tokens, id) }
+
+// Policy finds a policy.
+func (s *State) Policy(key string) (Policy, bool) { return find(s.policies, key) }
+
+// Certificate finds what is recorded of a certificate.
+func (s *State) Certificate(serial UUID) (Certificate, bool) { return find(s.certificates, serial) }
+
+// Revoked reports whether a certificate was revoked. One that is not recorded was not.
+func (s *State) Revoked(serial UUID) bool {
+	c := s.certificates[serial]
+	return c != nil && c.Revoked != 0
+}
+
+// Object finds a published object.
+func (s *State) Object(id UUID) (Object, bool) {
+	o, ok := find(s.objects, id)
+	o.Replicas = slices.Clone(o.Replicas)
+	return o, ok
+}
+
+// ObjectByName finds a published object of a tenant.
+func (s *State) ObjectByName(tenant, name string) (Object, bool) {
+	id, ok := s.names[nameKey{tenant, name}]
+	if !ok {
+		return Object{}, false
+	}
+	return s.Object(id)
+}
+
+// Now is the latest time that a command brought, Unix ns.
+func (s *State) Now() int64 { return s.now }
+
+// Counts gives the number of each kind of record, for metrics.
+func (s *State) Counts() map[string]int {
+	return map[string]int{"nodes": len(s.nodes), "devices": len(s.devices), "tenants": len(s.tenants), "tokens": len(s.tokens),
+		"certificates": len(s.certificates), "objects": len(s.objects), "policies": len(s.policies), "requests": len(s.requests)}
+}
+
+func find[K comparable, T any](m map[K]*T, key K) (T, bool) {
+	if v := m[key]; v != nil {
+		return *v, true
+	}
+	var zero T
+	return zero, false
+}
