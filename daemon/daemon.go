@@ -28,6 +28,7 @@ import (
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
+	"tendril/store/object"
 )
 
 // Build says what program this is.
@@ -45,8 +46,7 @@ type Daemon struct {
 
 	ctx     context.Context // ends when Run shuts down
 	cancel  context.CancelFunc
-	failed  chan error     // holds one: what ends Run early
-	joined  sync.WaitGroup // the goroutine of startProbe and the front door's
+	joined  sync.WaitGroup // the goroutine of startProbe
 	reprobe chan struct{}  // holds one
 
 	state          *stateDir
@@ -78,7 +78,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
-		failed: make(chan error, 1), reprobe: make(chan struct{}, 1), sessions: newSessions(), ready: func() {},
+		reprobe: make(chan struct{}, 1), sessions: newSessions(), ready: func() {},
 	}, nil
 }
 
@@ -95,13 +95,13 @@ func (d *Daemon) steps() []step {
 		{"store", d.openStore, func() error { d.store.Close(); return nil }},
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
 		{"drivers", d.startProbe, nil},
-		{"front door", d.openDoor, func() error { return d.door.Close() }},
+		{"front door", d.openDoor, func() error { d.door.Close(); return nil }},
 		{"sessions", func() error { return nil }, func() error { d.cancel(); d.sessions.stop(); return nil }},
 	}
 }
 
 // Run starts the node, serves until ctx ends, and shuts down. The error is the first step's that failed, with its name, or
-// what went wrong while serving or shutting down; nil after a clean end.
+// what went wrong while shutting down; nil after a clean end.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.cancel()
 	steps := d.steps()
@@ -114,13 +114,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.log.WithFields(logrus.Fields{"node": d.node.Name, "socket": d.cfg.Socket, "version": d.build.Version}).Info("node is up")
 	d.ready()
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-d.failed:
-	}
+	<-ctx.Done()
 	d.log.Info("node goes down")
-	return errors.Join(err, d.unwind(steps))
+	return d.unwind(steps)
 }
 
 // unwind takes steps back, last first, and goes on past failures.
@@ -247,4 +243,12 @@ func (d *Daemon) startProbe() error {
 		}
 	})
 	return nil
+}
+
+func (d *Daemon) openDoor() (err error) {
+	d.door, err = frontdoor.Listen(frontdoor.Options{
+		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: tenancy.Resolve,
+		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log, Spin: max(d.cfg.Spin, 0),
+	})
+	return err
 }

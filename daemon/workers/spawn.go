@@ -198,6 +198,7 @@ func workerEnv(cache string, driver []string) []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LANG=C.UTF-8",
+		"TENDRIL_WORKER=1", // our own driver library, should a driver load it, shows no platform
 		"HOME=" + cache,
 		"TMPDIR=" + filepath.Join(cache, "tmp"),
 		"XDG_CACHE_HOME=" + cache,

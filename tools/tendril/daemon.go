@@ -26,7 +26,7 @@ type daemonFlags struct {
 	state, name, capacity, quota, warm, level string
 	vendors                                   []string
 	warmWorkers, maxWorkers                   int
-	probe, start                              time.Duration
+	probe, start, spin                        time.Duration
 }
 
 func (c *cli) daemonVerb() *cobra.Command {
@@ -58,6 +58,7 @@ func (c *cli) daemonVerb() *cobra.Command {
 	fl.IntVar(&f.maxWorkers, "max-workers", 0, "workers at one time (default 256)")
 	fl.DurationVar(&f.probe, "probe-timeout", 0, "for one driver to answer the probe (default 30s)")
 	fl.DurationVar(&f.start, "start-timeout", 0, "for one worker to load its driver (default 1m)")
+	fl.DurationVar(&f.spin, "spin", 0, "look so long for a connection's next request before waiting for it; costs a core's time (default 0)")
 	fl.StringVar(&f.level, "log-level", "", "error, warn, info or debug (default info)")
 	return cmd
 }
@@ -80,6 +81,7 @@ func (c *cli) daemonConfig(f daemonFlags) (daemon.Config, error) {
 	override(&cfg.MaxWorkers, f.maxWorkers)
 	override(&cfg.ProbeTimeout, f.probe)
 	override(&cfg.StartTimeout, f.start)
+	override(&cfg.Spin, f.spin)
 	if f.vendors != nil {
 		cfg.Vendors = f.vendors
 	}

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// aMachine is what the tests' defaults come from.
+func aMachine() Machine {
+	return Machine{UID: 1000, Socket: "/run/user/1000/t.sock", MemoryBytes: 8 << 30}
+}
+
+func env(kv ...string) Lookup {
+	return func(name string) (string, bool) {
+		for _, e := range kv {
+			if k, v, _ := strings.Cut(e, "="); k == name {
+				return v, true
+			}
+		}
+		return "", false
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := Config{}.Defaults(aMachine(), env("HOME=/home/u"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatalf("the defaults are refused: %v", err)
+	}
+	if c.CapacityBytes != 4<<30 || c.QuotaBytes != 4<<30 || c.WarmBytes != 256<<20 || c.StateDir != "/home/u/.local/state/tendril" ||
+		c.Socket != "/run/user/1000/t.sock" || c.WarmWorkers != 1 || c.MaxWorkers != 256 || c.ProbeTimeout != 30*time.Second ||
+		c.StartTimeout != time.Minute || c.LogLevel != "info" || len(c.Vendors) != 1 {
+		t.Errorf("defaults: %+v", c)
+	}
+}
+
+func TestDefaultStateDir(t *testing.T) {
+	for _, x := range []struct {
+		uid  int
+		env  []string
+		want string
+	}{
+		{0, []string{"HOME=/root", "XDG_STATE_HOME=/x"}, "/var/lib/tendril"},
+		{7, []string{"HOME=/h", "XDG_STATE_HOME=/x"}, "/x/tendril"},
+		{7, []string{"HOME=/h", "XDG_STATE_HOME=relative"}, "/h/.local/state/tendril"},
+		{7, []string{"HOME=relative"}, ""},
+		{7, nil, ""},
+	} {
+		got, err := defaultStateDir(x.uid, env(x.env...))
+		if got != x.want || (err == nil) != (x.want != "") {
+			t.Errorf("user %d with %v: %q, %v; want %q", x.uid, x.env, got, err, x.want)
+		}
+	}
+}
+
+func TestFromEnv(t *testing.T) {
+	c := Config{NodeName: "kept", LogLevel: "debug"}
+	err := c.FromEnv(env("TENDRIL_SOCKET=/s", "TENDRIL_CAPACITY=2g", "TENDRIL_VENDORS=/a:/b", "TENDRIL_WARM_WORKERS=-1", "TENDRIL_PROBE_TIMEOUT=5s",
+		"TENDRIL_LOG_LEVEL=", "TENDRIL_WARM_MEMORY=none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Socket != "/s" || c.CapacityBytes != 2<<30 || len(c.Vendors) != 2 || c.WarmWorkers != -1 || c.ProbeTimeout != 5*time.Second ||
+		c.NodeName != "kept" || c.LogLevel != "debug" || c.WarmBytes != -1 {
+		t.Errorf("%+v", c)
+	}
+	bad := env("TENDRIL_CAPACITY=lots", "TENDRIL_QUOTA=1.2.3", "TENDRIL_MAX_WORKERS=many", "TENDRIL_START_TIMEOUT=5", "TENDRIL_WARM_MEMORY=2000000TiB")
+	err = (&Config{}).FromEnv(bad)
+	for _, want := range []string{"TENDRIL_CAPACITY", "lots", "TENDRIL_QUOTA", "1.2.3", "TENDRIL_MAX_WORKERS", "many", "TENDRIL_START_TIMEOUT", `"5"`, "TENDRIL_WARM_MEMORY"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s: %v", want, err)
+		}
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"0": 0, "1048576": 1 << 20, "1k": 1 << 10, "1.5G": 3 << 29, "512MiB": 512 << 20, "1GB": 1e9, " 8 GiB ": 8 << 30, "2T": 2 << 40,
+		"": 1, "-1": 1, "1X": 1, "MiB": 1, "99999999999999999999": 1,
+	} {
+		got, err := ParseBytes(text)
+		if err == nil && got != want || err != nil && want != 1 {
+			t.Errorf("ParseBytes(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
+	good, err := Config{}.Defaults(aMachine(), env("HOME=/home/u"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		alter func(*Config)
+		want  string
+	}{
+		{func(c *Config) { c.Socket = "relative.sock" }, `"relative.sock"`},
+		{func(c *Config) { c.Socket = "/" + strings.Repeat("s", 200) }, "201 bytes"},
+		{func(c *Config) { c.StateDir = "state" }, `"state"`},
+		{func(c *Config) { c.NodeName = "a\nb" }, `"a\nb"`},
+		{func(c *Config) { c.CapacityBytes = 4096 }, "4096 bytes"},
+		{func(c *Config) { c.CapacityBytes = 1 << 60 }, "1152921504606846976"},
+		{func(c *Config) { c.QuotaBytes = c.CapacityBytes + 1 }, "quota"},
+		{func(c *Config) { c.Vendors = []string{"/ok", "vendors"} }, `"vendors"`},
+		{func(c *Config) { c.WarmWorkers = 17 }, "17 warm"},
+		{func(c *Config) { c.WarmWorkers = -2 }, "-2 warm"},
+		{func(c *Config) { c.MaxWorkers = -3 }, "-3 workers"},
+		{func(c *Config) { c.ProbeTimeout = -1 }, "-1ns"},
+		{func(c *Config) { c.StartTimeout = 2 * MaxWait }, "2h0m0s"},
+		{func(c *Config) { c.LogLevel = "loud" }, `"loud"`},
+		{func(c *Config) { c.WarmBytes = -2 }, "warm memory of -2"},
+		{func(c *Config) { c.WarmBytes = 1 << 62 }, "warm memory of 4611686018427387904"},
+	}
+	all := good
+	for _, x := range cases {
+		one := good
+		x.alter(&one)
+		if err := one.Validate(); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("want a fault with %s, got: %v", x.want, err)
+		}
+	}
+	all.Socket, all.StateDir, all.CapacityBytes, all.LogLevel, all.MaxWorkers = "s", "d", 1, "l", -1
+	err = all.Validate()
+	for _, want := range []string{`"s"`, `"d"`, "capacity of 1 ", `"l"`, "-1 workers"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("one error for all faults lacks %s: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"tendril/cluster"
+	"tendril/daemon/frontdoor"
+	"tendril/store/object"
+)
+
+// TestMain stands in for a driver's probe that finds nothing, so that a daemon in a test starts no driver.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-fake" {
+		os.NewFile(3, "answer").WriteString("{}")
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// aConfig is a daemon in a directory of its own that knows one driver, which has no platform.
+func aConfig(t *testing.T) Config {
+	dir := t.TempDir()
+	vendors := filepath.Join(dir, "vendors")
+	if err := errors.Join(os.Mkdir(vendors, 0o755), os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{vendors}}
+	c, err := c.Defaults(aMachine(), env("HOME=/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newDaemon(t *testing.T, c Config) *Daemon {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(os.Stderr)
+	log.SetLevel(logrus.WarnLevel)
+	d, err := New(c, Build{Version: "test", WorkerArgs: []string{"-fake"}}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// serve runs a daemon until the returned function is called, which checks that it went cleanly.
+func serve(t *testing.T, c Config) (d *Daemon, stop func()) {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	d = newDaemon(t, c)
+	ctx, cancel := context.WithCancel(context.Background())
+	up, down := make(chan struct{}), make(chan error, 1)
+	d.OnReady(func() { close(up) })
+	go func() { down <- d.Run(ctx) }()
+	select {
+	case <-up:
+	case err := <-down:
+		cancel()
+		t.Fatal(err)
+	}
+	return d, func() {
+		t.Helper()
+		cancel()
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+		goleak.VerifyNone(t, leaks)
+	}
+}
+
+func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	raw, err := d.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Status
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Node.PID != os.Getpid() || len(s.Node.ID) != 32 || s.Node.Version != "test" || s.Store.CapacityBytes != 64<<20 || len(s.Drivers) != 1 {
+		t.Errorf("status: %s", raw)
+	}
+	for _, part := range []string{`"sessions":[]`, `"workers":[]`} {
+		if !strings.Contains(string(raw), part) {
+			t.Errorf("status lacks %s: %s", part, raw)
+		}
+	}
+	devices, err := d.Devices()
+	if err != nil || string(devices) != `{"platforms":[]}` {
+		t.Errorf("devices: %s, %v", devices, err)
+	}
+	d.Reprobe()
+	stop()
+	if _, err := os.Lstat(c.Socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), "tendril-cache-*"))
+	for _, dir := range left {
+		if dir == s.Node.CacheDir {
+			t.Errorf("left: %s", dir)
+		}
+	}
+	_, stop = serve(t, c) // and once more on the same state
+	stop()
+}
+
+func TestSecondDaemonIsRefused(t *testing.T) {
+	c := aConfig(t)
+	_, stop := serve(t, c)
+	defer stop()
+	sameState := c
+	sameState.Socket += "2"
+	if err := newDaemon(t, sameState).Run(t.Context()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "state directory: ") {
+		t.Errorf("on the same state: %v", err)
+	}
+	sameSocket := c
+	sameSocket.StateDir += "2"
+	if err := newDaemon(t, sameSocket).Run(t.Context()); !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), c.Socket) {
+		t.Errorf("on the same socket: %v", err)
+	}
+	conn, err := net.Dial("unix", c.Socket)
+	if err != nil {
+		t.Errorf("the first daemon's socket is gone: %v", err)
+	} else {
+		conn.Close()
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	c := aConfig(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: c.Socket}); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd) // the file stays, as after kill -9
+	_, stop := serve(t, c)
+	stop()
+}
+
+func TestDamagedIdentityEndsTheStart(t *testing.T) {
+	c := aConfig(t)
+	if err := errors.Join(os.Mkdir(c.StateDir, 0o700), os.WriteFile(filepath.Join(c.StateDir, cluster.IdentityFile), []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	err := newDaemon(t, c).Run(t.Context())
+	if !errors.Is(err, cluster.ErrIdentity) || !strings.HasPrefix(err.Error(), "identity: ") {
+		t.Errorf("got %v", err)
+	}
+	s, err := openStateDir(c.StateDir)
+	if err != nil {
+		t.Fatalf("the lock was not given back: %v", err)
+	}
+	s.Close()
+}
+
+func TestNewChecksItsConfiguration(t *testing.T) {
+	if _, err := New(Config{}, Build{}, logrus.New()); err == nil || !strings.Contains(err.Error(), "socket") || !strings.Contains(err.Error(), "capacity") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSessionsAreChecked(t *testing.T) {
+	d, stop := serve(t, aConfig(t))
+	defer stop()
+	peer := frontdoor.Peer{PID: 1, Tenant: "uid:1", Name: "test"}
+	if _, _, err := d.OpenSession(peer, "other", nil); !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(), `"other"`) {
+		t.Errorf("another version: %v", err)
+	}
+	for _, bad := range []string{"{", `{"selector":1}`, `{"selector":"` + strings.Repeat("x", maxSelectorBytes+1) + `"}`, strings.Repeat(" ", maxOptionsBytes+1)} {
+		if _, _, err := d.OpenSession(peer, "test", []byte(bad)); !errors.Is(err, object.ErrInvalid) {
+			t.Errorf("options %.20q: %v", bad, err)
+		}
+	}
+	id, snap, err := d.OpenSession(peer, "test", []byte(`{"selector":"0"}`))
+	if err != nil || string(snap) != `{"platforms":[]}` {
+		t.Fatalf("%s, %v", snap, err)
+	}
+	if list := d.sessions.list(); len(list) != 1 || list[0].Selector != "0" || list[0].Tenant != "uid:1" {
+		t.Errorf("sessions: %+v", list)
+	}
+	for _, platform := range []uint32{0, 1 << 31} {
+		if _, err := d.OpenWorker(id, platform); !errors.Is(err, object.ErrNoDevice) {
+			t.Errorf("platform %d: %v", platform, err)
+		}
+	}
+	if _, err := d.OpenWorker(id+1, 0); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("no such session: %v", err)
+	}
+	if _, _, err := d.WorkerFate(id, 7); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("no such worker: %v", err)
+	}
+	d.CloseWorker(id, 7)
+	d.CloseSession(id)
+	d.CloseSession(id)
+	if _, err := d.OpenWorker(id, 0); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("a closed session: %v", err)
+	}
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"strings"
+)
+
+func TestMemoryIsTheTightestLimit(t *testing.T) {
+	const meminfo = "MemTotal:       16384000 kB\nMemFree: 1 kB\n"
+	const total = 16384000 << 10
+	for name, x := range map[string]struct {
+		files map[string]string
+		want  uint64
+	}{
+		"nothing to read":   {nil, 0},
+		"no cgroup":         {map[string]string{"proc/meminfo": meminfo}, total},
+		"v2 unlimited":      {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, total},
+		"v2 own limit":      {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
+		"v2 parent's limit": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "2097152\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, 2 << 20},
+		"v2 in a container": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4194304\n"}, 4 << 20},
+		"v1":                {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/g\n1:cpu:/\n0::/\n", "sys/fs/cgroup/memory/g/memory.limit_in_bytes": "8388608\n"}, 8 << 20},
+		"v1 unlimited":      {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, total},
+		"limit over memory": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "99999999999999\n"}, total},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range x.files {
+				path := filepath.Join(root, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := memoryBytes(root); got != x.want {
+				t.Errorf("%d bytes, want %d", got, x.want)
+			}
+		})
+	}
+}
+
+func TestStateDirectoryHasOneDaemon(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "state")
+	first, err := openStateDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	_, err = openStateDir(dir)
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
+		t.Errorf("a second daemon: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openStateDir(dir)
+	if err != nil {
+		t.Fatalf("after the first one ended: %v", err)
+	}
+	again.Close()
+}
+
+func TestStateDirectoryIsClosedToOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openStateDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestStateDirectoryThatCannotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStateDir(filepath.Join(file, "state")); err == nil || !strings.Contains(err.Error(), "state directory") {
+		t.Errorf("below a file: %v", err)
+	}
+	link := t.TempDir()
+	if err := os.Symlink("/etc/passwd", filepath.Join(link, lockFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStateDir(link); err == nil {
+		t.Error("a lock file that is a link was followed")
+	}
+}
