@@ -1,0 +1,139 @@
+//go:build cgo
+
+package opencl
+
+// #include <stdlib.h>
+// #include "driver.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+func handles[T ~uintptr](h []T) *C.td_handle {
+	return (*C.td_handle)(unsafe.Pointer(unsafe.SliceData(h)))
+}
+
+// CreateContext is clCreateContext without a callback.
+func (p Platform) CreateContext(devices []Device) (Context, Status) {
+	var err C.cl_int
+	c := C.td_create_context(C.td_handle(p.id), C.uint32_t(len(devices)), handles(devices), &err)
+	return Context(c), Status(err)
+}
+
+// CreateQueue is clCreateCommandQueue; properties are OutOfOrder and Profiling.
+func (c Context) CreateQueue(d Device, properties uint64) (Queue, Status) {
+	var err C.cl_int
+	q := C.td_create_queue(C.td_handle(c), C.td_handle(d), C.uint64_t(properties), &err)
+	return Queue(q), Status(err)
+}
+
+// CreateBuffer is clCreateBuffer. host is an address outside Go's heap, or 0; the
+// caller keeps that memory until the buffer and every command on it are gone.
+func (c Context) CreateBuffer(flags uint64, size uint64, host uintptr) (Mem, Status) {
+	var err C.cl_int
+	m := C.td_create_buffer(C.td_handle(c), C.uint64_t(flags), C.size_t(size), C.uintptr_t(host), &err)
+	return Mem(m), Status(err)
+}
+
+// CreateSubBuffer is clCreateSubBuffer.
+func (m Mem) CreateSubBuffer(flags, origin, size uint64) (Mem, Status) {
+	var err C.cl_int
+	s := C.td_create_sub_buffer(C.td_handle(m), C.uint64_t(flags), C.size_t(origin), C.size_t(size), &err)
+	return Mem(s), Status(err)
+}
+
+// CreateProgram is clCreateProgramWithSource with one string.
+func (c Context) CreateProgram(source []byte) (Program, Status) {
+	if len(source) == 0 {
+		return 0, InvalidValue
+	}
+	var err C.cl_int
+	p := C.td_create_source(C.td_handle(c), (*C.char)(unsafe.Pointer(&source[0])), C.size_t(len(source)), &err)
+	return Program(p), Status(err)
+}
+
+// CreateProgramBinary is clCreateProgramWithBinary; the binaries stand in bytes
+// one after another, sizes[i] for devices[i]. verdicts is each binary's status.
+func (c Context) CreateProgramBinary(devices []Device, sizes []uint64, bytes []byte) (p Program, verdicts []int32, s Status) {
+	var total uint64
+	for _, n := range sizes {
+		if total += n; n == 0 || total > uint64(len(bytes)) {
+			return 0, nil, InvalidValue
+		}
+	}
+	if len(devices) == 0 || len(devices) != len(sizes) {
+		return 0, nil, InvalidValue
+	}
+	verdicts = make([]int32, len(devices))
+	var err C.cl_int
+	h := C.td_create_binary(C.td_handle(c), C.uint32_t(len(devices)), handles(devices), (*C.size_t)(unsafe.Pointer(&sizes[0])),
+		(*C.uchar)(unsafe.Pointer(&bytes[0])), (*C.int32_t)(unsafe.Pointer(&verdicts[0])), &err)
+	return Program(h), verdicts, Status(err)
+}
+
+// Build is clBuildProgram without a callback: it blocks for as long as the
+// compiler takes. No devices means all of the context.
+func (p Program) Build(devices []Device, options string) Status {
+	o := C.CString(options)
+	defer C.free(unsafe.Pointer(o))
+	return Status(C.td_build(C.td_handle(p), C.uint32_t(len(devices)), handles(devices), o))
+}
+
+// Binaries returns the binaries of all devices, one after another; their sizes
+// are Info(ProgramBinarySizes).
+func (p Program) Binaries() ([]byte, Status) {
+	raw, s := p.Info(ProgramBinarySizes)
+	if s != Success {
+		return nil, s
+	}
+	sizes := make([]uint64, len(raw)/8)
+	var total uint64
+	for i := range sizes {
+		sizes[i] = binary.NativeEndian.Uint64(raw[8*i:])
+		if total += sizes[i]; sizes[i] > 1<<30 || total > 1<<30 {
+			return nil, OutOfHostMemory
+		}
+	}
+	if total == 0 {
+		return nil, Success
+	}
+	bytes := make([]byte, total)
+	s = Status(C.td_binaries(C.td_handle(p), C.uint32_t(len(sizes)), (*C.size_t)(unsafe.Pointer(&sizes[0])), (*C.uchar)(unsafe.Pointer(&bytes[0]))))
+	if s != Success {
+		return nil, s
+	}
+	return bytes, s
+}
+
+// CreateKernel is clCreateKernel.
+func (p Program) CreateKernel(name string) (Kernel, Status) {
+	n := C.CString(name)
+	defer C.free(unsafe.Pointer(n))
+	var err C.cl_int
+	k := C.td_create_kernel(C.td_handle(p), n, &err)
+	return Kernel(k), Status(err)
+}
+
+// Release drops the caller's reference; the handle must not be used again.
+func (c Context) Release() Status { return release(C.TD_RELEASE_CONTEXT, uintptr(c)) }
+
+// Release drops the caller's reference.
+func (q Queue) Release() Status { return release(C.TD_RELEASE_QUEUE, uintptr(q)) }
+
+// Release drops the caller's reference.
+func (m Mem) Release() Status { return release(C.TD_RELEASE_MEM, uintptr(m)) }
+
+// Release drops the caller's reference.
+func (p Program) Release() Status { return release(C.TD_RELEASE_PROGRAM, uintptr(p)) }
+
+// Release drops the caller's reference.
+func (k Kernel) Release() Status { return release(C.TD_RELEASE_KERNEL, uintptr(k)) }
+
+// Release drops the caller's reference.
+func (e Event) Release() Status { return release(C.TD_RELEASE_EVENT, uintptr(e)) }
+
+func release(kind C.uint32_t, h uintptr) Status {
+	return Status(C.td_release(kind, C.td_handle(h)))
+}

@@ -1,0 +1,269 @@
+//go:build cgo
+
+package worker
+
+import (
+	"fmt"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/engine"
+)
+
+func (s *session) create(h clwire.Header, p []byte) error {
+	switch h.Type {
+	case clwire.TypeCreateContext:
+		var m clwire.CreateContext
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.createContext(h, &m)
+	case clwire.TypeCreateQueue:
+		var m clwire.CreateQueue
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.createQueue(h, &m)
+	case clwire.TypeCreateBuffer:
+		var m clwire.CreateBuffer
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.createBuffer(h, &m)
+	case clwire.TypeCreateProgram:
+		var m clwire.CreateProgram
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.createProgram(h, &m)
+	}
+	var m clwire.CreateKernel
+	if err := m.Decode(p); err != nil {
+		return err
+	}
+	return s.createKernel(h, &m)
+}
+
+func (s *session) createContext(h clwire.Header, m *clwire.CreateContext) error {
+	if err := s.fresh(m.ID); err != nil {
+		return err
+	}
+	devices, err := s.nativeDevices(m.Devices)
+	if err != nil {
+		return err
+	}
+	if len(devices) == 0 {
+		return fmt.Errorf("%w: a context without devices", errRecord)
+	}
+	c := &clContext{devices: append([]uint32(nil), m.Devices...)}
+	c.native, c.status = s.platform.CreateContext(devices)
+	s.objects[m.ID] = c
+	s.outcome(h, m.ID, c.status, "clCreateContext")
+	return nil
+}
+
+func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
+	if err := s.fresh(m.ID); err != nil {
+		return err
+	}
+	c, err := lookup[*clContext](s, m.Context)
+	if err != nil {
+		return err
+	}
+	device, err := s.nativeDevices([]uint32{m.Device})
+	if err != nil {
+		return err
+	}
+	q := &clQueue{id: m.ID, context: c}
+	status := c.status
+	if status == opencl.Success {
+		q.native, status = c.native.CreateQueue(device[0], m.Properties)
+	}
+	if status != opencl.Success {
+		// Without a queue no command can be taken: the session cannot go on unless the client asked.
+		s.outcome(h, m.ID, status, "clCreateCommandQueue")
+		if h.Request == 0 {
+			return fmt.Errorf("clCreateCommandQueue: OpenCL error %d", status)
+		}
+		return nil
+	}
+	q.refs.Store(1)
+	s.queues[m.ID] = q
+	s.liveMu.Lock()
+	s.live[q] = struct{}{}
+	s.liveMu.Unlock()
+	err = s.engine.AddQueue(m.ID, engine.Native(q.native), m.Properties&opencl.OutOfOrder != 0, m.Properties&opencl.Profiling != 0, func() {
+		s.liveMu.Lock()
+		delete(s.live, q)
+		s.liveMu.Unlock()
+		q.unref()
+	})
+	s.outcome(h, m.ID, opencl.Success, "")
+	return err
+}
+
+const accessFlags = opencl.MemReadWrite | opencl.MemWriteOnly | opencl.MemReadOnly
+
+func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
+	if err := s.fresh(m.ID); err != nil {
+		return err
+	}
+	c, err := lookup[*clContext](s, m.Context)
+	if err != nil {
+		return err
+	}
+	b := &buffer{size: m.Size, context: c, status: c.status}
+	b.refs.Store(1)
+	switch {
+	case m.Parent != 0:
+		err = s.subBuffer(b, m)
+	case m.Segment != 0:
+		err = s.inPlaceBuffer(b, m)
+	case b.status == opencl.Success:
+		b.native, b.status = c.native.CreateBuffer(m.Flags&(accessFlags|opencl.MemAllocHostPtr), m.Size, 0)
+	}
+	if err != nil {
+		return err
+	}
+	s.objects[m.ID] = b
+	s.outcome(h, m.ID, b.status, fmt.Sprintf("clCreateBuffer of %d bytes", m.Size))
+	return nil
+}
+
+func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
+	parent, err := lookup[*buffer](s, m.Parent)
+	if err != nil {
+		return err
+	}
+	if b.status = parent.inside(m.Offset, m.Size); b.status != opencl.Success {
+		return nil
+	}
+	b.native, b.status = parent.native.CreateSubBuffer(m.Flags&accessFlags, m.Offset, m.Size)
+	if b.status == opencl.Success {
+		b.parent = parent
+		parent.refs.Add(1)
+	}
+	return nil
+}
+
+// inPlaceBuffer lays a buffer over a range of a segment. No native sub-buffers
+// are needed: all are views of the same memory.
+func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
+	seg, err := s.segment(m.Segment)
+	if err != nil {
+		return err
+	}
+	if !seg.inside(m.Offset, m.Size) || m.Size == 0 {
+		return fmt.Errorf("%w: a buffer of %d bytes at %d of a segment of %d", errRecord, m.Size, m.Offset, len(seg.mem))
+	}
+	if !s.inPlace {
+		return fmt.Errorf("%w: this platform does not compute on segments", errRecord)
+	}
+	if b.status != opencl.Success {
+		return nil
+	}
+	b.native, b.status = b.context.native.CreateBuffer(m.Flags&accessFlags|opencl.MemUseHostPtr, m.Size, addressOf(seg.mem)+uintptr(m.Offset))
+	if b.status == opencl.Success {
+		b.seg = seg
+		seg.refs.Add(1)
+	}
+	return nil
+}
+
+func (s *session) createProgram(h clwire.Header, m *clwire.CreateProgram) error {
+	if err := s.fresh(m.ID); err != nil {
+		return err
+	}
+	c, err := lookup[*clContext](s, m.Context)
+	if err != nil {
+		return err
+	}
+	data, err := s.takeBlob(m.Blob)
+	if err != nil {
+		return err
+	}
+	p := &program{context: c, status: c.status}
+	p.refs.Store(1)
+	var verdicts []byte
+	switch {
+	case p.status != opencl.Success:
+	case m.Kind == clwire.ProgramSource:
+		p.native, p.status = c.native.CreateProgram(data)
+	default:
+		verdicts, err = s.fromBinaries(p, m, data)
+	}
+	if err != nil {
+		return err
+	}
+	s.output.expect(m.Kind, data)
+	s.objects[m.ID] = p
+	if h.Request != 0 {
+		s.reply(h.Request, p.status, verdicts)
+		return nil
+	}
+	s.outcome(h, m.ID, p.status, "clCreateProgram")
+	return nil
+}
+
+// fromBinaries returns each binary's status, as u32.
+func (s *session) fromBinaries(p *program, m *clwire.CreateProgram, data []byte) ([]byte, error) {
+	var sizes []uint64
+	var indices []uint32
+	for _, d := range m.Binaries {
+		indices, sizes = append(indices, d.Device), append(sizes, d.Bytes)
+	}
+	devices, err := s.nativeDevices(indices)
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []int32
+	p.native, verdicts, p.status = p.context.native.CreateProgramBinary(devices, sizes, data)
+	var out []byte
+	for _, v := range verdicts {
+		out = nativeOrder.AppendUint32(out, uint32(v))
+	}
+	return out, nil
+}
+
+// createKernel makes a kernel now, or when the build under way is over: then
+// commands that use it wait behind a gate.
+func (s *session) createKernel(h clwire.Header, m *clwire.CreateKernel) error {
+	if err := s.fresh(m.ID); err != nil {
+		return err
+	}
+	p, err := lookup[*program](s, m.Program)
+	if err != nil {
+		return err
+	}
+	k := &kernel{id: m.ID}
+	k.refs.Store(1)
+	s.objects[m.ID] = k
+	name := m.Name
+	if !p.building() {
+		k.make(p, name)
+		s.outcome(h, m.ID, k.status, "clCreateKernel of "+name)
+		return nil
+	}
+	k.gate, k.ready = s.engine.NewGate(), make(chan struct{})
+	p.refs.Add(1)
+	k.refs.Add(1)
+	built := p.built
+	s.work.Go(func() {
+		<-built
+		k.make(p, name)
+		p.unref()
+		close(k.ready)
+		k.gate.Open(int32(k.status))
+		s.outcome(h, m.ID, k.status, "clCreateKernel of "+name)
+		k.unref()
+	})
+	return nil
+}
+
+func (k *kernel) make(p *program, name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.status = p.status; k.status == opencl.Success {
+		k.native, k.status = p.native.CreateKernel(name)
+	}
+}

@@ -1,0 +1,388 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"tendril/forwarding/clwire"
+)
+
+// Native is a driver's handle; 0 is none.
+type Native uintptr
+
+// FailedWaitList is CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST.
+const FailedWaitList int32 = -14
+
+// Levels of an event that is not done (cl_int execution status).
+const (
+	Complete  int32 = 0
+	Running   int32 = 1
+	Submitted int32 = 2
+)
+
+// Driver is what the engine itself asks of a native queue or event. Calls may
+// come from several goroutines. Statuses are cl_ints.
+type Driver interface {
+	// Marker enqueues a marker or barrier (OpenCL 3.0 §5.12) and returns its event if wanted.
+	Marker(queue Native, barrier bool, waits []Native, want bool) (Native, int32)
+	// Flush makes the driver start what it was given.
+	Flush(queue Native)
+	// Statuses fills status with each event's execution status, without blocking.
+	Statuses(events []Native, status []int32)
+	// Wait blocks until the event is done.
+	Wait(event Native)
+	// Profile returns the event's five times in ns; false if there are none.
+	Profile(event Native) ([5]uint64, bool)
+	// Release drops the engine's reference on each event.
+	Release(events []Native)
+}
+
+// Task is the driver's part of one command. The engine calls Submit at most
+// once and Drop exactly once, after it or instead of it.
+type Task interface {
+	// Submit hands the command to the driver. It returns an event if wanted, and
+	// otherwise 0; text says more about a failure.
+	Submit(queue Native, waits []Native, want bool) (event Native, status int32, text string)
+	// Keep returns a task that stays valid after Enqueue has returned, and
+	// replaces the receiver. It is called once, if the command cannot be submitted yet.
+	Keep() Task
+	// Drop releases what the task holds.
+	Drop()
+	// Finished is called when the driver is done with the command, or nil.
+	Finished() func()
+}
+
+// End tells how an event ended, or (Status > 0) which level a watched one reached.
+type End = clwire.EventEnd
+
+// Sink takes what the client is to be told. It is called with the engine's
+// lock held, in the order in which the client must see it.
+type Sink interface {
+	Events(ends []End, urgent bool)
+	Reply(request uint64, status int32)
+	HostReady(op uint64, status int32)
+	Fault(object, queue uint64, status int32, text string)
+}
+
+// Errors of a caller that names what is not there. They end the session.
+var (
+	ErrNoQueue = errors.New("no such queue")
+	ErrNoEvent = errors.New("no such event")
+	ErrTaken   = errors.New("the id is taken")
+	ErrNotUser = errors.New("not a user event that is open")
+)
+
+// Options of an engine.
+type Options struct {
+	// Lanes gives each queue a goroutine that submits, for drivers that may
+	// block in clEnqueue…. Without it commands are submitted by whoever frees them.
+	Lanes bool
+}
+
+// Engine is the scheduler of one session.
+type Engine struct {
+	driver Driver  // immutable
+	sink   Sink    // immutable
+	opt    Options // immutable
+
+	mu      sync.Mutex
+	queues  map[uint64]*queue
+	open    map[*queue]struct{} // not retired: also those that the client dropped
+	events  map[uint64]*event
+	hosts   map[uint64]*command // open host operations by op
+	dirty   []*queue            // may have something to submit
+	ends    []End               // to be reported
+	hurry   bool                // one of ends is urgent
+	fired   []*wait             // to be answered, after ends
+	garbage []Native            // events to release
+	urgent  int                 // live events somebody waits for
+	parked  bool                // the caller sleeps
+	closed  bool
+	work    sync.WaitGroup // lanes, waiters and closers
+
+	natives  []Native // scratch, submission
+	probes   []Native // scratch, sweep
+	statuses []int32
+}
+
+// New makes an engine without queues.
+func New(d Driver, s Sink, o Options) *Engine {
+	return &Engine{driver: d, sink: s, opt: o,
+		queues: map[uint64]*queue{}, open: map[*queue]struct{}{}, events: map[uint64]*event{}, hosts: map[uint64]*command{}}
+}
+
+// queue is one command queue. Guarded by Engine.mu; id, native and the flags are immutable.
+type queue struct {
+	id                    uint64
+	native                Native
+	outOfOrder, profiling bool
+	gone                  func() // releases the native queue; called once
+
+	held  []*command // in order: fifo. Out of order: not submitted yet
+	ready []*command // out of order: free to be submitted
+	lane  chan struct{}
+
+	live       []*event // natively submitted and followed, oldest first
+	urgent     int      // of live
+	tail       Native   // event of the last command, if the engine has one and follows it not
+	tailEvent  *event   // event of the last command, if followed
+	barrier    *event   // out of order: the last barrier
+	fresh      bool     // something was submitted since tail, tailEvent
+	running    int      // live events watched for Running
+	latched    int32    // first failure since the last Finish
+	submitting bool     // a lane is in the driver
+	waiting    bool     // a waiter goroutine runs
+	isDirty    bool
+	dropped    bool
+}
+
+// Kind says what a Command is.
+type Kind uint8
+
+// Kinds of command.
+const (
+	KindTask Kind = iota
+	KindMarker
+	KindBarrier
+	KindHost
+	kindFinish
+)
+
+// Command is one enqueued command. The engine reads it during Enqueue only.
+type Command struct {
+	Kind    Kind
+	Queue   uint64
+	Event   uint64 // 0: the client wants none
+	Wait    []uint64
+	Request uint64 // ≠ 0: reply as soon as it is accepted or refused
+	Gate    *Gate  // nil, or what must open first
+	Task    Task   // KindTask
+	Op      uint64 // KindHost
+	More    bool   // another command is known to follow at once
+}
+
+// AddQueue takes over a native queue; gone releases it, after its last command,
+// in a goroutine of its own.
+func (e *Engine) AddQueue(id uint64, native Native, outOfOrder, profiling bool, gone func()) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.queues[id] != nil || id == 0 {
+		return fmt.Errorf("queue %d: %w", id, ErrTaken)
+	}
+	q := &queue{id: id, native: native, outOfOrder: outOfOrder, profiling: profiling, gone: gone}
+	e.queues[id] = q
+	e.open[q] = struct{}{}
+	if e.opt.Lanes {
+		q.lane = make(chan struct{}, 1)
+		lane := q.lane
+		e.work.Go(func() { e.runLane(q, lane) })
+	}
+	return nil
+}
+
+// DropQueue releases a queue; what was enqueued still runs. It reports whether there was one.
+func (e *Engine) DropQueue(id uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.queues[id]
+	if q == nil {
+		return false
+	}
+	delete(e.queues, id)
+	q.dropped = true
+	e.retire(q)
+	e.pump()
+	return true
+}
+
+// retire lets go of a dropped queue that has nothing left to do.
+func (e *Engine) retire(q *queue) {
+	if !q.dropped || q.gone == nil || len(q.held) > 0 || len(q.live) > 0 || q.submitting {
+		return
+	}
+	if q.tail != 0 {
+		e.garbage = append(e.garbage, q.tail)
+		q.tail = 0
+	}
+	gone := q.gone
+	q.gone = nil
+	delete(e.open, q)
+	if q.lane != nil {
+		close(q.lane)
+	}
+	e.work.Go(gone)
+}
+
+// Enqueue takes one command. An error means that the record is bad (an id that
+// is not there, or taken); a failure of the command goes to its event, to Reply
+// if Request asks, and otherwise to Fault. The task is dropped in any case.
+func (e *Engine) Enqueue(c *Command) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	err := e.enqueue(c)
+	if err != nil && c.Task != nil {
+		c.Task.Drop()
+	}
+	e.pump()
+	return err
+}
+
+func (e *Engine) enqueue(c *Command) error {
+	q := e.queues[c.Queue]
+	if q == nil {
+		return fmt.Errorf("queue %d: %w", c.Queue, ErrNoQueue)
+	}
+	for _, id := range c.Wait {
+		if e.events[id] == nil {
+			return fmt.Errorf("event %d in a wait list: %w", id, ErrNoEvent)
+		}
+	}
+	if c.Kind == KindHost && e.hosts[c.Op] != nil {
+		return fmt.Errorf("host operation %d: %w", c.Op, ErrTaken)
+	}
+	ev, err := e.newEvent(c.Event, q)
+	if err != nil {
+		return err
+	}
+	if c.Kind == KindTask && !e.opt.Lanes && e.free(q, c) {
+		e.submitNow(q, c, ev)
+		return nil
+	}
+	e.hold(q, c, ev)
+	return nil
+}
+
+// newEvent makes the event of a command or nil if the client wants none.
+func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
+	if id == 0 {
+		return nil, nil
+	}
+	if e.events[id] != nil {
+		return nil, fmt.Errorf("event %d: %w", id, ErrTaken)
+	}
+	ev := &event{id: id, queue: q}
+	e.events[id] = ev
+	return ev, nil
+}
+
+// free says whether a task may go straight to the driver: nothing is held
+// before it and everything it waits for is submitted or done well.
+func (e *Engine) free(q *queue, c *Command) bool {
+	if c.Gate != nil && !(c.Gate.ev.state == stateDone && c.Gate.ev.status == 0) {
+		return false
+	}
+	if len(q.held) > 0 && (!q.outOfOrder || q.barrier != nil && q.barrier.state == stateHeld) {
+		return false
+	}
+	for _, id := range c.Wait {
+		if d := e.events[id]; d.state == stateHeld || d.status < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// submitNow is the short way: no command object, no copy of the wait list.
+func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
+	waits := e.natives[:0]
+	for _, id := range c.Wait {
+		d := e.events[id]
+		if d.state == stateSubmitted {
+			waits = append(waits, d.native)
+			if ev != nil {
+				ev.deps = append(ev.deps, d)
+			}
+		}
+	}
+	e.natives = waits
+	want := ev != nil || !c.More && !q.outOfOrder
+	native, status, text := c.Task.Submit(q.native, waits, want)
+	after := c.Task.Finished()
+	c.Task.Drop()
+	e.submitted(q, ev, native, status, text, after, c.Request)
+}
+
+// submitted books what the driver answered. ev is nil if nobody follows the command.
+func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, text string, after func(), request uint64) {
+	if status != 0 {
+		if after != nil {
+			after()
+		}
+		e.refused(q, ev, status, text, request)
+		return
+	}
+	if request != 0 {
+		e.sink.Reply(request, 0)
+	}
+	if after != nil && ev == nil {
+		ev = &event{queue: q}
+	}
+	q.fresh = true
+	if q.tail != 0 {
+		e.garbage = append(e.garbage, q.tail)
+	}
+	q.tail, q.tailEvent = 0, nil
+	switch {
+	case native == 0 && ev == nil:
+	case native == 0:
+		ev.after = after
+		e.doneNow(ev)
+	case ev != nil:
+		ev.after = after
+		e.follow(q, ev, native)
+	case q.outOfOrder:
+		e.garbage = append(e.garbage, native)
+	default:
+		q.tail, q.fresh = native, false
+	}
+}
+
+// doneNow ends an event for which the driver made none.
+func (e *Engine) doneNow(ev *event) {
+	if ev.after != nil {
+		ev.after()
+		ev.after = nil
+	}
+	e.done(ev, 0)
+}
+
+// follow puts a natively submitted event under watch until it ends.
+func (e *Engine) follow(q *queue, ev *event, native Native) {
+	q.tailEvent = ev
+	if !q.outOfOrder {
+		q.fresh = false
+	}
+	ev.queue, ev.native, ev.state = q, native, stateSubmitted
+	q.live = append(q.live, ev)
+	if ev.urgent {
+		q.urgent++
+		e.urgent++
+	}
+	if ev.watchRunning {
+		q.running++
+	}
+	if ev.watchSubmitted {
+		ev.watchSubmitted = false
+		e.tell(End{Event: ev.id, Status: Submitted}, true)
+	}
+	e.unblock(ev)
+}
+
+// refused ends a command that the driver would not take.
+func (e *Engine) refused(q *queue, ev *event, status int32, text string, request uint64) {
+	var id uint64
+	if ev != nil {
+		id = ev.id
+		ev.released = ev.released || request != 0 // a refused call gives its program no event
+		e.done(ev, status)
+	}
+	if request != 0 {
+		e.sink.Reply(request, status)
+		return
+	}
+	if q.latched == 0 {
+		q.latched = status
+	}
+	e.sink.Fault(id, q.id, status, text)
+}

@@ -1,0 +1,202 @@
+package engine
+
+import "fmt"
+
+type state uint8
+
+const (
+	stateHeld      state = iota // not with the driver: a held command, a host operation, an open user event, a closed gate
+	stateSubmitted              // the driver has it
+	stateDone
+)
+
+// event is something that ends. Guarded by Engine.mu.
+type event struct {
+	id     uint64 // 0: the engine's own
+	queue  *queue // nil: user event or gate
+	state  state
+	status int32  // once done
+	native Native // while submitted
+	pins   int    // goroutines that block on native
+
+	user           bool
+	released       bool // the client dropped it
+	urgent         bool // somebody waits
+	watchSubmitted bool
+	watchRunning   bool
+
+	deps       []*event    // followed wait list, to tell a failure's cause
+	dependents []dependent // held commands
+	waits      []*wait
+	after      func()
+}
+
+// dependent is a held command that an event blocks.
+type dependent struct {
+	cmd *command
+	how relation
+}
+
+type relation uint8
+
+const (
+	waits  relation = iota // in the wait list: a failure fails the command with −14
+	orders                 // comes before: a failure does not matter
+	gates                  // a gate: a failure fails the command with the gate's status
+)
+
+// Gate is an internal event that holds commands back, such as a build under way.
+type Gate struct {
+	e  *Engine
+	ev *event
+}
+
+// NewGate makes a closed gate.
+func (e *Engine) NewGate() *Gate { return &Gate{e, &event{}} }
+
+// Open frees what waits, or fails it with a negative status. Later calls do nothing.
+func (g *Gate) Open(status int32) {
+	g.e.mu.Lock()
+	defer g.e.mu.Unlock()
+	if g.ev.state != stateDone {
+		g.e.done(g.ev, status)
+		g.e.pump()
+	}
+}
+
+// UserEvent makes an event that SetUserEvent ends.
+func (e *Engine) UserEvent(id uint64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if id == 0 || e.events[id] != nil {
+		return fmt.Errorf("user event %d: %w", id, ErrTaken)
+	}
+	e.events[id] = &event{id: id, user: true}
+	return nil
+}
+
+// SetUserEvent ends a user event with 0 or a negative status.
+func (e *Engine) SetUserEvent(id uint64, status int32) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ev := e.events[id]
+	if ev == nil || !ev.user || ev.state == stateDone {
+		return fmt.Errorf("event %d: %w", id, ErrNotUser)
+	}
+	e.done(ev, status)
+	e.pump()
+	return nil
+}
+
+// ReleaseEvent drops the client's hold; the end is still reported. It reports whether there was one.
+func (e *Engine) ReleaseEvent(id uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ev := e.events[id]
+	if ev == nil {
+		return false
+	}
+	ev.released = true
+	if ev.state == stateDone {
+		delete(e.events, id)
+	}
+	return true
+}
+
+// HasEvent says whether the id names an event.
+func (e *Engine) HasEvent(id uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.events[id] != nil
+}
+
+// done ends an event: its watchers are told, its dependents freed or failed.
+// The caller takes it out of its queue's live list.
+func (e *Engine) done(ev *event, status int32) {
+	var end End
+	if ev.state == stateSubmitted {
+		status, end = e.settle(ev, status)
+	}
+	ev.state, ev.status = stateDone, status
+	if ev.id != 0 && !ev.user {
+		end.Event, end.Status = ev.id, status
+		e.tell(end, ev.urgent)
+	}
+	if ev.released {
+		delete(e.events, ev.id)
+	}
+	for _, w := range ev.waits {
+		e.arrive(w, status)
+	}
+	ev.waits, ev.deps = nil, nil
+	e.unblock(ev)
+}
+
+// settle takes a natively submitted event away from the driver.
+func (e *Engine) settle(ev *event, status int32) (int32, End) {
+	var end End
+	if status < 0 {
+		for _, d := range ev.deps {
+			if d.state == stateDone && d.status < 0 {
+				status = FailedWaitList // whatever the driver calls it
+			}
+		}
+	}
+	if ev.queue.profiling && ev.id != 0 && status == 0 {
+		end.Profile, end.HasProfile = e.driver.Profile(ev.native)
+	}
+	if ev.urgent {
+		ev.queue.urgent--
+		e.urgent--
+	}
+	if ev.watchRunning {
+		ev.queue.running--
+	}
+	if ev.pins == 0 {
+		e.garbage = append(e.garbage, ev.native)
+	}
+	if ev.after != nil {
+		ev.after()
+		ev.after = nil
+	}
+	return status, end
+}
+
+// tell queues a report.
+func (e *Engine) tell(end End, urgent bool) {
+	e.ends = append(e.ends, end)
+	e.hurry = e.hurry || urgent
+}
+
+// unblock frees the dependents of an event that was submitted or is done.
+func (e *Engine) unblock(ev *event) {
+	deps := ev.dependents
+	ev.dependents = nil
+	for _, d := range deps {
+		c := d.cmd
+		if ev.state == stateDone && ev.status < 0 && c.failed == 0 {
+			switch d.how {
+			case waits:
+				c.failed = FailedWaitList
+			case gates:
+				c.failed = ev.status
+			}
+		}
+		c.blockers--
+		if c.blockers == 0 {
+			e.release(c)
+		}
+	}
+}
+
+// makeUrgent marks an event that somebody waits for.
+func (e *Engine) makeUrgent(ev *event) {
+	if ev.urgent || ev.state == stateDone {
+		return
+	}
+	ev.urgent = true
+	if ev.state == stateSubmitted {
+		ev.queue.urgent++
+		e.urgent++
+	}
+}

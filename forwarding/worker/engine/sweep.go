@@ -1,0 +1,220 @@
+package engine
+
+import "time"
+
+const (
+	// maxGarbage is how many native events are released at once.
+	maxGarbage = 64
+	// sweepChunk is how many statuses are asked for in one call of the driver.
+	sweepChunk = 64
+	// pace is the least time between two reports that nobody waits for.
+	pace = 100 * time.Microsecond
+	// maxPace is the longest pause of a waiter that cannot block on one event.
+	maxPace = time.Millisecond
+)
+
+// sweep ends what the driver has finished of q and reports whether anything was.
+func (e *Engine) sweep(q *queue) bool {
+	ended := 0
+	for chunk, at := 4, 0; at < len(q.live); chunk = sweepChunk {
+		n := min(chunk, len(q.live)-at)
+		status := e.probe(q.live[at : at+n])
+		stop := false
+		for i, s := range status {
+			ev := q.live[at+i]
+			if s > 0 {
+				e.stillRuns(ev, s)
+				if !q.outOfOrder {
+					stop = true
+					break
+				}
+				continue
+			}
+			q.live[at+i] = nil
+			e.done(ev, s)
+			ended++
+		}
+		if stop {
+			break
+		}
+		at += n
+	}
+	if ended == 0 {
+		return false
+	}
+	keep := q.live[:0]
+	for _, ev := range q.live {
+		if ev != nil {
+			keep = append(keep, ev)
+		}
+	}
+	clear(q.live[len(keep):])
+	q.live = keep
+	e.retire(q)
+	return true
+}
+
+func (e *Engine) probe(events []*event) []int32 {
+	e.probes = e.probes[:0]
+	for _, ev := range events {
+		e.probes = append(e.probes, ev.native)
+	}
+	if cap(e.statuses) < len(events) {
+		e.statuses = make([]int32, max(len(events), sweepChunk))
+	}
+	status := e.statuses[:len(events)]
+	e.driver.Statuses(e.probes, status)
+	return status
+}
+
+func (e *Engine) stillRuns(ev *event, s int32) {
+	if ev.watchRunning && s <= Running {
+		ev.watchRunning = false
+		ev.queue.running--
+		e.tell(End{Event: ev.id, Status: Running}, true)
+	}
+}
+
+func (e *Engine) sweepAll() {
+	for q := range e.open {
+		if len(q.live) > 0 {
+			e.sweep(q)
+		}
+	}
+}
+
+// Poll ends what is done of the queues that somebody waits for, and reports
+// whether somebody still waits.
+func (e *Engine) Poll() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.urgent == 0 {
+		return false
+	}
+	for q := range e.open {
+		if q.urgent > 0 {
+			e.sweep(q)
+		}
+	}
+	e.pump()
+	return e.urgent > 0
+}
+
+// Tick ends and reports what is done, waited for or not. The caller calls it
+// now and then while it is busy, at most every 100 µs.
+func (e *Engine) Tick() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tick()
+}
+
+// tick sweeps everything and leaves nothing unsaid.
+func (e *Engine) tick() {
+	e.sweepAll()
+	e.pump()
+	e.sendEnds()
+	e.collect()
+}
+
+// Urgent says whether somebody waits for a command that the driver has.
+func (e *Engine) Urgent() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.urgent > 0
+}
+
+// Park reports what is done and leaves the rest to waiters, which block in the
+// driver, until Unpark. The caller may sleep meanwhile.
+func (e *Engine) Park() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.parked = true
+	e.tick()
+	e.startWaiters()
+}
+
+// Unpark says that the caller polls again. Waiters finish what they are at.
+func (e *Engine) Unpark() {
+	e.mu.Lock()
+	e.parked = false
+	e.mu.Unlock()
+}
+
+// startWaiters sees that somebody follows each queue while the caller sleeps.
+func (e *Engine) startWaiters() {
+	for q := range e.open {
+		if len(q.live) > 0 && !q.waiting && !e.closed {
+			q.waiting = true
+			e.work.Go(func() { e.waitFor(q) })
+		}
+	}
+}
+
+// collect releases native events in one call.
+func (e *Engine) collect() {
+	if len(e.garbage) > 0 {
+		e.driver.Release(e.garbage)
+		e.garbage = e.garbage[:0]
+	}
+}
+
+// waitFor follows one queue until the driver has nothing of it that is followed.
+func (e *Engine) waitFor(q *queue) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pause := pace
+	for len(q.live) > 0 && !e.closed {
+		if q.outOfOrder && len(q.live) > 1 || q.running > 0 {
+			e.pauseFor(pause)
+			pause = min(2*pause, maxPace)
+		} else {
+			pause = pace
+			e.block(q.live[0])
+		}
+		if e.sweep(q) {
+			pause = pace
+		}
+		e.pump()
+		e.sendEnds()
+		e.collect()
+		if q.urgent == 0 && len(q.live) > 0 {
+			e.pauseFor(pace)
+		}
+	}
+	q.waiting = false
+}
+
+// block waits for one event without the lock. A driver may wake before the status says so.
+func (e *Engine) block(ev *event) {
+	ev.pins++
+	native := ev.native
+	e.mu.Unlock()
+	e.driver.Wait(native)
+	e.mu.Lock()
+	e.unpin(ev)
+}
+
+func (e *Engine) pauseFor(d time.Duration) {
+	e.mu.Unlock()
+	time.Sleep(d)
+	e.mu.Lock()
+}
+
+// Close stops and joins the engine's goroutines. The driver must let go of
+// blocked waits: a process that cannot be sure of that exits instead.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	e.closed = true
+	for q := range e.open {
+		if q.lane != nil {
+			close(q.lane)
+			q.lane = nil
+		}
+		q.gone = nil
+	}
+	e.mu.Unlock()
+	e.work.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.collect()
+}

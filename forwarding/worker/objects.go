@@ -1,0 +1,236 @@
+//go:build cgo
+
+package worker
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/engine"
+)
+
+// Objects of the session's tables. One whose creation failed stays in its table
+// with the driver's status, so that commands which name it fail instead of the
+// session. refs counts the table's hold and those of commands that wait.
+
+type clContext struct {
+	native  opencl.Context
+	status  opencl.Status
+	devices []uint32 // indices in the platform
+}
+
+type clQueue struct {
+	id      uint64
+	native  opencl.Queue
+	context *clContext
+	refs    atomic.Int32
+}
+
+func (q *clQueue) unref() {
+	if q.refs.Add(-1) == 0 {
+		q.native.Release()
+	}
+}
+
+type buffer struct {
+	native  opencl.Mem
+	status  opencl.Status
+	size    uint64 // bytes
+	context *clContext
+	seg     *segment // in place, or nil
+	parent  *buffer
+	refs    atomic.Int32
+}
+
+func (b *buffer) unref() {
+	if b.refs.Add(-1) != 0 {
+		return
+	}
+	if b.native != 0 {
+		b.native.Release()
+	}
+	if b.seg != nil {
+		b.seg.unref()
+	}
+	if b.parent != nil {
+		b.parent.unref()
+	}
+}
+
+// inside checks a range of the buffer, in bytes.
+func (b *buffer) inside(offset, size uint64) opencl.Status {
+	if b.status != opencl.Success {
+		return b.status
+	}
+	if offset > b.size || size > b.size-offset || size == 0 {
+		return opencl.InvalidValue
+	}
+	return opencl.Success
+}
+
+// segment is shared memory of the client. Its mapping goes when the client
+// dropped it, no buffer or command uses it, and every command before has ended.
+type segment struct {
+	id   uint64
+	mem  []byte // immutable
+	refs atomic.Int32
+	gone func(*segment) // called once, with no refs left
+
+	mu     sync.Mutex
+	pinned map[*clContext]pin // staging for devices with own memory
+}
+
+// pin is a buffer over the whole segment, mapped once, so that the driver
+// copies at the speed of the bus. The zero pin: tried and not to be had.
+type pin struct{ native opencl.Mem }
+
+func (s *segment) unref() {
+	if s.refs.Add(-1) == 0 {
+		s.gone(s)
+	}
+}
+
+func (s *segment) inside(offset, size uint64) bool {
+	return offset <= uint64(len(s.mem)) && size <= uint64(len(s.mem))-offset
+}
+
+// pinFor lays the staging buffer for a context, through a queue of it, on first use.
+func (s *segment) pinFor(c *clContext, q opencl.Queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, tried := s.pinned[c]; tried {
+		return
+	}
+	var p pin
+	n := uint64(len(s.mem))
+	m, status := c.native.CreateBuffer(opencl.MemReadWrite|opencl.MemUseHostPtr, n, addressOf(s.mem))
+	if status == opencl.Success {
+		if at, status := q.Map(m, n); status == opencl.Success && at == addressOf(s.mem) {
+			p.native = m
+		} else {
+			m.Release()
+		}
+	}
+	if s.pinned == nil {
+		s.pinned = map[*clContext]pin{}
+	}
+	s.pinned[c] = p
+}
+
+func (s *segment) unmap() {
+	for _, p := range s.pinned {
+		if p.native != 0 {
+			p.native.Release()
+		}
+	}
+	_ = unix.Munmap(s.mem) // the address and length are mmap's own
+}
+
+type program struct {
+	native  opencl.Program
+	status  opencl.Status
+	context *clContext
+	built   chan struct{} // closed when the last build asked for is over; nil: none was
+	refs    atomic.Int32
+}
+
+func (p *program) unref() {
+	if p.refs.Add(-1) == 0 && p.native != 0 {
+		p.native.Release()
+	}
+}
+
+// building says whether a build is under way.
+func (p *program) building() bool {
+	if p.built == nil {
+		return false
+	}
+	select {
+	case <-p.built:
+		return false
+	default:
+		return true
+	}
+}
+
+type kernel struct {
+	id     uint64
+	gate   *engine.Gate  // nil, or opens when native and status are set
+	ready  chan struct{} // the same, for those that may block; nil if ready at birth
+	native opencl.Kernel
+	status opencl.Status
+	refs   atomic.Int32
+
+	shadow []argument // the reader's: arguments in stream order
+
+	mu     sync.Mutex
+	set    []argument // what the native kernel has
+	inStep bool       // set was the shadow, as it stood after the last record that launched
+	low    []opencl.Arg
+	val    []byte
+}
+
+func (k *kernel) unref() {
+	if k.refs.Add(-1) == 0 && k.native != 0 {
+		k.native.Release()
+	}
+}
+
+// argument is a kernel argument by value, so that a copy of a slice is a snapshot.
+type argument struct {
+	kind  uint8
+	isSet bool
+	n     uint8 // bytes in small
+	small [16]byte
+	big   []byte // ArgBytes above 16 bytes; never altered
+	size  uint64 // ArgLocal, bytes
+	mem   *buffer
+}
+
+func (a *argument) equal(b *argument) bool {
+	return a.kind == b.kind && a.isSet == b.isSet && a.n == b.n && a.small == b.small && a.size == b.size && a.mem == b.mem &&
+		string(a.big) == string(b.big)
+}
+
+func (a *argument) bytes() []byte {
+	if a.big != nil {
+		return a.big
+	}
+	return a.small[:a.n]
+}
+
+// argumentOf checks and copies one argument of a record.
+func (s *session) argumentOf(w *clwire.Arg) (a argument, err error) {
+	a.kind, a.isSet = w.Kind, true
+	switch w.Kind {
+	case clwire.ArgLocal:
+		a.size = w.ID()
+	case clwire.ArgMem:
+		if id := w.ID(); id != 0 {
+			a.mem, err = lookup[*buffer](s, id)
+		}
+	case clwire.ArgBytes:
+		if len(w.Data) <= len(a.small) {
+			a.n = uint8(copy(a.small[:], w.Data))
+		} else {
+			a.big = append([]byte(nil), w.Data...)
+		}
+	default:
+		err = fmt.Errorf("argument kind %d is not supported", w.Kind)
+	}
+	return a, err
+}
+
+// lookup finds an object of one kind by its id.
+func lookup[T any](s *session, id uint64) (T, error) {
+	o, ok := s.objects[id].(T)
+	if !ok {
+		return o, fmt.Errorf("%w: object %d is %T, not %T", errRecord, id, s.objects[id], o)
+	}
+	return o, nil
+}

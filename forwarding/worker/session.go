@@ -1,0 +1,282 @@
+//go:build cgo
+
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/engine"
+)
+
+var errRecord = errors.New("bad record")
+
+// session is one client's use of one platform. The reader owns the fields
+// without a lock.
+type session struct {
+	link     *link.Conn
+	platform opencl.Platform
+	devices  []opencl.Device
+	inPlace  bool // every device computes on segments
+	engine   *engine.Engine
+	output   *output // what kernels print; nil in tests
+
+	greeted  bool
+	spin     time.Duration
+	objects  map[uint64]any // contexts, buffers, programs, kernels
+	queues   map[uint64]*clQueue
+	segments map[uint64]*segment
+	blobs    map[uint64]*blob
+	launch   launch
+	scratch  records
+
+	liveMu sync.Mutex
+	live   map[*clQueue]struct{} // native queues, for Finish before an unmap
+
+	work   sync.WaitGroup // builds, queries, releases
+	failed atomic.Pointer[error]
+}
+
+// records are reused from one decode to the next.
+type records struct {
+	ndrange clwire.NDRange
+	wait    clwire.Wait
+	command engine.Command
+}
+
+// blob gathers the pieces of something larger than a record.
+type blob struct {
+	data  []byte
+	total uint64
+}
+
+// newSession makes a session over an open link. lanes: the driver may block in clEnqueue….
+func newSession(l *link.Conn, p opencl.Platform, devices []opencl.Device, inPlace, lanes bool, out *output) *session {
+	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, output: out,
+		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{}, blobs: map[uint64]*blob{},
+		live: map[*clQueue]struct{}{}}
+	s.engine = engine.New(nativeDriver{}, reporter{s}, engine.Options{Lanes: lanes})
+	if out != nil {
+		out.send = s.print
+	}
+	return s
+}
+
+// run serves the session until the client is gone (nil) or breaks the protocol.
+func (s *session) run() (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the worker failed: %v", r)
+		}
+		if err != nil && !errors.Is(err, link.ErrHangup) {
+			s.sendNow(&clwire.Fault{Status: int32(opencl.OutOfResources), Text: err.Error()})
+			s.link.Flush()
+			return
+		}
+		err = nil
+	}()
+	for {
+		if err := s.takeAll(); err != nil {
+			return err
+		}
+		if err := s.idle(); err != nil {
+			return err
+		}
+	}
+}
+
+// tickEvery is how many records pass between two looks at the clock.
+const tickEvery = 64
+
+// takeAll executes every record that is there.
+func (s *session) takeAll() error {
+	last := time.Now()
+	for n := 1; ; n++ {
+		h, payload, ok, err := s.link.Next()
+		if err != nil || !ok {
+			return err
+		}
+		if err := s.execute(h, payload); err != nil {
+			return fmt.Errorf("%v: %w", h.Type, err)
+		}
+		if n%tickEvery == 0 && time.Since(last) > 100*time.Microsecond {
+			s.engine.Tick()
+			if _, err := s.link.Flush(); err != nil {
+				return err
+			}
+			last = time.Now()
+		}
+	}
+}
+
+// idle polls for a while, then sleeps until there is a record.
+func (s *session) idle() error {
+	if f := s.failed.Load(); f != nil {
+		return *f
+	}
+	if link.Spin(s.spin, func() bool {
+		s.engine.Poll()
+		return !s.link.Empty()
+	}) {
+		return nil
+	}
+	s.engine.Park()
+	defer s.engine.Unpark()
+	waits, err := s.link.Flush()
+	if err != nil {
+		return err
+	}
+	timeout := time.Duration(-1)
+	if waits {
+		timeout = time.Millisecond
+	}
+	if !s.link.Arm(clwire.ConsumerAsleep) {
+		return nil
+	}
+	defer s.link.Awake()
+	return s.link.Block(-1, timeout)
+}
+
+// fail ends the session from another goroutine.
+func (s *session) fail(err error) {
+	if s.failed.CompareAndSwap(nil, &err) {
+		s.link.Shutdown()
+	}
+}
+
+// reporter is the engine's sink.
+type reporter struct{ s *session }
+
+func (r reporter) Events(ends []engine.End, urgent bool) {
+	if r.s.output != nil {
+		r.s.output.drain()
+	}
+	var flags uint16
+	if urgent {
+		flags = clwire.FlagUrgent
+	}
+	r.s.send(&clwire.Events{Ends: ends}, flags, 0)
+}
+
+func (r reporter) Reply(request uint64, status int32) {
+	if r.s.output != nil {
+		r.s.output.drain()
+	}
+	r.s.send(&clwire.Reply{Status: status}, clwire.FlagUrgent, request)
+}
+
+func (r reporter) HostReady(op uint64, status int32) {
+	r.s.send(&clwire.HostReady{Op: op, Status: status}, clwire.FlagUrgent, 0)
+}
+
+func (r reporter) Fault(object, queue uint64, status int32, text string) {
+	r.s.sendNow(&clwire.Fault{Object: object, Queue: queue, Status: status, Text: text})
+}
+
+func (s *session) send(m clwire.Message, flags uint16, request uint64) {
+	if err := s.link.Send(m, flags, request); err != nil {
+		s.fail(err)
+	}
+}
+
+func (s *session) sendNow(m clwire.Message) { s.send(m, clwire.FlagUrgent, 0) }
+
+func (s *session) print(b []byte) { s.sendNow(&clwire.Print{Data: b}) }
+
+// reply answers a request with bytes, in as many records as it takes.
+func (s *session) reply(request uint64, status opencl.Status, data []byte) {
+	const room = clwire.MaxRecord - 8
+	for len(data) > room {
+		s.send(&clwire.Reply{Status: int32(status), Data: data[:room]}, clwire.FlagMore, request)
+		data = data[room:]
+	}
+	s.send(&clwire.Reply{Status: int32(status), Data: data}, clwire.FlagUrgent, request)
+}
+
+// outcome tells how the creation of an object went: to the request, or as a
+// Fault if it failed and nobody asked.
+func (s *session) outcome(h clwire.Header, object uint64, status opencl.Status, text string) {
+	switch {
+	case h.Request != 0:
+		s.reply(h.Request, status, nil)
+	case status != opencl.Success:
+		s.sendNow(&clwire.Fault{Object: object, Status: int32(status), Text: text})
+	}
+}
+
+// segment finds a segment by its id.
+func (s *session) segment(id uint64) (*segment, error) {
+	if seg := s.segments[id]; seg != nil {
+		return seg, nil
+	}
+	return nil, fmt.Errorf("%w: no segment %d", errRecord, id)
+}
+
+// addSegment maps the next descriptor.
+func (s *session) addSegment(m *clwire.AddSegment) error {
+	f, err := s.link.TakeFD()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if s.segments[m.ID] != nil || m.ID == 0 {
+		return fmt.Errorf("%w: segment %d is there already", errRecord, m.ID)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("segment %d: %w", m.ID, err)
+	}
+	const most = 1 << 46 // bytes; half of an address space
+	if m.Bytes == 0 || m.Bytes > most || info.Size() < int64(m.Bytes) {
+		return fmt.Errorf("%w: segment %d of %d bytes has a descriptor of %d", errRecord, m.ID, m.Bytes, info.Size())
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(m.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map segment %d of %d bytes: %w", m.ID, m.Bytes, err)
+	}
+	seg := &segment{id: m.ID, mem: mem, gone: s.unmap}
+	seg.refs.Store(1)
+	s.segments[m.ID] = seg
+	return nil
+}
+
+func (s *session) dropSegment(id uint64) error {
+	seg, err := s.segment(id)
+	if err != nil {
+		return err
+	}
+	delete(s.segments, id)
+	seg.unref()
+	return nil
+}
+
+// unmap waits until no native command can touch the segment any more: buffers
+// may have been released while their last commands run.
+func (s *session) unmap(seg *segment) {
+	s.liveMu.Lock()
+	var queues []*clQueue
+	for q := range s.live {
+		if q.refs.Add(1) > 1 {
+			queues = append(queues, q)
+		}
+	}
+	s.liveMu.Unlock()
+	s.work.Go(func() {
+		for _, q := range queues {
+			q.native.Finish()
+			q.unref()
+		}
+		seg.unmap()
+	})
+}

@@ -1,0 +1,34 @@
+package worker
+
+import (
+	"errors"
+	"os"
+)
+
+// Options say what a worker or a probe process is to do.
+type Options struct {
+	ICD      string   // file that names the driver
+	Platform int      // index of the platform inside that driver
+	CacheDir string   // the only directory it may write; kernel caches live there
+	Control  *os.File // worker: SOCK_SEQPACKET to the daemon. Probe: a pipe for the ProbeResult
+	Stage2   bool     // the sandbox is on: the process has executed itself
+	Args     []string // for stage 1: the arguments that lead to stage 2 (without the program's name)
+}
+
+// Validate reports everything that is wrong with o.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.ICD == "" {
+		errs = append(errs, errors.New("no driver file (--icd FILE)"))
+	}
+	if o.CacheDir == "" {
+		errs = append(errs, errors.New("no cache directory (--cache DIR)"))
+	}
+	if o.Platform < 0 {
+		errs = append(errs, errors.New("the platform's index is negative (--platform N)"))
+	}
+	if o.Control == nil {
+		errs = append(errs, errors.New("no control descriptor"))
+	}
+	return errors.Join(errs...)
+}
