@@ -43,37 +43,52 @@ type Config struct {
 // Lookup finds an environment variable (os.LookupEnv has this form).
 type Lookup func(name string) (value string, set bool)
 
-// variables ties each environment variable to its field. The CLI shows the same names in its help.
-var variables = []struct {
-	name string
-	set  func(c *Config, value string) error
+// settings ties each environment variable and each flag to its field.
+var settings = []struct {
+	variable, flag string
+	set            func(c *Config, value string) error
 }{
-	{"TENDRIL_SOCKET", func(c *Config, v string) error { c.Socket = v; return nil }},
-	{"TENDRIL_STATE_DIR", func(c *Config, v string) error { c.StateDir = v; return nil }},
-	{"TENDRIL_NODE_NAME", func(c *Config, v string) error { c.NodeName = v; return nil }},
-	{"TENDRIL_CAPACITY", func(c *Config, v string) (err error) { c.CapacityBytes, err = ParseBytes(v); return }},
-	{"TENDRIL_QUOTA", func(c *Config, v string) (err error) { c.QuotaBytes, err = ParseBytes(v); return }},
-	{"TENDRIL_WARM_MEMORY", func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return }},
-	{"TENDRIL_VENDORS", func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil }},
-	{"TENDRIL_WARM_WORKERS", func(c *Config, v string) (err error) { c.WarmWorkers, err = strconv.Atoi(v); return }},
-	{"TENDRIL_MAX_WORKERS", func(c *Config, v string) (err error) { c.MaxWorkers, err = strconv.Atoi(v); return }},
-	{"TENDRIL_PROBE_TIMEOUT", func(c *Config, v string) (err error) { c.ProbeTimeout, err = time.ParseDuration(v); return }},
-	{"TENDRIL_START_TIMEOUT", func(c *Config, v string) (err error) { c.StartTimeout, err = time.ParseDuration(v); return }},
-	{"TENDRIL_SPIN", func(c *Config, v string) (err error) { c.Spin, err = time.ParseDuration(v); return }},
-	{"TENDRIL_LOG_LEVEL", func(c *Config, v string) error { c.LogLevel = v; return nil }},
+	{"TENDRIL_SOCKET", "socket", func(c *Config, v string) error { c.Socket = v; return nil }},
+	{"TENDRIL_STATE_DIR", "state-dir", func(c *Config, v string) error { c.StateDir = v; return nil }},
+	{"TENDRIL_NODE_NAME", "name", func(c *Config, v string) error { c.NodeName = v; return nil }},
+	{"TENDRIL_CAPACITY", "capacity", func(c *Config, v string) (err error) { c.CapacityBytes, err = ParseBytes(v); return }},
+	{"TENDRIL_QUOTA", "quota", func(c *Config, v string) (err error) { c.QuotaBytes, err = ParseBytes(v); return }},
+	{"TENDRIL_WARM_MEMORY", "warm-memory", func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return }},
+	{"TENDRIL_VENDORS", "vendors", func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil }},
+	{"TENDRIL_WARM_WORKERS", "warm-workers", func(c *Config, v string) (err error) { c.WarmWorkers, err = strconv.Atoi(v); return }},
+	{"TENDRIL_MAX_WORKERS", "max-workers", func(c *Config, v string) (err error) { c.MaxWorkers, err = strconv.Atoi(v); return }},
+	{"TENDRIL_PROBE_TIMEOUT", "probe-timeout", func(c *Config, v string) (err error) { c.ProbeTimeout, err = time.ParseDuration(v); return }},
+	{"TENDRIL_START_TIMEOUT", "start-timeout", func(c *Config, v string) (err error) { c.StartTimeout, err = time.ParseDuration(v); return }},
+	{"TENDRIL_SPIN", "spin", func(c *Config, v string) (err error) { c.Spin, err = time.ParseDuration(v); return }},
+	{"TENDRIL_LOG_LEVEL", "log-level", func(c *Config, v string) error { c.LogLevel = v; return nil }},
 }
 
 // FromEnv takes what the TENDRIL_* variables say over c's fields; an empty variable counts as unset. It reports every variable
-// that cannot be read, with its value, in one error.
+// that cannot be read, with its value, in one error, and takes the others.
 func (c *Config) FromEnv(lookup Lookup) error {
 	var faults []error
-	for _, v := range variables {
-		value, set := lookup(v.name)
+	for _, s := range settings {
+		value, set := lookup(s.variable)
 		if !set || value == "" {
 			continue
 		}
-		if err := v.set(c, value); err != nil {
-			faults = append(faults, fmt.Errorf("%s=%q: %w", v.name, value, err))
+		if err := s.set(c, value); err != nil {
+			faults = append(faults, fmt.Errorf("%s=%q: %w", s.variable, value, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// FromFlags is FromEnv for the flags of a command line, by their names without dashes. It leaves out flags that were not written.
+func (c *Config) FromFlags(written Lookup) error {
+	var faults []error
+	for _, s := range settings {
+		value, set := written(s.flag)
+		if !set {
+			continue
+		}
+		if err := s.set(c, value); err != nil {
+			faults = append(faults, fmt.Errorf("--%s %q: %w", s.flag, value, err))
 		}
 	}
 	return errors.Join(faults...)

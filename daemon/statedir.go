@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,9 +25,12 @@ type stateDir struct {
 	lock *os.File
 }
 
-// openStateDir makes dir (mode 0700, with its parents) where it is missing and locks it.
+// openStateDir makes dir (mode 0700; its parents 0755) where it is missing and locks it.
 func openStateDir(dir string) (*stateDir, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	info, err := os.Stat(dir)

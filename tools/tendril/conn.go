@@ -39,11 +39,11 @@ func devicesOf(conn *client.Conn) (*clwire.Snapshot, error) {
 func lookup(conn *client.Conn, what string) (object.Info, error) {
 	id, err := object.ParseID(what)
 	if err != nil {
-		return conn.Stat(object.ID{}, what)
+		return conn.StatByName(what)
 	}
-	info, err := conn.Stat(id, "")
+	info, err := conn.Stat(id)
 	if errors.Is(err, object.ErrNotFound) {
-		if named, second := conn.Stat(object.ID{}, what); second == nil {
+		if named, second := conn.StatByName(what); second == nil {
 			return named, nil
 		}
 	}

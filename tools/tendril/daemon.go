@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -21,81 +21,55 @@ const daemonExample = `  tendril daemon                                  # a nod
   TENDRIL_CAPACITY=8GiB tendril daemon            # each flag has a variable
   kill -HUP PID                                   # look for drivers again`
 
-// daemonFlags hold what was written on the command line; empty means not written.
-type daemonFlags struct {
-	state, name, capacity, quota, warm, level string
-	vendors                                   []string
-	warmWorkers, maxWorkers                   int
-	probe, start, spin                        time.Duration
+// daemonFlags are the flags and their help, in its order. Their values are read by daemon.Config.
+var daemonFlags = [][2]string{
+	{"capacity", "the store's size, such as 8GiB (default: half of the memory that the machine and its cgroup allow)"},
+	{"log-level", "error, warn, info or debug (default info)"},
+	{"max-workers", "workers at one time (default 256)"},
+	{"name", "the node's name, kept (default: the host's)"},
+	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
+	{"quota", "what one tenant may hold (default: the capacity)"},
+	{"spin", "look so long for a connection's next request before waiting for it; costs a core's time (default 0)"},
+	{"start-timeout", "for one worker to load its driver (default 1m)"},
+	{"state-dir", "identity, lock and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
+	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
+	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
+	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
 }
 
 func (c *cli) daemonVerb() *cobra.Command {
-	var f daemonFlags
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run this machine's node in the foreground",
-		Long: "Run this machine's node until SIGINT or SIGTERM. Every flag has an environment variable, TENDRIL_ and the flag's\n" +
-			"name in capitals (TENDRIL_NODE_NAME for --name); the flag wins.",
+		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers again. Every flag has an environment\n" +
+			"variable, TENDRIL_ and its name in capitals with _ for - (but TENDRIL_NODE_NAME for --name); the flag wins.",
 		Example: daemonExample,
 		GroupID: "node",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := c.daemonConfig(f)
+			cfg, err := daemonConfig(cmd)
 			if err != nil {
 				return usageError{err}
 			}
 			return c.serve(cmd.Context(), cfg)
 		},
 	}
-	fl := cmd.Flags()
-	fl.StringVar(&f.state, "state-dir", "", "identity, lock and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)")
-	fl.StringVar(&f.name, "name", "", "the node's name, kept (default: the host's)")
-	fl.StringVar(&f.capacity, "capacity", "", "the store's size, such as 8GiB (default: half of the memory that the machine and its cgroup allow)")
-	fl.StringVar(&f.quota, "quota", "", "what one tenant may hold (default: the capacity)")
-	fl.StringVar(&f.warm, "warm-memory", "", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)")
-	fl.StringSliceVar(&f.vendors, "vendors", nil, "directories of *.icd files (default /etc/OpenCL/vendors)")
-	fl.IntVar(&f.warmWorkers, "warm-workers", 0, "workers kept ready, a platform; -1 for none (default 1)")
-	fl.IntVar(&f.maxWorkers, "max-workers", 0, "workers at one time (default 256)")
-	fl.DurationVar(&f.probe, "probe-timeout", 0, "for one driver to answer the probe (default 30s)")
-	fl.DurationVar(&f.start, "start-timeout", 0, "for one worker to load its driver (default 1m)")
-	fl.DurationVar(&f.spin, "spin", 0, "look so long for a connection's next request before waiting for it; costs a core's time (default 0)")
-	fl.StringVar(&f.level, "log-level", "", "error, warn, info or debug (default info)")
+	for _, f := range daemonFlags {
+		cmd.Flags().String(f[0], "", f[1])
+	}
 	return cmd
 }
 
 // daemonConfig joins environment, flags and defaults, and names every fault of the whole at once.
-func (c *cli) daemonConfig(f daemonFlags) (daemon.Config, error) {
+func daemonConfig(cmd *cobra.Command) (daemon.Config, error) {
 	var cfg daemon.Config
-	if err := cfg.FromEnv(os.LookupEnv); err != nil {
-		return cfg, err
-	}
-	written := map[string]string{
-		"TENDRIL_SOCKET": c.socket, "TENDRIL_STATE_DIR": f.state, "TENDRIL_NODE_NAME": f.name, "TENDRIL_CAPACITY": f.capacity,
-		"TENDRIL_QUOTA": f.quota, "TENDRIL_WARM_MEMORY": f.warm, "TENDRIL_LOG_LEVEL": f.level,
-	}
-	err := cfg.FromEnv(func(name string) (string, bool) { v, ok := written[name]; return v, ok })
-	if err != nil {
-		return cfg, err
-	}
-	override(&cfg.WarmWorkers, f.warmWorkers)
-	override(&cfg.MaxWorkers, f.maxWorkers)
-	override(&cfg.ProbeTimeout, f.probe)
-	override(&cfg.StartTimeout, f.start)
-	override(&cfg.Spin, f.spin)
-	if f.vendors != nil {
-		cfg.Vendors = f.vendors
-	}
-	if cfg, err = cfg.Defaults(daemon.ThisMachine("/", ipc.DefaultSocket()), os.LookupEnv); err != nil {
-		return cfg, err
-	}
-	return cfg, cfg.Validate()
-}
-
-func override[T comparable](field *T, flag T) {
-	var zero T
-	if flag != zero {
-		*field = flag
-	}
+	faults := []error{cfg.FromEnv(os.LookupEnv), cfg.FromFlags(func(name string) (string, bool) {
+		f := cmd.Flags().Lookup(name)
+		return f.Value.String(), f.Changed
+	})}
+	cfg, err := cfg.Defaults(daemon.ThisMachine("/", ipc.DefaultSocket()), os.LookupEnv)
+	faults = append(faults, err, cfg.Validate())
+	return cfg, errors.Join(faults...)
 }
 
 // serve runs a daemon until it is told to end.

@@ -109,8 +109,8 @@ func (c *cli) matchingLibrary(told string, conn *client.Conn) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if v := libraryVersion(library); v != "" && v != conn.DaemonVersion() {
-		return "", fmt.Errorf("%w: the driver library %s is version %s, the daemon %s", object.ErrVersion, library, v, conn.DaemonVersion())
+	if v := libraryVersion(library); v != "" && v != conn.Daemon().Version {
+		return "", fmt.Errorf("%w: the driver library %s is version %s, the daemon %s", object.ErrVersion, library, v, conn.Daemon().Version)
 	}
 	return library, nil
 }

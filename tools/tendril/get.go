@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,11 +28,11 @@ func (c *cli) getVerb() *cobra.Command {
 		Example: getExample,
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if out == "" && c.term.isOut {
 				return usagef("objects are bytes that a terminal may not bear: name a file (-o FILE), pipe it on, or insist (-o -)")
 			}
-			return c.get(args[0], out, wait)
+			return c.get(cmd.Context(), args[0], out, wait)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; - is standard output (the default)")
@@ -39,13 +40,13 @@ func (c *cli) getVerb() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) get(what, out string, wait time.Duration) error {
+func (c *cli) get(ctx context.Context, what, out string, wait time.Duration) error {
 	conn, err := c.dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	obj, err := fetch(conn, what, wait)
+	obj, err := fetch(ctx, conn, what, wait)
 	if err != nil {
 		return fmt.Errorf("get %s: %w", what, err)
 	}
@@ -57,14 +58,14 @@ func (c *cli) get(what, out string, wait time.Duration) error {
 }
 
 // fetch opens an object by ID or name, as lookup does.
-func fetch(conn *client.Conn, what string, wait time.Duration) (*client.Object, error) {
+func fetch(ctx context.Context, conn *client.Conn, what string, wait time.Duration) (*client.Object, error) {
 	id, err := object.ParseID(what)
 	if err != nil {
-		return conn.GetByName(what, wait)
+		return conn.GetByName(ctx, what, wait)
 	}
-	obj, err := conn.Get(id, wait)
+	obj, err := conn.Get(ctx, id, wait)
 	if errors.Is(err, object.ErrNotFound) {
-		if named, second := conn.GetByName(what, 0); second == nil {
+		if named, second := conn.GetByName(ctx, what, 0); second == nil {
 			return named, nil
 		}
 	}

@@ -55,7 +55,7 @@ func (c *cli) put(file, name string, replace bool) error {
 	}
 	defer conn.Close()
 	if !replace { // before a long stream is read for nothing
-		if _, err := conn.Stat(object.ID{}, name); err == nil {
+		if _, err := conn.StatByName(name); err == nil {
 			return fmt.Errorf("%w: an object is called %q", object.ErrExists, name)
 		}
 	}
@@ -63,7 +63,7 @@ func (c *cli) put(file, name string, replace bool) error {
 	if err != nil {
 		return fmt.Errorf("put %s: %w", file, err)
 	}
-	info, err := conn.Stat(id, "")
+	info, err := conn.Stat(id)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool) (o
 			return c.fill(conn, uint64(left), name, replace, func(b []byte) error { return c.readFull(in, b) })
 		}
 	}
-	parts, total, err := gather(in, conn.CapacityBytes())
+	parts, total, err := gather(in, conn.Daemon().CapacityBytes)
 	if err != nil {
 		return object.ID{}, err
 	}
@@ -115,8 +115,8 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool) (o
 
 // fill creates an object of size bytes, has it filled, and seals it under its name.
 func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, write func([]byte) error) (object.ID, error) {
-	opts := client.CreateOptions{Class: object.Named, Name: name}
-	if replace { // the name changes hands when the new object is whole, not before
+	opts := client.CreateOptions{Class: object.Named, Name: name, Own: true} // it may stay long: what is deleted beside it is given back
+	if replace {                                                             // the name changes hands when the new object is whole, not before
 		opts.Name = ""
 		opts.Class = object.Ephemeral
 	}
@@ -127,13 +127,15 @@ func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, wr
 	if err := write(buf.Bytes()); err != nil {
 		return object.ID{}, errors.Join(err, buf.Abort())
 	}
-	if err := buf.Seal(); err != nil {
-		return object.ID{}, err
+	obj, err := buf.Seal()
+	if err != nil {
+		return object.ID{}, errors.Join(err, buf.Abort())
 	}
+	defer obj.Release()
 	if replace {
-		return buf.ID(), conn.Bind(buf.ID(), name, true)
+		return obj.ID(), conn.Bind(obj.ID(), name, true)
 	}
-	return buf.ID(), nil
+	return obj.ID(), nil
 }
 
 // readFull reads exactly len(b) bytes and shows how far it is.

@@ -1,0 +1,410 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// built is the directory of the real program, built once for all tests.
+var built string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "tendril-cli-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := os.Chmod(dir, 0o755); err != nil { // root's workers are other users
+			panic(err)
+		}
+		built = dir
+		build := exec.Command("go", "build", "-ldflags", "-X main.version=test", "-o", filepath.Join(dir, "tendril"), ".")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// node is a running daemon and a directory for the test's files.
+type node struct {
+	t       *testing.T
+	dir     string
+	socket  string
+	env     []string
+	process *exec.Cmd
+	log     bytes.Buffer
+	ended   chan struct{}
+}
+
+// startNode starts `tendril daemon` with no driver and 64 MiB; it is stopped, and must stop cleanly, at the test's end.
+func startNode(t *testing.T, args ...string) *node {
+	t.Helper()
+	n := newNode(t)
+	n.process = exec.Command(filepath.Join(built, "tendril"), append([]string{
+		"daemon", "--socket", n.socket, "--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB", "--warm-memory", "none",
+		"--vendors", filepath.Join(n.dir, "vendors"), "--name", "testnode"}, args...)...)
+	n.process.Stderr = &n.log
+	if err := n.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { n.process.Wait(); close(n.ended) }()
+	t.Cleanup(n.stop)
+	for range 1000 {
+		if code, _, _ := n.run("", "status"); code == 0 {
+			return n
+		}
+		select {
+		case <-n.ended:
+			t.Fatalf("the daemon ended:\n%s", &n.log)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatal("the daemon does not answer")
+	return nil
+}
+
+// newNode is a place for a node that is not started.
+func newNode(t *testing.T) *node {
+	dir := t.TempDir()
+	n := &node{t: t, dir: dir, socket: filepath.Join(dir, "s"), ended: make(chan struct{})}
+	n.env = append(os.Environ(), "TENDRIL_SOCKET="+n.socket, "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "TENDRIL_LIBRARY=")
+	return n
+}
+
+func (n *node) stop() {
+	select {
+	case <-n.ended:
+		return
+	default:
+	}
+	n.process.Process.Signal(syscall.SIGTERM)
+	<-n.ended
+	if code := n.process.ProcessState.ExitCode(); code != 0 {
+		n.t.Errorf("the daemon ended with %v:\n%s", n.process.ProcessState, &n.log)
+	}
+}
+
+// run executes one command line.
+func (n *node) run(stdin string, args ...string) (code int, out, err string) {
+	n.t.Helper()
+	cmd := exec.Command(filepath.Join(built, "tendril"), args...)
+	cmd.Env, cmd.Dir, cmd.Stdin = n.env, n.dir, strings.NewReader(stdin)
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	var exit *exec.ExitError
+	if failed := cmd.Run(); failed != nil && !errors.As(failed, &exit) {
+		n.t.Fatal(failed)
+	}
+	return cmd.ProcessState.ExitCode(), o.String(), e.String()
+}
+
+// want runs a command line that must end with code and say all of texts on standard output or error.
+func (n *node) want(code int, texts []string, args ...string) string {
+	n.t.Helper()
+	got, out, err := n.run("", args...)
+	if got != code {
+		n.t.Fatalf("tendril %v ended with %d, want %d\n%s%s", args, got, code, out, err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out+err, text) {
+			n.t.Errorf("tendril %v does not say %q:\n%s%s", args, text, out, err)
+		}
+	}
+	return out
+}
+
+func (n *node) file(name string, content []byte) string {
+	n.t.Helper()
+	path := filepath.Join(n.dir, name)
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	return path
+}
+
+func pattern(size int) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i * 2654435761 >> 13)
+	}
+	return b
+}
+
+func TestPutGetListStatRemove(t *testing.T) {
+	n := startNode(t)
+	for _, size := range []int{0, 1, 4096, 5<<20 + 7} {
+		name := fmt.Sprintf("f%d", size)
+		path := n.file(name, pattern(size))
+		n.want(0, []string{name}, "put", path)
+		_, out, _ := n.run("", "get", name)
+		if out != string(pattern(size)) {
+			t.Errorf("%s: %d other bytes came back", name, len(out))
+		}
+		n.want(0, nil, "get", name, "-o", path+".copy")
+		if got, err := os.ReadFile(path + ".copy"); err != nil || !bytes.Equal(got, pattern(size)) {
+			t.Errorf("%s: the file holds %d other bytes, %v", name, len(got), err)
+		}
+		n.want(0, []string{fmt.Sprintf("%d bytes", size), "named", "sealed"}, "stat", name)
+	}
+	n.want(0, []string{"NAME", "f4096"}, "ls")
+	if out := n.want(0, nil, "ls", "f1"); strings.Contains(out, "f4096") {
+		t.Errorf("ls f1:\n%s", out)
+	}
+	n.want(0, nil, "rm", "f1", "f4096")
+	n.want(4, []string{"not found", "tendril ls"}, "get", "f1")
+	n.want(4, []string{"not found"}, "stat", "f1")
+	n.want(4, []string{"rm f1"}, "rm", "f1")
+	n.want(0, nil, "rm", "--force", "f1")
+	n.want(4, []string{"f1"}, "rm", "f1", "f0") // f0 goes all the same
+	n.want(4, nil, "stat", "f0")
+}
+
+func TestStreams(t *testing.T) {
+	n := startNode(t)
+	long := string(pattern(9<<20 + 3))
+	for name, content := range map[string]string{"empty": "", "long": long} {
+		if code, _, err := n.run(content, "put", "-", "--name", name); code != 0 {
+			t.Fatal(err)
+		}
+		if _, out, _ := n.run("", "get", name); out != content {
+			t.Errorf("%s: %d other bytes", name, len(out))
+		}
+	}
+	if code, _, err := n.run(strings.Repeat("x", 70<<20), "put", "-", "--name", "toolong"); code != 5 || !strings.Contains(err, "store") {
+		t.Errorf("too long a stream: %d %s", code, err)
+	}
+	n.want(2, []string{"--name"}, "put", "-")
+	n.want(0, nil, "put", "/proc/version", "--name", "proc") // says that it has 0 bytes, and has more
+	n.want(0, []string{"Linux version"}, "get", "proc")
+}
+
+func TestNamesAndReplacement(t *testing.T) {
+	n := startNode(t)
+	a, b := n.file("a", []byte("first")), n.file("b", []byte("second"))
+	n.want(0, nil, "put", a, "--name", "x")
+	n.want(8, []string{"x", "--replace"}, "put", b, "--name", "x")
+	n.want(0, []string{"first"}, "get", "x")
+	n.want(0, nil, "put", b, "--name", "x", "--replace")
+	n.want(0, []string{"second"}, "get", "x")
+	var list []struct{ ID, Name string }
+	if err := json.Unmarshal([]byte(n.want(0, nil, "ls", "--json")), &list); err != nil || len(list) != 1 || list[0].Name != "x" {
+		t.Fatalf("%v, %v", list, err)
+	}
+	n.want(0, []string{"second"}, "get", list[0].ID)
+	n.want(4, nil, "get", strings.Repeat("0", 31)+"1")
+	n.want(0, nil, "put", a, "--name", strings.Repeat("ab", 16)) // a name that looks like an ID
+	n.want(0, []string{"first"}, "get", strings.Repeat("ab", 16))
+	n.want(0, nil, "rm", list[0].ID)
+	n.want(4, nil, "get", "x")
+}
+
+func TestBadInput(t *testing.T) {
+	n := startNode(t)
+	n.want(1, []string{"absent", "no such file"}, "put", "absent")
+	n.want(2, []string{"directory"}, "put", n.dir)
+	if os.Getuid() != 0 { // root reads everything
+		path := n.file("closed", []byte("x"))
+		os.Chmod(path, 0)
+		n.want(1, []string{"permission denied"}, "put", path)
+	}
+	big := n.file("big", nil)
+	if err := os.Truncate(big, 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	n.want(5, []string{"full", "--capacity"}, "put", big)
+	n.want(0, nil, "put", n.file("small", []byte("x"))) // the failure left room
+	n.want(2, nil, "put")
+	n.want(2, nil, "nonsense")
+	n.want(2, nil, "ls", "--nonsense")
+	n.want(2, nil, "run")
+	n.want(2, []string{"term"}, "run", "--device", "mem>5=2", "--", "true")
+	n.want(1, []string{"never-heard-of"}, "run", "--", "never-heard-of")
+	n.want(9, []string{"timed out"}, "get", "later", "--wait", "20ms", "-o", "-")
+	n.want(1, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
+}
+
+func TestGetWaitsForAnObject(t *testing.T) {
+	n := startNode(t)
+	path := n.file("later", []byte("here"))
+	done := make(chan string)
+	go func() {
+		_, out, err := n.run("", "get", "later", "--wait", "1m", "-o", "-")
+		done <- out + err
+	}()
+	n.want(0, nil, "put", path)
+	if got := <-done; got != "here" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	n := newNode(t)
+	path := n.file("x", []byte("x"))
+	for _, args := range [][]string{{"ls"}, {"put", path}, {"get", "x", "-o", "-"}, {"stat", "x"}, {"rm", "x"}, {"status"}, {"devices"}, {"env"}, {"run", "--", "true"}} {
+		n.want(3, []string{n.socket, "tendril daemon"}, args...)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: n.socket}); err != nil { // nobody listens
+		t.Fatal(err)
+	}
+	n.want(3, []string{"tendril daemon"}, "ls")
+}
+
+func TestSecondDaemonSaysWhoIsThere(t *testing.T) {
+	n := startNode(t)
+	state := []string{"--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB"}
+	n.want(1, []string{"state directory", fmt.Sprint("pid ", n.process.Process.Pid)}, append([]string{"daemon", "--socket", n.socket + "2"}, state...)...)
+	n.want(1, []string{"another daemon", n.socket}, "daemon", "--state-dir", filepath.Join(n.dir, "state2"), "--capacity", "64MiB")
+	n.want(2, []string{"--quota", "lots", "loud"}, "daemon", "--capacity", "64MiB", "--quota", "lots", "--log-level", "loud")
+	n.want(2, []string{"capacity", "loud"}, "daemon", "--capacity", "1k", "--log-level", "loud")
+	n.want(0, nil, "ls")
+}
+
+func TestKilledDaemonIsReplaced(t *testing.T) {
+	n := startNode(t)
+	n.process.Process.Kill()
+	<-n.ended
+	n.want(3, []string{"tendril daemon"}, "ls")
+	again := exec.Command(filepath.Join(built, "tendril"), n.process.Args[1:]...)
+	if err := again.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer again.Wait()
+	defer again.Process.Signal(syscall.SIGTERM)
+	for range 1000 {
+		if code, _, _ := n.run("", "ls"); code == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the second daemon does not serve")
+}
+
+// varying replaces what differs from run to run.
+var varying = regexp.MustCompile(`"(id|incarnation|created|sealed|since|go|arch|socket|state_dir|cache_dir|library|library_version)": "[^"]*"|"(pid|creator_pid|file_limit|uid|segment|offset|charged_bytes|segment_bytes|idle_bytes|table_bytes|leaving_bytes|segments|connections|references|refs|memory_bytes)": \d+|uid:\d+`)
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	got = varying.ReplaceAllStringFunc(got, func(m string) string {
+		if strings.HasPrefix(m, "uid:") {
+			return "uid:N"
+		}
+		key, _, _ := strings.Cut(m, ":")
+		return key + `: "…"`
+	})
+	path := filepath.Join("testdata", name+".json")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is now (UPDATE_GOLDEN=1 accepts it):\n%s", path, got)
+	}
+}
+
+func TestJSONShapes(t *testing.T) {
+	n := startNode(t)
+	golden(t, "ls-empty", n.want(0, nil, "ls", "--json"))
+	golden(t, "put", n.want(0, nil, "put", n.file("x", []byte("hello")), "--json"))
+	golden(t, "ls", n.want(0, nil, "ls", "--json"))
+	golden(t, "stat", n.want(0, nil, "stat", "x", "--json"))
+	golden(t, "devices-none", n.want(0, nil, "devices", "--json"))
+	golden(t, "version", n.want(0, nil, "version", "--json"))
+	golden(t, "status", stripFallbacks(t, n.want(0, nil, "status", "--json")))
+}
+
+// stripFallbacks takes out what depends on the machine.
+func stripFallbacks(t *testing.T, raw string) string {
+	var s map[string]any
+	if err := json.Unmarshal([]byte(raw), &s); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s["fallbacks"].([]any); !ok {
+		t.Errorf("fallbacks: %v", s["fallbacks"])
+	}
+	delete(s, "fallbacks")
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) + "\n"
+}
+
+func TestNoDriver(t *testing.T) {
+	n := startNode(t)
+	n.want(0, []string{"pocl-opencl-icd"}, "devices")
+	n.want(0, []string{"drivers: none", "testnode"}, "status")
+	n.want(0, []string{"tendril test"}, "version")
+}
+
+func TestDriverThatDoesNotLoad(t *testing.T) {
+	n := startNode(t)
+	if err := os.Mkdir(filepath.Join(n.dir, "vendors"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.file("vendors/broken.icd", []byte("/no/such/driver.so\n"))
+	n.process.Process.Signal(syscall.SIGHUP)
+	for range 1000 {
+		if _, out, _ := n.run("", "status"); strings.Contains(out, "failed") && strings.Contains(out, "broken.icd") {
+			n.want(0, []string{"No OpenCL device"}, "devices")
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("status does not report the driver:\n%s", &n.log)
+}
+
+func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
+	n := newNode(t)
+	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run", "env"} {
+		n.want(0, []string{"Examples:", "  tendril " + verb}, verb, "--help")
+	}
+	n.want(0, []string{"Exit codes"}, "--help")
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		n.want(0, []string{"tendril"}, "completion", shell)
+	}
+}
+
+func TestRunRefusesProgramsThatGainRights(t *testing.T) {
+	n := startNode(t)
+	path := n.file("setuid", []byte("#!/bin/sh\n"))
+	for mode, want := range map[os.FileMode]string{0o755 | os.ModeSetuid: "setuid", 0o755 | os.ModeSetgid: "setgid"} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		n.want(1, []string{want, "ignores"}, "run", "--", path)
+	}
+}
+
+func TestGetRefusesATerminal(t *testing.T) {
+	var errs bytes.Buffer
+	term := terminal{in: os.Stdin, out: io.Discard, err: &errs, isOut: true}
+	if code := run(t.Context(), term, []string{"get", "x"}); code != exitUsage || !strings.Contains(errs.String(), "-o FILE") {
+		t.Errorf("code %d: %s", code, &errs)
+	}
+}
