@@ -23,14 +23,14 @@ func env(kv ...string) Lookup {
 }
 
 func TestDefaults(t *testing.T) {
-	c, err := Config{}.Defaults(aMachine(), env("HOME=/home/u"))
+	c, err := Config{}.Defaults(aMachine(), env("HOME=/h"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Validate(); err != nil {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
-	if c.CapacityBytes != 4<<30 || c.QuotaBytes != 4<<30 || c.WarmBytes != 256<<20 || c.StateDir != "/home/u/.local/state/tendril" ||
+	if c.CapacityBytes != 4<<30 || c.QuotaBytes != 4<<30 || c.WarmBytes != 256<<20 || c.StateDir != "/h/.local/state/tendril" ||
 		c.Socket != "/run/user/1000/t.sock" || c.WarmWorkers != 1 || c.MaxWorkers != 256 || c.ProbeTimeout != 30*time.Second ||
 		c.StartTimeout != time.Minute || c.LogLevel != "info" || len(c.Vendors) != 1 {
 		t.Errorf("defaults: %+v", c)
@@ -89,7 +89,7 @@ func TestParseBytes(t *testing.T) {
 }
 
 func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
-	good, err := Config{}.Defaults(aMachine(), env("HOME=/home/u"))
+	good, err := Config{}.Defaults(aMachine(), env("HOME=/h"))
 	if err != nil {
 		t.Fatal(err)
 	}
