@@ -83,6 +83,10 @@ func serve(t *testing.T, c Config) (d *Daemon, stop func()) {
 func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)
+	devices, err := d.Devices()
+	if err != nil || string(devices) != `{"platforms":[]}` {
+		t.Errorf("devices: %s, %v", devices, err)
+	}
 	raw, err := d.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +102,6 @@ func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
 		if !strings.Contains(string(raw), part) {
 			t.Errorf("status lacks %s: %s", part, raw)
 		}
-	}
-	devices, err := d.Devices()
-	if err != nil || string(devices) != `{"platforms":[]}` {
-		t.Errorf("devices: %s, %v", devices, err)
 	}
 	d.Reprobe()
 	stop()

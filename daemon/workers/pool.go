@@ -165,6 +165,9 @@ func (p *Pool) probeOne(d Driver) ([]*Platform, DriverStatus) {
 	platforms, fallbacks, err := p.probe(d, p.newest())
 	if err != nil {
 		st.State, st.Error = DriverFailed, err.Error()
+		if p.ctx.Err() != nil {
+			return nil, st
+		}
 		log.WithError(err).Warn("driver does not work and is left out")
 		return nil, st
 	}

@@ -65,6 +65,9 @@ func (p *Pool) readProbe(r *os.File, proc *process) ([]byte, error) {
 	if err != nil && !slow {
 		return nil, err
 	}
+	if p.ctx.Err() != nil {
+		return nil, errClosed
+	}
 	if slow || !proc.waitFor(stderrGrace+limit) || proc.wasKilled() {
 		return nil, fmt.Errorf("the probe did not end within %v", limit)
 	}
