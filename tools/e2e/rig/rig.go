@@ -1,0 +1,172 @@
+// Package rig starts real daemons for tests and tools: each in a temporary
+// directory of its own, with a socket that no other process knows. It trusts
+// the binaries it is given. A Node belongs to one goroutine; Run may be called
+// from several.
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const startLimit = 60 * time.Second
+
+// Node is a running daemon. The caller must Stop it.
+type Node struct {
+	Bin string // directory of tendril and libtendril_opencl.so
+	Dir string // temporary; removed by Stop
+
+	cmd    *exec.Cmd
+	exited chan struct{} // closed once the daemon was reaped
+}
+
+// Start starts a daemon with extra environment (NAME=value, over the caller's) and waits until it answers.
+func Start(ctx context.Context, bin string, extra ...string) (*Node, error) {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"tendril", "libtendril_opencl.so"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			return nil, fmt.Errorf("%w (make build makes it)", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "tendril-rig-")
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Bin: bin, Dir: dir, exited: make(chan struct{})}
+	if err := n.start(ctx, extra); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return n, nil
+}
+
+func (n *Node) start(ctx context.Context, extra []string) error {
+	log, err := os.Create(filepath.Join(n.Dir, "daemon.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	n.cmd = exec.Command(n.Tendril(), "daemon")
+	n.cmd.Env = append(n.Env("TENDRIL_STATE_DIR="+filepath.Join(n.Dir, "state")), extra...)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	// It ends with us, whatever becomes of us; an interrupt on the terminal is ours to pass on.
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := n.cmd.Start(); err != nil {
+		return err
+	}
+	go func() { // ends with the daemon, which Stop ends
+		n.cmd.Wait()
+		close(n.exited)
+	}()
+	if err := n.await(ctx); err != nil {
+		n.Kill()
+		return err
+	}
+	return nil
+}
+
+func (n *Node) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		if _, err := n.Run(ctx, "status", "--json"); err == nil {
+			return nil
+		}
+		select {
+		case <-n.exited:
+			return fmt.Errorf("the daemon ended at once:\n%s", n.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("the daemon does not answer:\n%s", n.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Tendril is the path of the binary.
+func (n *Node) Tendril() string { return filepath.Join(n.Bin, "tendril") }
+
+// Socket is where the daemon listens.
+func (n *Node) Socket() string { return filepath.Join(n.Dir, "tendril.sock") }
+
+// PID is the daemon's.
+func (n *Node) PID() int { return n.cmd.Process.Pid }
+
+// Exited is closed once the daemon has ended.
+func (n *Node) Exited() <-chan struct{} { return n.exited }
+
+// Env is the caller's environment without the variables that steer OpenCL loaders and Tendril, with this node's socket.
+func (n *Node) Env(extra ...string) []string {
+	return append(append(Native(), "TENDRIL_SOCKET="+n.Socket()), extra...)
+}
+
+// Native is the environment in which OpenCL programs meet the machine's own drivers.
+func Native() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "TENDRIL_") && !strings.HasPrefix(v, "OCL_ICD_") && !strings.HasPrefix(v, "OPENCL_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// Run runs a verb and returns its standard output; the error carries what it complained of and, by errors.As, its *exec.ExitError.
+func (n *Node) Run(ctx context.Context, args ...string) (string, error) {
+	return Output(n.Command(ctx, args...))
+}
+
+// Command is a verb that the caller starts.
+func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, n.Tendril(), args...)
+	cmd.Env = n.Env()
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// Output runs cmd and returns its standard output; the error carries its standard error.
+func Output(cmd *exec.Cmd) (string, error) {
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}
+
+// Log is the end of what the daemon wrote.
+func (n *Node) Log() string {
+	b, err := os.ReadFile(filepath.Join(n.Dir, "daemon.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(b[max(0, len(b)-8000):]))
+}
+
+// Kill ends the daemon with SIGKILL and reaps it.
+func (n *Node) Kill() {
+	n.cmd.Process.Kill()
+	<-n.exited
+}
+
+// Stop ends the daemon, waits for it and removes its directory. It reports a daemon that did not end by itself.
+func (n *Node) Stop() error {
+	var late error
+	n.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-n.exited:
+	case <-time.After(15 * time.Second):
+		late = fmt.Errorf("the daemon did not end within 15 s of SIGTERM:\n%s", n.Log())
+		n.Kill()
+	}
+	return errors.Join(late, os.RemoveAll(n.Dir))
+}
