@@ -62,20 +62,17 @@ func (in *inbox) room() []byte {
 			need = max(need, HeaderBytes+int(h.Length))
 		}
 	}
+	waiting := in.buf[in.start:in.end]
 	switch {
-	case in.end == len(in.buf) && in.start == 0 && len(in.buf) >= smallInbox && len(in.buf) < largeInbox:
+	case len(waiting) == len(in.buf) && len(in.buf) < largeInbox:
 		need = max(need, 2*len(in.buf)) // it came full: there may be more behind
-	case in.start == in.end && len(in.buf) > largeInbox:
+	case len(waiting) == 0 && len(in.buf) > largeInbox:
 		in.buf = nil // after a large frame
 	}
 	if need > len(in.buf) {
-		bigger := make([]byte, need)
-		in.end = copy(bigger, in.buf[in.start:in.end])
-		in.buf, in.start = bigger, 0
-	} else if in.start > 0 {
-		in.end = copy(in.buf, in.buf[in.start:in.end])
-		in.start = 0
+		in.buf = make([]byte, need)
 	}
+	in.start, in.end = 0, copy(in.buf, waiting)
 	return in.buf[in.end:]
 }
 

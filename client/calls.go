@@ -1,0 +1,317 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// maxReply bounds a reply that comes in several frames.
+const maxReply = 256 << 20
+
+// call is one request under way. Its fields belong to who delivers until done, then to the caller.
+type call struct {
+	kind      wire.Type
+	done      chan struct{} // capacity 1
+	finished  bool          // guarded by Conn.mu
+	abandoned bool          // guarded by Conn.mu: nobody waits for it any more
+	err       error
+	payload   []byte // of replies that are not told below; a copy
+	create    wire.CreateReply
+	get       wire.GetReply // Meta is a copy
+	view      *view         // of create and get: one reference, the caller's
+	files     [ipc.MaxFDs]*os.File
+}
+
+// calls are used again: a call a request would be half of what a get allocates.
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+
+func newCall(kind wire.Type) *call {
+	c := calls.Get().(*call)
+	c.kind = kind
+	return c
+}
+
+// recycle gives a finished call back; its payload must not be used any more.
+func (k *call) recycle() {
+	select {
+	case <-k.done:
+	default:
+	}
+	*k = call{done: k.done, payload: k.payload[:0]}
+	if cap(k.payload) <= 64<<10 {
+		calls.Put(k)
+	}
+}
+
+// finish ends a call. Conn.mu is held.
+func (k *call) finish(err error) {
+	if err != nil {
+		k.err = err
+	}
+	k.finished = true
+	k.done <- struct{}{}
+}
+
+// roundTrip sends a request and waits for its reply. The caller recycles the call where err is nil. An ended ctx gives
+// its error at once; the reply, when it comes, is undone.
+func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*call, error) {
+	k := newCall(kind)
+	if err := c.send(k, p); err != nil {
+		return nil, err
+	}
+	if err := c.await(ctx, k); err != nil {
+		return nil, err
+	}
+	if k.err != nil {
+		return nil, k.err // not recycled: where fail ended the call, a reader may be filling it
+	}
+	return k, nil
+}
+
+// simple is roundTrip for requests whose reply is empty.
+func (c *Conn) simple(kind wire.Type, p ipc.Payload) error {
+	k, err := c.roundTrip(context.Background(), kind, p)
+	if err == nil {
+		k.recycle()
+	}
+	return err
+}
+
+// send registers a call and writes its request, the waiting one-way messages before it in the same write.
+func (c *Conn) send(k *call, p ipc.Payload) error {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	c.next++
+	c.mu.Lock()
+	if err := c.err; err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	c.pending[c.next] = k
+	c.mu.Unlock()
+	c.out = ipc.AppendFrame(c.out, k.kind, 0, c.next, p)
+	if err := c.write(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// write sends out. sendMu is held.
+func (c *Conn) write() error {
+	err := c.link.Send(c.out)
+	c.out = c.out[:0]
+	if err != nil {
+		err = c.disconnected(err)
+		c.fail(err)
+	}
+	return err
+}
+
+// post queues a one-way message: it goes with the next request, or by itself after flushAfter.
+func (c *Conn) post(kind wire.Type, p ipc.Payload) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	c.mu.Lock()
+	dead := c.err != nil
+	c.mu.Unlock()
+	if dead {
+		return // the daemon released everything already
+	}
+	c.out = ipc.AppendFrame(c.out, kind, 0, 0, p)
+	if len(c.out) >= flushBytes {
+		c.write() // its error is the next call's
+		return
+	}
+	if c.flushSet {
+		return
+	}
+	c.flushSet = true
+	c.background.Add(1)
+	if c.flush == nil {
+		c.flush = time.AfterFunc(flushAfter, c.flushTimer)
+	} else {
+		c.flush.Reset(flushAfter)
+	}
+}
+
+func (c *Conn) flushTimer() {
+	defer c.background.Done()
+	c.flushOut()
+}
+
+func (c *Conn) flushOut() {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	c.flushSet = false
+	c.mu.Lock()
+	dead := c.err != nil
+	c.mu.Unlock()
+	if !dead && len(c.out) > 0 {
+		c.write() // its error is the next call's
+	}
+}
+
+// await waits until k is finished: reading for everybody when the turn is free, asleep otherwise.
+func (c *Conn) await(ctx context.Context, k *call) error {
+	select {
+	case <-k.done:
+		return nil
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return c.abandon(k, ctx.Err())
+	}
+	err := c.readUntil(ctx, k)
+	<-c.turn
+	if err != nil {
+		return c.abandon(k, err)
+	}
+	return nil
+}
+
+// readUntil delivers frames until k is finished or ctx ends. The turn is held.
+func (c *Conn) readUntil(ctx context.Context, k *call) error {
+	var giveUp func() error
+	if ctx.Done() != nil {
+		giveUp = ctx.Err
+	}
+	for !c.isFinished(k) {
+		f, err := c.link.Receive(giveUp)
+		if err == nil {
+			err = c.deliver(&f)
+		}
+		if err != nil && giveUp != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return err
+		}
+		if err != nil {
+			c.fail(c.disconnected(err))
+		}
+	}
+	return nil
+}
+
+func (c *Conn) isFinished(k *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return k.finished
+}
+
+// abandon leaves a call to whoever reads next, and undoes it where its reply is here already.
+func (c *Conn) abandon(k *call, err error) error {
+	c.mu.Lock()
+	finished := k.finished
+	k.abandoned = true
+	c.mu.Unlock()
+	if finished {
+		c.undo(k)
+	}
+	return err
+}
+
+// undo gives back what an abandoned call brought.
+func (c *Conn) undo(k *call) {
+	if k.err == nil && k.kind == wire.Get {
+		c.post(wire.Release, &wire.IDMessage{ID: k.get.ID})
+	}
+	c.discard(k)
+}
+
+// discard gives back what a reply brought that nobody will take.
+func (c *Conn) discard(k *call) {
+	k.closeFiles()
+	c.unref(k.view)
+}
+
+// deliver gives a frame to its call. The turn is held; an error ends the connection.
+func (c *Conn) deliver(f *ipc.Frame) error {
+	defer f.CloseFDs() // those that nothing took
+	c.mu.Lock()
+	k := c.pending[f.Request]
+	c.mu.Unlock()
+	switch {
+	case f.Type == wire.Error:
+		return c.deliverError(k, f)
+	case k == nil:
+		return fmt.Errorf("%w: %v to request %d, which is not under way", object.ErrProtocol, f.Type, f.Request)
+	case f.Type != k.kind|wire.ReplyBit:
+		return fmt.Errorf("%w: %v to a %v", object.ErrProtocol, f.Type, k.kind)
+	}
+	if err := c.fill(k, f); err != nil {
+		return err
+	}
+	if f.Flags&ipc.FlagMore == 0 {
+		c.finish(k, f.Request, nil)
+	}
+	return nil
+}
+
+func (c *Conn) deliverError(k *call, f *ipc.Frame) error {
+	var m wire.ErrorReply
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	err := object.FromCode(m.Code, m.Text)
+	if err == nil {
+		return fmt.Errorf("%w: an error with code 0", object.ErrProtocol)
+	}
+	if k == nil {
+		return fmt.Errorf("%w: the daemon ended the connection: %w", ErrDisconnected, err)
+	}
+	c.finish(k, f.Request, err)
+	return nil
+}
+
+func (c *Conn) finish(k *call, request uint64, err error) {
+	c.mu.Lock()
+	if k.finished { // fail was here
+		c.mu.Unlock()
+		c.discard(k)
+		return
+	}
+	delete(c.pending, request)
+	k.finish(err)
+	abandoned := k.abandoned
+	c.mu.Unlock()
+	if abandoned {
+		c.undo(k)
+	}
+}
+
+// fill takes a reply frame's contents over. Segments are adopted here, in the order in which the daemon named them, for
+// only the first mention brings the descriptor.
+func (c *Conn) fill(k *call, f *ipc.Frame) (err error) {
+	switch k.kind {
+	case wire.Create:
+		if err = k.create.Decode(f.Payload); err == nil {
+			k.view, err = c.adopt(f, k.create.Ref, true)
+		}
+	case wire.Get:
+		if err = k.get.Decode(f.Payload); err == nil {
+			k.get.Meta = append([]byte(nil), k.get.Meta...)
+			k.view, err = c.adopt(f, k.get.Ref, false)
+		}
+	default:
+		if len(k.payload)+len(f.Payload) > maxReply {
+			return fmt.Errorf("%w: a reply of more than %d bytes", object.ErrProtocol, maxReply)
+		}
+		k.payload = append(k.payload, f.Payload...)
+		for i := range f.NumFDs {
+			k.files[i] = takeFile(f, i)
+		}
+	}
+	return err
+}
+
+// takeFile takes a frame's descriptor over.
+func takeFile(f *ipc.Frame, i int) *os.File {
+	file := os.NewFile(uintptr(f.FDs[i]), "tendril")
+	f.FDs[i] = -1
+	return file
+}

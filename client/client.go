@@ -1,0 +1,195 @@
+// Package client is what a Go program links to share objects through its node's daemon, and the session's control
+// connection. Objects are mapped, not copied; a get and a release cost one round trip together.
+//
+// It trusts the daemon that it dialled (see ipc.Dial for which it will not dial). The daemon's memory may be written by
+// the object's creator only, and by nobody once sealed strictly: what a Get gives can be trusted as far as its creator.
+//
+// The calling thread itself writes its request and reads its reply with blocking system calls; where several goroutines
+// wait, one reads for all (Conn.turn) and hands the turn over. There is no reader goroutine. A timer flushes deferred
+// one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held.
+// A Conn does not survive fork without exec; a Go program cannot do that anyway.
+//
+// Lock order: Conn.turn, Conn.sendMu, Conn.mu, view.mu.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// ErrDisconnected is every call's answer once the daemon is gone, or was not there at all. Objects that are held stay
+// readable.
+var ErrDisconnected = errors.New("not connected to a daemon")
+
+// Options configures a connection. The zero value is fine.
+type Options struct {
+	Socket  string        // path; "" = ipc.DefaultSocket()
+	Program string        // what the daemon shows; "" = the executable's name
+	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = ipc.DefaultSpin, negative = not at all
+}
+
+// Daemon is who answered.
+type Daemon struct {
+	Version       string
+	Incarnation   object.ID // new each time the daemon starts
+	Tenant        string    // this process's
+	PID           int
+	CapacityBytes uint64
+}
+
+const (
+	helloTime   = 5 * time.Second        // for the daemon's first answer
+	flushAfter  = time.Millisecond       // how long a one-way message may wait for company
+	flushBytes  = 32 << 10               // of one-way messages that go at once
+	sweepAfter  = 250 * time.Millisecond // first question which mappings can go, doubled up to
+	sweepAtMost = 5 * time.Second
+)
+
+// Conn is a connection to the daemon. Safe for concurrent use.
+type Conn struct {
+	link   *ipc.Dialed
+	socket string
+	daemon Daemon
+
+	turn chan struct{} // capacity 1; who has put its token in reads the socket
+
+	sendMu sync.Mutex // guards the socket's writing side and what follows
+	out    []byte     // one-way messages to go with the next request
+	next   uint64     // last request number
+
+	flush, sweep     *time.Timer
+	background       sync.WaitGroup // timers that are set or run
+	flushSet         bool           // guarded by sendMu
+	sweepSet         bool           // guarded by mu, like what follows
+	mu               sync.Mutex
+	sweepPause       time.Duration
+	pending          map[uint64]*call
+	views            map[uint64]*view
+	idle             int // views without references
+	err              error
+	closed, unlinked bool
+}
+
+// Dial connects to the daemon at socket ("" = ipc.DefaultSocket()). The caller must Close.
+func Dial(socket string) (*Conn, error) { return DialOptions(Options{Socket: socket}) }
+
+// DialOptions is Dial with options. No daemon is ErrDisconnected; one of another release may be object.ErrVersion.
+func DialOptions(o Options) (*Conn, error) {
+	if o.Socket == "" {
+		o.Socket = ipc.DefaultSocket()
+	}
+	if o.Program == "" {
+		o.Program = filepath.Base(os.Args[0])
+	}
+	if o.Spin == 0 {
+		o.Spin = ipc.DefaultSpin
+	}
+	link, err := ipc.Dial(o.Socket, o.Spin)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w: start one with: tendril daemon", ErrDisconnected, err)
+	}
+	c := &Conn{
+		link: link, socket: o.Socket, turn: make(chan struct{}, 1), sweepPause: sweepAfter,
+		pending: make(map[uint64]*call), views: make(map[uint64]*view),
+	}
+	if err := c.hello(o.Program); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Conn) hello(program string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), helloTime)
+	defer cancel()
+	call, err := c.roundTrip(ctx, wire.Hello, &wire.HelloRequest{
+		Magic: wire.Magic, Lowest: wire.Version, Highest: wire.Version, Program: program[:min(len(program), 255)],
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: no answer at %s within %v: is it a Tendril daemon?", ErrDisconnected, c.socket, helloTime)
+	}
+	if err != nil {
+		return err
+	}
+	defer call.recycle()
+	var m wire.HelloReply
+	if err := m.Decode(call.payload); err != nil {
+		return err
+	}
+	c.daemon = Daemon{Version: m.DaemonVersion, Incarnation: m.Incarnation, Tenant: m.Tenant, PID: int(m.DaemonPID), CapacityBytes: m.CapacityBytes}
+	return nil
+}
+
+// Daemon says who is at the other end.
+func (c *Conn) Daemon() Daemon { return c.daemon }
+
+// Close ends the connection: the daemon releases its references and drops what was not sealed. Calls under way answer
+// ErrDisconnected. Objects that are held stay readable until their Release; unsealed buffers must not be touched any
+// more. A second Close does nothing.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.mu.Unlock()
+	c.flushOut() // releases that wait; an error changes nothing here
+	c.fail(fmt.Errorf("%w: the connection was closed", ErrDisconnected))
+	c.stopTimers()
+	c.background.Wait()
+	c.turn <- struct{}{} // nobody reads any more
+	c.sendMu.Lock()      // nor writes
+	c.link.Close()
+	c.sendMu.Unlock()
+	<-c.turn
+	c.dropViews()
+	return nil
+}
+
+// fail ends the connection for everybody with err; the first one counts.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+	if !c.unlinked {
+		c.unlinked = true
+		c.link.Shutdown()
+	}
+	for request, call := range c.pending {
+		delete(c.pending, request)
+		call.finish(c.err)
+	}
+}
+
+func (c *Conn) stopTimers() {
+	c.sendMu.Lock()
+	if c.flush != nil && c.flush.Stop() {
+		c.background.Done()
+	}
+	c.sendMu.Unlock()
+	c.mu.Lock()
+	if c.sweep != nil && c.sweep.Stop() {
+		c.background.Done()
+	}
+	c.mu.Unlock()
+}
+
+// disconnected makes an error of the socket ErrDisconnected.
+func (c *Conn) disconnected(err error) error {
+	if errors.Is(err, ErrDisconnected) {
+		return err
+	}
+	return fmt.Errorf("%w: the daemon at %s is gone: %w", ErrDisconnected, c.socket, err)
+}

@@ -1,0 +1,353 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"tendril/client"
+	"tendril/daemon/frontdoor"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend is a daemon without sessions to speak of.
+type backend struct{ store *store.Store }
+
+func (b *backend) Status(context.Context) ([]byte, error) { return json.Marshal(b.store.Status()) }
+func (b *backend) Devices() ([]byte, error)               { return []byte(`{"platforms":[]}`), nil }
+func (b *backend) OpenSession(p frontdoor.Peer, version string, options []byte) (uint64, []byte, error) {
+	return 7, []byte(fmt.Sprintf(`{"pid":%d,"fill":%q}`, p.PID, strings.Repeat("x", 3<<20))), nil
+}
+func (b *backend) CloseSession(uint64) {}
+func (b *backend) OpenWorker(uint64, uint32) (frontdoor.Worker, error) {
+	r, w, err := os.Pipe()
+	return frontdoor.Worker{ID: 3, RingBytes: 4096, Socket: r, Ring: w}, err
+}
+func (b *backend) CloseWorker(uint64, uint64) {}
+func (b *backend) WorkerFate(uint64, uint64) (bool, string, error) {
+	return false, "killed by SIGSEGV", nil
+}
+
+// node is a store behind a front door.
+type node struct {
+	store  *store.Store
+	door   *frontdoor.Server
+	socket string
+}
+
+func startNode(t testing.TB, opts store.Options) *node {
+	t.Helper()
+	if opts.CapacityBytes == 0 {
+		opts.CapacityBytes = 256 << 20
+	}
+	s, err := store.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	n := &node{store: s, socket: filepath.Join(t.TempDir(), "s", "tendril.sock")}
+	n.door, err = frontdoor.Listen(frontdoor.Options{
+		Socket: n.socket, Store: s, Backend: &backend{s}, DaemonVersion: "test",
+		Tenant: func(uid, gid uint32) string { return fmt.Sprintf("uid:%d", uid) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.door.Close)
+	return n
+}
+
+func (n *node) dial(t testing.TB) *client.Conn {
+	t.Helper()
+	c, err := client.Dial(n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 2000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("waited 10 s in vain for: %s", what)
+}
+
+func TestShareBetweenConnections(t *testing.T) {
+	n := startNode(t, store.Options{})
+	a, b := n.dial(t), n.dial(t)
+	ctx := context.Background()
+	for _, size := range []int{0, 1, 100, 4096, 1 << 20, 40 << 20} {
+		data := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+		name := fmt.Sprintf("size%d", size)
+		mine := must(a.Put(data, client.CreateOptions{Name: name, Class: object.Named, Meta: []byte(`{"n":1}`)}))(t)
+		if !bytes.Equal(mine.Bytes(), data) {
+			t.Errorf("%d bytes: the creator reads something else", size)
+		}
+		mine.Release()
+		got := must(b.GetByName(ctx, name, 0))(t)
+		if !bytes.Equal(got.Bytes(), data) || string(got.Meta()) != `{"n":1}` || got.Size() != uint64(size) {
+			t.Errorf("%d bytes: got %d others", size, len(got.Bytes()))
+		}
+		info := must(got.Info())(t)
+		if info.Name != name || info.ID != got.ID() || info.State != object.Sealed || info.CreatorPID != os.Getpid() {
+			t.Errorf("%+v", info)
+		}
+		got.Release()
+		got.Release()
+		if got.Bytes() != nil {
+			t.Error("Bytes after Release")
+		}
+	}
+	infos := must(b.List("size", false))(t)
+	if len(infos) != 6 {
+		t.Errorf("List: %d objects", len(infos))
+	}
+	for _, info := range infos {
+		if err := b.Delete(info.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := must(b.List("", true))(t); len(left) != 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+func TestErrorsCrossTheWire(t *testing.T) {
+	n := startNode(t, store.Options{CapacityBytes: 16 << 20})
+	a, b := n.dial(t), n.dial(t)
+	ctx := context.Background()
+	want := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	_, err := a.GetByName(ctx, "none", 0)
+	want(err, object.ErrNotFound)
+	_, err = a.GetByName(ctx, "none", time.Millisecond)
+	want(err, object.ErrTimeout)
+	_, err = a.Create(1<<40, client.CreateOptions{})
+	want(err, object.ErrFull)
+	_, err = a.Create(1, client.CreateOptions{Class: object.Persisted})
+	want(err, object.ErrUnsupported)
+	_, err = a.Create(1, client.CreateOptions{Name: strings.Repeat("n", 256)})
+	want(err, object.ErrInvalid)
+	buf := must(a.Create(1, client.CreateOptions{}))(t)
+	_, err = b.Get(ctx, buf.ID(), 0)
+	want(err, object.ErrNotSealed)
+	want(b.Delete(buf.ID()), object.ErrNotSealed)
+	if err := buf.Abort(); err != nil {
+		t.Error(err)
+	}
+	_, err = b.Get(ctx, buf.ID(), 0)
+	want(err, object.ErrNotFound)
+	if _, err := a.Status(); err != nil {
+		t.Errorf("the connection must live on: %v", err)
+	}
+}
+
+func TestWaitingGet(t *testing.T) {
+	n := startNode(t, store.Options{})
+	a, b := n.dial(t), n.dial(t)
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			o, err := b.GetByName(context.Background(), "soon", time.Minute)
+			if err != nil || string(o.Bytes()) != "here" {
+				t.Errorf("%v", err)
+				return
+			}
+			o.Release()
+		})
+	}
+	// Others go on while one reads for all.
+	o := must(b.Put([]byte("other"), client.CreateOptions{}))(t)
+	o.Release()
+	must(a.Put([]byte("here"), client.CreateOptions{Name: "soon", Class: object.Named}))(t).Release()
+	wg.Wait()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error)
+	go func() {
+		_, err := b.GetByName(ctx, "later", time.Minute)
+		failed <- err
+	}()
+	waitFor(t, "a waiting get", func() bool { cancel(); return true })
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled get: %v", err)
+	}
+	later := must(a.Put([]byte("late"), client.CreateOptions{Name: "later", Class: object.Named}))(t)
+	later.Release()
+	waitFor(t, "the abandoned get's reference to go", func() bool {
+		info, err := b.StatByName("later") // reads, and so undoes
+		return err == nil && info.Refs == 0
+	})
+}
+
+func TestManyGoroutines(t *testing.T) {
+	n := startNode(t, store.Options{})
+	c := n.dial(t)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				data := []byte(fmt.Sprintf("%d/%d", g, i))
+				o, err := c.Put(data, client.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				again, err := c.Get(context.Background(), o.ID(), 0)
+				if err != nil || !bytes.Equal(again.Bytes(), data) {
+					t.Errorf("%v", err)
+					return
+				}
+				o.Release()
+				again.Release()
+			}
+		})
+	}
+	wg.Wait()
+	waitFor(t, "all objects to go", func() bool { return n.store.Status().Objects == 0 })
+}
+
+func TestStrict(t *testing.T) {
+	n := startNode(t, store.Options{})
+	a := n.dial(t)
+	o := must(a.Put([]byte("never again"), client.CreateOptions{Strict: true}))(t)
+	defer o.Release()
+	if info := must(o.Info())(t); !info.Strict || string(o.Bytes()) != "never again" {
+		t.Errorf("%+v %q", info, o.Bytes())
+	}
+}
+
+func TestMemoryComesBack(t *testing.T) {
+	n := startNode(t, store.Options{CapacityBytes: 64 << 20, SegmentBytes: 1 << 20, WriterCacheBytes: 20 << 20})
+	a, b := n.dial(t), n.dial(t)
+	ctx := context.Background()
+	for i := range 20 { // 20 × 16 MiB through a store of 64
+		o, err := a.Put(bytes.Repeat([]byte{byte(i)}, 16<<20), client.CreateOptions{})
+		if err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		got := must(b.Get(ctx, o.ID(), 0))(t)
+		if got.Bytes()[16<<20-1] != byte(i) {
+			t.Fatalf("round %d: wrong bytes", i)
+		}
+		got.Release()
+		o.Release()
+	}
+	waitFor(t, "room for more than fits beside what both keep mapped", func() bool {
+		buf, err := a.Create(40<<20, client.CreateOptions{})
+		if err == nil {
+			err = buf.Abort()
+		}
+		return err == nil
+	})
+	a.Close()
+	waitFor(t, "the reader to let go", func() bool {
+		st := n.store.Status()
+		return st.ChargedBytes == 0 && st.LeavingBytes == 0
+	})
+}
+
+func TestDaemonGoes(t *testing.T) {
+	n := startNode(t, store.Options{})
+	c := n.dial(t)
+	o := must(c.Put([]byte("kept"), client.CreateOptions{}))(t)
+	failed := make(chan error)
+	go func() {
+		_, err := c.GetByName(context.Background(), "never", time.Minute)
+		failed <- err
+	}()
+	waitFor(t, "a waiting get", func() bool { return n.door.Connections() == 1 })
+	n.door.Close()
+	if err := <-failed; !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("get under way: %v", err)
+	}
+	if _, err := c.Status(); !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("later call: %v", err)
+	}
+	if string(o.Bytes()) != "kept" {
+		t.Error("held objects must stay readable")
+	}
+	o.Release()
+	if _, err := client.Dial(n.socket); !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("Dial without a daemon: %v", err)
+	}
+}
+
+func TestSession(t *testing.T) {
+	n := startNode(t, store.Options{})
+	c := n.dial(t)
+	if _, err := c.AllocSegment(100); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("AllocSegment outside a session: %v", err)
+	}
+	session, snapshot, err := c.OpenSession("v", []byte(`{}`))
+	if err != nil || session != 7 || len(snapshot) < 3<<20 || !json.Valid(snapshot) {
+		t.Fatalf("OpenSession: %d, %d bytes, %v", session, len(snapshot), err)
+	}
+	if _, _, err := c.OpenSession("v", nil); !errors.Is(err, object.ErrExists) {
+		t.Errorf("second session: %v", err)
+	}
+	w := must(c.OpenWorker(0))(t)
+	if w.ID != 3 {
+		t.Errorf("%+v", w)
+	}
+	go func() { w.Ring.Write([]byte("ding")); w.Ring.Close() }()
+	bell := make([]byte, 8)
+	if k, err := w.Socket.Read(bell); string(bell[:k]) != "ding" {
+		t.Errorf("descriptors in the wrong order? %v", err)
+	}
+	w.Socket.Close()
+	if alive, text, err := c.WorkerFate(3); alive || text != "killed by SIGSEGV" || err != nil {
+		t.Errorf("fate: %v %q %v", alive, text, err)
+	}
+	c.CloseWorker(3)
+
+	s := must(c.AllocSegment(100_000))(t)
+	copy(s.Bytes(), "result")
+	id := must(s.Publish(6, client.CreateOptions{Name: "r", Class: object.Named}, false))(t)
+	if s.Bytes() != nil {
+		t.Error("a published segment must be unmapped")
+	}
+	s.Free()
+	o := must(c.Get(context.Background(), id, 0))(t)
+	if string(o.Bytes()) != "result" {
+		t.Errorf("%q", o.Bytes())
+	}
+	o.Release()
+	c.ReleaseID(id)
+	free := must(c.AllocSegment(1))(t)
+	free.Free()
+	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
+}

@@ -1,0 +1,230 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// CreateOptions says what an object is to be. The zero value is an ephemeral object without a name.
+type CreateOptions struct {
+	Name   string       // bound when the object is sealed; "" = none
+	Class  object.Class // Named: the name keeps the object until Delete
+	Meta   []byte       // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
+	Own    bool         // a segment of its own: exactly its size, given back whole. For single objects that stay
+	Strict bool         // seal so that nobody can write any more, this process neither. Implies Own
+}
+
+// Buffer is an object that this process fills. Not safe for concurrent Seal and Abort.
+type Buffer struct {
+	c      *Conn
+	id     object.ID
+	view   *view
+	data   []byte
+	off    uint64
+	size   uint64
+	strict bool
+	meta   []byte
+	class  object.Class
+	ended  bool
+}
+
+// Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
+// otherwise. Errors: object.ErrInvalid, ErrFull, ErrQuota, ErrUnsupported; ErrDisconnected.
+func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
+	m := wire.CreateRequest{SizeBytes: size, Class: o.Class, Name: o.Name, Meta: o.Meta}
+	if o.Own || o.Strict {
+		m.Flags = wire.CreateOwn
+	}
+	k, err := c.roundTrip(context.Background(), wire.Create, &m)
+	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
+		if sweepErr := c.Sweep(); sweepErr != nil { // what we hold without need may be what is missing
+			return nil, err
+		}
+		k, err = c.roundTrip(context.Background(), wire.Create, &m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class}
+	if err := b.mapMemory(); err != nil {
+		b.Abort()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Buffer) mapMemory() error {
+	if b.view == nil {
+		return nil
+	}
+	memory, err := b.view.forWriting(b.off, b.size)
+	if err == nil {
+		b.data, err = slice(memory, b.off, b.size)
+	}
+	return err
+}
+
+// ID names the object.
+func (b *Buffer) ID() object.ID { return b.id }
+
+// Bytes gives the memory to fill. Its contents are undefined at first. It must not be written after Seal.
+func (b *Buffer) Bytes() []byte { return b.data }
+
+// Seal makes the object immutable and binds its name. The Object holds the creator's reference. On an error (the name
+// is taken: object.ErrExists) the buffer stays, to be aborted or sealed again.
+func (b *Buffer) Seal() (*Object, error) {
+	if b.ended {
+		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
+	}
+	if b.strict && b.view != nil {
+		b.data = nil
+		if err := b.view.endWriting(); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.c.simple(wire.Seal, &wire.SealRequest{ID: b.id, Strict: b.strict}); err != nil {
+		return nil, err
+	}
+	b.ended = true
+	return &Object{c: b.c, id: b.id, view: b.view, off: b.off, size: b.size, class: b.class, meta: b.meta}, nil
+}
+
+// Abort drops the object. After Seal it does nothing.
+func (b *Buffer) Abort() error {
+	if b.ended {
+		return nil
+	}
+	b.ended = true
+	b.data = nil
+	b.c.unref(b.view)
+	return b.c.simple(wire.Abort, &wire.IDMessage{ID: b.id})
+}
+
+// Put stores a copy of data as a sealed object. The caller must Release it.
+func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
+	b, err := c.Create(uint64(len(data)), o)
+	if err != nil {
+		return nil, err
+	}
+	copy(b.data, data)
+	obj, err := b.Seal()
+	if err != nil {
+		b.Abort() // the first error is the one to tell
+		return nil, err
+	}
+	return obj, nil
+}
+
+// Object is a sealed object that this process holds a reference to. Safe for concurrent use, except that nobody may
+// use Bytes' slice after Release.
+type Object struct {
+	c        *Conn
+	id       object.ID
+	view     *view
+	off      uint64
+	size     uint64
+	class    object.Class
+	meta     []byte
+	released atomic.Bool
+}
+
+// Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is not
+// at all. The caller must Release it. Errors: object.ErrNotFound, ErrNotSealed, ErrPermission, ErrTimeout;
+// ErrDisconnected; ctx's.
+func (c *Conn) Get(ctx context.Context, id object.ID, wait time.Duration) (*Object, error) {
+	if id.IsZero() {
+		return nil, fmt.Errorf("%w: the zero id names nothing", object.ErrInvalid)
+	}
+	return c.get(ctx, wire.GetRequest{ID: id, WaitMS: milliseconds(wait)})
+}
+
+// GetByName is Get by name.
+func (c *Conn) GetByName(ctx context.Context, name string, wait time.Duration) (*Object, error) {
+	return c.get(ctx, wire.GetRequest{Name: name, WaitMS: milliseconds(wait)})
+}
+
+// milliseconds rounds up; the longest wait is some 49 days.
+func milliseconds(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	return uint32(min((int64(d)+int64(time.Millisecond)-1)/int64(time.Millisecond), 1<<32-1))
+}
+
+func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
+	k, err := c.roundTrip(ctx, wire.Get, &m)
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	o := &Object{c: c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}
+	if _, err := o.memory(); err != nil {
+		o.Release()
+		return nil, err
+	}
+	return o, nil
+}
+
+// memory maps the segment if that has not happened and gives the object's bytes.
+func (o *Object) memory() ([]byte, error) {
+	if o.view == nil {
+		return nil, nil
+	}
+	memory, err := o.view.forReading()
+	if err != nil {
+		return nil, err
+	}
+	return slice(memory, o.off, o.size)
+}
+
+// ID names the object.
+func (o *Object) ID() object.ID { return o.id }
+
+// Size gives the object's size in bytes.
+func (o *Object) Size() uint64 { return o.size }
+
+// Class gives the object's life-time class.
+func (o *Object) Class() object.Class { return o.class }
+
+// Meta gives the object's metadata; it must not be changed.
+func (o *Object) Meta() []byte { return o.meta }
+
+// Info asks the daemon for the object's full description.
+func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
+
+// Bytes gives the object's bytes, in memory that faults when written; nil after Release. The slice must not be used
+// after Release.
+func (o *Object) Bytes() []byte {
+	if o.released.Load() {
+		return nil
+	}
+	data, err := o.memory()
+	if err != nil { // only for an object of our own whose second mapping the kernel refused: the first one has the bytes
+		data, _ = o.ownMemory()
+	}
+	return data
+}
+
+func (o *Object) ownMemory() ([]byte, error) {
+	memory, err := o.view.forWriting(o.off, 0)
+	if err != nil {
+		return nil, err
+	}
+	return slice(memory, o.off, o.size)
+}
+
+// Release gives the reference back: with the next request, or within 1 ms. A second Release does nothing.
+func (o *Object) Release() {
+	if o.released.Swap(true) {
+		return
+	}
+	o.c.unref(o.view)
+	o.c.post(wire.Release, &wire.IDMessage{ID: o.id})
+}

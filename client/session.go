@@ -1,0 +1,168 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// OpenSession begins this connection's session, which ends with the connection. options is JSON; snapshot is the
+// platforms and devices that the session may use, as JSON (clwire.Snapshot).
+func (c *Conn) OpenSession(libraryVersion string, options []byte) (session uint64, snapshot []byte, err error) {
+	k, err := c.roundTrip(context.Background(), wire.OpenSession, &wire.OpenSessionRequest{LibraryVersion: libraryVersion, Options: options})
+	if err != nil {
+		return 0, nil, err
+	}
+	defer k.recycle()
+	var m wire.OpenSessionReply
+	if err := m.Decode(k.payload); err != nil {
+		return 0, nil, err
+	}
+	return m.Session, append([]byte(nil), m.Snapshot...), nil
+}
+
+// Worker is the client's end of a worker. The caller owns both files.
+type Worker struct {
+	ID        uint64
+	RingBytes uint64
+	Socket    *os.File // doorbells and descriptors; blocking
+	Ring      *os.File // memfd of both rings
+}
+
+// OpenWorker starts a worker on a platform of the session's snapshot. It may take seconds.
+func (c *Conn) OpenWorker(platform uint32) (Worker, error) {
+	k, err := c.roundTrip(context.Background(), wire.OpenWorker, &wire.OpenWorkerRequest{Platform: platform})
+	if err != nil {
+		return Worker{}, err
+	}
+	defer k.recycle()
+	var m wire.OpenWorkerReply
+	err = m.Decode(k.payload)
+	if err == nil && (k.files[0] == nil || k.files[1] == nil) {
+		err = fmt.Errorf("%w: a worker came without its two descriptors", object.ErrProtocol)
+	}
+	if err != nil {
+		k.closeFiles()
+		return Worker{}, err
+	}
+	return Worker{ID: m.Worker, RingBytes: m.RingBytes, Socket: k.files[0], Ring: k.files[1]}, nil
+}
+
+func (k *call) closeFiles() {
+	for i, f := range k.files {
+		if f != nil {
+			f.Close()
+			k.files[i] = nil
+		}
+	}
+}
+
+// CloseWorker ends a worker, soon.
+func (c *Conn) CloseWorker(worker uint64) { c.post(wire.CloseWorker, &wire.Number{N: worker}) }
+
+// WorkerFate says whether a worker lives and, when not, how it ended. It waits up to 1 s for an end that is under way.
+func (c *Conn) WorkerFate(worker uint64) (alive bool, text string, err error) {
+	k, err := c.roundTrip(context.Background(), wire.WorkerFate, &wire.Number{N: worker})
+	if err != nil {
+		return false, "", err
+	}
+	defer k.recycle()
+	var m wire.WorkerFateReply
+	if err := m.Decode(k.payload); err != nil {
+		return false, "", err
+	}
+	return m.Alive, m.Text, nil
+}
+
+// Segment is memory that a session works in: mapped here, and to be passed to its workers as File. Not safe for
+// concurrent Free and Publish.
+type Segment struct {
+	ID      uint64
+	File    *os.File // the Segment's: dup it to keep it
+	c       *Conn
+	mapping *segment.Mapping
+}
+
+// AllocSegment gives the session populated, zeroed memory of at least n bytes. The caller must Free or Publish it; it
+// ends with the connection otherwise.
+func (c *Conn) AllocSegment(n uint64) (*Segment, error) {
+	k, err := c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
+	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
+		if sweepErr := c.Sweep(); sweepErr != nil {
+			return nil, err
+		}
+		k, err = c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	s, err := c.takeSegment(k)
+	if err != nil {
+		k.closeFiles()
+	}
+	return s, err
+}
+
+func (c *Conn) takeSegment(k *call) (*Segment, error) {
+	var m wire.AllocSegmentReply
+	if err := m.Decode(k.payload); err != nil {
+		return nil, err
+	}
+	if k.files[0] == nil || k.files[1] != nil {
+		return nil, fmt.Errorf("%w: a segment came without its one descriptor", object.ErrProtocol)
+	}
+	mapping, err := segment.Map(k.files[0], m.Bytes, true)
+	if err != nil {
+		c.post(wire.FreeSegment, &wire.Number{N: m.Segment})
+		return nil, err
+	}
+	return &Segment{ID: m.Segment, File: k.files[0], c: c, mapping: mapping}, nil
+}
+
+// Bytes gives the memory; nil after Free or Publish, when no slice of it may be used any more.
+func (s *Segment) Bytes() []byte { return s.mapping.Bytes() }
+
+// Free gives the memory back, soon. A second Free does nothing.
+func (s *Segment) Free() {
+	if s.Bytes() == nil {
+		return
+	}
+	s.unmap()
+	s.c.post(wire.FreeSegment, &wire.Number{N: s.ID})
+}
+
+func (s *Segment) unmap() {
+	s.mapping.Unmap() // fails only for a mapping that is none
+	s.File.Close()
+}
+
+// Publish moves the memory into a sealed object of size bytes, without a copy. The segment is spent: unmapped here, and
+// the worker must let it go too. The connection holds one reference to the object: ReleaseID gives it back. replace
+// takes o.Name from the object that has it. On an error the segment stays as it was.
+func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID, error) {
+	if s.Bytes() == nil {
+		return object.ID{}, fmt.Errorf("%w: segment %d is freed or published already", object.ErrInvalid, s.ID)
+	}
+	k, err := s.c.roundTrip(context.Background(), wire.PublishSegment, &wire.PublishSegmentRequest{
+		Segment: s.ID, SizeBytes: size, Class: o.Class, Replace: replace, Name: o.Name, Meta: o.Meta,
+	})
+	if err != nil {
+		return object.ID{}, err
+	}
+	defer k.recycle()
+	var m wire.IDMessage
+	if err := m.Decode(k.payload); err != nil {
+		return object.ID{}, err
+	}
+	s.unmap()
+	return m.ID, nil
+}
+
+// ReleaseID gives back one reference of this connection that no Object stands for.
+func (c *Conn) ReleaseID(id object.ID) { c.post(wire.Release, &wire.IDMessage{ID: id}) }

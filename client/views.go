@@ -1,0 +1,238 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// view is one segment as this process has it: mapped once however many objects lie in it.
+type view struct {
+	id    uint64 // immutable
+	bytes uint64 // immutable
+	own   bool   // immutable: this connection fills it
+
+	refs int // objects and buffers; guarded by Conn.mu
+
+	mu       sync.Mutex // guards the rest
+	file     *os.File   // nil once there is nothing left to map
+	writable *segment.Mapping
+	readable *segment.Mapping
+}
+
+// adopt finds or makes the view that a reply names and takes a reference. An empty object has none.
+func (c *Conn) adopt(f *ipc.Frame, ref object.Ref, own bool) (*view, error) {
+	if ref.Segment == 0 {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.views[ref.Segment]
+	switch {
+	case f.NumFDs > 1:
+		return nil, fmt.Errorf("%w: segment %d came with a descriptor too many", object.ErrProtocol, ref.Segment)
+	case f.NumFDs == 0 && v == nil:
+		return nil, fmt.Errorf("%w: segment %d came without its descriptor", object.ErrProtocol, ref.Segment)
+	case v == nil:
+		v = &view{id: ref.Segment, bytes: ref.SegmentBytes, own: own, file: takeFile(f, 0)}
+		c.views[v.id] = v
+	case v.bytes != ref.SegmentBytes:
+		return nil, fmt.Errorf("%w: segment %d of %d bytes is now said to have %d", object.ErrProtocol, v.id, v.bytes, ref.SegmentBytes)
+	case v.refs == 0:
+		c.idle--
+	}
+	v.refs++
+	return v, nil
+}
+
+// unref gives a view's reference back. The mapping stays for the next object in the segment; sweeping ends it.
+func (c *Conn) unref(v *view) {
+	if v == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.refs--
+	if v.refs > 0 {
+		return
+	}
+	if c.closed {
+		delete(c.views, v.id)
+		v.drop()
+		return
+	}
+	c.idle++
+	c.sweepPause = sweepAfter
+	c.setSweep()
+}
+
+// setSweep arms the sweeping timer. mu is held.
+func (c *Conn) setSweep() {
+	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 {
+		return
+	}
+	c.sweepSet = true
+	c.background.Add(1)
+	if c.sweep == nil {
+		c.sweep = time.AfterFunc(c.sweepPause, c.sweepTimer)
+	} else {
+		c.sweep.Reset(c.sweepPause)
+	}
+	c.sweepPause = min(2*c.sweepPause, sweepAtMost)
+}
+
+func (c *Conn) sweepTimer() {
+	defer c.background.Done()
+	c.mu.Lock()
+	c.sweepSet = false
+	c.mu.Unlock()
+	c.Sweep() // its error is the next call's
+	c.mu.Lock()
+	c.setSweep()
+	c.mu.Unlock()
+}
+
+// Sweep unmaps the segments in which this process holds nothing and which the daemon has no more use for. It happens by
+// itself within some seconds; a program that just dropped a lot may want it now.
+func (c *Conn) Sweep() error {
+	k, err := c.roundTrip(context.Background(), wire.Sweep, nil)
+	if err != nil {
+		return err
+	}
+	defer k.recycle()
+	var m wire.SweepReply
+	if err := m.Decode(k.payload); err != nil {
+		return err
+	}
+	for _, id := range m.Segments {
+		if err := c.forget(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under
+// way may still name the segment without a descriptor, and then the view stays for good.
+func (c *Conn) forget(id uint64) error {
+	c.mu.Lock()
+	v := c.views[id]
+	held := v == nil || v.refs > 0
+	c.mu.Unlock()
+	if held {
+		return nil
+	}
+	err := c.simple(wire.Forget, &wire.Number{N: id})
+	if err != nil && !errors.Is(err, object.ErrNotFound) {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.views[id] == v && v.refs == 0 {
+		delete(c.views, id)
+		c.idle--
+		v.drop()
+	}
+	return nil
+}
+
+// dropViews unmaps what nothing refers to; the rest goes with its references.
+func (c *Conn) dropViews() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, v := range c.views {
+		if v.refs == 0 {
+			delete(c.views, id)
+			v.drop()
+		}
+	}
+}
+
+// drop unmaps everything and closes the descriptor.
+func (v *view) drop() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, m := range []*segment.Mapping{v.writable, v.readable} {
+		if m != nil {
+			m.Unmap() // fails only for a mapping that is none
+		}
+	}
+	v.writable, v.readable = nil, nil
+	if v.file != nil {
+		v.file.Close()
+		v.file = nil
+	}
+}
+
+// populateFrom is the size from which entering all pages at once beats a fault a page.
+const populateFrom = 1 << 20
+
+// forWriting gives the segment's writable memory, mapped at the first call: it must come before the first Seal in the
+// segment. [off, off+n) is entered into the page table when the mapping is new and the range is large.
+func (v *view) forWriting(off, n uint64) ([]byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.writable == nil {
+		if v.file == nil {
+			return nil, fmt.Errorf("%w: segment %d is no longer writable", object.ErrPermission, v.id)
+		}
+		m, err := segment.Map(v.file, v.bytes, true)
+		if err != nil {
+			return nil, err
+		}
+		v.writable = m
+		if n >= populateFrom {
+			m.Populate(off, off+n)
+		}
+	}
+	return v.writable.Bytes(), nil
+}
+
+// forReading gives the segment's memory, not writable. A segment of our own keeps its descriptor for this.
+func (v *view) forReading() ([]byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.readable == nil {
+		if v.file == nil {
+			return nil, fmt.Errorf("%w: segment %d is not mapped any more", object.ErrInvalid, v.id)
+		}
+		m, err := segment.Map(v.file, v.bytes, false)
+		if err != nil {
+			return nil, err
+		}
+		v.readable = m
+		if !v.own {
+			v.file.Close()
+			v.file = nil
+		}
+	}
+	return v.readable.Bytes(), nil
+}
+
+// endWriting unmaps the writable mapping, which a strict seal needs.
+func (v *view) endWriting() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.writable == nil {
+		return nil
+	}
+	m := v.writable
+	v.writable = nil
+	return m.Unmap()
+}
+
+// slice gives [off, off+n) of memory, where that lies in it.
+func slice(memory []byte, off, n uint64) ([]byte, error) {
+	if off > uint64(len(memory)) || n > uint64(len(memory))-off {
+		return nil, fmt.Errorf("%w: an object of %d bytes at %d in a segment of %d", object.ErrProtocol, n, off, len(memory))
+	}
+	return memory[off : off+n : off+n], nil
+}

@@ -1,0 +1,413 @@
+package ipc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("IPC_TEST_CHILD") != "" {
+		child()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// raw is a payload as it is.
+type raw []byte
+
+func (r raw) AppendTo(b []byte) []byte { return append(b, r...) }
+
+// pair is a connection, both ends.
+func pair(t testing.TB) (*Dialed, *Accepted) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fds[1]), "server")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAccepted(conn.(*net.UnixConn), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Dialed{fd: fds[0], spin: DefaultSpin}
+	t.Cleanup(d.Close)
+	t.Cleanup(a.Close)
+	return d, a
+}
+
+// sendFDs sends bytes with descriptors from the client's end, which no client of ours does.
+func sendFDs(t testing.TB, d *Dialed, b []byte, fds ...int) {
+	t.Helper()
+	if err := unix.Sendmsg(d.fd, b, unix.UnixRights(fds...), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// frames makes a stream of frames with payloads of all sizes.
+func frames(rng *rand.Rand, n int) (stream []byte, payloads [][]byte) {
+	for i := range n {
+		size := rng.IntN(200)
+		switch rng.IntN(20) {
+		case 0:
+			size = rng.IntN(MaxPayload)
+		case 1:
+			size = MaxPayload
+		}
+		payload := bytes.Repeat([]byte{byte(i)}, size)
+		payloads = append(payloads, payload)
+		stream = AppendFrame(stream, wire.Type(i+1), 0, uint64(i), raw(payload))
+	}
+	return stream, payloads
+}
+
+func TestInboxAnyChunks(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		stream, want := frames(rng, 40)
+		var in inbox
+		for got := 0; got < len(want); {
+			f, ok, err := in.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				room := in.room()
+				if len(room) == 0 {
+					t.Fatal("no room")
+				}
+				n := copy(room[:min(len(room), 1+rng.IntN(100_000))], stream)
+				stream = stream[n:]
+				if err := in.received(n, nil); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			if f.Request != uint64(got) || !bytes.Equal(f.Payload, want[got]) {
+				t.Fatalf("seed %d: frame %d differs", seed, got)
+			}
+			got++
+		}
+		if in.room(); len(in.buf) > largeInbox {
+			t.Errorf("%d bytes kept after the last frame", len(in.buf))
+		}
+	}
+}
+
+func FuzzInbox(f *testing.F) {
+	f.Add(AppendFrame(nil, 1, 0, 1, raw("x")), uint8(3))
+	f.Add(AppendFrame(AppendFrame(nil, 1, FlagFD, 1, nil), 2, FlagMore, 2, raw("yy")), uint8(200))
+	f.Fuzz(func(t *testing.T, stream []byte, chunk uint8) {
+		var in inbox
+		for {
+			frame, ok, err := in.next()
+			if err != nil {
+				return
+			}
+			if ok {
+				if len(frame.Payload) != int(frame.Length) {
+					t.Fatal("payload differs from its length")
+				}
+				continue
+			}
+			if len(stream) == 0 {
+				return
+			}
+			room := in.room()
+			n := copy(room[:min(len(room), int(chunk)+1)], stream)
+			stream = stream[n:]
+			in.received(n, nil)
+			if len(in.buf) > HeaderBytes+MaxPayload {
+				t.Fatalf("inbox of %d bytes", len(in.buf))
+			}
+		}
+	})
+}
+
+func TestBothWays(t *testing.T) {
+	d, a := pair(t)
+	rng := rand.New(rand.NewPCG(1, 1))
+	stream, want := frames(rng, 60)
+	sent := make(chan error, 1)
+	go func() { sent <- d.Send(stream) }()
+	for i, payload := range want {
+		f, err := a.Receive()
+		if err != nil || f.Request != uint64(i) || !bytes.Equal(f.Payload, payload) {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	go func() { sent <- a.Send(stream, nil) }()
+	for i, payload := range want {
+		f, err := d.Receive(nil)
+		if err != nil || f.Request != uint64(i) || !bytes.Equal(f.Payload, payload) {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	a.Shutdown()
+	if _, err := d.Receive(nil); !errors.Is(err, io.EOF) {
+		t.Errorf("after the daemon's end: %v", err)
+	}
+	if err := d.Send([]byte("x")); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("send after the daemon's end: %v", err)
+	}
+}
+
+func TestDescriptorsTravelWithTheirFrame(t *testing.T) {
+	d, a := pair(t)
+	before := openFDs(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := AppendFrame(nil, 9, 0, 1, raw("plain"))
+	for _, step := range []struct {
+		flag uint16
+		fds  []int
+	}{{FlagFD, []int{int(r.Fd())}}, {0, nil}, {FlagFD2, []int{int(w.Fd()), int(r.Fd())}}} {
+		if err := a.Send(AppendFrame(nil, 9, step.flag, 2, raw("fd")), step.fds); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Send(plain, nil); err != nil {
+			t.Fatal(err)
+		}
+		f, err := d.Receive(nil)
+		if err != nil || f.NumFDs != len(step.fds) {
+			t.Fatalf("%d descriptors, want %d: %v", f.NumFDs, len(step.fds), err)
+		}
+		for i, fd := range step.fds {
+			if !sameFile(t, fd, f.FDs[i]) {
+				t.Error("another file came")
+			}
+			if flags, _ := unix.FcntlInt(uintptr(f.FDs[i]), unix.F_GETFD, 0); flags&unix.FD_CLOEXEC == 0 {
+				t.Error("a received descriptor is not close-on-exec")
+			}
+		}
+		f.CloseFDs()
+		if f, err = d.Receive(nil); err != nil || f.NumFDs != 0 {
+			t.Fatalf("the frame behind it: %d descriptors, %v", f.NumFDs, err)
+		}
+	}
+	r.Close()
+	w.Close()
+	if after := openFDs(t); after != before {
+		t.Errorf("descriptors: %d before, %d after", before, after)
+	}
+}
+
+func TestWrongDescriptorsEndTheConnection(t *testing.T) {
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fd := int(null.Fd())
+	for name, send := range map[string]func(*Dialed){
+		"announced and not sent": func(d *Dialed) { d.Send(AppendFrame(nil, 1, FlagFD, 1, nil)) },
+		"five with one byte":     func(d *Dialed) { sendFDs(t, d, []byte{0}, fd, fd, fd, fd, fd) },
+		"never announced": func(d *Dialed) {
+			for range 5 {
+				sendFDs(t, d, AppendFrame(nil, 1, 0, 1, nil), fd)
+			}
+		},
+		"both flags":      func(d *Dialed) { sendFDs(t, d, AppendFrame(nil, 1, FlagFD|FlagFD2, 1, nil), fd) },
+		"unknown flag":    func(d *Dialed) { d.Send(AppendFrame(nil, 1, 8, 1, nil)) },
+		"length of 2^32":  func(d *Dialed) { d.Send(bytes.Repeat([]byte{0xff}, HeaderBytes)) },
+		"length over max": func(d *Dialed) { d.Send([]byte{1, 0, 0x10, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := openFDs(t)
+			d, a := pair(t)
+			send(d)
+			var err error
+			for err == nil {
+				var f Frame
+				f, err = a.Receive()
+				f.CloseFDs()
+			}
+			if !errors.Is(err, object.ErrProtocol) {
+				t.Errorf("got %v, want ErrProtocol", err)
+			}
+			a.Close()
+			d.Close()
+			d.fd = -1
+			if after := openFDs(t); after != before {
+				t.Errorf("descriptors: %d before, %d after", before, after)
+			}
+		})
+	}
+}
+
+func TestReceiveGivesUp(t *testing.T) {
+	d, a := pair(t)
+	want := errors.New("enough")
+	asked := 0
+	_, err := d.Receive(func() error {
+		if asked++; asked > 2 {
+			return want
+		}
+		return nil
+	})
+	if !errors.Is(err, want) {
+		t.Errorf("got %v", err)
+	}
+	if err := a.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("server: %v", err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := d.Receive(nil)
+		done <- err
+	}()
+	d.Shutdown()
+	if err := <-done; !errors.Is(err, io.EOF) {
+		t.Errorf("Receive after Shutdown: %v", err)
+	}
+}
+
+// TestNothingIsAllocatedAFrame guards the hot path on both ends.
+func TestNothingIsAllocatedAFrame(t *testing.T) {
+	d, a := pair(t)
+	request := AppendFrame(nil, 1, 0, 1, raw("0123456789"))
+	got := testing.AllocsPerRun(200, func() {
+		if err := d.Send(request); err != nil {
+			t.Error(err)
+		}
+		if _, err := a.Receive(); err != nil {
+			t.Error(err)
+		}
+		if err := a.Send(request, nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.Receive(nil); err != nil {
+			t.Error(err)
+		}
+	})
+	if got > 0 {
+		t.Errorf("%v allocations a round trip", got)
+	}
+}
+
+// child is a process that connects, forks another one that keeps the socket, and dies.
+func child() {
+	d, err := Dial(os.Getenv("IPC_TEST_CHILD"), 0)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	heir := exec.Command("sleep", "60")
+	heir.ExtraFiles = []*os.File{os.NewFile(uintptr(d.fd), "socket")}
+	if err := heir.Start(); err != nil {
+		os.Exit(1)
+	}
+	fmt.Println(heir.Process.Pid)
+	select {}
+}
+
+func TestProcessEndsThoughAForkHoldsTheSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "IPC_TEST_CHILD="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	peer, process, err := Identify(conn)
+	if err != nil || peer.PID != cmd.Process.Pid || int(peer.UID) != os.Getuid() {
+		t.Fatalf("%+v, %v; want process %d", peer, err, cmd.Process.Pid)
+	}
+	defer process.Close()
+	var heir int
+	if _, err := fmt.Fscan(out, &heir); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Kill(heir, unix.SIGKILL)
+	ended := make(chan error, 1)
+	go func() { ended <- process.Wait() }()
+	cmd.Process.Kill()
+	cmd.Wait()
+	if err := <-ended; err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the socket hung up by itself (%v): this test shows nothing", err)
+	}
+	process.Close()
+	if process.Wait() == nil {
+		t.Error("Wait after Close must fail")
+	}
+}
+
+func TestDefaultSocket(t *testing.T) {
+	t.Setenv("TENDRIL_SOCKET", "/x/y")
+	if got := DefaultSocket(); got != "/x/y" {
+		t.Errorf("%s", got)
+	}
+	t.Setenv("TENDRIL_SOCKET", "")
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/5")
+	want := "/run/user/5/tendril/tendril.sock"
+	if os.Getuid() == 0 {
+		want = "/run/tendril/tendril.sock"
+	}
+	if got := DefaultSocket(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func sameFile(t testing.TB, a, b int) bool {
+	var x, y unix.Stat_t
+	if unix.Fstat(a, &x) != nil || unix.Fstat(b, &y) != nil {
+		t.Fatal("fstat")
+	}
+	return x.Ino == y.Ino && x.Dev == y.Dev
+}
+
+func openFDs(t testing.TB) int {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
+}
