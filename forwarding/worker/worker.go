@@ -11,8 +11,6 @@ type Options struct {
 	Platform int      // index of the platform inside that driver
 	CacheDir string   // the only directory it may write; kernel caches live there
 	Control  *os.File // worker: SOCK_SEQPACKET to the daemon. Probe: a pipe for the ProbeResult
-	Stage2   bool     // the sandbox is on: the process has executed itself
-	Args     []string // for stage 1: the arguments that lead to stage 2 (without the program's name)
 }
 
 // Validate reports everything that is wrong with o.

@@ -1,0 +1,274 @@
+//go:build cgo
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/sandbox"
+)
+
+// stageVariable says that the sandbox is on, and holds its fallbacks as JSON.
+const stageVariable = "TENDRIL_WORKER_STAGE2"
+
+// Main is the process `tendril worker`. Its first stage enters the sandbox and
+// executes itself again with the same arguments; the second loads the driver,
+// reports to the daemon, serves one session and returns when it is over: nil
+// when the client, the daemon or ctx ended it.
+func Main(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if _, inside := os.LookupEnv(stageVariable); !inside {
+		return enter(&o)
+	}
+	c := control{fd: int(o.Control.Fd())}
+	err := serve(ctx, &o, &c)
+	if err != nil && !errors.Is(err, errOver) {
+		c.send(&clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: err.Error()}})
+		return err
+	}
+	return nil
+}
+
+// errOver says that the daemon closed the control socket before a session began.
+var errOver = errors.New("the daemon is gone")
+
+// enter is stage one. It returns only if it fails.
+func enter(o *Options) error {
+	runtime.LockOSThread()
+	if err := os.MkdirAll(filepath.Join(o.CacheDir, "tmp"), 0o700); err != nil {
+		return fmt.Errorf("cache directory: %w", err)
+	}
+	extra := []string{filepath.Dir(o.ICD)}
+	if library, err := libraryDir(o.ICD); err == nil {
+		extra = append(extra, library)
+	}
+	fallbacks, err := sandbox.Apply(sandbox.ForDriver(o.CacheDir, extra...))
+	if err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	said, err := json.Marshal(fallbacks)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(o.Control.Fd(), unix.F_SETFD, 0); err != nil {
+		return fmt.Errorf("control descriptor: %w", err)
+	}
+	env := append(environment(os.Environ(), o.CacheDir), stageVariable+"="+string(said))
+	err = unix.Exec("/proc/self/exe", os.Args, env)
+	return fmt.Errorf("execute itself in the sandbox: %w", err)
+}
+
+// libraryDir is where a driver named by an absolute path lies: it may be
+// outside the system's directories.
+func libraryDir(icd string) (string, error) {
+	text, err := os.ReadFile(icd)
+	if err != nil {
+		return "", err
+	}
+	path := strings.TrimSpace(string(text))
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s is found by the dynamic linker", path)
+	}
+	return filepath.Dir(path), nil
+}
+
+// environment leaves out what would lead the driver to other drivers, or to
+// directories it may not write, and points it to the cache.
+func environment(from []string, cache string) []string {
+	var env []string
+	set := map[string]string{
+		"HOME": cache, "TMPDIR": filepath.Join(cache, "tmp"), "XDG_CACHE_HOME": cache,
+		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "nv"), "TENDRIL_WORKER": "1",
+	}
+	for _, kv := range from {
+		name, _, _ := strings.Cut(kv, "=")
+		if _, ours := set[name]; ours || strings.HasPrefix(name, "OCL_ICD_") || strings.HasPrefix(name, "OPENCL_") || name == stageVariable {
+			continue
+		}
+		env = append(env, kv)
+	}
+	for name, value := range set {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// sandboxFallbacks is what stage one could not have.
+func sandboxFallbacks() ([]clwire.Fallback, error) {
+	var found []sandbox.Fallback
+	if err := json.Unmarshal([]byte(os.Getenv(stageVariable)), &found); err != nil {
+		return nil, fmt.Errorf("%s: %w", stageVariable, err)
+	}
+	var out []clwire.Fallback
+	for _, f := range found {
+		out = append(out, clwire.Fallback(f))
+	}
+	return out, nil
+}
+
+// harden is what has to happen after the last execve.
+func harden() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("not dumpable: %w", err)
+	}
+	return nil
+}
+
+// serve is stage two.
+func serve(ctx context.Context, o *Options, c *control) error {
+	if err := harden(); err != nil {
+		return err
+	}
+	fallbacks, err := sandboxFallbacks()
+	if err != nil {
+		return err
+	}
+	out, err := redirect()
+	if err != nil {
+		return fmt.Errorf("standard output: %w", err)
+	}
+	d, err := load(o.ICD, o.Platform)
+	if err != nil {
+		return err
+	}
+	c.send(&clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: os.Getpid(), Fallbacks: fallbacks}})
+	l, err := c.awaitSession()
+	if err != nil {
+		return err
+	}
+	go c.watch()
+	stop := context.AfterFunc(ctx, l.Shutdown)
+	defer stop()
+	return newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out).run()
+}
+
+// driver is one loaded platform.
+type driver struct {
+	platform opencl.Platform
+	devices  []opencl.Device
+	inPlace  bool // every device computes on segments
+	blocks   bool // clEnqueue… may block
+}
+
+func load(icd string, index int) (*driver, error) {
+	lib, err := opencl.Open(icd)
+	if err != nil {
+		return nil, err
+	}
+	platforms, err := lib.Platforms()
+	if err != nil {
+		return nil, err
+	}
+	if index >= len(platforms) {
+		return nil, fmt.Errorf("driver %s has %d platforms, not one of number %d", lib.Path(), len(platforms), index)
+	}
+	d := &driver{platform: platforms[index]}
+	if d.devices, err = d.platform.Devices(); err != nil {
+		return nil, err
+	}
+	d.inPlace = len(d.devices) > 0
+	for _, dev := range d.devices {
+		ok, _ := inPlace(d.platform, dev)
+		d.inPlace = d.inPlace && ok
+	}
+	name, _ := d.platform.Info(platformName)
+	d.blocks = text(name) != "Portable Computing Language" // PoCL's enqueue hands over to its own threads
+	return d, nil
+}
+
+// control is the daemon's end of a worker's life: a SOCK_SEQPACKET socket.
+type control struct{ fd int }
+
+// send is best effort: a daemon that is gone is noticed by watch.
+func (c *control) send(m *clwire.WorkerMessage) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return
+	}
+	_ = unix.Sendmsg(c.fd, b, nil, nil, unix.MSG_NOSIGNAL)
+}
+
+// awaitSession waits for the assignment and opens its link.
+func (c *control) awaitSession() (*link.Conn, error) {
+	buf, oob := make([]byte, clwire.MaxControlBytes), make([]byte, 256)
+	n, oobn, err := c.receive(buf, oob)
+	if err != nil || n == 0 {
+		return nil, errOver
+	}
+	files, err := filesOf(oob[:oobn])
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	var m clwire.DaemonMessage
+	if err := json.Unmarshal(buf[:n], &m); err != nil {
+		return nil, fmt.Errorf("control message: %w", err)
+	}
+	if m.Assign == nil || len(files) != 2 {
+		return nil, fmt.Errorf("control message %.200q with %d descriptors: expected an assignment with a socket and a ring", buf[:n], len(files))
+	}
+	return link.New(link.Worker, files[1], files[0])
+}
+
+func (c *control) receive(buf, oob []byte) (n, oobn int, err error) {
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(c.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return n, oobn, err
+		}
+		if err == unix.EAGAIN {
+			p := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
+			_, _ = unix.Poll(p, -1) // what it finds, Recvmsg reports
+		}
+	}
+}
+
+func filesOf(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("control message's descriptors: %w", err)
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "assigned"))
+		}
+	}
+	return files, nil
+}
+
+// watch ends the process when the daemon is gone. Nothing is worth waiting
+// for: the driver's destructors may hang, and the kernel takes all back.
+func (c *control) watch() {
+	buf := make([]byte, clwire.MaxControlBytes)
+	for {
+		if n, _, err := c.receive(buf, nil); err != nil || n == 0 {
+			os.Exit(0)
+		}
+	}
+}
