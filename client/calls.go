@@ -276,8 +276,8 @@ func (c *Conn) finish(k *call, request uint64, err error) {
 		return
 	}
 	delete(c.pending, request)
-	k.finish(err)
 	abandoned := k.abandoned
+	k.finish(err) // from here on a k that is not abandoned is its caller's
 	c.mu.Unlock()
 	if abandoned {
 		c.undo(k)
