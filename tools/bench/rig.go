@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"tendril/client"
 )
 
 // rig is what the figures run on: a daemon of its own, the C references, and
@@ -25,7 +27,9 @@ type rig struct {
 
 	rtt, memory       *reference
 	native, forwarded *reference
-	noDevice          string // why there are no OpenCL figures, "" when there are
+	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
+	content           []byte       // 1 GiB of touched memory
+	noDevice          string       // why there are no OpenCL figures, "" when there are
 }
 
 // reference is a child that answers each line on its standard input with one number.
@@ -165,6 +169,9 @@ func (f *reference) stop() error {
 }
 
 func (r *rig) close() {
+	if r.filler != nil {
+		r.filler.Close()
+	}
 	for _, f := range []*reference{r.forwarded, r.native, r.memory, r.rtt} {
 		if f != nil {
 			_ = f.stop() // its figures are in; how it leaves changes nothing

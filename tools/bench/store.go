@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tendril/client"
+)
+
+const (
+	calls   = 3000
+	small   = 4 << 10
+	shared  = 1 << 20
+	largest = 1 << 30
+)
+
+// storeBenchmarks measures the store through the Go client over the socket.
+func storeBenchmarks(r *rig) []benchmark {
+	trip := func(measure func(*rig) (float64, error)) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
+			ref, err := r.rtt.ask("rtt")
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := measure(r)
+			return v, ref, err
+		}
+	}
+	return []benchmark{
+		{"store/get+release/size=1MiB/path=unix", "ns", "64-byte socket round trip in C", 2, 0, trip(getRelease)},
+		{"store/create+seal/size=4KiB/path=unix", "ns", "64-byte socket round trip in C", 3, 0, trip(createSeal)},
+		{"store/create+fill+seal/size=1GiB/path=unix", "B/s", "memcpy into a touched mapping", 0, 0.9, func() (float64, float64, error) {
+			ref, err := r.memory.ask("memcpy")
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := fillLargest(r)
+			return v, ref, err
+		}},
+	}
+}
+
+// perCall times n calls of f after as many warm ones as a tenth of n.
+func perCall(n int, f func() error) (float64, error) {
+	for range n / 10 {
+		if err := f(); err != nil {
+			return 0, err
+		}
+	}
+	start := time.Now()
+	for range n {
+		if err := f(); err != nil {
+			return 0, err
+		}
+	}
+	return float64(time.Since(start).Nanoseconds()) / float64(n), nil
+}
+
+// getRelease gets another connection's object, looks at its bytes and lets it go.
+func getRelease(r *rig) (_ float64, err error) {
+	writer, reader, err := r.connections()
+	if err != nil {
+		return 0, err
+	}
+	defer writer.Close()
+	defer reader.Close()
+	o, err := writer.Put(make([]byte, shared), client.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	defer o.Release()
+	id := o.ID()
+	return perCall(calls, func() error {
+		got, err := reader.Get(context.Background(), id, 0)
+		if err != nil {
+			return err
+		}
+		defer got.Release()
+		if len(got.Bytes()) != shared {
+			return fmt.Errorf("object of %d bytes", len(got.Bytes()))
+		}
+		return nil
+	})
+}
+
+// createSeal makes, fills and seals an object, and lets it go.
+func createSeal(r *rig) (float64, error) {
+	c, err := client.Dial(r.socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	content := make([]byte, small)
+	return perCall(calls, func() error {
+		b, err := c.Create(small, client.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		copy(b.Bytes(), content)
+		o, err := b.Seal()
+		if err != nil {
+			return err
+		}
+		o.Release()
+		return nil
+	})
+}
+
+// fillLargest makes one object of 1 GiB in memory that an earlier one left warm.
+func fillLargest(r *rig) (float64, error) {
+	if err := r.fillConn(); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	b, err := r.filler.Create(largest, client.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	copy(b.Bytes(), r.content)
+	o, err := b.Seal()
+	if err != nil {
+		return 0, err
+	}
+	rate := largest / time.Since(start).Seconds()
+	o.Release()
+	return rate, nil
+}
+
+// fillConn opens the connection that keeps the large segment warm between
+// rounds, and touches what is copied from.
+func (r *rig) fillConn() (err error) {
+	if r.filler != nil {
+		return nil
+	}
+	if r.filler, err = client.Dial(r.socket); err != nil {
+		return err
+	}
+	r.content = make([]byte, largest)
+	for i := 0; i < largest; i += 4096 {
+		r.content[i] = 1
+	}
+	return nil
+}
+
+func (r *rig) connections() (a, b *client.Conn, err error) {
+	if a, err = client.Dial(r.socket); err != nil {
+		return nil, nil, err
+	}
+	if b, err = client.Dial(r.socket); err != nil {
+		a.Close()
+		return nil, nil, err
+	}
+	return a, b, nil
+}
