@@ -1,6 +1,10 @@
 package session
 
-import "os"
+import (
+	"os"
+
+	"tendril/client"
+)
 
 // Control is the connection to the daemon. Its methods may be called concurrently.
 type Control interface {
@@ -33,4 +37,6 @@ type Segment struct {
 	ID    uint64
 	Bytes []byte // the mapping
 	File  *os.File
+
+	theirs *client.Segment // of a daemonControl
 }

@@ -28,6 +28,17 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	return b.publish(name, meta)
 }
 
+// PublishStatus is the OpenCL code for an error of Publish.
+func PublishStatus(err error) Status {
+	switch {
+	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrExists):
+		return InvalidOperation
+	case errors.Is(err, object.ErrInvalid):
+		return InvalidMemObject
+	}
+	return OutOfResources
+}
+
 var errNotInPlace = errors.New("only a device that computes on shared memory can publish without a copy")
 
 func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {

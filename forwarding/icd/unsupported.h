@@ -1,0 +1,130 @@
+// The calls that are not forwarded. Each answers what the specification has for a device without the feature, after a
+// look at the object it is given; docs/OPENCL.md lists them, and a test compares the list with this file.
+// Included by stubs.c.
+
+// UNSUPPORTED: a call that returns an error code. Arguments behind the first do not matter and are not named (the
+// calling conventions of x86-64 and AArch64 allow that).
+#define UNSUPPORTED(name, kind, code)                                                                                  \
+  cl_int CL_API_CALL tdl_##name(void *object) {                                                                        \
+    REFUSE;                                                                                                            \
+    return tdlUnsupported(kind, U(object), code);                                                                      \
+  }
+
+// UNSUPPORTED_CREATE: a call that returns NULL and an error code behind the given arguments, the first an object.
+#define UNSUPPORTED_CREATE(name, kind, code, ...)                                                                      \
+  void *CL_API_CALL tdl_##name(void *object, __VA_ARGS__, cl_int *errcode_ret) {                                       \
+    if (errcode_ret != NULL) {                                                                                         \
+      *errcode_ret = tdl_refused() ? CL_OUT_OF_RESOURCES : tdlUnsupported(kind, U(object), code);                      \
+    }                                                                                                                  \
+    return NULL;                                                                                                       \
+  }
+
+#define TDL_ANY (-1) // no object to look at
+
+// Images and samplers (CL_DEVICE_IMAGE_SUPPORT is false).
+UNSUPPORTED_CREATE(clCreateImage, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, void *a, void *b, void *c)
+UNSUPPORTED_CREATE(clCreateImageWithProperties, TDL_CONTEXT, CL_INVALID_OPERATION, void *p, cl_mem_flags f, void *a, void *b, void *c)
+UNSUPPORTED_CREATE(clCreateImage2D, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, void *a, size_t w, size_t h, size_t r, void *p)
+UNSUPPORTED_CREATE(clCreateImage3D, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, void *a, size_t w, size_t h, size_t d, size_t r, size_t s, void *p)
+UNSUPPORTED_CREATE(clCreateSampler, TDL_CONTEXT, CL_INVALID_OPERATION, cl_bool n, cl_uint a, cl_uint f)
+UNSUPPORTED_CREATE(clCreateSamplerWithProperties, TDL_CONTEXT, CL_INVALID_OPERATION, void *p)
+UNSUPPORTED(clGetImageInfo, TDL_ANY, CL_INVALID_MEM_OBJECT)
+UNSUPPORTED(clRetainSampler, TDL_ANY, CL_INVALID_SAMPLER)
+UNSUPPORTED(clReleaseSampler, TDL_ANY, CL_INVALID_SAMPLER)
+UNSUPPORTED(clGetSamplerInfo, TDL_ANY, CL_INVALID_SAMPLER)
+UNSUPPORTED(clEnqueueReadImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
+UNSUPPORTED(clEnqueueWriteImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
+UNSUPPORTED(clEnqueueFillImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
+UNSUPPORTED(clEnqueueCopyImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
+UNSUPPORTED(clEnqueueCopyImageToBuffer, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
+UNSUPPORTED(clEnqueueCopyBufferToImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
+
+cl_int CL_API_CALL tdl_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type type,
+                                                  cl_uint num_entries, cl_image_format *formats, cl_uint *num_formats) {
+  (void)flags, (void)type, (void)num_entries, (void)formats;
+  REFUSE;
+  cl_int code = tdlUnsupported(TDL_CONTEXT, U(context), CL_SUCCESS);
+  if (code == CL_SUCCESS && num_formats != NULL) {
+    *num_formats = 0;
+  }
+  return code;
+}
+
+void *CL_API_CALL tdl_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags,
+                                        const size_t *origin, const size_t *region, size_t *row, size_t *slice,
+                                        ENQUEUE_ARGS, cl_int *errcode_ret) {
+  (void)image, (void)blocking, (void)flags, (void)origin, (void)region, (void)row, (void)slice;
+  (void)num_events, (void)list, (void)event;
+  if (errcode_ret != NULL) {
+    *errcode_ret = tdl_refused() ? CL_OUT_OF_RESOURCES : tdlUnsupported(TDL_QUEUE, U(queue), CL_INVALID_MEM_OBJECT);
+  }
+  return NULL;
+}
+
+// Shared virtual memory (CL_DEVICE_SVM_CAPABILITIES is 0) and pipes.
+void *CL_API_CALL tdl_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
+  (void)context, (void)flags, (void)size, (void)alignment;
+  return NULL;
+}
+void CL_API_CALL tdl_clSVMFree(cl_context context, void *pointer) { (void)context, (void)pointer; }
+UNSUPPORTED(clEnqueueSVMFree, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueSVMMemcpy, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueSVMMemFill, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueSVMMap, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueSVMUnmap, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueSVMMigrateMem, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clSetKernelArgSVMPointer, TDL_KERNEL, CL_INVALID_OPERATION)
+UNSUPPORTED(clSetKernelExecInfo, TDL_KERNEL, CL_INVALID_OPERATION)
+UNSUPPORTED_CREATE(clCreatePipe, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, cl_uint s, cl_uint n, void *p)
+UNSUPPORTED(clGetPipeInfo, TDL_ANY, CL_INVALID_MEM_OBJECT)
+
+// Programs in parts (CL_DEVICE_LINKER_AVAILABLE is false), in an intermediate language (CL_DEVICE_IL_VERSION is ""),
+// and built-in kernels (there are none).
+UNSUPPORTED(clCompileProgram, TDL_PROGRAM, CL_COMPILER_NOT_AVAILABLE)
+UNSUPPORTED_CREATE(clLinkProgram, TDL_CONTEXT, CL_LINKER_NOT_AVAILABLE, cl_uint n, void *d, void *o, cl_uint m, void *p, void *f, void *u)
+UNSUPPORTED_CREATE(clCreateProgramWithIL, TDL_CONTEXT, CL_INVALID_OPERATION, void *il, size_t n)
+UNSUPPORTED_CREATE(clCreateProgramWithBuiltInKernels, TDL_CONTEXT, CL_INVALID_VALUE, cl_uint n, void *d, void *k)
+UNSUPPORTED(clSetProgramSpecializationConstant, TDL_PROGRAM, CL_INVALID_PROGRAM)
+UNSUPPORTED(clSetProgramReleaseCallback, TDL_PROGRAM, CL_INVALID_OPERATION)
+
+// Sub-devices (CL_DEVICE_PARTITION_MAX_SUB_DEVICES is 0), queues on the device, native kernels.
+UNSUPPORTED(clCreateSubDevices, TDL_DEVICE, CL_INVALID_VALUE)
+UNSUPPORTED(clCreateSubDevicesEXT, TDL_DEVICE, CL_INVALID_VALUE)
+UNSUPPORTED(clRetainDeviceEXT, TDL_DEVICE, CL_SUCCESS)
+UNSUPPORTED(clReleaseDeviceEXT, TDL_DEVICE, CL_SUCCESS)
+UNSUPPORTED(clSetDefaultDeviceCommandQueue, TDL_CONTEXT, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueNativeKernel, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clSetCommandQueueProperty, TDL_QUEUE, CL_INVALID_OPERATION)
+
+// Sharing with graphics: no context here is made from one.
+UNSUPPORTED_CREATE(clCreateFromGLBuffer, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint b)
+UNSUPPORTED_CREATE(clCreateFromGLTexture, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
+UNSUPPORTED_CREATE(clCreateFromGLTexture2D, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
+UNSUPPORTED_CREATE(clCreateFromGLTexture3D, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
+UNSUPPORTED_CREATE(clCreateFromGLRenderbuffer, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint b)
+UNSUPPORTED(clGetGLObjectInfo, TDL_ANY, CL_INVALID_GL_OBJECT)
+UNSUPPORTED(clGetGLTextureInfo, TDL_ANY, CL_INVALID_GL_OBJECT)
+UNSUPPORTED(clEnqueueAcquireGLObjects, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clEnqueueReleaseGLObjects, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clGetGLContextInfoKHR, TDL_ANY, CL_INVALID_GL_SHAREGROUP_REFERENCE_KHR)
+UNSUPPORTED_CREATE(clCreateEventFromGLsyncKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, void *s)
+UNSUPPORTED_CREATE(clCreateFromEGLImageKHR, TDL_CONTEXT, CL_INVALID_OPERATION, void *d, void *i, cl_mem_flags f, void *p)
+UNSUPPORTED_CREATE(clCreateEventFromEGLSyncKHR, TDL_CONTEXT, CL_INVALID_OPERATION, void *s, void *d)
+UNSUPPORTED(clEnqueueAcquireEGLObjectsKHR, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clEnqueueReleaseEGLObjectsKHR, TDL_QUEUE, CL_INVALID_OPERATION)
+UNSUPPORTED(clGetDeviceIDsFromD3D10KHR, TDL_ANY, CL_INVALID_PLATFORM)
+UNSUPPORTED_CREATE(clCreateFromD3D10BufferKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, void *r)
+UNSUPPORTED_CREATE(clCreateFromD3D10Texture2DKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, void *r, cl_uint s)
+UNSUPPORTED_CREATE(clCreateFromD3D10Texture3DKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, void *r, cl_uint s)
+UNSUPPORTED(clEnqueueAcquireD3D10ObjectsKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clEnqueueReleaseD3D10ObjectsKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clGetDeviceIDsFromD3D11KHR, TDL_ANY, CL_INVALID_PLATFORM)
+UNSUPPORTED_CREATE(clCreateFromD3D11BufferKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, void *r)
+UNSUPPORTED_CREATE(clCreateFromD3D11Texture2DKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, void *r, cl_uint s)
+UNSUPPORTED_CREATE(clCreateFromD3D11Texture3DKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, void *r, cl_uint s)
+UNSUPPORTED(clEnqueueAcquireD3D11ObjectsKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clEnqueueReleaseD3D11ObjectsKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clGetDeviceIDsFromDX9MediaAdapterKHR, TDL_ANY, CL_INVALID_PLATFORM)
+UNSUPPORTED_CREATE(clCreateFromDX9MediaSurfaceKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, void *i, cl_uint p)
+UNSUPPORTED(clEnqueueAcquireDX9MediaSurfacesKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
+UNSUPPORTED(clEnqueueReleaseDX9MediaSurfacesKHR, TDL_QUEUE, CL_INVALID_CONTEXT)

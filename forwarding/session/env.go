@@ -1,0 +1,71 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"tendril/ipc"
+)
+
+// DefaultSpin is how long a waiting caller polls before it sleeps: waking an idle core takes some 35 µs.
+const DefaultSpin = 60 * time.Microsecond
+
+// maxSpin bounds what a program's environment may ask for.
+const maxSpin = time.Second
+
+// FromEnv reads the configuration of a driver library from the environment. getenv is os.Getenv.
+//
+//	TENDRIL_SOCKET   the daemon's socket; default: ipc.DefaultSocket
+//	TENDRIL_DEVICES  which devices are shown, and in which order: see ParseSelector
+//	TENDRIL_SPIN_US  how long a waiting call polls before it sleeps, in µs; 0: not at all
+//	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
+//	TENDRIL_WORKER   1 inside a worker: no platform
+func FromEnv(getenv func(string) string) Config {
+	c := Config{
+		Selector: getenv("TENDRIL_DEVICES"),
+		Publish:  getenv("TENDRIL_PUBLISH"),
+		Disabled: getenv("TENDRIL_WORKER") == "1",
+		Spin:     spinOf(getenv("TENDRIL_SPIN_US")),
+		Env:      driverVariables(os.Environ()),
+	}
+	socket := getenv("TENDRIL_SOCKET")
+	if socket == "" {
+		socket = ipc.DefaultSocket()
+	}
+	c.Dial = func() (Control, error) { return DialDaemon(socket, c.Program) }
+	return c
+}
+
+func spinOf(text string) time.Duration {
+	us, err := strconv.ParseUint(text, 10, 32)
+	if text == "" || err != nil {
+		return DefaultSpin
+	}
+	return min(time.Duration(us)*time.Microsecond, maxSpin)
+}
+
+// driverPrefixes are the variables that drivers read; the daemon lets an allow-list of its own through.
+var driverPrefixes = []string{"POCL_", "CL_", "CUDA_", "OCL_", "GPU_", "LP_"}
+
+const maxDriverVariables = 64
+
+func driverVariables(environ []string) map[string]string {
+	vars := map[string]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		for _, prefix := range driverPrefixes {
+			if strings.HasPrefix(name, prefix) && len(entry) < 1024 && len(vars) < maxDriverVariables {
+				vars[name] = value
+			}
+		}
+	}
+	return vars
+}
+
+// String says what a configuration asks for, for logs.
+func (c Config) String() string {
+	return fmt.Sprintf("devices=%q spin=%v publish=%q", c.Selector, c.Spin, c.Publish)
+}
