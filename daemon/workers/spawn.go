@@ -209,8 +209,11 @@ func workerEnv(cache string, driver []string) []string {
 }
 
 func describe(exe string, err error) error {
-	if errors.Is(err, unix.EACCES) {
+	switch {
+	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("start %s: %w (is the program executable by every user?)", exe, err)
+	case errors.Is(err, unix.EPERM) && os.Geteuid() == 0: // never as root instead: a container without capabilities is no reason
+		return fmt.Errorf("start %s: %w (the daemon is root but may not become another user, CAP_SETUID and CAP_SETGID are missing; start it as an ordinary user)", exe, err)
 	}
 	return fmt.Errorf("start %s: %w", exe, err)
 }

@@ -218,11 +218,6 @@ func TestBadInput(t *testing.T) {
 	n := startNode(t)
 	n.want(1, []string{"absent", "no such file"}, "put", "absent")
 	n.want(2, []string{"directory"}, "put", n.dir)
-	if os.Getuid() != 0 { // root reads everything
-		path := n.file("closed", []byte("x"))
-		os.Chmod(path, 0)
-		n.want(1, []string{"permission denied"}, "put", path)
-	}
 	big := n.file("big", nil)
 	if err := os.Truncate(big, 100<<20); err != nil {
 		t.Fatal(err)
@@ -237,6 +232,21 @@ func TestBadInput(t *testing.T) {
 	n.want(1, []string{"never-heard-of"}, "run", "--", "never-heard-of")
 	n.want(9, []string{"timed out"}, "get", "later", "--wait", "20ms", "-o", "-")
 	n.want(1, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
+}
+
+func TestUnreadableFile(t *testing.T) {
+	path := filepath.Join(built, "closed")
+	if err := os.WriteFile(path, []byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(built, "tendril"), "put", path)
+	if os.Getuid() == 0 { // root reads everything
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 6 || !strings.Contains(string(out), path+": permission denied") {
+		t.Errorf("%v: %s", cmd.ProcessState, out)
+	}
 }
 
 func TestGetWaitsForAnObject(t *testing.T) {

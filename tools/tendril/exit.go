@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -81,6 +82,8 @@ func classify(err error) (code int, step string) {
 		return exitFull, "Delete objects of yours (tendril ls, tendril rm), or ask for a larger quota (tendril daemon --quota)."
 	case errors.Is(err, object.ErrPermission):
 		return exitPermission, "The object belongs to another tenant."
+	case errors.Is(err, fs.ErrPermission):
+		return exitPermission, ""
 	case errors.Is(err, object.ErrNoDevice):
 		return exitNoDevice, "See what is there with: tendril devices    and why not more with: tendril status"
 	case errors.Is(err, object.ErrExists):
