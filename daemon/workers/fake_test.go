@@ -64,7 +64,7 @@ func fakeProbe(mode string) {
 		}
 		return
 	}
-	devices := []clwire.DeviceSnapshot{{UUID: "00"}, {UUID: "01"}}
+	devices := []clwire.DeviceSnapshot{{UUID: "00112233-4455-6677-8899-AABBCCDDEEFF"}, {UUID: "none"}}
 	p := clwire.PlatformSnapshot{Info: map[uint32][]byte{clPlatformName: []byte("Fake " + mode + "\x00")}, Devices: devices}
 	json.NewEncoder(out).Encode(clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}})
 }

@@ -185,6 +185,14 @@ func TestDriversThatFailAreReportedAndBreakNothing(t *testing.T) {
 	if got[2].Devices != 2 || len(got[2].Platforms) != 1 || got[2].Platforms[0] != "Fake good" {
 		t.Errorf("the good driver: %+v", got[2])
 	}
+	pl, err := p.Platforms(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := pl[0].Snapshot.Devices[0].UUID, pl[0].Snapshot.Devices[1].UUID
+	if first != "00112233445566778899aabbccddeeff" || len(second) != 32 {
+		t.Errorf("UUIDs %q (the device's own) and %q (made)", first, second)
+	}
 	open(t, p, 1, me())
 }
 

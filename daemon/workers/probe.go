@@ -1,11 +1,14 @@
 package workers
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -48,7 +51,7 @@ func (p *Pool) probe(d Driver, owner Owner) ([]*Platform, []clwire.Fallback, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return parseProbe(d, raw)
+	return parseProbe(p.opts.Node, d, raw)
 }
 
 // readProbe reads the probe's answer to its end, which is the process's too, within the time limit.
@@ -77,7 +80,7 @@ func (p *Pool) readProbe(r *os.File, proc *process) ([]byte, error) {
 	return raw, nil
 }
 
-func parseProbe(d Driver, raw []byte) ([]*Platform, []clwire.Fallback, error) {
+func parseProbe(node string, d Driver, raw []byte) ([]*Platform, []clwire.Fallback, error) {
 	var res clwire.ProbeResult
 	if err := json.Unmarshal(raw, &res); err != nil {
 		return nil, nil, fmt.Errorf("the probe's answer (%d bytes) is not one of the protocol: %w", len(raw), err)
@@ -91,9 +94,23 @@ func parseProbe(d Driver, raw []byte) ([]*Platform, []clwire.Fallback, error) {
 			return nil, nil, fmt.Errorf("a platform has %d devices, more than %d", len(s.Devices), maxDevices)
 		}
 		s.ICD = d.ICD
+		for i := range s.Devices {
+			s.Devices[i].UUID = deviceUUID(node, s, i)
+		}
 		found = append(found, &Platform{Driver: d, Name: platformName(s), Snapshot: s})
 	}
 	return found, res.Fallbacks[:min(len(res.Fallbacks), maxFallbacks)], nil
+}
+
+// deviceUUID is a device's own UUID as 32 hexadecimal digits, else one that stays the same as long as the node, the driver's file
+// and the device's place do.
+func deviceUUID(node string, s clwire.PlatformSnapshot, i int) string {
+	own := strings.ToLower(strings.ReplaceAll(s.Devices[i].UUID, "-", ""))
+	if raw, err := hex.DecodeString(own); err == nil && len(raw) == 16 {
+		return own
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%d", node, s.ICD, s.Index, i))
+	return hex.EncodeToString(sum[:16])
 }
 
 func platformName(s clwire.PlatformSnapshot) string {

@@ -30,6 +30,7 @@ import (
 type Options struct {
 	Executable   string        // the tendril binary; "/proc/self/exe" survives its replacement on disk and directories closed to workers
 	Args         []string      // put before the verb; for tests
+	Node         string        // the node's identifier, for devices that have no UUID of their own
 	Vendors      []string      // directories of *.icd files
 	CacheRoot    string        // directory under which each tenant's caches are made; workers' users must be able to reach it
 	Warm         int           // workers kept ready, a platform; negative = none
