@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 
 from . import connection, wire
 from .connection import Connection, Hold
-from .errors import Disconnected, Full, Invalid, Protocol, Timeout
+from .errors import Disconnected, Full, Invalid, Protocol, Quota, Timeout
 from .objects import Draft, Info, Object, ObjectID
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Client:
 
         try:
             return live.call(wire.CREATE, body, decode)  # type: ignore[no-any-return]
-        except Full:
+        except (Full, Quota):
             live.sweep(now=True)
             return live.call(wire.CREATE, body, decode)  # type: ignore[no-any-return]
 

@@ -60,13 +60,13 @@ class _Pending:
 
 
 class Hold:
-    """This process's reference on an object, given back when the lease ends: one_way is the message that does it."""
+    """This process's reference on an object, given back when its lease ends by the message ends_with."""
 
-    __slots__ = ("object_id", "one_way")
+    __slots__ = ("object_id", "ends_with")
 
-    def __init__(self, object_id: bytes, one_way: int) -> None:
+    def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
-        self.one_way: Optional[int] = one_way  # RELEASE; ABORT while unsealed; None: nothing is held any more
+        self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: nothing is held any more
 
 
 class _Segment:
@@ -369,6 +369,11 @@ class Connection:
                     segment.mapping = None
                 segment.writable = False
 
+    def drop(self, hold: Hold) -> None:
+        """Gives back a reference that has no lease."""
+        self._ended.append((0, hold))
+        self._flush_ended()
+
     def again(self, ref: wire.Ref, size: int, hold: Hold) -> Any:
         """A lease on a segment that this connection knows."""
         with self._turn:
@@ -429,14 +434,24 @@ class Connection:
             return False
         try:
             for hold in self._settle():
-                if hold.one_way is not None:
-                    self._out += wire.frame(hold.one_way, 0, hold.object_id)
+                if hold.ends_with is not None:
+                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), hold.object_id)
             if not self._pending:
                 for s in [s for s in self._segments.values() if s.leases == 0 and not s.writable and s.size > _KEEP_BYTES]:
                     self._forget(s)
         finally:
             self._turn.release()
         return True
+
+    def _unasked(self, kind: int) -> int:
+        """Under _turn: the request number of a message that nobody waits for; Release has no reply at all."""
+        if kind == wire.RELEASE:
+            return 0
+        p = _Pending(kind, lambda fields: None)
+        p.done = True
+        number, self._next = self._next, self._next + 1
+        self._pending[number] = p
+        return number
 
     def _settle(self) -> List[Hold]:
         """Under _turn: counts ended leases off their segments; returns the references to give back."""

@@ -145,7 +145,7 @@ class Draft:
         if strict and self.size:
             return self._seal_strict()
         self._connection.call(wire.SEAL, self._hold.object_id + bytes([strict]), _nothing)
-        self._hold.one_way = wire.RELEASE
+        self._hold.ends_with = wire.RELEASE
         part, self._part = self._part, None
         return Object(self._hold, part, self._meta)
 
@@ -154,13 +154,17 @@ class Draft:
         if sys.getrefcount(self._part) > 2:
             raise Invalid("views of object %s are still in use" % self.id)
         hold = Hold(self._hold.object_id, wire.ABORT)
-        self._hold.one_way = None
+        self._hold.ends_with = None
         self._part = None
         self._connection.freeze(self._ref.segment)
-        part = self._connection.again(self._ref, self.size, hold)
-        self._connection.call(wire.SEAL, hold.object_id + b"\x01", _nothing)
-        hold.one_way = wire.RELEASE
-        return Object(hold, part, self._meta)
+        try:
+            self._connection.call(wire.SEAL, hold.object_id + b"\x01", _nothing)
+            hold.ends_with = wire.RELEASE
+            # Mapped only now: before the seal even a mapping for reading would count as one for writing.
+            return Object(hold, self._connection.again(self._ref, self.size, hold), self._meta)
+        except BaseException:
+            self._connection.drop(hold)
+            raise
 
     def abort(self) -> None:
         """Gives the object up. Without seal() or abort() that happens when the draft and its views are gone."""

@@ -1,0 +1,245 @@
+"""The client against the real daemon: needs TENDRIL_BIN or bin/tendril (make build)."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import tendril
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+_ROOT = os.path.join(os.path.dirname(__file__), "..", "..", "..")
+BIN = os.environ.get("TENDRIL_BIN") or os.path.join(_ROOT, "bin", "tendril")
+# A set TENDRIL_BIN says that the binary must be there: no silent skip then.
+MISSING = not os.path.exists(BIN) and "TENDRIL_BIN" not in os.environ
+
+
+class Daemon:
+    def __init__(self, **env):
+        self.dir = tempfile.mkdtemp(prefix="tendril-py-")
+        self.socket = os.path.join(self.dir, "s")
+        self.log = open(os.path.join(self.dir, "log"), "wb")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("TENDRIL_")}
+        empty = os.path.join(self.dir, "vendors")
+        os.mkdir(empty)
+        clean.update(TENDRIL_SOCKET=self.socket, TENDRIL_STATE_DIR=os.path.join(self.dir, "state"), TENDRIL_VENDORS=empty, **env)
+        self.process = subprocess.Popen([BIN, "daemon"], env=clean, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                tendril.connect(self.socket).close()
+                return
+            except tendril.Disconnected:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.close()
+                    raise
+                time.sleep(0.02)
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.log.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+@unittest.skipIf(MISSING, "no bin/tendril: make build makes it")
+class WithDaemon(unittest.TestCase):
+    env = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(**cls.env)
+        cls.addClassCleanup(cls.daemon.close)
+
+    def setUp(self):
+        self.store = tendril.connect(self.daemon.socket)
+        self.addCleanup(self.store.close)
+
+
+class Store(WithDaemon):
+    def test_put_get(self):
+        for n in (0, 1, 63, 64, 65, 4096, 1 << 20, 40 << 20):
+            data = os.urandom(min(n, 1 << 16)) * (n // (1 << 16) or 1)
+            with self.store.put(data, name="p%d" % n) as o:
+                self.assertEqual(o.bytes(), data)
+            with self.store.get("p%d" % n) as o:
+                self.assertTrue(o.data.readonly)
+                self.assertEqual(o.bytes(), data)
+            self.store.delete("p%d" % n)
+            with self.assertRaises(tendril.NotFound):
+                self.store.get("p%d" % n)
+
+    @unittest.skipIf(np is None, "NumPy is not installed")
+    def test_arrays_between_processes(self):
+        a = self.store.empty((100, 200), "f4", name="array")
+        a[:] = np.arange(20000).reshape(100, 200)
+        a.seal()
+        code = ("import sys, tendril; a = tendril.connect(sys.argv[1]).get('array').numpy();"
+                "print(a.dtype, a.shape, float(a.sum()), a.flags.writeable)")
+        out = subprocess.run([sys.executable, "-c", code, self.daemon.socket], capture_output=True, text=True, check=True,
+                             cwd=os.path.join(os.path.dirname(__file__), "..")).stdout
+        self.assertEqual(out.split("\n")[0], "float32 (100, 200) %s False" % float(a.sum(dtype="f8")))
+
+    def test_names(self):
+        first = self.store.put(b"1", name="n")
+        with self.assertRaises(tendril.Exists):
+            self.store.put(b"2", name="n")
+        second = self.store.put(b"2")
+        with self.assertRaises(tendril.Exists):
+            self.store.bind(second, "n")
+        self.store.bind(second, "n", replace=True)
+        self.assertEqual(self.store.get("n").bytes(), b"2")
+        self.assertEqual(first.bytes(), b"1")
+        info = self.store.stat("n")
+        self.assertEqual((info.id, info.size_bytes, info.state), (str(second.id), 1, "sealed"))
+        self.assertIn("n", [o.name for o in self.store.list()])
+        self.store.delete("n")
+
+    def test_unsealed_is_not_visible(self):
+        draft = self.store.create(10, "draft")
+        with tendril.connect(self.daemon.socket) as other:
+            with self.assertRaises((tendril.NotFound, tendril.NotSealed)):
+                other.get("draft")
+            got = []
+            t = threading.Thread(target=lambda: got.append(other.get("draft", timeout=20).bytes()))
+            t.start()
+            draft.data[:] = b"0123456789"
+            draft.seal()
+            t.join()
+            self.assertEqual(got, [b"0123456789"])
+        self.store.delete("draft")
+
+    def test_timeout(self):
+        with self.assertRaises(tendril.Timeout):
+            self.store.get("never there", timeout=0.05)
+
+    def test_a_sealed_object_cannot_be_mapped_for_writing(self):
+        self.store.put(b"x" * 100, name="sealed").release()
+        with tendril.connect(self.daemon.socket) as other:
+            o = other.get("sealed")
+            fds = [int(fd) for fd in os.listdir("/proc/self/fd") if "memfd:tendril" in _link(fd)]
+            import mmap
+            for fd in fds:
+                try:
+                    mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_WRITE).close()
+                except (OSError, PermissionError):
+                    continue
+                self.fail("descriptor %d of a sealed segment was mapped writable" % fd)
+            self.assertTrue(fds)
+            self.assertEqual(o.bytes(), b"x" * 100)
+        self.store.delete("sealed")
+
+    def test_strict(self):
+        draft = self.store.create(5000, "strict", strict=True)
+        draft.data[:] = b"s" * 5000
+        o = draft.seal(strict=True)
+        self.assertEqual(o.bytes(), b"s" * 5000)
+        self.assertTrue(self.store.stat("strict").strict)
+        self.store.delete("strict")
+
+    def test_abort(self):
+        key = self.store.create(10, "gone").id
+        self.store.status()
+        with self.assertRaises(tendril.NotFound):
+            self.store.stat(key)
+
+    def test_ephemeral_objects_go_with_their_last_reference(self):
+        o = self.store.put(b"abc")
+        key, view = o.id, o.data
+        o.release()
+        self.store.stat(key)
+        del view
+        with self.assertRaises(tendril.NotFound):
+            self.store.stat(key)
+
+    def test_children_of_a_fork(self):
+        kept = self.store.put(b"parent's", name="forked")
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with self.store.get("forked") as o:
+                        code = 0 if o.bytes() == b"parent's" else 2
+                    self.store.put(b"c" * 100000).release()
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(kept.bytes(), b"parent's")
+        self.assertEqual(self.store.stat("forked").refs, 1)
+        self.store.delete("forked")
+
+    def test_a_killed_client_leaves_nothing(self):
+        code = ("import os, sys, tendril, time; s = tendril.connect(sys.argv[1]); d = s.create(1 << 20); o = s.put(b'x');"
+                "print(d.id, o.id, flush=True)\nif os.fork() == 0: time.sleep(60)\ntime.sleep(60)")
+        p = subprocess.Popen([sys.executable, "-c", code, self.daemon.socket], stdout=subprocess.PIPE, text=True, start_new_session=True,
+                             cwd=os.path.join(os.path.dirname(__file__), ".."))
+        keys = p.stdout.readline().split()
+        p.kill()  # the forked child still holds the socket
+        p.wait()
+        try:
+            deadline = time.monotonic() + 20
+            while {o.id for o in self.store.list(all=True)} & set(keys) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertFalse({o.id for o in self.store.list(all=True)} & set(keys))
+        finally:
+            os.killpg(p.pid, signal.SIGKILL)
+            p.stdout.close()
+
+    def test_many_objects_keep_few_descriptors(self):
+        for i in range(40):
+            self.store.put(bytes(17 << 20), name="big").release()
+            self.store.delete("big")
+        self.assertLess(len([fd for fd in os.listdir("/proc/self/fd") if "memfd:tendril" in _link(fd)]), 20)
+
+    def test_devices_and_status(self):
+        self.assertIsInstance(self.store.status(), dict)
+        self.store.devices()
+
+    def test_command_line(self):
+        def run(*args, **kw):
+            return subprocess.run([sys.executable, "-m", "tendril", "--socket", self.daemon.socket, *args], capture_output=True,
+                                  cwd=os.path.join(os.path.dirname(__file__), ".."), **kw)
+        self.assertEqual(run("put", "-", "--name", "cli", input=b"hello").returncode, 0)
+        self.assertEqual(run("get", "cli").stdout, b"hello")
+        self.assertIn(b"cli", run("ls").stdout)
+        self.assertEqual(run("get", "nobody").returncode, 4)
+        self.assertEqual(subprocess.run([sys.executable, "-m", "tendril", "--socket", "/nonexistent", "ls"], capture_output=True,
+                                        cwd=os.path.join(os.path.dirname(__file__), "..")).returncode, 3)
+
+
+class SmallStore(WithDaemon):
+    env = {"TENDRIL_CAPACITY": "128MiB"}
+
+    def test_full_and_room_again(self):
+        with self.assertRaises(tendril.Full):
+            self.store.create(1 << 30)
+        for _ in range(10):  # each time the memory of the one before must have come back
+            self.store.put(bytes(70 << 20)).release()
+
+    def test_a_reader_gives_memory_back(self):
+        with tendril.connect(self.daemon.socket) as reader:
+            for _ in range(5):
+                self.store.put(bytes(70 << 20), name="x").release()
+                reader.get("x").release()
+                self.store.delete("x")
+
+
+def _link(fd):
+    try:
+        return os.readlink("/proc/self/fd/" + fd)
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    unittest.main()
