@@ -16,9 +16,10 @@ import (
 
 func title(text string) { fmt.Printf("\n%s\n", text) }
 
+// line reports one step and how long it took.
 func line(what string, began time.Time, format string, args ...any) {
-	took := time.Since(began)
-	fmt.Printf("  %-10s %8s  %s\n", what, took.Round(max(took/1000, time.Microsecond)*10).String(), fmt.Sprintf(format, args...))
+	took := fmt.Sprintf("%.1f ms", time.Since(began).Seconds()*1e3)
+	fmt.Printf("  %-10s %11s  %s\n", what, took, fmt.Sprintf(format, args...))
 }
 
 // devices says in one line what the node has, and fails if a filter could not run anywhere.
