@@ -411,6 +411,45 @@ func TestRunRefusesProgramsThatGainRights(t *testing.T) {
 	}
 }
 
+// goProgram builds an empty program with a version stamp; for findLibrary and libraryVersion it serves as a library.
+func goProgram(t *testing.T, stamp string) string {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nvar version = \"\"\n\nfunc main() { println(version) }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, libraryName)
+	if text, err := exec.Command("go", "build", "-ldflags", "-X main.version="+stamp, "-o", out, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return out
+}
+
+func TestLibraryIsChecked(t *testing.T) {
+	n := startNode(t)
+	n.want(1, []string{"driver library is missing", "make build"}, "run", "--", "true")
+	n.want(1, []string{"no such file"}, "run", "--library", "absent.so", "--", "true")
+	n.want(1, []string{"is version other", "the daemon test"}, "run", "--library", goProgram(t, "other"), "--", "true")
+	n.want(7, []string{"has none", "tendril devices"}, "run", "--library", goProgram(t, "test"), "--", "true")
+}
+
+func TestRunBecomesTheProgram(t *testing.T) {
+	const system = "/etc/OpenCL/vendors"
+	if _, err := os.Stat(filepath.Join(system, "pocl.icd")); err != nil {
+		t.Skip("PoCL is not installed:", err)
+	}
+	n := startNode(t, "--vendors", system)
+	n.want(0, []string{"uuid"}, "devices", "--json") // waits for the probe
+	n.env = append(n.env, "TENDRIL_LIBRARY="+goProgram(t, "test"), "OCL_ICD_FILENAMES=other", "TENDRIL_PUBLISH=stale")
+	code, out, errs := n.run("", "run", "--device", "0", "--", "sh", "-c", `echo "$TENDRIL_SOCKET,$TENDRIL_DEVICES,$TENDRIL_PUBLISH,$OCL_ICD_FILENAMES"; cat "$OCL_ICD_VENDORS"/*; exit 5`)
+	library := n.env[len(n.env)-3][len("TENDRIL_LIBRARY="):]
+	if want := n.socket + ",0,," + library + "\n" + library + "\n"; code != 5 || out != want {
+		t.Errorf("code %d, got %q, want %q\n%s%s", code, out, want, errs, &n.log)
+	}
+	n.want(0, []string{"export OCL_ICD_VENDORS='", "export TENDRIL_DEVICES='type=cpu'"}, "env", "--device", "type=cpu")
+	n.want(7, []string{"matches none"}, "env", "--device", "type=gpu")
+}
+
 func TestGetRefusesATerminal(t *testing.T) {
 	var errs bytes.Buffer
 	term := terminal{in: os.Stdin, out: io.Discard, err: &errs, isOut: true}

@@ -129,7 +129,7 @@ func checkDevices(conn *client.Conn, text string, sel *session.Selector) error {
 		return fmt.Errorf("%w: this node has none", object.ErrNoDevice)
 	}
 	if len(sel.Select(snap)) == 0 {
-		return fmt.Errorf("%w: --device %q matches none of this node's %d", object.ErrNoDevice, text, total)
+		return fmt.Errorf("%w: --device %q matches none of this node's devices (%d)", object.ErrNoDevice, text, total)
 	}
 	return nil
 }
