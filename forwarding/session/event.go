@@ -60,7 +60,7 @@ type Event struct {
 	watched   [3]bool       // levels asked of the worker
 	freed     bool          // the program let go; the worker is told at the end
 	ended     chan struct{} // made by who waits without a worker
-	after     func(Status)  // internal: runs once at the end, under the reader's lock; must not block
+	held      bool          // something here looks at its end, though the program let go
 }
 
 type eventCallback struct {
@@ -124,7 +124,7 @@ func (d *Driver) dropEvent(e *Event, tell bool) {
 // letGo drops the worker's event, once nothing here wants its end any more.
 func (e *Event) letGo(w *worker) {
 	e.mu.Lock()
-	e.freed = e.status.Load() > 0 && (len(e.callbacks) > 0 || e.after != nil)
+	e.freed = e.status.Load() > 0 && (len(e.callbacks) > 0 || e.held)
 	later := e.freed
 	e.mu.Unlock()
 	if later {
@@ -134,6 +134,13 @@ func (e *Event) letGo(w *worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.events, e.id)
+}
+
+// hold keeps the worker reporting the event's end after the program let it go.
+func (e *Event) hold() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.held = true
 }
 
 // report takes over what the worker says.
@@ -166,10 +173,6 @@ func (e *Event) advance(status int32) {
 	}
 	e.status.Store(status)
 	if status <= 0 {
-		if e.after != nil {
-			e.after(Status(status))
-			e.after = nil
-		}
 		e.done.Store(true)
 		if e.ended != nil {
 			close(e.ended)

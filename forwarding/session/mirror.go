@@ -111,6 +111,7 @@ func (m *mirror) use(q *Queue, e *Event, wait []uint64, writes bool) (*Event, St
 	m.hostNewer = false
 	m.devNewer = m.devNewer || writes
 	if e != nil {
+		e.hold()
 		m.pending = append(m.pending, e)
 	}
 	return push, Success
@@ -122,7 +123,7 @@ func (m *mirror) pushLocked(q *Queue, wait []uint64) (*Event, Status) {
 	if len(m.pending) == 0 {
 		return nil, push()
 	}
-	e, status := q.d.newEvent(q.ctx, q, cmdWrite, false)
+	e, status := q.d.internalEvent(q)
 	if status != Success {
 		return nil, status
 	}
@@ -143,7 +144,7 @@ func (m *mirror) waitQuiet() {
 	m.mu.Unlock()
 	for _, e := range pending {
 		if w := e.ctx.bound(); w != nil {
-			w.waitEvents([]uint64{e.id})
+			w.reader.wait(&e.completion, 0)
 		}
 	}
 }
