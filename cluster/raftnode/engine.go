@@ -1,0 +1,235 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+
+	"tendril/cluster/fsm"
+	"tendril/store/object"
+)
+
+// engine is raft and its files, opened once. It is closed whole and replaced by another when its log fails.
+type engine struct {
+	id      string
+	raft    *raft.Raft
+	log     *logStore
+	vote    *voteFile
+	machine *machine
+	stream  *trackedLayer // nil for a cluster of one without peers
+	alone   bool          // the only voter
+
+	failOnce sync.Once
+	failed   chan struct{} // closed by fail
+	failure  error         // set before failed is closed
+
+	marking   sync.Mutex
+	markedFor uint64 // the term that has its Nop
+}
+
+// openEngine checks what is on disk, then starts raft on it.
+func openEngine(opts Options) (e *engine, err error) {
+	e = &engine{id: opts.ID, failed: make(chan struct{})}
+	logger := bridge(opts.Log, opts.Level)
+	disk, err := checkDisk(opts, logger)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			disk.close()
+		}
+	}()
+	e.vote = disk.vote
+	e.vote.fail = e.fail
+	e.log = &logStore{WAL: disk.wal, fail: e.fail}
+	e.machine = newMachine(disk, opts.SnapshotBytes, e.fail)
+	trans, err := e.transport(opts, logger)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.start(opts, logger, disk, trans); err != nil {
+		closeTransport(trans)
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft.Transport) (err error) {
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(opts.ID)
+	conf.Logger = logger
+	conf.SnapshotThreshold = opts.SnapshotEntries
+	conf.TrailingLogs = opts.TrailingEntries
+	conf.NoLegacyTelemetry = true
+	conf.ShutdownOnRemove = false
+	cache, err := raft.NewLogCache(512, e.log)
+	if err != nil {
+		return err
+	}
+	servers := disk.servers
+	if disk.fresh && !opts.Join {
+		servers = []raft.Server{{ID: conf.LocalID, Address: raft.ServerAddress(opts.Address), Suffrage: raft.Voter}}
+		if err := raft.BootstrapCluster(conf, cache, e.vote, disk.snapshots, trans, raft.Configuration{Servers: servers}); err != nil {
+			return e.explain(fmt.Errorf("begin the cluster: %w", err))
+		}
+	}
+	if e.raft, err = raft.NewRaft(conf, e.machine, cache, e.vote, disk.snapshots, trans); err != nil {
+		return e.explain(err)
+	}
+	e.log.armed.Store(true)
+	e.vote.armed.Store(true)
+	e.alone = len(servers) == 1 && servers[0].ID == conf.LocalID && servers[0].Suffrage == raft.Voter
+	if e.alone {
+		// Nobody else could be elected: do not sit the election timeout out.
+		_ = trans.TimeoutNow(conf.LocalID, trans.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: header(conf, trans)}, &raft.TimeoutNowResponse{})
+	}
+	return nil
+}
+
+func header(conf *raft.Config, trans raft.Transport) raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: conf.ProtocolVersion, ID: []byte(conf.LocalID), Addr: trans.EncodePeer(conf.LocalID, trans.LocalAddr())}
+}
+
+// transport makes raft's transport over the stream layer, or the one of a cluster of one.
+func (e *engine) transport(opts Options, logger hclog.Logger) (raft.Transport, error) {
+	if opts.Stream == nil {
+		return newLoopback(raft.ServerAddress(opts.Address)), nil
+	}
+	layer, err := opts.Stream()
+	if err != nil {
+		return nil, err
+	}
+	e.stream = track(layer)
+	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3, Timeout: 10 * time.Second, Logger: logger}), nil
+}
+
+func closeTransport(t raft.Transport) {
+	if c, ok := t.(io.Closer); ok {
+		c.Close()
+	}
+}
+
+// fail says that the engine cannot go on. Only the first fault counts.
+func (e *engine) fail(err error) {
+	e.failOnce.Do(func() {
+		e.failure = e.explain(err)
+		close(e.failed)
+	})
+}
+
+// explain adds the sentinel and what to do to an error of the log.
+func (e *engine) explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: no room for the cluster's log: %w: free some disk space; the node goes on by itself then", object.ErrFull, err)
+	case errors.Is(err, object.ErrVersion):
+		return err
+	}
+	return fmt.Errorf("%w: the cluster's log: %w", object.ErrInternal, err)
+}
+
+// close joins raft's goroutines and closes its files.
+func (e *engine) close() {
+	e.fail(errors.New("closed"))
+	_ = e.raft.Shutdown().Error() // never fails
+	if e.stream != nil {
+		e.stream.serving.Wait()
+	}
+	e.log.Close()
+	e.vote.Close()
+	e.machine.water.Close()
+}
+
+// propose appends one command and waits for it.
+func (e *engine) propose(raw []byte) (fsm.Result, error) {
+	future := e.raft.Apply(raw, 0)
+	if err := future.Error(); err != nil {
+		return fsm.Result{}, e.proposalError(err)
+	}
+	result, ok := future.Response().(fsm.Result)
+	if !ok { // the machine stopped instead of applying
+		return fsm.Result{}, e.proposalError(raft.ErrRaftShutdown)
+	}
+	return result, nil
+}
+
+func (e *engine) proposalError(err error) error {
+	const unknown = "it is not known whether the change was kept: repeat it under the same request id"
+	select {
+	case <-e.failed:
+		return fmt.Errorf("%w; %s", e.failure, unknown)
+	default:
+	}
+	if errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		address, id := e.raft.LeaderWithID()
+		return &NotLeaderError{LeaderID: string(id), LeaderAddress: string(address)}
+	}
+	return fmt.Errorf("%w; %s", e.explain(err), unknown)
+}
+
+// readIndex gives the index that a read which begins now must have applied: the commit index, once this node has proven
+// that it leads and that the commit index is of its own term.
+func (e *engine) readIndex(clock func() time.Time) (uint64, error) {
+	term, err := e.mark(clock)
+	if err != nil {
+		return 0, err
+	}
+	commit := e.raft.CommitIndex()
+	if err := e.raft.VerifyLeader().Error(); err != nil {
+		return 0, e.proposalError(err)
+	}
+	if e.raft.CurrentTerm() != term {
+		return 0, &NotLeaderError{}
+	}
+	return commit, nil
+}
+
+// mark makes sure that a command of this term is applied: before, a new leader's commit index may be behind its
+// predecessor's, and entries that never reach the state machine (raft's own no-op) could be the last that are committed.
+func (e *engine) mark(clock func() time.Time) (uint64, error) {
+	e.marking.Lock()
+	defer e.marking.Unlock()
+	term := e.raft.CurrentTerm()
+	if e.markedFor == term {
+		return term, nil
+	}
+	raw, err := fsm.Encode(fsm.UUID{}, &fsm.Nop{})
+	if err != nil {
+		return 0, err
+	}
+	if err := fsm.Stamp(raw, clock().UnixNano()); err != nil {
+		return 0, err
+	}
+	if _, err := e.propose(raw); err != nil {
+		return 0, err
+	}
+	e.markedFor = term
+	return term, nil
+}
+
+func (e *engine) status() Status {
+	address, id := e.raft.LeaderWithID()
+	s := Status{ID: e.id, State: e.raft.State().String(), Leader: string(id), LeaderAddress: string(address), Term: e.raft.CurrentTerm(),
+		LastIndex: e.raft.LastIndex(), CommitIndex: e.raft.CommitIndex(), AppliedIndex: e.machine.index(), LogStore: "raft-wal", Members: []Member{}}
+	fmt.Sscan(e.raft.Stats()["last_snapshot_index"], &s.SnapshotIndex)
+	if conf := e.raft.GetConfiguration(); conf.Error() == nil {
+		for _, x := range conf.Configuration().Servers {
+			s.Members = append(s.Members, Member{string(x.ID), string(x.Address), x.Suffrage == raft.Voter})
+		}
+	}
+	return s
+}
+
+func logDir(dir string) string { return filepath.Join(dir, "log") }
+
+var _ raft.LogStore = (*logStore)(nil)
+var _ raft.MonotonicLogStore = (*wal.WAL)(nil)

@@ -1,0 +1,150 @@
+package raftnode
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"tendril/cluster/fsm"
+	"tendril/store/object"
+)
+
+// machine is raft's view of the state machine, and the lock around it.
+type machine struct {
+	fail      func(error)
+	bulky     chan struct{} // holds one token when a snapshot is due by size
+	snapBytes uint64
+	water     *highWater
+
+	mu      sync.RWMutex
+	state   *fsm.State
+	applied uint64        // index of the last entry that was applied
+	moved   chan struct{} // closed and replaced when applied rises; nil = nobody waits
+	bytes   uint64        // of commands since the last snapshot
+}
+
+func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
+	return &machine{fail: fail, bulky: make(chan struct{}, 1), snapBytes: snapBytes, water: d.water, state: fsm.New(), applied: d.snapshotIndex}
+}
+
+// Apply does a committed command. One that cannot be decoded ends the goroutine and the engine: to skip it would make this
+// node's state differ from the others'.
+func (m *machine) Apply(log *raft.Log) any {
+	m.mu.Lock()
+	result, err := m.state.Apply(log.Data)
+	if err == nil {
+		m.advance(log.Index)
+		m.bytes += uint64(len(log.Data))
+		if m.bytes >= m.snapBytes {
+			m.bytes = 0
+			select {
+			case m.bulky <- struct{}{}:
+			default:
+			}
+		}
+	}
+	m.mu.Unlock()
+	if err == nil {
+		err = m.water.raise(log.Index)
+	}
+	if err != nil {
+		m.fail(fmt.Errorf("entry %d: %w", log.Index, err))
+		runtime.Goexit()
+	}
+	return result
+}
+
+// StoreConfiguration notes that an entry that changes the membership was committed.
+func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(index)
+}
+
+// advance is called under mu.
+func (m *machine) advance(index uint64) {
+	m.applied = index
+	if m.moved != nil {
+		close(m.moved)
+		m.moved = nil
+	}
+}
+
+// await waits until index was applied.
+func (m *machine) await(ctx context.Context, index uint64, failed <-chan struct{}) error {
+	for {
+		m.mu.Lock()
+		if m.applied >= index {
+			m.mu.Unlock()
+			return nil
+		}
+		if m.moved == nil {
+			m.moved = make(chan struct{})
+		}
+		moved := m.moved
+		m.mu.Unlock()
+		select {
+		case <-moved:
+		case <-failed:
+			return fmt.Errorf("%w: the cluster's log failed while a read waited for entry %d", object.ErrBusy, index)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: entry %d was not applied in time: %w", object.ErrTimeout, index, ctx.Err())
+		}
+	}
+}
+
+func (m *machine) view(f func(*fsm.State)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	f(m.state)
+}
+
+func (m *machine) index() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.applied
+}
+
+// Snapshot encodes the state as it is now; Persist writes the bytes while commands go on.
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	raw, err := m.state.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	m.bytes = 0
+	return image(raw), nil
+}
+
+// Restore replaces the state by a snapshot's.
+func (m *machine) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	state, err := fsm.Restore(r)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = state
+	return nil
+}
+
+// image is an encoded state on its way to disk.
+type image []byte
+
+// Persist writes the image and closes the sink, or cancels it.
+func (i image) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(i); err != nil {
+		sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+// Release has nothing to release.
+func (i image) Release() {}

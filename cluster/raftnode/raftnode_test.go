@@ -1,0 +1,460 @@
+package raftnode
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"github.com/sirupsen/logrus"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"tendril/cluster/fsm"
+	"tendril/store/object"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("RAFTNODE_TEST_PROPOSER"); dir != "" {
+		proposeForever(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func options(dir string) Options {
+	return Options{Dir: dir, ID: "n1", SegmentBytes: 64 << 10, RetryInterval: 5 * time.Millisecond}
+}
+
+func open(t testing.TB, o Options) *Node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	n, err := Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func request(i int) (u fsm.UUID) {
+	binary.BigEndian.PutUint64(u[:], uint64(i)+1)
+	return u
+}
+
+func set(i int) *fsm.SetPolicy {
+	return &fsm.SetPolicy{Policy: fsm.Policy{Key: fmt.Sprint("k", i), Value: bytes.Repeat([]byte{byte(i)}, 100)}}
+}
+
+func propose(t testing.TB, n *Node, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if _, err := n.Propose(context.Background(), request(i), set(i)); err != nil {
+			t.Fatalf("proposal %d: %v", i, err)
+		}
+	}
+}
+
+// has reports how many of the policies k0…k(n-1) are there.
+func has(s *fsm.State, n int) (found int) {
+	for i := range n {
+		if p, ok := s.Policy(fmt.Sprint("k", i)); ok && bytes.Equal(p.Value, bytes.Repeat([]byte{byte(i)}, 100)) {
+			found++
+		}
+	}
+	return found
+}
+
+func read(t testing.TB, n *Node, want int) {
+	t.Helper()
+	got := 0
+	if err := n.Read(context.Background(), func(s *fsm.State) { got = has(s, want) }); err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Fatalf("%d of %d are there", got, want)
+	}
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 3 {
+		n := open(t, options(dir))
+		viewed := 0
+		n.View(func(s *fsm.State) { viewed = has(s, round*50) })
+		if viewed != round*50 {
+			t.Fatalf("round %d: %d are in view after Open", round, viewed)
+		}
+		propose(t, n, round*50, round*50+50)
+		read(t, n, round*50+50)
+		if s := n.Status(); s.State != "Leader" || s.Leader != "n1" || len(s.Members) != 1 || s.AppliedIndex < 50 {
+			t.Errorf("%+v", s)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRefusalsCarryTheirSentinel(t *testing.T) {
+	n := open(t, options(t.TempDir()))
+	r, err := n.Propose(context.Background(), request(1), &fsm.RemoveTenant{Name: "nobody"})
+	if !errors.Is(err, object.ErrNotFound) || r.Code != object.ErrNotFound.Code() {
+		t.Fatal(r, err)
+	}
+	if _, err := n.ProposeEncoded(context.Background(), []byte("nonsense")); !errors.Is(err, object.ErrVersion) && !errors.Is(err, object.ErrProtocol) {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := n.Propose(ended, request(2), set(2)); err == nil {
+		t.Fatal("proposed under a context that had ended")
+	}
+	n.Close()
+	if _, err := n.Propose(context.Background(), request(3), set(3)); !errors.Is(err, object.ErrBusy) {
+		t.Fatal(err)
+	}
+}
+
+func TestTwoOnOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, options(dir))
+	if _, err := Open(context.Background(), options(dir)); !errors.Is(err, object.ErrBusy) {
+		t.Fatal(err)
+	}
+	propose(t, n, 0, 1)
+}
+
+func TestAnotherNodesDirectory(t *testing.T) {
+	dir := t.TempDir()
+	open(t, options(dir)).Close()
+	o := options(dir)
+	o.ID = "n2"
+	if _, err := Open(context.Background(), o); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "n1") {
+		t.Fatal(err)
+	}
+}
+
+func TestSnapshotsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	o := options(dir)
+	o.SnapshotBytes, o.TrailingEntries = 2000, 5
+	n := open(t, o)
+	propose(t, n, 0, 600)
+	deadline := time.Now().Add(30 * time.Second)
+	for n.Status().SnapshotIndex < 300 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+		propose(t, n, 0, 1)
+	}
+	n.Close()
+	kept, _ := filepath.Glob(filepath.Join(dir, "snapshots", "*"))
+	if len(kept) == 0 || len(kept) > retainSnapshots+1 {
+		t.Errorf("%d snapshots are kept: %v", len(kept), kept)
+	}
+	read(t, open(t, o), 600)
+}
+
+// TestDamage flips one byte, or cuts or removes one file, and opens: the node refuses or has everything. Nothing between.
+func TestDamage(t *testing.T) {
+	whole := t.TempDir()
+	o := options(whole)
+	o.SnapshotBytes, o.TrailingEntries = 6000, 5
+	const entries = 250
+	n := open(t, o)
+	propose(t, n, 0, entries)
+	n.Close()
+	files := listFiles(t, whole)
+	r := rand.New(rand.NewPCG(1, 2))
+	refused, intact := 0, 0
+	try := func(what string, damage func(dir string)) {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+			t.Fatal(err)
+		}
+		damage(dir)
+		again := o
+		again.Dir = dir
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		n, err := Open(ctx, again)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(), "restore") && !strings.Contains(err.Error(), "remove") && !strings.Contains(err.Error(), "upgrade") {
+				t.Errorf("%s: no clear refusal: %v", what, err)
+			}
+			refused++
+			return
+		}
+		intact++
+		read(t, n, entries)
+		n.Close()
+	}
+	for _, f := range files {
+		size := f.used
+		for range 12 {
+			at := r.Int64N(size)
+			try(fmt.Sprintf("%s, byte %d of %d", f.name, at, size), func(dir string) { flip(t, filepath.Join(dir, f.name), at) })
+		}
+		try(f.name+" cut", func(dir string) { os.Truncate(filepath.Join(dir, f.name), size/2) })
+		try(f.name+" emptied", func(dir string) { os.Truncate(filepath.Join(dir, f.name), 0) })
+		try(f.name+" removed", func(dir string) { os.Remove(filepath.Join(dir, f.name)) })
+	}
+	if refused < 10 || intact < 3 {
+		t.Errorf("%d refused, %d intact: the test does not test", refused, intact)
+	}
+	t.Logf("%d refused, %d intact", refused, intact)
+}
+
+type file struct {
+	name string
+	used int64 // bytes up to the last that is not zero
+}
+
+func listFiles(t *testing.T, dir string) (files []file) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || name == "lock" {
+			return err
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		files = append(files, file{name, int64(len(bytes.TrimRight(raw, "\x00")))})
+		return err
+	})
+	if err != nil || len(files) < 6 {
+		t.Fatal(files, err)
+	}
+	return files
+}
+
+func flip(t *testing.T, path string, at int64) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[at] ^= 0x40
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLogFailsAndComesBack takes the log away under raft: the proposer hears of it, the view stays, and the node mends itself.
+func TestLogFailsAndComesBack(t *testing.T) {
+	n := open(t, options(t.TempDir()))
+	propose(t, n, 0, 10)
+	n.engine.log.WAL.Close()
+	_, err := n.Propose(context.Background(), request(10), set(10))
+	if err == nil || !strings.Contains(err.Error(), "same request id") {
+		t.Fatal(err)
+	}
+	seen := 0
+	n.View(func(s *fsm.State) { seen = has(s, 10) })
+	if seen != 10 {
+		t.Errorf("%d in view", seen)
+	}
+	proposeUntilDone(t, n, 10)
+	read(t, n, 11)
+}
+
+func proposeUntilDone(t *testing.T, n *Node, i int) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if _, err = n.Propose(context.Background(), request(i), set(i)); err == nil {
+			return
+		}
+	}
+	t.Fatalf("the node did not come back: %v; %+v", err, n.Status())
+}
+
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tendril-test", dir, "tmpfs", 0, "size=700k"); err != nil {
+		t.Skipf("a small file system needs root: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	n := open(t, options(filepath.Join(dir, "raft")))
+	filler := filepath.Join(dir, "filler")
+	done, err := 0, error(nil)
+	for ; done < 20000 && err == nil; done++ {
+		if done == 100 { // the disk fills up while the node runs
+			os.WriteFile(filler, make([]byte, 1<<20), 0o600)
+		}
+		_, err = n.Propose(context.Background(), request(done), set(done%500))
+		if errors.Is(err, object.ErrBusy) { // epoch: the state machine's refusal of a repeated key
+			err = nil
+		}
+	}
+	if !errors.Is(err, object.ErrFull) || !strings.Contains(err.Error(), "disk space") {
+		t.Fatalf("after %d proposals: %v", done, err)
+	}
+	t.Logf("full after %d proposals: %v", done, err)
+	n.View(func(s *fsm.State) {
+		if has(s, 100) != 100 {
+			t.Errorf("%d of 100 in view", has(s, 100))
+		}
+	})
+	if s := n.Status(); s.State == "Failed" && s.Fault == "" {
+		t.Errorf("%+v", s)
+	}
+	os.Remove(filler)
+	proposeUntilDone(t, n, 700)
+	n.Close()
+	n = open(t, options(filepath.Join(dir, "raft")))
+	read(t, n, 100)
+	n.Close()
+}
+
+func proposeForever(dir string) {
+	n, err := Open(context.Background(), options(dir))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for i := 0; ; i++ {
+		if _, err := n.Propose(context.Background(), request(i), set(i%1000)); err != nil && !errors.Is(err, object.ErrBusy) {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(i)
+	}
+}
+
+// TestKill kills a proposing process and looks for everything that it was told is kept.
+func TestKill(t *testing.T) {
+	dir := t.TempDir()
+	for range 3 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "RAFTNODE_TEST_PROPOSER="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines, last := bufio.NewScanner(out), -1
+		for lines.Scan() {
+			i, err := strconv.Atoi(lines.Text())
+			if err != nil {
+				t.Fatal(lines.Text())
+			}
+			if last = i; i == 300 {
+				cmd.Process.Kill()
+			}
+		}
+		cmd.Wait()
+		n := open(t, options(dir))
+		read(t, n, min(last+1, 1000))
+		n.Close()
+	}
+}
+
+func TestLevels(t *testing.T) {
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	log.SetLevel(logrus.TraceLevel)
+	l := bridge(log, logrus.WarnLevel)
+	l.Debug("d")
+	l.Info("i")
+	l.Warn("w", "key", hclog.Fmt("<%d>", 7))
+	l.Error("e")
+	if s := out.String(); strings.Contains(s, "msg=d") || strings.Contains(s, "msg=i") || !strings.Contains(s, "level=warning msg=w") || !strings.Contains(s, "<7>") || !strings.Contains(s, "level=error msg=e") {
+		t.Error(s)
+	}
+}
+
+func TestValidateNamesEveryFault(t *testing.T) {
+	err := Options{Dir: "rel", SegmentBytes: 1, RetryInterval: 1, Join: true}.Validate()
+	for _, want := range []string{"rel", "node id", "segments of 1", "1ns", "stream layer"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in %v", want, err)
+		}
+	}
+}
+
+// tcpLayer is a stream layer without authentication, for tests.
+type tcpLayer struct{ net.Listener }
+
+func (tcpLayer) Dial(a raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", string(a), timeout)
+}
+
+// TestThree runs three nodes over a stream layer: the follower names the leader, and what was done survives the leader.
+func TestThree(t *testing.T) {
+	nodes, ids := map[string]*Node{}, []string{"n1", "n2", "n3"}
+	addresses := map[string]string{}
+	for i, id := range ids {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var once sync.Once
+		o := options(t.TempDir())
+		o.ID, o.Address, o.Join = id, l.Addr().String(), i > 0
+		o.Stream = func() (layer raft.StreamLayer, err error) {
+			err = errors.New("only once in this test")
+			once.Do(func() { layer, err = tcpLayer{l}, nil })
+			return layer, err
+		}
+		nodes[id], addresses[id] = open(t, o), o.Address
+	}
+	propose(t, nodes["n1"], 0, 5)
+	for _, id := range ids[1:] {
+		if err := nodes["n1"].Raft().AddVoter(raft.ServerID(id), raft.ServerAddress(addresses[id]), 0, 20*time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	propose(t, nodes["n1"], 5, 20)
+	read(t, nodes["n1"], 20)
+	var notLeader *NotLeaderError
+	if err := nodes["n2"].Read(context.Background(), func(*fsm.State) {}); !errors.As(err, &notLeader) || notLeader.LeaderID != "n1" || !errors.Is(err, object.ErrBusy) {
+		t.Fatal(err)
+	}
+	nodes["n1"].Close()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for _, id := range ids[1:] {
+			if _, err := nodes[id].Propose(context.Background(), request(20), set(20)); err == nil {
+				read(t, nodes[id], 21)
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no new leader: %+v", nodes["n2"].Status())
+		}
+	}
+}
+
+func BenchmarkPropose(b *testing.B) {
+	n := open(b, Options{Dir: b.TempDir(), ID: "n1"})
+	b.ResetTimer()
+	for i := range b.N {
+		if _, err := n.Propose(context.Background(), request(i), &fsm.Nop{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	n := open(b, Options{Dir: b.TempDir(), ID: "n1"})
+	for range b.N {
+		if err := n.Read(context.Background(), func(*fsm.State) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
