@@ -265,7 +265,11 @@ func (p *Pool) Workers() []Status {
 		if s.w.ended() {
 			continue
 		}
-		st := s.w.status("serving")
+		state := "serving"
+		if s.w.wasKilled() {
+			state = "ending" // the kernel takes its memory back
+		}
+		st := s.w.status(state)
 		st.ID, st.Session, st.Fallbacks = s.id, s.session, s.w.fallbacks
 		list = append(list, st)
 		procs = append(procs, s.w.process)

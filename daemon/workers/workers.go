@@ -78,7 +78,7 @@ type DriverStatus struct {
 type Status struct {
 	ID          uint64            `json:"id,omitempty"` // 0 while warm
 	PID         int               `json:"pid"`
-	State       string            `json:"state"` // starting, warm, serving
+	State       string            `json:"state"` // starting, warm, serving, ending
 	Platform    string            `json:"platform"`
 	Tenant      string            `json:"tenant"`
 	UID         uint32            `json:"uid"` // that the process runs as
