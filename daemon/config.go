@@ -36,7 +36,6 @@ type Config struct {
 	MaxWorkers    int           // serving at one time on this node; 0 = 256
 	ProbeTimeout  time.Duration // for one driver to say what it has; 0 = 30 s
 	StartTimeout  time.Duration // for one worker to load its driver; 0 = 60 s
-	Spin          time.Duration // a connection looks so long for the next request before its goroutine parks; 0 = not at all
 	LogLevel      string        // error, warn, info or debug; "" = info
 }
 
@@ -59,7 +58,6 @@ var settings = []struct {
 	{"TENDRIL_MAX_WORKERS", "max-workers", func(c *Config, v string) (err error) { c.MaxWorkers, err = strconv.Atoi(v); return }},
 	{"TENDRIL_PROBE_TIMEOUT", "probe-timeout", func(c *Config, v string) (err error) { c.ProbeTimeout, err = time.ParseDuration(v); return }},
 	{"TENDRIL_START_TIMEOUT", "start-timeout", func(c *Config, v string) (err error) { c.StartTimeout, err = time.ParseDuration(v); return }},
-	{"TENDRIL_SPIN", "spin", func(c *Config, v string) (err error) { c.Spin, err = time.ParseDuration(v); return }},
 	{"TENDRIL_LOG_LEVEL", "log-level", func(c *Config, v string) error { c.LogLevel = v; return nil }},
 }
 
@@ -199,7 +197,6 @@ func (c Config) Validate() error {
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
 	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
-	fault(c.Spin < 0 || c.Spin > time.Millisecond, "spin of %v is not between 0 and 1ms", c.Spin)
 	switch c.LogLevel {
 	case "error", "warn", "info", "debug":
 	default:

@@ -248,7 +248,7 @@ func (d *Daemon) startProbe() error {
 func (d *Daemon) openDoor() (err error) {
 	d.door, err = frontdoor.Listen(frontdoor.Options{
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: tenancy.Resolve,
-		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log, Spin: max(d.cfg.Spin, 0),
+		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 	})
 	return err
 }

@@ -29,7 +29,6 @@ var daemonFlags = [][2]string{
 	{"name", "the node's name, kept (default: the host's)"},
 	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
 	{"quota", "what one tenant may hold (default: the capacity)"},
-	{"spin", "look so long for a connection's next request before waiting for it; costs a core's time (default 0)"},
 	{"start-timeout", "for one worker to load its driver (default 1m)"},
 	{"state-dir", "identity, lock and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
