@@ -44,6 +44,10 @@ func (d *demo) start(ctx context.Context) (err error) {
 	if d.dir, err = os.MkdirTemp("", "tendril-demo-"); err != nil {
 		return err
 	}
+	// Workers run as other users and reach their caches through it.
+	if err := os.Chmod(d.dir, 0o711); err != nil {
+		return err
+	}
 	log, err := os.Create(filepath.Join(d.dir, "daemon.log"))
 	if err != nil {
 		return err

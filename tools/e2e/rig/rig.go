@@ -7,6 +7,7 @@ package rig
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -42,6 +43,9 @@ func Start(ctx context.Context, bin string, extra ...string) (*Node, error) {
 	dir, err := os.MkdirTemp("", "tendril-rig-")
 	if err != nil {
 		return nil, err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // workers run as other users and reach their caches through it
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	n := &Node{Bin: bin, Dir: dir, exited: make(chan struct{})}
 	if err := n.start(ctx, extra); err != nil {
@@ -141,6 +145,37 @@ func Output(cmd *exec.Cmd) (string, error) {
 		return out.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint.String()))
 	}
 	return out.String(), nil
+}
+
+// Status is the part of the daemon's status that tests and tools look at.
+type Status struct {
+	Store struct {
+		Objects      int    `json:"objects"`
+		OpenObjects  int    `json:"open_objects"`
+		References   int    `json:"references"`
+		Connections  int    `json:"connections"`
+		ChargedBytes uint64 `json:"charged_bytes"`
+		SessionBytes uint64 `json:"session_bytes"`
+	} `json:"store"`
+	Sessions []struct {
+		ID  uint64 `json:"id"`
+		PID int    `json:"pid"`
+	} `json:"sessions"`
+	Workers []struct {
+		PID     int    `json:"pid"`
+		State   string `json:"state"`
+		Session uint64 `json:"session"`
+	} `json:"workers"`
+}
+
+// Status asks the daemon.
+func (n *Node) Status(ctx context.Context) (Status, error) {
+	var s Status
+	out, err := n.Run(ctx, "status", "--json")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(out), &s)
 }
 
 // Log is the end of what the daemon wrote.

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"tendril/tools/e2e/rig"
+)
+
+// holdings is what a process holds of the kernel.
+type holdings struct{ descriptors, mappings, children, threads, memfds int }
+
+func of(pid int) (holdings, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	fds, err := os.ReadDir(dir + "/fd")
+	if err != nil {
+		return holdings{}, err
+	}
+	h := holdings{descriptors: len(fds)}
+	for _, fd := range fds {
+		if target, err := os.Readlink(dir + "/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "/memfd:") {
+			h.memfds++
+		}
+	}
+	maps, err := os.ReadFile(dir + "/maps")
+	if err != nil {
+		return h, err
+	}
+	h.mappings = strings.Count(string(maps), "/memfd:")
+	tasks, err := os.ReadDir(dir + "/task")
+	if err != nil {
+		return h, err
+	}
+	for _, task := range tasks {
+		children, err := os.ReadFile(filepath.Join(dir, "task", task.Name(), "children"))
+		if err == nil {
+			h.children += len(strings.Fields(string(children)))
+		}
+	}
+	return h, nil
+}
+
+// shared lists what programs could leave in the places that outlive processes.
+func shared(t *testing.T) []string {
+	t.Helper()
+	shm, err := filepath.Glob("/dev/shm/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shm
+}
+
+// TestNothingLeaks: sessions, objects and clients that end in every way leave the daemon as it was.
+func TestNothingLeaks(t *testing.T) {
+	n := node(t)
+	round := func() {
+		p := opened(t, n)
+		p.want("add 0", "add 1")
+		p.want("good", "verify")
+		p.in.Close() // an orderly end
+		p.cmd.Wait()
+		q := opened(t, n)
+		q.want("buffer 0 object", "buffer %d", 8<<20)
+		q.cmd.Process.Kill()
+		q.cmd.Wait()
+		v := opened(t, n)
+		failed(t, v.ask("stray 1000000000000"))
+		v.cmd.Process.Kill()
+		v.cmd.Wait()
+		if _, err := n.Run(t.Context(), "put", "main_test.go", "--name", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Run(t.Context(), "get", "x", "-o", filepath.Join(t.TempDir(), "x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Run(t.Context(), "rm", "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the pools fill
+		round()
+	}
+	before, files := settled(t, n, nil), shared(t)
+	for range 5 {
+		round()
+	}
+	settled(t, n, &before)
+	if now := shared(t); !slices.Equal(files, now) {
+		t.Errorf("/dev/shm: %v before, %v now", files, now)
+	}
+}
+
+// settled waits until the node is idle and holds no more than limit (nil: twice the same).
+func settled(t *testing.T, n *rig.Node, limit *holdings) holdings {
+	t.Helper()
+	eventually(t, idle(t.Context(), n))
+	var last holdings
+	eventually(t, func() error {
+		h, err := of(n.PID())
+		if err != nil {
+			return err
+		}
+		was := last
+		last = h
+		if limit == nil {
+			if was != h {
+				return fmt.Errorf("not at rest: %+v, then %+v", was, h)
+			}
+			return nil
+		}
+		if h.descriptors > limit.descriptors || h.memfds > limit.memfds || h.mappings > limit.mappings || h.children > limit.children {
+			return fmt.Errorf("the daemon holds %+v, before %+v", h, *limit)
+		}
+		return nil
+	})
+	return last
+}
+
+// TestNothingStays: after the daemon has gone there is no process and no file of it.
+func TestNothingStays(t *testing.T) {
+	before := temporary(t)
+	n, err := rig.Start(t.Context(), bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving map[int]bool
+	func() {
+		defer func() {
+			if err := n.Stop(); err != nil {
+				t.Error(err)
+			}
+		}()
+		p := opened(t, n)
+		p.want("good", "verify")
+		s, err := n.Status(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		serving = map[int]bool{}
+		for _, w := range s.Workers {
+			serving[w.PID] = true
+		}
+	}()
+	if len(serving) == 0 {
+		t.Error("there was no worker")
+	}
+	for pid := range maps.Keys(serving) {
+		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
+			t.Errorf("worker %d outlives its daemon", pid)
+		}
+	}
+	for _, name := range temporary(t) {
+		if !slices.Contains(before, name) && strings.Contains(name, "tendril-cache-") {
+			t.Errorf("%s stays", name)
+		}
+	}
+}
+
+func temporary(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(os.TempDir(), "tendril-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/tools/e2e/rig"
+)
+
+const limit = 2 * time.Minute // for one conversation; nothing here takes seconds
+
+var (
+	bin     string // directory of the binaries under test
+	session string // the compiled testdata/session.c, "" if it could not be
+	noCC    error
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	bin = os.Getenv("TENDRIL_BIN_DIR")
+	if bin == "" {
+		bin = filepath.Join("..", "..", "bin")
+	}
+	if _, err := os.Stat(filepath.Join(bin, "tendril")); err != nil {
+		if os.Getenv("TENDRIL_BIN_DIR") != "" {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+			return 1
+		}
+		fmt.Fprintln(os.Stderr, "e2e: skipped: no binaries; make test builds them and sets TENDRIL_BIN_DIR")
+		return 0
+	}
+	dir, err := os.MkdirTemp("", "tendril-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	session = filepath.Join(dir, "session")
+	_, noCC = rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", session, "testdata/session.c", "-lOpenCL"))
+	return m.Run()
+}
+
+// required says what may not be missing: everything that make deps installs, where make runs the
+// tests (TENDRIL_BIN_DIR is set), and what TENDRIL_REQUIRE names besides.
+func required(what string) bool {
+	always := []string{"cc", "driver", "clinfo", "clpeak", "pyopencl"}
+	return os.Getenv("TENDRIL_BIN_DIR") != "" && slices.Contains(always, what) ||
+		slices.Contains(strings.Split(os.Getenv("TENDRIL_REQUIRE"), ","), what)
+}
+
+// need skips with the reason when what is missing, or fails when it must be there.
+func need(t *testing.T, what string, missing error) {
+	t.Helper()
+	if missing == nil {
+		return
+	}
+	if required(what) {
+		t.Fatalf("%s is required and missing: %v", what, missing)
+	}
+	t.Skipf("skipped: %s is missing: %v", what, missing)
+}
+
+func installed(name string) error {
+	_, err := exec.LookPath(name)
+	return err
+}
+
+func hasDriver() error {
+	found, err := filepath.Glob("/etc/OpenCL/vendors/*.icd")
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("no *.icd in /etc/OpenCL/vendors: %w", os.ErrNotExist)
+	}
+	return err
+}
+
+func node(t *testing.T, extra ...string) *rig.Node {
+	t.Helper()
+	n, err := rig.Start(t.Context(), bin, extra...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", n.Log())
+		}
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// program is a running testdata/session.c.
+type program struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+	err *strings.Builder
+}
+
+// start starts the program through tendril run. It is killed when the test ends.
+func start(t *testing.T, n *rig.Node) *program {
+	t.Helper()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	p := &program{t: t, cmd: n.Command(t.Context(), "run", "--", session), err: &strings.Builder{}}
+	p.cmd.Stderr = p.err
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	})
+	return p
+}
+
+func opened(t *testing.T, n *rig.Node) *program {
+	t.Helper()
+	p := start(t, n)
+	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
+		t.Fatalf("open: %q\n%s", got, p.err)
+	}
+	return p
+}
+
+// ask sends one command and returns the answer. A program that hangs ends the test.
+func (p *program) ask(format string, args ...any) string {
+	p.t.Helper()
+	command := fmt.Sprintf(format, args...)
+	if _, err := fmt.Fprintln(p.in, command); err != nil {
+		p.t.Fatalf("%s: the program is gone: %v\n%s", command, err, p.err)
+	}
+	late := time.AfterFunc(limit, func() { p.cmd.Process.Kill() })
+	defer late.Stop()
+	if !p.out.Scan() {
+		p.t.Fatalf("%s: no answer within %v, or the program died\n%s", command, limit, p.err)
+	}
+	return p.out.Text()
+}
+
+func (p *program) want(answer, format string, args ...any) {
+	p.t.Helper()
+	if got := p.ask(format, args...); got != answer {
+		p.t.Fatalf("%s: got %q, want %q\n%s", fmt.Sprintf(format, args...), got, answer, p.err)
+	}
+}
+
+// eventually waits until condition holds; it fails with what the condition last complained of.
+func eventually(t *testing.T, condition func() error) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// idle holds once the node has no sessions, no serving workers and no session memory.
+func idle(ctx context.Context, n *rig.Node) func() error {
+	return func() error {
+		s, err := n.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if len(s.Sessions) > 0 || s.Store.SessionBytes > 0 || s.Store.OpenObjects > 0 {
+			return fmt.Errorf("still there: sessions %v, store %+v", s.Sessions, s.Store)
+		}
+		for _, w := range s.Workers {
+			if w.State == "serving" {
+				return fmt.Errorf("worker %d still serves", w.PID)
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,162 @@
+// An OpenCL program that end-to-end tests steer through its standard input: one
+// command a line, one answer a line.
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 1 << 16 };
+static cl_platform_id platform;
+static cl_device_id device;
+static cl_context context;
+static cl_command_queue queue;
+static cl_program program;
+static cl_mem data;
+static cl_int err;
+static volatile int context_errors;
+
+static const char *source =
+    "kernel void add(global uint *a, uint n) { a[get_global_id(0)] += n; }\n"
+    "kernel void stray(global uint *a, ulong far) { a[far] = 1; }\n"
+    "kernel void at(ulong address, uint value) { *(global uint *)address = value; }\n"
+    "kernel void scan(global uint *a, ulong from, ulong to) { for (ulong i = from; i < to; i += 1024) a[i] = 0xDEADBEEF; }\n"
+    "kernel void spin(global uint *a) { while (*(volatile global uint *)a != 77) ; }\n";
+
+static void CL_CALLBACK notify(const char *text, const void *info, size_t n, void *user) {
+    (void)text; (void)info; (void)n; (void)user;
+    context_errors++;
+}
+
+static void check(cl_int e, const char *what) {
+    if (e) {
+        printf("failed %s %d\n", what, e);
+        exit(1);
+    }
+}
+
+static void open_session(void) {
+    check(clGetPlatformIDs(1, &platform, NULL), "platforms");
+    check(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "devices");
+    context = clCreateContext(NULL, 1, &device, notify, NULL, &err);
+    check(err, "context");
+    queue = clCreateCommandQueue(context, device, 0, &err);
+    check(err, "queue");
+    program = clCreateProgramWithSource(context, 1, &source, NULL, &err);
+    check(err, "program");
+    check(clBuildProgram(program, 1, &device, "", NULL, NULL), "build");
+    uint32_t *host = malloc(N * 4);
+    for (int i = 0; i < N; i++) host[i] = i * 2654435761u;
+    data = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, N * 4, host, &err);
+    check(err, "buffer");
+    free(host);
+    cl_kernel k = clCreateKernel(program, "add", &err);
+    check(err, "kernel");
+    cl_uint zero = 0;
+    size_t n = N;
+    check(clSetKernelArg(k, 0, sizeof data, &data), "arg");
+    check(clSetKernelArg(k, 1, sizeof zero, &zero), "arg");
+    check(clEnqueueNDRangeKernel(queue, k, 1, NULL, &n, NULL, 0, NULL, NULL), "launch");
+    check(clFinish(queue), "finish");
+    clReleaseKernel(k);
+}
+
+// launch runs a kernel with one 64-bit argument after the buffer, or one alone.
+static cl_int launch(const char *name, int with_buffer, uint64_t a, uint64_t b) {
+    cl_kernel k = clCreateKernel(program, name, &err);
+    if (err) return err;
+    cl_uint at = 0;
+    if (with_buffer) clSetKernelArg(k, at++, sizeof data, &data);
+    if (!strcmp(name, "at")) {
+        cl_uint v = (cl_uint)b;
+        clSetKernelArg(k, at++, 8, &a);
+        clSetKernelArg(k, at++, 4, &v);
+    } else if (!strcmp(name, "scan")) {
+        clSetKernelArg(k, at++, 8, &a);
+        clSetKernelArg(k, at++, 8, &b);
+    } else if (!strcmp(name, "add")) {
+        cl_uint v = (cl_uint)a;
+        clSetKernelArg(k, at++, 4, &v);
+    } else if (!strcmp(name, "stray")) {
+        clSetKernelArg(k, at++, 8, &a);
+    }
+    size_t n = strcmp(name, "add") ? 1 : N;
+    cl_int e = clEnqueueNDRangeKernel(queue, k, 1, NULL, &n, NULL, 0, NULL, NULL);
+    if (!e && strcmp(name, "spin")) e = clFinish(queue);
+    if (!e) clFlush(queue);
+    clReleaseKernel(k);
+    return e;
+}
+
+// verify reads the buffer back and compares it with what it must be after plus was added.
+static void verify(cl_uint plus) {
+    static uint32_t host[N];
+    cl_int e = clEnqueueReadBuffer(queue, data, CL_TRUE, 0, sizeof host, host, 0, NULL, NULL);
+    if (e) {
+        printf("read %d\n", e);
+        return;
+    }
+    for (int i = 0; i < N; i++)
+        if (host[i] != i * 2654435761u + plus) {
+            printf("wrong at %d\n", i);
+            return;
+        }
+    printf("good\n");
+}
+
+static void in_a_child(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        cl_int e = clFinish(queue); // (the loader itself answers clGetPlatformIDs from what it knows)
+        cl_mem m = clCreateBuffer(context, 0, 64, NULL, &err);
+        _exit(e != 0 && m == NULL && err != 0 ? 7 : 8);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    printf("child %s %d\n", WIFEXITED(status) ? "exited" : "died", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    char line[256], word[64];
+    unsigned long long a = 0, b = 0;
+    cl_uint plus = 0;
+    while (fgets(line, sizeof line, stdin)) {
+        a = b = 0;
+        if (sscanf(line, "%63s %llu %llu", word, &a, &b) < 1) continue;
+        if (!strcmp(word, "open")) { open_session(); printf("ready %d\n", (int)getpid()); }
+        else if (!strcmp(word, "verify")) verify(plus);
+        else if (!strcmp(word, "add")) { cl_int e = launch("add", 1, a, 0); if (!e) plus += (cl_uint)a; printf("add %d\n", e); }
+        else if (!strcmp(word, "stray")) printf("stray %d\n", launch("stray", 1, a, 0));
+        else if (!strcmp(word, "at")) printf("at %d\n", launch("at", 0, a, b));
+        else if (!strcmp(word, "scan")) printf("scan %d\n", launch("scan", 1, a, b));
+        else if (!strcmp(word, "spin")) printf("spin %d\n", launch("spin", 1, 0, 0));
+        else if (!strcmp(word, "errors")) {
+            for (int i = 0; i < 1000 && !context_errors; i++) usleep(10000); // the callback comes on a thread of its own
+            printf("errors %s\n", context_errors ? "told" : "none");
+        }
+        else if (!strcmp(word, "fork")) in_a_child();
+        else if (!strcmp(word, "linger")) { // a child that holds every descriptor and outlives its parent
+            pid_t c = fork();
+            if (c == 0) { sleep((unsigned)a); _exit(0); }
+            printf("linger %d\n", (int)c);
+        }
+        else if (!strcmp(word, "buffer")) {
+            cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, a, NULL, &err);
+            printf("buffer %d %s\n", err, m ? "object" : "none");
+        }
+        else if (!strcmp(word, "again")) { // a new context after the old one's worker died
+            context_errors = 0;
+            open_session();
+            plus = 0;
+            printf("again\n");
+        }
+        else if (!strcmp(word, "quit")) break;
+        else printf("what?\n");
+    }
+    return 0;
+}
