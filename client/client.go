@@ -34,7 +34,7 @@ var ErrDisconnected = errors.New("not connected to a daemon")
 type Options struct {
 	Socket  string        // path; "" = ipc.DefaultSocket()
 	Program string        // what the daemon shows; "" = the executable's name
-	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = ipc.DefaultSpin, negative = not at all
+	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 }
 
 // Daemon is who answered.
@@ -89,9 +89,6 @@ func DialOptions(o Options) (*Conn, error) {
 	}
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
-	}
-	if o.Spin == 0 {
-		o.Spin = ipc.DefaultSpin
 	}
 	link, err := ipc.Dial(o.Socket, o.Spin)
 	if err != nil {

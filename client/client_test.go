@@ -21,7 +21,13 @@ import (
 	"tendril/store/object"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if run := processes[os.Getenv("CLIENT_TEST_PROCESS")]; run != nil {
+		run()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // backend is a daemon without sessions to speak of.
 type backend struct{ store *store.Store }

@@ -4,19 +4,22 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Accepted is the daemon's end, on the Go netpoller: thousands may wait and none holds a thread. Many frames come with
+// Accepted is the daemon's end, on the Go netpoller: thousands may wait and hardly one holds a thread (Lingers). Many frames come with
 // one recvmsg, and nothing is allocated a frame. One goroutine may receive while another sends.
 type Accepted struct {
 	conn *net.UnixConn
 	raw  syscall.RawConn
 	in   inbox
-	spin time.Duration
+
+	lingers *Lingers
 
 	get     message
 	getRoom []byte
@@ -32,14 +35,45 @@ type Accepted struct {
 	tryWrite func(fd uintptr) bool
 }
 
-// NewAccepted takes an accepted connection over. spin is how long a receive looks again before it parks; 0 parks at
-// once. The caller must Close.
-func NewAccepted(conn *net.UnixConn, spin time.Duration) (*Accepted, error) {
+// Lingers lets a few of a daemon's connections wait for their next request in the kernel, on a thread of their own, for
+// some ms before they park on the netpoller: a client in a loop is then served within 1.1 times what two C processes
+// take, through the netpoller within 1.5 times. Who lingers holds one of the runtime's processors until it is missed, so
+// there is always one that nobody lingers on.
+type Lingers struct {
+	limit int32
+	now   atomic.Int32
+}
+
+// NewLingers allows at most limit lingering connections, and at most GOMAXPROCS−1; 0 or less allows none.
+func NewLingers(limit int) *Lingers {
+	return &Lingers{limit: int32(min(limit, runtime.GOMAXPROCS(0)-1))}
+}
+
+// lingerTime bounds one stay in the kernel; the kernel rounds up to its tick.
+const lingerTime = 2 * time.Millisecond
+
+func (l *Lingers) enter() bool {
+	if l.now.Add(1) <= l.limit {
+		return true
+	}
+	l.now.Add(-1)
+	return false
+}
+
+func (l *Lingers) leave() { l.now.Add(-1) }
+
+// NewAccepted takes an accepted connection over, also where it fails. lingers is shared by a daemon's connections. The
+// caller must Close.
+func NewAccepted(conn *net.UnixConn, lingers *Lingers) (*Accepted, error) {
 	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = blockFor(raw, lingerTime)
+	}
 	if err != nil {
+		conn.Close()
 		return nil, err
 	}
-	a := &Accepted{conn: conn, raw: raw, spin: spin}
+	a := &Accepted{conn: conn, raw: raw, lingers: lingers}
 	a.tryRead, a.tryWrite = a.readOnce, a.writeOnce
 	return a, nil
 }
@@ -71,20 +105,31 @@ func (a *Accepted) Receive() (Frame, error) {
 // Whole reports whether Receive has another frame at hand without a system call.
 func (a *Accepted) Whole() bool { return a.in.whole() }
 
+// blockFor makes receives without MSG_DONTWAIT wait, for so long at most. The netpoller does not mind: every other call
+// here has that flag.
+func blockFor(raw syscall.RawConn, d time.Duration) error {
+	var err error
+	controlErr := raw.Control(func(fd uintptr) {
+		if err = unix.SetNonblock(int(fd), false); err != nil {
+			return
+		}
+		limit := unix.NsecToTimeval(d.Nanoseconds())
+		err = unix.SetsockoptTimeval(int(fd), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
+	})
+	return errors.Join(controlErr, err)
+}
+
+// readOnce is one recvmsg; false where nothing came.
 func (a *Accepted) readOnce(fd uintptr) bool {
-	var began time.Time
+	flags := unix.MSG_DONTWAIT
+	if a.lingers.enter() {
+		defer a.lingers.leave()
+		flags = 0
+	}
 	for {
-		a.getN, a.getFDs, a.getErr = a.get.receive(int(fd), a.getRoom, unix.MSG_DONTWAIT)
-		switch {
-		case errors.Is(a.getErr, unix.EINTR):
-		case !errors.Is(a.getErr, unix.EAGAIN):
-			return true
-		case a.spin <= 0:
-			return false
-		case began.IsZero():
-			began = time.Now()
-		case time.Since(began) > a.spin:
-			return false
+		a.getN, a.getFDs, a.getErr = a.get.receive(int(fd), a.getRoom, flags)
+		if a.getErr != unix.EINTR {
+			return a.getErr != unix.EAGAIN
 		}
 	}
 }
@@ -125,7 +170,10 @@ func (a *Accepted) writeOnce(fd uintptr) bool {
 func (a *Accepted) SetReadDeadline(t time.Time) error { return a.conn.SetReadDeadline(t) }
 
 // Shutdown makes every call fail, also one under way. It may be called at any time, by anyone.
-func (a *Accepted) Shutdown() { a.conn.Close() }
+func (a *Accepted) Shutdown() {
+	a.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // wakes who lingers; fails once closed
+	a.conn.Close()
+}
 
 // Close gives the socket and unclaimed descriptors back. No other call may be under way.
 func (a *Accepted) Close() {

@@ -46,11 +46,11 @@ func pair(t testing.TB) (*Dialed, *Accepted) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewAccepted(conn.(*net.UnixConn), 0)
+	a, err := NewAccepted(conn.(*net.UnixConn), NewLingers(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Dialed{fd: fds[0], spin: DefaultSpin}
+	d := &Dialed{fd: fds[0]}
 	t.Cleanup(d.Close)
 	t.Cleanup(a.Close)
 	return d, a

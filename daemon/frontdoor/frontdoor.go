@@ -39,8 +39,9 @@ type Options struct {
 	MaxConnections int
 	// HelloTime is what a new connection has for its Hello. Default 2 s.
 	HelloTime time.Duration
-	// Spin is how long a connection's goroutine looks for the next request before it parks. Default 0: not at all.
-	Spin time.Duration
+	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
+	// 8; negative: none. Never as many as GOMAXPROCS.
+	Lingers int
 }
 
 func (o Options) withDefaults() Options {
@@ -49,6 +50,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.HelloTime == 0 {
 		o.HelloTime = 2 * time.Second
+	}
+	if o.Lingers == 0 {
+		o.Lingers = 8
 	}
 	if o.Log == nil {
 		silent := logrus.New()
@@ -63,6 +67,7 @@ type Server struct {
 	opts     Options           // immutable
 	listener *net.UnixListener // immutable
 	lock     *os.File          // immutable: flocked while the socket is ours
+	lingers  *ipc.Lingers      // immutable
 
 	running sync.WaitGroup // the accept loop and the connections
 
@@ -83,7 +88,7 @@ func Listen(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, lock: lock, conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
+	s := &Server{opts: opts, listener: listener, lock: lock, lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
 	s.running.Add(1)
 	go s.accept()
 	return s, nil
@@ -145,9 +150,8 @@ func (s *Server) welcome(conn *net.UnixConn) {
 		s.opts.Log.WithError(err).Debug("front door: peer cannot be identified")
 		return
 	}
-	link, err := ipc.NewAccepted(conn, s.opts.Spin)
+	link, err := ipc.NewAccepted(conn, s.lingers)
 	if err != nil {
-		conn.Close()
 		process.Close()
 		return
 	}

@@ -1,0 +1,149 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/store/segment"
+)
+
+// roundTripNS is the C reference (tools/bench/rtt.c), or 0 where there is no C compiler.
+func roundTripNS(b *testing.B) float64 {
+	binary := filepath.Join(b.TempDir(), "rtt")
+	if out, err := exec.Command("cc", "-O2", "-o", binary, "../tools/bench/c/rtt.c").CombinedOutput(); err != nil {
+		b.Logf("no reference: %v %s", err, out)
+		return 0
+	}
+	var took []float64
+	for range 5 {
+		reference := exec.Command(binary)
+		reference.Stdin = strings.NewReader("rtt\n")
+		out, err := reference.Output()
+		if err != nil {
+			b.Fatal(err)
+		}
+		ns, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimPrefix(string(out), "ready")), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, ns)
+	}
+	sort.Float64s(took)
+	return took[len(took)/2]
+}
+
+func dialBench(b *testing.B) *client.Conn {
+	b.Helper()
+	socket, _ := startDaemon(b)
+	c, err := client.Dial(socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	return c
+}
+
+// measure reports the median, and its ratio to the reference where there is one.
+func measure(b *testing.B, reference float64, op func()) {
+	for range 200 {
+		op()
+	}
+	b.ReportAllocs()
+	var took []float64
+	for b.Loop() {
+		began := time.Now()
+		op()
+		took = append(took, float64(time.Since(began)))
+	}
+	sort.Float64s(took)
+	median := took[len(took)/2]
+	b.ReportMetric(median, "median-ns")
+	if reference > 0 {
+		b.ReportMetric(median/reference, "x-rtt")
+	}
+}
+
+func BenchmarkGetRelease(b *testing.B) {
+	reference := roundTripNS(b)
+	b.Run("size=1MiB/path=unix", func(b *testing.B) {
+		c := dialBench(b)
+		o := must(c.Put(make([]byte, 1<<20), client.CreateOptions{}))(b)
+		defer o.Release()
+		measure(b, reference, func() {
+			got, err := c.Get(context.Background(), o.ID(), 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_ = got.Bytes()[0]
+			got.Release()
+		})
+	})
+}
+
+func BenchmarkCreateSeal(b *testing.B) {
+	reference := roundTripNS(b)
+	b.Run("size=4KiB/path=unix", func(b *testing.B) {
+		c := dialBench(b)
+		data := make([]byte, 4096)
+		measure(b, reference, func() {
+			o, err := c.Put(data, client.CreateOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			o.Release()
+		})
+	})
+}
+
+// BenchmarkFill compares create + fill + seal of 1 GiB in warm memory with memcpy into a touched mapping.
+func BenchmarkFill(b *testing.B) {
+	const size = 1 << 30
+	b.Run(fmt.Sprintf("size=1GiB/path=unix"), func(b *testing.B) {
+		c := dialBench(b)
+		source := bytes.Repeat([]byte{7}, size)
+		reference := touched(b, size)
+		var ours, memcpy time.Duration
+		round := func() {
+			began := time.Now()
+			copy(reference, source)
+			memcpy += time.Since(began)
+			began = time.Now()
+			o, err := c.Put(source, client.CreateOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ours += time.Since(began)
+			o.Release()
+		}
+		round() // first touch
+		ours, memcpy = 0, 0
+		for b.Loop() {
+			round()
+		}
+		b.ReportMetric(float64(memcpy)/float64(ours), "x-memcpy-rate")
+	})
+}
+
+// touched is shared memory that was written before.
+func touched(b *testing.B, size uint64) []byte {
+	m, err := segment.Create(segment.Linux{}, size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	file := must(dupFile(m))(b)
+	defer file.Close()
+	mapping := must(segment.Map(file, size, true))(b)
+	b.Cleanup(func() { mapping.Unmap() })
+	clear(mapping.Bytes())
+	return mapping.Bytes()
+}
