@@ -29,6 +29,7 @@ type event struct {
 	dependents []dependent // held commands
 	waits      []*wait
 	after      func()
+	earlier    *event // of a barrier that may fail: the one before it, which then still stands
 }
 
 // dependent is a held command that an event blocks.
@@ -129,18 +130,17 @@ func (e *Engine) done(ev *event, status int32) {
 		e.arrive(w, status)
 	}
 	ev.waits, ev.deps = nil, nil
+	if status == 0 {
+		ev.earlier = nil
+	}
 	e.unblock(ev)
 }
 
 // settle takes a natively submitted event away from the driver.
 func (e *Engine) settle(ev *event, status int32) (int32, End) {
 	var end End
-	if status < 0 {
-		for _, d := range ev.deps {
-			if d.state == stateDone && d.status < 0 {
-				status = FailedWaitList // whatever the driver calls it
-			}
-		}
+	if status < 0 && e.anyFailed(ev.deps) {
+		status = FailedWaitList // whatever the driver calls it
 	}
 	if ev.queue.profiling && ev.id != 0 && status == 0 {
 		end.Profile, end.HasProfile = e.driver.Profile(ev.native)
@@ -160,6 +160,20 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 		ev.after = nil
 	}
 	return status, end
+}
+
+// anyFailed also asks the driver: a dependency's end may not have been seen yet.
+func (e *Engine) anyFailed(deps []*event) bool {
+	for _, d := range deps {
+		status := [1]int32{d.status}
+		if d.state == stateSubmitted {
+			e.driver.Statuses([]Native{d.native}, status[:])
+		}
+		if status[0] < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // tell queues a report.

@@ -12,7 +12,7 @@ type command struct {
 	open     bool  // a host operation waits for completion, then for HostDone
 	op       uint64
 	request  uint64 // Finish; or a verdict already given
-	latch    *wait  // Finish
+	barrier  *event // out of order: the last barrier before it
 }
 
 // hold keeps a command until its dependencies let it go, which may be at once.
@@ -32,13 +32,14 @@ func (e *Engine) hold(q *queue, c *Command, ev *event) {
 		e.depend(h, c.Gate.ev, gates)
 	}
 	if q.outOfOrder {
+		h.barrier = q.barrier
 		e.orderAfter(h, len(c.Wait) == 0)
 	}
 	if c.Kind == KindHost {
 		e.hosts[c.Op] = h
 	}
 	if c.Kind == KindBarrier && q.outOfOrder {
-		q.barrier = ev
+		ev.earlier, q.barrier = q.barrier, ev
 	}
 	e.add(h)
 }
@@ -154,8 +155,10 @@ func (q *queue) remove(h *command) {
 func (e *Engine) pump() {
 	for {
 		e.drain()
-		if len(e.fired) > 0 {
-			e.sweepAll() // ends that an answer depends on go before it
+		for n := 0; n != len(e.fired); {
+			// Ends that an answer depends on go before it; they may bring more answers.
+			n = len(e.fired)
+			e.sweepAll()
 			e.drain()
 		}
 		e.flush()
@@ -226,6 +229,12 @@ func (e *Engine) runLane(q *queue, lane <-chan struct{}) {
 
 // run carries a free command out: with the driver, or with the client.
 func (e *Engine) run(h *command) {
+	for _, d := range h.deps {
+		// It was with the driver when h began to wait, and has failed since.
+		if d.state == stateDone && d.status < 0 && h.failed == 0 {
+			h.failed = FailedWaitList
+		}
+	}
 	switch {
 	case h.kind == KindHost:
 		e.runHost(h)

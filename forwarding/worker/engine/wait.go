@@ -33,10 +33,11 @@ func (e *Engine) arrive(w *wait, status int32) {
 
 // flush sends reports, then the answers that depend on them.
 func (e *Engine) flush() {
-	if len(e.ends) > 0 && (len(e.fired) > 0 || e.hurry || len(e.ends) >= maxEnds) {
+	if e.hurry || len(e.ends) >= maxEnds {
 		e.sendEnds()
 	}
 	for len(e.fired) > 0 {
+		e.sendEnds() // an answer may bring more
 		w := e.fired[0]
 		e.fired = e.fired[1:]
 		e.answer(w)
@@ -189,8 +190,8 @@ func (e *Engine) runHost(h *command) {
 			if ev := e.last(q); ev != nil {
 				e.attach(w, ev, false)
 			}
-		} else if q.barrier != nil {
-			e.attach(w, q.barrier, false)
+		} else if b := standing(h.barrier); b != nil {
+			e.attach(w, b, false)
 		}
 	}
 	if h.request != 0 {
@@ -200,6 +201,14 @@ func (e *Engine) runHost(h *command) {
 	if w.remaining == 0 {
 		e.fired = append(e.fired, w)
 	}
+}
+
+// standing skips barriers that failed and so hold nothing back.
+func standing(b *event) *event {
+	for b != nil && b.state == stateDone && b.status < 0 {
+		b = b.earlier
+	}
+	return b
 }
 
 // hostReady tells the client, or ends the operation if a dependency failed.
