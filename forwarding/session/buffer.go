@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/store/segment"
 )
 
 // Buffer is a cl_mem: a buffer with memory of its own, or a sub-buffer of one.
@@ -77,8 +78,8 @@ func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint6
 	if size == 0 || size > ctx.maxAlloc() {
 		return 0, InvalidBufferSize
 	}
-	if flags&memAccess == 0 {
-		flags |= memReadWrite
+	if flags == 0 {
+		flags = memReadWrite
 	}
 	b := &Buffer{d: d, ctx: ctx, flags: flags, size: size, given: given}
 	b.root = b
@@ -113,7 +114,7 @@ func (b *Buffer) takeMemory(host HostPtr) Status {
 		}
 		b.place = p
 		if b.flags&memCopyHostPtr != 0 {
-			copy(p.bytes(b.size), host.bytes(0, b.size))
+			segment.Copy(p.bytes(b.size), host.bytes(0, b.size))
 		}
 		return Success
 	}

@@ -17,7 +17,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	if status != Success {
 		return 0, status
 	}
-	if ptr.Nil() || !b.inside(off, size) || size == 0 {
+	if ptr.Nil() || !b.inside(off, size) {
 		return 0, InvalidValue
 	}
 	c, status := d.open(q, cmdRead, w)
@@ -42,7 +42,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	if status != Success {
 		return 0, status
 	}
-	if ptr.Nil() || !b.inside(off, size) || size == 0 {
+	if ptr.Nil() || !b.inside(off, size) {
 		return 0, InvalidValue
 	}
 	c, status := d.open(q, cmdWrite, w)
@@ -87,7 +87,7 @@ func (c *command) host(blocking bool, size uint64, work func() Status) hostWork 
 
 // rides says whether a write goes as one record: small, and not better copied by the caller at once.
 func (c *command) rides(b *Buffer, size uint64) bool {
-	if size > clwire.InlineBytes || size+8*uint64(len(c.wait)) > recordRoom {
+	if size == 0 || size > clwire.InlineBytes || size+8*uint64(len(c.wait)) > recordRoom {
 		return false
 	}
 	free := len(c.wait) == 0 && c.q.idle()
@@ -171,7 +171,7 @@ func (d *Driver) EnqueueFill(queue, buffer uintptr, pattern HostPtr, patternSize
 	if status != Success {
 		return 0, status
 	}
-	if !b.inside(off, size) || size == 0 || pattern.Nil() || patternSize == 0 || patternSize > clwire.MaxPattern ||
+	if !b.inside(off, size) || pattern.Nil() || patternSize == 0 || patternSize > clwire.MaxPattern ||
 		patternSize&(patternSize-1) != 0 || off%patternSize != 0 || size%patternSize != 0 {
 		return 0, InvalidValue
 	}
@@ -185,6 +185,9 @@ func (d *Driver) EnqueueFill(queue, buffer uintptr, pattern HostPtr, patternSize
 	}
 	if status != Success {
 		return c.close(status)
+	}
+	if size == 0 {
+		return c.close(c.order(false, nil))
 	}
 	m := &clwire.Fill{Buffer: b.id.Load(), Offset: off, Size: size, Pattern: pattern.bytes(0, patternSize)}
 	return c.close(c.send(m, &m.Cmd))

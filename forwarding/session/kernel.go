@@ -217,13 +217,14 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 		return a.toLocal(size, value)
 	case known.global:
 		return k.toBuffer(size, value, a)
-	case size > maxArgBytes:
-		return InvalidArgSize
 	case known.bytes != 0:
 		return a.toValue(known.bytes, size, value)
 	case value.Nil():
-		a.toLocal(max(size, 1), value)
+		a.kind = clwire.ArgLocal
+		le.PutUint64(a.small[:], size)
 		return k.askArg(index, a)
+	case size == 0 || size > maxArgBytes:
+		return InvalidArgSize
 	}
 	if size == 8 && !k.facts.HasArgInfo {
 		// Without argument information a live handle is a handle: they come from an address range of our own.

@@ -79,16 +79,18 @@ func (k *Kernel) checkLocal(dev *Device, group *clwire.WorkGroup, r *Range) Stat
 		if local == 0 {
 			return InvalidWorkGroupSize
 		}
-		if local > dev.limits.itemSizes[i] {
-			return InvalidWorkItemSize
-		}
-		if group.CompileSize[0] != 0 && local != group.CompileSize[i] {
+		if group.CompileSize[0] != 0 && local != group.CompileSize[i] || total > maxHostBytes/local {
 			return InvalidWorkGroupSize
 		}
-		total *= local // three factors ≤ a device's limits: no overflow
+		total *= local
 	}
 	if dev.limits.groupSize != 0 && total > dev.limits.groupSize {
 		return InvalidWorkGroupSize
+	}
+	for i := range r.Dims {
+		if r.Local[i] > dev.limits.itemSizes[i] {
+			return InvalidWorkItemSize
+		}
 	}
 	return Success
 }

@@ -73,6 +73,7 @@ func maskDevice(snapshot clwire.DeviceSnapshot) map[uint32][]byte {
 		}
 	}
 	info[devParent] = infoSize(0)
+	info[devImageMaxArray] = infoSize(0)
 	info[devReferenceCount] = infoU32(1)
 	info[devPartitionProperties] = infoSize(0)
 	info[devPartitionType] = []byte{}

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/store/segment"
 )
 
 // Staging memory for buffers out of place: chunks of one shared segment, taken by whoever moves bytes.
@@ -48,7 +49,7 @@ func (p *stagingPool) chunk(i int) []byte { return p.seg.Bytes[i*chunkBytes : (i
 // store puts data into the buffer at off, load takes it out: by this thread, now. The caller has seen to the order.
 func (b *Buffer) store(off uint64, data []byte) Status {
 	if in := b.bytes(); in != nil {
-		copy(in[off:], data)
+		segment.Copy(in[off:], data)
 		return Success
 	}
 	return b.move(clwire.ToBuffer, wholeRange(off, data))
@@ -56,7 +57,7 @@ func (b *Buffer) store(off uint64, data []byte) Status {
 
 func (b *Buffer) load(off uint64, data []byte) Status {
 	if in := b.bytes(); in != nil {
-		copy(data, in[off:])
+		segment.Copy(data, in[off:])
 		return Success
 	}
 	return b.move(clwire.FromBuffer, wholeRange(off, data))
@@ -77,9 +78,9 @@ func wholeRange(off uint64, data []byte) func(yield func(piece) bool) {
 			p := piece{bytes: uint64(len(part)), transfer: clwire.Transfer{Offset: off + at, Size: uint64(len(part))}}
 			p.copy = func(chunk []byte, toChunk bool) {
 				if toChunk {
-					copy(chunk, part)
+					segment.Copy(chunk, part)
 				} else {
-					copy(part, chunk)
+					segment.Copy(part, chunk)
 				}
 			}
 			if !yield(p) {

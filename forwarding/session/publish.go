@@ -7,6 +7,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
+	"tendril/store/segment"
 )
 
 // Publish moves a buffer's memory into a store object, after every command sent so far, without a copy. Reads go on
@@ -72,7 +73,7 @@ func (b *Buffer) moveOutLocked() error {
 	if status != Success {
 		return fmt.Errorf("%w: publish: no segment of %d bytes", object.ErrFull, b.size)
 	}
-	copy(p.bytes(b.size), b.place.bytes(b.size))
+	segment.Copy(p.bytes(b.size), b.place.bytes(b.size))
 	b.replaceLocked(p)
 	return nil
 }
@@ -112,7 +113,7 @@ func (b *Buffer) freshen(keep bool) Status {
 		return status
 	}
 	if keep {
-		copy(p.bytes(b.size), b.place.bytes(b.size))
+		segment.Copy(p.bytes(b.size), b.place.bytes(b.size))
 	}
 	b.replaceLocked(p)
 	b.published.Store(false)
