@@ -1,0 +1,111 @@
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// maxFileBytes bounds what is read of a file; a valid one has about 1 KiB.
+const maxFileBytes = 64 << 10
+
+const (
+	blockCertificate = "CERTIFICATE"
+	blockKey         = "PRIVATE KEY" // PKCS #8
+)
+
+func damaged(path, fault, out string) error {
+	return fmt.Errorf("%w: %s: %s; it was left as it is: %s", ErrDamaged, path, fault, out)
+}
+
+// readPair reads a certificate and its key. The key must be the certificate's, and closed to everyone but the owner.
+func readPair(path, out string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFileBytes {
+		return nil, nil, damaged(path, fmt.Sprintf("it is %v with %d bytes, not a small regular file", info.Mode(), info.Size()), out)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, nil, damaged(path, fmt.Sprintf("its mode is %v, so that others may have read the key", info.Mode().Perm()), "if nobody did, chmod 600 it; else remove it")
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, key, fault := parsePair(raw)
+	if fault != "" {
+		return nil, nil, damaged(path, fault, out)
+	}
+	return cert, key, nil
+}
+
+// parsePair gives what is wrong, or "".
+func parsePair(raw []byte) (cert *x509.Certificate, key *ecdsa.PrivateKey, fault string) {
+	first, rest := pem.Decode(raw)
+	if first == nil || first.Type != blockCertificate {
+		return nil, nil, "it does not begin with a certificate"
+	}
+	second, rest := pem.Decode(rest)
+	if second == nil || second.Type != blockKey || len(rest) != 0 {
+		return nil, nil, "it does not end with the one private key"
+	}
+	cert, err := x509.ParseCertificate(first.Bytes)
+	if err != nil {
+		return nil, nil, err.Error()
+	}
+	k, err := x509.ParsePKCS8PrivateKey(second.Bytes)
+	if err != nil {
+		return nil, nil, "the private key cannot be read"
+	}
+	key, ok := k.(*ecdsa.PrivateKey)
+	if !ok || !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, nil, "the private key is not the certificate's"
+	}
+	return cert, key, ""
+}
+
+// writePair replaces a file by a certificate and its key, at once and durably, mode 0600.
+func writePair(path string, cert *x509.Certificate, key *ecdsa.PrivateKey) error {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	raw := pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: cert.Raw})
+	return replace(path, append(raw, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der})...))
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// EncodeCertificate gives a certificate as PEM.
+func EncodeCertificate(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: c.Raw})
+}

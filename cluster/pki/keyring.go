@@ -1,0 +1,140 @@
+package pki
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Files of keyrings in a state directory.
+const (
+	NodeFile   = "node.pem"
+	ClientFile = "client.pem"
+)
+
+// Issuer signs a certificate request (DER): the authority on its own node, the front door of another elsewhere.
+type Issuer func(ctx context.Context, request []byte) (*x509.Certificate, error)
+
+// Keyring holds one certificate with its key, on disk (mode 0600) and in memory, and renews it in time: from two thirds of its
+// life on. Each certificate has a new key. Safe for concurrent use.
+type Keyring struct {
+	path      string
+	authority *x509.Certificate
+	issue     Issuer
+	name      string
+	now       func() time.Time
+	current   atomic.Pointer[tls.Certificate]
+
+	mu sync.Mutex // one renewal at a time
+}
+
+// OpenKeyring reads path (NodeFile or ClientFile in a state directory) and asks issue for a certificate where there is none,
+// or one of another authority, or one that is due. Errors: ErrDamaged when the file is there but cannot be believed; what issue says.
+func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certificate, issue Issuer, now func() time.Time) (*Keyring, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("keyring %q is not an absolute path", path)
+	}
+	k := &Keyring{path: path, authority: authority, issue: issue, name: name, now: now}
+	cert, key, err := readPair(path, "remove it: a new certificate is issued then")
+	switch {
+	case err == nil && cert.CheckSignatureFrom(authority) == nil:
+		k.hold(cert, key)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if err := k.RenewIfDue(ctx); err != nil {
+		if c := k.current.Load(); c == nil || checkTimes(c.Leaf, now()) != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+func (k *Keyring) hold(cert *x509.Certificate, key *ecdsa.PrivateKey) {
+	k.current.Store(&tls.Certificate{Certificate: [][]byte{cert.Raw, k.authority.Raw}, PrivateKey: key, Leaf: cert})
+}
+
+// Certificate gives the certificate to show, with the authority's behind it. It must not be altered.
+func (k *Keyring) Certificate() *tls.Certificate { return k.current.Load() }
+
+// dueAt is when the current certificate is to be renewed.
+func (k *Keyring) dueAt() time.Time {
+	c := k.current.Load()
+	if c == nil {
+		return time.Time{}
+	}
+	return c.Leaf.NotBefore.Add(c.Leaf.NotAfter.Sub(c.Leaf.NotBefore) * 2 / 3)
+}
+
+// RenewIfDue gets a new certificate when it is time, or when the clock is before the current one's begin. The old one stays in
+// use where that fails.
+func (k *Keyring) RenewIfDue(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.current.Load()
+	if at := k.now(); c != nil && at.Before(k.dueAt()) && !at.Before(c.Leaf.NotBefore) {
+		return nil
+	}
+	key, err := NewKey()
+	if err != nil {
+		return err
+	}
+	request, err := NewRequest(key, k.name)
+	if err != nil {
+		return err
+	}
+	cert, err := k.issue(ctx, request)
+	if err != nil {
+		return fmt.Errorf("renew %s: %w", k.path, err)
+	}
+	if err := cert.CheckSignatureFrom(k.authority); err != nil || !key.PublicKey.Equal(cert.PublicKey) {
+		return fmt.Errorf("renew %s: what was issued is of another authority or for another key", k.path)
+	}
+	if err := writePair(k.path, cert, key); err != nil {
+		return err
+	}
+	k.hold(cert, key)
+	return nil
+}
+
+// Run renews in time until ctx ends; failures go to failed and are tried again an hour later at the latest. It looks at the wall
+// clock each hour, for machines that sleep.
+func (k *Keyring) Run(ctx context.Context, failed func(error)) {
+	for {
+		wait := min(max(k.dueAt().Sub(k.now()), time.Minute), time.Hour)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if err := k.RenewIfDue(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+	}
+}
+
+// IssueFrom makes an Issuer of an authority in the same process; record (may be nil) is told of each certificate before it is used.
+func IssueFrom(a *Authority, s Subject, life time.Duration, record func(context.Context, Issued) error) Issuer {
+	return func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+		issued, err := a.Issue(request, s, life)
+		if err != nil {
+			return nil, err
+		}
+		if record != nil {
+			if err := record(ctx, issued); err != nil {
+				return nil, err
+			}
+		}
+		return issued.Certificate, nil
+	}
+}
