@@ -18,7 +18,11 @@ const maxReply = 256 << 20
 
 // call is one request under way. Its fields belong to who delivers until done, then to the caller.
 type call struct {
-	kind      wire.Type
+	kind wire.Type
+	ask  struct { // requests of the hot path, kept here so that none is allocated
+		get  wire.GetRequest
+		seal wire.SealRequest
+	}
 	done      chan struct{} // capacity 1
 	finished  bool          // guarded by Conn.mu
 	abandoned bool          // guarded by Conn.mu: nobody waits for it any more
@@ -67,6 +71,11 @@ func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*c
 	if err := c.send(k, p); err != nil {
 		return nil, err
 	}
+	return c.result(ctx, k)
+}
+
+// result waits for a call that was sent.
+func (c *Conn) result(ctx context.Context, k *call) (*call, error) {
 	if err := c.await(ctx, k); err != nil {
 		return nil, err
 	}
@@ -89,6 +98,14 @@ func (c *Conn) simple(kind wire.Type, p ipc.Payload) error {
 func (c *Conn) send(k *call, p ipc.Payload) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
+	if err := c.enqueue(k, p); err != nil {
+		return err
+	}
+	return c.write()
+}
+
+// enqueue registers a call and appends its request. sendMu is held.
+func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 	c.next++
 	c.mu.Lock()
 	if err := c.err; err != nil {
@@ -98,9 +115,6 @@ func (c *Conn) send(k *call, p ipc.Payload) error {
 	c.pending[c.next] = k
 	c.mu.Unlock()
 	c.out = ipc.AppendFrame(c.out, k.kind, 0, c.next, p)
-	if err := c.write(); err != nil {
-		return err
-	}
 	return nil
 }
 
@@ -119,10 +133,19 @@ func (c *Conn) write() error {
 func (c *Conn) post(kind wire.Type, p ipc.Payload) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
-	c.mu.Lock()
-	dead := c.err != nil
-	c.mu.Unlock()
-	if dead {
+	c.postLocked(kind, p)
+}
+
+// postRelease is post of a Release, without an allocation.
+func (c *Conn) postRelease(id object.ID) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	c.release.ID = id
+	c.postLocked(wire.Release, &c.release)
+}
+
+func (c *Conn) postLocked(kind wire.Type, p ipc.Payload) {
+	if c.dead() {
 		return // the daemon released everything already
 	}
 	c.out = ipc.AppendFrame(c.out, kind, 0, 0, p)
@@ -130,6 +153,17 @@ func (c *Conn) post(kind wire.Type, p ipc.Payload) {
 		c.write() // its error is the next call's
 		return
 	}
+	c.setFlush()
+}
+
+func (c *Conn) dead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil
+}
+
+// setFlush arms the flushing timer. sendMu is held.
+func (c *Conn) setFlush() {
 	if c.flushSet {
 		return
 	}
@@ -145,16 +179,14 @@ func (c *Conn) post(kind wire.Type, p ipc.Payload) {
 func (c *Conn) flushTimer() {
 	defer c.background.Done()
 	c.flushOut()
+	c.dropStaleSpare()
 }
 
 func (c *Conn) flushOut() {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	c.flushSet = false
-	c.mu.Lock()
-	dead := c.err != nil
-	c.mu.Unlock()
-	if !dead && len(c.out) > 0 {
+	if !c.dead() && len(c.out) > 0 {
 		c.write() // its error is the next call's
 	}
 }
@@ -162,11 +194,15 @@ func (c *Conn) flushOut() {
 // await waits until k is finished: reading for everybody when the turn is free, asleep otherwise.
 func (c *Conn) await(ctx context.Context, k *call) error {
 	select {
-	case <-k.done:
-		return nil
-	case c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return c.abandon(k, ctx.Err())
+	case c.turn <- struct{}{}: // the usual case, without the price of the general select
+	default:
+		select {
+		case <-k.done:
+			return nil
+		case c.turn <- struct{}{}:
+		case <-ctx.Done():
+			return c.abandon(k, ctx.Err())
+		}
 	}
 	err := c.readUntil(ctx, k)
 	<-c.turn
@@ -218,7 +254,7 @@ func (c *Conn) abandon(k *call, err error) error {
 // undo gives back what an abandoned call brought.
 func (c *Conn) undo(k *call) {
 	if k.err == nil && k.kind == wire.Get {
-		c.post(wire.Release, &wire.IDMessage{ID: k.get.ID})
+		c.postRelease(k.get.ID)
 	}
 	c.discard(k)
 }

@@ -62,9 +62,10 @@ type Conn struct {
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
-	sendMu sync.Mutex // guards the socket's writing side and what follows
-	out    []byte     // one-way messages to go with the next request
-	next   uint64     // last request number
+	sendMu  sync.Mutex     // guards the socket's writing side and what follows
+	out     []byte         // one-way messages to go with the next request
+	next    uint64         // last request number
+	release wire.IDMessage // what a Release is built in
 
 	flush, sweep     *time.Timer
 	background       sync.WaitGroup // timers that are set or run
@@ -72,6 +73,7 @@ type Conn struct {
 	sweepSet         bool           // guarded by mu, like what follows
 	mu               sync.Mutex
 	sweepPause       time.Duration
+	spare            spare
 	pending          map[uint64]*call
 	views            map[uint64]*view
 	idle             int // views without references

@@ -2,13 +2,13 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/store/segment"
 )
 
 // CreateOptions says what an object is to be. The zero value is an ephemeral object without a name.
@@ -32,6 +32,8 @@ type Buffer struct {
 	meta   []byte
 	class  object.Class
 	ended  bool
+
+	spareNext bool // Seal asks for another buffer of this sort on the way
 }
 
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
@@ -41,18 +43,20 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	if o.Own || o.Strict {
 		m.Flags = wire.CreateOwn
 	}
-	k, err := c.roundTrip(context.Background(), wire.Create, &m)
-	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
-		if sweepErr := c.Sweep(); sweepErr != nil { // what we hold without need may be what is missing
-			return nil, err
-		}
+	plain := m.Flags == 0 && o.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 && size <= spareMaxBytes
+	k, err := c.takeSpare(size, plain)
+	if k == nil {
 		k, err = c.roundTrip(context.Background(), wire.Create, &m)
+	}
+	if err != nil {
+		k, err = c.retryFull(err, wire.Create, &m)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer k.recycle()
 	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class}
+	b.spareNext = plain && c.repeats(size)
 	if err := b.mapMemory(); err != nil {
 		b.Abort()
 		return nil, err
@@ -89,9 +93,15 @@ func (b *Buffer) Seal() (*Object, error) {
 			return nil, err
 		}
 	}
-	if err := b.c.simple(wire.Seal, &wire.SealRequest{ID: b.id, Strict: b.strict}); err != nil {
+	k := newCall(wire.Seal)
+	k.ask.seal = wire.SealRequest{ID: b.id, Strict: b.strict}
+	if err := b.c.sendSeal(k, b); err != nil {
 		return nil, err
 	}
+	if _, err := b.c.result(context.Background(), k); err != nil {
+		return nil, err
+	}
+	k.recycle()
 	b.ended = true
 	return &Object{c: b.c, id: b.id, view: b.view, off: b.off, size: b.size, class: b.class, meta: b.meta}, nil
 }
@@ -113,7 +123,7 @@ func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	copy(b.data, data)
+	segment.Copy(b.data, data)
 	obj, err := b.Seal()
 	if err != nil {
 		b.Abort() // the first error is the one to tell
@@ -159,8 +169,12 @@ func milliseconds(d time.Duration) uint32 {
 }
 
 func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
-	k, err := c.roundTrip(ctx, wire.Get, &m)
-	if err != nil {
+	k := newCall(wire.Get)
+	k.ask.get = m
+	if err := c.send(k, &k.ask.get); err != nil {
+		return nil, err
+	}
+	if _, err := c.result(ctx, k); err != nil {
 		return nil, err
 	}
 	defer k.recycle()
@@ -226,5 +240,5 @@ func (o *Object) Release() {
 		return
 	}
 	o.c.unref(o.view)
-	o.c.post(wire.Release, &wire.IDMessage{ID: o.id})
+	o.c.postRelease(o.id)
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -92,11 +91,8 @@ type Segment struct {
 // ends with the connection otherwise.
 func (c *Conn) AllocSegment(n uint64) (*Segment, error) {
 	k, err := c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
-	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
-		if sweepErr := c.Sweep(); sweepErr != nil {
-			return nil, err
-		}
-		k, err = c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
+	if err != nil {
+		k, err = c.retryFull(err, wire.AllocSegment, &wire.Number{N: n})
 	}
 	if err != nil {
 		return nil, err
@@ -165,4 +161,4 @@ func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID
 }
 
 // ReleaseID gives back one reference of this connection that no Object stands for.
-func (c *Conn) ReleaseID(id object.ID) { c.post(wire.Release, &wire.IDMessage{ID: id}) }
+func (c *Conn) ReleaseID(id object.ID) { c.postRelease(id) }

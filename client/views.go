@@ -120,6 +120,28 @@ func (c *Conn) Sweep() error {
 	return nil
 }
 
+// fullPauses are the waits between tries when the store is full: other clients sweep some 250 ms after they let go.
+var fullPauses = [...]time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond}
+
+// retryFull repeats a request that failed with err, if that was for want of memory: what this and other clients keep
+// mapped without need may be what is missing. It gives the last error otherwise.
+func (c *Conn) retryFull(err error, kind wire.Type, p ipc.Payload) (*call, error) {
+	for _, pause := range fullPauses {
+		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
+			break
+		}
+		time.Sleep(pause)
+		if c.Sweep() != nil {
+			break
+		}
+		var k *call
+		if k, err = c.roundTrip(context.Background(), kind, p); err == nil {
+			return k, nil
+		}
+	}
+	return nil, err
+}
+
 // forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under
 // way may still name the segment without a descriptor, and then the view stays for good.
 func (c *Conn) forget(id uint64) error {

@@ -13,7 +13,7 @@ import (
 )
 
 // Accepted is the daemon's end, on the Go netpoller: thousands may wait and hardly one holds a thread (Lingers). Many frames come with
-// one recvmsg, and nothing is allocated a frame. One goroutine may receive while another sends.
+// one receive, and nothing is allocated a frame. One goroutine may receive while another sends.
 type Accepted struct {
 	conn *net.UnixConn
 	raw  syscall.RawConn
@@ -21,10 +21,8 @@ type Accepted struct {
 
 	lingers *Lingers
 
-	get     message
 	getRoom []byte
 	getN    int
-	getFDs  []int
 	getErr  error
 	tryRead func(fd uintptr) bool // made once: a closure a call would be an allocation a call
 
@@ -96,9 +94,7 @@ func (a *Accepted) Receive() (Frame, error) {
 		case a.getN == 0:
 			return Frame{}, io.EOF
 		}
-		if err := a.in.received(a.getN, a.getFDs); err != nil {
-			return Frame{}, err
-		}
+		a.in.end += a.getN
 	}
 }
 
@@ -119,7 +115,8 @@ func blockFor(raw syscall.RawConn, d time.Duration) error {
 	return errors.Join(controlErr, err)
 }
 
-// readOnce is one recvmsg; false where nothing came.
+// readOnce is one receive; false where nothing came. No message brings the daemon a descriptor: the kernel closes what a
+// peer sends nevertheless, and a frame that announces one is a fault.
 func (a *Accepted) readOnce(fd uintptr) bool {
 	flags := unix.MSG_DONTWAIT
 	if a.lingers.enter() {
@@ -127,7 +124,7 @@ func (a *Accepted) readOnce(fd uintptr) bool {
 		flags = 0
 	}
 	for {
-		a.getN, a.getFDs, a.getErr = a.get.receive(int(fd), a.getRoom, flags)
+		a.getN, a.getErr = recvPlain(int(fd), a.getRoom, flags)
 		if a.getErr != unix.EINTR {
 			return a.getErr != unix.EAGAIN
 		}
@@ -151,7 +148,13 @@ func (a *Accepted) Send(b []byte, fds []int) error {
 
 func (a *Accepted) writeOnce(fd uintptr) bool {
 	for len(a.putBytes) > 0 {
-		n, err := a.put.send(int(fd), a.putBytes, a.putFDs, unix.MSG_DONTWAIT)
+		var n int
+		var err error
+		if len(a.putFDs) == 0 {
+			n, err = sendPlain(int(fd), a.putBytes)
+		} else {
+			n, err = a.put.send(int(fd), a.putBytes, a.putFDs, unix.MSG_DONTWAIT)
+		}
 		switch {
 		case err == nil:
 			a.putBytes, a.putFDs = a.putBytes[n:], nil
@@ -175,8 +178,7 @@ func (a *Accepted) Shutdown() {
 	a.conn.Close()
 }
 
-// Close gives the socket and unclaimed descriptors back. No other call may be under way.
+// Close gives the socket back. No other call may be under way.
 func (a *Accepted) Close() {
 	a.conn.Close()
-	a.in.closeFDs()
 }

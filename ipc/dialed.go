@@ -68,7 +68,10 @@ func checkOwner(fd int, path string) error {
 // Send sends all of b. An error leaves the connection unusable.
 func (d *Dialed) Send(b []byte) error {
 	for len(b) > 0 {
-		n, err := d.put.send(d.fd, b, nil, 0)
+		n, err := sendPlain(d.fd, b)
+		if errors.Is(err, unix.EAGAIN) {
+			n, err = d.put.send(d.fd, b, nil, 0) // waits
+		}
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}

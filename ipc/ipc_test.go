@@ -56,14 +56,6 @@ func pair(t testing.TB) (*Dialed, *Accepted) {
 	return d, a
 }
 
-// sendFDs sends bytes with descriptors from the client's end, which no client of ours does.
-func sendFDs(t testing.TB, d *Dialed, b []byte, fds ...int) {
-	t.Helper()
-	if err := unix.Sendmsg(d.fd, b, unix.UnixRights(fds...), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // frames makes a stream of frames with payloads of all sizes.
 func frames(rng *rand.Rand, n int) (stream []byte, payloads [][]byte) {
 	for i := range n {
@@ -220,38 +212,63 @@ func TestDescriptorsTravelWithTheirFrame(t *testing.T) {
 	}
 }
 
-func TestWrongDescriptorsEndTheConnection(t *testing.T) {
+func TestFaultsEndTheConnection(t *testing.T) {
 	null, err := os.Open("/dev/null")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer null.Close()
 	fd := int(null.Fd())
-	for name, send := range map[string]func(*Dialed){
-		"announced and not sent": func(d *Dialed) { d.Send(AppendFrame(nil, 1, FlagFD, 1, nil)) },
-		"five with one byte":     func(d *Dialed) { sendFDs(t, d, []byte{0}, fd, fd, fd, fd, fd) },
-		"never announced": func(d *Dialed) {
-			for range 5 {
-				sendFDs(t, d, AppendFrame(nil, 1, 0, 1, nil), fd)
-			}
-		},
-		"both flags":      func(d *Dialed) { sendFDs(t, d, AppendFrame(nil, 1, FlagFD|FlagFD2, 1, nil), fd) },
-		"unknown flag":    func(d *Dialed) { d.Send(AppendFrame(nil, 1, 8, 1, nil)) },
-		"length of 2^32":  func(d *Dialed) { d.Send(bytes.Repeat([]byte{0xff}, HeaderBytes)) },
-		"length over max": func(d *Dialed) { d.Send([]byte{1, 0, 0x10, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}) },
+	frame := func(flags uint16) []byte { return AppendFrame(nil, 1, flags, 1, nil) }
+	for name, stream := range map[string]struct {
+		b   []byte
+		fds []int
+	}{
+		"announced and not sent": {frame(FlagFD), nil},
+		"both flags":             {frame(FlagFD | FlagFD2), []int{fd, fd}},
+		"unknown flag":           {frame(8), nil},
+		"length of 2^32":         {bytes.Repeat([]byte{0xff}, HeaderBytes), nil},
+		"length over max":        {[]byte{1, 0, 0x10, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, nil},
+		"five at once":           {frame(FlagFD), []int{fd, fd, fd, fd, fd}},
+		"never announced":        {bytes.Repeat(frame(0), 3), []int{fd, fd, fd, fd}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := openFDs(t)
 			d, a := pair(t)
-			send(d)
-			var err error
-			for err == nil {
-				var f Frame
-				f, err = a.Receive()
-				f.CloseFDs()
+			var rights []byte
+			if stream.fds != nil {
+				rights = unix.UnixRights(stream.fds...)
 			}
-			if !errors.Is(err, object.ErrProtocol) {
-				t.Errorf("got %v, want ErrProtocol", err)
+			toDaemon := func() error {
+				if err := unix.Sendmsg(d.fd, stream.b, rights, nil, 0); err != nil {
+					return err
+				}
+				d.Shutdown()
+				var err error
+				for err == nil {
+					_, err = a.Receive()
+				}
+				return err
+			}
+			toClient := func() error {
+				for range 2 {
+					a.raw.Control(func(fd uintptr) { err = unix.Sendmsg(int(fd), stream.b, rights, nil, 0) })
+				}
+				var err error
+				for err == nil {
+					_, err = d.Receive(func() error { return unix.ETIMEDOUT })
+				}
+				return err
+			}
+			if err := toClient(); !errors.Is(err, object.ErrProtocol) {
+				t.Errorf("client: %v, want ErrProtocol", err)
+			}
+			want := error(object.ErrProtocol)
+			if name == "never announced" {
+				want = io.EOF // the kernel closed them, and the frames are sound
+			}
+			if err := toDaemon(); !errors.Is(err, want) {
+				t.Errorf("daemon: %v, want %v", err, want)
 			}
 			a.Close()
 			d.Close()

@@ -47,6 +47,25 @@ func (m *message) receive(fd int, room []byte, flags int) (n int, fds []int, err
 	return int(r), fds, nil
 }
 
+// recvPlain is one recv(2): descriptors that came along are closed by the kernel. It may wait.
+func recvPlain(fd int, room []byte, flags int) (int, error) {
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)), uintptr(flags), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// sendPlain is one send(2) that does not wait, and so needs not tell the Go scheduler of it.
+func sendPlain(fd int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
 // send is one sendmsg(2) of b with fds beside its first byte. It may take fewer bytes than b has.
 func (m *message) send(fd int, b []byte, fds []int, flags int) (n int, err error) {
 	m.prepare(b)
