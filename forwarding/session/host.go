@@ -23,6 +23,15 @@ func (h *hostWork) run() Status {
 		h.endHere(status)
 		return status
 	}
+	if h.blocking && h.event == nil {
+		// The caller is told of a failure: an event keeps it from being latched on the queue as well.
+		e, status := q.d.newEvent(q.ctx, q, cmdMarker, false)
+		if status != Success {
+			return status
+		}
+		h.event = e
+		defer e.letGo(q.w)
+	}
 	op := &hostOp{}
 	id := q.d.newID()
 	q.w.mu.Lock()
@@ -84,6 +93,7 @@ func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
 	if status == Success {
 		status = h.work()
 	}
+	w.copied.Add(1)
 	w.tell(&clwire.HostDone{Op: id, Status: int32(status)})
 	if w.dead.Load() {
 		return OutOfResources

@@ -310,7 +310,8 @@ func (k *Kernel) askArg(index int, a *argument) Status {
 	if status != Success {
 		return status
 	}
-	arg := clwire.Arg{Index: uint16(index), Kind: a.kind, Data: a.value()}
+	// A copy: the argument itself stays on the caller's stack, which spares the hot path an allocation.
+	arg := clwire.Arg{Index: uint16(index), Kind: a.kind, Data: bytes.Clone(a.value())}
 	c, err := w.ask(&clwire.SetArg{Kernel: k.id, Arg: arg})
 	if err != nil {
 		return OutOfResources

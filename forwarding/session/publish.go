@@ -62,6 +62,7 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if err != nil {
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}
+	b.d.slabs.disown(b.place.seg)
 	b.published.Store(true)
 	b.special.Store(true)
 	return id, nil

@@ -153,6 +153,7 @@ func (r *reader) wait(c *completion, spin time.Duration) bool {
 		}
 	}
 	r.leave()
+	_ = r.w.copied.Load()
 	return c.done.Load()
 }
 

@@ -49,15 +49,17 @@ type mark struct {
 type slabs struct {
 	d *Driver
 
-	mu         sync.Mutex // leaf
+	mu         sync.Mutex            // leaf
+	all        map[*Segment]struct{} // what the daemon gave and has not got back
 	list       []*slab
 	kept       []*Segment // empty, whole
+	old        []*Segment // to be given back by whoever let go of the lock
 	keptBytes  uint64
 	limbo      []limbo
 	limboBytes uint64 // since the queues were last asked
 }
 
-func newSlabs(d *Driver) *slabs { return &slabs{d: d} }
+func newSlabs(d *Driver) *slabs { return &slabs{d: d, all: map[*Segment]struct{}{}} }
 
 // alloc returns memory for size bytes, aligned; own forces a segment of its own. Its contents are undefined.
 func (s *slabs) alloc(size, align uint64, own bool) (*place, Status) {
@@ -103,6 +105,7 @@ func (s *slabs) allocOwn(size uint64) (*place, Status) {
 		}
 	}
 	s.mu.Unlock()
+	s.giveOld()
 	seg, err := s.d.control.AllocSegment(size)
 	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
 		if s.trim() {
@@ -119,7 +122,17 @@ func (s *slabs) allocOwn(size uint64) (*place, Status) {
 		s.d.control.FreeSegment(seg)
 		return nil, MemObjectAllocationFailure
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[seg] = struct{}{}
 	return &place{seg: seg, size: uint64(len(seg.Bytes))}, Success
+}
+
+// disown notes that a segment is an object of the store now.
+func (s *slabs) disown(seg *Segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, seg)
 }
 
 // free gives a buffer's memory back once the commands sent so far cannot use it any more.
@@ -129,6 +142,7 @@ func (s *slabs) free(p *place, w *worker) {
 	if len(marks) == 0 {
 		s.releaseLocked(p)
 		s.mu.Unlock()
+		s.giveOld()
 		return
 	}
 	s.limbo = append(s.limbo, limbo{*p, marks})
@@ -164,8 +178,7 @@ func (w *worker) busyQueues() (marks []mark) {
 
 func (s *slabs) reapLocked() {
 	kept := s.limbo[:0]
-	for i := range s.limbo {
-		l := s.limbo[i]
+	for _, l := range s.limbo {
 		if l.passed() {
 			s.releaseLocked(&l.place)
 		} else {
@@ -213,7 +226,7 @@ func (s *slabs) keepLocked(seg *Segment) {
 		oldest := s.kept[0]
 		s.kept = s.kept[1:]
 		s.keptBytes -= uint64(len(oldest.Bytes))
-		go s.giveBack(oldest) // the daemon's answer is not worth holding the lock for
+		s.old = append(s.old, oldest)
 	}
 }
 
@@ -230,8 +243,20 @@ func (s *slabs) trim() bool {
 	return len(kept) > 0
 }
 
+// giveOld gives back what keepLocked let go: a call of the daemon's is not made under the lock.
+func (s *slabs) giveOld() {
+	s.mu.Lock()
+	old := s.old
+	s.old = nil
+	s.mu.Unlock()
+	for _, seg := range old {
+		s.giveBack(seg)
+	}
+}
+
 func (s *slabs) giveBack(seg *Segment) {
 	s.dropFromWorkers(seg)
+	s.disown(seg)
 	s.d.control.FreeSegment(seg)
 }
 
@@ -252,18 +277,10 @@ func (s *slabs) dropFromWorkers(seg *Segment) {
 // close gives all memory back. No buffer may be used afterwards.
 func (s *slabs) close() {
 	s.mu.Lock()
-	all := s.kept
-	for _, small := range s.list {
-		all = append(all, small.seg)
-	}
-	for i := range s.limbo {
-		if s.limbo[i].small == nil {
-			all = append(all, s.limbo[i].seg)
-		}
-	}
-	s.kept, s.list, s.limbo = nil, nil, nil
+	all := s.all
+	s.all, s.kept, s.list, s.limbo = map[*Segment]struct{}{}, nil, nil, nil
 	s.mu.Unlock()
-	for _, seg := range all {
+	for seg := range all {
 		s.d.control.FreeSegment(seg)
 	}
 }

@@ -51,6 +51,10 @@ type worker struct {
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
 
+	// copied orders what goroutines here copy before what the worker then says of it: through the shared rings it is
+	// ordered too, but neither Go's memory model nor its race detector knows them.
+	copied atomic.Uint64
+
 	staging stagingPool
 	reader  reader
 }

@@ -1,0 +1,593 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/store/object"
+)
+
+// fakeNode is a daemon in the test's process: memory from memfds, workers that are goroutines.
+type fakeNode struct {
+	t        testing.TB
+	inPlace  bool
+	capacity uint64 // of AllocSegment, in bytes; 0: no limit
+
+	mu        sync.Mutex
+	next      uint64
+	segments  map[uint64]*Segment
+	bytes     uint64
+	workers   map[uint64]*fakeWorker
+	published map[string]*Segment
+	wg        sync.WaitGroup
+}
+
+func newFakeNode(t testing.TB, inPlace bool) *fakeNode {
+	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*Segment{}, workers: map[uint64]*fakeWorker{}, published: map[string]*Segment{}}
+}
+
+func fakeSnapshot(inPlace bool) clwire.Snapshot {
+	device := clwire.DeviceSnapshot{InPlace: inPlace, UUID: "0123456789abcdef", Info: map[uint32][]byte{
+		devType: infoU64(2), devMaxDimensions: infoU32(3), devMaxWorkGroupSize: infoSize(256), devMaxWorkItemSizes: infoSizes([]uint64{256, 256, 64}),
+		devMaxMemAlloc: infoU64(1 << 30), devMemBaseAddrAlign: infoU32(1024), devLocalMemSize: infoU64(32 << 10), devAddressBits: infoU32(64),
+		devQueueProperties: infoU64(3), devName: infoString("fake device"), devGlobalMemSize: infoU64(8 << 30), devImageSupport: infoU32(1),
+		devExtensions: infoString("cl_khr_fp64 cl_khr_3d_image_writes cl_khr_int64_base_atomics"), devSVM: infoU64(7),
+	}}
+	return clwire.Snapshot{Platforms: []clwire.PlatformSnapshot{{
+		Info:    map[uint32][]byte{platformName: infoString("Fake"), platformVersion: infoString("OpenCL 3.0 fake")},
+		Devices: []clwire.DeviceSnapshot{device},
+	}}}
+}
+
+func (n *fakeNode) OpenSession(string, []byte) ([]byte, error) {
+	return json.Marshal(fakeSnapshot(n.inPlace))
+}
+
+func (n *fakeNode) OpenWorker(uint32) (WorkerFiles, error) {
+	ring, err := memfd(clwire.RingBytes)
+	if err != nil {
+		return WorkerFiles{}, err
+	}
+	if _, err := ring.WriteAt(clwire.RingHeader(), 0); err != nil {
+		return WorkerFiles{}, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return WorkerFiles{}, err
+	}
+	mine, theirs := os.NewFile(uintptr(pair[0]), "worker"), os.NewFile(uintptr(pair[1]), "client")
+	conn, err := link.New(link.Worker, ring, mine)
+	mine.Close()
+	if err != nil {
+		return WorkerFiles{}, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.next++
+	w := &fakeWorker{conn: conn, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{}, events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{}, programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}}
+	n.workers[n.next] = w
+	n.wg.Go(w.run)
+	return WorkerFiles{ID: n.next, Socket: theirs, Ring: ring}, nil
+}
+
+func (n *fakeNode) CloseWorker(uint64) {}
+func (n *fakeNode) WorkerFate(uint64) (bool, string, error) {
+	return false, "killed by the test", nil
+}
+
+func memfd(size int) (*os.File, error) {
+	fd, err := unix.MemfdCreate("fake", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "fake"), unix.Ftruncate(fd, int64(size))
+}
+
+func (n *fakeNode) AllocSegment(size uint64) (*Segment, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.capacity != 0 && n.bytes+size > n.capacity {
+		return nil, fmt.Errorf("%w: the fake's capacity", object.ErrFull)
+	}
+	size = (size + 4095) &^ 4095
+	f, err := memfd(int(size))
+	if err != nil {
+		return nil, err
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	n.next++
+	n.bytes += size
+	s := &Segment{ID: n.next, Bytes: b, File: f}
+	n.segments[s.ID] = s
+	return s, nil
+}
+
+func (n *fakeNode) FreeSegment(s *Segment) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.segments[s.ID] != s {
+		n.t.Errorf("segment %d freed, but it is not there", s.ID)
+		return
+	}
+	delete(n.segments, s.ID)
+	n.bytes -= uint64(len(s.Bytes))
+	unix.Munmap(s.Bytes)
+	s.File.Close()
+}
+
+func (n *fakeNode) PublishSegment(s *Segment, size uint64, name string, _ []byte) (id [16]byte, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.segments, s.ID)
+	n.bytes -= uint64(len(s.Bytes))
+	dup, err := unix.Dup(int(s.File.Fd()))
+	if err != nil {
+		return id, err
+	}
+	b, err := unix.Mmap(dup, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	n.published[name] = &Segment{ID: s.ID, Bytes: b, File: os.NewFile(uintptr(dup), "published")}
+	le.PutUint64(id[:], s.ID)
+	return id, err
+}
+
+func (n *fakeNode) UnmapSegment(s *Segment) { unix.Munmap(s.Bytes); s.File.Close() }
+func (n *fakeNode) Close() error            { return nil }
+
+// check fails the test for what was left behind. Call it after Driver.Close.
+func (n *fakeNode) check() {
+	n.wg.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id := range n.segments {
+		n.t.Errorf("segment %d was not given back", id)
+	}
+}
+
+func (n *fakeNode) kill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.workers {
+		w.killed.Store(true)
+		w.conn.Shutdown()
+	}
+}
+
+// fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to each
+// byte of its first argument, "nop" does nothing, "fail" fails.
+type fakeWorker struct {
+	conn     *link.Conn
+	killed   atomic.Bool
+	buffers  map[uint64]*fakeBuffer
+	segments map[uint64][]byte
+	events   map[uint64]int32 // 3: not ended
+	kernels  map[uint64]*fakeKernel
+	programs map[uint64]string
+	blobs    map[uint64][]byte
+	gates    map[uint64]int32 // host operations that HostDone has come for
+	pending  []*fakeCommand
+	waits    []fakeWait
+	launches atomic.Int32 // with a request number
+	oneWay   atomic.Int32
+	setArgs  atomic.Int32
+	records  atomic.Int32
+	outOf    map[uint64]bool
+}
+
+type fakeBuffer struct{ data []byte }
+
+type fakeKernel struct {
+	name string
+	args map[uint16]clwire.Arg
+}
+
+type fakeCommand struct {
+	cmd     clwire.Cmd
+	barrier bool
+	gate    uint64 // a Host command's number
+	ready   bool   // HostReady was sent
+	run     func() int32
+}
+
+type fakeWait struct {
+	request uint64
+	queue   uint64   // Finish: commands of this queue
+	upTo    int      // that were pending then
+	events  []uint64 // Wait
+	cmds    []*fakeCommand
+}
+
+func (w *fakeWorker) run() {
+	defer func() {
+		for _, b := range w.segments {
+			unix.Munmap(b)
+		}
+		w.conn.Close()
+	}()
+	w.outOf = map[uint64]bool{}
+	for !w.killed.Load() {
+		h, payload, ok, err := w.conn.Next()
+		if err == nil && ok {
+			w.records.Add(1)
+			err = w.handle(h, payload)
+			w.advance()
+		}
+		if err == nil && !ok && w.conn.Arm(clwire.ConsumerAsleep) {
+			err = w.conn.Block(-1, time.Second)
+			w.conn.Awake()
+		}
+		if err != nil {
+			if !errors.Is(err, link.ErrHangup) {
+				panic(err)
+			}
+			return
+		}
+	}
+}
+
+func (w *fakeWorker) reply(request uint64, status Status, data []byte) {
+	for request != 0 {
+		n := min(len(data), 60000)
+		flags := uint16(clwire.FlagUrgent)
+		if n < len(data) {
+			flags |= clwire.FlagMore
+		}
+		w.conn.Send(&clwire.Reply{Status: int32(status), Data: data[:n]}, flags, request)
+		if data = data[n:]; len(data) == 0 {
+			return
+		}
+	}
+}
+
+func decode[M clwire.Message](m M, payload []byte) M {
+	if err := m.Decode(slices.Clone(payload)); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
+	switch h.Type {
+	case clwire.TypeHello:
+		w.reply(h.Request, 0, (&clwire.HelloReply{Version: clwire.Version}).Append(nil))
+	case clwire.TypeCreateQueue:
+		m := decode(&clwire.CreateQueue{}, p)
+		w.outOf[m.ID] = m.Properties&1 != 0
+	case clwire.TypeCreateContext, clwire.TypeDropSegment, clwire.TypeFlush, clwire.TypeWatch:
+	case clwire.TypeAddSegment:
+		m := decode(&clwire.AddSegment{}, p)
+		f, err := w.conn.TakeFD()
+		if err != nil {
+			return err
+		}
+		w.segments[m.ID], err = unix.Mmap(int(f.Fd()), 0, int(m.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		f.Close()
+		return err
+	case clwire.TypeCreateBuffer:
+		w.createBuffer(decode(&clwire.CreateBuffer{}, p))
+	case clwire.TypeRelease:
+		m := decode(&clwire.Release{}, p)
+		delete(w.buffers, m.ID)
+		delete(w.kernels, m.ID)
+		delete(w.events, m.ID)
+	case clwire.TypeBlob:
+		m := decode(&clwire.Blob{}, p)
+		w.blobs[m.ID] = append(w.blobs[m.ID], m.Data...)
+	case clwire.TypeCreateProgram:
+		m := decode(&clwire.CreateProgram{}, p)
+		w.programs[m.ID] = string(w.blobs[m.Blob])
+		status := Success
+		if strings.Contains(w.programs[m.ID], "broken") && m.Kind == clwire.ProgramBinaries {
+			status = InvalidBinary
+		}
+		w.reply(h.Request, status, nil)
+	case clwire.TypeBuildProgram:
+		w.build(h.Request, decode(&clwire.BuildProgram{}, p))
+	case clwire.TypeCreateKernel:
+		m := decode(&clwire.CreateKernel{}, p)
+		w.kernels[m.ID] = &fakeKernel{m.Name, map[uint16]clwire.Arg{}}
+	case clwire.TypeSetArg:
+		m := decode(&clwire.SetArg{}, p)
+		w.setArgs.Add(1)
+		status := Success
+		if m.Arg.Kind == clwire.ArgBytes && len(m.Arg.Data) == 7 {
+			status = InvalidArgSize
+		}
+		w.reply(h.Request, status, nil)
+	case clwire.TypeUserEvent:
+		w.events[decode(&clwire.UserEvent{}, p).ID] = 3
+	case clwire.TypeSetUserEvent:
+		m := decode(&clwire.SetUserEvent{}, p)
+		w.events[m.ID] = m.Status
+	case clwire.TypeHostDone:
+		m := decode(&clwire.HostDone{}, p)
+		w.gates[m.Op] = m.Status
+	case clwire.TypeFinish:
+		m := decode(&clwire.Finish{}, p)
+		wait := fakeWait{request: h.Request, queue: m.Queue}
+		for _, c := range w.pending {
+			if c.cmd.Queue == m.Queue {
+				wait.cmds = append(wait.cmds, c)
+			}
+		}
+		w.waits = append(w.waits, wait)
+	case clwire.TypeWait:
+		w.waits = append(w.waits, fakeWait{request: h.Request, events: decode(&clwire.Wait{}, p).Events})
+	case clwire.TypeQuery:
+		w.query(h.Request, decode(&clwire.Query{}, p))
+	default:
+		return w.enqueue(h, p)
+	}
+	return nil
+}
+
+func (w *fakeWorker) query(request uint64, m *clwire.Query) {
+	binary := []byte("bin:" + w.programs[m.Object])
+	switch m.Param {
+	case 0x1165:
+		w.reply(request, 0, infoSizes([]uint64{uint64(len(binary))}))
+	case 0x1166:
+		w.reply(request, 0, binary)
+	default:
+		w.reply(request, InvalidValue, nil)
+	}
+}
+
+func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) {
+	b := &fakeBuffer{}
+	switch {
+	case m.Segment != 0:
+		b.data = w.segments[m.Segment][m.Offset : m.Offset+m.Size]
+	case m.Parent != 0:
+		b.data = w.buffers[m.Parent].data[m.Offset : m.Offset+m.Size]
+	default:
+		b.data = make([]byte, m.Size)
+	}
+	w.buffers[m.ID] = b
+}
+
+// build reads a source of lines "kernel NAME TYPE…"; "noinfo" leaves argument information out, "error" fails.
+func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
+	source := w.programs[m.Program]
+	result := clwire.BuildResult{Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
+	if strings.Contains(source, "error") {
+		result.Devices[0].Status = buildError
+		data, _ := json.Marshal(result)
+		w.reply(request, BuildProgramFailure, data)
+		return
+	}
+	for _, line := range strings.Split(source, "\n") {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "kernel" {
+			continue
+		}
+		k := clwire.KernelFacts{Name: words[1], NumArgs: uint32(len(words) - 2), HasArgInfo: !strings.Contains(source, "noinfo"), WorkGroups: []clwire.WorkGroup{{Size: 256, PreferredMultiple: 8}}}
+		for _, word := range words[2:] {
+			a := clwire.ArgFacts{Address: addressPrivate, TypeName: word}
+			switch word {
+			case "global":
+				a = clwire.ArgFacts{Address: addressGlobal, TypeName: "uchar*"}
+			case "local":
+				a = clwire.ArgFacts{Address: addressLocal, TypeName: "uchar*"}
+			}
+			k.Args = append(k.Args, a)
+		}
+		if !k.HasArgInfo {
+			k.Args = nil
+		}
+		result.Kernels = append(result.Kernels, k)
+	}
+	data, _ := json.Marshal(result)
+	w.reply(request, 0, data)
+}
+
+func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
+	c := &fakeCommand{run: func() int32 { return 0 }}
+	switch h.Type {
+	case clwire.TypeNDRange:
+		m := decode(&clwire.NDRange{}, p)
+		if h.Request != 0 {
+			w.launches.Add(1)
+			if m.HasLocal && m.Global[0]%m.Local[0] != 0 {
+				w.reply(h.Request, InvalidWorkGroupSize, nil)
+				return nil
+			}
+			w.reply(h.Request, 0, nil)
+		} else {
+			w.oneWay.Add(1)
+		}
+		k := w.kernels[m.Kernel]
+		for _, a := range m.Args {
+			k.args[a.Index] = a
+		}
+		args := map[uint16]*fakeBuffer{}
+		for i, a := range k.args {
+			if a.Kind == clwire.ArgMem {
+				args[i] = w.buffers[a.ID()]
+			}
+		}
+		c.cmd, c.run = m.Cmd, func() int32 { return launch(k.name, args) }
+	case clwire.TypeCopy:
+		m := decode(&clwire.Copy{}, p)
+		src, dst := w.buffers[m.Src], w.buffers[m.Dst]
+		c.cmd, c.run = m.Cmd, func() int32 {
+			copy(dst.data[m.DstOffset:m.DstOffset+m.Size], src.data[m.SrcOffset:])
+			return 0
+		}
+	case clwire.TypeFill:
+		m := decode(&clwire.Fill{}, p)
+		b := w.buffers[m.Buffer]
+		c.cmd, c.run = m.Cmd, func() int32 {
+			for i := range m.Size {
+				b.data[m.Offset+i] = m.Pattern[i%uint64(len(m.Pattern))]
+			}
+			return 0
+		}
+	case clwire.TypeWriteInline:
+		m := decode(&clwire.WriteInline{}, p)
+		b := w.buffers[m.Buffer]
+		c.cmd, c.run = m.Cmd, func() int32 { copy(b.data[m.Offset:], m.Data); return 0 }
+	case clwire.TypeTransfer:
+		m := decode(&clwire.Transfer{}, p)
+		b, seg := w.buffers[m.Buffer], w.segments[m.Segment]
+		c.cmd, c.run = m.Cmd, func() int32 { transfer(m, b.data, seg[m.SegmentOffset:]); return 0 }
+	case clwire.TypeCopyRect:
+		m := decode(&clwire.CopyRect{}, p)
+		c.cmd = m.Cmd
+	case clwire.TypeHost:
+		m := decode(&clwire.Host{}, p)
+		c.cmd, c.gate = m.Cmd, m.Op
+	case clwire.TypeMarker:
+		m := decode(&clwire.Marker{}, p)
+		c.cmd, c.barrier = m.Cmd, len(m.Wait) == 0
+	case clwire.TypeBarrier:
+		m := decode(&clwire.Barrier{}, p)
+		c.cmd, c.barrier = m.Cmd, true
+	default:
+		return fmt.Errorf("the fake knows no %v", h.Type)
+	}
+	if c.cmd.Event != 0 {
+		w.events[c.cmd.Event] = 3
+	}
+	w.pending = append(w.pending, c)
+	return nil
+}
+
+func launch(name string, args map[uint16]*fakeBuffer) int32 {
+	switch name {
+	case "inc":
+		for i := range args[0].data {
+			args[0].data[i]++
+		}
+	case "fail":
+		return int32(OutOfResources)
+	}
+	return 0
+}
+
+func transfer(m *clwire.Transfer, data, dense []byte) {
+	move := func(off, at, n uint64) {
+		if m.Direction == clwire.ToBuffer {
+			copy(data[off:off+n], dense[at:])
+		} else {
+			copy(dense[at:at+n], data[off:])
+		}
+	}
+	if !m.Rect {
+		move(m.Offset, 0, m.Size)
+		return
+	}
+	at := uint64(0)
+	for z := range m.Region[2] {
+		for y := range m.Region[1] {
+			move((m.Origin[2]+z)*m.SlicePitch+(m.Origin[1]+y)*m.RowPitch+m.Origin[0], at, m.Region[0])
+			at += m.Region[0]
+		}
+	}
+}
+
+// advance runs what can run until nothing can.
+func (w *fakeWorker) advance() {
+	for w.step() {
+	}
+	for i := 0; i < len(w.waits); i++ {
+		if done, status := w.waitOver(&w.waits[i]); done {
+			w.reply(w.waits[i].request, status, nil)
+			w.waits = slices.Delete(w.waits, i, i+1)
+			i--
+		}
+	}
+}
+
+func (w *fakeWorker) waitOver(wait *fakeWait) (bool, Status) {
+	for _, c := range wait.cmds {
+		if slices.Contains(w.pending, c) {
+			return false, 0
+		}
+	}
+	status := Success
+	for _, e := range wait.events {
+		s, ok := w.events[e]
+		if ok && s > 0 {
+			return false, 0
+		}
+		if s < 0 {
+			status = ExecStatusErrorForEvents
+		}
+	}
+	return true, status
+}
+
+func (w *fakeWorker) step() bool {
+	busy := map[uint64]bool{}
+	blocked := map[uint64]bool{}
+	for i, c := range w.pending {
+		q := c.cmd.Queue
+		ordered := !w.outOf[q] || c.barrier
+		ready := !blocked[q] && !(ordered && busy[q])
+		busy[q] = true
+		if c.barrier || !w.outOf[q] {
+			blocked[q] = true
+		}
+		status, failed := int32(0), false
+		for _, e := range c.cmd.Wait {
+			s, ok := w.events[e]
+			if ok && s > 0 {
+				ready = false
+			}
+			failed = failed || s < 0
+		}
+		if !ready {
+			continue
+		}
+		if failed {
+			status = int32(ExecStatusErrorForEvents)
+		}
+		if c.gate != 0 {
+			if !c.ready {
+				c.ready = true
+				w.conn.Send(&clwire.HostReady{Op: c.gate, Status: status}, clwire.FlagUrgent, 0)
+			}
+			done, ok := w.gates[c.gate]
+			if !ok {
+				continue
+			}
+			delete(w.gates, c.gate)
+			status = min(status, done)
+		} else if status == 0 {
+			status = c.run()
+		}
+		w.pending = slices.Delete(w.pending, i, i+1)
+		w.end(c, status)
+		return true
+	}
+	return false
+}
+
+func (w *fakeWorker) end(c *fakeCommand, status int32) {
+	if c.cmd.Event == 0 {
+		if status < 0 {
+			w.conn.Send(&clwire.Fault{Queue: c.cmd.Queue, Status: status, Text: "a command without an event failed"}, clwire.FlagUrgent, 0)
+		}
+		return
+	}
+	if _, kept := w.events[c.cmd.Event]; kept {
+		w.events[c.cmd.Event] = status
+		now := uint64(time.Now().UnixNano())
+		w.conn.Send(&clwire.Events{Ends: []clwire.EventEnd{{Event: c.cmd.Event, Status: status, HasProfile: true, Profile: clwire.Profile{now, now, now, now + 1, now + 1}}}}, clwire.FlagUrgent, 0)
+	}
+}

@@ -1,0 +1,697 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is one program on a fake node.
+type rig struct {
+	t    testing.TB
+	node *fakeNode
+	d    *Driver
+	ctx  uintptr
+	dev  uintptr
+	log  *logLines
+}
+
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) add(s string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, s)
+}
+
+func (l *logLines) contain(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines, func(line string) bool { return strings.Contains(line, s) })
+}
+
+func newRig(t testing.TB, inPlace bool, change ...func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, node: newFakeNode(t, inPlace), log: &logLines{}}
+	config := Config{Dial: func() (Control, error) { return r.node, nil }, Spin: 20 * time.Microsecond, Log: r.log.add}
+	for _, f := range change {
+		f(&config)
+	}
+	var err error
+	if r.d, err = New(config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.d.Close(); r.node.check() })
+	platforms := r.d.Platforms()
+	if len(platforms) != 1 {
+		t.Fatalf("%d platforms", len(platforms))
+	}
+	devices, status := r.d.DeviceIDs(platforms[0], deviceTypeAll)
+	r.ok(status)
+	r.dev = devices[0]
+	r.ctx = r.handle(r.d.CreateContext(nil, devices, nil))
+	return r
+}
+
+// both runs a test on a device in place and on one that is not.
+func both(t *testing.T, f func(t *testing.T, inPlace bool)) {
+	t.Run("in place", func(t *testing.T) { f(t, true) })
+	t.Run("out of place", func(t *testing.T) { f(t, false) })
+}
+
+func (r *rig) ok(s Status) {
+	r.t.Helper()
+	if s != Success {
+		r.t.Fatalf("status %d", s)
+	}
+}
+
+func (r *rig) is(got, want Status) {
+	r.t.Helper()
+	if got != want {
+		r.t.Errorf("status %d, want %d", got, want)
+	}
+}
+
+func (r *rig) handle(h uintptr, s Status) uintptr {
+	r.t.Helper()
+	r.ok(s)
+	return h
+}
+
+func (r *rig) queue(props uint64) uintptr { return r.handle(r.d.CreateQueue(r.ctx, r.dev, props)) }
+func (r *rig) buffer(size uint64) uintptr {
+	return r.handle(r.d.CreateBuffer(r.ctx, nil, 0, size, HostPtr{}))
+}
+
+// kernel builds a program of one kernel.
+func (r *rig) kernel(declaration string) uintptr {
+	r.t.Helper()
+	p := r.handle(r.d.CreateProgramWithSource(r.ctx, []string{declaration}))
+	r.ok(r.d.Build(p, false, nil, "", nil))
+	return r.handle(r.d.CreateKernel(p, strings.Fields(declaration)[1]))
+}
+
+func ptr(b []byte) HostPtr { return NewHostPtr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+func (r *rig) setMem(k uintptr, index uint32, b uintptr) {
+	r.t.Helper()
+	value := le.AppendUint64(nil, uint64(b))
+	r.ok(r.d.SetKernelArg(k, index, 8, ptr(value)))
+}
+
+func (r *rig) launch(q, k uintptr, w Waits) uintptr {
+	r.t.Helper()
+	return r.handle(r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64, 1, 1}}, w))
+}
+
+func pattern(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7) + seed
+	}
+	return b
+}
+
+func TestKernelReadsAndWrites(t *testing.T) {
+	both(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		q, k := r.queue(0), r.kernel("kernel inc global")
+		for _, size := range []int{16, 40 << 10, 3 << 20, 37 << 20} {
+			b, in, out := r.buffer(uint64(size)), pattern(size, 1), make([]byte, size)
+			r.setMem(k, 0, b)
+			for _, blocking := range []bool{true, false} {
+				r.handle(r.d.EnqueueWrite(q, b, blocking, 0, uint64(size), ptr(in), Waits{}))
+				r.launch(q, k, Waits{})
+				r.handle(r.d.EnqueueRead(q, b, blocking, 0, uint64(size), ptr(out), Waits{}))
+				r.ok(r.d.Finish(q))
+				for i := range in {
+					if out[i] != in[i]+1 {
+						t.Fatalf("size %d, blocking %v: byte %d is %d, want %d", size, blocking, i, out[i], in[i]+1)
+					}
+				}
+			}
+			r.ok(r.d.ReleaseMemObject(b))
+		}
+	})
+}
+
+func TestUserEventHoldsEverything(t *testing.T) {
+	both(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		q, k := r.queue(0), r.kernel("kernel inc global")
+		const size = 256 << 10
+		b, in, out := r.buffer(size), pattern(size, 3), make([]byte, size)
+		r.setMem(k, 0, b)
+		gate := r.handle(r.d.CreateUserEvent(r.ctx))
+		wrote := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{1, []uintptr{gate}, true}))
+		r.launch(q, k, Waits{})
+		read := r.handle(r.d.EnqueueRead(q, b, false, 0, size, ptr(out), Waits{Want: true}))
+		var told atomic.Int32
+		told.Store(99)
+		called := make(chan struct{})
+		r.ok(r.d.SetEventCallback(read, 0, func(s int32) { told.Store(s); close(called) }))
+		if status, _ := r.d.EventInfo(wrote, 0x11D3); int32(le.Uint32(status)) <= 0 {
+			t.Fatal("the write ran before the user event")
+		}
+		r.ok(r.d.SetUserEventStatus(gate, 0))
+		r.is(r.d.SetUserEventStatus(gate, 0), InvalidOperation)
+		r.ok(r.d.WaitForEvents(2, []uintptr{wrote, read}))
+		<-called
+		if told.Load() != 0 || out[5] != in[5]+1 {
+			t.Fatalf("callback %d, byte %d", told.Load(), out[5])
+		}
+		for _, e := range []uintptr{gate, wrote, read} {
+			r.ok(r.d.ReleaseEvent(e))
+			r.is(r.d.ReleaseEvent(e), InvalidEvent)
+		}
+	})
+}
+
+func TestFailureReachesDependents(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel fail")
+	bad := r.launch(q, k, Waits{Want: true})
+	r.is(r.d.WaitForEvents(1, []uintptr{bad}), ExecStatusErrorForEvents)
+	b, out := r.buffer(64), make([]byte, 64)
+	_, status := r.d.EnqueueRead(q, b, true, 0, 64, ptr(out), Waits{1, []uintptr{bad}, false})
+	r.is(status, ExecStatusErrorForEvents)
+	dependent := r.handle(r.d.EnqueueMarker(q, Waits{1, []uintptr{bad}, true}))
+	r.is(r.d.WaitForEvents(1, []uintptr{dependent}), ExecStatusErrorForEvents)
+	// Without an event the failure is latched on the queue, and told once.
+	r.launch(q, k, Waits{})
+	r.is(r.d.Finish(q), OutOfResources)
+	r.is(r.d.Finish(q), Success)
+}
+
+func TestHostPtrWithoutMaps(t *testing.T) {
+	both(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		q, k := r.queue(0), r.kernel("kernel inc global")
+		host := pattern(100_000, 0)
+		b := r.handle(r.d.CreateBuffer(r.ctx, nil, memUseHostPtr, uint64(len(host)), ptr(host)))
+		r.setMem(k, 0, b)
+		for round := range 5 {
+			host[7] = byte(10 * round) // the program writes between its commands
+			r.launch(q, k, Waits{})
+			r.launch(q, k, Waits{})
+			switch round % 3 {
+			case 0:
+				r.ok(r.d.Finish(q))
+			case 1:
+				e := r.handle(r.d.EnqueueMarker(q, Waits{Want: true}))
+				r.ok(r.d.WaitForEvents(1, []uintptr{e}))
+				r.ok(r.d.ReleaseEvent(e))
+			case 2:
+				at, _, status := r.d.EnqueueMap(q, b, true, mapRead, 0, 16, Waits{})
+				r.ok(status)
+				if at != ptr(host) {
+					t.Fatal("the map does not show the program's memory")
+				}
+				r.handle(r.d.EnqueueUnmap(q, b, at, Waits{}))
+			}
+			if host[7] != byte(10*round)+2 {
+				t.Fatalf("round %d: %d", round, host[7])
+			}
+		}
+		// A map for writing is seen by the next kernel.
+		at, _, status := r.d.EnqueueMap(q, b, true, mapWrite, 0, 16, Waits{})
+		r.ok(status)
+		host[0] = 100
+		r.handle(r.d.EnqueueUnmap(q, b, at, Waits{}))
+		r.launch(q, k, Waits{})
+		destroyed := make(chan struct{})
+		r.ok(r.d.SetMemObjectDestructorCallback(b, func() { close(destroyed) }))
+		r.ok(r.d.ReleaseMemObject(b))
+		<-destroyed
+		if host[0] != 101 {
+			t.Fatalf("after release: %d", host[0])
+		}
+	})
+}
+
+func TestMaps(t *testing.T) {
+	both(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		q, k := r.queue(0), r.kernel("kernel inc global")
+		const size = 1 << 20
+		b := r.buffer(size)
+		r.setMem(k, 0, b)
+		at, _, status := r.d.EnqueueMap(q, b, true, mapWriteInvalidate, 4096, 8192, Waits{})
+		r.ok(status)
+		copy(at.bytes(0, 8192), pattern(8192, 9))
+		r.handle(r.d.EnqueueUnmap(q, b, at, Waits{}))
+		r.launch(q, k, Waits{})
+		at, e, status := r.d.EnqueueMap(q, b, false, mapRead, 4096, 8192, Waits{Want: true})
+		r.ok(status)
+		r.ok(r.d.WaitForEvents(1, []uintptr{e}))
+		for i, want := range pattern(8192, 10) {
+			if got := at.bytes(uint64(i), 1)[0]; got != want {
+				t.Fatalf("byte %d: %d, want %d", i, got, want)
+			}
+		}
+		r.handle(r.d.EnqueueUnmap(q, b, at, Waits{}))
+		_, status = r.d.EnqueueUnmap(q, b, at, Waits{})
+		r.is(status, InvalidValue)
+	})
+}
+
+// TestRectsStayInside compares rectangular transfers with a naive copy; bytes outside the region must not change.
+func TestRectsStayInside(t *testing.T) {
+	both(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		q := r.queue(0)
+		rng := rand.New(rand.NewPCG(4, 5))
+		const size = 1 << 16
+		b := r.buffer(size)
+		for range 60 {
+			var rect Rect
+			for i := range 3 {
+				rect.Region[i] = rng.Uint64N(7) + 1
+				rect.BufferOrigin[i], rect.HostOrigin[i] = rng.Uint64N(4), rng.Uint64N(4)
+			}
+			rect.BufferRow, rect.HostRow = rect.Region[0]+rng.Uint64N(9), rect.Region[0]+rng.Uint64N(9)
+			rect.BufferSlice = rect.BufferRow * (rect.Region[1] + rng.Uint64N(5))
+			rect.HostSlice = rect.HostRow * (rect.Region[1] + rng.Uint64N(5))
+			device, host := pattern(size, byte(rng.Uint32())), pattern(size, byte(rng.Uint32()))
+			for _, write := range []bool{true, false} {
+				wantDevice, wantHost := slices.Clone(device), slices.Clone(host)
+				naive(&rect, wantDevice, wantHost, write)
+				r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(device), Waits{}))
+				if write {
+					r.handle(r.d.EnqueueWriteRect(q, b, true, rect, ptr(host), Waits{}))
+				} else {
+					r.handle(r.d.EnqueueReadRect(q, b, true, rect, ptr(host), Waits{}))
+				}
+				got := make([]byte, size)
+				r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(got), Waits{}))
+				if !bytes.Equal(got, wantDevice) || !bytes.Equal(host, wantHost) {
+					t.Fatalf("write %v %+v", write, rect)
+				}
+			}
+		}
+	})
+}
+
+func naive(r *Rect, device, host []byte, write bool) {
+	for z := range r.Region[2] {
+		for y := range r.Region[1] {
+			for x := range r.Region[0] {
+				d := (r.BufferOrigin[2]+z)*r.BufferSlice + (r.BufferOrigin[1]+y)*r.BufferRow + r.BufferOrigin[0] + x
+				h := (r.HostOrigin[2]+z)*r.HostSlice + (r.HostOrigin[1]+y)*r.HostRow + r.HostOrigin[0] + x
+				if write {
+					device[d] = host[h]
+				} else {
+					host[h] = device[d]
+				}
+			}
+		}
+	}
+}
+
+func TestBoxesMeet(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 3000 {
+		region := [3]uint64{rng.Uint64N(4) + 1, rng.Uint64N(3) + 1, rng.Uint64N(3) + 1}
+		row := region[0] + rng.Uint64N(4)
+		slice := row * (region[1] + rng.Uint64N(3))
+		corner := func() box {
+			return box{[3]uint64{rng.Uint64N(row), rng.Uint64N(4), rng.Uint64N(4)}, row, slice}
+		}
+		a, b := corner(), corner()
+		taken := map[uint64]bool{}
+		want := false
+		for pass, c := range []box{a, b} {
+			for z := range region[2] {
+				for y := range region[1] {
+					for x := range region[0] {
+						at := c.offset(y, z) + x
+						want = want || pass == 1 && taken[at]
+						if pass == 0 {
+							taken[at] = true
+						}
+					}
+				}
+			}
+		}
+		if got := boxesMeet(0, a, 0, b, region); got != want {
+			t.Fatalf("%+v %+v %v: %v, want %v", a, b, region, got, want)
+		}
+	}
+}
+
+func TestFirstLaunchOfAClassAsks(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel nop local int")
+	number := pattern(4, 0)
+	r.ok(r.d.SetKernelArg(k, 0, 512, HostPtr{}))
+	r.ok(r.d.SetKernelArg(k, 1, 4, ptr(number)))
+	shape := func(global, local uint64) Status {
+		_, status := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, HasLocal: true, Global: [3]uint64{global}, Local: [3]uint64{local}}, Waits{})
+		return status
+	}
+	worker := r.worker()
+	steps := []struct {
+		global, local uint64
+		want          Status
+		asked         int32 // so far
+	}{
+		{64, 8, Success, 1}, {128, 8, Success, 1}, {64, 16, Success, 2}, {65, 16, InvalidWorkGroupSize, 3}, {67, 16, InvalidWorkGroupSize, 3},
+		{512, 512, InvalidWorkGroupSize, 3}, {64, 8, Success, 3},
+	}
+	for i, s := range steps {
+		if got := shape(s.global, s.local); got != s.want || worker.launches.Load() != s.asked {
+			t.Fatalf("step %d: status %d, %d asked; want %d, %d", i, got, worker.launches.Load(), s.want, s.asked)
+		}
+	}
+	r.ok(r.d.SetKernelArg(k, 0, 1024, HostPtr{}))
+	r.ok(shape(64, 8))
+	if worker.launches.Load() != 4 {
+		t.Fatal("more local memory was not asked for")
+	}
+}
+
+func (r *rig) worker() *fakeWorker {
+	r.node.mu.Lock()
+	defer r.node.mu.Unlock()
+	for _, w := range r.node.workers {
+		return w
+	}
+	r.t.Fatal("no worker")
+	return nil
+}
+
+func TestArgumentSizes(t *testing.T) {
+	r := newRig(t, true)
+	b := r.buffer(64)
+	value := make([]byte, 200)
+	le.PutUint64(value, uint64(b))
+	junk := pattern(200, 1)
+	cases := []struct {
+		declaration string
+		size        uint64
+		value       []byte
+		want        Status
+	}{
+		{"int", 4, junk, Success}, {"int", 8, junk, InvalidArgSize}, {"int", 4, nil, InvalidArgValue}, {"float3", 16, junk, Success},
+		{"float3", 12, junk, InvalidArgSize}, {"ulong16", 128, junk, Success}, {"global", 8, value, Success}, {"global", 8, nil, Success},
+		{"global", 4, value, InvalidArgSize}, {"global", 8, junk, InvalidMemObject}, {"local", 64, nil, Success}, {"local", 0, nil, InvalidArgSize},
+		{"local", 64, junk, InvalidArgValue}, {"image2d_t", 8, junk, InvalidArgValue}, {"struct_s", 20, junk, Success}, {"struct_s", 7, junk, InvalidArgSize},
+	}
+	for _, c := range cases {
+		k := r.kernel("kernel nop " + c.declaration)
+		var p HostPtr
+		if c.value != nil {
+			p = ptr(c.value)
+		}
+		if got := r.d.SetKernelArg(k, 0, c.size, p); got != c.want {
+			t.Errorf("%s of %d bytes, NULL %v: %d, want %d", c.declaration, c.size, c.value == nil, got, c.want)
+		}
+		r.is(r.d.SetKernelArg(k, 1, c.size, p), InvalidArgIndex)
+	}
+}
+
+func TestHandleIsAHandleWithoutArgumentInformation(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel inc unknown\nnoinfo")
+	b := r.buffer(64)
+	r.setMem(k, 0, b)
+	r.launch(q, k, Waits{})
+	out := make([]byte, 64)
+	r.handle(r.d.EnqueueRead(q, b, true, 0, 64, ptr(out), Waits{}))
+	if out[0] == 0 {
+		t.Fatal("the kernel did not get the buffer")
+	}
+	before := r.worker().setArgs.Load()
+	number := pattern(8, 1)
+	for range 3 {
+		r.ok(r.d.SetKernelArg(k, 0, 8, ptr(number)))
+	}
+	if asked := r.worker().setArgs.Load() - before; asked != 1 {
+		t.Fatalf("a size was asked %d times", asked)
+	}
+}
+
+func TestWorkerDies(t *testing.T) {
+	r := newRig(t, true)
+	told := make(chan string, 8)
+	r.ok(r.d.ReleaseContext(r.ctx))
+	r.ctx = r.handle(r.d.CreateContext(nil, []uintptr{r.dev}, func(text string) { told <- text }))
+	q := r.queue(0)
+	b, out := r.buffer(64), make([]byte, 64)
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	held := r.handle(r.d.EnqueueMarker(q, Waits{1, []uintptr{gate}, true}))
+	failed := make(chan int32, 1)
+	r.ok(r.d.SetEventCallback(held, 0, func(s int32) { failed <- s }))
+	waited := make(chan Status, 1)
+	go func() { waited <- r.d.Finish(q) }()
+	time.Sleep(5 * time.Millisecond) // let it wait; either order is right
+	r.node.kill()
+	r.is(<-waited, OutOfResources)
+	if s := <-failed; s != int32(OutOfResources) {
+		t.Errorf("the event's callback got %d", s)
+	}
+	if text := <-told; !strings.Contains(text, "killed by the test") {
+		t.Errorf("the context was told %q", text)
+	}
+	r.is(r.d.WaitForEvents(1, []uintptr{held}), ExecStatusErrorForEvents)
+	r.is(r.d.Finish(q), OutOfResources)
+	_, status := r.d.EnqueueRead(q, b, true, 0, 64, ptr(out), Waits{})
+	r.is(status, OutOfResources)
+	if !r.log.contain("killed by the test") {
+		t.Errorf("standard error says %q", r.log.lines)
+	}
+	r.ctx = r.handle(r.d.CreateContext(nil, []uintptr{r.dev}, nil))
+	r.ok(r.d.Finish(r.queue(0)))
+}
+
+func TestMemoryInUseIsNotReused(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel inc global")
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	b := r.buffer(4096)
+	r.setMem(k, 0, b)
+	r.launch(q, k, Waits{1, []uintptr{gate}, false})
+	r.ok(r.d.ReleaseMemObject(b))
+	var fresh []uintptr
+	zero := make([]byte, 4096)
+	for range 50 {
+		fresh = append(fresh, r.handle(r.d.CreateBuffer(r.ctx, nil, memCopyHostPtr, 4096, ptr(zero))))
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	r.ok(r.d.Finish(q))
+	for i, h := range fresh {
+		out := make([]byte, 4096)
+		r.handle(r.d.EnqueueRead(q, h, true, 0, 4096, ptr(out), Waits{}))
+		if !bytes.Equal(out, zero) {
+			t.Fatalf("buffer %d got the memory of a released one in use", i)
+		}
+	}
+}
+
+func TestFullStore(t *testing.T) {
+	r := newRig(t, true)
+	r.node.capacity = 64 << 20
+	_, status := r.d.CreateBuffer(r.ctx, nil, 0, 100<<20, HostPtr{})
+	r.is(status, MemObjectAllocationFailure)
+	b := r.buffer(40 << 20)
+	_, status = r.d.CreateBuffer(r.ctx, nil, 0, 40<<20, HostPtr{})
+	r.is(status, MemObjectAllocationFailure)
+	r.ok(r.d.ReleaseMemObject(b))
+	// What was kept for reuse is given back when it is needed.
+	r.ok(r.d.ReleaseMemObject(r.buffer(60 << 20)))
+}
+
+func TestPublish(t *testing.T) {
+	r := newRig(t, true, func(c *Config) { c.Publish = "result" })
+	q, k := r.queue(0), r.kernel("kernel inc global")
+	const size = 8192
+	b := r.buffer(size)
+	r.setMem(k, 0, b)
+	in, out := pattern(size, 0), make([]byte, size)
+	for round := range 3 {
+		r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{}))
+		r.launch(q, k, Waits{})
+		r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{}))
+		object := r.node.published["result"]
+		if object == nil || !bytes.Equal(object.Bytes, pattern(size, 1)) {
+			t.Fatalf("round %d: the object is not what was read", round)
+		}
+		r.launch(q, k, Waits{}) // writes: the object must not change
+		r.ok(r.d.Finish(q))
+		if !bytes.Equal(object.Bytes, pattern(size, 1)) {
+			t.Fatal("a published object changed")
+		}
+		in2 := make([]byte, size)
+		r.handle(r.d.EnqueueRead(q, b, true, 0, size/2, ptr(in2), Waits{}))
+		if !bytes.Equal(in2[:size/2], pattern(size, 2)[:size/2]) {
+			t.Fatal("the contents did not come along")
+		}
+	}
+	r.ok(r.d.ReleaseMemObject(b))
+}
+
+func TestReferences(t *testing.T) {
+	r := newRig(t, true)
+	count := func(b []byte, s Status) uint32 { r.ok(s); return le.Uint32(b) }
+	if n := count(r.d.ContextInfo(r.ctx, 0x1080)); n != 1 {
+		t.Fatalf("a fresh context has %d references", n)
+	}
+	q, b := r.queue(0), r.buffer(64)
+	sub := r.handle(r.d.CreateSubBuffer(b, 0, bufferCreateTypeRegion, true, 0, 32))
+	if n := count(r.d.ContextInfo(r.ctx, 0x1080)); n != 4 {
+		t.Fatalf("context: %d references", n)
+	}
+	r.ok(r.d.ReleaseMemObject(b))
+	r.is(r.d.RetainMemObject(b), Success) // the sub-buffer keeps it
+	r.ok(r.d.ReleaseMemObject(b))
+	r.ok(r.d.ReleaseMemObject(sub))
+	r.is(r.d.RetainMemObject(b), InvalidMemObject)
+	r.is(r.d.ReleaseMemObject(sub), InvalidMemObject)
+	destroyed := make(chan int, 2)
+	r.ok(r.d.SetContextDestructorCallback(r.ctx, func() { destroyed <- 1 }))
+	r.ok(r.d.SetContextDestructorCallback(r.ctx, func() { destroyed <- 2 }))
+	r.ok(r.d.ReleaseQueue(q))
+	r.ok(r.d.ReleaseContext(r.ctx))
+	if <-destroyed != 2 || <-destroyed != 1 {
+		t.Fatal("destructor callbacks run latest first")
+	}
+	for _, bad := range []uintptr{0, 1, r.ctx, q, b, ^uintptr(0)} {
+		r.is(r.d.ReleaseContext(bad), InvalidContext)
+		r.is(r.d.Finish(bad), InvalidCommandQueue)
+		r.is(r.d.ReleaseMemObject(bad), InvalidMemObject)
+		r.is(r.d.ReleaseEvent(bad), InvalidEvent)
+		r.is(r.d.ReleaseKernel(bad), InvalidKernel)
+		r.is(r.d.ReleaseProgram(bad), InvalidProgram)
+	}
+}
+
+func TestProgramBinaries(t *testing.T) {
+	r := newRig(t, true)
+	r.queue(0)
+	p := r.handle(r.d.CreateProgramWithSource(r.ctx, []string{"kernel", " inc global"}))
+	done := make(chan struct{})
+	r.ok(r.d.Build(p, false, nil, "-DX", func() { close(done) }))
+	<-done
+	log, status := r.d.ProgramBuildInfo(p, r.dev, 0x1183)
+	r.ok(status)
+	if text(log) != "log of -DX" {
+		t.Fatalf("log %q", log)
+	}
+	binaries, status := r.d.Binaries(p)
+	r.ok(status)
+	if string(binaries[0]) != "bin:kernel inc global" {
+		t.Fatalf("%q", binaries)
+	}
+	_, verdict, status := r.d.CreateProgramWithBinary(r.ctx, []uintptr{r.dev}, [][]byte{[]byte("broken")})
+	r.is(status, InvalidBinary)
+	r.is(verdict, InvalidBinary)
+	bad := r.handle(r.d.CreateProgramWithSource(r.ctx, []string{"error"}))
+	r.is(r.d.Build(bad, false, nil, "", nil), BuildProgramFailure)
+	_, status = r.d.CreateKernel(bad, "inc")
+	r.is(status, InvalidProgramExecutable)
+}
+
+func TestManyThreads(t *testing.T) {
+	both(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		p := r.handle(r.d.CreateProgramWithSource(r.ctx, []string{"kernel inc global"}))
+		r.ok(r.d.Build(p, false, nil, "", nil))
+		var wg sync.WaitGroup
+		for thread := range 8 {
+			wg.Go(func() {
+				if err := r.work(p, thread); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// work is one thread of a program with its own queue, kernel and buffers.
+func (r *rig) work(p uintptr, thread int) error {
+	q, s1 := r.d.CreateQueue(r.ctx, r.dev, uint64(thread%2))
+	k, s2 := r.d.CreateKernel(p, "inc")
+	if s1 != Success || s2 != Success {
+		return fmt.Errorf("status %d %d", s1, s2)
+	}
+	for round := range 30 {
+		size := uint64(64 << (round % 12))
+		b, _ := r.d.CreateBuffer(r.ctx, nil, 0, size, HostPtr{})
+		value, in, out := le.AppendUint64(nil, uint64(b)), pattern(int(size), byte(thread)), make([]byte, size)
+		r.d.SetKernelArg(k, 0, 8, ptr(value))
+		wrote, _ := r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{Want: true})
+		ran, _ := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64}}, Waits{1, []uintptr{wrote}, true})
+		if _, status := r.d.EnqueueRead(q, b, round%2 == 0, 0, size, ptr(out), Waits{1, []uintptr{ran}, false}); status != Success {
+			return fmt.Errorf("thread %d round %d: read %d", thread, round, status)
+		}
+		if status := r.d.Finish(q); status != Success {
+			return fmt.Errorf("thread %d round %d: finish %d", thread, round, status)
+		}
+		for i := range in {
+			if out[i] != in[i]+1 {
+				return fmt.Errorf("thread %d round %d: byte %d is %d, want %d", thread, round, i, out[i], in[i]+1)
+			}
+		}
+		r.d.ReleaseEvent(wrote)
+		r.d.ReleaseEvent(ran)
+		r.d.ReleaseMemObject(b)
+	}
+	r.d.ReleaseKernel(k)
+	r.d.ReleaseQueue(q)
+	return nil
+}
+
+func TestNoDaemon(t *testing.T) {
+	log := &logLines{}
+	d, err := New(Config{Dial: func() (Control, error) { return DialDaemon("/nonexistent/tendril.sock", "test") }, Log: log.add})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for range 2 {
+		if len(d.Platforms()) != 0 {
+			t.Fatal("a platform without a daemon")
+		}
+	}
+	if len(log.lines) != 1 || !log.contain("tendril daemon") {
+		t.Errorf("said %q", log.lines)
+	}
+}
+
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel nop int")
+	number := pattern(8, 0)
+	shape := &Range{Dims: 1, HasGlobal: true, HasLocal: true, Global: [3]uint64{64}, Local: [3]uint64{8}}
+	r.ok(r.d.SetKernelArg(k, 0, 4, ptr(number)))
+	r.handle(r.d.EnqueueNDRange(q, k, shape, Waits{}))
+	r.ok(r.d.Finish(q))
+	// The fake worker allocates in the same process: only this goroutine's calls between its polls are looked at.
+	allocs := testing.AllocsPerRun(1, func() {})
+	r.worker().killed.Store(false)
+	if allocs != 0 {
+		t.Skip("the measurement itself allocates")
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		number[0]++
+		r.d.SetKernelArg(k, 0, 4, ptr(number))
+	}); n != 0 {
+		t.Errorf("SetKernelArg allocates %v times", n)
+	}
+}
