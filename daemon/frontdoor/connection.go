@@ -109,9 +109,7 @@ func (c *connection) watchProcess() {
 
 // loop reads and acts until the connection ends; the error says why.
 func (c *connection) loop() error {
-	if err := c.link.SetReadDeadline(time.Now().Add(c.srv.opts.HelloTime)); err != nil {
-		return err
-	}
+	c.link.SetDeadline(time.Now().Add(c.srv.opts.HelloTime))
 	for {
 		if err := c.flushIfIdle(); err != nil {
 			return err

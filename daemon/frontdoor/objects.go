@@ -25,9 +25,7 @@ func (c *connection) hello(f *ipc.Frame) error {
 	if m.Lowest > wire.Version || m.Highest < wire.Version {
 		return fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of one release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
 	}
-	if err := c.link.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
+	c.link.SetDeadline(time.Time{})
 	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program})
 	if err != nil {
 		return err
