@@ -30,9 +30,15 @@ type Dialed struct {
 // socket under /tmp that belongs to neither root nor this user is ErrPermission: anybody could have put it there.
 // The caller must Close.
 func Dial(path string, spin time.Duration) (*Dialed, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	low, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
+	}
+	// Above the standard descriptors: a driver library's program may have closed them, and use them again.
+	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, 10)
+	unix.Close(low)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate a socket: %w", err)
 	}
 	d := &Dialed{fd: fd, spin: spin}
 	for {
