@@ -1,0 +1,131 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// Probe finds the drivers anew and probes them all, side by side. Sessions keep the platforms that they have. It returns when
+// every probe has ended, in ProbeTimeout and a little at most.
+func (p *Pool) Probe() {
+	p.probing.Lock()
+	defer p.probing.Unlock()
+	if p.ctx.Err() != nil { // Close has begun, and perhaps ended
+		return
+	}
+	defer p.once.Do(func() { close(p.probed) })
+	drivers, err := Discover(p.opts.Vendors)
+	if err != nil {
+		p.opts.Log.WithError(err).Warn("some driver files could not be read")
+	}
+	states := make([]DriverStatus, len(drivers))
+	for i, d := range drivers {
+		states[i] = DriverStatus{ICD: d.ICD, Library: d.Library, State: DriverProbing}
+	}
+	p.setDrivers(slices.Clone(states))
+	found := make([][]*Platform, len(drivers))
+	var wg sync.WaitGroup
+	for i, d := range drivers {
+		wg.Go(func() { found[i], states[i] = p.probeOne(d) })
+	}
+	wg.Wait()
+	p.setDrivers(states)
+	p.setPlatforms(slices.Concat(found...))
+}
+
+func (p *Pool) setDrivers(states []DriverStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drivers = states
+}
+
+func (p *Pool) probeOne(d Driver) ([]*Platform, DriverStatus) {
+	st := DriverStatus{ICD: d.ICD, Library: d.Library, State: DriverReady}
+	log := p.opts.Log.WithField("driver", d.ICD)
+	platforms, fallbacks, err := p.probe(d, p.newest())
+	if err != nil {
+		st.State, st.Error = DriverFailed, err.Error()
+		if p.ctx.Err() != nil {
+			return nil, st
+		}
+		log.WithError(err).Warn("driver does not work and is left out")
+		return nil, st
+	}
+	for _, pl := range platforms {
+		st.Platforms = append(st.Platforms, pl.Name)
+		st.Devices += len(pl.Snapshot.Devices)
+	}
+	p.noteFallbacks(fallbacks)
+	log.WithField("platforms", st.Platforms).WithField("devices", st.Devices).Info("driver probed")
+	return platforms, st
+}
+
+func (p *Pool) noteFallbacks(list []clwire.Fallback) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range list {
+		if len(p.faults) < maxFallbacks {
+			p.faults[printable([]byte(f.What))] = printable([]byte(f.Why))
+		}
+	}
+}
+
+func (p *Pool) newest() Owner {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recent
+}
+
+// setPlatforms replaces the platforms and ends the warm workers of the old ones.
+func (p *Pool) setPlatforms(list []*Platform) {
+	p.mu.Lock()
+	old := p.warm
+	p.platforms, p.warm, p.pause = list, nil, map[*Platform]*backoff{}
+	p.mu.Unlock()
+	for _, w := range old {
+		w.kill()
+	}
+	p.nudge()
+}
+
+// Platforms gives the working platforms in a stable order. It waits for the first probe.
+func (p *Pool) Platforms(ctx context.Context) ([]*Platform, error) {
+	select {
+	case <-p.probed:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: the drivers are still being probed", object.ErrBusy)
+	case <-p.ctx.Done():
+		return nil, errClosed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.platforms, nil
+}
+
+// Drivers gives the state of each driver, in order.
+func (p *Pool) Drivers() []DriverStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drivers
+}
+
+// Fallbacks gives what workers and probes had to do without on this machine, sorted.
+func (p *Pool) Fallbacks() []clwire.Fallback {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []clwire.Fallback
+	if err := p.spawner.notIsolated(); err != nil {
+		list = append(list, clwire.Fallback{What: "network namespace for workers", Why: err.Error()})
+	}
+	for what, why := range p.faults {
+		list = append(list, clwire.Fallback{What: what, Why: why})
+	}
+	slices.SortFunc(list, func(a, b clwire.Fallback) int { return strings.Compare(a.What, b.What) })
+	return list
+}

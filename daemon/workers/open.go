@@ -1,0 +1,246 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// Request says what worker a session wants.
+type Request struct {
+	Session  uint64
+	Platform *Platform
+	Owner    Owner
+	Env      []string // from DriverEnv
+}
+
+// Opened is a worker at a session's service. Socket and Ring are the client's ends and the caller's to close.
+type Opened struct {
+	ID           uint64
+	RingBytes    uint64
+	Socket, Ring *os.File
+}
+
+// Open gives a session a worker: a warm one where there is one for this owner and environment, a fresh one otherwise, which
+// takes as long as the driver takes to load. The worker is ended with Release or ReleaseSession.
+//
+// Errors: ErrBusy when MaxWorkers serve already; ErrNoDevice, with the reason, when the worker does not start; ctx's.
+func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
+	k := key{owner: r.Owner, env: strings.Join(r.Env, "\n")}
+	w, fresh, err := p.take(r.Platform, k)
+	if err != nil {
+		return Opened{}, err
+	}
+	err = w.await(ctx)
+	if err != nil && !fresh && ctx.Err() == nil { // a warm one may have died in the meantime: once more, from the start
+		p.discard(w)
+		if w, err = p.startTracked(r.Platform, k); err != nil {
+			return Opened{}, err
+		}
+		err = w.await(ctx)
+	}
+	if err != nil {
+		p.discard(w)
+		return Opened{}, err
+	}
+	o, err := p.hand(w, r)
+	if err != nil {
+		p.discard(w)
+		return Opened{}, err
+	}
+	p.nudge()
+	return o, nil
+}
+
+// await waits until the worker is ready or never will be.
+func (w *worker) await(ctx context.Context) error {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: nobody waits for the worker any more: %w", object.ErrNoDevice, ctx.Err())
+	}
+	if w.err != nil {
+		return fmt.Errorf("%w: %w", object.ErrNoDevice, w.err)
+	}
+	if w.ended() {
+		return fmt.Errorf("%w: the warm worker %s", object.ErrNoDevice, w.why())
+	}
+	return nil
+}
+
+// take finds a warm worker for k, or starts a fresh one. From now on warm workers are made for k's owner.
+func (p *Pool) take(pl *Platform, k key) (w *worker, fresh bool, err error) {
+	p.mu.Lock()
+	if n := p.servingLocked(); n >= p.opts.Max {
+		p.mu.Unlock()
+		return nil, false, fmt.Errorf("%w: %d workers serve already, the most this node runs (--max-workers)", object.ErrBusy, n)
+	}
+	p.recent = k.owner
+	i := slices.IndexFunc(p.warm, func(w *worker) bool { return w.platform == pl && w.key == k && !w.ended() })
+	if i >= 0 {
+		w = p.warm[i]
+		p.warm = slices.Delete(p.warm, i, i+1)
+		p.mu.Unlock()
+		return w, false, nil
+	}
+	p.mu.Unlock()
+	w, err = p.startTracked(pl, k)
+	return w, true, err
+}
+
+func (p *Pool) servingLocked() int {
+	n := 0
+	for _, s := range p.serving {
+		if !s.w.ended() {
+			n++
+		}
+	}
+	return n
+}
+
+// startTracked starts a worker that Close knows of, and a goroutine that sees it off.
+func (p *Pool) startTracked(pl *Platform, k key) (*worker, error) {
+	cache, err := tenantCache(p.opts.CacheRoot, k.owner)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errClosed
+	}
+	p.joined.Add(1) // under mu, so that Close either sees it or was seen
+	p.mu.Unlock()
+	w, err := startWorker(p.spawner, p.opts, pl, k, cache)
+	if err != nil {
+		p.joined.Done()
+		return nil, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
+	}
+	if !p.track(w.process) { // Close began in the meantime
+		w.kill()
+	}
+	go p.seeOff(w)
+	return w, nil
+}
+
+// seeOff lives as long as a worker does.
+func (p *Pool) seeOff(w *worker) {
+	defer p.joined.Done()
+	<-w.ready
+	p.noteFallbacks(w.fallbacks)
+	w.wait()
+	p.untrack(w.process)
+	p.nudge()
+}
+
+// hand connects a ready worker to its session.
+func (p *Pool) hand(w *worker, r Request) (Opened, error) {
+	client, theirs, err := streamPair()
+	if err != nil {
+		return Opened{}, err
+	}
+	defer theirs.Close()
+	ring, err := newRing()
+	if err != nil {
+		client.Close()
+		return Opened{}, err
+	}
+	p.mu.Lock()
+	p.lastID++
+	id := p.lastID
+	p.serving[id] = &assigned{w: w, id: id, session: r.Session}
+	delete(p.pause, w.platform) // it got as far as a session, so its driver is well
+	p.mu.Unlock()
+	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes}, theirs, ring)
+	if err != nil {
+		p.mu.Lock()
+		delete(p.serving, id)
+		p.mu.Unlock()
+		client.Close()
+		ring.Close()
+		return Opened{}, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
+	}
+	p.opts.Log.WithField("session", r.Session).WithField("worker", id).WithField("pid", w.pid).Info("worker serves")
+	return Opened{ID: id, RingBytes: clwire.RingBytes, Socket: client, Ring: ring}, nil
+}
+
+// discard ends a worker and waits for its end.
+func (p *Pool) discard(w *worker) {
+	w.kill()
+	if !w.waitFor(endLimit) {
+		p.opts.Log.WithField("pid", w.pid).Error("a worker does not end although it was killed; its driver holds it in the kernel")
+	}
+}
+
+// find gives the worker number id of session, or ErrNotFound.
+func (p *Pool) find(session, id uint64) (*assigned, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.serving[id]
+	if s == nil || s.session != session {
+		return nil, fmt.Errorf("%w: session %d has no worker %d", object.ErrNotFound, session, id)
+	}
+	return s, nil
+}
+
+// Fate says whether a worker is alive and how it ended otherwise. Since a client asks when its socket hung up, it waits up to a
+// second for the end. ErrNotFound when the session has no such worker.
+func (p *Pool) Fate(session, id uint64) (alive bool, text string, err error) {
+	s, err := p.find(session, id)
+	if err != nil {
+		return false, "", err
+	}
+	select {
+	case <-s.w.done:
+		return false, s.w.fate, nil
+	case <-time.After(fateLimit):
+		return true, "", nil
+	case <-p.ctx.Done():
+		return true, "", nil
+	}
+}
+
+// Release ends one worker of a session and waits for its end. ErrNotFound when the session has no such worker.
+func (p *Pool) Release(session, id uint64) error {
+	s, err := p.find(session, id)
+	if err != nil {
+		return err
+	}
+	p.end(s)
+	return nil
+}
+
+// ReleaseSession ends all workers of a session and waits for their end.
+func (p *Pool) ReleaseSession(session uint64) {
+	p.mu.Lock()
+	var mine []*assigned
+	for _, s := range p.serving {
+		if s.session == session {
+			mine = append(mine, s)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range mine {
+		s.w.kill()
+	}
+	for _, s := range mine {
+		p.end(s)
+	}
+}
+
+func (p *Pool) end(s *assigned) {
+	p.discard(s.w)
+	p.mu.Lock()
+	delete(p.serving, s.id)
+	p.mu.Unlock()
+	log := p.opts.Log.WithField("session", s.session).WithField("worker", s.id).WithField("pid", s.w.pid)
+	if s.w.ended() {
+		log.WithField("fate", s.w.fate).Info("worker ended")
+	}
+}
