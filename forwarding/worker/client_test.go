@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type client struct {
 	faults  []clwire.Fault
 	printed []byte
 	hung    bool
+	spin    time.Duration
 }
 
 func (c *client) id() uint64 { c.ids++; return c.ids }
@@ -76,7 +78,7 @@ func (c *client) until(what string, done func() bool) {
 			c.take(h, p)
 			continue
 		}
-		if link.Spin(60*time.Microsecond, func() bool { return !c.link.Empty() }) {
+		if link.Spin(c.spin, func() bool { return !c.link.Empty() }) {
 			continue
 		}
 		if !c.link.Arm(clwire.ConsumerAsleep) {
@@ -169,7 +171,12 @@ func newClient(t testing.TB, ring, socket *os.File) *client {
 // hello opens the stream.
 func (c *client) hello() {
 	c.t.Helper()
-	r := c.call(&clwire.Hello{Version: clwire.Version, SpinMicros: 60, Program: "test"})
+	spin := uint32(60)
+	if v, err := strconv.Atoi(os.Getenv("TENDRIL_SPIN_US")); err == nil {
+		spin = uint32(v)
+	}
+	c.spin = time.Duration(spin) * time.Microsecond
+	r := c.call(&clwire.Hello{Version: clwire.Version, SpinMicros: spin, Program: "test"})
 	if r.Status != 0 {
 		c.t.Fatalf("Hello: %d", r.Status)
 	}

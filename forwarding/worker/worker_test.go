@@ -36,28 +36,3 @@ func TestKernelComputesInTheSegment(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkEmptyFinish(b *testing.B) {
-	f := newFixture(inProcess(b, false), 0)
-	k := f.kernel("empty")
-	f.call(&clwire.Finish{Queue: f.queue})
-	n := run1(clwire.Cmd{Queue: f.queue}, k, 1)
-	for b.Loop() {
-		f.send(n)
-		f.call(&clwire.Finish{Queue: f.queue})
-	}
-}
-
-func BenchmarkThousandEmpty(b *testing.B) {
-	f := newFixture(inProcess(b, false), 0)
-	k := f.kernel("empty")
-	f.call(&clwire.Finish{Queue: f.queue})
-	n := run1(clwire.Cmd{Queue: f.queue}, k, 1)
-	for b.Loop() {
-		for range 1000 {
-			f.send(n)
-		}
-		f.call(&clwire.Finish{Queue: f.queue})
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/kernel")
-}

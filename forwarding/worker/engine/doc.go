@@ -12,9 +12,10 @@
 // (CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST), and so do its dependents
 // (OpenCL 3.0 §5.11).
 //
-// Goroutines: the caller's (the reader of the control stream), one waiter a
-// queue while the caller sleeps with commands under way (Park), and with
-// Options.Lanes one lane a queue that submits. Close joins them.
+// Goroutines: the caller's (the reader of the control stream); while it sleeps
+// with commands under way (Park) one waiter for each queue that somebody waits
+// for and one pacer for everything else; with Options.Lanes one lane a queue,
+// which submits. Close joins them.
 //
 // Locks: Engine.mu guards everything here. It is held while Sink is called and,
 // without Lanes, while a Task is submitted; both must not call the engine back.

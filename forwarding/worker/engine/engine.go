@@ -98,6 +98,7 @@ type Engine struct {
 	garbage []Native            // events to release
 	urgent  int                 // live events somebody waits for
 	parked  bool                // the caller sleeps
+	pacing  bool                // keepPace runs
 	closed  bool
 	work    sync.WaitGroup // lanes, waiters and closers
 

@@ -9,8 +9,8 @@ const (
 	sweepChunk = 64
 	// pace is the least time between two reports that nobody waits for.
 	pace = 100 * time.Microsecond
-	// maxPace is the longest pause of a waiter that cannot block on one event.
-	maxPace = time.Millisecond
+	// maxPace is the longest pause between two looks at what nobody waits for.
+	maxPace = 2 * time.Millisecond
 )
 
 // sweep ends what the driver has finished of q and reports whether anything was.
@@ -140,14 +140,32 @@ func (e *Engine) Unpark() {
 	e.mu.Unlock()
 }
 
-// startWaiters sees that somebody follows each queue while the caller sleeps.
+// startWaiters sees that somebody follows the driver while the caller sleeps:
+// a waiter for each queue that somebody waits for, the pacer for the rest.
 func (e *Engine) startWaiters() {
+	if e.closed {
+		return
+	}
 	for q := range e.open {
-		if len(q.live) > 0 && !q.waiting && !e.closed {
+		if q.urgent > 0 && !q.waiting {
 			q.waiting = true
 			e.work.Go(func() { e.waitFor(q) })
 		}
 	}
+	if !e.pacing && e.unattended() {
+		e.pacing = true
+		e.work.Go(e.keepPace)
+	}
+}
+
+// unattended says whether there is more to follow than waiters block on.
+func (e *Engine) unattended() bool {
+	for q := range e.open {
+		if len(q.live) > min(q.urgent, 1) || q.running > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // collect releases native events in one call.
@@ -158,30 +176,44 @@ func (e *Engine) collect() {
 	}
 }
 
-// waitFor follows one queue until the driver has nothing of it that is followed.
+// waitFor blocks on what somebody waits for of one queue, one event at a time.
+// It does not block on the others: waking for each of a chain of short commands
+// would cost the driver's threads more than the commands do.
 func (e *Engine) waitFor(q *queue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	pause := pace
-	for len(q.live) > 0 && !e.closed {
-		if q.outOfOrder && len(q.live) > 1 || q.running > 0 {
-			e.pauseFor(pause)
-			pause = min(2*pause, maxPace)
-		} else {
-			pause = pace
-			e.block(q.live[0])
+	for q.urgent > 0 && !e.closed {
+		for _, ev := range q.live {
+			if ev.urgent {
+				e.block(ev)
+				break
+			}
 		}
-		if e.sweep(q) {
-			pause = pace
+		e.sweep(q)
+		e.pump()
+		e.collect()
+	}
+	q.waiting = false
+}
+
+// keepPace looks after events that nobody blocks on.
+func (e *Engine) keepPace() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for pause := pace; !e.closed && e.unattended(); {
+		e.pauseFor(pause)
+		ended := false
+		for q := range e.open {
+			ended = e.sweep(q) || ended
 		}
 		e.pump()
 		e.sendEnds()
 		e.collect()
-		if q.urgent == 0 && len(q.live) > 0 {
-			e.pauseFor(pace)
+		if pause = min(2*pause, maxPace); ended {
+			pause = pace
 		}
 	}
-	q.waiting = false
+	e.pacing = false
 }
 
 // block waits for one event without the lock. A driver may wake before the status says so.
