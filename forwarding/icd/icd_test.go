@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// built is what the tests run: made once, by the same commands as the Makefile's.
+type built struct {
+	dir, library, program, tendril string
+	err                            error
+}
+
+var build = sync.OnceValue(func() (b built) {
+	if b.dir, b.err = os.MkdirTemp("", "icd-test"); b.err != nil {
+		return b
+	}
+	b.library, b.program, b.tendril = filepath.Join(b.dir, "libtendril_opencl.so"), filepath.Join(b.dir, "program"), filepath.Join(b.dir, "tendril")
+	for _, argv := range [][]string{
+		{"go", "build", "-buildmode=c-shared", "-o", b.library, "."},
+		{"go", "build", "-o", b.tendril, "tendril/tools/tendril"},
+		{"cc", "-O1", "-Wall", "-o", b.program, "testdata/program.c", "-ldl", "-lpthread"},
+	} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.err = &exec.Error{Name: strings.Join(argv, " ") + "\n" + string(out), Err: err}
+			return b
+		}
+	}
+	return b
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if b := build(); b.dir != "" {
+		os.RemoveAll(b.dir)
+	}
+	os.Exit(code)
+}
+
+func artifacts(t *testing.T) built {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds the library and starts a daemon: not with -short")
+	}
+	b := build()
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return b
+}
+
+// daemon starts one for the test and returns its socket. Without a driver the test is skipped.
+func daemon(t *testing.T, b built) string {
+	t.Helper()
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	cmd := exec.Command(b.tendril, "daemon", "--socket", socket, "--state-dir", filepath.Join(dir, "state"), "--capacity", "256MiB")
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("daemon:\n%s", log.String())
+		}
+	})
+	for range 600 {
+		out, err := exec.Command(b.tendril, "devices", "--json", "--socket", socket).Output()
+		if err == nil && bytes.Contains(out, []byte("name")) {
+			return socket
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Skip("no OpenCL device answered within 30 s: install pocl-opencl-icd")
+	return ""
+}
+
+func run(t *testing.T, b built, socket, name string) (stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, b.program, b.library, name)
+	cmd.Env = append(os.Environ(), "TENDRIL_SOCKET="+socket)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	return errs.String()
+}
+
+func TestPrograms(t *testing.T) {
+	b := artifacts(t)
+	socket := daemon(t, b)
+	for _, c := range []struct{ name, stderr string }{
+		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
+		{"standard-descriptors", ""}, {"fork", "forked child"}, {"crash", "SIGSEGV"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			said := run(t, b, socket, c.name)
+			if !strings.Contains(said, c.stderr) || c.stderr == "" && said != "" {
+				t.Errorf("standard error says %q, want %q", said, c.stderr)
+			}
+		})
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	b := artifacts(t)
+	said := run(t, b, filepath.Join(t.TempDir(), "none"), "no-daemon")
+	if !strings.Contains(said, "tendril daemon") || strings.Count(said, "\n") != 1 {
+		t.Errorf("standard error says %q", said)
+	}
+}
+
+// TestExports: whatever else the library exported could be taken for a symbol of a program's, or of another Go runtime.
+func TestExports(t *testing.T) {
+	b := artifacts(t)
+	out, err := exec.Command("nm", "-D", "--defined-only", b.library).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		fields := strings.Fields(line)
+		names = append(names, fields[len(fields)-1])
+	}
+	if got := strings.Join(names, " "); got != "clGetExtensionFunctionAddress clGetPlatformInfo clIcdGetPlatformIDsKHR" {
+		t.Errorf("exported: %s", got)
+	}
+}
+
+// TestDocs compares docs/OPENCL.md with the dispatch table and the calls that are not forwarded.
+func TestDocs(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	refused := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^UNSUPPORTED(?:_CREATE)?\((\w+), \w+, (\w+)`).FindAllStringSubmatch(read("unsupported.h"), -1) {
+		refused[m[1]] = m[2]
+	}
+	for _, m := range regexp.MustCompile(`CL_API_CALL tdl_(cl\w+)\(`).FindAllStringSubmatch(read("unsupported.h"), -1) {
+		refused[m[1]] = ""
+	}
+	documented := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(cl\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(read("../../docs/OPENCL.md"), -1) {
+		documented[m[1]] = m[2]
+	}
+	table := regexp.MustCompile(`(?m)^    \.(cl\w+) = `).FindAllStringSubmatch(read("dispatch.h"), -1)
+	if len(table) != 149 {
+		t.Errorf("%d entries in the table, cl_icd.h of OpenCL 3.0 has 149", len(table))
+	}
+	for _, m := range table {
+		state, ok := documented[m[1]]
+		code, isRefused := refused[m[1]]
+		switch {
+		case !ok:
+			t.Errorf("docs/OPENCL.md does not list %s", m[1])
+		case isRefused != strings.HasPrefix(state, "no"):
+			t.Errorf("docs/OPENCL.md says of %s: %q; not forwarded: %v", m[1], state, isRefused)
+		case isRefused && !strings.Contains(state, code):
+			t.Errorf("docs/OPENCL.md says of %s: %q; it answers %s", m[1], state, code)
+		}
+	}
+}
