@@ -56,6 +56,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	}
 	defer k.recycle()
 	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class}
+	c.beginFilling(b.view)
 	b.spareNext = plain && c.repeats(size)
 	if err := b.mapMemory(); err != nil {
 		b.Abort()
@@ -103,6 +104,9 @@ func (b *Buffer) Seal() (*Object, error) {
 	}
 	k.recycle()
 	b.ended = true
+	if !b.c.endFilling(b.view) {
+		return nil, fmt.Errorf("%w: the connection was closed", ErrDisconnected)
+	}
 	return &Object{c: b.c, id: b.id, view: b.view, off: b.off, size: b.size, class: b.class, meta: b.meta}, nil
 }
 
@@ -113,7 +117,9 @@ func (b *Buffer) Abort() error {
 	}
 	b.ended = true
 	b.data = nil
-	b.c.unref(b.view)
+	if b.c.endFilling(b.view) {
+		b.c.unref(b.view)
+	}
 	return b.c.simple(wire.Abort, &wire.IDMessage{ID: b.id})
 }
 

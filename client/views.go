@@ -20,7 +20,8 @@ type view struct {
 	bytes uint64 // immutable
 	own   bool   // immutable: this connection fills it
 
-	refs int // objects and buffers; guarded by Conn.mu
+	refs    int // objects and buffers; guarded by Conn.mu
+	filling int // those that are unsealed buffers; guarded by Conn.mu
 
 	mu       sync.Mutex // guards the rest
 	file     *os.File   // nil once there is nothing left to map
@@ -166,16 +167,43 @@ func (c *Conn) forget(id uint64) error {
 	return nil
 }
 
-// dropViews unmaps what nothing refers to; the rest goes with its references.
+// dropViews ends every unsealed buffer, and unmaps what no object refers to; the rest goes with its references.
 func (c *Conn) dropViews() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, v := range c.views {
+		v.endWriting() // fails only for a mapping that is none
+		v.refs -= v.filling
+		v.filling = 0
 		if v.refs == 0 {
 			delete(c.views, id)
 			v.drop()
 		}
 	}
+}
+
+// beginFilling notes that a reference to v is a buffer's.
+func (c *Conn) beginFilling(v *view) {
+	if v == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.filling++
+}
+
+// endFilling is the reverse; false where Close has ended the buffer and taken its reference already.
+func (c *Conn) endFilling(v *view) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v == nil {
+		return !c.closed
+	}
+	if v.filling == 0 {
+		return false
+	}
+	v.filling--
+	return true
 }
 
 // drop unmaps everything and closes the descriptor.
