@@ -10,12 +10,6 @@
 // State: one Driver for the process, as the OpenCL ABI has it. No locks of its own.
 package main
 
-// Go's runtime would keep a cgroup's file open to follow its CPU limit: a descriptor of the program's, maybe even its
-// standard input's number.
-//
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
-
 // #cgo CFLAGS: -std=gnu11 -fvisibility=hidden -Wall
 // #cgo LDFLAGS: -Wl,-Bsymbolic-functions ${SRCDIR}/exports.so
 // #include "driver.h"
