@@ -28,6 +28,7 @@ const (
 type connection struct {
 	srv     *Server         // immutable
 	link    *ipc.Accepted   // receiving: serve alone; sending: under mu
+	frame   ipc.Frame       // serve's: the request at hand
 	process *ipc.Process    // immutable
 	ctx     context.Context // ends with the connection
 	cancel  context.CancelFunc
@@ -114,14 +115,14 @@ func (c *connection) loop() error {
 		if err := c.flushIfIdle(); err != nil {
 			return err
 		}
-		f, err := c.link.Receive()
-		if err != nil {
+		var err error
+		if c.frame, err = c.link.Receive(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				err = fmt.Errorf("%w: no Hello within %v", object.ErrTimeout, c.srv.opts.HelloTime)
 			}
 			return err
 		}
-		if err := c.act(&f); err != nil {
+		if err := c.act(&c.frame); err != nil {
 			return err
 		}
 	}
