@@ -1,0 +1,401 @@
+package inspect
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"tendril/store/object"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a Source with little in it.
+type fake struct {
+	err error
+	n   int // objects
+}
+
+func (f *fake) Status(v Viewer) (Status, error) {
+	return Status{Version: "0.2", Name: "node-a", CapacityBytes: 8 << 30, UsedBytes: 3 << 30, Objects: f.n, Sessions: 1, Started: time.Unix(1790000000, 0), Notes: []string{fmt.Sprintf("local=%v uid=%d", v.Local, v.UID)}}, f.err
+}
+func (f *fake) Nodes(Viewer) ([]Node, error) {
+	return []Node{{ID: "00112233445566778899", Name: "node-a", Self: true, Leader: true, Voter: true, Client: []string{"10.0.0.1:7654"}, Version: "0.2", Joined: time.Unix(1790000000, 0)}, {ID: "ffee", Name: "node-b", Voter: true}}, f.err
+}
+func (f *fake) Devices(Viewer) ([]Device, error) {
+	return []Device{{Name: "NVIDIA H200", Type: "gpu", MemoryBytes: 139 << 30, Units: 132, Driver: "580.159", Node: "00112233445566778899", Sessions: 1}, {Name: "pthread-EPYC", Type: "cpu", MemoryBytes: 6 << 30, Units: 2, Driver: "PoCL 3.1"}}, f.err
+}
+func (f *fake) Objects(_ Viewer, p Page) ([]object.Info, error) {
+	var out []object.Info
+	for i := range f.n {
+		o := object.Info{Name: fmt.Sprintf("<img src=x onerror=alert(%d)>", i), State: object.Sealed, Class: object.Named, SizeBytes: 1 << (10 + i%20), Tenant: "uid:0", Refs: i}
+		o.ID[0], o.ID[1] = byte(i>>8), byte(i)
+		if o.ID.String() > p.After && strings.HasPrefix(o.Name, p.Prefix) && len(out) < p.Limit {
+			out = append(out, o)
+		}
+	}
+	return out, f.err
+}
+func (f *fake) Names(Viewer, Page) ([]Name, error) { return nil, f.err }
+func (f *fake) Sessions(Viewer) ([]Session, error) {
+	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring", Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
+}
+func (f *fake) Workers(Viewer) ([]Worker, error)   { return nil, f.err }
+func (f *fake) Segments(Viewer) ([]Segment, error) { return nil, f.err }
+func (f *fake) Raft(Viewer) (Raft, error)          { return Raft{State: "Leader"}, f.err }
+func (f *fake) Metrics(Viewer) ([]Metric, error) {
+	return []Metric{{Name: "tendril_objects", Help: "objects\nhere", Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"}, {Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err
+}
+
+func start(t *testing.T, change func(*Options)) (*Server, string, string) {
+	t.Helper()
+	secret, hash, err := NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: OneSecret(hash), Source: &fake{n: 3}}
+	if change != nil {
+		change(&o)
+	}
+	s, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, s.Address().String(), secret
+}
+
+// raw sends bytes and gives the answer.
+func raw(t *testing.T, network, address, request string) *http.Response {
+	t.Helper()
+	c, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	go io.WriteString(c, request)
+	method, _, _ := strings.Cut(request, " ")
+	r, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if err != nil {
+		return nil // the connection was closed without an answer
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	return r
+}
+
+func get(path, host string, headers ...string) string {
+	head := ""
+	for _, h := range headers {
+		head += h + "\r\n"
+	}
+	return "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + head + "\r\n"
+}
+
+// wantFailure checks status and form of an answer that is no success.
+func wantFailure(t *testing.T, what string, r *http.Response, status int) {
+	t.Helper()
+	if r == nil {
+		t.Errorf("%s: no answer, want %d", what, status)
+		return
+	}
+	var f failure
+	body, _ := io.ReadAll(r.Body)
+	if r.StatusCode != status || json.Unmarshal(body, &f) != nil || f.Error == "" || f.Next == "" || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%s: %d %s, want %d with error and next", what, r.StatusCode, body, status)
+	}
+	if r.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("%s: another origin is let in", what)
+	}
+}
+
+func TestEveryPath(t *testing.T) {
+	s, address, secret := start(t, nil)
+	for _, r := range routes {
+		for _, local := range []bool{false, true} {
+			network, to, host := "tcp", address, address
+			if local {
+				network, to, host = "unix", s.opts.Unix, "anything"
+			}
+			x := raw(t, network, to, get(r.path, host, "Authorization: Bearer "+secret))
+			if x == nil || x.StatusCode != 200 {
+				t.Fatalf("%s local=%v: %+v", r.path, local, x)
+			}
+			body, _ := io.ReadAll(x.Body)
+			if strings.HasPrefix(r.path, "/v1/") && !json.Valid(body) || strings.Contains(string(body), `"items":null`) {
+				t.Errorf("%s: %s", r.path, body)
+			}
+			if head := raw(t, network, to, strings.Replace(get(r.path, host, "Authorization: Bearer "+secret), "GET", "HEAD", 1)); head == nil || head.StatusCode != 200 {
+				t.Errorf("HEAD %s: %+v", r.path, head)
+			}
+		}
+		anonymous := raw(t, "tcp", address, get(r.path, address))
+		if r.open && anonymous.StatusCode != 200 {
+			t.Errorf("%s: %d", r.path, anonymous.StatusCode)
+		}
+		if !r.open {
+			wantFailure(t, r.path+" without a token", anonymous, 401)
+		}
+	}
+}
+
+func TestWhoIsLetIn(t *testing.T) {
+	_, address, secret := start(t, nil)
+	port := address[strings.LastIndex(address, ":"):]
+	bearer := "Authorization: Bearer " + secret
+	for _, x := range []struct {
+		what    string
+		request string
+		status  int
+	}{
+		{"wrong token", get("/v1/status", address, "Authorization: Bearer x"+secret[1:]), 401},
+		{"empty token", get("/v1/status", address, "Authorization: Bearer "), 401},
+		{"basic", get("/v1/status", address, "Authorization: Basic "+secret), 401},
+		{"token in the query", get("/v1/status?token="+secret, address), 401},
+		{"localhost", get("/v1/status", "localhost"+port, bearer), 200},
+		{"LOCALHOST", get("/v1/status", "LOCALHOST"+port, bearer), 200},
+		{"rebinding", get("/v1/status", "evil.example"+port, bearer), 421},
+		{"rebinding to the page", get("/ui", "evil.example"+port), 421},
+		{"no port", get("/v1/status", "127.0.0.1", bearer), 421},
+		{"another port", get("/v1/status", "127.0.0.1:1", bearer), 421},
+		{"no host", "GET /v1/status HTTP/1.0\r\n" + bearer + "\r\n\r\n", 421},
+		{"empty host", get("/v1/status", "", bearer), 400},
+		{"a suffix", get("/v1/status", "localhost.evil.example"+port, bearer), 421},
+		{"absolute request line", "GET http://evil.example/v1/status HTTP/1.1\r\nHost: " + address + "\r\n" + bearer + "\r\n\r\n", 421},
+		{"cross-site fetch", get("/v1/status", address, bearer, "Sec-Fetch-Site: cross-site"), 403},
+		{"same-site is not same-origin", get("/v1/status", address, bearer, "Sec-Fetch-Site: same-site"), 403},
+		{"another origin", get("/v1/status", address, bearer, "Origin: http://evil.example"), 403},
+		{"null origin", get("/v1/status", address, bearer, "Origin: null"), 403},
+		{"own origin", get("/v1/status", address, bearer, "Origin: http://"+address, "Sec-Fetch-Site: same-origin"), 200},
+		{"nothing there", get("/v1/secrets", address, bearer), 404},
+		{"a path upwards", get("/v1/../../etc/passwd", address, bearer), 404},
+		{"an encoded path upwards", get("/v1/%2e%2e/%2e%2e/etc/passwd", address, bearer), 404},
+		{"limit 0", get("/v1/objects?limit=0", address, bearer), 400},
+		{"limit too high", get("/v1/objects?limit=1001", address, bearer), 400},
+		{"limit twice", get("/v1/objects?limit=1&limit=2", address, bearer), 400},
+		{"unknown argument", get("/v1/objects?sort=x", address, bearer), 400},
+		{"argument where none goes", get("/v1/status?limit=1", address, bearer), 400},
+		{"long argument", get("/v1/objects?prefix="+strings.Repeat("x", maxArgumentBytes+1), address, bearer), 400},
+	} {
+		r := raw(t, "tcp", address, x.request)
+		if x.status != 200 {
+			wantFailure(t, x.what, r, x.status)
+		} else if r == nil || r.StatusCode != 200 {
+			t.Errorf("%s: %+v", x.what, r)
+		}
+	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	_, address, secret := start(t, func(o *Options) { o.ReadTimeout = 300 * time.Millisecond })
+	bearer := "Authorization: Bearer " + secret
+	for what, x := range map[string]struct {
+		request string
+		status  int // 0 = an answer that is no success, or none
+	}{
+		"POST":                 {"POST /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 5\r\n\r\nhello", 405},
+		"DELETE":               {"DELETE /v1/objects HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
+		"OPTIONS":              {"OPTIONS /v1/objects HTTP/1.1\r\nHost: " + address + "\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: GET\r\n\r\n", 405},
+		"CONNECT":              {"CONNECT evil.example:443 HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
+		"made-up method":       {"BREW / HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
+		"huge header":          {get("/v1/status", address, bearer, "X: "+strings.Repeat("a", 64<<10)), 431},
+		"huge path":            {get("/"+strings.Repeat("a", 64<<10), address, bearer), 431},
+		"many headers":         {get("/v1/status", address, strings.TrimSuffix(strings.Repeat("A: b\r\n", 4000), "\r\n")), 431},
+		"garbage":              {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 0},
+		"only new lines":       {"\r\n\r\n\r\n\r\n", 0},
+		"no version":           {"GET /\r\n\r\n", 0},
+		"no path":              {"GET  HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 0},
+		"a body on GET":        {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\n" + bearer + "\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100000), 0},
+		"negative length":      {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: -1\r\n\r\n", 0},
+		"a length of 2^63":     {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 9223372036854775808\r\n\r\n", 0},
+		"length and chunked":   {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 0},
+		"space before a colon": {"GET /v1/status HTTP/1.1\r\nHost : " + address + "\r\n\r\n", 0},
+		"folded header":        {"GET /v1/status HTTP/1.1\r\nHost: x\r\n " + address + "\r\n\r\n", 0},
+		"two hosts":            {"GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nHost: " + address + "\r\n\r\n", 0},
+		"slow loris":           {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nX-a: b", 0},
+		"silence":              {"", 0},
+	} {
+		r := raw(t, "tcp", address, x.request)
+		switch {
+		case x.status != 0:
+			wantFailure(t, what, r, x.status)
+		case r != nil:
+			wantFailure(t, what, r, r.StatusCode)
+			if r.StatusCode < 400 {
+				t.Errorf("%s: %d", what, r.StatusCode)
+			}
+		}
+	}
+	if r := raw(t, "tcp", address, get("/v1/status", address, bearer)); r == nil || r.StatusCode != 200 {
+		t.Errorf("after all that: %+v", r)
+	}
+}
+
+// TestDrips sends one byte at a time: the request as a whole has to arrive in time, not each byte.
+func TestDrips(t *testing.T) {
+	_, address, _ := start(t, func(o *Options) { o.ReadTimeout = 200 * time.Millisecond })
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	closed := make(chan struct{})
+	go func() { defer close(closed); io.Copy(io.Discard, c) }()
+	for i := 0; ; i++ {
+		select {
+		case <-closed:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\nX-Long: aaaa"[i%10 : i%10+1])); err != nil {
+			return
+		}
+		if i > 1000 {
+			t.Fatal("a byte each 20 ms keeps a connection for ever")
+		}
+	}
+}
+
+func TestUnixAsksTheKernel(t *testing.T) {
+	var asked uint32
+	s, _, _ := start(t, func(o *Options) {
+		o.AllowUID = func(uid uint32) bool { asked = uid; return false }
+	})
+	wantFailure(t, "a user who may not", raw(t, "unix", s.opts.Unix, get("/v1/status", "x")), 401)
+	if asked != uint32(os.Getuid()) {
+		t.Errorf("asked for %d", asked)
+	}
+	if _, err := Start(Options{Unix: s.opts.Unix, Source: &fake{}}); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("a second server on the socket: %v", err)
+	}
+	if _, err := Start(Options{TCP: s.Address().String(), Source: &fake{}, Bearer: func([32]byte) bool { return false }}); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("a second server on the port: %v", err)
+	}
+}
+
+func TestStaleSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	s, err := Start(Options{Unix: path, Source: &fake{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if r := raw(t, "unix", path, get("/v1/status", "x")); r == nil || r.StatusCode != 200 {
+		t.Error(r)
+	}
+}
+
+func TestPages(t *testing.T) {
+	_, address, secret := start(t, func(o *Options) { o.Source = &fake{n: 250} })
+	after, seen := "", 0
+	for range 10 {
+		r := raw(t, "tcp", address, get("/v1/objects?limit=100&after="+after, address, "Authorization: bearer "+secret))
+		var l list[object.Info]
+		if err := json.NewDecoder(r.Body).Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		seen += len(l.Items)
+		if after = l.Next; after == "" {
+			break
+		}
+	}
+	if seen != 250 {
+		t.Errorf("%d of 250 objects over all pages", seen)
+	}
+}
+
+func TestSourceErrors(t *testing.T) {
+	f := &fake{}
+	s, _, _ := start(t, func(o *Options) { o.Source = f })
+	for err, status := range map[error]int{object.ErrNotFound: 404, object.ErrPermission: 403, object.ErrBusy: 503, object.ErrTimeout: 503, object.ErrInvalid: 400, object.ErrUnsupported: 501, io.ErrUnexpectedEOF: 500} {
+		f.err = fmt.Errorf("%w: so", err)
+		wantFailure(t, err.Error(), raw(t, "unix", s.opts.Unix, get("/v1/raft", "x")), status)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	s, _, _ := start(t, nil)
+	body, _ := io.ReadAll(raw(t, "unix", s.opts.Unix, get("/metrics", "x")).Body)
+	want := "# HELP tendril_objects objects\\nhere\n# TYPE tendril_objects gauge\ntendril_objects{tenant=\"a\\\"\\\\\\n?\"} 3\ntendril_objects 0.5\n# HELP tendril_gets_total \n# TYPE tendril_gets_total counter\ntendril_gets_total 1e+09\n"
+	if string(body) != want {
+		t.Errorf("%s\nwant\n%s", body, want)
+	}
+}
+
+func TestPageIsSelfContained(t *testing.T) {
+	s, address, secret := start(t, nil)
+	r := raw(t, "tcp", address, get("/ui", address))
+	body, _ := io.ReadAll(r.Body)
+	page, policy := string(body), r.Header.Get("Content-Security-Policy")
+	for _, bad := range []string{"http://", "https://", "innerHTML", "eval(", "/*JS*/", "/*CSS*/", "style=", "onclick"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page holds %q", bad)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(page, secret) {
+		t.Error(policy)
+	}
+	if u := s.URL(secret); u != "http://"+address+"/ui#token="+secret {
+		t.Error(u)
+	}
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	s, address, _ := start(t, nil)
+	var idle []net.Conn
+	for range 5 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	io.WriteString(idle[0], get("/", address))
+	io.WriteString(idle[1], "GET / HT")
+	s.Close()
+	s.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, c := range idle {
+		deadline, _ := ctx.Deadline()
+		c.SetReadDeadline(deadline)
+		if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("a connection is still open: %v", err)
+		}
+	}
+}
+
+func TestValidateNamesEveryFault(t *testing.T) {
+	err := Options{Unix: "rel", TCP: "nowhere", ReadTimeout: -1}.Validate()
+	for _, want := range []string{"rel", "nowhere", "tokens", "source", "-1ns"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in %v", want, err)
+		}
+	}
+	if (Options{Source: &fake{}}).Validate() == nil {
+		t.Error("nowhere to listen is fine")
+	}
+}

@@ -1,0 +1,171 @@
+package inspect
+
+import (
+	"time"
+
+	"tendril/store/object"
+)
+
+// Bounds of a page.
+const (
+	defaultLimit     = 100
+	maxLimit         = 1000
+	maxArgumentBytes = 512
+)
+
+// Viewer is who asks: a user of this machine, or the holder of a token.
+type Viewer struct {
+	Local  bool
+	UID    uint32   // Local only, from the kernel
+	Secret [32]byte // SHA-256 of the token, else
+}
+
+// Page is a part of a long list: at most Limit things (1 to 1000) with keys after After, in the order of keys, whose name begins
+// with Prefix. The key of an object is its id, of a name "tenant/name".
+type Page struct {
+	Limit  int
+	After  string
+	Prefix string
+}
+
+// Source says what there is. The daemon implements it. Each method must be safe for concurrent use, answer from memory within
+// milliseconds, show a viewer only what it may see, and give memory that it does not alter afterwards. Errors are the store's
+// sentinels.
+type Source interface {
+	Status(Viewer) (Status, error)
+	Nodes(Viewer) ([]Node, error)
+	Devices(Viewer) ([]Device, error)
+	Objects(Viewer, Page) ([]object.Info, error)
+	Names(Viewer, Page) ([]Name, error)
+	Sessions(Viewer) ([]Session, error)
+	Workers(Viewer) ([]Worker, error)
+	Segments(Viewer) ([]Segment, error)
+	Raft(Viewer) (Raft, error)
+	Metrics(Viewer) ([]Metric, error)
+}
+
+// Status is the node in a few lines.
+type Status struct {
+	Version       string    `json:"version"`
+	Node          string    `json:"node"` // identifier
+	Name          string    `json:"name"`
+	Incarnation   string    `json:"incarnation"`
+	Started       time.Time `json:"started"`
+	CapacityBytes uint64    `json:"capacity_bytes"`
+	UsedBytes     uint64    `json:"used_bytes"`
+	Objects       int       `json:"objects"`
+	Sessions      int       `json:"sessions"`
+	Workers       int       `json:"workers"`
+	Notes         []string  `json:"notes,omitempty"` // fallbacks in use, and why nothing better
+}
+
+// Node is a member of the cluster.
+type Node struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Incarnation string    `json:"incarnation"`
+	Client      []string  `json:"client_addresses"`
+	Peer        []string  `json:"peer_addresses"`
+	Version     string    `json:"version"`
+	Joined      time.Time `json:"joined"`
+	Self        bool      `json:"self"`
+	Leader      bool      `json:"leader"`
+	Voter       bool      `json:"voter"`
+}
+
+// Device is one OpenCL device of a node.
+type Device struct {
+	UUID        string `json:"uuid"`
+	Node        string `json:"node"`
+	Name        string `json:"name"`
+	Type        string `json:"type"`
+	Vendor      string `json:"vendor"`
+	Driver      string `json:"driver"`
+	Version     string `json:"version"`
+	MemoryBytes uint64 `json:"memory_bytes"`
+	Units       uint32 `json:"compute_units"`
+	Sessions    int    `json:"sessions"`
+}
+
+// Name is a published name.
+type Name struct {
+	Tenant    string    `json:"tenant"`
+	Name      string    `json:"name"`
+	Object    string    `json:"object"`
+	SizeBytes uint64    `json:"size_bytes"`
+	Epoch     uint64    `json:"epoch"`
+	Replicas  []string  `json:"replicas"` // nodes
+	Created   time.Time `json:"created"`
+}
+
+// Session is a program that uses forwarded devices.
+type Session struct {
+	ID        string    `json:"id"`
+	Tenant    string    `json:"tenant"`
+	Program   string    `json:"program"`
+	PID       int       `json:"pid,omitempty"`
+	Peer      string    `json:"peer,omitempty"` // address, for remote ones
+	Transport string    `json:"transport"`      // how data flows, and why not better
+	Devices   []string  `json:"devices"`
+	Workers   []string  `json:"workers"`
+	Bytes     uint64    `json:"bytes"` // of device memory granted
+	Started   time.Time `json:"started"`
+}
+
+// Worker is a process that runs a driver.
+type Worker struct {
+	ID       string    `json:"id"`
+	PID      int       `json:"pid"`
+	Platform string    `json:"platform"`
+	Session  string    `json:"session,omitempty"` // "" = kept warm
+	State    string    `json:"state"`
+	Started  time.Time `json:"started"`
+}
+
+// Segment is a piece of shared memory.
+type Segment struct {
+	ID        uint64 `json:"id"`
+	Tenant    string `json:"tenant"`
+	Bytes     uint64 `json:"bytes"`
+	UsedBytes uint64 `json:"used_bytes"`
+	Objects   int    `json:"objects"`
+	Sealed    bool   `json:"sealed"`
+	Readers   int    `json:"readers"`
+}
+
+// Raft is the state of the metadata's log.
+type Raft struct {
+	ID            string   `json:"id"`
+	State         string   `json:"state"`
+	Leader        string   `json:"leader"`
+	LeaderAddress string   `json:"leader_address"`
+	Term          uint64   `json:"term"`
+	LastIndex     uint64   `json:"last_index"`
+	CommitIndex   uint64   `json:"commit_index"`
+	AppliedIndex  uint64   `json:"applied_index"`
+	SnapshotIndex uint64   `json:"snapshot_index"`
+	LogStore      string   `json:"log_store"`
+	Members       []Member `json:"members"`
+	Fault         string   `json:"fault,omitempty"`
+}
+
+// Member is one node of Raft's configuration.
+type Member struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Voter   bool   `json:"voter"`
+}
+
+// Metric is one family of samples.
+type Metric struct {
+	Name    string // [a-zA-Z_:][a-zA-Z0-9_:]*; a counter's ends in _total
+	Help    string
+	Counter bool // else a gauge
+	Samples []Sample
+}
+
+// Sample is one value. Labels are names and values in turn.
+type Sample struct {
+	Labels []string
+	Value  float64
+}
