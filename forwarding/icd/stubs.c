@@ -4,6 +4,7 @@
 #include "driver.h"
 #include "_cgo_export.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,6 +15,29 @@ static atomic_int forked, told;
 static void in_child(void) { atomic_store(&forked, 1); }
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+// Descriptors 0 to 2 that the program has closed, while Go's runtime opens its own. Bit i: number i is ours.
+static int standard_taken;
+
+// Before Go's own constructor, which has no priority.
+__attribute__((constructor(101))) static void take_standard(void) {
+  for (int fd = open("/dev/null", O_RDWR | O_CLOEXEC); fd >= 0; fd = open("/dev/null", O_RDWR | O_CLOEXEC)) {
+    if (fd > 2) {
+      close(fd);
+      return;
+    }
+    standard_taken |= 1 << fd;
+  }
+}
+
+void tdl_free_standard(void) {
+  for (int fd = 0; fd <= 2; fd++) {
+    if (standard_taken & 1 << fd) {
+      close(fd);
+    }
+  }
+  standard_taken = 0;
+}
 
 int tdl_refused(void) {
   static const char line[] = "tendril: OpenCL was called in a forked child; Go's runtime does not survive fork without "
