@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -426,4 +427,19 @@ func BenchmarkCreateSealRelease(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// memfds counts this process's descriptors of segments.
+func memfds(t testing.TB) (n int) {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if target, err := os.Readlink("/proc/self/fd/" + name.Name()); err == nil && strings.HasPrefix(target, "/memfd:tendril") {
+			n++
+		}
+	}
+	return n
 }

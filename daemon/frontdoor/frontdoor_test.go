@@ -335,7 +335,9 @@ func TestRandomBytes(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		p := d.dial(t).hello()
-		go func() { // drain, closing what comes
+		drained := make(chan struct{})
+		go func() { // closing what comes
+			defer close(drained)
 			for {
 				f, err := p.Receive(nil)
 				if err != nil {
@@ -354,6 +356,7 @@ func TestRandomBytes(t *testing.T) {
 			}
 		}
 		p.Shutdown()
+		<-drained
 	}
 	waitFor(t, func() bool { return d.Connections() == 0 })
 	if st := d.store.Status(); st.Objects != 0 || st.ChargedBytes != 0 || st.Segments != 0 {
