@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
@@ -20,76 +21,102 @@ type doorway struct {
 	mu     sync.Mutex
 	closed bool
 	open   map[*visitor]struct{}
+	from   map[string]int // open connections of each address; "" = unix
 }
 
 // visitor is one connection.
 type visitor struct {
 	net.Conn
-	way   *doorway
-	uid   uint32 // unix sockets only
-	known bool   // uid was given by the kernel
-	used  bool   // a request was begun; under way.mu
+	way     *doorway
+	address string // TCP only
+	uid     uint32 // unix sockets only
+	known   bool   // uid was given by the kernel
+	busy    bool   // a request is being read or answered; under way.mu
 }
 
-// Accept waits for a connection.
+// Accept waits for a connection. One more than its address may have is closed at once.
 func (w *doorway) Accept() (net.Conn, error) {
-	c, err := w.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := w.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		v := &visitor{Conn: c, way: w}
+		switch x := c.(type) {
+		case *net.UnixConn:
+			v.uid, v.known = peerUID(x)
+		case *net.TCPConn:
+			v.address = x.RemoteAddr().(*net.TCPAddr).IP.String()
+		}
+		if w.admit(v) {
+			return v, nil
+		}
+		c.Close()
 	}
-	v := &visitor{Conn: c, way: w}
-	if u, ok := c.(*net.UnixConn); ok {
-		v.uid, v.known = peerUID(u)
-	}
+}
+
+func (w *doorway) admit(v *visitor) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
-		c.Close()
-		return nil, net.ErrClosed
+	if w.closed || v.address != "" && w.from[v.address] >= maxConnectionsPeer {
+		return false
 	}
 	w.open[v] = struct{}{}
-	return v, nil
+	w.from[v.address]++
+	return true
 }
 
-// Close closes the listener.
+// Close closes the listener and every connection where no request is under way. Those that are busy close as they become idle.
 func (w *doorway) Close() error {
 	w.mu.Lock()
 	w.closed = true
-	w.mu.Unlock()
-	err := w.Listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// hangUp closes every connection.
-func (w *doorway) hangUp() { w.hangUpIf(func(*visitor) bool { return true }) }
-
-// hangUpIdle closes the connections that never finished a request head: nobody waits for an answer there.
-func (w *doorway) hangUpIdle() { w.hangUpIf(func(v *visitor) bool { return !v.used }) }
-
-func (w *doorway) hangUpIf(gone func(*visitor) bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for v := range w.open {
-		if gone(v) {
+		if !v.busy {
 			v.Conn.Close()
 		}
 	}
+	w.mu.Unlock()
+	return w.Listener.Close()
 }
 
-// markUsed notes that a request was read.
-func (v *visitor) markUsed() {
+// hangUp closes every connection.
+func (w *doorway) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for v := range w.open {
+		v.Conn.Close()
+	}
+}
+
+// watch hears from fasthttp what a connection is doing.
+func watch(c net.Conn, state fasthttp.ConnState) {
+	v := visitorOf(c)
+	if v == nil {
+		return
+	}
 	v.way.mu.Lock()
-	v.used = true
-	v.way.mu.Unlock()
+	defer v.way.mu.Unlock()
+	v.busy = state == fasthttp.StateActive
+	if v.way.closed && !v.busy {
+		v.Conn.Close()
+	}
+}
+
+// visitorOf finds the visitor in what fasthttp made of its connection; nil where it is none.
+func visitorOf(c net.Conn) *visitor {
+	v, _ := c.(*visitor)
+	return v
 }
 
 // Close closes the connection. Idempotent.
 func (v *visitor) Close() error {
 	v.way.mu.Lock()
-	delete(v.way.open, v)
+	if _, there := v.way.open[v]; there {
+		delete(v.way.open, v)
+		if v.way.from[v.address]--; v.way.from[v.address] == 0 {
+			delete(v.way.from, v.address)
+		}
+	}
 	v.way.mu.Unlock()
 	return v.Conn.Close()
 }

@@ -85,9 +85,6 @@ func index() any {
 
 // handle answers one request. ctx dies with it and is kept nowhere.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
-	if v, ok := ctx.Conn().(*visitor); ok {
-		v.markUsed()
-	}
 	harden(ctx)
 	if !d.local && !s.hostAllowed(ctx) {
 		refuse(ctx, fasthttp.StatusMisdirectedRequest, "the Host header names another place than this node", "use http://127.0.0.1 or http://localhost with the port, or add the name to the daemon's configuration")
@@ -158,8 +155,8 @@ func crossSite(ctx *fasthttp.RequestCtx) bool {
 // viewer says who asks; ok is false for nobody that may look.
 func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, bool) {
 	if d.local {
-		v, ok := ctx.Conn().(*visitor)
-		if !ok || !v.known || !s.opts.AllowUID(v.uid) {
+		v := visitorOf(ctx.Conn())
+		if v == nil || !v.known || !s.opts.AllowUID(v.uid) {
 			return Viewer{}, false
 		}
 		return Viewer{Local: true, UID: v.uid}, true

@@ -9,11 +9,10 @@
 // Trust: nobody who asks. Head, body, time and number of connections are bounded (the constants below); a request that is not
 // understood gets a JSON error that says what to do, or its connection closed.
 //
-// Goroutines: one a listener and fasthttp's own, all joined by Close. Locks: doorway.mu (open connections), a leaf.
+// Goroutines: one a listener and one a connection, all joined by Close. Locks: doorway.mu (open connections), a leaf.
 package inspect
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -147,13 +146,28 @@ func Start(opts Options) (*Server, error) {
 		return nil, err
 	}
 	for _, d := range s.doors {
-		s.wg.Go(func() {
-			if err := d.http.Serve(d.way); err != nil && !errors.Is(err, net.ErrClosed) {
-				s.opts.Log.WithError(err).Errorf("inspection on %s ended", d.address)
-			}
-		})
+		s.wg.Go(func() { s.serve(d) })
 	}
 	return s, nil
+}
+
+// serve takes connections until the door is closed. fasthttp's own loop would leave a goroutine that sleeps on after the end.
+func (s *Server) serve(d *door) {
+	for {
+		c, err := d.way.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, most likely
+			s.opts.Log.WithError(err).Warnf("inspection on %s cannot take a connection", d.address)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		s.wg.Go(func() {
+			defer c.Close()
+			_ = d.http.ServeConn(c) // what strangers do wrong is no news
+		})
+	}
 }
 
 func (s *Server) listen() error {
@@ -176,26 +190,25 @@ func (s *Server) listen() error {
 }
 
 func (s *Server) add(l net.Listener, local bool) {
-	d := &door{local: local, way: &doorway{Listener: l, open: map[*visitor]struct{}{}}, address: l.Addr()}
+	d := &door{local: local, way: &doorway{Listener: l, open: map[*visitor]struct{}{}, from: map[string]int{}}, address: l.Addr()}
 	d.http = &fasthttp.Server{
-		Handler:                            func(ctx *fasthttp.RequestCtx) { s.handle(ctx, d) },
-		ErrorHandler:                       s.malformed,
-		Logger:                             quietLogger{s.opts.Log},
-		Concurrency:                        maxConnections,
-		MaxConnsPerIP:                      maxConnectionsPeer,
-		MaxRequestsPerConn:                 maxRequestsConn,
-		ReadBufferSize:                     maxHeadBytes,
-		MaxRequestBodySize:                 1, // GET has none; 0 would mean 4 MiB
-		ReadTimeout:                        s.opts.ReadTimeout,
-		WriteTimeout:                       writeTimeout,
-		IdleTimeout:                        idleTimeout,
-		GetOnly:                            true,
-		DisablePreParseMultipartForm:       true,
-		SecureErrorLogMessage:              true,
-		NoDefaultServerHeader:              true,
-		NoDefaultDate:                      true, // its clock goroutine would outlive the server
-		CloseOnShutdown:                    true,
-		SleepWhenConcurrencyLimitsExceeded: 10 * time.Millisecond,
+		Handler:                      func(ctx *fasthttp.RequestCtx) { s.handle(ctx, d) },
+		ErrorHandler:                 s.malformed,
+		Logger:                       quietLogger{s.opts.Log},
+		Concurrency:                  maxConnections,
+		MaxRequestsPerConn:           maxRequestsConn,
+		ReadBufferSize:               maxHeadBytes,
+		MaxRequestBodySize:           1, // GET has none; 0 would mean 4 MiB
+		ReadTimeout:                  s.opts.ReadTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  idleTimeout,
+		GetOnly:                      true,
+		DisablePreParseMultipartForm: true,
+		SecureErrorLogMessage:        true,
+		NoDefaultServerHeader:        true,
+		NoDefaultDate:                true, // its clock goroutine would outlive the server
+		ConnState:                    watch,
+		CloseOnShutdown:              true,
 	}
 	s.doors = append(s.doors, d)
 }
@@ -238,20 +251,19 @@ func (s *Server) URL(secret string) string {
 	return "http://" + net.JoinHostPort(host, fmt.Sprint(a.Port)) + "/ui#token=" + secret
 }
 
-// Close stops listening, lets answers under way end, closes every connection and joins every goroutine. Idempotent.
+// Close stops listening, gives answers under way closeGrace to end, closes every connection and joins every goroutine. Idempotent.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		for _, d := range s.doors {
-			ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
-			d.way.hangUpIdle()
-			if d.http.ShutdownWithContext(ctx) != nil {
-				d.way.hangUp()
-				_ = d.http.Shutdown()
-			}
-			cancel()
-			d.way.Close() // in case Serve had not begun
+			d.way.Close()
 		}
+		late := time.AfterFunc(closeGrace, func() {
+			for _, d := range s.doors {
+				d.way.hangUp()
+			}
+		})
 		s.wg.Wait()
+		late.Stop()
 	})
 	return nil
 }

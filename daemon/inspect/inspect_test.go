@@ -399,3 +399,64 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		t.Error("nowhere to listen is fine")
 	}
 }
+
+func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
+	_, address, _ := start(t, nil)
+	var held []net.Conn
+	for range maxConnectionsPeer {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		held = append(held, c)
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, get("/", address))
+		if _, err := c.Read(make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := raw(t, "tcp", address, get("/", address)); r != nil {
+		t.Fatalf("one more than %d: %d", maxConnectionsPeer, r.StatusCode)
+	}
+	held[0].Close()
+	for deadline := time.Now().Add(20 * time.Second); raw(t, "tcp", address, get("/", address)) == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("a place that was given up stays taken")
+		}
+	}
+}
+
+// slow is a Source whose status takes its time.
+type slow struct {
+	fake
+	asked, answer chan struct{}
+}
+
+func (s *slow) Status(v Viewer) (Status, error) {
+	close(s.asked)
+	<-s.answer
+	return s.fake.Status(v)
+}
+
+func TestCloseLetsAnswersEnd(t *testing.T) {
+	source := &slow{asked: make(chan struct{}), answer: make(chan struct{})}
+	s, address, secret := start(t, func(o *Options) { o.Source = source })
+	got := make(chan *http.Response, 1)
+	go func() { got <- raw(t, "tcp", address, get("/v1/status", address, "Authorization: Bearer "+secret)) }()
+	<-source.asked
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); { // until nobody is let in any more
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			break
+		}
+		c.Close()
+	}
+	close(source.answer)
+	if r := <-got; r == nil || r.StatusCode != 200 {
+		t.Errorf("%+v", r)
+	}
+	<-closed
+}
