@@ -24,7 +24,15 @@ static struct { unsigned char *p; size_t n; } reads[READS];
 static int nreads;
 static unsigned trouble;
 
-static void ok(cl_int e) { trouble = trouble * 31 + (unsigned)-e; }
+static int verbose, step;
+
+// note adds what was seen to the seed's sum; a third argument of the program shows each on a line of its own.
+static void note(const char *what, unsigned v) {
+    trouble = trouble * 31 + v;
+    if (verbose) SAY(L("step %d %s", ++step, what), "%08x", v);
+}
+
+static void ok(cl_int e) { note("code", (unsigned)-e); }
 
 static void open_all(void) {
     while (open_gates < ngates) ok(clSetUserEventStatus(gates[open_gates++], CL_COMPLETE));
@@ -96,7 +104,9 @@ static void one(void) {
     cl_uint k = rnd(1000);
     range(v, &off, &n);
     range(w, &off2, &n2);
-    switch (rnd(12)) {
+    unsigned what = rnd(12);
+    if (verbose) note(L("op %u view %d+%zu,%zu and %d+%zu,%zu queue %d", what, v->root, v->off, v->size, w->root, w->off, w->size, q == queues[2] ? 2 : q == queues[1]), 0);
+    switch (what) {
     case 0: case 1: { // write, at times blocking
         unsigned char *p = malloc(n);
         fill(p, n, k);
@@ -187,7 +197,7 @@ static void one(void) {
         if (!p) break;
         if (!blocking) ok(clWaitForEvents(1, &e));
         touched(e, v->root, -1);
-        if (how[f] & CL_MAP_READ) trouble = trouble * 31 + (unsigned)dt_hash(p, n);
+        if (how[f] & CL_MAP_READ) note(L("map of %d view off %zu, kind %d flags %d blocking %d off %zu n %zu list %u ooo %d", v->root, v->off, roots[v->root].kind, f, blocking, off, n, c, q == queues[2]), (unsigned)dt_hash(p, n));
         if (how[f] & CL_MAP_WRITE) for (size_t i = 0; i < n; i += 3) p[i] ^= (unsigned char)k;
         if (f == 3) fill(p, n, k);
         ok(clEnqueueUnmapMemObject(q, v->m, p, 1, &roots[v->root].last, &e));
@@ -244,6 +254,7 @@ static void finish(unsigned seed) {
 
 int main(int argc, char **argv) {
     unsigned first = argc > 1 ? (unsigned)atoi(argv[1]) : 1, last = argc > 2 ? (unsigned)atoi(argv[2]) : SEEDS;
+    verbose = argc > 3;
     setup(0);
     cl_program p = build(src, "");
     add = clCreateKernel(p, "add", &err); must(err, "add");
