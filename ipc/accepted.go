@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,20 +18,30 @@ import (
 // Accepted is the daemon's end: thousands may wait on the Go netpoller and hardly one holds a thread (Lingers). Many
 // frames come with one receive, and nothing is allocated a frame. One goroutine may receive while another sends.
 type Accepted struct {
-	fd       int // immutable until Close
-	in       inbox
-	out      message
-	lingers  *Lingers
-	deadline time.Time // of Receive; its goroutine's
+	fd      int // immutable until Close
+	in      inbox
+	out     message
+	lingers *Lingers
+
+	// Of Receive's goroutine, and Close.
+	deadline  time.Time
+	lingering bool     // counted in lingers
+	parked    *os.File // the socket's place in the netpoller, where it has one
+	parkedRaw syscall.RawConn
+	timed     bool                  // parked has a deadline
+	tryRead   func(fd uintptr) bool // readOnce, made once: a closure a call would be an allocation a call
+	room      []byte                // what readOnce fills
+	got       int                   // and what became of it
+	gotErr    error
 
 	mu     sync.Mutex // guards what follows and the descriptor's O_NONBLOCK; a leaf
 	closed bool
 }
 
-// Lingers lets a few of a daemon's connections wait for their next request in the kernel, on a thread of their own, for
-// some ms before they park on the netpoller: a client in a loop is then served within 1.1 times what two C processes
-// take, through the netpoller within 1.5 times. Who lingers holds one of the runtime's processors until it is missed, so
-// there is always one that nobody lingers on.
+// Lingers lets a few of a daemon's connections wait for their next request in the kernel, on a thread of their own, as
+// long as none is later than some ms; the others park on the netpoller. A client in a loop is then served within 1.1 times
+// what two C processes take, through the netpoller within 1.5 times. Who lingers holds one of the runtime's processors
+// until it is missed, so there is always one that nobody lingers on.
 type Lingers struct {
 	limit int32
 	now   atomic.Int32
@@ -63,6 +74,7 @@ func NewAccepted(conn *net.UnixConn, lingers *Lingers) (*Accepted, error) {
 		return nil, err
 	}
 	a := &Accepted{fd: -1, lingers: lingers}
+	a.tryRead = a.readOnce
 	controlErr := raw.Control(func(fd uintptr) { a.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err = errors.Join(controlErr, err); err != nil {
 		return nil, fmt.Errorf("dup of a connection: %w", err)
@@ -93,62 +105,113 @@ func (a *Accepted) Receive() (Frame, error) {
 
 // fill is one successful receive.
 func (a *Accepted) fill() error {
-	room := a.in.room()
+	a.room = a.in.room()
 	for {
-		n, err := a.receive(room)
+		err := a.receive()
 		switch {
-		case err == nil && n == 0:
+		case err == nil && a.got == 0:
 			return io.EOF
 		case err == nil:
-			a.in.end += n
+			a.in.end += a.got
 			return nil
-		case errors.Is(err, unix.EINTR):
-		case !errors.Is(err, unix.EAGAIN):
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
 			return err
-		default:
-			if err := a.park(unix.POLLIN, a.deadline); err != nil {
-				return err
-			}
 		}
 	}
 }
 
-// receive is one recv: lingering where there is room for that, and otherwise without waiting.
-func (a *Accepted) receive(room []byte) (int, error) {
-	if !a.lingers.enter() {
-		return recvPlain(a.fd, room, unix.MSG_DONTWAIT)
+// receive is one receive: lingering where there is room for that, parked otherwise.
+func (a *Accepted) receive() error {
+	if !a.lingering && !a.lingers.enter() {
+		return a.park()
 	}
-	defer a.lingers.leave()
-	return recvPlain(a.fd, room, 0)
+	a.lingering = true
+	a.leavePark()
+	a.got, a.gotErr = recvPlain(a.fd, a.room, 0)
+	if errors.Is(a.gotErr, unix.EAGAIN) {
+		a.stopLingering()
+		return a.park()
+	}
+	return a.gotErr
+}
+
+func (a *Accepted) stopLingering() {
+	if a.lingering {
+		a.lingering = false
+		a.lingers.leave()
+	}
 }
 
 // Whole reports whether Receive has another frame at hand without a system call.
 func (a *Accepted) Whole() bool { return a.in.whole() }
 
-// park waits on the netpoller until the socket is ready for what events say, or has ended. It borrows a place there for
-// the time: five short system calls, once an idle spell.
-func (a *Accepted) park(events int16, deadline time.Time) error {
+// park receives on the netpoller. The place there is kept until this connection lingers.
+func (a *Accepted) park() error {
+	if a.parked == nil {
+		file, err := a.pollable()
+		if err != nil {
+			return a.pollThread(unix.POLLIN)
+		}
+		if a.parkedRaw, err = file.SyscallConn(); err != nil {
+			file.Close()
+			return err
+		}
+		a.parked = file
+	}
+	if !a.deadline.IsZero() || a.timed {
+		a.timed = !a.deadline.IsZero()
+		if err := a.parked.SetReadDeadline(a.deadline); err != nil {
+			return err
+		}
+	}
+	if err := a.parkedRaw.Read(a.tryRead); err != nil {
+		return err
+	}
+	return a.gotErr
+}
+
+// readOnce is one receive that does not wait; false where there is nothing yet.
+func (a *Accepted) readOnce(fd uintptr) bool {
+	a.got, a.gotErr = recvPlain(int(fd), a.room, unix.MSG_DONTWAIT)
+	return !errors.Is(a.gotErr, unix.EAGAIN)
+}
+
+// leavePark gives the place in the netpoller back: there, each message would wake a thread for nothing while one lingers.
+func (a *Accepted) leavePark() {
+	if a.parked != nil {
+		a.parked.Close()
+		a.parked, a.timed = nil, false
+		a.setBlocking()
+	}
+}
+
+// parkSending waits until the peer has read some. That is rare: it borrows a place in the netpoller for the time.
+func (a *Accepted) parkSending() error {
 	file, err := a.pollable()
 	if err != nil {
-		return err
+		return a.pollThread(unix.POLLOUT)
 	}
 	defer file.Close()
-	defer a.setBlocking()
-	if err := file.SetDeadline(deadline); err != nil {
-		return err
-	}
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
-	ready := func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 0)
+	return raw.Write(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0)
 		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
+}
+
+// pollThread waits up to 1 s on a thread of its own, where the machine has no descriptor left to park with. EAGAIN: try again.
+func (a *Accepted) pollThread(events int16) error {
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(a.fd), Events: events}}, 1000)
+	if !a.deadline.IsZero() && events == unix.POLLIN && time.Now().After(a.deadline) {
+		return os.ErrDeadlineExceeded
 	}
-	if events == unix.POLLIN {
-		return raw.Read(ready)
+	if err == nil {
+		err = unix.EAGAIN
 	}
-	return raw.Write(ready)
+	return err
 }
 
 // pollable gives a second descriptor of the socket that is in the netpoller; os.NewFile wants it non-blocking for that.
@@ -185,7 +248,7 @@ func (a *Accepted) Send(b []byte, fds []int) error {
 		case !errors.Is(err, unix.EAGAIN):
 			return err
 		default:
-			if err := a.park(unix.POLLOUT, time.Time{}); err != nil {
+			if err := a.parkSending(); err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 				return err
 			}
 		}
@@ -214,6 +277,8 @@ func (a *Accepted) Shutdown() {
 
 // Close gives the socket back. No Receive or Send may be under way.
 func (a *Accepted) Close() {
+	a.stopLingering()
+	a.leavePark()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.closed {

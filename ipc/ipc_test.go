@@ -310,9 +310,16 @@ func TestReceiveGivesUp(t *testing.T) {
 	}
 }
 
-// TestNothingIsAllocatedAFrame guards the hot path on both ends.
+// TestNothingIsAllocatedAFrame guards the hot path on both ends, for a connection that lingers and one that parks.
 func TestNothingIsAllocatedAFrame(t *testing.T) {
+	for name, limit := range map[string]int{"lingering": 1, "parked": 0} {
+		t.Run(name, func(t *testing.T) { nothingIsAllocated(t, limit) })
+	}
+}
+
+func nothingIsAllocated(t *testing.T, limit int) {
 	d, a := pair(t)
+	a.lingers = NewLingers(limit)
 	request := AppendFrame(nil, 1, 0, 1, raw("0123456789"))
 	got := testing.AllocsPerRun(200, func() {
 		if err := d.Send(request); err != nil {
