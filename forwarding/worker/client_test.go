@@ -24,6 +24,7 @@ type client struct {
 	ids     uint64
 	request uint64
 	replies map[uint64]*clwire.Reply
+	partial map[uint64][]byte // pages of replies
 	ends    map[uint64]clwire.EventEnd
 	count   map[uint64]int // reports of ends
 	ready   map[uint64]int32
@@ -98,11 +99,11 @@ func (c *client) take(h clwire.Header, p []byte) {
 	case clwire.TypeReply:
 		var r clwire.Reply
 		c.must(r.Decode(p))
-		data := append([]byte(nil), r.Data...)
-		if old := c.replies[h.Request]; old != nil {
-			data = append(old.Data, data...)
+		c.partial[h.Request] = append(c.partial[h.Request], r.Data...)
+		if h.Flags&clwire.FlagMore == 0 {
+			c.replies[h.Request] = &clwire.Reply{Status: r.Status, Data: c.partial[h.Request]}
+			delete(c.partial, h.Request)
 		}
-		c.replies[h.Request] = &clwire.Reply{Status: r.Status, Data: data}
 	case clwire.TypeEvents:
 		var e clwire.Events
 		c.must(e.Decode(p))
@@ -164,7 +165,7 @@ func newClient(t testing.TB, ring, socket *os.File) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return &client{t: t, link: l, replies: map[uint64]*clwire.Reply{}, ends: map[uint64]clwire.EventEnd{},
+	return &client{t: t, link: l, replies: map[uint64]*clwire.Reply{}, partial: map[uint64][]byte{}, ends: map[uint64]clwire.EventEnd{},
 		count: map[uint64]int{}, ready: map[uint64]int32{}}
 }
 
@@ -268,7 +269,7 @@ kernel void slow(global int *v, int n) { int x = v[0]; for (int i = 0; i < n; i+
 
 func newFixture(c *client, properties uint64) *fixture {
 	c.t.Helper()
-	f := &fixture{client: c, context: c.id(), queue: c.id(), program: c.id()}
+	f := &fixture{client: c, context: c.id()}
 	c.send(&clwire.CreateContext{ID: f.context, Devices: []uint32{0}})
 	f.queue = f.newQueue(properties)
 	f.build(source)
@@ -284,10 +285,7 @@ func (f *fixture) newQueue(properties uint64) uint64 {
 
 func (f *fixture) build(source string) {
 	f.t.Helper()
-	blob := f.id()
-	f.send(&clwire.Blob{ID: blob, Total: uint64(len(source)), Data: []byte(source)})
-	f.send(&clwire.CreateProgram{ID: f.program, Context: f.context, Kind: clwire.ProgramSource, Blob: blob})
-	r := f.call(&clwire.BuildProgram{Program: f.program})
+	r := f.buildSource(source)
 	if r.Status != 0 {
 		f.t.Fatalf("build: %d %s", r.Status, r.Data)
 	}
@@ -296,6 +294,16 @@ func (f *fixture) build(source string) {
 	if len(b.Kernels) == 0 || len(b.Devices) != 1 {
 		f.t.Fatalf("build: %s", r.Data)
 	}
+}
+
+// buildSource makes and builds the fixture's program.
+func (f *fixture) buildSource(source string) *clwire.Reply {
+	f.t.Helper()
+	blob := f.id()
+	f.program = f.id()
+	f.send(&clwire.Blob{ID: blob, Total: uint64(len(source)), Data: []byte(source)})
+	f.send(&clwire.CreateProgram{ID: f.program, Context: f.context, Kind: clwire.ProgramSource, Blob: blob})
+	return f.call(&clwire.BuildProgram{Program: f.program})
 }
 
 func (f *fixture) addSegment(size int) {

@@ -58,6 +58,9 @@ func (s *session) ndrange(h clwire.Header, p []byte) error {
 // enqueue hands a command to the engine.
 func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t engine.Task, gate *engine.Gate, op uint64) error {
 	if err := s.fresh(m.Event); m.Event != 0 && err != nil {
+		if t != nil {
+			t.Drop()
+		}
 		return err
 	}
 	c := &s.scratch.command

@@ -21,7 +21,10 @@ import (
 // TestMain lets the test binary be a worker or a probe.
 func TestMain(m *testing.M) {
 	role, icd, _ := strings.Cut(os.Getenv("TENDRIL_TEST_ROLE"), ":")
-	o := Options{ICD: icd, CacheDir: os.Getenv("TENDRIL_TEST_CACHE"), Control: os.NewFile(3, "control")}
+	o := Options{ICD: icd, CacheDir: os.Getenv("TENDRIL_TEST_CACHE")}
+	if role != "" {
+		o.Control = os.NewFile(3, "control")
+	}
 	var err error
 	switch role {
 	case "worker":
@@ -158,7 +161,6 @@ func TestWorkerDiesWithTheDaemon(t *testing.T) {
 func TestPrintfComesBeforeTheEnd(t *testing.T) {
 	p := startProcess(t)
 	f := newFixture(p.client, 0)
-	f.program = f.id()
 	f.build(`kernel void say(int n) { printf("n is %d\n", n); }`)
 	f.send(run1(clwire.Cmd{Queue: f.queue}, f.kernel("say"), 1, argInt(0, 42)))
 	f.call(&clwire.Finish{Queue: f.queue})

@@ -34,8 +34,14 @@ func Main(ctx context.Context, o Options) error {
 	if _, inside := os.LookupEnv(stageVariable); !inside {
 		return enter(&o)
 	}
-	c := control{fd: int(o.Control.Fd())}
-	err := serve(ctx, &o, &c)
+	// A descriptor of its own: no finalizer of the caller's file can close it.
+	fd, err := unix.FcntlInt(o.Control.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("control descriptor: %w", err)
+	}
+	o.Control.Close()
+	c := control{fd: fd}
+	err = serve(ctx, &o, &c)
 	if err != nil && !errors.Is(err, errOver) {
 		c.send(&clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: err.Error()}})
 		return err

@@ -232,8 +232,9 @@ func (e *Engine) pauseFor(d time.Duration) {
 	e.mu.Lock()
 }
 
-// Close stops and joins the engine's goroutines. The driver must let go of
-// blocked waits: a process that cannot be sure of that exits instead.
+// Close stops and joins the engine's goroutines and drops what was held. What
+// the driver still has stays its own. The driver must let go of blocked waits:
+// a process that cannot be sure of that exits instead.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
@@ -248,5 +249,13 @@ func (e *Engine) Close() {
 	e.work.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for q := range e.open {
+		for _, h := range q.held {
+			if h.task != nil {
+				h.task.Drop()
+			}
+		}
+		q.held, q.ready = nil, nil
+	}
 	e.collect()
 }
