@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Checks and measures a node on a vendor's GPU driver, on a machine that has no
+# Go and no compiler: everything was built before by `make gpucheck-build`.
+#
+#     tools/gpucheck.sh ICD-LIBRARY [OUT-DIRECTORY]      e.g. libnvidia-opencl.so.1
+#
+# Each step prints what it saw; the exit status is the number of steps that failed.
+set -u
+cd "$(dirname "$0")/.."
+library=${1:?name the OpenCL driver library, e.g. libnvidia-opencl.so.1}
+out=${2:-gpucheck-out}
+mkdir -p "$out"
+work=$(mktemp -d)
+chmod 755 "$work" # workers run as another user and read the driver list
+mkdir -p "$work/vendors" "$work/state"
+echo "$library" >"$work/vendors/driver.icd"
+export OCL_ICD_VENDORS=$work/vendors TENDRIL_SOCKET=$work/tendril.sock TENDRIL_STATE_DIR=$work/state
+failed=0
+
+step() { # NAME COMMAND…: runs it, times it, counts a failure
+	local name=$1 start end
+	shift
+	echo; echo "== $name"
+	start=$(date +%s%N)
+	if ! "$@"; then
+		failed=$((failed + 1))
+		echo "-- FAILED: $name"
+	fi
+	end=$(date +%s%N)
+	echo "-- $(((end - start) / 1000000)) ms"
+}
+
+forwarded() { timeout 120 bin/tendril run -- "$@"; }
+native() { timeout 120 "$@"; }
+
+start_daemon() {
+	bin/tendril daemon >"$out/daemon.log" 2>&1 &
+	daemon=$!
+	for _ in $(seq 100); do
+		bin/tendril devices --json 2>/dev/null | grep -q uuid && return 0
+		sleep 0.2
+	done
+	cat "$out/daemon.log"
+	return 1
+}
+
+same_info() { # clinfo, native against forwarded
+	native bin/gpu/clinfo >"$out/clinfo.native" 2>&1
+	forwarded bin/gpu/clinfo >"$out/clinfo.forwarded" 2>&1 || return 1
+	echo "lines that differ (masked by design: docs/OPENCL.md):"
+	diff "$out/clinfo.native" "$out/clinfo.forwarded" | grep '^[<>]' | head -90
+}
+
+same_edges() { # the demonstration's filter: the same bytes
+	native bin/demo-filter -in tools/demo/photo/raccoon.jpg -out "$work/a" || return 1
+	forwarded bin/demo-filter -in tools/demo/photo/raccoon.jpg -out "$work/b" || return 1
+	cmp "$work/a" "$work/b" && echo "the same $(stat -c %s "$work/a") bytes"
+}
+
+same_calls() { # every program of the differential runner
+	local bad=0
+	for program in bin/gpu/diff-*; do
+		local name=${program##*/diff-}
+		native "$program" >"$out/$name.native" 2>&1
+		echo "exit $?" >>"$out/$name.native"
+		forwarded "$program" >"$out/$name.forwarded" 2>&1
+		echo "exit $?" >>"$out/$name.forwarded"
+		echo "$name: $(wc -l <"$out/$name.native") lines, $(diff "$out/$name.native" "$out/$name.forwarded" | grep -c '^[<>]') differ"
+		diff "$out/$name.native" "$out/$name.forwarded" | head -12
+		tail -n 1 "$out/$name.forwarded" | grep -q "exit 0" || bad=1
+	done
+	return $bad
+}
+
+measure() { # clbench: native, forwarded, native, forwarded …
+	local tests="kernel_finish kernels_1000 chain_100 chain_100_one_queue write_128MiB read_128MiB map_16MiB write_4B write_kernel_read_4KiB create_release_4KiB"
+	for round in 1 2 3; do
+		tr ' ' '\n' <<<"$tests" | native bin/gpu/clbench >"$work/n$round" || return 1
+		tr ' ' '\n' <<<"$tests" | forwarded bin/gpu/clbench >"$work/f$round" || return 1
+	done
+	local i=1
+	printf '%-26s %16s %16s   (three rounds each: ns, or bytes/s)\n' test native forwarded
+	for name in $tests; do
+		i=$((i + 1))
+		for round in 1 2 3; do
+			printf '%-26s %16s %16s\n' "$name" "$(sed -n ${i}p "$work/n$round")" "$(sed -n ${i}p "$work/f$round")"
+		done
+	done
+}
+
+step "daemon on $library" start_daemon
+step "status" bin/tendril status
+step "devices" bin/tendril devices
+step "clinfo" same_info
+step "the filter, native and forwarded" same_edges
+step "call by call" same_calls
+step "figures" measure
+step "demonstration" timeout 120 bin/gpu/demo -bin bin
+step "status at the end" bin/tendril status
+kill -TERM "$daemon" && wait "$daemon"
+echo "daemon: exit $?"
+tail -n 40 "$out/daemon.log"
+rm -rf "$work"
+echo "$failed steps failed"
+exit "$failed"
