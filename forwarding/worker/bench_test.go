@@ -20,7 +20,7 @@ type native struct {
 
 func newNative(b testing.TB) *native {
 	b.Helper()
-	p, devices := testPlatform(b)
+	d := testDriver(b)
 	n := &native{t: b, rng: opencl.Range{Dims: 1, Global: [3]uintptr{1, 1, 1}}}
 	var s opencl.Status
 	check := func() {
@@ -28,10 +28,10 @@ func newNative(b testing.TB) *native {
 			b.Fatalf("OpenCL error %d", s)
 		}
 	}
-	n.context, s = p.CreateContext(devices[:1])
+	n.context, s = d.platform.CreateContext(d.devices[:1])
 	check()
 	for i := range n.queues {
-		n.queues[i], s = n.context.CreateQueue(devices[0], 0)
+		n.queues[i], s = n.context.CreateQueue(d.devices[0], 0)
 		check()
 	}
 	prog, s := n.context.CreateProgram([]byte(source))

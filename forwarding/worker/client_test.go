@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type client struct {
 	faults  []clwire.Fault
 	printed []byte
 	hung    bool
+	inPlace bool
 	spin    time.Duration
 }
 
@@ -181,6 +183,9 @@ func (c *client) hello() {
 	if r.Status != 0 {
 		c.t.Fatalf("Hello: %d", r.Status)
 	}
+	var hail clwire.HelloReply
+	c.must(hail.Decode(r.Data))
+	c.inPlace = hail.Capabilities&clwire.CapInPlace != 0
 }
 
 // driverFile names the driver to test with.
@@ -200,42 +205,32 @@ func driverFile(t testing.TB) string {
 }
 
 var loaded struct {
-	platforms []opencl.Platform
-	err       error
-	done      bool
+	once   sync.Once
+	driver *driver
+	err    error
 }
 
-func testPlatform(t testing.TB) (opencl.Platform, []opencl.Device) {
+// testDriver loads the driver into this process, once.
+func testDriver(t testing.TB) *driver {
 	t.Helper()
 	icd := driverFile(t)
-	if !loaded.done {
-		loaded.done = true
-		lib, err := opencl.Open(icd)
-		if err == nil {
-			loaded.platforms, err = lib.Platforms()
-		}
-		loaded.err = err
+	loaded.once.Do(func() { loaded.driver, loaded.err = load(icd, 0) })
+	if loaded.err != nil {
+		t.Fatal(loaded.err)
 	}
-	if loaded.err != nil || len(loaded.platforms) == 0 {
-		t.Fatalf("driver %s: %v, %d platforms", icd, loaded.err, len(loaded.platforms))
-	}
-	devices, err := loaded.platforms[0].Devices()
-	if err != nil || len(devices) == 0 {
-		t.Fatalf("devices: %v, %d", err, len(devices))
-	}
-	return loaded.platforms[0], devices
+	return loaded.driver
 }
 
 // inProcess runs a session in this process and returns its client.
 func inProcess(t testing.TB, lanes bool) *client {
 	t.Helper()
-	p, devices := testPlatform(t)
+	d := testDriver(t)
 	ring, sockets := linkEnds(t)
 	l, err := link.New(link.Worker, ring, sockets[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(l, p, devices, true, lanes, nil)
+	s := newSession(l, d.platform, d.devices, d.inPlace, lanes, nil)
 	ended := make(chan error, 1)
 	go func() { ended <- s.run() }()
 	c := newClient(t, ring, sockets[0])
@@ -258,6 +253,7 @@ type fixture struct {
 	context, queue, program uint64
 	segment                 []byte
 	segmentID, used         uint64
+	fetch                   []clwire.Transfer // brings buffers that are not in place back
 }
 
 const source = `
@@ -322,12 +318,36 @@ func (f *fixture) addSegment(size int) {
 	f.send(&clwire.AddSegment{ID: f.segmentID, Bytes: uint64(size)})
 }
 
-// buffer makes a buffer in place and returns its id and its bytes.
+// buffer makes a buffer and returns its id and its bytes: in place, or those
+// that finish brings back.
 func (f *fixture) buffer(size int) (uint64, []byte) {
 	id, at := f.id(), f.used
 	f.used += uint64(size+4095) &^ 4095
-	f.send(&clwire.CreateBuffer{ID: id, Context: f.context, Flags: opencl.MemReadWrite, Size: uint64(size), Segment: f.segmentID, Offset: at})
-	return id, f.segment[at : at+uint64(size)]
+	m := clwire.CreateBuffer{ID: id, Context: f.context, Flags: opencl.MemReadWrite, Size: uint64(size)}
+	mem := f.segment[at : at+uint64(size)]
+	if f.inPlace {
+		m.Segment, m.Offset = f.segmentID, at
+		f.send(&m)
+		return id, mem
+	}
+	f.send(&m)
+	t := clwire.Transfer{Cmd: clwire.Cmd{Queue: f.newQueue(0)}, Buffer: id, Segment: f.segmentID, SegmentOffset: at, Size: uint64(size)}
+	f.send(&t)
+	f.call(&clwire.Finish{Queue: t.Queue})
+	t.Direction = clwire.FromBuffer
+	f.fetch = append(f.fetch, t)
+	return id, mem
+}
+
+// bring reads back the buffers that are not in place.
+func (f *fixture) bring() {
+	f.t.Helper()
+	for i := range f.fetch {
+		f.send(&f.fetch[i])
+		if r := f.call(&clwire.Finish{Queue: f.fetch[i].Queue}); r.Status != 0 {
+			f.t.Fatalf("read a buffer back: %d, %+v", r.Status, f.faults)
+		}
+	}
 }
 
 func (f *fixture) kernel(name string) uint64 {

@@ -35,6 +35,7 @@ func (f *fixture) finish(queue uint64, want int32) {
 
 func (f *fixture) expect(what string, b []byte, want int32) {
 	f.t.Helper()
+	f.bring()
 	for i, v := range ints(b) {
 		if v != want {
 			f.t.Fatalf("%s: item %d is %d, want %d; faults %+v", what, i, v, want, f.faults)
@@ -110,6 +111,9 @@ func TestHostOperationStandsBetweenKernels(t *testing.T) {
 		f.send(&clwire.Host{Cmd: clwire.Cmd{Queue: f.queue, Event: ev}, Op: op})
 		f.send(run1(clwire.Cmd{Queue: f.queue}, k, 16, argInt(1, 2)))
 		f.until("host ready", func() bool { _, ok := f.ready[op]; return ok })
+		if !f.inPlace {
+			f.t.Skip("the host operation's memory is a segment that this device does not compute on")
+		}
 		f.expect("the first kernel is done, the second is not", mem, 1)
 		for i := range mem {
 			mem[i] = 0
