@@ -29,15 +29,15 @@ def _plain(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
 
 def dense(array: Any) -> "np.ndarray[Any, Any]":
     """array, or a copy of it that has no gaps: Fortran order is kept, all else becomes C order."""
-    array = np.asarray(array)
-    if array.flags.f_contiguous or array.flags.c_contiguous:
-        return array
-    return np.ascontiguousarray(array)
+    given: "np.ndarray[Any, Any]" = np.asarray(array)
+    if given.flags.f_contiguous or given.flags.c_contiguous:
+        return given
+    return np.ascontiguousarray(given)
 
 
 def flat(array: "np.ndarray[Any, Any]") -> memoryview:
     """The bytes of a dense array, without a copy."""
-    line = array.ravel(order="K").view(np.uint8)
+    line: Any = array.ravel(order="K").view(np.uint8)
     return memoryview(line).cast("B") if line.size else memoryview(b"")
 
 
@@ -94,18 +94,18 @@ class Filling(np.ndarray):  # type: ignore[type-arg]
             self.draft.abort()
 
 
-def fillable(view: memoryview, shape: Sequence[int], dtype: Any, order: str, draft: Any) -> Filling:
+def fillable(view: memoryview, shape: Sequence[int], dtype: Any, order: Any, draft: Any) -> Filling:
     """A writable array over a draft's bytes."""
     whole = view if len(view) else memoryview(bytearray(1))
-    array = np.ndarray(tuple(shape), dtype, buffer=whole, order=order).view(Filling)  # type: ignore[call-overload]
+    array = np.ndarray(tuple(shape), dtype, buffer=whole, order=order).view(Filling)
     array.draft = draft
-    return array  # type: ignore[no-any-return]
+    return array
 
 
 def measure(shape: Any, dtype: Any, order: str) -> Tuple[Tuple[int, ...], Any, int, Dict[str, Any]]:
     """Shape, dtype, size in bytes and metadata of an array that is still to be made."""
     kind = _plain(np.dtype(dtype))
-    dims = (int(shape),) if np.isscalar(shape) else tuple(int(n) for n in shape)
+    dims = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
     if any(n < 0 for n in dims) or order not in ("C", "F"):
         raise Invalid("shape %r, order %r" % (dims, order))
     count = 1

@@ -79,7 +79,7 @@ class Object:
     def data(self) -> memoryview:
         """The bytes, without a copy, read-only."""
         if self._part is None:
-            raise Invalid("object %s was released" % self.id)
+            raise Invalid("object %s was released" % self.id.hex())
         return memory.view(self._part, False)
 
     def __buffer__(self, flags: int) -> memoryview:  # Python 3.12: memoryview(object) works
@@ -113,7 +113,7 @@ class Object:
 
     def __repr__(self) -> str:
         state = "released" if self._part is None else "%d bytes" % self.size
-        return "<tendril.Object %s, %s>" % (self.id, state)
+        return "<tendril.Object %s, %s>" % (self.id.hex(), state)
 
 
 class Draft:
@@ -131,7 +131,7 @@ class Draft:
     def data(self) -> memoryview:
         """The bytes, writable until the object is sealed."""
         if self._part is None:
-            raise Sealed("object %s is sealed or aborted" % self.id)
+            raise Sealed("object %s is sealed or aborted" % self.id.hex())
         return memory.view(self._part, True)
 
     def seal(self, strict: bool = False) -> Object:
@@ -141,7 +141,7 @@ class Draft:
         memory that the kernel refuses to write at all (only for a draft created with strict=True).
         """
         if self._part is None:
-            raise Sealed("object %s is sealed or aborted" % self.id)
+            raise Sealed("object %s is sealed or aborted" % self.id.hex())
         if strict and self.size:
             return self._seal_strict()
         self._connection.call(wire.SEAL, self._hold.object_id + bytes([strict]), _nothing)
@@ -152,7 +152,7 @@ class Draft:
     def _seal_strict(self) -> Object:
         """The kernel refuses F_SEAL_WRITE while a writable mapping is left, so ours goes first."""
         if sys.getrefcount(self._part) > 2:
-            raise Invalid("views of object %s are still in use" % self.id)
+            raise Invalid("views of object %s are still in use" % self.id.hex())
         hold = Hold(self._hold.object_id, wire.ABORT)
         self._hold.ends_with = None
         self._part = None
@@ -182,7 +182,7 @@ class Draft:
             self.abort()
 
     def __repr__(self) -> str:
-        return "<tendril.Draft %s, %d bytes>" % (self.id, self.size)
+        return "<tendril.Draft %s, %d bytes>" % (self.id.hex(), self.size)
 
 
 def _nothing(_: wire.Fields) -> None:
