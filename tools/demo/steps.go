@@ -42,7 +42,7 @@ func (d *demo) put(ctx context.Context) error {
 	title("1  one process puts a photograph into the store")
 	began := time.Now()
 	d.name = filepath.Base(d.image)
-	id, err := d.tendril(ctx, "put", d.image, "--name", d.name)
+	said, err := d.tendril(ctx, "put", d.image, "--name", d.name)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,8 @@ func (d *demo) put(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line("put", began, "%s, %d bytes, %s", d.name, info.Size(), strings.TrimSpace(id))
+	id, _, _ := strings.Cut(said, " ")
+	line("put", began, "%s, %d bytes, object %s", d.name, info.Size(), strings.TrimSpace(id))
 	return nil
 }
 
