@@ -41,20 +41,20 @@ func storeBenchmarks(r *rig) []benchmark {
 	}
 }
 
-// perCall times n calls of f after as many warm ones as a tenth of n.
+// perCall returns the median time of n calls of f, as the C reference does,
+// after as many warm ones as a tenth of n.
 func perCall(n int, f func() error) (float64, error) {
-	for range n / 10 {
+	took := make([]float64, 0, n)
+	for i := range n + n/10 {
+		start := time.Now()
 		if err := f(); err != nil {
 			return 0, err
 		}
-	}
-	start := time.Now()
-	for range n {
-		if err := f(); err != nil {
-			return 0, err
+		if i >= n/10 {
+			took = append(took, float64(time.Since(start).Nanoseconds()))
 		}
 	}
-	return float64(time.Since(start).Nanoseconds()) / float64(n), nil
+	return median(took), nil
 }
 
 // getRelease gets another connection's object, looks at its bytes and lets it go.
