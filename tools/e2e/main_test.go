@@ -75,6 +75,13 @@ func installed(name string) error {
 	return err
 }
 
+// goBuild builds a package of this module, without cc's remarks about go-opencl's headers.
+func goBuild(out, pkg string) *exec.Cmd {
+	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -g -DCL_TARGET_OPENCL_VERSION=300")
+	return cmd
+}
+
 func hasDriver() error {
 	found, err := filepath.Glob("/etc/OpenCL/vendors/*.icd")
 	if err == nil && len(found) == 0 {
@@ -112,9 +119,15 @@ type program struct {
 // start starts the program through tendril run. It is killed when the test ends.
 func start(t *testing.T, n *rig.Node) *program {
 	t.Helper()
+	return startWith(t, n)
+}
+
+// startWith adds flags to tendril run.
+func startWith(t *testing.T, n *rig.Node, flags ...string) *program {
+	t.Helper()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
-	p := &program{t: t, cmd: n.Command(t.Context(), "run", "--", session), err: &strings.Builder{}}
+	p := &program{t: t, cmd: n.Command(t.Context(), append(append([]string{"run"}, flags...), "--", session)...), err: &strings.Builder{}}
 	p.cmd.Stderr = p.err
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
