@@ -64,7 +64,8 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 		return err
 	}
 	c := &s.scratch.command
-	*c = engine.Command{Kind: kind, Queue: m.Queue, Event: m.Event, Wait: m.Wait, Request: h.Request, Gate: gate, Task: t, Op: op}
+	*c = engine.Command{Kind: kind, Queue: m.Queue, Event: m.Event, Wait: m.Wait, Request: h.Request, Gate: gate, Task: t, Op: op,
+		Quick: h.Type == clwire.TypeNDRange}
 	return s.engine.Enqueue(c)
 }
 

@@ -142,7 +142,11 @@ func TestWildStoreKillsTheWorkerAlone(t *testing.T) {
 	b, _ := f.buffer(64)
 	f.send(run1(clwire.Cmd{Queue: f.queue}, f.kernel("wild"), 1, argMem(0, b),
 		clwire.Arg{Index: 1, Kind: clwire.ArgBytes, Data: nativeOrder.AppendUint64(nil, 1<<45)}))
-	f.ask(&clwire.Finish{Queue: f.queue})
+	done := f.ask(&clwire.Finish{Queue: f.queue})
+	if !f.inPlace {
+		f.until("an error", func() bool { return f.hung || f.replies[done] != nil })
+		t.Skipf("a device with memory of its own: %+v, faults %+v", f.replies[done], f.faults)
+	}
 	f.until("a hang-up", func() bool { return f.hung })
 	if how := p.wait(t); !strings.Contains(how, "segmentation fault") {
 		t.Errorf("ended by %q", how)

@@ -129,6 +129,8 @@ type queue struct {
 	tail       Native   // event of the last command, if the engine has one and follows it not
 	tailEvent  *event   // event of the last command, if followed
 	barrier    *event   // out of order: the last barrier
+	taken      int      // commands submitted since the queue was last seen to be empty
+	unflushed  bool     // with Lanes: the caller submitted past the lane
 	fresh      bool     // something was submitted since tail, tailEvent
 	running    int      // live events watched for Running
 	latched    int32    // first failure since the last Finish
@@ -161,6 +163,7 @@ type Command struct {
 	Task    Task   // KindTask
 	Op      uint64 // KindHost
 	More    bool   // another command is known to follow at once
+	Quick   bool   // with Lanes: the driver takes it without blocking while it has few others
 }
 
 // AddQueue takes over a native queue; gone releases it, after its last command,
@@ -246,7 +249,7 @@ func (e *Engine) enqueue(c *Command) error {
 	if err != nil {
 		return err
 	}
-	if c.Kind == KindTask && !e.opt.Lanes && e.free(q, c) {
+	if c.Kind == KindTask && (!e.opt.Lanes || q.hasRoom(c)) && e.free(q, c) {
 		e.submitNow(q, c, ev)
 		return nil
 	}
@@ -265,6 +268,15 @@ func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
 	ev := &event{id: id, queue: q}
 	e.events[id] = ev
 	return ev, nil
+}
+
+// quickRoom is how many commands a driver takes before it may block: far fewer
+// than drivers have room for.
+const quickRoom = 128
+
+// hasRoom says whether a lane can be spared: waking it costs more than the command.
+func (q *queue) hasRoom(c *Command) bool {
+	return c.Quick && q.taken < quickRoom && len(q.held) == 0 && !q.submitting
 }
 
 // free says whether a task may go straight to the driver: nothing is held
@@ -298,6 +310,7 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 	}
 	e.natives = waits
 	want := ev != nil || !c.More && !q.outOfOrder
+	q.unflushed = e.opt.Lanes
 	native, status, text := c.Task.Submit(q.native, waits, want)
 	after := c.Task.Finished()
 	c.Task.Drop()
@@ -320,6 +333,7 @@ func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, tex
 		ev = &event{queue: q}
 	}
 	q.fresh = true
+	q.taken++
 	if q.tail != 0 {
 		e.garbage = append(e.garbage, q.tail)
 	}

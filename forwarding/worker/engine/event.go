@@ -155,6 +155,9 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 	if ev.pins == 0 {
 		e.garbage = append(e.garbage, ev.native)
 	}
+	if q := ev.queue; q.tailEvent == ev && !q.outOfOrder {
+		q.taken = 0
+	}
 	if ev.after != nil {
 		ev.after()
 		ev.after = nil

@@ -331,7 +331,7 @@ func (w *world) command(kind Kind) error {
 	}
 	w.cmds = append(w.cmds, c)
 	w.mu.Unlock()
-	cmd := Command{Kind: kind, Queue: uint64(q + 1), Event: c.event, Wait: ids, Op: c.op}
+	cmd := Command{Kind: kind, Queue: uint64(q + 1), Event: c.event, Wait: ids, Op: c.op, Quick: number%3 == 0}
 	if kind == KindTask {
 		t := &task{w: w, c: c, number: number}
 		cmd.Task = t

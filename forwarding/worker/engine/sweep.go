@@ -92,6 +92,7 @@ func (e *Engine) Poll() bool {
 		return false
 	}
 	for q := range e.open {
+		e.start(q)
 		if q.urgent > 0 {
 			e.sweep(q)
 		}
@@ -108,8 +109,19 @@ func (e *Engine) Tick() {
 	e.tick()
 }
 
+// start makes the driver start what was submitted past a lane.
+func (e *Engine) start(q *queue) {
+	if q.unflushed {
+		q.unflushed = false
+		e.driver.Flush(q.native)
+	}
+}
+
 // tick sweeps everything and leaves nothing unsaid.
 func (e *Engine) tick() {
+	for q := range e.open {
+		e.start(q)
+	}
 	e.sweepAll()
 	e.pump()
 	e.sendEnds()
