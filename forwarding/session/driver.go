@@ -115,7 +115,7 @@ func (d *Driver) connectLocked() error {
 	if err != nil {
 		return err
 	}
-	options, err := json.Marshal(clwire.SessionOptions{Selector: d.cfg.Selector, Env: d.cfg.Env})
+	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector, Env: d.cfg.Env})
 	if err != nil {
 		return err
 	}

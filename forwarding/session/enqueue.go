@@ -53,11 +53,12 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	if status != Success {
 		return c.close(status)
 	}
-	if c.rides(b, size) {
-		return c.close(c.inline(b, off, ptr.bytes(0, size)))
+	if c.rides(b, size, blocking) {
+		status = c.inline(b, off, ptr.bytes(0, size), blocking)
+	} else {
+		h := c.host(blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
+		status = h.run()
 	}
-	h := c.host(blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
-	status = h.run()
 	if status == Success && blocking {
 		q.ctx.syncHost()
 	}
@@ -85,19 +86,37 @@ func (c *command) host(blocking bool, size uint64, work func() Status) hostWork 
 	return hostWork{q: c.q, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
 }
 
-// rides says whether a write goes as one record: small, and not better copied by the caller at once.
-func (c *command) rides(b *Buffer, size uint64) bool {
+// rides says whether a write goes as one record: small, and not better copied by this side. In place a blocking write
+// is: it has to wait for its turn anyway (§5.2.2: until the command is complete), and copies when that has come.
+func (c *command) rides(b *Buffer, size uint64, blocking bool) bool {
 	if size == 0 || size > clwire.InlineBytes || size+8*uint64(len(c.wait)) > recordRoom {
 		return false
 	}
 	free := len(c.wait) == 0 && c.q.idle()
-	return !c.q.ctx.inPlace || !free
+	return !c.q.ctx.inPlace || !free && !blocking
 }
 
-func (c *command) inline(b *Buffer, off uint64, data []byte) Status {
+// inline sends a write in its record; a blocking one waits for its end.
+func (c *command) inline(b *Buffer, off uint64, data []byte, blocking bool) Status {
 	if status := b.ensureRemote(c.q.w); status != Success {
 		return status
 	}
+	if blocking && c.e == nil {
+		e, status := c.d.newEvent(c.q.ctx, c.q, cmdWrite, false)
+		if status != Success {
+			return status
+		}
+		c.e = e
+		defer e.letGo(c.q.w)
+	}
+	status := c.sendInline(b, off, data)
+	if status != Success || !blocking {
+		return status
+	}
+	return c.q.w.waitEvents([]uint64{c.e.id})
+}
+
+func (c *command) sendInline(b *Buffer, off uint64, data []byte) Status {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
