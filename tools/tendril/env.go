@@ -77,7 +77,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	library, err := c.matchingLibrary(o.library, conn)
+	library, err := findLibrary(o.library)
 	if err != nil {
 		return nil, err
 	}
@@ -100,19 +100,6 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
 	}, nil
-}
-
-// matchingLibrary finds the driver library and refuses one that the daemon would refuse at the program's first call. A library
-// without a stamp is let through: the daemon compares again.
-func (c *cli) matchingLibrary(told string, conn *client.Conn) (string, error) {
-	library, err := findLibrary(told)
-	if err != nil {
-		return "", err
-	}
-	if v := libraryVersion(library); v != "" && v != conn.Daemon().Version {
-		return "", fmt.Errorf("%w: the driver library %s is version %s, the daemon %s", object.ErrVersion, library, v, conn.Daemon().Version)
-	}
-	return library, nil
 }
 
 // checkDevices refuses a selector that chooses nothing.
