@@ -20,6 +20,7 @@ type Context struct {
 	inPlace    bool     // every device computes on shared segments
 	alignBytes uint64
 	report     func(text string) // the program's callback; nil: none
+	debited    atomic.Uint64     // bytes of buffers in the driver's memory
 
 	mu          sync.Mutex
 	w           atomic.Pointer[worker] // written under mu
