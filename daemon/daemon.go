@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"tendril/cluster"
 	"tendril/daemon/frontdoor"
@@ -209,12 +210,33 @@ func (d *Daemon) removeCaches() error {
 }
 
 func (d *Daemon) openStore() (err error) {
-	d.store, err = store.New(store.Options{
-		CapacityBytes: d.cfg.CapacityBytes,
-		TenantBytes:   d.cfg.QuotaBytes,
-		WarmBytes:     uint64(max(d.cfg.WarmBytes, 0)),
-	})
-	return err
+	o := store.Options{
+		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
+		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, HighBytes: d.cfg.HighBytes,
+	}
+	if d.cfg.SpillBytes >= 0 {
+		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()
+	}
+	if d.store, err = store.New(o); err != nil {
+		return err
+	}
+	for _, damaged := range d.store.Status().Damaged {
+		d.log.WithField("file", damaged).Warn("an object on disk cannot be read")
+	}
+	return nil
+}
+
+// spillBytes bounds what goes to disk where nobody said so.
+func (d *Daemon) spillBytes() uint64 {
+	if d.cfg.SpillBytes > 0 {
+		return uint64(d.cfg.SpillBytes)
+	}
+	limit := 4 * d.cfg.CapacityBytes
+	var fs unix.Statfs_t
+	if err := unix.Statfs(d.cfg.StateDir, &fs); err == nil {
+		limit = min(limit, fs.Bavail*uint64(fs.Bsize)/2)
+	}
+	return max(limit, 1)
 }
 
 func (d *Daemon) openPool() error {

@@ -45,6 +45,12 @@ func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
 	}
 	for {
 		ready, err := c.watch(key)
+		if errors.Is(err, ErrAway) {
+			if err := c.bringBack(ctx, key); err != nil {
+				return err
+			}
+			continue
+		}
 		if ready == nil {
 			return err
 		}
@@ -57,8 +63,9 @@ func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
 	}
 }
 
+// notThereYet reports whether waiting may mend err.
 func notThereYet(err error) bool {
-	return errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
+	return errors.Is(err, ErrAway) || errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
 }
 
 // watch gives a channel that is closed when the object is worth another look and why it is not to be had yet; or nil
@@ -71,6 +78,8 @@ func (c *Conn) watch(key waitKey) (chan struct{}, error) {
 	}
 	e, err := c.find(key.id, key.name)
 	switch {
+	case err == nil && e.state == object.Spilled:
+		return nil, fmt.Errorf("%w: object %s", ErrAway, e.id)
 	case err == nil && e.state == object.Sealed:
 		return nil, nil
 	case err == nil:

@@ -30,6 +30,7 @@ const (
 	stringMax  = 2 + object.MaxNameBytes + 1 // a byte more than allowed, so that the store can say what is wrong
 	metaMax    = 4 + object.MaxMetaBytes + 1
 	optionsMax = 64 << 10
+	labelsMax  = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
 )
 
 // rows is the dispatch table, made once a process and never changed.
@@ -55,6 +56,9 @@ var rows = map[wire.Type]row{
 	wire.PublishSegment: {mutates: true, session: true, maxPayload: 18 + stringMax + metaMax, handle: (*connection).publishSegment},
 	wire.CloseWorker:    {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
 	wire.WorkerFate:     {slow: true, session: true, maxPayload: 8, handle: (*connection).workerFate},
+
+	wire.CreateWith: {mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax, handle: (*connection).createWith},
+	wire.Update:     {mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax, handle: (*connection).update},
 }
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.

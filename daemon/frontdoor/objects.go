@@ -45,7 +45,11 @@ func (c *connection) create(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	h, err := c.store.Create(store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta})
+	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta})
+}
+
+func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {
+	h, err := c.store.Create(spec)
 	if err != nil {
 		return err
 	}
@@ -76,7 +80,7 @@ func (c *connection) get(f *ipc.Frame) error {
 		c.replyGet(f, h)
 		return nil
 	}
-	if m.WaitMS == 0 || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
+	if !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed)) {
 		return err
 	}
 	if c.waiting.Add(1) > maxWaits {
@@ -100,7 +104,10 @@ func (c *connection) getLater(f ipc.Frame, m wire.GetRequest) {
 	defer c.waits.Done()
 	defer c.waiting.Add(-1)
 	defer c.survive()
-	ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
+	ctx, cancel := c.ctx, context.CancelFunc(func() {})
+	if m.WaitMS > 0 { // 0: the object is on disk, and comes
+		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
+	}
 	defer cancel()
 	for !c.answerWhenThere(ctx, &f, m) {
 	}
@@ -115,7 +122,7 @@ func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.G
 		h, getErr := c.store.GetEither(m.ID, m.Name)
 		if getErr == nil {
 			c.replyGet(f, h)
-		} else if errors.Is(getErr, object.ErrNotFound) || errors.Is(getErr, object.ErrNotSealed) {
+		} else if errors.Is(getErr, store.ErrAway) || m.WaitMS > 0 && (errors.Is(getErr, object.ErrNotFound) || errors.Is(getErr, object.ErrNotSealed)) {
 			return false
 		}
 		err = getErr

@@ -36,6 +36,8 @@ const (
 	PublishSegment Type = 36
 	CloseWorker    Type = 37
 	WorkerFate     Type = 38
+	CreateWith     Type = 64
+	Update         Type = 65
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -45,7 +47,7 @@ var typeNames = map[Type]string{
 	Hello: "Hello", Create: "Create", Seal: "Seal", Get: "Get", Release: "Release", Delete: "Delete", Abort: "Abort", List: "List",
 	Stat: "Stat", Status: "Status", Devices: "Devices", Bind: "Bind", Forget: "Forget", Sweep: "Sweep", OpenSession: "OpenSession",
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
-	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate",
+	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update",
 }
 
 func (t Type) String() string {
@@ -139,11 +141,16 @@ func (m *CreateRequest) AppendTo(b []byte) []byte {
 // Decode reads the payload.
 func (m *CreateRequest) Decode(b []byte) error {
 	c := read(b)
-	*m = CreateRequest{SizeBytes: c.u64(), Class: object.Class(c.u8()), Flags: c.u8(), Name: c.str16(), Meta: c.bytes32()}
+	*m = c.create()
+	return c.done()
+}
+
+func (c *cursor) create() CreateRequest {
+	m := CreateRequest{SizeBytes: c.u64(), Class: object.Class(c.u8()), Flags: c.u8(), Name: c.str16(), Meta: c.bytes32()}
 	if m.Flags&^CreateOwn != 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: Create flags 0x%x", object.ErrProtocol, m.Flags)
 	}
-	return c.done()
+	return m
 }
 
 // CreateReply says where the object lies.

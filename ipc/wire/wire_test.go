@@ -46,6 +46,8 @@ func messages() []message {
 		&OpenWorkerReply{Worker: 5, RingBytes: 1 << 20},
 		&AllocSegmentReply{Segment: 8, Bytes: 4096},
 		&PublishSegmentRequest{Segment: 8, SizeBytes: 4000, Class: object.Named, Replace: true, Name: "r", Meta: []byte("m")},
+		&CreateWithRequest{CreateRequest: CreateRequest{SizeBytes: 5, Class: object.TTL, Name: "n", Meta: []byte("m")}, TTLMS: 90, Labels: map[string]string{"a": "b", "c": ""}},
+		&UpdateRequest{ID: id, Name: "n", Flags: UpdateTTL | UpdateLabels, TTLMS: 7, Labels: map[string]string{"k": "v"}},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }

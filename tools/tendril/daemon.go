@@ -24,13 +24,17 @@ const daemonExample = `  tendril daemon                                  # a nod
 // daemonFlags are the flags and their help, in its order. Their values are read by daemon.Config.
 var daemonFlags = [][2]string{
 	{"capacity", "the store's size, such as 8GiB (default: half of the memory that the machine and its cgroup allow)"},
+	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-workers", "workers at one time (default 256)"},
 	{"name", "the node's name, kept (default: the host's)"},
 	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
 	{"quota", "what one tenant may hold (default: the capacity)"},
+	{"quota-objects", "how many objects one tenant may have (default: as many as there is memory for)"},
+	{"quota-spill", "what one tenant may have on disk (default: all of it)"},
+	{"spill", "space for objects on disk, or none (default: 4 times the capacity, at most half of what is free)"},
 	{"start-timeout", "for one worker to load its driver (default 1m)"},
-	{"state-dir", "identity, lock and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
+	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
 	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
 	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
