@@ -502,6 +502,24 @@ func TestMemoryInUseIsNotReused(t *testing.T) {
 	}
 }
 
+// Memory that is released while a released queue works asks for progress, but not that queue: it is gone for the worker.
+func TestReleasedQueueIsNotAskedAgain(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel inc global")
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	b := r.buffer(4096)
+	r.setMem(k, 0, b)
+	r.launch(q, k, Waits{1, []uintptr{gate}, false})
+	r.ok(r.d.ReleaseQueue(q))
+	for range 3 {
+		r.ok(r.d.ReleaseMemObject(r.buffer(limboBytes)))
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	other, out := r.queue(0), make([]byte, 4096)
+	r.handle(r.d.EnqueueRead(other, b, true, 0, 4096, ptr(out), Waits{}))
+	r.ok(r.d.Finish(other))
+}
+
 func TestFullStore(t *testing.T) {
 	r := newRig(t, true)
 	r.node.capacity = 64 << 20
