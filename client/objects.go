@@ -187,6 +187,11 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	if err := c.send(k, &k.ask.get); err != nil {
 		return nil, err
 	}
+	return c.finishGet(ctx, k, m)
+}
+
+// finishGet waits for a Get that was sent.
+func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Object, error) {
 	_, err := c.result(ctx, k)
 	if err != nil {
 		if k, err = c.retryFull(ctx, err, wire.Get, &m); err != nil { // it comes from disk, and memory is short

@@ -13,6 +13,8 @@ type Owner struct {
 	Tenant string
 	PID    int
 	Name   string
+	// Principals are who it is where others share with it: "uid:N", "gid:N". They must be true.
+	Principals []string
 }
 
 // Conn is one connection's view of the store and the holder of its references. Safe for concurrent use.

@@ -36,6 +36,8 @@ type entry struct {
 	charge  uint64 // bytes charged for this record
 
 	labels map[string]string // never changed in place
+	grants []string          // who else may read it, in order; never changed in place
+	shadow *entry            // holds the place that e had before its first grant, for references from then
 	pinned bool
 	usable bool // counted in seg.usable: may go to disk
 
@@ -73,6 +75,7 @@ func (s *Store) insert(e *entry) {
 func (s *Store) collect(e *entry) {
 	if e.refs > 0 || e.held || e.sealing {
 		s.reconsider(e)
+		s.dropShadow(e)
 		return
 	}
 	s.removeFromTable(e)
@@ -98,6 +101,9 @@ func (s *Store) removeFromTable(e *entry) {
 	if e.state == object.Deleted {
 		return
 	}
+	if e.state != object.Open {
+		s.notify(EventGone, e)
+	}
 	s.closeOpen(e)
 	s.unbind(e)
 	s.unschedule(e)
@@ -106,6 +112,7 @@ func (s *Store) removeFromTable(e *entry) {
 		s.spilledBytes -= e.size
 	}
 	e.state = object.Deleted
+	s.setGrants(e, nil)
 	s.dropFile(e)
 	delete(s.objects, e.id)
 	list := e.tenant.entries
@@ -143,6 +150,7 @@ func (s *Store) freeMemory(e *entry) {
 	s.uncharge(e.tenant, e.charge)
 	e.charge = 0
 	s.detach(e)
+	s.dropShadow(e)
 }
 
 // attach puts an object into a segment. mu is held.
@@ -162,6 +170,23 @@ func (s *Store) detach(e *entry) {
 	if g == nil {
 		return
 	}
+	s.unlink(e)
+	if g.ranges != nil {
+		if err := g.ranges.Free(e.off); err != nil {
+			panic("store: an object's range was not allocated: " + err.Error()) // a fault of this package, never of a peer
+		}
+		if g.writer != nil {
+			g.writer.room.update(g)
+		}
+	}
+	if g.live == 0 {
+		s.emptied(g)
+	}
+}
+
+// unlink takes an object off its segment's list; its range stays taken. mu is held.
+func (s *Store) unlink(e *entry) {
+	g := e.seg
 	if e.usable {
 		e.usable = false
 		g.usable--
@@ -177,15 +202,4 @@ func (s *Store) detach(e *entry) {
 	e.next, e.prev, e.seg = nil, nil, nil
 	g.live--
 	s.rank(g)
-	if g.ranges != nil {
-		if err := g.ranges.Free(e.off); err != nil {
-			panic("store: an object's range was not allocated: " + err.Error()) // a fault of this package, never of a peer
-		}
-		if g.writer != nil {
-			g.writer.room.update(g)
-		}
-	}
-	if g.live == 0 {
-		s.emptied(g)
-	}
 }

@@ -18,7 +18,7 @@ import (
 // written to disk as a whole. Its memory returns when the last client has unmapped it, which clients do within seconds.
 
 // leavingTime is how long memory that clients still have mapped counts as coming back soon.
-const leavingTime = 6 * time.Second
+const leavingTime = 3 * time.Second
 
 // reconsider notes whether an object may go to disk now. mu is held.
 func (s *Store) reconsider(e *entry) {
@@ -291,6 +291,7 @@ func (g *segmentState) allOnDisk() bool {
 func (s *Store) toDisk(e *entry) {
 	g := e.seg
 	e.state = object.Spilled
+	s.notify(EventSpilled, e)
 	s.spilled++
 	s.spilledBytes += e.size
 	if g.live == 1 {

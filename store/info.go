@@ -13,8 +13,25 @@ const listStep = 1024
 // List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and c's own unsealed
 // ones, with all also other connections'. It is not a snapshot: what comes or goes meanwhile may be in it or not.
 func (c *Conn) List(prefix string, all bool) []object.Info {
+	return c.ListWhere(Query{Prefix: prefix, All: all})
+}
+
+// Query says which objects ListWhere describes.
+type Query struct {
+	Prefix string            // of the name
+	All    bool              // other connections' unsealed ones, too
+	Labels map[string]string // all of these
+	Shared bool              // other tenants' that may be read, instead of the own ones
+}
+
+// ListWhere is List with more conditions.
+func (c *Conn) ListWhere(q Query) []object.Info {
+	prefix, all := q.Prefix, q.All
 	c.s.mu.Lock()
 	entries := append([]*entry(nil), c.tenant.entries...)
+	if q.Shared {
+		entries = c.sharedWith()
+	}
 	c.s.mu.Unlock()
 	var infos []object.Info
 	for len(entries) > 0 {
@@ -23,7 +40,7 @@ func (c *Conn) List(prefix string, all bool) []object.Info {
 		c.s.mu.Lock()
 		for _, e := range step {
 			open := e.state == object.Open && (all || e.creator == c)
-			if (open || e.state == object.Sealed || e.state == object.Spilled) && strings.HasPrefix(e.name, prefix) {
+			if (open || e.state == object.Sealed || e.state == object.Spilled) && strings.HasPrefix(e.name, prefix) && e.hasLabels(q.Labels) {
 				infos = append(infos, e.info())
 			}
 		}
@@ -37,7 +54,7 @@ func (c *Conn) List(prefix string, all bool) []object.Info {
 func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.find(id, name)
+	e, err := c.readable(id, name)
 	if err != nil {
 		return object.Info{}, err
 	}

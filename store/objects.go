@@ -180,7 +180,7 @@ func (c *Conn) refer(e *entry) {
 func (c *Conn) Get(id object.ID) (Handle, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.lookup(id)
+	e, err := c.readable(id, "")
 	if err != nil {
 		return Handle{}, err
 	}
@@ -191,7 +191,7 @@ func (c *Conn) Get(id object.ID) (Handle, error) {
 func (c *Conn) GetName(name string) (Handle, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.lookupName(name)
+	e, err := c.readable(object.ID{}, name)
 	if err != nil {
 		return Handle{}, err
 	}
@@ -216,7 +216,7 @@ func (c *Conn) lookupName(name string) (*entry, error) {
 	return nil, fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
 }
 
-// find is lookup by id, or by name where the id is zero.
+// find is lookup by id, or by name where the id is zero: for who is to change the object.
 func (c *Conn) find(id object.ID, name string) (*entry, error) {
 	if id.IsZero() {
 		return c.lookupName(name)

@@ -39,6 +39,7 @@ func (s *Store) adopt(r *spill.Record) {
 		created: r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels, pinned: r.Pinned,
 		onDisk: true, expiryAt: -1,
 	}
+	s.setGrants(e, r.Grants)
 	e.charge = e.recordBytes(r.Name, r.Meta)
 	s.charged += e.charge
 	e.tenant.charged += e.charge
@@ -70,7 +71,7 @@ func (e *entry) recordBytes(name string, meta []byte) uint64 {
 // record is what the disk is to know. mu is held.
 func (e *entry) record() *spill.Record {
 	return &spill.Record{
-		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Pinned: e.pinned,
+		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Grants: e.grants, Pinned: e.pinned,
 		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, CreatorPID: e.creatorPID, Creator: e.creatorName,
 	}
 }
@@ -144,6 +145,7 @@ func (s *Store) syncRecord(e *entry) error {
 // describeStorage fills in what disk, time and labels say. mu is held.
 func (e *entry) describeStorage(info *object.Info) {
 	info.Labels, info.Pinned, info.OnDisk = e.labels, e.pinned, e.onDisk
+	info.Grants = e.grants
 	if !e.expires.IsZero() {
 		at := e.expires.UTC()
 		info.Expires = &at

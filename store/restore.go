@@ -14,10 +14,10 @@ import (
 var ErrAway = fmt.Errorf("%w: the object is not in memory", object.ErrBusy)
 
 // bringBack brings a spilled object into memory, or waits for somebody who does.
-func (c *Conn) bringBack(ctx context.Context, key waitKey) error {
+func (c *Conn) bringBack(ctx context.Context, id object.ID, name string) error {
 	s := c.s
 	s.mu.Lock()
-	e, err := c.find(key.id, key.name)
+	e, err := c.readable(id, name)
 	if err != nil || e.state != object.Spilled {
 		s.unlock()
 		return nil // Await looks again
@@ -43,7 +43,7 @@ func (s *Store) restore(e *entry, stop func() bool) error {
 	s.transfers.Add(1)
 	defer s.transfers.Done()
 	e.moving, e.done = make(chan struct{}), new(atomic.Uint64)
-	_, err := s.restorerOf(e.tenant).place(e, false)
+	_, err := s.restorerOf(e.tenant).place(e, len(e.grants) > 0) // what is shared stands alone
 	if err == nil && e.state == object.Spilled && e.size > 0 {
 		into := spill.Source{Bytes: e.seg.mapping.Bytes()[e.off:][:e.size], Aligned: e.off%segment.PageBytes == 0}
 		done := e.done
@@ -69,6 +69,7 @@ func (s *Store) restore(e *entry, stop func() bool) error {
 		return err
 	}
 	e.state, e.fault = object.Sealed, nil
+	s.notify(EventRestored, e)
 	s.spilled--
 	s.spilledBytes -= e.size
 	s.reconsider(e)

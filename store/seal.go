@@ -49,6 +49,7 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 		}
 	}
 	s.signal(e)
+	s.notify(EventSealed, e)
 	return nil
 }
 
@@ -82,10 +83,7 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 // Bind names a sealed object; an ephemeral one becomes named: the name holds it until Delete. An object has one name;
 // another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all.
 func (c *Conn) Bind(id object.ID, name string, replace bool) error {
-	if name == "" {
-		return fmt.Errorf("%w: an empty name", object.ErrInvalid)
-	}
-	if err := checkName(name); err != nil {
+	if err := checkBinding(name); err != nil {
 		return err
 	}
 	s := c.s
@@ -98,6 +96,18 @@ func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 	if e.state == object.Open {
 		return fmt.Errorf("%w: object %s: a name is for a sealed object", object.ErrNotSealed, id)
 	}
+	return s.rebind(e, name, replace)
+}
+
+func checkBinding(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: an empty name", object.ErrInvalid)
+	}
+	return checkName(name)
+}
+
+// rebind names a sealed object. mu is held, and let go while what is on disk follows.
+func (s *Store) rebind(e *entry, name string, replace bool) error {
 	if err := s.bind(e, name, replace); err != nil {
 		return err
 	}
@@ -106,6 +116,7 @@ func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 	}
 	e.held = true
 	s.signal(e)
+	s.notify(EventNamed, e)
 	s.reconsider(e)
 	return s.syncRecord(e)
 }

@@ -129,5 +129,6 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 		}
 	}
 	s.signal(e)
+	s.notify(EventSealed, e)
 	return e.id, nil
 }

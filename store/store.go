@@ -42,6 +42,8 @@ type Store struct {
 
 	spilled      int
 	spilledBytes uint64
+	shared       map[string]map[*entry]struct{} // by who may read it
+	watchers     map[*Watcher]struct{}
 	damaged      []string // records that could not be read at the start
 	nextID       uint64   // last segment number given
 	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
@@ -92,6 +94,8 @@ func New(opts Options) (*Store, error) {
 		kick:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 		keep:     make(chan struct{}, 1),
+		shared:   make(map[string]map[*entry]struct{}),
+		watchers: make(map[*Watcher]struct{}),
 		kept:     make(chan struct{}),
 	}
 	if opts.SpillDir != "" {

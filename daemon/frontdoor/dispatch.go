@@ -59,6 +59,14 @@ var rows = map[wire.Type]row{
 
 	wire.CreateWith: {mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax, handle: (*connection).createWith},
 	wire.Update:     {mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax, handle: (*connection).update},
+	wire.Grant:      {mutates: true, maxPayload: idBytes + stringMax + 1 + 2 + 64, handle: (*connection).grant},
+	wire.ListWhere:  {slow: true, maxPayload: stringMax + 2 + labelsMax, handle: (*connection).listWhere},
+	wire.Rename:     {mutates: true, maxPayload: 2*stringMax + 1, handle: (*connection).rename},
+	wire.AwaitMany:  {maxPayload: ipc.MaxPayload, handle: (*connection).awaitMany},
+	wire.Checksum:   {slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
+	wire.ReadRange:  {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
+	wire.Watch:      {maxPayload: stringMax, handle: (*connection).watch},
+	wire.Top:        {slow: true, maxPayload: 8, handle: (*connection).top},
 }
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.

@@ -26,7 +26,7 @@ func (c *connection) hello(f *ipc.Frame) error {
 		return fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of one release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
 	}
 	c.link.SetDeadline(time.Time{})
-	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program})
+	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program, Principals: principals(c.peer)})
 	if err != nil {
 		return err
 	}

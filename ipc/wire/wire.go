@@ -38,6 +38,14 @@ const (
 	WorkerFate     Type = 38
 	CreateWith     Type = 64
 	Update         Type = 65
+	Grant          Type = 66
+	ListWhere      Type = 67
+	Rename         Type = 68
+	AwaitMany      Type = 69
+	Checksum       Type = 70
+	ReadRange      Type = 71
+	Watch          Type = 72
+	Top            Type = 73
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -47,7 +55,8 @@ var typeNames = map[Type]string{
 	Hello: "Hello", Create: "Create", Seal: "Seal", Get: "Get", Release: "Release", Delete: "Delete", Abort: "Abort", List: "List",
 	Stat: "Stat", Status: "Status", Devices: "Devices", Bind: "Bind", Forget: "Forget", Sweep: "Sweep", OpenSession: "OpenSession",
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
-	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update",
+	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
+	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 }
 
 func (t Type) String() string {

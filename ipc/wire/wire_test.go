@@ -48,6 +48,12 @@ func messages() []message {
 		&PublishSegmentRequest{Segment: 8, SizeBytes: 4000, Class: object.Named, Replace: true, Name: "r", Meta: []byte("m")},
 		&CreateWithRequest{CreateRequest: CreateRequest{SizeBytes: 5, Class: object.TTL, Name: "n", Meta: []byte("m")}, TTLMS: 90, Labels: map[string]string{"a": "b", "c": ""}},
 		&UpdateRequest{ID: id, Name: "n", Flags: UpdateTTL | UpdateLabels, TTLMS: 7, Labels: map[string]string{"k": "v"}},
+		&GrantRequest{ID: id, Name: "n", Revoke: true, To: "uid:7"},
+		&ListWhereRequest{Prefix: "p", All: true, Shared: true, Labels: map[string]string{"k": "v"}},
+		&RenameRequest{From: "a", To: "b", Replace: true},
+		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
+		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
+		&WatchRequest{Prefix: "p"},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }

@@ -48,7 +48,7 @@ var rooms = map[string][]string{
 var modules = map[string][]string{
 	"github.com/sirupsen/logrus":          {"daemon", "cluster/raftnode", "tools"},
 	"github.com/edsrzf/mmap-go":           {"store/segment", "store/spill"},
-	"github.com/cespare/xxhash/v2":        {"store", "store/spill"}, // checksums
+	"github.com/cespare/xxhash/v2":        {"store"}, // checksums
 	"github.com/jgillich/go-opencl":       {"tools/demo", "tools/e2e", "tools/difftest"},
 	"github.com/spf13/":                   {"tools", "daemon"},
 	"github.com/dustin/go-humanize":       {"tools", "daemon", "forwarding/session"}, // sizes as people write them

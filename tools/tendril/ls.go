@@ -5,28 +5,28 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tendril/client"
 	"tendril/store/object"
 )
 
 func (c *cli) lsVerb() *cobra.Command {
-	var all bool
+	var q client.Query
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Short:   "List your objects, oldest first",
-		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --all     # with those that are still being filled",
+		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --label kind=raw\n  tendril ls --shared\n  tendril ls --all     # with those that are still being filled",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			prefix := ""
 			if len(args) == 1 {
-				prefix = args[0]
+				q.Prefix = args[0]
 			}
 			conn, err := c.dial()
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			list, err := conn.List(prefix, all)
+			list, err := conn.ListWhere(q)
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,9 @@ func (c *cli) lsVerb() *cobra.Command {
 			return c.printObjects(list)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also objects that are not sealed yet")
+	cmd.Flags().BoolVar(&q.All, "all", false, "also objects that are not sealed yet")
+	cmd.Flags().BoolVar(&q.Shared, "shared", false, "what others share with you, instead of your own")
+	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "KEY=VALUE; may be given several times: all must be there")
 	return c.jsonFlag(cmd)
 }
 

@@ -64,7 +64,7 @@ func (c *cli) root() *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"}, &cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
 	root.AddCommand(
 		c.daemonVerb(), c.statusVerb(), c.versionVerb(),
-		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(),
+		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(),
 		c.devicesVerb(), c.runVerb(), c.envVerb(),
 		workerVerb(), probeVerb(),
 	)
