@@ -60,12 +60,15 @@ func (k *pageKeys) find(hash [32]byte) (pageKey, bool) {
 }
 
 // openInspect serves HTTP on a unix socket beside the main one, and on TCP where that is configured.
-func (d *Daemon) openInspect() (err error) {
-	d.inspect, err = inspect.Start(inspect.Options{
+func (d *Daemon) openInspect() error {
+	server, err := inspect.Start(inspect.Options{
 		Unix: d.cfg.Socket + ".http", TCP: d.cfg.HTTP, Hosts: d.cfg.HTTPHosts, Source: (*look)(d), Log: d.log,
 		AllowUID: func(uid uint32) bool { return d.administers(uid) || os.Geteuid() == 0 },
 		Bearer:   func(hash [32]byte) bool { _, ok := d.pages.find(hash); return ok },
 	})
+	if err == nil {
+		d.inspect.Store(server)
+	}
 	return err
 }
 
@@ -74,7 +77,8 @@ func (d *Daemon) administers(uid uint32) bool { return uid == 0 || int(uid) == o
 
 // OpenPage implements frontdoor.Cluster.
 func (d *Daemon) OpenPage(p frontdoor.Peer) (string, error) {
-	if d.inspect.Address() == nil {
+	server := d.inspect.Load()
+	if server == nil || server.Address() == nil {
 		return "", fmt.Errorf("%w: this daemon shows no page: start it with --http 127.0.0.1:7434 (or ask %s.http, as curl --unix-socket does)", object.ErrUnsupported, d.cfg.Socket)
 	}
 	secret, hash, err := inspect.NewSecret()
@@ -84,7 +88,7 @@ func (d *Daemon) OpenPage(p frontdoor.Peer) (string, error) {
 	if err := d.pages.add(hash, pageKey{p.Tenant, p.Remote == "" && d.administers(p.UID), time.Now().Add(pageLife)}); err != nil {
 		return "", err
 	}
-	return d.inspect.URL(secret), nil
+	return server.URL(secret), nil
 }
 
 // look is the daemon as inspection sees it (inspect.Source).
@@ -292,7 +296,7 @@ func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {
 		gauge("store_objects", "Objects, sealed or not.", float64(st.Objects)),
 		gauge("store_references", "References that connections hold.", float64(st.References)),
 		gauge("store_segments", "Pieces of shared memory.", float64(st.Segments)),
-		gauge("connections", "Connections to the front door.", float64(l.door.Connections())),
+		gauge("connections", "Connections to the front door.", float64(l.door.Load().Connections())),
 		gauge("sessions", "OpenCL programs.", float64(len(l.sessions.list()))),
 		gauge("workers", "Worker processes.", float64(len(l.pool.Workers()))),
 		gauge("raft_applied_index", "Last command that was done here.", float64(raft.AppliedIndex)),

@@ -111,7 +111,7 @@ func (p *publications) drop(tenant string, h *held) {
 	}
 }
 
-// settleUnpublish is settle where nothing was under way.
+// settle ends one publication of id, and lets go of what is published no longer.
 func (d *Daemon) settle(tenant string, id object.ID) {
 	d.published.settle(tenant, id, func(x object.ID) (is bool) {
 		d.meta.raft.View(func(s *fsm.State) { _, is = s.Object(fsm.UUID(x)) })
@@ -150,19 +150,19 @@ func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
 }
 
 // Dropped implements frontdoor.Cluster: a deleted object is published no longer.
-func (d *Daemon) Dropped(tenant string, id object.ID) error {
+func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	var mine bool
 	d.meta.raft.View(func(s *fsm.State) {
 		o, ok := s.Object(fsm.UUID(id))
 		mine = ok && o.Tenant == tenant
 	})
 	if !mine {
-		return nil
+		return false, nil
 	}
 	if err := d.Unpublish(tenant, id, ""); err != nil && !errors.Is(err, object.ErrNotFound) {
-		return fmt.Errorf("the object is deleted here, but the cluster could not be told: %w", err)
+		return true, fmt.Errorf("the object is deleted here, but the cluster could not be told: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // Resolve implements frontdoor.Cluster: a published name gives an object of this node.

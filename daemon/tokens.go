@@ -140,7 +140,7 @@ func (d *Daemon) RevokeToken(m wire.RevokeTokenRequest) error {
 
 func (d *Daemon) endRevoked() {
 	v := d.verifier()
-	d.door.EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" && v.Revoked(p.Serial) })
+	d.door.Load().EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" && v.Revoked(p.Serial) })
 }
 
 // Enroll implements frontdoor.Cluster: the token pays for a certificate, in one command.

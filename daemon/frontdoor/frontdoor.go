@@ -10,16 +10,19 @@
 package frontdoor
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/store"
 	"tendril/store/object"
@@ -31,7 +34,14 @@ type Options struct {
 	Store   *store.Store
 	Backend Backend
 	// Tenant says which tenant a user of this machine belongs to; "" refuses the connection.
-	Tenant        func(uid, gid uint32) string
+	Tenant func(uid, gid uint32) string
+	// Admin says which users of this machine may make and revoke tokens; nil = none.
+	Admin func(uid uint32) bool
+	// Cluster is the metadata; nil = what needs it is unsupported.
+	Cluster Cluster
+	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
+	TLS           *tls.Config
+	Remote        func(pki.Peer) Peer
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged
@@ -75,6 +85,9 @@ type Server struct {
 	conns   map[*connection]struct{}
 	tenants map[string]int // connections of each
 	closed  bool
+
+	remote    *remoteDoor // nil: not open
+	strangers strangers
 }
 
 // Listen makes the socket and serves it until Close. A socket file that nobody answers is replaced; one that is
@@ -89,6 +102,7 @@ func Listen(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, listener: listener, lock: lock, lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
+	s.strangers = strangers{from: map[netip.Addr]int{}, conns: map[net.Conn]struct{}{}}
 	s.running.Add(1)
 	go s.accept()
 	return s, nil
@@ -113,6 +127,12 @@ func (s *Server) Close() {
 	conns := make([]*connection, 0, len(s.conns))
 	for c := range s.conns {
 		conns = append(conns, c)
+	}
+	if s.remote != nil {
+		s.remote.listener.Close()
+	}
+	for stranger := range s.strangers.conns {
+		stranger.Close()
 	}
 	s.mu.Unlock()
 	s.listener.Close() // unlinks the socket
@@ -155,7 +175,10 @@ func (s *Server) welcome(conn *net.UnixConn) {
 		process.Close()
 		return
 	}
-	c := newConnection(s, link, process, Peer{PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: s.opts.Tenant(peer.UID, peer.GID)})
+	c := newConnection(s, link, process, Peer{
+		PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: s.opts.Tenant(peer.UID, peer.GID), Role: pki.User,
+		Admin: s.opts.Admin != nil && s.opts.Admin(peer.UID),
+	})
 	if err := s.admit(c); err != nil {
 		refuse(link, err)
 		process.Close()
@@ -165,7 +188,7 @@ func (s *Server) welcome(conn *net.UnixConn) {
 }
 
 // refuse says why and closes. The answer fits into any socket buffer, so it cannot block.
-func refuse(link *ipc.Accepted, why error) {
+func refuse(link transport, why error) {
 	link.Send(errorFrame(nil, 0, why), nil)
 	link.Close()
 }

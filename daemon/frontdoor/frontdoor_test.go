@@ -76,6 +76,14 @@ func (b *fakeBackend) OpenWorker(session uint64, platform uint32) (Worker, error
 	return Worker{}, fmt.Errorf("%w: no worker on platform %d", object.ErrNoDevice, platform)
 }
 
+func (b *fakeBackend) OpenRemoteWorker(session uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error) {
+	return wire.OpenRemoteWorkerReply{Worker: 7, WorkerSHA256: m.ClientSHA256, Tickets: make([][32]byte, m.Lanes)}, nil
+}
+
+func (b *fakeBackend) Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error {
+	return fmt.Errorf("%w: no such ticket", object.ErrPermission)
+}
+
 func (b *fakeBackend) CloseWorker(session, worker uint64) {}
 func (b *fakeBackend) WorkerFate(session, worker uint64) (bool, string, error) {
 	return true, "", nil
