@@ -30,7 +30,7 @@ var rooms = map[string][]string{
 	"store/alloc":               {},
 	"store":                     {"store/object", "store/segment", "store/alloc"},
 	"ipc":                       {"store/object", "store/segment"},
-	"client":                    {"ipc", "store/object", "store/segment"},
+	"client":                    {"ipc", "cluster/pki", "store/object", "store/segment"},
 	"forwarding/clwire":         {},
 	"forwarding/link":           {"forwarding/clwire", "store/segment"},
 	"forwarding/opencl":         {"forwarding/clwire"},
