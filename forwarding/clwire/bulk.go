@@ -118,7 +118,9 @@ func (m *chunk) decode(b []byte, t Type) error {
 type BulkBytes struct{ chunk }
 
 // NewBulkBytes makes a chunk; data is not copied.
-func NewBulkBytes(op, offset uint64, data []byte) *BulkBytes { return &BulkBytes{chunk{op, offset, data}} }
+func NewBulkBytes(op, offset uint64, data []byte) *BulkBytes {
+	return &BulkBytes{chunk{op, offset, data}}
+}
 
 func (*BulkBytes) Type() Type              { return TypeBulkBytes }
 func (m *BulkBytes) Decode(b []byte) error { return m.decode(b, TypeBulkBytes) }
