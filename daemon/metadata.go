@@ -217,8 +217,8 @@ func deviceOf(p *workers.Platform, dev clwire.DeviceSnapshot) fsm.Device {
 	return x
 }
 
-// loopback reports whether an address to listen on is reached from this machine alone.
-func loopback(address string) bool {
+// Loopback reports whether an address to listen on is reached from this machine alone.
+func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false

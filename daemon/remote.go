@@ -33,7 +33,7 @@ func (d *Daemon) openTCP() error {
 	if d.cfg.Listen == "none" || door == nil || door.RemoteAddr() != nil {
 		return nil
 	}
-	if !loopback(d.cfg.Listen) && !d.anyoneMayCome() {
+	if !Loopback(d.cfg.Listen) && !d.anyoneMayCome() {
 		d.closedDoor = fmt.Sprintf("%s is opened to the network once there is a token: tendril token create", d.cfg.Listen)
 		d.log.WithField("listen", d.cfg.Listen).Info("the front door waits for the first token")
 		return nil

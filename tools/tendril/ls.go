@@ -1,15 +1,20 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"tendril/client"
+	"tendril/daemon"
 	"tendril/store/object"
 )
 
 func (c *cli) lsVerb() *cobra.Command {
-	var all bool
+	var all, published bool
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Short:   "List your objects, oldest first",
@@ -26,6 +31,9 @@ func (c *cli) lsVerb() *cobra.Command {
 				return err
 			}
 			defer conn.Close()
+			if published {
+				return c.listPublished(conn, prefix)
+			}
 			list, err := conn.List(prefix, all)
 			if err != nil {
 				return err
@@ -37,7 +45,27 @@ func (c *cli) lsVerb() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also objects that are not sealed yet")
+	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
 	return c.jsonFlag(cmd)
+}
+
+func (c *cli) listPublished(conn *client.Conn, prefix string) error {
+	raw, err := conn.Published(prefix)
+	if err != nil {
+		return err
+	}
+	list := []daemon.PublishedStatus{}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("the daemon's list of published objects: %w", err)
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	rows := make([][]string, len(list))
+	for i, o := range list {
+		rows[i] = []string{o.ID.String(), size(o.SizeBytes), since(o.Created), strings.Join(o.Nodes, ","), plain(o.Name)}
+	}
+	return table(c.term.out, "ID | SIZE | AGE | NODES | NAME", rows)
 }
 
 func (c *cli) printObjects(list []object.Info) error {

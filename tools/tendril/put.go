@@ -16,11 +16,12 @@ import (
 const putExample = `  tendril put photo.jpg                     # under the name photo.jpg
   tendril put photo.jpg --name today --replace
   tar c src | tendril put - --name src.tar  # a stream, of any length
+  tendril put weights.bin --publish         # for the whole cluster
   tendril put data.bin --json`
 
 func (c *cli) putVerb() *cobra.Command {
 	var name string
-	var replace bool
+	var replace, publish bool
 	cmd := &cobra.Command{
 		Use:     "put FILE|-",
 		Short:   "Put a file or a stream into the store, under a name",
@@ -35,15 +36,16 @@ func (c *cli) putVerb() *cobra.Command {
 				}
 				name = filepath.Base(args[0])
 			}
-			return c.put(args[0], name, replace)
+			return c.put(args[0], name, replace, publish)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
 	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
+	cmd.Flags().BoolVar(&publish, "publish", false, "make it known to the cluster under its name")
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) put(file, name string, replace bool) error {
+func (c *cli) put(file, name string, replace, publish bool) error {
 	in, err := openInput(file, c.term.in)
 	if err != nil {
 		return err
@@ -62,6 +64,11 @@ func (c *cli) put(file, name string, replace bool) error {
 	id, err := c.send(conn, in, name, replace)
 	if err != nil {
 		return fmt.Errorf("put %s: %w", file, err)
+	}
+	if publish {
+		if _, err := conn.Publish(id, name, replace); err != nil {
+			return fmt.Errorf("%s is in the store as %q, but it could not be published: %w", file, name, err)
+		}
 	}
 	info, err := conn.Stat(id)
 	if err != nil {
