@@ -75,6 +75,16 @@ difftest: build ## the same programs natively and forwarded, compared call by ca
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh "$(GO)" "$(or $(FUZZTIME),10s)"
 
+.PHONY: gpucheck-build
+gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go: bin/gpu
+	@mkdir -p bin/gpu
+	$(GO) build -o bin/demo-filter ./tools/demo/filter
+	$(GO) build -o bin/gpu/demo ./tools/demo
+	$(GO) test -c -o bin/gpu/worker.test ./forwarding/worker
+	@for t in tools/difftest/tests/*.c; do cc -std=gnu11 -O1 -o bin/gpu/diff-$$(basename $$t .c) $$t -lOpenCL -lpthread || exit 1; done
+	cc -O2 -o bin/gpu/clbench tools/bench/c/clbench.c -lOpenCL
+	@cp "$$(command -v clinfo)" "$$(command -v clpeak)" bin/gpu/
+
 .PHONY: bench
 bench: build ## figures against references of the same run: a table, and bench.json
 	$(GO) run ./tools/bench -bin bin -out bench.json

@@ -120,16 +120,16 @@ func snapshot(platforms []*workers.Platform) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// OpenSession implements frontdoor.Backend. The library and the daemon must be of one build: they share a protocol that is
-// versioned as a whole.
+// OpenSession implements frontdoor.Backend. The library and the daemon's workers must speak one session protocol; builds that
+// do may be mixed.
 func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (uint64, []byte, error) {
-	if library != d.build.Version {
-		return 0, nil, fmt.Errorf("%w: the driver library is version %.*q, the daemon %q; install both from one build and restart the daemon",
-			object.ErrVersion, maxVersionBytes, library, d.build.Version)
-	}
 	o, err := parseOptions(options)
 	if err != nil {
 		return 0, nil, err
+	}
+	if o.Protocol != clwire.Version {
+		return 0, nil, fmt.Errorf("%w: the driver library (%.*q) speaks session protocol %d, the daemon (%q) %d; install both from one release and restart the daemon",
+			object.ErrVersion, maxVersionBytes, library, o.Protocol, d.build.Version, clwire.Version)
 	}
 	platforms, err := d.pool.Platforms(d.ctx)
 	if err != nil {

@@ -14,7 +14,9 @@ work=$(mktemp -d)
 chmod 755 "$work" # workers run as another user and read the driver list
 mkdir -p "$work/vendors" "$work/state"
 echo "$library" >"$work/vendors/driver.icd"
-export OCL_ICD_VENDORS=$work/vendors TENDRIL_SOCKET=$work/tendril.sock TENDRIL_STATE_DIR=$work/state
+unset OCL_ICD_FILENAMES # it would add drivers
+export PATH=$PWD/bin/gpu:$PATH
+export OCL_ICD_VENDORS=$work/vendors OPENCL_VENDOR_PATH=$work/vendors TENDRIL_SOCKET=$work/tendril.sock TENDRIL_STATE_DIR=$work/state
 failed=0
 
 step() { # NAME COMMAND…: runs it, times it, counts a failure
@@ -46,6 +48,7 @@ start_daemon() {
 
 same_info() { # clinfo, native against forwarded
 	native bin/gpu/clinfo >"$out/clinfo.native" 2>&1
+	grep -E "Number of platforms|Device Name" "$out/clinfo.native"
 	forwarded bin/gpu/clinfo >"$out/clinfo.forwarded" 2>&1 || return 1
 	echo "lines that differ (masked by design: docs/OPENCL.md):"
 	diff "$out/clinfo.native" "$out/clinfo.forwarded" | grep '^[<>]' | head -90
@@ -61,13 +64,14 @@ same_calls() { # every program of the differential runner
 	local bad=0
 	for program in bin/gpu/diff-*; do
 		local name=${program##*/diff-}
-		native "$program" >"$out/$name.native" 2>&1
-		echo "exit $?" >>"$out/$name.native"
-		forwarded "$program" >"$out/$name.forwarded" 2>&1
-		echo "exit $?" >>"$out/$name.forwarded"
-		echo "$name: $(wc -l <"$out/$name.native") lines, $(diff "$out/$name.native" "$out/$name.forwarded" | grep -c '^[<>]') differ"
-		diff "$out/$name.native" "$out/$name.forwarded" | head -12
-		tail -n 1 "$out/$name.forwarded" | grep -q "exit 0" || bad=1
+		native "$program" >"$work/$name.native" 2>&1
+		echo "exit $?" >>"$work/$name.native"
+		forwarded "$program" >"$work/$name.forwarded" 2>&1
+		echo "exit $?" >>"$work/$name.forwarded"
+		echo "$name: $(wc -l <"$work/$name.native") lines, $(diff "$work/$name.native" "$work/$name.forwarded" | grep -c '^[<>]') differ"
+		diff "$work/$name.native" "$work/$name.forwarded" | grep '^[<>]' >>"$out/differences"
+		diff "$work/$name.native" "$work/$name.forwarded" | head -16
+		tail -n 1 "$work/$name.forwarded" | grep -q "exit 0" || bad=1
 	done
 	return $bad
 }

@@ -147,6 +147,7 @@ const MaxControlBytes = 64 << 10
 
 // SessionOptions is the JSON that OpenSession carries.
 type SessionOptions struct {
+	Protocol uint32            `json:"protocol"`           // Version of the session protocol that the library speaks
 	Selector string            `json:"selector,omitempty"` // TENDRIL_DEVICES, for status
 	Env      map[string]string `json:"env,omitempty"`      // driver variables of the program, filtered by the daemon's allow-list
 }

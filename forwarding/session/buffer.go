@@ -330,6 +330,9 @@ func (b *Buffer) giveMemory() {
 	b.mu.Lock()
 	p, shadow, old := b.place, b.shadow, b.old
 	published := b.published.Load()
+	if len(b.maps) > 0 {
+		shadow = nil // a program that releases a buffer while it is mapped may still look at it
+	}
 	b.place, b.shadow, b.old = nil, nil, nil
 	b.mu.Unlock()
 	for _, seg := range old {

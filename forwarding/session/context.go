@@ -25,6 +25,7 @@ type Context struct {
 	w           atomic.Pointer[worker] // written under mu
 	moves       map[*Device]*Queue     // for moves of our own; guarded by mu
 	destructors []func()               // guarded by mu
+	staging     stagingPool
 
 	mirrors   atomic.Pointer[[]*mirror] // buffers with the program's own memory; replaced under mirrorsMu
 	mirrorsMu sync.Mutex                // leaf
@@ -198,6 +199,7 @@ func (d *Driver) dropContext(c *Context) {
 	moves, destructors := c.moves, c.destructors
 	c.moves, c.destructors = nil, nil
 	c.mu.Unlock()
+	c.staging.close(d)
 	if w := c.bound(); w != nil {
 		for _, q := range moves {
 			w.forgetQueue(q)

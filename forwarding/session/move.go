@@ -7,7 +7,7 @@ import (
 	"tendril/store/segment"
 )
 
-// Staging memory for buffers out of place: chunks of one shared segment, taken by whoever moves bytes.
+// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes.
 const (
 	chunkBytes  = 4 << 20
 	chunkCount  = 8
@@ -15,32 +15,44 @@ const (
 )
 
 type stagingPool struct {
-	once sync.Once
-	seg  *Segment
-	free chan int // chunk numbers
-	err  error
+	once   sync.Once
+	seg    *Segment
+	free   chan int // chunk numbers
+	status Status
 }
 
-func (p *stagingPool) open(w *worker) error {
+// open makes the pool at a context's first move, which is b's through q. The driver pins the whole segment at the first
+// transfer, and may write all of it back then: that first one carries nothing and is waited for.
+func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 	p.once.Do(func() {
-		p.free = make(chan int, chunkCount)
-		if p.seg, p.err = w.d.control.AllocSegment(chunkBytes * chunkCount); p.err != nil {
+		place, status := q.d.slabs.allocOwn(chunkBytes * chunkCount)
+		if p.status = status; status != Success {
 			return
 		}
-		if p.err = w.addSegment(p.seg); p.err != nil {
+		p.seg, p.free = place.seg, make(chan int, chunkCount)
+		if q.w.addSegment(p.seg) != nil {
+			p.status = OutOfResources
 			return
 		}
-		for i := range chunkCount {
+		p.free <- 0
+		m := &mover{b: b, w: q.w, q: q, pool: p, direction: clwire.FromBuffer}
+		m.start(piece{bytes: 1, transfer: clwire.Transfer{Size: 1}, copy: func([]byte, bool) {}})
+		for len(m.flying) > 0 {
+			m.finishOldest()
+		}
+		p.status = m.status
+		for i := 1; i < chunkCount; i++ {
 			p.free <- i
 		}
 	})
-	return p.err
+	return p.status
 }
 
-func (p *stagingPool) close(w *worker) {
+// close gives the segment back. Nobody may move bytes any more.
+func (p *stagingPool) close(d *Driver) {
 	p.once.Do(func() {})
 	if p.seg != nil {
-		w.d.control.FreeSegment(p.seg)
+		d.slabs.giveBack(p.seg)
 	}
 }
 
@@ -101,6 +113,7 @@ type mover struct {
 	b         *Buffer
 	w         *worker
 	q         *Queue
+	pool      *stagingPool
 	direction uint8
 	flying    []inFlight
 	status    Status
@@ -111,14 +124,14 @@ func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Stat
 	if status != Success {
 		return status
 	}
-	w := q.w
-	if err := w.staging.open(w); err != nil {
-		return MemObjectAllocationFailure
-	}
-	if status := b.ensureRemote(w); status != Success {
+	if status := b.ensureRemote(q.w); status != Success {
 		return status
 	}
-	m := &mover{b: b, w: w, q: q, direction: direction}
+	pool := &b.ctx.staging
+	if status := pool.open(b, q); status != Success {
+		return status
+	}
+	m := &mover{b: b, w: q.w, q: q, pool: pool, direction: direction}
 	for p := range pieces {
 		if m.status != Success {
 			break
@@ -133,35 +146,34 @@ func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Stat
 
 // chunk takes a free chunk; with some of its own in flight a move never waits for another's.
 func (m *mover) chunk() int {
-	pool := &m.w.staging
 	for len(m.flying) > 0 {
 		if len(m.flying) < maxInFlight {
 			select {
-			case i := <-pool.free:
+			case i := <-m.pool.free:
 				return i
 			default:
 			}
 		}
 		m.finishOldest()
 	}
-	return <-pool.free
+	return <-m.pool.free
 }
 
 func (m *mover) start(p piece) {
 	i := m.chunk()
 	if m.direction == clwire.ToBuffer {
-		p.copy(m.w.staging.chunk(i)[:p.bytes], true)
+		p.copy(m.pool.chunk(i)[:p.bytes], true)
 	}
 	e, status := m.w.d.newEvent(m.q.ctx, m.q, cmdWrite, false)
 	if status == Success {
 		t := &p.transfer
 		t.Direction, t.Buffer = m.direction, m.b.id.Load()
-		t.Segment, t.SegmentOffset = m.w.staging.seg.ID, uint64(i)*chunkBytes
+		t.Segment, t.SegmentOffset = m.pool.seg.ID, uint64(i)*chunkBytes
 		_, status = m.q.submit(t, &t.Cmd, e, nil, 0)
 	}
 	if status != Success {
 		m.status = status
-		m.w.staging.free <- i
+		m.pool.free <- i
 		return
 	}
 	m.flying = append(m.flying, inFlight{e, i, p})
@@ -176,7 +188,7 @@ func (m *mover) finishOldest() {
 	end := f.event.status.Load()
 	switch {
 	case end == 0 && m.direction == clwire.FromBuffer:
-		f.piece.copy(m.w.staging.chunk(f.chunk)[:f.piece.bytes], false)
+		f.piece.copy(m.pool.chunk(f.chunk)[:f.piece.bytes], false)
 	case end != 0 && m.status == Success:
 		m.status = OutOfResources
 		if end < 0 {
@@ -184,5 +196,5 @@ func (m *mover) finishOldest() {
 		}
 	}
 	m.w.tell(&clwire.Release{ID: f.event.id})
-	m.w.staging.free <- f.chunk
+	m.pool.free <- f.chunk
 }

@@ -52,6 +52,12 @@ func (b *box) offset(y, z uint64) uint64 {
 	return (b.origin[2]+z)*b.slice + (b.origin[1]+y)*b.row + b.origin[0]
 }
 
+// rowOrigin is the origin of a row as one within the first slice: a slice is a whole number of rows. Some drivers refuse
+// slice pitches that reach beyond the buffer, though no byte there is touched.
+func (b *box) rowOrigin(y, z uint64) [3]uint64 {
+	return [3]uint64{b.origin[0], b.origin[1] + y + (b.origin[2]+z)*(b.slice/b.row), 0}
+}
+
 func emptyRegion(region [3]uint64) bool { return region[0] == 0 || region[1] == 0 || region[2] == 0 }
 
 // sides checks a read's or write's geometry; the host's side has no size to check against.
@@ -164,9 +170,10 @@ func rectPieces(dev, host box, region [3]uint64, ptr HostPtr) func(yield func(pi
 
 func rowsPiece(dev, host box, width, y, z, rows uint64, ptr HostPtr) piece {
 	p := piece{bytes: width * rows}
-	p.transfer = clwire.Transfer{
-		Rect: true, Origin: [3]uint64{dev.origin[0], dev.origin[1] + y, dev.origin[2] + z},
-		Region: [3]uint64{width, rows, 1}, RowPitch: dev.row, SlicePitch: dev.slice,
+	if rows == 1 {
+		p.transfer = clwire.Transfer{Offset: dev.offset(y, z), Size: width}
+	} else {
+		p.transfer = clwire.Transfer{Rect: true, Origin: dev.rowOrigin(y, z), Region: [3]uint64{width, rows, 1}, RowPitch: dev.row, SlicePitch: dev.row * rows}
 	}
 	p.copy = func(chunk []byte, toChunk bool) {
 		for i := range rows {
@@ -203,6 +210,10 @@ func (d *Driver) EnqueueCopyRect(queue, src, dst uintptr, r Rect, w Waits) (uint
 	c, status := d.openPair(q, cmdCopyRect, w, s, t)
 	if status != Success {
 		return c.close(status)
+	}
+	if r.Region[1] == 1 && r.Region[2] == 1 { // one row: pitches, which a driver might mind, do not matter
+		m := &clwire.Copy{Src: s.id.Load(), Dst: t.id.Load(), SrcOffset: from.offset(0, 0), DstOffset: to.offset(0, 0), Size: r.Region[0]}
+		return c.close(c.send(m, &m.Cmd))
 	}
 	m := &clwire.CopyRect{
 		Src: s.id.Load(), Dst: t.id.Load(), SrcOrigin: from.origin, DstOrigin: to.origin, Region: r.Region,

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -106,7 +105,7 @@ func (r *rig) kernel(declaration string) uintptr {
 	return r.handle(r.d.CreateKernel(p, strings.Fields(declaration)[1]))
 }
 
-func ptr(b []byte) HostPtr { return NewHostPtr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+func ptr(b []byte) HostPtr { return pointerTo(b) }
 
 func (r *rig) setMem(k uintptr, index uint32, b uintptr) {
 	r.t.Helper()
@@ -682,12 +681,6 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	r.ok(r.d.SetKernelArg(k, 0, 4, ptr(number)))
 	r.handle(r.d.EnqueueNDRange(q, k, shape, Waits{}))
 	r.ok(r.d.Finish(q))
-	// The fake worker allocates in the same process: only this goroutine's calls between its polls are looked at.
-	allocs := testing.AllocsPerRun(1, func() {})
-	r.worker().killed.Store(false)
-	if allocs != 0 {
-		t.Skip("the measurement itself allocates")
-	}
 	if n := testing.AllocsPerRun(100, func() {
 		number[0]++
 		r.d.SetKernelArg(k, 0, 4, ptr(number))

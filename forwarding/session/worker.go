@@ -55,8 +55,7 @@ type worker struct {
 	// ordered too, but neither Go's memory model nor its race detector knows them.
 	copied atomic.Uint64
 
-	staging stagingPool
-	reader  reader
+	reader reader
 }
 
 var errVersion = errors.New("the worker speaks another protocol version; install one version of tendril for both")
@@ -363,7 +362,6 @@ func (w *worker) close() {
 	w.die(errDead)
 	w.reader.stop()
 	w.d.control.CloseWorker(w.id)
-	w.staging.close(w)
 }
 
 // eventFD makes a descriptor for wake-ups above the standard ones, which a program may close and reuse.

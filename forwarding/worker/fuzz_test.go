@@ -105,8 +105,16 @@ func fuzzSession(t *testing.T) (*session, func()) {
 		}
 	}
 	return s, func() {
+		s.liveMu.Lock()
+		var held []*clQueue
 		for q := range s.live {
+			q.refs.Add(1)
+			held = append(held, q)
+		}
+		s.liveMu.Unlock()
+		for _, q := range held {
 			q.native.Finish()
+			q.unref()
 		}
 		s.engine.Tick()
 		s.engine.Close()

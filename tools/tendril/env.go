@@ -80,7 +80,10 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	library, err := c.checkNodes(servers, o, sel)
+	if err := c.checkNodes(servers, o, sel); err != nil {
+		return nil, err
+	}
+	library, err := findLibrary(o.library)
 	if err != nil {
 		return nil, err
 	}
@@ -110,21 +113,8 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}, nil
 }
 
-// matchingLibrary finds the driver library and refuses one that the daemon would refuse at the program's first call. A library
-// without a stamp is let through: the daemon compares again.
-func (c *cli) matchingLibrary(told string, conn *client.Conn) (string, error) {
-	library, err := findLibrary(told)
-	if err != nil {
-		return "", err
-	}
-	if v := libraryVersion(library); v != "" && v != conn.Daemon().Version {
-		return "", fmt.Errorf("%w: the driver library %s is version %s, the daemon %s", object.ErrVersion, library, v, conn.Daemon().Version)
-	}
-	return library, nil
-}
-
 // checkNodes asks each node that the program will use (the local one where no server is named) whether it could.
-func (c *cli) checkNodes(servers []string, o launchOptions, sel *session.Selector) (library string, err error) {
+func (c *cli) checkNodes(servers []string, o launchOptions, sel *session.Selector) error {
 	dials := []func() (*client.Conn, error){c.dial}
 	if len(servers) > 0 {
 		dials = nil
@@ -136,19 +126,16 @@ func (c *cli) checkNodes(servers []string, o launchOptions, sel *session.Selecto
 	for _, dial := range dials {
 		conn, err := dial()
 		if err != nil {
-			return "", err
+			return err
 		}
-		var snap *clwire.Snapshot
-		if library, err = c.matchingLibrary(o.library, conn); err == nil {
-			snap, err = devicesOf(conn)
-		}
+		snap, err := devicesOf(conn)
 		conn.Close()
 		if err != nil {
-			return "", err
+			return err
 		}
 		all.Platforms = append(all.Platforms, snap.Platforms...)
 	}
-	return library, checkDevices(&all, o.device, sel)
+	return checkDevices(&all, o.device, sel)
 }
 
 // checkDevices refuses a selector that chooses nothing.

@@ -180,7 +180,7 @@ class Store(WithDaemon):
 
     def test_a_killed_client_leaves_nothing(self):
         code = ("import os, sys, tendril, time; s = tendril.connect(sys.argv[1]); d = s.create(1 << 20); o = s.put(b'x');"
-                "print(d.id, o.id, flush=True)\nif os.fork() == 0: time.sleep(60)\ntime.sleep(60)")
+                "child = os.fork()\nif child: print(d.id, o.id, flush=True)\ntime.sleep(60)")
         p = subprocess.Popen([sys.executable, "-c", code, self.daemon.socket], stdout=subprocess.PIPE, text=True, start_new_session=True,
                              cwd=os.path.join(os.path.dirname(__file__), ".."))
         keys = p.stdout.readline().split()

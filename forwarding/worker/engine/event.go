@@ -139,8 +139,8 @@ func (e *Engine) done(ev *event, status int32) {
 // settle takes a natively submitted event away from the driver.
 func (e *Engine) settle(ev *event, status int32) (int32, End) {
 	var end End
-	if status < 0 && e.anyFailed(ev.deps) {
-		status = FailedWaitList // whatever the driver calls it
+	if status < 0 {
+		status = e.failedRunning(ev, status)
 	}
 	if ev.queue.profiling && ev.id != 0 && status == 0 {
 		end.Profile, end.HasProfile = e.driver.Profile(ev.native)
@@ -163,6 +163,19 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 		ev.after = nil
 	}
 	return status, end
+}
+
+// failedRunning books a failure that the driver found after it took the
+// command: a dependency's, whatever the driver calls it, or the device's own.
+func (e *Engine) failedRunning(ev *event, status int32) int32 {
+	if e.anyFailed(ev.deps) {
+		return FailedWaitList
+	}
+	if ev.queue.latched == 0 {
+		ev.queue.latched = status
+		e.sink.Fault(ev.id, ev.queue.id, status, "the command failed on the device")
+	}
+	return status
 }
 
 // anyFailed also asks the driver: a dependency's end may not have been seen yet.

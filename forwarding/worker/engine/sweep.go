@@ -128,13 +128,6 @@ func (e *Engine) tick() {
 	e.collect()
 }
 
-// Urgent says whether somebody waits for a command that the driver has.
-func (e *Engine) Urgent() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.urgent > 0
-}
-
 // Park reports what is done and leaves the rest to waiters, which block in the
 // driver, until Unpark. The caller may sleep meanwhile.
 func (e *Engine) Park() {
