@@ -34,6 +34,7 @@ type fakeBackend struct {
 	closed  int
 	release chan struct{} // OpenWorker waits for it, or for its session's end
 	ended   map[uint64]chan struct{}
+	lane    func(ticket [ipc.TicketBytes]byte, fd int) error // what Lane does; nil: there is no ticket
 }
 
 func newFakeBackend() *fakeBackend {
@@ -81,6 +82,12 @@ func (b *fakeBackend) OpenRemoteWorker(session uint64, m wire.OpenRemoteWorkerRe
 }
 
 func (b *fakeBackend) Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error {
+	b.mu.Lock()
+	lane := b.lane
+	b.mu.Unlock()
+	if lane != nil {
+		return lane(ticket, fd)
+	}
 	return fmt.Errorf("%w: no such ticket", object.ErrPermission)
 }
 

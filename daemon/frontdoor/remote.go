@@ -35,6 +35,8 @@ type strangers struct {
 	total int
 	from  map[netip.Addr]int
 	conns map[net.Conn]struct{}
+	noted time.Time // when notes was last 0
+	notes int
 }
 
 // ListenTCP opens the door for other machines at address (host:port). It is done once. Errors: ErrBusy where the port is taken.
@@ -138,13 +140,33 @@ func (s *Server) receive(conn *net.TCPConn) {
 	c, err := s.introduce(conn)
 	s.part(conn)
 	if err != nil {
-		s.opts.Log.WithError(err).WithField("remote", conn.RemoteAddr()).Debug("front door: a stranger was sent away")
+		s.noteStranger(err, conn)
 	}
 	if c != nil {
 		c.serve()
 		return
 	}
 	conn.Close()
+}
+
+// Strangers can fail as often as they like, but not fill the log.
+const maxNotes = 20 // a minute
+
+// noteStranger logs why a stranger was sent away.
+func (s *Server) noteStranger(err error, conn net.Conn) {
+	s.mu.Lock()
+	if now := time.Now(); now.Sub(s.strangers.noted) > time.Minute {
+		s.strangers.noted, s.strangers.notes = now, 0
+	}
+	s.strangers.notes++
+	quiet := s.strangers.notes > maxNotes
+	s.mu.Unlock()
+	log := s.opts.Log.WithError(err).WithField("remote", conn.RemoteAddr())
+	if quiet || errors.Is(err, io.EOF) {
+		log.Debug("front door: a stranger was sent away")
+		return
+	}
+	log.Info("front door: a stranger was sent away")
 }
 
 // introduce reads the preface and acts on it. A connection that it gives is admitted; otherwise all is done.
