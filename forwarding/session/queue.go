@@ -164,6 +164,7 @@ func (w *worker) forgetQueue(q *Queue) {
 		return
 	}
 	w.tell(&clwire.Release{ID: q.id})
+	w.link.Kick()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.queues, q.id)
@@ -296,6 +297,7 @@ func (d *Driver) Flush(h uintptr) Status {
 	}
 	if !q.idle() {
 		q.w.tell(&clwire.Flush{Queue: q.id})
+		q.w.link.Kick()
 	}
 	return Success
 }
