@@ -152,9 +152,9 @@ func (d *Daemon) unwind(steps []step) error {
 	return errors.Join(faults...)
 }
 
-// Reprobe asks for a new look at the drivers, in the background; sessions keep what they have. It never blocks, and may be called
-// at any time.
-func (d *Daemon) Reprobe() {
+// Reload asks for a new look at the drivers and at the node's certificate, in the background; sessions keep what they have. It
+// never blocks, and may be called at any time.
+func (d *Daemon) Reload() {
 	select {
 	case d.reprobe <- struct{}{}:
 	default: // one is due already
@@ -247,13 +247,14 @@ func (d *Daemon) openPool() error {
 // startProbe does not wait: a driver that hangs must not keep the store from serving. Its goroutine ends with d.ctx; a probe under
 // way ends with the pool.
 func (d *Daemon) startProbe() error {
-	d.Reprobe()
+	d.Reload()
 	d.joined.Go(func() {
 		for {
 			select {
 			case <-d.reprobe:
 				d.pool.Probe()
 				d.publishDevices()
+				d.renewCertificate()
 			case <-d.ctx.Done():
 				return
 			}

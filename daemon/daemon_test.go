@@ -103,7 +103,7 @@ func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
 			t.Errorf("status lacks %s: %s", part, raw)
 		}
 	}
-	d.Reprobe()
+	d.Reload()
 	stop()
 	if _, err := os.Lstat(c.Socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)

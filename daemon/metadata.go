@@ -130,11 +130,20 @@ func (d *Daemon) openKeyring() (err error) {
 	if err != nil {
 		return err
 	}
-	d.joined.Go(func() {
-		d.meta.keyring.Run(d.ctx, func(err error) { d.log.WithError(err).Warn("the node's certificate could not be renewed yet") })
-	})
+	d.joined.Go(func() { d.meta.keyring.Run(d.ctx, d.notRenewed) })
 	d.joined.Go(d.sweepMetadata)
 	return nil
+}
+
+func (d *Daemon) notRenewed(err error) {
+	d.log.WithError(err).Warn("the node's certificate could not be renewed yet")
+}
+
+// renewCertificate gets a new certificate where it is time for one: new connections see it at once.
+func (d *Daemon) renewCertificate() {
+	if err := d.meta.keyring.RenewIfDue(d.ctx); err != nil && d.ctx.Err() == nil {
+		d.notRenewed(err)
+	}
 }
 
 func certificateOf(i pki.Issued, s pki.Subject) fsm.Certificate {

@@ -43,7 +43,7 @@ func (c *cli) daemonVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run this machine's node in the foreground",
-		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers again. Every flag has a key of its name\n" +
+		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers and certificates again. Every flag has a key of its name\n" +
 			"in the configuration file and an environment variable, TENDRIL_ and its name in capitals with _ for - (but\n" +
 			"TENDRIL_NODE_NAME for --name). Flags win over variables, variables over the file: tendril config show.",
 		Example: daemonExample,
@@ -94,8 +94,8 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config) error {
 		for {
 			select {
 			case <-hup:
-				log.Info("told to look for drivers again")
-				d.Reprobe()
+				log.Info("told to look for drivers and certificates again")
+				d.Reload()
 			case <-ctx.Done(): // from here on a second signal ends the process at once
 				stop()
 				return

@@ -80,11 +80,11 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkNodes(servers, o, sel); err != nil {
-		return nil, err
-	}
 	library, err := findLibrary(o.library)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.checkNodes(servers, o, sel); err != nil {
 		return nil, err
 	}
 	vendors, err := vendorsDir(library)
