@@ -80,11 +80,15 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	snap, err := c.snapshotOf(servers)
+	if err != nil {
+		return nil, err
+	}
 	library, err := findLibrary(o.library)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkNodes(servers, o, sel); err != nil {
+	if err := checkDevices(snap, o.device, sel); err != nil {
 		return nil, err
 	}
 	vendors, err := vendorsDir(library)
@@ -113,8 +117,8 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}, nil
 }
 
-// checkNodes asks each node that the program will use (the local one where no server is named) whether it could.
-func (c *cli) checkNodes(servers []string, o launchOptions, sel *session.Selector) error {
+// snapshotOf asks each node that the program will use (the local one where no server is named) what it has.
+func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, error) {
 	dials := []func() (*client.Conn, error){c.dial}
 	if len(servers) > 0 {
 		dials = nil
@@ -126,16 +130,16 @@ func (c *cli) checkNodes(servers []string, o launchOptions, sel *session.Selecto
 	for _, dial := range dials {
 		conn, err := dial()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		snap, err := devicesOf(conn)
 		conn.Close()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		all.Platforms = append(all.Platforms, snap.Platforms...)
 	}
-	return checkDevices(&all, o.device, sel)
+	return &all, nil
 }
 
 // checkDevices refuses a selector that chooses nothing.
