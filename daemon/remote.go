@@ -62,8 +62,8 @@ func remotePeer(p pki.Peer) frontdoor.Peer {
 	if p.Role == pki.Node {
 		tenant = "node:" + p.Node
 	}
-	uid := tenancy.RemoteUser(tenant)
-	return frontdoor.Peer{UID: uid, GID: uid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
+	uid, gid := tenancy.UserOf(tenant)
+	return frontdoor.Peer{UID: uid, GID: gid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
 }
 
 // OpenRemoteWorker implements frontdoor.Backend.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/tenancy"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
@@ -216,8 +217,18 @@ func (d *Daemon) workerRequest(id uint64, platform uint32) (*session, workers.Re
 	}
 	return s, workers.Request{
 		Session: id, Platform: s.platforms[platform], Env: s.env,
-		Owner: workers.Owner{Tenant: s.peer.Tenant, UID: s.peer.UID, GID: s.peer.GID},
+		Owner: ownerOf(s.peer),
 	}, nil
+}
+
+// ownerOf says whom a peer's workers run as: a tenant of several users has one of its own, so that they share caches and nothing
+// with other tenants.
+func ownerOf(p frontdoor.Peer) workers.Owner {
+	o := workers.Owner{Tenant: p.Tenant, UID: p.UID, GID: p.GID}
+	if p.Tenant != tenancy.Resolve(p.UID, p.GID) {
+		o.UID, o.GID = tenancy.UserOf(p.Tenant)
+	}
+	return o
 }
 
 // CloseWorker implements frontdoor.Backend.

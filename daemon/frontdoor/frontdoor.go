@@ -1,10 +1,12 @@
-// Package frontdoor serves the local protocol (ipc/PROTOCOL.md) on a unix socket: it says who the peer is, keeps
-// every rule of the frame, and hands objects to the store and sessions to the daemon's Backend. It trusts the
-// kernel's word about a peer and nothing that the peer sends.
+// Package frontdoor serves the front door's protocol (ipc/PROTOCOL.md) on a unix socket and over TLS: it says who the
+// peer is, keeps every rule of the frame, and hands objects to the store, sessions to the daemon's Backend and the rest to
+// its Cluster. It passes data connections on to workers without reading them. It trusts the kernel's word about a local
+// peer, a verified certificate about a remote one, and nothing that a peer sends. Strangers cost it 48 bytes and a
+// goroutine each, for some seconds, and are counted.
 //
-// Goroutines: one accepts; each connection has one that reads, acts and answers, one that waits on the peer's
-// pidfd, and one for each Get that waits. Server.Close joins them all.
-// Lock order: connection.mu, then the store's own; Server.mu is held alone. connection.mu makes the order in which the
+// Goroutines: one accepts at each door; each connection has one that reads, acts and answers, a local one another that
+// waits on the peer's pidfd, and one for each Get that waits. Server.Close joins them all.
+// Lock order: connection.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu makes the order in which the
 // store names segments to a connection the order of the replies, for only the first mention carries the descriptor; it
 // is held while a reply is sent, never during a call of the Backend.
 package frontdoor

@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -44,7 +45,9 @@ func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	if s.opts.TLS == nil || s.opts.Remote == nil || s.opts.Cluster == nil {
 		return nil, fmt.Errorf("%w: a front door for other machines needs TLS, Remote and Cluster", object.ErrInvalid)
 	}
-	l, err := net.Listen("tcp", address)
+	// Within half a minute it is noticed that a peer is gone: a machine that went to sleep, or changed its address.
+	alive := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	l, err := alive.Listen(context.Background(), "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%w: %s is taken by another program: choose another with --listen HOST:PORT, or none with --listen none", object.ErrBusy, address)
 	}

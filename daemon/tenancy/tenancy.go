@@ -97,28 +97,43 @@ func (t *Table) Reserved(certificate string) string { return t.names[certificate
 // Resolve returns the tenant of a local process where none is configured.
 func Resolve(uid, _ uint32) string { return "uid:" + strconv.FormatUint(uint64(uid), 10) }
 
-// Workers of remote tenants run as users that nobody is, one a tenant: far above those of people, services and containers.
+// Workers of tenants that are no single user of this machine run as users that nobody is, one a tenant: far above those of people,
+// services and containers.
 const (
-	remoteUsers    = 0x70000000
-	remoteUserMask = 0x07FFFFFF
+	tenantUsers    = 0x70000000
+	tenantUserMask = 0x07FFFFFF
 	nobody         = 65534
 )
 
-// RemoteUser gives the user (and group) that a remote tenant's workers run as when the daemon is root. In a user namespace that
-// does not have that number it is nobody.
-func RemoteUser(tenant string) uint32 {
-	if uid, ok := strings.CutPrefix(tenant, "uid:"); ok {
-		if n, err := strconv.ParseUint(uid, 10, 32); err == nil {
-			return uint32(n)
-		}
+// UserOf gives the user and group that a tenant's workers run as when the daemon is root: the same for all who belong to it,
+// wherever they are. For the tenant of one user it is that one, and nobody's group. In a user namespace that does not have the number
+// it is nobody.
+func UserOf(tenant string) (uid, gid uint32) {
+	if n, ok := single(tenant); ok {
+		return n, nobody
 	}
 	sum := sha256.Sum256([]byte(tenant))
-	uid := remoteUsers + binary.LittleEndian.Uint32(sum[:])&remoteUserMask
+	uid = tenantUsers + binary.LittleEndian.Uint32(sum[:])&tenantUserMask
 	raw, _ := os.ReadFile("/proc/self/uid_map")
 	if !mapped(string(raw), uint64(uid)) {
-		return nobody
+		return nobody, nobody
 	}
-	return uid
+	return uid, uid
+}
+
+// single gives the one user that a tenant is; ok is false for others.
+func single(tenant string) (uid uint32, ok bool) {
+	text, ok := strings.CutPrefix(tenant, "uid:")
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), ok && err == nil
+}
+
+// CheckAny is CheckName that takes the tenant of one user, too.
+func CheckAny(name string) error {
+	if _, ok := single(name); ok {
+		return nil
+	}
+	return CheckName(name)
 }
 
 // mapped looks for a number in a user namespace's map (user_namespaces(7)).
