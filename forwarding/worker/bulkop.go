@@ -65,8 +65,8 @@ func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 	}
 	known, now := o.known, o.turn
 	bad := o.status != 0
-	if now {
-		o.placing++
+	if known {
+		o.placing++ // from the books on: the operation must not end while the chunk is being read
 	}
 	o.mu.Unlock()
 	switch {
@@ -103,8 +103,12 @@ func (o *bulkOp) stage(c stagedChunk, counted bool) error {
 			o.mu.Unlock()
 			return err
 		}
+		o.placing++
 	}
 	if !o.turn {
+		if o.known {
+			o.placing--
+		}
 		o.staged = append(o.staged, c)
 		if len(o.staged) > maxBulkOps {
 			o.mu.Unlock()
@@ -113,7 +117,6 @@ func (o *bulkOp) stage(c stagedChunk, counted bool) error {
 		o.mu.Unlock()
 		return nil
 	}
-	o.placing++
 	o.mu.Unlock()
 	o.place(c)
 	return nil
