@@ -40,7 +40,11 @@ func DialServer(server string, o Options) (*Conn, error) {
 		dial = dialSSH
 	}
 	c, err := dial(server)
-	if err != nil {
+	var known *object.Sentinel
+	switch {
+	case errors.As(err, &known): // somebody answered, or nobody was asked
+		return nil, fmt.Errorf("server %s: %w", server, err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: server %s: %w", ErrDisconnected, server, err)
 	}
 	if err := c.hello(o.Program); err != nil {

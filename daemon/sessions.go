@@ -149,7 +149,13 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 		cancel()
 		return 0, nil, err
 	}
-	d.log.WithField("session", s.id).WithField("pid", p.PID).WithField("tenant", p.Tenant).Info("session opened")
+	log := d.log.WithField("session", s.id).WithField("tenant", p.Tenant)
+	if p.Remote != "" {
+		log = log.WithField("remote", p.Remote).WithField("name", p.Subject)
+	} else {
+		log = log.WithField("pid", p.PID)
+	}
+	log.Info("session opened")
 	return s.id, snap, nil
 }
 
