@@ -54,11 +54,24 @@ const (
 	sweepAtMost = time.Second            // others may wait for what this process maps without need
 )
 
+// link carries frames: an *ipc.Dialed, with descriptors, or an *ipc.Remote.
+type link interface {
+	Send(b []byte) error
+	Receive(giveUp func() error) (ipc.Frame, error)
+	Shutdown()
+	Close()
+}
+
 // Conn is a connection to the daemon. Safe for concurrent use.
 type Conn struct {
-	link   *ipc.Dialed
-	socket string
-	daemon Daemon
+	link     link
+	socket   string // or server, for messages
+	daemon   Daemon
+	lane     func() (*ipc.Socket, error) // connects once more to the same daemon
+	remote   bool                        // no descriptor comes over the link
+	done     func()                      // waits for what the link started; may be nil
+	patience time.Duration               // for the daemon's first answer, where helloTime is too short
+	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
@@ -96,10 +109,8 @@ func DialOptions(o Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w: start one with: tendril daemon", ErrDisconnected, err)
 	}
-	c := &Conn{
-		link: link, socket: o.Socket, turn: make(chan struct{}, 1), sweepPause: sweepAfter,
-		pending: make(map[uint64]*call), views: make(map[uint64]*view),
-	}
+	c := newConn(link, o.Socket)
+	c.lane = func() (*ipc.Socket, error) { return ipc.DialUnix(o.Socket) }
 	if err := c.hello(o.Program); err != nil {
 		c.Close()
 		return nil, err
@@ -107,14 +118,22 @@ func DialOptions(o Options) (*Conn, error) {
 	return c, nil
 }
 
+func newConn(l link, at string) *Conn {
+	return &Conn{
+		link: l, socket: at, turn: make(chan struct{}, 1), sweepPause: sweepAfter,
+		pending: make(map[uint64]*call), views: make(map[uint64]*view),
+	}
+}
+
 func (c *Conn) hello(program string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), helloTime)
+	limit := max(helloTime, c.patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	call, err := c.roundTrip(ctx, wire.Hello, &wire.HelloRequest{
 		Magic: wire.Magic, Lowest: wire.Version, Highest: wire.Version, Program: program[:min(len(program), 255)],
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: no answer at %s within %v: is it a Tendril daemon?", ErrDisconnected, c.socket, helloTime)
+		return fmt.Errorf("%w: no answer at %s within %v: is it a Tendril daemon?", ErrDisconnected, c.socket, limit)
 	}
 	if err != nil {
 		return err
@@ -150,6 +169,9 @@ func (c *Conn) Close() error {
 	c.sendMu.Lock()      // nor writes
 	c.link.Close()
 	c.sendMu.Unlock()
+	if c.done != nil {
+		c.done()
+	}
 	<-c.turn
 	c.dropViews()
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"tendril/client"
 	"tendril/daemon/frontdoor"
+	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -44,6 +45,14 @@ func (b *backend) OpenWorker(uint64, uint32) (frontdoor.Worker, error) {
 	r, w, err := os.Pipe()
 	return frontdoor.Worker{ID: 3, RingBytes: 4096, Socket: r, Ring: w}, err
 }
+func (b *backend) OpenRemoteWorker(_ uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error) {
+	return wire.OpenRemoteWorkerReply{}, fmt.Errorf("%w: not in this test", object.ErrUnsupported)
+}
+
+func (b *backend) Lane([32]byte, string, int) error {
+	return fmt.Errorf("%w: not in this test", object.ErrUnsupported)
+}
+
 func (b *backend) CloseWorker(uint64, uint64) {}
 func (b *backend) WorkerFate(uint64, uint64) (bool, string, error) {
 	return false, "killed by SIGSEGV", nil

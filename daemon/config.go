@@ -3,6 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"tendril/cluster"
+	"tendril/daemon/tenancy"
 )
 
 // Limits of the configuration.
@@ -41,64 +44,21 @@ type Config struct {
 	ProbeTimeout  time.Duration // for one driver to say what it has; 0 = 30 s
 	StartTimeout  time.Duration // for one worker to load its driver; 0 = 60 s
 	LogLevel      string        // error, warn, info or debug; "" = info
+
+	Listen         string   // host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
+	PlaintextPeers []string // addresses or networks whose sessions may do without TLS, besides this machine
+	HTTP           string   // host:port of inspection over TCP; "" = over its unix socket only
+	HTTPHosts      []string // names that HTTP clients may use for this node
+	Tenants        []tenancy.Tenant
+
+	origins map[string]string // key → where its value came from; absent = default
 }
+
+// DefaultListen is where the front door waits for TCP without configuration.
+const DefaultListen = "127.0.0.1:7433"
 
 // Lookup finds an environment variable (os.LookupEnv has this form).
 type Lookup func(name string) (value string, set bool)
-
-// settings ties each environment variable and each flag to its field.
-var settings = []struct {
-	variable, flag string
-	set            func(c *Config, value string) error
-}{
-	{"TENDRIL_SOCKET", "socket", func(c *Config, v string) error { c.Socket = v; return nil }},
-	{"TENDRIL_STATE_DIR", "state-dir", func(c *Config, v string) error { c.StateDir = v; return nil }},
-	{"TENDRIL_NODE_NAME", "name", func(c *Config, v string) error { c.NodeName = v; return nil }},
-	{"TENDRIL_CAPACITY", "capacity", func(c *Config, v string) (err error) { c.CapacityBytes, err = ParseBytes(v); return }},
-	{"TENDRIL_QUOTA", "quota", func(c *Config, v string) (err error) { c.QuotaBytes, err = ParseBytes(v); return }},
-	{"TENDRIL_SPILL", "spill", func(c *Config, v string) (err error) { c.SpillBytes, err = parseWarm(v); return }},
-	{"TENDRIL_QUOTA_SPILL", "quota-spill", func(c *Config, v string) (err error) { c.QuotaSpill, err = ParseBytes(v); return }},
-	{"TENDRIL_QUOTA_OBJECTS", "quota-objects", func(c *Config, v string) (err error) { c.QuotaObjects, err = strconv.Atoi(v); return }},
-	{"TENDRIL_HIGH_WATER", "high-water", func(c *Config, v string) (err error) { c.HighBytes, err = ParseBytes(v); return }},
-	{"TENDRIL_WARM_MEMORY", "warm-memory", func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return }},
-	{"TENDRIL_VENDORS", "vendors", func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil }},
-	{"TENDRIL_WARM_WORKERS", "warm-workers", func(c *Config, v string) (err error) { c.WarmWorkers, err = strconv.Atoi(v); return }},
-	{"TENDRIL_MAX_WORKERS", "max-workers", func(c *Config, v string) (err error) { c.MaxWorkers, err = strconv.Atoi(v); return }},
-	{"TENDRIL_PROBE_TIMEOUT", "probe-timeout", func(c *Config, v string) (err error) { c.ProbeTimeout, err = time.ParseDuration(v); return }},
-	{"TENDRIL_START_TIMEOUT", "start-timeout", func(c *Config, v string) (err error) { c.StartTimeout, err = time.ParseDuration(v); return }},
-	{"TENDRIL_LOG_LEVEL", "log-level", func(c *Config, v string) error { c.LogLevel = v; return nil }},
-}
-
-// FromEnv takes what the TENDRIL_* variables say over c's fields; an empty variable counts as unset. It reports every variable
-// that cannot be read, with its value, in one error, and takes the others.
-func (c *Config) FromEnv(lookup Lookup) error {
-	var faults []error
-	for _, s := range settings {
-		value, set := lookup(s.variable)
-		if !set || value == "" {
-			continue
-		}
-		if err := s.set(c, value); err != nil {
-			faults = append(faults, fmt.Errorf("%s=%q: %w", s.variable, value, err))
-		}
-	}
-	return errors.Join(faults...)
-}
-
-// FromFlags is FromEnv for the flags of a command line, by their names without dashes. It leaves out flags that were not written.
-func (c *Config) FromFlags(written Lookup) error {
-	var faults []error
-	for _, s := range settings {
-		value, set := written(s.flag)
-		if !set {
-			continue
-		}
-		if err := s.set(c, value); err != nil {
-			faults = append(faults, fmt.Errorf("--%s %q: %w", s.flag, value, err))
-		}
-	}
-	return errors.Join(faults...)
-}
 
 // ParseBytes reads a number of bytes: "1073741824", "1GiB", "1.5g" (powers of 1024), "1GB" (powers of 1000).
 func ParseBytes(text string) (uint64, error) {
@@ -155,6 +115,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, 30*time.Second)
 	c.StartTimeout = orDefault(c.StartTimeout, 60*time.Second)
 	c.LogLevel = orDefault(c.LogLevel, "info")
+	c.Listen = orDefault(c.Listen, DefaultListen)
 	return c, errors.Join(faults...)
 }
 
@@ -208,10 +169,45 @@ func (c Config) Validate() error {
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
 	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
+	faults = append(faults, c.checkAddresses()...)
 	switch c.LogLevel {
 	case "error", "warn", "info", "debug":
 	default:
 		fault(true, "log level %q is not error, warn, info or debug", c.LogLevel)
 	}
 	return errors.Join(faults...)
+}
+
+// checkAddresses names the faults of what is listened on and who is named.
+func (c Config) checkAddresses() (faults []error) {
+	check := func(what, address string) {
+		if _, port, err := net.SplitHostPort(address); err != nil {
+			faults = append(faults, fmt.Errorf("%s %q: want host:port: %w", what, address, err))
+		} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+			faults = append(faults, fmt.Errorf("%s %q: port %q is not between 0 and 65535 (%d)", what, address, port, n))
+		}
+	}
+	if c.Listen != "none" {
+		check("listen", c.Listen)
+	}
+	if c.HTTP != "" {
+		check("http", c.HTTP)
+	}
+	for _, p := range c.PlaintextPeers {
+		if _, err := parsePrefix(p); err != nil {
+			faults = append(faults, fmt.Errorf("plaintext peer %q is neither an address nor a network such as 10.0.0.0/8", p))
+		}
+	}
+	if _, err := tenancy.NewTable(c.Tenants); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
+}
+
+// parsePrefix reads an address or a network.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
 }

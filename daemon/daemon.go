@@ -7,7 +7,7 @@
 // Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and workers send
 // is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
 //
-// Locks: sessions.mu is a leaf. Nothing else here is locked: fields of Daemon are set by the steps before the front door opens
+// Locks: Daemon.opening, publications.mu and then the store's; sessions.mu and pageKeys.mu are leaves. Nothing else here is locked: fields of Daemon are set by the steps before the front door opens
 // and not altered afterwards.
 package daemon
 
@@ -18,14 +18,16 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"tendril/cluster"
+	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
-	"tendril/daemon/tenancy"
+	"tendril/daemon/inspect"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
@@ -59,7 +61,13 @@ type Daemon struct {
 	store          *store.Store
 	pool           *workers.Pool
 	sessions       *sessions
-	door           *frontdoor.Server
+	meta           metadata
+	published      publications
+	pages          pageKeys
+	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
+	door           atomic.Pointer[frontdoor.Server]
+	opening        sync.Mutex // one attempt to open the door for other machines at a time
+	closedDoor     string     // guarded by opening: why it is not open; "" = it is, or is not wanted
 	ready          func()
 }
 
@@ -80,6 +88,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	return &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), ready: func() {},
+		published: publications{tenants: map[string]*held{}}, pages: pageKeys{keys: map[[32]byte]pageKey{}},
 	}, nil
 }
 
@@ -91,12 +100,19 @@ func (d *Daemon) steps() []step {
 	return []step{
 		{"state directory", d.openState, func() error { return d.state.Close() }},
 		{"identity", d.loadIdentity, nil},
+		{"authority", d.openAuthority, nil},
+		{"cluster metadata", d.openMetadata, func() error { return d.meta.raft.Close() }},
+		{"membership", d.register, nil},
+		{"node certificate", d.openKeyring, nil},
 		{"descriptor limit", d.raiseLimit, nil},
 		{"kernel caches", d.openCaches, d.removeCaches},
 		{"store", d.openStore, func() error { d.store.Close(); return nil }},
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
 		{"drivers", d.startProbe, nil},
-		{"front door", d.openDoor, func() error { d.door.Close(); return nil }},
+		{"publications", func() error { return nil }, d.stopPublishing},
+		{"front door", d.openDoor, func() error { d.door.Load().Close(); return nil }},
+		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
+		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
 		{"sessions", func() error { return nil }, func() error { d.cancel(); d.sessions.stop(); return nil }},
 	}
 }
@@ -109,7 +125,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for i, s := range steps {
 		if err := s.start(); err != nil {
 			d.cancel()
-			return errors.Join(fmt.Errorf("%s: %w", s.name, err), d.unwind(steps[:i]))
+			return errors.Join(fmt.Errorf("%s: %w", s.name, explainMetadata(err)), d.unwind(steps[:i]))
 		}
 		d.log.WithField("step", s.name).Debug("started")
 	}
@@ -137,9 +153,9 @@ func (d *Daemon) unwind(steps []step) error {
 	return errors.Join(faults...)
 }
 
-// Reprobe asks for a new look at the drivers, in the background; sessions keep what they have. It never blocks, and may be called
-// at any time.
-func (d *Daemon) Reprobe() {
+// Reload asks for a new look at the drivers and at the node's certificate, in the background; sessions keep what they have. It
+// never blocks, and may be called at any time.
+func (d *Daemon) Reload() {
 	select {
 	case d.reprobe <- struct{}{}:
 	default: // one is due already
@@ -241,7 +257,7 @@ func (d *Daemon) spillBytes() uint64 {
 
 func (d *Daemon) openPool() error {
 	self := workers.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	self.Tenant = tenancy.Resolve(self.UID, self.GID)
+	self.Tenant = d.localTenant(self.UID, self.GID)
 	d.pool = workers.New(workers.Options{
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot,
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers,
@@ -253,12 +269,14 @@ func (d *Daemon) openPool() error {
 // startProbe does not wait: a driver that hangs must not keep the store from serving. Its goroutine ends with d.ctx; a probe under
 // way ends with the pool.
 func (d *Daemon) startProbe() error {
-	d.Reprobe()
+	d.Reload()
 	d.joined.Go(func() {
 		for {
 			select {
 			case <-d.reprobe:
 				d.pool.Probe()
+				d.publishDevices()
+				d.renewCertificate()
 			case <-d.ctx.Done():
 				return
 			}
@@ -267,10 +285,14 @@ func (d *Daemon) startProbe() error {
 	return nil
 }
 
-func (d *Daemon) openDoor() (err error) {
-	d.door, err = frontdoor.Listen(frontdoor.Options{
-		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: tenancy.Resolve,
+func (d *Daemon) openDoor() error {
+	door, err := frontdoor.Listen(frontdoor.Options{
+		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d,
+		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 	})
+	if err == nil {
+		d.door.Store(door)
+	}
 	return err
 }

@@ -35,7 +35,7 @@ func aConfig(t *testing.T) Config {
 	if err := errors.Join(os.Mkdir(vendors, 0o755), os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{vendors}}
+	c := Config{Listen: "127.0.0.1:0", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{vendors}}
 	c, err := c.Defaults(aMachine(), env("HOME=/"))
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
 			t.Errorf("status lacks %s: %s", part, raw)
 		}
 	}
-	d.Reprobe()
+	d.Reload()
 	stop()
 	if _, err := os.Lstat(c.Socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/tenancy"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
@@ -96,7 +97,7 @@ func (t *sessions) list() []SessionStatus {
 	for _, s := range t.byID {
 		list = append(list, SessionStatus{
 			ID: s.id, PID: s.peer.PID, UID: s.peer.UID, Tenant: s.peer.Tenant, Program: s.peer.Name,
-			Selector: s.selector, Library: s.library, Since: s.since,
+			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.peer.Remote, Transport: transportOf(s.peer),
 		})
 	}
 	slices.SortFunc(list, func(a, b SessionStatus) int { return int(a.ID) - int(b.ID) })
@@ -148,7 +149,13 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 		cancel()
 		return 0, nil, err
 	}
-	d.log.WithField("session", s.id).WithField("pid", p.PID).WithField("tenant", p.Tenant).Info("session opened")
+	log := d.log.WithField("session", s.id).WithField("tenant", p.Tenant)
+	if p.Remote != "" {
+		log = log.WithField("remote", p.Remote).WithField("name", p.Subject)
+	} else {
+		log = log.WithField("pid", p.PID)
+	}
+	log.Info("session opened")
 	return s.id, snap, nil
 }
 
@@ -177,19 +184,21 @@ func (d *Daemon) CloseSession(id uint64) {
 	d.log.WithField("session", id).Info("session closed")
 }
 
+// transportOf says how a session's data flows.
+func transportOf(p frontdoor.Peer) string {
+	if p.Remote == "" {
+		return "shared memory"
+	}
+	return "tcp"
+}
+
 // OpenWorker implements frontdoor.Backend.
 func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error) {
-	s, err := d.sessions.get(id)
+	s, request, err := d.workerRequest(id, platform)
 	if err != nil {
 		return frontdoor.Worker{}, err
 	}
-	if uint64(platform) >= uint64(len(s.platforms)) {
-		return frontdoor.Worker{}, fmt.Errorf("%w: platform %d of %d", object.ErrNoDevice, platform, len(s.platforms))
-	}
-	w, err := d.pool.Open(s.ctx, workers.Request{
-		Session: id, Platform: s.platforms[platform], Env: s.env,
-		Owner: workers.Owner{Tenant: s.peer.Tenant, UID: s.peer.UID, GID: s.peer.GID},
-	})
+	w, err := d.pool.Open(s.ctx, request)
 	if err != nil {
 		d.log.WithError(err).WithField("session", id).Warn("no worker for a session")
 		return frontdoor.Worker{}, err
@@ -201,6 +210,31 @@ func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error
 		return frontdoor.Worker{}, err
 	}
 	return frontdoor.Worker{ID: w.ID, RingBytes: w.RingBytes, Socket: w.Socket, Ring: w.Ring}, nil
+}
+
+// workerRequest checks what a session asks for.
+func (d *Daemon) workerRequest(id uint64, platform uint32) (*session, workers.Request, error) {
+	s, err := d.sessions.get(id)
+	if err != nil {
+		return nil, workers.Request{}, err
+	}
+	if uint64(platform) >= uint64(len(s.platforms)) {
+		return nil, workers.Request{}, fmt.Errorf("%w: platform %d of %d", object.ErrNoDevice, platform, len(s.platforms))
+	}
+	return s, workers.Request{
+		Session: id, Platform: s.platforms[platform], Env: s.env,
+		Owner: ownerOf(s.peer),
+	}, nil
+}
+
+// ownerOf says whom a peer's workers run as: a tenant of several users has one of its own, so that they share caches and nothing
+// with other tenants.
+func ownerOf(p frontdoor.Peer) workers.Owner {
+	o := workers.Owner{Tenant: p.Tenant, UID: p.UID, GID: p.GID}
+	if p.Tenant != tenancy.Resolve(p.UID, p.GID) {
+		o.UID, o.GID = tenancy.UserOf(p.Tenant)
+	}
+	return o
 }
 
 // CloseWorker implements frontdoor.Backend.

@@ -34,7 +34,9 @@ type NodeStatus struct {
 	Socket      string    `json:"socket"`
 	StateDir    string    `json:"state_dir"`
 	CacheDir    string    `json:"cache_dir"`
-	FileLimit   uint64    `json:"file_limit"` // descriptors that the daemon may hold
+	FileLimit   uint64    `json:"file_limit"`       // descriptors that the daemon may hold
+	Listen      string    `json:"listen,omitempty"` // where the front door waits for other machines
+	HTTP        string    `json:"http,omitempty"`   // where inspection answers over TCP
 }
 
 // SessionStatus is one OpenCL program.
@@ -47,12 +49,15 @@ type SessionStatus struct {
 	Selector string    `json:"selector,omitempty"`
 	Library  string    `json:"library_version"`
 	Since    time.Time `json:"since"`
+
+	Peer      string `json:"peer,omitempty"` // address, of a program on another machine
+	Transport string `json:"transport"`
 }
 
 // status gathers everything; it waits for nothing.
 func (d *Daemon) status() Status {
 	return Status{
-		Node:      d.node,
+		Node:      d.nodeStatus(),
 		Store:     d.store.Status(),
 		Drivers:   notNil(d.pool.Drivers()),
 		Sessions:  notNil(d.sessions.list()),
@@ -72,8 +77,26 @@ func notNil[T any](list []T) []T {
 // fallbacks joins what the start found with what workers and probes reported.
 func (d *Daemon) fallbacks() []clwire.Fallback {
 	list := append(slices.Clone(d.startFallbacks), d.pool.Fallbacks()...)
+	if why := d.whyClosed(); why != "" {
+		list = append(list, clwire.Fallback{What: "front door for other machines", Why: why})
+	}
+	if fault := d.meta.raft.Status().Fault; fault != "" {
+		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: fault})
+	}
 	slices.SortStableFunc(list, func(a, b clwire.Fallback) int { return strings.Compare(a.What, b.What) })
 	return list
+}
+
+// nodeStatus adds what opens later than the node.
+func (d *Daemon) nodeStatus() NodeStatus {
+	n := d.node
+	if door := d.door.Load(); door != nil && door.RemoteAddr() != nil {
+		n.Listen = door.RemoteAddr().String()
+	}
+	if server := d.inspect.Load(); server != nil && server.Address() != nil {
+		n.HTTP = server.Address().String()
+	}
+	return n
 }
 
 // Status implements frontdoor.Backend.

@@ -106,6 +106,17 @@ func (a *Accepted) Receive() (Frame, error) {
 // fill is one successful receive.
 func (a *Accepted) fill() error {
 	a.room = a.in.room()
+	return a.fillRoom()
+}
+
+// fillAtMost is fill that takes no more than n bytes from the socket.
+func (a *Accepted) fillAtMost(n int) error {
+	room := a.in.room()
+	a.room = room[:min(n, len(room))]
+	return a.fillRoom()
+}
+
+func (a *Accepted) fillRoom() error {
 	for {
 		err := a.receive()
 		switch {

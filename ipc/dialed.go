@@ -57,6 +57,15 @@ func Dial(path string, spin time.Duration) (*Dialed, error) {
 	return d, nil
 }
 
+// DialUnix is Dial for a data connection.
+func DialUnix(path string) (*Socket, error) {
+	d, err := Dial(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	return NewSocket(d.fd, path), nil
+}
+
 func checkOwner(fd int, path string) error {
 	if !strings.HasPrefix(path, "/tmp/") {
 		return nil

@@ -65,6 +65,7 @@ func openEngine(opts Options) (e *engine, err error) {
 
 func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft.Transport) (err error) {
 	conf := raft.DefaultConfig()
+	conf.PreVoteDisabled = opts.Stream == nil // there is nobody to ask, and raft would warn of it at each start
 	conf.LocalID = raft.ServerID(opts.ID)
 	conf.Logger = logger
 	conf.SnapshotThreshold = opts.SnapshotEntries

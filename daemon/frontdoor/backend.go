@@ -3,16 +3,28 @@ package frontdoor
 import (
 	"context"
 	"os"
+
+	"tendril/cluster/pki"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
 )
 
-// Peer is who opened a connection. PID, UID and GID come from the kernel (SO_PEERCRED); Tenant from the
-// configured tenancy; Name is what the peer calls itself in Hello and is for display only.
+// Peer is who opened a connection. Of this machine: PID, UID and GID come from the kernel (SO_PEERCRED), Tenant from the
+// configured tenancy. Of another: what its certificate says, and UID and GID of the user that works for the tenant. Name is what
+// the peer calls itself in Hello and is for display only.
 type Peer struct {
-	PID    int
+	PID    int // 0: on another machine
 	UID    uint32
 	GID    uint32
 	Tenant string
 	Name   string
+
+	Remote  string     // address; "" = a process of this machine
+	Subject string     // name in the certificate
+	Serial  pki.Serial // of the certificate
+	Role    pki.Role   // User for local peers
+	Admin   bool       // may make and revoke tokens
 }
 
 // Worker is a worker as its client needs it. Whoever receives the struct owns both files and closes them.
@@ -40,9 +52,38 @@ type Backend interface {
 	// OpenWorker gives a worker on the platform with that index in the session's snapshot. It may take seconds.
 	// It must come back soon after CloseSession or the daemon's end.
 	OpenWorker(session uint64, platform uint32) (Worker, error)
+	// OpenRemoteWorker is OpenWorker for a client that cannot be given descriptors: it comes in by tickets.
+	OpenRemoteWorker(session uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error)
+	// Lane hands the socket that a ticket came in on to its worker. The descriptor stays the caller's. ErrPermission: there
+	// is no such ticket.
+	Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error
 	// CloseWorker ends one worker; an unknown one is ignored.
 	CloseWorker(session, worker uint64)
 	// WorkerFate says whether the worker lives and, when not, how it ended ("killed by SIGSEGV"). It waits up
 	// to 1 s for an end that is under way.
 	WorkerFate(session, worker uint64) (alive bool, text string, err error)
+}
+
+// Cluster is what the front door asks of the cluster's metadata. As Backend says.
+type Cluster interface {
+	Publish(p Peer, id object.ID, name string, replace bool) (epoch uint64, err error)
+	Unpublish(tenant string, id object.ID, name string) error
+	// Published lists a tenant's published objects as JSON.
+	Published(tenant, prefix string) ([]byte, error)
+	// Resolve finds an object of this node by its published name. It answers at once.
+	Resolve(tenant, name string) (object.ID, error)
+	// Dropped says that an object was deleted; it is then published no longer. It reports whether it was.
+	Dropped(tenant string, id object.ID) (was bool, err error)
+
+	// CreateToken gives the token's text: a secret.
+	CreateToken(p Peer, m wire.CreateTokenRequest) (string, error)
+	// Tokens lists the tokens as JSON, without secrets.
+	Tokens() ([]byte, error)
+	RevokeToken(m wire.RevokeTokenRequest) error
+	// OpenPage gives the address of the inspection's page with a key to it: a secret.
+	OpenPage(p Peer) (string, error)
+	// Enroll gives a certificate (DER) for a token. remote is for the log.
+	Enroll(remote string, m wire.EnrollRequest) ([]byte, error)
+	// Renew gives the holder of a certificate the next one.
+	Renew(p Peer, request []byte) ([]byte, error)
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"tendril/ipc"
@@ -24,12 +25,22 @@ const (
 	flushBytes = 64 << 10 // replies are sent when they reach this, or when no further request is at hand
 )
 
+// transport carries frames: an *ipc.Accepted, with descriptors, or an *ipc.Stream.
+type transport interface {
+	Receive() (ipc.Frame, error)
+	Whole() bool
+	Send(b []byte, fds []int) error
+	SetDeadline(time.Time)
+	Shutdown()
+	Close()
+}
+
 // connection is one peer. Its goroutine is serve.
 type connection struct {
 	srv     *Server         // immutable
-	link    *ipc.Accepted   // receiving: serve alone; sending: under mu
+	link    transport       // receiving: serve alone; sending: under mu
 	frame   ipc.Frame       // serve's: the request at hand
-	process *ipc.Process    // immutable
+	process *ipc.Process    // immutable; nil: on another machine
 	ctx     context.Context // ends with the connection
 	cancel  context.CancelFunc
 	waits   sync.WaitGroup // the pidfd's watcher and the Gets that wait
@@ -54,7 +65,7 @@ type connection struct {
 	}
 }
 
-func newConnection(s *Server, link *ipc.Accepted, process *ipc.Process, peer Peer) *connection {
+func newConnection(s *Server, link transport, process *ipc.Process, peer Peer) *connection {
 	c := &connection{srv: s, link: link, process: process, peer: peer}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -63,18 +74,51 @@ func newConnection(s *Server, link *ipc.Accepted, process *ipc.Process, peer Pee
 // serve runs the connection to its end and gives everything back.
 func (c *connection) serve() {
 	defer c.srv.dismiss(c)
-	c.waits.Add(1)
-	go c.watchProcess()
+	if c.process != nil {
+		c.waits.Add(1)
+		go c.watchProcess()
+	}
 	defer c.cleanUp()
 	defer c.survive()
+	c.link.SetDeadline(time.Now().Add(c.srv.opts.HelloTime))
+	if c.dataConnection() {
+		return
+	}
 	err := c.loop()
 	c.flushLast(err)
+}
+
+// who names the peer in the log.
+func (c *connection) who() logrus.Fields {
+	if c.peer.Remote != "" {
+		return logrus.Fields{"remote": c.peer.Remote, "name": c.peer.Subject}
+	}
+	return logrus.Fields{"pid": c.peer.PID}
+}
+
+// dataConnection hands a connection that begins with a ticket's preface on to its worker; false where frames follow.
+func (c *connection) dataConnection() bool {
+	local, ok := c.link.(*ipc.Accepted)
+	if !ok {
+		return false
+	}
+	p, is, err := local.Preface()
+	switch {
+	case !is || err == nil && p.Kind != ipc.KindTicket:
+		return is
+	case err == nil:
+		err = c.srv.opts.Backend.Lane(p.Ticket, "", local.Descriptor())
+	}
+	if err != nil {
+		c.srv.opts.Log.WithError(err).WithFields(c.who()).Info("front door: a data connection was refused")
+	}
+	return true
 }
 
 // survive turns a panic, a fault of ours, into the end of this connection only.
 func (c *connection) survive() {
 	if fault := recover(); fault != nil {
-		c.srv.opts.Log.WithField("pid", c.peer.PID).Errorf("front door: connection ended by a fault of the daemon: %v\n%s", fault, debug.Stack())
+		c.srv.opts.Log.WithFields(c.who()).Errorf("front door: connection ended by a fault of the daemon: %v\n%s", fault, debug.Stack())
 	}
 }
 
@@ -92,7 +136,9 @@ func (c *connection) end() {
 
 func (c *connection) cleanUp() {
 	c.end()
-	c.process.Close()
+	if c.process != nil {
+		c.process.Close()
+	}
 	c.waits.Wait()
 	if c.store != nil {
 		c.store.Close()
@@ -110,7 +156,6 @@ func (c *connection) watchProcess() {
 
 // loop reads and acts until the connection ends; the error says why.
 func (c *connection) loop() error {
-	c.link.SetDeadline(time.Now().Add(c.srv.opts.HelloTime))
 	for {
 		if err := c.flushIfIdle(); err != nil {
 			return err
@@ -159,7 +204,7 @@ func (c *connection) flushLast(why error) {
 	if errors.Is(why, io.EOF) || errors.Is(why, unix.ECONNRESET) || c.ctx.Err() != nil {
 		return
 	}
-	c.srv.opts.Log.WithError(why).WithField("pid", c.peer.PID).Info("front door: connection ended")
+	c.srv.opts.Log.WithError(why).WithFields(c.who()).Info("front door: connection ended")
 	if object.CodeOf(why) == object.ErrInternal.Code() {
 		return
 	}

@@ -3,6 +3,7 @@ package frontdoor
 import (
 	"fmt"
 
+	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -18,6 +19,10 @@ type row struct {
 	mutates bool
 	// session: needs an open session.
 	session bool
+	// local: passes a descriptor, or makes sense only beside one: not for peers on another machine.
+	local bool
+	// admin: for root and the daemon's own user, on this machine.
+	admin bool
 	// slow: may wait for something else than the store's lock, so mu is not held and earlier replies go out first.
 	slow bool
 	// maxPayload bounds the request in bytes; ipc.MaxPayload bounds all.
@@ -31,42 +36,54 @@ const (
 	metaMax    = 4 + object.MaxMetaBytes + 1
 	optionsMax = 64 << 10
 	labelsMax  = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
+	requestMax = 4 + 4096 // a certificate request
 )
 
 // rows is the dispatch table, made once a process and never changed.
 var rows = map[wire.Type]row{
-	wire.Hello:          {beforeHello: true, maxPayload: 10 + 256, handle: (*connection).hello},
-	wire.Create:         {mutates: true, maxPayload: 10 + stringMax + metaMax, handle: (*connection).create},
-	wire.Seal:           {mutates: true, maxPayload: idBytes + 1, handle: (*connection).seal},
-	wire.Get:            {maxPayload: idBytes + stringMax + 4, handle: (*connection).get},
-	wire.Release:        {oneWay: true, maxPayload: idBytes, handle: (*connection).release},
-	wire.Delete:         {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).delete},
-	wire.Abort:          {mutates: true, maxPayload: idBytes, handle: (*connection).abort},
-	wire.List:           {slow: true, maxPayload: stringMax + 1, handle: (*connection).list},
-	wire.Stat:           {maxPayload: idBytes + stringMax, handle: (*connection).stat},
-	wire.Status:         {slow: true, maxPayload: 0, handle: (*connection).status},
-	wire.Devices:        {slow: true, maxPayload: 0, handle: (*connection).devices},
-	wire.Bind:           {mutates: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).bind},
-	wire.Forget:         {oneWay: true, maxPayload: 8, handle: (*connection).forget},
-	wire.Sweep:          {maxPayload: 0, handle: (*connection).sweep},
-	wire.OpenSession:    {mutates: true, slow: true, maxPayload: 2 + 256 + 4 + optionsMax, handle: (*connection).openSession},
-	wire.OpenWorker:     {mutates: true, slow: true, session: true, maxPayload: 4, handle: (*connection).openWorker},
-	wire.AllocSegment:   {mutates: true, session: true, maxPayload: 8, handle: (*connection).allocSegment},
-	wire.FreeSegment:    {oneWay: true, session: true, maxPayload: 8, handle: (*connection).freeSegment},
-	wire.PublishSegment: {mutates: true, session: true, maxPayload: 18 + stringMax + metaMax, handle: (*connection).publishSegment},
-	wire.CloseWorker:    {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
-	wire.WorkerFate:     {slow: true, session: true, maxPayload: 8, handle: (*connection).workerFate},
+	wire.Hello:            {beforeHello: true, maxPayload: 10 + 256, handle: (*connection).hello},
+	wire.Create:           {local: true, mutates: true, maxPayload: 10 + stringMax + metaMax, handle: (*connection).create},
+	wire.Seal:             {local: true, mutates: true, maxPayload: idBytes + 1, handle: (*connection).seal},
+	wire.Get:              {local: true, maxPayload: idBytes + stringMax + 4, handle: (*connection).get},
+	wire.Release:          {local: true, oneWay: true, maxPayload: idBytes, handle: (*connection).release},
+	wire.Delete:           {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).delete},
+	wire.Abort:            {local: true, mutates: true, maxPayload: idBytes, handle: (*connection).abort},
+	wire.List:             {slow: true, maxPayload: stringMax + 1, handle: (*connection).list},
+	wire.Stat:             {maxPayload: idBytes + stringMax, handle: (*connection).stat},
+	wire.Status:           {slow: true, maxPayload: 0, handle: (*connection).status},
+	wire.Devices:          {slow: true, maxPayload: 0, handle: (*connection).devices},
+	wire.Bind:             {mutates: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).bind},
+	wire.Forget:           {local: true, oneWay: true, maxPayload: 8, handle: (*connection).forget},
+	wire.Sweep:            {local: true, maxPayload: 0, handle: (*connection).sweep},
+	wire.OpenSession:      {mutates: true, slow: true, maxPayload: 2 + 256 + 4 + optionsMax, handle: (*connection).openSession},
+	wire.OpenWorker:       {local: true, mutates: true, slow: true, session: true, maxPayload: 4, handle: (*connection).openWorker},
+	wire.AllocSegment:     {local: true, mutates: true, session: true, maxPayload: 8, handle: (*connection).allocSegment},
+	wire.FreeSegment:      {local: true, oneWay: true, session: true, maxPayload: 8, handle: (*connection).freeSegment},
+	wire.PublishSegment:   {local: true, mutates: true, session: true, maxPayload: 18 + stringMax + metaMax, handle: (*connection).publishSegment},
+	wire.CloseWorker:      {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
+	wire.OpenRemoteWorker: {mutates: true, slow: true, session: true, maxPayload: 38, handle: (*connection).openRemoteWorker},
+	wire.Publish:          {mutates: true, slow: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).publish},
+	wire.Unpublish:        {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).unpublish},
+	wire.Published:        {slow: true, maxPayload: stringMax + 1, handle: (*connection).listPublished},
+	wire.CreateToken:      {admin: true, slow: true, maxPayload: 12 + 256, handle: (*connection).createToken},
+	wire.Tokens:           {admin: true, slow: true, maxPayload: 0, handle: (*connection).tokens},
+	wire.RevokeToken:      {admin: true, slow: true, maxPayload: idBytes + 1, handle: (*connection).revokeToken},
+	wire.OpenPage:         {local: true, slow: true, maxPayload: 0, handle: (*connection).openPage},
+	wire.Enroll:           {maxPayload: enrollMax, handle: (*connection).enrolled},
+	wire.Renew:            {slow: true, maxPayload: requestMax, handle: (*connection).renew},
+	wire.WorkerFate:       {slow: true, session: true, maxPayload: 8, handle: (*connection).workerFate},
 
-	wire.CreateWith: {mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax, handle: (*connection).createWith},
-	wire.Update:     {mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax, handle: (*connection).update},
-	wire.Grant:      {mutates: true, maxPayload: idBytes + stringMax + 1 + 2 + 64, handle: (*connection).grant},
+	// Of the bulk store; ListWhere alone also from another machine.
+	wire.CreateWith: {local: true, mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax, handle: (*connection).createWith},
+	wire.Update:     {local: true, mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax, handle: (*connection).update},
+	wire.Grant:      {local: true, mutates: true, maxPayload: idBytes + stringMax + 1 + 2 + 64, handle: (*connection).grant},
 	wire.ListWhere:  {slow: true, maxPayload: stringMax + 2 + labelsMax, handle: (*connection).listWhere},
-	wire.Rename:     {mutates: true, maxPayload: 2*stringMax + 1, handle: (*connection).rename},
-	wire.AwaitMany:  {maxPayload: ipc.MaxPayload, handle: (*connection).awaitMany},
-	wire.Checksum:   {slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
-	wire.ReadRange:  {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
-	wire.Watch:      {maxPayload: stringMax, handle: (*connection).watch},
-	wire.Top:        {slow: true, maxPayload: 8, handle: (*connection).top},
+	wire.Rename:     {local: true, mutates: true, maxPayload: 2*stringMax + 1, handle: (*connection).rename},
+	wire.AwaitMany:  {local: true, maxPayload: ipc.MaxPayload, handle: (*connection).awaitMany},
+	wire.Checksum:   {local: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
+	wire.ReadRange:  {local: true, slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
+	wire.Watch:      {local: true, maxPayload: stringMax, handle: (*connection).watch},
+	wire.Top:        {local: true, slow: true, maxPayload: 8, handle: (*connection).top},
 }
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
@@ -120,6 +137,12 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 		return fmt.Errorf("%w: %v is unknown to this daemon: is it older than its client?", object.ErrUnsupported, f.Type)
 	case row.mutates && c.ctx.Err() != nil:
 		return fmt.Errorf("%w: the process that opened the connection has ended", object.ErrPermission)
+	case row.local && c.peer.Remote != "":
+		return fmt.Errorf("%w: %v from another machine: shared memory ends at the network", object.ErrUnsupported, f.Type)
+	case row.admin && !c.peer.Admin:
+		return fmt.Errorf("%w: %v is for root and the daemon's own user, on its machine", object.ErrPermission, f.Type)
+	case row.mutates && c.peer.Role != pki.User:
+		return fmt.Errorf("%w: %v with a certificate of role %v: log in with a token of role user", object.ErrPermission, f.Type, c.peer.Role)
 	case row.session && !c.inSession():
 		return fmt.Errorf("%w: %v outside a session: OpenSession comes first", object.ErrInvalid, f.Type)
 	}

@@ -1,25 +1,30 @@
-// Package frontdoor serves the local protocol (ipc/PROTOCOL.md) on a unix socket: it says who the peer is, keeps
-// every rule of the frame, and hands objects to the store and sessions to the daemon's Backend. It trusts the
-// kernel's word about a peer and nothing that the peer sends.
+// Package frontdoor serves the front door's protocol (ipc/PROTOCOL.md) on a unix socket and over TLS: it says who the
+// peer is, keeps every rule of the frame, and hands objects to the store, sessions to the daemon's Backend and the rest to
+// its Cluster. It passes data connections on to workers without reading them. It trusts the kernel's word about a local
+// peer, a verified certificate about a remote one, and nothing that a peer sends. Strangers cost it 48 bytes and a
+// goroutine each, for some seconds, and are counted.
 //
-// Goroutines: one accepts; each connection has one that reads, acts and answers, one that waits on the peer's
-// pidfd, and one for each Get that waits. Server.Close joins them all.
-// Lock order: connection.mu, then the store's own; Server.mu is held alone. connection.mu makes the order in which the
+// Goroutines: one accepts at each door; each connection has one that reads, acts and answers, a local one another that
+// waits on the peer's pidfd, and one for each Get that waits. Server.Close joins them all.
+// Lock order: connection.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu makes the order in which the
 // store names segments to a connection the order of the replies, for only the first mention carries the descriptor; it
 // is held while a reply is sent, never during a call of the Backend.
 package frontdoor
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/store"
 	"tendril/store/object"
@@ -31,7 +36,14 @@ type Options struct {
 	Store   *store.Store
 	Backend Backend
 	// Tenant says which tenant a user of this machine belongs to; "" refuses the connection.
-	Tenant        func(uid, gid uint32) string
+	Tenant func(uid, gid uint32) string
+	// Admin says which users of this machine may make and revoke tokens; nil = none.
+	Admin func(uid uint32) bool
+	// Cluster is the metadata; nil = what needs it is unsupported.
+	Cluster Cluster
+	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
+	TLS           *tls.Config
+	Remote        func(pki.Peer) Peer
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged
@@ -75,6 +87,9 @@ type Server struct {
 	conns   map[*connection]struct{}
 	tenants map[string]int // connections of each
 	closed  bool
+
+	remote    *remoteDoor // nil: not open
+	strangers strangers
 }
 
 // Listen makes the socket and serves it until Close. A socket file that nobody answers is replaced; one that is
@@ -89,6 +104,7 @@ func Listen(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, listener: listener, lock: lock, lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
+	s.strangers = strangers{from: map[netip.Addr]int{}, conns: map[net.Conn]struct{}{}}
 	s.running.Add(1)
 	go s.accept()
 	return s, nil
@@ -113,6 +129,12 @@ func (s *Server) Close() {
 	conns := make([]*connection, 0, len(s.conns))
 	for c := range s.conns {
 		conns = append(conns, c)
+	}
+	if s.remote != nil {
+		s.remote.listener.Close()
+	}
+	for stranger := range s.strangers.conns {
+		stranger.Close()
 	}
 	s.mu.Unlock()
 	s.listener.Close() // unlinks the socket
@@ -155,7 +177,10 @@ func (s *Server) welcome(conn *net.UnixConn) {
 		process.Close()
 		return
 	}
-	c := newConnection(s, link, process, Peer{PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: s.opts.Tenant(peer.UID, peer.GID)})
+	c := newConnection(s, link, process, Peer{
+		PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: s.opts.Tenant(peer.UID, peer.GID), Role: pki.User,
+		Admin: s.opts.Admin != nil && s.opts.Admin(peer.UID),
+	})
 	if err := s.admit(c); err != nil {
 		refuse(link, err)
 		process.Close()
@@ -165,7 +190,7 @@ func (s *Server) welcome(conn *net.UnixConn) {
 }
 
 // refuse says why and closes. The answer fits into any socket buffer, so it cannot block.
-func refuse(link *ipc.Accepted, why error) {
+func refuse(link transport, why error) {
 	link.Send(errorFrame(nil, 0, why), nil)
 	link.Close()
 }

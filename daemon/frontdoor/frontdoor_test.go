@@ -34,6 +34,7 @@ type fakeBackend struct {
 	closed  int
 	release chan struct{} // OpenWorker waits for it, or for its session's end
 	ended   map[uint64]chan struct{}
+	lane    func(ticket [ipc.TicketBytes]byte, fd int) error // what Lane does; nil: there is no ticket
 }
 
 func newFakeBackend() *fakeBackend {
@@ -74,6 +75,20 @@ func (b *fakeBackend) OpenWorker(session uint64, platform uint32) (Worker, error
 	case <-ended:
 	}
 	return Worker{}, fmt.Errorf("%w: no worker on platform %d", object.ErrNoDevice, platform)
+}
+
+func (b *fakeBackend) OpenRemoteWorker(session uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error) {
+	return wire.OpenRemoteWorkerReply{Worker: 7, WorkerSHA256: m.ClientSHA256, Tickets: make([][32]byte, m.Lanes)}, nil
+}
+
+func (b *fakeBackend) Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error {
+	b.mu.Lock()
+	lane := b.lane
+	b.mu.Unlock()
+	if lane != nil {
+		return lane(ticket, fd)
+	}
+	return fmt.Errorf("%w: no such ticket", object.ErrPermission)
 }
 
 func (b *fakeBackend) CloseWorker(session, worker uint64) {}

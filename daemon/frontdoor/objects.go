@@ -76,6 +76,9 @@ func (c *connection) get(f *ipc.Frame) error {
 		return err
 	}
 	h, err := c.store.GetEither(m.ID, m.Name)
+	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
+		h, err = c.getPublished(m.Name, err)
+	}
 	if err == nil {
 		c.replyGet(f, h)
 		return nil
@@ -163,11 +166,50 @@ func (c *connection) delete(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	if err := c.store.Delete(m.ID, m.Name); err != nil {
+	id, err := c.idOf(m)
+	if err != nil {
 		return err
 	}
-	c.reply(f, nil)
-	return nil
+	err = c.store.Delete(id, "")
+	if cluster := c.srv.opts.Cluster; cluster != nil && (err == nil || errors.Is(err, object.ErrNotFound)) {
+		was, dropErr := cluster.Dropped(c.peer.Tenant, id)
+		if dropErr != nil || was { // deleted, though only a publication may have held it
+			err = dropErr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.reply(f, nil) })
+}
+
+// idOf finds the object that a message names by id, by a name of this node, or by a published one.
+func (c *connection) idOf(m wire.NameMessage) (object.ID, error) {
+	if !m.ID.IsZero() {
+		return m.ID, nil
+	}
+	info, err := c.store.Stat(m.ID, m.Name)
+	if errors.Is(err, object.ErrNotFound) {
+		return c.resolve(m.Name, err)
+	}
+	return info.ID, err
+}
+
+// resolve finds an object by its published name; not is the error for a node without a cluster.
+func (c *connection) resolve(name string, not error) (object.ID, error) {
+	if c.srv.opts.Cluster == nil {
+		return object.ID{}, not
+	}
+	return c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
+}
+
+// getPublished is a get by published name.
+func (c *connection) getPublished(name string, not error) (store.Handle, error) {
+	id, err := c.resolve(name, not)
+	if err != nil {
+		return store.Handle{}, err
+	}
+	return c.store.GetEither(id, "")
 }
 
 func (c *connection) bind(f *ipc.Frame) error {
@@ -188,6 +230,12 @@ func (c *connection) stat(f *ipc.Frame) error {
 		return err
 	}
 	info, err := c.store.Stat(m.ID, m.Name)
+	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() {
+		var id object.ID
+		if id, err = c.resolve(m.Name, err); err == nil {
+			info, err = c.store.Stat(id, "")
+		}
+	}
 	if err != nil {
 		return err
 	}

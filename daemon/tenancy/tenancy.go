@@ -1,21 +1,151 @@
-// Package tenancy says which tenant a local process belongs to.
+// Package tenancy says which tenant a peer belongs to.
 //
 // A tenant is what objects, sessions, workers and kernel caches are kept apart by. Without configuration each user of the
-// machine is one, called "uid:N".
+// machine is one, called "uid:N", and remote clients belong to the tenant that their certificate names.
 //
-// Trust: the numbers come from the kernel (SO_PEERCRED), never from the peer. Names of tenants are used as file names, so
-// CacheName maps them onto a safe alphabet.
+// Trust: the numbers come from the kernel (SO_PEERCRED) and the certificate from the cluster's authority, never from the peer.
+// Names of tenants are used as file names, so CacheName maps them onto a safe alphabet.
 //
-// Locks: none; everything here is a pure function.
+// Locks: none; a Table is immutable.
 package tenancy
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// Resolve returns the tenant of a local process with these credentials.
+// MaxNameBytes bounds a tenant's name.
+const MaxNameBytes = 253
+
+// Tenant is a configured tenant: who of these is one.
+type Tenant struct {
+	Name         string
+	Users        []uint32
+	Groups       []uint32 // of the process's own group, not of its supplementary ones
+	Certificates []string // names in client certificates, reserved for tokens of this tenant
+}
+
+// String lists the members.
+func (t Tenant) String() string {
+	return fmt.Sprintf("users %v, groups %v, certificates %q", t.Users, t.Groups, t.Certificates)
+}
+
+// Table finds tenants.
+type Table struct {
+	users  map[uint32]string
+	groups map[uint32]string
+	names  map[string]string
+}
+
+// NewTable makes a Table and names every fault: bad names, and members of two tenants.
+func NewTable(list []Tenant) (*Table, error) {
+	t := &Table{map[uint32]string{}, map[uint32]string{}, map[string]string{}}
+	var faults []error
+	for _, x := range list {
+		if err := CheckName(x.Name); err != nil {
+			faults = append(faults, err)
+		}
+		faults = append(faults, enter(t.users, x.Users, "user", x.Name), enter(t.groups, x.Groups, "group", x.Name), enter(t.names, x.Certificates, "certificate", x.Name))
+	}
+	return t, errors.Join(faults...)
+}
+
+func enter[K comparable](m map[K]string, members []K, what, name string) error {
+	var faults []error
+	for _, k := range members {
+		if other, taken := m[k]; taken && other != name {
+			faults = append(faults, fmt.Errorf("%s %v is in the tenants %q and %q", what, k, other, name))
+		}
+		m[k] = name
+	}
+	return errors.Join(faults...)
+}
+
+// CheckName reports whether a configured tenant may have this name: those that end up in "uid:" and "token:" are made here.
+func CheckName(name string) error {
+	switch {
+	case name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name):
+		return fmt.Errorf("tenant name %.60q: want 1 to %d bytes of UTF-8", name, MaxNameBytes)
+	case strings.HasPrefix(name, "uid:"), strings.HasPrefix(name, "token:"):
+		return fmt.Errorf("tenant name %.60q: names that begin with uid: or token: are given by the daemon", name)
+	case strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f }):
+		return fmt.Errorf("tenant name %.60q holds a control character", name)
+	}
+	return nil
+}
+
+// Local gives the tenant of a local process: its user's, else its group's, else one of its user alone.
+func (t *Table) Local(uid, gid uint32) string {
+	if name, ok := t.users[uid]; ok {
+		return name
+	}
+	if name, ok := t.groups[gid]; ok {
+		return name
+	}
+	return Resolve(uid, gid)
+}
+
+// Reserved gives the tenant that alone may have certificates with this name; "" = everybody may.
+func (t *Table) Reserved(certificate string) string { return t.names[certificate] }
+
+// Resolve returns the tenant of a local process where none is configured.
 func Resolve(uid, _ uint32) string { return "uid:" + strconv.FormatUint(uint64(uid), 10) }
+
+// Workers of tenants that are no single user of this machine run as users that nobody is, one a tenant: far above those of people,
+// services and containers.
+const (
+	tenantUsers    = 0x70000000
+	tenantUserMask = 0x07FFFFFF
+	nobody         = 65534
+)
+
+// UserOf gives the user and group that a tenant's workers run as when the daemon is root: the same for all who belong to it,
+// wherever they are. For the tenant of one user it is that one, and nobody's group. In a user namespace that does not have the number
+// it is nobody.
+func UserOf(tenant string) (uid, gid uint32) {
+	if n, ok := single(tenant); ok {
+		return n, nobody
+	}
+	sum := sha256.Sum256([]byte(tenant))
+	uid = tenantUsers + binary.LittleEndian.Uint32(sum[:])&tenantUserMask
+	raw, _ := os.ReadFile("/proc/self/uid_map")
+	if !mapped(string(raw), uint64(uid)) {
+		return nobody, nobody
+	}
+	return uid, uid
+}
+
+// single gives the one user that a tenant is; ok is false for others.
+func single(tenant string) (uid uint32, ok bool) {
+	text, ok := strings.CutPrefix(tenant, "uid:")
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), ok && err == nil
+}
+
+// CheckAny is CheckName that takes the tenant of one user, too.
+func CheckAny(name string) error {
+	if _, ok := single(name); ok {
+		return nil
+	}
+	return CheckName(name)
+}
+
+// mapped looks for a number in a user namespace's map (user_namespaces(7)).
+func mapped(table string, uid uint64) bool {
+	for line := range strings.Lines(table) {
+		var inside, outside, count uint64
+		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && uid >= inside && uid-inside < count {
+			return true
+		}
+	}
+	return false
+}
 
 // CacheName returns a file name for tenant: no separator, no leading dot, never empty, and different for different tenants.
 func CacheName(tenant string) string {

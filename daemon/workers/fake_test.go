@@ -91,6 +91,10 @@ func fakeWorker(mode, cache string) {
 		os.Exit(1)
 	}
 	send(control, clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: os.Getpid(), Fallbacks: []clwire.Fallback{{What: "sandbox", Why: "a fake"}}}})
+	if strings.HasPrefix(mode, "remote") {
+		fakeRemote(control, mode)
+		return
+	}
 	a, files := receive(control)
 	socket := os.NewFile(uintptr(files[0]), "socket")
 	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", os.Getpid(), os.Getuid(), a.Tenant, cache, strings.Join(os.Environ(), ","))

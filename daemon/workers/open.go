@@ -32,21 +32,8 @@ type Opened struct {
 //
 // Errors: ErrBusy when MaxWorkers serve already; ErrNoDevice, with the reason, when the worker does not start; ctx's.
 func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
-	k := key{owner: r.Owner, env: strings.Join(r.Env, "\n")}
-	w, fresh, err := p.take(r.Platform, k)
+	w, err := p.acquire(ctx, r)
 	if err != nil {
-		return Opened{}, err
-	}
-	err = w.await(ctx)
-	if err != nil && !fresh && ctx.Err() == nil { // a warm one may have died in the meantime: once more, from the start
-		p.discard(w)
-		if w, err = p.startTracked(r.Platform, k); err != nil {
-			return Opened{}, err
-		}
-		err = w.await(ctx)
-	}
-	if err != nil {
-		p.discard(w)
 		return Opened{}, err
 	}
 	o, err := p.hand(w, r)
@@ -56,6 +43,28 @@ func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
 	}
 	p.nudge()
 	return o, nil
+}
+
+// acquire gives a worker that is ready.
+func (p *Pool) acquire(ctx context.Context, r Request) (*worker, error) {
+	k := key{owner: r.Owner, env: strings.Join(r.Env, "\n")}
+	w, fresh, err := p.take(r.Platform, k)
+	if err != nil {
+		return nil, err
+	}
+	err = w.await(ctx)
+	if err != nil && !fresh && ctx.Err() == nil { // a warm one may have died in the meantime: once more, from the start
+		p.discard(w)
+		if w, err = p.startTracked(r.Platform, k); err != nil {
+			return nil, err
+		}
+		err = w.await(ctx)
+	}
+	if err != nil {
+		p.discard(w)
+		return nil, err
+	}
+	return w, nil
 }
 
 // await waits until the worker is ready or never will be.
@@ -151,12 +160,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		client.Close()
 		return Opened{}, err
 	}
-	p.mu.Lock()
-	p.lastID++
-	id := p.lastID
-	p.serving[id] = &assigned{w: w, id: id, session: r.Session}
-	delete(p.pause, w.platform) // it got as far as a session, so its driver is well
-	p.mu.Unlock()
+	id := p.enter(w, r.Session)
 	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()
@@ -168,6 +172,16 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 	}
 	p.opts.Log.WithField("session", r.Session).WithField("worker", id).WithField("pid", w.pid).Info("worker serves")
 	return Opened{ID: id, RingBytes: clwire.RingBytes, Socket: client, Ring: ring}, nil
+}
+
+// enter numbers a worker that is given to a session.
+func (p *Pool) enter(w *worker, session uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastID++
+	p.serving[p.lastID] = &assigned{w: w, id: p.lastID, session: session}
+	delete(p.pause, w.platform) // it got as far as a session, so its driver is well
+	return p.lastID
 }
 
 // discard ends a worker and waits for its end.
@@ -238,6 +252,7 @@ func (p *Pool) end(s *assigned) {
 	p.discard(s.w)
 	p.mu.Lock()
 	delete(p.serving, s.id)
+	p.dropTickets(s.id)
 	p.mu.Unlock()
 	log := p.opts.Log.WithField("session", s.session).WithField("worker", s.id).WithField("pid", s.w.pid)
 	if s.w.ended() {

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -49,6 +50,7 @@ type Pool struct {
 	pause     map[*Platform]*backoff // of platforms whose warm workers fail
 	serving   map[uint64]*assigned   // by number
 	lastID    uint64
+	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
 }
 
 type backoff struct {
@@ -71,7 +73,7 @@ func New(o Options, first Owner) *Pool {
 		opts: o, spawner: newSpawner(), ctx: ctx, stop: stop,
 		wake: make(chan struct{}, 1), probed: make(chan struct{}),
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
-		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{},
+		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
 	}
 	p.joined.Add(1)
 	go p.keepWarm()

@@ -284,10 +284,18 @@ func (w *worker) assign(a clwire.WorkerAssign, socket, ring *os.File) error {
 	if err != nil {
 		return err
 	}
+	return w.tell(raw, int(socket.Fd()), int(ring.Fd()))
+}
+
+// tell sends one packet with descriptors, which stay the caller's.
+func (w *worker) tell(raw []byte, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(assignLimit))
-	rights := unix.UnixRights(int(socket.Fd()), int(ring.Fd()))
 	if _, _, err := w.control.WriteMsgUnix(raw, rights, nil); err != nil {
-		return fmt.Errorf("assign worker %d: %w", w.pid, err)
+		return fmt.Errorf("tell worker %d: %w", w.pid, err)
 	}
 	return nil
 }

@@ -54,6 +54,12 @@ var samples = []Message{
 	&HostReady{Op: 12, Status: -14},
 	&Fault{Object: 3, Queue: 2, Status: -4, Text: "no memory"},
 	&Print{Data: []byte("hello\n")},
+	&BulkWrite{Cmd: cmd, Op: 12, Buffer: 3, Shape: Shape{Offset: 5, Size: 6}},
+	&BulkWrite{Cmd: cmd, Op: 12, Buffer: 3, Shape: Shape{Rect: true, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}, RowPitch: 7, SlicePitch: 8}},
+	&BulkRead{Cmd: cmd, Op: 12, Inline: true, Buffer: 3, Shape: Shape{Offset: 5, Size: 6}},
+	NewBulkBytes(12, 4096, []byte("bytes")),
+	NewBulkData(12, 4096, []byte("data")),
+	&BulkDone{Op: 12, Status: -14},
 }
 
 const golden = "testdata/golden.txt"
@@ -230,4 +236,29 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%v does not survive: %v", sample.Type(), err)
 		}
 	})
+}
+
+func TestLaneHeader(t *testing.T) {
+	for _, h := range []LaneHeader{{Op: 12, Offset: 1 << 40, Length: MaxChunk}, {Op: 1, Length: 1, Skipped: true}} {
+		b := make([]byte, LaneHeaderBytes)
+		h.Put(b)
+		if got, err := ParseLaneHeader(b); err != nil || got != h {
+			t.Errorf("%+v became %+v, %v", h, got, err)
+		}
+	}
+	b := make([]byte, LaneHeaderBytes)
+	LaneHeader{Op: 12, Offset: 0x0102030405060708, Length: 0x30201, Skipped: true}.Put(b)
+	if got := hex.EncodeToString(b); got != "0c00000000000000080706050403020101020300"+"01000000" {
+		t.Errorf("layout changed: %s", got)
+	}
+	for _, bad := range []LaneHeader{{Length: 0}, {Length: MaxChunk + 1}} {
+		bad.Put(b)
+		if _, err := ParseLaneHeader(b); !errors.Is(err, ErrRecord) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	b[20], b[16] = 2, 1
+	if _, err := ParseLaneHeader(b); !errors.Is(err, ErrRecord) {
+		t.Error("unknown flags were taken")
+	}
 }

@@ -84,6 +84,20 @@ type Fallback struct {
 type WorkerMessage struct {
 	Ready  *WorkerReady  `json:"ready,omitempty"`
 	Failed *WorkerFailed `json:"failed,omitempty"`
+
+	RemoteReady *RemoteReady `json:"remote_ready,omitempty"`
+	LaneUp      *LaneUp      `json:"lane_up,omitempty"`
+}
+
+// RemoteReady answers AssignRemote: what the client has to pin.
+type RemoteReady struct {
+	CertificateSHA256 []byte `json:"certificate_sha256"` // 32 bytes, of the DER; base64 in JSON
+}
+
+// LaneUp says that TLS succeeded on a lane: its ticket is spent now. A lane
+// that fails is closed without a word, and its ticket stays good.
+type LaneUp struct {
+	Index int `json:"index"`
 }
 
 // WorkerReady: the sandbox is on and the driver loaded.
@@ -100,6 +114,24 @@ type WorkerFailed struct {
 // DaemonMessage is one packet from daemon to worker.
 type DaemonMessage struct {
 	Assign *WorkerAssign `json:"assign,omitempty"`
+
+	AssignRemote *AssignRemote `json:"assign_remote,omitempty"`
+	Lane         *WorkerLane   `json:"lane,omitempty"`
+}
+
+// AssignRemote gives a warm worker a session whose client comes over the network. No descriptor comes with it.
+type AssignRemote struct {
+	Session      uint64 `json:"session"`
+	Worker       uint64 `json:"worker"`
+	Tenant       string `json:"tenant"`
+	ClientSHA256 []byte `json:"client_sha256"`       // 32 bytes, of the client's certificate (DER); base64 in JSON
+	Lanes        int    `json:"lanes"`               // connections, 1 to MaxLanes; 0 is the control stream
+	Plaintext    bool   `json:"plaintext,omitempty"` // no TLS on the lanes
+}
+
+// WorkerLane hands over one connection, one descriptor with it: the raw socket, nothing read behind the preface.
+type WorkerLane struct {
+	Index int `json:"index"`
 }
 
 // WorkerAssign gives a warm worker its session; two descriptors come with it: socket, ring.

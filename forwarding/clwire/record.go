@@ -66,6 +66,9 @@ const (
 	TypeWait
 	TypeWatch
 	TypeQuery
+	TypeBulkWrite
+	TypeBulkRead
+	TypeBulkBytes
 )
 
 // Worker to client.
@@ -75,6 +78,8 @@ const (
 	TypeHostReady Type = 131
 	TypeFault     Type = 132
 	TypePrint     Type = 133
+	TypeBulkData  Type = 134
+	TypeBulkDone  Type = 135
 )
 
 var typeNames = map[Type]string{
@@ -86,6 +91,7 @@ var typeNames = map[Type]string{
 	TypeBarrier: "Barrier", TypeUserEvent: "UserEvent", TypeSetUserEvent: "SetUserEvent", TypeFlush: "Flush", TypeFinish: "Finish",
 	TypeWait: "Wait", TypeWatch: "Watch", TypeQuery: "Query", TypeReply: "Reply", TypeEvents: "Events", TypeHostReady: "HostReady",
 	TypeFault: "Fault", TypePrint: "Print",
+	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 }
 
 // String returns the record's name in PROTOCOL.md.

@@ -35,6 +35,8 @@ type Buffer struct {
 	destructors []func()
 	subs        map[*Buffer]struct{} // of a root
 	old         []*Segment           // published memory that a reader of ours may still look at
+	pins        int                  // of a root: bulk operations on shadow
+	released    bool                 // the program has let go: shadow goes with the last pin
 
 	published atomic.Bool // root: the memory is a store object now, not to be written again
 	special   atomic.Bool // root: published or mirrored, every use needs a look
@@ -353,18 +355,19 @@ func (b *Buffer) disown(sub *Buffer) {
 
 func (b *Buffer) giveMemory() {
 	b.mu.Lock()
-	p, shadow, old := b.place, b.shadow, b.old
+	p, old := b.place, b.old
 	published := b.published.Load()
 	if len(b.maps) > 0 {
-		shadow = nil // a program that releases a buffer while it is mapped may still look at it
+		b.shadow = nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
 	}
-	b.place, b.shadow, b.old = nil, nil, nil
+	b.place, b.old, b.released = nil, nil, true
+	pinned := b.pins > 0
 	b.mu.Unlock()
 	for _, seg := range old {
 		b.d.letGo(seg)
 	}
-	if shadow != nil {
-		_ = unix.Munmap(shadow) // ours, and mapped: it cannot fail
+	if !pinned {
+		b.dropShadow()
 	}
 	switch {
 	case p == nil && b.parent == nil:
@@ -375,6 +378,15 @@ func (b *Buffer) giveMemory() {
 	default:
 		b.d.slabs.free(p, b.ctx.bound())
 	}
+}
+
+func (b *Buffer) dropShadow() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shadow != nil {
+		_ = unix.Munmap(b.shadow) // ours, and mapped: it cannot fail
+	}
+	b.shadow = nil
 }
 
 // SetMemObjectDestructorCallback is clSetMemObjectDestructorCallback (§5.5.1).

@@ -150,6 +150,7 @@ const (
 	devExtensions           uint32 = 0x1030
 	devPlatform             uint32 = 0x1031
 	devLinkerAvailable      uint32 = 0x103E
+	devHostUnifiedMemory    uint32 = 0x1035
 	devImageMaxArray        uint32 = 0x1041
 	devParent               uint32 = 0x1042
 	devPartitionMax         uint32 = 0x1043

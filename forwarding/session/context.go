@@ -18,6 +18,7 @@ type Context struct {
 	devices    []*Device
 	properties []uint64 // as the program gave them, 0-terminated; nil: none
 	inPlace    bool     // every device computes on shared segments
+	remote     bool     // the worker is on another machine
 	alignBytes uint64
 	report     func(text string) // the program's callback; nil: none
 	debited    atomic.Uint64     // bytes of buffers in the driver's memory
@@ -109,6 +110,7 @@ func (d *Driver) makeContext(p *Platform, properties []uint64, devices []*Device
 		d: d, id: d.newID(), platform: p, devices: devices, properties: properties, report: report,
 		inPlace: true, alignBytes: 128, moves: map[*Device]*Queue{},
 	}
+	_, c.remote = p.control.(RemoteControl)
 	c.n.Store(1)
 	for _, dev := range devices {
 		c.inPlace = c.inPlace && dev.inPlace

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/forwarding/link"
 	"tendril/store/object"
 )
 
@@ -97,3 +98,33 @@ func (c *daemonControl) PublishSegment(s *Segment, size uint64, name string, met
 }
 
 func (c *daemonControl) Close() error { return c.conn.Close() }
+
+// serverControl is a daemonControl of another machine.
+type serverControl struct{ daemonControl }
+
+// DialServer connects to the daemon of another machine, named as client.DialServer has it.
+func DialServer(server, program string) (Control, error) {
+	conn, err := client.DialServer(server, client.Options{Program: program})
+	if err != nil {
+		return nil, err
+	}
+	return &serverControl{daemonControl{conn}}, nil
+}
+
+func (c *serverControl) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext bool) (RemoteWorker, error) {
+	w, err := c.conn.OpenRemoteWorker(platform, own, lanes, plaintext)
+	return RemoteWorker{ID: w.ID, Fingerprint: w.WorkerSHA256, Tickets: w.Tickets}, err
+}
+
+func (c *serverControl) DialLane(ticket [32]byte) (*os.File, error) {
+	s, err := c.conn.DialLane(ticket)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(s.Release()), "lane"), nil
+}
+
+// AllocSegment is object.ErrUnsupported: buffers lie in the worker's memory.
+func (c *serverControl) AllocSegment(uint64) (*Segment, error) {
+	return nil, fmt.Errorf("%w: %w", object.ErrUnsupported, errNoShared)
+}

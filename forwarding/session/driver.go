@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -13,17 +14,20 @@ import (
 
 // Config says how a Driver reaches its daemon. The zero value has no way to: Dial must be set.
 type Config struct {
-	Dial     func() (Control, error) // connects to the daemon; called once, at the first question for platforms
-	Dispatch uintptr                 // address of the ICD dispatch table, the first word of every object
-	Version  string                  // of this library, told to the daemon
-	Program  string                  // told to the worker, for status
-	Selector string                  // which devices are shown, see ParseSelector
-	Publish  string                  // "" or a name: see publish.go
-	Spin     time.Duration           // how long a waiting caller polls before it sleeps
-	Disabled bool                    // inside a worker: no platform
-	Log      func(line string)       // one line for the person at the terminal
-	Print    func(data []byte)       // what kernels print
-	Env      map[string]string       // driver variables of the program, for the session
+	Dial      func() (Control, error) // connects to the daemon; called once, at the first question for platforms
+	Servers   []Server                // daemons of other machines, in place of Dial; each gives platforms of its own
+	Lanes     int                     // bulk lanes to a worker on another machine; 0: by the number of cores
+	Plaintext bool                    // lanes without TLS, where the other machine allows it
+	Dispatch  uintptr                 // address of the ICD dispatch table, the first word of every object
+	Version   string                  // of this library, told to the daemon
+	Program   string                  // told to the worker, for status
+	Selector  string                  // which devices are shown, see ParseSelector
+	Publish   string                  // "" or a name: see publish.go
+	Spin      time.Duration           // how long a waiting caller polls before it sleeps
+	Disabled  bool                    // inside a worker: no platform
+	Log       func(line string)       // one line for the person at the terminal
+	Print     func(data []byte)       // what kernels print
+	Env       map[string]string       // driver variables of the program, for the session
 }
 
 // Slots of address space for each kind of object.
@@ -52,7 +56,8 @@ type Driver struct {
 
 	mu        sync.Mutex
 	connected bool
-	control   Control     // nil without a daemon
+	control   Control     // of this node, which memory is shared with; nil without one
+	controls  []Control   // all
 	shown     []*Platform // immutable once connected
 }
 
@@ -111,7 +116,27 @@ func (d *Driver) connectLocked() error {
 	if err != nil {
 		return fmt.Errorf("TENDRIL_DEVICES: %w", err)
 	}
-	control, err := d.cfg.Dial()
+	if len(d.cfg.Servers) == 0 {
+		return d.joinLocked(Server{Dial: d.cfg.Dial}, selector)
+	}
+	var errs []error
+	for _, server := range d.cfg.Servers {
+		if err := d.joinLocked(server, selector); err != nil {
+			errs = append(errs, fmt.Errorf("server %s: %w", server.Name, err))
+		}
+	}
+	if len(d.shown) > 0 { // the others' devices can be used
+		for _, err := range errs {
+			d.cfg.Log(fmt.Sprintf("tendril: %v", err))
+		}
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+// joinLocked opens a session with one daemon and shows its platforms.
+func (d *Driver) joinLocked(server Server, selector *Selector) error {
+	control, err := server.Dial()
 	if err != nil {
 		return err
 	}
@@ -129,17 +154,22 @@ func (d *Driver) connectLocked() error {
 		control.Close()
 		return fmt.Errorf("the daemon's list of devices: %w", err)
 	}
-	d.control = control
-	return d.showLocked(&snapshot, selector.Select(&snapshot))
+	d.controls = append(d.controls, control)
+	if _, remote := control.(RemoteControl); remote {
+		distance(&snapshot)
+	} else {
+		d.control = control
+	}
+	return d.showLocked(control, &snapshot, selector.Select(&snapshot))
 }
 
 // showLocked makes the shadows of the chosen platforms and devices, in the selector's order.
-func (d *Driver) showLocked(snapshot *clwire.Snapshot, choices []Choice) error {
+func (d *Driver) showLocked(control Control, snapshot *clwire.Snapshot, choices []Choice) error {
 	byIndex := map[int]*Platform{}
 	for _, choice := range choices {
 		p := byIndex[choice.Platform]
 		if p == nil {
-			p = newPlatform(d, uint32(choice.Platform), &snapshot.Platforms[choice.Platform])
+			p = newPlatform(d, control, uint32(choice.Platform), &snapshot.Platforms[choice.Platform])
 			h, err := d.platforms.Put(p)
 			if err != nil {
 				return err
@@ -162,14 +192,14 @@ func (d *Driver) showLocked(snapshot *clwire.Snapshot, choices []Choice) error {
 // its process); tests do.
 func (d *Driver) Close() {
 	d.mu.Lock()
-	shown, control := d.shown, d.control
+	shown, controls := d.shown, d.controls
 	d.mu.Unlock()
 	for _, p := range shown {
 		p.closeWorker()
 	}
 	d.slabs.close()
 	d.callbacks.close()
-	if control != nil {
+	for _, control := range controls {
 		control.Close()
 	}
 }

@@ -27,8 +27,15 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	if status != Success {
 		return c.close(status)
 	}
-	h := c.host(blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
-	status = h.run()
+	switch {
+	case q.ctx.remote && size == 0:
+		status = c.order(blocking, nil)
+	case q.ctx.remote:
+		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
+	default:
+		h := c.host(blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
+		status = h.run()
+	}
 	if status == Success && blocking {
 		q.ctx.syncHost()
 		d.publishRead(b, off, size)
@@ -53,9 +60,14 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	if status != Success {
 		return c.close(status)
 	}
-	if c.rides(b, size, blocking) {
+	switch {
+	case c.rides(b, size, blocking):
 		status = c.inline(b, off, ptr.bytes(0, size), blocking)
-	} else {
+	case q.ctx.remote && size == 0:
+		status = c.order(blocking, nil)
+	case q.ctx.remote:
+		status = c.bulk(b, true, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
+	default:
 		h := c.host(blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
 		status = h.run()
 	}

@@ -22,6 +22,9 @@ const maxSpin = time.Second
 //	TENDRIL_DEVICES  which devices are shown, and in which order: see ParseSelector
 //	TENDRIL_SPIN_US  how long a waiting call polls before it sleeps, in µs; 0: not at all
 //	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
+//	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's
+//	TENDRIL_PLAINTEXT  1: data connections to them without TLS, where they allow it
+//	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
 //	TENDRIL_WORKER   1 inside a worker: no platform
 func FromEnv(getenv func(string) string) Config {
 	c := Config{
@@ -31,8 +34,13 @@ func FromEnv(getenv func(string) string) Config {
 		Spin:     spinOf(getenv("TENDRIL_SPIN_US")),
 		Env:      driverVariables(os.Environ()),
 	}
+	c.Plaintext = getenv("TENDRIL_PLAINTEXT") == "1"
+	c.Lanes, _ = strconv.Atoi(getenv("TENDRIL_LANES")) // anything else: the default
 	socket := getenv("TENDRIL_SOCKET")
 	if socket == "" {
+		for _, name := range strings.FieldsFunc(getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' }) {
+			c.Servers = append(c.Servers, Server{name, func() (Control, error) { return DialServer(name, c.Program) }})
+		}
 		socket = ipc.DefaultSocket()
 	}
 	c.Dial = func() (Control, error) { return DialDaemon(socket, c.Program) }

@@ -251,6 +251,7 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 	e.mu.Unlock()
 	if w := e.ctx.bound(); w != nil && remote {
 		w.tell(&clwire.SetUserEvent{ID: e.id, Status: status})
+		w.link.Kick()
 	}
 	e.advance(status)
 	return Success
@@ -326,7 +327,8 @@ func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, Status) {
 
 // poll returns the status as far as it is known without waiting.
 func (e *Event) poll() int32 {
-	if w := e.ctx.bound(); e.status.Load() > 0 && w != nil {
+	if w := e.ctx.bound(); e.status.Load() > 0 && w != nil && !w.dead.Load() {
+		w.link.Kick()
 		w.reader.poll()
 	}
 	status := e.status.Load()

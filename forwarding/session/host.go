@@ -95,6 +95,7 @@ func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
 	}
 	w.copied.Add(1)
 	w.tell(&clwire.HostDone{Op: id, Status: int32(status)})
+	w.link.Kick()
 	if w.dead.Load() {
 		return OutOfResources
 	}

@@ -31,7 +31,12 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 		return HostPtr{}, e, status
 	}
 	b.addMapping(mapping{at.Address(), off, size, flags})
-	e, status := c.close(c.order(blocking, fetch))
+	if q.ctx.remote && fetch != nil && b.root.mirror == nil {
+		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(at, size), b.root)
+	} else {
+		status = c.order(blocking, fetch)
+	}
+	e, status := c.close(status)
 	if status != Success {
 		b.takeMapping(at.Address())
 		return HostPtr{}, 0, status
@@ -158,7 +163,11 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr HostPtr, w Waits) (uint
 		b.addMapping(m)
 		return c.close(status)
 	}
-	return c.close(c.order(false, b.unmapping(m)))
+	work := b.unmapping(m)
+	if q.ctx.remote && work != nil {
+		return c.close(c.bulk(b, true, false, clwire.Shape{Offset: m.off, Size: m.n}, linear(NewHostPtr(m.address), m.n), b.root))
+	}
+	return c.close(c.order(false, work))
 }
 
 // unmapping returns what an unmap must do: nil for nothing.

@@ -107,3 +107,16 @@ func filterNames(value []byte, keep func(string) bool) []byte {
 	}
 	return infoNameVersions(kept)
 }
+
+// distance takes out of a snapshot what holds on the device's own machine alone.
+func distance(snapshot *clwire.Snapshot) {
+	for i := range snapshot.Platforms {
+		for k := range snapshot.Platforms[i].Devices {
+			dev := &snapshot.Platforms[i].Devices[k]
+			dev.InPlace, dev.InPlaceReason = false, "the device is on another machine"
+			if _, ok := dev.Info[devHostUnifiedMemory]; ok {
+				dev.Info[devHostUnifiedMemory] = infoU32(0)
+			}
+		}
+	}
+}

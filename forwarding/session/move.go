@@ -64,6 +64,9 @@ func (b *Buffer) store(off uint64, data []byte) Status {
 		segment.Copy(in[off:], data)
 		return Success
 	}
+	if b.ctx.remote {
+		return b.carry(true, clwire.Shape{Offset: off, Size: uint64(len(data))}, linear(pointerTo(data), uint64(len(data))))
+	}
 	return b.move(clwire.ToBuffer, wholeRange(off, data))
 }
 
@@ -71,6 +74,9 @@ func (b *Buffer) load(off uint64, data []byte) Status {
 	if in := b.bytes(); in != nil {
 		segment.Copy(data, in[off:])
 		return Success
+	}
+	if b.ctx.remote {
+		return b.carry(false, clwire.Shape{Offset: off, Size: uint64(len(data))}, linear(pointerTo(data), uint64(len(data))))
 	}
 	return b.move(clwire.FromBuffer, wholeRange(off, data))
 }

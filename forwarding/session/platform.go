@@ -13,6 +13,7 @@ import (
 // Platform is one native platform, shown as Tendril's. A context never spans two.
 type Platform struct {
 	d       *Driver
+	control Control // immutable: of the node that has the devices
 	handle  uintptr
 	index   uint32 // in the snapshot
 	info    map[uint32][]byte
@@ -47,8 +48,8 @@ type deviceLimits struct {
 	queueProps   uint64
 }
 
-func newPlatform(d *Driver, index uint32, snapshot *clwire.PlatformSnapshot) *Platform {
-	p := &Platform{d: d, index: index, info: map[uint32][]byte{}}
+func newPlatform(d *Driver, control Control, index uint32, snapshot *clwire.PlatformSnapshot) *Platform {
+	p := &Platform{d: d, control: control, index: index, info: map[uint32][]byte{}}
 	for param, value := range snapshot.Info {
 		p.info[param] = value
 	}

@@ -165,6 +165,7 @@ func (w *worker) forgetQueue(q *Queue) {
 	q.released.Store(true)
 	w.tell(&clwire.Release{ID: q.id})
 	q.mu.Unlock()
+	w.link.Kick()
 	if busy {
 		return
 	}
@@ -300,6 +301,7 @@ func (d *Driver) Flush(h uintptr) Status {
 	}
 	if !q.idle() {
 		q.w.tell(&clwire.Flush{Queue: q.id})
+		q.w.link.Kick()
 	}
 	return Success
 }

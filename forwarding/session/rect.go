@@ -58,6 +58,11 @@ func (b *box) rowOrigin(y, z uint64) [3]uint64 {
 	return [3]uint64{b.origin[0], b.origin[1] + y + (b.origin[2]+z)*(b.slice/b.row), 0}
 }
 
+// shape is the buffer's side of a bulk command.
+func (b *box) shape(region [3]uint64) clwire.Shape {
+	return clwire.Shape{Rect: true, Origin: b.origin, Region: region, RowPitch: b.row, SlicePitch: b.slice}
+}
+
 func emptyRegion(region [3]uint64) bool { return region[0] == 0 || region[1] == 0 || region[2] == 0 }
 
 // sides checks a read's or write's geometry; the host's side has no size to check against.
@@ -118,8 +123,12 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r Rect, ptr Host
 		return c.close(status)
 	}
 	size := r.Region[0] * r.Region[1] * r.Region[2]
-	h := c.host(blocking, size, func() Status { return b.rect(direction, dev, host, r.Region, ptr) })
-	status = h.run()
+	if q.ctx.remote {
+		status = c.bulk(b, direction == clwire.ToBuffer, blocking, dev.shape(r.Region), hostShape{ptr, size, true, host, r.Region}, nil)
+	} else {
+		h := c.host(blocking, size, func() Status { return b.rect(direction, dev, host, r.Region, ptr) })
+		status = h.run()
+	}
 	if status == Success && blocking {
 		q.ctx.syncHost()
 	}

@@ -35,7 +35,8 @@ type worker struct {
 	d            *Driver
 	platform     *Platform
 	id           uint64
-	link         *link.Conn
+	link         link.Link // immutable
+	bulk         *bulk     // nil: the worker is on this node
 	capabilities uint32
 
 	dead   atomic.Bool // set once, before what is outstanding is failed
@@ -62,28 +63,24 @@ var errVersion = errors.New("the worker speaks another protocol version; install
 
 // startWorker asks the daemon for a worker and greets it.
 func startWorker(p *Platform) (*worker, error) {
-	control := p.d.control
-	if control == nil {
+	if p.control == nil {
 		return nil, errors.New("no daemon")
 	}
-	files, err := control.OpenWorker(p.index)
-	if err != nil {
-		return nil, fmt.Errorf("start a worker for %s: %w", text(p.info[platformName]), err)
-	}
-	conn, err := link.New(link.Client, files.Ring, files.Socket)
-	err = errors.Join(err, files.Ring.Close(), files.Socket.Close())
-	if err != nil {
-		control.CloseWorker(files.ID)
-		return nil, err
-	}
 	w := &worker{
-		d: p.d, platform: p, id: files.ID, link: conn, segments: map[uint64]bool{},
+		d: p.d, platform: p, segments: map[uint64]bool{},
 		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
 		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{},
 	}
+	open := p.openLocal
+	if remote, ok := p.control.(RemoteControl); ok {
+		open = func(w *worker) error { return p.openRemote(remote, w) }
+	}
+	if err := open(w); err != nil {
+		return nil, fmt.Errorf("start a worker for %s: %w", text(p.info[platformName]), err)
+	}
 	if err := w.reader.start(w); err != nil {
-		conn.Close()
-		control.CloseWorker(files.ID)
+		w.link.Close()
+		p.control.CloseWorker(w.id)
 		return nil, err
 	}
 	if err := w.greet(); err != nil {
@@ -91,6 +88,21 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// openLocal asks the node's daemon for a worker and maps its ring.
+func (p *Platform) openLocal(w *worker) error {
+	files, err := p.control.OpenWorker(p.index)
+	if err != nil {
+		return err
+	}
+	conn, err := link.New(link.Client, files.Ring, files.Socket)
+	if err = errors.Join(err, files.Ring.Close(), files.Socket.Close()); err != nil {
+		p.control.CloseWorker(files.ID)
+		return err
+	}
+	w.id, w.link = files.ID, conn
+	return nil
 }
 
 func (w *worker) greet() error {
@@ -207,11 +219,24 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onHostReady(payload)
 	case clwire.TypeFault:
 		return w.onFault(payload)
+	case clwire.TypeBulkData, clwire.TypeBulkDone:
+		return w.onBulk(h, payload)
 	case clwire.TypePrint:
 		w.d.cfg.Print(append([]byte(nil), payload...))
 		return nil
 	}
 	return fmt.Errorf("%w: unexpected %v", clwire.ErrRecord, h.Type)
+}
+
+func (w *worker) onBulk(h clwire.Header, payload []byte) error {
+	switch {
+	case w.bulk == nil:
+		return fmt.Errorf("%w: unexpected %v", clwire.ErrRecord, h.Type)
+	case h.Type == clwire.TypeBulkData:
+		return w.bulk.onData(payload)
+	}
+	w.reader.progress = true
+	return w.bulk.onDone(payload)
 }
 
 // maxReplyBytes bounds what a worker may make this process keep for one answer.
@@ -276,6 +301,10 @@ func (w *worker) onHostReady(payload []byte) error {
 	if err := m.Decode(payload); err != nil {
 		return err
 	}
+	if w.bulk != nil && w.bulk.onReady(m.Op, Status(m.Status)) {
+		w.reader.progress = true
+		return nil
+	}
 	w.mu.Lock()
 	op := w.ops[m.Op]
 	delete(w.ops, m.Op)
@@ -317,6 +346,9 @@ func (w *worker) die(cause error) {
 		return
 	}
 	w.link.Shutdown()
+	if w.bulk != nil {
+		w.bulk.end()
+	}
 	w.mu.Lock()
 	events, calls, ops, contexts := w.events, w.calls, w.ops, w.contexts
 	w.events, w.calls, w.ops = map[uint64]*Event{}, map[uint64]*call{}, map[uint64]*hostOp{}
@@ -345,7 +377,7 @@ func (w *worker) die(cause error) {
 // tellFate says on standard error and through the contexts' callbacks how the worker ended.
 func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
 	fate := cause.Error()
-	if alive, how, err := w.d.control.WorkerFate(w.id); err == nil && !alive && how != "" {
+	if alive, how, err := w.platform.control.WorkerFate(w.id); err == nil && !alive && how != "" {
 		fate = how
 	}
 	line := fmt.Sprintf("tendril: the worker of %s ended: %s; its contexts answer CL_OUT_OF_RESOURCES, a new context gets a new worker",
@@ -360,8 +392,11 @@ func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
 func (w *worker) close() {
 	w.closed.Store(true)
 	w.die(errDead)
+	if w.bulk != nil {
+		w.bulk.close()
+	}
 	w.reader.stop()
-	w.d.control.CloseWorker(w.id)
+	w.platform.control.CloseWorker(w.id)
 }
 
 // eventFD makes a descriptor for wake-ups above the standard ones, which a program may close and reuse.

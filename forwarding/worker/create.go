@@ -119,6 +119,8 @@ func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
 		err = s.subBuffer(b, m)
 	case m.Segment != 0:
 		err = s.inPlaceBuffer(b, m)
+	case s.bulk != nil && s.inPlace && b.status == opencl.Success:
+		s.privateBuffer(b, m)
 	case b.status == opencl.Success:
 		b.native, b.status = c.native.CreateBuffer(m.Flags&(accessFlags|opencl.MemAllocHostPtr), m.Size, 0)
 	}
@@ -136,6 +138,10 @@ func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
 		return err
 	}
 	if b.status = parent.inside(m.Offset, m.Size); b.status != opencl.Success {
+		return nil
+	}
+	if parent.seg != nil {
+		s.layOver(b, m.Flags, parent.seg, parent.at+m.Offset)
 		return nil
 	}
 	b.native, b.status = parent.native.CreateSubBuffer(m.Flags&accessFlags, m.Offset, m.Size)
@@ -162,12 +168,17 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	if b.status != opencl.Success {
 		return nil
 	}
-	b.native, b.status = b.context.native.CreateBuffer(m.Flags&accessFlags|opencl.MemUseHostPtr, m.Size, addressOf(seg.mem)+uintptr(m.Offset))
+	s.layOver(b, m.Flags, seg, m.Offset)
+	return nil
+}
+
+// layOver makes the native buffer over memory in place.
+func (s *session) layOver(b *buffer, flags uint64, seg *segment, at uint64) {
+	b.native, b.status = b.context.native.CreateBuffer(flags&accessFlags|opencl.MemUseHostPtr, b.size, addressOf(seg.mem)+uintptr(at))
 	if b.status == opencl.Success {
-		b.seg = seg
+		b.seg, b.at = seg, at
 		seg.refs.Add(1)
 	}
-	return nil
 }
 
 func (s *session) createProgram(h clwire.Header, m *clwire.CreateProgram) error {

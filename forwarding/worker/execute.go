@@ -27,6 +27,8 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.memory(h, p)
 	case clwire.TypeHost, clwire.TypeMarker, clwire.TypeBarrier:
 		return s.order(h, p)
+	case clwire.TypeBulkWrite, clwire.TypeBulkRead, clwire.TypeBulkBytes:
+		return s.bulkRecord(h, p)
 	case clwire.TypeFinish, clwire.TypeWait, clwire.TypeWatch, clwire.TypeFlush,
 		clwire.TypeHostDone, clwire.TypeUserEvent, clwire.TypeSetUserEvent:
 		return s.events(h, p)
@@ -176,6 +178,9 @@ func (s *session) events(h clwire.Header, p []byte) error {
 			return err
 		}
 		s.engine.HostDone(m.Op, m.Status)
+		if s.bulk != nil {
+			s.bulk.received(m.Op)
+		}
 		return nil
 	case clwire.TypeUserEvent:
 		var m clwire.UserEvent
@@ -312,6 +317,9 @@ func (s *session) release(id uint64) {
 	case *program:
 		o.unref()
 	case *clContext:
+		if s.bulk != nil {
+			s.bulk.staging.forget(o)
+		}
 		if o.native != 0 {
 			o.native.Release()
 		}

@@ -43,6 +43,7 @@ type buffer struct {
 	size    uint64 // bytes
 	context *clContext
 	seg     *segment // in place, or nil
+	at      uint64   // where in seg
 	parent  *buffer
 	refs    atomic.Int32
 }
@@ -61,6 +62,9 @@ func (b *buffer) unref() {
 		b.parent.unref()
 	}
 }
+
+// bytes is the buffer's memory in place.
+func (b *buffer) bytes() []byte { return b.seg.mem[b.at : b.at+b.size : b.at+b.size] }
 
 // inside checks a range of the buffer, in bytes.
 func (b *buffer) inside(offset, size uint64) opencl.Status {

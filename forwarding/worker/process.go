@@ -153,17 +153,24 @@ func serve(ctx context.Context, o *Options, c *control) error {
 		return err
 	}
 	c.send(&clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: os.Getpid(), Fallbacks: fallbacks}})
-	l, err := c.awaitSession()
+	l, r, err := c.awaitSession()
 	if err != nil {
 		return err
 	}
-	go c.watch()
+	if r == nil {
+		go c.watch(nil)
+	}
 	// Events make small garbage at a high rate; collecting it takes a core from
 	// the driver's threads. 40 MiB more is little beside a compiler.
 	debug.SetGCPercent(1000)
 	stop := context.AfterFunc(ctx, l.Shutdown)
 	defer stop()
-	return newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out).run()
+	s := newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out)
+	if r != nil {
+		s.bulk = newBulk(s)
+		go r.feed(s.bulk)
+	}
+	return s.run()
 }
 
 // driver is one loaded platform.
@@ -212,30 +219,42 @@ func (c *control) send(m *clwire.WorkerMessage) {
 	_ = unix.Sendmsg(c.fd, b, nil, nil, unix.MSG_NOSIGNAL)
 }
 
-// awaitSession waits for the assignment and opens its link.
-func (c *control) awaitSession() (*link.Conn, error) {
+// awaitSession waits for the assignment and opens its link; remote is nil for a client on this node.
+func (c *control) awaitSession() (link.Link, *remote, error) {
 	buf, oob := make([]byte, clwire.MaxControlBytes), make([]byte, 256)
+	m, files, err := c.message(buf, oob)
+	defer closeAll(files)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case m.AssignRemote != nil && len(files) == 0:
+		return c.awaitRemote(m.AssignRemote)
+	case m.Assign == nil || len(files) != 2:
+		return nil, nil, fmt.Errorf("control message with %d descriptors: expected an assignment with a socket and a ring", len(files))
+	}
+	l, err := link.New(link.Worker, files[1], files[0])
+	return l, nil, err
+}
+
+// message receives one packet of the daemon; the caller owns the files, also with an error.
+func (c *control) message(buf, oob []byte) (m clwire.DaemonMessage, files []*os.File, err error) {
 	n, oobn, err := c.receive(buf, oob)
 	if err != nil || n == 0 {
-		return nil, errOver
+		return m, nil, errOver
 	}
-	files, err := filesOf(oob[:oobn])
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
-	if err != nil {
-		return nil, err
+	if files, err = filesOf(oob[:oobn]); err != nil {
+		return m, files, err
 	}
-	var m clwire.DaemonMessage
 	if err := json.Unmarshal(buf[:n], &m); err != nil {
-		return nil, fmt.Errorf("control message: %w", err)
+		return m, files, fmt.Errorf("control message %.200q: %w", buf[:n], err)
 	}
-	if m.Assign == nil || len(files) != 2 {
-		return nil, fmt.Errorf("control message %.200q with %d descriptors: expected an assignment with a socket and a ring", buf[:n], len(files))
+	return m, files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
 	}
-	return link.New(link.Worker, files[1], files[0])
 }
 
 func (c *control) receive(buf, oob []byte) (n, oobn int, err error) {
@@ -272,13 +291,20 @@ func filesOf(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// watch ends the process when the daemon is gone. Nothing is worth waiting
-// for: the driver's destructors may hang, and the kernel takes all back.
-func (c *control) watch() {
-	buf := make([]byte, clwire.MaxControlBytes)
+// watch ends the process when the daemon is gone, and takes the lanes of a
+// remote session. Nothing is worth waiting for: the driver's destructors may
+// hang, and the kernel takes all back.
+func (c *control) watch(r *remote) {
+	buf, oob := make([]byte, clwire.MaxControlBytes), make([]byte, 256)
 	for {
-		if n, _, err := c.receive(buf, nil); err != nil || n == 0 {
+		m, files, err := c.message(buf, oob)
+		if errors.Is(err, errOver) {
 			os.Exit(0)
 		}
+		if err == nil && r != nil && m.Lane != nil && len(files) == 1 {
+			r.accept(m.Lane.Index, files[0])
+			continue
+		}
+		closeAll(files)
 	}
 }

@@ -23,7 +23,9 @@ var errRecord = errors.New("bad record")
 // session is one client's use of one platform. The reader owns the fields
 // without a lock.
 type session struct {
-	link     *link.Conn
+	link     link.Link
+	bulk     *bulk // nil: the client is on this node
+	private  privateMemory
 	platform opencl.Platform
 	devices  []opencl.Device
 	inPlace  bool // every device computes on segments
@@ -60,7 +62,7 @@ type blob struct {
 }
 
 // newSession makes a session over an open link. lanes: the driver may block in clEnqueue….
-func newSession(l *link.Conn, p opencl.Platform, devices []opencl.Device, inPlace, lanes bool, out *output) *session {
+func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace, lanes bool, out *output) *session {
 	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, output: out,
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{}, blobs: map[uint64]*blob{},
 		live: map[*clQueue]struct{}{}}
@@ -110,6 +112,7 @@ func (s *session) takeAll() error {
 		if err := s.execute(h, payload); err != nil {
 			return fmt.Errorf("%v: %w", h.Type, err)
 		}
+		s.runDue()
 		if n%tickEvery == 0 && time.Since(last) > 100*time.Microsecond {
 			s.engine.Tick()
 			if _, err := s.link.Flush(); err != nil {
@@ -127,12 +130,16 @@ func (s *session) idle() error {
 	}
 	if link.Spin(s.spin, func() bool {
 		s.engine.Poll()
+		s.runDue()
 		return !s.link.Empty()
 	}) {
 		return nil
 	}
+	s.sleep(true)
+	defer s.sleep(false)
 	s.engine.Park()
 	defer s.engine.Unpark()
+	s.runDue()
 	waits, err := s.link.Flush()
 	if err != nil {
 		return err
@@ -146,6 +153,19 @@ func (s *session) idle() error {
 	}
 	defer s.link.Awake()
 	return s.link.Block(-1, timeout)
+}
+
+// sleep tells the bulk operations whether the reader looks after them.
+func (s *session) sleep(asleep bool) {
+	if s.bulk != nil {
+		s.bulk.asleep.Store(asleep)
+	}
+}
+
+func (s *session) runDue() {
+	if s.bulk != nil {
+		s.bulk.runDue()
+	}
 }
 
 // fail ends the session from another goroutine.
@@ -177,6 +197,9 @@ func (r reporter) Reply(request uint64, status int32) {
 }
 
 func (r reporter) HostReady(op uint64, status int32) {
+	if r.s.bulk != nil && r.s.bulk.ready(op, status) {
+		return
+	}
 	r.s.send(&clwire.HostReady{Op: op, Status: status}, clwire.FlagUrgent, 0)
 }
 
@@ -264,14 +287,7 @@ func (s *session) dropSegment(id uint64) error {
 // unmap waits until no native command can touch the segment any more: buffers
 // may have been released while their last commands run.
 func (s *session) unmap(seg *segment) {
-	s.liveMu.Lock()
-	var queues []*clQueue
-	for q := range s.live {
-		if q.refs.Add(1) > 1 {
-			queues = append(queues, q)
-		}
-	}
-	s.liveMu.Unlock()
+	queues := s.liveQueues()
 	s.work.Go(func() {
 		for _, q := range queues {
 			q.native.Finish()
@@ -279,4 +295,16 @@ func (s *session) unmap(seg *segment) {
 		}
 		seg.unmap()
 	})
+}
+
+// liveQueues holds and returns the queues whose commands may not have ended.
+func (s *session) liveQueues() (queues []*clQueue) {
+	s.liveMu.Lock()
+	defer s.liveMu.Unlock()
+	for q := range s.live {
+		if q.refs.Add(1) > 1 {
+			queues = append(queues, q)
+		}
+	}
+	return queues
 }

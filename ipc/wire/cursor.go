@@ -58,6 +58,11 @@ func (c *cursor) u64() uint64 {
 	return 0
 }
 
+func (c *cursor) hash() (h [32]byte) {
+	copy(h[:], c.take(len(h)))
+	return h
+}
+
 func (c *cursor) id() (id object.ID) {
 	copy(id[:], c.take(object.IDBytes))
 	return id

@@ -29,6 +29,15 @@ const (
 	Bind           Type = 12
 	Forget         Type = 13
 	Sweep          Type = 14
+	Publish        Type = 15
+	Unpublish      Type = 16
+	Published      Type = 17
+	CreateToken    Type = 18
+	Tokens         Type = 19
+	RevokeToken    Type = 20
+	OpenPage       Type = 21
+	Enroll         Type = 22
+	Renew          Type = 23
 	OpenSession    Type = 32
 	OpenWorker     Type = 33
 	AllocSegment   Type = 34
@@ -47,6 +56,8 @@ const (
 	Watch          Type = 72
 	Top            Type = 73
 
+	OpenRemoteWorker Type = 39
+
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
 )
@@ -55,7 +66,10 @@ var typeNames = map[Type]string{
 	Hello: "Hello", Create: "Create", Seal: "Seal", Get: "Get", Release: "Release", Delete: "Delete", Abort: "Abort", List: "List",
 	Stat: "Stat", Status: "Status", Devices: "Devices", Bind: "Bind", Forget: "Forget", Sweep: "Sweep", OpenSession: "OpenSession",
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
-	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
+	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
+	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
+	OpenRemoteWorker: "OpenRemoteWorker",
+	CreateWith:       "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 }
 
@@ -249,7 +263,7 @@ func (m *IDMessage) Decode(b []byte) error {
 	return c.done()
 }
 
-// NameMessage is the payload of Delete and Stat: by name where ID is zero.
+// NameMessage is the payload of Delete, Stat and Unpublish: by name where ID is zero.
 type NameMessage struct {
 	ID   object.ID
 	Name string
@@ -281,7 +295,7 @@ func (m *ListRequest) Decode(b []byte) error {
 	return c.done()
 }
 
-// BindRequest names an object.
+// BindRequest names an object: the payload of Bind and Publish.
 type BindRequest struct {
 	ID      object.ID
 	Name    string
@@ -300,7 +314,7 @@ func (m *BindRequest) Decode(b []byte) error {
 	return c.done()
 }
 
-// Number is the payload of Forget, AllocSegment, FreeSegment, CloseWorker and WorkerFate.
+// Number is the payload of Forget, AllocSegment, FreeSegment, CloseWorker and WorkerFate, and of Publish's reply.
 type Number struct{ N uint64 }
 
 // AppendTo appends the payload.

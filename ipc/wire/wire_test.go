@@ -24,6 +24,7 @@ type message interface {
 // messages is one example of each payload; the golden bytes in testdata stand for the layout.
 func messages() []message {
 	id := object.ID{0: 1, 1: 2, 15: 16}
+	hash := [32]byte{0: 3, 31: 4}
 	ref := object.Ref{Segment: 7, SegmentBytes: 1 << 26, Offset: 64}
 	return []message{
 		&HelloRequest{Magic: Magic, Lowest: 1, Highest: 3, Program: "prog"},
@@ -54,6 +55,13 @@ func messages() []message {
 		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
 		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
 		&WatchRequest{Prefix: "p"},
+		&CreateTokenRequest{Role: 2, LifeSeconds: 86400, Once: true, Tenant: "lab"},
+		&RevokeTokenRequest{ID: id, Certificates: true},
+		&TextReply{Text: "text"},
+		&EnrollRequest{Token: id, SecretHash: hash, Name: "laptop", Request: []byte("der")},
+		&DERMessage{DER: []byte("der")},
+		&OpenRemoteWorkerRequest{Platform: 1, ClientSHA256: hash, Lanes: 3, Plaintext: true},
+		&OpenRemoteWorkerReply{Worker: 4, WorkerSHA256: hash, Tickets: [][32]byte{hash, {31: 9}}},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }

@@ -30,7 +30,7 @@ var rooms = map[string][]string{
 	"store/alloc":               {},
 	"store":                     {"store/object", "store/segment", "store/alloc"},
 	"ipc":                       {"store/object", "store/segment"},
-	"client":                    {"ipc", "store/object", "store/segment"},
+	"client":                    {"ipc", "cluster/pki", "store/object", "store/segment"},
 	"forwarding/clwire":         {},
 	"forwarding/link":           {"forwarding/clwire", "store/segment"},
 	"forwarding/opencl":         {"forwarding/clwire"},
@@ -51,6 +51,7 @@ var modules = map[string][]string{
 	"github.com/cespare/xxhash/v2":        {"store"}, // checksums
 	"github.com/jgillich/go-opencl":       {"tools/demo", "tools/e2e", "tools/difftest"},
 	"github.com/spf13/":                   {"tools", "daemon"},
+	"github.com/knadh/koanf":              {"daemon"},
 	"github.com/dustin/go-humanize":       {"tools", "daemon", "forwarding/session"}, // sizes as people write them
 	"github.com/hashicorp/":               {"cluster/raftnode"},
 	"github.com/valyala/fasthttp":         {"daemon/inspect"},

@@ -30,11 +30,12 @@ func main() {
 	allow := flag.String("allow", "tools/difftest/allow.txt", "accepted differences with their reasons")
 	only := flag.String("only", "", "regular expression: run these programs alone")
 	self := flag.Bool("self", false, "run natively twice: shows what differs from run to run")
+	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	d := &differ{bin: *bin, tests: *dir, self: *self, verbose: *verbose}
+	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, verbose: *verbose}
 	ok, err := d.run(ctx, *allow, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "difftest:", err)
@@ -48,6 +49,7 @@ func main() {
 type differ struct {
 	bin, tests    string
 	self, verbose bool
+	server        string // "": a node of our own
 	work          string // compiled programs
 	node          *rig.Node
 	rules         []*rule
@@ -65,7 +67,7 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 		return false, err
 	}
 	defer os.RemoveAll(d.work)
-	if !d.self {
+	if !d.self && d.server == "" {
 		if d.node, err = rig.Start(ctx, d.bin); err != nil {
 			return false, err
 		}
@@ -102,9 +104,12 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 	}
 	native := d.say(ctx, rig.Native(), program)
 	var other said
-	if d.self {
+	switch {
+	case d.self:
 		other = d.say(ctx, rig.Native(), program)
-	} else {
+	case d.server != "":
+		other = d.say(ctx, os.Environ(), filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--", program)
+	default:
 		other = d.say(ctx, d.node.Env(), d.node.Tendril(), "run", "--", program)
 	}
 	if native.end != "" {

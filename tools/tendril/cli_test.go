@@ -58,7 +58,7 @@ func startNode(t *testing.T, args ...string) *node {
 	n := newNode(t)
 	n.process = exec.Command(filepath.Join(built, "tendril"), append([]string{
 		"daemon", "--socket", n.socket, "--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB", "--warm-memory", "none",
-		"--vendors", filepath.Join(n.dir, "vendors"), "--name", "testnode"}, args...)...)
+		"--vendors", filepath.Join(n.dir, "vendors"), "--name", "testnode", "--listen", "none"}, args...)...)
 	n.process.Stderr = &n.log
 	if err := n.process.Start(); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func startNode(t *testing.T, args ...string) *node {
 func newNode(t *testing.T) *node {
 	dir := t.TempDir()
 	n := &node{t: t, dir: dir, socket: filepath.Join(dir, "s"), ended: make(chan struct{})}
-	n.env = append(os.Environ(), "TENDRIL_SOCKET="+n.socket, "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "TENDRIL_LIBRARY=")
+	n.env = append(os.Environ(), "TENDRIL_SOCKET="+n.socket, "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "XDG_CONFIG_HOME=", "TENDRIL_LIBRARY=", "TENDRIL_SERVER=", "TENDRIL_CONFIG=")
 	return n
 }
 
@@ -391,8 +391,8 @@ func TestDriverThatDoesNotLoad(t *testing.T) {
 
 func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
 	n := newNode(t)
-	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run", "env"} {
-		n.want(0, []string{"Examples:", "  tendril " + verb}, verb, "--help")
+	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run", "env", "token", "token create", "token ls", "token revoke", "login", "ui", "config show"} {
+		n.want(0, []string{"Examples:", "  tendril " + verb}, append(strings.Fields(verb), "--help")...)
 	}
 	n.want(0, []string{"Exit codes"}, "--help")
 	for _, shell := range []string{"bash", "zsh", "fish"} {

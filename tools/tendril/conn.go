@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"tendril/client"
 	"tendril/forwarding/clwire"
@@ -12,6 +13,15 @@ import (
 
 // dial connects to the daemon. The caller closes the connection.
 func (c *cli) dial() (*client.Conn, error) {
+	servers, err := c.serverList()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(servers) > 1:
+		return nil, usagef("several servers (%s): this verb asks one", strings.Join(servers, ", "))
+	case len(servers) == 1:
+		return dialServer(servers[0])
+	}
 	conn, err := client.Dial(c.socketPath())
 	switch {
 	case err == nil:
@@ -20,6 +30,14 @@ func (c *cli) dial() (*client.Conn, error) {
 		return nil, err // somebody answered
 	}
 	return nil, noDaemonError{c.socketPath(), err}
+}
+
+func dialServer(server string) (*client.Conn, error) {
+	conn, err := client.DialServer(server, client.Options{})
+	if err != nil {
+		return nil, serverError{server, err}
+	}
+	return conn, nil
 }
 
 // devicesOf asks for every device of the node.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/daemon"
-	"tendril/ipc"
 )
 
 const daemonExample = `  tendril daemon                                  # a node with no configuration
@@ -24,10 +22,15 @@ const daemonExample = `  tendril daemon                                  # a nod
 // daemonFlags are the flags and their help, in its order. Their values are read by daemon.Config.
 var daemonFlags = [][2]string{
 	{"capacity", "the store's size, such as 8GiB (default: half of the memory that the machine and its cgroup allow)"},
+	{"config", "configuration file in TOML (default /etc/tendril/tendril.toml for root, else ~/.config/tendril/tendril.toml)"},
+	{"http", "HOST:PORT where inspection answers over HTTP, with a key (default: on a unix socket beside the main one alone)"},
+	{"http-hosts", "names that HTTP clients may use for this node, with ',' between them"},
+	{"listen", "HOST:PORT where other machines come in, or none (default " + daemon.DefaultListen + "); beyond loopback it opens with the first token"},
 	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-workers", "workers at one time (default 256)"},
 	{"name", "the node's name, kept (default: the host's)"},
+	{"plaintext-peers", "addresses or networks whose sessions may do without TLS, with ',' between them (default: this machine alone)"},
 	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
 	{"quota", "what one tenant may hold (default: the capacity)"},
 	{"quota-objects", "how many objects one tenant may have (default: as many as there is memory for)"},
@@ -44,8 +47,9 @@ func (c *cli) daemonVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run this machine's node in the foreground",
-		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers again. Every flag has an environment\n" +
-			"variable, TENDRIL_ and its name in capitals with _ for - (but TENDRIL_NODE_NAME for --name); the flag wins.",
+		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers and certificates again. Every flag has a key of its name\n" +
+			"in the configuration file and an environment variable, TENDRIL_ and its name in capitals with _ for - (but\n" +
+			"TENDRIL_NODE_NAME for --name). Flags win over variables, variables over the file: tendril config show.",
 		Example: daemonExample,
 		GroupID: "node",
 		Args:    cobra.NoArgs,
@@ -57,22 +61,14 @@ func (c *cli) daemonVerb() *cobra.Command {
 			return c.serve(cmd.Context(), cfg)
 		},
 	}
-	for _, f := range daemonFlags {
-		cmd.Flags().String(f[0], "", f[1])
-	}
+	addDaemonFlags(cmd)
 	return cmd
 }
 
-// daemonConfig joins environment, flags and defaults, and names every fault of the whole at once.
-func daemonConfig(cmd *cobra.Command) (daemon.Config, error) {
-	var cfg daemon.Config
-	faults := []error{cfg.FromEnv(os.LookupEnv), cfg.FromFlags(func(name string) (string, bool) {
-		f := cmd.Flags().Lookup(name)
-		return f.Value.String(), f.Changed
-	})}
-	cfg, err := cfg.Defaults(daemon.ThisMachine("/", ipc.DefaultSocket()), os.LookupEnv)
-	faults = append(faults, err, cfg.Validate())
-	return cfg, errors.Join(faults...)
+func addDaemonFlags(cmd *cobra.Command) {
+	for _, f := range daemonFlags {
+		cmd.Flags().String(f[0], "", f[1])
+	}
 }
 
 // serve runs a daemon until it is told to end.
@@ -102,8 +98,8 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config) error {
 		for {
 			select {
 			case <-hup:
-				log.Info("told to look for drivers again")
-				d.Reprobe()
+				log.Info("told to look for drivers and certificates again")
+				d.Reload()
 			case <-ctx.Done(): // from here on a second signal ends the process at once
 				stop()
 				return

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/forwarding/clwire"
 	"tendril/forwarding/session"
 	"tendril/store/object"
 )
@@ -19,11 +20,14 @@ type launchOptions struct {
 	device  string
 	publish string
 	library string
+
+	plaintext bool
 }
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
+	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
 }
 
@@ -72,42 +76,74 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--device: %w", err)}
 	}
-	conn, err := c.dial()
+	servers, err := c.serverList()
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	snap, err := c.snapshotOf(servers)
+	if err != nil {
+		return nil, err
+	}
 	library, err := findLibrary(o.library)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDevices(conn, o.device, sel); err != nil {
+	if err := checkDevices(snap, o.device, sel); err != nil {
 		return nil, err
 	}
 	vendors, err := vendorsDir(library)
 	if err != nil {
 		return nil, err
 	}
-	socket, err := filepath.Abs(c.socketPath())
-	if err != nil {
-		return nil, err
+	socket := ""
+	if len(servers) == 0 {
+		if socket, err = filepath.Abs(c.socketPath()); err != nil {
+			return nil, err
+		}
+	}
+	plaintext := ""
+	if o.plaintext {
+		plaintext = "1"
 	}
 	return map[string]string{
 		"OCL_ICD_VENDORS":    vendors,
 		"OPENCL_VENDOR_PATH": vendors,
 		"OCL_ICD_FILENAMES":  library,
 		"TENDRIL_SOCKET":     socket,
+		"TENDRIL_SERVER":     strings.Join(servers, ","),
+		"TENDRIL_PLAINTEXT":  plaintext,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
 	}, nil
 }
 
-// checkDevices refuses a selector that chooses nothing.
-func checkDevices(conn *client.Conn, text string, sel *session.Selector) error {
-	snap, err := devicesOf(conn)
-	if err != nil {
-		return err
+// snapshotOf asks each node that the program will use (the local one where no server is named) what it has.
+func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, error) {
+	dials := []func() (*client.Conn, error){c.dial}
+	if len(servers) > 0 {
+		dials = nil
 	}
+	for _, s := range servers {
+		dials = append(dials, func() (*client.Conn, error) { return dialServer(s) })
+	}
+	var all clwire.Snapshot
+	for _, dial := range dials {
+		conn, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		snap, err := devicesOf(conn)
+		conn.Close()
+		if err != nil {
+			return nil, err
+		}
+		all.Platforms = append(all.Platforms, snap.Platforms...)
+	}
+	return &all, nil
+}
+
+// checkDevices refuses a selector that chooses nothing.
+func checkDevices(snap *clwire.Snapshot, text string, sel *session.Selector) error {
 	total := 0
 	for _, p := range snap.Platforms {
 		total += len(p.Devices)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/client"
 	"tendril/store/object"
 )
 
@@ -49,6 +50,30 @@ func (n noDaemonError) Error() string {
 
 func (n noDaemonError) Unwrap() error { return n.why }
 
+// serverError says that another machine's daemon could not be spoken to.
+type serverError struct {
+	server string
+	why    error
+}
+
+func (s serverError) Error() string { return s.why.Error() }
+func (s serverError) Unwrap() error { return s.why }
+
+// classifyServer is classify for those.
+func classifyServer(err serverError) (code int, step string) {
+	switch {
+	case errors.Is(err.why, object.ErrInvalid):
+		return exitUsage, "See tendril login --help."
+	case errors.Is(err.why, object.ErrPermission):
+		return exitPermission, "Get a token there (tendril token create), and log in with it: tendril login " + err.server
+	case errors.Is(err.why, object.ErrVersion):
+		return exitFailure, "Run one release on both machines."
+	case errors.Is(err.why, object.ErrProtocol):
+		return exitFailure, "Is the address right? The front door's port is " + client.DefaultPort + " unless the daemon says otherwise (tendril status)."
+	}
+	return exitNoDaemon, "Does a daemon run there, and listen beyond its own machine (tendril daemon --listen :" + client.DefaultPort + ")?"
+}
+
 // report prints err with its next step and returns the exit code.
 func report(w io.Writer, err error) int {
 	if err == nil {
@@ -66,9 +91,12 @@ func report(w io.Writer, err error) int {
 func classify(err error) (code int, step string) {
 	var usage usageError
 	var none noDaemonError
+	var server serverError
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage, "See tendril --help, or --help after a verb."
+	case errors.As(err, &server):
+		return classifyServer(server)
 	case errors.As(err, &none):
 		if errors.Is(none.why, unix.EACCES) {
 			return exitPermission, "The socket is another user's: start a daemon of your own (tendril daemon), or name another with --socket."
@@ -81,7 +109,7 @@ func classify(err error) (code int, step string) {
 	case errors.Is(err, object.ErrQuota):
 		return exitFull, "Delete objects of yours (tendril ls, tendril rm), or ask for a larger quota (tendril daemon --quota)."
 	case errors.Is(err, object.ErrPermission):
-		return exitPermission, "The object belongs to another tenant."
+		return exitPermission, ""
 	case errors.Is(err, fs.ErrPermission):
 		return exitPermission, ""
 	case errors.Is(err, object.ErrNoDevice):

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/daemon"
 	"tendril/store/object"
 )
 
 func (c *cli) lsVerb() *cobra.Command {
 	var q client.Query
+	var published bool
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Short:   "List your objects, oldest first",
@@ -26,6 +31,9 @@ func (c *cli) lsVerb() *cobra.Command {
 				return err
 			}
 			defer conn.Close()
+			if published {
+				return c.listPublished(conn, q.Prefix)
+			}
 			list, err := conn.ListWhere(q)
 			if err != nil {
 				return err
@@ -39,7 +47,27 @@ func (c *cli) lsVerb() *cobra.Command {
 	cmd.Flags().BoolVar(&q.All, "all", false, "also objects that are not sealed yet")
 	cmd.Flags().BoolVar(&q.Shared, "shared", false, "what others share with you, instead of your own")
 	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "KEY=VALUE; may be given several times: all must be there")
+	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
 	return c.jsonFlag(cmd)
+}
+
+func (c *cli) listPublished(conn *client.Conn, prefix string) error {
+	raw, err := conn.Published(prefix)
+	if err != nil {
+		return err
+	}
+	list := []daemon.PublishedStatus{}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("the daemon's list of published objects: %w", err)
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	rows := make([][]string, len(list))
+	for i, o := range list {
+		rows[i] = []string{o.ID.String(), size(o.SizeBytes), since(o.Created), strings.Join(o.Nodes, ","), plain(o.Name)}
+	}
+	return table(c.term.out, "ID | SIZE | AGE | NODES | NAME", rows)
 }
 
 func (c *cli) printObjects(list []object.Info) error {

@@ -18,11 +18,12 @@ const putExample = `  tendril put photo.jpg                     # under the name
   tendril put model.bin --persist --label kind=weights
   tendril put frame.raw --ttl 10m
   tar c src | tendril put - --name src.tar  # a stream, of any length
+  tendril put weights.bin --publish         # for the whole cluster
   tendril put data.bin --json`
 
 func (c *cli) putVerb() *cobra.Command {
 	var name string
-	var replace bool
+	var replace, publish bool
 	var opts client.CreateOptions
 	cmd := &cobra.Command{
 		Use:     "put FILE|-",
@@ -38,11 +39,12 @@ func (c *cli) putVerb() *cobra.Command {
 				}
 				name = filepath.Base(args[0])
 			}
-			return c.put(args[0], name, replace, opts)
+			return c.put(args[0], name, replace, publish, opts)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
 	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
+	cmd.Flags().BoolVar(&publish, "publish", false, "make it known to the cluster under its name")
 	var persist bool
 	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too: it is there after a restart")
 	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long it is to live (default: until tendril rm)")
@@ -59,7 +61,7 @@ func (c *cli) putVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) put(file, name string, replace bool, opts client.CreateOptions) error {
+func (c *cli) put(file, name string, replace, publish bool, opts client.CreateOptions) error {
 	in, err := openInput(file, c.term.in)
 	if err != nil {
 		return err
@@ -78,6 +80,11 @@ func (c *cli) put(file, name string, replace bool, opts client.CreateOptions) er
 	id, err := c.send(conn, in, name, replace, opts)
 	if err != nil {
 		return fmt.Errorf("put %s: %w", file, err)
+	}
+	if publish {
+		if _, err := conn.Publish(id, name, replace); err != nil {
+			return fmt.Errorf("%s is in the store as %q, but it could not be published: %w", file, name, err)
+		}
 	}
 	info, err := conn.Stat(id)
 	if err != nil {

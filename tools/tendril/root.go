@@ -14,9 +14,10 @@ import (
 
 // cli is one run of the command line.
 type cli struct {
-	term   terminal
-	socket string // --socket
-	json   bool   // --json
+	term    terminal
+	socket  string   // --socket
+	servers []string // --server
+	json    bool     // --json
 }
 
 func isTerminal(f *os.File) bool {
@@ -60,10 +61,11 @@ func (c *cli) root() *cobra.Command {
 		Version:       version,
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", "", "the daemon's socket (default "+ipc.DefaultSocket()+")")
+	root.PersistentFlags().StringArrayVar(&c.servers, "server", nil, "the daemon of another machine: HOST:PORT (after tendril login) or ssh://USER@HOST; run takes several")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"}, &cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
 	root.AddCommand(
-		c.daemonVerb(), c.statusVerb(), c.versionVerb(),
+		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.loginVerb(), c.uiVerb(), c.proxyVerb(),
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(),
 		c.devicesVerb(), c.runVerb(), c.envVerb(),
 		workerVerb(), probeVerb(),
@@ -77,6 +79,23 @@ func (c *cli) socketPath() string {
 		return c.socket
 	}
 	return ipc.DefaultSocket()
+}
+
+// serverList is which other machines are asked: --server, else TENDRIL_SERVER (commas between them) unless a socket is named.
+func (c *cli) serverList() ([]string, error) {
+	list := c.servers
+	if len(list) == 0 && c.socket == "" {
+		list = strings.FieldsFunc(os.Getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' })
+	}
+	if len(c.servers) > 0 && c.socket != "" {
+		return nil, usagef("--server and --socket: one or the other")
+	}
+	for _, s := range list {
+		if s == "" || strings.ContainsAny(s, ", \t\n") {
+			return nil, usagef("--server %q: want HOST:PORT or ssh://USER@HOST", s)
+		}
+	}
+	return list, nil
 }
 
 // jsonFlag gives a listing its --json.

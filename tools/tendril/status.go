@@ -45,11 +45,17 @@ func (c *cli) printStatus(s daemon.Status) error {
 	n := s.Node
 	fmt.Fprintf(w, "node       %s (%s), version %s, pid %d, up %s\n", plain(n.Name), n.ID, plain(n.Version), n.PID, since(n.Since))
 	fmt.Fprintf(w, "socket     %s\nstate      %s, caches in %s\n", plain(n.Socket), plain(n.StateDir), plain(n.CacheDir))
+	if n.Listen != "" {
+		fmt.Fprintf(w, "network    other machines come in at %s\n", n.Listen)
+	}
+	if n.HTTP != "" {
+		fmt.Fprintf(w, "http       %s (tendril ui)\n", n.HTTP)
+	}
 	fmt.Fprintf(w, "store      %d objects, %s of %s in use, %s ready for new ones, %d connections\n",
 		s.Store.Objects, size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes), s.Store.Connections)
 	return firstError(
 		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
-		c.section("sessions", "ID | PID | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),
+		c.section("sessions", "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),
 		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
 		c.section("done without", "WHAT | WHY", fallbackRows(s)),
 	)
@@ -78,7 +84,11 @@ func sessionRows(s daemon.Status) (rows [][]string) {
 		if devices == "" {
 			devices = "all"
 		}
-		rows = append(rows, []string{fmt.Sprint(x.ID), strconv.Itoa(x.PID), x.Tenant, since(x.Since), orDash(x.Program), devices})
+		from := strconv.Itoa(x.PID)
+		if x.Peer != "" {
+			from = x.Peer
+		}
+		rows = append(rows, []string{fmt.Sprint(x.ID), from, x.Tenant, since(x.Since), orDash(x.Program), devices})
 	}
 	return rows
 }

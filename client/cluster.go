@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"tendril/cluster/pki"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Publish makes a sealed object known to the cluster under a name ("" = its own), for every process of the tenant; it stays until
+// Unpublish or Delete. A name that is taken is object.ErrExists, unless replace takes it from its object. It returns once the
+// cluster has it on disk.
+func (c *Conn) Publish(id object.ID, name string, replace bool) (epoch uint64, err error) {
+	k, err := c.roundTrip(context.Background(), wire.Publish, &wire.BindRequest{ID: id, Name: name, Replace: replace})
+	if err != nil {
+		return 0, err
+	}
+	defer k.recycle()
+	var m wire.Number
+	err = m.Decode(k.payload)
+	return m.N, err
+}
+
+// Unpublish takes a published name back; the object stays where it is held otherwise.
+func (c *Conn) Unpublish(name string) error {
+	return c.simple(wire.Unpublish, &wire.NameMessage{Name: name})
+}
+
+// Published describes the tenant's published objects whose name begins with prefix, as JSON.
+func (c *Conn) Published(prefix string) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.Published, &wire.ListRequest{Prefix: prefix}, &raw)
+	return raw, err
+}
+
+// TokenOptions says what a token is good for.
+type TokenOptions struct {
+	Role   pki.Role
+	Life   time.Duration // 0 = for ever; whole seconds
+	Once   bool
+	Tenant string // "" = the caller's
+}
+
+// CreateToken makes a token. Its text is a secret that is shown this once.
+func (c *Conn) CreateToken(o TokenOptions) (string, error) {
+	return c.secret(wire.CreateToken, &wire.CreateTokenRequest{Role: uint8(o.Role), LifeSeconds: uint64(o.Life / time.Second), Once: o.Once, Tenant: o.Tenant})
+}
+
+// Tokens describes the tokens, without their secrets, as JSON.
+func (c *Conn) Tokens() (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.Tokens, nil, &raw)
+	return raw, err
+}
+
+// RevokeToken ends a token, and with certificates also what it paid for: those connections end at once.
+func (c *Conn) RevokeToken(id object.ID, certificates bool) error {
+	return c.simple(wire.RevokeToken, &wire.RevokeTokenRequest{ID: id, Certificates: certificates})
+}
+
+// OpenPage gives the address of the daemon's page with a key to it: a secret.
+func (c *Conn) OpenPage() (string, error) { return c.secret(wire.OpenPage, nil) }
+
+// secret is a round trip whose reply is a text.
+func (c *Conn) secret(kind wire.Type, p ipc.Payload) (string, error) {
+	k, err := c.roundTrip(context.Background(), kind, p)
+	if err != nil {
+		return "", err
+	}
+	defer k.recycle()
+	var m wire.TextReply
+	err = m.Decode(k.payload)
+	return m.Text, err
+}
+
+// renew gets the next certificate over this connection.
+func (c *Conn) renew(request []byte) ([]byte, error) {
+	k, err := c.roundTrip(context.Background(), wire.Renew, &wire.DERMessage{DER: request})
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	var m wire.DERMessage
+	err = m.Decode(k.payload)
+	return append([]byte(nil), m.DER...), err
+}
+
+// RemoteWorker is a worker that is reached through its daemon's front door: ticket i, shown by DialLane within 30 s, opens lane i.
+type RemoteWorker struct {
+	ID           uint64
+	WorkerSHA256 [32]byte   // of the worker's certificate (DER): what to pin; zero without TLS
+	Tickets      [][32]byte // secrets
+}
+
+// OpenRemoteWorker starts a worker on a platform of the session's snapshot, for a client that descriptors do not reach. clientSHA256
+// is the hash of the certificate (DER) that this client will show on each lane; plaintext does without TLS, where the daemon
+// allows that. It may take seconds.
+func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes int, plaintext bool) (RemoteWorker, error) {
+	k, err := c.roundTrip(context.Background(), wire.OpenRemoteWorker, &wire.OpenRemoteWorkerRequest{
+		Platform: platform, ClientSHA256: clientSHA256, Lanes: uint8(min(max(lanes, 0), 255)), Plaintext: plaintext,
+	})
+	if err != nil {
+		return RemoteWorker{}, err
+	}
+	defer k.recycle()
+	var m wire.OpenRemoteWorkerReply
+	if err := m.Decode(k.payload); err != nil {
+		return RemoteWorker{}, err
+	}
+	return RemoteWorker{ID: m.Worker, WorkerSHA256: m.WorkerSHA256, Tickets: m.Tickets}, nil
+}

@@ -1,0 +1,543 @@
+package frontdoor
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/cluster/pki"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// fakeCluster has one token and signs for who shows it.
+type fakeCluster struct {
+	authority *pki.Authority
+	token     pki.Token
+	enrolled  atomic.Int32
+}
+
+func (c *fakeCluster) Publish(Peer, object.ID, string, bool) (uint64, error) { return 5, nil }
+func (c *fakeCluster) Unpublish(string, object.ID, string) error             { return nil }
+func (c *fakeCluster) Published(tenant, prefix string) ([]byte, error)       { return []byte("[]"), nil }
+func (c *fakeCluster) Dropped(string, object.ID) (bool, error)               { return false, nil }
+func (c *fakeCluster) CreateToken(Peer, wire.CreateTokenRequest) (string, error) {
+	return c.token.Text(), nil
+}
+func (c *fakeCluster) Tokens() ([]byte, error)                      { return []byte("[]"), nil }
+func (c *fakeCluster) RevokeToken(wire.RevokeTokenRequest) error    { return nil }
+func (c *fakeCluster) OpenPage(Peer) (string, error)                { return "http://x", nil }
+func (c *fakeCluster) Renew(p Peer, request []byte) ([]byte, error) { return c.sign(request, p.Role) }
+func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
+	return object.ID{}, fmt.Errorf("%w: %q", object.ErrNotFound, name)
+}
+
+func (c *fakeCluster) Enroll(_ string, m wire.EnrollRequest) ([]byte, error) {
+	if m.Token != object.ID(c.token.ID()) || m.SecretHash != c.token.SecretHash() {
+		return nil, fmt.Errorf("%w: no such token here", object.ErrPermission)
+	}
+	c.enrolled.Add(1)
+	return c.sign(m.Request, pki.User)
+}
+
+func (c *fakeCluster) sign(request []byte, role pki.Role) ([]byte, error) {
+	issued, err := c.authority.Issue(request, pki.Subject{Name: "client", Role: role, Tenant: "far"}, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return issued.Certificate.Raw, nil
+}
+
+// farDoor is a front door that is open to other machines.
+type farDoor struct {
+	*door
+	cluster *fakeCluster
+	address string
+	revoked sync.Map // pki.Serial → true
+}
+
+func openFar(t testing.TB) *farDoor {
+	t.Helper()
+	dir := t.TempDir()
+	authority, err := pki.OpenAuthority(dir, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := pki.IssueFrom(authority, pki.Subject{Name: "node", Role: pki.Node, Node: "1"}, time.Hour, nil)
+	ring, err := pki.OpenKeyring(t.Context(), filepath.Join(dir, pki.NodeFile), "node", authority.Certificate(), node, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := authority.NewToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := &farDoor{cluster: &fakeCluster{authority: authority, token: token}}
+	verifier := &pki.Verifier{Authority: authority.Certificate(), Now: time.Now, Revoked: func(s pki.Serial) bool { _, is := far.revoked.Load(s); return is }}
+	far.door = open(t, func(o *Options) {
+		o.Cluster, o.TLS = far.cluster, pki.ServerConfig(ring.Certificate, verifier)
+		o.Admin = func(uid uint32) bool { return int(uid) == os.Getuid() }
+		o.Remote = func(p pki.Peer) Peer {
+			return Peer{Tenant: p.Tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
+		}
+	})
+	address, err := far.ListenTCP("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.address = address.String()
+	return far
+}
+
+// knock connects and shows a control preface.
+func (d *farDoor) knock(t testing.TB) *ipc.Socket {
+	t.Helper()
+	s, err := ipc.DialTCP(d.address, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := s.Write(ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// certificate gives one of the cluster's, or of another authority.
+func certificateFrom(t testing.TB, a *pki.Authority, role pki.Role) *tls.Certificate {
+	t.Helper()
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.NewRequest(key, "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := pki.Subject{Name: "client", Role: role, Tenant: "far"}
+	if role == pki.Node {
+		s.Node = "9"
+	}
+	issued, err := a.Issue(request, s, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: key, Leaf: issued.Certificate}
+}
+
+// enter comes in with a certificate and says Hello; the error is the first that it met.
+func (d *farDoor) enter(t testing.TB, own *tls.Certificate) (*ipc.Remote, error) {
+	t.Helper()
+	s := d.knock(t)
+	config := pki.ClientConfig(func() *tls.Certificate { return own }, &pki.Verifier{Authority: d.cluster.authority.Certificate(), Now: time.Now})
+	secure := tls.Client(s, config)
+	if err := secure.Handshake(); err != nil {
+		return nil, err
+	}
+	link := ipc.NewRemote(secure, s)
+	_, err := ask(link, wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: 1, Highest: 1, Program: "far"})
+	return link, err
+}
+
+// ask is a round trip.
+func ask(link *ipc.Remote, kind wire.Type, m ipc.Payload) (ipc.Frame, error) {
+	if err := link.Send(ipc.AppendFrame(nil, kind, 0, 9, m)); err != nil {
+		return ipc.Frame{}, err
+	}
+	f, err := link.Receive(nil)
+	if err == nil && f.Type == wire.Error {
+		var e wire.ErrorReply
+		if err = e.Decode(f.Payload); err == nil {
+			err = object.FromCode(e.Code, e.Text)
+		}
+	}
+	return f, err
+}
+
+func TestFarClientIsServedWithoutDescriptors(t *testing.T) {
+	d := openFar(t)
+	link, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(link, wire.List, &wire.ListRequest{}); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	id := object.ID{1}
+	for kind, m := range map[wire.Type]ipc.Payload{
+		wire.Create: &wire.CreateRequest{SizeBytes: 10}, wire.Get: &wire.GetRequest{ID: id}, wire.Seal: &wire.SealRequest{ID: id}, wire.Abort: &wire.IDMessage{ID: id},
+		wire.Sweep: nil, wire.Forget: &wire.Number{N: 1}, wire.OpenWorker: &wire.OpenWorkerRequest{}, wire.AllocSegment: &wire.Number{N: 4096},
+		wire.PublishSegment: &wire.PublishSegmentRequest{}, wire.Release: &wire.IDMessage{ID: id}, wire.FreeSegment: &wire.Number{N: 1}, wire.OpenPage: nil,
+	} {
+		if _, err := ask(link, kind, m); !errors.Is(err, object.ErrUnsupported) {
+			t.Errorf("%v from another machine: %v", kind, err)
+		}
+	}
+	for _, kind := range []wire.Type{wire.CreateToken, wire.Tokens, wire.RevokeToken} {
+		payload := map[wire.Type]ipc.Payload{wire.CreateToken: &wire.CreateTokenRequest{Role: 1}, wire.RevokeToken: &wire.RevokeTokenRequest{ID: id}}[kind]
+		if _, err := ask(link, kind, payload); !errors.Is(err, object.ErrPermission) {
+			t.Errorf("%v from another machine: %v", kind, err)
+		}
+	}
+	if _, err := ask(link, wire.OpenSession, &wire.OpenSessionRequest{Options: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ask(link, wire.OpenRemoteWorker, &wire.OpenRemoteWorkerRequest{Lanes: 3, ClientSHA256: [32]byte{4}})
+	var reply wire.OpenRemoteWorkerReply
+	if err == nil {
+		err = reply.Decode(f.Payload)
+	}
+	if err != nil || reply.Worker != 7 || len(reply.Tickets) != 3 || reply.WorkerSHA256 != [32]byte{4} {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	for _, lanes := range []uint8{0, 9} {
+		if _, err := ask(link, wire.OpenRemoteWorker, &wire.OpenRemoteWorkerRequest{Lanes: lanes}); !errors.Is(err, object.ErrInvalid) {
+			t.Errorf("%d lanes: %v", lanes, err)
+		}
+	}
+}
+
+func TestFrameWithADescriptorEndsAFarConnection(t *testing.T) {
+	d := openFar(t)
+	link, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := link.Send(ipc.AppendFrame(nil, wire.List, ipc.FlagFD, 3, &wire.ListRequest{})); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := link.Receive(nil); err != nil || f.Type != wire.Error {
+		t.Errorf("got %v, %v; want an error frame", f.Type, err)
+	}
+	if _, err := link.Receive(nil); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection goes on: %v", err)
+	}
+}
+
+func TestRolesThatOnlyLook(t *testing.T) {
+	d := openFar(t)
+	for _, role := range []pki.Role{pki.ReadOnly, pki.Node} {
+		link, err := d.enter(t, certificateFrom(t, d.cluster.authority, role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ask(link, wire.List, &wire.ListRequest{}); err != nil {
+			t.Errorf("%v: list: %v", role, err)
+		}
+		for kind, m := range map[wire.Type]ipc.Payload{
+			wire.OpenSession: &wire.OpenSessionRequest{}, wire.Delete: &wire.NameMessage{Name: "n"}, wire.Bind: &wire.BindRequest{Name: "n"},
+			wire.Publish: &wire.BindRequest{Name: "n"}, wire.Unpublish: &wire.NameMessage{Name: "n"},
+		} {
+			if _, err := ask(link, kind, m); !errors.Is(err, object.ErrPermission) {
+				t.Errorf("%v: %v: %v", role, kind, err)
+			}
+		}
+	}
+}
+
+func TestWhoIsNotLetIn(t *testing.T) {
+	d := openFar(t)
+	other, err := pki.OpenAuthority(t.TempDir(), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked := certificateFrom(t, d.cluster.authority, pki.User)
+	serial, err := pki.SerialOf(revoked.Leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.revoked.Store(serial, true)
+	self, _, err := pki.NewEphemeral(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := *certificateFrom(t, d.cluster.authority, pki.User)
+	stolen.PrivateKey = self.PrivateKey.(*ecdsa.PrivateKey)
+	for name, c := range map[string]*tls.Certificate{
+		"another authority's": certificateFrom(t, other, pki.User), "revoked": revoked, "made up": &self, "without its key": &stolen, "none": {},
+	} {
+		if _, err := d.enter(t, c); err == nil {
+			t.Errorf("a certificate that is %s is let in", name)
+		}
+	}
+	if n := d.Connections(); n != 0 {
+		t.Errorf("%d connections are open", n)
+	}
+}
+
+func TestRevokedConnectionsEnd(t *testing.T) {
+	d := openFar(t)
+	good, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := certificateFrom(t, d.cluster.authority, pki.User)
+	link, err := d.enter(t, bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, _ := pki.SerialOf(bad.Leaf)
+	d.EndIf(func(p Peer) bool { return p.Serial == serial })
+	if _, err := link.Receive(nil); err == nil {
+		t.Error("the connection of a revoked certificate goes on")
+	}
+	if _, err := ask(good, wire.List, &wire.ListRequest{}); err != nil {
+		t.Errorf("another connection was ended, too: %v", err)
+	}
+}
+
+// join shakes hands without a certificate.
+func (d *farDoor) join(t testing.TB, token pki.Token) (*ipc.Remote, error) {
+	t.Helper()
+	s := d.knock(t)
+	secure := tls.Client(s, pki.JoinConfig(token, time.Now, func(*x509.Certificate) {}))
+	if err := secure.Handshake(); err != nil {
+		return nil, err
+	}
+	return ipc.NewRemote(secure, s), nil
+}
+
+func TestEnrollAndNothingElse(t *testing.T) {
+	d := openFar(t)
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.NewRequest(key, "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := d.cluster.token
+	good := wire.EnrollRequest{Token: token.ID(), SecretHash: token.SecretHash(), Name: "me", Request: request}
+	wrong := good
+	wrong.SecretHash[3]++
+	for name, x := range map[string]struct {
+		kind wire.Type
+		m    ipc.Payload
+		want error
+	}{
+		"a good token":       {wire.Enroll, &good, nil},
+		"a wrong secret":     {wire.Enroll, &wrong, object.ErrPermission},
+		"Hello":              {wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: 1, Highest: 1}, object.ErrProtocol},
+		"Status":             {wire.Status, nil, object.ErrProtocol},
+		"half an Enroll":     {wire.Enroll, raw(good.AppendTo(nil)[:60]), object.ErrProtocol},
+		"an endless request": {wire.Enroll, raw(make([]byte, enrollMax+1)), object.ErrProtocol},
+	} {
+		link, err := d.join(t, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ask(link, x.kind, x.m); !errors.Is(err, x.want) {
+			t.Errorf("%s: %v, want %v", name, err, x.want)
+		}
+		if _, err := ask(link, wire.Status, nil); err == nil {
+			t.Errorf("%s: the connection goes on", name)
+		}
+	}
+	if n := d.cluster.enrolled.Load(); n != 1 {
+		t.Errorf("%d certificates were given, want 1", n)
+	}
+	foreign, err := pki.OpenAuthority(t.TempDir(), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strange, _ := foreign.NewToken()
+	if _, err := d.join(t, strange); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("a token of another cluster is shown to this one: %v", err)
+	}
+}
+
+func TestPrefacesThatAreNone(t *testing.T) {
+	d := openFar(t)
+	good := ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil)
+	ticket := ipc.NewPreface(ipc.KindTicket, [32]byte{1}).AppendTo(nil)
+	altered := func(at int, v byte) []byte { b := slices.Clone(good); b[at] = v; return b }
+	for name, b := range map[string][]byte{
+		"HTTP":            []byte("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: Mozilla/5.0 (X11)\r\n\r\n"),
+		"zeros":           make([]byte, 48),
+		"another version": binary.LittleEndian.AppendUint16(slices.Clone(good[:8]), 2),
+		"other words":     altered(13, 4),
+		"other order":     altered(14, 1),
+		"another kind":    altered(12, 2),
+		"control, ticket": altered(47, 1),
+		"no ticket":       altered(12, 1),
+		"unknown ticket":  ticket,
+	} {
+		c, err := net.Dial("tcp", d.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(b, make([]byte, max(0, 48-len(b)))...)
+		c.Write(b)
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if got, err := io.ReadAll(c); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: answered %q, %v; want the end", name, got, err)
+		}
+		c.Close()
+	}
+}
+
+func TestStrangersAreCountedAndSentAway(t *testing.T) {
+	d := openFar(t)
+	known, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var silent []net.Conn
+	defer func() {
+		for _, c := range silent {
+			c.Close()
+		}
+	}()
+	for range 1000 {
+		c, err := net.Dial("tcp", d.address)
+		if errors.Is(err, unix.ECONNRESET) {
+			continue // sent away already
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, c)
+	}
+	if _, err := ask(known, wire.List, &wire.ListRequest{}); err != nil {
+		t.Errorf("a known client is not served among strangers: %v", err)
+	}
+	closed := 0
+	one := make([]byte, 1)
+	for _, c := range silent {
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Read(one); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			closed++
+		}
+	}
+	if closed != len(silent) {
+		t.Errorf("%d of %d silent connections were ended", closed, len(silent))
+	}
+	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); err != nil {
+		t.Errorf("after the strangers nobody comes in: %v", err)
+	}
+}
+
+func TestOneByteASecondGetsTwoSeconds(t *testing.T) {
+	d := openFar(t)
+	c, err := net.Dial("tcp", d.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	good := ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil)
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	ended := make(chan error, 1)
+	go func() { _, err := c.Read(make([]byte, 1)); ended <- err }()
+	for _, b := range good { // 48 of them: the door does not wait for the last
+		c.Write([]byte{b})
+		select {
+		case err := <-ended:
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("it was not sent away")
+			}
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	t.Error("a preface that took 14 s was waited for")
+}
+
+func TestTwoDoorsOnOnePort(t *testing.T) {
+	d := openFar(t)
+	if _, err := d.ListenTCP("127.0.0.1:0"); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("opened twice: %v", err)
+	}
+	second := openFar(t)
+	_ = second
+	other := open(t, func(o *Options) {
+		o.Cluster, o.TLS, o.Remote = d.cluster, &tls.Config{}, func(pki.Peer) Peer { return Peer{} }
+	})
+	if _, err := other.ListenTCP(d.address); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("the port is taken: %v", err)
+	}
+}
+
+// TestTicketOverTheUnixSocket: a data connection may come there too, and nothing behind its preface is read.
+func TestTicketOverTheUnixSocket(t *testing.T) {
+	got := make(chan [ipc.TicketBytes]byte, 1)
+	d := open(t, nil)
+	d.backend.mu.Lock()
+	d.backend.lane = func(ticket [ipc.TicketBytes]byte, fd int) error {
+		got <- ticket
+		_, err := unix.Write(fd, []byte("worker"))
+		return err
+	}
+	d.backend.mu.Unlock()
+	s, err := ipc.DialUnix(d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.SetDeadline(time.Now().Add(10 * time.Second))
+	b := ipc.NewPreface(ipc.KindTicket, [32]byte{5, 31: 6}).AppendTo(nil)
+	for _, part := range [][]byte{b[:3], b[3:20], append(slices.Clone(b[20:]), "hello"...)} {
+		if _, err := s.Write(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer, err := io.ReadAll(s)
+	if ticket := <-got; ticket != [32]byte{5, 31: 6} || !bytes.Equal(answer, []byte("worker")) {
+		t.Errorf("ticket %x, answer %q, %v", ticket, answer, err)
+	}
+}
+
+func FuzzPreface(f *testing.F) {
+	f.Add(ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil))
+	f.Add(ipc.NewPreface(ipc.KindTicket, [32]byte{1}).AppendTo(nil))
+	f.Add(make([]byte, 48))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) != ipc.PrefaceBytes {
+			return
+		}
+		p, err := ipc.ParsePreface((*[ipc.PrefaceBytes]byte)(b))
+		if err == nil && !bytes.Equal(p.AppendTo(nil), b) {
+			t.Errorf("%x is read as %+v", b, p)
+		}
+	})
+}
+
+// TestCloseEndsHandshakes: the door closes while strangers are at every stage.
+func TestCloseEndsHandshakes(t *testing.T) {
+	d := openFar(t)
+	for range 20 {
+		c, err := net.Dial("tcp", d.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Write(ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil))
+	}
+	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); err != nil {
+		t.Fatal(err)
+	}
+	done, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	go func() { d.Close(); cancel() }()
+	<-done.Done()
+	if errors.Is(done.Err(), context.DeadlineExceeded) {
+		t.Error("Close hangs")
+	}
+}

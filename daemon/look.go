@@ -1,0 +1,321 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"tendril/cluster/fsm"
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
+	"tendril/daemon/workers"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// Viewers over TCP show a secret that `tendril ui` gave them.
+const (
+	pageLife    = 24 * time.Hour
+	maxPageKeys = 256
+)
+
+// pageKeys are the secrets that are out, by their hashes. Its mutex is a leaf. An attacker who times lookups in the map learns
+// about hashes of 160 random bits, which is of no use to him.
+type pageKeys struct {
+	mu   sync.Mutex
+	keys map[[32]byte]pageKey // guarded by mu
+}
+
+type pageKey struct {
+	tenant  string
+	all     bool // may see every tenant
+	expires time.Time
+}
+
+func (k *pageKeys) add(hash [32]byte, key pageKey) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for h, old := range k.keys {
+		if time.Now().After(old.expires) {
+			delete(k.keys, h)
+		}
+	}
+	if len(k.keys) >= maxPageKeys {
+		return fmt.Errorf("%w: %d pages are open already; each ends after %v", object.ErrBusy, maxPageKeys, pageLife)
+	}
+	k.keys[hash] = key
+	return nil
+}
+
+func (k *pageKeys) find(hash [32]byte) (pageKey, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key, ok := k.keys[hash]
+	return key, ok && time.Now().Before(key.expires)
+}
+
+// openInspect serves HTTP on a unix socket beside the main one, and on TCP where that is configured.
+func (d *Daemon) openInspect() error {
+	server, err := inspect.Start(inspect.Options{
+		Unix: d.cfg.Socket + ".http", TCP: d.cfg.HTTP, Hosts: d.cfg.HTTPHosts, Source: (*look)(d), Log: d.log,
+		AllowUID: func(uid uint32) bool { return d.administers(uid) || os.Geteuid() == 0 },
+		Bearer:   func(hash [32]byte) bool { _, ok := d.pages.find(hash); return ok },
+	})
+	if err == nil {
+		d.inspect.Store(server)
+	}
+	return err
+}
+
+// administers reports whether a local user may see and do everything: root, and whose daemon it is.
+func (d *Daemon) administers(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// OpenPage implements frontdoor.Cluster.
+func (d *Daemon) OpenPage(p frontdoor.Peer) (string, error) {
+	server := d.inspect.Load()
+	if server == nil || server.Address() == nil {
+		return "", fmt.Errorf("%w: this daemon shows no page: start it with --http 127.0.0.1:7434 (or ask %s.http, as curl --unix-socket does)", object.ErrUnsupported, d.cfg.Socket)
+	}
+	secret, hash, err := inspect.NewSecret()
+	if err != nil {
+		return "", err
+	}
+	if err := d.pages.add(hash, pageKey{p.Tenant, p.Remote == "" && d.administers(p.UID), time.Now().Add(pageLife)}); err != nil {
+		return "", err
+	}
+	return server.URL(secret), nil
+}
+
+// look is the daemon as inspection sees it (inspect.Source).
+type look Daemon
+
+// sees gives what a viewer may see: everything, or one tenant's.
+func (l *look) sees(v inspect.Viewer) (tenant string, all bool) {
+	if !v.Local {
+		key, _ := l.pages.find(v.Secret)
+		return key.tenant, key.all
+	}
+	d := (*Daemon)(l)
+	return d.localTenant(v.UID, v.UID), d.administers(v.UID)
+}
+
+func mine[T any](l *look, v inspect.Viewer, list []T, tenantOf func(T) string) []T {
+	tenant, all := l.sees(v)
+	return slices.DeleteFunc(list, func(x T) bool { return !all && tenantOf(x) != tenant })
+}
+
+// Status implements inspect.Source.
+func (l *look) Status(v inspect.Viewer) (inspect.Status, error) {
+	st := l.store.Status()
+	s := inspect.Status{
+		Version: l.build.Version, Node: l.node.ID, Name: l.node.Name, Incarnation: l.node.Incarnation, Started: l.node.Since,
+		CapacityBytes: st.CapacityBytes, UsedBytes: st.ChargedBytes, Objects: st.Objects, Sessions: len(l.sessions.list()), Workers: len(l.pool.Workers()),
+	}
+	for _, f := range (*Daemon)(l).fallbacks() {
+		s.Notes = append(s.Notes, f.What+": "+f.Why)
+	}
+	return s, nil
+}
+
+// Nodes implements inspect.Source.
+func (l *look) Nodes(inspect.Viewer) (list []inspect.Node, err error) {
+	leader := l.meta.raft.Status()
+	l.meta.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			x := inspect.Node{
+				ID: n.ID.String(), Name: n.Name, Incarnation: n.Incarnation.String(), Client: notNil(n.Client), Peer: notNil(n.Peer), Version: n.Version,
+				Joined: at(n.Joined), Self: n.ID == l.meta.node, Leader: n.ID.String() == leader.Leader,
+			}
+			for _, m := range leader.Members {
+				x.Voter = x.Voter || m.ID == x.ID && m.Voter
+			}
+			list = append(list, x)
+		}
+	})
+	return list, nil
+}
+
+// Devices implements inspect.Source.
+func (l *look) Devices(inspect.Viewer) (list []inspect.Device, err error) {
+	l.meta.raft.View(func(s *fsm.State) {
+		for _, x := range s.Devices() {
+			list = append(list, inspect.Device{
+				UUID: x.Key.UUID.String(), Node: x.Node.String(), Name: x.Name, Type: deviceType(x.Type), Vendor: x.Vendor, Driver: x.Key.Driver,
+				Version: x.Version, MemoryBytes: x.MemoryBytes, Units: x.Units,
+			})
+		}
+	})
+	return list, nil
+}
+
+func deviceType(t uint64) string {
+	for i, name := range []string{"cpu", "gpu", "accelerator", "custom"} { // CL_DEVICE_TYPE_CPU is bit 1
+		if t&(2<<i) != 0 {
+			return name
+		}
+	}
+	return "other"
+}
+
+// objects lists what a viewer may see, by id.
+func (l *look) objects(v inspect.Viewer) []object.Info {
+	tenant, all := l.sees(v)
+	var list []object.Info
+	for _, t := range l.store.Status().Tenants {
+		if !all && t.Name != tenant {
+			continue
+		}
+		conn, err := l.store.Connect(store.Owner{Tenant: t.Name, Name: "inspection"})
+		if err != nil {
+			return list // the store is closing
+		}
+		list = append(list, conn.List("", true)...)
+		conn.Close()
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].ID.String() < list[j].ID.String() })
+	return list
+}
+
+// Objects implements inspect.Source.
+func (l *look) Objects(v inspect.Viewer, p inspect.Page) ([]object.Info, error) {
+	return page(l.objects(v), p, func(o object.Info) (key, name string) { return o.ID.String(), o.Name }), nil
+}
+
+// page cuts a list that is sorted by key.
+func page[T any](list []T, p inspect.Page, of func(T) (key, name string)) (cut []T) {
+	for _, x := range list {
+		key, name := of(x)
+		if key > p.After && strings.HasPrefix(name, p.Prefix) && len(cut) < p.Limit {
+			cut = append(cut, x)
+		}
+	}
+	return cut
+}
+
+// Names implements inspect.Source.
+func (l *look) Names(v inspect.Viewer, p inspect.Page) ([]inspect.Name, error) {
+	var list []inspect.Name
+	l.meta.raft.View(func(s *fsm.State) {
+		for _, o := range s.Objects() {
+			x := inspect.Name{Tenant: o.Tenant, Name: o.Name, Object: o.ID.String(), SizeBytes: o.SizeBytes, Epoch: o.Epoch, Created: at(o.Created)}
+			for _, r := range o.Replicas {
+				x.Replicas = append(x.Replicas, r.Node.String())
+			}
+			list = append(list, x)
+		}
+	})
+	list = mine(l, v, list, func(x inspect.Name) string { return x.Tenant })
+	sort.Slice(list, func(i, j int) bool { return list[i].Tenant+"/"+list[i].Name < list[j].Tenant+"/"+list[j].Name })
+	return page(list, p, func(x inspect.Name) (key, name string) { return x.Tenant + "/" + x.Name, x.Name }), nil
+}
+
+// Sessions implements inspect.Source.
+func (l *look) Sessions(v inspect.Viewer) ([]inspect.Session, error) {
+	running := l.pool.Workers()
+	var list []inspect.Session
+	for _, s := range l.sessions.list() {
+		x := inspect.Session{
+			ID: strconv.FormatUint(s.ID, 10), Tenant: s.Tenant, Program: s.Program, PID: s.PID, Peer: s.Peer, Transport: s.Transport,
+			Devices: []string{}, Workers: []string{}, Started: s.Since,
+		}
+		for _, w := range running {
+			if w.Session == s.ID {
+				x.Workers = append(x.Workers, strconv.FormatUint(w.ID, 10))
+			}
+		}
+		list = append(list, x)
+	}
+	return mine(l, v, list, func(s inspect.Session) string { return s.Tenant }), nil
+}
+
+// Workers implements inspect.Source.
+func (l *look) Workers(v inspect.Viewer) ([]inspect.Worker, error) {
+	running := mine(l, v, l.pool.Workers(), func(w workers.Status) string { return w.Tenant })
+	var list []inspect.Worker
+	for _, w := range running {
+		x := inspect.Worker{PID: w.PID, Platform: w.Platform, State: w.State, Started: w.Since}
+		if w.ID != 0 {
+			x.ID, x.Session = strconv.FormatUint(w.ID, 10), strconv.FormatUint(w.Session, 10)
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
+// Segments implements inspect.Source: those that hold objects, as far as the objects tell.
+func (l *look) Segments(v inspect.Viewer) ([]inspect.Segment, error) {
+	byID := map[uint64]*inspect.Segment{}
+	for _, o := range l.objects(v) {
+		s := byID[o.Segment]
+		if s == nil {
+			s = &inspect.Segment{ID: o.Segment, Tenant: o.Tenant}
+			byID[o.Segment] = s
+		}
+		s.Objects++
+		s.UsedBytes += o.SizeBytes
+		s.Bytes = max(s.Bytes, o.Offset+o.SizeBytes)
+		s.Readers += o.Refs
+		s.Sealed = s.Sealed || o.State == object.Sealed
+	}
+	var list []inspect.Segment
+	for _, s := range byID {
+		list = append(list, *s)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
+	return list, nil
+}
+
+// Raft implements inspect.Source.
+func (l *look) Raft(inspect.Viewer) (inspect.Raft, error) {
+	s := l.meta.raft.Status()
+	r := inspect.Raft{
+		ID: s.ID, State: s.State, Leader: s.Leader, LeaderAddress: s.LeaderAddress, Term: s.Term, LastIndex: s.LastIndex, CommitIndex: s.CommitIndex,
+		AppliedIndex: s.AppliedIndex, SnapshotIndex: s.SnapshotIndex, LogStore: s.LogStore, Fault: s.Fault, Members: []inspect.Member{},
+	}
+	for _, m := range s.Members {
+		r.Members = append(r.Members, inspect.Member(m))
+	}
+	return r, nil
+}
+
+// Metrics implements inspect.Source.
+func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {
+	st, raft := l.store.Status(), l.meta.raft.Status()
+	gauge := func(name, help string, value float64) inspect.Metric {
+		return inspect.Metric{Name: "tendril_" + name, Help: help, Samples: []inspect.Sample{{Value: value}}}
+	}
+	list := []inspect.Metric{
+		gauge("store_capacity_bytes", "What the store may hold.", float64(st.CapacityBytes)),
+		gauge("store_charged_bytes", "What is charged of it: segments and table.", float64(st.ChargedBytes)),
+		gauge("store_used_bytes", "What creators asked for.", float64(st.UsedBytes)),
+		gauge("store_objects", "Objects, sealed or not.", float64(st.Objects)),
+		gauge("store_references", "References that connections hold.", float64(st.References)),
+		gauge("store_segments", "Pieces of shared memory.", float64(st.Segments)),
+		gauge("connections", "Connections to the front door.", float64(l.door.Load().Connections())),
+		gauge("sessions", "OpenCL programs.", float64(len(l.sessions.list()))),
+		gauge("workers", "Worker processes.", float64(len(l.pool.Workers()))),
+		gauge("raft_applied_index", "Last command that was done here.", float64(raft.AppliedIndex)),
+		gauge("raft_commit_index", "Last command that the cluster committed.", float64(raft.CommitIndex)),
+		gauge("raft_term", "Raft's term.", float64(raft.Term)),
+	}
+	counts := inspect.Metric{Name: "tendril_metadata_records", Help: "Records of the cluster's metadata."}
+	l.meta.raft.View(func(s *fsm.State) {
+		for kind, n := range s.Counts() {
+			counts.Samples = append(counts.Samples, inspect.Sample{Labels: []string{"kind", kind}, Value: float64(n)})
+		}
+	})
+	sort.Slice(counts.Samples, func(i, j int) bool { return counts.Samples[i].Labels[1] < counts.Samples[j].Labels[1] })
+	tenant, all := l.sees(v)
+	charged := inspect.Metric{Name: "tendril_tenant_charged_bytes", Help: "What each tenant is charged."}
+	for _, t := range st.Tenants {
+		if all || t.Name == tenant {
+			charged.Samples = append(charged.Samples, inspect.Sample{Labels: []string{"tenant", t.Name}, Value: float64(t.ChargedBytes)})
+		}
+	}
+	return append(list, counts, charged), nil
+}

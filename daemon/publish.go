@@ -1,0 +1,227 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/cluster/fsm"
+	"tendril/daemon/frontdoor"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// publications holds a reference to each object that this node has published, so that it stays whatever becomes of who made it. Its
+// mutex comes before the store's; nothing waits for the cluster under it.
+type publications struct {
+	mu      sync.Mutex
+	tenants map[string]*held // guarded by mu
+}
+
+// held is what is published of one tenant. The connection is the daemon's own.
+type held struct {
+	conn    *store.Conn
+	objects map[object.ID]int // → publications under way
+}
+
+// PublishedStatus is one published object in `tendril ls --published`.
+type PublishedStatus struct {
+	ID        object.ID `json:"id"`
+	Name      string    `json:"name"`
+	SizeBytes uint64    `json:"size_bytes"`
+	Epoch     uint64    `json:"epoch"`
+	Created   time.Time `json:"created"`
+	Nodes     []string  `json:"nodes"` // that hold it
+	Here      bool      `json:"here"`
+}
+
+// hold takes a reference to a sealed object of tenant.
+func (p *publications) hold(s *store.Store, tenant string, id object.ID) (object.Info, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, err := p.of(s, tenant)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if _, known := h.objects[id]; !known {
+		got, err := h.conn.GetEither(id, "")
+		if err != nil {
+			p.drop(tenant, h)
+			return object.Info{}, err
+		}
+		if got.FD >= 0 {
+			unix.Close(got.FD) // the daemon has no use for the bytes
+		}
+	}
+	h.objects[id]++
+	info, err := h.conn.Stat(id, "")
+	if err != nil {
+		h.objects[id]--
+	}
+	return info, err
+}
+
+// of gives a tenant's entry. mu is held.
+func (p *publications) of(s *store.Store, tenant string) (*held, error) {
+	if h := p.tenants[tenant]; h != nil {
+		return h, nil
+	}
+	conn, err := s.Connect(store.Owner{Tenant: tenant, Name: "published"})
+	if err != nil {
+		return nil, err
+	}
+	h := &held{conn: conn, objects: map[object.ID]int{}}
+	p.tenants[tenant] = h
+	return h, nil
+}
+
+// settle ends one publication of id (none where it is zero) and lets go of all that is published no longer.
+func (p *publications) settle(tenant string, id object.ID, published func(object.ID) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.tenants[tenant]
+	if h == nil {
+		return
+	}
+	if _, known := h.objects[id]; known {
+		h.objects[id]--
+	}
+	for x, underWay := range h.objects {
+		if underWay <= 0 && !published(x) {
+			delete(h.objects, x)
+			_ = h.conn.Release(x)
+		}
+	}
+	for _, segment := range h.conn.Sweep() {
+		_ = h.conn.Forget(segment)
+	}
+	p.drop(tenant, h)
+}
+
+// drop ends an entry that holds nothing. mu is held.
+func (p *publications) drop(tenant string, h *held) {
+	if len(h.objects) == 0 {
+		h.conn.Close()
+		delete(p.tenants, tenant)
+	}
+}
+
+// settle ends one publication of id, and lets go of what is published no longer.
+func (d *Daemon) settle(tenant string, id object.ID) {
+	d.published.settle(tenant, id, func(x object.ID) (is bool) {
+		d.meta.raft.View(func(s *fsm.State) { _, is = s.Object(fsm.UUID(x)) })
+		return is
+	})
+}
+
+// Publish implements frontdoor.Cluster.
+func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bool) (uint64, error) {
+	if id.IsZero() {
+		return 0, fmt.Errorf("%w: publish: the zero id names nothing", object.ErrInvalid)
+	}
+	info, err := d.published.hold(d.store, p.Tenant, id)
+	if err != nil {
+		return 0, err
+	}
+	defer d.settle(p.Tenant, id)
+	if name == "" {
+		name = info.Name
+	}
+	if name == "" {
+		return 0, fmt.Errorf("%w: object %s has no name: publish it under one", object.ErrInvalid, id)
+	}
+	result, err := d.propose(&fsm.Publish{Replace: replace, Object: fsm.Object{
+		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class), SizeBytes: info.SizeBytes, Meta: info.Meta,
+		Replicas: []fsm.Replica{{Node: d.meta.node, Incarnation: d.meta.incarnation}},
+	}})
+	return result.Epoch, err
+}
+
+// Unpublish implements frontdoor.Cluster.
+func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
+	_, err := d.propose(&fsm.Unpublish{ID: fsm.UUID(id), Tenant: tenant, Name: name})
+	d.settle(tenant, object.ID{})
+	return err
+}
+
+// Dropped implements frontdoor.Cluster: a deleted object is published no longer.
+func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
+	var mine bool
+	d.meta.raft.View(func(s *fsm.State) {
+		o, ok := s.Object(fsm.UUID(id))
+		mine = ok && o.Tenant == tenant
+	})
+	if !mine {
+		return false, nil
+	}
+	if err := d.Unpublish(tenant, id, ""); err != nil && !errors.Is(err, object.ErrNotFound) {
+		return true, fmt.Errorf("the object is deleted here, but the cluster could not be told: %w", err)
+	}
+	return true, nil
+}
+
+// Resolve implements frontdoor.Cluster: a published name gives an object of this node.
+func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
+	err = fmt.Errorf("%w: nothing here is called %q, and nothing is published under that name", object.ErrNotFound, name)
+	d.meta.raft.View(func(s *fsm.State) {
+		o, ok := s.ObjectByName(tenant, name)
+		if !ok {
+			return
+		}
+		for _, r := range o.Replicas {
+			if r.Node == d.meta.node && r.Incarnation == d.meta.incarnation {
+				id, err = object.ID(o.ID), nil
+				return
+			}
+		}
+		err = fmt.Errorf("%w: %q is on other nodes alone (%s): fetching from there is not there yet", object.ErrUnsupported, name, strings.Join(nodeNames(s, o), ", "))
+	})
+	return id, err
+}
+
+// Published implements frontdoor.Cluster.
+func (d *Daemon) Published(tenant, prefix string) ([]byte, error) {
+	list := []PublishedStatus{}
+	d.meta.raft.View(func(s *fsm.State) {
+		for _, o := range s.Objects() {
+			if o.Tenant == tenant && strings.HasPrefix(o.Name, prefix) {
+				list = append(list, d.publishedStatus(s, o))
+			}
+		}
+	})
+	return json.Marshal(list)
+}
+
+func (d *Daemon) publishedStatus(s *fsm.State, o fsm.Object) PublishedStatus {
+	x := PublishedStatus{ID: object.ID(o.ID), Name: o.Name, SizeBytes: o.SizeBytes, Epoch: o.Epoch, Created: at(o.Created), Nodes: nodeNames(s, o)}
+	for _, r := range o.Replicas {
+		x.Here = x.Here || r.Node == d.meta.node && r.Incarnation == d.meta.incarnation
+	}
+	return x
+}
+
+func nodeNames(s *fsm.State, o fsm.Object) []string {
+	names := []string{}
+	for _, r := range o.Replicas {
+		if n, ok := s.Node(r.Node); ok {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// stopPublishing ends the daemon's own connections to the store.
+func (d *Daemon) stopPublishing() error {
+	d.published.mu.Lock()
+	defer d.published.mu.Unlock()
+	for tenant, h := range d.published.tenants {
+		h.conn.Close()
+		delete(d.published.tenants, tenant)
+	}
+	return nil
+}

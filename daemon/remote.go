@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/tenancy"
+	"tendril/daemon/workers"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// openRemoteDoor is the start-up step: a port that was asked for and is taken ends the start, the default one does not.
+func (d *Daemon) openRemoteDoor() error {
+	err := d.openTCP()
+	if errors.Is(err, object.ErrBusy) && d.cfg.Origin("listen") == "default" {
+		return nil // whyClosed shows it
+	}
+	return err
+}
+
+// openTCP opens the door for other machines unless that is not wanted, done, or too early: beyond this machine it opens once
+// somebody has a token to come in with.
+func (d *Daemon) openTCP() error {
+	d.opening.Lock()
+	defer d.opening.Unlock()
+	door := d.door.Load()
+	if d.cfg.Listen == "none" || door == nil || door.RemoteAddr() != nil {
+		return nil
+	}
+	if !Loopback(d.cfg.Listen) && !d.anyoneMayCome() {
+		d.closedDoor = fmt.Sprintf("%s is opened to the network once there is a token: tendril token create", d.cfg.Listen)
+		d.log.WithField("listen", d.cfg.Listen).Info("the front door waits for the first token")
+		return nil
+	}
+	address, err := door.ListenTCP(d.cfg.Listen)
+	if err != nil {
+		d.closedDoor = err.Error()
+		d.log.WithError(err).Warn("the front door is not open for other machines")
+		return err
+	}
+	d.closedDoor = ""
+	d.log.WithField("listen", address).Info("the front door is open for other machines")
+	return nil
+}
+
+// whyClosed says why other machines find no door here; "" when they do, or are not wanted.
+func (d *Daemon) whyClosed() string {
+	d.opening.Lock()
+	defer d.opening.Unlock()
+	return d.closedDoor
+}
+
+// remotePeer says who a certified peer is here.
+func remotePeer(p pki.Peer) frontdoor.Peer {
+	tenant := p.Tenant
+	if p.Role == pki.Node {
+		tenant = "node:" + p.Node
+	}
+	uid, gid := tenancy.UserOf(tenant)
+	return frontdoor.Peer{UID: uid, GID: gid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
+}
+
+// OpenRemoteWorker implements frontdoor.Backend.
+func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error) {
+	var reply wire.OpenRemoteWorkerReply
+	s, request, err := d.workerRequest(id, m.Platform)
+	if err != nil {
+		return reply, err
+	}
+	r := workers.RemoteRequest{Request: request, ClientSHA256: m.ClientSHA256, Lanes: int(m.Lanes), Plaintext: m.Plaintext}
+	if m.Plaintext {
+		if r.From, err = d.plaintextFrom(s.peer.Remote); err != nil {
+			return reply, err
+		}
+	}
+	w, err := d.pool.OpenRemote(s.ctx, r)
+	if err != nil {
+		d.log.WithError(err).WithField("session", id).Warn("no worker for a session")
+		return reply, err
+	}
+	if _, err := d.sessions.get(id); err != nil { // closed meanwhile, and its workers released before this one was there
+		d.pool.ReleaseSession(id)
+		return reply, err
+	}
+	reply.Worker, reply.WorkerSHA256, reply.Tickets = w.ID, w.WorkerSHA256, w.Tickets
+	return reply, nil
+}
+
+// plaintextFrom checks that a peer may do without TLS, and gives the host that its data must come from; "" for a process of this
+// machine.
+func (d *Daemon) plaintextFrom(remote string) (string, error) {
+	if remote == "" {
+		return "", nil
+	}
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return "", err
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return "", err
+	}
+	if address.Unmap().IsLoopback() {
+		return host, nil
+	}
+	for _, p := range d.cfg.PlaintextPeers {
+		if prefix, err := parsePrefix(p); err == nil && prefix.Contains(address.Unmap()) {
+			return host, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no TLS is for this machine and named peers: name %s with --plaintext-peers at the daemon, or leave --plaintext out", object.ErrPermission, host)
+}
+
+// Lane implements frontdoor.Backend.
+func (d *Daemon) Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error {
+	return d.pool.Lane(ticket, remote, fd)
+}

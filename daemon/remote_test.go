@@ -1,0 +1,560 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"tendril/client"
+	"tendril/cluster/pki"
+	"tendril/cluster/raftnode"
+	"tendril/daemon/inspect"
+	"tendril/daemon/tenancy"
+	"tendril/store/object"
+)
+
+// logBuffer is everything that a daemon says.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// loud makes a daemon log all that it has to say into the buffer.
+func loud(d *Daemon) *logBuffer {
+	log, out := logrus.New(), &logBuffer{}
+	log.SetOutput(out)
+	log.SetLevel(logrus.TraceLevel)
+	d.log = log
+	return out
+}
+
+func dial(t *testing.T, c Config) *client.Conn {
+	t.Helper()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// newToken makes a token through the front door.
+func newToken(t *testing.T, conn *client.Conn, o client.TokenOptions) string {
+	t.Helper()
+	if o.Role == 0 {
+		o.Role = pki.User
+	}
+	text, err := conn.CreateToken(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func tokenID(t *testing.T, text string) object.ID {
+	t.Helper()
+	token, err := pki.ParseToken(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.ID()
+}
+
+func TestLoginAndWhatEndsIt(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	at := d.door.Load().RemoteAddr().String()
+	if _, err := client.DialServer(at, client.Options{}); !errors.Is(err, object.ErrPermission) || !strings.Contains(err.Error(), "tendril login") {
+		t.Errorf("without a login: %v", err)
+	}
+	local, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	token := newToken(t, local, client.TokenOptions{Tenant: "lab"})
+	in, err := client.Login(at, token, "laptop")
+	if err != nil || in.Tenant != "lab" || in.Name != "laptop" || in.Role != pki.User {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	key, err := os.Stat(filepath.Join(in.Dir, pki.ClientFile))
+	if err != nil || key.Mode().Perm() != 0o600 {
+		t.Errorf("the key: %v, %v", key.Mode(), err)
+	}
+	far, err := client.DialServer(at, client.Options{Program: "far"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if far.Daemon().Tenant != "lab" || !far.Remote() {
+		t.Errorf("%+v", far.Daemon())
+	}
+	if _, err := far.Devices(); err != nil {
+		t.Error(err)
+	}
+	if _, err := far.Create(10, client.CreateOptions{}); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("create from another machine: %v", err)
+	}
+	if _, err := far.CreateToken(client.TokenOptions{Role: pki.User}); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("a token from another machine: %v", err)
+	}
+	// A second login with the same token, then the token and all that it paid for are revoked.
+	if _, err := client.Login(at, token, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := local.RevokeToken(tokenID(t, token), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Devices(); !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("a revoked connection goes on: %v", err)
+	}
+	if _, err := client.DialServer(at, client.Options{}); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("a revoked certificate: %v", err)
+	}
+}
+
+func TestTokensThatAreNoGood(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	other, stopOther := serve(t, aConfig(t))
+	defer stopOther()
+	at := d.door.Load().RemoteAddr().String()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	once := newToken(t, conn, client.TokenOptions{Once: true})
+	if _, err := client.Login(at, once, ""); err != nil {
+		t.Fatal(err)
+	}
+	revoked := newToken(t, conn, client.TokenOptions{})
+	if err := conn.RevokeToken(tokenID(t, revoked), false); err != nil {
+		t.Fatal(err)
+	}
+	short := newToken(t, conn, client.TokenOptions{Life: time.Second})
+	time.Sleep(1100 * time.Millisecond)
+	never, err := d.meta.authority.NewToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ name, token, at, want string }{
+		{"used", once, at, "one use"},
+		{"revoked", revoked, at, "revoked"},
+		{"expired", short, at, "expired"},
+		{"never made", never.Text(), at, "no such token"},
+		{"mistyped", once[:10] + "zz" + once[12:], at, ""},
+		{"of another cluster", once, other.door.Load().RemoteAddr().String(), "another authority"},
+		{"no token", "hello", at, "begins with"},
+	} {
+		if _, err := client.Login(x.at, x.token, ""); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+	if far, err := client.DialServer(at, client.Options{}); err != nil {
+		t.Errorf("logins that failed took the good one away: %v", err)
+	} else {
+		far.Close()
+	}
+	raw, err := conn.Tokens()
+	var list []TokenStatus
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%s, %v", raw, err)
+	}
+	for _, x := range list {
+		if x.State == "good" {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+func TestRestartKeepsWhatItShould(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	c.Tenants = []tenancy.Tenant{{Name: "lab", Users: []uint32{uint32(os.Getuid())}, Certificates: []string{"bench"}}}
+	d, stop := serve(t, c)
+	at := d.door.Load().RemoteAddr().String()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conn.Daemon().Tenant != "lab" {
+		t.Errorf("tenant %q", conn.Daemon().Tenant)
+	}
+	token := newToken(t, conn, client.TokenOptions{Tenant: "lab"})
+	elsewhere := newToken(t, conn, client.TokenOptions{Tenant: "garden"})
+	if _, err := client.Login(at, elsewhere, "bench"); !errors.Is(err, object.ErrPermission) || !strings.Contains(err.Error(), "kept for a tenant") {
+		t.Errorf("a reserved name: %v", err)
+	}
+	if _, err := client.Login(at, token, "bench"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, conn, "kept", []byte("bytes"))
+	id, certificate := d.node.ID, d.meta.keyring.Certificate().Leaf.SerialNumber
+	conn.Close()
+	stop()
+
+	c.Listen = at // where the client logged in
+	d, stop = serve(t, c)
+	defer stop()
+	if d.node.ID != id || d.meta.keyring.Certificate().Leaf.SerialNumber.Cmp(certificate) != 0 {
+		t.Error("the node is another one")
+	}
+	far, err := client.DialServer(at, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if far.Daemon().Tenant != "lab" {
+		t.Errorf("tenant %q", far.Daemon().Tenant)
+	}
+	if raw, err := far.Published(""); err != nil || string(raw) != "[]" {
+		t.Errorf("published by a daemon that is gone: %s, %v", raw, err)
+	}
+	again := dial(t, c)
+	defer again.Close()
+	if raw, err := again.Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+		t.Errorf("tokens: %s, %v", raw, err)
+	}
+}
+
+// publish makes a named object and publishes it.
+func publish(t *testing.T, conn *client.Conn, name string, content []byte) object.ID {
+	t.Helper()
+	buf, err := conn.Create(uint64(len(content)), client.CreateOptions{Class: object.Ephemeral})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(buf.Bytes(), content)
+	obj, err := buf.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer obj.Release()
+	if _, err := conn.Publish(obj.ID(), name, true); err != nil {
+		t.Fatal(err)
+	}
+	return obj.ID()
+}
+
+func TestPublishedObjectsOutliveWhoMadeThem(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	maker, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := publish(t, maker, "result", []byte("first"))
+	maker.Close()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	get := func() string {
+		obj, err := conn.GetByName(t.Context(), "result", 0)
+		if err != nil {
+			return err.Error()
+		}
+		defer obj.Release()
+		return string(obj.Bytes())
+	}
+	if got := get(); got != "first" {
+		t.Errorf("got %q", got)
+	}
+	if info, err := conn.StatByName("result"); err != nil || info.ID != first {
+		t.Errorf("%+v, %v", info, err)
+	}
+	second := publish(t, conn, "result", []byte("second"))
+	if got := get(); got != "second" {
+		t.Errorf("replaced: %q", got)
+	}
+	if _, err := conn.Stat(first); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("the replaced object is still there: %v", err)
+	}
+	if _, err := conn.Publish(object.NewID(), "other", false); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("an object that is not there: %v", err)
+	}
+	if _, err := conn.Publish(second, "", false); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("without a name: %v", err)
+	}
+	if err := conn.DeleteByName("result"); err != nil {
+		t.Error(err)
+	}
+	if got := get(); !strings.Contains(got, "not found") {
+		t.Errorf("deleted: %q", got)
+	}
+	third := publish(t, conn, "third", []byte("3"))
+	if err := conn.Unpublish("third"); err != nil {
+		t.Error(err)
+	}
+	if _, err := conn.Stat(third); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("nothing holds it any more: %v", err)
+	}
+	d.published.mu.Lock()
+	defer d.published.mu.Unlock()
+	if n := len(d.published.tenants); n != 0 {
+		t.Errorf("%d tenants are held", n)
+	}
+}
+
+func TestManyPublishAtOnce(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			conn, err := client.Dial(c.Socket)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			for range 20 {
+				buf, err := conn.Create(5, client.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				obj, err := buf.Seal()
+				if err == nil {
+					_, err = conn.Publish(obj.ID(), "shared", true)
+				}
+				if err == nil && i%2 == 0 {
+					if err := conn.Unpublish("shared"); err != nil && !errors.Is(err, object.ErrNotFound) {
+						t.Error(err)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				obj.Release()
+			}
+		})
+	}
+	all.Wait()
+	if err := d.Unpublish(d.localTenant(uint32(os.Getuid()), uint32(os.Getgid())), object.ID{}, "shared"); err != nil && !errors.Is(err, object.ErrNotFound) {
+		t.Error(err)
+	}
+	for range 100 { // clients' releases are on their way
+		if d.store.Status().References == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("references are left: %+v", d.store.Status())
+}
+
+func TestDoorToTheNetworkWaitsForAToken(t *testing.T) {
+	c := aConfig(t)
+	c.Listen = "0.0.0.0:0"
+	d, stop := serve(t, c)
+	defer stop()
+	if a := d.door.Load().RemoteAddr(); a != nil {
+		t.Errorf("open at %v before there is a token", a)
+	}
+	if why := d.whyClosed(); !strings.Contains(why, "tendril token create") {
+		t.Errorf("status says %q", why)
+	}
+	conn := dial(t, c)
+	defer conn.Close()
+	newToken(t, conn, client.TokenOptions{})
+	if d.door.Load().RemoteAddr() == nil || d.whyClosed() != "" {
+		t.Errorf("not open with a token: %s", d.whyClosed())
+	}
+}
+
+func TestPortThatIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := aConfig(t)
+	c.Listen = l.Addr().String()
+	c.came("listen", "flag --listen")
+	if err := newDaemon(t, c).Run(t.Context()); !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("a port that was asked for is taken: %v", err)
+	}
+	c.origins = nil // the default's
+	d, stop := serve(t, c)
+	defer stop()
+	if why := d.whyClosed(); !strings.Contains(why, "taken") {
+		t.Errorf("status says %q", why)
+	}
+}
+
+func TestDamagedMetadataEndsTheStart(t *testing.T) {
+	c := aConfig(t)
+	_, stop := serve(t, c)
+	conn := dial(t, c)
+	newToken(t, conn, client.TokenOptions{})
+	conn.Close()
+	stop()
+	files, err := filepath.Glob(filepath.Join(c.StateDir, "raft", "log", "*.wal"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range raw[:2048] {
+		if i >= 64 && raw[i] != 0 {
+			raw[i] ^= 0x55
+		}
+	}
+	if err := os.WriteFile(files[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = newDaemon(t, c).Run(t.Context())
+	if !errors.Is(err, raftnode.ErrDamaged) || !strings.HasPrefix(err.Error(), "cluster metadata: ") || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("got %v", err)
+	}
+	after, err := os.ReadFile(files[0])
+	if err != nil || !bytes.Equal(after, raw) {
+		t.Error("the damaged log was altered")
+	}
+}
+
+func TestKeysThatCannotBeBelieved(t *testing.T) {
+	for _, file := range []string{pki.AuthorityFile, pki.NodeFile} {
+		c := aConfig(t)
+		_, stop := serve(t, c)
+		stop()
+		if err := os.WriteFile(filepath.Join(c.StateDir, file), []byte("-----BEGIN"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := newDaemon(t, c).Run(t.Context()); !errors.Is(err, pki.ErrDamaged) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func TestNoSecretInAnyLog(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d := newDaemon(t, c)
+	out := loud(d)
+	ctx, cancel := context.WithCancel(t.Context())
+	up, down := make(chan struct{}), make(chan error, 1)
+	d.OnReady(func() { close(up) })
+	go func() { down <- d.Run(ctx) }()
+	<-up
+	conn := dial(t, c)
+	text := newToken(t, conn, client.TokenOptions{Once: true})
+	at := d.door.Load().RemoteAddr().String()
+	for range 2 { // good, then used
+		_, err := client.Login(at, text, "")
+		t.Log(err)
+	}
+	far, err := client.DialServer(at, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := conn.OpenPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	conn.Close()
+	cancel()
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	token, err := pki.ParseToken(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := token.SecretHash()
+	key, err := os.ReadFile(filepath.Join(c.StateDir, pki.NodeFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, found := strings.Cut(page, "token=")
+	said := out.String()
+	if !found || !strings.Contains(said, "token created") {
+		t.Fatalf("page %q, log:\n%s", page, said)
+	}
+	for name, s := range map[string]string{"the token": text, "its digits": text[4:40], "its hash": hex.EncodeToString(hash[:]), "the page's key": secret, "the node's key": string(key[len(key)-120 : len(key)-60])} {
+		if strings.Contains(said, s) {
+			t.Errorf("%s is in the log:\n%s", name, said)
+		}
+	}
+}
+
+func TestInspectionShowsEachItsOwn(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	conn := dial(t, c)
+	defer conn.Close()
+	publish(t, conn, "mine", []byte("x"))
+	own, stranger := inspect.Viewer{Local: true, UID: uint32(os.Geteuid())}, inspect.Viewer{Local: true, UID: 4242}
+	l := (*look)(d)
+	for who, want := range map[inspect.Viewer]int{own: 1, stranger: 0} {
+		objects, err := l.Objects(who, inspect.Page{Limit: 10})
+		names, err2 := l.Names(who, inspect.Page{Limit: 10})
+		segments, err3 := l.Segments(who)
+		if err := errors.Join(err, err2, err3); err != nil || len(objects) != want || len(names) != want || len(segments) != want {
+			t.Errorf("user %d sees %v, %v, %v, %v", who.UID, objects, names, segments, err)
+		}
+	}
+	if page, err := l.Objects(own, inspect.Page{Limit: 10, After: "ffffffffffffffffffffffffffffffff"}); err != nil || len(page) != 0 {
+		t.Errorf("after the last: %v, %v", page, err)
+	}
+	nodes, err := l.Nodes(own)
+	if err != nil || len(nodes) != 1 || !nodes[0].Self || !nodes[0].Leader || !nodes[0].Voter {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+	if metrics, err := l.Metrics(own); err != nil || len(metrics) < 10 {
+		t.Errorf("%d metrics, %v", len(metrics), err)
+	}
+}
+
+func TestPlaintextIsForNamedPeers(t *testing.T) {
+	c := aConfig(t)
+	c.PlaintextPeers = []string{"10.1.0.0/16", "fd00::7"}
+	d := newDaemon(t, c)
+	for remote, want := range map[string]bool{
+		"": true, "127.0.0.1:4": true, "[::1]:4": true, "10.1.2.3:4": true, "[::ffff:10.1.2.3]:4": true, "[fd00::7]:4": true,
+		"10.2.0.1:4": false, "[fd00::8]:4": false, "192.168.0.1:4": false, "nonsense": false,
+	} {
+		if _, err := d.plaintextFrom(remote); (err == nil) != want {
+			t.Errorf("%q: %v", remote, err)
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/toml/v2"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
+
+	"tendril/daemon/tenancy"
+)
+
+// setting ties one field to its key (in the file, and the flag's name), its environment variable, and its text.
+type setting struct {
+	key, variable string
+	set           func(c *Config, value string) error
+	show          func(c Config) string
+}
+
+// settings is every one, in the order of `tendril config show`. It is never changed.
+var settings = []setting{
+	text("socket", "TENDRIL_SOCKET", func(c *Config) *string { return &c.Socket }),
+	text("state-dir", "TENDRIL_STATE_DIR", func(c *Config) *string { return &c.StateDir }),
+	text("name", "TENDRIL_NODE_NAME", func(c *Config) *string { return &c.NodeName }),
+	size("capacity", "TENDRIL_CAPACITY", func(c *Config) *uint64 { return &c.CapacityBytes }),
+	size("quota", "TENDRIL_QUOTA", func(c *Config) *uint64 { return &c.QuotaBytes }),
+	{"spill", "TENDRIL_SPILL",
+		func(c *Config, v string) (err error) { c.SpillBytes, err = parseWarm(v); return },
+		func(c Config) string { return strconv.FormatInt(max(c.SpillBytes, 0), 10) }},
+	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
+	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
+	size("high-water", "TENDRIL_HIGH_WATER", func(c *Config) *uint64 { return &c.HighBytes }),
+	{"warm-memory", "TENDRIL_WARM_MEMORY",
+		func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return },
+		func(c Config) string { return strconv.FormatInt(max(c.WarmBytes, 0), 10) }},
+	{"vendors", "TENDRIL_VENDORS",
+		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
+		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},
+	number("warm-workers", "TENDRIL_WARM_WORKERS", func(c *Config) *int { return &c.WarmWorkers }),
+	number("max-workers", "TENDRIL_MAX_WORKERS", func(c *Config) *int { return &c.MaxWorkers }),
+	span("probe-timeout", "TENDRIL_PROBE_TIMEOUT", func(c *Config) *time.Duration { return &c.ProbeTimeout }),
+	span("start-timeout", "TENDRIL_START_TIMEOUT", func(c *Config) *time.Duration { return &c.StartTimeout }),
+	text("log-level", "TENDRIL_LOG_LEVEL", func(c *Config) *string { return &c.LogLevel }),
+	text("listen", "TENDRIL_LISTEN", func(c *Config) *string { return &c.Listen }),
+	list("plaintext-peers", "TENDRIL_PLAINTEXT_PEERS", func(c *Config) *[]string { return &c.PlaintextPeers }),
+	text("http", "TENDRIL_HTTP", func(c *Config) *string { return &c.HTTP }),
+	list("http-hosts", "TENDRIL_HTTP_HOSTS", func(c *Config) *[]string { return &c.HTTPHosts }),
+}
+
+func text(key, variable string, at func(*Config) *string) setting {
+	return setting{key, variable, func(c *Config, v string) error { *at(c) = v; return nil }, func(c Config) string { return *at(&c) }}
+}
+
+func number(key, variable string, at func(*Config) *int) setting {
+	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = strconv.Atoi(v); return },
+		func(c Config) string { return strconv.Itoa(*at(&c)) }}
+}
+
+func size(key, variable string, at func(*Config) *uint64) setting {
+	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = ParseBytes(v); return },
+		func(c Config) string { return strconv.FormatUint(*at(&c), 10) }}
+}
+
+func span(key, variable string, at func(*Config) *time.Duration) setting {
+	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = time.ParseDuration(v); return },
+		func(c Config) string { return at(&c).String() }}
+}
+
+func list(key, variable string, at func(*Config) *[]string) setting {
+	return setting{key, variable, func(c *Config, v string) error { *at(c) = splitList(v); return nil },
+		func(c Config) string { return strings.Join(*at(&c), ",") }}
+}
+
+func splitList(v string) []string {
+	return strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// take sets one field and remembers where its value came from.
+func (c *Config) take(s setting, value, origin string) error {
+	if err := s.set(c, value); err != nil {
+		return err
+	}
+	c.came(s.key, origin)
+	return nil
+}
+
+func (c *Config) came(key, origin string) {
+	if c.origins == nil {
+		c.origins = map[string]string{}
+	}
+	c.origins[key] = origin
+}
+
+// Origin says where a setting's value came from: "default", or the file, variable or flag.
+func (c Config) Origin(key string) string { return orDefault(c.origins[key], "default") }
+
+// FromEnv takes what the TENDRIL_* variables say over c's fields; an empty variable counts as unset. It reports every variable
+// that cannot be read, with its value, in one error, and takes the others.
+func (c *Config) FromEnv(lookup Lookup) error {
+	var faults []error
+	for _, s := range settings {
+		value, set := lookup(s.variable)
+		if !set || value == "" {
+			continue
+		}
+		if err := c.take(s, value, "environment "+s.variable); err != nil {
+			faults = append(faults, fmt.Errorf("%s=%q: %w", s.variable, value, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// FromFlags is FromEnv for the flags of a command line, by their names without dashes. It leaves out flags that were not written.
+func (c *Config) FromFlags(written Lookup) error {
+	var faults []error
+	for _, s := range settings {
+		value, set := written(s.key)
+		if !set {
+			continue
+		}
+		if err := c.take(s, value, "flag --"+s.key); err != nil {
+			faults = append(faults, fmt.Errorf("--%s %q: %w", s.key, value, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// maxFileBytes bounds a configuration file.
+const maxFileBytes = 1 << 20
+
+// FromFile takes what a file in TOML says: the flags' names as keys, and tables [tenants.NAME] with users, groups and
+// certificates. A file that is not there is an error only where it must be. Every fault of the file is in the one error.
+func (c *Config) FromFile(path string, must bool) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) && !must {
+		return nil
+	}
+	if err == nil && (info.IsDir() || info.Size() > maxFileBytes) {
+		err = fmt.Errorf("%s is a directory or larger than %d bytes", path, maxFileBytes)
+	}
+	if err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	k := koanf.New("\x00") // no key holds this, so that names of tenants may hold dots
+	if err := k.Load(rawbytes.Provider(raw), toml.Parser()); err != nil {
+		return fmt.Errorf("configuration file %s: %w", path, err)
+	}
+	return c.fromTree(path, k.Raw())
+}
+
+func (c *Config) fromTree(path string, tree map[string]any) error {
+	var faults []error
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		if err := c.fromFileKey(path, key, tree[key]); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %s: %w", path, key, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (c *Config) fromFileKey(path, key string, value any) error {
+	if key == "tenants" {
+		c.came(key, "file "+path)
+		return c.takeTenants(value)
+	}
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == key })
+	if i < 0 {
+		return fmt.Errorf("there is no such setting: see tendril config show")
+	}
+	t, err := fileText(key, value)
+	if err != nil {
+		return err
+	}
+	if err := c.take(settings[i], t, "file "+path); err != nil {
+		return fmt.Errorf("%q: %w", t, err)
+	}
+	return nil
+}
+
+// fileText gives a value of the file as a flag would have it.
+func fileText(key string, value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		return v, nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, x := range v {
+			s, ok := x.(string)
+			if !ok {
+				return "", fmt.Errorf("%v in a list of texts", x)
+			}
+			parts[i] = s
+		}
+		if key == "vendors" {
+			return strings.Join(parts, string(filepath.ListSeparator)), nil
+		}
+		return strings.Join(parts, ","), nil
+	}
+	return "", fmt.Errorf("%v is no text, number or list", value)
+}
+
+func (c *Config) takeTenants(value any) error {
+	tables, ok := value.(map[string]any)
+	if !ok {
+		return errors.New("want tables: [tenants.NAME]")
+	}
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		t, err := tenantOf(name, tables[name])
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%q: %w", name, err))
+		}
+		c.Tenants = append(c.Tenants, t)
+	}
+	return errors.Join(faults...)
+}
+
+func tenantOf(name string, value any) (tenancy.Tenant, error) {
+	t := tenancy.Tenant{Name: name}
+	table, ok := value.(map[string]any)
+	if !ok {
+		return t, errors.New("want a table")
+	}
+	var faults []error
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		members, ok := table[key].([]any)
+		if !ok {
+			faults = append(faults, fmt.Errorf("%s: want a list", key))
+			continue
+		}
+		for _, m := range members {
+			if err := addMember(&t, key, m); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", key, err))
+			}
+		}
+	}
+	return t, errors.Join(faults...)
+}
+
+func addMember(t *tenancy.Tenant, key string, m any) (err error) {
+	var id uint32
+	switch key {
+	case "users":
+		id, err = numberOf(m, func(n string) (string, error) { u, err := user.Lookup(n); return fieldOf(u, err) })
+		t.Users = append(t.Users, id)
+	case "groups":
+		id, err = numberOf(m, func(n string) (string, error) { g, err := user.LookupGroup(n); return groupOf(g, err) })
+		t.Groups = append(t.Groups, id)
+	case "certificates":
+		name, ok := m.(string)
+		if !ok {
+			return fmt.Errorf("%v is no name", m)
+		}
+		t.Certificates = append(t.Certificates, name)
+	default:
+		return errors.New("want users, groups or certificates")
+	}
+	return err
+}
+
+func fieldOf(u *user.User, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return u.Uid, nil
+}
+
+func groupOf(g *user.Group, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return g.Gid, nil
+}
+
+// numberOf reads a user's or group's number, or finds it by name.
+func numberOf(m any, find func(string) (string, error)) (uint32, error) {
+	var text string
+	switch v := m.(type) {
+	case int64:
+		text = strconv.FormatInt(v, 10)
+	case string:
+		found, err := find(v)
+		if err != nil {
+			return 0, err
+		}
+		text = found
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%v is neither a name nor a number of 32 bits", m)
+	}
+	return uint32(n), nil
+}
+
+// Shown is one line of `tendril config show`.
+type Shown struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+// Show lists every setting with its value and where that came from. c has its defaults filled in.
+func (c Config) Show() []Shown {
+	var all []Shown
+	for _, s := range settings {
+		all = append(all, Shown{s.key, s.show(c), c.Origin(s.key)})
+	}
+	for _, t := range c.Tenants {
+		all = append(all, Shown{"tenants." + t.Name, t.String(), c.Origin("tenants")})
+	}
+	return all
+}
+
+// ConfigFile says where the configuration file is looked for: TENDRIL_CONFIG, which must then be there, else
+// /etc/tendril/tendril.toml for root, else tendril/tendril.toml in the user's XDG configuration directory.
+func ConfigFile(uid int, lookup Lookup) (path string, must bool) {
+	if told, _ := lookup("TENDRIL_CONFIG"); told != "" {
+		return told, true
+	}
+	if uid == 0 {
+		return "/etc/tendril/tendril.toml", false
+	}
+	if dir, _ := lookup("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "tendril", "tendril.toml"), false
+	}
+	home, _ := lookup("HOME")
+	return filepath.Join(home, ".config", "tendril", "tendril.toml"), false
+}

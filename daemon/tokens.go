@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/tenancy"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// maxTokenLife bounds what a person types; 0 is for ever.
+const maxTokenLife = 10 * 365 * 24 * time.Hour
+
+// TokenStatus is one token in `tendril token ls`. The secret is nowhere.
+type TokenStatus struct {
+	ID           string    `json:"id"`
+	Role         string    `json:"role"`
+	Tenant       string    `json:"tenant"`
+	Created      time.Time `json:"created"`
+	Expires      time.Time `json:"expires,omitzero"`
+	Once         bool      `json:"once"`
+	Uses         uint32    `json:"uses"`
+	Revoked      time.Time `json:"revoked,omitzero"`
+	State        string    `json:"state"`        // good, used, expired, revoked
+	Certificates int       `json:"certificates"` // good ones that it paid for
+}
+
+// CreateToken implements frontdoor.Cluster. A token without a tenant is for the tenant of who made it; one that root makes is for
+// a tenant of its own.
+func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (string, error) {
+	life := time.Duration(m.LifeSeconds) * time.Second
+	if m.LifeSeconds > uint64(maxTokenLife/time.Second) {
+		return "", fmt.Errorf("%w: a token for %d s, at most %v", object.ErrInvalid, m.LifeSeconds, maxTokenLife)
+	}
+	if !pki.Role(m.Role).Valid() {
+		return "", fmt.Errorf("%w: %v", object.ErrInvalid, pki.Role(m.Role))
+	}
+	if m.Tenant != "" && m.Tenant != p.Tenant {
+		check := tenancy.CheckName
+		if p.UID == 0 { // who may become anybody here anyway
+			check = tenancy.CheckAny
+		}
+		if err := check(m.Tenant); err != nil {
+			return "", fmt.Errorf("%w: %w", object.ErrInvalid, err)
+		}
+	}
+	secret, err := d.meta.authority.NewToken()
+	if err != nil {
+		return "", err
+	}
+	t := fsm.Token{ID: secret.ID(), SecretHash: secret.SecretHash(), Role: fsm.Role(m.Role), Tenant: m.Tenant, Once: m.Once}
+	switch {
+	case t.Role == fsm.RoleNode:
+		t.Tenant = ""
+	case t.Tenant == "" && p.UID != 0:
+		t.Tenant = p.Tenant
+	case t.Tenant == "":
+		t.Tenant = "token:" + hex.EncodeToString(t.ID[:6])
+	}
+	if life > 0 {
+		t.Expires = time.Now().Add(life).UnixNano()
+	}
+	if _, err := d.propose(&fsm.CreateToken{Token: t}); err != nil {
+		return "", err
+	}
+	d.log.WithField("token", t.ID).WithField("role", pki.Role(m.Role)).WithField("tenant", t.Tenant).Info("token created")
+	d.openTCP() // which may have waited for it
+	return secret.Text(), nil
+}
+
+// Tokens implements frontdoor.Cluster.
+func (d *Daemon) Tokens() ([]byte, error) {
+	list := []TokenStatus{}
+	d.meta.raft.View(func(s *fsm.State) {
+		now := max(s.Now(), time.Now().UnixNano())
+		certificates := s.Certificates()
+		for _, t := range s.Tokens() {
+			x := TokenStatus{
+				ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created), Expires: at(t.Expires), Once: t.Once,
+				Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now),
+			}
+			for _, c := range certificates {
+				if c.Token == t.ID && c.Revoked == 0 && c.Expires > now {
+					x.Certificates++
+				}
+			}
+			list = append(list, x)
+		}
+	})
+	return json.Marshal(list)
+}
+
+func tokenState(t fsm.Token, now int64) string {
+	switch {
+	case t.Revoked != 0:
+		return "revoked"
+	case t.Expires != 0 && now >= t.Expires:
+		return "expired"
+	case t.Once && t.Uses > 0:
+		return "used"
+	}
+	return "good"
+}
+
+// at gives a time of the metadata; 0 is none.
+func at(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// anyoneMayCome reports whether some token or certificate lets a stranger in: before that nobody needs to reach the front door.
+func (d *Daemon) anyoneMayCome() (may bool) {
+	d.meta.raft.View(func(s *fsm.State) {
+		now := max(s.Now(), time.Now().UnixNano())
+		for _, t := range s.Tokens() {
+			may = may || tokenState(t, now) == "good"
+		}
+		for _, c := range s.Certificates() {
+			may = may || c.Role != fsm.RoleNode && c.Revoked == 0 && c.Expires > now
+		}
+	})
+	return may
+}
+
+// RevokeToken implements frontdoor.Cluster. Connections of revoked certificates end at once.
+func (d *Daemon) RevokeToken(m wire.RevokeTokenRequest) error {
+	if _, err := d.propose(&fsm.RevokeToken{ID: fsm.UUID(m.ID), Certificates: m.Certificates}); err != nil {
+		return err
+	}
+	d.log.WithField("token", m.ID).WithField("certificates", m.Certificates).Info("token revoked")
+	if m.Certificates {
+		d.endRevoked()
+	}
+	return nil
+}
+
+func (d *Daemon) endRevoked() {
+	v := d.verifier()
+	d.door.Load().EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" && v.Revoked(p.Serial) })
+}
+
+// Enroll implements frontdoor.Cluster: the token pays for a certificate, in one command.
+func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
+	var token fsm.Token
+	d.meta.raft.View(func(s *fsm.State) { token, _ = s.Token(fsm.UUID(m.Token)) })
+	subject := pki.Subject{Name: m.Name, Role: pki.Role(token.Role), Tenant: token.Tenant}
+	if !subject.Role.Valid() { // an unknown token: SpendToken says so, with one answer for id and secret
+		subject.Role = pki.User
+	}
+	if subject.Role == pki.Node {
+		return nil, fmt.Errorf("%w: nodes that join are not there yet: make a token with --role user", object.ErrUnsupported)
+	}
+	if owner := d.meta.tenants.Load().Reserved(m.Name); owner != "" && owner != token.Tenant {
+		return nil, fmt.Errorf("%w: the name %.60q is kept for a tenant: take another with --name, or a token made with --tenant", object.ErrPermission, m.Name)
+	}
+	cert, err := d.certificateDER(m.Request, subject, func(c fsm.Certificate) error {
+		_, err := d.propose(&fsm.SpendToken{ID: fsm.UUID(m.Token), SecretHash: m.SecretHash, Certificate: c})
+		return err
+	})
+	if err != nil {
+		d.log.WithError(err).WithField("remote", remote).Warn("a login was refused")
+		return nil, err
+	}
+	d.log.WithField("remote", remote).WithField("name", subject.Name).WithField("tenant", subject.Tenant).WithField("token", m.Token).Info("a client logged in")
+	return cert.Raw, nil
+}
+
+// Renew implements frontdoor.Cluster: who has a good certificate gets the next one, for a new key. The new one hangs on the same
+// token, so that revoking that ends both.
+func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
+	var old fsm.Certificate
+	d.meta.raft.View(func(s *fsm.State) { old, _ = s.Certificate(fsm.UUID(p.Serial)) })
+	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant}, func(c fsm.Certificate) error {
+		c.Token = old.Token
+		_, err := d.propose(&fsm.RecordCertificate{Certificate: c})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return cert.Raw, nil
+}

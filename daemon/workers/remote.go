@@ -1,0 +1,239 @@
+package workers
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// Limits of tickets.
+const (
+	// TicketLife is how long a ticket waits for its connection.
+	TicketLife = 30 * time.Second
+	// attemptLife is how long a connection may take for TLS with the worker, which closes it then.
+	attemptLife = 5 * time.Second
+	// maxAttempts is how many connections with one ticket may be at it at a time: somebody who saw the ticket on the wire can
+	// use it for nothing, but must not be able to keep the worker busy.
+	maxAttempts = 8
+	// maxRemotePackets bounds what the daemon hears from a worker that tenant code may run in.
+	maxRemotePackets = 64
+)
+
+// RemoteRequest says what worker a session on another machine wants.
+type RemoteRequest struct {
+	Request
+	ClientSHA256 [sha256.Size]byte // of the client's certificate
+	Lanes        int               // 1 to 8, checked by the caller
+	Plaintext    bool              // no TLS: the ticket is all
+	From         string            // host that connections must come from; "" = any
+}
+
+// OpenedRemote says how its client reaches a worker: ticket i opens lane i.
+type OpenedRemote struct {
+	ID           uint64
+	WorkerSHA256 [sha256.Size]byte
+	Tickets      [][sha256.Size]byte
+}
+
+// ticket lets one connection through to a worker. Pool.mu guards it.
+type ticket struct {
+	w        *worker
+	worker   uint64 // number
+	lane     int
+	from     string
+	expires  time.Time
+	attempts []time.Time // when those that are at it began
+}
+
+// OpenRemote gives a session on another machine a worker, as Open does. The worker is ended with Release or ReleaseSession.
+func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, error) {
+	w, err := p.acquire(ctx, r.Request)
+	if err != nil {
+		return OpenedRemote{}, err
+	}
+	id := p.enter(w, r.Session)
+	o, err := p.handRemote(w, id, r)
+	if err != nil {
+		p.discard(w)
+		p.mu.Lock()
+		delete(p.serving, id)
+		p.dropTickets(id)
+		p.mu.Unlock()
+		return OpenedRemote{}, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
+	}
+	p.nudge()
+	return o, nil
+}
+
+func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, error) {
+	o := OpenedRemote{ID: id}
+	assign := clwire.AssignRemote{
+		Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext,
+	}
+	raw, err := json.Marshal(clwire.DaemonMessage{AssignRemote: &assign})
+	if err == nil {
+		err = w.tell(raw)
+	}
+	if err != nil {
+		return o, err
+	}
+	if o.WorkerSHA256, err = w.hearRemoteReady(r.Plaintext); err != nil {
+		return o, err
+	}
+	if o.Tickets, err = p.issueTickets(w, id, r); err != nil {
+		return o, err
+	}
+	if !p.listen(w, id, r.Lanes) {
+		return o, errClosed
+	}
+	p.opts.Log.WithField("session", r.Session).WithField("worker", id).WithField("pid", w.pid).Info("worker serves another machine")
+	return o, nil
+}
+
+// hearRemoteReady waits for the worker's certificate.
+func (w *worker) hearRemoteReady(plaintext bool) (sum [sha256.Size]byte, err error) {
+	_ = w.control.SetReadDeadline(time.Now().Add(assignLimit))
+	m, err := w.hearPacket()
+	if err != nil {
+		return sum, fmt.Errorf("worker %d does not get ready for another machine: %w", w.pid, err)
+	}
+	if m.RemoteReady == nil {
+		return sum, fmt.Errorf("worker %d answered an assignment with something else", w.pid)
+	}
+	if plaintext {
+		return sum, nil
+	}
+	if n := len(m.RemoteReady.CertificateSHA256); n != len(sum) {
+		return sum, fmt.Errorf("worker %d: the hash of its certificate has %d bytes, want %d", w.pid, n, len(sum))
+	}
+	return [sha256.Size]byte(m.RemoteReady.CertificateSHA256), nil
+}
+
+// hearPacket reads one packet. io.EOF: the worker has closed its end.
+func (w *worker) hearPacket() (m clwire.WorkerMessage, err error) {
+	buf := make([]byte, clwire.MaxControlBytes)
+	n, err := w.control.Read(buf)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(buf[:n], &m); err != nil {
+		return m, fmt.Errorf("a packet of %d bytes is not one of the protocol: %w", n, err)
+	}
+	return m, nil
+}
+
+// issueTickets draws a worker's tickets.
+func (p *Pool) issueTickets(w *worker, id uint64, r RemoteRequest) ([][sha256.Size]byte, error) {
+	list := make([][sha256.Size]byte, r.Lanes)
+	for i := range list {
+		if _, err := rand.Read(list[i][:]); err != nil {
+			return nil, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for key, t := range p.tickets {
+		if now.After(t.expires) {
+			delete(p.tickets, key)
+		}
+	}
+	for i, t := range list {
+		p.tickets[sha256.Sum256(t[:])] = &ticket{w: w, worker: id, lane: i, from: r.From, expires: now.Add(TicketLife)}
+	}
+	return list, nil
+}
+
+// dropTickets forgets a worker's tickets. mu is held.
+func (p *Pool) dropTickets(worker uint64) {
+	for key, t := range p.tickets {
+		if t.worker == worker {
+			delete(p.tickets, key)
+		}
+	}
+}
+
+// Lane hands a connection that showed a ticket to the ticket's worker; fd stays the caller's. The ticket is not spent by that: the
+// worker says so when TLS succeeds, for whoever has only seen the ticket must not be able to burn it.
+// Errors: ErrPermission for a ticket that is none (any more), ErrBusy where too many are at it.
+func (p *Pool) Lane(secret [sha256.Size]byte, remote string, fd int) error {
+	w, lane, err := p.claim(secret, remote)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(clwire.DaemonMessage{Lane: &clwire.WorkerLane{Index: lane}})
+	if err != nil {
+		return err
+	}
+	return w.tell(raw, fd)
+}
+
+func (p *Pool) claim(secret [sha256.Size]byte, remote string) (*worker, int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	t := p.tickets[sha256.Sum256(secret[:])]
+	if t == nil || now.After(t.expires) {
+		return nil, 0, fmt.Errorf("%w: no such ticket: each is good for one connection within %v", object.ErrPermission, TicketLife)
+	}
+	if host, _, _ := net.SplitHostPort(remote); t.from != "" && host != t.from {
+		return nil, 0, fmt.Errorf("%w: a ticket of %s was shown by %s", object.ErrPermission, t.from, host)
+	}
+	t.attempts = slices.DeleteFunc(t.attempts, func(began time.Time) bool { return now.Sub(began) > attemptLife })
+	if len(t.attempts) >= maxAttempts {
+		return nil, 0, fmt.Errorf("%w: %d connections show this ticket at a time", object.ErrBusy, len(t.attempts))
+	}
+	t.attempts = append(t.attempts, now)
+	return t.w, t.lane, nil
+}
+
+// listen hears which lanes are up, and no more: tenant code may run in the worker. It reports false where the pool is closing.
+func (p *Pool) listen(w *worker, id uint64, lanes int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	_ = w.control.SetReadDeadline(time.Now().Add(TicketLife + attemptLife))
+	p.joined.Add(1)
+	go func() { // ends with the last lane, the tickets, or the worker
+		defer p.joined.Done()
+		up := map[int]bool{}
+		for packets := 0; packets < maxRemotePackets && len(up) < lanes; packets++ {
+			m, err := w.hearPacket()
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+				return
+			}
+			if err == nil && m.LaneUp != nil && m.LaneUp.Index >= 0 && m.LaneUp.Index < lanes {
+				up[m.LaneUp.Index] = true
+				p.spend(id, m.LaneUp.Index)
+			}
+		}
+	}()
+	return true
+}
+
+// spend ends the ticket of one lane.
+func (p *Pool) spend(worker uint64, lane int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, t := range p.tickets {
+		if t.worker == worker && t.lane == lane {
+			delete(p.tickets, key)
+		}
+	}
+}

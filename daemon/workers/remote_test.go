@@ -1,0 +1,211 @@
+package workers
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// fakeRemote is a worker of another machine's session. TLS "succeeds" where a lane's first line is "good".
+func fakeRemote(control *net.UnixConn, mode string) {
+	buf, oob := make([]byte, clwire.MaxControlBytes), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, on, _, _, err := control.ReadMsgUnix(buf, oob)
+		if err != nil || n == 0 {
+			return
+		}
+		var m clwire.DaemonMessage
+		if err := json.Unmarshal(buf[:n], &m); err != nil {
+			panic(err)
+		}
+		switch {
+		case m.AssignRemote != nil && mode == "remote-silent":
+			return
+		case m.AssignRemote != nil && mode == "remote-short":
+			send(control, clwire.WorkerMessage{RemoteReady: &clwire.RemoteReady{CertificateSHA256: []byte("short")}})
+		case m.AssignRemote != nil:
+			sum := sha256.Sum256(m.AssignRemote.ClientSHA256)
+			send(control, clwire.WorkerMessage{RemoteReady: &clwire.RemoteReady{CertificateSHA256: sum[:]}})
+			for i := range 10 * maxRemotePackets {
+				if mode != "remote-floods" {
+					break
+				}
+				control.SetWriteDeadline(time.Now().Add(time.Second)) // the daemon stops listening
+				raw, _ := json.Marshal(clwire.WorkerMessage{LaneUp: &clwire.LaneUp{Index: i - 5 + 1<<20}})
+				control.Write(raw)
+			}
+		case m.Lane != nil:
+			cmsgs, _ := unix.ParseSocketControlMessage(oob[:on])
+			files, err := unix.ParseUnixRights(&cmsgs[0])
+			if err != nil || len(files) != 1 {
+				panic(fmt.Sprint("descriptors: ", files, err))
+			}
+			go fakeLane(control, m.Lane.Index, files[0])
+		}
+	}
+}
+
+func fakeLane(control *net.UnixConn, index, fd int) {
+	unix.SetNonblock(fd, false)
+	file := os.NewFile(uintptr(fd), "lane")
+	defer file.Close()
+	word := make([]byte, 5)
+	if _, err := io.ReadFull(file, word); err != nil || string(word) != "good\n" {
+		return
+	}
+	send(control, clwire.WorkerMessage{LaneUp: &clwire.LaneUp{Index: index}})
+	fmt.Fprintf(file, "lane %d\n", index)
+	io.Copy(io.Discard, file)
+}
+
+// lane makes a connection, has the pool pass it on, and says word.
+func lane(t *testing.T, p *Pool, ticket [sha256.Size]byte, remote, word string) (*os.File, error) {
+	t.Helper()
+	ours, theirs, err := streamPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	t.Cleanup(func() { ours.Close() })
+	if err := p.Lane(ticket, remote, int(theirs.Fd())); err != nil {
+		return nil, err
+	}
+	_, err = ours.WriteString(word)
+	return ours, err
+}
+
+func answer(t *testing.T, f *os.File) string {
+	t.Helper()
+	b := make([]byte, 64)
+	n, err := f.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return string(b[:n])
+}
+
+func openRemote(t *testing.T, p *Pool, alter func(*RemoteRequest)) (OpenedRemote, error) {
+	t.Helper()
+	platforms, err := p.Platforms(t.Context())
+	if err != nil || len(platforms) != 1 {
+		t.Fatal(platforms, err)
+	}
+	r := RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Owner: me()}, ClientSHA256: [32]byte{1}, Lanes: 3}
+	if alter != nil {
+		alter(&r)
+	}
+	return p.OpenRemote(t.Context(), r)
+}
+
+func TestTicketsOpenLanesOnce(t *testing.T) {
+	p, _ := newPool(t, nil, "remote")
+	p.Probe()
+	o, err := openRemote(t, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.Sum256(bytes.Join([][]byte{{1}, make([]byte, 31)}, nil))
+	if len(o.Tickets) != 3 || o.WorkerSHA256 != want {
+		t.Fatalf("%+v", o)
+	}
+	// A stranger who has seen the ticket comes first, twice, and fails.
+	for range 2 {
+		f, err := lane(t, p, o.Tickets[1], "", "evil\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer(t, f); got != "" {
+			t.Errorf("the stranger was answered %q", got)
+		}
+	}
+	for i, ticket := range o.Tickets {
+		f, err := lane(t, p, ticket, "", "good\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer(t, f); got != fmt.Sprintf("lane %d\n", i) {
+			t.Errorf("lane %d: %q", i, got)
+		}
+	}
+	for i, ticket := range o.Tickets { // the worker answers its client before the daemon hears that the lane is up
+		for {
+			if _, err := lane(t, p, ticket, "", "good\n"); errors.Is(err, object.ErrPermission) {
+				break
+			} else if err != nil {
+				t.Fatalf("ticket %d again: %v", i, err)
+			}
+		}
+	}
+	if _, err := lane(t, p, [32]byte{}, "", ""); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("no ticket at all: %v", err)
+	}
+}
+
+func TestTicketsAreBounded(t *testing.T) {
+	p, _ := newPool(t, nil, "remote")
+	p.Probe()
+	o, err := openRemote(t, p, func(r *RemoteRequest) { r.From = "10.0.0.7" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lane(t, p, o.Tickets[0], "10.0.0.8:5000", ""); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("from elsewhere: %v", err)
+	}
+	for i := range maxAttempts + 1 {
+		_, err := lane(t, p, o.Tickets[0], "10.0.0.7:5000", "")
+		if i < maxAttempts && err != nil || i == maxAttempts && !errors.Is(err, object.ErrBusy) {
+			t.Errorf("attempt %d: %v", i, err)
+		}
+	}
+	p.mu.Lock()
+	for _, x := range p.tickets {
+		x.expires = time.Now().Add(-time.Second)
+	}
+	p.mu.Unlock()
+	if _, err := lane(t, p, o.Tickets[1], "10.0.0.7:5000", ""); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("an expired ticket: %v", err)
+	}
+	if err := p.Release(1, o.ID); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.tickets) != 0 {
+		t.Errorf("%d tickets are left of a worker that has ended", len(p.tickets))
+	}
+}
+
+func TestWorkersThatBehaveBadlyForAnotherMachine(t *testing.T) {
+	for mode, want := range map[string]string{"remote-silent": "get ready", "remote-short": "5 bytes"} {
+		p, _ := newPool(t, nil, mode)
+		p.Probe()
+		if _, err := openRemote(t, p, nil); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	p, _ := newPool(t, nil, "remote-floods")
+	p.Probe()
+	o, err := openRemote(t, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alive, text, err := p.Fate(1, o.ID); !alive || err != nil {
+		t.Errorf("fate: %v %q %v", alive, text, err)
+	}
+}

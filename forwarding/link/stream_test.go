@@ -1,0 +1,349 @@
+package link
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+)
+
+// tcpPair returns both ends of a TCP connection over loopback.
+func tcpPair(t testing.TB) (client, worker *os.File) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(c net.Conn) *os.File {
+		f, err := c.(*net.TCPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	return file(a), file(b)
+}
+
+// configs returns TLS for both ends, or nil twice.
+func configs(t testing.TB, secure bool) (client, worker *tls.Config) {
+	t.Helper()
+	if !secure {
+		return nil, nil
+	}
+	a, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Config(b.Fingerprint()), b.Config(a.Fingerprint())
+}
+
+func streamPair(t testing.TB, secure bool) (client, worker *Stream) {
+	t.Helper()
+	a, b := tcpPair(t)
+	ca, cb := configs(t, secure)
+	var errs [2]error
+	var wg sync.WaitGroup
+	wg.Go(func() { client, errs[0] = NewStream(Client, a, ca) })
+	wg.Go(func() { worker, errs[1] = NewStream(Worker, b, cb) })
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); worker.Close() })
+	return client, worker
+}
+
+func bothWays(t *testing.T, f func(t *testing.T, secure bool)) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) { f(t, secure) })
+	}
+}
+
+// next waits for one record.
+func next(t testing.TB, l Link) (clwire.Header, []byte) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		h, p, ok, err := l.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			return h, p
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no record")
+		}
+		if l.Arm(clwire.ConsumerAsleep) {
+			if err := l.Block(-1, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestStreamKeepsOrder(t *testing.T) {
+	bothWays(t, func(t *testing.T, secure bool) {
+		client, worker := streamPair(t, secure)
+		const n = 3000
+		sent := make(chan error, 1)
+		go func() {
+			for i := range uint64(n) {
+				m := &clwire.WriteInline{Buffer: i, Data: bytes.Repeat([]byte{byte(i)}, int(i*37)%40000)}
+				if err := client.Send(m, 0, i+1); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		for i := range uint64(n) {
+			h, p := next(t, worker)
+			var m clwire.WriteInline
+			if err := m.Decode(p); err != nil || h.Request != i+1 || m.Buffer != i || len(m.Data) != int(i*37)%40000 {
+				t.Fatalf("record %d: %+v, buffer %d, %d bytes, %v", i, h, m.Buffer, len(m.Data), err)
+			}
+			if len(m.Data) > 0 && (m.Data[0] != byte(i) || m.Data[len(m.Data)-1] != byte(i)) {
+				t.Fatalf("record %d: wrong bytes", i)
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestStreamSendsUnkicked(t *testing.T) {
+	client, worker := streamPair(t, true)
+	for i := range uint64(20) {
+		if err := client.Send(&clwire.Flush{Queue: i}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if h, _ := next(t, worker); h.Type != clwire.TypeFlush {
+			t.Fatalf("got %v", h.Type)
+		}
+		time.Sleep(time.Duration(i) * time.Millisecond) // also while the flusher sleeps
+	}
+}
+
+func TestStreamWorkerNeverWaits(t *testing.T) {
+	_, worker := streamPair(t, true)
+	data := make([]byte, 60000)
+	var err error
+	for range 3 * maxBacklogBytes / len(data) {
+		if err = worker.Send(&clwire.Print{Data: data}, clwire.FlagUrgent, 0); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrBacklog) {
+		t.Fatalf("a client that reads nothing: %v", err)
+	}
+}
+
+func TestStreamHangup(t *testing.T) {
+	bothWays(t, func(t *testing.T, secure bool) {
+		client, worker := streamPair(t, secure)
+		if err := client.Send(&clwire.Flush{Queue: 7}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		client.Shutdown()
+		if h, _ := next(t, worker); h.Type != clwire.TypeFlush {
+			t.Fatalf("got %v", h.Type)
+		}
+		for {
+			_, _, ok, err := worker.Next()
+			if ok {
+				t.Fatal("a record after the end")
+			}
+			if err != nil {
+				if !errors.Is(err, ErrHangup) {
+					t.Fatal(err)
+				}
+				break
+			}
+			if err := worker.Block(-1, time.Second); err != nil && !errors.Is(err, ErrHangup) {
+				t.Fatal(err)
+			}
+		}
+		if err := client.Send(&clwire.Flush{}, 0, 0); !errors.Is(err, ErrHangup) {
+			t.Fatalf("send after the end: %v", err)
+		}
+	})
+}
+
+func TestWrongCertificateIsRefused(t *testing.T) {
+	a, b := tcpPair(t)
+	stranger, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, cb := configs(t, true)
+	good := ca.Certificates
+	ca.Certificates = stranger.Config(Fingerprint{}).Certificates
+	var workerErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { // the client's handshake ends before the worker looks at its certificate
+		if s, err := NewStream(Client, a, ca); err == nil {
+			s.Close()
+		}
+	})
+	wg.Go(func() {
+		var s *Stream
+		if s, workerErr = NewStream(Worker, b, cb); workerErr == nil {
+			s.Close()
+		}
+	})
+	wg.Wait()
+	if !errors.Is(workerErr, ErrPeer) {
+		t.Fatalf("a stranger's certificate: %v", workerErr)
+	}
+	ca.Certificates = good
+}
+
+func lanePair(t testing.TB, secure bool) (client, worker *Lane) {
+	t.Helper()
+	a, b := tcpPair(t)
+	ca, cb := configs(t, secure)
+	var errs [2]error
+	var wg sync.WaitGroup
+	wg.Go(func() { client, errs[0] = NewLane(Client, a, ca) })
+	wg.Go(func() { worker, errs[1] = NewLane(Worker, b, cb) })
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); worker.Close() })
+	return client, worker
+}
+
+func TestLaneCarriesChunks(t *testing.T) {
+	bothWays(t, func(t *testing.T, secure bool) {
+		client, worker := lanePair(t, secure)
+		want := make([]byte, 3<<20)
+		rand.Read(want)
+		sent := make(chan error, 1)
+		go func() {
+			var err error
+			for at := 0; at < len(want) && err == nil; at += clwire.MaxChunk {
+				err = client.Send(clwire.LaneHeader{Op: 9, Offset: uint64(at), Length: clwire.MaxChunk}, want[at:at+clwire.MaxChunk])
+			}
+			sent <- errors.Join(err, client.Send(clwire.LaneHeader{Op: 9, Length: 5, Skipped: true}, nil))
+		}()
+		got := make([]byte, len(want))
+		for range len(want) / clwire.MaxChunk {
+			h, err := worker.Header()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := worker.Read(got[h.Offset : h.Offset+uint64(h.Length)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if h, err := worker.Header(); err != nil || !h.Skipped || h.Length != 5 {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		if err := <-sent; err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%v, equal %v", err, bytes.Equal(got, want))
+		}
+		client.Shutdown()
+		if _, err := worker.Header(); !errors.Is(err, ErrHangup) {
+			t.Fatalf("after the end: %v", err)
+		}
+	})
+}
+
+func TestDescriptorsAreClosed(t *testing.T) {
+	client, _ := streamPair(t, false)
+	if flags, err := unix.FcntlInt(uintptr(client.raw.fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 || client.raw.fd < 10 {
+		t.Fatalf("descriptor %d has flags %#x, %v", client.raw.fd, flags, err)
+	}
+}
+
+// One record there and one back, the caller polling as a session does.
+func BenchmarkStreamRoundTrip(b *testing.B) {
+	for _, secure := range []bool{false, true} {
+		b.Run(fmt.Sprintf("tls=%v", secure), func(b *testing.B) {
+			client, worker := streamPair(b, secure)
+			echo := func(l Link, want bool) bool {
+				for {
+					_, _, ok, err := l.Next()
+					if err != nil {
+						return false
+					}
+					if ok {
+						return true
+					}
+					if !Spin(60*time.Microsecond, func() bool { return !l.Empty() }) && l.Arm(1) {
+						if l.Block(-1, -1) != nil {
+							return false
+						}
+					}
+				}
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for echo(worker, true) {
+					_ = worker.Send(&clwire.Reply{}, clwire.FlagUrgent, 1)
+				}
+			}()
+			for b.Loop() {
+				if client.Send(&clwire.Finish{}, clwire.FlagUrgent, 1) != nil || !echo(client, true) {
+					b.Fatal("hung up")
+				}
+			}
+			client.Shutdown()
+			<-done
+		})
+	}
+}
+
+func BenchmarkLane(b *testing.B) {
+	for _, secure := range []bool{false, true} {
+		b.Run(fmt.Sprintf("tls=%v", secure), func(b *testing.B) {
+			client, worker := lanePair(b, secure)
+			chunk, into := make([]byte, clwire.MaxChunk), make([]byte, clwire.MaxChunk)
+			b.SetBytes(clwire.MaxChunk)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for {
+					if _, err := worker.Header(); err != nil || worker.Read(into) != nil {
+						return
+					}
+				}
+			}()
+			for b.Loop() {
+				if err := client.Send(clwire.LaneHeader{Op: 1, Length: clwire.MaxChunk}, chunk); err != nil {
+					b.Fatal(err)
+				}
+			}
+			client.Shutdown()
+			<-done
+		})
+	}
+}

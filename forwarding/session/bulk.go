@@ -1,0 +1,160 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+)
+
+// bulk is a remote worker's lanes and the operations whose bytes they carry (clwire/PROTOCOL.md, Bulk).
+//
+// bulk.mu is a leaf. bulkOp.memory is held for reading while the program's memory is read or written, and for writing,
+// with no other lock of this package needed meanwhile, by who takes that memory away: after a failure the program may
+// reuse it at once.
+type bulk struct {
+	w    *worker
+	work sync.WaitGroup // lanes and senders
+
+	mu     sync.Mutex
+	ops    map[uint64]*bulkOp
+	lanes  []*link.Lane
+	grown  sync.Cond
+	closed bool
+
+	ahead atomic.Int64 // payload under way for writes whose turn may not have come
+}
+
+func newBulk(w *worker) *bulk {
+	b := &bulk{w: w, ops: map[uint64]*bulkOp{}}
+	b.grown.L = &b.mu
+	return b
+}
+
+func (b *bulk) add(l *link.Lane) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.lanes = append(b.lanes, l)
+		b.grown.Broadcast()
+	}
+	return !b.closed
+}
+
+func (b *bulk) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// lane returns the i-th lane, or what stands for it, waiting for the first to come up; nil when the worker is gone. n is how many there are.
+func (b *bulk) lane(i int) (l *link.Lane, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.lanes) == 0 && !b.closed {
+		b.grown.Wait()
+	}
+	if b.closed {
+		return nil, 0
+	}
+	return b.lanes[i%len(b.lanes)], len(b.lanes)
+}
+
+// end breaks the lanes and fails what is under way. It may run under the reader's lock.
+func (b *bulk) end() {
+	b.mu.Lock()
+	b.closed = true
+	ops := b.ops
+	b.ops = map[uint64]*bulkOp{}
+	for _, l := range b.lanes {
+		l.Shutdown()
+	}
+	b.grown.Broadcast()
+	b.mu.Unlock()
+	for _, o := range ops {
+		o.giveUp()
+		o.turn.done.Store(true)
+		o.finish(OutOfResources)
+	}
+}
+
+// close joins everything after end.
+func (b *bulk) close() {
+	b.work.Wait()
+	for _, l := range b.lanes {
+		l.Close()
+	}
+}
+
+func (b *bulk) find(id uint64) *bulkOp {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ops[id]
+}
+
+// read receives a lane's chunks until it ends.
+func (b *bulk) read(l *link.Lane) error {
+	for {
+		h, err := l.Header()
+		if err != nil {
+			return err
+		}
+		o := b.find(h.Op)
+		switch {
+		case o != nil:
+			err = o.receive(l, h)
+		case !h.Skipped:
+			err = l.Discard(int(h.Length)) // it failed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// onReady is HostReady for a bulk operation; false if it is none.
+func (b *bulk) onReady(id uint64, status Status) bool {
+	o := b.find(id)
+	if o == nil {
+		return false
+	}
+	if status < 0 {
+		o.giveUp()
+		if !o.write {
+			o.finish(status)
+		}
+	}
+	o.turn.done.Store(true)
+	return true
+}
+
+func (b *bulk) onDone(payload []byte) error {
+	var m clwire.BulkDone
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	if o := b.find(m.Op); o != nil {
+		status := Status(min(m.Status, 0))
+		if !o.write && status == Success && o.left.Load() != 0 {
+			status = OutOfResources // it promised more
+		}
+		if status != Success {
+			o.giveUp()
+		}
+		o.turn.done.Store(true)
+		o.finish(status)
+	}
+	return nil
+}
+
+func (b *bulk) onData(payload []byte) error {
+	var m clwire.BulkData
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	if o := b.find(m.Op); o != nil {
+		return o.take(m.Offset, m.Data)
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package session
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+)
+
+// hostShape is the program's side of a bulk operation. Its bytes are dense on the wire.
+type hostShape struct {
+	ptr    HostPtr
+	size   uint64
+	rect   bool
+	box    box
+	region [3]uint64
+}
+
+func linear(ptr HostPtr, size uint64) hostShape { return hostShape{ptr: ptr, size: size} }
+
+// runs calls f with each contiguous part of the program's memory that the dense range covers, in order.
+func (s *hostShape) runs(from, n uint64, f func(part []byte)) {
+	if !s.rect {
+		f(s.ptr.bytes(from, n))
+		return
+	}
+	for width := s.region[0]; n > 0; {
+		row := from / width
+		x, y, z := from%width, row%s.region[1], row/s.region[1]
+		part := min(n, width-x)
+		f(s.ptr.bytes(s.box.offset(y, z)+x, part))
+		from, n = from+part, n-part
+	}
+}
+
+// pieces cuts the shape into chunks: of a rectangle a part of one row, or whole rows of one slice.
+func (s *hostShape) pieces(f func(dense, n uint64) bool) {
+	for at := uint64(0); at < s.size; {
+		n := min(clwire.MaxChunk, s.size-at)
+		if width := s.region[0]; s.rect && width <= clwire.MaxChunk {
+			n = min(clwire.MaxChunk/width, s.region[1]-at/width%s.region[1]) * width
+		} else if s.rect {
+			n = min(n, width-at%width)
+		}
+		if !f(at, n) {
+			return
+		}
+		at += n
+	}
+}
+
+// bulkOp is one bulk command under way.
+type bulkOp struct {
+	completion            // it is over: the program's memory is its own again
+	turn       completion // HostReady came
+
+	b      *bulk
+	id     uint64
+	write  bool
+	host   hostShape
+	q      *Queue
+	seq    uint64 // position in q
+	event  *Event // nil: nobody looks
+	pinned *Buffer
+
+	status Status // once done
+	ended  atomic.Bool
+	left   atomic.Int64 // bytes of a read that have not come
+	ahead  atomic.Int64 // its part of bulk.ahead
+
+	memory sync.RWMutex
+	gone   bool // guarded by memory: the program's memory must not be touched any more
+}
+
+// giveUp returns when nobody touches the program's memory any more, nor will.
+func (o *bulkOp) giveUp() {
+	o.memory.Lock()
+	o.gone = true
+	o.memory.Unlock()
+}
+
+// finish ends the operation once.
+func (o *bulkOp) finish(status Status) {
+	if o.ended.Swap(true) {
+		return
+	}
+	o.b.mu.Lock()
+	delete(o.b.ops, o.id)
+	o.b.mu.Unlock()
+	o.b.ahead.Add(-o.ahead.Load())
+	if o.pinned != nil {
+		o.pinned.unpin()
+	}
+	o.status = status
+	if status == Success && !o.b.w.dead.Load() {
+		o.q.ended(o.seq)
+	}
+	if o.event != nil {
+		o.event.advance(int32(status))
+	}
+	o.done.Store(true)
+	o.b.w.reader.wakeOthers()
+}
+
+// receive takes a chunk of a read off a lane, straight into the program's memory where it is in one piece.
+func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
+	n, size := uint64(h.Length), o.host.size
+	if o.write || h.Skipped || h.Offset > size || n > size-h.Offset {
+		return fmt.Errorf("%w: a chunk of %d bytes at %d of a read of %d", clwire.ErrRecord, n, h.Offset, size)
+	}
+	var dense []byte
+	if o.host.rect {
+		dense = make([]byte, n)
+		if err := l.Read(dense); err != nil {
+			return err
+		}
+	}
+	o.memory.RLock()
+	gone := o.gone
+	var err error
+	switch {
+	case gone:
+	case o.host.rect:
+		o.scatter(h.Offset, dense)
+	default:
+		err = l.Read(o.host.ptr.bytes(h.Offset, n))
+	}
+	o.memory.RUnlock()
+	if gone && !o.host.rect {
+		return l.Discard(int(n))
+	}
+	if err == nil && o.left.Add(-int64(n)) <= 0 && !gone {
+		o.b.w.tell(&clwire.HostDone{Op: o.id})
+		o.b.w.link.Kick()
+		o.finish(Success)
+	}
+	return err
+}
+
+// take copies a chunk of an inline read. It runs under the reader's lock.
+func (o *bulkOp) take(at uint64, data []byte) error {
+	n := uint64(len(data))
+	if o.write || at > o.host.size || n > o.host.size-at {
+		return fmt.Errorf("%w: %d bytes at %d of a read of %d", clwire.ErrRecord, n, at, o.host.size)
+	}
+	o.memory.RLock()
+	defer o.memory.RUnlock()
+	if !o.gone {
+		o.scatter(at, data)
+		o.left.Add(-int64(n))
+	}
+	return nil
+}
+
+func (o *bulkOp) scatter(at uint64, data []byte) {
+	o.host.runs(at, uint64(len(data)), func(part []byte) { data = data[copy(part, data):] })
+}
+
+// send sends a write's bytes: one goroutine a lane, this one among them.
+func (o *bulkOp) send(spin bool) {
+	if o.host.size <= clwire.InlineBytes {
+		o.sendInline()
+		return
+	}
+	_, lanes := o.b.lane(0)
+	for k := 1; k < lanes; k++ {
+		o.b.work.Go(func() { o.sendBy(k, lanes, false) })
+	}
+	o.sendBy(0, lanes, spin)
+}
+
+func (o *bulkOp) sendInline() {
+	data := make([]byte, 0, o.host.size)
+	o.host.runs(0, o.host.size, func(part []byte) { data = append(data, part...) })
+	_ = o.b.w.send(clwire.NewBulkBytes(o.id, 0, data), 0, 0) // a dead worker has failed the operation already
+}
+
+// sendBy sends every lanes-th chunk, the k-th first.
+func (o *bulkOp) sendBy(k, lanes int, spin bool) {
+	i := -1
+	var scratch []byte
+	o.host.pieces(func(dense, n uint64) bool {
+		if i++; lanes == 0 || i%lanes != k {
+			return lanes > 0
+		}
+		if !o.mayGo(n, spin) {
+			return false
+		}
+		l, _ := o.b.lane(k)
+		if l == nil {
+			return false
+		}
+		h := clwire.LaneHeader{Op: o.id, Offset: dense, Length: uint32(n)}
+		if err := o.sendChunk(l, h, &scratch); err != nil {
+			o.b.w.die(err)
+			return false
+		}
+		return true
+	})
+}
+
+// mayGo waits until a chunk may travel: at once within the allowance, otherwise when the write's turn has come.
+func (o *bulkOp) mayGo(n uint64, spin bool) bool {
+	if o.turn.done.Load() {
+		return true
+	}
+	if o.b.ahead.Add(int64(n)) <= clwire.StagingBytes {
+		o.ahead.Add(int64(n))
+		return true
+	}
+	o.b.ahead.Add(-int64(n))
+	pause := o.b.w.d.cfg.Spin
+	if !spin {
+		pause = 0
+	}
+	return o.b.w.reader.wait(&o.turn, pause)
+}
+
+func (o *bulkOp) sendChunk(l *link.Lane, h clwire.LaneHeader, scratch *[]byte) error {
+	o.memory.RLock()
+	defer o.memory.RUnlock()
+	if o.gone {
+		h.Skipped = true
+		return l.Send(h, nil)
+	}
+	if !o.host.rect {
+		return l.Send(h, o.host.ptr.bytes(h.Offset, uint64(h.Length)))
+	}
+	b := (*scratch)[:0]
+	o.host.runs(h.Offset, uint64(h.Length), func(part []byte) { b = append(b, part...) })
+	*scratch = b
+	return l.Send(h, b)
+}
+
+// bulk sends a command whose bytes travel on their own, and carries it out: for a blocking call until it is over.
+func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host hostShape, pinned *Buffer) Status {
+	w := c.q.w
+	if status := b.ensureRemote(w); status != Success {
+		return status
+	}
+	if blocking && c.e == nil {
+		// The caller is told of a failure: an event keeps it from being latched on the queue as well.
+		e, status := c.d.newEvent(c.q.ctx, c.q, cmdMarker, false)
+		if status != Success {
+			return status
+		}
+		c.e = e
+		defer e.letGo(w)
+	}
+	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, host: host, q: c.q, event: c.e, pinned: pinned}
+	o.left.Store(int64(host.size))
+	if pinned != nil {
+		pinned.pin()
+	}
+	if status := c.announce(o, b, shape); status != Success {
+		o.finish(status)
+		return status
+	}
+	if write && (blocking || host.size <= clwire.InlineBytes) {
+		o.send(blocking)
+	} else if write {
+		w.bulk.work.Go(func() { o.send(false) })
+	}
+	if !blocking {
+		return Success
+	}
+	w.link.Kick()
+	if !w.reader.wait(&o.completion, c.d.cfg.Spin) {
+		return OutOfResources
+	}
+	if o.status == Success && c.want && c.q.props&queueProfiling != 0 {
+		return w.waitEvents([]uint64{c.e.id})
+	}
+	return o.status
+}
+
+// announce sends the operation's record.
+func (c *command) announce(o *bulkOp, b *Buffer, shape clwire.Shape) Status {
+	q := c.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o.seq = q.sentSeq.Load() + 1
+	o.b.mu.Lock()
+	if o.b.closed {
+		o.b.mu.Unlock()
+		return OutOfResources
+	}
+	o.b.ops[o.id] = o
+	o.b.mu.Unlock()
+	var status Status
+	if o.write {
+		m := &clwire.BulkWrite{Op: o.id, Buffer: b.id.Load(), Shape: shape}
+		_, status = q.submitLocked(m, &m.Cmd, c.e, c.wait, 0)
+	} else {
+		m := &clwire.BulkRead{Op: o.id, Inline: o.host.size <= clwire.InlineBytes, Buffer: b.id.Load(), Shape: shape}
+		_, status = q.submitLocked(m, &m.Cmd, c.e, c.wait, 0)
+	}
+	return status
+}
+
+// carry moves bytes between a buffer and the program's memory by a queue of our own, now. The caller has seen to the order.
+func (b *Buffer) carry(write bool, shape clwire.Shape, host hostShape) Status {
+	if host.size == 0 {
+		return Success
+	}
+	q, status := b.ctx.moveQueue(b.ctx.devices[0])
+	if status != Success {
+		return status
+	}
+	c := command{d: b.d, q: q}
+	return c.bulk(b, write, true, shape, host, nil)
+}
+
+// pin keeps what maps show until unpin, also after the buffer's release: a write of it may be under way.
+func (b *Buffer) pin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pins++
+}
+
+func (b *Buffer) unpin() {
+	b.mu.Lock()
+	b.pins--
+	last := b.pins == 0 && b.released
+	b.mu.Unlock()
+	if last {
+		b.dropShadow()
+	}
+}

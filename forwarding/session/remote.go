@@ -1,0 +1,108 @@
+package session
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+)
+
+// Server is one daemon that a process was pointed to, in place of its own node's.
+type Server struct {
+	Name string // HOST:PORT or ssh://…, for the person at the terminal
+	Dial func() (Control, error)
+}
+
+// RemoteControl is the connection to a daemon on another machine: no memory is shared with it, so that AllocSegment and
+// what belongs to it fail.
+type RemoteControl interface {
+	Control
+	// OpenRemoteWorker starts a worker whose lanes this process will dial, each with a ticket, within 30 s. own is the
+	// fingerprint of the certificate shown on them.
+	OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext bool) (RemoteWorker, error)
+	// DialLane connects once more and shows a ticket. The caller owns the socket, from which nothing was read.
+	DialLane(ticket [32]byte) (*os.File, error)
+}
+
+// RemoteWorker is what OpenRemoteWorker gives.
+type RemoteWorker struct {
+	ID          uint64
+	Fingerprint link.Fingerprint // of the worker's certificate
+	Tickets     [][32]byte       // one a lane; lane 0 is the control stream
+}
+
+// bulkLanes is how many lanes a worker gets: TLS keeps a core busy at each end of one.
+func bulkLanes(configured int) int {
+	if configured <= 0 {
+		configured = runtime.NumCPU() / 4
+	}
+	return min(max(configured, 1), clwire.MaxLanes-1)
+}
+
+// openRemote asks a daemon of another machine for a worker and connects to it. The bulk lanes come up in the background.
+func (p *Platform) openRemote(control RemoteControl, w *worker) error {
+	own, err := link.NewIdentity()
+	if err != nil {
+		return err
+	}
+	n := bulkLanes(p.d.cfg.Lanes)
+	remote, err := control.OpenRemoteWorker(p.index, own.Fingerprint(), 1+n, p.d.cfg.Plaintext)
+	if err != nil {
+		return err
+	}
+	w.id = remote.ID
+	if len(remote.Tickets) != 1+n {
+		control.CloseWorker(w.id)
+		return fmt.Errorf("the daemon gave %d tickets for %d connections", len(remote.Tickets), 1+n)
+	}
+	config := own.Config(remote.Fingerprint)
+	if p.d.cfg.Plaintext {
+		config = nil
+	}
+	stream, err := dialStream(control, remote.Tickets[0], config)
+	if err != nil {
+		control.CloseWorker(w.id)
+		return fmt.Errorf("connect to the worker: %w", err)
+	}
+	w.link, w.bulk = stream, newBulk(w)
+	for _, ticket := range remote.Tickets[1:] {
+		w.bulk.work.Go(func() { w.bulk.connect(control, ticket, config) })
+	}
+	return nil
+}
+
+func dialStream(control RemoteControl, ticket [32]byte, config *tls.Config) (*link.Stream, error) {
+	f, err := control.DialLane(ticket)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return link.NewStream(link.Client, f, config)
+}
+
+// connect brings one lane up and reads it until it ends.
+func (b *bulk) connect(control RemoteControl, ticket [32]byte, config *tls.Config) {
+	f, err := control.DialLane(ticket)
+	var l *link.Lane
+	if err == nil {
+		l, err = link.NewLane(link.Client, f, config)
+		f.Close()
+	}
+	if err == nil && !b.add(l) {
+		l.Close()
+		return
+	}
+	if err == nil {
+		err = b.read(l)
+	}
+	if !b.isClosed() {
+		b.w.die(fmt.Errorf("a data connection ended: %w", err))
+	}
+}
+
+// errNoShared is what a remote daemon's Control answers where memory would be shared.
+var errNoShared = errors.New("no memory is shared with another machine")

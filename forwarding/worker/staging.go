@@ -1,0 +1,238 @@
+//go:build cgo
+
+package worker
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
+)
+
+// stagingSlots is how many chunks may be between lanes and devices at once.
+const stagingSlots = 64
+
+// staging is pinned memory between lanes and devices with memory of their own.
+type staging struct {
+	once sync.Once
+	seg  *segment
+	free chan int
+
+	mu     sync.Mutex
+	queues map[*clContext]opencl.Queue // in order, for chunks alone
+}
+
+func (p *staging) open() bool {
+	p.once.Do(func() {
+		mem, err := unix.Mmap(-1, 0, stagingSlots*clwire.MaxChunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			return
+		}
+		p.seg = &segment{mem: mem}
+		p.free = make(chan int, stagingSlots)
+		p.queues = map[*clContext]opencl.Queue{}
+		for i := range stagingSlots {
+			p.free <- i
+		}
+	})
+	return p.seg != nil
+}
+
+func (p *staging) slot(i int) []byte { return p.seg.mem[i*clwire.MaxChunk : (i+1)*clwire.MaxChunk] }
+
+// queue returns a context's queue for chunks, with the staging memory pinned for it.
+func (p *staging) queue(s *session, c *clContext) (opencl.Queue, opencl.Status) {
+	if !p.open() {
+		return 0, opencl.OutOfHostMemory
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q, ok := p.queues[c]; ok {
+		return q, opencl.Success
+	}
+	q, status := c.native.CreateQueue(s.devices[c.devices[0]], 0)
+	if status == opencl.Success {
+		p.queues[c] = q
+		p.seg.pinFor(c, q)
+	}
+	return q, status
+}
+
+// forget lets go of what a released context had; its commands have ended or hold it themselves.
+func (p *staging) forget(c *clContext) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q, ok := p.queues[c]; ok {
+		delete(p.queues, c)
+		p.seg.mu.Lock()
+		pinned := p.seg.pinned[c]
+		delete(p.seg.pinned, c)
+		p.seg.mu.Unlock()
+		if pinned.native != 0 {
+			pinned.native.Release()
+		}
+		q.Release()
+	}
+}
+
+// transfer moves a dense range between a slot's memory and the device, and returns the event of its last part.
+func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte) (opencl.Event, opencl.Status) {
+	a := opencl.After{Want: true}
+	host := addressOf(mem)
+	if !o.ext.Rect {
+		e, status := q.Transfer(read, o.buffer.native, o.ext.Offset+from, n, host, a)
+		q.Flush()
+		return e, status
+	}
+	if box, region, ok := o.ext.rows(from, n); ok {
+		dense, _ := boxOf([3]uint64{}, uint64(region[0]), uint64(region[0]*region[1]), [3]uint64{})
+		e, status := q.TransferRect(read, o.buffer.native, &box, &dense, &region, host, a)
+		q.Flush()
+		return e, status
+	}
+	var last opencl.Event
+	status := opencl.Success
+	o.ext.runs(from, n, func(at, part uint64) bool {
+		var e opencl.Event
+		if e, status = q.Transfer(read, o.buffer.native, at, part, host, a); status != opencl.Success {
+			return false
+		}
+		if last != 0 {
+			last.Release()
+		}
+		last, host = e, host+uintptr(part)
+		return true
+	})
+	q.Flush()
+	return last, status
+}
+
+// receiveDevice reads a chunk into pinned memory and starts its copy; the lane goes on meanwhile.
+func (o *bulkOp) receiveDevice(l *link.Lane, at, n uint64) error {
+	p := &o.b.staging
+	q, status := p.queue(o.b.s, o.buffer.context)
+	if status != opencl.Success {
+		err := l.Discard(int(n))
+		o.placed(int32(status))
+		return err
+	}
+	i := <-p.free
+	if err := l.Read(p.slot(i)[:n]); err != nil {
+		p.free <- i
+		o.placed(int32(opencl.OutOfResources))
+		return err
+	}
+	o.copyIn(q, i, at, n)
+	return nil
+}
+
+func (o *bulkOp) placeDevice(c stagedChunk) {
+	p := &o.b.staging
+	q, status := p.queue(o.b.s, o.buffer.context)
+	if status != opencl.Success {
+		o.placed(int32(status))
+		return
+	}
+	i := <-p.free
+	copy(p.slot(i), c.data)
+	o.copyIn(q, i, c.at, c.n)
+}
+
+// copyIn starts a slot's copy to the device and sees to its end.
+func (o *bulkOp) copyIn(q opencl.Queue, i int, at, n uint64) {
+	p := &o.b.staging
+	e, status := o.transfer(q, false, at, n, p.slot(i))
+	o.b.work.Go(func() {
+		status = waitFor(e, status)
+		p.free <- i
+		o.placed(int32(status))
+	})
+}
+
+// waitFor waits for a copy; after a failure, for what of it was begun.
+func waitFor(e opencl.Event, status opencl.Status) opencl.Status {
+	if e != 0 {
+		status = firstOf(status, e.Wait())
+		e.Release()
+	}
+	return status
+}
+
+// outgoing is a chunk on its way from the device.
+type outgoing struct {
+	slot     int
+	dense, n uint64
+	event    opencl.Event
+	status   opencl.Status
+}
+
+// sendDevice copies a buffer's bytes out chunk by chunk and sends each when it
+// is there, some ahead of the lane.
+func (o *bulkOp) sendDevice() {
+	const ahead = stagingSlots / 8
+	p := &o.b.staging
+	q, status := p.queue(o.b.s, o.buffer.context)
+	var flying []outgoing
+	alive := true
+	ship := func() {
+		f := flying[0]
+		flying = flying[1:]
+		if s := waitFor(f.event, f.status); s != opencl.Success {
+			status = firstOf(status, s)
+		}
+		if alive && status == opencl.Success {
+			l := o.b.lane(int(f.dense / clwire.MaxChunk))
+			alive = l != nil && o.sent(l.Send(clwire.LaneHeader{Op: o.id, Offset: f.dense, Length: uint32(f.n)}, p.slot(f.slot)[:f.n]))
+		}
+		p.free <- f.slot
+	}
+	o.ext.pieces(func(dense, n uint64) bool {
+		if status != opencl.Success || !alive {
+			return false
+		}
+		f := outgoing{slot: -1, dense: dense, n: n}
+		for f.slot < 0 {
+			if len(flying) < ahead {
+				select {
+				case f.slot = <-p.free:
+					continue
+				default:
+				}
+			}
+			if len(flying) == 0 {
+				f.slot = <-p.free
+				continue
+			}
+			ship()
+		}
+		f.event, f.status = o.transfer(q, true, dense, n, p.slot(f.slot))
+		flying = append(flying, f)
+		return true
+	})
+	for len(flying) > 0 {
+		ship()
+	}
+	if status != opencl.Success {
+		o.end(int32(status))
+	}
+}
+
+// readInlineDevice answers a small read of a device's memory.
+func (o *bulkOp) readInlineDevice() {
+	p := &o.b.staging
+	q, status := p.queue(o.b.s, o.buffer.context)
+	if status != opencl.Success {
+		o.end(int32(status))
+		return
+	}
+	i := <-p.free
+	defer func() { p.free <- i }()
+	e, status := o.transfer(q, true, 0, o.size, p.slot(i))
+	if status = waitFor(e, status); status == opencl.Success {
+		o.b.s.send(clwire.NewBulkData(o.id, 0, p.slot(i)[:o.size]), 0, 0)
+	}
+	o.end(int32(status))
+}

@@ -1,0 +1,205 @@
+package ipc
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// securePair is both ends of a TLS connection: the client's on a Socket.
+func securePair(t *testing.T) (*Remote, *Stream) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	served := make(chan *Stream, 1)
+	go func() {
+		raw, err := l.Accept()
+		if err != nil {
+			served <- nil
+			return
+		}
+		secure := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+		if secure.Handshake() != nil {
+			raw.Close()
+			served <- nil
+			return
+		}
+		served <- NewStream(secure, raw)
+	}()
+	socket, err := DialTCP(l.Addr().String(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket.SetDeadline(time.Now().Add(20 * time.Second))
+	secure := tls.Client(socket, &tls.Config{InsecureSkipVerify: true})
+	if err := secure.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	socket.SetDeadline(time.Time{})
+	s := <-served
+	if s == nil {
+		t.Fatal("no server")
+	}
+	r := NewRemote(secure, socket)
+	t.Cleanup(func() { r.Close(); s.Close() })
+	return r, s
+}
+
+func TestFramesOverTLS(t *testing.T) {
+	r, s := securePair(t)
+	big := make([]byte, MaxPayload)
+	rand.Read(big)
+	for _, size := range []int{0, 1, 100, 20000, MaxPayload} {
+		sent := make(chan error, 1)
+		go func() { sent <- r.Send(AppendFrame(nil, wire.Hello, 0, 7, blob(big[:size]))) }()
+		f, err := s.Receive()
+		if err != nil || f.Request != 7 || !bytes.Equal(f.Payload, big[:size]) {
+			t.Fatalf("%d bytes: %d, %v", size, len(f.Payload), err)
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		go func() { sent <- s.Send(AppendFrame(nil, wire.Hello|wire.ReplyBit, 0, 7, blob(big[:size])), nil) }()
+		if f, err = r.Receive(nil); err != nil || !bytes.Equal(f.Payload, big[:size]) {
+			t.Fatalf("reply of %d bytes: %d, %v", size, len(f.Payload), err)
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Send([]byte{1}, []int{0}); !errors.Is(err, object.ErrInternal) {
+		t.Errorf("a descriptor was sent: %v", err)
+	}
+}
+
+type blob []byte
+
+func (b blob) AppendTo(to []byte) []byte { return append(to, b...) }
+
+// TestReceiveThatGaveUpGoesOn: half a frame has come, the caller gives up, and the next one gets the whole.
+func TestReceiveThatGaveUpGoesOn(t *testing.T) {
+	r, s := securePair(t)
+	frame := AppendFrame(nil, wire.Hello, 0, 9, blob("payload"))
+	if err := s.Send(frame[:11], nil); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	asked := 0
+	for range 2 {
+		if _, err := r.Receive(func() error {
+			if asked++; asked%4 == 0 {
+				return enough
+			}
+			return nil
+		}); !errors.Is(err, enough) {
+			t.Fatalf("gave up with %v", err)
+		}
+	}
+	if err := s.Send(frame[11:], nil); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := r.Receive(nil); err != nil || string(f.Payload) != "payload" {
+		t.Errorf("%q, %v", f.Payload, err)
+	}
+}
+
+func TestShutdownEndsAReceive(t *testing.T) {
+	r, s := securePair(t)
+	ended := make(chan error, 2)
+	go func() { _, err := r.Receive(nil); ended <- err }()
+	go func() { _, err := s.Receive(); ended <- err }()
+	time.Sleep(20 * time.Millisecond)
+	r.Shutdown()
+	s.Shutdown()
+	for range 2 {
+		if err := <-ended; err == nil {
+			t.Error("a frame came from nowhere")
+		}
+	}
+}
+
+func TestDialTCPThatCannot(t *testing.T) {
+	for address, want := range map[string]error{"nowhere": object.ErrInvalid, "127.0.0.1:x": object.ErrInvalid, "127.0.0.1:99999": object.ErrInvalid} {
+		if _, err := DialTCP(address, time.Second); !errors.Is(err, want) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if _, err := DialTCP("127.0.0.1:1", time.Second); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+func TestPrefaceBeforeFrames(t *testing.T) {
+	for name, sent := range map[string][]byte{
+		"frame":            AppendFrame(nil, wire.Hello, 0, 3, blob("a payload that is longer than a preface, so that it takes two")),
+		"short frame":      AppendFrame(nil, wire.Hello, 0, 3, nil),
+		"begins like one ": append([]byte("TEND"), AppendFrame(nil, wire.Hello, 0, 3, nil)...),
+	} {
+		client, server := pair(t)
+		if err := client.Send(sent); err != nil {
+			t.Fatal(err)
+		}
+		if p, is, err := server.Preface(); is || err != nil {
+			t.Errorf("%s: %+v, %v, %v", name, p, is, err)
+			continue
+		}
+		f, err := server.Receive()
+		if bad := !bytes.HasPrefix(sent, []byte("TEND")); bad != (err == nil && f.Request == 3) {
+			t.Errorf("%s: then %v, %v", name, f.Header, err)
+		}
+	}
+	client, server := pair(t)
+	want := NewPreface(KindTicket, [TicketBytes]byte{1, 31: 2})
+	if err := client.Send(append(want.AppendTo(nil), "behind"...)); err != nil {
+		t.Fatal(err)
+	}
+	p, is, err := server.Preface()
+	if !is || err != nil || p != want {
+		t.Errorf("%+v, %v, %v", p, is, err)
+	}
+	left := make([]byte, 10)
+	n, err := recvPlain(server.Descriptor(), left, 0)
+	if err != nil || string(left[:n]) != "behind" {
+		t.Errorf("behind the preface: %q, %v", left[:max(n, 0)], err)
+	}
+}
+
+func TestPrefaceBytes(t *testing.T) {
+	b := Preface{1, 2, KindTicket, [TicketBytes]byte{0xAA, 31: 0xBB}}.AppendTo(nil)
+	want := slices.Concat([]byte("TENDRIL1"), []byte{1, 0, 2, 0, 1, 8, 2, 1, 0xAA}, make([]byte, 30), []byte{0xBB})
+	if !bytes.Equal(b, want) || len(b) != PrefaceBytes {
+		t.Errorf("%x, want %x", b, want)
+	}
+	if _, err := ParsePreface((*[PrefaceBytes]byte)(b)); err != nil {
+		t.Error(err)
+	}
+	newer := Preface{2, 3, KindTicket, [TicketBytes]byte{1}}.AppendTo(nil)
+	if _, err := ParsePreface((*[PrefaceBytes]byte)(newer)); !errors.Is(err, object.ErrVersion) {
+		t.Errorf("versions 2 to 3: %v", err)
+	}
+}

@@ -1,0 +1,70 @@
+package ipc
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"tendril/store/object"
+)
+
+// sendTime is what a remote peer has to read what is sent to it.
+const sendTime = 60 * time.Second
+
+// Stream is the daemon's end of a connection from another machine: frames over TLS, and never a descriptor. One goroutine may
+// receive while another sends.
+type Stream struct {
+	conn net.Conn // TLS
+	raw  net.Conn // below it
+	in   inbox
+}
+
+// NewStream takes a connection over: conn for the frames, and raw, the socket below it, to end it at once. The caller must Close.
+func NewStream(conn, raw net.Conn) *Stream { return &Stream{conn: conn, raw: raw} }
+
+// Receive waits for the next frame, as Accepted.Receive does.
+func (s *Stream) Receive() (Frame, error) { return receiveFrame(s.conn, &s.in) }
+
+// receiveFrame gives the next frame of a stream without descriptors.
+func receiveFrame(r io.Reader, in *inbox) (Frame, error) {
+	for {
+		f, ok, err := in.next()
+		if ok || err != nil {
+			return f, err
+		}
+		n, err := r.Read(in.room())
+		in.end += n
+		if n == 0 && err != nil {
+			return Frame{}, err
+		}
+	}
+}
+
+// Whole reports whether Receive has another frame at hand.
+func (s *Stream) Whole() bool { return s.in.whole() }
+
+// Send sends all of b. Descriptors do not travel over a network: fds must be empty.
+func (s *Stream) Send(b []byte, fds []int) error {
+	if len(fds) > 0 {
+		return fmt.Errorf("%w: a descriptor for another machine", object.ErrInternal)
+	}
+	if err := s.raw.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return err
+	}
+	_, err := s.conn.Write(b)
+	return err
+}
+
+// SetDeadline bounds the time of Receive; the zero time lifts it.
+func (s *Stream) SetDeadline(t time.Time) { _ = s.conn.SetReadDeadline(t) }
+
+// Shutdown makes every call fail, also one under way. It may be called at any time, by anyone.
+func (s *Stream) Shutdown() { s.raw.Close() }
+
+// Close gives the socket back, and says so to the peer where that can be said at once.
+func (s *Stream) Close() {
+	_ = s.raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	s.conn.Close()
+	s.raw.Close()
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"tendril/daemon"
+	"tendril/ipc"
+)
+
+func (c *cli) configVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "The daemon's configuration",
+		Example: "  tendril config show",
+		GroupID: "node",
+	}
+	show := &cobra.Command{
+		Use:     "show",
+		Short:   "Show every setting that a daemon started here would have, and where its value comes from",
+		Example: "  tendril config show\n  tendril config show --capacity 8GiB --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, faults := daemonConfig(cmd)
+			if c.json {
+				return errors.Join(c.printJSON(cfg.Show()), asUsage(faults))
+			}
+			var rows [][]string
+			for _, s := range cfg.Show() {
+				rows = append(rows, []string{s.Key, orDash(plain(s.Value)), s.Origin})
+			}
+			return errors.Join(table(c.term.out, "SETTING | VALUE | FROM", rows), asUsage(faults))
+		},
+	}
+	addDaemonFlags(show)
+	cmd.AddCommand(c.jsonFlag(show))
+	return cmd
+}
+
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// daemonConfig joins file, environment, flags and defaults, and names every fault of the whole at once.
+func daemonConfig(cmd *cobra.Command) (daemon.Config, error) {
+	var cfg daemon.Config
+	written := func(name string) (string, bool) {
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			return "", false
+		}
+		return f.Value.String(), f.Changed
+	}
+	machine := daemon.ThisMachine("/", ipc.DefaultSocket())
+	path, must := daemon.ConfigFile(machine.UID, os.LookupEnv)
+	if told, set := written("config"); set {
+		path, must = told, true
+	}
+	faults := []error{cfg.FromFile(path, must), cfg.FromEnv(os.LookupEnv), cfg.FromFlags(written)}
+	cfg, err := cfg.Defaults(machine, os.LookupEnv)
+	faults = append(faults, err, cfg.Validate())
+	return cfg, errors.Join(faults...)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tendril/daemon"
+)
+
+// farNode starts a node that other machines reach, and gives its address.
+func farNode(t *testing.T, args ...string) (*node, string) {
+	t.Helper()
+	n := startNode(t, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+	var s daemon.Status
+	if err := json.Unmarshal([]byte(n.want(0, nil, "status", "--json")), &s); err != nil || s.Node.Listen == "" {
+		t.Fatalf("%+v, %v", s.Node, err)
+	}
+	return n, s.Node.Listen
+}
+
+func TestLoginFromAnotherMachine(t *testing.T) {
+	n, at := farNode(t)
+	n.want(6, []string{"tendril login " + at}, "--server", at, "ls")
+	token := strings.TrimSpace(n.want(0, []string{"tdl_"}, "token", "create", "--expires", "1h", "--tenant", "lab", "--once"))
+	code, out, errs := n.run(token+"\n", "login", at, "--name", "laptop")
+	if code != 0 || !strings.Contains(out, "laptop (user, tenant lab)") {
+		t.Fatalf("code %d: %s%s", code, out, errs)
+	}
+	code, _, errs = n.run(token, "login", at)
+	if code != 6 || !strings.Contains(errs, "one use") || strings.Contains(errs, token) {
+		t.Errorf("a used token: code %d: %s", code, errs)
+	}
+	n.want(0, []string{"testnode"}, "--server", at, "status")
+	n.want(0, []string{"NAME"}, "--server", at, "ls")
+	n.want(1, []string{"shared memory ends"}, "--server", at, "put", n.file("x", []byte("x")))
+	n.want(6, []string{"on its machine"}, "--server", at, "token", "ls")
+	n.want(2, []string{"several servers"}, "--server", at, "--server", at, "ls")
+	n.want(2, []string{"one or the other"}, "--server", at, "--socket", n.socket, "ls")
+	var tokens []daemon.TokenStatus
+	if err := json.Unmarshal([]byte(n.want(0, nil, "token", "ls", "--json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].State != "used" || tokens[0].Certificates != 1 {
+		t.Fatalf("%+v, %v", tokens, err)
+	}
+	n.want(0, nil, "token", "revoke", tokens[0].ID, "--certificates")
+	n.want(6, []string{"refuses our certificate"}, "--server", at, "ls")
+	n.want(0, []string{"revoked"}, "token", "ls")
+	if strings.Contains(n.log.String(), token) {
+		t.Error("the token is in the daemon's log")
+	}
+	err := filepath.WalkDir(n.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !e.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(raw), token) {
+			t.Errorf("the token is in %s", path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestServersThatAreNone(t *testing.T) {
+	n, at := farNode(t)
+	n.want(2, []string{"begins with"}, "login", at, "--token", "nonsense")
+	n.want(2, []string{"no token"}, "login", at)
+	token := strings.TrimSpace(n.want(0, nil, "token", "create"))
+	other, otherAt := farNode(t)
+	n.want(6, []string{"another authority"}, "login", otherAt, "--token", token)
+	n.want(3, []string{"Does a daemon run there"}, "login", "127.0.0.1:1", "--token", token)
+	n.want(0, nil, "login", at, "--token", token)
+	// Another daemon answers where ours did: same name, other keys.
+	was := credentialsAt(t, n.dir, at)
+	if err := os.Rename(was, strings.Replace(was, port(at), port(otherAt), 1)); err != nil {
+		t.Fatal(err)
+	}
+	n.want(6, []string{"another authority"}, "--server", otherAt, "ls")
+	_ = other
+}
+
+func port(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+func credentialsAt(t *testing.T, home, address string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(home, ".config", "tendril", "servers", "*"+port(address)))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	return found[0]
+}
+
+func TestServerOverSSH(t *testing.T) {
+	n := startNode(t)
+	ssh := n.file("ssh", []byte(fmt.Sprintf("#!/bin/sh\necho \"$@\" > %s/ssh-args\nfor last; do :; done\nPATH=%s:$PATH exec sh -c \"$last\"\n", n.dir, built)))
+	if err := os.Chmod(ssh, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.env = append(n.env, "TENDRIL_SSH="+ssh)
+	n.want(0, []string{"testnode"}, "--server", "ssh://me@gpubox:2222", "status")
+	args, err := os.ReadFile(filepath.Join(n.dir, "ssh-args"))
+	if want := "-T -p 2222 -l me -- gpubox 'tendril' proxy\n"; err != nil || string(args) != want {
+		t.Errorf("ssh was called with %q, %v; want %q", args, err, want)
+	}
+	n.want(0, nil, "--server", "ssh://gpubox"+filepath.Join(built, "tendril"), "ls")
+	n.want(3, []string{"ssh"}, "--server", "ssh://gpubox/no/such/program", "ls")
+	n.want(2, nil, "--server", "ssh://-oProxyCommand=evil/", "ls")
+	n.want(2, []string{"password"}, "--server", "ssh://me:secret@gpubox", "ls")
+	if left, _ := exec.Command("pgrep", "-f", n.socket+" proxy").Output(); len(left) > 0 {
+		t.Errorf("proxies are left: %s", left)
+	}
+}
+
+func TestPublishAndGetByName(t *testing.T) {
+	n := startNode(t)
+	file := n.file("w.bin", pattern(100000))
+	n.want(0, nil, "put", file, "--publish")
+	n.want(0, []string{"w.bin", "testnode"}, "ls", "--published")
+	n.want(8, nil, "put", file, "--publish")
+	n.want(0, nil, "put", file, "--publish", "--replace")
+	code, out, errs := n.run("", "get", "w.bin", "-o", "-")
+	if code != 0 || out != string(pattern(100000)) {
+		t.Errorf("code %d, %d bytes: %s", code, len(out), errs)
+	}
+	n.want(0, nil, "rm", "w.bin")
+	if out := n.want(0, nil, "ls", "--published", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("published: %s", out)
+	}
+	n.want(4, nil, "get", "w.bin", "-o", "-")
+}
+
+func TestConfigurationFile(t *testing.T) {
+	n := newNode(t)
+	file := n.file("t.toml", []byte("capacity = \"128MiB\"\nvendors = [\"/a\", \"/b\"]\nmax-workers = 9\n[tenants.lab]\nusers = [4242]\n"))
+	n.env = append(n.env, "TENDRIL_QUOTA=64MiB")
+	n.want(0, []string{"134217728", "file " + file, "67108864", "environment TENDRIL_QUOTA", "flag --name", "users [4242]", "/a:/b"}, "config", "show", "--config", file, "--name", "x")
+	bad := n.file("bad.toml", []byte("capacity = \"lots\"\nmax-workers = true\nsuch = 1\nlisten = \"nowhere\"\n[tenants.\"uid:7\"]\nusers = [\"no such user\"]\n[tenants.b]\ncolours = [\"red\"]\n"))
+	n.want(2, []string{"lots", "max-workers", "such", "nowhere", "uid:7", "no such user", "colours"}, "daemon", "--config", bad)
+	n.want(2, []string{"no such file"}, "daemon", "--config", "absent.toml")
+	n.want(2, []string{"torn.toml"}, "daemon", "--config", n.file("torn.toml", []byte("capacity = ")))
+}
+
+func TestPageOverHTTP(t *testing.T) {
+	n := startNode(t, "--http", "127.0.0.1:0")
+	address := strings.TrimSpace(n.want(0, []string{"/ui#token="}, "ui"))
+	base, secret, _ := strings.Cut(address, "/ui#token=")
+	curl := func(args ...string) string {
+		out, err := exec.Command("curl", append([]string{"-sS", "--max-time", "20"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	if got := curl("-H", "Authorization: Bearer "+secret, base+"/v1/status"); !strings.Contains(got, `"name":"testnode"`) {
+		t.Error(got)
+	}
+	if got := curl(base + "/v1/status"); !strings.Contains(got, "error") {
+		t.Errorf("without a token: %s", got)
+	}
+	if got := curl("--unix-socket", n.socket+".http", "http://node/v1/raft"); !strings.Contains(got, `"state":"Leader"`) {
+		t.Error(got)
+	}
+	plain := startNode(t)
+	plain.want(1, []string{"--http"}, "ui")
+}
