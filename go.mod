@@ -3,6 +3,7 @@ module tendril
 go 1.26.0
 
 require (
+	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/dustin/go-humanize v1.1.0
 	github.com/edsrzf/mmap-go v1.2.0
 	github.com/jgillich/go-opencl v0.0.0-20180608191952-a0efba3e5257

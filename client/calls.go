@@ -324,7 +324,7 @@ func (c *Conn) finish(k *call, request uint64, err error) {
 // only the first mention brings the descriptor.
 func (c *Conn) fill(k *call, f *ipc.Frame) (err error) {
 	switch k.kind {
-	case wire.Create:
+	case wire.Create, wire.CreateWith:
 		if err = k.create.Decode(f.Payload); err == nil {
 			k.view, err = c.adopt(f, k.create.Ref, true)
 		}

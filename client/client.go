@@ -51,7 +51,7 @@ const (
 	flushAfter  = time.Millisecond       // how long a one-way message may wait for company
 	flushBytes  = 32 << 10               // of one-way messages that go at once
 	sweepAfter  = 250 * time.Millisecond // first question which mappings can go, doubled up to
-	sweepAtMost = 5 * time.Second
+	sweepAtMost = time.Second            // others may wait for what this process maps without need
 )
 
 // link carries frames: an *ipc.Dialed, with descriptors, or an *ipc.Remote.

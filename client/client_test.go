@@ -33,8 +33,10 @@ func TestMain(m *testing.M) {
 // backend is a daemon without sessions to speak of.
 type backend struct{ store *store.Store }
 
-func (b *backend) Status(context.Context) ([]byte, error) { return json.Marshal(b.store.Status()) }
-func (b *backend) Devices() ([]byte, error)               { return []byte(`{"platforms":[]}`), nil }
+func (b *backend) Status(context.Context) ([]byte, error) {
+	return json.Marshal(map[string]any{"store": b.store.Status()})
+}
+func (b *backend) Devices() ([]byte, error) { return []byte(`{"platforms":[]}`), nil }
 func (b *backend) OpenSession(p frontdoor.Peer, version string, options []byte) (uint64, []byte, error) {
 	return 7, []byte(fmt.Sprintf(`{"pid":%d,"fill":%q}`, p.PID, strings.Repeat("x", 3<<20))), nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -13,11 +14,13 @@ import (
 
 // CreateOptions says what an object is to be. The zero value is an ephemeral object without a name.
 type CreateOptions struct {
-	Name   string       // bound when the object is sealed; "" = none
-	Class  object.Class // Named: the name keeps the object until Delete
-	Meta   []byte       // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
-	Own    bool         // a segment of its own: exactly its size, given back whole. For single objects that stay
-	Strict bool         // seal so that nobody can write any more, this process neither. Implies Own
+	Name   string            // bound when the object is sealed; "" = none
+	Class  object.Class      // Named: the name keeps the object until Delete
+	TTL    time.Duration     // class TTL: how long from Seal on; whole milliseconds
+	Labels map[string]string // ≤ object.MaxLabels; for List
+	Meta   []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
+	Own    bool              // a segment of its own: exactly its size, given back whole. For single objects that stay
+	Strict bool              // seal so that nobody can write any more, this process neither. Implies Own
 }
 
 // Buffer is an object that this process fills. Not safe for concurrent Seal and Abort.
@@ -43,13 +46,17 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	if o.Own || o.Strict {
 		m.Flags = wire.CreateOwn
 	}
-	plain := m.Flags == 0 && o.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 && size <= spareMaxBytes
+	kind, ask := wire.Create, ipc.Payload(&m)
+	if o.TTL != 0 || len(o.Labels) > 0 {
+		kind, ask = wire.CreateWith, &wire.CreateWithRequest{CreateRequest: m, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels}
+	}
+	plain := kind == wire.Create && m.Flags == 0 && o.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 && size <= spareMaxBytes
 	k, err := c.takeSpare(size, plain)
 	if k == nil {
-		k, err = c.roundTrip(context.Background(), wire.Create, &m)
+		k, err = c.roundTrip(context.Background(), kind, ask)
 	}
 	if err != nil {
-		k, err = c.retryFull(err, wire.Create, &m)
+		k, err = c.retryFull(context.Background(), err, kind, ask)
 	}
 	if err != nil {
 		return nil, err
@@ -180,8 +187,16 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	if err := c.send(k, &k.ask.get); err != nil {
 		return nil, err
 	}
-	if _, err := c.result(ctx, k); err != nil {
-		return nil, err
+	return c.finishGet(ctx, k, m)
+}
+
+// finishGet waits for a Get that was sent.
+func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Object, error) {
+	_, err := c.result(ctx, k)
+	if err != nil {
+		if k, err = c.retryFull(ctx, err, wire.Get, &m); err != nil { // it comes from disk, and memory is short
+			return nil, err
+		}
 	}
 	defer k.recycle()
 	o := &Object{c: c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}

@@ -92,7 +92,7 @@ type Segment struct {
 func (c *Conn) AllocSegment(n uint64) (*Segment, error) {
 	k, err := c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
 	if err != nil {
-		k, err = c.retryFull(err, wire.AllocSegment, &wire.Number{N: n})
+		k, err = c.retryFull(context.Background(), err, wire.AllocSegment, &wire.Number{N: n})
 	}
 	if err != nil {
 		return nil, err

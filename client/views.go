@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -126,21 +127,53 @@ var fullPauses = [...]time.Duration{0, 20 * time.Millisecond, 80 * time.Millisec
 
 // retryFull repeats a request that failed with err, if that was for want of memory: what this and other clients keep
 // mapped without need may be what is missing. It gives the last error otherwise.
-func (c *Conn) retryFull(err error, kind wire.Type, p ipc.Payload) (*call, error) {
-	for _, pause := range fullPauses {
+//
+// While the daemon has memory on its way back (objects go to disk, other clients are about to unmap them) it goes on for
+// some seconds more.
+func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.Payload) (*call, error) {
+	for try := range len(fullPauses) + leavingTries {
 		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
 			break
 		}
-		time.Sleep(pause)
+		pause := leavingPause
+		if try < len(fullPauses) {
+			pause = fullPauses[try]
+		} else if !c.memoryLeaves() {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		if c.Sweep() != nil {
 			break
 		}
 		var k *call
-		if k, err = c.roundTrip(context.Background(), kind, p); err == nil {
+		if k, err = c.roundTrip(ctx, kind, p); err == nil {
 			return k, nil
 		}
 	}
 	return nil, err
+}
+
+const (
+	leavingTries = 40
+	leavingPause = 200 * time.Millisecond
+)
+
+// memoryLeaves asks whether the daemon waits for memory that is of no use any more.
+func (c *Conn) memoryLeaves() bool {
+	raw, err := c.Status()
+	if err != nil {
+		return false
+	}
+	var status struct {
+		Store struct {
+			LeavingBytes uint64 `json:"leaving_bytes"`
+		} `json:"store"`
+	}
+	return json.Unmarshal(raw, &status) == nil && status.Store.LeavingBytes > 0
 }
 
 // forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under

@@ -33,6 +33,10 @@ type Config struct {
 	NodeName      string        // "" = the name on file, at first start the host's
 	CapacityBytes uint64        // the store's; 0 = half of the memory that the machine and the cgroup allow
 	QuotaBytes    uint64        // what one tenant may hold of the store; 0 = all of it
+	SpillBytes    int64         // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
+	QuotaSpill    uint64        // what one tenant may have on disk; 0 = all of it
+	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for
+	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
@@ -154,6 +158,9 @@ func (c Config) Validate() error {
 	fault(c.CapacityBytes < MinCapacityBytes, "capacity of %d bytes is below %d", c.CapacityBytes, MinCapacityBytes)
 	fault(c.CapacityBytes > MaxCapacityBytes, "capacity of %d bytes is above %d", c.CapacityBytes, uint64(MaxCapacityBytes))
 	fault(c.QuotaBytes == 0 || c.QuotaBytes > c.CapacityBytes, "quota of %d bytes is not between 1 and the capacity of %d", c.QuotaBytes, c.CapacityBytes)
+	fault(c.SpillBytes < -1, "spill space of %d bytes: want none (-1) or more", c.SpillBytes)
+	fault(c.QuotaObjects < 0, "a quota of %d objects is below 0", c.QuotaObjects)
+	fault(c.HighBytes > c.CapacityBytes, "high-water mark of %d bytes is above the capacity of %d", c.HighBytes, c.CapacityBytes)
 	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes, "warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
 	for _, dir := range c.Vendors {
 		fault(!filepath.IsAbs(dir), "vendors directory %q is not an absolute path", dir)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"tendril/cluster"
 	"tendril/cluster/pki"
@@ -108,7 +109,7 @@ func (d *Daemon) steps() []step {
 		{"store", d.openStore, func() error { d.store.Close(); return nil }},
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
 		{"drivers", d.startProbe, nil},
-		{"publications", func() error { return nil }, d.stopPublishing},
+		{"publications", d.resumePublishing, d.stopPublishing},
 		{"front door", d.openDoor, func() error { d.door.Load().Close(); return nil }},
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
@@ -225,12 +226,33 @@ func (d *Daemon) removeCaches() error {
 }
 
 func (d *Daemon) openStore() (err error) {
-	d.store, err = store.New(store.Options{
-		CapacityBytes: d.cfg.CapacityBytes,
-		TenantBytes:   d.cfg.QuotaBytes,
-		WarmBytes:     uint64(max(d.cfg.WarmBytes, 0)),
-	})
-	return err
+	o := store.Options{
+		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
+		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, HighBytes: d.cfg.HighBytes,
+	}
+	if d.cfg.SpillBytes >= 0 {
+		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()
+	}
+	if d.store, err = store.New(o); err != nil {
+		return err
+	}
+	for _, damaged := range d.store.Status().Damaged {
+		d.log.WithField("file", damaged).Warn("an object on disk cannot be read")
+	}
+	return nil
+}
+
+// spillBytes bounds what goes to disk where nobody said so.
+func (d *Daemon) spillBytes() uint64 {
+	if d.cfg.SpillBytes > 0 {
+		return uint64(d.cfg.SpillBytes)
+	}
+	limit := 4 * d.cfg.CapacityBytes
+	var fs unix.Statfs_t
+	if err := unix.Statfs(d.cfg.StateDir, &fs); err == nil {
+		limit = min(limit, fs.Bavail*uint64(fs.Bsize)/2)
+	}
+	return max(limit, 1)
 }
 
 func (d *Daemon) openPool() error {

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"tendril/store/object"
 )
@@ -12,6 +13,8 @@ type Owner struct {
 	Tenant string
 	PID    int
 	Name   string
+	// Principals are who it is where others share with it: "uid:N", "gid:N". They must be true.
+	Principals []string
 }
 
 // Conn is one connection's view of the store and the holder of its references. Safe for concurrent use.
@@ -20,6 +23,9 @@ type Conn struct {
 	owner   Owner   // immutable
 	tenant  *tenant // immutable
 	stopped atomic.Bool
+	// internal: the store's own, which brings a tenant's objects back from disk. It gets no descriptors; its segments are
+	// mapped writable here.
+	internal bool // immutable
 
 	// Guarded by s.mu.
 	refs      map[object.ID]reference
@@ -37,6 +43,7 @@ type Conn struct {
 type reference struct {
 	e     *entry
 	count int
+	since time.Time // of the first of them
 }
 
 // Connect begins a connection. The caller must Close it.
@@ -46,19 +53,23 @@ func (s *Store) Connect(owner Owner) (*Conn, error) {
 	if s.closed {
 		return nil, errStoreClosed
 	}
-	c := &Conn{
+	c := s.newConn(owner, s.tenantOf(owner.Tenant))
+	c.tenant.conns++
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+func (s *Store) newConn(owner Owner, t *tenant) *Conn {
+	return &Conn{
 		s:         s,
 		owner:     owner,
-		tenant:    s.tenantOf(owner.Tenant),
+		tenant:    t,
 		refs:      make(map[object.ID]reference),
 		open:      make(map[*entry]struct{}),
 		seen:      make(map[uint64]*segmentState),
 		written:   make(map[uint64]*segmentState),
 		nextBytes: min(firstSegmentBytes, s.opts.SegmentBytes),
 	}
-	c.tenant.conns++
-	s.conns[c] = struct{}{}
-	return c, nil
 }
 
 var (

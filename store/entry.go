@@ -1,6 +1,7 @@
 package store
 
 import (
+	"sync/atomic"
 	"time"
 
 	"tendril/store/object"
@@ -33,6 +34,25 @@ type entry struct {
 	sealed  time.Time
 	at      int    // place in tenant.entries
 	charge  uint64 // bytes charged for this record
+
+	labels map[string]string // never changed in place
+	grants []string          // who else may read it, in order; never changed in place
+	shadow *entry            // holds the place that e had before its first grant, for references from then
+	pinned bool
+	usable bool // counted in seg.usable: may go to disk
+
+	next, prev *entry // the segment's other objects
+
+	ttl      time.Duration // class ttl
+	expires  time.Time     // zero: never
+	expiryAt int           // place in Store.expiries; −1 = not there
+
+	onDisk  bool           // its file is there, whole
+	writing bool           // its file is being written without mu
+	stale   bool           // its record on disk wants writing anew
+	moving  chan struct{}  // closed when the restore that is under way has ended
+	done    *atomic.Uint64 // bytes of the transfer under way; nil: none
+	fault   error          // what the disk last answered
 }
 
 func (e *entry) ref() object.Ref {
@@ -54,6 +74,8 @@ func (s *Store) insert(e *entry) {
 // collect lets an object go that nothing refers to: out of the table, then its memory. mu is held.
 func (s *Store) collect(e *entry) {
 	if e.refs > 0 || e.held || e.sealing {
+		s.reconsider(e)
+		s.dropShadow(e)
 		return
 	}
 	s.removeFromTable(e)
@@ -79,9 +101,19 @@ func (s *Store) removeFromTable(e *entry) {
 	if e.state == object.Deleted {
 		return
 	}
+	if e.state != object.Open {
+		s.notify(EventGone, e)
+	}
 	s.closeOpen(e)
 	s.unbind(e)
+	s.unschedule(e)
+	if e.state == object.Spilled {
+		s.spilled--
+		s.spilledBytes -= e.size
+	}
 	e.state = object.Deleted
+	s.setGrants(e, nil)
+	s.dropFile(e)
 	delete(s.objects, e.id)
 	list := e.tenant.entries
 	last := list[len(list)-1]
@@ -111,18 +143,34 @@ func (s *Store) unbind(e *entry) {
 
 // freeMemory gives back an object's bytes and its record's charge, once. mu is held.
 func (s *Store) freeMemory(e *entry) {
-	if e.charge == 0 {
+	if e.charge == 0 || e.moving != nil { // the restore under way comes here when it ends
 		return
 	}
 	s.tableBytes -= e.charge
 	s.uncharge(e.tenant, e.charge)
 	e.charge = 0
+	s.detach(e)
+	s.dropShadow(e)
+}
+
+// attach puts an object into a segment. mu is held.
+func (e *entry) attach(g *segmentState, off uint64) {
+	e.seg, e.off = g, off
+	g.live++
+	e.prev, e.next = nil, g.first
+	if g.first != nil {
+		g.first.prev = e
+	}
+	g.first = e
+}
+
+// detach gives an object's bytes back to its segment. mu is held.
+func (s *Store) detach(e *entry) {
 	g := e.seg
 	if g == nil {
 		return
 	}
-	e.seg = nil
-	g.live--
+	s.unlink(e)
 	if g.ranges != nil {
 		if err := g.ranges.Free(e.off); err != nil {
 			panic("store: an object's range was not allocated: " + err.Error()) // a fault of this package, never of a peer
@@ -134,4 +182,24 @@ func (s *Store) freeMemory(e *entry) {
 	if g.live == 0 {
 		s.emptied(g)
 	}
+}
+
+// unlink takes an object off its segment's list; its range stays taken. mu is held.
+func (s *Store) unlink(e *entry) {
+	g := e.seg
+	if e.usable {
+		e.usable = false
+		g.usable--
+	}
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		g.first = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	}
+	e.next, e.prev, e.seg = nil, nil, nil
+	g.live--
+	s.rank(g)
 }

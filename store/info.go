@@ -13,8 +13,25 @@ const listStep = 1024
 // List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and c's own unsealed
 // ones, with all also other connections'. It is not a snapshot: what comes or goes meanwhile may be in it or not.
 func (c *Conn) List(prefix string, all bool) []object.Info {
+	return c.ListWhere(Query{Prefix: prefix, All: all})
+}
+
+// Query says which objects ListWhere describes.
+type Query struct {
+	Prefix string            // of the name
+	All    bool              // other connections' unsealed ones, too
+	Labels map[string]string // all of these
+	Shared bool              // other tenants' that may be read, instead of the own ones
+}
+
+// ListWhere is List with more conditions.
+func (c *Conn) ListWhere(q Query) []object.Info {
+	prefix, all := q.Prefix, q.All
 	c.s.mu.Lock()
 	entries := append([]*entry(nil), c.tenant.entries...)
+	if q.Shared {
+		entries = c.sharedWith()
+	}
 	c.s.mu.Unlock()
 	var infos []object.Info
 	for len(entries) > 0 {
@@ -23,7 +40,7 @@ func (c *Conn) List(prefix string, all bool) []object.Info {
 		c.s.mu.Lock()
 		for _, e := range step {
 			open := e.state == object.Open && (all || e.creator == c)
-			if (open || e.state == object.Sealed) && strings.HasPrefix(e.name, prefix) {
+			if (open || e.state == object.Sealed || e.state == object.Spilled) && strings.HasPrefix(e.name, prefix) && e.hasLabels(q.Labels) {
 				infos = append(infos, e.info())
 			}
 		}
@@ -37,7 +54,7 @@ func (c *Conn) List(prefix string, all bool) []object.Info {
 func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.find(id, name)
+	e, err := c.readable(id, name)
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -55,6 +72,7 @@ func (e *entry) info() object.Info {
 		sealed := e.sealed.UTC()
 		info.Sealed = &sealed
 	}
+	e.describeStorage(&info)
 	return info
 }
 
@@ -71,10 +89,16 @@ type Status struct {
 	UsedBytes     uint64         `json:"used_bytes"`    // what creators asked for
 	WarmBytes     uint64         `json:"warm_bytes"`    // populated, for whom comes next
 	IdleBytes     uint64         `json:"idle_bytes"`    // empty, kept for their writers
-	LeavingBytes  uint64         `json:"leaving_bytes"` // of no use, but some connection has not let go
+	LeavingBytes  uint64         `json:"leaving_bytes"` // of no use, but some connection has not let go, or on its way to disk
 	SessionBytes  uint64         `json:"session_bytes"` // sessions' segments
 	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
 	Tenants       []TenantStatus `json:"tenants"`       // by name
+
+	SpilledObjects  int      `json:"spilled_objects"` // on disk alone
+	SpilledBytes    uint64   `json:"spilled_bytes"`   // their sizes
+	DiskBytes       uint64   `json:"disk_bytes"`      // what files take
+	DiskBytesAtMost uint64   `json:"disk_bytes_at_most"`
+	Damaged         []string `json:"damaged,omitempty"` // files that could not be read at the start
 }
 
 // TenantStatus is one tenant in numbers.
@@ -83,6 +107,7 @@ type TenantStatus struct {
 	Objects      int    `json:"objects"`
 	Connections  int    `json:"connections"`
 	ChargedBytes uint64 `json:"charged_bytes"`
+	DiskBytes    uint64 `json:"disk_bytes"`
 }
 
 // Status counts. The cost is in proportion to the segments and tenants, not to the objects.
@@ -94,10 +119,14 @@ func (s *Store) Status() Status {
 		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
 		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
 	}
+	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
+	if s.spill != nil {
+		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
+	}
 	for _, g := range s.segments {
 		st.SegmentBytes += g.bytes
 		switch {
-		case g.mem == nil:
+		case g.mem == nil || g.evicting:
 			st.LeavingBytes += g.bytes
 		case g.session:
 			st.SessionBytes += g.bytes
@@ -106,7 +135,7 @@ func (s *Store) Status() Status {
 		}
 	}
 	for _, t := range s.tenants {
-		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: len(t.entries), Connections: t.conns, ChargedBytes: t.charged})
+		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: len(t.entries), Connections: t.conns, ChargedBytes: t.charged, DiskBytes: t.disk})
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st

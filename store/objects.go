@@ -12,10 +12,12 @@ import (
 // Spec is what Create is asked for.
 type Spec struct {
 	SizeBytes uint64
-	Class     object.Class // Ephemeral or Named
-	Own       bool         // a segment of its own, never used again: what Seal's strict needs
-	Name      string       // bound at Seal; "" = none
-	Meta      []byte       // opaque; copied
+	Class     object.Class
+	TTL       time.Duration     // class TTL: how long from Seal on
+	Labels    map[string]string // kept; must not be changed any more
+	Own       bool              // a segment of its own, never used again: what Seal's strict needs
+	Name      string            // bound at Seal; "" = none
+	Meta      []byte            // opaque; copied
 }
 
 // Handle is an object as its holder needs it.
@@ -38,8 +40,9 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	e := &entry{
 		id: object.NewID(), size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
 		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
-		charge: entryBytes + uint64(len(spec.Name)+len(spec.Meta)),
+		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1,
 	}
+	e.charge = e.recordBytes(spec.Name, spec.Meta)
 	if len(spec.Meta) > 0 {
 		e.meta = append([]byte(nil), spec.Meta...)
 	}
@@ -49,7 +52,7 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	if c.closed {
 		return Handle{}, errConnClosed
 	}
-	if err := s.reserve(c.tenant, e.charge); err != nil {
+	if err := s.reserveObject(c.tenant, e.charge, c.stopped.Load); err != nil {
 		return Handle{}, err
 	}
 	fd, err := c.place(e, spec.Own)
@@ -69,14 +72,21 @@ func (s *Store) checkSpec(spec Spec) error {
 	switch {
 	case !spec.Class.Valid():
 		return fmt.Errorf("%w: class %d", object.ErrInvalid, spec.Class)
-	case spec.Class == object.TTL || spec.Class == object.Persisted:
-		return fmt.Errorf("%w: class %s: use ephemeral or named", object.ErrUnsupported, spec.Class)
+	case spec.Class == object.TTL && spec.TTL <= 0:
+		return fmt.Errorf("%w: an object of class ttl needs the time that it is to live", object.ErrInvalid)
+	case spec.Class != object.TTL && spec.TTL != 0:
+		return fmt.Errorf("%w: a time to live of %v is for class ttl, not %s", object.ErrInvalid, spec.TTL, spec.Class)
+	case spec.Class == object.Persisted && s.spill == nil:
+		return fmt.Errorf("%w: class persisted: this node has no directory for objects", object.ErrUnsupported)
 	case spec.Class == object.Named && spec.Name == "":
 		return fmt.Errorf("%w: an object of class named needs a name", object.ErrInvalid)
 	case len(spec.Meta) > object.MaxMetaBytes:
 		return fmt.Errorf("%w: %d bytes of metadata, at most %d", object.ErrInvalid, len(spec.Meta), object.MaxMetaBytes)
 	case spec.SizeBytes > s.opts.CapacityBytes:
 		return fmt.Errorf("%w: an object of %d bytes in a store of %d", object.ErrFull, spec.SizeBytes, s.opts.CapacityBytes)
+	}
+	if err := checkLabels(spec.Labels); err != nil {
+		return err
 	}
 	return checkName(spec.Name)
 }
@@ -118,8 +128,7 @@ func (c *Conn) place(e *entry, once bool) (fd int, err error) {
 	}
 	c.dropIdle(g)
 	c.room.update(g)
-	g.live++
-	e.seg, e.off = g, off
+	e.attach(g, off)
 	return fd, nil
 }
 
@@ -150,25 +159,28 @@ func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err err
 		c.s.retire(g)
 		return -1, err
 	}
-	g.live++
-	e.seg, e.off = g, 0
+	e.attach(g, 0)
 	return fd, nil
 }
 
 // refer adds one of c's references. mu is held.
 func (c *Conn) refer(e *entry) {
 	r := c.refs[e.id]
-	c.refs[e.id] = reference{e: e, count: r.count + 1}
+	if r.count == 0 {
+		r.since = time.Now()
+	}
+	c.refs[e.id] = reference{e: e, count: r.count + 1, since: r.since}
 	e.refs++
 	c.s.references++
+	c.s.reconsider(e)
 }
 
 // Get takes a reference to a sealed object of the same tenant. Release gives it back.
-// Errors: ErrNotFound, ErrNotSealed, ErrPermission.
+// Errors: ErrNotFound, ErrNotSealed, ErrPermission, ErrAway.
 func (c *Conn) Get(id object.ID) (Handle, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.lookup(id)
+	e, err := c.readable(id, "")
 	if err != nil {
 		return Handle{}, err
 	}
@@ -179,7 +191,7 @@ func (c *Conn) Get(id object.ID) (Handle, error) {
 func (c *Conn) GetName(name string) (Handle, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.lookupName(name)
+	e, err := c.readable(object.ID{}, name)
 	if err != nil {
 		return Handle{}, err
 	}
@@ -204,7 +216,7 @@ func (c *Conn) lookupName(name string) (*entry, error) {
 	return nil, fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
 }
 
-// find is lookup by id, or by name where the id is zero.
+// find is lookup by id, or by name where the id is zero: for who is to change the object.
 func (c *Conn) find(id object.ID, name string) (*entry, error) {
 	if id.IsZero() {
 		return c.lookupName(name)
@@ -216,7 +228,11 @@ func (c *Conn) take(e *entry) (Handle, error) {
 	if c.closed {
 		return Handle{}, errConnClosed
 	}
-	if e.state != object.Sealed {
+	switch e.state {
+	case object.Sealed:
+	case object.Spilled:
+		return Handle{}, fmt.Errorf("%w: object %s is on disk", ErrAway, e.id)
+	default:
 		return Handle{}, e.notSealed()
 	}
 	fd := -1
@@ -247,7 +263,7 @@ func (c *Conn) Release(id object.ID) error {
 	if r.count == 1 {
 		delete(c.refs, id)
 	} else {
-		c.refs[id] = reference{e: r.e, count: r.count - 1}
+		c.refs[id] = reference{e: r.e, count: r.count - 1, since: r.since}
 	}
 	r.e.refs--
 	s.references--
@@ -274,7 +290,7 @@ func (c *Conn) ownOpen(id object.ID) (*entry, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case e.state == object.Sealed:
+	case e.state != object.Open:
 		return nil, fmt.Errorf("%w: object %s", object.ErrSealed, id)
 	case e.creator != c:
 		return nil, fmt.Errorf("%w: object %s is being filled by another connection", object.ErrPermission, id)
@@ -294,10 +310,10 @@ func (c *Conn) Delete(id object.ID, name string) error {
 	if err != nil {
 		return err
 	}
-	if e.state != object.Sealed && (e.creator != c || e.sealing) {
+	if e.state == object.Open && (e.creator != c || e.sealing) {
 		return fmt.Errorf("%w: object %s is being filled by process %d: only that process can give it up", object.ErrNotSealed, e.id, e.creatorPID)
 	}
-	if e.state != object.Sealed {
+	if e.state == object.Open {
 		s.forgetEntry(e)
 		return nil
 	}

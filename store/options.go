@@ -6,6 +6,7 @@ import (
 
 	"tendril/store/object"
 	"tendril/store/segment"
+	"tendril/store/spill"
 )
 
 // Options configures a Store. Zero values mean the defaults named here.
@@ -23,6 +24,19 @@ type Options struct {
 	WriterCacheBytes uint64
 	// TenantBytes bounds what one tenant may be charged. Default 0: only CapacityBytes does.
 	TenantBytes uint64
+	// SpillDir is where objects go that memory has no room for, and where persisted ones are. Default "": neither can be.
+	SpillDir string
+	// SpillBytes bounds what is kept there. Default 4 × CapacityBytes.
+	SpillBytes uint64
+	// TenantSpillBytes bounds one tenant's part of it. Default 0: only SpillBytes does.
+	TenantSpillBytes uint64
+	// TenantObjects bounds the objects of one tenant, spilled ones too. Default 0: memory alone does.
+	TenantObjects int
+	// HighBytes is from where on memory is given back ahead of need, in the background: empty segments, the warm pool,
+	// then objects that nobody uses, to disk. Default 7/8 of CapacityBytes.
+	HighBytes uint64
+	// SpillSystem is the file system. Default spill.Linux.
+	SpillSystem spill.System
 	// System is the kernel. Default segment.Linux.
 	System segment.System
 }
@@ -44,6 +58,12 @@ func (o Options) withDefaults() Options {
 	if o.WriterCacheBytes == 0 {
 		o.WriterCacheBytes = o.CapacityBytes / 4
 	}
+	if o.SpillBytes == 0 {
+		o.SpillBytes = 4 * o.CapacityBytes
+	}
+	if o.HighBytes == 0 {
+		o.HighBytes = o.CapacityBytes - o.CapacityBytes/8
+	}
 	if o.System == nil {
 		o.System = segment.Linux{}
 	}
@@ -64,5 +84,7 @@ func (o Options) Validate() error {
 	fault(o.LargeBytes == 0 || o.LargeBytes > o.SegmentBytes, "large objects from %d bytes: want 1 to a segment's %d", o.LargeBytes, o.SegmentBytes)
 	fault(o.WarmBytes > o.CapacityBytes, "warm pool of %d bytes: more than the capacity of %d", o.WarmBytes, o.CapacityBytes)
 	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes, o.CapacityBytes)
+	fault(o.HighBytes > o.CapacityBytes, "high-water mark of %d bytes: more than the capacity of %d", o.HighBytes, o.CapacityBytes)
+	fault(o.TenantObjects < 0, "a tenant's %d objects", o.TenantObjects)
 	return errors.Join(faults...)
 }

@@ -23,7 +23,9 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	if err := e.nameFree(e.name, false); err != nil {
 		return err
 	}
-	err = s.sealMemory(e, strict)
+	if err = s.sealMemory(e, strict); err == nil && e.creator != nil && e.class == object.Persisted {
+		err = s.persist(e, time.Now())
+	}
 	defer s.collect(e) // a strict seal lets go of mu: the last reference may have gone meanwhile
 	switch {
 	case err != nil:
@@ -33,15 +35,21 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	}
 	s.closeOpen(e)
 	e.state, e.strict, e.sealed = object.Sealed, strict, time.Now()
-	e.held = e.class == object.Named
+	e.held = e.class != object.Ephemeral
+	if e.class == object.TTL {
+		s.schedule(e, e.sealed.Add(e.ttl))
+	}
 	if name := e.name; name != "" {
 		e.name = ""
 		if err := s.bind(e, name, false); err != nil { // taken during a strict seal
 			e.held, e.class = false, object.Ephemeral
+			s.unschedule(e)
+			s.dropFile(e)
 			return err
 		}
 	}
 	s.signal(e)
+	s.notify(EventSealed, e)
 	return nil
 }
 
@@ -72,13 +80,10 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 	return err
 }
 
-// Bind names a sealed object and makes it of class named: the name holds it until Delete. An object has one name;
+// Bind names a sealed object; an ephemeral one becomes named: the name holds it until Delete. An object has one name;
 // another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all.
 func (c *Conn) Bind(id object.ID, name string, replace bool) error {
-	if name == "" {
-		return fmt.Errorf("%w: an empty name", object.ErrInvalid)
-	}
-	if err := checkName(name); err != nil {
+	if err := checkBinding(name); err != nil {
 		return err
 	}
 	s := c.s
@@ -88,15 +93,32 @@ func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 	if err != nil {
 		return err
 	}
-	if e.state != object.Sealed {
+	if e.state == object.Open {
 		return fmt.Errorf("%w: object %s: a name is for a sealed object", object.ErrNotSealed, id)
 	}
+	return s.rebind(e, name, replace)
+}
+
+func checkBinding(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: an empty name", object.ErrInvalid)
+	}
+	return checkName(name)
+}
+
+// rebind names a sealed object. mu is held, and let go while what is on disk follows.
+func (s *Store) rebind(e *entry, name string, replace bool) error {
 	if err := s.bind(e, name, replace); err != nil {
 		return err
 	}
-	e.class, e.held = object.Named, true
+	if e.class == object.Ephemeral {
+		e.class = object.Named
+	}
+	e.held = true
 	s.signal(e)
-	return nil
+	s.notify(EventNamed, e)
+	s.reconsider(e)
+	return s.syncRecord(e)
 }
 
 // nameFree says whether e may have the name. mu is held.
@@ -114,11 +136,15 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 	}
 	if other := e.tenant.names[name]; other != nil && other != e {
 		s.unbind(other)
-		other.held = false
+		other.stale = other.onDisk || other.writing
+		if other.class == object.Named {
+			other.held = false
+		}
 		s.collect(other)
 	}
 	s.unbind(e)
 	e.name = name
+	e.stale = e.onDisk || e.writing
 	e.tenant.names[name] = e
 	return nil
 }

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"container/list"
 	"fmt"
+	"time"
 
 	"tendril/store/alloc"
 	"tendril/store/object"
@@ -25,6 +27,13 @@ type segmentState struct {
 	idle    bool               // stands in writer.idle
 	bucket  int                // place in writer.room: bucket and index
 	at      int
+
+	first    *entry           // the objects in it
+	usable   int              // of which may go to disk
+	evicting bool             // its objects are on their way to disk
+	ranked   [2]*list.Element // places in Store.cold and tenant.cold; nil: in use
+	mapping  *segment.Mapping // an internal writer's
+	left     time.Time        // when mem was given up
 }
 
 // buildMemory makes populated memory of at least n bytes, out of the warm pool where that saves time. mu is not held;
@@ -59,12 +68,18 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%w: a segment of %d bytes", object.ErrInvalid, bytes)
 	}
-	if err := s.reserve(c.tenant, n); err != nil {
+	if err := s.reserveRoom(c.tenant, n, c.stopped.Load); err != nil {
 		return nil, err
 	}
 	warm := s.takeWarm(n)
 	s.unlock()
+	var mapping *segment.Mapping
 	m, err := s.buildMemory(warm, n, c.stopped.Load)
+	if err == nil && c.internal {
+		if mapping, err = m.Map(true); err != nil {
+			m.Close()
+		}
+	}
 	s.mu.Lock()
 	if err == nil && c.closed {
 		m.Close()
@@ -75,7 +90,7 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 		return nil, err
 	}
 	s.nextID++
-	g := &segmentState{id: s.nextID, bytes: n, tenant: c.tenant, mem: m, writer: c, seen: make(map[*Conn]struct{}, 1)}
+	g := &segmentState{id: s.nextID, bytes: n, tenant: c.tenant, mem: m, writer: c, seen: make(map[*Conn]struct{}, 1), mapping: mapping}
 	s.segments[g.id] = g
 	c.written[g.id] = g
 	return g, nil
@@ -83,7 +98,7 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 
 // show lets c know g. Where c does not have it yet, fd is a descriptor that the caller owns; otherwise −1. mu is held.
 func (s *Store) show(c *Conn, g *segmentState) (fd int, err error) {
-	if _, seen := g.seen[c]; seen {
+	if _, seen := g.seen[c]; seen || c.internal {
 		return -1, nil
 	}
 	if fd, err = g.mem.Dup(); err != nil {
@@ -111,12 +126,16 @@ func (s *Store) stopWriting(g *segmentState) {
 	c.dropIdle(g)
 	delete(c.written, g.id)
 	g.writer = nil
+	if g.mapping != nil {
+		s.doomedMaps = append(s.doomedMaps, g.mapping)
+		g.mapping = nil
+	}
 }
 
 // emptied keeps a segment that holds no object any more for its writer's next ones, or gives it up. mu is held.
 func (s *Store) emptied(g *segmentState) {
 	c := g.writer
-	if c == nil || g.once || g.session || s.closed || g.bytes > s.opts.WriterCacheBytes {
+	if c == nil || c.internal || g.once || g.session || s.closed || g.bytes > s.opts.WriterCacheBytes {
 		s.retire(g)
 		return
 	}
@@ -143,6 +162,7 @@ func (s *Store) settle(g *segmentState) {
 	if g.mem != nil {
 		s.doomed = append(s.doomed, g.mem)
 		g.mem = nil
+		g.left = time.Now()
 	}
 	if len(g.seen) == 0 && s.segments[g.id] == g {
 		delete(s.segments, g.id)

@@ -81,6 +81,9 @@ type Publication struct {
 // Errors: ErrNotFound (segment), ErrInvalid, ErrUnsupported, ErrExists (the name), ErrFull, ErrQuota: nothing changed.
 func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	s := c.s
+	if p.Class == object.TTL || p.Class == object.Persisted {
+		return object.ID{}, fmt.Errorf("%w: publishing as class %s: publish it as named, then change its class", object.ErrUnsupported, p.Class)
+	}
 	if err := s.checkSpec(Spec{SizeBytes: p.SizeBytes, Class: p.Class, Name: p.Name, Meta: p.Meta}); err != nil {
 		return object.ID{}, err
 	}
@@ -95,21 +98,27 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	}
 	now := time.Now()
 	e := &entry{
-		id: object.NewID(), size: p.SizeBytes, class: p.Class, state: object.Sealed, tenant: c.tenant, seg: g,
+		id: object.NewID(), size: p.SizeBytes, class: p.Class, state: object.Sealed, tenant: c.tenant,
 		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: now, sealed: now, held: p.Class == object.Named,
-		meta: append([]byte(nil), p.Meta...), charge: entryBytes + uint64(len(p.Name)+len(p.Meta)),
+		meta: append([]byte(nil), p.Meta...), expiryAt: -1,
 	}
+	e.charge = e.recordBytes(p.Name, p.Meta)
 	if err := e.nameFree(p.Name, p.Replace); err != nil {
 		return object.ID{}, err
 	}
-	if err := s.reserve(c.tenant, e.charge); err != nil {
+	if err := s.reserveObject(c.tenant, e.charge, nil); err != nil {
 		return object.ID{}, err
+	}
+	if c.written[g.id] != g { // mu was let go
+		s.uncharge(c.tenant, e.charge)
+		return object.ID{}, errConnClosed
 	}
 	if err := g.mem.SealForReaders(); err != nil {
 		s.uncharge(c.tenant, e.charge)
 		return object.ID{}, err
 	}
-	g.sealed, g.session = true, false
+	g.sealed, g.session, g.live = true, false, 0
+	e.attach(g, 0)
 	s.insert(e)
 	c.refer(e)
 	s.stopWriting(g)
@@ -120,5 +129,6 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 		}
 	}
 	s.signal(e)
+	s.notify(EventSealed, e)
 	return e.id, nil
 }

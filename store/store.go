@@ -8,16 +8,20 @@
 // segment's bytes stay charged until every connection that received it forgot it or ended.
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
-// immutable. It is never held while memory is populated, mapped or given back to the kernel: those take
-// milliseconds a MiB. One goroutine (fillWarmPool) runs from New to Close.
+// immutable. It is never held while memory is populated, mapped or given back to the kernel, nor while a file is read or
+// written: those take milliseconds a MiB. Two goroutines run from New to Close: fillWarmPool, and keeper, which ends what has
+// expired and gives memory back above the high-water mark. An eviction starts some more and joins them.
 package store
 
 import (
+	"container/list"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"tendril/store/object"
 	"tendril/store/segment"
+	"tendril/store/spill"
 )
 
 // Store is one node's object table. Safe for concurrent use.
@@ -31,18 +35,34 @@ type Store struct {
 	conns      map[*Conn]struct{}
 	waiters    map[waitKey][]chan struct{}
 	doomed     []*segment.Memory // to be closed by unlock
-	nextID     uint64            // last segment number given
-	charged    uint64            // bytes of segments and table entries, the warm pool's not among them
-	usedBytes  uint64            // bytes of live objects as their creators asked
-	tableBytes uint64
-	references int
-	openCount  int
-	warm       []*segment.Memory
-	warmMaking uint64 // bytes that the warm pool is populating now
-	closed     bool
+	doomedMaps []*segment.Mapping
+	trash      []trashed // files to be removed by unlock
+	expiries   expiryHeap
+	cold       list.List // segments whose objects may all go to disk, the one longest without use first
+
+	spilled      int
+	spilledBytes uint64
+	shared       map[string]map[*entry]struct{} // by who may read it
+	watchers     map[*Watcher]struct{}
+	damaged      []string // records that could not be read at the start
+	nextID       uint64   // last segment number given
+	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
+	usedBytes    uint64   // bytes of live objects as their creators asked
+	tableBytes   uint64
+	references   int
+	openCount    int
+	warm         []*segment.Memory
+	warmMaking   uint64 // bytes that the warm pool is populating now
+	closed       bool
+	closing      atomic.Bool // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
 	done chan struct{} // closed when fillWarmPool has ended
+
+	spill     *spill.Dir     // immutable; nil: none
+	keep      chan struct{}  // wakes keeper; capacity 1
+	kept      chan struct{}  // closed when keeper has ended
+	transfers sync.WaitGroup // between memory and disk; added to under mu while not closed
 }
 
 // tenant is what one tenant has. Guarded by Store.mu.
@@ -52,6 +72,10 @@ type tenant struct {
 	entries []*entry // entry.at is the place here
 	conns   int
 	charged uint64
+
+	disk     uint64    // bytes on disk
+	cold     list.List // as Store.cold
+	restorer *Conn     // nil until something comes back from disk
 }
 
 // New makes an empty store and starts its warm pool. The caller must Close it.
@@ -69,8 +93,18 @@ func New(opts Options) (*Store, error) {
 		waiters:  make(map[waitKey][]chan struct{}),
 		kick:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
+		keep:     make(chan struct{}, 1),
+		shared:   make(map[string]map[*entry]struct{}),
+		watchers: make(map[*Watcher]struct{}),
+		kept:     make(chan struct{}),
+	}
+	if opts.SpillDir != "" {
+		if err := s.openSpill(); err != nil {
+			return nil, err
+		}
 	}
 	go s.fillWarmPool()
+	go s.keeper()
 	return s, nil
 }
 
@@ -78,6 +112,7 @@ func New(opts Options) (*Store, error) {
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.closing.Store(true)
 	conns := make([]*Conn, 0, len(s.conns))
 	for c := range s.conns {
 		conns = append(conns, c)
@@ -87,10 +122,16 @@ func (s *Store) Close() {
 		c.Close()
 	}
 	s.wakeWarmPool()
+	s.wakeKeeper()
 	<-s.done
+	<-s.kept
+	s.transfers.Wait()
 	s.mu.Lock()
 	for _, e := range s.objects { // what names held
 		s.forgetEntry(e)
+	}
+	for _, t := range s.tenants {
+		t.restorer.retireAll()
 	}
 	s.doomed = append(s.doomed, s.warm...)
 	s.warm = nil
@@ -99,9 +140,15 @@ func (s *Store) Close() {
 
 // unlock releases mu and then closes what was doomed under it: closing frees pages, some 0.1 s a GiB.
 func (s *Store) unlock() {
-	doomed := s.doomed
-	s.doomed = nil
+	doomed, maps, trash := s.doomed, s.doomedMaps, s.trash
+	s.doomed, s.doomedMaps, s.trash = nil, nil, nil
 	s.mu.Unlock()
+	for _, m := range maps {
+		m.Unmap() // fails only for a mapping that is none
+	}
+	for _, f := range trash {
+		s.spill.Remove(f.id, f.size, f.charged)
+	}
 	for _, m := range doomed {
 		m.Close()
 	}
@@ -125,6 +172,9 @@ func (s *Store) reserve(t *tenant, n uint64) error {
 	}
 	s.charged += n
 	t.charged += n
+	if s.charged > s.opts.HighBytes {
+		s.wakeKeeper()
+	}
 	return nil
 }
 

@@ -317,7 +317,7 @@ func TestNames(t *testing.T) {
 		wantErr(t, err, object.ErrInvalid)
 	}
 	_, err = a.Create(Spec{Class: object.TTL})
-	wantErr(t, err, object.ErrUnsupported)
+	wantErr(t, err, object.ErrInvalid)
 }
 
 func TestPublish(t *testing.T) {

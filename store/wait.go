@@ -39,12 +39,22 @@ func (c *Conn) GetEither(id object.ID, name string) (Handle, error) {
 // Await waits until a Get would no longer answer ErrNotFound or ErrNotSealed, or ctx ends: ErrTimeout. The object may be
 // gone again by the time the caller gets it.
 func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
-	key := waitKey{id: id}
-	if id.IsZero() {
-		key = waitKey{tenant: c.tenant, name: name}
-	}
+	return c.await(ctx, id, name, true)
+}
+
+// await is Await; where fetch is false an object on disk stays there.
+func (c *Conn) await(ctx context.Context, id object.ID, name string, fetch bool) error {
 	for {
-		ready, err := c.watch(key)
+		ready, key, err := c.watch(id, name)
+		if errors.Is(err, ErrAway) && !fetch {
+			return nil
+		}
+		if errors.Is(err, ErrAway) {
+			if err := c.bringBack(ctx, id, name); err != nil {
+				return err
+			}
+			continue
+		}
 		if ready == nil {
 			return err
 		}
@@ -57,30 +67,37 @@ func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
 	}
 }
 
+// notThereYet reports whether waiting may mend err.
 func notThereYet(err error) bool {
-	return errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
+	return errors.Is(err, ErrAway) || errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
 }
 
 // watch gives a channel that is closed when the object is worth another look and why it is not to be had yet; or nil
 // where there is nothing to wait for.
-func (c *Conn) watch(key waitKey) (chan struct{}, error) {
+func (c *Conn) watch(id object.ID, name string) (chan struct{}, waitKey, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.closed {
-		return nil, errConnClosed
+		return nil, waitKey{}, errConnClosed
 	}
-	e, err := c.find(key.id, key.name)
+	key := waitKey{id: id}
+	if id.IsZero() {
+		key.tenant, key.name = c.nameIn(name)
+	}
+	e, err := c.readable(id, name)
 	switch {
+	case err == nil && e.state == object.Spilled:
+		return nil, key, fmt.Errorf("%w: object %s", ErrAway, e.id)
 	case err == nil && e.state == object.Sealed:
-		return nil, nil
+		return nil, key, nil
 	case err == nil:
 		err = e.notSealed()
 	case !errors.Is(err, object.ErrNotFound):
-		return nil, err
+		return nil, key, err
 	}
 	ready := make(chan struct{})
 	c.s.waiters[key] = append(c.s.waiters[key], ready)
-	return ready, err
+	return ready, key, err
 }
 
 func (s *Store) stopWaiting(key waitKey, ready chan struct{}) {

@@ -63,11 +63,8 @@ func (s *Store) warmShort() bool {
 	return s.warmMaking == 0 && uint64(len(s.warm)+1)*s.opts.SegmentBytes <= s.opts.WarmBytes
 }
 
-func (s *Store) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
+// isClosed may be asked with mu held or not.
+func (s *Store) isClosed() bool { return s.closing.Load() }
 
 // wakeWarmPool tells fillWarmPool to look again. It never blocks.
 func (s *Store) wakeWarmPool() {

@@ -14,7 +14,7 @@ work=$(mktemp -d)
 chmod 755 "$work" # workers run as another user and read the driver list
 mkdir -p "$work/vendors" "$work/state"
 echo "$library" >"$work/vendors/driver.icd"
-unset OCL_ICD_FILENAMES # it would add drivers
+export OCL_ICD_FILENAMES=$library # some loaders look at nothing else
 export PATH=$PWD/bin/gpu:$PATH
 export OCL_ICD_VENDORS=$work/vendors OPENCL_VENDOR_PATH=$work/vendors TENDRIL_SOCKET=$work/tendril.sock TENDRIL_STATE_DIR=$work/state
 failed=0

@@ -26,7 +26,7 @@ func (c *connection) hello(f *ipc.Frame) error {
 		return fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of one release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
 	}
 	c.link.SetDeadline(time.Time{})
-	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program})
+	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program, Principals: principals(c.peer)})
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,11 @@ func (c *connection) create(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	h, err := c.store.Create(store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta})
+	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta})
+}
+
+func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {
+	h, err := c.store.Create(spec)
 	if err != nil {
 		return err
 	}
@@ -73,13 +77,18 @@ func (c *connection) get(f *ipc.Frame) error {
 	}
 	h, err := c.store.GetEither(m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
-		h, err = c.getPublished(m.Name, err)
+		if id, published := c.resolve(m.Name, err); published == nil {
+			m.ID, m.Name = id, ""
+			h, err = c.store.GetEither(id, "")
+		} else {
+			err = published
+		}
 	}
 	if err == nil {
 		c.replyGet(f, h)
 		return nil
 	}
-	if m.WaitMS == 0 || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
+	if !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed)) {
 		return err
 	}
 	if c.waiting.Add(1) > maxWaits {
@@ -103,7 +112,10 @@ func (c *connection) getLater(f ipc.Frame, m wire.GetRequest) {
 	defer c.waits.Done()
 	defer c.waiting.Add(-1)
 	defer c.survive()
-	ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
+	ctx, cancel := c.ctx, context.CancelFunc(func() {})
+	if m.WaitMS > 0 { // 0: the object is on disk, and comes
+		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
+	}
 	defer cancel()
 	for !c.answerWhenThere(ctx, &f, m) {
 	}
@@ -118,7 +130,7 @@ func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.G
 		h, getErr := c.store.GetEither(m.ID, m.Name)
 		if getErr == nil {
 			c.replyGet(f, h)
-		} else if errors.Is(getErr, object.ErrNotFound) || errors.Is(getErr, object.ErrNotSealed) {
+		} else if errors.Is(getErr, store.ErrAway) || m.WaitMS > 0 && (errors.Is(getErr, object.ErrNotFound) || errors.Is(getErr, object.ErrNotSealed)) {
 			return false
 		}
 		err = getErr
@@ -194,15 +206,6 @@ func (c *connection) resolve(name string, not error) (object.ID, error) {
 		return object.ID{}, not
 	}
 	return c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
-}
-
-// getPublished is a get by published name.
-func (c *connection) getPublished(name string, not error) (store.Handle, error) {
-	id, err := c.resolve(name, not)
-	if err != nil {
-		return store.Handle{}, err
-	}
-	return c.store.GetEither(id, "")
 }
 
 func (c *connection) bind(f *ipc.Frame) error {

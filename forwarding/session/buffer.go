@@ -120,11 +120,36 @@ func (b *Buffer) takeMemory(host HostPtr) Status {
 		}
 		return Success
 	}
-	if b.flags&memCopyHostPtr != 0 {
-		return b.store(0, host.bytes(0, b.size))
+	if status := b.ctx.debit(b.size); status != Success {
+		return status
+	}
+	if b.flags&memCopyHostPtr == 0 {
+		return Success
+	}
+	status := b.store(0, host.bytes(0, b.size))
+	if status != Success {
+		b.ctx.credit(b.size)
+	}
+	return status
+}
+
+// debit takes bytes of the driver's memory from what the context's smallest device has. Drivers allocate late and fail
+// at a launch; a program expects the failure here.
+func (c *Context) debit(n uint64) Status {
+	limit := maxHostBytes
+	for _, dev := range c.devices {
+		if dev.limits.globalBytes != 0 {
+			limit = min(limit, dev.limits.globalBytes)
+		}
+	}
+	if c.debited.Add(n) > limit {
+		c.credit(n)
+		return MemObjectAllocationFailure
 	}
 	return Success
 }
+
+func (c *Context) credit(n uint64) { c.debited.Add(-n) }
 
 func (d *Driver) showBuffer(b *Buffer) (uintptr, Status) {
 	h, err := d.buffers.Put(b)
@@ -345,6 +370,8 @@ func (b *Buffer) giveMemory() {
 		b.dropShadow()
 	}
 	switch {
+	case p == nil && b.parent == nil:
+		b.ctx.credit(b.size)
 	case p == nil:
 	case published:
 		b.d.letGo(p.seg)

@@ -21,6 +21,7 @@ type Context struct {
 	remote     bool     // the worker is on another machine
 	alignBytes uint64
 	report     func(text string) // the program's callback; nil: none
+	debited    atomic.Uint64     // bytes of buffers in the driver's memory
 
 	mu          sync.Mutex
 	w           atomic.Pointer[worker] // written under mu

@@ -186,6 +186,7 @@ type fakeWorker struct {
 	setArgs  atomic.Int32
 	records  atomic.Int32
 	outOf    map[uint64]bool
+	released map[uint64]bool // queues
 }
 
 type fakeBuffer struct{ data []byte }
@@ -218,7 +219,7 @@ func (w *fakeWorker) run() {
 		}
 		w.conn.Close()
 	}()
-	w.outOf = map[uint64]bool{}
+	w.outOf, w.released = map[uint64]bool{}, map[uint64]bool{}
 	for !w.killed.Load() {
 		h, payload, ok, err := w.conn.Next()
 		if err == nil && ok {
@@ -284,6 +285,7 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		delete(w.buffers, m.ID)
 		delete(w.kernels, m.ID)
 		delete(w.events, m.ID)
+		w.released[m.ID] = true
 	case clwire.TypeBlob:
 		m := decode(&clwire.Blob{}, p)
 		w.blobs[m.ID] = append(w.blobs[m.ID], m.Data...)
@@ -318,6 +320,9 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		w.gates[m.Op] = m.Status
 	case clwire.TypeFinish:
 		m := decode(&clwire.Finish{}, p)
+		if w.released[m.Queue] {
+			return fmt.Errorf("finish of queue %d after its release", m.Queue)
+		}
 		wait := fakeWait{request: h.Request, queue: m.Queue}
 		for _, c := range w.pending {
 			if c.cmd.Queue == m.Queue {

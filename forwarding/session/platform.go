@@ -41,6 +41,7 @@ type deviceLimits struct {
 	groupSize    uint64
 	itemSizes    [3]uint64
 	maxAlloc     uint64 // bytes
+	globalBytes  uint64 // of the device's memory
 	alignBytes   uint64 // of a buffer's base address
 	localBytes   uint64
 	addressBytes uint64
@@ -78,7 +79,7 @@ func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error
 func limitsOf(info map[uint32][]byte) deviceLimits {
 	l := deviceLimits{
 		kind: number(info[devType]), dimensions: number(info[devMaxDimensions]), groupSize: number(info[devMaxWorkGroupSize]),
-		maxAlloc: number(info[devMaxMemAlloc]), localBytes: number(info[devLocalMemSize]),
+		maxAlloc: number(info[devMaxMemAlloc]), globalBytes: number(info[devGlobalMemSize]), localBytes: number(info[devLocalMemSize]),
 		alignBytes: max(number(info[devMemBaseAddrAlign])/8, 1), addressBytes: max(number(info[devAddressBits])/8, 4),
 		queueProps: number(info[devQueueProperties]),
 	}

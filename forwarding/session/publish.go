@@ -11,8 +11,8 @@ import (
 )
 
 // Publish moves a buffer's memory into a store object, after every command sent so far, without a copy. Reads go on
-// from the same memory; the buffer's next write gets fresh memory. The buffer must be in place and in a segment of its
-// own, as large ones are, and all are when the process was started to publish.
+// from the same memory; the buffer's next write gets fresh memory. Small buffers, which share a slab, are copied into a
+// segment of their own first, unless the process was started to publish; buffers in a driver's memory are copied.
 //
 // With Config.Publish the driver does it for programs that know nothing of the store: the buffer that a blocking read
 // of its whole size has just read back becomes the object of that name; the last one stays.
@@ -40,17 +40,16 @@ func PublishStatus(err error) Status {
 	return OutOfResources
 }
 
-var errNotInPlace = errors.New("only a device that computes on shared memory can publish without a copy")
-
 func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if b.parent != nil || b.mirror != nil {
 		return id, fmt.Errorf("%w: publish: a sub-buffer, or a buffer over the program's own memory", object.ErrUnsupported)
 	}
+	if !b.ctx.inPlace {
+		return b.publishCopy(name, meta)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.place == nil:
-		return id, fmt.Errorf("%w: publish: %w", object.ErrUnsupported, errNotInPlace)
 	case b.published.Load():
 		return id, fmt.Errorf("%w: publish: this memory is an object already; write to the buffer first", object.ErrExists)
 	case b.place.small != nil:
@@ -65,6 +64,25 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	b.d.slabs.disown(b.place.seg)
 	b.published.Store(true)
 	b.special.Store(true)
+	return id, nil
+}
+
+// publishCopy makes the object of a buffer in the driver's memory: the bytes cross the bus once, into the object's own
+// segment, and the buffer stays as it is.
+func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) {
+	seg, err := b.d.control.AllocSegment(b.size)
+	if err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
+	}
+	if status := b.load(0, seg.Bytes[:b.size]); status != Success {
+		b.d.control.FreeSegment(seg)
+		return id, fmt.Errorf("%w: publish %d bytes as %q: the device's copy failed (OpenCL error %d)", object.ErrInternal, b.size, name, status)
+	}
+	if id, err = b.d.control.PublishSegment(seg, b.size, name, meta); err != nil {
+		b.d.control.FreeSegment(seg)
+		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
+	}
+	b.d.control.UnmapSegment(seg)
 	return id, nil
 }
 

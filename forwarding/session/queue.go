@@ -22,8 +22,8 @@ type Queue struct {
 	fault    atomic.Int32
 	doneSeq  atomic.Uint64 // every command up to here is known to have ended
 	sentSeq  atomic.Uint64 // written under mu
-	released atomic.Bool
-	gated    atomic.Bool // a barrier was sent: even out of order, what follows may have to wait
+	released atomic.Bool   // written under mu: the worker does not know it any more
+	gated    atomic.Bool   // a barrier was sent: even out of order, what follows may have to wait
 
 	mu   sync.Mutex // order of sequence numbers = order in the stream
 	pool messages   // reused; guarded by mu
@@ -157,13 +157,17 @@ func (c *Context) moveQueue(dev *Device) (*Queue, Status) {
 
 // forgetQueue releases a queue. One with commands under way stays in the table until they ended: memory may wait for it.
 func (w *worker) forgetQueue(q *Queue) {
-	if busy := !q.idle(); busy {
-		q.finishLater()
-		q.released.Store(true)
-		w.tell(&clwire.Release{ID: q.id})
+	q.mu.Lock()
+	busy := !q.idle()
+	if busy {
+		q.finishLaterLocked()
+	}
+	q.released.Store(true)
+	w.tell(&clwire.Release{ID: q.id})
+	q.mu.Unlock()
+	if busy {
 		return
 	}
-	w.tell(&clwire.Release{ID: q.id})
 	w.link.Kick()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -342,10 +346,17 @@ func (q *Queue) finish() Status {
 	return latched
 }
 
-// finishLater notes, without waiting, when everything sent so far has ended: for memory that waits to be reused.
+// finishLater notes, without waiting, when everything sent so far has ended: for memory that waits to be reused. A
+// released queue was asked with its release, and the worker no longer knows it.
 func (q *Queue) finishLater() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if !q.released.Load() {
+		q.finishLaterLocked()
+	}
+}
+
+func (q *Queue) finishLaterLocked() {
 	seq := q.sentSeq.Load()
 	_, request := q.w.begin(func(c *call) {
 		if !q.w.dead.Load() {

@@ -502,6 +502,24 @@ func TestMemoryInUseIsNotReused(t *testing.T) {
 	}
 }
 
+// Memory that is released while a released queue works asks for progress, but not that queue: it is gone for the worker.
+func TestReleasedQueueIsNotAskedAgain(t *testing.T) {
+	r := newRig(t, true)
+	q, k := r.queue(0), r.kernel("kernel inc global")
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	b := r.buffer(4096)
+	r.setMem(k, 0, b)
+	r.launch(q, k, Waits{1, []uintptr{gate}, false})
+	r.ok(r.d.ReleaseQueue(q))
+	for range 3 {
+		r.ok(r.d.ReleaseMemObject(r.buffer(limboBytes)))
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	other, out := r.queue(0), make([]byte, 4096)
+	r.handle(r.d.EnqueueRead(other, b, true, 0, 4096, ptr(out), Waits{}))
+	r.ok(r.d.Finish(other))
+}
+
 func TestFullStore(t *testing.T) {
 	r := newRig(t, true)
 	r.node.capacity = 64 << 20
@@ -542,6 +560,43 @@ func TestPublish(t *testing.T) {
 		}
 	}
 	r.ok(r.d.ReleaseMemObject(b))
+}
+
+// A driver's own memory cannot move into the store: the object is a copy, and the buffer goes on as it was.
+func TestPublishOutOfPlace(t *testing.T) {
+	r := newRig(t, false, func(c *Config) { c.Publish = "result" })
+	q, b := r.queue(0), r.buffer(3000)
+	want := bytes.Repeat([]byte{7}, 3000)
+	_, status := r.d.EnqueueWrite(q, b, true, 0, 3000, ptr(want), Waits{})
+	r.ok(status)
+	_, status = r.d.EnqueueRead(q, b, true, 0, 3000, ptr(make([]byte, 3000)), Waits{})
+	r.ok(status)
+	object := r.node.published["result"]
+	if object == nil || !bytes.Equal(object.Bytes[:3000], want) {
+		t.Fatal("the object is not what the program read")
+	}
+	_, status = r.d.EnqueueWrite(q, b, true, 0, 3000, ptr(make([]byte, 3000)), Waits{})
+	r.ok(status)
+	if !bytes.Equal(object.Bytes[:3000], want) {
+		t.Error("a published object changed")
+	}
+}
+
+func TestDriversMemoryIsDebited(t *testing.T) {
+	r := newRig(t, false)
+	var all []uintptr
+	for range 8 { // the device has 8 GiB
+		all = append(all, r.buffer(1<<30))
+	}
+	_, status := r.d.CreateBuffer(r.ctx, nil, 0, 1, HostPtr{})
+	r.is(status, MemObjectAllocationFailure)
+	sub, status := r.d.CreateSubBuffer(all[0], 0, bufferCreateTypeRegion, true, 0, 1<<20)
+	r.ok(status)
+	r.ok(r.d.ReleaseMemObject(sub))
+	_, status = r.d.CreateBuffer(r.ctx, nil, 0, 1, HostPtr{})
+	r.is(status, MemObjectAllocationFailure)
+	r.ok(r.d.ReleaseMemObject(all[0]))
+	r.buffer(1 << 30)
 }
 
 func TestReferences(t *testing.T) {

@@ -45,6 +45,16 @@ const (
 	PublishSegment Type = 36
 	CloseWorker    Type = 37
 	WorkerFate     Type = 38
+	CreateWith     Type = 64
+	Update         Type = 65
+	Grant          Type = 66
+	ListWhere      Type = 67
+	Rename         Type = 68
+	AwaitMany      Type = 69
+	Checksum       Type = 70
+	ReadRange      Type = 71
+	Watch          Type = 72
+	Top            Type = 73
 
 	OpenRemoteWorker Type = 39
 
@@ -56,9 +66,11 @@ var typeNames = map[Type]string{
 	Hello: "Hello", Create: "Create", Seal: "Seal", Get: "Get", Release: "Release", Delete: "Delete", Abort: "Abort", List: "List",
 	Stat: "Stat", Status: "Status", Devices: "Devices", Bind: "Bind", Forget: "Forget", Sweep: "Sweep", OpenSession: "OpenSession",
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
-	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
+	Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
 	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
 	OpenRemoteWorker: "OpenRemoteWorker",
+	CloseWorker:      "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
+	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 }
 
 func (t Type) String() string {
@@ -152,11 +164,16 @@ func (m *CreateRequest) AppendTo(b []byte) []byte {
 // Decode reads the payload.
 func (m *CreateRequest) Decode(b []byte) error {
 	c := read(b)
-	*m = CreateRequest{SizeBytes: c.u64(), Class: object.Class(c.u8()), Flags: c.u8(), Name: c.str16(), Meta: c.bytes32()}
+	*m = c.create()
+	return c.done()
+}
+
+func (c *cursor) create() CreateRequest {
+	m := CreateRequest{SizeBytes: c.u64(), Class: object.Class(c.u8()), Flags: c.u8(), Name: c.str16(), Meta: c.bytes32()}
 	if m.Flags&^CreateOwn != 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: Create flags 0x%x", object.ErrProtocol, m.Flags)
 	}
-	return c.done()
+	return m
 }
 
 // CreateReply says where the object lies.

@@ -54,6 +54,14 @@ func messages() []message {
 		&DERMessage{DER: []byte("der")},
 		&OpenRemoteWorkerRequest{Platform: 1, ClientSHA256: hash, Lanes: 3, Plaintext: true},
 		&OpenRemoteWorkerReply{Worker: 4, WorkerSHA256: hash, Tickets: [][32]byte{hash, {31: 9}}},
+		&CreateWithRequest{CreateRequest: CreateRequest{SizeBytes: 5, Class: object.TTL, Name: "n", Meta: []byte("m")}, TTLMS: 90, Labels: map[string]string{"a": "b", "c": ""}},
+		&UpdateRequest{ID: id, Name: "n", Flags: UpdateTTL | UpdateLabels, TTLMS: 7, Labels: map[string]string{"k": "v"}},
+		&GrantRequest{ID: id, Name: "n", Revoke: true, To: "uid:7"},
+		&ListWhereRequest{Prefix: "p", All: true, Shared: true, Labels: map[string]string{"k": "v"}},
+		&RenameRequest{From: "a", To: "b", Replace: true},
+		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
+		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
+		&WatchRequest{Prefix: "p"},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }

@@ -37,12 +37,14 @@ var (
 	ErrVersion     = &Sentinel{13, "no common protocol version"}
 	ErrInternal    = &Sentinel{14, "internal error"}
 	ErrNoDevice    = &Sentinel{15, "no such device, driver or worker"}
+	ErrStorage     = &Sentinel{64, "the object's copy on disk cannot be used"}
 )
 
-// sentinels is indexed by code; read only.
+// sentinels is indexed by code; numbers that are not given are nil. Read only.
 var sentinels = [...]*Sentinel{
 	nil, ErrProtocol, ErrInvalid, ErrNotFound, ErrExists, ErrNotSealed, ErrSealed, ErrFull, ErrQuota,
 	ErrPermission, ErrUnsupported, ErrTimeout, ErrBusy, ErrVersion, ErrInternal, ErrNoDevice,
+	64: ErrStorage,
 }
 
 // CodeOf gives the number of the sentinel that err wraps; ErrInternal's where it wraps none; 0 for nil.
@@ -76,7 +78,7 @@ func FromCode(code Code, text string) error {
 		return nil
 	}
 	sentinel := ErrInternal
-	if int(code) < len(sentinels) {
+	if int(code) < len(sentinels) && sentinels[code] != nil {
 		sentinel = sentinels[code]
 	} else {
 		text = fmt.Sprintf("%s (unknown error code %d)", text, code)

@@ -61,9 +61,9 @@ type Class uint8
 // The life-time classes; the numbers travel (ipc/PROTOCOL.md).
 const (
 	Ephemeral Class = 0 // gone with its last reference
-	TTL       Class = 1 // reserved: gone after a time
+	TTL       Class = 1 // gone after a time; references keep its memory a little longer
 	Named     Class = 2 // its name holds it until Delete
-	Persisted Class = 3 // reserved: survives the daemon
+	Persisted Class = 3 // on disk before it is sealed: survives the daemon and the machine's end, until Delete
 )
 
 var classNames = [...]string{"ephemeral", "ttl", "named", "persisted"}
@@ -91,9 +91,10 @@ const (
 	Open    State = 0 // created, its creator fills it
 	Sealed  State = 1 // immutable, to be had by Get
 	Deleted State = 2 // out of the table; its memory waits for the last reference
+	Spilled State = 3 // sealed, and on disk alone; Get brings it back
 )
 
-var stateNames = [...]string{"open", "sealed", "deleted"}
+var stateNames = [...]string{"open", "sealed", "deleted", "spilled"}
 
 func (s State) String() string { return nameOf(stateNames[:], int(s), "state") }
 
@@ -152,6 +153,9 @@ func indexOf(names []string, s, what string) (int, error) {
 const (
 	MaxMetaBytes = 4096 // opaque metadata
 	MaxNameBytes = 255  // a name, UTF-8
+
+	MaxLabels     = 16  // of one object
+	MaxLabelBytes = 128 // a label's key, and its value
 )
 
 // Info describes one object. The JSON form is part of ipc/PROTOCOL.md.
@@ -172,6 +176,21 @@ type Info struct {
 	Creator    string          `json:"creator"`
 	Meta       json.RawMessage `json:"meta,omitempty"` // see MetaJSON
 	Strict     bool            `json:"strict"`         // sealed with F_SEAL_WRITE: no writable mapping exists anywhere
+
+	Labels  map[string]string `json:"labels,omitempty"`
+	Expires *time.Time        `json:"expires,omitempty"` // class ttl
+	Pinned  bool              `json:"pinned,omitempty"`  // never goes to disk to make room
+	OnDisk  bool              `json:"on_disk,omitempty"` // a copy is there, whatever State says
+	Moving  *Transfer         `json:"moving,omitempty"`  // between memory and disk, right now
+	Fault   string            `json:"fault,omitempty"`   // what the disk last answered, where that was no success
+	Grants  []string          `json:"grants,omitempty"`  // who else may read it: "uid:N", "gid:N", "all"
+	Members []ID              `json:"members,omitempty"` // of a composite
+}
+
+// Transfer says how far an object is on its way.
+type Transfer struct {
+	To        string `json:"to"` // "disk" or "memory"
+	DoneBytes uint64 `json:"done_bytes"`
 }
 
 // MetaJSON shows opaque metadata in an Info: a JSON value as it is, anything else as {"base64": "…"},

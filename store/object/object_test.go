@@ -26,6 +26,9 @@ func TestIDRoundTrip(t *testing.T) {
 
 func TestErrorsKeepTheirIdentityAcrossTheWire(t *testing.T) {
 	for code, s := range sentinels {
+		if s == nil && code > 15 {
+			continue // numbers kept free
+		}
 		if code == 0 {
 			continue
 		}

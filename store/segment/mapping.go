@@ -41,6 +41,17 @@ func Map(f *os.File, n uint64, writable bool) (*Mapping, error) {
 	return nil, fmt.Errorf("%w: mmap of %d bytes: %w", object.ErrFull, n, err)
 }
 
+// Map maps the whole segment into this process. The caller must Unmap; the Memory may be closed before.
+func (m *Memory) Map(writable bool) (*Mapping, error) {
+	fd, err := m.Dup()
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "segment")
+	defer f.Close()
+	return Map(f, uint64(m.bytes), writable)
+}
+
 // Bytes gives the mapped memory. It faults after Unmap, and on stores where the mapping is not writable.
 func (m *Mapping) Bytes() []byte { return m.data }
 

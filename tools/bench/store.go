@@ -113,12 +113,7 @@ func fillLargest(r *rig) (float64, error) {
 		return 0, err
 	}
 	start := time.Now()
-	b, err := r.filler.Create(largest, client.CreateOptions{})
-	if err != nil {
-		return 0, err
-	}
-	copy(b.Bytes(), r.content)
-	o, err := b.Seal()
+	o, err := r.filler.Put(r.content, client.CreateOptions{}) // creates, fills, seals
 	if err != nil {
 		return 0, err
 	}

@@ -14,17 +14,17 @@ import (
 )
 
 func (c *cli) lsVerb() *cobra.Command {
-	var all, published bool
+	var published bool
+	var q client.Query
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Short:   "List your objects, oldest first",
-		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --all     # with those that are still being filled",
+		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --label kind=raw\n  tendril ls --shared\n  tendril ls --all     # with those that are still being filled",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			prefix := ""
 			if len(args) == 1 {
-				prefix = args[0]
+				q.Prefix = args[0]
 			}
 			conn, err := c.dial()
 			if err != nil {
@@ -32,9 +32,9 @@ func (c *cli) lsVerb() *cobra.Command {
 			}
 			defer conn.Close()
 			if published {
-				return c.listPublished(conn, prefix)
+				return c.listPublished(conn, q.Prefix)
 			}
-			list, err := conn.List(prefix, all)
+			list, err := conn.ListWhere(q)
 			if err != nil {
 				return err
 			}
@@ -44,8 +44,10 @@ func (c *cli) lsVerb() *cobra.Command {
 			return c.printObjects(list)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also objects that are not sealed yet")
 	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
+	cmd.Flags().BoolVar(&q.All, "all", false, "also objects that are not sealed yet")
+	cmd.Flags().BoolVar(&q.Shared, "shared", false, "what others share with you, instead of your own")
+	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "KEY=VALUE; may be given several times: all must be there")
 	return c.jsonFlag(cmd)
 }
 

@@ -15,6 +15,8 @@ import (
 
 const putExample = `  tendril put photo.jpg                     # under the name photo.jpg
   tendril put photo.jpg --name today --replace
+  tendril put model.bin --persist --label kind=weights
+  tendril put frame.raw --ttl 10m
   tar c src | tendril put - --name src.tar  # a stream, of any length
   tendril put weights.bin --publish         # for the whole cluster
   tendril put data.bin --json`
@@ -22,6 +24,7 @@ const putExample = `  tendril put photo.jpg                     # under the name
 func (c *cli) putVerb() *cobra.Command {
 	var name string
 	var replace, publish bool
+	var opts client.CreateOptions
 	cmd := &cobra.Command{
 		Use:     "put FILE|-",
 		Short:   "Put a file or a stream into the store, under a name",
@@ -36,16 +39,29 @@ func (c *cli) putVerb() *cobra.Command {
 				}
 				name = filepath.Base(args[0])
 			}
-			return c.put(args[0], name, replace, publish)
+			return c.put(args[0], name, replace, publish, opts)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
 	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
 	cmd.Flags().BoolVar(&publish, "publish", false, "make it known to the cluster under its name")
+	var persist bool
+	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too: it is there after a restart")
+	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long it is to live (default: until tendril rm)")
+	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "KEY=VALUE, to list by; may be given several times")
+	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		switch {
+		case persist:
+			opts.Class = object.Persisted
+		case opts.TTL != 0:
+			opts.Class = object.TTL
+		}
+	}
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) put(file, name string, replace, publish bool) error {
+func (c *cli) put(file, name string, replace, publish bool, opts client.CreateOptions) error {
 	in, err := openInput(file, c.term.in)
 	if err != nil {
 		return err
@@ -61,7 +77,7 @@ func (c *cli) put(file, name string, replace, publish bool) error {
 			return fmt.Errorf("%w: an object is called %q", object.ErrExists, name)
 		}
 	}
-	id, err := c.send(conn, in, name, replace)
+	id, err := c.send(conn, in, name, replace, opts)
 	if err != nil {
 		return fmt.Errorf("put %s: %w", file, err)
 	}
@@ -99,7 +115,7 @@ func openInput(file string, stdin *os.File) (*os.File, error) {
 
 // send makes the object. A file's size is known and its bytes are read straight into shared memory; a stream is gathered first,
 // because an object's size is fixed when it is created.
-func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool) (object.ID, error) {
+func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, opts client.CreateOptions) (object.ID, error) {
 	info, err := in.Stat()
 	if err != nil {
 		return object.ID{}, err
@@ -110,23 +126,25 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool) (o
 			return object.ID{}, err
 		}
 		if left := info.Size() - at; left > 0 { // files of /proc say 0 and have more
-			return c.fill(conn, uint64(left), name, replace, func(b []byte) error { return c.readFull(in, b) })
+			return c.fill(conn, uint64(left), name, replace, opts, func(b []byte) error { return c.readFull(in, b) })
 		}
 	}
 	parts, total, err := gather(in, conn.Daemon().CapacityBytes)
 	if err != nil {
 		return object.ID{}, err
 	}
-	return c.fill(conn, total, name, replace, func(b []byte) error { spread(b, parts); return nil })
+	return c.fill(conn, total, name, replace, opts, func(b []byte) error { spread(b, parts); return nil })
 }
 
 // fill creates an object of size bytes, has it filled, and seals it under its name.
-func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, write func([]byte) error) (object.ID, error) {
-	opts := client.CreateOptions{Class: object.Named, Name: name, Own: true} // it may stay long: what is deleted beside it is given back
-	if replace {                                                             // the name changes hands when the new object is whole, not before
-		opts.Name = ""
-		opts.Class = object.Ephemeral
-	}
+func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, opts client.CreateOptions, write func([]byte) error) (object.ID, error) {
+	opts.Own = true // it may stay long: what is deleted beside it is given back
+	switch {
+	case !replace && opts.Class == object.Ephemeral:
+		opts.Name, opts.Class = name, object.Named
+	case !replace:
+		opts.Name = name
+	} // else the name changes hands when the new object is whole, not before
 	buf, err := conn.Create(size, opts)
 	if err != nil {
 		return object.ID{}, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -50,6 +51,27 @@ func (c *cli) printObject(o object.Info) error {
 	line("created", o.Created.Local().Format(time.RFC3339))
 	if o.Sealed != nil {
 		line("sealed", o.Sealed.Local().Format(time.RFC3339))
+	}
+	if o.Expires != nil {
+		line("expires", o.Expires.Local().Format(time.RFC3339))
+	}
+	if o.OnDisk {
+		line("on disk", "yes")
+	}
+	if o.Moving != nil {
+		line("moving", fmt.Sprintf("to %s, %s of %s", o.Moving.To, size(o.Moving.DoneBytes), size(o.SizeBytes)))
+	}
+	if o.Pinned {
+		line("pinned", "yes")
+	}
+	if len(o.Labels) > 0 {
+		line("labels", labelText(o.Labels))
+	}
+	if len(o.Grants) > 0 {
+		line("shared with", strings.Join(o.Grants, ", "))
+	}
+	if o.Fault != "" {
+		line("fault", o.Fault)
 	}
 	if len(o.Meta) > 0 {
 		line("meta", string(o.Meta))

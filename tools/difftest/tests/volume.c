@@ -3,6 +3,7 @@
 
 static const char *src =
     "kernel void inc(global uint *a) { a[get_global_id(0)]++; }\n"
+    "kernel void spin(global volatile uint *a) { *a = 1; for (int i = 0; i < 20000000; i++) *a = *a * 5u + 1u; }\n"
     "kernel void speak(int n, global const float *f) { printf(\"kernel line %d: %f %s %x\\n\", n, f[0], \"text\", n * 255); }\n";
 
 int main(void) {
@@ -73,6 +74,42 @@ int main(void) {
     ERR("32 transfers each way in flight", worst | clFinish(queue));
     HASH("what they brought", out, big);
     clReleaseMemObject(b);
+
+    // A queue let go with work under way, then memory released by the megabyte: nobody asks that queue any more.
+    cl_command_queue gone = clCreateCommandQueue(context, device, 0, &err);
+    must(err, "second queue");
+    cl_event gate = clCreateUserEvent(context, &err);
+    v = 5;
+    clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, 4, &v, 0, NULL, NULL);
+    clSetKernelArg(inc, 0, sizeof m, &m);
+    cl_event last;
+    ERR("held kernel", clEnqueueNDRangeKernel(gone, inc, 1, NULL, &one, NULL, 1, &gate, &last));
+    ERR("its queue let go", clReleaseCommandQueue(gone));
+    for (int i = 0; i < 20; i++) {
+        b = buffer(0, 1 << 20, NULL);
+        worst |= clEnqueueFillBuffer(queue, b, &v, 4, 0, 1 << 20, 0, NULL, NULL) | clReleaseMemObject(b);
+    }
+    ERR("20 buffers of 1 MiB", worst | clFinish(queue));
+    ERR("the gate opens", clSetUserEventStatus(gate, CL_COMPLETE));
+    ERR("held kernel ends", clWaitForEvents(1, &last));
+    ERR("held kernel's event released", clReleaseEvent(last) | clReleaseEvent(gate));
+    clEnqueueReadBuffer(queue, m, CL_TRUE, 0, 4, &v, 0, NULL, NULL);
+    SAY("held kernel counted", "%u", v);
+
+    // Many queues let go at once with kernels that take a while, and no event.
+    cl_mem own[8];
+    cl_kernel spin = clCreateKernel(p, "spin", &err);
+    must(err, "spin");
+    for (int i = 0; i < 8; i++) {
+        own[i] = buffer(0, 4, NULL);
+        gone = clCreateCommandQueue(context, device, 0, &err);
+        clSetKernelArg(spin, 0, sizeof own[i], &own[i]);
+        worst |= err | clEnqueueNDRangeKernel(gone, spin, 1, NULL, &one, &one, 0, NULL, NULL);
+        worst |= clReleaseCommandQueue(gone);
+        b = buffer(0, 5 << 20, NULL);
+        worst |= clReleaseMemObject(b) | clReleaseMemObject(own[i]);
+    }
+    ERR("8 queues and their memory let go", worst | clFinish(queue));
 
     // Text from kernels comes before the command's end.
     float f = 1.5f;

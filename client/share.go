@@ -1,0 +1,228 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Share lets others read a sealed object: to is "uid:N", "gid:N" or "all". They find it by its ID, and by name as
+// TENANT/NAME. At the first grant an object that lies beside others is copied once.
+func (c *Conn) Share(id object.ID, to string) error {
+	return c.simple(wire.Grant, &wire.GrantRequest{ID: id, To: to})
+}
+
+// Unshare ends a grant for new readers; who has the object keeps it until its Release.
+func (c *Conn) Unshare(id object.ID, to string) error {
+	return c.simple(wire.Grant, &wire.GrantRequest{ID: id, Revoke: true, To: to})
+}
+
+// Query says which objects ListWhere describes.
+type Query struct {
+	Prefix string            // of the name
+	All    bool              // other connections' unsealed ones, too
+	Labels map[string]string // all of these
+	Shared bool              // other tenants' that may be read, instead of the own ones
+}
+
+// ListWhere is List with more conditions.
+func (c *Conn) ListWhere(q Query) ([]object.Info, error) {
+	var infos []object.Info
+	err := c.query(wire.ListWhere, &wire.ListWhereRequest{Prefix: q.Prefix, All: q.All, Shared: q.Shared, Labels: q.Labels}, &infos)
+	return infos, err
+}
+
+// Rename gives the object that is called from the name to, at once for all. A name that is taken is object.ErrExists,
+// unless replace takes it.
+func (c *Conn) Rename(from, to string, replace bool) error {
+	return c.simple(wire.Rename, &wire.RenameRequest{From: from, To: to, Replace: replace})
+}
+
+// Wanted is one object of a GetMany: by name where ID is zero.
+type Wanted struct {
+	ID   object.ID
+	Name string
+}
+
+// GetMany gets all objects, in order, or none; wait bounds the waiting for all together, 0 is not at all. The caller must
+// Release each.
+func (c *Conn) GetMany(ctx context.Context, wanted []Wanted, wait time.Duration) ([]*Object, error) {
+	deadline := time.Now().Add(wait)
+	for at := 0; at < len(wanted) && wait > 0; at += wire.MaxWanted {
+		m := wire.AwaitManyRequest{WaitMS: milliseconds(max(time.Until(deadline), 1))}
+		for _, w := range wanted[at:min(at+wire.MaxWanted, len(wanted))] {
+			m.Wanted = append(m.Wanted, wire.NameMessage{ID: w.ID, Name: w.Name})
+		}
+		k, err := c.roundTrip(ctx, wire.AwaitMany, &m)
+		if err != nil {
+			return nil, err
+		}
+		k.recycle()
+	}
+	return c.getAll(ctx, wanted)
+}
+
+// getAhead is how many gets are under way at once: a batch costs one round trip.
+const getAhead = 32
+
+func (c *Conn) getAll(ctx context.Context, wanted []Wanted) (list []*Object, err error) {
+	defer func() {
+		if err != nil {
+			for _, o := range list {
+				o.Release()
+			}
+			list = nil
+		}
+	}()
+	for at := 0; at < len(wanted); at += getAhead {
+		batch := wanted[at:min(at+getAhead, len(wanted))]
+		under, sendErr := c.sendGets(batch)
+		for i, k := range under {
+			o, getErr := c.finishGet(ctx, k, wire.GetRequest{ID: batch[i].ID, Name: batch[i].Name})
+			if getErr != nil {
+				err = errors.Join(err, fmt.Errorf("object %d of %d: %w", at+i+1, len(wanted), getErr))
+				continue
+			}
+			list = append(list, o)
+		}
+		if err = errors.Join(err, sendErr); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// sendGets sends a batch in one write.
+func (c *Conn) sendGets(batch []Wanted) (under []*call, err error) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	for _, w := range batch {
+		k := newCall(wire.Get)
+		k.ask.get = wire.GetRequest{ID: w.ID, Name: w.Name}
+		if err := c.enqueue(k, &k.ask.get); err != nil {
+			return under, err
+		}
+		under = append(under, k)
+	}
+	return under, c.write()
+}
+
+// Checksum gives the XXH64 (seed 0) of an object's bytes, computed by the daemon, also from disk.
+func (c *Conn) Checksum(id object.ID) (uint64, error) {
+	k, err := c.roundTrip(context.Background(), wire.Checksum, &wire.NameMessage{ID: id})
+	if err != nil {
+		return 0, err
+	}
+	defer k.recycle()
+	var m wire.Number
+	err = m.Decode(k.payload)
+	return m.N, err
+}
+
+// ReadAt copies bytes of an object from off on into b, by way of the socket: it maps nothing and brings nothing back from
+// disk. The range must lie in the object: object.ErrInvalid.
+func (c *Conn) ReadAt(id object.ID, b []byte, off uint64) error {
+	for len(b) > 0 {
+		n := min(len(b), wire.MaxReadBytes)
+		k, err := c.roundTrip(context.Background(), wire.ReadRange, &wire.ReadRangeRequest{ID: id, Offset: off, Bytes: uint32(n)})
+		if err != nil {
+			return err
+		}
+		got := copy(b[:n], k.payload)
+		k.recycle()
+		if got != n {
+			return fmt.Errorf("%w: %d of %d bytes", object.ErrProtocol, got, n)
+		}
+		b, off = b[n:], off+uint64(n)
+	}
+	return nil
+}
+
+// Holder is a connection that holds references to an object.
+type Holder struct {
+	PID     int       `json:"pid"`
+	Program string    `json:"program"`
+	Tenant  string    `json:"tenant"`
+	Refs    int       `json:"refs"`
+	Since   time.Time `json:"since"` // of the first of them
+}
+
+// Held is an object and who holds it.
+type Held struct {
+	object.Info
+	Holders []Holder `json:"holders"`
+}
+
+// Top gives this tenant's largest objects, at most limit, and who holds them.
+func (c *Conn) Top(limit int) ([]Held, error) {
+	var list []Held
+	err := c.query(wire.Top, &wire.Number{N: uint64(max(limit, 0))}, &list)
+	return list, err
+}
+
+// Event is something that happened to an object: "sealed", "named", "gone", "spilled", "restored"; or "lost": some events
+// are missing, list again.
+type Event struct {
+	Kind      string    `json:"event"`
+	ID        object.ID `json:"id"`
+	Name      string    `json:"name"`
+	SizeBytes uint64    `json:"size_bytes"`
+	At        time.Time `json:"at"`
+}
+
+// Watch calls f with each event of this tenant's objects whose name begins with prefix, in order, until ctx ends or f
+// answers an error, which comes back; began, which may be nil, is called once listening has begun. It uses a connection of
+// its own.
+func Watch(ctx context.Context, o Options, prefix string, began func(), f func(Event) error) error {
+	c, err := DialOptions(o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.sendMu.Lock()
+	c.out = ipc.AppendFrame(c.out, wire.Watch, 0, c.next+1, &wire.WatchRequest{Prefix: prefix})
+	err = c.write()
+	c.sendMu.Unlock()
+	for err == nil {
+		err = c.receiveEvent(ctx, began, f)
+	}
+	return err
+}
+
+// receiveEvent handles one frame of a Watch. Nobody else reads this connection.
+func (c *Conn) receiveEvent(ctx context.Context, began func(), f func(Event) error) error {
+	frame, err := c.link.Receive(ctx.Err)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.disconnected(err)
+	}
+	defer frame.CloseFDs()
+	switch {
+	case frame.Type == wire.Error:
+		var m wire.ErrorReply
+		if err := m.Decode(frame.Payload); err != nil {
+			return err
+		}
+		return object.FromCode(m.Code, m.Text)
+	case frame.Type != wire.Watch|wire.ReplyBit:
+		return fmt.Errorf("%w: %v to a Watch", object.ErrProtocol, frame.Type)
+	case len(frame.Payload) == 0:
+		if began != nil {
+			began()
+		}
+		return nil
+	}
+	var ev Event
+	if err := json.Unmarshal(frame.Payload, &ev); err != nil {
+		return fmt.Errorf("%w: event: %w", object.ErrProtocol, err)
+	}
+	return f(ev)
+}

@@ -1,0 +1,52 @@
+package frontdoor
+
+import (
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+)
+
+// duration reads ms from a peer; the longest is some 292 years.
+func duration(ms uint64) time.Duration {
+	const most = 1<<63/uint64(time.Millisecond) - 1
+	return time.Duration(min(ms, most)) * time.Millisecond
+}
+
+func (c *connection) createWith(f *ipc.Frame) error {
+	var m wire.CreateWithRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	return c.createAs(f, store.Spec{
+		SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta,
+		TTL: duration(m.TTLMS), Labels: m.Labels,
+	})
+}
+
+func (c *connection) update(f *ipc.Frame) error {
+	var m wire.UpdateRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	change := store.Change{Persist: m.Flags&wire.UpdatePersist != 0}
+	if m.Flags&(wire.UpdatePin|wire.UpdateUnpin) != 0 {
+		pinned := m.Flags&wire.UpdatePin != 0
+		change.Pinned = &pinned
+	}
+	if m.Flags&wire.UpdateTTL != 0 {
+		ttl := duration(m.TTLMS)
+		change.TTL = &ttl
+	}
+	if m.Flags&wire.UpdateLabels != 0 {
+		if change.Labels = m.Labels; change.Labels == nil {
+			change.Labels = map[string]string{}
+		}
+	}
+	if err := c.store.Update(m.ID, m.Name, change); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}

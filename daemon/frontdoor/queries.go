@@ -1,0 +1,203 @@
+package frontdoor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// principals are who a peer is where others share with it: its user, its group, and the groups that the kernel lists for
+// its process, which is watched by its pidfd and so the one that connected.
+// From another machine a peer is its tenant's user, where that is a single one.
+func principals(p Peer) []string {
+	if p.Remote != "" {
+		return slices.DeleteFunc([]string{p.Tenant}, func(t string) bool { return !strings.HasPrefix(t, "uid:") })
+	}
+	list := []string{fmt.Sprintf("uid:%d", p.UID), fmt.Sprintf("gid:%d", p.GID)}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return list // hidden: its own group has to do
+	}
+	for line := range strings.Lines(string(status)) {
+		if groups, ok := strings.CutPrefix(line, "Groups:"); ok {
+			for _, g := range strings.Fields(groups) {
+				if _, err := strconv.ParseUint(g, 10, 32); err == nil {
+					list = append(list, "gid:"+g)
+				}
+			}
+		}
+	}
+	return list
+}
+
+func (c *connection) grant(f *ipc.Frame) error {
+	var m wire.GrantRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Grant(m.ID, m.Name, m.To, m.Revoke); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) rename(f *ipc.Frame) error {
+	var m wire.RenameRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Rename(m.From, m.To, m.Replace); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) listWhere(f *ipc.Frame) error {
+	var m wire.ListWhereRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	infos := c.store.ListWhere(store.Query{Prefix: m.Prefix, All: m.All, Shared: m.Shared, Labels: m.Labels})
+	return c.replyJSON(f, append([]object.Info{}, infos...))
+}
+
+// replyJSON answers a slow request.
+func (c *connection) replyJSON(f *ipc.Frame, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.replyLong(f, b) })
+}
+
+// maxTop bounds what Top describes.
+const maxTop = 10_000
+
+func (c *connection) top(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	return c.replyJSON(f, c.store.Top(int(min(m.N, maxTop))))
+}
+
+func (c *connection) checksum(f *ipc.Frame) error {
+	var m wire.NameMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	r, err := c.store.Open(m.ID, m.Name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	sum, err := r.Checksum(c.ctx)
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.reply(f, &wire.Number{N: sum}) })
+}
+
+func (c *connection) readRange(f *ipc.Frame) error {
+	var m wire.ReadRangeRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	r, err := c.store.Open(m.ID, m.Name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	b, err := r.Range(m.Offset, uint64(m.Bytes))
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.appendRaw(f, 0, b) })
+}
+
+// later runs a request that waits in a goroutine of its own, which the connection's end joins. mu is held.
+func (c *connection) later(run func()) error {
+	if c.waiting.Add(1) > maxWaits {
+		c.waiting.Add(-1)
+		return fmt.Errorf("%w: %d requests of this connection are waiting already", object.ErrBusy, maxWaits)
+	}
+	c.waits.Go(func() {
+		defer c.waiting.Add(-1)
+		defer c.survive()
+		run()
+	})
+	return nil
+}
+
+func (c *connection) awaitMany(f *ipc.Frame) error {
+	var m wire.AwaitManyRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	wanted := make([]store.Wanted, len(m.Wanted))
+	for i, w := range m.Wanted {
+		wanted[i] = store.Wanted{ID: w.ID, Name: w.Name}
+	}
+	header := ipc.Frame{Header: f.Header}
+	return c.later(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
+		defer cancel()
+		err := c.store.AwaitAll(ctx, wanted)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil {
+			c.out = errorFrame(c.out, header.Request, err)
+		} else {
+			c.reply(&header, nil)
+		}
+		c.flush() // a failure is met by serve
+	})
+}
+
+// watch answers with an event a frame, FlagMore in each, until the connection ends. The first frame is empty: listening has
+// begun.
+func (c *connection) watch(f *ipc.Frame) error {
+	var m wire.WatchRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	header := ipc.Frame{Header: f.Header}
+	w := c.store.Watch(m.Prefix)
+	err := c.later(func() {
+		defer w.Close()
+		for {
+			ev, err := w.Next(c.ctx)
+			if err != nil {
+				return // the connection ended
+			}
+			b, err := json.Marshal(ev)
+			if err == nil {
+				c.mu.Lock()
+				c.appendRaw(&header, ipc.FlagMore, b)
+				err = c.flush()
+				c.mu.Unlock()
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		w.Close()
+		return err
+	}
+	c.appendRaw(&header, ipc.FlagMore, nil) // before the first event: mu is held
+	return nil
+}

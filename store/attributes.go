@@ -1,0 +1,130 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"time"
+	"unicode/utf8"
+
+	"tendril/store/object"
+)
+
+// labelBytes is what one label costs besides its text.
+const labelBytes = 64
+
+// Change says what Update alters of a sealed object; nil leaves it.
+type Change struct {
+	Pinned  *bool             // true: never to disk to make room
+	TTL     *time.Duration    // from now on; the object becomes of class ttl. 0: it becomes named or, without a name, ephemeral
+	Labels  map[string]string // take the place of all labels; kept
+	Persist bool              // put on disk, then of class persisted
+}
+
+// Update alters a sealed object of the tenant's, by name where id is zero. What is on disk follows before it comes back.
+// Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota, ErrUnsupported, ErrStorage.
+func (c *Conn) Update(id object.ID, name string, change Change) error {
+	if err := checkLabels(change.Labels); err != nil {
+		return err
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.find(id, name)
+	switch {
+	case err != nil:
+		return err
+	case e.tenant != c.tenant:
+		return fmt.Errorf("%w: object %s is tenant %s's to change", object.ErrPermission, e.id, e.tenant.name)
+	case e.state == object.Open:
+		return e.notSealed()
+	case change.TTL != nil && (*change.TTL < 0 || e.class == object.Persisted || change.Persist):
+		return fmt.Errorf("%w: a time to live of %v for an object of class %s", object.ErrInvalid, *change.TTL, e.class)
+	case change.Persist && s.spill == nil:
+		return fmt.Errorf("%w: class persisted: this node has no directory for objects", object.ErrUnsupported)
+	}
+	if err := s.relabel(e, change.Labels); err != nil {
+		return err
+	}
+	if change.Pinned != nil {
+		e.pinned = *change.Pinned
+	}
+	if change.TTL != nil {
+		s.setTTL(e, *change.TTL)
+	}
+	e.stale = e.onDisk || e.writing
+	defer s.collect(e)
+	if change.Persist {
+		if err := s.setPersisted(e); err != nil {
+			return err
+		}
+	}
+	return s.syncRecord(e)
+}
+
+// relabel changes labels and what they are charged. mu is held, and let go where memory is short.
+func (s *Store) relabel(e *entry, labels map[string]string) error {
+	if labels == nil || maps.Equal(labels, e.labels) {
+		return nil
+	}
+	next := entry{labels: labels}
+	was, is := e.recordBytes("", nil), next.recordBytes("", nil)
+	if is > was {
+		if err := s.reserveRoom(e.tenant, is-was, nil); err != nil {
+			return err
+		}
+		if e.charge == 0 { // gone meanwhile
+			s.uncharge(e.tenant, is-was)
+			return fmt.Errorf("%w: object %s", object.ErrNotFound, e.id)
+		}
+	} else {
+		s.uncharge(e.tenant, was-is)
+	}
+	e.charge += is - was
+	s.tableBytes += is - was
+	e.labels = labels
+	return nil
+}
+
+func (s *Store) setTTL(e *entry, ttl time.Duration) {
+	if ttl > 0 {
+		e.class, e.held = object.TTL, true
+		s.schedule(e, time.Now().Add(ttl))
+		return
+	}
+	s.unschedule(e)
+	if e.class == object.TTL {
+		e.class, e.held = object.Ephemeral, false
+		if e.name != "" {
+			e.class, e.held = object.Named, true
+		}
+	}
+}
+
+func (s *Store) setPersisted(e *entry) error {
+	wasHeld := e.held
+	e.held = true
+	if err := s.persist(e, e.sealed); err != nil {
+		e.held = wasHeld
+		return err
+	}
+	if e.state == object.Deleted {
+		e.held = false
+		return fmt.Errorf("%w: object %s was deleted meanwhile", object.ErrNotFound, e.id)
+	}
+	s.unschedule(e)
+	e.class = object.Persisted
+	e.stale = true
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > object.MaxLabels {
+		return fmt.Errorf("%w: %d labels, at most %d", object.ErrInvalid, len(labels), object.MaxLabels)
+	}
+	for k, v := range labels {
+		if k == "" || len(k) > object.MaxLabelBytes || len(v) > object.MaxLabelBytes || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return fmt.Errorf("%w: label %.40q = %.40q: want UTF-8 of at most %d bytes each, the key not empty", object.ErrInvalid, k, v, object.MaxLabelBytes)
+		}
+	}
+	return nil
+}

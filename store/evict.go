@@ -1,0 +1,301 @@
+package store
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tendril/store/object"
+	"tendril/store/segment"
+	"tendril/store/spill"
+)
+
+// Memory comes back by whole segments: a sealed segment has no holes punched into it. So segments are ranked, not
+// objects: one that has only objects which nobody uses stands in Store.cold, the one longest without use first, and is
+// written to disk as a whole. Its memory returns when the last client has unmapped it, which clients do within seconds.
+
+// leavingTime is how long memory that clients still have mapped counts as coming back soon.
+const leavingTime = 3 * time.Second
+
+// reconsider notes whether an object may go to disk now. mu is held.
+func (s *Store) reconsider(e *entry) {
+	g := e.seg
+	if s.spill == nil || g == nil {
+		return
+	}
+	usable := e.state == object.Sealed && e.refs == 0 && e.held && !e.pinned && !e.sealing && e.moving == nil
+	if usable == e.usable {
+		return
+	}
+	e.usable = usable
+	if usable {
+		g.usable++
+	} else {
+		g.usable--
+	}
+	s.rank(g)
+}
+
+// rank puts a segment at the end of the cold ones, or takes it out. mu is held.
+func (s *Store) rank(g *segmentState) {
+	cold := g.live > 0 && g.usable == g.live && !g.session && !g.evicting
+	if cold == (g.ranked[0] != nil) {
+		return
+	}
+	if cold {
+		g.ranked = [2]*list.Element{s.cold.PushBack(g), g.tenant.cold.PushBack(g)}
+		return
+	}
+	s.cold.Remove(g.ranked[0])
+	g.tenant.cold.Remove(g.ranked[1])
+	g.ranked = [2]*list.Element{}
+}
+
+// reserveObject is reserveRoom for another object's record; it keeps the tenant's number of objects.
+func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) error {
+	if limit := s.opts.TenantObjects; limit > 0 && len(t.entries) >= limit {
+		return fmt.Errorf("%w: tenant %s has %d objects, which is its limit: delete objects", object.ErrQuota, t.name, limit)
+	}
+	return s.reserveRoom(t, n, stop)
+}
+
+// reserveRoom is reserve that sends objects to disk where memory is short. mu is held, and let go meanwhile. stop may be nil.
+func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
+	for {
+		err := s.reserve(t, n)
+		if err == nil || s.spill == nil || s.closed || stop != nil && stop() {
+			return err
+		}
+		of, cold := (*tenant)(nil), &s.cold
+		missing := s.missing(n)
+		if errors.Is(err, object.ErrQuota) {
+			of, cold, missing = t, &t.cold, t.charged+n-s.opts.TenantBytes
+			if n > s.opts.TenantBytes {
+				return err
+			}
+		} else if n > s.opts.CapacityBytes {
+			return err
+		}
+		victims := s.victims(cold, missing, s.leaving(of))
+		if len(victims) == 0 {
+			return err
+		}
+		if why := s.evict(victims, stop); why != nil {
+			return fmt.Errorf("%w (and to disk: %w)", err, why)
+		}
+	}
+}
+
+// missing gives how many bytes would have to go for n more to fit. mu is held.
+func (s *Store) missing(n uint64) uint64 {
+	taken := s.charged + uint64(len(s.warm))*s.opts.SegmentBytes + s.warmMaking
+	if taken+n <= s.opts.CapacityBytes {
+		return 0
+	}
+	return taken + n - s.opts.CapacityBytes
+}
+
+// leaving gives the bytes, of a tenant or of all, that will be back as soon as clients unmap them. mu is held.
+func (s *Store) leaving(of *tenant) (n uint64) {
+	for _, g := range s.segments {
+		if g.mem == nil && (of == nil || g.tenant == of) && time.Since(g.left) < leavingTime {
+			n += g.bytes
+		}
+	}
+	return n
+}
+
+// maxVictims bounds what is mapped at once; who needs more comes again.
+const maxVictims = 64
+
+// victims takes cold segments, the coldest first, until their bytes and those on their way back are enough. mu is held.
+func (s *Store) victims(cold *list.List, missing, leaving uint64) (list []*segmentState) {
+	for at := cold.Front(); at != nil && leaving < missing && len(list) < maxVictims; {
+		g := at.Value.(*segmentState)
+		at = at.Next()
+		leaving += g.bytes
+		g.evicting = true
+		s.rank(g)
+		list = append(list, g)
+	}
+	return list
+}
+
+// evict sends segments to disk, several at once. mu is held, and let go meanwhile. The error is the first one; the
+// segments that it does not concern are gone nevertheless.
+func (s *Store) evict(victims []*segmentState, stop func() bool) (first error) {
+	jobs := make([]*eviction, len(victims))
+	for i, g := range victims {
+		jobs[i] = s.newEviction(g)
+	}
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	s.unlock()
+	var running sync.WaitGroup
+	next := atomic.Int64{}
+	for range min(spill.Parallel, len(jobs)) {
+		running.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(jobs); i = next.Add(1) - 1 {
+				jobs[i].run(s, stop)
+			}
+		})
+	}
+	running.Wait()
+	s.mu.Lock()
+	for _, j := range jobs {
+		if err := s.finishEviction(j); err != nil && first == nil {
+			first = err
+		}
+	}
+	for _, j := range jobs {
+		for _, f := range j.files {
+			_ = s.syncRecord(f.e) // renamed meanwhile; the object says what was wrong
+		}
+	}
+	return first
+}
+
+// eviction is one segment on its way to disk.
+type eviction struct {
+	g     *segmentState
+	view  *segment.Mapping // nil: there is nothing to write
+	files []*outgoing
+	err   error // of the whole
+}
+
+// outgoing is one object on its way to disk.
+type outgoing struct {
+	e       *entry
+	record  *spill.Record
+	off     uint64
+	durable bool
+	done    *atomic.Uint64
+	err     error
+}
+
+// newEviction says what is to be written. mu is held.
+func (s *Store) newEviction(g *segmentState) *eviction {
+	j := &eviction{g: g}
+	for e := g.first; e != nil; e = e.next {
+		if e.onDisk || e.writing {
+			continue
+		}
+		if err := s.roomOnDisk(e); err != nil {
+			j.err = err
+			break
+		}
+		j.files = append(j.files, s.beginWriting(e, false))
+	}
+	if j.err == nil && len(j.files) > 0 {
+		j.view, j.err = g.mem.Map(false)
+	}
+	return j
+}
+
+// roomOnDisk keeps the tenant's share of the disk. mu is held.
+func (s *Store) roomOnDisk(e *entry) error {
+	n, limit := spill.RoomFor(e.size), s.opts.TenantSpillBytes
+	if limit > 0 && (n > limit || e.tenant.disk > limit-n) {
+		return fmt.Errorf("%w: tenant %s has %d of %d bytes on disk and needs %d more: delete objects", object.ErrQuota, e.tenant.name, e.tenant.disk, limit, n)
+	}
+	return nil
+}
+
+func (s *Store) beginWriting(e *entry, durable bool) *outgoing {
+	e.writing, e.stale = true, false
+	e.done = new(atomic.Uint64)
+	e.tenant.disk += spill.RoomFor(e.size)
+	return &outgoing{e: e, record: e.record(), off: e.off, durable: durable, done: e.done}
+}
+
+// run writes what is to be written, without mu. The memory cannot go meanwhile: it is mapped.
+func (j *eviction) run(s *Store, stop func() bool) {
+	if j.view == nil {
+		return
+	}
+	defer j.view.Unmap()
+	for _, f := range j.files {
+		if j.err == nil {
+			j.err = f.write(s, j.view, stop)
+		}
+		if j.err != nil && f.err == nil && !f.written() {
+			f.err = j.err
+		}
+	}
+}
+
+func (f *outgoing) written() bool { return f.record.Sums != nil }
+
+// write writes one object.
+func (f *outgoing) write(s *Store, view *segment.Mapping, stop func() bool) error {
+	src := spill.Source{Bytes: view.Bytes()[f.off:][:f.record.SizeBytes], Aligned: f.off%segment.PageBytes == 0}
+	f.err = s.spill.Write(f.record, src, f.durable, func() bool {
+		f.done.Add(spill.ChunkBytes)
+		return stop != nil && stop() || s.isClosed()
+	})
+	return f.err
+}
+
+// endWriting notes how it went. mu is held.
+func (s *Store) endWriting(f *outgoing) {
+	e := f.e
+	e.writing, e.done = false, nil
+	switch {
+	case f.err != nil:
+		e.tenant.disk -= spill.RoomFor(e.size)
+		if !errors.Is(f.err, object.ErrTimeout) {
+			e.fault = f.err
+		}
+	default:
+		e.onDisk, e.fault = true, nil
+		if e.state == object.Deleted {
+			s.dropFile(e)
+		}
+	}
+	s.dropTenant(e.tenant)
+}
+
+// finishEviction lets the memory go if nobody asked for the objects meanwhile. mu is held.
+func (s *Store) finishEviction(j *eviction) error {
+	g := j.g
+	for _, f := range j.files {
+		if j.err != nil && f.err == nil && !f.written() {
+			f.err = j.err
+		}
+		s.endWriting(f)
+	}
+	g.evicting = false
+	if j.err != nil || s.closed || g.live == 0 || g.usable != g.live || !g.allOnDisk() {
+		s.rank(g)
+		return j.err
+	}
+	for e := g.first; e != nil; e = g.first {
+		s.toDisk(e)
+	}
+	return nil
+}
+
+func (g *segmentState) allOnDisk() bool {
+	for e := g.first; e != nil; e = e.next {
+		if !e.onDisk {
+			return false
+		}
+	}
+	return true
+}
+
+// toDisk leaves an object on disk alone. The segment's last one takes the segment with it. mu is held.
+func (s *Store) toDisk(e *entry) {
+	g := e.seg
+	e.state = object.Spilled
+	s.notify(EventSpilled, e)
+	s.spilled++
+	s.spilledBytes += e.size
+	if g.live == 1 {
+		s.stopWriting(g) // not for its writer's next objects: it is to go
+	}
+	s.detach(e)
+}

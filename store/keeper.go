@@ -1,0 +1,132 @@
+package store
+
+import (
+	"container/heap"
+	"time"
+)
+
+// expiryHeap has the objects that will expire, the next one first.
+type expiryHeap []*entry
+
+func (h expiryHeap) Len() int           { return len(h) }
+func (h expiryHeap) Less(i, j int) bool { return h[i].expires.Before(h[j].expires) }
+func (h expiryHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].expiryAt, h[j].expiryAt = i, j
+}
+
+// Push implements heap.Interface.
+func (h *expiryHeap) Push(x any) {
+	e := x.(*entry)
+	e.expiryAt = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop implements heap.Interface.
+func (h *expiryHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.expiryAt = -1
+	return e
+}
+
+// schedule lets e expire at a time, another one than before perhaps. Times made by time.Now carry the monotonic clock,
+// so setting the machine's clock moves nothing. mu is held.
+func (s *Store) schedule(e *entry, at time.Time) {
+	s.unschedule(e)
+	e.expires = at
+	heap.Push(&s.expiries, e)
+	if e.expiryAt == 0 {
+		s.wakeKeeper()
+	}
+}
+
+// unschedule is the reverse. mu is held.
+func (s *Store) unschedule(e *entry) {
+	if !e.expires.IsZero() && e.expiryAt >= 0 {
+		heap.Remove(&s.expiries, e.expiryAt)
+	}
+	e.expires = time.Time{}
+}
+
+// keepAtMost bounds a sleep of keeper.
+const keepAtMost = time.Hour
+
+// keeper ends objects whose time is over and gives memory back above the high-water mark. It ends with Close.
+func (s *Store) keeper() {
+	defer close(s.kept)
+	timer := time.NewTimer(keepAtMost)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		s.expire(time.Now())
+		s.returnMemory()
+		wait := keepAtMost
+		if len(s.expiries) > 0 {
+			wait = min(wait, time.Until(s.expiries[0].expires))
+		}
+		closed := s.closed
+		s.unlock()
+		if closed {
+			return
+		}
+		timer.Reset(max(wait, 0))
+		select {
+		case <-s.keep:
+		case <-timer.C:
+		}
+	}
+}
+
+// expire takes objects whose time is over out of the table; references keep their memory. mu is held.
+func (s *Store) expire(now time.Time) {
+	for len(s.expiries) > 0 && !s.closed && !now.Before(s.expiries[0].expires) {
+		e := s.expiries[0]
+		s.unschedule(e)
+		e.held = false
+		s.removeFromTable(e)
+		s.collect(e)
+	}
+}
+
+// returnMemory brings what is charged below the high-water mark: first what is kept for nobody in particular, then what
+// can go to disk. mu is held, and let go meanwhile.
+func (s *Store) returnMemory() {
+	over := s.overHigh()
+	if over == 0 || s.closed {
+		return
+	}
+	for len(s.warm) > 0 && s.overHigh() > 0 {
+		last := len(s.warm) - 1
+		s.doomed = append(s.doomed, s.warm[last])
+		s.warm = s.warm[:last]
+	}
+	if over = s.overHigh(); over > 0 {
+		s.retireIdle(over)
+	}
+	if over = s.overHigh(); over == 0 || s.spill == nil {
+		return
+	}
+	if victims := s.victims(&s.cold, over, s.leaving(nil)); len(victims) > 0 {
+		_ = s.evict(victims, s.isClosed) // the objects say what was wrong; who needs the room meets it again
+	}
+}
+
+// overHigh gives how many bytes are above the high-water mark. mu is held.
+func (s *Store) overHigh() uint64 {
+	taken := s.charged + uint64(len(s.warm))*s.opts.SegmentBytes
+	if taken <= s.opts.HighBytes {
+		return 0
+	}
+	return taken - s.opts.HighBytes
+}
+
+// wakeKeeper tells keeper to look again. It never blocks.
+func (s *Store) wakeKeeper() {
+	select {
+	case s.keep <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"tendril/store/object"
+	"tendril/store/spill"
+)
+
+// openSpill opens the directory and puts into the table what a daemon before this one left there. Before s is shared.
+func (s *Store) openSpill() error {
+	dir, err := spill.Open(s.opts.SpillDir, s.opts.SpillBytes, s.opts.SpillSystem)
+	if err != nil {
+		return err
+	}
+	records, damaged, err := dir.Load()
+	if err != nil {
+		return err
+	}
+	s.spill = dir
+	for _, d := range damaged {
+		s.damaged = append(s.damaged, d.Error())
+	}
+	for _, r := range records {
+		s.adopt(r)
+	}
+	return nil
+}
+
+// adopt puts an object on disk into the table. Of two that claim a name the one sealed later has it.
+func (s *Store) adopt(r *spill.Record) {
+	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) {
+		s.spill.Remove(r.ID, r.SizeBytes, true)
+		return
+	}
+	e := &entry{
+		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
+		created: r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels, pinned: r.Pinned,
+		onDisk: true, expiryAt: -1,
+	}
+	s.setGrants(e, r.Grants)
+	e.charge = e.recordBytes(r.Name, r.Meta)
+	s.charged += e.charge
+	e.tenant.charged += e.charge
+	e.tenant.disk += spill.RoomFor(e.size)
+	s.insert(e)
+	s.spilled++
+	s.spilledBytes += e.size
+	if other := e.tenant.names[r.Name]; r.Name != "" && (other == nil || other.sealed.Before(e.sealed)) {
+		if other != nil {
+			s.unbind(other)
+		}
+		e.name = r.Name
+		e.tenant.names[r.Name] = e
+	}
+	if !r.Expires.IsZero() {
+		s.schedule(e, r.Expires)
+	}
+}
+
+// recordBytes is what an object's record is charged.
+func (e *entry) recordBytes(name string, meta []byte) uint64 {
+	n := entryBytes + uint64(len(name)+len(meta))
+	for k, v := range e.labels {
+		n += labelBytes + uint64(len(k)+len(v))
+	}
+	return n
+}
+
+// record is what the disk is to know. mu is held.
+func (e *entry) record() *spill.Record {
+	return &spill.Record{
+		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Grants: e.grants, Pinned: e.pinned,
+		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, CreatorPID: e.creatorPID, Creator: e.creatorName,
+	}
+}
+
+// persist puts an object on disk before it counts as sealed. mu is held, and let go meanwhile.
+func (s *Store) persist(e *entry, sealed time.Time) error {
+	switch {
+	case e.onDisk:
+		return nil
+	case e.writing:
+		return fmt.Errorf("%w: object %s is on its way to disk: try again", object.ErrBusy, e.id)
+	}
+	if err := s.roomOnDisk(e); err != nil {
+		return err
+	}
+	e.sealed = sealed
+	f := s.beginWriting(e, true)
+	f.record.Class = object.Persisted
+	j := &eviction{files: []*outgoing{f}}
+	if e.seg != nil {
+		j.view, f.err = e.seg.mem.Map(false)
+	}
+	was := e.sealing
+	e.sealing = true
+	s.reconsider(e)
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	s.unlock()
+	if e.size == 0 {
+		f.err = s.spill.Write(f.record, spill.Source{}, true, nil)
+	} else {
+		j.run(s, nil)
+	}
+	s.mu.Lock()
+	if f.err == nil {
+		f.err = j.err
+	}
+	e.sealing = was
+	s.endWriting(f)
+	s.reconsider(e)
+	return f.err
+}
+
+// syncRecord writes the record of an object on disk anew where it changed. mu is held, and let go meanwhile.
+func (s *Store) syncRecord(e *entry) error {
+	for e.stale && e.onDisk && !e.writing && !s.closed {
+		e.stale, e.writing = false, true
+		fresh := e.record()
+		s.transfers.Add(1)
+		s.unlock()
+		old, err := s.spill.Read(e.id.String())
+		if err == nil {
+			fresh.Sums = old.Sums
+			err = s.spill.Update(fresh)
+		}
+		s.mu.Lock()
+		s.transfers.Done()
+		e.writing = false
+		if e.state == object.Deleted { // what Delete removed has a record again
+			s.trash = append(s.trash, trashed{id: e.id})
+			return nil
+		}
+		if err != nil {
+			e.fault = err
+			return fmt.Errorf("what changed is not on disk: %w", err)
+		}
+	}
+	return nil
+}
+
+// describeStorage fills in what disk, time and labels say. mu is held.
+func (e *entry) describeStorage(info *object.Info) {
+	info.Labels, info.Pinned, info.OnDisk = e.labels, e.pinned, e.onDisk
+	info.Grants = e.grants
+	if !e.expires.IsZero() {
+		at := e.expires.UTC()
+		info.Expires = &at
+	}
+	if e.fault != nil {
+		info.Fault = e.fault.Error()
+	}
+	if e.done != nil {
+		info.Moving = &object.Transfer{To: "disk", DoneBytes: min(e.done.Load(), e.size)}
+		if e.moving != nil {
+			info.Moving.To = "memory"
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"tendril/store/object"
+	"tendril/store/segment"
+	"tendril/store/spill"
+)
+
+// Rename gives the object that has one name another, at once for all; replace takes that from the object that has it.
+func (c *Conn) Rename(from, to string, replace bool) error {
+	if err := checkBinding(to); err != nil {
+		return err
+	}
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	e, err := c.lookupName(from)
+	if err != nil {
+		return err
+	}
+	return c.s.rebind(e, to, replace)
+}
+
+// Reading is a sealed object's bytes as this process reads them, in memory or on disk.
+type Reading struct {
+	Size uint64
+	c    *Conn
+	id   object.ID
+	view *segment.Mapping // nil: on disk, or empty
+	off  uint64
+}
+
+// Open begins to read an object that c may read, by name where id is zero, without bringing it back from disk. It holds
+// a reference where the object is in memory. The caller must Close. Errors: ErrNotFound, ErrNotSealed, ErrPermission.
+func (c *Conn) Open(id object.ID, name string) (*Reading, error) {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := c.readable(id, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.closed:
+		return nil, errConnClosed
+	case e.state == object.Open:
+		return nil, e.notSealed()
+	}
+	r := &Reading{Size: e.size, c: c, id: e.id, off: e.off}
+	if e.state == object.Spilled || e.seg == nil {
+		return r, nil
+	}
+	if r.view, err = e.seg.mem.Map(false); err != nil {
+		return nil, err
+	}
+	c.refer(e)
+	return r, nil
+}
+
+// Close ends reading.
+func (r *Reading) Close() {
+	if r.view != nil {
+		r.view.Unmap()        // fails only for a mapping that is none
+		_ = r.c.Release(r.id) // the connection's end may have done it
+	}
+}
+
+// Range gives n bytes from off on, in the mapping or in memory of its own; valid until Close.
+func (r *Reading) Range(off, n uint64) ([]byte, error) {
+	if off > r.Size || n > r.Size-off {
+		return nil, fmt.Errorf("%w: bytes [%d, +%d) of an object of %d", object.ErrInvalid, off, n, r.Size)
+	}
+	switch {
+	case n == 0:
+		return nil, nil
+	case r.view != nil:
+		return r.view.Bytes()[r.off+off:][:n], nil
+	}
+	return r.c.s.spill.ReadRange(r.id, off, n)
+}
+
+// Checksum gives the XXH64 (seed 0) of the whole object. ctx ends it early.
+func (r *Reading) Checksum(ctx context.Context) (uint64, error) {
+	sum := xxhash.New()
+	for at := uint64(0); at < r.Size; at += spill.ChunkBytes {
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("%w: checksum: %w", object.ErrTimeout, ctx.Err())
+		}
+		b, err := r.Range(at, min(spill.ChunkBytes, r.Size-at))
+		if err != nil {
+			return 0, err
+		}
+		sum.Write(b) // never fails
+	}
+	return sum.Sum64(), nil
+}
+
+// Wanted is one object that AwaitAll waits for: by name where ID is zero.
+type Wanted struct {
+	ID   object.ID
+	Name string
+}
+
+// AwaitAll waits until all are sealed or, with one ctx, its time is over. What is on disk stays there: all of it may be more
+// than memory holds.
+func (c *Conn) AwaitAll(ctx context.Context, list []Wanted) error {
+	for _, w := range list {
+		if err := c.await(ctx, w.ID, w.Name, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Holder is a connection that holds references to an object.
+type Holder struct {
+	PID     int       `json:"pid"`
+	Program string    `json:"program"`
+	Tenant  string    `json:"tenant"`
+	Refs    int       `json:"refs"`
+	Since   time.Time `json:"since"` // of the first of them
+}
+
+// Held is an object and who holds it. The JSON travels.
+type Held struct {
+	object.Info
+	Holders []Holder `json:"holders"`
+}
+
+// Top gives the tenant's largest objects, at most limit, with who holds them and since when. The cost is in proportion to the
+// tenant's objects and all references.
+func (c *Conn) Top(limit int) []Held {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entries := append([]*entry(nil), c.tenant.entries...)
+	sort.Slice(entries, func(i, j int) bool { return entries[i].size > entries[j].size })
+	entries = entries[:min(limit, len(entries))]
+	list, at := make([]Held, len(entries)), make(map[*entry]int, len(entries))
+	for i, e := range entries {
+		list[i] = Held{Info: e.info(), Holders: []Holder{}}
+		at[e] = i
+	}
+	for other := range s.conns {
+		for _, r := range other.refs {
+			if i, listed := at[r.e]; listed {
+				list[i].Holders = append(list[i].Holders, Holder{
+					PID: other.owner.PID, Program: other.owner.Name, Tenant: other.tenant.name, Refs: r.count, Since: r.since.UTC(),
+				})
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"tendril/store/object"
+	"tendril/store/segment"
+	"tendril/store/spill"
+)
+
+// ErrAway is a Get's answer where the object is on disk: Await or Wait brings it back. Peers never see it.
+var ErrAway = fmt.Errorf("%w: the object is not in memory", object.ErrBusy)
+
+// bringBack brings a spilled object into memory, or waits for somebody who does.
+func (c *Conn) bringBack(ctx context.Context, id object.ID, name string) error {
+	s := c.s
+	s.mu.Lock()
+	e, err := c.readable(id, name)
+	if err != nil || e.state != object.Spilled {
+		s.unlock()
+		return nil // Await looks again
+	}
+	if other := e.moving; other != nil {
+		s.unlock()
+		select {
+		case <-other:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: object %s is coming from disk", object.ErrTimeout, e.id)
+		}
+	}
+	defer s.unlock()
+	if s.closed || c.closed {
+		return errConnClosed
+	}
+	return s.restore(e, func() bool { return ctx.Err() != nil || s.isClosed() })
+}
+
+// restore brings e back into a segment of the store's own. mu is held, and let go meanwhile.
+func (s *Store) restore(e *entry, stop func() bool) error {
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	e.moving, e.done = make(chan struct{}), new(atomic.Uint64)
+	_, err := s.restorerOf(e.tenant).place(e, len(e.grants) > 0) // what is shared stands alone
+	if err == nil && e.state == object.Spilled && e.size > 0 {
+		into := spill.Source{Bytes: e.seg.mapping.Bytes()[e.off:][:e.size], Aligned: e.off%segment.PageBytes == 0}
+		done := e.done
+		s.unlock()
+		err = s.spill.Restore(e.id, into, func() bool { done.Add(spill.ChunkBytes); return stop() })
+		s.mu.Lock()
+	}
+	if err == nil {
+		err = s.sealMemory(e, false)
+	}
+	close(e.moving)
+	e.moving, e.done = nil, nil
+	switch {
+	case e.state != object.Spilled: // deleted meanwhile
+		s.freeMemory(e)
+		s.detach(e)
+		return nil
+	case err != nil:
+		s.detach(e)
+		if !stop() {
+			e.fault = err
+		}
+		return err
+	}
+	e.state, e.fault = object.Sealed, nil
+	s.notify(EventRestored, e)
+	s.spilled--
+	s.spilledBytes -= e.size
+	s.reconsider(e)
+	s.thinDisk(e)
+	return nil
+}
+
+// thinDisk gives up the copy on disk of an object that is in memory again, once the disk is half full: until then it
+// saves writing it a second time.
+func (s *Store) thinDisk(e *entry) {
+	if e.class != object.Persisted && s.spill.TakenBytes() > s.spill.LimitBytes()/2 {
+		s.dropFile(e)
+	}
+}
+
+// restorerOf gives the connection that brings a tenant's objects back. mu is held.
+func (s *Store) restorerOf(t *tenant) *Conn {
+	if t.restorer == nil {
+		t.restorer = s.newConn(Owner{Tenant: t.name, Name: "tendril daemon"}, t)
+		t.restorer.internal = true
+	}
+	return t.restorer
+}
+
+// retireAll gives up the segments of a connection of the store's own; it may be nil. mu is held.
+func (c *Conn) retireAll() {
+	if c == nil {
+		return
+	}
+	for _, g := range c.written {
+		c.s.retire(g)
+	}
+}
+
+// trashed is a file to be removed without mu.
+type trashed struct {
+	id      object.ID
+	size    uint64
+	charged bool // the room was not given back yet
+}
+
+// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there. mu is held.
+func (s *Store) dropFile(e *entry) {
+	if !e.onDisk || s.closed {
+		return
+	}
+	e.onDisk = false
+	e.tenant.disk -= spill.RoomFor(e.size)
+	s.trash = append(s.trash, trashed{e.id, e.size, true})
+}

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// Everybody is the principal that every connection has.
+const Everybody = "all"
+
+// maxGrants bounds those of one object.
+const maxGrants = 64
+
+// checkPrincipal reads "all", "uid:N" or "gid:N".
+func checkPrincipal(who string) error {
+	kind, number, ok := strings.Cut(who, ":")
+	if _, err := strconv.ParseUint(number, 10, 32); who == Everybody || ok && err == nil && (kind == "uid" || kind == "gid") {
+		return nil
+	}
+	return fmt.Errorf("%w: share with %.40q: want uid:N, gid:N or all", object.ErrInvalid, who)
+}
+
+// Grant lets others read a sealed object of the tenant's (by name where id is zero), or with revoke lets no further
+// ones: who has it keeps it until its Release. An object that lies beside others is copied, at its first grant, into a segment
+// of its own, so that its readers see nothing else; whoever holds it keeps the old place.
+// Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota.
+func (c *Conn) Grant(id object.ID, name, who string, revoke bool) error {
+	if err := checkPrincipal(who); err != nil {
+		return err
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.find(id, name)
+	switch {
+	case err != nil:
+		return err
+	case e.state == object.Open:
+		return e.notSealed()
+	case revoke && !slices.Contains(e.grants, who):
+		return fmt.Errorf("%w: object %s is not shared with %s", object.ErrNotFound, e.id, who)
+	case !revoke && len(e.grants) >= maxGrants:
+		return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid, e.id, maxGrants)
+	}
+	grants := slices.DeleteFunc(slices.Clone(e.grants), func(g string) bool { return g == who })
+	if !revoke {
+		if err := s.setApart(e); err != nil {
+			return err
+		}
+		grants = append(grants, who)
+		slices.Sort(grants)
+	}
+	s.setGrants(e, grants)
+	e.stale = e.onDisk || e.writing
+	s.signal(e)
+	return s.syncRecord(e)
+}
+
+// setGrants keeps Store.shared. mu is held.
+func (s *Store) setGrants(e *entry, grants []string) {
+	for _, who := range e.grants {
+		if delete(s.shared[who], e); len(s.shared[who]) == 0 {
+			delete(s.shared, who)
+		}
+	}
+	e.grants = grants
+	for _, who := range grants {
+		if s.shared[who] == nil {
+			s.shared[who] = make(map[*entry]struct{})
+		}
+		s.shared[who][e] = struct{}{}
+	}
+}
+
+// setApart puts e into a segment that it has alone and that is nobody's next. mu is held, and let go meanwhile.
+func (s *Store) setApart(e *entry) error {
+	if e.seg == nil || e.seg.once { // empty or on disk: it comes back alone
+		return nil
+	}
+	from, err := e.seg.mem.Map(false)
+	if err != nil {
+		return err
+	}
+	defer from.Unmap()
+	e.refs++ // it must not go meanwhile
+	s.reconsider(e)
+	defer func() {
+		e.refs--
+		s.collect(e)
+	}()
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	copied := &entry{id: e.id, size: e.size, tenant: e.tenant}
+	if _, err := s.restorerOf(e.tenant).place(copied, true); err != nil {
+		return err
+	}
+	to := copied.seg.mapping.Bytes()[copied.off:][:e.size]
+	s.unlock()
+	segment.Copy(to, from.Bytes()[e.off:][:e.size])
+	s.mu.Lock()
+	err = s.sealMemory(copied, false)
+	if err != nil || e.state != object.Sealed || e.seg == nil || e.seg.once { // gone, or another grant was faster
+		s.detach(copied)
+		return err
+	}
+	s.swapPlaces(e, copied)
+	return nil
+}
+
+// swapPlaces gives e copied's place. Its old one stays taken while there are references from before. mu is held.
+func (s *Store) swapPlaces(e, copied *entry) {
+	old, off := e.seg, e.off
+	fresh, at := copied.seg, copied.off
+	e.shadow = &entry{id: e.id, size: e.size, tenant: e.tenant}
+	e.shadow.attach(old, off)
+	s.unlink(e)
+	e.attach(fresh, at)
+	s.unlink(copied)
+	s.stopWriting(fresh)
+	s.reconsider(e)
+}
+
+// dropShadow gives the old place back once nobody can be using it. mu is held.
+func (s *Store) dropShadow(e *entry) {
+	if e.shadow != nil && e.refs == 0 {
+		s.detach(e.shadow)
+		e.shadow = nil
+	}
+}
+
+// mayRead reports whether an object is c's tenant's or shared with it.
+func (c *Conn) mayRead(e *entry) bool {
+	if e.tenant == c.tenant {
+		return true
+	}
+	return slices.ContainsFunc(e.grants, func(who string) bool {
+		return who == Everybody || who == c.tenant.name || slices.Contains(c.owner.Principals, who)
+	})
+}
+
+// readable is find for who is to read: others' objects, too, where they are shared. Others' names are written
+// TENANT/NAME; one that is not shared is as one that is not there. mu is held.
+func (c *Conn) readable(id object.ID, name string) (*entry, error) {
+	e := c.s.objects[id]
+	if id.IsZero() {
+		t, in := c.nameIn(name)
+		if e = t.names[in]; e == nil || !c.mayRead(e) {
+			return nil, fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
+		}
+		return e, nil
+	}
+	if e != nil && c.mayRead(e) {
+		return e, nil
+	}
+	return c.lookup(id) // says what is wrong
+}
+
+// nameIn says in whose names a name is looked for: the own ones first. mu is held.
+func (c *Conn) nameIn(name string) (*tenant, string) {
+	if c.tenant.names[name] == nil {
+		if whose, rest, ok := strings.Cut(name, "/"); ok && c.s.tenants[whose] != nil {
+			return c.s.tenants[whose], rest
+		}
+	}
+	return c.tenant, name
+}
+
+// sharedWith gives other tenants' objects that c may read, in no order. mu is held.
+func (c *Conn) sharedWith() (list []*entry) {
+	seen := make(map[*entry]struct{})
+	for _, who := range append([]string{Everybody, c.tenant.name}, c.owner.Principals...) {
+		for e := range c.s.shared[who] {
+			if _, twice := seen[e]; e.tenant != c.tenant && !twice {
+				seen[e] = struct{}{}
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
+
+func (e *entry) hasLabels(want map[string]string) bool {
+	for k, v := range want {
+		if have, ok := e.labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}

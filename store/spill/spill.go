@@ -1,0 +1,452 @@
+// Package spill keeps sealed objects in files, one directory for all: ID.bytes has the object's bytes and nothing else,
+// ID.record what is known of it, with a checksum of each chunk. The record comes last and by renaming, so an object is
+// on disk whole or not at all. Files are the daemon's user's alone.
+//
+// It trusts nobody's disk: what comes back is checked against the record, and a fault is the error of that object
+// alone (object.ErrStorage; object.ErrFull where there is no room). Large objects go around the page cache (O_DIRECT)
+// where the file system can: memory that is short is not spent on a second copy of what leaves it.
+//
+// Locks: Dir.mu is a leaf and guards the room taken; no file is touched under it. At most Parallel transfers run at once.
+package spill
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+const (
+	// Parallel is how many transfers run at once: a disk wants some requests in flight, memory bandwidth not many.
+	Parallel = 4
+	// directFrom is the size from which the page cache is avoided; below it opening and rounding cost more than it saves.
+	directFrom = 1 << 20
+	pageBytes  = 4096
+	// recordRoom is charged for a record's file.
+	recordRoom = pageBytes
+
+	bytesSuffix  = ".bytes"
+	recordSuffix = ".record"
+	newSuffix    = ".new"
+)
+
+// errStopped is what a transfer ends with that its caller gave up.
+var errStopped = fmt.Errorf("%w: the transfer was given up", object.ErrTimeout)
+
+// Dir is a directory of objects. Safe for concurrent use; two calls for one object must not overlap, except reads.
+type Dir struct {
+	sys   System        // immutable
+	path  string        // immutable
+	limit uint64        // immutable: bytes
+	slots chan struct{} // one token a transfer
+
+	mu    sync.Mutex
+	taken uint64
+}
+
+// Open makes the directory where it is missing (mode 0700) and bounds what is kept there to limit bytes. sys nil is Linux.
+func Open(path string, limit uint64, sys System) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("spill directory: %w", err)
+	}
+	if sys == nil {
+		sys = Linux{}
+	}
+	return &Dir{sys: sys, path: path, limit: limit, slots: make(chan struct{}, Parallel)}, nil
+}
+
+// TakenBytes gives the room that objects take now; LimitBytes what they may.
+func (d *Dir) TakenBytes() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.taken
+}
+
+// LimitBytes gives the bound.
+func (d *Dir) LimitBytes() uint64 { return d.limit }
+
+// RoomFor gives the room that an object of size bytes takes.
+func RoomFor(size uint64) uint64 { return (size+pageBytes-1)&^(pageBytes-1) + recordRoom }
+
+func (d *Dir) reserve(size uint64) error {
+	n := RoomFor(size)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n > d.limit || d.taken > d.limit-n {
+		return fmt.Errorf("%w: %d of %d bytes of spill space are taken and %d more are asked for", object.ErrFull, d.taken, d.limit, n)
+	}
+	d.taken += n
+	return nil
+}
+
+func (d *Dir) giveBack(size uint64) {
+	d.mu.Lock()
+	d.taken -= RoomFor(size)
+	d.mu.Unlock()
+}
+
+func (d *Dir) file(id object.ID, suffix string) string {
+	return filepath.Join(d.path, id.String()+suffix)
+}
+
+// Source is an object's bytes in memory.
+type Source struct {
+	Bytes []byte
+	// Aligned says that Bytes begins at a page and that its capacity reaches to a page's end.
+	Aligned bool
+}
+
+// Write puts an object on the disk and fills r.Sums. With durable it survives the machine's end once Write has come
+// back. On an error nothing of it is left. stop, which may be nil, is asked between chunks.
+func (d *Dir) Write(r *Record, src Source, durable bool, stop func() bool) error {
+	if err := d.reserve(r.SizeBytes); err != nil {
+		return err
+	}
+	d.slots <- struct{}{}
+	defer func() { <-d.slots }()
+	err := d.writeBytes(r, src, durable, stop)
+	if err == nil {
+		err = d.writeRecord(r, durable)
+	}
+	if err != nil {
+		d.unlink(r.ID)
+		d.giveBack(r.SizeBytes)
+		return fmt.Errorf("object %s to disk: %w", r.ID, err)
+	}
+	return nil
+}
+
+// Update writes an object's record anew: its name, class or labels changed. r must come from Read or Load.
+func (d *Dir) Update(r *Record) error {
+	durable := r.Class == object.Persisted
+	err := error(nil)
+	if durable {
+		err = d.syncBytes(r.ID) // it may have come here without
+	}
+	if err == nil {
+		err = d.writeRecord(r, durable)
+	}
+	if err != nil {
+		return fmt.Errorf("record of object %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// syncBytes makes an object's bytes durable.
+func (d *Dir) syncBytes(id object.ID) error {
+	fd, err := d.sys.Open(d.file(id, bytesSuffix), unix.O_RDONLY)
+	if err != nil {
+		return storage("open", err)
+	}
+	err = d.sys.Sync(fd)
+	if err = errors.Join(err, d.sys.Close(fd)); err != nil {
+		return storage("fsync", err)
+	}
+	return nil
+}
+
+// storage wraps what the file system answered in the sentinel that it means.
+func storage(what string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: %s: %w", object.ErrFull, what, err)
+	}
+	return fmt.Errorf("%w: %s: %w", object.ErrStorage, what, err)
+}
+
+func (d *Dir) writeBytes(r *Record, src Source, durable bool, stop func() bool) (err error) {
+	if uint64(len(src.Bytes)) != r.SizeBytes {
+		return fmt.Errorf("%w: %d bytes of an object of %d", object.ErrInternal, len(src.Bytes), r.SizeBytes)
+	}
+	fd, direct, err := d.open(r.ID, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, src.Aligned && len(src.Bytes) >= directFrom)
+	if err != nil {
+		return storage("open", err)
+	}
+	defer func() {
+		if e := d.sys.Close(fd); e != nil && err == nil {
+			err = storage("close", e)
+		}
+	}()
+	if len(src.Bytes) > 0 {
+		if err := d.sys.Reserve(fd, int64(len(src.Bytes))); err != nil {
+			return storage("room for the bytes", err)
+		}
+	}
+	r.Sums = make([]byte, 0, 8*chunks(r.SizeBytes))
+	for at := 0; at < len(src.Bytes); at += ChunkBytes {
+		if stop != nil && stop() {
+			return errStopped
+		}
+		chunk := src.Bytes[at:min(at+ChunkBytes, len(src.Bytes))]
+		r.Sums = binary.LittleEndian.AppendUint64(r.Sums, xxhash.Sum64(chunk))
+		if direct {
+			chunk = chunk[:(len(chunk)+pageBytes-1)&^(pageBytes-1)]
+		}
+		if err := d.writeFull(fd, chunk, int64(at)); err != nil {
+			return storage("write", err)
+		}
+	}
+	if direct {
+		if err := d.sys.Truncate(fd, int64(r.SizeBytes)); err != nil {
+			return storage("length", err)
+		}
+	}
+	if durable {
+		if err := d.sys.Sync(fd); err != nil {
+			return storage("fsync", err)
+		}
+	}
+	return nil
+}
+
+// open opens an object's bytes, around the page cache where it is asked for and can be.
+func (d *Dir) open(id object.ID, flags int, direct bool) (fd int, isDirect bool, err error) {
+	path := d.file(id, bytesSuffix)
+	if direct {
+		if fd, err = d.sys.Open(path, flags|unix.O_DIRECT); err == nil {
+			return fd, true, nil
+		}
+		if !errors.Is(err, unix.EINVAL) {
+			return -1, false, err
+		}
+	}
+	fd, err = d.sys.Open(path, flags)
+	return fd, false, err
+}
+
+// writeFull goes on after a short write; one that makes no progress is ENOSPC, as POSIX has it for a full disk.
+func (d *Dir) writeFull(fd int, b []byte, off int64) error {
+	for len(b) > 0 {
+		n, err := d.sys.Pwrite(fd, b, off)
+		if err == nil && n <= 0 {
+			err = unix.ENOSPC
+		}
+		if err != nil {
+			return err
+		}
+		b, off = b[n:], off+int64(n)
+	}
+	return nil
+}
+
+// writeRecord puts the record beside the bytes, whole or not at all.
+func (d *Dir) writeRecord(r *Record, durable bool) error {
+	b, err := r.encode()
+	if err != nil {
+		return fmt.Errorf("%w: %w", object.ErrInternal, err)
+	}
+	if len(b) > maxRecordBytes {
+		return fmt.Errorf("%w: a record of %d bytes, at most %d", object.ErrUnsupported, len(b), maxRecordBytes)
+	}
+	fresh := d.file(r.ID, newSuffix)
+	if err := d.writeFile(fresh, b, durable); err != nil {
+		_ = d.sys.Remove(fresh) // the first error is the one to tell
+		return storage("record", err)
+	}
+	if err := d.sys.Rename(fresh, d.file(r.ID, recordSuffix)); err != nil {
+		_ = d.sys.Remove(fresh)
+		return storage("record", err)
+	}
+	if durable {
+		return d.syncDir()
+	}
+	return nil
+}
+
+func (d *Dir) writeFile(path string, b []byte, durable bool) (err error) {
+	fd, err := d.sys.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.sys.Close(fd)) }()
+	if err := d.writeFull(fd, b, 0); err != nil || !durable {
+		return err
+	}
+	return d.sys.Sync(fd)
+}
+
+// syncDir makes renames durable.
+func (d *Dir) syncDir() error {
+	fd, err := d.sys.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return storage("directory", err)
+	}
+	err = d.sys.Sync(fd)
+	if err = errors.Join(err, d.sys.Close(fd)); err != nil {
+		return storage("directory", err)
+	}
+	return nil
+}
+
+// Remove takes an object of size bytes off the disk and, where it is charged, gives its room back. What cannot be removed
+// stays charged no more: the next start finds it.
+func (d *Dir) Remove(id object.ID, size uint64, charged bool) {
+	d.unlink(id)
+	if charged {
+		d.giveBack(size)
+	}
+}
+
+func (d *Dir) unlink(id object.ID) {
+	_ = d.sys.Remove(d.file(id, recordSuffix)) // first: without it there is no object
+	_ = d.sys.Remove(d.file(id, bytesSuffix))
+}
+
+// Load reads every record, gives the objects their room and clears what is no whole object. Records that cannot be
+// read are left where they are, for a person to look at: damaged says why, an error each.
+func (d *Dir) Load() (records []*Record, damaged []error, err error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("spill directory: %w", err)
+	}
+	known := make(map[string]bool)
+	for _, e := range entries {
+		stem, isRecord := strings.CutSuffix(e.Name(), recordSuffix)
+		if !isRecord {
+			continue
+		}
+		known[stem] = true
+		r, err := d.Read(stem)
+		if err != nil {
+			damaged = append(damaged, fmt.Errorf("%s: %w", e.Name(), err))
+			continue
+		}
+		records = append(records, r)
+		d.mu.Lock()
+		d.taken += RoomFor(r.SizeBytes) // above the limit, too: what is there is there
+		d.mu.Unlock()
+	}
+	d.clearStrays(entries, known)
+	return records, damaged, nil
+}
+
+// clearStrays removes what a daemon left that ended in the middle of a Write.
+func (d *Dir) clearStrays(entries []os.DirEntry, known map[string]bool) {
+	for _, e := range entries {
+		stem, isBytes := strings.CutSuffix(e.Name(), bytesSuffix)
+		if isBytes && !known[stem] || strings.HasSuffix(e.Name(), newSuffix) {
+			_ = d.sys.Remove(filepath.Join(d.path, e.Name())) // it is tried again at the next start
+		}
+	}
+}
+
+// Read reads the record of the object whose id has these digits.
+func (d *Dir) Read(digits string) (*Record, error) {
+	id, err := object.ParseID(digits)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := d.sys.Open(d.file(id, recordSuffix), unix.O_RDONLY)
+	if err != nil {
+		return nil, storage("record", err)
+	}
+	defer d.sys.Close(fd) // read only: nothing to lose
+	var b []byte
+	part := make([]byte, 64<<10)
+	for {
+		n, err := d.sys.Pread(fd, part, int64(len(b)))
+		if err != nil {
+			return nil, storage("record", err)
+		}
+		if n == 0 {
+			break
+		}
+		if b = append(b, part[:n]...); len(b) > maxRecordBytes {
+			return nil, fmt.Errorf("%w: a record of more than %d bytes", object.ErrStorage, maxRecordBytes)
+		}
+	}
+	r, err := decodeRecord(b)
+	if err == nil && r.ID != id {
+		err = fmt.Errorf("%w: the record is object %s's", object.ErrStorage, r.ID)
+	}
+	return r, err
+}
+
+// Restore reads an object's bytes into dst, which has its size, and checks them. dst's contents are undefined after an
+// error. stop, which may be nil, is asked between chunks.
+func (d *Dir) Restore(id object.ID, dst Source, stop func() bool) error {
+	r, err := d.Read(id.String())
+	if err == nil && r.SizeBytes != uint64(len(dst.Bytes)) {
+		err = fmt.Errorf("%w: the record says %d bytes, the table %d", object.ErrStorage, r.SizeBytes, len(dst.Bytes))
+	}
+	if err != nil {
+		return fmt.Errorf("object %s from disk: %w", id, err)
+	}
+	d.slots <- struct{}{}
+	defer func() { <-d.slots }()
+	if err := d.readChunks(r, dst, 0, stop); err != nil {
+		return fmt.Errorf("object %s from disk: %w", id, err)
+	}
+	return nil
+}
+
+// readChunks reads whole chunks from the first one on until dst is full and checks each.
+func (d *Dir) readChunks(r *Record, dst Source, first uint64, stop func() bool) error {
+	fd, direct, err := d.open(r.ID, unix.O_RDONLY, dst.Aligned && len(dst.Bytes) >= directFrom)
+	if err != nil {
+		return storage("open", err)
+	}
+	defer d.sys.Close(fd) // read only: nothing to lose
+	for at := 0; at < len(dst.Bytes); at += ChunkBytes {
+		if stop != nil && stop() {
+			return errStopped
+		}
+		chunk := dst.Bytes[at:min(at+ChunkBytes, len(dst.Bytes))]
+		into := chunk
+		if direct {
+			into = chunk[:(len(chunk)+pageBytes-1)&^(pageBytes-1)]
+		}
+		number := first + uint64(at)/ChunkBytes
+		if err := d.readFull(fd, into, len(chunk), int64(number*ChunkBytes)); err != nil {
+			return err
+		}
+		if have, want := xxhash.Sum64(chunk), r.sum(number); have != want {
+			return fmt.Errorf("%w: checksum of chunk %d is %016x, was %016x when it was written", object.ErrStorage, number, have, want)
+		}
+	}
+	return nil
+}
+
+// readFull reads at least n bytes into b.
+func (d *Dir) readFull(fd int, b []byte, n int, off int64) error {
+	for got := 0; got < n; {
+		k, err := d.sys.Pread(fd, b[got:], off+int64(got))
+		if err != nil {
+			return storage("read", err)
+		}
+		if k <= 0 {
+			return fmt.Errorf("%w: the file ends at byte %d", object.ErrStorage, off+int64(got))
+		}
+		got += k
+	}
+	return nil
+}
+
+// ReadRange gives n bytes from off on of an object on disk, checked. The range must lie in the object.
+func (d *Dir) ReadRange(id object.ID, off, n uint64) ([]byte, error) {
+	r, err := d.Read(id.String())
+	if err != nil {
+		return nil, fmt.Errorf("object %s from disk: %w", id, err)
+	}
+	if off > r.SizeBytes || n > r.SizeBytes-off {
+		return nil, fmt.Errorf("%w: bytes [%d, +%d) of an object of %d", object.ErrInvalid, off, n, r.SizeBytes)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	first, last := off/ChunkBytes, (off+n-1)/ChunkBytes
+	b := make([]byte, min((last+1)*ChunkBytes, r.SizeBytes)-first*ChunkBytes)
+	d.slots <- struct{}{}
+	defer func() { <-d.slots }()
+	if err := d.readChunks(r, Source{Bytes: b}, first, nil); err != nil {
+		return nil, fmt.Errorf("object %s from disk: %w", id, err)
+	}
+	return b[off-first*ChunkBytes:][:n], nil
+}

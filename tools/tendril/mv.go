@@ -1,0 +1,24 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func (c *cli) mvVerb() *cobra.Command {
+	var replace bool
+	cmd := &cobra.Command{
+		Use:     "mv NAME NEWNAME",
+		Short:   "Rename an object, at once for all",
+		Example: "  tendril mv result.new result --replace",
+		GroupID: "store",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			conn, err := c.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return conn.Rename(args[0], args[1], replace)
+		},
+	}
+	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
+	return cmd
+}
