@@ -109,7 +109,7 @@ func (d *Daemon) steps() []step {
 		{"store", d.openStore, func() error { d.store.Close(); return nil }},
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
 		{"drivers", d.startProbe, nil},
-		{"publications", func() error { return nil }, d.stopPublishing},
+		{"publications", d.resumePublishing, d.stopPublishing},
 		{"front door", d.openDoor, func() error { d.door.Load().Close(); return nil }},
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // aConfig is a daemon in a directory of its own that knows one driver, which has no platform.
-func aConfig(t *testing.T) Config {
+func aConfig(t testing.TB) Config {
 	dir := t.TempDir()
 	vendors := filepath.Join(dir, "vendors")
 	if err := errors.Join(os.Mkdir(vendors, 0o755), os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
@@ -43,7 +43,7 @@ func aConfig(t *testing.T) Config {
 	return c
 }
 
-func newDaemon(t *testing.T, c Config) *Daemon {
+func newDaemon(t testing.TB, c Config) *Daemon {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(os.Stderr)

@@ -64,8 +64,7 @@ func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {
 	return d.meta.raft.Propose(ctx, fsm.UUID(object.NewID()), cmd)
 }
 
-// register tells the cluster of this run of the node, withdraws the replicas of earlier ones (host memory does not outlive its
-// daemon), and brings the configured tenants in.
+// register tells the cluster of this run of the node, and brings the configured tenants in.
 func (d *Daemon) register() error {
 	var epoch uint64
 	d.meta.raft.View(func(s *fsm.State) {
@@ -78,9 +77,6 @@ func (d *Daemon) register() error {
 		node.Client = []string{d.cfg.Listen}
 	}
 	_, err := d.propose(&fsm.PutNode{Node: node})
-	if err == nil {
-		_, err = d.propose(&fsm.Withdraw{Node: d.meta.node, Incarnation: d.meta.incarnation})
-	}
 	if err == nil {
 		err = d.syncTenants()
 	}

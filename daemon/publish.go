@@ -16,8 +16,9 @@ import (
 	"tendril/store/object"
 )
 
-// publications holds a reference to each object that this node has published, so that it stays whatever becomes of who made it. Its
-// mutex comes before the store's; nothing waits for the cluster under it.
+// publications holds a reference to each ephemeral object that this node has published, so that it stays whatever becomes of who
+// made it. Others the store holds by itself, and a reference would keep them in memory when that is short. Its mutex comes
+// before the store's; nothing waits for the cluster under it.
 type publications struct {
 	mu      sync.Mutex
 	tenants map[string]*held // guarded by mu
@@ -40,7 +41,7 @@ type PublishedStatus struct {
 	Here      bool      `json:"here"`
 }
 
-// hold takes a reference to a sealed object of tenant.
+// hold describes a sealed object of tenant, and takes a reference where it is ephemeral.
 func (p *publications) hold(s *store.Store, tenant string, id object.ID) (object.Info, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,22 +49,29 @@ func (p *publications) hold(s *store.Store, tenant string, id object.ID) (object
 	if err != nil {
 		return object.Info{}, err
 	}
+	defer p.drop(tenant, h)
+	info, err := h.conn.Stat(id, "")
+	switch {
+	case err != nil:
+		return info, err
+	case info.State == object.Open:
+		return info, fmt.Errorf("%w: object %s: seal it before it is published", object.ErrNotSealed, id)
+	case info.Tenant != tenant:
+		return info, fmt.Errorf("%w: object %s belongs to tenant %s, which alone can publish it", object.ErrPermission, id, info.Tenant)
+	case info.Class != object.Ephemeral:
+		return info, nil
+	}
 	if _, known := h.objects[id]; !known {
 		got, err := h.conn.GetEither(id, "")
 		if err != nil {
-			p.drop(tenant, h)
-			return object.Info{}, err
+			return info, err
 		}
 		if got.FD >= 0 {
 			unix.Close(got.FD) // the daemon has no use for the bytes
 		}
 	}
 	h.objects[id]++
-	info, err := h.conn.Stat(id, "")
-	if err != nil {
-		h.objects[id]--
-	}
-	return info, err
+	return info, nil
 }
 
 // of gives a tenant's entry. mu is held.
@@ -213,6 +221,32 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 		}
 	}
 	return names
+}
+
+// resumePublishing takes hold of what an earlier run of this node published and the store still has (persisted objects), and
+// withdraws the rest: host memory does not outlive its daemon.
+func (d *Daemon) resumePublishing() error {
+	var mine []fsm.Object
+	d.meta.raft.View(func(s *fsm.State) {
+		for _, o := range s.Objects() {
+			for _, r := range o.Replicas {
+				if r.Node == d.meta.node {
+					mine = append(mine, o)
+				}
+			}
+		}
+	})
+	withdraw := &fsm.Withdraw{Node: d.meta.node, Incarnation: d.meta.incarnation}
+	for _, o := range mine {
+		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil {
+			withdraw.Keep = append(withdraw.Keep, o.ID)
+			defer d.settle(o.Tenant, object.ID(o.ID))
+		} else {
+			d.log.WithError(err).WithField("object", o.ID).Debug("an object that was published is no longer here")
+		}
+	}
+	_, err := d.propose(withdraw)
+	return err
 }
 
 // stopPublishing ends the daemon's own connections to the store.

@@ -62,7 +62,7 @@ func dial(t *testing.T, c Config) *client.Conn {
 }
 
 // newToken makes a token through the front door.
-func newToken(t *testing.T, conn *client.Conn, o client.TokenOptions) string {
+func newToken(t testing.TB, conn *client.Conn, o client.TokenOptions) string {
 	t.Helper()
 	if o.Role == 0 {
 		o.Role = pki.User
@@ -219,7 +219,20 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	if _, err := client.Login(at, token, "bench"); err != nil {
 		t.Fatal(err)
 	}
-	publish(t, conn, "kept", []byte("bytes"))
+	publish(t, conn, "fleeting", []byte("bytes"))
+	buf, err := conn.Create(4, client.CreateOptions{Class: object.Persisted, Name: "stays"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(buf.Bytes(), "disk")
+	kept, err := buf.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Publish(kept.ID(), "lasting", false); err != nil {
+		t.Fatal(err)
+	}
+	kept.Release()
 	id, certificate := d.node.ID, d.meta.keyring.Certificate().Leaf.SerialNumber
 	conn.Close()
 	stop()
@@ -238,11 +251,16 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	if far.Daemon().Tenant != "lab" {
 		t.Errorf("tenant %q", far.Daemon().Tenant)
 	}
-	if raw, err := far.Published(""); err != nil || string(raw) != "[]" {
+	if raw, err := far.Published(""); err != nil || strings.Contains(string(raw), "fleeting") || !strings.Contains(string(raw), "lasting") {
 		t.Errorf("published by a daemon that is gone: %s, %v", raw, err)
 	}
 	again := dial(t, c)
 	defer again.Close()
+	if obj, err := again.GetByName(t.Context(), "lasting", 0); err != nil || string(obj.Bytes()) != "disk" {
+		t.Errorf("a persisted object after a restart: %v", err)
+	} else {
+		obj.Release()
+	}
 	if raw, err := again.Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
 		t.Errorf("tokens: %s, %v", raw, err)
 	}

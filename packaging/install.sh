@@ -21,6 +21,7 @@ for kind in system user; do
   mkdir -p "$root/lib/systemd/$kind"
   sed "s|@BINDIR@|$prefix/bin|" "$here/systemd/$kind/tendril.service.in" >"$root/lib/systemd/$kind/tendril.service"
 done
+install -D -m 644 "$here/tendril.toml.example" "$root/share/doc/tendril/tendril.toml.example"
 completion() { # SHELL FILE
   mkdir -p "$(dirname "$root/share/$2")"
   "$bin/tendril" completion "$1" >"$root/share/$2"

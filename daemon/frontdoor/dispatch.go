@@ -35,8 +35,8 @@ const (
 	stringMax  = 2 + object.MaxNameBytes + 1 // a byte more than allowed, so that the store can say what is wrong
 	metaMax    = 4 + object.MaxMetaBytes + 1
 	optionsMax = 64 << 10
-	labelsMax  = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
 	requestMax = 4 + 4096 // a certificate request
+	labelsMax  = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
 )
 
 // rows is the dispatch table, made once a process and never changed.
@@ -72,18 +72,16 @@ var rows = map[wire.Type]row{
 	wire.Enroll:           {maxPayload: enrollMax, handle: (*connection).enrolled},
 	wire.Renew:            {slow: true, maxPayload: requestMax, handle: (*connection).renew},
 	wire.WorkerFate:       {slow: true, session: true, maxPayload: 8, handle: (*connection).workerFate},
-
-	// Of the bulk store; ListWhere alone also from another machine.
-	wire.CreateWith: {local: true, mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax, handle: (*connection).createWith},
-	wire.Update:     {local: true, mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax, handle: (*connection).update},
-	wire.Grant:      {local: true, mutates: true, maxPayload: idBytes + stringMax + 1 + 2 + 64, handle: (*connection).grant},
-	wire.ListWhere:  {slow: true, maxPayload: stringMax + 2 + labelsMax, handle: (*connection).listWhere},
-	wire.Rename:     {local: true, mutates: true, maxPayload: 2*stringMax + 1, handle: (*connection).rename},
-	wire.AwaitMany:  {local: true, maxPayload: ipc.MaxPayload, handle: (*connection).awaitMany},
-	wire.Checksum:   {local: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
-	wire.ReadRange:  {local: true, slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
-	wire.Watch:      {local: true, maxPayload: stringMax, handle: (*connection).watch},
-	wire.Top:        {local: true, slow: true, maxPayload: 8, handle: (*connection).top},
+	wire.CreateWith:       {local: true, mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax, handle: (*connection).createWith},
+	wire.Update:           {mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax, handle: (*connection).update},
+	wire.Grant:            {mutates: true, maxPayload: idBytes + stringMax + 1 + 2 + 64, handle: (*connection).grant},
+	wire.ListWhere:        {slow: true, maxPayload: stringMax + 2 + labelsMax, handle: (*connection).listWhere},
+	wire.Rename:           {mutates: true, maxPayload: 2*stringMax + 1, handle: (*connection).rename},
+	wire.AwaitMany:        {maxPayload: ipc.MaxPayload, handle: (*connection).awaitMany},
+	wire.Checksum:         {slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
+	wire.ReadRange:        {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
+	wire.Watch:            {maxPayload: stringMax, handle: (*connection).watch},
+	wire.Top:              {slow: true, maxPayload: 8, handle: (*connection).top},
 }
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.

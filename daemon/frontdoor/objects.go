@@ -77,7 +77,12 @@ func (c *connection) get(f *ipc.Frame) error {
 	}
 	h, err := c.store.GetEither(m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
-		h, err = c.getPublished(m.Name, err)
+		if id, published := c.resolve(m.Name, err); published == nil {
+			m.ID, m.Name = id, ""
+			h, err = c.store.GetEither(id, "")
+		} else {
+			err = published
+		}
 	}
 	if err == nil {
 		c.replyGet(f, h)
@@ -201,15 +206,6 @@ func (c *connection) resolve(name string, not error) (object.ID, error) {
 		return object.ID{}, not
 	}
 	return c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
-}
-
-// getPublished is a get by published name.
-func (c *connection) getPublished(name string, not error) (store.Handle, error) {
-	id, err := c.resolve(name, not)
-	if err != nil {
-		return store.Handle{}, err
-	}
-	return c.store.GetEither(id, "")
 }
 
 func (c *connection) bind(f *ipc.Frame) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,11 @@ import (
 
 // principals are who a peer is where others share with it: its user, its group, and the groups that the kernel lists for
 // its process, which is watched by its pidfd and so the one that connected.
+// From another machine a peer is its tenant's user, where that is a single one.
 func principals(p Peer) []string {
+	if p.Remote != "" {
+		return slices.DeleteFunc([]string{p.Tenant}, func(t string) bool { return !strings.HasPrefix(t, "uid:") })
+	}
 	list := []string{fmt.Sprintf("uid:%d", p.UID), fmt.Sprintf("gid:%d", p.GID)}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {

@@ -169,6 +169,7 @@ func (w *worker) forgetQueue(q *Queue) {
 	if busy {
 		return
 	}
+	w.link.Kick()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.queues, q.id)

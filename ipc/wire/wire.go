@@ -66,10 +66,10 @@ var typeNames = map[Type]string{
 	Hello: "Hello", Create: "Create", Seal: "Seal", Get: "Get", Release: "Release", Delete: "Delete", Abort: "Abort", List: "List",
 	Stat: "Stat", Status: "Status", Devices: "Devices", Bind: "Bind", Forget: "Forget", Sweep: "Sweep", OpenSession: "OpenSession",
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
-	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
+	Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
 	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
 	OpenRemoteWorker: "OpenRemoteWorker",
-	CreateWith:       "CreateWith", Update: "Update", Grant: "Grant",
+	CloseWorker:      "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 }
 

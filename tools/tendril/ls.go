@@ -14,8 +14,8 @@ import (
 )
 
 func (c *cli) lsVerb() *cobra.Command {
-	var q client.Query
 	var published bool
+	var q client.Query
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Short:   "List your objects, oldest first",
@@ -44,10 +44,10 @@ func (c *cli) lsVerb() *cobra.Command {
 			return c.printObjects(list)
 		},
 	}
+	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
 	cmd.Flags().BoolVar(&q.All, "all", false, "also objects that are not sealed yet")
 	cmd.Flags().BoolVar(&q.Shared, "shared", false, "what others share with you, instead of your own")
 	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "KEY=VALUE; may be given several times: all must be there")
-	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
 	return c.jsonFlag(cmd)
 }
 
