@@ -169,7 +169,6 @@ func (w *worker) forgetQueue(q *Queue) {
 	if busy {
 		return
 	}
-	w.link.Kick()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.queues, q.id)
