@@ -44,6 +44,10 @@ type session struct {
 	liveMu sync.Mutex
 	live   map[*clQueue]struct{} // native queues, for Finish before an unmap
 
+	ring     *link.Conn  // the link on the same node; nil across a network, where a link flushes by itself
+	asleep   atomic.Bool // run does not look after the ring's backlog
+	flushing atomic.Bool // flushWhileAsleep does
+
 	work   sync.WaitGroup // builds, queries, releases
 	failed atomic.Pointer[error]
 }
@@ -66,6 +70,7 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, output: out,
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{}, blobs: map[uint64]*blob{},
 		live: map[*clQueue]struct{}{}}
+	s.ring, _ = l.(*link.Conn)
 	s.engine = engine.New(nativeDriver{}, reporter{s}, engine.Options{Lanes: lanes})
 	if out != nil {
 		out.send = s.print
@@ -97,6 +102,9 @@ func (s *session) run() (err error) {
 		}
 	}
 }
+
+// flushEvery is how often a full ring is tried again.
+const flushEvery = time.Millisecond
 
 // tickEvery is how many records pass between two looks at the clock.
 const tickEvery = 64
@@ -146,7 +154,7 @@ func (s *session) idle() error {
 	}
 	timeout := time.Duration(-1)
 	if waits {
-		timeout = time.Millisecond
+		timeout = flushEvery
 	}
 	if !s.link.Arm(clwire.ConsumerAsleep) {
 		return nil
@@ -155,8 +163,9 @@ func (s *session) idle() error {
 	return s.link.Block(-1, timeout)
 }
 
-// sleep tells the bulk operations whether the reader looks after them.
+// sleep tells who needs it whether the reader looks after the ring's backlog and the bulk operations.
 func (s *session) sleep(asleep bool) {
+	s.asleep.Store(asleep)
 	if s.bulk != nil {
 		s.bulk.asleep.Store(asleep)
 	}
@@ -210,6 +219,34 @@ func (r reporter) Fault(object, queue uint64, status int32, text string) {
 func (s *session) send(m clwire.Message, flags uint16, request uint64) {
 	if err := s.link.Send(m, flags, request); err != nil {
 		s.fail(err)
+		return
+	}
+	if s.ring == nil || !s.asleep.Load() {
+		return // run flushes before it sleeps
+	}
+	if waits, err := s.ring.Flush(); err == nil && waits && s.flushing.CompareAndSwap(false, true) {
+		s.work.Go(s.flushWhileAsleep)
+	}
+}
+
+// flushWhileAsleep sends on what found no room in the ring: a query's long answer or a kernel's output comes while run
+// sleeps, and the client that waits for it sends nothing that would wake it.
+func (s *session) flushWhileAsleep() {
+	for {
+		waits, err := s.ring.Flush()
+		if err != nil {
+			s.fail(err)
+		}
+		if waits && !s.ring.Hung() {
+			time.Sleep(flushEvery)
+			continue
+		}
+		s.flushing.Store(false)
+		// Whoever left something meanwhile saw this one at work.
+		waits, _ = s.ring.Flush()
+		if !waits || s.ring.Hung() || !s.flushing.CompareAndSwap(false, true) {
+			return
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -292,6 +293,35 @@ func TestQueries(t *testing.T) {
 	f.send(run1(clwire.Cmd{Queue: f.queue}, f.kernel("add"), 16, argMem(0, b), argInt(1, 3)))
 	f.finish(f.queue, 0)
 	f.expect("binary", mem, 3)
+}
+
+// An answer larger than the ring comes whole, although the client sends nothing while it waits.
+func TestAnswersLargerThanTheRing(t *testing.T) {
+	f := newFixture(inProcess(t, false), 0)
+	var b strings.Builder
+	for k := range 50 {
+		fmt.Fprintf(&b, "kernel void k%d(", k)
+		for a := range 16 {
+			fmt.Fprintf(&b, "int %s%d, ", strings.Repeat("x", 500), a)
+		}
+		b.WriteString("global int *v) { v[0] = 1; }\n")
+	}
+	blob, program := f.id(), f.id()
+	for at := 0; at < b.Len(); at += 32 << 10 {
+		part := b.String()[at:min(at+32<<10, b.Len())]
+		f.send(&clwire.Blob{ID: blob, Total: uint64(b.Len()), Offset: uint64(at), Data: []byte(part)})
+	}
+	f.send(&clwire.CreateProgram{ID: program, Context: f.context, Kind: clwire.ProgramSource, Blob: blob})
+	time.Sleep(20 * time.Millisecond) // the worker sleeps when it has nothing to do
+	r := f.call(&clwire.BuildProgram{Program: program, Options: []byte("-cl-kernel-arg-info")})
+	if r.Status != 0 || len(r.Data) < clwire.ToClientBytes {
+		t.Fatalf("status %d, %d bytes: want more than a ring of %d", r.Status, len(r.Data), clwire.ToClientBytes)
+	}
+	var result clwire.BuildResult
+	f.must(json.Unmarshal(r.Data, &result))
+	if len(result.Kernels) != 50 {
+		t.Errorf("%d kernels of 50", len(result.Kernels))
+	}
 }
 
 func TestProfiling(t *testing.T) {

@@ -233,6 +233,36 @@ static void kernels(void) {
     ERR("arg info without -cl-kernel-arg-info", clGetKernelArgInfo(k, 0, CL_KERNEL_ARG_TYPE_NAME, sizeof tn, tn, NULL));
 }
 
+// A binary of more than a megabyte, and back.
+static void large(void) {
+    enum { N = 1 << 18 };
+    char *s = malloc(N * 12 + 200), *w = s;
+    w += sprintf(w, "constant uint t[%d] = {", N);
+    unsigned x = 1;
+    for (int i = 0; i < N; i++) w += sprintf(w, "%u,", x = x * 1664525u + 1013904223u);
+    sprintf(w, "};\nkernel void pick(global uint *v) { size_t i = get_global_id(0); v[i] = t[i * 1021 %% %d]; }\n", N);
+    cl_program p = build(s, "");
+    size_t n = 0;
+    ERR("large binary size", clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof n, &n, NULL));
+    SAY("large binary", "%s", n > 1 << 20 ? "more than 1 MiB" : "small");
+    unsigned char *b = calloc(1, n ? n : 1);
+    ERR("large binary bytes", clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof b, &b, NULL));
+    cl_program q;
+    MAKE("large binary program", q, clCreateProgramWithBinary(context, 1, &device, &n, (const unsigned char **)&b, NULL, &err));
+    ERR("large binary build", clBuildProgram(q, 1, &device, "", NULL, NULL));
+    cl_kernel k;
+    MAKE("large binary kernel", k, clCreateKernel(q, "pick", &err));
+    cl_uint out[256] = {0};
+    cl_mem m = buffer(0, sizeof out, NULL);
+    size_t g = 256;
+    clSetKernelArg(k, 0, sizeof m, &m);
+    ERR("large binary runs", clEnqueueNDRangeKernel(queue, k, 1, NULL, &g, NULL, 0, NULL, NULL));
+    clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof out, out, 0, NULL, NULL);
+    HASH("large binary picks", out, sizeof out);
+    free(b);
+    free(s);
+}
+
 int main(void) {
     setup(0);
     creation();
@@ -240,5 +270,6 @@ int main(void) {
     binaries();
     callbacks();
     kernels();
+    large();
     return 0;
 }
