@@ -78,7 +78,6 @@ func (b *bulk) addLane(l *link.Lane) {
 	b.grown.Broadcast()
 	b.work.Go(func() {
 		err := b.readLane(l)
-		l.Shutdown() // whoever sends on it must not wait for a reader
 		b.s.fail(fmt.Errorf("a lane ended: %w", err))
 	})
 }
