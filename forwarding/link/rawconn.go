@@ -33,6 +33,7 @@ func (again) Temporary() bool { return true }
 type rawConn struct {
 	fd     int
 	polled bool
+	empty  bool // the last polled read took less than it could: the kernel had no more then
 
 	in       []byte // read ahead under TLS; nil: not at all
 	inAt     int
@@ -118,6 +119,10 @@ func (c *rawConn) Read(p []byte) (int, error) {
 func (c *rawConn) receive(p []byte) (int, error) {
 	flags := 0
 	if c.polled {
+		if c.empty { // spares a system call a message; what came since, a poll shows
+			c.empty = false
+			return 0, errAgain
+		}
 		flags = unix.MSG_DONTWAIT
 	}
 	for {
@@ -131,6 +136,7 @@ func (c *rawConn) receive(p []byte) (int, error) {
 		case err != nil, n == 0 && len(p) > 0:
 			return 0, hangup(err)
 		default:
+			c.empty = c.polled && n < len(p)
 			return n, nil
 		}
 	}

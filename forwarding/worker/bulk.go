@@ -151,7 +151,7 @@ func (b *bulk) ready(id uint64, status int32) bool {
 		op.over = true // the engine has ended the command
 	}
 	op.verdict = status
-	if !op.inline || status != 0 {
+	if status != 0 || !op.write && !op.inline {
 		b.s.send(&clwire.HostReady{Op: id, Status: status}, clwire.FlagUrgent, 0)
 	}
 	b.due = append(b.due, op)

@@ -208,6 +208,9 @@ func (o *bulkOp) startWrite() {
 	o.staged = nil
 	o.placing += len(staged)
 	o.mu.Unlock()
+	if o.verdict == 0 { // not before: without limit, it would all be kept aside
+		o.b.s.send(&clwire.HostReady{Op: o.id}, clwire.FlagUrgent, 0)
+	}
 	for _, c := range staged {
 		o.place(c)
 	}

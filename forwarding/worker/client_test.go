@@ -21,7 +21,8 @@ import (
 // client is a minimal driver library: it speaks records and waits for answers.
 type client struct {
 	t       testing.TB
-	link    *link.Conn
+	link    link.Link
+	other   func(clwire.Header, []byte) // records of remote sessions; nil: none come
 	ids     uint64
 	request uint64
 	replies map[uint64]*clwire.Reply
@@ -49,7 +50,7 @@ func (c *client) send(m clwire.Message) {
 func (c *client) ask(m clwire.Message) uint64 {
 	c.t.Helper()
 	c.request++
-	if err := c.link.Send(m, 0, c.request); err != nil {
+	if err := c.link.Send(m, clwire.FlagUrgent, c.request); err != nil {
 		c.t.Fatalf("%v: %v", m.Type(), err)
 	}
 	return c.request
@@ -124,6 +125,10 @@ func (c *client) take(h clwire.Header, p []byte) {
 		c.faults = append(c.faults, f)
 	case clwire.TypePrint:
 		c.printed = append(c.printed, p...)
+	default:
+		if c.other != nil {
+			c.other(h, p)
+		}
 	}
 }
 

@@ -41,6 +41,9 @@ func FuzzRecords(f *testing.F) {
 	seed(run1(cmd, k, 1, argMem(0, buf)), &clwire.SetArg{Kernel: k, Arg: argInt(1, 1)}, &clwire.Query{Kind: 2, Object: k, Param: 0x1190})
 	seed(&clwire.Blob{ID: 5, Total: 3, Data: []byte("abc")}, &clwire.CreateProgram{ID: 70, Context: ctx, Kind: 1, Blob: 5}, &clwire.CreateKernel{ID: 71, Program: 70, Name: "x"})
 	seed(&clwire.CreateContext{ID: 80, Devices: []uint32{0}}, &clwire.CreateQueue{ID: 81, Context: 80, Properties: 3}, &clwire.Flush{Queue: 81}, &clwire.Release{ID: 81})
+	bulk := clwire.Cmd{Queue: queue, Event: 51}
+	seed(&clwire.BulkWrite{Cmd: bulk, Op: 90, Buffer: buf, Shape: clwire.Shape{Offset: 8, Size: 16}}, clwire.NewBulkBytes(90, 0, make([]byte, 16)), &clwire.Finish{Queue: queue})
+	seed(&clwire.BulkRead{Cmd: bulk, Op: 91, Inline: true, Buffer: buf, Shape: clwire.Shape{Rect: true, Origin: [3]uint64{1, 1, 0}, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		s, stop := fuzzSession(t)
 		defer stop()
@@ -86,6 +89,7 @@ func fuzzSession(t *testing.T) (*session, func()) {
 	}
 	s := newSession(l, d.platform, d.devices, true, false, nil)
 	s.greeted = true
+	s.bulk = newBulk(s)
 	mem, err := unix.Mmap(-1, 0, 1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +121,7 @@ func fuzzSession(t *testing.T) (*session, func()) {
 			q.unref()
 		}
 		s.engine.Tick()
+		s.bulk.close()
 		s.engine.Close()
 		for id := range s.objects {
 			s.release(id)
