@@ -265,13 +265,23 @@ func (p *Program) build(w *worker, list []*Device, options string) Status {
 	}
 	for _, answer := range result.Devices {
 		if b := p.builds[answer.Device]; b != nil {
-			b.status, b.log, b.binaryType, b.globals = answer.Status, answer.Log, answer.BinaryType, answer.GlobalVarBytes
+			b.status, b.log, b.binaryType, b.globals = answer.Status, p.explained(answer.Status, answer.Log), answer.BinaryType, answer.GlobalVarBytes
 		}
 	}
 	if c.status == Success {
 		p.takeKernelsLocked(result.Kernels)
 	}
 	return c.status
+}
+
+const noIncludes = "tendril: #include finds no file: the compiler runs in the device's sandbox, where this program's files are not; put the text into the source"
+
+// explained is a build's log; a failed one of a source that includes files says why the compiler found none.
+func (p *Program) explained(status int32, log []byte) []byte {
+	if status != buildError || !strings.Contains(p.source, "#include") {
+		return log
+	}
+	return fmt.Appendf(nil, "%s\n%s\n", strings.TrimRight(text(log), "\n"), noIncludes)
 }
 
 func (p *Program) takeKernelsLocked(kernels []clwire.KernelFacts) {
