@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tendril/cluster/raftnode"
 	"tendril/store/object"
 )
 
@@ -52,9 +53,9 @@ func (f *fake) Names(Viewer, Page) ([]Name, error) { return nil, f.err }
 func (f *fake) Sessions(Viewer) ([]Session, error) {
 	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring", Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
 }
-func (f *fake) Workers(Viewer) ([]Worker, error)   { return nil, f.err }
-func (f *fake) Segments(Viewer) ([]Segment, error) { return nil, f.err }
-func (f *fake) Raft(Viewer) (Raft, error)          { return Raft{State: "Leader"}, f.err }
+func (f *fake) Workers(Viewer) ([]Worker, error)     { return nil, f.err }
+func (f *fake) Segments(Viewer) ([]Segment, error)   { return nil, f.err }
+func (f *fake) Raft(Viewer) (raftnode.Status, error) { return raftnode.Status{State: "Leader"}, f.err }
 func (f *fake) Metrics(Viewer) ([]Metric, error) {
 	return []Metric{{Name: "tendril_objects", Help: "objects\nhere", Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"}, {Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err
 }
