@@ -50,12 +50,12 @@ func FromEnv(getenv func(string) string) Config {
 	return c
 }
 
-// localServer names this node's daemon in a list of servers.
-const localServer = "local"
+// LocalServer names this node's daemon in a list of servers.
+const LocalServer = "local"
 
 func dialNamed(name, program string) (Control, error) {
 	switch {
-	case name == localServer:
+	case name == LocalServer:
 		return DialDaemon(ipc.DefaultSocket(), program)
 	case filepath.IsAbs(name):
 		return DialDaemon(name, program)
