@@ -129,7 +129,7 @@ static void files(void) {
     snprintf(path, sizeof path, "%s/moved", getenv("HOME"));
     verdict(rename(other, path) == 0, "move another tenant's file");
     verdict(unlink(other) == 0, "remove another tenant's file");
-    char *system[] = {"/etc/shadow", "/etc/passwd", "/root/.ssh", "/proc/1/environ", "/proc/kcore", "/dev/mem", "/dev/kmsg", "/dev/vda", "/proc/sysrq-trigger", "/run", "/tmp", "/home", "/"};
+    char *system[] = {"/etc/shadow", "/etc/passwd", "/root", "/proc/1/environ", "/proc/kcore", "/dev/mem", "/dev/kmsg", "/dev/vda", "/proc/sysrq-trigger", "/run", "/tmp", "/home", "/"};
     for (unsigned i = 0; i < sizeof system / sizeof *system; i++) verdict(opens(O_RDONLY, "%s", system[i]), "%s", system[i]);
     verdict(opens(O_WRONLY | O_CREAT, "/tmp/tendril-hostile"), "write to /tmp");
     verdict(opens(O_WRONLY | O_CREAT, "/dev/shm/tendril-hostile"), "write to /dev/shm");
