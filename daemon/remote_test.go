@@ -20,8 +20,10 @@ import (
 	"tendril/client"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/tenancy"
+	"tendril/forwarding/clwire"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -642,6 +644,34 @@ func TestInspectionShowsEachItsOwn(t *testing.T) {
 	}
 	if metrics, err := l.Metrics(own); err != nil || len(metrics) < 10 {
 		t.Errorf("%d metrics, %v", len(metrics), err)
+	}
+}
+
+func TestNoSandboxNoStrangers(t *testing.T) {
+	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, near := frontdoor.Peer{Tenant: "lab", Remote: "192.0.2.7:4"}, frontdoor.Peer{Tenant: "lab"}
+	for _, x := range []struct {
+		args  string
+		trust bool
+		peer  frontdoor.Peer
+		want  error
+	}{
+		{"-fake", false, far, nil}, {"-fake-open", false, far, object.ErrPermission}, {"-fake-open", true, far, nil}, {"-fake-open", false, near, nil},
+	} {
+		c := aConfig(t)
+		c.TrustRemote = x.trust
+		d, stop := serveWith(t, c, x.args)
+		id, _, err := d.OpenSession(x.peer, "test", options)
+		if !errors.Is(err, x.want) || x.want != nil && !strings.Contains(err.Error(), "--trust-remote") {
+			t.Errorf("%+v: %v", x, err)
+		}
+		if err == nil {
+			d.CloseSession(id)
+		}
+		stop()
 	}
 }
 

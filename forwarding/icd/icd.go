@@ -40,6 +40,7 @@ var driver = sync.OnceValue(func() *span.Driver {
 	config.Version = version
 	config.Program = program()
 	config.Log = logLine
+	traceInto(&config)
 	config.Print = func(data []byte) { writeAll(1, data) }
 	mode, ok := span.ParseMode(os.Getenv("TENDRIL_PLATFORMS"), len(config.Servers))
 	if !ok {
