@@ -22,6 +22,9 @@ type call struct {
 	ask  struct { // requests of the hot path, kept here so that none is allocated
 		get  wire.GetRequest
 		seal wire.SealRequest
+		push wire.StreamPushRequest
+		pop  wire.StreamPopRequest
+		make wire.CreateRequest
 	}
 	done      chan struct{} // capacity 1
 	finished  bool          // guarded by Conn.mu
@@ -29,7 +32,8 @@ type call struct {
 	err       error
 	payload   []byte // of replies that are not told below; a copy
 	create    wire.CreateReply
-	get       wire.GetReply // Meta is a copy
+	get       wire.GetReply // of StreamPop, too; Meta is a copy
+	number    uint64        // of StreamPop
 	view      *view         // of create and get: one reference, the caller's
 	files     [ipc.MaxFDs]*os.File
 }
@@ -253,8 +257,11 @@ func (c *Conn) abandon(k *call, err error) error {
 
 // undo gives back what an abandoned call brought.
 func (c *Conn) undo(k *call) {
-	if k.err == nil && k.kind == wire.Get {
+	switch {
+	case k.err == nil && k.kind == wire.Get:
 		c.postRelease(k.get.ID)
+	case k.err == nil && k.kind == wire.StreamPop:
+		c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
 	}
 	c.discard(k)
 }
@@ -330,6 +337,13 @@ func (c *Conn) fill(k *call, f *ipc.Frame) (err error) {
 		}
 	case wire.Get:
 		if err = k.get.Decode(f.Payload); err == nil {
+			k.get.Meta = append([]byte(nil), k.get.Meta...)
+			k.view, err = c.adopt(f, k.get.Ref, false)
+		}
+	case wire.StreamPop:
+		var m wire.StreamPopReply
+		if err = m.Decode(f.Payload); err == nil {
+			k.number, k.get = m.Number, m.GetReply
 			k.get.Meta = append([]byte(nil), k.get.Meta...)
 			k.view, err = c.adopt(f, k.get.Ref, false)
 		}
