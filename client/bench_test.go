@@ -156,9 +156,9 @@ func BenchmarkStream(b *testing.B) {
 		in, out := must(client.Dial(socket))(b), must(client.Dial(socket))(b)
 		defer in.Close()
 		defer out.Close()
-		w := must(in.OpenWriter("s", client.StreamOptions{Frames: 4}))(b)
-		r := must(out.OpenReader("s", client.StreamOptions{}))(b)
-		src, dst := make([]byte, 1<<20), make([]byte, 8<<20)
+		w := must(in.OpenWriter("s", client.StreamOptions{Ahead: 8}))(b)
+		r := must(out.OpenReader("s", client.StreamOptions{Ahead: 8}))(b)
+		src, dst := make([]byte, 1<<20), make([]byte, 24<<20)
 		ctx, n := context.Background(), 0
 		pump := func(n int) time.Duration {
 			began := time.Now()
@@ -180,7 +180,7 @@ func BenchmarkStream(b *testing.B) {
 			streamed += pump(100)
 			began := time.Now()
 			for i := range 100 {
-				segment.Copy(dst[i%8<<20:][:1<<20], src)
+				segment.Copy(dst[i%24<<20:][:1<<20], src)
 			}
 			copied += time.Since(began)
 			n += 100

@@ -195,8 +195,16 @@ func (c *Conn) flushOut() {
 	}
 }
 
-// await waits until k is finished: reading for everybody when the turn is free, asleep otherwise.
+// await waits until k is finished. Where ctx ends first, k is left to whoever reads next.
 func (c *Conn) await(ctx context.Context, k *call) error {
+	if err := c.awaitFinish(ctx, k); err != nil {
+		return c.abandon(k, err)
+	}
+	return nil
+}
+
+// awaitFinish waits until k is finished, or ctx ends: reading for everybody when the turn is free, asleep otherwise.
+func (c *Conn) awaitFinish(ctx context.Context, k *call) error {
 	select {
 	case c.turn <- struct{}{}: // the usual case, without the price of the general select
 	default:
@@ -205,15 +213,12 @@ func (c *Conn) await(ctx context.Context, k *call) error {
 			return nil
 		case c.turn <- struct{}{}:
 		case <-ctx.Done():
-			return c.abandon(k, ctx.Err())
+			return ctx.Err()
 		}
 	}
 	err := c.readUntil(ctx, k)
 	<-c.turn
-	if err != nil {
-		return c.abandon(k, err)
-	}
-	return nil
+	return err
 }
 
 // readUntil delivers frames until k is finished or ctx ends. The turn is held.

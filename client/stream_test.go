@@ -17,10 +17,16 @@ import (
 )
 
 func TestStream(t *testing.T) {
+	for _, ahead := range []int{0, 1, 5} {
+		t.Run(fmt.Sprint("ahead=", ahead), func(t *testing.T) { testStream(t, ahead) })
+	}
+}
+
+func testStream(t *testing.T, ahead int) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
-	w := must(a.OpenWriter("video", client.StreamOptions{Frames: 4}))(t)
-	r := must(b.OpenReader("video", client.StreamOptions{Existing: true}))(t)
+	w := must(a.OpenWriter("video", client.StreamOptions{Frames: 4, Ahead: ahead}))(t)
+	r := must(b.OpenReader("video", client.StreamOptions{Existing: true, Ahead: ahead}))(t)
 	ctx := context.Background()
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -140,6 +146,47 @@ func TestStreamWaits(t *testing.T) {
 	}
 	if _, err := r.Pop(ctx, -1); !errors.Is(err, object.ErrAborted) {
 		t.Errorf("%v", err)
+	}
+	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+}
+
+// TestStreamAheadGoesBack: what a reader asked for and did not want is the next one's, in order.
+func TestStreamAheadGoesBack(t *testing.T) {
+	n := startNode(t, store.Options{})
+	a, b := n.dial(t), n.dial(t)
+	ctx := context.Background()
+	w := must(a.OpenWriter("s", client.StreamOptions{Frames: 8, Ahead: 3}))(t)
+	r := must(b.OpenReader("s", client.StreamOptions{Ahead: 5}))(t)
+	for i := range 8 {
+		if err := w.Write(ctx, []byte{byte(i)}, nil, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	must(r.Pop(ctx, -1))(t).Release()
+	r.Close()
+	next := must(a.OpenReader("s", client.StreamOptions{Ahead: 2}))(t)
+	for i := 1; i < 8; i++ {
+		f := must(next.Pop(ctx, time.Minute))(t)
+		if f.Bytes()[0] != byte(i) {
+			t.Fatalf("frame %d came, want %d", f.Bytes()[0], i)
+		}
+		f.Release()
+	}
+	if _, err := next.Pop(ctx, 5*time.Millisecond); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("%v", err)
+	}
+	for i := range 20 { // more than there is room for: Close gives up what waits
+		if err := w.Write(ctx, []byte{byte(i)}, nil, time.Millisecond); err != nil && !errors.Is(err, object.ErrTimeout) {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	next.Close()
+	if err := a.RemoveStream("s"); err != nil {
+		t.Fatal(err)
 	}
 	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }

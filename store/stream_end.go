@@ -29,6 +29,23 @@ func (c *Conn) EndStream(stream uint64, abort bool) error {
 	return nil
 }
 
+// CancelStream ends what c waits for in a stream: ErrTimeout.
+func (c *Conn) CancelStream(stream uint64) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	end, err := c.endOf(stream)
+	if err != nil {
+		return err
+	}
+	for w := range c.waiting {
+		if w.end == end {
+			w.finish(fmt.Errorf("%w: stream %q: cancelled", object.ErrTimeout, end.st.name))
+		}
+	}
+	c.s.match(end.st)
+	return nil
+}
+
 // CloseStream is the end of a StreamEnd: in good order, unlike the connection's end.
 func (c *Conn) CloseStream(stream uint64) error {
 	c.s.mu.Lock()

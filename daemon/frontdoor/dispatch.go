@@ -89,6 +89,7 @@ var rows = map[wire.Type]row{
 	wire.StreamClose:      {local: true, oneWay: true, maxPayload: 8, handle: (*connection).streamClose},
 	wire.StreamUnpop:      {local: true, oneWay: true, mutates: true, maxPayload: 8 + idBytes + 8, handle: (*connection).streamUnpop},
 	wire.StreamList:       {slow: true, maxPayload: stringMax, handle: (*connection).streamList},
+	wire.StreamCancel:     {local: true, maxPayload: 8, handle: (*connection).streamCancel},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

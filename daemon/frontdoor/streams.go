@@ -146,6 +146,18 @@ func (c *connection) streamClose(f *ipc.Frame) error {
 	return nil
 }
 
+func (c *connection) streamCancel(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.CancelStream(m.N); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
 func (c *connection) streamUnpop(f *ipc.Frame) error {
 	var m wire.StreamUnpopRequest
 	if err := m.Decode(f.Payload); err != nil {

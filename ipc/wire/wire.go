@@ -64,6 +64,7 @@ const (
 	StreamUnpop  Type = 85
 	StreamList   Type = 86
 	StreamRemove Type = 87
+	StreamCancel Type = 88
 
 	OpenRemoteWorker Type = 39
 
@@ -81,7 +82,7 @@ var typeNames = map[Type]string{
 	CloseWorker:      "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
-	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove",
+	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel",
 }
 
 func (t Type) String() string {
