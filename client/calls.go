@@ -263,9 +263,15 @@ func (c *Conn) abandon(k *call, err error) error {
 // undo gives back what an abandoned call brought.
 func (c *Conn) undo(k *call) {
 	switch {
-	case k.err == nil && k.kind == wire.Get:
+	case k.err != nil:
+	case k.kind == wire.Get:
 		c.postRelease(k.get.ID)
-	case k.err == nil && k.kind == wire.StreamPop:
+	case k.kind == wire.Hold:
+		var m wire.HoldReply
+		if m.Decode(k.payload) == nil {
+			c.postRelease(m.ID)
+		}
+	case k.kind == wire.StreamPop:
 		c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
 	}
 	c.discard(k)

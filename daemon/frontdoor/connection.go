@@ -59,6 +59,8 @@ type connection struct {
 	gone    bool       // nothing may be sent any more
 	out     []byte     // replies not yet sent
 	sendErr error
+	uploads map[object.ID]*upload
+	holds   map[object.ID]*hold
 	scratch struct { // what replies are built in, so that none is allocated
 		create wire.CreateReply
 		get    wire.GetReply
@@ -142,6 +144,7 @@ func (c *connection) cleanUp() {
 		c.process.Close()
 	}
 	c.waits.Wait()
+	c.dropBytes()
 	if c.store != nil {
 		c.store.Close()
 	}

@@ -71,6 +71,14 @@ const (
 	TypeBulkBytes
 )
 
+// Client to worker, tracing.
+const (
+	TypeClockSync  Type = 72
+	TypeTraceOn    Type = 73
+	TypeTraceFlush Type = 74
+	TypeTraceData  Type = 156 // worker to client
+)
+
 // Worker to client.
 const (
 	TypeReply     Type = 129
@@ -92,6 +100,7 @@ var typeNames = map[Type]string{
 	TypeWait: "Wait", TypeWatch: "Watch", TypeQuery: "Query", TypeReply: "Reply", TypeEvents: "Events", TypeHostReady: "HostReady",
 	TypeFault: "Fault", TypePrint: "Print",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
+	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 
 // String returns the record's name in PROTOCOL.md.
