@@ -234,7 +234,7 @@ func (c *cli) putFrame(f *client.Frame, dir string, lines bool) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		return c.writeFile(fmt.Sprintf("%s/%08d", dir, f.Number), f.Bytes())
+		return writeFile(fmt.Sprintf("%s/%08d", dir, f.Number), func(w io.Writer) error { return copySteps(w, f.Bytes()) })
 	case lines:
 		_, err := fmt.Fprintln(c.term.out, plain(string(f.Bytes())))
 		return err
