@@ -64,6 +64,13 @@ var samples = []Message{
 	&LinkProgram{ID: 13, Context: 1, Devices: []uint32{0}, Options: []byte("-create-library"), Programs: []uint64{5, 6}},
 	&Files{Set: 11, Blob: 4},
 	&FileData{Set: 11, Blob: 4},
+	&ClockSync{},
+	&TraceOn{},
+	&TraceFlush{},
+	&TraceData{Lost: 7, Commands: []Traced{
+		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
+		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
+	}},
 }
 
 const golden = "testdata/golden.txt"
@@ -218,7 +225,7 @@ func TestHeader(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, m := range samples {
 		full := m.Append(nil)
-		for _, n := range []int{len(full), len(full) / 2, 1} {
+		for _, n := range []int{len(full), len(full) / 2, min(len(full), 1)} {
 			f.Add(uint16(m.Type()), full[:n])
 		}
 	}

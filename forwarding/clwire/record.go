@@ -79,6 +79,14 @@ const (
 	TypeFileData       Type = 51
 )
 
+// Client to worker, tracing.
+const (
+	TypeClockSync  Type = 72
+	TypeTraceOn    Type = 73
+	TypeTraceFlush Type = 74
+	TypeTraceData  Type = 156 // worker to client
+)
+
 // Worker to client.
 const (
 	TypeReply     Type = 129
@@ -101,6 +109,7 @@ var typeNames = map[Type]string{
 	TypeFault: "Fault", TypePrint: "Print",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
+	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 
 // String returns the record's name in PROTOCOL.md.

@@ -60,8 +60,9 @@ func architecture() uint32 {
 
 // program is the filter: another architecture's calls kill the process, x32's
 // and the denied ones are refused, clone3 is not there (its flags cannot be
-// seen; libraries fall back to clone), clone makes no namespaces, and unshare
-// gives a thread a working directory of its own, for builds, and nothing else.
+// seen; libraries fall back to clone), clone makes no namespaces, unshare gives a
+// thread a working directory of its own, for builds, and nothing else, and
+// prlimit is for the calling process.
 func program(arch uint32) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
@@ -77,6 +78,12 @@ func program(arch uint32) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.CLONE_FS, SkipFalse: 1},
 		bpf.RetConstant{Val: allow},
 		bpf.RetConstant{Val: refuse},
+		// One's own limits, and nobody else's: landlock does not know this call.
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PRLIMIT64, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArg0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse},
+		bpf.RetConstant{Val: allow},
 	}
 	for i, n := range denied {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: n, SkipTrue: uint8(len(denied) - i + 3)})
