@@ -39,6 +39,7 @@ var driver = sync.OnceValue(func() *session.Driver {
 	config.Version = version
 	config.Program = program()
 	config.Log = logLine
+	traceInto(&config)
 	config.Print = func(data []byte) { writeAll(1, data) }
 	d, err := session.New(config)
 	if err != nil {

@@ -19,8 +19,9 @@ const (
 	textTailAt  = 192
 	textLostAt  = 200
 
-	// SlotBytes is what a record takes.
+	// SlotBytes is what a record takes; SlotsAt where the first stands in a buffer.
 	SlotBytes = 64
+	SlotsAt   = headerBytes + TextBytes
 	slotWords = SlotBytes / 8
 
 	// TextBytes is the room for names: of functions, kernels, threads, queues.

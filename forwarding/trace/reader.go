@@ -47,10 +47,10 @@ func capture(mem []byte, slots uint64) *Capture {
 		c.Lost = first
 	}
 	c.Records = make([]Record, 0, head-first)
-	all := words(mem[headerBytes+TextBytes:])
+	all := words(mem[SlotsAt:])
 	for n := first; n < head; n++ {
 		at := int(n&(slots-1)) * slotWords
-		done := cell(mem, headerBytes+TextBytes+8*at)
+		done := cell(mem, SlotsAt+8*at)
 		if done.Load() != n+1 {
 			c.Torn++
 			continue

@@ -15,7 +15,7 @@ import (
 var le = binary.LittleEndian
 
 // bufferBytes is a buffer's size.
-func bufferBytes(slots uint64) int { return headerBytes + TextBytes + int(slots)*SlotBytes }
+func bufferBytes(slots uint64) int { return SlotsAt + int(slots)*SlotBytes }
 
 // Create makes a buffer of at most maxBytes (rounded down to a power of two of
 // records, 64 KiB at least) as a memfd. The caller owns the file. Memory is
@@ -79,7 +79,7 @@ func Open(path string) (*Writer, error) {
 		return nil, err
 	}
 	return &Writer{
-		mem: mem, slots: words(mem[headerBytes+TextBytes:]), mask: slots - 1, head: cell(mem, headAt),
+		mem: mem, slots: words(mem[SlotsAt:]), mask: slots - 1, head: cell(mem, headAt),
 		pid: uint32(os.Getpid()), clock: NewClock(), texts: map[textKey]uint32{},
 	}, nil
 }
@@ -119,6 +119,9 @@ func checkHeader(mem []byte) (slots uint64, err error) {
 	return slots, nil
 }
 
+// Slots is how many records the buffer holds.
+func (w *Writer) Slots() uint64 { return w.mask + 1 }
+
 // Append writes one record.
 func (w *Writer) Append(r *Record) { w.put(w.head.Add(1)-1, r) }
 
@@ -133,7 +136,7 @@ func (w *Writer) put(n uint64, r *Record) {
 	r.PID = w.pid
 	v := r.words()
 	at := int(n&w.mask) * slotWords
-	done := cell(w.mem, headerBytes+TextBytes+8*at)
+	done := cell(w.mem, SlotsAt+8*at)
 	done.Store(0)
 	copy(w.slots[at+1:at+slotWords], v[1:])
 	done.Store(n + 1)
