@@ -371,7 +371,7 @@ func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) {
 // build reads a source of lines "kernel NAME TYPE…"; "noinfo" leaves argument information out, "error" fails.
 func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 	source := w.programs[m.Program]
-	result := clwire.BuildResult{Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
+	result := clwire.BuildResult{Made: true, Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
 	if strings.Contains(source, "error") {
 		result.Devices[0].Status = buildError
 		data, _ := json.Marshal(result)
