@@ -35,6 +35,7 @@ type Buffer struct {
 	meta   []byte
 	class  object.Class
 	ended  bool
+	pushed bool // a push was tried: it may be sealed
 
 	spareNext bool // Seal asks for another buffer of this sort on the way
 }
@@ -129,6 +130,10 @@ func (b *Buffer) Abort() error {
 	b.data = nil
 	if b.c.endFilling(b.view) {
 		b.c.unref(b.view)
+	}
+	if b.pushed { // perhaps without success after the seal: either way it ends with this reference
+		b.c.postRelease(b.id)
+		return nil
 	}
 	return b.c.simple(wire.Abort, &wire.IDMessage{ID: b.id})
 }

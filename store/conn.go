@@ -37,6 +37,10 @@ type Conn struct {
 	idle      []*segmentState
 	idleBytes uint64
 	closed    bool
+
+	streams    map[uint64]*streamEnd // made with the first
+	lastStream uint64
+	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
 }
 
 // reference counts what one connection holds of one object. A deleted object is still found here.
@@ -92,6 +96,7 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	c.leaveStreams()
 	for e := range c.open {
 		s.forgetEntry(e)
 	}

@@ -15,7 +15,7 @@ const entryBytes = 640
 type entry struct {
 	id          object.ID // immutable
 	size        uint64    // immutable
-	meta        []byte    // immutable
+	meta        []byte    // immutable once sealed, and never changed in place
 	tenant      *tenant   // immutable
 	creatorPID  int       // immutable
 	creatorName string    // immutable

@@ -59,6 +59,16 @@ const (
 	Watch          Type = 72
 	Top            Type = 73
 
+	StreamOpen   Type = 80
+	StreamPush   Type = 81
+	StreamPop    Type = 82
+	StreamEnd    Type = 83
+	StreamClose  Type = 84
+	StreamUnpop  Type = 85
+	StreamList   Type = 86
+	StreamRemove Type = 87
+	StreamCancel Type = 88
+
 	OpenRemoteWorker Type = 39
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
@@ -74,6 +84,8 @@ var typeNames = map[Type]string{
 	OpenRemoteWorker: "OpenRemoteWorker", Upload: "Upload", Write: "Write", Hold: "Hold",
 	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
+	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
+	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel",
 }
 
 func (t Type) String() string {
