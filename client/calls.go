@@ -271,6 +271,8 @@ func (c *Conn) undo(k *call) {
 		if m.Decode(k.payload) == nil {
 			c.postRelease(m.ID)
 		}
+	case k.kind == wire.Fill:
+		c.post(wire.Filled, &wire.IDMessage{ID: k.get.ID})
 	case k.kind == wire.StreamPop:
 		c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
 	}
@@ -345,6 +347,11 @@ func (c *Conn) fill(k *call, f *ipc.Frame) (err error) {
 	case wire.Create, wire.CreateWith:
 		if err = k.create.Decode(f.Payload); err == nil {
 			k.view, err = c.adopt(f, k.create.Ref, true)
+		}
+	case wire.Fill:
+		if err = k.get.Decode(f.Payload); err == nil {
+			k.get.Meta = append([]byte(nil), k.get.Meta...)
+			k.view, err = c.adopt(f, k.get.Ref, true)
 		}
 	case wire.Get:
 		if err = k.get.Decode(f.Payload); err == nil {

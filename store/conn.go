@@ -38,6 +38,7 @@ type Conn struct {
 	idleBytes uint64
 	closed    bool
 
+	fills      map[object.ID]*entry  // others' objects that this connection fills; made with the first
 	streams    map[uint64]*streamEnd // made with the first
 	lastStream uint64
 	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
@@ -97,6 +98,7 @@ func (c *Conn) Close() {
 	c.closed = true
 	delete(s.conns, c)
 	c.leaveStreams()
+	c.leaveFills()
 	for e := range c.open {
 		s.forgetEntry(e)
 	}

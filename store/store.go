@@ -72,6 +72,7 @@ type tenant struct {
 	name    string // immutable
 	names   map[string]*entry
 	streams map[string]*stream // made with the first
+	filling map[string]*entry  // unsealed objects that several may fill, by their name to be; made with the first
 	entries []*entry           // entry.at is the place here
 	conns   int
 	charged uint64

@@ -93,6 +93,10 @@ var rows = map[wire.Type]row{
 	wire.StreamUnpop:      {local: true, oneWay: true, mutates: true, maxPayload: 8 + idBytes + 8, handle: (*connection).streamUnpop},
 	wire.StreamList:       {slow: true, maxPayload: stringMax, handle: (*connection).streamList},
 	wire.StreamCancel:     {local: true, maxPayload: 8, handle: (*connection).streamCancel},
+	wire.Fill:             {local: true, mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).fill},
+	wire.Filled:           {local: true, oneWay: true, maxPayload: idBytes, handle: (*connection).filled},
+	wire.SealFilled:       {local: true, mutates: true, maxPayload: idBytes + 6, handle: (*connection).sealFilled},
+	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

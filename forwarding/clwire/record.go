@@ -71,6 +71,14 @@ const (
 	TypeBulkBytes
 )
 
+// Programs in parts (programs.go).
+const (
+	TypeCompileProgram Type = 48
+	TypeLinkProgram    Type = 49
+	TypeFiles          Type = 50
+	TypeFileData       Type = 51
+)
+
 // Client to worker, tracing.
 const (
 	TypeClockSync  Type = 72
@@ -100,6 +108,7 @@ var typeNames = map[Type]string{
 	TypeWait: "Wait", TypeWatch: "Watch", TypeQuery: "Query", TypeReply: "Reply", TypeEvents: "Events", TypeHostReady: "HostReady",
 	TypeFault: "Fault", TypePrint: "Print",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
+	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 

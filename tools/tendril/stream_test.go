@@ -89,3 +89,27 @@ func TestStreamPushKilled(t *testing.T) {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 }
+
+func TestComposeVerb(t *testing.T) {
+	n := startNode(t)
+	for _, name := range []string{"image", "mask"} {
+		if code, _, errs := n.run(name, "put", "-", "--name", name); code != 0 {
+			t.Fatal(errs)
+		}
+	}
+	if code, out, errs := n.run("", "compose", "sample", "i=image", "m=mask"); code != 0 || !strings.Contains(out, "2 parts") {
+		t.Fatal(code, out, errs)
+	}
+	if code, _, errs := n.run("", "rm", "mask"); code != 0 {
+		t.Fatal(errs)
+	}
+	if _, out, _ := n.run("", "stat", "sample"); !strings.Contains(out, "parts\n  i  ") || !strings.Contains(out, "  m  ") {
+		t.Error(out)
+	}
+	if code, _, _ := n.run("", "compose", "x", "i=nothere"); code != exitNotFound {
+		t.Errorf("a part that is not there: code %d", code)
+	}
+	if code, _, _ := n.run("", "compose", "x", "i"); code != exitUsage {
+		t.Errorf("a part without a name: code %d", code)
+	}
+}
