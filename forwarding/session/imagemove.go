@@ -40,7 +40,7 @@ func (im *image) hostBox(region [3]uint64, row, slice uint64) (box, Status) {
 	if row == 0 {
 		row = width
 	}
-	if row < width || row > maxHostBytes || row%im.elementBytes != 0 {
+	if row < width || row > maxHostBytes {
 		return box{}, InvalidValue
 	}
 	switch im.desc.Kind {

@@ -153,7 +153,7 @@ func (k *Kernel) toSampler(size uint64, value HostPtr, a *argument) Status {
 		return InvalidArgSize
 	}
 	if value.Nil() {
-		return InvalidSampler
+		return InvalidArgValue
 	}
 	p := k.d.samplers.Get(uintptr(le.Uint64(value.bytes(0, 8))))
 	if p == nil || p.ctx != k.program.ctx {
