@@ -253,8 +253,15 @@ func (c *Conn) abandon(k *call, err error) error {
 
 // undo gives back what an abandoned call brought.
 func (c *Conn) undo(k *call) {
-	if k.err == nil && k.kind == wire.Get {
+	switch {
+	case k.err != nil:
+	case k.kind == wire.Get:
 		c.postRelease(k.get.ID)
+	case k.kind == wire.Hold:
+		var m wire.HoldReply
+		if m.Decode(k.payload) == nil {
+			c.postRelease(m.ID)
+		}
 	}
 	c.discard(k)
 }

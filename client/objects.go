@@ -42,6 +42,9 @@ type Buffer struct {
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
 // otherwise. Errors: object.ErrInvalid, ErrFull, ErrQuota, ErrUnsupported; ErrDisconnected.
 func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
+	if err := c.notShared("create"); err != nil {
+		return nil, err
+	}
 	m := wire.CreateRequest{SizeBytes: size, Class: o.Class, Name: o.Name, Meta: o.Meta}
 	if o.Own || o.Strict {
 		m.Flags = wire.CreateOwn
@@ -182,6 +185,9 @@ func milliseconds(d time.Duration) uint32 {
 }
 
 func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
+	if err := c.notShared("get"); err != nil {
+		return nil, err
+	}
 	k := newCall(wire.Get)
 	k.ask.get = m
 	if err := c.send(k, &k.ask.get); err != nil {

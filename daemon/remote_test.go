@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +20,11 @@ import (
 	"tendril/client"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/tenancy"
+	"tendril/forwarding/clwire"
+	"tendril/store"
 	"tendril/store/object"
 )
 
@@ -347,6 +351,86 @@ func TestPublishedObjectsOutliveWhoMadeThem(t *testing.T) {
 	}
 }
 
+// A get that waits is also answered by what is published under the name, and what goes is published no longer.
+func TestPublishedNamesComeAndGo(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	conn, waiter := dial(t, c), dial(t, c)
+	got := make(chan error, 1)
+	go func() {
+		obj, err := waiter.GetByName(t.Context(), "late", time.Minute)
+		if err == nil {
+			defer obj.Release()
+			if string(obj.Bytes()) != "published" {
+				err = errors.New("other bytes")
+			}
+		}
+		got <- err
+	}()
+	publish(t, conn, "another", []byte("x")) // a change that is not it
+	late := publish(t, conn, "late", []byte("published"))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if _, err := waiter.GetByName(t.Context(), "never", 20*time.Millisecond); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("a name that does not come: %v", err)
+	}
+	buf, err := conn.Create(1, client.CreateOptions{Class: object.TTL, TTL: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := buf.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Publish(obj.ID(), "short", false); err != nil {
+		t.Fatal(err)
+	}
+	obj.Release()
+	names := func() []string {
+		raw, err := conn.Published("")
+		var list []PublishedStatus
+		if err == nil {
+			err = json.Unmarshal(raw, &list)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, x := range list {
+			names = append(names, x.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	for range 500 {
+		if !slices.Contains(names(), "short") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := names(); !slices.Equal(got, []string{"another", "late"}) {
+		t.Errorf("published: %v", got)
+	}
+	// The object goes behind the cluster's back, as one does whose tenant deletes it in another room.
+	held, err := d.store.Connect(store.Owner{Tenant: conn.Daemon().Tenant, Name: "test"})
+	if err == nil {
+		err = held.Delete(late, "")
+		held.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if len(names()) == 1 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("published: %v", names())
+}
+
 func TestManyPublishAtOnce(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)
@@ -560,6 +644,34 @@ func TestInspectionShowsEachItsOwn(t *testing.T) {
 	}
 	if metrics, err := l.Metrics(own); err != nil || len(metrics) < 10 {
 		t.Errorf("%d metrics, %v", len(metrics), err)
+	}
+}
+
+func TestNoSandboxNoStrangers(t *testing.T) {
+	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, near := frontdoor.Peer{Tenant: "lab", Remote: "192.0.2.7:4"}, frontdoor.Peer{Tenant: "lab"}
+	for _, x := range []struct {
+		args  string
+		trust bool
+		peer  frontdoor.Peer
+		want  error
+	}{
+		{"-fake", false, far, nil}, {"-fake-open", false, far, object.ErrPermission}, {"-fake-open", true, far, nil}, {"-fake-open", false, near, nil},
+	} {
+		c := aConfig(t)
+		c.TrustRemote = x.trust
+		d, stop := serveWith(t, c, x.args)
+		id, _, err := d.OpenSession(x.peer, "test", options)
+		if !errors.Is(err, x.want) || x.want != nil && !strings.Contains(err.Error(), "--trust-remote") {
+			t.Errorf("%+v: %v", x, err)
+		}
+		if err == nil {
+			d.CloseSession(id)
+		}
+		stop()
 	}
 }
 

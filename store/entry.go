@@ -103,6 +103,7 @@ func (s *Store) removeFromTable(e *entry) {
 	}
 	if e.state != object.Open {
 		s.notify(EventGone, e)
+		s.tellFollowers(e.id)
 	}
 	s.closeOpen(e)
 	s.unbind(e)

@@ -44,6 +44,7 @@ type Store struct {
 	spilledBytes uint64
 	shared       map[string]map[*entry]struct{} // by who may read it
 	watchers     map[*Watcher]struct{}
+	followers    map[*Follower]struct{}
 	damaged      []string // records that could not be read at the start
 	nextID       uint64   // last segment number given
 	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
@@ -85,18 +86,19 @@ func New(opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		opts:     opts,
-		objects:  make(map[object.ID]*entry),
-		tenants:  make(map[string]*tenant),
-		segments: make(map[uint64]*segmentState),
-		conns:    make(map[*Conn]struct{}),
-		waiters:  make(map[waitKey][]chan struct{}),
-		kick:     make(chan struct{}, 1),
-		done:     make(chan struct{}),
-		keep:     make(chan struct{}, 1),
-		shared:   make(map[string]map[*entry]struct{}),
-		watchers: make(map[*Watcher]struct{}),
-		kept:     make(chan struct{}),
+		opts:      opts,
+		objects:   make(map[object.ID]*entry),
+		tenants:   make(map[string]*tenant),
+		segments:  make(map[uint64]*segmentState),
+		conns:     make(map[*Conn]struct{}),
+		waiters:   make(map[waitKey][]chan struct{}),
+		kick:      make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		keep:      make(chan struct{}, 1),
+		shared:    make(map[string]map[*entry]struct{}),
+		watchers:  make(map[*Watcher]struct{}),
+		followers: make(map[*Follower]struct{}),
+		kept:      make(chan struct{}),
 	}
 	if opts.SpillDir != "" {
 		if err := s.openSpill(); err != nil {

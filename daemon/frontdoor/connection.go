@@ -58,6 +58,8 @@ type connection struct {
 	mu      sync.Mutex // guards the rest
 	out     []byte     // replies not yet sent
 	sendErr error
+	uploads map[object.ID]*upload
+	holds   map[object.ID]*hold
 	scratch struct { // what replies are built in, so that none is allocated
 		create wire.CreateReply
 		get    wire.GetReply
@@ -140,6 +142,7 @@ func (c *connection) cleanUp() {
 		c.process.Close()
 	}
 	c.waits.Wait()
+	c.dropBytes()
 	if c.store != nil {
 		c.store.Close()
 	}

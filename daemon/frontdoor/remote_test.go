@@ -49,6 +49,11 @@ func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
 	return object.ID{}, fmt.Errorf("%w: %q", object.ErrNotFound, name)
 }
 
+func (c *fakeCluster) AwaitPublished(ctx context.Context, _, _ string) (object.ID, error) {
+	<-ctx.Done()
+	return object.ID{}, object.ErrTimeout
+}
+
 func (c *fakeCluster) Enroll(_ string, m wire.EnrollRequest) ([]byte, error) {
 	if m.Token != object.ID(c.token.ID()) || m.SecretHash != c.token.SecretHash() {
 		return nil, fmt.Errorf("%w: no such token here", object.ErrPermission)
@@ -183,9 +188,9 @@ func TestFarClientIsServedWithoutDescriptors(t *testing.T) {
 	}
 	id := object.ID{1}
 	for kind, m := range map[wire.Type]ipc.Payload{
-		wire.Create: &wire.CreateRequest{SizeBytes: 10}, wire.Get: &wire.GetRequest{ID: id}, wire.Seal: &wire.SealRequest{ID: id}, wire.Abort: &wire.IDMessage{ID: id},
+		wire.Create: &wire.CreateRequest{SizeBytes: 10}, wire.Get: &wire.GetRequest{ID: id},
 		wire.Sweep: nil, wire.Forget: &wire.Number{N: 1}, wire.OpenWorker: &wire.OpenWorkerRequest{}, wire.AllocSegment: &wire.Number{N: 4096},
-		wire.PublishSegment: &wire.PublishSegmentRequest{}, wire.Release: &wire.IDMessage{ID: id}, wire.FreeSegment: &wire.Number{N: 1}, wire.OpenPage: nil,
+		wire.PublishSegment: &wire.PublishSegmentRequest{}, wire.FreeSegment: &wire.Number{N: 1}, wire.OpenPage: nil,
 	} {
 		if _, err := ask(link, kind, m); !errors.Is(err, object.ErrUnsupported) {
 			t.Errorf("%v from another machine: %v", kind, err)

@@ -67,6 +67,13 @@ var samples = []Message{
 	NewBulkBytes(12, 4096, []byte("bytes")),
 	NewBulkData(12, 4096, []byte("data")),
 	&BulkDone{Op: 12, Status: -14},
+	&ClockSync{},
+	&TraceOn{},
+	&TraceFlush{},
+	&TraceData{Lost: 7, Commands: []Traced{
+		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
+		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
+	}},
 }
 
 const golden = "testdata/golden.txt"
@@ -236,7 +243,7 @@ func TestHeader(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, m := range samples {
 		full := m.Append(nil)
-		for _, n := range []int{len(full), len(full) / 2, 1} {
+		for _, n := range []int{len(full), len(full) / 2, min(len(full), 1)} {
 			f.Add(uint16(m.Type()), full[:n])
 		}
 	}

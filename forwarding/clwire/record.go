@@ -82,6 +82,14 @@ const (
 	TypeWriteImageInline Type = 66
 )
 
+// Client to worker, tracing.
+const (
+	TypeClockSync  Type = 72
+	TypeTraceOn    Type = 73
+	TypeTraceFlush Type = 74
+	TypeTraceData  Type = 156 // worker to client
+)
+
 // Worker to client.
 const (
 	TypeReply     Type = 129
@@ -105,6 +113,7 @@ var typeNames = map[Type]string{
 	TypeCreateImage: "CreateImage", TypeCreateSampler: "CreateSampler", TypeImageFormats: "ImageFormats", TypeCopyImage: "CopyImage",
 	TypeCopyImageBuffer: "CopyImageBuffer", TypeFillImage: "FillImage", TypeWriteImageInline: "WriteImageInline",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
+	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 
 // String returns the record's name in PROTOCOL.md.

@@ -60,6 +60,7 @@ cl_int CL_API_CALL tdl_clEnqueueReadImage(cl_command_queue queue, cl_mem image, 
                                           ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   REGION;
   return tdlEnqueueImage(0, U(queue), U(image), blocking, &part, row_pitch, slice_pitch, U(ptr), &waits);
 }
@@ -69,6 +70,7 @@ cl_int CL_API_CALL tdl_clEnqueueWriteImage(cl_command_queue queue, cl_mem image,
                                            ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   REGION;
   return tdlEnqueueImage(1, U(queue), U(image), blocking, &part, row_pitch, slice_pitch, U(ptr), &waits);
 }
@@ -77,6 +79,7 @@ cl_int CL_API_CALL tdl_clEnqueueFillImage(cl_command_queue queue, cl_mem image, 
                                           const size_t *region, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   REGION;
   return tdlEnqueueFillImage(U(queue), U(image), U(color), &part, &waits);
 }
@@ -85,6 +88,7 @@ cl_int CL_API_CALL tdl_clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl
                                           const size_t *dst_origin, const size_t *region, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   REGION;
   return tdlEnqueueCopyImage(U(queue), U(src), U(dst), &part, U(dst_origin), &waits);
 }
@@ -94,6 +98,7 @@ cl_int CL_API_CALL tdl_clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem
                                                   ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   REGION;
   return tdlEnqueueCopyImageBuffer(1, U(queue), U(image), U(buffer), &part, offset, &waits);
 }
@@ -102,6 +107,7 @@ cl_int CL_API_CALL tdl_clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem
                                                   const size_t *origin, const size_t *region, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   REGION;
   return tdlEnqueueCopyImageBuffer(0, U(queue), U(image), U(buffer), &part, offset, &waits);
 }
@@ -111,6 +117,7 @@ void *CL_API_CALL tdl_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl
                                         size_t *slice_pitch, ENQUEUE_ARGS, cl_int *errcode_ret) {
   WAITS;
   REGION;
-  CREATE(void *, tdlEnqueueMapImage(U(queue), U(image), blocking, flags, &part, U(row_pitch), U(slice_pitch), &waits,
-                                    U(&code)));
+  CREATE_NOTED(void *, queue, 0,
+               tdlEnqueueMapImage(U(queue), U(image), blocking, flags, &part, U(row_pitch), U(slice_pitch), &waits,
+                                  U(&code)));
 }

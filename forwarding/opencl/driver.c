@@ -270,6 +270,8 @@ void td_statuses(uint32_t n, const td_handle *events, int32_t *status)
 	}
 }
 
+void td_retain_event(td_handle e) { TABLE(e)->clRetainEvent((cl_event)e); }
+
 void td_release_events(uint32_t n, const td_handle *events)
 {
 	for (uint32_t i = 0; i < n; i++)

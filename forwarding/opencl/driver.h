@@ -50,6 +50,7 @@ enum { TD_RELEASE_CONTEXT, TD_RELEASE_QUEUE, TD_RELEASE_MEM, TD_RELEASE_PROGRAM,
 cl_int td_release(uint32_t kind, td_handle object);
 
 cl_int td_set_arg(td_handle kernel, const td_arg *arg, const unsigned char *values);
+void td_retain_event(td_handle event);
 void td_release_events(uint32_t n, const td_handle *events);
 /* Sets nargs arguments and launches. *bad is the argument refused, or -1. */
 cl_int td_launch(td_handle queue, td_handle kernel, const td_range *range, uint32_t nargs, const td_arg *args,

@@ -131,6 +131,9 @@ func (p Program) Release() Status { return release(C.TD_RELEASE_PROGRAM, uintptr
 // Release drops the caller's reference.
 func (k Kernel) Release() Status { return release(C.TD_RELEASE_KERNEL, uintptr(k)) }
 
+// Retain adds a reference of the caller's own.
+func (e Event) Retain() { C.td_retain_event(C.td_handle(e)) }
+
 // Release drops the caller's reference.
 func (e Event) Release() Status { return release(C.TD_RELEASE_EVENT, uintptr(e)) }
 

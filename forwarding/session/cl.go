@@ -13,6 +13,7 @@ const (
 	OutOfHostMemory              Status = -6
 	ProfilingInfoNotAvailable    Status = -7
 	MemCopyOverlap               Status = -8
+	ImageFormatNotSupported      Status = -10
 	ImageFormatMismatch          Status = -9
 	BuildProgramFailure          Status = -11
 	MapFailure                   Status = -12
@@ -162,7 +163,6 @@ const (
 	devPlatform             uint32 = 0x1031
 	devLinkerAvailable      uint32 = 0x103E
 	devHostUnifiedMemory    uint32 = 0x1035
-	devImageMaxArray        uint32 = 0x1041
 	devParent               uint32 = 0x1042
 	devPartitionMax         uint32 = 0x1043
 	devPartitionProperties  uint32 = 0x1044

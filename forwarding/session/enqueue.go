@@ -96,7 +96,7 @@ func (d *Driver) access(queue, buffer uintptr, denied uint64) (*Queue, *Buffer, 
 // host makes a command of this side's own that moves size bytes of b.
 func (c *command) host(b *Buffer, blocking bool, size uint64, work func() Status) hostWork {
 	prompt := c.q.ctx.inPlace && size <= promptBytes
-	h := hostWork{q: c.q, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
+	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
 	if !blocking && b.bytes() == nil {
 		h.after = b.moving()
 	}

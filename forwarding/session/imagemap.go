@@ -180,7 +180,7 @@ func (b *Buffer) shadowOwner() *Buffer {
 func (c *command) pushShadow(owner *Buffer, push func() Status) Status {
 	owner.pin()
 	moved := owner.moving()
-	h := hostWork{q: c.q, wait: c.wait, event: c.e, work: push, after: func() {
+	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, work: push, after: func() {
 		moved()
 		owner.unpin()
 	}}

@@ -38,6 +38,9 @@ const (
 	OpenPage       Type = 21
 	Enroll         Type = 22
 	Renew          Type = 23
+	Upload         Type = 24
+	Write          Type = 25
+	Hold           Type = 26
 	OpenSession    Type = 32
 	OpenWorker     Type = 33
 	AllocSegment   Type = 34
@@ -68,8 +71,8 @@ var typeNames = map[Type]string{
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
 	Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
 	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
-	OpenRemoteWorker: "OpenRemoteWorker",
-	CloseWorker:      "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
+	OpenRemoteWorker: "OpenRemoteWorker", Upload: "Upload", Write: "Write", Hold: "Hold",
+	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 }
 

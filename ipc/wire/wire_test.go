@@ -62,6 +62,8 @@ func messages() []message {
 		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
 		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
 		&WatchRequest{Prefix: "p"},
+		&WriteRequest{ID: id, Offset: 1 << 33, Data: []byte("data")},
+		&HoldReply{ID: id, SizeBytes: 99, Class: object.Named, Meta: []byte("meta")},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }

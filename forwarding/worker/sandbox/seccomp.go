@@ -60,7 +60,8 @@ func architecture() uint32 {
 
 // program is the filter: another architecture's calls kill the process, x32's
 // and the denied ones are refused, clone3 is not there (its flags cannot be
-// seen; libraries fall back to clone), and clone makes no namespaces.
+// seen; libraries fall back to clone), clone makes no namespaces, and
+// prlimit is for the calling process.
 func program(arch uint32) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
@@ -71,6 +72,12 @@ func program(arch uint32) []bpf.Instruction {
 		bpf.RetConstant{Val: refuse},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		bpf.RetConstant{Val: notThere},
+		// One's own limits, and nobody else's: landlock does not know this call.
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PRLIMIT64, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArg0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse},
+		bpf.RetConstant{Val: allow},
 	}
 	for i, n := range denied {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: n, SkipTrue: uint8(len(denied) - i + 3)})

@@ -149,6 +149,9 @@ func Output(cmd *exec.Cmd) (string, error) {
 
 // Status is the part of the daemon's status that tests and tools look at.
 type Status struct {
+	Node struct {
+		Listen string `json:"listen"`
+	} `json:"node"`
 	Store struct {
 		Objects      int    `json:"objects"`
 		OpenObjects  int    `json:"open_objects"`
