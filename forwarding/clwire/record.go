@@ -82,6 +82,14 @@ const (
 	TypeWriteImageInline Type = 66
 )
 
+// Programs in parts (programs.go).
+const (
+	TypeCompileProgram Type = 48
+	TypeLinkProgram    Type = 49
+	TypeFiles          Type = 50
+	TypeFileData       Type = 51
+)
+
 // Client to worker, tracing.
 const (
 	TypeClockSync  Type = 72
@@ -113,6 +121,7 @@ var typeNames = map[Type]string{
 	TypeCreateImage: "CreateImage", TypeCreateSampler: "CreateSampler", TypeImageFormats: "ImageFormats", TypeCopyImage: "CopyImage",
 	TypeCopyImageBuffer: "CopyImageBuffer", TypeFillImage: "FillImage", TypeWriteImageInline: "WriteImageInline",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
+	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 

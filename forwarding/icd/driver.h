@@ -69,4 +69,13 @@ typedef struct {
   uintptr_t origin, region;
 } tdl_region;
 
+// What clCompileProgram and clLinkProgram have in common.
+typedef struct {
+  cl_uint num_devices, num_programs;
+  uintptr_t devices;  // const cl_device_id *
+  uintptr_t options;  // const char *
+  uintptr_t programs; // const cl_program *: embedded headers, inputs
+  uintptr_t names;    // const char **: of headers
+} tdl_parts;
+
 #endif

@@ -43,6 +43,10 @@ td_handle td_create_source(td_handle context, const char *text, size_t size, cl_
 td_handle td_create_binary(td_handle context, uint32_t n, const td_handle *devices, const size_t *sizes,
 	const unsigned char *bytes, int32_t *verdicts, cl_int *err);
 cl_int td_build(td_handle program, uint32_t n, const td_handle *devices, const char *options);
+cl_int td_compile(td_handle program, uint32_t n, const td_handle *devices, const char *options,
+	uint32_t nheaders, const td_handle *headers, const char *names);
+td_handle td_link(td_handle context, uint32_t n, const td_handle *devices, const char *options,
+	uint32_t nprograms, const td_handle *programs, cl_int *err);
 cl_int td_binaries(td_handle program, uint32_t n, const size_t *sizes, unsigned char *bytes);
 td_handle td_create_kernel(td_handle program, const char *name, cl_int *err);
 

@@ -32,6 +32,15 @@ type image struct {
 
 type imageMade struct{ flags, rowPitch, slicePitch uint64 }
 
+// Status values of images (cl.h).
+const (
+	ImageFormatMismatch          Status = -9
+	ImageFormatNotSupported      Status = -10
+	InvalidImageFormatDescriptor Status = -39
+	InvalidImageSize             Status = -40
+	InvalidImageDescriptor       Status = -65
+)
+
 // Image kinds (CL_MEM_OBJECT_…).
 const (
 	image2D       uint32 = 0x10F1

@@ -41,6 +41,8 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.create(h, p)
 	case clwire.TypeBuildProgram, clwire.TypeSetArg, clwire.TypeQuery:
 		return s.ask(h, p)
+	case clwire.TypeCompileProgram, clwire.TypeLinkProgram, clwire.TypeFiles, clwire.TypeFileData:
+		return s.parts(h, p)
 	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:
 		return s.traceRecord(h, p)
 	}
