@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -50,6 +51,11 @@ type benchmark struct {
 	best bool
 }
 
+// missingError says why a figure cannot be had on this machine.
+type missingError struct{ why string }
+
+func (e *missingError) Error() string { return e.why }
+
 func main() {
 	rounds := flag.Int("rounds", 7, "rounds a figure, at least 5")
 	out := flag.String("out", "bench.json", "where the figures go, one JSON object a line")
@@ -74,7 +80,8 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	chosen := slices.DeleteFunc(append(storeBenchmarks(rig), openclBenchmarks(rig)...), func(b benchmark) bool { return !pattern.MatchString(b.name) })
+	all := append(append(storeBenchmarks(rig), openclBenchmarks(rig)...), remoteBenchmarks(ctx, rig)...)
+	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.startOpenCL(); err != nil {
 			return err
@@ -87,6 +94,10 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 	var figures []Figure
 	for _, b := range chosen {
 		f, err := b.run(ctx, max(rounds, 5))
+		if missing := (*missingError)(nil); errors.As(err, &missing) {
+			fmt.Fprintf(os.Stderr, "  %-44s not measured: %v\n", b.name, missing)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}

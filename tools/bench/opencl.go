@@ -30,15 +30,15 @@ func openclBenchmarks(r *rig) []benchmark {
 		}
 	}
 	return []benchmark{
-		{name: "opencl/kernel+finish/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, atLeast: 0, measure: plus("kernel_finish", 1, 0)},
-		{name: "opencl/kernel/batch=1000/path=unix", unit: "ns", against: "native", atMost: 3, atLeast: 0, measure: both("kernels_1000")},
-		{name: "opencl/kernel/chain=100/queues=2/path=unix", unit: "ns", against: "native", atMost: 3, atLeast: 0, measure: both("chain_100")},
-		{name: "opencl/kernel/chain=100/queues=1/path=unix", unit: "ns", against: "native", atMost: 3, atLeast: 0, measure: both("chain_100_one_queue")},
-		{name: "opencl/write/size=128MiB/path=unix", unit: "B/s", against: "native", atMost: 0, atLeast: 0.8, measure: both("write_128MiB")},
-		{name: "opencl/read/size=128MiB/path=unix", unit: "B/s", against: "native", atMost: 0, atLeast: 0.8, measure: both("read_128MiB")},
-		{name: "opencl/map+touch+unmap/size=16MiB/path=unix", unit: "ns", against: "native + 100 µs", atMost: 1, atLeast: 0, measure: plus("map_16MiB", 0, 100e3)},
-		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, atLeast: 0, measure: plus("write_4B", 1, 0)},
-		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, atLeast: 0, measure: plus("write_kernel_read_4KiB", 1, 0)},
-		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, atLeast: 0, measure: plus("create_release_4KiB", 1, 0)},
+		{name: "opencl/kernel+finish/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("kernel_finish", 1, 0)},
+		{name: "opencl/kernel/batch=1000/path=unix", unit: "ns", against: "native", atMost: 3, measure: both("kernels_1000")},
+		{name: "opencl/kernel/chain=100/queues=2/path=unix", unit: "ns", against: "native", atMost: 3, measure: both("chain_100")},
+		{name: "opencl/kernel/chain=100/queues=1/path=unix", unit: "ns", against: "native", atMost: 3, measure: both("chain_100_one_queue")},
+		{name: "opencl/write/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.8, measure: both("write_128MiB")},
+		{name: "opencl/read/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.8, measure: both("read_128MiB")},
+		{name: "opencl/map+touch+unmap/size=16MiB/path=unix", unit: "ns", against: "native + 100 µs", atMost: 1, measure: plus("map_16MiB", 0, 100e3)},
+		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_4B", 1, 0)},
+		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_kernel_read_4KiB", 1, 0)},
+		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("create_release_4KiB", 1, 0)},
 	}
 }
