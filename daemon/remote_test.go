@@ -634,6 +634,9 @@ func TestReloadTakesTheCertificateAnew(t *testing.T) {
 // A disk that is full while the metadata's log grows: the one who changes something is told, all else goes on, and so does this when
 // there is room again.
 func TestFullDiskStopsChangesAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: the log is opened again every 5 s, and elections come on top")
+	}
 	c := aConfig(t)
 	if err := os.Mkdir(c.StateDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -673,11 +676,11 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for range 400 {
+	for range 1200 { // ends as soon as it may; a loaded machine takes its time
 		if _, err = conn.CreateToken(client.TokenOptions{Role: pki.User}); err == nil {
 			break
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 	if err != nil {
 		t.Errorf("there is room again: %v", err)
