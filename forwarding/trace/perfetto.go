@@ -33,6 +33,9 @@ type micros int64
 
 // MarshalJSON implements json.Marshaler.
 func (m micros) MarshalJSON() ([]byte, error) {
+	if m < 0 { // of a buffer that holds nonsense
+		m = 0
+	}
 	return fmt.Appendf(nil, "%d.%03d", int64(m)/1000, int64(m)%1000), nil
 }
 
