@@ -71,6 +71,14 @@ func (k *call) finish(err error) {
 // roundTrip sends a request and waits for its reply. The caller recycles the call where err is nil. An ended ctx gives
 // its error at once; the reply, when it comes, is undone.
 func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*call, error) {
+	k, err := c.roundTripOnce(ctx, kind, p)
+	if err != nil && c.worthRepeating(ctx, kind, err) {
+		return c.roundTripOnce(ctx, kind, p)
+	}
+	return k, err
+}
+
+func (c *Conn) roundTripOnce(ctx context.Context, kind wire.Type, p ipc.Payload) (*call, error) {
 	k := newCall(kind)
 	if err := c.send(k, p); err != nil {
 		return nil, err
@@ -100,6 +108,11 @@ func (c *Conn) simple(kind wire.Type, p ipc.Payload) error {
 
 // send registers a call and writes its request, the waiting one-way messages before it in the same write.
 func (c *Conn) send(k *call, p ipc.Payload) error {
+	if c.broken() {
+		if err := c.revive(); err != nil {
+			return err
+		}
+	}
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if err := c.enqueue(k, p); err != nil {
@@ -152,12 +165,16 @@ func (c *Conn) postLocked(kind wire.Type, p ipc.Payload) {
 	if c.dead() {
 		return // the daemon released everything already
 	}
-	c.out = ipc.AppendFrame(c.out, kind, 0, 0, p)
+	c.out = appendOneWay(c.out, kind, p)
 	if len(c.out) >= flushBytes {
 		c.write() // its error is the next call's
 		return
 	}
 	c.setFlush()
+}
+
+func appendOneWay(b []byte, kind wire.Type, p ipc.Payload) []byte {
+	return ipc.AppendFrame(b, kind, 0, 0, p)
 }
 
 func (c *Conn) dead() bool {
