@@ -267,6 +267,22 @@ cl_int CL_API_CALL tdl_clBuildProgram(cl_program program, cl_uint num_devices, c
   return tdlBuildProgram(U(program), num_devices, U(devices), U(options), U(notify), U(data));
 }
 
+cl_int CL_API_CALL tdl_clCompileProgram(cl_program program, cl_uint num_devices, const cl_device_id *devices,
+                                        const char *options, cl_uint num_headers, const cl_program *headers,
+                                        const char **names, void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
+  REFUSE;
+  tdl_parts parts = {num_devices, num_headers, U(devices), U(options), U(headers), U(names)};
+  return tdlCompileProgram(U(program), &parts, U(notify), U(data));
+}
+
+cl_program CL_API_CALL tdl_clLinkProgram(cl_context context, cl_uint num_devices, const cl_device_id *devices,
+                                         const char *options, cl_uint num_programs, const cl_program *programs,
+                                         void(CL_CALLBACK *notify)(cl_program, void *), void *data,
+                                         cl_int *errcode_ret) {
+  tdl_parts parts = {num_devices, num_programs, U(devices), U(options), U(programs), 0};
+  CREATE(cl_program, tdlLinkProgram(U(context), &parts, U(notify), U(data), U(&code)));
+}
+
 cl_int CL_API_CALL tdl_clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info param,
                                              size_t size, void *value, size_t *size_ret) {
   REFUSE;
@@ -490,6 +506,7 @@ cl_int CL_API_CALL tdl_clSetEventCallback(cl_event event, cl_int level,
   return tdlSetEventCallback(U(event), level, U(notify), U(data));
 }
 
+#include "images.h"
 #include "unsupported.h"
 #include "dispatch.h"
 

@@ -38,6 +38,7 @@ type session struct {
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
 	blobs    map[uint64]*blob
+	files    fileSets
 	launch   launch
 	tracer   *tracer // nil: nobody traces
 	scratch  records

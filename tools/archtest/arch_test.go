@@ -40,6 +40,7 @@ var rooms = map[string][]string{
 	"forwarding/icd":            {"forwarding/session", "forwarding/span", "forwarding/trace"},
 	"forwarding/worker/engine":  {"forwarding/clwire"},
 	"forwarding/worker/sandbox": {"forwarding/clwire"},
+	"forwarding/worker/include": {"forwarding/clwire"},
 	"forwarding/worker":         {"forwarding/clwire", "forwarding/link", "forwarding/trace", "forwarding/opencl", "store/segment"},
 	"cluster":                   {"store/object"},
 	"daemon":                    {"store", "store/object", "store/segment", "ipc", "cluster", "forwarding/clwire"},
