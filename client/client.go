@@ -9,7 +9,7 @@
 // one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held.
 // A Conn does not survive fork without exec; a Go program cannot do that anyway.
 //
-// Lock order: Conn.reviveMu, Conn.turn, Conn.sendMu, Conn.mu, view.mu.
+// Lock order: Conn.revival.turn, Conn.turn, Conn.sendMu, Conn.mu, view.mu.
 package client
 
 import (
@@ -76,8 +76,7 @@ type Conn struct {
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
-	reviveMu sync.Mutex // before all others
-	revival  revival
+	revival revival
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
@@ -98,9 +97,9 @@ type Conn struct {
 	idle             int // views without references
 	err              error
 	closed, unlinked bool
-	session          bool     // has one: it does not outlive the connection
-	gen              uint64   // see generation
-	holdings         *holding // the first one
+	session          bool    // has one: it does not outlive the connection
+	gen              uint64  // lives of the connection, this one among them
+	held             *Object // the first of those that are not released
 }
 
 // Dial connects to the daemon at socket ("" = ipc.DefaultSocket()). The caller must Close.
@@ -136,6 +135,7 @@ func newConn(l link, at string) *Conn {
 	return &Conn{
 		link: l, socket: at, turn: make(chan struct{}, 1), sweepPause: sweepAfter,
 		pending: make(map[uint64]*call), views: make(map[uint64]*view),
+		gen: 1, revival: revival{turn: make(chan struct{}, 1)},
 	}
 }
 
@@ -162,7 +162,11 @@ func (c *Conn) hello(program string) error {
 }
 
 // Daemon says who is at the other end.
-func (c *Conn) Daemon() Daemon { return c.daemon }
+func (c *Conn) Daemon() Daemon {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.daemon
+}
 
 // Close ends the connection: the daemon releases its references and drops what was not sealed. Calls under way answer
 // ErrDisconnected. Objects that are held stay readable until their Release; unsealed buffers must not be touched any
