@@ -77,6 +77,10 @@ const (
 	TypeLinkProgram    Type = 49
 	TypeFiles          Type = 50
 	TypeFileData       Type = 51
+
+	TypeCreateSubDevices Type = 52
+	TypeReleaseSubDevice Type = 53
+	TypeSpecConstant     Type = 54
 )
 
 // Client to worker, tracing.
@@ -109,6 +113,7 @@ var typeNames = map[Type]string{
 	TypeFault: "Fault", TypePrint: "Print",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
+	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 
