@@ -68,9 +68,12 @@ test-c: build ## the C client against a real daemon and a hostile one, with and 
 	$(MAKE) --no-print-directory -s -C client/c OUT=$(BIN) CC="$(CC)" test
 
 .PHONY: test-python
-test-python: build ## the Python client against a real daemon
+test-python: build ## the Python client, from its installed wheel, against a real daemon; packages in bin/python
 	$(STEP) "Python client"
-	cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .
+	@if $(PYTHON) -c 'import setuptools, wheel, venv' 2>/dev/null; then \
+	  TENDRIL_BIN=$(BIN)/tendril bash client/python/tests/wheel.sh $(PYTHON) bin/python; \
+	else echo "no setuptools, wheel and venv for $(PYTHON): tested from the tree, no packages" && \
+	  cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .; fi
 
 .PHONY: difftest
 difftest: build ## the same programs natively and forwarded, compared call by call

@@ -56,6 +56,7 @@ type connection struct {
 	ended      bool // no session may be opened any more
 
 	mu      sync.Mutex // guards the rest
+	gone    bool       // nothing may be sent any more
 	out     []byte     // replies not yet sent
 	sendErr error
 	uploads map[object.ID]*upload
@@ -63,6 +64,7 @@ type connection struct {
 	scratch struct { // what replies are built in, so that none is allocated
 		create wire.CreateReply
 		get    wire.GetReply
+		pop    wire.StreamPopReply
 		fds    [ipc.MaxFDs]int
 	}
 }
@@ -146,6 +148,9 @@ func (c *connection) cleanUp() {
 	if c.store != nil {
 		c.store.Close()
 	}
+	c.mu.Lock() // who pops or pushes elsewhere may be about to answer here
+	c.gone = true
+	c.mu.Unlock()
 	c.link.Close()
 }
 

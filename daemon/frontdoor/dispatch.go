@@ -85,6 +85,19 @@ var rows = map[wire.Type]row{
 	wire.ReadRange:        {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
 	wire.Watch:            {maxPayload: stringMax, handle: (*connection).watch},
 	wire.Top:              {slow: true, maxPayload: 8, handle: (*connection).top},
+	wire.StreamOpen:       {local: true, mutates: true, maxPayload: 13 + stringMax, handle: (*connection).streamOpen},
+	wire.StreamPush:       {local: true, mutates: true, maxPayload: 8 + idBytes + 5 + metaMax, handle: (*connection).streamPush},
+	wire.StreamPop:        {local: true, mutates: true, maxPayload: 12, handle: (*connection).streamPop},
+	wire.StreamEnd:        {local: true, mutates: true, maxPayload: 9, handle: (*connection).streamEnd},
+	wire.StreamClose:      {local: true, oneWay: true, maxPayload: 8, handle: (*connection).streamClose},
+	wire.StreamUnpop:      {local: true, oneWay: true, mutates: true, maxPayload: 8 + idBytes + 8, handle: (*connection).streamUnpop},
+	wire.StreamList:       {slow: true, maxPayload: stringMax, handle: (*connection).streamList},
+	wire.StreamCancel:     {local: true, maxPayload: 8, handle: (*connection).streamCancel},
+	wire.Fill:             {local: true, mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).fill},
+	wire.Filled:           {local: true, oneWay: true, maxPayload: idBytes, handle: (*connection).filled},
+	wire.SealFilled:       {local: true, mutates: true, maxPayload: idBytes + 6, handle: (*connection).sealFilled},
+	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
+	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
