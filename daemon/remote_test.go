@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,8 +17,10 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
 	"tendril/daemon/frontdoor"
@@ -565,6 +568,132 @@ func TestKeysThatCannotBeBelieved(t *testing.T) {
 	}
 }
 
+// SIGHUP takes another certificate into use, or makes one, and nobody who is connected notices.
+func TestReloadTakesTheCertificateAnew(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	at := d.door.Load().RemoteAddr().String()
+	if _, err := client.Login(at, newToken(t, dial(t, c), client.TokenOptions{}), ""); err != nil {
+		t.Fatal(err)
+	}
+	far, err := client.DialServer(at, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	serial := func() string { return d.meta.keyring.Certificate().Leaf.SerialNumber.String() }
+	path := filepath.Join(c.StateDir, pki.NodeFile)
+	first := serial()
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(want func() bool) {
+		t.Helper()
+		d.Reload()
+		for range 1000 {
+			if want() {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("the certificate is %s, the first was %s", serial(), first)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	reload(func() bool { return serial() != first })
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload(func() bool { return serial() == first })
+	if err := os.WriteFile(path, []byte("-----BEGIN"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.meta.keyring.Reload(t.Context()); !errors.Is(err, pki.ErrDamaged) || serial() != first {
+		t.Errorf("a damaged file: %v, %s", err, serial())
+	}
+	if raw, err := os.ReadFile(filepath.Join(c.StateDir, pki.AuthorityFile)); err == nil { // a good pair that is somebody else's
+		err = os.WriteFile(path, raw, 0o600)
+		if err := errors.Join(err, d.meta.keyring.Reload(t.Context())); !errors.Is(err, pki.ErrDamaged) || serial() != first {
+			t.Errorf("somebody else's: %v, %s", err, serial())
+		}
+	}
+	if _, err := far.Devices(); err != nil {
+		t.Errorf("who was connected: %v", err)
+	}
+	again, err := client.DialServer(at, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// A disk that is full while the metadata's log grows: the one who changes something is told, all else goes on, and so does this when
+// there is room again.
+func TestFullDiskStopsChangesAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: the log is opened again every 5 s, and elections come on top")
+	}
+	c := aConfig(t)
+	if err := os.Mkdir(c.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tendril-test", c.StateDir, "tmpfs", 0, "size=6m"); err != nil {
+		t.Skipf("skipped: a small file system needs root: %v", err)
+	}
+	defer unix.Unmount(c.StateDir, unix.MNT_DETACH)
+	d, stop := serve(t, c)
+	conn := dial(t, c)
+	token := newToken(t, conn, client.TokenOptions{})
+	filler := filepath.Join(c.StateDir, "filler")
+	var err error
+	for i := 0; i < 200_000 && err == nil; i++ {
+		if i == 50 {
+			_ = os.WriteFile(filler, make([]byte, 8<<20), 0o600) // as much as there is room for
+		}
+		_, err = d.propose(&fsm.Sweep{})
+	}
+	if !errors.Is(err, object.ErrFull) {
+		t.Fatalf("the disk is full: %v", err)
+	}
+	if _, err := conn.CreateToken(client.TokenOptions{Role: pki.User}); !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrBusy) {
+		t.Errorf("a token on a full disk: %v", err)
+	}
+	obj, err := conn.Put([]byte("memory"), client.CreateOptions{Name: "n", Class: object.Named})
+	if err != nil {
+		t.Fatalf("the store needs no disk: %v", err)
+	}
+	obj.Release()
+	if raw, err := conn.Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+		t.Errorf("reading: %s, %v", raw, err)
+	}
+	if _, err := conn.Status(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for range 1200 { // ends as soon as it may; a loaded machine takes its time
+		if _, err = conn.CreateToken(client.TokenOptions{Role: pki.User}); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	conn.Close()
+	stop()
+	_, stop = serve(t, c)
+	defer stop()
+	if raw, err := dial(t, c).Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+		t.Errorf("after a restart: %s, %v", raw, err)
+	}
+}
+
 func TestNoSecretInAnyLog(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	c := aConfig(t)
@@ -591,12 +720,21 @@ func TestNoSecretInAnyLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	base, key1, _ := strings.Cut(page, "/ui#token=")
+	for _, url := range []string{base + "/v1/status?token=" + key1, base + "/" + key1, base + "/ui?" + key1} {
+		if answer, err := http.Get(url); err != nil {
+			t.Error(err)
+		} else {
+			answer.Body.Close()
+		}
+	}
 	far.Close()
 	conn.Close()
 	cancel()
 	if err := <-down; err != nil {
 		t.Error(err)
 	}
+	http.DefaultClient.CloseIdleConnections()
 	token, err := pki.ParseToken(text)
 	if err != nil {
 		t.Fatal(err)

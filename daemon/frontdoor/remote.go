@@ -35,9 +35,7 @@ func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	if s.opts.TLS == nil || s.opts.Remote == nil || s.opts.Cluster == nil {
 		return nil, fmt.Errorf("%w: a front door for other machines needs TLS, Remote and Cluster", object.ErrInvalid)
 	}
-	// Within half a minute it is noticed that a peer is gone: a machine that went to sleep, or changed its address. Keep-alive says
-	// nothing while bytes are on their way (tcp(7)), so these have a time of their own; it is longer, for it also ends a program that
-	// somebody has stopped while much was on its way to it.
+	// Within a minute it is noticed that a peer is gone: a machine that went to sleep, or changed its address.
 	alive := net.ListenConfig{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		Control:         setUserTimeout,
@@ -61,8 +59,9 @@ func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// userTimeout is how long what was sent may stay unacknowledged.
-const userTimeout = 2 * time.Minute
+// userTimeout is how long what was sent, a keep-alive probe among it, may stay unacknowledged (TCP_USER_TIMEOUT of tcp(7), which also
+// counts against a program that somebody has stopped while more was on its way to it than fits into its socket).
+const userTimeout = time.Minute
 
 // setUserTimeout prepares a listening socket; what it accepts inherits that, also in a worker.
 func setUserTimeout(_, _ string, raw syscall.RawConn) error {

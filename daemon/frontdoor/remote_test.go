@@ -598,7 +598,7 @@ func TestAcceptedSocketsNoticeSilence(t *testing.T) {
 	if _, err := c.Write(ipc.NewPreface(ipc.KindTicket, [32]byte{5}).AppendTo(nil)); err != nil {
 		t.Fatal(err)
 	}
-	if o := <-got; o != [3]int{120_000, 1, 15} {
+	if o := <-got; o != [3]int{60_000, 1, 15} {
 		t.Errorf("user timeout, keep-alive, idle: %v", o)
 	}
 }

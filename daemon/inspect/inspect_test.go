@@ -203,6 +203,32 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
+// Requests that come in one piece are judged one by one: a key counts for its own request.
+func TestPipelinedRequests(t *testing.T) {
+	_, address, secret := start(t, nil)
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	good := get("/v1/status", address, "Authorization: Bearer "+secret)
+	if _, err := io.WriteString(c, good+get("/v1/status", address)+good); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	r := bufio.NewReader(c)
+	for i, want := range []int{200, 401, 200} {
+		answer, err := http.ReadResponse(r, nil)
+		if i == 2 && err != nil { // closed after a request that was refused, which is as well
+			break
+		}
+		if err != nil || answer.StatusCode != want {
+			t.Fatalf("answer %d: %+v, %v; want %d", i, answer, err, want)
+		}
+		io.Copy(io.Discard, answer.Body)
+	}
+}
+
 // altered is a secret of the same shape that is not the same one.
 func altered(secret string) string {
 	if secret[0] == 'x' {

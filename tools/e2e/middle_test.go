@@ -157,3 +157,40 @@ func TestSlowLine(t *testing.T) {
 		}
 	}
 }
+
+// A ticket that was seen on the wire is of no use to others, and its owner comes in nevertheless.
+func TestStolenTickets(t *testing.T) {
+	n, p := middle(t)
+	p.Steal(3)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Errorf("%v\n%s%s", o.err, o.said, o.complained)
+	}
+	if p.Struck() < 3 {
+		t.Errorf("%d strangers showed tickets", p.Struck())
+	}
+	p.Steal(0)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Errorf("afterwards: %v\n%s%s", o.err, o.said, o.complained)
+	}
+	p.CutAll()
+	eventually(t, idle(t.Context(), n))
+}
+
+// A session whose connections are cut ends, and says so to its program, which lives on.
+func TestCutSession(t *testing.T) {
+	n, proxy := middle(t)
+	p := startWith(t, n, "--server", proxy.Address())
+	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
+		t.Fatalf("open: %q\n%s", got, p.err)
+	}
+	p.want("good", "verify")
+	proxy.CutAll()
+	p.want("read -5", "verify")
+	p.want("errors told", "errors")
+	p.in.Close()
+	p.cmd.Wait()
+	if !strings.Contains(p.err.String(), "ended") {
+		t.Errorf("standard error says nothing of it: %q", p.err)
+	}
+	eventually(t, idle(t.Context(), n))
+}

@@ -50,6 +50,7 @@ type Proxy struct {
 	running sync.WaitGroup
 	mu      sync.Mutex // guards the rest
 	fault   *Fault
+	thieves int
 	struck  int
 	conns   map[net.Conn]struct{}
 	closed  bool
@@ -74,6 +75,32 @@ func (p *Proxy) Set(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault, p.struck = f, 0
+}
+
+// Steal has so many strangers show each ticket that passes before its owner does: half of them then talk nonsense, the others keep
+// silent.
+func (p *Proxy) Steal(strangers int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.thieves = strangers
+}
+
+// steal shows a ticket.
+func (p *Proxy) steal(preface []byte) {
+	p.mu.Lock()
+	n := p.thieves
+	p.mu.Unlock()
+	for i := range n {
+		c, err := net.Dial("tcp", p.target)
+		if err != nil || !p.keep(c) {
+			return
+		}
+		p.strike()
+		_, _ = c.Write(preface)
+		if i%2 == 0 {
+			_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		}
+	}
 }
 
 // Struck says how often the fault was committed.
@@ -148,6 +175,7 @@ func (p *Proxy) serve(client net.Conn) {
 	lane := Control
 	if n > 12 && first[12] == 1 {
 		lane = Data
+		p.steal(first[:n])
 	}
 	var both sync.WaitGroup
 	both.Go(func() { p.pass(server, client, fault.on(lane, ToServer), first[:n], err, server, client) })
