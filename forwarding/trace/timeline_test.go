@@ -300,5 +300,7 @@ func FuzzBuffer(f *testing.F) {
 	for k := KindCall; k <= KindNote; k++ {
 		f.Add(uint64(2), uint64(len(text)), text, append(slot(0, Record{Kind: k, Time: 5, X: 9, A: 1, B: 2, Code: ndRange}), slot(1, Record{Kind: k + 1, Time: 6, X: 1 << 62})...))
 	}
-	f.Fuzz(func(t *testing.T, head, used uint64, texts, slots []byte) { digest(t, hostile(head, used, texts, slots)) })
+	f.Fuzz(func(t *testing.T, head, used uint64, texts, slots []byte) {
+		digest(t, hostile(head, used, texts, slots))
+	})
 }
