@@ -19,7 +19,9 @@ type Mapping struct {
 // Map maps the first n bytes of a segment's descriptor, shared. The file stays the caller's and may be closed
 // afterwards. The caller must Unmap. A file shorter than n is object.ErrProtocol (touching beyond its end would
 // be SIGBUS); a writable mapping of a segment sealed for readers is object.ErrPermission.
-func Map(f *os.File, n uint64, writable bool) (*Mapping, error) { return mapWith(Linux{}, f, n, writable) }
+func Map(f *os.File, n uint64, writable bool) (*Mapping, error) {
+	return mapWith(Linux{}, f, n, writable)
+}
 
 func mapWith(sys System, f *os.File, n uint64, writable bool) (*Mapping, error) {
 	info, err := f.Stat()
