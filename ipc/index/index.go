@@ -32,6 +32,8 @@ const (
 	textWords    = 16
 	MaxTextBytes = 8 * textWords // name and metadata of one record together
 
+	bucketAway, bucketEntries = 0, 1 // how many keys that belong here are in their second bucket; then entries
+
 	headerMagic, headerLevel, headerBuckets, headerRecords, headerLevels = 0, 1, 2, 3, 4
 
 	recordWord, recordID, recordSegment, recordOffset, recordSize, recordKind, recordText = 0, 1, 3, 4, 5, 6, 8
@@ -72,7 +74,7 @@ func (w Word) record() int        { return int(w) & (1<<recordBits - 1) }
 // records gives how many a level has; a power of two.
 func records(level int) int { return firstRecords << (2 * min(level, MaxLevels-2)) }
 
-// buckets gives how many a level has: 16 places for a record's id and name.
+// buckets gives how many a level has: 3.5 places a record, for its id and its name.
 func buckets(level int) int { return records(level) / 2 }
 
 // LevelBytes gives the size of a level's memory. level < MaxLevels.
@@ -110,7 +112,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// places gives the two buckets of a key in a level, and what its entries there begin with.
+// places gives the two buckets of a key in a level, and what its entry there begins with.
 //
 //	63      24 23  22 21 20       0
 //	| tag     | 1 | 0   | record  |

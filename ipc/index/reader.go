@@ -118,7 +118,7 @@ func (r *Reader) Find(k Key, f *Found) bool {
 	for n := int(r.count.Load()) - 1; n >= 0; n-- {
 		l := r.levels[n]
 		a, b, tag := k.places(n)
-		if l.findIn(a, tag, k, f) || b != a && l.findIn(b, tag, k, f) {
+		if l.findIn(a, tag, k, f) || l.words[bucketAt(a)+bucketAway].Load() > 0 && l.findIn(b, tag, k, f) {
 			return true
 		}
 	}
@@ -126,7 +126,7 @@ func (r *Reader) Find(k Key, f *Found) bool {
 }
 
 func (l *Level) findIn(bucket int, tag uint64, k Key, f *Found) bool {
-	for at := bucketAt(bucket); at < bucketAt(bucket+1); at++ {
+	for at := bucketAt(bucket) + bucketEntries; at < bucketAt(bucket+1); at++ {
 		e := l.words[at].Load()
 		if e&^entryRecordMask != tag {
 			continue

@@ -175,26 +175,27 @@ func (l *tableLevel[O]) take(o O) int {
 	return len(l.lives) - 1
 }
 
-// placeFor finds an empty place for a key in the emptier of its buckets, other than the one at not.
+// placeFor finds an empty place for a key, other than the one at not: in its first bucket or, where that is full, in its
+// second one; −1 where both are.
 func (l *tableLevel[O]) placeFor(k Key, not int) int {
 	a, b, _ := k.places(l.number)
-	best, room := -1, 0
 	for _, bucket := range [2]int{a, b} {
-		place, empty := -1, 0
-		for at := bucketAt(bucket); at < bucketAt(bucket+1); at++ {
+		for at := bucketAt(bucket) + bucketEntries; at < bucketAt(bucket+1); at++ {
 			if at != not && l.words[at].Load() == 0 {
-				place, empty = at, empty+1
+				return at
 			}
 		}
-		if empty > room {
-			best, room = place, empty
-		}
 	}
-	return best
+	return -1
 }
 
+// enter writes a key's entry at the place that placeFor found. Where that is in the second bucket the first one says so
+// before.
 func (l *tableLevel[O]) enter(at int, k Key, n int) {
-	_, _, tag := k.places(l.number)
+	a, _, tag := k.places(l.number)
+	if at < bucketAt(a) || at >= bucketAt(a+1) {
+		l.words[bucketAt(a)+bucketAway].Add(1)
+	}
 	l.words[at].Store(tag | uint64(n))
 }
 
@@ -236,11 +237,15 @@ func (t *Table[O]) Retire(w Word) {
 func (l *tableLevel[O]) leave(k Key, n int) {
 	a, b, tag := k.places(l.number)
 	for _, bucket := range [2]int{a, b} {
-		for at := bucketAt(bucket); at < bucketAt(bucket+1); at++ {
-			if l.words[at].Load() == tag|uint64(n) {
-				l.words[at].Store(0)
-				return
+		for at := bucketAt(bucket) + bucketEntries; at < bucketAt(bucket+1); at++ {
+			if l.words[at].Load() != tag|uint64(n) {
+				continue
 			}
+			l.words[at].Store(0)
+			if bucket != a {
+				l.words[bucketAt(a)+bucketAway].Add(^uint64(0))
+			}
+			return
 		}
 	}
 }
