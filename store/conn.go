@@ -92,6 +92,7 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	s.closeIndex(c)
 	for e := range c.open {
 		s.forgetEntry(e)
 	}
