@@ -34,6 +34,7 @@ var ErrDisconnected = errors.New("not connected to a daemon")
 type Options struct {
 	Socket  string        // path; "" = ipc.DefaultSocket()
 	Program string        // what the daemon shows; "" = the executable's name
+	Index   IndexUse      // whether objects are got through shared memory where they can be
 	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 }
 
@@ -72,6 +73,8 @@ type Conn struct {
 	done     func()                      // waits for what the link started; may be nil
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
+
+	door indexDoor
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
@@ -115,6 +118,7 @@ func DialOptions(o Options) (*Conn, error) {
 		c.Close()
 		return nil, err
 	}
+	c.wantIndex(o.Index)
 	return c, nil
 }
 

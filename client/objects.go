@@ -156,6 +156,10 @@ type Object struct {
 	class    object.Class
 	meta     []byte
 	released atomic.Bool
+
+	index *fastIndex // the reference is in a slot of it; nil: it is the connection's
+	slot  int
+	data  []byte // where index is not nil
 }
 
 // Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is not
@@ -182,6 +186,10 @@ func milliseconds(d time.Duration) uint32 {
 }
 
 func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
+	if o := c.fastGet(ctx, &m); o != nil {
+		return o, nil
+	}
+	c.openIndex()
 	k := newCall(wire.Get)
 	k.ask.get = m
 	if err := c.send(k, &k.ask.get); err != nil {
@@ -203,6 +211,10 @@ func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Obje
 	if _, err := o.memory(); err != nil {
 		o.Release()
 		return nil, err
+	}
+	if ix := c.door.index.Load(); ix != nil {
+		c.remember(o.view)
+		ix.grow()
 	}
 	return o, nil
 }
@@ -231,6 +243,9 @@ func (o *Object) Class() object.Class { return o.class }
 // Meta gives the object's metadata; it must not be changed.
 func (o *Object) Meta() []byte { return o.meta }
 
+// ThroughIndex reports whether the reference was taken in shared memory, without a system call.
+func (o *Object) ThroughIndex() bool { return o.index != nil }
+
 // Info asks the daemon for the object's full description.
 func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
 
@@ -239,6 +254,9 @@ func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
 func (o *Object) Bytes() []byte {
 	if o.released.Load() {
 		return nil
+	}
+	if o.index != nil {
+		return o.data
 	}
 	data, err := o.memory()
 	if err != nil { // only for an object of our own whose second mapping the kernel refused: the first one has the bytes
@@ -258,6 +276,10 @@ func (o *Object) ownMemory() ([]byte, error) {
 // Release gives the reference back: with the next request, or within 1 ms. A second Release does nothing.
 func (o *Object) Release() {
 	if o.released.Swap(true) {
+		return
+	}
+	if o.index != nil {
+		o.index.release(o)
 		return
 	}
 	o.c.unref(o.view)

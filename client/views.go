@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/ipc"
@@ -23,6 +24,9 @@ type view struct {
 
 	refs    int // objects and buffers; guarded by Conn.mu
 	filling int // those that are unsealed buffers; guarded by Conn.mu
+
+	fast   atomic.Int64 // 1 while the index may give objects in it, and 1 for each of those
+	memory []byte       // the mapping for reading; valid while fast > 0
 
 	mu       sync.Mutex // guards the rest
 	file     *os.File   // nil once there is nothing left to map
@@ -67,13 +71,20 @@ func (c *Conn) unref(v *view) {
 		return
 	}
 	if c.closed {
-		delete(c.views, v.id)
-		v.drop()
+		c.dropIfUnused(v)
 		return
 	}
 	c.idle++
 	c.sweepPause = sweepAfter
 	c.setSweep()
+}
+
+// dropIfUnused unmaps a view after Close, where no object refers to it any more. mu is held.
+func (c *Conn) dropIfUnused(v *view) {
+	if c.closed && v.refs == 0 && v.fast.Load() == 0 {
+		delete(c.views, v.id)
+		v.drop()
+	}
 }
 
 // setSweep arms the sweeping timer. mu is held.
@@ -181,7 +192,7 @@ func (c *Conn) memoryLeaves() bool {
 func (c *Conn) forget(id uint64) error {
 	c.mu.Lock()
 	v := c.views[id]
-	held := v == nil || v.refs > 0
+	held := v == nil || v.refs > 0 || !c.unremember(v)
 	c.mu.Unlock()
 	if held {
 		return nil
@@ -204,14 +215,12 @@ func (c *Conn) forget(id uint64) error {
 func (c *Conn) dropViews() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, v := range c.views {
+	c.closeIndex()
+	for _, v := range c.views {
 		v.endWriting() // fails only for a mapping that is none
 		v.refs -= v.filling
 		v.filling = 0
-		if v.refs == 0 {
-			delete(c.views, id)
-			v.drop()
-		}
+		c.dropIfUnused(v)
 	}
 }
 

@@ -170,6 +170,7 @@ func (s *Store) closeIndex(c *Conn) {
 	if ix == nil || ix.slots[c] == nil {
 		return
 	}
+	ix.slots[c].End() // before the first look that leaves them out
 	s.doomedSlots = append(s.doomedSlots, ix.slots[c])
 	delete(ix.slots, c)
 	s.uncharge(c.tenant, index.SlotsBytes)

@@ -199,7 +199,7 @@ func (k *indexClient) sweep() {
 func (k *indexClient) check() {
 	k.t.Helper()
 	for _, h := range k.held {
-		for i := 0; i+8 <= len(h.memory); i += 8 {
+		for i := 0; i+8 <= len(h.memory); i += 64 {
 			if got := h.memory[i : i+8]; string(got) != string(h.id[:8]) {
 				k.t.Fatalf("object %s, held in slot %d: byte %d is another object's: %x", h.id, h.slot, i, got)
 			}
@@ -245,6 +245,22 @@ func TestIndexedGetKeepsTheObject(t *testing.T) {
 	reader.drop(0)
 	reader.drop(0)
 	waitUntil(t, func() bool { return len(s.lookingNow()) == 0 })
+}
+
+// TestDeletedObjectWithReferences: it is not to be found, though somebody holds it over the socket.
+func TestDeletedObjectWithReferences(t *testing.T) {
+	s := newStore(t, Options{})
+	k := indexed(t, s, "a")
+	id := k.mustPut(Spec{SizeBytes: 8})
+	if !k.fastGet(index.ByID(id)) {
+		t.Fatal("not in the index")
+	}
+	if err := k.Delete(id, ""); err != nil {
+		t.Fatal(err)
+	}
+	if k.fastGet(index.ByID(id)) {
+		t.Error("a deleted object is found in the index")
+	}
 }
 
 // lookingNow gives the tenants with retired records.
@@ -366,6 +382,13 @@ func TestRenameInTheIndex(t *testing.T) {
 	}
 	if find("x") != second || !find("y").IsZero() {
 		t.Error("the old names are in the index")
+	}
+	third := k.mustPut(Spec{SizeBytes: 64})
+	if err := k.Bind(third, "fresh", false); err != nil {
+		t.Fatal(err)
+	}
+	if find("fresh") != third {
+		t.Error("an object's first name is not in the index")
 	}
 	if err := k.Bind(first, "z", false); err != nil {
 		t.Fatal(err)
@@ -547,7 +570,7 @@ func (k *indexClient) tenantCharge(name string) uint64 {
 func TestIndexModel(t *testing.T) {
 	seeds, steps := uint64(6), 1200
 	if testing.Short() {
-		seeds = 3
+		seeds, steps = 3, 300
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

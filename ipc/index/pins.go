@@ -46,8 +46,8 @@ func (p *Pins) Close() {
 	}
 }
 
-// Hold puts a word into a slot and gives the slot's number; −1 where none is free. Only if Reader.Valid says so after it
-// does the slot hold anything; otherwise the caller must Drop it at once.
+// Hold puts a word into a slot and gives the slot's number; −1 where none is free. Only if Reader.Valid says so after it,
+// and Ended does not, does the slot hold anything; otherwise the caller must Drop it at once.
 func (p *Pins) Hold(w Word) int {
 	slot := p.take()
 	if slot < 0 {
@@ -76,6 +76,10 @@ func (p *Pins) take() int {
 	}
 	return -1
 }
+
+// Ended reports whether the daemon looks at the slots no longer: the connection has ended, and nothing is held. To be asked
+// after Hold, as Reader.Valid is.
+func (p *Pins) Ended() bool { return p.words[slotsEnded].Load() != 0 }
 
 // Drop clears a slot: the object may go, and the caller has not looked at it since.
 func (p *Pins) Drop(slot int) {

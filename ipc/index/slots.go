@@ -18,7 +18,7 @@ type Slots struct {
 
 // NewSlots makes a connection's slots. The caller must Close. Errors: ErrFull, ErrInternal.
 func NewSlots(sys segment.System) (*Slots, error) {
-	m, mapping, err := newMemory(sys, SlotsBytes, false)
+	m, mapping, err := newMemory(sys, SlotsBytes, true)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +27,10 @@ func NewSlots(sys segment.System) (*Slots, error) {
 
 // Dup gives a descriptor of the memory, writable; the caller owns it.
 func (s *Slots) Dup() (int, error) { return s.memory.Dup() }
+
+// End tells the client that its slots count no longer: it takes no reference after it has seen that. It must precede the
+// first look that leaves these slots out.
+func (s *Slots) End() { s.words[slotsEnded].Store(1) }
 
 // Close gives the daemon's mapping and descriptor up.
 func (s *Slots) Close() {

@@ -71,6 +71,7 @@ var typeNames = map[Type]string{
 	OpenRemoteWorker: "OpenRemoteWorker",
 	CloseWorker:      "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
+	OpenIndex: "OpenIndex", IndexLevel: "IndexLevel",
 }
 
 func (t Type) String() string {

@@ -62,6 +62,8 @@ func messages() []message {
 		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
 		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
 		&WatchRequest{Prefix: "p"},
+		&OpenIndexReply{SlotsBytes: 8192, LevelBytes: 1 << 17},
+		&IndexLevelRequest{Level: 3},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }
