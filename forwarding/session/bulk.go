@@ -1,11 +1,13 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/trace"
 )
 
 // bulk is a remote worker's lanes and the operations whose bytes they carry (clwire/PROTOCOL.md, Bulk).
@@ -95,6 +97,9 @@ func (b *bulk) find(id uint64) *bulkOp {
 
 // read receives a lane's chunks until it ends.
 func (b *bulk) read(l *link.Lane) error {
+	b.mu.Lock()
+	number := slices.Index(b.lanes, l)
+	b.mu.Unlock()
 	for {
 		h, err := l.Header()
 		if err != nil {
@@ -103,7 +108,9 @@ func (b *bulk) read(l *link.Lane) error {
 		o := b.find(h.Op)
 		switch {
 		case o != nil:
+			began := b.w.d.began()
 			err = o.receive(l, h)
+			b.w.traceChunk(began, number, h.Op, h.Length, trace.FlagFromWorker)
 		case !h.Skipped:
 			err = l.Discard(int(h.Length)) // it failed meanwhile
 		}

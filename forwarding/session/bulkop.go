@@ -193,7 +193,10 @@ func (o *bulkOp) sendBy(k, lanes int, spin bool) {
 			return false
 		}
 		h := clwire.LaneHeader{Op: o.id, Offset: dense, Length: uint32(n)}
-		if err := o.sendChunk(l, h, &scratch); err != nil {
+		began := o.b.w.d.began()
+		err := o.sendChunk(l, h, &scratch)
+		o.b.w.traceChunk(began, k, o.id, h.Length, 0)
+		if err != nil {
 			o.b.w.die(err)
 			return false
 		}
@@ -267,7 +270,10 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		return Success
 	}
 	w.link.Kick()
-	if !w.reader.wait(&o.completion, c.d.cfg.Spin) {
+	began := c.d.began()
+	arrived := w.reader.wait(&o.completion, c.d.cfg.Spin)
+	c.d.tripped(began, causeOfCommand(c.kind), w, "")
+	if !arrived {
 		return OutOfResources
 	}
 	if o.status == Success && c.want && c.q.props&queueProfiling != 0 {
