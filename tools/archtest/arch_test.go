@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 	"forwarding/worker/include": {"forwarding/clwire"},
 	"forwarding/worker":         {"forwarding/clwire", "forwarding/link", "forwarding/trace", "forwarding/opencl", "store/segment"},
 	"cluster":                   {"store/object"},
-	"daemon":                    {"store", "store/object", "store/segment", "ipc", "cluster", "forwarding/clwire"},
+	"daemon":                    {"store", "store/object", "store/segment", "ipc", "ipc/index", "cluster", "forwarding/clwire"},
 	"tools":                     {"*"},
 }
 
