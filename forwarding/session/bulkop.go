@@ -16,6 +16,7 @@ type hostShape struct {
 	rect   bool
 	box    box
 	region [3]uint64
+	unit   uint64 // of an image: bytes that no cut divides
 }
 
 func linear(ptr HostPtr, size uint64) hostShape { return hostShape{ptr: ptr, size: size} }
@@ -43,6 +44,9 @@ func (s *hostShape) pieces(f func(dense, n uint64) bool) {
 			n = min(clwire.MaxChunk/width, s.region[1]-at/width%s.region[1]) * width
 		} else if s.rect {
 			n = min(n, width-at%width)
+			if s.unit != 0 && n == clwire.MaxChunk {
+				n -= n % s.unit
+			}
 		}
 		if !f(at, n) {
 			return

@@ -27,6 +27,7 @@ type rig struct {
 
 	rtt, memory       *reference
 	native, forwarded *reference
+	remote            *remote      // nil until openRemote
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
 	content           []byte       // 1 GiB of touched memory
 	noDevice          string       // why there are no OpenCL figures, "" when there are
@@ -34,9 +35,10 @@ type rig struct {
 
 // reference is a child that answers each line on its standard input with one number.
 type reference struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Reader
+	ready string // its first line
 }
 
 func newRig(ctx context.Context, bin string) (r *rig, err error) {
@@ -73,7 +75,8 @@ func (r *rig) compile(ctx context.Context) error {
 }
 
 func (r *rig) env(more ...string) []string {
-	return append(append(os.Environ(), "TENDRIL_SOCKET="+r.socket, "TENDRIL_STATE_DIR="+filepath.Join(r.dir, "state")), more...)
+	return append(append(os.Environ(), "TENDRIL_SOCKET="+r.socket, "TENDRIL_STATE_DIR="+filepath.Join(r.dir, "state"),
+		"TENDRIL_LISTEN=127.0.0.1:0", "XDG_CONFIG_HOME="+filepath.Join(r.dir, "config")), more...)
 }
 
 func (r *rig) tendril() string { return filepath.Join(r.bin, "tendril") }
@@ -134,7 +137,7 @@ func (r *rig) start(env []string, name string, args ...string) (*reference, erro
 		return nil, err
 	}
 	ref := &reference{cmd: cmd, in: in, out: bufio.NewReader(out)}
-	if _, err := ref.out.ReadString('\n'); err != nil {
+	if ref.ready, err = ref.out.ReadString('\n'); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s does not start: %w", filepath.Base(args0(name, args)), err), ref.stop())
 	}
 	return ref, nil
@@ -171,6 +174,9 @@ func (f *reference) stop() error {
 func (r *rig) close() {
 	if r.filler != nil {
 		r.filler.Close()
+	}
+	if r.remote != nil {
+		r.remote.close()
 	}
 	for _, f := range []*reference{r.forwarded, r.native, r.memory, r.rtt} {
 		if f != nil {

@@ -1,7 +1,9 @@
 // clbench runs OpenCL measurements on request, so that a native process and a
 // forwarded one, both warm, can alternate. It reads a test's name a line on
 // standard input and prints one number a line: ns a step, or bytes per second
-// for the transfers. The first line it prints is the device's name.
+// for the transfers. The first line it prints is the device's name. With the
+// argument "first" it prints the time from its start to the end of its first
+// kernel, and ends.
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@ static cl_context context;
 static cl_command_queue queue[2];
 static cl_kernel empty, add;
 static cl_mem bulk, mapped, small;
-static char *host;
+static char *host, name[256];
 
 static double now(void)
 {
@@ -146,23 +148,70 @@ static double create_release(void)
 	return (now() - start) / n;
 }
 
+static int ascending(const void *a, const void *b)
+{
+	double d = *(const double *)a - *(const double *)b;
+	return (d > 0) - (d < 0);
+}
+
+static double last_percent(double *took, size_t n)
+{
+	qsort(took, n, sizeof *took, ascending);
+	return took[n - 1 - n / 100];
+}
+
+static double timed_kernel(void)
+{
+	double start = now();
+	launch(queue[0], 0, NULL, NULL);
+	CHECK(clFinish(queue[0]));
+	return now() - start;
+}
+
+enum { SAMPLES = 3000, MOST = 1000000 };
+static double took[MOST];
+
+static double kernel_p99(void)
+{
+	for (int i = 0; i < SAMPLES; i++)
+		took[i] = timed_kernel();
+	return last_percent(took, SAMPLES);
+}
+
+// kernel_p99_loaded measures for as long as 1 GiB moves in the other queue.
+static double kernel_p99_loaded(void)
+{
+	size_t n = 0;
+	cl_int status = CL_QUEUED;
+	cl_event last;
+	for (int i = 0; i < 8; i++)
+		CHECK(clEnqueueWriteBuffer(queue[1], bulk, CL_FALSE, 0, BULK, host, 0, NULL, i < 7 ? NULL : &last));
+	CHECK(clFlush(queue[1]));
+	while (n < MOST && status > 0) {
+		took[n++] = timed_kernel();
+		CHECK(clGetEventInfo(last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL));
+	}
+	CHECK(clWaitForEvents(1, &last));
+	CHECK(clReleaseEvent(last));
+	return last_percent(took, n);
+}
+
 static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"kernel_finish", kernel_finish}, {"kernels_1000", kernels}, {"chain_100", chain_two},
 	{"chain_100_one_queue", chain_one}, {"write_128MiB", write_bulk}, {"read_128MiB", read_bulk},
 	{"map_16MiB", map_touch_unmap}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
-	{"create_release_4KiB", create_release},
+	{"create_release_4KiB", create_release}, {"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
 
 static const char *source =
 	"kernel void empty(void) {}\n"
 	"kernel void add(global int *p) { p[get_global_id(0)]++; }\n";
 
-static void setup(void)
+static void begin(void)
 {
 	cl_platform_id platform;
 	cl_device_id device;
 	cl_int err;
-	char name[256];
 	CHECK(clGetPlatformIDs(1, &platform, NULL));
 	CHECK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
 	CHECK(clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof name, name, NULL));
@@ -179,6 +228,12 @@ static void setup(void)
 	CHECK(err);
 	add = clCreateKernel(program, "add", &err);
 	CHECK(err);
+}
+
+static void setup(void)
+{
+	cl_int err;
+	begin();
 	bulk = clCreateBuffer(context, CL_MEM_READ_WRITE, BULK, NULL, &err);
 	CHECK(err);
 	mapped = clCreateBuffer(context, CL_MEM_READ_WRITE, MAPPED, NULL, &err);
@@ -195,9 +250,16 @@ static void setup(void)
 	fflush(stdout);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	char line[64];
+	if (argc > 1 && strcmp(argv[1], "first") == 0) {
+		double start = now();
+		begin();
+		timed_kernel();
+		printf("%.1f\n", now() - start);
+		return 0;
+	}
 	setup();
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = 0;

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/tools/e2e/slow"
+)
+
+// The slow link: half of its round trip each way.
+const (
+	slowTrip = time.Millisecond
+	batch    = 1000 // kernels
+)
+
+// remote is how programs reach the rig's daemon as if it were another
+// machine's: over loopback, straight and by way of a proxy that delays.
+type remote struct {
+	trip           *reference // TCP round trips
+	tripPort       string
+	proxy, noProxy *slow.Proxy // the second before trip's port
+	at             string      // the front door
+	tls, clear     *reference  // clbench there
+	far            *reference  // clbench over the slow link
+}
+
+// openRemote logs in and starts the programs, once.
+func (r *rig) openRemote(ctx context.Context) (*remote, error) {
+	if r.remote != nil {
+		return r.remote, nil
+	}
+	m := &remote{}
+	r.remote = m // close ends what there is
+	if err := m.open(ctx, r); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *remote) open(ctx context.Context, r *rig) (err error) {
+	if m.trip, err = r.start(nil, r.dir+"/rtt", "tcp"); err != nil {
+		return err
+	}
+	m.tripPort = strings.TrimSpace(strings.TrimPrefix(m.trip.ready, "ready"))
+	if m.noProxy, err = slow.Start("127.0.0.1:"+m.tripPort, 0); err != nil {
+		return err
+	}
+	if m.at, err = r.frontDoor(ctx); err != nil {
+		return err
+	}
+	if m.proxy, err = slow.Start(m.at, slowTrip/2); err != nil {
+		return err
+	}
+	if err := r.login(ctx, m.at, m.proxy.Addr()); err != nil {
+		return err
+	}
+	for _, x := range []struct {
+		program **reference
+		args    []string
+	}{
+		{&m.tls, []string{"--server", m.at}}, {&m.clear, []string{"--server", m.at, "--plaintext"}}, {&m.far, []string{"--server", m.proxy.Addr()}},
+	} {
+		args := append(append([]string{"run"}, x.args...), "--", r.dir+"/clbench")
+		if *x.program, err = r.start(r.env(), r.tendril(), args...); err != nil {
+			return err
+		}
+	}
+	return m.stateProxy(ctx)
+}
+
+// stateProxy says what the proxy itself costs, with and without its delay.
+func (m *remote) stateProxy(ctx context.Context) error {
+	_, port, _ := strings.Cut(m.noProxy.Addr(), ":")
+	straight, err := m.trip.ask("rtt")
+	if err != nil {
+		return err
+	}
+	through, err := m.trip.ask(port)
+	if err != nil {
+		return err
+	}
+	m.noProxy.SetDelay(slowTrip / 2)
+	delayed, err := m.trip.ask(port)
+	fmt.Fprintf(os.Stderr, "  the slow link's proxy: a TCP round trip of %s becomes %s without delay, %s with %v a way\n",
+		show(straight, "ns"), show(through, "ns"), show(delayed, "ns"), slowTrip/2)
+	return errors.Join(err, ctx.Err())
+}
+
+// frontDoor is where the daemon waits for other machines.
+func (r *rig) frontDoor(ctx context.Context) (string, error) {
+	out, err := r.verb(ctx, "status", "--json")
+	if err != nil {
+		return "", err
+	}
+	var s struct {
+		Node struct {
+			Listen string `json:"listen"`
+		} `json:"node"`
+	}
+	if err := json.Unmarshal(out, &s); err != nil || s.Node.Listen == "" {
+		return "", fmt.Errorf("the daemon does not say where it listens: %w", errors.Join(err, errors.New(string(out))))
+	}
+	return s.Node.Listen, nil
+}
+
+func (r *rig) login(ctx context.Context, servers ...string) error {
+	token, err := r.verb(ctx, "token", "create", "--expires", "1h")
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		if _, err := r.verb(ctx, "login", s, "--token", strings.TrimSpace(string(token))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, r.tendril(), args...)
+	cmd.Env = r.env()
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("tendril %s: %w: %s", args[0], err, exit.Stderr)
+	}
+	return out, err
+}
+
+func (m *remote) close() {
+	for _, f := range []*reference{m.far, m.clear, m.tls, m.trip} {
+		if f != nil {
+			_ = f.stop() // its figures are in; how it leaves changes nothing
+		}
+	}
+	for _, p := range []*slow.Proxy{m.proxy, m.noProxy} {
+		if p != nil {
+			_ = p.Close()
+		}
+	}
+}
+
+// remoteBenchmarks measures sessions of another machine over loopback, and what the front door does for them.
+func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
+	all := []benchmark{
+		{"cluster/publish/nodes=1", "ns", fmt.Sprintf("%d fsync of an append beside the log", publishSyncs), 1.3, 0, func() (float64, float64, error) { return publish(r) }},
+	}
+	if r.noDevice != "" {
+		return all
+	}
+	// with measures one side of the remote programs and a reference.
+	with := func(side func(*remote) *reference, test string, against func(*remote) (float64, error)) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
+			m, err := r.openRemote(ctx)
+			if err != nil {
+				return 0, 0, err
+			}
+			ref, err := against(m)
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := side(m).ask(test)
+			return v, ref, err
+		}
+	}
+	clear := func(m *remote) *reference { return m.clear }
+	tls := func(m *remote) *reference { return m.tls }
+	far := func(m *remote) *reference { return m.far }
+	// native is the native side with TCP round trips, or ns, added.
+	native := func(test string, trips, ns float64) func(*remote) (float64, error) {
+		return func(m *remote) (float64, error) {
+			v, err := r.native.ask(test)
+			if err != nil {
+				return 0, fmt.Errorf("native: %w", err)
+			}
+			trip, err := m.trip.ask("rtt")
+			return v + trips*trip + ns, err
+		}
+	}
+	iperf := func(*remote) (float64, error) { return iperf3(ctx) }
+	stream := func(*remote) (float64, error) { return goTLS() }
+	return append(all,
+		benchmark{"opencl/kernel+finish/path=tcp", "ns", "native + 1 TCP round trip", 1.7, 0, with(clear, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{"opencl/kernel+finish/path=tls", "ns", "native + 1 TCP round trip", 1.7, 0, with(tls, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{"opencl/kernel/batch=1000/path=tls", "ns", "native", 3, 0, with(tls, "kernels_1000", native("kernels_1000", 0, 0))},
+		benchmark{"opencl/kernel/batch=1000/path=tls/rtt=1ms", "ns", "native + 2 ms a batch", 1.2, 0,
+			with(far, "kernels_1000", native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
+		benchmark{"opencl/write/size=128MiB/path=tcp", "B/s", "iperf3, one stream", 0, 0.9, with(clear, "write_128MiB", iperf)},
+		benchmark{"opencl/read/size=128MiB/path=tcp", "B/s", "iperf3, one stream", 0, 0.9, with(clear, "read_128MiB", iperf)},
+		benchmark{"opencl/write/size=128MiB/path=tls", "B/s", "a bare Go TLS stream", 0, 0.85, with(tls, "write_128MiB", stream)},
+		benchmark{"opencl/read/size=128MiB/path=tls", "B/s", "a bare Go TLS stream", 0, 0.85, with(tls, "read_128MiB", stream)},
+		benchmark{"opencl/kernel+finish/p99/moving=1GiB/path=tcp", "ns", "idle p99 + one chunk's time", 1, 0, with(clear, "kernel_finish_p99_loaded", idle(clear))},
+		benchmark{"opencl/kernel+finish/p99/moving=1GiB/path=tls", "ns", "idle p99 + one chunk's time", 1, 0, with(tls, "kernel_finish_p99_loaded", idle(tls))},
+		benchmark{"opencl/first-kernel/path=tls", "ns", "the same over the unix socket + 60 ms", 1, 0, func() (float64, float64, error) { return r.firstKernels(ctx) }},
+	)
+}
+
+// idle is the last percent of a side with nothing else to do, and the time that one chunk takes on it.
+func idle(side func(*remote) *reference) func(*remote) (float64, error) {
+	return func(m *remote) (float64, error) {
+		p99, err := side(m).ask("kernel_finish_p99")
+		if err != nil {
+			return 0, err
+		}
+		rate, err := side(m).ask("write_128MiB")
+		return p99 + clwire.MaxChunk/rate*1e9, err
+	}
+}
+
+// firstKernels times a program of its own on either way, from its first call to its first kernel's end.
+func (r *rig) firstKernels(ctx context.Context) (tls, local float64, err error) {
+	m, err := r.openRemote(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	if local, err = r.firstKernel(ctx); err != nil {
+		return 0, 0, err
+	}
+	tls, err = r.firstKernel(ctx, "--server", m.at)
+	return tls, local + float64((60 * time.Millisecond).Nanoseconds()), err
+}
+
+func (r *rig) firstKernel(ctx context.Context, args ...string) (ns float64, err error) {
+	if err := r.awaitWarmWorker(ctx); err != nil {
+		return 0, err
+	}
+	out, err := r.verb(ctx, append(append([]string{"run"}, args...), "--", r.dir+"/clbench", "first")...)
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscan(string(out), &ns)
+	return ns, err
+}
+
+// awaitWarmWorker lets the daemon start the next worker first: its start is no part of what a user waits for.
+func (r *rig) awaitWarmWorker(ctx context.Context) error {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		out, err := r.verb(ctx, "status", "--json")
+		if err != nil {
+			return err
+		}
+		var s struct {
+			Workers []struct {
+				State string `json:"state"`
+			} `json:"workers"`
+		}
+		if err := json.Unmarshal(out, &s); err != nil {
+			return err
+		}
+		for _, w := range s.Workers {
+			if w.State == "warm" {
+				return nil
+			}
+		}
+	}
+	return errors.Join(errors.New("no worker became warm within 30 s"), ctx.Err())
+}

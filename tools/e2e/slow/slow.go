@@ -1,0 +1,225 @@
+// Package slow is a TCP proxy that makes a link of its own kind out of loopback: every byte arrives later, or not at all
+// any more. It stands for netem where the kernel has no such queueing discipline; it needs no rights.
+//
+// It trusts both sides, and keeps up to 32 MiB a direction under way, so that only time is lost and no bandwidth. Each direction
+// has two goroutines on threads of their own in plain system calls: Go's timers and netpoller would add up to a
+// millisecond. Proxy.mu is the only lock; Close joins everything.
+package slow
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	pieceBytes = 64 << 10
+	underWay   = 512 // pieces a direction
+)
+
+// Proxy passes connections on to one target.
+type Proxy struct {
+	target   string
+	each     atomic.Int64 // ns, one way
+	listener net.Listener
+
+	mu     sync.Mutex
+	pairs  map[*pair]struct{}
+	closed bool
+	work   sync.WaitGroup
+}
+
+// pair is one connection of a client and the one to the target that belongs to it. The files are closed once, by the
+// last of its goroutines; until then cut ends their system calls.
+type pair struct {
+	client, server *os.File
+}
+
+func (p *pair) cut() {
+	for _, f := range []*os.File{p.client, p.server} {
+		// Whatever is under way is lost, and both ends see a reset, as of a link whose state a router forgot.
+		_ = unix.SetsockoptLinger(int(f.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.Shutdown(int(f.Fd()), unix.SHUT_RDWR)
+	}
+}
+
+// Start listens on a port of loopback and passes what comes on to target (HOST:PORT), each way later by each.
+// The caller closes it.
+func Start(target string, each time.Duration) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("slow link: %w", err)
+	}
+	p := &Proxy{target: target, listener: l, pairs: map[*pair]struct{}{}}
+	p.each.Store(int64(each))
+	p.work.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where clients connect, as HOST:PORT.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// SetDelay changes the delay of what comes from now on, one way.
+func (p *Proxy) SetDelay(each time.Duration) { p.each.Store(int64(each)) }
+
+// Cut ends every connection that is up; new ones are welcome.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pair := range p.pairs {
+		pair.cut()
+	}
+}
+
+// Connections returns how many are up.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pairs)
+}
+
+// Close ends everything and waits for it.
+func (p *Proxy) Close() error {
+	err := p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.Cut()
+	p.work.Wait()
+	return err
+}
+
+func (p *Proxy) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		s, err := net.Dial("tcp", p.target)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		if pair, err := newPair(c, s); err == nil {
+			p.serve(pair)
+		}
+	}
+}
+
+// newPair takes both connections over, as blocking files.
+func newPair(c, s net.Conn) (*pair, error) {
+	defer c.Close()
+	defer s.Close()
+	client, err := blocking(c)
+	if err != nil {
+		return nil, err
+	}
+	server, err := blocking(s)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	return &pair{client, server}, nil
+}
+
+func blocking(c net.Conn) (*os.File, error) {
+	f, err := c.(*net.TCPConn).File()
+	if err != nil {
+		return nil, err
+	}
+	f.Fd() // from here on it blocks
+	return f, nil
+}
+
+func (p *Proxy) serve(l *pair) {
+	p.mu.Lock()
+	p.pairs[l] = struct{}{}
+	if p.closed {
+		l.cut()
+	}
+	p.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { p.pass(l.client, l.server) })
+	both.Go(func() { p.pass(l.server, l.client) })
+	p.work.Go(func() {
+		both.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.pairs, l)
+		l.client.Close()
+		l.server.Close()
+	})
+}
+
+// piece is what one read brought, and when it goes on.
+type piece struct {
+	bytes []byte
+	due   time.Time
+}
+
+// pass carries one direction until its end, which it passes on as well.
+func (p *Proxy) pass(from, to *os.File) {
+	pieces := make(chan piece, underWay)
+	var reader sync.WaitGroup
+	reader.Go(func() { p.read(from, pieces) })
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	sharpen()
+	alive := true
+	for x := range pieces {
+		pause(time.Until(x.due))
+		if alive && !writeAll(int(to.Fd()), x.bytes) {
+			alive = false
+			_ = unix.Shutdown(int(from.Fd()), unix.SHUT_RD)
+		}
+	}
+	_ = unix.Shutdown(int(to.Fd()), unix.SHUT_WR)
+	reader.Wait()
+}
+
+func (p *Proxy) read(from *os.File, pieces chan<- piece) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(pieces)
+	buf := make([]byte, pieceBytes)
+	for {
+		n, err := unix.Read(int(from.Fd()), buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 {
+			return
+		}
+		pieces <- piece{append([]byte(nil), buf[:n]...), time.Now().Add(time.Duration(p.each.Load()))}
+	}
+}
+
+// sharpen makes the thread's sleeps end when they should, not up to 50 µs later (prctl(2), PR_SET_TIMERSLACK).
+func sharpen() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
+
+func pause(d time.Duration) {
+	if d > 0 {
+		t := unix.NsecToTimespec(d.Nanoseconds())
+		_ = unix.Nanosleep(&t, nil) // an interruption makes it shorter
+	}
+}
+
+func writeAll(fd int, b []byte) bool {
+	for len(b) > 0 {
+		n, err := unix.SendmsgN(fd, b, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
