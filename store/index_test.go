@@ -429,7 +429,7 @@ func TestIndexGrows(t *testing.T) {
 		}
 		k.drop(0)
 	}
-	if found < objects/2 {
+	if found < 500 { // what level 0 has room for; how many more, depends on when the others were there
 		t.Errorf("%d of %d objects are in the index", found, objects)
 	}
 	waitUntil(t, func() bool { // a level may still have been on its way
