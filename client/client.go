@@ -188,6 +188,9 @@ func (c *Conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
 	}
+	if ix := c.door.index.Load(); ix != nil {
+		ix.over.Store(true)
+	}
 	if !c.unlinked {
 		c.unlinked = true
 		c.link.Shutdown()

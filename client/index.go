@@ -57,6 +57,7 @@ type fastIndex struct {
 	users   atomic.Int64 // one for the connection, one a get under way, one an object held in a slot
 	views   viewTable    // those that the index may give objects in
 	growing atomic.Bool
+	over    atomic.Bool // the connection has failed: nothing is got any more
 }
 
 // IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it where it
@@ -242,7 +243,7 @@ func (ix *fastIndex) get(key index.Key) *Object {
 		}
 	}
 	slot := ix.pins.Hold(f.Word)
-	if slot >= 0 && ix.reader.Valid(f.Word) && !ix.pins.Ended() {
+	if slot >= 0 && ix.reader.Valid(f.Word) && !ix.pins.Ended() && !ix.over.Load() {
 		ix.pins.Tell(f.Word)
 		return &Object{c: ix.c, id: f.ID(), view: v, off: f.Offset, size: f.Bytes, class: f.Class, meta: f.Meta(), index: ix, slot: slot, data: memory}
 	}

@@ -136,14 +136,29 @@ func (k *indexClient) mustPut(spec Spec) object.ID {
 // socketGet is Get, and the reference is noted.
 func (k *indexClient) socketGet(id object.ID) error {
 	h, err := k.Conn.Get(id)
-	if errors.Is(err, ErrAway) {
-		h, err = k.Wait(context.Background(), id, "")
+	for errors.Is(err, ErrAway) {
+		h, err = k.waitFor(id)
 	}
 	if err != nil {
 		return err
 	}
 	k.held = append(k.held, &heldObject{id: h.ID, seg: h.Ref.Segment, slot: -1, memory: k.adopt(h, false).readable.Bytes()[h.Ref.Offset:][:h.Size]})
 	return nil
+}
+
+// waitFor waits for an object that is on its way back from disk; ErrAway where it still is, ErrNotFound where it expired
+// before the waiting began.
+func (k *indexClient) waitFor(id object.ID) (Handle, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	h, err := k.Wait(ctx, id, "")
+	if err == nil || ctx.Err() == nil {
+		return h, err
+	}
+	if _, err := k.Stat(id, ""); err != nil {
+		return h, err
+	}
+	return h, ErrAway
 }
 
 // fastGet finds and holds an object as a client does; false where the socket would be asked.
@@ -464,6 +479,29 @@ func TestIndexGrows(t *testing.T) {
 	k.end()
 	if got := s.Status().ChargedBytes; got > 0 {
 		t.Errorf("%d bytes are charged and nobody is there", got)
+	}
+}
+
+// TestSlotsTellOfSegmentsToSweep: a process that asks for nothing over the socket learns that it should let memory go.
+func TestSlotsTellOfSegmentsToSweep(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 64 << 20})
+	writer, k := indexed(t, s, "a"), indexed(t, s, "a")
+	id := writer.mustPut(Spec{SizeBytes: 8 << 20, Class: object.Named, Name: "n", Own: true})
+	if err := k.socketGet(id); err != nil {
+		t.Fatal(err)
+	}
+	k.drop(0)
+	if got := k.pins.Leaving(); got != 0 {
+		t.Fatalf("%d segments to let go of, and none has gone", got)
+	}
+	if err := writer.Delete(id, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Release(id); err != nil {
+		t.Fatal(err)
+	}
+	if k.pins.Leaving() == 0 || len(k.Sweep()) != 1 {
+		t.Errorf("told of %d segments; to sweep: %d", k.pins.Leaving(), len(k.Sweep()))
 	}
 }
 

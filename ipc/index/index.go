@@ -45,7 +45,7 @@ const (
 	// MaxSlots is how many objects a connection holds through the index at a time.
 	MaxSlots = SlotsBytes/8 - slotsFirst
 
-	slotsUsed, slotsAt, slotsEnded, slotsRing, slotsFirst = 0, 1, 2, 8, 8 + RingEntries
+	slotsUsed, slotsAt, slotsEnded, slotsLeaving, slotsRing, slotsFirst = 0, 1, 2, 3, 8, 8 + RingEntries
 )
 
 // Word is a reference: which record, in which of its lives. 0 is none.

@@ -81,6 +81,9 @@ func (p *Pins) take() int {
 // after Hold, as Reader.Valid is.
 func (p *Pins) Ended() bool { return p.words[slotsEnded].Load() != 0 }
 
+// Leaving tells how often the daemon said that a segment should be let go; another number than before is worth a Sweep.
+func (p *Pins) Leaving() uint64 { return p.words[slotsLeaving].Load() }
+
 // Drop clears a slot: the object may go, and the caller has not looked at it since.
 func (p *Pins) Drop(slot int) {
 	p.words[slotsFirst+slot].Store(0)

@@ -32,6 +32,10 @@ func (s *Slots) Dup() (int, error) { return s.memory.Dup() }
 // first look that leaves these slots out.
 func (s *Slots) End() { s.words[slotsEnded].Store(1) }
 
+// Leave tells the client that one more segment is of no use to it: a client that asks nothing over the socket meanwhile
+// would not come to Sweep by itself.
+func (s *Slots) Leave() { s.words[slotsLeaving].Add(1) }
+
 // Close gives the daemon's mapping and descriptor up.
 func (s *Slots) Close() {
 	if s.memory != nil {

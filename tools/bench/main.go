@@ -75,6 +75,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 	}
 	defer rig.close()
 	all := append(storeBenchmarks(rig), openclBenchmarks(rig)...)
+	all = append(all, indexBenchmarks(rig)...)
 	all = append(all, remoteBenchmarks(ctx, rig)...)
 	var figures []Figure
 	for _, b := range all {
