@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -45,25 +46,33 @@ const (
 // indexDoor is a connection's way to the index: it is opened by the first Get.
 type indexDoor struct {
 	state atomic.Int32
-	index atomic.Pointer[fastIndex] // nil unless open
+	index atomic.Pointer[fastIndex] // nil unless open; changed under Conn.mu
 	why   atomic.Pointer[error]     // why it was refused
 }
 
 // fastIndex is the index of one connection. Its memory stays mapped while anybody uses it.
 type fastIndex struct {
 	c       *Conn
+	gen     uint64 // the life of the connection that it is of
 	reader  index.Reader
 	pins    *index.Pins
 	users   atomic.Int64 // one for the connection, one a get under way, one an object held in a slot
 	views   viewTable    // those that the index may give objects in
 	growing atomic.Bool
+	held    [index.MaxSlots]atomic.Pointer[Object] // by slot: who takes an Object out lets go of it
 	over    atomic.Bool // the connection has failed: nothing is got any more
 }
 
 // IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it where it
 // is wanted and no Get has done so yet.
 func (c *Conn) IndexState() error {
-	c.openIndex()
+	c.mu.Lock()
+	gen, err := c.gen, c.err
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	c.openIndex(gen)
 	switch c.door.state.Load() {
 	case indexOpen:
 		return nil
@@ -82,36 +91,59 @@ func (c *Conn) wantIndex(use IndexUse) {
 	}
 }
 
-// openIndex asks the daemon for the index, once.
-func (c *Conn) openIndex() {
+// prepareIndex precedes a Get over the socket: the daemon puts what is got into an index that is open.
+func (c *Conn) prepareIndex() {
+	if c.door.state.Load() == indexWanted {
+		c.openIndex(c.life())
+	}
+}
+
+func (c *Conn) life() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gen
+}
+
+// useIndex follows a Get over the socket: the next one of what lies in v may go through the index.
+func (c *Conn) useIndex(v *view) {
+	if ix := c.door.index.Load(); ix != nil {
+		c.remember(v)
+		ix.grow()
+	}
+}
+
+// openIndex asks the daemon for the index, once in each life of the connection.
+func (c *Conn) openIndex(gen uint64) {
 	if c.door.state.Load() != indexWanted || !c.door.state.CompareAndSwap(indexWanted, indexOpening) {
 		return
 	}
-	ix, err := c.askIndex()
-	if err == nil && !c.takeIndex(ix) {
+	ix, err := c.askIndex(gen)
+	if !c.takeIndex(ix, gen, err) && ix != nil {
 		ix.leave()
-		err = fmt.Errorf("%w: the connection was closed", ErrDisconnected)
 	}
-	if err != nil {
-		c.door.why.Store(&err)
-		c.door.state.Store(indexRefused)
-		return
-	}
-	c.door.state.Store(indexOpen)
 }
 
-func (c *Conn) takeIndex(ix *fastIndex) bool {
+// takeIndex takes over what askIndex gave; false where the connection has broken meanwhile, or refused it.
+func (c *Conn) takeIndex(ix *fastIndex, gen uint64, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.err != nil {
-		return false
+	switch {
+	case c.closed || c.err != nil || c.gen != gen || errors.Is(err, ErrDisconnected):
+		c.door.state.Store(indexWanted) // of the connection's next life
+	case err != nil:
+		c.door.why.Store(&err)
+		c.door.state.Store(indexRefused)
+	default:
+		c.door.index.Store(ix)
+		c.door.state.Store(indexOpen)
+		c.setSweep()
+		return true
 	}
-	c.door.index.Store(ix)
-	return true
+	return false
 }
 
-func (c *Conn) askIndex() (*fastIndex, error) {
-	k, err := c.roundTrip(context.Background(), wire.OpenIndex, nil)
+func (c *Conn) askIndex(gen uint64) (*fastIndex, error) {
+	k, err := c.roundTripIn(context.Background(), gen, wire.OpenIndex, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +164,7 @@ func (c *Conn) askIndex() (*fastIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix := &fastIndex{c: c, pins: pins}
+	ix := &fastIndex{c: c, gen: gen, pins: pins}
 	ix.users.Store(1)
 	if err := ix.addLevel(k.files[1], m.LevelBytes); err != nil {
 		pins.Close()
@@ -167,7 +199,7 @@ func (ix *fastIndex) grow() {
 }
 
 func (ix *fastIndex) nextLevel() error {
-	k, err := ix.c.roundTrip(context.Background(), wire.IndexLevel, &wire.IndexLevelRequest{Level: uint8(ix.reader.Levels())})
+	k, err := ix.c.roundTripIn(context.Background(), ix.gen, wire.IndexLevel, &wire.IndexLevelRequest{Level: uint8(ix.reader.Levels())})
 	if err != nil {
 		return err
 	}
@@ -218,58 +250,100 @@ func (c *Conn) fastGet(ctx context.Context, m *wire.GetRequest) *Object {
 		ix.leave()
 		return nil
 	}
-	o := ix.get(key)
-	if o == nil {
+	o, rescued := ix.get(key)
+	if o == nil && !rescued {
 		ix.leave()
 	}
 	return o
 }
 
-func (ix *fastIndex) get(key index.Key) *Object {
+// get finds and holds an object; nil where it cannot. rescued: rescueHeld was faster, and has left the index for it.
+func (ix *fastIndex) get(key index.Key) (o *Object, rescued bool) {
 	var f index.Found
 	if !ix.reader.Find(key, &f) {
-		return nil
+		return nil, false
 	}
 	var v *view
 	var memory []byte
 	if f.Segment != 0 {
 		var err error
 		if v = ix.views.find(f.Segment); v == nil || !addUnlessZero(&v.fast) {
-			return nil
+			return nil, false
 		}
 		if memory, err = slice(v.memory, f.Offset, f.Bytes); err != nil { // read while it changed, or a lie
 			ix.leaveView(v)
-			return nil
+			return nil, false
 		}
 	}
 	slot := ix.pins.Hold(f.Word)
-	if slot >= 0 && ix.reader.Valid(f.Word) && !ix.pins.Ended() && !ix.over.Load() {
-		ix.pins.Tell(f.Word)
-		return &Object{c: ix.c, id: f.ID(), view: v, off: f.Offset, size: f.Bytes, class: f.Class, meta: f.Meta(), index: ix, slot: slot, data: memory}
-	}
-	if slot >= 0 {
-		ix.pins.Drop(slot)
-	}
-	if v != nil {
+	if slot < 0 {
 		ix.leaveView(v)
+		return nil, false
 	}
-	return nil
+	o = &Object{c: ix.c, id: f.ID(), view: v, off: f.Offset, size: f.Bytes, class: f.Class, meta: f.Meta(), index: ix, slot: slot, data: memory}
+	ix.held[slot].Store(o) // and then over is looked at: rescueHeld finds the object, or this finds that it is over
+	valid := ix.reader.Valid(f.Word) && !ix.pins.Ended()
+	if valid && !ix.over.Load() {
+		ix.pins.Tell(f.Word)
+		return o, false
+	}
+	if ix.held[slot].CompareAndSwap(o, nil) {
+		ix.pins.Drop(slot)
+		ix.leaveView(v)
+		return nil, false
+	}
+	if valid {
+		return o, true
+	}
+	o.released.Store(true)
+	ix.c.unref(v)
+	ix.c.releaseObject(o)
+	return nil, true
 }
 
-// release gives an object back that get gave.
-func (ix *fastIndex) release(o *Object) {
-	ix.pins.Drop(o.slot)
-	if o.view != nil {
-		ix.leaveView(o.view)
+// release gives an object back that get gave; false where the connection broke since, and rescueHeld was here: then it is
+// like any other.
+func (ix *fastIndex) release(o *Object) bool {
+	if !ix.held[o.slot].CompareAndSwap(o, nil) {
+		return false
 	}
+	ix.pins.Drop(o.slot)
+	ix.leaveView(o.view)
 	ix.leave()
+	return true
+}
+
+// rescueHeld puts what is held in slots on the list of what is held over the socket: the connection is broken, and its next
+// life claims those. Conn.mu is held.
+func (c *Conn) rescueHeld() {
+	ix := c.door.index.Load()
+	if ix == nil {
+		return
+	}
+	ix.over.Store(true)
+	for slot := range ix.held {
+		o := ix.held[slot].Swap(nil)
+		if o == nil {
+			continue
+		}
+		c.list(o)
+		if v := o.view; v != nil {
+			if v.refs == 0 {
+				c.idle--
+			}
+			v.refs++
+			v.fast.Add(-1) // not the last: closeIndex, which gives up the index's own, follows
+		}
+		ix.pins.Drop(slot)
+		ix.leave() // nor is this
+	}
 }
 
 func (ix *fastIndex) leaveView(v *view) {
-	if v.fast.Add(-1) > 0 {
+	if v == nil || v.fast.Add(-1) > 0 {
 		return
 	}
-	ix.c.mu.Lock() // Close was here: the last one unmaps
+	ix.c.mu.Lock() // closeIndex was here: the last one unmaps
 	defer ix.c.mu.Unlock()
 	ix.c.dropIfUnused(v)
 }
@@ -306,15 +380,19 @@ func (c *Conn) unremember(v *view) bool {
 	return true
 }
 
-// closeIndex ends the index with the connection. Conn.mu is held; views are let go before their mappings are.
+// closeIndex ends the index with a life of the connection. Conn.mu is held; views are let go before their mappings are.
 func (c *Conn) closeIndex() {
+	if s := c.door.state.Load(); s == indexOpen || s == indexRefused {
+		c.door.state.Store(indexWanted)
+	}
 	ix := c.door.index.Swap(nil)
 	if ix == nil {
 		return
 	}
+	ix.over.Store(true)
 	for _, v := range c.views {
 		if v.fast.Load() > 0 {
-			v.fast.Add(-1) // below it dropViews, or the last Release, unmaps
+			v.fast.Add(-1) // who is the last to leave unmaps, if it is to be unmapped
 		}
 	}
 	ix.leave()

@@ -345,3 +345,114 @@ func (p *child) mustBeSilent(t *testing.T) {
 		t.Error(p.lines.Text())
 	}
 }
+
+// TestIndexAfterReconnecting: what is held in slots when the connection breaks is held by the next one, over the socket, and the
+// index is there again.
+func TestIndexAfterReconnecting(t *testing.T) {
+	n := startNode(t, store.Options{})
+	c := n.dialIndexed(t)
+	ctx := context.Background()
+	var held []*client.Object
+	for i := range 4 {
+		o := must(c.Put(fmt.Appendf(nil, "object %d", i), client.CreateOptions{Class: object.Named, Name: fmt.Sprint("n", i)}))(t)
+		must(c.Get(ctx, o.ID(), 0))(t).Release()
+		fast := must(c.GetByName(ctx, fmt.Sprint("n", i), 0))(t)
+		if !fast.ThroughIndex() {
+			t.Fatal("not through the index: this test shows nothing")
+		}
+		o.Release()
+		held = append(held, fast)
+	}
+	n.door.Close()
+	held[0].Release()
+	n.open(t)
+	for i := range 4 {
+		if got := must(c.StatByName(fmt.Sprint("n", i)))(t).Refs; got != min(i, 1) {
+			t.Errorf("object %d: %d references", i, got)
+		}
+	}
+	held[1].Release()
+	for i, o := range held[2:] {
+		if want := fmt.Sprintf("object %d", i+2); string(o.Bytes()) != want || o.Gone() {
+			t.Errorf("%q, want %q; gone: %v", o.Bytes(), want, o.Gone())
+		}
+	}
+	must(c.GetByName(ctx, "n3", 0))(t).Release()
+	again := must(c.GetByName(ctx, "n3", 0))(t)
+	if !again.ThroughIndex() {
+		t.Errorf("not through the index again: %v", c.IndexState())
+	}
+	again.Release()
+	held[2].Release()
+	held[3].Release()
+	for i := range 4 {
+		if err := c.DeleteByName(fmt.Sprint("n", i)); err != nil {
+			t.Error(err)
+		}
+	}
+	waitFor(t, "everything to go", func() bool {
+		st := n.store.Status()
+		return c.Sweep() == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
+	})
+}
+
+// TestIndexAcrossConnections breaks the connection again and again while several goroutines get, look and release.
+func TestIndexAcrossConnections(t *testing.T) {
+	n := startNode(t, store.Options{})
+	keeper := n.dial(t)
+	for i := range 4 {
+		b := must(keeper.Create(4096, client.CreateOptions{Class: object.Named, Name: fmt.Sprint(i)}))(t)
+		fillWhole(b.Bytes(), b.ID())
+		must(b.Seal())(t).Release()
+	}
+	c := n.dialIndexed(t)
+	stop, done := make(chan struct{}), make(chan int, 4)
+	for g := range 4 {
+		go func() {
+			fast := 0
+			var held []*client.Object
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					for _, o := range held {
+						o.Release()
+					}
+					done <- fast
+					return
+				default:
+				}
+				o, err := c.GetByName(context.Background(), fmt.Sprint((g+i)%4), 0)
+				if errors.Is(err, client.ErrDisconnected) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if o.ThroughIndex() {
+					fast++
+				}
+				if held = append(held, o); len(held) > 10 {
+					if !whole(held[0]) {
+						t.Errorf("object %v has other bytes", held[0].ID())
+					}
+					held[0].Release()
+					held = held[1:]
+				}
+			}
+		}()
+	}
+	for range 10 {
+		n.door.Close()
+		n.open(t)
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(stop)
+	for range 4 {
+		if fast := <-done; fast == 0 {
+			t.Error("a goroutine got nothing through the index")
+		}
+	}
+	c.Close()
+	waitFor(t, "the references to go", func() bool { return n.store.Status().References == 0 })
+}
