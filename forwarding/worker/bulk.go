@@ -77,7 +77,8 @@ func (b *bulk) addLane(l *link.Lane) {
 	b.lanes = append(b.lanes, l)
 	b.grown.Broadcast()
 	b.work.Go(func() {
-		err := b.readLane(l)
+		var err error
+		link.GiveWay(func() { err = b.readLane(l) })
 		b.s.fail(fmt.Errorf("a lane ended: %w", err))
 	})
 }

@@ -229,9 +229,9 @@ func (o *bulkOp) startRead() {
 	case o.inline:
 		o.b.work.Go(o.readInlineDevice)
 	case o.buffer.seg != nil:
-		o.b.work.Go(o.sendInPlace)
+		o.b.work.Go(func() { link.GiveWay(o.sendInPlace) })
 	default:
-		o.b.work.Go(o.sendDevice)
+		o.b.work.Go(func() { link.GiveWay(o.sendDevice) })
 	}
 }
 
