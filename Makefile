@@ -13,7 +13,7 @@ LDFLAGS := -X main.version=$(VERSION)
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 
 # Packages whose code runs concurrently: their tests run under the race detector too.
-RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/worker/engine/...
+RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/...
 
 STEP = @printf '\n== %s: %s\n' "$$(date +%H:%M:%S)"
 
@@ -31,12 +31,13 @@ check-go: ## say which Go is here and which is wanted
 	@bash tools/checkgo.sh "$(GO)"
 
 .PHONY: build
-build: check-go ## bin/tendril, bin/libtendril_opencl.so, bin/tendril.icd, headers
+build: check-go ## bin/tendril, bin/libtendril_opencl.so, bin/tendril.icd, the C client in bin/lib, headers
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tendril ./tools/tendril
 	$(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/.build/libtendril_opencl.so ./forwarding/icd
 	@mv bin/.build/libtendril_opencl.so bin/libtendril_opencl.so # renamed, so that running programs keep the old one
 	@sed 's|@LIBRARY@|$(BIN)/libtendril_opencl.so|' packaging/tendril.icd.in >bin/tendril.icd
 	@if [ -d forwarding/icd/include ]; then mkdir -p bin/include && cp -r forwarding/icd/include/. bin/include/; fi
+	@$(MAKE) --no-print-directory -s -C client/c OUT=$(BIN) CC="$(CC)"
 	@echo "built $(VERSION) in bin/"
 
 .PHONY: demo
@@ -53,7 +54,7 @@ test: build ## everything: vet, guards, Go tests (race too), Python, end to end,
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./tools/tendril
 	$(STEP) "Go tests, end to end among them"
 	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -timeout 10m ./...
-	@$(MAKE) --no-print-directory test-race test-python difftest
+	@$(MAKE) --no-print-directory test-race test-c test-python difftest
 	$(STEP) "all passed"
 
 .PHONY: test-race
@@ -61,10 +62,18 @@ test-race: ## the concurrent packages under the race detector
 	$(STEP) "race detector"
 	$(GO) test -race -short -timeout 10m $(RACE)
 
+.PHONY: test-c
+test-c: build ## the C client against a real daemon and a hostile one, with and without sanitizers
+	$(STEP) "C client"
+	$(MAKE) --no-print-directory -s -C client/c OUT=$(BIN) CC="$(CC)" test
+
 .PHONY: test-python
-test-python: build ## the Python client against a real daemon
+test-python: build ## the Python client, from its installed wheel, against a real daemon; packages in bin/python
 	$(STEP) "Python client"
-	cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .
+	@if $(PYTHON) -c 'import setuptools, wheel, venv' 2>/dev/null; then \
+	  TENDRIL_BIN=$(BIN)/tendril bash client/python/tests/wheel.sh $(PYTHON) bin/python; \
+	else echo "no setuptools, wheel and venv for $(PYTHON): tested from the tree, no packages" && \
+	  cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .; fi
 
 .PHONY: difftest
 difftest: build ## the same programs natively and forwarded, compared call by call

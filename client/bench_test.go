@@ -147,3 +147,74 @@ func touched(b *testing.B, size uint64) []byte {
 	clear(mapping.Bytes())
 	return mapping.Bytes()
 }
+
+// BenchmarkStream is one writer and one reader, in processes of the benchmark and the daemon: frames of 1 MiB against memcpy over
+// as much memory, and the hand-over of a small frame (a ping and a pong are two) against a round trip in C.
+func BenchmarkStream(b *testing.B) {
+	b.Run("frames=1MiB", func(b *testing.B) {
+		socket, _ := startDaemon(b)
+		in, out := must(client.Dial(socket))(b), must(client.Dial(socket))(b)
+		defer in.Close()
+		defer out.Close()
+		w := must(in.OpenWriter("s", client.StreamOptions{Ahead: 8}))(b)
+		r := must(out.OpenReader("s", client.StreamOptions{Ahead: 8}))(b)
+		src, dst := make([]byte, 1<<20), make([]byte, 24<<20)
+		ctx, n := context.Background(), 0
+		pump := func(n int) time.Duration {
+			began := time.Now()
+			go func() {
+				for range n {
+					if err := w.Write(ctx, src, nil, -1); err != nil {
+						b.Error(err)
+					}
+				}
+			}()
+			for range n {
+				must(r.Pop(ctx, -1))(b).Release()
+			}
+			return time.Since(began)
+		}
+		pump(200)
+		var streamed, copied time.Duration
+		for b.Loop() { // in turn, so that both meet the same neighbours
+			streamed += pump(100)
+			began := time.Now()
+			for i := range 100 {
+				segment.Copy(dst[i%24<<20:][:1<<20], src)
+			}
+			copied += time.Since(began)
+			n += 100
+		}
+		b.ReportMetric(float64(n)/1024/streamed.Seconds(), "GiB/s")
+		b.ReportMetric(copied.Seconds()/streamed.Seconds(), "of-memcpy")
+	})
+	b.Run("hand-over", func(b *testing.B) {
+		reference := roundTripNS(b)
+		socket, _ := startDaemon(b)
+		in, out := must(client.Dial(socket))(b), must(client.Dial(socket))(b)
+		defer in.Close()
+		defer out.Close()
+		there, back := must(in.OpenWriter("there", client.StreamOptions{}))(b), must(out.OpenWriter("back", client.StreamOptions{}))(b)
+		atB, atA := must(out.OpenReader("there", client.StreamOptions{}))(b), must(in.OpenReader("back", client.StreamOptions{}))(b)
+		ctx := context.Background()
+		go func() {
+			for {
+				f, err := atB.Pop(ctx, -1)
+				if err != nil {
+					return
+				}
+				f.Release()
+				if back.Write(ctx, []byte("pong"), nil, -1) != nil {
+					return
+				}
+			}
+		}()
+		measure(b, 2*reference, func() {
+			if err := there.Write(ctx, []byte("ping"), nil, -1); err != nil {
+				b.Fatal(err)
+			}
+			must(atA.Pop(ctx, -1))(b).Release()
+		})
+		there.End()
+	})
+}

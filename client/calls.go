@@ -22,6 +22,9 @@ type call struct {
 	ask  struct { // requests of the hot path, kept here so that none is allocated
 		get  wire.GetRequest
 		seal wire.SealRequest
+		push wire.StreamPushRequest
+		pop  wire.StreamPopRequest
+		make wire.CreateRequest
 	}
 	done      chan struct{} // capacity 1
 	finished  bool          // guarded by Conn.mu
@@ -29,7 +32,8 @@ type call struct {
 	err       error
 	payload   []byte // of replies that are not told below; a copy
 	create    wire.CreateReply
-	get       wire.GetReply // Meta is a copy
+	get       wire.GetReply // of StreamPop, too; Meta is a copy
+	number    uint64        // of StreamPop
 	view      *view         // of create and get: one reference, the caller's
 	files     [ipc.MaxFDs]*os.File
 }
@@ -191,8 +195,16 @@ func (c *Conn) flushOut() {
 	}
 }
 
-// await waits until k is finished: reading for everybody when the turn is free, asleep otherwise.
+// await waits until k is finished. Where ctx ends first, k is left to whoever reads next.
 func (c *Conn) await(ctx context.Context, k *call) error {
+	if err := c.awaitFinish(ctx, k); err != nil {
+		return c.abandon(k, err)
+	}
+	return nil
+}
+
+// awaitFinish waits until k is finished, or ctx ends: reading for everybody when the turn is free, asleep otherwise.
+func (c *Conn) awaitFinish(ctx context.Context, k *call) error {
 	select {
 	case c.turn <- struct{}{}: // the usual case, without the price of the general select
 	default:
@@ -201,15 +213,12 @@ func (c *Conn) await(ctx context.Context, k *call) error {
 			return nil
 		case c.turn <- struct{}{}:
 		case <-ctx.Done():
-			return c.abandon(k, ctx.Err())
+			return ctx.Err()
 		}
 	}
 	err := c.readUntil(ctx, k)
 	<-c.turn
-	if err != nil {
-		return c.abandon(k, err)
-	}
-	return nil
+	return err
 }
 
 // readUntil delivers frames until k is finished or ctx ends. The turn is held.
@@ -253,8 +262,19 @@ func (c *Conn) abandon(k *call, err error) error {
 
 // undo gives back what an abandoned call brought.
 func (c *Conn) undo(k *call) {
-	if k.err == nil && k.kind == wire.Get {
+	switch {
+	case k.err != nil:
+	case k.kind == wire.Get:
 		c.postRelease(k.get.ID)
+	case k.kind == wire.Hold:
+		var m wire.HoldReply
+		if m.Decode(k.payload) == nil {
+			c.postRelease(m.ID)
+		}
+	case k.kind == wire.Fill:
+		c.post(wire.Filled, &wire.IDMessage{ID: k.get.ID})
+	case k.kind == wire.StreamPop:
+		c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
 	}
 	c.discard(k)
 }
@@ -328,8 +348,20 @@ func (c *Conn) fill(k *call, f *ipc.Frame) (err error) {
 		if err = k.create.Decode(f.Payload); err == nil {
 			k.view, err = c.adopt(f, k.create.Ref, true)
 		}
+	case wire.Fill:
+		if err = k.get.Decode(f.Payload); err == nil {
+			k.get.Meta = append([]byte(nil), k.get.Meta...)
+			k.view, err = c.adopt(f, k.get.Ref, true)
+		}
 	case wire.Get:
 		if err = k.get.Decode(f.Payload); err == nil {
+			k.get.Meta = append([]byte(nil), k.get.Meta...)
+			k.view, err = c.adopt(f, k.get.Ref, false)
+		}
+	case wire.StreamPop:
+		var m wire.StreamPopReply
+		if err = m.Decode(f.Payload); err == nil {
+			k.number, k.get = m.Number, m.GetReply
 			k.get.Meta = append([]byte(nil), k.get.Meta...)
 			k.view, err = c.adopt(f, k.get.Ref, false)
 		}

@@ -20,6 +20,7 @@ type CreateOptions struct {
 	Labels map[string]string // ≤ object.MaxLabels; for List
 	Meta   []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
 	Own    bool              // a segment of its own: exactly its size, given back whole. For single objects that stay
+	Shared bool              // other processes of the tenant may fill it, too (Fill); implies Own
 	Strict bool              // seal so that nobody can write any more, this process neither. Implies Own
 }
 
@@ -35,6 +36,7 @@ type Buffer struct {
 	meta   []byte
 	class  object.Class
 	ended  bool
+	pushed bool // a push was tried: it may be sealed
 
 	spareNext bool // Seal asks for another buffer of this sort on the way
 }
@@ -42,9 +44,15 @@ type Buffer struct {
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
 // otherwise. Errors: object.ErrInvalid, ErrFull, ErrQuota, ErrUnsupported; ErrDisconnected.
 func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
+	if err := c.notShared("create"); err != nil {
+		return nil, err
+	}
 	m := wire.CreateRequest{SizeBytes: size, Class: o.Class, Name: o.Name, Meta: o.Meta}
-	if o.Own || o.Strict {
+	if o.Own || o.Strict || o.Shared {
 		m.Flags = wire.CreateOwn
+	}
+	if o.Shared {
+		m.Flags |= wire.CreateShared
 	}
 	kind, ask := wire.Create, ipc.Payload(&m)
 	if o.TTL != 0 || len(o.Labels) > 0 {
@@ -110,6 +118,11 @@ func (b *Buffer) Seal() (*Object, error) {
 		return nil, err
 	}
 	k.recycle()
+	return b.sealed()
+}
+
+// sealed makes the Object of a buffer that was sealed just now.
+func (b *Buffer) sealed() (*Object, error) {
 	b.ended = true
 	if !b.c.endFilling(b.view) {
 		return nil, fmt.Errorf("%w: the connection was closed", ErrDisconnected)
@@ -126,6 +139,10 @@ func (b *Buffer) Abort() error {
 	b.data = nil
 	if b.c.endFilling(b.view) {
 		b.c.unref(b.view)
+	}
+	if b.pushed { // perhaps without success after the seal: either way it ends with this reference
+		b.c.postRelease(b.id)
+		return nil
 	}
 	return b.c.simple(wire.Abort, &wire.IDMessage{ID: b.id})
 }
@@ -182,6 +199,9 @@ func milliseconds(d time.Duration) uint32 {
 }
 
 func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
+	if err := c.notShared("get"); err != nil {
+		return nil, err
+	}
 	k := newCall(wire.Get)
 	k.ask.get = m
 	if err := c.send(k, &k.ask.get); err != nil {

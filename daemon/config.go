@@ -47,6 +47,7 @@ type Config struct {
 
 	Listen         string   // host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
 	PlaintextPeers []string // addresses or networks whose sessions may do without TLS, besides this machine
+	TrustRemote    bool     // programs of other machines are served, although workers have no sandbox here
 	HTTP           string   // host:port of inspection over TCP; "" = over its unix socket only
 	HTTPHosts      []string // names that HTTP clients may use for this node
 	Tenants        []tenancy.Tenant

@@ -276,7 +276,7 @@ func (d *Daemon) startProbe() error {
 			case <-d.reprobe:
 				d.pool.Probe()
 				d.publishDevices()
-				d.renewCertificate()
+				d.reloadCertificate()
 			case <-d.ctx.Done():
 				return
 			}

@@ -21,8 +21,12 @@ import (
 
 // TestMain stands in for a driver's probe that finds nothing, so that a daemon in a test starts no driver.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-fake" {
-		os.NewFile(3, "answer").WriteString("{}")
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "-fake") {
+		answer := "{}"
+		if os.Args[1] == "-fake-open" { // on a machine without a sandbox
+			answer = `{"fallbacks":[{"what":"landlock","why":"this kernel has none"}]}`
+		}
+		os.NewFile(3, "answer").WriteString(answer)
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -58,8 +62,15 @@ func newDaemon(t testing.TB, c Config) *Daemon {
 // serve runs a daemon until the returned function is called, which checks that it went cleanly.
 func serve(t *testing.T, c Config) (d *Daemon, stop func()) {
 	t.Helper()
+	return serveWith(t, c, "-fake")
+}
+
+// serveWith is serve with another stand-in for probes (TestMain).
+func serveWith(t *testing.T, c Config, probe string) (d *Daemon, stop func()) {
+	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	d = newDaemon(t, c)
+	d.build.WorkerArgs = []string{probe}
 	ctx, cancel := context.WithCancel(context.Background())
 	up, down := make(chan struct{}), make(chan error, 1)
 	d.OnReady(func() { close(up) })

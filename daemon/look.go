@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/cluster/fsm"
+	"tendril/cluster/raftnode"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/workers"
@@ -247,41 +248,27 @@ func (l *look) Workers(v inspect.Viewer) ([]inspect.Worker, error) {
 	return list, nil
 }
 
-// Segments implements inspect.Source: those that hold objects, as far as the objects tell.
+// Segments implements inspect.Source.
 func (l *look) Segments(v inspect.Viewer) ([]inspect.Segment, error) {
-	byID := map[uint64]*inspect.Segment{}
-	for _, o := range l.objects(v) {
-		s := byID[o.Segment]
-		if s == nil {
-			s = &inspect.Segment{ID: o.Segment, Tenant: o.Tenant}
-			byID[o.Segment] = s
-		}
-		s.Objects++
-		s.UsedBytes += o.SizeBytes
-		s.Bytes = max(s.Bytes, o.Offset+o.SizeBytes)
-		s.Readers += o.Refs
-		s.Sealed = s.Sealed || o.State == object.Sealed
+	tenant, all := l.sees(v)
+	switch {
+	case all:
+		tenant = "" // every one's
+	case tenant == "":
+		return nil, nil
 	}
 	var list []inspect.Segment
-	for _, s := range byID {
-		list = append(list, *s)
+	for _, g := range l.store.Segments(tenant) {
+		list = append(list, inspect.Segment{
+			ID: g.ID, Tenant: g.Tenant, Bytes: g.Bytes, UsedBytes: g.Used, Objects: g.Objects, Readers: g.Readers, Sealed: g.Sealed,
+			Session: g.Session, Idle: g.Idle, Leaving: g.Leaving,
+		})
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
 	return list, nil
 }
 
 // Raft implements inspect.Source.
-func (l *look) Raft(inspect.Viewer) (inspect.Raft, error) {
-	s := l.meta.raft.Status()
-	r := inspect.Raft{
-		ID: s.ID, State: s.State, Leader: s.Leader, LeaderAddress: s.LeaderAddress, Term: s.Term, LastIndex: s.LastIndex, CommitIndex: s.CommitIndex,
-		AppliedIndex: s.AppliedIndex, SnapshotIndex: s.SnapshotIndex, LogStore: s.LogStore, Fault: s.Fault, Members: []inspect.Member{},
-	}
-	for _, m := range s.Members {
-		r.Members = append(r.Members, inspect.Member(m))
-	}
-	return r, nil
-}
+func (l *look) Raft(inspect.Viewer) (raftnode.Status, error) { return l.meta.raft.Status(), nil }
 
 // Metrics implements inspect.Source.
 func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {

@@ -135,9 +135,10 @@ func (d *Daemon) notRenewed(err error) {
 	d.log.WithError(err).Warn("the node's certificate could not be renewed yet")
 }
 
-// renewCertificate gets a new certificate where it is time for one: new connections see it at once.
-func (d *Daemon) renewCertificate() {
-	if err := d.meta.keyring.RenewIfDue(d.ctx); err != nil && d.ctx.Err() == nil {
+// reloadCertificate takes the certificate that is on disk, or gets a new one where there is none or it is time: new connections see
+// it at once.
+func (d *Daemon) reloadCertificate() {
+	if err := d.meta.keyring.Reload(d.ctx); err != nil && d.ctx.Err() == nil {
 		d.notRenewed(err)
 	}
 }

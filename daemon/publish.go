@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 type publications struct {
 	mu      sync.Mutex
 	tenants map[string]*held // guarded by mu
+
+	follower *store.Follower // set before the front door opens: what is published here
 }
 
 // held is what is published of one tenant. The connection is the daemon's own.
@@ -120,11 +123,11 @@ func (p *publications) drop(tenant string, h *held) {
 }
 
 // settle ends one publication of id, and lets go of what is published no longer.
-func (d *Daemon) settle(tenant string, id object.ID) {
-	d.published.settle(tenant, id, func(x object.ID) (is bool) {
-		d.meta.raft.View(func(s *fsm.State) { _, is = s.Object(fsm.UUID(x)) })
-		return is
-	})
+func (d *Daemon) settle(tenant string, id object.ID) { d.published.settle(tenant, id, d.isPublished) }
+
+func (d *Daemon) isPublished(id object.ID) (is bool) {
+	d.meta.raft.View(func(s *fsm.State) { _, is = s.Object(fsm.UUID(id)) })
+	return is
 }
 
 // Publish implements frontdoor.Cluster.
@@ -143,11 +146,44 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if name == "" {
 		return 0, fmt.Errorf("%w: object %s has no name: publish it under one", object.ErrInvalid, id)
 	}
+	if !d.published.follower.Add(id) {
+		return 0, fmt.Errorf("%w: object %s went while it was being published", object.ErrNotFound, id)
+	}
 	result, err := d.propose(&fsm.Publish{Replace: replace, Object: fsm.Object{
 		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class), SizeBytes: info.SizeBytes, Meta: info.Meta,
 		Replicas: []fsm.Replica{{Node: d.meta.node, Incarnation: d.meta.incarnation}},
 	}})
+	if err == nil && !d.published.follower.Has(id) { // it went, and the withdrawal may have been too early
+		return 0, errors.Join(fmt.Errorf("%w: object %s went while it was being published", object.ErrNotFound, id), d.Unpublish(p.Tenant, id, ""))
+	}
 	return result.Epoch, err
+}
+
+// followPublished withdraws what is published of objects that are gone: deleted in another way, expired, or renamed away. It ends
+// with d.ctx; what could not be withdrawn then is by the next start.
+func (d *Daemon) followPublished() {
+	for {
+		gone, err := d.published.follower.Next(d.ctx)
+		if err != nil {
+			return
+		}
+		for _, id := range gone {
+			d.withdraw(id)
+		}
+	}
+}
+
+func (d *Daemon) withdraw(id object.ID) {
+	var o fsm.Object
+	var published bool
+	d.meta.raft.View(func(s *fsm.State) { o, published = s.Object(fsm.UUID(id)) })
+	if !published {
+		return
+	}
+	err := d.Unpublish(o.Tenant, id, "")
+	if err != nil && !errors.Is(err, object.ErrNotFound) && d.ctx.Err() == nil {
+		d.log.WithError(err).WithField("name", o.Name).Warn("a published object is gone, and the cluster could not be told; it will be at the next start")
+	}
 }
 
 // Unpublish implements frontdoor.Cluster.
@@ -192,6 +228,22 @@ func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 	return id, err
 }
 
+// AwaitPublished implements frontdoor.Cluster.
+func (d *Daemon) AwaitPublished(ctx context.Context, tenant, name string) (object.ID, error) {
+	for {
+		changed := d.meta.raft.Changed()
+		id, err := d.Resolve(tenant, name)
+		if err == nil {
+			return id, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return object.ID{}, fmt.Errorf("%w: %w", object.ErrTimeout, err)
+		}
+	}
+}
+
 // Published implements frontdoor.Cluster.
 func (d *Daemon) Published(tenant, prefix string) ([]byte, error) {
 	list := []PublishedStatus{}
@@ -226,6 +278,8 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 // resumePublishing takes hold of what an earlier run of this node published and the store still has (persisted objects), and
 // withdraws the rest: host memory does not outlive its daemon.
 func (d *Daemon) resumePublishing() error {
+	d.published.follower = d.store.Follow()
+	d.joined.Go(d.followPublished)
 	var mine []fsm.Object
 	d.meta.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {
@@ -238,7 +292,7 @@ func (d *Daemon) resumePublishing() error {
 	})
 	withdraw := &fsm.Withdraw{Node: d.meta.node, Incarnation: d.meta.incarnation}
 	for _, o := range mine {
-		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil {
+		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil && d.published.follower.Add(object.ID(o.ID)) {
 			withdraw.Keep = append(withdraw.Keep, o.ID)
 			defer d.settle(o.Tenant, object.ID(o.ID))
 		} else {
@@ -251,6 +305,7 @@ func (d *Daemon) resumePublishing() error {
 
 // stopPublishing ends the daemon's own connections to the store.
 func (d *Daemon) stopPublishing() error {
+	d.published.follower.Close()
 	d.published.mu.Lock()
 	defer d.published.mu.Unlock()
 	for tenant, h := range d.published.tenants {

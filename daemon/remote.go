@@ -66,6 +66,20 @@ func remotePeer(p pki.Peer) frontdoor.Peer {
 	return frontdoor.Peer{UID: uid, GID: gid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
 }
 
+// checkSandbox refuses programs of other machines where nothing keeps a worker from the rest of this one.
+func (d *Daemon) checkSandbox(p frontdoor.Peer) error {
+	if p.Remote == "" || d.cfg.TrustRemote {
+		return nil
+	}
+	for _, f := range d.pool.Fallbacks() {
+		if f.What == "landlock" || f.What == "seccomp" {
+			return fmt.Errorf("%w: this node has no sandbox for programs of other machines (%s: %s): mend that, or start the daemon with --trust-remote true",
+				object.ErrPermission, f.What, f.Why)
+		}
+	}
+	return nil
+}
+
 // OpenRemoteWorker implements frontdoor.Backend.
 func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error) {
 	var reply wire.OpenRemoteWorkerReply

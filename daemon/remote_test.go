@@ -7,20 +7,27 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/tenancy"
+	"tendril/forwarding/clwire"
+	"tendril/store"
 	"tendril/store/object"
 )
 
@@ -347,6 +354,86 @@ func TestPublishedObjectsOutliveWhoMadeThem(t *testing.T) {
 	}
 }
 
+// A get that waits is also answered by what is published under the name, and what goes is published no longer.
+func TestPublishedNamesComeAndGo(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	conn, waiter := dial(t, c), dial(t, c)
+	got := make(chan error, 1)
+	go func() {
+		obj, err := waiter.GetByName(t.Context(), "late", time.Minute)
+		if err == nil {
+			defer obj.Release()
+			if string(obj.Bytes()) != "published" {
+				err = errors.New("other bytes")
+			}
+		}
+		got <- err
+	}()
+	publish(t, conn, "another", []byte("x")) // a change that is not it
+	late := publish(t, conn, "late", []byte("published"))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if _, err := waiter.GetByName(t.Context(), "never", 20*time.Millisecond); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("a name that does not come: %v", err)
+	}
+	buf, err := conn.Create(1, client.CreateOptions{Class: object.TTL, TTL: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := buf.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Publish(obj.ID(), "short", false); err != nil {
+		t.Fatal(err)
+	}
+	obj.Release()
+	names := func() []string {
+		raw, err := conn.Published("")
+		var list []PublishedStatus
+		if err == nil {
+			err = json.Unmarshal(raw, &list)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, x := range list {
+			names = append(names, x.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	for range 500 {
+		if !slices.Contains(names(), "short") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := names(); !slices.Equal(got, []string{"another", "late"}) {
+		t.Errorf("published: %v", got)
+	}
+	// The object goes behind the cluster's back, as one does whose tenant deletes it in another room.
+	held, err := d.store.Connect(store.Owner{Tenant: conn.Daemon().Tenant, Name: "test"})
+	if err == nil {
+		err = held.Delete(late, "")
+		held.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if len(names()) == 1 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("published: %v", names())
+}
+
 func TestManyPublishAtOnce(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)
@@ -481,6 +568,132 @@ func TestKeysThatCannotBeBelieved(t *testing.T) {
 	}
 }
 
+// SIGHUP takes another certificate into use, or makes one, and nobody who is connected notices.
+func TestReloadTakesTheCertificateAnew(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	at := d.door.Load().RemoteAddr().String()
+	if _, err := client.Login(at, newToken(t, dial(t, c), client.TokenOptions{}), ""); err != nil {
+		t.Fatal(err)
+	}
+	far, err := client.DialServer(at, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	serial := func() string { return d.meta.keyring.Certificate().Leaf.SerialNumber.String() }
+	path := filepath.Join(c.StateDir, pki.NodeFile)
+	first := serial()
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(want func() bool) {
+		t.Helper()
+		d.Reload()
+		for range 1000 {
+			if want() {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("the certificate is %s, the first was %s", serial(), first)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	reload(func() bool { return serial() != first })
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload(func() bool { return serial() == first })
+	if err := os.WriteFile(path, []byte("-----BEGIN"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.meta.keyring.Reload(t.Context()); !errors.Is(err, pki.ErrDamaged) || serial() != first {
+		t.Errorf("a damaged file: %v, %s", err, serial())
+	}
+	if raw, err := os.ReadFile(filepath.Join(c.StateDir, pki.AuthorityFile)); err == nil { // a good pair that is somebody else's
+		err = os.WriteFile(path, raw, 0o600)
+		if err := errors.Join(err, d.meta.keyring.Reload(t.Context())); !errors.Is(err, pki.ErrDamaged) || serial() != first {
+			t.Errorf("somebody else's: %v, %s", err, serial())
+		}
+	}
+	if _, err := far.Devices(); err != nil {
+		t.Errorf("who was connected: %v", err)
+	}
+	again, err := client.DialServer(at, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// A disk that is full while the metadata's log grows: the one who changes something is told, all else goes on, and so does this when
+// there is room again.
+func TestFullDiskStopsChangesAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: the log is opened again every 5 s, and elections come on top")
+	}
+	c := aConfig(t)
+	if err := os.Mkdir(c.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tendril-test", c.StateDir, "tmpfs", 0, "size=6m"); err != nil {
+		t.Skipf("skipped: a small file system needs root: %v", err)
+	}
+	defer unix.Unmount(c.StateDir, unix.MNT_DETACH)
+	d, stop := serve(t, c)
+	conn := dial(t, c)
+	token := newToken(t, conn, client.TokenOptions{})
+	filler := filepath.Join(c.StateDir, "filler")
+	var err error
+	for i := 0; i < 200_000 && err == nil; i++ {
+		if i == 50 {
+			_ = os.WriteFile(filler, make([]byte, 8<<20), 0o600) // as much as there is room for
+		}
+		_, err = d.propose(&fsm.Sweep{})
+	}
+	if !errors.Is(err, object.ErrFull) {
+		t.Fatalf("the disk is full: %v", err)
+	}
+	if _, err := conn.CreateToken(client.TokenOptions{Role: pki.User}); !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrBusy) {
+		t.Errorf("a token on a full disk: %v", err)
+	}
+	obj, err := conn.Put([]byte("memory"), client.CreateOptions{Name: "n", Class: object.Named})
+	if err != nil {
+		t.Fatalf("the store needs no disk: %v", err)
+	}
+	obj.Release()
+	if raw, err := conn.Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+		t.Errorf("reading: %s, %v", raw, err)
+	}
+	if _, err := conn.Status(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for range 1200 { // ends as soon as it may; a loaded machine takes its time
+		if _, err = conn.CreateToken(client.TokenOptions{Role: pki.User}); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	conn.Close()
+	stop()
+	_, stop = serve(t, c)
+	defer stop()
+	if raw, err := dial(t, c).Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+		t.Errorf("after a restart: %s, %v", raw, err)
+	}
+}
+
 func TestNoSecretInAnyLog(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	c := aConfig(t)
@@ -507,12 +720,21 @@ func TestNoSecretInAnyLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	base, key1, _ := strings.Cut(page, "/ui#token=")
+	for _, url := range []string{base + "/v1/status?token=" + key1, base + "/" + key1, base + "/ui?" + key1} {
+		if answer, err := http.Get(url); err != nil {
+			t.Error(err)
+		} else {
+			answer.Body.Close()
+		}
+	}
 	far.Close()
 	conn.Close()
 	cancel()
 	if err := <-down; err != nil {
 		t.Error(err)
 	}
+	http.DefaultClient.CloseIdleConnections()
 	token, err := pki.ParseToken(text)
 	if err != nil {
 		t.Fatal(err)
@@ -560,6 +782,34 @@ func TestInspectionShowsEachItsOwn(t *testing.T) {
 	}
 	if metrics, err := l.Metrics(own); err != nil || len(metrics) < 10 {
 		t.Errorf("%d metrics, %v", len(metrics), err)
+	}
+}
+
+func TestNoSandboxNoStrangers(t *testing.T) {
+	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, near := frontdoor.Peer{Tenant: "lab", Remote: "192.0.2.7:4"}, frontdoor.Peer{Tenant: "lab"}
+	for _, x := range []struct {
+		args  string
+		trust bool
+		peer  frontdoor.Peer
+		want  error
+	}{
+		{"-fake", false, far, nil}, {"-fake-open", false, far, object.ErrPermission}, {"-fake-open", true, far, nil}, {"-fake-open", false, near, nil},
+	} {
+		c := aConfig(t)
+		c.TrustRemote = x.trust
+		d, stop := serveWith(t, c, x.args)
+		id, _, err := d.OpenSession(x.peer, "test", options)
+		if !errors.Is(err, x.want) || x.want != nil && !strings.Contains(err.Error(), "--trust-remote") {
+			t.Errorf("%+v: %v", x, err)
+		}
+		if err == nil {
+			d.CloseSession(id)
+		}
+		stop()
 	}
 }
 

@@ -136,6 +136,9 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 	if err != nil {
 		return 0, nil, err
 	}
+	if err := d.checkSandbox(p); err != nil { // after the first probe, which tried
+		return 0, nil, err
+	}
 	snap, err := snapshot(platforms)
 	if err != nil {
 		return 0, nil, err

@@ -52,6 +52,7 @@ var settings = []setting{
 	text("log-level", "TENDRIL_LOG_LEVEL", func(c *Config) *string { return &c.LogLevel }),
 	text("listen", "TENDRIL_LISTEN", func(c *Config) *string { return &c.Listen }),
 	list("plaintext-peers", "TENDRIL_PLAINTEXT_PEERS", func(c *Config) *[]string { return &c.PlaintextPeers }),
+	yes("trust-remote", "TENDRIL_TRUST_REMOTE", func(c *Config) *bool { return &c.TrustRemote }),
 	text("http", "TENDRIL_HTTP", func(c *Config) *string { return &c.HTTP }),
 	list("http-hosts", "TENDRIL_HTTP_HOSTS", func(c *Config) *[]string { return &c.HTTPHosts }),
 }
@@ -68,6 +69,11 @@ func number(key, variable string, at func(*Config) *int) setting {
 func size(key, variable string, at func(*Config) *uint64) setting {
 	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = ParseBytes(v); return },
 		func(c Config) string { return strconv.FormatUint(*at(&c), 10) }}
+}
+
+func yes(key, variable string, at func(*Config) *bool) setting {
+	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = strconv.ParseBool(v); return },
+		func(c Config) string { return strconv.FormatBool(*at(&c)) }}
 }
 
 func span(key, variable string, at func(*Config) *time.Duration) setting {
@@ -197,6 +203,8 @@ func fileText(key string, value any) (string, error) {
 		return v, nil
 	case int64:
 		return strconv.FormatInt(v, 10), nil
+	case bool:
+		return strconv.FormatBool(v), nil
 	case []any:
 		parts := make([]string, len(v))
 		for i, x := range v {
@@ -211,7 +219,7 @@ func fileText(key string, value any) (string, error) {
 		}
 		return strings.Join(parts, ","), nil
 	}
-	return "", fmt.Errorf("%v is no text, number or list", value)
+	return "", fmt.Errorf("%v is no text, number, list, true or false", value)
 }
 
 func (c *Config) takeTenants(value any) error {

@@ -17,6 +17,17 @@ if [ -d "$bin/include" ]; then
     install -D -m 644 "$bin/include/$header" "$root/include/$header"
   done
 fi
+version=$(basename "$(echo "$bin"/lib/libtendril.so.*.*.*)")
+install -D -m 644 "$bin/lib/$version" "$root/lib/$version"
+install -D -m 644 "$bin/lib/libtendril.a" "$root/lib/libtendril.a"
+ln -sf "$version" "$root/lib/libtendril.so.0"
+ln -sf libtendril.so.0 "$root/lib/libtendril.so"
+mkdir -p "$root/lib/pkgconfig"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|${version#libtendril.so.}|" "$here/../client/c/tendril.pc.in" >"$root/lib/pkgconfig/tendril.pc"
+install -D -m 644 "$here/../client/c/man/tendril.3" "$root/share/man/man3/tendril.3"
+for example in "$here"/../client/c/examples/*.c; do
+  install -D -m 644 "$example" "$root/share/doc/tendril/examples/$(basename "$example")"
+done
 for kind in system user; do
   mkdir -p "$root/lib/systemd/$kind"
   sed "s|@BINDIR@|$prefix/bin|" "$here/systemd/$kind/tendril.service.in" >"$root/lib/systemd/$kind/tendril.service"

@@ -37,6 +37,11 @@ type Conn struct {
 	idle      []*segmentState
 	idleBytes uint64
 	closed    bool
+
+	fills      map[object.ID]*entry  // others' objects that this connection fills; made with the first
+	streams    map[uint64]*streamEnd // made with the first
+	lastStream uint64
+	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
 }
 
 // reference counts what one connection holds of one object. A deleted object is still found here.
@@ -92,6 +97,8 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	c.leaveStreams()
+	c.leaveFills()
 	for e := range c.open {
 		s.forgetEntry(e)
 	}

@@ -15,7 +15,7 @@ const entryBytes = 640
 type entry struct {
 	id          object.ID // immutable
 	size        uint64    // immutable
-	meta        []byte    // immutable
+	meta        []byte    // immutable once sealed, and never changed in place
 	tenant      *tenant   // immutable
 	creatorPID  int       // immutable
 	creatorName string    // immutable
@@ -34,6 +34,16 @@ type entry struct {
 	sealed  time.Time
 	at      int    // place in tenant.entries
 	charge  uint64 // bytes charged for this record
+
+	shared    bool               // several may fill it
+	fillers   map[*Conn]struct{} // who does, besides the creator
+	filled    chan struct{}      // closed when the last of them is done
+	fillFault error              // one of them ended in the middle
+
+	members  []member // of a composite
+	depth    int      // composites above each other in it, itself among them
+	tree     int      // objects in it, itself among them; 0: no composite
+	memberOf int      // composites that have it
 
 	labels map[string]string // never changed in place
 	grants []string          // who else may read it, in order; never changed in place
@@ -73,7 +83,7 @@ func (s *Store) insert(e *entry) {
 
 // collect lets an object go that nothing refers to: out of the table, then its memory. mu is held.
 func (s *Store) collect(e *entry) {
-	if e.refs > 0 || e.held || e.sealing {
+	if e.refs > 0 || e.held || e.sealing || e.memberOf > 0 {
 		s.reconsider(e)
 		s.dropShadow(e)
 		return
@@ -103,6 +113,7 @@ func (s *Store) removeFromTable(e *entry) {
 	}
 	if e.state != object.Open {
 		s.notify(EventGone, e)
+		s.tellFollowers(e.id)
 	}
 	s.closeOpen(e)
 	s.unbind(e)
@@ -131,6 +142,12 @@ func (s *Store) closeOpen(e *entry) {
 		e.creator = nil
 		s.openCount--
 	}
+	for c := range e.fillers { // an object that is given up
+		c.endFilling(e)
+	}
+	if e.shared && e.tenant.filling[e.name] == e {
+		delete(e.tenant.filling, e.name)
+	}
 }
 
 // unbind takes an object's name. mu is held.
@@ -149,6 +166,7 @@ func (s *Store) freeMemory(e *entry) {
 	s.tableBytes -= e.charge
 	s.uncharge(e.tenant, e.charge)
 	e.charge = 0
+	s.dropMembers(e)
 	s.detach(e)
 	s.dropShadow(e)
 }

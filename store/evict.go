@@ -26,7 +26,7 @@ func (s *Store) reconsider(e *entry) {
 	if s.spill == nil || g == nil {
 		return
 	}
-	usable := e.state == object.Sealed && e.refs == 0 && e.held && !e.pinned && !e.sealing && e.moving == nil
+	usable := e.state == object.Sealed && e.refs == 0 && (e.held || e.memberOf > 0) && !e.pinned && !e.sealing && e.moving == nil
 	if usable == e.usable {
 		return
 	}

@@ -72,6 +72,7 @@ func (e *entry) info() object.Info {
 		sealed := e.sealed.UTC()
 		info.Sealed = &sealed
 	}
+	info.Members, info.Fillers = e.memberList(), len(e.fillers)
 	e.describeStorage(&info)
 	return info
 }

@@ -85,9 +85,7 @@ func (s *Store) expire(now time.Time) {
 	for len(s.expiries) > 0 && !s.closed && !now.Before(s.expiries[0].expires) {
 		e := s.expiries[0]
 		s.unschedule(e)
-		e.held = false
-		s.removeFromTable(e)
-		s.collect(e)
+		s.letGo(e)
 	}
 }
 

@@ -16,6 +16,7 @@ type Spec struct {
 	TTL       time.Duration     // class TTL: how long from Seal on
 	Labels    map[string]string // kept; must not be changed any more
 	Own       bool              // a segment of its own, never used again: what Seal's strict needs
+	Shared    bool              // others of the tenant may fill it, too; implies Own
 	Name      string            // bound at Seal; "" = none
 	Meta      []byte            // opaque; copied
 }
@@ -40,7 +41,7 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	e := &entry{
 		id: object.NewID(), size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
 		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
-		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1,
+		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, shared: spec.Shared,
 	}
 	e.charge = e.recordBytes(spec.Name, spec.Meta)
 	if len(spec.Meta) > 0 {
@@ -55,10 +56,18 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	if err := s.reserveObject(c.tenant, e.charge, c.stopped.Load); err != nil {
 		return Handle{}, err
 	}
-	fd, err := c.place(e, spec.Own)
+	fd, err := c.place(e, spec.Own || spec.Shared)
 	if err != nil {
 		s.uncharge(c.tenant, e.charge)
 		return Handle{}, err
+	}
+	if e.shared && e.name != "" {
+		if c.tenant.filling == nil {
+			c.tenant.filling = make(map[string]*entry)
+		}
+		if c.tenant.filling[e.name] == nil { // of two the first is found by the name
+			c.tenant.filling[e.name] = e
+		}
 	}
 	s.insert(e)
 	e.creator = c
@@ -317,8 +326,6 @@ func (c *Conn) Delete(id object.ID, name string) error {
 		s.forgetEntry(e)
 		return nil
 	}
-	e.held = false
-	s.removeFromTable(e)
-	s.collect(e)
-	return nil
+	s.letGo(e)
+	return s.syncRecord(e)
 }

@@ -22,17 +22,21 @@ func (s *Store) openSpill() error {
 	for _, d := range damaged {
 		s.damaged = append(s.damaged, d.Error())
 	}
+	composites := make(map[*entry][]object.Member)
 	for _, r := range records {
-		s.adopt(r)
+		if e := s.adopt(r); e != nil && len(r.Members) > 0 {
+			composites[e] = r.Members
+		}
 	}
+	s.adoptTrees(composites)
 	return nil
 }
 
-// adopt puts an object on disk into the table. Of two that claim a name the one sealed later has it.
-func (s *Store) adopt(r *spill.Record) {
+// adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the one sealed later has it.
+func (s *Store) adopt(r *spill.Record) *entry {
 	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) {
 		s.spill.Remove(r.ID, r.SizeBytes, true)
-		return
+		return nil
 	}
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
@@ -40,7 +44,7 @@ func (s *Store) adopt(r *spill.Record) {
 		onDisk: true, expiryAt: -1,
 	}
 	s.setGrants(e, r.Grants)
-	e.charge = e.recordBytes(r.Name, r.Meta)
+	e.charge = e.recordBytes(r.Name, r.Meta) + membersBytes(r.Members)
 	s.charged += e.charge
 	e.tenant.charged += e.charge
 	e.tenant.disk += spill.RoomFor(e.size)
@@ -57,6 +61,7 @@ func (s *Store) adopt(r *spill.Record) {
 	if !r.Expires.IsZero() {
 		s.schedule(e, r.Expires)
 	}
+	return e
 }
 
 // recordBytes is what an object's record is charged.
@@ -71,7 +76,7 @@ func (e *entry) recordBytes(name string, meta []byte) uint64 {
 // record is what the disk is to know. mu is held.
 func (e *entry) record() *spill.Record {
 	return &spill.Record{
-		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Grants: e.grants, Pinned: e.pinned,
+		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Grants: e.grants, Members: e.memberList(), Pinned: e.pinned,
 		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, CreatorPID: e.creatorPID, Creator: e.creatorName,
 	}
 }

@@ -29,11 +29,13 @@ func (c *Conn) Rename(from, to string, replace bool) error {
 
 // Reading is a sealed object's bytes as this process reads them, in memory or on disk.
 type Reading struct {
-	Size uint64
-	c    *Conn
-	id   object.ID
-	view *segment.Mapping // nil: on disk, or empty
-	off  uint64
+	ID    object.ID
+	Size  uint64
+	Class object.Class
+	Meta  []byte // immutable; shared with the store
+	c     *Conn
+	view  *segment.Mapping // nil: on disk, or empty
+	off   uint64
 }
 
 // Open begins to read an object that c may read, by name where id is zero, without bringing it back from disk. It holds
@@ -51,7 +53,7 @@ func (c *Conn) Open(id object.ID, name string) (*Reading, error) {
 	case e.state == object.Open:
 		return nil, e.notSealed()
 	}
-	r := &Reading{Size: e.size, c: c, id: e.id, off: e.off}
+	r := &Reading{ID: e.id, Size: e.size, Class: e.class, Meta: e.meta, c: c, off: e.off}
 	if e.state == object.Spilled || e.seg == nil {
 		return r, nil
 	}
@@ -66,7 +68,7 @@ func (c *Conn) Open(id object.ID, name string) (*Reading, error) {
 func (r *Reading) Close() {
 	if r.view != nil {
 		r.view.Unmap()        // fails only for a mapping that is none
-		_ = r.c.Release(r.id) // the connection's end may have done it
+		_ = r.c.Release(r.ID) // the connection's end may have done it
 	}
 }
 
@@ -81,7 +83,7 @@ func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	case r.view != nil:
 		return r.view.Bytes()[r.off+off:][:n], nil
 	}
-	return r.c.s.spill.ReadRange(r.id, off, n)
+	return r.c.s.spill.ReadRange(r.ID, off, n)
 }
 
 // Checksum gives the XXH64 (seed 0) of the whole object. ctx ends it early.

@@ -10,7 +10,7 @@ import (
 // Seal makes an object of this connection immutable and binds its name. From the first seal in a segment on, the
 // kernel refuses every new writable mapping of it. strict also ends the creator's: the object must have been made
 // with Spec.Own, and every writable mapping of it must be gone.
-// Errors: ErrNotFound, ErrSealed, ErrPermission, ErrExists (the name; the object stays unsealed), ErrInvalid (strict
+// Errors: ErrBusy (others fill it), ErrAborted (one ended in the middle of that: see Forgive), ErrNotFound, ErrSealed, ErrPermission, ErrExists (the name; the object stays unsealed), ErrInvalid (strict
 // without Own), ErrBusy (strict with a writable mapping left).
 func (c *Conn) Seal(id object.ID, strict bool) error {
 	s := c.s
@@ -18,6 +18,9 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	defer s.unlock()
 	e, err := c.ownOpen(id)
 	if err != nil {
+		return err
+	}
+	if err := e.ready(); err != nil {
 		return err
 	}
 	if err := e.nameFree(e.name, false); err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,7 +28,7 @@ func checkPrincipal(who string) error {
 
 // Grant lets others read a sealed object of the tenant's (by name where id is zero), or with revoke lets no further
 // ones: who has it keeps it until its Release. An object that lies beside others is copied, at its first grant, into a segment
-// of its own, so that its readers see nothing else; whoever holds it keeps the old place.
+// of its own, so that its readers see nothing else; whoever holds it keeps the old place. A composite is shared with all that it has.
 // Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota.
 func (c *Conn) Grant(id object.ID, name, who string, revoke bool) error {
 	if err := checkPrincipal(who); err != nil {
@@ -42,6 +43,26 @@ func (c *Conn) Grant(id object.ID, name, who string, revoke bool) error {
 		return err
 	case e.state == object.Open:
 		return e.notSealed()
+	}
+	return s.grantTree(e, who, revoke)
+}
+
+// grantTree is grant for an object and, where it is a composite, what it has. mu is held, and let go meanwhile.
+func (s *Store) grantTree(e *entry, who string, revoke bool) error {
+	for _, m := range e.members { // never changed in place
+		if err := s.grantTree(m.e, who, revoke); err != nil && !(revoke && errors.Is(err, object.ErrNotFound)) {
+			return fmt.Errorf("member %q: %w", m.name, err)
+		}
+	}
+	return s.grant(e, who, revoke)
+}
+
+func (s *Store) grant(e *entry, who string, revoke bool) error {
+	switch {
+	case e.state == object.Deleted:
+		return fmt.Errorf("%w: object %s was deleted meanwhile", object.ErrNotFound, e.id)
+	case !revoke && slices.Contains(e.grants, who):
+		return nil
 	case revoke && !slices.Contains(e.grants, who):
 		return fmt.Errorf("%w: object %s is not shared with %s", object.ErrNotFound, e.id, who)
 	case !revoke && len(e.grants) >= maxGrants:

@@ -37,6 +37,7 @@ type Store struct {
 	doomed     []*segment.Memory // to be closed by unlock
 	doomedMaps []*segment.Mapping
 	trash      []trashed // files to be removed by unlock
+	wakes      []*Waiter // whose wake unlock calls
 	expiries   expiryHeap
 	cold       list.List // segments whose objects may all go to disk, the one longest without use first
 
@@ -44,6 +45,7 @@ type Store struct {
 	spilledBytes uint64
 	shared       map[string]map[*entry]struct{} // by who may read it
 	watchers     map[*Watcher]struct{}
+	followers    map[*Follower]struct{}
 	damaged      []string // records that could not be read at the start
 	nextID       uint64   // last segment number given
 	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
@@ -69,7 +71,9 @@ type Store struct {
 type tenant struct {
 	name    string // immutable
 	names   map[string]*entry
-	entries []*entry // entry.at is the place here
+	streams map[string]*stream // made with the first
+	filling map[string]*entry  // unsealed objects that several may fill, by their name to be; made with the first
+	entries []*entry           // entry.at is the place here
 	conns   int
 	charged uint64
 
@@ -85,18 +89,19 @@ func New(opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		opts:     opts,
-		objects:  make(map[object.ID]*entry),
-		tenants:  make(map[string]*tenant),
-		segments: make(map[uint64]*segmentState),
-		conns:    make(map[*Conn]struct{}),
-		waiters:  make(map[waitKey][]chan struct{}),
-		kick:     make(chan struct{}, 1),
-		done:     make(chan struct{}),
-		keep:     make(chan struct{}, 1),
-		shared:   make(map[string]map[*entry]struct{}),
-		watchers: make(map[*Watcher]struct{}),
-		kept:     make(chan struct{}),
+		opts:      opts,
+		objects:   make(map[object.ID]*entry),
+		tenants:   make(map[string]*tenant),
+		segments:  make(map[uint64]*segmentState),
+		conns:     make(map[*Conn]struct{}),
+		waiters:   make(map[waitKey][]chan struct{}),
+		kick:      make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		keep:      make(chan struct{}, 1),
+		shared:    make(map[string]map[*entry]struct{}),
+		watchers:  make(map[*Watcher]struct{}),
+		followers: make(map[*Follower]struct{}),
+		kept:      make(chan struct{}),
 	}
 	if opts.SpillDir != "" {
 		if err := s.openSpill(); err != nil {
@@ -127,6 +132,7 @@ func (s *Store) Close() {
 	<-s.kept
 	s.transfers.Wait()
 	s.mu.Lock()
+	s.dropStreams()
 	for _, e := range s.objects { // what names held
 		s.forgetEntry(e)
 	}
@@ -138,11 +144,15 @@ func (s *Store) Close() {
 	s.unlock()
 }
 
-// unlock releases mu and then closes what was doomed under it: closing frees pages, some 0.1 s a GiB.
+// unlock releases mu, then wakes whose turn has come in a stream and closes what was doomed under it: closing frees
+// pages, some 0.1 s a GiB.
 func (s *Store) unlock() {
-	doomed, maps, trash := s.doomed, s.doomedMaps, s.trash
-	s.doomed, s.doomedMaps, s.trash = nil, nil, nil
+	doomed, maps, trash, wakes := s.doomed, s.doomedMaps, s.trash, s.wakes
+	s.doomed, s.doomedMaps, s.trash, s.wakes = nil, nil, nil, nil
 	s.mu.Unlock()
+	for _, w := range wakes {
+		w.wake(w)
+	}
 	for _, m := range maps {
 		m.Unmap() // fails only for a mapping that is none
 	}

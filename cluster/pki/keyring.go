@@ -43,7 +43,7 @@ func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certifi
 		return nil, fmt.Errorf("keyring %q is not an absolute path", path)
 	}
 	k := &Keyring{path: path, authority: authority, issue: issue, name: name, now: now}
-	cert, key, err := readPair(path, "remove it: a new certificate is issued then")
+	cert, key, err := readPair(path, renewOut)
 	switch {
 	case err == nil && cert.CheckSignatureFrom(authority) == nil:
 		k.hold(cert, key)
@@ -79,10 +79,19 @@ func (k *Keyring) dueAt() time.Time {
 func (k *Keyring) RenewIfDue(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.renewIfDue(ctx)
+}
+
+func (k *Keyring) renewIfDue(ctx context.Context) error {
 	c := k.current.Load()
 	if at := k.now(); c != nil && at.Before(k.dueAt()) && !at.Before(c.Leaf.NotBefore) {
 		return nil
 	}
+	return k.renew(ctx)
+}
+
+// renew gets a certificate for a new key. mu is held.
+func (k *Keyring) renew(ctx context.Context) error {
 	key, err := NewKey()
 	if err != nil {
 		return err
@@ -103,6 +112,37 @@ func (k *Keyring) RenewIfDue(ctx context.Context) error {
 	}
 	k.hold(cert, key)
 	return nil
+}
+
+// Reload takes what stands at path now, and gets a new certificate where nothing stands there any more, or one that is due. What is
+// damaged, of another authority, for somebody else or out of its time is ErrDamaged, and the old one stays in use.
+func (k *Keyring) Reload(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	cert, key, err := readPair(k.path, renewOut)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k.renew(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if cert.CheckSignatureFrom(k.authority) != nil || checkTimes(cert, k.now()) != nil || !k.sameSubject(cert) {
+		return damaged(k.path, "its certificate is of another authority, for somebody else, or out of its time", renewOut)
+	}
+	k.hold(cert, key)
+	return k.renewIfDue(ctx)
+}
+
+// renewOut is the way out of a certificate that is of no use.
+const renewOut = "remove it: a new certificate is issued then"
+
+func (k *Keyring) sameSubject(cert *x509.Certificate) bool {
+	theirs, err := SubjectOf(cert)
+	if err != nil {
+		return false
+	}
+	ours, err := SubjectOf(k.current.Load().Leaf)
+	return err != nil || ours == theirs
 }
 
 // Run renews in time until ctx ends; failures go to failed and are tried again an hour later at the latest. It looks at the wall

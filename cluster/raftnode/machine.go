@@ -68,25 +68,34 @@ func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) {
 // advance is called under mu.
 func (m *machine) advance(index uint64) {
 	m.applied = index
+	m.wake()
+}
+
+// wake tells who waits for the next entry. It is called under mu.
+func (m *machine) wake() {
 	if m.moved != nil {
 		close(m.moved)
 		m.moved = nil
 	}
 }
 
+// changed gives what is closed when the next entry was applied.
+func (m *machine) changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moved == nil {
+		m.moved = make(chan struct{})
+	}
+	return m.moved
+}
+
 // await waits until index was applied.
 func (m *machine) await(ctx context.Context, index uint64, failed <-chan struct{}) error {
 	for {
-		m.mu.Lock()
-		if m.applied >= index {
-			m.mu.Unlock()
+		moved := m.changed()
+		if m.index() >= index {
 			return nil
 		}
-		if m.moved == nil {
-			m.moved = make(chan struct{})
-		}
-		moved := m.moved
-		m.mu.Unlock()
 		select {
 		case <-moved:
 		case <-failed:

@@ -257,7 +257,11 @@ func (n *Node) reopen() bool {
 		n.opts.Log.WithError(err).Error("the cluster's log cannot be opened again yet")
 		return true
 	}
+	old := n.last
 	n.engine, n.last, n.fault = e, e.machine, nil
+	old.mu.Lock()
+	old.wake() // who waits looks at the new one from now on
+	old.mu.Unlock()
 	n.opts.Log.Info("the cluster's log is open again")
 	return true
 }
@@ -397,6 +401,14 @@ func (n *Node) View(f func(*fsm.State)) {
 	m.view(f)
 }
 
+// Changed gives a channel that is closed when the state that View shows is another one: get it, look, then wait.
+func (n *Node) Changed() <-chan struct{} {
+	n.mu.Lock()
+	m := n.last
+	n.mu.Unlock()
+	return m.changed()
+}
+
 // Status is what there is to see of a node.
 type Status struct {
 	ID            string   `json:"id"`
@@ -424,7 +436,7 @@ type Member struct {
 func (n *Node) Status() Status {
 	e, err := n.current()
 	if err != nil {
-		return Status{ID: n.opts.ID, State: "Failed", LogStore: "raft-wal", Fault: err.Error()}
+		return Status{ID: n.opts.ID, State: "Failed", LogStore: "raft-wal", Members: []Member{}, Fault: err.Error()}
 	}
 	return e.status()
 }

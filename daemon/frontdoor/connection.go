@@ -56,11 +56,15 @@ type connection struct {
 	ended      bool // no session may be opened any more
 
 	mu      sync.Mutex // guards the rest
+	gone    bool       // nothing may be sent any more
 	out     []byte     // replies not yet sent
 	sendErr error
+	uploads map[object.ID]*upload
+	holds   map[object.ID]*hold
 	scratch struct { // what replies are built in, so that none is allocated
 		create wire.CreateReply
 		get    wire.GetReply
+		pop    wire.StreamPopReply
 		fds    [ipc.MaxFDs]int
 	}
 }
@@ -140,9 +144,13 @@ func (c *connection) cleanUp() {
 		c.process.Close()
 	}
 	c.waits.Wait()
+	c.dropBytes()
 	if c.store != nil {
 		c.store.Close()
 	}
+	c.mu.Lock() // who pops or pushes elsewhere may be about to answer here
+	c.gone = true
+	c.mu.Unlock()
 	c.link.Close()
 }
 

@@ -104,7 +104,7 @@ func Listen(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, listener: listener, lock: lock, lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
-	s.strangers = strangers{from: map[netip.Addr]int{}, conns: map[net.Conn]struct{}{}}
+	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.running.Add(1)
 	go s.accept()
 	return s, nil
@@ -133,8 +133,8 @@ func (s *Server) Close() {
 	if s.remote != nil {
 		s.remote.listener.Close()
 	}
-	for stranger := range s.strangers.conns {
-		stranger.Close()
+	for who := range s.strangers.all {
+		who.conn.Close()
 	}
 	s.mu.Unlock()
 	s.listener.Close() // unlinks the socket

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"tendril/ipc"
@@ -45,7 +46,7 @@ func (c *connection) create(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Name: m.Name, Meta: m.Meta})
+	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Name: m.Name, Meta: m.Meta})
 }
 
 func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {
@@ -63,77 +64,81 @@ func (c *connection) seal(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	if err := c.store.Seal(m.ID, m.Strict); err != nil {
+	if err := c.sealUpload(m.ID, func() error { return c.store.Seal(m.ID, m.Strict) }); err != nil {
 		return err
 	}
 	c.reply(f, nil)
 	return nil
 }
 
-func (c *connection) get(f *ipc.Frame) error {
+func (c *connection) get(f *ipc.Frame) error { return c.getOrWait(f, (*connection).giveGet) }
+
+// give answers a request for an object that is there, by name where id is zero. mu is held.
+type give func(c *connection, f *ipc.Frame, id object.ID, name string) error
+
+// getOrWait answers at once, or has a goroutine of its own wait: for the object, or for what comes from disk. mu is held.
+func (c *connection) getOrWait(f *ipc.Frame, give give) error {
 	var m wire.GetRequest
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	h, err := c.store.GetEither(m.ID, m.Name)
+	err := give(c, f, m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
 		if id, published := c.resolve(m.Name, err); published == nil {
 			m.ID, m.Name = id, ""
-			h, err = c.store.GetEither(id, "")
+			err = give(c, f, id, "")
 		} else {
 			err = published
 		}
 	}
-	if err == nil {
-		c.replyGet(f, h)
-		return nil
-	}
-	if !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed)) {
+	if err == nil || !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !comes(err)) {
 		return err
 	}
-	if c.waiting.Add(1) > maxWaits {
-		c.waiting.Add(-1)
-		return fmt.Errorf("%w: %d gets of this connection are waiting already", object.ErrBusy, maxWaits)
+	return c.waitFor(f.Header, m, give)
+}
+
+// waitFor is apart so that the request of a Get that need not wait stays on the stack. mu is held.
+func (c *connection) waitFor(h ipc.Header, m wire.GetRequest, give give) error {
+	return c.later(func() { c.giveLater(ipc.Frame{Header: h}, m, give) })
+}
+
+// comes reports whether an object may still come.
+func comes(err error) bool {
+	return errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
+}
+
+// giveGet answers a Get.
+func (c *connection) giveGet(f *ipc.Frame, id object.ID, name string) error {
+	h, err := c.store.GetEither(id, name)
+	if err != nil {
+		return err
 	}
-	c.waits.Add(1)
-	header := ipc.Frame{Header: f.Header}
-	go c.getLater(header, m)
+	c.scratch.get = wire.GetReply{ID: h.ID, Ref: h.Ref, SizeBytes: h.Size, Class: h.Class, Meta: h.Meta}
+	c.replyFD(f, &c.scratch.get, h.FD)
 	return nil
 }
 
-// replyGet answers a Get. mu is held.
-func (c *connection) replyGet(f *ipc.Frame, h store.Handle) {
-	c.scratch.get = wire.GetReply{ID: h.ID, Ref: h.Ref, SizeBytes: h.Size, Class: h.Class, Meta: h.Meta}
-	c.replyFD(f, &c.scratch.get, h.FD)
-}
-
-// getLater answers a Get that waits.
-func (c *connection) getLater(f ipc.Frame, m wire.GetRequest) {
-	defer c.waits.Done()
-	defer c.waiting.Add(-1)
-	defer c.survive()
+// giveLater waits and answers, again and again where the object was gone by then.
+func (c *connection) giveLater(f ipc.Frame, m wire.GetRequest, give give) {
 	ctx, cancel := c.ctx, context.CancelFunc(func() {})
 	if m.WaitMS > 0 { // 0: the object is on disk, and comes
 		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
 	}
 	defer cancel()
-	for !c.answerWhenThere(ctx, &f, m) {
+	for !c.answerWhenThere(ctx, &f, m, give) {
 	}
 }
 
 // answerWhenThere waits and answers; false where the object was gone again, which only another wait can mend.
-func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.GetRequest) bool {
-	err := c.store.Await(ctx, m.ID, m.Name)
+func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.GetRequest, give give) bool {
+	id, name, err := c.awaitEither(ctx, m.ID, m.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		h, getErr := c.store.GetEither(m.ID, m.Name)
-		if getErr == nil {
-			c.replyGet(f, h)
-		} else if errors.Is(getErr, store.ErrAway) || m.WaitMS > 0 && (errors.Is(getErr, object.ErrNotFound) || errors.Is(getErr, object.ErrNotSealed)) {
+		err = give(c, f, id, name)
+		if errors.Is(err, store.ErrAway) || m.WaitMS > 0 && err != nil && comes(err) {
 			return false
 		}
-		err = getErr
 	}
 	if err != nil {
 		c.out = errorFrame(c.out, f.Request, err)
@@ -142,13 +147,39 @@ func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.G
 	return true
 }
 
+// awaitEither waits for an object of this node, or for one that is published under the name; it says which to get.
+func (c *connection) awaitEither(ctx context.Context, id object.ID, name string) (object.ID, string, error) {
+	cluster := c.srv.opts.Cluster
+	if !id.IsZero() || name == "" || cluster == nil {
+		return id, name, c.store.Await(ctx, id, name)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var found object.ID
+	var publishedErr error
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		defer cancel()
+		found, publishedErr = cluster.AwaitPublished(ctx, c.peer.Tenant, name)
+	})
+	err := c.store.Await(ctx, id, name)
+	cancel()
+	looking.Wait()
+	if err != nil && publishedErr == nil {
+		return found, "", nil
+	}
+	return id, name, err
+}
+
 func (c *connection) release(f *ipc.Frame) error {
 	var m wire.IDMessage
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	if err := c.store.Release(m.ID); err != nil {
-		return err
+	if !c.releaseHold(m.ID) {
+		if err := c.store.Release(m.ID); err != nil {
+			return err
+		}
 	}
 	c.reply(f, nil)
 	return nil
@@ -162,6 +193,7 @@ func (c *connection) abort(f *ipc.Frame) error {
 	if err := c.store.Abort(m.ID); err != nil {
 		return err
 	}
+	c.endUpload(m.ID)
 	c.reply(f, nil)
 	return nil
 }

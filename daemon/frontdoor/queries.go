@@ -110,23 +110,6 @@ func (c *connection) checksum(f *ipc.Frame) error {
 	return c.replyLater(func() { c.reply(f, &wire.Number{N: sum}) })
 }
 
-func (c *connection) readRange(f *ipc.Frame) error {
-	var m wire.ReadRangeRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	r, err := c.store.Open(m.ID, m.Name)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	b, err := r.Range(m.Offset, uint64(m.Bytes))
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.appendRaw(f, 0, b) })
-}
-
 // later runs a request that waits in a goroutine of its own, which the connection's end joins. mu is held.
 func (c *connection) later(run func()) error {
 	if c.waiting.Add(1) > maxWaits {

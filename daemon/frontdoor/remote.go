@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
@@ -22,8 +23,6 @@ const (
 	prefaceTime   = 2 * time.Second
 	handshakeTime = 5 * time.Second
 	enrollTime    = 5 * time.Second
-	maxStrangers  = 512 // at a time
-	maxFromOne    = 64  // of one address (IPv6: of one /64)
 )
 
 // remoteDoor is the listener for other machines. Its fields but strangers are immutable.
@@ -31,22 +30,16 @@ type remoteDoor struct {
 	listener *net.TCPListener
 }
 
-// strangers counts the connections that are not authenticated. Server.mu guards it.
-type strangers struct {
-	total int
-	from  map[netip.Addr]int
-	conns map[net.Conn]struct{}
-	noted time.Time // when notes was last 0
-	notes int
-}
-
 // ListenTCP opens the door for other machines at address (host:port). It is done once. Errors: ErrBusy where the port is taken.
 func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	if s.opts.TLS == nil || s.opts.Remote == nil || s.opts.Cluster == nil {
 		return nil, fmt.Errorf("%w: a front door for other machines needs TLS, Remote and Cluster", object.ErrInvalid)
 	}
-	// Within half a minute it is noticed that a peer is gone: a machine that went to sleep, or changed its address.
-	alive := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	// Within a minute it is noticed that a peer is gone: a machine that went to sleep, or changed its address.
+	alive := net.ListenConfig{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+		Control:         setUserTimeout,
+	}
 	l, err := alive.Listen(context.Background(), "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%w: %s is taken by another program: choose another with --listen HOST:PORT, or none with --listen none", object.ErrBusy, address)
@@ -64,6 +57,19 @@ func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	s.running.Add(1)
 	go s.acceptRemote(s.remote.listener)
 	return l.Addr(), nil
+}
+
+// userTimeout is how long what was sent, a keep-alive probe among it, may stay unacknowledged (TCP_USER_TIMEOUT of tcp(7), which also
+// counts against a program that somebody has stopped while more was on its way to it than fits into its socket).
+const userTimeout = time.Minute
+
+// setUserTimeout prepares a listening socket; what it accepts inherits that, also in a worker.
+func setUserTimeout(_, _ string, raw syscall.RawConn) error {
+	var err error
+	controlErr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout/time.Millisecond))
+	})
+	return errors.Join(controlErr, err)
 }
 
 // RemoteAddr gives the address that ListenTCP opened; nil where it did not.
@@ -86,94 +92,32 @@ func (s *Server) acceptRemote(l *net.TCPListener) {
 		case err != nil:
 			s.opts.Log.WithError(err).Warn("front door: accept failed; is the limit of open files too low?")
 			time.Sleep(acceptPause)
-		case !s.meet(conn):
-			_ = conn.SetLinger(0) // nothing of it stays in the kernel either
-			conn.Close()
 		default:
-			go s.receive(conn)
+			if who := s.meet(conn); who != nil {
+				go s.receive(who)
+			}
 		}
 	}
-}
-
-// meet counts a stranger in; false where there are too many.
-func (s *Server) meet(conn net.Conn) bool {
-	from := addressOf(conn)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.strangers.total >= maxStrangers || s.strangers.from[from] >= maxFromOne {
-		return false
-	}
-	s.strangers.total++
-	s.strangers.from[from]++
-	s.strangers.conns[conn] = struct{}{}
-	s.running.Add(1)
-	return true
-}
-
-// part is the reverse of meet: the stranger is known now, or gone. It leaves running to the caller.
-func (s *Server) part(conn net.Conn) {
-	from := addressOf(conn)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.strangers.conns, conn)
-	s.strangers.total--
-	if s.strangers.from[from]--; s.strangers.from[from] == 0 {
-		delete(s.strangers.from, from)
-	}
-}
-
-// addressOf gives what a stranger is counted under.
-func addressOf(conn net.Conn) netip.Addr {
-	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	if ip.Is6() {
-		if p, err := ip.WithZone("").Prefix(64); err == nil {
-			return p.Addr()
-		}
-	}
-	return ip
 }
 
 // receive finds out what a stranger wants. Its goroutine goes on as the connection's.
-func (s *Server) receive(conn *net.TCPConn) {
+func (s *Server) receive(who *stranger) {
 	defer s.running.Done()
-	c, err := s.introduce(conn)
-	s.part(conn)
+	c, err := s.introduce(who)
+	s.part(who)
 	if err != nil {
-		s.noteStranger(err, conn)
+		s.noteStranger(err, who)
 	}
 	if c != nil {
 		c.serve()
 		return
 	}
-	conn.Close()
-}
-
-// Strangers can fail as often as they like, but not fill the log.
-const maxNotes = 20 // a minute
-
-// noteStranger logs why a stranger was sent away.
-func (s *Server) noteStranger(err error, conn net.Conn) {
-	s.mu.Lock()
-	if now := time.Now(); now.Sub(s.strangers.noted) > time.Minute {
-		s.strangers.noted, s.strangers.notes = now, 0
-	}
-	s.strangers.notes++
-	quiet := s.strangers.notes > maxNotes
-	s.mu.Unlock()
-	log := s.opts.Log.WithError(err).WithField("remote", conn.RemoteAddr())
-	if quiet || errors.Is(err, io.EOF) {
-		log.Debug("front door: a stranger was sent away")
-		return
-	}
-	log.Info("front door: a stranger was sent away")
+	who.conn.Close()
 }
 
 // introduce reads the preface and acts on it. A connection that it gives is admitted; otherwise all is done.
-func (s *Server) introduce(conn *net.TCPConn) (*connection, error) {
+func (s *Server) introduce(who *stranger) (*connection, error) {
+	conn := who.conn
 	var raw [ipc.PrefaceBytes]byte
 	if err := conn.SetDeadline(time.Now().Add(prefaceTime)); err != nil {
 		return nil, err
@@ -185,6 +129,7 @@ func (s *Server) introduce(conn *net.TCPConn) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.spoke(who)
 	if p.Kind == ipc.KindTicket {
 		return nil, s.passOn(conn, p)
 	}

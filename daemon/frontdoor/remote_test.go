@@ -49,6 +49,11 @@ func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
 	return object.ID{}, fmt.Errorf("%w: %q", object.ErrNotFound, name)
 }
 
+func (c *fakeCluster) AwaitPublished(ctx context.Context, _, _ string) (object.ID, error) {
+	<-ctx.Done()
+	return object.ID{}, object.ErrTimeout
+}
+
 func (c *fakeCluster) Enroll(_ string, m wire.EnrollRequest) ([]byte, error) {
 	if m.Token != object.ID(c.token.ID()) || m.SecretHash != c.token.SecretHash() {
 		return nil, fmt.Errorf("%w: no such token here", object.ErrPermission)
@@ -183,9 +188,9 @@ func TestFarClientIsServedWithoutDescriptors(t *testing.T) {
 	}
 	id := object.ID{1}
 	for kind, m := range map[wire.Type]ipc.Payload{
-		wire.Create: &wire.CreateRequest{SizeBytes: 10}, wire.Get: &wire.GetRequest{ID: id}, wire.Seal: &wire.SealRequest{ID: id}, wire.Abort: &wire.IDMessage{ID: id},
+		wire.Create: &wire.CreateRequest{SizeBytes: 10}, wire.Get: &wire.GetRequest{ID: id},
 		wire.Sweep: nil, wire.Forget: &wire.Number{N: 1}, wire.OpenWorker: &wire.OpenWorkerRequest{}, wire.AllocSegment: &wire.Number{N: 4096},
-		wire.PublishSegment: &wire.PublishSegmentRequest{}, wire.Release: &wire.IDMessage{ID: id}, wire.FreeSegment: &wire.Number{N: 1}, wire.OpenPage: nil,
+		wire.PublishSegment: &wire.PublishSegmentRequest{}, wire.FreeSegment: &wire.Number{N: 1}, wire.OpenPage: nil,
 	} {
 		if _, err := ask(link, kind, m); !errors.Is(err, object.ErrUnsupported) {
 			t.Errorf("%v from another machine: %v", kind, err)
@@ -395,44 +400,106 @@ func TestPrefacesThatAreNone(t *testing.T) {
 	}
 }
 
-func TestStrangersAreCountedAndSentAway(t *testing.T) {
+// flood is silent connections from as many addresses of this machine as there are in 127.1.0.0/16, n of them.
+func flood(t *testing.T, address string, n int, first []byte) (open []net.Conn) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, c := range open {
+			c.Close()
+		}
+	})
+	for i := range n {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i))}, Timeout: 10 * time.Second}
+		c, err := dialer.Dial("tcp", address)
+		switch {
+		case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EADDRINUSE):
+		case err != nil:
+			t.Fatal(err)
+		default:
+			c.Write(first)
+			open = append(open, c)
+			if len(open) >= 1000 { // those before were reset already
+				open[0].Close()
+				open = open[1:]
+			}
+		}
+	}
+	return open
+}
+
+// Ten thousand half-open connections: who is known is served, who has a certificate comes in, and every descriptor comes back.
+func TestTenThousandHalfOpenConnections(t *testing.T) {
 	d := openFar(t)
 	known, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var silent []net.Conn
-	defer func() {
+	before := descriptors(t)
+	for _, first := range [][]byte{nil, []byte("TEN"), ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil)} {
+		silent := flood(t, d.address, 10_000/3, first)
+		if _, err := ask(known, wire.List, &wire.ListRequest{}); err != nil {
+			t.Errorf("a known client is not served among strangers: %v", err)
+		}
+		link, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+		if err != nil {
+			t.Errorf("the door is full of those who sent %q: %v", first, err)
+		} else {
+			link.Close()
+		}
+		d.mu.Lock()
+		if n := len(d.strangers.all); n > maxStrangers {
+			t.Errorf("%d strangers", n)
+		}
+		d.mu.Unlock()
 		for _, c := range silent {
 			c.Close()
 		}
-	}()
+	}
 	for range 1000 {
-		c, err := net.Dial("tcp", d.address)
-		if errors.Is(err, unix.ECONNRESET) {
-			continue // sent away already
+		if descriptors(t) <= before {
+			break
 		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if now := descriptors(t); now > before {
+		t.Errorf("%d descriptors, %d before", now, before)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// Silent connections of one address do not keep that address out, and end by themselves.
+func TestStrangersAreCountedAndSentAway(t *testing.T) {
+	d := openFar(t)
+	var silent []net.Conn
+	for range 3 * maxFromOne {
+		c, err := net.Dial("tcp", d.address)
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer c.Close()
 		silent = append(silent, c)
 	}
-	if _, err := ask(known, wire.List, &wire.ListRequest{}); err != nil {
-		t.Errorf("a known client is not served among strangers: %v", err)
-	}
-	closed := 0
-	one := make([]byte, 1)
-	for _, c := range silent {
-		c.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if _, err := c.Read(one); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			closed++
-		}
-	}
-	if closed != len(silent) {
-		t.Errorf("%d of %d silent connections were ended", closed, len(silent))
-	}
 	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); err != nil {
-		t.Errorf("after the strangers nobody comes in: %v", err)
+		t.Errorf("nobody else of that address comes in: %v", err)
+	}
+	d.mu.Lock()
+	if n := len(d.strangers.all); n > maxFromOne {
+		t.Errorf("%d strangers of one address", n)
+	}
+	d.mu.Unlock()
+	for i, c := range silent {
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("silent connection %d was not ended: %v", i, err)
+		}
 	}
 }
 
@@ -502,6 +569,37 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 	answer, err := io.ReadAll(s)
 	if ticket := <-got; ticket != [32]byte{5, 31: 6} || !bytes.Equal(answer, []byte("worker")) {
 		t.Errorf("ticket %x, answer %q, %v", ticket, answer, err)
+	}
+}
+
+// What the door accepts must notice a peer that went to sleep, also while bytes are on their way, and also in a worker's hands.
+func TestAcceptedSocketsNoticeSilence(t *testing.T) {
+	d := openFar(t)
+	got := make(chan [3]int, 1)
+	d.backend.mu.Lock()
+	d.backend.lane = func(_ [ipc.TicketBytes]byte, fd int) error {
+		var options [3]int
+		for i, x := range [][2]int{{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}} {
+			v, err := unix.GetsockoptInt(fd, x[0], x[1])
+			if err != nil {
+				t.Error(err)
+			}
+			options[i] = v
+		}
+		got <- options
+		return nil
+	}
+	d.backend.mu.Unlock()
+	c, err := net.Dial("tcp", d.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(ipc.NewPreface(ipc.KindTicket, [32]byte{5}).AppendTo(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-got; o != [3]int{60_000, 1, 15} {
+		t.Errorf("user timeout, keep-alive, idle: %v", o)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tendril/cluster/raftnode"
 	"tendril/store/object"
 )
 
@@ -52,9 +53,9 @@ func (f *fake) Names(Viewer, Page) ([]Name, error) { return nil, f.err }
 func (f *fake) Sessions(Viewer) ([]Session, error) {
 	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring", Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
 }
-func (f *fake) Workers(Viewer) ([]Worker, error)   { return nil, f.err }
-func (f *fake) Segments(Viewer) ([]Segment, error) { return nil, f.err }
-func (f *fake) Raft(Viewer) (Raft, error)          { return Raft{State: "Leader"}, f.err }
+func (f *fake) Workers(Viewer) ([]Worker, error)     { return nil, f.err }
+func (f *fake) Segments(Viewer) ([]Segment, error)   { return nil, f.err }
+func (f *fake) Raft(Viewer) (raftnode.Status, error) { return raftnode.Status{State: "Leader"}, f.err }
 func (f *fake) Metrics(Viewer) ([]Metric, error) {
 	return []Metric{{Name: "tendril_objects", Help: "objects\nhere", Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"}, {Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err
 }
@@ -164,7 +165,7 @@ func TestWhoIsLetIn(t *testing.T) {
 		request string
 		status  int
 	}{
-		{"wrong token", get("/v1/status", address, "Authorization: Bearer x"+secret[1:]), 401},
+		{"wrong token", get("/v1/status", address, "Authorization: Bearer "+altered(secret)), 401},
 		{"empty token", get("/v1/status", address, "Authorization: Bearer "), 401},
 		{"basic", get("/v1/status", address, "Authorization: Basic "+secret), 401},
 		{"token in the query", get("/v1/status?token="+secret, address), 401},
@@ -200,6 +201,40 @@ func TestWhoIsLetIn(t *testing.T) {
 			t.Errorf("%s: %+v", x.what, r)
 		}
 	}
+}
+
+// Requests that come in one piece are judged one by one: a key counts for its own request.
+func TestPipelinedRequests(t *testing.T) {
+	_, address, secret := start(t, nil)
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	good := get("/v1/status", address, "Authorization: Bearer "+secret)
+	if _, err := io.WriteString(c, good+get("/v1/status", address)+good); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	r := bufio.NewReader(c)
+	for i, want := range []int{200, 401, 200} {
+		answer, err := http.ReadResponse(r, nil)
+		if i == 2 && err != nil { // closed after a request that was refused, which is as well
+			break
+		}
+		if err != nil || answer.StatusCode != want {
+			t.Fatalf("answer %d: %+v, %v; want %d", i, answer, err, want)
+		}
+		io.Copy(io.Discard, answer.Body)
+	}
+}
+
+// altered is a secret of the same shape that is not the same one.
+func altered(secret string) string {
+	if secret[0] == 'x' {
+		return "y" + secret[1:]
+	}
+	return "x" + secret[1:]
 }
 
 func TestMalformedRequests(t *testing.T) {

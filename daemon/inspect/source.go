@@ -3,6 +3,7 @@ package inspect
 import (
 	"time"
 
+	"tendril/cluster/raftnode"
 	"tendril/store/object"
 )
 
@@ -40,7 +41,7 @@ type Source interface {
 	Sessions(Viewer) ([]Session, error)
 	Workers(Viewer) ([]Worker, error)
 	Segments(Viewer) ([]Segment, error)
-	Raft(Viewer) (Raft, error)
+	Raft(Viewer) (raftnode.Status, error)
 	Metrics(Viewer) ([]Metric, error)
 }
 
@@ -126,34 +127,14 @@ type Worker struct {
 type Segment struct {
 	ID        uint64 `json:"id"`
 	Tenant    string `json:"tenant"`
-	Bytes     uint64 `json:"bytes"`
-	UsedBytes uint64 `json:"used_bytes"`
+	Bytes     uint64 `json:"bytes"`      // charged
+	UsedBytes uint64 `json:"used_bytes"` // of the objects in it
 	Objects   int    `json:"objects"`
 	Sealed    bool   `json:"sealed"`
-	Readers   int    `json:"readers"`
-}
-
-// Raft is the state of the metadata's log.
-type Raft struct {
-	ID            string   `json:"id"`
-	State         string   `json:"state"`
-	Leader        string   `json:"leader"`
-	LeaderAddress string   `json:"leader_address"`
-	Term          uint64   `json:"term"`
-	LastIndex     uint64   `json:"last_index"`
-	CommitIndex   uint64   `json:"commit_index"`
-	AppliedIndex  uint64   `json:"applied_index"`
-	SnapshotIndex uint64   `json:"snapshot_index"`
-	LogStore      string   `json:"log_store"`
-	Members       []Member `json:"members"`
-	Fault         string   `json:"fault,omitempty"`
-}
-
-// Member is one node of Raft's configuration.
-type Member struct {
-	ID      string `json:"id"`
-	Address string `json:"address"`
-	Voter   bool   `json:"voter"`
+	Readers   int    `json:"readers"` // connections that have it, its writer among them
+	Session   bool   `json:"session"` // the memory of an OpenCL program
+	Idle      bool   `json:"idle"`    // empty, kept for its writer
+	Leaving   bool   `json:"leaving"` // of no use, but some connection has not let go
 }
 
 // Metric is one family of samples.

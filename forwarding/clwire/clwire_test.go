@@ -27,7 +27,7 @@ var samples = []Message{
 	&Release{ID: 3},
 	&Blob{ID: 4, Total: 10, Offset: 6, Data: []byte("void")},
 	&CreateProgram{ID: 5, Context: 1, Kind: ProgramBinaries, Blob: 4, Binaries: []DeviceBytes{{0, 7}, {3, 3}}},
-	&BuildProgram{Program: 5, Devices: []uint32{0}, Options: []byte("-DN=4")},
+	&BuildProgram{Program: 5, Devices: []uint32{0}, Options: []byte("-DN=4"), Files: 11},
 	&CreateKernel{ID: 6, Program: 5, Name: "blur"},
 	&NDRange{Cmd: cmd, Kernel: 6, Dims: 2, HasLocal: true, Global: [3]uint64{64, 32, 1}, Local: [3]uint64{8, 8, 1},
 		Args: []Arg{{Index: 0, Kind: ArgMem, Data: le.AppendUint64(nil, 3)}, {Index: 1, Kind: ArgBytes, Data: []byte{1, 2, 3, 4}}}},
@@ -60,6 +60,17 @@ var samples = []Message{
 	NewBulkBytes(12, 4096, []byte("bytes")),
 	NewBulkData(12, 4096, []byte("data")),
 	&BulkDone{Op: 12, Status: -14},
+	&CompileProgram{BuildProgram: BuildProgram{Program: 5, Devices: []uint32{0}, Options: []byte("-DN=4"), Files: 11}, Headers: []EmbeddedHeader{{6, "a/b.h"}, {7, "c.h"}}},
+	&LinkProgram{ID: 13, Context: 1, Devices: []uint32{0}, Options: []byte("-create-library"), Programs: []uint64{5, 6}},
+	&Files{Set: 11, Blob: 4},
+	&FileData{Set: 11, Blob: 4},
+	&ClockSync{},
+	&TraceOn{},
+	&TraceFlush{},
+	&TraceData{Lost: 7, Commands: []Traced{
+		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
+		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
+	}},
 }
 
 const golden = "testdata/golden.txt"
@@ -214,7 +225,7 @@ func TestHeader(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, m := range samples {
 		full := m.Append(nil)
-		for _, n := range []int{len(full), len(full) / 2, 1} {
+		for _, n := range []int{len(full), len(full) / 2, min(len(full), 1)} {
 			f.Add(uint16(m.Type()), full[:n])
 		}
 	}

@@ -255,18 +255,23 @@ type BuildProgram struct {
 	Program uint64
 	Devices []uint32
 	Options []byte
+	Files   uint64 // 0, or the set of files that the source may include
 }
 
 func (*BuildProgram) Type() Type { return TypeBuildProgram }
 func (m *BuildProgram) Append(b []byte) []byte {
-	return appendBytes32(appendU32s(le.AppendUint64(b, m.Program), m.Devices), m.Options)
+	return le.AppendUint64(appendBytes32(appendU32s(le.AppendUint64(b, m.Program), m.Devices), m.Options), m.Files)
 }
 func (m *BuildProgram) Decode(b []byte) error {
 	c := cursor{b: b, t: TypeBuildProgram}
-	m.Program = c.u64("program")
-	m.Devices = decodeU32s(&c, m.Devices, "devices")
-	m.Options = c.bytes32("options")
+	m.decode(&c)
 	return c.end()
+}
+
+func (m *BuildProgram) decode(c *cursor) {
+	m.Program = c.u64("program")
+	m.Devices = decodeU32s(c, m.Devices, "devices")
+	m.Options, m.Files = c.bytes32("options"), c.u64("files")
 }
 
 // CreateKernel makes a kernel of a built program.

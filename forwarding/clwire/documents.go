@@ -30,10 +30,11 @@ type ProbeResult struct {
 	Fallbacks []Fallback         `json:"fallbacks,omitempty"`
 }
 
-// BuildResult is the Reply to BuildProgram.
+// BuildResult is the Reply to BuildProgram, CompileProgram and LinkProgram.
 type BuildResult struct {
 	Devices []BuildDevice `json:"devices"`
-	Kernels []KernelFacts `json:"kernels,omitempty"` // empty when the build failed
+	Kernels []KernelFacts `json:"kernels,omitempty"` // empty when the build failed, or nothing was linked
+	Made    bool          `json:"made,omitempty"`    // LinkProgram: there is a program
 }
 
 // BuildDevice is clGetProgramBuildInfo for one device.

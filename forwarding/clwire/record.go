@@ -71,6 +71,22 @@ const (
 	TypeBulkBytes
 )
 
+// Programs in parts (programs.go).
+const (
+	TypeCompileProgram Type = 48
+	TypeLinkProgram    Type = 49
+	TypeFiles          Type = 50
+	TypeFileData       Type = 51
+)
+
+// Client to worker, tracing.
+const (
+	TypeClockSync  Type = 72
+	TypeTraceOn    Type = 73
+	TypeTraceFlush Type = 74
+	TypeTraceData  Type = 156 // worker to client
+)
+
 // Worker to client.
 const (
 	TypeReply     Type = 129
@@ -92,6 +108,8 @@ var typeNames = map[Type]string{
 	TypeWait: "Wait", TypeWatch: "Watch", TypeQuery: "Query", TypeReply: "Reply", TypeEvents: "Events", TypeHostReady: "HostReady",
 	TypeFault: "Fault", TypePrint: "Print",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
+	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
+	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 
 // String returns the record's name in PROTOCOL.md.

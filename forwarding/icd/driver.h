@@ -58,4 +58,13 @@ typedef struct {
   size_t buffer_row, buffer_slice, host_row, host_slice;
 } tdl_rect;
 
+// What clCompileProgram and clLinkProgram have in common.
+typedef struct {
+  cl_uint num_devices, num_programs;
+  uintptr_t devices;  // const cl_device_id *
+  uintptr_t options;  // const char *
+  uintptr_t programs; // const cl_program *: embedded headers, inputs
+  uintptr_t names;    // const char **: of headers
+} tdl_parts;
+
 #endif

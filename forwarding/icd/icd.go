@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/span"
 )
 
 // version is set by the build: -ldflags "-X main.version=…".
@@ -33,14 +34,23 @@ var version = "dev"
 func main() {} // c-shared wants one; it never runs
 
 // driver is made at the first call: a process that only loads the library keeps no memory for it.
-var driver = sync.OnceValue(func() *session.Driver {
+var driver = sync.OnceValue(func() *span.Driver {
 	config := session.FromEnv(os.Getenv)
 	config.Dispatch = uintptr(unsafe.Pointer(&C.tdl_dispatch))
 	config.Version = version
 	config.Program = program()
 	config.Log = logLine
+	traceInto(&config)
 	config.Print = func(data []byte) { writeAll(1, data) }
-	d, err := session.New(config)
+	mode, ok := span.ParseMode(os.Getenv("TENDRIL_PLATFORMS"), len(config.Servers))
+	if !ok {
+		logLine(fmt.Sprintf("tendril: TENDRIL_PLATFORMS=%q is none of native, node, one: native is taken", os.Getenv("TENDRIL_PLATFORMS")))
+	}
+	inner, err := session.New(config)
+	var d *span.Driver
+	if err == nil {
+		d, err = span.New(inner, mode, config.Dispatch)
+	}
 	if err != nil {
 		logLine(fmt.Sprintf("tendril: the driver library cannot start: %v", err))
 		panic(err)

@@ -54,15 +54,69 @@ func tdlCreateProgramWithBinary(context C.uintptr_t, n C.cl_uint, devices, lengt
 //export tdlBuildProgram
 func tdlBuildProgram(program C.uintptr_t, n C.cl_uint, devices, options, notify, data C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
-	if (n == 0) != (devices == 0) || (notify == 0 && data != 0) {
-		if driver().RetainProgram(uintptr(program)) != session.Success {
-			return C.CL_INVALID_PROGRAM
-		}
-		driver().ReleaseProgram(uintptr(program))
-		return C.CL_INVALID_VALUE
+	if badBuild(n, devices, notify, data) {
+		return invalidValueOf(program)
 	}
 	list := append([]uintptr(nil), array[uintptr](uintptr(devices), uint32(n))...)
 	return C.cl_int(driver().Build(uintptr(program), devices != 0, list, text(uintptr(options)), caller(notify, program, data)))
+}
+
+func badBuild(n C.cl_uint, devices, notify, data C.uintptr_t) bool {
+	return (n == 0) != (devices == 0) || (notify == 0 && data != 0)
+}
+
+// invalidValueOf is CL_INVALID_VALUE, where the program is one.
+func invalidValueOf(program C.uintptr_t) C.cl_int {
+	if _, status := driver().ProgramInfo(uintptr(program), C.CL_PROGRAM_NUM_DEVICES); status != session.Success {
+		return C.cl_int(status)
+	}
+	return C.CL_INVALID_VALUE
+}
+
+//export tdlCompileProgram
+func tdlCompileProgram(program C.uintptr_t, p *C.tdl_parts, notify, data C.uintptr_t) (code C.cl_int) {
+	defer rescue(&code)
+	if badBuild(p.num_devices, p.devices, notify, data) {
+		return invalidValueOf(program)
+	}
+	devices := append([]uintptr(nil), array[uintptr](uintptr(p.devices), uint32(p.num_devices))...)
+	var headers []uintptr
+	var names []string
+	if p.programs != 0 {
+		headers = append(headers, array[uintptr](uintptr(p.programs), uint32(p.num_programs))...)
+	}
+	if p.names != 0 {
+		for _, name := range array[uintptr](uintptr(p.names), uint32(p.num_programs)) {
+			if name == 0 {
+				return invalidValueOf(program)
+			}
+			names = append(names, text(name))
+		}
+	}
+	if len(headers) != len(names) || p.num_programs > 0 && len(headers) == 0 {
+		return invalidValueOf(program)
+	}
+	return C.cl_int(driver().Compile(uintptr(program), p.devices != 0, devices, text(uintptr(p.options)), headers, names,
+		p.programs != 0, p.names != 0, caller(notify, program, data)))
+}
+
+//export tdlLinkProgram
+func tdlLinkProgram(context C.uintptr_t, p *C.tdl_parts, notify, data, code C.uintptr_t) C.uintptr_t {
+	defer rescueHandle(uintptr(code))
+	if badBuild(p.num_devices, p.devices, notify, data) || (p.num_programs == 0) != (p.programs == 0) {
+		if _, status := driver().ContextInfo(uintptr(context), C.CL_CONTEXT_NUM_DEVICES); status != session.Success {
+			return created(0, status, code)
+		}
+		return created(0, session.InvalidValue, code)
+	}
+	devices := append([]uintptr(nil), array[uintptr](uintptr(p.devices), uint32(p.num_devices))...)
+	programs := append([]uintptr(nil), array[uintptr](uintptr(p.programs), uint32(p.num_programs))...)
+	var done func(uintptr)
+	if notify != 0 {
+		done = func(h uintptr) { C.tdl_call_object(notify, C.uintptr_t(h), data) }
+	}
+	h, status := driver().Link(uintptr(context), p.devices != 0, devices, text(uintptr(p.options)), programs, done)
+	return created(h, status, code)
 }
 
 //export tdlCreateKernel

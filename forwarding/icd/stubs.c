@@ -2,6 +2,7 @@
 // would hang, and hands its arguments to one Go function. Handles and pointers cross as numbers, since a program may
 // pass anything.
 #include "driver.h"
+#include "trace.h"
 #include "_cgo_export.h"
 
 #include <fcntl.h>
@@ -12,7 +13,10 @@
 
 static atomic_int forked, told;
 
-static void in_child(void) { atomic_store(&forked, 1); }
+static void in_child(void) {
+  atomic_store(&forked, 1);
+  atomic_store(&tdl_tracing, NULL);
+}
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
@@ -65,13 +69,17 @@ void tdl_call_object(uintptr_t fn, uintptr_t object, uintptr_t data) {
 #define U(x) ((uintptr_t)(x))
 #define REFUSE                                                                                                         \
   if (__builtin_expect(tdl_refused(), 0))                                                                              \
-  return CL_OUT_OF_RESOURCES
+    return CL_OUT_OF_RESOURCES;                                                                                        \
+  TRACE
 #define WAITS                                                                                                          \
   tdl_waits waits = { num_events, U(list), U(event) }
 // CREATE calls a Go function that returns a handle and an error, as the creating functions do.
-#define CREATE(type, call)                                                                                             \
+#define CREATE(type, call) CREATE_NOTED(type, 0, 0, call)
+#define CREATE_NOTED(type, about, size, call)                                                                          \
   cl_int code = CL_OUT_OF_RESOURCES;                                                                                   \
   type object = NULL;                                                                                                  \
+  TRACE;                                                                                                               \
+  NOTE(about, size);                                                                                                   \
   if (__builtin_expect(!tdl_refused(), 1)) {                                                                           \
     object = (type)(call);                                                                                             \
   }                                                                                                                    \
@@ -88,6 +96,7 @@ CL_API_ENTRY __attribute__((visibility("default"))) cl_int CL_API_CALL clIcdGetP
   if (tdl_refused()) {
     return CL_PLATFORM_NOT_FOUND_KHR;
   }
+  TRACE;
   return tdlPlatforms(num_entries, U(platforms), U(num_platforms));
 }
 
@@ -204,6 +213,7 @@ cl_int CL_API_CALL tdl_clFlush(cl_command_queue queue) {
 
 cl_int CL_API_CALL tdl_clFinish(cl_command_queue queue) {
   REFUSE;
+  NOTE(queue, 0);
   return tdlFinish(U(queue));
 }
 
@@ -211,12 +221,12 @@ cl_int CL_API_CALL tdl_clFinish(cl_command_queue queue) {
 
 cl_mem CL_API_CALL tdl_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host,
                                       cl_int *errcode_ret) {
-  CREATE(cl_mem, tdlCreateBuffer(U(context), 0, flags, size, U(host), U(&code)));
+  CREATE_NOTED(cl_mem, 0, size, tdlCreateBuffer(U(context), 0, flags, size, U(host), U(&code)));
 }
 
 cl_mem CL_API_CALL tdl_clCreateBufferWithProperties(cl_context context, const cl_mem_properties *properties,
                                                     cl_mem_flags flags, size_t size, void *host, cl_int *errcode_ret) {
-  CREATE(cl_mem, tdlCreateBuffer(U(context), U(properties), flags, size, U(host), U(&code)));
+  CREATE_NOTED(cl_mem, 0, size, tdlCreateBuffer(U(context), U(properties), flags, size, U(host), U(&code)));
 }
 
 cl_mem CL_API_CALL tdl_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type,
@@ -257,6 +267,22 @@ cl_int CL_API_CALL tdl_clBuildProgram(cl_program program, cl_uint num_devices, c
   return tdlBuildProgram(U(program), num_devices, U(devices), U(options), U(notify), U(data));
 }
 
+cl_int CL_API_CALL tdl_clCompileProgram(cl_program program, cl_uint num_devices, const cl_device_id *devices,
+                                        const char *options, cl_uint num_headers, const cl_program *headers,
+                                        const char **names, void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
+  REFUSE;
+  tdl_parts parts = {num_devices, num_headers, U(devices), U(options), U(headers), U(names)};
+  return tdlCompileProgram(U(program), &parts, U(notify), U(data));
+}
+
+cl_program CL_API_CALL tdl_clLinkProgram(cl_context context, cl_uint num_devices, const cl_device_id *devices,
+                                         const char *options, cl_uint num_programs, const cl_program *programs,
+                                         void(CL_CALLBACK *notify)(cl_program, void *), void *data,
+                                         cl_int *errcode_ret) {
+  tdl_parts parts = {num_devices, num_programs, U(devices), U(options), U(programs), 0};
+  CREATE(cl_program, tdlLinkProgram(U(context), &parts, U(notify), U(data), U(&code)));
+}
+
 cl_int CL_API_CALL tdl_clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info param,
                                              size_t size, void *value, size_t *size_ret) {
   REFUSE;
@@ -288,6 +314,7 @@ cl_int CL_API_CALL tdl_clCreateKernelsInProgram(cl_program program, cl_uint num_
 
 cl_int CL_API_CALL tdl_clSetKernelArg(cl_kernel kernel, cl_uint index, size_t size, const void *value) {
   REFUSE;
+  NOTE(kernel, size);
   return tdlSetKernelArg(U(kernel), index, size, U(value));
 }
 
@@ -325,12 +352,14 @@ cl_int CL_API_CALL tdl_clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel 
                                               ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   return tdlEnqueueNDRange(U(queue), U(kernel), dims, U(offset), U(global), U(local), &waits);
 }
 
 cl_int CL_API_CALL tdl_clEnqueueTask(cl_command_queue queue, cl_kernel kernel, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   return tdlEnqueueTask(U(queue), U(kernel), &waits);
 }
 
@@ -338,6 +367,7 @@ cl_int CL_API_CALL tdl_clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer
                                            size_t size, void *ptr, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, size);
   return tdlEnqueueRead(U(queue), U(buffer), blocking, offset, size, U(ptr), &waits);
 }
 
@@ -345,6 +375,7 @@ cl_int CL_API_CALL tdl_clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffe
                                             size_t size, const void *ptr, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, size);
   return tdlEnqueueWrite(U(queue), U(buffer), blocking, offset, size, U(ptr), &waits);
 }
 
@@ -357,6 +388,7 @@ cl_int CL_API_CALL tdl_clEnqueueReadBufferRect(cl_command_queue queue, cl_mem bu
                                                size_t host_slice_pitch, void *ptr, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   RECT(dev, host);
   return tdlEnqueueRect(0, U(queue), U(buffer), blocking, &rect, U(ptr), &waits);
 }
@@ -367,6 +399,7 @@ cl_int CL_API_CALL tdl_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem b
                                                 size_t host_slice_pitch, const void *ptr, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   RECT(dev, host);
   return tdlEnqueueRect(1, U(queue), U(buffer), blocking, &rect, U(ptr), &waits);
 }
@@ -377,6 +410,7 @@ cl_int CL_API_CALL tdl_clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem fr
                                                ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   RECT(src, dst);
   return tdlEnqueueCopyRect(U(queue), U(from), U(to), &rect, &waits);
 }
@@ -385,6 +419,7 @@ cl_int CL_API_CALL tdl_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, c
                                            size_t dst_offset, size_t size, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, size);
   return tdlEnqueueCopy(U(queue), U(src), U(dst), src_offset, dst_offset, size, &waits);
 }
 
@@ -392,18 +427,20 @@ cl_int CL_API_CALL tdl_clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer
                                            size_t pattern_size, size_t offset, size_t size, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, size);
   return tdlEnqueueFill(U(queue), U(buffer), U(pattern), pattern_size, offset, size, &waits);
 }
 
 void *CL_API_CALL tdl_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags,
                                          size_t offset, size_t size, ENQUEUE_ARGS, cl_int *errcode_ret) {
   WAITS;
-  CREATE(void *, tdlEnqueueMap(U(queue), U(buffer), blocking, flags, offset, size, &waits, U(&code)));
+  CREATE_NOTED(void *, queue, size, tdlEnqueueMap(U(queue), U(buffer), blocking, flags, offset, size, &waits, U(&code)));
 }
 
 cl_int CL_API_CALL tdl_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memobj, void *ptr, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   return tdlEnqueueUnmap(U(queue), U(memobj), U(ptr), &waits);
 }
 
@@ -411,12 +448,14 @@ cl_int CL_API_CALL tdl_clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uin
                                                   cl_mem_migration_flags flags, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   return tdlEnqueueMigrate(U(queue), num, U(objects), flags, &waits);
 }
 
 cl_int CL_API_CALL tdl_clEnqueueMarkerWithWaitList(cl_command_queue queue, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   return tdlEnqueueMarker(U(queue), 0, &waits);
 }
 
@@ -429,6 +468,7 @@ cl_int CL_API_CALL tdl_clEnqueueMarker(cl_command_queue queue, cl_event *event) 
 cl_int CL_API_CALL tdl_clEnqueueBarrierWithWaitList(cl_command_queue queue, ENQUEUE_ARGS) {
   REFUSE;
   WAITS;
+  NOTE(queue, 0);
   return tdlEnqueueBarrier(U(queue), &waits);
 }
 

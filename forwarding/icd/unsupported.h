@@ -78,10 +78,7 @@ UNSUPPORTED(clSetKernelExecInfo, TDL_KERNEL, CL_INVALID_OPERATION)
 UNSUPPORTED_CREATE(clCreatePipe, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, cl_uint s, cl_uint n, void *p)
 UNSUPPORTED(clGetPipeInfo, TDL_ANY, CL_INVALID_MEM_OBJECT)
 
-// Programs in parts (CL_DEVICE_LINKER_AVAILABLE is false), in an intermediate language (CL_DEVICE_IL_VERSION is ""),
-// and built-in kernels (there are none).
-UNSUPPORTED(clCompileProgram, TDL_PROGRAM, CL_COMPILER_NOT_AVAILABLE)
-UNSUPPORTED_CREATE(clLinkProgram, TDL_CONTEXT, CL_LINKER_NOT_AVAILABLE, cl_uint n, void *d, void *o, cl_uint m, void *p, void *f, void *u)
+// Programs in an intermediate language (CL_DEVICE_IL_VERSION is ""), and built-in kernels (there are none).
 UNSUPPORTED_CREATE(clCreateProgramWithIL, TDL_CONTEXT, CL_INVALID_OPERATION, void *il, size_t n)
 UNSUPPORTED_CREATE(clCreateProgramWithBuiltInKernels, TDL_CONTEXT, CL_INVALID_VALUE, cl_uint n, void *d, void *k)
 UNSUPPORTED(clSetProgramSpecializationConstant, TDL_PROGRAM, CL_INVALID_PROGRAM)

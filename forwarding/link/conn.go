@@ -50,6 +50,7 @@ type Conn struct {
 		backlog [][]byte // worker only: encoded records that found no room
 		bytes   int      // of backlog
 	}
+	tap func(t clwire.Type, n int) // nil, or told of every record sent; set before the first
 	rx  consumer
 	fds []int // received, not yet taken; owned until TakeFD
 }
@@ -115,6 +116,9 @@ func (c *Conn) Shutdown() {
 	_ = unix.Shutdown(c.sock, unix.SHUT_RDWR) // fails only when the peer is gone already
 }
 
+// SetTap implements Link, for a client.
+func (c *Conn) SetTap(f func(t clwire.Type, n int)) { c.tap = f }
+
 // Hung says whether the peer was seen to be gone.
 func (c *Conn) Hung() bool { return c.hung.Load() }
 
@@ -146,6 +150,9 @@ func (c *Conn) sendLocked(h clwire.Header, payload []byte) error {
 		}
 		if ok {
 			c.ring(h.Flags)
+			if c.tap != nil {
+				c.tap(h.Type, len(payload))
+			}
 			return nil
 		}
 		if start, err = c.awaitRoom(start); err != nil {

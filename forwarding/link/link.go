@@ -28,6 +28,9 @@ type Link interface {
 	// Flush reports whether something could not be sent yet and needs another call.
 	Flush() (waits bool, err error)
 	Hung() bool
+	// SetTap makes f hear of every record that Send publishes; n is the payload's bytes. It is called once, before
+	// the first Send; f must not use the link.
+	SetTap(f func(t clwire.Type, n int))
 	Shutdown()
 	Close() error
 	// SendFD and TakeFD pass descriptors; a Stream has none and returns ErrNoFD.

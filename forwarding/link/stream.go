@@ -33,6 +33,7 @@ type Stream struct {
 	raw  *rawConn  // immutable
 	tls  *tls.Conn // immutable; nil: in the clear
 	hung atomic.Bool
+	tap  func(t clwire.Type, n int) // nil, or told of every record sent; set before the first
 
 	tx struct {
 		sync.Mutex
@@ -88,6 +89,9 @@ func (s *Stream) Shutdown() {
 	s.raw.shutdown()
 }
 
+// SetTap implements Link.
+func (s *Stream) SetTap(f func(t clwire.Type, n int)) { s.tap = f }
+
 // Hung says whether the peer was seen to be gone.
 func (s *Stream) Hung() bool { return s.hung.Load() }
 
@@ -118,6 +122,9 @@ func (s *Stream) Send(m clwire.Message, flags uint16, request uint64) error {
 	}
 	clwire.Header{Length: uint32(n), Type: m.Type(), Flags: flags, Request: request}.Put(b[start:])
 	s.tx.pending = b
+	if s.tap != nil {
+		s.tap(m.Type(), n)
+	}
 	if flags&clwire.FlagUrgent == 0 && len(b) < gatherBytes {
 		s.later()
 		return nil

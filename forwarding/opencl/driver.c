@@ -125,6 +125,31 @@ cl_int td_build(td_handle p, uint32_t n, const td_handle *devices, const char *o
 	return TABLE(p)->clBuildProgram((cl_program)p, n, n ? (const cl_device_id *)devices : NULL, options, NULL, NULL);
 }
 
+enum { MAX_HEADERS = 1024 };
+
+/* names: nheaders strings, each with its terminating zero, one after another. */
+cl_int td_compile(td_handle p, uint32_t n, const td_handle *devices, const char *options,
+	uint32_t nheaders, const td_handle *headers, const char *names)
+{
+	const char *each[MAX_HEADERS];
+
+	if (nheaders > MAX_HEADERS)
+		return CL_INVALID_VALUE;
+	for (uint32_t i = 0; i < nheaders; i++) {
+		each[i] = names;
+		names += strlen(names) + 1;
+	}
+	return TABLE(p)->clCompileProgram((cl_program)p, n, n ? (const cl_device_id *)devices : NULL, options,
+		nheaders, nheaders ? (const cl_program *)headers : NULL, nheaders ? each : NULL, NULL, NULL);
+}
+
+td_handle td_link(td_handle c, uint32_t n, const td_handle *devices, const char *options,
+	uint32_t nprograms, const td_handle *programs, cl_int *err)
+{
+	return (td_handle)TABLE(c)->clLinkProgram((cl_context)c, n, n ? (const cl_device_id *)devices : NULL, options,
+		nprograms, (const cl_program *)programs, NULL, NULL, err);
+}
+
 cl_int td_binaries(td_handle p, uint32_t n, const size_t *sizes, unsigned char *bytes)
 {
 	unsigned char *parts[MAX_DEVICES];
@@ -263,6 +288,8 @@ void td_statuses(uint32_t n, const td_handle *events, int32_t *status)
 		status[i] = err != CL_SUCCESS ? err : s;
 	}
 }
+
+void td_retain_event(td_handle e) { TABLE(e)->clRetainEvent((cl_event)e); }
 
 void td_release_events(uint32_t n, const td_handle *events)
 {

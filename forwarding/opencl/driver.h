@@ -43,6 +43,10 @@ td_handle td_create_source(td_handle context, const char *text, size_t size, cl_
 td_handle td_create_binary(td_handle context, uint32_t n, const td_handle *devices, const size_t *sizes,
 	const unsigned char *bytes, int32_t *verdicts, cl_int *err);
 cl_int td_build(td_handle program, uint32_t n, const td_handle *devices, const char *options);
+cl_int td_compile(td_handle program, uint32_t n, const td_handle *devices, const char *options,
+	uint32_t nheaders, const td_handle *headers, const char *names);
+td_handle td_link(td_handle context, uint32_t n, const td_handle *devices, const char *options,
+	uint32_t nprograms, const td_handle *programs, cl_int *err);
 cl_int td_binaries(td_handle program, uint32_t n, const size_t *sizes, unsigned char *bytes);
 td_handle td_create_kernel(td_handle program, const char *name, cl_int *err);
 
@@ -50,6 +54,7 @@ enum { TD_RELEASE_CONTEXT, TD_RELEASE_QUEUE, TD_RELEASE_MEM, TD_RELEASE_PROGRAM,
 cl_int td_release(uint32_t kind, td_handle object);
 
 cl_int td_set_arg(td_handle kernel, const td_arg *arg, const unsigned char *values);
+void td_retain_event(td_handle event);
 void td_release_events(uint32_t n, const td_handle *events);
 /* Sets nargs arguments and launches. *bad is the argument refused, or -1. */
 cl_int td_launch(td_handle queue, td_handle kernel, const td_range *range, uint32_t nargs, const td_arg *args,

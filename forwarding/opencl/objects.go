@@ -81,6 +81,36 @@ func (p Program) Build(devices []Device, options string) Status {
 	return Status(C.td_build(C.td_handle(p), C.uint32_t(len(devices)), handles(devices), o))
 }
 
+// Header is an embedded header of a compilation: a program, included by name.
+type Header struct {
+	Program Program
+	Name    string
+}
+
+// Compile is clCompileProgram without a callback (OpenCL 3.0 §5.8.4): it blocks. At most 1024 headers.
+func (p Program) Compile(devices []Device, options string, headers []Header) Status {
+	o := C.CString(options)
+	defer C.free(unsafe.Pointer(o))
+	var programs []Program
+	var names []byte
+	for _, h := range headers {
+		programs, names = append(programs, h.Program), append(append(names, h.Name...), 0)
+	}
+	n := C.CBytes(names)
+	defer C.free(n)
+	return Status(C.td_compile(C.td_handle(p), C.uint32_t(len(devices)), handles(devices), o,
+		C.uint32_t(len(headers)), handles(programs), (*C.char)(n)))
+}
+
+// Link is clLinkProgram without a callback (OpenCL 3.0 §5.8.5): it blocks. The program is 0, or there although linking failed.
+func (c Context) Link(devices []Device, options string, programs []Program) (Program, Status) {
+	o := C.CString(options)
+	defer C.free(unsafe.Pointer(o))
+	var err C.cl_int
+	p := C.td_link(C.td_handle(c), C.uint32_t(len(devices)), handles(devices), o, C.uint32_t(len(programs)), handles(programs), &err)
+	return Program(p), Status(err)
+}
+
 // Binaries returns the binaries of all devices, one after another; their sizes
 // are Info(ProgramBinarySizes).
 func (p Program) Binaries() ([]byte, Status) {
@@ -130,6 +160,9 @@ func (p Program) Release() Status { return release(C.TD_RELEASE_PROGRAM, uintptr
 
 // Release drops the caller's reference.
 func (k Kernel) Release() Status { return release(C.TD_RELEASE_KERNEL, uintptr(k)) }
+
+// Retain adds a reference of the caller's own.
+func (e Event) Retain() { C.td_retain_event(C.td_handle(e)) }
 
 // Release drops the caller's reference.
 func (e Event) Release() Status { return release(C.TD_RELEASE_EVENT, uintptr(e)) }

@@ -1,10 +1,12 @@
 package session
 
 import (
+	"slices"
 	"sync"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/trace"
 )
 
 // bulk is a remote worker's lanes and the operations whose bytes they carry (clwire/PROTOCOL.md, Bulk).
@@ -37,7 +39,8 @@ func (b *bulk) add(l *link.Lane) bool {
 	if !b.closed {
 		b.lanes = append(b.lanes, l)
 		b.up.Broadcast()
-		b.work.Go(func() { link.GiveWay(func() { b.sender(l) }) })
+		number := len(b.lanes) - 1
+		b.work.Go(func() { link.GiveWay(func() { b.sender(l, number) }) })
 	}
 	return !b.closed
 }
@@ -105,6 +108,9 @@ func (b *bulk) find(id uint64) *bulkOp {
 
 // read receives a lane's chunks until it ends.
 func (b *bulk) read(l *link.Lane) error {
+	b.mu.Lock()
+	number := slices.Index(b.lanes, l)
+	b.mu.Unlock()
 	for {
 		h, err := l.Header()
 		if err != nil {
@@ -113,7 +119,9 @@ func (b *bulk) read(l *link.Lane) error {
 		o := b.find(h.Op)
 		switch {
 		case o != nil:
+			began := b.w.d.began()
 			err = o.receive(l, h)
+			b.w.traceChunk(began, number, h.Op, h.Length, trace.FlagFromWorker)
 		case !h.Skipped:
 			err = l.Discard(int(h.Length)) // it failed meanwhile
 		}

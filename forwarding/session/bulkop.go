@@ -189,7 +189,10 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		return Success
 	}
 	w.link.Kick()
-	if !w.reader.wait(&o.completion, c.d.cfg.Spin) {
+	began := c.d.began()
+	arrived := w.reader.wait(&o.completion, c.d.cfg.Spin)
+	c.d.tripped(began, causeOfCommand(c.kind), w, "")
+	if !arrived {
 		return OutOfResources
 	}
 	if o.status == Success && c.want && c.q.props&queueProfiling != 0 {

@@ -15,6 +15,8 @@ const (
 	MemCopyOverlap              Status = -8
 	BuildProgramFailure         Status = -11
 	MapFailure                  Status = -12
+	CompileProgramFailure       Status = -15
+	LinkProgramFailure          Status = -17
 	MisalignedSubBufferOffset   Status = -13
 	ExecStatusErrorForEvents    Status = -14
 	LinkerNotAvailable          Status = -16
@@ -92,6 +94,8 @@ const (
 	addressPrivate              uint32 = 0x119E
 	typeConst                   uint64 = 1 << 0
 	binaryTypeNone              uint32 = 0
+	binaryTypeCompiled          uint32 = 1
+	binaryTypeLibrary           uint32 = 2
 	contextPlatform                    = 0x1084
 	contextInteropUserSync             = 0x1085
 	queueProperties                    = 0x1093
@@ -149,7 +153,6 @@ const (
 	devVersion              uint32 = 0x102F
 	devExtensions           uint32 = 0x1030
 	devPlatform             uint32 = 0x1031
-	devLinkerAvailable      uint32 = 0x103E
 	devHostUnifiedMemory    uint32 = 0x1035
 	devImageMaxArray        uint32 = 0x1041
 	devParent               uint32 = 0x1042

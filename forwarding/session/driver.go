@@ -10,6 +10,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/handle"
+	"tendril/forwarding/trace"
 )
 
 // Config says how a Driver reaches its daemon. The zero value has no way to: Dial must be set.
@@ -28,6 +29,8 @@ type Config struct {
 	Log       func(line string)       // one line for the person at the terminal
 	Print     func(data []byte)       // what kernels print
 	Env       map[string]string       // driver variables of the program, for the session
+	Trace     *trace.Writer           // nil: no trace; the caller closes it after the Driver
+	Counters  *trace.Counters         // round trips by cause; nil: the Driver's own
 }
 
 // Slots of address space for each kind of object.
@@ -52,6 +55,8 @@ type Driver struct {
 
 	ids       atomic.Uint64 // object, request, blob and host-operation numbers of the session
 	slabs     *slabs
+	trace     *tracer // nil: nobody traces
+	counters  *trace.Counters
 	callbacks *dispatcher
 
 	mu        sync.Mutex
@@ -69,7 +74,10 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Print == nil {
 		cfg.Print = func([]byte) {}
 	}
-	d := &Driver{cfg: cfg, callbacks: newDispatcher()}
+	d := &Driver{cfg: cfg, callbacks: newDispatcher(), trace: newTracer(cfg.Trace), counters: cfg.Counters}
+	if d.counters == nil {
+		d.counters = &trace.Counters{}
+	}
 	d.slabs = newSlabs(d)
 	var errs [8]error
 	d.platforms, errs[0] = handle.New[Platform](cfg.Dispatch, fewSlots)
@@ -144,7 +152,9 @@ func (d *Driver) joinLocked(server Server, selector *Selector) error {
 	if err != nil {
 		return err
 	}
+	began := d.began()
 	raw, err := control.OpenSession(d.cfg.Version, options)
+	d.tripped(began, trace.CauseConnect, nil, server.Name)
 	if err != nil {
 		control.Close()
 		return fmt.Errorf("the daemon opens no session: %w", err)
@@ -194,6 +204,7 @@ func (d *Driver) Close() {
 	d.mu.Lock()
 	shown, controls := d.shown, d.controls
 	d.mu.Unlock()
+	d.trace.close()
 	for _, p := range shown {
 		p.closeWorker()
 	}

@@ -95,7 +95,7 @@ func (d *Driver) access(queue, buffer uintptr, denied uint64) (*Queue, *Buffer, 
 
 func (c *command) host(blocking bool, size uint64, work func() Status) hostWork {
 	prompt := c.q.ctx.inPlace && size <= promptBytes
-	return hostWork{q: c.q, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
+	return hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
 }
 
 // rides says whether a write goes as one record: small, and not better copied by this side. In place a blocking write

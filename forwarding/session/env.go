@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,9 @@ const maxSpin = time.Second
 //	TENDRIL_DEVICES  which devices are shown, and in which order: see ParseSelector
 //	TENDRIL_SPIN_US  how long a waiting call polls before it sleeps, in µs; 0: not at all
 //	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
-//	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's
+//	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's; "local" among
+//	                 them is this node's, as is the path of a socket
+//	TENDRIL_PLATFORMS  read by the driver library (package span): native, node or one
 //	TENDRIL_PLAINTEXT  1: data connections to them without TLS, where they allow it
 //	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
 //	TENDRIL_WORKER   1 inside a worker: no platform
@@ -39,12 +42,25 @@ func FromEnv(getenv func(string) string) Config {
 	socket := getenv("TENDRIL_SOCKET")
 	if socket == "" {
 		for _, name := range strings.FieldsFunc(getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' }) {
-			c.Servers = append(c.Servers, Server{name, func() (Control, error) { return DialServer(name, c.Program) }})
+			c.Servers = append(c.Servers, Server{name, func() (Control, error) { return dialNamed(name, c.Program) }})
 		}
 		socket = ipc.DefaultSocket()
 	}
 	c.Dial = func() (Control, error) { return DialDaemon(socket, c.Program) }
 	return c
+}
+
+// LocalServer names this node's daemon in a list of servers.
+const LocalServer = "local"
+
+func dialNamed(name, program string) (Control, error) {
+	switch {
+	case name == LocalServer:
+		return DialDaemon(ipc.DefaultSocket(), program)
+	case filepath.IsAbs(name):
+		return DialDaemon(name, program)
+	}
+	return DialServer(name, program)
 }
 
 func spinOf(text string) time.Duration {

@@ -185,7 +185,8 @@ type fakeWorker struct {
 	kernels  map[uint64]*fakeKernel
 	programs map[uint64]string
 	blobs    map[uint64][]byte
-	gates    map[uint64]int32 // host operations that HostDone has come for
+	files    map[uint64]string // sets of files, as text
+	gates    map[uint64]int32  // host operations that HostDone has come for
 	pending  []*fakeCommand
 	waits    []fakeWait
 	launches atomic.Int32 // with a request number
@@ -312,6 +313,8 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 			status = InvalidBinary
 		}
 		w.reply(h.Request, status, nil)
+	case clwire.TypeCompileProgram, clwire.TypeLinkProgram, clwire.TypeFiles, clwire.TypeFileData:
+		w.parts(h, p)
 	case clwire.TypeBuildProgram:
 		w.build(h.Request, decode(&clwire.BuildProgram{}, p))
 	case clwire.TypeCreateKernel:
@@ -383,7 +386,7 @@ func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) {
 // build reads a source of lines "kernel NAME TYPE…"; "noinfo" leaves argument information out, "error" fails.
 func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 	source := w.programs[m.Program]
-	result := clwire.BuildResult{Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
+	result := clwire.BuildResult{Made: true, Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
 	if strings.Contains(source, "error") {
 		result.Devices[0].Status = buildError
 		data, _ := json.Marshal(result)

@@ -11,6 +11,7 @@ type hostWork struct {
 	wait     []uint64 // events that may not have ended
 	event    *Event   // nil: nobody wants one
 	blocking bool
+	kind     uint32
 	prompt   bool // run by the caller if nothing is outstanding, though the call does not block
 	work     func() Status
 }
@@ -86,7 +87,12 @@ func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
 	if !spin {
 		pause = 0 // a goroutine of ours must not keep a core busy
 	}
-	if !w.reader.wait(&op.completion, pause) {
+	began := w.d.began()
+	arrived := w.reader.wait(&op.completion, pause)
+	if spin {
+		w.d.tripped(began, causeOfCommand(h.kind), w, "")
+	}
+	if !arrived {
 		return OutOfResources
 	}
 	status := op.status

@@ -110,6 +110,7 @@ func (d *Driver) showKernelLocked(p *Program, facts *kernelFacts, like *Kernel) 
 		return 0, OutOfHostMemory
 	}
 	k.handle = h
+	d.traceKernel(k.id, facts.Name)
 	p.kernels++
 	p.retain()
 	return h, Success
@@ -161,6 +162,7 @@ func (d *Driver) ReleaseKernel(h uintptr) Status {
 	}
 	if last {
 		d.kernels.Remove(k.handle)
+		d.forgetTraced(k.id)
 		if w := k.program.ctx.bound(); w != nil && k.remote.Load() {
 			w.tell(&clwire.Release{ID: k.id})
 		}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 )
 
 // Range is the index space of a launch. Lengths are those of the arrays that the program passed, 0 for NULL.
@@ -147,6 +148,7 @@ func (c *command) launch(k *Kernel, r *Range) Status {
 }
 
 func (c *command) awaitVerdict(k *Kernel, class launchClass, asked *call) Status {
+	asked.cause, asked.detail = trace.CauseFirstLaunch, k.facts.Name
 	if c.q.w.await(asked) != nil || c.q.w.dead.Load() {
 		return OutOfResources
 	}

@@ -104,10 +104,10 @@ func (b *Buffer) shadowed() ([]byte, Status) {
 // order puts a command in its place whose work may be nothing (nil).
 func (c *command) order(blocking bool, work func() Status) Status {
 	if work != nil {
-		h := hostWork{q: c.q, wait: c.wait, event: c.e, blocking: blocking, prompt: c.q.ctx.inPlace, work: work}
+		h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: c.q.ctx.inPlace, work: work}
 		return h.run()
 	}
-	h := hostWork{q: c.q, wait: c.wait, event: c.e, blocking: blocking, prompt: true, work: func() Status { return Success }}
+	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: true, work: func() Status { return Success }}
 	switch {
 	case blocking, h.free():
 		return h.run()

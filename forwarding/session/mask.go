@@ -16,7 +16,6 @@ var zeroed = []uint32{
 	0x104E, 0x104F, 0x1050, 0x1051, 0x1052, devDeviceEnqueueCaps, // queues on the device
 	devSVM, 0x1055, 0x1056, 0x1057, devPipeSupport,
 	devPartitionMax, devPartitionAffinity, devParent,
-	devLinkerAvailable,
 }
 
 // emptied are lists answered as empty, strings as "".

@@ -1,15 +1,23 @@
 package session
 
 import (
-	"encoding/json"
-	"fmt"
 	"strings"
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/includes"
 )
 
-// Program is a cl_program from source or binaries.
+// programKind is where a program comes from.
+type programKind uint8
+
+const (
+	programSource programKind = iota
+	programBinaries
+	programLinked // by clLinkProgram: the worker made it
+)
+
+// Program is a cl_program.
 type Program struct {
 	refs
 	d        *Driver
@@ -18,7 +26,8 @@ type Program struct {
 	ctx      *Context
 	devices  []*Device
 	source   string
-	binaries [][]byte // one a device; nil: from source
+	kind     programKind
+	binaries [][]byte // of programBinaries: one a device
 
 	mu       sync.Mutex
 	created  bool // the worker knows it
@@ -84,7 +93,7 @@ func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, bin
 	if total > maxSourceBytes {
 		return 0, InvalidBinary, OutOfHostMemory
 	}
-	p := &Program{d: d, ctx: ctx, devices: list, binaries: binaries, id: d.newID(), builds: map[uint32]*build{}}
+	p := &Program{d: d, ctx: ctx, devices: list, kind: programBinaries, binaries: binaries, id: d.newID(), builds: map[uint32]*build{}}
 	w, status := ctx.worker()
 	if status == Success {
 		status = p.createRemote(w)
@@ -100,7 +109,9 @@ func (d *Driver) showProgram(p *Program) (uintptr, Status) {
 	if p.id == 0 {
 		p.id, p.builds = d.newID(), map[uint32]*build{}
 	}
-	p.n.Store(1)
+	if p.kind != programLinked {
+		p.n.Store(1)
+	}
 	h, err := d.programs.Put(p)
 	if err != nil {
 		return 0, OutOfHostMemory
@@ -140,9 +151,12 @@ func (p *Program) createRemote(w *worker) Status {
 	if p.created {
 		return Success
 	}
+	if p.kind == programLinked {
+		return InvalidProgram // linking failed
+	}
 	m := &clwire.CreateProgram{ID: p.id, Context: p.ctx.id, Kind: clwire.ProgramSource, Blob: p.d.newID()}
-	if p.binaries == nil {
-		if w.sendBlob(m.Blob, []byte(p.source)) != nil || w.send(m, 0, 0) != nil {
+	if p.kind == programSource {
+		if w.sendBlob(m.Blob, []byte(includes.Localize(p.source))) != nil || w.send(m, 0, 0) != nil {
 			return OutOfResources
 		}
 		p.created = true
@@ -163,127 +177,6 @@ func (p *Program) createRemote(w *worker) Status {
 	return c.status
 }
 
-// Build is clBuildProgram (§5.8.2). With done the call returns at once, and done runs when the build has ended.
-func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options string, done func()) Status {
-	p := d.programs.Get(h)
-	if p == nil {
-		return InvalidProgram
-	}
-	if hasList != (len(devices) > 0) {
-		return InvalidValue
-	}
-	list := p.devices
-	if hasList {
-		if list = d.lookUp(devices); list == nil {
-			return InvalidDevice
-		}
-		for _, dev := range list {
-			if !hasDevice(p.devices, dev) {
-				return InvalidDevice
-			}
-		}
-	}
-	if status := p.startBuild(list, options); status != Success {
-		return status
-	}
-	w, status := p.ctx.worker()
-	if status == Success {
-		status = p.createRemote(w)
-	}
-	if status != Success {
-		p.failBuild(list, status)
-		return status
-	}
-	if done == nil {
-		return p.build(w, list, options)
-	}
-	p.retain()
-	go func() {
-		p.build(w, list, options)
-		d.callbacks.run(func() {
-			done()
-			d.releaseProgram(p)
-		})
-	}()
-	return Success
-}
-
-func hasDevice(list []*Device, dev *Device) bool {
-	for _, own := range list {
-		if own == dev {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *Program) startBuild(list []*Device, options string) Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.kernels > 0 || p.building > 0 {
-		return InvalidOperation
-	}
-	p.building++
-	for _, dev := range list {
-		p.builds[dev.index] = &build{status: buildInProgress, options: options}
-	}
-	return Success
-}
-
-func (p *Program) failBuild(list []*Device, status Status) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.building--
-	for _, dev := range list {
-		p.builds[dev.index].status = buildError
-		p.builds[dev.index].log = fmt.Appendf(nil, "tendril: the worker did not build this program (status %d)", status)
-	}
-}
-
-// build asks the worker and takes its answer over.
-func (p *Program) build(w *worker, list []*Device, options string) Status {
-	c, err := w.ask(&clwire.BuildProgram{Program: p.id, Devices: indices(list), Options: []byte(options)})
-	if err != nil {
-		p.failBuild(list, OutOfResources)
-		return OutOfResources
-	}
-	var result clwire.BuildResult
-	if len(c.data) > 0 {
-		if err := json.Unmarshal(c.data, &result); err != nil {
-			p.failBuild(list, OutOfResources)
-			return OutOfResources
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.building--
-	for _, dev := range list { // a device the answer leaves out did not build
-		p.builds[dev.index].status = buildError
-		if c.status == Success {
-			p.builds[dev.index].status = buildSuccess
-		}
-	}
-	for _, answer := range result.Devices {
-		if b := p.builds[answer.Device]; b != nil {
-			b.status, b.log, b.binaryType, b.globals = answer.Status, p.explained(answer.Status, answer.Log), answer.BinaryType, answer.GlobalVarBytes
-		}
-	}
-	if c.status == Success {
-		p.takeKernelsLocked(result.Kernels)
-	}
-	return c.status
-}
-
-const noIncludes = "tendril: #include finds no file: the compiler runs in the device's sandbox, where this program's files are not; put the text into the source"
-
-// explained is a build's log; a failed one of a source that includes files says why the compiler found none.
-func (p *Program) explained(status int32, log []byte) []byte {
-	if status != buildError || !strings.Contains(p.source, "#include") {
-		return log
-	}
-	return fmt.Appendf(nil, "%s\n%s\n", strings.TrimRight(text(log), "\n"), noIncludes)
-}
-
 func (p *Program) takeKernelsLocked(kernels []clwire.KernelFacts) {
 	p.facts, p.order = map[string]*kernelFacts{}, nil
 	for i := range kernels {
@@ -292,11 +185,11 @@ func (p *Program) takeKernelsLocked(kernels []clwire.KernelFacts) {
 	}
 }
 
-// executable says whether some device has a built program.
+// executableLocked says whether some device has a program that was built or linked, and not only compiled.
 func (p *Program) executableLocked() bool {
 	for _, b := range p.builds {
-		if b.status == buildSuccess {
-			return p.facts != nil
+		if b.status == buildSuccess && p.facts != nil {
+			return true
 		}
 	}
 	return false
@@ -323,15 +216,20 @@ func (d *Driver) releaseProgram(p *Program) bool {
 	ok, last := p.release()
 	if last {
 		d.programs.Remove(p.handle)
-		p.mu.Lock()
-		created := p.created
-		p.mu.Unlock()
-		if w := p.ctx.bound(); w != nil && created {
-			w.tell(&clwire.Release{ID: p.id})
-		}
+		p.forget()
 		d.releaseContext(p.ctx)
 	}
 	return ok
+}
+
+// forget takes the program away from the worker.
+func (p *Program) forget() {
+	p.mu.Lock()
+	known := p.created || p.kind == programLinked
+	p.mu.Unlock()
+	if w := p.ctx.bound(); w != nil && known {
+		w.tell(&clwire.Release{ID: p.id})
+	}
 }
 
 // ProgramInfo is clGetProgramInfo (§5.8.7), all but CL_PROGRAM_BINARIES.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -57,6 +58,8 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 			return id, err
 		}
 	}
+	began := b.d.began()
+	defer func() { b.d.tripped(began, trace.CausePublish, nil, name) }()
 	id, err = b.d.control.PublishSegment(b.place.seg, b.size, name, meta)
 	if err != nil {
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)

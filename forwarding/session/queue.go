@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 )
 
 // Queue is a cl_command_queue.
@@ -27,6 +28,8 @@ type Queue struct {
 
 	mu   sync.Mutex // order of sequence numbers = order in the stream
 	pool messages   // reused; guarded by mu
+
+	tracedSeq uint32 // commands told to the trace; guarded by mu
 }
 
 // messages are records under construction, kept to spare the collector.
@@ -127,6 +130,7 @@ func (d *Driver) createQueue(ctx *Context, dev *Device, props uint64, given []ui
 func newQueue(ctx *Context, dev *Device, w *worker, props uint64) *Queue {
 	q := &Queue{d: ctx.d, id: ctx.d.newID(), ctx: ctx, device: dev, w: w, props: props, outOf: props&queueOutOfOrder != 0}
 	q.n.Store(1)
+	q.d.traceQueue(q)
 	return q
 }
 
@@ -228,6 +232,7 @@ func (q *Queue) submitLocked(m clwire.Message, cmd *clwire.Cmd, e *Event, wait [
 	if q.w.send(m, flags, request) != nil {
 		return seq, OutOfResources
 	}
+	q.traced(m)
 	if seq%pollEvery == 0 {
 		q.w.reader.poll()
 	}
@@ -325,6 +330,7 @@ func (q *Queue) finish() Status {
 		return q.takeFault()
 	}
 	c, request := q.w.begin(nil)
+	c.cause = trace.CauseFinish
 	q.mu.Lock()
 	seq := q.sentSeq.Load()
 	err := q.w.send(&clwire.Finish{Queue: q.id}, clwire.FlagUrgent, request)

@@ -9,6 +9,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/trace"
 )
 
 // Server is one daemon that a process was pointed to, in place of its own node's.
@@ -51,7 +52,9 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 	}
 	link.RaiseProcessors()
 	n := bulkLanes(p.d.cfg.Lanes)
+	began := p.d.began()
 	remote, err := control.OpenRemoteWorker(p.index, own.Fingerprint(), 1+n, p.d.cfg.Plaintext)
+	p.d.tripped(began, trace.CauseStartWorker, nil, "")
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (o *bulkOp) sendHere(spin time.Duration) {
 		case over:
 			return
 		case n > 0:
-			if !o.sendChunk(l, at, n, &scratch) {
+			if !o.sendChunk(l, 0, at, n, &scratch) {
 				return
 			}
 		case !o.b.w.reader.wait(&o.turn, spin):
@@ -70,12 +70,12 @@ func (o *bulkOp) sendHere(spin time.Duration) {
 	}
 }
 
-// sender sends by one lane until the end.
-func (b *bulk) sender(l *link.Lane) {
+// sender sends by one lane, of a number, until the end.
+func (b *bulk) sender(l *link.Lane, lane int) {
 	var scratch []byte
 	for {
 		o, at, n := b.next()
-		if o == nil || !o.sendChunk(l, at, n, &scratch) {
+		if o == nil || !o.sendChunk(l, lane, at, n, &scratch) {
 			return
 		}
 	}
@@ -152,8 +152,10 @@ func (o *bulkOp) mayGoLocked(n uint64) bool {
 }
 
 // sendChunk reports whether the lane still stands.
-func (o *bulkOp) sendChunk(l *link.Lane, at, n uint64, scratch *[]byte) bool {
+func (o *bulkOp) sendChunk(l *link.Lane, lane int, at, n uint64, scratch *[]byte) bool {
+	began := o.b.w.d.began()
 	err := o.sendOn(l, clwire.LaneHeader{Op: o.id, Offset: at, Length: uint32(n)}, scratch)
+	o.b.w.traceChunk(began, lane, o.id, uint32(n), 0)
 	if err != nil {
 		o.b.w.die(err)
 	}

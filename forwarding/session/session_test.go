@@ -658,20 +658,6 @@ func TestProgramBinaries(t *testing.T) {
 	r.is(status, InvalidProgramExecutable)
 }
 
-// Only a build that failed and includes files gets the explanation.
-func TestFailedIncludeIsExplained(t *testing.T) {
-	r := newRig(t, true)
-	for source, want := range map[string]bool{"error": false, "#include \"a.h\" error": true, "#include \"a.h\"\nkernel inc global": false} {
-		p := r.handle(r.d.CreateProgramWithSource(r.ctx, []string{source}))
-		r.d.Build(p, false, nil, "-I .", nil)
-		log, status := r.d.ProgramBuildInfo(p, r.dev, 0x1183)
-		r.ok(status)
-		if got := strings.Contains(text(log), noIncludes); got != want || !strings.HasPrefix(text(log), "log of -I .") {
-			t.Errorf("%q: log %q", source, log)
-		}
-	}
-}
-
 func TestManyThreads(t *testing.T) {
 	everyWay(t, func(t *testing.T, newRig rigMaker) {
 		r := newRig()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"tendril/forwarding/trace"
 	"tendril/store/alloc"
 	"tendril/store/object"
 )
@@ -106,7 +107,9 @@ func (s *slabs) allocOwn(size uint64) (*place, Status) {
 	}
 	s.mu.Unlock()
 	s.giveOld()
+	began := s.d.began()
 	seg, err := s.d.control.AllocSegment(size)
+	s.d.tripped(began, trace.CauseSegment, nil, "")
 	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
 		if s.trim() {
 			seg, err = s.d.control.AllocSegment(size)

@@ -11,6 +11,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/trace"
 )
 
 // completion is something a caller may wait for.
@@ -21,6 +22,8 @@ type call struct {
 	completion
 	status Status
 	data   []byte
+	cause  trace.Cause // why it is waited for
+	detail string
 	then   func(*call) // nil, or runs when done, under the reader's lock: it must not block
 }
 
@@ -56,7 +59,8 @@ type worker struct {
 	// ordered too, but neither Go's memory model nor its race detector knows them.
 	copied atomic.Uint64
 
-	reader reader
+	reader      reader
+	traceNumber uint32 // in a trace; immutable
 }
 
 var errVersion = errors.New("the worker speaks another protocol version; install one version of tendril for both")
@@ -78,6 +82,7 @@ func startWorker(p *Platform) (*worker, error) {
 	if err := open(w); err != nil {
 		return nil, fmt.Errorf("start a worker for %s: %w", text(p.info[platformName]), err)
 	}
+	w.prepareTrace()
 	if err := w.reader.start(w); err != nil {
 		w.link.Close()
 		p.control.CloseWorker(w.id)
@@ -87,12 +92,15 @@ func startWorker(p *Platform) (*worker, error) {
 		w.close()
 		return nil, err
 	}
+	w.startTrace()
 	return w, nil
 }
 
 // openLocal asks the node's daemon for a worker and maps its ring.
 func (p *Platform) openLocal(w *worker) error {
+	began := p.d.began()
 	files, err := p.control.OpenWorker(p.index)
+	p.d.tripped(began, trace.CauseStartWorker, nil, "")
 	if err != nil {
 		return err
 	}
@@ -157,6 +165,7 @@ func (w *worker) begin(then func(*call)) (*call, uint64) {
 // ask sends a request and waits for its Reply.
 func (w *worker) ask(m clwire.Message) (*call, error) {
 	c, request := w.begin(nil)
+	c.cause, c.detail = causeOf(m)
 	if err := w.send(m, clwire.FlagUrgent, request); err != nil {
 		w.forget(request)
 		return nil, err
@@ -166,7 +175,10 @@ func (w *worker) ask(m clwire.Message) (*call, error) {
 
 // await waits for a call that was sent.
 func (w *worker) await(c *call) error {
-	if !w.reader.wait(&c.completion, w.d.cfg.Spin) {
+	began := w.d.began()
+	arrived := w.reader.wait(&c.completion, w.d.cfg.Spin)
+	w.d.tripped(began, c.cause, w, c.detail)
+	if !arrived {
 		return errDead
 	}
 	return nil
@@ -210,6 +222,7 @@ func (w *worker) dropSegment(id uint64) {
 
 // dispatch handles one record of the worker. It runs under the reader's lock.
 func (w *worker) dispatch(h clwire.Header, payload []byte) error {
+	w.traceRecord(h.Type, len(payload), trace.FlagFromWorker)
 	switch h.Type {
 	case clwire.TypeReply:
 		return w.onReply(h, payload)
@@ -221,6 +234,8 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onFault(payload)
 	case clwire.TypeBulkData, clwire.TypeBulkDone:
 		return w.onBulk(h, payload)
+	case clwire.TypeTraceData:
+		return w.onTraceData(payload)
 	case clwire.TypePrint:
 		w.d.cfg.Print(append([]byte(nil), payload...))
 		return nil

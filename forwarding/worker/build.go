@@ -11,59 +11,134 @@ import (
 	"tendril/forwarding/opencl"
 )
 
-// build compiles in a goroutine of its own, after builds of the same program
-// that were asked for before.
+// construction is one build, compilation or link under way: everything that its goroutine needs.
+type construction struct {
+	program *program
+	devices []opencl.Device
+	indices []uint32
+	options string
+	files   *fileSet // nil: none
+	what    string
+	call    func(options string) opencl.Status // the driver's; sets program.native where that is new
+	after   []*program                         // others whose builds must be over before
+	kernels bool                               // the result names them
+}
+
+// build is clBuildProgram.
 func (s *session) build(h clwire.Header, m *clwire.BuildProgram) error {
-	p, err := lookup[*program](s, m.Program)
+	c, err := s.prepare(m, "clBuildProgram")
 	if err != nil {
 		return err
 	}
-	devices, err := s.nativeDevices(m.Devices)
-	if err != nil {
-		return err
-	}
-	indices := append([]uint32(nil), m.Devices...)
-	if len(indices) == 0 {
-		indices = p.context.devices
-	}
-	options := string(m.Options)
-	before, built := p.built, make(chan struct{})
-	p.built = built
-	p.refs.Add(1)
-	s.work.Go(func() {
-		defer p.unref()
-		if before != nil {
-			<-before
-		}
-		status, result := s.compile(p, devices, indices, options)
-		close(built)
-		if h.Request != 0 {
-			s.reply(h.Request, status, result)
-		} else if status != opencl.Success {
-			s.sendNow(&clwire.Fault{Object: m.Program, Status: int32(status), Text: "clBuildProgram"})
-		}
-	})
+	c.kernels = true
+	c.call = func(options string) opencl.Status { return c.program.native.Build(c.devices, options) }
+	s.construct(h, c)
 	return nil
 }
 
-func (s *session) compile(p *program, devices []opencl.Device, indices []uint32, options string) (opencl.Status, []byte) {
+// prepare checks what a build and a compilation have in common.
+func (s *session) prepare(m *clwire.BuildProgram, what string) (*construction, error) {
+	p, err := lookup[*program](s, m.Program)
+	if err != nil {
+		return nil, err
+	}
+	c := &construction{program: p, what: what, options: string(m.Options), indices: append([]uint32(nil), m.Devices...)}
+	if c.devices, err = s.nativeDevices(m.Devices); err != nil {
+		return nil, err
+	}
+	if len(c.indices) == 0 {
+		c.indices = p.context.devices
+	}
+	c.files, err = s.files.take(m.Files)
+	return c, err
+}
+
+// construct runs in a goroutine of its own, after what was asked for before of the same programs.
+func (s *session) construct(h clwire.Header, c *construction) {
+	p := c.program
+	id := h.Request
+	var before []chan struct{}
+	for _, of := range append([]*program{p}, c.after...) {
+		if of.built != nil {
+			before = append(before, of.built)
+		}
+		of.refs.Add(1)
+	}
+	built := make(chan struct{})
+	p.built = built
+	s.work.Go(func() {
+		defer func() {
+			for _, of := range append([]*program{p}, c.after...) {
+				of.unref()
+			}
+		}()
+		for _, over := range before {
+			<-over
+		}
+		status, result := s.compile(c)
+		close(built)
+		if id != 0 {
+			s.reply(id, status, result)
+		} else if status != opencl.Success {
+			s.sendNow(&clwire.Fault{Status: int32(status), Text: c.what})
+		}
+	})
+}
+
+func (s *session) compile(c *construction) (opencl.Status, []byte) {
+	p := c.program
 	if p.status != opencl.Success {
 		return p.status, nil
 	}
-	status := p.native.Build(devices, options)
+	for _, of := range c.after {
+		if of.status != opencl.Success {
+			p.status = opencl.InvalidProgram
+			return of.status, nil
+		}
+	}
+	layout, err := s.files.lay(c.files)
+	if err != nil {
+		return opencl.OutOfHostMemory, s.complain(c, err)
+	}
+	if layout != nil {
+		defer layout.Remove()
+	}
+	var status opencl.Status
+	if err := layout.Run(func() error { status = c.call(layout.Options(c.options)); return nil }); err != nil {
+		return opencl.OutOfHostMemory, s.complain(c, err)
+	}
+	r := clwire.BuildResult{Made: p.native != 0}
+	for _, i := range c.indices {
+		if p.native == 0 {
+			break
+		}
+		d := buildDevice(p.native, s.devices[i], i)
+		d.Log = []byte(layout.Log(string(d.Log)))
+		r.Devices = append(r.Devices, d)
+	}
+	if status == opencl.Success && c.kernels {
+		r.Kernels = s.kernelFacts(p.native, c.indices)
+	}
+	return status, s.described(&r)
+}
+
+// complain is the result of a build that the driver was not asked for.
+func (s *session) complain(c *construction, err error) []byte {
 	var r clwire.BuildResult
-	for _, i := range indices {
-		r.Devices = append(r.Devices, buildDevice(p.native, s.devices[i], i))
+	for _, i := range c.indices {
+		r.Devices = append(r.Devices, clwire.BuildDevice{Device: i, Status: buildFailed, Log: []byte("tendril: " + err.Error() + "\n")})
 	}
-	if status == opencl.Success {
-		r.Kernels = s.kernelFacts(p.native, indices)
-	}
-	out, err := json.Marshal(&r)
+	return s.described(&r)
+}
+
+const buildFailed = -2 // CL_BUILD_ERROR
+
+func (s *session) described(r *clwire.BuildResult) []byte {
+	out, err := json.Marshal(r)
 	if err != nil {
 		s.fail(fmt.Errorf("describe a build: %w", err))
-		return opencl.OutOfHostMemory, nil
 	}
-	return status, out
+	return out
 }
 
 func buildDevice(p opencl.Program, d opencl.Device, index uint32) clwire.BuildDevice {

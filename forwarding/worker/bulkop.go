@@ -175,7 +175,7 @@ func (o *bulkOp) maybeDone() {
 func (o *bulkOp) end(status int32) {
 	s := o.b.s
 	if !o.over {
-		s.engine.HostDone(o.id, status)
+		s.hostDone(o.id, status)
 	}
 	s.send(&clwire.BulkDone{Op: o.id, Status: status}, clwire.FlagUrgent, 0)
 	o.b.forget(o.id)
@@ -221,7 +221,7 @@ func (o *bulkOp) startRead() {
 	switch {
 	case o.verdict != 0:
 		if !o.over {
-			o.b.s.engine.HostDone(o.id, o.verdict)
+			o.b.s.hostDone(o.id, o.verdict)
 		}
 		o.b.forget(o.id)
 	case o.inline && o.buffer.seg != nil:

@@ -74,10 +74,10 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 	if err != nil {
 		return err
 	}
-	q := &clQueue{id: m.ID, context: c}
+	q := &clQueue{id: m.ID, context: c, device: m.Device}
 	status := c.status
 	if status == opencl.Success {
-		q.native, status = c.native.CreateQueue(device[0], m.Properties)
+		q.native, status = c.native.CreateQueue(device[0], s.nativeProperties(m.Properties))
 	}
 	if status != opencl.Success {
 		// Without a queue no command can be taken: the session cannot go on unless the client asked.

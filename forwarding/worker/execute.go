@@ -38,6 +38,10 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.create(h, p)
 	case clwire.TypeBuildProgram, clwire.TypeSetArg, clwire.TypeQuery:
 		return s.ask(h, p)
+	case clwire.TypeCompileProgram, clwire.TypeLinkProgram, clwire.TypeFiles, clwire.TypeFileData:
+		return s.parts(h, p)
+	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:
+		return s.traceRecord(h, p)
 	}
 	return fmt.Errorf("%w: unknown type %d", errRecord, uint16(h.Type))
 }
@@ -65,6 +69,7 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 		}
 		return err
 	}
+	t = s.traced(h, kind, m, t, op)
 	c := &s.scratch.command
 	*c = engine.Command{Kind: kind, Queue: m.Queue, Event: m.Event, Wait: m.Wait, Request: h.Request, Gate: gate, Task: t, Op: op,
 		Quick: quick(h.Type)}
@@ -177,7 +182,7 @@ func (s *session) events(h clwire.Header, p []byte) error {
 		if err := m.Decode(p); err != nil {
 			return err
 		}
-		s.engine.HostDone(m.Op, m.Status)
+		s.hostDone(m.Op, m.Status)
 		if s.bulk != nil {
 			s.bulk.received(m.Op)
 		}

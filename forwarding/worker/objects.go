@@ -28,6 +28,7 @@ type clQueue struct {
 	id      uint64
 	native  opencl.Queue
 	context *clContext
+	device  uint32 // index in the platform
 	refs    atomic.Int32
 }
 

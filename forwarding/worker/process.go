@@ -18,6 +18,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/include"
 	"tendril/forwarding/worker/sandbox"
 )
 
@@ -169,6 +170,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	stop := context.AfterFunc(ctx, l.Shutdown)
 	defer stop()
 	s := newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out)
+	s.files.store = include.NewStore(o.CacheDir)
 	if r != nil {
 		s.bulk = newBulk(s)
 		go r.feed(s.bulk)

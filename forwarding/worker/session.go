@@ -38,7 +38,9 @@ type session struct {
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
 	blobs    map[uint64]*blob
+	files    fileSets
 	launch   launch
+	tracer   *tracer // nil: nobody traces
 	scratch  records
 
 	liveMu sync.Mutex
@@ -82,6 +84,7 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 func (s *session) run() (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer func() { s.tracer.end() }()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the worker failed: %v", r)
@@ -206,6 +209,7 @@ func (r reporter) Reply(request uint64, status int32) {
 }
 
 func (r reporter) HostReady(op uint64, status int32) {
+	r.s.tracedReady(op, status)
 	if r.s.bulk != nil && r.s.bulk.ready(op, status) {
 		return
 	}

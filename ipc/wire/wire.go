@@ -38,6 +38,9 @@ const (
 	OpenPage       Type = 21
 	Enroll         Type = 22
 	Renew          Type = 23
+	Upload         Type = 24
+	Write          Type = 25
+	Hold           Type = 26
 	OpenSession    Type = 32
 	OpenWorker     Type = 33
 	AllocSegment   Type = 34
@@ -56,6 +59,20 @@ const (
 	Watch          Type = 72
 	Top            Type = 73
 
+	StreamOpen   Type = 80
+	StreamPush   Type = 81
+	StreamPop    Type = 82
+	StreamEnd    Type = 83
+	StreamClose  Type = 84
+	StreamUnpop  Type = 85
+	StreamList   Type = 86
+	StreamRemove Type = 87
+	StreamCancel Type = 88
+	Fill         Type = 89
+	Filled       Type = 90
+	SealFilled   Type = 91
+	Compose      Type = 92
+
 	OpenRemoteWorker Type = 39
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
@@ -68,9 +85,12 @@ var typeNames = map[Type]string{
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
 	Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
 	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
-	OpenRemoteWorker: "OpenRemoteWorker",
-	CloseWorker:      "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
+	OpenRemoteWorker: "OpenRemoteWorker", Upload: "Upload", Write: "Write", Hold: "Hold",
+	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
+	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
+	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
+	SealFilled: "SealFilled", Compose: "Compose",
 }
 
 func (t Type) String() string {
@@ -92,8 +112,11 @@ const Magic = 0x4C524454
 // Version is the only protocol version so far.
 const Version = 1
 
-// CreateOwn is Create's flag for a segment of the object's own.
-const CreateOwn = 1
+// Create's flags.
+const (
+	CreateOwn    = 1 // a segment of the object's own
+	CreateShared = 2 // others of the tenant may fill it, too (Fill); implies CreateOwn
+)
 
 // HelloRequest is the first message.
 type HelloRequest struct {
@@ -170,7 +193,7 @@ func (m *CreateRequest) Decode(b []byte) error {
 
 func (c *cursor) create() CreateRequest {
 	m := CreateRequest{SizeBytes: c.u64(), Class: object.Class(c.u8()), Flags: c.u8(), Name: c.str16(), Meta: c.bytes32()}
-	if m.Flags&^CreateOwn != 0 && c.err == nil {
+	if m.Flags&^(CreateOwn|CreateShared) != 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: Create flags 0x%x", object.ErrProtocol, m.Flags)
 	}
 	return m

@@ -62,6 +62,17 @@ func messages() []message {
 		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
 		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
 		&WatchRequest{Prefix: "p"},
+		&StreamOpenRequest{Flags: StreamReads | StreamKeep, Frames: 9, Bytes: 1 << 33, Name: "s"},
+		&StreamOpenReply{Stream: 3, Frames: 16, Bytes: 5},
+		&StreamPushRequest{Stream: 3, ID: id, Seal: true, WaitMS: WaitForEver, Meta: []byte(`{"t":1}`)},
+		&StreamPopRequest{Stream: 3, WaitMS: 250},
+		&StreamPopReply{Number: 77, GetReply: GetReply{ID: id, Ref: ref, SizeBytes: 99, Class: object.Ephemeral, Meta: []byte("meta")}},
+		&StreamEndRequest{Stream: 3, Abort: true},
+		&StreamUnpopRequest{Stream: 3, ID: id, Number: 77},
+		&SealFilledRequest{SealRequest: SealRequest{ID: id, Strict: true}, Despite: true, WaitMS: 77},
+		&ComposeRequest{Class: object.TTL, Name: "n", Meta: []byte("m"), TTLMS: 8, Labels: map[string]string{"k": "v"}, Members: []object.Member{{Name: "a", ID: id}, {Name: "b"}}},
+		&WriteRequest{ID: id, Offset: 1 << 33, Data: []byte("data")},
+		&HoldReply{ID: id, SizeBytes: 99, Class: object.Named, Meta: []byte("meta")},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 	}
 }

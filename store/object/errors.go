@@ -38,13 +38,15 @@ var (
 	ErrInternal    = &Sentinel{14, "internal error"}
 	ErrNoDevice    = &Sentinel{15, "no such device, driver or worker"}
 	ErrStorage     = &Sentinel{64, "the object's copy on disk cannot be used"}
+	ErrEnded       = &Sentinel{80, "the stream has ended"}
+	ErrAborted     = &Sentinel{81, "aborted"}
 )
 
 // sentinels is indexed by code; numbers that are not given are nil. Read only.
 var sentinels = [...]*Sentinel{
 	nil, ErrProtocol, ErrInvalid, ErrNotFound, ErrExists, ErrNotSealed, ErrSealed, ErrFull, ErrQuota,
 	ErrPermission, ErrUnsupported, ErrTimeout, ErrBusy, ErrVersion, ErrInternal, ErrNoDevice,
-	64: ErrStorage,
+	64: ErrStorage, 80: ErrEnded, 81: ErrAborted,
 }
 
 // CodeOf gives the number of the sentinel that err wraps; ErrInternal's where it wraps none; 0 for nil.

@@ -184,8 +184,22 @@ type Info struct {
 	Moving  *Transfer         `json:"moving,omitempty"`  // between memory and disk, right now
 	Fault   string            `json:"fault,omitempty"`   // what the disk last answered, where that was no success
 	Grants  []string          `json:"grants,omitempty"`  // who else may read it: "uid:N", "gid:N", "all"
-	Members []ID              `json:"members,omitempty"` // of a composite
+	Members []Member          `json:"members,omitempty"` // of a composite
+	Fillers int               `json:"fillers,omitempty"` // other connections that fill it
 }
+
+// Member is one of a composite's objects.
+type Member struct {
+	Name string `json:"name"`
+	ID   ID     `json:"id"`
+}
+
+// Limits of a composite.
+const (
+	MaxMembers = 1024  // its own
+	MaxDepth   = 16    // composites above each other
+	MaxTree    = 65536 // objects in the whole tree
+)
 
 // Transfer says how far an object is on its way.
 type Transfer struct {

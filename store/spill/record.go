@@ -32,7 +32,7 @@ type Record struct {
 	Meta       []byte            `json:"meta,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	Grants     []string          `json:"grants,omitempty"`
-	Members    []object.ID       `json:"members,omitempty"` // of a composite
+	Members    []object.Member   `json:"members,omitempty"` // of a composite
 	Pinned     bool              `json:"pinned,omitempty"`
 	Created    time.Time         `json:"created"`
 	Sealed     time.Time         `json:"sealed"`

@@ -23,6 +23,8 @@ type demo struct {
 
 	width, height int
 	digest        string // of the native result, SHA-256
+
+	address string // where the node waits for other machines
 }
 
 func (d *demo) socket() string { return filepath.Join(d.dir, "tendril.sock") }
@@ -55,7 +57,7 @@ func (d *demo) start(ctx context.Context) (err error) {
 	defer log.Close()
 	began := time.Now()
 	d.daemon = exec.Command(filepath.Join(d.bin, "tendril"), "daemon")
-	d.daemon.Env = d.environment("TENDRIL_STATE_DIR=" + filepath.Join(d.dir, "state"))
+	d.daemon.Env = d.environment("TENDRIL_STATE_DIR="+filepath.Join(d.dir, "state"), "TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_HTTP=127.0.0.1:0")
 	d.daemon.Stdout, d.daemon.Stderr = log, log
 	d.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is ours to pass on
 	if err := d.daemon.Start(); err != nil {
@@ -124,8 +126,13 @@ func (d *demo) tendril(ctx context.Context, args ...string) (string, error) {
 
 // command runs a program to its end; its error carries what the program said.
 func (d *demo) command(ctx context.Context, stdin []byte, name string, args ...string) (string, error) {
+	return d.commandIn(ctx, d.environment("PYTHONPATH="+d.python), stdin, name, args...)
+}
+
+// commandIn is command with an environment of its own.
+func (d *demo) commandIn(ctx context.Context, env []string, stdin []byte, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = d.environment("PYTHONPATH=" + d.python)
+	cmd.Env = env
 	cmd.WaitDelay = 5 * time.Second
 	var out, complaint bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &complaint

@@ -8,6 +8,8 @@ import (
 
 	"tendril/client"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session"
+	"tendril/ipc"
 	"tendril/store/object"
 )
 
@@ -33,6 +35,9 @@ func (c *cli) dial() (*client.Conn, error) {
 }
 
 func dialServer(server string) (*client.Conn, error) {
+	if server == session.LocalServer {
+		return client.Dial(ipc.DefaultSocket())
+	}
 	conn, err := client.DialServer(server, client.Options{})
 	if err != nil {
 		return nil, serverError{server, err}

@@ -38,6 +38,7 @@ var daemonFlags = [][2]string{
 	{"spill", "space for objects on disk, or none (default: 4 times the capacity, at most half of what is free)"},
 	{"start-timeout", "for one worker to load its driver (default 1m)"},
 	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
+	{"trust-remote", "true: serve programs of other machines also where workers have no sandbox (default false)"},
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
 	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
 	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},

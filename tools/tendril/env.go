@@ -12,6 +12,7 @@ import (
 	"tendril/client"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session"
+	"tendril/ipc"
 	"tendril/store/object"
 )
 
@@ -22,12 +23,14 @@ type launchOptions struct {
 	library string
 
 	plaintext bool
+	platforms string
 }
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
+	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
 }
 
@@ -72,6 +75,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if len(o.publish) > object.MaxNameBytes {
 		return nil, usagef("--publish: a name of %d bytes is longer than %d", len(o.publish), object.MaxNameBytes)
 	}
+	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
+		return nil, usagef("--platforms %q: want one, node or native", o.platforms)
+	}
 	sel, err := session.ParseSelector(o.device)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--device: %w", err)}
@@ -101,6 +107,14 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 			return nil, err
 		}
 	}
+	for i, s := range servers {
+		if s != session.LocalServer {
+			continue
+		}
+		if servers[i], err = filepath.Abs(ipc.DefaultSocket()); err != nil { // the program's own variable names no socket
+			return nil, err
+		}
+	}
 	plaintext := ""
 	if o.plaintext {
 		plaintext = "1"
@@ -112,6 +126,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_SOCKET":     socket,
 		"TENDRIL_SERVER":     strings.Join(servers, ","),
 		"TENDRIL_PLAINTEXT":  plaintext,
+		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
 	}, nil

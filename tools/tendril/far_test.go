@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"tendril/daemon"
 )
@@ -39,7 +40,6 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 	}
 	n.want(0, []string{"testnode"}, "--server", at, "status")
 	n.want(0, []string{"NAME"}, "--server", at, "ls")
-	n.want(1, []string{"shared memory ends"}, "--server", at, "put", n.file("x", []byte("x")))
 	n.want(6, []string{"on its machine"}, "--server", at, "token", "ls")
 	n.want(2, []string{"several servers"}, "--server", at, "--server", at, "ls")
 	n.want(2, []string{"one or the other"}, "--server", at, "--socket", n.socket, "ls")
@@ -66,6 +66,62 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
+}
+
+// throughServer puts, gets, stats and removes objects of another machine's daemon.
+func throughServer(t *testing.T, n *node, server string) {
+	t.Helper()
+	far := func(code int, want []string, args ...string) string {
+		t.Helper()
+		return n.want(code, want, append([]string{"--server", server}, args...)...)
+	}
+	for _, size := range []int{0, 1, 4096, 5<<20 + 7} {
+		name := fmt.Sprintf("far%d", size)
+		path := n.file(name, pattern(size))
+		far(0, []string{name}, "put", path)
+		far(8, []string{"--replace"}, "put", path)
+		far(0, nil, "put", path, "--replace", "--label", "a=b")
+		if _, out, errs := n.run("", "--server", server, "get", name); out != string(pattern(size)) {
+			t.Errorf("%s: %d other bytes came back: %s", name, len(out), errs)
+		}
+		if _, out, _ := n.run("", "--server", server, "get", name, "--offset", "3000", "--length", "2000"); size > 3000 && out != string(pattern(size)[3000:min(size, 5000)]) {
+			t.Errorf("%s: a part: %d other bytes", name, len(out))
+		}
+		far(0, []string{fmt.Sprintf("%d bytes", size), "named", "sealed"}, "stat", name)
+	}
+	far(1, []string{"beyond"}, "get", "far1", "--offset", "2", "-o", "-")
+	far(2, []string{"--length"}, "get", "far1", "--length", "lots", "-o", "-")
+	if code, _, errs := n.run(strings.Repeat("x", 9<<20), "--server", server, "put", "-", "--name", "stream"); code != 0 {
+		t.Errorf("a stream: %s", errs)
+	}
+	big := n.file("big", nil)
+	if err := os.Truncate(big, 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	far(5, []string{"full"}, "put", big)
+	far(0, nil, "put", n.file("shown", []byte("for all")), "--publish")
+	far(0, []string{"shown"}, "ls", "--published")
+	far(0, []string{"for all"}, "get", "shown", "--wait", "1s")
+	far(9, nil, "get", "never", "--wait", "20ms", "-o", "-")
+	far(0, nil, "rm", "far0", "far1", "far4096", fmt.Sprintf("far%d", 5<<20+7), "stream", "shown")
+	far(4, nil, "stat", "far1")
+	if out := far(0, nil, "ls", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("left: %s", out)
+	}
+}
+
+func TestObjectsOfAnotherMachine(t *testing.T) {
+	n, at := farNode(t)
+	token := strings.TrimSpace(n.want(0, nil, "token", "create", "--tenant", "lab"))
+	looks := strings.TrimSpace(n.want(0, nil, "token", "create", "--tenant", "lab", "--role", "read-only"))
+	n.want(0, nil, "login", at, "--token", token)
+	throughServer(t, n, at)
+	n.want(0, nil, "--server", at, "put", n.file("kept", []byte("kept")))
+	n.want(0, nil, "login", at, "--token", looks)
+	n.want(6, []string{"read-only"}, "--server", at, "put", n.file("y", []byte("y")))
+	n.want(6, []string{"read-only"}, "--server", at, "rm", "kept")
+	n.want(0, []string{"kept"}, "--server", at, "get", "kept")
+	n.want(4, nil, "get", "kept", "-o", "-") // another tenant's here
 }
 
 func TestServersThatAreNone(t *testing.T) {
@@ -110,6 +166,7 @@ func TestServerOverSSH(t *testing.T) {
 		t.Errorf("ssh was called with %q, %v; want %q", args, err, want)
 	}
 	n.want(0, nil, "--server", "ssh://gpubox"+filepath.Join(built, "tendril"), "ls")
+	throughServer(t, n, "ssh://gpubox")
 	n.want(3, []string{"ssh"}, "--server", "ssh://gpubox/no/such/program", "ls")
 	n.want(2, nil, "--server", "ssh://-oProxyCommand=evil/", "ls")
 	n.want(2, []string{"password"}, "--server", "ssh://me:secret@gpubox", "ls")
@@ -129,6 +186,35 @@ func TestPublishAndGetByName(t *testing.T) {
 	if code != 0 || out != string(pattern(100000)) {
 		t.Errorf("code %d, %d bytes: %s", code, len(out), errs)
 	}
+	done := make(chan string)
+	go func() {
+		_, out, errs := n.run("", "get", "soon", "--wait", "1m", "-o", "-")
+		done <- out + errs
+	}()
+	n.want(0, nil, "put", file, "--name", "local", "--publish") // wakes who waits, and is not it
+	n.want(0, nil, "put", n.file("soon", []byte("here")), "--publish")
+	if got := <-done; got != "here" {
+		t.Errorf("a waiting get: %q", got)
+	}
+	n.want(0, nil, "rm", "soon", "local")
+	n.want(0, nil, "put", file, "--name", "fleeting", "--ttl", "300ms", "--publish")
+	n.want(0, nil, "put", file, "--name", "moved", "--publish")
+	n.want(0, nil, "put", n.file("other", []byte("other")), "--name", "moved", "--replace") // no longer what was published
+	gone := func() bool {
+		out := n.want(0, nil, "ls", "--published")
+		return !strings.Contains(out, "fleeting") && !strings.Contains(out, "moved")
+	}
+	for range 200 {
+		if gone() {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if !gone() {
+		t.Error("objects that are gone are published")
+	}
+	n.want(0, []string{"other"}, "get", "moved")
+	n.want(0, nil, "rm", "moved")
 	n.want(0, nil, "rm", "w.bin")
 	if out := n.want(0, nil, "ls", "--published", "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("published: %s", out)

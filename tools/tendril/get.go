@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,19 +13,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/daemon"
 	"tendril/store/object"
 )
 
 const getExample = `  tendril get photo.jpg -o copy.jpg
   tendril get 0123456789abcdef0123456789abcdef | sha256sum
-  tendril get result -o result.bin --wait 30s   # until it is there`
+  tendril get result -o result.bin --wait 30s   # until it is there, or published
+  tendril get weights.bin --server gpubox --offset 1MiB --length 4096 -o part`
 
 func (c *cli) getVerb() *cobra.Command {
-	var out string
+	var out, offset, length string
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:     "get NAME|ID",
-		Short:   "Write an object's bytes to a file or to standard output",
+		Use:   "get NAME|ID",
+		Short: "Write an object's bytes to a file or to standard output",
+		Long: "Write an object's bytes to a file or to standard output. A name is looked for among this node's objects first, then\n" +
+			"among those that are published. With --server the bytes come over the network.",
 		Example: getExample,
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
@@ -32,55 +37,129 @@ func (c *cli) getVerb() *cobra.Command {
 			if out == "" && c.term.isOut {
 				return usagef("objects are bytes that a terminal may not bear: name a file (-o FILE), pipe it on, or insist (-o -)")
 			}
-			return c.get(cmd.Context(), args[0], out, wait)
+			part, err := parsePart(offset, length)
+			if err != nil {
+				return err
+			}
+			return c.get(cmd.Context(), args[0], out, part, wait)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; - is standard output (the default)")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the object to be there and sealed")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the object to be there and sealed, or published")
+	cmd.Flags().StringVar(&offset, "offset", "", "begin so many bytes after the object's beginning, such as 4096 or 1MiB")
+	cmd.Flags().StringVar(&length, "length", "", "at most so many bytes (default: to the object's end)")
 	return cmd
 }
 
-func (c *cli) get(ctx context.Context, what, out string, wait time.Duration) error {
+// part says which bytes of an object are wanted: length bytes from off on, or fewer where it ends.
+type part struct{ off, length uint64 }
+
+func parsePart(offset, length string) (p part, err error) {
+	p.length = math.MaxUint64
+	for _, f := range []struct {
+		flag, text string
+		into       *uint64
+	}{{"offset", offset, &p.off}, {"length", length, &p.length}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.into, err = daemon.ParseBytes(f.text); err != nil {
+			return p, usagef("--%s: %w", f.flag, err)
+		}
+	}
+	return p, nil
+}
+
+// of gives the bytes of an object of size bytes.
+func (p part) of(size uint64) (off, n uint64, err error) {
+	if p.off > size {
+		return 0, 0, fmt.Errorf("%w: --offset %d is beyond the object's end at %d", object.ErrInvalid, p.off, size)
+	}
+	return p.off, min(p.length, size-p.off), nil
+}
+
+// source is an object whose bytes can be had, over the network or not.
+type source struct {
+	size  uint64
+	copy  func(w io.Writer, off, n uint64) error
+	close func()
+}
+
+func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Duration) error {
 	conn, err := c.dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	obj, err := fetch(ctx, conn, what, wait)
+	open := openHere
+	if conn.Remote() {
+		open = openThere
+	}
+	obj, err := fetch(what, wait, func(id object.ID, name string, wait time.Duration) (source, error) {
+		return open(ctx, conn, id, name, wait)
+	})
 	if err != nil {
 		return fmt.Errorf("get %s: %w", what, err)
 	}
-	defer obj.Release()
-	if out == "" || out == "-" {
-		return c.copyOut(c.term.out, obj.Bytes())
+	defer obj.close()
+	off, n, err := part.of(obj.size)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", what, err)
 	}
-	return c.writeFile(out, obj.Bytes())
+	write := func(w io.Writer) error {
+		p := c.newProgress("get", n)
+		defer p.end()
+		return obj.copy(io.MultiWriter(w, p), off, n)
+	}
+	if out == "" || out == "-" {
+		return write(c.term.out)
+	}
+	return writeFile(out, write)
 }
 
 // fetch opens an object by ID or name, as lookup does.
-func fetch(ctx context.Context, conn *client.Conn, what string, wait time.Duration) (*client.Object, error) {
+func fetch(what string, wait time.Duration, open func(id object.ID, name string, wait time.Duration) (source, error)) (source, error) {
 	id, err := object.ParseID(what)
 	if err != nil {
-		return conn.GetByName(ctx, what, wait)
+		return open(object.ID{}, what, wait)
 	}
-	obj, err := conn.Get(ctx, id, wait)
+	obj, err := open(id, "", wait)
 	if errors.Is(err, object.ErrNotFound) {
-		if named, second := conn.GetByName(ctx, what, 0); second == nil {
+		if named, second := open(object.ID{}, what, 0); second == nil {
 			return named, nil
 		}
 	}
 	return obj, err
 }
 
-func (c *cli) copyOut(w io.Writer, b []byte) error {
-	p := c.newProgress("get", uint64(len(b)))
-	defer p.end()
+// openHere opens an object in shared memory; by name where id is zero. The caller closes it.
+func openHere(ctx context.Context, conn *client.Conn, id object.ID, name string, wait time.Duration) (source, error) {
+	get := func() (*client.Object, error) { return conn.Get(ctx, id, wait) }
+	if id.IsZero() {
+		get = func() (*client.Object, error) { return conn.GetByName(ctx, name, wait) }
+	}
+	obj, err := get()
+	if err != nil {
+		return source{}, err
+	}
+	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return copySteps(w, obj.Bytes()[off:][:n]) }, obj.Release}, nil
+}
+
+// openThere is openHere for a daemon that shared memory does not reach.
+func openThere(ctx context.Context, conn *client.Conn, id object.ID, name string, wait time.Duration) (source, error) {
+	obj, err := conn.Open(ctx, id, name, wait)
+	if err != nil {
+		return source{}, err
+	}
+	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return obj.CopyRange(ctx, w, off, n) }, obj.Close}, nil
+}
+
+func copySteps(w io.Writer, b []byte) error {
 	for len(b) > 0 {
 		n, err := w.Write(b[:min(len(b), progressStep)])
 		if err != nil {
 			return err
 		}
-		p.add(n)
 		b = b[n:]
 	}
 	return nil
@@ -88,20 +167,20 @@ func (c *cli) copyOut(w io.Writer, b []byte) error {
 
 // writeFile replaces a file as a whole: a reader sees the old one or the new one, and a failure leaves the old one. What is not an
 // ordinary file (a device, a pipe) is written to as it is.
-func (c *cli) writeFile(path string, b []byte) error {
+func writeFile(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return err
 		}
-		return errors.Join(c.copyOut(f, b), f.Close())
+		return errors.Join(write(f), f.Close())
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // gone already when the rename succeeded
-	if err := errors.Join(c.copyOut(f, b), f.Chmod(0o644), f.Close()); err != nil {
+	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

@@ -35,6 +35,12 @@ func (p progress) add(n int) {
 	}
 }
 
+// Write counts bytes that are written elsewhere, too.
+func (p progress) Write(b []byte) (int, error) {
+	p.add(len(b))
+	return len(b), nil
+}
+
 // end takes the bar away, whether the copy was finished or not.
 func (p progress) end() {
 	if p.bar != nil {

@@ -113,31 +113,19 @@ func openInput(file string, stdin *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// send makes the object. A file's size is known and its bytes are read straight into shared memory; a stream is gathered first,
-// because an object's size is fixed when it is created.
-func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, opts client.CreateOptions) (object.ID, error) {
-	info, err := in.Stat()
-	if err != nil {
-		return object.ID{}, err
-	}
-	if info.Mode().IsRegular() {
-		at, err := in.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return object.ID{}, err
-		}
-		if left := info.Size() - at; left > 0 { // files of /proc say 0 and have more
-			return c.fill(conn, uint64(left), name, replace, opts, func(b []byte) error { return c.readFull(in, b) })
-		}
-	}
-	parts, total, err := gather(in, conn.Daemon().CapacityBytes)
-	if err != nil {
-		return object.ID{}, err
-	}
-	return c.fill(conn, total, name, replace, opts, func(b []byte) error { spread(b, parts); return nil })
+// content is what put stores: bytes of a known number, read straight into shared memory or sent.
+type content struct {
+	size uint64
+	fill func(memory []byte) error
+	send func(w io.Writer) error
 }
 
-// fill creates an object of size bytes, has it filled, and seals it under its name.
-func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, opts client.CreateOptions, write func([]byte) error) (object.ID, error) {
+// send makes the object. A file's size is known; a stream is gathered first, because an object's size is fixed when it is created.
+func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, opts client.CreateOptions) (object.ID, error) {
+	what, err := c.contentOf(in, conn.Daemon().CapacityBytes)
+	if err != nil {
+		return object.ID{}, err
+	}
 	opts.Own = true // it may stay long: what is deleted beside it is given back
 	switch {
 	case !replace && opts.Class == object.Ephemeral:
@@ -145,23 +133,77 @@ func (c *cli) fill(conn *client.Conn, size uint64, name string, replace bool, op
 	case !replace:
 		opts.Name = name
 	} // else the name changes hands when the new object is whole, not before
-	buf, err := conn.Create(size, opts)
-	if err != nil {
-		return object.ID{}, err
+	store := storeHere
+	if conn.Remote() {
+		store = storeThere
 	}
-	if err := write(buf.Bytes()); err != nil {
-		return object.ID{}, errors.Join(err, buf.Abort())
+	id, release, err := store(conn, what, opts)
+	if err != nil {
+		return id, err
+	}
+	defer release()
+	if replace {
+		return id, conn.Bind(id, name, true)
+	}
+	return id, nil
+}
+
+// contentOf finds out how much there is to store. limit is what the store holds, in bytes.
+func (c *cli) contentOf(in *os.File, limit uint64) (content, error) {
+	info, err := in.Stat()
+	if err != nil {
+		return content{}, err
+	}
+	if info.Mode().IsRegular() {
+		at, err := in.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return content{}, err
+		}
+		if left := info.Size() - at; left > 0 { // files of /proc say 0 and have more
+			return content{uint64(left), func(b []byte) error { return c.readFull(in, b) }, func(w io.Writer) error { return c.sendFull(w, in, left) }}, nil
+		}
+	}
+	parts, total, err := gather(in, limit)
+	if err != nil {
+		return content{}, err
+	}
+	return content{total, func(b []byte) error { spread(b, parts); return nil }, func(w io.Writer) error { return c.sendParts(w, parts, total) }}, nil
+}
+
+// storeHere makes an object in shared memory. The caller calls release.
+func storeHere(conn *client.Conn, what content, opts client.CreateOptions) (id object.ID, release func(), err error) {
+	buf, err := conn.Create(what.size, opts)
+	if err != nil {
+		return id, nil, err
+	}
+	if err := what.fill(buf.Bytes()); err != nil {
+		return id, nil, errors.Join(err, buf.Abort())
 	}
 	obj, err := buf.Seal()
 	if err != nil {
-		return object.ID{}, errors.Join(err, buf.Abort())
+		return id, nil, errors.Join(err, buf.Abort())
 	}
-	defer obj.Release()
-	if replace {
-		return obj.ID(), conn.Bind(obj.ID(), name, true)
-	}
-	return obj.ID(), nil
+	return obj.ID(), obj.Release, nil
 }
+
+// storeThere is storeHere for a daemon that shared memory does not reach.
+func storeThere(conn *client.Conn, what content, opts client.CreateOptions) (id object.ID, release func(), err error) {
+	up, err := conn.NewUpload(what.size, opts)
+	if err != nil {
+		return id, nil, err
+	}
+	err = what.send(up)
+	if err == nil {
+		err = up.Seal()
+	}
+	if err != nil {
+		_ = up.Abort() // the first error is the one to tell; the connection's end does the same
+		return id, nil, err
+	}
+	return up.ID(), up.Release, nil
+}
+
+var errShorter = errors.New("the file became shorter while it was read")
 
 // readFull reads exactly len(b) bytes and shows how far it is.
 func (c *cli) readFull(in io.Reader, b []byte) error {
@@ -172,11 +214,36 @@ func (c *cli) readFull(in io.Reader, b []byte) error {
 		done += n
 		p.add(n)
 		if err == io.EOF && done < len(b) {
-			return fmt.Errorf("the file became shorter while it was read: %d of %d bytes", done, len(b))
+			return fmt.Errorf("%w: %d of %d bytes", errShorter, done, len(b))
 		}
 		if err != nil && err != io.EOF {
 			return err
 		}
+	}
+	return nil
+}
+
+// sendFull is readFull into a writer.
+func (c *cli) sendFull(w io.Writer, in io.Reader, n int64) error {
+	p := c.newProgress("put", uint64(n))
+	defer p.end()
+	done, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(w, p)}, io.LimitReader(in, n), make([]byte, progressStep))
+	if err == nil && done < n {
+		err = fmt.Errorf("%w: %d of %d bytes", errShorter, done, n)
+	}
+	return err
+}
+
+// sendParts writes what was gathered and lets each part go as soon as it is written.
+func (c *cli) sendParts(w io.Writer, parts [][]byte, total uint64) error {
+	p := c.newProgress("put", total)
+	defer p.end()
+	for i, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+		p.add(len(part))
+		parts[i] = nil
 	}
 	return nil
 }

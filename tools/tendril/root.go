@@ -61,12 +61,12 @@ func (c *cli) root() *cobra.Command {
 		Version:       version,
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", "", "the daemon's socket (default "+ipc.DefaultSocket()+")")
-	root.PersistentFlags().StringArrayVar(&c.servers, "server", nil, "the daemon of another machine: HOST:PORT (after tendril login) or ssh://USER@HOST; run takes several")
+	root.PersistentFlags().StringArrayVar(&c.servers, "server", nil, "the daemon of another machine: HOST:PORT (after tendril login), ssh://USER@HOST or local; run takes several")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"}, &cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
 	root.AddCommand(
 		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.loginVerb(), c.uiVerb(), c.proxyVerb(),
-		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(),
+		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(),
 		c.devicesVerb(), c.runVerb(), c.envVerb(),
 		workerVerb(), probeVerb(),
 	)
@@ -92,7 +92,7 @@ func (c *cli) serverList() ([]string, error) {
 	}
 	for _, s := range list {
 		if s == "" || strings.ContainsAny(s, ", \t\n") {
-			return nil, usagef("--server %q: want HOST:PORT or ssh://USER@HOST", s)
+			return nil, usagef("--server %q: want HOST:PORT, ssh://USER@HOST, or local", s)
 		}
 	}
 	return list, nil

@@ -31,7 +31,11 @@ func (c *cli) statVerb() *cobra.Command {
 			if c.json {
 				return c.printJSON(info)
 			}
-			return c.printObject(info)
+			if err := c.printObject(info); err != nil || len(info.Members) == 0 {
+				return err
+			}
+			fmt.Fprintln(c.term.out, "parts")
+			return c.printTree(conn, info.Members, "  ")
 		},
 	})
 }

@@ -13,14 +13,15 @@ daemon about meaning, never about lengths.
 from .client import Client, connect
 from .errors import (
     Busy, Disconnected, Exists, Full, Internal, Invalid, NoDevice, NotFound, NotSealed, Permission,
-    Protocol, Quota, Sealed, TendrilError, Timeout, Unsupported, Version,
+    Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
 )
 from .objects import Draft, Info, Object, ObjectID
+from .watch import Event, Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Busy", "Client", "Disconnected", "Draft", "Exists", "Full", "Info", "Internal", "Invalid", "NoDevice",
-    "NotFound", "NotSealed", "Object", "ObjectID", "Permission", "Protocol", "Quota", "Sealed", "TendrilError",
-    "Timeout", "Unsupported", "Version", "connect",
+    "Busy", "Client", "Disconnected", "Draft", "Event", "Exists", "Full", "Info", "Internal", "Invalid", "NoDevice",
+    "NotFound", "NotSealed", "Object", "ObjectID", "Permission", "Protocol", "Quota", "Sealed", "Storage", "TendrilError",
+    "Timeout", "Unsupported", "Version", "Watch", "connect",
 ]

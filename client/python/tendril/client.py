@@ -4,34 +4,61 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import struct
 import threading
+import time
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import connection, wire
 from .connection import Connection, Hold
-from .errors import Disconnected, Full, Invalid, Protocol, Quota, Timeout
+from .errors import Disconnected, Full, Invalid, Permission, Protocol, Quota, Timeout
 from .objects import Draft, Info, Object, ObjectID
 
 if TYPE_CHECKING:
     import numpy
 
     from .arrays import Filling
+    from .watch import Watch
 
 Key = Union[str, bytes, Object, Draft]
+
+_T = TypeVar("_T")
+_U32 = struct.Struct("<I")
 
 _CLASSES = {"ephemeral": 0, "ttl": 1, "named": 2, "persisted": 3}
 _COPY_STEP = 64 << 20  # bytes copied at a time, so that an interrupt is heard
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect, doubled and spread
+_FULL_PAUSES = (0.0, 0.02, 0.08, 0.3)  # other clients let go some 250 ms after their last use
+_LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # while the daemon says that memory is on its way back
+_LONGEST_TTL = 1 << 53  # ms
+_GET_AHEAD = 32  # gets under way at once: a batch costs one round trip
+
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_shared: Dict[str, "Client"] = {}
+_shared_lock = threading.Lock()
 
 
-def connect(socket: Optional[str] = None) -> "Client":
-    """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places)."""
-    client = Client(socket)
+def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True) -> "Client":
+    """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places).
+
+    patience in seconds: how long to try, with growing pauses, when there is no daemon. reconnect: after Disconnected the
+    next request opens a new connection, with the same patience.
+    """
+    client = Client(socket, patience=patience, reconnect=reconnect)
     client.ping()
     return client
+
+
+def shared(path: str) -> "Client":
+    """The client through which this process unpickles objects of the daemon at path."""
+    with _shared_lock:
+        client = _shared.get(path)
+        if client is None:
+            client = _shared[path] = Client(path)
+        return client
 
 
 class Client:
@@ -42,8 +69,9 @@ class Client:
     the parent holds them.
     """
 
-    def __init__(self, socket: Optional[str] = None) -> None:
+    def __init__(self, socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True) -> None:
         self._path = socket or connection.default_socket()
+        self._patience, self._reconnect = patience, reconnect
         self._lock = threading.Lock()
         self._live: Optional[Connection] = None
         self._closed = False
@@ -53,18 +81,31 @@ class Client:
 
     def _connection(self) -> Connection:
         live = self._live
-        if live is not None and live.pid == os.getpid():
+        if live is not None and live.pid == os.getpid() and (live.alive or not self._reconnect):
             return live
         with self._lock:
             if self._closed:
                 raise Disconnected("this client was closed")
             live = self._live
-            if live is not None and live.pid == os.getpid():
+            if live is not None and live.pid == os.getpid() and (live.alive or not self._reconnect):
                 return live
-            if live is not None:
+            if live is not None and live.pid != os.getpid():
                 live.abandon()
-            self._live = Connection(self._path)
+            self._live = self._open()
             return self._live
+
+    def _open(self) -> Connection:
+        """A new connection. The pauses between tries are random, so that a daemon that comes back is not overrun."""
+        deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
+        while True:
+            try:
+                return Connection(self._path)
+            except Disconnected:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _forked(self) -> None:
         """In a forked child: a lock that another thread held belongs to nobody now."""
@@ -105,18 +146,24 @@ class Client:
 
     # Making objects -------------------------------------------------------
 
-    def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, strict: bool = False,
-               meta: Optional[Dict[str, Any]] = None) -> Draft:
-        """An object of size bytes to fill in place. lifetime: ephemeral (default), or named (default with a name)."""
+    def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
+               labels: Optional[Mapping[str, str]] = None, strict: bool = False, meta: Optional[Dict[str, Any]] = None) -> Draft:
+        """An object of size bytes to fill in place.
+
+        lifetime: ephemeral (default), ttl (default with a ttl, in seconds from the seal on), named (default with a name), or
+        persisted: on disk once sealed. labels: at most 16, for list().
+        """
         if size < 0 or size >= 1 << 63:
             raise Invalid("size %d" % size)
-        chosen = lifetime or ("named" if name else "ephemeral")
+        chosen = lifetime or ("ttl" if ttl is not None else "named" if name else "ephemeral")
         if chosen not in _CLASSES:
             raise Invalid("lifetime %r is none of %s" % (chosen, ", ".join(_CLASSES)))
         raw = b"" if meta is None else json.dumps(meta, separators=(",", ":")).encode()
         if len(raw) > wire.MAX_META:
             raise Invalid("metadata of %d bytes exceeds %d" % (len(raw), wire.MAX_META))
-        body = struct.pack("<QBB", size, _CLASSES[chosen], strict) + wire.str16(name) + wire.bytes32(raw)
+        kind, body = wire.CREATE, struct.pack("<QBB", size, _CLASSES[chosen], strict) + wire.str16(name) + wire.bytes32(raw)
+        if ttl is not None or labels:
+            kind, body = wire.CREATE_WITH, body + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
         live = self._connection()
         live.sweep()
 
@@ -125,22 +172,37 @@ class Client:
             ref = f.ref()
             return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta)
 
-        try:
-            return live.call(wire.CREATE, body, decode)  # type: ignore[no-any-return]
-        except (Full, Quota):
+        def ask() -> Draft:
+            return live.call(kind, body, decode)  # type: ignore[no-any-return]
+
+        return self._until_room(live, ask)
+
+    def _until_room(self, live: Connection, ask: "Callable[[], _T]") -> "_T":
+        """Asks again while the store is full and what this and other clients keep mapped without need may be what is missing."""
+        for attempt in range(len(_FULL_PAUSES) + _LEAVING_TRIES):
+            try:
+                return ask()
+            except (Full, Quota):
+                if attempt >= len(_FULL_PAUSES) and not self._memory_leaves():
+                    raise
+            time.sleep(_FULL_PAUSES[attempt] if attempt < len(_FULL_PAUSES) else _LEAVING_PAUSE)
             live.sweep(now=True)
-            return live.call(wire.CREATE, body, decode)  # type: ignore[no-any-return]
+        return ask()
+
+    def _memory_leaves(self) -> bool:
+        store = self.status().get("store")
+        return isinstance(store, dict) and bool(store.get("leaving_bytes"))
 
     def empty(self, shape: "int | Sequence[int]", dtype: Any = "f8", name: str = "", *, order: str = "C",
-              lifetime: Optional[str] = None) -> "Filling":
+              lifetime: Optional[str] = None, ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None) -> "Filling":
         """An array in the store to fill in place; its seal() makes the object. Contents are undefined before."""
         from . import arrays
         dims, kind, size, meta = arrays.measure(shape, dtype, order)
-        draft = self.create(size, name, lifetime=lifetime, meta=meta)
+        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=meta)
         return arrays.fillable(draft.data, dims, kind, order, draft)
 
-    def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None,
-            meta: Optional[Dict[str, Any]] = None) -> Object:
+    def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
+            labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None) -> Object:
         """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object."""
         if hasattr(data, "__array_interface__"):
             from . import arrays
@@ -151,16 +213,25 @@ class Client:
         else:
             whole = memoryview(data)
             source = whole.cast("B") if whole.c_contiguous and whole.nbytes else memoryview(whole.tobytes())
-        draft = self.create(source.nbytes, name, lifetime=lifetime, meta=meta)
-        try:
-            target = draft.data
-            for at in range(0, source.nbytes, _COPY_STEP):
-                target[at:at + _COPY_STEP] = source[at:at + _COPY_STEP]
-            del target
-            return draft.seal()
-        except BaseException:
-            draft.abort()
-            raise
+        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=meta)
+        return _fill(draft, [(0, source)])
+
+    def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
+             labels: Optional[Mapping[str, str]] = None) -> Object:
+        """Pickles value (protocol 5) into one object: the buffers of arrays in it are copied once and never serialised."""
+        from . import pickles
+        size, parts = pickles.plan(value)
+        return _fill(self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=pickles.META), parts)
+
+    def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
+        """The value that dump stored; arrays in it are read-only views of the store's memory.
+
+        Unpickling runs what the pickle says, so another tenant's object is Permission unless foreign is set.
+        """
+        found = self.get(key, timeout)
+        if not foreign and self.stat(found).tenant != self.tenant:
+            raise Permission("object %s is another tenant's: unpickling it would run that tenant's code (foreign=True allows it)" % found.id.hex())
+        return found.load()
 
     # Getting objects ------------------------------------------------------
 
@@ -174,20 +245,62 @@ class Client:
         while True:
             wait = wire.MAX_WAIT_MS if timeout is None else int(max(0.0, min(timeout * 1000, float(wire.MAX_WAIT_MS))))
             try:
-                return self._get(live, key, wait)
+                return self._until_room(live, lambda: self._get(live, key, wait))
             except Timeout:
                 if timeout is not None:
                     raise
 
     def _get(self, live: Connection, key: Key, wait_ms: int) -> Object:
-        def decode(f: wire.Fields) -> Object:
-            hold = Hold(f.id(), wire.RELEASE)
-            ref, size = f.ref(), f.u64()
-            f.u8()
-            raw = f.bytes32()
-            return Object(hold, live.attach(f, ref, size, hold, False), _meta(raw))
+        return live.call(wire.GET, _key(key) + _U32.pack(wait_ms), _Got(live))  # type: ignore[no-any-return]
 
-        return live.call(wire.GET, _key(key) + struct.pack("<I", wait_ms), decode)  # type: ignore[no-any-return]
+    def get_many(self, keys: Sequence[Key], timeout: Optional[float] = 0.0) -> List[Object]:
+        """All objects, in order, or none; timeout in seconds bounds the wait for all together (None: for ever)."""
+        live = self._connection()
+        live.sweep()
+        if timeout is None or timeout > 0:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            for at in range(0, len(keys), wire.MAX_WANTED):
+                self._await_many(live, [_key(k) for k in keys[at:at + wire.MAX_WANTED]], deadline)
+        found: List[Object] = []
+        for at in range(0, len(keys), _GET_AHEAD):
+            batch = keys[at:at + _GET_AHEAD]
+            for key, got in zip(batch, live.call_many(wire.GET, [_key(k) + _U32.pack(0) for k in batch], _Got(live))):
+                if isinstance(got, (Full, Quota)):  # it comes from disk, and memory is short
+                    got = self.get(key)
+                if isinstance(got, BaseException):
+                    raise got  # what was found goes with the list
+                found.append(got)
+        return found
+
+    def _await_many(self, live: Connection, wanted: List[bytes], deadline: Optional[float]) -> None:
+        while True:
+            left = wire.MAX_WAIT_MS if deadline is None else max(1, _milliseconds(deadline - time.monotonic()))
+            try:
+                live.call(wire.AWAIT_MANY, struct.pack("<IH", left, len(wanted)) + b"".join(wanted), _nothing)
+                return
+            except Timeout:
+                if deadline is not None:
+                    raise
+
+    def read(self, key: Key, offset: int = 0, size: Optional[int] = None) -> bytes:
+        """A copy of size bytes from offset on (None: to the end), by way of the socket: maps nothing, brings nothing back from disk."""
+        size = self.stat(key).size_bytes - offset if size is None else size
+        if offset < 0 or size < 0:
+            raise Invalid("%d bytes at %d" % (size, offset))
+        out = bytearray()
+        while True:
+            n = min(size - len(out), wire.MAX_READ)
+            body = _key(key) + struct.pack("<QI", offset + len(out), n)
+            part: bytes = self._connection().call(wire.READ_RANGE, body, _rest)
+            if len(part) != n:
+                raise Protocol("%d of %d bytes" % (len(part), n))
+            out += part
+            if len(out) == size:
+                return bytes(out)
+
+    def checksum(self, key: Key) -> int:
+        """XXH64 (seed 0) of the object's bytes, computed by the daemon, also from disk."""
+        return int(self._connection().call(wire.CHECKSUM, _key(key), wire.Fields.u64))
 
     # Names and facts ------------------------------------------------------
 
@@ -196,6 +309,28 @@ class Client:
         if not isinstance(key, (Object, Draft)):
             key = ObjectID(key)
         self._plain(wire.BIND, bytes(key.id if not isinstance(key, bytes) else key) + wire.str16(name) + bytes([replace]))
+
+    def rename(self, name: str, to: str, replace: bool = False) -> None:
+        """Gives the object that is called name the name to, in one step for all."""
+        self._plain(wire.RENAME, wire.str16(name) + wire.str16(to) + bytes([replace]))
+
+    def update(self, key: Key, *, pinned: Optional[bool] = None, ttl: Optional[float] = None,
+               labels: Optional[Mapping[str, str]] = None, persist: bool = False) -> None:
+        """Alters a sealed object of the own tenant; what is None stays.
+
+        pinned: stays in memory whatever is short of it. ttl: seconds from now on, 0 for no end any more. labels take the
+        place of all. persist: on disk when this comes back.
+        """
+        what = (0 if pinned is None else 1 if pinned else 2) | (0 if ttl is None else 4) | (0 if labels is None else 8) | 16 * persist
+        self._plain(wire.UPDATE, _key(key) + struct.pack("<BQ", what, _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels))
+
+    def share(self, key: Key, to: str) -> None:
+        """Lets others read the object: to is "uid:N", "gid:N" or "all". They find it as TENANT/NAME, or by its ID."""
+        self._plain(wire.GRANT, _key(key) + b"\0" + wire.str16(to))
+
+    def unshare(self, key: Key, to: str) -> None:
+        """Ends that for new readers."""
+        self._plain(wire.GRANT, _key(key) + b"\1" + wire.str16(to))
 
     def delete(self, key: Key) -> None:
         """Takes the name away; the memory goes with the last reference."""
@@ -208,9 +343,25 @@ class Client:
             raise Protocol("Stat's reply is no JSON object")
         return Info.of(told)
 
-    def list(self, prefix: str = "", all: bool = False) -> "List[Info]":
-        """The tenant's objects whose name starts with prefix; all includes what others are still filling."""
+    def list(self, prefix: str = "", all: bool = False, *, labels: Optional[Mapping[str, str]] = None,
+             shared: bool = False) -> "List[Info]":
+        """The tenant's objects whose name starts with prefix and that have all the labels, oldest first.
+
+        all includes what others are still filling; shared: other tenants' objects that may be read, instead of the own ones.
+        """
+        if labels or shared:
+            body = wire.str16(prefix) + bytes([all, shared]) + wire.labels(labels)
+            return [Info.of(o) for o in self._json(wire.LIST_WHERE, body, many=True)]
         return [Info.of(o) for o in self._json(wire.LIST, wire.str16(prefix) + bytes([all]), many=True)]
+
+    def top(self, limit: int = 20) -> "List[Info]":
+        """The tenant's largest objects, and in holders who holds them since when."""
+        return [Info.of(o) for o in self._json(wire.TOP, struct.pack("<Q", limit), many=True)]
+
+    def watch(self, prefix: str = "") -> "Watch":
+        """What happens to the objects whose name begins with prefix, from now on, on a connection of its own."""
+        from .watch import Watch
+        return Watch(self._path, prefix)
 
     def status(self) -> Dict[str, Any]:
         """The node: store, drivers, sessions, workers, and what is not as good as it could be."""
@@ -229,6 +380,46 @@ class Client:
             return _documents(raw.decode("utf-8")) if many else json.loads(raw)
         except ValueError as e:
             raise Protocol("reply %d is no JSON: %s" % (kind, e)) from None
+
+
+class _Got:
+    """Decodes the reply to a get."""
+
+    __slots__ = ("live",)
+
+    def __init__(self, live: Connection) -> None:
+        self.live = live
+
+    def __call__(self, f: wire.Fields) -> Object:
+        hold = Hold(f.id(), wire.RELEASE)
+        ref, size = f.ref(), f.u64()
+        f.u8()
+        raw = f.bytes32()
+        return Object(hold, self.live.attach(f, ref, size, hold, False), _meta(raw), self.live.path)
+
+
+def _fill(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:
+    """Copies the parts to their offsets and seals."""
+    try:
+        target = draft.data
+        for offset, part in parts:
+            for at in range(0, part.nbytes, _COPY_STEP):
+                piece = part[at:at + _COPY_STEP]
+                target[offset + at:offset + at + piece.nbytes] = piece
+        del target
+        return draft.seal()
+    except BaseException:
+        draft.abort()
+        raise
+
+
+def _milliseconds(seconds: float, most: int = wire.MAX_WAIT_MS) -> int:
+    """Rounded up, at most what the message's field holds."""
+    return int(max(0.0, min(-(-seconds * 1000 // 1), float(most))))
+
+
+def _nothing(f: wire.Fields) -> None:
+    return None
 
 
 def _rest(f: wire.Fields) -> bytes:

@@ -48,10 +48,11 @@ def default_socket() -> str:
 class _Pending:
     """A request whose reply is still to come; fields are guarded by _turn."""
 
-    __slots__ = ("kind", "decode", "pages", "size", "done", "value", "error")
+    __slots__ = ("kind", "decode", "each", "pages", "size", "done", "value", "error")
 
-    def __init__(self, kind: int, decode: Decode) -> None:
+    def __init__(self, kind: int, decode: Decode, each: Optional[Callable[[bytes], None]] = None) -> None:
         self.kind, self.decode = kind, decode
+        self.each = each  # takes every frame of a reply that goes on for ever
         self.pages: List[bytes] = []
         self.size = 0
         self.done = False
@@ -192,6 +193,66 @@ class Connection:
             raise p.error
         return p.value
 
+    def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
+        """Sends requests in one write; gives what decode makes of each reply, or the reply's error in its place."""
+        calls, raw = [_Pending(kind, decode) for _ in payloads], b""
+        with self._turn:
+            self._check()
+            for p, payload in zip(calls, payloads):
+                raw += wire.frame(kind, self._next, payload)
+                self._pending[self._next] = p
+                self._next += 1
+        try:
+            self._send(raw)
+            for p in calls:
+                self._await(p, None)
+        except BaseException:
+            with self._turn:
+                for p in calls:
+                    p.done = True
+            raise
+        finally:
+            self._flush_ended()
+        return [p.value if p.error is None else p.error for p in calls]
+
+    def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> _Pending:
+        """Sends a request whose reply goes on until the connection ends; each takes its frames, in pump."""
+        p = _Pending(kind, lambda fields: None, each)
+        with self._turn:
+            self._check()
+            number, self._next = self._next, self._next + 1
+            self._pending[number] = p
+        self._send(wire.frame(kind, number, payload))
+        return p
+
+    def pump(self, p: _Pending, deadline: Optional[float]) -> bool:
+        """Takes in what comes next for p's stream. False: nothing came in time. Raises what ended the stream."""
+        if not p.done and not self._ready(deadline):
+            return False
+        try:
+            if not p.done:
+                self._receive(None)
+                while self._deliver():
+                    pass
+        except Protocol as e:
+            self._fail(e)
+        except OSError as e:
+            self._fail(e if isinstance(e, Disconnected) else Disconnected("lost the daemon at %s: %s" % (self.path, e)))
+        if p.done:
+            raise p.error or Disconnected("the daemon ended the stream")
+        return True
+
+    def _ready(self, deadline: Optional[float]) -> bool:
+        if self._dead is not None:
+            return True
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000))
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for poll."""
+        return self._sock.fileno()
+
     def _check(self) -> None:
         if self._dead is not None:
             raise Disconnected(str(self._dead))
@@ -308,6 +369,9 @@ class Connection:
                 return
             if p is None or kind != p.kind | wire.REPLY:
                 raise Protocol("unexpected reply %#x to request %d" % (kind, number))
+            if p.each is not None and flags & wire.FLAG_MORE:
+                p.each(payload)
+                return
             p.size += len(payload)
             if p.size > _MAX_REPLY:
                 raise Protocol("reply of more than %d bytes" % _MAX_REPLY)

@@ -101,13 +101,19 @@ class NoDevice(TendrilError):
     code = 15
 
 
+class Storage(TendrilError, OSError):
+    """The object's copy on disk cannot be used: an I/O error, or a wrong checksum."""
+
+    code = 64
+
+
 class Disconnected(TendrilError, ConnectionError):
     """There is no daemon, or it is gone. References and unsealed objects went with the connection."""
 
 
 _CLASSES = (
     Protocol, Invalid, NotFound, Exists, NotSealed, Sealed, Full, Quota,
-    Permission, Unsupported, Timeout, Busy, Version, Internal, NoDevice,
+    Permission, Unsupported, Timeout, Busy, Version, Internal, NoDevice, Storage,
 )  # type: tuple[Type[TendrilError], ...]
 _BY_CODE: Dict[int, Type[TendrilError]] = {c.code: c for c in _CLASSES}
 

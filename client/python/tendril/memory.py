@@ -52,10 +52,16 @@ class Mapping:
 
     def lease(self, offset: int, size: int, end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
         """An exporter over [offset, offset+size); end is called once nothing uses it any more, in any thread."""
-        populate(self.address + offset, size, self.writable)
+        if self.writable:
+            populate(self.address + offset, size, True)
         part = (ctypes.c_ubyte * size).from_address(self.address + offset)
         weakref.finalize(part, end).atexit = False
         return part
+
+
+def address_of(part: "ctypes.Array[ctypes.c_ubyte]") -> int:
+    """Where a lease's bytes lie."""
+    return ctypes.addressof(part)
 
 
 def populate(address: int, size: int, writable: bool) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from . import memory, wire
 from .connection import Connection, Hold
@@ -49,11 +49,18 @@ class Info:
     creator: str = ""
     strict: bool = False
     meta: Any = None
+    labels: Dict[str, str] = field(default_factory=dict)
+    expires: str = ""
+    pinned: bool = False
+    on_disk: bool = False
+    moving: Any = None  # {"to": "disk" or "memory", "done_bytes": N} while it is on its way
+    fault: str = ""  # why its copy on disk cannot be used
+    holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
     @classmethod
     def of(cls, told: Dict[str, Any]) -> "Info":
         known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in told.items() if k in known}
+        values = {k: v for k, v in told.items() if k in known and v is not None}
         values["lifetime"] = told.get("class", "")
         return cls(**values)
 
@@ -65,8 +72,9 @@ class Object:
     memoryview and array taken from it is gone: what you still hold stays valid.
     """
 
-    def __init__(self, hold: Hold, part: Any, meta: Optional[Dict[str, Any]]) -> None:
+    def __init__(self, hold: Hold, part: Any, meta: Optional[Dict[str, Any]], path: Optional[str] = None) -> None:
         self._hold = hold
+        self._path = path
         self._part = part
         self.size = len(part)
         self.meta = meta
@@ -96,6 +104,33 @@ class Object:
         """The array that the metadata describes (without any: uint8), without a copy, read-only."""
         from . import arrays
         return arrays.over(self.data, self.meta)
+
+    def populate(self) -> None:
+        """Enters all pages into this process's page table at once: for a large object that is about to be read whole."""
+        if self._part is not None and self.size:
+            memory.populate(memory.address_of(self._part), self.size, False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The tensor for another library (from_dlpack), without a copy, read-only: see tendril.dlpack."""
+        from . import dlpack
+        return dlpack.export(self.numpy(), **options)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return 1, 0  # kDLCPU
+
+    def load(self) -> Any:
+        """The Python value that Client.dump stored: arrays in it are read-only views of the store's memory.
+
+        Unpickling runs what the pickle says: only for objects of somebody you trust. Client.load checks whose it is.
+        """
+        from . import pickles
+        return pickles.restore(self.data)
+
+    def __reduce__(self) -> Any:
+        """By reference: whoever unpickles it gets the object from the same daemon, as long as it is held here."""
+        if self._part is None or self._path is None:
+            raise Invalid("object %s was released" % self.id.hex())
+        return _get_again, (self._path, bytes(self.id))
 
     def release(self) -> bool:
         """Gives up this handle. Returns False if views still keep the reference, which goes with the last of them."""
@@ -147,7 +182,7 @@ class Draft:
         self._connection.call(wire.SEAL, self._hold.object_id + bytes([strict]), _nothing)
         self._hold.ends_with = wire.RELEASE
         part, self._part = self._part, None
-        return Object(self._hold, part, self._meta)
+        return Object(self._hold, part, self._meta, self._connection.path)
 
     def _seal_strict(self) -> Object:
         """The kernel refuses F_SEAL_WRITE while a writable mapping is left, so ours goes first."""
@@ -161,7 +196,7 @@ class Draft:
             self._connection.call(wire.SEAL, hold.object_id + b"\x01", _nothing)
             hold.ends_with = wire.RELEASE
             # Mapped only now: before the seal even a mapping for reading would count as one for writing.
-            return Object(hold, self._connection.again(self._ref, self.size, hold), self._meta)
+            return Object(hold, self._connection.again(self._ref, self.size, hold), self._meta, self._connection.path)
         except BaseException:
             self._connection.drop(hold)
             raise
@@ -183,6 +218,12 @@ class Draft:
 
     def __repr__(self) -> str:
         return "<tendril.Draft %s, %d bytes>" % (self.id.hex(), self.size)
+
+
+def _get_again(path: str, key: bytes) -> Object:
+    """Unpickles an Object: a get by a client that this process has for the socket, or makes and keeps."""
+    from .client import shared
+    return shared(path).get(key)
 
 
 def _nothing(_: wire.Fields) -> None:

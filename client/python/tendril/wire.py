@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import List, NamedTuple, Optional
+from typing import List, Mapping, NamedTuple, Optional
 
-from .errors import Protocol
+from .errors import Invalid, Protocol
 
 MAGIC = 0x4C524454
 VERSION = 1
@@ -13,11 +13,16 @@ HEADER = struct.Struct("<IHHQ")
 MAX_PAYLOAD = 1 << 20
 MAX_META = 4096
 MAX_WAIT_MS = 0xFFFFFFFF
+MAX_LABELS, MAX_LABEL_BYTES = 16, 128
+MAX_WANTED = 2048
+MAX_READ = 1 << 20
 
 FLAG_FD, FLAG_FD2, FLAG_MORE = 1, 2, 4
 
 HELLO, CREATE, SEAL, GET, RELEASE, DELETE, ABORT = 1, 2, 3, 4, 5, 6, 7
 LIST, STAT, STATUS, DEVICES, BIND, FORGET, SWEEP = 8, 9, 10, 11, 12, 13, 14
+CREATE_WITH, UPDATE, GRANT, LIST_WHERE, RENAME, AWAIT_MANY = 64, 65, 66, 67, 68, 69
+CHECKSUM, READ_RANGE, WATCH, TOP = 70, 71, 72, 73
 REPLY, ERROR = 0x8000, 0xFFFF
 
 ZERO_ID = bytes(16)
@@ -50,6 +55,18 @@ def str16(text: str) -> bytes:
 
 def bytes32(raw: bytes) -> bytes:
     return _U32.pack(len(raw)) + raw
+
+
+def labels(values: Optional[Mapping[str, str]]) -> bytes:
+    """Labels as they travel: keys ascending in their bytes."""
+    pairs = sorted((k.encode("utf-8"), v.encode("utf-8")) for k, v in (values or {}).items())
+    if len(pairs) > MAX_LABELS or any(max(len(k), len(v)) > MAX_LABEL_BYTES for k, v in pairs):
+        raise Invalid("at most %d labels of %d bytes each" % (MAX_LABELS, MAX_LABEL_BYTES))
+    out = _U16.pack(len(pairs))
+    for pair in pairs:
+        for part in pair:
+            out += _U16.pack(len(part)) + part
+    return out
 
 
 class Fields:

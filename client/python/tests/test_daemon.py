@@ -31,8 +31,14 @@ class Daemon:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TENDRIL_")}
         empty = os.path.join(self.dir, "vendors")
         os.mkdir(empty)
-        clean.update(TENDRIL_SOCKET=self.socket, TENDRIL_STATE_DIR=os.path.join(self.dir, "state"), TENDRIL_VENDORS=empty, **env)
-        self.process = subprocess.Popen([BIN, "daemon"], env=clean, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        clean.update(TENDRIL_SOCKET=self.socket, TENDRIL_STATE_DIR=os.path.join(self.dir, "state"), TENDRIL_VENDORS=empty,
+                     TENDRIL_LISTEN="none", **env)
+        self.env = clean
+        self.start()
+
+    def start(self):
+        """Starts it, again after it was killed, and waits until it answers."""
+        self.process = subprocess.Popen([BIN, "daemon"], env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 30
         while True:
             try:

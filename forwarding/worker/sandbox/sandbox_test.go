@@ -99,6 +99,17 @@ func hostile() {
 	say("read a library", list("/usr/lib"))
 	say("run a program", exec.Command("/usr/bin/true").Run())
 	say("make a memfd", memfd())
+	say("give a thread a directory of its own", ownDirectory(v.Cache))
+}
+
+// ownDirectory changes the directory of one thread, which then ends.
+func ownDirectory(dir string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- errors.Join(unix.Unshare(unix.CLONE_FS), os.Chdir(dir))
+	}()
+	return <-done
 }
 
 func nonzero(e syscall.Errno) error {
@@ -168,7 +179,7 @@ func TestHostileChild(t *testing.T) {
 // something says so as a fallback, and that much is let pass.
 func judge(t *testing.T, out string) {
 	t.Log(out)
-	must := map[string]bool{"write in the cache": true, "read a library": true, "run a program": true, "make a memfd": true}
+	must := map[string]bool{"write in the cache": true, "read a library": true, "run a program": true, "make a memfd": true, "give a thread a directory of its own": true}
 	weak := strings.Contains(out, "fallback ")
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
@@ -219,6 +230,10 @@ func TestFilterDecides(t *testing.T) {
 		}
 		check("clone of a thread", decide(unix.SYS_CLONE, arch, unix.CLONE_VM|unix.CLONE_THREAD), allow)
 		check("clone of a namespace", decide(unix.SYS_CLONE, arch, unix.CLONE_NEWUSER), refuse)
+		check("unshare of the directory", decide(unix.SYS_UNSHARE, arch, unix.CLONE_FS), allow)
+		check("unshare of a namespace", decide(unix.SYS_UNSHARE, arch, unix.CLONE_FS|unix.CLONE_NEWUSER), refuse)
+		check("own limits", decide(unix.SYS_PRLIMIT64, arch, 0), allow)
+		check("another's limits", decide(unix.SYS_PRLIMIT64, arch, 4711), refuse)
 		check("clone3", decide(unix.SYS_CLONE3, arch, 0), notThere)
 		check("x32", decide(unix.SYS_READ|x32Bit, arch, 0), refuse)
 		check("another architecture", decide(unix.SYS_READ, arch^1, 0), unix.SECCOMP_RET_KILL_PROCESS)

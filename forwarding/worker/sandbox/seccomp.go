@@ -24,7 +24,7 @@ var denied = []uint32{
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
 	unix.SYS_FANOTIFY_INIT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
 	// Namespaces and mounts.
-	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
+	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
 	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
 	// The machine.
 	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
@@ -60,7 +60,9 @@ func architecture() uint32 {
 
 // program is the filter: another architecture's calls kill the process, x32's
 // and the denied ones are refused, clone3 is not there (its flags cannot be
-// seen; libraries fall back to clone), and clone makes no namespaces.
+// seen; libraries fall back to clone), clone makes no namespaces, unshare gives a
+// thread a working directory of its own, for builds, and nothing else, and
+// prlimit is for the calling process.
 func program(arch uint32) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
@@ -71,6 +73,17 @@ func program(arch uint32) []bpf.Instruction {
 		bpf.RetConstant{Val: refuse},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		bpf.RetConstant{Val: notThere},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_UNSHARE, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArg0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.CLONE_FS, SkipFalse: 1},
+		bpf.RetConstant{Val: allow},
+		bpf.RetConstant{Val: refuse},
+		// One's own limits, and nobody else's: landlock does not know this call.
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PRLIMIT64, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArg0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse},
+		bpf.RetConstant{Val: allow},
 	}
 	for i, n := range denied {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: n, SkipTrue: uint8(len(denied) - i + 3)})

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,12 +26,20 @@ type Node struct {
 	Bin string // directory of tendril and libtendril_opencl.so
 	Dir string // temporary; removed by Stop
 
+	// Inside is put before the daemon's command line and its verbs', such as ip netns exec NAME.
+	Inside []string
+
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once the daemon was reaped
 }
 
 // Start starts a daemon with extra environment (NAME=value, over the caller's) and waits until it answers.
 func Start(ctx context.Context, bin string, extra ...string) (*Node, error) {
+	return StartInside(ctx, nil, bin, extra...)
+}
+
+// StartInside is Start with Node.Inside.
+func StartInside(ctx context.Context, inside []string, bin string, extra ...string) (*Node, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return nil, err
@@ -47,7 +56,7 @@ func Start(ctx context.Context, bin string, extra ...string) (*Node, error) {
 	if err := os.Chmod(dir, 0o711); err != nil { // workers run as other users and reach their caches through it
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	n := &Node{Bin: bin, Dir: dir, exited: make(chan struct{})}
+	n := &Node{Bin: bin, Dir: dir, Inside: inside, exited: make(chan struct{})}
 	if err := n.start(ctx, extra); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -60,7 +69,8 @@ func (n *Node) start(ctx context.Context, extra []string) error {
 		return err
 	}
 	defer log.Close()
-	n.cmd = exec.Command(n.Tendril(), "daemon")
+	argv := append(slices.Clone(n.Inside), n.Tendril(), "daemon")
+	n.cmd = exec.Command(argv[0], argv[1:]...)
 	n.cmd.Env = append(n.Env("TENDRIL_STATE_DIR="+filepath.Join(n.Dir, "state")), extra...)
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	// It ends with us, whatever becomes of us; an interrupt on the terminal is ours to pass on.
@@ -131,7 +141,8 @@ func (n *Node) Run(ctx context.Context, args ...string) (string, error) {
 
 // Command is a verb that the caller starts.
 func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, n.Tendril(), args...)
+	argv := append(append(slices.Clone(n.Inside), n.Tendril()), args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = n.Env()
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
@@ -149,6 +160,9 @@ func Output(cmd *exec.Cmd) (string, error) {
 
 // Status is the part of the daemon's status that tests and tools look at.
 type Status struct {
+	Node struct {
+		Listen string `json:"listen"`
+	} `json:"node"`
 	Store struct {
 		Objects      int    `json:"objects"`
 		OpenObjects  int    `json:"open_objects"`

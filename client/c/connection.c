@@ -1,0 +1,474 @@
+/* A connection: requests and their replies, for any number of threads.
+ *
+ * The calling thread itself writes its request and reads its reply with blocking system calls. Where several wait, one
+ * reads for all (tendril.reading) and then hands the turn over. There is no thread of the library's own. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { SWEEP_MS = 1000, MAX_REPLY = 256 << 20 };
+
+int64_t clock_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int check_mine(const tendril *t)
+{
+	if (is_mine(t))
+		return TENDRIL_OK;
+	return tdl_fail(TENDRIL_FORKED, "this connection is the parent process's: a forked child makes its own with tendril_connect");
+}
+
+/* ---- the end of a connection ---- */
+
+static void finish(tendril *t, struct call *c, int status)
+{
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		t->calls = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	c->status = status;
+	c->done = true;
+	if (c->sleeping)
+		pthread_cond_signal(&c->cond);
+}
+
+/* Ends the connection for everybody; the first reason counts. mu is held. */
+static void fail_connection(tendril *t, int status, const char *why)
+{
+	if (t->status == TENDRIL_OK) {
+		t->status = status;
+		snprintf(t->why, sizeof t->why, "%s (%s)", why, t->socket);
+		shutdown(t->fd, SHUT_RDWR);
+	}
+	while (t->calls)
+		finish(t, t->calls, t->status);
+}
+
+/* ---- replies ---- */
+
+static int bad_reply(const struct frame *f)
+{
+	return tdl_fail(TENDRIL_PROTOCOL, "a reply of type 0x%x and %u bytes that makes no sense", (unsigned)f->type, (unsigned)f->length);
+}
+
+static int keep_bytes(struct call *c, const uint8_t *p, size_t n)
+{
+	if (n > MAX_REPLY - c->length)
+		return tdl_fail(TENDRIL_PROTOCOL, "a reply of more than %d bytes", MAX_REPLY);
+	if (c->length + n + 1 > c->room) {
+		size_t room = c->room ? 2 * c->room : n + 1;
+		while (room < c->length + n + 1)
+			room *= 2;
+		uint8_t *larger = realloc(c->bytes, room);
+		if (!larger)
+			return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a reply of %zu bytes", room);
+		c->bytes = larger;
+		c->room = room;
+	}
+	if (n)
+		memcpy(c->bytes + c->length, p, n);
+	c->length += n;
+	c->bytes[c->length] = 0;
+	return TENDRIL_OK;
+}
+
+static void take_place(struct reader *r, struct call *c)
+{
+	const uint8_t *id = take(r, sizeof c->id);
+	if (id)
+		memcpy(&c->id, id, sizeof c->id);
+	c->place.segment = take_u64(r);
+	c->place.bytes = take_u64(r);
+	c->place.offset = take_u64(r);
+}
+
+static int fill_call(tendril *t, struct call *c, struct frame *f)
+{
+	struct reader r = {f->payload, f->payload + f->length, false};
+	switch (c->kind) {
+	case M_CREATE:
+	case M_CREATE_WITH:
+		take_place(&r, c);
+		return took_all(&r) ? view_adopt(t, f, &c->place, true, &c->view) : bad_reply(f);
+	case M_GET: {
+		take_place(&r, c);
+		c->size = take_u64(&r);
+		c->lifetime = take_u8(&r);
+		uint32_t n = take_u32(&r);
+		const uint8_t *meta = take(&r, n);
+		if (!took_all(&r) || n > TENDRIL_MAX_META)
+			return bad_reply(f);
+		int status = n ? keep_bytes(c, meta, n) : TENDRIL_OK;
+		return status == TENDRIL_OK ? view_adopt(t, f, &c->place, false, &c->view) : status;
+	}
+	default:
+		if (!c->into)
+			return keep_bytes(c, f->payload, f->length);
+		if (f->length > c->into_cap - c->length)
+			return bad_reply(f);
+		memcpy(c->into + c->length, f->payload, f->length);
+		c->length += f->length;
+		return TENDRIL_OK;
+	}
+}
+
+static int deliver_error(tendril *t, struct call *c, struct frame *f)
+{
+	struct reader r = {f->payload, f->payload + f->length, false};
+	int code = take_u16(&r);
+	uint16_t n = take_u16(&r);
+	const uint8_t *text = take(&r, n);
+	if (!took_all(&r) || code == 0)
+		return bad_reply(f);
+	if (!c) {
+		tdl_fail_text(code, (const char *)text, n);
+		return tdl_fail(TENDRIL_DISCONNECTED, "the daemon ended the connection: %.200s", tendril_message());
+	}
+	c->length = 0;
+	int status = keep_bytes(c, text, n);
+	if (status == TENDRIL_OK)
+		finish(t, c, code < TENDRIL_DISCONNECTED ? code : TENDRIL_INTERNAL);
+	return status;
+}
+
+/* Gives a frame to its call. mu is held; an error ends the connection. */
+static int deliver(tendril *t, struct frame *f)
+{
+	struct call *c = t->calls;
+	while (c && c->request != f->request)
+		c = c->next;
+	if (f->type == ERROR_FRAME)
+		return deliver_error(t, c, f);
+	if (!c || f->type != (c->kind | REPLY_BIT))
+		return tdl_fail(TENDRIL_PROTOCOL, "a reply of type 0x%x to nothing that was asked", (unsigned)f->type);
+	int status = fill_call(t, c, f);
+	if (status == TENDRIL_OK && !(f->flags & FLAG_MORE))
+		finish(t, c, TENDRIL_OK);
+	return status;
+}
+
+/* Reads until c is done. mu is held, and let go while it sleeps in the kernel. */
+static void read_until(tendril *t, struct call *c)
+{
+	t->reading = true;
+	while (!c->done) {
+		struct frame f = {.fds = {-1, -1}};
+		pthread_mutex_unlock(&t->mu);
+		int status = receive_frame(t->fd, &t->in, TENDRIL_FOREVER, &f);
+		pthread_mutex_lock(&t->mu);
+		if (status == TENDRIL_OK)
+			status = deliver(t, &f);
+		close_frame_fds(&f);
+		if (status != TENDRIL_OK)
+			fail_connection(t, status, tendril_message());
+	}
+	t->reading = false;
+}
+
+int await_call(tendril *t, struct call *c)
+{
+	pthread_mutex_lock(&t->mu);
+	while (!c->done) {
+		if (!t->reading) {
+			read_until(t, c);
+			break;
+		}
+		c->sleeping = true;
+		pthread_cond_wait(&c->cond, &t->mu);
+		c->sleeping = false;
+	}
+	if (!t->reading)
+		for (struct call *o = t->calls; o; o = o->next)
+			if (o->sleeping) {
+				pthread_cond_signal(&o->cond);
+				break;
+			}
+	int status = c->status;
+	if (status != TENDRIL_OK && status == t->status)
+		tdl_fail(status, "%s", t->why);
+	else if (status != TENDRIL_OK)
+		tdl_fail_text(status, (const char *)c->bytes, c->length);
+	pthread_mutex_unlock(&t->mu);
+	if (status != TENDRIL_OK)
+		drop_call(c);
+	return status;
+}
+
+void init_call(struct call *c, enum message kind)
+{
+	memset(c, 0, sizeof *c);
+	c->kind = kind;
+	pthread_cond_init(&c->cond, NULL);
+}
+
+void drop_call(struct call *c)
+{
+	free(c->bytes);
+	c->bytes = NULL;
+	c->length = c->room = 0;
+	pthread_cond_destroy(&c->cond);
+}
+
+/* ---- sending ---- */
+
+/* Takes note of what a failed send means. A daemon that hung up may have said why: that is left to who reads. */
+static void sending_failed(tendril *t)
+{
+	int err = errno;
+	t->out_n = 0;
+	if (err == EPIPE || err == ECONNRESET)
+		return;
+	char text[128];
+	snprintf(text, sizeof text, "cannot write to the daemon: %s", strerror(err));
+	pthread_mutex_lock(&t->mu);
+	fail_connection(t, TENDRIL_DISCONNECTED, text);
+	pthread_mutex_unlock(&t->mu);
+}
+
+/* Sends out. send_mu is held. What a full socket does not take with MSG_DONTWAIT stays, so that no frame is torn. */
+static void push(tendril *t, int flags)
+{
+	size_t sent;
+	if (t->out_n == 0)
+		return;
+	if (send_all(t->fd, t->out, t->out_n, flags, &sent)) {
+		t->out_n = 0;
+	} else if (flags && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+		memmove(t->out, t->out + sent, t->out_n - sent);
+		t->out_n -= sent;
+	} else {
+		sending_failed(t);
+	}
+}
+
+/* Sends a frame; where something waits or more is to come, all goes in one system call, with the next push. send_mu is held. */
+static void send_frame(tendril *t, const struct writer *w, bool more)
+{
+	size_t sent;
+	if ((t->out_n || more) && w->n <= sizeof t->out - t->out_n) {
+		memcpy(t->out + t->out_n, w->to, w->n);
+		t->out_n += w->n;
+		return;
+	}
+	push(t, 0);
+	if (!send_all(t->fd, w->to, w->n, 0, &sent))
+		sending_failed(t);
+}
+
+static void number_frame(struct writer *w, uint64_t request)
+{
+	uint32_t length = (uint32_t)(w->n - HEADER_BYTES);
+	for (int i = 0; i < 4; i++)
+		w->to[i] = (uint8_t)(length >> 8 * i);
+	store_u64(w->to + 8, request);
+}
+
+static int register_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
+{
+	pthread_mutex_lock(&t->mu);
+	int status = t->status;
+	if (status != TENDRIL_OK)
+		tdl_fail(status, "%s", t->why);
+	for (size_t i = 0; status == TENDRIL_OK && i < n; i++) {
+		struct call *c = calls[i];
+		c->request = ++t->next;
+		number_frame(&frames[i], c->request);
+		c->prev = NULL;
+		c->next = t->calls;
+		if (t->calls)
+			t->calls->prev = c;
+		t->calls = c;
+	}
+	pthread_mutex_unlock(&t->mu);
+	return status;
+}
+
+int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
+{
+	int status = check_mine(t);
+	for (size_t i = 0; status == TENDRIL_OK && i < n; i++)
+		if (frames[i].bad || frames[i].n > HEADER_BYTES + MAX_PAYLOAD)
+			status = tdl_fail(TENDRIL_INVALID, "a name, label or metadata is too long");
+	if (status == TENDRIL_OK) {
+		pthread_mutex_lock(&t->send_mu);
+		status = register_calls(t, frames, calls, n);
+		for (size_t i = 0; status == TENDRIL_OK && i < n; i++)
+			send_frame(t, &frames[i], n > 1);
+		push(t, 0);
+		pthread_mutex_unlock(&t->send_mu);
+	}
+	if (status != TENDRIL_OK)
+		for (size_t i = 0; i < n; i++)
+			drop_call(calls[i]);
+	return status;
+}
+
+int round_trip(tendril *t, struct writer *w, struct call *c)
+{
+	int status = send_calls(t, w, &c, 1);
+	return status == TENDRIL_OK ? await_call(t, c) : status;
+}
+
+int simple(tendril *t, struct writer *w)
+{
+	struct call c;
+	init_call(&c, (enum message)(w->to[4] | w->to[5] << 8));
+	int status = round_trip(t, w, &c);
+	if (status == TENDRIL_OK)
+		drop_call(&c);
+	return status;
+}
+
+void post_locked(tendril *t, enum message kind, const void *payload, size_t n)
+{
+	uint8_t raw[HEADER_BYTES + 16];
+	struct writer w = begin_frame(raw, sizeof raw, kind);
+	put_bytes(&w, payload, n);
+	number_frame(&w, 0);
+	if (w.n > sizeof t->out - t->out_n)
+		push(t, 0);
+	if (w.n <= sizeof t->out - t->out_n) {
+		memcpy(t->out + t->out_n, raw, w.n);
+		t->out_n += w.n;
+	}
+}
+
+void post(tendril *t, enum message kind, const void *payload, size_t n)
+{
+	pthread_mutex_lock(&t->send_mu);
+	post_locked(t, kind, payload, n);
+	push(t, MSG_DONTWAIT);
+	pthread_mutex_unlock(&t->send_mu);
+}
+
+/* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
+static void forget(tendril *t, struct view *v)
+{
+	uint8_t number[8];
+	store_u64(number, v->id);
+	view_forget(t, v);
+	post_locked(t, M_FORGET, number, sizeof number);
+}
+
+void give_back(tendril *t, const tendril_id *id, struct view *v, bool filling)
+{
+	pthread_mutex_lock(&t->send_mu);
+	pthread_mutex_lock(&t->mu);
+	bool live = !t->closed && t->status == TENDRIL_OK, large = false;
+	if (v && filling && !t->closed)
+		v->filling--;
+	if (v && !(filling && t->closed)) /* closing ended what was being filled */
+		large = view_unref(t, v);
+	pthread_mutex_unlock(&t->mu);
+	if (live) {
+		post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
+		if (large) {
+			pthread_mutex_lock(&t->mu);
+			if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK)
+				forget(t, v);
+			pthread_mutex_unlock(&t->mu);
+		}
+		if (!t->defer || large || t->out_n > sizeof t->out / 2)
+			push(t, MSG_DONTWAIT);
+	}
+	pthread_mutex_unlock(&t->send_mu);
+}
+
+void tendril_flush(tendril *t)
+{
+	if (!is_mine(t))
+		return;
+	pthread_mutex_lock(&t->send_mu);
+	push(t, 0);
+	pthread_mutex_unlock(&t->send_mu);
+}
+
+/* ---- letting memory go ---- */
+
+static bool sweep_is_due(tendril *t, bool now)
+{
+	pthread_mutex_lock(&t->mu);
+	int64_t ms = t->idle || now ? clock_ms() : 0;
+	bool due = now || (t->idle && ms - t->swept_ms >= SWEEP_MS);
+	if (due)
+		t->swept_ms = ms;
+	pthread_mutex_unlock(&t->mu);
+	return due;
+}
+
+int sweep(tendril *t, bool now)
+{
+	int status = check_mine(t);
+	if (status != TENDRIL_OK || !sweep_is_due(t, now))
+		return status;
+	uint8_t raw[HEADER_BYTES];
+	struct writer w = begin_frame(raw, sizeof raw, M_SWEEP);
+	struct call c;
+	init_call(&c, M_SWEEP);
+	status = round_trip(t, &w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	struct reader r = {c.bytes, c.bytes + c.length, false};
+	pthread_mutex_lock(&t->send_mu);
+	for (uint32_t n = take_u32(&r); n > 0 && !r.bad; n--) {
+		pthread_mutex_lock(&t->mu);
+		struct view *v = view_find(t, take_u64(&r));
+		if (v && !r.bad && v->refs == 0 && !t->calls && t->status == TENDRIL_OK)
+			forget(t, v);
+		pthread_mutex_unlock(&t->mu);
+	}
+	push(t, 0);
+	pthread_mutex_unlock(&t->send_mu);
+	drop_call(&c);
+	return TENDRIL_OK;
+}
+
+/* Whether the daemon waits for memory that is of no use any more. */
+static bool memory_leaves(tendril *t)
+{
+	char *status = NULL;
+	if (tendril_status_json(t, &status) != TENDRIL_OK)
+		return false;
+	const char *told = strstr(status, "\"leaving_bytes\":");
+	bool leaves = told && strtoull(told + strlen("\"leaving_bytes\":"), NULL, 10) > 0;
+	free(status);
+	return leaves;
+}
+
+int round_trip_full(tendril *t, struct writer *w, struct call *c)
+{
+	static const int pauses_ms[] = {0, 20, 80, 300}; /* other clients sweep some 250 ms after they let go */
+	enum { PAUSES = 4, LEAVING_TRIES = 40, LEAVING_MS = 200 };
+	enum message kind = c->kind;
+	int status = round_trip(t, w, c);
+	for (int try = 0; try < PAUSES + LEAVING_TRIES && (status == TENDRIL_FULL || status == TENDRIL_QUOTA); try++) {
+		char text[256];
+		snprintf(text, sizeof text, "%s", tendril_message());
+		bool more = try < PAUSES || memory_leaves(t);
+		int ms = try < PAUSES ? pauses_ms[try] : LEAVING_MS;
+		struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+		while (more && nanosleep(&left, &left) < 0 && errno == EINTR)
+			;
+		if (!more || sweep(t, true) != TENDRIL_OK)
+			return tdl_fail(status, "%s", text);
+		init_call(c, kind);
+		status = round_trip(t, w, c);
+	}
+	return status;
+}
+
+int tendril_sweep(tendril *t) { return sweep(t, true); }

@@ -1,0 +1,246 @@
+/* What the library's files share. Nothing here is exported.
+ *
+ * Lock order: tendril.send_mu, then tendril.mu. The inbox belongs to the thread that has the reader's turn (reading). */
+#ifndef TENDRIL_INTERNAL_H
+#define TENDRIL_INTERNAL_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "tendril.h"
+
+/* ---- error.c ---- */
+
+/* Keeps the text for tendril_message and returns status. */
+int tdl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Keeps n bytes that another process sent as the text. */
+int tdl_fail_text(int status, const char *text, size_t n);
+
+/* ---- wire.c: ipc/PROTOCOL.md ---- */
+
+enum {
+	HEADER_BYTES = 16,
+	MAX_PAYLOAD = 1 << 20,
+	MAX_FDS = 2,
+	FLAG_FD = 1,
+	FLAG_FD2 = 2,
+	FLAG_MORE = 4,
+	REPLY_BIT = 0x8000,
+	ERROR_FRAME = 0xFFFF,
+	WIRE_VERSION = 1
+};
+#define WIRE_MAGIC 0x4C524454u
+
+enum message {
+	M_HELLO = 1, M_CREATE = 2, M_SEAL = 3, M_GET = 4, M_RELEASE = 5, M_DELETE = 6, M_ABORT = 7,
+	M_STAT = 9, M_STATUS = 10, M_BIND = 12, M_FORGET = 13, M_SWEEP = 14,
+	M_CREATE_WITH = 64, M_UPDATE = 65, M_GRANT = 66, M_LIST_WHERE = 67, M_RENAME = 68, M_AWAIT_MANY = 69,
+	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72
+};
+
+/* A frame that is being built in caller's memory; bad once something did not fit. */
+struct writer {
+	uint8_t *to;
+	size_t n, cap;
+	bool bad;
+};
+
+void put_u8(struct writer *, uint8_t);
+void put_u16(struct writer *, uint16_t);
+void put_u32(struct writer *, uint32_t);
+void put_u64(struct writer *, uint64_t);
+void put_bytes(struct writer *, const void *, size_t);
+void put_str16(struct writer *, const char *); /* NULL is "" */
+void put_bytes32(struct writer *, const void *, size_t);
+void put_key(struct writer *, tendril_key);
+void put_labels(struct writer *, const tendril_label *, size_t); /* sorts by key, as the protocol wants */
+/* Begins a frame at to; the request number is entered when it is sent. */
+struct writer begin_frame(uint8_t *to, size_t cap, enum message);
+
+struct reader {
+	const uint8_t *at, *end;
+	bool bad;
+};
+
+uint8_t take_u8(struct reader *);
+uint16_t take_u16(struct reader *);
+uint32_t take_u32(struct reader *);
+uint64_t take_u64(struct reader *);
+const uint8_t *take(struct reader *, size_t); /* NULL: not there */
+bool took_all(const struct reader *);
+
+uint64_t load_u64(const uint8_t *);
+void store_u64(uint8_t *, uint64_t);
+
+struct frame {
+	uint32_t length;
+	uint16_t type, flags;
+	uint64_t request;
+	const uint8_t *payload;
+	int fds[MAX_FDS]; /* −1: none, or taken */
+	int nfds;
+};
+
+/* ---- stream.c: bytes and descriptors of one socket ---- */
+
+struct inbox {
+	uint8_t *buf;
+	size_t start, end, cap;
+	int fds[2 * MAX_FDS + 1];
+	int nfds;
+};
+
+/* Connects, close-on-exec; the descriptor goes to *fd. */
+int dial(const char *path, int *fd);
+void default_socket(char *path, size_t cap);
+/* Sends everything; false: the socket failed. flags as send(2). *sent tells how far it came. */
+bool send_all(int fd, const uint8_t *p, size_t n, int flags, size_t *sent);
+/* The next whole frame, waiting for it up to wait_ms (TENDRIL_FOREVER). Its payload lives until the next call. */
+int receive_frame(int fd, struct inbox *, int64_t wait_ms, struct frame *);
+void close_frame_fds(struct frame *);
+void inbox_free(struct inbox *);
+
+/* ---- segments.c ---- */
+
+/* One segment as this process has it. Guarded by tendril.mu. */
+struct view {
+	struct view *next;
+	uint64_t id, bytes;
+	int fd; /* −1 once there is nothing left to map */
+	void *writable, *readable;
+	size_t refs; /* objects and buffers */
+	size_t filling; /* those that are buffers */
+	bool own, frozen; /* this connection fills it; a strict seal ended that */
+};
+
+struct place {
+	uint64_t segment, bytes, offset;
+};
+
+/* Finds or makes the view that a reply names and takes a reference; *out is NULL for an empty object. mu is held. */
+int view_adopt(tendril *, struct frame *, const struct place *, bool own, struct view **out);
+/* Memory of [offset, offset+size), for writing or reading. mu is held. */
+int view_map(struct view *, const struct place *, uint64_t size, bool writable, void **out);
+/* Ends the writable mapping, for a strict seal. mu is held. */
+void view_freeze(struct view *);
+/* Gives a reference back. mu is held. True: it is to be let go now, by view_forget. */
+bool view_unref(tendril *, struct view *);
+/* Takes an idle view out and unmaps it. mu is held. */
+void view_forget(tendril *, struct view *);
+struct view *view_find(tendril *, uint64_t id);
+void views_free(tendril *, bool all);
+
+/* ---- connection.c ---- */
+
+/* One request under way. Lives on its caller's stack; guarded by tendril.mu until done. */
+struct call {
+	struct call *next, *prev;
+	uint64_t request;
+	enum message kind;
+	bool done, sleeping;
+	int status;
+	pthread_cond_t cond; /* wakes the caller: done, or the reader's turn is free */
+	/* what came */
+	tendril_id id;
+	struct place place;
+	struct view *view; /* one reference, the caller's */
+	uint64_t size;
+	uint8_t lifetime;
+	uint8_t *bytes;  /* malloc; a get's meta, another reply's payload, an error's text; a NUL follows */
+	size_t length, room;
+	/* where a reply's payload goes at once, in place of bytes */
+	uint8_t *into;
+	size_t into_cap;
+};
+
+/* There is no spare; its call is under way or done and nobody's; somebody has taken it and waits for it. */
+enum spare_state { SPARE_NONE, SPARE_THERE, SPARE_TAKEN };
+
+enum { BUCKETS = 256, OUT_BYTES = 16 << 10 };
+
+struct tendril {
+	atomic_size_t refs;            /* 1 while open, and one an object or buffer: the last one frees */
+	volatile unsigned char *mine;  /* a page that is zero in a forked child; immutable */
+	int fd;                        /* immutable until close */
+	char *socket;                  /* for messages; immutable, as what follows */
+	char *version, *tenant;
+	tendril_daemon daemon;
+	uint64_t keep_bytes;
+	bool ahead, defer;
+
+	pthread_mutex_t send_mu;
+	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket did not take yet */
+	size_t out_n;
+	uint64_t next;
+
+	pthread_mutex_t mu;
+	struct call *calls;            /* under way */
+	bool reading, closed;
+	int status;                    /* why the connection is over */
+	char why[256];
+	struct view *views[BUCKETS];
+	size_t idle;                   /* views without references */
+	int64_t swept_ms;
+	atomic_int spare_state;        /* enum spare_state; changed under mu */
+	struct {                       /* the object that a seal asked for ahead; guarded by mu */
+		struct call call;
+		uint64_t size, last_size;
+		unsigned row, needed;      /* plain objects of last_size in a row; how many make another one likely */
+	} spare;
+
+	struct inbox in;               /* the reader's */
+};
+
+/* TENDRIL_OK, or TENDRIL_FORKED with its text. Before any lock. */
+int check_mine(const tendril *);
+static inline bool is_mine(const tendril *t) { return *t->mine != 0; }
+
+/* Sends the frames (each begun by begin_frame; n of them, one call each) in one system call and registers the calls. */
+int send_calls(tendril *, struct writer *frames, struct call **calls, size_t n);
+/* Waits for a sent call. On an error its text is tendril_message's and nothing is left to free. */
+int await_call(tendril *, struct call *);
+void init_call(struct call *, enum message);
+/* Frees what the call's reply left. */
+void drop_call(struct call *);
+/* send_calls and await_call of one. */
+int round_trip(tendril *, struct writer *, struct call *);
+/* round_trip for a request whose reply is empty. */
+int simple(tendril *, struct writer *);
+/* round_trip, again where the store is full but memory may be on its way back. */
+int round_trip_full(tendril *, struct writer *, struct call *);
+
+/* Sends a one-way message now if the socket takes it, else with the next one. send_mu is held. */
+void post_locked(tendril *, enum message, const void *payload, size_t n);
+void post(tendril *, enum message, const void *payload, size_t n);
+/* Gives an id and the view back: a Release (of an unsealed object: an abort), and Forget where that is due. */
+void give_back(tendril *, const tendril_id *, struct view *, bool filling);
+void give_up_spare(tendril *);
+void unref_connection(tendril *);
+/* Asks which mappings can go: at most once a second unless now is set. */
+int sweep(tendril *, bool now);
+int64_t clock_ms(void);
+/* Opens a connection without anything on it. */
+int open_connection(const tendril_connect_options *, tendril **);
+
+/* ---- json.c ---- */
+
+struct json {
+	char *at, *end; /* altered while it is read: strings are unescaped in place */
+	bool bad;
+	unsigned depth;
+};
+
+bool json_enter(struct json *, char bracket);           /* '{' or '[': false, and bad, if something else stands there */
+bool json_next(struct json *, char bracket, bool *first); /* another member or element? else the closing bracket is passed */
+char *json_key(struct json *);                          /* a member's key; the colon is passed */
+char *json_string(struct json *);                       /* NUL-terminated, in place; null is "" */
+uint64_t json_u64(struct json *);
+bool json_bool(struct json *);
+char *json_raw(struct json *, size_t *n);               /* any value, as it stands */
+void json_skip(struct json *);
+bool json_id(struct json *, tendril_id *);
+bool json_done(struct json *);                          /* nothing but white space is left */
+
+#endif

@@ -1,0 +1,515 @@
+/* Objects: create, seal, get, release. A get and a release take two system calls and one more, and allocate nothing
+ * unless the object has metadata. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+enum {
+	SPARE_BYTES = 64 << 10, /* above it a round trip is little beside the filling */
+	SPARE_ROW = 2, SPARE_ROW_MOST = 4096,
+	SMALL_FRAME = HEADER_BYTES + 32 + TENDRIL_MAX_NAME,
+	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
+	GET_AHEAD = 32, MAX_WANTED = 2048,
+	CREATE_OWN = 1
+};
+
+/* What a buffer's and an object's internal fields are. */
+enum { OF_CONNECTION, OF_VIEW, OF_META, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
+enum { IS_STRICT = 1, IS_PLAIN = 2 };
+
+static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
+
+/* ---- the spare: an object asked for together with the last seal ---- */
+
+/* Takes the spare if it fits; its call is copied out once it is done. */
+static bool take_spare(tendril *t, uint64_t size, struct call *out)
+{
+	pthread_mutex_lock(&t->mu);
+	bool fits = t->spare_state == SPARE_THERE && t->spare.size == size;
+	if (fits)
+		t->spare_state = SPARE_TAKEN;
+	pthread_mutex_unlock(&t->mu);
+	if (!fits)
+		return false;
+	int status = await_call(t, &t->spare.call);
+	if (status == TENDRIL_OK) {
+		*out = t->spare.call;
+		pthread_cond_init(&out->cond, NULL);
+		pthread_cond_destroy(&t->spare.call.cond);
+	}
+	pthread_mutex_lock(&t->mu);
+	t->spare_state = SPARE_NONE;
+	t->spare.needed = SPARE_ROW;
+	pthread_mutex_unlock(&t->mu);
+	return status == TENDRIL_OK; /* asked for again otherwise: that error counts */
+}
+
+void give_up_spare(tendril *t)
+{
+	struct call c;
+	if (atomic_load_explicit(&t->spare_state, memory_order_relaxed) != SPARE_THERE || !is_mine(t))
+		return;
+	pthread_mutex_lock(&t->mu);
+	uint64_t size = t->spare.size;
+	unsigned needed = t->spare.needed;
+	pthread_mutex_unlock(&t->mu);
+	if (!take_spare(t, size, &c))
+		return;
+	pthread_mutex_lock(&t->mu);
+	t->spare.row = 0; /* whoever does other things between is asked for more evidence each time */
+	t->spare.needed = needed < SPARE_ROW_MOST ? 2 * needed : needed;
+	pthread_mutex_unlock(&t->mu);
+	give_back(t, &c.id, c.view, false);
+	drop_call(&c);
+}
+
+/* Notes a plain create; whether another one of its size is likely. */
+static bool repeats(tendril *t, uint64_t size)
+{
+	pthread_mutex_lock(&t->mu);
+	if (t->spare.last_size != size) {
+		t->spare.last_size = size;
+		t->spare.row = 0;
+	}
+	if (t->spare.needed < SPARE_ROW)
+		t->spare.needed = SPARE_ROW;
+	bool likely = ++t->spare.row >= t->spare.needed && t->ahead;
+	pthread_mutex_unlock(&t->mu);
+	return likely;
+}
+
+static void put_plain_create(struct writer *w, uint64_t size)
+{
+	put_u64(w, size);
+	put_u8(w, TENDRIL_EPHEMERAL);
+	put_u8(w, 0);
+	put_str16(w, NULL);
+	put_bytes32(w, NULL, 0);
+}
+
+static bool reserve_spare(tendril *t, uint64_t size)
+{
+	pthread_mutex_lock(&t->mu);
+	bool free = t->spare_state == SPARE_NONE && t->status == TENDRIL_OK;
+	if (free) {
+		t->spare_state = SPARE_TAKEN; /* nobody's to take before it is sent */
+		t->spare.size = size;
+		init_call(&t->spare.call, M_CREATE);
+	}
+	pthread_mutex_unlock(&t->mu);
+	return free;
+}
+
+static void set_spare(tendril *t, enum spare_state state)
+{
+	pthread_mutex_lock(&t->mu);
+	t->spare_state = state;
+	pthread_mutex_unlock(&t->mu);
+}
+
+/* ---- create ---- */
+
+static enum tendril_lifetime lifetime_of(const tendril_options *o)
+{
+	return o->lifetime == TENDRIL_EPHEMERAL && o->name && *o->name && !o->ephemeral_name ? TENDRIL_NAMED : o->lifetime;
+}
+
+static bool is_plain(uint64_t size, const tendril_options *o)
+{
+	return size <= SPARE_BYTES && lifetime_of(o) == TENDRIL_EPHEMERAL && !(o->name && *o->name) && !o->meta_size &&
+	       !o->label_count && !o->ttl_ms && !o->own && !o->strict;
+}
+
+static struct writer create_frame(uint8_t *raw, size_t cap, uint64_t size, const tendril_options *o)
+{
+	bool with = o->ttl_ms || o->label_count;
+	struct writer w = begin_frame(raw, cap, with ? M_CREATE_WITH : M_CREATE);
+	put_u64(&w, size);
+	put_u8(&w, (uint8_t)lifetime_of(o));
+	put_u8(&w, o->own || o->strict ? CREATE_OWN : 0);
+	put_str16(&w, o->name);
+	put_bytes32(&w, o->meta, o->meta_size);
+	if (with) {
+		put_u64(&w, o->ttl_ms);
+		put_labels(&w, o->labels, o->label_count);
+	}
+	w.bad = w.bad || o->meta_size > TENDRIL_MAX_META || (unsigned)o->lifetime > TENDRIL_PERSISTED;
+	return w;
+}
+
+static int ask_create(tendril *t, uint64_t size, const tendril_options *o, bool plain, struct call *c)
+{
+	if (plain && take_spare(t, size, c))
+		return TENDRIL_OK;
+	give_up_spare(t);
+	int status = sweep(t, false);
+	if (status != TENDRIL_OK)
+		return status;
+	uint8_t *large = NULL, small[SMALL_FRAME];
+	size_t cap = sizeof small;
+	if (o->meta_size || o->label_count) {
+		cap = CREATE_FRAME;
+		large = malloc(cap);
+		if (!large)
+			return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a request");
+	}
+	struct writer w = create_frame(large ? large : small, cap, size, o);
+	init_call(c, o->ttl_ms || o->label_count ? M_CREATE_WITH : M_CREATE);
+	status = round_trip_full(t, &w, c);
+	free(large);
+	return status;
+}
+
+/* Keeps a copy of the metadata for the object that the buffer will be. */
+static int keep_meta(tendril_buffer *b, const tendril_options *o)
+{
+	if (!o->meta_size)
+		return TENDRIL_OK;
+	char *copy = malloc(o->meta_size + 1);
+	if (!copy)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for metadata");
+	memcpy(copy, o->meta, o->meta_size);
+	copy[o->meta_size] = 0;
+	b->internal[OF_META] = copy;
+	b->internal[OF_META_SIZE] = (void *)o->meta_size;
+	return TENDRIL_OK;
+}
+
+static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struct call *c, tendril_buffer *b)
+{
+	atomic_fetch_add(&t->refs, 1);
+	b->id = c->id;
+	b->size = size;
+	b->internal[OF_CONNECTION] = t;
+	b->internal[OF_VIEW] = c->view;
+	b->internal[OF_OFFSET] = (void *)(uintptr_t)c->place.offset;
+	b->internal[OF_LIFETIME] = (void *)(uintptr_t)lifetime_of(o);
+	b->internal[OF_FLAGS] = (void *)(uintptr_t)(o->strict ? IS_STRICT : 0);
+	int status = keep_meta(b, o);
+	pthread_mutex_lock(&t->mu);
+	if (c->view)
+		c->view->filling++;
+	if (status == TENDRIL_OK)
+		status = view_map(c->view, &c->place, size, true, &b->data);
+	pthread_mutex_unlock(&t->mu);
+	return status;
+}
+
+int tendril_create(tendril *t, uint64_t size, const tendril_options *options, tendril_buffer *b)
+{
+	static const tendril_options none;
+	const tendril_options *o = options ? options : &none;
+	struct call c;
+	memset(b, 0, sizeof *b);
+	int status = check_mine(t);
+	if (status != TENDRIL_OK)
+		return status;
+	bool plain = is_plain(size, o);
+	status = ask_create(t, size, o, plain, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	status = own_buffer(t, size, o, &c, b);
+	drop_call(&c);
+	if (status != TENDRIL_OK)
+		tendril_abort(b);
+	else if (plain && repeats(t, size))
+		b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] | IS_PLAIN);
+	return status;
+}
+
+static void end_buffer(tendril_buffer *b)
+{
+	tendril *t = owner(b->internal);
+	free(b->internal[OF_META]);
+	memset(b, 0, sizeof *b);
+	unref_connection(t);
+}
+
+void tendril_abort(tendril_buffer *b)
+{
+	tendril *t = owner(b->internal);
+	if (!t)
+		return;
+	if (!is_mine(t)) {
+		memset(b, 0, sizeof *b);
+		return;
+	}
+	give_back(t, &b->id, b->internal[OF_VIEW], true);
+	end_buffer(b);
+}
+
+/* ---- seal ---- */
+
+static int send_seal(tendril *t, const tendril_buffer *b, bool strict, struct call *c)
+{
+	uint8_t raw[HEADER_BYTES + 17], ahead[HEADER_BYTES + 16];
+	struct writer w[2] = {begin_frame(raw, sizeof raw, M_SEAL), begin_frame(ahead, sizeof ahead, M_CREATE)};
+	struct call *calls[2] = {c, &t->spare.call};
+	put_bytes(&w[0], &b->id, sizeof b->id);
+	put_u8(&w[0], strict);
+	init_call(c, M_SEAL);
+	bool spare = ((uintptr_t)b->internal[OF_FLAGS] & IS_PLAIN) && reserve_spare(t, b->size);
+	if (!spare)
+		return send_calls(t, w, calls, 1);
+	put_plain_create(&w[1], b->size);
+	int status = send_calls(t, w, calls, 2);
+	set_spare(t, status == TENDRIL_OK ? SPARE_THERE : SPARE_NONE);
+	return status;
+}
+
+/* Turns a sealed buffer into the object that the caller holds. */
+static int become_object(tendril *t, tendril_buffer *b, tendril_object *o)
+{
+	struct view *v = b->internal[OF_VIEW];
+	struct place p = {v ? v->id : 0, v ? v->bytes : 0, (uint64_t)(uintptr_t)b->internal[OF_OFFSET]};
+	void *data;
+	pthread_mutex_lock(&t->mu);
+	int status = t->closed ? tdl_fail(TENDRIL_DISCONNECTED, "%s", t->why) : view_map(v, &p, b->size, false, &data);
+	if (status == TENDRIL_OK && v)
+		v->filling--;
+	pthread_mutex_unlock(&t->mu);
+	if (status != TENDRIL_OK) {
+		tendril_abort(b); /* a Release, for it is sealed */
+		return status;
+	}
+	*o = (tendril_object){
+		.id = b->id, .data = data, .size = b->size, .meta = b->internal[OF_META], .meta_size = (size_t)b->internal[OF_META_SIZE],
+		.lifetime = (enum tendril_lifetime)(uintptr_t)b->internal[OF_LIFETIME],
+	};
+	o->internal[OF_CONNECTION] = t;
+	o->internal[OF_VIEW] = v;
+	memset(b, 0, sizeof *b); /* its reference to the connection is the object's now */
+	return TENDRIL_OK;
+}
+
+int tendril_seal(tendril_buffer *b, tendril_object *out)
+{
+	tendril *t = owner(b->internal);
+	struct call c;
+	if (out)
+		memset(out, 0, sizeof *out);
+	if (!t)
+		return tdl_fail(TENDRIL_SEALED, "the buffer is sealed or aborted already");
+	int status = check_mine(t);
+	if (status != TENDRIL_OK)
+		return status;
+	bool strict = (uintptr_t)b->internal[OF_FLAGS] & IS_STRICT;
+	if (strict && b->internal[OF_VIEW]) {
+		pthread_mutex_lock(&t->mu);
+		if (!t->closed)
+			view_freeze(b->internal[OF_VIEW]);
+		pthread_mutex_unlock(&t->mu);
+		b->data = NULL;
+	}
+	status = send_seal(t, b, strict, &c);
+	if (status == TENDRIL_OK)
+		status = await_call(t, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	drop_call(&c);
+	if (out)
+		return become_object(t, b, out);
+	tendril_abort(b); /* a Release, for it is sealed */
+	return TENDRIL_OK;
+}
+
+int tendril_put(tendril *t, const void *data, size_t size, const tendril_options *o, tendril_object *out)
+{
+	tendril_buffer b;
+	if (out)
+		memset(out, 0, sizeof *out);
+	int status = tendril_create(t, size, o, &b);
+	if (status != TENDRIL_OK)
+		return status;
+	if (size)
+		memcpy(b.data, data, size);
+	status = tendril_seal(&b, out);
+	if (status != TENDRIL_OK)
+		tendril_abort(&b);
+	return status;
+}
+
+/* ---- get ---- */
+
+static struct writer get_frame(uint8_t *raw, size_t cap, tendril_key key, uint32_t wait_ms)
+{
+	struct writer w = begin_frame(raw, cap, M_GET);
+	put_key(&w, key);
+	put_u32(&w, wait_ms);
+	return w;
+}
+
+/* Turns a get's reply into an object; the call is spent. */
+static int got(tendril *t, struct call *c, tendril_object *o)
+{
+	void *data;
+	pthread_mutex_lock(&t->mu);
+	int status = view_map(c->view, &c->place, c->size, false, &data);
+	pthread_mutex_unlock(&t->mu);
+	if (status != TENDRIL_OK) {
+		give_back(t, &c->id, c->view, false);
+		drop_call(c);
+		return status;
+	}
+	atomic_fetch_add(&t->refs, 1);
+	*o = (tendril_object){.id = c->id, .data = data, .size = c->size, .lifetime = (enum tendril_lifetime)c->lifetime};
+	if (c->length) {
+		o->meta = c->bytes;
+		o->meta_size = c->length;
+		c->bytes = NULL;
+	}
+	o->internal[OF_CONNECTION] = t;
+	o->internal[OF_VIEW] = c->view;
+	drop_call(c);
+	return TENDRIL_OK;
+}
+
+static int check_key(tendril_key key)
+{
+	static const tendril_id none;
+	if (key.name ? *key.name == 0 : memcmp(&key.id, &none, sizeof none) == 0)
+		return tdl_fail(TENDRIL_INVALID, "an empty name or zero id names nothing");
+	return TENDRIL_OK;
+}
+
+static uint32_t wire_wait(int64_t ms) { return ms == TENDRIL_FOREVER || ms > UINT32_MAX ? UINT32_MAX : ms < 0 ? 0 : (uint32_t)ms; }
+
+int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *out)
+{
+	uint8_t raw[SMALL_FRAME];
+	struct call c;
+	memset(out, 0, sizeof *out);
+	int status = check_mine(t);
+	if (status == TENDRIL_OK)
+		status = check_key(key);
+	if (status == TENDRIL_OK) {
+		give_up_spare(t);
+		status = sweep(t, false);
+	}
+	if (status != TENDRIL_OK)
+		return status;
+	struct writer w = get_frame(raw, sizeof raw, key, wire_wait(wait_ms));
+	do {
+		init_call(&c, M_GET);
+		status = round_trip_full(t, &w, &c);
+	} while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
+	return status == TENDRIL_OK ? got(t, &c, out) : status;
+}
+
+void tendril_release(tendril_object *o)
+{
+	tendril *t = owner(o->internal);
+	if (!t)
+		return;
+	if (is_mine(t)) {
+		give_back(t, &o->id, o->internal[OF_VIEW], false);
+		free((void *)o->meta);
+		unref_connection(t);
+	}
+	memset(o, 0, sizeof *o);
+}
+
+void tendril_populate(const tendril_object *o)
+{
+	if (!o->data)
+		return;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from = (uintptr_t)o->data & ~(uintptr_t)(page - 1);
+	(void)madvise((void *)from, (size_t)((uintptr_t)o->data + o->size - from), MADV_POPULATE_READ); /* advice */
+}
+
+/* ---- many ---- */
+
+/* Waits until a get of each would find it: as many keys as one frame takes. *took: how many these were. */
+static int await_some(tendril *t, const tendril_key *keys, size_t count, uint32_t wait_ms, uint8_t *raw, size_t *took)
+{
+	struct writer w = begin_frame(raw, HEADER_BYTES + MAX_PAYLOAD, M_AWAIT_MANY);
+	size_t n = 0;
+	put_u32(&w, wait_ms);
+	put_u16(&w, 0);
+	for (; n < count && n < MAX_WANTED && w.n + SMALL_FRAME < w.cap; n++)
+		put_key(&w, keys[n]);
+	raw[HEADER_BYTES + 4] = (uint8_t)n;
+	raw[HEADER_BYTES + 5] = (uint8_t)(n >> 8);
+	*took = n;
+	return simple(t, &w);
+}
+
+static int await_many(tendril *t, const tendril_key *keys, size_t count, int64_t wait_ms)
+{
+	int64_t until = clock_ms() + wait_ms;
+	uint8_t *raw = malloc(HEADER_BYTES + MAX_PAYLOAD);
+	int status = raw ? TENDRIL_OK : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a request");
+	for (size_t at = 0, n; status == TENDRIL_OK && at < count; at += n) {
+		int64_t left = wait_ms == TENDRIL_FOREVER ? TENDRIL_FOREVER : until - clock_ms();
+		left = left == 0 || left < TENDRIL_FOREVER || (left < 0 && wait_ms != TENDRIL_FOREVER) ? 1 : left;
+		do
+			status = await_some(t, keys + at, count - at, wire_wait(left), raw, &n);
+		while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
+	}
+	free(raw);
+	return status;
+}
+
+/* Gets count ≤ GET_AHEAD objects in one round trip. *have: how many of out are to be released, whatever comes back. */
+static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t *raw, tendril_object *out)
+{
+	struct writer w[GET_AHEAD];
+	struct call calls[GET_AHEAD], *list[GET_AHEAD];
+	for (size_t i = 0; i < count; i++) {
+		w[i] = get_frame(raw + i * SMALL_FRAME, SMALL_FRAME, keys[i], 0);
+		init_call(&calls[i], M_GET);
+		list[i] = &calls[i];
+	}
+	int status = send_calls(t, w, list, count);
+	if (status != TENDRIL_OK)
+		return status;
+	char text[256] = "";
+	for (size_t i = 0; i < count; i++) {
+		int one = await_call(t, &calls[i]);
+		one = one == TENDRIL_OK ? got(t, &calls[i], &out[i]) : one;
+		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA) /* it comes from disk, and memory is short */
+			one = tendril_get(t, keys[i], 0, &out[i]);
+		if (one != TENDRIL_OK && status == TENDRIL_OK) {
+			status = one;
+			snprintf(text, sizeof text, "%s", tendril_message());
+		}
+	}
+	return status == TENDRIL_OK ? status : tdl_fail(status, "%s", text);
+}
+
+int tendril_get_many(tendril *t, const tendril_key *keys, size_t count, int64_t wait_ms, tendril_object *out)
+{
+	if (count)
+		memset(out, 0, count * sizeof *out);
+	int status = check_mine(t);
+	for (size_t i = 0; status == TENDRIL_OK && i < count; i++)
+		status = check_key(keys[i]);
+	if (status != TENDRIL_OK || count == 0)
+		return status;
+	give_up_spare(t);
+	uint8_t *raw = malloc(GET_AHEAD * SMALL_FRAME);
+	if (!raw)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for requests");
+	if (wait_ms != 0)
+		status = await_many(t, keys, count, wait_ms);
+	for (size_t at = 0; status == TENDRIL_OK && at < count; at += GET_AHEAD) {
+		size_t n = count - at < GET_AHEAD ? count - at : GET_AHEAD;
+		status = get_batch(t, keys + at, n, raw, out + at);
+	}
+	free(raw);
+	char text[256];
+	snprintf(text, sizeof text, "%s", tendril_message());
+	for (size_t i = 0; status != TENDRIL_OK && i < count; i++)
+		tendril_release(&out[i]);
+	return status == TENDRIL_OK ? status : tdl_fail(status, "%s", text);
+}

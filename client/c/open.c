@@ -1,0 +1,209 @@
+/* Opening and closing connections. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { HELLO_MS = 5000, PATH_BYTES = 512, PROGRAM_BYTES = 255 };
+
+/* A page that a forked child finds zeroed: no system call, and no registration that outlives an unloaded library. */
+static int mark_mine(tendril *t)
+{
+	void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		return tdl_fail(TENDRIL_NO_MEMORY, "map a page: %s", strerror(errno));
+	t->mine = page;
+	if (madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) < 0)
+		return tdl_fail(TENDRIL_UNSUPPORTED, "this kernel is older than Linux 4.14: %s", strerror(errno));
+	*t->mine = 1;
+	return TENDRIL_OK;
+}
+
+static char *copy_text(const uint8_t *p, size_t n)
+{
+	char *text = p ? malloc(n + 1) : NULL;
+	if (text) {
+		memcpy(text, p, n);
+		text[n] = 0;
+	}
+	return text;
+}
+
+static int read_hello(tendril *t, const struct frame *f)
+{
+	struct reader r = {f->payload, f->payload + f->length, false};
+	if (f->type == ERROR_FRAME) {
+		int code = take_u16(&r);
+		size_t n = take_u16(&r);
+		const uint8_t *text = take(&r, n);
+		return took_all(&r) && code ? tdl_fail_text(code, (const char *)text, n) : tdl_fail(TENDRIL_PROTOCOL, "a greeting that makes no sense");
+	}
+	uint16_t version = take_u16(&r);
+	size_t n = take_u16(&r);
+	const uint8_t *program = take(&r, n);
+	const uint8_t *incarnation = take(&r, sizeof t->daemon.incarnation);
+	size_t m = take_u16(&r);
+	const uint8_t *tenant = take(&r, m);
+	t->daemon.pid = take_u32(&r);
+	t->daemon.capacity_bytes = take_u64(&r);
+	if (f->type != (M_HELLO | REPLY_BIT) || f->nfds || !took_all(&r))
+		return tdl_fail(TENDRIL_PROTOCOL, "what answers at %s is no Tendril daemon", t->socket);
+	if (version != WIRE_VERSION)
+		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u, %d was offered", version, WIRE_VERSION);
+	memcpy(t->daemon.incarnation, incarnation, sizeof t->daemon.incarnation);
+	t->daemon.version = t->version = copy_text(program, n);
+	t->daemon.tenant = t->tenant = copy_text(tenant, m);
+	return t->version && t->tenant ? TENDRIL_OK : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+}
+
+static int hello(tendril *t, const char *program)
+{
+	uint8_t raw[HEADER_BYTES + 16 + PROGRAM_BYTES];
+	struct writer w = begin_frame(raw, sizeof raw, M_HELLO);
+	struct frame f = {.fds = {-1, -1}};
+	char name[PROGRAM_BYTES + 1];
+	size_t sent;
+	snprintf(name, sizeof name, "%s", program ? program : program_invocation_short_name);
+	put_u32(&w, WIRE_MAGIC);
+	put_u16(&w, WIRE_VERSION);
+	put_u16(&w, WIRE_VERSION);
+	put_str16(&w, name);
+	raw[0] = (uint8_t)(w.n - HEADER_BYTES);
+	raw[1] = (uint8_t)((w.n - HEADER_BYTES) >> 8);
+	store_u64(raw + 8, ++t->next);
+	if (!send_all(t->fd, raw, w.n, 0, &sent))
+		return tdl_fail(TENDRIL_DISCONNECTED, "cannot write to the daemon at %s: %s", t->socket, strerror(errno));
+	int status = receive_frame(t->fd, &t->in, HELLO_MS, &f);
+	if (status == TENDRIL_TIMEOUT)
+		return tdl_fail(TENDRIL_DISCONNECTED, "no answer at %s within %d s: is it a Tendril daemon?", t->socket, HELLO_MS / 1000);
+	if (status == TENDRIL_OK)
+		status = read_hello(t, &f);
+	close_frame_fds(&f);
+	return status;
+}
+
+int open_connection(const tendril_connect_options *o, tendril **out)
+{
+	char path[PATH_BYTES];
+	tendril *t = calloc(1, sizeof *t);
+	if (!t)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+	t->fd = -1;
+	atomic_init(&t->refs, 1);
+	atomic_init(&t->spare_state, 0);
+	pthread_mutex_init(&t->send_mu, NULL);
+	pthread_mutex_init(&t->mu, NULL);
+	default_socket(path, sizeof path);
+	t->socket = strdup(o && o->socket ? o->socket : path);
+	t->keep_bytes = o && o->keep_bytes ? o->keep_bytes : 64ull << 20;
+	t->ahead = !(o && o->no_ahead);
+	t->defer = o && o->defer;
+	int status = t->socket ? mark_mine(t) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+	if (status == TENDRIL_OK)
+		status = dial(t->socket, &t->fd);
+	if (status == TENDRIL_OK)
+		status = hello(t, o ? o->program : NULL);
+	if (status != TENDRIL_OK) {
+		if (t->fd >= 0)
+			close(t->fd);
+		t->fd = -1;
+		unref_connection(t);
+		return status;
+	}
+	*out = t;
+	return TENDRIL_OK;
+}
+
+int tendril_connect_with(const tendril_connect_options *o, tendril **out)
+{
+	*out = NULL;
+	return open_connection(o, out);
+}
+
+int tendril_connect(const char *socket, tendril **out)
+{
+	tendril_connect_options o = {.socket = socket};
+	return tendril_connect_with(&o, out);
+}
+
+void unref_connection(tendril *t)
+{
+	if (atomic_fetch_sub(&t->refs, 1) != 1)
+		return;
+	views_free(t, true);
+	inbox_free(&t->in);
+	if (t->mine)
+		munmap((void *)t->mine, (size_t)sysconf(_SC_PAGESIZE));
+	pthread_mutex_destroy(&t->send_mu);
+	pthread_mutex_destroy(&t->mu);
+	free(t->socket);
+	free(t->version);
+	free(t->tenant);
+	free(t);
+}
+
+/* In a forked child: the descriptors only. Memory that the parent's objects lie in stays mapped; the locks may be another thread's. */
+static void close_inherited(tendril *t)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct view *v = t->views[i]; v; v = v->next)
+			if (v->fd >= 0) {
+				close(v->fd);
+				v->fd = -1;
+			}
+	if (t->fd >= 0)
+		close(t->fd);
+	t->fd = -1;
+}
+
+void tendril_close(tendril *t)
+{
+	if (!t)
+		return;
+	if (!is_mine(t)) {
+		close_inherited(t);
+		return;
+	}
+	give_up_spare(t);
+	pthread_mutex_lock(&t->send_mu);
+	pthread_mutex_lock(&t->mu);
+	t->closed = true;
+	if (t->status == TENDRIL_OK) {
+		t->status = TENDRIL_DISCONNECTED;
+		snprintf(t->why, sizeof t->why, "the connection was closed");
+	}
+	shutdown(t->fd, SHUT_RDWR); /* the daemon gives everything back that was this connection's */
+	close(t->fd);
+	t->fd = -1;
+	views_free(t, false);
+	pthread_mutex_unlock(&t->mu);
+	pthread_mutex_unlock(&t->send_mu);
+	unref_connection(t);
+}
+
+void tendril_about(const tendril *t, tendril_daemon *out) { *out = t->daemon; }
+
+int tendril_alive(tendril *t)
+{
+	int status = check_mine(t);
+	if (status != TENDRIL_OK)
+		return status;
+	pthread_mutex_lock(&t->mu);
+	status = t->status;
+	if (status != TENDRIL_OK)
+		tdl_fail(status, "%s", t->why);
+	pthread_mutex_unlock(&t->mu);
+	if (status == TENDRIL_OK) {
+		char byte;
+		ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+			status = tdl_fail(TENDRIL_DISCONNECTED, "the daemon has closed the connection (%s)", t->socket);
+	}
+	return status;
+}

@@ -1,0 +1,389 @@
+/* Names, changes and facts. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum {
+	FRAME = HEADER_BYTES + 64 + 2 * TENDRIL_MAX_NAME + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
+	READ_BYTES = 1 << 20
+};
+
+/* ---- ids ---- */
+
+char *tendril_id_text(const tendril_id *id, char text[33])
+{
+	static const char digits[] = "0123456789abcdef";
+	for (int i = 0; i < 16; i++) {
+		text[2 * i] = digits[id->bytes[i] >> 4];
+		text[2 * i + 1] = digits[id->bytes[i] & 15];
+	}
+	text[32] = 0;
+	return text;
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+int tendril_id_parse(const char *text, tendril_id *out)
+{
+	memset(out, 0, sizeof *out);
+	for (int i = 0; i < 16; i++) {
+		int high = digit(text[2 * i]), low = high < 0 ? -1 : digit(text[2 * i + 1]);
+		if (low < 0) {
+			memset(out, 0, sizeof *out);
+			return tdl_fail(TENDRIL_INVALID, "an id has 32 hexadecimal digits, not %.40s", text);
+		}
+		out->bytes[i] = (uint8_t)(high << 4 | low);
+	}
+	return text[32] == 0 ? TENDRIL_OK : tdl_fail(TENDRIL_INVALID, "an id has 32 hexadecimal digits, not %.40s", text);
+}
+
+/* ---- requests with an empty reply ---- */
+
+int tendril_delete(tendril *t, tendril_key key)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_DELETE);
+	put_key(&w, key);
+	return simple(t, &w);
+}
+
+int tendril_bind(tendril *t, const tendril_id *id, const char *name, int replace)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_BIND);
+	put_bytes(&w, id, sizeof *id);
+	put_str16(&w, name);
+	put_u8(&w, replace != 0);
+	return simple(t, &w);
+}
+
+int tendril_rename(tendril *t, const char *from, const char *to, int replace)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_RENAME);
+	put_str16(&w, from);
+	put_str16(&w, to);
+	put_u8(&w, replace != 0);
+	return simple(t, &w);
+}
+
+int tendril_update(tendril *t, tendril_key key, unsigned what, const tendril_options *options)
+{
+	static const tendril_options none;
+	const tendril_options *o = options ? options : &none;
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_UPDATE);
+	put_key(&w, key);
+	put_u8(&w, (uint8_t)what);
+	put_u64(&w, what & TENDRIL_SET_TTL ? o->ttl_ms : 0);
+	put_labels(&w, o->labels, what & TENDRIL_SET_LABELS ? o->label_count : 0);
+	if (what > UINT8_MAX)
+		return tdl_fail(TENDRIL_INVALID, "bits 0x%x are no change", what);
+	return simple(t, &w);
+}
+
+static int grant(tendril *t, tendril_key key, bool revoke, const char *to)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_GRANT);
+	put_key(&w, key);
+	put_u8(&w, revoke);
+	put_str16(&w, to);
+	return simple(t, &w);
+}
+
+int tendril_share(tendril *t, tendril_key key, const char *to) { return grant(t, key, false, to); }
+int tendril_unshare(tendril *t, tendril_key key, const char *to) { return grant(t, key, true, to); }
+
+/* ---- bytes and checksums ---- */
+
+int tendril_read(tendril *t, tendril_key key, uint64_t offset, void *to, size_t size)
+{
+	uint8_t raw[FRAME];
+	int status = check_mine(t);
+	give_up_spare(t);
+	for (size_t at = 0; status == TENDRIL_OK && (at < size || size == 0);) {
+		size_t n = size - at < READ_BYTES ? size - at : READ_BYTES;
+		struct writer w = begin_frame(raw, sizeof raw, M_READ_RANGE);
+		struct call c;
+		init_call(&c, M_READ_RANGE);
+		put_key(&w, key);
+		put_u64(&w, offset + at);
+		put_u32(&w, (uint32_t)n);
+		c.into = size ? (uint8_t *)to + at : raw;
+		c.into_cap = n;
+		status = round_trip(t, &w, &c);
+		if (status != TENDRIL_OK)
+			return status;
+		if (c.length != n)
+			status = tdl_fail(TENDRIL_PROTOCOL, "%zu of %zu bytes came", c.length, n);
+		drop_call(&c);
+		at += n;
+		if (size == 0)
+			break;
+	}
+	return status;
+}
+
+int tendril_checksum(tendril *t, tendril_key key, uint64_t *out)
+{
+	uint8_t raw[FRAME], sum[8];
+	struct writer w = begin_frame(raw, sizeof raw, M_CHECKSUM);
+	struct call c;
+	*out = 0;
+	give_up_spare(t);
+	init_call(&c, M_CHECKSUM);
+	put_key(&w, key);
+	c.into = sum;
+	c.into_cap = sizeof sum;
+	int status = round_trip(t, &w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	if (c.length == sizeof sum)
+		*out = load_u64(sum);
+	else
+		status = tdl_fail(TENDRIL_PROTOCOL, "a checksum of %zu bytes", c.length);
+	drop_call(&c);
+	return status;
+}
+
+/* ---- descriptions ---- */
+
+/* What tendril_stat and tendril_list give is one block: this head, then the infos. */
+struct listing {
+	char *text;           /* the reply, which the strings lie in */
+	tendril_label *pool;  /* all labels */
+	size_t pool_n, pool_cap;
+	size_t n, cap;
+	tendril_info infos[];
+};
+
+static struct listing *grow(struct listing *l)
+{
+	if (l && l->n < l->cap)
+		return l;
+	size_t cap = l ? 2 * l->cap : 1;
+	struct listing *larger = realloc(l, sizeof *l + cap * sizeof(tendril_info));
+	if (!larger)
+		return NULL;
+	if (!l)
+		memset(larger, 0, sizeof *larger);
+	larger->cap = cap;
+	return larger;
+}
+
+static void free_listing(struct listing *l)
+{
+	if (!l)
+		return;
+	free(l->text);
+	free(l->pool);
+	free(l);
+}
+
+void tendril_info_free(tendril_info *info)
+{
+	if (info)
+		free_listing((struct listing *)((char *)info - offsetof(struct listing, infos)));
+}
+
+static void read_labels(struct json *j, struct listing *l, tendril_info *i)
+{
+	bool first = true;
+	if (!json_enter(j, '{'))
+		return;
+	while (json_next(j, '{', &first)) {
+		if (l->pool_n == l->pool_cap) {
+			size_t cap = l->pool_cap ? 2 * l->pool_cap : 16;
+			tendril_label *larger = realloc(l->pool, cap * sizeof *larger);
+			if (!larger) {
+				j->bad = true;
+				return;
+			}
+			l->pool = larger;
+			l->pool_cap = cap;
+		}
+		tendril_label *label = &l->pool[l->pool_n];
+		label->key = json_key(j);
+		label->value = json_string(j);
+		l->pool_n++;
+		i->label_count++;
+	}
+}
+
+/* A value as it stands; its end is marked with NUL only once the text behind it was read. */
+struct raw_end {
+	char *end;
+};
+
+static void read_member(struct json *j, const char *key, struct listing *l, tendril_info *i, struct raw_end *meta)
+{
+	const struct { const char *key; const char **to; } texts[] = {
+		{"name", &i->name}, {"kind", &i->kind}, {"class", &i->lifetime}, {"state", &i->state}, {"tenant", &i->tenant},
+		{"creator", &i->creator}, {"created", &i->created}, {"sealed", &i->sealed}, {"expires", &i->expires}, {"fault", &i->fault},
+	};
+	const struct { const char *key; uint8_t *to; } flags[] = {{"strict", &i->strict}, {"pinned", &i->pinned}, {"on_disk", &i->on_disk}};
+	for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+		if (strcmp(key, texts[k].key) == 0) {
+			*texts[k].to = json_string(j);
+			return;
+		}
+	for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+		if (strcmp(key, flags[k].key) == 0) {
+			*flags[k].to = json_bool(j);
+			return;
+		}
+	if (strcmp(key, "id") == 0) {
+		json_id(j, &i->id);
+	} else if (strcmp(key, "size_bytes") == 0) {
+		i->size = json_u64(j);
+	} else if (strcmp(key, "refs") == 0) {
+		i->refs = json_u64(j);
+	} else if (strcmp(key, "creator_pid") == 0) {
+		i->creator_pid = (uint32_t)json_u64(j);
+	} else if (strcmp(key, "labels") == 0 && i->label_count == 0) {
+		read_labels(j, l, i);
+	} else if (strcmp(key, "meta") == 0) {
+		size_t n;
+		i->meta = json_raw(j, &n);
+		meta->end = (char *)i->meta + n;
+	} else {
+		json_skip(j); /* a newer daemon's */
+	}
+}
+
+static bool read_info(struct json *j, struct listing *l)
+{
+	tendril_info *i = &l->infos[l->n];
+	struct raw_end meta = {NULL};
+	bool first = true;
+	*i = (tendril_info){.name = "", .kind = "", .lifetime = "", .state = "", .tenant = "", .creator = "", .created = "", .sealed = "",
+	                    .expires = "", .meta = "", .fault = ""};
+	if (!json_enter(j, '{'))
+		return false;
+	while (json_next(j, '{', &first))
+		read_member(j, json_key(j), l, i, &meta);
+	if (meta.end && !j->bad)
+		*meta.end = 0; /* a comma or bracket that is behind us */
+	l->n++;
+	return !j->bad;
+}
+
+/* Labels are found by count while the pool grows; here they get their places. */
+static void place_labels(struct listing *l)
+{
+	const tendril_label *at = l->pool;
+	for (size_t i = 0; i < l->n; i++) {
+		l->infos[i].labels = l->infos[i].label_count ? at : NULL;
+		at += l->infos[i].label_count;
+	}
+}
+
+/* Reads what a call brought, and takes its bytes over. The reply of a List is several arrays or pieces of one. */
+static int read_listing(struct call *c, bool many, struct listing **out)
+{
+	struct listing *l = grow(NULL);
+	struct json j = {(char *)c->bytes, (char *)c->bytes + c->length, false, 0};
+	if (!l)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a list");
+	l->text = (char *)c->bytes;
+	c->bytes = NULL;
+	if (!many)
+		read_info(&j, l);
+	for (bool more = many; more; more = !j.bad && !json_done(&j)) {
+		bool first = true;
+		json_enter(&j, '[');
+		while (json_next(&j, '[', &first)) {
+			struct listing *larger = grow(l);
+			if (!larger) {
+				free_listing(l);
+				return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a list");
+			}
+			l = larger;
+			read_info(&j, l);
+		}
+	}
+	if (!json_done(&j)) {
+		free_listing(l);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon's description is no JSON of an object");
+	}
+	place_labels(l);
+	*out = l;
+	return TENDRIL_OK;
+}
+
+/* A round trip whose reply is text. */
+static int ask_text(tendril *t, struct writer *w, struct call *c)
+{
+	give_up_spare(t);
+	int status = round_trip(t, w, c);
+	if (status == TENDRIL_OK && !c->bytes) {
+		drop_call(c);
+		status = tdl_fail(TENDRIL_PROTOCOL, "the daemon answered nothing");
+	}
+	return status;
+}
+
+static int ask_listing(tendril *t, struct writer *w, enum message kind, bool many, tendril_info **out, size_t *count)
+{
+	struct listing *l = NULL;
+	struct call c;
+	init_call(&c, kind);
+	int status = ask_text(t, w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	status = read_listing(&c, many, &l);
+	drop_call(&c);
+	if (status != TENDRIL_OK)
+		return status;
+	*out = l->infos;
+	if (count)
+		*count = l->n;
+	return TENDRIL_OK;
+}
+
+int tendril_stat(tendril *t, tendril_key key, tendril_info **out)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_STAT);
+	*out = NULL;
+	put_key(&w, key);
+	return ask_listing(t, &w, M_STAT, false, out, NULL);
+}
+
+int tendril_list(tendril *t, const tendril_query *query, tendril_info **out, size_t *count)
+{
+	static const tendril_query everything;
+	const tendril_query *q = query ? query : &everything;
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_LIST_WHERE);
+	*out = NULL;
+	*count = 0;
+	put_str16(&w, q->prefix);
+	put_u8(&w, q->all != 0);
+	put_u8(&w, q->shared != 0);
+	put_labels(&w, q->labels, q->label_count);
+	return ask_listing(t, &w, M_LIST_WHERE, true, out, count);
+}
+
+int tendril_status_json(tendril *t, char **out)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_STATUS);
+	struct call c;
+	*out = NULL;
+	init_call(&c, M_STATUS);
+	int status = ask_text(t, &w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	*out = (char *)c.bytes;
+	c.bytes = NULL;
+	drop_call(&c);
+	return TENDRIL_OK;
+}

@@ -1,0 +1,171 @@
+/* Segments: descriptors and mappings, one each however many objects lie in a segment. All under tendril.mu. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* From this size on entering all pages at once beats a fault a page. */
+#define POPULATE_FROM (1u << 20)
+
+static struct view **slot_of(tendril *t, uint64_t id) { return &t->views[id % BUCKETS]; }
+
+struct view *view_find(tendril *t, uint64_t id)
+{
+	struct view *v = *slot_of(t, id);
+	while (v && v->id != id)
+		v = v->next;
+	return v;
+}
+
+static int view_new(tendril *t, int fd, const struct place *p, bool own, struct view **out)
+{
+	struct view *v = calloc(1, sizeof *v);
+	if (!v)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a segment's record");
+	v->id = p->segment;
+	v->bytes = p->bytes;
+	v->fd = fd;
+	v->own = own;
+	v->next = *slot_of(t, v->id);
+	*slot_of(t, v->id) = v;
+	t->idle++;
+	*out = v;
+	return TENDRIL_OK;
+}
+
+int view_adopt(tendril *t, struct frame *f, const struct place *p, bool own, struct view **out)
+{
+	*out = NULL;
+	if (p->segment == 0)
+		return TENDRIL_OK;
+	struct view *v = view_find(t, p->segment);
+	if (f->nfds > 1)
+		return tdl_fail(TENDRIL_PROTOCOL, "a segment came with a descriptor too many");
+	if (!v && f->nfds == 0)
+		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu came without its descriptor", (unsigned long long)p->segment);
+	if (v && v->bytes != p->bytes)
+		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu changed its size", (unsigned long long)p->segment);
+	if (!v) {
+		int status = view_new(t, f->fds[0], p, own, &v);
+		if (status != TENDRIL_OK)
+			return status;
+		f->fds[0] = -1;
+	}
+	if (v->refs++ == 0)
+		t->idle--;
+	*out = v;
+	return TENDRIL_OK;
+}
+
+/* The whole segment, once the file is known to be as large as was said: a smaller one would kill with SIGBUS. */
+static int map_whole(struct view *v, bool writable, void **out)
+{
+	struct stat have;
+	if (v->fd < 0)
+		return tdl_fail(TENDRIL_PERMISSION, "segment %llu can no longer be mapped", (unsigned long long)v->id);
+	if (fstat(v->fd, &have) < 0 || have.st_size < 0 || (uint64_t)have.st_size < v->bytes || v->bytes == 0 || v->bytes > SIZE_MAX)
+		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu has not the %llu bytes that were announced", (unsigned long long)v->id, (unsigned long long)v->bytes);
+	void *p = mmap(NULL, (size_t)v->bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, v->fd, 0);
+	if (p == MAP_FAILED)
+		return tdl_fail(errno == ENOMEM ? TENDRIL_NO_MEMORY : TENDRIL_PROTOCOL, "map a segment of %llu bytes: %s", (unsigned long long)v->bytes, strerror(errno));
+	*out = p;
+	return TENDRIL_OK;
+}
+
+static int map_writable(struct view *v, const struct place *p, uint64_t size)
+{
+	int status = v->own && !v->frozen ? map_whole(v, true, &v->writable)
+	                                  : tdl_fail(TENDRIL_PROTOCOL, "segment %llu is not this connection's to write", (unsigned long long)v->id);
+	if (status == TENDRIL_OK && size >= POPULATE_FROM) {
+		/* Advice: the pages are the daemon's already. The offset of so large an object is page-aligned or near it. */
+		size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)p->offset & ~(page - 1);
+		(void)madvise((char *)v->writable + from, (size_t)(p->offset + size) - from, MADV_POPULATE_WRITE);
+	}
+	return status;
+}
+
+int view_map(struct view *v, const struct place *p, uint64_t size, bool writable, void **out)
+{
+	*out = NULL;
+	if (size == 0)
+		return TENDRIL_OK;
+	if (!v || p->offset > v->bytes || size > v->bytes - p->offset)
+		return tdl_fail(TENDRIL_PROTOCOL, "an object of %llu bytes does not lie in its segment", (unsigned long long)size);
+	int status = TENDRIL_OK;
+	if (writable && !v->writable)
+		status = map_writable(v, p, size);
+	if (!writable && !v->readable) {
+		status = map_whole(v, false, &v->readable);
+		if (status == TENDRIL_OK && (!v->own || v->writable || v->frozen)) {
+			close(v->fd); /* nothing is left to map */
+			v->fd = -1;
+		}
+	}
+	if (status == TENDRIL_OK)
+		*out = (char *)(writable ? v->writable : v->readable) + p->offset;
+	return status;
+}
+
+void view_freeze(struct view *v)
+{
+	if (v->writable)
+		munmap(v->writable, (size_t)v->bytes);
+	v->writable = NULL;
+	v->frozen = true;
+}
+
+static void view_drop(struct view *v)
+{
+	if (v->writable)
+		munmap(v->writable, (size_t)v->bytes);
+	if (v->readable)
+		munmap(v->readable, (size_t)v->bytes);
+	if (v->fd >= 0)
+		close(v->fd);
+	free(v);
+}
+
+void view_forget(tendril *t, struct view *v)
+{
+	for (struct view **at = slot_of(t, v->id); *at; at = &(*at)->next)
+		if (*at == v) {
+			*at = v->next;
+			break;
+		}
+	t->idle--;
+	view_drop(v);
+}
+
+bool view_unref(tendril *t, struct view *v)
+{
+	if (--v->refs > 0)
+		return false;
+	t->idle++;
+	if (t->closed || t->status != TENDRIL_OK) {
+		view_forget(t, v);
+		return false;
+	}
+	return !v->own && v->bytes > t->keep_bytes;
+}
+
+void views_free(tendril *t, bool all)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct view *v = t->views[i], *next; v; v = next) {
+			next = v->next;
+			view_freeze(v); /* ends what was being filled */
+			v->refs -= v->filling;
+			v->filling = 0;
+			if (v->refs == 0 || all)
+				view_forget(t, v);
+		}
+}

@@ -1,0 +1,111 @@
+/* What the tests share: checks that say where they failed, and a daemon of their own. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <errno.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tendril.h"
+
+#define CHECK(cond) do { if (!(cond)) { \
+	fprintf(stderr, "%s:%d: %s: not so (last message: %s)\n", __FILE__, __LINE__, #cond, tendril_message()); exit(1); } } while (0)
+#define OK(call) do { int s_ = (call); if (s_ != TENDRIL_OK) { \
+	fprintf(stderr, "%s:%d: %s: %d %s\n", __FILE__, __LINE__, #call, s_, tendril_message()); exit(1); } } while (0)
+#define IS(status, call) do { int s_ = (call); if (s_ != (status)) { \
+	fprintf(stderr, "%s:%d: %s gave %d (%s), not %s\n", __FILE__, __LINE__, #call, s_, tendril_message(), #status); exit(1); } } while (0)
+
+static inline int count_fds(void)
+{
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	if (!d)
+		return -1;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static inline void pause_ms(long ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+	while (nanosleep(&t, &t) < 0 && errno == EINTR)
+		;
+}
+
+static inline void wait_ok(pid_t pid)
+{
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static char daemon_dir[64], daemon_socket[96];
+static pid_t daemon_pid;
+
+static inline void stop_daemon(void)
+{
+	char command[128];
+	if (daemon_pid <= 0)
+		return;
+	kill(daemon_pid, SIGTERM);
+	waitpid(daemon_pid, NULL, 0);
+	daemon_pid = 0;
+	snprintf(command, sizeof command, "rm -rf %s", daemon_dir);
+	CHECK(system(command) == 0);
+}
+
+/* Starts a daemon of this test's own, with a store of 512 MiB. Skips the test where there is no TENDRIL_BIN. */
+static inline const char *start_daemon(void)
+{
+	const char *bin = getenv("TENDRIL_BIN");
+	char path[128];
+	tendril *t;
+	if (!bin) {
+		fprintf(stderr, "skipped: TENDRIL_BIN names no daemon\n");
+		exit(0);
+	}
+	snprintf(daemon_dir, sizeof daemon_dir, "/tmp/tendril-c-XXXXXX");
+	CHECK(mkdtemp(daemon_dir));
+	snprintf(daemon_socket, sizeof daemon_socket, "%s/s", daemon_dir);
+	snprintf(path, sizeof path, "%s/vendors", daemon_dir);
+	CHECK(mkdir(path, 0700) == 0);
+	daemon_pid = fork();
+	CHECK(daemon_pid >= 0);
+	if (daemon_pid == 0) {
+		char state[128], log[128];
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(state, sizeof state, "%s/state", daemon_dir);
+		snprintf(log, sizeof log, "%s/log", daemon_dir);
+		setenv("TENDRIL_SOCKET", daemon_socket, 1);
+		setenv("TENDRIL_STATE_DIR", state, 1);
+		setenv("TENDRIL_VENDORS", path, 1);
+		setenv("TENDRIL_CAPACITY", "512MiB", 1);
+		setenv("TENDRIL_LISTEN", "none", 1);
+		if (!freopen(log, "w", stderr) || !freopen("/dev/null", "r", stdin))
+			_exit(1);
+		execl(bin, bin, "daemon", (char *)NULL);
+		_exit(127);
+	}
+	for (int i = 0; i < 1500; i++) {
+		if (tendril_connect(daemon_socket, &t) == TENDRIL_OK) {
+			tendril_close(t);
+			return daemon_socket;
+		}
+		CHECK(waitpid(daemon_pid, NULL, WNOHANG) == 0);
+		pause_ms(20);
+	}
+	CHECK(!"the daemon answers within 30 s");
+	return NULL;
+}
+
+#endif

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Runs the examples as their comments say, against a daemon of its own. TENDRIL_BIN: the daemon; EXAMPLES: where they lie.
+set -eu
+[ -n "${TENDRIL_BIN:-}" ] && [ -x "$TENDRIL_BIN" ] || { echo "examples: skipped: no daemon"; exit 0; }
+dir=$(mktemp -d)
+export TENDRIL_SOCKET="$dir/s" TENDRIL_STATE_DIR="$dir/state" TENDRIL_VENDORS="$dir/vendors" TENDRIL_CAPACITY=256MiB TENDRIL_LISTEN=none
+mkdir "$dir/vendors"
+"$TENDRIL_BIN" daemon >"$dir/log" 2>&1 </dev/null &
+daemon=$!
+trap 'kill $daemon 2>/dev/null || true; wait $daemon 2>/dev/null || true; rm -rf "$dir"' EXIT
+n=0
+until "$EXAMPLES/share" put ready yes 2>/dev/null; do
+  n=$((n + 1))
+  [ $n -lt 300 ] || { cat "$dir/log"; exit 1; }
+  sleep 0.1
+done
+( sleep 0.2; "$EXAMPLES/share" put greeting "hello, world" ) &
+[ "$("$EXAMPLES/share" get greeting)" = "hello, world" ]
+"$EXAMPLES/share" delete greeting
+if "$EXAMPLES/share" put ready again 2>"$dir/taken"; then echo "a taken name was taken again"; exit 1; fi
+grep -q ready "$dir/taken"
+"$EXAMPLES/camera" produce 20 &
+camera=$!
+"$EXAMPLES/camera" consume 20 >"$dir/frames"
+wait $camera
+[ "$(wc -l <"$dir/frames")" = 20 ] && [ "$(tail -n 1 "$dir/frames")" = "camera/19 19" ]
+echo "examples: passed"

@@ -1,0 +1,398 @@
+/* The library against a peer that lies: garbage, truncations, wrong counts of descriptors, lengths and places that do not
+ * hold. Whatever comes, a call ends with a status, nothing outside the library's memory is touched (the sanitizers
+ * watch), and no descriptor stays. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "check.h"
+
+enum { MAX_REPLY = 4096, PAGE = 4096, GET = 4, CREATE = 2, LIST = 67, STAT = 9, SWEEP = 14, ERROR_FRAME = 0xFFFF, REPLY = 0x8000 };
+
+/* What the peer answers the first request after the greeting with, in place of what is right. */
+struct script {
+	uint8_t bytes[MAX_REPLY];
+	size_t n;
+	int fds;          /* descriptors that travel with the first byte */
+	size_t piece;     /* bytes a send; 0: all at once */
+	bool greet_badly; /* bytes answer the Hello */
+};
+
+static char dir[] = "/tmp/tendril-hostile-XXXXXX", path[64];
+static int listener, memory;
+static struct script script;
+
+static void put(uint8_t **p, uint64_t v, int bytes)
+{
+	for (int i = 0; i < bytes; i++)
+		*(*p)++ = (uint8_t)(v >> 8 * i);
+}
+
+static uint8_t *header(uint8_t *p, uint32_t length, uint16_t type, uint16_t flags, uint64_t request)
+{
+	put(&p, length, 4);
+	put(&p, type, 2);
+	put(&p, flags, 2);
+	put(&p, request, 8);
+	return p;
+}
+
+static bool read_all(int fd, uint8_t *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t got = recv(fd, p, n, 0);
+		if (got <= 0)
+			return false;
+		p += got;
+		n -= (size_t)got;
+	}
+	return true;
+}
+
+static void send_bytes(int fd, const uint8_t *p, size_t n, int fds)
+{
+	union { struct cmsghdr align; char bytes[CMSG_SPACE(16 * sizeof(int))]; } control = {.bytes = {0}};
+	struct iovec part = {(void *)(uintptr_t)p, n};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+	if (fds) {
+		m.msg_control = control.bytes;
+		m.msg_controllen = CMSG_SPACE((size_t)fds * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)fds * sizeof(int));
+		for (int i = 0; i < fds; i++)
+			memcpy(CMSG_DATA(c) + (size_t)i * sizeof(int), &memory, sizeof memory);
+	}
+	(void)!sendmsg(fd, &m, MSG_NOSIGNAL); /* the client may have hung up: that is what it should do */
+}
+
+static void send_script(int fd)
+{
+	size_t piece = script.piece ? script.piece : script.n;
+	for (size_t at = 0; at < script.n; at += piece)
+		send_bytes(fd, script.bytes + at, script.n - at < piece ? script.n - at : piece, at == 0 ? script.fds : 0);
+}
+
+static size_t greeting(uint8_t *to)
+{
+	uint8_t *p = header(to, 2 + 6 + 16 + 7 + 4 + 8, 1 | REPLY, 0, 1);
+	put(&p, 1, 2);
+	put(&p, 4, 2);
+	memcpy(p, "fake", 4);
+	p += 4 + 16;
+	put(&p, 5, 2);
+	memcpy(p, "uid:0", 5);
+	p += 5;
+	put(&p, 1, 4);
+	put(&p, 1 << 30, 8);
+	return (size_t)(p - to);
+}
+
+/* Answers one connection: the greeting, then the script, then nothing more until the client leaves. */
+static void serve_one(int fd)
+{
+	uint8_t in[1 << 16], hello[256] = {0};
+	bool greeted = false, answered = false;
+	for (;;) {
+		if (!read_all(fd, in, 16))
+			return;
+		uint32_t length = in[0] | in[1] << 8 | in[2] << 16;
+		if (!read_all(fd, in + 16, length))
+			return;
+		if (!greeted && !script.greet_badly)
+			send_bytes(fd, hello, greeting(hello), 0);
+		else if (!answered)
+			send_script(fd);
+		answered = answered || greeted || script.greet_badly;
+		greeted = true;
+		if (answered)
+			shutdown(fd, SHUT_WR);
+	}
+}
+
+static void *serve(void *unused)
+{
+	(void)unused;
+	for (;;) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			return NULL;
+		serve_one(fd);
+		close(fd);
+	}
+}
+
+/* ---- what a right reply looks like; every lie is a variation of one ---- */
+
+static size_t place(uint8_t *to, uint64_t segment, uint64_t bytes, uint64_t offset)
+{
+	uint8_t *p = to;
+	memset(p, 7, 16);
+	p += 16;
+	put(&p, segment, 8);
+	put(&p, bytes, 8);
+	put(&p, offset, 8);
+	return (size_t)(p - to);
+}
+
+static void right_get(uint64_t segment, uint64_t bytes, uint64_t offset, uint64_t size, uint32_t meta)
+{
+	uint8_t *start = script.bytes + 16, *p = start + place(start, segment, bytes, offset);
+	script = (struct script){.fds = 1};
+	place(start, segment, bytes, offset);
+	put(&p, size, 8);
+	put(&p, 2, 1);
+	put(&p, meta, 4);
+	memcpy(p, "{}", 2);
+	p += 2;
+	header(script.bytes, (uint32_t)(p - start), GET | REPLY, 1, 2);
+	script.n = (size_t)(p - script.bytes);
+}
+
+static void right_create(void)
+{
+	script = (struct script){.fds = 1};
+	size_t n = place(script.bytes + 16, 1, PAGE, 0);
+	header(script.bytes, (uint32_t)n, CREATE | REPLY, 1, 2);
+	script.n = 16 + n;
+}
+
+static void right_text(int type, const char *text)
+{
+	script = (struct script){.n = 16 + strlen(text)};
+	header(script.bytes, (uint32_t)strlen(text), (uint16_t)(type | REPLY), 0, 2);
+	memcpy(script.bytes + 16, text, strlen(text));
+}
+
+static const char listing[] =
+	"[{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"name\":\"a\\u00e9\\ud83d\\ude00\",\"class\":\"named\",\"size_bytes\":12,"
+	"\"labels\":{\"k\":\"v\\\"\"},\"meta\":{\"x\":[1,2,{\"y\":null}]},\"strict\":false,\"new\":[[],{}]}][{\"name\":null}]";
+
+/* One call against the script; its status. What it brought is given back. */
+static int call(int kind)
+{
+	tendril *t;
+	tendril_object o;
+	tendril_buffer b;
+	tendril_info *info;
+	size_t n;
+	int status = tendril_connect(path, &t);
+	if (status != TENDRIL_OK)
+		return status;
+	switch (kind) {
+	case GET:
+		status = tendril_get(t, tendril_named("x"), 0, &o);
+		for (uint64_t i = 0; status == TENDRIL_OK && i < o.size; i++)
+			CHECK(((const char *)o.data)[i] == 5);
+		tendril_release(&o);
+		break;
+	case CREATE:
+		status = tendril_create(t, 100, NULL, &b);
+		if (status == TENDRIL_OK)
+			memset(b.data, 5, b.size);
+		tendril_abort(&b);
+		break;
+	case SWEEP:
+		status = tendril_sweep(t);
+		break;
+	case STAT:
+		status = tendril_stat(t, tendril_named("x"), &info);
+		tendril_info_free(info);
+		break;
+	default:
+		status = tendril_list(t, NULL, &info, &n);
+		for (size_t i = 0; status == TENDRIL_OK && i < n; i++)
+			CHECK(strlen(info[i].name) + strlen(info[i].meta) + info[i].label_count < MAX_REPLY);
+		tendril_info_free(info);
+	}
+	tendril_close(t);
+	return status;
+}
+
+static void right_ones(void)
+{
+	tendril *t;
+	tendril_info *info;
+	size_t n;
+	right_get(1, PAGE, 64, 100, 2);
+	OK(call(GET));
+	right_get(1, PAGE, 64, 100, 2);
+	script.piece = 1;
+	OK(call(GET));
+	right_create();
+	OK(call(CREATE));
+	right_text(LIST, listing);
+	OK(tendril_connect(path, &t));
+	OK(tendril_list(t, NULL, &info, &n));
+	CHECK(n == 2 && strcmp(info[0].name, "aé😀") == 0 && info[0].size == 12 && info[0].labels[0].value[1] == '"');
+	CHECK(strcmp(info[0].meta, "{\"x\":[1,2,{\"y\":null}]}") == 0 && *info[1].name == 0 && info[1].label_count == 0);
+	tendril_info_free(info);
+	tendril_close(t);
+}
+
+static void lying_places(void)
+{
+	static const struct { uint64_t segment, bytes, offset, size; uint32_t meta; } lies[] = {
+		{1, PAGE, 0, PAGE + 1, 2}, {1, PAGE, 64, PAGE, 2}, {1, PAGE, UINT64_MAX, 1, 2}, {1, PAGE, UINT64_MAX - 50, 100, 2},
+		{1, 1ull << 40, 0, 1, 2}, {1, 2 * PAGE, 0, 1, 2}, {1, UINT64_MAX, 0, UINT64_MAX, 2}, {1, 0, 0, 1, 2}, {0, PAGE, 0, 1, 2},
+		{1, PAGE, 0, 1, 3}, {1, PAGE, 0, 1, 1}, {1, PAGE, 0, 1, UINT32_MAX},
+	};
+	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+		right_get(lies[i].segment, lies[i].bytes, lies[i].offset, lies[i].size, lies[i].meta);
+		IS(TENDRIL_PROTOCOL, call(GET));
+	}
+}
+
+static void wrong_descriptors(void)
+{
+	for (int fds = 0; fds <= 12; fds++) {
+		right_get(1, PAGE, 64, 100, 2);
+		script.fds = fds;
+		IS(fds >= 1 && fds <= 4 ? TENDRIL_OK : TENDRIL_PROTOCOL, call(GET)); /* a few more may belong to the next frame */
+	}
+	right_get(1, PAGE, 64, 100, 2);
+	script.bytes[6] = 0; /* no descriptor is announced, so that the segment is unknown */
+	IS(TENDRIL_PROTOCOL, call(GET));
+	right_get(1, PAGE, 64, 100, 2);
+	script.bytes[6] = 2;
+	script.fds = 2;
+	IS(TENDRIL_PROTOCOL, call(GET));
+}
+
+static void broken_frames(void)
+{
+	right_get(1, PAGE, 64, 100, 2);
+	struct script right = script;
+	for (size_t n = 0; n < right.n; n++) { /* every truncation */
+		script = right;
+		script.n = n;
+		script.fds = n ? 1 : 0;
+		IS(TENDRIL_DISCONNECTED, call(GET));
+	}
+	static const struct { int at; uint8_t value; } lies[] = {{3, 1}, {2, 0x20}, {5, 0}, {4, 9}, {6, 8}, {6, 3}, {7, 1}, {8, 3}};
+	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+		script = right;
+		script.bytes[lies[i].at] = lies[i].value;
+		IS(TENDRIL_PROTOCOL, call(GET));
+	}
+	script = (struct script){.n = MAX_REPLY};
+	memset(script.bytes, 0xA5, MAX_REPLY);
+	IS(TENDRIL_PROTOCOL, call(GET));
+	script.greet_badly = true;
+	IS(TENDRIL_PROTOCOL, call(GET));
+	script = (struct script){.greet_badly = true};
+	IS(TENDRIL_DISCONNECTED, call(GET));
+}
+
+static void errors(void)
+{
+	static const uint8_t text[] = {3, 0, 4, 0, 'g', 'o', '\n', 'e'};
+	script = (struct script){.n = 24};
+	header(script.bytes, 8, ERROR_FRAME, 0, 2);
+	memcpy(script.bytes + 16, text, sizeof text);
+	struct script right = script;
+	IS(TENDRIL_NOT_FOUND, call(GET));
+	CHECK(strcmp(tendril_message(), "go e") == 0);
+	script.bytes[8] = 0; /* to no request: the end */
+	IS(TENDRIL_DISCONNECTED, call(GET));
+	CHECK(strstr(tendril_message(), "go e"));
+	script = right;
+	script.bytes[16] = 0; /* code 0 */
+	IS(TENDRIL_PROTOCOL, call(GET));
+	script = right;
+	script.bytes[18] = 5; /* a longer text than there is */
+	IS(TENDRIL_PROTOCOL, call(GET));
+	script = right;
+	script.bytes[16] = 77; /* a newer daemon's */
+	IS(77, call(GET));
+}
+
+static void bad_json(void)
+{
+	static const char *const lists[] = {
+		"", "{", "[", "[{]", "[{}", "[{\"id\":1}]", "[{\"id\":\"zz\"}]", "[{\"name\":\"\\u12\"}]", "[{\"name\":\"\\", "[{\"size_bytes\":-1}]",
+		"[{\"size_bytes\":99999999999999999999}]", "[{\"labels\":[]}]", "[{\"labels\":{\"a\"}}]", "[{\"meta\":}]", "[{\"x\":[[[[}]", "[]x", "null", "[{\"strict\":1}]",
+		"[{\"meta\":{\"a\":\"\\\"}}]",
+	};
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		right_text(LIST, lists[i]);
+		IS(TENDRIL_PROTOCOL, call(LIST));
+	}
+	char deep[3000];
+	memset(deep, '[', sizeof deep - 1);
+	deep[sizeof deep - 1] = 0;
+	memcpy(deep, "[{\"x\":", 6);
+	right_text(LIST, deep);
+	IS(TENDRIL_PROTOCOL, call(LIST));
+	right_text(STAT, "{\"name\":\"\\ud800\\u0000\"}");
+	OK(call(STAT));
+}
+
+/* Random changes to right replies; a fixed seed, so that a failure comes again. */
+static void mutations(void)
+{
+	static const int kinds[] = {GET, CREATE, LIST, STAT, SWEEP};
+	unsigned seed = 20261121;
+	int statuses = 0;
+	for (int round = 0; round < 4000; round++) {
+		int kind = kinds[round % 5];
+		if (kind == GET)
+			right_get(1, PAGE, 64, 100, 2);
+		else if (kind == CREATE)
+			right_create();
+		else if (kind == SWEEP)
+			right_text(SWEEP, "\2\0\0\0""12345678""abcdefgh");
+		else
+			right_text(kind, kind == LIST ? listing : "{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"meta\":{},\"labels\":{\"a\":\"b\"}}");
+		for (int changes = rand_r(&seed) % 4; changes > 0; changes--)
+			script.bytes[(unsigned)rand_r(&seed) % script.n] = (uint8_t)rand_r(&seed);
+		if (rand_r(&seed) % 8 == 0)
+			script.n = (unsigned)rand_r(&seed) % script.n;
+		if (rand_r(&seed) % 8 == 0)
+			script.fds = script.n ? rand_r(&seed) % 6 : 0;
+		if (script.n == 0)
+			script.fds = 0;
+		int status = call(kind);
+		CHECK(status >= TENDRIL_OK && status <= 0xFFFF);
+		statuses |= 1 << (status == TENDRIL_OK ? 0 : status == TENDRIL_PROTOCOL ? 1 : status == TENDRIL_DISCONNECTED ? 2 : 3);
+	}
+	CHECK((statuses & 7) == 7); /* the changes reach all three */
+}
+
+int main(void)
+{
+	pthread_t server;
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	CHECK(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/s", dir);
+	strcpy(at.sun_path, path);
+	memory = memfd_create("hostile", MFD_CLOEXEC);
+	CHECK(memory >= 0 && ftruncate(memory, PAGE) == 0);
+	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	CHECK(page != MAP_FAILED);
+	memset(page, 5, PAGE);
+	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 16) == 0);
+	CHECK(pthread_create(&server, NULL, serve, NULL) == 0);
+	int before = count_fds();
+	right_ones();
+	lying_places();
+	wrong_descriptors();
+	broken_frames();
+	errors();
+	bad_json();
+	mutations();
+	shutdown(listener, SHUT_RDWR);
+	pthread_join(server, NULL);
+	CHECK(count_fds() == before);
+	unlink(path);
+	rmdir(dir);
+	munmap(page, PAGE);
+	printf("test_hostile: passed\n");
+	return 0;
+}

@@ -1,0 +1,119 @@
+"""DLPack over the store's memory: tensors for other libraries without a copy (dmlc/dlpack, version 1.0).
+
+The store's memory is read-only, and writing to it would end the process. Version 1.0 can say so, older ones cannot:
+a consumer that does not ask for 1.0 gets a copy if it accepts one, else BufferError, as NumPy does it for its own
+read-only arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Dict, List, Optional, Tuple
+
+CPU = (1, 0)  # kDLCPU, device 0
+
+_READ_ONLY, _IS_COPIED = 1, 2
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # kDLInt, kDLUInt, kDLFloat, kDLComplex, kDLBool
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", _Device), ("ndim", ctypes.c_int32), ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
+_Managed._fields_ = [
+    ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter),
+    ("flags", ctypes.c_uint64), ("tensor", _Tensor),
+]
+
+
+class _OldManaged(ctypes.Structure):
+    """DLManagedTensor, before version 1.0."""
+
+
+_OldDeleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_OldManaged))
+_OldManaged._fields_ = [("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _OldDeleter)]
+
+_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_new = ctypes.pythonapi.PyCapsule_New
+_new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, _Destructor]
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
+
+_NAME, _OLD_NAME = b"dltensor_versioned", b"dltensor"
+
+# What the tensors that other libraries hold refer to, by the address of their record: its deleter takes it out.
+_lent: Dict[int, Tuple[Any, ...]] = {}
+
+
+def _delete(managed: Any) -> None:
+    _lent.pop(ctypes.addressof(managed.contents), None)
+
+
+def _delete_old(managed: Any) -> None:
+    _lent.pop(ctypes.addressof(managed.contents), None)
+
+
+def _capsule_ends(capsule: int) -> None:
+    """A capsule that nobody took (a consumer renames it)."""
+    for name in (_NAME, _OLD_NAME):
+        if _is_valid(capsule, name):
+            _lent.pop(_pointer(capsule, name), None)
+
+
+# What C calls; it must live as long as this module.
+_deleter, _old_deleter, _destructor = _Deleter(_delete), _OldDeleter(_delete_old), _Destructor(_capsule_ends)
+
+
+def _describe(address: int, dtype: str, shape: List[int], strides: List[int]) -> Tuple[_Tensor, Any]:
+    """The tensor, and what must live as long as it."""
+    kind, size = dtype[1:2], int(dtype[2:])
+    if kind not in _CODES or dtype[0] == ">":
+        raise BufferError("DLPack has no type for %s" % dtype)
+    dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    steps = (ctypes.c_int64 * max(len(shape), 1))(*strides)
+    p = ctypes.POINTER(ctypes.c_int64)
+    tensor = _Tensor(address, _Device(*CPU), len(shape), _DataType(_CODES[kind], 8 * size, 1),
+                     ctypes.cast(dims, p), ctypes.cast(steps, p), 0)
+    return tensor, (dims, steps)
+
+
+def export(array: Any, stream: Any = None, max_version: Optional[Tuple[int, int]] = None,
+           dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+    """A capsule of a NumPy array, whose memory it keeps, by the rules of __dlpack__ of the Python array API."""
+    if stream is not None:
+        raise BufferError("a stream makes no sense for memory of the CPU")
+    if dl_device is not None and tuple(dl_device) != CPU:
+        raise BufferError("the object is in the CPU's memory; device %r" % (dl_device,))
+    versioned = max_version is not None and max_version[0] >= 1
+    copied = bool(copy) or not (versioned or array.flags.writeable)
+    if copied and copy is False:
+        raise BufferError("only DLPack 1.0 can say that the memory is read-only: ask for it with max_version=(1, 0), or for a copy")
+    if copied and copy is None:
+        raise BufferError("the store's memory is read-only, which only DLPack 1.0 can say: use max_version=(1, 0), copy=True, or numpy()")
+    if copied:
+        array = array.copy()
+    size = max(array.dtype.itemsize, 1)
+    tensor, keep = _describe(array.ctypes.data, array.dtype.str, list(array.shape), [s // size for s in array.strides])
+    flags = (_IS_COPIED if copied else 0) | (0 if array.flags.writeable else _READ_ONLY)
+    managed: Any = _Managed(1, 0, None, _deleter, flags, tensor) if versioned else _OldManaged(tensor, None, _old_deleter)
+    at = ctypes.addressof(managed)
+    _lent[at] = (managed, keep, array)
+    return _new(at, _NAME if versioned else _OLD_NAME, _destructor)

@@ -1,0 +1,45 @@
+#!/bin/bash
+# Builds wheel and sdist from this tree without a network, installs the wheel into a virtual environment and runs the tests there,
+# so that what is tested is what is shipped. Types are checked where mypy is.
+# Arguments: the python (with setuptools and wheel; NumPy is taken from it), the directory that gets the packages.
+set -euo pipefail
+python=$1 out=$(mkdir -p "$2" && cd "$2" && pwd)
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cp -r "$here" "$work/src" # setuptools writes beside its sources
+cp "$here/../../LICENSE" "$work/src/LICENSE"
+find "$work/src" -name __pycache__ -prune -exec rm -rf {} +
+rm -f "$out"/tendril-*.whl "$out"/tendril-*.tar.gz
+(cd "$work/src" && "$python" -c "
+import sys
+from setuptools import build_meta
+build_meta.build_sdist(sys.argv[1])" "$out" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+# The wheel comes from the sdist, so that the sdist is known to be whole.
+mkdir "$work/sdist"
+tar -xzf "$out"/tendril-*.tar.gz -C "$work/sdist" --strip-components=1
+(cd "$work/sdist" && "$python" -c "
+import sys
+from setuptools import build_meta
+build_meta.build_wheel(sys.argv[1])" "$out" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+wheel=$(ls "$out"/tendril-*.whl)
+
+"$python" -m venv --system-site-packages --without-pip "$work/venv"
+site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+"$python" -m zipfile -e "$wheel" "$site" # a pure wheel is its files
+cp -r "$here/tests" "$work/tests"
+cd "$work"
+"$work/venv/bin/python" - "$site" <<'CHECK'
+import sys, tendril
+from importlib import metadata
+assert tendril.__file__.startswith(sys.argv[1]), tendril.__file__
+assert metadata.version("tendril") == tendril.__version__, metadata.version("tendril")
+CHECK
+"$work/venv/bin/python" -m unittest discover -s tests -t .
+if command -v mypy >/dev/null; then
+  (cd "$here" && mypy --strict --cache-dir "$work/mypy" --python-version 3.9 tendril)
+else
+  echo "types are not checked: no mypy here"
+fi
+echo "packages: $(basename "$wheel"), $(cd "$out" && ls tendril-*.tar.gz)"

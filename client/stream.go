@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// StreamOptions says how a stream is opened. The zero value makes it where it is missing, with room for
+// object.DefaultStreamFrames.
+type StreamOptions struct {
+	Frames     int    // that may wait; 0: as it is. A writer's, like Bytes and DropOldest
+	Bytes      uint64 // that may wait; one frame always may. 0: as it is
+	DropOldest bool   // a push into a full stream drops the frame that waits longest, instead of waiting
+	Keep       bool   // the stream stays when nobody has it open and nothing waits in it
+	New        bool   // it must not be there yet: object.ErrExists
+	Existing   bool   // it must be there: object.ErrNotFound
+
+	// Ahead is how many frames a Writer has on their way without an answer, or a Reader asks for before they are wanted: then neither
+	// waits for the daemon while the stream flows. A Writer's errors come later then: with a following Push, Flush, or End; the frames of
+	// a Reader that is killed are lost, these too. 0: none; at most 32.
+	Ahead int
+}
+
+const maxAhead = 32
+
+// Frame is an object out of a stream. The caller must Release it; then its memory is its writer's to use again.
+type Frame struct {
+	*Object
+	Number uint64 // from 1 on, in the order of the pushes; missing ones were dropped, or popped by others
+}
+
+// Writer pushes objects into a stream. Not safe for concurrent use: each goroutine opens its own. The caller must End, Abort
+// or Close it; where the last writer of a stream ends without, its readers get object.ErrAborted.
+type Writer struct {
+	c                   *Conn
+	name                string
+	id                  uint64
+	closed              bool
+	ahead               int
+	under               []underWay // pushes without an answer, the first one first
+	spares              []*call    // Creates under way or finished: the next frames' memory, of spareSize bytes
+	spareSize, lastSize uint64
+}
+
+// Reader pops objects from a stream. Safe for concurrent use, but for Close. The caller must Close it.
+type Reader struct {
+	c     *Conn
+	name  string
+	id    uint64
+	ahead int
+
+	mu    sync.Mutex
+	under []*call // pops on their way, the first one first; only with ahead
+}
+
+func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (uint64, error) {
+	for set, flag := range map[*bool]uint8{
+		&o.DropOldest: wire.StreamDropOldest, &o.Keep: wire.StreamKeep, &o.New: wire.StreamNew, &o.Existing: wire.StreamExisting,
+	} {
+		if *set {
+			flags |= flag
+		}
+	}
+	if o.Frames < 0 || o.Frames > object.MaxStreamFrames {
+		return 0, fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, o.Frames, object.MaxStreamFrames)
+	}
+	if o.Ahead < 0 || o.Ahead > maxAhead {
+		return 0, fmt.Errorf("%w: %d frames ahead: want 0 to %d", object.ErrInvalid, o.Ahead, maxAhead)
+	}
+	k, err := c.roundTrip(context.Background(), wire.StreamOpen, &wire.StreamOpenRequest{Flags: flags, Frames: uint32(o.Frames), Bytes: o.Bytes, Name: name})
+	if err != nil {
+		return 0, err
+	}
+	defer k.recycle()
+	var m wire.StreamOpenReply
+	err = m.Decode(k.payload)
+	return m.Stream, err
+}
+
+// OpenWriter opens a stream to push into. A stream may have many writers. Errors: object.ErrExists, ErrNotFound, ErrInvalid,
+// ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
+func (c *Conn) OpenWriter(name string, o StreamOptions) (*Writer, error) {
+	id, err := c.openStream(name, wire.StreamWrites, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Writer{c: c, name: name, id: id, ahead: o.Ahead}, nil
+}
+
+// OpenReader opens a stream to pop from. A stream may have many readers: each frame goes to one of them.
+func (c *Conn) OpenReader(name string, o StreamOptions) (*Reader, error) {
+	id, err := c.openStream(name, wire.StreamReads, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{c: c, name: name, id: id, ahead: o.Ahead}, nil
+}
+
+// waitMS is a wait as it travels: below 0 is for ever.
+func waitMS(d time.Duration) uint32 {
+	if d < 0 {
+		return wire.WaitForEver
+	}
+	return min(milliseconds(d), wire.WaitForEver-1)
+}
+
+// Streams describes this tenant's streams whose name begins with prefix.
+func (c *Conn) Streams(prefix string) ([]object.StreamInfo, error) {
+	var list []object.StreamInfo
+	err := c.query(wire.StreamList, &wire.WatchRequest{Prefix: prefix}, &list)
+	return list, err
+}
+
+// RemoveStream ends a stream for everybody, with object.ErrAborted, and drops what waits in it.
+func (c *Conn) RemoveStream(name string) error {
+	return c.simple(wire.StreamRemove, &wire.NameMessage{Name: name})
+}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Pop takes the frame that waits longest. Where none does it waits for one: not at all with wait 0, without end below 0. Errors:
+// object.ErrTimeout; ErrEnded: there was the last one; ErrAborted: the stream was removed, or its last writer died;
+// ErrDisconnected; ctx's, and then a frame that comes nevertheless goes back.
+func (r *Reader) Pop(ctx context.Context, wait time.Duration) (*Frame, error) {
+	if r.ahead > 0 && wait != 0 {
+		return r.popAhead(ctx, wait)
+	}
+	if f, err := r.popUnderWay(); f != nil || err != nil {
+		return f, err
+	}
+	k, err := r.ask(waitMS(wait))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.c.result(ctx, k); err != nil {
+		return nil, err
+	}
+	return r.frame(k)
+}
+
+// ask sends a pop.
+func (r *Reader) ask(waitMS uint32) (*call, error) {
+	k := newCall(wire.StreamPop)
+	k.ask.pop = wire.StreamPopRequest{Stream: r.id, WaitMS: waitMS}
+	return k, r.c.send(k, &k.ask.pop)
+}
+
+// frame makes a finished call's frame.
+func (r *Reader) frame(k *call) (*Frame, error) {
+	defer k.recycle()
+	o := &Object{c: r.c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}
+	f := &Frame{Object: o, Number: k.number}
+	if _, err := o.memory(); err != nil {
+		r.Unpop(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+// popUnderWay gives a frame that is here already; nil where there is none.
+func (r *Reader) popUnderWay() (*Frame, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.under) == 0 || !r.c.isFinished(r.under[0]) {
+		return nil, nil
+	}
+	return r.take()
+}
+
+// take gives the first pop's outcome. mu is held, and the pop finished.
+func (r *Reader) take() (*Frame, error) {
+	k := r.under[0]
+	r.under = r.under[1:]
+	if k.err != nil {
+		return nil, k.err
+	}
+	return r.frame(k)
+}
+
+// popAhead keeps ahead+1 pops on their way and gives the first one's frame.
+func (r *Reader) popAhead(ctx context.Context, wait time.Duration) (*Frame, error) {
+	if wait > 0 {
+		limited, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		ctx = limited
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.askAhead(); err != nil {
+		return nil, err
+	}
+	err := r.c.awaitFinish(ctx, r.under[0])
+	if err != nil && wait > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%w: stream %q: nothing for %v", object.ErrTimeout, r.name, wait)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.take()
+}
+
+// askAhead sends what pops are missing, in one write, when half of them are. mu is held.
+func (r *Reader) askAhead() error {
+	if n := len(r.under); n > 0 && n > r.ahead/2 {
+		return nil
+	}
+	r.c.sendMu.Lock()
+	defer r.c.sendMu.Unlock()
+	for len(r.under) <= r.ahead {
+		k := newCall(wire.StreamPop)
+		k.ask.pop = wire.StreamPopRequest{Stream: r.id, WaitMS: wire.WaitForEver}
+		if err := r.c.enqueue(k, &k.ask.pop); err != nil {
+			return err
+		}
+		r.under = append(r.under, k)
+	}
+	return r.c.write()
+}
+
+// Unpop puts a frame back to where it was, for whoever pops next, in the place of its Release.
+func (r *Reader) Unpop(f *Frame) {
+	if f.released.Swap(true) {
+		return
+	}
+	r.c.unref(f.view)
+	r.c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: r.id, ID: f.id, Number: f.Number})
+}
+
+// Close leaves the stream. Frames that were popped stay; those that were only asked for go back.
+func (r *Reader) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.under) > 0 {
+		_ = r.c.simple(wire.StreamCancel, &wire.Number{N: r.id}) // then they are answered; a dead connection answers, too
+	}
+	for len(r.under) > 0 {
+		_ = r.c.awaitFinish(context.Background(), r.under[0])
+		if f, err := r.take(); err == nil {
+			r.Unpop(f)
+		}
+	}
+	_ = r.c.simple(wire.StreamClose, &wire.Number{N: r.id}) // when it is answered the next reader finds all in order
+}

@@ -1,0 +1,212 @@
+package frontdoor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// Objects' bytes for peers that shared memory does not reach: the daemon copies them into and out of the store, in frames.
+
+// Limits of one connection.
+const (
+	maxUploads = 16
+	maxHolds   = 256
+)
+
+// upload is an object that its creator fills with Write.
+type upload struct {
+	memory  *segment.Mapping // nil: empty, or sealed already
+	bytes   []byte
+	segment uint64
+}
+
+// hold is an object that is being read.
+type hold struct {
+	reading *store.Reading
+	count   int // Holds less Releases
+}
+
+// uploading begins an object. mu is held.
+func (c *connection) uploading(f *ipc.Frame) error {
+	var m wire.CreateWithRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if len(c.uploads) >= maxUploads {
+		return fmt.Errorf("%w: %d objects are being uploaded on this connection: seal or abort one", object.ErrBusy, maxUploads)
+	}
+	h, err := c.store.Create(store.Spec{
+		SizeBytes: m.SizeBytes, Class: m.Class, Own: true, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
+	})
+	if err != nil {
+		return err
+	}
+	u, err := newUpload(h)
+	if err != nil {
+		return errors.Join(err, c.store.Abort(h.ID))
+	}
+	if c.uploads == nil {
+		c.uploads = make(map[object.ID]*upload)
+	}
+	c.uploads[h.ID] = u
+	c.reply(f, &wire.IDMessage{ID: h.ID})
+	return nil
+}
+
+// newUpload maps a new object and takes its descriptor over.
+func newUpload(h store.Handle) (*upload, error) {
+	u := &upload{segment: h.Ref.Segment}
+	if h.FD < 0 {
+		return u, nil
+	}
+	file := os.NewFile(uintptr(h.FD), "upload")
+	defer file.Close()
+	memory, err := segment.Map(file, h.Ref.SegmentBytes, true)
+	if err == nil {
+		u.memory, u.bytes = memory, memory.Bytes()[h.Ref.Offset:][:h.Size]
+	}
+	return u, err
+}
+
+// unmap ends writing.
+func (u *upload) unmap() {
+	if u.memory != nil {
+		_ = u.memory.Unmap() // fails only for a mapping that is none
+		u.memory, u.bytes = nil, nil
+	}
+}
+
+// write fills a part of an upload. mu is held.
+func (c *connection) write(f *ipc.Frame) error {
+	var m wire.WriteRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	u := c.uploads[m.ID]
+	if u == nil {
+		return fmt.Errorf("%w: object %s is not being uploaded on this connection", object.ErrNotFound, m.ID)
+	}
+	if n := uint64(len(m.Data)); m.Offset > uint64(len(u.bytes)) || n > uint64(len(u.bytes))-m.Offset {
+		return fmt.Errorf("%w: bytes [%d, +%d) of an object with room for %d", object.ErrInvalid, m.Offset, n, len(u.bytes))
+	}
+	segment.Copy(u.bytes[m.Offset:], m.Data)
+	c.reply(f, nil)
+	return nil
+}
+
+// sealUpload is Seal's part for an upload: no writable mapping stays, and the memory is not charged to this connection's knowing
+// it. A seal that failed (the name is taken) leaves an object that can be sealed again, but not written. mu is held.
+func (c *connection) sealUpload(id object.ID, seal func() error) error {
+	u := c.uploads[id]
+	if u == nil {
+		return seal()
+	}
+	u.unmap()
+	if err := seal(); err != nil {
+		return err
+	}
+	c.endUpload(id)
+	return nil
+}
+
+// endUpload forgets an upload that was sealed or aborted. mu is held.
+func (c *connection) endUpload(id object.ID) {
+	u := c.uploads[id]
+	if u == nil {
+		return
+	}
+	u.unmap()
+	delete(c.uploads, id)
+	if u.segment != 0 {
+		_ = c.store.Forget(u.segment) // an abort may have ended it already
+	}
+}
+
+// hold is Get without a descriptor: the object's bytes are asked for with ReadRange until Release.
+func (c *connection) hold(f *ipc.Frame) error { return c.getOrWait(f, (*connection).giveHold) }
+
+// giveHold answers a Hold of an object that is there. mu is held.
+func (c *connection) giveHold(f *ipc.Frame, id object.ID, name string) error {
+	r, err := c.store.Open(id, name)
+	if err != nil {
+		return err
+	}
+	reply := wire.HoldReply{ID: r.ID, SizeBytes: r.Size, Class: r.Class, Meta: r.Meta}
+	h := c.holds[r.ID]
+	switch {
+	case h != nil:
+		r.Close()
+	case len(c.holds) >= maxHolds:
+		r.Close()
+		return fmt.Errorf("%w: %d objects are being read on this connection: release one", object.ErrBusy, maxHolds)
+	default:
+		h = &hold{reading: r}
+		if c.holds == nil {
+			c.holds = make(map[object.ID]*hold)
+		}
+		c.holds[r.ID] = h
+	}
+	h.count++
+	c.reply(f, &reply)
+	return nil
+}
+
+// releaseHold is Release's part for a Hold; false where there is none. mu is held.
+func (c *connection) releaseHold(id object.ID) bool {
+	h := c.holds[id]
+	if h == nil {
+		return false
+	}
+	if h.count--; h.count == 0 {
+		delete(c.holds, id)
+		h.reading.Close()
+	}
+	return true
+}
+
+// dropBytes gives back what uploads and holds have mapped; the goroutines of the connection have ended.
+func (c *connection) dropBytes() {
+	for id, u := range c.uploads {
+		u.unmap()
+		delete(c.uploads, id)
+	}
+	for id, h := range c.holds {
+		h.reading.Close()
+		delete(c.holds, id)
+	}
+}
+
+// readRange answers out of a Hold, or opens the object for this once.
+func (c *connection) readRange(f *ipc.Frame) error {
+	var m wire.ReadRangeRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	h := c.holds[m.ID] // serve's goroutine, which is here, is the one that releases
+	c.mu.Unlock()
+	if h != nil {
+		return c.replyRange(f, h.reading, m)
+	}
+	r, err := c.store.Open(m.ID, m.Name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return c.replyRange(f, r, m)
+}
+
+func (c *connection) replyRange(f *ipc.Frame, r *store.Reading, m wire.ReadRangeRequest) error {
+	b, err := r.Range(m.Offset, uint64(m.Bytes))
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.appendRaw(f, 0, b) })
+}

@@ -1,0 +1,97 @@
+package frontdoor
+
+import (
+	"context"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+func (c *connection) fill(f *ipc.Frame) error {
+	var m wire.NameMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	h, err := c.store.Fill(m.ID, m.Name)
+	if err != nil {
+		return err
+	}
+	c.scratch.get = wire.GetReply{ID: h.ID, Ref: h.Ref, SizeBytes: h.Size, Class: h.Class, Meta: h.Meta}
+	c.replyFD(f, &c.scratch.get, h.FD)
+	return nil
+}
+
+func (c *connection) filled(f *ipc.Frame) error {
+	var m wire.IDMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Filled(m.ID); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+// sealFilled seals at once where nobody else fills the object, else later.
+func (c *connection) sealFilled(f *ipc.Frame) error {
+	var m wire.SealFilledRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if m.WaitMS == 0 || !c.store.Fillers(m.ID) {
+		if err := c.sealNow(m); err != nil {
+			return err
+		}
+		c.reply(f, nil)
+		return nil
+	}
+	header := ipc.Frame{Header: f.Header}
+	return c.later(func() {
+		ctx, cancel := c.ctx, context.CancelFunc(func() {})
+		if m.WaitMS != wire.WaitForEver {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(m.WaitMS)*time.Millisecond)
+		}
+		defer cancel()
+		err := c.store.AwaitFilled(ctx, m.ID)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil {
+			err = c.sealNow(m)
+		}
+		if err != nil {
+			c.out = errorFrame(c.out, header.Request, err)
+		} else {
+			c.reply(&header, nil)
+		}
+		c.flush() // a failure is met by serve
+	})
+}
+
+func (c *connection) sealNow(m wire.SealFilledRequest) error {
+	if m.Despite {
+		if err := c.store.Forgive(m.ID); err != nil {
+			return err
+		}
+	}
+	return c.store.Seal(m.ID, m.Strict)
+}
+
+func (c *connection) compose(f *ipc.Frame) error {
+	var m wire.ComposeRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	id, err := c.store.Compose(store.Spec{Class: m.Class, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels}, m.Members)
+	if err != nil {
+		return err
+	}
+	c.reply(f, &wire.IDMessage{ID: id})
+	return nil
+}
+
+// composeMax bounds a Compose.
+const composeMax = 1 + stringMax + metaMax + 8 + labelsMax + 2 + object.MaxMembers*(stringMax+idBytes)

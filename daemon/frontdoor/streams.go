@@ -1,0 +1,191 @@
+package frontdoor
+
+import (
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+func (c *connection) streamOpen(f *ipc.Frame) error {
+	var m wire.StreamOpenRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	has := func(flag uint8) bool { return m.Flags&flag != 0 }
+	end, err := c.store.OpenStream(store.StreamSpec{
+		Name: m.Name, Reads: has(wire.StreamReads), Writes: has(wire.StreamWrites), New: has(wire.StreamNew), Existing: has(wire.StreamExisting),
+		DropOldest: has(wire.StreamDropOldest), Keep: has(wire.StreamKeep), Frames: int(min(m.Frames, object.MaxStreamFrames+1)), Bytes: m.Bytes,
+	})
+	if err != nil {
+		return err
+	}
+	c.reply(f, &wire.StreamOpenReply{Stream: end.ID, Frames: uint32(end.Frames), Bytes: end.Bytes})
+	return nil
+}
+
+// waitTime reads a wait from a peer: below 0 is for ever.
+func waitTime(ms uint32) time.Duration {
+	if ms == wire.WaitForEver {
+		return -1
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (c *connection) streamPush(f *ipc.Frame) error {
+	var m wire.StreamPushRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	header := f.Header
+	if m.Seal {
+		if err := c.store.SealWith(m.ID, m.Meta); err != nil {
+			return err
+		}
+	}
+	w, err := c.store.Push(m.Stream, m.ID, waitTime(m.WaitMS), func(w *store.Waiter) { c.answerSoon(header, w) })
+	if err == nil && w == nil {
+		c.reply(f, nil)
+	}
+	return err
+}
+
+func (c *connection) streamPop(f *ipc.Frame) error {
+	var m wire.StreamPopRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	header := f.Header
+	p, w, err := c.store.Pop(m.Stream, waitTime(m.WaitMS), func(w *store.Waiter) { c.answerSoon(header, w) })
+	if err == nil && w == nil {
+		c.replyPop(f, p)
+	}
+	return err
+}
+
+// replyPop answers a StreamPop. mu is held.
+func (c *connection) replyPop(f *ipc.Frame, p store.Popped) {
+	c.scratch.pop = wire.StreamPopReply{Number: p.Number, GetReply: wire.GetReply{ID: p.ID, Ref: p.Ref, SizeBytes: p.Size, Class: p.Class, Meta: p.Meta}}
+	c.replyFD(f, &c.scratch.pop, p.FD)
+}
+
+// answerSoon answers a push or a pop that waited. It runs in the goroutine of whoever ended the waiting, perhaps under
+// that connection's mu, and so may not wait for this one's nor for this peer to read: then a goroutine of its own does it.
+// Usually none of that is so, and the answer goes out without another goroutine being woken.
+func (c *connection) answerSoon(h ipc.Header, w *store.Waiter) {
+	if c.mu.TryLock() {
+		local, is := c.link.(*ipc.Accepted)
+		if c.gone || is && len(c.out) == 0 && local.Writable() {
+			c.answerWaiter(h, w)
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
+	c.soon(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answerWaiter(h, w)
+	})
+}
+
+// answerWaiter answers. mu is held.
+func (c *connection) answerWaiter(h ipc.Header, w *store.Waiter) {
+	if c.gone {
+		return
+	}
+	f := ipc.Frame{Header: h}
+	p, err := w.Result()
+	switch {
+	case err != nil:
+		c.out = errorFrame(c.out, h.Request, err)
+	case h.Type == wire.StreamPop:
+		c.replyPop(&f, p)
+	default:
+		c.reply(&f, nil)
+	}
+	c.flush() // a failure is met by serve
+}
+
+// soon runs a function in a goroutine that the connection's end joins; not at all once that has begun.
+func (c *connection) soon(run func()) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if c.ended {
+		return
+	}
+	c.waits.Go(func() {
+		defer c.survive()
+		run()
+	})
+}
+
+func (c *connection) streamEnd(f *ipc.Frame) error {
+	var m wire.StreamEndRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.EndStream(m.Stream, m.Abort); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) streamClose(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.CloseStream(m.N); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) streamCancel(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.CancelStream(m.N); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) streamUnpop(f *ipc.Frame) error {
+	var m wire.StreamUnpopRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.Unpop(m.Stream, m.ID, m.Number); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
+func (c *connection) streamList(f *ipc.Frame) error {
+	var m wire.WatchRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	return c.replyJSON(f, c.store.Streams(m.Prefix))
+}
+
+func (c *connection) streamRemove(f *ipc.Frame) error {
+	var m wire.NameMessage
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.store.RemoveStream(m.Name); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}

@@ -1,0 +1,110 @@
+package clwire
+
+// Programs in parts, and the files that their sources include.
+
+// Limits of programs in parts.
+const (
+	MaxPrograms  = 1024     // headers of a CompileProgram, inputs of a LinkProgram
+	MaxFiles     = 8192     // files of one set
+	MaxFileBytes = 64 << 20 // bytes of one set's files together
+	MaxPath      = 4096     // bytes of a path, as PATH_MAX has it
+)
+
+// How a client names the directory in which the worker lays a set's files out. It does not know it.
+const (
+	// FilesRoot stands in options for the directory that holds the client's absolute paths.
+	FilesRoot = "\x01"
+	// FilesAlias is that directory's name in FilesBase, for #include directives that name absolute paths.
+	FilesAlias = ".tendril-root"
+	// FilesBase stands in options for the directory that holds FilesAlias.
+	FilesBase = "\x02"
+)
+
+// EmbeddedHeader is an embedded header of a CompileProgram: the source of Program, included as Name.
+type EmbeddedHeader struct {
+	Program uint64
+	Name    string
+}
+
+// CompileProgram is clCompileProgram. Its Reply carries a BuildResult without kernels.
+type CompileProgram struct {
+	BuildProgram
+	Headers []EmbeddedHeader
+}
+
+func (*CompileProgram) Type() Type { return TypeCompileProgram }
+func (m *CompileProgram) Append(b []byte) []byte {
+	b = le.AppendUint16(m.BuildProgram.Append(b), uint16(len(m.Headers)))
+	for _, h := range m.Headers {
+		b = appendStr16(le.AppendUint64(b, h.Program), h.Name)
+	}
+	return b
+}
+func (m *CompileProgram) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeCompileProgram}
+	m.BuildProgram.decode(&c)
+	m.Headers = m.Headers[:0]
+	for range c.count(MaxPrograms, 10, "headers") {
+		m.Headers = append(m.Headers, EmbeddedHeader{c.u64("header"), c.str16("header's name")})
+	}
+	return c.end()
+}
+
+// LinkProgram is clLinkProgram: ID is the new program's. Its Reply carries a BuildResult; the program is there if
+// BuildResult.Made says so, whatever the status.
+type LinkProgram struct {
+	ID, Context uint64
+	Devices     []uint32
+	Options     []byte
+	Programs    []uint64
+}
+
+func (*LinkProgram) Type() Type { return TypeLinkProgram }
+func (m *LinkProgram) Append(b []byte) []byte {
+	b = le.AppendUint64(le.AppendUint64(b, m.ID), m.Context)
+	return appendIDs(appendBytes32(appendU32s(b, m.Devices), m.Options), m.Programs)
+}
+func (m *LinkProgram) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeLinkProgram}
+	m.ID, m.Context = c.u64("id"), c.u64("context")
+	m.Devices = decodeU32s(&c, m.Devices, "devices")
+	m.Options = c.bytes32("options")
+	m.Programs = decodeIDs(&c, m.Programs, MaxPrograms, "programs")
+	return c.end()
+}
+
+// Files names the files that a build may include: Blob is a FilesManifest. Its Reply carries the positions of those
+// that the worker does not have, as u32; FileData brings them. One BuildProgram or CompileProgram uses the set up.
+type Files struct{ Set, Blob uint64 }
+
+func (*Files) Type() Type               { return TypeFiles }
+func (m *Files) Append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Set), m.Blob) }
+func (m *Files) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeFiles}
+	m.Set, m.Blob = c.u64("set"), c.u64("blob")
+	return c.end()
+}
+
+// FileData brings the files that were missing, one after another in Blob.
+type FileData struct{ Set, Blob uint64 }
+
+func (*FileData) Type() Type               { return TypeFileData }
+func (m *FileData) Append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Set), m.Blob) }
+func (m *FileData) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeFileData}
+	m.Set, m.Blob = c.u64("set"), c.u64("blob")
+	return c.end()
+}
+
+// FilesManifest is the JSON document of a set of files.
+type FilesManifest struct {
+	Dir   []byte      `json:"dir"` // the program's working directory, absolute
+	Files []FileEntry `json:"files"`
+}
+
+// FileEntry is one file. A path is absolute, as the compiler will spell it: it may hold "..".
+type FileEntry struct {
+	Path   []byte `json:"path"`
+	SHA256 []byte `json:"sha256"` // 32 bytes
+	Bytes  uint64 `json:"bytes"`
+}

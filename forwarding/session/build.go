@@ -1,0 +1,370 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/includes"
+)
+
+// construction is one clBuildProgram, clCompileProgram or clLinkProgram under way.
+type construction struct {
+	p        *Program
+	list     []*Device
+	options  string
+	headers  []embedded // of a compilation
+	compile  bool
+	inputs   []*Program // of a link
+	given    bool       // a link: the program named the devices
+	buildErr Status     // what the call answers where its sources cannot be read
+}
+
+// embedded is one header of clCompileProgram.
+type embedded struct {
+	p    *Program
+	name string
+}
+
+// Build is clBuildProgram (§5.8.2). With done the call returns at once, and done runs when the build has ended.
+func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options string, done func()) Status {
+	p := d.programs.Get(h)
+	if p == nil {
+		return InvalidProgram
+	}
+	list, status := d.buildDevices(p.devices, hasList, devices)
+	if status != Success {
+		return status
+	}
+	return d.construct(&construction{p: p, list: list, options: options, buildErr: BuildProgramFailure}, done)
+}
+
+// Compile is clCompileProgram (§5.8.4): headers and names are those that the source may include by name. hasHeaders
+// and hasNames say which of the arrays the program gave.
+func (d *Driver) Compile(h uintptr, hasList bool, devices []uintptr, options string, headers []uintptr, names []string, hasHeaders, hasNames bool, done func()) Status {
+	p := d.programs.Get(h)
+	if p == nil {
+		return InvalidProgram
+	}
+	if n := max(len(headers), len(names)); hasHeaders != (n > 0) || hasNames != (n > 0) || n > clwire.MaxPrograms {
+		return InvalidValue
+	}
+	list, status := d.buildDevices(p.devices, hasList, devices)
+	if status != Success {
+		return status
+	}
+	c := &construction{p: p, list: list, options: options, compile: true, buildErr: CompileProgramFailure}
+	for i, h := range headers {
+		header := d.programs.Get(h)
+		if header == nil {
+			return InvalidProgram
+		}
+		c.headers = append(c.headers, embedded{header, names[i]})
+	}
+	if p.kind != programSource {
+		return InvalidOperation
+	}
+	for _, header := range c.headers {
+		if header.p.kind != programSource {
+			return InvalidOperation
+		}
+	}
+	return d.construct(c, done)
+}
+
+// buildDevices resolves the devices of a build: all of own without a list.
+func (d *Driver) buildDevices(own []*Device, hasList bool, devices []uintptr) ([]*Device, Status) {
+	if hasList != (len(devices) > 0) {
+		return nil, InvalidValue
+	}
+	if !hasList {
+		return own, Success
+	}
+	list := d.lookUp(devices)
+	if list == nil {
+		return nil, InvalidDevice
+	}
+	for _, dev := range list {
+		if !hasDevice(own, dev) {
+			return nil, InvalidDevice
+		}
+	}
+	return list, Success
+}
+
+func hasDevice(list []*Device, dev *Device) bool { return slices.Contains(list, dev) }
+
+// construct starts the build, and waits for it or lets done tell.
+func (d *Driver) construct(c *construction, done func()) Status {
+	if status := c.start(); status != Success {
+		return status
+	}
+	if done == nil {
+		return c.run()
+	}
+	c.p.retain()
+	for _, header := range c.headers {
+		header.p.retain()
+	}
+	go func() {
+		c.run()
+		for _, header := range c.headers {
+			d.releaseProgram(header.p)
+		}
+		d.callbacks.run(func() {
+			done()
+			d.releaseProgram(c.p)
+		})
+	}()
+	return Success
+}
+
+// start refuses a program that has kernels, or is being built.
+func (c *construction) start() Status {
+	p := c.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kernels > 0 || p.building > 0 {
+		return InvalidOperation
+	}
+	p.building++
+	for _, dev := range c.list {
+		p.builds[dev.index] = &build{status: buildInProgress, options: c.options}
+	}
+	return Success
+}
+
+func (c *construction) fail(status Status, why string) {
+	p := c.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.building--
+	for _, dev := range c.list {
+		p.builds[dev.index].status = buildError
+		p.builds[dev.index].log = []byte(why)
+	}
+}
+
+// run makes what the build needs known to the worker, asks for it and takes the answer over.
+func (c *construction) run() Status {
+	w, status := c.p.ctx.worker()
+	if status == Success {
+		status = c.prepare(w)
+	}
+	if status != Success {
+		c.fail(status, fmt.Sprintf("tendril: the worker did not build this program (status %d)", status))
+		return status
+	}
+	m, err := c.message(w)
+	if errors.Is(err, includes.ErrTooMuch) {
+		c.fail(c.buildErr, "tendril: "+err.Error())
+		return c.buildErr
+	}
+	if err != nil {
+		c.fail(OutOfResources, "tendril: "+err.Error())
+		return OutOfResources
+	}
+	answer, err := w.ask(m)
+	if err != nil {
+		c.fail(OutOfResources, "tendril: "+err.Error())
+		return OutOfResources
+	}
+	var result clwire.BuildResult
+	if len(answer.data) > 0 {
+		if err := json.Unmarshal(answer.data, &result); err != nil {
+			c.fail(OutOfResources, "tendril: the worker's answer: "+err.Error())
+			return OutOfResources
+		}
+	}
+	c.take(answer.status, &result)
+	return answer.status
+}
+
+// prepare makes the programs known to the worker.
+func (c *construction) prepare(w *worker) Status {
+	var all []*Program
+	if c.inputs == nil {
+		all = append(all, c.p)
+	}
+	all = append(all, c.inputs...)
+	for _, header := range c.headers {
+		all = append(all, header.p)
+	}
+	for _, p := range all {
+		if status := p.createRemote(w); status != Success {
+			return status
+		}
+	}
+	return Success
+}
+
+func (c *construction) message(w *worker) (clwire.Message, error) {
+	if c.inputs != nil {
+		m := &clwire.LinkProgram{ID: c.p.id, Context: c.p.ctx.id, Options: []byte(c.options)}
+		if c.given {
+			m.Devices = indices(c.list)
+		}
+		for _, in := range c.inputs {
+			m.Programs = append(m.Programs, in.id)
+		}
+		return m, nil
+	}
+	options, files, err := c.sendFiles(w)
+	if err != nil {
+		return nil, err
+	}
+	m := clwire.BuildProgram{Program: c.p.id, Devices: indices(c.list), Options: []byte(options), Files: files}
+	if !c.compile {
+		return &m, nil
+	}
+	compile := &clwire.CompileProgram{BuildProgram: m}
+	for _, header := range c.headers {
+		compile.Headers = append(compile.Headers, clwire.EmbeddedHeader{Program: header.p.id, Name: header.name})
+	}
+	return compile, nil
+}
+
+// sendFiles finds what the source includes, tells the worker, and sends it what it lacks.
+func (c *construction) sendFiles(w *worker) (options string, set uint64, err error) {
+	source := includes.Source{Text: c.p.source}
+	if len(c.headers) > 0 {
+		source.Headers = map[string]string{}
+		for _, header := range c.headers {
+			source.Headers[header.name] = header.p.source
+		}
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return c.options, 0, nil // a directory that is gone holds no files
+	}
+	found, err := includes.Collect(source, c.options, dir)
+	if found == nil || err != nil {
+		return c.options, 0, err
+	}
+	m := clwire.FilesManifest{Dir: []byte(found.Dir)}
+	for _, f := range found.Files {
+		sum := sha256.Sum256(f.Content)
+		m.Files = append(m.Files, clwire.FileEntry{Path: []byte(f.Path), SHA256: sum[:], Bytes: uint64(len(f.Content))})
+	}
+	manifest, err := json.Marshal(&m)
+	if err != nil {
+		return "", 0, err
+	}
+	set = w.d.newID()
+	return found.Options, set, w.sendSet(set, manifest, found.Files)
+}
+
+// sendSet tells of a set of files and brings what is missing.
+func (w *worker) sendSet(set uint64, manifest []byte, files []includes.File) error {
+	blob := w.d.newID()
+	if err := w.sendBlob(blob, manifest); err != nil {
+		return err
+	}
+	answer, err := w.ask(&clwire.Files{Set: set, Blob: blob})
+	if err != nil || len(answer.data) == 0 {
+		return err
+	}
+	var missing [][]byte
+	for at := 0; at+4 <= len(answer.data); at += 4 {
+		i := le.Uint32(answer.data[at:])
+		if int64(i) >= int64(len(files)) {
+			return fmt.Errorf("%w: file %d of %d is missing", clwire.ErrRecord, i, len(files))
+		}
+		missing = append(missing, files[i].Content)
+	}
+	blob = w.d.newID()
+	if err := w.sendBlob(blob, missing...); err != nil {
+		return err
+	}
+	return w.send(&clwire.FileData{Set: set, Blob: blob}, 0, 0)
+}
+
+// take takes the worker's answer over.
+func (c *construction) take(status Status, result *clwire.BuildResult) {
+	p := c.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.building--
+	p.facts, p.order = nil, nil
+	if c.inputs != nil {
+		p.created = result.Made
+	}
+	executable := !c.compile
+	for _, dev := range c.list { // a device the answer leaves out did not build
+		p.builds[dev.index].status = buildError
+		if status == Success {
+			p.builds[dev.index].status = buildSuccess
+		}
+	}
+	for _, answer := range result.Devices {
+		if b := p.builds[answer.Device]; b != nil {
+			b.status, b.log, b.binaryType, b.globals = answer.Status, answer.Log, answer.BinaryType, answer.GlobalVarBytes
+			executable = executable && b.binaryType != binaryTypeLibrary && b.binaryType != binaryTypeCompiled
+		}
+	}
+	if status == Success && executable {
+		p.takeKernelsLocked(result.Kernels)
+	}
+}
+
+// Link is clLinkProgram (§5.8.5). done, if not nil, runs when the program is there, which it may be although linking failed.
+func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options string, programs []uintptr, done func(program uintptr)) (uintptr, Status) {
+	ctx := d.contexts.Get(context)
+	if ctx == nil {
+		return 0, InvalidContext
+	}
+	if len(programs) == 0 || len(programs) > clwire.MaxPrograms || hasList != (len(devices) > 0) {
+		return 0, InvalidValue
+	}
+	list := ctx.devices
+	if hasList {
+		if list = d.lookUp(devices); list == nil {
+			return 0, InvalidDevice
+		}
+		for _, dev := range list {
+			if !ctx.has(dev) {
+				return 0, InvalidDevice
+			}
+		}
+	}
+	var inputs []*Program
+	for _, h := range programs {
+		in := d.programs.Get(h)
+		if in == nil || in.ctx != ctx {
+			return 0, InvalidProgram
+		}
+		inputs = append(inputs, in)
+	}
+	p := &Program{d: d, ctx: ctx, devices: list, kind: programLinked, id: d.newID(), builds: map[uint32]*build{}}
+	p.n.Store(1)
+	c := &construction{p: p, list: list, options: options, inputs: inputs, given: hasList, buildErr: LinkProgramFailure}
+	return d.link(c, done)
+}
+
+// link waits for the linker also where a callback is given, which is allowed, so that refusals are answered as the driver's
+// own are.
+func (d *Driver) link(c *construction, done func(uintptr)) (uintptr, Status) {
+	status := d.construct(c, nil)
+	if !c.p.created { // nobody else has it yet
+		c.p.forget()
+		return 0, status
+	}
+	h, shown := d.showProgram(c.p)
+	if shown != Success {
+		c.p.forget()
+		return 0, shown
+	}
+	if done == nil {
+		return h, status
+	}
+	c.p.retain()
+	d.callbacks.run(func() {
+		done(h)
+		d.releaseProgram(c.p)
+	})
+	return h, status
+}

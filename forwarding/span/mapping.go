@@ -1,0 +1,145 @@
+package span
+
+import (
+	"slices"
+
+	"tendril/forwarding/session"
+)
+
+// Flags of clEnqueueMapBuffer.
+const (
+	mapWrite           uint64 = 1 << 1
+	mapWriteInvalidate uint64 = 1 << 2
+)
+
+// EnqueueMap is clEnqueueMapBuffer (§5.2.3): of the copy at the queue's member, or of the program's own memory.
+func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, size uint64, w session.Waits) (session.HostPtr, uintptr, session.Status) {
+	q, b := d.queues.Get(queue), d.buffers.Get(buffer)
+	if q == nil || b == nil || b.ctx != q.ctx {
+		var at session.HostPtr
+		event, status := mixed(q, b, queue, func(queue uintptr) (event uintptr, status session.Status) {
+			at, event, status = d.Driver.EnqueueMap(queue, buffer, blocking, flags, off, size, w)
+			return event, status
+		})
+		return at, event, status
+	}
+	m := mapping{member: q.member, off: off, n: size, writes: flags&(mapWrite|mapWriteInvalidate) != 0}
+	r := request{q: q, w: w, kind: commandMap, uses: []use{{b: b, off: off, n: size, reads: flags&mapWriteInvalidate == 0}}}
+	var at session.HostPtr
+	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (event uintptr, status session.Status) {
+		at, event, status = d.Driver.EnqueueMap(q.inner, inner, false, flags, off, size, w)
+		return event, status
+	})
+	if b.root.mirror != nil {
+		m.host = true
+		at = b.host.Plus(off)
+		r.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
+			if !mappable(flags) || size == 0 {
+				return 0, session.InvalidValue
+			}
+			return d.Driver.EnqueueRead(q.inner, inner, false, off, size, at, w)
+		})
+	}
+	// The mapping is noted before a blocking call waits: the program may unmap from a callback.
+	inner := r.call
+	r.call = func(w session.Waits) (uintptr, session.Status) {
+		event, status := inner(w)
+		if status == session.Success {
+			m.address = at.Address()
+			b.maps = append(b.maps, m)
+		}
+		return event, status
+	}
+	event, status := r.run(blocking)
+	if status != session.Success {
+		return session.HostPtr{}, 0, status
+	}
+	return at, event, session.Success
+}
+
+// mappable checks a map's flags (§5.2.3).
+func mappable(flags uint64) bool {
+	return flags&^7 == 0 && (flags&mapWriteInvalidate == 0 || flags == mapWriteInvalidate)
+}
+
+// EnqueueUnmap is clEnqueueUnmapMemObject (§5.5.3). What was written through the map is the buffer's newest contents.
+func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
+	q, b := d.queues.Get(queue), d.buffers.Get(buffer)
+	if q == nil || b == nil || b.ctx != q.ctx {
+		return mixed(q, b, queue, func(queue uintptr) (uintptr, session.Status) {
+			return d.Driver.EnqueueUnmap(queue, buffer, ptr, w)
+		})
+	}
+	m, ok := b.takeMapping(ptr.Address())
+	if !ok {
+		return 0, session.InvalidValue
+	}
+	var event uintptr
+	var status session.Status
+	if q.member == m.member || m.host {
+		event, status = b.unmap(q, m, ptr, w)
+	} else {
+		event, status = b.unmapElsewhere(q, m, ptr, w)
+	}
+	if status != session.Success {
+		b.ctx.mu.Lock()
+		b.maps = append(b.maps, m)
+		b.ctx.mu.Unlock()
+	}
+	return event, status
+}
+
+// takeMapping removes the latest mapping at an address.
+func (b *Buffer) takeMapping(address uintptr) (mapping, bool) {
+	b.ctx.mu.Lock()
+	defer b.ctx.mu.Unlock()
+	for i, m := range slices.Backward(b.maps) {
+		if m.address == address {
+			b.maps = slices.Delete(b.maps, i, i+1)
+			return m, true
+		}
+	}
+	return mapping{}, false
+}
+
+func (b *Buffer) unmap(q *Queue, m mapping, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
+	d := b.ctx.d.Driver
+	r := request{q: q, w: w, kind: commandUnmap, uses: []use{{b: b, off: m.off, n: m.n, writes: m.writes}}}
+	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
+		switch {
+		case !m.host:
+			return d.EnqueueUnmap(q.inner, inner, ptr, w)
+		case m.writes:
+			return d.EnqueueWrite(q.inner, inner, false, m.off, m.n, ptr, w)
+		}
+		return d.EnqueueMarker(q.inner, w)
+	})
+	return r.run(false)
+}
+
+// unmapElsewhere unmaps at the member where the map was made, in the order of a queue of another member: what is behind
+// the unmap on the queue waits for it.
+func (b *Buffer) unmapElsewhere(q *Queue, m mapping, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
+	c, d := b.ctx, b.ctx.d
+	home, status := c.newQueue(c.members[m.member].devices[0], func(context uintptr) (uintptr, session.Status) {
+		return d.Driver.CreateQueue(context, c.members[m.member].devices[0], 0)
+	})
+	if status != session.Success {
+		return 0, status
+	}
+	defer d.ReleaseQueue(home)
+	before, status := d.EnqueueMarker(q.handle, session.Waits{N: w.N, List: w.List, Want: true})
+	if status != session.Success {
+		return 0, status
+	}
+	defer d.ReleaseEvent(before)
+	event, status := b.unmap(d.queues.Get(home), m, ptr, session.Waits{N: 1, List: []uintptr{before}, Want: true})
+	if status != session.Success {
+		return 0, status
+	}
+	if _, status = d.EnqueueBarrier(q.handle, session.Waits{N: 1, List: []uintptr{event}}); status != session.Success || !w.Want {
+		d.ReleaseEvent(event)
+		return 0, status
+	}
+	return event, session.Success
+}

@@ -1,0 +1,114 @@
+package span
+
+import (
+	"tendril/forwarding/session"
+)
+
+// mirror keeps a buffer and the program's own memory under it alike, as session's does for one member: the memory is
+// pushed to the member of a command that uses the buffer, and fetched back at every synchronisation. Guarded by Context.mu.
+type mirror struct {
+	pushed   bool      // the program has not had its turn to write since the last push
+	devNewer bool      // a command may have written since the last fetch
+	pending  []uintptr // session's events of commands that use the buffer; a reference is held of each
+}
+
+// pushLocked copies the program's memory to a member before its first command behind a synchronisation.
+func (b *Buffer) pushLocked(member int) session.Status {
+	if b.mirror.pushed {
+		return session.Success
+	}
+	b.mirror.pushed = true
+	return b.writeHostLocked(member, 0, b.size)
+}
+
+// writeHostLocked copies a range of the program's memory to a member, now.
+func (b *Buffer) writeHostLocked(member int, off, n uint64) session.Status {
+	c := b.ctx
+	q, status := c.moveQueueLocked(member)
+	if status != session.Success {
+		return status
+	}
+	inner, status := b.atLocked(member)
+	if status != session.Success {
+		return status
+	}
+	event, status := c.d.Driver.EnqueueWrite(q, inner, true, off, n, b.host.Plus(off), session.Waits{Want: true})
+	if status != session.Success {
+		return status
+	}
+	w := &write{member: member, event: event, queue: q}
+	b.parts.wrote(off, off+n, w, c.ends())
+	return session.Success
+}
+
+// fetchLocked brings a range to the program's memory from whoever has it, now. Nobody may be writing it.
+func (b *Buffer) fetchLocked(off, n uint64) session.Status {
+	c := b.ctx
+	from, to := b.parts.cut(off, off+n)
+	for _, p := range b.parts[from:to] {
+		if p.valid == 0 {
+			continue
+		}
+		source, _ := p.source()
+		q, status := c.moveQueueLocked(source)
+		if status != session.Success {
+			return status
+		}
+		inner, status := b.atLocked(source)
+		if status != session.Success {
+			return status
+		}
+		if _, status = c.d.Driver.EnqueueRead(q, inner, true, p.lo, p.hi-p.lo, b.host.Plus(p.lo), session.Waits{}); status != session.Success {
+			return status
+		}
+	}
+	return session.Success
+}
+
+// quietLocked says that no command uses the buffer any more.
+func (b *Buffer) quietLocked() bool {
+	kept := b.mirror.pending[:0]
+	for _, event := range b.mirror.pending {
+		if b.ctx.d.statusOf(event) > complete {
+			kept = append(kept, event)
+		} else {
+			b.ctx.d.Driver.ReleaseEvent(event)
+		}
+	}
+	b.mirror.pending = kept
+	return len(kept) == 0
+}
+
+// syncHost runs at each synchronisation: what ended is fetched.
+func (c *Context) syncHost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for b := range c.mirrors {
+		if !b.quietLocked() {
+			continue
+		}
+		if b.mirror.devNewer && b.fetchLocked(0, b.size) != session.Success {
+			continue // the next synchronisation tries again; the command's own status told the program
+		}
+		b.mirror.devNewer, b.mirror.pushed = false, false
+	}
+}
+
+// awaitQuiet waits until no command uses the buffer.
+func (b *Buffer) awaitQuiet() {
+	for {
+		b.ctx.mu.Lock()
+		quiet := b.quietLocked()
+		var event uintptr
+		if !quiet {
+			event = b.mirror.pending[0]
+			b.ctx.d.Driver.RetainEvent(event)
+		}
+		b.ctx.mu.Unlock()
+		if quiet {
+			return
+		}
+		b.ctx.d.Driver.WaitForEvents(1, []uintptr{event})
+		b.ctx.d.Driver.ReleaseEvent(event)
+	}
+}

@@ -1,0 +1,215 @@
+package span
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"tendril/forwarding/session"
+)
+
+// Moves go in chunks through this process, several under way, so that both links are busy and memory is bounded.
+const (
+	chunkBytes = 4 << 20
+	maxFlying  = 4
+)
+
+var chunks = sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &b }}
+
+// move carries a range of one buffer from a member to another. It starts when the range is there to be read and nobody
+// writes it at its target any more, and ends its arrival's event with what came of it.
+type move struct {
+	d        *session.Driver
+	src, dst uintptr // session's buffers; a reference is held of each
+	from, to uintptr // session's queues, one a member, on which nothing waits
+	end      *arrival
+	waiting  atomic.Int32 // conditions that have not come, and one for whoever still adds some
+
+	mu     sync.Mutex
+	next   uint64 // of the range not yet on its way; guarded by mu
+	hi     uint64
+	flying int
+	failed int32 // the first failure; guarded by mu
+}
+
+// moveLocked brings a part to a member. The part's arrivals tell who must be waited for.
+func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
+	source, pending := p.source()
+	m := &move{d: c.d.Driver, next: p.lo, hi: p.hi, end: &arrival{member: member}}
+	var status session.Status
+	if m.from, status = c.moveQueueLocked(source); status != session.Success {
+		return status
+	}
+	if m.to, status = c.moveQueueLocked(member); status != session.Success {
+		return status
+	}
+	if m.src, status = b.atLocked(source); status != session.Success {
+		return status
+	}
+	if m.dst, status = b.atLocked(member); status != session.Success {
+		return status
+	}
+	if m.end.event, status = m.d.CreateUserEvent(c.members[member].context); status != session.Success {
+		return status
+	}
+	m.d.RetainMemObject(m.src)
+	m.d.RetainMemObject(m.dst)
+	m.d.RetainEvent(m.end.event) // until it is set
+	m.waiting.Store(1)
+	if w := p.writer; w != nil && c.d.statusOf(w.event) > complete { // of a failed command, contents are whatever they are
+		m.d.Flush(w.queue)
+		m.after(w.event)
+	}
+	for _, a := range p.arrivals {
+		if a.member == member || a == pending {
+			m.after(a.event)
+		}
+	}
+	p.valid |= 1 << member
+	p.arrivals = append(p.arrivals, m.end)
+	m.end.refs++
+	m.met(complete)
+	return session.Success
+}
+
+// source chooses the member to read from: the writer's, else one where the bytes are already, else one where they are
+// about to come, with what to wait for there.
+func (p *part) source() (member int, pending *arrival) {
+	if p.writer != nil && p.has(p.writer.member) {
+		return p.writer.member, nil
+	}
+	for i := range maxMembers {
+		if !p.has(i) {
+			continue
+		}
+		a := p.arriving(i)
+		if a == nil {
+			return i, nil
+		}
+		member, pending = i, a
+	}
+	return member, pending
+}
+
+// arriving is the latest move into a member that may still be under way.
+func (p *part) arriving(member int) (latest *arrival) {
+	for _, a := range p.arrivals {
+		if a.member == member && a.state.Load() == underWay {
+			latest = a
+		}
+	}
+	return latest
+}
+
+// after makes the move wait for an event of session's.
+func (m *move) after(event uintptr) {
+	m.waiting.Add(1)
+	if m.d.SetEventCallback(event, complete, m.met) != session.Success {
+		m.met(int32(session.OutOfResources))
+	}
+}
+
+// met counts a condition as come; the last one starts the move.
+func (m *move) met(status int32) {
+	if status < complete {
+		m.fail(status)
+	}
+	if m.waiting.Add(-1) == 0 {
+		m.pump()
+	}
+}
+
+func (m *move) fail(status int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed == 0 {
+		m.failed = status
+	}
+}
+
+// pump keeps chunks flying, and ends the move behind the last one.
+func (m *move) pump() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pumpLocked()
+}
+
+func (m *move) pumpLocked() {
+	for m.flying < maxFlying && m.next < m.hi && m.failed == 0 {
+		off := m.next
+		m.next = min(off+chunkBytes, m.hi)
+		m.flying++
+		m.carry(off, m.next-off)
+	}
+	if m.flying == 0 {
+		m.finish(m.failed)
+	}
+}
+
+// carry sends one chunk on its way: straight between memory and a link where a member computes on this process's
+// memory, through a chunk of our own elsewhere.
+func (m *move) carry(off, n uint64) {
+	if at := m.d.Memory(m.dst); at != nil {
+		m.read(off, n, session.HostBytes(at[off:]), m.landed)
+		return
+	}
+	if at := m.d.Memory(m.src); at != nil {
+		m.write(off, n, session.HostBytes(at[off:]), m.landed)
+		return
+	}
+	room := chunks.Get().(*[]byte)
+	m.read(off, n, session.HostBytes(*room), func(status int32) {
+		if status < complete {
+			chunks.Put(room)
+			m.landed(status)
+			return
+		}
+		m.write(off, n, session.HostBytes(*room), func(status int32) {
+			chunks.Put(room)
+			m.landed(status)
+		})
+	})
+}
+
+func (m *move) read(off, n uint64, at session.HostPtr, then func(int32)) {
+	e, status := m.d.EnqueueRead(m.from, m.src, false, off, n, at, session.Waits{Want: true})
+	m.watch(m.from, e, status, then)
+}
+
+func (m *move) write(off, n uint64, at session.HostPtr, then func(int32)) {
+	e, status := m.d.EnqueueWrite(m.to, m.dst, false, off, n, at, session.Waits{Want: true})
+	m.watch(m.to, e, status, then)
+}
+
+// watch calls then at a command's end, on the goroutine of the callbacks, never before it returns.
+func (m *move) watch(queue, event uintptr, status session.Status, then func(int32)) {
+	if status == session.Success {
+		status = m.d.SetEventCallback(event, complete, then)
+		m.d.ReleaseEvent(event)
+		m.d.Flush(queue)
+	}
+	if status != session.Success {
+		m.d.Notify(func() { then(int32(status)) })
+	}
+}
+
+func (m *move) landed(status int32) {
+	if status < complete {
+		m.fail(status)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.flying--
+	m.pumpLocked()
+}
+
+// finish runs once.
+func (m *move) finish(status int32) {
+	m.end.state.Store(arrived)
+	if status != complete {
+		m.end.state.Store(lost)
+	}
+	m.d.SetUserEventStatus(m.end.event, status)
+	m.d.ReleaseEvent(m.end.event)
+	m.d.ReleaseMemObject(m.src)
+	m.d.ReleaseMemObject(m.dst)
+}

@@ -1,0 +1,187 @@
+package span
+
+import (
+	"slices"
+
+	"tendril/forwarding/session"
+)
+
+// use is what a command does with a byte range of a buffer.
+type use struct {
+	b             *Buffer
+	off, n        uint64 // in b
+	reads, writes bool
+}
+
+// place is the use's range in the root; ok false when it does not lie in b: session says so to the program.
+func (u *use) place() (lo, hi uint64, ok bool) {
+	if u.off > u.b.size || u.n > u.b.size-u.off {
+		return 0, 0, false
+	}
+	lo = u.b.origin + u.off
+	return lo, lo + u.n, u.n > 0
+}
+
+// planLocked readies the uses at a member and returns the events there that the command waits for.
+func (c *Context) planLocked(member int, uses []use) (waits []uintptr, status session.Status) {
+	for i := range uses {
+		u := &uses[i]
+		lo, hi, ok := u.place()
+		if !ok {
+			continue
+		}
+		root := u.b.root
+		if root.mirror != nil {
+			if status := root.pushLocked(member); status != session.Success {
+				return nil, status
+			}
+		}
+		from, to := root.parts.cut(lo, hi)
+		for j := from; j < to; j++ {
+			p := &root.parts[j]
+			p.trim(c.ends())
+			if u.reads && p.valid != 0 && !p.has(member) {
+				if status := c.moveLocked(root, p, member); status != session.Success {
+					return nil, status
+				}
+			}
+			for _, a := range p.arrivals {
+				if a.member == member && !slices.Contains(waits, a.event) {
+					waits = append(waits, a.event)
+				}
+			}
+		}
+	}
+	return waits, session.Success
+}
+
+// noteLocked takes down what a command, whose event is one of session's, does to the buffers.
+func (c *Context) noteLocked(member int, queue, event uintptr, uses []use) {
+	w := &write{member: member, event: event, queue: queue}
+	for i := range uses {
+		u := &uses[i]
+		lo, hi, ok := u.place()
+		if !ok {
+			continue
+		}
+		root := u.b.root
+		if root.mirror != nil {
+			c.d.Driver.RetainEvent(event)
+			root.mirror.pending = append(root.mirror.pending, event)
+			root.mirror.devNewer = root.mirror.devNewer || u.writes
+		}
+		if u.writes {
+			root.parts.wrote(lo, hi, w, c.ends())
+		}
+	}
+	if w.refs > 0 {
+		c.d.Driver.RetainEvent(event)
+	}
+}
+
+// waitsLocked turns a program's wait list into one of the member's. keep keeps events that have completed, for the
+// commands that mean something else with an empty list.
+func (c *Context) waitsLocked(w session.Waits, member int, keep bool) (session.Waits, session.Status) {
+	if w.N == 0 && w.List == nil {
+		return session.Waits{}, session.Success
+	}
+	if (w.N == 0) != (w.List == nil) {
+		return session.Waits{}, session.InvalidEventWaitList
+	}
+	var list []uintptr
+	for _, h := range w.List {
+		e := c.d.events.Get(h)
+		switch {
+		case e == nil:
+			return session.Waits{}, session.InvalidEventWaitList
+		case e.ctx != c:
+			return session.Waits{}, session.InvalidContext
+		}
+		inner, status := e.at(member, keep)
+		if status != session.Success {
+			return session.Waits{}, status
+		}
+		if inner != 0 {
+			list = append(list, inner)
+		}
+	}
+	return waitsOn(list), session.Success
+}
+
+func waitsOn(list []uintptr) session.Waits {
+	if len(list) == 0 {
+		return session.Waits{}
+	}
+	return session.Waits{N: uint32(len(list)), List: list}
+}
+
+// request is one enqueue call of a program's on its way to session.
+type request struct {
+	q    *Queue
+	w    session.Waits
+	uses []use
+	kind uint32 // CL_EVENT_COMMAND_TYPE where session's command is another; 0: it is the same
+	keep bool   // an empty wait list would mean something else: events that have completed stay in it
+	call func(w session.Waits) (uintptr, session.Status)
+}
+
+// sendLocked plans, sends and notes a command. The event that comes back is session's, a reference with it; 0 unless want.
+func (r *request) sendLocked(want bool) (uintptr, session.Status) {
+	c, q := r.q.ctx, r.q
+	waits, status := c.waitsLocked(r.w, q.member, r.keep)
+	if status != session.Success {
+		// What else is wrong comes first: session looks at the wait list last.
+		if _, first := r.call(session.Waits{N: 1}); first != session.InvalidEventWaitList {
+			return 0, first
+		}
+		return 0, status
+	}
+	moves, status := c.planLocked(q.member, r.uses)
+	if status != session.Success {
+		return 0, status
+	}
+	waits = waitsOn(append(waits.List, moves...))
+	noted := slices.ContainsFunc(r.uses, func(u use) bool { return u.writes || u.b.root.mirror != nil })
+	waits.Want = want || noted
+	event, status := r.call(waits)
+	if status != session.Success {
+		return 0, status
+	}
+	if noted {
+		c.noteLocked(q.member, q.inner, event, r.uses)
+	}
+	if event != 0 && !want {
+		c.d.Driver.ReleaseEvent(event)
+		event = 0
+	}
+	return event, session.Success
+}
+
+// run enqueues the command. A blocking one is sent as any other and waited for outside the lock: what it waits for may
+// take another call of the program's.
+func (r *request) run(blocking bool) (uintptr, session.Status) {
+	c := r.q.ctx
+	c.mu.Lock()
+	event, status := r.sendLocked(blocking || r.w.Want)
+	c.mu.Unlock()
+	if status != session.Success || event == 0 {
+		return 0, status
+	}
+	if blocking {
+		if status = c.await(event); status != session.Success || !r.w.Want {
+			c.d.Driver.ReleaseEvent(event)
+			return 0, status
+		}
+	}
+	return c.newEvent(event, r.q.member, r.q, r.kind)
+}
+
+// await waits for an event of session's, as a blocking call does.
+func (c *Context) await(event uintptr) session.Status {
+	status := c.d.Driver.WaitForEvents(1, []uintptr{event})
+	if end := c.d.statusOf(event); status != session.Success && end < complete {
+		status = session.Status(end)
+	}
+	c.syncHost()
+	return status
+}

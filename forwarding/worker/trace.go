@@ -1,0 +1,312 @@
+//go:build cgo
+
+package worker
+
+import (
+	"sync"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/opencl"
+	"tendril/forwarding/trace"
+	"tendril/forwarding/worker/engine"
+)
+
+const (
+	maxTraced    = 1 << 16               // commands that a tracer keeps; more are counted as lost
+	harvestEvery = 10 * time.Millisecond // what ended is told so often
+	harvestChunk = 64                    // statuses asked for in one call of the driver
+)
+
+// tracer keeps the worker's half of `tendril trace`: when each command came, was given to the driver, ran and was seen
+// to have ended. It stands between the engine and the tasks, so that neither knows of it, and keeps events of its own.
+type tracer struct {
+	s     *session
+	clock trace.Clock
+	seqs  map[uint64]uint32 // commands of each queue; the reader's
+	stop  chan struct{}
+
+	mu      sync.Mutex // leaf
+	pending []*tracedTask
+	hosts   map[uint64]*clwire.Traced // host operations under way
+	told    []clwire.Traced           // ended, not sent
+	lost    uint32
+}
+
+// startTracer answers TraceOn. A second one changes nothing.
+func (s *session) startTracer() {
+	if s.tracer != nil {
+		return
+	}
+	t := &tracer{s: s, clock: trace.NewClock(), seqs: map[uint64]uint32{}, hosts: map[uint64]*clwire.Traced{}, stop: make(chan struct{})}
+	s.tracer = t
+	s.work.Go(t.tend)
+}
+
+// end stops the tracer's goroutine.
+func (t *tracer) end() {
+	if t != nil {
+		close(t.stop)
+	}
+}
+
+func (t *tracer) tend() {
+	tick := time.NewTicker(harvestEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.stop:
+			t.drop()
+			return
+		case <-tick.C:
+			t.tell()
+		}
+	}
+}
+
+// drop lets go of what the driver has not finished.
+func (t *tracer) drop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range t.pending {
+		k.event.Release()
+	}
+	t.pending = nil
+}
+
+// nativeProperties is what a native queue is made with.
+func (s *session) nativeProperties(properties uint64) uint64 {
+	if s.tracer == nil {
+		return properties
+	}
+	return properties | opencl.Profiling
+}
+
+// traced puts the tracer before a command's task. It counts every command of a queue, whatever becomes of it.
+func (s *session) traced(h clwire.Header, kind engine.Kind, m *clwire.Cmd, task engine.Task, op uint64) engine.Task {
+	t := s.tracer
+	if t == nil {
+		return task
+	}
+	t.seqs[m.Queue]++
+	rec := clwire.Traced{Queue: m.Queue, Seq: t.seqs[m.Queue], Command: h.Type, Taken: t.clock.Now()}
+	if q := s.queues[m.Queue]; q != nil {
+		rec.DeviceNumber = uint16(q.device)
+	}
+	switch {
+	case task != nil:
+		return &tracedTask{Task: task, t: t, rec: rec}
+	case kind == engine.KindHost:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.hasRoomLocked() {
+			t.hosts[op] = &rec
+		}
+	default:
+		t.ended(&rec)
+	}
+	return nil
+}
+
+func (t *tracer) hasRoomLocked() bool {
+	if len(t.pending)+len(t.told)+len(t.hosts) < maxTraced {
+		return true
+	}
+	t.lost++
+	return false
+}
+
+// ended books a command that the driver has nothing more to say about.
+func (t *tracer) ended(rec *clwire.Traced) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hasRoomLocked() {
+		t.told = append(t.told, *rec)
+	}
+}
+
+// tracedReady notes that a host operation's turn has come, or never will.
+func (s *session) tracedReady(op uint64, status int32) {
+	t := s.tracer
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rec := t.hosts[op]
+	if rec == nil {
+		return
+	}
+	if status == 0 {
+		rec.Begun = t.clock.Now()
+		return
+	}
+	rec.Status = status
+	delete(t.hosts, op)
+	t.told = append(t.told, *rec)
+}
+
+// hostDone ends a host operation.
+func (s *session) hostDone(op uint64, status int32) {
+	if t := s.tracer; t != nil {
+		t.mu.Lock()
+		if rec := t.hosts[op]; rec != nil {
+			rec.Seen, rec.Status = t.clock.Now(), min(status, 0)
+			delete(t.hosts, op)
+			t.told = append(t.told, *rec)
+		}
+		t.mu.Unlock()
+	}
+	s.engine.HostDone(op, status)
+}
+
+// tracedTask is a task that is watched.
+type tracedTask struct {
+	engine.Task
+	t         *tracer
+	rec       clwire.Traced
+	event     opencl.Event // held until it is told
+	submitted bool
+}
+
+// Keep implements engine.Task.
+func (k *tracedTask) Keep() engine.Task {
+	return &tracedTask{Task: k.Task.Keep(), t: k.t, rec: k.rec}
+}
+
+// Drop implements engine.Task.
+func (k *tracedTask) Drop() {
+	if !k.submitted {
+		k.rec.Status = engine.FailedWaitList
+		k.t.ended(&k.rec)
+	}
+	k.Task.Drop()
+}
+
+// Submit implements engine.Task. The tracer always wants an event; the engine gets it if it asked.
+func (k *tracedTask) Submit(q engine.Native, waits []engine.Native, want bool) (engine.Native, int32, string) {
+	k.submitted = true
+	k.rec.Begun = k.t.clock.Now()
+	native, status, text := k.Task.Submit(q, waits, true)
+	k.rec.Given = k.t.clock.Now()
+	k.rec.Status = status
+	if status != 0 || native == 0 {
+		k.t.ended(&k.rec)
+		return native, status, text
+	}
+	k.event = opencl.Event(native)
+	if want || k.Task.Finished() != nil {
+		k.event.Retain()
+	} else {
+		native = 0
+	}
+	k.t.follow(k)
+	return native, status, text
+}
+
+func (t *tracer) follow(k *tracedTask) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.hasRoomLocked() {
+		k.event.Release()
+		return
+	}
+	t.pending = append(t.pending, k)
+}
+
+// tell sends what has ended.
+func (t *tracer) tell() {
+	t.mu.Lock()
+	t.harvestLocked()
+	told, lost := t.told, t.lost
+	t.told, t.lost = nil, 0
+	t.mu.Unlock()
+	for len(told) > 0 || lost > 0 {
+		n := min(len(told), clwire.MaxTraced)
+		t.s.send(&clwire.TraceData{Lost: lost, Commands: told[:n]}, 0, 0)
+		told, lost = told[n:], 0
+	}
+}
+
+// harvestLocked takes over what the driver has finished. Commands end nearly in the order of their submission: a chunk
+// in which none has ended is where it stops.
+func (t *tracer) harvestLocked() {
+	events, status := make([]opencl.Event, 0, harvestChunk), [harvestChunk]int32{}
+	kept := t.pending[:0]
+	at := 0
+	for at < len(t.pending) {
+		chunk := t.pending[at:min(at+harvestChunk, len(t.pending))]
+		at += len(chunk)
+		events = events[:0]
+		for _, k := range chunk {
+			events = append(events, k.event)
+		}
+		opencl.Statuses(events, status[:])
+		ended := events[:0]
+		for i, k := range chunk {
+			if status[i] > 0 {
+				kept = append(kept, k)
+				continue
+			}
+			t.finishLocked(k, status[i])
+			ended = append(ended, k.event)
+		}
+		opencl.ReleaseEvents(ended)
+		if len(ended) == 0 {
+			break
+		}
+	}
+	kept = append(kept, t.pending[at:]...)
+	clear(t.pending[len(kept):])
+	t.pending = kept
+}
+
+func (t *tracer) finishLocked(k *tracedTask, status int32) {
+	k.rec.Seen, k.rec.Status = t.clock.Now(), status
+	if times, s := k.event.Profile(); status == 0 && s == opencl.Success {
+		k.rec.Profiled = true
+		for i := range k.rec.Device {
+			k.rec.Device[i] = int64(times[i])
+		}
+	}
+	t.told = append(t.told, k.rec)
+}
+
+// traceRecord answers the records that are about the trace.
+func (s *session) traceRecord(h clwire.Header, p []byte) error {
+	switch h.Type {
+	case clwire.TypeClockSync:
+		var m clwire.ClockSync
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		clock := s.clock()
+		answer := clwire.ClockReply{Taken: clock.Now()}
+		answer.Answered = clock.Now()
+		s.reply(h.Request, opencl.Success, answer.Append(nil))
+		return nil
+	case clwire.TypeTraceOn:
+		var m clwire.TraceOn
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		s.startTracer()
+		return nil
+	}
+	var m clwire.TraceFlush
+	if err := m.Decode(p); err != nil {
+		return err
+	}
+	if s.tracer != nil {
+		s.tracer.tell()
+	}
+	s.reply(h.Request, opencl.Success, nil)
+	return nil
+}
+
+func (s *session) clock() trace.Clock {
+	if s.tracer != nil {
+		return s.tracer.clock
+	}
+	return trace.NewClock()
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"tendril/store/object"
+)
+
+// EndStream says that no more frames come: readers get what waits, then ErrEnded. With abort what waits is dropped and all
+// get ErrAborted. Only a writer may.
+func (c *Conn) EndStream(stream uint64, abort bool) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	end, err := c.endOf(stream)
+	switch {
+	case err != nil:
+		return err
+	case !end.writes:
+		return fmt.Errorf("%w: stream %q was opened to read", object.ErrPermission, end.st.name)
+	case abort:
+		s.removeStream(end.st)
+		return nil
+	}
+	end.st.ended = true
+	s.match(end.st)
+	return nil
+}
+
+// CancelStream ends what c waits for in a stream: ErrTimeout.
+func (c *Conn) CancelStream(stream uint64) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	end, err := c.endOf(stream)
+	if err != nil {
+		return err
+	}
+	for w := range c.waiting {
+		if w.end == end {
+			w.finish(fmt.Errorf("%w: stream %q: cancelled", object.ErrTimeout, end.st.name))
+		}
+	}
+	c.s.match(end.st)
+	return nil
+}
+
+// CloseStream is the end of a StreamEnd: in good order, unlike the connection's end.
+func (c *Conn) CloseStream(stream uint64) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	end, err := c.endOf(stream)
+	if err != nil {
+		return err
+	}
+	delete(c.streams, stream)
+	c.s.leaveStream(end, false)
+	return nil
+}
+
+// leaveStreams ends what the connection had open and what waits. mu is held.
+func (c *Conn) leaveStreams() {
+	for id, end := range c.streams {
+		delete(c.streams, id)
+		c.s.leaveStream(end, true)
+	}
+}
+
+// leaveStream takes an end away. mu is held.
+func (s *Store) leaveStream(end *streamEnd, died bool) {
+	st := end.st
+	for w := range end.c.waiting {
+		if w.end == end {
+			w.finish(errConnClosed)
+		}
+	}
+	delete(st.ends, end)
+	if end.writes {
+		if st.writers--; st.writers == 0 && died && !st.ended {
+			st.broken = fmt.Errorf("%w: the last writer of stream %q, process %d, ended without ending the stream", object.ErrAborted, st.name, end.c.owner.PID)
+		}
+	}
+	s.match(st)
+	s.dropStream(st)
+}
+
+// dropStream forgets a stream that nobody has open and that has nothing. mu is held.
+func (s *Store) dropStream(st *stream) {
+	if len(st.ends) == 0 && len(st.frames) == 0 && !st.keep {
+		s.removeStream(st)
+	}
+}
+
+// removeStream ends a stream for everybody. mu is held.
+func (s *Store) removeStream(st *stream) {
+	if st.gone {
+		return
+	}
+	st.gone = true
+	for len(st.frames) > 0 {
+		s.dropFrame(st)
+	}
+	delete(st.tenant.streams, st.name)
+	s.tableBytes -= st.charge
+	s.uncharge(st.tenant, st.charge)
+	s.match(st)
+}
+
+// RemoveStream ends a stream of the tenant's, whoever has it open, and drops what waits in it.
+func (c *Conn) RemoveStream(name string) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	st := c.tenant.streams[name]
+	if st == nil {
+		return noStream(name)
+	}
+	c.s.removeStream(st)
+	return nil
+}
+
+// dropStreams ends them all. mu is held.
+func (s *Store) dropStreams() {
+	for _, t := range s.tenants {
+		for _, st := range t.streams {
+			s.removeStream(st)
+		}
+	}
+}
+
+// Streams describes the tenant's streams whose name begins with prefix, by name.
+func (c *Conn) Streams(prefix string) []object.StreamInfo {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	list := []object.StreamInfo{}
+	for name, st := range c.tenant.streams {
+		if strings.HasPrefix(name, prefix) {
+			list = append(list, st.info())
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list
+}
+
+func (st *stream) info() object.StreamInfo {
+	info := object.StreamInfo{
+		Name: st.name, Tenant: st.tenant.name, State: "open", Frames: len(st.frames), FramesAtMost: st.limit, Bytes: st.bytes, BytesAtMost: st.limitBytes,
+		DropOldest: st.dropOldest, Keep: st.keep, Pushed: st.pushed, Popped: st.popped, Dropped: st.dropped,
+		WaitingWriters: len(st.pushers), WaitingReaders: len(st.poppers), Created: st.created.UTC(), Users: []object.StreamUser{},
+	}
+	switch {
+	case st.ended:
+		info.State = "ended"
+	case st.broken != nil:
+		info.State = "broken"
+	}
+	for end := range st.ends {
+		info.Users = append(info.Users, object.StreamUser{PID: end.c.owner.PID, Program: end.c.owner.Name, Writes: end.writes, Reads: end.reads})
+	}
+	sort.Slice(info.Users, func(i, j int) bool { return info.Users[i].PID < info.Users[j].PID })
+	return info
+}

@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/tools/e2e/rig"
+)
+
+// middle is a node that is reached through somebody in the middle.
+func middle(t *testing.T, extra ...string) (*rig.Node, *rig.Proxy) {
+	t.Helper()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	n := node(t, append([]string{"TENDRIL_LISTEN=127.0.0.1:0"}, extra...)...)
+	s, err := n.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rig.NewProxy(s.Node.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := n.Command(t.Context(), "login", p.Address())
+	login.Stdin = strings.NewReader(token)
+	if _, err := rig.Output(login); err != nil {
+		t.Fatal(err)
+	}
+	return n, p
+}
+
+// outcome is what a program through the middle came to.
+type outcome struct {
+	said, complained string
+	err              error
+	late             bool
+}
+
+// through runs a session to its end, however that comes.
+func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := n.Command(ctx, "run", "--server", p.Address(), "--", session)
+	cmd.Stdin = strings.NewReader(script)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	return outcome{out.String(), complaint.String(), err, ctx.Err() != nil}
+}
+
+const wholeScript = "open\nadd 5\nverify\nadd 7\nverify\nbuffer 4096\nquit\n"
+
+// judge wants the right answers, or some of them and then an error that says what was wrong.
+func (o outcome) judge() error {
+	switch {
+	case o.late:
+		return fmt.Errorf("no end within %v", limit)
+	case strings.Contains(o.said, "wrong"):
+		return errors.New("a wrong result")
+	}
+	failed := o.err != nil
+	for line := range strings.Lines(o.said) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case word == "ready", word == "good", word == "add" && rest == "0", word == "buffer" && strings.HasPrefix(rest, "0 "):
+		default:
+			failed = true
+		}
+	}
+	var crash *exec.ExitError
+	switch {
+	case errors.As(o.err, &crash) && crash.ExitCode() < 0:
+		return fmt.Errorf("the program was killed: %w", o.err)
+	case !failed && strings.Count(o.said, "good") != 2:
+		return errors.New("neither the results nor an error")
+	case failed && strings.TrimSpace(o.complained) == "" && !strings.Contains(o.said, "-"):
+		return errors.New("an error that says nothing")
+	}
+	return nil
+}
+
+// faultsInTheMiddle are all kinds at every kind of place: preface, handshakes, control connection, lanes.
+func faultsInTheMiddle() (list []rig.Fault) {
+	places := map[rig.Lane][2][]int64{
+		rig.Control: {rig.ToServer: {0, 12, 20, 47, 60, 400, 1700, 2400, 3000}, rig.ToClient: {0, 200, 900, 2000, 5000}},
+		rig.Data:    {rig.ToServer: {0, 13, 17, 47, 52, 300, 900, 1500, 4000, 100_000}, rig.ToClient: {0, 150, 700, 1200, 4000, 100_000}},
+	}
+	kinds := []rig.Fault{{Cut: true}, {Flip: true}, {Drop: true}, {Double: true}, {Swap: true}}
+	i := 0
+	for _, lane := range []rig.Lane{rig.Control, rig.Data} {
+		for way, offsets := range places[lane] {
+			for _, after := range offsets {
+				// Not every kind at every place each time: two of the five in turn, so that each kind meets each sort of place.
+				for range 2 {
+					f := kinds[i%len(kinds)]
+					i++
+					f.Lane, f.Way, f.After = lane, rig.Way(way), after
+					list = append(list, f)
+				}
+			}
+		}
+	}
+	return list
+}
+
+func TestManInTheMiddle(t *testing.T) {
+	n, p := middle(t)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Fatalf("without a fault: %v\n%s%s", o.err, o.said, o.complained)
+	}
+	struck := 0
+	for _, f := range faultsInTheMiddle() {
+		p.Set(&f)
+		began := time.Now()
+		o := through(t, n, p, wholeScript)
+		if p.Struck() > 0 {
+			struck++
+		}
+		if err := o.judge(); err != nil {
+			t.Errorf("%+v (struck %d times, %v): %v\nsaid: %s\ncomplained: %s\n%v", f, p.Struck(), time.Since(began), err, o.said, o.complained, o.err)
+		}
+		if testing.Verbose() {
+			t.Logf("%+v struck %d: %v; %q; %q", f, p.Struck(), time.Since(began).Round(time.Millisecond), o.said, o.complained)
+		}
+	}
+	if struck < 40 {
+		t.Errorf("only %d faults found their place", struck)
+	}
+	p.Set(nil)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Errorf("afterwards: %v\n%s%s", o.err, o.said, o.complained)
+	}
+	p.CutAll()
+	eventually(t, idle(t.Context(), n))
+}
+
+// A line that is slow, in pieces, changes nothing but the time.
+func TestSlowLine(t *testing.T) {
+	n, p := middle(t)
+	for _, way := range []rig.Way{rig.ToServer, rig.ToClient} {
+		p.Set(&rig.Fault{Lane: rig.Any, Way: way, Delay: 5 * time.Millisecond})
+		if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+			t.Errorf("%v: %v\n%s%s", way, o.err, o.said, o.complained)
+		}
+	}
+}
+
+// A ticket that was seen on the wire is of no use to others, and its owner comes in nevertheless.
+func TestStolenTickets(t *testing.T) {
+	n, p := middle(t)
+	p.Steal(3)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Errorf("%v\n%s%s", o.err, o.said, o.complained)
+	}
+	if p.Struck() < 3 {
+		t.Errorf("%d strangers showed tickets", p.Struck())
+	}
+	p.Steal(0)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Errorf("afterwards: %v\n%s%s", o.err, o.said, o.complained)
+	}
+	p.CutAll()
+	eventually(t, idle(t.Context(), n))
+}
+
+// A session whose connections are cut ends, and says so to its program, which lives on.
+func TestCutSession(t *testing.T) {
+	n, proxy := middle(t)
+	p := startWith(t, n, "--server", proxy.Address())
+	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
+		t.Fatalf("open: %q\n%s", got, p.err)
+	}
+	p.want("good", "verify")
+	proxy.CutAll()
+	p.want("read -5", "verify")
+	p.want("errors told", "errors")
+	p.in.Close()
+	p.cmd.Wait()
+	if !strings.Contains(p.err.String(), "ended") {
+		t.Errorf("standard error says nothing of it: %q", p.err)
+	}
+	eventually(t, idle(t.Context(), n))
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tendril/client"
+	"tendril/store/object"
+)
+
+func (c *cli) composeVerb() *cobra.Command {
+	var persist bool
+	var opts client.CreateOptions
+	var meta string
+	cmd := &cobra.Command{
+		Use:   "compose NAME PART=OBJECT…",
+		Short: "Make an object whose parts are other objects",
+		Long: "Make an object whose parts are other objects, by name or ID. It keeps them: a part that is deleted loses its name, and\n" +
+			"stays until what it is a part of goes. `tendril stat NAME` shows the tree.",
+		Example: "  tendril compose sample image=photo.jpg mask=photo.mask --meta '{\"split\":\"train\"}'\n  tendril compose set a=sample b=0123456789abcdef0123456789abcdef --persist",
+		GroupID: "store",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			opts.Name, opts.Class, opts.Meta = args[0], object.Named, []byte(meta)
+			if persist {
+				opts.Class = object.Persisted
+			}
+			return c.compose(args[1:], opts)
+		},
+	}
+	cmd.Flags().StringVar(&meta, "meta", "", "metadata, such as JSON")
+	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "KEY=VALUE, to list by; may be given several times")
+	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too; its parts must be kept there already")
+	return c.jsonFlag(cmd)
+}
+
+func (c *cli) compose(parts []string, opts client.CreateOptions) error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	members := make([]object.Member, len(parts))
+	for i, p := range parts {
+		name, what, ok := strings.Cut(p, "=")
+		if !ok {
+			return usagef("%q: want PART=OBJECT", p)
+		}
+		info, err := lookup(conn, what)
+		if err != nil {
+			return fmt.Errorf("part %s: %w", name, err)
+		}
+		members[i] = object.Member{Name: name, ID: info.ID}
+	}
+	obj, err := conn.Compose(members, opts)
+	if err != nil {
+		return fmt.Errorf("compose %s: %w", opts.Name, err)
+	}
+	defer obj.Release()
+	if c.json {
+		info, err := obj.Info()
+		if err != nil {
+			return err
+		}
+		return c.printJSON(info)
+	}
+	fmt.Fprintf(c.term.out, "%s  %s  %s\n", obj.ID(), plural(len(members), "part"), plain(opts.Name))
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// printTree shows what a composite has, indented.
+func (c *cli) printTree(conn *client.Conn, members []object.Member, indent string) error {
+	for _, m := range members {
+		info, err := conn.Stat(m.ID)
+		if err != nil {
+			fmt.Fprintf(c.term.out, "%s%s  %s  (%v)\n", indent, plain(m.Name), m.ID, err)
+			continue
+		}
+		fmt.Fprintf(c.term.out, "%s%s  %s  %s  %s\n", indent, plain(m.Name), m.ID, size(info.SizeBytes), orDash(plain(info.Name)))
+		if err := c.printTree(conn, info.Members, indent+"  "); err != nil {
+			return err
+		}
+	}
+	return nil
+}
