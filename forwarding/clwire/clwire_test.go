@@ -49,6 +49,13 @@ var samples = []Message{
 	&Wait{Events: []uint64{77, 78}},
 	&Watch{Event: 77, Level: 1},
 	&Query{Kind: QueryKernelArg, Object: 6, Device: 0, Param: 0x1196, Input: []byte{1, 0, 0, 0}},
+	&CreateImage{ID: 11, Context: 1, Flags: 4, Order: 0x10B5, DataType: 0x10D2, Kind: 0x10F1, Width: 64, Height: 32, Depth: 1, ArraySize: 2, RowPitch: 256, SlicePitch: 8192, Parent: 3},
+	&CreateSampler{ID: 12, Context: 1, Normalized: true, Addressing: 0x1133, Filter: 0x1141},
+	&ImageFormats{Context: 1, Flags: 1, Kind: 0x10F1},
+	&CopyImage{Cmd: cmd, Src: 11, Dst: 13, SrcOrigin: [3]uint64{1, 2, 3}, DstOrigin: [3]uint64{4, 5, 6}, Region: [3]uint64{7, 8, 9}},
+	&CopyImageBuffer{Cmd: cmd, Direction: ImageToBuffer, Image: 11, Buffer: 3, Offset: 16, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}},
+	&FillImage{Cmd: cmd, Image: 11, Color: [16]byte{1, 2, 3, 4, 15: 16}, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}},
+	&WriteImageInline{Cmd: cmd, Image: 11, Origin: [3]uint64{4, 2, 3}, Region: [3]uint64{4, 1, 1}, Data: []byte("data")},
 	&Reply{Status: -54, Data: []byte("text")},
 	&Events{Ends: []EventEnd{{Event: 77, Status: -14}, {Event: 78, HasProfile: true, Profile: Profile{1, 2, 3, 4, 5}}}},
 	&HostReady{Op: 12, Status: -14},
@@ -197,6 +204,7 @@ func TestBadFields(t *testing.T) {
 		"memory argument of 4 bytes": &SetArg{Arg: Arg{Kind: ArgMem, Data: []byte{1, 2, 3, 4}}},
 		"argument kind 9":            &SetArg{Arg: Arg{Kind: 9, Data: make([]byte, 8)}},
 		"direction 2":                &Transfer{Direction: 2},
+		"image direction 2":          &CopyImageBuffer{Direction: 2},
 	} {
 		b := m.Append(nil)
 		if name == "dimensions 4" {
@@ -204,6 +212,20 @@ func TestBadFields(t *testing.T) {
 		}
 		if err := fresh(m).Decode(b); !errors.Is(err, ErrRecord) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestImageFacts(t *testing.T) {
+	want := ImageFacts{ElementBytes: 4, RowPitch: 256, SlicePitch: 8192, MemBytes: 1 << 40}
+	b := want.Append(nil)
+	var got ImageFacts
+	if err := got.Decode(b); err != nil || got != want {
+		t.Errorf("%+v became %+v, %v", want, got, err)
+	}
+	for n := range b {
+		if err := got.Decode(b[:n]); !errors.Is(err, ErrRecord) {
+			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
 }

@@ -71,6 +71,17 @@ const (
 	TypeBulkBytes
 )
 
+// Client to worker: images and samplers.
+const (
+	TypeCreateImage      Type = 60
+	TypeCreateSampler    Type = 61
+	TypeImageFormats     Type = 62
+	TypeCopyImage        Type = 63
+	TypeCopyImageBuffer  Type = 64
+	TypeFillImage        Type = 65
+	TypeWriteImageInline Type = 66
+)
+
 // Programs in parts (programs.go).
 const (
 	TypeCompileProgram Type = 48
@@ -107,6 +118,8 @@ var typeNames = map[Type]string{
 	TypeBarrier: "Barrier", TypeUserEvent: "UserEvent", TypeSetUserEvent: "SetUserEvent", TypeFlush: "Flush", TypeFinish: "Finish",
 	TypeWait: "Wait", TypeWatch: "Watch", TypeQuery: "Query", TypeReply: "Reply", TypeEvents: "Events", TypeHostReady: "HostReady",
 	TypeFault: "Fault", TypePrint: "Print",
+	TypeCreateImage: "CreateImage", TypeCreateSampler: "CreateSampler", TypeImageFormats: "ImageFormats", TypeCopyImage: "CopyImage",
+	TypeCopyImageBuffer: "CopyImageBuffer", TypeFillImage: "FillImage", TypeWriteImageInline: "WriteImageInline",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",

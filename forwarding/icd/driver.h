@@ -11,6 +11,7 @@
 #define CL_USE_DEPRECATED_OPENCL_2_2_APIS
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // The dispatch table, complete: no entry is NULL.
@@ -40,7 +41,12 @@ enum {
   TDL_KERNEL_WORK_GROUP,
   TDL_EVENT,
   TDL_EVENT_PROFILING,
+  TDL_IMAGE,
+  TDL_SAMPLER,
 };
+
+// Where cl_image_desc keeps its buffer, a member of an anonymous union that cgo does not see.
+#define TDL_DESC_PARENT offsetof(cl_image_desc, mem_object)
 
 // What tdlRef counts: the object's number above, or-ed with TDL_RELEASE.
 #define TDL_RELEASE 0x100
@@ -57,6 +63,11 @@ typedef struct {
   uintptr_t buffer_origin, host_origin, region;
   size_t buffer_row, buffer_slice, host_row, host_slice;
 } tdl_rect;
+
+// A part of an image; each array is const size_t[3].
+typedef struct {
+  uintptr_t origin, region;
+} tdl_region;
 
 // What clCompileProgram and clLinkProgram have in common.
 typedef struct {

@@ -107,6 +107,10 @@ func ask(what C.int, h, h2 uintptr, param uint32) ([]byte, session.Status) {
 		return d.EventInfo(h, param)
 	case C.TDL_EVENT_PROFILING:
 		return d.EventProfilingInfo(h, param)
+	case C.TDL_IMAGE:
+		return d.ImageInfo(h, param)
+	case C.TDL_SAMPLER:
+		return d.SamplerInfo(h, param)
 	}
 	return nil, session.InvalidValue
 }
@@ -162,6 +166,10 @@ func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 		return C.cl_int(d.RetainEvent(h))
 	case C.TDL_EVENT | C.TDL_RELEASE:
 		return C.cl_int(d.ReleaseEvent(h))
+	case C.TDL_SAMPLER:
+		return C.cl_int(d.RetainSampler(h))
+	case C.TDL_SAMPLER | C.TDL_RELEASE:
+		return C.cl_int(d.ReleaseSampler(h))
 	}
 	return C.CL_INVALID_VALUE
 }

@@ -506,6 +506,7 @@ cl_int CL_API_CALL tdl_clSetEventCallback(cl_event event, cl_int level,
   return tdlSetEventCallback(U(event), level, U(notify), U(data));
 }
 
+#include "images.h"
 #include "unsupported.h"
 #include "dispatch.h"
 

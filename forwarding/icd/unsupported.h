@@ -21,46 +21,6 @@
 
 #define TDL_ANY (-1) // no object to look at
 
-// Images and samplers (CL_DEVICE_IMAGE_SUPPORT is false).
-UNSUPPORTED_CREATE(clCreateImage, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, void *a, void *b, void *c)
-UNSUPPORTED_CREATE(clCreateImageWithProperties, TDL_CONTEXT, CL_INVALID_OPERATION, void *p, cl_mem_flags f, void *a, void *b, void *c)
-UNSUPPORTED_CREATE(clCreateImage2D, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, void *a, size_t w, size_t h, size_t r, void *p)
-UNSUPPORTED_CREATE(clCreateImage3D, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, void *a, size_t w, size_t h, size_t d, size_t r, size_t s, void *p)
-UNSUPPORTED_CREATE(clCreateSampler, TDL_CONTEXT, CL_INVALID_OPERATION, cl_bool n, cl_uint a, cl_uint f)
-UNSUPPORTED_CREATE(clCreateSamplerWithProperties, TDL_CONTEXT, CL_INVALID_OPERATION, void *p)
-UNSUPPORTED(clGetImageInfo, TDL_ANY, CL_INVALID_MEM_OBJECT)
-UNSUPPORTED(clRetainSampler, TDL_ANY, CL_INVALID_SAMPLER)
-UNSUPPORTED(clReleaseSampler, TDL_ANY, CL_INVALID_SAMPLER)
-UNSUPPORTED(clGetSamplerInfo, TDL_ANY, CL_INVALID_SAMPLER)
-UNSUPPORTED(clEnqueueReadImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
-UNSUPPORTED(clEnqueueWriteImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
-UNSUPPORTED(clEnqueueFillImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
-UNSUPPORTED(clEnqueueCopyImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
-UNSUPPORTED(clEnqueueCopyImageToBuffer, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
-UNSUPPORTED(clEnqueueCopyBufferToImage, TDL_QUEUE, CL_INVALID_MEM_OBJECT)
-
-cl_int CL_API_CALL tdl_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type type,
-                                                  cl_uint num_entries, cl_image_format *formats, cl_uint *num_formats) {
-  (void)flags, (void)type, (void)num_entries, (void)formats;
-  REFUSE;
-  cl_int code = tdlUnsupported(TDL_CONTEXT, U(context), CL_SUCCESS);
-  if (code == CL_SUCCESS && num_formats != NULL) {
-    *num_formats = 0;
-  }
-  return code;
-}
-
-void *CL_API_CALL tdl_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags,
-                                        const size_t *origin, const size_t *region, size_t *row, size_t *slice,
-                                        ENQUEUE_ARGS, cl_int *errcode_ret) {
-  (void)image, (void)blocking, (void)flags, (void)origin, (void)region, (void)row, (void)slice;
-  (void)num_events, (void)list, (void)event;
-  if (errcode_ret != NULL) {
-    *errcode_ret = tdl_refused() ? CL_OUT_OF_RESOURCES : tdlUnsupported(TDL_QUEUE, U(queue), CL_INVALID_MEM_OBJECT);
-  }
-  return NULL;
-}
-
 // Shared virtual memory (CL_DEVICE_SVM_CAPABILITIES is 0) and pipes.
 void *CL_API_CALL tdl_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
   (void)context, (void)flags, (void)size, (void)alignment;

@@ -69,6 +69,10 @@ cl_int td_info(uint32_t what, td_handle o, td_handle device, uint32_t index, uin
 		if (!t->clGetKernelSubGroupInfo)
 			return CL_INVALID_OPERATION;
 		return t->clGetKernelSubGroupInfo((cl_kernel)o, d, param, input_size, input, size, value, size_ret);
+	case TD_MEM:
+		return t->clGetMemObjectInfo((cl_mem)o, param, size, value, size_ret);
+	case TD_IMAGE:
+		return t->clGetImageInfo((cl_mem)o, param, size, value, size_ret);
 	}
 	return CL_INVALID_VALUE;
 }
@@ -185,6 +189,8 @@ cl_int td_release(uint32_t kind, td_handle o)
 		return t->clReleaseKernel((cl_kernel)o);
 	case TD_RELEASE_EVENT:
 		return t->clReleaseEvent((cl_event)o);
+	case TD_RELEASE_SAMPLER:
+		return t->clReleaseSampler((cl_sampler)o);
 	}
 	return CL_INVALID_VALUE;
 }

@@ -31,7 +31,7 @@ cl_int td_platforms(void *lib, uint32_t n, td_handle *ids, uint32_t *found);
 cl_int td_devices(td_handle platform, uint32_t n, td_handle *ids, uint32_t *found);
 
 /* what: which clGet...Info; index: argument index where one is asked for. */
-enum { TD_PLATFORM, TD_DEVICE, TD_PROGRAM, TD_BUILD, TD_KERNEL, TD_KERNEL_ARG, TD_WORK_GROUP, TD_SUB_GROUP };
+enum { TD_PLATFORM, TD_DEVICE, TD_PROGRAM, TD_BUILD, TD_KERNEL, TD_KERNEL_ARG, TD_WORK_GROUP, TD_SUB_GROUP, TD_MEM, TD_IMAGE };
 cl_int td_info(uint32_t what, td_handle object, td_handle device, uint32_t index, uint32_t param,
 	const void *input, size_t input_size, size_t size, void *value, size_t *size_ret);
 
@@ -50,7 +50,7 @@ td_handle td_link(td_handle context, uint32_t n, const td_handle *devices, const
 cl_int td_binaries(td_handle program, uint32_t n, const size_t *sizes, unsigned char *bytes);
 td_handle td_create_kernel(td_handle program, const char *name, cl_int *err);
 
-enum { TD_RELEASE_CONTEXT, TD_RELEASE_QUEUE, TD_RELEASE_MEM, TD_RELEASE_PROGRAM, TD_RELEASE_KERNEL, TD_RELEASE_EVENT };
+enum { TD_RELEASE_CONTEXT, TD_RELEASE_QUEUE, TD_RELEASE_MEM, TD_RELEASE_PROGRAM, TD_RELEASE_KERNEL, TD_RELEASE_EVENT, TD_RELEASE_SAMPLER };
 cl_int td_release(uint32_t kind, td_handle object);
 
 cl_int td_set_arg(td_handle kernel, const td_arg *arg, const unsigned char *values);

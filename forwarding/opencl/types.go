@@ -11,6 +11,7 @@ type (
 	Program uintptr
 	Kernel  uintptr
 	Event   uintptr
+	Sampler uintptr
 )
 
 // Status is a cl_int: 0 or a negative code of the OpenCL headers.
@@ -28,6 +29,7 @@ const (
 	InvalidQueue      Status = -36
 	InvalidMemObject  Status = -38
 	InvalidProgram    Status = -44
+	InvalidSampler    Status = -41
 	InvalidExecutable Status = -45
 	InvalidKernel     Status = -48
 	InvalidArgIndex   Status = -49
@@ -115,3 +117,28 @@ type Box struct {
 	Origin     [3]uintptr
 	Row, Slice uintptr
 }
+
+// Parameters and kinds of images (CL/cl.h).
+const (
+	MemSize          = 0x1102
+	ImageElementSize = 0x1111
+	ImageRowPitch    = 0x1112
+	ImageSlicePitch  = 0x1113
+	Image2D          = 0x10F1
+	Image3D          = 0x10F2
+	Image2DArray     = 0x10F3
+	Image1D          = 0x10F4
+	Image1DArray     = 0x10F5
+	Image1DBuffer    = 0x10F6
+)
+
+// ImageDesc is cl_image_format and cl_image_desc: sizes in elements, pitches in bytes.
+type ImageDesc struct {
+	Order, DataType, Kind           uint32
+	Width, Height, Depth, ArraySize uint64
+	RowPitch, SlicePitch            uint64
+	Parent                          Mem
+}
+
+// Region is a part of an image, in elements; an array's images are its last dimension.
+type Region struct{ Origin, Region [3]uintptr }

@@ -24,6 +24,7 @@ type Buffer struct {
 	origin uint64   // in root
 	root   *Buffer  // itself when parent is nil
 	mirror *mirror  // of a root over the program's memory, or nil
+	image  *image   // nil: a buffer
 
 	id     atomic.Uint64 // changes when a published buffer gets fresh memory
 	remote atomic.Pointer[worker]
@@ -37,6 +38,8 @@ type Buffer struct {
 	old         []*Segment           // published memory that a reader of ours may still look at
 	pins        int                  // of a root: bulk operations on shadow
 	released    bool                 // the program has let go: shadow goes with the last pin
+	moves       int                  // host commands under way that will name the object to the worker; guarded by mu
+	dropped     bool                 // the worker's object goes with the last of them; guarded by mu
 
 	published atomic.Bool // root: the memory is a store object now, not to be written again
 	special   atomic.Bool // root: published or mirrored, every use needs a look
@@ -47,6 +50,7 @@ type mapping struct {
 	address uintptr
 	off, n  uint64
 	flags   uint64
+	image   *imageMapping // nil: of a buffer
 }
 
 // oneOf says whether at most one bit of mask is set in flags.
@@ -172,7 +176,7 @@ func (d *Driver) showBuffer(b *Buffer) (uintptr, Status) {
 // CreateSubBuffer is clCreateSubBuffer (§5.2.1) with CL_BUFFER_CREATE_TYPE_REGION.
 func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32, hasInfo bool, origin, size uint64) (uintptr, Status) {
 	p := d.buffers.Get(parent)
-	if p == nil || p.parent != nil {
+	if p == nil || p.parent != nil || p.image != nil {
 		return 0, InvalidMemObject
 	}
 	flags, status := inheritFlags(p.flags, flags)
@@ -243,6 +247,14 @@ func (b *Buffer) ensureRemote(w *worker) Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.remote.Load() == w {
+		return Success
+	}
+	if b.image != nil {
+		m := b.imageRecord()
+		if w.send(&m, 0, 0) != nil {
+			return OutOfResources
+		}
+		b.remote.Store(w)
 		return Success
 	}
 	m := clwire.CreateBuffer{ID: b.id.Load(), Context: b.ctx.id, Flags: b.flags & memAccess, Size: b.size, Offset: b.origin}
@@ -322,8 +334,12 @@ func (d *Driver) releaseBuffer(b *Buffer) bool {
 }
 
 func (d *Driver) dropBuffer(b *Buffer) {
-	if w := b.remote.Load(); w != nil {
-		w.tell(&clwire.Release{ID: b.id.Load()})
+	b.mu.Lock()
+	b.dropped = true
+	moving := b.moves > 0
+	b.mu.Unlock()
+	if !moving {
+		b.forget()
 	}
 	b.giveMemory()
 	b.mu.Lock()
@@ -336,6 +352,30 @@ func (d *Driver) dropBuffer(b *Buffer) {
 		d.releaseBuffer(b.parent)
 	}
 	d.releaseContext(b.ctx)
+}
+
+// forget lets the worker's object go.
+func (b *Buffer) forget() {
+	if w := b.remote.Load(); w != nil {
+		w.tell(&clwire.Release{ID: b.id.Load()})
+	}
+}
+
+// moving keeps the worker's object until the returned function is called: a program may release a memory object whose
+// reads and writes are under way.
+func (b *Buffer) moving() (done func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.moves++
+	return func() {
+		b.mu.Lock()
+		b.moves--
+		last := b.moves == 0 && b.dropped
+		b.mu.Unlock()
+		if last {
+			b.forget()
+		}
+	}
 }
 
 func (b *Buffer) adopt(sub *Buffer) {
@@ -412,7 +452,7 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, Status) {
 	}
 	switch param {
 	case 0x1100:
-		return infoU32(memObjectBuffer), Success
+		return infoU32(b.memType()), Success
 	case 0x1101:
 		return infoU64(b.flags), Success
 	case 0x1102:
@@ -433,7 +473,7 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, Status) {
 		}
 		return infoSize(b.parent.handle), Success
 	case 0x1108:
-		return infoSize(b.origin), Success
+		return infoSize(b.origin), Success // 0 for images: they lie at their buffer's start
 	case 0x1109:
 		return infoU32(0), Success
 	case 0x110A:

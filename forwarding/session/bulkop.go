@@ -16,6 +16,7 @@ type hostShape struct {
 	rect   bool
 	box    box
 	region [3]uint64
+	unit   uint64 // of an image: bytes that no cut divides
 }
 
 func linear(ptr HostPtr, size uint64) hostShape { return hostShape{ptr: ptr, size: size} }
@@ -36,7 +37,7 @@ func (s *hostShape) runs(from, n uint64, f func(part []byte)) {
 }
 
 // piece returns the length of the chunk that begins at a place in the dense range: of a rectangle a part of one row, or
-// whole rows of one slice.
+// whole rows of one slice; of an image whole pixels.
 func (s *hostShape) piece(at uint64) uint64 {
 	switch width := s.region[0]; {
 	case !s.rect:
@@ -44,7 +45,11 @@ func (s *hostShape) piece(at uint64) uint64 {
 	case width <= clwire.MaxChunk:
 		return min(clwire.MaxChunk/width, s.region[1]-at/width%s.region[1]) * width
 	default:
-		return min(clwire.MaxChunk, s.size-at, width-at%width)
+		n := min(clwire.MaxChunk, s.size-at, width-at%width)
+		if s.unit != 0 && n == clwire.MaxChunk {
+			n -= n % s.unit
+		}
+		return n
 	}
 }
 

@@ -117,21 +117,28 @@ const (
 
 // Commands (CL_EVENT_COMMAND_TYPE).
 const (
-	cmdNDRange   uint32 = 0x11F0
-	cmdTask      uint32 = 0x11F1
-	cmdRead      uint32 = 0x11F3
-	cmdWrite     uint32 = 0x11F4
-	cmdCopy      uint32 = 0x11F5
-	cmdMap       uint32 = 0x11FB
-	cmdUnmap     uint32 = 0x11FD
-	cmdMarker    uint32 = 0x11FE
-	cmdReadRect  uint32 = 0x1201
-	cmdWriteRect uint32 = 0x1202
-	cmdCopyRect  uint32 = 0x1203
-	cmdUser      uint32 = 0x1204
-	cmdBarrier   uint32 = 0x1205
-	cmdMigrate   uint32 = 0x1206
-	cmdFill      uint32 = 0x1207
+	cmdNDRange           uint32 = 0x11F0
+	cmdTask              uint32 = 0x11F1
+	cmdRead              uint32 = 0x11F3
+	cmdWrite             uint32 = 0x11F4
+	cmdCopy              uint32 = 0x11F5
+	cmdReadImage         uint32 = 0x11F6
+	cmdWriteImage        uint32 = 0x11F7
+	cmdCopyImage         uint32 = 0x11F8
+	cmdCopyImageToBuffer uint32 = 0x11F9
+	cmdCopyBufferToImage uint32 = 0x11FA
+	cmdMap               uint32 = 0x11FB
+	cmdMapImage          uint32 = 0x11FC
+	cmdUnmap             uint32 = 0x11FD
+	cmdMarker            uint32 = 0x11FE
+	cmdReadRect          uint32 = 0x1201
+	cmdWriteRect         uint32 = 0x1202
+	cmdCopyRect          uint32 = 0x1203
+	cmdUser              uint32 = 0x1204
+	cmdBarrier           uint32 = 0x1205
+	cmdMigrate           uint32 = 0x1206
+	cmdFill              uint32 = 0x1207
+	cmdFillImage         uint32 = 0x1208
 )
 
 // Device parameters that this package reads or changes (CL_DEVICE_…).
@@ -154,7 +161,6 @@ const (
 	devExtensions           uint32 = 0x1030
 	devPlatform             uint32 = 0x1031
 	devHostUnifiedMemory    uint32 = 0x1035
-	devImageMaxArray        uint32 = 0x1041
 	devParent               uint32 = 0x1042
 	devPartitionMax         uint32 = 0x1043
 	devPartitionProperties  uint32 = 0x1044

@@ -182,8 +182,16 @@ func (c *command) send(m clwire.Message, cmd *clwire.Cmd) Status {
 	return status
 }
 
-// buffer resolves a cl_mem for a queue (§5.2.2: the same context).
+// buffer resolves a cl_mem for a queue (§5.2.2: the same context). An image is none.
 func (d *Driver) buffer(q *Queue, h uintptr) (*Buffer, Status) {
+	if b := d.buffers.Get(h); b == nil || b.image != nil {
+		return nil, InvalidMemObject
+	}
+	return d.memObject(q, h)
+}
+
+// memObject resolves a cl_mem of any kind.
+func (d *Driver) memObject(q *Queue, h uintptr) (*Buffer, Status) {
 	b := d.buffers.Get(h)
 	if b == nil {
 		return nil, InvalidMemObject

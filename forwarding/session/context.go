@@ -24,9 +24,10 @@ type Context struct {
 	debited    atomic.Uint64     // bytes of buffers in the driver's memory
 
 	mu          sync.Mutex
-	w           atomic.Pointer[worker] // written under mu
-	moves       map[*Device]*Queue     // for moves of our own; guarded by mu
-	destructors []func()               // guarded by mu
+	w           atomic.Pointer[worker]              // written under mu
+	moves       map[*Device]*Queue                  // for moves of our own; guarded by mu
+	destructors []func()                            // guarded by mu
+	formats     map[imageFormatsAsked][]ImageFormat // guarded by mu
 	staging     stagingPool
 
 	mirrors   atomic.Pointer[[]*mirror] // buffers with the program's own memory; replaced under mirrorsMu

@@ -33,7 +33,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	case q.ctx.remote:
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
-		h := c.host(blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
+		h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
 		status = h.run()
 	}
 	if status == Success && blocking {
@@ -68,7 +68,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	case q.ctx.remote:
 		status = c.bulk(b, true, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
-		h := c.host(blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
+		h := c.host(b, blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
 		status = h.run()
 	}
 	if status == Success && blocking {
@@ -93,9 +93,14 @@ func (d *Driver) access(queue, buffer uintptr, denied uint64) (*Queue, *Buffer, 
 	return q, b, b.placed(q)
 }
 
-func (c *command) host(blocking bool, size uint64, work func() Status) hostWork {
+// host makes a command of this side's own that moves size bytes of b.
+func (c *command) host(b *Buffer, blocking bool, size uint64, work func() Status) hostWork {
 	prompt := c.q.ctx.inPlace && size <= promptBytes
-	return hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
+	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: prompt, work: work}
+	if !blocking && b.bytes() == nil {
+		h.after = b.moving()
+	}
+	return h
 }
 
 // rides says whether a write goes as one record: small, and not better copied by this side. In place a blocking write
@@ -166,10 +171,10 @@ func (d *Driver) pair(queue, src, dst uintptr) (q *Queue, s, t *Buffer, status S
 	if q, status = d.liveQueue(queue); status != Success {
 		return
 	}
-	if s = d.buffers.Get(src); s == nil {
+	if s = d.buffers.Get(src); s == nil || s.image != nil {
 		return q, s, t, InvalidMemObject
 	}
-	if t = d.buffers.Get(dst); t == nil {
+	if t = d.buffers.Get(dst); t == nil || t.image != nil {
 		return q, s, t, InvalidMemObject
 	}
 	if s.ctx != q.ctx || t.ctx != q.ctx {
@@ -311,7 +316,7 @@ func (d *Driver) EnqueueMigrate(queue uintptr, buffers []uintptr, flags uint64, 
 		return 0, InvalidValue
 	}
 	for _, h := range buffers {
-		if _, status := d.buffer(q, h); status != Success {
+		if _, status := d.memObject(q, h); status != Success {
 			return 0, status
 		}
 	}

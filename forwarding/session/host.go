@@ -14,6 +14,14 @@ type hostWork struct {
 	kind     uint32
 	prompt   bool // run by the caller if nothing is outstanding, though the call does not block
 	work     func() Status
+	after    func() // nil, or runs once when the command is over, whether or not work ran
+}
+
+// over ends what the command held.
+func (h *hostWork) over() {
+	if h.after != nil {
+		h.after()
+	}
 }
 
 // run carries the command out. Where nothing is outstanding that it must wait for, no message is sent.
@@ -22,12 +30,14 @@ func (h *hostWork) run() Status {
 	if h.free() && (h.blocking || h.prompt) {
 		status := h.work()
 		h.endHere(status)
+		h.over()
 		return status
 	}
 	if h.blocking && h.event == nil {
 		// The caller is told of a failure: an event keeps it from being latched on the queue as well.
 		e, status := q.d.newEvent(q.ctx, q, cmdMarker, false)
 		if status != Success {
+			h.over()
 			return status
 		}
 		h.event = e
@@ -43,6 +53,7 @@ func (h *hostWork) run() Status {
 		q.w.mu.Lock()
 		delete(q.w.ops, id)
 		q.w.mu.Unlock()
+		h.over()
 		return status
 	}
 	if !h.blocking {
@@ -82,6 +93,7 @@ func (h *hostWork) announce(id uint64) (uint64, Status) {
 }
 
 func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
+	defer h.over()
 	w := h.q.w
 	pause := w.d.cfg.Spin
 	if !spin {

@@ -36,7 +36,8 @@ type argument struct {
 	small      [16]byte
 	large      []byte  // values that do not fit small
 	buffer     *Buffer // of a memory argument; nil: NULL
-	sentID     uint64  // the buffer's number when last sent
+	sampler    *Sampler
+	sentID     uint64 // the buffer's number when last sent
 }
 
 func (a *argument) value() []byte {
@@ -217,6 +218,10 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 		return InvalidArgValue
 	case known.local:
 		return a.toLocal(size, value)
+	case known.image:
+		return k.toImage(index, known, size, value, a)
+	case known.sampler:
+		return k.toSampler(size, value, a)
 	case known.global:
 		return k.toBuffer(size, value, a)
 	case known.bytes != 0:
@@ -232,6 +237,9 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 		// Without argument information a live handle is a handle: they come from an address range of our own.
 		if b := k.d.buffers.Get(uintptr(le.Uint64(value.bytes(0, 8)))); b != nil {
 			return k.toBuffer(size, value, a)
+		}
+		if k.d.samplers.Get(uintptr(le.Uint64(value.bytes(0, 8)))) != nil {
+			return k.toSampler(size, value, a)
 		}
 	}
 	a.take(size, value)
@@ -293,6 +301,9 @@ func (k *Kernel) toBuffer(size uint64, value HostPtr, a *argument) Status {
 	return Success
 }
 
+// isObject says whether a launch must look after what the argument names.
+func (a *argument) isObject() bool { return a.kind == clwire.ArgMem || a.kind == clwire.ArgSampler }
+
 // askArg puts a size that only the driver can judge to it, once for each (index, kind, size).
 func (k *Kernel) askArg(index int, a *argument) Status {
 	class := argClass{uint16(index), a.kind, a.size}
@@ -327,7 +338,7 @@ func (k *Kernel) askArg(index int, a *argument) Status {
 // storeLocked takes a new value over; one that equals what was sent last does not travel again.
 func (k *Kernel) storeLocked(index int, a *argument) {
 	old := &k.args[index]
-	if old.set && !old.dirty && old.kind == a.kind && old.size == a.size && old.buffer == a.buffer && bytes.Equal(old.value(), a.value()) {
+	if old.set && !old.dirty && old.kind == a.kind && old.size == a.size && old.buffer == a.buffer && old.sampler == a.sampler && bytes.Equal(old.value(), a.value()) {
 		return
 	}
 	if !old.set {
@@ -342,12 +353,12 @@ func (k *Kernel) storeLocked(index int, a *argument) {
 	if a.kind == clwire.ArgLocal {
 		k.localBytes += le.Uint64(a.small[:])
 	}
-	moved := (old.set && old.kind == clwire.ArgMem) != (a.kind == clwire.ArgMem)
+	moved := (old.set && old.isObject()) != a.isObject()
 	*old = *a
 	if moved {
 		k.memArgs = k.memArgs[:0]
 		for i := range k.args {
-			if k.args[i].set && k.args[i].kind == clwire.ArgMem {
+			if k.args[i].set && k.args[i].isObject() {
 				k.memArgs = append(k.memArgs, i)
 			}
 		}

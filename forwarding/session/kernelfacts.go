@@ -23,8 +23,13 @@ type argSize struct {
 	bytes  uint64 // of a value; 0: only the driver knows
 	global bool   // a buffer
 	local  bool   // local memory
-	other  bool   // a sampler or an image: none exist here
+	other  bool   // a pipe: none exist here
 	reads  bool   // the kernel cannot write through it
+
+	image   bool
+	kind    uint32 // of an image: CL_MEM_OBJECT_…; 0: unknown here
+	writes  bool   // of an image: the kernel only writes through it
+	sampler bool
 }
 
 // argClass is one question of clSetKernelArg that the driver has answered.
@@ -65,7 +70,11 @@ func sizeOf(a *clwire.ArgFacts) argSize {
 	switch {
 	case a.Address == addressLocal:
 		return argSize{local: true}
-	case strings.HasPrefix(a.TypeName, "image"), a.TypeName == "sampler_t", strings.HasPrefix(a.TypeName, "pipe"):
+	case a.TypeName == "sampler_t":
+		return argSize{sampler: true}
+	case strings.HasPrefix(a.TypeName, "image") && strings.HasSuffix(a.TypeName, "_t"):
+		return argSize{image: true, kind: imageTypes[a.TypeName], reads: a.Access == accessReadOnly, writes: a.Access == accessWriteOnly}
+	case strings.HasPrefix(a.TypeName, "pipe"):
 		return argSize{other: true}
 	case a.Address == addressGlobal, a.Address == addressConstant:
 		return argSize{global: true, bytes: 8, reads: a.Address == addressConstant || a.TypeQualifier&typeConst != 0}
@@ -74,6 +83,18 @@ func sizeOf(a *clwire.ArgFacts) argSize {
 	}
 	return argSize{bytes: scalarBytes(a.TypeName)}
 }
+
+// imageTypes are the image types of OpenCL C (§6.3.3 of OpenCL C 3.0).
+var imageTypes = map[string]uint32{
+	"image1d_t": image1D, "image1d_buffer_t": image1DBuffer, "image1d_array_t": image1DArray, "image2d_t": image2D,
+	"image2d_array_t": image2DArray, "image2d_depth_t": image2D, "image2d_array_depth_t": image2DArray, "image3d_t": image3D,
+}
+
+// CL_KERNEL_ARG_ACCESS_…
+const (
+	accessReadOnly  uint32 = 0x11A0
+	accessWriteOnly uint32 = 0x11A1
+)
 
 var scalars = map[string]uint64{
 	"char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8,

@@ -215,6 +215,15 @@ func (k *Kernel) takeDirtyLocked(args []clwire.Arg) []clwire.Arg {
 func (c *command) prepareArgsLocked(k *Kernel) Status {
 	for _, i := range k.memArgs {
 		a := &k.args[i]
+		if p := a.sampler; p != nil {
+			if p.n.Load() <= 0 {
+				return InvalidKernelArgs // released since it was set
+			}
+			if status := p.ensureRemote(c.q.w); status != Success {
+				return status
+			}
+			continue
+		}
 		b := a.buffer
 		if b == nil {
 			continue

@@ -30,7 +30,7 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 		e, status := c.close(status)
 		return HostPtr{}, e, status
 	}
-	b.addMapping(mapping{at.Address(), off, size, flags})
+	b.addMapping(mapping{address: at.Address(), off: off, n: size, flags: flags})
 	if q.ctx.remote && fetch != nil && b.root.mirror == nil {
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(at, size), b.root)
 	} else {
@@ -56,12 +56,8 @@ func (d *Driver) mapAccess(queue, buffer uintptr, flags uint64) (*Queue, *Buffer
 	if status != Success {
 		return nil, nil, status
 	}
-	if flags&^(mapRead|mapWrite|mapWriteInvalidate) != 0 || flags&mapWriteInvalidate != 0 && flags&(mapRead|mapWrite) != 0 {
-		return nil, nil, InvalidValue
-	}
-	reads, writes := flags&mapRead != 0, flags&(mapWrite|mapWriteInvalidate) != 0
-	if reads && b.flags&(memHostWriteOnly|memHostNoAccess) != 0 || writes && b.flags&(memHostReadOnly|memHostNoAccess) != 0 {
-		return nil, nil, InvalidOperation
+	if status := b.mapFlags(flags); status != Success {
+		return nil, nil, status
 	}
 	return q, b, b.placed(q)
 }
@@ -92,7 +88,7 @@ func (b *Buffer) shadowed() ([]byte, Status) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shadow == nil {
-		shadow, err := unix.Mmap(-1, 0, int(b.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		shadow, err := unix.Mmap(-1, 0, int(b.shadowBytes()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		if err != nil {
 			return nil, MapFailure
 		}
@@ -144,7 +140,7 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr HostPtr, w Waits) (uint
 	if status != Success {
 		return 0, status
 	}
-	b, status := d.buffer(q, buffer)
+	b, status := d.memObject(q, buffer)
 	if status != Success {
 		return 0, status
 	}
@@ -163,11 +159,17 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr HostPtr, w Waits) (uint
 		b.addMapping(m)
 		return c.close(status)
 	}
+	if m.image != nil {
+		return c.close(c.unmapImage(b, m.flags, m.image))
+	}
 	work := b.unmapping(m)
 	if q.ctx.remote && work != nil {
 		return c.close(c.bulk(b, true, false, clwire.Shape{Offset: m.off, Size: m.n}, linear(NewHostPtr(m.address), m.n), b.root))
 	}
-	return c.close(c.order(false, work))
+	if work != nil {
+		return c.close(c.pushShadow(b.root, work))
+	}
+	return c.close(c.order(false, nil))
 }
 
 // unmapping returns what an unmap must do: nil for nothing.

@@ -11,8 +11,6 @@ import (
 
 // zeroed are scalar parameters answered as 0 of their native length.
 var zeroed = []uint32{
-	devImageSupport, 0x100E, 0x100F, 0x1011, 0x1012, 0x1013, 0x1014, 0x1015, 0x1018, // images and samplers
-	0x1040, 0x1041, 0x104A, 0x104B, 0x104C,
 	0x104E, 0x104F, 0x1050, 0x1051, 0x1052, devDeviceEnqueueCaps, // queues on the device
 	devSVM, 0x1055, 0x1056, 0x1057, devPipeSupport,
 	devPartitionMax, devPartitionAffinity, devParent,
@@ -32,12 +30,12 @@ var inKernel = []string{
 	"cl_khr_work_group_uniform_arithmetic", "cl_khr_kernel_clock", "cl_khr_device_uuid", "cl_khr_pci_bus_info",
 	"cl_ext_float_atomics", "cl_nv_compiler_options", "cl_nv_device_attribute_query", "cl_nv_pragma_unroll", "cl_nv_copy_opts",
 	"cl_amd_device_attribute_query", "cl_amd_media_ops*", "cl_amd_printf", "cl_amd_fp64", "cl_intel_subgroups*",
+	"cl_khr_3d_image_writes", "cl_khr_depth_images", "cl_khr_image2d_from_buffer", "cl_khr_srgb_image_writes",
 	"cl_intel_required_subgroup_size", "cl_intel_device_attribute_query", "cl_intel_bfloat16_conversions",
 }
 
 // apiFeatures are OpenCL C features that need objects which are not forwarded.
 var apiFeatures = map[string]bool{
-	"__opencl_c_images": true, "__opencl_c_3d_image_writes": true, "__opencl_c_read_write_images": true,
 	"__opencl_c_pipes": true, "__opencl_c_device_enqueue": true,
 }
 
@@ -72,7 +70,6 @@ func maskDevice(snapshot clwire.DeviceSnapshot) map[uint32][]byte {
 		}
 	}
 	info[devParent] = infoSize(0)
-	info[devImageMaxArray] = infoSize(0)
 	info[devReferenceCount] = infoU32(1)
 	info[devPartitionProperties] = infoSize(0)
 	info[devPartitionType] = []byte{}

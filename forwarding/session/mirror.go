@@ -2,6 +2,8 @@ package session
 
 import (
 	"sync"
+
+	"tendril/forwarding/clwire"
 )
 
 // mirror keeps a buffer and the program's own memory under it (CL_MEM_USE_HOST_PTR) alike. The device computes on the
@@ -85,6 +87,9 @@ func (m *mirror) fetchLocked() Status {
 	if !m.devNewer {
 		return Success
 	}
+	if m.b.image != nil {
+		return m.b.whole(clwire.FromBuffer)
+	}
 	return m.b.load(0, m.b.host.bytes(0, m.b.size))
 }
 
@@ -120,6 +125,9 @@ func (m *mirror) use(q *Queue, e *Event, wait []uint64, writes bool) (*Event, St
 // pushLocked copies the program's memory to the device: at once, or, where commands still use the buffer, in its turn.
 func (m *mirror) pushLocked(q *Queue, wait []uint64) (*Event, Status) {
 	push := func() Status { return m.b.store(0, m.b.host.bytes(0, m.b.size)) }
+	if m.b.image != nil {
+		push = func() Status { return m.b.whole(clwire.ToBuffer) }
+	}
 	if len(m.pending) == 0 {
 		return nil, push()
 	}

@@ -36,7 +36,7 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 		}
 		p.free <- 0
 		m := &mover{b: b, w: q.w, q: q, pool: p, direction: clwire.FromBuffer}
-		m.start(piece{bytes: 1, transfer: clwire.Transfer{Size: 1}, copy: func([]byte, bool) {}})
+		m.start(b.onePiece())
 		for len(m.flying) > 0 {
 			m.finishOldest()
 		}
@@ -46,6 +46,15 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 		}
 	})
 	return p.status
+}
+
+// onePiece is the least that can be moved, and goes nowhere.
+func (b *Buffer) onePiece() piece {
+	if b.image != nil {
+		px := b.image.elementBytes
+		return piece{bytes: px, transfer: clwire.Transfer{Rect: true, Region: [3]uint64{px, 1, 1}}, copy: func([]byte, bool) {}}
+	}
+	return piece{bytes: 1, transfer: clwire.Transfer{Size: 1}, copy: func([]byte, bool) {}}
 }
 
 // close gives the segment back. Nobody may move bytes any more.

@@ -30,6 +30,7 @@ type Device struct {
 	handle   uintptr
 	index    uint32 // in the platform's snapshot
 	inPlace  bool   // computes on shared segments
+	images   bool   // has images and samplers
 	info     map[uint32][]byte
 	limits   deviceLimits
 }
@@ -66,6 +67,7 @@ func newPlatform(d *Driver, control Control, index uint32, snapshot *clwire.Plat
 func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error {
 	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: maskDevice(snapshot)}
 	dev.info[devPlatform] = infoSize(p.handle)
+	dev.images = number(snapshot.Info[devImageSupport]) != 0
 	dev.limits = limitsOf(dev.info)
 	h, err := p.d.devices.Put(dev)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // of its whole size has just read back becomes the object of that name; the last one stays.
 func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err error) {
 	b := d.buffers.Get(h)
-	if b == nil {
+	if b == nil || b.image != nil {
 		return id, fmt.Errorf("%w: publish %#x: no live buffer", object.ErrInvalid, h)
 	}
 	for _, m := range b.ctx.bound().busyQueues() {

@@ -124,9 +124,9 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r Rect, ptr Host
 	}
 	size := r.Region[0] * r.Region[1] * r.Region[2]
 	if q.ctx.remote {
-		status = c.bulk(b, direction == clwire.ToBuffer, blocking, dev.shape(r.Region), hostShape{ptr, size, true, host, r.Region}, nil)
+		status = c.bulk(b, direction == clwire.ToBuffer, blocking, dev.shape(r.Region), hostShape{ptr: ptr, size: size, rect: true, box: host, region: r.Region}, nil)
 	} else {
-		h := c.host(blocking, size, func() Status { return b.rect(direction, dev, host, r.Region, ptr) })
+		h := c.host(b, blocking, size, func() Status { return b.rect(direction, dev, host, r.Region, ptr) })
 		status = h.run()
 	}
 	if status == Success && blocking {

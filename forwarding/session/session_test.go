@@ -407,7 +407,8 @@ func TestArgumentSizes(t *testing.T) {
 		{"int", 4, junk, Success}, {"int", 8, junk, InvalidArgSize}, {"int", 4, nil, InvalidArgValue}, {"float3", 16, junk, Success},
 		{"float3", 12, junk, InvalidArgSize}, {"ulong16", 128, junk, Success}, {"global", 8, value, Success}, {"global", 8, nil, Success},
 		{"global", 4, value, InvalidArgSize}, {"global", 8, junk, InvalidMemObject}, {"local", 64, nil, Success}, {"local", 0, nil, InvalidArgSize},
-		{"local", 64, junk, InvalidArgValue}, {"image2d_t", 8, junk, InvalidArgValue}, {"struct_s", 20, junk, Success}, {"struct_s", 7, junk, InvalidArgSize},
+		{"local", 64, junk, InvalidArgValue}, {"image2d_t", 8, junk, InvalidMemObject}, {"image2d_t", 8, value, InvalidArgValue},
+		{"sampler_t", 8, junk, InvalidSampler}, {"sampler_t", 4, junk, InvalidArgSize}, {"image3d_t", 8, nil, InvalidArgValue}, {"struct_s", 20, junk, Success}, {"struct_s", 7, junk, InvalidArgSize},
 	}
 	for _, c := range cases {
 		k := r.kernel("kernel nop " + c.declaration)

@@ -92,11 +92,11 @@ func causeOf(m clwire.Message) (trace.Cause, string) {
 // causeOfCommand names why a blocking command of this kind waits.
 func causeOfCommand(kind uint32) trace.Cause {
 	switch kind {
-	case cmdRead, cmdReadRect:
+	case cmdRead, cmdReadRect, cmdReadImage:
 		return trace.CauseRead
-	case cmdWrite, cmdWriteRect:
+	case cmdWrite, cmdWriteRect, cmdWriteImage:
 		return trace.CauseWrite
-	case cmdMap:
+	case cmdMap, cmdMapImage:
 		return trace.CauseMap
 	}
 	return trace.CauseOther
@@ -117,6 +117,8 @@ func (q *Queue) traced(m clwire.Message) {
 			r.Thread = name.(uint32)
 		}
 	case *clwire.WriteInline:
+		r.C = uint64(len(m.Data))
+	case *clwire.WriteImageInline:
 		r.C = uint64(len(m.Data))
 	case *clwire.Copy:
 		r.C = m.Size

@@ -29,6 +29,9 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.order(h, p)
 	case clwire.TypeBulkWrite, clwire.TypeBulkRead, clwire.TypeBulkBytes:
 		return s.bulkRecord(h, p)
+	case clwire.TypeCreateImage, clwire.TypeCreateSampler, clwire.TypeImageFormats, clwire.TypeCopyImage, clwire.TypeCopyImageBuffer,
+		clwire.TypeFillImage, clwire.TypeWriteImageInline:
+		return s.imageRecord(h, p)
 	case clwire.TypeFinish, clwire.TypeWait, clwire.TypeWatch, clwire.TypeFlush,
 		clwire.TypeHostDone, clwire.TypeUserEvent, clwire.TypeSetUserEvent:
 		return s.events(h, p)
@@ -81,7 +84,8 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 // takes so). Measured there: a 4-byte write through the lane 98 µs, past it 9.
 func quick(t clwire.Type) bool {
 	switch t {
-	case clwire.TypeNDRange, clwire.TypeWriteInline, clwire.TypeTransfer, clwire.TypeCopy, clwire.TypeFill:
+	case clwire.TypeNDRange, clwire.TypeWriteInline, clwire.TypeTransfer, clwire.TypeCopy, clwire.TypeFill,
+		clwire.TypeWriteImageInline, clwire.TypeCopyImage, clwire.TypeCopyImageBuffer, clwire.TypeFillImage:
 		return true
 	}
 	return false
@@ -317,6 +321,8 @@ func (s *session) release(id uint64) {
 	switch o := s.objects[id].(type) {
 	case *buffer:
 		o.unref()
+	case *sampler:
+		o.unref()
 	case *kernel:
 		o.unref()
 	case *program:
@@ -403,6 +409,9 @@ func (k *kernel) try(index int, a *argument) opencl.Status {
 	}
 	if a.mem != nil && a.mem.status != opencl.Success {
 		return a.mem.status
+	}
+	if a.samp != nil && a.samp.status != opencl.Success {
+		return a.samp.status
 	}
 	for len(k.set) <= index {
 		k.set = append(k.set, argument{})

@@ -11,6 +11,7 @@ import (
 type extent struct {
 	clwire.Shape
 	size uint64 // dense bytes
+	unit uint64 // of an image: bytes that no cut divides
 }
 
 // sizeOf is how many bytes a shape has on the wire; 0 if that is no number.
@@ -28,6 +29,9 @@ func sizeOf(s *clwire.Shape) uint64 {
 // extentOf checks a shape against its buffer.
 func extentOf(b *buffer, s *clwire.Shape) (extent, opencl.Status) {
 	e := extent{Shape: *s, size: sizeOf(s)}
+	if b.image != nil {
+		return imageExtent(b, e)
+	}
 	if !s.Rect {
 		return e, b.inside(s.Offset, s.Size)
 	}
@@ -70,6 +74,9 @@ func (e *extent) pieces(f func(dense, n uint64) bool) {
 			n = min(clwire.MaxChunk/width, e.Region[1]-row%e.Region[1]) * width
 		} else if e.Rect {
 			n = min(n, width-at%width)
+			if e.unit != 0 && n == clwire.MaxChunk {
+				n -= n % e.unit
+			}
 		}
 		if !f(at, n) {
 			return

@@ -68,12 +68,20 @@ func (l *launch) Keep() engine.Task {
 		} else if m != nil {
 			c.args[i].mem = deadBuffer
 		}
+		if p := c.args[i].samp; p != nil && p.refs.Load() > 0 {
+			p.refs.Add(1)
+		} else if p != nil {
+			c.args[i].samp = deadSampler
+		}
 	}
 	return c
 }
 
-// deadBuffer stands for one that was released before the launch that names it.
-var deadBuffer = &buffer{status: opencl.InvalidMemObject}
+// deadBuffer and deadSampler stand for those that were released before the launch that names them.
+var (
+	deadBuffer  = &buffer{status: opencl.InvalidMemObject}
+	deadSampler = &sampler{status: opencl.InvalidSampler}
+)
 
 // Drop implements engine.Task.
 func (l *launch) Drop() {
@@ -83,6 +91,9 @@ func (l *launch) Drop() {
 	for i := range l.args {
 		if m := l.args[i].mem; m != nil && m != deadBuffer {
 			m.unref()
+		}
+		if p := l.args[i].samp; p != nil && p != deadSampler {
+			p.unref()
 		}
 	}
 	l.kernel.unref()
@@ -126,6 +137,9 @@ func (l *launch) differences() (int, opencl.Status) {
 		if a.mem != nil && (a.mem.status != opencl.Success || a.mem.refs.Load() <= 0) {
 			return i, opencl.InvalidKernelArgs
 		}
+		if a.samp != nil && (a.samp.status != opencl.Success || a.samp.refs.Load() <= 0) {
+			return i, opencl.InvalidKernelArgs
+		}
 	}
 	if k.inStep && !l.kept {
 		for _, i := range l.step {
@@ -156,6 +170,9 @@ func (k *kernel) put(i int, a *argument) {
 			native = a.mem.native
 		}
 		k.val = binary.NativeEndian.AppendUint64(k.val, uint64(native))
+		low.Size = 8
+	case clwire.ArgSampler:
+		k.val = binary.NativeEndian.AppendUint64(k.val, uint64(a.samp.native))
 		low.Size = 8
 	default:
 		k.val = append(k.val, a.bytes()...)

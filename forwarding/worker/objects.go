@@ -46,6 +46,7 @@ type buffer struct {
 	seg     *segment // in place, or nil
 	at      uint64   // where in seg
 	parent  *buffer
+	image   *imageShape // nil: a buffer
 	refs    atomic.Int32
 }
 
@@ -195,10 +196,11 @@ type argument struct {
 	big   []byte // ArgBytes above 16 bytes; never altered
 	size  uint64 // ArgLocal, bytes
 	mem   *buffer
+	samp  *sampler
 }
 
 func (a *argument) equal(b *argument) bool {
-	return a.kind == b.kind && a.isSet == b.isSet && a.n == b.n && a.small == b.small && a.size == b.size && a.mem == b.mem &&
+	return a.kind == b.kind && a.isSet == b.isSet && a.n == b.n && a.small == b.small && a.size == b.size && a.mem == b.mem && a.samp == b.samp &&
 		string(a.big) == string(b.big)
 }
 
@@ -226,7 +228,7 @@ func (s *session) argumentOf(w *clwire.Arg) (a argument, err error) {
 			a.big = append([]byte(nil), w.Data...)
 		}
 	default:
-		err = fmt.Errorf("argument kind %d is not supported", w.Kind)
+		a.samp, err = lookup[*sampler](s, w.ID())
 	}
 	return a, err
 }

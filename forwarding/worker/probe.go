@@ -134,7 +134,7 @@ var (
 	// handleParams have answers that mean something in this process only.
 	handleParams = map[uint32]struct{}{
 		0x1031: {}, // CL_DEVICE_PLATFORM
-		0x1041: {}, // CL_DEVICE_PARENT_DEVICE
+		0x1042: {}, // CL_DEVICE_PARENT_DEVICE
 		0x2051: {}, // CL_DEVICE_HANDLE_LIST_KHR
 	}
 )

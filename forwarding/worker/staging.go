@@ -82,6 +82,9 @@ func (p *staging) forget(c *clContext) {
 func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte) (opencl.Event, opencl.Status) {
 	a := opencl.After{Want: true}
 	host := addressOf(mem)
+	if o.buffer.image != nil {
+		return o.transferImage(q, read, from, n, host)
+	}
 	if !o.ext.Rect {
 		e, status := q.Transfer(read, o.buffer.native, o.ext.Offset+from, n, host, a)
 		q.Flush()

@@ -145,7 +145,9 @@ func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 	}
 	t := &memTask{what: "transfer", buffers: [2]*buffer{b}}
 	read := m.Direction == clwire.FromBuffer
-	if m.Rect {
+	if b.image != nil {
+		s.transferImage(t, m, b, seg, read)
+	} else if m.Rect {
 		s.transferRect(t, m, b, seg, read)
 	} else {
 		offset, size, at := m.Offset, m.Size, m.SegmentOffset
