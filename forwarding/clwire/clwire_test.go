@@ -75,7 +75,7 @@ var samples = []Message{
 	&ReleaseSubDevice{Device: SubDeviceBase},
 	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
 	&ClockSync{},
-	&TraceOn{},
+	&TraceOn{Process: 4711, Worker: 2, Shared: true},
 	&TraceFlush{},
 	&TraceData{Lost: 7, Commands: []Traced{
 		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
