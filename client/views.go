@@ -21,8 +21,9 @@ type view struct {
 	bytes uint64 // immutable
 	own   bool   // immutable: this connection fills it
 
-	refs    int // objects and buffers; guarded by Conn.mu
-	filling int // those that are unsealed buffers; guarded by Conn.mu
+	refs    int  // objects and buffers; guarded by Conn.mu
+	orphan  bool // another life's: it goes with its last reference; guarded by Conn.mu
+	filling int  // those that are unsealed buffers; guarded by Conn.mu
 
 	mu       sync.Mutex // guards the rest
 	file     *os.File   // nil once there is nothing left to map
@@ -66,8 +67,10 @@ func (c *Conn) unref(v *view) {
 	if v.refs > 0 {
 		return
 	}
-	if c.closed {
-		delete(c.views, v.id)
+	if c.closed || v.orphan {
+		if c.views[v.id] == v {
+			delete(c.views, v.id)
+		}
 		v.drop()
 		return
 	}
@@ -95,8 +98,9 @@ func (c *Conn) sweepTimer() {
 	defer c.background.Done()
 	c.mu.Lock()
 	c.sweepSet = false
+	gen := c.gen
 	c.mu.Unlock()
-	c.Sweep() // its error is the next call's
+	c.sweepIn(gen) // its error is the next call's; for this alone no connection is made
 	c.mu.Lock()
 	c.setSweep()
 	c.mu.Unlock()
@@ -105,7 +109,14 @@ func (c *Conn) sweepTimer() {
 // Sweep unmaps the segments in which this process holds nothing and which the daemon has no more use for. It happens by
 // itself within some seconds; a program that just dropped a lot may want it now.
 func (c *Conn) Sweep() error {
-	k, err := c.roundTrip(context.Background(), wire.Sweep, nil)
+	c.mu.Lock()
+	gen := c.gen
+	c.mu.Unlock()
+	return c.sweepIn(gen)
+}
+
+func (c *Conn) sweepIn(gen uint64) error {
+	k, err := c.roundTripIn(context.Background(), gen, wire.Sweep, nil)
 	if err != nil {
 		return err
 	}
@@ -115,7 +126,7 @@ func (c *Conn) Sweep() error {
 		return err
 	}
 	for _, id := range m.Segments {
-		if err := c.forget(id); err != nil {
+		if err := c.forget(gen, id); err != nil {
 			return err
 		}
 	}
@@ -178,7 +189,7 @@ func (c *Conn) memoryLeaves() bool {
 
 // forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under
 // way may still name the segment without a descriptor, and then the view stays for good.
-func (c *Conn) forget(id uint64) error {
+func (c *Conn) forget(gen, id uint64) error {
 	c.mu.Lock()
 	v := c.views[id]
 	held := v == nil || v.refs > 0
@@ -186,7 +197,7 @@ func (c *Conn) forget(id uint64) error {
 	if held {
 		return nil
 	}
-	err := c.simple(wire.Forget, &wire.Number{N: id})
+	err := c.simpleIn(gen, wire.Forget, &wire.Number{N: id})
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return err
 	}

@@ -97,6 +97,7 @@ var rows = map[wire.Type]row{
 	wire.Filled:           {local: true, oneWay: true, maxPayload: idBytes, handle: (*connection).filled},
 	wire.SealFilled:       {local: true, mutates: true, maxPayload: idBytes + 6, handle: (*connection).sealFilled},
 	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
+	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

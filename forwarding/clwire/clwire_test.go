@@ -71,8 +71,11 @@ var samples = []Message{
 	&LinkProgram{ID: 13, Context: 1, Devices: []uint32{0}, Options: []byte("-create-library"), Programs: []uint64{5, 6}},
 	&Files{Set: 11, Blob: 4},
 	&FileData{Set: 11, Blob: 4},
+	&CreateSubDevices{Device: 3, First: SubDeviceBase, Room: 2, Properties: []uint64{0x1086, 1, 0}},
+	&ReleaseSubDevice{Device: SubDeviceBase},
+	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
 	&ClockSync{},
-	&TraceOn{},
+	&TraceOn{Process: 4711, Worker: 2, Shared: true},
 	&TraceFlush{},
 	&TraceData{Lost: 7, Commands: []Traced{
 		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},

@@ -52,6 +52,8 @@ type worker struct {
 	queues   map[uint64]*Queue
 	contexts map[*Context]struct{}
 
+	partitions map[*partition]struct{} // made at the worker; guarded by mu
+
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
 
@@ -73,7 +75,7 @@ func startWorker(p *Platform) (*worker, error) {
 	w := &worker{
 		d: p.d, platform: p, segments: map[uint64]bool{},
 		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
-		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{},
+		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{}, partitions: map[*partition]struct{}{},
 	}
 	open := p.openLocal
 	if remote, ok := p.control.(RemoteControl); ok {

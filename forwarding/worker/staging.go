@@ -68,7 +68,7 @@ func (p *staging) queue(s *session, c *clContext) (opencl.Queue, opencl.Status) 
 	if q, ok := p.queues[c]; ok {
 		return q, opencl.Success
 	}
-	q, status := c.native.CreateQueue(s.devices[c.devices[0]], 0)
+	q, status := c.native.CreateQueue(s.device(c.devices[0]), 0)
 	if status == opencl.Success {
 		p.queues[c] = q
 		p.seg.pinFor(c, q)

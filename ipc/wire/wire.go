@@ -72,6 +72,7 @@ const (
 	Filled       Type = 90
 	SealFilled   Type = 91
 	Compose      Type = 92
+	Reclaim      Type = 93
 
 	OpenRemoteWorker Type = 39
 
@@ -90,7 +91,7 @@ var typeNames = map[Type]string{
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
-	SealFilled: "SealFilled", Compose: "Compose",
+	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim",
 }
 
 func (t Type) String() string {

@@ -1,16 +1,9 @@
 package main
 
-import (
-	"fmt"
-	"os"
-)
+import "fmt"
 
 // openclBenchmarks measures a C program natively and forwarded, in turn.
 func openclBenchmarks(r *rig) []benchmark {
-	if r.noDevice != "" {
-		fmt.Fprintln(os.Stderr, "bench: no OpenCL figures:", r.noDevice)
-		return nil
-	}
 	both := func(test string) func() (float64, float64, error) {
 		return func() (float64, float64, error) {
 			ref, err := r.native.ask(test)
@@ -37,15 +30,15 @@ func openclBenchmarks(r *rig) []benchmark {
 		}
 	}
 	return []benchmark{
-		{"opencl/kernel+finish/path=unix", "ns", "native + 1 socket round trip", 2, 0, plus("kernel_finish", 1, 0)},
-		{"opencl/kernel/batch=1000/path=unix", "ns", "native", 3, 0, both("kernels_1000")},
-		{"opencl/kernel/chain=100/queues=2/path=unix", "ns", "native", 3, 0, both("chain_100")},
-		{"opencl/kernel/chain=100/queues=1/path=unix", "ns", "native", 3, 0, both("chain_100_one_queue")},
-		{"opencl/write/size=128MiB/path=unix", "B/s", "native", 0, 0.8, both("write_128MiB")},
-		{"opencl/read/size=128MiB/path=unix", "B/s", "native", 0, 0.8, both("read_128MiB")},
-		{"opencl/map+touch+unmap/size=16MiB/path=unix", "ns", "native + 100 µs", 1, 0, plus("map_16MiB", 0, 100e3)},
-		{"opencl/write/size=4B/path=unix", "ns", "native + 1 socket round trip", 2, 0, plus("write_4B", 1, 0)},
-		{"opencl/write+kernel+read/size=4KiB/path=unix", "ns", "native + 1 socket round trip", 2, 0, plus("write_kernel_read_4KiB", 1, 0)},
-		{"opencl/create+release/size=4KiB/path=unix", "ns", "native + 1 socket round trip", 2, 0, plus("create_release_4KiB", 1, 0)},
+		{name: "opencl/kernel+finish/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("kernel_finish", 1, 0)},
+		{name: "opencl/kernel/batch=1000/path=unix", unit: "ns", against: "native", atMost: 3, measure: both("kernels_1000")},
+		{name: "opencl/kernel/chain=100/queues=2/path=unix", unit: "ns", against: "native", atMost: 3, measure: both("chain_100")},
+		{name: "opencl/kernel/chain=100/queues=1/path=unix", unit: "ns", against: "native", atMost: 3, measure: both("chain_100_one_queue")},
+		{name: "opencl/write/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.8, measure: both("write_128MiB")},
+		{name: "opencl/read/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.8, measure: both("read_128MiB")},
+		{name: "opencl/map+touch+unmap/size=16MiB/path=unix", unit: "ns", against: "native + 100 µs", atMost: 1, measure: plus("map_16MiB", 0, 100e3)},
+		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_4B", 1, 0)},
+		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_kernel_read_4KiB", 1, 0)},
+		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("create_release_4KiB", 1, 0)},
 	}
 }

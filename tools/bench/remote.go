@@ -149,10 +149,7 @@ func (m *remote) close() {
 // remoteBenchmarks measures sessions of another machine over loopback, and what the front door does for them.
 func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	all := []benchmark{
-		{"cluster/publish/nodes=1", "ns", fmt.Sprintf("%d fsync of an append beside the log", publishSyncs), 1.3, 0, func() (float64, float64, error) { return publish(r) }},
-	}
-	if r.noDevice != "" {
-		return all
+		{name: "cluster/publish/nodes=1", unit: "ns", against: fmt.Sprintf("%d fsync of an append beside the log", publishSyncs), atMost: 1.3, measure: func() (float64, float64, error) { return publish(r) }},
 	}
 	// with measures one side of the remote programs and a reference.
 	with := func(side func(*remote) *reference, test string, against func(*remote) (float64, error)) func() (float64, float64, error) {
@@ -186,18 +183,17 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	iperf := func(*remote) (float64, error) { return iperf3(ctx) }
 	stream := func(*remote) (float64, error) { return goTLS() }
 	return append(all,
-		benchmark{"opencl/kernel+finish/path=tcp", "ns", "native + 1 TCP round trip", 1.7, 0, with(clear, "kernel_finish", native("kernel_finish", 1, 0))},
-		benchmark{"opencl/kernel+finish/path=tls", "ns", "native + 1 TCP round trip", 1.7, 0, with(tls, "kernel_finish", native("kernel_finish", 1, 0))},
-		benchmark{"opencl/kernel/batch=1000/path=tls", "ns", "native", 3, 0, with(tls, "kernels_1000", native("kernels_1000", 0, 0))},
-		benchmark{"opencl/kernel/batch=1000/path=tls/rtt=1ms", "ns", "native + 2 ms a batch", 1.2, 0,
-			with(far, "kernels_1000", native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
-		benchmark{"opencl/write/size=128MiB/path=tcp", "B/s", "iperf3, one stream", 0, 0.9, with(clear, "write_128MiB", iperf)},
-		benchmark{"opencl/read/size=128MiB/path=tcp", "B/s", "iperf3, one stream", 0, 0.9, with(clear, "read_128MiB", iperf)},
-		benchmark{"opencl/write/size=128MiB/path=tls", "B/s", "a bare Go TLS stream", 0, 0.85, with(tls, "write_128MiB", stream)},
-		benchmark{"opencl/read/size=128MiB/path=tls", "B/s", "a bare Go TLS stream", 0, 0.85, with(tls, "read_128MiB", stream)},
-		benchmark{"opencl/kernel+finish/p99/moving=1GiB/path=tcp", "ns", "idle p99 + one chunk's time", 1, 0, with(clear, "kernel_finish_p99_loaded", idle(clear))},
-		benchmark{"opencl/kernel+finish/p99/moving=1GiB/path=tls", "ns", "idle p99 + one chunk's time", 1, 0, with(tls, "kernel_finish_p99_loaded", idle(tls))},
-		benchmark{"opencl/first-kernel/path=tls", "ns", "the same over the unix socket + 60 ms", 1, 0, func() (float64, float64, error) { return r.firstKernels(ctx) }},
+		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.7, measure: with(clear, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{name: "opencl/kernel+finish/path=tls", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.7, measure: with(tls, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{name: "opencl/kernel/batch=1000/path=tls", unit: "ns", against: "native", atMost: 3, measure: with(tls, "kernels_1000", native("kernels_1000", 0, 0))},
+		benchmark{name: "opencl/kernel/batch=1000/path=tls/rtt=1ms", unit: "ns", against: "native + 2 ms a batch", atMost: 1.2, measure: with(far, "kernels_1000", native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
+		benchmark{name: "opencl/write/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.9, measure: with(clear, "write_128MiB", iperf)},
+		benchmark{name: "opencl/read/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.9, measure: with(clear, "read_128MiB", iperf)},
+		benchmark{name: "opencl/write/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.85, measure: with(tls, "write_128MiB", stream)},
+		benchmark{name: "opencl/read/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.85, measure: with(tls, "read_128MiB", stream)},
+		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tcp", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(clear, "kernel_finish_p99_loaded", idle(clear))},
+		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tls", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(tls, "kernel_finish_p99_loaded", idle(tls))},
+		benchmark{name: "opencl/first-kernel/path=tls", unit: "ns", against: "the same over the unix socket + 60 ms", atMost: 1, measure: func() (float64, float64, error) { return r.firstKernels(ctx) }},
 	)
 }
 

@@ -26,6 +26,8 @@ type rig struct {
 	daemon *exec.Cmd
 
 	rtt, memory       *reference
+	c, python         *reference // the C and the Python client, at work
+	noPython          string     // why there is no Python figure
 	native, forwarded *reference
 	remote            *remote      // nil until openRemote
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
@@ -65,7 +67,8 @@ func newRig(ctx context.Context, bin string) (r *rig, err error) {
 }
 
 func (r *rig) compile(ctx context.Context) error {
-	for name, libs := range map[string][]string{"rtt": nil, "membw": nil, "clbench": {"-lOpenCL"}} {
+	library := []string{"-I" + filepath.Join(r.bin, "include"), filepath.Join(r.bin, "lib", "libtendril.a"), "-pthread"}
+	for name, libs := range map[string][]string{"rtt": nil, "membw": nil, "store": library, "clbench": {"-lOpenCL"}} {
 		args := append([]string{"-O2", "-o", filepath.Join(r.dir, name), filepath.Join("tools/bench/c", name+".c")}, libs...)
 		if out, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("compile %s.c (run from the repository's root, after make deps): %w\n%s", name, err, out)
@@ -112,6 +115,18 @@ func (r *rig) startReferences(context.Context) (err error) {
 	if r.memory, err = r.start(nil, filepath.Join(r.dir, "membw")); err != nil {
 		return err
 	}
+	if r.c, err = r.start(r.env(), filepath.Join(r.dir, "store")); err != nil {
+		return err
+	}
+	path := r.env("PYTHONPATH=" + filepath.Join("client", "python"))
+	if r.python, err = r.start(path, pythonOf(), filepath.Join("tools", "bench", "python", "store.py")); err != nil {
+		r.noPython = fmt.Sprintf("no Python with NumPy: %v", err)
+	}
+	return nil
+}
+
+// startOpenCL starts the OpenCL program natively and forwarded; where there is no device, noDevice says why.
+func (r *rig) startOpenCL() (err error) {
 	clbench := filepath.Join(r.dir, "clbench")
 	if r.native, err = r.start(nil, clbench); err != nil {
 		r.noDevice = fmt.Sprintf("no native OpenCL device to compare with: %v", err)
@@ -119,6 +134,14 @@ func (r *rig) startReferences(context.Context) (err error) {
 	}
 	r.forwarded, err = r.start(r.env(), r.tendril(), "run", "--", clbench)
 	return err
+}
+
+// pythonOf is the system's python3, which has the system's NumPy, or the one that is found.
+func pythonOf() string {
+	if _, err := os.Stat("/usr/bin/python3"); err == nil {
+		return "/usr/bin/python3"
+	}
+	return "python3"
 }
 
 // start runs a reference and reads its first line, which says that it is ready.
@@ -178,7 +201,7 @@ func (r *rig) close() {
 	if r.remote != nil {
 		r.remote.close()
 	}
-	for _, f := range []*reference{r.forwarded, r.native, r.memory, r.rtt} {
+	for _, f := range []*reference{r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
 		if f != nil {
 			_ = f.stop() // its figures are in; how it leaves changes nothing
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"tendril/client"
@@ -27,18 +28,50 @@ func storeBenchmarks(r *rig) []benchmark {
 			return v, ref, err
 		}
 	}
-	return []benchmark{
-		{"store/get+release/size=1MiB/path=unix", "ns", "64-byte socket round trip in C", 2, 0, trip(getRelease)},
-		{"store/create+seal/size=4KiB/path=unix", "ns", "64-byte socket round trip in C", 3, 0, trip(createSeal)},
-		{"store/create+fill+seal/size=1GiB/path=unix", "B/s", "memcpy into a touched mapping", 0, 0.9, func() (float64, float64, error) {
+	inC := func(test string) func(*rig) (float64, error) {
+		return func(r *rig) (float64, error) { return r.c.ask(test) }
+	}
+	fill := func(measure func(*rig) (float64, error)) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
 			ref, err := r.memory.ask("memcpy")
 			if err != nil {
 				return 0, 0, err
 			}
-			v, err := fillLargest(r)
+			v, err := measure(r)
+			return v, ref, err
+		}
+	}
+	const socket = "64-byte socket round trip in C"
+	all := []benchmark{
+		{name: "store/get+release/size=1MiB/client=go", unit: "ns", against: socket, atMost: 1.7, best: true, measure: trip(getRelease)},
+		{name: "store/get+release/size=64B/client=c", unit: "ns", against: socket, atMost: 1.7, best: true, measure: trip(inC("get_release_64B"))},
+		{name: "store/get+release/size=1MiB/client=c", unit: "ns", against: socket, atMost: 1.7, best: true, measure: trip(inC("get_release_1MiB"))},
+		{name: "store/create+seal/size=4KiB/client=go", unit: "ns", against: socket, atMost: 2.5, best: true, measure: trip(createSeal)},
+		{name: "store/create+seal/size=4KiB/client=c", unit: "ns", against: socket, atMost: 2.5, best: true, measure: trip(inC("create_seal_4KiB"))},
+		{name: "store/create+seal+delete/size=64B/clients=4", unit: "1/s", against: "60,000 a second", atLeast: 1, best: true, measure: func() (float64, float64, error) {
+			v, err := r.c.ask("churn_64B")
+			return v, 60000, err
+		}},
+		{name: "store/create+fill+seal/size=1GiB/client=go", unit: "B/s", against: "memcpy into a touched mapping", atLeast: 0.95, measure: fill(fillLargest)},
+		{name: "store/create+fill+seal/size=1GiB/client=c", unit: "B/s", against: "memcpy into a touched mapping", atLeast: 0.95, measure: fill(inC("fill_1GiB"))},
+		{name: "store/first-read/size=1GiB/client=c", unit: "B/s", against: "MADV_POPULATE_READ of a plain memfd, by a new process", atLeast: 0.9, measure: func() (float64, float64, error) {
+			ref, err := r.memory.ask("populate")
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := r.c.ask("first_read_1GiB")
 			return v, ref, err
 		}},
 	}
+	if r.noPython == "" {
+		all = append(all, benchmark{name: "store/get/size=1GiB/client=python", unit: "ns", against: "60 µs", atMost: 1, best: true, measure: func() (float64, float64, error) {
+			v, err := r.python.ask("get")
+			return v, 60000, err
+		}})
+	} else {
+		fmt.Fprintln(os.Stderr, "bench: no Python figure:", r.noPython)
+	}
+	return append(append(all, streamBenchmarks(r)...), scaleBenchmarks(r)...)
 }
 
 // perCall returns the median time of n calls of f, as the C reference does,

@@ -391,10 +391,8 @@ class _Got:
         self.live = live
 
     def __call__(self, f: wire.Fields) -> Object:
-        hold = Hold(f.id(), wire.RELEASE)
-        ref, size = f.ref(), f.u64()
-        f.u8()
-        raw = f.bytes32()
+        key, ref, size, raw = f.got()
+        hold = Hold(key, wire.RELEASE)
         return Object(hold, self.live.attach(f, ref, size, hold, False), _meta(raw), self.live.path)
 
 
@@ -455,7 +453,7 @@ def _meta(raw: bytes) -> Optional[Dict[str, Any]]:
     if not raw:
         return None
     try:
-        meta = json.loads(raw)
+        meta = json.loads(raw.decode("utf-8"))
     except ValueError:
         return None
     return meta if isinstance(meta, dict) else None

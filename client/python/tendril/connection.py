@@ -29,6 +29,11 @@ _MAX_FDS = 8            # descriptors that may wait for their frames
 _KEEP_BYTES = 64 << 20  # a larger segment of another writer is let go as soon as nothing uses it
 _SWEEP_SECONDS = 1.0    # how often a client with idle mappings asks which are of no more use
 
+# Plain integers: the socket module's are enumerations, whose | takes longer than the system call is slow.
+_NOSIGNAL, _DONTWAIT, _CLOEXEC = int(socket.MSG_NOSIGNAL), int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)
+_CTRUNC = int(socket.MSG_CTRUNC)
+_CONTROL = socket.CMSG_SPACE(4 * 16)
+
 Decode = Callable[[wire.Fields], Any]
 
 
@@ -267,7 +272,7 @@ class Connection:
         """Writes _out; what a full socket does not take stays in _out, so that an interruption tears no frame."""
         while self._out:
             try:
-                n = self._sock.send(self._out, flags | socket.MSG_NOSIGNAL)
+                n = self._sock.send(self._out, flags | _NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as e:
@@ -319,11 +324,11 @@ class Connection:
             poll.register(self._sock, select.POLLIN)
             if left <= 0 or not poll.poll(left * 1000):
                 raise Disconnected("no answer from %s within %g s: is it a Tendril daemon?" % (self.path, _HELLO_SECONDS))
-        raw, anc, flags, _ = self._sock.recvmsg(1 << 16, socket.CMSG_SPACE(4 * 16), socket.MSG_CMSG_CLOEXEC)
+        raw, anc, flags, _ = self._sock.recvmsg(1 << 16, _CONTROL, _CLOEXEC)
         for level, kind, data in anc:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._fds.extend(struct.unpack("%di" % (len(data) // 4), data[: len(data) // 4 * 4]))
-        if flags & socket.MSG_CTRUNC or len(self._fds) > _MAX_FDS:
+        if flags & _CTRUNC or len(self._fds) > _MAX_FDS:
             raise Protocol("more descriptors than frames may carry")
         if not raw:
             raise Disconnected("the daemon at %s closed the connection" % self.path)
@@ -481,7 +486,7 @@ class Connection:
             try:
                 if not self._take_ended():
                     return
-                self._push(socket.MSG_DONTWAIT)
+                self._push(_DONTWAIT)
             finally:
                 self._sending.release()
         if self._ended and self._turn.acquire(False):

@@ -31,6 +31,9 @@ _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _REF = struct.Struct("<QQQ")
 
 
+_GOT = struct.Struct("<16sQQQQBI")
+
+
 class Ref(NamedTuple):
     """Where an object's bytes lie: offsets and sizes in bytes."""
 
@@ -115,6 +118,11 @@ class Fields:
 
     def ref(self) -> Ref:
         return Ref(*_REF.unpack(self.take(_REF.size)))
+
+    def got(self) -> "tuple[bytes, Ref, int, bytes]":
+        """A get's reply: id, place, size and metadata, at once, for it is what happens most."""
+        key, segment, size, offset, object_size, _, meta = _GOT.unpack(self.take(_GOT.size))
+        return key, Ref(segment, size, offset), object_size, self.take(meta)
 
     def rest(self) -> bytes:
         return self.take(len(self._raw) - self._at)

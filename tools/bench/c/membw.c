@@ -1,11 +1,14 @@
 // membw prints the rate, in bytes per second, of one memcpy of 1 GiB from
 // touched anonymous memory into a touched shared mapping of a memfd: what a
-// store's fill can reach. One number for each line on standard input.
+// store's fill can reach. One number for each line on standard input; for the
+// line "populate" the rate at which a new process maps the memfd, enters all of
+// its pages with MADV_POPULATE_READ and looks at each.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +19,35 @@ static double now(void)
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+static double populate(int fd)
+{
+	int result[2];
+	double rate = -1;
+	if (pipe(result) < 0)
+		return -1;
+	if (fork() == 0) {
+		volatile char sum = 0;
+		double start = now();
+		char *p = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, fd, 0);
+		if (p == MAP_FAILED || madvise(p, SIZE, MADV_POPULATE_READ) < 0)
+			_exit(1);
+		for (size_t at = 0; at < SIZE; at += 4096)
+			sum += p[at];
+		rate = SIZE / (now() - start);
+		_exit(write(result[1], &rate, sizeof rate) != sizeof rate);
+	}
+	close(result[1]);
+	if (read(result[0], &rate, sizeof rate) != sizeof rate)
+		rate = -1;
+	close(result[0]);
+	wait(NULL);
+	return rate;
 }
 
 int main(void)
@@ -37,6 +69,11 @@ int main(void)
 	fflush(stdout);
 	char line[16];
 	while (fgets(line, sizeof line, stdin)) {
+		if (strcmp(line, "populate\n") == 0) {
+			printf("%.0f\n", populate(fd));
+			fflush(stdout);
+			continue;
+		}
 		double start = now();
 		memcpy(to, from, SIZE);
 		printf("%.0f\n", SIZE / (now() - start));

@@ -100,6 +100,41 @@ static double fill(void)
 	return LARGE / (now() - start) * 1e9;
 }
 
+// first_read gives the rate at which a new process gets 1 GiB, enters all of its pages and looks at each. What the memcpy
+// reference's process does in a fork, this one does in a fork, too, on a connection of its own.
+static double first_read(void)
+{
+	int result[2];
+	double rate = -1;
+	tendril_buffer b;
+	tendril_object o;
+	if (pipe(result))
+		exit(1);
+	CHECK(tendril_create(writer, LARGE, NULL, &b));
+	memset(b.data, 1, LARGE);
+	CHECK(tendril_seal(&b, &o));
+	if (fork() == 0) {
+		tendril *t;
+		tendril_object got;
+		volatile char sum = 0;
+		CHECK(tendril_connect(NULL, &t));
+		double start = now();
+		CHECK(tendril_get(t, tendril_by_id(o.id), 0, &got));
+		tendril_populate(&got);
+		for (size_t at = 0; at < LARGE; at += 4096)
+			sum += ((const char *)got.data)[at];
+		rate = LARGE / (now() - start) * 1e9;
+		_exit(write(result[1], &rate, sizeof rate) != sizeof rate);
+	}
+	close(result[1]);
+	if (read(result[0], &rate, sizeof rate) != sizeof rate)
+		exit(1);
+	close(result[0]);
+	wait(NULL);
+	tendril_release(&o);
+	return rate;
+}
+
 // churn_client creates, seals and deletes objects of 64 bytes for a second, from the moment that go is closed.
 static long churn_client(int go)
 {
@@ -150,6 +185,7 @@ static double churn(void)
 static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"get_release_64B", get_tiny}, {"get_release_1MiB", get_shared}, {"get_release_1GiB", get_large},
 	{"create_seal_4KiB", create_seal}, {"fill_1GiB", fill}, {"churn_64B", churn},
+	{"first_read_1GiB", first_read},
 };
 
 int main(int argc, char **argv)
