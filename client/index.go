@@ -60,7 +60,7 @@ type fastIndex struct {
 	views   viewTable    // those that the index may give objects in
 	growing atomic.Bool
 	held    [index.MaxSlots]atomic.Pointer[Object] // by slot: who takes an Object out lets go of it
-	over    atomic.Bool // the connection has failed: nothing is got any more
+	over    atomic.Bool                            // the connection has failed: nothing is got any more
 }
 
 // IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it where it
