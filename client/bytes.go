@@ -22,6 +22,7 @@ const (
 type Upload struct {
 	c     *Conn
 	id    object.ID
+	gen   uint64 // the life of the connection that it belongs to
 	size  uint64
 	at    uint64  // sent
 	calls []*call // not yet answered, in order
@@ -44,7 +45,7 @@ func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
 	if err := m.Decode(k.payload); err != nil {
 		return nil, err
 	}
-	return &Upload{c: c, id: m.ID, size: size}, nil
+	return &Upload{c: c, id: m.ID, gen: k.gen, size: size}, nil
 }
 
 // ID names the object.
@@ -61,7 +62,8 @@ func (u *Upload) Write(b []byte) (n int, err error) {
 			break
 		}
 		k := newCall(wire.Write)
-		if u.err = u.c.send(k, &wire.WriteRequest{ID: u.id, Offset: u.at, Data: part}); u.err != nil {
+		k.gen = u.gen
+		if u.err = u.c.send(context.Background(), k, &wire.WriteRequest{ID: u.id, Offset: u.at, Data: part}); u.err != nil {
 			break
 		}
 		u.calls = append(u.calls, k)
@@ -97,13 +99,13 @@ func (u *Upload) Seal() error {
 	case u.at != u.size:
 		return fmt.Errorf("%w: %d of %d bytes", io.ErrShortWrite, u.at, u.size)
 	}
-	err := u.c.simple(wire.Seal, &wire.SealRequest{ID: u.id})
+	err := u.c.simpleIn(u.gen, wire.Seal, &wire.SealRequest{ID: u.id})
 	u.ended = err == nil
 	return err
 }
 
 // Release gives the creator's reference to a sealed object back.
-func (u *Upload) Release() { u.c.postRelease(u.id) }
+func (u *Upload) Release() { u.c.postRelease(u.gen, u.id) }
 
 // Abort drops the object. After Seal it does nothing.
 func (u *Upload) Abort() error {
@@ -114,13 +116,14 @@ func (u *Upload) Abort() error {
 		return nil
 	}
 	u.ended = true
-	return u.c.simple(wire.Abort, &wire.IDMessage{ID: u.id})
+	return u.c.simpleIn(u.gen, wire.Abort, &wire.IDMessage{ID: u.id})
 }
 
 // Remote is a sealed object whose bytes are read over the connection. Safe for concurrent use.
 type Remote struct {
 	c     *Conn
 	id    object.ID
+	gen   uint64 // the life of the connection that it belongs to
 	size  uint64
 	class object.Class
 	meta  []byte
@@ -138,7 +141,7 @@ func (c *Conn) Open(ctx context.Context, id object.ID, name string, wait time.Du
 	if err := m.Decode(k.payload); err != nil {
 		return nil, err
 	}
-	return &Remote{c: c, id: m.ID, size: m.SizeBytes, class: m.Class, meta: append([]byte(nil), m.Meta...)}, nil
+	return &Remote{c: c, id: m.ID, gen: k.gen, size: m.SizeBytes, class: m.Class, meta: append([]byte(nil), m.Meta...)}, nil
 }
 
 // ID names the object.
@@ -154,7 +157,7 @@ func (r *Remote) Class() object.Class { return r.class }
 func (r *Remote) Meta() []byte { return r.meta }
 
 // Close gives the reference back.
-func (r *Remote) Close() { r.c.postRelease(r.id) }
+func (r *Remote) Close() { r.c.postRelease(r.gen, r.id) }
 
 // CopyRange writes n bytes from off on to w, several requests ahead of it. Errors: object.ErrInvalid beyond the object's end;
 // w's; ErrDisconnected.
@@ -171,8 +174,9 @@ func (r *Remote) CopyRange(ctx context.Context, w io.Writer, off, n uint64) (err
 	for end := off + n; off < end || len(calls) > 0; {
 		if off < end && len(calls) < ahead {
 			k := newCall(wire.ReadRange)
+			k.gen = r.gen
 			part := min(chunkBytes, end-off)
-			if err := r.c.send(k, &wire.ReadRangeRequest{ID: r.id, Offset: off, Bytes: uint32(part)}); err != nil {
+			if err := r.c.send(ctx, k, &wire.ReadRangeRequest{ID: r.id, Offset: off, Bytes: uint32(part)}); err != nil {
 				return err
 			}
 			calls = append(calls, k)

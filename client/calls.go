@@ -28,6 +28,7 @@ type call struct {
 	}
 	done      chan struct{} // capacity 1
 	finished  bool          // guarded by Conn.mu
+	gen       uint64        // the life of the connection that it belongs to; 0 before enqueue: any
 	abandoned bool          // guarded by Conn.mu: nobody waits for it any more
 	err       error
 	payload   []byte // of replies that are not told below; a copy
@@ -71,8 +72,18 @@ func (k *call) finish(err error) {
 // roundTrip sends a request and waits for its reply. The caller recycles the call where err is nil. An ended ctx gives
 // its error at once; the reply, when it comes, is undone.
 func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*call, error) {
+	k, err := c.roundTripIn(ctx, 0, kind, p)
+	if err != nil && c.worthRepeating(ctx, kind, err) {
+		return c.roundTripIn(ctx, 0, kind, p)
+	}
+	return k, err
+}
+
+// roundTripIn is roundTrip in one life of the connection, or with gen 0 in any, and never repeated.
+func (c *Conn) roundTripIn(ctx context.Context, gen uint64, kind wire.Type, p ipc.Payload) (*call, error) {
 	k := newCall(kind)
-	if err := c.send(k, p); err != nil {
+	k.gen = gen
+	if err := c.send(ctx, k, p); err != nil {
 		return nil, err
 	}
 	return c.result(ctx, k)
@@ -98,8 +109,32 @@ func (c *Conn) simple(kind wire.Type, p ipc.Payload) error {
 	return err
 }
 
-// send registers a call and writes its request, the waiting one-way messages before it in the same write.
-func (c *Conn) send(k *call, p ipc.Payload) error {
+// simpleIn is simple in one life of the connection.
+func (c *Conn) simpleIn(gen uint64, kind wire.Type, p ipc.Payload) error {
+	k, err := c.roundTripIn(context.Background(), gen, kind, p)
+	if err == nil {
+		k.recycle()
+	}
+	return err
+}
+
+// send registers a call and writes its request, the waiting one-way messages before it in the same write. On a broken connection
+// it first makes a new one, unless k belongs to that life of it.
+func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
+	bound := k.gen != 0
+	err := c.sendOnce(k, p)
+	if err == nil || bound || c.revival.dial == nil {
+		return err
+	}
+	// Whatever the request was: the daemon did not get the whole of it.
+	if err := c.revive(ctx); err != nil {
+		return err
+	}
+	k.reset()
+	return c.sendOnce(k, p)
+}
+
+func (c *Conn) sendOnce(k *call, p ipc.Payload) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if err := c.enqueue(k, p); err != nil {
@@ -108,14 +143,31 @@ func (c *Conn) send(k *call, p ipc.Payload) error {
 	return c.write()
 }
 
+// reset makes a call that failed before its request was out fit to be sent again: nobody else knows it any more.
+func (k *call) reset() {
+	select {
+	case <-k.done:
+	default:
+	}
+	k.finished, k.err, k.gen = false, nil, 0
+}
+
+// errOtherLife is the answer where something belongs to a connection that broke.
+var errOtherLife = fmt.Errorf("%w: it was lost with its connection: there is a new one, to begin anew with", ErrDisconnected)
+
 // enqueue registers a call and appends its request. sendMu is held.
 func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 	c.next++
 	c.mu.Lock()
-	if err := c.err; err != nil {
+	err := c.err
+	if err == nil && k.gen != 0 && k.gen != c.gen {
+		err = errOtherLife
+	}
+	if err != nil {
 		c.mu.Unlock()
 		return err
 	}
+	k.gen = c.gen
 	c.pending[c.next] = k
 	c.mu.Unlock()
 	c.out = ipc.AppendFrame(c.out, k.kind, 0, c.next, p)
@@ -134,25 +186,37 @@ func (c *Conn) write() error {
 }
 
 // post queues a one-way message: it goes with the next request, or by itself after flushAfter.
-func (c *Conn) post(kind wire.Type, p ipc.Payload) {
+// It is dropped where the connection is broken, or in another life than gen: the daemon gave everything back already.
+func (c *Conn) post(gen uint64, kind wire.Type, p ipc.Payload) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
-	c.postLocked(kind, p)
+	if c.lives(gen) {
+		c.postLocked(kind, p)
+	}
 }
 
 // postRelease is post of a Release, without an allocation.
-func (c *Conn) postRelease(id object.ID) {
+func (c *Conn) postRelease(gen uint64, id object.ID) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
-	c.release.ID = id
-	c.postLocked(wire.Release, &c.release)
+	if c.lives(gen) {
+		c.release.ID = id
+		c.postLocked(wire.Release, &c.release)
+	}
+}
+
+// releaseObject takes an Object off the list and gives its reference back, if the daemon of now knows it.
+func (c *Conn) releaseObject(o *Object) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if c.unlistAlive(o) {
+		c.release.ID = o.id
+		c.postLocked(wire.Release, &c.release)
+	}
 }
 
 func (c *Conn) postLocked(kind wire.Type, p ipc.Payload) {
-	if c.dead() {
-		return // the daemon released everything already
-	}
-	c.out = ipc.AppendFrame(c.out, kind, 0, 0, p)
+	c.out = appendOneWay(c.out, kind, p)
 	if len(c.out) >= flushBytes {
 		c.write() // its error is the next call's
 		return
@@ -160,10 +224,15 @@ func (c *Conn) postLocked(kind wire.Type, p ipc.Payload) {
 	c.setFlush()
 }
 
-func (c *Conn) dead() bool {
+func appendOneWay(b []byte, kind wire.Type, p ipc.Payload) []byte {
+	return ipc.AppendFrame(b, kind, 0, 0, p)
+}
+
+// lives reports whether the connection lives, and is in its life gen where that is not 0.
+func (c *Conn) lives(gen uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err != nil
+	return c.err == nil && (gen == 0 || gen == c.gen)
 }
 
 // setFlush arms the flushing timer. sendMu is held.
@@ -190,7 +259,7 @@ func (c *Conn) flushOut() {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	c.flushSet = false
-	if !c.dead() && len(c.out) > 0 {
+	if c.lives(0) && len(c.out) > 0 {
 		c.write() // its error is the next call's
 	}
 }
@@ -265,16 +334,16 @@ func (c *Conn) undo(k *call) {
 	switch {
 	case k.err != nil:
 	case k.kind == wire.Get:
-		c.postRelease(k.get.ID)
+		c.postRelease(k.gen, k.get.ID)
 	case k.kind == wire.Hold:
 		var m wire.HoldReply
 		if m.Decode(k.payload) == nil {
-			c.postRelease(m.ID)
+			c.postRelease(k.gen, m.ID)
 		}
 	case k.kind == wire.Fill:
-		c.post(wire.Filled, &wire.IDMessage{ID: k.get.ID})
+		c.post(k.gen, wire.Filled, &wire.IDMessage{ID: k.get.ID})
 	case k.kind == wire.StreamPop:
-		c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
+		c.post(k.gen, wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
 	}
 	c.discard(k)
 }

@@ -9,7 +9,7 @@
 // one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held.
 // A Conn does not survive fork without exec; a Go program cannot do that anyway.
 //
-// Lock order: Conn.turn, Conn.sendMu, Conn.mu, view.mu.
+// Lock order: Conn.revival.turn, Conn.turn, Conn.sendMu, Conn.mu, view.mu.
 package client
 
 import (
@@ -26,15 +26,20 @@ import (
 	"tendril/store/object"
 )
 
-// ErrDisconnected is every call's answer once the daemon is gone, or was not there at all. Objects that are held stay
-// readable.
+// ErrDisconnected is the answer of a call that was under way when the daemon went, and of those after it until there is a daemon
+// again: the next call connects anew, for some seconds at first, unless Options.NoReconnect says otherwise, a session was opened or the
+// daemon is another machine's. Objects that are held stay readable in any case; a daemon that took over from the one before knows them.
 var ErrDisconnected = errors.New("not connected to a daemon")
 
 // Options configures a connection. The zero value is fine.
 type Options struct {
-	Socket  string        // path; "" = ipc.DefaultSocket()
-	Program string        // what the daemon shows; "" = the executable's name
-	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
+	Socket  string // path; "" = ipc.DefaultSocket()
+	Program string // what the daemon shows; "" = the executable's name
+	// Index says whether objects are got through shared memory where they can be.
+	Index IndexUse
+	// NoReconnect leaves a broken connection broken. Otherwise it comes back with the next call: see ErrDisconnected.
+	NoReconnect bool
+	Spin        time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 }
 
 // Daemon is who answered.
@@ -73,6 +78,9 @@ type Conn struct {
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
+	revival revival
+	door    indexDoor
+
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
 	sendMu  sync.Mutex     // guards the socket's writing side and what follows
@@ -92,6 +100,9 @@ type Conn struct {
 	idle             int // views without references
 	err              error
 	closed, unlinked bool
+	session          bool    // has one: it does not outlive the connection
+	gen              uint64  // lives of the connection, this one among them
+	held             *Object // the first of those that are not released
 }
 
 // Dial connects to the daemon at socket ("" = ipc.DefaultSocket()). The caller must Close.
@@ -110,11 +121,17 @@ func DialOptions(o Options) (*Conn, error) {
 		return nil, fmt.Errorf("%w: %w: start one with: tendril daemon", ErrDisconnected, err)
 	}
 	c := newConn(link, o.Socket)
+	if !o.NoReconnect {
+		again := o
+		again.NoReconnect = true
+		c.revival.dial = func() (*Conn, error) { return DialOptions(again) }
+	}
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialUnix(o.Socket) }
 	if err := c.hello(o.Program); err != nil {
 		c.Close()
 		return nil, err
 	}
+	c.wantIndex(o.Index)
 	return c, nil
 }
 
@@ -122,6 +139,7 @@ func newConn(l link, at string) *Conn {
 	return &Conn{
 		link: l, socket: at, turn: make(chan struct{}, 1), sweepPause: sweepAfter,
 		pending: make(map[uint64]*call), views: make(map[uint64]*view),
+		gen: 1, revival: revival{turn: make(chan struct{}, 1)},
 	}
 }
 
@@ -148,7 +166,11 @@ func (c *Conn) hello(program string) error {
 }
 
 // Daemon says who is at the other end.
-func (c *Conn) Daemon() Daemon { return c.daemon }
+func (c *Conn) Daemon() Daemon {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.daemon
+}
 
 // Close ends the connection: the daemon releases its references and drops what was not sealed. Calls under way answer
 // ErrDisconnected. Objects that are held stay readable until their Release; unsealed buffers must not be touched any
@@ -183,6 +205,9 @@ func (c *Conn) fail(err error) {
 	defer c.mu.Unlock()
 	if c.err == nil {
 		c.err = err
+	}
+	if ix := c.door.index.Load(); ix != nil {
+		ix.over.Store(true)
 	}
 	if !c.unlinked {
 		c.unlinked = true

@@ -76,15 +76,22 @@ func startNode(t testing.TB, opts store.Options) *node {
 	}
 	t.Cleanup(s.Close)
 	n := &node{store: s, socket: filepath.Join(t.TempDir(), "s", "tendril.sock")}
+	n.open(t)
+	return n
+}
+
+// open opens the front door.
+func (n *node) open(t testing.TB) {
+	t.Helper()
+	var err error
 	n.door, err = frontdoor.Listen(frontdoor.Options{
-		Socket: n.socket, Store: s, Backend: &backend{s}, DaemonVersion: "test",
+		Socket: n.socket, Store: n.store, Backend: &backend{n.store}, DaemonVersion: "test",
 		Tenant: func(uid, gid uint32) string { return fmt.Sprintf("uid:%d", uid) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.door.Close)
-	return n
 }
 
 func (n *node) dial(t testing.TB) *client.Conn {
@@ -293,7 +300,7 @@ func TestMemoryComesBack(t *testing.T) {
 	a.Close()
 	waitFor(t, "the reader to let go", func() bool {
 		st := n.store.Status()
-		return st.ChargedBytes == 0 && st.LeavingBytes == 0
+		return st.SegmentBytes == 0 && st.TableBytes == 0 && st.LeavingBytes == 0
 	})
 }
 

@@ -27,7 +27,11 @@ func (c *Conn) Compose(members []object.Member, o CreateOptions) (*Object, error
 	if err := id.Decode(k.payload); err != nil {
 		return nil, err
 	}
-	return &Object{c: c, id: id.ID, class: o.Class, meta: o.Meta}, nil
+	composed := &Object{c: c, id: id.ID, class: o.Class, meta: o.Meta}
+	if !c.hold(composed, k.gen) {
+		return nil, errOtherLife
+	}
+	return composed, nil
 }
 
 // Tree is a composite with what it has, or a plain object: then Members is empty.

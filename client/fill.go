@@ -17,6 +17,7 @@ type Part struct {
 	view *view
 	data []byte
 	meta []byte
+	gen  uint64 // the life of the connection that it belongs to
 	done bool
 }
 
@@ -29,7 +30,7 @@ func (c *Conn) Fill(id object.ID, name string) (*Part, error) {
 		return nil, err
 	}
 	defer k.recycle()
-	p := &Part{c: c, id: k.get.ID, view: k.view, meta: k.get.Meta}
+	p := &Part{c: c, id: k.get.ID, view: k.view, meta: k.get.Meta, gen: k.gen}
 	c.beginFilling(p.view)
 	if p.view == nil {
 		return p, nil
@@ -68,7 +69,7 @@ func (p *Part) Done() error {
 	if p.c.endFilling(p.view) {
 		p.c.unref(p.view)
 	}
-	return p.c.simple(wire.Filled, &wire.IDMessage{ID: p.id})
+	return p.c.simpleIn(p.gen, wire.Filled, &wire.IDMessage{ID: p.id})
 }
 
 // SealFilled is Seal that first waits until nobody else fills the object: not at all with wait 0 (object.ErrBusy), without end below 0;
@@ -84,7 +85,7 @@ func (b *Buffer) SealFilled(ctx context.Context, wait time.Duration, despite boo
 		}
 	}
 	m := wire.SealFilledRequest{SealRequest: wire.SealRequest{ID: b.id, Strict: b.strict}, Despite: despite, WaitMS: waitMS(wait)}
-	k, err := b.c.roundTrip(ctx, wire.SealFilled, &m)
+	k, err := b.c.roundTripIn(ctx, b.gen, wire.SealFilled, &m)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,8 @@ type Buffer struct {
 	ended  bool
 	pushed bool // a push was tried: it may be sealed
 
-	spareNext bool // Seal asks for another buffer of this sort on the way
+	gen       uint64 // the life of the connection that made it
+	spareNext bool   // Seal asks for another buffer of this sort on the way
 }
 
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
@@ -70,7 +72,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 		return nil, err
 	}
 	defer k.recycle()
-	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class}
+	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class, gen: k.gen}
 	c.beginFilling(b.view)
 	b.spareNext = plain && c.repeats(size)
 	if err := b.mapMemory(); err != nil {
@@ -110,6 +112,7 @@ func (b *Buffer) Seal() (*Object, error) {
 		}
 	}
 	k := newCall(wire.Seal)
+	k.gen = b.gen
 	k.ask.seal = wire.SealRequest{ID: b.id, Strict: b.strict}
 	if err := b.c.sendSeal(k, b); err != nil {
 		return nil, err
@@ -127,7 +130,11 @@ func (b *Buffer) sealed() (*Object, error) {
 	if !b.c.endFilling(b.view) {
 		return nil, fmt.Errorf("%w: the connection was closed", ErrDisconnected)
 	}
-	return &Object{c: b.c, id: b.id, view: b.view, off: b.off, size: b.size, class: b.class, meta: b.meta}, nil
+	o := &Object{c: b.c, id: b.id, view: b.view, off: b.off, size: b.size, class: b.class, meta: b.meta}
+	if !b.c.hold(o, b.gen) {
+		return nil, fmt.Errorf("%w: object %s was sealed, then the connection broke", ErrDisconnected, b.id)
+	}
+	return o, nil
 }
 
 // Abort drops the object. After Seal it does nothing.
@@ -141,10 +148,14 @@ func (b *Buffer) Abort() error {
 		b.c.unref(b.view)
 	}
 	if b.pushed { // perhaps without success after the seal: either way it ends with this reference
-		b.c.postRelease(b.id)
+		b.c.postRelease(b.gen, b.id)
 		return nil
 	}
-	return b.c.simple(wire.Abort, &wire.IDMessage{ID: b.id})
+	err := b.c.simpleIn(b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
+	if errors.Is(err, ErrDisconnected) {
+		return nil // the object went with its connection
+	}
+	return err
 }
 
 // Put stores a copy of data as a sealed object. The caller must Release it.
@@ -173,6 +184,13 @@ type Object struct {
 	class    object.Class
 	meta     []byte
 	released atomic.Bool
+	gone     atomic.Bool
+
+	prev, next *Object // in Conn.held; guarded by Conn.mu
+
+	index *fastIndex // where it was got through shared memory; nil: over the socket
+	slot  int
+	data  []byte // where index is not nil
 }
 
 // Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is not
@@ -202,9 +220,21 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	if err := c.notShared("get"); err != nil {
 		return nil, err
 	}
+	if o := c.fastGet(ctx, &m); o != nil {
+		return o, nil
+	}
+	c.prepareIndex()
+	o, err := c.getOnce(ctx, m)
+	if err != nil && c.worthRepeating(ctx, wire.Get, err) {
+		return c.getOnce(ctx, m)
+	}
+	return o, err
+}
+
+func (c *Conn) getOnce(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	k := newCall(wire.Get)
 	k.ask.get = m
-	if err := c.send(k, &k.ask.get); err != nil {
+	if err := c.send(ctx, k, &k.ask.get); err != nil {
 		return nil, err
 	}
 	return c.finishGet(ctx, k, m)
@@ -220,10 +250,14 @@ func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Obje
 	}
 	defer k.recycle()
 	o := &Object{c: c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}
+	if !c.hold(o, k.gen) {
+		return nil, errOtherLife
+	}
 	if _, err := o.memory(); err != nil {
 		o.Release()
 		return nil, err
 	}
+	c.useIndex(o.view)
 	return o, nil
 }
 
@@ -251,6 +285,9 @@ func (o *Object) Class() object.Class { return o.class }
 // Meta gives the object's metadata; it must not be changed.
 func (o *Object) Meta() []byte { return o.meta }
 
+// ThroughIndex reports whether the reference was taken in shared memory, without a system call.
+func (o *Object) ThroughIndex() bool { return o.index != nil }
+
 // Info asks the daemon for the object's full description.
 func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
 
@@ -259,6 +296,9 @@ func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
 func (o *Object) Bytes() []byte {
 	if o.released.Load() {
 		return nil
+	}
+	if o.index != nil {
+		return o.data
 	}
 	data, err := o.memory()
 	if err != nil { // only for an object of our own whose second mapping the kernel refused: the first one has the bytes
@@ -277,9 +317,13 @@ func (o *Object) ownMemory() ([]byte, error) {
 
 // Release gives the reference back: with the next request, or within 1 ms. A second Release does nothing.
 func (o *Object) Release() {
-	if o.released.Swap(true) {
+	if o.released.Swap(true) || o.index != nil && o.index.release(o) {
 		return
 	}
 	o.c.unref(o.view)
-	o.c.postRelease(o.id)
+	o.c.releaseObject(o)
 }
+
+// Gone reports whether the connection came back (see ErrDisconnected) to a daemon that does not have the object any more, as after a
+// crash where it was not on disk. Its bytes stay readable here until Release; nobody can get it.
+func (o *Object) Gone() bool { return o.gone.Load() }

@@ -13,6 +13,7 @@ import (
 // OpenSession begins this connection's session, which ends with the connection. options is JSON; snapshot is the
 // platforms and devices that the session may use, as JSON (clwire.Snapshot).
 func (c *Conn) OpenSession(libraryVersion string, options []byte) (session uint64, snapshot []byte, err error) {
+	c.noReturn()
 	k, err := c.roundTrip(context.Background(), wire.OpenSession, &wire.OpenSessionRequest{LibraryVersion: libraryVersion, Options: options})
 	if err != nil {
 		return 0, nil, err
@@ -62,7 +63,7 @@ func (k *call) closeFiles() {
 }
 
 // CloseWorker ends a worker, soon.
-func (c *Conn) CloseWorker(worker uint64) { c.post(wire.CloseWorker, &wire.Number{N: worker}) }
+func (c *Conn) CloseWorker(worker uint64) { c.post(0, wire.CloseWorker, &wire.Number{N: worker}) }
 
 // WorkerFate says whether a worker lives and, when not, how it ended. It waits up to 1 s for an end that is under way.
 func (c *Conn) WorkerFate(worker uint64) (alive bool, text string, err error) {
@@ -115,7 +116,7 @@ func (c *Conn) takeSegment(k *call) (*Segment, error) {
 	}
 	mapping, err := segment.Map(k.files[0], m.Bytes, true)
 	if err != nil {
-		c.post(wire.FreeSegment, &wire.Number{N: m.Segment})
+		c.post(0, wire.FreeSegment, &wire.Number{N: m.Segment})
 		return nil, err
 	}
 	return &Segment{ID: m.Segment, File: k.files[0], c: c, mapping: mapping}, nil
@@ -130,7 +131,7 @@ func (s *Segment) Free() {
 		return
 	}
 	s.unmap()
-	s.c.post(wire.FreeSegment, &wire.Number{N: s.ID})
+	s.c.post(0, wire.FreeSegment, &wire.Number{N: s.ID})
 }
 
 func (s *Segment) unmap() {
@@ -161,4 +162,4 @@ func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID
 }
 
 // ReleaseID gives back one reference of this connection that no Object stands for.
-func (c *Conn) ReleaseID(id object.ID) { c.postRelease(id) }
+func (c *Conn) ReleaseID(id object.ID) { c.postRelease(0, id) }

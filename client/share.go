@@ -80,6 +80,9 @@ func (c *Conn) getAll(ctx context.Context, wanted []Wanted) (list []*Object, err
 			list = nil
 		}
 	}()
+	if err := c.revive(ctx); err != nil {
+		return nil, err
+	}
 	for at := 0; at < len(wanted); at += getAhead {
 		batch := wanted[at:min(at+getAhead, len(wanted))]
 		under, sendErr := c.sendGets(batch)

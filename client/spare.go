@@ -96,7 +96,7 @@ func (c *Conn) dropStaleSpare() {
 	}
 	if _, err := c.result(context.Background(), k); err == nil {
 		c.unref(k.view)
-		c.postRelease(k.create.ID) // of an unsealed object: an abort
+		c.postRelease(k.gen, k.create.ID) // of an unsealed object: an abort
 		k.recycle()
 	}
 }

@@ -39,7 +39,7 @@ type Frame struct {
 type Writer struct {
 	c                   *Conn
 	name                string
-	id                  uint64
+	id, gen             uint64 // gen: the life of the connection that it belongs to
 	closed              bool
 	ahead               int
 	under               []underWay // pushes without an answer, the first one first
@@ -52,13 +52,14 @@ type Reader struct {
 	c     *Conn
 	name  string
 	id    uint64
+	gen   uint64 // the life of the connection that it belongs to
 	ahead int
 
 	mu    sync.Mutex
 	under []*call // pops on their way, the first one first; only with ahead
 }
 
-func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (uint64, error) {
+func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen uint64, err error) {
 	for set, flag := range map[*bool]uint8{
 		&o.DropOldest: wire.StreamDropOldest, &o.Keep: wire.StreamKeep, &o.New: wire.StreamNew, &o.Existing: wire.StreamExisting,
 	} {
@@ -67,38 +68,38 @@ func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (uint64, er
 		}
 	}
 	if o.Frames < 0 || o.Frames > object.MaxStreamFrames {
-		return 0, fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, o.Frames, object.MaxStreamFrames)
+		return 0, 0, fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, o.Frames, object.MaxStreamFrames)
 	}
 	if o.Ahead < 0 || o.Ahead > maxAhead {
-		return 0, fmt.Errorf("%w: %d frames ahead: want 0 to %d", object.ErrInvalid, o.Ahead, maxAhead)
+		return 0, 0, fmt.Errorf("%w: %d frames ahead: want 0 to %d", object.ErrInvalid, o.Ahead, maxAhead)
 	}
 	k, err := c.roundTrip(context.Background(), wire.StreamOpen, &wire.StreamOpenRequest{Flags: flags, Frames: uint32(o.Frames), Bytes: o.Bytes, Name: name})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer k.recycle()
 	var m wire.StreamOpenReply
 	err = m.Decode(k.payload)
-	return m.Stream, err
+	return m.Stream, k.gen, err
 }
 
 // OpenWriter opens a stream to push into. A stream may have many writers. Errors: object.ErrExists, ErrNotFound, ErrInvalid,
 // ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
 func (c *Conn) OpenWriter(name string, o StreamOptions) (*Writer, error) {
-	id, err := c.openStream(name, wire.StreamWrites, o)
+	id, gen, err := c.openStream(name, wire.StreamWrites, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Writer{c: c, name: name, id: id, ahead: o.Ahead}, nil
+	return &Writer{c: c, name: name, id: id, gen: gen, ahead: o.Ahead}, nil
 }
 
 // OpenReader opens a stream to pop from. A stream may have many readers: each frame goes to one of them.
 func (c *Conn) OpenReader(name string, o StreamOptions) (*Reader, error) {
-	id, err := c.openStream(name, wire.StreamReads, o)
+	id, gen, err := c.openStream(name, wire.StreamReads, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{c: c, name: name, id: id, ahead: o.Ahead}, nil
+	return &Reader{c: c, name: name, id: id, gen: gen, ahead: o.Ahead}, nil
 }
 
 // waitMS is a wait as it travels: below 0 is for ever.

@@ -33,8 +33,9 @@ func (r *Reader) Pop(ctx context.Context, wait time.Duration) (*Frame, error) {
 // ask sends a pop.
 func (r *Reader) ask(waitMS uint32) (*call, error) {
 	k := newCall(wire.StreamPop)
+	k.gen = r.gen
 	k.ask.pop = wire.StreamPopRequest{Stream: r.id, WaitMS: waitMS}
-	return k, r.c.send(k, &k.ask.pop)
+	return k, r.c.send(context.Background(), k, &k.ask.pop)
 }
 
 // frame makes a finished call's frame.
@@ -42,6 +43,9 @@ func (r *Reader) frame(k *call) (*Frame, error) {
 	defer k.recycle()
 	o := &Object{c: r.c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}
 	f := &Frame{Object: o, Number: k.number}
+	if !r.c.hold(o, k.gen) {
+		return nil, errOtherLife
+	}
 	if _, err := o.memory(); err != nil {
 		r.Unpop(f)
 		return nil, err
@@ -100,6 +104,7 @@ func (r *Reader) askAhead() error {
 	defer r.c.sendMu.Unlock()
 	for len(r.under) <= r.ahead {
 		k := newCall(wire.StreamPop)
+		k.gen = r.gen
 		k.ask.pop = wire.StreamPopRequest{Stream: r.id, WaitMS: wire.WaitForEver}
 		if err := r.c.enqueue(k, &k.ask.pop); err != nil {
 			return err
@@ -114,8 +119,8 @@ func (r *Reader) Unpop(f *Frame) {
 	if f.released.Swap(true) {
 		return
 	}
-	r.c.unref(f.view)
-	r.c.post(wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: r.id, ID: f.id, Number: f.Number})
+	r.c.letGo(f.Object)
+	r.c.post(r.gen, wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: r.id, ID: f.id, Number: f.Number})
 }
 
 // Close leaves the stream. Frames that were popped stay; those that were only asked for go back.
@@ -123,7 +128,7 @@ func (r *Reader) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.under) > 0 {
-		_ = r.c.simple(wire.StreamCancel, &wire.Number{N: r.id}) // then they are answered; a dead connection answers, too
+		_ = r.c.simpleIn(r.gen, wire.StreamCancel, &wire.Number{N: r.id}) // then they are answered; a dead connection answers, too
 	}
 	for len(r.under) > 0 {
 		_ = r.c.awaitFinish(context.Background(), r.under[0])
@@ -131,5 +136,5 @@ func (r *Reader) Close() {
 			r.Unpop(f)
 		}
 	}
-	_ = r.c.simple(wire.StreamClose, &wire.Number{N: r.id}) // when it is answered the next reader finds all in order
+	_ = r.c.simpleIn(r.gen, wire.StreamClose, &wire.Number{N: r.id}) // when it is answered the next reader finds all in order
 }

@@ -29,7 +29,7 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 		k, w.spares = w.spares[0], w.spares[1:]
 		k, err = w.c.result(context.Background(), k)
 	} else {
-		k, err = w.c.roundTrip(context.Background(), wire.Create, &m)
+		k, err = w.c.roundTripIn(context.Background(), w.gen, wire.Create, &m)
 	}
 	if err != nil {
 		w.dropSpares()
@@ -38,7 +38,7 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 		}
 	}
 	defer k.recycle()
-	b := &Buffer{c: w.c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size}
+	b := &Buffer{c: w.c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, gen: k.gen}
 	w.c.beginFilling(b.view)
 	if err := b.mapMemory(); err != nil {
 		b.Abort()
@@ -59,6 +59,7 @@ func (w *Writer) Push(ctx context.Context, b *Buffer, meta []byte, wait time.Dur
 	}
 	b.pushed = true
 	k := newCall(wire.StreamPush)
+	k.gen = w.gen
 	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: b.id, Seal: true, WaitMS: waitMS(wait), Meta: meta}
 	if err := w.send(k, b.size); err != nil {
 		return err
@@ -112,6 +113,7 @@ func (w *Writer) send(k *call, size uint64) error {
 	again := w.lastSize == size && (len(w.spares) == 0 || w.spareSize == size)
 	for w.lastSize = size; again && len(w.spares) <= w.ahead; {
 		next := newCall(wire.Create)
+		next.gen = w.gen
 		next.ask.make = wire.CreateRequest{SizeBytes: size}
 		if err := w.c.enqueue(next, &next.ask.make); err != nil {
 			return err
@@ -126,7 +128,7 @@ func (w *Writer) dropSpares() {
 	for _, k := range w.spares {
 		if _, err := w.c.result(context.Background(), k); err == nil {
 			w.c.unref(k.view)
-			w.c.postRelease(k.create.ID) // of an unsealed object: an abort
+			w.c.postRelease(k.gen, k.create.ID) // of an unsealed object: an abort
 			k.recycle()
 		}
 	}
@@ -154,8 +156,9 @@ func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) 
 		return fmt.Errorf("%w: object %s was released", object.ErrInvalid, o.id)
 	}
 	k := newCall(wire.StreamPush)
+	k.gen = w.gen
 	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: o.id, WaitMS: waitMS(wait)}
-	if err := w.c.send(k, &k.ask.push); err != nil {
+	if err := w.c.send(ctx, k, &k.ask.push); err != nil {
 		return err
 	}
 	if _, err := w.c.result(ctx, k); err != nil {
@@ -163,7 +166,7 @@ func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) 
 	}
 	k.recycle()
 	if !o.released.Swap(true) {
-		w.c.unref(o.view)
+		w.c.letGo(o)
 	}
 	return nil
 }
@@ -186,7 +189,7 @@ func (w *Writer) Abort() error {
 }
 
 func (w *Writer) end(abort bool) error {
-	err := w.c.simple(wire.StreamEnd, &wire.StreamEndRequest{Stream: w.id, Abort: abort})
+	err := w.c.simpleIn(w.gen, wire.StreamEnd, &wire.StreamEndRequest{Stream: w.id, Abort: abort})
 	w.Close()
 	return err
 }
@@ -199,9 +202,9 @@ func (w *Writer) Close() {
 	}
 	w.closed = true
 	if len(w.under) > 0 {
-		_ = w.c.simple(wire.StreamCancel, &wire.Number{N: w.id}) // then they are answered; a dead connection answers, too
-		_ = w.drain(context.Background(), 0)                     // who wants to know calls Flush
+		_ = w.c.simpleIn(w.gen, wire.StreamCancel, &wire.Number{N: w.id}) // then they are answered; a dead connection answers, too
+		_ = w.drain(context.Background(), 0)                              // who wants to know calls Flush
 	}
 	w.dropSpares()
-	w.c.post(wire.StreamClose, &wire.Number{N: w.id})
+	w.c.post(w.gen, wire.StreamClose, &wire.Number{N: w.id})
 }

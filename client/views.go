@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/ipc"
@@ -21,8 +22,12 @@ type view struct {
 	bytes uint64 // immutable
 	own   bool   // immutable: this connection fills it
 
-	refs    int // objects and buffers; guarded by Conn.mu
-	filling int // those that are unsealed buffers; guarded by Conn.mu
+	refs    int  // objects and buffers; guarded by Conn.mu
+	orphan  bool // another life's: it goes with its last reference; guarded by Conn.mu
+	filling int  // those that are unsealed buffers; guarded by Conn.mu
+
+	fast   atomic.Int64 // 1 while the index may give objects in it, and 1 for each of those
+	memory []byte       // the mapping for reading; valid while fast > 0
 
 	mu       sync.Mutex // guards the rest
 	file     *os.File   // nil once there is nothing left to map
@@ -66,9 +71,8 @@ func (c *Conn) unref(v *view) {
 	if v.refs > 0 {
 		return
 	}
-	if c.closed {
-		delete(c.views, v.id)
-		v.drop()
+	if c.closed || v.orphan {
+		c.dropIfUnused(v)
 		return
 	}
 	c.idle++
@@ -76,10 +80,21 @@ func (c *Conn) unref(v *view) {
 	c.setSweep()
 }
 
+// dropIfUnused unmaps a view after Close, or one of another life, where no object refers to it any more. mu is held.
+func (c *Conn) dropIfUnused(v *view) {
+	if !c.closed && !v.orphan || v.refs > 0 || v.fast.Load() > 0 {
+		return
+	}
+	if c.views[v.id] == v {
+		delete(c.views, v.id)
+	}
+	v.drop()
+}
+
 // setSweep arms the sweeping timer. mu is held.
 func (c *Conn) setSweep() {
-	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 {
-		return
+	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 && c.door.index.Load() == nil {
+		return // with the index, sweeping is also how the end of the daemon is noticed
 	}
 	c.sweepSet = true
 	c.background.Add(1)
@@ -95,8 +110,9 @@ func (c *Conn) sweepTimer() {
 	defer c.background.Done()
 	c.mu.Lock()
 	c.sweepSet = false
+	gen := c.gen
 	c.mu.Unlock()
-	c.Sweep() // its error is the next call's
+	c.sweepIn(gen) // its error is the next call's; for this alone no connection is made
 	c.mu.Lock()
 	c.setSweep()
 	c.mu.Unlock()
@@ -105,7 +121,14 @@ func (c *Conn) sweepTimer() {
 // Sweep unmaps the segments in which this process holds nothing and which the daemon has no more use for. It happens by
 // itself within some seconds; a program that just dropped a lot may want it now.
 func (c *Conn) Sweep() error {
-	k, err := c.roundTrip(context.Background(), wire.Sweep, nil)
+	c.mu.Lock()
+	gen := c.gen
+	c.mu.Unlock()
+	return c.sweepIn(gen)
+}
+
+func (c *Conn) sweepIn(gen uint64) error {
+	k, err := c.roundTripIn(context.Background(), gen, wire.Sweep, nil)
 	if err != nil {
 		return err
 	}
@@ -115,7 +138,7 @@ func (c *Conn) Sweep() error {
 		return err
 	}
 	for _, id := range m.Segments {
-		if err := c.forget(id); err != nil {
+		if err := c.forget(gen, id); err != nil {
 			return err
 		}
 	}
@@ -178,21 +201,21 @@ func (c *Conn) memoryLeaves() bool {
 
 // forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under
 // way may still name the segment without a descriptor, and then the view stays for good.
-func (c *Conn) forget(id uint64) error {
+func (c *Conn) forget(gen, id uint64) error {
 	c.mu.Lock()
 	v := c.views[id]
-	held := v == nil || v.refs > 0
+	held := v == nil || v.refs > 0 || !c.unremember(v)
 	c.mu.Unlock()
 	if held {
 		return nil
 	}
-	err := c.simple(wire.Forget, &wire.Number{N: id})
+	err := c.simpleIn(gen, wire.Forget, &wire.Number{N: id})
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.views[id] == v && v.refs == 0 {
+	if c.views[id] == v && v.refs == 0 && c.unremember(v) {
 		delete(c.views, id)
 		c.idle--
 		v.drop()
@@ -204,14 +227,12 @@ func (c *Conn) forget(id uint64) error {
 func (c *Conn) dropViews() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, v := range c.views {
+	c.closeIndex()
+	for _, v := range c.views {
 		v.endWriting() // fails only for a mapping that is none
 		v.refs -= v.filling
 		v.filling = 0
-		if v.refs == 0 {
-			delete(c.views, id)
-			v.drop()
-		}
+		c.dropIfUnused(v)
 	}
 }
 

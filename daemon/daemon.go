@@ -228,7 +228,7 @@ func (d *Daemon) removeCaches() error {
 func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
-		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, HighBytes: d.cfg.HighBytes,
+		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex, HighBytes: d.cfg.HighBytes,
 	}
 	if d.cfg.SpillBytes >= 0 {
 		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()
@@ -288,7 +288,7 @@ func (d *Daemon) startProbe() error {
 func (d *Daemon) openDoor() error {
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d,
-		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
+		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 	})
 	if err == nil {

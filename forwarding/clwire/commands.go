@@ -212,6 +212,8 @@ func (m *Blob) Decode(b []byte) error {
 const (
 	ProgramSource   = 1
 	ProgramBinaries = 2
+	ProgramIL       = 3 // an intermediate language
+	ProgramBuiltIn  = 4 // the blob names built-in kernels, ';' between them; Binaries names the devices
 )
 
 // DeviceBytes says how many bytes of a blob belong to a device.
@@ -225,7 +227,7 @@ type CreateProgram struct {
 	ID, Context uint64
 	Kind        uint8
 	Blob        uint64
-	Binaries    []DeviceBytes // nil for source
+	Binaries    []DeviceBytes // nil for source and IL
 }
 
 func (*CreateProgram) Type() Type { return TypeCreateProgram }
@@ -244,7 +246,7 @@ func (m *CreateProgram) Decode(b []byte) error {
 	for range c.count(MaxDevices, 12, "binaries") {
 		m.Binaries = append(m.Binaries, DeviceBytes{c.u32("device"), c.u64("bytes")})
 	}
-	if m.Kind != ProgramSource && m.Kind != ProgramBinaries {
+	if m.Kind < ProgramSource || m.Kind > ProgramBuiltIn {
 		c.fail("kind")
 	}
 	return c.end()
@@ -703,6 +705,8 @@ const (
 	QueryProgram         = 4
 	QueryProgramBuild    = 5
 	QueryKernelSubGroup  = 6
+	QueryKernelFacts     = 7 // of a program: Input is a kernel's name, the answer JSON KernelFacts
+	QueryDeviceTimer     = 8 // the answer: u64 device, u64 host, ns
 )
 
 // Query reads one native clGet…Info value; its Reply carries the bytes.

@@ -108,3 +108,66 @@ type FileEntry struct {
 	SHA256 []byte `json:"sha256"` // 32 bytes
 	Bytes  uint64 `json:"bytes"`
 }
+
+// SubDeviceBase is the first device index that a client gives to sub-devices; those below are the snapshot's.
+const SubDeviceBase = 1 << 16
+
+// Limits of sub-devices.
+const (
+	MaxSubDevices   = 4096 // of one partition, and of one session
+	MaxPartitioning = 4096 // words of a property list
+)
+
+// CreateSubDevices is clCreateSubDevices: the sub-devices get the indices from First on. With Room 0 it counts. Its Reply
+// carries SubDevices.
+type CreateSubDevices struct {
+	Device, First uint32
+	Room          uint32 // CL_INVALID_VALUE where there would be more
+	Properties    []uint64
+}
+
+func (*CreateSubDevices) Type() Type { return TypeCreateSubDevices }
+func (m *CreateSubDevices) Append(b []byte) []byte {
+	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, m.Device), m.First), m.Room)
+	return appendIDs(b, m.Properties)
+}
+func (m *CreateSubDevices) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeCreateSubDevices}
+	m.Device, m.First, m.Room = c.u32("device"), c.u32("first"), c.u32("room")
+	m.Properties = decodeIDs(&c, m.Properties, MaxPartitioning, "properties")
+	return c.end()
+}
+
+// SubDevices is the JSON document that answers CreateSubDevices.
+type SubDevices struct {
+	Count   uint32           `json:"count"`
+	Devices []DeviceSnapshot `json:"devices,omitempty"` // with Room
+}
+
+// ReleaseSubDevice drops a sub-device; contexts keep what they need.
+type ReleaseSubDevice struct{ Device uint32 }
+
+func (*ReleaseSubDevice) Type() Type               { return TypeReleaseSubDevice }
+func (m *ReleaseSubDevice) Append(b []byte) []byte { return le.AppendUint32(b, m.Device) }
+func (m *ReleaseSubDevice) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeReleaseSubDevice}
+	m.Device = c.u32("device")
+	return c.end()
+}
+
+// SpecConstant is clSetProgramSpecializationConstant; its Reply is the driver's verdict.
+type SpecConstant struct {
+	Program uint64
+	ID      uint32
+	Value   []byte
+}
+
+func (*SpecConstant) Type() Type { return TypeSpecConstant }
+func (m *SpecConstant) Append(b []byte) []byte {
+	return appendBytes32(le.AppendUint32(le.AppendUint64(b, m.Program), m.ID), m.Value)
+}
+func (m *SpecConstant) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeSpecConstant}
+	m.Program, m.ID, m.Value = c.u64("program"), c.u32("id"), c.bytes32("value")
+	return c.end()
+}

@@ -88,6 +88,10 @@ const (
 	TypeLinkProgram    Type = 49
 	TypeFiles          Type = 50
 	TypeFileData       Type = 51
+
+	TypeCreateSubDevices Type = 52
+	TypeReleaseSubDevice Type = 53
+	TypeSpecConstant     Type = 54
 )
 
 // Client to worker, tracing.
@@ -122,6 +126,7 @@ var typeNames = map[Type]string{
 	TypeCopyImageBuffer: "CopyImageBuffer", TypeFillImage: "FillImage", TypeWriteImageInline: "WriteImageInline",
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
+	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 

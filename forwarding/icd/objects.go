@@ -49,6 +49,44 @@ func tdlDeviceIDs(platform C.uintptr_t, kind C.cl_ulong, entries C.cl_uint, devi
 	return giveHandles(found, entries, devices, count)
 }
 
+//export tdlCreateSubDevices
+func tdlCreateSubDevices(device, properties C.uintptr_t, entries C.cl_uint, devices, count C.uintptr_t) (code C.cl_int) {
+	defer rescue(&code)
+	room := uint32(entries)
+	if devices == 0 {
+		room = 0
+	} else if entries == 0 {
+		if _, status := driver().DeviceInfo(uintptr(device), C.CL_DEVICE_TYPE); status != session.Success {
+			return C.cl_int(status)
+		}
+		return C.CL_INVALID_VALUE
+	}
+	made, n, status := driver().CreateSubDevices(uintptr(device), partitioning(uintptr(properties)), room)
+	if status != session.Success {
+		return C.cl_int(status)
+	}
+	copy(array[uintptr](uintptr(devices), len(made)), made)
+	store(uintptr(count), n)
+	return C.CL_SUCCESS
+}
+
+// partitioning reads a cl_device_partition_property list as far as its kind says that it goes; nil for NULL.
+func partitioning(address uintptr) []uint64 {
+	if address == 0 {
+		return nil
+	}
+	words := []uint64{*at[uint64](address)}
+	switch words[0] {
+	case C.CL_DEVICE_PARTITION_EQUALLY, C.CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN:
+		words = append(words, *at[uint64](address + 8), *at[uint64](address + 16))
+	case C.CL_DEVICE_PARTITION_BY_COUNTS:
+		for i := uintptr(1); words[len(words)-1] != 0 && len(words) < 4000; i++ {
+			words = append(words, *at[uint64](address + 8*i))
+		}
+	}
+	return append(words, 0)
+}
+
 //export tdlTimers
 func tdlTimers(device, deviceTime, hostTime C.uintptr_t, both C.int) (code C.cl_int) {
 	defer rescue(&code)
@@ -140,8 +178,10 @@ func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
 	d, h := driver(), uintptr(object)
 	switch what {
-	case C.TDL_DEVICE, C.TDL_DEVICE | C.TDL_RELEASE:
+	case C.TDL_DEVICE:
 		return C.cl_int(d.RetainDevice(h))
+	case C.TDL_DEVICE | C.TDL_RELEASE:
+		return C.cl_int(d.ReleaseDevice(h))
 	case C.TDL_CONTEXT:
 		return C.cl_int(d.RetainContext(h))
 	case C.TDL_CONTEXT | C.TDL_RELEASE:
@@ -183,7 +223,7 @@ func tdlUnsupported(what C.int, object C.uintptr_t, code C.cl_int) (result C.cl_
 	status := session.Success
 	switch what {
 	case C.TDL_DEVICE:
-		status = d.RetainDevice(h)
+		_, status = d.DeviceInfo(h, C.CL_DEVICE_TYPE)
 	case C.TDL_CONTEXT:
 		_, status = d.ContextInfo(h, C.CL_CONTEXT_NUM_DEVICES)
 	case C.TDL_QUEUE:

@@ -51,6 +51,32 @@ func tdlCreateProgramWithBinary(context C.uintptr_t, n C.cl_uint, devices, lengt
 	return created(h, status, code)
 }
 
+//export tdlCreateProgramWithIL
+func tdlCreateProgramWithIL(context, il C.uintptr_t, size C.size_t, code C.uintptr_t) C.uintptr_t {
+	defer rescueHandle(uintptr(code))
+	h, status := driver().CreateProgramWithIL(uintptr(context), bytes.Clone(array[byte](uintptr(il), uint64(size))))
+	return created(h, status, code)
+}
+
+//export tdlCreateProgramWithBuiltInKernels
+func tdlCreateProgramWithBuiltInKernels(context C.uintptr_t, n C.cl_uint, devices, names, code C.uintptr_t) C.uintptr_t {
+	defer rescueHandle(uintptr(code))
+	if n == 0 || devices == 0 || names == 0 {
+		if _, status := driver().ContextInfo(uintptr(context), C.CL_CONTEXT_NUM_DEVICES); status != session.Success {
+			return created(0, status, code)
+		}
+		return created(0, session.InvalidValue, code)
+	}
+	h, status := driver().CreateProgramWithBuiltInKernels(uintptr(context), array[uintptr](uintptr(devices), uint32(n)), text(uintptr(names)))
+	return created(h, status, code)
+}
+
+//export tdlSetSpecConstant
+func tdlSetSpecConstant(program C.uintptr_t, id C.cl_uint, size C.size_t, value C.uintptr_t) (code C.cl_int) {
+	defer rescue(&code)
+	return C.cl_int(driver().SetSpecConstant(uintptr(program), uint32(id), bytes.Clone(array[byte](uintptr(value), uint64(size)))))
+}
+
 //export tdlBuildProgram
 func tdlBuildProgram(program C.uintptr_t, n C.cl_uint, devices, options, notify, data C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)

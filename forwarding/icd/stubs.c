@@ -43,6 +43,8 @@ void tdl_free_standard(void) {
   standard_taken = 0;
 }
 
+int tdl_forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
+
 int tdl_refused(void) {
   static const char line[] = "tendril: OpenCL was called in a forked child; Go's runtime does not survive fork without "
                              "exec. Start the child with exec (Python: multiprocessing start method \"spawn\").\n";
@@ -154,6 +156,12 @@ cl_int CL_API_CALL tdl_clGetHostTimer(cl_device_id device, cl_ulong *host_time) 
   return tdlTimers(U(device), 0, U(host_time), 0);
 }
 
+cl_int CL_API_CALL tdl_clCreateSubDevices(cl_device_id device, const cl_device_partition_property *properties,
+                                          cl_uint num_entries, cl_device_id *devices, cl_uint *num_devices) {
+  REFUSE;
+  return tdlCreateSubDevices(U(device), U(properties), num_entries, U(devices), U(num_devices));
+}
+
 // References.
 
 #define REFS(name, type, what)                                                                                         \
@@ -258,6 +266,23 @@ cl_program CL_API_CALL tdl_clCreateProgramWithBinary(cl_context context, cl_uint
                                                      cl_int *errcode_ret) {
   CREATE(cl_program, tdlCreateProgramWithBinary(U(context), num_devices, U(devices), U(lengths), U(binaries),
                                                 U(binary_status), U(&code)));
+}
+
+cl_program CL_API_CALL tdl_clCreateProgramWithIL(cl_context context, const void *il, size_t size,
+                                                 cl_int *errcode_ret) {
+  CREATE(cl_program, tdlCreateProgramWithIL(U(context), U(il), size, U(&code)));
+}
+
+cl_program CL_API_CALL tdl_clCreateProgramWithBuiltInKernels(cl_context context, cl_uint num_devices,
+                                                             const cl_device_id *devices, const char *names,
+                                                             cl_int *errcode_ret) {
+  CREATE(cl_program, tdlCreateProgramWithBuiltInKernels(U(context), num_devices, U(devices), U(names), U(&code)));
+}
+
+cl_int CL_API_CALL tdl_clSetProgramSpecializationConstant(cl_program program, cl_uint id, size_t size,
+                                                          const void *value) {
+  REFUSE;
+  return tdlSetSpecConstant(U(program), id, size, U(value));
 }
 
 cl_int CL_API_CALL tdl_clBuildProgram(cl_program program, cl_uint num_devices, const cl_device_id *devices,

@@ -38,14 +38,10 @@ UNSUPPORTED(clSetKernelExecInfo, TDL_KERNEL, CL_INVALID_OPERATION)
 UNSUPPORTED_CREATE(clCreatePipe, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, cl_uint s, cl_uint n, void *p)
 UNSUPPORTED(clGetPipeInfo, TDL_ANY, CL_INVALID_MEM_OBJECT)
 
-// Programs in an intermediate language (CL_DEVICE_IL_VERSION is ""), and built-in kernels (there are none).
-UNSUPPORTED_CREATE(clCreateProgramWithIL, TDL_CONTEXT, CL_INVALID_OPERATION, void *il, size_t n)
-UNSUPPORTED_CREATE(clCreateProgramWithBuiltInKernels, TDL_CONTEXT, CL_INVALID_VALUE, cl_uint n, void *d, void *k)
-UNSUPPORTED(clSetProgramSpecializationConstant, TDL_PROGRAM, CL_INVALID_PROGRAM)
+// No program has initializers to undo.
 UNSUPPORTED(clSetProgramReleaseCallback, TDL_PROGRAM, CL_INVALID_OPERATION)
 
-// Sub-devices (CL_DEVICE_PARTITION_MAX_SUB_DEVICES is 0), queues on the device, native kernels.
-UNSUPPORTED(clCreateSubDevices, TDL_DEVICE, CL_INVALID_VALUE)
+// The extension before OpenCL 1.2's sub-devices, queues on the device, native kernels.
 UNSUPPORTED(clCreateSubDevicesEXT, TDL_DEVICE, CL_INVALID_VALUE)
 UNSUPPORTED(clRetainDeviceEXT, TDL_DEVICE, CL_SUCCESS)
 UNSUPPORTED(clReleaseDeviceEXT, TDL_DEVICE, CL_SUCCESS)

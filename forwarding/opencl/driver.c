@@ -124,6 +124,51 @@ td_handle td_create_binary(td_handle c, uint32_t n, const td_handle *devices, co
 	return (td_handle)TABLE(c)->clCreateProgramWithBinary((cl_context)c, n, (const cl_device_id *)devices, sizes, parts, verdicts, err);
 }
 
+td_handle td_create_il(td_handle c, const void *il, size_t size, cl_int *err)
+{
+	if (!TABLE(c)->clCreateProgramWithIL) {
+		*err = CL_INVALID_OPERATION;
+		return 0;
+	}
+	return (td_handle)TABLE(c)->clCreateProgramWithIL((cl_context)c, il, size, err);
+}
+
+td_handle td_create_built_in(td_handle c, uint32_t n, const td_handle *devices, const char *names, cl_int *err)
+{
+	return (td_handle)TABLE(c)->clCreateProgramWithBuiltInKernels((cl_context)c, n, (const cl_device_id *)devices, names, err);
+}
+
+cl_int td_spec_constant(td_handle p, uint32_t id, size_t size, const void *value)
+{
+	if (!TABLE(p)->clSetProgramSpecializationConstant)
+		return CL_INVALID_OPERATION;
+	return TABLE(p)->clSetProgramSpecializationConstant((cl_program)p, id, size, value);
+}
+
+cl_int td_sub_devices(td_handle d, const intptr_t *properties, uint32_t n, td_handle *ids, uint32_t *found)
+{
+	cl_uint have = 0;
+	cl_int err = TABLE(d)->clCreateSubDevices((cl_device_id)d, properties, n, n ? (cl_device_id *)ids : NULL, &have);
+
+	*found = have;
+	return err;
+}
+
+cl_int td_release_device(td_handle d) { return TABLE(d)->clReleaseDevice((cl_device_id)d); }
+
+cl_int td_timers(td_handle d, uint64_t *both)
+{
+	cl_ulong device = 0, host = 0;
+	cl_int err;
+
+	if (!TABLE(d)->clGetDeviceAndHostTimer)
+		return CL_INVALID_OPERATION;
+	err = TABLE(d)->clGetDeviceAndHostTimer((cl_device_id)d, &device, &host);
+	both[0] = device;
+	both[1] = host;
+	return err;
+}
+
 cl_int td_build(td_handle p, uint32_t n, const td_handle *devices, const char *options)
 {
 	return TABLE(p)->clBuildProgram((cl_program)p, n, n ? (const cl_device_id *)devices : NULL, options, NULL, NULL);

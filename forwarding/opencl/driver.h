@@ -42,6 +42,12 @@ td_handle td_create_sub_buffer(td_handle mem, uint64_t flags, size_t origin, siz
 td_handle td_create_source(td_handle context, const char *text, size_t size, cl_int *err);
 td_handle td_create_binary(td_handle context, uint32_t n, const td_handle *devices, const size_t *sizes,
 	const unsigned char *bytes, int32_t *verdicts, cl_int *err);
+td_handle td_create_il(td_handle context, const void *il, size_t size, cl_int *err);
+td_handle td_create_built_in(td_handle context, uint32_t n, const td_handle *devices, const char *names, cl_int *err);
+cl_int td_spec_constant(td_handle program, uint32_t id, size_t size, const void *value);
+cl_int td_sub_devices(td_handle device, const intptr_t *properties, uint32_t n, td_handle *ids, uint32_t *found);
+cl_int td_release_device(td_handle device);
+cl_int td_timers(td_handle device, uint64_t *both);
 cl_int td_build(td_handle program, uint32_t n, const td_handle *devices, const char *options);
 cl_int td_compile(td_handle program, uint32_t n, const td_handle *devices, const char *options,
 	uint32_t nheaders, const td_handle *headers, const char *names);

@@ -73,6 +73,58 @@ func (c Context) CreateProgramBinary(devices []Device, sizes []uint64, bytes []b
 	return Program(h), verdicts, Status(err)
 }
 
+// CreateProgramIL is clCreateProgramWithIL (OpenCL 3.0 §5.8.1); InvalidOperation where the driver has none.
+func (c Context) CreateProgramIL(il []byte) (Program, Status) {
+	if len(il) == 0 {
+		return 0, InvalidValue
+	}
+	var err C.cl_int
+	p := C.td_create_il(C.td_handle(c), unsafe.Pointer(&il[0]), C.size_t(len(il)), &err)
+	return Program(p), Status(err)
+}
+
+// CreateProgramBuiltIn is clCreateProgramWithBuiltInKernels; names as there.
+func (c Context) CreateProgramBuiltIn(devices []Device, names string) (Program, Status) {
+	n := C.CString(names)
+	defer C.free(unsafe.Pointer(n))
+	var err C.cl_int
+	p := C.td_create_built_in(C.td_handle(c), C.uint32_t(len(devices)), handles(devices), n, &err)
+	return Program(p), Status(err)
+}
+
+// SetSpecConstant is clSetProgramSpecializationConstant.
+func (p Program) SetSpecConstant(id uint32, value []byte) Status {
+	return Status(C.td_spec_constant(C.td_handle(p), C.uint32_t(id), C.size_t(len(value)), unsafe.Pointer(unsafe.SliceData(value))))
+}
+
+// CountSubDevices is clCreateSubDevices without making them; properties end in 0.
+func (d Device) CountSubDevices(properties []uintptr) (uint32, Status) {
+	var n C.uint32_t
+	s := Status(C.td_sub_devices(C.td_handle(d), (*C.intptr_t)(unsafe.Pointer(unsafe.SliceData(properties))), 0, nil, &n))
+	return uint32(n), s
+}
+
+// CreateSubDevices is clCreateSubDevices of n devices. The caller releases each.
+func (d Device) CreateSubDevices(properties []uintptr, n uint32) ([]Device, Status) {
+	out := make([]Device, n)
+	var found C.uint32_t
+	s := Status(C.td_sub_devices(C.td_handle(d), (*C.intptr_t)(unsafe.Pointer(unsafe.SliceData(properties))), C.uint32_t(n), handles(out), &found))
+	if s != Success {
+		return nil, s
+	}
+	return out[:min(n, uint32(found))], s
+}
+
+// Release is clReleaseDevice, of a sub-device.
+func (d Device) Release() Status { return Status(C.td_release_device(C.td_handle(d))) }
+
+// Timers is clGetDeviceAndHostTimer: ns of the device's clock and the driver's host clock.
+func (d Device) Timers() (device, host uint64, s Status) {
+	var both [2]C.uint64_t
+	s = Status(C.td_timers(C.td_handle(d), &both[0]))
+	return uint64(both[0]), uint64(both[1]), s
+}
+
 // Build is clBuildProgram without a callback: it blocks for as long as the
 // compiler takes. No devices means all of the context.
 func (p Program) Build(devices []Device, options string) Status {

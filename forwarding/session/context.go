@@ -122,6 +122,9 @@ func (d *Driver) makeContext(p *Platform, properties []uint64, devices []*Device
 		return 0, OutOfHostMemory
 	}
 	c.handle = h
+	for _, dev := range devices {
+		dev.hold()
+	}
 	return h, Success
 }
 
@@ -143,6 +146,11 @@ func (c *Context) worker() (*worker, Status) {
 	}
 	w, err := c.platform.worker()
 	if err == nil {
+		for _, dev := range c.devices {
+			if status := w.ensurePartition(dev.made); status != Success {
+				return nil, status
+			}
+		}
 		err = w.send(&clwire.CreateContext{ID: c.id, Devices: indices(c.devices)}, 0, 0)
 	}
 	if err != nil {
@@ -214,6 +222,9 @@ func (d *Driver) dropContext(c *Context) {
 		w.mu.Unlock()
 	}
 	runLatestFirst(d.callbacks, destructors)
+	for _, dev := range c.devices {
+		dev.letGo()
+	}
 }
 
 // runLatestFirst calls destructor callbacks in the order that the specification gives (§4.4, §5.4).

@@ -60,16 +60,24 @@ func (d *Driver) CreateKernel(program uintptr, name string) (uintptr, Status) {
 	if p == nil {
 		return 0, InvalidProgram
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.executableLocked() {
-		return 0, InvalidProgramExecutable
+	for asked := false; ; asked = true {
+		p.mu.Lock()
+		if !p.executableLocked() {
+			p.mu.Unlock()
+			return 0, InvalidProgramExecutable
+		}
+		if facts := p.facts[name]; facts != nil || asked {
+			defer p.mu.Unlock()
+			if facts == nil {
+				return 0, InvalidKernelName // built again meanwhile
+			}
+			return d.showKernelLocked(p, facts, nil)
+		}
+		p.mu.Unlock()
+		if status := p.askFacts(name); status != Success {
+			return 0, status
+		}
 	}
-	facts := p.facts[name]
-	if facts == nil {
-		return 0, InvalidKernelName
-	}
-	return d.showKernelLocked(p, facts, nil)
 }
 
 // CreateKernels is clCreateKernelsInProgram: count is how many handles the caller takes, 0 to ask for the number.
@@ -88,6 +96,16 @@ func (d *Driver) CreateKernels(program uintptr, count int) (handles []uintptr, t
 	}
 	if count < len(p.order) {
 		return nil, 0, InvalidValue
+	}
+	for _, name := range p.order {
+		if p.facts[name] == nil { // built-in kernels: nobody has asked yet
+			p.mu.Unlock()
+			status := p.askFacts(name)
+			p.mu.Lock()
+			if status != Success || p.facts[name] == nil {
+				return nil, 0, status
+			}
+		}
 	}
 	for _, name := range p.order {
 		h, status := d.showKernelLocked(p, p.facts[name], nil)

@@ -349,7 +349,9 @@ func (d *Driver) KernelWorkGroupInfo(kernel, device uintptr, param uint32) ([]by
 	case 0x11B4:
 		return infoU64(group.PrivateBytes), Success
 	case kernelGlobalWorkSize:
-		return nil, InvalidValue // for custom devices and built-in kernels, which are not forwarded
+		if k.program.kind != programBuiltIn {
+			return nil, InvalidValue // for custom devices and built-in kernels
+		}
 	}
 	return k.query(clwire.QueryKernelWorkGroup, dev, param, nil)
 }

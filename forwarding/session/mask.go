@@ -13,21 +13,15 @@ import (
 var zeroed = []uint32{
 	0x104E, 0x104F, 0x1050, 0x1051, 0x1052, devDeviceEnqueueCaps, // queues on the device
 	devSVM, 0x1055, 0x1056, 0x1057, devPipeSupport,
-	devPartitionMax, devPartitionAffinity, devParent,
+	devParent,
 }
-
-// emptied are lists answered as empty, strings as "".
-var (
-	emptiedLists   = []uint32{devILsVersions, devBuiltInKernelVersion}
-	emptiedStrings = []uint32{devILVersion, devBuiltInKernels}
-)
 
 // inKernel are the extensions that need nothing of the API but what is forwarded. A name that ends in * is a prefix.
 var inKernel = []string{
 	"cl_khr_fp16", "cl_khr_fp64", "cl_khr_byte_addressable_store", "cl_khr_select_fprounding_mode",
 	"cl_khr_global_int32_*", "cl_khr_local_int32_*", "cl_khr_int64_*", "cl_khr_subgroup*",
 	"cl_khr_integer_dot_product", "cl_khr_expect_assume", "cl_khr_extended_bit_ops", "cl_khr_extended_versioning",
-	"cl_khr_work_group_uniform_arithmetic", "cl_khr_kernel_clock", "cl_khr_device_uuid", "cl_khr_pci_bus_info",
+	"cl_khr_work_group_uniform_arithmetic", "cl_khr_kernel_clock", "cl_khr_spir", "cl_khr_device_uuid", "cl_khr_pci_bus_info",
 	"cl_ext_float_atomics", "cl_nv_compiler_options", "cl_nv_device_attribute_query", "cl_nv_pragma_unroll", "cl_nv_copy_opts",
 	"cl_amd_device_attribute_query", "cl_amd_media_ops*", "cl_amd_printf", "cl_amd_fp64", "cl_intel_subgroups*",
 	"cl_khr_3d_image_writes", "cl_khr_depth_images", "cl_khr_image2d_from_buffer", "cl_khr_srgb_image_writes",
@@ -59,39 +53,39 @@ func maskDevice(snapshot clwire.DeviceSnapshot) map[uint32][]byte {
 			info[param] = make([]byte, len(value))
 		}
 	}
-	for _, param := range emptiedLists {
-		if _, ok := info[param]; ok {
-			info[param] = []byte{}
-		}
-	}
-	for _, param := range emptiedStrings {
-		if _, ok := info[param]; ok {
-			info[param] = infoString("")
-		}
-	}
 	info[devParent] = infoSize(0)
 	info[devReferenceCount] = infoU32(1)
-	info[devPartitionProperties] = infoSize(0)
-	info[devPartitionType] = []byte{}
 	info[devExecCapabilities] = infoU64(number(info[devExecCapabilities]) & execKernel)
 	maskNames(info)
 	return info
 }
 
 func maskNames(info map[uint32][]byte) {
-	var shown []string
-	for _, name := range strings.Fields(text(info[devExtensions])) {
-		if extensionShown(name) {
-			shown = append(shown, name)
-		}
-	}
-	info[devExtensions] = infoString(strings.Join(shown, " "))
+	info[devExtensions] = infoString(filterExtensions(text(info[devExtensions])))
 	if value, ok := info[devExtensionsVersions]; ok {
 		info[devExtensionsVersions] = filterNames(value, extensionShown)
 	}
 	if value, ok := info[devOpenCLCFeatures]; ok {
 		info[devOpenCLCFeatures] = filterNames(value, func(name string) bool { return !apiFeatures[name] })
 	}
+}
+
+// filterExtensions keeps the names that are shown, and the spaces before them as they are.
+func filterExtensions(names string) string {
+	var out strings.Builder
+	spaces := ""
+	for name := range strings.SplitSeq(names, " ") {
+		if name == "" {
+			spaces += " "
+			continue
+		}
+		if extensionShown(name) {
+			out.WriteString(spaces + name)
+			spaces = ""
+		}
+		spaces = " " + strings.TrimPrefix(spaces, " ")
+	}
+	return out.String()
 }
 
 func filterNames(value []byte, keep func(string) bool) []byte {

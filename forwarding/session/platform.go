@@ -18,14 +18,17 @@ type Platform struct {
 	index   uint32 // in the snapshot
 	info    map[uint32][]byte
 	devices []*Device // immutable once shown
+	subs    firsts
 
 	mu      sync.Mutex
 	current *worker // serves new contexts; nil before the first and after a death
 }
 
-// Device is one native device. Devices live as long as the process; retain and release count nothing
-// (OpenCL 3.0 §4.3: a root device's count is 1).
+// Device is one native device, or a part of one. Root devices live as long as the process; retain and release count
+// nothing for them (OpenCL 3.0 §4.3: a root device's count is 1).
 type Device struct {
+	refs                // of a sub-device
+	made     *partition // nil: a root device
 	platform *Platform
 	handle   uintptr
 	index    uint32 // in the platform's snapshot
@@ -144,26 +147,13 @@ func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, Status) {
 	if dev == nil {
 		return nil, InvalidDevice
 	}
+	if param == devReferenceCount && dev.made != nil {
+		return infoU32(dev.count()), Success
+	}
 	if value, ok := dev.info[param]; ok {
 		return value, Success
 	}
 	return nil, InvalidValue
-}
-
-// RetainDevice and ReleaseDevice do nothing to a root device (§4.3).
-func (d *Driver) RetainDevice(h uintptr) Status {
-	if d.devices.Get(h) == nil {
-		return InvalidDevice
-	}
-	return Success
-}
-
-// CreateSubDevices is clCreateSubDevices: no device here can be partitioned.
-func (d *Driver) CreateSubDevices(h uintptr) Status {
-	if d.devices.Get(h) == nil {
-		return InvalidDevice
-	}
-	return InvalidValue
 }
 
 // HostTimer is clGetHostTimer and the host half of clGetDeviceAndHostTimer (§4.3): ns of CLOCK_MONOTONIC, which is
@@ -187,13 +177,32 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// DeviceTimer is the device half. The clock of a device that is not in place is not forwarded.
+// DeviceTimer is clGetDeviceAndHostTimer. In place both are this machine's clock; another device's driver is asked, and the
+// host's time is taken in the middle of the question.
 func (d *Driver) DeviceTimer(h uintptr) (device, host uint64, status Status) {
-	host, status = d.HostTimer(h)
-	if status == Success && !d.devices.Get(h).inPlace {
-		return 0, 0, InvalidOperation
+	before, status := d.HostTimer(h)
+	if status != Success {
+		return 0, 0, status
 	}
-	return host, host, status
+	dev := d.devices.Get(h)
+	if dev.inPlace {
+		return before, before, Success
+	}
+	w, err := dev.platform.worker()
+	if err != nil {
+		return 0, 0, OutOfResources
+	}
+	if status := w.ensurePartition(dev.made); status != Success {
+		return 0, 0, status
+	}
+	c, err := w.ask(&clwire.Query{Kind: clwire.QueryDeviceTimer, Device: dev.index})
+	if err != nil || c.status == Success && len(c.data) != 16 {
+		return 0, 0, OutOfResources
+	}
+	if c.status != Success {
+		return 0, 0, c.status
+	}
+	return le.Uint64(c.data), before + (monotonic()-before)/2, Success
 }
 
 // UnloadPlatformCompiler is clUnloadPlatformCompiler: a hint that is not forwarded.

@@ -14,7 +14,9 @@ type programKind uint8
 const (
 	programSource programKind = iota
 	programBinaries
-	programLinked // by clLinkProgram: the worker made it
+	programLinked  // by clLinkProgram: the worker made it
+	programIL      // an intermediate language
+	programBuiltIn // kernels that the device has
 )
 
 // Program is a cl_program.
@@ -27,7 +29,7 @@ type Program struct {
 	devices  []*Device
 	source   string
 	kind     programKind
-	binaries [][]byte // of programBinaries: one a device
+	binaries [][]byte // of programBinaries: one a device; of programIL and programBuiltIn one: the IL, the names
 
 	mu       sync.Mutex
 	created  bool // the worker knows it
@@ -144,6 +146,16 @@ func (w *worker) sendBlob(id uint64, parts ...[]byte) error {
 	return nil
 }
 
+func (k programKind) wire() uint8 {
+	switch k {
+	case programIL:
+		return clwire.ProgramIL
+	case programBuiltIn:
+		return clwire.ProgramBuiltIn
+	}
+	return clwire.ProgramBinaries
+}
+
 // createRemote makes the program known to the worker. Binaries are judged by the driver; source cannot be wrong yet.
 func (p *Program) createRemote(w *worker) Status {
 	p.mu.Lock()
@@ -162,9 +174,14 @@ func (p *Program) createRemote(w *worker) Status {
 		p.created = true
 		return Success
 	}
-	m.Kind = clwire.ProgramBinaries
+	m.Kind = p.kind.wire()
 	for i, dev := range p.devices {
-		m.Binaries = append(m.Binaries, clwire.DeviceBytes{Device: dev.index, Bytes: uint64(len(p.binaries[i]))})
+		switch p.kind {
+		case programBinaries:
+			m.Binaries = append(m.Binaries, clwire.DeviceBytes{Device: dev.index, Bytes: uint64(len(p.binaries[i]))})
+		case programBuiltIn:
+			m.Binaries = append(m.Binaries, clwire.DeviceBytes{Device: dev.index})
+		}
 	}
 	if w.sendBlob(m.Blob, p.binaries...) != nil {
 		return OutOfResources
@@ -187,6 +204,9 @@ func (p *Program) takeKernelsLocked(kernels []clwire.KernelFacts) {
 
 // executableLocked says whether some device has a program that was built or linked, and not only compiled.
 func (p *Program) executableLocked() bool {
+	if p.kind == programBuiltIn {
+		return true
+	}
 	for _, b := range p.builds {
 		if b.status == buildSuccess && p.facts != nil {
 			return true
@@ -254,6 +274,9 @@ func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, Status) {
 	case 0x1167, 0x1168:
 		return p.kernelNames(param)
 	case 0x1169:
+		if p.kind == programIL {
+			return p.binaries[0], Success
+		}
 		return []byte{}, Success
 	case 0x116A, 0x116B:
 		return infoU32(0), Success

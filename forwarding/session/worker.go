@@ -52,6 +52,8 @@ type worker struct {
 	queues   map[uint64]*Queue
 	contexts map[*Context]struct{}
 
+	partitions map[*partition]struct{} // made at the worker; guarded by mu
+
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
 
@@ -73,7 +75,7 @@ func startWorker(p *Platform) (*worker, error) {
 	w := &worker{
 		d: p.d, platform: p, segments: map[uint64]bool{},
 		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
-		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{},
+		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{}, partitions: map[*partition]struct{}{},
 	}
 	open := p.openLocal
 	if remote, ok := p.control.(RemoteControl); ok {
@@ -385,6 +387,7 @@ func (w *worker) die(cause error) {
 	}
 	w.reader.wakeAll()
 	if !w.closed.Load() {
+		w.d.telling.Add(1)
 		go w.tellFate(cause, contexts)
 	}
 }
@@ -398,6 +401,7 @@ func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
 	line := fmt.Sprintf("tendril: the worker of %s ended: %s; its contexts answer CL_OUT_OF_RESOURCES, a new context gets a new worker",
 		text(w.platform.info[platformName]), fate)
 	w.d.cfg.Log(line)
+	w.d.telling.Add(-1) // before the callbacks: one of them may end the program
 	for c := range contexts {
 		c.notify(line)
 	}

@@ -112,7 +112,7 @@ func (s *session) compile(c *construction) (opencl.Status, []byte) {
 		if p.native == 0 {
 			break
 		}
-		d := buildDevice(p.native, s.devices[i], i)
+		d := buildDevice(p.native, s.device(i), i)
 		d.Log = []byte(layout.Log(string(d.Log)))
 		r.Devices = append(r.Devices, d)
 	}
@@ -189,6 +189,26 @@ func (s *session) kernelFacts(p opencl.Program, indices []uint32) []clwire.Kerne
 	return facts
 }
 
+// oneKernel answers for a kernel that a build's result did not name, as the driver does: with its refusal, or its facts.
+func (s *session) oneKernel(p *program, name string) ([]byte, opencl.Status) {
+	k, status := p.native.CreateKernel(name)
+	if status != opencl.Success {
+		return nil, status
+	}
+	defer k.Release()
+	var have []uint32
+	for _, i := range p.context.devices {
+		if size, s := k.WorkGroupInfo(s.device(i), opencl.WorkGroupSize); s == opencl.Success && len(size) > 0 {
+			have = append(have, i)
+		}
+	}
+	out, err := json.Marshal(s.factsOf(k, name, have))
+	if err != nil {
+		return nil, opencl.OutOfHostMemory
+	}
+	return out, status
+}
+
 func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire.KernelFacts {
 	n, _ := k.Info(opencl.KernelNumArgs)
 	attributes, _ := k.Info(opencl.KernelAttributes)
@@ -202,7 +222,7 @@ func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire
 		f.Args = append(f.Args, a)
 	}
 	for _, i := range indices {
-		f.WorkGroups = append(f.WorkGroups, workGroup(k, s.devices[i], i))
+		f.WorkGroups = append(f.WorkGroups, workGroup(k, s.device(i), i))
 	}
 	return f
 }
@@ -257,7 +277,9 @@ func (s *session) query(h clwire.Header, m *clwire.Query) error {
 	input := append([]byte(nil), m.Input...)
 	q := *m
 	switch m.Kind {
-	case clwire.QueryProgram, clwire.QueryProgramBuild:
+	case clwire.QueryDeviceTimer:
+		return s.timers(h, m.Device)
+	case clwire.QueryProgram, clwire.QueryProgramBuild, clwire.QueryKernelFacts:
 		p, err := lookup[*program](s, m.Object)
 		if err != nil {
 			return err
@@ -269,7 +291,7 @@ func (s *session) query(h clwire.Header, m *clwire.Query) error {
 			if built != nil {
 				<-built
 			}
-			data, status := askProgram(p, &q, device)
+			data, status := s.askProgram(p, &q, device, string(input))
 			s.reply(h.Request, status, data)
 		})
 	case clwire.QueryKernel, clwire.QueryKernelArg, clwire.QueryKernelWorkGroup, clwire.QueryKernelSubGroup:
@@ -292,10 +314,12 @@ func (s *session) query(h clwire.Header, m *clwire.Query) error {
 	return nil
 }
 
-func askProgram(p *program, q *clwire.Query, d opencl.Device) ([]byte, opencl.Status) {
+func (s *session) askProgram(p *program, q *clwire.Query, d opencl.Device, input string) ([]byte, opencl.Status) {
 	switch {
 	case p.status != opencl.Success:
 		return nil, p.status
+	case q.Kind == clwire.QueryKernelFacts:
+		return s.oneKernel(p, input)
 	case q.Kind == clwire.QueryProgramBuild && d == 0:
 		return nil, opencl.InvalidDevice
 	case q.Kind == clwire.QueryProgramBuild:

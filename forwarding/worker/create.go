@@ -200,6 +200,10 @@ func (s *session) createProgram(h clwire.Header, m *clwire.CreateProgram) error 
 	case p.status != opencl.Success:
 	case m.Kind == clwire.ProgramSource:
 		p.native, p.status = c.native.CreateProgram(data)
+	case m.Kind == clwire.ProgramIL:
+		p.native, p.status = c.native.CreateProgramIL(data)
+	case m.Kind == clwire.ProgramBuiltIn:
+		err = s.fromBuiltIn(p, m, string(data))
 	default:
 		verdicts, err = s.fromBinaries(p, m, data)
 	}
@@ -213,6 +217,19 @@ func (s *session) createProgram(h clwire.Header, m *clwire.CreateProgram) error 
 		return nil
 	}
 	s.outcome(h, m.ID, p.status, "clCreateProgram")
+	return nil
+}
+
+func (s *session) fromBuiltIn(p *program, m *clwire.CreateProgram, names string) error {
+	indices := make([]uint32, len(m.Binaries))
+	for i, d := range m.Binaries {
+		indices[i] = d.Device
+	}
+	devices, err := s.nativeDevices(indices)
+	if err != nil {
+		return err
+	}
+	p.native, p.status = p.context.native.CreateProgramBuiltIn(devices, names)
 	return nil
 }
 

@@ -43,6 +43,8 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.ask(h, p)
 	case clwire.TypeCompileProgram, clwire.TypeLinkProgram, clwire.TypeFiles, clwire.TypeFileData:
 		return s.parts(h, p)
+	case clwire.TypeCreateSubDevices, clwire.TypeReleaseSubDevice, clwire.TypeSpecConstant:
+		return s.partition(h, p)
 	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:
 		return s.traceRecord(h, p)
 	}
@@ -342,10 +344,11 @@ func (s *session) release(id uint64) {
 func (s *session) nativeDevices(indices []uint32) ([]opencl.Device, error) {
 	out := make([]opencl.Device, 0, len(indices))
 	for _, i := range indices {
-		if int64(i) >= int64(len(s.devices)) {
+		d := s.device(i)
+		if d == 0 {
 			return nil, fmt.Errorf("%w: device %d of %d", errRecord, i, len(s.devices))
 		}
-		out = append(out, s.devices[i])
+		out = append(out, d)
 	}
 	return out, nil
 }

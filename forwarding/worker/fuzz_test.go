@@ -16,7 +16,7 @@ import (
 // FuzzRecords lets a client send anything: the session takes it or ends with an
 // error, and never panics. The input is a list of records: u16 type, u16
 // request, u16 length, payload. Kernels cannot be launched, since a program may
-// of course run for ever, and binaries are kept from the driver's parser.
+// of course run for ever, and binaries and IL are kept from the driver's parser.
 func FuzzRecords(f *testing.F) {
 	seed := func(messages ...clwire.Message) {
 		var b []byte
@@ -68,7 +68,7 @@ func skipped(t clwire.Type, p []byte) bool {
 		return true
 	case clwire.TypeCreateProgram:
 		var m clwire.CreateProgram
-		return m.Decode(p) == nil && m.Kind == clwire.ProgramBinaries
+		return m.Decode(p) == nil && (m.Kind == clwire.ProgramBinaries || m.Kind == clwire.ProgramIL)
 	case clwire.TypeCreateBuffer: // what a driver does with real memory is not the question
 		var m clwire.CreateBuffer
 		return m.Decode(p) == nil && m.Segment == 0 && m.Size > 1<<20

@@ -84,8 +84,7 @@ func snapshot(p opencl.Platform) (clwire.PlatformSnapshot, error) {
 		return s, err
 	}
 	for _, d := range devices {
-		ds := clwire.DeviceSnapshot{Info: map[uint32][]byte{}}
-		ask(ds.Info, deviceParams, d.Info)
+		ds := describe(d)
 		if u := ds.Info[deviceUUID]; len(u) == 16 {
 			ds.UUID = hex.EncodeToString(u)
 		}
@@ -93,6 +92,12 @@ func snapshot(p opencl.Platform) (clwire.PlatformSnapshot, error) {
 		s.Devices = append(s.Devices, ds)
 	}
 	return s, nil
+}
+
+func describe(d opencl.Device) clwire.DeviceSnapshot {
+	ds := clwire.DeviceSnapshot{Info: map[uint32][]byte{}}
+	ask(ds.Info, deviceParams, d.Info)
+	return ds
 }
 
 // ask keeps every answer; what the driver does not know is left out. An empty answer is an answer.

@@ -39,6 +39,7 @@ type session struct {
 	segments map[uint64]*segment
 	blobs    map[uint64]*blob
 	files    fileSets
+	subs     subDevices
 	launch   launch
 	tracer   *tracer // nil: nobody traces
 	scratch  records
