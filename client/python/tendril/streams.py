@@ -47,7 +47,7 @@ class _End:
 class Writer(_End):
     """Pushes objects into a stream. For one thread at a time; as a context manager it ends the stream, or aborts it after an exception.
 
-    Where the last writer of a stream is gone without end(), its readers get Aborted once the stream is empty.
+    Where the process of a stream's last writer ends without end() or close(), readers get Aborted once the stream is empty.
     """
 
     def create(self, size: int, *, meta: Optional[Dict[str, Any]] = None) -> Draft:
