@@ -102,6 +102,10 @@ func (c *Conn) Close() {
 	for e := range c.open {
 		s.forgetEntry(e)
 	}
+	if s.departing {
+		c.leave()
+		c.refs = nil
+	}
 	for id, r := range c.refs {
 		delete(c.refs, id)
 		s.references -= r.count
