@@ -370,7 +370,7 @@ func (d *Daemon) openDoor() error {
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d,
-		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
+		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 	})
 	if err == nil {

@@ -32,8 +32,9 @@ type entry struct {
 	held    bool // the name holds a reference
 	refs    int  // of all connections
 	sealed  time.Time
-	at      int    // place in tenant.entries
-	charge  uint64 // bytes charged for this record
+	bound   time.Time // when it got the name that it has; zero: when it was sealed
+	at      int       // place in tenant.entries
+	charge  uint64    // bytes charged for this record
 
 	shared    bool               // several may fill it
 	fillers   map[*Conn]struct{} // who does, besides the creator
@@ -171,8 +172,9 @@ func (s *Store) freeMemory(e *entry) {
 	s.dropShadow(e)
 }
 
-// attach puts an object into a segment. mu is held.
-func (e *entry) attach(g *segmentState, off uint64) {
+// attach puts an object into a segment, which then is in use: among the cold ones it would go to disk with an object that is
+// still being filled. mu is held.
+func (s *Store) attach(e *entry, g *segmentState, off uint64) {
 	e.seg, e.off = g, off
 	g.live++
 	e.prev, e.next = nil, g.first
@@ -180,6 +182,7 @@ func (e *entry) attach(g *segmentState, off uint64) {
 		g.first.prev = e
 	}
 	g.first = e
+	s.rank(g)
 }
 
 // detach gives an object's bytes back to its segment. mu is held.

@@ -80,12 +80,20 @@ func (s *Store) keeper() {
 	}
 }
 
-// expire takes objects whose time is over out of the table; references keep their memory. mu is held.
+// expire takes objects whose time is over out of the table; references keep their memory. What a composite still has stays for
+// it alone, and on disk, too. mu is held, and let go while records are written.
 func (s *Store) expire(now time.Time) {
+	var stale []*entry
 	for len(s.expiries) > 0 && !s.closed && !now.Before(s.expiries[0].expires) {
 		e := s.expiries[0]
 		s.unschedule(e)
 		s.letGo(e)
+		if e.stale {
+			stale = append(stale, e)
+		}
+	}
+	for _, e := range stale {
+		_ = s.syncRecord(e) // the object says what was wrong
 	}
 }
 

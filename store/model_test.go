@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"testing"
 
+	mmap "github.com/edsrzf/mmap-go"
 	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
@@ -60,6 +62,13 @@ func (f *faulty) Dup(fd int) (int, error) {
 		return -1, err
 	}
 	return f.Linux.Dup(fd)
+}
+
+func (f *faulty) Map(file *os.File, n, prot int) (mmap.MMap, error) {
+	if err := f.next(); err != nil {
+		return nil, err
+	}
+	return f.Linux.Map(file, n, prot)
 }
 
 // modelObject is the naive reference of an object.

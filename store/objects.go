@@ -137,7 +137,7 @@ func (c *Conn) place(e *entry, once bool) (fd int, err error) {
 	}
 	c.dropIdle(g)
 	c.room.update(g)
-	e.attach(g, off)
+	c.s.attach(e, g, off)
 	return fd, nil
 }
 
@@ -168,7 +168,7 @@ func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err err
 		c.s.retire(g)
 		return -1, err
 	}
-	e.attach(g, 0)
+	c.s.attach(e, g, 0)
 	return fd, nil
 }
 

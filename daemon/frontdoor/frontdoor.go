@@ -42,8 +42,11 @@ type Options struct {
 	// Cluster is the metadata; nil = what needs it is unsupported.
 	Cluster Cluster
 	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
-	TLS           *tls.Config
-	Remote        func(pki.Peer) Peer
+	TLS    *tls.Config
+	Remote func(pki.Peer) Peer
+	// Revoked says whose certificates are good no more; nil = nobody's. TLS asks, too, but a revocation during the handshake would
+	// find no connection to end.
+	Revoked       func(pki.Serial) bool
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged

@@ -75,7 +75,7 @@ var samples = []Message{
 	&ReleaseSubDevice{Device: SubDeviceBase},
 	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
 	&ClockSync{},
-	&TraceOn{},
+	&TraceOn{Process: 4711, Worker: 2, Shared: true},
 	&TraceFlush{},
 	&TraceData{Lost: 7, Commands: []Traced{
 		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
@@ -297,4 +297,32 @@ func TestLaneHeader(t *testing.T) {
 	if _, err := ParseLaneHeader(b); !errors.Is(err, ErrRecord) {
 		t.Error("unknown flags were taken")
 	}
+}
+
+// FuzzLaneHeader: what a lane's peer sends before a chunk is refused, or has a length within the limit and survives.
+func FuzzLaneHeader(f *testing.F) {
+	for _, h := range []LaneHeader{{Op: 1, Length: 1}, {Op: 1 << 63, Offset: 1 << 40, Length: MaxChunk}, {Op: 9, Length: 7, Skipped: true}, {Length: MaxChunk + 1}, {}} {
+		b := make([]byte, LaneHeaderBytes)
+		h.Put(b)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < LaneHeaderBytes {
+			return
+		}
+		h, err := ParseLaneHeader(b)
+		if err != nil {
+			if !errors.Is(err, ErrRecord) {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		if h.Length == 0 || h.Length > MaxChunk {
+			t.Fatalf("a chunk of %d bytes", h.Length)
+		}
+		again := make([]byte, LaneHeaderBytes)
+		if h.Put(again); string(again) != string(b[:LaneHeaderBytes]) {
+			t.Fatalf("%x became %x", b[:LaneHeaderBytes], again)
+		}
+	})
 }

@@ -32,12 +32,31 @@ func (m *ClockReply) Decode(b []byte) error {
 
 // TraceOn makes the worker tell of every command from here on. It comes before the first CreateQueue: queues made
 // later measure, what the program sees of them stays the same.
-type TraceOn struct{}
+type TraceOn struct {
+	Process uint32 // the client's
+	Worker  uint32 // how the trace numbers this worker
+	Shared  bool   // the trace buffer is the next descriptor on the socket: the worker appends to it, and sends no TraceData
+}
 
-func (*TraceOn) Type() Type             { return TypeTraceOn }
-func (*TraceOn) Append(b []byte) []byte { return b }
-func (*TraceOn) Decode(b []byte) error {
+func (*TraceOn) Type() Type { return TypeTraceOn }
+func (m *TraceOn) Append(b []byte) []byte {
+	b = le.AppendUint32(le.AppendUint32(b, m.Process), m.Worker)
+	if m.Shared {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+func (m *TraceOn) Decode(b []byte) error {
 	c := cursor{b: b, t: TypeTraceOn}
+	m.Process, m.Worker = c.u32("process"), c.u32("worker")
+	switch c.u8("shared") {
+	case 0:
+		m.Shared = false
+	case 1:
+		m.Shared = true
+	default:
+		c.fail("shared")
+	}
 	return c.end()
 }
 

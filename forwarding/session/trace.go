@@ -202,9 +202,11 @@ func (w *worker) startTrace() {
 	if t == nil {
 		return
 	}
-	w.tell(&clwire.TraceOn{})
+	w.tell(w.traceOn())
 	for range firstRounds {
-		w.compareClocks()
+		if w.compareClocks() {
+			break
+		}
 	}
 	switch {
 	case w.bulk != nil && w.d.cfg.Plaintext:
@@ -221,27 +223,46 @@ func (w *worker) startTrace() {
 	}
 }
 
-// compareClocks notes one round trip. On one node the worker reads the same clock, which its answer shows.
-func (w *worker) compareClocks() {
+// traceOn passes a worker on this node the buffer itself; what it appends outlives this process.
+func (w *worker) traceOn() *clwire.TraceOn {
+	t := w.d.trace
+	m := &clwire.TraceOn{Process: t.PID(), Worker: w.traceNumber}
+	if w.bulk != nil {
+		return m
+	}
+	f, err := t.Share()
+	if err != nil {
+		return m
+	}
+	defer f.Close()
+	m.Shared = w.link.SendFD(f) == nil
+	return m
+}
+
+// compareClocks notes one round trip, and reports whether it showed that the worker reads the same clock, as it does on
+// one node (unless one of them is in a time namespace).
+func (w *worker) compareClocks() (same bool) {
 	t := w.d.trace
 	c, request := w.begin(nil)
 	sent := t.Now()
 	if w.send(&clwire.ClockSync{}, clwire.FlagUrgent, request) != nil {
 		w.forget(request)
-		return
+		return false
 	}
 	arrived := w.reader.wait(&c.completion, w.d.cfg.Spin)
 	answered := t.Now()
 	w.d.counters.Add(trace.CauseClock)
 	var m clwire.ClockReply
 	if !arrived || c.status != Success || m.Decode(c.data) != nil {
-		return
+		return false
 	}
 	r := trace.Record{Kind: trace.KindClock, Time: sent, X: answered, Aux: w.traceNumber, A: uint64(m.Taken), B: uint64(m.Answered)}
-	if w.bulk == nil && sent <= m.Taken && m.Answered <= answered {
+	if same = w.bulk == nil && sent <= m.Taken && m.Answered <= answered; same {
 		r.Flags = trace.FlagSameClock
+		t.Text(trace.TextClock, uint64(w.traceNumber), "same")
 	}
 	t.Append(&r)
+	return same
 }
 
 // onTraceData appends what a worker tells. It runs under the reader's lock.
@@ -256,17 +277,14 @@ func (w *worker) onTraceData(payload []byte) error {
 	}
 	for i := range m.Commands {
 		c := &m.Commands[i]
-		command := trace.Record{Kind: trace.KindCommand, Code: uint16(c.Command), Aux: w.traceNumber,
-			Time: c.Taken, X: c.Begun, A: uint64(c.Given), B: c.Queue, C: uint64(c.Seq) | uint64(uint32(c.Status))<<32}
-		device := trace.Record{Kind: trace.KindDevice, Code: c.DeviceNumber, Aux: w.traceNumber,
-			Time: c.Device[0], X: c.Device[1], A: uint64(c.Device[2]), B: uint64(c.Device[3]), C: uint64(c.Seen)}
-		if c.Profiled {
-			device.Flags = trace.FlagProfiled
+		half := trace.WorkerHalf{
+			Worker: w.traceNumber, Queue: c.Queue, Seq: c.Seq, Type: uint16(c.Command), Device: c.DeviceNumber, Status: c.Status,
+			Profiled: c.Profiled, Taken: c.Taken, Begun: c.Begun, Given: c.Given, Seen: c.Seen, Times: c.Device,
 		}
-		t.AppendPair(&command, &device)
+		half.AppendTo(t.Writer)
 	}
 	if m.Lost > 0 {
-		t.Note(w.traceNumber, "times: the worker could not keep those of some commands")
+		t.Note(w.traceNumber, trace.LostNote)
 	}
 	return nil
 }

@@ -113,6 +113,7 @@ const (
 	TextQueue                        // ID: queue; the device's name
 	TextKernel                       // found by the text's number
 	TextDetail                       // found by the text's number
+	TextClock                        // ID: a worker that reads the program's own clock
 )
 
 // Text is one name.

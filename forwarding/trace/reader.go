@@ -26,6 +26,15 @@ func Read(f *os.File) (*Capture, error) {
 	return capture(mem, slots), nil
 }
 
+// Recorded is how many records were ever begun.
+func Recorded(f *os.File) (uint64, error) {
+	var b [8]byte
+	if _, err := f.ReadAt(b[:], headAt); err != nil {
+		return 0, fmt.Errorf("trace buffer: %w", err)
+	}
+	return le.Uint64(b[:]), nil
+}
+
 // Parse is Read for a copy of a buffer. b is aligned to 8.
 func Parse(b []byte) (*Capture, error) {
 	if len(b) < headerBytes {

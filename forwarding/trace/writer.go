@@ -47,6 +47,7 @@ func Create(maxBytes uint64) (*os.File, error) {
 
 // Writer appends to a buffer. Its methods may be called concurrently.
 type Writer struct {
+	path  string // "" if it came as a file
 	mem   []byte
 	slots []uint64 // shared
 	mask  uint64
@@ -74,15 +75,37 @@ func Open(path string) (*Writer, error) {
 		return nil, fmt.Errorf("trace buffer: %w", err)
 	}
 	defer f.Close()
+	w, err := OpenFile(f, uint32(os.Getpid()))
+	if err != nil {
+		return nil, err
+	}
+	w.path = path
+	return w, nil
+}
+
+// OpenFile maps a buffer for appending in the name of a process. The caller still owns f.
+func OpenFile(f *os.File, pid uint32) (*Writer, error) {
 	mem, slots, err := mapBuffer(f, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, err
 	}
 	return &Writer{
 		mem: mem, slots: words(mem[SlotsAt:]), mask: slots - 1, head: cell(mem, headAt),
-		pid: uint32(os.Getpid()), clock: NewClock(), texts: map[textKey]uint32{},
+		pid: pid, clock: NewClock(), texts: map[textKey]uint32{},
 	}, nil
 }
+
+// Share opens the buffer once more, for a process that is to append too. The caller owns the file.
+func (w *Writer) Share() (*os.File, error) {
+	f, err := os.OpenFile(w.path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("trace buffer: %w", err)
+	}
+	return f, nil
+}
+
+// PID is the process that a writer appends for.
+func (w *Writer) PID() uint32 { return w.pid }
 
 // Close unmaps the buffer. Nothing may be appended meanwhile or later.
 func (w *Writer) Close() error { return unix.Munmap(w.mem) }

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 type tracer struct {
 	s     *session
 	clock trace.Clock
+	on    clwire.TraceOn
+	out   *trace.Writer     // nil: what ended is sent
 	seqs  map[uint64]uint32 // commands of each queue; the reader's
 	stop  chan struct{}
 
@@ -33,19 +36,32 @@ type tracer struct {
 	lost    uint32
 }
 
-// startTracer answers TraceOn. A second one changes nothing.
-func (s *session) startTracer() {
+// startTracer answers TraceOn. A second one ends the session.
+func (s *session) startTracer(m *clwire.TraceOn) error {
 	if s.tracer != nil {
-		return
+		return fmt.Errorf("%w: a second TraceOn", errRecord)
 	}
-	t := &tracer{s: s, clock: trace.NewClock(), seqs: map[uint64]uint32{}, hosts: map[uint64]*clwire.Traced{}, stop: make(chan struct{})}
+	var out *trace.Writer
+	if m.Shared {
+		f, err := s.link.TakeFD()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if out, err = trace.OpenFile(f, m.Process); err != nil {
+			return err
+		}
+	}
+	t := &tracer{s: s, on: *m, out: out, clock: trace.NewClock(), seqs: map[uint64]uint32{}, hosts: map[uint64]*clwire.Traced{}, stop: make(chan struct{})}
 	s.tracer = t
 	s.work.Go(t.tend)
+	return nil
 }
 
-// end stops the tracer's goroutine.
+// end stops the tracer's goroutine, after what the session's last commands left.
 func (t *tracer) end() {
 	if t != nil {
+		t.tell()
 		close(t.stop)
 	}
 }
@@ -221,10 +237,29 @@ func (t *tracer) tell() {
 	told, lost := t.told, t.lost
 	t.told, t.lost = nil, 0
 	t.mu.Unlock()
+	if t.out != nil {
+		t.append(told, lost)
+		return
+	}
 	for len(told) > 0 || lost > 0 {
 		n := min(len(told), clwire.MaxTraced)
 		t.s.send(&clwire.TraceData{Lost: lost, Commands: told[:n]}, 0, 0)
 		told, lost = told[n:], 0
+	}
+}
+
+// append writes what has ended into the buffer that the client shares.
+func (t *tracer) append(told []clwire.Traced, lost uint32) {
+	for i := range told {
+		c := &told[i]
+		half := trace.WorkerHalf{
+			Worker: t.on.Worker, Queue: c.Queue, Seq: c.Seq, Type: uint16(c.Command), Device: c.DeviceNumber, Status: c.Status,
+			Profiled: c.Profiled, Taken: c.Taken, Begun: c.Begun, Given: c.Given, Seen: c.Seen, Times: c.Device,
+		}
+		half.AppendTo(t.out)
+	}
+	if lost > 0 {
+		t.out.Note(t.on.Worker, trace.LostNote)
 	}
 }
 
@@ -290,8 +325,7 @@ func (s *session) traceRecord(h clwire.Header, p []byte) error {
 		if err := m.Decode(p); err != nil {
 			return err
 		}
-		s.startTracer()
-		return nil
+		return s.startTracer(&m)
 	}
 	var m clwire.TraceFlush
 	if err := m.Decode(p); err != nil {

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"os"
 	"testing"
 
 	"tendril/forwarding/clwire"
@@ -140,6 +141,51 @@ func TestClockSync(t *testing.T) {
 		if m.Taken < before-slack || m.Answered < m.Taken || m.Answered > after+slack {
 			t.Errorf("%d to %d, asked between %d and %d", m.Taken, m.Answered, before, after)
 		}
-		c.send(&clwire.TraceOn{})
 	}
+	c.send(&clwire.TraceOn{})
+	if r := c.call(&clwire.ClockSync{}); r.Status != 0 {
+		t.Errorf("status %d", r.Status)
+	}
+}
+
+// On one node the worker appends to the client's buffer, under the client's process and the number it was given.
+func TestTraceIntoASharedBuffer(t *testing.T) {
+	c := inProcess(t, false)
+	c.other = func(h clwire.Header, p []byte) { t.Errorf("unexpected %v", h.Type) }
+	buffer, err := trace.Create(1 << 20)
+	c.must(err)
+	defer buffer.Close()
+	c.must(c.link.SendFD(buffer))
+	c.send(&clwire.TraceOn{Process: 4711, Worker: 3, Shared: true})
+	f := newFixture(c, 0)
+	k := f.kernel("empty")
+	for range 5 {
+		f.send(run1(clwire.Cmd{Queue: f.queue}, k, 1))
+	}
+	f.call(&clwire.Finish{Queue: f.queue})
+	f.call(&clwire.TraceFlush{})
+	got, err := trace.Read(buffer)
+	c.must(err)
+	if len(got.Records) != 10 {
+		t.Fatalf("%d records", len(got.Records))
+	}
+	for i, r := range got.Records {
+		want := trace.KindCommand
+		if i%2 == 1 {
+			want = trace.KindDevice
+		}
+		if r.Kind != want || r.PID != 4711 || r.Aux != 3 || want == trace.KindCommand && uint32(r.C) != uint32(i/2)+1 {
+			t.Errorf("record %d: %+v", i, r)
+		}
+	}
+}
+
+func TestABufferThatIsNone(t *testing.T) {
+	c := inProcess(t, false)
+	null, err := os.Open(os.DevNull)
+	c.must(err)
+	defer null.Close()
+	c.must(c.link.SendFD(null))
+	c.send(&clwire.TraceOn{Shared: true})
+	c.until("the session's end", func() bool { return len(c.faults) > 0 || c.hung })
 }

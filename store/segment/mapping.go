@@ -20,6 +20,10 @@ type Mapping struct {
 // afterwards. The caller must Unmap. A file shorter than n is object.ErrProtocol (touching beyond its end would
 // be SIGBUS); a writable mapping of a segment sealed for readers is object.ErrPermission.
 func Map(f *os.File, n uint64, writable bool) (*Mapping, error) {
+	return mapWith(Linux{}, f, n, writable)
+}
+
+func mapWith(sys System, f *os.File, n uint64, writable bool) (*Mapping, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("%w: fstat of a segment: %w", object.ErrInternal, err)
@@ -31,7 +35,7 @@ func Map(f *os.File, n uint64, writable bool) (*Mapping, error) {
 	if writable {
 		prot = mmap.RDWR
 	}
-	data, err := mmap.MapRegion(f, int(n), prot, 0, 0)
+	data, err := sys.Map(f, int(n), prot)
 	switch {
 	case err == nil:
 		return &Mapping{data: data, writable: writable}, nil
@@ -49,7 +53,7 @@ func (m *Memory) Map(writable bool) (*Mapping, error) {
 	}
 	f := os.NewFile(uintptr(fd), "segment")
 	defer f.Close()
-	return Map(f, uint64(m.bytes), writable)
+	return mapWith(m.sys, f, uint64(m.bytes), writable)
 }
 
 // Bytes gives the mapped memory. It faults after Unmap, and on stores where the mapping is not writable.

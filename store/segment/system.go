@@ -2,7 +2,9 @@ package segment
 
 import (
 	"errors"
+	"os"
 
+	mmap "github.com/edsrzf/mmap-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,6 +19,8 @@ type System interface {
 	Seals(fd int) (int, error)
 	// Dup makes another descriptor, close-on-exec.
 	Dup(fd int) (int, error)
+	// Map maps the first n bytes, shared; prot is mmap.RDONLY or mmap.RDWR.
+	Map(f *os.File, n, prot int) (mmap.MMap, error)
 }
 
 // Linux is the real System.
@@ -62,6 +66,9 @@ func (Linux) Seals(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix
 
 // Dup implements System.
 func (Linux) Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// Map implements System.
+func (Linux) Map(f *os.File, n, prot int) (mmap.MMap, error) { return mmap.MapRegion(f, n, prot, 0, 0) }
 
 // retryInterrupted repeats a call that the Go runtime's preemption signal cut short.
 func retryInterrupted(call func() error) error {

@@ -29,7 +29,7 @@ const (
 )
 
 const exitHelp = `Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon, 4 not found, 5 the store or the quota is full,
-6 not allowed, 7 no such device, 8 the name is taken, 9 timed out. "run" ends with the program's own code.`
+6 not allowed, 7 no such device, 8 the name is taken, 9 timed out. "run" and "trace" end with the program's own code.`
 
 // usageError is a fault in how the command was written.
 type usageError struct{ error }
@@ -78,6 +78,9 @@ func classifyServer(err serverError) (code int, step string) {
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if child := exitCode(0); errors.As(err, &child) {
+		return int(child) // it has said what it had to say
 	}
 	code, step := classify(err)
 	fmt.Fprintln(w, "tendril: "+strings.TrimPrefix(err.Error(), "tendril: "))

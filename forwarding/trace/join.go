@@ -1,0 +1,66 @@
+package trace
+
+import "slices"
+
+// place is where calls are looked for: one thread of a process, one object of it, or all of it.
+type place struct {
+	pid    uint32
+	by     uint8
+	number uint64
+}
+
+const (
+	byThread = iota
+	byObject
+	byProcess
+)
+
+// join finds the call that each command and each trip belongs to.
+func (b *builder) join() {
+	index := map[place][]int{}
+	for i := range b.Calls {
+		c := &b.Calls[i]
+		index[place{c.PID, byThread, uint64(c.Thread)}] = append(index[place{c.PID, byThread, uint64(c.Thread)}], i)
+		index[place{c.PID, byProcess, 0}] = append(index[place{c.PID, byProcess, 0}], i)
+		if c.Object != 0 {
+			index[place{c.PID, byObject, c.Object}] = append(index[place{c.PID, byObject, c.Object}], i)
+		}
+	}
+	for i := range b.Trips {
+		t := &b.Trips[i]
+		if at := b.enclosing(index[place{t.PID, byThread, uint64(t.Thread)}], t.Start, t.End); at >= 0 {
+			b.Calls[at].Waited += t.End - t.Start
+			b.Calls[at].Trips++
+			t.Call = at
+		}
+	}
+	for i := range b.Commands {
+		c := &b.Commands[i]
+		if c.Sent == 0 || c.Taken == 0 {
+			b.Unmatched++
+		}
+		if c.Sent == 0 {
+			continue
+		}
+		if c.handle != 0 {
+			c.Call = b.enclosing(index[place{c.PID, byObject, c.handle}], c.Sent, c.Sent)
+		}
+		if c.Call < 0 {
+			c.Call = b.enclosing(index[place{c.PID, byProcess, 0}], c.Sent, c.Sent)
+		}
+	}
+}
+
+// deepest is how many calls that began before are looked at: as many as may run at once.
+const deepest = 64
+
+// enclosing returns the latest call of a list, ordered by begin, that covers a span; −1: none.
+func (b *builder) enclosing(list []int, start, end int64) int {
+	n, _ := slices.BinarySearchFunc(list, start+1, func(i int, t int64) int { return compare(b.Calls[i].Start, t) })
+	for k := n - 1; k >= max(0, n-deepest); k-- {
+		if b.Calls[list[k]].End >= end {
+			return list[k]
+		}
+	}
+	return -1
+}

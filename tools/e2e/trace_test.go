@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"tendril/forwarding/trace"
+	"tendril/tools/e2e/rig"
+)
+
+// launches is what testdata/traced.c launches of each of its two kernels.
+const launches = 200
+
+// tracedProgram compiles testdata/traced.c.
+func tracedProgram(t *testing.T) string {
+	t.Helper()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	out := filepath.Join(t.TempDir(), "traced")
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/traced.c", "-lOpenCL", "-lpthread")); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// checkTrace reads a trace and its summary of a program that got to its end.
+func checkTrace(t *testing.T, path, summary string, atLeast int) (*trace.Checked, *trace.Summary) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := trace.CheckPerfetto(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kernel := range []string{"left", "right"} {
+		// Each launch is drawn twice: when the driver got it, and when it ran.
+		if n := c.Names[kernel]; n < atLeast || n > 2*launches {
+			t.Errorf("%d slices of kernel %s", n, kernel)
+		}
+	}
+	if c.Arrows < atLeast || c.Categories["call"] < atLeast || c.Counters == 0 || c.Names["wait: blocking read"] == 0 && c.Names["wait: clFinish"] == 0 {
+		t.Errorf("%+v", c)
+	}
+	var s trace.Summary
+	if summary == "" {
+		return c, nil
+	}
+	if err := json.Unmarshal([]byte(summary), &s); err != nil {
+		t.Fatalf("%v in %q", err, summary)
+	}
+	return c, &s
+}
+
+func TestTrace(t *testing.T) {
+	program, n := tracedProgram(t), node(t)
+	out := filepath.Join(t.TempDir(), "out.json")
+	text, err := n.Run(t.Context(), "trace", "-o", out, "--json", "--", program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, ok := strings.CutPrefix(text, "done\n")
+	if !ok {
+		t.Fatalf("the program's own output is not first: %q", text)
+	}
+	c, s := checkTrace(t, out, text, 2*launches)
+	if c.Names["left"] != 2*launches || s.Unmatched != 0 || s.Lost != 0 || s.Torn != 0 || s.Dropped != 0 {
+		t.Errorf("%d slices, %d halves alone, %d lost, %d torn, %d dropped", c.Names["left"], s.Unmatched, s.Lost, s.Torn, s.Dropped)
+	}
+	if len(s.Kernels) != 2 || s.Kernels[0].Launches != launches || s.Kernels[1].Launches != launches || s.Kernels[0].Device <= 0 {
+		t.Errorf("kernels: %+v", s.Kernels)
+	}
+	verdicts := map[string]int{}
+	for _, trip := range s.Trips {
+		if trip.Cause == trace.CauseFirstLaunch.String() {
+			verdicts[trip.Detail] += trip.Count
+		}
+	}
+	if verdicts["left"] != 1 || verdicts["right"] != 1 || len(verdicts) != 2 {
+		t.Errorf("first launches: %v", verdicts)
+	}
+	if len(s.Workers) != 1 || !strings.HasPrefix(s.Workers[0].Clock, "the program's clock") {
+		t.Errorf("workers: %+v", s.Workers)
+	}
+	if len(s.Threads) != 3 {
+		t.Errorf("threads: %+v", s.Threads)
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// A program that crashes leaves its trace, and its exit code.
+func TestTraceOfACrash(t *testing.T) {
+	program, n := tracedProgram(t), node(t)
+	out := filepath.Join(t.TempDir(), "out.json")
+	text, err := n.Run(t.Context(), "trace", "-o", out, "--json", "--", program, "crash")
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGSEGV) {
+		t.Fatalf("exit: %v", err)
+	}
+	checkTrace(t, out, strings.TrimPrefix(text, "done\n"), launches)
+	eventually(t, idle(t.Context(), n))
+}
+
+// SIGUSR1 writes the file while the program runs; small files and short times drop what is old.
+func TestTraceInBetween(t *testing.T) {
+	program, n := tracedProgram(t), node(t)
+	out := filepath.Join(t.TempDir(), "out.json")
+	cmd := n.Command(t.Context(), "trace", "-o", out, "--max-size", "1MiB", "--", program, "wait")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, 5)
+	if _, err := done.Read(first); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { // what the worker saw comes a little later than what the program did
+		if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			return err
+		}
+		b, err := os.ReadFile(out)
+		if err == nil && !bytes.Contains(b, []byte(`"cat":"device"`)) {
+			err = errors.New("no command of the worker's is in the file")
+		}
+		return err
+	})
+	checkTrace(t, out, "", 1)
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, &said)
+	}
+	for _, want := range []string{"the program goes on", "calls by time", "clEnqueueNDRangeKernel", "first launch verdict"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, &said)
+		}
+	}
+	info, err := os.Stat(out)
+	if err != nil || info.Size() > 1<<20 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// A session of another machine, with TLS: both halves on one clock within a bound that is shown.
+func TestTraceThroughTheNetwork(t *testing.T) {
+	program := tracedProgram(t)
+	n := node(t, "TENDRIL_LISTEN=127.0.0.1:0")
+	status, err := n.Status(t.Context())
+	if err != nil || status.Node.Listen == "" {
+		t.Fatalf("%+v, %v", status.Node, err)
+	}
+	at, laptop := status.Node.Listen, "XDG_CONFIG_HOME="+t.TempDir()
+	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := func(args ...string) (string, error) {
+		cmd := n.Command(t.Context(), args...)
+		cmd.Env = append(rig.Native(), laptop)
+		return rig.Output(cmd)
+	}
+	if _, err := far("login", at, "--token", strings.TrimSpace(token)); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out.json")
+	text, err := far("trace", "--server", at, "-o", out, "--json", "--", program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, s := checkTrace(t, out, strings.TrimPrefix(text, "done\n"), 2*launches)
+	if len(s.Workers) != 1 || !strings.HasPrefix(s.Workers[0].Clock, "clock ±") {
+		t.Errorf("workers: %+v", s.Workers)
+	}
+	chunks := 0
+	for _, w := range s.Wire {
+		chunks += w.Chunks
+	}
+	if chunks == 0 || c.Names["chunk"] == 0 {
+		t.Errorf("no chunk on a lane: %+v", s.Wire)
+	}
+	over := map[string]uint64{}
+	for _, tr := range s.Transfers {
+		over[tr.Name] = tr.Bytes
+	}
+	if over["clEnqueueWriteBuffer, over the network"] != 2<<20 || over["clEnqueueReadBuffer, over the network"] != 2<<20 {
+		t.Errorf("transfers: %+v", s.Transfers)
+	}
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
+)
+
+const traceLong = `Run an unmodified OpenCL program as tendril run does, and write down where its time goes: its OpenCL calls, what they wait
+for, the records and bytes on the wire, and when each command was given to the driver, started and ended on its device, all
+on one clock. What cannot be known better than some µs (another machine's clock, a device's) says so in the trace.
+
+The file is for https://ui.perfetto.dev (open it there, nothing is sent) or chrome://tracing. A summary follows on standard
+error when the program has ended; with --json it goes to standard output, as JSON. The exit code is the program's.
+
+The program writes into a buffer of this process, so that one that crashes or is killed leaves a trace too. SIGUSR1 to this
+process writes what there is so far. Commands run as always; their queues measure, which some drivers do not do for nothing.`
+
+const traceExample = `  tendril trace -o out.json -- clpeak
+  tendril trace --last 10s -o end.json -- ./a-long-run --with arguments   # the last ten seconds before it ends
+  tendril trace --server gpu7:7433 -- python3 train.py
+  tendril trace --json -- ./program >/dev/null`
+
+// maxTraceSize bounds --max-size: a viewer takes no more.
+const maxTraceSize = 16 << 30
+
+// traceOptions are what `trace` adds to `run`.
+type traceOptions struct {
+	launchOptions
+	out     string
+	last    time.Duration
+	maxSize string
+}
+
+func (c *cli) traceVerb() *cobra.Command {
+	var o traceOptions
+	cmd := &cobra.Command{
+		Use:     "trace [flags] -- PROGRAM [ARGS…]",
+		Short:   "Run an OpenCL program and write a trace of where its time goes",
+		Long:    traceLong,
+		Example: traceExample,
+		GroupID: "opencl",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("trace needs a program: tendril trace -- PROGRAM ARGS…")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.trace(cmd.Context(), &o, args) },
+	}
+	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
+	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file that is written")
+	cmd.Flags().DurationVar(&o.last, "last", 0, "keep only what happened in the last so long, e.g. 10s (default: all that has room)")
+	cmd.Flags().StringVar(&o.maxSize, "max-size", "64MiB", "bytes of the file at most; memory in proportion. The oldest events are dropped, which is said")
+	_ = cmd.MarkFlagFilename("output", "json") // fails only for a flag that is not there
+	o.flags(cmd)
+	return c.jsonFlag(cmd)
+}
+
+// tracer is one run of `tendril trace`.
+type tracer struct {
+	c        *cli
+	o        *traceOptions
+	maxBytes uint64
+	buffer   *os.File
+}
+
+func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
+	maxBytes, err := humanize.ParseBytes(o.maxSize)
+	if err != nil || maxBytes < 1<<20 || maxBytes > maxTraceSize {
+		return usagef("--max-size %q: want a size from 1MiB to 16GiB", o.maxSize)
+	}
+	if o.last < 0 {
+		return usagef("--last %v: want a time, e.g. 10s", o.last)
+	}
+	program, err := runnable(args[0])
+	if err != nil {
+		return err
+	}
+	vars, err := c.environment(o.launchOptions)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(filepath.Dir(o.out)); err != nil || !info.IsDir() {
+		return fmt.Errorf("--output %s: its directory is not there", o.out)
+	}
+	// A record makes three or four times its size of JSON.
+	buffer, err := trace.Create(maxBytes / 4)
+	if err != nil {
+		return err
+	}
+	defer buffer.Close()
+	t := &tracer{c: c, o: o, maxBytes: maxBytes, buffer: buffer}
+	vars["TENDRIL_TRACE"] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), buffer.Fd())
+	ended, err := t.run(ctx, program, args, mergeEnv(os.Environ(), vars))
+	if err != nil {
+		return err
+	}
+	t.settle()
+	summary, err := t.write()
+	if err != nil {
+		return err
+	}
+	if err := t.report(summary); err != nil {
+		return err
+	}
+	return childExit(ended)
+}
+
+// run runs the program to its end. Signals from the terminal reach it by themselves; those sent to this process go on to it.
+func (t *tracer) run(ctx context.Context, program string, args, env []string) (*os.ProcessState, error) {
+	cmd := exec.Command(program)
+	cmd.Args, cmd.Env = args, env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+				return nil, fmt.Errorf("run %s: %w", program, err)
+			}
+			return cmd.ProcessState, nil
+		case s := <-signals:
+			t.onSignal(cmd.Process, s)
+		}
+	}
+}
+
+func (t *tracer) onSignal(p *os.Process, s os.Signal) {
+	switch s {
+	case syscall.SIGUSR1:
+		if _, err := t.write(); err != nil {
+			fmt.Fprintf(t.c.term.err, "tendril: %v\n", err)
+			return
+		}
+		fmt.Fprintf(t.c.term.err, "tendril: wrote %s; the program goes on\n", t.o.out)
+	case syscall.SIGINT, syscall.SIGQUIT:
+		if foreground() {
+			return // the terminal has sent it to both
+		}
+		fallthrough
+	default:
+		_ = p.Signal(s) // it may have ended meanwhile
+	}
+}
+
+// foreground says whether this process gets the signals of its terminal's keys, and so does the program.
+func foreground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+const (
+	settled   = 30 * time.Millisecond  // workers look for what has ended every 10 ms
+	settlesAt = 500 * time.Millisecond // the latest
+)
+
+// settle waits until nobody appends any more: workers have a last word when their program is gone.
+func (t *tracer) settle() {
+	last := uint64(0)
+	for began := time.Now(); time.Since(began) < settlesAt; time.Sleep(settled) {
+		n, err := trace.Recorded(t.buffer)
+		if err != nil || n == last {
+			return
+		}
+		last = n
+	}
+}
+
+// write makes the file of what the buffer holds, in one step.
+func (t *tracer) write() (*trace.Summary, error) {
+	capture, err := trace.Read(t.buffer)
+	if err != nil {
+		return nil, err
+	}
+	line := trace.NewTimeline(capture, func(code uint16) string { return clwire.Type(code).String() }, t.o.last)
+	summary := line.Summary()
+	err = replaceFile(t.o.out, func(w io.Writer) (err error) {
+		summary.Dropped, err = line.WritePerfetto(w, int(t.maxBytes))
+		return err
+	})
+	return summary, err
+}
+
+// replaceFile writes a file beside path and renames it, so that nobody sees half of it.
+func replaceFile(path string, fill func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err = fill(f); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err = f.Chmod(0o644); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err = f.Close(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// childExit is the program's exit code, or 128 and the signal's number as a shell has it.
+func childExit(p *os.ProcessState) error {
+	status, ok := p.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return exitCode(128 + int(status.Signal()))
+	}
+	if code := p.ExitCode(); code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// exitCode is an exit code of a program that needs no words of ours.
+type exitCode int
+
+func (e exitCode) Error() string { return "the program ended with exit code " + strconv.Itoa(int(e)) }
