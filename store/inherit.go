@@ -84,7 +84,7 @@ func (s *Store) inheritObject(o *LegacyObject, composites map[*entry][]object.Me
 	}
 	e.state, e.strict = object.Sealed, o.Strict
 	if g != nil {
-		e.attach(g, o.Offset)
+		s.attach(e, g, o.Offset)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (s *Store) inheritRecord(o *LegacyObject) *entry {
 	r := &o.Record
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
-		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, expiryAt: -1,
+		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, expiryAt: -1,
 	}
 	e.charge = e.recordBytes(r.Name, r.Meta)
 	s.setGrants(e, r.Grants)

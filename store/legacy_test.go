@@ -37,7 +37,11 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 	if opts.Legacy, err = NewLegacy(catalog, fds); err != nil {
 		t.Fatal(err)
 	}
-	return newStore(t, opts)
+	next := newStore(t, opts)
+	if fault := next.invariants(true); fault != "" {
+		t.Fatal(fault)
+	}
+	return next
 }
 
 // bytesOf reads an object's bytes through a descriptor of its own.
