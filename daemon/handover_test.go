@@ -188,6 +188,28 @@ func (b *belongings) check(t *testing.T, survived bool) {
 	}
 }
 
+// inSlot gives an object that a slot of the index alone holds.
+func inSlot(t *testing.T, c *client.Conn) *client.Object {
+	t.Helper()
+	made, err := c.Put([]byte("pinned"), client.CreateOptions{})
+	if err == nil {
+		err = c.IndexState()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := made
+	for range 3 { // the first goes over the socket
+		again, err := c.Get(context.Background(), made.ID(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Release()
+		o = again
+	}
+	return o
+}
+
 func TestTakeover(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	c := aConfig(t)
@@ -197,6 +219,12 @@ func TestTakeover(t *testing.T) {
 	go func() { ended <- first.Run(context.Background()) }()
 	<-up
 	b := settle(t, c.Socket)
+	fast, err := client.DialOptions(client.Options{Socket: c.Socket, Index: client.IndexOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fast.Close()
+	pinned := inSlot(t, fast)
 	if _, err := b.c.Publish(b.named.ID(), "", false); err != nil {
 		t.Fatal(err)
 	}
@@ -218,12 +246,25 @@ func TestTakeover(t *testing.T) {
 		}
 		ended = served
 		b.check(t, true)
+		if o, err := b.c.Get(context.Background(), pinned.ID(), 0); err != nil || string(o.Bytes()) != "pinned" { // its holder has not come back
+			t.Errorf("round %d: an object that was held in a slot of the index: %v", round, err)
+		} else {
+			o.Release()
+		}
+		if err := fast.Sweep(); !errors.Is(err, client.ErrDisconnected) {
+			t.Errorf("a sweep of the connection before: %v", err)
+		}
+		if _, err := fast.StatByName("named"); err != nil || pinned.Gone() || string(pinned.Bytes()) != "pinned" {
+			t.Errorf("round %d: gone %v, %v", round, pinned.Gone(), err)
+		}
 		published, err := b.c.Published("")
 		if err != nil || !strings.Contains(string(published), `"here":true`) {
 			t.Errorf("published: %s, %v", published, err)
 		}
 	}
 	b.c.Close()
+	pinned.Release()
+	fast.Close()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

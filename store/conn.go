@@ -97,6 +97,9 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	if s.departing {
+		c.keepSlots()
+	}
 	s.closeIndex(c)
 	c.leaveStreams()
 	c.leaveFills()

@@ -2,8 +2,10 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"tendril/ipc/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -188,6 +190,28 @@ func (st *stream) legacy() LegacyStream {
 		l.Frames = append(l.Frames, LegacyFrame{f.e.id, f.number})
 	}
 	return l
+}
+
+// keepSlots makes references of what the connection's process holds in the slots of the index. mu is held.
+func (c *Conn) keepSlots() {
+	ix := c.tenant.index
+	if ix == nil || ix.slots[c] == nil {
+		return
+	}
+	ix.slots[c].End() // what is held from here on does not count, and the client sees that
+	retired := make(map[index.Word]*entry)
+	for _, r := range slices.Concat(ix.fresh, ix.kept) {
+		retired[r.word] = r.e
+	}
+	for _, word := range ix.slots[c].Held(nil) {
+		e, ok := ix.table.Owner(word)
+		if !ok {
+			e, ok = retired[word]
+		}
+		if ok {
+			c.refer(e)
+		}
+	}
 }
 
 // leave notes what a connection that ends held, and lets its references be. mu is held.
