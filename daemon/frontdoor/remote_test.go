@@ -581,11 +581,13 @@ func TestTwoDoorsOnOnePort(t *testing.T) {
 // TestTicketOverTheUnixSocket: a data connection may come there too, and nothing behind its preface is read.
 func TestTicketOverTheUnixSocket(t *testing.T) {
 	got := make(chan [ipc.TicketBytes]byte, 1)
+	worker := make(chan *os.File, 1)
 	d := open(t, nil)
 	d.backend.mu.Lock()
 	d.backend.lane = func(ticket [ipc.TicketBytes]byte, fd int) error {
 		got <- ticket
-		_, err := unix.Write(fd, []byte("worker"))
+		theirs, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		worker <- os.NewFile(uintptr(theirs), "worker")
 		return err
 	}
 	d.backend.mu.Unlock()
@@ -601,8 +603,25 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	ticket, theirs := <-got, <-worker
+	defer theirs.Close()
+	for deadline := time.Now().Add(20 * time.Second); d.Connections() > 0; time.Sleep(time.Millisecond) { // the door has no part in it any more
+		if time.Now().After(deadline) {
+			t.Fatal("the connection stays the door's")
+		}
+	}
+	hello := make([]byte, 5)
+	if _, err := io.ReadFull(theirs, hello); err != nil || string(hello) != "hello" {
+		t.Errorf("the worker reads %q, %v", hello, err)
+	}
+	if _, err := theirs.Write([]byte("worker")); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Shutdown(int(theirs.Fd()), unix.SHUT_WR); err != nil {
+		t.Error(err)
+	}
 	answer, err := io.ReadAll(s)
-	if ticket := <-got; ticket != [32]byte{5, 31: 6} || !bytes.Equal(answer, []byte("worker")) {
+	if ticket != [32]byte{5, 31: 6} || !bytes.Equal(answer, []byte("worker")) {
 		t.Errorf("ticket %x, answer %q, %v", ticket, answer, err)
 	}
 }

@@ -173,6 +173,7 @@ func TestServerOverSSH(t *testing.T) {
 	throughServer(t, n, "ssh://gpubox")
 	n.want(3, []string{"exit status 127", "in your PATH there"}, "--server", "ssh://gpubox/no/such/program", "ls")
 	n.want(2, nil, "--server", "ssh://-oProxyCommand=evil/", "ls")
+	n.want(2, []string{"needs no login"}, "login", "ssh://gpubox")
 	n.want(2, []string{"password"}, "--server", "ssh://me:secret@gpubox", "ls")
 	if left, _ := exec.Command("pgrep", "-f", n.socket+" proxy").Output(); len(left) > 0 {
 		t.Errorf("proxies are left: %s", left)
