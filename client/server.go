@@ -87,7 +87,7 @@ func withPort(server string) (string, error) {
 		full = net.JoinHostPort(host, port)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); host == "" || strings.ContainsAny(host, "/[]@ ") || err != nil || n == 0 {
-		return "", fmt.Errorf("%w: server %q: want HOST, HOST:PORT or ssh://[USER@]HOST", object.ErrInvalid, server)
+		return "", fmt.Errorf("%w: want HOST, HOST:PORT or ssh://[USER@]HOST", object.ErrInvalid)
 	}
 	return full, nil
 }
@@ -240,9 +240,11 @@ func Login(server, token, name string) (LoggedIn, error) {
 	if err != nil {
 		return LoggedIn{}, err
 	}
-	if server, err = withPort(server); err != nil {
-		return LoggedIn{}, err
+	full, err := withPort(server)
+	if err != nil {
+		return LoggedIn{}, fmt.Errorf("server %s: %w", server, err)
 	}
+	server = full
 	if name == "" {
 		name = clientName()
 	}

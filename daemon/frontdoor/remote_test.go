@@ -657,6 +657,43 @@ func TestAcceptedSocketsNoticeSilence(t *testing.T) {
 	}
 }
 
+// FuzzHandshake: whatever comes behind a good preface, the door answers the next one.
+func FuzzHandshake(f *testing.F) {
+	d := openFar(f)
+	hello := clientHello(f)
+	f.Add(hello)
+	for _, n := range []int{1, 5, 9, 43, len(hello) - 1} {
+		f.Add(hello[:n])
+	}
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte{0x16, 3, 1, 0xFF, 0xFF, 1, 0xFF, 0xFF, 0xFF})
+	own := certificateFrom(f, d.cluster.authority, pki.User)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		s := d.knock(t)
+		_, _ = s.Write(raw)
+		s.Close()
+		if _, err := d.enter(t, own); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// clientHello gives what a client of ours says first.
+func clientHello(t testing.TB) []byte {
+	near, far := net.Pipe()
+	defer far.Close()
+	go func() { // ends with far
+		defer near.Close()
+		_ = tls.Client(near, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{pki.Protocol}, MinVersion: tls.VersionTLS13}).Handshake()
+	}()
+	buf := make([]byte, 4096)
+	n, err := far.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf[:n]
+}
+
 func FuzzPreface(f *testing.F) {
 	f.Add(ipc.NewPreface(ipc.KindControl, [32]byte{}).AppendTo(nil))
 	f.Add(ipc.NewPreface(ipc.KindTicket, [32]byte{1}).AppendTo(nil))

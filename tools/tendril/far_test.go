@@ -47,6 +47,7 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 	if err := json.Unmarshal([]byte(n.want(0, nil, "token", "ls", "--json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].State != "used" || tokens[0].Certificates != 1 {
 		t.Fatalf("%+v, %v", tokens, err)
 	}
+	n.want(0, []string{"laptop"}, "token", "ls")
 	n.want(0, nil, "token", "revoke", tokens[0].ID, "--certificates")
 	n.want(6, []string{"refuses our certificate"}, "--server", at, "ls")
 	n.want(0, []string{"revoked"}, "token", "ls")
