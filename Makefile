@@ -79,6 +79,13 @@ test-python: build ## the Python client, from its installed wheel, against a rea
 difftest: build ## the same programs natively and forwarded, compared call by call
 	$(STEP) "native against forwarded"
 	$(GO) run ./tools/difftest -bin bin
+	$(STEP) "programs that are installed, a short choice: native against forwarded"
+	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m
+
+.PHONY: test-apps
+test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT): native against forwarded; ALL=1 for all of them
+	@bash tools/deps.sh apps
+	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -limit 30m $(if $(ALL),-all)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
