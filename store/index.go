@@ -103,6 +103,7 @@ func (c *Conn) attachSlots(slots *index.Slots) (err error) {
 		return err
 	}
 	c.tenant.index.slots[c] = slots
+	c.indexed = time.Now()
 	return nil
 }
 
