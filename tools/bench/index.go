@@ -42,7 +42,7 @@ func indexBenchmarks(r *rig) (list []benchmark) {
 			v, err := r.indexed(largest)
 			return v, ref, err
 		}},
-		benchmark{name: "store/get+release/objects=100000/path=index", unit: "ns", against: "a look-up in a Go map of as many", atMost: 3,
+		benchmark{name: "store/get+release/objects=100000/path=index", unit: "ns", against: "a look-up in a Go map of as many", atMost: 4,
 			measure: func() (float64, float64, error) { return r.indexedAmong(100_000) }},
 	)
 }
