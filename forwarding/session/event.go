@@ -229,7 +229,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
 	if status != Success {
 		return 0, status
 	}
-	ctx.settle(func(u *unwaited) { u.gates++ })
+	ctx.settle(nil, func(u *unwaited) { u.gates++ })
 	return e.handle, Success
 }
 

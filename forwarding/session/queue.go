@@ -124,7 +124,6 @@ func (d *Driver) createQueue(ctx *Context, dev *Device, props uint64, given []ui
 	w.queues[q.id] = q
 	w.mu.Unlock()
 	ctx.retain()
-	ctx.settle(func(u *unwaited) { u.queues++ })
 	return h, Success
 }
 
@@ -260,7 +259,7 @@ func (d *Driver) ReleaseQueue(h uintptr) Status {
 func (d *Driver) releaseQueue(q *Queue) bool {
 	ok, last := q.release()
 	if last {
-		q.ctx.settle(func(u *unwaited) { u.queues-- })
+		q.ctx.settle(q, func(*unwaited) {})
 		d.queues.Remove(q.handle)
 		q.w.forgetQueue(q)
 		d.releaseContext(q.ctx)

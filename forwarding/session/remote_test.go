@@ -289,15 +289,18 @@ func TestUnwaitedWrites(t *testing.T) {
 		}
 		want = pattern(n*size, 4)
 		writes()
-		var other uintptr
-		if trips := r.trips(func() { other = r.queue(0) }); trips != 1 {
-			t.Errorf("%d round trips for a second queue while writes are under way, want 1", trips)
+		others := []uintptr{r.queue(0), r.queue(queueOutOfOrder)}
+		for i := range 20 {
+			want = pattern(n*size, byte(i))
+			writes()
+			read(others[i%2]) // must not overtake
 		}
-		read(other)
-		if trips := r.trips(writes); trips != n {
-			t.Errorf("%d round trips for %d writes that a second queue could overtake", trips, n)
+		if trips := r.trips(func() { writes(); read(others[0]); read(others[1]) }); trips != 2 {
+			t.Errorf("%d round trips for writes in one queue and two reads in others, want 2", trips)
 		}
-		r.ok(r.d.ReleaseQueue(other))
+		for _, other := range others {
+			r.ok(r.d.ReleaseQueue(other))
+		}
 		gate := r.handle(r.d.CreateUserEvent(r.ctx))
 		if trips := r.trips(writes); trips != n {
 			t.Errorf("%d round trips for %d writes beside a user event", trips, n)
