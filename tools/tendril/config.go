@@ -44,7 +44,7 @@ func (c *cli) configVerb() *cobra.Command {
 // settingText gives sizes in a form that people read, besides the bytes.
 func settingText(s daemon.Shown) string {
 	switch s.Key {
-	case "capacity", "quota", "spill", "quota-spill", "high-water", "warm-memory":
+	case "capacity", "quota", "spill", "quota-spill", "high-water", "warm-memory", "kernel-cache":
 		if n, err := strconv.ParseUint(s.Value, 10, 64); err == nil {
 			return fmt.Sprintf("%s (%s)", s.Value, size(n))
 		}
