@@ -39,7 +39,8 @@ enum message {
 	M_CREATE_WITH = 64, M_UPDATE = 65, M_GRANT = 66, M_LIST_WHERE = 67, M_RENAME = 68, M_AWAIT_MANY = 69,
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
 	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84, M_STREAM_UNPOP = 85,
-	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92
+	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92,
+	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101
 };
 
 /* A frame that is being built in caller's memory; bad once something did not fit. */
@@ -114,6 +115,7 @@ struct view {
 	void *writable, *readable;
 	size_t refs; /* objects and buffers */
 	size_t filling; /* those that are buffers */
+	struct fast_view *fast; /* where the index finds it; NULL: nowhere */
 	bool own, frozen; /* this connection fills it; a strict seal ended that */
 };
 
@@ -153,6 +155,8 @@ struct call {
 	uint8_t lifetime;
 	uint8_t *bytes;  /* malloc; a get's meta, another reply's payload, an error's text; a NUL follows */
 	size_t length, room;
+	int fds[MAX_FDS]; /* of the index's messages: nfds of them, until drop_call */
+	int nfds;
 	/* where a reply's payload goes at once, in place of bytes */
 	uint8_t *into;
 	size_t into_cap;
@@ -192,6 +196,9 @@ struct tendril {
 		uint64_t size, last_size;
 		unsigned row, needed;      /* plain objects of last_size in a row; how many make another one likely */
 	} spare;
+
+	_Atomic(struct shared_index *) index; /* NULL unless open; set once, under mu */
+	atomic_int index_state;
 
 	struct inbox in;               /* the reader's */
 };
@@ -243,6 +250,8 @@ int buffer_sealed(tendril_buffer *, tendril_object *out);
 /* Ends a buffer or an object whose reference is somebody else's now. */
 void buffer_moved(tendril_buffer *);
 void object_moved(tendril_object *);
+/* Has the daemon know of the reference, which the index's are not. */
+int object_hold(tendril_object *);
 /* Ends the writable mapping; the buffer stays. */
 void buffer_unmap(tendril_buffer *);
 /* Sends a buffer's last request and, where another such buffer is likely, the Create of the next one with it. */
@@ -251,6 +260,34 @@ int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, st
 int object_of_call(tendril *, struct call *, tendril_object *);
 int part_of_call(tendril *, struct call *, tendril_buffer *);
 enum tendril_lifetime lifetime_of(const tendril_options *);
+
+/* ---- index.c: ipc/index/PROTOCOL.md ---- */
+
+/* What an object's internal fields are. One in a slot of the index has no view of its own, but the index's. */
+enum { OF_CONNECTION, OF_VIEW, OF_FAST, OF_SLOT };
+
+/* Notes whether the index is wanted. Before the connection is anybody else's. */
+void index_want(tendril *, const tendril_connect_options *);
+/* Opens it where it is wanted, once. Before a get over the socket: the daemon puts what is got into an index that is open. */
+void index_open(tendril *);
+/* Gets the levels that the daemon has added. */
+void index_grow(tendril *);
+/* An object that the index has; false: ask over the socket. No lock, no system call but one look at the socket a second. */
+bool index_get(tendril *, const tendril_key *, tendril_object *);
+/* Gives back what index_get gave. */
+void index_release(tendril *, tendril_object *);
+/* Lets the index give objects in a segment that is mapped for reading. mu is held. */
+void index_remember(tendril *, struct view *);
+/* The reverse; false: an object in it is held. mu is held. */
+bool index_let_go(struct view *);
+/* Whether the daemon has said that segments should be let go of; and that they were. */
+bool index_wants_sweep(tendril *);
+void index_swept(tendril *);
+/* One of them was about to be used: it is to be asked for again. */
+void index_sweep_again(tendril *);
+/* Ends getting; what is held stays. */
+void index_end(tendril *);
+void index_free(tendril *);
 
 /* ---- json.c ---- */
 

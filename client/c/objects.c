@@ -22,8 +22,8 @@ enum {
 	CREATE_OWN = 1, CREATE_SHARED = 2
 };
 
-/* What a buffer's and an object's internal fields are. */
-enum { OF_CONNECTION, OF_VIEW, OF_META, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
+/* What a buffer's internal fields are, after an object's first two. */
+enum { OF_META = OF_VIEW + 1, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
 enum { IS_STRICT = 1, IS_PLAIN = 2, IS_PART = 4 };
 
 static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
@@ -423,6 +423,8 @@ int object_of_call(tendril *t, struct call *c, tendril_object *o)
 	void *data;
 	pthread_mutex_lock(&t->mu);
 	int status = view_map(c->view, &c->place, c->size, false, &data);
+	if (status == TENDRIL_OK)
+		index_remember(t, c->view);
 	pthread_mutex_unlock(&t->mu);
 	if (status != TENDRIL_OK) {
 		give_back(t, &c->id, c->view, false);
@@ -461,6 +463,9 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 	if (status == TENDRIL_OK)
 		status = check_key(key);
 	if (status == TENDRIL_OK) {
+		if (index_get(t, &key, out))
+			return TENDRIL_OK;
+		index_open(t);
 		give_up_spare(t);
 		status = sweep(t, false);
 	}
@@ -471,7 +476,30 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 		init_call(&c, M_GET);
 		status = round_trip_full(t, &w, &c);
 	} while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
-	return status == TENDRIL_OK ? object_of_call(t, &c, out) : status;
+	if (status == TENDRIL_OK)
+		status = object_of_call(t, &c, out);
+	index_grow(t);
+	return status;
+}
+
+int object_hold(tendril_object *o)
+{
+	uint8_t raw[SMALL_FRAME];
+	tendril *t = owner(o->internal);
+	struct call c;
+	tendril_object held;
+	if (!o->internal[OF_SLOT])
+		return TENDRIL_OK;
+	struct writer w = get_frame(raw, sizeof raw, tendril_by_id(o->id), 0);
+	init_call(&c, M_GET);
+	int status = round_trip_full(t, &w, &c);
+	if (status == TENDRIL_OK)
+		status = object_of_call(t, &c, &held);
+	if (status != TENDRIL_OK)
+		return status;
+	tendril_release(o);
+	*o = held;
+	return TENDRIL_OK;
 }
 
 void tendril_release(tendril_object *o)
@@ -480,7 +508,10 @@ void tendril_release(tendril_object *o)
 	if (!t)
 		return;
 	if (is_mine(t)) {
-		give_back(t, &o->id, o->internal[OF_VIEW], false);
+		if (o->internal[OF_SLOT])
+			index_release(t, o);
+		else
+			give_back(t, &o->id, o->internal[OF_VIEW], false);
 		free((void *)o->meta);
 		unref_connection(t);
 	}
@@ -565,13 +596,18 @@ int tendril_get_many(tendril *t, const tendril_key *keys, size_t count, int64_t 
 		status = check_key(keys[i]);
 	if (status != TENDRIL_OK || count == 0)
 		return status;
+	size_t have = 0; /* through the index, as far as it goes */
+	while (have < count && index_get(t, &keys[have], &out[have]))
+		have++;
+	if (have == count)
+		return TENDRIL_OK;
+	index_open(t);
 	give_up_spare(t);
 	uint8_t *raw = malloc(GET_AHEAD * SMALL_FRAME);
-	if (!raw)
-		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for requests");
-	if (wait_ms != 0)
-		status = await_many(t, keys, count, wait_ms);
-	for (size_t at = 0; status == TENDRIL_OK && at < count; at += GET_AHEAD) {
+	status = raw ? status : tdl_fail(TENDRIL_NO_MEMORY, "no memory for requests");
+	if (status == TENDRIL_OK && wait_ms != 0)
+		status = await_many(t, keys + have, count - have, wait_ms);
+	for (size_t at = have; status == TENDRIL_OK && at < count; at += GET_AHEAD) {
 		size_t n = count - at < GET_AHEAD ? count - at : GET_AHEAD;
 		status = get_batch(t, keys + at, n, raw, out + at);
 	}

@@ -153,6 +153,8 @@ int tendril_stream_push_object(tendril_stream *s, tendril_object *o, int64_t wai
 {
 	uint8_t raw[HEADER_BYTES + 64];
 	int status = check_writer(s, object_connection(o));
+	if (status == TENDRIL_OK)
+		status = object_hold(o);
 	if (status != TENDRIL_OK)
 		return status;
 	struct writer w = push_frame(raw, sizeof raw, s, &o->id, false, wait_ms);

@@ -76,6 +76,29 @@ static void order(void)
 	tendril_close(t);
 }
 
+/* An object that the index gave, whose reference the daemon does not know: pushed, it does. */
+static void from_the_index(void)
+{
+	tendril *t;
+	tendril_stream *w, *r;
+	tendril_object kept, o;
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = 1}, &t));
+	OK(tendril_stream_write(t, "index", NULL, &w));
+	OK(tendril_stream_read(t, "index", NULL, &r));
+	OK(tendril_put(t, "indexed", 7, NULL, &kept));
+	for (int i = 0; i < 3; i++) {
+		OK(tendril_get(t, tendril_by_id(kept.id), 0, &o));
+		OK(tendril_stream_push_object(w, &o, 0));
+		OK(tendril_stream_pop(r, 5000, &o, NULL));
+		CHECK(o.size == 7 && memcmp(o.data, "indexed", 7) == 0);
+		tendril_release(&o);
+	}
+	tendril_release(&kept);
+	tendril_stream_close(w);
+	tendril_stream_close(r);
+	tendril_close(t);
+}
+
 static void push_text(tendril_stream *s, tendril *t, const char *text, int want)
 {
 	tendril_buffer b;
@@ -290,7 +313,7 @@ static void daemon_dies(void)
 int main(void)
 {
 	static const struct { const char *name; void (*run)(void); } tests[] = {
-		{"order", order}, {"bounds", bounds}, {"forked", forked}, {"filling", filling}, {"composites", composites}, {"patience", patience},
+		{"order", order}, {"from_the_index", from_the_index}, {"bounds", bounds}, {"forked", forked}, {"filling", filling}, {"composites", composites}, {"patience", patience},
 		{"objects_are_gone", objects_are_gone},
 	};
 	at = start_daemon();
