@@ -21,9 +21,10 @@ import (
 // far is a client on another machine: a stream and a lane over TLS.
 type far struct {
 	*client
-	lane *link.Lane
-	done map[uint64]int32 // BulkDone
-	data map[uint64][]byte
+	lane    *link.Lane
+	session *session
+	done    map[uint64]int32 // BulkDone
+	data    map[uint64][]byte
 }
 
 func tcpEnds(t testing.TB) (a, b *os.File) {
@@ -88,7 +89,7 @@ func farFixture(t testing.TB, inPlace bool, properties uint64) (*far, *fixture) 
 	go func() { ended <- s.run() }()
 	c := &client{t: t, link: streams[0], replies: map[uint64]*clwire.Reply{}, partial: map[uint64][]byte{}, ends: map[uint64]clwire.EventEnd{},
 		count: map[uint64]int{}, ready: map[uint64]int32{}}
-	f := &far{client: c, lane: lanes[0], done: map[uint64]int32{}, data: map[uint64][]byte{}}
+	f := &far{client: c, lane: lanes[0], session: s, done: map[uint64]int32{}, data: map[uint64][]byte{}}
 	c.other = f.other
 	t.Cleanup(func() {
 		c.link.Shutdown()
