@@ -54,7 +54,6 @@ type connection struct {
 	session    uint64
 	hasSession bool
 	ended      bool // no session may be opened any more
-	passedOn   bool // the socket is a worker's now as well: only our descriptor of it is closed
 
 	mu      sync.Mutex // guards the rest
 	gone    bool       // nothing may be sent any more
@@ -112,11 +111,7 @@ func (c *connection) dataConnection() bool {
 	case !is || err == nil && p.Kind != ipc.KindTicket:
 		return is
 	case err == nil:
-		if err = c.srv.opts.Backend.Lane(p.Ticket, "", local.Descriptor()); err == nil {
-			c.stateMu.Lock()
-			c.passedOn = true
-			c.stateMu.Unlock()
-		}
+		err = local.HandOn(func(fd int) error { return c.srv.opts.Backend.Lane(p.Ticket, "", fd) })
 	}
 	if err != nil {
 		c.srv.opts.Log.WithError(err).WithFields(c.who()).Info("front door: a data connection was refused")
@@ -134,10 +129,8 @@ func (c *connection) survive() {
 // end makes the connection end soon, from any goroutine.
 func (c *connection) end() {
 	c.cancel()
+	c.link.Shutdown()
 	c.stateMu.Lock()
-	if !c.passedOn {
-		c.link.Shutdown()
-	}
 	if c.store != nil {
 		c.store.Stop() // a Create that populates gives up
 	}
