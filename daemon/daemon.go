@@ -229,6 +229,10 @@ func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, HighBytes: d.cfg.HighBytes,
+		Available: func() (uint64, bool) { return availableBytes("/") },
+	}
+	if d.cfg.NoHuge {
+		o.HugeFromBytes = store.NoHuge
 	}
 	if d.cfg.SpillBytes >= 0 {
 		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()

@@ -42,6 +42,15 @@ var settings = []setting{
 	{"warm-memory", "TENDRIL_WARM_MEMORY",
 		func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return },
 		func(c Config) string { return strconv.FormatInt(max(c.WarmBytes, 0), 10) }},
+	{"huge-pages", "TENDRIL_HUGE_PAGES",
+		func(c *Config, v string) error {
+			if v != "auto" && v != "none" {
+				return fmt.Errorf("%q is neither auto nor none", v)
+			}
+			c.NoHuge = v == "none"
+			return nil
+		},
+		func(c Config) string { return map[bool]string{true: "none", false: "auto"}[c.NoHuge] }},
 	{"vendors", "TENDRIL_VENDORS",
 		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
 		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},

@@ -55,6 +55,7 @@ type Store struct {
 	openCount    int
 	warm         []*segment.Memory
 	warmMaking   uint64 // bytes that the warm pool is populating now
+	short        bool   // the machine is: the warm pool waits
 	closed       bool
 	closing      atomic.Bool // closed, for who does not hold mu
 

@@ -40,6 +40,7 @@ var daemonFlags = [][2]string{
 	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
 	{"trust-remote", "true: serve programs of other machines also where workers have no sandbox (default false)"},
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
+	{"huge-pages", "auto: objects from 16 MiB on lie in huge pages while the machine has reserved ones free (vm.nr_hugepages); none: those are left to others"},
 	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
 	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
 }
