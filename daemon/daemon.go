@@ -228,7 +228,7 @@ func (d *Daemon) removeCaches() error {
 func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
-		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, HighBytes: d.cfg.HighBytes,
+		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex, HighBytes: d.cfg.HighBytes,
 		Available: func() (uint64, bool) { return availableBytes("/") },
 	}
 	if d.cfg.NoHuge {

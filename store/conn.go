@@ -97,6 +97,7 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	s.closeIndex(c)
 	c.leaveStreams()
 	c.leaveFills()
 	for e := range c.open {

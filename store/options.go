@@ -44,6 +44,8 @@ type Options struct {
 	Available func() (bytes uint64, known bool)
 	// LowBytes is what the store leaves to the machine. Default 64 MiB.
 	LowBytes uint64
+	// NoIndex refuses connections the index in shared memory.
+	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
 	SpillSystem spill.System
 	// System is the kernel. Default segment.Linux.

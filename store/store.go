@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tendril/ipc/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -38,8 +39,13 @@ type Store struct {
 	doomedMaps []*segment.Mapping
 	trash      []trashed // files to be removed by unlock
 	wakes      []*Waiter // whose wake unlock calls
-	expiries   expiryHeap
-	cold       list.List // segments whose objects may all go to disk, the one longest without use first
+
+	doomedSlots  []*index.Slots
+	doomedLevels []*index.Level
+	looking      map[*tenant]struct{} // those with retired records in the index
+
+	expiries expiryHeap
+	cold     list.List // segments whose objects may all go to disk, the one longest without use first
 
 	spilled      int
 	spilledBytes uint64
@@ -77,6 +83,7 @@ type tenant struct {
 	entries []*entry           // entry.at is the place here
 	conns   int
 	charged uint64
+	index   *tenantIndex // nil: no connection asked for it
 
 	disk     uint64    // bytes on disk
 	cold     list.List // as Store.cold
@@ -148,11 +155,22 @@ func (s *Store) Close() {
 // unlock releases mu, then wakes whose turn has come in a stream and closes what was doomed under it: closing frees
 // pages, some 0.1 s a GiB.
 func (s *Store) unlock() {
+	if len(s.looking) > 0 {
+		s.lookWhereCheap()
+	}
 	doomed, maps, trash, wakes := s.doomed, s.doomedMaps, s.trash, s.wakes
 	s.doomed, s.doomedMaps, s.trash, s.wakes = nil, nil, nil, nil
+	slots, levels := s.doomedSlots, s.doomedLevels
+	s.doomedSlots, s.doomedLevels = nil, nil
 	s.mu.Unlock()
 	for _, w := range wakes {
 		w.wake(w)
+	}
+	for _, l := range levels {
+		l.Close()
+	}
+	for _, l := range slots {
+		l.Close()
 	}
 	for _, m := range maps {
 		m.Unmap() // fails only for a mapping that is none
@@ -168,6 +186,9 @@ func (s *Store) unlock() {
 // reserve charges n bytes to t and the store, making room where it can: first out of the warm pool, then out of
 // segments that are kept for their writers. mu is held.
 func (s *Store) reserve(t *tenant, n uint64) error {
+	if len(s.looking) > 0 && (!s.hasRoom(n) || s.opts.TenantBytes > 0 && t.charged+n > s.opts.TenantBytes) {
+		s.lookNow()
+	}
 	if limit := s.opts.TenantBytes; limit > 0 && (n > limit || t.charged > limit-n) {
 		return fmt.Errorf("%w: tenant %s has %d of %d bytes and asks for %d more: delete objects", object.ErrQuota, t.name, t.charged, limit, n)
 	}

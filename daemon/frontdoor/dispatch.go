@@ -84,6 +84,8 @@ var rows = map[wire.Type]row{
 	wire.Checksum:         {slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
 	wire.ReadRange:        {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
 	wire.Watch:            {maxPayload: stringMax, handle: (*connection).watch},
+	wire.OpenIndex:        {local: true, slow: true, maxPayload: 0, handle: (*connection).openIndex},
+	wire.IndexLevel:       {local: true, maxPayload: 1, handle: (*connection).indexLevel},
 	wire.Top:              {slow: true, maxPayload: 8, handle: (*connection).top},
 	wire.StreamOpen:       {local: true, mutates: true, maxPayload: 13 + stringMax, handle: (*connection).streamOpen},
 	wire.StreamPush:       {local: true, mutates: true, maxPayload: 8 + idBytes + 5 + metaMax, handle: (*connection).streamPush},

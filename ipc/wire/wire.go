@@ -89,6 +89,7 @@ var typeNames = map[Type]string{
 	OpenRemoteWorker: "OpenRemoteWorker", Upload: "Upload", Write: "Write", Hold: "Hold",
 	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
+	OpenIndex: "OpenIndex", IndexLevel: "IndexLevel",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
 	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim",

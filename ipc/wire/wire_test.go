@@ -62,6 +62,8 @@ func messages() []message {
 		&AwaitManyRequest{WaitMS: 9, Wanted: []NameMessage{{ID: id}, {Name: "x"}}},
 		&ReadRangeRequest{ID: id, Name: "n", Offset: 1 << 40, Bytes: 77},
 		&WatchRequest{Prefix: "p"},
+		&OpenIndexReply{SlotsBytes: 8192, LevelBytes: 1 << 17},
+		&IndexLevelRequest{Level: 3},
 		&StreamOpenRequest{Flags: StreamReads | StreamKeep, Frames: 9, Bytes: 1 << 33, Name: "s"},
 		&StreamOpenReply{Stream: 3, Frames: 16, Bytes: 5},
 		&StreamPushRequest{Stream: 3, ID: id, Seal: true, WaitMS: WaitForEver, Meta: []byte(`{"t":1}`)},

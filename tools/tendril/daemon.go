@@ -27,6 +27,7 @@ var daemonFlags = [][2]string{
 	{"http-hosts", "names that HTTP clients may use for this node, with ',' between them"},
 	{"listen", "HOST:PORT where other machines come in, or none (default " + daemon.DefaultListen + "); beyond loopback it opens with the first token"},
 	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
+	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-workers", "workers at one time (default 256)"},
 	{"name", "the node's name, kept (default: the host's)"},
