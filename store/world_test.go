@@ -39,6 +39,7 @@ type thing struct {
 	members []*thing
 	in      int // composites
 	lost    bool
+	due     int // class ttl: which of them ends first
 }
 
 func (o *thing) seed() byte { return o.id[0] }
@@ -73,7 +74,11 @@ type world struct {
 	streams [3]map[string]*channel
 	log     []string
 	refused int
+	clock   int
 }
+
+// later gives the next due.
+func (w *world) later() int { w.clock++; return w.clock }
 
 const worldTenants = 3
 
@@ -292,7 +297,7 @@ func (w *world) seal() {
 	if !w.did(a.Seal(o.id, false), want, "seal %s", o.id) {
 		return
 	}
-	o.sealed, o.creator, o.held = true, nil, o.class != object.Ephemeral
+	o.sealed, o.creator, o.held, o.due = true, nil, o.class != object.Ephemeral, w.later()
 }
 
 // get waits where an object is on disk; memory that is short is a refusal.
@@ -568,7 +573,7 @@ func (w *world) compose() {
 		return
 	}
 	o := &thing{id: id, tenant: a.tenant, class: spec.Class, name: spec.Name, sealed: true, listed: true, held: spec.Class != object.Ephemeral,
-		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{}, members: parts}
+		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{}, members: parts, due: w.later()}
 	for _, m := range parts {
 		m.in++
 	}
@@ -800,7 +805,7 @@ func (w *world) change() {
 		if want == nil && o.class == object.Persisted {
 			want = object.ErrInvalid
 		}
-		after = func() { o.class, o.held = object.TTL, true }
+		after = func() { o.class, o.held, o.due = object.TTL, true, w.later() }
 	case 3:
 		change.Labels = map[string]string{"k": strconv.Itoa(w.rng.IntN(3))}
 	}
@@ -847,7 +852,10 @@ func (w *world) expire() {
 	w.s.mu.Lock()
 	w.s.expire(time.Now().Add(2 * time.Hour))
 	w.s.unlock()
-	for _, o := range w.things {
+	// In the order of their ends: what a composite has when its time is over stays for it, what it had before goes.
+	list := slices.Clone(w.things)
+	slices.SortFunc(list, func(a, b *thing) int { return a.due - b.due })
+	for _, o := range list {
 		if o.listed && o.sealed && o.class == object.TTL {
 			w.letGo(o)
 		}
