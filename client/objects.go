@@ -160,6 +160,14 @@ func (b *Buffer) Abort() error {
 
 // Put stores a copy of data as a sealed object. The caller must Release it.
 func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
+	obj, err := c.putOnce(data, o)
+	if err != nil && o.Name == "" && o.Class == object.Ephemeral && errors.Is(err, ErrDisconnected) && c.revival.dial != nil && c.revive(context.Background()) == nil {
+		return c.putOnce(data, o) // if the first one was sealed nobody knows it
+	}
+	return obj, err
+}
+
+func (c *Conn) putOnce(data []byte, o CreateOptions) (*Object, error) {
 	b, err := c.Create(uint64(len(data)), o)
 	if err != nil {
 		return nil, err

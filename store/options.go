@@ -48,6 +48,8 @@ type Options struct {
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
 	SpillSystem spill.System
+	// Legacy is what a store before this one left (Bequeath); nil: nothing. New takes it over in any case.
+	Legacy *Legacy
 	// System is the kernel. Default segment.Linux.
 	System segment.System
 }

@@ -63,6 +63,9 @@ type Store struct {
 	warmMaking   uint64 // bytes that the warm pool is populating now
 	short        bool   // the machine is: the warm pool waits
 	closed       bool
+	departing    bool         // see Leave
+	left         []LegacyConn // what connections held that ended since
+	heirs        []*Conn
 	closing      atomic.Bool // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
@@ -94,6 +97,7 @@ type tenant struct {
 func New(opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := opts.Validate(); err != nil {
+		opts.Legacy.Close()
 		return nil, err
 	}
 	s := &Store{
@@ -111,18 +115,58 @@ func New(opts Options) (*Store, error) {
 		followers: make(map[*Follower]struct{}),
 		kept:      make(chan struct{}),
 	}
-	if opts.SpillDir != "" {
-		if err := s.openSpill(); err != nil {
-			return nil, err
-		}
+	if err := s.begin(opts.Legacy); err != nil {
+		return nil, err
 	}
+	s.opts.Legacy = nil
 	go s.fillWarmPool()
 	go s.keeper()
 	return s, nil
 }
 
+// begin fills the table with what is on disk and what a store before this one left. Before s is shared.
+func (s *Store) begin(l *Legacy) error {
+	composites := make(map[*entry][]object.Member)
+	var err error
+	if s.opts.SpillDir != "" {
+		err = s.openSpill(composites)
+	}
+	switch {
+	case err == nil && l != nil:
+		err = s.inherit(l, composites)
+	case err == nil:
+		s.adoptTrees(composites)
+	}
+	l.Close() // what was not taken over
+	if err != nil {
+		s.mu.Lock()
+		s.closed = true // files stay
+		for _, g := range s.segments {
+			s.doomed = append(s.doomed, g.mem)
+		}
+		s.unlock()
+	}
+	return err
+}
+
 // Close ends every connection, gives all memory back and joins the warm pool's goroutine.
 func (s *Store) Close() {
+	s.end()
+	s.mu.Lock()
+	s.dropStreams()
+	for _, e := range s.objects { // what names held
+		s.forgetEntry(e)
+	}
+	for _, t := range s.tenants {
+		t.restorer.retireAll()
+	}
+	s.doomed = append(s.doomed, s.warm...)
+	s.warm = nil
+	s.unlock()
+}
+
+// end closes every connection and joins the goroutines.
+func (s *Store) end() {
 	s.mu.Lock()
 	s.closed = true
 	s.closing.Store(true)
@@ -139,17 +183,6 @@ func (s *Store) Close() {
 	<-s.done
 	<-s.kept
 	s.transfers.Wait()
-	s.mu.Lock()
-	s.dropStreams()
-	for _, e := range s.objects { // what names held
-		s.forgetEntry(e)
-	}
-	for _, t := range s.tenants {
-		t.restorer.retireAll()
-	}
-	s.doomed = append(s.doomed, s.warm...)
-	s.warm = nil
-	s.unlock()
 }
 
 // unlock releases mu, then wakes whose turn has come in a stream and closes what was doomed under it: closing frees

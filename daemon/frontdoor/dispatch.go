@@ -100,6 +100,7 @@ var rows = map[wire.Type]row{
 	wire.SealFilled:       {local: true, mutates: true, maxPayload: idBytes + 6, handle: (*connection).sealFilled},
 	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
 	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
+	wire.Takeover:         {local: true, admin: true, slow: true, maxPayload: 4, handle: (*connection).takeover},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

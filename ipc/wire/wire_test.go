@@ -75,6 +75,8 @@ func messages() []message {
 		&ComposeRequest{Class: object.TTL, Name: "n", Meta: []byte("m"), TTLMS: 8, Labels: map[string]string{"k": "v"}, Members: []object.Member{{Name: "a", ID: id}, {Name: "b"}}},
 		&ReclaimRequest{Claims: []Claim{{ID: id, Segment: 1 << 40}, {ID: object.ID{9}}}},
 		&ReclaimReply{Verdicts: []Verdict{Held, Gone, Moved}},
+		&TakeoverRequest{Lowest: 1, Highest: 3},
+		&TakeoverReply{Format: 2},
 		&WriteRequest{ID: id, Offset: 1 << 33, Data: []byte("data")},
 		&HoldReply{ID: id, SizeBytes: 99, Class: object.Named, Meta: []byte("meta")},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},

