@@ -34,6 +34,7 @@ type Config struct {
 	CapacityBytes uint64        // the store's; 0 = half of the memory that the machine and the cgroup allow
 	QuotaBytes    uint64        // what one tenant may hold of the store; 0 = all of it
 	SpillBytes    int64         // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
+	QuotaDevice   uint64        // what one tenant's sessions may take of the devices' own memory; 0 = all of it
 	QuotaSpill    uint64        // what one tenant may have on disk; 0 = all of it
 	NoIndex       bool          // local processes are offered no index in shared memory
 	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for

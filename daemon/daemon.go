@@ -341,7 +341,7 @@ func (d *Daemon) openPool() error {
 	self.Tenant = d.localTenant(self.UID, self.GID)
 	d.pool = workers.New(workers.Options{
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot,
-		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers,
+		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
 	return nil

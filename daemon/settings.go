@@ -37,6 +37,7 @@ var settings = []setting{
 	{"spill", "TENDRIL_SPILL",
 		func(c *Config, v string) (err error) { c.SpillBytes, err = parseWarm(v); return },
 		func(c Config) string { return strconv.FormatInt(max(c.SpillBytes, 0), 10) }},
+	size("quota-device", "TENDRIL_QUOTA_DEVICE", func(c *Config) *uint64 { return &c.QuotaDevice }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
 	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
 	{"index", "TENDRIL_INDEX",

@@ -38,6 +38,7 @@ var daemonFlags = [][2]string{
 	{"plaintext-peers", "addresses or networks whose sessions may do without TLS, with ',' between them (default: this machine alone)"},
 	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
 	{"quota", "what one tenant may hold (default: the capacity)"},
+	{"quota-device", "what one tenant's programs may take of the devices' own memory, all devices together (default: all of it)"},
 	{"quota-objects", "how many objects one tenant may have (default: as many as there is memory for)"},
 	{"quota-spill", "what one tenant may have on disk (default: all of it)"},
 	{"spill", "space for objects on disk, or none (default: 4 times the capacity, at most half of what is free)"},
