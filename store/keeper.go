@@ -67,6 +67,9 @@ func (s *Store) keeper() {
 		if s.opts.Available != nil {
 			wait = min(wait, lookEvery)
 		}
+		if s.short {
+			wait = min(wait, lookEvery/10)
+		}
 		if len(s.expiries) > 0 {
 			wait = min(wait, time.Until(s.expiries[0].expires))
 		}

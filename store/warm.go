@@ -54,6 +54,10 @@ func (s *Store) fillOne() (wait time.Duration) {
 	if err != nil {
 		return warmRetry
 	}
+	if s.short || s.closed { // meanwhile
+		s.doomed = append(s.doomed, m)
+		return untilKicked
+	}
 	s.warm = append(s.warm, m)
 	return 0
 }

@@ -480,7 +480,7 @@ func (w *world) rename() {
 	if other != nil && other != o {
 		other.name = ""
 		if other.class == object.Named {
-			other.held = false
+			other.class, other.held = object.Ephemeral, false
 		}
 		w.collect(other)
 	}
@@ -812,7 +812,11 @@ func (w *world) change() {
 	if change.Persist && want == nil && len(o.members) > 0 {
 		return // of a composite all members would have to be
 	}
-	if w.did(a.Update(o.id, "", change), want, "change %s: %+v", o.id, change) {
+	err := a.Update(o.id, "", change)
+	if change.Persist && want == nil && errors.Is(err, object.ErrBusy) {
+		return // it is on its way to disk: to be tried again
+	}
+	if w.did(err, want, "change %s: %+v", o.id, change) {
 		after()
 	}
 }
@@ -887,6 +891,24 @@ func (w *world) compare() {
 	if fault := w.s.invariants(false); fault != "" {
 		w.fail("%s", fault)
 	}
+	if text := w.differ(); text != "" {
+		w.fail("%s", text)
+	}
+}
+
+// differ compares object by object.
+func (w *world) differ() string {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for _, o := range w.things {
+		if e := w.s.objects[o.id]; o.listed && (e == nil || e.name != o.name || e.class != o.class || o.sealed && e.held != o.held || e.memberOf != o.in) {
+			if e == nil {
+				return fmt.Sprintf("object %s is gone", o.id)
+			}
+			return fmt.Sprintf("object %s is %q, %v, held %v, in %d; the reference has %q, %v, %v, %d", o.id, e.name, e.class, e.held, e.memberOf, o.name, o.class, o.held, o.in)
+		}
+	}
+	return ""
 }
 
 // restart ends the store and opens another on its directory. Persisted objects are all there again, with names and bytes; what had
@@ -983,6 +1005,9 @@ func (w *world) handOver() {
 	for _, heir := range w.s.Heirs() {
 		heir.Close()
 	}
+	for _, o := range w.things {
+		w.collect(o)
+	}
 	w.compare()
 }
 
@@ -990,10 +1015,12 @@ func (w *world) handOver() {
 func (w *world) thin(tenant int, name string) {
 	st := w.streams[tenant][name]
 	st.frames = slices.DeleteFunc(st.frames, func(o *thing) bool {
-		if !o.listed {
-			o.frames--
+		if o.listed {
+			return false
 		}
-		return !o.listed
+		o.frames--
+		w.collect(o)
+		return true
 	})
 	if len(st.frames) == 0 && !st.keep {
 		w.gone(tenant, name)
@@ -1012,6 +1039,12 @@ func (w *world) comeBack(a *actor) *actor {
 				mapped = 0
 			}
 			again, here := next.Reclaim(o.id, mapped)
+			if o.readable(a) != nil { // a grant was revoked meanwhile: what is mapped stays readable, and no more
+				if again {
+					w.fail("%s claims %s, which it may not read", a.owner.Tenant, o.id)
+				}
+				continue
+			}
 			if !again || here != (mapped != 0) {
 				w.fail("%s claims %s in segment %d: %v, %v", a.owner.Tenant, o.id, mapped, again, here)
 			}
