@@ -886,7 +886,7 @@ func (w *world) compare() {
 	}
 	st := w.s.Status()
 	if st.Objects != objects || st.OpenObjects != open || st.References != refs {
-		w.fail("the store has %d objects, %d open, %d references; the reference %d, %d, %d", st.Objects, st.OpenObjects, st.References, objects, open, refs)
+		w.fail("the store has %d objects, %d open, %d references; the reference %d, %d, %d: %s", st.Objects, st.OpenObjects, st.References, objects, open, refs, w.differ())
 	}
 	if fault := w.s.invariants(false); fault != "" {
 		w.fail("%s", fault)
@@ -900,6 +900,15 @@ func (w *world) compare() {
 func (w *world) differ() string {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
+	listed := map[object.ID]bool{}
+	for _, o := range w.things {
+		listed[o.id] = o.listed
+	}
+	for id, e := range w.s.objects {
+		if !listed[id] {
+			return fmt.Sprintf("object %s is there: %q, %v, %v, %d bytes, held %v, %d references, in %d, %d members, grants %v, on disk %v", id, e.name, e.class, e.state, e.size, e.held, e.refs, e.memberOf, len(e.members), e.grants, e.onDisk)
+		}
+	}
 	for _, o := range w.things {
 		if e := w.s.objects[o.id]; o.listed && (e == nil || e.name != o.name || e.class != o.class || o.sealed && e.held != o.held || e.memberOf != o.in) {
 			if e == nil {
