@@ -28,7 +28,7 @@ func TestMachineAtItsEnd(t *testing.T) {
 	var err error
 	waitUntil(t, func() bool { // an answer of plenty is good for a moment
 		var h Handle
-		if h, err = c.Create(Spec{SizeBytes: 16 << 20}); err == nil {
+		if h, err = c.Create(Spec{SizeBytes: 16 << 20, Own: true}); err == nil {
 			closeHandle(h)
 			c.Release(h.ID)
 		}
