@@ -63,10 +63,11 @@ type Store struct {
 	warmMaking   uint64 // bytes that the warm pool is populating now
 	short        bool   // the machine is: the warm pool waits
 	closed       bool
-	departing    bool         // see Leave
-	left         []LegacyConn // what connections held that ended since
-	heirs        []*Conn
-	closing      atomic.Bool // closed, for who does not hold mu
+	departing    bool            // see Leave
+	left         []LegacyConn    // what connections held that ended since
+	heirs        []*Conn         // for Heirs
+	inherited    map[int][]*Conn // heirs that are not closed, by process
+	closing      atomic.Bool     // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
 	done chan struct{} // closed when fillWarmPool has ended
