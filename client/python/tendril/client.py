@@ -45,7 +45,8 @@ def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: b
     """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places).
 
     patience in seconds: how long to try, with growing pauses, when there is no daemon. reconnect: after Disconnected the
-    next request opens a new connection, with the same patience.
+    next request opens a new connection, with the same patience, and claims the references that are still held: a daemon that took
+    over from the one before has all objects, one that was started after a crash those on disk. See Object.gone.
     """
     client = Client(socket, patience=patience, reconnect=reconnect)
     client.ping()
@@ -91,8 +92,19 @@ class Client:
                 return live
             if live is not None and live.pid != os.getpid():
                 live.abandon()
-            self._live = self._open()
+            self._live = self._reopen(live)
             return self._live
+
+    def _reopen(self, before: Optional[Connection]) -> Connection:
+        """A new connection, with the references of a lost one of this process."""
+        live = self._open()
+        if before is not None and before.pid == os.getpid():
+            try:
+                live.claim(before)
+            except BaseException:
+                live.close()
+                raise
+        return live
 
     def _open(self) -> Connection:
         """A new connection. The pauses between tries are random, so that a daemon that comes back is not overrun."""

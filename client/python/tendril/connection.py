@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from . import memory, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
@@ -68,11 +68,13 @@ class _Pending:
 class Hold:
     """This process's reference on an object, given back when its lease ends by the message ends_with."""
 
-    __slots__ = ("object_id", "ends_with")
+    __slots__ = ("object_id", "ends_with", "heir", "gone")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
         self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: nothing is held any more
+        self.heir: "Optional[Connection]" = None  # whose reference it is now, where the connection that it came over is lost
+        self.gone = False  # the daemon of now does not have the object
 
 
 class _Segment:
@@ -110,6 +112,7 @@ class Connection:
         self._in = bytearray()   # the reader's
         self._fds: Deque[int] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
+        self._holds: Set[Hold] = set()  # of leases that have not ended
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
         self._swept = time.monotonic()
         self._dead: Optional[TendrilError] = None
@@ -470,7 +473,30 @@ class Connection:
                 raise
         return segment
 
+    def claim(self, before: "Connection") -> None:
+        """Takes over the references of the lost connection before this one, as far as the daemon knows the objects."""
+        with before._turn:
+            holds = [h for h in before._holds if h.ends_with == wire.RELEASE]
+        for at in range(0, len(holds), wire.MAX_CLAIMS):
+            some = holds[at:at + wire.MAX_CLAIMS]
+            # Segments are not claimed: what is got from now on comes with their descriptors anew.
+            body = struct.pack("<H", len(some)) + b"".join(h.object_id + bytes(8) for h in some)
+            verdicts = self.call(wire.RECLAIM, body, lambda f: [f.u8() for _ in range(f.u16())])
+            with before._turn:
+                for hold, verdict in zip(some, verdicts):
+                    if not verdict:
+                        hold.gone = True
+                    elif hold in before._holds:
+                        hold.heir = self
+                        self._holds.add(hold)
+                    else:  # let go meanwhile
+                        self._ended.append((0, hold))
+        before._flush_ended()
+        self._flush_ended()
+
     def _lease_end(self, segment: int, hold: Hold) -> Callable[[], None]:
+        self._holds.add(hold)
+
         def end() -> None:
             self._ended.append((segment, hold))
             self._flush_ended()
@@ -528,6 +554,9 @@ class Connection:
         while self._ended:
             number, hold = self._ended.popleft()
             gone.append(hold)
+            self._holds.discard(hold)
+            if self._dead is not None and hold.heir is not None and hold.heir is not self:
+                hold.heir.drop(hold)
             segment = self._segments.get(number)
             if segment is None:
                 continue

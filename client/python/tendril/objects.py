@@ -84,6 +84,11 @@ class Object:
         return ObjectID(self._hold.object_id)
 
     @property
+    def gone(self) -> bool:
+        """Whether the client came back to a daemon that does not have the object any more. What is held stays readable."""
+        return self._hold.gone
+
+    @property
     def data(self) -> memoryview:
         """The bytes, without a copy, read-only."""
         if self._part is None:
