@@ -124,6 +124,12 @@ func settled(t *testing.T, n *rig.Node, limit *holdings) holdings {
 
 // TestNothingStays: after the daemon has gone there is no process and no file of it.
 func TestNothingStays(t *testing.T) {
+	// A place of its own: other tests' daemons come and go in the usual one. Workers run as other users and read there.
+	tmp := filepath.Dir(t.TempDir())
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", tmp)
 	before := temporary(t)
 	n, err := rig.Start(t.Context(), bin)
 	if err != nil {
