@@ -66,13 +66,14 @@ class _Pending:
 
 
 class Hold:
-    """This process's reference on an object, given back when its lease ends by the message ends_with."""
+    """This process's reference on an object, given back when its lease ends by the message ends_with with body, or else the id."""
 
-    __slots__ = ("object_id", "ends_with", "heir", "gone")
+    __slots__ = ("object_id", "ends_with", "body", "heir", "gone")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
         self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: nothing is held any more
+        self.body: Optional[bytes] = None  # of STREAM_UNPOP
         self.heir: "Optional[Connection]" = None  # whose reference it is now, where the connection that it came over is lost
         self.gone = False  # the daemon of now does not have the object
 
@@ -530,7 +531,7 @@ class Connection:
         try:
             for hold in self._settle():
                 if hold.ends_with is not None:
-                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), hold.object_id)
+                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _last_words(hold))
             if not self._pending:
                 for s in [s for s in self._segments.values() if s.leases == 0 and not s.writable and s.size > _KEEP_BYTES]:
                     self._forget(s)
@@ -539,8 +540,8 @@ class Connection:
         return True
 
     def _unasked(self, kind: int) -> int:
-        """Under _turn: the request number of a message that nobody waits for; Release has no reply at all."""
-        if kind == wire.RELEASE:
+        """Under _turn: the request number of a message that nobody waits for; Release and StreamUnpop have no reply at all."""
+        if kind in (wire.RELEASE, wire.STREAM_UNPOP):
             return 0
         p = _Pending(kind, lambda fields: None)
         p.done = True
@@ -611,6 +612,10 @@ def _check_owner(sock: socket.socket, path: str) -> None:
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid not in (0, os.getuid()):
         raise Permission("the daemon at %s belongs to user %d" % (path, uid))
+
+
+def _last_words(hold: Hold) -> bytes:
+    return hold.body if hold.ends_with == wire.STREAM_UNPOP and hold.body is not None else hold.object_id
 
 
 def _decode_hello(f: wire.Fields) -> Any:
