@@ -62,7 +62,7 @@ func (s *Store) dropWarm() {
 	s.warm = s.warm[:last]
 }
 
-// lookAtMachine notes whether the machine is short, and by how much, where a tenth of LowBytes' margin above it ends that. mu is held.
+// lookAtMachine notes whether the machine is short, which it is below twice LowBytes, and by how much. mu is held.
 func (s *Store) lookAtMachine() (missing uint64) {
 	left, known := s.available()
 	if !known {
