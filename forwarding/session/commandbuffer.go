@@ -79,7 +79,7 @@ func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64)
 	seen := false
 	for i := 0; i+1 < len(given) && given[i] != 0; i += 2 {
 		if given[i] != commandBufferFlags || seen || given[i+1]&^commandBufferSimultaneous != 0 {
-			return 0, InvalidProperty
+			return 0, InvalidValue
 		}
 		seen, b.simultaneous = true, given[i+1] != 0
 	}

@@ -12,10 +12,13 @@ static cl_int (*replay)(cl_uint, cl_command_queue *, graph, cl_uint, const cl_ev
 static cl_int (*barrier)(graph, cl_command_queue, POINTS);
 static cl_int (*copy)(graph, cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, POINTS);
 static cl_int (*copy_rect)(graph, cl_command_queue, cl_mem, cl_mem, const size_t *, const size_t *, const size_t *, size_t, size_t, size_t, size_t, POINTS);
-static cl_int (*fill)(graph, cl_command_queue, cl_mem, const void *, size_t, size_t, size_t, POINTS);
+static cl_int (*fill_with)(graph, cl_command_queue, cl_mem, const void *, size_t, size_t, size_t, POINTS);
 static cl_int (*launch)(graph, cl_command_queue, const cl_properties *, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, POINTS);
 static cl_int (*image_fill)(graph, cl_command_queue, cl_mem, const void *, const size_t *, const size_t *, POINTS);
 static cl_int (*image_to_buffer)(graph, cl_command_queue, cl_mem, cl_mem, const size_t *, const size_t *, size_t, POINTS);
+
+static int native; // PoCL 3.1, which does not survive some of this
+#define UNSAFE(label, call) do { if (native) SAY(label, "skipped"); else ERR(label, call); } while (0)
 
 enum { STATE = 0x1297, REFS = 0x1296, QUEUES = 0x1294, NUM = 0x1295, PROPS = 0x1298, FLAGS = 0x1293 };
 
@@ -26,7 +29,7 @@ static void load(void) {
         {"clCreateCommandBufferKHR", (void **)&create}, {"clFinalizeCommandBufferKHR", (void **)&finalize}, {"clRetainCommandBufferKHR", (void **)&retain},
         {"clReleaseCommandBufferKHR", (void **)&release}, {"clGetCommandBufferInfoKHR", (void **)&info}, {"clEnqueueCommandBufferKHR", (void **)&replay},
         {"clCommandBarrierWithWaitListKHR", (void **)&barrier}, {"clCommandCopyBufferKHR", (void **)&copy}, {"clCommandCopyBufferRectKHR", (void **)&copy_rect},
-        {"clCommandFillBufferKHR", (void **)&fill}, {"clCommandNDRangeKernelKHR", (void **)&launch}, {"clCommandFillImageKHR", (void **)&image_fill},
+        {"clCommandFillBufferKHR", (void **)&fill_with}, {"clCommandNDRangeKernelKHR", (void **)&launch}, {"clCommandFillImageKHR", (void **)&image_fill},
         {"clCommandCopyImageToBufferKHR", (void **)&image_to_buffer},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -56,7 +59,8 @@ static void wrong(cl_kernel k, cl_mem a, cl_mem b) {
     cl_command_queue none = NULL, two[] = {queue, queue};
     graph g;
     MAKE("create no queues", g, create(0, NULL, NULL, &err));
-    MAKE("create null queue", g, create(1, &none, NULL, &err));
+    if (native) SAY("create null queue", "skipped");
+    else MAKE("create null queue", g, create(1, &none, NULL, &err));
     MAKE("create null queues", g, create(1, NULL, NULL, &err));
     MAKE("create two queues", g, create(2, two, NULL, &err));
     MAKE("create flags twice", g, create(1, &queue, twice, &err));
@@ -89,13 +93,13 @@ static void wrong(cl_kernel k, cl_mem a, cl_mem b) {
     ERR("copy mutable", copy(g, NULL, a, b, 0, 0, 4, 0, NULL, NULL, &handle));
     ERR("rect beyond", copy_rect(g, NULL, a, b, zero3, zero3, huge, 0, 0, 0, 0, 0, NULL, NULL, NULL));
     ERR("rect null origin", copy_rect(g, NULL, a, b, NULL, zero3, region, 0, 0, 0, 0, 0, NULL, NULL, NULL));
-    ERR("fill null", fill(g, NULL, NULL, &byte, 1, 0, 4, 0, NULL, NULL, NULL));
-    ERR("fill null pattern", fill(g, NULL, a, NULL, 1, 0, 4, 0, NULL, NULL, NULL));
-    ERR("fill pattern 3", fill(g, NULL, a, &byte, 3, 0, 6, 0, NULL, NULL, NULL));
-    ERR("fill beyond", fill(g, NULL, a, &byte, 1, 0, 65, 0, NULL, NULL, NULL));
-    ERR("launch null", launch(g, NULL, NULL, NULL, 1, NULL, &global, NULL, 0, NULL, NULL, NULL));
-    ERR("launch no dimension", launch(g, NULL, NULL, k, 0, NULL, &global, NULL, 0, NULL, NULL, NULL));
-    ERR("launch without arguments", launch(g, NULL, NULL, k, 1, NULL, &global, NULL, 0, NULL, NULL, NULL));
+    ERR("fill null", fill_with(g, NULL, NULL, &byte, 1, 0, 4, 0, NULL, NULL, NULL));
+    ERR("fill null pattern", fill_with(g, NULL, a, NULL, 1, 0, 4, 0, NULL, NULL, NULL));
+    ERR("fill pattern 3", fill_with(g, NULL, a, &byte, 3, 0, 6, 0, NULL, NULL, NULL));
+    ERR("fill beyond", fill_with(g, NULL, a, &byte, 1, 0, 65, 0, NULL, NULL, NULL));
+    UNSAFE("launch null", launch(g, NULL, NULL, NULL, 1, NULL, &global, NULL, 0, NULL, NULL, NULL));
+    UNSAFE("launch no dimension", launch(g, NULL, NULL, k, 0, NULL, &global, NULL, 0, NULL, NULL, NULL));
+    UNSAFE("launch without arguments", launch(g, NULL, NULL, k, 1, NULL, &global, NULL, 0, NULL, NULL, NULL));
     ERR("barrier null", barrier(NULL, NULL, 0, NULL, NULL, NULL));
     ERR("barrier", barrier(g, NULL, 0, NULL, &p, NULL));
     ERR("finalize", finalize(g));
@@ -119,7 +123,7 @@ static void use(const char *name, cl_command_queue q, cl_kernel add, cl_kernel t
     cl_event e = NULL;
     graph g = create(1, &q, NULL, &err);
     ERR(L("%s create", label), err);
-    ERR(L("%s fill", label), fill(g, NULL, a, &zero, sizeof zero, 0, 64, 0, NULL, &p[0], NULL));
+    ERR(L("%s fill", label), fill_with(g, NULL, a, &zero, sizeof zero, 0, 64, 0, NULL, &p[0], NULL));
     clSetKernelArg(add, 0, sizeof a, &a);
     clSetKernelArg(add, 1, sizeof by, &by);
     ERR(L("%s launch", label), launch(g, NULL, NULL, add, 1, NULL, &global, &local, 1, p, &p[1], NULL));
@@ -232,6 +236,9 @@ static void with_images(cl_mem b) {
 
 int main(void) {
     setup(0);
+    char name[128] = "";
+    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
+    native = strncmp(name, "Portable Computing Language", 27) == 0;
     load();
     cl_program p = build(src, "");
     cl_kernel add = clCreateKernel(p, "add", &err), twice = clCreateKernel(p, "twice", &err);
