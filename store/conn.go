@@ -42,6 +42,7 @@ type Conn struct {
 	streams    map[uint64]*streamEnd // made with the first
 	lastStream uint64
 	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
+	indexed    time.Time            // since when it has the index
 }
 
 // reference counts what one connection holds of one object. A deleted object is still found here.
@@ -97,10 +98,18 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	if s.departing {
+		c.keepSlots()
+	}
+	s.closeIndex(c)
 	c.leaveStreams()
 	c.leaveFills()
 	for e := range c.open {
 		s.forgetEntry(e)
+	}
+	if s.departing {
+		c.leave()
+		c.refs = nil
 	}
 	for id, r := range c.refs {
 		delete(c.refs, id)

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/ipc/index"
 	"tendril/store/object"
 )
 
@@ -54,6 +55,9 @@ type entry struct {
 
 	next, prev *entry // the segment's other objects
 
+	word    index.Word   // in the tenant's index; 0 = not there
+	inIndex *tenantIndex // where word is from
+
 	ttl      time.Duration // class ttl
 	expires  time.Time     // zero: never
 	expiryAt int           // place in Store.expiries; −1 = not there
@@ -84,6 +88,9 @@ func (s *Store) insert(e *entry) {
 
 // collect lets an object go that nothing refers to: out of the table, then its memory. mu is held.
 func (s *Store) collect(e *entry) {
+	if e.refs == 0 && !e.held && !e.sealing && e.memberOf == 0 {
+		s.unindex(e) // and then there may be a reference
+	}
 	if e.refs > 0 || e.held || e.sealing || e.memberOf > 0 {
 		s.reconsider(e)
 		s.dropShadow(e)
@@ -116,6 +123,7 @@ func (s *Store) removeFromTable(e *entry) {
 		s.notify(EventGone, e)
 		s.tellFollowers(e.id)
 	}
+	s.unindex(e)
 	s.closeOpen(e)
 	s.unbind(e)
 	s.unschedule(e)
@@ -153,6 +161,9 @@ func (s *Store) closeOpen(e *entry) {
 
 // unbind takes an object's name. mu is held.
 func (s *Store) unbind(e *entry) {
+	if e.name != "" {
+		s.unindex(e)
+	}
 	if e.name != "" && e.tenant.names[e.name] == e {
 		delete(e.tenant.names, e.name)
 	}

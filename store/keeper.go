@@ -63,7 +63,7 @@ func (s *Store) keeper() {
 		s.mu.Lock()
 		s.expire(time.Now())
 		s.returnMemory()
-		wait := keepAtMost
+		wait := s.lookInTime(time.Now())
 		if len(s.expiries) > 0 {
 			wait = min(wait, time.Until(s.expiries[0].expires))
 		}
@@ -115,7 +115,9 @@ func (s *Store) returnMemory() {
 	if over = s.overHigh(); over == 0 || s.spill == nil {
 		return
 	}
-	if victims := s.victims(&s.cold, over, s.leaving(nil)); len(victims) > 0 {
+	leaving := s.leaving(nil)
+	s.passOver(nil, over, leaving)
+	if victims := s.victims(&s.cold, over, leaving); len(victims) > 0 {
 		_ = s.evict(victims, s.isClosed) // the objects say what was wrong; who needs the room meets it again
 	}
 }

@@ -252,6 +252,9 @@ func (c *Conn) take(e *entry) (Handle, error) {
 		}
 	}
 	c.refer(e)
+	if e.tenant == c.tenant {
+		c.s.enindex(e) // for the next ones
+	}
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 // openSpill opens the directory and puts into the table what a daemon before this one left there. Before s is shared.
-func (s *Store) openSpill() error {
+// Composites among it are noted.
+func (s *Store) openSpill(composites map[*entry][]object.Member) error {
 	dir, err := spill.Open(s.opts.SpillDir, s.opts.SpillBytes, s.opts.SpillSystem)
 	if err != nil {
 		return err
@@ -22,13 +23,11 @@ func (s *Store) openSpill() error {
 	for _, d := range damaged {
 		s.damaged = append(s.damaged, d.Error())
 	}
-	composites := make(map[*entry][]object.Member)
 	for _, r := range records {
 		if e := s.adopt(r); e != nil && len(r.Members) > 0 {
 			composites[e] = r.Members
 		}
 	}
-	s.adoptTrees(composites)
 	return nil
 }
 

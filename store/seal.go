@@ -52,6 +52,7 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 			return err
 		}
 	}
+	s.enindex(e)
 	s.signal(e)
 	s.notify(EventSealed, e)
 	return nil
@@ -117,10 +118,12 @@ func (s *Store) rebind(e *entry, name string, replace bool) error {
 	if err := s.bind(e, name, replace); err != nil {
 		return err
 	}
+	s.unindex(e) // the name, the class
 	if e.class == object.Ephemeral {
 		e.class = object.Named
 	}
 	e.held = true
+	s.enindex(e)
 	s.signal(e)
 	s.notify(EventNamed, e)
 	s.reconsider(e)

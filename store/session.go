@@ -129,6 +129,7 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 			panic("store: a free name was taken under the lock: " + err.Error())
 		}
 	}
+	s.enindex(e)
 	s.signal(e)
 	s.notify(EventSealed, e)
 	if displaced != nil {

@@ -135,6 +135,7 @@ func (s *Store) setApart(e *entry) error {
 
 // swapPlaces gives e copied's place. Its old one stays taken while there are references from before. mu is held.
 func (s *Store) swapPlaces(e, copied *entry) {
+	s.unindex(e)
 	old, off := e.seg, e.off
 	fresh, at := copied.seg, copied.off
 	e.shadow = &entry{id: e.id, size: e.size, tenant: e.tenant}

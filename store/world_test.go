@@ -935,6 +935,100 @@ func (w *world) restart() {
 	w.compare()
 }
 
+// handOver leaves the store to a next one while the clients live on, and claim what they hold. What was being filled ends; so does what
+// was deleted and had references alone.
+func (w *world) handOver() {
+	w.log = append(w.log, "handover")
+	w.s.Leave()
+	old := w.actors
+	for _, a := range old {
+		a.Conn.Close()
+		for name := range a.ends {
+			w.leave(a, name, false)
+		}
+	}
+	for _, o := range w.things {
+		if o.creator != nil {
+			w.giveUp(o)
+		}
+		for a, n := range o.refs {
+			if !o.listed {
+				w.drop(o, a, n)
+			}
+		}
+	}
+	for tenant := range w.streams {
+		for name := range w.streams[tenant] {
+			w.thin(tenant, name)
+		}
+	}
+	opts := w.opts
+	opts.Legacy = w.s.Bequeath()
+	var err error
+	if w.s, err = New(opts); err != nil {
+		w.t.Fatal(err)
+	}
+	w.actors = nil
+	for _, a := range old {
+		w.actors = append(w.actors, w.comeBack(a))
+	}
+	for _, heir := range w.s.Heirs() {
+		heir.Close()
+	}
+	w.compare()
+}
+
+// thin takes frames out of a stream that were deleted while they waited.
+func (w *world) thin(tenant int, name string) {
+	st := w.streams[tenant][name]
+	st.frames = slices.DeleteFunc(st.frames, func(o *thing) bool {
+		if !o.listed {
+			o.frames--
+		}
+		return !o.listed
+	})
+	if len(st.frames) == 0 && !st.keep {
+		w.gone(tenant, name)
+	}
+}
+
+// comeBack is a client's next connection.
+func (w *world) comeBack(a *actor) *actor {
+	next := w.join(a.tenant)
+	for _, o := range w.things {
+		n := o.refs[a]
+		delete(o.refs, a)
+		for range n {
+			mapped := w.segmentOf(o)
+			if a.maps[mapped] == nil {
+				mapped = 0
+			}
+			again, here := next.Reclaim(o.id, mapped)
+			if !again || here != (mapped != 0) {
+				w.fail("%s claims %s in segment %d: %v, %v", a.owner.Tenant, o.id, mapped, again, here)
+			}
+			if here {
+				next.maps[mapped] = a.maps[mapped]
+			}
+			o.refs[next]++
+		}
+	}
+	for id := range next.maps {
+		delete(a.maps, id)
+	}
+	a.unmapAll()
+	return next
+}
+
+func (w *world) segmentOf(o *thing) uint64 {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if e := w.s.objects[o.id]; e != nil && e.seg != nil {
+		return e.seg.id
+	}
+	return 0
+}
+
 // finish deletes all and wants nothing left, in memory or on disk.
 func (w *world) finish() {
 	w.t.Helper()
@@ -974,7 +1068,7 @@ func (w *world) finish() {
 	w.s.Close()
 }
 
-// runWorld takes steps, with a restart now and then.
+// runWorld takes steps, with a restart or a handover now and then.
 func runWorld(t testing.TB, seed uint64, steps int, dir string) (refused int) {
 	w := newWorld(t, seed, dir)
 	defer func() {
@@ -985,8 +1079,11 @@ func runWorld(t testing.TB, seed uint64, steps int, dir string) (refused int) {
 	away, living := 0, 0
 	for range steps {
 		w.step()
-		if w.rng.IntN(150) == 0 {
+		switch w.rng.IntN(300) {
+		case 0, 1:
 			w.restart()
+		case 2, 3:
+			w.handOver()
 		}
 		if st := w.s.Status(); st.SpilledObjects > 0 {
 			away++

@@ -84,6 +84,8 @@ var rows = map[wire.Type]row{
 	wire.Checksum:         {slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
 	wire.ReadRange:        {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
 	wire.Watch:            {maxPayload: stringMax, handle: (*connection).watch},
+	wire.OpenIndex:        {local: true, slow: true, maxPayload: 0, handle: (*connection).openIndex},
+	wire.IndexLevel:       {local: true, maxPayload: 1, handle: (*connection).indexLevel},
 	wire.Top:              {slow: true, maxPayload: 8, handle: (*connection).top},
 	wire.StreamOpen:       {local: true, mutates: true, maxPayload: 13 + stringMax, handle: (*connection).streamOpen},
 	wire.StreamPush:       {local: true, mutates: true, maxPayload: 8 + idBytes + 5 + metaMax, handle: (*connection).streamPush},
@@ -98,6 +100,7 @@ var rows = map[wire.Type]row{
 	wire.SealFilled:       {local: true, mutates: true, maxPayload: idBytes + 6, handle: (*connection).sealFilled},
 	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
 	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
+	wire.Takeover:         {local: true, admin: true, slow: true, maxPayload: 4, handle: (*connection).takeover},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 
@@ -152,10 +155,12 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 		return fmt.Errorf("%w: %v is unknown to this daemon: is it older than its client?", object.ErrUnsupported, f.Type)
 	case row.mutates && c.ctx.Err() != nil:
 		return fmt.Errorf("%w: the process that opened the connection has ended", object.ErrPermission)
+	case f.Type == wire.OpenPage && c.peer.Remote != "":
+		return fmt.Errorf("%w: %v from another machine: keys to the page are given out on the daemon's own", object.ErrUnsupported, f.Type)
 	case row.local && c.peer.Remote != "":
 		return fmt.Errorf("%w: %v from another machine: shared memory ends at the network", object.ErrUnsupported, f.Type)
 	case row.admin && !c.peer.Admin:
-		return fmt.Errorf("%w: %v is for root and the daemon's own user, on its machine", object.ErrPermission, f.Type)
+		return fmt.Errorf("%w: tokens are for root and the daemon's own user, on its machine", object.ErrPermission)
 	case row.mutates && c.peer.Role != pki.User:
 		return fmt.Errorf("%w: %v with a certificate of role %v: log in with a token of role user", object.ErrPermission, f.Type, c.peer.Role)
 	case row.session && !c.inSession():

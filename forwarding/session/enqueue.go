@@ -33,8 +33,14 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	case q.ctx.remote:
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
-		h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
-		status = h.run()
+		done := false
+		if blocking {
+			done, status = c.direct(b, off, ptr.bytes(0, size))
+		}
+		if !done {
+			h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
+			status = h.run()
+		}
 	}
 	if status == Success && blocking {
 		q.ctx.syncHost()
@@ -113,12 +119,15 @@ func (c *command) rides(b *Buffer, size uint64, blocking bool) bool {
 	return !c.q.ctx.inPlace || !free && !blocking
 }
 
-// inline sends a write in its record; a blocking one waits for its end.
+// inline sends a write in its record; a blocking one waits for its end, or for what looks the same to the program.
 func (c *command) inline(b *Buffer, off uint64, data []byte, blocking bool) Status {
 	if status := b.ensureRemote(c.q.w); status != Success {
 		return status
 	}
 	if blocking && c.e == nil {
+		if sent, status := c.sendUnwaited(b, off, data); sent {
+			return status
+		}
 		e, status := c.d.newEvent(c.q.ctx, c.q, cmdWrite, false)
 		if status != Success {
 			return status

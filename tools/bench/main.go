@@ -80,7 +80,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(storeBenchmarks(rig), openclBenchmarks(rig)...), remoteBenchmarks(ctx, rig)...)
+	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.startOpenCL(); err != nil {
@@ -138,7 +138,10 @@ func (b benchmark) run(ctx context.Context, rounds int) (Figure, error) {
 		f.Value, f.Reference = slices.Max(values), slices.Max(references)
 	}
 	f.Ratio = f.Value / f.Reference
-	f.Spread = slices.Max(ratios) / slices.Min(ratios)
+	f.Spread = 1 // of a count that may be zero
+	if least := slices.Min(ratios); least > 0 {
+		f.Spread = slices.Max(ratios) / least
+	}
 	if b.atMost > 0 {
 		f.Reach, f.OK = fmt.Sprintf("≤ %g ×", b.atMost), f.Ratio <= b.atMost
 	} else {

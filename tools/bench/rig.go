@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/forwarding/trace"
+	"tendril/store/object"
 )
 
 // rig is what the figures run on: a daemon of its own, the C references, and
@@ -33,6 +35,10 @@ type rig struct {
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
 	content           []byte       // 1 GiB of touched memory
 	noDevice          string       // why there are no OpenCL figures, "" when there are
+
+	viaIndex, maker *client.Conn // get through the index; holds objects; both nil until needed
+	objects         []object.ID
+	cIndexed        *reference // the C client, through the index; nil until needed
 }
 
 // reference is a child that answers each line on its standard input with one number.
@@ -41,6 +47,8 @@ type reference struct {
 	in    io.WriteCloser
 	out   *bufio.Reader
 	ready string // its first line
+
+	counters string // where a forwarded program counts its round trips; "": it does not
 }
 
 func newRig(ctx context.Context, bin string) (r *rig, err error) {
@@ -189,6 +197,19 @@ func (f *reference) ask(test string) (float64, error) {
 	return v, nil
 }
 
+// trips runs one round of a test of n steps and returns the round trips a step.
+func (f *reference) trips(test string, n float64) (float64, error) {
+	before, err := trace.ReadCounters(f.counters)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := f.ask(test); err != nil {
+		return 0, err
+	}
+	after, err := trace.ReadCounters(f.counters)
+	return float64(trace.Total(after)-trace.Total(before)) / n, err
+}
+
 func (f *reference) stop() error {
 	f.in.Close()
 	return f.cmd.Wait()
@@ -198,10 +219,15 @@ func (r *rig) close() {
 	if r.filler != nil {
 		r.filler.Close()
 	}
+	for _, c := range []*client.Conn{r.viaIndex, r.maker} {
+		if c != nil {
+			c.Close()
+		}
+	}
 	if r.remote != nil {
 		r.remote.close()
 	}
-	for _, f := range []*reference{r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
+	for _, f := range []*reference{r.cIndexed, r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
 		if f != nil {
 			_ = f.stop() // its figures are in; how it leaves changes nothing
 		}

@@ -38,11 +38,12 @@ func main() {
 	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
 	short := flag.Bool("short", false, "of scripts, what takes seconds")
 	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
+	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, verbose: *verbose, limit: *limit}
+	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, far: *far, verbose: *verbose, limit: *limit}
 	if *short {
 		d.env = append(d.env, "DIFFTEST_SHORT=1")
 	}
@@ -62,7 +63,8 @@ func main() {
 type differ struct {
 	bin, tests    string
 	self, verbose bool
-	server        string // "": a node of our own
+	server        string // "": this machine's node
+	far           string // "": the server is none of ours, or there is none
 	limit         time.Duration
 	env           []string // how much scripts do; nil: as always
 	work          string   // compiled programs
@@ -86,10 +88,15 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 	}
 	defer os.RemoveAll(d.work)
 	if !d.self && d.server == "" {
-		if d.node, err = rig.Start(ctx, d.bin); err != nil {
+		if d.node, err = rig.Start(ctx, d.bin, "TENDRIL_LISTEN=127.0.0.1:0"); err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, d.node.Stop()) }()
+	}
+	if d.far != "" {
+		if err := d.goFar(ctx); err != nil {
+			return false, err
+		}
 	}
 	programs, err := d.programs()
 	if err != nil {
@@ -157,6 +164,9 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 	switch {
 	case d.self:
 		other = d.say(ctx, rig.Native(), program...)
+	case d.far != "":
+		far := []string{d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", d.far == "tcp"), "--"}
+		other = d.say(ctx, d.farEnv(), append(far, program...)...)
 	case d.server != "":
 		other = d.say(ctx, os.Environ(), append([]string{filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--"}, program...)...)
 	default:
