@@ -30,9 +30,9 @@ func (m *Graph) Decode(b []byte) error {
 	return c.end()
 }
 
-// Replay enqueues a graph's commands in their order: the first waits for Cmd's list, and a marker behind the last has
-// Cmd's event. With First ≠ 0 each waits for the one before it, by events that are numbered from First on and dropped
-// at once: what an out-of-order queue needs.
+// Replay enqueues a graph's commands in their order, each behind Cmd's list, and a marker behind the last with Cmd's
+// event. With First ≠ 0 the first alone waits for the list, and each other for the one before it, by events that are
+// numbered from First on and dropped at once: what an out-of-order queue needs.
 type Replay struct {
 	Cmd
 	Graph uint64

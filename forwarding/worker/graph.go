@@ -55,7 +55,8 @@ func (s *session) defineGraph(m *clwire.Graph) error {
 	return nil
 }
 
-// replay enqueues a graph: an in-order queue keeps the commands in order by itself; out of order a chain of events does.
+// replay enqueues a graph: an in-order queue keeps the commands in order by itself, and each has the replay's wait list, so
+// that a failure there fails them all; out of order a chain of events does both.
 func (s *session) replay(h clwire.Header, m *clwire.Replay) error {
 	g, err := lookup[*graph](s, m.Graph)
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *session) replay(h clwire.Header, m *clwire.Replay) error {
 		if err := s.execute(clwire.Header{Length: uint32(len(s.scratch.replay)), Type: t}, s.scratch.replay); err != nil {
 			return err
 		}
-		if cmd.Wait = nil; next != 0 {
+		if next != 0 {
 			cmd.Wait = []uint64{next}
 			next++
 		}

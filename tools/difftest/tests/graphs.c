@@ -166,6 +166,19 @@ static void use(const char *name, cl_command_queue q, cl_kernel add, cl_kernel t
     SAY(L("%s result behind a gate", label), "%d %d", v[0], v[15]);
     clReleaseEvent(gate);
     clReleaseEvent(e);
+    if (!native) { // PoCL goes on as if nothing had failed
+        gate = clCreateUserEvent(context, &err);
+        clEnqueueFillBuffer(q, c, &zero, sizeof zero, 0, 64, 0, NULL, NULL);
+        clFinish(q);
+        replay(1, &q, g, 1, &gate, &e);
+        clSetUserEventStatus(gate, -7);
+        int how = 99, waited = clWaitForEvents(1, &e);
+        clGetEventInfo(e, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof how, &how, NULL);
+        clEnqueueReadBuffer(q, c, CL_TRUE, 0, sizeof v, v, 0, NULL, NULL);
+        clReleaseEvent(gate);
+        clReleaseEvent(e);
+        if (waited != -14 || how != -14 || v[0] != 0 || v[15] != 0) SAY(L("%s behind a failed gate", label), "%d %d %d", waited, how, v[0]);
+    }
     ERR(L("%s release", label), release(g));
 }
 
