@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tendril/store/object"
@@ -120,6 +121,31 @@ func (s *Store) inheritConn(l LegacyConn) {
 	c.tenant.conns++
 	s.conns[c] = struct{}{}
 	s.heirs = append(s.heirs, c)
+	if s.inherited == nil {
+		s.inherited = make(map[int][]*Conn)
+	}
+	s.inherited[l.PID] = append(s.inherited[l.PID], c)
+}
+
+// fromHeir takes one reference to e from an heir of c's process, which then is c's. mu is held.
+func (c *Conn) fromHeir(e *entry) {
+	for _, heir := range c.s.inherited[c.owner.PID] {
+		if _, held := heir.refs[e.id]; held && heir.tenant == c.tenant {
+			c.s.take1(heir, e)
+			return
+		}
+	}
+}
+
+// disinherit forgets an heir that ends. mu is held.
+func (c *Conn) disinherit() {
+	pid := c.owner.PID
+	rest := slices.DeleteFunc(c.s.inherited[pid], func(heir *Conn) bool { return heir == c })
+	if len(rest) == 0 {
+		delete(c.s.inherited, pid)
+	} else {
+		c.s.inherited[pid] = rest
+	}
 }
 
 func (s *Store) inheritStream(l LegacyStream) {

@@ -59,6 +59,9 @@ type Backend interface {
 	Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error
 	// CloseWorker ends one worker; an unknown one is ignored.
 	CloseWorker(session, worker uint64)
+	// ReserveDevice lets a worker's buffers take so many bytes of its devices' memory in all. ErrQuota: the tenant has no more;
+	// what was allowed before stays.
+	ReserveDevice(session, worker, bytes uint64) error
 	// WorkerFate says whether the worker lives and, when not, how it ended ("killed by SIGSEGV"). It waits up
 	// to 1 s for an end that is under way.
 	WorkerFate(session, worker uint64) (alive bool, text string, err error)

@@ -119,17 +119,29 @@ func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
 		err = s.subBuffer(b, m)
 	case m.Segment != 0:
 		err = s.inPlaceBuffer(b, m)
-	case s.bulk != nil && s.inPlace && b.status == opencl.Success:
+	case b.status != opencl.Success:
+	case s.take(b, m.Size) != opencl.Success:
+	case s.bulk != nil && s.inPlace:
 		s.privateBuffer(b, m)
-	case b.status == opencl.Success:
+	default:
 		b.native, b.status = c.native.CreateBuffer(m.Flags&(accessFlags|opencl.MemAllocHostPtr), m.Size, 0)
 	}
 	if err != nil {
 		return err
 	}
+	if b.status != opencl.Success && b.charged > 0 { // the driver had none
+		b.memory.give(b.charged)
+		b.charged = 0
+	}
 	s.objects[m.ID] = b
 	s.outcome(h, m.ID, b.status, fmt.Sprintf("clCreateBuffer of %d bytes", m.Size))
 	return nil
+}
+
+// take books a new buffer's bytes of the devices' own memory. They go back with the buffer, which stays in its table if it failed.
+func (s *session) take(b *buffer, n uint64) opencl.Status {
+	b.status = s.deviceMemory.take(b, n)
+	return b.status
 }
 
 func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
