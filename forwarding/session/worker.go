@@ -397,7 +397,7 @@ func (w *worker) die(cause error) {
 // tellFate says on standard error and through the contexts' callbacks how the worker ended.
 func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
 	fate := cause.Error()
-	if alive, how, err := w.platform.control.WorkerFate(w.id); err == nil && !alive && how != "" {
+	if how := w.fate(); how != "" {
 		fate = how
 	}
 	line := fmt.Sprintf("tendril: the worker of %s ended: %s; its contexts answer CL_OUT_OF_RESOURCES, a new context gets a new worker",
@@ -406,6 +406,28 @@ func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
 	w.d.telling.Add(-1) // before the callbacks: one of them may end the program
 	for c := range contexts {
 		c.notify(line)
+	}
+}
+
+// fatePatience bounds how long a context's callback waits for the daemon's word on a dead worker: a daemon that cannot be
+// reached answers only when its connection is given up.
+const fatePatience = 3 * time.Second
+
+// fate asks the daemon how the worker ended: "" when it does not know, or does not say in time.
+func (w *worker) fate() string {
+	answer := make(chan string, 1)
+	go func() {
+		alive, how, err := w.platform.control.WorkerFate(w.id)
+		if err != nil || alive {
+			how = ""
+		}
+		answer <- how
+	}()
+	select {
+	case how := <-answer:
+		return how
+	case <-time.After(fatePatience):
+		return ""
 	}
 }
 

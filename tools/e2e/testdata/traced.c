@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { fprintf(stderr, "traced: %s: %d\n", #e, s_); exit(1); } } while (0)
 
@@ -59,8 +60,10 @@ int main(int argc, char **argv)
 	pthread_join(threads[1], NULL);
 	puts("done");
 	fflush(stdout);
-	if (argc > 1 && strcmp(argv[1], "crash") == 0)
+	if (argc > 1 && strcmp(argv[1], "crash") == 0) {
+		sleep(2); // what the worker has not yet written when the daemon ends it is lost: the last moment's commands
 		*(volatile int *)8 = 1;
+	}
 	if (argc > 1 && strcmp(argv[1], "wait") == 0 && fgets(line, sizeof line, stdin) == NULL)
 		return 3;
 	return 0;
