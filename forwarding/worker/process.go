@@ -168,6 +168,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	defer stop()
 	s := newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out)
 	s.files.store = include.NewStore(o.CacheDir)
+	s.attached = &c.attached
 	if r != nil {
 		s.bulk = newBulk(s)
 		go r.feed(s.bulk)
@@ -210,7 +211,10 @@ func load(icd string, index int) (*driver, error) {
 }
 
 // control is the daemon's end of a worker's life: a SOCK_SEQPACKET socket.
-type control struct{ fd int }
+type control struct {
+	fd       int
+	attached attachments
+}
 
 // send is best effort: a daemon that is gone is noticed by watch.
 func (c *control) send(m *clwire.WorkerMessage) {
@@ -305,6 +309,10 @@ func (c *control) watch(r *remote) {
 		}
 		if err == nil && r != nil && m.Lane != nil && len(files) == 1 {
 			r.accept(m.Lane.Index, files[0])
+			continue
+		}
+		if err == nil && m.Attach != nil && len(files) == 1 {
+			c.attached.put(m.Attach, files[0])
 			continue
 		}
 		closeAll(files)

@@ -285,6 +285,9 @@ func (s *session) segment(id uint64) (*segment, error) {
 	if seg := s.segments[id]; seg != nil {
 		return seg, nil
 	}
+	if id&clwire.AttachedSegment != 0 {
+		return s.attach(id)
+	}
 	return nil, fmt.Errorf("%w: no segment %d", errRecord, id)
 }
 
@@ -295,7 +298,7 @@ func (s *session) addSegment(m *clwire.AddSegment) error {
 		return err
 	}
 	defer f.Close()
-	if s.segments[m.ID] != nil || m.ID == 0 {
+	if s.segments[m.ID] != nil || m.ID == 0 || m.ID&clwire.AttachedSegment != 0 {
 		return fmt.Errorf("%w: segment %d is there already", errRecord, m.ID)
 	}
 	info, err := f.Stat()

@@ -75,6 +75,7 @@ const (
 	Reclaim      Type = 93
 
 	OpenRemoteWorker Type = 39
+	AttachObject     Type = 40
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -86,7 +87,7 @@ var typeNames = map[Type]string{
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
 	Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
 	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
-	OpenRemoteWorker: "OpenRemoteWorker", Upload: "Upload", Write: "Write", Hold: "Hold",
+	OpenRemoteWorker: "OpenRemoteWorker", AttachObject: "AttachObject", Upload: "Upload", Write: "Write", Hold: "Hold",
 	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
