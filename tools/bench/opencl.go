@@ -40,5 +40,6 @@ func openclBenchmarks(r *rig) []benchmark {
 		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_4B", 1, 0)},
 		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_kernel_read_4KiB", 1, 0)},
 		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("create_release_4KiB", 1, 0)},
+		{name: "opencl/call/traced/path=unix", unit: "ns", against: "untraced + 100 ns", atMost: 1, measure: r.tracedCall},
 	}
 }
