@@ -168,8 +168,8 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	if b.status != opencl.Success {
 		return nil
 	}
-	if seg.readOnly && m.Offset%storeAlign != 0 {
-		// A wide load of PoCL's would fault: the driver makes a copy of its own.
+	if seg.readOnly && (!s.inPlace || m.Offset%storeAlign != 0) {
+		// The driver makes a copy of its own, for its device or because a wide load of PoCL's would fault.
 		b.native, b.status = b.context.native.CreateBuffer(opencl.MemReadOnly|opencl.MemCopyHostPtr, b.size, addressOf(seg.mem)+uintptr(m.Offset))
 		return nil
 	}

@@ -43,6 +43,7 @@ type session struct {
 	launch   launch
 	tracer   *tracer // nil: nobody traces
 	scratch  records
+	attached *attachments // segments that the daemon sends; nil in tests
 
 	liveMu sync.Mutex
 	live   map[*clQueue]struct{} // native queues, for Finish before an unmap
@@ -291,14 +292,18 @@ func (s *session) segment(id uint64) (*segment, error) {
 	return nil, fmt.Errorf("%w: no segment %d", errRecord, id)
 }
 
-// addSegment maps the next descriptor.
+// addSegment maps the next descriptor, or takes what the daemon sent.
 func (s *session) addSegment(m *clwire.AddSegment) error {
+	if m.ID&clwire.AttachedSegment != 0 {
+		_, err := s.segment(m.ID) // the daemon has sent it
+		return err
+	}
 	f, err := s.link.TakeFD()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if s.segments[m.ID] != nil || m.ID == 0 || m.ID&clwire.AttachedSegment != 0 {
+	if s.segments[m.ID] != nil || m.ID == 0 {
 		return fmt.Errorf("%w: segment %d is there already", errRecord, m.ID)
 	}
 	info, err := f.Stat()
