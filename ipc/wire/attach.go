@@ -11,13 +11,13 @@ type AttachRequest struct {
 
 // AppendTo appends the payload.
 func (m *AttachRequest) AppendTo(b []byte) []byte {
-	return appendString(append(le.AppendUint64(b, m.Worker), m.ID[:]...), m.Name)
+	return appendStr16(append(le.AppendUint64(b, m.Worker), m.ID[:]...), m.Name)
 }
 
 // Decode reads the payload.
 func (m *AttachRequest) Decode(b []byte) error {
 	c := read(b)
-	*m = AttachRequest{Worker: c.u64(), ID: c.id(), Name: c.str()}
+	*m = AttachRequest{Worker: c.u64(), ID: c.id(), Name: c.str16()}
 	return c.done()
 }
 
