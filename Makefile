@@ -79,6 +79,7 @@ test-python: build ## the Python client, from its installed wheel, against a rea
 difftest: build ## the same programs natively and forwarded, compared call by call
 	$(STEP) "native against forwarded"
 	$(GO) run ./tools/difftest -bin bin
+	$(GO) run ./tools/difftest -bin bin -far tls -only '^(blocking|events|objects|rects|usehost)$$'
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each

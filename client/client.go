@@ -35,6 +35,8 @@ var ErrDisconnected = errors.New("not connected to a daemon")
 type Options struct {
 	Socket  string // path; "" = ipc.DefaultSocket()
 	Program string // what the daemon shows; "" = the executable's name
+	// Index says whether objects are got through shared memory where they can be.
+	Index IndexUse
 	// NoReconnect leaves a broken connection broken. Otherwise it comes back with the next call: see ErrDisconnected.
 	NoReconnect bool
 	Spin        time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
@@ -77,6 +79,7 @@ type Conn struct {
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
 	revival revival
+	door    indexDoor
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
@@ -128,6 +131,7 @@ func DialOptions(o Options) (*Conn, error) {
 		c.Close()
 		return nil, err
 	}
+	c.wantIndex(o.Index)
 	return c, nil
 }
 
@@ -201,6 +205,9 @@ func (c *Conn) fail(err error) {
 	defer c.mu.Unlock()
 	if c.err == nil {
 		c.err = err
+	}
+	if ix := c.door.index.Load(); ix != nil {
+		ix.over.Store(true)
 	}
 	if !c.unlinked {
 		c.unlinked = true

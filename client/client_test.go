@@ -300,7 +300,7 @@ func TestMemoryComesBack(t *testing.T) {
 	a.Close()
 	waitFor(t, "the reader to let go", func() bool {
 		st := n.store.Status()
-		return st.ChargedBytes == 0 && st.LeavingBytes == 0
+		return st.SegmentBytes == 0 && st.TableBytes == 0 && st.LeavingBytes == 0
 	})
 }
 

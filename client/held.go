@@ -16,11 +16,7 @@ import (
 func (c *Conn) hold(o *Object, gen uint64) bool {
 	c.mu.Lock()
 	if c.gen == gen {
-		o.next = c.held
-		if c.held != nil {
-			c.held.prev = o
-		}
-		c.held = o
+		c.list(o)
 		c.mu.Unlock()
 		return true
 	}
@@ -28,6 +24,15 @@ func (c *Conn) hold(o *Object, gen uint64) bool {
 	o.released.Store(true)
 	c.unref(o.view)
 	return false
+}
+
+// list puts an Object on the list. mu is held.
+func (c *Conn) list(o *Object) {
+	o.next = c.held
+	if c.held != nil {
+		c.held.prev = o
+	}
+	c.held = o
 }
 
 // unlistAlive takes an Object off the list; it reports whether the daemon of now knows its reference.

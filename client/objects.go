@@ -160,6 +160,14 @@ func (b *Buffer) Abort() error {
 
 // Put stores a copy of data as a sealed object. The caller must Release it.
 func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
+	obj, err := c.putOnce(data, o)
+	if err != nil && o.Name == "" && o.Class == object.Ephemeral && errors.Is(err, ErrDisconnected) && c.revival.dial != nil && c.revive(context.Background()) == nil {
+		return c.putOnce(data, o) // if the first one was sealed nobody knows it
+	}
+	return obj, err
+}
+
+func (c *Conn) putOnce(data []byte, o CreateOptions) (*Object, error) {
 	b, err := c.Create(uint64(len(data)), o)
 	if err != nil {
 		return nil, err
@@ -187,6 +195,10 @@ type Object struct {
 	gone     atomic.Bool
 
 	prev, next *Object // in Conn.held; guarded by Conn.mu
+
+	index *fastIndex // where it was got through shared memory; nil: over the socket
+	slot  int
+	data  []byte // where index is not nil
 }
 
 // Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is not
@@ -216,6 +228,10 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	if err := c.notShared("get"); err != nil {
 		return nil, err
 	}
+	if o := c.fastGet(ctx, &m); o != nil {
+		return o, nil
+	}
+	c.prepareIndex()
 	o, err := c.getOnce(ctx, m)
 	if err != nil && c.worthRepeating(ctx, wire.Get, err) {
 		return c.getOnce(ctx, m)
@@ -249,6 +265,7 @@ func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Obje
 		o.Release()
 		return nil, err
 	}
+	c.useIndex(o.view)
 	return o, nil
 }
 
@@ -276,6 +293,9 @@ func (o *Object) Class() object.Class { return o.class }
 // Meta gives the object's metadata; it must not be changed.
 func (o *Object) Meta() []byte { return o.meta }
 
+// ThroughIndex reports whether the reference was taken in shared memory, without a system call.
+func (o *Object) ThroughIndex() bool { return o.index != nil }
+
 // Info asks the daemon for the object's full description.
 func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
 
@@ -284,6 +304,9 @@ func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
 func (o *Object) Bytes() []byte {
 	if o.released.Load() {
 		return nil
+	}
+	if o.index != nil {
+		return o.data
 	}
 	data, err := o.memory()
 	if err != nil { // only for an object of our own whose second mapping the kernel refused: the first one has the bytes
@@ -302,7 +325,7 @@ func (o *Object) ownMemory() ([]byte, error) {
 
 // Release gives the reference back: with the next request, or within 1 ms. A second Release does nothing.
 func (o *Object) Release() {
-	if o.released.Swap(true) {
+	if o.released.Swap(true) || o.index != nil && o.index.release(o) {
 		return
 	}
 	o.c.unref(o.view)

@@ -112,6 +112,7 @@ func (c *Conn) noReturn() {
 // an error next is to be closed.
 func (c *Conn) follow(next *Conn) error {
 	c.mu.Lock()
+	c.rescueHeld()
 	list, claims := c.claims(next.daemon.Incarnation == c.daemon.Incarnation)
 	c.mu.Unlock()
 	verdicts, err := next.claim(claims)
@@ -133,6 +134,7 @@ func (c *Conn) follow(next *Conn) error {
 	c.link, c.daemon, c.next, c.out = next.link, next.daemon, next.next, c.out[:0]
 	c.err, c.unlinked, c.gen = nil, false, c.gen+1
 	c.dropSpare()
+	c.closeIndex()
 	c.sort(list, verdicts)
 	c.setSweep()
 	if len(c.out) > 0 {
@@ -173,9 +175,7 @@ func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) {
 		case !alive[v]:
 			delete(c.views, id)
 			v.orphan = true
-			if v.refs == 0 {
-				v.drop()
-			}
+			c.dropIfUnused(v)
 		case v.refs == 0:
 			c.idle++
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/ipc"
@@ -24,6 +25,9 @@ type view struct {
 	refs    int  // objects and buffers; guarded by Conn.mu
 	orphan  bool // another life's: it goes with its last reference; guarded by Conn.mu
 	filling int  // those that are unsealed buffers; guarded by Conn.mu
+
+	fast   atomic.Int64 // 1 while the index may give objects in it, and 1 for each of those
+	memory []byte       // the mapping for reading; valid while fast > 0
 
 	mu       sync.Mutex // guards the rest
 	file     *os.File   // nil once there is nothing left to map
@@ -68,10 +72,7 @@ func (c *Conn) unref(v *view) {
 		return
 	}
 	if c.closed || v.orphan {
-		if c.views[v.id] == v {
-			delete(c.views, v.id)
-		}
-		v.drop()
+		c.dropIfUnused(v)
 		return
 	}
 	c.idle++
@@ -79,10 +80,21 @@ func (c *Conn) unref(v *view) {
 	c.setSweep()
 }
 
+// dropIfUnused unmaps a view after Close, or one of another life, where no object refers to it any more. mu is held.
+func (c *Conn) dropIfUnused(v *view) {
+	if !c.closed && !v.orphan || v.refs > 0 || v.fast.Load() > 0 {
+		return
+	}
+	if c.views[v.id] == v {
+		delete(c.views, v.id)
+	}
+	v.drop()
+}
+
 // setSweep arms the sweeping timer. mu is held.
 func (c *Conn) setSweep() {
-	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 {
-		return
+	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 && c.door.index.Load() == nil {
+		return // with the index, sweeping is also how the end of the daemon is noticed
 	}
 	c.sweepSet = true
 	c.background.Add(1)
@@ -192,7 +204,7 @@ func (c *Conn) memoryLeaves() bool {
 func (c *Conn) forget(gen, id uint64) error {
 	c.mu.Lock()
 	v := c.views[id]
-	held := v == nil || v.refs > 0
+	held := v == nil || v.refs > 0 || !c.unremember(v)
 	c.mu.Unlock()
 	if held {
 		return nil
@@ -203,7 +215,7 @@ func (c *Conn) forget(gen, id uint64) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.views[id] == v && v.refs == 0 {
+	if c.views[id] == v && v.refs == 0 && c.unremember(v) {
 		delete(c.views, id)
 		c.idle--
 		v.drop()
@@ -215,14 +227,12 @@ func (c *Conn) forget(gen, id uint64) error {
 func (c *Conn) dropViews() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, v := range c.views {
+	c.closeIndex()
+	for _, v := range c.views {
 		v.endWriting() // fails only for a mapping that is none
 		v.refs -= v.filling
 		v.filling = 0
-		if v.refs == 0 {
-			delete(c.views, id)
-			v.drop()
-		}
+		c.dropIfUnused(v)
 	}
 }
 

@@ -35,6 +35,7 @@ type Config struct {
 	QuotaBytes    uint64        // what one tenant may hold of the store; 0 = all of it
 	SpillBytes    int64         // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
 	QuotaSpill    uint64        // what one tenant may have on disk; 0 = all of it
+	NoIndex       bool          // local processes are offered no index in shared memory
 	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none

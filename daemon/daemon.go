@@ -69,6 +69,16 @@ type Daemon struct {
 	opening        sync.Mutex // one attempt to open the door for other machines at a time
 	closedDoor     string     // guarded by opening: why it is not open; "" = it is, or is not wanted
 	ready          func()
+
+	wantsTakeover bool
+	successors    chan *successor        // who asked to be the next daemon; holds one
+	onSuccess     func(pid int)          // see OnHandover
+	inherited     *inheritance           // what this daemon starts with; nil: as any
+	serves        bool                   // has opened the front door
+	before        *predecessor           // whose that was; nil: this process's own
+	leaving       *inheritance           // filled while the daemon ends in favour of another one; nil: it just ends
+	again         atomic.Pointer[Daemon] // the one that goes on here after a handover that failed
+	at            func(step string)      // called at the handover's steps, for tests
 }
 
 // step is one thing that start-up does; stop, which may be nil, takes it back.
@@ -88,6 +98,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	return &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), ready: func() {},
+		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}}, pages: pageKeys{keys: map[[32]byte]pageKey{}},
 	}, nil
 }
@@ -98,7 +109,8 @@ func (d *Daemon) OnReady(f func()) { d.ready = f }
 // steps is the order of start-up.
 func (d *Daemon) steps() []step {
 	return []step{
-		{"state directory", d.openState, func() error { return d.state.Close() }},
+		{"takeover", d.beginTakeover, d.endTakeover},
+		{"state directory", d.openState, d.closeState},
 		{"identity", d.loadIdentity, nil},
 		{"authority", d.openAuthority, nil},
 		{"cluster metadata", d.openMetadata, func() error { return d.meta.raft.Close() }},
@@ -106,14 +118,14 @@ func (d *Daemon) steps() []step {
 		{"node certificate", d.openKeyring, nil},
 		{"descriptor limit", d.raiseLimit, nil},
 		{"kernel caches", d.openCaches, d.removeCaches},
-		{"store", d.openStore, func() error { d.store.Close(); return nil }},
+		{"store", d.openStore, d.closeStore},
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
 		{"drivers", d.startProbe, nil},
 		{"publications", d.resumePublishing, d.stopPublishing},
-		{"front door", d.openDoor, func() error { d.door.Load().Close(); return nil }},
+		{"front door", d.openDoor, d.closeDoor},
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
-		{"sessions", func() error { return nil }, func() error { d.cancel(); d.sessions.stop(); return nil }},
+		{"sessions", d.letIn, func() error { d.cancel(); d.sessions.stop(); return nil }},
 	}
 }
 
@@ -131,9 +143,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.log.WithFields(logrus.Fields{"node": d.node.Name, "socket": d.cfg.Socket, "version": d.build.Version}).Info("node is up")
 	d.ready()
-	<-ctx.Done()
-	d.log.Info("node goes down")
-	return d.unwind(steps)
+	for {
+		select {
+		case next := <-d.successors:
+			if over, err := d.handOver(ctx, next, steps); over {
+				return err
+			}
+			continue
+		case <-ctx.Done():
+		}
+		d.log.Info("node goes down")
+		return d.unwind(steps)
+	}
 }
 
 // unwind takes steps back, last first, and goes on past failures.
@@ -156,19 +177,63 @@ func (d *Daemon) unwind(steps []step) error {
 // Reload asks for a new look at the drivers and at the node's certificate, in the background; sessions keep what they have. It
 // never blocks, and may be called at any time.
 func (d *Daemon) Reload() {
+	if again := d.again.Load(); again != nil {
+		again.Reload()
+		return
+	}
 	select {
 	case d.reprobe <- struct{}{}:
 	default: // one is due already
 	}
 }
 
+// beginTakeover fetches what a daemon before this one leaves.
+func (d *Daemon) beginTakeover() (err error) {
+	if d.wantsTakeover {
+		d.inherited, err = d.inheritFrom()
+	}
+	return err
+}
+
+// endTakeover gives up what no step has taken.
+func (d *Daemon) endTakeover() error {
+	if d.inherited != nil {
+		d.inherited.close()
+	}
+	if d.before != nil {
+		d.before.close()
+	}
+	select {
+	case late := <-d.successors:
+		late.link.Close()
+	default:
+	}
+	return nil
+}
+
 func (d *Daemon) openState() (err error) {
+	if d.inherited != nil {
+		d.state, err = inheritStateDir(d.cfg.StateDir, d.inherited.stateLock)
+		d.inherited.stateLock = nil
+		return err
+	}
 	d.state, err = openStateDir(d.cfg.StateDir)
 	return err
 }
 
+func (d *Daemon) closeState() error {
+	if d.leaving != nil {
+		d.leaving.stateLock = d.state.lock
+		return nil
+	}
+	return d.state.Close()
+}
+
 func (d *Daemon) loadIdentity() (err error) {
 	d.identity, err = cluster.LoadIdentity(d.cfg.StateDir, d.cfg.NodeName)
+	if d.inherited != nil { // the same memory: what was published of it is there
+		d.identity.Incarnation = d.inherited.incarnation
+	}
 	d.node = NodeStatus{
 		ID: d.identity.Node.String(), Name: d.identity.Name, Incarnation: d.identity.Incarnation.String(),
 		Version: d.build.Version, PID: os.Getpid(), UID: os.Geteuid(), Since: time.Now(),
@@ -228,10 +293,13 @@ func (d *Daemon) removeCaches() error {
 func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
-		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, HighBytes: d.cfg.HighBytes,
+		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex, HighBytes: d.cfg.HighBytes,
 	}
 	if d.cfg.SpillBytes >= 0 {
 		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()
+	}
+	if d.inherited != nil {
+		o.Legacy, d.inherited.legacy = d.inherited.legacy, nil
 	}
 	if d.store, err = store.New(o); err != nil {
 		return err
@@ -239,6 +307,15 @@ func (d *Daemon) openStore() (err error) {
 	for _, damaged := range d.store.Status().Damaged {
 		d.log.WithField("file", damaged).Warn("an object on disk cannot be read")
 	}
+	return nil
+}
+
+func (d *Daemon) closeStore() error {
+	if d.leaving != nil {
+		d.leaving.legacy = d.store.Bequeath()
+		return nil
+	}
+	d.store.Close()
 	return nil
 }
 
@@ -286,13 +363,45 @@ func (d *Daemon) startProbe() error {
 }
 
 func (d *Daemon) openDoor() error {
+	inherited := (*frontdoor.Door)(nil)
+	if d.inherited != nil {
+		inherited, d.inherited.door = d.inherited.door, nil
+	}
 	door, err := frontdoor.Listen(frontdoor.Options{
+		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d,
-		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
+		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 	})
 	if err == nil {
 		d.door.Store(door)
 	}
 	return err
+}
+
+func (d *Daemon) closeDoor() (err error) {
+	if d.leaving != nil {
+		d.leaving.door, err = d.door.Load().Retire()
+		return err
+	}
+	if d.before != nil && !d.serves { // the socket is the daemon's before, which goes on
+		door, err := d.door.Load().Retire()
+		door.Close()
+		return err
+	}
+	d.door.Load().Close()
+	return nil
+}
+
+// letIn opens the front door, once a daemon before this one has agreed.
+func (d *Daemon) letIn() error {
+	if d.inherited != nil && d.inherited.confirm != nil {
+		if err := d.inherited.confirm(); err != nil {
+			return err
+		}
+	}
+	d.serves = true
+	d.door.Load().Open()
+	d.at("serving")
+	return nil
 }

@@ -21,6 +21,9 @@ import (
 
 // TestMain stands in for a driver's probe that finds nothing, so that a daemon in a test starts no driver.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-node" {
+		aDaemonProcess()
+	}
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "-fake") {
 		answer := "{}"
 		if os.Args[1] == "-fake-open" { // on a machine without a sandbox

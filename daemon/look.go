@@ -21,8 +21,9 @@ import (
 
 // Viewers over TCP show a secret that `tendril ui` gave them.
 const (
-	pageLife    = 24 * time.Hour
-	maxPageKeys = 256
+	pageLife       = 24 * time.Hour
+	maxPageKeys    = 4096
+	maxTenantPages = 16 // one more ends the tenant's oldest
 )
 
 // pageKeys are the secrets that are out, by their hashes. Its mutex is a leaf. An attacker who times lookups in the map learns
@@ -46,11 +47,29 @@ func (k *pageKeys) add(hash [32]byte, key pageKey) error {
 			delete(k.keys, h)
 		}
 	}
+	k.makeRoom(key.tenant)
 	if len(k.keys) >= maxPageKeys {
 		return fmt.Errorf("%w: %d pages are open already; each ends after %v", object.ErrBusy, maxPageKeys, pageLife)
 	}
 	k.keys[hash] = key
 	return nil
+}
+
+// makeRoom ends a tenant's oldest key where it has its share. mu is held.
+func (k *pageKeys) makeRoom(tenant string) {
+	var oldest [32]byte
+	n, first := 0, time.Time{}
+	for h, x := range k.keys {
+		if x.tenant != tenant {
+			continue
+		}
+		if n++; n == 1 || x.expires.Before(first) {
+			oldest, first = h, x.expires
+		}
+	}
+	if n >= maxTenantPages {
+		delete(k.keys, oldest)
+	}
 }
 
 func (k *pageKeys) find(hash [32]byte) (pageKey, bool) {
@@ -102,7 +121,7 @@ func (l *look) sees(v inspect.Viewer) (tenant string, all bool) {
 		return key.tenant, key.all
 	}
 	d := (*Daemon)(l)
-	return d.localTenant(v.UID, v.UID), d.administers(v.UID)
+	return d.localTenant(v.UID, v.GID), d.administers(v.UID)
 }
 
 func mine[T any](l *look, v inspect.Viewer, list []T, tenantOf func(T) string) []T {

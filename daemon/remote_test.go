@@ -785,6 +785,77 @@ func TestInspectionShowsEachItsOwn(t *testing.T) {
 	}
 }
 
+// A user's number is no group's: what a group's tenant has is for who is in the group.
+func TestInspectionAsksForTheGroup(t *testing.T) {
+	c := aConfig(t)
+	c.Tenants = []tenancy.Tenant{{Name: "lab", Groups: []uint32{4242}}}
+	d, stop := serve(t, c)
+	defer stop()
+	l := (*look)(d)
+	for who, want := range map[inspect.Viewer]string{
+		{Local: true, UID: 4242, GID: 7}: "uid:4242", {Local: true, UID: 7, GID: 4242}: "lab",
+	} {
+		if got, _ := l.sees(who); got != want {
+			t.Errorf("%+v sees what %s has, not %s", who, got, want)
+		}
+	}
+}
+
+func TestPagesOfOneTenantAreBounded(t *testing.T) {
+	k := pageKeys{keys: map[[32]byte]pageKey{}}
+	hash := func(n int) [32]byte { return [32]byte{byte(n), byte(n >> 8)} }
+	until := time.Now().Add(time.Hour)
+	if err := k.add(hash(9999), pageKey{tenant: "other", expires: until}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range maxPageKeys + 10 {
+		if err := k.add(hash(n), pageKey{tenant: "t", expires: until.Add(time.Duration(n) * time.Second)}); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	_, others := k.find(hash(9999))
+	_, newest := k.find(hash(maxPageKeys + 9))
+	_, oldest := k.find(hash(0))
+	if !others || !newest || oldest || len(k.keys) != maxTenantPages+1 {
+		t.Errorf("another tenant's %v, the newest %v, the oldest %v, %d in all", others, newest, oldest, len(k.keys))
+	}
+}
+
+// A guess costs its maker a handshake, and the node nothing on disk.
+func TestGuessedTokensWriteNothing(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	guess, err := d.meta.authority.NewToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := newToken(t, dial(t, c), client.TokenOptions{Once: true})
+	at := d.door.Load().RemoteAddr().String()
+	if _, err := client.Login(at, used, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.pool.Platforms(t.Context()); err != nil { // its devices have been told to the cluster, or are about to be
+		t.Fatal(err)
+	}
+	certificates := func() (n int) {
+		d.meta.raft.View(func(s *fsm.State) { n = len(s.Certificates()) })
+		return n
+	}
+	before, applied := certificates(), d.meta.raft.Status().AppliedIndex
+	for range 20 {
+		for _, text := range []string{guess.Text(), used} {
+			if _, err := client.Login(at, text, ""); !errors.Is(err, object.ErrPermission) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if now := d.meta.raft.Status().AppliedIndex; certificates() != before || now > applied+1 {
+		t.Errorf("%d certificates, then %d; entry %d, then %d", before, certificates(), applied, now)
+	}
+}
+
 func TestNoSandboxNoStrangers(t *testing.T) {
 	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/knadh/koanf/v2"
 
 	"tendril/daemon/tenancy"
+	"tendril/store/object"
 )
 
 // setting ties one field to its key (in the file, and the flag's name), its environment variable, and its text.
@@ -38,6 +39,9 @@ var settings = []setting{
 		func(c Config) string { return strconv.FormatInt(max(c.SpillBytes, 0), 10) }},
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
 	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
+	{"index", "TENDRIL_INDEX",
+		func(c *Config, v string) (err error) { c.NoIndex, err = parseOff(v); return },
+		func(c Config) string { return map[bool]string{false: "on", true: "off"}[c.NoIndex] }},
 	size("high-water", "TENDRIL_HIGH_WATER", func(c *Config) *uint64 { return &c.HighBytes }),
 	{"warm-memory", "TENDRIL_WARM_MEMORY",
 		func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return },
@@ -84,6 +88,17 @@ func span(key, variable string, at func(*Config) *time.Duration) setting {
 func list(key, variable string, at func(*Config) *[]string) setting {
 	return setting{key, variable, func(c *Config, v string) error { *at(c) = splitList(v); return nil },
 		func(c Config) string { return strings.Join(*at(&c), ",") }}
+}
+
+// parseOff reads on and off.
+func parseOff(v string) (off bool, err error) {
+	switch strings.ToLower(v) {
+	case "on", "1", "yes", "true":
+		return false, nil
+	case "off", "0", "no", "false":
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: want on or off", object.ErrInvalid)
 }
 
 func splitList(v string) []string {

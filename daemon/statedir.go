@@ -63,11 +63,7 @@ func lockState(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("flock %s: %w", path, err)
 	}
-	err = f.Truncate(0)
-	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	if err != nil {
+	if err := signLock(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock file %s: %w", path, err)
 	}
@@ -82,6 +78,34 @@ func holder(f *os.File) string {
 		return "a process that did not leave its pid"
 	}
 	return "pid " + strconv.Itoa(pid)
+}
+
+// inheritStateDir is openStateDir with the lock of the daemon before, which it takes over in any case.
+func inheritStateDir(dir string, lock *os.File) (*stateDir, error) {
+	held, err := lock.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Stat(filepath.Join(dir, lockFile)); err == nil && !os.SameFile(held, there) {
+			err = fmt.Errorf("%w: the lock of the daemon before is not that of %s", ErrLocked, dir)
+		}
+	}
+	if err == nil {
+		err = signLock(lock)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	return &stateDir{path: dir, lock: lock}, nil
+}
+
+// signLock writes this process's number into the lock file.
+func signLock(f *os.File) error {
+	err := f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return err
 }
 
 // Close gives the lock up.

@@ -150,11 +150,15 @@ func (d *Daemon) endRevoked() {
 // Enroll implements frontdoor.Cluster: the token pays for a certificate, in one command.
 func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 	var token fsm.Token
-	d.meta.raft.View(func(s *fsm.State) { token, _ = s.Token(fsm.UUID(m.Token)) })
-	subject := pki.Subject{Name: m.Name, Role: pki.Role(token.Role), Tenant: token.Tenant}
-	if !subject.Role.Valid() { // an unknown token: SpendToken says so, with one answer for id and secret
-		subject.Role = pki.User
+	var check fsm.Result
+	d.meta.raft.View(func(s *fsm.State) {
+		token, _ = s.Token(fsm.UUID(m.Token))
+		check = s.CheckToken(fsm.UUID(m.Token), m.SecretHash, max(s.Now(), time.Now().UnixNano()))
+	})
+	if err := check.Err(); err != nil { // before anything is signed or written: anybody can come as far as this
+		return nil, err
 	}
+	subject := pki.Subject{Name: m.Name, Role: pki.Role(token.Role), Tenant: token.Tenant}
 	if subject.Role == pki.Node {
 		return nil, fmt.Errorf("%w: nodes that join are not there yet: make a token with --role user", object.ErrUnsupported)
 	}
@@ -166,8 +170,7 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		d.log.WithError(err).WithField("remote", remote).Warn("a login was refused")
-		return nil, err
+		return nil, err // the front door logs it, so many a minute
 	}
 	d.log.WithField("remote", remote).WithField("name", subject.Name).WithField("tenant", subject.Tenant).WithField("token", m.Token).Info("a client logged in")
 	return cert.Raw, nil
@@ -176,11 +179,8 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 // Renew implements frontdoor.Cluster: who has a good certificate gets the next one, for a new key. The new one hangs on the same
 // token, so that revoking that ends both.
 func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
-	var old fsm.Certificate
-	d.meta.raft.View(func(s *fsm.State) { old, _ = s.Certificate(fsm.UUID(p.Serial)) })
 	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant}, func(c fsm.Certificate) error {
-		c.Token = old.Token
-		_, err := d.propose(&fsm.RecordCertificate{Certificate: c})
+		_, err := d.propose(&fsm.RenewCertificate{Old: fsm.UUID(p.Serial), Certificate: c})
 		return err
 	})
 	if err != nil {

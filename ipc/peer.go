@@ -47,6 +47,15 @@ func Identify(conn *net.UnixConn) (Peer, *Process, error) {
 	return peer, process, err
 }
 
+// ProcessOf gives the process of a number (pidfd_open(2)); the caller must Close it. It cannot tell a process from a later one of the same
+// number. One that is not there is ESRCH.
+func ProcessOf(pid int) (*Process, error) {
+	if pid <= 0 {
+		return nil, fmt.Errorf("process %d: %w", pid, unix.ESRCH)
+	}
+	return openProcess(-1, pid)
+}
+
 // openProcess uses SO_PEERPIDFD (Linux 6.5), which cannot name a wrong process; older kernels get pidfd_open(2), which
 // can where the peer died and its number was given out again in between.
 func openProcess(socket, pid int) (*Process, error) {

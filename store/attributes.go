@@ -86,6 +86,7 @@ func (s *Store) relabel(e *entry, labels map[string]string) error {
 }
 
 func (s *Store) setTTL(e *entry, ttl time.Duration) {
+	s.unindex(e) // the class
 	if ttl > 0 {
 		e.class, e.held = object.TTL, true
 		s.schedule(e, time.Now().Add(ttl))
@@ -112,6 +113,7 @@ func (s *Store) setPersisted(e *entry) error {
 		return fmt.Errorf("%w: object %s was deleted meanwhile", object.ErrNotFound, e.id)
 	}
 	s.unschedule(e)
+	s.unindex(e) // the class
 	e.class = object.Persisted
 	e.stale = true
 	return nil

@@ -182,6 +182,7 @@ func (s *Store) letGo(e *entry) {
 		s.removeFromTable(e)
 	} else {
 		s.notify(EventGone, e)
+		s.unindex(e) // the class
 		s.unbind(e)
 		s.unschedule(e)
 		e.class, e.pinned = object.Ephemeral, false

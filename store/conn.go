@@ -97,10 +97,18 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	if s.departing {
+		c.keepSlots()
+	}
+	s.closeIndex(c)
 	c.leaveStreams()
 	c.leaveFills()
 	for e := range c.open {
 		s.forgetEntry(e)
+	}
+	if s.departing {
+		c.leave()
+		c.refs = nil
 	}
 	for id, r := range c.refs {
 		delete(c.refs, id)

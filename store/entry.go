@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/ipc/index"
 	"tendril/store/object"
 )
 
@@ -32,8 +33,9 @@ type entry struct {
 	held    bool // the name holds a reference
 	refs    int  // of all connections
 	sealed  time.Time
-	at      int    // place in tenant.entries
-	charge  uint64 // bytes charged for this record
+	bound   time.Time // when it got the name that it has; zero: when it was sealed
+	at      int       // place in tenant.entries
+	charge  uint64    // bytes charged for this record
 
 	shared    bool               // several may fill it
 	fillers   map[*Conn]struct{} // who does, besides the creator
@@ -52,6 +54,9 @@ type entry struct {
 	usable bool // counted in seg.usable: may go to disk
 
 	next, prev *entry // the segment's other objects
+
+	word    index.Word   // in the tenant's index; 0 = not there
+	inIndex *tenantIndex // where word is from
 
 	ttl      time.Duration // class ttl
 	expires  time.Time     // zero: never
@@ -83,6 +88,9 @@ func (s *Store) insert(e *entry) {
 
 // collect lets an object go that nothing refers to: out of the table, then its memory. mu is held.
 func (s *Store) collect(e *entry) {
+	if e.refs == 0 && !e.held && !e.sealing && e.memberOf == 0 {
+		s.unindex(e) // and then there may be a reference
+	}
 	if e.refs > 0 || e.held || e.sealing || e.memberOf > 0 {
 		s.reconsider(e)
 		s.dropShadow(e)
@@ -115,6 +123,7 @@ func (s *Store) removeFromTable(e *entry) {
 		s.notify(EventGone, e)
 		s.tellFollowers(e.id)
 	}
+	s.unindex(e)
 	s.closeOpen(e)
 	s.unbind(e)
 	s.unschedule(e)
@@ -152,6 +161,9 @@ func (s *Store) closeOpen(e *entry) {
 
 // unbind takes an object's name. mu is held.
 func (s *Store) unbind(e *entry) {
+	if e.name != "" {
+		s.unindex(e)
+	}
 	if e.name != "" && e.tenant.names[e.name] == e {
 		delete(e.tenant.names, e.name)
 	}
@@ -171,8 +183,9 @@ func (s *Store) freeMemory(e *entry) {
 	s.dropShadow(e)
 }
 
-// attach puts an object into a segment. mu is held.
-func (e *entry) attach(g *segmentState, off uint64) {
+// attach puts an object into a segment, which then is in use: among the cold ones it would go to disk with an object that is
+// still being filled. mu is held.
+func (s *Store) attach(e *entry, g *segmentState, off uint64) {
 	e.seg, e.off = g, off
 	g.live++
 	e.prev, e.next = nil, g.first
@@ -180,6 +193,7 @@ func (e *entry) attach(g *segmentState, off uint64) {
 		g.first.prev = e
 	}
 	g.first = e
+	s.rank(g)
 }
 
 // detach gives an object's bytes back to its segment. mu is held.

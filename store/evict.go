@@ -79,7 +79,9 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		} else if n > s.opts.CapacityBytes {
 			return err
 		}
-		victims := s.victims(cold, missing, s.leaving(of))
+		leaving := s.leaving(of)
+		s.passOver(of, missing, leaving)
+		victims := s.victims(cold, missing, leaving)
 		if len(victims) == 0 {
 			return err
 		}
@@ -280,7 +282,7 @@ func (s *Store) finishEviction(j *eviction) error {
 
 func (g *segmentState) allOnDisk() bool {
 	for e := g.first; e != nil; e = e.next {
-		if !e.onDisk {
+		if !e.onDisk || e.indexed() {
 			return false
 		}
 	}

@@ -422,6 +422,19 @@ func TestCorruptedFileIsTheObjectsError(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	s := newStore(t, spillOptions(t.TempDir()))
 	var running sync.WaitGroup
+	var over atomic.Bool
+	looked := make(chan int)
+	go func() {
+		n := 0
+		for ; !over.Load(); n++ {
+			if fault := s.invariants(false); fault != "" {
+				t.Error(fault)
+				break
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		looked <- n
+	}()
 	for w := range 4 {
 		c := connect(t, s, fmt.Sprintf("t%d", w%2))
 		running.Go(func() {
@@ -471,7 +484,10 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	running.Wait()
+	over.Store(true)
+	t.Logf("looked %d times", <-looked)
 	waitUntil(t, func() bool { st := s.Status(); return st.ChargedBytes == 0 && st.DiskBytes == 0 })
+	mustAgree(t, s, true)
 	if left, _ := os.ReadDir(s.opts.SpillDir); len(left) != 0 {
 		t.Errorf("left on disk: %v", left)
 	}

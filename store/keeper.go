@@ -63,7 +63,7 @@ func (s *Store) keeper() {
 		s.mu.Lock()
 		s.expire(time.Now())
 		s.returnMemory()
-		wait := keepAtMost
+		wait := s.lookInTime(time.Now())
 		if len(s.expiries) > 0 {
 			wait = min(wait, time.Until(s.expiries[0].expires))
 		}
@@ -80,12 +80,20 @@ func (s *Store) keeper() {
 	}
 }
 
-// expire takes objects whose time is over out of the table; references keep their memory. mu is held.
+// expire takes objects whose time is over out of the table; references keep their memory. What a composite still has stays for
+// it alone, and on disk, too. mu is held, and let go while records are written.
 func (s *Store) expire(now time.Time) {
+	var stale []*entry
 	for len(s.expiries) > 0 && !s.closed && !now.Before(s.expiries[0].expires) {
 		e := s.expiries[0]
 		s.unschedule(e)
 		s.letGo(e)
+		if e.stale {
+			stale = append(stale, e)
+		}
+	}
+	for _, e := range stale {
+		_ = s.syncRecord(e) // the object says what was wrong
 	}
 }
 
@@ -107,7 +115,9 @@ func (s *Store) returnMemory() {
 	if over = s.overHigh(); over == 0 || s.spill == nil {
 		return
 	}
-	if victims := s.victims(&s.cold, over, s.leaving(nil)); len(victims) > 0 {
+	leaving := s.leaving(nil)
+	s.passOver(nil, over, leaving)
+	if victims := s.victims(&s.cold, over, leaving); len(victims) > 0 {
 		_ = s.evict(victims, s.isClosed) // the objects say what was wrong; who needs the room meets it again
 	}
 }

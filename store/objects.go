@@ -137,7 +137,7 @@ func (c *Conn) place(e *entry, once bool) (fd int, err error) {
 	}
 	c.dropIdle(g)
 	c.room.update(g)
-	e.attach(g, off)
+	c.s.attach(e, g, off)
 	return fd, nil
 }
 
@@ -168,7 +168,7 @@ func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err err
 		c.s.retire(g)
 		return -1, err
 	}
-	e.attach(g, 0)
+	c.s.attach(e, g, 0)
 	return fd, nil
 }
 
@@ -252,6 +252,9 @@ func (c *Conn) take(e *entry) (Handle, error) {
 		}
 	}
 	c.refer(e)
+	if e.tenant == c.tenant {
+		c.s.enindex(e) // for the next ones
+	}
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
 }
 

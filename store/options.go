@@ -35,8 +35,12 @@ type Options struct {
 	// HighBytes is from where on memory is given back ahead of need, in the background: empty segments, the warm pool,
 	// then objects that nobody uses, to disk. Default 7/8 of CapacityBytes.
 	HighBytes uint64
+	// NoIndex refuses connections the index in shared memory.
+	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
 	SpillSystem spill.System
+	// Legacy is what a store before this one left (Bequeath); nil: nothing. New takes it over in any case.
+	Legacy *Legacy
 	// System is the kernel. Default segment.Linux.
 	System segment.System
 }

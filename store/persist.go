@@ -9,7 +9,8 @@ import (
 )
 
 // openSpill opens the directory and puts into the table what a daemon before this one left there. Before s is shared.
-func (s *Store) openSpill() error {
+// Composites among it are noted.
+func (s *Store) openSpill(composites map[*entry][]object.Member) error {
 	dir, err := spill.Open(s.opts.SpillDir, s.opts.SpillBytes, s.opts.SpillSystem)
 	if err != nil {
 		return err
@@ -22,17 +23,15 @@ func (s *Store) openSpill() error {
 	for _, d := range damaged {
 		s.damaged = append(s.damaged, d.Error())
 	}
-	composites := make(map[*entry][]object.Member)
 	for _, r := range records {
 		if e := s.adopt(r); e != nil && len(r.Members) > 0 {
 			composites[e] = r.Members
 		}
 	}
-	s.adoptTrees(composites)
 	return nil
 }
 
-// adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the one sealed later has it.
+// adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the one that got it later has it.
 func (s *Store) adopt(r *spill.Record) *entry {
 	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) {
 		s.spill.Remove(r.ID, r.SizeBytes, true)
@@ -40,7 +39,7 @@ func (s *Store) adopt(r *spill.Record) *entry {
 	}
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
-		created: r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels, pinned: r.Pinned,
+		created: r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels, pinned: r.Pinned, bound: r.Bound,
 		onDisk: true, expiryAt: -1,
 	}
 	s.setGrants(e, r.Grants)
@@ -51,7 +50,7 @@ func (s *Store) adopt(r *spill.Record) *entry {
 	s.insert(e)
 	s.spilled++
 	s.spilledBytes += e.size
-	if other := e.tenant.names[r.Name]; r.Name != "" && (other == nil || other.sealed.Before(e.sealed)) {
+	if other := e.tenant.names[r.Name]; r.Name != "" && (other == nil || other.named().Before(e.named())) {
 		if other != nil {
 			s.unbind(other)
 		}
@@ -62,6 +61,14 @@ func (s *Store) adopt(r *spill.Record) *entry {
 		s.schedule(e, r.Expires)
 	}
 	return e
+}
+
+// named says since when e has its name.
+func (e *entry) named() time.Time {
+	if e.bound.IsZero() {
+		return e.sealed
+	}
+	return e.bound
 }
 
 // recordBytes is what an object's record is charged.
@@ -77,7 +84,7 @@ func (e *entry) recordBytes(name string, meta []byte) uint64 {
 func (e *entry) record() *spill.Record {
 	return &spill.Record{
 		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Grants: e.grants, Members: e.memberList(), Pinned: e.pinned,
-		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, CreatorPID: e.creatorPID, Creator: e.creatorName,
+		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, Bound: e.bound.UTC(), CreatorPID: e.creatorPID, Creator: e.creatorName,
 	}
 }
 

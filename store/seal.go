@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,6 +52,7 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 			return err
 		}
 	}
+	s.enindex(e)
 	s.signal(e)
 	s.notify(EventSealed, e)
 	return nil
@@ -109,19 +111,27 @@ func checkBinding(name string) error {
 	return checkName(name)
 }
 
-// rebind names a sealed object. mu is held, and let go while what is on disk follows.
+// rebind names a sealed object. mu is held, and let go while what is on disk follows: its own record, then that of the object
+// which had the name. Between the two both claim it, and the later claim counts.
 func (s *Store) rebind(e *entry, name string, replace bool) error {
+	displaced := e.tenant.names[name]
 	if err := s.bind(e, name, replace); err != nil {
 		return err
 	}
+	s.unindex(e) // the name, the class
 	if e.class == object.Ephemeral {
 		e.class = object.Named
 	}
 	e.held = true
+	s.enindex(e)
 	s.signal(e)
 	s.notify(EventNamed, e)
 	s.reconsider(e)
-	return s.syncRecord(e)
+	err := s.syncRecord(e)
+	if displaced != nil && displaced != e {
+		err = errors.Join(err, s.syncRecord(displaced))
+	}
+	return err
 }
 
 // nameFree says whether e may have the name. mu is held.
@@ -143,10 +153,12 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		if other.class == object.Named {
 			other.held = false
 		}
+		e.refs++ // other may be a composite, and all that holds e
 		s.collect(other)
+		e.refs--
 	}
 	s.unbind(e)
-	e.name = name
+	e.name, e.bound = name, time.Now()
 	e.stale = e.onDisk || e.writing
 	e.tenant.names[name] = e
 	return nil

@@ -154,6 +154,15 @@ func (s *Store) retire(g *segmentState) {
 	s.settle(g)
 }
 
+// tellSlots tells processes that may ask for nothing over the socket that there is something to sweep. mu is held.
+func (g *segmentState) tellSlots() {
+	for c := range g.seen {
+		if ix := c.tenant.index; ix != nil && ix.slots[c] != nil {
+			ix.slots[c].Leave()
+		}
+	}
+}
+
 // settle does what follows from a segment without writer and objects, and from one that nobody has. mu is held.
 func (s *Store) settle(g *segmentState) {
 	if g.writer != nil || g.live > 0 {
@@ -163,6 +172,7 @@ func (s *Store) settle(g *segmentState) {
 		s.doomed = append(s.doomed, g.mem)
 		g.mem = nil
 		g.left = time.Now()
+		g.tellSlots()
 	}
 	if len(g.seen) == 0 && s.segments[g.id] == g {
 		delete(s.segments, g.id)

@@ -118,17 +118,22 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 		return object.ID{}, err
 	}
 	g.sealed, g.session, g.live = true, false, 0
-	e.attach(g, 0)
+	s.attach(e, g, 0)
 	s.insert(e)
 	c.refer(e)
 	s.stopWriting(g)
 	s.unsee(c, g)
+	displaced := c.tenant.names[p.Name]
 	if p.Name != "" {
 		if err := s.bind(e, p.Name, p.Replace); err != nil {
 			panic("store: a free name was taken under the lock: " + err.Error())
 		}
 	}
+	s.enindex(e)
 	s.signal(e)
 	s.notify(EventSealed, e)
+	if displaced != nil {
+		_ = s.syncRecord(displaced) // it says itself what was wrong
+	}
 	return e.id, nil
 }

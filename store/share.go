@@ -135,12 +135,13 @@ func (s *Store) setApart(e *entry) error {
 
 // swapPlaces gives e copied's place. Its old one stays taken while there are references from before. mu is held.
 func (s *Store) swapPlaces(e, copied *entry) {
+	s.unindex(e)
 	old, off := e.seg, e.off
 	fresh, at := copied.seg, copied.off
 	e.shadow = &entry{id: e.id, size: e.size, tenant: e.tenant}
-	e.shadow.attach(old, off)
+	s.attach(e.shadow, old, off)
 	s.unlink(e)
-	e.attach(fresh, at)
+	s.attach(e, fresh, at)
 	s.unlink(copied)
 	s.stopWriting(fresh)
 	s.reconsider(e)

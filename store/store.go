@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tendril/ipc/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -38,8 +39,13 @@ type Store struct {
 	doomedMaps []*segment.Mapping
 	trash      []trashed // files to be removed by unlock
 	wakes      []*Waiter // whose wake unlock calls
-	expiries   expiryHeap
-	cold       list.List // segments whose objects may all go to disk, the one longest without use first
+
+	doomedSlots  []*index.Slots
+	doomedLevels []*index.Level
+	looking      map[*tenant]struct{} // those with retired records in the index
+
+	expiries expiryHeap
+	cold     list.List // segments whose objects may all go to disk, the one longest without use first
 
 	spilled      int
 	spilledBytes uint64
@@ -56,6 +62,9 @@ type Store struct {
 	warm         []*segment.Memory
 	warmMaking   uint64 // bytes that the warm pool is populating now
 	closed       bool
+	departing    bool         // see Leave
+	left         []LegacyConn // what connections held that ended since
+	heirs        []*Conn
 	closing      atomic.Bool // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
@@ -76,6 +85,7 @@ type tenant struct {
 	entries []*entry           // entry.at is the place here
 	conns   int
 	charged uint64
+	index   *tenantIndex // nil: no connection asked for it
 
 	disk     uint64    // bytes on disk
 	cold     list.List // as Store.cold
@@ -86,6 +96,7 @@ type tenant struct {
 func New(opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := opts.Validate(); err != nil {
+		opts.Legacy.Close()
 		return nil, err
 	}
 	s := &Store{
@@ -103,18 +114,58 @@ func New(opts Options) (*Store, error) {
 		followers: make(map[*Follower]struct{}),
 		kept:      make(chan struct{}),
 	}
-	if opts.SpillDir != "" {
-		if err := s.openSpill(); err != nil {
-			return nil, err
-		}
+	if err := s.begin(opts.Legacy); err != nil {
+		return nil, err
 	}
+	s.opts.Legacy = nil
 	go s.fillWarmPool()
 	go s.keeper()
 	return s, nil
 }
 
+// begin fills the table with what is on disk and what a store before this one left. Before s is shared.
+func (s *Store) begin(l *Legacy) error {
+	composites := make(map[*entry][]object.Member)
+	var err error
+	if s.opts.SpillDir != "" {
+		err = s.openSpill(composites)
+	}
+	switch {
+	case err == nil && l != nil:
+		err = s.inherit(l, composites)
+	case err == nil:
+		s.adoptTrees(composites)
+	}
+	l.Close() // what was not taken over
+	if err != nil {
+		s.mu.Lock()
+		s.closed = true // files stay
+		for _, g := range s.segments {
+			s.doomed = append(s.doomed, g.mem)
+		}
+		s.unlock()
+	}
+	return err
+}
+
 // Close ends every connection, gives all memory back and joins the warm pool's goroutine.
 func (s *Store) Close() {
+	s.end()
+	s.mu.Lock()
+	s.dropStreams()
+	for _, e := range s.objects { // what names held
+		s.forgetEntry(e)
+	}
+	for _, t := range s.tenants {
+		t.restorer.retireAll()
+	}
+	s.doomed = append(s.doomed, s.warm...)
+	s.warm = nil
+	s.unlock()
+}
+
+// end closes every connection and joins the goroutines.
+func (s *Store) end() {
 	s.mu.Lock()
 	s.closed = true
 	s.closing.Store(true)
@@ -131,27 +182,27 @@ func (s *Store) Close() {
 	<-s.done
 	<-s.kept
 	s.transfers.Wait()
-	s.mu.Lock()
-	s.dropStreams()
-	for _, e := range s.objects { // what names held
-		s.forgetEntry(e)
-	}
-	for _, t := range s.tenants {
-		t.restorer.retireAll()
-	}
-	s.doomed = append(s.doomed, s.warm...)
-	s.warm = nil
-	s.unlock()
 }
 
 // unlock releases mu, then wakes whose turn has come in a stream and closes what was doomed under it: closing frees
 // pages, some 0.1 s a GiB.
 func (s *Store) unlock() {
+	if len(s.looking) > 0 {
+		s.lookWhereCheap()
+	}
 	doomed, maps, trash, wakes := s.doomed, s.doomedMaps, s.trash, s.wakes
 	s.doomed, s.doomedMaps, s.trash, s.wakes = nil, nil, nil, nil
+	slots, levels := s.doomedSlots, s.doomedLevels
+	s.doomedSlots, s.doomedLevels = nil, nil
 	s.mu.Unlock()
 	for _, w := range wakes {
 		w.wake(w)
+	}
+	for _, l := range levels {
+		l.Close()
+	}
+	for _, l := range slots {
+		l.Close()
 	}
 	for _, m := range maps {
 		m.Unmap() // fails only for a mapping that is none
@@ -167,6 +218,9 @@ func (s *Store) unlock() {
 // reserve charges n bytes to t and the store, making room where it can: first out of the warm pool, then out of
 // segments that are kept for their writers. mu is held.
 func (s *Store) reserve(t *tenant, n uint64) error {
+	if len(s.looking) > 0 && (!s.hasRoom(n) || s.opts.TenantBytes > 0 && t.charged+n > s.opts.TenantBytes) {
+		s.lookNow()
+	}
 	if limit := s.opts.TenantBytes; limit > 0 && (n > limit || t.charged > limit-n) {
 		return fmt.Errorf("%w: tenant %s has %d of %d bytes and asks for %d more: delete objects", object.ErrQuota, t.name, t.charged, limit, n)
 	}

@@ -77,7 +77,7 @@ func (s *Store) leaveStream(end *streamEnd, died bool) {
 	}
 	delete(st.ends, end)
 	if end.writes {
-		if st.writers--; st.writers == 0 && died && !st.ended {
+		if st.writers--; st.writers == 0 && died && !st.ended && !s.departing {
 			st.broken = fmt.Errorf("%w: the last writer of stream %q, process %d, ended without ending the stream", object.ErrAborted, st.name, end.c.owner.PID)
 		}
 	}

@@ -51,6 +51,7 @@ static void fail_connection(tendril *t, int status, const char *why)
 {
 	if (t->status == TENDRIL_OK) {
 		t->status = status;
+		index_end(t);
 		snprintf(t->why, sizeof t->why, "%s (%s)", why, t->socket);
 		shutdown(t->fd, SHUT_RDWR);
 	}
@@ -115,6 +116,13 @@ static int fill_call(tendril *t, struct call *c, struct frame *f)
 		int status = n ? keep_bytes(c, meta, n) : TENDRIL_OK;
 		return status == TENDRIL_OK ? view_adopt(t, f, &c->place, false, &c->view) : status;
 	}
+	case M_OPEN_INDEX:
+	case M_INDEX_LEVEL:
+		for (; c->nfds < f->nfds; c->nfds++) {
+			c->fds[c->nfds] = f->fds[c->nfds];
+			f->fds[c->nfds] = -1;
+		}
+		return keep_bytes(c, f->payload, f->length);
 	default:
 		if (!c->into)
 			return keep_bytes(c, f->payload, f->length);
@@ -217,6 +225,8 @@ void init_call(struct call *c, enum message kind)
 
 void drop_call(struct call *c)
 {
+	while (c->nfds > 0)
+		close(c->fds[--c->nfds]);
 	free(c->bytes);
 	c->bytes = NULL;
 	c->length = c->room = 0;
@@ -378,7 +388,7 @@ void give_back(tendril *t, const tendril_id *id, struct view *v, bool filling)
 		post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
 		if (large) {
 			pthread_mutex_lock(&t->mu);
-			if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK)
+			if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK && index_let_go(v))
 				forget(t, v);
 			pthread_mutex_unlock(&t->mu);
 		}
@@ -402,6 +412,7 @@ void tendril_flush(tendril *t)
 static bool sweep_is_due(tendril *t, bool now)
 {
 	pthread_mutex_lock(&t->mu);
+	now = now || index_wants_sweep(t);
 	int64_t ms = t->idle || now ? clock_ms() : 0;
 	bool due = now || (t->idle && ms - t->swept_ms >= SWEEP_MS);
 	if (due)
@@ -419,6 +430,7 @@ int sweep(tendril *t, bool now)
 	struct writer w = begin_frame(raw, sizeof raw, M_SWEEP);
 	struct call c;
 	init_call(&c, M_SWEEP);
+	index_swept(t);
 	status = round_trip(t, &w, &c);
 	if (status != TENDRIL_OK)
 		return status;
@@ -427,8 +439,12 @@ int sweep(tendril *t, bool now)
 	for (uint32_t n = take_u32(&r); n > 0 && !r.bad; n--) {
 		pthread_mutex_lock(&t->mu);
 		struct view *v = view_find(t, take_u64(&r));
-		if (v && !r.bad && v->refs == 0 && !t->calls && t->status == TENDRIL_OK)
-			forget(t, v);
+		if (v && !r.bad && v->refs == 0 && !t->calls && t->status == TENDRIL_OK) {
+			if (index_let_go(v))
+				forget(t, v);
+			else
+				index_sweep_again(t);
+		}
 		pthread_mutex_unlock(&t->mu);
 	}
 	push(t, 0);

@@ -37,7 +37,8 @@ enum message {
 	M_HELLO = 1, M_CREATE = 2, M_SEAL = 3, M_GET = 4, M_RELEASE = 5, M_DELETE = 6, M_ABORT = 7,
 	M_STAT = 9, M_STATUS = 10, M_BIND = 12, M_FORGET = 13, M_SWEEP = 14,
 	M_CREATE_WITH = 64, M_UPDATE = 65, M_GRANT = 66, M_LIST_WHERE = 67, M_RENAME = 68, M_AWAIT_MANY = 69,
-	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72
+	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
+	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101
 };
 
 /* A frame that is being built in caller's memory; bad once something did not fit. */
@@ -112,6 +113,7 @@ struct view {
 	void *writable, *readable;
 	size_t refs; /* objects and buffers */
 	size_t filling; /* those that are buffers */
+	struct fast_view *fast; /* where the index finds it; NULL: nowhere */
 	bool own, frozen; /* this connection fills it; a strict seal ended that */
 };
 
@@ -150,6 +152,8 @@ struct call {
 	uint8_t lifetime;
 	uint8_t *bytes;  /* malloc; a get's meta, another reply's payload, an error's text; a NUL follows */
 	size_t length, room;
+	int fds[MAX_FDS]; /* of the index's messages: nfds of them, until drop_call */
+	int nfds;
 	/* where a reply's payload goes at once, in place of bytes */
 	uint8_t *into;
 	size_t into_cap;
@@ -190,6 +194,9 @@ struct tendril {
 		unsigned row, needed;      /* plain objects of last_size in a row; how many make another one likely */
 	} spare;
 
+	_Atomic(struct shared_index *) index; /* NULL unless open; set once, under mu */
+	atomic_int index_state;
+
 	struct inbox in;               /* the reader's */
 };
 
@@ -223,6 +230,34 @@ int sweep(tendril *, bool now);
 int64_t clock_ms(void);
 /* Opens a connection without anything on it. */
 int open_connection(const tendril_connect_options *, tendril **);
+
+/* ---- index.c: ipc/index/PROTOCOL.md ---- */
+
+/* What an object's internal fields are. One in a slot of the index has no view of its own, but the index's. */
+enum { OF_CONNECTION, OF_VIEW, OF_FAST, OF_SLOT };
+
+/* Notes whether the index is wanted. Before the connection is anybody else's. */
+void index_want(tendril *, const tendril_connect_options *);
+/* Opens it where it is wanted, once. Before a get over the socket: the daemon puts what is got into an index that is open. */
+void index_open(tendril *);
+/* Gets the levels that the daemon has added. */
+void index_grow(tendril *);
+/* An object that the index has; false: ask over the socket. No lock, no system call but one look at the socket a second. */
+bool index_get(tendril *, const tendril_key *, tendril_object *);
+/* Gives back what index_get gave. */
+void index_release(tendril *, tendril_object *);
+/* Lets the index give objects in a segment that is mapped for reading. mu is held. */
+void index_remember(tendril *, struct view *);
+/* The reverse; false: an object in it is held. mu is held. */
+bool index_let_go(struct view *);
+/* Whether the daemon has said that segments should be let go of; and that they were. */
+bool index_wants_sweep(tendril *);
+void index_swept(tendril *);
+/* One of them was about to be used: it is to be asked for again. */
+void index_sweep_again(tendril *);
+/* Ends getting; what is held stays. */
+void index_end(tendril *);
+void index_free(tendril *);
 
 /* ---- json.c ---- */
 

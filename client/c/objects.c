@@ -22,8 +22,8 @@ enum {
 	CREATE_OWN = 1
 };
 
-/* What a buffer's and an object's internal fields are. */
-enum { OF_CONNECTION, OF_VIEW, OF_META, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
+/* What a buffer's internal fields are, after an object's first two. */
+enum { OF_META = OF_VIEW + 1, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
 enum { IS_STRICT = 1, IS_PLAIN = 2 };
 
 static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
@@ -354,6 +354,8 @@ static int got(tendril *t, struct call *c, tendril_object *o)
 	void *data;
 	pthread_mutex_lock(&t->mu);
 	int status = view_map(c->view, &c->place, c->size, false, &data);
+	if (status == TENDRIL_OK)
+		index_remember(t, c->view);
 	pthread_mutex_unlock(&t->mu);
 	if (status != TENDRIL_OK) {
 		give_back(t, &c->id, c->view, false);
@@ -392,6 +394,9 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 	if (status == TENDRIL_OK)
 		status = check_key(key);
 	if (status == TENDRIL_OK) {
+		if (index_get(t, &key, out))
+			return TENDRIL_OK;
+		index_open(t);
 		give_up_spare(t);
 		status = sweep(t, false);
 	}
@@ -402,7 +407,10 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 		init_call(&c, M_GET);
 		status = round_trip_full(t, &w, &c);
 	} while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
-	return status == TENDRIL_OK ? got(t, &c, out) : status;
+	if (status == TENDRIL_OK)
+		status = got(t, &c, out);
+	index_grow(t);
+	return status;
 }
 
 void tendril_release(tendril_object *o)
@@ -411,7 +419,10 @@ void tendril_release(tendril_object *o)
 	if (!t)
 		return;
 	if (is_mine(t)) {
-		give_back(t, &o->id, o->internal[OF_VIEW], false);
+		if (o->internal[OF_SLOT])
+			index_release(t, o);
+		else
+			give_back(t, &o->id, o->internal[OF_VIEW], false);
 		free((void *)o->meta);
 		unref_connection(t);
 	}
@@ -496,13 +507,18 @@ int tendril_get_many(tendril *t, const tendril_key *keys, size_t count, int64_t 
 		status = check_key(keys[i]);
 	if (status != TENDRIL_OK || count == 0)
 		return status;
+	size_t have = 0; /* through the index, as far as it goes */
+	while (have < count && index_get(t, &keys[have], &out[have]))
+		have++;
+	if (have == count)
+		return TENDRIL_OK;
+	index_open(t);
 	give_up_spare(t);
 	uint8_t *raw = malloc(GET_AHEAD * SMALL_FRAME);
-	if (!raw)
-		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for requests");
-	if (wait_ms != 0)
-		status = await_many(t, keys, count, wait_ms);
-	for (size_t at = 0; status == TENDRIL_OK && at < count; at += GET_AHEAD) {
+	status = raw ? status : tdl_fail(TENDRIL_NO_MEMORY, "no memory for requests");
+	if (status == TENDRIL_OK && wait_ms != 0)
+		status = await_many(t, keys + have, count - have, wait_ms);
+	for (size_t at = have; status == TENDRIL_OK && at < count; at += GET_AHEAD) {
 		size_t n = count - at < GET_AHEAD ? count - at : GET_AHEAD;
 		status = get_batch(t, keys + at, n, raw, out + at);
 	}

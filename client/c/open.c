@@ -104,6 +104,7 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	t->keep_bytes = o && o->keep_bytes ? o->keep_bytes : 64ull << 20;
 	t->ahead = !(o && o->no_ahead);
 	t->defer = o && o->defer;
+	index_want(t, o);
 	int status = t->socket ? mark_mine(t) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
 	if (status == TENDRIL_OK)
 		status = dial(t->socket, &t->fd);
@@ -137,6 +138,7 @@ void unref_connection(tendril *t)
 	if (atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	views_free(t, true);
+	index_free(t);
 	inbox_free(&t->in);
 	if (t->mine)
 		munmap((void *)t->mine, (size_t)sysconf(_SC_PAGESIZE));
@@ -174,6 +176,7 @@ void tendril_close(tendril *t)
 	pthread_mutex_lock(&t->send_mu);
 	pthread_mutex_lock(&t->mu);
 	t->closed = true;
+	index_end(t);
 	if (t->status == TENDRIL_OK) {
 		t->status = TENDRIL_DISCONNECTED;
 		snprintf(t->why, sizeof t->why, "the connection was closed");

@@ -151,10 +151,11 @@ bool view_unref(tendril *t, struct view *v)
 		return false;
 	t->idle++;
 	if (t->closed || t->status != TENDRIL_OK) {
-		view_forget(t, v);
+		if (index_let_go(v))
+			view_forget(t, v);
 		return false;
 	}
-	return !v->own && v->bytes > t->keep_bytes;
+	return !v->own && !v->fast && v->bytes > t->keep_bytes;
 }
 
 void views_free(tendril *t, bool all)
@@ -165,7 +166,7 @@ void views_free(tendril *t, bool all)
 			view_freeze(v); /* ends what was being filled */
 			v->refs -= v->filling;
 			v->filling = 0;
-			if (v->refs == 0 || all)
+			if (all || (v->refs == 0 && index_let_go(v)))
 				view_forget(t, v);
 		}
 }

@@ -96,6 +96,9 @@ typedef struct tendril_connect_options {
 	int no_ahead;            /* 1: do not ask for the next small object together with a seal (see tendril_seal) */
 	int defer;               /* 1: releases go with the next request, or with tendril_flush, and cost no system call of their
 	                          * own: for a busy loop. The last ones before a pause want a tendril_flush */
+	int index;               /* 1: find, hold and release objects through shared memory where they can be, without a system call
+	                          * (segments of any size then stay mapped until the daemon has no use for them); -1: over the
+	                          * socket alone. 0: what $TENDRIL_INDEX says (on or off), else -1 */
 } tendril_connect_options;
 
 /* Connects to the daemon (socket NULL: the default). *out is to be closed with tendril_close. TENDRIL_DISCONNECTED: there is none. */
@@ -223,6 +226,13 @@ TENDRIL_API int tendril_get_many(tendril *, const tendril_key *, size_t count, i
 
 /* Gives the reference back; nothing may use data and meta any more. A zeroed or released object does nothing. */
 TENDRIL_API void tendril_release(tendril_object *);
+
+/* 1 where the reference was taken in shared memory, without a system call (see tendril_connect_options.index). */
+TENDRIL_API int tendril_through_index(const tendril_object *);
+
+/* Whether the connection uses the index in shared memory, which it opens where it is wanted and no get has done so yet.
+ * TENDRIL_UNSUPPORTED: it is not asked for, or the daemon offers none. */
+TENDRIL_API int tendril_index_state(tendril *);
 
 /* Enters all pages of the object into this process's page table with one call: for a large one that is about to be read whole. */
 TENDRIL_API void tendril_populate(const tendril_object *);

@@ -45,6 +45,7 @@ const (
 	TypeWithdraw          Type = 16
 	TypeSetPolicy         Type = 17
 	TypeSweep             Type = 18
+	TypeRenewCertificate  Type = 19
 )
 
 // Command is one change to the metadata. The commands are the exported structs of this package that have these methods.
@@ -78,6 +79,7 @@ var commandTypes = []struct {
 	{TypeWithdraw, "Withdraw", func() Command { return new(Withdraw) }},
 	{TypeSetPolicy, "SetPolicy", func() Command { return new(SetPolicy) }},
 	{TypeSweep, "Sweep", func() Command { return new(Sweep) }},
+	{TypeRenewCertificate, "RenewCertificate", func() Command { return new(RenewCertificate) }},
 }
 
 // Encode makes a command's bytes. request makes it idempotent: the same request again, within the last MaxRequests

@@ -47,6 +47,7 @@ func samples() []Command {
 		&Withdraw{uuid(1), uuid(2), []UUID{uuid(5)}},
 		&SetPolicy{Policy{"k", []byte("v"), 9}},
 		&Sweep{},
+		&RenewCertificate{uuid(9), cert},
 	}
 }
 
@@ -268,9 +269,57 @@ func TestTokens(t *testing.T) {
 		t.Error(r.Text)
 	}
 	d.want(nil, &Sweep{}, 220+keepAfterExpiry)
-	if len(d.s.Tokens()) != 0 || len(d.s.Certificates()) != 2 {
-		t.Errorf("after the sweep: %+v", d.s.Counts())
+	if list := d.s.Tokens(); len(list) != 1 || list[0].ID != uuid(2) || len(d.s.Certificates()) != 2 {
+		t.Errorf("after the sweep: %+v, tokens %+v", d.s.Counts(), list)
 	}
+	// The token's own end is long past, but the laptop that it let in is stolen now.
+	d.want(nil, &RevokeToken{uuid(2), true}, 300+keepAfterExpiry)
+	d.want(nil, &Sweep{}, 300+2*keepAfterExpiry)
+	if len(d.s.Tokens()) != 0 {
+		t.Errorf("after the second sweep: %+v", d.s.Tokens())
+	}
+}
+
+func TestRenewedCertificatesEndWithTheirToken(t *testing.T) {
+	d := &driver{t: t, s: New()}
+	hash := [32]byte{7}
+	d.want(nil, &CreateToken{Token{ID: uuid(1), SecretHash: hash, Role: RoleUser, Tenant: "t"}}, 100)
+	d.want(nil, &SpendToken{uuid(1), hash, Certificate{Serial: uuid(1), Subject: "laptop", Role: RoleUser, Expires: 1000}}, 100)
+	forged := Certificate{Serial: uuid(2), Subject: "root", Role: RoleNode, Tenant: "other", Expires: 2000}
+	d.want(nil, &RenewCertificate{uuid(1), forged}, 500)
+	if c, ok := d.s.Certificate(uuid(2)); !ok || c.Subject != "laptop" || c.Role != RoleUser || c.Tenant != "t" || c.Token != uuid(1) || c.Expires != 2000 {
+		t.Errorf("a renewed certificate: %+v", c)
+	}
+	d.want(object.ErrExists, &RenewCertificate{uuid(1), forged}, 500)
+	d.want(object.ErrPermission, &RenewCertificate{uuid(77), Certificate{Serial: uuid(3), Role: RoleUser, Expires: 2000}}, 500)
+	d.want(object.ErrPermission, &RenewCertificate{uuid(1), Certificate{Serial: uuid(3), Role: RoleUser, Expires: 2000}}, 1000)
+	d.want(nil, &RevokeToken{uuid(1), true}, 1100)
+	// Under way while the revocation came first.
+	d.want(object.ErrPermission, &RenewCertificate{uuid(2), Certificate{Serial: uuid(4), Role: RoleUser, Expires: 3000}}, 1200)
+	for n := range byte(4) {
+		if _, ok := d.s.Certificate(uuid(int(n))); ok && !d.s.Revoked(uuid(int(n))) {
+			t.Errorf("certificate %d is good", n)
+		}
+	}
+}
+
+func TestOneTokenCannotFillTheTable(t *testing.T) {
+	d := &driver{t: t, s: New()}
+	hash := [32]byte{7}
+	serial := func(n int) UUID { return UUID{1, byte(n), byte(n >> 8), 5} }
+	for id := range 2 {
+		d.want(nil, &CreateToken{Token{ID: uuid(id + 1), SecretHash: hash, Role: RoleUser}}, 100)
+	}
+	for n := range MaxTokenCertificates - 1 {
+		d.want(nil, &SpendToken{uuid(1), hash, Certificate{Serial: serial(n), Subject: "s", Role: RoleUser, Expires: 1000}}, 100)
+	}
+	next := func(n int) Certificate {
+		return Certificate{Serial: serial(n), Subject: "s", Role: RoleUser, Expires: 1000}
+	}
+	d.want(nil, &RenewCertificate{serial(0), next(5000)}, 100)
+	d.want(object.ErrFull, &RenewCertificate{serial(0), next(5001)}, 100)
+	d.want(object.ErrFull, &SpendToken{uuid(1), hash, next(5002)}, 100)
+	d.want(nil, &SpendToken{uuid(2), hash, next(5003)}, 100)
 }
 
 func TestRequestIDs(t *testing.T) {

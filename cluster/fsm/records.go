@@ -8,22 +8,23 @@ import (
 
 // Limits of the metadata. What would go beyond is refused with ErrFull; a snapshot that holds more is refused whole.
 const (
-	MaxNodes          = 1024
-	MaxDevices        = 1 << 14 // in the cluster
-	MaxNodeDevices    = 256     // of one node
-	MaxTenants        = 4096
-	MaxTokens         = 4096
-	MaxCertificates   = 1 << 16
-	MaxObjects        = 1 << 18
-	MaxReplicas       = 64 // of one object
-	MaxPolicies       = 1024
-	MaxAddresses      = 16   // of one node, each kind
-	MaxMembers        = 1024 // of one tenant, each kind
-	MaxTextBytes      = 253  // names of nodes, tenants, drivers, addresses
-	MaxProfileBytes   = 4096 // a device's measured profile
-	MaxPolicyBytes    = 4096
-	MaxRequests       = 4096 // request ids remembered
-	MaxResultTextSize = 1024
+	MaxNodes             = 1024
+	MaxDevices           = 1 << 14 // in the cluster
+	MaxNodeDevices       = 256     // of one node
+	MaxTenants           = 4096
+	MaxTokens            = 4096
+	MaxCertificates      = 1 << 16
+	MaxTokenCertificates = 1024 // that one token paid for, renewed ones among them: nobody fills the table for all
+	MaxObjects           = 1 << 18
+	MaxReplicas          = 64 // of one object
+	MaxPolicies          = 1024
+	MaxAddresses         = 16   // of one node, each kind
+	MaxMembers           = 1024 // of one tenant, each kind
+	MaxTextBytes         = 253  // names of nodes, tenants, drivers, addresses
+	MaxProfileBytes      = 4096 // a device's measured profile
+	MaxPolicyBytes       = 4096
+	MaxRequests          = 4096 // request ids remembered
+	MaxResultTextSize    = 1024
 )
 
 // UUID names a node, an incarnation, an object, a token or a request: 128 bits. The zero UUID names nothing.
@@ -168,7 +169,7 @@ type Certificate struct {
 	Subject string
 	Role    Role
 	Tenant  string
-	Token   UUID  // that paid for it; zero = renewed or the node's own
+	Token   UUID  // that paid for it, or for the one that it renews; zero = the node's own
 	Expires int64 // Unix ns; it is forgotten some time after
 	Revoked int64 // Unix ns; 0 = good
 	Reason  string

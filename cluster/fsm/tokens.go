@@ -50,25 +50,31 @@ func (t *SpendToken) walk(c *codec) {
 }
 
 func (t *SpendToken) apply(s *State, at int64) Result {
-	x := s.tokens[t.ID]
-	var want [32]byte
-	if x != nil {
-		want = x.SecretHash
-	}
-	// One answer for an unknown id and a wrong secret: whoever tries learns nothing of which ids there are.
-	if subtle.ConstantTimeCompare(want[:], t.SecretHash[:]) != 1 || x == nil {
-		return refuse(object.ErrPermission, "no such token here: was it made by this cluster, and copied whole? make one with: tendril token create")
-	}
-	if r := x.check(at); r.Code != 0 {
+	if r := s.CheckToken(t.ID, t.SecretHash, at); r.Code != 0 {
 		return r
 	}
-	c := t.Certificate
+	x, c := s.tokens[t.ID], t.Certificate
 	c.Role, c.Tenant, c.Token, c.Revoked, c.Reason = x.Role, x.Tenant, x.ID, 0, ""
 	if r := s.record(&c, at); r.Code != 0 {
 		return r
 	}
 	x.Uses++
 	return done(0)
+}
+
+// CheckToken says what SpendToken would come to at the time at (Unix ns), but for the certificate: so that a stranger's guess costs no
+// entry in the log.
+func (s *State) CheckToken(id UUID, secretHash [32]byte, at int64) Result {
+	x := s.tokens[id]
+	var want [32]byte
+	if x != nil {
+		want = x.SecretHash
+	}
+	// One answer for an unknown id and a wrong secret: whoever tries learns nothing of which ids there are.
+	if subtle.ConstantTimeCompare(want[:], secretHash[:]) != 1 || x == nil {
+		return refuse(object.ErrPermission, "no such token here: was it made by this cluster, and copied whole? make one with: tendril token create")
+	}
+	return x.check(at)
 }
 
 // check says whether a token may be used at the time at.
@@ -112,7 +118,7 @@ func (t *RevokeToken) apply(s *State, at int64) Result {
 	return done(0)
 }
 
-// RecordCertificate keeps account of a certificate that no token paid for: a node's own, or a renewed one.
+// RecordCertificate keeps account of a certificate that no token paid for: a node's own.
 type RecordCertificate struct {
 	Certificate Certificate // Revoked and Reason are ignored
 }
@@ -136,8 +142,47 @@ func (s *State) record(c *Certificate, at int64) Result {
 	if len(s.certificates) >= MaxCertificates {
 		return refuse(object.ErrFull, "the cluster keeps account of %d certificates already", MaxCertificates)
 	}
+	if !c.Token.IsZero() && s.paid(c.Token) >= MaxTokenCertificates {
+		return refuse(object.ErrFull, "token %s has paid for %d certificates, its own and renewed ones: ask for another token", c.Token, MaxTokenCertificates)
+	}
 	s.certificates[c.Serial] = c
 	return done(0)
+}
+
+// paid counts the certificates that hang on a token.
+func (s *State) paid(token UUID) (n int) {
+	for _, c := range s.certificates {
+		if c.Token == token {
+			n++
+		}
+	}
+	return n
+}
+
+// RenewCertificate records the next certificate of who holds a good one, in one step: a revocation comes before it, and then there is no
+// next one, or after it, and then it ends both. Of the record only Serial and Expires count; the rest is the old one's.
+type RenewCertificate struct {
+	Old         UUID // serial
+	Certificate Certificate
+}
+
+func (*RenewCertificate) number() Type { return TypeRenewCertificate }
+func (r *RenewCertificate) walk(c *codec) {
+	r.Old.walk(c)
+	r.Certificate.walk(c)
+}
+
+func (r *RenewCertificate) apply(s *State, at int64) Result {
+	old := s.certificates[r.Old]
+	if old == nil || old.Revoked != 0 {
+		return refuse(object.ErrPermission, "certificate %s was revoked or is not known (any more): log in again with a new token", r.Old)
+	}
+	if old.Expires <= at {
+		return refuse(object.ErrPermission, "certificate %s expired at %s: log in again with a new token", r.Old, clock(old.Expires))
+	}
+	c := *old
+	c.Serial, c.Expires = r.Certificate.Serial, r.Certificate.Expires
+	return s.record(&c, at)
 }
 
 // RevokeCertificate ends a certificate. One that is not recorded is ErrNotFound.
@@ -166,8 +211,8 @@ func (r *RevokeCertificate) apply(s *State, at int64) Result {
 // keepAfterExpiry is how long an expired token or certificate is still shown, in ns; it also covers clocks that differ.
 const keepAfterExpiry = int64(24 * time.Hour)
 
-// Sweep forgets tokens and certificates that expired a day ago or longer, and tokens revoked as long ago. The leader
-// proposes it now and then.
+// Sweep forgets certificates that expired a day ago or longer, and tokens that expired or were revoked as long ago; but not a token whose
+// certificates are good, for it is by the token that they are revoked. The leader proposes it now and then.
 type Sweep struct{}
 
 func (*Sweep) number() Type { return TypeSweep }
@@ -175,14 +220,17 @@ func (*Sweep) walk(*codec)  {}
 
 func (*Sweep) apply(s *State, at int64) Result {
 	old := func(t int64) bool { return t != 0 && at-keepAfterExpiry >= t }
-	for id, t := range s.tokens {
-		if old(t.Expires) || old(t.Revoked) {
-			delete(s.tokens, id)
-		}
-	}
+	needed := map[UUID]bool{}
 	for id, c := range s.certificates {
 		if old(c.Expires) {
 			delete(s.certificates, id)
+		} else if c.Revoked == 0 {
+			needed[c.Token] = true
+		}
+	}
+	for id, t := range s.tokens {
+		if (old(t.Expires) || old(t.Revoked)) && !needed[id] {
+			delete(s.tokens, id)
 		}
 	}
 	return done(0)

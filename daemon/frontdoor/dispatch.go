@@ -85,6 +85,8 @@ var rows = map[wire.Type]row{
 	wire.Checksum:         {slow: true, maxPayload: idBytes + stringMax, handle: (*connection).checksum},
 	wire.ReadRange:        {slow: true, maxPayload: idBytes + stringMax + 12, handle: (*connection).readRange},
 	wire.Watch:            {maxPayload: stringMax, handle: (*connection).watch},
+	wire.OpenIndex:        {local: true, slow: true, maxPayload: 0, handle: (*connection).openIndex},
+	wire.IndexLevel:       {local: true, maxPayload: 1, handle: (*connection).indexLevel},
 	wire.Top:              {slow: true, maxPayload: 8, handle: (*connection).top},
 	wire.StreamOpen:       {local: true, mutates: true, maxPayload: 13 + stringMax, handle: (*connection).streamOpen},
 	wire.StreamPush:       {local: true, mutates: true, maxPayload: 8 + idBytes + 5 + metaMax, handle: (*connection).streamPush},
@@ -99,6 +101,7 @@ var rows = map[wire.Type]row{
 	wire.SealFilled:       {local: true, mutates: true, maxPayload: idBytes + 6, handle: (*connection).sealFilled},
 	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
 	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
+	wire.Takeover:         {local: true, admin: true, slow: true, maxPayload: 4, handle: (*connection).takeover},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

@@ -42,13 +42,25 @@ type Options struct {
 	// Cluster is the metadata; nil = what needs it is unsupported.
 	Cluster Cluster
 	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
-	TLS           *tls.Config
-	Remote        func(pki.Peer) Peer
+	TLS    *tls.Config
+	Remote func(pki.Peer) Peer
+	// Revoked says whose certificates are good no more; nil = nobody's. TLS asks, too, but a revocation during the handshake would
+	// find no connection to end.
+	Revoked       func(pki.Serial) bool
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged
 	// MaxConnections bounds them all; a tenant gets at most half. Default 4096.
 	MaxConnections int
+	// Inherited is the door of the daemon before; nil: Listen makes one. Listen takes it over in any case. Heirs are connections that
+	// hold what that daemon's clients held, and are the Server's; each ends with its process, or Grace (default 30 s) after that
+	// has connected again. With Closed nobody is let in before Open.
+	Inherited *Door
+	Heirs     []*store.Conn
+	Grace     time.Duration
+	Closed    bool
+	// Takeover says whether a peer may be the next daemon, and gives the socket and the format for that; nil = nobody may.
+	Takeover func(p Peer, lowest, highest uint16) (format uint16, end *os.File, err error)
 	// HelloTime is what a new connection has for its Hello. Default 2 s.
 	HelloTime time.Duration
 	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
@@ -66,6 +78,9 @@ func (o Options) withDefaults() Options {
 	if o.Lingers == 0 {
 		o.Lingers = 8
 	}
+	if o.Grace == 0 {
+		o.Grace = 30 * time.Second
+	}
 	if o.Log == nil {
 		silent := logrus.New()
 		silent.SetOutput(io.Discard)
@@ -82,12 +97,15 @@ type Server struct {
 	lingers  *ipc.Lingers      // immutable
 
 	running sync.WaitGroup // the accept loop and the connections
+	opening sync.Once
+	open    chan struct{} // closed by Open, and by Close
 
 	mu      sync.Mutex // guards the rest
 	conns   map[*connection]struct{}
 	tenants map[string]int // connections of each
 	closed  bool
 
+	heirs     heirs
 	remote    *remoteDoor // nil: not open
 	strangers strangers
 }
@@ -97,18 +115,41 @@ type Server struct {
 func Listen(opts Options) (*Server, error) {
 	opts = opts.withDefaults()
 	if opts.Store == nil || opts.Backend == nil || opts.Tenant == nil || opts.Socket == "" {
+		opts.Inherited.Close()
 		return nil, fmt.Errorf("%w: a front door needs Socket, Store, Backend and Tenant", object.ErrInvalid)
 	}
-	listener, lock, err := listenUnix(opts.Socket, os.Getuid() == 0)
+	listener, lock, err := opts.listen()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, lock: lock, lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
+	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
+	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process)}
+	for _, conn := range opts.Heirs {
+		s.heirs.adopt(conn)
+	}
 	s.running.Add(1)
 	go s.accept()
+	if !opts.Closed {
+		s.Open()
+	}
 	return s, nil
 }
+
+// listen makes the socket, or takes the inherited one.
+func (o *Options) listen() (*net.UnixListener, *os.File, error) {
+	if o.Inherited == nil {
+		return listenUnix(o.Socket, os.Getuid() == 0)
+	}
+	listener, err := o.Inherited.listener(o.Socket)
+	if err != nil {
+		o.Inherited.Lock.Close()
+	}
+	return listener, o.Inherited.Lock, err
+}
+
+// Open lets peers in; a second call does nothing.
+func (s *Server) Open() { s.opening.Do(func() { close(s.open) }) }
 
 // Connections gives the number of connections now open.
 func (s *Server) Connections() int {
@@ -138,10 +179,12 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	s.listener.Close() // unlinks the socket
+	s.Open()
 	for _, c := range conns {
 		c.end()
 	}
 	s.running.Wait()
+	s.heirs.close()
 	s.lock.Close() // only now may another daemon take the path
 }
 
@@ -150,6 +193,7 @@ const acceptPause = 50 * time.Millisecond
 
 func (s *Server) accept() {
 	defer s.running.Done()
+	<-s.open
 	for {
 		conn, err := s.listener.AcceptUnix()
 		switch {

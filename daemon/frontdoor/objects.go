@@ -34,6 +34,7 @@ func (c *connection) hello(f *ipc.Frame) error {
 	c.stateMu.Lock()
 	c.peer.Name, c.store = m.Program, conn
 	c.stateMu.Unlock()
+	c.srv.heirs.returned(c.peer.PID)
 	c.reply(f, &wire.HelloReply{
 		Version: wire.Version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation, Tenant: c.peer.Tenant,
 		DaemonPID: uint32(os.Getpid()), CapacityBytes: c.srv.opts.Store.CapacityBytes(),

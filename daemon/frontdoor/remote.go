@@ -174,11 +174,23 @@ func (s *Server) greet(conn *net.TCPConn) (*connection, error) {
 	peer := s.opts.Remote(certified)
 	peer.Remote = conn.RemoteAddr().String()
 	c := newConnection(s, link, nil, peer)
-	if err := s.admit(c); err != nil {
+	if err := s.admitRemote(c); err != nil {
 		refuse(link, err)
 		return nil, err
 	}
 	return c, nil
+}
+
+// admitRemote takes a connection in and looks once more whether its certificate is good: from here on EndIf finds it.
+func (s *Server) admitRemote(c *connection) error {
+	if err := s.admit(c); err != nil {
+		return err
+	}
+	if s.opts.Revoked != nil && s.opts.Revoked(c.peer.Serial) {
+		s.dismiss(c)
+		return fmt.Errorf("%w: the certificate of %.60q was revoked: log in again with a new token", object.ErrPermission, c.peer.Subject)
+	}
+	return nil
 }
 
 // enroll serves one Enroll and nothing else.
@@ -200,9 +212,17 @@ func (s *Server) enroll(link *ipc.Stream, remote string) error {
 		der, err = s.opts.Cluster.Enroll(remote, m)
 	}
 	if err != nil {
-		return errors.Join(err, link.Send(errorFrame(nil, f.Request, err), nil))
+		return errors.Join(err, link.Send(errorFrame(nil, f.Request, forStrangers(err)), nil))
 	}
 	return link.Send(ipc.AppendFrame(nil, f.Type|wire.ReplyBit, 0, f.Request, &wire.DERMessage{DER: der}), nil)
+}
+
+// forStrangers keeps what is wrong inside the daemon, which may name its files, from who has not logged in.
+func forStrangers(err error) error {
+	if object.CodeOf(err) != object.ErrInternal.Code() {
+		return err
+	}
+	return fmt.Errorf("%w: the login failed: the daemon's log says why", object.ErrInternal)
 }
 
 // enrollMax bounds an Enroll in bytes.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -75,7 +76,8 @@ type farDoor struct {
 	*door
 	cluster *fakeCluster
 	address string
-	revoked sync.Map // pki.Serial → true
+	revoked sync.Map         // pki.Serial → true
+	meet    func(pki.Serial) // called between handshake and admission
 }
 
 func openFar(t testing.TB) *farDoor {
@@ -99,7 +101,11 @@ func openFar(t testing.TB) *farDoor {
 	far.door = open(t, func(o *Options) {
 		o.Cluster, o.TLS = far.cluster, pki.ServerConfig(ring.Certificate, verifier)
 		o.Admin = func(uid uint32) bool { return int(uid) == os.Getuid() }
+		o.Revoked = verifier.Revoked
 		o.Remote = func(p pki.Peer) Peer {
+			if far.meet != nil {
+				far.meet(p.Serial)
+			}
 			return Peer{Tenant: p.Tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
 		}
 	})
@@ -306,6 +312,35 @@ func TestRevokedConnectionsEnd(t *testing.T) {
 	}
 	if _, err := ask(good, wire.List, &wire.ListRequest{}); err != nil {
 		t.Errorf("another connection was ended, too: %v", err)
+	}
+}
+
+// A certificate that is revoked while its holder is at the door: TLS let it in, and the revocation found no connection to end.
+func TestRevokedDuringTheHandshake(t *testing.T) {
+	d := openFar(t)
+	d.meet = func(serial pki.Serial) {
+		d.revoked.Store(serial, true)
+		d.EndIf(func(p Peer) bool { return p.Serial == serial })
+	}
+	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); !errors.Is(err, object.ErrPermission) || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("it is let in: %v", err)
+	}
+	for range 200 {
+		if d.Connections() == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d connections are counted", d.Connections())
+}
+
+func TestStrangersHearNothingOfTheInside(t *testing.T) {
+	inside := fmt.Errorf("%w: open /var/lib/tendril/raft/log: no space left on device", object.ErrInternal)
+	if text := forStrangers(inside).Error(); strings.Contains(text, "/var") || !errors.Is(forStrangers(inside), object.ErrInternal) {
+		t.Error(text)
+	}
+	if err := forStrangers(object.ErrPermission); !errors.Is(err, object.ErrPermission) {
+		t.Error(err)
 	}
 }
 

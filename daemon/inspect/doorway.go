@@ -21,20 +21,21 @@ type doorway struct {
 	mu     sync.Mutex
 	closed bool
 	open   map[*visitor]struct{}
-	from   map[string]int // open connections of each address; "" = unix
+	from   map[string]int // open connections of each address or user
 }
 
 // visitor is one connection.
 type visitor struct {
 	net.Conn
-	way     *doorway
-	address string // TCP only
-	uid     uint32 // unix sockets only
-	known   bool   // uid was given by the kernel
-	busy    bool   // a request is being read or answered; under way.mu
+	way   *doorway
+	from  string // what it is counted under: its address, or its user
+	uid   uint32 // unix sockets only
+	gid   uint32 // the same
+	known bool   // both were given by the kernel
+	busy  bool   // a request is being read or answered; under way.mu
 }
 
-// Accept waits for a connection. One more than its address may have is closed at once.
+// Accept waits for a connection. One more than its address or user may have is closed at once.
 func (w *doorway) Accept() (net.Conn, error) {
 	for {
 		c, err := w.Listener.Accept()
@@ -44,9 +45,10 @@ func (w *doorway) Accept() (net.Conn, error) {
 		v := &visitor{Conn: c, way: w}
 		switch x := c.(type) {
 		case *net.UnixConn:
-			v.uid, v.known = peerUID(x)
+			v.uid, v.gid, v.known = peerUser(x)
+			v.from = fmt.Sprintf("user %d", v.uid)
 		case *net.TCPConn:
-			v.address = x.RemoteAddr().(*net.TCPAddr).IP.String()
+			v.from = x.RemoteAddr().(*net.TCPAddr).IP.String()
 		}
 		if w.admit(v) {
 			return v, nil
@@ -58,11 +60,11 @@ func (w *doorway) Accept() (net.Conn, error) {
 func (w *doorway) admit(v *visitor) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || v.address != "" && w.from[v.address] >= maxConnectionsPeer {
+	if w.closed || w.from[v.from] >= maxConnectionsPeer {
 		return false
 	}
 	w.open[v] = struct{}{}
-	w.from[v.address]++
+	w.from[v.from]++
 	return true
 }
 
@@ -113,27 +115,27 @@ func (v *visitor) Close() error {
 	v.way.mu.Lock()
 	if _, there := v.way.open[v]; there {
 		delete(v.way.open, v)
-		if v.way.from[v.address]--; v.way.from[v.address] == 0 {
-			delete(v.way.from, v.address)
+		if v.way.from[v.from]--; v.way.from[v.from] == 0 {
+			delete(v.way.from, v.from)
 		}
 	}
 	v.way.mu.Unlock()
 	return v.Conn.Close()
 }
 
-// peerUID asks the kernel who is at the other end.
-func peerUID(c *net.UnixConn) (uid uint32, ok bool) {
+// peerUser asks the kernel who is at the other end.
+func peerUser(c *net.UnixConn) (uid, gid uint32, ok bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	err = raw.Control(func(fd uintptr) {
 		var cred *unix.Ucred
 		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid, ok = cred.Uid, true
+			uid, gid, ok = cred.Uid, cred.Gid, true
 		}
 	})
-	return uid, ok && err == nil
+	return uid, gid, ok && err == nil
 }
 
 // listenUnix listens on a unix socket that everybody may connect to (AllowUID decides), in place of one that nobody serves.

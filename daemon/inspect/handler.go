@@ -159,7 +159,7 @@ func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, bool) {
 		if v == nil || !v.known || !s.opts.AllowUID(v.uid) {
 			return Viewer{}, false
 		}
-		return Viewer{Local: true, UID: v.uid}, true
+		return Viewer{Local: true, UID: v.uid, GID: v.gid}, true
 	}
 	scheme, secret, _ := strings.Cut(string(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization)), " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {

@@ -37,7 +37,7 @@ import (
 const (
 	maxHeadBytes       = 8 << 10 // request line and headers
 	maxConnections     = 256     // each door
-	maxConnectionsPeer = 32      // TCP, one address
+	maxConnectionsPeer = 32      // of one address, or of one user
 	maxRequestsConn    = 10000   // then the connection is closed
 	writeTimeout       = 15 * time.Second
 	idleTimeout        = 60 * time.Second

@@ -436,26 +436,31 @@ func TestValidateNamesEveryFault(t *testing.T) {
 }
 
 func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
-	_, address, _ := start(t, nil)
+	s, address, _ := start(t, nil)
+	t.Run("tcp", func(t *testing.T) { connectionsAreBounded(t, "tcp", address, address) })
+	t.Run("unix", func(t *testing.T) { connectionsAreBounded(t, "unix", s.opts.Unix, "node") })
+}
+
+func connectionsAreBounded(t *testing.T, network, address, host string) {
 	var held []net.Conn
 	for range maxConnectionsPeer {
-		c, err := net.Dial("tcp", address)
+		c, err := net.Dial(network, address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		held = append(held, c)
 		c.SetDeadline(time.Now().Add(20 * time.Second))
-		io.WriteString(c, get("/", address))
+		io.WriteString(c, get("/", host))
 		if _, err := c.Read(make([]byte, 10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if r := raw(t, "tcp", address, get("/", address)); r != nil {
+	if r := raw(t, network, address, get("/", host)); r != nil {
 		t.Fatalf("one more than %d: %d", maxConnectionsPeer, r.StatusCode)
 	}
 	held[0].Close()
-	for deadline := time.Now().Add(20 * time.Second); raw(t, "tcp", address, get("/", address)) == nil; {
+	for deadline := time.Now().Add(20 * time.Second); raw(t, network, address, get("/", host)) == nil; {
 		if time.Now().After(deadline) {
 			t.Fatal("a place that was given up stays taken")
 		}

@@ -18,6 +18,7 @@ const (
 type Viewer struct {
 	Local  bool
 	UID    uint32   // Local only, from the kernel
+	GID    uint32   // the same: the process's own group
 	Secret [32]byte // SHA-256 of the token, else
 }
 

@@ -67,13 +67,13 @@ func enter[K comparable](m map[K]string, members []K, what, name string) error {
 	return errors.Join(faults...)
 }
 
-// CheckName reports whether a configured tenant may have this name: those that end up in "uid:" and "token:" are made here.
+// CheckName reports whether a configured tenant may have this name: those that begin with "uid:", "token:" and "node:" are made here.
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name):
 		return fmt.Errorf("tenant name %.60q: want 1 to %d bytes of UTF-8", name, MaxNameBytes)
-	case strings.HasPrefix(name, "uid:"), strings.HasPrefix(name, "token:"):
-		return fmt.Errorf("tenant name %.60q: names that begin with uid: or token: are given by the daemon", name)
+	case strings.HasPrefix(name, "uid:"), strings.HasPrefix(name, "token:"), strings.HasPrefix(name, "node:"):
+		return fmt.Errorf("tenant name %.60q: names that begin with uid:, token: or node: are given by the daemon", name)
 	case strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f }):
 		return fmt.Errorf("tenant name %.60q holds a control character", name)
 	}

@@ -45,8 +45,8 @@ func TestTableFindsTenants(t *testing.T) {
 }
 
 func TestTableNamesEveryFault(t *testing.T) {
-	_, err := NewTable([]Tenant{{Name: "a", Users: []uint32{7}}, {Name: "b", Users: []uint32{7}, Certificates: []string{"c"}}, {Name: "uid:5", Certificates: []string{"c"}}, {Name: ""}, {Name: "token:x"}})
-	for _, want := range []string{"user 7", "certificate c", `"uid:5"`, `""`, `"token:x"`} {
+	_, err := NewTable([]Tenant{{Name: "a", Users: []uint32{7}}, {Name: "b", Users: []uint32{7}, Certificates: []string{"c"}}, {Name: "uid:5", Certificates: []string{"c"}}, {Name: ""}, {Name: "token:x"}, {Name: "node:1"}})
+	for _, want := range []string{"user 7", "certificate c", `"uid:5"`, `""`, `"token:x"`, `"node:1"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in: %v", want, err)
 		}

@@ -298,3 +298,31 @@ func TestLaneHeader(t *testing.T) {
 		t.Error("unknown flags were taken")
 	}
 }
+
+// FuzzLaneHeader: what a lane's peer sends before a chunk is refused, or has a length within the limit and survives.
+func FuzzLaneHeader(f *testing.F) {
+	for _, h := range []LaneHeader{{Op: 1, Length: 1}, {Op: 1 << 63, Offset: 1 << 40, Length: MaxChunk}, {Op: 9, Length: 7, Skipped: true}, {Length: MaxChunk + 1}, {}} {
+		b := make([]byte, LaneHeaderBytes)
+		h.Put(b)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < LaneHeaderBytes {
+			return
+		}
+		h, err := ParseLaneHeader(b)
+		if err != nil {
+			if !errors.Is(err, ErrRecord) {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		if h.Length == 0 || h.Length > MaxChunk {
+			t.Fatalf("a chunk of %d bytes", h.Length)
+		}
+		again := make([]byte, LaneHeaderBytes)
+		if h.Put(again); string(again) != string(b[:LaneHeaderBytes]) {
+			t.Fatalf("%x became %x", b[:LaneHeaderBytes], again)
+		}
+	})
+}

@@ -23,6 +23,12 @@ void *tdl_function(const char *name);
 // True in a forked child, where Go's runtime does not run. Tells standard error once.
 int tdl_refused(void);
 
+// The same, and tells nobody.
+int tdl_forked(void);
+
+// Set once the driver was made.
+extern int tdl_used;
+
 // Callbacks of the program, called from threads of ours.
 void tdl_call_context(uintptr_t fn, const char *text, uintptr_t data);
 void tdl_call_event(uintptr_t fn, uintptr_t event, cl_int status, uintptr_t data);

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -55,8 +56,21 @@ var driver = sync.OnceValue(func() *span.Driver {
 		logLine(fmt.Sprintf("tendril: the driver library cannot start: %v", err))
 		panic(err)
 	}
+	used = inner
+	C.tdl_used = 1
 	return d
 })
+
+// used is the driver's inner half, for the process's end. It is set before tdl_used.
+var used *session.Driver
+
+// fateLimit is a little more than the daemon's own for an end that is under way.
+const fateLimit = 1500 * time.Millisecond
+
+// tdlEnd is called at exit() where the driver was used.
+//
+//export tdlEnd
+func tdlEnd() { used.AwaitFates(fateLimit) }
 
 func program() string {
 	if exe, err := os.Readlink("/proc/self/exe"); err == nil {

@@ -43,6 +43,8 @@ void tdl_free_standard(void) {
   standard_taken = 0;
 }
 
+int tdl_forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
+
 int tdl_refused(void) {
   static const char line[] = "tendril: OpenCL was called in a forked child; Go's runtime does not survive fork without "
                              "exec. Start the child with exec (Python: multiprocessing start method \"spawn\").\n";

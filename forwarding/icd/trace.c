@@ -54,9 +54,18 @@ void tdl_call_write(const tdl_call *call) {
   __atomic_store_n(&slot[0], n + 1, __ATOMIC_RELEASE);
 }
 
+int tdl_used;
+
+// At exit() there may be something left to say of a worker that died.
+__attribute__((destructor)) static void used_end(void) {
+  if (tdl_used && !tdl_forked()) {
+    tdlEnd();
+  }
+}
+
 // At exit() workers may still have something to tell. Not in a forked child: it traces nothing.
 __attribute__((destructor)) static void trace_end(void) {
-  if (atomic_load(&tdl_tracing) != NULL && !tdl_refused()) {
+  if (atomic_load(&tdl_tracing) != NULL && !tdl_forked()) {
     tdlTraceEnd();
   }
 }

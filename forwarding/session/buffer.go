@@ -33,6 +33,7 @@ type Buffer struct {
 	mu          sync.Mutex
 	place       *place // of a root in place; guarded by mu, changes as id does
 	shadow      []byte // what maps of a buffer out of place show; guarded by mu
+	shadowPlace *place // where shadow is shared memory; guarded by mu
 	maps        []mapping
 	destructors []func()
 	subs        map[*Buffer]struct{} // of a root
@@ -404,7 +405,7 @@ func (b *Buffer) giveMemory() {
 	p, old := b.place, b.old
 	published, debited := b.published.Load(), b.debited
 	if len(b.maps) > 0 {
-		b.shadow = nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
+		b.shadow, b.shadowPlace = nil, nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
 	}
 	b.place, b.old, b.released = nil, nil, true
 	pinned := b.pins > 0
@@ -433,11 +434,15 @@ func (b *Buffer) giveMemory() {
 
 func (b *Buffer) dropShadow() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.shadow != nil {
-		_ = unix.Munmap(b.shadow) // ours, and mapped: it cannot fail
+	shadow, p := b.shadow, b.shadowPlace
+	b.shadow, b.shadowPlace = nil, nil
+	b.mu.Unlock()
+	switch {
+	case p != nil:
+		b.d.slabs.free(p, b.ctx.bound())
+	case shadow != nil:
+		_ = unix.Munmap(shadow) // ours, and mapped: it cannot fail
 	}
-	b.shadow = nil
 }
 
 // SetMemObjectDestructorCallback is clSetMemObjectDestructorCallback (§5.5.1).

@@ -3,7 +3,6 @@ package session
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
@@ -12,25 +11,25 @@ import (
 
 // bulk is a remote worker's lanes and the operations whose bytes they carry (clwire/PROTOCOL.md, Bulk).
 //
-// bulk.mu is a leaf. bulkOp.memory is held for reading while the program's memory is read or written, and for writing,
-// with no other lock of this package needed meanwhile, by who takes that memory away: after a failure the program may
-// reuse it at once.
+// bulk.mu is a leaf, taken under the reader's lock too. bulkOp.memory is held for reading while the program's memory is read or
+// written, and for writing by who takes that memory away: after a failure the program may reuse it at once.
 type bulk struct {
 	w    *worker
 	work sync.WaitGroup // lanes and senders
 
-	mu     sync.Mutex
-	ops    map[uint64]*bulkOp
-	lanes  []*link.Lane
-	grown  sync.Cond
-	closed bool
-
-	ahead atomic.Int64 // payload under way for writes whose turn may not have come
+	mu       sync.Mutex
+	ops      map[uint64]*bulkOp
+	lanes    []*link.Lane
+	up       sync.Cond // the first lane is there, or closed
+	runnable []*bulkOp // writes that may have a chunk for the lanes' senders
+	grown    sync.Cond // runnable is not empty, or closed
+	ahead    uint64    // bytes under way for writes whose turn may not have come
+	closed   bool
 }
 
 func newBulk(w *worker) *bulk {
 	b := &bulk{w: w, ops: map[uint64]*bulkOp{}}
-	b.grown.L = &b.mu
+	b.up.L, b.grown.L = &b.mu, &b.mu
 	return b
 }
 
@@ -39,7 +38,9 @@ func (b *bulk) add(l *link.Lane) bool {
 	defer b.mu.Unlock()
 	if !b.closed {
 		b.lanes = append(b.lanes, l)
-		b.grown.Broadcast()
+		b.up.Broadcast()
+		number := len(b.lanes) - 1
+		b.work.Go(func() { link.GiveWay(func() { b.sender(l, number) }) })
 	}
 	return !b.closed
 }
@@ -55,7 +56,7 @@ func (b *bulk) lane(i int) (l *link.Lane, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.lanes) == 0 && !b.closed {
-		b.grown.Wait()
+		b.up.Wait()
 	}
 	if b.closed {
 		return nil, 0
@@ -68,10 +69,11 @@ func (b *bulk) end() {
 	b.mu.Lock()
 	b.closed = true
 	ops := b.ops
-	b.ops = map[uint64]*bulkOp{}
+	b.ops, b.runnable = map[uint64]*bulkOp{}, nil
 	for _, l := range b.lanes {
 		l.Shutdown()
 	}
+	b.up.Broadcast()
 	b.grown.Broadcast()
 	b.mu.Unlock()
 	for _, o := range ops {
@@ -79,6 +81,15 @@ func (b *bulk) end() {
 		o.turn.done.Store(true)
 		o.finish(OutOfResources)
 	}
+}
+
+// forget ends the books of an operation.
+func (b *bulk) forget(o *bulkOp) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.ops, o.id)
+	b.ahead -= o.ahead
+	o.ahead = 0
 }
 
 // close joins everything after end.
@@ -132,7 +143,7 @@ func (b *bulk) onReady(id uint64, status Status) bool {
 			o.finish(status)
 		}
 	}
-	o.turn.done.Store(true)
+	b.hasTurn(o)
 	return true
 }
 
@@ -149,7 +160,7 @@ func (b *bulk) onDone(payload []byte) error {
 		if status != Success {
 			o.giveUp()
 		}
-		o.turn.done.Store(true)
+		b.hasTurn(o)
 		o.finish(status)
 	}
 	return nil

@@ -36,22 +36,20 @@ func (s *hostShape) runs(from, n uint64, f func(part []byte)) {
 	}
 }
 
-// pieces cuts the shape into chunks: of a rectangle a part of one row, or whole rows of one slice.
-func (s *hostShape) pieces(f func(dense, n uint64) bool) {
-	for at := uint64(0); at < s.size; {
-		n := min(clwire.MaxChunk, s.size-at)
-		if width := s.region[0]; s.rect && width <= clwire.MaxChunk {
-			n = min(clwire.MaxChunk/width, s.region[1]-at/width%s.region[1]) * width
-		} else if s.rect {
-			n = min(n, width-at%width)
-			if s.unit != 0 && n == clwire.MaxChunk {
-				n -= n % s.unit
-			}
+// piece returns the length of the chunk that begins at a place in the dense range: of a rectangle a part of one row, or
+// whole rows of one slice; of an image whole pixels.
+func (s *hostShape) piece(at uint64) uint64 {
+	switch width := s.region[0]; {
+	case !s.rect:
+		return min(clwire.MaxChunk, s.size-at)
+	case width <= clwire.MaxChunk:
+		return min(clwire.MaxChunk/width, s.region[1]-at/width%s.region[1]) * width
+	default:
+		n := min(clwire.MaxChunk, s.size-at, width-at%width)
+		if s.unit != 0 && n == clwire.MaxChunk {
+			n -= n % s.unit
 		}
-		if !f(at, n) {
-			return
-		}
-		at += n
+		return n
 	}
 }
 
@@ -72,7 +70,12 @@ type bulkOp struct {
 	status Status // once done
 	ended  atomic.Bool
 	left   atomic.Int64 // bytes of a read that have not come
-	ahead  atomic.Int64 // its part of bulk.ahead
+
+	// Of a write; guarded by bulk.mu.
+	at     uint64 // where the next chunk begins
+	ahead  uint64 // its part of bulk.ahead
+	shared bool   // the lanes' senders take part
+	queued bool   // is in bulk.runnable
 
 	memory sync.RWMutex
 	gone   bool // guarded by memory: the program's memory must not be touched any more
@@ -90,10 +93,7 @@ func (o *bulkOp) finish(status Status) {
 	if o.ended.Swap(true) {
 		return
 	}
-	o.b.mu.Lock()
-	delete(o.b.ops, o.id)
-	o.b.mu.Unlock()
-	o.b.ahead.Add(-o.ahead.Load())
+	o.b.forget(o)
 	if o.pinned != nil {
 		o.pinned.unpin()
 	}
@@ -136,6 +136,7 @@ func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 		return l.Discard(int(n))
 	}
 	if err == nil && o.left.Add(-int64(n)) <= 0 && !gone {
+		o.b.w.copied.Add(1) // before whoever waits for what the worker says next
 		o.b.w.tell(&clwire.HostDone{Op: o.id})
 		o.b.w.link.Kick()
 		o.finish(Success)
@@ -162,85 +163,6 @@ func (o *bulkOp) scatter(at uint64, data []byte) {
 	o.host.runs(at, uint64(len(data)), func(part []byte) { data = data[copy(part, data):] })
 }
 
-// send sends a write's bytes: one goroutine a lane, this one among them.
-func (o *bulkOp) send(spin bool) {
-	if o.host.size <= clwire.InlineBytes {
-		o.sendInline()
-		return
-	}
-	_, lanes := o.b.lane(0)
-	for k := 1; k < lanes; k++ {
-		o.b.work.Go(func() { o.sendBy(k, lanes, false) })
-	}
-	o.sendBy(0, lanes, spin)
-}
-
-func (o *bulkOp) sendInline() {
-	data := make([]byte, 0, o.host.size)
-	o.host.runs(0, o.host.size, func(part []byte) { data = append(data, part...) })
-	_ = o.b.w.send(clwire.NewBulkBytes(o.id, 0, data), 0, 0) // a dead worker has failed the operation already
-}
-
-// sendBy sends every lanes-th chunk, the k-th first.
-func (o *bulkOp) sendBy(k, lanes int, spin bool) {
-	i := -1
-	var scratch []byte
-	o.host.pieces(func(dense, n uint64) bool {
-		if i++; lanes == 0 || i%lanes != k {
-			return lanes > 0
-		}
-		if !o.mayGo(n, spin) {
-			return false
-		}
-		l, _ := o.b.lane(k)
-		if l == nil {
-			return false
-		}
-		h := clwire.LaneHeader{Op: o.id, Offset: dense, Length: uint32(n)}
-		began := o.b.w.d.began()
-		err := o.sendChunk(l, h, &scratch)
-		o.b.w.traceChunk(began, k, o.id, h.Length, 0)
-		if err != nil {
-			o.b.w.die(err)
-			return false
-		}
-		return true
-	})
-}
-
-// mayGo waits until a chunk may travel: at once within the allowance, otherwise when the write's turn has come.
-func (o *bulkOp) mayGo(n uint64, spin bool) bool {
-	if o.turn.done.Load() {
-		return true
-	}
-	if o.b.ahead.Add(int64(n)) <= clwire.StagingBytes {
-		o.ahead.Add(int64(n))
-		return true
-	}
-	o.b.ahead.Add(-int64(n))
-	pause := o.b.w.d.cfg.Spin
-	if !spin {
-		pause = 0
-	}
-	return o.b.w.reader.wait(&o.turn, pause)
-}
-
-func (o *bulkOp) sendChunk(l *link.Lane, h clwire.LaneHeader, scratch *[]byte) error {
-	o.memory.RLock()
-	defer o.memory.RUnlock()
-	if o.gone {
-		h.Skipped = true
-		return l.Send(h, nil)
-	}
-	if !o.host.rect {
-		return l.Send(h, o.host.ptr.bytes(h.Offset, uint64(h.Length)))
-	}
-	b := (*scratch)[:0]
-	o.host.runs(h.Offset, uint64(h.Length), func(part []byte) { b = append(b, part...) })
-	*scratch = b
-	return l.Send(h, b)
-}
-
 // bulk sends a command whose bytes travel on their own, and carries it out: for a blocking call until it is over.
 func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host hostShape, pinned *Buffer) Status {
 	w := c.q.w
@@ -265,10 +187,8 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		o.finish(status)
 		return status
 	}
-	if write && (blocking || host.size <= clwire.InlineBytes) {
-		o.send(blocking)
-	} else if write {
-		w.bulk.work.Go(func() { o.send(false) })
+	if write {
+		o.send(blocking, c.d.cfg.Spin)
 	}
 	if !blocking {
 		return Success

@@ -13,5 +13,8 @@
 //	Driver.mu > Context.mu > Program.mu > Kernel.mu > mirror.mu > Buffer.mu > Queue.mu > worker.segMu > link's own
 //
 // The reader's lock (worker.rx) is held while records are dispatched; under it only leaves are taken: worker.mu,
-// Event.mu, slabs.mu, dispatcher.mu. No lock is held while a callback of the program runs or while a thread waits.
+// Event.mu, slabs.mu, dispatcher.mu, bulk.mu. bulkOp.memory stands apart: senders and lane readers hold it for reading
+// while they touch the program's memory, with a lane's own lock alone after it; bulkOp.giveUp takes it for writing, under
+// the reader's lock or none, and so waits for one chunk at most, on a lane that is being read or shut down. No lock is
+// held while a callback of the program runs or while a thread waits.
 package session

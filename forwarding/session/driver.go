@@ -61,12 +61,21 @@ type Driver struct {
 	callbacks *dispatcher
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
+	telling   atomic.Int32   // workers whose end is being told of
 
 	mu        sync.Mutex
 	connected bool
 	control   Control     // of this node, which memory is shared with; nil without one
 	controls  []Control   // all
 	shown     []*Platform // immutable once connected
+}
+
+// AwaitFates waits until it has been said how workers ended that have, limit at most: a program that exits at its first error would
+// otherwise leave nobody to say why.
+func (d *Driver) AwaitFates(limit time.Duration) {
+	for end := time.Now().Add(limit); d.telling.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // New makes a Driver. It contacts nobody yet.

@@ -33,8 +33,14 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	case q.ctx.remote:
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
-		h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
-		status = h.run()
+		done := false
+		if blocking {
+			done, status = c.direct(b, off, ptr.bytes(0, size))
+		}
+		if !done {
+			h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
+			status = h.run()
+		}
 	}
 	if status == Success && blocking {
 		q.ctx.syncHost()

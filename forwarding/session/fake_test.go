@@ -77,7 +77,8 @@ func (n *fakeNode) OpenWorker(uint32) (WorkerFiles, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.next++
-	w := &fakeWorker{node: n, conn: conn, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{}, events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{}, programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}}
+	w := newFakeWorker(conn)
+	w.node = n
 	n.workers[n.next] = w
 	n.wg.Go(w.run)
 	return WorkerFiles{ID: n.next, Socket: theirs, Ring: ring}, nil
@@ -200,11 +201,18 @@ func (n *fakeNode) kill() {
 	}
 }
 
+func newFakeWorker(l link.Link) *fakeWorker {
+	return &fakeWorker{conn: l, wake: -1, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{}, events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{},
+		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}}
+}
+
 // fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to each
 // byte of its first argument, "nop" does nothing, "fail" fails.
 type fakeWorker struct {
 	node     *fakeNode
-	conn     *link.Conn
+	conn     link.Link
+	far      *fakeFar // nil: on this node
+	wake     int      // eventfd of chunks that arrived, or -1
 	killed   atomic.Bool
 	buffers  map[uint64]*fakeBuffer
 	segments map[uint64][]byte
@@ -235,7 +243,8 @@ type fakeCommand struct {
 	cmd     clwire.Cmd
 	barrier bool
 	gate    uint64 // a Host command's number
-	ready   bool   // HostReady was sent
+	bulk    *fakeBulk
+	ready   bool // HostReady was sent
 	run     func() int32
 }
 
@@ -258,6 +267,10 @@ func (w *fakeWorker) run() {
 	}()
 	w.outOf, w.released = map[uint64]bool{}, map[uint64]bool{}
 	for !w.killed.Load() {
+		if w.far != nil {
+			w.far.takeChunks()
+			w.advance()
+		}
 		h, payload, ok, err := w.conn.Next()
 		if err == nil && ok {
 			w.records.Add(1)
@@ -265,7 +278,10 @@ func (w *fakeWorker) run() {
 			w.advance()
 		}
 		if err == nil && !ok && w.conn.Arm(clwire.ConsumerAsleep) {
-			err = w.conn.Block(-1, time.Second)
+			err = w.conn.Block(w.wake, time.Second)
+			if w.wake >= 0 {
+				unpoke(w.wake)
+			}
 			w.conn.Awake()
 		}
 		if err != nil {
@@ -491,6 +507,8 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 		m := decode(&clwire.WriteInline{}, p)
 		b := w.buffers[m.Buffer]
 		c.cmd, c.run = m.Cmd, func() int32 { copy(b.data[m.Offset:], m.Data); return 0 }
+	case clwire.TypeBulkWrite, clwire.TypeBulkRead, clwire.TypeBulkBytes:
+		return w.far.record(c, h, p)
 	case clwire.TypeTransfer:
 		m := decode(&clwire.Transfer{}, p)
 		b, seg := w.buffers[m.Buffer], w.segments[m.Segment]
@@ -510,11 +528,15 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 	default:
 		return fmt.Errorf("the fake knows no %v", h.Type)
 	}
+	w.accept(c)
+	return nil
+}
+
+func (w *fakeWorker) accept(c *fakeCommand) {
 	if c.cmd.Event != 0 {
 		w.events[c.cmd.Event] = 3
 	}
 	w.pending = append(w.pending, c)
-	return nil
 }
 
 func launch(name string, args map[uint16]*fakeBuffer) int32 {
@@ -609,7 +631,13 @@ func (w *fakeWorker) step() bool {
 		if failed {
 			status = int32(ExecStatusErrorForEvents)
 		}
-		if c.gate != 0 {
+		if c.bulk != nil {
+			over, ended := w.far.stepBulk(c, status)
+			if !over {
+				continue
+			}
+			status = ended
+		} else if c.gate != 0 {
 			if !c.ready {
 				c.ready = true
 				w.conn.Send(&clwire.HostReady{Op: c.gate, Status: status}, clwire.FlagUrgent, 0)

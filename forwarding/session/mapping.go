@@ -25,15 +25,20 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 		e, status := c.close(status)
 		return HostPtr{}, e, status
 	}
+	b.root.shareShadow(q)
 	at, fetch, status := b.mapped(off, size, flags)
 	if status != Success {
 		e, status := c.close(status)
 		return HostPtr{}, e, status
 	}
 	b.addMapping(mapping{address: at.Address(), off: off, n: size, flags: flags})
-	if q.ctx.remote && fetch != nil && b.root.mirror == nil {
+	seg := b.root.shadowSegment()
+	switch {
+	case fetch != nil && seg != nil:
+		status = c.moveShadow(b.root, seg, clwire.FromBuffer, blocking, b.origin+off, size)
+	case q.ctx.remote && fetch != nil && b.root.mirror == nil:
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(at, size), b.root)
-	} else {
+	default:
 		status = c.order(blocking, fetch)
 	}
 	e, status := c.close(status)
@@ -165,6 +170,9 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr HostPtr, w Waits) (uint
 	work := b.unmapping(m)
 	if q.ctx.remote && work != nil {
 		return c.close(c.bulk(b, true, false, clwire.Shape{Offset: m.off, Size: m.n}, linear(NewHostPtr(m.address), m.n), b.root))
+	}
+	if seg := b.root.shadowSegment(); work != nil && seg != nil {
+		return c.close(c.moveShadow(b.root, seg, clwire.ToBuffer, false, b.origin+m.off, m.n))
 	}
 	if work != nil {
 		return c.close(c.pushShadow(b.root, work))

@@ -35,7 +35,7 @@ func withObject(t *testing.T, inPlace bool, size uint64) (r *rig, buffer uintptr
 }
 
 func TestAnObjectIsReadAsABuffer(t *testing.T) {
-	both(t, func(t *testing.T, inPlace bool) {
+	inAndOutOfPlace(t, func(t *testing.T, inPlace bool) {
 		const size = 1 << 20
 		r, in := withObject(t, inPlace, size)
 		q, k, out := r.queue(0), r.kernel("kernel copy const global"), r.buffer(size)
@@ -73,7 +73,7 @@ func TestAnObjectIsReadAsABuffer(t *testing.T) {
 }
 
 func TestNothingWritesToAnObject(t *testing.T) {
-	both(t, func(t *testing.T, inPlace bool) {
+	inAndOutOfPlace(t, func(t *testing.T, inPlace bool) {
 		r, in := withObject(t, inPlace, 4096)
 		q, other := r.queue(0), r.buffer(4096)
 		data := hostMemory(t, make([]byte, 4096))
@@ -165,4 +165,10 @@ func difference(a, b []byte) int {
 		}
 	}
 	return -1
+}
+
+// inAndOutOfPlace runs a test on a device that computes on shared memory, and on one that does not.
+func inAndOutOfPlace(t *testing.T, f func(t *testing.T, inPlace bool)) {
+	t.Run("in place", func(t *testing.T) { f(t, true) })
+	t.Run("out of place", func(t *testing.T) { f(t, false) })
 }

@@ -80,8 +80,8 @@ func (r *rig) buildLog(p uintptr) string {
 }
 
 func TestCompileAndLink(t *testing.T) {
-	both(t, func(t *testing.T, inPlace bool) {
-		r := newRig(t, inPlace)
+	everyWay(t, func(t *testing.T, newRig rigMaker) {
+		r := newRig()
 		a, header := r.source("kernel inc global"), r.source("kernel add global int")
 		r.ok(r.d.Compile(a, false, nil, "-DA", []uintptr{header}, []string{"h.h"}, true, true, nil))
 		if got := r.buildLog(a); got != "-DA|" {

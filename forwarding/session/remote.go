@@ -50,6 +50,7 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 	if err != nil {
 		return err
 	}
+	link.RaiseProcessors()
 	n := bulkLanes(p.d.cfg.Lanes)
 	began := p.d.began()
 	remote, err := control.OpenRemoteWorker(p.index, own.Fingerprint(), 1+n, p.d.cfg.Plaintext)
@@ -100,7 +101,7 @@ func (b *bulk) connect(control RemoteControl, ticket [32]byte, config *tls.Confi
 		return
 	}
 	if err == nil {
-		err = b.read(l)
+		link.GiveWay(func() { err = b.read(l) })
 	}
 	if !b.isClosed() {
 		b.w.die(fmt.Errorf("a data connection ended: %w", err))

@@ -387,6 +387,7 @@ func (w *worker) die(cause error) {
 	}
 	w.reader.wakeAll()
 	if !w.closed.Load() {
+		w.d.telling.Add(1)
 		go w.tellFate(cause, contexts)
 	}
 }
@@ -400,6 +401,7 @@ func (w *worker) tellFate(cause error, contexts map[*Context]struct{}) {
 	line := fmt.Sprintf("tendril: the worker of %s ended: %s; its contexts answer CL_OUT_OF_RESOURCES, a new context gets a new worker",
 		text(w.platform.info[platformName]), fate)
 	w.d.cfg.Log(line)
+	w.d.telling.Add(-1) // before the callbacks: one of them may end the program
 	for c := range contexts {
 		c.notify(line)
 	}

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -78,13 +79,14 @@ func (b *bulk) addLane(l *link.Lane) {
 	b.lanes = append(b.lanes, l)
 	b.grown.Broadcast()
 	b.work.Go(func() {
-		err := b.readLane(l)
+		var err error
+		link.GiveWay(func() { err = b.readLane(l) })
 		b.s.fail(fmt.Errorf("a lane ended: %w", err))
 	})
 }
 
-// lane returns one of the lanes, waiting for the first; nil when the session is over.
-func (b *bulk) lane(i int) *link.Lane {
+// all returns the lanes there are, waiting for the first; none when the session is over.
+func (b *bulk) all() []*link.Lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.lanes) == 0 && !b.closed {
@@ -93,7 +95,7 @@ func (b *bulk) lane(i int) *link.Lane {
 	if b.closed {
 		return nil
 	}
-	return b.lanes[i%len(b.lanes)]
+	return slices.Clone(b.lanes)
 }
 
 func (b *bulk) readLane(l *link.Lane) error {

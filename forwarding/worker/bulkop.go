@@ -228,10 +228,8 @@ func (o *bulkOp) startRead() {
 		o.readInline(o.buffer.bytes())
 	case o.inline:
 		o.b.work.Go(o.readInlineDevice)
-	case o.buffer.seg != nil:
-		o.b.work.Go(o.sendInPlace)
 	default:
-		o.b.work.Go(o.sendDevice)
+		o.b.work.Go(func() { link.GiveWay(o.sendOut) })
 	}
 }
 
@@ -258,38 +256,4 @@ func (o *bulkOp) receiveInPlace(l *link.Lane, at, n uint64) error {
 	o.b.staged.Add(int64(n)) // place takes it off
 	o.place(stagedChunk{at, n, data})
 	return err
-}
-
-// sendInPlace sends a buffer's bytes from where they are, by every lane.
-func (o *bulkOp) sendInPlace() {
-	mem := o.buffer.bytes()
-	var scratch []byte
-	i := 0
-	o.ext.pieces(func(dense, n uint64) bool {
-		l := o.b.lane(i)
-		i++
-		if l == nil {
-			return false
-		}
-		part := scratch
-		if !o.ext.Rect {
-			part = mem[o.ext.Offset+dense:][:n]
-		} else {
-			part = scratch[:0]
-			o.ext.runs(dense, n, func(at, n uint64) bool {
-				part = append(part, mem[at:at+n]...)
-				return true
-			})
-			scratch = part
-		}
-		return o.sent(l.Send(clwire.LaneHeader{Op: o.id, Offset: dense, Length: uint32(n)}, part))
-	})
-}
-
-// sent ends the session if a lane broke.
-func (o *bulkOp) sent(err error) bool {
-	if err != nil {
-		o.b.s.fail(fmt.Errorf("a lane ended: %w", err))
-	}
-	return err == nil
 }

@@ -64,24 +64,20 @@ func (e *extent) runs(from, n uint64, f func(at, n uint64) bool) {
 	}
 }
 
-// pieces cuts the extent into chunks, until f says false. A chunk of a rectangle
-// is a part of one row, or whole rows of one slice.
-func (e *extent) pieces(f func(dense, n uint64) bool) {
-	for at := uint64(0); at < e.size; {
-		n := min(clwire.MaxChunk, e.size-at)
-		if width := e.Region[0]; e.Rect && width <= clwire.MaxChunk {
-			row := at / width
-			n = min(clwire.MaxChunk/width, e.Region[1]-row%e.Region[1]) * width
-		} else if e.Rect {
-			n = min(n, width-at%width)
-			if e.unit != 0 && n == clwire.MaxChunk {
-				n -= n % e.unit
-			}
+// piece returns the length of the chunk that begins at a place in the dense range: of a rectangle a part of one row, or
+// whole rows of one slice; of an image whole pixels.
+func (e *extent) piece(at uint64) uint64 {
+	switch width := e.Region[0]; {
+	case !e.Rect:
+		return min(clwire.MaxChunk, e.size-at)
+	case width <= clwire.MaxChunk:
+		return min(clwire.MaxChunk/width, e.Region[1]-at/width%e.Region[1]) * width
+	default:
+		n := min(clwire.MaxChunk, width-at%width)
+		if e.unit != 0 && n == clwire.MaxChunk {
+			n -= n % e.unit
 		}
-		if !f(at, n) {
-			return
-		}
-		at += n
+		return n
 	}
 }
 

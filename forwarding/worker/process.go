@@ -164,6 +164,9 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	// Events make small garbage at a high rate; collecting it takes a core from
 	// the driver's threads. 40 MiB more is little beside a compiler.
 	debug.SetGCPercent(1000)
+	if r != nil {
+		link.RaiseProcessors()
+	}
 	stop := context.AfterFunc(ctx, l.Shutdown)
 	defer stop()
 	s := newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out)

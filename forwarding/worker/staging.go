@@ -43,6 +43,21 @@ func (p *staging) open() bool {
 
 func (p *staging) slot(i int) []byte { return p.seg.mem[i*clwire.MaxChunk : (i+1)*clwire.MaxChunk] }
 
+// take returns a free slot, or -1: there is none now, or it may have none. wait: the caller holds none, so that it can wait.
+func (p *staging) take(wait, may bool) int {
+	if wait {
+		return <-p.free
+	}
+	if may {
+		select {
+		case i := <-p.free:
+			return i
+		default:
+		}
+	}
+	return -1
+}
+
 // queue returns a context's queue for chunks, with the staging memory pinned for it.
 func (p *staging) queue(s *session, c *clContext) (opencl.Queue, opencl.Status) {
 	if !p.open() {
@@ -162,65 +177,6 @@ func waitFor(e opencl.Event, status opencl.Status) opencl.Status {
 		e.Release()
 	}
 	return status
-}
-
-// outgoing is a chunk on its way from the device.
-type outgoing struct {
-	slot     int
-	dense, n uint64
-	event    opencl.Event
-	status   opencl.Status
-}
-
-// sendDevice copies a buffer's bytes out chunk by chunk and sends each when it
-// is there, some ahead of the lane.
-func (o *bulkOp) sendDevice() {
-	const ahead = stagingSlots / 8
-	p := &o.b.staging
-	q, status := p.queue(o.b.s, o.buffer.context)
-	var flying []outgoing
-	alive := true
-	ship := func() {
-		f := flying[0]
-		flying = flying[1:]
-		if s := waitFor(f.event, f.status); s != opencl.Success {
-			status = firstOf(status, s)
-		}
-		if alive && status == opencl.Success {
-			l := o.b.lane(int(f.dense / clwire.MaxChunk))
-			alive = l != nil && o.sent(l.Send(clwire.LaneHeader{Op: o.id, Offset: f.dense, Length: uint32(f.n)}, p.slot(f.slot)[:f.n]))
-		}
-		p.free <- f.slot
-	}
-	o.ext.pieces(func(dense, n uint64) bool {
-		if status != opencl.Success || !alive {
-			return false
-		}
-		f := outgoing{slot: -1, dense: dense, n: n}
-		for f.slot < 0 {
-			if len(flying) < ahead {
-				select {
-				case f.slot = <-p.free:
-					continue
-				default:
-				}
-			}
-			if len(flying) == 0 {
-				f.slot = <-p.free
-				continue
-			}
-			ship()
-		}
-		f.event, f.status = o.transfer(q, true, dense, n, p.slot(f.slot))
-		flying = append(flying, f)
-		return true
-	})
-	for len(flying) > 0 {
-		ship()
-	}
-	if status != opencl.Success {
-		o.end(int32(status))
-	}
 }
 
 // readInlineDevice answers a small read of a device's memory.

@@ -80,3 +80,31 @@ func (m *ReclaimReply) Decode(b []byte) error {
 	}
 	return c.done()
 }
+
+// TakeoverRequest asks to become the next daemon.
+type TakeoverRequest struct{ Lowest, Highest uint16 } // formats of the handover that the peer reads
+
+// AppendTo appends the payload.
+func (m *TakeoverRequest) AppendTo(b []byte) []byte {
+	return le.AppendUint16(le.AppendUint16(b, m.Lowest), m.Highest)
+}
+
+// Decode reads the payload.
+func (m *TakeoverRequest) Decode(b []byte) error {
+	c := read(b)
+	*m = TakeoverRequest{Lowest: c.u16(), Highest: c.u16()}
+	return c.done()
+}
+
+// TakeoverReply comes with the handover's socket.
+type TakeoverReply struct{ Format uint16 }
+
+// AppendTo appends the payload.
+func (m *TakeoverReply) AppendTo(b []byte) []byte { return le.AppendUint16(b, m.Format) }
+
+// Decode reads the payload.
+func (m *TakeoverReply) Decode(b []byte) error {
+	c := read(b)
+	*m = TakeoverReply{Format: c.u16()}
+	return c.done()
+}

@@ -73,6 +73,7 @@ const (
 	SealFilled   Type = 91
 	Compose      Type = 92
 	Reclaim      Type = 93
+	Takeover     Type = 94
 
 	OpenRemoteWorker Type = 39
 	AttachObject     Type = 40
@@ -90,9 +91,10 @@ var typeNames = map[Type]string{
 	OpenRemoteWorker: "OpenRemoteWorker", AttachObject: "AttachObject", Upload: "Upload", Write: "Write", Hold: "Hold",
 	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
+	OpenIndex: "OpenIndex", IndexLevel: "IndexLevel",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
-	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim",
+	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover",
 }
 
 func (t Type) String() string {

@@ -42,6 +42,29 @@ func Create(sys System, bytes uint64) (*Memory, error) {
 	return m, nil
 }
 
+// Adopt makes a Memory of the descriptor of a segment that another process made, fixed and sealed for readers; bytes is its size. It takes
+// the descriptor over, and closes it on an error. What is no such segment is object.ErrProtocol.
+func Adopt(sys System, fd int, bytes uint64) (*Memory, error) {
+	m := &Memory{sys: sys, fd: fd, bytes: int64(bytes)}
+	var st unix.Stat_t
+	const least = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := sys.Seals(fd)
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if err == nil && (seals&least != least || bytes == 0 || bytes > 1<<62 || st.Size != int64(bytes)) {
+		err = fmt.Errorf("%d bytes with seals 0x%x, want %d and 0x%x", st.Size, seals, bytes, least)
+	}
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%w: a descriptor that is said to be a segment: %w", object.ErrProtocol, err)
+	}
+	return m, nil
+}
+
+// FD gives the descriptor, which stays the Memory's.
+func (m *Memory) FD() int { return m.fd }
+
 // RoundUp gives bytes rounded up to whole pages; 0 for 0 and where the sum would overflow an off_t.
 func RoundUp(bytes uint64) uint64 {
 	if bytes > 1<<62 {

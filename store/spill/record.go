@@ -37,6 +37,7 @@ type Record struct {
 	Created    time.Time         `json:"created"`
 	Sealed     time.Time         `json:"sealed"`
 	Expires    time.Time         `json:"expires,omitzero"` // class ttl; wall clock
+	Bound      time.Time         `json:"bound,omitzero"`   // when it got its name; zero: when it was sealed
 	CreatorPID int               `json:"creator_pid"`
 	Creator    string            `json:"creator"`
 	Sums       []byte            `json:"sums,omitempty"` // XXH64 of each chunk, 8 bytes each

@@ -28,9 +28,10 @@ var rooms = map[string][]string{
 	"store/object":              {},
 	"store/segment":             {"store/object"}, // the sentinel errors
 	"store/alloc":               {},
-	"store":                     {"store/object", "store/segment", "store/alloc"},
+	"store":                     {"store/object", "store/segment", "store/alloc", "ipc/index"}, // retires what the index tells of
+	"ipc/index":                 {"store/object", "store/segment"},
 	"ipc":                       {"store/object", "store/segment"},
-	"client":                    {"ipc", "cluster/pki", "store/object", "store/segment"},
+	"client":                    {"ipc", "ipc/index", "cluster/pki", "store/object", "store/segment"},
 	"forwarding/clwire":         {},
 	"forwarding/link":           {"forwarding/clwire", "store/segment"},
 	"forwarding/trace":          {},
@@ -43,7 +44,7 @@ var rooms = map[string][]string{
 	"forwarding/worker/include": {"forwarding/clwire"},
 	"forwarding/worker":         {"forwarding/clwire", "forwarding/link", "forwarding/trace", "forwarding/opencl", "store/segment"},
 	"cluster":                   {"store/object"},
-	"daemon":                    {"store", "store/object", "store/segment", "ipc", "cluster", "forwarding/clwire"},
+	"daemon":                    {"store", "store/object", "store/segment", "ipc", "ipc/index", "cluster", "forwarding/clwire"},
 	"tools":                     {"*"},
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/store/object"
 )
 
 // rig is what the figures run on: a daemon of its own, the C references, and
@@ -35,6 +36,10 @@ type rig struct {
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
 	content           []byte       // 1 GiB of touched memory
 	noDevice          string       // why there are no OpenCL figures, "" when there are
+
+	viaIndex, maker *client.Conn // get through the index; holds objects; both nil until needed
+	objects         []object.ID
+	cIndexed        *reference // the C client, through the index; nil until needed
 }
 
 // reference is a child that answers each line on its standard input with one number.
@@ -200,10 +205,15 @@ func (r *rig) close() {
 	if r.filler != nil {
 		r.filler.Close()
 	}
+	for _, c := range []*client.Conn{r.viaIndex, r.maker} {
+		if c != nil {
+			c.Close()
+		}
+	}
 	if r.remote != nil {
 		r.remote.close()
 	}
-	for _, f := range []*reference{r.traced, r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
+	for _, f := range []*reference{r.traced, r.cIndexed, r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
 		if f != nil {
 			_ = f.stop() // its figures are in; how it leaves changes nothing
 		}

@@ -31,11 +31,12 @@ func main() {
 	only := flag.String("only", "", "regular expression: run these programs alone")
 	self := flag.Bool("self", false, "run natively twice: shows what differs from run to run")
 	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
+	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, verbose: *verbose}
+	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, far: *far, verbose: *verbose}
 	ok, err := d.run(ctx, *allow, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "difftest:", err)
@@ -49,7 +50,8 @@ func main() {
 type differ struct {
 	bin, tests    string
 	self, verbose bool
-	server        string // "": a node of our own
+	server        string // "": this machine's node
+	far           string // "": the server is none of ours, or there is none
 	work          string // compiled programs
 	node          *rig.Node
 	rules         []*rule
@@ -68,10 +70,15 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 	}
 	defer os.RemoveAll(d.work)
 	if !d.self && d.server == "" {
-		if d.node, err = rig.Start(ctx, d.bin); err != nil {
+		if d.node, err = rig.Start(ctx, d.bin, "TENDRIL_LISTEN=127.0.0.1:0"); err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, d.node.Stop()) }()
+	}
+	if d.far != "" {
+		if err := d.goFar(ctx); err != nil {
+			return false, err
+		}
 	}
 	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
 	if err != nil || len(programs) == 0 {
@@ -107,6 +114,8 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 	switch {
 	case d.self:
 		other = d.say(ctx, rig.Native(), program)
+	case d.far != "":
+		other = d.say(ctx, d.farEnv(), d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", d.far == "tcp"), "--", program)
 	case d.server != "":
 		other = d.say(ctx, os.Environ(), filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--", program)
 	default:

@@ -15,12 +15,13 @@ func (d difference) String() string {
 }
 
 // rule accepts differences: program | label | native | forwarded | reason, the first four regular
-// expressions that must match as a whole.
+// expressions that must match as a whole. A program that begins with "far:" makes a rule for runs on another machine alone.
 type rule struct {
 	text                          string
 	program, label, native, other *regexp.Regexp
 	reason                        string
 	used                          bool
+	far                           bool
 }
 
 func readRules(path string) ([]*rule, error) {
@@ -38,6 +39,7 @@ func readRules(path string) ([]*rule, error) {
 			return nil, fmt.Errorf("%s:%d: want program | label | native | forwarded | reason, got %q", path, i+1, l)
 		}
 		r := &rule{text: l, reason: part[4]}
+		part[0], r.far = strings.CutPrefix(part[0], "far:")
 		for k, p := range []**regexp.Regexp{&r.program, &r.label, &r.native, &r.other} {
 			if *p, err = regexp.Compile("^(?s:" + strings.TrimSpace(part[k]) + ")$"); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
@@ -50,6 +52,9 @@ func readRules(path string) ([]*rule, error) {
 
 func (d *differ) rule(program string, diff difference) *rule {
 	for _, r := range d.rules {
+		if r.far && d.server == "" {
+			continue
+		}
 		if r.program.MatchString(program) && r.label.MatchString(diff.label) && r.native.MatchString(diff.native) && r.other.MatchString(diff.other) {
 			r.used = true
 			return r
@@ -62,7 +67,7 @@ func (d *differ) rule(program string, diff difference) *rule {
 func (d *differ) reportUnused() bool {
 	ok := true
 	for _, r := range d.rules {
-		if !r.used {
+		if !r.used && (!r.far || d.server != "") {
 			ok = false
 			fmt.Println("allow.txt: accepts nothing any more:", r.text)
 		}

@@ -201,3 +201,18 @@ func TestFullStore(t *testing.T) {
 	q := opened(t, n)
 	q.want("buffer 0 object", "buffer %d", 200<<20)
 }
+
+// TestFateIsToldBeforeTheEnd: a program that ends at its first error leaves a line that says why.
+func TestFateIsToldBeforeTheEnd(t *testing.T) {
+	n := node(t)
+	for range 5 {
+		need(t, "cc", noCC)
+		need(t, "driver", hasDriver())
+		var complaint strings.Builder
+		cmd := n.Command(t.Context(), "run", "--", session)
+		cmd.Stdin, cmd.Stderr = strings.NewReader("open\nat 8 1\nquit\n"), &complaint
+		if err := cmd.Run(); err != nil || strings.Count(complaint.String(), "the worker of") != 1 {
+			t.Errorf("%v: %q", err, complaint.String())
+		}
+	}
+}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -17,7 +19,9 @@ import (
 const daemonExample = `  tendril daemon                                  # a node with no configuration
   tendril daemon --capacity 8GiB --name lab-3
   TENDRIL_CAPACITY=8GiB tendril daemon            # each flag has a variable
-  kill -HUP PID                                   # look for drivers again`
+  kill -HUP PID                                   # look for drivers again
+  tendril daemon --takeover                       # in place of the one that runs, which hands its objects over
+  kill -USR2 PID                                  # the same after an upgrade: it starts its successor itself`
 
 // daemonFlags are the flags and their help, in its order. Their values are read by daemon.Config.
 var daemonFlags = [][2]string{
@@ -27,6 +31,7 @@ var daemonFlags = [][2]string{
 	{"http-hosts", "names that HTTP clients may use for this node, with ',' between them"},
 	{"listen", "HOST:PORT where other machines come in, or none (default " + daemon.DefaultListen + "); beyond loopback it opens with the first token"},
 	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
+	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-workers", "workers at one time (default 256)"},
 	{"name", "the node's name, kept (default: the host's)"},
@@ -45,10 +50,14 @@ var daemonFlags = [][2]string{
 }
 
 func (c *cli) daemonVerb() *cobra.Command {
+	var takeover bool
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run this machine's node in the foreground",
-		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers and certificates again. Every flag has a key of its name\n" +
+		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers and certificates again. SIGUSR2 makes it start the program\n" +
+			"that is installed now, with --takeover: a daemon that takes the running one's place, with its objects in memory, names, grants, streams and socket.\n" +
+			"Clients keep what they have mapped and reconnect by themselves; what was being filled, open streams and OpenCL sessions end. Where the new\n" +
+			"daemon fails the old one goes on. Every flag has a key of its name\n" +
 			"in the configuration file and an environment variable, TENDRIL_ and its name in capitals with _ for - (but\n" +
 			"TENDRIL_NODE_NAME for --name). Flags win over variables, variables over the file: tendril config show.",
 		Example: daemonExample,
@@ -59,10 +68,11 @@ func (c *cli) daemonVerb() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return c.serve(cmd.Context(), cfg)
+			return c.serve(cmd.Context(), cfg, takeover)
 		},
 	}
 	addDaemonFlags(cmd)
+	cmd.Flags().BoolVar(&takeover, "takeover", false, "take over from the daemon that serves the socket, where one does")
 	return cmd
 }
 
@@ -73,7 +83,7 @@ func addDaemonFlags(cmd *cobra.Command) {
 }
 
 // serve runs a daemon until it is told to end.
-func (c *cli) serve(ctx context.Context, cfg daemon.Config) error {
+func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover bool) error {
 	log := logrus.New()
 	log.SetOutput(c.term.err)
 	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: !c.term.isErr})
@@ -86,12 +96,18 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config) error {
 	if err != nil {
 		return err
 	}
-	d.OnReady(func() { notifySystemd(log) })
+	d.OnReady(func() { notifySystemd(log, "READY=1") })
+	d.OnHandover(func(pid int) { notifySystemd(log, fmt.Sprintf("MAINPID=%d", pid)) })
+	if takeover {
+		d.TakeOver()
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	hup := make(chan os.Signal, 1)
+	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	signal.Notify(usr2, syscall.SIGUSR2)
+	defer signal.Stop(usr2)
 	ended := make(chan struct{})
 	joined := make(chan struct{})
 	go func() {
@@ -101,6 +117,8 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config) error {
 			case <-hup:
 				log.Info("told to look for drivers and certificates again")
 				d.Reload()
+			case <-usr2:
+				startSuccessor(log)
 			case <-ctx.Done(): // from here on a second signal ends the process at once
 				stop()
 				return
@@ -115,18 +133,42 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config) error {
 	return err
 }
 
-// notifySystemd tells a service manager that waits for it (sd_notify(3), Type=notify) that the node serves.
-func notifySystemd(log logrus.FieldLogger) {
+// startSuccessor runs the program that is installed now, as this one was, to take over. It is a process of its own.
+func startSuccessor(log logrus.FieldLogger) {
+	path, err := os.Executable() // by name: the file may be another one since
+	args := slices.Clone(os.Args[1:])
+	if !slices.Contains(args, "--takeover") {
+		args = append(args, "--takeover")
+	}
+	if err == nil {
+		cmd := exec.Command(path, args...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err = cmd.Start(); err == nil {
+			log.WithField("pid", cmd.Process.Pid).Info("told to hand over: started the next daemon")
+			go func() { // ends with the successor where that fails, else with this process
+				if err := cmd.Wait(); err != nil {
+					log.WithError(err).Error("the next daemon failed")
+				}
+			}()
+		}
+	}
+	if err != nil {
+		log.WithError(err).Error("the next daemon could not be started")
+	}
+}
+
+// notifySystemd tells a service manager that waits for it (sd_notify(3), Type=notify) what became of the node.
+func notifySystemd(log logrus.FieldLogger, state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return
 	}
 	c, err := net.Dial("unixgram", path)
 	if err == nil {
-		_, err = fmt.Fprint(c, "READY=1")
+		_, err = fmt.Fprint(c, state)
 		c.Close()
 	}
 	if err != nil {
-		log.WithError(err).Warn("the service manager could not be told that the node is up")
+		log.WithError(err).Warn("the service manager could not be told how the node is")
 	}
 }

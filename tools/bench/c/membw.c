@@ -2,7 +2,9 @@
 // touched anonymous memory into a touched shared mapping of a memfd: what a
 // store's fill can reach. One number for each line on standard input; for the
 // line "populate" the rate at which a new process maps the memfd, enters all of
-// its pages with MADV_POPULATE_READ and looks at each.
+// its pages with MADV_POPULATE_READ and looks at each; for the line "frames" that
+// of one frame of 1 MiB copied again and again into the slots of a ring in the
+// memfd, as a stream's writer does.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +52,15 @@ static double populate(int fd)
 	return rate;
 }
 
+static double frames(char *to, const char *from)
+{
+	enum { FRAME = 1 << 20, SLOTS = 16, FRAMES = 256 };
+	double start = now();
+	for (int i = 0; i < FRAMES; i++)
+		memcpy(to + (size_t)(i % SLOTS) * FRAME, from, FRAME);
+	return (double)FRAME * FRAMES / (now() - start);
+}
+
 int main(void)
 {
 	int fd = memfd_create("membw", MFD_CLOEXEC);
@@ -71,6 +82,11 @@ int main(void)
 	while (fgets(line, sizeof line, stdin)) {
 		if (strcmp(line, "populate\n") == 0) {
 			printf("%.0f\n", populate(fd));
+			fflush(stdout);
+			continue;
+		}
+		if (strcmp(line, "frames\n") == 0) {
+			printf("%.0f\n", frames(to, from));
 			fflush(stdout);
 			continue;
 		}

@@ -1,0 +1,546 @@
+/* The index in shared memory, the client's side: an object is found, held and given back without a system call
+ * (ipc/index/PROTOCOL.md says in which order, and why that is safe). Whatever it does not answer at once is asked over the
+ * socket. Nothing here takes a lock but opening, growing and remembering.
+ *
+ * What the daemon wrote is believed as to its meaning, never as to its bounds. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum {
+	MAX_LEVELS = 8, FIRST_RECORDS = 512, HEADER_WORDS = 512, BUCKET_WORDS = 8, RECORD_WORDS = 24, TEXT_WORDS = 16,
+	H_MAGIC = 0, H_LEVEL = 1, H_BUCKETS = 2, H_RECORDS = 3, H_LEVELS = 4,
+	B_AWAY = 0, B_ENTRIES = 1,
+	R_WORD = 0, R_ID = 1, R_SEGMENT = 3, R_OFFSET = 4, R_SIZE = 5, R_KIND = 6, R_TEXT = 8,
+	SLOTS_BYTES = 8192, RING = 128, S_USED = 0, S_AT = 1, S_ENDED = 2, S_LEAVING = 3, S_RING = 8, S_FIRST = S_RING + RING,
+	MAX_SLOTS = SLOTS_BYTES / 8 - S_FIRST, TAKEN_WORDS = (MAX_SLOTS + 63) / 64,
+	RECORD_BITS = 21, LEVEL_BITS = 3,
+	VIEW_SETS = 256, VIEW_WAYS = 8,
+	ALIVE_MS = 1000
+};
+#define MAGIC 0x315844494C524454ull /* "TDRLIDX1" */
+#define RECORD_MASK ((1ull << RECORD_BITS) - 1)
+#define ENTRY_SET (1ull << 23)
+
+typedef _Atomic uint64_t word;
+
+/* A mapped segment, found by its number without a lock. These never go before the connection: a look at one that has
+ * become another's is harmless. */
+struct fast_view {
+	word segment;
+	atomic_long users; /* 0: empty; 1, and one an object held in it. What follows stays while it is not 0 */
+	const uint8_t *base;
+	uint64_t bytes;
+};
+
+struct shared_index {
+	word *slots;
+	const word *levels[MAX_LEVELS];
+	size_t level_bytes[MAX_LEVELS];
+	atomic_int count;
+	word taken[TAKEN_WORDS];
+	word swept;         /* the daemon's count of segments to let go of, as of the last sweep */
+	atomic_bool over;   /* the connection has ended */
+	_Atomic int64_t asked_ms; /* when it was last seen alive */
+	atomic_flag growing;
+	struct fast_view views[VIEW_SETS][VIEW_WAYS];
+};
+
+/* A connection's way to it: tendril.index_state. */
+enum { INDEX_UNWANTED, INDEX_WANTED, INDEX_OPENING, INDEX_OPEN, INDEX_REFUSED };
+
+static inline uint64_t look(const word *w) { return atomic_load_explicit(w, memory_order_relaxed); }
+
+static uint64_t records_of(int level) { return (uint64_t)FIRST_RECORDS << 2 * (level < MAX_LEVELS - 2 ? level : MAX_LEVELS - 2); }
+static uint64_t buckets_of(int level) { return records_of(level) / 2; }
+static const word *bucket_at(const struct shared_index *ix, int level, uint64_t n)
+{
+	return ix->levels[level] + HEADER_WORDS + n * BUCKET_WORDS;
+}
+static const word *record_at(const struct shared_index *ix, int level, uint64_t n)
+{
+	return ix->levels[level] + HEADER_WORDS + buckets_of(level) * BUCKET_WORDS + n * RECORD_WORDS;
+}
+static size_t bytes_of(int level)
+{
+	return 8 * (size_t)(HEADER_WORDS + buckets_of(level) * BUCKET_WORDS + records_of(level) * RECORD_WORDS);
+}
+
+/* ---- finding ---- */
+
+struct wanted {
+	uint64_t hash, id[2];
+	const char *name; /* NULL: by id */
+	size_t name_bytes;
+};
+
+struct found {
+	uint64_t word, id[2], segment, offset, size;
+	size_t name_bytes, meta_bytes;
+	uint8_t lifetime;
+	uint64_t text[TEXT_WORDS];
+};
+
+static uint64_t mix(uint64_t h)
+{
+	h = (h ^ h >> 33) * 0xff51afd7ed558ccdull;
+	h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53ull;
+	return h ^ h >> 33;
+}
+
+static struct wanted want(const tendril_key *key)
+{
+	struct wanted k = {.name = key->name};
+	if (key->name) {
+		uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+		for (; key->name[k.name_bytes]; k.name_bytes++)
+			hash = (hash ^ (uint8_t)key->name[k.name_bytes]) * 0x100000001b3ull;
+		k.hash = mix(hash);
+	} else {
+		k.id[0] = load_u64(key->id.bytes);
+		k.id[1] = load_u64(key->id.bytes + 8);
+		k.hash = mix(k.id[0] ^ (k.id[1] << 32 | k.id[1] >> 32));
+	}
+	return k;
+}
+
+/* Copies a record; false where it is none, or is being written. */
+static bool read_record(const word *r, struct found *f)
+{
+	f->word = atomic_load_explicit(&r[R_WORD], memory_order_acquire);
+	if (f->word == 0)
+		return false;
+	f->id[0] = look(&r[R_ID]);
+	f->id[1] = look(&r[R_ID + 1]);
+	f->segment = look(&r[R_SEGMENT]);
+	f->offset = look(&r[R_OFFSET]);
+	f->size = look(&r[R_SIZE]);
+	uint64_t kind = look(&r[R_KIND]);
+	f->lifetime = (uint8_t)kind;
+	f->name_bytes = kind >> 16 & 0xffff;
+	f->meta_bytes = kind >> 32 & 0xffff;
+	if (f->name_bytes + f->meta_bytes > 8 * TEXT_WORDS)
+		return false;
+	for (size_t i = 0; 8 * i < f->name_bytes + f->meta_bytes; i++)
+		f->text[i] = look(&r[R_TEXT + i]);
+	return true;
+}
+
+static bool is_wanted(const struct wanted *k, const struct found *f)
+{
+	if (!k->name)
+		return f->id[0] == k->id[0] && f->id[1] == k->id[1];
+	return f->name_bytes == k->name_bytes && memcmp(f->text, k->name, k->name_bytes) == 0;
+}
+
+static bool find_in(const struct shared_index *ix, int level, uint64_t bucket, const struct wanted *k, struct found *f)
+{
+	const word *entries = bucket_at(ix, level, bucket);
+	uint64_t tag = (k->hash & ~(2 * ENTRY_SET - 1)) | ENTRY_SET;
+	for (int i = B_ENTRIES; i < BUCKET_WORDS; i++) {
+		uint64_t e = look(&entries[i]), n = e & RECORD_MASK;
+		if ((e & ~RECORD_MASK) == tag && n < records_of(level) && read_record(record_at(ix, level, n), f) && is_wanted(k, f))
+			return true;
+	}
+	return false;
+}
+
+static bool find(const struct shared_index *ix, const struct wanted *k, struct found *f)
+{
+	for (int level = atomic_load_explicit(&ix->count, memory_order_acquire) - 1; level >= 0; level--) {
+		uint64_t first = k->hash & (buckets_of(level) - 1), second = k->hash >> 20 & (buckets_of(level) - 1);
+		if (find_in(ix, level, first, k, f) ||
+		    (look(&bucket_at(ix, level, first)[B_AWAY]) > 0 && find_in(ix, level, second, k, f)))
+			return true;
+	}
+	return false;
+}
+
+/* Whether what was read still is so. */
+static bool still_valid(const struct shared_index *ix, uint64_t w)
+{
+	int level = (int)(w >> RECORD_BITS & ((1u << LEVEL_BITS) - 1));
+	return level < atomic_load_explicit(&ix->count, memory_order_acquire) && (w & RECORD_MASK) < records_of(level) &&
+	       atomic_load_explicit(&record_at(ix, level, w & RECORD_MASK)[R_WORD], memory_order_acquire) == w;
+}
+
+/* ---- holding ---- */
+
+/* Finds a free slot, a low one; −1: all are taken. */
+static int take_slot(struct shared_index *ix)
+{
+	for (int i = 0; i < TAKEN_WORDS; i++) {
+		uint64_t taken = look(&ix->taken[i]);
+		while (~taken) {
+			int bit = __builtin_ctzll(~taken);
+			if (atomic_compare_exchange_weak_explicit(&ix->taken[i], &taken, taken | 1ull << bit, memory_order_acquire, memory_order_relaxed))
+				return 64 * i + bit;
+		}
+	}
+	return -1;
+}
+
+static void drop(struct shared_index *ix, int slot)
+{
+	atomic_store_explicit(&ix->slots[S_FIRST + slot], 0, memory_order_release);
+	atomic_fetch_and_explicit(&ix->taken[slot / 64], ~(1ull << slot % 64), memory_order_release);
+}
+
+/* Puts a word into a slot and looks again: the slot's number if the object is held, else −1. */
+static int hold(struct shared_index *ix, uint64_t w)
+{
+	int slot = take_slot(ix);
+	if (slot < 0)
+		return -1;
+	uint64_t used = look(&ix->slots[S_USED]);
+	while (used <= (uint64_t)slot && !atomic_compare_exchange_weak(&ix->slots[S_USED], &used, (uint64_t)slot + 1))
+		;
+	atomic_store_explicit(&ix->slots[S_FIRST + slot], w, memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst); /* the daemon sees the slot, or this thread sees that the record has gone */
+	if (still_valid(ix, w) && look(&ix->slots[S_ENDED]) == 0)
+		return slot;
+	drop(ix, slot);
+	return -1;
+}
+
+/* Tells the daemon of an access, so that it does not take the object for unused. */
+static void tell(struct shared_index *ix, uint64_t w)
+{
+	uint64_t at = look(&ix->slots[S_AT]);
+	if (look(&ix->slots[S_RING + (at - 1) % RING]) == w)
+		return; /* the same again */
+	at = atomic_fetch_add_explicit(&ix->slots[S_AT], 1, memory_order_relaxed);
+	atomic_store_explicit(&ix->slots[S_RING + at % RING], w, memory_order_relaxed);
+}
+
+/* ---- segments ---- */
+
+/* Keeps a segment's mapping while an object in it is held; NULL where it is not known. */
+static struct fast_view *enter_view(struct shared_index *ix, uint64_t segment)
+{
+	for (int i = 0; i < VIEW_WAYS; i++) {
+		struct fast_view *v = &ix->views[segment % VIEW_SETS][i];
+		if (look(&v->segment) != segment)
+			continue;
+		long users = atomic_load_explicit(&v->users, memory_order_relaxed);
+		while (users > 0)
+			if (atomic_compare_exchange_weak_explicit(&v->users, &users, users + 1, memory_order_acquire, memory_order_relaxed)) {
+				if (look(&v->segment) == segment)
+					return v;
+				atomic_fetch_sub(&v->users, 1);
+				break;
+			}
+	}
+	return NULL;
+}
+
+static void leave_view(struct fast_view *v)
+{
+	if (v)
+		atomic_fetch_sub_explicit(&v->users, 1, memory_order_release);
+}
+
+void index_remember(tendril *t, struct view *v)
+{
+	struct shared_index *ix = atomic_load(&t->index);
+	if (!ix || !v || v->fast || !v->readable || t->closed)
+		return;
+	for (int i = 0; i < VIEW_WAYS && !v->fast; i++) {
+		struct fast_view *f = &ix->views[v->id % VIEW_SETS][i];
+		if (atomic_load_explicit(&f->users, memory_order_acquire) != 0)
+			continue;
+		f->base = v->readable;
+		f->bytes = v->bytes;
+		atomic_store(&f->segment, v->id);
+		atomic_store_explicit(&f->users, 1, memory_order_release);
+		v->fast = f;
+	}
+}
+
+bool index_let_go(struct view *v)
+{
+	long alone = 1;
+	if (!v->fast)
+		return true;
+	if (!atomic_compare_exchange_strong(&v->fast->users, &alone, 0))
+		return false;
+	v->fast = NULL;
+	return true;
+}
+
+/* ---- get and release ---- */
+
+static bool keep_meta(const struct found *f, tendril_object *o)
+{
+	if (f->meta_bytes == 0)
+		return true;
+	char *copy = malloc(f->meta_bytes + 1);
+	if (!copy)
+		return false;
+	memcpy(copy, (const char *)f->text + f->name_bytes, f->meta_bytes);
+	copy[f->meta_bytes] = 0;
+	o->meta = copy;
+	o->meta_size = f->meta_bytes;
+	return true;
+}
+
+/* Holds what was found; false: it is to be asked for over the socket. */
+static bool hold_found(tendril *t, struct shared_index *ix, const struct found *f, tendril_object *o)
+{
+	struct fast_view *v = NULL;
+	if (f->segment && !(v = enter_view(ix, f->segment)))
+		return false;
+	bool fits = v ? f->offset <= v->bytes && f->size <= v->bytes - f->offset : f->size == 0;
+	int slot = fits ? hold(ix, f->word) : -1;
+	if (slot >= 0 && !keep_meta(f, o)) {
+		drop(ix, slot);
+		slot = -1;
+	}
+	if (slot < 0) {
+		leave_view(v);
+		return false;
+	}
+	tell(ix, f->word);
+	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+	store_u64(o->id.bytes, f->id[0]);
+	store_u64(o->id.bytes + 8, f->id[1]);
+	o->size = f->size;
+	o->data = f->size ? v->base + f->offset : NULL;
+	o->lifetime = (enum tendril_lifetime)f->lifetime;
+	o->internal[OF_CONNECTION] = t;
+	o->internal[OF_FAST] = v;
+	o->internal[OF_SLOT] = (void *)(uintptr_t)(slot + 1);
+	return true;
+}
+
+/* Looks once a second whether the daemon is still there: one that died leaves an index that alters no more. */
+static bool is_alive(tendril *t, struct shared_index *ix)
+{
+	int64_t now = clock_ms();
+	if (atomic_load_explicit(&ix->over, memory_order_relaxed))
+		return false;
+	if (now - atomic_load_explicit(&ix->asked_ms, memory_order_relaxed) < ALIVE_MS)
+		return true;
+	char byte;
+	atomic_store_explicit(&ix->asked_ms, now, memory_order_relaxed);
+	ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+		atomic_store(&ix->over, true); /* and the socket tells why */
+	return !atomic_load(&ix->over);
+}
+
+bool index_get(tendril *t, const tendril_key *key, tendril_object *o)
+{
+	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
+	struct found f;
+	if (!ix || !is_alive(t, ix) || index_wants_sweep(t))
+		return false;
+	struct wanted k = want(key);
+	return find(ix, &k, &f) && hold_found(t, ix, &f, o);
+}
+
+void index_release(tendril *t, tendril_object *o)
+{
+	drop(atomic_load_explicit(&t->index, memory_order_relaxed), (int)(uintptr_t)o->internal[OF_SLOT] - 1);
+	leave_view(o->internal[OF_FAST]);
+}
+
+bool index_wants_sweep(tendril *t)
+{
+	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
+	return ix && look(&ix->slots[S_LEAVING]) != look(&ix->swept);
+}
+
+void index_swept(tendril *t)
+{
+	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
+	if (ix)
+		atomic_store(&ix->swept, look(&ix->slots[S_LEAVING]));
+}
+
+void index_sweep_again(tendril *t)
+{
+	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
+	if (ix)
+		atomic_fetch_sub(&ix->swept, 1);
+}
+
+/* ---- opening ---- */
+
+void index_want(tendril *t, const tendril_connect_options *o)
+{
+	const char *env = getenv("TENDRIL_INDEX");
+	bool on = env && (!strcasecmp(env, "on") || !strcmp(env, "1") || !strcasecmp(env, "yes") || !strcasecmp(env, "true"));
+	if (o && o->index)
+		on = o->index > 0;
+	atomic_init(&t->index_state, on ? INDEX_WANTED : INDEX_UNWANTED);
+}
+
+/* Maps n bytes of what a descriptor has, once it is known to be as large. */
+static int map_shared(int fd, size_t n, bool writable, void **out)
+{
+	struct stat have;
+	if (fstat(fd, &have) < 0 || have.st_size < 0 || (uint64_t)have.st_size < n)
+		return tdl_fail(TENDRIL_PROTOCOL, "the index has not the %zu bytes that it should have", n);
+	void *p = mmap(NULL, n, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return tdl_fail(TENDRIL_NO_MEMORY, "map the index: %s", strerror(errno));
+	*out = p;
+	return TENDRIL_OK;
+}
+
+static int add_level(struct shared_index *ix, int fd, uint64_t bytes)
+{
+	int n = atomic_load(&ix->count);
+	void *p;
+	if (n == MAX_LEVELS || bytes != bytes_of(n))
+		return tdl_fail(TENDRIL_PROTOCOL, "level %d of the index in %llu bytes", n, (unsigned long long)bytes);
+	int status = map_shared(fd, bytes_of(n), false, &p);
+	if (status != TENDRIL_OK)
+		return status;
+	const word *h = p;
+	if (look(&h[H_MAGIC]) != MAGIC || look(&h[H_LEVEL]) != (uint64_t)n || look(&h[H_BUCKETS]) != buckets_of(n) || look(&h[H_RECORDS]) != records_of(n)) {
+		munmap(p, bytes_of(n));
+		return tdl_fail(TENDRIL_PROTOCOL, "level %d of the index has another one's header", n);
+	}
+	ix->levels[n] = h;
+	ix->level_bytes[n] = bytes_of(n);
+	atomic_store_explicit(&ix->count, n + 1, memory_order_release);
+	return TENDRIL_OK;
+}
+
+static void free_index(struct shared_index *ix)
+{
+	for (int i = 0; i < MAX_LEVELS; i++)
+		if (ix->levels[i])
+			munmap((void *)(uintptr_t)ix->levels[i], ix->level_bytes[i]);
+	if (ix->slots)
+		munmap((void *)ix->slots, SLOTS_BYTES);
+	free(ix);
+}
+
+static int fill_index(struct shared_index *ix, const struct call *c)
+{
+	struct reader r = {c->bytes, c->bytes + c->length, false};
+	uint64_t slots = take_u64(&r), level = take_u64(&r);
+	void *p;
+	if (!took_all(&r) || c->nfds != 2 || slots != SLOTS_BYTES)
+		return tdl_fail(TENDRIL_PROTOCOL, "an index without its descriptors, or with slots of %llu bytes", (unsigned long long)slots);
+	int status = map_shared(c->fds[0], SLOTS_BYTES, true, &p);
+	if (status != TENDRIL_OK)
+		return status;
+	ix->slots = p;
+	if (madvise(p, SLOTS_BYTES, MADV_DONTFORK) < 0) /* a forked child must not write its parent's slots */
+		return tdl_fail(TENDRIL_UNSUPPORTED, "keep the index from children: %s", strerror(errno));
+	for (int i = MAX_SLOTS; i < 64 * TAKEN_WORDS; i++)
+		ix->taken[i / 64] |= 1ull << i % 64; /* there are no such slots */
+	return add_level(ix, c->fds[1], level);
+}
+
+static int ask_index(tendril *t, struct shared_index **out)
+{
+	uint8_t raw[HEADER_BYTES];
+	struct writer w = begin_frame(raw, sizeof raw, M_OPEN_INDEX);
+	struct call c;
+	init_call(&c, M_OPEN_INDEX);
+	int status = round_trip(t, &w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	struct shared_index *ix = calloc(1, sizeof *ix);
+	status = ix ? fill_index(ix, &c) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for the index");
+	drop_call(&c);
+	if (status != TENDRIL_OK && ix)
+		free_index(ix);
+	*out = ix;
+	return status;
+}
+
+/* Opens the index where it is wanted, once. What was refused is left to the socket. */
+void index_open(tendril *t)
+{
+	int wanted = INDEX_WANTED;
+	struct shared_index *ix;
+	if (atomic_load_explicit(&t->index_state, memory_order_relaxed) != INDEX_WANTED ||
+	    !atomic_compare_exchange_strong(&t->index_state, &wanted, INDEX_OPENING))
+		return;
+	if (ask_index(t, &ix) != TENDRIL_OK) {
+		atomic_store(&t->index_state, INDEX_REFUSED);
+		return;
+	}
+	pthread_mutex_lock(&t->mu);
+	atomic_store(&ix->asked_ms, clock_ms());
+	atomic_store(&ix->over, t->status != TENDRIL_OK);
+	atomic_store_explicit(&t->index, ix, memory_order_release);
+	pthread_mutex_unlock(&t->mu);
+	atomic_store(&t->index_state, INDEX_OPEN);
+}
+
+static int next_level(tendril *t, struct shared_index *ix)
+{
+	uint8_t raw[HEADER_BYTES + 1];
+	struct writer w = begin_frame(raw, sizeof raw, M_INDEX_LEVEL);
+	struct call c;
+	put_u8(&w, (uint8_t)atomic_load(&ix->count));
+	init_call(&c, M_INDEX_LEVEL);
+	int status = round_trip(t, &w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	struct reader r = {c.bytes, c.bytes + c.length, false};
+	uint64_t bytes = take_u64(&r);
+	status = took_all(&r) && c.nfds == 1 ? add_level(ix, c.fds[0], bytes) : tdl_fail(TENDRIL_PROTOCOL, "a level of the index without its descriptor");
+	drop_call(&c);
+	return status;
+}
+
+void index_grow(tendril *t)
+{
+	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
+	if (!ix || atomic_flag_test_and_set(&ix->growing))
+		return;
+	int status = TENDRIL_OK;
+	while (status == TENDRIL_OK && atomic_load(&ix->count) < MAX_LEVELS && look(&ix->levels[0][H_LEVELS]) > (uint64_t)atomic_load(&ix->count))
+		status = next_level(t, ix);
+	if (status == TENDRIL_OK)
+		atomic_flag_clear(&ix->growing); /* else it is not asked for again */
+}
+
+void index_end(tendril *t)
+{
+	struct shared_index *ix = atomic_load(&t->index);
+	if (ix)
+		atomic_store(&ix->over, true);
+}
+
+void index_free(tendril *t)
+{
+	struct shared_index *ix = atomic_load(&t->index);
+	if (ix)
+		free_index(ix);
+}
+
+int tendril_index_state(tendril *t)
+{
+	int status = check_mine(t);
+	if (status != TENDRIL_OK)
+		return status;
+	index_open(t);
+	switch (atomic_load(&t->index_state)) {
+	case INDEX_OPEN:
+		return TENDRIL_OK;
+	case INDEX_OPENING:
+		return tdl_fail(TENDRIL_BUSY, "the index is being opened by another thread");
+	case INDEX_REFUSED:
+		return tdl_fail(TENDRIL_UNSUPPORTED, "the daemon gave no index: objects are had over the socket");
+	}
+	return tdl_fail(TENDRIL_UNSUPPORTED, "the index is not asked for: set the option index, or TENDRIL_INDEX=on");
+}
+
+int tendril_through_index(const tendril_object *o) { return o->internal[OF_SLOT] != NULL; }

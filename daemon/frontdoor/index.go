@@ -1,0 +1,37 @@
+package frontdoor
+
+import (
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
+	"tendril/ipc/index"
+	"tendril/ipc/wire"
+)
+
+// openIndex hands out a connection's slots and the first level of its tenant's table.
+func (c *connection) openIndex(f *ipc.Frame) error {
+	slots, level, err := c.store.OpenIndex()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(slots)
+	defer unix.Close(level)
+	return c.replyLater(func() {
+		c.scratch.fds = [2]int{slots, level}
+		c.sendWith(f, &wire.OpenIndexReply{SlotsBytes: index.SlotsBytes, LevelBytes: index.LevelBytes(0)}, ipc.FlagFD2, c.scratch.fds[:2])
+	})
+}
+
+// indexLevel hands out a further level of the table.
+func (c *connection) indexLevel(f *ipc.Frame) error {
+	var m wire.IndexLevelRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	fd, err := c.store.IndexLevel(int(m.Level))
+	if err != nil {
+		return err
+	}
+	c.replyFD(f, &wire.Number{N: index.LevelBytes(int(m.Level))}, fd)
+	return nil
+}

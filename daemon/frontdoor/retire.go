@@ -1,0 +1,161 @@
+package frontdoor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// A front door is handed to another daemon as its socket: who connects meanwhile waits in the socket's queue, and nobody finds it gone.
+
+// Door is a front door's socket, which listens, and the lock that says whose it is. Who has it must Close it, or give it to Listen.
+type Door struct {
+	Socket *os.File
+	Lock   *os.File
+}
+
+// Close gives both up. The socket's file stays. It may be nil.
+func (d *Door) Close() {
+	if d != nil {
+		d.Socket.Close()
+		d.Lock.Close()
+	}
+}
+
+// Retire is Close that leaves the socket and its lock.
+func (s *Server) Retire() (*Door, error) {
+	socket, err := s.listener.File()
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	fd, err := unix.FcntlInt(s.lock.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		socket.Close()
+		s.Close()
+		return nil, err
+	}
+	s.listener.SetUnlinkOnClose(false)
+	s.Close()
+	return &Door{Socket: socket, Lock: os.NewFile(uintptr(fd), "lock of the socket")}, nil
+}
+
+// listener makes the Door's listener; the Door's Socket is spent, also after an error.
+func (d *Door) listener(path string) (*net.UnixListener, error) {
+	defer d.Socket.Close()
+	l, err := net.FileListener(d.Socket)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok || u.Addr().String() != path {
+		l.Close()
+		return nil, fmt.Errorf("%w: the daemon before listens at %s, not at %s", object.ErrInvalid, l.Addr(), path)
+	}
+	u.SetUnlinkOnClose(true)
+	return u, listenAgain(u)
+}
+
+// listenAgain makes this process the one that clients see as the socket's (SO_PEERCRED, unix(7)).
+func listenAgain(u *net.UnixListener) error {
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), unix.SOMAXCONN) })
+	return errors.Join(controlErr, err)
+}
+
+// takeover answers who wants to be the next daemon, with one end of the connection to it.
+func (c *connection) takeover(f *ipc.Frame) error {
+	var m wire.TakeoverRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if c.srv.opts.Takeover == nil {
+		return fmt.Errorf("%w: this daemon cannot be taken over", object.ErrUnsupported)
+	}
+	format, end, err := c.srv.opts.Takeover(c.peer, m.Lowest, m.Highest)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.FcntlInt(end.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	end.Close()
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.replyFD(f, &wire.TakeoverReply{Format: format}, fd) })
+}
+
+// heirs hold what connections to the daemon before this one held, until their process ends or has been back for the grace.
+type heirs struct {
+	grace   time.Duration // immutable
+	running sync.WaitGroup
+
+	mu sync.Mutex
+	of map[int][]*ipc.Process // by number: processes that have not been back
+	// back are those that have; closing them twice does nothing.
+	back   []*ipc.Process
+	timers []*time.Timer
+}
+
+// adopt takes an heir in. One whose process is gone, or was none of this machine's, is closed at once.
+func (h *heirs) adopt(conn *store.Conn) {
+	pid := conn.Owner().PID
+	process, err := ipc.ProcessOf(pid)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of[pid] = append(h.of[pid], process)
+	h.running.Go(func() {
+		_ = process.Wait() // it has ended, or its time is over
+		conn.Close()
+	})
+}
+
+// returned notes that a process has connected: what it has not claimed after the grace goes.
+func (h *heirs) returned(pid int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := h.of[pid]
+	if len(list) == 0 {
+		return
+	}
+	delete(h.of, pid)
+	h.back = append(h.back, list...)
+	h.timers = append(h.timers, time.AfterFunc(h.grace, func() {
+		for _, process := range list {
+			process.Close()
+		}
+	}))
+}
+
+// close ends them all.
+func (h *heirs) close() {
+	h.mu.Lock()
+	for _, timer := range h.timers {
+		timer.Stop()
+	}
+	for pid, list := range h.of {
+		delete(h.of, pid)
+		h.back = append(h.back, list...)
+	}
+	for _, process := range h.back {
+		process.Close()
+	}
+	h.mu.Unlock()
+	h.running.Wait()
+}

@@ -1,0 +1,373 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/store/object"
+)
+
+// aDaemonProcess is what TestMain runs with the argument "-node": a daemon under HANDOVER_DIR, until its standard input ends. It kills
+// itself at the step that HANDOVER_KILL names.
+func aDaemonProcess() {
+	log := logrus.New()
+	log.SetOutput(os.Stderr)
+	log.SetLevel(logrus.ErrorLevel)
+	d, err := New(configUnder(os.Getenv("HANDOVER_DIR")), Build{Version: "test", WorkerArgs: []string{"-fake"}}, log)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	d.at = func(step string) {
+		if step == os.Getenv("HANDOVER_KILL") {
+			unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}
+	if os.Getenv("HANDOVER_TAKE") != "" {
+		d.TakeOver()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.OnReady(func() { fmt.Println("ready") })
+	go func() {
+		os.Stdin.Read(make([]byte, 1))
+		cancel()
+	}()
+	if err := d.Run(ctx); err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func configUnder(dir string) Config {
+	c := Config{Listen: "none", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{filepath.Join(dir, "vendors")}}
+	c, err := c.Defaults(aMachine(), env("HOME=/"))
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// nodeProcess is a daemon in a process of its own.
+type nodeProcess struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error
+}
+
+func startNodeProcess(t *testing.T, dir, kill string, take bool) *nodeProcess {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-node")
+	cmd.Env = append(os.Environ(), "HANDOVER_DIR="+dir, "HANDOVER_KILL="+kill)
+	if take {
+		cmd.Env = append(cmd.Env, "HANDOVER_TAKE=1")
+	}
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &nodeProcess{cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		stdin.Close()
+		<-p.ended
+	})
+	return p
+}
+
+func (p *nodeProcess) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// handoverDir is a directory for daemons that follow each other, with a short path.
+func handoverDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	vendors := filepath.Join(dir, "vendors")
+	if err := errors.Join(os.Mkdir(vendors, 0o755), os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func dialSoon(t *testing.T, socket string) *client.Conn {
+	t.Helper()
+	for range 1000 {
+		c, err := client.Dial(socket)
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("nobody serves the socket")
+	return nil
+}
+
+// belongings are what a client has before a handover.
+type belongings struct {
+	c                      *client.Conn
+	socket                 string
+	ephemeral, named, disk *client.Object
+}
+
+func settle(t *testing.T, socket string) *belongings {
+	t.Helper()
+	b := &belongings{c: dialSoon(t, socket), socket: socket}
+	put := func(text string, o client.CreateOptions) *client.Object {
+		obj, err := b.c.Put([]byte(text), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj
+	}
+	b.ephemeral = put("ephemeral", client.CreateOptions{})
+	b.named = put(strings.Repeat("named", 1<<18), client.CreateOptions{Name: "named", Class: object.Named})
+	b.disk = put("on disk", client.CreateOptions{Name: "disk", Class: object.Persisted})
+	return b
+}
+
+// check looks at everything. survived says that no memory was lost.
+func (b *belongings) check(t *testing.T, survived bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	_, err := b.c.StatByName("disk")
+	for ; errors.Is(err, client.ErrDisconnected) && time.Now().Before(deadline); _, err = b.c.StatByName("disk") {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatalf("the persisted object: %v", err)
+	}
+	for o, want := range map[*client.Object]string{b.ephemeral: "ephemeral", b.named: strings.Repeat("named", 1<<18), b.disk: "on disk"} {
+		if string(o.Bytes()) != want {
+			t.Errorf("%q has other bytes", want[:5])
+		}
+	}
+	if b.disk.Gone() || b.ephemeral.Gone() == survived || b.named.Gone() == survived {
+		t.Errorf("gone: %v %v %v, survived %v", b.ephemeral.Gone(), b.named.Gone(), b.disk.Gone(), survived)
+	}
+	other := dialSoon(t, b.socket)
+	defer other.Close()
+	wanted := map[object.ID]string{b.disk.ID(): "on disk"}
+	if survived {
+		wanted[b.ephemeral.ID()], wanted[b.named.ID()] = "ephemeral", strings.Repeat("named", 1<<18)
+	}
+	for id, want := range wanted {
+		o, err := other.Get(context.Background(), id, 0)
+		if err != nil || !bytes.Equal(o.Bytes(), []byte(want)) {
+			t.Errorf("another client gets %q: %v", want[:5], err)
+			continue
+		}
+		o.Release()
+	}
+}
+
+// inSlot gives an object that a slot of the index alone holds.
+func inSlot(t *testing.T, c *client.Conn) *client.Object {
+	t.Helper()
+	made, err := c.Put([]byte("pinned"), client.CreateOptions{})
+	if err == nil {
+		err = c.IndexState()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := made
+	for range 3 { // the first goes over the socket
+		again, err := c.Get(context.Background(), made.ID(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Release()
+		o = again
+	}
+	return o
+}
+
+func TestTakeover(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	c := aConfig(t)
+	first, up := newDaemon(t, c), make(chan struct{})
+	first.OnReady(func() { close(up) })
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(context.Background()) }()
+	<-up
+	b := settle(t, c.Socket)
+	fast, err := client.DialOptions(client.Options{Socket: c.Socket, Index: client.IndexOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fast.Close()
+	pinned := inSlot(t, fast)
+	if _, err := b.c.Publish(b.named.ID(), "", false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for round := range 3 {
+		next, up := newDaemon(t, c), make(chan struct{})
+		next.TakeOver()
+		next.OnReady(func() { close(up) })
+		served := make(chan error, 1)
+		go func() { served <- next.Run(ctx) }()
+		select {
+		case <-up:
+		case err := <-served:
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("round %d: the daemon before: %v", round, err)
+		}
+		ended = served
+		b.check(t, true)
+		if o, err := b.c.Get(context.Background(), pinned.ID(), 0); err != nil || string(o.Bytes()) != "pinned" { // its holder has not come back
+			t.Errorf("round %d: an object that was held in a slot of the index: %v", round, err)
+		} else {
+			o.Release()
+		}
+		if err := fast.Sweep(); !errors.Is(err, client.ErrDisconnected) {
+			t.Errorf("a sweep of the connection before: %v", err)
+		}
+		if _, err := fast.StatByName("named"); err != nil || pinned.Gone() || string(pinned.Bytes()) != "pinned" {
+			t.Errorf("round %d: gone %v, %v", round, pinned.Gone(), err)
+		}
+		published, err := b.c.Published("")
+		if err != nil || !strings.Contains(string(published), `"here":true`) {
+			t.Errorf("published: %s, %v", published, err)
+		}
+	}
+	b.c.Close()
+	pinned.Release()
+	fast.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(c.Socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+	goleak.VerifyNone(t, leaks)
+}
+
+// Whoever of the two is killed, and wherever in the handover, one of them serves in the end, with what is on disk in any case, and
+// with the memory unless the one that had it was killed before it had given it away.
+func TestKilledInTheHandover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two dozen daemons")
+	}
+	for _, kill := range []struct {
+		successor bool
+		step      string
+		survives  bool
+	}{
+		{false, "met", false}, {false, "ended", false}, {false, "fixtures", false},
+		{false, "delivered", true}, {false, "ready", true}, {false, "go", true},
+		{true, "connected", true}, {true, "fixtures come", true}, {true, "all come", true}, {true, "started", true}, {true, "confirmed", true},
+	} {
+		t.Run(fmt.Sprintf("successor=%v/%s", kill.successor, strings.ReplaceAll(kill.step, " ", "_")), func(t *testing.T) {
+			t.Parallel()
+			dir := handoverDir(t)
+			socket := filepath.Join(dir, "s")
+			victim := map[bool]string{kill.successor: kill.step}
+			before := startNodeProcess(t, dir, victim[false], false)
+			b := settle(t, socket)
+			after := startNodeProcess(t, dir, victim[true], true)
+			killed, other := before, after
+			if kill.successor {
+				killed, other = after, before
+			}
+			select {
+			case <-killed.ended:
+			case <-time.After(30 * time.Second):
+				t.Fatal("nobody was killed")
+			}
+			b.check(t, kill.survives)
+			if other.hasEnded() {
+				t.Error("the other one ended, too")
+			}
+			if pid := b.c.Daemon().PID; pid != other.cmd.Process.Pid {
+				t.Errorf("process %d serves, not %d", pid, other.cmd.Process.Pid)
+			}
+		})
+	}
+}
+
+// A takeover that fails for a reason of its own leaves the daemon as it was, and a second one succeeds.
+func TestRefusedTakeover(t *testing.T) {
+	c := aConfig(t)
+	_, stop := serve(t, c)
+	b := settle(t, c.Socket)
+	elsewhere := c
+	elsewhere.StateDir += "2"
+	next := newDaemon(t, elsewhere)
+	next.TakeOver()
+	if err := next.Run(t.Context()); !errors.Is(err, object.ErrInvalid) || !strings.Contains(err.Error(), c.StateDir) {
+		t.Errorf("with another state directory: %v", err)
+	}
+	b.check(t, true)
+	b.c.Close()
+	stop()
+	alone := newDaemon(t, c) // nobody is there to be taken over
+	alone.TakeOver()
+	ctx, cancel := context.WithCancel(context.Background())
+	alone.OnReady(cancel)
+	if err := alone.Run(ctx); err != nil {
+		t.Errorf("without a daemon before: %v", err)
+	}
+}
+
+// A successor that cannot start gives the node back.
+func TestTakeoverThatFails(t *testing.T) {
+	c := aConfig(t)
+	_, stop := serve(t, c)
+	b := settle(t, c.Socket)
+	for _, damage := range []string{"state directory", "store", "front door"} {
+		next := newDaemon(t, c)
+		next.TakeOver()
+		next.at = func(step string) {
+			if step != "all come" {
+				return
+			}
+			switch damage {
+			case "state directory":
+				next.cfg.StateDir += "2"
+			case "store":
+				next.cfg.CapacityBytes = 1
+			case "front door":
+				next.cfg.Socket += "2"
+			}
+		}
+		if err := next.Run(t.Context()); err == nil {
+			t.Errorf("%s: no error", damage)
+		}
+		b.check(t, true)
+	}
+	b.c.Close()
+	stop()
+}

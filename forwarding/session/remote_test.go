@@ -1,0 +1,253 @@
+package session
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+)
+
+// Many writes behind a user event: what travels ahead stays within the allowance (the fake checks it), and the rest comes
+// once their turn has come, each in its place.
+func TestManyGatedWrites(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, far := newFarRig(t, secure)
+		q := r.queue(0)
+		const n, size = 300, 40 << 10
+		b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
+		want, out := pattern(n*size, 5), make([]byte, n*size)
+		first := Waits{1, []uintptr{gate}, false}
+		for i := range n {
+			r.handle(r.d.EnqueueWrite(q, b, false, uint64(i*size), size, ptr(want[i*size:]), first))
+			first = Waits{}
+		}
+		large, also := r.buffer(6<<20), pattern(6<<20, 9)
+		r.handle(r.d.EnqueueWrite(q, large, false, 0, 6<<20, ptr(also), Waits{}))
+		r.ok(r.d.SetUserEventStatus(gate, 0))
+		r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), Waits{}))
+		if !bytes.Equal(out, want) {
+			t.Error("other bytes came back")
+		}
+		got := make([]byte, 6<<20)
+		r.handle(r.d.EnqueueRead(q, large, true, 0, 6<<20, ptr(got), Waits{}))
+		if !bytes.Equal(got, also) {
+			t.Error("other bytes of the large write")
+		}
+		r.d.Close()
+		far.check()
+		if far.most < clwire.StagingBytes/2 {
+			t.Errorf("%d bytes travelled ahead: the test gates nothing", far.most)
+		}
+	})
+}
+
+// A write whose dependency fails must not read the program's memory any more, and fails as the specification says.
+func TestGatedWriteIsCancelled(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, _ := newFarRig(t, secure)
+		q := r.queue(queueOutOfOrder)
+		const size = 9 << 20
+		b, gate := r.buffer(size), r.handle(r.d.CreateUserEvent(r.ctx))
+		r.handle(r.d.EnqueueFill(q, b, ptr([]byte{7}), 1, 0, size, Waits{}))
+		r.ok(r.d.Finish(q))
+		in, out := pattern(size, 1), make([]byte, size)
+		wait := Waits{1, []uintptr{gate}, true}
+		wrote := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), wait))
+		read := r.handle(r.d.EnqueueRead(q, b, false, 0, size, ptr(out), wait))
+		r.ok(r.d.SetUserEventStatus(gate, -5))
+		r.is(r.d.WaitForEvents(1, []uintptr{wrote}), ExecStatusErrorForEvents)
+		r.is(r.d.WaitForEvents(1, []uintptr{read}), ExecStatusErrorForEvents)
+		clear(in) // the program's own again: the race detector watches
+		_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{1, []uintptr{wrote}, false})
+		r.is(status, ExecStatusErrorForEvents)
+		_, status = r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{1, []uintptr{wrote}, false})
+		r.is(status, ExecStatusErrorForEvents)
+		if !bytes.Equal(out, make([]byte, size)) {
+			t.Error("a failed read changed the program's memory")
+		}
+		r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{}))
+		if !bytes.Equal(out, bytes.Repeat([]byte{7}, size)) {
+			t.Error("a cancelled write reached the buffer")
+		}
+	})
+}
+
+// Two queues and blocking and non-blocking transfers of several threads share the lanes.
+func TestTransfersOfManyThreads(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, _ := newFarRig(t, secure)
+		var threads sync.WaitGroup
+		for i := range 6 {
+			threads.Go(func() {
+				q := r.queue(0)
+				const size = 700_001
+				b, in, out := r.buffer(size), pattern(size, byte(i)), make([]byte, size)
+				for round := range 6 {
+					in[round] ^= 0xff
+					blocking := (round+i)%2 == 0
+					r.handle(r.d.EnqueueWrite(q, b, blocking, 0, size, ptr(in), Waits{}))
+					r.handle(r.d.EnqueueRead(q, b, blocking, 0, size, ptr(out), Waits{}))
+					if r.ok(r.d.Finish(q)); !bytes.Equal(in, out) {
+						t.Errorf("thread %d, round %d: other bytes came back", i, round)
+					}
+				}
+			})
+		}
+		threads.Wait()
+	})
+}
+
+// midway is a far node whose worker does something in the middle of a read.
+func midway(t *testing.T, secure bool, then func(f *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool) (*rig, Status) {
+	t.Helper()
+	r, far := newFarRig(t, secure)
+	q := r.queue(0)
+	const size = 5 << 20
+	b, out := r.buffer(size), make([]byte, size)
+	sent := 0
+	far.mu.Lock()
+	far.tamper = func(f *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool {
+		if sent++; sent != 20 {
+			return true
+		}
+		return then(f, l, h)
+	}
+	far.mu.Unlock()
+	_, status := r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{})
+	clear(out) // ours again, whatever came: the race detector watches
+	return r, status
+}
+
+func TestWorkerDiesInATransfer(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, status := midway(t, secure, func(f *fakeFar, _ *link.Lane, _ *clwire.LaneHeader) bool {
+			f.worker.killed.Store(true)
+			f.worker.conn.Shutdown()
+			return true
+		})
+		r.is(status, OutOfResources)
+		eventually(t, "word of the end", func() bool { return r.log.contain("killed by the test") })
+	})
+}
+
+func TestLaneIsCutInATransfer(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, status := midway(t, secure, func(_ *fakeFar, l *link.Lane, _ *clwire.LaneHeader) bool {
+			l.Shutdown()
+			return true
+		})
+		r.is(status, OutOfResources)
+		eventually(t, "word of the end", func() bool { return r.log.contain("ended") })
+	})
+}
+
+// What a worker says of a chunk is checked before a byte of the program's memory is touched.
+func TestHostileChunksEndTheWorker(t *testing.T) {
+	for name, change := range map[string]func(h *clwire.LaneHeader){
+		"offset behind the end": func(h *clwire.LaneHeader) { h.Offset = 5<<20 + 1 },
+		"offset that wraps":     func(h *clwire.LaneHeader) { h.Offset = ^uint64(0) - 10 },
+		"length over the end":   func(h *clwire.LaneHeader) { h.Offset = 5<<20 - 1 },
+		"length over the limit": func(h *clwire.LaneHeader) { h.Length = clwire.MaxChunk + 1 },
+		"no length":             func(h *clwire.LaneHeader) { h.Length = 0 },
+		"skipped":               func(h *clwire.LaneHeader) { h.Skipped = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, status := midway(t, false, func(_ *fakeFar, _ *link.Lane, h *clwire.LaneHeader) bool {
+				change(h)
+				return true
+			})
+			r.is(status, OutOfResources)
+			eventually(t, "word of the end", func() bool { return r.log.contain("ended") })
+		})
+	}
+}
+
+// A chunk of an operation that there is not is thrown away: it may have failed meanwhile.
+func TestChunkOfNothingIsIgnored(t *testing.T) {
+	r, status := midway(t, true, func(_ *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool {
+		stray := clwire.LaneHeader{Op: h.Op + 1000, Offset: 1 << 40, Length: 100}
+		return l.Send(stray, make([]byte, 100)) == nil
+	})
+	r.ok(status)
+}
+
+// Cutting the connection in the middle of writes of every kind ends each with an error, and nothing hangs.
+func TestLossInTheMiddleOfWrites(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, _ := newFarRig(t, secure)
+		q := r.queue(0)
+		const size = 8 << 20
+		b, in := r.buffer(size), pattern(size, 1)
+		gate := r.handle(r.d.CreateUserEvent(r.ctx))
+		e := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{1, []uintptr{gate}, true}))
+		ended := make(chan Status, 1)
+		go func() { // beyond the allowance: waits for its turn
+			_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{})
+			ended <- status
+		}()
+		time.Sleep(5 * time.Millisecond) // most often it has begun; either order must end
+		r.node.kill()
+		if status := <-ended; status == Success {
+			t.Error("a write to a worker that is gone succeeded")
+		}
+		r.is(r.d.WaitForEvents(1, []uintptr{e}), ExecStatusErrorForEvents)
+		clear(in)
+	})
+}
+
+// Two machines in one list of platforms, each with its own worker.
+func TestTwoServers(t *testing.T) {
+	var fars []*fakeFar
+	server := func(name string, secure bool) Server {
+		return Server{Name: name, Dial: func() (Control, error) {
+			f := newFakeFar(newFakeNode(t, false), secure)
+			fars = append(fars, f)
+			return f, nil
+		}}
+	}
+	log := &logLines{}
+	d, err := New(Config{Servers: []Server{server("one:7433", true), server("two:7433", true)}, Spin: 20 * time.Microsecond, Log: log.add})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		d.Close()
+		for _, f := range fars {
+			f.check()
+		}
+	}()
+	platforms := d.Platforms()
+	if len(platforms) != 2 {
+		t.Fatalf("%d platforms, %v", len(platforms), log.lines)
+	}
+	var rigs []*rig
+	for _, p := range platforms {
+		r := &rig{t: t, d: d, log: log}
+		devices, status := d.DeviceIDs(p, deviceTypeAll)
+		r.ok(status)
+		r.dev, r.ctx = devices[0], r.handle(d.CreateContext(nil, devices, nil))
+		rigs = append(rigs, r)
+	}
+	const size = 1 << 20
+	queues, buffers, wants := [2]uintptr{}, [2]uintptr{}, [2][]byte{}
+	for i, r := range rigs {
+		queues[i], buffers[i], wants[i] = r.queue(0), r.buffer(size), pattern(size, byte(i))
+		r.handle(d.EnqueueWrite(queues[i], buffers[i], false, 0, size, ptr(wants[i]), Waits{}))
+	}
+	fars[0].kill()
+	out := make([]byte, size)
+	if _, status := d.EnqueueRead(queues[0], buffers[0], true, 0, size, ptr(out), Waits{}); status == Success {
+		t.Error("a read from a machine that is gone succeeded")
+	}
+	clear(out)
+	rigs[1].handle(d.EnqueueRead(queues[1], buffers[1], true, 0, size, ptr(out), Waits{}))
+	if !bytes.Equal(out, wants[1]) {
+		t.Error("the other machine's session was disturbed")
+	}
+	if _, status := d.EnqueueCopy(queues[0], buffers[0], buffers[1], 0, 0, 16, Waits{}); status != InvalidContext {
+		t.Errorf("a copy between contexts: %d", status)
+	}
+}

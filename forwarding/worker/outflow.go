@@ -1,0 +1,145 @@
+//go:build cgo
+
+package worker
+
+import (
+	"fmt"
+	"sync"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
+)
+
+// outflow is a read on its way to the client: every lane has a sender, and each takes the next chunk when it is done
+// with its last. One sender for all lanes encrypted all on one core: 2 GB/s where the writes' four made 5.
+type outflow struct {
+	o *bulkOp
+
+	mu     sync.Mutex // leaf
+	at     uint64     // where the next chunk begins
+	status opencl.Status
+	broken bool
+}
+
+// sendOut sends a read's bytes by every lane, and returns when all are sent.
+func (o *bulkOp) sendOut() {
+	lanes := o.b.all()
+	if len(lanes) == 0 {
+		return
+	}
+	f := &outflow{o: o}
+	if o.size <= clwire.MaxChunk {
+		i := o.id % uint64(len(lanes))
+		lanes = lanes[i : i+1]
+	}
+	var others sync.WaitGroup
+	for _, l := range lanes[1:] {
+		others.Go(func() { link.GiveWay(func() { f.send(l) }) })
+	}
+	f.send(lanes[0])
+	others.Wait()
+	if f.status != opencl.Success {
+		o.end(int32(f.status))
+	}
+}
+
+func (f *outflow) send(l *link.Lane) {
+	if f.o.buffer.seg != nil {
+		f.sendInPlace(l)
+	} else {
+		f.sendDevice(l)
+	}
+}
+
+// next gives the next chunk; n 0: there is none, or it would be of no use.
+func (f *outflow) next() (at, n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at == f.o.size || f.broken || f.status != opencl.Success {
+		return 0, 0
+	}
+	at, n = f.at, f.o.ext.piece(f.at)
+	f.at += n
+	return at, n
+}
+
+// ship sends one chunk; a lane that broke ends the session.
+func (f *outflow) ship(l *link.Lane, at uint64, data []byte) {
+	err := l.Send(clwire.LaneHeader{Op: f.o.id, Offset: at, Length: uint32(len(data))}, data)
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	f.broken = true
+	f.mu.Unlock()
+	f.o.b.s.fail(fmt.Errorf("a lane ended: %w", err))
+}
+
+// failed notes how a chunk left the device and reports whether it must not be sent.
+func (f *outflow) failed(status opencl.Status) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = firstOf(f.status, status)
+	return f.broken || f.status != opencl.Success
+}
+
+// sendInPlace sends from where the bytes are.
+func (f *outflow) sendInPlace(l *link.Lane) {
+	mem, ext := f.o.buffer.bytes(), &f.o.ext
+	var scratch []byte
+	for at, n := f.next(); n > 0; at, n = f.next() {
+		if !ext.Rect {
+			f.ship(l, at, mem[ext.Offset+at:][:n])
+			continue
+		}
+		scratch = scratch[:0]
+		ext.runs(at, n, func(at, n uint64) bool {
+			scratch = append(scratch, mem[at:at+n]...)
+			return true
+		})
+		f.ship(l, at, scratch)
+	}
+}
+
+// outgoing is a chunk on its way from the device.
+type outgoing struct {
+	slot   int
+	at, n  uint64
+	event  opencl.Event
+	status opencl.Status
+}
+
+// sendDevice copies the chunks out, some ahead of the lane, and sends each when it is there.
+func (f *outflow) sendDevice(l *link.Lane) {
+	const ahead = stagingSlots / clwire.MaxLanes
+	p := &f.o.b.staging
+	q, status := p.queue(f.o.b.s, f.o.buffer.context)
+	if f.failed(status) {
+		return
+	}
+	var flying []outgoing
+	for at, n := f.next(); n > 0; at, n = f.next() {
+		g := outgoing{at: at, n: n}
+		for g.slot = -1; g.slot < 0; {
+			if g.slot = p.take(len(flying) == 0, len(flying) < ahead); g.slot < 0 {
+				flying = f.land(l, flying)
+			}
+		}
+		g.event, g.status = f.o.transfer(q, true, at, n, p.slot(g.slot))
+		flying = append(flying, g)
+	}
+	for len(flying) > 0 {
+		flying = f.land(l, flying)
+	}
+}
+
+// land sends the chunk that has been under way longest.
+func (f *outflow) land(l *link.Lane, flying []outgoing) []outgoing {
+	g := flying[0]
+	if !f.failed(waitFor(g.event, g.status)) {
+		f.ship(l, g.at, f.o.b.staging.slot(g.slot)[:g.n])
+	}
+	f.o.b.staging.free <- g.slot
+	return flying[1:]
+}

@@ -1,0 +1,149 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"tendril/store/object"
+)
+
+// Heirs gives a connection for each one that the store before this had, with its references; once. Each is to be closed when its
+// process has ended, or has come back and claimed what it still holds (Reclaim).
+func (s *Store) Heirs() []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	heirs := s.heirs
+	s.heirs = nil
+	return heirs
+}
+
+// Owner says for whom the connection acts.
+func (c *Conn) Owner() Owner { return c.owner }
+
+// inherit puts what the store before left into the table, in which what is on disk stands already; composites are those of that.
+// Capacity and quotas are charged, and not asked. Before s is shared.
+func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error {
+	s.nextID = max(s.nextID, l.Catalog.NextSegment)
+	for i, g := range l.Catalog.Segments {
+		if s.segments[g.ID] != nil || g.ID == 0 || g.ID > s.nextID || l.memory[i].Bytes() != g.Bytes {
+			return fmt.Errorf("%w: segment %d of %d bytes twice, or of another size", object.ErrProtocol, g.ID, g.Bytes)
+		}
+		t := s.tenantOf(g.Tenant)
+		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i], seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true}
+		s.charged += g.Bytes
+		t.charged += g.Bytes
+	}
+	l.memory = nil // the table's from here on
+	for i := range l.Catalog.Objects {
+		if err := s.inheritObject(&l.Catalog.Objects[i], composites); err != nil {
+			return err
+		}
+	}
+	for _, c := range l.Catalog.Conns {
+		s.inheritConn(c)
+	}
+	for _, st := range l.Catalog.Streams {
+		s.inheritStream(st)
+	}
+	s.adoptTrees(composites)
+	for _, g := range s.segments {
+		if g.live == 0 {
+			s.settle(g)
+		}
+	}
+	for _, e := range s.objects {
+		s.reconsider(e)
+	}
+	return nil
+}
+
+// inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
+func (s *Store) inheritObject(o *LegacyObject, composites map[*entry][]object.Member) error {
+	r := &o.Record
+	e := s.objects[r.ID]
+	if o.Spilled || r.ID.IsZero() {
+		return nil
+	}
+	g := s.segments[o.Segment]
+	if (g == nil) != (r.SizeBytes == 0) || g != nil && (g.tenant.name != r.Tenant || o.Offset > g.bytes || r.SizeBytes > g.bytes-o.Offset) || !r.Class.Valid() {
+		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes, o.Offset, o.Segment)
+	}
+	if e == nil {
+		e = s.inheritRecord(o)
+		if len(r.Members) > 0 {
+			e.charge += membersBytes(r.Members)
+			composites[e] = r.Members
+		}
+		s.charged += e.charge
+		e.tenant.charged += e.charge
+		s.insert(e)
+	} else { // a copy is on disk
+		s.spilled--
+		s.spilledBytes -= e.size
+	}
+	e.state, e.strict = object.Sealed, o.Strict
+	if g != nil {
+		s.attach(e, g, o.Offset)
+	}
+	return nil
+}
+
+// inheritRecord makes the entry of an object that is in memory alone.
+func (s *Store) inheritRecord(o *LegacyObject) *entry {
+	r := &o.Record
+	e := &entry{
+		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
+		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, expiryAt: -1,
+	}
+	e.charge = e.recordBytes(r.Name, r.Meta)
+	s.setGrants(e, r.Grants)
+	if r.Name != "" {
+		e.name = r.Name
+		e.tenant.names[r.Name] = e
+	}
+	if o.Left > 0 {
+		s.schedule(e, time.Now().Add(o.Left))
+	}
+	return e
+}
+
+func (s *Store) inheritConn(l LegacyConn) {
+	c := s.newConn(Owner{Tenant: l.Tenant, PID: l.PID, Name: l.Name}, s.tenantOf(l.Tenant))
+	for _, r := range l.Refs {
+		if e := s.objects[r.ID]; e != nil && r.Count > 0 {
+			c.refs[r.ID] = reference{e: e, count: r.Count, since: r.Since}
+			e.refs += r.Count
+			s.references += r.Count
+		}
+	}
+	c.tenant.conns++
+	s.conns[c] = struct{}{}
+	s.heirs = append(s.heirs, c)
+}
+
+func (s *Store) inheritStream(l LegacyStream) {
+	t := s.tenantOf(l.Tenant)
+	if t.streams == nil {
+		t.streams = make(map[string]*stream)
+	}
+	st := &stream{
+		tenant: t, name: l.Name, created: l.Created, charge: streamBytes + uint64(len(l.Name)), limit: l.Limit, limitBytes: l.LimitBytes,
+		dropOldest: l.DropOldest, keep: l.Keep, ended: l.Ended, pushed: l.Pushed, popped: l.Popped, dropped: l.Dropped, ends: make(map[*streamEnd]struct{}),
+	}
+	if l.Broken != "" {
+		st.broken = errors.Join(object.ErrAborted, errors.New(l.Broken))
+	}
+	for _, f := range l.Frames {
+		if e := s.objects[f.ID]; e != nil {
+			e.refs++
+			st.frames = append(st.frames, frame{e, f.Number})
+			st.bytes += e.size
+		}
+	}
+	s.charged += st.charge
+	t.charged += st.charge
+	s.tableBytes += st.charge
+	t.streams[l.Name] = st
+	s.dropStream(st) // where nobody comes back for it
+}

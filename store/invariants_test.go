@@ -1,0 +1,272 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"tendril/store/object"
+)
+
+// invariants looks at every table of a store at one moment and gives what does not agree; "" where all does. They hold whenever mu is
+// free, transfers under way or not, but for those about files: atRest says that there is no transfer.
+func (s *Store) invariants(atRest bool) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := inspection{s: s, refs: map[*entry]int{}, live: map[*segmentState]int{}, usable: map[*segmentState]int{}, members: map[*entry]int{}, charges: map[*tenant]uint64{}}
+	i.connections()
+	i.streams()
+	i.entries()
+	i.segments()
+	i.names()
+	i.totals()
+	if atRest {
+		i.files()
+	}
+	return i.fault
+}
+
+type inspection struct {
+	s       *Store
+	fault   string
+	refs    map[*entry]int
+	live    map[*segmentState]int
+	usable  map[*segmentState]int
+	members map[*entry]int
+	charges map[*tenant]uint64
+	table   uint64
+	total   int // references of connections
+	alive   map[*entry]bool
+}
+
+func (i *inspection) must(ok bool, format string, args ...any) {
+	if !ok && i.fault == "" {
+		i.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+func (i *inspection) connections() {
+	i.alive = map[*entry]bool{}
+	perTenant := map[*tenant]int{}
+	for c := range i.s.conns {
+		perTenant[c.tenant]++
+		i.must(!c.closed, "a closed connection is listed")
+		for id, r := range c.refs {
+			i.must(r.count > 0 && r.e.id == id, "a connection holds %d of object %s as %s", r.count, r.e.id, id)
+			i.refs[r.e] += r.count
+			i.total += r.count
+			i.alive[r.e] = true
+		}
+		for e := range c.open {
+			i.must(e.creator == c && e.state == object.Open, "object %s is open on a connection that does not fill it", e.id)
+		}
+		for id, e := range c.fills {
+			_, there := e.fillers[c]
+			i.must(there && e.id == id && e.state == object.Open, "a connection fills object %s, which does not know it", id)
+		}
+		for id, g := range c.seen {
+			_, there := g.seen[c]
+			i.must(there && g.id == id && i.s.segments[id] == g, "segment %d is seen by a connection that it does not know", id)
+		}
+		for id, g := range c.written {
+			i.must(g.writer == c && g.id == id && i.s.segments[id] == g, "segment %d is not its writer's", id)
+		}
+		for id, end := range c.streams {
+			_, there := end.st.ends[end]
+			i.must(there && end.c == c, "stream end %d is not the stream's", id)
+		}
+	}
+	for _, t := range i.s.tenants {
+		i.must(t.conns == perTenant[t], "tenant %s counts %d connections and has %d", t.name, t.conns, perTenant[t])
+	}
+}
+
+func (i *inspection) streams() {
+	for _, t := range i.s.tenants {
+		for name, st := range t.streams {
+			i.must(st.name == name && st.tenant == t && !st.gone, "stream %q is elsewhere", name)
+			i.table += st.charge
+			i.charges[t] += st.charge
+			var bytes, last uint64
+			for _, f := range st.frames {
+				i.refs[f.e]++
+				i.alive[f.e] = true
+				bytes += f.e.size
+				i.must(f.number > last && f.number <= st.pushed, "stream %q: frame %d behind %d", name, f.number, last)
+				last = f.number
+			}
+			i.must(bytes == st.bytes, "stream %q counts %d bytes and has %d", name, st.bytes, bytes)
+			writers := 0
+			for end := range st.ends {
+				if end.writes {
+					writers++
+				}
+			}
+			i.must(writers == st.writers, "stream %q counts %d writers and has %d", name, st.writers, writers)
+			i.must(len(st.poppers) == 0 || len(st.frames) == 0, "stream %q: a pop waits beside %d frames", name, len(st.frames))
+		}
+	}
+}
+
+// entries looks at all that are in the table or held by somebody.
+func (i *inspection) entries() {
+	for id, e := range i.s.objects {
+		i.alive[e] = true
+		i.must(e.id == id && e.state != object.Deleted, "object %s is in the table as %s, %v", e.id, id, e.state)
+		i.must(e.at < len(e.tenant.entries) && e.tenant.entries[e.at] == e, "object %s is not where its tenant has it", id)
+	}
+	for grown := true; grown; { // composites that are held keep their members
+		grown = false
+		for e := range i.alive {
+			for _, m := range e.members {
+				if !i.alive[m.e] {
+					i.alive[m.e], grown = true, true
+				}
+			}
+		}
+	}
+	spilled, spilledBytes, open := 0, uint64(0), 0
+	for e := range i.alive {
+		for _, m := range e.members {
+			i.members[m.e]++
+		}
+		i.charges[e.tenant] += e.charge
+		i.table += e.charge
+		i.must(e.charge > 0, "object %s is alive and not charged", e.id)
+		switch e.state {
+		case object.Spilled:
+			spilled++
+			spilledBytes += e.size
+			i.must(e.onDisk && (e.seg == nil || e.moving != nil), "object %s is spilled and not on disk alone", e.id)
+		case object.Open:
+			open++
+			i.must(e.creator != nil, "object %s is open and nobody's", e.id)
+		default:
+			i.must(e.seg != nil || e.size == 0, "object %s of %d bytes is nowhere", e.id, e.size)
+		}
+		if e.seg != nil {
+			i.live[e.seg]++
+			if e.usable {
+				i.usable[e.seg]++
+			}
+		}
+		if e.shadow != nil && e.shadow.seg != nil {
+			i.live[e.shadow.seg]++
+		}
+		for _, who := range e.grants {
+			_, there := i.s.shared[who][e]
+			i.must(there, "object %s is granted to %s, who is not told", e.id, who)
+		}
+	}
+	for e := range i.alive {
+		i.must(e.refs >= i.refs[e], "object %s counts %d references and has %d", e.id, e.refs, i.refs[e])
+		i.must(e.memberOf == i.members[e], "object %s counts %d composites and is in %d", e.id, e.memberOf, i.members[e])
+		i.must(i.s.objects[e.id] == e || e.state == object.Deleted, "object %s is alive, not deleted and not in the table", e.id)
+	}
+	i.must(spilled == i.s.spilled && spilledBytes == i.s.spilledBytes, "%d objects of %d bytes are spilled; counted %d of %d", spilled, spilledBytes, i.s.spilled, i.s.spilledBytes)
+	i.must(open == i.s.openCount, "%d objects are open; counted %d", open, i.s.openCount)
+	for who, list := range i.s.shared {
+		for e := range list {
+			i.must(i.s.objects[e.id] == e, "%s is told of object %s, which is not there", who, e.id)
+		}
+	}
+}
+
+func (i *inspection) segments() {
+	for id, g := range i.s.segments {
+		i.charges[g.tenant] += g.bytes
+		listed := 0
+		for e := g.first; e != nil; e = e.next {
+			listed++
+			i.must(e.seg == g, "segment %d lists object %s, which lies elsewhere", id, e.id)
+		}
+		want := g.live
+		if g.session {
+			want--
+		}
+		i.must(listed == want, "segment %d counts %d objects and lists %d", id, g.live, listed)
+		i.must(listed >= i.live[g], "segment %d lists %d objects, %d say they lie there", id, listed, i.live[g])
+		i.must(g.usable == i.usable[g], "segment %d counts %d objects that may go and has %d", id, g.usable, i.usable[g])
+		cold := g.live > 0 && g.usable == g.live && !g.session && !g.evicting
+		i.must(cold == (g.ranked[0] != nil), "segment %d: cold %v, ranked %v", id, cold, g.ranked[0] != nil)
+		i.must(g.mem != nil || g.live == 0, "segment %d has %d objects and no memory", id, g.live)
+		i.must(g.mem == nil || g.live > 0 || g.writer != nil, "segment %d is nobody's and was not given up", id)
+	}
+}
+
+func (i *inspection) names() {
+	for _, t := range i.s.tenants {
+		for name, e := range t.names {
+			i.must(e.name == name && e.tenant == t && i.s.objects[e.id] == e, "the name %q is not object %s's", name, e.id)
+		}
+		for name, e := range t.filling {
+			i.must(e.state == object.Open && e.shared && e.name == name, "%q is being filled, and is not", name)
+		}
+		for _, e := range t.entries {
+			i.must(i.s.objects[e.id] == e, "tenant %s lists object %s, which is gone", t.name, e.id)
+			i.must(e.state == object.Open || e.name == "" || t.names[e.name] == e, "object %s believes to be named %q", e.id, e.name)
+		}
+	}
+	for k, e := range i.s.expiries {
+		i.must(e.expiryAt == k && i.s.objects[e.id] == e, "object %s expires and is not there", e.id)
+	}
+}
+
+func (i *inspection) totals() {
+	var sum, segments uint64
+	for _, t := range i.s.tenants {
+		sum += t.charged
+		if limit := i.s.opts.TenantBytes; limit > 0 {
+			i.must(t.charged <= limit, "tenant %s is charged %d of %d bytes", t.name, t.charged, limit)
+		}
+	}
+	for _, g := range i.s.segments {
+		segments += g.bytes
+	}
+	i.must(sum == i.s.charged, "tenants are charged %d of %d bytes", sum, i.s.charged)
+	i.must(i.s.charged <= i.s.opts.CapacityBytes, "%d bytes are charged, the capacity is %d", i.s.charged, i.s.opts.CapacityBytes)
+	i.must(i.table <= i.s.tableBytes, "records of %d bytes are charged %d", i.table, i.s.tableBytes)
+	i.must(segments+i.s.tableBytes <= i.s.charged, "%d bytes of segments and %d of records, but %d are charged", segments, i.s.tableBytes, i.s.charged)
+	i.must(i.s.references == i.total, "%d references are counted, %d are there", i.s.references, i.total)
+}
+
+// files compares the directory with the table, and all charges exactly. Nothing is under way.
+func (i *inspection) files() {
+	s := i.s
+	i.must(i.table == s.tableBytes, "records of %d bytes are charged %d", i.table, s.tableBytes)
+	for _, t := range s.tenants {
+		i.must(t.charged == i.charges[t], "tenant %s is charged %d bytes and has %d", t.name, t.charged, i.charges[t])
+	}
+	for e := range i.alive {
+		i.must(e.refs == i.refs[e], "at rest object %s counts %d references and has %d", e.id, e.refs, i.refs[e])
+	}
+	if s.spill == nil {
+		return
+	}
+	left, _ := filepath.Glob(filepath.Join(s.opts.SpillDir, "*"))
+	there := make(map[string]bool, len(left))
+	for _, path := range left {
+		there[filepath.Base(path)] = true
+	}
+	for e := range i.alive {
+		has := there[e.id.String()+".record"]
+		i.must(e.onDisk == has, "object %s: on disk %v, its record is there: %v", e.id, e.onDisk, has)
+		delete(there, e.id.String()+".record")
+		delete(there, e.id.String()+".bytes")
+	}
+	for name := range there {
+		i.must(false, "%s is on disk and belongs to nothing", name)
+	}
+}
+
+// mustAgree fails the test where an invariant does not hold.
+func mustAgree(t testing.TB, s *Store, atRest bool) {
+	t.Helper()
+	if fault := s.invariants(atRest); fault != "" {
+		if names, err := os.ReadDir(s.opts.SpillDir); err == nil && len(names) < 40 {
+			t.Logf("on disk: %v", names)
+		}
+		t.Fatal(fault)
+	}
+}

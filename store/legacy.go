@@ -1,0 +1,228 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"tendril/ipc/index"
+	"tendril/store/object"
+	"tendril/store/segment"
+	"tendril/store/spill"
+)
+
+// A store can be left to a successor, in another process as well: Bequeath ends it as Close does, but for the memory, which goes on as
+// descriptors, and for what is known of the objects in it, a Catalog. Options.Legacy makes a store of them that has the same objects in
+// the same segments under the same numbers, and a Conn for each one that the store before had (Heirs), with its references, so
+// that nothing goes while the process that held it has not come back. Unsealed objects end, and what a stream loses is its users.
+
+// Legacy is what a store leaves. It owns descriptors: who has it must Close it, or give it to New, which does so also when it fails.
+type Legacy struct {
+	Catalog Catalog
+	memory  []*segment.Memory // in the order of Catalog.Segments
+}
+
+// Catalog is a Legacy without the memory. It travels between releases as encoding/gob: fields may be added.
+type Catalog struct {
+	NextSegment uint64 // last segment number given
+	Segments    []LegacySegment
+	Objects     []LegacyObject
+	Streams     []LegacyStream
+	Conns       []LegacyConn
+}
+
+// LegacySegment is one segment; its descriptor stands at the same place in Legacy's.
+type LegacySegment struct {
+	ID     uint64
+	Bytes  uint64
+	Tenant string
+	Alone  bool // holds one object and never another one
+}
+
+// LegacyObject is one sealed object.
+type LegacyObject struct {
+	Record  spill.Record // without Sums
+	Segment uint64       // 0: it is empty, or on disk alone
+	Offset  uint64
+	Spilled bool
+	Strict  bool
+	Left    time.Duration // class ttl: of its time
+}
+
+// LegacyStream is a stream with what waits in it.
+type LegacyStream struct {
+	Tenant, Name            string
+	Created                 time.Time
+	Limit                   int
+	LimitBytes              uint64
+	DropOldest, Keep, Ended bool
+	Broken                  string // why no more frames come; "" = they do
+	Pushed, Popped, Dropped uint64
+	Frames                  []LegacyFrame
+}
+
+// LegacyFrame is a frame that waits, with the stream's reference.
+type LegacyFrame struct {
+	ID     object.ID
+	Number uint64
+}
+
+// LegacyConn is what one connection held.
+type LegacyConn struct {
+	Tenant, Name string
+	PID          int // 0: not a process of this machine
+	Refs         []LegacyRef
+}
+
+// LegacyRef is some references to one object.
+type LegacyRef struct {
+	ID    object.ID
+	Count int
+	Since time.Time
+}
+
+// NewLegacy makes a Legacy of what came from another process: fds are the segments' descriptors, which it takes over in any case.
+func NewLegacy(catalog Catalog, fds []int) (*Legacy, error) {
+	l := &Legacy{Catalog: catalog}
+	var fault error
+	for i, fd := range fds {
+		var want uint64
+		if i < len(catalog.Segments) {
+			want = catalog.Segments[i].Bytes
+		}
+		m, err := segment.Adopt(segment.Linux{}, fd, want) // closes fd where it cannot
+		if err != nil {
+			fault = err
+			continue
+		}
+		l.memory = append(l.memory, m)
+	}
+	if fault == nil && len(fds) != len(catalog.Segments) {
+		fault = fmt.Errorf("%w: %d descriptors for %d segments", object.ErrProtocol, len(fds), len(catalog.Segments))
+	}
+	if fault != nil {
+		l.Close()
+		return nil, fault
+	}
+	return l, nil
+}
+
+// Descriptors gives the segments' descriptors in the catalog's order; they stay the Legacy's.
+func (l *Legacy) Descriptors() []int {
+	fds := make([]int, len(l.memory))
+	for i, m := range l.memory {
+		fds[i] = m.FD()
+	}
+	return fds
+}
+
+// Close gives the memory up, as far as nobody else has it. It may be nil.
+func (l *Legacy) Close() {
+	if l == nil {
+		return
+	}
+	for _, m := range l.memory {
+		m.Close()
+	}
+	l.memory = nil
+}
+
+// Leave prepares for Bequeath: from here on the references of a connection that ends stay, for its heir.
+func (s *Store) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.departing = true
+}
+
+// Bequeath ends the store, after Leave: it is Close, which needs not follow, with what the next store begins with.
+func (s *Store) Bequeath() *Legacy {
+	s.end()
+	s.mu.Lock()
+	defer s.unlock()
+	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left}}
+	for _, e := range s.objects {
+		l.Catalog.Objects = append(l.Catalog.Objects, e.legacy())
+	}
+	for _, t := range s.tenants {
+		for _, st := range t.streams {
+			l.Catalog.Streams = append(l.Catalog.Streams, st.legacy())
+		}
+		t.restorer.retireAll()
+	}
+	for _, g := range s.segments {
+		s.stopWriting(g)
+		if g.mem == nil {
+			continue
+		}
+		if g.first == nil {
+			s.doomed = append(s.doomed, g.mem)
+		} else {
+			l.Catalog.Segments = append(l.Catalog.Segments, LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once})
+			l.memory = append(l.memory, g.mem)
+		}
+		g.mem = nil
+	}
+	s.doomed = append(s.doomed, s.warm...)
+	s.warm = nil
+	return l
+}
+
+func (e *entry) legacy() LegacyObject {
+	o := LegacyObject{Record: *e.record(), Spilled: e.state == object.Spilled, Strict: e.strict}
+	if e.seg != nil {
+		o.Segment, o.Offset = e.seg.id, e.off
+	}
+	if !e.expires.IsZero() {
+		o.Left = max(time.Until(e.expires), 1)
+	}
+	return o
+}
+
+func (st *stream) legacy() LegacyStream {
+	l := LegacyStream{
+		Tenant: st.tenant.name, Name: st.name, Created: st.created.UTC(), Limit: st.limit, LimitBytes: st.limitBytes,
+		DropOldest: st.dropOldest, Keep: st.keep, Ended: st.ended, Pushed: st.pushed, Popped: st.popped, Dropped: st.dropped,
+	}
+	if st.broken != nil {
+		l.Broken = st.broken.Error()
+	}
+	for _, f := range st.frames {
+		l.Frames = append(l.Frames, LegacyFrame{f.e.id, f.number})
+	}
+	return l
+}
+
+// keepSlots makes references of what the connection's process holds in the slots of the index. mu is held.
+func (c *Conn) keepSlots() {
+	ix := c.tenant.index
+	if ix == nil || ix.slots[c] == nil {
+		return
+	}
+	ix.slots[c].End() // what is held from here on does not count, and the client sees that
+	retired := make(map[index.Word]*entry)
+	for _, r := range slices.Concat(ix.fresh, ix.kept) {
+		retired[r.word] = r.e
+	}
+	for _, word := range ix.slots[c].Held(nil) {
+		e, ok := ix.table.Owner(word)
+		if !ok {
+			e, ok = retired[word]
+		}
+		if ok {
+			c.refer(e)
+		}
+	}
+}
+
+// leave notes what a connection that ends held, and lets its references be. mu is held.
+func (c *Conn) leave() {
+	l := LegacyConn{Tenant: c.tenant.name, Name: c.owner.Name, PID: c.owner.PID}
+	for id, r := range c.refs {
+		if r.e.state == object.Sealed || r.e.state == object.Spilled {
+			l.Refs = append(l.Refs, LegacyRef{ID: id, Count: r.count, Since: r.since.UTC()})
+		}
+	}
+	if len(l.Refs) > 0 {
+		c.s.left = append(c.s.left, l)
+	}
+}

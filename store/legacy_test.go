@@ -1,0 +1,275 @@
+package store
+
+import (
+	"bytes"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// handOver ends s and makes the next store of what it leaves, by the way that it takes between processes.
+func handOver(t testing.TB, s *Store, opts Options) *Store {
+	t.Helper()
+	l := s.Bequeath()
+	defer l.Close()
+	var wire bytes.Buffer
+	var catalog Catalog
+	if err := errors.Join(gob.NewEncoder(&wire).Encode(&l.Catalog), gob.NewDecoder(&wire).Decode(&catalog)); err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for _, fd := range l.Descriptors() {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, dup)
+	}
+	var err error
+	if opts.Legacy, err = NewLegacy(catalog, fds); err != nil {
+		t.Fatal(err)
+	}
+	next := newStore(t, opts)
+	if fault := next.invariants(true); fault != "" {
+		t.Fatal(fault)
+	}
+	return next
+}
+
+// bytesOf reads an object's bytes through a descriptor of its own.
+func bytesOf(t testing.TB, s *Store, tenant string, id object.ID) []byte {
+	t.Helper()
+	c := connect(t, s, tenant)
+	defer c.Close()
+	h, err := c.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Size == 0 {
+		return nil
+	}
+	m := mapHandle(t, h, false)
+	return bytes.Clone(m.Bytes()[h.Ref.Offset:][:h.Size])
+}
+
+func TestBequeath(t *testing.T) {
+	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, WarmBytes: 1 << 20, SpillDir: t.TempDir()}
+	s := newStore(t, opts)
+	a, b, filler := connect(t, s, "a"), connect(t, s, "b"), connect(t, s, "a")
+	held := make(map[object.ID]byte)
+	put := func(seed byte, spec Spec) object.ID {
+		id := filled(t, filler, spec, seed)
+		held[id] = seed
+		return id
+	}
+	ephemeral := sealedObject(t, a, Spec{SizeBytes: 5000})
+	named := put(2, Spec{SizeBytes: 300 << 10, Class: object.Named, Name: "named", Labels: map[string]string{"k": "v"}, Meta: []byte("meta")})
+	onDisk := put(3, Spec{SizeBytes: 70000, Class: object.Persisted, Name: "disk"})
+	timed := put(4, Spec{SizeBytes: 10, Class: object.TTL, TTL: time.Hour})
+	dropped := sealedObject(t, a, Spec{SizeBytes: 100})
+	tree := compose(t, a, Spec{Class: object.Named, Name: "tree"}, ephemeral, named)
+	release(t, a, tree, dropped)
+	if err := a.Grant(named, "", "uid:7", false); err != nil {
+		t.Fatal(err)
+	}
+	unsealed, err := a.Create(Spec{SizeBytes: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeHandle(unsealed)
+	for range 2 {
+		h, err := a.Get(ephemeral)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeHandle(h)
+	}
+	in := openStream(t, b, StreamSpec{Name: "frames", Writes: true, Frames: 5})
+	frame := pushNow(t, b, in, 2000)
+	before := s.Status()
+
+	s.Leave()
+	for _, c := range []*Conn{a, b, filler} {
+		c.Close()
+	}
+	s = handOver(t, s, opts)
+	now := s.Status()
+	if now.Objects != before.Objects-1 || now.UsedBytes != before.UsedBytes-1000 || now.References != 3 {
+		t.Errorf("before %+v\nafter  %+v", before, now)
+	}
+	for id, seed := range held {
+		if !bytes.Equal(bytesOf(t, s, "a", id), patternOf(seed, len(bytesOf(t, s, "a", id)))) {
+			t.Errorf("object %s (%d) has other bytes", id, seed)
+		}
+	}
+	a, b = connect(t, s, "a"), connect(t, s, "b")
+	info, err := a.Stat(object.ID{}, "named")
+	if err != nil || info.ID != named || info.Labels["k"] != "v" || string(info.Meta) == "" || len(info.Grants) != 1 {
+		t.Errorf("named: %+v, %v", info, err)
+	}
+	if info, err = a.Stat(object.ID{}, "tree"); err != nil || len(info.Members) != 2 {
+		t.Errorf("tree: %+v, %v", info, err)
+	}
+	if info, err = a.Stat(timed, ""); err != nil || info.Expires == nil || time.Until(*info.Expires) < 50*time.Minute {
+		t.Errorf("ttl: %+v, %v", info, err)
+	}
+	if info, err = a.Stat(onDisk, ""); err != nil || !info.OnDisk || info.State != object.Sealed {
+		t.Errorf("persisted: %+v, %v", info, err)
+	}
+	if _, err := a.Get(dropped); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("what was released: %v", err)
+	}
+	wantPop(t, b, openStream(t, b, StreamSpec{Name: "frames", Reads: true}), frame, 1)
+	// the writer comes back for what it held
+	where, _ := a.Stat(ephemeral, "")
+	if again, here := a.Reclaim(ephemeral, where.Segment); !again || !here {
+		t.Errorf("reclaim: %v, %v", again, here)
+	}
+	h, err := a.Get(ephemeral)
+	if err != nil || h.FD != -1 {
+		t.Errorf("a segment that is mapped came with descriptor %d, %v", h.FD, err)
+	}
+	for _, heir := range s.Heirs() {
+		if o := heir.Owner(); o.PID != os.Getpid() || o.Name != "test" {
+			t.Errorf("heir of %+v", o)
+		}
+		heir.Close()
+	}
+	release(t, a, ephemeral, ephemeral)
+	for _, name := range []string{"tree", "named", "disk"} {
+		if err := a.Delete(object.ID{}, name); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := a.Delete(timed, ""); err != nil {
+		t.Error(err)
+	}
+	release(t, b, frame)
+	a.Close()
+	b.Close()
+	if now := s.Status(); now.Objects != 0 || now.UsedBytes != 0 || now.References != 0 || now.Segments != 0 || now.ChargedBytes != 0 {
+		t.Errorf("left: %+v", now)
+	}
+}
+
+func patternOf(seed byte, n int) []byte {
+	b := make([]byte, n)
+	fillPattern(b, seed)
+	return b
+}
+
+// Stores follow each other, and nobody comes back: what was held goes with the heirs, and nothing is left open.
+func TestBequeathLeavesNothing(t *testing.T) {
+	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, WarmBytes: 2 << 20, SpillDir: t.TempDir()}
+	fds := countFDs(t)
+	s := newStore(t, opts)
+	for round := range 4 {
+		c := connect(t, s, "a")
+		for i := range 20 {
+			sealedObject(t, c, Spec{SizeBytes: uint64(1000 * i)})
+		}
+		sealedObject(t, c, Spec{SizeBytes: 1 << 20, Class: object.Persisted, Name: fmt.Sprint(round)})
+		s.Leave()
+		c.Close()
+		s = handOver(t, s, opts)
+		heirs := s.Heirs()
+		if len(heirs) != 1 || s.Status().References != 21 {
+			t.Fatalf("round %d: %d heirs with %d references", round, len(heirs), s.Status().References)
+		}
+		heirs[0].Close()
+		if got := s.Status().Objects; got != round+1 {
+			t.Fatalf("round %d: %d objects", round, got)
+		}
+	}
+	s.Close()
+	if now := countFDs(t); now > fds {
+		t.Errorf("%d descriptors before, %d after", fds, now)
+	}
+}
+
+func countFDs(t testing.TB) int {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
+}
+
+// What a successor is told is checked, though its teller is trusted: a fault there must not become one here.
+func TestLegacyIsChecked(t *testing.T) {
+	memory := func() int {
+		m, err := segment.Create(segment.Linux{}, 4096)
+		if err == nil {
+			err = m.Fix()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		fd, err := m.Dup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	good := func() Catalog {
+		c := Catalog{NextSegment: 3, Segments: []LegacySegment{{ID: 3, Bytes: 4096, Tenant: "a"}}, Objects: []LegacyObject{{Segment: 3, Offset: 64}}}
+		c.Objects[0].Record.ID, c.Objects[0].Record.SizeBytes, c.Objects[0].Record.Tenant = object.NewID(), 4000, "a"
+		c.Objects[0].Record.Class = object.Named
+		return c
+	}
+	fds := countFDs(t)
+	for what, spoil := range map[string]func(*Catalog) []int{
+		"nothing":          func(*Catalog) []int { return []int{memory()} },
+		"no descriptor":    func(*Catalog) []int { return nil },
+		"one too many":     func(*Catalog) []int { return []int{memory(), memory()} },
+		"another size":     func(c *Catalog) []int { c.Segments[0].Bytes = 8192; return []int{memory()} },
+		"not given yet":    func(c *Catalog) []int { c.NextSegment = 2; return []int{memory()} },
+		"beyond the end":   func(c *Catalog) []int { c.Objects[0].Offset = 128; return []int{memory()} },
+		"offset overflows": func(c *Catalog) []int { c.Objects[0].Offset = 1<<64 - 64; return []int{memory()} },
+		"no such segment":  func(c *Catalog) []int { c.Objects[0].Segment = 2; return []int{memory()} },
+		"another tenant's": func(c *Catalog) []int { c.Objects[0].Record.Tenant = "b"; return []int{memory()} },
+		"no such class":    func(c *Catalog) []int { c.Objects[0].Record.Class = 9; return []int{memory()} },
+		"a segment twice": func(c *Catalog) []int {
+			c.Segments = append(c.Segments, c.Segments[0])
+			return []int{memory(), memory()}
+		},
+		"not even a memfd": func(*Catalog) []int {
+			fd, _ := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			return []int{fd}
+		},
+		"a closed one":      func(*Catalog) []int { return []int{-1} },
+		"an empty one's":    func(c *Catalog) []int { c.Objects[0].Record.SizeBytes = 0; return []int{memory()} },
+		"segment number 0":  func(c *Catalog) []int { c.Segments[0].ID = 0; return []int{memory()} },
+		"an object of none": func(c *Catalog) []int { c.Objects[0].Segment = 0; return []int{memory()} },
+	} {
+		catalog := good()
+		l, err := NewLegacy(catalog, nil)
+		if err == nil {
+			t.Errorf("%s: a legacy without its descriptor", what)
+		}
+		came := spoil(&catalog)
+		l, err = NewLegacy(catalog, came)
+		if err == nil {
+			var s *Store
+			if s, err = New(Options{CapacityBytes: 1 << 20, Legacy: l}); err == nil {
+				s.Close()
+			}
+		}
+		if (err == nil) != (what == "nothing") || err != nil && !errors.Is(err, object.ErrProtocol) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if now := countFDs(t); now > fds {
+		t.Errorf("%d descriptors before, %d after", fds, now)
+	}
+}

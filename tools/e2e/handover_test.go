@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tendril/client"
+)
+
+// TestHandover upgrades a daemon three times under clients that put, get and read. Nothing that they hold goes or changes, and no call fails
+// but with ErrDisconnected, and rarely.
+func TestHandover(t *testing.T) {
+	n := node(t)
+	successors := []int{}
+	t.Cleanup(func() {
+		for _, pid := range successors {
+			syscall.Kill(pid, syscall.SIGTERM)
+			for range 500 {
+				if syscall.Kill(pid, 0) != nil {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	})
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	load := make([]*handoverClient, 4)
+	for i := range load {
+		c, err := client.Dial(n.Socket())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		load[i] = &handoverClient{t: t, c: c, seed: byte(i)}
+		running.Go(func() { load[i].run(stop) })
+	}
+	if _, err := n.Run(t.Context(), "put", os.Args[0], "--name", "program"); err != nil {
+		t.Fatal(err)
+	}
+	pid := n.PID()
+	for range 3 {
+		if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		pid = servedByAnother(t, filepath.Join(n.Dir, "state", "lock"), pid)
+		successors = append(successors, pid)
+		time.Sleep(200 * time.Millisecond)
+	}
+	close(stop)
+	running.Wait()
+	want, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.Run(t.Context(), "get", "program", "-o", "-"); err != nil || !bytes.Equal([]byte(got), want) {
+		t.Errorf("a named object after three handovers: %d bytes of %d, %v", len(got), len(want), err)
+	}
+	calls, broken, longest := 0, 0, time.Duration(0)
+	for _, l := range load {
+		calls, broken, longest = calls+l.calls, broken+l.broken, max(longest, l.longest)
+	}
+	t.Logf("%d calls, %d of them answered ErrDisconnected, the longest took %v", calls, broken, longest)
+	if calls < 100 || broken > 4*3*4 {
+		t.Errorf("%d of %d calls were cut off", broken, calls)
+	}
+}
+
+// servedByAnother waits until the node is another process's.
+func servedByAnother(t *testing.T, lock string, pid int) int {
+	t.Helper()
+	for range 1500 {
+		raw, err := os.ReadFile(lock)
+		now, parseErr := strconv.Atoi(strings.TrimSpace(string(raw)))
+		if err == nil && parseErr == nil && now != pid && syscall.Kill(pid, 0) != nil {
+			return now
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("no other daemon took over")
+	return 0
+}
+
+// handoverClient is a client's load.
+type handoverClient struct {
+	t             *testing.T
+	c             *client.Conn
+	seed          byte
+	calls, broken int
+	longest       time.Duration
+	held          []*client.Object
+}
+
+func (l *handoverClient) run(stop chan struct{}) {
+	defer func() {
+		for _, o := range l.held {
+			l.check(o)
+			o.Release()
+		}
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if len(l.held) == 10 {
+			l.check(l.held[0])
+			l.held[0].Release()
+			l.held = l.held[1:]
+		}
+		l.call(func() error {
+			o, err := l.c.Put(bytes.Repeat([]byte{l.seed}, 3000), client.CreateOptions{})
+			if err == nil {
+				l.held = append(l.held, o)
+			}
+			return err
+		})
+		l.call(func() error {
+			if len(l.held) == 0 {
+				return nil
+			}
+			o, err := l.c.Get(context.Background(), l.held[i%len(l.held)].ID(), 0)
+			if err == nil {
+				l.check(o)
+				o.Release()
+			}
+			return err
+		})
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// call does one thing and counts.
+func (l *handoverClient) call(f func() error) {
+	began := time.Now()
+	err := f()
+	l.calls++
+	l.longest = max(l.longest, time.Since(began))
+	if errors.Is(err, client.ErrDisconnected) {
+		l.broken++
+	} else if err != nil {
+		l.t.Errorf("unexpected: %v", err)
+	}
+}
+
+func (l *handoverClient) check(o *client.Object) {
+	if o.Gone() || !bytes.Equal(o.Bytes(), bytes.Repeat([]byte{l.seed}, 3000)) {
+		l.t.Errorf("object %s is gone (%v) or has other bytes", o.ID(), o.Gone())
+	}
+}
