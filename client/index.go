@@ -61,6 +61,12 @@ type fastIndex struct {
 	growing atomic.Bool
 	held    [index.MaxSlots]atomic.Pointer[Object] // by slot: who takes an Object out lets go of it
 	over    atomic.Bool                            // the connection has failed: nothing is got any more
+
+	// A daemon that was killed leaves an index that alters no more. So while objects are got through it, the connection is
+	// used now and then; after a pause the first get is over the socket.
+	watched atomic.Bool // the sweeping timer runs for it; set under Conn.mu
+	used    atomic.Bool // since the timer looked
+	unused  int         // looks without use; guarded by Conn.mu
 }
 
 // IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it where it
@@ -109,7 +115,42 @@ func (c *Conn) useIndex(v *view) {
 	if ix := c.door.index.Load(); ix != nil {
 		c.remember(v)
 		ix.grow()
+		if !ix.watched.Load() {
+			c.mu.Lock()
+			ix.watch()
+			c.mu.Unlock()
+		}
 	}
+}
+
+// unusedLooks is how many of them end the watch.
+const unusedLooks = 5
+
+// watch begins to look whether the daemon lives. It has just answered. Conn.mu is held.
+func (ix *fastIndex) watch() {
+	ix.unused = 0
+	ix.used.Store(true)
+	ix.watched.Store(true)
+	ix.c.setSweep()
+}
+
+// watchIndex ends that where the index is not used. Conn.mu is held.
+func (c *Conn) watchIndex() {
+	ix := c.door.index.Load()
+	if ix == nil {
+		return
+	}
+	ix.unused++
+	if ix.used.Swap(false) {
+		ix.unused = 0
+	}
+	ix.watched.Store(ix.unused < unusedLooks)
+}
+
+// watchesIndex reports whether the sweeping timer runs for the index. Conn.mu is held.
+func (c *Conn) watchesIndex() bool {
+	ix := c.door.index.Load()
+	return ix != nil && ix.watched.Load()
 }
 
 // openIndex asks the daemon for the index, once in each life of the connection.
@@ -136,7 +177,7 @@ func (c *Conn) takeIndex(ix *fastIndex, gen uint64, err error) bool {
 	default:
 		c.door.index.Store(ix)
 		c.door.state.Store(indexOpen)
-		c.setSweep()
+		ix.watch()
 		return true
 	}
 	return false
@@ -237,8 +278,11 @@ func addUnlessZero(n *atomic.Int64) bool {
 // fastGet gets an object through the index; nil where the socket is to be asked.
 func (c *Conn) fastGet(ctx context.Context, m *wire.GetRequest) *Object {
 	ix := c.door.index.Load()
-	if ix == nil || ctx.Err() != nil || !ix.enter() {
+	if ix == nil || ctx.Err() != nil || !ix.watched.Load() || !ix.enter() {
 		return nil
+	}
+	if !ix.used.Load() {
+		ix.used.Store(true)
 	}
 	var key index.Key
 	switch {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -455,4 +456,41 @@ func TestIndexAcrossConnections(t *testing.T) {
 	}
 	c.Close()
 	waitFor(t, "the references to go", func() bool { return n.store.Status().References == 0 })
+}
+
+// TestIndexOfADaemonThatWasKilled: an index that nobody tends any more is left soon, though it answers every get.
+func TestIndexOfADaemonThatWasKilled(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
+	p := startKeeping(t, socket)
+	c := dialAt(t, client.Options{Socket: socket, Index: client.IndexOn})
+	o := must(c.Put([]byte("of before"), client.CreateOptions{Name: "n", Class: object.Named}))(t)
+	must(c.GetByName(context.Background(), "n", 0))(t).Release()
+	held := must(c.GetByName(context.Background(), "n", 0))(t)
+	if !held.ThroughIndex() {
+		t.Fatalf("not through the index: %v", c.IndexState())
+	}
+	p.kill()
+	p.end()
+	startKeeping(t, socket)
+	waitFor(t, "the new daemon's answer", func() bool {
+		got, err := c.GetByName(context.Background(), "n", 0)
+		if err == nil {
+			got.Release()
+		}
+		return errors.Is(err, object.ErrNotFound)
+	})
+	for _, o := range []*client.Object{o, held} {
+		if string(o.Bytes()) != "of before" || !o.Gone() {
+			t.Errorf("%q, gone: %v", o.Bytes(), o.Gone())
+		}
+		o.Release()
+	}
+	must(c.Put([]byte("of now"), client.CreateOptions{Name: "n", Class: object.Named}))(t).Release()
+	for range 2 {
+		got := must(c.GetByName(context.Background(), "n", 0))(t)
+		if string(got.Bytes()) != "of now" {
+			t.Errorf("%q", got.Bytes())
+		}
+		got.Release()
+	}
 }

@@ -93,8 +93,8 @@ func (c *Conn) dropIfUnused(v *view) {
 
 // setSweep arms the sweeping timer. mu is held.
 func (c *Conn) setSweep() {
-	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 && c.door.index.Load() == nil {
-		return // with the index, sweeping is also how the end of the daemon is noticed
+	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 && !c.watchesIndex() {
+		return
 	}
 	c.sweepSet = true
 	c.background.Add(1)
@@ -114,6 +114,7 @@ func (c *Conn) sweepTimer() {
 	c.mu.Unlock()
 	c.sweepIn(gen) // its error is the next call's; for this alone no connection is made
 	c.mu.Lock()
+	c.watchIndex()
 	c.setSweep()
 	c.mu.Unlock()
 }

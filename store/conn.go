@@ -42,6 +42,7 @@ type Conn struct {
 	streams    map[uint64]*streamEnd // made with the first
 	lastStream uint64
 	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
+	indexed    time.Time            // since when it has the index
 }
 
 // reference counts what one connection holds of one object. A deleted object is still found here.

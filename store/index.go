@@ -18,13 +18,15 @@ import (
 // reference to its object (entry.refs): whatever waits for references to go waits for slots too.
 //
 // Looks are taken by unlock, once for everything that was retired under one hold of the lock; where slots are many, once
-// for a batch of retirements or after indexPause.
+// for a batch of retirements or after some milliseconds.
 
 const (
 	indexEagerSlots = 256 // used slots up to which every unlock looks
 	indexEagerConns = 16
 	indexBatch      = 256 // retired records that wait for a look at most
 	indexPause      = 2 * time.Millisecond
+	indexPauseConn  = 20 * time.Microsecond  // more for each connection: looking at its slots takes a hundredth of that
+	indexFew        = 8                      // retired records up to which each is compared with every slot
 	indexPauseMost  = 250 * time.Millisecond // between looks for slots that stay
 	indexRetry      = time.Second            // after memory for another level was refused
 )
@@ -40,7 +42,7 @@ type tenantIndex struct {
 	charged uint64
 	growing bool // another level is being made
 	grown   time.Time
-	held    []index.Word // what the last look found, ascending
+	held    []index.Word // what the last look found
 }
 
 // retirement is a record that no client finds any more and that one may still hold.
@@ -103,6 +105,7 @@ func (c *Conn) attachSlots(slots *index.Slots) (err error) {
 		return err
 	}
 	c.tenant.index.slots[c] = slots
+	c.indexed = time.Now()
 	return nil
 }
 
@@ -278,7 +281,7 @@ func (s *Store) lookWhereCheap() {
 		switch {
 		case ix == nil:
 			delete(s.looking, t)
-		case len(ix.fresh) >= indexBatch || len(ix.fresh) > 0 && ix.cheap():
+		case len(ix.fresh) >= max(indexBatch, 4*len(ix.slots)) || len(ix.fresh) > 0 && ix.cheap():
 			s.lookFresh(t)
 		case len(ix.fresh) > 0:
 			s.lookBy(ix)
@@ -298,12 +301,18 @@ func (ix *tenantIndex) cheap() bool {
 	return used <= indexEagerSlots
 }
 
-// lookBy has keeper look within indexPause.
+// lookBy has keeper look before long.
 func (s *Store) lookBy(ix *tenantIndex) {
-	if due := time.Now().Add(indexPause); ix.next.IsZero() || due.Before(ix.next) {
-		ix.next, ix.pause = due, indexPause
+	pause := ix.shortPause()
+	if due := time.Now().Add(pause); ix.next.IsZero() || due.Before(ix.next) {
+		ix.next, ix.pause = due, pause
 		s.wakeKeeper()
 	}
+}
+
+// shortPause is how long a retired record waits for the first look at most: where there are many connections looking costs more.
+func (ix *tenantIndex) shortPause() time.Duration {
+	return min(indexPause+time.Duration(len(ix.slots))*indexPauseConn, indexPauseMost)
 }
 
 // lookFresh looks for what was retired since the last look.
@@ -335,9 +344,9 @@ func (s *Store) look(t *tenant) {
 	if len(ix.kept) == 0 {
 		return
 	}
-	ix.pause = min(max(2*ix.pause, indexPause), indexPauseMost)
+	ix.pause = min(max(2*ix.pause, ix.shortPause()), indexPauseMost)
 	if len(ix.kept) < before {
-		ix.pause = indexPause
+		ix.pause = ix.shortPause()
 	}
 	ix.next = time.Now().Add(ix.pause)
 }
@@ -349,9 +358,12 @@ func (s *Store) lookFor(t *tenant, list []retirement) {
 	for _, slots := range ix.slots {
 		ix.held = slots.Held(ix.held)
 	}
-	slices.Sort(ix.held)
+	many := len(list) > indexFew
+	if many {
+		slices.Sort(ix.held)
+	}
 	for _, r := range list {
-		if _, found := slices.BinarySearch(ix.held, r.word); found {
+		if ix.holds(r.word, many) {
 			ix.kept = append(ix.kept, r)
 			s.reconsider(r.e)
 			continue
@@ -360,6 +372,15 @@ func (s *Store) lookFor(t *tenant, list []retirement) {
 		r.e.refs--
 		s.collect(r.e)
 	}
+}
+
+// holds reports whether the last look found a word.
+func (ix *tenantIndex) holds(w index.Word, sorted bool) bool {
+	if sorted {
+		_, found := slices.BinarySearch(ix.held, w)
+		return found
+	}
+	return slices.Contains(ix.held, w)
 }
 
 // lookNow looks for everything that is retired, of all tenants: memory is short. mu is held.

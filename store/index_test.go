@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -792,5 +793,60 @@ func BenchmarkIndexCost(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestReferencesInSlotsAreTold: what processes hold in slots is counted and named like any other reference.
+func TestReferencesInSlotsAreTold(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 64 << 20})
+	k, other := indexed(t, s, "a"), indexed(t, s, "a")
+	id := k.mustPut(Spec{SizeBytes: 100, Class: object.Named, Name: "n"})
+	if err := k.Release(id); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.socketGet(id); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []*indexClient{k, other, other} {
+		if !k.fastGet(index.ByID(id)) {
+			t.Fatal("not through the index")
+		}
+	}
+	check := func(refs, slots int, holders ...int) {
+		t.Helper()
+		info, err := k.Stat(id, "")
+		if err != nil || info.Refs != refs || k.List("", false)[0].Refs != refs {
+			t.Errorf("%d references, %v; want %d", info.Refs, err, refs)
+		}
+		st := s.Status()
+		if st.References != refs || st.Index.References != slots || st.Index.Connections != 2 || st.Index.Objects != 1 {
+			t.Errorf("%d references, index %+v; want %d and %d", st.References, st.Index, refs, slots)
+		}
+		top, got := k.Top(5), []int{}
+		for _, h := range top[0].Holders {
+			got = append(got, h.Refs)
+			if h.Since.IsZero() {
+				t.Errorf("%+v", h)
+			}
+		}
+		slices.Sort(got)
+		if len(top) != 1 || !slices.Equal(got, holders) {
+			t.Errorf("holders %v, want %v", got, holders)
+		}
+	}
+	check(4, 3, 1, 3)
+	other.drop(0) // over the socket
+	check(3, 3, 1, 2)
+	if err := k.Rename("n", "m", false); err != nil { // its record is retired, and still held
+		t.Fatal(err)
+	}
+	if info, err := k.Stat(id, ""); err != nil || info.Refs != 3 {
+		t.Errorf("after a rename: %d references, %v", info.Refs, err)
+	}
+	other.drop(0)
+	other.drop(0)
+	k.drop(0)
+	if info, err := k.Stat(id, ""); err != nil || info.Refs != 0 {
+		t.Errorf("%d references at the end, %v", info.Refs, err)
 	}
 }

@@ -38,10 +38,11 @@ func (c *Conn) ListWhere(q Query) []object.Info {
 		step := entries[:min(listStep, len(entries))]
 		entries = entries[len(step):]
 		c.s.mu.Lock()
+		slots := make(slotRefs)
 		for _, e := range step {
 			open := e.state == object.Open && (all || e.creator == c)
 			if (open || e.state == object.Sealed || e.state == object.Spilled) && strings.HasPrefix(e.name, prefix) && e.hasLabels(q.Labels) {
-				infos = append(infos, e.info())
+				infos = append(infos, slots.info(e))
 			}
 		}
 		c.s.mu.Unlock()
@@ -58,7 +59,7 @@ func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
-	return e.info(), nil
+	return make(slotRefs).info(e), nil
 }
 
 func (e *entry) info() object.Info {
@@ -94,6 +95,7 @@ type Status struct {
 	SessionBytes  uint64         `json:"session_bytes"` // sessions' segments
 	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
 	Tenants       []TenantStatus `json:"tenants"`       // by name
+	Index         IndexStatus    `json:"index"`         // in shared memory
 
 	SpilledObjects  int      `json:"spilled_objects"` // on disk alone
 	SpilledBytes    uint64   `json:"spilled_bytes"`   // their sizes
@@ -111,7 +113,7 @@ type TenantStatus struct {
 	DiskBytes    uint64 `json:"disk_bytes"`
 }
 
-// Status counts. The cost is in proportion to the segments and tenants, not to the objects.
+// Status counts. The cost is in proportion to the segments, tenants and slots in use, not to the objects.
 func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,6 +126,8 @@ func (s *Store) Status() Status {
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
 	}
+	st.Index = s.indexStatus()
+	st.References += st.Index.References
 	for _, g := range s.segments {
 		st.SegmentBytes += g.bytes
 		switch {

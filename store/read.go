@@ -143,19 +143,27 @@ func (c *Conn) Top(limit int) []Held {
 	entries := append([]*entry(nil), c.tenant.entries...)
 	sort.Slice(entries, func(i, j int) bool { return entries[i].size > entries[j].size })
 	entries = entries[:min(limit, len(entries))]
+	slots, inSlots, holds := make(slotRefs), c.tenant.slotHolders(), make(map[*entry]map[*Conn]int)
 	list, at := make([]Held, len(entries)), make(map[*entry]int, len(entries))
 	for i, e := range entries {
-		list[i] = Held{Info: e.info(), Holders: []Holder{}}
+		list[i] = Held{Info: slots.info(e), Holders: []Holder{}}
 		at[e] = i
 	}
 	for other := range s.conns {
 		for _, r := range other.refs {
 			if i, listed := at[r.e]; listed {
-				list[i].Holders = append(list[i].Holders, Holder{
-					PID: other.owner.PID, Program: other.owner.Name, Tenant: other.tenant.name, Refs: r.count, Since: r.since.UTC(),
-				})
+				if inSlots[r.e][other] > 0 {
+					if holds[r.e] == nil {
+						holds[r.e] = make(map[*Conn]int)
+					}
+					holds[r.e][other] = len(list[i].Holders)
+				}
+				list[i].Holders = append(list[i].Holders, other.holder(r.count, r.since))
 			}
 		}
+	}
+	for i, e := range entries {
+		list[i].Holders = addSlots(list[i].Holders, inSlots[e], holds[e])
 	}
 	return list
 }

@@ -21,6 +21,7 @@ type command struct {
 	wait []uint64 // events that may not have ended
 	want bool
 
+	given uint32  // events in the program's wait list
 	whole *Buffer // nil, or a root that the command overwrites from end to end
 }
 
@@ -36,7 +37,7 @@ func (d *Driver) liveQueue(h uintptr) (*Queue, Status) {
 // open resolves the wait list and makes the event. The caller has checked everything else: what follows can fail
 // for want of resources alone.
 func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
-	c := command{d: d, q: q, kind: kind, want: w.Want}
+	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N}
 	if w.N > 0 || w.List != nil {
 		var status Status
 		if c.wait, status = d.waitList(q, w); status != Success {
@@ -46,10 +47,10 @@ func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
 	if q.w.dead.Load() {
 		return c, OutOfResources
 	}
-	if !w.Want {
-		return c, Success
+	status := c.afterWrites()
+	if !w.Want || status != Success {
+		return c, status
 	}
-	var status Status
 	c.e, status = d.newEvent(q.ctx, q, kind, true)
 	return c, status
 }

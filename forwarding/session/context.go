@@ -29,6 +29,7 @@ type Context struct {
 	destructors []func()                            // guarded by mu
 	formats     map[imageFormatsAsked][]ImageFormat // guarded by mu
 	staging     stagingPool
+	unwaited    unwaited
 
 	mirrors   atomic.Pointer[[]*mirror] // buffers with the program's own memory; replaced under mirrorsMu
 	mirrorsMu sync.Mutex                // leaf

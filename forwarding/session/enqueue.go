@@ -119,12 +119,15 @@ func (c *command) rides(b *Buffer, size uint64, blocking bool) bool {
 	return !c.q.ctx.inPlace || !free && !blocking
 }
 
-// inline sends a write in its record; a blocking one waits for its end.
+// inline sends a write in its record; a blocking one waits for its end, or for what looks the same to the program.
 func (c *command) inline(b *Buffer, off uint64, data []byte, blocking bool) Status {
 	if status := b.ensureRemote(c.q.w); status != Success {
 		return status
 	}
 	if blocking && c.e == nil {
+		if sent, status := c.sendUnwaited(b, off, data); sent {
+			return status
+		}
 		e, status := c.d.newEvent(c.q.ctx, c.q, cmdWrite, false)
 		if status != Success {
 			return status

@@ -229,6 +229,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
 	if status != Success {
 		return 0, status
 	}
+	ctx.settle(nil, func(u *unwaited) { u.gates++ })
 	return e.handle, Success
 }
 
@@ -254,6 +255,7 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 		w.link.Kick()
 	}
 	e.advance(status)
+	e.ctx.opened()
 	return Success
 }
 

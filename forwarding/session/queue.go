@@ -259,6 +259,7 @@ func (d *Driver) ReleaseQueue(h uintptr) Status {
 func (d *Driver) releaseQueue(q *Queue) bool {
 	ok, last := q.release()
 	if last {
+		q.ctx.settle(q, func(*unwaited) {})
 		d.queues.Remove(q.handle)
 		q.w.forgetQueue(q)
 		d.releaseContext(q.ctx)

@@ -8,6 +8,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/trace"
 )
 
 // Many writes behind a user event: what travels ahead stays within the allowance (the fake checks it), and the rest comes
@@ -250,4 +251,71 @@ func TestTwoServers(t *testing.T) {
 	if _, status := d.EnqueueCopy(queues[0], buffers[0], buffers[1], 0, 0, 16, Waits{}); status != InvalidContext {
 		t.Errorf("a copy between contexts: %d", status)
 	}
+}
+
+// trips is how many round trips the program makes in f.
+func (r *rig) trips(f func()) uint64 {
+	before := trace.Total(r.d.counters.Counts())
+	f()
+	return trace.Total(r.d.counters.Counts()) - before
+}
+
+// Small blocking writes cost no round trip where nobody can see that they have not ended, and one where somebody can.
+func TestUnwaitedWrites(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, _ := newFarRig(t, secure)
+		q := r.queue(0)
+		const n, size = 100, 40
+		b := r.buffer(n * size)
+		want, out := pattern(n*size, 3), make([]byte, n*size)
+		writes := func() {
+			for i := range n {
+				part := append([]byte(nil), want[i*size:(i+1)*size]...)
+				r.handle(r.d.EnqueueWrite(q, b, true, uint64(i*size), size, ptr(part), Waits{}))
+				clear(part) // the program's own again
+			}
+		}
+		read := func(q uintptr) {
+			t.Helper()
+			clear(out)
+			if r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), Waits{})); !bytes.Equal(out, want) {
+				t.Error("other bytes came back")
+			}
+		}
+		writes() // the first tells the worker of the buffer
+		read(q)
+		if trips := r.trips(func() { writes(); read(q) }); trips != 1 {
+			t.Errorf("%d round trips for blocking writes and a read, want 1", trips)
+		}
+		want = pattern(n*size, 4)
+		writes()
+		others := []uintptr{r.queue(0), r.queue(queueOutOfOrder)}
+		for i := range 20 {
+			want = pattern(n*size, byte(i))
+			writes()
+			read(others[i%2]) // must not overtake
+		}
+		if trips := r.trips(func() { writes(); read(others[0]); read(others[1]) }); trips != 2 {
+			t.Errorf("%d round trips for writes in one queue and two reads in others, want 2", trips)
+		}
+		for _, other := range others {
+			r.ok(r.d.ReleaseQueue(other))
+		}
+		gate := r.handle(r.d.CreateUserEvent(r.ctx))
+		if trips := r.trips(writes); trips != n {
+			t.Errorf("%d round trips for %d writes beside a user event", trips, n)
+		}
+		r.ok(r.d.SetUserEventStatus(gate, 0))
+		r.ok(r.d.ReleaseEvent(gate))
+		kept := r.handle(r.d.EnqueueFill(q, b, ptr([]byte{1}), 1, 0, size, Waits{Want: true}))
+		writes() // in order: after these, the event has ended
+		if got, _ := r.d.EventInfo(kept, 0x11D3); le.Uint32(got) != 0 {
+			t.Errorf("an event before a blocking write says %d", got)
+		}
+		r.ok(r.d.ReleaseEvent(kept))
+		writes()
+		r.ok(r.d.ReleaseQueue(q))
+		q = r.queue(0)
+		read(q)
+	})
 }

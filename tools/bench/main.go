@@ -141,7 +141,10 @@ func (b benchmark) run(ctx context.Context, rounds int) (Figure, error) {
 		f.Value, f.Reference = slices.Max(values), slices.Max(references)
 	}
 	f.Ratio = f.Value / f.Reference
-	f.Spread = slices.Max(ratios) / slices.Min(ratios)
+	f.Spread = 1 // of a count that may be zero
+	if least := slices.Min(ratios); least > 0 {
+		f.Spread = slices.Max(ratios) / least
+	}
 	if b.atMost > 0 {
 		f.Reach, f.OK = fmt.Sprintf("≤ %g ×", b.atMost), f.Ratio <= b.atMost
 	} else {

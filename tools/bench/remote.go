@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -61,16 +62,18 @@ func (m *remote) open(ctx context.Context, r *rig) (err error) {
 	if err := r.login(ctx, m.at, m.proxy.Addr()); err != nil {
 		return err
 	}
-	for _, x := range []struct {
+	for i, x := range []struct {
 		program **reference
 		args    []string
 	}{
 		{&m.tls, []string{"--server", m.at}}, {&m.clear, []string{"--server", m.at, "--plaintext"}}, {&m.far, []string{"--server", m.proxy.Addr()}},
 	} {
 		args := append(append([]string{"run"}, x.args...), "--", r.dir+"/clbench")
-		if *x.program, err = r.start(r.env(), r.tendril(), args...); err != nil {
+		counters := filepath.Join(r.dir, fmt.Sprintf("counters-%d", i))
+		if *x.program, err = r.start(r.env("TENDRIL_COUNTERS="+counters), r.tendril(), args...); err != nil {
 			return err
 		}
+		(*x.program).counters = counters
 	}
 	return m.stateProxy(ctx)
 }
@@ -171,6 +174,17 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	clear := func(m *remote) *reference { return m.clear }
 	tls := func(m *remote) *reference { return m.tls }
 	far := func(m *remote) *reference { return m.far }
+	// trips counts the round trips of one step of a test of n.
+	trips := func(test string, n, limit float64) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
+			m, err := r.openRemote(ctx)
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := m.tls.trips(test, n)
+			return v, limit, err
+		}
+	}
 	// native is the native side with TCP round trips, or ns, added.
 	native := func(test string, trips, ns float64) func(*remote) (float64, error) {
 		return func(m *remote) (float64, error) {
@@ -184,6 +198,24 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	}
 	iperf := func(*remote) (float64, error) { return iperf3(ctx) }
 	stream := func(*remote) (float64, error) { return goTLS() }
+	small := func(path string, side func(*remote) *reference) []benchmark {
+		return []benchmark{
+			{name: "opencl/write/size=4B/path=" + path, unit: "ns", against: "native + 1 TCP round trip", atMost: 1.3,
+				measure: with(side, "write_4B", native("write_4B", 1, 0))},
+			{name: "opencl/write+kernel+read/size=4KiB/path=" + path, unit: "ns", against: "native + 1 TCP round trip", atMost: 1.3,
+				measure: with(side, "write_kernel_read_4KiB", native("write_kernel_read_4KiB", 1, 0))},
+		}
+	}
+	all = append(append(all, small("tcp", clear)...), small("tls", tls)...)
+	all = append(all,
+		benchmark{name: "opencl/write/size=4B/trips", against: "1 round trip", atMost: 1, measure: trips("write_4B", 1000, 1)},
+		benchmark{name: "opencl/write+kernel+read/size=4KiB/trips", against: "1 round trip", atMost: 1, measure: trips("write_kernel_read_4KiB", 500, 1)},
+		benchmark{name: "opencl/write+kernel/batch=100/read/trips", against: "3 round trips", atMost: 1, measure: trips("writes_kernels_read", 5, 3)},
+		benchmark{name: "opencl/write+kernel/batch=100/read/path=tls/rtt=1ms", unit: "ns", against: "native + 3 ms", atMost: 1,
+			measure: with(far, "writes_kernels_read", native("writes_kernels_read", 0, 3*float64(slowTrip.Nanoseconds())))},
+		benchmark{name: "opencl/create+release/buffers=100000/path=tls", unit: "ns", against: "1 µs", atMost: 1,
+			measure: with(tls, "buffers_100000", func(*remote) (float64, error) { return 1e3, nil })},
+	)
 	return append(all,
 		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.7, measure: with(clear, "kernel_finish", native("kernel_finish", 1, 0))},
 		benchmark{name: "opencl/kernel+finish/path=tls", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.7, measure: with(tls, "kernel_finish", native("kernel_finish", 1, 0))},

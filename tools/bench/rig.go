@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/forwarding/trace"
 	"tendril/store/object"
 )
 
@@ -48,6 +49,8 @@ type reference struct {
 	in    io.WriteCloser
 	out   *bufio.Reader
 	ready string // its first line
+
+	counters string // where a forwarded program counts its round trips; "": it does not
 }
 
 func newRig(ctx context.Context, bin string) (r *rig, err error) {
@@ -194,6 +197,19 @@ func (f *reference) ask(test string) (float64, error) {
 		return 0, fmt.Errorf("%s: answer %q", test, line)
 	}
 	return v, nil
+}
+
+// trips runs one round of a test of n steps and returns the round trips a step.
+func (f *reference) trips(test string, n float64) (float64, error) {
+	before, err := trace.ReadCounters(f.counters)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := f.ask(test); err != nil {
+		return 0, err
+	}
+	after, err := trace.ReadCounters(f.counters)
+	return float64(trace.Total(after)-trace.Total(before)) / n, err
 }
 
 func (f *reference) stop() error {

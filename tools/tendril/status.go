@@ -53,6 +53,10 @@ func (c *cli) printStatus(s daemon.Status) error {
 	}
 	fmt.Fprintf(w, "store      %d objects, %s of %s in use, %s ready for new ones, %d connections\n",
 		s.Store.Objects, size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes), s.Store.Connections)
+	if x := s.Store.Index; x.Connections > 0 {
+		fmt.Fprintf(w, "index      %d connections get %d objects through shared memory, %s of it, and hold %d references there\n",
+			x.Connections, x.Objects, size(x.Bytes), x.References)
+	}
 	return firstError(
 		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
 		c.section("sessions", "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),

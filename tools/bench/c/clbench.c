@@ -14,7 +14,7 @@
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
 	fprintf(stderr, "clbench: %s: %d\n", #e, s_); exit(1); } } while (0)
 
-enum { KERNELS = 1000, CHAIN = 100, SMALL = 4096 };
+enum { KERNELS = 1000, CHAIN = 100, SMALL = 4096, MANY = 100000 };
 #define MIB (1024 * 1024)
 #define BULK (128ul * MIB)
 #define MAPPED (16ul * MIB)
@@ -160,6 +160,37 @@ static double call(void)
 	return (now() - start) / n;
 }
 
+// many_buffers creates 100,000 buffers that live at once, and releases them.
+static double many_buffers(void)
+{
+	static cl_mem all[MANY];
+	double start = now();
+	for (int i = 0; i < MANY; i++) {
+		cl_int err;
+		all[i] = clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, &err);
+		CHECK(err);
+	}
+	for (int i = 0; i < MANY; i++)
+		CHECK(clReleaseMemObject(all[i]));
+	return (now() - start) / MANY;
+}
+
+// writes_kernels_read is 100 blocking writes of 4 bytes, each with a kernel, and one read of the result.
+static double writes_kernels_read(void)
+{
+	enum { ROUNDS = 5, STEPS = 100 };
+	size_t items = SMALL / sizeof(int);
+	double start = now();
+	for (int r = 0; r < ROUNDS; r++) {
+		for (int i = 0; i < STEPS; i++) {
+			CHECK(clEnqueueWriteBuffer(queue[0], small, CL_TRUE, 4 * i, 4, host, 0, NULL, NULL));
+			CHECK(clEnqueueNDRangeKernel(queue[0], add, 1, NULL, &items, NULL, 0, NULL, NULL));
+		}
+		CHECK(clEnqueueReadBuffer(queue[0], small, CL_TRUE, 0, SMALL, host + SMALL, 0, NULL, NULL));
+	}
+	return (now() - start) / ROUNDS;
+}
+
 static int ascending(const void *a, const void *b)
 {
 	double d = *(const double *)a - *(const double *)b;
@@ -212,7 +243,8 @@ static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"kernel_finish", kernel_finish}, {"kernels_1000", kernels}, {"chain_100", chain_two},
 	{"chain_100_one_queue", chain_one}, {"write_128MiB", write_bulk}, {"read_128MiB", read_bulk},
 	{"map_16MiB", map_touch_unmap}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
-	{"create_release_4KiB", create_release}, {"call", call}, {"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
+	{"create_release_4KiB", create_release}, {"call", call}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
+	{"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
 
 static const char *source =
