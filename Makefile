@@ -80,6 +80,13 @@ difftest: build ## the same programs natively and forwarded, compared call by ca
 	$(STEP) "native against forwarded"
 	$(GO) run ./tools/difftest -bin bin
 	$(GO) run ./tools/difftest -bin bin -far tls -only '^(blocking|events|objects|rects|usehost)$$'
+	$(STEP) "programs that are installed, a short choice: native against forwarded"
+	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m
+
+.PHONY: test-apps
+test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT): native against forwarded; ALL=1 for all of them
+	@bash tools/deps.sh apps
+	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -limit 30m $(if $(ALL),-all)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each

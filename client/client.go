@@ -75,6 +75,7 @@ type Conn struct {
 	lane     func() (*ipc.Socket, error) // connects once more to the same daemon
 	remote   bool                        // no descriptor comes over the link
 	done     func()                      // waits for what the link started; may be nil
+	excuse   func(error) error           // says why the daemon's first answer did not come, after Close; may be nil
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 

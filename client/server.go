@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,6 +50,9 @@ func DialServer(server string, o Options) (*Conn, error) {
 	}
 	if err := c.hello(o.Program); err != nil {
 		c.Close()
+		if c.excuse != nil {
+			err = c.excuse(err)
+		}
 		return nil, pki.Explain(err)
 	}
 	if c.renewal != nil {
@@ -74,16 +78,25 @@ func (c *Conn) DialLane(ticket [32]byte) (*ipc.Socket, error) {
 	return s, nil
 }
 
-// withPort adds the default port to a server's name.
-func withPort(server string) string {
-	if _, _, err := net.SplitHostPort(server); err == nil {
-		return server
+// withPort adds the default port to a server's name. Errors: object.ErrInvalid for what is no HOST or HOST:PORT.
+func withPort(server string) (string, error) {
+	full := server
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		host, port = strings.TrimSuffix(strings.TrimPrefix(server, "["), "]"), DefaultPort
+		full = net.JoinHostPort(host, port)
 	}
-	return net.JoinHostPort(strings.Trim(server, "[]"), DefaultPort)
+	if n, err := strconv.ParseUint(port, 10, 16); host == "" || strings.ContainsAny(host, "/[]@ ") || err != nil || n == 0 {
+		return "", fmt.Errorf("%w: want HOST, HOST:PORT or ssh://[USER@]HOST", object.ErrInvalid)
+	}
+	return full, nil
 }
 
 func dialTLS(server string) (*Conn, error) {
-	server = withPort(server)
+	server, err := withPort(server)
+	if err != nil {
+		return nil, err
+	}
 	var c *Conn
 	keys, err := openCredentials(server, func(request []byte) ([]byte, error) {
 		if c == nil {
@@ -227,7 +240,11 @@ func Login(server, token, name string) (LoggedIn, error) {
 	if err != nil {
 		return LoggedIn{}, err
 	}
-	server = withPort(server)
+	full, err := withPort(server)
+	if err != nil {
+		return LoggedIn{}, fmt.Errorf("server %s: %w", server, err)
+	}
+	server = full
 	if name == "" {
 		name = clientName()
 	}

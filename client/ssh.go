@@ -65,6 +65,12 @@ func dialSSH(server string) (*Conn, error) {
 	}
 	c.done = func() { end(cmd, ended) }
 	c.patience = sshTime
+	c.excuse = func(err error) error {
+		if cmd.ProcessState.Success() {
+			return err
+		}
+		return fmt.Errorf("%w: server %s: ssh ended before a daemon answered (%v)", ErrDisconnected, server, cmd.ProcessState)
+	}
 	return c, nil
 }
 

@@ -20,6 +20,7 @@ import (
 const (
 	MinCapacityBytes = 16 << 20  // below this not even one ordinary segment fits
 	MaxCapacityBytes = 1 << 50   // no machine has more; above it a unit was mistyped
+	MinKernelCache   = 16 << 20  // some drivers write as much for one program
 	MaxWarmWorkers   = 16        // a platform: each holds a loaded driver
 	maxUnixPathBytes = 107       // sun_path less its terminator, unix(7)
 	MaxWait          = time.Hour // for every time limit below
@@ -40,6 +41,7 @@ type Config struct {
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
+	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
 	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
 	MaxWorkers    int           // serving at one time on this node; 0 = 256
 	ProbeTimeout  time.Duration // for one driver to say what it has; 0 = 30 s
@@ -112,6 +114,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	if c.Vendors == nil {
 		c.Vendors = defaultVendors(lookup)
 	}
+	c.KernelCache = orDefault(c.KernelCache, 4<<30)
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, 30*time.Second)
@@ -167,6 +170,7 @@ func (c Config) Validate() error {
 	for _, dir := range c.Vendors {
 		fault(!filepath.IsAbs(dir), "vendors directory %q is not an absolute path", dir)
 	}
+	fault(c.KernelCache < MinKernelCache, "a kernel cache of %d bytes is below %d", c.KernelCache, MinKernelCache)
 	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "%d warm workers is not between -1 and %d", c.WarmWorkers, MaxWarmWorkers)
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,30 @@ func TestDefaults(t *testing.T) {
 		c.Socket != "/run/user/1000/t.sock" || c.WarmWorkers != 1 || c.MaxWorkers != 256 || c.ProbeTimeout != 30*time.Second ||
 		c.StartTimeout != time.Minute || c.LogLevel != "info" || len(c.Vendors) != 1 {
 		t.Errorf("defaults: %+v", c)
+	}
+}
+
+// What is shown can be written into the file.
+func TestShownValuesCanBeSet(t *testing.T) {
+	c, err := Config{WarmBytes: -1, SpillBytes: -1}.Defaults(aMachine(), env("HOME=/h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.NodeName, c.HTTP, c.HTTPHosts, c.PlaintextPeers = "n", "127.0.0.1:1", []string{"a", "b"}, []string{"10.0.0.0/8"}
+	again := Config{HighBytes: 7, QuotaObjects: 7, QuotaSpill: 7}
+	values := map[string]string{}
+	for _, s := range c.Show() {
+		values[s.Key] = s.Value
+	}
+	if values["spill"] != "none" || values["high-water"] != "auto" || values["quota-objects"] != "auto" {
+		t.Errorf("%v", values)
+	}
+	if err := again.FromFlags(func(key string) (string, bool) { v, ok := values[key]; return v, ok }); err != nil {
+		t.Fatal(err)
+	}
+	c.origins, again.origins = nil, nil
+	if !reflect.DeepEqual(c, again) {
+		t.Errorf("shown and set again:\n%+v\n%+v", c, again)
 	}
 }
 

@@ -336,7 +336,7 @@ func (d *Daemon) openPool() error {
 	self := workers.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	self.Tenant = d.localTenant(self.UID, self.GID)
 	d.pool = workers.New(workers.Options{
-		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot,
+		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)

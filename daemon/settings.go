@@ -34,21 +34,18 @@ var settings = []setting{
 	text("name", "TENDRIL_NODE_NAME", func(c *Config) *string { return &c.NodeName }),
 	size("capacity", "TENDRIL_CAPACITY", func(c *Config) *uint64 { return &c.CapacityBytes }),
 	size("quota", "TENDRIL_QUOTA", func(c *Config) *uint64 { return &c.QuotaBytes }),
-	{"spill", "TENDRIL_SPILL",
-		func(c *Config, v string) (err error) { c.SpillBytes, err = parseWarm(v); return },
-		func(c Config) string { return strconv.FormatInt(max(c.SpillBytes, 0), 10) }},
+	sizeOrNone("spill", "TENDRIL_SPILL", func(c *Config) *int64 { return &c.SpillBytes }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
 	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
 	{"index", "TENDRIL_INDEX",
 		func(c *Config, v string) (err error) { c.NoIndex, err = parseOff(v); return },
 		func(c Config) string { return map[bool]string{false: "on", true: "off"}[c.NoIndex] }},
 	size("high-water", "TENDRIL_HIGH_WATER", func(c *Config) *uint64 { return &c.HighBytes }),
-	{"warm-memory", "TENDRIL_WARM_MEMORY",
-		func(c *Config, v string) (err error) { c.WarmBytes, err = parseWarm(v); return },
-		func(c Config) string { return strconv.FormatInt(max(c.WarmBytes, 0), 10) }},
+	sizeOrNone("warm-memory", "TENDRIL_WARM_MEMORY", func(c *Config) *int64 { return &c.WarmBytes }),
 	{"vendors", "TENDRIL_VENDORS",
 		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
 		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},
+	size("kernel-cache", "TENDRIL_KERNEL_CACHE", func(c *Config) *uint64 { return &c.KernelCache }),
 	number("warm-workers", "TENDRIL_WARM_WORKERS", func(c *Config) *int { return &c.WarmWorkers }),
 	number("max-workers", "TENDRIL_MAX_WORKERS", func(c *Config) *int { return &c.MaxWorkers }),
 	span("probe-timeout", "TENDRIL_PROBE_TIMEOUT", func(c *Config) *time.Duration { return &c.ProbeTimeout }),
@@ -65,14 +62,46 @@ func text(key, variable string, at func(*Config) *string) setting {
 	return setting{key, variable, func(c *Config, v string) error { *at(c) = v; return nil }, func(c Config) string { return *at(&c) }}
 }
 
+// auto is how a number's zero value, the default, is written and shown.
+const auto = "auto"
+
 func number(key, variable string, at func(*Config) *int) setting {
-	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = strconv.Atoi(v); return },
-		func(c Config) string { return strconv.Itoa(*at(&c)) }}
+	return setting{key, variable, func(c *Config, v string) (err error) {
+		if *at(c) = 0; v != auto {
+			*at(c), err = strconv.Atoi(v)
+		}
+		return err
+	}, func(c Config) string { return orAuto(*at(&c)) }}
 }
 
 func size(key, variable string, at func(*Config) *uint64) setting {
-	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = ParseBytes(v); return },
-		func(c Config) string { return strconv.FormatUint(*at(&c), 10) }}
+	return setting{key, variable, func(c *Config, v string) (err error) {
+		if *at(c) = 0; v != auto {
+			*at(c), err = ParseBytes(v)
+		}
+		return err
+	}, func(c Config) string { return orAuto(*at(&c)) }}
+}
+
+func sizeOrNone(key, variable string, at func(*Config) *int64) setting {
+	return setting{key, variable, func(c *Config, v string) (err error) {
+		if *at(c) = 0; v != auto {
+			*at(c), err = parseWarm(v)
+		}
+		return err
+	}, func(c Config) string {
+		if *at(&c) < 0 {
+			return "none"
+		}
+		return orAuto(*at(&c))
+	}}
+}
+
+func orAuto[T int | int64 | uint64](n T) string {
+	if n == 0 {
+		return auto
+	}
+	return fmt.Sprint(n)
 }
 
 func yes(key, variable string, at func(*Config) *bool) setting {

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tendril/cluster/fsm"
@@ -29,6 +30,7 @@ type TokenStatus struct {
 	Revoked      time.Time `json:"revoked,omitzero"`
 	State        string    `json:"state"`        // good, used, expired, revoked
 	Certificates int       `json:"certificates"` // good ones that it paid for
+	Clients      []string  `json:"clients"`      // whose they are: the names in them, each once
 }
 
 // CreateToken implements frontdoor.Cluster. A token without a tenant is for the tenant of who made it; one that root makes is for
@@ -74,7 +76,7 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	return secret.Text(), nil
 }
 
-// Tokens implements frontdoor.Cluster.
+// Tokens implements frontdoor.Cluster: oldest first.
 func (d *Daemon) Tokens() ([]byte, error) {
 	list := []TokenStatus{}
 	d.meta.raft.View(func(s *fsm.State) {
@@ -82,17 +84,21 @@ func (d *Daemon) Tokens() ([]byte, error) {
 		certificates := s.Certificates()
 		for _, t := range s.Tokens() {
 			x := TokenStatus{
-				ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created), Expires: at(t.Expires), Once: t.Once,
+				Clients: []string{}, ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created), Expires: at(t.Expires), Once: t.Once,
 				Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now),
 			}
 			for _, c := range certificates {
 				if c.Token == t.ID && c.Revoked == 0 && c.Expires > now {
 					x.Certificates++
+					x.Clients = append(x.Clients, c.Subject)
 				}
 			}
+			slices.Sort(x.Clients)
+			x.Clients = slices.Compact(x.Clients)
 			list = append(list, x)
 		}
 	})
+	slices.SortStableFunc(list, func(a, b TokenStatus) int { return a.Created.Compare(b.Created) })
 	return json.Marshal(list)
 }
 

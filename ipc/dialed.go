@@ -75,7 +75,7 @@ func checkOwner(fd int, path string) error {
 		return err
 	}
 	if peer.UID != 0 && int(peer.UID) != os.Getuid() {
-		return fmt.Errorf("%w: the daemon there belongs to user %d", object.ErrPermission, peer.UID)
+		return fmt.Errorf("%w: the daemon there belongs to user %d; of sockets under /tmp only your own and root's are believed", object.ErrPermission, peer.UID)
 	}
 	return nil
 }

@@ -3,6 +3,9 @@ package ipc
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 )
@@ -91,5 +94,20 @@ func (a *Accepted) Preface() (p Preface, ok bool, err error) {
 	}
 }
 
-// Descriptor gives the socket, to be passed on; it stays the connection's.
-func (a *Accepted) Descriptor() int { return a.fd }
+// HandOn leaves the connection to another process: give passes the descriptor on, which is closed here afterwards and, unlike by
+// Shutdown, not ended for whoever has it now. Where give fails the connection stays. No Receive or Send may be under way, and none may
+// follow.
+func (a *Accepted) HandOn(give func(fd int) error) error {
+	a.stopLingering()
+	a.leavePark() // blocking or not is the socket's, not the descriptor's: nothing may change it later
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return net.ErrClosed
+	}
+	if err := give(a.fd); err != nil {
+		return err
+	}
+	a.closed = true
+	return unix.Close(a.fd)
+}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -182,10 +184,31 @@ func TestPrefaceBeforeFrames(t *testing.T) {
 	if !is || err != nil || p != want {
 		t.Errorf("%+v, %v, %v", p, is, err)
 	}
+	refused := errors.New("nobody wants it")
+	if err := server.HandOn(func(int) error { return refused }); err != refused {
+		t.Errorf("handed on to nobody: %v", err)
+	}
+	theirs := -1
+	err = server.HandOn(func(fd int) (err error) {
+		theirs, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(theirs)
+	server.Shutdown() // of no effect on whose it is now
+	server.Close()
+	if err := server.HandOn(func(int) error { return nil }); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("handed on twice: %v", err)
+	}
 	left := make([]byte, 10)
-	n, err := recvPlain(server.Descriptor(), left, 0)
+	n, err := recvPlain(theirs, left, 0)
 	if err != nil || string(left[:n]) != "behind" {
 		t.Errorf("behind the preface: %q, %v", left[:max(n, 0)], err)
+	}
+	if n, err := unix.Write(theirs, []byte("on")); n != 2 || err != nil {
+		t.Errorf("who has it now cannot write: %v", err)
 	}
 }
 

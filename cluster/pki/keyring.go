@@ -101,6 +101,9 @@ func (k *Keyring) renew(ctx context.Context) error {
 		return err
 	}
 	cert, err := k.issue(ctx, request)
+	if err != nil && k.current.Load() == nil {
+		return err // the first one: there is nothing yet that path would name
+	}
 	if err != nil {
 		return fmt.Errorf("renew %s: %w", k.path, err)
 	}

@@ -111,7 +111,7 @@ func (c *connection) dataConnection() bool {
 	case !is || err == nil && p.Kind != ipc.KindTicket:
 		return is
 	case err == nil:
-		err = c.srv.opts.Backend.Lane(p.Ticket, "", local.Descriptor())
+		err = local.HandOn(func(fd int) error { return c.srv.opts.Backend.Lane(p.Ticket, "", fd) })
 	}
 	if err != nil {
 		c.srv.opts.Log.WithError(err).WithFields(c.who()).Info("front door: a data connection was refused")

@@ -156,10 +156,12 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 		return fmt.Errorf("%w: %v is unknown to this daemon: is it older than its client?", object.ErrUnsupported, f.Type)
 	case row.mutates && c.ctx.Err() != nil:
 		return fmt.Errorf("%w: the process that opened the connection has ended", object.ErrPermission)
+	case f.Type == wire.OpenPage && c.peer.Remote != "":
+		return fmt.Errorf("%w: %v from another machine: keys to the page are given out on the daemon's own", object.ErrUnsupported, f.Type)
 	case row.local && c.peer.Remote != "":
 		return fmt.Errorf("%w: %v from another machine: shared memory ends at the network", object.ErrUnsupported, f.Type)
 	case row.admin && !c.peer.Admin:
-		return fmt.Errorf("%w: %v is for root and the daemon's own user, on its machine", object.ErrPermission, f.Type)
+		return fmt.Errorf("%w: tokens are for root and the daemon's own user, on its machine", object.ErrPermission)
 	case row.mutates && c.peer.Role != pki.User:
 		return fmt.Errorf("%w: %v with a certificate of role %v: log in with a token of role user", object.ErrPermission, f.Type, c.peer.Role)
 	case row.session && !c.inSession():

@@ -581,11 +581,13 @@ func TestTwoDoorsOnOnePort(t *testing.T) {
 // TestTicketOverTheUnixSocket: a data connection may come there too, and nothing behind its preface is read.
 func TestTicketOverTheUnixSocket(t *testing.T) {
 	got := make(chan [ipc.TicketBytes]byte, 1)
+	worker := make(chan *os.File, 1)
 	d := open(t, nil)
 	d.backend.mu.Lock()
 	d.backend.lane = func(ticket [ipc.TicketBytes]byte, fd int) error {
 		got <- ticket
-		_, err := unix.Write(fd, []byte("worker"))
+		theirs, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		worker <- os.NewFile(uintptr(theirs), "worker")
 		return err
 	}
 	d.backend.mu.Unlock()
@@ -601,8 +603,25 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	ticket, theirs := <-got, <-worker
+	defer theirs.Close()
+	for deadline := time.Now().Add(20 * time.Second); d.Connections() > 0; time.Sleep(time.Millisecond) { // the door has no part in it any more
+		if time.Now().After(deadline) {
+			t.Fatal("the connection stays the door's")
+		}
+	}
+	hello := make([]byte, 5)
+	if _, err := io.ReadFull(theirs, hello); err != nil || string(hello) != "hello" {
+		t.Errorf("the worker reads %q, %v", hello, err)
+	}
+	if _, err := theirs.Write([]byte("worker")); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Shutdown(int(theirs.Fd()), unix.SHUT_WR); err != nil {
+		t.Error(err)
+	}
 	answer, err := io.ReadAll(s)
-	if ticket := <-got; ticket != [32]byte{5, 31: 6} || !bytes.Equal(answer, []byte("worker")) {
+	if ticket != [32]byte{5, 31: 6} || !bytes.Equal(answer, []byte("worker")) {
 		t.Errorf("ticket %x, answer %q, %v", ticket, answer, err)
 	}
 }
@@ -636,6 +655,43 @@ func TestAcceptedSocketsNoticeSilence(t *testing.T) {
 	if o := <-got; o != [3]int{60_000, 1, 15} {
 		t.Errorf("user timeout, keep-alive, idle: %v", o)
 	}
+}
+
+// FuzzHandshake: whatever comes behind a good preface, the door answers the next one.
+func FuzzHandshake(f *testing.F) {
+	d := openFar(f)
+	hello := clientHello(f)
+	f.Add(hello)
+	for _, n := range []int{1, 5, 9, 43, len(hello) - 1} {
+		f.Add(hello[:n])
+	}
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte{0x16, 3, 1, 0xFF, 0xFF, 1, 0xFF, 0xFF, 0xFF})
+	own := certificateFrom(f, d.cluster.authority, pki.User)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		s := d.knock(t)
+		_, _ = s.Write(raw)
+		s.Close()
+		if _, err := d.enter(t, own); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// clientHello gives what a client of ours says first.
+func clientHello(t testing.TB) []byte {
+	near, far := net.Pipe()
+	defer far.Close()
+	go func() { // ends with far
+		defer near.Close()
+		_ = tls.Client(near, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{pki.Protocol}, MinVersion: tls.VersionTLS13}).Handshake()
+	}()
+	buf := make([]byte, 4096)
+	n, err := far.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf[:n]
 }
 
 func FuzzPreface(f *testing.F) {

@@ -22,7 +22,7 @@ func tenantCache(root string, owner Owner) (string, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return dir, err
 	}
-	made, err := os.MkdirTemp(root, ".new-")
+	made, err := os.MkdirTemp(root, newPrefix)
 	if err != nil {
 		return "", fmt.Errorf("tenant cache: %w", err)
 	}

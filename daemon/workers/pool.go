@@ -34,7 +34,7 @@ type Pool struct {
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	wake    chan struct{}  // holds one: the warmer looks again
-	joined  sync.WaitGroup // the warmer, and everything else that Close waits for
+	joined  sync.WaitGroup // the warmer, the watcher of caches, and everything else that Close waits for
 
 	attached atomic.Uint64 // segments of the store shown to workers so far
 
@@ -77,6 +77,10 @@ func New(o Options, first Owner) *Pool {
 		wake: make(chan struct{}, 1), probed: make(chan struct{}),
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
+	}
+	if o.CacheBytes > 0 {
+		p.joined.Add(1)
+		go p.watchCaches(p.leftCaches())
 	}
 	p.joined.Add(1)
 	go p.keepWarm()

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"tendril/daemon/tenancy"
 	"tendril/store/object"
 )
 
@@ -430,4 +431,49 @@ func TestRingCannotBeResized(t *testing.T) {
 	if flags, err := unix.FcntlInt(r.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("flags %d, %v", flags, err)
 	}
+}
+
+// A tenant that fills the disk loses its workers and its cache; others and the node do not.
+func TestCachesAreBounded(t *testing.T) {
+	p, log := newPool(t, func(o *Options) { o.CacheBytes, o.CacheLook = 1<<20, 10*time.Millisecond }, "good")
+	o, _ := open(t, p, 1, me())
+	other := Owner{Tenant: "uid:other", UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	neighbour, _ := open(t, p, 2, other)
+	dir := filepath.Join(p.opts.CacheRoot, tenancy.CacheName("uid:me"))
+	fill := filepath.Join(dir, "tmp", "fill")
+	if err := os.WriteFile(fill, make([]byte, 512<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // some looks
+	if alive, fate, err := p.Fate(1, o.ID); !alive || err != nil {
+		t.Fatalf("below the limit: %q, %v", fate, err)
+	}
+	if err := os.WriteFile(fill, make([]byte, 2<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its worker's end", func() bool {
+		alive, fate, err := p.Fate(1, o.ID)
+		return err == nil && !alive && strings.Contains(fate, "kernel cache")
+	})
+	eventually(t, "its cache's end", func() bool {
+		_, err := os.Stat(fill)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	if alive, fate, err := p.Fate(2, neighbour.ID); !alive || err != nil {
+		t.Errorf("another tenant's worker: %q, %v", fate, err)
+	}
+	open(t, p, 3, me())
+	if !strings.Contains(log.String(), "grown too large") {
+		t.Error("the log says nothing of it")
+	}
+	// Many empty files take room, too; and what a daemon before this one left is looked at.
+	for i := range 300 {
+		if err := os.WriteFile(fmt.Sprintf("%s/tmp/%d", dir, i), nil, 0o600); err != nil {
+			break // it is being removed already
+		}
+	}
+	eventually(t, "the end of a cache of many files", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "tmp", "0"))
+		return errors.Is(err, os.ErrNotExist)
+	})
 }

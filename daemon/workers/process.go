@@ -34,8 +34,9 @@ type process struct {
 	normal bool   // it ended by itself with status 0; read after done
 
 	mu     sync.Mutex
-	reaped bool // guarded by mu: the number may belong to another process
-	killed bool // guarded by mu: the daemon ended it
+	reaped bool   // guarded by mu: the number may belong to another process
+	killed bool   // guarded by mu: the daemon ended it
+	blame  string // guarded by mu: what for; "" = nothing to speak of
 }
 
 // command is what to start.
@@ -84,12 +85,15 @@ func (p *process) run(started *os.Process, out *os.File) {
 	_ = unix.Kill(-p.pid, unix.SIGKILL) // what it left in its group; its own number is still taken, so no stranger is met
 	state, err := started.Wait()
 	p.reaped = true
-	killed := p.killed
+	killed, blame := p.killed, p.blame
 	p.mu.Unlock()
 	_ = out.SetReadDeadline(time.Now().Add(stderrGrace))
 	<-read
 	out.Close()
 	p.fate, p.normal = ending(state, err, killed)
+	if killed && blame != "" {
+		p.fate = blame
+	}
 	close(p.done)
 }
 
@@ -131,6 +135,16 @@ func (p *process) kill() {
 	p.killed = true
 	_ = unix.Kill(-p.pid, unix.SIGKILL)
 	_ = unix.Kill(p.pid, unix.SIGKILL) // in case it is not in its group yet, or left it
+}
+
+// killFor is kill with a reason that the session is told.
+func (p *process) killFor(why string) {
+	p.mu.Lock()
+	if !p.killed {
+		p.blame = why
+	}
+	p.mu.Unlock()
+	p.kill()
 }
 
 // wait returns when the process is reaped.

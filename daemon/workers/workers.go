@@ -33,6 +33,8 @@ type Options struct {
 	Node         string        // the node's identifier, for devices that have no UUID of their own
 	Vendors      []string      // directories of *.icd files
 	CacheRoot    string        // directory under which each tenant's caches are made; workers' users must be able to reach it
+	CacheBytes   uint64        // what one tenant's may take on disk; 0 = as much as there is
+	CacheLook    time.Duration // between two looks at that; 0 = 5 s
 	Warm         int           // workers kept ready, a platform; negative = none
 	Max          int           // workers serving at one time
 	ProbeTimeout time.Duration // for one driver to be probed

@@ -3,6 +3,9 @@
 // Differences that are meant stand in allow.txt with their reason; any other
 // one fails the run, and so does an allowed one that no longer occurs.
 //
+// A program is a C file, or a script (apps/) that runs one of Debian's programs and says what it saw; a script that
+// ends with 77 lacks its program, and is skipped with the reason.
+//
 // It trusts the programs in tests/ and the binaries it is given.
 package main
 
@@ -22,21 +25,31 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-const programLimit = 2 * time.Minute
+// missing is how a script ends whose program is not installed.
+const missing = 77
 
 func main() {
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
-	dir := flag.String("tests", "tools/difftest/tests", "directory of the programs")
+	dir := flag.String("tests", "tools/difftest/tests", "directory of the programs, *.c and *.sh")
+	limit := flag.Duration("limit", 2*time.Minute, "how long a program may run")
 	allow := flag.String("allow", "tools/difftest/allow.txt", "accepted differences with their reasons")
 	only := flag.String("only", "", "regular expression: run these programs alone")
 	self := flag.Bool("self", false, "run natively twice: shows what differs from run to run")
 	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
+	short := flag.Bool("short", false, "of scripts, what takes seconds")
+	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
 	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, far: *far, verbose: *verbose}
+	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, far: *far, verbose: *verbose, limit: *limit}
+	if *short {
+		d.env = append(d.env, "DIFFTEST_SHORT=1")
+	}
+	if *all {
+		d.env = append(d.env, "DIFFTEST_ALL=1")
+	}
 	ok, err := d.run(ctx, *allow, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "difftest:", err)
@@ -52,12 +65,17 @@ type differ struct {
 	self, verbose bool
 	server        string // "": this machine's node
 	far           string // "": the server is none of ours, or there is none
-	work          string // compiled programs
+	limit         time.Duration
+	env           []string // how much scripts do; nil: as always
+	work          string   // compiled programs
 	node          *rig.Node
 	rules         []*rule
 }
 
 func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err error) {
+	if d.bin, err = filepath.Abs(d.bin); err != nil {
+		return false, err
+	}
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return false, fmt.Errorf("-only %q: %w", only, err)
@@ -80,13 +98,13 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 			return false, err
 		}
 	}
-	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
-	if err != nil || len(programs) == 0 {
-		return false, fmt.Errorf("no programs in %s: %w", d.tests, errors.Join(err, os.ErrNotExist))
+	programs, err := d.programs()
+	if err != nil {
+		return false, err
 	}
 	ok = true
 	for _, source := range programs {
-		name := strings.TrimSuffix(filepath.Base(source), ".c")
+		name := strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))
 		if !pattern.MatchString(name) {
 			continue
 		}
@@ -96,30 +114,63 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 		}
 		ok = ok && same
 	}
-	if only == "" && !d.self {
+	if only == "" && !d.self && d.env == nil {
 		ok = d.reportUnused() && ok
 	}
 	return ok, nil
 }
 
+// programs are the C files, and the scripts but for what they share.
+func (d *differ) programs() ([]string, error) {
+	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
+	scripts, err2 := filepath.Glob(filepath.Join(d.tests, "*.sh"))
+	for _, script := range scripts {
+		if filepath.Base(script) != "app.sh" {
+			programs = append(programs, script)
+		}
+	}
+	if err = errors.Join(err, err2); err == nil && len(programs) == 0 {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("programs in %s: %w", d.tests, err)
+	}
+	return programs, nil
+}
+
+// build compiles a C file; a script is run as it is.
+func (d *differ) build(ctx context.Context, name, source string) ([]string, error) {
+	if filepath.Ext(source) == ".sh" {
+		return []string{"bash", filepath.Base(source)}, nil
+	}
+	program := filepath.Join(d.work, name)
+	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-o", program, source, "-lOpenCL", "-lpthread"))
+	return []string{program}, err
+}
+
 // compare builds one program, runs it both ways and prints what differs.
 func (d *differ) compare(ctx context.Context, name, source string) (bool, error) {
-	program := filepath.Join(d.work, name)
-	cc := exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-o", program, source, "-lOpenCL", "-lpthread")
-	if _, err := rig.Output(cc); err != nil {
+	program, err := d.build(ctx, name, source)
+	if err != nil {
 		return false, err
 	}
-	native := d.say(ctx, rig.Native(), program)
+	native := d.say(ctx, rig.Native(), program...)
+	if native.lacks {
+		fmt.Printf("%-14s skipped: %s\n", name, native.complaint[strings.LastIndexByte(native.complaint, '\n')+1:])
+		d.spare(name)
+		return true, nil
+	}
 	var other said
 	switch {
 	case d.self:
-		other = d.say(ctx, rig.Native(), program)
+		other = d.say(ctx, rig.Native(), program...)
 	case d.far != "":
-		other = d.say(ctx, d.farEnv(), d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", d.far == "tcp"), "--", program)
+		far := []string{d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", d.far == "tcp"), "--"}
+		other = d.say(ctx, d.farEnv(), append(far, program...)...)
 	case d.server != "":
-		other = d.say(ctx, os.Environ(), filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--", program)
+		other = d.say(ctx, os.Environ(), append([]string{filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--"}, program...)...)
 	default:
-		other = d.say(ctx, d.node.Env(), d.node.Tendril(), "run", "--", program)
+		other = d.say(ctx, d.node.Env(), append([]string{d.node.Tendril(), "run", "--"}, program...)...)
 	}
 	if native.end != "" {
 		return false, fmt.Errorf("natively: %s\n%s", native.end, native.complaint)
@@ -154,22 +205,30 @@ type said struct {
 	lines     map[string]string
 	end       string
 	complaint string
+	lacks     bool // its program is not installed
 }
 
 func (d *differ) say(ctx context.Context, env []string, args ...string) said {
-	ctx, cancel := context.WithTimeout(ctx, programLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	s := said{lines: map[string]string{}}
+	work, err := os.MkdirTemp(d.work, "run-")
+	if err != nil {
+		s.end, s.complaint = "failed", err.Error()
+		return s
+	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = env
+	cmd.Dir = d.tests
+	cmd.Env = append(append(env, d.env...), "DIFFTEST_WORK="+work)
 	cmd.WaitDelay = time.Second
 	out, err := rig.Output(cmd)
-	s := said{lines: map[string]string{}}
 	if err != nil {
 		s.complaint = err.Error()
 		s.end = "failed"
 		if ctx.Err() != nil {
-			s.end = fmt.Sprintf("hangs (ended after %v)", programLimit)
+			s.end = fmt.Sprintf("hangs (ended after %v)", d.limit)
 		}
+		s.lacks = cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == missing
 	}
 	for l := range strings.Lines(out) {
 		label, result, _ := strings.Cut(strings.TrimSuffix(l, "\n"), ": ")

@@ -74,3 +74,10 @@ func (d *differ) reportUnused() bool {
 	}
 	return ok
 }
+
+// spare keeps the rules of a program that did not run.
+func (d *differ) spare(program string) {
+	for _, r := range d.rules {
+		r.used = r.used || r.program.MatchString(program)
+	}
+}

@@ -3,9 +3,13 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +178,35 @@ func TestStolenTickets(t *testing.T) {
 	}
 	p.CutAll()
 	eventually(t, idle(t.Context(), n))
+}
+
+// What lets somebody in stands in no log, however much is logged: not the owner's, not what strangers make of it.
+func TestTicketsAreInNoLog(t *testing.T) {
+	n, p := middle(t, "TENDRIL_LOG_LEVEL=debug")
+	p.Steal(2)
+	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
+		t.Fatalf("%v\n%s%s", o.err, o.said, o.complained)
+	}
+	p.CutAll()
+	eventually(t, idle(t.Context(), n))
+	log, err := os.ReadFile(filepath.Join(n.Dir, "daemon.log"))
+	if err != nil || !strings.Contains(string(log), "level=debug") || !strings.Contains(string(log), "worker serves another machine") {
+		t.Fatalf("no log of it: %v\n%s", err, log)
+	}
+	tickets := p.Tickets()
+	if len(tickets) == 0 {
+		t.Fatal("no ticket came by")
+	}
+	for _, ticket := range tickets {
+		for _, form := range []string{
+			string(ticket), hex.EncodeToString(ticket), base64.StdEncoding.EncodeToString(ticket), base64.RawURLEncoding.EncodeToString(ticket),
+			strings.Trim(fmt.Sprint(ticket), "[]"), fmt.Sprintf("%q", ticket),
+		} {
+			if strings.Contains(string(log), form[:min(len(form), 24)]) {
+				t.Errorf("a ticket is in the log as %q", form)
+			}
+		}
+	}
 }
 
 // A session whose connections are cut ends, and says so to its program, which lives on.

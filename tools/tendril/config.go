@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +31,7 @@ func (c *cli) configVerb() *cobra.Command {
 			}
 			var rows [][]string
 			for _, s := range cfg.Show() {
-				rows = append(rows, []string{s.Key, orDash(plain(s.Value)), s.Origin})
+				rows = append(rows, []string{s.Key, orDash(plain(settingText(s))), s.Origin})
 			}
 			return errors.Join(table(c.term.out, "SETTING | VALUE | FROM", rows), asUsage(faults))
 		},
@@ -37,6 +39,17 @@ func (c *cli) configVerb() *cobra.Command {
 	addDaemonFlags(show)
 	cmd.AddCommand(c.jsonFlag(show))
 	return cmd
+}
+
+// settingText gives sizes in a form that people read, besides the bytes.
+func settingText(s daemon.Shown) string {
+	switch s.Key {
+	case "capacity", "quota", "spill", "quota-spill", "high-water", "warm-memory", "kernel-cache":
+		if n, err := strconv.ParseUint(s.Value, 10, 64); err == nil {
+			return fmt.Sprintf("%s (%s)", s.Value, size(n))
+		}
+	}
+	return s.Value
 }
 
 func asUsage(err error) error {

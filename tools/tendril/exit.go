@@ -61,9 +61,12 @@ func (s serverError) Unwrap() error { return s.why }
 
 // classifyServer is classify for those.
 func classifyServer(err serverError) (code int, step string) {
+	overSSH := strings.HasPrefix(err.server, "ssh://")
 	switch {
 	case errors.Is(err.why, object.ErrInvalid):
 		return exitUsage, "See tendril login --help."
+	case overSSH && errors.Is(err.why, client.ErrDisconnected):
+		return exitNoDaemon, "Does ssh get there, is tendril in your PATH there (or name it: ssh://HOST/PATH/TO/tendril), and does a daemon run there (tendril daemon)?"
 	case errors.Is(err.why, object.ErrPermission):
 		return exitPermission, "Get a token there (tendril token create), and log in with it: tendril login " + err.server
 	case errors.Is(err.why, object.ErrVersion):

@@ -35,7 +35,7 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 		t.Fatalf("code %d: %s%s", code, out, errs)
 	}
 	code, _, errs = n.run(token, "login", at)
-	if code != 6 || !strings.Contains(errs, "one use") || strings.Contains(errs, token) {
+	if code != 6 || !strings.Contains(errs, "one use") || strings.Contains(errs, token) || strings.Contains(errs, "client.pem") {
 		t.Errorf("a used token: code %d: %s", code, errs)
 	}
 	n.want(0, []string{"testnode"}, "--server", at, "status")
@@ -47,6 +47,7 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 	if err := json.Unmarshal([]byte(n.want(0, nil, "token", "ls", "--json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].State != "used" || tokens[0].Certificates != 1 {
 		t.Fatalf("%+v, %v", tokens, err)
 	}
+	n.want(0, []string{"laptop"}, "token", "ls")
 	n.want(0, nil, "token", "revoke", tokens[0].ID, "--certificates")
 	n.want(6, []string{"refuses our certificate"}, "--server", at, "ls")
 	n.want(0, []string{"revoked"}, "token", "ls")
@@ -128,6 +129,10 @@ func TestServersThatAreNone(t *testing.T) {
 	n, at := farNode(t)
 	n.want(2, []string{"begins with"}, "login", at, "--token", "nonsense")
 	n.want(2, []string{"no token"}, "login", at)
+	for _, server := range []string{"http://gpubox", "gpubox:lots", "gpubox:0", "me@gpubox", ":7433", "gpubox/7433"} {
+		n.want(2, []string{"want HOST"}, "--server", server, "ls")
+		n.want(2, []string{"want HOST"}, "login", server, "--token", strings.TrimSpace(n.want(0, nil, "token", "create")))
+	}
 	token := strings.TrimSpace(n.want(0, nil, "token", "create"))
 	other, otherAt := farNode(t)
 	n.want(6, []string{"another authority"}, "login", otherAt, "--token", token)
@@ -167,8 +172,9 @@ func TestServerOverSSH(t *testing.T) {
 	}
 	n.want(0, nil, "--server", "ssh://gpubox"+filepath.Join(built, "tendril"), "ls")
 	throughServer(t, n, "ssh://gpubox")
-	n.want(3, []string{"ssh"}, "--server", "ssh://gpubox/no/such/program", "ls")
+	n.want(3, []string{"exit status 127", "in your PATH there"}, "--server", "ssh://gpubox/no/such/program", "ls")
 	n.want(2, nil, "--server", "ssh://-oProxyCommand=evil/", "ls")
+	n.want(2, []string{"needs no login"}, "login", "ssh://gpubox")
 	n.want(2, []string{"password"}, "--server", "ssh://me:secret@gpubox", "ls")
 	if left, _ := exec.Command("pgrep", "-f", n.socket+" proxy").Output(); len(left) > 0 {
 		t.Errorf("proxies are left: %s", left)
@@ -226,7 +232,7 @@ func TestConfigurationFile(t *testing.T) {
 	n := newNode(t)
 	file := n.file("t.toml", []byte("capacity = \"128MiB\"\nvendors = [\"/a\", \"/b\"]\nmax-workers = 9\n[tenants.lab]\nusers = [4242]\n"))
 	n.env = append(n.env, "TENDRIL_QUOTA=64MiB")
-	n.want(0, []string{"134217728", "file " + file, "67108864", "environment TENDRIL_QUOTA", "flag --name", "users [4242]", "/a:/b"}, "config", "show", "--config", file, "--name", "x")
+	n.want(0, []string{"134217728 (128 MiB)", "auto", "file " + file, "67108864", "environment TENDRIL_QUOTA", "flag --name", "users [4242]", "/a:/b"}, "config", "show", "--config", file, "--name", "x")
 	bad := n.file("bad.toml", []byte("capacity = \"lots\"\nmax-workers = true\nsuch = 1\nlisten = \"nowhere\"\n[tenants.\"uid:7\"]\nusers = [\"no such user\"]\n[tenants.b]\ncolours = [\"red\"]\n"))
 	n.want(2, []string{"lots", "max-workers", "such", "nowhere", "uid:7", "no such user", "colours"}, "daemon", "--config", bad)
 	n.want(2, []string{"no such file"}, "daemon", "--config", "absent.toml")

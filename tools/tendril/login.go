@@ -32,6 +32,9 @@ func (c *cli) loginVerb() *cobra.Command {
 		GroupID: "node",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if strings.HasPrefix(args[0], "ssh://") {
+				return usagef("%s needs no login but ssh's: tendril run --server %s -- PROGRAM", args[0], args[0])
+			}
 			if token == "" {
 				token = os.Getenv("TENDRIL_TOKEN")
 			}

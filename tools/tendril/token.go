@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,7 +111,7 @@ func (c *cli) whereToLogIn(conn *client.Conn) string {
 func (c *cli) tokenListVerb() *cobra.Command {
 	return c.jsonFlag(&cobra.Command{
 		Use:     "ls",
-		Short:   "List the tokens, without their secrets",
+		Short:   "List the tokens, oldest first, without their secrets, and whose certificates they paid for",
 		Example: "  tendril token ls --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -145,9 +146,18 @@ func (c *cli) printTokens(list []daemon.TokenStatus) error {
 		if t.Once {
 			once = "one"
 		}
-		rows[i] = []string{t.ID, t.Role, t.State, expires, once, strconv.FormatUint(uint64(t.Uses), 10), strconv.Itoa(t.Certificates), orDash(t.Tenant)}
+		rows[i] = []string{t.ID, t.Role, t.State, expires, once, strconv.FormatUint(uint64(t.Uses), 10), orDash(t.Tenant), orDash(plain(clientsOf(t)))}
 	}
-	return table(c.term.out, "ID | ROLE | STATE | EXPIRES | USES ALLOWED | USES | CERTIFICATES | TENANT", rows)
+	return table(c.term.out, "ID | ROLE | STATE | EXPIRES | USES ALLOWED | USES | TENANT | WHO MAY COME IN WITH IT", rows)
+}
+
+// clientsOf names some of who has a good certificate by a token: to find the one of a laptop that was stolen.
+func clientsOf(t daemon.TokenStatus) string {
+	const most = 5
+	if n := len(t.Clients); n > most {
+		return strings.Join(t.Clients[:most], ", ") + fmt.Sprintf(" and %d more", n-most)
+	}
+	return strings.Join(t.Clients, ", ")
 }
 
 func (c *cli) tokenRevokeVerb() *cobra.Command {

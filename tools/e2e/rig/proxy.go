@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -52,6 +53,7 @@ type Proxy struct {
 	fault   *Fault
 	thieves int
 	struck  int
+	tickets [][]byte
 	conns   map[net.Conn]struct{}
 	closed  bool
 }
@@ -83,6 +85,21 @@ func (p *Proxy) Steal(strangers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.thieves = strangers
+}
+
+// Tickets gives the tickets that came by, 32 bytes each.
+func (p *Proxy) Tickets() [][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.tickets)
+}
+
+func (p *Proxy) see(ticket []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(ticket) == 32 {
+		p.tickets = append(p.tickets, slices.Clone(ticket))
+	}
 }
 
 // steal shows a ticket.
@@ -173,8 +190,9 @@ func (p *Proxy) serve(client net.Conn) {
 	first := make([]byte, 48)
 	n, err := io.ReadFull(client, first)
 	lane := Control
-	if n > 12 && first[12] == 1 {
+	if n > 16 && first[12] == 1 {
 		lane = Data
+		p.see(first[16:n])
 		p.steal(first[:n])
 	}
 	var both sync.WaitGroup
