@@ -112,13 +112,14 @@ func (d *Dialed) Receive(giveUp func() error) (Frame, error) {
 // fill is one successful recvmsg.
 func (d *Dialed) fill(giveUp func() error) error {
 	room := d.in.room()
-	flags := unix.MSG_DONTWAIT
 	var began time.Time
 	if d.spin <= 0 && giveUp == nil {
-		flags = 0
+		if err := d.sleep(); err != nil {
+			return err
+		}
 	}
 	for {
-		n, fds, err := d.get.receive(d.fd, room, flags)
+		n, fds, err := d.get.receive(d.fd, room, unix.MSG_DONTWAIT)
 		switch {
 		case err == nil && n > 0:
 			return d.in.received(n, fds)
@@ -131,11 +132,23 @@ func (d *Dialed) fill(giveUp func() error) error {
 			began = time.Now()
 		case time.Since(began) < d.spin:
 		case giveUp == nil:
-			flags = 0
+			if err := d.sleep(); err != nil {
+				return err
+			}
 		default:
 			if err := d.poll(giveUp); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// sleep waits until there is something to read. It is poll(2), not a receive that waits: that is woken a second time, for nothing, when the daemon
+// takes the request out of its socket (both wait on the socket's one queue, but poll for input alone).
+func (d *Dialed) sleep() error {
+	for {
+		if _, err := waitForInput(d.fd); !errors.Is(err, unix.EINTR) {
+			return err
 		}
 	}
 }

@@ -122,3 +122,13 @@ func (m *message) parseFDs(control []byte) []int {
 	}
 	return m.fds[:count]
 }
+
+// waitForInput is one poll(2) without end.
+func waitForInput(fd int) (int, error) {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	n, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
