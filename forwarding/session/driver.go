@@ -61,7 +61,8 @@ type Driver struct {
 	callbacks *dispatcher
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
-	telling   atomic.Int32   // workers whose end is being told of
+	closeOnce sync.Once
+	telling   atomic.Int32 // workers whose end is being told of
 
 	mu        sync.Mutex
 	connected bool
@@ -218,7 +219,7 @@ func (d *Driver) Close() {
 	shown, controls := d.shown, d.controls
 	d.mu.Unlock()
 	d.trace.close()
-	close(d.closing)
+	d.closeOnce.Do(func() { close(d.closing) })
 	d.lingering.Wait()
 	for _, p := range shown {
 		p.closeWorker()
