@@ -92,6 +92,13 @@ test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BL
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh "$(GO)" "$(or $(FUZZTIME),10s)"
 
+.PHONY: soak
+soak: build ## the store's model, killed clients and OpenCL sessions for DURATION (10m): what grows, leaks or differs fails
+	$(GO) test -c -o bin/store.test ./store
+	@TENDRIL_SOAK=$(or $(DURATION),10m) bin/store.test -test.timeout 0 -test.v -test.run 'TestWorld$$' >bin/soak-model.log 2>&1 & model=$$!; \
+	  $(GO) run ./tools/soak -bin bin -duration $(or $(DURATION),10m); churn=$$?; \
+	  wait $$model || { tail -40 bin/soak-model.log; exit 1; }; grep 'worlds of' bin/soak-model.log; exit $$churn
+
 .PHONY: gpucheck-build
 gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go: bin/gpu
 	@mkdir -p bin/gpu

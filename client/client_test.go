@@ -57,6 +57,12 @@ func (b *backend) AttachSegment(uint64, uint64, uint64, int) (uint64, error) {
 	return 0, fmt.Errorf("%w: no worker", object.ErrNotFound)
 }
 func (b *backend) CloseWorker(uint64, uint64) {}
+func (b *backend) ReserveDevice(_, _, bytes uint64) error {
+	if bytes > 1<<30 {
+		return fmt.Errorf("%w: 1 GiB", object.ErrQuota)
+	}
+	return nil
+}
 func (b *backend) WorkerFate(uint64, uint64) (bool, string, error) {
 	return false, "killed by SIGSEGV", nil
 }
@@ -359,6 +365,13 @@ func TestSession(t *testing.T) {
 	if alive, text, err := c.WorkerFate(3); alive || text != "killed by SIGSEGV" || err != nil {
 		t.Errorf("fate: %v %q %v", alive, text, err)
 	}
+	if err := c.ReserveDevice(3, 1<<30); err != nil {
+		t.Error(err)
+	}
+	if err := c.ReserveDevice(3, 2<<30); !errors.Is(err, object.ErrQuota) {
+		t.Error(err)
+	}
+	c.ReturnDevice(3, 0)
 	c.CloseWorker(3)
 
 	s := must(c.AllocSegment(100_000))(t)

@@ -65,6 +65,17 @@ func (k *call) closeFiles() {
 // CloseWorker ends a worker, soon.
 func (c *Conn) CloseWorker(worker uint64) { c.post(0, wire.CloseWorker, &wire.Number{N: worker}) }
 
+// ReserveDevice lets a worker's buffers take bytes of its devices' own memory in all, from now on. object.ErrQuota says what the tenant has and
+// may have; what was reserved before stays.
+func (c *Conn) ReserveDevice(worker, bytes uint64) error {
+	return c.simple(wire.ReserveDevice, &wire.ReserveDeviceRequest{Worker: worker, Bytes: bytes})
+}
+
+// ReturnDevice is ReserveDevice of less than before, which cannot fail: it waits for nothing.
+func (c *Conn) ReturnDevice(worker, bytes uint64) {
+	c.post(0, wire.ReserveDevice, &wire.ReserveDeviceRequest{Worker: worker, Bytes: bytes})
+}
+
 // WorkerFate says whether a worker lives and, when not, how it ended. It waits up to 1 s for an end that is under way.
 func (c *Conn) WorkerFate(worker uint64) (alive bool, text string, err error) {
 	k, err := c.roundTrip(context.Background(), wire.WorkerFate, &wire.Number{N: worker})

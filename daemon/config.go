@@ -35,11 +35,13 @@ type Config struct {
 	CapacityBytes uint64        // the store's; 0 = half of the memory that the machine and the cgroup allow
 	QuotaBytes    uint64        // what one tenant may hold of the store; 0 = all of it
 	SpillBytes    int64         // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
+	QuotaDevice   uint64        // what one tenant's sessions may take of the devices' own memory; 0 = all of it
 	QuotaSpill    uint64        // what one tenant may have on disk; 0 = all of it
 	NoIndex       bool          // local processes are offered no index in shared memory
 	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
+	NoHuge        bool          // reserved huge pages are left to other programs
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
 	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none

@@ -294,6 +294,10 @@ func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex, HighBytes: d.cfg.HighBytes,
+		Available: func() (uint64, bool) { return availableBytes("/") },
+	}
+	if d.cfg.NoHuge {
+		o.HugeFromBytes = store.NoHuge
 	}
 	if d.cfg.SpillBytes >= 0 {
 		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()
@@ -337,7 +341,7 @@ func (d *Daemon) openPool() error {
 	self.Tenant = d.localTenant(self.UID, self.GID)
 	d.pool = workers.New(workers.Options{
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
-		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers,
+		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
 	return nil

@@ -258,7 +258,7 @@ func (l *look) Workers(v inspect.Viewer) ([]inspect.Worker, error) {
 	running := mine(l, v, l.pool.Workers(), func(w workers.Status) string { return w.Tenant })
 	var list []inspect.Worker
 	for _, w := range running {
-		x := inspect.Worker{PID: w.PID, Platform: w.Platform, State: w.State, Started: w.Since}
+		x := inspect.Worker{PID: w.PID, Platform: w.Platform, State: w.State, Started: w.Since, DeviceBytes: w.DeviceBytes}
 		if w.ID != 0 {
 			x.ID, x.Session = strconv.FormatUint(w.ID, 10), strconv.FormatUint(w.Session, 10)
 		}
@@ -288,6 +288,22 @@ func (l *look) Segments(v inspect.Viewer) ([]inspect.Segment, error) {
 
 // Raft implements inspect.Source.
 func (l *look) Raft(inspect.Viewer) (raftnode.Status, error) { return l.meta.raft.Status(), nil }
+
+// deviceMetric says what each tenant's workers have of the devices' own memory.
+func (l *look) deviceMetric(tenant string, all bool) inspect.Metric {
+	m := inspect.Metric{Name: "tendril_tenant_device_bytes", Help: "What each tenant's sessions have reserved of the devices' own memory."}
+	sums := map[string]uint64{}
+	for _, w := range l.pool.Workers() {
+		sums[w.Tenant] += w.DeviceBytes
+	}
+	for name, n := range sums {
+		if n > 0 && (all || name == tenant) {
+			m.Samples = append(m.Samples, inspect.Sample{Labels: []string{"tenant", name}, Value: float64(n)})
+		}
+	}
+	sort.Slice(m.Samples, func(i, j int) bool { return m.Samples[i].Labels[1] < m.Samples[j].Labels[1] })
+	return m
+}
 
 // Metrics implements inspect.Source.
 func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {
@@ -323,5 +339,5 @@ func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {
 			charged.Samples = append(charged.Samples, inspect.Sample{Labels: []string{"tenant", t.Name}, Value: float64(t.ChargedBytes)})
 		}
 	}
-	return append(list, counts, charged), nil
+	return append(list, counts, charged, l.deviceMetric(tenant, all)), nil
 }

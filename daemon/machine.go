@@ -43,15 +43,60 @@ func memoryBytes(root string) uint64 {
 	return least
 }
 
-func memTotal(path string) uint64 {
+func memTotal(path string) uint64 { return memLine(path, "MemTotal:") }
+
+// memLine reads one line of /proc/meminfo, in bytes; 0 where there is none.
+func memLine(path, name string) uint64 {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(raw)) {
-		var kib uint64
-		if n, _ := fmt.Sscanf(line, "MemTotal: %d kB", &kib); n == 1 && kib < math.MaxUint64>>10 {
-			return kib << 10
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 54)
+			if err == nil {
+				return kib << 10
+			}
+		}
+	}
+	return 0
+}
+
+// availableBytes gives the memory that can still be had without ending or swapping out anything: /proc/meminfo's MemAvailable, cut by what
+// each enclosing cgroup has left (its limit less its usage; of that the inactive page cache is to be had again). False when nothing
+// can be read.
+func availableBytes(root string) (uint64, bool) {
+	least, known := uint64(math.MaxUint64), false
+	if n := memLine(filepath.Join(root, "proc/meminfo"), "MemAvailable:"); n > 0 {
+		least, known = n, true
+	}
+	for _, file := range cgroupLimitFiles(root) {
+		limit, ok := readLimit(file)
+		if !ok {
+			continue
+		}
+		usage, stat := "memory.current", "inactive_file "
+		if filepath.Base(file) != "memory.max" {
+			usage, stat = "memory.usage_in_bytes", "total_inactive_file "
+		}
+		if used, ok := readLimit(filepath.Join(filepath.Dir(file), usage)); ok {
+			used -= min(used, statLine(filepath.Join(filepath.Dir(file), "memory.stat"), stat))
+			least, known = min(least, limit-min(limit, used)), true
+		}
+	}
+	return least, known
+}
+
+// statLine reads one number of a cgroup's memory.stat, 0 where there is none.
+func statLine(path, name string) uint64 {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+			return n
 		}
 	}
 	return 0

@@ -42,6 +42,37 @@ func TestMemoryIsTheTightestLimit(t *testing.T) {
 	}
 }
 
+func TestAvailableIsTheTightestLimit(t *testing.T) {
+	const meminfo = "MemTotal:       16384000 kB\nMemFree: 1 kB\nMemAvailable:    8192000 kB\n"
+	const available = 8192000 << 10
+	for name, x := range map[string]struct {
+		files map[string]string
+		want  uint64
+		known bool
+	}{
+		"nothing to read": {nil, 1<<64 - 1, false},
+		"no cgroup":       {map[string]string{"proc/meminfo": meminfo}, available, true},
+		"v2 unlimited":    {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "5\n"}, available, true},
+		"v2": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "1000000\n",
+			"sys/fs/cgroup/a/memory.current": "900000\n", "sys/fs/cgroup/a/memory.stat": "anon 5\ninactive_file 300000\n"}, 400000, true},
+		"v1": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/g\n", "sys/fs/cgroup/memory/g/memory.limit_in_bytes": "1000000\n",
+			"sys/fs/cgroup/memory/g/memory.usage_in_bytes": "1000001\n", "sys/fs/cgroup/memory/g/memory.stat": "inactive_file 7\ntotal_inactive_file 1\n"}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range x.files {
+				path := filepath.Join(root, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, known := availableBytes(root); got != x.want || known != x.known {
+				t.Errorf("%d bytes, known %v; want %d, %v", got, known, x.want, x.known)
+			}
+		})
+	}
+}
+
 func TestStateDirectoryHasOneDaemon(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "state")
 	first, err := openStateDir(dir)

@@ -247,6 +247,11 @@ func (d *Daemon) CloseWorker(session, worker uint64) {
 	}
 }
 
+// ReserveDevice implements frontdoor.Backend.
+func (d *Daemon) ReserveDevice(session, worker, bytes uint64) error {
+	return d.pool.Reserve(session, worker, bytes)
+}
+
 // WorkerFate implements frontdoor.Backend.
 func (d *Daemon) WorkerFate(session, worker uint64) (alive bool, text string, err error) {
 	return d.pool.Fate(session, worker)

@@ -35,6 +35,7 @@ var settings = []setting{
 	size("capacity", "TENDRIL_CAPACITY", func(c *Config) *uint64 { return &c.CapacityBytes }),
 	size("quota", "TENDRIL_QUOTA", func(c *Config) *uint64 { return &c.QuotaBytes }),
 	sizeOrNone("spill", "TENDRIL_SPILL", func(c *Config) *int64 { return &c.SpillBytes }),
+	size("quota-device", "TENDRIL_QUOTA_DEVICE", func(c *Config) *uint64 { return &c.QuotaDevice }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
 	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
 	{"index", "TENDRIL_INDEX",
@@ -42,6 +43,15 @@ var settings = []setting{
 		func(c Config) string { return map[bool]string{false: "on", true: "off"}[c.NoIndex] }},
 	size("high-water", "TENDRIL_HIGH_WATER", func(c *Config) *uint64 { return &c.HighBytes }),
 	sizeOrNone("warm-memory", "TENDRIL_WARM_MEMORY", func(c *Config) *int64 { return &c.WarmBytes }),
+	{"huge-pages", "TENDRIL_HUGE_PAGES",
+		func(c *Config, v string) error {
+			if v != "auto" && v != "none" {
+				return fmt.Errorf("%q is neither auto nor none", v)
+			}
+			c.NoHuge = v == "none"
+			return nil
+		},
+		func(c Config) string { return map[bool]string{true: "none", false: "auto"}[c.NoHuge] }},
 	{"vendors", "TENDRIL_VENDORS",
 		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
 		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type NodeStatus struct {
 	FileLimit   uint64    `json:"file_limit"`       // descriptors that the daemon may hold
 	Listen      string    `json:"listen,omitempty"` // where the front door waits for other machines
 	HTTP        string    `json:"http,omitempty"`   // where inspection answers over TCP
+	Goroutines  int       `json:"goroutines"`       // of the daemon now; one that only grows is a leak
 }
 
 // SessionStatus is one OpenCL program.
@@ -90,6 +92,7 @@ func (d *Daemon) fallbacks() []clwire.Fallback {
 // nodeStatus adds what opens later than the node.
 func (d *Daemon) nodeStatus() NodeStatus {
 	n := d.node
+	n.Goroutines = runtime.NumGoroutine()
 	if door := d.door.Load(); door != nil && door.RemoteAddr() != nil {
 		n.Listen = door.RemoteAddr().String()
 	}

@@ -21,7 +21,8 @@ type Change struct {
 }
 
 // Update alters a sealed object of the tenant's, by name where id is zero. What is on disk follows before it comes back.
-// Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota, ErrUnsupported, ErrStorage.
+// Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota, ErrUnsupported, ErrStorage; ErrBusy (Persist, of
+// an object that is on its way to disk: try again).
 func (c *Conn) Update(id object.ID, name string, change Change) error {
 	if err := checkLabels(change.Labels); err != nil {
 		return err

@@ -154,7 +154,7 @@ func (s *Store) evict(victims []*segmentState, stop func() bool) (first error) {
 	}
 	for _, j := range jobs {
 		for _, f := range j.files {
-			_ = s.syncRecord(f.e) // renamed meanwhile; the object says what was wrong
+			_ = s.writeStale(f.e) // renamed meanwhile; the object says what was wrong
 		}
 	}
 	return first

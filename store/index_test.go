@@ -772,7 +772,7 @@ func (m *indexModel) finish() {
 
 // BenchmarkIndexCost is what the index adds to create, seal, release at the store, with so many objects and readers.
 func BenchmarkIndexCost(b *testing.B) {
-	for _, readers := range []int{0, 1, 4, 16} {
+	for _, readers := range []int{0, 1, 4, 16, 200} {
 		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
 			s := newStore(b, Options{CapacityBytes: 256 << 20})
 			c := connect(b, s, "a")

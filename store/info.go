@@ -94,6 +94,8 @@ type Status struct {
 	LeavingBytes  uint64         `json:"leaving_bytes"` // of no use, but some connection has not let go, or on its way to disk
 	SessionBytes  uint64         `json:"session_bytes"` // sessions' segments
 	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
+	HugeBytes     uint64         `json:"huge_bytes"`    // of segments, in reserved huge pages
+	MachineShort  bool           `json:"machine_short"` // the machine has little memory left: what is kept for nobody goes back
 	Tenants       []TenantStatus `json:"tenants"`       // by name
 	Index         IndexStatus    `json:"index"`         // in shared memory
 
@@ -122,6 +124,7 @@ func (s *Store) Status() Status {
 		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
 		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
 	}
+	st.MachineShort = s.short
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
@@ -130,6 +133,9 @@ func (s *Store) Status() Status {
 	st.References += st.Index.References
 	for _, g := range s.segments {
 		st.SegmentBytes += g.bytes
+		if g.mem != nil && g.mem.Huge() {
+			st.HugeBytes += g.bytes
+		}
 		switch {
 		case g.mem == nil || g.evicting:
 			st.LeavingBytes += g.bytes

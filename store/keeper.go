@@ -64,6 +64,12 @@ func (s *Store) keeper() {
 		s.expire(time.Now())
 		s.returnMemory()
 		wait := s.lookInTime(time.Now())
+		if s.opts.Available != nil {
+			wait = min(wait, lookEvery)
+		}
+		if s.short {
+			wait = min(wait, lookEvery/10)
+		}
 		if len(s.expiries) > 0 {
 			wait = min(wait, time.Until(s.expiries[0].expires))
 		}
@@ -97,22 +103,24 @@ func (s *Store) expire(now time.Time) {
 	}
 }
 
-// returnMemory brings what is charged below the high-water mark: first what is kept for nobody in particular, then what
+// returnMemory brings what is charged below the high-water mark, or lower while the machine is short: first what is kept for nobody in particular, then what
 // can go to disk. mu is held, and let go meanwhile.
 func (s *Store) returnMemory() {
-	over := s.overHigh()
+	target := s.opts.HighBytes
+	if missing := s.lookAtMachine(); missing > 0 {
+		target = min(target, s.taken()-min(missing, s.taken()))
+	}
+	over := s.above(target)
 	if over == 0 || s.closed {
 		return
 	}
-	for len(s.warm) > 0 && s.overHigh() > 0 {
-		last := len(s.warm) - 1
-		s.doomed = append(s.doomed, s.warm[last])
-		s.warm = s.warm[:last]
+	for len(s.warm) > 0 && s.above(target) > 0 {
+		s.dropWarm()
 	}
-	if over = s.overHigh(); over > 0 {
+	if over = s.above(target); over > 0 {
 		s.retireIdle(over)
 	}
-	if over = s.overHigh(); over == 0 || s.spill == nil {
+	if over = s.above(target); over == 0 || s.spill == nil {
 		return
 	}
 	leaving := s.leaving(nil)
@@ -122,14 +130,11 @@ func (s *Store) returnMemory() {
 	}
 }
 
-// overHigh gives how many bytes are above the high-water mark. mu is held.
-func (s *Store) overHigh() uint64 {
-	taken := s.charged + uint64(len(s.warm))*s.opts.SegmentBytes
-	if taken <= s.opts.HighBytes {
-		return 0
-	}
-	return taken - s.opts.HighBytes
-}
+// taken is what the store has of the machine. mu is held.
+func (s *Store) taken() uint64 { return s.charged + uint64(len(s.warm))*s.opts.SegmentBytes }
+
+// above gives how many bytes are above a mark. mu is held.
+func (s *Store) above(mark uint64) uint64 { return s.taken() - min(mark, s.taken()) }
 
 // wakeKeeper tells keeper to look again. It never blocks.
 func (s *Store) wakeKeeper() {

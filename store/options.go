@@ -35,6 +35,15 @@ type Options struct {
 	// HighBytes is from where on memory is given back ahead of need, in the background: empty segments, the warm pool,
 	// then objects that nobody uses, to disk. Default 7/8 of CapacityBytes.
 	HighBytes uint64
+	// HugeFromBytes is the size from which an object with a segment of its own gets reserved huge pages while the machine has some free.
+	// Default 16 MiB: below it rounding up to whole pages wastes more than an eighth. NoHuge: never.
+	HugeFromBytes uint64
+	// Available gives how many bytes the machine can still give (false: not known). It is asked before memory is taken, so that the store
+	// refuses with ErrFull what would make the kernel end processes, and every ten seconds: memory kept for nobody goes back while less than
+	// LowBytes are left. nil: not asked. It must not block and is called with and without locks.
+	Available func() (bytes uint64, known bool)
+	// LowBytes is what the store leaves to the machine. Default 64 MiB.
+	LowBytes uint64
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
@@ -44,6 +53,9 @@ type Options struct {
 	// System is the kernel. Default segment.Linux.
 	System segment.System
 }
+
+// NoHuge is an Options.HugeFromBytes that no object reaches.
+const NoHuge = 1 << 62
 
 // firstSegmentBytes is the size of a connection's first segment. A segment outlives its writer while any object in
 // it lives, so a process that puts one small named object and ends must not pin 64 MiB.
@@ -67,6 +79,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.HighBytes == 0 {
 		o.HighBytes = o.CapacityBytes - o.CapacityBytes/8
+	}
+	if o.HugeFromBytes == 0 {
+		o.HugeFromBytes = 16 << 20
+	}
+	if o.LowBytes == 0 {
+		o.LowBytes = 64 << 20
 	}
 	if o.System == nil {
 		o.System = segment.Linux{}

@@ -129,10 +129,20 @@ func (s *Store) persist(e *entry, sealed time.Time) error {
 
 // syncRecord writes the record of an object on disk anew where it changed. mu is held, and let go meanwhile.
 func (s *Store) syncRecord(e *entry) error {
-	for e.stale && e.onDisk && !e.writing && !s.closed {
+	if s.closed || !e.stale {
+		return nil
+	}
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	return s.writeStale(e)
+}
+
+// writeStale is syncRecord for who counts as a transfer, which the store's end waits for: what changed while an object went to disk is
+// known after a restart, too.
+func (s *Store) writeStale(e *entry) error {
+	for e.stale && e.onDisk && !e.writing {
 		e.stale, e.writing = false, true
 		fresh := e.record()
-		s.transfers.Add(1)
 		s.unlock()
 		old, err := s.spill.Read(e.id.String())
 		if err == nil {
@@ -140,7 +150,6 @@ func (s *Store) syncRecord(e *entry) error {
 			err = s.spill.Update(fresh)
 		}
 		s.mu.Lock()
-		s.transfers.Done()
 		e.writing = false
 		if e.state == object.Deleted { // what Delete removed has a record again
 			s.trash = append(s.trash, trashed{id: e.id})

@@ -151,7 +151,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		s.unbind(other)
 		other.stale = other.onDisk || other.writing
 		if other.class == object.Named {
-			other.held = false
+			other.class, other.held = object.Ephemeral, false // only references keep it, also across a restart or a handover
 		}
 		e.refs++ // other may be a composite, and all that holds e
 		s.collect(other)

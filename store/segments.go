@@ -71,10 +71,12 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	if err := s.reserveRoom(c.tenant, n, c.stopped.Load); err != nil {
 		return nil, err
 	}
-	warm := s.takeWarm(n)
-	s.unlock()
+	if err := s.machineRoom(n); err != nil {
+		s.uncharge(c.tenant, n)
+		return nil, err
+	}
+	m, n, err := s.takeMemory(c, n)
 	var mapping *segment.Mapping
-	m, err := s.buildMemory(warm, n, c.stopped.Load)
 	if err == nil && c.internal {
 		if mapping, err = m.Map(true); err != nil {
 			m.Close()
@@ -94,6 +96,31 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	s.segments[g.id] = g
 	c.written[g.id] = g
 	return g, nil
+}
+
+// takeMemory makes n charged bytes real, or somewhat more in huge pages: it gives what is charged now. mu is held on entry, not on return.
+func (s *Store) takeMemory(c *Conn, n uint64) (*segment.Memory, uint64, error) {
+	if n >= s.opts.HugeFromBytes && !c.internal {
+		s.unlock()
+		m, err := segment.CreateHuge(s.opts.System, n, c.stopped.Load)
+		s.mu.Lock()
+		if err == nil {
+			err = s.reserve(c.tenant, m.Bytes()-n)
+			if err == nil {
+				n = m.Bytes()
+				err = m.Fix()
+			}
+			if err == nil {
+				s.unlock()
+				return m, n, nil
+			}
+			m.Close() // at the edge of a quota: ordinary pages fit
+		}
+	}
+	warm := s.takeWarm(n)
+	s.unlock()
+	m, err := s.buildMemory(warm, n, c.stopped.Load)
+	return m, n, err
 }
 
 // show lets c know g. Where c does not have it yet, fd is a descriptor that the caller owns; otherwise −1. mu is held.

@@ -61,6 +61,7 @@ type Store struct {
 	openCount    int
 	warm         []*segment.Memory
 	warmMaking   uint64 // bytes that the warm pool is populating now
+	short        bool   // the machine is: the warm pool waits
 	closed       bool
 	departing    bool         // see Leave
 	left         []LegacyConn // what connections held that ended since

@@ -54,13 +54,17 @@ func (s *Store) fillOne() (wait time.Duration) {
 	if err != nil {
 		return warmRetry
 	}
+	if s.short || s.closed { // meanwhile
+		s.doomed = append(s.doomed, m)
+		return untilKicked
+	}
 	s.warm = append(s.warm, m)
 	return 0
 }
 
 // warmShort reports whether another segment belongs into the warm pool and none is being made. mu is held.
 func (s *Store) warmShort() bool {
-	return s.warmMaking == 0 && uint64(len(s.warm)+1)*s.opts.SegmentBytes <= s.opts.WarmBytes
+	return s.warmMaking == 0 && !s.short && uint64(len(s.warm)+1)*s.opts.SegmentBytes <= s.opts.WarmBytes
 }
 
 // isClosed may be asked with mu held or not.
@@ -88,8 +92,6 @@ func (s *Store) takeWarm(n uint64) *segment.Memory {
 // shrinkWarm gives warm segments up until n bytes fit. mu is held.
 func (s *Store) shrinkWarm(n uint64) {
 	for len(s.warm) > 0 && !s.hasRoom(n) {
-		last := len(s.warm) - 1
-		s.doomed = append(s.doomed, s.warm[last])
-		s.warm = s.warm[:last]
+		s.dropWarm()
 	}
 }

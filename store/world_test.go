@@ -39,6 +39,7 @@ type thing struct {
 	members []*thing
 	in      int // composites
 	lost    bool
+	due     int // class ttl: which of them ends first
 }
 
 func (o *thing) seed() byte { return o.id[0] }
@@ -73,7 +74,11 @@ type world struct {
 	streams [3]map[string]*channel
 	log     []string
 	refused int
+	clock   int
 }
+
+// later gives the next due.
+func (w *world) later() int { w.clock++; return w.clock }
 
 const worldTenants = 3
 
@@ -292,7 +297,7 @@ func (w *world) seal() {
 	if !w.did(a.Seal(o.id, false), want, "seal %s", o.id) {
 		return
 	}
-	o.sealed, o.creator, o.held = true, nil, o.class != object.Ephemeral
+	o.sealed, o.creator, o.held, o.due = true, nil, o.class != object.Ephemeral, w.later()
 }
 
 // get waits where an object is on disk; memory that is short is a refusal.
@@ -475,7 +480,7 @@ func (w *world) rename() {
 	if other != nil && other != o {
 		other.name = ""
 		if other.class == object.Named {
-			other.held = false
+			other.class, other.held = object.Ephemeral, false
 		}
 		w.collect(other)
 	}
@@ -568,7 +573,7 @@ func (w *world) compose() {
 		return
 	}
 	o := &thing{id: id, tenant: a.tenant, class: spec.Class, name: spec.Name, sealed: true, listed: true, held: spec.Class != object.Ephemeral,
-		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{}, members: parts}
+		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{}, members: parts, due: w.later()}
 	for _, m := range parts {
 		m.in++
 	}
@@ -800,14 +805,18 @@ func (w *world) change() {
 		if want == nil && o.class == object.Persisted {
 			want = object.ErrInvalid
 		}
-		after = func() { o.class, o.held = object.TTL, true }
+		after = func() { o.class, o.held, o.due = object.TTL, true, w.later() }
 	case 3:
 		change.Labels = map[string]string{"k": strconv.Itoa(w.rng.IntN(3))}
 	}
 	if change.Persist && want == nil && len(o.members) > 0 {
 		return // of a composite all members would have to be
 	}
-	if w.did(a.Update(o.id, "", change), want, "change %s: %+v", o.id, change) {
+	err := a.Update(o.id, "", change)
+	if change.Persist && want == nil && errors.Is(err, object.ErrBusy) {
+		return // it is on its way to disk: to be tried again
+	}
+	if w.did(err, want, "change %s: %+v", o.id, change) {
 		after()
 	}
 }
@@ -847,7 +856,10 @@ func (w *world) expire() {
 	w.s.mu.Lock()
 	w.s.expire(time.Now().Add(2 * time.Hour))
 	w.s.unlock()
-	for _, o := range w.things {
+	// In the order of their ends: what a composite has when its time is over stays for it, what it had before goes.
+	list := slices.Clone(w.things)
+	slices.SortFunc(list, func(a, b *thing) int { return a.due - b.due })
+	for _, o := range list {
 		if o.listed && o.sealed && o.class == object.TTL {
 			w.letGo(o)
 		}
@@ -874,11 +886,38 @@ func (w *world) compare() {
 	}
 	st := w.s.Status()
 	if st.Objects != objects || st.OpenObjects != open || st.References != refs {
-		w.fail("the store has %d objects, %d open, %d references; the reference %d, %d, %d", st.Objects, st.OpenObjects, st.References, objects, open, refs)
+		w.fail("the store has %d objects, %d open, %d references; the reference %d, %d, %d: %s", st.Objects, st.OpenObjects, st.References, objects, open, refs, w.differ())
 	}
 	if fault := w.s.invariants(false); fault != "" {
 		w.fail("%s", fault)
 	}
+	if text := w.differ(); text != "" {
+		w.fail("%s", text)
+	}
+}
+
+// differ compares object by object.
+func (w *world) differ() string {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	listed := map[object.ID]bool{}
+	for _, o := range w.things {
+		listed[o.id] = o.listed
+	}
+	for id, e := range w.s.objects {
+		if !listed[id] {
+			return fmt.Sprintf("object %s is there: %q, %v, %v, %d bytes, held %v, %d references, in %d, %d members, grants %v, on disk %v", id, e.name, e.class, e.state, e.size, e.held, e.refs, e.memberOf, len(e.members), e.grants, e.onDisk)
+		}
+	}
+	for _, o := range w.things {
+		if e := w.s.objects[o.id]; o.listed && (e == nil || e.name != o.name || e.class != o.class || o.sealed && e.held != o.held || e.memberOf != o.in) {
+			if e == nil {
+				return fmt.Sprintf("object %s is gone", o.id)
+			}
+			return fmt.Sprintf("object %s is %q, %v, held %v, in %d; the reference has %q, %v, %v, %d", o.id, e.name, e.class, e.held, e.memberOf, o.name, o.class, o.held, o.in)
+		}
+	}
+	return ""
 }
 
 // restart ends the store and opens another on its directory. Persisted objects are all there again, with names and bytes; what had
@@ -975,6 +1014,9 @@ func (w *world) handOver() {
 	for _, heir := range w.s.Heirs() {
 		heir.Close()
 	}
+	for _, o := range w.things {
+		w.collect(o)
+	}
 	w.compare()
 }
 
@@ -982,10 +1024,12 @@ func (w *world) handOver() {
 func (w *world) thin(tenant int, name string) {
 	st := w.streams[tenant][name]
 	st.frames = slices.DeleteFunc(st.frames, func(o *thing) bool {
-		if !o.listed {
-			o.frames--
+		if o.listed {
+			return false
 		}
-		return !o.listed
+		o.frames--
+		w.collect(o)
+		return true
 	})
 	if len(st.frames) == 0 && !st.keep {
 		w.gone(tenant, name)
@@ -1004,6 +1048,12 @@ func (w *world) comeBack(a *actor) *actor {
 				mapped = 0
 			}
 			again, here := next.Reclaim(o.id, mapped)
+			if o.readable(a) != nil { // a grant was revoked meanwhile: what is mapped stays readable, and no more
+				if again {
+					w.fail("%s claims %s, which it may not read", a.owner.Tenant, o.id)
+				}
+				continue
+			}
 			if !again || here != (mapped != 0) {
 				w.fail("%s claims %s in segment %d: %v, %v", a.owner.Tenant, o.id, mapped, again, here)
 			}

@@ -62,6 +62,9 @@ type Backend interface {
 	AttachSegment(session, worker, bytes uint64, fd int) (number uint64, err error)
 	// CloseWorker ends one worker; an unknown one is ignored.
 	CloseWorker(session, worker uint64)
+	// ReserveDevice lets a worker's buffers take so many bytes of its devices' memory in all. ErrQuota: the tenant has no more;
+	// what was allowed before stays.
+	ReserveDevice(session, worker, bytes uint64) error
 	// WorkerFate says whether the worker lives and, when not, how it ended ("killed by SIGSEGV"). It waits up
 	// to 1 s for an end that is under way.
 	WorkerFate(session, worker uint64) (alive bool, text string, err error)

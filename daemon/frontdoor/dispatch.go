@@ -61,6 +61,7 @@ var rows = map[wire.Type]row{
 	wire.FreeSegment:      {local: true, oneWay: true, session: true, maxPayload: 8, handle: (*connection).freeSegment},
 	wire.PublishSegment:   {local: true, mutates: true, session: true, maxPayload: 18 + stringMax + metaMax, handle: (*connection).publishSegment},
 	wire.CloseWorker:      {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
+	wire.ReserveDevice:    {oneWay: true, session: true, maxPayload: 16, handle: (*connection).reserveDevice},
 	wire.OpenRemoteWorker: {mutates: true, slow: true, session: true, maxPayload: 38, handle: (*connection).openRemoteWorker},
 	wire.AttachObject:     {session: true, maxPayload: 8 + idBytes + stringMax, handle: (*connection).attachObject},
 	wire.Publish:          {mutates: true, slow: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).publish},

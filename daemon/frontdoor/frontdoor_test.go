@@ -100,6 +100,12 @@ func (b *fakeBackend) AttachSegment(session, worker, bytes uint64, fd int) (uint
 }
 
 func (b *fakeBackend) CloseWorker(session, worker uint64) {}
+func (b *fakeBackend) ReserveDevice(session, worker, bytes uint64) error {
+	if bytes > 1<<30 {
+		return fmt.Errorf("%w: 1 GiB", object.ErrQuota)
+	}
+	return nil
+}
 func (b *fakeBackend) WorkerFate(session, worker uint64) (bool, string, error) {
 	return true, "", nil
 }

@@ -112,6 +112,19 @@ func (c *connection) workerFate(f *ipc.Frame) error {
 	return c.replyLater(func() { c.reply(f, &wire.WorkerFateReply{Alive: alive, Text: text}) })
 }
 
+// reserveDevice is answered in its turn: of two the later one counts.
+func (c *connection) reserveDevice(f *ipc.Frame) error {
+	var m wire.ReserveDeviceRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if err := c.srv.opts.Backend.ReserveDevice(c.session, m.Worker, m.Bytes); err != nil {
+		return err
+	}
+	c.reply(f, nil)
+	return nil
+}
+
 func (c *connection) allocSegment(f *ipc.Frame) error {
 	var m wire.Number
 	if err := m.Decode(f.Payload); err != nil {

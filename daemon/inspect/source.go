@@ -122,6 +122,8 @@ type Worker struct {
 	Session  string    `json:"session,omitempty"` // "" = kept warm
 	State    string    `json:"state"`
 	Started  time.Time `json:"started"`
+
+	DeviceBytes uint64 `json:"device_bytes"` // reserved of its devices' own memory
 }
 
 // Segment is a piece of shared memory.

@@ -161,7 +161,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		return Opened{}, err
 	}
 	id := p.enter(w, r.Session)
-	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes}, theirs, ring)
+	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes, DeviceLimited: p.opts.DeviceBytes > 0}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()
 		delete(p.serving, id)

@@ -66,6 +66,9 @@ type assigned struct {
 	w       *worker
 	id      uint64
 	session uint64
+
+	reserving   sync.Mutex // held through a reservation and the worker's being told; before Pool.mu
+	deviceBytes uint64     // of its devices' own memory; guarded by Pool.mu
 }
 
 // New makes a Pool whose first warm workers are for first. Probe must be called before there is any platform; Close must be
@@ -157,7 +160,7 @@ func (p *Pool) Workers() []Status {
 			state = "ending" // the kernel takes its memory back
 		}
 		st := s.w.status(state)
-		st.ID, st.Session, st.Fallbacks = s.id, s.session, s.w.fallbacks
+		st.ID, st.Session, st.Fallbacks, st.DeviceBytes = s.id, s.session, s.w.fallbacks, s.deviceBytes
 		list = append(list, st)
 		procs = append(procs, s.w.process)
 	}

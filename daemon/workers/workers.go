@@ -37,6 +37,7 @@ type Options struct {
 	CacheLook    time.Duration // between two looks at that; 0 = 5 s
 	Warm         int           // workers kept ready, a platform; negative = none
 	Max          int           // workers serving at one time
+	DeviceBytes  uint64        // of devices' own memory, for one tenant's workers; 0 = no bound
 	ProbeTimeout time.Duration // for one driver to be probed
 	StartTimeout time.Duration // for one worker to load its driver
 	Log          logrus.FieldLogger
@@ -87,5 +88,6 @@ type Status struct {
 	Session     uint64            `json:"session,omitempty"`
 	Since       time.Time         `json:"since"` // its start
 	MemoryBytes uint64            `json:"memory_bytes"`
+	DeviceBytes uint64            `json:"device_bytes"` // reserved of its devices' own memory
 	Fallbacks   []clwire.Fallback `json:"fallbacks,omitempty"`
 }

@@ -119,6 +119,12 @@ type DaemonMessage struct {
 	AssignRemote *AssignRemote `json:"assign_remote,omitempty"`
 	Lane         *WorkerLane   `json:"lane,omitempty"`
 	Attach       *WorkerAttach `json:"attach,omitempty"`
+	DeviceLimit  *DeviceLimit  `json:"device_limit,omitempty"`
+}
+
+// DeviceLimit bounds what a worker's buffers and images take of its devices' own memory, from now on. What is taken stays.
+type DeviceLimit struct {
+	Bytes uint64 `json:"bytes"`
 }
 
 // AttachedSegment is set in the numbers of segments that the daemon gives a worker; a client gives its own without it.
@@ -142,6 +148,8 @@ type AssignRemote struct {
 	ClientSHA256 []byte `json:"client_sha256"`       // 32 bytes, of the client's certificate (DER); base64 in JSON
 	Lanes        int    `json:"lanes"`               // connections, 1 to MaxLanes; 0 is the control stream
 	Plaintext    bool   `json:"plaintext,omitempty"` // no TLS on the lanes
+
+	DeviceLimited bool `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
 }
 
 // WorkerLane hands over one connection, one descriptor with it: the raw socket, nothing read behind the preface.
@@ -155,6 +163,8 @@ type WorkerAssign struct {
 	Worker    uint64 `json:"worker"`
 	Tenant    string `json:"tenant"`
 	RingBytes uint64 `json:"ring_bytes"`
+
+	DeviceLimited bool `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
 }
 
 // MaxControlBytes bounds one packet of the worker control socket.

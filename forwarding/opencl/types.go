@@ -19,23 +19,24 @@ type Status int32
 
 // Codes that this side makes itself or looks for.
 const (
-	Success           Status = 0
-	OutOfResources    Status = -5
-	OutOfHostMemory   Status = -6
-	FailedWaitList    Status = -14
-	InvalidValue      Status = -30
-	InvalidDevice     Status = -33
-	InvalidContext    Status = -34
-	InvalidQueue      Status = -36
-	InvalidMemObject  Status = -38
-	InvalidProgram    Status = -44
-	InvalidSampler    Status = -41
-	InvalidExecutable Status = -45
-	InvalidKernel     Status = -48
-	InvalidArgIndex   Status = -49
-	InvalidKernelArgs Status = -52
-	InvalidEvent      Status = -58
-	InvalidOperation  Status = -59
+	Success                    Status = 0
+	MemObjectAllocationFailure Status = -4
+	OutOfResources             Status = -5
+	OutOfHostMemory            Status = -6
+	FailedWaitList             Status = -14
+	InvalidValue               Status = -30
+	InvalidDevice              Status = -33
+	InvalidContext             Status = -34
+	InvalidQueue               Status = -36
+	InvalidMemObject           Status = -38
+	InvalidProgram             Status = -44
+	InvalidSampler             Status = -41
+	InvalidExecutable          Status = -45
+	InvalidKernel              Status = -48
+	InvalidArgIndex            Status = -49
+	InvalidKernelArgs          Status = -52
+	InvalidEvent               Status = -58
+	InvalidOperation           Status = -59
 )
 
 // Err is nil for Success, and otherwise an error that names the call and the code.

@@ -150,13 +150,23 @@ func (c *Context) debit(n uint64) Status {
 		}
 	}
 	if c.debited.Add(n) > limit {
-		c.credit(n)
+		c.debited.Add(-n)
 		return MemObjectAllocationFailure
+	}
+	if status := c.reserve(n); status != Success {
+		c.debited.Add(-n)
+		return status
 	}
 	return Success
 }
 
-func (c *Context) credit(n uint64) { c.debited.Add(-n) }
+// credit gives back what debit took.
+func (c *Context) credit(n uint64) {
+	c.debited.Add(-n)
+	if w := c.bound(); w != nil {
+		w.giveBack(n)
+	}
+}
 
 func (d *Driver) showBuffer(b *Buffer) (uintptr, Status) {
 	h, err := d.buffers.Put(b)

@@ -15,6 +15,9 @@ type Control interface {
 	CloseWorker(worker uint64)
 	// WorkerFate says how a worker ended; it waits a second at most for the end.
 	WorkerFate(worker uint64) (alive bool, text string, err error)
+	// ReserveDevice lets a worker's buffers take bytes of its devices' own memory in all; object.ErrQuota says why not. With less than
+	// before it does not wait and returns nil.
+	ReserveDevice(worker, bytes uint64, less bool) error
 	// AllocSegment maps fresh zeroed memory of at least size bytes, writable.
 	AllocSegment(size uint64) (*Segment, error)
 	// FreeSegment unmaps a segment and gives it back.

@@ -44,6 +44,14 @@ func (c *daemonControl) WorkerFate(worker uint64) (bool, string, error) {
 	return c.conn.WorkerFate(worker)
 }
 
+func (c *daemonControl) ReserveDevice(worker, bytes uint64, less bool) error {
+	if less {
+		c.conn.ReturnDevice(worker, bytes)
+		return nil
+	}
+	return c.conn.ReserveDevice(worker, bytes)
+}
+
 func (c *daemonControl) AllocSegment(size uint64) (*Segment, error) {
 	theirs, err := c.conn.AllocSegment(size)
 	if err != nil {

@@ -25,7 +25,11 @@ type fakeNode struct {
 	inPlace  bool
 	capacity uint64 // of AllocSegment, in bytes; 0: no limit
 
+	quota uint64 // of ReserveDevice, in bytes; 0: no limit
+
 	mu        sync.Mutex
+	asked     int    // times
+	reserved  uint64 // bytes
 	next      uint64
 	segments  map[uint64]*Segment
 	bytes     uint64
@@ -85,6 +89,19 @@ func (n *fakeNode) OpenWorker(uint32) (WorkerFiles, error) {
 }
 
 func (n *fakeNode) CloseWorker(uint64) {}
+
+// ReserveDevice keeps quota; calls are counted.
+func (n *fakeNode) ReserveDevice(worker, bytes uint64, less bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	if n.quota > 0 && bytes > n.quota && !less {
+		return fmt.Errorf("%w: the fake has %d bytes", object.ErrQuota, n.quota)
+	}
+	n.reserved = bytes
+	return nil
+}
+
 func (n *fakeNode) WorkerFate(uint64) (bool, string, error) {
 	return false, "killed by the test", nil
 }

@@ -54,6 +54,8 @@ type worker struct {
 
 	partitions map[*partition]struct{} // made at the worker; guarded by mu
 
+	grant grant
+
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
 

@@ -21,9 +21,11 @@ import (
 // far is a client on another machine: a stream and a lane over TLS.
 type far struct {
 	*client
-	lane *link.Lane
-	done map[uint64]int32 // BulkDone
-	data map[uint64][]byte
+	lane    *link.Lane
+	session *session
+	ended   chan struct{}    // closed at the session's end
+	done    map[uint64]int32 // BulkDone
+	data    map[uint64][]byte
 }
 
 func tcpEnds(t testing.TB) (a, b *os.File) {
@@ -84,11 +86,14 @@ func farFixture(t testing.TB, inPlace bool, properties uint64) (*far, *fixture) 
 	s := newSession(streams[1], d.platform, d.devices, inPlace, false, nil)
 	s.bulk = newBulk(s)
 	s.bulk.addLane(lanes[1])
-	ended := make(chan error, 1)
-	go func() { ended <- s.run() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.run() // how it ends is the tests' own doing
+	}()
 	c := &client{t: t, link: streams[0], replies: map[uint64]*clwire.Reply{}, partial: map[uint64][]byte{}, ends: map[uint64]clwire.EventEnd{},
 		count: map[uint64]int{}, ready: map[uint64]int32{}}
-	f := &far{client: c, lane: lanes[0], done: map[uint64]int32{}, data: map[uint64][]byte{}}
+	f := &far{client: c, lane: lanes[0], session: s, ended: ended, done: map[uint64]int32{}, data: map[uint64][]byte{}}
 	c.other = f.other
 	t.Cleanup(func() {
 		c.link.Shutdown()

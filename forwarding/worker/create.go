@@ -119,17 +119,29 @@ func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
 		err = s.subBuffer(b, m)
 	case m.Segment != 0:
 		err = s.inPlaceBuffer(b, m)
-	case s.bulk != nil && s.inPlace && b.status == opencl.Success:
+	case b.status != opencl.Success:
+	case s.take(b, m.Size) != opencl.Success:
+	case s.bulk != nil && s.inPlace:
 		s.privateBuffer(b, m)
-	case b.status == opencl.Success:
+	default:
 		b.native, b.status = c.native.CreateBuffer(m.Flags&(accessFlags|opencl.MemAllocHostPtr), m.Size, 0)
 	}
 	if err != nil {
 		return err
 	}
+	if b.status != opencl.Success && b.charged > 0 { // the driver had none
+		b.memory.give(b.charged)
+		b.charged = 0
+	}
 	s.objects[m.ID] = b
 	s.outcome(h, m.ID, b.status, fmt.Sprintf("clCreateBuffer of %d bytes", m.Size))
 	return nil
+}
+
+// take books a new buffer's bytes of the devices' own memory. They go back with the buffer, which stays in its table if it failed.
+func (s *session) take(b *buffer, n uint64) opencl.Status {
+	b.status = s.deviceMemory.take(b, n)
+	return b.status
 }
 
 func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
@@ -170,6 +182,9 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	}
 	if seg.readOnly && (!s.inPlace || m.Offset%storeAlign != 0) {
 		// The driver makes a copy of its own, for its device or because a wide load of PoCL's would fault.
+		if (!s.inPlace || s.bulk != nil) && s.take(b, m.Size) != opencl.Success {
+			return nil
+		}
 		b.native, b.status = b.context.native.CreateBuffer(opencl.MemReadOnly|opencl.MemCopyHostPtr, b.size, addressOf(seg.mem)+uintptr(m.Offset))
 		return nil
 	}

@@ -79,6 +79,7 @@ func (s *session) createImage(h clwire.Header, m *clwire.CreateImage) error {
 	var facts clwire.ImageFacts
 	if b.status == opencl.Success {
 		facts = b.makeImage(m.Flags, &desc)
+		s.takeImage(b, facts.MemBytes)
 	}
 	s.objects[m.ID] = b
 	if h.Request != 0 && b.status == opencl.Success {
@@ -87,6 +88,17 @@ func (s *session) createImage(h clwire.Header, m *clwire.CreateImage) error {
 	}
 	s.outcome(h, m.ID, b.status, fmt.Sprintf("clCreateImage of %d x %d x %d", m.Width, m.Height, m.Depth))
 	return nil
+}
+
+// takeImage books an image's bytes, which only its driver knew; where they are too many it goes again.
+func (s *session) takeImage(b *buffer, n uint64) {
+	if b.status != opencl.Success || b.parent != nil {
+		return
+	}
+	if b.status = s.deviceMemory.take(b, n); b.status != opencl.Success {
+		b.native.Release()
+		b.native = 0
+	}
 }
 
 // makeImage makes the native image and reads what its driver says of it.

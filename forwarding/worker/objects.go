@@ -47,6 +47,8 @@ type buffer struct {
 	at      uint64   // where in seg
 	parent  *buffer
 	image   *imageShape // nil: a buffer
+	charged uint64      // of memory
+	memory  *deviceMemory
 	refs    atomic.Int32
 }
 
@@ -56,6 +58,9 @@ func (b *buffer) unref() {
 	}
 	if b.native != 0 {
 		b.native.Release()
+	}
+	if b.charged > 0 {
+		b.memory.give(b.charged)
 	}
 	if b.seg != nil {
 		b.seg.unref()

@@ -42,7 +42,7 @@ func Main(ctx context.Context, o Options) error {
 		return fmt.Errorf("control descriptor: %w", err)
 	}
 	o.Control.Close()
-	c := control{fd: fd}
+	c := control{fd: fd, memory: newDeviceMemory()}
 	err = serve(ctx, &o, &c)
 	if err != nil && !errors.Is(err, errOver) {
 		c.send(&clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: err.Error()}})
@@ -170,6 +170,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	stop := context.AfterFunc(ctx, l.Shutdown)
 	defer stop()
 	s := newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out)
+	s.deviceMemory = c.memory
 	s.files.store = include.NewStore(o.CacheDir)
 	s.attached = &c.attached
 	if r != nil {
@@ -217,6 +218,7 @@ func load(icd string, index int) (*driver, error) {
 type control struct {
 	fd       int
 	attached attachments
+	memory   *deviceMemory
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.
@@ -237,10 +239,12 @@ func (c *control) awaitSession() (link.Link, *remote, error) {
 	case err != nil:
 		return nil, nil, err
 	case m.AssignRemote != nil && len(files) == 0:
+		c.memory.bound(m.AssignRemote.DeviceLimited)
 		return c.awaitRemote(m.AssignRemote)
 	case m.Assign == nil || len(files) != 2:
 		return nil, nil, fmt.Errorf("control message with %d descriptors: expected an assignment with a socket and a ring", len(files))
 	}
+	c.memory.bound(m.Assign.DeviceLimited)
 	l, err := link.New(link.Worker, files[1], files[0])
 	return l, nil, err
 }
@@ -309,6 +313,9 @@ func (c *control) watch(r *remote) {
 		m, files, err := c.message(buf, oob)
 		if errors.Is(err, errOver) {
 			os.Exit(0)
+		}
+		if err == nil && m.DeviceLimit != nil {
+			c.memory.setLimit(m.DeviceLimit.Bytes)
 		}
 		if err == nil && r != nil && m.Lane != nil && len(files) == 1 {
 			r.accept(m.Lane.Index, files[0])

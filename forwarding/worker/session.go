@@ -23,14 +23,15 @@ var errRecord = errors.New("bad record")
 // session is one client's use of one platform. The reader owns the fields
 // without a lock.
 type session struct {
-	link     link.Link
-	bulk     *bulk // nil: the client is on this node
-	private  privateMemory
-	platform opencl.Platform
-	devices  []opencl.Device
-	inPlace  bool // every device computes on segments
-	engine   *engine.Engine
-	output   *output // what kernels print; nil in tests
+	link         link.Link
+	bulk         *bulk // nil: the client is on this node
+	private      privateMemory
+	deviceMemory *deviceMemory
+	platform     opencl.Platform
+	devices      []opencl.Device
+	inPlace      bool // every device computes on segments
+	engine       *engine.Engine
+	output       *output // what kernels print; nil in tests
 
 	greeted  bool
 	spin     time.Duration
@@ -73,7 +74,7 @@ type blob struct {
 func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace, lanes bool, out *output) *session {
 	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, output: out,
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{}, blobs: map[uint64]*blob{},
-		live: map[*clQueue]struct{}{}}
+		live: map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory()}
 	s.ring, _ = l.(*link.Conn)
 	s.engine = engine.New(nativeDriver{}, reporter{s}, engine.Options{Lanes: lanes})
 	if out != nil {

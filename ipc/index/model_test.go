@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -23,6 +24,7 @@ const (
 	_
 	varUsed
 	_
+	varEnded // the daemon looks at the slots no longer
 	numVars
 )
 
@@ -71,19 +73,28 @@ const (
 	fieldsWhileValid
 	clientDropsEarly
 	numFaults
+
+	// Of an end of the connections.
+	clientIgnoresEnd
+	clientReadsEndFirst
+	daemonLooksBeforeEnd
+	daemonEndsWithoutFence
+	numEndFaults
 )
 
 func (f fault) String() string {
 	return [...]string{"none", "the client has no fence", "the client does not read again", "the client reads again before its slot",
 		"the client counts its slot late", "the daemon has no fence", "the daemon looks before it retires", "the daemon counts slots before it retires",
 		"the daemon frees without a look", "the daemon looks at one client only", "a record's next life has the same generation",
-		"the record's word is written before its fields", "the record's fields change while it is valid", "the client drops before its last look"}[f]
+		"the record's word is written before its fields", "the record's fields change while it is valid", "the client drops before its last look", "", "the client does not ask for the end",
+		"the client asks for the end before its slot", "the daemon looks before the end", "the daemon has no fence after the end"}[f]
 }
 
 // explorer walks every state.
 type explorer struct {
 	fault  fault
 	weak   bool
+	ends   bool // the daemon ends the connections, and then keeps what slots have: its successor will
 	seen   map[world]struct{}
 	stack  []world
 	broken string
@@ -205,6 +216,12 @@ func (x *explorer) clientProgram() []string {
 	case clientDropsEarly:
 		p = []string{"word", "place", "count", "slot", "fence", "again", "look", "drop", "look"}
 	}
+	switch {
+	case x.fault == clientReadsEndFirst:
+		p = append([]string{"end?"}, p...)
+	case x.ends && x.fault != clientIgnoresEnd:
+		p = slices.Insert(p, slices.Index(p, "again"), "end?")
+	}
 	return p
 }
 
@@ -237,6 +254,11 @@ func (x *explorer) client(w world, t int) {
 			th.pc = uint8(len(program))
 			ok = w.store(t, varSlot+uint8(t), 0, true)
 		}
+	case "end?":
+		if w.load(t, varEnded) != 0 {
+			th.pc = uint8(len(program))
+			ok = w.store(t, varSlot+uint8(t), 0, true)
+		}
 	case "look":
 		if got := w.load(t, varMemory+th.reg[1]); got != th.reg[0] {
 			x.broken = fmt.Sprintf("client %d holds object %d and finds %d in its memory", t, th.reg[0], got)
@@ -254,8 +276,16 @@ func (x *explorer) client(w world, t int) {
 	x.push(w)
 }
 
-// daemonProgram is what happens to each of the two objects in turn.
+// daemonProgram is what happens to each of the two objects in turn; or to the one that is there when the connections end.
 func (x *explorer) daemonProgram() []string {
+	switch {
+	case x.fault == daemonLooksBeforeEnd:
+		return []string{"clear", "look0", "look1", "end", "fence", "free"}
+	case x.fault == daemonEndsWithoutFence:
+		return []string{"end", "clear", "look0", "look1", "free"}
+	case x.ends:
+		return []string{"end", "fence", "clear", "look0", "look1", "free"}
+	}
 	end := []string{"retire", "fence", "clear", "look0", "look1", "free"}
 	switch x.fault {
 	case daemonWithoutFence:
@@ -296,6 +326,8 @@ func (x *explorer) daemon(w world) {
 	case "retire":
 		ok = w.store(daemonID, varWord, 0, true)
 		w.retired++
+	case "end":
+		ok = w.store(daemonID, varEnded, 1, true)
 	case "fence":
 		ok = th.queued == 0
 	case "clear":
@@ -343,7 +375,7 @@ func (x *explorer) lookAt(w *world, c uint8) {
 		return
 	}
 	want := w.retired
-	if x.fault == sameGeneration {
+	if x.fault == sameGeneration || x.ends {
 		want = 1
 	}
 	if w.load(daemonID, varSlot+c) == want {
@@ -371,22 +403,24 @@ func (x *explorer) checkEnd(w *world) {
 
 // TestProtocolInEveryOrder finds no order of steps in which a client looks at memory that was given away.
 func TestProtocolInEveryOrder(t *testing.T) {
-	for _, weak := range []bool{false, true} {
-		x := &explorer{weak: weak}
+	for _, x := range []*explorer{{}, {weak: true}, {ends: true}, {ends: true, weak: true}} {
 		x.run()
-		t.Logf("weak %v: %d states, %d of them ends", weak, len(x.seen), x.done)
+		t.Logf("weak %v, ends %v: %d states, %d of them ends", x.weak, x.ends, len(x.seen), x.done)
 		if x.broken != "" || x.done == 0 {
-			t.Errorf("weak %v: %s; %d ends", weak, x.broken, x.done)
+			t.Errorf("weak %v, ends %v: %s; %d ends", x.weak, x.ends, x.broken, x.done)
 		}
 	}
 }
 
 // TestProtocolMissesNothing takes each part of the protocol away in turn: the exploration must find what breaks.
 func TestProtocolMissesNothing(t *testing.T) {
-	for f := clientWithoutFence; f < numFaults; f++ {
+	for f := clientWithoutFence; f < numEndFaults; f++ {
+		if f == numFaults {
+			continue
+		}
 		found := ""
 		for _, weak := range []bool{false, true} {
-			x := &explorer{fault: f, weak: weak}
+			x := &explorer{fault: f, weak: weak, ends: f > numFaults}
 			if x.run(); x.broken != "" {
 				found += fmt.Sprintf(" weak=%v after %d states: %s.", weak, len(x.seen), x.broken)
 			}

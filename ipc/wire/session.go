@@ -107,6 +107,21 @@ func (m *PublishSegmentRequest) Decode(b []byte) error {
 	return c.done()
 }
 
+// ReserveDeviceRequest says how many bytes of its devices' memory a worker's buffers may take in all, from now on.
+type ReserveDeviceRequest struct{ Worker, Bytes uint64 }
+
+// AppendTo appends the payload.
+func (m *ReserveDeviceRequest) AppendTo(b []byte) []byte {
+	return le.AppendUint64(le.AppendUint64(b, m.Worker), m.Bytes)
+}
+
+// Decode reads the payload.
+func (m *ReserveDeviceRequest) Decode(b []byte) error {
+	c := read(b)
+	*m = ReserveDeviceRequest{Worker: c.u64(), Bytes: c.u64()}
+	return c.done()
+}
+
 // WorkerFateReply says how a worker is.
 type WorkerFateReply struct {
 	Alive bool

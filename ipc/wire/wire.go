@@ -77,6 +77,7 @@ const (
 
 	OpenRemoteWorker Type = 39
 	AttachObject     Type = 40
+	ReserveDevice    Type = 110
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -95,6 +96,7 @@ var typeNames = map[Type]string{
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
 	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover",
+	ReserveDevice: "ReserveDevice",
 }
 
 func (t Type) String() string {

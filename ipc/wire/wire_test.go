@@ -46,6 +46,7 @@ func messages() []message {
 		&OpenWorkerRequest{Platform: 2},
 		&OpenWorkerReply{Worker: 5, RingBytes: 1 << 20},
 		&AllocSegmentReply{Segment: 8, Bytes: 4096},
+		&ReserveDeviceRequest{Worker: 5, Bytes: 1 << 36},
 		&PublishSegmentRequest{Segment: 8, SizeBytes: 4000, Class: object.Named, Replace: true, Name: "r", Meta: []byte("m")},
 		&CreateTokenRequest{Role: 2, LifeSeconds: 86400, Once: true, Tenant: "lab"},
 		&RevokeTokenRequest{ID: id, Certificates: true},

@@ -25,6 +25,7 @@ type Memory struct {
 	sys   System
 	fd    int
 	bytes int64
+	huge  bool
 }
 
 // Create makes a segment of bytes (rounded up to PageBytes) that holds no pages yet. It can be resized until Fix.
@@ -36,6 +37,35 @@ func Create(sys System, bytes uint64) (*Memory, error) {
 	}
 	m := &Memory{sys: sys, fd: fd}
 	if err := m.Resize(bytes); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// hugeStepBytes is the largest huge page that is used: populating goes in steps of whole pages.
+const hugeStepBytes = populateStepBytes
+
+// CreateHuge makes a segment of bytes, rounded up to whole huge pages, over the pages that the machine has reserved (vm.nr_hugepages): a
+// large object costs a five-hundredth of the faults and page-table entries. The memory is populated and cannot be resized. Where there are not enough
+// such pages, or none at all, the error is object.ErrFull or ErrUnsupported, and nothing is taken: ordinary pages do.
+func CreateHuge(sys System, bytes uint64, stop func() bool) (*Memory, error) {
+	fd, page, err := sys.MemfdHuge("tendril")
+	if err != nil {
+		return nil, fmt.Errorf("%w: memfd_create of huge pages: %w", object.ErrUnsupported, err)
+	}
+	m := &Memory{sys: sys, fd: fd, huge: true}
+	if page <= PageBytes || page > hugeStepBytes || bytes == 0 || bytes > 1<<62 {
+		m.Close()
+		return nil, fmt.Errorf("%w: huge pages of %d bytes for a segment of %d", object.ErrUnsupported, page, bytes)
+	}
+	n := (int64(bytes) + page - 1) / page * page
+	if err := sys.Ftruncate(fd, n); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%w: ftruncate of a segment to %d bytes: %w", object.ErrFull, n, err)
+	}
+	m.bytes = n
+	if err := m.Populate(0, uint64(n), stop); err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -59,8 +89,12 @@ func Adopt(sys System, fd int, bytes uint64) (*Memory, error) {
 		m.Close()
 		return nil, fmt.Errorf("%w: a descriptor that is said to be a segment: %w", object.ErrProtocol, err)
 	}
+	m.huge = st.Blksize > PageBytes // hugetlbfs says its pages' size
 	return m, nil
 }
+
+// Huge reports whether the segment lies in reserved huge pages.
+func (m *Memory) Huge() bool { return m.huge }
 
 // FD gives the descriptor, which stays the Memory's.
 func (m *Memory) FD() int { return m.fd }

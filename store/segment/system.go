@@ -19,6 +19,8 @@ type System interface {
 	Seals(fd int) (int, error)
 	// Dup makes another descriptor, close-on-exec.
 	Dup(fd int) (int, error)
+	// MemfdHuge is MemfdCreate over the machine's reserved huge pages (hugetlb), whose size it gives.
+	MemfdHuge(name string) (fd int, pageBytes int64, err error)
 	// Map maps the first n bytes, shared; prot is mmap.RDONLY or mmap.RDWR.
 	Map(f *os.File, n, prot int) (mmap.MMap, error)
 }
@@ -66,6 +68,20 @@ func (Linux) Seals(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix
 
 // Dup implements System.
 func (Linux) Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// MemfdHuge implements System: memfd_create(2) with MFD_HUGETLB, pages of the machine's default huge size.
+func (Linux) MemfdHuge(name string) (int, int64, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
+	if err != nil {
+		return -1, 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, 0, err
+	}
+	return fd, int64(st.Blksize), nil // hugetlbfs: the page's size
+}
 
 // Map implements System.
 func (Linux) Map(f *os.File, n, prot int) (mmap.MMap, error) { return mmap.MapRegion(f, n, prot, 0, 0) }

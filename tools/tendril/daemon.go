@@ -39,6 +39,7 @@ var daemonFlags = [][2]string{
 	{"plaintext-peers", "addresses or networks whose sessions may do without TLS, with ',' between them (default: this machine alone)"},
 	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
 	{"quota", "what one tenant may hold (default: the capacity)"},
+	{"quota-device", "what one tenant's programs may take of the devices' own memory, all devices together (default: all of it)"},
 	{"quota-objects", "how many objects one tenant may have (default: as many as there is memory for)"},
 	{"quota-spill", "what one tenant may have on disk (default: all of it)"},
 	{"spill", "space for objects on disk, or none (default: 4 times the capacity, at most half of what is free)"},
@@ -46,6 +47,7 @@ var daemonFlags = [][2]string{
 	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
 	{"trust-remote", "true: serve programs of other machines also where workers have no sandbox (default false)"},
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
+	{"huge-pages", "auto: objects from 16 MiB on lie in huge pages while the machine has reserved ones free (vm.nr_hugepages); none: those are left to others"},
 	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
 	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
 }

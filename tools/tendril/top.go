@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -8,13 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/daemon"
 )
 
 func (c *cli) topVerb() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:     "top",
-		Short:   "Show your largest objects, who holds them and since when",
+		Short:   "Show your largest objects, who holds them and since when, and what programs have of devices' memory",
 		Example: "  tendril top\n  tendril top -n 5 --json",
 		GroupID: "store",
 		Args:    cobra.NoArgs,
@@ -31,7 +33,10 @@ func (c *cli) topVerb() *cobra.Command {
 			if c.json {
 				return c.printJSON(list)
 			}
-			return c.printTop(list)
+			if err := c.printTop(list); err != nil {
+				return err
+			}
+			return c.printDeviceMemory(conn)
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "number", "n", 20, "how many")
@@ -50,4 +55,31 @@ func (c *cli) printTop(list []client.Held) error {
 		}
 	}
 	return table(c.term.out, "ID | SIZE | CLASS | STATE | AGE | REFS | NAME | HELD BY", rows)
+}
+
+// printDeviceMemory shows the programs that have some of the devices' own memory, where there are any.
+func (c *cli) printDeviceMemory(conn *client.Conn) error {
+	raw, err := conn.Status()
+	if err != nil {
+		return err
+	}
+	var s daemon.Status
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return err
+	}
+	programs := map[uint64]daemon.SessionStatus{}
+	for _, session := range s.Sessions {
+		programs[session.ID] = session
+	}
+	var rows [][]string
+	for _, w := range s.Workers {
+		if p, ok := programs[w.Session]; ok && w.DeviceBytes > 0 {
+			rows = append(rows, []string{orDash(p.Program), strconv.Itoa(p.PID), p.Tenant, size(w.DeviceBytes), w.Platform, since(p.Since)})
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.term.out)
+	return table(c.term.out, "PROGRAM | PID | TENANT | DEVICE MEMORY | PLATFORM | FOR", rows)
 }

@@ -161,7 +161,8 @@ func Output(cmd *exec.Cmd) (string, error) {
 // Status is the part of the daemon's status that tests and tools look at.
 type Status struct {
 	Node struct {
-		Listen string `json:"listen"`
+		Listen     string `json:"listen"`
+		Goroutines int    `json:"goroutines"`
 	} `json:"node"`
 	Store struct {
 		Objects      int    `json:"objects"`

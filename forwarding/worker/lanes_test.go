@@ -1,0 +1,210 @@
+//go:build cgo
+
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
+)
+
+// addLanes gives the client n more lanes, in the clear, and returns all.
+func (f *far) addLanes(n int) []*link.Lane {
+	f.t.Helper()
+	lanes := []*link.Lane{f.lane}
+	for range n {
+		a, b := tcpEnds(f.t)
+		mine, err := link.NewLane(link.Client, a, nil)
+		f.must(err)
+		theirs, err := link.NewLane(link.Worker, b, nil)
+		f.must(err)
+		f.session.bulk.addLane(theirs)
+		f.t.Cleanup(mine.Shutdown)
+		lanes = append(lanes, mine)
+	}
+	return lanes
+}
+
+// gathered is a read's bytes as they come.
+type gathered struct {
+	mu   sync.Mutex
+	data map[uint64][]byte
+	left map[uint64]int
+	over chan uint64
+}
+
+func (g *gathered) expect(op uint64, size int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.data[op], g.left[op] = make([]byte, size), size
+}
+
+// from takes a lane's chunks until the lane ends.
+func (g *gathered) from(l *link.Lane) {
+	for {
+		h, err := l.Header()
+		if err != nil {
+			return
+		}
+		part := make([]byte, h.Length)
+		if l.Read(part) != nil {
+			return
+		}
+		g.mu.Lock()
+		copy(g.data[h.Op][h.Offset:], part)
+		if g.left[h.Op] -= len(part); g.left[h.Op] == 0 {
+			g.over <- h.Op
+		}
+		g.mu.Unlock()
+	}
+}
+
+// Several reads at once leave by several lanes, whole, and each exactly once.
+func TestReadsLeaveByEveryLane(t *testing.T) {
+	everyMemory(t, func(t *testing.T, inPlace bool) {
+		f, fix := farFixture(t, inPlace, 0)
+		lanes := f.addLanes(2)
+		const size = 6<<20 + 777
+		buf := f.id()
+		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+		want := make([]byte, size)
+		rand.New(rand.NewSource(4)).Read(want)
+		op := f.id()
+		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+		f.link.Kick()
+		f.until("the write's turn", func() bool { _, ok := f.ready[op]; return ok })
+		f.chunks(op, want, clwire.MaxChunk, false)
+		f.until("the write", func() bool { return len(f.done) == 1 })
+
+		g := &gathered{data: map[uint64][]byte{}, left: map[uint64]int{}, over: make(chan uint64, 16)}
+		for _, l := range lanes {
+			go g.from(l)
+		}
+		shapes := []clwire.Shape{
+			{Size: size}, {Offset: 5, Size: 3}, {Offset: 1 << 20, Size: 4<<20 + 1},
+			{Rect: true, Origin: [3]uint64{3, 1, 0}, Region: [3]uint64{1500, 700, 2}, RowPitch: 2048, SlicePitch: 1024 * 2048},
+			{Rect: true, Origin: [3]uint64{1, 0, 0}, Region: [3]uint64{300_000, 9, 1}, RowPitch: 310_000, SlicePitch: 2_790_000},
+		}
+		ops := map[uint64]clwire.Shape{}
+		for _, shape := range shapes {
+			op := f.id()
+			ops[op] = shape
+			g.expect(op, int(sizeOf(&shape)))
+			f.send(&clwire.BulkRead{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: shape})
+			f.link.Kick()
+			select { // in order: the next one's turn comes once this one is received
+			case ended := <-g.over:
+				f.send(&clwire.HostDone{Op: ended})
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%+v: its bytes do not come", shape)
+			}
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for op, shape := range ops {
+			var part []byte
+			e, _ := extentOf(&buffer{size: size}, &shape)
+			e.runs(0, e.size, func(at, n uint64) bool { part = append(part, want[at:at+n]...); return true })
+			if !bytes.Equal(g.data[op], part) {
+				t.Errorf("%+v: other bytes came back", shape)
+			}
+		}
+	})
+}
+
+// awaitEnd waits for the session's end.
+func (f *far) awaitEnd() {
+	f.t.Helper()
+	select {
+	case <-f.ended:
+	case <-time.After(20 * time.Second):
+		f.t.Fatal("the session goes on")
+	}
+}
+
+// What a client says of a chunk is checked before a byte of the buffer is touched, whatever the buffer's memory.
+func TestHostileChunksEndTheSession(t *testing.T) {
+	const size = 1 << 20
+	for name, h := range map[string]clwire.LaneHeader{
+		"behind the end":       {Offset: size + 1, Length: 1},
+		"over the end":         {Offset: size - 1, Length: 2},
+		"an offset that wraps": {Offset: ^uint64(0) - 1, Length: 4},
+		"too long":             {Length: clwire.MaxChunk + 1},
+		"no length":            {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyMemory(t, func(t *testing.T, inPlace bool) {
+				f, fix := farFixture(t, inPlace, 0)
+				buf, op := f.id(), f.id()
+				f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+				f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+				f.link.Kick()
+				f.until("the write's turn", func() bool { _, ok := f.ready[op]; return ok })
+				h.Op = op
+				_ = f.lane.Send(h, make([]byte, h.Length)) // the session may end before all is sent
+				f.awaitEnd()
+			})
+		})
+	}
+}
+
+// More bytes than a write has, and bytes for a read, end the session.
+func TestChunksTooManyEndTheSession(t *testing.T) {
+	for _, write := range []bool{true, false} {
+		t.Run(fmt.Sprintf("write=%v", write), func(t *testing.T) {
+			f, fix := farFixture(t, false, 0)
+			buf, op, gate := f.id(), f.id(), f.id()
+			const size = 300 << 10
+			f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+			f.send(&clwire.UserEvent{ID: gate})
+			cmd := clwire.Cmd{Queue: fix.queue, Wait: []uint64{gate}}
+			if write {
+				f.send(&clwire.BulkWrite{Cmd: cmd, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+			} else {
+				f.send(&clwire.BulkRead{Cmd: cmd, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+			}
+			f.link.Kick()
+			for range 3 {
+				_ = f.lane.Send(clwire.LaneHeader{Op: op, Length: 200 << 10}, make([]byte, 200<<10))
+			}
+			f.awaitEnd()
+		})
+	}
+}
+
+// A lane that is cut in the middle of a transfer ends the session; nothing of it stays (the fixture joins all).
+func TestLaneIsCut(t *testing.T) {
+	everyMemory(t, func(t *testing.T, inPlace bool) {
+		for _, write := range []bool{true, false} {
+			t.Run(fmt.Sprintf("write=%v", write), func(t *testing.T) {
+				f, fix := farFixture(t, inPlace, 0)
+				lanes := f.addLanes(1)
+				buf, op := f.id(), f.id()
+				const size = 24 << 20
+				f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+				if write {
+					f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+				} else {
+					f.send(&clwire.BulkRead{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+				}
+				f.link.Kick()
+				f.until("its turn", func() bool { _, ok := f.ready[op]; return ok })
+				if write {
+					f.chunks(op, make([]byte, 1<<20), clwire.MaxChunk, false)
+				} else {
+					_, err := lanes[0].Header()
+					f.must(err)
+				}
+				lanes[0].Shutdown()
+				f.awaitEnd()
+			})
+		}
+	})
+}

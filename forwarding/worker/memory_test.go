@@ -1,0 +1,39 @@
+//go:build cgo
+
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"tendril/forwarding/opencl"
+)
+
+// TestDeviceLimit: a worker holds its client to what the daemon allowed, whatever the client says; a limit that is on its way is waited for.
+func TestDeviceLimit(t *testing.T) {
+	m := newDeviceMemory()
+	a, b, c := &buffer{}, &buffer{}, &buffer{}
+	if s := m.take(a, 1<<40); s != opencl.Success {
+		t.Fatalf("without a limit: %v", s)
+	}
+	m.give(a.charged)
+	m.bound(true)
+	m.setLimit(100)
+	if s := m.take(a, 60); s != opencl.Success {
+		t.Fatalf("within the limit: %v", s)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { m.setLimit(150) })
+	if s := m.take(b, 60); s != opencl.Success {
+		t.Errorf("with a higher limit on its way: %v", s)
+	}
+	if s := m.take(c, 60); s != opencl.MemObjectAllocationFailure || c.charged != 0 {
+		t.Errorf("beyond the limit: %v, %d bytes booked", s, c.charged)
+	}
+	m.give(a.charged)
+	if s := m.take(c, 60); s != opencl.Success {
+		t.Errorf("after something was released: %v", s)
+	}
+	if s := m.take(a, 1<<64-1); s != opencl.MemObjectAllocationFailure {
+		t.Errorf("a size that overflows: %v", s)
+	}
+}

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"tendril/store/object"
+)
+
+// The capacity is a promise about the store; whether the machine can keep it depends on what else runs there. A page that is not there ends a
+// process, and on a machine at its end the kernel chooses which: so what would take the last is refused here, with words.
+
+// lookEvery is how often the machine's memory is looked at.
+const lookEvery = 10 * time.Second
+
+// machineRoom refuses n bytes that the machine does not have, after it gave back what is kept for nobody in particular. mu is held.
+func (s *Store) machineRoom(n uint64) error {
+	left, known := s.available()
+	if !known || left >= n && left-n >= s.opts.LowBytes {
+		return nil
+	}
+	for len(s.warm) > 0 && left < n+s.opts.LowBytes {
+		s.dropWarm()
+		left += s.opts.SegmentBytes // once unlock has closed it, before anything is populated
+	}
+	if left >= n && left-n >= s.opts.LowBytes {
+		return nil
+	}
+	s.retireIdle(n)
+	s.short = true
+	s.wakeKeeper()
+	return fmt.Errorf("%w: the machine has %d bytes left, %d are asked for, and %d stay free: delete objects, end other programs, or give the daemon's cgroup more",
+		object.ErrFull, left, n, s.opts.LowBytes)
+}
+
+func (s *Store) available() (left uint64, known bool) {
+	if s.opts.Available == nil {
+		return 0, false
+	}
+	return s.opts.Available()
+}
+
+// dropWarm gives the last warm segment up. mu is held.
+func (s *Store) dropWarm() {
+	last := len(s.warm) - 1
+	s.doomed = append(s.doomed, s.warm[last])
+	s.warm[last] = nil
+	s.warm = s.warm[:last]
+}
+
+// lookAtMachine notes whether the machine is short, and by how much, where a tenth of LowBytes' margin above it ends that. mu is held.
+func (s *Store) lookAtMachine() (missing uint64) {
+	left, known := s.available()
+	if !known {
+		return 0
+	}
+	if want := 2 * s.opts.LowBytes; left < want {
+		missing = want - left
+	}
+	if was := s.short; was && missing == 0 {
+		s.short = false
+		s.wakeWarmPool()
+	}
+	s.short = missing > 0
+	return missing
+}

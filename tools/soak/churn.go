@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tendril/client"
+	"tendril/store/object"
+	"tendril/tools/e2e/rig"
+)
+
+const (
+	clientLanes  = 3 // clients of the store at a time
+	sessionLanes = 2 // OpenCL programs at a time
+)
+
+// churn keeps clients coming.
+type churn struct {
+	n       *rig.Node
+	seed    uint64
+	dir     string
+	program string // the OpenCL program, "" where there cannot be one
+	missing error  // why
+
+	lives, kills, sessionLives, sessionKills atomic.Int64
+}
+
+func newChurn(n *rig.Node, seed uint64) (*churn, error) {
+	dir, err := os.MkdirTemp("", "tendril-soak-")
+	if err != nil {
+		return nil, err
+	}
+	c := &churn{n: n, seed: seed, dir: dir}
+	if drivers, _ := filepath.Glob("/etc/OpenCL/vendors/*.icd"); len(drivers) == 0 {
+		c.missing = errors.New("no OpenCL driver on this machine")
+		return c, nil
+	}
+	program := filepath.Join(dir, "session")
+	cc := exec.Command("cc", "-std=gnu11", "-O1", "-o", program, filepath.Join("tools", "e2e", "testdata", "session.c"), "-lOpenCL")
+	if _, c.missing = rig.Output(cc); c.missing == nil {
+		c.program = program
+	}
+	return c, nil
+}
+
+func (c *churn) close() { os.RemoveAll(c.dir) }
+
+func (c *churn) sessions() string {
+	if c.program == "" {
+		return "none: " + c.missing.Error()
+	}
+	return "run beside the store's clients"
+}
+
+func (c *churn) counts() string {
+	return fmt.Sprintf("%d clients (%d killed), %d sessions (%d killed)", c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load())
+}
+
+// round lets clients come and go for so long, ends them all and deletes what they left.
+func (c *churn) round(ctx context.Context, long time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	var lanes sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	lane := func(life func(context.Context, *rand.Rand) error, i int) {
+		rng := rand.New(rand.NewPCG(c.seed, uint64(i)^uint64(time.Now().UnixNano())))
+		lanes.Go(func() {
+			for ctx.Err() == nil {
+				if err := life(ctx, rng); err != nil {
+					mu.Lock()
+					first = errors.Join(first, err)
+					mu.Unlock()
+					cancel()
+				}
+			}
+		})
+	}
+	for i := range clientLanes {
+		lane(c.storeLife, i)
+	}
+	if c.program != "" {
+		for i := range sessionLanes {
+			lane(c.sessionLife, clientLanes+i)
+		}
+	}
+	lanes.Wait()
+	if first != nil {
+		return first
+	}
+	return c.sweep()
+}
+
+// sweep deletes every object and stream.
+func (c *churn) sweep() error {
+	conn, err := client.Dial(c.n.Socket())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	streams, err := conn.Streams("")
+	if err != nil {
+		return err
+	}
+	for _, s := range streams {
+		if err := conn.RemoveStream(s.Name); err != nil && !errors.Is(err, object.ErrNotFound) {
+			return err
+		}
+	}
+	for range 3 { // what a composite had is there again without it
+		infos, err := conn.List("", true)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if err := conn.Delete(info.ID); err != nil && !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// storeLife runs one client process, which is killed at a moment that nobody chose or told to end.
+func (c *churn) storeLife(ctx context.Context, rng *rand.Rand) error {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(c.n.Env(), fmt.Sprintf("%s=%d", clientVariable, rng.Uint64()))
+	return c.live(ctx, rng, cmd, "", &c.lives, &c.kills)
+}
+
+// sessionLife runs one OpenCL program.
+func (c *churn) sessionLife(ctx context.Context, rng *rand.Rand) error {
+	cmd := c.n.Command(context.Background(), "run", "--", c.program)
+	words := "open\nadd 1\nverify\nbuffer 9000000\nadd 1\nverify\n"
+	for range rng.IntN(20) {
+		words += "add 3\nverify\n"
+	}
+	return c.live(ctx, rng, cmd, words, &c.sessionLives, &c.sessionKills)
+}
+
+// live starts cmd, says words to it, kills it or closes its standard input in the end, and wants no complaint from one that ended by
+// itself.
+func (c *churn) live(ctx context.Context, rng *rand.Rand, cmd *exec.Cmd, words string, lives, kills *atomic.Int64) error {
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lives.Add(1)
+	_, _ = in.Write([]byte(words)) // one that is gone is met below
+	end := time.After(time.Duration(rng.IntN(2500)) * time.Millisecond)
+	select {
+	case <-end:
+	case <-ctx.Done():
+	}
+	if rng.IntN(2) == 0 {
+		kills.Add(1)
+		cmd.Process.Kill()
+		in.Close()
+		_ = cmd.Wait() // it was killed
+		return nil
+	}
+	in.Close()
+	late := time.AfterFunc(restLimit, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	if err := cmd.Wait(); err != nil || strings.Contains(out.String(), "failed") || strings.Contains(out.String(), "bad") {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), errors.Join(err, errComplaint), out.String())
+	}
+	return nil
+}
+
+var errComplaint = errors.New("a client complained or did not end")

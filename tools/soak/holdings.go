@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"tendril/tools/e2e/rig"
+)
+
+// holdings is what a daemon at rest holds.
+type holdings struct {
+	descriptors, memfds, mappings, threads, goroutines, children int
+	privateKiB                                                   int    // RssAnon of /proc/PID/status
+	charged                                                      uint64 // bytes, the store's
+}
+
+func (h holdings) String() string {
+	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d bytes charged",
+		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.charged)
+}
+
+// grownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
+// only slowly, so those have slack; all else must not grow at all.
+func (h holdings) grownFrom(first holdings) error {
+	var faults []error
+	grew := func(what string, was, is, slack int) {
+		if is > was+slack {
+			faults = append(faults, fmt.Errorf("%s grew from %d to %d", what, was, is))
+		}
+	}
+	grew("descriptors", first.descriptors, h.descriptors, 0)
+	grew("descriptors of segments", first.memfds, h.memfds, 0)
+	grew("mappings of segments", first.mappings, h.mappings, 0)
+	grew("goroutines", first.goroutines, h.goroutines, 0)
+	grew("children", first.children, h.children, 0)
+	grew("threads", first.threads, h.threads, 12)
+	grew("private memory (KiB)", first.privateKiB, h.privateKiB, 24<<10)
+	grew("bytes charged", int(first.charged), int(h.charged), 0)
+	return errors.Join(faults...)
+}
+
+// restLimit bounds the wait for a daemon to be at rest; clients that were killed have left by then, workers have ended.
+const restLimit = 30 * time.Second
+
+// atRest waits until the daemon has no client, no session and no object, looks twice the same in a row, and gives that.
+func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
+	ctx, cancel := context.WithTimeout(ctx, restLimit)
+	defer cancel()
+	var before holdings
+	for {
+		s, err := n.Status(ctx)
+		if err != nil {
+			return holdings{}, err
+		}
+		busy := fmt.Sprintf("%d sessions, store %+v", len(s.Sessions), s.Store)
+		quiet := len(s.Sessions) == 0 && s.Store.Objects == 0 && s.Store.Connections <= 1 && s.Store.SessionBytes == 0
+		for _, w := range s.Workers {
+			quiet = quiet && w.State == "warm"
+		}
+		h, err := look(n.PID())
+		if err != nil {
+			return h, err
+		}
+		h.goroutines, h.charged = s.Node.Goroutines, s.Store.ChargedBytes
+		settled := h
+		settled.privateKiB, settled.threads = before.privateKiB, before.threads
+		if quiet && settled == before {
+			return h, nil
+		}
+		before = h
+		select {
+		case <-time.After(250 * time.Millisecond):
+		case <-ctx.Done():
+			return h, fmt.Errorf("the daemon does not come to rest: %s; %s", busy, h)
+		}
+	}
+}
+
+// look counts what the kernel knows of a process.
+func look(pid int) (h holdings, err error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	fds, err := os.ReadDir(dir + "/fd")
+	if err != nil {
+		return h, err
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink(dir + "/fd/" + fd.Name()); err == nil {
+			h.descriptors++
+			if strings.HasPrefix(target, "/memfd:") {
+				h.memfds++
+			}
+		}
+	}
+	maps, err := os.ReadFile(dir + "/maps")
+	if err != nil {
+		return h, err
+	}
+	h.mappings = strings.Count(string(maps), "/memfd:tendril")
+	tasks, err := filepath.Glob(dir + "/task/*/children")
+	if err != nil {
+		return h, err
+	}
+	h.threads = len(tasks)
+	for _, task := range tasks {
+		if text, err := os.ReadFile(task); err == nil {
+			h.children += len(strings.Fields(string(text)))
+		}
+	}
+	status, err := os.ReadFile(dir + "/status")
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			h.privateKiB, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+		}
+	}
+	return h, err
+}

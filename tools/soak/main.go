@@ -1,0 +1,78 @@
+// Command soak runs a daemon for long under clients that come, work, are killed or leave, and says what it holds of the kernel after each
+// round: descriptors, mappings, threads, goroutines, children, private memory, bytes charged. The rounds have all ended when it looks, so
+// whatever grows from round to round leaks, and the command fails.
+//
+// It trusts the binaries that it is given. It starts itself again as a client of the store; OpenCL sessions are the end-to-end tests'
+// program, where there are a compiler and a driver.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"tendril/tools/e2e/rig"
+)
+
+func main() {
+	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
+	duration := flag.Duration("duration", 10*time.Minute, "how long")
+	round := flag.Duration("round", 30*time.Second, "how long clients work before the daemon is looked at")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what the clients do")
+	flag.Parse()
+	if os.Getenv(clientVariable) != "" {
+		if err := clientMain(); err != nil {
+			fmt.Fprintln(os.Stderr, "soak client:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *bin, *duration, *round, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// run does rounds until the time is over: at least three, the first of which only warms the pools.
+func run(ctx context.Context, bin string, duration, round time.Duration, seed uint64) (err error) {
+	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=none")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "the daemon's log ends:\n%s\n", n.Log())
+		}
+		err = errors.Join(err, n.Stop())
+	}()
+	c, err := newChurn(n, seed)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	fmt.Printf("seed %d; sessions: %s\n", seed, c.sessions())
+	var first, last holdings
+	for i, end := 0, time.Now().Add(duration); i < 3 || time.Now().Before(end); i++ {
+		if err := c.round(ctx, round); err != nil {
+			return err
+		}
+		if last, err = atRest(ctx, n); err != nil {
+			return err
+		}
+		if i == 1 {
+			first = last
+		}
+		fmt.Printf("%s  round %3d  %s  %s\n", time.Now().Format("15:04:05"), i, c.counts(), last)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return last.grownFrom(first)
+}
