@@ -124,6 +124,7 @@ func waysToWrite(pid string, n int) string {
 // TestReaderCannotReopenForWriting: who gets an object cannot make it writable through /proc, as another user, as the same one, as root;
 // nor can root through the reader's descriptors.
 func TestReaderCannotReopenForWriting(t *testing.T) {
+	t.Setenv("TENDRIL_INDEX", "off") // whose slots are mapped, and written
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
 	text := bytes.Repeat([]byte("as it was "), 1000)

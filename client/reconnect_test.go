@@ -138,6 +138,7 @@ func TestNoReconnect(t *testing.T) {
 // A front door that closes and opens again before the same store is what a handover looks like: segments keep their numbers, and
 // what was mapped needs no descriptor.
 func TestReconnectToTheSameMemory(t *testing.T) {
+	t.Setenv("TENDRIL_INDEX", "off") // whose slots are mapped, and written
 	n := startNode(t, store.Options{WarmBytes: 1 << 20})
 	c := n.dial(t)
 	mine := must(c.Put([]byte("mine"), client.CreateOptions{Name: "mine", Class: object.Named}))(t)

@@ -98,6 +98,7 @@ func (c *Conn) Close() {
 	}
 	c.closed = true
 	delete(s.conns, c)
+	c.disinherit()
 	if s.departing {
 		c.keepSlots()
 	}

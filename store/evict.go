@@ -253,8 +253,8 @@ func (s *Store) endWriting(f *outgoing) {
 		}
 	default:
 		e.onDisk, e.fault = true, nil
-		if e.state == object.Deleted {
-			s.dropFile(e)
+		if e.state == object.Deleted { // also while the store ends: it must not be there again afterwards
+			s.trashFile(e)
 		}
 	}
 	s.dropTenant(e.tenant)

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tendril/store/object"
@@ -35,10 +36,15 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		t.charged += g.Bytes
 	}
 	l.memory = nil // the table's from here on
-	for i := range l.Catalog.Objects {
-		if err := s.inheritObject(&l.Catalog.Objects[i], composites); err != nil {
+	for table := l.Catalog.Objects; len(table) > 0; {
+		o, rest, err := nextObject(table)
+		if err == nil {
+			err = s.inheritObject(o, composites)
+		}
+		if err != nil {
 			return err
 		}
+		table = rest
 	}
 	for _, c := range l.Catalog.Conns {
 		s.inheritConn(c)
@@ -59,15 +65,16 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 }
 
 // inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
-func (s *Store) inheritObject(o *LegacyObject, composites map[*entry][]object.Member) error {
-	r := &o.Record
+func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Member) error {
+	r := &o.record
 	e := s.objects[r.ID]
-	if o.Spilled || r.ID.IsZero() {
+	if o.spilled {
 		return nil
 	}
-	g := s.segments[o.Segment]
-	if (g == nil) != (r.SizeBytes == 0) || g != nil && (g.tenant.name != r.Tenant || o.Offset > g.bytes || r.SizeBytes > g.bytes-o.Offset) || !r.Class.Valid() {
-		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes, o.Offset, o.Segment)
+	g := s.segments[o.segment]
+	if r.ID.IsZero() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes) || !r.Class.Valid() || (g == nil) != (r.SizeBytes == 0) ||
+		g != nil && (g.tenant.name != r.Tenant || o.offset > g.bytes || r.SizeBytes > g.bytes-o.offset) {
+		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes, o.offset, o.segment)
 	}
 	if e == nil {
 		e = s.inheritRecord(o)
@@ -82,16 +89,16 @@ func (s *Store) inheritObject(o *LegacyObject, composites map[*entry][]object.Me
 		s.spilled--
 		s.spilledBytes -= e.size
 	}
-	e.state, e.strict = object.Sealed, o.Strict
+	e.state, e.strict = object.Sealed, o.strict
 	if g != nil {
-		s.attach(e, g, o.Offset)
+		s.attach(e, g, o.offset)
 	}
 	return nil
 }
 
 // inheritRecord makes the entry of an object that is in memory alone.
-func (s *Store) inheritRecord(o *LegacyObject) *entry {
-	r := &o.Record
+func (s *Store) inheritRecord(o *legacyObject) *entry {
+	r := &o.record
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
 		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, expiryAt: -1,
@@ -102,24 +109,51 @@ func (s *Store) inheritRecord(o *LegacyObject) *entry {
 		e.name = r.Name
 		e.tenant.names[r.Name] = e
 	}
-	if o.Left > 0 {
-		s.schedule(e, time.Now().Add(o.Left))
+	if o.left > 0 {
+		s.schedule(e, time.Now().Add(o.left))
 	}
 	return e
 }
 
 func (s *Store) inheritConn(l LegacyConn) {
 	c := s.newConn(Owner{Tenant: l.Tenant, PID: l.PID, Name: l.Name}, s.tenantOf(l.Tenant))
-	for _, r := range l.Refs {
-		if e := s.objects[r.ID]; e != nil && r.Count > 0 {
-			c.refs[r.ID] = reference{e: e, count: r.Count, since: r.Since}
-			e.refs += r.Count
-			s.references += r.Count
+	for cursor := (legacyCursor{b: l.Refs}); len(cursor.b) >= legacyRefBytes; {
+		id, n, since := cursor.id(), int(cursor.number(4)), cursor.time()
+		if _, twice := c.refs[id]; s.objects[id] == nil || n == 0 || twice {
+			continue
 		}
+		c.refs[id] = reference{e: s.objects[id], count: n, since: since}
+		s.objects[id].refs += n
+		s.references += n
 	}
 	c.tenant.conns++
 	s.conns[c] = struct{}{}
 	s.heirs = append(s.heirs, c)
+	if s.inherited == nil {
+		s.inherited = make(map[int][]*Conn)
+	}
+	s.inherited[l.PID] = append(s.inherited[l.PID], c)
+}
+
+// fromHeir takes one reference to e from an heir of c's process, which then is c's. mu is held.
+func (c *Conn) fromHeir(e *entry) {
+	for _, heir := range c.s.inherited[c.owner.PID] {
+		if _, held := heir.refs[e.id]; held && heir.tenant == c.tenant {
+			c.s.take1(heir, e)
+			return
+		}
+	}
+}
+
+// disinherit forgets an heir that ends. mu is held.
+func (c *Conn) disinherit() {
+	pid := c.owner.PID
+	rest := slices.DeleteFunc(c.s.inherited[pid], func(heir *Conn) bool { return heir == c })
+	if len(rest) == 0 {
+		delete(c.s.inherited, pid)
+	} else {
+		c.s.inherited[pid] = rest
+	}
 }
 
 func (s *Store) inheritStream(l LegacyStream) {

@@ -8,7 +8,6 @@ import (
 	"tendril/ipc/index"
 	"tendril/store/object"
 	"tendril/store/segment"
-	"tendril/store/spill"
 )
 
 // A store can be left to a successor, in another process as well: Bequeath ends it as Close does, but for the memory, which goes on as
@@ -26,7 +25,7 @@ type Legacy struct {
 type Catalog struct {
 	NextSegment uint64 // last segment number given
 	Segments    []LegacySegment
-	Objects     []LegacyObject
+	Objects     []byte // a table: legacy_table.go
 	Streams     []LegacyStream
 	Conns       []LegacyConn
 }
@@ -37,16 +36,6 @@ type LegacySegment struct {
 	Bytes  uint64
 	Tenant string
 	Alone  bool // holds one object and never another one
-}
-
-// LegacyObject is one sealed object.
-type LegacyObject struct {
-	Record  spill.Record // without Sums
-	Segment uint64       // 0: it is empty, or on disk alone
-	Offset  uint64
-	Spilled bool
-	Strict  bool
-	Left    time.Duration // class ttl: of its time
 }
 
 // LegacyStream is a stream with what waits in it.
@@ -70,15 +59,8 @@ type LegacyFrame struct {
 // LegacyConn is what one connection held.
 type LegacyConn struct {
 	Tenant, Name string
-	PID          int // 0: not a process of this machine
-	Refs         []LegacyRef
-}
-
-// LegacyRef is some references to one object.
-type LegacyRef struct {
-	ID    object.ID
-	Count int
-	Since time.Time
+	PID          int    // 0: not a process of this machine
+	Refs         []byte // a table: legacy_table.go
 }
 
 // NewLegacy makes a Legacy of what came from another process: fds are the segments' descriptors, which it takes over in any case.
@@ -141,7 +123,8 @@ func (s *Store) Bequeath() *Legacy {
 	defer s.unlock()
 	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left}}
 	for _, e := range s.objects {
-		l.Catalog.Objects = append(l.Catalog.Objects, e.legacy())
+		o := e.legacy()
+		l.Catalog.Objects = o.appendTo(l.Catalog.Objects)
 	}
 	for _, t := range s.tenants {
 		for _, st := range t.streams {
@@ -167,13 +150,13 @@ func (s *Store) Bequeath() *Legacy {
 	return l
 }
 
-func (e *entry) legacy() LegacyObject {
-	o := LegacyObject{Record: *e.record(), Spilled: e.state == object.Spilled, Strict: e.strict}
+func (e *entry) legacy() legacyObject {
+	o := legacyObject{record: *e.record(), spilled: e.state == object.Spilled, strict: e.strict}
 	if e.seg != nil {
-		o.Segment, o.Offset = e.seg.id, e.off
+		o.segment, o.offset = e.seg.id, e.off
 	}
 	if !e.expires.IsZero() {
-		o.Left = max(time.Until(e.expires), 1)
+		o.left = max(time.Until(e.expires), 1)
 	}
 	return o
 }
@@ -219,7 +202,7 @@ func (c *Conn) leave() {
 	l := LegacyConn{Tenant: c.tenant.name, Name: c.owner.Name, PID: c.owner.PID}
 	for id, r := range c.refs {
 		if r.e.state == object.Sealed || r.e.state == object.Spilled {
-			l.Refs = append(l.Refs, LegacyRef{ID: id, Count: r.count, Since: r.since.UTC()})
+			l.Refs = appendTime(le.AppendUint32(append(l.Refs, id[:]...), uint32(r.count)), r.since)
 		}
 	}
 	if len(l.Refs) > 0 {

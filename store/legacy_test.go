@@ -2,10 +2,15 @@ package store
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/gob"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +18,7 @@ import (
 
 	"tendril/store/object"
 	"tendril/store/segment"
+	"tendril/store/spill"
 )
 
 // handOver ends s and makes the next store of what it leaves, by the way that it takes between processes.
@@ -221,44 +227,47 @@ func TestLegacyIsChecked(t *testing.T) {
 		}
 		return fd
 	}
-	good := func() Catalog {
-		c := Catalog{NextSegment: 3, Segments: []LegacySegment{{ID: 3, Bytes: 4096, Tenant: "a"}}, Objects: []LegacyObject{{Segment: 3, Offset: 64}}}
-		c.Objects[0].Record.ID, c.Objects[0].Record.SizeBytes, c.Objects[0].Record.Tenant = object.NewID(), 4000, "a"
-		c.Objects[0].Record.Class = object.Named
-		return c
+	good := func() (Catalog, *legacyObject) {
+		o := &legacyObject{segment: 3, offset: 64}
+		o.record.ID, o.record.SizeBytes, o.record.Tenant, o.record.Class = object.NewID(), 4000, "a", object.Named
+		return Catalog{NextSegment: 3, Segments: []LegacySegment{{ID: 3, Bytes: 4096, Tenant: "a"}}}, o
 	}
 	fds := countFDs(t)
-	for what, spoil := range map[string]func(*Catalog) []int{
-		"nothing":          func(*Catalog) []int { return []int{memory()} },
-		"no descriptor":    func(*Catalog) []int { return nil },
-		"one too many":     func(*Catalog) []int { return []int{memory(), memory()} },
-		"another size":     func(c *Catalog) []int { c.Segments[0].Bytes = 8192; return []int{memory()} },
-		"not given yet":    func(c *Catalog) []int { c.NextSegment = 2; return []int{memory()} },
-		"beyond the end":   func(c *Catalog) []int { c.Objects[0].Offset = 128; return []int{memory()} },
-		"offset overflows": func(c *Catalog) []int { c.Objects[0].Offset = 1<<64 - 64; return []int{memory()} },
-		"no such segment":  func(c *Catalog) []int { c.Objects[0].Segment = 2; return []int{memory()} },
-		"another tenant's": func(c *Catalog) []int { c.Objects[0].Record.Tenant = "b"; return []int{memory()} },
-		"no such class":    func(c *Catalog) []int { c.Objects[0].Record.Class = 9; return []int{memory()} },
-		"a segment twice": func(c *Catalog) []int {
+	one := func() []int { return []int{memory()} }
+	for what, spoil := range map[string]func(*Catalog, *legacyObject) []int{
+		"nothing":           func(*Catalog, *legacyObject) []int { return one() },
+		"no descriptor":     func(*Catalog, *legacyObject) []int { return nil },
+		"one too many":      func(*Catalog, *legacyObject) []int { return append(one(), memory()) },
+		"another size":      func(c *Catalog, _ *legacyObject) []int { c.Segments[0].Bytes = 8192; return one() },
+		"not given yet":     func(c *Catalog, _ *legacyObject) []int { c.NextSegment = 2; return one() },
+		"beyond the end":    func(_ *Catalog, o *legacyObject) []int { o.offset = 128; return one() },
+		"offset overflows":  func(_ *Catalog, o *legacyObject) []int { o.offset = 1<<64 - 64; return one() },
+		"no such segment":   func(_ *Catalog, o *legacyObject) []int { o.segment = 2; return one() },
+		"another tenant's":  func(_ *Catalog, o *legacyObject) []int { o.record.Tenant = "b"; return one() },
+		"no such class":     func(_ *Catalog, o *legacyObject) []int { o.record.Class = 9; return one() },
+		"the zero id":       func(_ *Catalog, o *legacyObject) []int { o.record.ID = object.ID{}; return one() },
+		"an empty one's":    func(_ *Catalog, o *legacyObject) []int { o.record.SizeBytes = 0; return one() },
+		"an object of none": func(_ *Catalog, o *legacyObject) []int { o.segment = 0; return one() },
+		"twice":             func(c *Catalog, o *legacyObject) []int { c.Objects = o.appendTo(nil); return one() },
+		"cut short":         func(c *Catalog, _ *legacyObject) []int { c.Objects = []byte{9, 0, 0, 0, 1}; return one() },
+		"a segment twice": func(c *Catalog, _ *legacyObject) []int {
 			c.Segments = append(c.Segments, c.Segments[0])
-			return []int{memory(), memory()}
+			return append(one(), memory())
 		},
-		"not even a memfd": func(*Catalog) []int {
-			fd, _ := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		"segment number 0":    func(c *Catalog, _ *legacyObject) []int { c.Segments[0].ID = 0; return one() },
+		"a closed descriptor": func(*Catalog, *legacyObject) []int { return []int{-1} },
+		"no memfd": func(*Catalog, *legacyObject) []int {
+			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
 			return []int{fd}
 		},
-		"a closed one":      func(*Catalog) []int { return []int{-1} },
-		"an empty one's":    func(c *Catalog) []int { c.Objects[0].Record.SizeBytes = 0; return []int{memory()} },
-		"segment number 0":  func(c *Catalog) []int { c.Segments[0].ID = 0; return []int{memory()} },
-		"an object of none": func(c *Catalog) []int { c.Objects[0].Segment = 0; return []int{memory()} },
 	} {
-		catalog := good()
-		l, err := NewLegacy(catalog, nil)
-		if err == nil {
-			t.Errorf("%s: a legacy without its descriptor", what)
-		}
-		came := spoil(&catalog)
-		l, err = NewLegacy(catalog, came)
+		catalog, o := good()
+		came := spoil(&catalog, o)
+		catalog.Objects = o.appendTo(catalog.Objects)
+		l, err := NewLegacy(catalog, came)
 		if err == nil {
 			var s *Store
 			if s, err = New(Options{CapacityBytes: 1 << 20, Legacy: l}); err == nil {
@@ -272,4 +281,68 @@ func TestLegacyIsChecked(t *testing.T) {
 	if now := countFDs(t); now > fds {
 		t.Errorf("%d descriptors before, %d after", fds, now)
 	}
+}
+
+// legacyExamples are objects as they stand in a table; testdata/legacy has the bytes.
+func legacyExamples() []*legacyObject {
+	at := time.Unix(1_700_000_000, 5).UTC()
+	full := &legacyObject{segment: 7, offset: 1 << 33, strict: true, left: time.Minute, record: spill.Record{
+		ID: object.ID{1, 2, 15: 16}, SizeBytes: 1 << 40, Tenant: "uid:7", Name: "ü", Class: object.TTL, Meta: []byte(`{"a":1}`), Labels: map[string]string{"k": "v", "l": ""},
+		Grants: []string{"all", "uid:8"}, Members: []object.Member{{Name: "m", ID: object.ID{3}}, {}}, Pinned: true,
+		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
+	}}
+	return []*legacyObject{full, {spilled: true}}
+}
+
+func TestLegacyTable(t *testing.T) {
+	var table []byte
+	for _, o := range legacyExamples() {
+		table = o.appendTo(table)
+	}
+	golden, err := os.ReadFile("testdata/legacy.hex")
+	if err != nil || hex.EncodeToString(table) != strings.TrimSpace(string(golden)) {
+		t.Errorf("%x, want %s, %v", table, golden, err)
+	}
+	rest := table
+	for _, want := range legacyExamples() {
+		var o *legacyObject
+		if o, rest, err = nextObject(rest); err != nil || !reflect.DeepEqual(o, want) {
+			t.Fatalf("%+v, want %+v, %v", o, want, err)
+		}
+	}
+	first := table[:4+binary.LittleEndian.Uint32(table)]
+	longer := append(slices.Clone(first), "of a later release"...)
+	binary.LittleEndian.PutUint32(longer, uint32(len(longer)-4))
+	if o, rest, err := nextObject(longer); err != nil || len(rest) > 0 || !reflect.DeepEqual(o, legacyExamples()[0]) {
+		t.Errorf("with a field more: %+v, %v", o, err)
+	}
+	for n := 4; n < len(first); n++ {
+		short := slices.Clone(first[:n])
+		binary.LittleEndian.PutUint32(short, uint32(n-4))
+		if _, _, err := nextObject(short); !errors.Is(err, object.ErrProtocol) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+	}
+}
+
+// FuzzLegacyTable reads tables; what an object is read as is written as the same, but for what a later release added.
+func FuzzLegacyTable(f *testing.F) {
+	for _, o := range legacyExamples() {
+		b := o.appendTo(nil)
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+	}
+	f.Fuzz(func(t *testing.T, table []byte) {
+		for len(table) > 0 {
+			o, rest, err := nextObject(table)
+			if err != nil {
+				return
+			}
+			again, left, err := nextObject(o.appendTo(nil))
+			if err != nil || len(left) > 0 || !reflect.DeepEqual(o, again) {
+				t.Fatalf("%+v is read again as %+v, %v", o, again, err)
+			}
+			table = rest
+		}
+	})
 }

@@ -17,6 +17,7 @@ const lookEvery = 10 * time.Second
 func (s *Store) machineRoom(n uint64) error {
 	left, known := s.available()
 	if !known || left >= n && left-n >= s.opts.LowBytes {
+		s.machineLeft -= min(n, s.machineLeft)
 		return nil
 	}
 	for len(s.warm) > 0 && left < n+s.opts.LowBytes {
@@ -33,11 +34,24 @@ func (s *Store) machineRoom(n uint64) error {
 		object.ErrFull, left, n, s.opts.LowBytes)
 }
 
+// lookAgain is how long an answer about the machine's memory is good while there is plenty: asking reads files, some of which the kernel sums up
+// over every group and core for the reader. What the store takes meanwhile is taken off.
+const lookAgain = 100 * time.Millisecond
+
+// available gives what the machine can still give. mu is held.
 func (s *Store) available() (left uint64, known bool) {
 	if s.opts.Available == nil {
 		return 0, false
 	}
-	return s.opts.Available()
+	if s.machineLeft > 8*s.opts.LowBytes && time.Since(s.machineAt) < lookAgain {
+		return s.machineLeft, true
+	}
+	s.machineLeft, known = s.opts.Available()
+	s.machineAt = time.Now()
+	if !known {
+		s.machineLeft = 0
+	}
+	return s.machineLeft, known
 }
 
 // dropWarm gives the last warm segment up. mu is held.
@@ -48,7 +62,7 @@ func (s *Store) dropWarm() {
 	s.warm = s.warm[:last]
 }
 
-// lookAtMachine notes whether the machine is short, and by how much, where a tenth of LowBytes' margin above it ends that. mu is held.
+// lookAtMachine notes whether the machine is short, which it is below twice LowBytes, and by how much. mu is held.
 func (s *Store) lookAtMachine() (missing uint64) {
 	left, known := s.available()
 	if !known {

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"tendril/ipc/index"
 	"tendril/store/object"
@@ -62,11 +63,14 @@ type Store struct {
 	warm         []*segment.Memory
 	warmMaking   uint64 // bytes that the warm pool is populating now
 	short        bool   // the machine is: the warm pool waits
+	machineLeft  uint64 // what it could still give at machineAt, less what was taken since
+	machineAt    time.Time
 	closed       bool
-	departing    bool         // see Leave
-	left         []LegacyConn // what connections held that ended since
-	heirs        []*Conn
-	closing      atomic.Bool // closed, for who does not hold mu
+	departing    bool            // see Leave
+	left         []LegacyConn    // what connections held that ended since
+	heirs        []*Conn         // for Heirs
+	inherited    map[int][]*Conn // heirs that are not closed, by process
+	closing      atomic.Bool     // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
 	done chan struct{} // closed when fillWarmPool has ended

@@ -4,15 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"tendril/store/object"
 )
 
-// waitKey is what a Get waits for: an id, or a tenant's name.
+// waitKey is what a Get waits for: an id, or a tenant's name. A name with a / in it may be an own one or another tenant's object, whose
+// tenant may not be here yet: it stands without a tenant, and every object that can be called so wakes who waits.
 type waitKey struct {
 	id     object.ID
 	tenant *tenant
 	name   string
+}
+
+// waitKeyOf gives the key for one that c waits for.
+func (c *Conn) waitKeyOf(id object.ID, name string) waitKey {
+	switch {
+	case !id.IsZero():
+		return waitKey{id: id}
+	case strings.Contains(name, "/"):
+		return waitKey{name: name}
+	}
+	return waitKey{tenant: c.tenant, name: name}
 }
 
 // Wait is Get (by name where id is zero) that waits until the object is there and sealed, or ctx ends: ErrTimeout.
@@ -80,10 +93,7 @@ func (c *Conn) watch(id object.ID, name string) (chan struct{}, waitKey, error) 
 	if c.closed {
 		return nil, waitKey{}, errConnClosed
 	}
-	key := waitKey{id: id}
-	if id.IsZero() {
-		key.tenant, key.name = c.nameIn(name)
-	}
+	key := c.waitKeyOf(id, name)
 	e, err := c.readable(id, name)
 	switch {
 	case err == nil && e.state == object.Spilled:
@@ -123,7 +133,7 @@ func (s *Store) signal(e *entry) {
 	if len(s.waiters) == 0 {
 		return
 	}
-	for _, key := range [...]waitKey{{id: e.id}, {tenant: e.tenant, name: e.name}} {
+	for _, key := range [...]waitKey{{id: e.id}, {tenant: e.tenant, name: e.name}, {name: e.name}, {name: e.tenant.name + "/" + e.name}} {
 		for _, ready := range s.waiters[key] {
 			close(ready)
 		}

@@ -39,6 +39,10 @@ func (s *Store) fillOne() (wait time.Duration) {
 		s.mu.Unlock()
 		return untilKicked
 	}
+	if left, known := s.available(); known && (left < n || left-n < 2*s.opts.LowBytes) { // others need it more
+		s.mu.Unlock()
+		return lookEvery
+	}
 	s.warmMaking = n
 	s.mu.Unlock()
 

@@ -66,7 +66,7 @@ static int bad_reply(const struct frame *f)
 	return tdl_fail(TENDRIL_PROTOCOL, "a reply of type 0x%x and %u bytes that makes no sense", (unsigned)f->type, (unsigned)f->length);
 }
 
-static int keep_bytes(struct call *c, const uint8_t *p, size_t n)
+int keep_bytes(struct call *c, const uint8_t *p, size_t n)
 {
 	if (n > MAX_REPLY - c->length)
 		return tdl_fail(TENDRIL_PROTOCOL, "a reply of more than %d bytes", MAX_REPLY);
@@ -105,7 +105,11 @@ static int fill_call(tendril *t, struct call *c, struct frame *f)
 	case M_CREATE_WITH:
 		take_place(&r, c);
 		return took_all(&r) ? view_adopt(t, f, &c->place, true, &c->view) : bad_reply(f);
+	case M_STREAM_POP:
+	case M_FILL:
 	case M_GET: {
+		if (c->kind == M_STREAM_POP)
+			c->number = take_u64(&r);
 		take_place(&r, c);
 		c->size = take_u64(&r);
 		c->lifetime = take_u8(&r);
@@ -114,7 +118,7 @@ static int fill_call(tendril *t, struct call *c, struct frame *f)
 		if (!took_all(&r) || n > TENDRIL_MAX_META)
 			return bad_reply(f);
 		int status = n ? keep_bytes(c, meta, n) : TENDRIL_OK;
-		return status == TENDRIL_OK ? view_adopt(t, f, &c->place, false, &c->view) : status;
+		return status == TENDRIL_OK ? view_adopt(t, f, &c->place, c->kind == M_FILL, &c->view) : status;
 	}
 	case M_OPEN_INDEX:
 	case M_INDEX_LEVEL:

@@ -27,6 +27,8 @@ static const struct {
 	{TENDRIL_INTERNAL, "the daemon failed"},
 	{TENDRIL_NO_DEVICE, "no such device"},
 	{TENDRIL_STORAGE, "the object's copy on disk cannot be used"},
+	{TENDRIL_ENDED, "the stream has ended"},
+	{TENDRIL_ABORTED, "aborted"},
 	{TENDRIL_DISCONNECTED, "not connected to a daemon"},
 	{TENDRIL_FORKED, "the connection belongs to the parent process"},
 	{TENDRIL_NO_MEMORY, "out of memory"},

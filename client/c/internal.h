@@ -38,6 +38,8 @@ enum message {
 	M_STAT = 9, M_STATUS = 10, M_BIND = 12, M_FORGET = 13, M_SWEEP = 14,
 	M_CREATE_WITH = 64, M_UPDATE = 65, M_GRANT = 66, M_LIST_WHERE = 67, M_RENAME = 68, M_AWAIT_MANY = 69,
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
+	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84, M_STREAM_UNPOP = 85,
+	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92,
 	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101
 };
 
@@ -84,7 +86,7 @@ struct frame {
 	int nfds;
 };
 
-/* ---- stream.c: bytes and descriptors of one socket ---- */
+/* ---- socket.c: bytes and descriptors of one socket ---- */
 
 struct inbox {
 	uint8_t *buf;
@@ -149,6 +151,7 @@ struct call {
 	struct place place;
 	struct view *view; /* one reference, the caller's */
 	uint64_t size;
+	uint64_t number; /* a frame's */
 	uint8_t lifetime;
 	uint8_t *bytes;  /* malloc; a get's meta, another reply's payload, an error's text; a NUL follows */
 	size_t length, room;
@@ -230,6 +233,33 @@ int sweep(tendril *, bool now);
 int64_t clock_ms(void);
 /* Opens a connection without anything on it. */
 int open_connection(const tendril_connect_options *, tendril **);
+
+/* Adds n bytes to what the call brought. */
+int keep_bytes(struct call *, const uint8_t *, size_t n);
+
+/* ---- objects.c, for stream.c ---- */
+
+tendril *buffer_connection(const tendril_buffer *); /* NULL: it is sealed, aborted or moved */
+tendril *object_connection(const tendril_object *);
+bool buffer_is_part(const tendril_buffer *);
+bool buffer_is_strict(const tendril_buffer *);
+/* Whether tendril_seal may try. */
+int check_sealable(const tendril_buffer *);
+/* Ends the buffer of an object that was sealed. */
+int buffer_sealed(tendril_buffer *, tendril_object *out);
+/* Ends a buffer or an object whose reference is somebody else's now. */
+void buffer_moved(tendril_buffer *);
+void object_moved(tendril_object *);
+/* Has the daemon know of the reference, which the index's are not. */
+int object_hold(tendril_object *);
+/* Ends the writable mapping; the buffer stays. */
+void buffer_unmap(tendril_buffer *);
+/* Sends a buffer's last request and, where another such buffer is likely, the Create of the next one with it. */
+int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, struct call *);
+/* Turns a reply like a Get's into an object, or a Fill's into a buffer; the call is spent. */
+int object_of_call(tendril *, struct call *, tendril_object *);
+int part_of_call(tendril *, struct call *, tendril_buffer *);
+enum tendril_lifetime lifetime_of(const tendril_options *);
 
 /* ---- index.c: ipc/index/PROTOCOL.md ---- */
 

@@ -19,14 +19,20 @@ enum {
 	SMALL_FRAME = HEADER_BYTES + 32 + TENDRIL_MAX_NAME,
 	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
 	GET_AHEAD = 32, MAX_WANTED = 2048,
-	CREATE_OWN = 1
+	CREATE_OWN = 1, CREATE_SHARED = 2
 };
 
 /* What a buffer's internal fields are, after an object's first two. */
 enum { OF_META = OF_VIEW + 1, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
-enum { IS_STRICT = 1, IS_PLAIN = 2 };
+enum { IS_STRICT = 1, IS_PLAIN = 2, IS_PART = 4 };
 
 static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
+static bool has_flag(const tendril_buffer *b, uintptr_t flag) { return (uintptr_t)b->internal[OF_FLAGS] & flag; }
+
+tendril *buffer_connection(const tendril_buffer *b) { return owner(b->internal); }
+tendril *object_connection(const tendril_object *o) { return owner(o->internal); }
+bool buffer_is_part(const tendril_buffer *b) { return has_flag(b, IS_PART); }
+bool buffer_is_strict(const tendril_buffer *b) { return has_flag(b, IS_STRICT); }
 
 /* ---- the spare: an object asked for together with the last seal ---- */
 
@@ -118,7 +124,7 @@ static void set_spare(tendril *t, enum spare_state state)
 
 /* ---- create ---- */
 
-static enum tendril_lifetime lifetime_of(const tendril_options *o)
+enum tendril_lifetime lifetime_of(const tendril_options *o)
 {
 	return o->lifetime == TENDRIL_EPHEMERAL && o->name && *o->name && !o->ephemeral_name ? TENDRIL_NAMED : o->lifetime;
 }
@@ -126,7 +132,7 @@ static enum tendril_lifetime lifetime_of(const tendril_options *o)
 static bool is_plain(uint64_t size, const tendril_options *o)
 {
 	return size <= SPARE_BYTES && lifetime_of(o) == TENDRIL_EPHEMERAL && !(o->name && *o->name) && !o->meta_size &&
-	       !o->label_count && !o->ttl_ms && !o->own && !o->strict;
+	       !o->label_count && !o->ttl_ms && !o->own && !o->strict && !o->shared;
 }
 
 static struct writer create_frame(uint8_t *raw, size_t cap, uint64_t size, const tendril_options *o)
@@ -135,7 +141,7 @@ static struct writer create_frame(uint8_t *raw, size_t cap, uint64_t size, const
 	struct writer w = begin_frame(raw, cap, with ? M_CREATE_WITH : M_CREATE);
 	put_u64(&w, size);
 	put_u8(&w, (uint8_t)lifetime_of(o));
-	put_u8(&w, o->own || o->strict ? CREATE_OWN : 0);
+	put_u8(&w, (o->own || o->strict ? CREATE_OWN : 0) | (o->shared ? CREATE_SHARED : 0));
 	put_str16(&w, o->name);
 	put_bytes32(&w, o->meta, o->meta_size);
 	if (with) {
@@ -243,27 +249,85 @@ void tendril_abort(tendril_buffer *b)
 		memset(b, 0, sizeof *b);
 		return;
 	}
+	if (has_flag(b, IS_PART)) {
+		buffer_moved(b); /* nothing is said: the creator's seal hears of it when this connection ends */
+		return;
+	}
 	give_back(t, &b->id, b->internal[OF_VIEW], true);
 	end_buffer(b);
 }
 
+/* Gives the view of what was moved elsewhere back. An own view is never to be let go at once, others are swept. */
+static void view_moved(tendril *t, struct view *v, bool filling)
+{
+	pthread_mutex_lock(&t->mu);
+	if (v && filling && !t->closed)
+		v->filling--;
+	if (v && !(filling && t->closed)) /* closing ended what was being filled */
+		(void)view_unref(t, v);
+	pthread_mutex_unlock(&t->mu);
+}
+
+void buffer_moved(tendril_buffer *b)
+{
+	view_moved(owner(b->internal), b->internal[OF_VIEW], true);
+	end_buffer(b);
+}
+
+void object_moved(tendril_object *o)
+{
+	tendril *t = owner(o->internal);
+	view_moved(t, o->internal[OF_VIEW], false);
+	free((void *)o->meta);
+	memset(o, 0, sizeof *o);
+	unref_connection(t);
+}
+
+void buffer_unmap(tendril_buffer *b)
+{
+	tendril *t = owner(b->internal);
+	pthread_mutex_lock(&t->mu);
+	if (b->internal[OF_VIEW] && !t->closed)
+		view_freeze(b->internal[OF_VIEW]);
+	pthread_mutex_unlock(&t->mu);
+	b->data = NULL;
+}
+
+int part_of_call(tendril *t, struct call *c, tendril_buffer *b)
+{
+	tendril_options o = {.meta = c->length ? c->bytes : NULL, .meta_size = c->length, .lifetime = (enum tendril_lifetime)c->lifetime};
+	int status = own_buffer(t, c->size, &o, c, b);
+	b->internal[OF_FLAGS] = (void *)(uintptr_t)IS_PART;
+	drop_call(c);
+	if (status != TENDRIL_OK)
+		tendril_abort(b);
+	return status;
+}
+
 /* ---- seal ---- */
 
-static int send_seal(tendril *t, const tendril_buffer *b, bool strict, struct call *c)
+int send_with_spare(tendril *t, const tendril_buffer *b, const struct writer *last, struct call *c)
 {
-	uint8_t raw[HEADER_BYTES + 17], ahead[HEADER_BYTES + 16];
-	struct writer w[2] = {begin_frame(raw, sizeof raw, M_SEAL), begin_frame(ahead, sizeof ahead, M_CREATE)};
+	uint8_t ahead[HEADER_BYTES + 16];
+	struct writer w[2] = {*last, begin_frame(ahead, sizeof ahead, M_CREATE)};
 	struct call *calls[2] = {c, &t->spare.call};
-	put_bytes(&w[0], &b->id, sizeof b->id);
-	put_u8(&w[0], strict);
-	init_call(c, M_SEAL);
-	bool spare = ((uintptr_t)b->internal[OF_FLAGS] & IS_PLAIN) && reserve_spare(t, b->size);
+	bool spare = has_flag(b, IS_PLAIN) && reserve_spare(t, b->size);
 	if (!spare)
 		return send_calls(t, w, calls, 1);
 	put_plain_create(&w[1], b->size);
 	int status = send_calls(t, w, calls, 2);
 	set_spare(t, status == TENDRIL_OK ? SPARE_THERE : SPARE_NONE);
 	return status;
+}
+
+static int send_seal(tendril *t, const tendril_buffer *b, struct call *c)
+{
+	uint8_t raw[HEADER_BYTES + 17];
+	struct writer w = begin_frame(raw, sizeof raw, M_SEAL);
+	put_bytes(&w, &b->id, sizeof b->id);
+	put_u8(&w, buffer_is_strict(b));
+	init_call(c, M_SEAL);
+	return send_with_spare(t, b, &w, c);
 }
 
 /* Turns a sealed buffer into the object that the caller holds. */
@@ -291,35 +355,41 @@ static int become_object(tendril *t, tendril_buffer *b, tendril_object *o)
 	return TENDRIL_OK;
 }
 
+int check_sealable(const tendril_buffer *b)
+{
+	if (!owner(b->internal))
+		return tdl_fail(TENDRIL_SEALED, "the buffer is sealed or aborted already");
+	if (has_flag(b, IS_PART))
+		return tdl_fail(TENDRIL_INVALID, "only who created an object seals it: say tendril_filled");
+	return check_mine(owner(b->internal));
+}
+
+int buffer_sealed(tendril_buffer *b, tendril_object *out)
+{
+	if (out)
+		return become_object(owner(b->internal), b, out);
+	tendril_abort(b); /* a Release, for it is sealed */
+	return TENDRIL_OK;
+}
+
 int tendril_seal(tendril_buffer *b, tendril_object *out)
 {
-	tendril *t = owner(b->internal);
 	struct call c;
 	if (out)
 		memset(out, 0, sizeof *out);
-	if (!t)
-		return tdl_fail(TENDRIL_SEALED, "the buffer is sealed or aborted already");
-	int status = check_mine(t);
+	int status = check_sealable(b);
 	if (status != TENDRIL_OK)
 		return status;
-	bool strict = (uintptr_t)b->internal[OF_FLAGS] & IS_STRICT;
-	if (strict && b->internal[OF_VIEW]) {
-		pthread_mutex_lock(&t->mu);
-		if (!t->closed)
-			view_freeze(b->internal[OF_VIEW]);
-		pthread_mutex_unlock(&t->mu);
-		b->data = NULL;
-	}
-	status = send_seal(t, b, strict, &c);
+	tendril *t = owner(b->internal);
+	if (buffer_is_strict(b))
+		buffer_unmap(b);
+	status = send_seal(t, b, &c);
 	if (status == TENDRIL_OK)
 		status = await_call(t, &c);
 	if (status != TENDRIL_OK)
 		return status;
 	drop_call(&c);
-	if (out)
-		return become_object(t, b, out);
-	tendril_abort(b); /* a Release, for it is sealed */
-	return TENDRIL_OK;
+	return buffer_sealed(b, out);
 }
 
 int tendril_put(tendril *t, const void *data, size_t size, const tendril_options *o, tendril_object *out)
@@ -348,8 +418,7 @@ static struct writer get_frame(uint8_t *raw, size_t cap, tendril_key key, uint32
 	return w;
 }
 
-/* Turns a get's reply into an object; the call is spent. */
-static int got(tendril *t, struct call *c, tendril_object *o)
+int object_of_call(tendril *t, struct call *c, tendril_object *o)
 {
 	void *data;
 	pthread_mutex_lock(&t->mu);
@@ -408,9 +477,29 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 		status = round_trip_full(t, &w, &c);
 	} while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
 	if (status == TENDRIL_OK)
-		status = got(t, &c, out);
+		status = object_of_call(t, &c, out);
 	index_grow(t);
 	return status;
+}
+
+int object_hold(tendril_object *o)
+{
+	uint8_t raw[SMALL_FRAME];
+	tendril *t = owner(o->internal);
+	struct call c;
+	tendril_object held;
+	if (!o->internal[OF_SLOT])
+		return TENDRIL_OK;
+	struct writer w = get_frame(raw, sizeof raw, tendril_by_id(o->id), 0);
+	init_call(&c, M_GET);
+	int status = round_trip_full(t, &w, &c);
+	if (status == TENDRIL_OK)
+		status = object_of_call(t, &c, &held);
+	if (status != TENDRIL_OK)
+		return status;
+	tendril_release(o);
+	*o = held;
+	return TENDRIL_OK;
 }
 
 void tendril_release(tendril_object *o)
@@ -487,7 +576,7 @@ static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t 
 	char text[256] = "";
 	for (size_t i = 0; i < count; i++) {
 		int one = await_call(t, &calls[i]);
-		one = one == TENDRIL_OK ? got(t, &calls[i], &out[i]) : one;
+		one = one == TENDRIL_OK ? object_of_call(t, &calls[i], &out[i]) : one;
 		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA) /* it comes from disk, and memory is short */
 			one = tendril_get(t, keys[i], 0, &out[i]);
 		if (one != TENDRIL_OK && status == TENDRIL_OK) {

@@ -121,10 +121,30 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	return TENDRIL_OK;
 }
 
+/* Sleeps between half and one and a half times ms, so that a daemon that comes back is not overrun, but not beyond until. */
+static void pause_about(int64_t ms, int64_t until)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	int64_t left = until - clock_ms(), wait = ms / 2 + (now.tv_nsec / 1000 + getpid()) % (ms + 1);
+	wait = wait < left ? wait : left;
+	struct timespec t = {wait / 1000, wait % 1000 * 1000000L};
+	while (wait > 0 && nanosleep(&t, &t) < 0 && errno == EINTR)
+		;
+}
+
 int tendril_connect_with(const tendril_connect_options *o, tendril **out)
 {
-	*out = NULL;
-	return open_connection(o, out);
+	enum { FIRST_PAUSE_MS = 20, LONGEST_PAUSE_MS = 2000 };
+	int64_t until = clock_ms() + (o ? o->patience_ms : 0), pause = FIRST_PAUSE_MS;
+	for (;;) {
+		*out = NULL;
+		int status = open_connection(o, out);
+		if (status != TENDRIL_DISCONNECTED || clock_ms() >= until)
+			return status;
+		pause_about(pause, until);
+		pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
+	}
 }
 
 int tendril_connect(const char *socket, tendril **out)

@@ -160,6 +160,8 @@ struct listing {
 	char *text;           /* the reply, which the strings lie in */
 	tendril_label *pool;  /* all labels */
 	size_t pool_n, pool_cap;
+	tendril_member *parts; /* all members */
+	size_t parts_n, parts_cap;
 	size_t n, cap;
 	tendril_info infos[];
 };
@@ -184,6 +186,7 @@ static void free_listing(struct listing *l)
 		return;
 	free(l->text);
 	free(l->pool);
+	free(l->parts);
 	free(l);
 }
 
@@ -214,6 +217,46 @@ static void read_labels(struct json *j, struct listing *l, tendril_info *i)
 		label->value = json_string(j);
 		l->pool_n++;
 		i->label_count++;
+	}
+}
+
+static tendril_member *another_member(struct listing *l)
+{
+	if (l->parts_n == l->parts_cap) {
+		size_t cap = l->parts_cap ? 2 * l->parts_cap : 16;
+		tendril_member *larger = realloc(l->parts, cap * sizeof *larger);
+		if (!larger)
+			return NULL;
+		l->parts = larger;
+		l->parts_cap = cap;
+	}
+	tendril_member *m = &l->parts[l->parts_n++];
+	*m = (tendril_member){.name = ""};
+	return m;
+}
+
+static void read_members(struct json *j, struct listing *l, tendril_info *i)
+{
+	bool first = true;
+	if (!json_enter(j, '['))
+		return;
+	while (json_next(j, '[', &first)) {
+		tendril_member *m = another_member(l);
+		bool inner = true;
+		if (!m || !json_enter(j, '{')) {
+			j->bad = true;
+			return;
+		}
+		i->member_count++;
+		while (json_next(j, '{', &inner)) {
+			const char *key = json_key(j);
+			if (strcmp(key, "name") == 0)
+				m->name = json_string(j);
+			else if (strcmp(key, "id") == 0)
+				json_id(j, &m->id);
+			else
+				json_skip(j);
+		}
 	}
 }
 
@@ -249,6 +292,8 @@ static void read_member(struct json *j, const char *key, struct listing *l, tend
 		i->creator_pid = (uint32_t)json_u64(j);
 	} else if (strcmp(key, "labels") == 0 && i->label_count == 0) {
 		read_labels(j, l, i);
+	} else if (strcmp(key, "members") == 0 && i->member_count == 0) {
+		read_members(j, l, i);
 	} else if (strcmp(key, "meta") == 0) {
 		size_t n;
 		i->meta = json_raw(j, &n);
@@ -275,13 +320,16 @@ static bool read_info(struct json *j, struct listing *l)
 	return !j->bad;
 }
 
-/* Labels are found by count while the pool grows; here they get their places. */
-static void place_labels(struct listing *l)
+/* Labels and members are found by count while their pools grow; here they get their places. */
+static void place_pools(struct listing *l)
 {
 	const tendril_label *at = l->pool;
+	const tendril_member *part = l->parts;
 	for (size_t i = 0; i < l->n; i++) {
 		l->infos[i].labels = l->infos[i].label_count ? at : NULL;
 		at += l->infos[i].label_count;
+		l->infos[i].members = l->infos[i].member_count ? part : NULL;
+		part += l->infos[i].member_count;
 	}
 }
 
@@ -313,7 +361,7 @@ static int read_listing(struct call *c, bool many, struct listing **out)
 		free_listing(l);
 		return tdl_fail(TENDRIL_PROTOCOL, "the daemon's description is no JSON of an object");
 	}
-	place_labels(l);
+	place_pools(l);
 	*out = l;
 	return TENDRIL_OK;
 }
@@ -372,18 +420,31 @@ int tendril_list(tendril *t, const tendril_query *query, tendril_info **out, siz
 	return ask_listing(t, &w, M_LIST_WHERE, true, out, count);
 }
 
-int tendril_status_json(tendril *t, char **out)
+static int answer_text(tendril *t, struct writer *w, enum message kind, char **out)
 {
-	uint8_t raw[FRAME];
-	struct writer w = begin_frame(raw, sizeof raw, M_STATUS);
 	struct call c;
 	*out = NULL;
-	init_call(&c, M_STATUS);
-	int status = ask_text(t, &w, &c);
+	init_call(&c, kind);
+	int status = ask_text(t, w, &c);
 	if (status != TENDRIL_OK)
 		return status;
 	*out = (char *)c.bytes;
 	c.bytes = NULL;
 	drop_call(&c);
 	return TENDRIL_OK;
+}
+
+int tendril_status_json(tendril *t, char **out)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_STATUS);
+	return answer_text(t, &w, M_STATUS, out);
+}
+
+int tendril_streams_json(tendril *t, const char *prefix, char **out)
+{
+	uint8_t raw[FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_STREAM_LIST);
+	put_str16(&w, prefix);
+	return answer_text(t, &w, M_STREAM_LIST, out);
 }

@@ -50,6 +50,7 @@ extern "C" {
 #define TENDRIL_MAX_META 4096      /* bytes of an object's metadata */
 #define TENDRIL_MAX_LABELS 16      /* of one object */
 #define TENDRIL_MAX_NAME 1024      /* bytes of a name, with TENANT/ before it */
+#define TENDRIL_MAX_MEMBERS 1024   /* of a composite */
 #define TENDRIL_FOREVER (-1)       /* a wait without end */
 
 /* Codes 1 to 64 are the daemon's (ipc/PROTOCOL.md), from 1000 on the library's own. */
@@ -71,6 +72,8 @@ enum tendril_status {
 	TENDRIL_INTERNAL = 14,     /* the daemon failed; its log says more */
 	TENDRIL_NO_DEVICE = 15,
 	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used */
+	TENDRIL_ENDED = 80,        /* the stream has ended: there was the last frame */
+	TENDRIL_ABORTED = 81,      /* the stream was removed or lost its last writer; somebody ended in the middle of filling the object */
 	TENDRIL_DISCONNECTED = 1000, /* no daemon, or it is gone: connect anew; held objects stay readable */
 	TENDRIL_FORKED = 1001,     /* the connection is the parent process's */
 	TENDRIL_NO_MEMORY = 1002   /* malloc or mmap failed in this process */
@@ -96,6 +99,7 @@ typedef struct tendril_connect_options {
 	int no_ahead;            /* 1: do not ask for the next small object together with a seal (see tendril_seal) */
 	int defer;               /* 1: releases go with the next request, or with tendril_flush, and cost no system call of their
 	                          * own: for a busy loop. The last ones before a pause want a tendril_flush */
+	int64_t patience_ms;     /* how long to try, with growing, random pauses, where there is no daemon */
 	int index;               /* 1: find, hold and release objects through shared memory where they can be, without a system call
 	                          * (segments of any size then stay mapped until the daemon has no use for them); -1: over the
 	                          * socket alone. 0: what $TENDRIL_INDEX says (on or off), else -1 */
@@ -180,6 +184,7 @@ typedef struct tendril_options {
 	int own;                     /* 1: memory of its own, given back whole: for single objects that stay */
 	int strict;                  /* 1: sealed so that nobody can write any more, this process neither; implies own */
 	int ephemeral_name;          /* 1: with a name and TENDRIL_EPHEMERAL: the name finds the object and keeps nothing */
+	int shared;                  /* 1: other processes of the tenant may help to fill it (tendril_fill); implies own */
 } tendril_options;
 
 /* An object that this process fills. */
@@ -247,6 +252,84 @@ TENDRIL_API int tendril_checksum(tendril *, tendril_key, uint64_t *out);
 /* Unmaps now what nothing is held in and the daemon has no more use for; create and get do it once a second. */
 TENDRIL_API int tendril_sweep(tendril *);
 
+/* ---- Filling together ------------------------------------------------------------------------------------------- */
+
+/* Joins in filling an object that another process of the tenant made with the option shared: by its id, or by the name that it will have. The
+ * buffer has all of its memory; which bytes are whose is for the processes to agree on. *out is to be given to tendril_filled; after
+ * tendril_abort, or where the connection ends first, sealing answers TENDRIL_ABORTED once the connection has ended. */
+TENDRIL_API int tendril_fill(tendril *, tendril_key, tendril_buffer *out);
+
+/* Unmaps the memory and says that this process has filled its part. The buffer is zeroed. */
+TENDRIL_API int tendril_filled(tendril_buffer *);
+
+/* The creator's tendril_seal, which first waits until nobody else fills the object: wait_ms as tendril_get's (0: TENDRIL_BUSY, else
+ * TENDRIL_TIMEOUT). TENDRIL_ABORTED: somebody ended in the middle; with despite it is sealed as it is. */
+TENDRIL_API int tendril_seal_filled(tendril_buffer *, int64_t wait_ms, int despite, tendril_object *out);
+
+/* ---- Composites ------------------------------------------------------------------------------------------------- */
+
+typedef struct tendril_member {
+	const char *name;
+	tendril_id id;
+} tendril_member;
+
+/* Makes an object without bytes of its own that keeps its members, sealed objects of this tenant, until it goes itself. Of the options name,
+ * lifetime, ttl_ms, meta and labels count. tendril_stat tells an object's members. *out (NULL: not wanted) is to be released. */
+TENDRIL_API int tendril_compose(tendril *, const tendril_member *, size_t count, const tendril_options *, tendril_object *out);
+
+/* ---- Streams ---------------------------------------------------------------------------------------------------- */
+
+/* A bounded channel of sealed objects, its frames, between processes of one tenant, found by its name. One end is one
+ * writer's or one reader's, for one thread at a time; each frame goes to one reader. */
+typedef struct tendril_stream tendril_stream;
+
+enum tendril_stream_flags {
+	TENDRIL_STREAM_NEW = 4,          /* it must not be there yet: TENDRIL_EXISTS */
+	TENDRIL_STREAM_EXISTING = 8,     /* it must be there: TENDRIL_NOT_FOUND */
+	TENDRIL_STREAM_DROP_OLDEST = 16, /* a push into a full stream drops the frame that waits longest, instead of waiting */
+	TENDRIL_STREAM_KEEP = 32         /* the stream stays when nobody has it open and nothing waits in it */
+};
+
+/* NULL, or zeroes: as it is; a new stream has room for 16 frames. The bounds are a writer's to set. */
+typedef struct tendril_stream_options {
+	uint32_t frames; /* that may wait; ≤ 65,536 */
+	uint64_t bytes;  /* that may wait; one frame always may */
+	unsigned flags;  /* bits of enum tendril_stream_flags */
+} tendril_stream_options;
+
+/* Open a stream to push into, or to pop from, and make it where it is missing. *out is to be closed with tendril_stream_close. */
+TENDRIL_API int tendril_stream_write(tendril *, const char *name, const tendril_stream_options *, tendril_stream **out);
+TENDRIL_API int tendril_stream_read(tendril *, const char *name, const tendril_stream_options *, tendril_stream **out);
+
+/* Seals a buffer of the same connection (tendril_create, with metadata perhaps) and puts it into the stream. Where that is full it waits: not at all
+ * with wait_ms 0, TENDRIL_FOREVER, else TENDRIL_TIMEOUT. On TENDRIL_OK the buffer is zeroed and its memory a later frame's; after an
+ * error it is to be pushed again, unchanged, or aborted. TENDRIL_ENDED, TENDRIL_ABORTED: nobody will pop it. */
+TENDRIL_API int tendril_stream_push(tendril_stream *, tendril_buffer *, int64_t wait_ms);
+
+/* Puts a sealed object of this tenant's, and the reference with it: on TENDRIL_OK the object is zeroed. */
+TENDRIL_API int tendril_stream_push_object(tendril_stream *, tendril_object *, int64_t wait_ms);
+
+/* Takes the frame that waits longest, or waits for one. *out is to be released: then its memory is its writer's to use again. *number (NULL: not wanted)
+ * counts from 1 in the order of the pushes: what is missing was dropped, or popped by others. TENDRIL_ENDED: there was the last one;
+ * TENDRIL_ABORTED: the stream was removed, or its last writer's connection ended while it had the stream open. */
+TENDRIL_API int tendril_stream_pop(tendril_stream *, int64_t wait_ms, tendril_object *out, uint64_t *number);
+
+/* Puts a popped frame back to its place, for whoever pops next. On TENDRIL_OK the object is zeroed. */
+TENDRIL_API int tendril_stream_unpop(tendril_stream *, tendril_object *, uint64_t number);
+
+/* A writer's: no more frames come, from any writer; readers get what waits, then TENDRIL_ENDED. With abort what waits is dropped, and all get
+ * TENDRIL_ABORTED. The stream is still to be closed. */
+TENDRIL_API int tendril_stream_end(tendril_stream *, int abort);
+
+/* Leaves the stream to others, to writers that are yet to come, too: readers go on waiting. NULL does nothing. Frames that were popped stay. */
+TENDRIL_API void tendril_stream_close(tendril_stream *);
+
+/* Ends a stream for everybody, with TENDRIL_ABORTED, and drops what waits in it. */
+TENDRIL_API int tendril_stream_remove(tendril *, const char *name);
+
+/* The tenant's streams whose name begins with prefix (NULL: all), as JSON (StreamInfo of ipc/PROTOCOL.md), to be freed with free(). */
+TENDRIL_API int tendril_streams_json(tendril *, const char *prefix, char **out);
+
 /* ---- Names and life-times --------------------------------------------------------------------------------------- */
 
 /* Takes a sealed object out of the table; its memory goes with the last reference. */
@@ -284,6 +367,8 @@ typedef struct tendril_info {
 	const char *fault;    /* why its copy on disk cannot be used */
 	const tendril_label *labels;
 	size_t label_count;
+	const tendril_member *members; /* of a composite */
+	size_t member_count;
 	uint64_t size, refs;
 	uint32_t creator_pid;
 	uint8_t strict, pinned, on_disk;

@@ -22,23 +22,19 @@ func (p *PutNode) apply(s *State, at int64) Result {
 	if p.Node.ID.IsZero() || p.Node.Incarnation.IsZero() || p.Node.Name == "" {
 		return refuse(object.ErrInvalid, "node %s (%q) with incarnation %s: none of them may be empty", p.Node.ID, p.Node.Name, p.Node.Incarnation)
 	}
-	old := s.nodes[p.Node.ID]
-	if r := checkEpoch("node "+p.Node.Name, epochOf(old, func() uint64 { return old.Epoch }), p.Node.Epoch); r.Code != 0 {
+	n := p.Node
+	old, r := put(s.nodes, n.ID, &n, MaxNodes, "node "+n.Name)
+	if r.Code != 0 {
 		return r
 	}
-	if old == nil && len(s.nodes) >= MaxNodes {
-		return refuse(object.ErrFull, "the cluster has %d nodes already", MaxNodes)
-	}
-	n := p.Node
-	n.Epoch, n.Joined = p.Node.Epoch+1, at
+	n.Joined = at
 	if old != nil {
 		n.Joined = old.Joined
 		if old.Incarnation != n.Incarnation {
 			s.dropDevices(n.ID)
 		}
 	}
-	s.nodes[n.ID] = &n
-	return done(n.Epoch)
+	return r
 }
 
 // RemoveNode takes a node out for good, with its devices and replicas. Objects that were nowhere else are gone.
@@ -122,16 +118,8 @@ func (p *PutTenant) apply(s *State, _ int64) Result {
 	if t.Name == "" {
 		return refuse(object.ErrInvalid, "a tenant needs a name")
 	}
-	old := s.tenants[t.Name]
-	if r := checkEpoch("tenant "+t.Name, epochOf(old, func() uint64 { return old.Epoch }), t.Epoch); r.Code != 0 {
-		return r
-	}
-	if old == nil && len(s.tenants) >= MaxTenants {
-		return refuse(object.ErrFull, "the cluster has %d tenants already", MaxTenants)
-	}
-	t.Epoch++
-	s.tenants[t.Name] = &t
-	return done(t.Epoch)
+	_, r := put(s.tenants, t.Name, &t, MaxTenants, "tenant "+t.Name)
+	return r
 }
 
 // RemoveTenant takes a tenant out. Its objects stay and belong to the name.
@@ -171,28 +159,48 @@ func (p *SetPolicy) apply(s *State, _ int64) Result {
 	if x.Key == "" {
 		return refuse(object.ErrInvalid, "a policy needs a key")
 	}
-	old := s.policies[x.Key]
-	if r := checkEpoch("policy "+x.Key, epochOf(old, func() uint64 { return old.Epoch }), x.Epoch); r.Code != 0 {
+	if len(x.Value) > 0 {
+		_, r := put(s.policies, x.Key, &x, MaxPolicies, "policy "+x.Key)
 		return r
 	}
-	if len(x.Value) == 0 {
+	have := uint64(0)
+	if old := s.policies[x.Key]; old != nil {
+		have = old.Epoch
+	}
+	r := checkEpoch("policy "+x.Key, have, x.Epoch)
+	if r.Code == 0 {
 		delete(s.policies, x.Key)
-		return done(0)
 	}
-	if old == nil && len(s.policies) >= MaxPolicies {
-		return refuse(object.ErrFull, "the cluster has %d policies already", MaxPolicies)
-	}
-	x.Epoch++
-	s.policies[x.Key] = &x
-	return done(x.Epoch)
+	return r
 }
 
-// epochOf gives a record's epoch; 0 where there is none.
-func epochOf[T any](record *T, epoch func() uint64) uint64 {
-	if record == nil {
-		return 0
+// epochs is a record that carries an epoch.
+type epochs[T any] interface {
+	*T
+	epochField() *uint64
+}
+
+func (n *Node) epochField() *uint64   { return &n.Epoch }
+func (t *Tenant) epochField() *uint64 { return &t.Epoch }
+func (p *Policy) epochField() *uint64 { return &p.Epoch }
+
+// put makes next, whose epoch is the one that its maker saw (0: none was there), the record at key, with the epoch after. It gives the old
+// one; nil where there was none. What is refused changes nothing.
+func put[K comparable, T any, P epochs[T]](table map[K]P, key K, next P, most int, what string) (P, Result) {
+	old, have := table[key], uint64(0)
+	if old != nil {
+		have = *old.epochField()
 	}
-	return epoch()
+	epoch := next.epochField()
+	if r := checkEpoch(what, have, *epoch); r.Code != 0 {
+		return old, r
+	}
+	if old == nil && len(table) >= most {
+		return old, refuse(object.ErrFull, "%s: the cluster has %d of the kind already", what, most)
+	}
+	*epoch++
+	table[key] = next
+	return old, done(*epoch)
 }
 
 // checkEpoch refuses a command that was made of another epoch than the record now has.

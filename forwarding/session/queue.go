@@ -330,6 +330,26 @@ func (q *Queue) finish() Status {
 	if q.idle() {
 		return q.takeFault()
 	}
+	f, status := q.askFinish()
+	if status != Success {
+		return status
+	}
+	status = f.await()
+	latched := q.takeFault()
+	if status != Success {
+		return status
+	}
+	return latched
+}
+
+// finishing is a question whether everything up to a place in a queue has ended.
+type finishing struct {
+	q   *Queue
+	c   *call
+	seq uint64
+}
+
+func (q *Queue) askFinish() (finishing, Status) {
 	c, request := q.w.begin(nil)
 	c.cause = trace.CauseFinish
 	q.mu.Lock()
@@ -338,19 +358,20 @@ func (q *Queue) finish() Status {
 	q.mu.Unlock()
 	if err != nil {
 		q.w.forget(request)
+		return finishing{}, OutOfResources
+	}
+	return finishing{q, c, seq}, Success
+}
+
+// await waits for the answer: 0, or the first failure that no event told.
+func (f finishing) await() Status {
+	if f.q.w.await(f.c) != nil {
 		return OutOfResources
 	}
-	if q.w.await(c) != nil {
-		return OutOfResources
+	if !f.q.w.dead.Load() {
+		f.q.endedUpTo(f.seq)
 	}
-	if !q.w.dead.Load() {
-		q.endedUpTo(seq)
-	}
-	latched := q.takeFault()
-	if c.status != Success {
-		return c.status
-	}
-	return latched
+	return f.c.status
 }
 
 // finishLater notes, without waiting, when everything sent so far has ended: for memory that waits to be reused. A

@@ -108,16 +108,22 @@ func (x *underWay) fenceIn(d *Driver) Status {
 // (nil) of all.
 func (c *Context) settle(q *Queue, change func(u *unwaited)) {
 	u := &c.unwaited
+	var asked []finishing
 	u.mu.Lock()
 	change(u)
-	under := slices.Clone(u.under)
-	u.mu.Unlock()
-	for _, x := range under {
+	for _, x := range u.under {
 		if x.over() || q != nil && x.q != q {
 			continue
 		}
-		if status := x.q.finish(); status != Success {
-			x.q.latch(status) // the program's next call of the queue tells
+		// Asked before the lock is given up: so nothing that waits for a later user event can come before the question.
+		if f, status := x.q.askFinish(); status == Success {
+			asked = append(asked, f)
+		}
+	}
+	u.mu.Unlock()
+	for _, f := range asked {
+		if status := f.await(); status != Success {
+			f.q.latch(status) // the program's next call of the queue tells
 		}
 	}
 	u.mu.Lock()

@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand"
+	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
@@ -206,5 +209,62 @@ func TestLaneIsCut(t *testing.T) {
 				f.awaitEnd()
 			})
 		}
+	})
+}
+
+// FuzzLane lets a client send anything on a lane, for a write whose turn has come, one that waits, a rectangle, and
+// operations that there are not.
+func FuzzLane(f *testing.F) {
+	seed := func(headers ...clwire.LaneHeader) {
+		var b []byte
+		for _, h := range headers {
+			var head [clwire.LaneHeaderBytes]byte
+			h.Put(head[:])
+			b = append(b, head[:]...)
+			if !h.Skipped {
+				b = append(b, make([]byte, min(h.Length, 1<<12))...)
+			}
+		}
+		f.Add(b)
+	}
+	seed(clwire.LaneHeader{Op: 90, Length: 100}, clwire.LaneHeader{Op: 90, Offset: 100, Length: 100})
+	seed(clwire.LaneHeader{Op: 91, Length: 8}, clwire.LaneHeader{Op: 92, Offset: 4, Length: 4}, clwire.LaneHeader{Op: 93, Length: 30})
+	seed(clwire.LaneHeader{Op: 90, Length: 200, Skipped: true}, clwire.LaneHeader{Op: 92, Length: 8, Skipped: true})
+	seed(clwire.LaneHeader{Op: 90, Offset: 199, Length: 2}, clwire.LaneHeader{Op: 94, Length: 1})
+	f.Fuzz(func(t *testing.T, input []byte) {
+		s, stop := fuzzSession(t)
+		defer stop()
+		for _, m := range []clwire.Message{
+			&clwire.UserEvent{ID: 40},
+			&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: 2}, Op: 90, Buffer: 3, Shape: clwire.Shape{Offset: 8, Size: 200}},
+			&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: 2, Wait: []uint64{40}}, Op: 92, Buffer: 3, Shape: clwire.Shape{Rect: true, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}},
+			&clwire.BulkRead{Cmd: clwire.Cmd{Queue: 2}, Op: 94, Buffer: 3, Shape: clwire.Shape{Size: 256}},
+		} {
+			if err := s.execute(clwire.Header{Type: m.Type()}, m.Append(nil)); err != nil {
+				t.Fatal(err)
+			}
+			s.runDue()
+		}
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, mine := os.NewFile(uintptr(fds[0]), "theirs"), os.NewFile(uintptr(fds[1]), "mine")
+		l, err := link.NewLane(link.Worker, theirs, nil)
+		theirs.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent sync.WaitGroup
+		sent.Go(func() {
+			_, _ = mine.Write(input) // the reader may end before all is sent
+			mine.Close()
+		})
+		if s.bulk.readLane(l) == nil {
+			t.Error("a lane ended without an error")
+		}
+		l.Shutdown()
+		sent.Wait()
+		l.Close()
 	})
 }

@@ -17,6 +17,7 @@ type memTask struct {
 	status    opencl.Status // ≠ 0: refused before the driver was asked
 	buffers   [2]*buffer
 	call      func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status)
+	now       func() // nil, or does it without the driver
 	finished  func() // once the driver is done, or will never begin
 	submitted bool
 }
@@ -48,6 +49,20 @@ func (t *memTask) Drop() {
 
 // Finished implements engine.Task.
 func (t *memTask) Finished() func() { return t.finished }
+
+// Now implements engine.Prompt.
+func (t *memTask) Now() bool {
+	if t.now == nil || t.status != opencl.Success {
+		return false
+	}
+	for _, b := range t.buffers {
+		if b != nil && b.status != opencl.Success {
+			return false
+		}
+	}
+	t.now()
+	return true
+}
 
 // Submit implements engine.Task.
 func (t *memTask) Submit(q engine.Native, waits []engine.Native, want bool) (engine.Native, int32, string) {
@@ -127,6 +142,9 @@ func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 	data, pinner := append([]byte(nil), m.Data...), new(runtime.Pinner)
 	pinner.Pin(&data[0])
 	t.finished = pinner.Unpin
+	if b.seg != nil { // a driver's thread would have to wake for a copy that takes less
+		t.now = func() { copy(b.bytes()[offset:offset+size], data) }
+	}
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		return q.Transfer(false, b.native, offset, size, addressOf(data), a)
 	}

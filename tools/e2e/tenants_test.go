@@ -35,7 +35,15 @@ func inside(t *testing.T, n *rig.Node, first int, stdin string, args ...string) 
 		t.Fatal(err)
 	}
 	defer os.Remove(mount)
-	cmd.Env = append(cmd.Env, "HOME=/nonexistent", "TENDRIL_SOCKET="+filepath.Join(mount, "tendril.sock"))
+	own, err := os.MkdirTemp("/var/tmp", "tendril-e2e-") // for what is a container's alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(own)
+	if err := os.Chown(own, first, first); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "HOME=/nonexistent", "XDG_RUNTIME_DIR="+own, "TENDRIL_SOCKET="+filepath.Join(mount, "tendril.sock"))
 	numbers := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: 1000}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,

@@ -1,11 +1,11 @@
-/* A camera-like producer and its consumer: frames are written in place into shared memory and read there.
+/* A camera-like producer and its consumer: a stream of frames that are written in place into shared memory and read there.
  *
- *     ./camera consume 100 &          # shows how bright each frame is
- *     ./camera produce 100
+ *     ./camera produce 100 &
+ *     ./camera consume               # shows how bright each frame is
  *
- * The consumer deletes each frame that it has seen, and the producer never has more than AHEAD frames waiting: memory
- * that is released comes back to the same producer, already warm. The tensor's metadata says what the bytes are, so that
- * Python sees an array: tendril.connect().get("camera/0").numpy()
+ * At most AHEAD frames wait: then the producer does. Memory that is released comes back to the same producer, already
+ * warm. The tensor's metadata says what the bytes are, so that Python sees an array:
+ *     for frame in tendril.connect().reader("camera"): frame.numpy()
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,64 +22,54 @@ static void must(int status)
 	}
 }
 
-static const char *name_of(int frame, char *text, size_t n)
-{
-	snprintf(text, n, "camera/%d", frame);
-	return text;
-}
-
-/* Waits until the consumer has deleted a frame. */
-static void await_seen(tendril_watch *events, const char *name)
-{
-	tendril_event e;
-	do
-		must(tendril_watch_next(events, PATIENCE_MS, &e));
-	while (strcmp(e.event, "gone") != 0 || strcmp(e.name, name) != 0);
-}
-
 static void produce(tendril *store, int frames)
 {
-	char meta[64], name[32];
-	tendril_watch *events;
+	char meta[64];
+	tendril_stream *camera;
 	snprintf(meta, sizeof meta, "{\"dtype\":\"|u1\",\"shape\":[%d,%d]}", HEIGHT, WIDTH);
-	must(tendril_watch_open(NULL, "camera/", &events));
+	must(tendril_stream_write(store, "camera", &(tendril_stream_options){.frames = AHEAD}, &camera));
 	for (int i = 0; i < frames; i++) {
 		tendril_buffer b;
-		if (i >= AHEAD)
-			await_seen(events, name_of(i - AHEAD, name, sizeof name));
-		tendril_options o = {.name = name_of(i, name, sizeof name), .meta = meta, .meta_size = strlen(meta)};
-		must(tendril_create(store, BYTES, &o, &b));
+		must(tendril_create(store, BYTES, &(tendril_options){.meta = meta, .meta_size = strlen(meta)}, &b));
 		memset(b.data, i % 256, BYTES); /* the exposure */
-		must(tendril_seal(&b, NULL));
+		must(tendril_stream_push(camera, &b, PATIENCE_MS));
 	}
-	tendril_watch_close(events);
+	must(tendril_stream_end(camera, 0));
+	tendril_stream_close(camera);
 }
 
-static void consume(tendril *store, int frames)
+static void consume(tendril *store)
 {
-	char name[32];
-	for (int i = 0; i < frames; i++) {
-		tendril_object frame;
+	tendril_stream *camera;
+	tendril_object frame;
+	uint64_t number;
+	int status;
+	must(tendril_stream_read(store, "camera", NULL, &camera));
+	while ((status = tendril_stream_pop(camera, PATIENCE_MS, &frame, &number)) == TENDRIL_OK) {
 		unsigned long sum = 0;
-		must(tendril_get(store, tendril_named(name_of(i, name, sizeof name)), PATIENCE_MS, &frame));
 		for (uint64_t at = 0; at < frame.size; at++)
 			sum += ((const unsigned char *)frame.data)[at];
-		printf("%s %lu\n", name, sum / (unsigned long)frame.size);
+		printf("frame %llu: %lu\n", (unsigned long long)number, sum / (unsigned long)frame.size);
 		tendril_release(&frame);
-		must(tendril_delete(store, tendril_named(name)));
 	}
+	if (status != TENDRIL_ENDED)
+		must(status);
+	tendril_stream_close(camera);
 }
 
 int main(int argc, char **argv)
 {
 	tendril *store;
-	int frames = argc == 3 ? atoi(argv[2]) : 0;
-	if (frames <= 0 || (strcmp(argv[1], "produce") != 0 && strcmp(argv[1], "consume") != 0)) {
-		fprintf(stderr, "usage: camera produce FRAMES | camera consume FRAMES\n");
+	int frames = argc == 3 && strcmp(argv[1], "produce") == 0 ? atoi(argv[2]) : 0;
+	if (frames <= 0 && !(argc == 2 && strcmp(argv[1], "consume") == 0)) {
+		fprintf(stderr, "usage: camera produce FRAMES | camera consume\n");
 		return 2;
 	}
 	must(tendril_connect(NULL, &store));
-	(argv[1][0] == 'p' ? produce : consume)(store, frames);
+	if (frames)
+		produce(store, frames);
+	else
+		consume(store);
 	tendril_close(store);
 	return 0;
 }

@@ -21,7 +21,7 @@ if "$EXAMPLES/share" put ready again 2>"$dir/taken"; then echo "a taken name was
 grep -q ready "$dir/taken"
 "$EXAMPLES/camera" produce 20 &
 camera=$!
-"$EXAMPLES/camera" consume 20 >"$dir/frames"
+"$EXAMPLES/camera" consume >"$dir/frames"
 wait $camera
-[ "$(wc -l <"$dir/frames")" = 20 ] && [ "$(tail -n 1 "$dir/frames")" = "camera/19 19" ]
+[ "$(wc -l <"$dir/frames")" = 20 ] && [ "$(tail -n 1 "$dir/frames")" = "frame 20: 19" ]
 echo "examples: passed"

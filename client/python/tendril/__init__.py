@@ -12,16 +12,17 @@ daemon about meaning, never about lengths.
 
 from .client import Client, connect
 from .errors import (
-    Busy, Disconnected, Exists, Full, Internal, Invalid, NoDevice, NotFound, NotSealed, Permission,
+    Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, NoDevice, NotFound, NotSealed, Permission,
     Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
 )
-from .objects import Draft, Info, Object, ObjectID
+from .objects import Draft, Info, Object, ObjectID, Part, Tree
+from .streams import Frame, Reader, Writer
 from .watch import Event, Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Busy", "Client", "Disconnected", "Draft", "Event", "Exists", "Full", "Info", "Internal", "Invalid", "NoDevice",
-    "NotFound", "NotSealed", "Object", "ObjectID", "Permission", "Protocol", "Quota", "Sealed", "Storage", "TendrilError",
-    "Timeout", "Unsupported", "Version", "Watch", "connect",
+    "Aborted", "Busy", "Client", "Disconnected", "Draft", "Ended", "Event", "Exists", "Frame", "Full", "Info", "Internal",
+    "Invalid", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission", "Protocol", "Quota", "Reader",
+    "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version", "Watch", "Writer", "connect",
 ]

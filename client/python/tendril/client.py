@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from . import connection, wire
 from .connection import Connection, Hold
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, Quota, Timeout
-from .objects import Draft, Info, Object, ObjectID
+from .objects import Draft, Info, Object, ObjectID, Part, Tree
 
 if TYPE_CHECKING:
     import numpy
 
     from .arrays import Filling
+    from .streams import Reader, Writer
     from .watch import Watch
 
 Key = Union[str, bytes, Object, Draft]
@@ -45,7 +46,8 @@ def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: b
     """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places).
 
     patience in seconds: how long to try, with growing pauses, when there is no daemon. reconnect: after Disconnected the
-    next request opens a new connection, with the same patience.
+    next request opens a new connection, with the same patience, and claims the references that are still held: a daemon that took
+    over from the one before has all objects, one that was started after a crash those on disk. See Object.gone.
     """
     client = Client(socket, patience=patience, reconnect=reconnect)
     client.ping()
@@ -91,8 +93,19 @@ class Client:
                 return live
             if live is not None and live.pid != os.getpid():
                 live.abandon()
-            self._live = self._open()
+            self._live = self._reopen(live)
             return self._live
+
+    def _reopen(self, before: Optional[Connection]) -> Connection:
+        """A new connection, with the references of a lost one of this process."""
+        live = self._open()
+        if before is not None and before.pid == os.getpid():
+            try:
+                live.claim(before)
+            except BaseException:
+                live.close()
+                raise
+        return live
 
     def _open(self) -> Connection:
         """A new connection. The pauses between tries are random, so that a daemon that comes back is not overrun."""
@@ -147,21 +160,18 @@ class Client:
     # Making objects -------------------------------------------------------
 
     def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
-               labels: Optional[Mapping[str, str]] = None, strict: bool = False, meta: Optional[Dict[str, Any]] = None) -> Draft:
-        """An object of size bytes to fill in place.
+               labels: Optional[Mapping[str, str]] = None, strict: bool = False, shared: bool = False,
+               meta: Optional[Dict[str, Any]] = None) -> Draft:
+        """An object of size bytes to fill in place. shared: other processes of the tenant may help (fill, seal_filled).
 
         lifetime: ephemeral (default), ttl (default with a ttl, in seconds from the seal on), named (default with a name), or
         persisted: on disk once sealed. labels: at most 16, for list().
         """
         if size < 0 or size >= 1 << 63:
             raise Invalid("size %d" % size)
-        chosen = lifetime or ("ttl" if ttl is not None else "named" if name else "ephemeral")
-        if chosen not in _CLASSES:
-            raise Invalid("lifetime %r is none of %s" % (chosen, ", ".join(_CLASSES)))
-        raw = b"" if meta is None else json.dumps(meta, separators=(",", ":")).encode()
-        if len(raw) > wire.MAX_META:
-            raise Invalid("metadata of %d bytes exceeds %d" % (len(raw), wire.MAX_META))
-        kind, body = wire.CREATE, struct.pack("<QBB", size, _CLASSES[chosen], strict) + wire.str16(name) + wire.bytes32(raw)
+        chosen = _lifetime(lifetime, name, ttl)
+        raw = _raw_meta(meta)
+        kind, body = wire.CREATE, struct.pack("<QBB", size, chosen, strict | shared << 1) + wire.str16(name) + wire.bytes32(raw)
         if ttl is not None or labels:
             kind, body = wire.CREATE_WITH, body + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
         live = self._connection()
@@ -204,24 +214,16 @@ class Client:
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
             labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None) -> Object:
         """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object."""
-        if hasattr(data, "__array_interface__"):
-            from . import arrays
-            array = arrays.dense(data)
-            described = arrays.describe(array)
-            described.update(meta or {})
-            source, meta = arrays.flat(array), described
-        else:
-            whole = memoryview(data)
-            source = whole.cast("B") if whole.c_contiguous and whole.nbytes else memoryview(whole.tobytes())
+        source, meta = source_of(data, meta)
         draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=meta)
-        return _fill(draft, [(0, source)])
+        return _seal_full(draft, [(0, source)])
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
              labels: Optional[Mapping[str, str]] = None) -> Object:
         """Pickles value (protocol 5) into one object: the buffers of arrays in it are copied once and never serialised."""
         from . import pickles
         size, parts = pickles.plan(value)
-        return _fill(self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=pickles.META), parts)
+        return _seal_full(self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=pickles.META), parts)
 
     def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
         """The value that dump stored; arrays in it are read-only views of the store's memory.
@@ -232,6 +234,73 @@ class Client:
         if not foreign and self.stat(found).tenant != self.tenant:
             raise Permission("object %s is another tenant's: unpickling it would run that tenant's code (foreign=True allows it)" % found.id.hex())
         return found.load()
+
+    def fill(self, key: Key) -> Part:
+        """Joins in filling an object that another process made with create(shared=True); its name finds it before it is sealed."""
+        live = self._connection()
+
+        def decode(f: wire.Fields) -> Part:
+            found, ref, size, raw = f.got()
+            hold = Hold(found, wire.FILLED)
+            hold.ends_with = None  # done() says it; a part that is dropped is not done
+            return Part(live, hold, ref, live.attach(f, ref, size, hold, True), meta_of(raw))
+
+        return live.call(wire.FILL, _key(key), decode)  # type: ignore[no-any-return]
+
+    def compose(self, members: "Mapping[str, Key]", name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
+                labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None) -> Object:
+        """A composite: an object without bytes of its own that keeps its members, sealed objects of this tenant (not their names)."""
+        if not 1 <= len(members) <= wire.MAX_MEMBERS:
+            raise Invalid("a composite of %d members: want 1 to %d" % (len(members), wire.MAX_MEMBERS))
+        body = bytes([_lifetime(lifetime, name, ttl)]) + wire.str16(name) + wire.bytes32(_raw_meta(meta))
+        body += struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels) + struct.pack("<H", len(members))
+        for part, key in members.items():
+            body += wire.str16(part) + bytes(key.id if isinstance(key, (Object, Draft)) else ObjectID(key))
+        live = self._connection()
+
+        def decode(f: wire.Fields) -> Object:
+            hold = Hold(f.id(), wire.RELEASE)
+            return Object(hold, live.attach(f, wire.Ref(0, 0, 0), 0, hold, False), meta, live.path)
+
+        return live.call(wire.COMPOSE, body, decode)  # type: ignore[no-any-return]
+
+    def tree(self, key: Key, timeout: Optional[float] = 0.0) -> Tree:
+        """An object and, where it is a composite, its members and theirs; timeout is get's, for the object itself."""
+        top = Tree(self.get(key, timeout))
+        if top.object.size == 0:
+            for member in self.stat(top.object).members or ():
+                top.members[member["name"]] = self.tree(ObjectID(member["id"]))
+        return top
+
+    # Streams --------------------------------------------------------------
+
+    def writer(self, name: str, *, frames: int = 0, size: int = 0, drop_oldest: bool = False, keep: bool = False,
+               new: bool = False, existing: bool = False) -> "Writer":
+        """Opens a stream to push into, and makes it where it is missing.
+
+        frames and size (bytes) bound what may wait (0: as it is; a new stream: 16 frames); a push into a full stream waits,
+        or with drop_oldest drops the frame that waits longest. keep: it stays when nobody has it open and nothing waits. new: it must not
+        be there yet (Exists); existing: it must be there (NotFound).
+        """
+        from . import streams
+        return self._open_stream(streams.Writer, name, streams.open_body(name, True, frames, size, drop_oldest, keep, new, existing))
+
+    def reader(self, name: str, *, keep: bool = False, new: bool = False, existing: bool = False) -> "Reader":
+        """Opens a stream to pop from: each frame goes to one of its readers."""
+        from . import streams
+        return self._open_stream(streams.Reader, name, streams.open_body(name, False, 0, 0, False, keep, new, existing))
+
+    def _open_stream(self, kind: "Callable[[Client, Connection, str, int], _T]", name: str, body: bytes) -> "_T":
+        live = self._connection()
+        return kind(self, live, name, live.call(wire.STREAM_OPEN, body, lambda f: (f.u64(), f.u32(), f.u64()))[0])
+
+    def streams(self, prefix: str = "") -> "List[Dict[str, Any]]":
+        """The tenant's streams whose name begins with prefix: name, state, frames, bytes, pushed, popped, dropped, who has them open."""
+        return self._json(wire.STREAM_LIST, wire.str16(prefix), many=True)  # type: ignore[no-any-return]
+
+    def remove_stream(self, name: str) -> None:
+        """Ends a stream for everybody, with Aborted, and drops what waits in it."""
+        self._plain(wire.STREAM_REMOVE, wire.ZERO_ID + wire.str16(name))
 
     # Getting objects ------------------------------------------------------
 
@@ -393,22 +462,53 @@ class _Got:
     def __call__(self, f: wire.Fields) -> Object:
         key, ref, size, raw = f.got()
         hold = Hold(key, wire.RELEASE)
-        return Object(hold, self.live.attach(f, ref, size, hold, False), _meta(raw), self.live.path)
+        return Object(hold, self.live.attach(f, ref, size, hold, False), meta_of(raw), self.live.path)
 
 
-def _fill(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:
+def source_of(data: Any, meta: Optional[Dict[str, Any]]) -> "tuple[memoryview, Optional[Dict[str, Any]]]":
+    """The bytes of bytes, any buffer, or an array, whose dtype and shape go into the metadata."""
+    if hasattr(data, "__array_interface__"):
+        from . import arrays
+        array = arrays.dense(data)
+        described = arrays.describe(array)
+        described.update(meta or {})
+        return arrays.flat(array), described
+    whole = memoryview(data)
+    return whole.cast("B") if whole.c_contiguous and whole.nbytes else memoryview(whole.tobytes()), meta
+
+
+def fill(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> None:
+    """Copies the parts to their offsets."""
+    target = draft.data
+    for offset, part in parts:
+        for at in range(0, part.nbytes, _COPY_STEP):
+            piece = part[at:at + _COPY_STEP]
+            target[offset + at:offset + at + piece.nbytes] = piece
+
+
+def _seal_full(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:
     """Copies the parts to their offsets and seals."""
     try:
-        target = draft.data
-        for offset, part in parts:
-            for at in range(0, part.nbytes, _COPY_STEP):
-                piece = part[at:at + _COPY_STEP]
-                target[offset + at:offset + at + piece.nbytes] = piece
-        del target
+        fill(draft, parts)
         return draft.seal()
     except BaseException:
         draft.abort()
         raise
+
+
+def _lifetime(told: Optional[str], name: str, ttl: Optional[float]) -> int:
+    """A life-time's number; without one told: ttl with a ttl, named with a name."""
+    chosen = told or ("ttl" if ttl is not None else "named" if name else "ephemeral")
+    if chosen not in _CLASSES:
+        raise Invalid("lifetime %r is none of %s" % (chosen, ", ".join(_CLASSES)))
+    return _CLASSES[chosen]
+
+
+def _raw_meta(meta: Optional[Dict[str, Any]]) -> bytes:
+    raw = b"" if meta is None else json.dumps(meta, separators=(",", ":")).encode()
+    if len(raw) > wire.MAX_META:
+        raise Invalid("metadata of %d bytes exceeds %d" % (len(raw), wire.MAX_META))
+    return raw
 
 
 def _milliseconds(seconds: float, most: int = wire.MAX_WAIT_MS) -> int:
@@ -448,7 +548,7 @@ def _key(key: Key) -> bytes:
     return wire.ZERO_ID + wire.str16(key)
 
 
-def _meta(raw: bytes) -> Optional[Dict[str, Any]]:
+def meta_of(raw: bytes) -> Optional[Dict[str, Any]]:
     """An object's metadata; what is not a JSON object is another program's and stays out."""
     if not raw:
         return None

@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from . import memory, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
@@ -66,13 +66,16 @@ class _Pending:
 
 
 class Hold:
-    """This process's reference on an object, given back when its lease ends by the message ends_with."""
+    """This process's reference on an object, given back when its lease ends by the message ends_with with body, or else the id."""
 
-    __slots__ = ("object_id", "ends_with")
+    __slots__ = ("object_id", "ends_with", "body", "heir", "gone")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
         self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: nothing is held any more
+        self.body: Optional[bytes] = None  # of STREAM_UNPOP
+        self.heir: "Optional[Connection]" = None  # whose reference it is now, where the connection that it came over is lost
+        self.gone = False  # the daemon of now does not have the object
 
 
 class _Segment:
@@ -110,6 +113,7 @@ class Connection:
         self._in = bytearray()   # the reader's
         self._fds: Deque[int] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
+        self._holds: Set[Hold] = set()  # of leases that have not ended
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
         self._swept = time.monotonic()
         self._dead: Optional[TendrilError] = None
@@ -470,7 +474,30 @@ class Connection:
                 raise
         return segment
 
+    def claim(self, before: "Connection") -> None:
+        """Takes over the references of the lost connection before this one, as far as the daemon knows the objects."""
+        with before._turn:
+            holds = [h for h in before._holds if h.ends_with == wire.RELEASE]
+        for at in range(0, len(holds), wire.MAX_CLAIMS):
+            some = holds[at:at + wire.MAX_CLAIMS]
+            # Segments are not claimed: what is got from now on comes with their descriptors anew.
+            body = struct.pack("<H", len(some)) + b"".join(h.object_id + bytes(8) for h in some)
+            verdicts = self.call(wire.RECLAIM, body, lambda f: [f.u8() for _ in range(f.u16())])
+            with before._turn:
+                for hold, verdict in zip(some, verdicts):
+                    if not verdict:
+                        hold.gone = True
+                    elif hold in before._holds:
+                        hold.heir = self
+                        self._holds.add(hold)
+                    else:  # let go meanwhile
+                        self._ended.append((0, hold))
+        before._flush_ended()
+        self._flush_ended()
+
     def _lease_end(self, segment: int, hold: Hold) -> Callable[[], None]:
+        self._holds.add(hold)
+
         def end() -> None:
             self._ended.append((segment, hold))
             self._flush_ended()
@@ -504,7 +531,7 @@ class Connection:
         try:
             for hold in self._settle():
                 if hold.ends_with is not None:
-                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), hold.object_id)
+                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _last_words(hold))
             if not self._pending:
                 for s in [s for s in self._segments.values() if s.leases == 0 and not s.writable and s.size > _KEEP_BYTES]:
                     self._forget(s)
@@ -513,8 +540,8 @@ class Connection:
         return True
 
     def _unasked(self, kind: int) -> int:
-        """Under _turn: the request number of a message that nobody waits for; Release has no reply at all."""
-        if kind == wire.RELEASE:
+        """Under _turn: the request number of a message that nobody waits for; Release and StreamUnpop have no reply at all."""
+        if kind in (wire.RELEASE, wire.STREAM_UNPOP):
             return 0
         p = _Pending(kind, lambda fields: None)
         p.done = True
@@ -528,6 +555,9 @@ class Connection:
         while self._ended:
             number, hold = self._ended.popleft()
             gone.append(hold)
+            self._holds.discard(hold)
+            if self._dead is not None and hold.heir is not None and hold.heir is not self:
+                hold.heir.drop(hold)
             segment = self._segments.get(number)
             if segment is None:
                 continue
@@ -582,6 +612,10 @@ def _check_owner(sock: socket.socket, path: str) -> None:
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid not in (0, os.getuid()):
         raise Permission("the daemon at %s belongs to user %d" % (path, uid))
+
+
+def _last_words(hold: Hold) -> bytes:
+    return hold.body if hold.ends_with == wire.STREAM_UNPOP and hold.body is not None else hold.object_id
 
 
 def _decode_hello(f: wire.Fields) -> Any:

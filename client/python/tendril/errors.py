@@ -107,13 +107,26 @@ class Storage(TendrilError, OSError):
     code = 64
 
 
+class Ended(TendrilError, EOFError):
+    """The stream has ended: there was the last frame."""
+
+    code = 80
+
+
+class Aborted(TendrilError):
+    """The stream was removed or lost its last writer; or somebody ended in the middle of filling the object."""
+
+    code = 81
+
+
 class Disconnected(TendrilError, ConnectionError):
     """There is no daemon, or it is gone. References and unsealed objects went with the connection."""
 
 
 _CLASSES = (
     Protocol, Invalid, NotFound, Exists, NotSealed, Sealed, Full, Quota,
-    Permission, Unsupported, Timeout, Busy, Version, Internal, NoDevice, Storage,
+    Permission, Unsupported, Timeout, Busy, Version, Internal, NoDevice, Storage, Ended,
+    Aborted,
 )  # type: tuple[Type[TendrilError], ...]
 _BY_CODE: Dict[int, Type[TendrilError]] = {c.code: c for c in _CLASSES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
@@ -54,6 +55,7 @@ class Info:
     pinned: bool = False
     on_disk: bool = False
     moving: Any = None  # {"to": "disk" or "memory", "done_bytes": N} while it is on its way
+    members: Any = None  # of a composite: [{"name", "id"}]
     fault: str = ""  # why its copy on disk cannot be used
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
@@ -82,6 +84,11 @@ class Object:
     @property
     def id(self) -> ObjectID:
         return ObjectID(self._hold.object_id)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client came back to a daemon that does not have the object any more. What is held stays readable."""
+        return self._hold.gone
 
     @property
     def data(self) -> memoryview:
@@ -184,6 +191,19 @@ class Draft:
         part, self._part = self._part, None
         return Object(self._hold, part, self._meta, self._connection.path)
 
+    def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
+        """seal() that first waits until nobody else fills the object (create(shared=True)): timeout in seconds, None for ever.
+
+        Raises Timeout; Busy with timeout 0; Aborted where somebody ended in the middle, unless despite says to seal it as it is.
+        """
+        if self._part is None:
+            raise Sealed("object %s is sealed or aborted" % self.id.hex())
+        from .streams import wait_ms
+        self._connection.call(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", False, despite, wait_ms(timeout)), _nothing)
+        self._hold.ends_with = wire.RELEASE
+        part, self._part = self._part, None
+        return Object(self._hold, part, self._meta, self._connection.path)
+
     def _seal_strict(self) -> Object:
         """The kernel refuses F_SEAL_WRITE while a writable mapping is left, so ours goes first."""
         if sys.getrefcount(self._part) > 2:
@@ -218,6 +238,78 @@ class Draft:
 
     def __repr__(self) -> str:
         return "<tendril.Draft %s, %d bytes>" % (self.id.hex(), self.size)
+
+
+class Part:
+    """Another process's unsealed object that this one helps to fill: which bytes are whose is for them to agree on.
+
+    A context manager that ends with done(), unless by an exception. A part that is never done keeps the object from being
+    sealed while this connection lasts; when that ends the seal is Aborted.
+    """
+
+    def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]]) -> None:
+        self._connection, self._hold, self._ref, self._part, self.meta = connection, hold, ref, part, meta
+        self.size = len(part)
+
+    @property
+    def id(self) -> ObjectID:
+        return ObjectID(self._hold.object_id)
+
+    @property
+    def data(self) -> memoryview:
+        """The whole object's bytes, writable."""
+        if self._part is None:
+            raise Invalid("this part of object %s is done" % self.id.hex())
+        return memory.view(self._part, True)
+
+    def numpy(self) -> "numpy.ndarray[Any, Any]":
+        """The whole array that the metadata describes (without any: uint8), writable."""
+        from . import arrays
+        return arrays.over(self.data, self.meta)
+
+    def done(self) -> None:
+        """Unmaps the memory and says that this process has filled its part. Views of it must be gone: Invalid otherwise."""
+        if self._part is None:
+            return
+        if sys.getrefcount(self._part) > 2:
+            raise Invalid("views of object %s are still in use" % self.id.hex())
+        self._part = None
+        if self.size:
+            self._connection.freeze(self._ref.segment)
+        self._connection.call(wire.FILLED, self._hold.object_id, _nothing)
+
+    def __enter__(self) -> "Part":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.done()
+
+    def __repr__(self) -> str:
+        return "<tendril.Part %s, %d bytes>" % (self.id.hex(), self.size)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A composite with what it has, or a plain object: then members is empty. A context manager that releases all."""
+
+    object: Object
+    members: "Dict[str, Tree]" = field(default_factory=dict)
+
+    def release(self) -> None:
+        """Releases the object and everything below it; views that were taken stay good."""
+        for part in self.members.values():
+            part.release()
+        self.object.release()
+
+    def __getitem__(self, name: str) -> "Tree":
+        return self.members[name]
+
+    def __enter__(self) -> "Tree":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
 
 
 def _get_again(path: str, key: bytes) -> Object:

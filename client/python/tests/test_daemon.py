@@ -50,6 +50,13 @@ class Daemon:
                     raise
                 time.sleep(0.02)
 
+    def hand_over(self):
+        """Starts another one, which takes this one's place."""
+        before, self.process = self.process, None
+        self.process = subprocess.Popen([BIN, "daemon", "--takeover"], env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        if before.wait(30) != 0:
+            raise AssertionError("the daemon that was taken over ended with %d" % before.returncode)
+
     def close(self):
         self.process.terminate()
         self.process.wait(30)
@@ -221,6 +228,54 @@ class Store(WithDaemon):
         self.assertEqual(run("get", "nobody").returncode, 4)
         self.assertEqual(subprocess.run([sys.executable, "-m", "tendril", "--socket", "/nonexistent", "ls"], capture_output=True,
                                         cwd=os.path.join(os.path.dirname(__file__), "..")).returncode, 3)
+
+
+class Restarts(unittest.TestCase):
+    def setUp(self):
+        if MISSING:
+            self.skipTest("no bin/tendril: make build makes it")
+        self.daemon = Daemon()
+        self.addCleanup(self.daemon.close)
+        self.store = tendril.connect(self.daemon.socket, patience=20)
+        self.addCleanup(self.store.close)
+
+    def again(self, ask):
+        """What was under way when the daemon went is Disconnected; the next request is not."""
+        try:
+            return ask()
+        except tendril.Disconnected:
+            return ask()
+
+    def test_a_handover_loses_nothing(self):
+        held, early = self.store.put(b"held" * 5000), self.store.put(b"early")
+        view, name = held.data, self.store.put(b"named", name="n")
+        draft = self.store.create(100)
+        for _ in range(2):
+            self.daemon.hand_over()
+            early_id = early.id
+            early.release()
+            self.assertEqual(self.again(lambda: self.store.stat(held)).refs, 1)
+            self.assertEqual((held.gone, name.gone, bytes(view[:4])), (False, False, b"held"))
+            self.assertEqual(self.store.get(held).bytes(), b"held" * 5000)
+            with self.assertRaises(tendril.Disconnected):
+                draft.seal()
+        self.assertEqual(self.store.get(early_id).bytes(), b"early")  # likewise
+        other = tendril.connect(self.daemon.socket)
+        self.addCleanup(other.close)
+        self.assertEqual(other.get(held.id).bytes(), b"held" * 5000)
+
+    def test_a_crash_leaves_what_is_on_disk(self):
+        held, kept = self.store.put(b"held"), self.store.put(b"kept", name="k", lifetime="persisted")
+        self.daemon.process.kill()
+        self.daemon.process.wait(30)
+        self.daemon.start()
+        self.assertEqual(self.again(lambda: self.store.stat(kept)).refs, 1)
+        self.assertEqual((held.gone, held.bytes(), kept.gone, kept.bytes()), (True, b"held", False, b"kept"))
+        held.release()
+        kept.release()
+        self.assertEqual(self.store.stat("k").refs, 0)
+        with self.assertRaises(tendril.NotFound):
+            self.store.get(held.id)
 
 
 class SmallStore(WithDaemon):

@@ -53,6 +53,13 @@ type Task interface {
 	Finished() func()
 }
 
+// Prompt is a Task that can be done at once, without the driver, where nothing that comes before it is under way.
+type Prompt interface {
+	Task
+	// Now does the command, and reports false if it has to be the driver's. Submit is not called after it was done.
+	Now() bool
+}
+
 // End tells how an event ended, or (Status > 0) which level a watched one reached.
 type End = clwire.EventEnd
 
@@ -296,8 +303,33 @@ func (e *Engine) free(q *queue, c *Command) bool {
 	return true
 }
 
+// doNow does a command without the driver, if that can be. The queue is in order and has seen its last command end, or
+// none: whoever waits for the queue has nothing new to wait for.
+func (e *Engine) doNow(q *queue, c *Command, ev *event) bool {
+	if q.outOfOrder || q.profiling || q.taken > 0 || c.Request != 0 {
+		return false
+	}
+	for _, id := range c.Wait {
+		if e.events[id].state != stateDone {
+			return false
+		}
+	}
+	p, ok := c.Task.(Prompt)
+	if !ok || !p.Now() {
+		return false
+	}
+	c.Task.Drop()
+	if ev != nil {
+		e.done(ev, 0)
+	}
+	return true
+}
+
 // submitNow is the short way: no command object, no copy of the wait list.
 func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
+	if e.doNow(q, c, ev) {
+		return
+	}
 	waits := e.natives[:0]
 	for _, id := range c.Wait {
 		d := e.events[id]

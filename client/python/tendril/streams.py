@@ -1,0 +1,190 @@
+"""Streams: bounded channels of sealed objects between processes of one tenant."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
+
+from . import wire
+from .connection import Connection, Hold
+from .errors import Ended, Invalid, Sealed
+from .objects import Draft, Object
+
+if TYPE_CHECKING:
+    from .arrays import Filling
+    from .client import Client
+
+_READS, _WRITES, _NEW, _EXISTING, _DROP_OLDEST, _KEEP = 1, 2, 4, 8, 16, 32
+_MAX_FRAMES = 65536
+_STEP_MS = 0xFFFFFFFE  # the longest wait with an end
+
+
+class Frame(Object):
+    """An object out of a stream; number counts from 1 in the order of the pushes: what is missing was dropped, or popped by others."""
+
+    number = 0
+
+
+class _End:
+    """What writers and readers have in common: the connection that the stream is open on, and its number there."""
+
+    def __init__(self, client: "Client", live: Connection, name: str, number: int) -> None:
+        self._client, self._live, self.name, self._number = client, live, name, number
+        self._closed = False
+
+    def _body(self) -> bytes:
+        if self._closed:
+            raise Invalid("this end of stream %r is closed" % self.name)
+        return self._number.to_bytes(8, "little")
+
+    def close(self) -> None:
+        """Leaves the stream to others. Frames that were popped stay. A second close does nothing."""
+        if not self._closed and self._live.alive:
+            self._live.call(wire.STREAM_CLOSE, self._body(), _nothing)
+        self._closed = True
+
+
+class Writer(_End):
+    """Pushes objects into a stream. For one thread at a time; as a context manager it ends the stream, or aborts it after an exception.
+
+    Where the process of a stream's last writer ends without end() or close(), readers get Aborted once the stream is empty.
+    """
+
+    def create(self, size: int, *, meta: Optional[Dict[str, Any]] = None) -> Draft:
+        """Memory for the next frame: fill its data, then push it."""
+        return self._client.create(size, meta=meta)
+
+    def empty(self, shape: "int | Sequence[int]", dtype: Any = "u1", *, order: str = "C") -> "Filling":
+        """An array for the next frame: fill it, then push it."""
+        return self._client.empty(shape, dtype, order=order)
+
+    def push(self, frame: Any, timeout: Optional[float] = None, *, meta: Optional[Dict[str, Any]] = None) -> None:
+        """Puts a frame into the stream: what create or empty gave (sealed by this), an Object (its reference goes with it), or bytes,
+        a buffer or an array (copied). Afterwards the frame and arrays over it must not be used: its memory is a later frame's.
+
+        Where the stream is full it waits: timeout in seconds, None for ever. After Timeout the frame may be pushed again.
+        Raises Timeout, Ended, Aborted (the stream was removed), Disconnected.
+        """
+        made = None
+        if isinstance(frame, (Draft, Object)):
+            whole = frame
+        elif isinstance(getattr(frame, "draft", None), Draft):
+            whole = frame.draft
+        else:
+            whole = made = self._copy(frame, meta)
+        try:
+            self._push(whole, timeout)
+        except BaseException:
+            if made is not None:
+                made.abort()
+            raise
+
+    def _copy(self, data: Any, meta: Optional[Dict[str, Any]]) -> Draft:
+        from .client import fill, source_of
+        source, described = source_of(data, meta)
+        draft = self._client.create(source.nbytes, meta=described)
+        fill(draft, [(0, source)])
+        return draft
+
+    def _push(self, frame: Any, timeout: Optional[float]) -> None:
+        if frame._part is None:
+            raise Sealed("frame %s was pushed, aborted or released already" % frame.id.hex())
+        hold: Hold = frame._hold
+        draft = isinstance(frame, Draft)
+        if draft:
+            hold.ends_with = wire.RELEASE  # sealed or not: of an unsealed object it is an abort
+        body = self._body() + hold.object_id + struct.pack("<BII", draft, wait_ms(timeout), 0)
+        self._live.call(wire.STREAM_PUSH, body, _nothing)
+        hold.ends_with = None  # the stream's now
+        frame._part = None
+
+    def end(self) -> None:
+        """No more frames come, from any writer: readers get what waits, then Ended. Closes this writer."""
+        self._finish(False)
+
+    def abort(self) -> None:
+        """Drops what waits; writers and readers get Aborted. Closes this writer."""
+        self._finish(True)
+
+    def _finish(self, abort: bool) -> None:
+        if self._closed:
+            return
+        try:
+            self._live.call(wire.STREAM_END, self._body() + bytes([abort]), _nothing)
+        finally:
+            self.close()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.end()
+        elif not self._closed and self._live.alive:
+            self.abort()
+
+
+class Reader(_End):
+    """Pops frames from a stream; an iterator until the stream's end, and a context manager. Threads may share it."""
+
+    def pop(self, timeout: Optional[float] = None) -> Frame:
+        """The frame that waits longest; timeout in seconds: how long to wait for one (None: for ever).
+
+        Raises Timeout, Ended (there was the last one), Aborted (the stream was removed, or its last writer died), Disconnected.
+        """
+        body = self._body() + struct.pack("<I", wait_ms(timeout))
+        frame: Frame = self._live.call(wire.STREAM_POP, body, self._decode)
+        frame._hold.ends_with = wire.RELEASE
+        return frame
+
+    def _decode(self, f: wire.Fields) -> Frame:
+        """Until pop has come back the frame ends by going back to its place, so that an interrupted pop loses none."""
+        from .client import meta_of
+        number = f.u64()
+        key, ref, size, raw = f.got()
+        hold = Hold(key, wire.STREAM_UNPOP)
+        hold.body = self._number.to_bytes(8, "little") + key + number.to_bytes(8, "little")
+        frame = Frame(hold, self._live.attach(f, ref, size, hold, False), meta_of(raw), self._live.path)
+        frame.number = number
+        return frame
+
+    def unpop(self, frame: Frame) -> None:
+        """Puts a frame back to where it was, for whoever pops next, once its last view is gone too."""
+        if frame._part is None:
+            raise Invalid("frame %d was released" % frame.number)
+        frame._hold.ends_with = wire.STREAM_UNPOP
+        frame.release()
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self
+
+    def __next__(self) -> Frame:
+        try:
+            return self.pop()
+        except Ended:
+            raise StopIteration from None
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def wait_ms(seconds: Optional[float]) -> int:
+    """A wait as streams and fills send it: None is for ever."""
+    if seconds is None:
+        return wire.MAX_WAIT_MS
+    return int(max(0.0, min(-(-seconds * 1000 // 1), float(_STEP_MS))))
+
+
+def open_body(name: str, writes: bool, frames: int, size: int, drop_oldest: bool, keep: bool, new: bool, existing: bool) -> bytes:
+    """StreamOpen's payload."""
+    if not 0 <= frames <= _MAX_FRAMES or size < 0:
+        raise Invalid("a stream of %d frames and %d bytes: at most %d frames" % (frames, size, _MAX_FRAMES))
+    flags = (_WRITES if writes else _READS) | new * _NEW | existing * _EXISTING | drop_oldest * _DROP_OLDEST | keep * _KEEP
+    return struct.pack("<BIQ", flags, frames, size) + wire.str16(name)
+
+
+def _nothing(_: wire.Fields) -> None:
+    return None

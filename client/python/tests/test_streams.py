@@ -1,0 +1,282 @@
+"""Streams, objects that several fill, and composites, against the real daemon."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import tendril
+
+from .test_daemon import WithDaemon
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+
+def until(condition, what):
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("never came: " + what)
+        time.sleep(0.01)
+
+
+class Streams(WithDaemon):
+    def both(self, name, **options):
+        other = tendril.connect(self.daemon.socket)
+        self.addCleanup(other.close)
+        writer = self.store.writer(name, **options)
+        reader = other.reader(name, existing=True)
+        self.addCleanup(reader.close)
+        self.addCleanup(writer.close)
+        return writer, reader
+
+    def test_frames_in_order_through_a_small_stream(self):
+        writer, reader = self.both("s-order", frames=3)
+
+        def produce():
+            for i in range(100):
+                if i % 3 == 0:
+                    writer.push(b"%d" % i, meta={"i": i})
+                elif i % 3 == 1:
+                    draft = writer.create(8 + i)
+                    draft.data[:8] = b"%8d" % i
+                    writer.push(draft)
+                else:
+                    writer.push(self.store.put(b"%d" % i))
+            writer.end()
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        seen = []
+        for frame in reader:
+            self.assertEqual(frame.number, len(seen) + 1)
+            if frame.number % 3 == 1:
+                self.assertEqual(frame.meta, {"i": frame.number - 1})
+            seen.append(int(frame.bytes()[:8]))
+            frame.release()
+        thread.join()
+        self.assertEqual(seen, list(range(100)))
+        with self.assertRaises(tendril.Ended):
+            reader.pop()
+        reader.close()
+        writer.close()
+        until(lambda: not self.store.streams("s-order"), "the stream's end")
+
+    @unittest.skipIf(np is None, "no NumPy")
+    def test_arrays(self):
+        writer, reader = self.both("s-arrays")
+        writer.push(np.arange(12, dtype="f4").reshape(3, 4))
+        image = writer.empty((4, 5, 3))
+        image[:] = 9
+        writer.push(image)
+        del image
+        self.assertEqual(reader.pop().numpy().tolist(), np.arange(12).reshape(3, 4).tolist())
+        array = reader.pop(5).numpy()
+        self.assertEqual((array.shape, int(array.sum()), array.flags.writeable), ((4, 5, 3), 9 * 60, False))
+
+    def test_waits_and_bounds(self):
+        writer, reader = self.both("s-full", frames=1)
+        with self.assertRaises(tendril.Timeout):
+            reader.pop(0)
+        with self.assertRaises(tendril.Timeout):
+            reader.pop(0.02)
+        writer.push(b"1")
+        second = writer.create(1)
+        second.data[:] = b"2"
+        with self.assertRaises(tendril.Timeout):
+            writer.push(second, timeout=0)
+        first = reader.pop()
+        self.assertEqual(first.bytes(), b"1")
+        writer.push(second, timeout=0)  # the same one again
+        with self.assertRaises(tendril.Sealed):
+            writer.push(second)
+        reader.unpop(first)
+        self.assertEqual([reader.pop(5).bytes(), reader.pop(5).bytes()], [b"1", b"2"])
+        told, = self.store.streams("s-full")
+        self.assertEqual((told["name"], told["pushed"]), ("s-full", 2))
+        with self.assertRaises(tendril.Exists):
+            self.store.writer("s-full", new=True)
+        with self.assertRaises(tendril.NotFound):
+            self.store.reader("s-none", existing=True)
+        for bad in (-1, 65537):
+            with self.assertRaises(tendril.Invalid):
+                self.store.writer("s-bad", frames=bad)
+
+    def test_drop_oldest(self):
+        writer, reader = self.both("s-drop", frames=2, drop_oldest=True)
+        for i in range(5):
+            writer.push(b"%d" % i)
+        frames = [reader.pop(0) for _ in range(2)]
+        self.assertEqual([(f.number, f.bytes()) for f in frames], [(4, b"3"), (5, b"4")])
+
+    def test_abort_and_removal(self):
+        writer, reader = self.both("s-abort")
+        with self.assertRaises(ZeroDivisionError):
+            with writer:
+                writer.push(b"x")
+                1 // 0
+        with self.assertRaises(tendril.Aborted):
+            reader.pop()
+        writer, reader = self.both("s-removed")
+        self.store.remove_stream("s-removed")
+        with self.assertRaises(tendril.Aborted):
+            reader.pop()
+        with self.assertRaises(tendril.Aborted):
+            writer.push(b"x")
+
+    def test_an_interrupted_pop_loses_no_frame(self):
+        code = """
+import signal, sys, tendril
+store = tendril.connect()
+reader = store.reader("s-int", existing=True)
+signal.signal(signal.SIGUSR1, signal.default_int_handler)
+try:
+    print("ready", flush=True)
+    reader.pop()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+frame = reader.pop(20)
+print(frame.number, frame.bytes().decode(), flush=True)
+"""
+        writer = self.store.writer("s-int")
+        env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
+        child = subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(child.stdout.readline(), "ready\n")
+            time.sleep(0.1)  # most likely it waits by now; the outcome is the same if not
+            child.send_signal(signal.SIGUSR1)
+            self.assertEqual(child.stdout.readline(), "interrupted\n")
+            writer.push(b"first")
+            writer.push(b"second")
+            child.stdin.write("\n")
+            child.stdin.flush()
+            number, text = child.stdout.readline().split()
+            self.assertIn((number, text), (("1", "first"), ("2", "second")))
+            self.assertEqual(child.wait(20), 0)
+            if number == "2":  # the first one went to the interrupted pop, and back
+                with self.store.reader("s-int") as again:
+                    self.assertEqual(again.pop(20).bytes(), b"first")
+        finally:
+            child.kill()
+            child.communicate()
+            writer.close()
+
+    def test_a_killed_writer(self):
+        writer = self.store.writer("s-dead")
+        code = "import tendril, time; w = tendril.connect().writer('s-dead'); w.push(b'1'); print(flush=True); time.sleep(60)"
+        env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
+        child = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+        child.stdout.readline()
+        reader = self.store.reader("s-dead")
+        writer.close()
+        child.kill()
+        child.communicate()
+        self.assertEqual(reader.pop(20).bytes(), b"1")
+        with self.assertRaises(tendril.Aborted):
+            reader.pop(20)
+        reader.close()
+
+    def test_a_daemon_that_went_away(self):
+        from .test_daemon import Daemon
+        daemon = Daemon()
+        try:
+            store = tendril.connect(daemon.socket)
+            writer, reader = store.writer("s"), store.reader("s")
+            writer.push(b"x")
+            frame = reader.pop()
+            daemon.process.kill()
+            daemon.process.wait()
+            with self.assertRaises(tendril.Disconnected):
+                reader.pop()
+            with self.assertRaises(tendril.Disconnected):
+                writer.push(b"y")
+            self.assertEqual(frame.bytes(), b"x")
+            writer.close()
+            reader.close()
+            store.close()
+        finally:
+            daemon.close()
+
+
+class Fills(WithDaemon):
+    def test_several_fill_one_object(self):
+        draft = self.store.create(1 << 20, "f-shared", shared=True, meta={"who": "all"})
+        draft.data[:4] = b"mine"
+        helpers = [tendril.connect(self.daemon.socket) for _ in range(3)]
+        parts = [h.fill("f-shared") for h in helpers]
+        with self.assertRaises(tendril.Timeout):
+            draft.seal_filled(0.02)
+        for i, part in enumerate(parts):
+            self.assertEqual((part.id, part.meta), (draft.id, {"who": "all"}))
+            view = part.data
+            view[1000 * (i + 1):1000 * (i + 1) + 4] = b"par%d" % i
+            with self.assertRaises(tendril.Invalid):
+                part.done()
+            del view
+            part.done()
+            part.done()
+        with draft.seal_filled() as whole:
+            self.assertEqual(whole.data[:4].tobytes(), b"mine")
+            for i, helper in enumerate(helpers):
+                with helper.get("f-shared") as seen:
+                    self.assertEqual(seen.data[1000 * (i + 1):1000 * (i + 1) + 4].tobytes(), b"par%d" % i)
+        self.store.delete("f-shared")
+        for helper in helpers:
+            helper.close()
+
+    def test_somebody_ends_in_the_middle(self):
+        draft = self.store.create(100, "f-broken", shared=True)
+        helper = tendril.connect(self.daemon.socket)
+        part = helper.fill("f-broken")
+        helper.close()
+        with self.assertRaises(tendril.Aborted):
+            draft.seal_filled(20)
+        draft.seal_filled(20, despite=True).release()
+        del part
+        self.store.delete("f-broken")
+        with self.assertRaises(tendril.NotFound):
+            self.store.fill("f-nothing")
+
+
+class Composites(WithDaemon):
+    def test_tree(self):
+        left, right = self.store.put(b"left"), self.store.put(b"right")
+        inner = self.store.compose({"right": right}, meta={"kind": "inner"})
+        outer = self.store.compose({"left": left, "inner": inner.id}, "c-outer", labels={"a": "b"})
+        for o in (left, right, inner, outer):
+            o.release()
+        del left, right, inner, outer, o
+        gc.collect()
+        with self.store.tree("c-outer") as tree:
+            self.assertEqual(sorted(tree.members), ["inner", "left"])
+            self.assertEqual(tree["left"].object.bytes(), b"left")
+            self.assertEqual(tree["inner"].object.meta, {"kind": "inner"})
+            self.assertEqual(tree["inner"]["right"].object.bytes(), b"right")
+            self.assertEqual(self.store.stat("c-outer").labels, {"a": "b"})
+            key = tree["inner"]["right"].object.id
+        self.store.delete("c-outer")
+
+        def gone():
+            try:
+                self.store.stat(key)
+            except tendril.NotFound:
+                return True
+            return False
+
+        until(gone, "the members' end")
+        with self.assertRaises(tendril.Invalid):
+            self.store.compose({})
+        with self.assertRaises(tendril.NotFound):
+            self.store.compose({"x": key})
+
+
+if __name__ == "__main__":
+    unittest.main()
