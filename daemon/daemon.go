@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,6 +256,7 @@ func (d *Daemon) raiseLimit() error {
 // users, who must be able to pass through the state directory; where one above it is closed to them, caches last only as long
 // as the daemon.
 func (d *Daemon) openCaches() error {
+	d.removeLeftCaches()
 	d.cacheRoot = filepath.Join(d.cfg.StateDir, "cache")
 	if os.Geteuid() == 0 {
 		if err := os.Chmod(d.cfg.StateDir, 0o711); err != nil {
@@ -272,9 +274,12 @@ func (d *Daemon) openCaches() error {
 }
 
 func (d *Daemon) openTemporaryCaches(why error) error {
-	dir, err := os.MkdirTemp("", "tendril-cache-")
+	dir, err := os.MkdirTemp("", temporaryCache)
 	if err != nil {
 		return err
+	}
+	if err := os.Symlink(dir, filepath.Join(d.cfg.StateDir, temporaryLink)); err != nil {
+		d.log.WithError(err).Warnf("%s will be left where this daemon is killed", dir)
 	}
 	d.cacheRoot, d.cacheTemporary, d.node.CacheDir = dir, true, dir
 	d.startFallbacks = append(d.startFallbacks, clwire.Fallback{
@@ -287,7 +292,25 @@ func (d *Daemon) removeCaches() error {
 	if !d.cacheTemporary {
 		return nil
 	}
+	d.removeLeftCaches()
 	return os.RemoveAll(d.cacheRoot)
+}
+
+const (
+	temporaryCache = "tendril-cache-"
+	temporaryLink  = "temporary-cache" // in the state directory: where the caches of a daemon are that was killed
+)
+
+// removeLeftCaches removes what an earlier daemon of this state directory could not.
+func (d *Daemon) removeLeftCaches() {
+	link := filepath.Join(d.cfg.StateDir, temporaryLink)
+	left, err := os.Readlink(link)
+	if err == nil && strings.HasPrefix(filepath.Base(left), temporaryCache) {
+		err = os.RemoveAll(left)
+	}
+	if err = errors.Join(err, os.Remove(link)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.log.WithError(err).Warn("the kernel caches of an earlier daemon are left")
+	}
 }
 
 func (d *Daemon) openStore() (err error) {

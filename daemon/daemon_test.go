@@ -132,6 +132,33 @@ func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
 	stop()
 }
 
+// A daemon that was killed leaves its temporary caches to the next one, which removes them.
+func TestCachesOfAKilledDaemonAreRemoved(t *testing.T) {
+	c := aConfig(t)
+	left := filepath.Join(t.TempDir(), temporaryCache+"1")
+	link := filepath.Join(c.StateDir, temporaryLink)
+	if err := errors.Join(os.MkdirAll(filepath.Join(left, "tenant"), 0o700), os.Mkdir(c.StateDir, 0o700), os.Symlink(left, link)); err != nil {
+		t.Fatal(err)
+	}
+	_, stop := serve(t, c)
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("they are left: %v", err)
+	}
+	stop()
+	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the link is left: %v", err)
+	}
+	kept := t.TempDir() // nothing else is removed by way of a link
+	if err := os.Symlink(kept, link); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = serve(t, c)
+	stop()
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSecondDaemonIsRefused(t *testing.T) {
 	c := aConfig(t)
 	_, stop := serve(t, c)

@@ -33,7 +33,6 @@ type Conn struct {
 	seen      map[uint64]*segmentState
 	written   map[uint64]*segmentState // those with writer == this
 	room      roomBuckets
-	nextBytes uint64 // size of the next segment for small objects
 	idle      []*segmentState
 	idleBytes uint64
 	closed    bool
@@ -67,14 +66,13 @@ func (s *Store) Connect(owner Owner) (*Conn, error) {
 
 func (s *Store) newConn(owner Owner, t *tenant) *Conn {
 	return &Conn{
-		s:         s,
-		owner:     owner,
-		tenant:    t,
-		refs:      make(map[object.ID]reference),
-		open:      make(map[*entry]struct{}),
-		seen:      make(map[uint64]*segmentState),
-		written:   make(map[uint64]*segmentState),
-		nextBytes: min(firstSegmentBytes, s.opts.SegmentBytes),
+		s:       s,
+		owner:   owner,
+		tenant:  t,
+		refs:    make(map[object.ID]reference),
+		open:    make(map[*entry]struct{}),
+		seen:    make(map[uint64]*segmentState),
+		written: make(map[uint64]*segmentState),
 	}
 }
 
@@ -155,7 +153,10 @@ func (c *Conn) Forget(id uint64) error {
 // and call Forget. The cost is in proportion to the connection's segments.
 func (c *Conn) Sweep() []uint64 {
 	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+	defer c.s.unlock()
+	for len(c.idle) > 0 && time.Since(c.idle[0].emptied) > idleTime {
+		c.s.retire(c.idle[0])
+	}
 	var gone []uint64
 	for id, g := range c.seen {
 		if g.mem == nil {

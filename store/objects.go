@@ -141,21 +141,27 @@ func (c *Conn) place(e *entry, once bool) (fd int, err error) {
 	return fd, nil
 }
 
-// addRoom makes a segment for small objects, twice as large as the last one.
+// addRoom makes a segment for small objects, an eighth of what the connection's others have in use: fewer and larger ones would save
+// descriptors, but a segment comes back whole or not at all, so what is mapped beyond what is used grows with them.
 func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
-	n := c.nextBytes
-	for n < atLeast {
-		n = min(2*n, c.s.opts.SegmentBytes)
+	var used uint64
+	for _, g := range c.written {
+		if g.ranges != nil {
+			used += g.ranges.Used()
+		}
 	}
-	g, err := c.s.newSegment(c, n)
+	n := min(max(used/roomShare, firstSegmentBytes), c.s.opts.SegmentBytes)
+	g, err := c.s.newSegment(c, max(n, atLeast))
 	if err != nil {
 		return nil, err
 	}
-	c.nextBytes = min(2*n, c.s.opts.SegmentBytes)
 	g.ranges = alloc.New(g.bytes)
 	c.room.add(g)
 	return g, nil
 }
+
+// roomShare: measured with random sizes, 4 leaves a third more mapped than 8, and 16 a tenth less for twice as many segments.
+const roomShare = 8
 
 func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err error) {
 	if g == nil {

@@ -34,6 +34,7 @@ type segmentState struct {
 	ranked   [2]*list.Element // places in Store.cold and tenant.cold; nil: in use
 	mapping  *segment.Mapping // an internal writer's
 	left     time.Time        // when mem was given up
+	emptied  time.Time        // when the last object in it went, while idle
 }
 
 // buildMemory makes populated memory of at least n bytes, out of the warm pool where that saves time. mu is not held;
@@ -168,7 +169,7 @@ func (s *Store) emptied(g *segmentState) {
 	}
 	c.idle = append(c.idle, g)
 	c.idleBytes += g.bytes
-	g.idle = true
+	g.idle, g.emptied = true, time.Now()
 	for c.idleBytes > s.opts.WriterCacheBytes || len(c.idle) > maxIdleSegments {
 		s.retire(c.idle[0])
 	}
@@ -218,6 +219,9 @@ func (s *Store) retireIdle(n uint64) {
 		}
 	}
 }
+
+// idleTime is how long an empty segment waits for its writer's next object before the writer's next sweep returns it.
+const idleTime = 10 * time.Second
 
 // maxIdleSegments bounds the search for a segment to use again.
 const maxIdleSegments = 64

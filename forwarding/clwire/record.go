@@ -92,6 +92,9 @@ const (
 	TypeCreateSubDevices Type = 52
 	TypeReleaseSubDevice Type = 53
 	TypeSpecConstant     Type = 54
+
+	TypeGraph  Type = 55
+	TypeReplay Type = 56
 )
 
 // Client to worker, tracing.
@@ -127,6 +130,7 @@ var typeNames = map[Type]string{
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
+	TypeGraph: "Graph", TypeReplay: "Replay",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 

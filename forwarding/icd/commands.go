@@ -20,6 +20,13 @@ func tdlFinish(queue C.uintptr_t) (code C.cl_int) {
 //export tdlEnqueueNDRange
 func tdlEnqueueNDRange(queue, kernel C.uintptr_t, dims C.cl_uint, offset, global, local C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
+	r := indexSpace(dims, offset, global, local)
+	event, status := driver().EnqueueNDRange(uintptr(queue), uintptr(kernel), &r, waits(w))
+	return enqueued(event, status, w)
+}
+
+// indexSpace reads a launch's arrays, each const size_t[dims].
+func indexSpace(dims C.cl_uint, offset, global, local C.uintptr_t) session.Range {
 	r := session.Range{Dims: uint32(dims), HasOffset: offset != 0, HasGlobal: global != 0, HasLocal: local != 0}
 	if n := int(min(dims, 3)); dims <= 3 {
 		if global != 0 {
@@ -32,8 +39,7 @@ func tdlEnqueueNDRange(queue, kernel C.uintptr_t, dims C.cl_uint, offset, global
 			r.Local = three(uintptr(local), n)
 		}
 	}
-	event, status := driver().EnqueueNDRange(uintptr(queue), uintptr(kernel), &r, waits(w))
-	return enqueued(event, status, w)
+	return r
 }
 
 //export tdlEnqueueTask

@@ -49,6 +49,7 @@ enum {
   TDL_EVENT_PROFILING,
   TDL_IMAGE,
   TDL_SAMPLER,
+  TDL_COMMAND_BUFFER,
 };
 
 // Where cl_image_desc keeps its buffer, a member of an anonymous union that cgo does not see.
@@ -63,6 +64,15 @@ typedef struct {
   uintptr_t list;  // const cl_event *
   uintptr_t event; // cl_event *: where the event goes, 0: none wanted
 } tdl_waits;
+
+// The part that every call has which records a command.
+typedef struct {
+  cl_uint n;
+  uintptr_t queue; // cl_command_queue: none may be given
+  uintptr_t list;  // const cl_sync_point_khr *
+  uintptr_t point; // cl_sync_point_khr *: where the command's goes, 0: none wanted
+  uintptr_t mutable_handle;
+} tdl_sync;
 
 // The arguments of the rectangular commands; each array is const size_t[3].
 typedef struct {

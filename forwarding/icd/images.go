@@ -87,14 +87,19 @@ func tdlEnqueueFillImage(queue, image, color C.uintptr_t, r *C.tdl_region, w *C.
 	return enqueued(event, status, w)
 }
 
-//export tdlEnqueueCopyImage
-func tdlEnqueueCopyImage(queue, src, dst C.uintptr_t, r *C.tdl_region, to C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
-	defer rescue(&code)
-	part := imageRegion(r)
-	var origin [3]uint64
+// twoImageRegions reads the region of a copy and its other origin.
+func twoImageRegions(r *C.tdl_region, to C.uintptr_t) (part session.ImageRegion, origin [3]uint64) {
+	part = imageRegion(r)
 	if part.Missing = part.Missing || to == 0; !part.Missing {
 		origin = three(uintptr(to), 3)
 	}
+	return part, origin
+}
+
+//export tdlEnqueueCopyImage
+func tdlEnqueueCopyImage(queue, src, dst C.uintptr_t, r *C.tdl_region, to C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
+	defer rescue(&code)
+	part, origin := twoImageRegions(r, to)
 	event, status := driver().EnqueueCopyImage(uintptr(queue), uintptr(src), uintptr(dst), part, origin, waits(w))
 	return enqueued(event, status, w)
 }

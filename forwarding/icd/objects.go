@@ -149,6 +149,8 @@ func ask(what C.int, h, h2 uintptr, param uint32) ([]byte, session.Status) {
 		return d.ImageInfo(h, param)
 	case C.TDL_SAMPLER:
 		return d.SamplerInfo(h, param)
+	case C.TDL_COMMAND_BUFFER:
+		return d.CommandBufferInfo(h, param)
 	}
 	return nil, session.InvalidValue
 }
@@ -210,6 +212,10 @@ func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 		return C.cl_int(d.RetainSampler(h))
 	case C.TDL_SAMPLER | C.TDL_RELEASE:
 		return C.cl_int(d.ReleaseSampler(h))
+	case C.TDL_COMMAND_BUFFER:
+		return C.cl_int(d.RetainCommandBuffer(h))
+	case C.TDL_COMMAND_BUFFER | C.TDL_RELEASE:
+		return C.cl_int(d.ReleaseCommandBuffer(h))
 	}
 	return C.CL_INVALID_VALUE
 }

@@ -537,6 +537,7 @@ cl_int CL_API_CALL tdl_clSetEventCallback(cl_event event, cl_int level,
 }
 
 #include "images.h"
+#include "commandbuffer.h"
 #include "unsupported.h"
 #include "dispatch.h"
 
@@ -552,6 +553,21 @@ void *tdl_function(const char *name) {
       {"clGetKernelSubGroupInfoKHR", tdl_clGetKernelSubGroupInfoKHR},
       {"clPublishBufferTENDRIL", tdl_clPublishBufferTENDRIL},
       {"clCreateBufferFromObjectTENDRIL", tdl_clCreateBufferFromObjectTENDRIL},
+      {"clCreateCommandBufferKHR", tdl_clCreateCommandBufferKHR},
+      {"clFinalizeCommandBufferKHR", tdl_clFinalizeCommandBufferKHR},
+      {"clRetainCommandBufferKHR", tdl_clRetainCommandBufferKHR},
+      {"clReleaseCommandBufferKHR", tdl_clReleaseCommandBufferKHR},
+      {"clGetCommandBufferInfoKHR", tdl_clGetCommandBufferInfoKHR},
+      {"clEnqueueCommandBufferKHR", tdl_clEnqueueCommandBufferKHR},
+      {"clCommandBarrierWithWaitListKHR", tdl_clCommandBarrierWithWaitListKHR},
+      {"clCommandCopyBufferKHR", tdl_clCommandCopyBufferKHR},
+      {"clCommandCopyBufferRectKHR", tdl_clCommandCopyBufferRectKHR},
+      {"clCommandCopyBufferToImageKHR", tdl_clCommandCopyBufferToImageKHR},
+      {"clCommandCopyImageToBufferKHR", tdl_clCommandCopyImageToBufferKHR},
+      {"clCommandCopyImageKHR", tdl_clCommandCopyImageKHR},
+      {"clCommandFillBufferKHR", tdl_clCommandFillBufferKHR},
+      {"clCommandFillImageKHR", tdl_clCommandFillImageKHR},
+      {"clCommandNDRangeKernelKHR", tdl_clCommandNDRangeKernelKHR},
   };
   if (name == NULL) {
     return NULL;

@@ -10,6 +10,8 @@ type Waits struct {
 	N    uint32
 	List []uintptr
 	Want bool
+
+	graph *CommandBuffer // not nil: the command is recorded there, under its lock, and not sent
 }
 
 // command is one enqueue call on its way.
@@ -21,8 +23,10 @@ type command struct {
 	wait []uint64 // events that may not have ended
 	want bool
 
-	given uint32  // events in the program's wait list
-	whole *Buffer // nil, or a root that the command overwrites from end to end
+	graph *CommandBuffer // not nil: the command is recorded
+	noted []use          // of a recorded command: its buffers
+	given uint32         // events in the program's wait list
+	whole *Buffer        // nil, or a root that the command overwrites from end to end
 }
 
 // liveQueue resolves a queue.
@@ -37,7 +41,7 @@ func (d *Driver) liveQueue(h uintptr) (*Queue, Status) {
 // open resolves the wait list and makes the event. The caller has checked everything else: what follows can fail
 // for want of resources alone.
 func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
-	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N}
+	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N, graph: w.graph}
 	if w.N > 0 || w.List != nil {
 		var status Status
 		if c.wait, status = d.waitList(q, w); status != Success {
@@ -147,6 +151,10 @@ func (c *command) close(status Status) (uintptr, Status) {
 
 // uses prepares a buffer that the command names to the worker.
 func (c *command) uses(b *Buffer, writes bool) Status {
+	if c.graph != nil {
+		c.note(b, writes)
+		return b.ensureRemote(c.q.w)
+	}
 	if status := c.touches(b, writes); status != Success {
 		return status
 	}
@@ -182,6 +190,9 @@ func (c *command) touches(b *Buffer, writes bool) Status {
 
 // send submits a record of this command's own.
 func (c *command) send(m clwire.Message, cmd *clwire.Cmd) Status {
+	if c.graph != nil {
+		return c.graph.add(m, c.noted)
+	}
 	_, status := c.q.submit(m, cmd, c.e, c.wait, 0)
 	return status
 }

@@ -45,7 +45,7 @@ func TestReadBehindFailureLeavesTheProgramsMemory(t *testing.T) {
 	warm := make([]byte, 1)
 	r.handle(r.d.EnqueueRead(q, b, true, 0, 1, ptr(warm), Waits{}))
 	bad := r.launch(q, k, Waits{Want: true})
-	_, status := r.d.EnqueueRead(q, b, true, 0, 4096, ptr(out), Waits{1, []uintptr{bad}, false})
+	_, status := r.d.EnqueueRead(q, b, true, 0, 4096, ptr(out), Waits{N: 1, List: []uintptr{bad}, Want: false})
 	r.is(status, ExecStatusErrorForEvents)
 	if !bytes.Equal(out, was) {
 		t.Error("a read that failed wrote into the program's memory")
@@ -68,7 +68,7 @@ func TestMapsInSharedMemory(t *testing.T) {
 	copy(at.bytes(0, size), pattern(size, 5))
 	gate := r.handle(r.d.CreateUserEvent(r.ctx))
 	before := trips(r.d)
-	r.handle(r.d.EnqueueUnmap(q, b, at, Waits{1, []uintptr{gate}, false}))
+	r.handle(r.d.EnqueueUnmap(q, b, at, Waits{N: 1, List: []uintptr{gate}, Want: false}))
 	r.handle(r.d.EnqueueCopy(q, b, copied, 0, 0, size, Waits{}))
 	if n := trips(r.d) - before; n != 0 {
 		t.Errorf("%d round trips for an unmap", n)

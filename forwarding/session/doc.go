@@ -10,7 +10,7 @@
 //
 // Lock order, outermost first; a lock may be taken while any before it is held:
 //
-//	Driver.mu > Context.mu > Program.mu > Kernel.mu > mirror.mu > Buffer.mu > unwaited.mu > Queue.mu > worker.segMu > link's own
+//	Driver.mu > CommandBuffer.mu > Context.mu > Program.mu > Kernel.mu > mirror.mu > Buffer.mu > unwaited.mu > Queue.mu > worker.segMu > link's own
 //
 // The reader's lock (worker.rx) is held while records are dispatched; under it only leaves are taken: worker.mu,
 // Event.mu, slabs.mu, dispatcher.mu, bulk.mu. bulkOp.memory stands apart: senders and lane readers hold it for reading

@@ -53,6 +53,7 @@ type Driver struct {
 	kernels   *handle.Table[Kernel]
 	events    *handle.Table[Event]
 	samplers  *handle.Table[Sampler]
+	graphs    *handle.Table[CommandBuffer]
 
 	ids       atomic.Uint64 // object, request, blob and host-operation numbers of the session
 	slabs     *slabs
@@ -92,7 +93,7 @@ func New(cfg Config) (*Driver, error) {
 		d.counters = &trace.Counters{}
 	}
 	d.slabs = newSlabs(d)
-	var errs [9]error
+	var errs [10]error
 	d.platforms, errs[0] = handle.New[Platform](cfg.Dispatch, fewSlots)
 	d.devices, errs[1] = handle.New[Device](cfg.Dispatch, fewSlots)
 	d.contexts, errs[2] = handle.New[Context](cfg.Dispatch, someSlots)
@@ -102,6 +103,7 @@ func New(cfg Config) (*Driver, error) {
 	d.kernels, errs[6] = handle.New[Kernel](cfg.Dispatch, someSlots)
 	d.events, errs[7] = handle.New[Event](cfg.Dispatch, manySlots)
 	d.samplers, errs[8] = handle.New[Sampler](cfg.Dispatch, someSlots)
+	d.graphs, errs[9] = handle.New[CommandBuffer](cfg.Dispatch, someSlots)
 	for _, err := range errs {
 		if err != nil {
 			return nil, err

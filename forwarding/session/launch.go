@@ -116,6 +116,9 @@ func (r *Range) class(q *Queue, localBytes uint64) launchClass {
 
 // launch sends the launch, and waits for the verdict if it is the first of its class.
 func (c *command) launch(k *Kernel, r *Range) Status {
+	if c.graph != nil {
+		return c.graph.addLaunch(k, r)
+	}
 	k.mu.Lock()
 	class := r.class(c.q, k.localBytes)
 	known := k.lastOK && class == k.last

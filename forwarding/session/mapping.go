@@ -104,6 +104,9 @@ func (b *Buffer) shadowed() ([]byte, Status) {
 
 // order puts a command in its place whose work may be nothing (nil).
 func (c *command) order(blocking bool, work func() Status) Status {
+	if c.graph != nil {
+		return Success // nothing to do at any time
+	}
 	if work != nil {
 		h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: c.q.ctx.inPlace, work: work}
 		return h.run()

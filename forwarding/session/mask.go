@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strings"
 
 	"tendril/forwarding/clwire"
@@ -24,7 +25,7 @@ var inKernel = []string{
 	"cl_khr_work_group_uniform_arithmetic", "cl_khr_kernel_clock", "cl_khr_spir", "cl_khr_device_uuid", "cl_khr_pci_bus_info",
 	"cl_ext_float_atomics", "cl_nv_compiler_options", "cl_nv_device_attribute_query", "cl_nv_pragma_unroll", "cl_nv_copy_opts",
 	"cl_amd_device_attribute_query", "cl_amd_media_ops*", "cl_amd_printf", "cl_amd_fp64", "cl_intel_subgroups*",
-	"cl_khr_3d_image_writes", "cl_khr_depth_images", "cl_khr_image2d_from_buffer", "cl_khr_srgb_image_writes",
+	commandBufferExtension, "cl_khr_3d_image_writes", "cl_khr_depth_images", "cl_khr_image2d_from_buffer", "cl_khr_srgb_image_writes",
 	"cl_intel_required_subgroup_size", "cl_intel_device_attribute_query", "cl_intel_bfloat16_conversions",
 }
 
@@ -65,9 +66,27 @@ func maskNames(info map[uint32][]byte) {
 	if value, ok := info[devExtensionsVersions]; ok {
 		info[devExtensionsVersions] = filterNames(value, extensionShown)
 	}
+	addCommandBuffers(info)
 	if value, ok := info[devOpenCLCFeatures]; ok {
 		info[devOpenCLCFeatures] = filterNames(value, func(name string) bool { return !apiFeatures[name] })
 	}
+}
+
+// addCommandBuffers shows the extension on every device, in the version that is here.
+func addCommandBuffers(info map[uint32][]byte) {
+	if names := text(info[devExtensions]); !slices.Contains(strings.Fields(names), commandBufferExtension) {
+		info[devExtensions] = infoString(strings.TrimPrefix(names+" "+commandBufferExtension, " "))
+	}
+	if value, ok := info[devExtensionsVersions]; ok {
+		list, here := parseNameVersions(value), nameVersion{commandBufferVersion, commandBufferExtension}
+		if i := slices.IndexFunc(list, func(nv nameVersion) bool { return nv.name == commandBufferExtension }); i >= 0 {
+			list[i] = here
+		} else {
+			list = append(list, here)
+		}
+		info[devExtensionsVersions] = infoNameVersions(list)
+	}
+	info[devCommandBufferCaps], info[devCommandBufferQueueProps] = infoU64(commandBufferCapability), infoU64(0)
 }
 
 // filterExtensions keeps the names that are shown, and the spaces before them as they are.

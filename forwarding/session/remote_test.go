@@ -20,7 +20,7 @@ func TestManyGatedWrites(t *testing.T) {
 		const n, size = 300, 40 << 10
 		b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
 		want, out := pattern(n*size, 5), make([]byte, n*size)
-		first := Waits{1, []uintptr{gate}, false}
+		first := Waits{N: 1, List: []uintptr{gate}, Want: false}
 		for i := range n {
 			r.handle(r.d.EnqueueWrite(q, b, false, uint64(i*size), size, ptr(want[i*size:]), first))
 			first = Waits{}
@@ -55,16 +55,16 @@ func TestGatedWriteIsCancelled(t *testing.T) {
 		r.handle(r.d.EnqueueFill(q, b, ptr([]byte{7}), 1, 0, size, Waits{}))
 		r.ok(r.d.Finish(q))
 		in, out := pattern(size, 1), make([]byte, size)
-		wait := Waits{1, []uintptr{gate}, true}
+		wait := Waits{N: 1, List: []uintptr{gate}, Want: true}
 		wrote := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), wait))
 		read := r.handle(r.d.EnqueueRead(q, b, false, 0, size, ptr(out), wait))
 		r.ok(r.d.SetUserEventStatus(gate, -5))
 		r.is(r.d.WaitForEvents(1, []uintptr{wrote}), ExecStatusErrorForEvents)
 		r.is(r.d.WaitForEvents(1, []uintptr{read}), ExecStatusErrorForEvents)
 		clear(in) // the program's own again: the race detector watches
-		_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{1, []uintptr{wrote}, false})
+		_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{N: 1, List: []uintptr{wrote}, Want: false})
 		r.is(status, ExecStatusErrorForEvents)
-		_, status = r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{1, []uintptr{wrote}, false})
+		_, status = r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{N: 1, List: []uintptr{wrote}, Want: false})
 		r.is(status, ExecStatusErrorForEvents)
 		if !bytes.Equal(out, make([]byte, size)) {
 			t.Error("a failed read changed the program's memory")
@@ -183,7 +183,7 @@ func TestLossInTheMiddleOfWrites(t *testing.T) {
 		const size = 8 << 20
 		b, in := r.buffer(size), pattern(size, 1)
 		gate := r.handle(r.d.CreateUserEvent(r.ctx))
-		e := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{1, []uintptr{gate}, true}))
+		e := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{N: 1, List: []uintptr{gate}, Want: true}))
 		ended := make(chan Status, 1)
 		go func() { // beyond the allowance: waits for its turn
 			_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{})

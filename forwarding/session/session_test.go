@@ -155,7 +155,7 @@ func TestUserEventHoldsEverything(t *testing.T) {
 		b, in, out := r.buffer(size), pattern(size, 3), make([]byte, size)
 		r.setMem(k, 0, b)
 		gate := r.handle(r.d.CreateUserEvent(r.ctx))
-		wrote := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{1, []uintptr{gate}, true}))
+		wrote := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{N: 1, List: []uintptr{gate}, Want: true}))
 		r.launch(q, k, Waits{})
 		read := r.handle(r.d.EnqueueRead(q, b, false, 0, size, ptr(out), Waits{Want: true}))
 		var told atomic.Int32
@@ -185,9 +185,9 @@ func TestFailureReachesDependents(t *testing.T) {
 	bad := r.launch(q, k, Waits{Want: true})
 	r.is(r.d.WaitForEvents(1, []uintptr{bad}), ExecStatusErrorForEvents)
 	b, out := r.buffer(64), make([]byte, 64)
-	_, status := r.d.EnqueueRead(q, b, true, 0, 64, ptr(out), Waits{1, []uintptr{bad}, false})
+	_, status := r.d.EnqueueRead(q, b, true, 0, 64, ptr(out), Waits{N: 1, List: []uintptr{bad}, Want: false})
 	r.is(status, ExecStatusErrorForEvents)
-	dependent := r.handle(r.d.EnqueueMarker(q, Waits{1, []uintptr{bad}, true}))
+	dependent := r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{bad}, Want: true}))
 	r.is(r.d.WaitForEvents(1, []uintptr{dependent}), ExecStatusErrorForEvents)
 	// Without an event the failure is latched on the queue, and told once.
 	r.launch(q, k, Waits{})
@@ -452,7 +452,7 @@ func TestWorkerDies(t *testing.T) {
 	q := r.queue(0)
 	b, out := r.buffer(64), make([]byte, 64)
 	gate := r.handle(r.d.CreateUserEvent(r.ctx))
-	held := r.handle(r.d.EnqueueMarker(q, Waits{1, []uintptr{gate}, true}))
+	held := r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}, Want: true}))
 	failed := make(chan int32, 1)
 	r.ok(r.d.SetEventCallback(held, 0, func(s int32) { failed <- s }))
 	waited := make(chan Status, 1)
@@ -483,7 +483,7 @@ func TestMemoryInUseIsNotReused(t *testing.T) {
 	gate := r.handle(r.d.CreateUserEvent(r.ctx))
 	b := r.buffer(4096)
 	r.setMem(k, 0, b)
-	r.launch(q, k, Waits{1, []uintptr{gate}, false})
+	r.launch(q, k, Waits{N: 1, List: []uintptr{gate}, Want: false})
 	r.ok(r.d.ReleaseMemObject(b))
 	var fresh []uintptr
 	zero := make([]byte, 4096)
@@ -508,7 +508,7 @@ func TestReleasedQueueIsNotAskedAgain(t *testing.T) {
 	gate := r.handle(r.d.CreateUserEvent(r.ctx))
 	b := r.buffer(4096)
 	r.setMem(k, 0, b)
-	r.launch(q, k, Waits{1, []uintptr{gate}, false})
+	r.launch(q, k, Waits{N: 1, List: []uintptr{gate}, Want: false})
 	r.ok(r.d.ReleaseQueue(q))
 	for range 3 {
 		r.ok(r.d.ReleaseMemObject(r.buffer(limboBytes)))
@@ -689,8 +689,8 @@ func (r *rig) work(p uintptr, thread int) error {
 		value, in, out := le.AppendUint64(nil, uint64(b)), pattern(int(size), byte(thread)), make([]byte, size)
 		r.d.SetKernelArg(k, 0, 8, ptr(value))
 		wrote, _ := r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{Want: true})
-		ran, _ := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64}}, Waits{1, []uintptr{wrote}, true})
-		if _, status := r.d.EnqueueRead(q, b, round%2 == 0, 0, size, ptr(out), Waits{1, []uintptr{ran}, false}); status != Success {
+		ran, _ := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64}}, Waits{N: 1, List: []uintptr{wrote}, Want: true})
+		if _, status := r.d.EnqueueRead(q, b, round%2 == 0, 0, size, ptr(out), Waits{N: 1, List: []uintptr{ran}, Want: false}); status != Success {
 			return fmt.Errorf("thread %d round %d: read %d", thread, round, status)
 		}
 		if status := r.d.Finish(q); status != Success {

@@ -67,7 +67,7 @@ func TestMask(t *testing.T) {
 	}})
 	for param, want := range map[uint32][]byte{
 		devImageSupport: infoU32(1), 0x1011: infoSize(16384), devSVM: infoU64(0), devPipeSupport: infoU32(0), devPartitionMax: infoU32(2),
-		devExecCapabilities: infoU64(1), devILVersion: infoString("SPIR-V_1.2"), devILsVersions: infoNameVersions([]nameVersion{{1 << 22, "SPIR-V"}}), devExtensions: infoString("cl_khr_fp64  cl_khr_subgroup_ballot"),
+		devExecCapabilities: infoU64(1), devILVersion: infoString("SPIR-V_1.2"), devILsVersions: infoNameVersions([]nameVersion{{1 << 22, "SPIR-V"}}), devExtensions: infoString("cl_khr_fp64  cl_khr_subgroup_ballot cl_khr_command_buffer"),
 		devOpenCLCFeatures: infoNameVersions([]nameVersion{{3 << 22, "__opencl_c_images"}, {3 << 22, "__opencl_c_fp64"}}), devBuiltInKernels: infoString("pocl.add"), devName: infoString("native"),
 		devParent: infoSize(0), devReferenceCount: infoU32(1),
 	} {

@@ -103,6 +103,13 @@ func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options strin
 	if p == nil {
 		return d.Driver.Build(h, hasList, devices, options, done)
 	}
+	return p.construct(hasList, devices, done, func(member int, devices []uintptr) session.Status {
+		return d.Driver.Build(p.inner[member], true, devices, options, nil)
+	})
+}
+
+// construct builds or compiles: every member its devices, at once. With done it returns before.
+func (p *Program) construct(hasList bool, devices []uintptr, done func(), call func(member int, devices []uintptr) session.Status) session.Status {
 	if hasList != (len(devices) > 0) {
 		return session.InvalidValue
 	}
@@ -110,21 +117,17 @@ func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options strin
 	if hasList {
 		list = devices
 	}
-	byMember := make([][]uintptr, len(p.inner))
-	for _, dev := range list {
-		i := p.ctx.memberOf(dev)
-		if i < 0 || !slices.Contains(p.devices, dev) {
-			return session.InvalidDevice
-		}
-		byMember[i] = append(byMember[i], dev)
+	byMember, status := p.split(list)
+	if status != session.Success {
+		return status
 	}
 	if done == nil {
-		return p.build(byMember, options)
+		return constructAll(byMember, call)
 	}
 	p.retain()
 	go func() {
-		p.build(byMember, options)
-		d.Notify(func() {
+		constructAll(byMember, call)
+		p.ctx.d.Notify(func() {
 			done()
 			p.drop()
 		})
@@ -132,12 +135,12 @@ func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options strin
 	return session.Success
 }
 
-func (p *Program) build(byMember [][]uintptr, options string) session.Status {
+func constructAll(byMember [][]uintptr, call func(member int, devices []uintptr) session.Status) session.Status {
 	results := make([]session.Status, len(byMember))
 	var work sync.WaitGroup
 	for i, devices := range byMember {
 		if len(devices) > 0 {
-			work.Go(func() { results[i] = p.ctx.d.Driver.Build(p.inner[i], true, devices, options, nil) })
+			work.Go(func() { results[i] = call(i, devices) })
 		}
 	}
 	work.Wait()

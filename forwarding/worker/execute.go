@@ -45,6 +45,8 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.parts(h, p)
 	case clwire.TypeCreateSubDevices, clwire.TypeReleaseSubDevice, clwire.TypeSpecConstant:
 		return s.partition(h, p)
+	case clwire.TypeGraph, clwire.TypeReplay:
+		return s.graphRecord(h, p)
 	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:
 		return s.traceRecord(h, p)
 	}
@@ -329,6 +331,8 @@ func (s *session) release(id uint64) {
 		o.unref()
 	case *program:
 		o.unref()
+	case *graph:
+		s.graphBytes -= len(o.commands)
 	case *clContext:
 		if s.bulk != nil {
 			s.bulk.staging.forget(o)

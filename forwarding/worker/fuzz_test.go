@@ -41,6 +41,8 @@ func FuzzRecords(f *testing.F) {
 	seed(run1(cmd, k, 1, argMem(0, buf)), &clwire.SetArg{Kernel: k, Arg: argInt(1, 1)}, &clwire.Query{Kind: 2, Object: k, Param: 0x1190})
 	seed(&clwire.Blob{ID: 5, Total: 3, Data: []byte("abc")}, &clwire.CreateProgram{ID: 70, Context: ctx, Kind: 1, Blob: 5}, &clwire.CreateKernel{ID: 71, Program: 70, Name: "x"})
 	seed(&clwire.CreateContext{ID: 80, Devices: []uint32{0}}, &clwire.CreateQueue{ID: 81, Context: 80, Properties: 3}, &clwire.Flush{Queue: 81}, &clwire.Release{ID: 81})
+	graph := clwire.AppendRecorded(clwire.AppendRecorded(nil, &clwire.Fill{Buffer: buf, Size: 8, Pattern: []byte{1}}), &clwire.Copy{Src: buf, Dst: buf, DstOffset: 32, Size: 16})
+	seed(&clwire.Blob{ID: 5, Total: uint64(len(graph)), Data: graph}, &clwire.Graph{ID: 70, Blob: 5}, &clwire.Replay{Cmd: cmd, Graph: 70, First: 80}, &clwire.Replay{Cmd: clwire.Cmd{Queue: queue}, Graph: 70}, &clwire.Release{ID: 70})
 	bulk := clwire.Cmd{Queue: queue, Event: 51}
 	seed(&clwire.BulkWrite{Cmd: bulk, Op: 90, Buffer: buf, Shape: clwire.Shape{Offset: 8, Size: 16}}, clwire.NewBulkBytes(90, 0, make([]byte, 16)), &clwire.Finish{Queue: queue})
 	seed(&clwire.BulkRead{Cmd: bulk, Op: 91, Inline: true, Buffer: buf, Shape: clwire.Shape{Rect: true, Origin: [3]uint64{1, 1, 0}, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}})

@@ -41,10 +41,12 @@ type session struct {
 	blobs    map[uint64]*blob
 	files    fileSets
 	subs     subDevices
-	launch   launch
-	tracer   *tracer // nil: nobody traces
-	scratch  records
-	attached *attachments // segments that the daemon sends; nil in tests
+
+	graphBytes int // of all graphs; the reader's
+	launch     launch
+	tracer     *tracer // nil: nobody traces
+	scratch    records
+	attached   *attachments // segments that the daemon sends; nil in tests
 
 	liveMu sync.Mutex
 	live   map[*clQueue]struct{} // native queues, for Finish before an unmap
@@ -62,6 +64,7 @@ type records struct {
 	ndrange clwire.NDRange
 	wait    clwire.Wait
 	command engine.Command
+	replay  []byte // a recorded command with the Cmd of its turn
 }
 
 // blob gathers the pieces of something larger than a record.

@@ -239,7 +239,8 @@ func TestKernelWaitsForItsBuild(t *testing.T) {
 	if s := f.ends[failing].Status; s != -46 {
 		t.Errorf("a kernel that is not there: %d", s)
 	}
-	if f.replies[build] == nil || f.replies[build].Status != 0 {
+	f.until("BuildProgram", func() bool { return f.replies[build] != nil }) // what waited for it may be told first
+	if f.replies[build].Status != 0 {
 		t.Errorf("build: %+v", f.replies[build])
 	}
 }

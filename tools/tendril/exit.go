@@ -108,6 +108,9 @@ func classify(err error) (code int, step string) {
 			return exitPermission, "The socket is another user's: start a daemon of your own (tendril daemon), or name another with --socket."
 		}
 		return exitNoDaemon, "Start one with: tendril daemon    (or name another socket: --socket, TENDRIL_SOCKET)"
+	// A stream and an object have one number: the text tells them apart.
+	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "no stream is named"):
+		return exitNotFound, "See what is there with: tendril stream ls"
 	case errors.Is(err, object.ErrNotFound):
 		return exitNotFound, "See what is there with: tendril ls"
 	case errors.Is(err, object.ErrFull):

@@ -9,9 +9,12 @@
 
 enum { BUFFERS = 4, QUEUES = 4, WORDS = 40000, ALIGN = 1024 };
 
-static const char *source =
-	"__kernel void mix_(__global const uint *a, __global uint *b, uint k) { size_t i = get_global_id(0); b[i] = (b[i] * 2654435761u + a[i]) ^ k; }\n"
-	"__kernel void iota(__global uint *b, uint k) { b[get_global_id(0)] = get_global_id(0) * k; }\n";
+static const char *factor = "#define FACTOR 2654435761u\n";
+static const char *parts[] = {
+	"#include \"factor.h\"\n"
+	"__kernel void mix_(__global const uint *a, __global uint *b, uint k) { size_t i = get_global_id(0); b[i] = (b[i] * FACTOR + a[i]) ^ k; }\n",
+	"__kernel void iota(__global uint *b, uint k) { b[get_global_id(0)] = get_global_id(0) * k; }\n",
+};
 
 static cl_context context;
 static cl_command_queue queues[QUEUES];
@@ -29,6 +32,26 @@ static void check(cl_int code, const char *what, int line)
 	}
 }
 #define CHECK(call) check(call, #call, __LINE__)
+
+/* One program of parts that are compiled by themselves, one with an embedded header, and linked. */
+static cl_program assemble(void)
+{
+	cl_int code;
+	cl_program header = clCreateProgramWithSource(context, 1, &factor, NULL, &code), objects[2];
+	CHECK(code);
+	const char *name = "factor.h";
+	for (int i = 0; i < 2; i++) {
+		objects[i] = clCreateProgramWithSource(context, 1, &parts[i], NULL, &code);
+		CHECK(code);
+		CHECK(clCompileProgram(objects[i], 0, NULL, "", 1, &header, &name, NULL, NULL));
+	}
+	cl_program program = clLinkProgram(context, 0, NULL, "", 2, objects, NULL, NULL, &code);
+	CHECK(code);
+	for (int i = 0; i < 2; i++)
+		CHECK(clReleaseProgram(objects[i]));
+	CHECK(clReleaseProgram(header));
+	return program;
+}
 
 static unsigned next(unsigned n)
 {
@@ -190,9 +213,7 @@ int main(int argc, char **argv)
 			queues[i] = clCreateCommandQueue(context, devices[i % n], 0, &code);
 		CHECK(code);
 	}
-	cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &code);
-	CHECK(code);
-	CHECK(clBuildProgram(program, 0, NULL, "", NULL, NULL));
+	cl_program program = assemble();
 	mix_ = clCreateKernel(program, "mix_", &code);
 	CHECK(code);
 	iota = clCreateKernel(program, "iota", &code);
