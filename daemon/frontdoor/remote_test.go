@@ -76,8 +76,8 @@ type farDoor struct {
 	*door
 	cluster *fakeCluster
 	address string
-	revoked sync.Map         // pki.Serial → true
-	meet    func(pki.Serial) // called between handshake and admission
+	revoked sync.Map                         // pki.Serial → true
+	meet    atomic.Pointer[func(pki.Serial)] // called between handshake and admission
 }
 
 func openFar(t testing.TB) *farDoor {
@@ -103,8 +103,8 @@ func openFar(t testing.TB) *farDoor {
 		o.Admin = func(uid uint32) bool { return int(uid) == os.Getuid() }
 		o.Revoked = verifier.Revoked
 		o.Remote = func(p pki.Peer) Peer {
-			if far.meet != nil {
-				far.meet(p.Serial)
+			if meet := far.meet.Load(); meet != nil {
+				(*meet)(p.Serial)
 			}
 			return Peer{Tenant: p.Tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
 		}
@@ -318,10 +318,11 @@ func TestRevokedConnectionsEnd(t *testing.T) {
 // A certificate that is revoked while its holder is at the door: TLS let it in, and the revocation found no connection to end.
 func TestRevokedDuringTheHandshake(t *testing.T) {
 	d := openFar(t)
-	d.meet = func(serial pki.Serial) {
+	meet := func(serial pki.Serial) {
 		d.revoked.Store(serial, true)
 		d.EndIf(func(p Peer) bool { return p.Serial == serial })
 	}
+	d.meet.Store(&meet)
 	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); !errors.Is(err, object.ErrPermission) || !strings.Contains(err.Error(), "revoked") {
 		t.Errorf("it is let in: %v", err)
 	}
