@@ -131,6 +131,11 @@ func (d *Daemon) plaintextFrom(remote string) (string, error) {
 	return "", fmt.Errorf("%w: no TLS is for this machine and named peers: name %s with --plaintext-peers at the daemon, or leave --plaintext out", object.ErrPermission, host)
 }
 
+// AttachSegment implements frontdoor.Backend.
+func (d *Daemon) AttachSegment(session, worker, bytes uint64, fd int) (number uint64, err error) {
+	return d.pool.Attach(session, worker, bytes, fd)
+}
+
 // Lane implements frontdoor.Backend.
 func (d *Daemon) Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error {
 	return d.pool.Lane(ticket, remote, fd)

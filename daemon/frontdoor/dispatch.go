@@ -63,6 +63,7 @@ var rows = map[wire.Type]row{
 	wire.CloseWorker:      {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
 	wire.ReserveDevice:    {oneWay: true, session: true, maxPayload: 16, handle: (*connection).reserveDevice},
 	wire.OpenRemoteWorker: {mutates: true, slow: true, session: true, maxPayload: 38, handle: (*connection).openRemoteWorker},
+	wire.AttachObject:     {session: true, maxPayload: 8 + idBytes + stringMax, handle: (*connection).attachObject},
 	wire.Publish:          {mutates: true, slow: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).publish},
 	wire.Unpublish:        {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).unpublish},
 	wire.Published:        {slow: true, maxPayload: stringMax + 1, handle: (*connection).listPublished},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/store/object"
@@ -34,6 +35,8 @@ type Pool struct {
 	stop    context.CancelFunc
 	wake    chan struct{}  // holds one: the warmer looks again
 	joined  sync.WaitGroup // the warmer, the watcher of caches, and everything else that Close waits for
+
+	attached atomic.Uint64 // segments of the store shown to workers so far
 
 	probing sync.Mutex    // held through one probe of all drivers; before mu
 	probed  chan struct{} // closed once the first probe of all drivers is over

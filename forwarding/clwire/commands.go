@@ -128,7 +128,8 @@ func (m *CreateQueue) Decode(b []byte) error {
 	return c.end()
 }
 
-// AddSegment gives the worker shared memory; its descriptor is the next one on the socket.
+// AddSegment gives the worker shared memory; its descriptor is the next one on the socket. With AttachedSegment in the
+// number the daemon has sent the descriptor, and the worker takes it.
 type AddSegment struct{ ID, Bytes uint64 }
 
 func (*AddSegment) Type() Type { return TypeAddSegment }

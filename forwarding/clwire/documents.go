@@ -118,12 +118,26 @@ type DaemonMessage struct {
 
 	AssignRemote *AssignRemote `json:"assign_remote,omitempty"`
 	Lane         *WorkerLane   `json:"lane,omitempty"`
+	Attach       *WorkerAttach `json:"attach,omitempty"`
 	DeviceLimit  *DeviceLimit  `json:"device_limit,omitempty"`
 }
 
 // DeviceLimit bounds what a worker's buffers and images take of its devices' own memory, from now on. What is taken stays.
 type DeviceLimit struct {
 	Bytes uint64 `json:"bytes"`
+}
+
+// AttachedSegment is set in the numbers of segments that the daemon gives a worker; a client gives its own without it.
+const AttachedSegment = 1 << 63
+
+// MaxAttached bounds how many such segments wait in a worker for the buffer that names them.
+const MaxAttached = 1024
+
+// WorkerAttach shows a worker a segment of the store, one descriptor with it, which can be mapped for reading alone. A
+// CreateBuffer may name it from then on, a DropSegment ends it.
+type WorkerAttach struct {
+	Segment uint64 `json:"segment"` // with AttachedSegment
+	Bytes   uint64 `json:"bytes"`
 }
 
 // AssignRemote gives a warm worker a session whose client comes over the network. No descriptor comes with it.

@@ -339,6 +339,17 @@ func tdlPublish(buffer, name, id C.uintptr_t) (code C.cl_int) {
 	return C.CL_SUCCESS
 }
 
+//export tdlOpenObject
+func tdlOpenObject(context, id, name, code C.uintptr_t) C.uintptr_t {
+	defer rescueHandle(uintptr(code))
+	var oid [16]byte
+	if id != 0 {
+		oid = *at[[16]byte](uintptr(id))
+	}
+	h, status := driver().OpenObject(uintptr(context), oid, text(uintptr(name)))
+	return created(h, status, code)
+}
+
 //export tdlCreateUserEvent
 func tdlCreateUserEvent(context, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))

@@ -18,13 +18,14 @@ type Buffer struct {
 	ctx    *Context
 	flags  uint64
 	size   uint64
-	host   HostPtr  // the program's memory (CL_MEM_USE_HOST_PTR), or NULL
-	given  []uint64 // properties, 0-terminated; nil: none
-	parent *Buffer  // nil: not a sub-buffer
-	origin uint64   // in root
-	root   *Buffer  // itself when parent is nil
-	mirror *mirror  // of a root over the program's memory, or nil
-	image  *image   // nil: a buffer
+	host   HostPtr         // the program's memory (CL_MEM_USE_HOST_PTR), or NULL
+	given  []uint64        // properties, 0-terminated; nil: none
+	parent *Buffer         // nil: not a sub-buffer
+	origin uint64          // in root
+	root   *Buffer         // itself when parent is nil
+	mirror *mirror         // of a root over the program's memory, or nil
+	object *AttachedObject // of a root that is an object of the store, or nil
+	image  *image          // nil: a buffer
 
 	id     atomic.Uint64 // changes when a published buffer gets fresh memory
 	remote atomic.Pointer[worker]
@@ -41,9 +42,10 @@ type Buffer struct {
 	released    bool                 // the program has let go: shadow goes with the last pin
 	moves       int                  // host commands under way that will name the object to the worker; guarded by mu
 	dropped     bool                 // the worker's object goes with the last of them; guarded by mu
+	debited     bool                 // of a root that is an object: the device has a copy; guarded by mu
 
 	published atomic.Bool // root: the memory is a store object now, not to be written again
-	special   atomic.Bool // root: published or mirrored, every use needs a look
+	special   atomic.Bool // root: published, mirrored or an object, every use needs a look
 }
 
 // mapping is one clEnqueueMapBuffer not yet unmapped.
@@ -269,7 +271,11 @@ func (b *Buffer) ensureRemote(w *worker) Status {
 		return Success
 	}
 	m := clwire.CreateBuffer{ID: b.id.Load(), Context: b.ctx.id, Flags: b.flags & memAccess, Size: b.size, Offset: b.origin}
-	if p := b.root.placeOf(b); p != nil {
+	if is, status := b.objectRecord(&m); status != Success {
+		return status
+	} else if is {
+		// The record is whole.
+	} else if p := b.root.placeOf(b); p != nil {
 		if w.addSegment(p.seg) != nil {
 			return OutOfResources
 		}
@@ -407,7 +413,7 @@ func (b *Buffer) disown(sub *Buffer) {
 func (b *Buffer) giveMemory() {
 	b.mu.Lock()
 	p, old := b.place, b.old
-	published := b.published.Load()
+	published, debited := b.published.Load(), b.debited
 	if len(b.maps) > 0 {
 		b.shadow, b.shadowPlace = nil, nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
 	}
@@ -421,6 +427,11 @@ func (b *Buffer) giveMemory() {
 		b.dropShadow()
 	}
 	switch {
+	case b.object != nil:
+		if debited {
+			b.ctx.credit(b.size)
+		}
+		b.letObjectGo()
 	case p == nil && b.parent == nil:
 		b.ctx.credit(b.size)
 	case p == nil:

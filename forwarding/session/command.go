@@ -164,6 +164,9 @@ func (c *command) uses(b *Buffer, writes bool) Status {
 // touches prepares a buffer for a command: fresh memory for one that was published, the program's own memory pushed.
 func (c *command) touches(b *Buffer, writes bool) Status {
 	root := b.root
+	if writes && root.object != nil {
+		return InvalidOperation
+	}
 	if writes && root.published.Load() {
 		if status := root.freshen(c.whole != root); status != Success {
 			return status

@@ -26,6 +26,10 @@ type Control interface {
 	// The segment is no longer the session's; its mapping stays valid until UnmapSegment.
 	PublishSegment(s *Segment, size uint64, name string, meta []byte) (id [16]byte, err error)
 	UnmapSegment(*Segment)
+	// AttachObject shows a sealed object to a worker, by name where id is zero, and maps it here where memory is shared.
+	// It stays until DetachObject.
+	AttachObject(worker uint64, id [16]byte, name string) (*AttachedObject, error)
+	DetachObject(*AttachedObject)
 	Close() error
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -103,6 +104,30 @@ func (c *daemonControl) PublishSegment(s *Segment, size uint64, name string, met
 		c.conn.ReleaseID(id)
 	}
 	return id, err
+}
+
+func (c *daemonControl) AttachObject(worker uint64, id [16]byte, name string) (*AttachedObject, error) {
+	a, err := c.conn.AttachObject(worker, id, name)
+	if err != nil {
+		return nil, err
+	}
+	o := &AttachedObject{ID: a.ID, Segment: a.Segment, Offset: a.Offset, Size: a.SizeBytes}
+	if c.conn.Remote() {
+		return o, nil
+	}
+	if o.theirs, err = c.conn.Get(context.Background(), a.ID, 0); err != nil {
+		c.conn.ReleaseID(a.ID)
+		return nil, err
+	}
+	o.Bytes = o.theirs.Bytes()
+	return o, nil
+}
+
+func (c *daemonControl) DetachObject(o *AttachedObject) {
+	if o.theirs != nil {
+		o.theirs.Release()
+	}
+	c.conn.ReleaseID(o.ID)
 }
 
 func (c *daemonControl) Close() error { return c.conn.Close() }

@@ -60,6 +60,9 @@ type Driver struct {
 	trace     *tracer // nil: nobody traces
 	counters  *trace.Counters
 	callbacks *dispatcher
+	lingering sync.WaitGroup // what waits for commands before it lets an object go
+	closing   chan struct{}  // closed by Close
+	closeOnce sync.Once
 	telling   atomic.Int32 // workers whose end is being told of
 
 	mu        sync.Mutex
@@ -85,7 +88,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Print == nil {
 		cfg.Print = func([]byte) {}
 	}
-	d := &Driver{cfg: cfg, callbacks: newDispatcher(), trace: newTracer(cfg.Trace), counters: cfg.Counters}
+	d := &Driver{cfg: cfg, callbacks: newDispatcher(), trace: newTracer(cfg.Trace), counters: cfg.Counters, closing: make(chan struct{})}
 	if d.counters == nil {
 		d.counters = &trace.Counters{}
 	}
@@ -218,6 +221,8 @@ func (d *Driver) Close() {
 	shown, controls := d.shown, d.controls
 	d.mu.Unlock()
 	d.trace.close()
+	d.closeOnce.Do(func() { close(d.closing) })
+	d.lingering.Wait()
 	for _, p := range shown {
 		p.closeWorker()
 	}

@@ -168,6 +168,17 @@ func (d *Driver) EnqueueCopy(queue, src, dst uintptr, srcOff, dstOff, size uint6
 			return 0, MemCopyOverlap
 		}
 	}
+	if m := s.copyOfObject(q, srcOff, dstOff, size); m != nil {
+		c, status := d.open(q, cmdCopy, w)
+		if status == Success {
+			status = c.uses(t, true)
+		}
+		if status == Success {
+			m.Buffer = t.id.Load() // of fresh memory, if it was published
+			status = c.send(m, &m.Cmd)
+		}
+		return c.close(status)
+	}
 	c, status := d.openPair(q, cmdCopy, w, s, t)
 	if status != Success {
 		return c.close(status)

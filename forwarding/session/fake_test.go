@@ -35,11 +35,12 @@ type fakeNode struct {
 	bytes     uint64
 	workers   map[uint64]*fakeWorker
 	published map[string]*Segment
+	attached  map[uint64]*AttachedObject // references that were not given back
 	wg        sync.WaitGroup
 }
 
 func newFakeNode(t testing.TB, inPlace bool) *fakeNode {
-	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*Segment{}, workers: map[uint64]*fakeWorker{}, published: map[string]*Segment{}}
+	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*Segment{}, workers: map[uint64]*fakeWorker{}, published: map[string]*Segment{}, attached: map[uint64]*AttachedObject{}}
 }
 
 func fakeSnapshot(inPlace bool) clwire.Snapshot {
@@ -81,6 +82,7 @@ func (n *fakeNode) OpenWorker(uint32) (WorkerFiles, error) {
 	defer n.mu.Unlock()
 	n.next++
 	w := newFakeWorker(conn)
+	w.node = n
 	n.workers[n.next] = w
 	n.wg.Go(w.run)
 	return WorkerFiles{ID: n.next, Socket: theirs, Ring: ring}, nil
@@ -162,6 +164,35 @@ func (n *fakeNode) PublishSegment(s *Segment, size uint64, name string, _ []byte
 	return id, err
 }
 
+func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*AttachedObject, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.published[name]
+	if s == nil {
+		return nil, fmt.Errorf("%w: object %q %x", object.ErrNotFound, name, id)
+	}
+	n.next++
+	o := &AttachedObject{ID: id, Segment: clwire.AttachedSegment | n.next, Size: uint64(len(s.Bytes)), Bytes: s.Bytes}
+	n.attached[o.Segment] = o
+	return o, nil
+}
+
+func (n *fakeNode) DetachObject(o *AttachedObject) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.attached[o.Segment] != o {
+		n.t.Errorf("object %x detached, but it is not attached", o.ID)
+	}
+	delete(n.attached, o.Segment)
+}
+
+// sent is what the daemon sends a worker of an object.
+func (n *fakeNode) sent(segment uint64) []byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.attached[segment].Bytes
+}
+
 func (n *fakeNode) UnmapSegment(s *Segment) { unix.Munmap(s.Bytes); s.File.Close() }
 func (n *fakeNode) Close() error            { return nil }
 
@@ -172,6 +203,9 @@ func (n *fakeNode) check() {
 	defer n.mu.Unlock()
 	for id := range n.segments {
 		n.t.Errorf("segment %d was not given back", id)
+	}
+	for _, o := range n.attached {
+		n.t.Errorf("object %x was not given back", o.ID)
 	}
 }
 
@@ -192,6 +226,7 @@ func newFakeWorker(l link.Link) *fakeWorker {
 // fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to each
 // byte of its first argument, "nop" does nothing, "fail" fails.
 type fakeWorker struct {
+	node     *fakeNode
 	conn     link.Link
 	far      *fakeFar // nil: on this node
 	wake     int      // eventfd of chunks that arrived, or -1
@@ -240,8 +275,10 @@ type fakeWait struct {
 
 func (w *fakeWorker) run() {
 	defer func() {
-		for _, b := range w.segments {
-			unix.Munmap(b)
+		for id, b := range w.segments {
+			if id&clwire.AttachedSegment == 0 {
+				unix.Munmap(b)
+			}
 		}
 		w.conn.Close()
 	}()
@@ -304,6 +341,10 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 	case clwire.TypeCreateContext, clwire.TypeDropSegment, clwire.TypeFlush, clwire.TypeWatch:
 	case clwire.TypeAddSegment:
 		m := decode(&clwire.AddSegment{}, p)
+		if m.ID&clwire.AttachedSegment != 0 {
+			w.segments[m.ID] = w.node.sent(m.ID)
+			return nil
+		}
 		f, err := w.conn.TakeFD()
 		if err != nil {
 			return err
@@ -421,6 +462,8 @@ func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 			switch word {
 			case "global":
 				a = clwire.ArgFacts{Address: addressGlobal, TypeName: "uchar*"}
+			case "const":
+				a = clwire.ArgFacts{Address: addressGlobal, TypeName: "uchar*", TypeQualifier: typeConst}
 			case "local":
 				a = clwire.ArgFacts{Address: addressLocal, TypeName: "uchar*"}
 			}
@@ -519,6 +562,8 @@ func launch(name string, args map[uint16]*fakeBuffer) int32 {
 		for i := range args[0].data {
 			args[0].data[i]++
 		}
+	case "copy":
+		copy(args[1].data, args[0].data)
 	case "fail":
 		return int32(OutOfResources)
 	}

@@ -241,7 +241,13 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 	case known.sampler:
 		return k.toSampler(size, value, a)
 	case known.global:
-		return k.toBuffer(size, value, a)
+		if status := k.toBuffer(size, value, a); status != Success {
+			return status
+		}
+		if a.buffer != nil && a.buffer.isObject() && !known.reads {
+			return InvalidArgValue // the kernel may write through it
+		}
+		return Success
 	case known.bytes != 0:
 		return a.toValue(known.bytes, size, value)
 	case value.Nil():

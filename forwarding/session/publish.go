@@ -45,6 +45,9 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if b.parent != nil || b.mirror != nil {
 		return id, fmt.Errorf("%w: publish: a sub-buffer, or a buffer over the program's own memory", object.ErrUnsupported)
 	}
+	if b.object != nil {
+		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)
+	}
 	if !b.ctx.inPlace {
 		return b.publishCopy(name, meta)
 	}

@@ -30,6 +30,7 @@ const (
 	CausePublish
 	CauseClock // the trace's own
 	CauseFlush // likewise
+	CauseObject
 	numCauses
 )
 
@@ -39,7 +40,7 @@ func (c Cause) Own() bool { return c == CauseClock || c == CauseFlush }
 var causeNames = [numCauses]string{
 	"other", "connect", "start a worker", "greet a worker", "build", "first launch verdict", "argument verdict", "query",
 	"clFinish", "wait for events", "blocking read", "blocking write", "map", "memory from the daemon", "publish",
-	"compare clocks", "fetch the trace",
+	"compare clocks", "fetch the trace", "object of the store",
 }
 
 func (c Cause) String() string {

@@ -10,6 +10,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
 
@@ -181,6 +182,9 @@ func (b *bulk) runDue() {
 // begin makes an operation of its record and hands it to the engine.
 func (b *bulk) begin(id uint64, buf *buffer, shape *clwire.Shape, write, inline bool) error {
 	ext, status := extentOf(buf, shape)
+	if write && buf.seg != nil && buf.seg.readOnly {
+		status = opencl.InvalidOperation
+	}
 	if inline && ext.size > clwire.InlineBytes {
 		return fmt.Errorf("%w: an inline read of %d bytes", errRecord, ext.size)
 	}

@@ -174,15 +174,26 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	if !seg.inside(m.Offset, m.Size) || m.Size == 0 {
 		return fmt.Errorf("%w: a buffer of %d bytes at %d of a segment of %d", errRecord, m.Size, m.Offset, len(seg.mem))
 	}
-	if !s.inPlace {
+	if !s.inPlace && !seg.readOnly {
 		return fmt.Errorf("%w: this platform does not compute on segments", errRecord)
 	}
 	if b.status != opencl.Success {
 		return nil
 	}
+	if seg.readOnly && (!s.inPlace || m.Offset%storeAlign != 0) {
+		// The driver makes a copy of its own, for its device or because a wide load of PoCL's would fault.
+		if (!s.inPlace || s.bulk != nil) && s.take(b, m.Size) != opencl.Success {
+			return nil
+		}
+		b.native, b.status = b.context.native.CreateBuffer(opencl.MemReadOnly|opencl.MemCopyHostPtr, b.size, addressOf(seg.mem)+uintptr(m.Offset))
+		return nil
+	}
 	s.layOver(b, m.Flags, seg, m.Offset)
 	return nil
 }
+
+// storeAlign is what a buffer over a store object must be aligned to, in bytes: the widest vector of OpenCL C.
+const storeAlign = 128
 
 // layOver makes the native buffer over memory in place.
 func (s *session) layOver(b *buffer, flags uint64, seg *segment, at uint64) {

@@ -87,10 +87,11 @@ func (b *buffer) inside(offset, size uint64) opencl.Status {
 // segment is shared memory of the client. Its mapping goes when the client
 // dropped it, no buffer or command uses it, and every command before has ended.
 type segment struct {
-	id   uint64
-	mem  []byte // immutable
-	refs atomic.Int32
-	gone func(*segment) // called once, with no refs left
+	id       uint64
+	mem      []byte // immutable
+	readOnly bool   // of the store: mapped for reading
+	refs     atomic.Int32
+	gone     func(*segment) // called once, with no refs left
 
 	mu     sync.Mutex
 	pinned map[*clContext]pin // staging for devices with own memory

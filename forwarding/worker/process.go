@@ -172,6 +172,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s := newSession(l, d.platform, d.devices, d.inPlace, d.blocks, out)
 	s.deviceMemory = c.memory
 	s.files.store = include.NewStore(o.CacheDir)
+	s.attached = &c.attached
 	if r != nil {
 		s.bulk = newBulk(s)
 		go r.feed(s.bulk)
@@ -215,8 +216,9 @@ func load(icd string, index int) (*driver, error) {
 
 // control is the daemon's end of a worker's life: a SOCK_SEQPACKET socket.
 type control struct {
-	fd     int
-	memory *deviceMemory
+	fd       int
+	attached attachments
+	memory   *deviceMemory
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.
@@ -317,6 +319,10 @@ func (c *control) watch(r *remote) {
 		}
 		if err == nil && r != nil && m.Lane != nil && len(files) == 1 {
 			r.accept(m.Lane.Index, files[0])
+			continue
+		}
+		if err == nil && m.Attach != nil && len(files) == 1 {
+			c.attached.put(m.Attach, files[0])
 			continue
 		}
 		closeAll(files)

@@ -46,6 +46,7 @@ type session struct {
 	launch     launch
 	tracer     *tracer // nil: nobody traces
 	scratch    records
+	attached   *attachments // segments that the daemon sends; nil in tests
 
 	liveMu sync.Mutex
 	live   map[*clQueue]struct{} // native queues, for Finish before an unmap
@@ -289,11 +290,18 @@ func (s *session) segment(id uint64) (*segment, error) {
 	if seg := s.segments[id]; seg != nil {
 		return seg, nil
 	}
+	if id&clwire.AttachedSegment != 0 {
+		return s.attach(id)
+	}
 	return nil, fmt.Errorf("%w: no segment %d", errRecord, id)
 }
 
-// addSegment maps the next descriptor.
+// addSegment maps the next descriptor, or takes what the daemon sent.
 func (s *session) addSegment(m *clwire.AddSegment) error {
+	if m.ID&clwire.AttachedSegment != 0 {
+		_, err := s.segment(m.ID) // the daemon has sent it
+		return err
+	}
 	f, err := s.link.TakeFD()
 	if err != nil {
 		return err

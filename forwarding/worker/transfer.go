@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"fmt"
 	"runtime"
 
 	"tendril/forwarding/clwire"
@@ -163,6 +164,9 @@ func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 	}
 	t := &memTask{what: "transfer", buffers: [2]*buffer{b}}
 	read := m.Direction == clwire.FromBuffer
+	if read && seg.readOnly {
+		return nil, fmt.Errorf("%w: a transfer into segment %d, which is an object's", errRecord, m.Segment)
+	}
 	if b.image != nil {
 		s.transferImage(t, m, b, seg, read)
 	} else if m.Rect {
@@ -199,7 +203,7 @@ func (s *session) transferRect(t *memTask, m *clwire.Transfer, b *buffer, seg *s
 
 // stage pins a segment for devices that do not compute in place.
 func (s *session) stage(seg *segment, b *buffer, q opencl.Queue) {
-	if !s.inPlace {
+	if !s.inPlace && !seg.readOnly { // a pinned buffer is written back to
 		seg.pinFor(b.context, q)
 	}
 }

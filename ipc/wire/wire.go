@@ -76,6 +76,7 @@ const (
 	Takeover     Type = 94
 
 	OpenRemoteWorker Type = 39
+	AttachObject     Type = 40
 	ReserveDevice    Type = 110
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
@@ -88,7 +89,7 @@ var typeNames = map[Type]string{
 	OpenWorker: "OpenWorker", AllocSegment: "AllocSegment", FreeSegment: "FreeSegment", PublishSegment: "PublishSegment",
 	Publish: "Publish", Unpublish: "Unpublish", Published: "Published",
 	CreateToken: "CreateToken", Tokens: "Tokens", RevokeToken: "RevokeToken", OpenPage: "OpenPage", Enroll: "Enroll", Renew: "Renew",
-	OpenRemoteWorker: "OpenRemoteWorker", Upload: "Upload", Write: "Write", Hold: "Hold",
+	OpenRemoteWorker: "OpenRemoteWorker", AttachObject: "AttachObject", Upload: "Upload", Write: "Write", Hold: "Hold",
 	CloseWorker: "CloseWorker", WorkerFate: "WorkerFate", CreateWith: "CreateWith", Update: "Update", Grant: "Grant",
 	ListWhere: "ListWhere", Rename: "Rename", AwaitMany: "AwaitMany", Checksum: "Checksum", ReadRange: "ReadRange", Watch: "Watch", Top: "Top",
 	OpenIndex: "OpenIndex", IndexLevel: "IndexLevel",

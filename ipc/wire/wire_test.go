@@ -53,6 +53,8 @@ func messages() []message {
 		&TextReply{Text: "text"},
 		&EnrollRequest{Token: id, SecretHash: hash, Name: "laptop", Request: []byte("der")},
 		&DERMessage{DER: []byte("der")},
+		&AttachRequest{Worker: 3, ID: object.ID{1}, Name: "n"},
+		&AttachReply{ID: object.ID{2}, Segment: 1<<63 | 5, Offset: 4096, SizeBytes: 77},
 		&OpenRemoteWorkerRequest{Platform: 1, ClientSHA256: hash, Lanes: 3, Plaintext: true},
 		&OpenRemoteWorkerReply{Worker: 4, WorkerSHA256: hash, Tickets: [][32]byte{hash, {31: 9}}},
 		&CreateWithRequest{CreateRequest: CreateRequest{SizeBytes: 5, Class: object.TTL, Name: "n", Meta: []byte("m")}, TTLMS: 90, Labels: map[string]string{"a": "b", "c": ""}},

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -33,6 +34,8 @@ type Figure struct {
 	OK        bool    `json:"ok"`
 	// Spread is the largest of the rounds' ratios ÷ the smallest.
 	Spread float64 `json:"spread"`
+	// RoundTrips is how many round trips a round of the measured program needed.
+	RoundTrips float64 `json:"round_trips"`
 }
 
 // benchmark describes one figure: measure runs one round of each side.
@@ -93,7 +96,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 	}
 	var figures []Figure
 	for _, b := range chosen {
-		f, err := b.run(ctx, max(rounds, 5))
+		f, err := rig.roundTripsOf(b, func(b benchmark) (Figure, error) { return b.run(ctx, max(rounds, 5)) })
 		if missing := (*missingError)(nil); errors.As(err, &missing) {
 			fmt.Fprintf(os.Stderr, "  %-44s not measured: %v\n", b.name, missing)
 			continue
@@ -155,6 +158,14 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
+// trips is how many round trips a round needed, "-" where nothing was forwarded.
+func (f Figure) trips() string {
+	if f.RoundTrips == 0 && !strings.HasPrefix(f.Name, "opencl/") {
+		return "-"
+	}
+	return strconv.FormatFloat(f.RoundTrips, 'f', -1, 64)
+}
+
 func (f Figure) verdict() string {
 	word := "ok"
 	if !f.OK {
@@ -184,13 +195,13 @@ func write(path string, figures []Figure) (err error) {
 
 func table(w io.Writer, figures []Figure) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "figure\tvalue\treference\tratio\treach\tspread\tagainst")
+	fmt.Fprintln(t, "figure\tvalue\treference\tratio\treach\tspread\ttrips\tagainst")
 	for _, f := range figures {
 		mark := "✓"
 		if !f.OK {
 			mark = "✗"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s %s\t%.1f\t%s\n", f.Name, show(f.Value, f.Unit), show(f.Reference, f.Unit), f.Ratio, f.Reach, mark, f.Spread, f.Against)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s %s\t%.1f\t%s\t%s\n", f.Name, show(f.Value, f.Unit), show(f.Reference, f.Unit), f.Ratio, f.Reach, mark, f.Spread, f.trips(), f.Against)
 	}
 	return t.Flush()
 }

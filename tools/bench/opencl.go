@@ -40,6 +40,7 @@ func openclBenchmarks(r *rig) []benchmark {
 		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_4B", 1, 0)},
 		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("write_kernel_read_4KiB", 1, 0)},
 		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: "native + 1 socket round trip", atMost: 2, measure: plus("create_release_4KiB", 1, 0)},
+		{name: "opencl/call/traced/path=unix", unit: "ns", against: "untraced + 100 ns", atMost: 1, measure: r.tracedCall},
 		{name: "opencl/create+release/buffers=100000/path=unix", unit: "ns", against: "1 µs", atMost: 1, measure: func() (float64, float64, error) {
 			v, err := r.forwarded.ask("buffers_100000")
 			return v, 1e3, err

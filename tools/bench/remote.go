@@ -128,7 +128,9 @@ func (r *rig) login(ctx context.Context, servers ...string) error {
 
 func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, r.tendril(), args...)
-	cmd.Env = r.env()
+	if cmd.Env = r.env(); args[0] == "run" {
+		cmd.Env = r.counted(cmd.Env)
+	}
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("tendril %s: %w: %s", args[0], err, exit.Stderr)

@@ -31,6 +31,8 @@ type rig struct {
 	c, python         *reference // the C and the Python client, at work
 	noPython          string     // why there is no Python figure
 	native, forwarded *reference
+	traced            *reference   // nil until tracedCall
+	counters          []string     // files in which forwarded programs count their round trips
 	remote            *remote      // nil until openRemote
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
 	content           []byte       // 1 GiB of touched memory
@@ -155,7 +157,7 @@ func pythonOf() string {
 // start runs a reference and reads its first line, which says that it is ready.
 func (r *rig) start(env []string, name string, args ...string) (*reference, error) {
 	cmd := exec.Command(name, args...)
-	cmd.Env, cmd.Stderr = env, os.Stderr
+	cmd.Env, cmd.Stderr = r.counted(env), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -227,7 +229,7 @@ func (r *rig) close() {
 	if r.remote != nil {
 		r.remote.close()
 	}
-	for _, f := range []*reference{r.cIndexed, r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
+	for _, f := range []*reference{r.traced, r.cIndexed, r.forwarded, r.native, r.python, r.c, r.memory, r.rtt} {
 		if f != nil {
 			_ = f.stop() // its figures are in; how it leaves changes nothing
 		}

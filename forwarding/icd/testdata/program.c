@@ -249,6 +249,20 @@ static void library_path(void) {
   OK(cl->clEnqueueFillBuffer(queue, m, &e, 4, 0, 4096, 0, NULL, NULL));
   OK(cl->clFinish(queue));
   OK(publish(m, NULL, NULL));
+
+  cl_mem (*open_object)(cl_context, const cl_uchar *, const char *, cl_int *) =
+      (cl_mem(*)(cl_context, const cl_uchar *, const char *, cl_int *))cl->clGetExtensionFunctionAddressForPlatform(
+          platform, "clCreateBufferFromObjectTENDRIL");
+  if (!open_object) FAIL("no clCreateBufferFromObjectTENDRIL");
+  cl_mem o = open_object(context, id, NULL, &e);
+  OK(e);
+  cl_int got[1024];
+  OK(cl->clEnqueueReadBuffer(queue, o, CL_TRUE, 0, sizeof got, got, 0, NULL, NULL));
+  if (got[0] != 7 || got[1023] != 7) FAIL("the object holds %d and %d", got[0], got[1023]);
+  IS(cl->clEnqueueWriteBuffer(queue, o, CL_TRUE, 0, 4, &seven, 0, NULL, NULL), CL_INVALID_OPERATION);
+  OK(cl->clReleaseMemObject(o));
+  if (open_object(context, NULL, NULL, &e)) FAIL("an object of no name");
+  IS(e, CL_INVALID_VALUE);
 }
 
 int main(int argc, char **argv) {

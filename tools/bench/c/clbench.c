@@ -148,6 +148,18 @@ static double create_release(void)
 	return (now() - start) / n;
 }
 
+// call is a call that does next to nothing.
+static double call(void)
+{
+	const int n = 200000;
+	double start = now();
+	for (int i = 0; i < n; i += 2) {
+		CHECK(clRetainKernel(empty));
+		CHECK(clReleaseKernel(empty));
+	}
+	return (now() - start) / n;
+}
+
 // many_buffers creates 100,000 buffers that live at once, and releases them.
 static double many_buffers(void)
 {
@@ -231,7 +243,7 @@ static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"kernel_finish", kernel_finish}, {"kernels_1000", kernels}, {"chain_100", chain_two},
 	{"chain_100_one_queue", chain_one}, {"write_128MiB", write_bulk}, {"read_128MiB", read_bulk},
 	{"map_16MiB", map_touch_unmap}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
-	{"create_release_4KiB", create_release}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
+	{"create_release_4KiB", create_release}, {"call", call}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
 	{"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
 

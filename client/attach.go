@@ -1,0 +1,32 @@
+package client
+
+import (
+	"context"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Attached is a sealed object that a worker of this session may read.
+type Attached struct {
+	ID        object.ID
+	Segment   uint64 // the worker's number for the memory
+	Offset    uint64 // of the object in it, in bytes
+	SizeBytes uint64
+}
+
+// AttachObject shows a sealed object to a worker of this session; by name where id is zero. It waits for one that is on
+// disk. The connection holds a reference to it until ReleaseID. It works on another machine's daemon too: the
+// object is one of that machine's. object.ErrNotFound, ErrPermission, ErrInvalid (an empty object).
+func (c *Conn) AttachObject(worker uint64, id object.ID, name string) (Attached, error) {
+	k, err := c.roundTrip(context.Background(), wire.AttachObject, &wire.AttachRequest{Worker: worker, ID: id, Name: name})
+	if err != nil {
+		return Attached{}, err
+	}
+	defer k.recycle()
+	var m wire.AttachReply
+	if err := m.Decode(k.payload); err != nil {
+		return Attached{}, err
+	}
+	return Attached{ID: m.ID, Segment: m.Segment, Offset: m.Offset, SizeBytes: m.SizeBytes}, nil
+}

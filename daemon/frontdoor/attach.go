@@ -1,0 +1,71 @@
+package frontdoor
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// attachObject shows an object to a worker: also for a client on another machine, which shares no memory but may use what
+// lies in this one's. mu is held.
+func (c *connection) attachObject(f *ipc.Frame) error {
+	var m wire.AttachRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	header := ipc.Frame{Header: f.Header}
+	return c.later(func() {
+		reply, err := c.attach(m)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil {
+			c.out = errorFrame(c.out, header.Request, err)
+		} else {
+			c.reply(&header, &reply)
+		}
+		c.flush() // a failure is met by serve
+	})
+}
+
+func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
+	h, err := c.lend(m.ID, m.Name)
+	if err != nil {
+		return wire.AttachReply{}, err
+	}
+	if h.FD < 0 {
+		return wire.AttachReply{}, errors.Join(fmt.Errorf("%w: object %s is empty: there is nothing to compute on", object.ErrInvalid, h.ID), c.store.Release(h.ID))
+	}
+	defer unix.Close(h.FD)
+	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, h.Ref.SegmentBytes, h.FD)
+	if err != nil {
+		return wire.AttachReply{}, errors.Join(err, c.store.Release(h.ID))
+	}
+	return wire.AttachReply{ID: h.ID, Segment: number, Offset: h.Ref.Offset, SizeBytes: h.Size}, nil
+}
+
+// lend finds the object, among the published ones too, and waits for one that is on disk.
+func (c *connection) lend(id object.ID, name string) (store.Handle, error) {
+	for {
+		h, err := c.store.Lend(id, name)
+		switch {
+		case errors.Is(err, object.ErrNotFound) && id.IsZero() && name != "":
+			published, none := c.resolve(name, err)
+			if none != nil {
+				return h, none
+			}
+			id, name = published, ""
+		case errors.Is(err, store.ErrAway):
+			if err := c.store.Await(c.ctx, id, name); err != nil {
+				return h, err
+			}
+		default:
+			return h, err
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package session
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostMemory is memory of a program: the driver keeps its address as a number, which the collector does not see.
+func hostMemory(t *testing.T, contents []byte) []byte {
+	t.Helper()
+	b, err := unix.Mmap(-1, 0, len(contents), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	copy(b, contents)
+	return b
+}
+
+// withObject makes an object of a pattern in the store, and a buffer of it.
+func withObject(t *testing.T, inPlace bool, size uint64) (r *rig, buffer uintptr) {
+	t.Helper()
+	r = newRig(t, inPlace)
+	q, b := r.queue(0), r.buffer(size)
+	r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(hostMemory(t, pattern(int(size), 0))), Waits{}))
+	if _, err := r.d.Publish(b, "input", nil); err != nil {
+		t.Fatal(err)
+	}
+	r.ok(r.d.ReleaseMemObject(b))
+	r.ok(r.d.ReleaseQueue(q))
+	return r, r.handle(r.d.OpenObject(r.ctx, [16]byte{}, "input"))
+}
+
+func TestAnObjectIsReadAsABuffer(t *testing.T) {
+	inAndOutOfPlace(t, func(t *testing.T, inPlace bool) {
+		const size = 1 << 20
+		r, in := withObject(t, inPlace, size)
+		q, k, out := r.queue(0), r.kernel("kernel copy const global"), r.buffer(size)
+		r.setMem(k, 0, in)
+		r.setMem(k, 1, out)
+		r.launch(q, k, Waits{})
+		got := hostMemory(t, make([]byte, size))
+		r.handle(r.d.EnqueueRead(q, out, true, 0, size, ptr(got), Waits{}))
+		if at := difference(got, pattern(size, 0)); at >= 0 {
+			t.Errorf("the kernel read %d at %d", got[at], at)
+		}
+		clear(got)
+		r.handle(r.d.EnqueueRead(q, in, true, 0, size, ptr(got), Waits{}))
+		if at := difference(got, pattern(size, 0)); at >= 0 {
+			t.Errorf("the program read %d at %d", got[at], at)
+		}
+		at, _, status := r.d.EnqueueMap(q, in, true, mapRead, 64, 64, Waits{})
+		r.ok(status)
+		if !bytes.Equal(at.bytes(0, 64), pattern(size, 0)[64:128]) {
+			t.Error("the map shows something else")
+		}
+		r.handle(r.d.EnqueueUnmap(q, in, at, Waits{}))
+		sub := r.handle(r.d.CreateSubBuffer(in, 0, bufferCreateTypeRegion, true, 4096, 4096))
+		r.handle(r.d.EnqueueCopy(q, sub, out, 0, 0, 4096, Waits{}))
+		r.handle(r.d.EnqueueRead(q, out, true, 0, 4096, ptr(got), Waits{}))
+		if !bytes.Equal(got[:4096], pattern(size, 0)[4096:8192]) {
+			t.Error("a part of it is something else")
+		}
+		r.ok(r.d.ReleaseMemObject(in))
+		if len(r.node.attached) != 1 {
+			t.Error("the object is gone, but a part of it is in use")
+		}
+		r.ok(r.d.ReleaseMemObject(sub))
+	})
+}
+
+func TestNothingWritesToAnObject(t *testing.T) {
+	inAndOutOfPlace(t, func(t *testing.T, inPlace bool) {
+		r, in := withObject(t, inPlace, 4096)
+		q, other := r.queue(0), r.buffer(4096)
+		data := hostMemory(t, make([]byte, 4096))
+		_, status := r.d.EnqueueWrite(q, in, true, 0, 4096, ptr(data), Waits{})
+		r.is(status, InvalidOperation)
+		_, status = r.d.EnqueueFill(q, in, ptr(data), 4, 0, 4096, Waits{})
+		r.is(status, InvalidOperation)
+		_, status = r.d.EnqueueCopy(q, other, in, 0, 0, 4096, Waits{})
+		r.is(status, InvalidOperation)
+		_, _, status = r.d.EnqueueMap(q, in, true, mapWrite, 0, 4096, Waits{})
+		r.is(status, InvalidOperation)
+		_, status = r.d.CreateSubBuffer(in, memReadWrite, bufferCreateTypeRegion, true, 0, 1024)
+		r.is(status, InvalidValue)
+		k := r.kernel("kernel inc global")
+		r.is(r.d.SetKernelArg(k, 0, 8, ptr(hostMemory(t, le.AppendUint64(nil, uint64(in))))), InvalidArgValue)
+		if _, err := r.d.Publish(in, "again", nil); PublishStatus(err) != InvalidOperation {
+			t.Errorf("published again: %v", err)
+		}
+		if !bytes.Equal(r.node.published["input"].Bytes[:4096], pattern(4096, 0)) {
+			t.Error("the object has changed")
+		}
+		r.ok(r.d.ReleaseMemObject(in))
+	})
+}
+
+func TestObjectsThatCannotBeOpened(t *testing.T) {
+	r := newRig(t, true)
+	_, status := r.d.OpenObject(r.ctx, [16]byte{}, "nowhere")
+	r.is(status, InvalidValue)
+	_, status = r.d.OpenObject(r.ctx, [16]byte{}, "")
+	r.is(status, InvalidValue)
+	_, status = r.d.OpenObject(r.ctx, [16]byte{1}, "both")
+	r.is(status, InvalidValue)
+	_, status = r.d.OpenObject(r.dev, [16]byte{1}, "")
+	r.is(status, InvalidContext)
+	if !r.log.contain("not found") {
+		t.Error("nobody was told why")
+	}
+}
+
+// A part of an object goes to a device with memory of its own without the rest.
+func TestPartOfAnObjectIsCopied(t *testing.T) {
+	const size = 1 << 20
+	r, in := withObject(t, false, size)
+	q, part := r.queue(0), r.buffer(4096)
+	r.handle(r.d.EnqueueCopy(q, in, part, 8192, 0, 4096, Waits{}))
+	got := hostMemory(t, make([]byte, 4096))
+	r.handle(r.d.EnqueueRead(q, part, true, 0, 4096, ptr(got), Waits{}))
+	if !bytes.Equal(got, pattern(size, 0)[8192:8192+4096]) {
+		t.Error("something else was copied")
+	}
+	if r.d.buffers.Get(in).remote.Load() != nil {
+		t.Error("the device has a copy of the whole")
+	}
+	r.ok(r.d.ReleaseMemObject(in))
+}
+
+// A reference stays until the commands that may read the object have ended, also those of a released queue.
+func TestAnObjectOutlivesItsReaders(t *testing.T) {
+	r, in := withObject(t, true, 4096)
+	q, k, out := r.queue(0), r.kernel("kernel copy const global"), r.buffer(4096)
+	r.setMem(k, 0, in)
+	r.setMem(k, 1, out)
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	r.launch(q, k, Waits{N: 1, List: []uintptr{gate}})
+	r.ok(r.d.ReleaseMemObject(in))
+	r.ok(r.d.ReleaseQueue(q))
+	held := func() int {
+		r.node.mu.Lock()
+		defer r.node.mu.Unlock()
+		return len(r.node.attached)
+	}
+	if held() != 1 {
+		t.Error("the object is gone, but a kernel will read it")
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	for deadline := time.Now().Add(time.Minute); held() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the object is held for ever")
+		}
+	}
+}
+
+// difference is the first place where two slices of one length differ; -1: none.
+func difference(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// inAndOutOfPlace runs a test on a device that computes on shared memory, and on one that does not.
+func inAndOutOfPlace(t *testing.T, f func(t *testing.T, inPlace bool)) {
+	t.Run("in place", func(t *testing.T) { f(t, true) })
+	t.Run("out of place", func(t *testing.T) { f(t, false) })
+}

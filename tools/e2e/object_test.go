@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tendril/forwarding/trace"
+	"tendril/tools/e2e/rig"
+)
+
+// objectSum compiles the example of cl_tendril_store.
+func objectSum(t *testing.T) string {
+	t.Helper()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	out := filepath.Join(t.TempDir(), "objectsum")
+	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", out, "../../forwarding/icd/examples/objectsum.c", "-lOpenCL")
+	if _, err := rig.Output(cc); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// summed writes a file of random bytes, and returns what objectsum says of it.
+func summed(t *testing.T, path string, size int) string {
+	t.Helper()
+	b := make([]byte, size)
+	random, sum := rand.NewChaCha8([32]byte{1}), uint64(0)
+	_, _ = random.Read(b) // never fails
+	for _, v := range b {
+		sum += uint64(v)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d bytes, sum %d\n", size, sum)
+}
+
+// A kernel reads an object of the store as its buffer; a small one shares its segment with others.
+func TestAnObjectAsABuffer(t *testing.T) {
+	program, n, dir := objectSum(t), node(t), t.TempDir()
+	for name, size := range map[string]int{"large": 5<<20 + 3, "small": 1001} {
+		file := filepath.Join(dir, name)
+		want := summed(t, file, size)
+		if _, err := n.Run(t.Context(), "put", file); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := n.Run(t.Context(), "run", "--", program, name); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+		if _, err := n.Run(t.Context(), "rm", name); err != nil {
+			t.Errorf("an object that was a buffer cannot be removed: %v", err)
+		}
+	}
+	if _, err := n.Run(t.Context(), "run", "--", program, "nothing"); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("no object: %v", err)
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// An object that lies at another node is used there: its bytes do not cross the program's link.
+func TestAnObjectOfAnotherMachine(t *testing.T) {
+	program, n := objectSum(t), node(t, "TENDRIL_LISTEN=127.0.0.1:0")
+	status, err := n.Status(t.Context())
+	if err != nil || status.Node.Listen == "" {
+		t.Fatalf("%+v, %v", status.Node, err)
+	}
+	at, laptop := status.Node.Listen, "XDG_CONFIG_HOME="+t.TempDir()
+	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := func(args ...string) (string, error) {
+		cmd := n.Command(t.Context(), args...)
+		cmd.Env = append(rig.Native(), laptop)
+		return rig.Output(cmd)
+	}
+	if _, err := far("login", at, "--token", strings.TrimSpace(token)); err != nil {
+		t.Fatal(err)
+	}
+	const size = 24 << 20
+	file := filepath.Join(t.TempDir(), "big")
+	want := summed(t, file, size)
+	if _, err := far("put", "--server", at, file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := far("trace", "--server", at, "-o", filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, ok := strings.CutPrefix(text, want)
+	if !ok {
+		t.Fatalf("%q, want %q", text, want)
+	}
+	var s trace.Summary
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	crossed := uint64(0)
+	for _, w := range s.Wire {
+		crossed += w.Bytes
+	}
+	if crossed == 0 || crossed > size/100 {
+		t.Errorf("%d bytes crossed for an object of %d", crossed, size)
+	}
+	eventually(t, idle(t.Context(), n))
+}
