@@ -64,9 +64,8 @@ func (s *session) partition(h clwire.Header, p []byte) error {
 		if err := m.Decode(p); err != nil {
 			return err
 		}
-		if d := s.subs.put(m.Device, 0); d != 0 {
-			d.Release()
-		}
+		// Only its number goes: PoCL 3.1 crashes where an event that the engine still holds outlives its device.
+		s.subs.put(m.Device, 0)
 		return nil
 	}
 	var m clwire.SpecConstant
