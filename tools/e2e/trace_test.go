@@ -142,7 +142,10 @@ func TestTraceInBetween(t *testing.T) {
 		}
 		return err
 	})
-	checkTrace(t, out, "", 1)
+	// The file has room for the newest part alone: it may be one thread's.
+	if c, _ := checkTrace(t, out, "", 0); c.Names["left"]+c.Names["right"] == 0 || c.Arrows == 0 {
+		t.Errorf("%+v", c)
+	}
 	if _, err := in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
