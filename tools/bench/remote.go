@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -62,18 +61,16 @@ func (m *remote) open(ctx context.Context, r *rig) (err error) {
 	if err := r.login(ctx, m.at, m.proxy.Addr()); err != nil {
 		return err
 	}
-	for i, x := range []struct {
+	for _, x := range []struct {
 		program **reference
 		args    []string
 	}{
 		{&m.tls, []string{"--server", m.at}}, {&m.clear, []string{"--server", m.at, "--plaintext"}}, {&m.far, []string{"--server", m.proxy.Addr()}},
 	} {
 		args := append(append([]string{"run"}, x.args...), "--", r.dir+"/clbench")
-		counters := filepath.Join(r.dir, fmt.Sprintf("counters-%d", i))
-		if *x.program, err = r.start(r.env("TENDRIL_COUNTERS="+counters), r.tendril(), args...); err != nil {
+		if *x.program, err = r.start(r.env(), r.tendril(), args...); err != nil {
 			return err
 		}
-		(*x.program).counters = counters
 	}
 	return m.stateProxy(ctx)
 }
@@ -129,7 +126,7 @@ func (r *rig) login(ctx context.Context, servers ...string) error {
 func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, r.tendril(), args...)
 	if cmd.Env = r.env(); args[0] == "run" {
-		cmd.Env = r.counted(cmd.Env)
+		cmd.Env, _ = r.counted(cmd.Env)
 	}
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

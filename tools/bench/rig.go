@@ -157,7 +157,9 @@ func pythonOf() string {
 // start runs a reference and reads its first line, which says that it is ready.
 func (r *rig) start(env []string, name string, args ...string) (*reference, error) {
 	cmd := exec.Command(name, args...)
-	cmd.Env, cmd.Stderr = r.counted(env), os.Stderr
+	var counters string
+	cmd.Env, counters = r.counted(env)
+	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -169,7 +171,7 @@ func (r *rig) start(env []string, name string, args ...string) (*reference, erro
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	ref := &reference{cmd: cmd, in: in, out: bufio.NewReader(out)}
+	ref := &reference{cmd: cmd, in: in, out: bufio.NewReader(out), counters: counters}
 	if ref.ready, err = ref.out.ReadString('\n'); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s does not start: %w", filepath.Base(args0(name, args)), err), ref.stop())
 	}

@@ -115,7 +115,7 @@ func fragmentation(r *rig) (float64, error) {
 			return 0, err
 		}
 	}
-	time.Sleep(13 * time.Second) // what nobody needs goes back by itself: after 10 s, with the writer's next sweep
+	time.Sleep(25 * time.Second) // what nobody needs goes back by itself: after 10 s, with the writer's next sweep
 	raw, err := conns[0].Status()
 	if err != nil {
 		return 0, err

@@ -29,6 +29,14 @@ func streamBenchmarks(r *rig) []benchmark {
 			v, err := handOver(r)
 			return v, reference, err
 		}},
+		{name: "store/stream/hand-over/client=go/floor", unit: "ns", against: "64 bytes through a third process in C", atMost: 2, best: true, measure: func() (float64, float64, error) {
+			reference, err := r.rtt.ask("chain")
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := handOver(r)
+			return v, reference, err
+		}},
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 	"tendril/forwarding/trace"
 )
 
-// counted gives a program a file in which the driver library counts its round trips.
-func (r *rig) counted(env []string) []string {
+// counted gives a program a file in which the driver library counts its round trips, and says which; "" is none.
+func (r *rig) counted(env []string) ([]string, string) {
 	if env == nil {
-		return nil // no program of Tendril's
+		return nil, "" // no program of Tendril's
 	}
 	path := filepath.Join(r.dir, "counters-"+strconv.Itoa(len(r.counters)))
 	r.counters = append(r.counters, path)
-	return append(env, "TENDRIL_COUNTERS="+path)
+	return append(env, "TENDRIL_COUNTERS="+path), path
 }
 
 // roundTrips is how many the programs have made so far.

@@ -3,13 +3,17 @@
 // calls: the floor of any request over a socket. Without an argument the two have
 // a unix stream socketpair. With "tcp" the child listens on loopback: the first
 // line says on which port, and a line PORT measures through whatever listens
-// there and passes on to the child; "rtt" measures without such a thing.
+// there and passes on to the child; "rtt" measures without such a thing. Over the
+// socketpair a line "chain" measures half a round trip through a third process:
+// the floor of a hand-over from one client of a daemon to another.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -77,6 +81,37 @@ static int over_unix(void)
 	return fd[0];
 }
 
+// relay passes on what comes, both ways.
+static void relay(int a, int b)
+{
+	struct pollfd p[2] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
+	char m[SIZE];
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (poll(p, 2, -1) > 0)
+		for (int i = 0; i < 2; i++)
+			if (p[i].revents && (recv(p[i].fd, m, SIZE, MSG_WAITALL) != SIZE || send(p[!i].fd, m, SIZE, 0) != SIZE))
+				_exit(0);
+	_exit(0);
+}
+
+// chain starts a child that echoes behind a child that relays.
+static int chain(void)
+{
+	int far = over_unix(), fd[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) < 0)
+		die("rtt: socketpair");
+	switch (fork()) {
+	case -1:
+		die("rtt: fork");
+	case 0:
+		close(fd[0]);
+		relay(fd[1], far);
+	}
+	close(fd[1]);
+	close(far);
+	return fd[0];
+}
+
 static void at_once(int fd)
 {
 	int one = 1;
@@ -125,11 +160,17 @@ static int over_tcp(int *port)
 int main(int argc, char **argv)
 {
 	char line[16];
-	int port = 0, fd = argc > 1 ? over_tcp(&port) : over_unix();
+	int port = 0, fd = argc > 1 ? over_tcp(&port) : over_unix(), third = -1;
 	printf("ready %d\n", port);
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
 		int through = atoi(line);
+		if (strcmp(line, "chain\n") == 0) {
+			third = third < 0 ? chain() : third;
+			printf("%.1f\n", median_trip(third, TRIPS) / 2);
+			fflush(stdout);
+			continue;
+		}
 		int used = through ? dial(through) : fd;
 		printf("%.1f\n", median_trip(used, through ? THROUGH : TRIPS));
 		fflush(stdout);
