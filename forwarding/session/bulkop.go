@@ -188,14 +188,14 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		return status
 	}
 	if write {
-		o.send(blocking, c.d.cfg.Spin)
+		o.send(blocking, w.spin)
 	}
 	if !blocking {
 		return Success
 	}
 	w.link.Kick()
 	began := c.d.began()
-	arrived := w.reader.wait(&o.completion, c.d.cfg.Spin)
+	arrived := w.reader.wait(&o.completion, w.spin)
 	c.d.tripped(began, causeOfCommand(c.kind), w, "")
 	if !arrived {
 		return OutOfResources

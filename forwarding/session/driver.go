@@ -15,22 +15,23 @@ import (
 
 // Config says how a Driver reaches its daemon. The zero value has no way to: Dial must be set.
 type Config struct {
-	Dial      func() (Control, error) // connects to the daemon; called once, at the first question for platforms
-	Servers   []Server                // daemons of other machines, in place of Dial; each gives platforms of its own
-	Lanes     int                     // bulk lanes to a worker on another machine; 0: by the number of cores
-	Plaintext bool                    // lanes without TLS, where the other machine allows it
-	Dispatch  uintptr                 // address of the ICD dispatch table, the first word of every object
-	Version   string                  // of this library, told to the daemon
-	Program   string                  // told to the worker, for status
-	Selector  string                  // which devices are shown, see ParseSelector
-	Publish   string                  // "" or a name: see publish.go
-	Spin      time.Duration           // how long a waiting caller polls before it sleeps
-	Disabled  bool                    // inside a worker: no platform
-	Log       func(line string)       // one line for the person at the terminal
-	Print     func(data []byte)       // what kernels print
-	Env       map[string]string       // driver variables of the program, for the session
-	Trace     *trace.Writer           // nil: no trace; the caller closes it after the Driver
-	Counters  *trace.Counters         // round trips by cause; nil: the Driver's own
+	Dial       func() (Control, error) // connects to the daemon; called once, at the first question for platforms
+	Servers    []Server                // daemons of other machines, in place of Dial; each gives platforms of its own
+	Lanes      int                     // bulk lanes to a worker on another machine; 0: by the number of cores
+	Plaintext  bool                    // lanes without TLS, where the other machine allows it
+	Dispatch   uintptr                 // address of the ICD dispatch table, the first word of every object
+	Version    string                  // of this library, told to the daemon
+	Program    string                  // told to the worker, for status
+	Selector   string                  // which devices are shown, see ParseSelector
+	Publish    string                  // "" or a name: see publish.go
+	Spin       time.Duration           // how long a waiting caller polls before it sleeps
+	RemoteSpin time.Duration           // the same where the worker is on another machine
+	Disabled   bool                    // inside a worker: no platform
+	Log        func(line string)       // one line for the person at the terminal
+	Print      func(data []byte)       // what kernels print
+	Env        map[string]string       // driver variables of the program, for the session
+	Trace      *trace.Writer           // nil: no trace; the caller closes it after the Driver
+	Counters   *trace.Counters         // round trips by cause; nil: the Driver's own
 }
 
 // Slots of address space for each kind of object.

@@ -95,7 +95,7 @@ func (h *hostWork) announce(id uint64) (uint64, Status) {
 func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
 	defer h.over()
 	w := h.q.w
-	pause := w.d.cfg.Spin
+	pause := w.spin
 	if !spin {
 		pause = 0 // a goroutine of ours must not keep a core busy
 	}

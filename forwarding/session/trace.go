@@ -249,7 +249,7 @@ func (w *worker) compareClocks() (same bool) {
 		w.forget(request)
 		return false
 	}
-	arrived := w.reader.wait(&c.completion, w.d.cfg.Spin)
+	arrived := w.reader.wait(&c.completion, w.spin)
 	answered := t.Now()
 	w.d.counters.Add(trace.CauseClock)
 	var m clwire.ClockReply

@@ -41,6 +41,7 @@ type worker struct {
 	link         link.Link // immutable
 	bulk         *bulk     // nil: the worker is on this node
 	capabilities uint32
+	spin         time.Duration // how long a caller polls before it sleeps; immutable
 
 	dead   atomic.Bool // set once, before what is outstanding is failed
 	closed atomic.Bool // by this side: an end that is no fault
@@ -75,12 +76,13 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, errors.New("no daemon")
 	}
 	w := &worker{
-		d: p.d, platform: p, segments: map[uint64]bool{},
+		d: p.d, platform: p, spin: p.d.cfg.Spin, segments: map[uint64]bool{},
 		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
 		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{}, partitions: map[*partition]struct{}{},
 	}
 	open := p.openLocal
 	if remote, ok := p.control.(RemoteControl); ok {
+		w.spin = p.d.cfg.RemoteSpin
 		open = func(w *worker) error { return p.openRemote(remote, w) }
 	}
 	if err := open(w); err != nil {
@@ -118,7 +120,7 @@ func (p *Platform) openLocal(w *worker) error {
 }
 
 func (w *worker) greet() error {
-	hello := &clwire.Hello{Version: clwire.Version, SpinMicros: uint32(w.d.cfg.Spin / time.Microsecond), Program: w.d.cfg.Program}
+	hello := &clwire.Hello{Version: clwire.Version, SpinMicros: uint32(w.spin / time.Microsecond), Program: w.d.cfg.Program}
 	c, err := w.ask(hello)
 	if err != nil {
 		return fmt.Errorf("the worker does not answer: %w", err)
@@ -180,7 +182,7 @@ func (w *worker) ask(m clwire.Message) (*call, error) {
 // await waits for a call that was sent.
 func (w *worker) await(c *call) error {
 	began := w.d.began()
-	arrived := w.reader.wait(&c.completion, w.d.cfg.Spin)
+	arrived := w.reader.wait(&c.completion, w.spin)
 	w.d.tripped(began, c.cause, w, c.detail)
 	if !arrived {
 		return errDead
