@@ -99,7 +99,21 @@ func (r *rig) kernel(declaration string) uintptr {
 	return r.handle(r.d.CreateKernel(p, strings.Fields(declaration)[1]))
 }
 
-func ptr(b []byte) HostPtr { return pointerTo(b) }
+// ptr hands a slice over as a program does: by an address that Go's collector does not follow. What is kept makes callers'
+// arrays live on the heap, where they do not move as on a stack that grows, and live on for a while.
+func ptr(b []byte) HostPtr {
+	lent.mu.Lock()
+	defer lent.mu.Unlock()
+	lent.last[lent.n%len(lent.last)] = b
+	lent.n++
+	return pointerTo(b)
+}
+
+var lent struct {
+	mu   sync.Mutex
+	last [64][]byte
+	n    int
+}
 
 func (r *rig) setMem(k uintptr, index uint32, b uintptr) {
 	r.t.Helper()
