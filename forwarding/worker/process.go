@@ -173,6 +173,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.deviceMemory = c.memory
 	s.files.store = include.NewStore(o.CacheDir)
 	s.attached = &c.attached
+	s.peers.sockets = &c.sockets
 	if r != nil {
 		s.bulk = newBulk(s)
 		go r.feed(s.bulk)
@@ -219,6 +220,7 @@ type control struct {
 	fd       int
 	attached attachments
 	memory   *deviceMemory
+	sockets  peerSockets
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.
@@ -319,6 +321,10 @@ func (c *control) watch(r *remote) {
 		}
 		if err == nil && r != nil && m.Lane != nil && len(files) == 1 {
 			r.accept(m.Lane.Index, files[0])
+			continue
+		}
+		if err == nil && m.Peer != nil && len(files) == 1 {
+			c.sockets.put(m.Peer, files[0])
 			continue
 		}
 		if err == nil && m.Attach != nil && len(files) == 1 {
