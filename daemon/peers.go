@@ -255,10 +255,12 @@ func (d *Daemon) TellPeer(session uint64, m wire.TellPeerRequest) {
 	if _, err := d.sessions.get(session); err != nil { // closed meanwhile, and forgotten before this was there
 		d.peering.forget(session)
 	}
-	if !m.Up {
-		d.log.WithField("session", session).WithField("worker", m.Worker).WithField("with", l.With).WithField("why", l.Why).
-			Info("no link between two workers: their program carries what goes between them")
+	log := d.log.WithField("session", session).WithField("worker", m.Worker).WithField("with", l.With)
+	if m.Up {
+		log.Info("two workers are linked")
+		return
 	}
+	log.WithField("why", l.Why).Info("no link between two workers: their program carries what goes between them")
 }
 
 // printable keeps a client's words from writing on an operator's terminal.

@@ -14,13 +14,12 @@ const (
 )
 
 // PeerOpen asks for the fingerprint that this worker shows on peer links; the Reply carries its 32 bytes.
-type PeerOpen struct{ Link uint64 }
+type PeerOpen struct{}
 
-func (*PeerOpen) Type() Type               { return TypePeerOpen }
-func (m *PeerOpen) Append(b []byte) []byte { return le.AppendUint64(b, m.Link) }
-func (m *PeerOpen) Decode(b []byte) error {
+func (*PeerOpen) Type() Type             { return TypePeerOpen }
+func (*PeerOpen) Append(b []byte) []byte { return b }
+func (*PeerOpen) Decode(b []byte) error {
 	c := cursor{b: b, t: TypePeerOpen}
-	m.Link = c.u64("link")
 	return c.end()
 }
 

@@ -32,6 +32,7 @@ const maxSpin = time.Second
 //	TENDRIL_PLATFORMS  read by the driver library (package span): native, node or one
 //	TENDRIL_PLAINTEXT  1: data connections to them without TLS, where they allow it
 //	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
+//	TENDRIL_PEERS    off: contexts that span workers use no links between these
 //	TENDRIL_WORKER   1 inside a worker: no platform
 func FromEnv(getenv func(string) string) Config {
 	c := Config{
@@ -43,6 +44,7 @@ func FromEnv(getenv func(string) string) Config {
 	}
 	c.RemoteSpin = spinOf(getenv("TENDRIL_SPIN_US"), DefaultRemoteSpin)
 	c.Plaintext = getenv("TENDRIL_PLAINTEXT") == "1"
+	c.NoPeers = getenv("TENDRIL_PEERS") == "off"
 	c.Lanes, _ = strconv.Atoi(getenv("TENDRIL_LANES")) // anything else: the default
 	socket := getenv("TENDRIL_SOCKET")
 	if socket == "" {

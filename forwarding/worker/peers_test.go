@@ -46,7 +46,7 @@ func newLinked(t *testing.T, inPlace, plaintext bool) *linked {
 			w.far[i].must(m.Decode(payload))
 			w.states[i] = append(w.states[i], m)
 		}
-		copy(prints[i][:], w.far[i].call(&clwire.PeerOpen{Link: w.number}).Data)
+		copy(prints[i][:], w.far[i].call(&clwire.PeerOpen{}).Data)
 	}
 	for index := range 3 {
 		a, b := tcpEnds(t)
@@ -301,7 +301,7 @@ func hostileEnd(t *testing.T) (w *linked, lanes []*link.Lane) {
 		w.far[0].must(m.Decode(payload))
 		w.states[0] = append(w.states[0], m)
 	}
-	w.far[0].call(&clwire.PeerOpen{Link: w.number})
+	w.far[0].call(&clwire.PeerOpen{})
 	w.far[0].send(&clwire.PeerExpect{Link: w.number, Answers: true, Plaintext: true, Lanes: 2})
 	for index := range 2 {
 		a, b := tcpEnds(t)
