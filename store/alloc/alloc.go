@@ -38,7 +38,7 @@ type Ranges struct {
 	root      nodeIndex
 	spare     nodeIndex // list of unused nodes, linked by left
 	seed      uint32
-	nodes     []node            // nodes[0] is the none node, with longest 0
+	nodes     []node // nodes[0] is the none node, with longest 0
 	count     int
 	allocated map[uint64]uint64 // offset → length; nil: the owner knows the lengths
 }
