@@ -185,8 +185,8 @@ func (s *Store) retire(g *segmentState) {
 // tellSlots tells processes that may ask for nothing over the socket that there is something to sweep. mu is held.
 func (g *segmentState) tellSlots() {
 	for c := range g.seen {
-		if ix := c.tenant.index; ix != nil && ix.slots[c] != nil {
-			ix.slots[c].Leave()
+		if slots := c.slots(); slots != nil {
+			slots.Leave()
 		}
 	}
 }
