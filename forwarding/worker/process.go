@@ -100,7 +100,7 @@ func environment(from []string, cache string) []string {
 	var env []string
 	set := map[string]string{
 		"HOME": cache, "TMPDIR": filepath.Join(cache, "tmp"), "XDG_CACHE_HOME": cache,
-		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "nv"), "TENDRIL_WORKER": "1",
+		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "cuda"), "TENDRIL_WORKER": "1",
 	}
 	for _, kv := range from {
 		name, _, _ := strings.Cut(kv, "=")
