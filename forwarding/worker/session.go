@@ -35,6 +35,7 @@ type session struct {
 
 	greeted  bool
 	spin     time.Duration
+	poller   link.Poller    // the reader's
 	objects  map[uint64]any // contexts, buffers, programs, kernels
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
@@ -145,7 +146,7 @@ func (s *session) idle() error {
 	if f := s.failed.Load(); f != nil {
 		return *f
 	}
-	if link.Spin(s.spin, func() bool {
+	if s.poller.Spin(s.spin, func() bool {
 		s.engine.Poll()
 		s.runDue()
 		return !s.link.Empty()
