@@ -408,7 +408,8 @@ static void about(void)
 /* The daemon dies while threads wait: all hear of it, and what they hold stays readable. */
 static void daemon_dies(void)
 {
-	tendril *t = dial();
+	tendril *t;
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .no_reconnect = 1}, &t));
 	tendril_object o, got;
 	OK(tendril_put(t, "still here", 10, NULL, &o));
 	pid_t killer = fork();
