@@ -14,7 +14,7 @@
 
 #include "internal.h"
 
-enum { SWEEP_MS = 1000, MAX_REPLY = 256 << 20 };
+enum { MAX_REPLY = 256 << 20 };
 
 int64_t clock_ms(void)
 {
@@ -62,6 +62,7 @@ static void fail_connection(tendril *t, int status, const char *why)
 		(void)keep_bytes(c, (const uint8_t *)t->why, strlen(t->why)); /* else the status says it in a few words */
 		finish(t, c, t->status);
 	}
+	views_drop_idle(t);
 }
 
 /* ---- replies ---- */
@@ -430,8 +431,7 @@ void post(tendril *t, enum message kind, const void *payload, size_t n)
 	pthread_mutex_unlock(&t->send_mu);
 }
 
-/* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
-static void forget(tendril *t, struct view *v)
+void forget(tendril *t, struct view *v)
 {
 	uint8_t number[8];
 	store_u64(number, v->id);
@@ -475,87 +475,3 @@ void tendril_flush(tendril *t)
 	push(t, 0);
 	pthread_mutex_unlock(&t->send_mu);
 }
-
-/* ---- letting memory go ---- */
-
-static bool sweep_is_due(tendril *t, bool now)
-{
-	pthread_mutex_lock(&t->mu);
-	if (t->retired)
-		index_tidy(t);
-	now = now || index_wants_sweep(t);
-	int64_t ms = t->idle || now ? clock_ms() : 0;
-	bool due = now || (t->idle && ms - t->swept_ms >= SWEEP_MS);
-	if (due)
-		t->swept_ms = ms;
-	pthread_mutex_unlock(&t->mu);
-	return due;
-}
-
-int sweep(tendril *t, bool now)
-{
-	int status = check_mine(t);
-	if (status != TENDRIL_OK || !sweep_is_due(t, now))
-		return status;
-	uint8_t raw[HEADER_BYTES];
-	struct writer w = begin_frame(raw, sizeof raw, M_SWEEP);
-	struct call c;
-	init_call(&c, M_SWEEP);
-	index_swept(t);
-	status = round_trip(t, &w, &c);
-	if (status != TENDRIL_OK)
-		return status;
-	struct reader r = {c.bytes, c.bytes + c.length, false};
-	pthread_mutex_lock(&t->send_mu);
-	for (uint32_t n = take_u32(&r); n > 0 && !r.bad; n--) {
-		pthread_mutex_lock(&t->mu);
-		struct view *v = view_find(t, take_u64(&r));
-		if (v && !r.bad && v->refs == 0 && !t->calls && t->status == TENDRIL_OK && c.gen == t->gen) {
-			if (index_let_go(v))
-				forget(t, v);
-			else
-				index_sweep_again(t);
-		}
-		pthread_mutex_unlock(&t->mu);
-	}
-	push(t, 0);
-	pthread_mutex_unlock(&t->send_mu);
-	drop_call(&c);
-	return TENDRIL_OK;
-}
-
-/* Whether the daemon waits for memory that is of no use any more. */
-static bool memory_leaves(tendril *t)
-{
-	char *status = NULL;
-	if (tendril_status_json(t, &status) != TENDRIL_OK)
-		return false;
-	const char *told = strstr(status, "\"leaving_bytes\":");
-	bool leaves = told && strtoull(told + strlen("\"leaving_bytes\":"), NULL, 10) > 0;
-	free(status);
-	return leaves;
-}
-
-int round_trip_full(tendril *t, struct writer *w, struct call *c)
-{
-	static const int pauses_ms[] = {0, 20, 80, 300}; /* other clients sweep some 250 ms after they let go */
-	enum { PAUSES = 4, LEAVING_TRIES = 40, LEAVING_MS = 200 };
-	enum message kind = c->kind;
-	int status = round_trip(t, w, c);
-	for (int try = 0; try < PAUSES + LEAVING_TRIES && (status == TENDRIL_FULL || status == TENDRIL_QUOTA); try++) {
-		char text[256];
-		snprintf(text, sizeof text, "%s", tendril_message());
-		bool more = try < PAUSES || memory_leaves(t);
-		int ms = try < PAUSES ? pauses_ms[try] : LEAVING_MS;
-		struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
-		while (more && nanosleep(&left, &left) < 0 && errno == EINTR)
-			;
-		if (!more || sweep(t, true) != TENDRIL_OK)
-			return tdl_fail(status, "%s", text);
-		init_call(c, kind);
-		status = round_trip(t, w, c);
-	}
-	return status;
-}
-
-int tendril_sweep(tendril *t) { return sweep(t, true); }

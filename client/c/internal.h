@@ -142,6 +142,8 @@ bool view_unref(tendril *, struct view *);
 void view_forget(tendril *, struct view *);
 struct view *view_find(tendril *, uint64_t id);
 void views_free(tendril *, bool all);
+/* Unmaps what nothing refers to, on a connection that broke. mu is held. */
+void views_drop_idle(tendril *);
 /* Makes orphans of all views that no claim of this life has found again, and unmaps those without references. mu is held. */
 void views_orphan(tendril *);
 
@@ -247,6 +249,8 @@ struct tendril {
 	struct view *views[BUCKETS + 1]; /* the last: orphans */
 	size_t idle;                   /* views without references */
 	int64_t swept_ms;
+	int sweep_fd;                  /* a timer; −1: nobody wants it */
+	bool sweep_set;
 	atomic_int spare_state;        /* enum spare_state; changed under mu */
 	struct {                       /* the object that a seal asked for ahead; guarded by mu */
 		struct call call;
@@ -279,8 +283,6 @@ void init_bound_call(struct call *, enum message, uint64_t gen);
 int round_trip(tendril *, struct writer *, struct call *);
 /* round_trip for a request whose reply is empty; of the life gen where that is not 0. */
 int simple(tendril *, uint64_t gen, struct writer *);
-/* round_trip, again where the store is full but memory may be on its way back. */
-int round_trip_full(tendril *, struct writer *, struct call *);
 
 /* Sends a one-way message now if the socket takes it, else with the next one. send_mu is held. */
 void post_locked(tendril *, enum message, const void *payload, size_t n);
@@ -291,8 +293,8 @@ void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool 
 void say_released(tendril *, const tendril_id *, struct view *, bool large);
 void give_up_spare(tendril *);
 void unref_connection(tendril *);
-/* Asks which mappings can go: at most once a second unless now is set. */
-int sweep(tendril *, bool now);
+/* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
+void forget(tendril *, struct view *);
 int64_t clock_ms(void);
 /* Sends what waits. send_mu is held. False: the socket failed. */
 bool push(tendril *, int flags);
@@ -305,6 +307,15 @@ void adopt_daemon(tendril *, const tendril *from);
 int keep_bytes(struct call *, const uint8_t *, size_t n);
 /* Sleeps between half and one and a half times ms, but not beyond until. */
 void pause_about(int64_t ms, int64_t until);
+
+/* ---- sweep.c ---- */
+
+/* Asks which mappings can go: at most once a second unless now is set. Not on a connection that broke: TENDRIL_DISCONNECTED. */
+int sweep(tendril *, bool now);
+/* Arms the timer of tendril_sweep_fd where that is wanted and there is something to sweep; ms 0: for the first time. mu is held. */
+void sweep_later(tendril *, int64_t ms);
+/* round_trip, again where the store is full but memory may be on its way back. */
+int round_trip_full(tendril *, struct writer *, struct call *);
 
 /* ---- revive.c ---- */
 

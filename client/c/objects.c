@@ -158,9 +158,8 @@ static int ask_create(tendril *t, uint64_t size, const tendril_options *o, bool 
 	if (plain && take_spare(t, size, c))
 		return TENDRIL_OK;
 	give_up_spare(t);
-	int status = sweep(t, false);
-	if (status != TENDRIL_OK)
-		return status;
+	(void)sweep(t, false); /* a connection that broke is the next request's matter */
+	int status;
 	uint8_t *large = NULL, small[SMALL_FRAME];
 	size_t cap = sizeof small;
 	if (o->meta_size || o->label_count) {
@@ -492,7 +491,7 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 			return TENDRIL_OK;
 		index_open(t);
 		give_up_spare(t);
-		status = sweep(t, false);
+		(void)sweep(t, false);
 	}
 	if (status != TENDRIL_OK)
 		return status;

@@ -110,7 +110,7 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	tendril *t = calloc(1, sizeof *t);
 	if (!t)
 		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
-	t->fd = -1;
+	t->fd = t->sweep_fd = -1;
 	atomic_init(&t->refs, 1);
 	atomic_init(&t->spare_state, 0);
 	pthread_mutex_init(&t->revival.mu, NULL);
@@ -181,6 +181,8 @@ void unref_connection(tendril *t)
 	if (atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	views_free(t, true);
+	if (t->sweep_fd >= 0)
+		close(t->sweep_fd);
 	holds_free(t);
 	index_free(t);
 	inbox_free(&t->in);
@@ -210,7 +212,9 @@ static void close_inherited(tendril *t)
 			}
 	if (t->fd >= 0)
 		close(t->fd);
-	t->fd = -1;
+	if (t->sweep_fd >= 0)
+		close(t->sweep_fd);
+	t->fd = t->sweep_fd = -1;
 }
 
 void tendril_close(tendril *t)
@@ -235,6 +239,9 @@ void tendril_close(tendril *t)
 		close(t->fd);
 		t->fd = -1;
 	}
+	if (t->sweep_fd >= 0)
+		close(t->sweep_fd);
+	t->sweep_fd = -1;
 	views_free(t, false);
 	pthread_mutex_unlock(&t->mu);
 	pthread_mutex_unlock(&t->send_mu);

@@ -151,6 +151,16 @@ void view_forget(tendril *t, struct view *v)
 	view_drop(v);
 }
 
+void views_drop_idle(tendril *t)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct view *v = t->views[i], *next; v; v = next) {
+			next = v->next;
+			if (v->refs == 0 && index_let_go(v))
+				view_forget(t, v);
+		}
+}
+
 static void make_orphan(tendril *t, struct view *v)
 {
 	unlink_view(t, v);
@@ -183,6 +193,7 @@ bool view_unref(tendril *t, struct view *v)
 			view_forget(t, v);
 		return false;
 	}
+	sweep_later(t, 0);
 	return !v->own && !v->fast && v->bytes > t->keep_bytes;
 }
 

@@ -262,8 +262,13 @@ TENDRIL_API int tendril_read(tendril *, tendril_key, uint64_t offset, void *to, 
 /* XXH64 (seed 0) of the object's bytes, computed by the daemon. */
 TENDRIL_API int tendril_checksum(tendril *, tendril_key, uint64_t *out);
 
-/* Unmaps now what nothing is held in and the daemon has no more use for; create and get do it once a second. */
+/* Unmaps now what nothing is held in and the daemon has no more use for; create and get do it once a second. It makes no broken connection anew. */
 TENDRIL_API int tendril_sweep(tendril *);
+
+/* A descriptor for the poll(2) loop of a program that goes idle: readable when tendril_sweep is worth calling, which ends that. Some 250 ms after
+ * a release that left a segment without use, and then once a second while there is one, so that the daemon gets the memory back although the
+ * program asks for nothing. The library's, until tendril_close. −1: there is none to be had (tendril_message says why). */
+TENDRIL_API int tendril_sweep_fd(tendril *);
 
 /* ---- Filling together ------------------------------------------------------------------------------------------- */
 
