@@ -59,6 +59,8 @@ void put_str16(struct writer *, const char *); /* NULL is "" */
 void put_bytes32(struct writer *, const void *, size_t);
 void put_key(struct writer *, tendril_key);
 void put_labels(struct writer *, const tendril_label *, size_t); /* sorts by key, as the protocol wants */
+/* A wait as messages have it: the longest is without end (of a Get: 49 days). */
+uint32_t wire_wait(int64_t ms);
 /* Begins a frame at to; the request number is entered when it is sent. */
 struct writer begin_frame(uint8_t *to, size_t cap, enum message);
 

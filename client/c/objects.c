@@ -452,8 +452,6 @@ static int check_key(tendril_key key)
 	return TENDRIL_OK;
 }
 
-static uint32_t wire_wait(int64_t ms) { return ms == TENDRIL_FOREVER || ms > UINT32_MAX ? UINT32_MAX : ms < 0 ? 0 : (uint32_t)ms; }
-
 int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *out)
 {
 	uint8_t raw[SMALL_FRAME];
@@ -560,7 +558,7 @@ static int await_many(tendril *t, const tendril_key *keys, size_t count, int64_t
 	return status;
 }
 
-/* Gets count ≤ GET_AHEAD objects in one round trip. *have: how many of out are to be released, whatever comes back. */
+/* Gets count ≤ GET_AHEAD objects in one round trip; after an error some of out may be there. */
 static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t *raw, tendril_object *out)
 {
 	struct writer w[GET_AHEAD];

@@ -102,11 +102,6 @@ int tendril_stream_remove(tendril *t, const char *name)
 
 /* ---- frames ---- */
 
-static uint32_t wire_wait(int64_t ms)
-{
-	return ms == TENDRIL_FOREVER ? UINT32_MAX : ms < 0 ? 0 : ms >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)ms;
-}
-
 static struct writer push_frame(uint8_t *raw, size_t cap, const tendril_stream *s, const tendril_id *id, bool seal, int64_t wait_ms)
 {
 	struct writer w = begin_frame(raw, cap, M_STREAM_PUSH);

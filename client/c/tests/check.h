@@ -65,7 +65,7 @@ static inline void stop_daemon(void)
 }
 
 /* Starts a daemon of this test's own, with a store of 512 MiB. Skips the test where there is no TENDRIL_BIN. */
-static inline const char *start_daemon(void)
+static inline void start_daemon(void)
 {
 	const char *bin = getenv("TENDRIL_BIN");
 	char path[128];
@@ -99,13 +99,36 @@ static inline const char *start_daemon(void)
 	for (int i = 0; i < 1500; i++) {
 		if (tendril_connect(daemon_socket, &t) == TENDRIL_OK) {
 			tendril_close(t);
-			return daemon_socket;
+			return;
 		}
 		CHECK(waitpid(daemon_pid, NULL, WNOHANG) == 0);
 		pause_ms(20);
 	}
 	CHECK(!"the daemon answers within 30 s");
-	return NULL;
+}
+
+struct test {
+	const char *name;
+	void (*run)(void);
+};
+
+/* Runs n tests against one daemon, and last the one in which it dies; each is to leave as many descriptors as it found. */
+static inline int run_tests(const char *program, const struct test *tests, size_t n, void (*daemon_dies)(void))
+{
+	tendril *t;
+	start_daemon();
+	atexit(stop_daemon);
+	OK(tendril_connect(daemon_socket, &t));
+	tendril_close(t);
+	int before = count_fds();
+	for (size_t i = 0; i <= n; i++) {
+		if (getenv("VERBOSE"))
+			fprintf(stderr, "%s\n", i < n ? tests[i].name : "daemon_dies");
+		(i < n ? tests[i].run : daemon_dies)();
+		CHECK(count_fds() == before);
+	}
+	printf("%s: %zu tests passed\n", program, n + 1);
+	return 0;
 }
 
 #endif

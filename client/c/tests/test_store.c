@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-static const char *at;
+static const char *const at = daemon_socket;
 
 static tendril *dial(void)
 {
@@ -429,23 +429,10 @@ static void daemon_dies(void)
 
 int main(void)
 {
-	static const struct { const char *name; void (*run)(void); } tests[] = {
+	static const struct test tests[] = {
 		{"about", about}, {"put_and_get", put_and_get}, {"many_small", many_small}, {"waiting", waiting}, {"batches", batches},
 		{"names_and_changes", names_and_changes}, {"ranges", ranges}, {"strict", strict}, {"after_close", after_close},
 		{"watching", watching}, {"threads", threads}, {"forked", forked}, {"over_and_over", over_and_over}, {"bad_arguments", bad_arguments},
 	};
-	at = start_daemon();
-	atexit(stop_daemon);
-	tendril_close(dial());
-	int before = count_fds();
-	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-		if (getenv("VERBOSE"))
-			fprintf(stderr, "%s\n", tests[i].name);
-		tests[i].run();
-		CHECK(count_fds() == before);
-	}
-	daemon_dies();
-	CHECK(count_fds() == before);
-	printf("test_store: %zu tests passed\n", sizeof tests / sizeof *tests + 1);
-	return 0;
+	return run_tests("test_store", tests, sizeof tests / sizeof *tests, daemon_dies);
 }
