@@ -2,6 +2,7 @@ package link
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,19 +13,48 @@ import (
 // of under a microsecond).
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// Spin polls done until it holds or d is over, and reports whether it held.
-// On a single core it does not poll: nobody else could run meanwhile.
-func Spin(d time.Duration, done func() bool) bool {
+// A yield that took longer gave the core to somebody who had work for it, for a slice of 3 ms or so: who polls on is served last on a
+// busy machine, who sleeps is served first when woken.
+const (
+	longYield = 150 * time.Microsecond
+	repay     = 20 // how often the time that was lost passes before anybody polls again: it never costs more than a twentieth
+	longPause = 100 * time.Millisecond
+)
+
+// Poller polls before its owner sleeps, unless polling has just been seen not to pay. The zero value is ready; several
+// goroutines may use one.
+type Poller struct {
+	again atomic.Pointer[time.Time] // nil, or when polling pays again
+}
+
+// Spin polls done until it holds or d is over, and reports whether it held. It gives up where a yield took long. On a
+// single core it does not poll: nobody else could run meanwhile.
+func (p *Poller) Spin(d time.Duration, done func() bool) bool { return p.spin(d, Yield, done) }
+
+func (p *Poller) spin(d time.Duration, yield func(), done func() bool) bool {
 	if done() {
 		return true
 	}
 	if d <= 0 || runtime.NumCPU() == 1 {
 		return false
 	}
-	for start := time.Now(); time.Since(start) < d; {
-		Yield()
+	start := time.Now()
+	if until := p.again.Load(); until != nil && start.Before(*until) {
+		return false
+	}
+	for now := start; now.Sub(start) < d; now = time.Now() {
+		yield()
+		back := time.Now()
+		lost := back.Sub(now)
+		if lost >= longYield {
+			until := back.Add(min(repay*lost, longPause))
+			p.again.Store(&until)
+		}
 		if done() {
 			return true
+		}
+		if lost >= longYield {
+			return false
 		}
 	}
 	return false

@@ -99,6 +99,9 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, err
 	}
 	w.startTrace()
+	if limits := clwire.NewTimeLimits(w.d.cfg.KernelTime, w.d.cfg.BuildTime); limits != (clwire.TimeLimits{}) {
+		w.tell(&limits)
+	}
 	return w, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 )
 
@@ -65,7 +66,7 @@ func main() {
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	only := flag.String("only", "", "regular expression: measure these figures alone")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *rounds, *out, *bin, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -83,7 +84,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...)...)
+	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), frameBenchmarks(ctx, rig)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.startOpenCL(); err != nil {
