@@ -27,6 +27,8 @@ type Config struct {
 	Spin       time.Duration           // how long a waiting caller polls before it sleeps
 	RemoteSpin time.Duration           // the same where the worker is on another machine
 	NoPeers    bool                    // contexts that span workers use no links between these
+	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
+	BuildTime  time.Duration           // the same for one build
 	Disabled   bool                    // inside a worker: no platform
 	Log        func(line string)       // one line for the person at the terminal
 	Print      func(data []byte)       // what kernels print

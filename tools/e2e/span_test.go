@@ -8,50 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"tendril/forwarding/trace"
 	"tendril/tools/e2e/rig"
 )
 
-// far starts a node that other machines may come to, and logs a fresh user's configuration in. It returns the address
-// and that configuration's directory.
-func far(t *testing.T) (n *rig.Node, address, config string) {
+// spanProgram compiles testdata/span.c.
+func spanProgram(t *testing.T) string {
 	t.Helper()
-	n, err := rig.Start(t.Context(), bin, "TENDRIL_LISTEN=127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	out, err := n.Run(t.Context(), "token", "create", "--once", "--json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var token struct {
-		Token string `json:"token"`
-	}
-	if err := json.Unmarshal([]byte(out), &token); err != nil || token.Token == "" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err = n.Run(t.Context(), "status", "--json"); err != nil {
-		t.Fatal(err)
-	}
-	var status struct {
-		Node struct {
-			Listen string `json:"listen"`
-		} `json:"node"`
-	}
-	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Node.Listen == "" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	address, config = status.Node.Listen, t.TempDir()
-	login := n.Command(t.Context(), "login", address, "--token", token.Token)
-	login.Env = append(rig.Native(), "XDG_CONFIG_HOME="+config)
-	if _, err := rig.Output(login); err != nil {
-		t.Fatal(err)
-	}
-	return n, address, config
+	need(t, "cc", noCC)
+	out := filepath.Join(t.TempDir(), "span")
+	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/span.c", "-lOpenCL"))
+	need(t, "cc", err)
+	return out
 }
 
 // peersOf names a node as a peer of another.
@@ -73,16 +41,6 @@ func peersOf(t *testing.T, of, node *rig.Node, address string) {
 	if out, err := of.Run(t.Context(), "peer", "ls"); err != nil || !strings.Contains(out, address) {
 		t.Fatalf("%v: %s", err, out)
 	}
-}
-
-// spanProgram builds the program of random commands.
-func spanProgram(t *testing.T) string {
-	t.Helper()
-	need(t, "cc", noCC)
-	program := filepath.Join(t.TempDir(), "span")
-	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "testdata/span.c", "-lOpenCL"))
-	need(t, "cc", err)
-	return program
 }
 
 // TestOneContextOverTwoNodes runs one program natively and on a context over this node's device and another node's: the
@@ -129,6 +87,55 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 	for _, n := range []*rig.Node{near, there} {
 		if log := n.Log(); !strings.Contains(log, "two workers are linked") {
 			t.Errorf("a node knows of no link:\n%s", log)
+		}
+	}
+}
+
+// A trace of a context that spans has both workers, each on a clock of its own, and each one's kernels.
+func TestTraceOfAContextThatSpans(t *testing.T) {
+	need(t, "driver", hasDriver())
+	program, near := spanProgram(t), node(t)
+	_, address, config := far(t)
+	out := filepath.Join(t.TempDir(), "out.json")
+	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", out, "--json", "--", program, "1", "120")
+	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
+	text, err := rig.Output(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := trace.CheckPerfetto(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Names["mix_"] == 0 || c.Names["iota"] == 0 || c.Arrows == 0 {
+		t.Errorf("%+v", c)
+	}
+	var s trace.Summary
+	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &s); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if len(s.Workers) != 2 {
+		t.Fatalf("workers: %+v", s.Workers)
+	}
+	clocks := map[bool]int{}
+	crossed := map[uint32]uint64{}
+	for _, w := range s.Workers {
+		clocks[strings.HasPrefix(w.Clock, "clock ±")]++
+	}
+	for _, w := range s.Wire {
+		crossed[w.Worker] += w.Bytes
+	}
+	if clocks[true] != 1 || clocks[false] != 1 || len(crossed) != 2 {
+		t.Errorf("workers %+v, bytes %v", s.Workers, crossed)
+	}
+	for _, k := range s.Kernels {
+		if k.Launches == 0 || k.Device <= 0 {
+			t.Errorf("%+v", k)
 		}
 	}
 }
