@@ -108,6 +108,9 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 	$(GO) test -c -o bin/gpu/worker.test ./forwarding/worker
 	@for t in tools/difftest/tests/*.c; do cc -std=gnu11 -O1 -o bin/gpu/diff-$$(basename $$t .c) $$t -lOpenCL -lpthread || exit 1; done
 	cc -O2 -o bin/gpu/clbench tools/bench/c/clbench.c -lOpenCL
+	cc -O2 -o bin/gpu/replay tools/gpucheck/replay.c -lOpenCL
+	cc -O2 -o bin/gpu/session tools/e2e/testdata/session.c -lOpenCL
+	cc -O2 -Ibin/include -o bin/gpu/objectsum forwarding/icd/examples/objectsum.c -lOpenCL
 	@cp "$$(command -v clinfo)" "$$(command -v clpeak)" bin/gpu/
 
 .PHONY: bench

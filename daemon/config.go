@@ -44,6 +44,8 @@ type Config struct {
 	NoHuge        bool          // reserved huge pages are left to other programs
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
+	KernelTime    time.Duration // that one command may run on its device; 0 = no bound
+	BuildTime     time.Duration // that one build may take; 0 = no bound
 	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
 	MaxWorkers    int           // serving at one time on this node; 0 = 256
 	ProbeTimeout  time.Duration // for one driver to say what it has; 0 = 30 s
@@ -177,6 +179,8 @@ func (c Config) Validate() error {
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
 	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
+	fault(c.KernelTime < 0, "a kernel time of %v is below 0", c.KernelTime)
+	fault(c.BuildTime < 0, "a build time of %v is below 0", c.BuildTime)
 	faults = append(faults, c.checkAddresses()...)
 	switch c.LogLevel {
 	case "error", "warn", "info", "debug":

@@ -149,7 +149,8 @@ type AssignRemote struct {
 	Lanes        int    `json:"lanes"`               // connections, 1 to MaxLanes; 0 is the control stream
 	Plaintext    bool   `json:"plaintext,omitempty"` // no TLS on the lanes
 
-	DeviceLimited bool `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	Limits        TimeLimits `json:"limits"`
 }
 
 // WorkerLane hands over one connection, one descriptor with it: the raw socket, nothing read behind the preface.
@@ -164,7 +165,8 @@ type WorkerAssign struct {
 	Tenant    string `json:"tenant"`
 	RingBytes uint64 `json:"ring_bytes"`
 
-	DeviceLimited bool `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	Limits        TimeLimits `json:"limits"`
 }
 
 // MaxControlBytes bounds one packet of the worker control socket.

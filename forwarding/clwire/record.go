@@ -95,6 +95,11 @@ const (
 
 	TypeGraph  Type = 55
 	TypeReplay Type = 56
+
+	TypeTimeLimits Type = 57
+
+	TypeContentSize Type = 58
+	TypeBulkLength  Type = 157 // worker to client
 )
 
 // Client to worker, tracing.
@@ -130,7 +135,7 @@ var typeNames = map[Type]string{
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
-	TypeGraph: "Graph", TypeReplay: "Replay",
+	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits", TypeContentSize: "ContentSize", TypeBulkLength: "BulkLength",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 }
 

@@ -26,6 +26,8 @@ type Config struct {
 	Publish    string                  // "" or a name: see publish.go
 	Spin       time.Duration           // how long a waiting caller polls before it sleeps
 	RemoteSpin time.Duration           // the same where the worker is on another machine
+	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
+	BuildTime  time.Duration           // the same for one build
 	Disabled   bool                    // inside a worker: no platform
 	Log        func(line string)       // one line for the person at the terminal
 	Print      func(data []byte)       // what kernels print

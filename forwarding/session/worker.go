@@ -99,6 +99,9 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, err
 	}
 	w.startTrace()
+	if limits := clwire.NewTimeLimits(w.d.cfg.KernelTime, w.d.cfg.BuildTime); limits != (clwire.TimeLimits{}) {
+		w.tell(&limits)
+	}
 	return w, nil
 }
 
@@ -244,7 +247,7 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onHostReady(payload)
 	case clwire.TypeFault:
 		return w.onFault(payload)
-	case clwire.TypeBulkData, clwire.TypeBulkDone:
+	case clwire.TypeBulkData, clwire.TypeBulkDone, clwire.TypeBulkLength:
 		return w.onBulk(h, payload)
 	case clwire.TypeTraceData:
 		return w.onTraceData(payload)
@@ -263,6 +266,9 @@ func (w *worker) onBulk(h clwire.Header, payload []byte) error {
 		return w.bulk.onData(payload)
 	}
 	w.reader.progress = true
+	if h.Type == clwire.TypeBulkLength {
+		return w.bulk.onLength(payload)
+	}
 	return w.bulk.onDone(payload)
 }
 

@@ -35,7 +35,7 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 	case clwire.TypeFinish, clwire.TypeWait, clwire.TypeWatch, clwire.TypeFlush,
 		clwire.TypeHostDone, clwire.TypeUserEvent, clwire.TypeSetUserEvent:
 		return s.events(h, p)
-	case clwire.TypeHello, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
+	case clwire.TypeHello, clwire.TypeTimeLimits, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
 		return s.manage(h, p)
 	case clwire.TypeCreateContext, clwire.TypeCreateQueue, clwire.TypeCreateBuffer, clwire.TypeCreateProgram, clwire.TypeCreateKernel:
 		return s.create(h, p)
@@ -45,6 +45,12 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.parts(h, p)
 	case clwire.TypeCreateSubDevices, clwire.TypeReleaseSubDevice, clwire.TypeSpecConstant:
 		return s.partition(h, p)
+	case clwire.TypeContentSize:
+		var m clwire.ContentSize
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.contentSize(&m)
 	case clwire.TypeGraph, clwire.TypeReplay:
 		return s.graphRecord(h, p)
 	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:
@@ -220,6 +226,13 @@ func (s *session) manage(h clwire.Header, p []byte) error {
 			return err
 		}
 		return s.hello(h, &m)
+	case clwire.TypeTimeLimits:
+		var m clwire.TimeLimits
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		s.bound(m)
+		return nil
 	case clwire.TypeRelease:
 		var m clwire.Release
 		if err := m.Decode(p); err != nil {

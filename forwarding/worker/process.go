@@ -44,6 +44,10 @@ func Main(ctx context.Context, o Options) error {
 	o.Control.Close()
 	c := control{fd: fd, memory: newDeviceMemory()}
 	err = serve(ctx, &o, &c)
+	if over := (limitError{}); errors.As(err, &over) {
+		fmt.Fprintln(os.Stderr, over)
+		os.Exit(over.status)
+	}
 	if err != nil && !errors.Is(err, errOver) {
 		c.send(&clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: err.Error()}})
 		return err
@@ -173,6 +177,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.deviceMemory = c.memory
 	s.files.store = include.NewStore(o.CacheDir)
 	s.attached = &c.attached
+	s.bound(c.limits)
 	if r != nil {
 		s.bulk = newBulk(s)
 		go r.feed(s.bulk)
@@ -219,6 +224,7 @@ type control struct {
 	fd       int
 	attached attachments
 	memory   *deviceMemory
+	limits   clwire.TimeLimits // of the assignment
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.
@@ -240,11 +246,13 @@ func (c *control) awaitSession() (link.Link, *remote, error) {
 		return nil, nil, err
 	case m.AssignRemote != nil && len(files) == 0:
 		c.memory.bound(m.AssignRemote.DeviceLimited)
+		c.limits = m.AssignRemote.Limits
 		return c.awaitRemote(m.AssignRemote)
 	case m.Assign == nil || len(files) != 2:
 		return nil, nil, fmt.Errorf("control message with %d descriptors: expected an assignment with a socket and a ring", len(files))
 	}
 	c.memory.bound(m.Assign.DeviceLimited)
+	c.limits = m.Assign.Limits
 	l, err := link.New(link.Worker, files[1], files[0])
 	return l, nil, err
 }

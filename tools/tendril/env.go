@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,8 @@ type launchOptions struct {
 
 	plaintext bool
 	platforms string
+
+	kernelTime, buildTime time.Duration
 }
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
@@ -31,6 +34,8 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
+	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0, "how long one command may run on its device, such as 10s: then the program's worker is ended (default: no bound but the daemon's)")
+	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0, "the same for one build of a program")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
 }
 
@@ -119,7 +124,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if o.plaintext {
 		plaintext = "1"
 	}
-	return map[string]string{
+	vars := map[string]string{
 		"OCL_ICD_VENDORS":    vendors,
 		"OPENCL_VENDOR_PATH": vendors,
 		"OCL_ICD_FILENAMES":  library,
@@ -129,7 +134,16 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
-	}, nil
+	}
+	for name, limit := range map[string]time.Duration{"TENDRIL_KERNEL_TIME": o.kernelTime, "TENDRIL_BUILD_TIME": o.buildTime} {
+		if limit < 0 {
+			return nil, usagef("a time limit of %v is below 0", limit)
+		}
+		if limit > 0 { // otherwise what the environment has
+			vars[name] = limit.String()
+		}
+	}
+	return vars, nil
 }
 
 // snapshotOf asks each node that the program will use (the local one where no server is named) what it has.
