@@ -365,7 +365,7 @@ type Push struct {
 // worker for it, and nothing was done.
 func (d *Driver) Push(p Push) (event uintptr, ok bool) {
 	src, dst := d.buffers.Get(p.Src), d.buffers.Get(p.Dst)
-	if src == nil || dst == nil || src.special.Load() || dst.special.Load() {
+	if src == nil || dst == nil || src.image != nil || dst.image != nil || src.special.Load() || dst.special.Load() {
 		return 0, false
 	}
 	from, to := src.ctx.bound(), dst.ctx.bound()

@@ -217,6 +217,9 @@ func (b *bulk) begin(id uint64, buf *buffer, shape *clwire.Shape, write, inline 
 	buf.refs.Add(1)
 	op.known, op.write, op.inline, op.buffer, op.ext, op.refused = true, write, inline, buf, ext, status
 	op.size = sizeOf(shape)
+	if !write && !shape.Rect && status == opencl.Success {
+		op.content = b.s.sizeBuffer(buf)
+	}
 	op.left = op.size
 	if op.size == 0 || op.size > 1<<62 {
 		return fmt.Errorf("%w: operation %d of %d bytes", errRecord, id, op.size)

@@ -45,6 +45,12 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.parts(h, p)
 	case clwire.TypeCreateSubDevices, clwire.TypeReleaseSubDevice, clwire.TypeSpecConstant:
 		return s.partition(h, p)
+	case clwire.TypeContentSize:
+		var m clwire.ContentSize
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.contentSize(&m)
 	case clwire.TypeGraph, clwire.TypeReplay:
 		return s.graphRecord(h, p)
 	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:

@@ -59,7 +59,8 @@ func (f *outflow) next() (at, n uint64) {
 	if f.at == f.o.size || f.broken || f.status != opencl.Success {
 		return 0, 0
 	}
-	at, n = f.at, f.o.ext.piece(f.at)
+	at = f.at
+	n = min(f.o.ext.piece(at), f.o.size-at) // a read may be trimmed
 	f.at += n
 	return at, n
 }

@@ -6,6 +6,7 @@ import struct
 import sys
 import threading
 import unittest
+from unittest import mock
 
 import tendril
 from tendril import wire
@@ -110,11 +111,42 @@ class Objects(WithFake):
         other = tendril.connect(self.fake.path)
         self.addCleanup(other.close)
         other.put(bytes(65 << 20), name="large")
+        store = tendril.connect(self.fake.path, background=False)
+        self.addCleanup(store.close)
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
-            self.store.get("large").release()
+            store.get("large").release()
         self.assertTrue(self.fake.wait(lambda: len(self.fake.forgotten) == 3))
         self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    def test_the_background_thread_lets_idle_segments_go(self):
+        other = tendril.connect(self.fake.path)
+        self.addCleanup(other.close)
+        other.put(bytes(65 << 20), name="large")
+        patch = mock.patch("tendril.connection._KEEP_SECONDS", 0.1)
+        patch.start()
+        self.addCleanup(patch.stop)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(100):
+            self.store.get("large").release()
+        self.assertLess(len(self.fake.forgotten), 100)  # kept for the next get
+        self.assertTrue(self.fake.wait(lambda: len(self.fake.forgotten) > 0, 60))
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertEqual(self.store.get("large").size, 65 << 20)
+
+    def test_a_client_that_is_dropped_ends_its_thread(self):
+        tidiers = lambda: [t for t in threading.enumerate() if t.name == "tendril tidier"]
+        self.store.put(b"x", name="x").release()
+        before = tidiers()
+        store = tendril.connect(self.fake.path)
+        store.get("x").release()
+        mine = [t for t in tidiers() if t not in before]
+        self.assertEqual(len(mine), 1)
+        store._live._sock.close()
+        del store
+        gc.collect()
+        mine[0].join(20)
+        self.assertFalse(mine[0].is_alive())
 
     def test_no_descriptor_is_inherited(self):
         self.store.put(b"x" * 100, name="fd")
@@ -209,6 +241,19 @@ class Processes(WithFake):
         self.assertNotIn(bytes(kept.id), self.fake.released[1:])  # only the child's own get
         self.assertEqual(kept.bytes(), b"parent's")
         self.assertEqual(self.store.get("child").bytes(), b"child's")
+
+    def test_the_background_thread_is_not_there_while_the_process_forks(self):
+        self.store.put(b"x", name="x").release()
+        tidiers = lambda: [t for t in threading.enumerate() if t.name == "tendril tidier"]
+        before = tidiers()
+        self.assertTrue(before)
+        child = os.fork()
+        if child == 0:
+            os._exit(len(threading.enumerate()) - 1)
+        self.assertFalse(any(t.is_alive() for t in before))  # they ended, and others began
+        self.assertEqual(len(tidiers()), len(before))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(self.store.get("x").bytes(), b"x")
 
     def test_fork_while_other_threads_are_at_work(self):
         self.store.put(b"x" * 1000, name="busy").release()
@@ -347,7 +392,6 @@ class Garbage(unittest.TestCase):
 
 class Environment(unittest.TestCase):
     def test_default_socket(self):
-        from unittest import mock
         from tendril.connection import default_socket
         with mock.patch.dict(os.environ, {"TENDRIL_SOCKET": "/a"}):
             self.assertEqual(default_socket(), "/a")
