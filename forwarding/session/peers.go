@@ -316,7 +316,7 @@ func (d *Driver) tellPeers(ends [2]*worker, id uint64, err error) {
 // event makes an event of ctx that ends by what comes over the link; nil: there is no memory for one. lost runs, on the callbacks'
 // goroutine, if the link ends first, and ended once the event has, however.
 func (l *peerLink) event(ctx *Context, lost func(e *Event), ended func(e *Event)) *Event {
-	e, status := l.d.newEvent(ctx, nil, cmdUser, true)
+	e, status := l.d.shownEvent(ctx, nil, cmdUser)
 	if status != Success {
 		return nil
 	}
