@@ -59,7 +59,7 @@ type PeersStatus struct {
 type peering struct {
 	mu    sync.Mutex
 	links map[uint64]map[uint64]PeerLinkStatus // by session, by link
-	used  map[[sha256.Size]byte]time.Time      // offers that were dialed, until they are too old anyway
+	used  map[[sha256.Size]byte]time.Time      // tickets of offers that were dialed, until they are too old anyway
 }
 
 func newPeering() *peering {
@@ -87,8 +87,8 @@ func (p *peering) list() (list []PeerLinkStatus) {
 	return list
 }
 
-// first reports whether an offer is seen for the first time, and notes it.
-func (p *peering) first(offer []byte, now time.Time) bool {
+// first reports whether an offer is seen for the first time, by its tickets (its bytes can be written in other ways), and notes it.
+func (p *peering) first(o pki.Offer, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for sum, at := range p.used {
@@ -96,7 +96,7 @@ func (p *peering) first(offer []byte, now time.Time) bool {
 			delete(p.used, sum)
 		}
 	}
-	sum := sha256.Sum256(offer)
+	sum := sha256.Sum256(slices.Concat(o.Tickets...))
 	_, again := p.used[sum]
 	p.used[sum] = now
 	return !again
@@ -150,7 +150,7 @@ func (d *Daemon) DialPeer(session uint64, m wire.DialPeerRequest) error {
 	if err != nil {
 		return err
 	}
-	if !d.peering.first(m.Offer, now) {
+	if !d.peering.first(offer, now) {
 		return fmt.Errorf("%w: this offer was used before: ask for another", object.ErrPermission)
 	}
 	peers = slices.DeleteFunc(peers, func(p PeerStatus) bool { return p.Authority != authority.String() })
