@@ -492,7 +492,9 @@ class Connection:
             some = holds[at:at + wire.MAX_CLAIMS]
             # Segments are not claimed: what is got from now on comes with their descriptors anew.
             body = struct.pack("<H", len(some)) + b"".join(h.object_id + bytes(8) for h in some)
-            verdicts = self.call(wire.RECLAIM, body, lambda f: [f.u8() for _ in range(f.u16())])
+            verdicts = self.call(wire.RECLAIM, body, _decode_verdicts)
+            if len(verdicts) != len(some):
+                raise Protocol("%d verdicts on %d claims" % (len(verdicts), len(some)))
             with before._turn:
                 for hold, verdict in zip(some, verdicts):
                     if not verdict:
@@ -684,6 +686,13 @@ def _last_words(hold: Hold) -> bytes:
 
 def _decode_hello(f: wire.Fields) -> Any:
     return f.u16(), f.str16(), f.id(), f.str16(), f.u32(), f.u64()
+
+
+def _decode_verdicts(f: wire.Fields) -> bytes:
+    verdicts = f.take(f.u16())
+    if any(v > 2 for v in verdicts):
+        raise Protocol("a verdict of %d" % max(verdicts))
+    return verdicts
 
 
 def _decode_sweep(f: wire.Fields) -> List[int]:
