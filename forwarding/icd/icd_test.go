@@ -106,7 +106,7 @@ func TestPrograms(t *testing.T) {
 	b := artifacts(t)
 	socket := daemon(t, b)
 	for _, c := range []struct{ name, stderr string }{
-		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
+		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"handles", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
 		{"standard-descriptors", ""}, {"fork", "forked child"}, {"crash", "SIGSEGV"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -140,6 +140,35 @@ func TestExports(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "clGetExtensionFunctionAddress clGetPlatformInfo clIcdGetPlatformIDsKHR" {
 		t.Errorf("exported: %s", got)
+	}
+}
+
+// TestEveryHandleIsTried: testdata/handles.h has a row for each function of the table that is forwarded.
+func TestEveryHandleIsTried(t *testing.T) {
+	find := func(path, pattern string) (names map[string]bool) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = map[string]bool{}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			names[m[1]] = true
+		}
+		return names
+	}
+	refused := find("unsupported.h", `(?m)^UNSUPPORTED(?:_CREATE)?\((\w+)|CL_API_CALL tdl_(cl\w+)\(`)
+	for name := range find("unsupported.h", `CL_API_CALL tdl_(cl\w+)\(`) {
+		refused[name] = true
+	}
+	tried := find("testdata/handles.h", `(?m)^  (?:NULLROW|ROW|COMMAND|NONE)\((cl\w+)`)
+	table := find("dispatch.h", `(?m)^    \.(cl\w+) = `)
+	for name := range table {
+		if !tried[name] && !refused[name] {
+			t.Errorf("testdata/handles.h does not try %s", name)
+		}
+	}
+	if len(table) == 0 || len(tried) < 90 {
+		t.Errorf("%d functions in the table, %d tried: the patterns no longer fit", len(table), len(tried))
 	}
 }
 
