@@ -21,6 +21,7 @@ type move struct {
 	d        *session.Driver
 	src, dst uintptr // session's buffers; a reference is held of each
 	from, to uintptr // session's queues, one a member, on which nothing waits
+	image    *image  // nil: of a buffer, in bytes; else in rows
 	end      *arrival
 	waiting  atomic.Int32 // conditions that have not come, and one for whoever still adds some
 
@@ -34,7 +35,7 @@ type move struct {
 // moveLocked brings a part to a member. The part's arrivals tell who must be waited for.
 func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 	source, pending := p.source()
-	m := &move{d: c.d.Driver, next: p.lo, hi: p.hi, end: &arrival{member: member}}
+	m := &move{d: c.d.Driver, image: b.image, next: p.lo, hi: p.hi, end: &arrival{member: member}}
 	var status session.Status
 	if m.from, status = c.moveQueueLocked(source); status != session.Success {
 		return status
@@ -137,6 +138,9 @@ func (m *move) pumpLocked() {
 	for m.flying < maxFlying && m.next < m.hi && m.failed == 0 {
 		off := m.next
 		m.next = min(off+chunkBytes, m.hi)
+		if m.image != nil {
+			m.next = off + m.image.box(off, m.hi).Region[1]
+		}
 		m.flying++
 		m.carry(off, m.next-off)
 	}
@@ -148,6 +152,10 @@ func (m *move) pumpLocked() {
 // carry sends one chunk on its way: straight between memory and a link where a member computes on this process's
 // memory, through a chunk of our own elsewhere.
 func (m *move) carry(off, n uint64) {
+	if m.image != nil {
+		m.through(off, n, n*m.image.rowBytes)
+		return
+	}
 	if at := m.d.Memory(m.dst); at != nil {
 		m.read(off, n, session.HostBytes(at[off:]), m.landed)
 		return
@@ -156,7 +164,15 @@ func (m *move) carry(off, n uint64) {
 		m.write(off, n, session.HostBytes(at[off:]), m.landed)
 		return
 	}
+	m.through(off, n, n)
+}
+
+// through carries n by way of a chunk of this process's. A row of an image may be longer than a chunk.
+func (m *move) through(off, n, bytes uint64) {
 	room := chunks.Get().(*[]byte)
+	if bytes > uint64(len(*room)) {
+		*room = make([]byte, bytes)
+	}
 	m.read(off, n, session.HostBytes(*room), func(status int32) {
 		if status < complete {
 			chunks.Put(room)
@@ -171,12 +187,24 @@ func (m *move) carry(off, n uint64) {
 }
 
 func (m *move) read(off, n uint64, at session.HostPtr, then func(int32)) {
-	e, status := m.d.EnqueueRead(m.from, m.src, false, off, n, at, session.Waits{Want: true})
+	var e uintptr
+	var status session.Status
+	if w := (session.Waits{Want: true}).Unasked(); m.image != nil {
+		e, status = m.d.EnqueueReadImage(m.from, m.src, false, m.image.box(off, off+n), 0, 0, at, w)
+	} else {
+		e, status = m.d.EnqueueRead(m.from, m.src, false, off, n, at, w)
+	}
 	m.watch(m.from, e, status, then)
 }
 
 func (m *move) write(off, n uint64, at session.HostPtr, then func(int32)) {
-	e, status := m.d.EnqueueWrite(m.to, m.dst, false, off, n, at, session.Waits{Want: true})
+	var e uintptr
+	var status session.Status
+	if w := (session.Waits{Want: true}).Unasked(); m.image != nil {
+		e, status = m.d.EnqueueWriteImage(m.to, m.dst, false, m.image.box(off, off+n), 0, 0, at, w)
+	} else {
+		e, status = m.d.EnqueueWrite(m.to, m.dst, false, off, n, at, w)
+	}
 	m.watch(m.to, e, status, then)
 }
 

@@ -14,8 +14,9 @@ echo "tests end: $?"
 import re, xml.etree.ElementTree as tree
 seen = {}
 for case in tree.parse("result.xml").iter("testcase"):
-    # A parameter is the device, and the platform's name stands in it.
-    name = case.get("classname") + "." + re.sub(r"<context factory for <.*?>>", "device", case.get("name"))
+    # A parameter is the device or the platform, and the platform's name stands in it.
+    name = re.sub(r"<context factory for <.*?>>", "device", case.get("name"))
+    name = case.get("classname") + "." + re.sub(r"<pyopencl.Platform .*?>", "platform", name)
     name = re.sub(r"[:\s]+", " ", name)
     seen[name] = seen.get(name, 0) + 1
     label = name if seen[name] == 1 else f"{name} #{seen[name]}"
