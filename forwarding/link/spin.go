@@ -17,14 +17,15 @@ func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 // busy machine, who sleeps is served first when woken.
 const (
 	longYield = 150 * time.Microsecond
-	repay     = 20 // how often the time that was lost passes before anybody polls again: it never costs more than a twentieth
 	longPause = 100 * time.Millisecond
 )
 
-// Poller polls before its owner sleeps, unless polling has just been seen not to pay. The zero value is ready; several
-// goroutines may use one.
+// Poller polls before its owner sleeps, unless polling has just been seen not to pay: after a long yield nobody polls for
+// as long as that took, after the next for twice as long, and so on; each poll that is not in vain halves it. The zero value
+// is ready; several goroutines may use one.
 type Poller struct {
-	again atomic.Pointer[time.Time] // nil, or when polling pays again
+	again atomic.Pointer[time.Time] // nil, or when polling may pay again
+	pause atomic.Int64              // ns
 }
 
 // Spin polls done until it holds or d is over, and reports whether it held. It gives up where a yield took long. On a
@@ -45,17 +46,26 @@ func (p *Poller) spin(d time.Duration, yield func(), done func() bool) bool {
 	for now := start; now.Sub(start) < d; now = time.Now() {
 		yield()
 		back := time.Now()
-		lost := back.Sub(now)
-		if lost >= longYield {
-			until := back.Add(min(repay*lost, longPause))
-			p.again.Store(&until)
+		lost := back.Sub(now) >= longYield
+		if lost {
+			p.lose(back, back.Sub(now))
 		}
 		if done() {
+			if pause := p.pause.Load(); !lost && pause > 0 {
+				p.pause.Store(pause / 2)
+			}
 			return true
 		}
-		if lost >= longYield {
+		if lost {
 			return false
 		}
 	}
 	return false
+}
+
+func (p *Poller) lose(now time.Time, took time.Duration) {
+	pause := min(max(2*time.Duration(p.pause.Load()), took), longPause)
+	p.pause.Store(int64(pause))
+	until := now.Add(pause)
+	p.again.Store(&until)
 }

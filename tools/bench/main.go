@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"regexp"
@@ -164,7 +165,7 @@ func (f Figure) trips() string {
 	if f.RoundTrips == 0 && !strings.HasPrefix(f.Name, "opencl/") {
 		return "-"
 	}
-	return strconv.FormatFloat(f.RoundTrips, 'f', -1, 64)
+	return strconv.FormatFloat(math.Round(10*f.RoundTrips)/10, 'f', -1, 64)
 }
 
 func (f Figure) verdict() string {

@@ -239,7 +239,8 @@ static void threads(void)
 /* An index that nobody tends any more is left within a second or so. */
 static void daemon_dies(void)
 {
-	tendril *t = dial();
+	tendril *t;
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = 1, .no_reconnect = 1}, &t));
 	tendril_object o, held;
 	int status = TENDRIL_OK;
 	put_named(t, "here", "still here", 10);
