@@ -106,6 +106,12 @@ var rows = map[wire.Type]row{
 	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
 	wire.Takeover:         {local: true, admin: true, slow: true, maxPayload: 4, handle: (*connection).takeover},
 	wire.Hurry:            {oneWay: true, maxPayload: 0, atOnce: always, handle: (*connection).hurry},
+	wire.OfferPeer:        {mutates: true, slow: true, session: true, maxPayload: 18, handle: (*connection).offerPeer},
+	wire.DialPeer:         {mutates: true, session: true, maxPayload: 20 + wire.MaxOffer, handle: (*connection).dialPeer},
+	wire.PairPeers:        {mutates: true, slow: true, session: true, maxPayload: 25, handle: (*connection).pairPeers},
+	wire.TellPeer:         {oneWay: true, mutates: true, slow: true, session: true, maxPayload: 21 + 2*wire.MaxPeerText, handle: (*connection).tellPeer},
+	wire.Peers:            {admin: true, slow: true, maxPayload: 0, handle: (*connection).listPeers},
+	wire.SetPeer:          {admin: true, slow: true, maxPayload: 34 + 256, handle: (*connection).setPeer},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

@@ -42,6 +42,7 @@ type Buffer struct {
 	released    bool                 // the program has let go: shadow goes with the last pin
 	moves       int                  // host commands under way that will name the object to the worker; guarded by mu
 	dropped     bool                 // the worker's object goes with the last of them; guarded by mu
+	content     *Buffer              // nil, or the buffer that says how much of this one means something; guarded by mu
 	debited     bool                 // of a root that is an object: the device has a copy; guarded by mu
 
 	published atomic.Bool // root: the memory is a store object now, not to be written again
@@ -285,6 +286,9 @@ func (b *Buffer) ensureRemote(w *worker) Status {
 	}
 	if w.send(&m, 0, 0) != nil {
 		return OutOfResources
+	}
+	if b.content != nil {
+		b.tellContentLocked(w)
 	}
 	b.remote.Store(w)
 	return Success

@@ -220,7 +220,7 @@ func (n *fakeNode) kill() {
 
 func newFakeWorker(l link.Link) *fakeWorker {
 	return &fakeWorker{conn: l, wake: -1, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{}, events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{},
-		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}}
+		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}, contents: map[uint64]uint64{}}
 }
 
 // fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to each
@@ -244,6 +244,7 @@ type fakeWorker struct {
 	launches atomic.Int32 // with a request number
 	oneWay   atomic.Int32
 	setArgs  atomic.Int32
+	contents map[uint64]uint64 // size buffers by buffer
 	records  atomic.Int32
 	outOf    map[uint64]bool
 	released map[uint64]bool // queues
@@ -354,6 +355,9 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		return err
 	case clwire.TypeCreateBuffer:
 		w.createBuffer(decode(&clwire.CreateBuffer{}, p))
+	case clwire.TypeContentSize:
+		m := decode(&clwire.ContentSize{}, p)
+		w.contents[m.Buffer] = m.Size
 	case clwire.TypeRelease:
 		m := decode(&clwire.Release{}, p)
 		delete(w.buffers, m.ID)

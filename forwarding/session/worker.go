@@ -247,10 +247,12 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onHostReady(payload)
 	case clwire.TypeFault:
 		return w.onFault(payload)
-	case clwire.TypeBulkData, clwire.TypeBulkDone:
+	case clwire.TypeBulkData, clwire.TypeBulkDone, clwire.TypeBulkLength:
 		return w.onBulk(h, payload)
 	case clwire.TypeTraceData:
 		return w.onTraceData(payload)
+	case clwire.TypePeerState:
+		return w.onPeerState(payload)
 	case clwire.TypePrint:
 		w.d.cfg.Print(append([]byte(nil), payload...))
 		return nil
@@ -266,6 +268,9 @@ func (w *worker) onBulk(h clwire.Header, payload []byte) error {
 		return w.bulk.onData(payload)
 	}
 	w.reader.progress = true
+	if h.Type == clwire.TypeBulkLength {
+		return w.bulk.onLength(payload)
+	}
 	return w.bulk.onDone(payload)
 }
 
