@@ -26,6 +26,7 @@ type Config struct {
 	Publish    string                  // "" or a name: see publish.go
 	Spin       time.Duration           // how long a waiting caller polls before it sleeps
 	RemoteSpin time.Duration           // the same where the worker is on another machine
+	NoPeers    bool                    // contexts that span workers use no links between these
 	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
 	BuildTime  time.Duration           // the same for one build
 	Disabled   bool                    // inside a worker: no platform
@@ -72,6 +73,7 @@ type Driver struct {
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
 	closeOnce sync.Once
+	peers     peerTable
 	telling   atomic.Int32 // workers whose end is being told of
 
 	mu        sync.Mutex
