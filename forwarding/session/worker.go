@@ -261,6 +261,8 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onBulk(h, payload)
 	case clwire.TypeTraceData:
 		return w.onTraceData(payload)
+	case clwire.TypePeerState:
+		return w.onPeerState(payload)
 	case clwire.TypePrint:
 		w.d.cfg.Print(append([]byte(nil), payload...))
 		return nil
