@@ -74,6 +74,7 @@ const (
 	Compose      Type = 92
 	Reclaim      Type = 93
 	Takeover     Type = 94
+	Hurry        Type = 102
 
 	OpenRemoteWorker Type = 39
 	AttachObject     Type = 40
@@ -102,7 +103,7 @@ var typeNames = map[Type]string{
 	OpenIndex: "OpenIndex", IndexLevel: "IndexLevel",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
-	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover",
+	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover", Hurry: "Hurry",
 	ReserveDevice: "ReserveDevice",
 	OfferPeer:     "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
 }
