@@ -105,6 +105,12 @@ const (
 	TypeTraceData  Type = 156 // worker to client
 )
 
+// Both ways, of the link's own (resume.go).
+const (
+	TypeAck   Type = 76
+	TypeLeave Type = 77
+)
+
 // Worker to client.
 const (
 	TypeReply     Type = 129
@@ -132,6 +138,7 @@ var typeNames = map[Type]string{
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeGraph: "Graph", TypeReplay: "Replay",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
+	TypeAck: "Ack", TypeLeave: "Leave",
 }
 
 // String returns the record's name in PROTOCOL.md.
