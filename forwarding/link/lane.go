@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -47,10 +48,10 @@ type Lane struct {
 // laneConn is one of a lane's connections.
 type laneConn struct {
 	*wire
-	users  int    // who may be in a system call; guarded by Lane.state, as is broken
-	broken bool   // nothing may be taken off it any more
-	behind bool   // what the log has from theirs on was not sent by it; guarded by Lane.mu
-	theirs uint64 // what the peer had received before it
+	users  int         // who may be in a system call; guarded by Lane.state, as is broken
+	broken bool        // nothing may be taken off it any more
+	behind atomic.Bool // what the log has from theirs on was not sent by it; cleared with Lane.mu held
+	theirs uint64      // what the peer had received before it
 }
 
 // NewLane takes a connection over, after the handshake if config is not nil, as NewStream does, and ends with it.
@@ -174,7 +175,8 @@ func (l *Lane) Resume(socket *os.File) error {
 	if err != nil {
 		return err
 	}
-	c := &laneConn{wire: w, behind: true}
+	c := &laneConn{wire: w}
+	c.behind.Store(true)
 	c.theirs, err = w.greet(l.interrupt())
 	if err == nil {
 		err = l.log.check(c.theirs)
@@ -189,13 +191,35 @@ func (l *Lane) Resume(socket *os.File) error {
 		}
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now, err := l.acquire()
-	if err != nil {
-		return err
+	l.tend()
+	return nil
+}
+
+// tend sends what a new connection lacks, unless somebody holds mu, who then tends when he gives it back.
+func (l *Lane) tend() {
+	for {
+		c := l.tryAcquire()
+		if c == nil {
+			return
+		}
+		if !c.behind.Load() || !l.mu.TryLock() {
+			_ = l.release(c, nil)
+			return
+		}
+		err := l.catchUp(c)
+		l.mu.Unlock()
+		_ = l.release(c, err) // lost again: the next connection's
 	}
-	return l.release(now, l.catchUp(now)) // unless a sender has done it
+}
+
+// tryAcquire is acquire without waiting; nil: there is no connection now.
+func (l *Lane) tryAcquire() *laneConn {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if l.conn != nil {
+		l.conn.users++
+	}
+	return l.conn
 }
 
 // interrupt gives the connection up and returns how much has come.
@@ -225,35 +249,47 @@ func (l *Lane) install(c *laneConn) bool {
 }
 
 // Send writes one chunk; payload is h.Length bytes, or nothing if h.Skipped. It
-// blocks until the kernel has all, or has lost the connection: then from gives the payload once more, for the next one. from may be nil
+// blocks until the kernel has all, by one connection or the next. From then on from has the bytes, until the peer's word. It may be nil
 // where the lane ends with its connection, and for skipped chunks.
 func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	err := l.sendLocked(h, payload, from)
+	l.mu.Unlock()
+	if l.lasts() {
+		l.tend()
+	}
+	return err
+}
+
+func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) error {
 	if l.lasts() {
 		if err := l.log.add(h, from); err != nil {
 			return err
 		}
 	}
-	c, err := l.acquire()
-	if err != nil {
-		return err
+	for {
+		c, err := l.acquire()
+		if err != nil {
+			return err
+		}
+		if c.behind.Load() {
+			err = l.catchUp(c) // this chunk, too
+		} else {
+			h.Put(l.header[:])
+			err = c.send(l.header[:], payload)
+		}
+		if err == nil || !l.lasts() {
+			return l.release(c, err)
+		}
+		_ = l.release(c, err) // what it lacked is in the log, and the next connection is behind
 	}
-	if c.behind {
-		err = l.catchUp(c) // this chunk, too
-	} else {
-		h.Put(l.header[:])
-		err = c.send(l.header[:], payload)
-	}
-	return l.release(c, err)
 }
 
 // catchUp sends by a new connection what the peer did not receive by those before. mu is held.
 func (l *Lane) catchUp(c *laneConn) error {
-	if !c.behind {
+	if !c.behind.Swap(false) { // what fails breaks the connection
 		return nil
 	}
-	c.behind = false // what fails breaks the connection
 	for _, x := range l.log.since(c.theirs) {
 		if err := x.sendAgain(c, c.theirs-min(x.at, c.theirs)); err != nil {
 			return err
