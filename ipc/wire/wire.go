@@ -79,6 +79,11 @@ const (
 	AttachObject     Type = 40
 	ReserveDevice    Type = 110
 
+	KeepSession   Type = 111
+	ResumeSession Type = 112
+	ResumeWorker  Type = 113
+	LeaveSession  Type = 114
+
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
 )
@@ -97,6 +102,7 @@ var typeNames = map[Type]string{
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
 	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover",
 	ReserveDevice: "ReserveDevice",
+	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession",
 }
 
 func (t Type) String() string {

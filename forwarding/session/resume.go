@@ -1,0 +1,215 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/store/object"
+)
+
+// resumer brings the connections of a worker on another machine back when they are lost: the records and chunks wait meanwhile, in the link, and
+// so do the program's calls. After Config.Resume, or where the daemon says that there is nothing to come back to, the worker dies for its client.
+type resumer struct {
+	w       *worker
+	control RemoteControl
+	lost    chan struct{} // capacity 1
+	stop    chan struct{}
+	work    sync.WaitGroup
+	once    sync.Once
+
+	mu    sync.Mutex // leaf
+	lanes [clwire.MaxLanes]resumable
+}
+
+// resumable is a *link.Stream or a *link.Lane.
+type resumable interface {
+	Lost() bool
+	Resume(socket *os.File) error
+}
+
+// Between two tries.
+const (
+	resumePause    = 20 * time.Millisecond
+	resumePauseMax = time.Second
+	// lossSaid is how long a loss lasts before a line of it goes to standard error.
+	lossSaid = 2 * time.Second
+)
+
+// keepsSession says whether the session with a daemon outlives its connections, asking for that once.
+func (d *Driver) keepsSession(control RemoteControl) bool {
+	if d.cfg.Resume <= 0 {
+		return false
+	}
+	d.keptMu.Lock()
+	defer d.keptMu.Unlock()
+	keeps, asked := d.kept[control]
+	if !asked {
+		granted, err := control.KeepSession(d.cfg.Resume)
+		keeps = err == nil && granted > 0
+		if d.kept == nil {
+			d.kept = map[RemoteControl]bool{}
+		}
+		d.kept[control] = keeps
+	}
+	return keeps
+}
+
+func newResumer(w *worker, control RemoteControl) *resumer {
+	return &resumer{w: w, control: control, lost: make(chan struct{}, 1), stop: make(chan struct{})}
+}
+
+func (r *resumer) start(s *link.Stream) {
+	r.mu.Lock()
+	r.lanes[0] = s
+	r.mu.Unlock()
+	r.work.Go(r.run)
+}
+
+// carry adds a lane.
+func (r *resumer) carry(l *link.Lane, number int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lanes[0].(*link.Stream).Carry(l, number)
+	r.lanes[number] = l
+}
+
+// noteLoss is link.Options.Lost.
+func (r *resumer) noteLoss() {
+	select {
+	case r.lost <- struct{}{}:
+	default:
+	}
+}
+
+// close joins what runs; after the worker's death. r may be nil.
+func (r *resumer) close() {
+	if r != nil {
+		r.once.Do(func() { close(r.stop) })
+		r.work.Wait()
+	}
+}
+
+func (r *resumer) run() {
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-r.lost:
+		}
+		if len(r.missing()) > 0 && !r.w.dead.Load() {
+			r.bringBack()
+		}
+		if r.w.dead.Load() {
+			return
+		}
+	}
+}
+
+// missing lists the lanes without a connection.
+func (r *resumer) missing() (numbers []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, l := range r.lanes {
+		if l != nil && l.Lost() {
+			numbers = append(numbers, i)
+		}
+	}
+	return numbers
+}
+
+// bringBack tries until every lane is back, or the worker is dead.
+func (r *resumer) bringBack() {
+	began := time.Now()
+	w := r.w
+	patience := w.d.cfg.Resume
+	limit := time.AfterFunc(patience, func() {
+		w.die(fmt.Errorf("the connection was lost and did not come back within %v", patience))
+	})
+	defer limit.Stop()
+	r.tell(fmt.Sprintf("tendril: the connection to the worker of %s was lost: waiting for it", text(w.platform.info[platformName])))
+	said := time.AfterFunc(lossSaid, func() {
+		if !w.dead.Load() {
+			w.d.cfg.Log(fmt.Sprintf("tendril: the connection to the worker of %s was lost: waiting up to %v for it", text(w.platform.info[platformName]), patience))
+		}
+	})
+	defer said.Stop()
+	for pause := resumePause; ; pause = min(2*pause, resumePauseMax) {
+		numbers := r.missing()
+		if len(numbers) == 0 || w.dead.Load() {
+			break
+		}
+		if r.try(numbers) {
+			continue
+		}
+		select {
+		case <-r.stop:
+			return
+		case <-time.After(pause):
+		}
+	}
+	if w.dead.Load() {
+		return
+	}
+	line := fmt.Sprintf("tendril: the connection to the worker of %s is back after %v", text(w.platform.info[platformName]), time.Since(began).Round(time.Millisecond))
+	r.tell(line)
+	if !said.Stop() {
+		w.d.cfg.Log(line)
+	}
+}
+
+// try makes a connection for each of the lanes and reports whether all are back.
+func (r *resumer) try(numbers []int) bool {
+	tickets, err := r.control.ResumeWorker(r.w.id, numbers)
+	if errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNoDevice) || errors.Is(err, object.ErrPermission) {
+		r.w.die(err)
+		return false
+	}
+	if err != nil || len(tickets) != len(numbers) {
+		return false
+	}
+	var all sync.WaitGroup
+	var failed atomic.Bool
+	for i, number := range numbers {
+		all.Go(func() {
+			if r.reconnect(number, tickets[i]) != nil {
+				failed.Store(true)
+			}
+		})
+	}
+	all.Wait()
+	return !failed.Load()
+}
+
+func (r *resumer) reconnect(number int, ticket [32]byte) error {
+	f, err := r.control.DialLane(ticket)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r.mu.Lock()
+	l := r.lanes[number]
+	r.mu.Unlock()
+	if err = l.Resume(f); errors.Is(err, link.ErrCorrupt) {
+		r.w.die(err)
+	}
+	return err
+}
+
+// tell calls back the worker's contexts.
+func (r *resumer) tell(line string) {
+	r.w.mu.Lock()
+	contexts := make([]*Context, 0, len(r.w.contexts))
+	for c := range r.w.contexts {
+		contexts = append(contexts, c)
+	}
+	r.w.mu.Unlock()
+	for _, c := range contexts {
+		c.notify(line)
+	}
+}
