@@ -89,6 +89,11 @@ func patienceOf(text string) time.Duration {
 	return secondsOf(text, defaultPatience)
 }
 
+// ValidPatience says whether a text is one that TENDRIL_RESUME takes, "" among them.
+func ValidPatience(text string) bool {
+	return text == "" || text == "block" || secondsOf(text, -1) >= 0
+}
+
 func secondsOf(text string, otherwise time.Duration) time.Duration {
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(seconds >= 0) {

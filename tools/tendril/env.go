@@ -23,12 +23,14 @@ type launchOptions struct {
 	library string
 
 	plaintext bool
+	onLoss    string
 	platforms string
 }
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
+	cmd.Flags().StringVar(&o.onLoss, "on-loss", "", "with --server: how long the program waits for a connection that was lost before its calls fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
@@ -78,6 +80,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
 		return nil, usagef("--platforms %q: want one, node or native", o.platforms)
 	}
+	if !session.ValidPatience(o.onLoss) {
+		return nil, usagef("--on-loss %q: want a number of seconds, or block", o.onLoss)
+	}
 	sel, err := session.ParseSelector(o.device)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--device: %w", err)}
@@ -119,7 +124,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if o.plaintext {
 		plaintext = "1"
 	}
-	return map[string]string{
+	vars := map[string]string{
 		"OCL_ICD_VENDORS":    vendors,
 		"OPENCL_VENDOR_PATH": vendors,
 		"OCL_ICD_FILENAMES":  library,
@@ -129,7 +134,11 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
-	}, nil
+	}
+	if o.onLoss != "" { // else what the environment says
+		vars["TENDRIL_RESUME"] = o.onLoss
+	}
+	return vars, nil
 }
 
 // snapshotOf asks each node that the program will use (the local one where no server is named) what it has.
