@@ -329,3 +329,49 @@ func (r *roamer) release() {
 	r.held[i] = r.held[len(r.held)-1]
 	r.held = r.held[:len(r.held)-1]
 }
+
+// A Watch says that its daemon went, listens to the next one, and says that some events are missing.
+func TestWatchGoesOn(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
+	p := startKeeping(t, socket)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	put := func(name string) {
+		dialAt(t, client.Options{Socket: socket}).Put([]byte("x"), client.CreateOptions{Name: name, Class: object.Named})
+	}
+	done := errors.New("done")
+	var seen []string
+	began := 0
+	err := client.Watch(ctx, client.Options{Socket: socket}, "", func() { began++; put("first") }, func(ev client.Event) error {
+		switch seen = append(seen, ev.Kind); {
+		case ev.Name == "first":
+			p.kill()
+			p.end()
+		case ev.Kind == client.EventDisconnected && len(seen) == 2:
+			p = startKeeping(t, socket)
+		case ev.Kind == client.EventLost:
+			put("second")
+		case ev.Name == "second":
+			return done
+		}
+		return nil
+	})
+	if !errors.Is(err, done) || began != 1 || fmt.Sprint(seen) != "[sealed disconnected lost sealed]" {
+		t.Errorf("%v, began %d times, %v", err, began, seen)
+	}
+
+	err = client.Watch(ctx, client.Options{Socket: socket, NoReconnect: true}, "", func() { p.kill(); p.end() }, func(client.Event) error { return nil })
+	if !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("without reconnecting: %v", err)
+	}
+	err = client.Watch(ctx, client.Options{Socket: socket}, "", nil, func(client.Event) error { return nil })
+	if !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("where there was no daemon at first: %v", err)
+	}
+	p = startKeeping(t, socket)
+	ended, end := context.WithCancel(ctx)
+	err = client.Watch(ended, client.Options{Socket: socket}, "", func() { p.kill(); p.end() }, func(ev client.Event) error { end(); return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("given up while there was no daemon: %v", err)
+	}
+}

@@ -2,12 +2,10 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -167,65 +165,4 @@ func (c *Conn) Top(limit int) ([]Held, error) {
 	var list []Held
 	err := c.query(wire.Top, &wire.Number{N: uint64(max(limit, 0))}, &list)
 	return list, err
-}
-
-// Event is something that happened to an object: "sealed", "named", "gone", "spilled", "restored"; or "lost": some events
-// are missing, list again.
-type Event struct {
-	Kind      string    `json:"event"`
-	ID        object.ID `json:"id"`
-	Name      string    `json:"name"`
-	SizeBytes uint64    `json:"size_bytes"`
-	At        time.Time `json:"at"`
-}
-
-// Watch calls f with each event of this tenant's objects whose name begins with prefix, in order, until ctx ends or f
-// answers an error, which comes back; began, which may be nil, is called once listening has begun. It uses a connection of
-// its own.
-func Watch(ctx context.Context, o Options, prefix string, began func(), f func(Event) error) error {
-	c, err := DialOptions(o)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	c.sendMu.Lock()
-	c.out = ipc.AppendFrame(c.out, wire.Watch, 0, c.next+1, &wire.WatchRequest{Prefix: prefix})
-	err = c.write()
-	c.sendMu.Unlock()
-	for err == nil {
-		err = c.receiveEvent(ctx, began, f)
-	}
-	return err
-}
-
-// receiveEvent handles one frame of a Watch. Nobody else reads this connection.
-func (c *Conn) receiveEvent(ctx context.Context, began func(), f func(Event) error) error {
-	frame, err := c.link.Receive(ctx.Err)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return c.disconnected(err)
-	}
-	defer frame.CloseFDs()
-	switch {
-	case frame.Type == wire.Error:
-		var m wire.ErrorReply
-		if err := m.Decode(frame.Payload); err != nil {
-			return err
-		}
-		return object.FromCode(m.Code, m.Text)
-	case frame.Type != wire.Watch|wire.ReplyBit:
-		return fmt.Errorf("%w: %v to a Watch", object.ErrProtocol, frame.Type)
-	case len(frame.Payload) == 0:
-		if began != nil {
-			began()
-		}
-		return nil
-	}
-	var ev Event
-	if err := json.Unmarshal(frame.Payload, &ev); err != nil {
-		return fmt.Errorf("%w: event: %w", object.ErrProtocol, err)
-	}
-	return f(ev)
 }

@@ -44,6 +44,8 @@ type Config struct {
 	NoHuge        bool          // reserved huge pages are left to other programs
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
+	KernelTime    time.Duration // that one command may run on its device; 0 = no bound
+	BuildTime     time.Duration // that one build may take; 0 = no bound
 	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
 	MaxWorkers    int           // serving at one time on this node; 0 = 256
 	ProbeTimeout  time.Duration // for one driver to say what it has; 0 = 30 s
@@ -184,6 +186,8 @@ func (c Config) Validate() error {
 	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)
 	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v", c.Deadline, MaxWait)
 	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
+	fault(c.KernelTime < 0, "a kernel time of %v is below 0", c.KernelTime)
+	fault(c.BuildTime < 0, "a build time of %v is below 0", c.BuildTime)
 	faults = append(faults, c.checkAddresses()...)
 	switch c.LogLevel {
 	case "error", "warn", "info", "debug":

@@ -364,7 +364,7 @@ func (d *Daemon) openPool() error {
 	self.Tenant = d.localTenant(self.UID, self.GID)
 	d.pool = workers.New(workers.Options{
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
-		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice,
+		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime, BuildTime: d.cfg.BuildTime,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
 	return nil

@@ -56,6 +56,8 @@ var settings = []setting{
 		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
 		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},
 	size("kernel-cache", "TENDRIL_KERNEL_CACHE", func(c *Config) *uint64 { return &c.KernelCache }),
+	span("kernel-time", "TENDRIL_KERNEL_TIME", func(c *Config) *time.Duration { return &c.KernelTime }),
+	span("build-time", "TENDRIL_BUILD_TIME", func(c *Config) *time.Duration { return &c.BuildTime }),
 	number("warm-workers", "TENDRIL_WARM_WORKERS", func(c *Config) *int { return &c.WarmWorkers }),
 	number("max-workers", "TENDRIL_MAX_WORKERS", func(c *Config) *int { return &c.MaxWorkers }),
 	span("probe-timeout", "TENDRIL_PROBE_TIMEOUT", func(c *Config) *time.Duration { return &c.ProbeTimeout }),

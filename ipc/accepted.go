@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Accepted is the daemon's end: thousands may wait on the Go netpoller and hardly one holds a thread (Lingers). Many
+// Accepted is the daemon's end: thousands may wait on a Poller, or on the Go netpoller, and hardly one holds a thread (Lingers). Many
 // frames come with one receive, and nothing is allocated a frame. One goroutine may receive while another sends.
 type Accepted struct {
 	fd      int // immutable until Close
@@ -39,18 +39,28 @@ type Accepted struct {
 }
 
 // Lingers lets a few of a daemon's connections wait for their next request in the kernel, on a thread of their own, as
-// long as none is later than some ms; the others park on the netpoller. A client in a loop is then served within 1.1 times
-// what two C processes take, through the netpoller within 1.5 times. Who lingers holds one of the runtime's processors
-// until it is missed, so there is always one that nobody lingers on.
+// long as none is later than some ms; the others are a Poller's. A single client in a loop is then served within 1.1 times
+// what two C processes take. Who lingers holds one of the runtime's processors until it is missed, so there is always one that nobody
+// lingers on; and while several clients are busy nobody does: each would cost a thread's waking a request.
 type Lingers struct {
-	limit int32
-	now   atomic.Int32
+	limit   int32
+	now     atomic.Int32
+	crowded atomic.Int64 // until when nobody lingers, in ns since began
+	began   time.Time
 }
 
 // NewLingers allows at most limit lingering connections, and at most GOMAXPROCS−1; 0 or less allows none.
 func NewLingers(limit int) *Lingers {
-	return &Lingers{limit: int32(min(limit, runtime.GOMAXPROCS(0)-1))}
+	return &Lingers{limit: int32(min(limit, runtime.GOMAXPROCS(0)-1)), began: time.Now()}
 }
+
+// crowd says that several connections are busy.
+func (l *Lingers) crowd() { l.crowded.Store(int64(time.Since(l.began) + crowdedFor)) }
+
+func (l *Lingers) isCrowded() bool { return int64(time.Since(l.began)) < l.crowded.Load() }
+
+// free reports whether another connection may linger.
+func (l *Lingers) free() bool { return l.now.Load() < l.limit && !l.isCrowded() }
 
 // lingerTime bounds one stay in the kernel; the kernel rounds up to its tick.
 const lingerTime = 2 * time.Millisecond
@@ -120,11 +130,8 @@ func (a *Accepted) fillRoom() error {
 	for {
 		err := a.receive()
 		switch {
-		case err == nil && a.got == 0:
-			return io.EOF
 		case err == nil:
-			a.in.end += a.got
-			return nil
+			return a.took()
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
 			return err
 		}
@@ -151,6 +158,63 @@ func (a *Accepted) stopLingering() {
 		a.lingering = false
 		a.lingers.leave()
 	}
+}
+
+// Linger receives on this thread where that is allowed and something comes within some ms; false: the connection had better be a
+// Poller's. Call it where Whole is false.
+func (a *Accepted) Linger() (bool, error) {
+	if a.lingers.isCrowded() {
+		a.stopLingering()
+		return false, nil
+	}
+	if !a.lingering && !a.lingers.enter() {
+		return false, nil
+	}
+	a.lingering = true
+	a.leavePark()
+	a.room = a.in.room()
+	a.got, a.gotErr = recvPlain(a.fd, a.room, 0)
+	if errors.Is(a.gotErr, unix.EAGAIN) || errors.Is(a.gotErr, unix.EINTR) {
+		a.stopLingering()
+		return false, nil
+	}
+	return true, a.took()
+}
+
+// ReceiveNow takes in what is there, without waiting; false where nothing is. Whole and Receive tell of it.
+func (a *Accepted) ReceiveNow() (bool, error) {
+	a.room = a.in.room()
+	a.got, a.gotErr = recvNow(a.fd, a.room)
+	if errors.Is(a.gotErr, unix.EAGAIN) || errors.Is(a.gotErr, unix.EINTR) {
+		return false, nil
+	}
+	return true, a.took()
+}
+
+// took takes note of a receive.
+func (a *Accepted) took() error {
+	switch {
+	case a.gotErr != nil:
+		return a.gotErr
+	case a.got == 0:
+		return io.EOF
+	}
+	a.in.end += a.got
+	return nil
+}
+
+// SendNow is Send that sends what the peer has room for, and says how much that was: of fds all, or none where that is 0.
+func (a *Accepted) SendNow(b []byte, fds []int) (n int, err error) {
+	for n < len(b) && err == nil {
+		var some int
+		if some, err = a.sendSome(b[n:], fds); err == nil {
+			n, fds = n+some, nil
+		}
+	}
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		err = nil
+	}
+	return n, err
 }
 
 // Whole reports whether Receive has another frame at hand without a system call.

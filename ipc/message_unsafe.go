@@ -56,6 +56,28 @@ func recvPlain(fd int, room []byte, flags int) (int, error) {
 	return int(n), nil
 }
 
+// recvNow is one recv(2) that does not wait, and so needs not tell the Go scheduler of it; otherwise as recvPlain.
+func recvNow(fd int, room []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)),
+		unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// pollNow is one epoll_wait(2) that does not wait.
+func pollNow(epoll int, events []unix.EpollEvent) int {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// yieldThread lets other threads run on this core.
+func yieldThread() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // sendPlain is one send(2) that does not wait, and so needs not tell the Go scheduler of it.
 func sendPlain(fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),

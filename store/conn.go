@@ -81,6 +81,48 @@ var (
 	errConnClosed  = fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
 )
 
+// AtOnce reports whether sealing, deleting or pushing the object waits for nothing: neither for memory nor for a disk, nor for anybody
+// else who has it.
+func (c *Conn) AtOnce(id object.ID) bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e := c.s.objects[id]
+	return e != nil && e.class == object.Ephemeral && !e.onDisk && !e.writing && !e.sealing && e.refs == c.refs[id].count && c.roomAtOnce()
+}
+
+// releaseAtOnce is up to how many bytes of memory a release may free where somebody waits: that takes some 0.1 ms a MiB.
+const releaseAtOnce = 4 << 20
+
+// ReleasesAtOnce reports whether Release of the object waits for nothing.
+func (c *Conn) ReleasesAtOnce(id object.ID) bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e := c.refs[id].e
+	return e == nil || e.tree == 0 && !e.onDisk && !e.writing && (e.seg == nil || e.seg.writer != nil || e.seg.bytes <= releaseAtOnce)
+}
+
+// FitsAtOnce reports whether Create of a plain object of so many bytes waits for nothing.
+func (c *Conn) FitsAtOnce(size uint64) bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	switch {
+	case !c.roomAtOnce():
+		return false
+	case size == 0:
+		return true
+	case size >= c.s.opts.LargeBytes:
+		return c.findWhole(size) != nil
+	}
+	return c.room.find(size) != nil
+}
+
+// roomAtOnce reports whether a record or two can be charged without anything having to go. mu is held.
+func (c *Conn) roomAtOnce() bool {
+	const some = 4*entryBytes + 4*object.MaxMetaBytes
+	limit := c.s.opts.TenantBytes
+	return c.s.hasRoom(some) && (limit == 0 || c.tenant.charged+some <= limit)
+}
+
 // Stop makes a call of this connection that populates memory give up soon. Close still has to follow.
 func (c *Conn) Stop() { c.stopped.Store(true) }
 

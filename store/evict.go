@@ -69,10 +69,9 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		if err == nil || s.spill == nil || s.closed || stop != nil && stop() {
 			return err
 		}
-		of, cold := (*tenant)(nil), &s.cold
-		missing := s.missing(n)
+		of, missing := (*tenant)(nil), s.missing(n)
 		if errors.Is(err, object.ErrQuota) {
-			of, cold, missing = t, &t.cold, t.charged+n-s.opts.TenantBytes
+			of, missing = t, t.charged+n-s.opts.TenantBytes
 			if n > s.opts.TenantBytes {
 				return err
 			}
@@ -81,7 +80,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		}
 		leaving := s.leaving(of)
 		s.passOver(of, missing, leaving)
-		victims := s.victims(cold, missing, leaving)
+		victims := s.victims(of, missing, leaving)
 		if len(victims) == 0 {
 			return err
 		}
@@ -93,7 +92,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 
 // missing gives how many bytes would have to go for n more to fit. mu is held.
 func (s *Store) missing(n uint64) uint64 {
-	taken := s.charged + uint64(len(s.warm))*s.opts.SegmentBytes + s.warmMaking
+	taken := s.taken() + s.warmMaking
 	if taken+n <= s.opts.CapacityBytes {
 		return 0
 	}
@@ -113,9 +112,17 @@ func (s *Store) leaving(of *tenant) (n uint64) {
 // maxVictims bounds what is mapped at once; who needs more comes again.
 const maxVictims = 64
 
-// victims takes cold segments, the coldest first, until their bytes and those on their way back are enough. mu is held.
-func (s *Store) victims(cold *list.List, missing, leaving uint64) (list []*segmentState) {
-	for at := cold.Front(); at != nil && leaving < missing && len(list) < maxVictims; {
+// coldOf gives a tenant's cold segments, or everybody's. mu is held.
+func (s *Store) coldOf(of *tenant) *list.List {
+	if of != nil {
+		return &of.cold
+	}
+	return &s.cold
+}
+
+// victims takes cold segments, a tenant's or anybody's, the coldest first, until their bytes and those on their way back are enough. mu is held.
+func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentState) {
+	for at := s.coldOf(of).Front(); at != nil && leaving < missing && len(list) < maxVictims; {
 		g := at.Value.(*segmentState)
 		at = at.Next()
 		leaving += g.bytes

@@ -51,6 +51,14 @@ type retirement struct {
 	e    *entry
 }
 
+// slots gives c's slots in its tenant's index; nil: it has none. mu is held.
+func (c *Conn) slots() *index.Slots {
+	if ix := c.tenant.index; ix != nil {
+		return ix.slots[c]
+	}
+	return nil
+}
+
 // OpenIndex gives c the index of its tenant: the descriptors of its slots (writable) and of the table's level 0 (for
 // reading), owned by the caller. From now on what the connection's process has in its slots counts as referenced, until the
 // connection ends. Errors: ErrExists where c has it already, ErrFull, ErrQuota, ErrUnsupported.
@@ -82,7 +90,7 @@ func (s *Store) chargeIndex(c *Conn, n uint64) error {
 	switch {
 	case c.closed:
 		return errConnClosed
-	case c.tenant.index != nil && c.tenant.index.slots[c] != nil:
+	case c.slots() != nil:
 		return fmt.Errorf("%w: this connection has the index already", object.ErrExists)
 	}
 	return s.reserveRoom(c.tenant, n, c.stopped.Load)
@@ -96,7 +104,7 @@ func (c *Conn) attachSlots(slots *index.Slots) (err error) {
 	for c.tenant.index == nil && err == nil {
 		err = s.beginIndex(c)
 	}
-	if err == nil && (c.closed || c.tenant.index.slots[c] != nil) {
+	if err == nil && (c.closed || c.slots() != nil) {
 		err = errConnClosed
 		s.dropIndex(c.tenant)
 	}
@@ -142,7 +150,7 @@ func (c *Conn) indexDescriptors() (slotsFD, levelFD int, err error) {
 		return -1, -1, errConnClosed
 	}
 	ix := c.tenant.index
-	if slotsFD, err = ix.slots[c].Dup(); err == nil {
+	if slotsFD, err = c.slots().Dup(); err == nil {
 		if levelFD, err = ix.table.Level(0).Dup(); err == nil {
 			return slotsFD, levelFD, nil
 		}
@@ -159,7 +167,7 @@ func (c *Conn) IndexLevel(n int) (fd int, err error) {
 	defer c.s.mu.Unlock()
 	ix := c.tenant.index
 	switch {
-	case c.closed || ix == nil || ix.slots[c] == nil:
+	case c.closed || c.slots() == nil:
 		return -1, fmt.Errorf("%w: this connection has no index", object.ErrInvalid)
 	case n < 0 || n >= ix.table.Levels():
 		return -1, fmt.Errorf("%w: level %d of an index that has %d", object.ErrNotFound, n, ix.table.Levels())
@@ -169,12 +177,13 @@ func (c *Conn) IndexLevel(n int) (fd int, err error) {
 
 // closeIndex ends what a connection holds in its slots, and the table with the last of them. mu is held.
 func (s *Store) closeIndex(c *Conn) {
-	ix := c.tenant.index
-	if ix == nil || ix.slots[c] == nil {
+	slots := c.slots()
+	if slots == nil {
 		return
 	}
-	ix.slots[c].End() // before the first look that leaves them out
-	s.doomedSlots = append(s.doomedSlots, ix.slots[c])
+	slots.End() // before the first look that leaves them out
+	s.doomedSlots = append(s.doomedSlots, slots)
+	ix := c.tenant.index
 	delete(ix.slots, c)
 	s.uncharge(c.tenant, index.SlotsBytes)
 	ix.fresh = append(ix.fresh, ix.kept...)
@@ -447,12 +456,8 @@ func (s *Store) freshen(g *segmentState) {
 
 // clearOfIndex retires the objects of the segments that victims would take; false where none was in the index.
 func (s *Store) clearOfIndex(of *tenant, missing, leaving uint64) (any bool) {
-	cold := &s.cold
-	if of != nil {
-		cold = &of.cold
-	}
 	taken := 0
-	for at := cold.Front(); at != nil && leaving < missing && taken < maxVictims; at = at.Next() {
+	for at := s.coldOf(of).Front(); at != nil && leaving < missing && taken < maxVictims; at = at.Next() {
 		g := at.Value.(*segmentState)
 		leaving += g.bytes
 		taken++

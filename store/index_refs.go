@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"time"
 
 	"tendril/ipc/index"
@@ -23,20 +24,29 @@ func (t *tenant) inSlots(f func(c *Conn, e *entry)) {
 	if ix == nil {
 		return
 	}
-	retired := make(map[index.Word]*entry)
-	for _, list := range [][]retirement{ix.fresh, ix.kept} {
-		for _, r := range list {
-			retired[r.word] = r.e
-		}
-	}
+	retired := ix.retired()
 	for c, slots := range ix.slots {
-		ix.held = slots.Held(ix.held[:0])
-		for _, w := range ix.held {
-			if e, ok := ix.table.Owner(w); ok {
-				f(c, e)
-			} else if e := retired[w]; e != nil {
-				f(c, e)
-			}
+		ix.heldIn(slots, retired, func(e *entry) { f(c, e) })
+	}
+}
+
+// retired gives the objects of the records that are retired and not free yet. mu is held.
+func (ix *tenantIndex) retired() map[index.Word]*entry {
+	retired := make(map[index.Word]*entry)
+	for _, r := range slices.Concat(ix.fresh, ix.kept) {
+		retired[r.word] = r.e
+	}
+	return retired
+}
+
+// heldIn calls f with every reference in one connection's slots. mu is held.
+func (ix *tenantIndex) heldIn(slots *index.Slots, retired map[index.Word]*entry, f func(*entry)) {
+	ix.held = slots.Held(ix.held[:0])
+	for _, w := range ix.held {
+		if e, ok := ix.table.Owner(w); ok {
+			f(e)
+		} else if e := retired[w]; e != nil {
+			f(e)
 		}
 	}
 }
@@ -53,10 +63,8 @@ func (m slotRefs) of(e *entry) int {
 	if !known {
 		counts = make(map[*entry]int)
 		e.tenant.inSlots(func(_ *Conn, e *entry) { counts[e]++ })
-		for _, list := range [][]retirement{e.tenant.index.fresh, e.tenant.index.kept} {
-			for _, r := range list {
-				counts[r.e]--
-			}
+		for _, held := range e.tenant.index.retired() {
+			counts[held]--
 		}
 		m[e.tenant] = counts
 	}

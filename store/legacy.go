@@ -2,10 +2,8 @@ package store
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
-	"tendril/ipc/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -177,23 +175,10 @@ func (st *stream) legacy() LegacyStream {
 
 // keepSlots makes references of what the connection's process holds in the slots of the index. mu is held.
 func (c *Conn) keepSlots() {
-	ix := c.tenant.index
-	if ix == nil || ix.slots[c] == nil {
-		return
-	}
-	ix.slots[c].End() // what is held from here on does not count, and the client sees that
-	retired := make(map[index.Word]*entry)
-	for _, r := range slices.Concat(ix.fresh, ix.kept) {
-		retired[r.word] = r.e
-	}
-	for _, word := range ix.slots[c].Held(nil) {
-		e, ok := ix.table.Owner(word)
-		if !ok {
-			e, ok = retired[word]
-		}
-		if ok {
-			c.refer(e)
-		}
+	if slots := c.slots(); slots != nil {
+		slots.End() // what is held from here on does not count, and the client sees that
+		ix := c.tenant.index
+		ix.heldIn(slots, ix.retired(), c.refer)
 	}
 }
 

@@ -194,11 +194,14 @@ func (m *model) create() {
 }
 
 // lookup is what every call by id answers first.
-func (o *modelObject) lookup(c *modelConn) error {
+func (o *modelObject) lookup(c *modelConn) error { return found(o.listed, o.tenant == c.tenant) }
+
+// found says what a call answers by an id first.
+func found(listed, own bool) error {
 	switch {
-	case !o.listed:
+	case !listed:
 		return object.ErrNotFound
-	case o.tenant != c.tenant:
+	case !own:
 		return object.ErrPermission
 	}
 	return nil

@@ -192,21 +192,16 @@ func (c *Conn) refer(e *entry) {
 
 // Get takes a reference to a sealed object of the same tenant. Release gives it back.
 // Errors: ErrNotFound, ErrNotSealed, ErrPermission, ErrAway.
-func (c *Conn) Get(id object.ID) (Handle, error) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	e, err := c.readable(id, "")
-	if err != nil {
-		return Handle{}, err
-	}
-	return c.take(e)
-}
+func (c *Conn) Get(id object.ID) (Handle, error) { return c.GetEither(id, "") }
 
 // GetName is Get by name.
-func (c *Conn) GetName(name string) (Handle, error) {
+func (c *Conn) GetName(name string) (Handle, error) { return c.GetEither(object.ID{}, name) }
+
+// GetEither is Get, or GetName where id is zero.
+func (c *Conn) GetEither(id object.ID, name string) (Handle, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e, err := c.readable(object.ID{}, name)
+	e, err := c.readable(id, name)
 	if err != nil {
 		return Handle{}, err
 	}

@@ -185,8 +185,8 @@ func (s *Store) retire(g *segmentState) {
 // tellSlots tells processes that may ask for nothing over the socket that there is something to sweep. mu is held.
 func (g *segmentState) tellSlots() {
 	for c := range g.seen {
-		if ix := c.tenant.index; ix != nil && ix.slots[c] != nil {
-			ix.slots[c].Leave()
+		if slots := c.slots(); slots != nil {
+			slots.Leave()
 		}
 	}
 }
@@ -241,14 +241,19 @@ func (c *Conn) dropIdle(g *segmentState) {
 	g.idle = false
 }
 
-// reuseWhole finds the smallest empty segment of c's own that holds n bytes without wasting a quarter. mu is held.
-func (c *Conn) reuseWhole(n uint64) *segmentState {
-	var best *segmentState
+// findWhole finds the smallest empty segment of c's own that holds n bytes without wasting a quarter. mu is held.
+func (c *Conn) findWhole(n uint64) (best *segmentState) {
 	for _, g := range c.idle {
 		if g.ranges == nil && g.bytes >= n && g.bytes-n/4 <= n+segment.PageBytes && (best == nil || g.bytes < best.bytes) {
 			best = g
 		}
 	}
+	return best
+}
+
+// reuseWhole takes what findWhole finds. mu is held.
+func (c *Conn) reuseWhole(n uint64) *segmentState {
+	best := c.findWhole(n)
 	if best != nil {
 		c.dropIdle(best)
 	}

@@ -248,7 +248,7 @@ func (s *Store) reserve(t *tenant, n uint64) error {
 }
 
 func (s *Store) hasRoom(n uint64) bool {
-	taken := s.charged + uint64(len(s.warm))*s.opts.SegmentBytes + s.warmMaking
+	taken := s.taken() + s.warmMaking
 	return taken <= s.opts.CapacityBytes && n <= s.opts.CapacityBytes-taken
 }
 

@@ -282,6 +282,7 @@ func (c *Conn) Push(stream uint64, id object.ID, wait time.Duration, wake func(*
 	}
 	if len(st.pushers) == 0 && st.hasRoom(r.e.size) {
 		s.enqueue(c, st, r.e)
+		s.match(st)
 		return nil, nil
 	}
 	return s.wait(&Waiter{c: c, end: end, push: r.e, wake: wake}, &st.pushers, wait)
@@ -343,14 +344,13 @@ func (w *Waiter) finish(err error) {
 	w.c.s.wakes = append(w.c.s.wakes, w)
 }
 
-// enqueue moves c's reference to e into st and hands frames on. mu is held.
+// enqueue moves c's reference to e into st. match has to follow. mu is held.
 func (s *Store) enqueue(c *Conn, st *stream, e *entry) {
 	s.take1(c, e)
 	e.refs++
 	st.pushed++
 	st.frames = append(st.frames, frame{e, st.pushed})
 	st.bytes += e.size
-	s.match(st)
 }
 
 // take1 takes one of c's references to e away, without the consequences. mu is held.
@@ -391,11 +391,7 @@ func (s *Store) letIn(st *stream, w *Waiter) {
 		err = fmt.Errorf("%w: object %s was released before it was in the stream", object.ErrNotFound, w.push.id)
 	}
 	if err == nil {
-		s.take1(w.c, w.push)
-		w.push.refs++
-		st.pushed++
-		st.frames = append(st.frames, frame{w.push, st.pushed})
-		st.bytes += w.push.size
+		s.enqueue(w.c, st, w.push)
 	}
 	w.finish(err)
 }

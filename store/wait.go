@@ -41,14 +41,6 @@ func (c *Conn) Wait(ctx context.Context, id object.ID, name string) (Handle, err
 	}
 }
 
-// GetEither is Get, or GetName where id is zero.
-func (c *Conn) GetEither(id object.ID, name string) (Handle, error) {
-	if id.IsZero() {
-		return c.GetName(name)
-	}
-	return c.Get(id)
-}
-
 // Await waits until a Get would no longer answer ErrNotFound or ErrNotSealed, or ctx ends: ErrTimeout. The object may be
 // gone again by the time the caller gets it.
 func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {

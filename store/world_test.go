@@ -253,15 +253,7 @@ func (w *world) receive(a *actor, h Handle, writable bool) {
 }
 
 // own says what a call that changes an object answers first.
-func (o *thing) own(a *actor) error {
-	switch {
-	case !o.listed:
-		return object.ErrNotFound
-	case o.tenant != a.tenant:
-		return object.ErrPermission
-	}
-	return nil
-}
+func (o *thing) own(a *actor) error { return found(o.listed, o.tenant == a.tenant) }
 
 func (o *thing) readable(a *actor) error {
 	if o.listed && (o.grants[Everybody] || o.grants[tenantName(a.tenant)]) {

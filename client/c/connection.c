@@ -14,7 +14,7 @@
 
 #include "internal.h"
 
-enum { SWEEP_MS = 1000, MAX_REPLY = 256 << 20 };
+enum { MAX_REPLY = 256 << 20 };
 
 int64_t clock_ms(void)
 {
@@ -55,8 +55,14 @@ static void fail_connection(tendril *t, int status, const char *why)
 		snprintf(t->why, sizeof t->why, "%s (%s)", why, t->socket);
 		shutdown(t->fd, SHUT_RDWR);
 	}
-	while (t->calls)
-		finish(t, t->calls, t->status);
+	while (t->calls) {
+		struct call *c = t->calls;
+		c->lost = true;
+		c->length = 0;
+		(void)keep_bytes(c, (const uint8_t *)t->why, strlen(t->why)); /* else the status says it in a few words */
+		finish(t, c, t->status);
+	}
+	views_drop_idle(t);
 }
 
 /* ---- replies ---- */
@@ -97,14 +103,16 @@ static void take_place(struct reader *r, struct call *c)
 	c->place.offset = take_u64(r);
 }
 
+/* Takes a frame's contents over. Only replies that are bytes alone come in several frames. */
 static int fill_call(tendril *t, struct call *c, struct frame *f)
 {
 	struct reader r = {f->payload, f->payload + f->length, false};
+	bool more = f->flags & FLAG_MORE;
 	switch (c->kind) {
 	case M_CREATE:
 	case M_CREATE_WITH:
 		take_place(&r, c);
-		return took_all(&r) ? view_adopt(t, f, &c->place, true, &c->view) : bad_reply(f);
+		return took_all(&r) && !more ? view_adopt(t, f, &c->place, true, &c->view) : bad_reply(f);
 	case M_STREAM_POP:
 	case M_FILL:
 	case M_GET: {
@@ -115,13 +123,15 @@ static int fill_call(tendril *t, struct call *c, struct frame *f)
 		c->lifetime = take_u8(&r);
 		uint32_t n = take_u32(&r);
 		const uint8_t *meta = take(&r, n);
-		if (!took_all(&r) || n > TENDRIL_MAX_META)
+		if (!took_all(&r) || n > TENDRIL_MAX_META || more)
 			return bad_reply(f);
 		int status = n ? keep_bytes(c, meta, n) : TENDRIL_OK;
 		return status == TENDRIL_OK ? view_adopt(t, f, &c->place, c->kind == M_FILL, &c->view) : status;
 	}
 	case M_OPEN_INDEX:
 	case M_INDEX_LEVEL:
+		if (more)
+			return bad_reply(f);
 		for (; c->nfds < f->nfds; c->nfds++) {
 			c->fds[c->nfds] = f->fds[c->nfds];
 			f->fds[c->nfds] = -1;
@@ -189,6 +199,8 @@ static void read_until(tendril *t, struct call *c)
 			fail_connection(t, status, tendril_message());
 	}
 	t->reading = false;
+	if (t->status != TENDRIL_OK)
+		pthread_cond_broadcast(&t->turn_free);
 }
 
 int await_call(tendril *t, struct call *c)
@@ -210,9 +222,7 @@ int await_call(tendril *t, struct call *c)
 				break;
 			}
 	int status = c->status;
-	if (status != TENDRIL_OK && status == t->status)
-		tdl_fail(status, "%s", t->why);
-	else if (status != TENDRIL_OK)
+	if (status != TENDRIL_OK)
 		tdl_fail_text(status, (const char *)c->bytes, c->length);
 	pthread_mutex_unlock(&t->mu);
 	if (status != TENDRIL_OK)
@@ -225,6 +235,13 @@ void init_call(struct call *c, enum message kind)
 	memset(c, 0, sizeof *c);
 	c->kind = kind;
 	pthread_cond_init(&c->cond, NULL);
+}
+
+void init_bound_call(struct call *c, enum message kind, uint64_t gen)
+{
+	init_call(c, kind);
+	c->bound = true;
+	c->gen = gen;
 }
 
 void drop_call(struct call *c)
@@ -253,12 +270,12 @@ static void sending_failed(tendril *t)
 	pthread_mutex_unlock(&t->mu);
 }
 
-/* Sends out. send_mu is held. What a full socket does not take with MSG_DONTWAIT stays, so that no frame is torn. */
-static void push(tendril *t, int flags)
+/* What a full socket does not take with MSG_DONTWAIT stays in out, so that no frame is torn. */
+bool push(tendril *t, int flags)
 {
 	size_t sent;
 	if (t->out_n == 0)
-		return;
+		return true;
 	if (send_all(t->fd, t->out, t->out_n, flags, &sent)) {
 		t->out_n = 0;
 	} else if (flags && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -266,21 +283,25 @@ static void push(tendril *t, int flags)
 		t->out_n -= sent;
 	} else {
 		sending_failed(t);
+		return false;
 	}
+	return true;
 }
 
-/* Sends a frame; where something waits or more is to come, all goes in one system call, with the next push. send_mu is held. */
-static void send_frame(tendril *t, const struct writer *w, bool more)
+/* Sends a frame; where something waits or more is to come, all goes in one system call, with the next push. send_mu is held.
+ * False: the daemon does not get the whole of it. */
+static bool send_frame(tendril *t, const struct writer *w, bool more)
 {
 	size_t sent;
 	if ((t->out_n || more) && w->n <= sizeof t->out - t->out_n) {
 		memcpy(t->out + t->out_n, w->to, w->n);
 		t->out_n += w->n;
-		return;
+		return true;
 	}
-	push(t, 0);
-	if (!send_all(t->fd, w->to, w->n, 0, &sent))
-		sending_failed(t);
+	if (push(t, 0) && send_all(t->fd, w->to, w->n, 0, &sent))
+		return true;
+	sending_failed(t);
+	return false;
 }
 
 static void number_frame(struct writer *w, uint64_t request)
@@ -295,10 +316,13 @@ static int register_calls(tendril *t, struct writer *frames, struct call **calls
 {
 	pthread_mutex_lock(&t->mu);
 	int status = t->status;
-	if (status != TENDRIL_OK)
+	if (calls[0]->bound && calls[0]->gen != t->gen)
+		status = tdl_fail(TENDRIL_DISCONNECTED, "it was lost with its connection: there is a new one, to begin anew with (%s)", t->socket);
+	else if (status != TENDRIL_OK)
 		tdl_fail(status, "%s", t->why);
 	for (size_t i = 0; status == TENDRIL_OK && i < n; i++) {
 		struct call *c = calls[i];
+		c->gen = t->gen;
 		c->request = ++t->next;
 		number_frame(&frames[i], c->request);
 		c->prev = NULL;
@@ -311,6 +335,21 @@ static int register_calls(tendril *t, struct writer *frames, struct call **calls
 	return status;
 }
 
+/* An error: nothing was sent. What cannot be sent once the calls are registered is left to who awaits them. */
+static int send_once(tendril *t, struct writer *frames, struct call **calls, size_t n)
+{
+	pthread_mutex_lock(&t->send_mu);
+	int status = register_calls(t, frames, calls, n);
+	bool sent = true;
+	for (size_t i = 0; status == TENDRIL_OK && i < n; i++)
+		sent = send_frame(t, &frames[i], n > 1) && sent;
+	sent = push(t, 0) && sent;
+	if (status == TENDRIL_OK && n == 1)
+		calls[0]->unsent = !sent;
+	pthread_mutex_unlock(&t->send_mu);
+	return status;
+}
+
 int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 {
 	int status = check_mine(t);
@@ -318,12 +357,9 @@ int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 		if (frames[i].bad || frames[i].n > HEADER_BYTES + MAX_PAYLOAD)
 			status = tdl_fail(TENDRIL_INVALID, "a name, label or metadata is too long");
 	if (status == TENDRIL_OK) {
-		pthread_mutex_lock(&t->send_mu);
-		status = register_calls(t, frames, calls, n);
-		for (size_t i = 0; status == TENDRIL_OK && i < n; i++)
-			send_frame(t, &frames[i], n > 1);
-		push(t, 0);
-		pthread_mutex_unlock(&t->send_mu);
+		status = send_once(t, frames, calls, n);
+		if (status != TENDRIL_OK && t->returns && !calls[0]->bound && (status = revive(t)) == TENDRIL_OK)
+			status = send_once(t, frames, calls, n);
 	}
 	if (status != TENDRIL_OK)
 		for (size_t i = 0; i < n; i++)
@@ -331,16 +367,42 @@ int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 	return status;
 }
 
-int round_trip(tendril *t, struct writer *w, struct call *c)
+/* Whether a request that is made twice alters nothing, or nothing that outlives its connection. */
+static bool is_repeatable(enum message kind)
+{
+	switch (kind) {
+	case M_GET: case M_CREATE: case M_CREATE_WITH: case M_STAT: case M_STATUS: case M_SWEEP: case M_LIST_WHERE: case M_AWAIT_MANY:
+	case M_CHECKSUM: case M_READ_RANGE: case M_STREAM_LIST:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int round_trip_once(tendril *t, struct writer *w, struct call *c)
 {
 	int status = send_calls(t, w, &c, 1);
 	return status == TENDRIL_OK ? await_call(t, c) : status;
 }
 
-int simple(tendril *t, struct writer *w)
+int round_trip(tendril *t, struct writer *w, struct call *c)
+{
+	struct call asked = *c;
+	int status = round_trip_once(t, w, c);
+	if (status != TENDRIL_DISCONNECTED || !c->lost || asked.bound || !t->returns || !(c->unsent || is_repeatable(asked.kind)))
+		return status;
+	init_call(c, asked.kind);
+	c->into = asked.into;
+	c->into_cap = asked.into_cap;
+	return round_trip_once(t, w, c);
+}
+
+int simple(tendril *t, uint64_t gen, struct writer *w)
 {
 	struct call c;
 	init_call(&c, (enum message)(w->to[4] | w->to[5] << 8));
+	c.bound = gen != 0;
+	c.gen = gen;
 	int status = round_trip(t, w, &c);
 	if (status == TENDRIL_OK)
 		drop_call(&c);
@@ -369,8 +431,7 @@ void post(tendril *t, enum message kind, const void *payload, size_t n)
 	pthread_mutex_unlock(&t->send_mu);
 }
 
-/* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
-static void forget(tendril *t, struct view *v)
+void forget(tendril *t, struct view *v)
 {
 	uint8_t number[8];
 	store_u64(number, v->id);
@@ -378,27 +439,31 @@ static void forget(tendril *t, struct view *v)
 	post_locked(t, M_FORGET, number, sizeof number);
 }
 
-void give_back(tendril *t, const tendril_id *id, struct view *v, bool filling)
+void say_released(tendril *t, const tendril_id *id, struct view *v, bool large)
+{
+	post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
+	if (large) {
+		pthread_mutex_lock(&t->mu);
+		if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK && index_let_go(v))
+			forget(t, v);
+		pthread_mutex_unlock(&t->mu);
+	}
+	if (!t->defer || large || t->out_n > sizeof t->out / 2)
+		push(t, MSG_DONTWAIT);
+}
+
+void give_back(tendril *t, uint64_t gen, const tendril_id *id, struct view *v, bool filling)
 {
 	pthread_mutex_lock(&t->send_mu);
 	pthread_mutex_lock(&t->mu);
-	bool live = !t->closed && t->status == TENDRIL_OK, large = false;
+	bool live = !t->closed && t->status == TENDRIL_OK && gen == t->gen, large = false;
 	if (v && filling && !t->closed)
 		v->filling--;
 	if (v && !(filling && t->closed)) /* closing ended what was being filled */
 		large = view_unref(t, v);
 	pthread_mutex_unlock(&t->mu);
-	if (live) {
-		post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
-		if (large) {
-			pthread_mutex_lock(&t->mu);
-			if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK && index_let_go(v))
-				forget(t, v);
-			pthread_mutex_unlock(&t->mu);
-		}
-		if (!t->defer || large || t->out_n > sizeof t->out / 2)
-			push(t, MSG_DONTWAIT);
-	}
+	if (live)
+		say_released(t, id, v, large);
 	pthread_mutex_unlock(&t->send_mu);
 }
 
@@ -410,85 +475,3 @@ void tendril_flush(tendril *t)
 	push(t, 0);
 	pthread_mutex_unlock(&t->send_mu);
 }
-
-/* ---- letting memory go ---- */
-
-static bool sweep_is_due(tendril *t, bool now)
-{
-	pthread_mutex_lock(&t->mu);
-	now = now || index_wants_sweep(t);
-	int64_t ms = t->idle || now ? clock_ms() : 0;
-	bool due = now || (t->idle && ms - t->swept_ms >= SWEEP_MS);
-	if (due)
-		t->swept_ms = ms;
-	pthread_mutex_unlock(&t->mu);
-	return due;
-}
-
-int sweep(tendril *t, bool now)
-{
-	int status = check_mine(t);
-	if (status != TENDRIL_OK || !sweep_is_due(t, now))
-		return status;
-	uint8_t raw[HEADER_BYTES];
-	struct writer w = begin_frame(raw, sizeof raw, M_SWEEP);
-	struct call c;
-	init_call(&c, M_SWEEP);
-	index_swept(t);
-	status = round_trip(t, &w, &c);
-	if (status != TENDRIL_OK)
-		return status;
-	struct reader r = {c.bytes, c.bytes + c.length, false};
-	pthread_mutex_lock(&t->send_mu);
-	for (uint32_t n = take_u32(&r); n > 0 && !r.bad; n--) {
-		pthread_mutex_lock(&t->mu);
-		struct view *v = view_find(t, take_u64(&r));
-		if (v && !r.bad && v->refs == 0 && !t->calls && t->status == TENDRIL_OK) {
-			if (index_let_go(v))
-				forget(t, v);
-			else
-				index_sweep_again(t);
-		}
-		pthread_mutex_unlock(&t->mu);
-	}
-	push(t, 0);
-	pthread_mutex_unlock(&t->send_mu);
-	drop_call(&c);
-	return TENDRIL_OK;
-}
-
-/* Whether the daemon waits for memory that is of no use any more. */
-static bool memory_leaves(tendril *t)
-{
-	char *status = NULL;
-	if (tendril_status_json(t, &status) != TENDRIL_OK)
-		return false;
-	const char *told = strstr(status, "\"leaving_bytes\":");
-	bool leaves = told && strtoull(told + strlen("\"leaving_bytes\":"), NULL, 10) > 0;
-	free(status);
-	return leaves;
-}
-
-int round_trip_full(tendril *t, struct writer *w, struct call *c)
-{
-	static const int pauses_ms[] = {0, 20, 80, 300}; /* other clients sweep some 250 ms after they let go */
-	enum { PAUSES = 4, LEAVING_TRIES = 40, LEAVING_MS = 200 };
-	enum message kind = c->kind;
-	int status = round_trip(t, w, c);
-	for (int try = 0; try < PAUSES + LEAVING_TRIES && (status == TENDRIL_FULL || status == TENDRIL_QUOTA); try++) {
-		char text[256];
-		snprintf(text, sizeof text, "%s", tendril_message());
-		bool more = try < PAUSES || memory_leaves(t);
-		int ms = try < PAUSES ? pauses_ms[try] : LEAVING_MS;
-		struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
-		while (more && nanosleep(&left, &left) < 0 && errno == EINTR)
-			;
-		if (!more || sweep(t, true) != TENDRIL_OK)
-			return tdl_fail(status, "%s", text);
-		init_call(c, kind);
-		status = round_trip(t, w, c);
-	}
-	return status;
-}
-
-int tendril_sweep(tendril *t) { return sweep(t, true); }

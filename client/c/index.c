@@ -41,7 +41,21 @@ struct fast_view {
 	uint64_t bytes;
 };
 
+/* What is held in a slot, as this process knows it. */
+struct slot_record {
+	atomic_int state;       /* enum slot_state */
+	struct fast_view *fast; /* where it lies; NULL: an object of no bytes */
+	struct hold hold;       /* its id; once it is rescued, the reference itself */
+};
+
+/* A rescued slot's reference went to the list of holds when its connection broke. */
+enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_RESCUED };
+
 struct shared_index {
+	struct shared_index *next; /* on tendril.retired */
+	uint64_t gen;           /* the life of the connection that it belongs to */
+	size_t rescued;         /* slots that are; guarded by tendril.mu */
+	struct slot_record records[MAX_SLOTS];
 	word *slots;
 	const word *levels[MAX_LEVELS];
 	size_t level_bytes[MAX_LEVELS];
@@ -174,6 +188,8 @@ static bool still_valid(const struct shared_index *ix, uint64_t w)
 
 /* ---- holding ---- */
 
+static void drop_rescued(tendril *, struct shared_index *, int slot);
+
 /* Finds a free slot, a low one; −1: all are taken. */
 static int take_slot(struct shared_index *ix)
 {
@@ -188,26 +204,55 @@ static int take_slot(struct shared_index *ix)
 	return -1;
 }
 
-static void drop(struct shared_index *ix, int slot)
+static void free_bit(struct shared_index *ix, int slot)
 {
-	atomic_store_explicit(&ix->slots[S_FIRST + slot], 0, memory_order_release);
 	atomic_fetch_and_explicit(&ix->taken[slot / 64], ~(1ull << slot % 64), memory_order_release);
 }
 
-/* Puts a word into a slot and looks again: the slot's number if the object is held, else −1. */
-static int hold(struct shared_index *ix, uint64_t w)
+static void leave_view(struct fast_view *v)
 {
-	int slot = take_slot(ix);
-	if (slot < 0)
+	if (v)
+		atomic_fetch_sub_explicit(&v->users, 1, memory_order_release);
+}
+
+/* Ends what is in a slot. Where the index has retired meanwhile the state is the last that is looked at: it may be freed. */
+static void drop(tendril *t, struct shared_index *ix, int slot)
+{
+	struct slot_record *r = &ix->records[slot];
+	atomic_store_explicit(&ix->slots[S_FIRST + slot], 0, memory_order_release);
+	leave_view(r->fast);
+	free_bit(ix, slot); /* whoever takes the bit now waits for the state, or asks over the socket */
+	if (atomic_exchange(&r->state, SLOT_FREE) == SLOT_RESCUED)
+		drop_rescued(t, ix, slot);
+}
+
+/* Puts what was found into a slot and looks again: the slot's number if the object is held, else −1. */
+static int hold(tendril *t, struct shared_index *ix, const struct found *f, struct fast_view *v)
+{
+	int slot = take_slot(ix), as_free = SLOT_FREE;
+	uint64_t w = f->word;
+	if (slot < 0 || !atomic_compare_exchange_strong(&ix->records[slot].state, &as_free, SLOT_TAKEN)) {
+		if (slot >= 0)
+			free_bit(ix, slot);
+		leave_view(v);
 		return -1;
+	}
+	if (atomic_load(&ix->over)) { /* the record may have been a rescued one's a moment ago */
+		ix->records[slot].fast = v;
+		drop(t, ix, slot);
+		return -1;
+	}
+	ix->records[slot].fast = v;
+	store_u64(ix->records[slot].hold.id.bytes, f->id[0]);
+	store_u64(ix->records[slot].hold.id.bytes + 8, f->id[1]);
 	uint64_t used = look(&ix->slots[S_USED]);
 	while (used <= (uint64_t)slot && !atomic_compare_exchange_weak(&ix->slots[S_USED], &used, (uint64_t)slot + 1))
 		;
 	atomic_store_explicit(&ix->slots[S_FIRST + slot], w, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst); /* the daemon sees the slot, or this thread sees that the record has gone */
-	if (still_valid(ix, w) && look(&ix->slots[S_ENDED]) == 0)
+	if (still_valid(ix, w) && look(&ix->slots[S_ENDED]) == 0 && !atomic_load(&ix->over))
 		return slot;
-	drop(ix, slot);
+	drop(t, ix, slot);
 	return -1;
 }
 
@@ -240,12 +285,6 @@ static struct fast_view *enter_view(struct shared_index *ix, uint64_t segment)
 			}
 	}
 	return NULL;
-}
-
-static void leave_view(struct fast_view *v)
-{
-	if (v)
-		atomic_fetch_sub_explicit(&v->users, 1, memory_order_release);
 }
 
 void index_remember(tendril *t, struct view *v)
@@ -299,13 +338,15 @@ static bool hold_found(tendril *t, struct shared_index *ix, const struct found *
 	if (f->segment && !(v = enter_view(ix, f->segment)))
 		return false;
 	bool fits = v ? f->offset <= v->bytes && f->size <= v->bytes - f->offset : f->size == 0;
-	int slot = fits ? hold(ix, f->word) : -1;
-	if (slot >= 0 && !keep_meta(f, o)) {
-		drop(ix, slot);
-		slot = -1;
-	}
-	if (slot < 0) {
+	if (!fits) {
 		leave_view(v);
+		return false;
+	}
+	int slot = hold(t, ix, f, v);
+	if (slot < 0)
+		return false;
+	if (!keep_meta(f, o)) {
+		drop(t, ix, slot);
 		return false;
 	}
 	tell(ix, f->word);
@@ -316,7 +357,7 @@ static bool hold_found(tendril *t, struct shared_index *ix, const struct found *
 	o->data = f->size ? v->base + f->offset : NULL;
 	o->lifetime = (enum tendril_lifetime)f->lifetime;
 	o->internal[OF_CONNECTION] = t;
-	o->internal[OF_FAST] = v;
+	o->internal[OF_INDEX] = ix;
 	o->internal[OF_SLOT] = (void *)(uintptr_t)(slot + 1);
 	return true;
 }
@@ -337,40 +378,67 @@ static bool is_alive(tendril *t, struct shared_index *ix)
 	return !atomic_load(&ix->over);
 }
 
+/* The index of now, until leave_index: one that retires meanwhile is not freed before. NULL: there is none, and nothing to leave. */
+static struct shared_index *enter_index(tendril *t)
+{
+	if (!atomic_load_explicit(&t->index, memory_order_relaxed))
+		return NULL;
+	atomic_fetch_add(&t->in_index, 1);
+	struct shared_index *ix = atomic_load(&t->index);
+	if (!ix)
+		atomic_fetch_sub(&t->in_index, 1);
+	return ix;
+}
+
+static void leave_index(tendril *t) { atomic_fetch_sub_explicit(&t->in_index, 1, memory_order_release); }
+
+static bool wants_sweep(const struct shared_index *ix) { return look(&ix->slots[S_LEAVING]) != look(&ix->swept); }
+
 bool index_get(tendril *t, const tendril_key *key, tendril_object *o)
 {
-	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
+	struct shared_index *ix = enter_index(t);
 	struct found f;
-	if (!ix || !is_alive(t, ix) || index_wants_sweep(t))
+	if (!ix)
 		return false;
-	struct wanted k = want(key);
-	return find(ix, &k, &f) && hold_found(t, ix, &f, o);
+	bool got = is_alive(t, ix) && !wants_sweep(ix);
+	if (got) {
+		struct wanted k = want(key);
+		got = find(ix, &k, &f) && hold_found(t, ix, &f, o);
+	}
+	leave_index(t);
+	return got;
 }
 
 void index_release(tendril *t, tendril_object *o)
 {
-	drop(atomic_load_explicit(&t->index, memory_order_relaxed), (int)(uintptr_t)o->internal[OF_SLOT] - 1);
-	leave_view(o->internal[OF_FAST]);
+	drop(t, o->internal[OF_INDEX], (int)(uintptr_t)o->internal[OF_SLOT] - 1);
 }
 
 bool index_wants_sweep(tendril *t)
 {
-	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
-	return ix && look(&ix->slots[S_LEAVING]) != look(&ix->swept);
+	struct shared_index *ix = enter_index(t);
+	bool wants = ix && wants_sweep(ix);
+	if (ix)
+		leave_index(t);
+	return wants;
 }
 
 void index_swept(tendril *t)
 {
-	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
-	if (ix)
+	struct shared_index *ix = enter_index(t);
+	if (ix) {
 		atomic_store(&ix->swept, look(&ix->slots[S_LEAVING]));
+		leave_index(t);
+	}
 }
 
 void index_sweep_again(tendril *t)
 {
-	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
-	if (ix)
+	struct shared_index *ix = enter_index(t);
+	if (ix) {
 		atomic_fetch_sub(&ix->swept, 1);
+		leave_index(t);
+	}
 }
 
 /* ---- opening ---- */
@@ -447,6 +515,7 @@ static int fill_index(struct shared_index *ix, const struct call *c)
 
 static int ask_index(tendril *t, struct shared_index **out)
 {
+	*out = NULL;
 	uint8_t raw[HEADER_BYTES];
 	struct writer w = begin_frame(raw, sizeof raw, M_OPEN_INDEX);
 	struct call c;
@@ -457,10 +526,14 @@ static int ask_index(tendril *t, struct shared_index **out)
 	struct shared_index *ix = calloc(1, sizeof *ix);
 	status = ix ? fill_index(ix, &c) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for the index");
 	drop_call(&c);
-	if (status != TENDRIL_OK && ix)
-		free_index(ix);
+	if (status != TENDRIL_OK) {
+		if (ix)
+			free_index(ix);
+		return status;
+	}
+	ix->gen = c.gen;
 	*out = ix;
-	return status;
+	return TENDRIL_OK;
 }
 
 /* Opens the index where it is wanted, once. What was refused is left to the socket. */
@@ -471,16 +544,18 @@ void index_open(tendril *t)
 	if (atomic_load_explicit(&t->index_state, memory_order_relaxed) != INDEX_WANTED ||
 	    !atomic_compare_exchange_strong(&t->index_state, &wanted, INDEX_OPENING))
 		return;
-	if (ask_index(t, &ix) != TENDRIL_OK) {
-		atomic_store(&t->index_state, INDEX_REFUSED);
-		return;
-	}
+	int status = ask_index(t, &ix);
 	pthread_mutex_lock(&t->mu);
-	atomic_store(&ix->asked_ms, clock_ms());
-	atomic_store(&ix->over, t->status != TENDRIL_OK);
-	atomic_store_explicit(&t->index, ix, memory_order_release);
+	bool good = status == TENDRIL_OK && ix->gen == t->gen && t->status == TENDRIL_OK;
+	if (good) {
+		atomic_store(&ix->asked_ms, clock_ms());
+		atomic_store_explicit(&t->index, ix, memory_order_release);
+	}
+	/* One of a connection that is over is asked for anew. */
+	atomic_store(&t->index_state, good ? INDEX_OPEN : status == TENDRIL_OK || status == TENDRIL_DISCONNECTED ? INDEX_WANTED : INDEX_REFUSED);
 	pthread_mutex_unlock(&t->mu);
-	atomic_store(&t->index_state, INDEX_OPEN);
+	if (status == TENDRIL_OK && !good)
+		free_index(ix);
 }
 
 static int next_level(tendril *t, struct shared_index *ix)
@@ -489,7 +564,7 @@ static int next_level(tendril *t, struct shared_index *ix)
 	struct writer w = begin_frame(raw, sizeof raw, M_INDEX_LEVEL);
 	struct call c;
 	put_u8(&w, (uint8_t)atomic_load(&ix->count));
-	init_call(&c, M_INDEX_LEVEL);
+	init_bound_call(&c, M_INDEX_LEVEL, ix->gen);
 	int status = round_trip(t, &w, &c);
 	if (status != TENDRIL_OK)
 		return status;
@@ -502,21 +577,102 @@ static int next_level(tendril *t, struct shared_index *ix)
 
 void index_grow(tendril *t)
 {
-	struct shared_index *ix = atomic_load_explicit(&t->index, memory_order_acquire);
-	if (!ix || atomic_flag_test_and_set(&ix->growing))
+	struct shared_index *ix = enter_index(t);
+	if (!ix)
 		return;
+	if (atomic_flag_test_and_set(&ix->growing)) {
+		leave_index(t);
+		return;
+	}
 	int status = TENDRIL_OK;
 	while (status == TENDRIL_OK && atomic_load(&ix->count) < MAX_LEVELS && look(&ix->levels[0][H_LEVELS]) > (uint64_t)atomic_load(&ix->count))
 		status = next_level(t, ix);
 	if (status == TENDRIL_OK)
 		atomic_flag_clear(&ix->growing); /* else it is not asked for again */
+	leave_index(t);
 }
+
+/* ---- the end ---- */
 
 void index_end(tendril *t)
 {
-	struct shared_index *ix = atomic_load(&t->index);
+	struct shared_index *ix = atomic_load(&t->index); /* mu is held: it does not retire */
 	if (ix)
 		atomic_store(&ix->over, true);
+}
+
+/* Frees retired indexes that nothing is held in and nobody looks at. Who enters after this has looked finds another one. mu is held. */
+void index_tidy(tendril *t)
+{
+	for (struct shared_index **at = &t->retired; *at;) {
+		struct shared_index *ix = *at;
+		if (ix->rescued > 0 || atomic_load(&t->in_index) > 0) {
+			at = &ix->next;
+			continue;
+		}
+		*at = ix->next;
+		free_index(ix);
+	}
+}
+
+/* Puts a slot's reference on the list of holds. A slot without its word is being taken or dropped: its thread finds it rescued, and
+ * that nothing is held. mu is held. */
+static void rescue(tendril *t, struct shared_index *ix, int slot)
+{
+	struct slot_record *r = &ix->records[slot];
+	int as_taken = SLOT_TAKEN;
+	if (!atomic_compare_exchange_strong(&r->state, &as_taken, SLOT_RESCUED))
+		return;
+	ix->rescued++;
+	r->hold.index = ix;
+	if (atomic_load_explicit(&ix->slots[S_FIRST + slot], memory_order_acquire) == 0)
+		return;
+	struct view *v = r->fast ? view_find(t, look(&r->fast->segment)) : NULL;
+	if (v && v->refs++ == 0)
+		t->idle--;
+	hold_enter(t, &r->hold, &r->hold.id, v);
+}
+
+void index_retire(tendril *t)
+{
+	struct shared_index *ix = atomic_exchange(&t->index, NULL);
+	int state = atomic_load(&t->index_state);
+	if (state == INDEX_OPEN || state == INDEX_REFUSED)
+		atomic_store(&t->index_state, INDEX_WANTED);
+	if (ix) {
+		atomic_store(&ix->over, true);
+		atomic_thread_fence(memory_order_seq_cst); /* a thread that takes a slot sees that it is over, or this one sees the slot */
+		for (int i = 0; i < MAX_SLOTS; i++)
+			rescue(t, ix, i);
+		for (size_t i = 0; i < BUCKETS; i++)
+			for (struct view *v = t->views[i]; v; v = v->next)
+				v->fast = NULL; /* what lies in it has a hold now */
+		ix->next = t->retired;
+		t->retired = ix;
+	}
+	index_tidy(t);
+}
+
+/* Ends a rescued slot, whose index stays as long as its hold does. */
+static void drop_rescued(tendril *t, struct shared_index *ix, int slot)
+{
+	struct hold *h = &ix->records[slot].hold;
+	pthread_mutex_lock(&t->mu);
+	bool held = h->state != HOLD_NONE;
+	if (!held)
+		ix->rescued--;
+	pthread_mutex_unlock(&t->mu);
+	if (held)
+		hold_release(t, h, false);
+}
+
+void index_hold_ended(struct shared_index *ix) { ix->rescued--; }
+
+bool index_is_gone(const tendril_object *o)
+{
+	const struct shared_index *ix = o->internal[OF_INDEX];
+	const struct slot_record *r = &ix->records[(uintptr_t)o->internal[OF_SLOT] - 1];
+	return atomic_load(&r->state) == SLOT_RESCUED && r->hold.state == HOLD_GONE;
 }
 
 void index_free(tendril *t)
@@ -524,6 +680,10 @@ void index_free(tendril *t)
 	struct shared_index *ix = atomic_load(&t->index);
 	if (ix)
 		free_index(ix);
+	while ((ix = t->retired)) {
+		t->retired = ix->next;
+		free_index(ix);
+	}
 }
 
 int tendril_index_state(tendril *t)

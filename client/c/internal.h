@@ -1,6 +1,9 @@
 /* What the library's files share. Nothing here is exported.
  *
- * Lock order: tendril.send_mu, then tendril.mu. The inbox belongs to the thread that has the reader's turn (reading). */
+ * Lock order: tendril.revival.mu, tendril.send_mu, tendril.mu. The inbox belongs to the thread that has the reader's turn (reading).
+ *
+ * A tendril that breaks comes back as another connection of the same process; each that it has been is a life of it, counted
+ * by gen. What belongs to one (a call under way, an unsealed buffer, a stream) ends with it. */
 #ifndef TENDRIL_INTERNAL_H
 #define TENDRIL_INTERNAL_H
 
@@ -39,7 +42,7 @@ enum message {
 	M_CREATE_WITH = 64, M_UPDATE = 65, M_GRANT = 66, M_LIST_WHERE = 67, M_RENAME = 68, M_AWAIT_MANY = 69,
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
 	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84, M_STREAM_UNPOP = 85,
-	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92,
+	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92, M_RECLAIM = 93,
 	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101
 };
 
@@ -59,6 +62,8 @@ void put_str16(struct writer *, const char *); /* NULL is "" */
 void put_bytes32(struct writer *, const void *, size_t);
 void put_key(struct writer *, tendril_key);
 void put_labels(struct writer *, const tendril_label *, size_t); /* sorts by key, as the protocol wants */
+/* A wait as messages have it: the longest is without end (of a Get: 49 days). */
+uint32_t wire_wait(int64_t ms);
 /* Begins a frame at to; the request number is entered when it is sent. */
 struct writer begin_frame(uint8_t *to, size_t cap, enum message);
 
@@ -117,6 +122,8 @@ struct view {
 	size_t filling; /* those that are buffers */
 	struct fast_view *fast; /* where the index finds it; NULL: nowhere */
 	bool own, frozen; /* this connection fills it; a strict seal ended that */
+	bool orphan; /* another life's: no message names it any more, and it goes with its last reference */
+	uint64_t gen; /* the life in which a claim found it again */
 };
 
 struct place {
@@ -135,6 +142,10 @@ bool view_unref(tendril *, struct view *);
 void view_forget(tendril *, struct view *);
 struct view *view_find(tendril *, uint64_t id);
 void views_free(tendril *, bool all);
+/* Unmaps what nothing refers to, on a connection that broke. mu is held. */
+void views_drop_idle(tendril *);
+/* Makes orphans of all views that no claim of this life has found again, and unmaps those without references. mu is held. */
+void views_orphan(tendril *);
 
 /* ---- connection.c ---- */
 
@@ -144,6 +155,10 @@ struct call {
 	uint64_t request;
 	enum message kind;
 	bool done, sleeping;
+	bool bound;      /* it belongs to the life gen, and is not made in another one */
+	bool lost;       /* the connection broke before its reply */
+	bool unsent;     /* the daemon did not get the whole of it */
+	uint64_t gen;    /* the life in which it was made; where bound, set before */
 	int status;
 	pthread_cond_t cond; /* wakes the caller: done, or the reader's turn is free */
 	/* what came */
@@ -165,17 +180,55 @@ struct call {
 /* There is no spare; its call is under way or done and nobody's; somebody has taken it and waits for it. */
 enum spare_state { SPARE_NONE, SPARE_THERE, SPARE_TAKEN };
 
+struct text {
+	struct text *next;
+	char text[];
+};
+
 enum { BUCKETS = 256, OUT_BYTES = 16 << 10 };
+
+/* ---- holds.c ---- */
+
+enum hold_state { HOLD_NONE, HOLD_GOOD, HOLD_CLAIMED /* a claim is under way */, HOLD_DROPPED /* released meanwhile */, HOLD_GONE };
+
+/* A reference of the program's to a sealed object, on a list so that the next daemon can be asked for it. Guarded by tendril.mu. */
+struct hold {
+	struct hold *next, *prev; /* on tendril.held; next: the free list's, too */
+	struct view *view;        /* one reference; NULL: an object of no bytes */
+	tendril_id id;
+	enum hold_state state;
+	struct shared_index *index; /* whose slot's record it is in; NULL: one of the free list */
+};
+
+enum { HOLD_BLOCK = 64 };
+struct hold_block {
+	struct hold_block *next;
+	struct hold holds[HOLD_BLOCK];
+};
+
+/* Takes note of a reference that came in the life gen, with the view's; TENDRIL_DISCONNECTED: that is over. mu is held. */
+int hold_new(tendril *, uint64_t gen, const tendril_id *, struct view *, struct hold **out);
+/* The same for a record that is there already. mu is held. */
+void hold_enter(tendril *, struct hold *, const tendril_id *, struct view *);
+/* Takes it off the list, and gives the view's reference back as view_unref does. mu is held. */
+bool hold_end(tendril *, struct hold *);
+/* Gives a reference back; quiet: somebody else has it now. */
+void hold_release(tendril *, struct hold *, bool quiet);
+void holds_free(tendril *);
 
 struct tendril {
 	atomic_size_t refs;            /* 1 while open, and one an object or buffer: the last one frees */
 	volatile unsigned char *mine;  /* a page that is zero in a forked child; immutable */
-	int fd;                        /* immutable until close */
-	char *socket;                  /* for messages; immutable, as what follows */
-	char *version, *tenant;
-	tendril_daemon daemon;
+	int fd;                        /* immutable until close: another connection takes the number over (dup3) */
+	char *socket, *program;        /* immutable, as what follows; program may be NULL */
 	uint64_t keep_bytes;
-	bool ahead, defer;
+	int64_t patience_ms;
+	bool ahead, defer, returns;    /* returns: it comes back after it broke */
+
+	struct {
+		pthread_mutex_t mu;    /* one thread brings the connection back; guards what follows */
+		int64_t not_until_ms, penalty_ms;
+	} revival;
 
 	pthread_mutex_t send_mu;
 	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket did not take yet */
@@ -185,11 +238,19 @@ struct tendril {
 	pthread_mutex_t mu;
 	struct call *calls;            /* under way */
 	bool reading, closed;
+	pthread_cond_t turn_free;      /* nobody reads any more from a connection that broke */
+	uint64_t gen;
 	int status;                    /* why the connection is over */
 	char why[256];
-	struct view *views[BUCKETS];
+	tendril_daemon daemon;
+	struct text *texts;            /* what daemon points to, now or in another life */
+	struct hold *held, *free_holds;
+	struct hold_block *hold_blocks;
+	struct view *views[BUCKETS + 1]; /* the last: orphans */
 	size_t idle;                   /* views without references */
 	int64_t swept_ms;
+	int sweep_fd;                  /* a timer; −1: nobody wants it */
+	bool sweep_set;
 	atomic_int spare_state;        /* enum spare_state; changed under mu */
 	struct {                       /* the object that a seal asked for ahead; guarded by mu */
 		struct call call;
@@ -197,8 +258,10 @@ struct tendril {
 		unsigned row, needed;      /* plain objects of last_size in a row; how many make another one likely */
 	} spare;
 
-	_Atomic(struct shared_index *) index; /* NULL unless open; set once, under mu */
+	_Atomic(struct shared_index *) index; /* NULL unless open; changed under mu */
 	atomic_int index_state;
+	atomic_long in_index;          /* threads that may look at an index without holding an object in it */
+	struct shared_index *retired;  /* other lives' */
 
 	struct inbox in;               /* the reader's */
 };
@@ -207,35 +270,57 @@ struct tendril {
 int check_mine(const tendril *);
 static inline bool is_mine(const tendril *t) { return *t->mine != 0; }
 
-/* Sends the frames (each begun by begin_frame; n of them, one call each) in one system call and registers the calls. */
+/* Sends the frames (each begun by begin_frame; n of them, one call each) in one system call and registers the calls. On a connection
+ * that broke it first makes a new one, unless they are bound to the old one. */
 int send_calls(tendril *, struct writer *frames, struct call **calls, size_t n);
 /* Waits for a sent call. On an error its text is tendril_message's and nothing is left to free. */
 int await_call(tendril *, struct call *);
 void init_call(struct call *, enum message);
 /* Frees what the call's reply left. */
 void drop_call(struct call *);
-/* send_calls and await_call of one. */
+void init_bound_call(struct call *, enum message, uint64_t gen);
+/* send_calls and await_call of one; once more where the connection broke in the middle and that changes nothing twice. */
 int round_trip(tendril *, struct writer *, struct call *);
-/* round_trip for a request whose reply is empty. */
-int simple(tendril *, struct writer *);
-/* round_trip, again where the store is full but memory may be on its way back. */
-int round_trip_full(tendril *, struct writer *, struct call *);
+/* round_trip for a request whose reply is empty; of the life gen where that is not 0. */
+int simple(tendril *, uint64_t gen, struct writer *);
 
 /* Sends a one-way message now if the socket takes it, else with the next one. send_mu is held. */
 void post_locked(tendril *, enum message, const void *payload, size_t n);
 void post(tendril *, enum message, const void *payload, size_t n);
-/* Gives an id and the view back: a Release (of an unsealed object: an abort), and Forget where that is due. */
-void give_back(tendril *, const tendril_id *, struct view *, bool filling);
+/* Gives an id of the life gen and the view back: a Release (of an unsealed object: an abort), and Forget where that is due. */
+void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool filling);
+/* Says Release, and Forget where large; send_mu is held. */
+void say_released(tendril *, const tendril_id *, struct view *, bool large);
 void give_up_spare(tendril *);
 void unref_connection(tendril *);
-/* Asks which mappings can go: at most once a second unless now is set. */
-int sweep(tendril *, bool now);
+/* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
+void forget(tendril *, struct view *);
 int64_t clock_ms(void);
+/* Sends what waits. send_mu is held. False: the socket failed. */
+bool push(tendril *, int flags);
 /* Opens a connection without anything on it. */
 int open_connection(const tendril_connect_options *, tendril **);
+/* Takes over what another connection's daemon told about itself. mu is held. */
+void adopt_daemon(tendril *, const tendril *from);
 
 /* Adds n bytes to what the call brought. */
 int keep_bytes(struct call *, const uint8_t *, size_t n);
+/* Sleeps between half and one and a half times ms, but not beyond until. */
+void pause_about(int64_t ms, int64_t until);
+
+/* ---- sweep.c ---- */
+
+/* Asks which mappings can go: at most once a second unless now is set. Not on a connection that broke: TENDRIL_DISCONNECTED. */
+int sweep(tendril *, bool now);
+/* Arms the timer of tendril_sweep_fd where that is wanted and there is something to sweep; ms 0: for the first time. mu is held. */
+void sweep_later(tendril *, int64_t ms);
+/* round_trip, again where the store is full but memory may be on its way back. */
+int round_trip_full(tendril *, struct writer *, struct call *);
+
+/* ---- revive.c ---- */
+
+/* Brings a connection that broke back, with what is held; TENDRIL_OK where it lives. Waits some seconds the first time. No lock is held. */
+int revive(tendril *);
 
 /* ---- objects.c, for stream.c ---- */
 
@@ -257,14 +342,15 @@ void buffer_unmap(tendril_buffer *);
 /* Sends a buffer's last request and, where another such buffer is likely, the Create of the next one with it. */
 int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, struct call *);
 /* Turns a reply like a Get's into an object, or a Fill's into a buffer; the call is spent. */
+uint64_t buffer_gen(const tendril_buffer *);
 int object_of_call(tendril *, struct call *, tendril_object *);
 int part_of_call(tendril *, struct call *, tendril_buffer *);
 enum tendril_lifetime lifetime_of(const tendril_options *);
 
 /* ---- index.c: ipc/index/PROTOCOL.md ---- */
 
-/* What an object's internal fields are. One in a slot of the index has no view of its own, but the index's. */
-enum { OF_CONNECTION, OF_VIEW, OF_FAST, OF_SLOT };
+/* What an object's internal fields are: a hold, or an index and one more than the number of a slot in it. */
+enum { OF_CONNECTION, OF_HOLD, OF_INDEX, OF_SLOT };
 
 /* Notes whether the index is wanted. Before the connection is anybody else's. */
 void index_want(tendril *, const tendril_connect_options *);
@@ -285,8 +371,16 @@ bool index_wants_sweep(tendril *);
 void index_swept(tendril *);
 /* One of them was about to be used: it is to be asked for again. */
 void index_sweep_again(tendril *);
+/* Whether the daemon of now does not have an object that index_get gave. mu is held. */
+bool index_is_gone(const tendril_object *);
 /* Ends getting; what is held stays. */
 void index_end(tendril *);
+/* Before another life: puts what is held in slots on the list of holds, and leaves the index to its last object. mu is held. */
+void index_retire(tendril *);
+/* The hold in a rescued slot has ended. mu is held. */
+void index_hold_ended(struct shared_index *);
+/* Frees what retired and is not needed any more. mu is held. */
+void index_tidy(tendril *);
 void index_free(tendril *);
 
 /* ---- json.c ---- */

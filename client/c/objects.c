@@ -22,8 +22,8 @@ enum {
 	CREATE_OWN = 1, CREATE_SHARED = 2
 };
 
-/* What a buffer's internal fields are, after an object's first two. */
-enum { OF_META = OF_VIEW + 1, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS };
+/* What a buffer's internal fields are, after the connection. */
+enum { OF_VIEW = OF_CONNECTION + 1, OF_META, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS, OF_GEN };
 enum { IS_STRICT = 1, IS_PLAIN = 2, IS_PART = 4 };
 
 static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
@@ -31,6 +31,7 @@ static bool has_flag(const tendril_buffer *b, uintptr_t flag) { return (uintptr_
 
 tendril *buffer_connection(const tendril_buffer *b) { return owner(b->internal); }
 tendril *object_connection(const tendril_object *o) { return owner(o->internal); }
+uint64_t buffer_gen(const tendril_buffer *b) { return (uint64_t)(uintptr_t)b->internal[OF_GEN]; }
 bool buffer_is_part(const tendril_buffer *b) { return has_flag(b, IS_PART); }
 bool buffer_is_strict(const tendril_buffer *b) { return has_flag(b, IS_STRICT); }
 
@@ -74,7 +75,7 @@ void give_up_spare(tendril *t)
 	t->spare.row = 0; /* whoever does other things between is asked for more evidence each time */
 	t->spare.needed = needed < SPARE_ROW_MOST ? 2 * needed : needed;
 	pthread_mutex_unlock(&t->mu);
-	give_back(t, &c.id, c.view, false);
+	give_back(t, c.gen, &c.id, c.view, false);
 	drop_call(&c);
 }
 
@@ -157,9 +158,8 @@ static int ask_create(tendril *t, uint64_t size, const tendril_options *o, bool 
 	if (plain && take_spare(t, size, c))
 		return TENDRIL_OK;
 	give_up_spare(t);
-	int status = sweep(t, false);
-	if (status != TENDRIL_OK)
-		return status;
+	(void)sweep(t, false); /* a connection that broke is the next request's matter */
+	int status;
 	uint8_t *large = NULL, small[SMALL_FRAME];
 	size_t cap = sizeof small;
 	if (o->meta_size || o->label_count) {
@@ -200,13 +200,30 @@ static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struc
 	b->internal[OF_OFFSET] = (void *)(uintptr_t)c->place.offset;
 	b->internal[OF_LIFETIME] = (void *)(uintptr_t)lifetime_of(o);
 	b->internal[OF_FLAGS] = (void *)(uintptr_t)(o->strict ? IS_STRICT : 0);
+	b->internal[OF_GEN] = (void *)(uintptr_t)c->gen;
 	int status = keep_meta(b, o);
 	pthread_mutex_lock(&t->mu);
 	if (c->view)
 		c->view->filling++;
+	if (status == TENDRIL_OK && c->gen != t->gen)
+		status = tdl_fail(TENDRIL_DISCONNECTED, "the object was lost with its connection (%s)", t->socket);
 	if (status == TENDRIL_OK)
 		status = view_map(c->view, &c->place, size, true, &b->data);
 	pthread_mutex_unlock(&t->mu);
+	return status;
+}
+
+static int create_once(tendril *t, uint64_t size, const tendril_options *o, bool plain, tendril_buffer *b)
+{
+	struct call c;
+	memset(b, 0, sizeof *b);
+	int status = ask_create(t, size, o, plain, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	status = own_buffer(t, size, o, &c, b);
+	drop_call(&c);
+	if (status != TENDRIL_OK)
+		tendril_abort(b);
 	return status;
 }
 
@@ -214,20 +231,15 @@ int tendril_create(tendril *t, uint64_t size, const tendril_options *options, te
 {
 	static const tendril_options none;
 	const tendril_options *o = options ? options : &none;
-	struct call c;
 	memset(b, 0, sizeof *b);
 	int status = check_mine(t);
 	if (status != TENDRIL_OK)
 		return status;
 	bool plain = is_plain(size, o);
-	status = ask_create(t, size, o, plain, &c);
-	if (status != TENDRIL_OK)
-		return status;
-	status = own_buffer(t, size, o, &c, b);
-	drop_call(&c);
-	if (status != TENDRIL_OK)
-		tendril_abort(b);
-	else if (plain && repeats(t, size))
+	status = create_once(t, size, o, plain, b);
+	if (status == TENDRIL_DISCONNECTED && t->returns) /* it came with a connection that is over, a spare for one */
+		status = create_once(t, size, o, plain, b);
+	if (status == TENDRIL_OK && plain && repeats(t, size))
 		b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] | IS_PLAIN);
 	return status;
 }
@@ -253,31 +265,27 @@ void tendril_abort(tendril_buffer *b)
 		buffer_moved(b); /* nothing is said: the creator's seal hears of it when this connection ends */
 		return;
 	}
-	give_back(t, &b->id, b->internal[OF_VIEW], true);
+	give_back(t, buffer_gen(b), &b->id, b->internal[OF_VIEW], true);
 	end_buffer(b);
-}
-
-/* Gives the view of what was moved elsewhere back. An own view is never to be let go at once, others are swept. */
-static void view_moved(tendril *t, struct view *v, bool filling)
-{
-	pthread_mutex_lock(&t->mu);
-	if (v && filling && !t->closed)
-		v->filling--;
-	if (v && !(filling && t->closed)) /* closing ended what was being filled */
-		(void)view_unref(t, v);
-	pthread_mutex_unlock(&t->mu);
 }
 
 void buffer_moved(tendril_buffer *b)
 {
-	view_moved(owner(b->internal), b->internal[OF_VIEW], true);
+	tendril *t = owner(b->internal);
+	struct view *v = b->internal[OF_VIEW];
+	pthread_mutex_lock(&t->mu);
+	if (v && !t->closed) { /* closing ended what was being filled */
+		v->filling--;
+		(void)view_unref(t, v); /* an own view is never to be let go at once */
+	}
+	pthread_mutex_unlock(&t->mu);
 	end_buffer(b);
 }
 
 void object_moved(tendril_object *o)
 {
 	tendril *t = owner(o->internal);
-	view_moved(t, o->internal[OF_VIEW], false);
+	hold_release(t, o->internal[OF_HOLD], true);
 	free((void *)o->meta);
 	memset(o, 0, sizeof *o);
 	unref_connection(t);
@@ -326,7 +334,7 @@ static int send_seal(tendril *t, const tendril_buffer *b, struct call *c)
 	struct writer w = begin_frame(raw, sizeof raw, M_SEAL);
 	put_bytes(&w, &b->id, sizeof b->id);
 	put_u8(&w, buffer_is_strict(b));
-	init_call(c, M_SEAL);
+	init_bound_call(c, M_SEAL, buffer_gen(b));
 	return send_with_spare(t, b, &w, c);
 }
 
@@ -335,9 +343,12 @@ static int become_object(tendril *t, tendril_buffer *b, tendril_object *o)
 {
 	struct view *v = b->internal[OF_VIEW];
 	struct place p = {v ? v->id : 0, v ? v->bytes : 0, (uint64_t)(uintptr_t)b->internal[OF_OFFSET]};
+	struct hold *h;
 	void *data;
 	pthread_mutex_lock(&t->mu);
 	int status = t->closed ? tdl_fail(TENDRIL_DISCONNECTED, "%s", t->why) : view_map(v, &p, b->size, false, &data);
+	if (status == TENDRIL_OK)
+		status = hold_new(t, buffer_gen(b), &b->id, v, &h);
 	if (status == TENDRIL_OK && v)
 		v->filling--;
 	pthread_mutex_unlock(&t->mu);
@@ -350,7 +361,7 @@ static int become_object(tendril *t, tendril_buffer *b, tendril_object *o)
 		.lifetime = (enum tendril_lifetime)(uintptr_t)b->internal[OF_LIFETIME],
 	};
 	o->internal[OF_CONNECTION] = t;
-	o->internal[OF_VIEW] = v;
+	o->internal[OF_HOLD] = h;
 	memset(b, 0, sizeof *b); /* its reference to the connection is the object's now */
 	return TENDRIL_OK;
 }
@@ -420,14 +431,17 @@ static struct writer get_frame(uint8_t *raw, size_t cap, tendril_key key, uint32
 
 int object_of_call(tendril *t, struct call *c, tendril_object *o)
 {
+	struct hold *h;
 	void *data;
 	pthread_mutex_lock(&t->mu);
 	int status = view_map(c->view, &c->place, c->size, false, &data);
 	if (status == TENDRIL_OK)
+		status = hold_new(t, c->gen, &c->id, c->view, &h);
+	if (status == TENDRIL_OK)
 		index_remember(t, c->view);
 	pthread_mutex_unlock(&t->mu);
 	if (status != TENDRIL_OK) {
-		give_back(t, &c->id, c->view, false);
+		give_back(t, c->gen, &c->id, c->view, false);
 		drop_call(c);
 		return status;
 	}
@@ -439,7 +453,7 @@ int object_of_call(tendril *t, struct call *c, tendril_object *o)
 		c->bytes = NULL;
 	}
 	o->internal[OF_CONNECTION] = t;
-	o->internal[OF_VIEW] = c->view;
+	o->internal[OF_HOLD] = h;
 	drop_call(c);
 	return TENDRIL_OK;
 }
@@ -452,12 +466,22 @@ static int check_key(tendril_key key)
 	return TENDRIL_OK;
 }
 
-static uint32_t wire_wait(int64_t ms) { return ms == TENDRIL_FOREVER || ms > UINT32_MAX ? UINT32_MAX : ms < 0 ? 0 : (uint32_t)ms; }
-
-int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *out)
+/* A get over the socket. */
+static int ask_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *out)
 {
 	uint8_t raw[SMALL_FRAME];
 	struct call c;
+	int status;
+	struct writer w = get_frame(raw, sizeof raw, key, wire_wait(wait_ms));
+	do {
+		init_call(&c, M_GET);
+		status = round_trip_full(t, &w, &c);
+	} while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
+	return status == TENDRIL_OK ? object_of_call(t, &c, out) : status;
+}
+
+int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *out)
+{
 	memset(out, 0, sizeof *out);
 	int status = check_mine(t);
 	if (status == TENDRIL_OK)
@@ -467,17 +491,13 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 			return TENDRIL_OK;
 		index_open(t);
 		give_up_spare(t);
-		status = sweep(t, false);
+		(void)sweep(t, false);
 	}
 	if (status != TENDRIL_OK)
 		return status;
-	struct writer w = get_frame(raw, sizeof raw, key, wire_wait(wait_ms));
-	do {
-		init_call(&c, M_GET);
-		status = round_trip_full(t, &w, &c);
-	} while (status == TENDRIL_TIMEOUT && wait_ms == TENDRIL_FOREVER);
-	if (status == TENDRIL_OK)
-		status = object_of_call(t, &c, out);
+	status = ask_get(t, key, wait_ms, out);
+	if (status == TENDRIL_DISCONNECTED && t->returns) /* the reply came, and with it the end of the connection */
+		status = ask_get(t, key, wait_ms, out);
 	index_grow(t);
 	return status;
 }
@@ -511,7 +531,7 @@ void tendril_release(tendril_object *o)
 		if (o->internal[OF_SLOT])
 			index_release(t, o);
 		else
-			give_back(t, &o->id, o->internal[OF_VIEW], false);
+			hold_release(t, o->internal[OF_HOLD], false);
 		free((void *)o->meta);
 		unref_connection(t);
 	}
@@ -541,7 +561,7 @@ static int await_some(tendril *t, const tendril_key *keys, size_t count, uint32_
 	raw[HEADER_BYTES + 4] = (uint8_t)n;
 	raw[HEADER_BYTES + 5] = (uint8_t)(n >> 8);
 	*took = n;
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 static int await_many(tendril *t, const tendril_key *keys, size_t count, int64_t wait_ms)
@@ -560,7 +580,7 @@ static int await_many(tendril *t, const tendril_key *keys, size_t count, int64_t
 	return status;
 }
 
-/* Gets count ≤ GET_AHEAD objects in one round trip. *have: how many of out are to be released, whatever comes back. */
+/* Gets count ≤ GET_AHEAD objects in one round trip; after an error some of out may be there. */
 static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t *raw, tendril_object *out)
 {
 	struct writer w[GET_AHEAD];
@@ -577,7 +597,7 @@ static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t 
 	for (size_t i = 0; i < count; i++) {
 		int one = await_call(t, &calls[i]);
 		one = one == TENDRIL_OK ? object_of_call(t, &calls[i], &out[i]) : one;
-		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA) /* it comes from disk, and memory is short */
+		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA /* it comes from disk, and memory is short */ || (one == TENDRIL_DISCONNECTED && t->returns))
 			one = tendril_get(t, keys[i], 0, &out[i]);
 		if (one != TENDRIL_OK && status == TENDRIL_OK) {
 			status = one;

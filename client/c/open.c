@@ -25,14 +25,20 @@ static int mark_mine(tendril *t)
 	return TENDRIL_OK;
 }
 
-static char *copy_text(const uint8_t *p, size_t n)
+/* A copy of n bytes that lives as long as the connection; NULL: no memory. */
+static const char *keep_text(tendril *t, const uint8_t *p, size_t n)
 {
-	char *text = p ? malloc(n + 1) : NULL;
-	if (text) {
-		memcpy(text, p, n);
-		text[n] = 0;
-	}
-	return text;
+	for (struct text *k = t->texts; k; k = k->next)
+		if (strlen(k->text) == n && memcmp(k->text, p, n) == 0)
+			return k->text;
+	struct text *fresh = malloc(sizeof *fresh + n + 1);
+	if (!fresh)
+		return NULL;
+	memcpy(fresh->text, p, n);
+	fresh->text[n] = 0;
+	fresh->next = t->texts;
+	t->texts = fresh;
+	return fresh->text;
 }
 
 static int read_hello(tendril *t, const struct frame *f)
@@ -57,9 +63,19 @@ static int read_hello(tendril *t, const struct frame *f)
 	if (version != WIRE_VERSION)
 		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u, %d was offered", version, WIRE_VERSION);
 	memcpy(t->daemon.incarnation, incarnation, sizeof t->daemon.incarnation);
-	t->daemon.version = t->version = copy_text(program, n);
-	t->daemon.tenant = t->tenant = copy_text(tenant, m);
-	return t->version && t->tenant ? TENDRIL_OK : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+	t->daemon.version = keep_text(t, program, n);
+	t->daemon.tenant = keep_text(t, tenant, m);
+	return t->daemon.version && t->daemon.tenant ? TENDRIL_OK : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+}
+
+void adopt_daemon(tendril *t, const tendril *from)
+{
+	const char *version = keep_text(t, (const uint8_t *)from->daemon.version, strlen(from->daemon.version));
+	const char *tenant = keep_text(t, (const uint8_t *)from->daemon.tenant, strlen(from->daemon.tenant));
+	tendril_daemon before = t->daemon;
+	t->daemon = from->daemon;
+	t->daemon.version = version ? version : before.version;
+	t->daemon.tenant = tenant ? tenant : before.tenant;
 }
 
 static int hello(tendril *t, const char *program)
@@ -94,16 +110,23 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	tendril *t = calloc(1, sizeof *t);
 	if (!t)
 		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
-	t->fd = -1;
+	t->fd = t->sweep_fd = -1;
 	atomic_init(&t->refs, 1);
 	atomic_init(&t->spare_state, 0);
+	pthread_mutex_init(&t->revival.mu, NULL);
 	pthread_mutex_init(&t->send_mu, NULL);
 	pthread_mutex_init(&t->mu, NULL);
+	pthread_cond_init(&t->turn_free, NULL);
+	t->gen = 1;
 	default_socket(path, sizeof path);
 	t->socket = strdup(o && o->socket ? o->socket : path);
 	t->keep_bytes = o && o->keep_bytes ? o->keep_bytes : 64ull << 20;
 	t->ahead = !(o && o->no_ahead);
 	t->defer = o && o->defer;
+	t->returns = !(o && o->no_reconnect);
+	t->patience_ms = o ? o->patience_ms : 0;
+	if (o && o->program)
+		t->program = strdup(o->program); /* without memory for it: the default */
 	index_want(t, o);
 	int status = t->socket ? mark_mine(t) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
 	if (status == TENDRIL_OK)
@@ -121,8 +144,8 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	return TENDRIL_OK;
 }
 
-/* Sleeps between half and one and a half times ms, so that a daemon that comes back is not overrun, but not beyond until. */
-static void pause_about(int64_t ms, int64_t until)
+/* So that a daemon that comes back is not overrun by all its clients at once. */
+void pause_about(int64_t ms, int64_t until)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
@@ -158,22 +181,30 @@ void unref_connection(tendril *t)
 	if (atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	views_free(t, true);
+	if (t->sweep_fd >= 0)
+		close(t->sweep_fd);
+	holds_free(t);
 	index_free(t);
 	inbox_free(&t->in);
 	if (t->mine)
 		munmap((void *)t->mine, (size_t)sysconf(_SC_PAGESIZE));
+	pthread_mutex_destroy(&t->revival.mu);
 	pthread_mutex_destroy(&t->send_mu);
 	pthread_mutex_destroy(&t->mu);
+	pthread_cond_destroy(&t->turn_free);
+	for (struct text *k = t->texts, *next; k; k = next) {
+		next = k->next;
+		free(k);
+	}
 	free(t->socket);
-	free(t->version);
-	free(t->tenant);
+	free(t->program);
 	free(t);
 }
 
 /* In a forked child: the descriptors only. Memory that the parent's objects lie in stays mapped; the locks may be another thread's. */
 static void close_inherited(tendril *t)
 {
-	for (size_t i = 0; i < BUCKETS; i++)
+	for (size_t i = 0; i <= BUCKETS; i++)
 		for (struct view *v = t->views[i]; v; v = v->next)
 			if (v->fd >= 0) {
 				close(v->fd);
@@ -181,7 +212,9 @@ static void close_inherited(tendril *t)
 			}
 	if (t->fd >= 0)
 		close(t->fd);
-	t->fd = -1;
+	if (t->sweep_fd >= 0)
+		close(t->sweep_fd);
+	t->fd = t->sweep_fd = -1;
 }
 
 void tendril_close(tendril *t)
@@ -201,16 +234,30 @@ void tendril_close(tendril *t)
 		t->status = TENDRIL_DISCONNECTED;
 		snprintf(t->why, sizeof t->why, "the connection was closed");
 	}
-	shutdown(t->fd, SHUT_RDWR); /* the daemon gives everything back that was this connection's */
-	close(t->fd);
-	t->fd = -1;
+	if (t->fd >= 0) {
+		shutdown(t->fd, SHUT_RDWR); /* the daemon gives everything back that was this connection's */
+		close(t->fd);
+		t->fd = -1;
+	}
+	if (t->sweep_fd >= 0)
+		close(t->sweep_fd);
+	t->sweep_fd = -1;
 	views_free(t, false);
 	pthread_mutex_unlock(&t->mu);
 	pthread_mutex_unlock(&t->send_mu);
 	unref_connection(t);
 }
 
-void tendril_about(const tendril *t, tendril_daemon *out) { *out = t->daemon; }
+void tendril_about(tendril *t, tendril_daemon *out)
+{
+	if (!is_mine(t)) { /* the lock may be another thread's of the parent; what it guards alters no more */
+		*out = t->daemon;
+		return;
+	}
+	pthread_mutex_lock(&t->mu);
+	*out = t->daemon;
+	pthread_mutex_unlock(&t->mu);
+}
 
 int tendril_alive(tendril *t)
 {

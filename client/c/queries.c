@@ -50,7 +50,7 @@ int tendril_delete(tendril *t, tendril_key key)
 	uint8_t raw[FRAME];
 	struct writer w = begin_frame(raw, sizeof raw, M_DELETE);
 	put_key(&w, key);
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 int tendril_bind(tendril *t, const tendril_id *id, const char *name, int replace)
@@ -60,7 +60,7 @@ int tendril_bind(tendril *t, const tendril_id *id, const char *name, int replace
 	put_bytes(&w, id, sizeof *id);
 	put_str16(&w, name);
 	put_u8(&w, replace != 0);
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 int tendril_rename(tendril *t, const char *from, const char *to, int replace)
@@ -70,7 +70,7 @@ int tendril_rename(tendril *t, const char *from, const char *to, int replace)
 	put_str16(&w, from);
 	put_str16(&w, to);
 	put_u8(&w, replace != 0);
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 int tendril_update(tendril *t, tendril_key key, unsigned what, const tendril_options *options)
@@ -85,7 +85,7 @@ int tendril_update(tendril *t, tendril_key key, unsigned what, const tendril_opt
 	put_labels(&w, o->labels, what & TENDRIL_SET_LABELS ? o->label_count : 0);
 	if (what > UINT8_MAX)
 		return tdl_fail(TENDRIL_INVALID, "bits 0x%x are no change", what);
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 static int grant(tendril *t, tendril_key key, bool revoke, const char *to)
@@ -95,7 +95,7 @@ static int grant(tendril *t, tendril_key key, bool revoke, const char *to)
 	put_key(&w, key);
 	put_u8(&w, revoke);
 	put_str16(&w, to);
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 int tendril_share(tendril *t, tendril_key key, const char *to) { return grant(t, key, false, to); }

@@ -17,6 +17,7 @@
 #define POPULATE_FROM (1u << 20)
 
 static struct view **slot_of(tendril *t, uint64_t id) { return &t->views[id % BUCKETS]; }
+static struct view **list_of(tendril *t, const struct view *v) { return v->orphan ? &t->views[BUCKETS] : slot_of(t, v->id); }
 
 struct view *view_find(tendril *t, uint64_t id)
 {
@@ -134,15 +135,52 @@ static void view_drop(struct view *v)
 	free(v);
 }
 
-void view_forget(tendril *t, struct view *v)
+static void unlink_view(tendril *t, struct view *v)
 {
-	for (struct view **at = slot_of(t, v->id); *at; at = &(*at)->next)
+	for (struct view **at = list_of(t, v); *at; at = &(*at)->next)
 		if (*at == v) {
 			*at = v->next;
-			break;
+			return;
 		}
+}
+
+void view_forget(tendril *t, struct view *v)
+{
+	unlink_view(t, v);
 	t->idle--;
 	view_drop(v);
+}
+
+void views_drop_idle(tendril *t)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct view *v = t->views[i], *next; v; v = next) {
+			next = v->next;
+			if (v->refs == 0 && index_let_go(v))
+				view_forget(t, v);
+		}
+}
+
+static void make_orphan(tendril *t, struct view *v)
+{
+	unlink_view(t, v);
+	v->orphan = true;
+	v->next = t->views[BUCKETS];
+	t->views[BUCKETS] = v;
+}
+
+void views_orphan(tendril *t)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct view *v = t->views[i], *next; v; v = next) {
+			next = v->next;
+			if (v->gen == t->gen)
+				continue;
+			if (v->refs == 0)
+				view_forget(t, v);
+			else
+				make_orphan(t, v);
+		}
 }
 
 bool view_unref(tendril *t, struct view *v)
@@ -150,17 +188,18 @@ bool view_unref(tendril *t, struct view *v)
 	if (--v->refs > 0)
 		return false;
 	t->idle++;
-	if (t->closed || t->status != TENDRIL_OK) {
+	if (t->closed || v->orphan || t->status != TENDRIL_OK) {
 		if (index_let_go(v))
 			view_forget(t, v);
 		return false;
 	}
+	sweep_later(t, 0);
 	return !v->own && !v->fast && v->bytes > t->keep_bytes;
 }
 
 void views_free(tendril *t, bool all)
 {
-	for (size_t i = 0; i < BUCKETS; i++)
+	for (size_t i = 0; i <= BUCKETS; i++)
 		for (struct view *v = t->views[i], *next; v; v = next) {
 			next = v->next;
 			view_freeze(v); /* ends what was being filled */

@@ -15,6 +15,7 @@ enum {
 struct tendril_stream {
 	tendril *t; /* one reference */
 	uint64_t number;
+	uint64_t gen; /* the life of the connection in which it is open */
 	bool writes;
 };
 
@@ -44,7 +45,7 @@ static int open_stream(tendril *t, const char *name, const tendril_stream_option
 	status = round_trip(t, &w, &c);
 	if (status == TENDRIL_OK) {
 		if (c.length == 20)
-			*s = (tendril_stream){t, load_u64(c.bytes), writes};
+			*s = (tendril_stream){t, load_u64(c.bytes), c.gen, writes};
 		else
 			status = tdl_fail(TENDRIL_PROTOCOL, "StreamOpen was answered with %zu bytes", c.length);
 		drop_call(&c);
@@ -74,7 +75,7 @@ int tendril_stream_end(tendril_stream *s, int abort)
 	struct writer w = begin_frame(raw, sizeof raw, M_STREAM_END);
 	put_u64(&w, s->number);
 	put_u8(&w, abort != 0);
-	return simple(s->t, &w);
+	return simple(s->t, s->gen, &w);
 }
 
 void tendril_stream_close(tendril_stream *s)
@@ -86,7 +87,7 @@ void tendril_stream_close(tendril_stream *s)
 		uint8_t raw[HEADER_BYTES + 8];
 		struct writer w = begin_frame(raw, sizeof raw, M_STREAM_CLOSE);
 		put_u64(&w, s->number);
-		(void)simple(t, &w); /* when it is answered the next reader finds all in order; a connection that is over has closed it */
+		(void)simple(t, s->gen, &w); /* when it is answered the next reader finds all in order; a connection that is over has closed it */
 		unref_connection(t);
 	}
 	free(s);
@@ -97,15 +98,10 @@ int tendril_stream_remove(tendril *t, const char *name)
 	uint8_t raw[SMALL_FRAME];
 	struct writer w = begin_frame(raw, sizeof raw, M_STREAM_REMOVE);
 	put_key(&w, tendril_named(name));
-	return simple(t, &w);
+	return simple(t, 0, &w);
 }
 
 /* ---- frames ---- */
-
-static uint32_t wire_wait(int64_t ms)
-{
-	return ms == TENDRIL_FOREVER ? UINT32_MAX : ms < 0 ? 0 : ms >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)ms;
-}
 
 static struct writer push_frame(uint8_t *raw, size_t cap, const tendril_stream *s, const tendril_id *id, bool seal, int64_t wait_ms)
 {
@@ -135,10 +131,12 @@ int tendril_stream_push(tendril_stream *s, tendril_buffer *b, int64_t wait_ms)
 	uint8_t raw[HEADER_BYTES + 64];
 	struct call c;
 	int status = check_writer(s, buffer_connection(b));
+	if (status == TENDRIL_OK && buffer_gen(b) != s->gen)
+		status = tdl_fail(TENDRIL_DISCONNECTED, "the stream or the buffer was lost with its connection: there is a new one, to begin anew with");
 	if (status != TENDRIL_OK)
 		return status;
 	struct writer w = push_frame(raw, sizeof raw, s, &b->id, true, wait_ms);
-	init_call(&c, M_STREAM_PUSH);
+	init_bound_call(&c, M_STREAM_PUSH, s->gen);
 	status = send_with_spare(s->t, b, &w, &c);
 	if (status == TENDRIL_OK)
 		status = await_call(s->t, &c);
@@ -158,7 +156,7 @@ int tendril_stream_push_object(tendril_stream *s, tendril_object *o, int64_t wai
 	if (status != TENDRIL_OK)
 		return status;
 	struct writer w = push_frame(raw, sizeof raw, s, &o->id, false, wait_ms);
-	status = simple(s->t, &w);
+	status = simple(s->t, s->gen, &w);
 	if (status == TENDRIL_OK)
 		object_moved(o);
 	return status;
@@ -179,7 +177,7 @@ int tendril_stream_pop(tendril_stream *s, int64_t wait_ms, tendril_object *out, 
 		return status;
 	put_u64(&w, s->number);
 	put_u32(&w, wire_wait(wait_ms));
-	init_call(&c, M_STREAM_POP);
+	init_bound_call(&c, M_STREAM_POP, s->gen);
 	status = round_trip(s->t, &w, &c);
 	if (status != TENDRIL_OK)
 		return status;
@@ -200,7 +198,7 @@ int tendril_stream_unpop(tendril_stream *s, tendril_object *o, uint64_t number)
 	put_u64(&w, s->number);
 	put_bytes(&w, &o->id, sizeof o->id);
 	put_u64(&w, number);
-	status = simple(s->t, &w);
+	status = simple(s->t, s->gen, &w);
 	if (status == TENDRIL_OK)
 		object_moved(o);
 	return status;
@@ -232,9 +230,10 @@ int tendril_filled(tendril_buffer *b)
 	struct writer w = begin_frame(raw, sizeof raw, M_FILLED);
 	put_bytes(&w, &b->id, sizeof b->id);
 	buffer_unmap(b); /* before it is said */
+	uint64_t gen = buffer_gen(b);
 	atomic_fetch_add(&t->refs, 1);
 	buffer_moved(b);
-	status = simple(t, &w);
+	status = simple(t, gen, &w);
 	unref_connection(t);
 	return status;
 }
@@ -254,7 +253,7 @@ int tendril_seal_filled(tendril_buffer *b, int64_t wait_ms, int despite, tendril
 	put_u32(&w, wire_wait(wait_ms));
 	if (buffer_is_strict(b))
 		buffer_unmap(b);
-	status = simple(buffer_connection(b), &w);
+	status = simple(buffer_connection(b), buffer_gen(b), &w);
 	return status == TENDRIL_OK ? buffer_sealed(b, out) : status;
 }
 

@@ -21,6 +21,14 @@
  * Threads. A tendril may be used by any number of threads at once; one tendril_object or tendril_buffer by one at a time
  * (reading the memory of an object by many is what it is for).
  *
+ * Coming back. A connection that breaks is made anew by the next call: to a daemon that took over from the one before (tendril
+ * daemon --takeover) with all objects that are held, to one that was started after a crash with those that are on disk; tendril_gone
+ * tells the others, which stay readable until tendril_release, as what was mapped always does. The call waits up to 5 s, with growing, random pauses;
+ * where that was in vain calls fail at once, and one tries again every 1 to 30 s. A call that was under way is made again where that
+ * alters nothing twice: all that only ask, tendril_get and tendril_create among them, and any that had not left yet. Others answer
+ * TENDRIL_DISCONNECTED: it is not known whether they took place. So do calls with what ended with the connection: unsealed buffers
+ * (tendril_abort them), parts of tendril_fill, streams (close and open them anew), watches. The option no_reconnect refuses all of that.
+ *
  * Fork. A child may read what its parent holds as long as the parent holds it. All else on the parent's connection answers
  * TENDRIL_FORKED: the child makes its own. tendril_close in the child closes the inherited descriptors; the parent
  * notices nothing.
@@ -56,7 +64,7 @@ extern "C" {
 /* Codes 1 to 64 are the daemon's (ipc/PROTOCOL.md), from 1000 on the library's own. */
 enum tendril_status {
 	TENDRIL_OK = 0,
-	TENDRIL_PROTOCOL = 1,      /* a message broke a rule; the connection is over */
+	TENDRIL_PROTOCOL = 1,      /* a message broke a rule; this ended the connection */
 	TENDRIL_INVALID = 2,       /* an argument is out of range */
 	TENDRIL_NOT_FOUND = 3,
 	TENDRIL_EXISTS = 4,        /* the name is taken */
@@ -74,7 +82,7 @@ enum tendril_status {
 	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used */
 	TENDRIL_ENDED = 80,        /* the stream has ended: there was the last frame */
 	TENDRIL_ABORTED = 81,      /* the stream was removed or lost its last writer; somebody ended in the middle of filling the object */
-	TENDRIL_DISCONNECTED = 1000, /* no daemon, or it is gone: connect anew; held objects stay readable */
+	TENDRIL_DISCONNECTED = 1000, /* no daemon, or the connection broke in the middle; held objects stay readable. See "Coming back" above */
 	TENDRIL_FORKED = 1001,     /* the connection is the parent process's */
 	TENDRIL_NO_MEMORY = 1002   /* malloc or mmap failed in this process */
 };
@@ -99,10 +107,12 @@ typedef struct tendril_connect_options {
 	int no_ahead;            /* 1: do not ask for the next small object together with a seal (see tendril_seal) */
 	int defer;               /* 1: releases go with the next request, or with tendril_flush, and cost no system call of their
 	                          * own: for a busy loop. The last ones before a pause want a tendril_flush */
-	int64_t patience_ms;     /* how long to try, with growing, random pauses, where there is no daemon */
+	int64_t patience_ms;     /* how long to try, with growing, random pauses, where there is no daemon; 0: to connect not at all,
+	                          * to come back 5 s */
 	int index;               /* 1: find, hold and release objects through shared memory where they can be, without a system call
 	                          * (segments of any size then stay mapped until the daemon has no use for them); -1: over the
 	                          * socket alone. 0: what $TENDRIL_INDEX says (on or off), else -1 */
+	int no_reconnect;        /* 1: after the connection broke all calls answer TENDRIL_DISCONNECTED */
 } tendril_connect_options;
 
 /* Connects to the daemon (socket NULL: the default). *out is to be closed with tendril_close. TENDRIL_DISCONNECTED: there is none. */
@@ -115,18 +125,18 @@ TENDRIL_API void tendril_close(tendril *);
 
 typedef struct tendril_daemon {
 	const char *version, *tenant; /* valid until tendril_close; tenant is this process's */
-	uint8_t incarnation[16];      /* new each time the daemon starts */
+	uint8_t incarnation[16];      /* new each time the daemon starts, but after --takeover */
 	uint32_t pid;
 	uint64_t capacity_bytes;
 } tendril_daemon;
 
-/* Who answered. */
-TENDRIL_API void tendril_about(const tendril *, tendril_daemon *out);
+/* Who answered, the last time that the connection was made. */
+TENDRIL_API void tendril_about(tendril *, tendril_daemon *out);
 
 /* Sends what waits for company: deferred releases. */
 TENDRIL_API void tendril_flush(tendril *);
 
-/* Whether the connection is still good: TENDRIL_OK, TENDRIL_DISCONNECTED or TENDRIL_FORKED. Asks nobody. */
+/* Whether the connection is good as it is: TENDRIL_OK, TENDRIL_DISCONNECTED (the next call makes it anew) or TENDRIL_FORKED. Asks nobody. */
 TENDRIL_API int tendril_alive(tendril *);
 
 /* ---- Objects -------------------------------------------------------------------------------------------------- */
@@ -232,6 +242,9 @@ TENDRIL_API int tendril_get_many(tendril *, const tendril_key *, size_t count, i
 /* Gives the reference back; nothing may use data and meta any more. A zeroed or released object does nothing. */
 TENDRIL_API void tendril_release(tendril_object *);
 
+/* 1 where the connection came back to a daemon that does not have the object any more. Its memory stays readable until tendril_release. */
+TENDRIL_API int tendril_gone(const tendril_object *);
+
 /* 1 where the reference was taken in shared memory, without a system call (see tendril_connect_options.index). */
 TENDRIL_API int tendril_through_index(const tendril_object *);
 
@@ -249,8 +262,13 @@ TENDRIL_API int tendril_read(tendril *, tendril_key, uint64_t offset, void *to, 
 /* XXH64 (seed 0) of the object's bytes, computed by the daemon. */
 TENDRIL_API int tendril_checksum(tendril *, tendril_key, uint64_t *out);
 
-/* Unmaps now what nothing is held in and the daemon has no more use for; create and get do it once a second. */
+/* Unmaps now what nothing is held in and the daemon has no more use for; create and get do it once a second. It makes no broken connection anew. */
 TENDRIL_API int tendril_sweep(tendril *);
+
+/* A descriptor for the poll(2) loop of a program that goes idle: readable when tendril_sweep is worth calling, which ends that. Some 250 ms after
+ * a release that left a segment without use, and then once a second while there is one, so that the daemon gets the memory back although the
+ * program asks for nothing. The library's, until tendril_close. −1: there is none to be had (tendril_message says why). */
+TENDRIL_API int tendril_sweep_fd(tendril *);
 
 /* ---- Filling together ------------------------------------------------------------------------------------------- */
 

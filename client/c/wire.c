@@ -99,6 +99,11 @@ void put_labels(struct writer *w, const tendril_label *labels, size_t count)
 	}
 }
 
+uint32_t wire_wait(int64_t ms)
+{
+	return ms == TENDRIL_FOREVER ? UINT32_MAX : ms < 0 ? 0 : ms >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)ms;
+}
+
 struct writer begin_frame(uint8_t *to, size_t cap, enum message kind)
 {
 	struct writer w = {.to = to, .cap = cap};

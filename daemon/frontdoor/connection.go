@@ -37,14 +37,16 @@ type transport interface {
 
 // connection is one peer. Its goroutine is serve.
 type connection struct {
-	srv     *Server         // immutable
-	link    transport       // receiving: serve alone; sending: under mu
-	frame   ipc.Frame       // serve's: the request at hand
-	process *ipc.Process    // immutable; nil: on another machine
-	ctx     context.Context // ends with the connection
-	cancel  context.CancelFunc
-	waits   sync.WaitGroup // the pidfd's watcher and the Gets that wait
-	waiting atomic.Int32   // those Gets
+	srv      *Server         // immutable
+	link     transport       // receiving: serve alone; sending: under mu
+	frame    ipc.Frame       // serve's, or the poller's while that has the connection, as the next two: the request at hand
+	leftOver bool            // which the poller left to serve
+	fault    error           // why the poller ended the connection
+	process  *ipc.Process    // immutable; nil: on another machine
+	ctx      context.Context // ends with the connection
+	cancel   context.CancelFunc
+	waits    sync.WaitGroup // the pidfd's watcher and the Gets that wait
+	waiting  atomic.Int32   // those Gets
 
 	departed chan struct{} // closed when the connection is over but for cleaning up: its session may wait for its client then
 
@@ -62,6 +64,8 @@ type connection struct {
 	gone    bool       // nothing may be sent any more
 	out     []byte     // replies not yet sent
 	sendErr error
+	polled  bool     // the poller has the connection at hand: nobody may wait for the peer under mu
+	unsent  []unsent // what goes before out
 	uploads map[object.ID]*upload
 	holds   map[object.ID]*hold
 	scratch struct { // what replies are built in, so that none is allocated
@@ -154,6 +158,10 @@ func (c *connection) cleanUp() {
 	}
 	c.mu.Lock() // who pops or pushes elsewhere may be about to answer here
 	c.gone = true
+	for _, part := range c.unsent {
+		part.close()
+	}
+	c.unsent = nil
 	c.mu.Unlock()
 	c.link.Close()
 }
@@ -172,8 +180,11 @@ func (c *connection) loop() error {
 		if err := c.flushIfIdle(); err != nil {
 			return err
 		}
-		var err error
-		if c.frame, err = c.link.Receive(); err != nil {
+		none, err := c.next()
+		if err == nil && none {
+			continue
+		}
+		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				err = fmt.Errorf("%w: no Hello within %v", object.ErrTimeout, c.srv.opts.HelloTime)
 			}
@@ -189,7 +200,7 @@ func (c *connection) loop() error {
 func (c *connection) flushIfIdle() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.out) < flushBytes && c.link.Whole() {
+	if len(c.out) < flushBytes && (c.leftOver || c.link.Whole()) {
 		return c.sendErr
 	}
 	return c.flush()
@@ -197,8 +208,8 @@ func (c *connection) flushIfIdle() error {
 
 // flush sends what is answered. mu is held.
 func (c *connection) flush() error {
-	if c.sendErr == nil && len(c.out) > 0 {
-		c.sendErr = c.link.Send(c.out, nil)
+	if c.sendErr == nil && (len(c.out) > 0 || len(c.unsent) > 0) {
+		c.sendErr = c.send(c.out, nil)
 	}
 	c.resetOut()
 	return c.sendErr
@@ -264,7 +275,7 @@ func (c *connection) sendWith(f *ipc.Frame, p ipc.Payload, flag uint16, fds []in
 		return
 	}
 	c.out = ipc.AppendFrame(c.out, f.Type|wire.ReplyBit, flag, f.Request, p)
-	c.sendErr = c.link.Send(c.out, fds)
+	c.sendErr = c.send(c.out, fds)
 	c.resetOut()
 }
 

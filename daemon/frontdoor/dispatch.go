@@ -25,6 +25,8 @@ type row struct {
 	admin bool
 	// slow: may wait for something else than the store's lock, so mu is not held and earlier replies go out first.
 	slow bool
+	// atOnce says whether the request at hand waits for nothing: then the poller does it. nil: it may.
+	atOnce func(*connection, *ipc.Frame) bool
 	// maxPayload bounds the request in bytes; ipc.MaxPayload bounds all.
 	maxPayload uint32
 	handle     func(*connection, *ipc.Frame) error
@@ -42,11 +44,11 @@ const (
 // rows is the dispatch table, made once a process and never changed.
 var rows = map[wire.Type]row{
 	wire.Hello:            {beforeHello: true, maxPayload: 10 + 256, handle: (*connection).hello},
-	wire.Create:           {local: true, mutates: true, maxPayload: 10 + stringMax + metaMax, handle: (*connection).create},
-	wire.Seal:             {mutates: true, maxPayload: idBytes + 1, handle: (*connection).seal},
-	wire.Get:              {local: true, maxPayload: idBytes + stringMax + 4, handle: (*connection).get},
-	wire.Release:          {oneWay: true, maxPayload: idBytes, handle: (*connection).release},
-	wire.Delete:           {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).delete},
+	wire.Create:           {local: true, mutates: true, atOnce: createsAtOnce, maxPayload: 10 + stringMax + metaMax, handle: (*connection).create},
+	wire.Seal:             {mutates: true, atOnce: sealsAtOnce, maxPayload: idBytes + 1, handle: (*connection).seal},
+	wire.Get:              {local: true, atOnce: always, maxPayload: idBytes + stringMax + 4, handle: (*connection).get},
+	wire.Release:          {oneWay: true, atOnce: releasesAtOnce, maxPayload: idBytes, handle: (*connection).release},
+	wire.Delete:           {mutates: true, slow: true, atOnce: deletesAtOnce, maxPayload: idBytes + stringMax, handle: (*connection).delete},
 	wire.Abort:            {mutates: true, maxPayload: idBytes, handle: (*connection).abort},
 	wire.List:             {slow: true, maxPayload: stringMax + 1, handle: (*connection).list},
 	wire.Stat:             {maxPayload: idBytes + stringMax, handle: (*connection).stat},
@@ -94,11 +96,11 @@ var rows = map[wire.Type]row{
 	wire.IndexLevel:       {local: true, maxPayload: 1, handle: (*connection).indexLevel},
 	wire.Top:              {slow: true, maxPayload: 8, handle: (*connection).top},
 	wire.StreamOpen:       {local: true, mutates: true, maxPayload: 13 + stringMax, handle: (*connection).streamOpen},
-	wire.StreamPush:       {local: true, mutates: true, maxPayload: 8 + idBytes + 5 + metaMax, handle: (*connection).streamPush},
-	wire.StreamPop:        {local: true, mutates: true, maxPayload: 12, handle: (*connection).streamPop},
+	wire.StreamPush:       {local: true, mutates: true, atOnce: pushesAtOnce, maxPayload: 8 + idBytes + 5 + metaMax, handle: (*connection).streamPush},
+	wire.StreamPop:        {local: true, mutates: true, atOnce: always, maxPayload: 12, handle: (*connection).streamPop},
 	wire.StreamEnd:        {local: true, mutates: true, maxPayload: 9, handle: (*connection).streamEnd},
 	wire.StreamClose:      {local: true, oneWay: true, maxPayload: 8, handle: (*connection).streamClose},
-	wire.StreamUnpop:      {local: true, oneWay: true, mutates: true, maxPayload: 8 + idBytes + 8, handle: (*connection).streamUnpop},
+	wire.StreamUnpop:      {local: true, oneWay: true, mutates: true, atOnce: always, maxPayload: 8 + idBytes + 8, handle: (*connection).streamUnpop},
 	wire.StreamList:       {slow: true, maxPayload: stringMax, handle: (*connection).streamList},
 	wire.StreamCancel:     {local: true, maxPayload: 8, handle: (*connection).streamCancel},
 	wire.Fill:             {local: true, mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).fill},

@@ -7,7 +7,8 @@
 // A session of another machine may outlive its connection for a while (away.go).
 //
 // Goroutines: one accepts at each door; each connection has one that reads, acts and answers, a local one another that
-// waits on the peer's pidfd, and one for each Get that waits. Server.Close joins them all.
+// waits on the peer's pidfd, and one for each Get that waits. The poller's does for all local connections what waits for nothing. Server.Close
+// joins them all.
 // Lock order: connection.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu makes the order in which the
 // store names segments to a connection the order of the replies, for only the first mention carries the descriptor; it
 // is held while a reply is sent, never during a call of the Backend.
@@ -99,6 +100,7 @@ type Server struct {
 	listener *net.UnixListener // immutable
 	lock     *os.File          // immutable: flocked while the socket is ours
 	lingers  *ipc.Lingers      // immutable
+	poller   *ipc.Poller       // immutable; nil where the machine gives none: each connection then waits by itself
 
 	running sync.WaitGroup // the accept loop and the connections
 	opening sync.Once
@@ -132,6 +134,9 @@ func Listen(opts Options) (*Server, error) {
 	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process)}
 	for _, conn := range opts.Heirs {
 		s.heirs.adopt(conn)
+	}
+	if s.poller, err = ipc.NewPoller(s.lingers); err != nil {
+		opts.Log.WithError(err).Warn("front door: each connection waits on a goroutine of its own")
 	}
 	s.running.Add(1)
 	go s.accept()
@@ -190,6 +195,9 @@ func (s *Server) Close() {
 	}
 	s.endAwayIf(func(Peer) bool { return true })
 	s.running.Wait()
+	if s.poller != nil {
+		s.poller.Close()
+	}
 	s.heirs.close()
 	s.lock.Close() // only now may another daemon take the path
 }

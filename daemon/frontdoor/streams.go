@@ -77,7 +77,7 @@ func (c *connection) replyPop(f *ipc.Frame, p store.Popped) {
 func (c *connection) answerSoon(h ipc.Header, w *store.Waiter) {
 	if c.mu.TryLock() {
 		local, is := c.link.(*ipc.Accepted)
-		if c.gone || is && len(c.out) == 0 && local.Writable() {
+		if c.gone || is && len(c.out) == 0 && len(c.unsent) == 0 && local.Writable() {
 			c.answerWaiter(h, w)
 			c.mu.Unlock()
 			return

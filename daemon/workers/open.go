@@ -148,6 +148,11 @@ func (p *Pool) seeOff(w *worker) {
 	p.nudge()
 }
 
+// timeLimits is what every worker keeps, whatever its program asks for.
+func (p *Pool) timeLimits() clwire.TimeLimits {
+	return clwire.NewTimeLimits(p.opts.KernelTime, p.opts.BuildTime)
+}
+
 // hand connects a ready worker to its session.
 func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 	client, theirs, err := streamPair()
@@ -161,7 +166,8 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		return Opened{}, err
 	}
 	id := p.enter(w, r.Session)
-	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes, DeviceLimited: p.opts.DeviceBytes > 0}, theirs, ring)
+	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes,
+		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits()}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()
 		delete(p.serving, id)

@@ -121,6 +121,10 @@ func ending(state *os.ProcessState, err error, killed bool) (fate string, normal
 		return "killed by " + unix.SignalName(status.Signal()), false
 	case status.ExitStatus() == 0:
 		return "exited", true
+	case status.ExitStatus() == clwire.ExitKernelTime:
+		return "a command ran for longer than its time limit (--kernel-time)", false
+	case status.ExitStatus() == clwire.ExitBuildTime:
+		return "a build took longer than its time limit (--build-time)", false
 	default:
 		return fmt.Sprintf("exited with status %d", status.ExitStatus()), false
 	}

@@ -85,8 +85,8 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	o := OpenedRemote{ID: id}
 	assign := clwire.AssignRemote{
 		Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext,
-		DeviceLimited: p.opts.DeviceBytes > 0,
-		Resume:        r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
+		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits(),
+		Resume: r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
 	}
 	raw, err := json.Marshal(clwire.DaemonMessage{AssignRemote: &assign})
 	if err == nil {

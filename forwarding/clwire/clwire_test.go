@@ -58,6 +58,7 @@ var samples = []Message{
 	&WriteImageInline{Cmd: cmd, Image: 11, Origin: [3]uint64{4, 2, 3}, Region: [3]uint64{4, 1, 1}, Data: []byte("data")},
 	&Graph{ID: 14, Blob: 4},
 	&Replay{Cmd: cmd, Graph: 14, First: 100},
+	&TimeLimits{KernelNanos: 1 << 40, BuildNanos: 3},
 	&Reply{Status: -54, Data: []byte("text")},
 	&Events{Ends: []EventEnd{{Event: 77, Status: -14}, {Event: 78, HasProfile: true, Profile: Profile{1, 2, 3, 4, 5}}}},
 	&HostReady{Op: 12, Status: -14},

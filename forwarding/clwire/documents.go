@@ -153,7 +153,8 @@ type AssignRemote struct {
 	ResumeMillis  int64 `json:"resume_millis,omitempty"`  // how long the worker waits without a control stream
 	SilenceMillis int64 `json:"silence_millis,omitempty"` // how long its client's machine may say nothing
 
-	DeviceLimited bool `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	Limits        TimeLimits `json:"limits"`
 }
 
 // WorkerLane hands over one connection, one descriptor with it: the raw socket, nothing read behind the preface.
@@ -168,7 +169,8 @@ type WorkerAssign struct {
 	Tenant    string `json:"tenant"`
 	RingBytes uint64 `json:"ring_bytes"`
 
-	DeviceLimited bool `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	Limits        TimeLimits `json:"limits"`
 }
 
 // MaxControlBytes bounds one packet of the worker control socket.

@@ -78,20 +78,17 @@ func (m *LinkProgram) Decode(b []byte) error {
 type Files struct{ Set, Blob uint64 }
 
 func (*Files) Type() Type               { return TypeFiles }
-func (m *Files) Append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Set), m.Blob) }
-func (m *Files) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeFiles}
-	m.Set, m.Blob = c.u64("set"), c.u64("blob")
-	return c.end()
-}
+func (m *Files) Append(b []byte) []byte { return (*FileData)(m).Append(b) }
+func (m *Files) Decode(b []byte) error  { return (*FileData)(m).decode(cursor{b: b, t: TypeFiles}) }
 
 // FileData brings the files that were missing, one after another in Blob.
 type FileData struct{ Set, Blob uint64 }
 
 func (*FileData) Type() Type               { return TypeFileData }
 func (m *FileData) Append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Set), m.Blob) }
-func (m *FileData) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeFileData}
+func (m *FileData) Decode(b []byte) error  { return m.decode(cursor{b: b, t: TypeFileData}) }
+
+func (m *FileData) decode(c cursor) error {
 	m.Set, m.Blob = c.u64("set"), c.u64("blob")
 	return c.end()
 }

@@ -95,6 +95,8 @@ const (
 
 	TypeGraph  Type = 55
 	TypeReplay Type = 56
+
+	TypeTimeLimits Type = 57
 )
 
 // Client to worker, tracing.
@@ -136,7 +138,7 @@ var typeNames = map[Type]string{
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
-	TypeGraph: "Graph", TypeReplay: "Replay",
+	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 	TypeAck: "Ack", TypeLeave: "Leave",
 }

@@ -178,46 +178,42 @@ func binaries(h uintptr, size C.size_t, value, sizeRet C.uintptr_t) C.cl_int {
 //export tdlRef
 func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
-	d, h := driver(), uintptr(object)
-	switch what {
-	case C.TDL_DEVICE:
-		return C.cl_int(d.RetainDevice(h))
-	case C.TDL_DEVICE | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseDevice(h))
-	case C.TDL_CONTEXT:
-		return C.cl_int(d.RetainContext(h))
-	case C.TDL_CONTEXT | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseContext(h))
-	case C.TDL_QUEUE:
-		return C.cl_int(d.RetainQueue(h))
-	case C.TDL_QUEUE | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseQueue(h))
-	case C.TDL_MEM:
-		return C.cl_int(d.RetainMemObject(h))
-	case C.TDL_MEM | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseMemObject(h))
-	case C.TDL_PROGRAM:
-		return C.cl_int(d.RetainProgram(h))
-	case C.TDL_PROGRAM | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseProgram(h))
-	case C.TDL_KERNEL:
-		return C.cl_int(d.RetainKernel(h))
-	case C.TDL_KERNEL | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseKernel(h))
-	case C.TDL_EVENT:
-		return C.cl_int(d.RetainEvent(h))
-	case C.TDL_EVENT | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseEvent(h))
-	case C.TDL_SAMPLER:
-		return C.cl_int(d.RetainSampler(h))
-	case C.TDL_SAMPLER | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseSampler(h))
-	case C.TDL_COMMAND_BUFFER:
-		return C.cl_int(d.RetainCommandBuffer(h))
-	case C.TDL_COMMAND_BUFFER | C.TDL_RELEASE:
-		return C.cl_int(d.ReleaseCommandBuffer(h))
+	retain, release := counters(what &^ C.TDL_RELEASE)
+	switch {
+	case retain == nil:
+		return C.CL_INVALID_VALUE
+	case what&C.TDL_RELEASE != 0:
+		return C.cl_int(release(uintptr(object)))
 	}
-	return C.CL_INVALID_VALUE
+	return C.cl_int(retain(uintptr(object)))
+}
+
+type counter func(object uintptr) session.Status
+
+// counters returns what retains and releases objects of a kind; nil where nothing does.
+func counters(kind C.int) (retain, release counter) {
+	d := driver()
+	switch kind {
+	case C.TDL_DEVICE:
+		return d.RetainDevice, d.ReleaseDevice
+	case C.TDL_CONTEXT:
+		return d.RetainContext, d.ReleaseContext
+	case C.TDL_QUEUE:
+		return d.RetainQueue, d.ReleaseQueue
+	case C.TDL_MEM:
+		return d.RetainMemObject, d.ReleaseMemObject
+	case C.TDL_PROGRAM:
+		return d.RetainProgram, d.ReleaseProgram
+	case C.TDL_KERNEL:
+		return d.RetainKernel, d.ReleaseKernel
+	case C.TDL_EVENT:
+		return d.RetainEvent, d.ReleaseEvent
+	case C.TDL_SAMPLER:
+		return d.RetainSampler, d.ReleaseSampler
+	case C.TDL_COMMAND_BUFFER:
+		return d.RetainCommandBuffer, d.ReleaseCommandBuffer
+	}
+	return nil, nil
 }
 
 // tdlUnsupported looks at the object that a call which is not forwarded was given, and answers code where it lives.

@@ -337,9 +337,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 	client, worker, _ := pair(b)
 	stop := make(chan struct{})
 	echo := func(c *Conn) bool {
+		var poller Poller
 		for {
 			var err error
-			ok := Spin(200*time.Microsecond, func() bool {
+			ok := poller.Spin(200*time.Microsecond, func() bool {
 				_, _, ok, e := c.Next()
 				err = e
 				return ok || e != nil

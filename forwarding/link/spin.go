@@ -2,6 +2,7 @@ package link
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,20 +13,59 @@ import (
 // of under a microsecond).
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// Spin polls done until it holds or d is over, and reports whether it held.
-// On a single core it does not poll: nobody else could run meanwhile.
-func Spin(d time.Duration, done func() bool) bool {
+// A yield that took longer gave the core to somebody who had work for it, for a slice of 3 ms or so: who polls on is served last on a
+// busy machine, who sleeps is served first when woken.
+const (
+	longYield = 150 * time.Microsecond
+	longPause = 100 * time.Millisecond
+)
+
+// Poller polls before its owner sleeps, unless polling has just been seen not to pay: after a long yield nobody polls for
+// as long as that took, after the next for twice as long, and so on; each poll that is not in vain halves it. The zero value
+// is ready; several goroutines may use one.
+type Poller struct {
+	again atomic.Pointer[time.Time] // nil, or when polling may pay again
+	pause atomic.Int64              // ns
+}
+
+// Spin polls done until it holds or d is over, and reports whether it held. It gives up where a yield took long. On a
+// single core it does not poll: nobody else could run meanwhile.
+func (p *Poller) Spin(d time.Duration, done func() bool) bool { return p.spin(d, Yield, done) }
+
+func (p *Poller) spin(d time.Duration, yield func(), done func() bool) bool {
 	if done() {
 		return true
 	}
 	if d <= 0 || runtime.NumCPU() == 1 {
 		return false
 	}
-	for start := time.Now(); time.Since(start) < d; {
-		Yield()
+	start := time.Now()
+	if until := p.again.Load(); until != nil && start.Before(*until) {
+		return false
+	}
+	for now := start; now.Sub(start) < d; now = time.Now() {
+		yield()
+		back := time.Now()
+		lost := back.Sub(now) >= longYield
+		if lost {
+			p.lose(back, back.Sub(now))
+		}
 		if done() {
+			if pause := p.pause.Load(); !lost && pause > 0 {
+				p.pause.Store(pause / 2)
+			}
 			return true
+		}
+		if lost {
+			return false
 		}
 	}
 	return false
+}
+
+func (p *Poller) lose(now time.Time, took time.Duration) {
+	pause := min(max(2*time.Duration(p.pause.Load()), took), longPause)
+	p.pause.Store(int64(pause))
+	until := now.Add(pause)
+	p.again.Store(&until)
 }

@@ -297,7 +297,7 @@ func BenchmarkStreamRoundTrip(b *testing.B) {
 					if ok {
 						return true
 					}
-					if !Spin(60*time.Microsecond, func() bool { return !l.Empty() }) && l.Arm(1) {
+					if !new(Poller).Spin(60*time.Microsecond, func() bool { return !l.Empty() }) && l.Arm(1) {
 						if l.Block(-1, -1) != nil {
 							return false
 						}

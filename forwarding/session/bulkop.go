@@ -7,6 +7,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/trace"
 )
 
 // hostShape is the program's side of a bulk operation. Its bytes are dense on the wire.
@@ -170,13 +171,8 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		return status
 	}
 	if blocking && c.e == nil {
-		// The caller is told of a failure: an event keeps it from being latched on the queue as well.
-		e, status := c.d.newEvent(c.q.ctx, c.q, cmdMarker, false)
-		if status != Success {
-			return status
-		}
-		c.e = e
-		defer e.letGo(w)
+		c.e = c.q.waitedEvent()
+		defer c.e.letGo(w)
 	}
 	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, host: host, q: c.q, event: c.e, pinned: pinned}
 	o.left.Store(int64(host.size))
@@ -201,7 +197,7 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		return OutOfResources
 	}
 	if o.status == Success && c.want && c.q.props&queueProfiling != 0 {
-		return w.waitEvents([]uint64{c.e.id})
+		return w.waitEvents(trace.CauseWait, c.e.id)
 	}
 	return o.status
 }

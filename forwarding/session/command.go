@@ -55,7 +55,7 @@ func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
 	if !w.Want || status != Success {
 		return c, status
 	}
-	c.e, status = d.newEvent(q.ctx, q, kind, true)
+	c.e, status = d.shownEvent(q.ctx, q, kind)
 	return c, status
 }
 
@@ -111,10 +111,7 @@ func (d *Driver) foldWaits(q *Queue, ids []uint64) ([]uint64, Status) {
 	var folded []uint64
 	for len(ids) > 0 {
 		n := min(len(ids), maxWaitEvents)
-		e, status := d.internalEvent(q)
-		if status != Success {
-			return nil, status
-		}
+		e := d.internalEvent(q)
 		m := &clwire.Marker{}
 		if _, status := q.submit(m, &m.Cmd, e, ids[:n], 0); status != Success {
 			return nil, status
@@ -129,13 +126,15 @@ func (d *Driver) foldWaits(q *Queue, ids []uint64) ([]uint64, Status) {
 }
 
 // internalEvent makes an event that the program never sees; the worker drops it when it ended.
-func (d *Driver) internalEvent(q *Queue) (*Event, Status) {
-	e, status := d.newEvent(q.ctx, q, cmdMarker, false)
-	if status == Success {
-		e.freed = true
-	}
-	return e, status
+func (d *Driver) internalEvent(q *Queue) *Event {
+	e := d.newEvent(q.ctx, q, cmdMarker)
+	e.freed = true
+	return e
 }
+
+// waitedEvent makes the event of a blocking command that has none: its caller is told of a failure, and an event keeps
+// that from being latched on the queue as well. The caller lets go of it.
+func (q *Queue) waitedEvent() *Event { return q.d.newEvent(q.ctx, q, cmdMarker) }
 
 // close returns the event's handle, or takes it back when the command failed.
 func (c *command) close(status Status) (uintptr, Status) {
@@ -176,10 +175,7 @@ func (c *command) touches(b *Buffer, writes bool) Status {
 		return Success
 	}
 	if c.e == nil {
-		var status Status
-		if c.e, status = c.d.internalEvent(c.q); status != Success {
-			return status
-		}
+		c.e = c.d.internalEvent(c.q)
 	}
 	push, status := root.mirror.use(c.q, c.e, c.wait, writes)
 	if push != nil && c.q.outOf {

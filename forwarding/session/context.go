@@ -172,6 +172,10 @@ func (c *Context) notify(text string) {
 	}
 }
 
+// staged says that bytes pass through shared memory on their way to a device: neither does it compute there nor is it
+// on another machine.
+func (c *Context) staged() bool { return !c.inPlace && !c.remote }
+
 func (c *Context) has(dev *Device) bool {
 	for _, own := range c.devices {
 		if own == dev {

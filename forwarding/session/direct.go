@@ -16,11 +16,11 @@ const sharedShadowBytes = 256 << 10
 // does not fit one, and what would have to wait for others' chunks.
 func (c *command) direct(b *Buffer, off uint64, to []byte) (done bool, status Status) {
 	ctx := c.q.ctx
-	if ctx.inPlace || ctx.remote || len(to) == 0 || len(to) > chunkBytes || c.free() {
+	if !ctx.staged() || len(to) == 0 || len(to) > chunkBytes || c.free() {
 		return false, Success
 	}
 	pool := &ctx.staging
-	if status := b.prepare(pool, c.q); status != Success {
+	if _, status := b.prepare(); status != Success {
 		return false, Success // the long way says why
 	}
 	i, ok := pool.take()
@@ -44,68 +44,33 @@ func (c *command) free() bool {
 	return h.free()
 }
 
-// prepare makes the buffer and the staging pool known to the queue's worker.
-func (b *Buffer) prepare(pool *stagingPool, q *Queue) Status {
-	if status := b.ensureRemote(q.w); status != Success {
-		return status
-	}
-	own, status := b.ctx.moveQueue(b.ctx.devices[0])
-	if status != Success {
-		return status
-	}
-	return pool.open(b, own)
-}
-
-// take takes a free chunk, if there is one.
-func (p *stagingPool) take() (int, bool) {
-	select {
-	case i := <-p.free:
-		return i, true
-	default:
-		return 0, false
-	}
-}
-
-func (p *stagingPool) put(i int) { p.free <- i }
-
 // transfer sends a Transfer as this command, and waits for its end where the call blocks.
 func (c *command) transfer(t *clwire.Transfer, blocking bool) Status {
 	q := c.q
 	if blocking && c.e == nil {
-		// The caller is told of a failure: an event keeps it from being latched on the queue as well.
-		e, status := c.d.newEvent(q.ctx, q, c.kind, false)
-		if status != Success {
-			return status
-		}
-		c.e = e
-		defer e.letGo(q.w)
+		c.e = q.waitedEvent()
+		defer c.e.letGo(q.w)
 	}
 	if _, status := q.submit(t, &t.Cmd, c.e, c.wait, 0); status != Success || !blocking {
 		return status
 	}
-	w := q.w
-	ended, request := w.begin(nil)
-	ended.cause = causeOfCommand(c.kind)
-	if w.send(&clwire.Wait{Events: []uint64{c.e.id}}, clwire.FlagUrgent, request) != nil {
-		w.forget(request)
-		return OutOfResources
-	}
-	if w.await(ended) != nil {
-		return OutOfResources
-	}
-	if ended.status == Success {
+	status := q.w.waitEvents(causeOfCommand(c.kind), c.e.id)
+	if status == Success {
 		return Success
 	}
-	return Status(min(c.e.status.Load(), int32(ended.status)))
+	return Status(min(c.e.status.Load(), int32(status)))
 }
 
 // shareShadow gives maps of a large buffer out of place shared memory to show, so that the worker moves their bytes
 // without a copy by this side. Where there is none left, maps show memory of the program's own.
 func (b *Buffer) shareShadow(q *Queue) {
+	if !b.ctx.staged() || b.size < sharedShadowBytes || b.image != nil || b.mirror != nil {
+		return
+	}
 	b.mu.Lock()
 	has := b.shadow != nil
 	b.mu.Unlock()
-	if has || b.ctx.inPlace || b.ctx.remote || b.size < sharedShadowBytes || b.image != nil || b.mirror != nil {
+	if has {
 		return
 	}
 	p, status := b.d.slabs.allocOwn(b.size)
@@ -124,10 +89,7 @@ func (b *Buffer) pinShadow(p *place, q *Queue) Status {
 	if q.w.addSegment(p.seg) != nil {
 		return OutOfResources
 	}
-	if status := b.ensureRemote(q.w); status != Success {
-		return status
-	}
-	own, status := b.ctx.moveQueue(b.ctx.devices[0])
+	own, status := b.moveQueue()
 	if status != Success {
 		return status
 	}
@@ -148,6 +110,9 @@ func (b *Buffer) setShadow(p *place) bool {
 
 // shadowSegment is the shared segment under the buffer's shadow, nil where there is none.
 func (b *Buffer) shadowSegment() *Segment {
+	if !b.ctx.staged() {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shadowPlace == nil {

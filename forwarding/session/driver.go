@@ -28,6 +28,8 @@ type Config struct {
 	RemoteSpin time.Duration           // the same where the worker is on another machine
 	Resume     time.Duration           // how long a session waits for a connection that was lost; 0: not at all
 	Silence    time.Duration           // how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
+	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
+	BuildTime  time.Duration           // the same for one build
 	Disabled   bool                    // inside a worker: no platform
 	Log        func(line string)       // one line for the person at the terminal
 	Print      func(data []byte)       // what kernels print

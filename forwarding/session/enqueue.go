@@ -2,6 +2,7 @@ package session
 
 import (
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 )
 
 // promptBytes is how much a call that does not block copies itself when nothing is outstanding: a goroutine's start
@@ -128,18 +129,14 @@ func (c *command) inline(b *Buffer, off uint64, data []byte, blocking bool) Stat
 		if sent, status := c.sendUnwaited(b, off, data); sent {
 			return status
 		}
-		e, status := c.d.newEvent(c.q.ctx, c.q, cmdWrite, false)
-		if status != Success {
-			return status
-		}
-		c.e = e
-		defer e.letGo(c.q.w)
+		c.e = c.q.waitedEvent()
+		defer c.e.letGo(c.q.w)
 	}
 	status := c.sendInline(b, off, data)
 	if status != Success || !blocking {
 		return status
 	}
-	return c.q.w.waitEvents([]uint64{c.e.id})
+	return c.q.w.waitEvents(trace.CauseWait, c.e.id)
 }
 
 func (c *command) sendInline(b *Buffer, off uint64, data []byte) Status {
@@ -390,7 +387,7 @@ func (d *Driver) waitAll(ctx *Context, list []uintptr) Status {
 	if len(ids) == 0 {
 		return status
 	}
-	if waited := w.waitEvents(ids); waited != Success {
+	if waited := w.waitEvents(trace.CauseWait, ids...); waited != Success {
 		if w.dead.Load() {
 			return ExecStatusErrorForEvents
 		}

@@ -35,6 +35,8 @@ const maxSpin = time.Second
 //	                 daemon keeps it; default 60
 //	TENDRIL_DEADLINE seconds that another machine may say nothing before a connection to it counts as lost; default 10
 //	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
+//	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one build, such as 10s: beyond it
+//	                 the worker is ended. The daemon's own limits hold all the same
 //	TENDRIL_WORKER   1 inside a worker: no platform
 func FromEnv(getenv func(string) string) Config {
 	c := Config{
@@ -46,6 +48,7 @@ func FromEnv(getenv func(string) string) Config {
 	}
 	c.RemoteSpin = spinOf(getenv("TENDRIL_SPIN_US"), DefaultRemoteSpin)
 	c.Plaintext = getenv("TENDRIL_PLAINTEXT") == "1"
+	c.KernelTime, c.BuildTime = limitOf(getenv("TENDRIL_KERNEL_TIME")), limitOf(getenv("TENDRIL_BUILD_TIME"))
 	c.Lanes, _ = strconv.Atoi(getenv("TENDRIL_LANES")) // anything else: the default
 	c.Resume = patienceOf(getenv("TENDRIL_RESUME"))
 	c.Silence = secondsOf(getenv("TENDRIL_DEADLINE"), defaultSilence)
@@ -100,6 +103,15 @@ func secondsOf(text string, otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return min(time.Duration(min(seconds, Blocking.Seconds())*float64(time.Second)), Blocking)
+}
+
+// limitOf reads a duration; anything else is no limit.
+func limitOf(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0
+	}
+	return max(d, 0)
 }
 
 func spinOf(text string, otherwise time.Duration) time.Duration {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 )
 
 // refs counts references as a program sees them. Children hold one of their parent, as in native drivers. Releases
@@ -68,17 +69,20 @@ type eventCallback struct {
 	call  func(status int32)
 }
 
-// newEvent makes an event of a command; visible gives it a handle and references of its context and queue.
-func (d *Driver) newEvent(ctx *Context, q *Queue, kind uint32, visible bool) (*Event, Status) {
+// newEvent makes an event that the program does not see.
+func (d *Driver) newEvent(ctx *Context, q *Queue, kind uint32) *Event {
 	e := &Event{ctx: ctx, queue: q, kind: kind, id: d.newID()}
 	e.n.Store(1)
 	e.status.Store(statusQueued)
 	if q == nil {
 		e.status.Store(statusSubmitted) // §5.9: where a user event starts
 	}
-	if !visible {
-		return e, Success
-	}
+	return e
+}
+
+// shownEvent makes an event with a handle and references of its context and queue.
+func (d *Driver) shownEvent(ctx *Context, q *Queue, kind uint32) (*Event, Status) {
+	e := d.newEvent(ctx, q, kind)
 	h, err := d.events.Put(e)
 	if err != nil {
 		return nil, OutOfHostMemory
@@ -92,7 +96,7 @@ func (d *Driver) newEvent(ctx *Context, q *Queue, kind uint32, visible bool) (*E
 	return e, Success
 }
 
-// abandon undoes newEvent when its command was not sent.
+// abandon undoes shownEvent when its command was not sent.
 func (d *Driver) abandon(e *Event) {
 	if e == nil {
 		return
@@ -225,7 +229,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
 	if ctx == nil {
 		return 0, InvalidContext
 	}
-	e, status := d.newEvent(ctx, nil, cmdUser, true)
+	e, status := d.shownEvent(ctx, nil, cmdUser)
 	if status != Success {
 		return 0, status
 	}
@@ -353,7 +357,7 @@ func (d *Driver) EventProfilingInfo(h uintptr, param uint32) ([]byte, Status) {
 		return nil, InvalidValue
 	}
 	if w := e.ctx.bound(); w != nil && !e.reported.Load() && e.id != 0 {
-		w.waitEvents([]uint64{e.id})
+		w.waitEvents(trace.CauseWait, e.id)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -2,6 +2,7 @@ package session
 
 import (
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 )
 
 // hostWork is a command that this side carries out itself: reads, writes and maps. work runs when what the command
@@ -34,14 +35,8 @@ func (h *hostWork) run() Status {
 		return status
 	}
 	if h.blocking && h.event == nil {
-		// The caller is told of a failure: an event keeps it from being latched on the queue as well.
-		e, status := q.d.newEvent(q.ctx, q, cmdMarker, false)
-		if status != Success {
-			h.over()
-			return status
-		}
-		h.event = e
-		defer e.letGo(q.w)
+		h.event = q.waitedEvent()
+		defer h.event.letGo(q.w)
 	}
 	op := &hostOp{}
 	id := q.d.newID()
@@ -131,16 +126,16 @@ func (h *hostWork) settle(status Status) {
 		return
 	}
 	if status == Success && h.timed() && h.blocking {
-		h.q.w.waitEvents([]uint64{e.id})
+		h.q.w.waitEvents(trace.CauseWait, e.id)
 	}
 	e.advance(int32(min(status, 0)))
 }
 
 // waitEvents waits until the worker has reported the events: 0, −14 where one failed, −5 when the worker died.
-func (w *worker) waitEvents(ids []uint64) Status {
+func (w *worker) waitEvents(cause trace.Cause, ids ...uint64) Status {
 	for len(ids) > 0 {
 		n := min(len(ids), clwire.MaxWait)
-		c, err := w.ask(&clwire.Wait{Events: ids[:n]})
+		c, err := w.askFor(cause, "", &clwire.Wait{Events: ids[:n]})
 		if err != nil {
 			return OutOfResources
 		}

@@ -131,10 +131,7 @@ func (m *mirror) pushLocked(q *Queue, wait []uint64) (*Event, Status) {
 	if len(m.pending) == 0 {
 		return nil, push()
 	}
-	e, status := q.d.internalEvent(q)
-	if status != Success {
-		return nil, status
-	}
+	e := q.d.internalEvent(q)
 	h := hostWork{q: q, wait: wait, event: e, work: push}
 	return e, h.run()
 }

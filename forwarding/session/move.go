@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
 	"tendril/store/segment"
 )
 
@@ -34,7 +35,7 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 			p.status = OutOfResources
 			return
 		}
-		p.free <- 0
+		p.put(0)
 		m := &mover{b: b, w: q.w, q: q, pool: p, direction: clwire.FromBuffer}
 		m.start(b.onePiece())
 		for len(m.flying) > 0 {
@@ -42,7 +43,7 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 		}
 		p.status = m.status
 		for i := 1; i < chunkCount; i++ {
-			p.free <- i
+			p.put(i)
 		}
 	})
 	return p.status
@@ -64,6 +65,18 @@ func (p *stagingPool) close(d *Driver) {
 		d.slabs.giveBack(p.seg)
 	}
 }
+
+// take takes a free chunk, if there is one.
+func (p *stagingPool) take() (int, bool) {
+	select {
+	case i := <-p.free:
+		return i, true
+	default:
+		return 0, false
+	}
+}
+
+func (p *stagingPool) put(i int) { p.free <- i }
 
 func (p *stagingPool) chunk(i int) []byte { return p.seg.Bytes[i*chunkBytes : (i+1)*chunkBytes] }
 
@@ -134,19 +147,31 @@ type mover struct {
 	status    Status
 }
 
-func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Status {
+// moveQueue is the context's own queue for moves; the buffer is known to its worker.
+func (b *Buffer) moveQueue() (*Queue, Status) {
 	q, status := b.ctx.moveQueue(b.ctx.devices[0])
+	if status == Success {
+		status = b.ensureRemote(q.w)
+	}
+	return q, status
+}
+
+// prepare is moveQueue, with the staging pool open.
+func (b *Buffer) prepare() (*Queue, Status) {
+	q, status := b.moveQueue()
+	if status == Success {
+		status = b.ctx.staging.open(b, q)
+	}
+	return q, status
+}
+
+// move moves pieces between the buffer and the program's memory, now.
+func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Status {
+	q, status := b.prepare()
 	if status != Success {
 		return status
 	}
-	if status := b.ensureRemote(q.w); status != Success {
-		return status
-	}
-	pool := &b.ctx.staging
-	if status := pool.open(b, q); status != Success {
-		return status
-	}
-	m := &mover{b: b, w: q.w, q: q, pool: pool, direction: direction}
+	m := &mover{b: b, w: q.w, q: q, pool: &b.ctx.staging, direction: direction}
 	for p := range pieces {
 		if m.status != Success {
 			break
@@ -163,10 +188,8 @@ func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Stat
 func (m *mover) chunk() int {
 	for len(m.flying) > 0 {
 		if len(m.flying) < maxInFlight {
-			select {
-			case i := <-m.pool.free:
+			if i, ok := m.pool.take(); ok {
 				return i
-			default:
 			}
 		}
 		m.finishOldest()
@@ -179,16 +202,12 @@ func (m *mover) start(p piece) {
 	if m.direction == clwire.ToBuffer {
 		p.copy(m.pool.chunk(i)[:p.bytes], true)
 	}
-	e, status := m.w.d.newEvent(m.q.ctx, m.q, cmdWrite, false)
-	if status == Success {
-		t := &p.transfer
-		t.Direction, t.Buffer = m.direction, m.b.id.Load()
-		t.Segment, t.SegmentOffset = m.pool.seg.ID, uint64(i)*chunkBytes
-		_, status = m.q.submit(t, &t.Cmd, e, nil, 0)
-	}
-	if status != Success {
+	e, t := m.q.waitedEvent(), &p.transfer
+	t.Direction, t.Buffer = m.direction, m.b.id.Load()
+	t.Segment, t.SegmentOffset = m.pool.seg.ID, uint64(i)*chunkBytes
+	if _, status := m.q.submit(t, &t.Cmd, e, nil, 0); status != Success {
 		m.status = status
-		m.pool.free <- i
+		m.pool.put(i)
 		return
 	}
 	m.flying = append(m.flying, inFlight{e, i, p})
@@ -198,7 +217,7 @@ func (m *mover) finishOldest() {
 	f := m.flying[0]
 	m.flying = m.flying[1:]
 	if f.event.status.Load() > 0 {
-		m.w.waitEvents([]uint64{f.event.id})
+		m.w.waitEvents(trace.CauseWait, f.event.id)
 	}
 	end := f.event.status.Load()
 	switch {
@@ -211,5 +230,5 @@ func (m *mover) finishOldest() {
 		}
 	}
 	m.w.tell(&clwire.Release{ID: f.event.id})
-	m.pool.free <- f.chunk
+	m.pool.put(f.chunk)
 }

@@ -34,6 +34,7 @@ type reader struct {
 
 	wake     int          // eventfd that ends the sleeper's sleep
 	wakeLazy int          // eventfd that ends the background's
+	poller   link.Poller  // callers poll with it
 	interest atomic.Int32 // callbacks that want the background reader to be prompt
 	resume   chan struct{}
 	ended    chan struct{} // the background goroutine is gone
@@ -185,7 +186,7 @@ func (r *reader) worthwhile(spin time.Duration) time.Duration {
 func (r *reader) over(c *completion) bool { return c.done.Load() || r.w.dead.Load() }
 
 func (r *reader) spin(c *completion, d time.Duration) bool {
-	return link.Spin(d, func() bool {
+	return r.poller.Spin(d, func() bool {
 		r.poll()
 		return r.over(c)
 	})

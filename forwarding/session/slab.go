@@ -82,7 +82,7 @@ func (s *slabs) alloc(size, align uint64, own bool) (*place, Status) {
 	if status != Success {
 		return nil, status
 	}
-	small := &slab{seg: p.seg, ranges: alloc.New(p.size)}
+	small := &slab{seg: p.seg, ranges: alloc.NewSized(p.size)}
 	off, ok := small.ranges.Alloc(size, align)
 	if !ok {
 		return nil, OutOfHostMemory
@@ -205,7 +205,7 @@ func (s *slabs) releaseLocked(p *place) {
 		s.keepLocked(p.seg)
 		return
 	}
-	if err := p.small.ranges.Free(p.off); err != nil {
+	if err := p.small.ranges.FreeSized(p.off, p.size); err != nil {
 		s.d.cfg.Log(fmt.Sprintf("tendril: slab: %v", err))
 		return
 	}

@@ -79,8 +79,6 @@ func causeOf(m clwire.Message) (trace.Cause, string) {
 		return trace.CauseQuery, ""
 	case *clwire.Finish:
 		return trace.CauseFinish, ""
-	case *clwire.Wait:
-		return trace.CauseWait, ""
 	case *clwire.ClockSync:
 		return trace.CauseClock, ""
 	case *clwire.TraceFlush:

@@ -93,12 +93,10 @@ func (x *underWay) fenceIn(d *Driver) Status {
 	if x.fence != nil {
 		return Success
 	}
-	e, status := d.newEvent(x.q.ctx, x.q, cmdMarker, false)
-	if status != Success {
-		return status
-	}
+	e := d.newEvent(x.q.ctx, x.q, cmdMarker)
 	m := &clwire.Marker{}
-	if _, status = x.q.submit(m, &m.Cmd, e, nil, 0); status == Success {
+	_, status := x.q.submit(m, &m.Cmd, e, nil, 0)
+	if status == Success {
 		x.fence = e
 	}
 	return status

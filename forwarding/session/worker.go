@@ -100,6 +100,9 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, err
 	}
 	w.startTrace()
+	if limits := clwire.NewTimeLimits(w.d.cfg.KernelTime, w.d.cfg.BuildTime); limits != (clwire.TimeLimits{}) {
+		w.tell(&limits)
+	}
 	return w, nil
 }
 
@@ -171,8 +174,14 @@ func (w *worker) begin(then func(*call)) (*call, uint64) {
 
 // ask sends a request and waits for its Reply.
 func (w *worker) ask(m clwire.Message) (*call, error) {
+	cause, detail := causeOf(m)
+	return w.askFor(cause, detail, m)
+}
+
+// askFor is ask, for a cause that the message does not tell.
+func (w *worker) askFor(cause trace.Cause, detail string, m clwire.Message) (*call, error) {
 	c, request := w.begin(nil)
-	c.cause, c.detail = causeOf(m)
+	c.cause, c.detail = cause, detail
 	if err := w.send(m, clwire.FlagUrgent, request); err != nil {
 		w.forget(request)
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
@@ -22,6 +23,7 @@ type construction struct {
 	call    func(options string) opencl.Status // the driver's; sets program.native where that is new
 	after   []*program                         // others whose builds must be over before
 	kernels bool                               // the result names them
+	limit   time.Duration                      // 0: none
 }
 
 // build is clBuildProgram.
@@ -57,6 +59,7 @@ func (s *session) prepare(m *clwire.BuildProgram, what string) (*construction, e
 func (s *session) construct(h clwire.Header, c *construction) {
 	p := c.program
 	id := h.Request
+	c.limit = s.buildLimit()
 	var before []chan struct{}
 	for _, of := range append([]*program{p}, c.after...) {
 		if of.built != nil {
@@ -103,6 +106,7 @@ func (s *session) compile(c *construction) (opencl.Status, []byte) {
 	if layout != nil {
 		defer layout.Remove()
 	}
+	defer s.timed(c)()
 	var status opencl.Status
 	if err := layout.Run(func() error { status = c.call(layout.Options(c.options)); return nil }); err != nil {
 		return opencl.OutOfHostMemory, s.complain(c, err)

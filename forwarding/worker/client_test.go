@@ -82,7 +82,7 @@ func (c *client) until(what string, done func() bool) {
 			c.take(h, p)
 			continue
 		}
-		if link.Spin(c.spin, func() bool { return !c.link.Empty() }) {
+		if new(link.Poller).Spin(c.spin, func() bool { return !c.link.Empty() }) {
 			continue
 		}
 		if !c.link.Arm(clwire.ConsumerAsleep) {

@@ -35,7 +35,7 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 	case clwire.TypeFinish, clwire.TypeWait, clwire.TypeWatch, clwire.TypeFlush,
 		clwire.TypeHostDone, clwire.TypeUserEvent, clwire.TypeSetUserEvent:
 		return s.events(h, p)
-	case clwire.TypeHello, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
+	case clwire.TypeHello, clwire.TypeTimeLimits, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
 		return s.manage(h, p)
 	case clwire.TypeCreateContext, clwire.TypeCreateQueue, clwire.TypeCreateBuffer, clwire.TypeCreateProgram, clwire.TypeCreateKernel:
 		return s.create(h, p)
@@ -220,6 +220,13 @@ func (s *session) manage(h clwire.Header, p []byte) error {
 			return err
 		}
 		return s.hello(h, &m)
+	case clwire.TypeTimeLimits:
+		var m clwire.TimeLimits
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		s.bound(m)
+		return nil
 	case clwire.TypeRelease:
 		var m clwire.Release
 		if err := m.Decode(p); err != nil {

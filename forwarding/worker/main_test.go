@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -47,6 +48,7 @@ type process struct {
 	cmd     *exec.Cmd
 	control int
 	ready   clwire.WorkerReady
+	said    strings.Builder // on standard error; to be read after wait
 }
 
 func command(t testing.TB, role string, control *os.File) *exec.Cmd {
@@ -70,6 +72,7 @@ func startProcess(t testing.TB) *process {
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "control")
 	p := &process{cmd: command(t, "worker", theirs), control: fds[0]}
+	p.cmd.Stderr = io.MultiWriter(os.Stderr, &p.said)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,10 @@ func Main(ctx context.Context, o Options) error {
 	o.Control.Close()
 	c := control{fd: fd, memory: newDeviceMemory()}
 	err = serve(ctx, &o, &c)
+	if over := (limitError{}); errors.As(err, &over) {
+		fmt.Fprintln(os.Stderr, over)
+		os.Exit(over.status)
+	}
 	if err != nil && !errors.Is(err, errOver) {
 		c.send(&clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: err.Error()}})
 		return err
@@ -100,7 +104,7 @@ func environment(from []string, cache string) []string {
 	var env []string
 	set := map[string]string{
 		"HOME": cache, "TMPDIR": filepath.Join(cache, "tmp"), "XDG_CACHE_HOME": cache,
-		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "nv"), "TENDRIL_WORKER": "1",
+		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "cuda"), "TENDRIL_WORKER": "1",
 	}
 	for _, kv := range from {
 		name, _, _ := strings.Cut(kv, "=")
@@ -173,6 +177,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.deviceMemory = c.memory
 	s.files.store = include.NewStore(o.CacheDir)
 	s.attached = &c.attached
+	s.bound(c.limits)
 	if r != nil {
 		s.bulk = newBulk(s)
 		stream := l.(*link.Stream)
@@ -221,6 +226,7 @@ type control struct {
 	fd       int
 	attached attachments
 	memory   *deviceMemory
+	limits   clwire.TimeLimits // of the assignment
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.
@@ -242,11 +248,13 @@ func (c *control) awaitSession() (link.Link, *remote, error) {
 		return nil, nil, err
 	case m.AssignRemote != nil && len(files) == 0:
 		c.memory.bound(m.AssignRemote.DeviceLimited)
+		c.limits = m.AssignRemote.Limits
 		return c.awaitRemote(m.AssignRemote)
 	case m.Assign == nil || len(files) != 2:
 		return nil, nil, fmt.Errorf("control message with %d descriptors: expected an assignment with a socket and a ring", len(files))
 	}
 	c.memory.bound(m.Assign.DeviceLimited)
+	c.limits = m.Assign.Limits
 	l, err := link.New(link.Worker, files[1], files[0])
 	return l, nil, err
 }

@@ -35,6 +35,7 @@ type session struct {
 
 	greeted  bool
 	spin     time.Duration
+	poller   link.Poller    // the reader's
 	objects  map[uint64]any // contexts, buffers, programs, kernels
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
@@ -43,6 +44,7 @@ type session struct {
 	subs     subDevices
 
 	graphBytes int // of all graphs; the reader's
+	limits     timeLimits
 	launch     launch
 	tracer     *tracer // nil: nobody traces
 	scratch    records
@@ -91,9 +93,13 @@ func (s *session) run() (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer func() { s.tracer.end() }()
+	defer s.unbound()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the worker failed: %v", r)
+		}
+		if f := s.failed.Load(); f != nil { // it brought the hang-up about
+			err = *f
 		}
 		if err != nil && !errors.Is(err, link.ErrHangup) {
 			s.sendNow(&clwire.Fault{Status: int32(opencl.OutOfResources), Text: err.Error()})
@@ -145,7 +151,7 @@ func (s *session) idle() error {
 	if f := s.failed.Load(); f != nil {
 		return *f
 	}
-	if link.Spin(s.spin, func() bool {
+	if s.poller.Spin(s.spin, func() bool {
 		s.engine.Poll()
 		s.runDue()
 		return !s.link.Empty()

@@ -38,14 +38,23 @@ type Ranges struct {
 	root      nodeIndex
 	spare     nodeIndex // list of unused nodes, linked by left
 	seed      uint32
-	nodes     []node            // nodes[0] is the none node, with longest 0
-	allocated map[uint64]uint64 // offset → length
+	nodes     []node // nodes[0] is the none node, with longest 0
+	count     int
+	allocated map[uint64]uint64 // offset → length; nil: the owner knows the lengths
 }
 
 // New makes an allocator over [0, size) bytes, all of it free. A tail shorter than a Granule is never used, nor
 // anything beyond MaxBytes.
 func New(size uint64) *Ranges {
-	r := &Ranges{size: min(size, MaxBytes) &^ (Granule - 1), seed: 0x9E3779B9, nodes: make([]node, 1, 16), allocated: make(map[uint64]uint64)}
+	r := NewSized(size)
+	r.allocated = make(map[uint64]uint64)
+	return r
+}
+
+// NewSized is New for an owner that keeps the length of what it got, and gives it back with FreeSized: the book of lengths is
+// the larger part of what Alloc and Free cost.
+func NewSized(size uint64) *Ranges {
+	r := &Ranges{size: min(size, MaxBytes) &^ (Granule - 1), seed: 0x9E3779B9, nodes: make([]node, 1, 16)}
 	if r.size > 0 {
 		r.insertFree(0, r.size)
 	}
@@ -59,7 +68,7 @@ func (r *Ranges) Alloc(n, align uint64) (off uint64, ok bool) {
 	if n > r.size || align&(align-1) != 0 {
 		return 0, false
 	}
-	n = max((n+Granule-1)&^(Granule-1), Granule)
+	n = rounded(n)
 	align = max(align, Granule)
 	if align > r.size && align != Granule { // only offset 0 is aligned so far; keeps the sums below from overflowing
 		align = ceilPowerOfTwo(r.size)
@@ -81,26 +90,44 @@ func (r *Ranges) Free(off uint64) error {
 		return fmt.Errorf("%w: offset %d", ErrNotAllocated, off)
 	}
 	delete(r.allocated, off)
-	r.used -= n
-	if before := r.endingAt(off); before != 0 {
-		b := r.nodes[before]
-		r.removeFree(b.off)
-		off, n = b.off, b.len+n
-	}
-	if after := r.startingAt(off + n); after != 0 {
-		a := r.nodes[after]
-		r.removeFree(a.off)
-		n += a.len
-	}
-	r.insertFree(off, n)
+	r.free(off, n)
 	return nil
+}
+
+// FreeSized gives back the n bytes that Alloc of a NewSized gave at off. Bytes of which some are free already are
+// ErrNotAllocated and change nothing; a length that is not that of the Alloc is not noticed otherwise.
+func (r *Ranges) FreeSized(off, n uint64) error {
+	if n > r.size || off > r.size-rounded(n) || off%Granule != 0 || r.anyFree(off, rounded(n)) {
+		return fmt.Errorf("%w: %d bytes at offset %d", ErrNotAllocated, n, off)
+	}
+	r.free(off, rounded(n))
+	return nil
+}
+
+// free puts an allocated range back.
+func (r *Ranges) free(off, n uint64) {
+	r.count--
+	r.used -= n
+	before, after := r.endingAt(off), r.startingAt(off+n)
+	switch {
+	case before != 0 && after != 0:
+		n += r.nodes[after].len
+		r.removeFree(r.nodes[after].off)
+		r.resize(before, r.nodes[before].off, r.nodes[before].len+n)
+	case before != 0:
+		r.resize(before, r.nodes[before].off, r.nodes[before].len+n)
+	case after != 0:
+		r.resize(after, off, r.nodes[after].len+n)
+	default:
+		r.insertFree(off, n)
+	}
 }
 
 // Used gives the bytes now allocated, rounding included.
 func (r *Ranges) Used() uint64 { return r.used }
 
 // Count gives the number of allocations.
-func (r *Ranges) Count() int { return len(r.allocated) }
+func (r *Ranges) Count() int { return r.count }
 
 // Size gives the bytes that the allocator was made over, less an unusable tail.
 func (r *Ranges) Size() uint64 { return r.size }
@@ -112,17 +139,28 @@ func (r *Ranges) Largest() uint64 { return r.nodes[r.root].longest }
 func (r *Ranges) carve(at nodeIndex, n, align uint64) uint64 {
 	free := r.nodes[at]
 	off := alignUp(free.off, align)
-	r.removeFree(free.off)
-	if off > free.off {
-		r.insertFree(free.off, off-free.off)
+	end := free.off + free.len
+	switch {
+	case off > free.off:
+		r.resize(at, free.off, off-free.off)
+		if end > off+n {
+			r.insertFree(off+n, end-off-n)
+		}
+	case end > off+n:
+		r.resize(at, off+n, end-off-n)
+	default:
+		r.removeFree(free.off)
 	}
-	if end := free.off + free.len; end > off+n {
-		r.insertFree(off+n, end-off-n)
+	if r.allocated != nil {
+		r.allocated[off] = n
 	}
-	r.allocated[off] = n
+	r.count++
 	r.used += n
 	return off
 }
+
+// rounded is what n bytes take.
+func rounded(n uint64) uint64 { return max((n+Granule-1)&^(Granule-1), Granule) }
 
 func alignUp(off, align uint64) uint64 { return (off + align - 1) &^ (align - 1) }
 

@@ -56,7 +56,19 @@ func (m *bitmap) largestAndUsed() (largest, used uint64) {
 
 // drive runs one program of operations, three bytes each, on allocator and reference.
 func drive(t *testing.T, granules uint64, program []byte) {
-	r := New(granules * Granule)
+	driveRanges(t, New(granules*Granule), granules, program)
+	driveRanges(t, NewSized(granules*Granule), granules, program)
+}
+
+// giveBack frees off by the way that r has.
+func giveBack(r *Ranges, off, n uint64) error {
+	if r.allocated != nil {
+		return r.Free(off)
+	}
+	return r.FreeSized(off, n)
+}
+
+func driveRanges(t *testing.T, r *Ranges, granules uint64, program []byte) {
 	m := &bitmap{taken: make([]bool, granules), start: map[uint64]uint64{}}
 	var live []uint64
 	for ; len(program) >= 3; program = program[3:] {
@@ -68,13 +80,16 @@ func drive(t *testing.T, granules uint64, program []byte) {
 			off := live[i]
 			live[i] = live[len(live)-1]
 			live = live[:len(live)-1]
-			if err := r.Free(off); err != nil {
+			if err := giveBack(r, off, m.start[off]); err != nil {
 				t.Fatalf("Free(%d): %v", off, err)
+			}
+			if err := giveBack(r, off, m.start[off]); !errors.Is(err, ErrNotAllocated) {
+				t.Fatalf("Free(%d) again = %v, want ErrNotAllocated", off, err)
 			}
 			m.set(off, m.start[off], false)
 			delete(m.start, off)
 		}
-		if err := r.Free(uint64(len(m.taken)) * Granule); !errors.Is(err, ErrNotAllocated) {
+		if err := giveBack(r, uint64(len(m.taken))*Granule, Granule); !errors.Is(err, ErrNotAllocated) {
 			t.Fatalf("Free of the end = %v, want ErrNotAllocated", err)
 		}
 		largest, used := m.largestAndUsed()

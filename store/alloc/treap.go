@@ -61,6 +61,23 @@ func (r *Ranges) startingAt(off uint64) nodeIndex {
 	return at
 }
 
+// anyFree says whether some of [off, off+n) is free.
+func (r *Ranges) anyFree(off, n uint64) bool {
+	at := r.root
+	for at != 0 {
+		x := &r.nodes[at]
+		switch {
+		case x.off >= off+n:
+			at = x.left
+		case x.off+x.len <= off:
+			at = x.right
+		default:
+			return true
+		}
+	}
+	return false
+}
+
 func (r *Ranges) insertFree(off, n uint64) {
 	at := r.newNode(off, n)
 	low, high := r.split(r.root, off)
@@ -73,6 +90,24 @@ func (r *Ranges) removeFree(off uint64) {
 	r.root = r.merge(low, high)
 	r.nodes[at] = node{left: r.spare}
 	r.spare = at
+}
+
+// resize moves a free range's ends, past no other free range.
+func (r *Ranges) resize(at nodeIndex, off, n uint64) {
+	r.nodes[at].off, r.nodes[at].len = off, n
+	r.refreshDownTo(r.root, off)
+}
+
+// refreshDownTo refreshes the way from a subtree's root to the range that starts at off.
+func (r *Ranges) refreshDownTo(at nodeIndex, off uint64) {
+	x := &r.nodes[at]
+	switch {
+	case off < x.off:
+		r.refreshDownTo(x.left, off)
+	case off > x.off:
+		r.refreshDownTo(x.right, off)
+	}
+	r.refresh(at)
 }
 
 // split divides a subtree into the ranges that start below off and the others.

@@ -13,12 +13,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 )
 
@@ -65,7 +67,7 @@ func main() {
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	only := flag.String("only", "", "regular expression: measure these figures alone")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *rounds, *out, *bin, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -83,7 +85,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...)...)
+	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), frameBenchmarks(ctx, rig)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.startOpenCL(); err != nil {
@@ -163,7 +165,7 @@ func (f Figure) trips() string {
 	if f.RoundTrips == 0 && !strings.HasPrefix(f.Name, "opencl/") {
 		return "-"
 	}
-	return strconv.FormatFloat(f.RoundTrips, 'f', -1, 64)
+	return strconv.FormatFloat(math.Round(10*f.RoundTrips)/10, 'f', -1, 64)
 }
 
 func (f Figure) verdict() string {

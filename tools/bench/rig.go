@@ -34,6 +34,7 @@ type rig struct {
 	traced            *reference   // nil until tracedCall
 	counters          []string     // files in which forwarded programs count their round trips
 	remote            *remote      // nil until openRemote
+	frames            *frameTimes  // nil until they were measured
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
 	content           []byte       // 1 GiB of touched memory
 	noDevice          string       // why there are no OpenCL figures, "" when there are

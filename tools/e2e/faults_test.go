@@ -40,7 +40,7 @@ func failed(t *testing.T, answer string) {
 func TestWorkerCrash(t *testing.T) {
 	n := node(t)
 	bystander := opened(t, n)
-	for _, how := range []string{"stray 1000000000000", "at 8 1", "at 140737488355328 1"} {
+	for _, how := range []string{"stray 1000000000000", "at 8 1", "at 140737488355328 1", "hog 268435456"} {
 		t.Run(how, func(t *testing.T) {
 			victim := opened(t, n)
 			failed(t, victim.ask("%s", how))
@@ -56,6 +56,47 @@ func TestWorkerCrash(t *testing.T) {
 	bystander.want("good", "verify")
 	if _, err := n.Status(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDivisionByZero: a device defines what it gives, or its worker dies of it; nobody else notices.
+func TestDivisionByZero(t *testing.T) {
+	n := node(t)
+	bystander := opened(t, n)
+	p := opened(t, n)
+	if answer := p.ask("div 0"); answer != "div 0" {
+		failed(t, answer)
+		p.want("errors told", "errors")
+		p.want("again", "again")
+	}
+	p.want("add 0", "add 1")
+	bystander.want("add 0", "add 3")
+	bystander.want("good", "verify")
+}
+
+// TestKernelTime: a kernel that does not end loses its worker at the program's own limit, and at the daemon's. What the program
+// hears is what it hears of every lost worker, with the reason.
+func TestKernelTime(t *testing.T) {
+	free, bound := node(t), node(t, "TENDRIL_KERNEL_TIME=300ms")
+	for name, start := range map[string]func() *program{
+		"the program's": func() *program { return startWith(t, free, "--kernel-time", "300ms") },
+		"the daemon's":  func() *program { return startWith(t, bound, "--kernel-time", "1h") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start()
+			p.ask("open")
+			p.want("spin 0", "spin")
+			failed(t, p.ask("add 1"))
+			p.want("errors told", "errors")
+			p.want("again", "again")
+			p.want("add 0", "add 2")
+			p.want("good", "verify")
+			p.in.Close()
+			p.cmd.Wait()
+			if said := p.err.String(); !strings.Contains(said, "--kernel-time") {
+				t.Errorf("the program was told: %s", said)
+			}
+		})
 	}
 }
 

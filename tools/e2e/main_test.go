@@ -107,6 +107,28 @@ func node(t *testing.T, extra ...string) *rig.Node {
 	return n
 }
 
+// far is a node that other machines may come to, its address, and the configuration directory of a user who is logged in there.
+func far(t *testing.T) (n *rig.Node, address, config string) {
+	t.Helper()
+	n, config = node(t, "TENDRIL_LISTEN=127.0.0.1:0"), t.TempDir()
+	return n, logIn(t, n, config, ""), config
+}
+
+// logIn logs a user in, by way of somebody else's address or, "", by the node's own.
+func logIn(t *testing.T, n *rig.Node, config, by string) (address string) {
+	t.Helper()
+	if address = by; address == "" {
+		var err error
+		if address, err = n.Listening(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Login(t.Context(), config, address); err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
 // program is a running testdata/session.c.
 type program struct {
 	t   *testing.T

@@ -23,25 +23,18 @@ func middle(t *testing.T, extra ...string) (*rig.Node, *rig.Proxy) {
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	n := node(t, append([]string{"TENDRIL_LISTEN=127.0.0.1:0"}, extra...)...)
-	s, err := n.Status(t.Context())
+	at, err := n.Listening(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := rig.NewProxy(s.Node.Listen)
+	p, err := rig.NewProxy(at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	login := n.Command(t.Context(), "login", p.Address())
-	login.Stdin = strings.NewReader(token)
-	if _, err := rig.Output(login); err != nil {
-		t.Fatal(err)
-	}
+	config := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", config)
+	logIn(t, n, config, p.Address())
 	return n, p
 }
 
@@ -57,7 +50,8 @@ func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := n.Command(ctx, "run", "--server", p.Address(), "--", session)
+	// The same fault strikes the next connection, too.
+	cmd := n.Command(ctx, "run", "--server", p.Address(), "--on-loss", "0.3", "--", session)
 	cmd.Stdin = strings.NewReader(script)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint

@@ -66,31 +66,15 @@ func TestAnObjectAsABuffer(t *testing.T) {
 
 // An object that lies at another node is used there: its bytes do not cross the program's link.
 func TestAnObjectOfAnotherMachine(t *testing.T) {
-	program, n := objectSum(t), node(t, "TENDRIL_LISTEN=127.0.0.1:0")
-	status, err := n.Status(t.Context())
-	if err != nil || status.Node.Listen == "" {
-		t.Fatalf("%+v, %v", status.Node, err)
-	}
-	at, laptop := status.Node.Listen, "XDG_CONFIG_HOME="+t.TempDir()
-	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	far := func(args ...string) (string, error) {
-		cmd := n.Command(t.Context(), args...)
-		cmd.Env = append(rig.Native(), laptop)
-		return rig.Output(cmd)
-	}
-	if _, err := far("login", at, "--token", strings.TrimSpace(token)); err != nil {
-		t.Fatal(err)
-	}
+	program := objectSum(t)
+	n, at, laptop := far(t)
 	const size = 24 << 20
 	file := filepath.Join(t.TempDir(), "big")
 	want := summed(t, file, size)
-	if _, err := far("put", "--server", at, file); err != nil {
+	if _, err := rig.Output(n.Far(t.Context(), laptop, "put", "--server", at, file)); err != nil {
 		t.Fatal(err)
 	}
-	text, err := far("trace", "--server", at, "-o", filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "big")
+	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "big"))
 	if err != nil {
 		t.Fatal(err)
 	}

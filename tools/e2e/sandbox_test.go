@@ -203,20 +203,7 @@ func TestHostileDriverOverTCP(t *testing.T) {
 // loginTo makes the node's caller a client of its TCP door, with credentials in a directory of the test's.
 func loginTo(t *testing.T, n *rig.Node) (server string) {
 	t.Helper()
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	s, err := n.Status(t.Context())
-	if err != nil || s.Node.Listen == "" {
-		t.Fatalf("where does the node listen? %v, %v", s.Node, err)
-	}
-	server = s.Node.Listen
-	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab", "--once")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := n.Command(t.Context(), "login", server)
-	cmd.Stdin = strings.NewReader(token)
-	if _, err := rig.Output(cmd); err != nil {
-		t.Fatal(err)
-	}
-	return server
+	config := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", config)
+	return logIn(t, n, config, "")
 }

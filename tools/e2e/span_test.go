@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,49 +10,6 @@ import (
 
 	"tendril/tools/e2e/rig"
 )
-
-// far starts a node that other machines may come to, and logs a fresh user's configuration in. It returns the address
-// and that configuration's directory.
-func far(t *testing.T) (n *rig.Node, address, config string) {
-	t.Helper()
-	n, err := rig.Start(t.Context(), bin, "TENDRIL_LISTEN=127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	out, err := n.Run(t.Context(), "token", "create", "--once", "--json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var token struct {
-		Token string `json:"token"`
-	}
-	if err := json.Unmarshal([]byte(out), &token); err != nil || token.Token == "" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err = n.Run(t.Context(), "status", "--json"); err != nil {
-		t.Fatal(err)
-	}
-	var status struct {
-		Node struct {
-			Listen string `json:"listen"`
-		} `json:"node"`
-	}
-	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Node.Listen == "" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	address, config = status.Node.Listen, t.TempDir()
-	login := n.Command(t.Context(), "login", address, "--token", token.Token)
-	login.Env = append(rig.Native(), "XDG_CONFIG_HOME="+config)
-	if _, err := rig.Output(login); err != nil {
-		t.Fatal(err)
-	}
-	return n, address, config
-}
 
 // TestOneContextOverTwoNodes runs one program natively and on a context over this node's device and another node's: the
 // same commands in the same order of events give the same bytes.
@@ -75,7 +31,7 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 		want, err := rig.Output(native)
 		need(t, "driver", err)
 		over := exec.CommandContext(t.Context(), near.Tendril(), append([]string{"run", "--server", "local", "--server", address, "--", program}, args...)...)
-		over.Env = append(rig.Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_SOCKET="+near.Socket())
+		over.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
 		var said strings.Builder
 		over.Stderr = &said
 		got, err := over.Output()

@@ -166,26 +166,9 @@ func TestTraceInBetween(t *testing.T) {
 // A session of another machine, with TLS: both halves on one clock within a bound that is shown.
 func TestTraceThroughTheNetwork(t *testing.T) {
 	program := tracedProgram(t)
-	n := node(t, "TENDRIL_LISTEN=127.0.0.1:0")
-	status, err := n.Status(t.Context())
-	if err != nil || status.Node.Listen == "" {
-		t.Fatalf("%+v, %v", status.Node, err)
-	}
-	at, laptop := status.Node.Listen, "XDG_CONFIG_HOME="+t.TempDir()
-	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	far := func(args ...string) (string, error) {
-		cmd := n.Command(t.Context(), args...)
-		cmd.Env = append(rig.Native(), laptop)
-		return rig.Output(cmd)
-	}
-	if _, err := far("login", at, "--token", strings.TrimSpace(token)); err != nil {
-		t.Fatal(err)
-	}
+	n, at, laptop := far(t)
 	out := filepath.Join(t.TempDir(), "out.json")
-	text, err := far("trace", "--server", at, "-o", out, "--json", "--", program)
+	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", out, "--json", "--", program))
 	if err != nil {
 		t.Fatal(err)
 	}

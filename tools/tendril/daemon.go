@@ -30,6 +30,8 @@ var daemonFlags = [][2]string{
 	{"http", "HOST:PORT where inspection answers over HTTP, with a key (default: on a unix socket beside the main one alone)"},
 	{"http-hosts", "names that HTTP clients may use for this node, with ',' between them"},
 	{"kernel-cache", "what one tenant's compiled kernels and temporary files may take on disk (default 4GiB)"},
+	{"kernel-time", "that one command may run on its device, such as 10s; then its session's worker is ended (default: no bound)"},
+	{"build-time", "that one build of a program may take; then its session's worker is ended (default: no bound)"},
 	{"listen", "HOST:PORT where other machines come in, or none (default " + daemon.DefaultListen + "); beyond loopback it opens with the first token"},
 	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
 	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,8 @@ type launchOptions struct {
 	plaintext bool
 	onLoss    string
 	platforms string
+
+	kernelTime, buildTime time.Duration
 }
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
@@ -33,6 +36,8 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "", "with --server: how long the program waits for a connection that was lost before its calls fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
+	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0, "how long one command may run on its device, such as 10s: then the program's worker is ended (default: no bound but the daemon's)")
+	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0, "the same for one build of a program")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
 }
 
@@ -137,6 +142,14 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}
 	if o.onLoss != "" { // else what the environment says
 		vars["TENDRIL_RESUME"] = o.onLoss
+	}
+	for name, limit := range map[string]time.Duration{"TENDRIL_KERNEL_TIME": o.kernelTime, "TENDRIL_BUILD_TIME": o.buildTime} {
+		if limit < 0 {
+			return nil, usagef("a time limit of %v is below 0", limit)
+		}
+		if limit > 0 { // otherwise what the environment has
+			vars[name] = limit.String()
+		}
 	}
 	return vars, nil
 }

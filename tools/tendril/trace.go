@@ -26,7 +26,8 @@ for, the records and bytes on the wire, and when each command was given to the d
 on one clock. What cannot be known better than some µs (another machine's clock, a device's) says so in the trace.
 
 The file is for https://ui.perfetto.dev (open it there, nothing is sent) or chrome://tracing. A summary follows on standard
-error when the program has ended; with --json it goes to standard output, as JSON. The exit code is the program's.
+error when the program has ended; with --json it goes to standard output, as JSON. The exit code is the program's. How to
+read both, with an example: docs/TRACE.md. --svg draws what the file shows as one picture; take a short --last with it.
 
 The program writes into a buffer of this process, so that one that crashes or is killed leaves a trace too. SIGUSR1 to this
 process writes what there is so far. Commands run as always; their queues measure, which some drivers do not do for nothing.`
@@ -34,6 +35,7 @@ process writes what there is so far. Commands run as always; their queues measur
 const traceExample = `  tendril trace -o out.json -- clpeak
   tendril trace --last 10s -o end.json -- ./a-long-run --with arguments   # the last ten seconds before it ends
   tendril trace --server gpu7:7433 -- python3 train.py
+  tendril trace --last 20ms --svg end.svg -- ./program
   tendril trace --json -- ./program >/dev/null`
 
 // maxTraceSize bounds --max-size: a viewer takes no more.
@@ -45,6 +47,7 @@ type traceOptions struct {
 	out     string
 	last    time.Duration
 	maxSize string
+	picture string
 }
 
 func (c *cli) traceVerb() *cobra.Command {
@@ -67,7 +70,9 @@ func (c *cli) traceVerb() *cobra.Command {
 	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file that is written")
 	cmd.Flags().DurationVar(&o.last, "last", 0, "keep only what happened in the last so long, e.g. 10s (default: all that has room)")
 	cmd.Flags().StringVar(&o.maxSize, "max-size", "64MiB", "bytes of the file at most; memory in proportion. The oldest events are dropped, which is said")
+	cmd.Flags().StringVar(&o.picture, "svg", "", "also draw what the file shows as a picture, to this file")
 	_ = cmd.MarkFlagFilename("output", "json") // fails only for a flag that is not there
+	_ = cmd.MarkFlagFilename("svg", "svg")
 	o.flags(cmd)
 	return c.jsonFlag(cmd)
 }
@@ -96,8 +101,10 @@ func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stat(filepath.Dir(o.out)); err != nil || !info.IsDir() {
-		return fmt.Errorf("--output %s: its directory is not there", o.out)
+	for flag, file := range map[string]string{"output": o.out, "svg": o.picture} { // "" is in the working directory
+		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+			return fmt.Errorf("--%s %s: its directory is not there", flag, file)
+		}
 	}
 	// A record makes three or four times its size of JSON.
 	buffer, err := trace.Create(maxBytes / 4)
@@ -206,6 +213,9 @@ func (t *tracer) write() (*trace.Summary, error) {
 		summary.Dropped, err = line.WritePerfetto(w, int(t.maxBytes))
 		return err
 	})
+	if err == nil && t.o.picture != "" {
+		err = replaceFile(t.o.picture, line.WriteSVG)
+	}
 	return summary, err
 }
 

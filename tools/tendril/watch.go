@@ -14,8 +14,10 @@ import (
 func (c *cli) watchVerb() *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
-		Use:     "watch [PREFIX]",
-		Short:   "Print what happens to your objects, a line an event, until interrupted",
+		Use:   "watch [PREFIX]",
+		Short: "Print what happens to your objects, a line an event, until interrupted",
+		Long: "Prints what happens to your objects, a line an event, until interrupted. It goes on when the daemon is restarted or handed over: it says so, once, on\n" +
+			"standard error, waits for the next daemon, and prints a line \"lost\", for what happened meanwhile is not told.",
 		Example: "  tendril watch\n  tendril watch frame- --json\n  tendril watch result -n 1       # until something happens to it",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
@@ -29,8 +31,19 @@ func (c *cli) watchVerb() *cobra.Command {
 				return err
 			}
 			probe.Close()
-			seen, enough := 0, errors.New("enough")
+			seen, away, enough := 0, false, errors.New("enough")
 			err = client.Watch(cmd.Context(), client.Options{Socket: c.socketPath()}, prefix, nil, func(ev client.Event) error {
+				switch ev.Kind {
+				case client.EventDisconnected:
+					away = true
+					fmt.Fprintln(c.term.err, "The daemon is gone: waiting for the next one.")
+					return nil
+				case client.EventLost:
+					if away {
+						fmt.Fprintln(c.term.err, "Connected again. What happened meanwhile is missing: tendril ls says what is there now.")
+					}
+					away = false
+				}
 				if err := c.printEvent(ev); err != nil {
 					return err
 				}

@@ -64,13 +64,49 @@ static inline void stop_daemon(void)
 	CHECK(system(command) == 0);
 }
 
-/* Starts a daemon of this test's own, with a store of 512 MiB. Skips the test where there is no TENDRIL_BIN. */
-static inline const char *start_daemon(void)
+/* Starts a daemon in daemon_dir, with a store of 512 MiB; flag NULL: no more than that. */
+static inline void spawn_daemon(const char *flag)
 {
 	const char *bin = getenv("TENDRIL_BIN");
-	char path[128];
+	daemon_pid = fork();
+	CHECK(daemon_pid >= 0);
+	if (daemon_pid == 0) {
+		char state[128], log[128], vendors[128];
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(state, sizeof state, "%s/state", daemon_dir);
+		snprintf(log, sizeof log, "%s/log", daemon_dir);
+		snprintf(vendors, sizeof vendors, "%s/vendors", daemon_dir);
+		setenv("TENDRIL_SOCKET", daemon_socket, 1);
+		setenv("TENDRIL_STATE_DIR", state, 1);
+		setenv("TENDRIL_VENDORS", vendors, 1);
+		setenv("TENDRIL_CAPACITY", "512MiB", 1);
+		setenv("TENDRIL_LISTEN", "none", 1);
+		if (!freopen(log, "a", stderr) || !freopen("/dev/null", "r", stdin))
+			_exit(1);
+		execl(bin, bin, "daemon", flag, (char *)NULL);
+		_exit(127);
+	}
+}
+
+static inline void await_daemon(void)
+{
 	tendril *t;
-	if (!bin) {
+	for (int i = 0; i < 1500; i++) {
+		if (tendril_connect(daemon_socket, &t) == TENDRIL_OK) {
+			tendril_close(t);
+			return;
+		}
+		CHECK(waitpid(daemon_pid, NULL, WNOHANG) == 0);
+		pause_ms(20);
+	}
+	CHECK(!"the daemon answers within 30 s");
+}
+
+/* Starts a daemon of this test's own. Skips the test where there is no TENDRIL_BIN. */
+static inline void start_daemon(void)
+{
+	char path[128];
+	if (!getenv("TENDRIL_BIN")) {
 		fprintf(stderr, "skipped: TENDRIL_BIN names no daemon\n");
 		exit(0);
 	}
@@ -79,33 +115,46 @@ static inline const char *start_daemon(void)
 	snprintf(daemon_socket, sizeof daemon_socket, "%s/s", daemon_dir);
 	snprintf(path, sizeof path, "%s/vendors", daemon_dir);
 	CHECK(mkdir(path, 0700) == 0);
-	daemon_pid = fork();
-	CHECK(daemon_pid >= 0);
-	if (daemon_pid == 0) {
-		char state[128], log[128];
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(state, sizeof state, "%s/state", daemon_dir);
-		snprintf(log, sizeof log, "%s/log", daemon_dir);
-		setenv("TENDRIL_SOCKET", daemon_socket, 1);
-		setenv("TENDRIL_STATE_DIR", state, 1);
-		setenv("TENDRIL_VENDORS", path, 1);
-		setenv("TENDRIL_CAPACITY", "512MiB", 1);
-		setenv("TENDRIL_LISTEN", "none", 1);
-		if (!freopen(log, "w", stderr) || !freopen("/dev/null", "r", stdin))
-			_exit(1);
-		execl(bin, bin, "daemon", (char *)NULL);
-		_exit(127);
+	spawn_daemon(NULL);
+	await_daemon();
+}
+
+static inline void kill_daemon(void)
+{
+	CHECK(kill(daemon_pid, SIGKILL) == 0 && waitpid(daemon_pid, NULL, 0) == daemon_pid);
+	daemon_pid = 0;
+}
+
+/* Another daemon takes the place of the one that runs. */
+static inline void hand_over(void)
+{
+	pid_t before = daemon_pid;
+	spawn_daemon("--takeover");
+	wait_ok(before);
+}
+
+struct test {
+	const char *name;
+	void (*run)(void);
+};
+
+/* Runs n tests against one daemon, and last the one in which it dies; each is to leave as many descriptors as it found. */
+static inline int run_tests(const char *program, const struct test *tests, size_t n, void (*daemon_dies)(void))
+{
+	tendril *t;
+	start_daemon();
+	atexit(stop_daemon);
+	OK(tendril_connect(daemon_socket, &t));
+	tendril_close(t);
+	int before = count_fds();
+	for (size_t i = 0; i <= n; i++) {
+		if (getenv("VERBOSE"))
+			fprintf(stderr, "%s\n", i < n ? tests[i].name : "daemon_dies");
+		(i < n ? tests[i].run : daemon_dies)();
+		CHECK(count_fds() == before);
 	}
-	for (int i = 0; i < 1500; i++) {
-		if (tendril_connect(daemon_socket, &t) == TENDRIL_OK) {
-			tendril_close(t);
-			return daemon_socket;
-		}
-		CHECK(waitpid(daemon_pid, NULL, WNOHANG) == 0);
-		pause_ms(20);
-	}
-	CHECK(!"the daemon answers within 30 s");
-	return NULL;
+	printf("%s: %zu tests passed\n", program, n + 1);
+	return 0;
 }
 
 #endif

@@ -181,7 +181,7 @@ static int call(int kind)
 	tendril_buffer b;
 	tendril_info *info;
 	size_t n;
-	int status = tendril_connect(path, &t);
+	int status = tendril_connect_with(&(tendril_connect_options){.socket = path, .no_reconnect = 1}, &t);
 	if (status != TENDRIL_OK)
 		return status;
 	switch (kind) {

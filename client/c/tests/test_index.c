@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-static const char *at;
+static const char *const at = daemon_socket;
 
 static tendril *dial(void)
 {
@@ -239,7 +239,8 @@ static void threads(void)
 /* An index that nobody tends any more is left within a second or so. */
 static void daemon_dies(void)
 {
-	tendril *t = dial();
+	tendril *t;
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = 1, .no_reconnect = 1}, &t));
 	tendril_object o, held;
 	int status = TENDRIL_OK;
 	put_named(t, "here", "still here", 10);
@@ -513,24 +514,11 @@ static int loop(int rounds)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*run)(void); } tests[] = {
+	static const struct test tests[] = {
 		{"not_asked_for", not_asked_for}, {"gets", gets}, {"memory_comes_back", memory_comes_back}, {"many", many}, {"after_close", after_close},
 		{"forked", forked}, {"threads", threads}, {"liar", liar},
 	};
 	if (argc == 3 && strcmp(argv[1], "loop") == 0)
 		return loop(atoi(argv[2]));
-	at = start_daemon();
-	atexit(stop_daemon);
-	tendril_close(dial());
-	int before = count_fds();
-	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-		if (getenv("VERBOSE"))
-			fprintf(stderr, "%s\n", tests[i].name);
-		tests[i].run();
-		CHECK(count_fds() == before);
-	}
-	daemon_dies();
-	CHECK(count_fds() == before);
-	printf("test_index: %zu tests passed\n", sizeof tests / sizeof *tests + 1);
-	return 0;
+	return run_tests("test_index", tests, sizeof tests / sizeof *tests, daemon_dies);
 }

@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-static const char *at;
+static const char *const at = daemon_socket;
 
 static tendril *dial(void)
 {
@@ -367,6 +367,47 @@ static void over_and_over(void)
 	tendril_close(t);
 }
 
+static int count_mappings(void)
+{
+	char line[512];
+	int n = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps))
+		n += strstr(line, "memfd:") != NULL;
+	fclose(maps);
+	return n;
+}
+
+/* A program that asks for nothing gives memory back with a descriptor in its poll loop. */
+static void poll_loop(void)
+{
+	tendril *writer = dial(), *t = dial();
+	tendril_object o;
+	char *data = calloc(1, 3 << 20);
+	OK(tendril_put(writer, data, 3 << 20, &(tendril_options){.name = "polled", .own = 1}, NULL));
+	int before = count_mappings(), fd = tendril_sweep_fd(t);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	CHECK(fd >= 0 && tendril_sweep_fd(t) == fd && poll(&p, 1, 0) == 0); /* nothing is idle */
+	OK(tendril_get(t, tendril_named("polled"), 0, &o));
+	CHECK(count_mappings() == before + 1);
+	tendril_release(&o);
+	CHECK(poll(&p, 1, 20000) == 1);
+	OK(tendril_sweep(t));
+	CHECK(count_mappings() == before + 1); /* the object is there, and may be wanted again */
+	OK(tendril_delete(writer, tendril_named("polled")));
+	OK(tendril_sweep(writer));
+	while (count_mappings() >= before + 1) {
+		CHECK(poll(&p, 1, 20000) == 1);
+		OK(tendril_sweep(t));
+		OK(tendril_sweep(writer));
+	}
+	CHECK(poll(&p, 1, 0) == 0);
+	free(data);
+	tendril_close(t);
+	tendril_close(writer);
+}
+
 static void bad_arguments(void)
 {
 	tendril *t = dial();
@@ -408,7 +449,8 @@ static void about(void)
 /* The daemon dies while threads wait: all hear of it, and what they hold stays readable. */
 static void daemon_dies(void)
 {
-	tendril *t = dial();
+	tendril *t;
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .no_reconnect = 1}, &t));
 	tendril_object o, got;
 	OK(tendril_put(t, "still here", 10, NULL, &o));
 	pid_t killer = fork();
@@ -429,23 +471,10 @@ static void daemon_dies(void)
 
 int main(void)
 {
-	static const struct { const char *name; void (*run)(void); } tests[] = {
+	static const struct test tests[] = {
 		{"about", about}, {"put_and_get", put_and_get}, {"many_small", many_small}, {"waiting", waiting}, {"batches", batches},
 		{"names_and_changes", names_and_changes}, {"ranges", ranges}, {"strict", strict}, {"after_close", after_close},
-		{"watching", watching}, {"threads", threads}, {"forked", forked}, {"over_and_over", over_and_over}, {"bad_arguments", bad_arguments},
+		{"watching", watching}, {"threads", threads}, {"forked", forked}, {"over_and_over", over_and_over}, {"poll_loop", poll_loop}, {"bad_arguments", bad_arguments},
 	};
-	at = start_daemon();
-	atexit(stop_daemon);
-	tendril_close(dial());
-	int before = count_fds();
-	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-		if (getenv("VERBOSE"))
-			fprintf(stderr, "%s\n", tests[i].name);
-		tests[i].run();
-		CHECK(count_fds() == before);
-	}
-	daemon_dies();
-	CHECK(count_fds() == before);
-	printf("test_store: %zu tests passed\n", sizeof tests / sizeof *tests + 1);
-	return 0;
+	return run_tests("test_store", tests, sizeof tests / sizeof *tests, daemon_dies);
 }

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-static const char *at;
+static const char *const at = daemon_socket;
 
 static tendril *dial(void)
 {
@@ -312,22 +312,9 @@ static void daemon_dies(void)
 
 int main(void)
 {
-	static const struct { const char *name; void (*run)(void); } tests[] = {
+	static const struct test tests[] = {
 		{"order", order}, {"from_the_index", from_the_index}, {"bounds", bounds}, {"forked", forked}, {"filling", filling}, {"composites", composites}, {"patience", patience},
 		{"objects_are_gone", objects_are_gone},
 	};
-	at = start_daemon();
-	atexit(stop_daemon);
-	tendril_close(dial());
-	int before = count_fds();
-	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-		if (getenv("VERBOSE"))
-			fprintf(stderr, "%s\n", tests[i].name);
-		tests[i].run();
-		CHECK(count_fds() == before);
-	}
-	daemon_dies();
-	CHECK(count_fds() == before);
-	printf("test_streams: %zu tests passed\n", sizeof tests / sizeof *tests + 1);
-	return 0;
+	return run_tests("test_streams", tests, sizeof tests / sizeof *tests, daemon_dies);
 }

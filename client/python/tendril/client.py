@@ -345,7 +345,7 @@ class Client:
         while True:
             left = wire.MAX_WAIT_MS if deadline is None else max(1, _milliseconds(deadline - time.monotonic()))
             try:
-                live.call(wire.AWAIT_MANY, struct.pack("<IH", left, len(wanted)) + b"".join(wanted), _nothing)
+                live.call(wire.AWAIT_MANY, struct.pack("<IH", left, len(wanted)) + b"".join(wanted), wire.nothing)
                 return
             except Timeout:
                 if deadline is not None:
@@ -441,7 +441,7 @@ class Client:
         return self._json(wire.DEVICES, b"")
 
     def _plain(self, kind: int, body: bytes) -> None:
-        self._connection().call(kind, body, lambda f: None)
+        self._connection().call(kind, body, wire.nothing)
 
     def _json(self, kind: int, body: bytes, many: bool = False) -> Any:
         raw: bytes = self._connection().call(kind, body, _rest)
@@ -515,9 +515,6 @@ def _milliseconds(seconds: float, most: int = wire.MAX_WAIT_MS) -> int:
     """Rounded up, at most what the message's field holds."""
     return int(max(0.0, min(-(-seconds * 1000 // 1), float(most))))
 
-
-def _nothing(f: wire.Fields) -> None:
-    return None
 
 
 def _rest(f: wire.Fields) -> bytes:

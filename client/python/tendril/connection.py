@@ -226,7 +226,7 @@ class Connection:
 
     def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> _Pending:
         """Sends a request whose reply goes on until the connection ends; each takes its frames, in pump."""
-        p = _Pending(kind, lambda fields: None, each)
+        p = _Pending(kind, wire.nothing, each)
         with self._turn:
             self._check()
             number, self._next = self._next, self._next + 1
@@ -543,7 +543,7 @@ class Connection:
         """Under _turn: the request number of a message that nobody waits for; Release and StreamUnpop have no reply at all."""
         if kind in (wire.RELEASE, wire.STREAM_UNPOP):
             return 0
-        p = _Pending(kind, lambda fields: None)
+        p = _Pending(kind, wire.nothing)
         p.done = True
         number, self._next = self._next, self._next + 1
         self._pending[number] = p

@@ -186,10 +186,7 @@ class Draft:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
         if strict and self.size:
             return self._seal_strict()
-        self._connection.call(wire.SEAL, self._hold.object_id + bytes([strict]), _nothing)
-        self._hold.ends_with = wire.RELEASE
-        part, self._part = self._part, None
-        return Object(self._hold, part, self._meta, self._connection.path)
+        return self._sealed(wire.SEAL, self._hold.object_id + bytes([strict]))
 
     def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
         """seal() that first waits until nobody else fills the object (create(shared=True)): timeout in seconds, None for ever.
@@ -199,7 +196,10 @@ class Draft:
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
         from .streams import wait_ms
-        self._connection.call(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", False, despite, wait_ms(timeout)), _nothing)
+        return self._sealed(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", False, despite, wait_ms(timeout)))
+
+    def _sealed(self, kind: int, body: bytes) -> Object:
+        self._connection.call(kind, body, wire.nothing)
         self._hold.ends_with = wire.RELEASE
         part, self._part = self._part, None
         return Object(self._hold, part, self._meta, self._connection.path)
@@ -213,7 +213,7 @@ class Draft:
         self._part = None
         self._connection.freeze(self._ref.segment)
         try:
-            self._connection.call(wire.SEAL, hold.object_id + b"\x01", _nothing)
+            self._connection.call(wire.SEAL, hold.object_id + b"\x01", wire.nothing)
             hold.ends_with = wire.RELEASE
             # Mapped only now: before the seal even a mapping for reading would count as one for writing.
             return Object(hold, self._connection.again(self._ref, self.size, hold), self._meta, self._connection.path)
@@ -276,7 +276,7 @@ class Part:
         self._part = None
         if self.size:
             self._connection.freeze(self._ref.segment)
-        self._connection.call(wire.FILLED, self._hold.object_id, _nothing)
+        self._connection.call(wire.FILLED, self._hold.object_id, wire.nothing)
 
     def __enter__(self) -> "Part":
         return self
@@ -316,7 +316,3 @@ def _get_again(path: str, key: bytes) -> Object:
     """Unpickles an Object: a get by a client that this process has for the socket, or makes and keeps."""
     from .client import shared
     return shared(path).get(key)
-
-
-def _nothing(_: wire.Fields) -> None:
-    return None

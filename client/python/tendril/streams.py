@@ -40,7 +40,7 @@ class _End:
     def close(self) -> None:
         """Leaves the stream to others. Frames that were popped stay. A second close does nothing."""
         if not self._closed and self._live.alive:
-            self._live.call(wire.STREAM_CLOSE, self._body(), _nothing)
+            self._live.call(wire.STREAM_CLOSE, self._body(), wire.nothing)
         self._closed = True
 
 
@@ -94,7 +94,7 @@ class Writer(_End):
         if draft:
             hold.ends_with = wire.RELEASE  # sealed or not: of an unsealed object it is an abort
         body = self._body() + hold.object_id + struct.pack("<BII", draft, wait_ms(timeout), 0)
-        self._live.call(wire.STREAM_PUSH, body, _nothing)
+        self._live.call(wire.STREAM_PUSH, body, wire.nothing)
         hold.ends_with = None  # the stream's now
         frame._part = None
 
@@ -110,7 +110,7 @@ class Writer(_End):
         if self._closed:
             return
         try:
-            self._live.call(wire.STREAM_END, self._body() + bytes([abort]), _nothing)
+            self._live.call(wire.STREAM_END, self._body() + bytes([abort]), wire.nothing)
         finally:
             self.close()
 
@@ -184,7 +184,3 @@ def open_body(name: str, writes: bool, frames: int, size: int, drop_oldest: bool
         raise Invalid("a stream of %d frames and %d bytes: at most %d frames" % (frames, size, _MAX_FRAMES))
     flags = (_WRITES if writes else _READS) | new * _NEW | existing * _EXISTING | drop_oldest * _DROP_OLDEST | keep * _KEEP
     return struct.pack("<BIQ", flags, frames, size) + wire.str16(name)
-
-
-def _nothing(_: wire.Fields) -> None:
-    return None

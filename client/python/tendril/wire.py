@@ -136,6 +136,10 @@ class Fields:
             raise Protocol("payload has %d bytes too many" % (len(self._raw) - self._at))
 
 
+def nothing(_: Fields) -> None:
+    """Decodes the reply to a request whose reply is empty."""
+
+
 def error_of(payload: bytes) -> "tuple[int, str]":
     f = Fields(payload)
     code, text = f.u16(), f.str16()

@@ -107,6 +107,7 @@ type Engine struct {
 	parked  bool                // the caller sleeps
 	pacing  bool                // keepPace runs
 	closed  bool
+	all     bool           // every command is followed
 	work    sync.WaitGroup // lanes, waiters and closers
 
 	natives  []Native // scratch, submission
@@ -341,7 +342,7 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 		}
 	}
 	e.natives = waits
-	want := ev != nil || !c.More && !q.outOfOrder
+	want := ev != nil || e.all || !c.More && !q.outOfOrder
 	q.unflushed = e.opt.Lanes
 	native, status, text := c.Task.Submit(q.native, waits, want)
 	after := c.Task.Finished()
@@ -361,7 +362,7 @@ func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, tex
 	if request != 0 {
 		e.sink.Reply(request, 0)
 	}
-	if after != nil && ev == nil {
+	if ev == nil && (after != nil || e.all) {
 		ev = &event{queue: q}
 	}
 	q.fresh = true

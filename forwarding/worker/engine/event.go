@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 type state uint8
 
@@ -24,6 +27,7 @@ type event struct {
 	urgent         bool // somebody waits
 	watchSubmitted bool
 	watchRunning   bool
+	since          time.Time // first seen to run; zero: not yet, or nobody asked
 
 	deps       []*event    // followed wait list, to tell a failure's cause
 	dependents []dependent // held commands

@@ -278,7 +278,7 @@ func (e *Engine) submit(h *command) {
 	var native Native
 	var status int32
 	var text string
-	want := h.event.id != 0 || len(h.event.dependents) > 0 || len(q.held) <= 1 || q.outOfOrder || q.held[1].kind != KindTask
+	want := e.all || h.event.id != 0 || len(h.event.dependents) > 0 || len(q.held) <= 1 || q.outOfOrder || q.held[1].kind != KindTask
 	if e.opt.Lanes {
 		q.submitting = true
 		e.mu.Unlock()

@@ -3,9 +3,12 @@
 // standard input and prints one number a line: ns a step, or bytes per second
 // for the transfers. The first line it prints is the device's name. With the
 // argument "first" it prints the time from its start to the end of its first
-// kernel, and ends.
+// kernel, and ends; with "queries" it asks for all that a device says of itself,
+// and prints how many answers there were; with "frames" it makes ready for
+// frames alone, on a link on which all else would take its time.
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,15 +17,15 @@
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
 	fprintf(stderr, "clbench: %s: %d\n", #e, s_); exit(1); } } while (0)
 
-enum { KERNELS = 1000, CHAIN = 100, SMALL = 4096, MANY = 100000 };
+enum { KERNELS = 1000, CHAIN = 100, SMALL = 4096, MANY = 100000, FRAME = 65536 };
 #define MIB (1024 * 1024)
 #define BULK (128ul * MIB)
 #define MAPPED (16ul * MIB)
 
 static cl_context context;
 static cl_command_queue queue[2];
-static cl_kernel empty, add;
-static cl_mem bulk, mapped, small;
+static cl_kernel empty, add, add_frame;
+static cl_mem bulk, mapped, small, frame;
 static char *host, name[256];
 
 static double now(void)
@@ -97,21 +100,24 @@ static double transfer(int writes)
 static double write_bulk(void) { return transfer(1); }
 static double read_bulk(void) { return transfer(0); }
 
-static double map_touch_unmap(void)
+static double map_touch_unmap(size_t size)
 {
 	const int n = 20;
 	double start = now();
 	for (int i = 0; i < n; i++) {
 		cl_int err;
-		char *p = clEnqueueMapBuffer(queue[0], mapped, CL_TRUE, CL_MAP_WRITE, 0, MAPPED, 0, NULL, NULL, &err);
+		char *p = clEnqueueMapBuffer(queue[0], mapped, CL_TRUE, CL_MAP_WRITE, 0, size, 0, NULL, NULL, &err);
 		CHECK(err);
-		for (size_t at = 0; at < MAPPED; at += 4096)
+		for (size_t at = 0; at < size; at += 4096)
 			p[at]++;
 		CHECK(clEnqueueUnmapMemObject(queue[0], mapped, p, 0, NULL, NULL));
 		CHECK(clFinish(queue[0]));
 	}
 	return (now() - start) / n;
 }
+
+static double map_large(void) { return map_touch_unmap(MAPPED); }
+static double map_little(void) { return map_touch_unmap(MIB); }
 
 static double write_tiny(void)
 {
@@ -160,10 +166,11 @@ static double call(void)
 	return (now() - start) / n;
 }
 
+static cl_mem all[MANY];
+
 // many_buffers creates 100,000 buffers that live at once, and releases them.
 static double many_buffers(void)
 {
-	static cl_mem all[MANY];
 	double start = now();
 	for (int i = 0; i < MANY; i++) {
 		cl_int err;
@@ -173,6 +180,43 @@ static double many_buffers(void)
 	for (int i = 0; i < MANY; i++)
 		CHECK(clReleaseMemObject(all[i]));
 	return (now() - start) / MANY;
+}
+
+static double descriptors(void)
+{
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	if (!d)
+		return -1;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+// many_descriptors is how many descriptors the program has while 100,000 buffers live.
+static double many_descriptors(void)
+{
+	for (int i = 0; i < MANY; i++) {
+		cl_int err;
+		all[i] = clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, &err);
+		CHECK(err);
+	}
+	double n = descriptors();
+	for (int i = 0; i < MANY; i++)
+		CHECK(clReleaseMemObject(all[i]));
+	return n;
+}
+
+// one_frame is what a program does with each picture of a film: bytes there, a kernel, bytes back.
+static double one_frame(void)
+{
+	size_t items = FRAME / sizeof(int);
+	double start = now();
+	CHECK(clEnqueueWriteBuffer(queue[0], frame, CL_FALSE, 0, FRAME, host, 0, NULL, NULL));
+	CHECK(clEnqueueNDRangeKernel(queue[0], add_frame, 1, NULL, &items, NULL, 0, NULL, NULL));
+	CHECK(clEnqueueReadBuffer(queue[0], frame, CL_TRUE, 0, FRAME, host + FRAME, 0, NULL, NULL));
+	return now() - start;
 }
 
 // writes_kernels_read is 100 blocking writes of 4 bytes, each with a kernel, and one read of the result.
@@ -242,8 +286,9 @@ static double kernel_p99_loaded(void)
 static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"kernel_finish", kernel_finish}, {"kernels_1000", kernels}, {"chain_100", chain_two},
 	{"chain_100_one_queue", chain_one}, {"write_128MiB", write_bulk}, {"read_128MiB", read_bulk},
-	{"map_16MiB", map_touch_unmap}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
+	{"map_16MiB", map_large}, {"map_1MiB", map_little}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
 	{"create_release_4KiB", create_release}, {"call", call}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
+	{"descriptors", descriptors}, {"descriptors_100000", many_descriptors}, {"frame_64KiB", one_frame},
 	{"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
 
@@ -272,12 +317,38 @@ static void begin(void)
 	CHECK(err);
 	add = clCreateKernel(program, "add", &err);
 	CHECK(err);
+	add_frame = clCreateKernel(program, "add", &err);
+	CHECK(err);
+}
+
+// queries asks for all of a device's parameters, one by one, as a program that is careful does.
+static int queries(void)
+{
+	static char answer[1 << 16];
+	cl_platform_id platform;
+	cl_device_id device;
+	int answers = 0;
+	CHECK(clGetPlatformIDs(1, &platform, NULL));
+	CHECK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+	for (cl_device_info what = 0x1000; what < 0x1080; what++)
+		answers += clGetDeviceInfo(device, what, sizeof answer, answer, NULL) == CL_SUCCESS;
+	return answers;
+}
+
+static void setup_frames(void)
+{
+	cl_int err;
+	frame = clCreateBuffer(context, CL_MEM_READ_WRITE, FRAME, NULL, &err);
+	CHECK(err);
+	CHECK(clSetKernelArg(add_frame, 0, sizeof frame, &frame));
+	host = malloc(BULK);
+	memset(host, 1, BULK);
+	one_frame();
 }
 
 static void setup(void)
 {
 	cl_int err;
-	begin();
 	bulk = clCreateBuffer(context, CL_MEM_READ_WRITE, BULK, NULL, &err);
 	CHECK(err);
 	mapped = clCreateBuffer(context, CL_MEM_READ_WRITE, MAPPED, NULL, &err);
@@ -285,13 +356,9 @@ static void setup(void)
 	small = clCreateBuffer(context, CL_MEM_READ_WRITE, SMALL, NULL, &err);
 	CHECK(err);
 	CHECK(clSetKernelArg(add, 0, sizeof small, &small));
-	host = malloc(BULK);
-	memset(host, 1, BULK);
 	write_bulk();
 	write_kernel_read();
-	map_touch_unmap();
-	printf("%s\n", name);
-	fflush(stdout);
+	map_large();
 }
 
 int main(int argc, char **argv)
@@ -304,7 +371,16 @@ int main(int argc, char **argv)
 		printf("%.1f\n", now() - start);
 		return 0;
 	}
-	setup();
+	if (argc > 1 && strcmp(argv[1], "queries") == 0) {
+		printf("%d\n", queries());
+		return 0;
+	}
+	begin();
+	setup_frames();
+	if (argc < 2 || strcmp(argv[1], "frames") != 0)
+		setup();
+	printf("%s\n", name);
+	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = 0;
 		double value = -1;

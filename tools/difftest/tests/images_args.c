@@ -70,7 +70,7 @@ static void describe(void) {
         d.image_depth = 0; try_image(L("%s depth 0", n), 0, &rgba8, &d, NULL); d = base;
         d.image_array_size = 0; try_image(L("%s array 0", n), 0, &rgba8, &d, NULL); d = base;
         d.image_array_size = (size_t)1 << 40; if (base.image_array_size) try_image(L("%s array 2^40", n), 0, &rgba8, &d, NULL); d = base;
-        // Mip levels and samples end a native PoCL program: "unimplemented".
+        // Mip levels and samples are left out: natively PoCL ends the program there.
         d.image_row_pitch = 64; try_image(L("%s row pitch without memory", n), 0, &rgba8, &d, NULL); d = base;
         d.image_slice_pitch = 4096; try_image(L("%s slice pitch without memory", n), 0, &rgba8, &d, NULL); d = base;
         d.image_row_pitch = 31; try_image(L("%s row pitch 31", n), CL_MEM_COPY_HOST_PTR, &rgba8, &d, host); d = base;

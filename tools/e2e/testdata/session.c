@@ -25,6 +25,8 @@ static const char *source =
     "kernel void stray(global uint *a, ulong far) { a[far] = 1; }\n"
     "kernel void at(ulong address, uint value) { *(global uint *)address = value; }\n"
     "kernel void scan(global uint *a, ulong from, ulong to) { for (ulong i = from; i < to; i += 1024) a[i] = 0xDEADBEEF; }\n"
+    "kernel void div(global uint *a, ulong by) { a[0] = (int)a[1] / (int)by; }\n"
+    "kernel void hog(global uint *a, ulong n) { volatile uint big[1 << 28]; for (ulong i = 0; i < n; i++) big[i & ((1 << 28) - 1)] = i; a[0] = big[n / 2]; }\n"
     "kernel void spin(global uint *a) { while (*(volatile global uint *)a != 77) ; }\n";
 
 static void CL_CALLBACK notify(const char *text, const void *info, size_t n, void *user) {
@@ -81,7 +83,7 @@ static cl_int launch(const char *name, int with_buffer, uint64_t a, uint64_t b) 
     } else if (!strcmp(name, "add")) {
         cl_uint v = (cl_uint)a;
         clSetKernelArg(k, at++, 4, &v);
-    } else if (!strcmp(name, "stray")) {
+    } else if (strcmp(name, "spin")) { // stray, div, hog
         clSetKernelArg(k, at++, 8, &a);
     }
     size_t n = strcmp(name, "add") ? 1 : N;
@@ -132,6 +134,8 @@ int main(void) {
         else if (!strcmp(word, "verify")) verify(plus);
         else if (!strcmp(word, "add")) { cl_int e = launch("add", 1, a, 0); if (!e) plus += (cl_uint)a; printf("add %d\n", e); }
         else if (!strcmp(word, "stray")) printf("stray %d\n", launch("stray", 1, a, 0));
+        else if (!strcmp(word, "div")) printf("div %d\n", launch("div", 1, a, 0));
+        else if (!strcmp(word, "hog")) printf("hog %d\n", launch("hog", 1, a, 0));
         else if (!strcmp(word, "at")) printf("at %d\n", launch("at", 0, a, b));
         else if (!strcmp(word, "scan")) printf("scan %d\n", launch("scan", 1, a, b));
         else if (!strcmp(word, "spin")) printf("spin %d\n", launch("spin", 1, 0, 0));

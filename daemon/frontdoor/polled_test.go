@@ -1,0 +1,114 @@
+package frontdoor
+
+import (
+	"encoding/json"
+	"io"
+	"testing"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// nobodyLingers leaves every connection to the poller.
+func nobodyLingers(o *Options) { o.Lingers = -1 }
+
+// object makes a sealed object with a segment of its own and as much metadata as there may be.
+func (p *peer) object() object.ID {
+	p.t.Helper()
+	f, err := p.ask(wire.Create, &wire.CreateRequest{SizeBytes: 10, Flags: wire.CreateOwn, Meta: make([]byte, object.MaxMetaBytes)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var m wire.CreateReply
+	if err := m.Decode(f.Payload); err != nil {
+		p.t.Fatal(err)
+	}
+	f.CloseFDs()
+	if _, err := p.ask(wire.Seal, &wire.SealRequest{ID: m.ID}); err != nil {
+		p.t.Fatal(err)
+	}
+	return m.ID
+}
+
+// refs gives how many references there are to an object; −1: it cannot be said.
+func (p *peer) refs(id object.ID) int {
+	f, err := p.ask(wire.Stat, &wire.NameMessage{ID: id})
+	var info object.Info
+	if err != nil || json.Unmarshal(f.Payload, &info) != nil {
+		return -1
+	}
+	return info.Refs
+}
+
+// A peer that does not read its replies keeps nobody waiting, and then gets all of them, in order and with their descriptors.
+func TestPollerAndAPeerThatDoesNotRead(t *testing.T) {
+	d := open(t, nobodyLingers)
+	maker, p, other := d.dial(t).hello(), d.dial(t).hello(), d.dial(t).hello()
+	const objects, n = 40, 4000
+	var ids [objects]object.ID
+	for i := range ids {
+		ids[i] = maker.object()
+	}
+	sent := make(chan error, 1)
+	go func() {
+		for i := range uint64(n) {
+			if err := p.Send(ipc.AppendFrame(nil, wire.Get, 0, 1+i, &wire.GetRequest{ID: ids[i*objects/n]})); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for range 500 {
+		f, err := other.ask(wire.Get, &wire.GetRequest{ID: ids[0]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.CloseFDs()
+	}
+	descriptors := 0
+	for i := range uint64(n) {
+		f, err := p.receive()
+		if err != nil || f.Request != 1+i || f.Type != wire.Get|wire.ReplyBit {
+			t.Fatalf("reply %d: %v %d, %v", i+1, f.Type, f.Request, err)
+		}
+		descriptors += f.NumFDs
+		f.CloseFDs()
+	}
+	if err := <-sent; err != nil || descriptors != objects {
+		t.Errorf("%v, %d descriptors of %d segments", err, descriptors, objects)
+	}
+}
+
+// A peer that goes while it has not read its replies leaves nothing.
+func TestPollerAndAPeerThatGoes(t *testing.T) {
+	d := open(t, nobodyLingers)
+	maker, p := d.dial(t).hello(), d.dial(t).hello()
+	id := maker.object()
+	stuck := make(chan struct{})
+	go func() {
+		defer close(stuck)
+		for p.Send(ipc.AppendFrame(nil, wire.Get, 0, 1, &wire.GetRequest{ID: id})) == nil {
+		}
+	}()
+	waitFor(t, func() bool { return maker.refs(id) > 50 })
+	p.Shutdown()
+	<-stuck
+	waitFor(t, func() bool { return maker.refs(id) == 1 && d.Connections() == 1 })
+}
+
+// A fault while the poller serves ends that connection alone, and the poller goes on.
+func TestPollerSurvivesAPanic(t *testing.T) {
+	const faulty = wire.Type(0x7001)
+	rows[faulty] = row{atOnce: always, handle: func(*connection, *ipc.Frame) error { panic("a fault of the daemon") }}
+	t.Cleanup(func() { delete(rows, faulty) })
+	d := open(t, nobodyLingers)
+	p, other := d.dial(t).hello(), d.dial(t).hello()
+	if _, err := p.ask(faulty, nil); err != io.EOF {
+		t.Errorf("got %v, want the end of the connection", err)
+	}
+	if _, err := other.ask(wire.Get, &wire.GetRequest{ID: other.object()}); err != nil {
+		t.Errorf("another connection suffered: %v", err)
+	}
+}

@@ -1,0 +1,42 @@
+package link
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Who loses the core by a yield stops polling, and does not begin again at once.
+func TestPollingStopsWhereOthersNeedTheCore(t *testing.T) {
+	if runtime.NumCPU() == 1 {
+		t.Skip("skipped: nobody polls on one core")
+	}
+	var p Poller
+	yields := 0
+	slow := func() { yields++; time.Sleep(2 * longYield) }
+	never := func() bool { return false }
+	if p.spin(time.Hour, slow, never) || yields != 1 {
+		t.Errorf("polled on, %d yields", yields)
+	}
+	first := p.pause.Load()
+	p.again.Store(&time.Time{})
+	if p.spin(time.Hour, slow, never) || yields != 2 || p.pause.Load() < min(2*first, int64(longPause)) {
+		t.Errorf("%d yields, %d ns after %d ns", yields, p.pause.Load(), first)
+	}
+	far := time.Now().Add(time.Hour)
+	p.again.Store(&far)
+	if p.spin(time.Hour, slow, never) || yields != 2 {
+		t.Errorf("began at once, %d yields", yields)
+	}
+	if !p.spin(time.Hour, slow, func() bool { return true }) {
+		t.Error("does not see what is there already")
+	}
+	p.again.Store(&time.Time{})
+	pause, seen := p.pause.Load(), 0
+	if !p.spin(time.Hour, func() {}, func() bool { seen++; return seen > 3 }) {
+		t.Error("does not poll where it pays")
+	}
+	if p.pause.Load() >= pause {
+		t.Errorf("%d ns after %d: it does not come back", p.pause.Load(), pause)
+	}
+}
