@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,10 +40,37 @@ func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 	if m.Millis > 0 {
 		c.mu.Lock()
 		c.kept = &kept{c.sessionID, m.Secret, limit}
+		c.background.Add(1)
 		c.mu.Unlock()
+		go c.guard()
 	}
 	return time.Duration(m.Millis) * time.Millisecond, nil
 }
+
+// guard brings the connection back as soon as it breaks: the daemon does not wait for long where it was closed, and a session may call
+// nobody for hours. It ends with the connection.
+func (c *Conn) guard() {
+	defer c.background.Done()
+	for {
+		c.sendMu.Lock()
+		l := c.link
+		c.sendMu.Unlock()
+		r, ok := l.(interface{ AwaitEnd() error })
+		if !ok || c.isFinal() || r.AwaitEnd() != nil {
+			return
+		}
+		c.sendMu.Lock()
+		if c.link == l { // nobody else has found out and come back
+			c.fail(c.disconnected(errEnded))
+		}
+		c.sendMu.Unlock()
+		if c.revive(context.Background()) != nil {
+			return
+		}
+	}
+}
+
+var errEnded = errors.New("the connection was ended")
 
 // LeaveSession tells the daemon that the session ends with this connection, which is closed soon.
 func (c *Conn) LeaveSession() {

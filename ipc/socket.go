@@ -239,6 +239,21 @@ type Remote struct {
 // NewRemote makes a Remote of conn (TLS, or socket itself). The caller must Close.
 func NewRemote(conn net.Conn, socket *Socket) *Remote { return &Remote{conn: conn, socket: socket} }
 
+// AwaitEnd waits until the peer, or Shutdown, has ended the connection. It may run beside everything, Close among it, and reads nothing.
+func (r *Remote) AwaitEnd() error {
+	fd, err := unix.FcntlInt(uintptr(r.socket.fd), unix.F_DUPFD_CLOEXEC, 10)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		if _, err = unix.Poll(p, -1); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
 // Send sends all of b. An error leaves the connection unusable.
 func (r *Remote) Send(b []byte) error {
 	_, err := r.conn.Write(b)

@@ -78,7 +78,11 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 		r = newResumer(w, control)
 		options.Lost = r.noteLoss
 	}
-	stream, err := dialStream(control, remote.Tickets[0], options)
+	var stream *link.Stream
+	err = p.d.insist(control, w.id, 0, remote.Tickets[0], keeps, func(ticket [32]byte) (err error) {
+		stream, err = dialStream(control, ticket, options)
+		return err
+	})
 	if err != nil {
 		control.CloseWorker(w.id)
 		return fmt.Errorf("connect to the worker: %w", err)
@@ -105,12 +109,19 @@ func dialStream(control RemoteControl, ticket [32]byte, o link.Options) (*link.S
 
 // connect brings one lane up, of a number, and reads it until it ends.
 func (b *bulk) connect(control RemoteControl, ticket [32]byte, number int, o link.Options) {
-	f, err := control.DialLane(ticket)
 	var l *link.Lane
-	if err == nil {
+	err := b.w.d.insist(control, b.w.id, number, ticket, b.w.resumer != nil, func(ticket [32]byte) error {
+		if b.isClosed() {
+			return errDead
+		}
+		f, err := control.DialLane(ticket)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
 		l, err = link.OpenLane(link.Client, f, o)
-		f.Close()
-	}
+		return err
+	})
 	if err == nil && b.w.resumer != nil {
 		b.w.resumer.carry(l, number)
 	}

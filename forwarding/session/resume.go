@@ -60,6 +60,29 @@ func (d *Driver) keepsSession(control RemoteControl) bool {
 	return keeps
 }
 
+// insist makes a lane's first connection: where the session outlives connections with new tickets, too, for as long as that.
+func (d *Driver) insist(control RemoteControl, worker uint64, number int, ticket [32]byte, keeps bool, dial func(ticket [32]byte) error) error {
+	for began, pause := time.Now(), resumePause; ; pause = min(2*pause, resumePauseMax) {
+		err := dial(ticket)
+		if err == nil || !keeps || errors.Is(err, errDead) || errors.Is(err, link.ErrPeer) || time.Since(began) > min(d.cfg.Resume, defaultPatience) {
+			return err
+		}
+		time.Sleep(pause)
+		tickets, wrong := control.ResumeWorker(worker, []int{number})
+		if over(wrong) {
+			return errors.Join(err, wrong)
+		}
+		if wrong == nil && len(tickets) == 1 {
+			ticket = tickets[0]
+		}
+	}
+}
+
+// over says that there is no worker to come back to.
+func over(err error) bool {
+	return errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNoDevice) || errors.Is(err, object.ErrPermission)
+}
+
 func newResumer(w *worker, control RemoteControl) *resumer {
 	return &resumer{w: w, control: control, lost: make(chan struct{}, 1), stop: make(chan struct{})}
 }
@@ -166,7 +189,7 @@ func (r *resumer) bringBack() {
 // try makes a connection for each of the lanes and reports whether all are back.
 func (r *resumer) try(numbers []int) bool {
 	tickets, err := r.control.ResumeWorker(r.w.id, numbers)
-	if errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNoDevice) || errors.Is(err, object.ErrPermission) {
+	if over(err) {
 		r.w.die(err)
 		return false
 	}
