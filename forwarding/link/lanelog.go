@@ -44,7 +44,7 @@ func (g *laneLog) add(h clwire.LaneHeader, from Source) error {
 	return nil
 }
 
-// check says whether a peer can have received so much.
+// check says whether a peer can have received so much, as its greeting says.
 func (g *laneLog) check(received uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -62,6 +62,9 @@ func (g *laneLog) checkLocked(received uint64) error {
 func (g *laneLog) trim(received uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if received <= g.acked {
+		return nil // sent again, behind a greeting that said more
+	}
 	if err := g.checkLocked(received); err != nil {
 		return err
 	}

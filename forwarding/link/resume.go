@@ -227,6 +227,15 @@ func (s *Stream) sendAck(lane uint8, received uint64) {
 	}
 }
 
+// Probe sends a few bytes. Whatever swallowed some of what was sent before, so that the peer waits for the rest of a record, shows by that.
+func (s *Stream) Probe() {
+	s.rx.Lock()
+	received := s.received
+	s.rx.Unlock()
+	s.sendAck(0, received)
+	s.Kick()
+}
+
 // own acts on a record that is the link's, not its user's.
 func (s *Stream) own(t clwire.Type, payload []byte) error {
 	if t == clwire.TypeLeave {
@@ -251,14 +260,26 @@ func (s *Stream) own(t clwire.Type, payload []byte) error {
 
 // acknowledged notes what need not be kept any more. The reader calls it: it takes no lock that a sender may hold while it waits.
 func (s *Stream) acknowledged(received uint64) error {
-	if received < s.ackedTo.Load() || received > s.sentTo.Load() {
-		return fmt.Errorf("%w: %d bytes acknowledged, of %d to %d", ErrCorrupt, received, s.ackedTo.Load(), s.sentTo.Load())
+	if received > s.sentTo.Load() {
+		return fmt.Errorf("%w: %d bytes acknowledged, of %d", ErrCorrupt, received, s.sentTo.Load())
 	}
-	s.ackedTo.Store(received)
+	if !s.raiseAcked(received) {
+		return nil
+	}
 	if s.waiting.Load() > 0 {
 		s.wakeSenders()
 	}
 	return nil
+}
+
+// raiseAcked reports whether that is news: an acknowledgement that is sent again comes behind a greeting that says more.
+func (s *Stream) raiseAcked(received uint64) bool {
+	for {
+		old := s.ackedTo.Load()
+		if received <= old || s.ackedTo.CompareAndSwap(old, received) {
+			return received > old
+		}
+	}
 }
 
 func (s *Stream) wakeSenders() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -23,6 +22,10 @@ type resumer struct {
 	work    sync.WaitGroup
 	once    sync.Once
 
+	began time.Time     // of the loss at hand; run's, as are
+	back  time.Time     // when it was over
+	pause time.Duration // before the next try
+
 	mu    sync.Mutex // leaf
 	lanes [clwire.MaxLanes]resumable
 }
@@ -39,6 +42,8 @@ const (
 	resumePauseMax = time.Second
 	// lossSaid is how long a loss lasts before a line of it goes to standard error.
 	lossSaid = 2 * time.Second
+	// flapping is how long a connection must live for its loss to be another one, with a patience of its own.
+	flapping = 100 * time.Millisecond
 )
 
 // keepsSession says whether the session with a daemon outlives its connections, asking for that once.
@@ -119,10 +124,20 @@ func (r *resumer) close() {
 }
 
 func (r *resumer) run() {
+	probe := time.NewTicker(max(r.w.d.cfg.Silence/3, time.Second))
+	defer probe.Stop()
 	for {
 		select {
 		case <-r.stop:
 			return
+		case <-probe.C:
+			if r.w.reader.waiting.Load() > 0 {
+				r.lanes[0].(*link.Stream).Probe()
+			}
+			if r.w.dead.Load() {
+				return
+			}
+			continue
 		case <-r.lost:
 		}
 		if len(r.missing()) > 0 && !r.w.dead.Load() {
@@ -148,10 +163,13 @@ func (r *resumer) missing() (numbers []int) {
 
 // bringBack tries until every lane is back, or the worker is dead.
 func (r *resumer) bringBack() {
-	began := time.Now()
-	w := r.w
+	if time.Since(r.back) > flapping {
+		r.began, r.pause = time.Now(), resumePause
+	}
+	defer func() { r.back = time.Now() }()
+	began, w := r.began, r.w
 	patience := w.d.cfg.Resume
-	limit := time.AfterFunc(patience, func() {
+	limit := time.AfterFunc(patience-time.Since(began), func() {
 		w.die(fmt.Errorf("the connection was lost and did not come back within %v", patience))
 	})
 	defer limit.Stop()
@@ -162,19 +180,20 @@ func (r *resumer) bringBack() {
 		}
 	})
 	defer said.Stop()
-	for pause := resumePause; ; pause = min(2*pause, resumePauseMax) {
+	for first := time.Since(r.back) > flapping; ; first = false {
 		numbers := r.missing()
 		if len(numbers) == 0 || w.dead.Load() {
 			break
 		}
-		if r.try(numbers) {
-			continue
+		if !first {
+			select {
+			case <-r.stop:
+				return
+			case <-time.After(r.pause):
+			}
+			r.pause = min(2*r.pause, resumePauseMax)
 		}
-		select {
-		case <-r.stop:
-			return
-		case <-time.After(pause):
-		}
+		r.try(numbers)
 	}
 	if w.dead.Load() {
 		return
@@ -186,33 +205,27 @@ func (r *resumer) bringBack() {
 	}
 }
 
-// try makes a connection for each of the lanes and reports whether all are back.
-func (r *resumer) try(numbers []int) bool {
+// try makes a connection for each of the lanes. What fails is missing still.
+func (r *resumer) try(numbers []int) {
 	tickets, err := r.control.ResumeWorker(r.w.id, numbers)
 	if over(err) {
 		r.w.die(err)
-		return false
+		return
 	}
 	if err != nil || len(tickets) != len(numbers) {
-		return false
+		return
 	}
 	var all sync.WaitGroup
-	var failed atomic.Bool
 	for i, number := range numbers {
-		all.Go(func() {
-			if r.reconnect(number, tickets[i]) != nil {
-				failed.Store(true)
-			}
-		})
+		all.Go(func() { r.reconnect(number, tickets[i]) })
 	}
 	all.Wait()
-	return !failed.Load()
 }
 
-func (r *resumer) reconnect(number int, ticket [32]byte) error {
+func (r *resumer) reconnect(number int, ticket [32]byte) {
 	f, err := r.control.DialLane(ticket)
 	if err != nil {
-		return err
+		return
 	}
 	defer f.Close()
 	r.mu.Lock()
@@ -221,7 +234,6 @@ func (r *resumer) reconnect(number int, ticket [32]byte) error {
 	if err = l.Resume(f); errors.Is(err, link.ErrCorrupt) {
 		r.w.die(err)
 	}
-	return err
 }
 
 // tell calls back the worker's contexts.
