@@ -86,6 +86,15 @@ var samples = []Message{
 		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
 		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
 	}},
+	&PeerOpen{},
+	&PeerExpect{Link: 21, Answers: true, Lanes: 3, PeerSHA: [32]byte{0: 1, 31: 2}},
+	NewPeerPush(21, 77, 3, 4096, 8192, []uint64{5, 6}),
+	NewPeerPull(21, 77, 4, 4096, 8192, nil),
+	&PeerSignal{Link: 21, Event: 5, There: 78},
+	&PeerEvent{Link: 21, ID: 78},
+	&PeerClose{Link: 21},
+	&PeerState{Link: 21, Up: true, Text: "why"},
+	&PeerWord{Kind: PeerFailed, Status: -5, Number: 77},
 }
 
 const golden = "testdata/golden.txt"

@@ -110,6 +110,19 @@ const (
 	TypeTraceData  Type = 156 // worker to client
 )
 
+// Links between workers (peer.go).
+const (
+	TypePeerOpen   Type = 80
+	TypePeerExpect Type = 81
+	TypePeerPush   Type = 82
+	TypePeerPull   Type = 83
+	TypePeerSignal Type = 84
+	TypePeerEvent  Type = 85
+	TypePeerClose  Type = 86
+	TypePeerWord   Type = 87  // between workers, without a record's header
+	TypePeerState  Type = 140 // worker to client
+)
+
 // Worker to client.
 const (
 	TypeReply     Type = 129
@@ -137,6 +150,8 @@ var typeNames = map[Type]string{
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits", TypeContentSize: "ContentSize", TypeBulkLength: "BulkLength",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
+	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
+	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
 }
 
 // String returns the record's name in PROTOCOL.md.

@@ -100,6 +100,7 @@ func farFixture(t testing.TB, inPlace bool, properties uint64) (*far, *fixture) 
 		c.link.Shutdown()
 		f.lane.Shutdown()
 		<-ended
+		s.peers.close()
 		s.bulk.close()
 		s.engine.Close()
 		s.work.Wait()

@@ -171,16 +171,7 @@ func (o *bulkOp) maybeDone() {
 	}
 }
 
-// end tells the engine and the client. The engine's reports come first, so that
-// the client's call returns to a program that finds its event complete.
-func (o *bulkOp) end(status int32) {
-	s := o.b.s
-	if !o.over {
-		s.hostDone(o.id, status)
-	}
-	s.send(&clwire.BulkDone{Op: o.id, Status: status}, clwire.FlagUrgent, 0)
-	o.b.forget(o.id)
-}
+func (o *bulkOp) end(status int32) { o.b.ended(o, status) }
 
 // start runs when the operation's turn has come, or will never.
 func (o *bulkOp) start() {

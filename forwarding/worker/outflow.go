@@ -74,7 +74,7 @@ func (f *outflow) ship(l *link.Lane, at uint64, data []byte) {
 	f.mu.Lock()
 	f.broken = true
 	f.mu.Unlock()
-	f.o.b.s.fail(fmt.Errorf("a lane ended: %w", err))
+	f.o.b.fail(fmt.Errorf("a lane ended: %w", err))
 }
 
 // failed notes how a chunk left the device and reports whether it must not be sent.
