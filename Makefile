@@ -13,7 +13,7 @@ LDFLAGS := -X main.version=$(VERSION)
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 
 # Packages whose code runs concurrently: their tests run under the race detector too.
-RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/...
+RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
 
 STEP = @printf '\n== %s: %s\n' "$$(date +%H:%M:%S)"
 
@@ -80,11 +80,12 @@ difftest: build ## the same programs natively and forwarded, compared call by ca
 	$(STEP) "native against forwarded"
 	$(GO) run ./tools/difftest -bin bin
 	$(GO) run ./tools/difftest -bin bin -far tls -only '^(blocking|events|objects|rects|usehost)$$'
+	$(GO) run ./tools/difftest -bin bin -far span -only '^(args_buffers|graphs|images_enqueue|maps|random|rects|usehost)$$'
 	$(STEP) "programs that are installed, a short choice: native against forwarded"
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m
 
 .PHONY: test-apps
-test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT): native against forwarded; ALL=1 for all of them
+test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT, solvers): native against forwarded; ALL=1 for all of them
 	@bash tools/deps.sh apps
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -limit 30m $(if $(ALL),-all)
 
@@ -107,6 +108,9 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 	$(GO) test -c -o bin/gpu/worker.test ./forwarding/worker
 	@for t in tools/difftest/tests/*.c; do cc -std=gnu11 -O1 -o bin/gpu/diff-$$(basename $$t .c) $$t -lOpenCL -lpthread || exit 1; done
 	cc -O2 -o bin/gpu/clbench tools/bench/c/clbench.c -lOpenCL
+	cc -O2 -o bin/gpu/replay tools/gpucheck/replay.c -lOpenCL
+	cc -O2 -o bin/gpu/session tools/e2e/testdata/session.c -lOpenCL
+	cc -O2 -Ibin/include -o bin/gpu/objectsum forwarding/icd/examples/objectsum.c -lOpenCL
 	@cp "$$(command -v clinfo)" "$$(command -v clpeak)" bin/gpu/
 
 .PHONY: bench

@@ -62,6 +62,7 @@ type Daemon struct {
 	store          *store.Store
 	pool           *workers.Pool
 	sessions       *sessions
+	peering        *peering
 	meta           metadata
 	published      publications
 	pages          pageKeys
@@ -98,7 +99,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
-		reprobe: make(chan struct{}, 1), sessions: newSessions(), ready: func() {},
+		reprobe: make(chan struct{}, 1), sessions: newSessions(), peering: newPeering(), ready: func() {},
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}}, pages: pageKeys{keys: map[[32]byte]pageKey{}},
 	}, nil
@@ -396,7 +397,7 @@ func (d *Daemon) openDoor() error {
 	}
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
-		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d,
+		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d, Peers: d,
 		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime),

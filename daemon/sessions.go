@@ -207,6 +207,7 @@ func (d *Daemon) CloseSession(id uint64) {
 		return
 	}
 	d.pool.ReleaseSession(id)
+	d.peering.forget(id)
 	d.log.WithField("session", id).Info("session closed")
 }
 

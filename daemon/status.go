@@ -21,6 +21,7 @@ type Status struct {
 	Sessions  []SessionStatus        `json:"sessions"`
 	Workers   []workers.Status       `json:"workers"`
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
+	PeerLinks []PeerLinkStatus       `json:"peer_links"` // of sessions whose contexts span workers
 }
 
 // NodeStatus is the daemon itself.
@@ -67,6 +68,7 @@ func (d *Daemon) status() Status {
 		Sessions:  notNil(d.sessions.list()),
 		Workers:   notNil(d.pool.Workers()),
 		Fallbacks: notNil(d.fallbacks()),
+		PeerLinks: notNil(d.peering.list()),
 	}
 }
 

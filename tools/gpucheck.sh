@@ -2,13 +2,14 @@
 # Checks and measures a node on a vendor's GPU driver, on a machine that has no
 # Go and no compiler: everything was built before by `make gpucheck-build`.
 #
-#     tools/gpucheck.sh ICD-LIBRARY [OUT-DIRECTORY]      e.g. libnvidia-opencl.so.1
+#     tools/gpucheck.sh ICD-LIBRARY [OUT-DIRECTORY [DEVICES]]      e.g. libnvidia-opencl.so.1
 #
-# Each step prints what it saw; the exit status is the number of steps that failed.
+# DEVICES chooses as --device does; with NVIDIA's library it is platform=NVIDIA, so that no other driver's device is taken. Each step prints what it saw; the exit status is the number of steps that failed.
 set -u
 cd "$(dirname "$0")/.."
 library=${1:?name the OpenCL driver library, e.g. libnvidia-opencl.so.1}
 out=${2:-gpucheck-out}
+case $library in *nvidia*) devices=${3:-platform=NVIDIA} ;; *) devices=${3:-} ;; esac
 mkdir -p "$out"
 work=$(mktemp -d)
 chmod 755 "$work" # workers run as another user and read the driver list
@@ -32,7 +33,7 @@ step() { # NAME COMMAND…: runs it, times it, counts a failure
 	echo "-- $(((end - start) / 1000000)) ms"
 }
 
-forwarded() { timeout 120 bin/tendril run -- "$@"; }
+forwarded() { timeout 120 bin/tendril run ${devices:+--device "$devices"} -- "$@"; }
 native() { timeout 120 "$@"; }
 
 start_daemon() {
@@ -92,12 +93,47 @@ measure() { # clbench: native, forwarded, native, forwarded …
 	done
 }
 
+objects() { # an object of the store as a device's buffer: a large one, and one that shares its segment
+	local size
+	for size in 4194307 1001; do
+		head -c "$size" /dev/urandom >"$work/object-$size"
+		bin/tendril put "$work/object-$size" --name "object-$size" >/dev/null || return 1
+		forwarded bin/gpu/objectsum "object-$size" >"$work/sum" || return 1
+		od -An -v -tu1 "$work/object-$size" | awk -v n="$size" '{for (i = 1; i <= NF; i++) s += $i} END {printf "%d bytes, sum %d\n", n, s}' >"$work/want"
+		cmp "$work/sum" "$work/want" && cat "$work/sum" || return 1
+		bin/tendril rm "object-$size" || return 1
+	done
+}
+
+quota() { # what the device's own memory may be is bounded: a daemon of its own that allows 100 MiB
+	local rc
+	export TENDRIL_SOCKET=$work/quota.sock TENDRIL_STATE_DIR=$work/quota-state
+	TENDRIL_QUOTA_DEVICE=100MiB bin/tendril daemon >"$out/quota.log" 2>&1 &
+	local of_its_own=$!
+	for _ in $(seq 100); do
+		bin/tendril devices --json 2>/dev/null | grep -q uuid && break
+		sleep 0.2
+	done
+	printf 'open\nbuffer 62914560\nbuffer 62914560\nbuffer 31457280\nadd 1\nverify\n' | forwarded bin/gpu/session | tee "$work/quota"
+	bin/tendril top | tail -n 5
+	# 60 MiB, no more 60, but 30; and the session goes on. Devices that compute on shared memory have no memory of their own to bound.
+	printf 'buffer 0 object\nbuffer -4 none\nbuffer 0 object\nadd 0\ngood\n' | cmp - <(tail -n +2 "$work/quota")
+	rc=$?
+	if bin/tendril devices --json | grep -q '"in_place": true'; then echo "in place: no device memory to bound"; rc=0; fi
+	kill -TERM "$of_its_own" && wait "$of_its_own"
+	export TENDRIL_SOCKET=$work/tendril.sock TENDRIL_STATE_DIR=$work/state
+	return $rc
+}
+
 step "daemon on $library" start_daemon
 step "status" bin/tendril status
 step "devices" bin/tendril devices
 step "clinfo" same_info
 step "the filter, native and forwarded" same_edges
 step "call by call" same_calls
+step "objects of the store" objects
+step "device quota" quota
+step "command buffers" forwarded bin/gpu/replay
 step "figures" measure
 step "demonstration" timeout 120 bin/gpu/demo -bin bin
 step "status at the end" bin/tendril status

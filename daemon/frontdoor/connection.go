@@ -42,6 +42,7 @@ type connection struct {
 	frame    ipc.Frame       // serve's, or the poller's while that has the connection, as the next two: the request at hand
 	leftOver bool            // which the poller left to serve
 	fault    error           // why the poller ended the connection
+	wanted   bool            // and the next: somebody waits for a reply that is not sent
 	process  *ipc.Process    // immutable; nil: on another machine
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
@@ -196,13 +197,14 @@ func (c *connection) loop() error {
 	}
 }
 
-// flushIfIdle sends what is answered, unless another request is at hand: one send answers a batch.
+// flushIfIdle sends what is answered, unless another request is at hand or nobody waits for it: one send answers a batch.
 func (c *connection) flushIfIdle() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.out) < flushBytes && (c.leftOver || c.link.Whole()) {
+	if len(c.out) < flushBytes && (c.leftOver || c.link.Whole() || !c.wanted && len(c.unsent) == 0) {
 		return c.sendErr
 	}
+	c.wanted = false
 	return c.flush()
 }
 

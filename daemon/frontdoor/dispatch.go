@@ -109,12 +109,20 @@ var rows = map[wire.Type]row{
 	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
 	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
 	wire.Takeover:         {local: true, admin: true, slow: true, maxPayload: 4, handle: (*connection).takeover},
+	wire.Hurry:            {oneWay: true, maxPayload: 0, atOnce: always, handle: (*connection).hurry},
+	wire.OfferPeer:        {mutates: true, slow: true, session: true, maxPayload: 18, handle: (*connection).offerPeer},
+	wire.DialPeer:         {mutates: true, session: true, maxPayload: 20 + wire.MaxOffer, handle: (*connection).dialPeer},
+	wire.PairPeers:        {mutates: true, slow: true, session: true, maxPayload: 25, handle: (*connection).pairPeers},
+	wire.TellPeer:         {oneWay: true, mutates: true, slow: true, session: true, maxPayload: 21 + 2*wire.MaxPeerText, handle: (*connection).tellPeer},
+	wire.Peers:            {admin: true, slow: true, maxPayload: 0, handle: (*connection).listPeers},
+	wire.SetPeer:          {admin: true, slow: true, maxPayload: 34 + 256, handle: (*connection).setPeer},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
 func (c *connection) act(f *ipc.Frame) error {
 	row, known := rows[f.Type]
+	c.wanted = c.wanted || f.Flags&ipc.FlagLazy == 0
 	err := c.check(f, row, known)
 	fatal := err != nil
 	if !fatal {
@@ -140,7 +148,7 @@ func (c *connection) check(f *ipc.Frame, row row, known bool) error {
 	greeted := c.store != nil
 	f.CloseFDs()
 	switch {
-	case f.Flags != 0:
+	case f.Flags&^ipc.FlagLazy != 0:
 		return fmt.Errorf("%w: %v with flags 0x%x: a request has none, and the daemon takes no descriptor", object.ErrProtocol, f.Type, f.Flags)
 	case !greeted && !row.beforeHello:
 		return fmt.Errorf("%w: %v before Hello", object.ErrProtocol, f.Type)

@@ -44,6 +44,8 @@ type Options struct {
 	Admin func(uid uint32) bool
 	// Cluster is the metadata; nil = what needs it is unsupported.
 	Cluster Cluster
+	// Peers connects workers to each other; nil = unsupported.
+	Peers Peers
 	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
 	TLS    *tls.Config
 	Remote func(pki.Peer) Peer

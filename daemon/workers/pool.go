@@ -54,6 +54,7 @@ type Pool struct {
 	serving   map[uint64]*assigned   // by number
 	lastID    uint64
 	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
+	peers     peerTickets                   // likewise, of links between workers
 }
 
 type backoff struct {

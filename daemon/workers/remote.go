@@ -220,6 +220,9 @@ func (p *Pool) dropTickets(worker uint64) {
 // worker says so when TLS succeeds, for whoever has only seen the ticket must not be able to burn it.
 // Errors: ErrPermission for a ticket that is none (any more), ErrBusy where too many are at it.
 func (p *Pool) Lane(secret [sha256.Size]byte, remote string, fd int) error {
+	if ours, err := p.peerLane(secret, remote, fd); ours {
+		return err
+	}
 	w, lane, err := p.claim(secret, remote)
 	if err != nil {
 		return err

@@ -58,6 +58,8 @@ var samples = []Message{
 	&WriteImageInline{Cmd: cmd, Image: 11, Origin: [3]uint64{4, 2, 3}, Region: [3]uint64{4, 1, 1}, Data: []byte("data")},
 	&Graph{ID: 14, Blob: 4},
 	&Replay{Cmd: cmd, Graph: 14, First: 100},
+	&ContentSize{Buffer: 7, Size: 8},
+	&BulkLength{Op: 9, Bytes: 1 << 33},
 	&TimeLimits{KernelNanos: 1 << 40, BuildNanos: 3},
 	&Reply{Status: -54, Data: []byte("text")},
 	&Events{Ends: []EventEnd{{Event: 77, Status: -14}, {Event: 78, HasProfile: true, Profile: Profile{1, 2, 3, 4, 5}}}},
@@ -86,6 +88,15 @@ var samples = []Message{
 		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
 		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
 	}},
+	&PeerOpen{},
+	&PeerExpect{Link: 21, Answers: true, Lanes: 3, PeerSHA: [32]byte{0: 1, 31: 2}},
+	NewPeerPush(21, 77, 3, 4096, 8192, []uint64{5, 6}),
+	NewPeerPull(21, 77, 4, 4096, 8192, nil),
+	&PeerSignal{Link: 21, Event: 5, There: 78},
+	&PeerEvent{Link: 21, ID: 78},
+	&PeerClose{Link: 21},
+	&PeerState{Link: 21, Up: true, Text: "why"},
+	&PeerWord{Kind: PeerFailed, Status: -5, Number: 77},
 }
 
 const golden = "testdata/golden.txt"

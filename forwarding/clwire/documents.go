@@ -120,6 +120,13 @@ type DaemonMessage struct {
 	Lane         *WorkerLane   `json:"lane,omitempty"`
 	Attach       *WorkerAttach `json:"attach,omitempty"`
 	DeviceLimit  *DeviceLimit  `json:"device_limit,omitempty"`
+	Peer         *WorkerPeer   `json:"peer,omitempty"`
+}
+
+// WorkerPeer hands over one connection of a link to another worker, one descriptor with it: the raw socket.
+type WorkerPeer struct {
+	Link  uint64 `json:"link"`
+	Index int    `json:"index"` // of the lane
 }
 
 // DeviceLimit bounds what a worker's buffers and images take of its devices' own memory, from now on. What is taken stays.

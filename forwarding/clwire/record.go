@@ -97,6 +97,9 @@ const (
 	TypeReplay Type = 56
 
 	TypeTimeLimits Type = 57
+
+	TypeContentSize Type = 58
+	TypeBulkLength  Type = 157 // worker to client
 )
 
 // Client to worker, tracing.
@@ -111,6 +114,19 @@ const (
 const (
 	TypeAck   Type = 76
 	TypeLeave Type = 77
+)
+
+// Links between workers (peer.go).
+const (
+	TypePeerOpen   Type = 80
+	TypePeerExpect Type = 81
+	TypePeerPush   Type = 82
+	TypePeerPull   Type = 83
+	TypePeerSignal Type = 84
+	TypePeerEvent  Type = 85
+	TypePeerClose  Type = 86
+	TypePeerWord   Type = 87  // between workers, without a record's header
+	TypePeerState  Type = 140 // worker to client
 )
 
 // Worker to client.
@@ -138,9 +154,11 @@ var typeNames = map[Type]string{
 	TypeBulkWrite: "BulkWrite", TypeBulkRead: "BulkRead", TypeBulkBytes: "BulkBytes", TypeBulkData: "BulkData", TypeBulkDone: "BulkDone",
 	TypeCompileProgram: "CompileProgram", TypeLinkProgram: "LinkProgram", TypeFiles: "Files", TypeFileData: "FileData",
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
-	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits",
+	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits", TypeContentSize: "ContentSize", TypeBulkLength: "BulkLength",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 	TypeAck: "Ack", TypeLeave: "Leave",
+	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
+	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
 }
 
 // String returns the record's name in PROTOCOL.md.

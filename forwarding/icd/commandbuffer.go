@@ -9,7 +9,7 @@ import (
 	"tendril/forwarding/session"
 )
 
-// Command buffers (cl_khr_command_buffer). What is recorded is session's own, never of a context that spans platforms.
+// Command buffers (cl_khr_command_buffer).
 
 //export tdlCreateCommandBuffer
 func tdlCreateCommandBuffer(n C.cl_uint, queues, properties, code C.uintptr_t) C.uintptr_t {
@@ -55,7 +55,7 @@ func tdlRecordBarrier(buffer C.uintptr_t, s *C.tdl_sync) (code C.cl_int) {
 func tdlRecordCopy(buffer, src, dst C.uintptr_t, srcOffset, dstOffset, size C.size_t, s *C.tdl_sync) (code C.cl_int) {
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
-		return driver().Driver.EnqueueCopy(queue, uintptr(src), uintptr(dst), uint64(srcOffset), uint64(dstOffset), uint64(size), w)
+		return driver().EnqueueCopy(queue, uintptr(src), uintptr(dst), uint64(srcOffset), uint64(dstOffset), uint64(size), w)
 	})
 }
 
@@ -63,7 +63,7 @@ func tdlRecordCopy(buffer, src, dst C.uintptr_t, srcOffset, dstOffset, size C.si
 func tdlRecordCopyRect(buffer, src, dst C.uintptr_t, r *C.tdl_rect, s *C.tdl_sync) (code C.cl_int) {
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
-		return driver().Driver.EnqueueCopyRect(queue, uintptr(src), uintptr(dst), rectangle(r), w)
+		return driver().EnqueueCopyRect(queue, uintptr(src), uintptr(dst), rectangle(r), w)
 	})
 }
 
@@ -71,7 +71,7 @@ func tdlRecordCopyRect(buffer, src, dst C.uintptr_t, r *C.tdl_rect, s *C.tdl_syn
 func tdlRecordCopyImageBuffer(buffer C.uintptr_t, toBuffer C.int, image, other C.uintptr_t, r *C.tdl_region, offset C.size_t, s *C.tdl_sync) (code C.cl_int) {
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
-		return driver().Driver.EnqueueCopyImageBuffer(toBuffer != 0, queue, uintptr(image), uintptr(other), imageRegion(r), uint64(offset), w)
+		return driver().EnqueueCopyImageBuffer(toBuffer != 0, queue, uintptr(image), uintptr(other), imageRegion(r), uint64(offset), w)
 	})
 }
 
@@ -80,7 +80,7 @@ func tdlRecordCopyImage(buffer, src, dst C.uintptr_t, r *C.tdl_region, to C.uint
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
 		part, origin := twoImageRegions(r, to)
-		return driver().Driver.EnqueueCopyImage(queue, uintptr(src), uintptr(dst), part, origin, w)
+		return driver().EnqueueCopyImage(queue, uintptr(src), uintptr(dst), part, origin, w)
 	})
 }
 
@@ -88,7 +88,7 @@ func tdlRecordCopyImage(buffer, src, dst C.uintptr_t, r *C.tdl_region, to C.uint
 func tdlRecordFill(buffer, target, pattern C.uintptr_t, patternSize, offset, size C.size_t, s *C.tdl_sync) (code C.cl_int) {
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
-		return driver().Driver.EnqueueFill(queue, uintptr(target), session.NewHostPtr(uintptr(pattern)), uint64(patternSize), uint64(offset), uint64(size), w)
+		return driver().EnqueueFill(queue, uintptr(target), session.NewHostPtr(uintptr(pattern)), uint64(patternSize), uint64(offset), uint64(size), w)
 	})
 }
 
@@ -96,7 +96,7 @@ func tdlRecordFill(buffer, target, pattern C.uintptr_t, patternSize, offset, siz
 func tdlRecordFillImage(buffer, image, color C.uintptr_t, r *C.tdl_region, s *C.tdl_sync) (code C.cl_int) {
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
-		return driver().Driver.EnqueueFillImage(queue, uintptr(image), session.NewHostPtr(uintptr(color)), imageRegion(r), w)
+		return driver().EnqueueFillImage(queue, uintptr(image), session.NewHostPtr(uintptr(color)), imageRegion(r), w)
 	})
 }
 
@@ -105,6 +105,6 @@ func tdlRecordNDRange(buffer, kernel C.uintptr_t, dims C.cl_uint, offset, global
 	defer rescue(&code)
 	return record(buffer, s, func(queue uintptr, w session.Waits) (uintptr, session.Status) {
 		r := indexSpace(dims, offset, global, local)
-		return driver().Driver.EnqueueNDRange(queue, uintptr(kernel), &r, w)
+		return driver().EnqueueNDRange(queue, uintptr(kernel), &r, w)
 	})
 }

@@ -106,7 +106,7 @@ func TestPrograms(t *testing.T) {
 	b := artifacts(t)
 	socket := daemon(t, b)
 	for _, c := range []struct{ name, stderr string }{
-		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
+		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"handles", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
 		{"standard-descriptors", ""}, {"fork", "forked child"}, {"crash", "SIGSEGV"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,27 +143,106 @@ func TestExports(t *testing.T) {
 	}
 }
 
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// matches are what the first group of a pattern finds.
+func matches(pattern, text string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found[m[1]] = true
+	}
+	return found
+}
+
+// section is a document's part from one heading to the next of its level.
+func section(t *testing.T, doc, heading string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(doc, "\n"+heading+"\n")
+	if !ok {
+		t.Fatalf("no %s", heading)
+	}
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	return rest
+}
+
+// same compares what the code has with what the document says.
+func same(t *testing.T, what string, code, doc map[string]bool) {
+	t.Helper()
+	if len(code) == 0 {
+		t.Errorf("%s: none is found in the code", what)
+	}
+	for name := range code {
+		if !doc[name] {
+			t.Errorf("docs/OPENCL.md does not name the %s %s", what, name)
+		}
+	}
+	for name := range doc {
+		if !code[name] {
+			t.Errorf("docs/OPENCL.md names the %s %s, the code does not", what, name)
+		}
+	}
+}
+
+// TestDocsOfNames compares the environment, the extensions and the functions that are had by name with docs/OPENCL.md.
+func TestDocsOfNames(t *testing.T) {
+	doc := read(t, "../../docs/OPENCL.md")
+	env := ""
+	for _, path := range []string{"trace.go", "../session/env.go", "icd.go", "../../client/ssh.go"} {
+		env += read(t, path)
+	}
+	same(t, "variable", matches(`[gG]etenv\("(TENDRIL_\w+)"\)`, env), matches("`(TENDRIL_\\w+)`", section(t, doc, "## Environment")))
+	_, list, _ := strings.Cut(read(t, "../session/mask.go"), "var inKernel = ")
+	list, _, _ = strings.Cut(list, "\n}")
+	extensions := matches(`"(cl_\w+\*?)"`, list)
+	extensions["cl_khr_command_buffer"] = true
+	_, shown, _ := strings.Cut(section(t, doc, "## Extensions"), "which are\n")
+	same(t, "extension", extensions, matches("`(cl_\\w+\\*?)`", shown))
+	byName := matches(`(?m)^ +\{"(cl\w+(?:KHR|TENDRIL|PoCL))"`, read(t, "stubs.c"))
+	_, table, _ := strings.Cut(doc, "By name, through")
+	table, _, _ = strings.Cut(table, "\n## ")
+	same(t, "function", byName, matches(`\b(cl[A-Z]\w+(?:KHR|TENDRIL|PoCL))\b`, table))
+}
+
+// TestEveryHandleIsTried: testdata/handles.h has a row for each function of the table that is forwarded.
+func TestEveryHandleIsTried(t *testing.T) {
+	unsupported := read(t, "unsupported.h")
+	refused := matches(`(?m)^UNSUPPORTED(?:_CREATE)?\((\w+)`, unsupported)
+	for name := range matches(`CL_API_CALL tdl_(cl\w+)\(`, unsupported) {
+		refused[name] = true
+	}
+	tried := matches(`(?m)^  (?:NULLROW|ROW|COMMAND|NONE)\((cl\w+)`, read(t, "testdata/handles.h"))
+	table := matches(`(?m)^    \.(cl\w+) = `, read(t, "dispatch.h"))
+	for name := range table {
+		if !tried[name] && !refused[name] {
+			t.Errorf("testdata/handles.h does not try %s", name)
+		}
+	}
+	if len(table) == 0 || len(tried) < 90 {
+		t.Errorf("%d functions in the table, %d tried: the patterns no longer fit", len(table), len(tried))
+	}
+}
+
 // TestDocs compares docs/OPENCL.md with the dispatch table and the calls that are not forwarded.
 func TestDocs(t *testing.T) {
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
 	refused := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^UNSUPPORTED(?:_CREATE)?\((\w+), \w+, (\w+)`).FindAllStringSubmatch(read("unsupported.h"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^UNSUPPORTED(?:_CREATE)?\((\w+), \w+, (\w+)`).FindAllStringSubmatch(read(t, "unsupported.h"), -1) {
 		refused[m[1]] = m[2]
 	}
-	for _, m := range regexp.MustCompile(`CL_API_CALL tdl_(cl\w+)\(`).FindAllStringSubmatch(read("unsupported.h"), -1) {
+	for _, m := range regexp.MustCompile(`CL_API_CALL tdl_(cl\w+)\(`).FindAllStringSubmatch(read(t, "unsupported.h"), -1) {
 		refused[m[1]] = ""
 	}
 	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(cl\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(read("../../docs/OPENCL.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(cl\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(read(t, "../../docs/OPENCL.md"), -1) {
 		documented[m[1]] = m[2]
 	}
-	table := regexp.MustCompile(`(?m)^    \.(cl\w+) = `).FindAllStringSubmatch(read("dispatch.h"), -1)
+	table := regexp.MustCompile(`(?m)^    \.(cl\w+) = `).FindAllStringSubmatch(read(t, "dispatch.h"), -1)
 	if len(table) != 149 {
 		t.Errorf("%d entries in the table, cl_icd.h of OpenCL 3.0 has 149", len(table))
 	}

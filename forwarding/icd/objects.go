@@ -335,6 +335,12 @@ func tdlPublish(buffer, name, id C.uintptr_t) (code C.cl_int) {
 	return C.CL_SUCCESS
 }
 
+//export tdlSetContentSize
+func tdlSetContentSize(buffer, size C.uintptr_t) (code C.cl_int) {
+	defer rescue(&code)
+	return C.cl_int(driver().SetContentSizeBuffer(uintptr(buffer), uintptr(size)))
+}
+
 //export tdlOpenObject
 func tdlOpenObject(context, id, name, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))

@@ -253,6 +253,11 @@ static cl_int CL_API_CALL tdl_clPublishBufferTENDRIL(cl_mem buffer, const char *
   return tdlPublish(U(buffer), U(name), U(id_out));
 }
 
+static cl_int CL_API_CALL tdl_clSetContentSizeBufferPoCL(cl_mem buffer, cl_mem content_size_buffer) {
+  REFUSE;
+  return tdlSetContentSize(U(buffer), U(content_size_buffer));
+}
+
 static cl_mem CL_API_CALL tdl_clCreateBufferFromObjectTENDRIL(cl_context context, const cl_uchar *id, const char *name,
                                                               cl_int *errcode_ret) {
   CREATE(cl_mem, tdlOpenObject(U(context), U(id), U(name), U(&code)));
@@ -553,6 +558,7 @@ void *tdl_function(const char *name) {
       {"clGetKernelSubGroupInfoKHR", tdl_clGetKernelSubGroupInfoKHR},
       {"clPublishBufferTENDRIL", tdl_clPublishBufferTENDRIL},
       {"clCreateBufferFromObjectTENDRIL", tdl_clCreateBufferFromObjectTENDRIL},
+      {"clSetContentSizeBufferPoCL", tdl_clSetContentSizeBufferPoCL},
       {"clCreateCommandBufferKHR", tdl_clCreateCommandBufferKHR},
       {"clFinalizeCommandBufferKHR", tdl_clFinalizeCommandBufferKHR},
       {"clRetainCommandBufferKHR", tdl_clRetainCommandBufferKHR},

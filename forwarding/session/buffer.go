@@ -42,6 +42,7 @@ type Buffer struct {
 	released    bool                 // the program has let go: shadow goes with the last pin
 	moves       int                  // host commands under way that will name the object to the worker; guarded by mu
 	dropped     bool                 // the worker's object goes with the last of them; guarded by mu
+	content     *Buffer              // nil, or the buffer that says how much of this one means something; guarded by mu
 	debited     bool                 // of a root that is an object: the device has a copy; guarded by mu
 
 	published atomic.Bool // root: the memory is a store object now, not to be written again
@@ -286,6 +287,9 @@ func (b *Buffer) ensureRemote(w *worker) Status {
 	if w.send(&m, 0, 0) != nil {
 		return OutOfResources
 	}
+	if b.content != nil {
+		b.tellContentLocked(w)
+	}
 	b.remote.Store(w)
 	return Success
 }
@@ -354,15 +358,13 @@ func (d *Driver) dropBuffer(b *Buffer) {
 	b.mu.Lock()
 	b.dropped = true
 	moving := b.moves > 0
+	destructors := b.destructors
+	b.destructors = nil
 	b.mu.Unlock()
 	if !moving {
 		b.forget()
 	}
 	b.giveMemory()
-	b.mu.Lock()
-	destructors := b.destructors
-	b.destructors = nil
-	b.mu.Unlock()
 	runLatestFirst(d.callbacks, destructors)
 	if b.parent != nil {
 		b.parent.disown(b)
@@ -418,12 +420,12 @@ func (b *Buffer) giveMemory() {
 		b.shadow, b.shadowPlace = nil, nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
 	}
 	b.place, b.old, b.released = nil, nil, true
-	pinned := b.pins > 0
+	drop := b.pins == 0 && (b.shadow != nil || b.shadowPlace != nil)
 	b.mu.Unlock()
 	for _, seg := range old {
 		b.d.letGo(seg)
 	}
-	if !pinned {
+	if drop {
 		b.dropShadow()
 	}
 	switch {

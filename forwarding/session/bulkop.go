@@ -70,6 +70,7 @@ type bulkOp struct {
 
 	status Status // once done
 	ended  atomic.Bool
+	short  bool         // a read that is over before its end; under the reader's lock
 	left   atomic.Int64 // bytes of a read that have not come
 
 	// Of a write; guarded by bulk.mu.
@@ -137,13 +138,33 @@ func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 		return l.Discard(int(n))
 	}
 	if err == nil && o.left.Add(-int64(n)) <= 0 && !gone {
-		o.b.w.copied.Add(1) // before whoever waits for what the worker says next
-		o.b.w.tell(&clwire.HostDone{Op: o.id})
-		o.b.w.link.Kick()
-		o.finish(Success)
+		o.arrived()
 	}
 	return err
 }
+
+// arrived ends a read by lanes whose bytes are all there.
+func (o *bulkOp) arrived() {
+	o.b.w.copied.Add(1) // before whoever waits for what the worker says next
+	o.b.w.tell(&clwire.HostDone{Op: o.id})
+	o.b.w.link.Kick()
+	o.finish(Success)
+}
+
+// shorten takes the bytes of a read off that will not come.
+func (o *bulkOp) shorten(to uint64) error {
+	if o.write || o.short || o.host.rect || to >= o.host.size {
+		return fmt.Errorf("%w: an operation of %d bytes is over with %d", clwire.ErrRecord, o.host.size, to)
+	}
+	o.short = true
+	if left := o.left.Add(-int64(o.host.size - to)); left <= 0 && !o.inline() {
+		o.arrived()
+	}
+	return nil
+}
+
+// inline says that a read's bytes come on the control stream.
+func (o *bulkOp) inline() bool { return o.host.size <= clwire.InlineBytes }
 
 // take copies a chunk of an inline read. It runs under the reader's lock.
 func (o *bulkOp) take(at uint64, data []byte) error {
@@ -220,7 +241,7 @@ func (c *command) announce(o *bulkOp, b *Buffer, shape clwire.Shape) Status {
 		m := &clwire.BulkWrite{Op: o.id, Buffer: b.id.Load(), Shape: shape}
 		_, status = q.submitLocked(m, &m.Cmd, c.e, c.wait, 0)
 	} else {
-		m := &clwire.BulkRead{Op: o.id, Inline: o.host.size <= clwire.InlineBytes, Buffer: b.id.Load(), Shape: shape}
+		m := &clwire.BulkRead{Op: o.id, Inline: o.inline(), Buffer: b.id.Load(), Shape: shape}
 		_, status = q.submitLocked(m, &m.Cmd, c.e, c.wait, 0)
 	}
 	return status

@@ -11,7 +11,8 @@ type Waits struct {
 	List []uintptr
 	Want bool
 
-	graph *CommandBuffer // not nil: the command is recorded there, under its lock, and not sent
+	graph   *CommandBuffer // not nil: the command is recorded there, under its lock, and not sent
+	unasked bool           // see Unasked
 }
 
 // command is one enqueue call on its way.

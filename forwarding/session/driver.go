@@ -28,6 +28,7 @@ type Config struct {
 	RemoteSpin time.Duration           // the same where the worker is on another machine
 	Resume     time.Duration           // how long a session waits for a connection that was lost; 0: not at all
 	Silence    time.Duration           // how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
+	NoPeers    bool                    // contexts that span workers use no links between these
 	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
 	BuildTime  time.Duration           // the same for one build
 	Disabled   bool                    // inside a worker: no platform
@@ -36,6 +37,12 @@ type Config struct {
 	Env        map[string]string       // driver variables of the program, for the session
 	Trace      *trace.Writer           // nil: no trace; the caller closes it after the Driver
 	Counters   *trace.Counters         // round trips by cause; nil: the Driver's own
+}
+
+// wasHandle says that a number lies where handles come from: one of an object that is gone, or of a kind that is no argument.
+func (d *Driver) wasHandle(h uintptr) bool {
+	return d.buffers.Contains(h) || d.samplers.Contains(h) || d.platforms.Contains(h) || d.devices.Contains(h) || d.contexts.Contains(h) ||
+		d.queues.Contains(h) || d.programs.Contains(h) || d.kernels.Contains(h) || d.events.Contains(h) || d.graphs.Contains(h)
 }
 
 // Slots of address space for each kind of object.
@@ -68,6 +75,7 @@ type Driver struct {
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
 	closeOnce sync.Once
+	peers     peerTable
 	telling   atomic.Int32 // workers whose end is being told of
 
 	mu        sync.Mutex

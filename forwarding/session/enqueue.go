@@ -14,7 +14,7 @@ const recordRoom = clwire.MaxRecord - 512
 
 // EnqueueRead is clEnqueueReadBuffer (§5.2.2).
 func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uint64, ptr HostPtr, w Waits) (uintptr, Status) {
-	q, b, status := d.access(queue, buffer, memHostWriteOnly|memHostNoAccess)
+	q, b, status := d.access(queue, buffer, memHostWriteOnly|memHostNoAccess, w)
 	if status != Success {
 		return 0, status
 	}
@@ -52,7 +52,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 
 // EnqueueWrite is clEnqueueWriteBuffer (§5.2.2). Small writes ride in the record.
 func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size uint64, ptr HostPtr, w Waits) (uintptr, Status) {
-	q, b, status := d.access(queue, buffer, memHostReadOnly|memHostNoAccess)
+	q, b, status := d.access(queue, buffer, memHostReadOnly|memHostNoAccess, w)
 	if status != Success {
 		return 0, status
 	}
@@ -85,7 +85,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 }
 
 // access resolves queue and buffer for a command of the host's that denied forbids.
-func (d *Driver) access(queue, buffer uintptr, denied uint64) (*Queue, *Buffer, Status) {
+func (d *Driver) access(queue, buffer uintptr, denied uint64, w Waits) (*Queue, *Buffer, Status) {
 	q, status := d.liveQueue(queue)
 	if status != Success {
 		return nil, nil, status
@@ -94,7 +94,7 @@ func (d *Driver) access(queue, buffer uintptr, denied uint64) (*Queue, *Buffer, 
 	if status != Success {
 		return nil, nil, status
 	}
-	if b.flags&denied != 0 {
+	if b.flags&denied != 0 && !w.unasked {
 		return nil, nil, InvalidOperation
 	}
 	return q, b, b.placed(q)

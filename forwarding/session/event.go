@@ -61,6 +61,8 @@ type Event struct {
 	watched   [3]bool       // levels asked of the worker
 	freed     bool          // the program let go; the worker is told at the end
 	ended     chan struct{} // made by who waits without a worker
+	foreign   bool          // it ends by another worker's word (peers.go); immutable
+	whenEnded func()        // not nil: called once it has ended; guarded by mu, and called under it
 	held      bool          // something here looks at its end, though the program let go
 }
 
@@ -181,6 +183,9 @@ func (e *Event) advance(status int32) {
 		if e.ended != nil {
 			close(e.ended)
 		}
+		if e.whenEnded != nil {
+			e.whenEnded()
+		}
 		if w := e.ctx.bound(); e.freed && w != nil {
 			e.ctx.d.callbacks.run(func() { w.tell(&clwire.Release{ID: e.id}) })
 		}
@@ -245,6 +250,9 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 	}
 	if status > 0 {
 		return InvalidValue
+	}
+	if e.foreign {
+		return e.endForeign(status)
 	}
 	e.mu.Lock()
 	if e.watched[0] { // of a user event: set before
@@ -374,14 +382,15 @@ func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32
 		return InvalidValue
 	}
 	w := e.ctx.bound()
-	if w != nil && e.queue != nil && e.status.Load() > 0 {
+	ends := e.queue != nil || e.foreign // the worker says when
+	if w != nil && ends && e.status.Load() > 0 {
 		done := w.reader.want()
 		inner := call
 		call = func(status int32) { done(); inner(status) }
 	}
 	e.mu.Lock()
-	ask := e.status.Load() > 0 && !e.watched[level] && e.queue != nil
-	if e.queue != nil {
+	ask := e.status.Load() > 0 && !e.watched[level] && ends
+	if ends {
 		e.watched[level] = true
 	}
 	e.callbacks = append(e.callbacks, eventCallback{level, call})

@@ -22,18 +22,19 @@ type fakeFar struct {
 	// tamper, guarded by mu, if not nil, is asked before a lane's chunk of a read is sent; false keeps the chunk back.
 	tamper func(f *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool
 
-	worker *fakeWorker // the one there is
-	config *tls.Config
-	mu     sync.Mutex
-	came   []fakeChunk // from lanes
-	lanes  []*link.Lane
-	up     sync.Cond
-	sends  sync.WaitGroup // of the worker's goroutine
-	quiet  chan struct{}  // closed after them
-	over   bool
-	bulks  map[uint64]*fakeBulk // the worker's own
-	most   uint64               // of staged
-	staged uint64               // bytes of writes whose turn has not come
+	worker  *fakeWorker // the one there is
+	config  *tls.Config
+	mu      sync.Mutex
+	came    []fakeChunk // from lanes
+	lanes   []*link.Lane
+	up      sync.Cond
+	sends   sync.WaitGroup // of the worker's goroutine
+	quiet   chan struct{}  // closed after them
+	over    bool
+	bulks   map[uint64]*fakeBulk // the worker's own
+	most    uint64               // of staged
+	brought uint64               // bytes of trimmed reads
+	staged  uint64               // bytes of writes whose turn has not come
 }
 
 // fakeBulk is one bulk command. Chunks may come before it.
@@ -45,6 +46,7 @@ type fakeBulk struct {
 	buffer  *fakeBuffer
 	shape   clwire.Shape
 	size    uint64
+	content *fakeBuffer // nil, or what says how much of a read comes
 	chunks  []fakeChunk
 	got     uint64
 	skipped bool
@@ -251,6 +253,7 @@ func (f *fakeFar) record(c *fakeCommand, h clwire.Header, p []byte) error {
 		m := decode(&clwire.BulkRead{}, p)
 		c.cmd, c.bulk = m.Cmd, f.find(m.Op)
 		c.bulk.inline, c.bulk.buffer, c.bulk.shape = m.Inline, f.worker.buffers[m.Buffer], m.Shape
+		c.bulk.content = f.worker.buffers[f.worker.contents[m.Buffer]]
 	}
 	b := c.bulk
 	if b.known {
@@ -277,11 +280,11 @@ func (f *fakeFar) stepBulk(c *fakeCommand, status int32) (over bool, ended int32
 		case !b.write && status < 0:
 			return true, status
 		case b.inline:
-			w.conn.Send(clwire.NewBulkData(b.id, 0, b.read()), 0, 0)
+			w.conn.Send(clwire.NewBulkData(b.id, 0, f.trimmed(b)), 0, 0)
 			w.conn.Send(&clwire.BulkDone{Op: b.id}, clwire.FlagUrgent, 0)
 			return true, 0
 		case !b.write:
-			dense := b.read()
+			dense := f.trimmed(b)
 			f.sends.Go(func() { f.sendAll(b.id, dense) })
 		}
 	}
@@ -323,6 +326,21 @@ func (b *fakeBulk) read() (dense []byte) {
 	return dense
 }
 
+// trimmed is what a read brings.
+func (f *fakeFar) trimmed(b *fakeBulk) []byte {
+	dense := b.read()
+	if b.content == nil || b.shape.Rect {
+		return dense
+	}
+	n := le.Uint64(b.content.data)
+	if n -= min(n, b.shape.Offset); n >= b.size {
+		return dense
+	}
+	f.worker.conn.Send(&clwire.BulkLength{Op: b.id, Bytes: n}, clwire.FlagUrgent, 0)
+	f.brought += n
+	return dense[:n]
+}
+
 func (b *fakeBulk) apply() {
 	dense := make([]byte, b.size)
 	for _, c := range b.chunks {
@@ -340,7 +358,7 @@ func (f *fakeFar) sendAll(op uint64, dense []byte) {
 	lanes, tamper := f.lanes, f.tamper
 	f.mu.Unlock()
 	const n = 100 << 10
-	for i := (len(dense) - 1) / n; i >= 0 && len(lanes) > 0; i-- {
+	for i := (len(dense)+n-1)/n - 1; i >= 0 && len(lanes) > 0; i-- {
 		part := dense[i*n : min(len(dense), (i+1)*n)]
 		h := clwire.LaneHeader{Op: op, Offset: uint64(i * n), Length: uint32(len(part))}
 		l := lanes[i%len(lanes)]

@@ -51,8 +51,8 @@ const (
 	image1DBuffer uint32 = 0x10F6
 )
 
-// extentOf is an image's size in the three dimensions of its regions; false for no kind of image.
-func (desc *ImageDesc) extent() ([3]uint64, bool) {
+// Extent is an image's size in the three dimensions of its regions; false for no kind of image.
+func (desc *ImageDesc) Extent() ([3]uint64, bool) {
 	switch desc.Kind {
 	case image1D, image1DBuffer:
 		return [3]uint64{desc.Width, 1, 1}, true
@@ -87,7 +87,7 @@ func (d *Driver) CreateImage(context uintptr, given []uint64, flags uint64, form
 	if desc == nil {
 		return 0, InvalidImageDescriptor
 	}
-	extent, ok := desc.extent()
+	extent, ok := desc.Extent()
 	if !ok || desc.MipLevels != 0 || desc.Samples != 0 { // mip levels need an extension that is not shown
 		return 0, InvalidImageDescriptor
 	}
@@ -398,7 +398,7 @@ func (d *Driver) ImageFormats(context uintptr, flags uint64, kind uint32) ([]Ima
 	if ctx == nil {
 		return nil, InvalidContext
 	}
-	if _, ok := (&ImageDesc{Kind: kind}).extent(); !ok || flags&^memKnown != 0 {
+	if _, ok := (&ImageDesc{Kind: kind}).Extent(); !ok || flags&^memKnown != 0 {
 		return nil, InvalidValue
 	}
 	if !ctx.hasImages() {

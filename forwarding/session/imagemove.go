@@ -96,7 +96,7 @@ func (d *Driver) transferImage(queue, image uintptr, blocking bool, r ImageRegio
 	if status != Success {
 		return 0, status
 	}
-	if b.flags&denied != 0 {
+	if b.flags&denied != 0 && !w.unasked {
 		return 0, InvalidOperation
 	}
 	if ptr.Nil() || !b.image.holds(&r) {

@@ -60,9 +60,9 @@ func newPlatform(d *Driver, control Control, index uint32, snapshot *clwire.Plat
 	p.info[platformName] = infoString("Tendril (" + text(snapshot.Info[platformName]) + ")")
 	p.info[platformVendor] = infoString("Tendril")
 	p.info[platformICDSuffix] = infoString("TENDRIL")
-	p.info[platformExtensions] = infoString("cl_khr_icd cl_tendril_store")
+	p.info[platformExtensions] = infoString("cl_khr_icd cl_tendril_store cl_pocl_content_size")
 	if _, ok := p.info[platformExtensionsVersions]; ok {
-		p.info[platformExtensionsVersions] = infoNameVersions([]nameVersion{{1 << 22, "cl_khr_icd"}, {storeVersion, "cl_tendril_store"}})
+		p.info[platformExtensionsVersions] = infoNameVersions([]nameVersion{{1 << 22, "cl_khr_icd"}, {storeVersion, "cl_tendril_store"}, {contentVersion, "cl_pocl_content_size"}})
 	}
 	return p
 }

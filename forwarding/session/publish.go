@@ -30,6 +30,9 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	return b.publish(name, meta)
 }
 
+// ErrNotPublishable answers Publish for memory that is not a buffer's own.
+var ErrNotPublishable = fmt.Errorf("%w: publish: a sub-buffer, or a buffer over the program's own memory", object.ErrUnsupported)
+
 // PublishStatus is the OpenCL code for an error of Publish.
 func PublishStatus(err error) Status {
 	switch {
@@ -43,7 +46,7 @@ func PublishStatus(err error) Status {
 
 func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if b.parent != nil || b.mirror != nil {
-		return id, fmt.Errorf("%w: publish: a sub-buffer, or a buffer over the program's own memory", object.ErrUnsupported)
+		return id, ErrNotPublishable
 	}
 	if b.object != nil {
 		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)

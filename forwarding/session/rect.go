@@ -104,7 +104,7 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r Rect, ptr Host
 	if direction == clwire.ToBuffer {
 		kind, denied = cmdWriteRect, memHostReadOnly|memHostNoAccess
 	}
-	q, b, status := d.access(queue, buffer, denied)
+	q, b, status := d.access(queue, buffer, denied, w)
 	if status != Success {
 		return 0, status
 	}

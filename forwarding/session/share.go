@@ -24,15 +24,22 @@ func (d *Driver) NodeOf(platform uintptr) int {
 	return 0
 }
 
-// ArgumentUse says what a kernel's build tells of an argument: that it is a memory object, and whether the kernel may
-// write through it. known is false where the driver gave no argument information.
-func (d *Driver) ArgumentUse(kernel uintptr, index uint32) (memory, writes, known bool) {
+// ArgumentUse is what a kernel's build tells of an argument.
+type ArgumentUse struct {
+	Memory  bool // a buffer or an image
+	Sampler bool
+	Writes  bool // the kernel may write through it
+	Known   bool // false: the driver gave no argument information
+}
+
+// ArgumentUse answers for an argument of a kernel.
+func (d *Driver) ArgumentUse(kernel uintptr, index uint32) ArgumentUse {
 	k := d.kernels.Get(kernel)
 	if k == nil || index >= uint32(len(k.facts.sizes)) || !k.facts.HasArgInfo {
-		return false, true, false
+		return ArgumentUse{Writes: true}
 	}
 	size := k.facts.sizes[index]
-	return size.global, !size.reads, true
+	return ArgumentUse{Memory: size.global || size.image, Sampler: size.sampler, Writes: !size.reads, Known: true}
 }
 
 // Memory is a buffer's memory where the device computes on memory shared with this process, nil elsewhere. It is valid
@@ -43,6 +50,15 @@ func (d *Driver) Memory(buffer uintptr) []byte {
 		return nil
 	}
 	return b.bytes()
+}
+
+// Recorded says that the command goes into a command buffer (Record), and is not sent.
+func (w Waits) Recorded() bool { return w.graph != nil }
+
+// Unasked marks a transfer that the program did not ask for: what its flags deny the host does not hold for it.
+func (w Waits) Unasked() Waits {
+	w.unasked = true
+	return w
 }
 
 // Notify runs a callback of the program's in its turn, after those that are due already.

@@ -4,18 +4,19 @@ import (
 	"tendril/forwarding/session"
 )
 
-// Buffer is a cl_mem of a spanning context: a buffer of session's at each member that has used it.
+// Buffer is a cl_mem of a spanning context: a buffer or image of session's at each member that has used it.
 type Buffer struct {
 	refs
 	ctx    *Context
 	handle uintptr
 	flags  uint64
-	size   uint64
+	size   uint64          // bytes; of an image rows
 	host   session.HostPtr // the program's memory (CL_MEM_USE_HOST_PTR), or NULL
 	given  []uint64        // properties, 0-terminated; nil: none
-	parent *Buffer         // nil: not a sub-buffer
+	parent *Buffer         // of a sub-buffer, or what an image lies in; nil: none
 	origin uint64          // in root
 	root   *Buffer         // itself when parent is nil
+	image  *image          // nil: a buffer
 
 	// Guarded by Context.mu.
 	inner       []uintptr // session's, by member; 0: not made yet
@@ -31,7 +32,8 @@ type mapping struct {
 	member  int
 	off, n  uint64
 	writes  bool
-	host    bool // the program's own memory was given: session knows of no mapping
+	host    bool                 // the program's own memory was given: session knows of no mapping
+	region  *session.ImageRegion // of an image's own memory that was given
 }
 
 // Flags and parameters of memory objects.
@@ -151,7 +153,9 @@ func (b *Buffer) atLocked(member int) (uintptr, session.Status) {
 	d := b.ctx.d.Driver
 	var h uintptr
 	var status session.Status
-	if b.parent == nil {
+	if b.image != nil {
+		h, status = b.againLocked(member)
+	} else if b.parent == nil {
 		h, status = d.CreateBuffer(b.ctx.members[member].context, b.given, b.flags&sameInnerFlagsMask, b.size, session.HostPtr{})
 	} else {
 		var whole uintptr
@@ -262,6 +266,9 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, session.Status)
 	case memFlags:
 		return infoU64(b.flags), session.Success
 	case memSize:
+		if b.image != nil {
+			return d.Driver.MemObjectInfo(b.inner[b.image.home], param)
+		}
 		return infoU64(b.size), session.Success
 	case memHostPointer:
 		return infoHandle(b.host.Address()), session.Success
@@ -279,6 +286,9 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, session.Status)
 		}
 		return infoHandle(b.parent.handle), session.Success
 	case memOffset:
+		if b.image != nil {
+			return infoU64(0), session.Success // it lies at its buffer's start
+		}
 		return infoU64(b.origin), session.Success
 	case memProperties:
 		return infoList(b.given), session.Success

@@ -14,6 +14,7 @@ const maxMembers = 64
 type member struct {
 	context uintptr // session's
 	devices []uintptr
+	images  bool    // one of the devices has them
 	align   uint64  // of sub-buffers: the least that one of the devices takes, in bytes
 	move    uintptr // session's in-order queue for moves; 0: not made yet; guarded by Context.mu
 }
@@ -31,6 +32,7 @@ type Context struct {
 	mu          sync.Mutex
 	mirrors     map[*Buffer]struct{} // guarded by mu
 	destructors []func()             // guarded by mu
+	recording   *CommandBuffer       // under which a command is recorded; guarded by mu
 }
 
 // Parameters of clCreateContext's list, clGetDeviceInfo and clGetContextInfo.
@@ -38,6 +40,7 @@ const (
 	contextPlatform  = 0x1084
 	deviceMaxAlloc   = 0x1010
 	deviceBaseAlign  = 0x1019 // bits
+	deviceImages     = 0x1016
 	contextRefs      = 0x1080
 	contextDevices   = 0x1081
 	contextProps     = 0x1082
@@ -122,6 +125,8 @@ func (c *Context) addMember(properties []uint64, devices []uintptr, report func(
 	for _, dev := range devices {
 		value, _ := c.d.Driver.DeviceInfo(dev, deviceBaseAlign)
 		m.align = min(m.align, max(number(value)/8, 1))
+		value, _ = c.d.Driver.DeviceInfo(dev, deviceImages)
+		m.images = m.images || number(value) != 0
 		value, _ = c.d.Driver.DeviceInfo(dev, deviceMaxAlloc)
 		if n := number(value); c.limit == 0 || n < c.limit {
 			c.limit = n

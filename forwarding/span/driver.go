@@ -60,6 +60,8 @@ type Driver struct {
 	programs  *handle.Table[Program]
 	kernels   *handle.Table[Kernel]
 	events    *handle.Table[Event]
+	samplers  *handle.Table[Sampler]
+	graphs    *handle.Table[CommandBuffer]
 }
 
 // New makes a Driver over inner. dispatch is the address of the ICD dispatch table. Tables are made only where platforms
@@ -70,7 +72,7 @@ func New(inner *session.Driver, mode Mode, dispatch uintptr) (*Driver, error) {
 	if mode != Native {
 		slots = someSlots
 	}
-	var errs [7]error
+	var errs [9]error
 	d.platforms, errs[0] = handle.New[platform](dispatch, min(slots, fewSlots))
 	d.contexts, errs[1] = handle.New[Context](dispatch, slots)
 	d.queues, errs[2] = handle.New[Queue](dispatch, slots)
@@ -78,6 +80,8 @@ func New(inner *session.Driver, mode Mode, dispatch uintptr) (*Driver, error) {
 	d.programs, errs[4] = handle.New[Program](dispatch, slots)
 	d.kernels, errs[5] = handle.New[Kernel](dispatch, slots)
 	d.events, errs[6] = handle.New[Event](dispatch, slots*manySlots/someSlots)
+	d.samplers, errs[7] = handle.New[Sampler](dispatch, slots)
+	d.graphs, errs[8] = handle.New[CommandBuffer](dispatch, slots)
 	for _, err := range errs {
 		if err != nil {
 			return nil, err

@@ -8,8 +8,9 @@ import (
 
 // Commands whose type is not that of the command of session's which carries them out.
 const (
-	commandMap   uint32 = 0x11FB
-	commandUnmap uint32 = 0x11FD
+	commandMap      uint32 = 0x11FB
+	commandMapImage uint32 = 0x11FC
+	commandUnmap    uint32 = 0x11FD
 )
 
 // EnqueueRead is clEnqueueReadBuffer (§5.2.2).
@@ -137,19 +138,25 @@ func (d *Driver) pair(queue, src, dst uintptr) (q *Queue, s, t *Buffer, ok bool)
 	return q, s, t, ok
 }
 
-func mixedPair(q *Queue, s, t *Buffer, queue uintptr, call func(queue uintptr) (uintptr, session.Status)) (uintptr, session.Status) {
-	b := s
-	if s == nil || q != nil && s.ctx == q.ctx {
-		b = t
+// mixedPair is a command on two memory objects that are not all of one spanning context with the queue.
+func (d *Driver) mixedPair(queue, src, dst uintptr, call func() (uintptr, session.Status)) (uintptr, session.Status) {
+	if d.queues.Get(queue) == nil {
+		return call()
 	}
-	return mixed(q, b, queue, call)
+	for _, h := range []uintptr{src, dst} {
+		if d.RetainMemObject(h) != session.Success {
+			return 0, session.InvalidMemObject
+		}
+		d.ReleaseMemObject(h)
+	}
+	return 0, session.InvalidContext
 }
 
 // EnqueueCopy is clEnqueueCopyBuffer (§5.2.4).
 func (d *Driver) EnqueueCopy(queue, src, dst uintptr, srcOff, dstOff, size uint64, w session.Waits) (uintptr, session.Status) {
 	q, s, t, ok := d.pair(queue, src, dst)
 	if !ok {
-		return mixedPair(q, s, t, queue, func(queue uintptr) (uintptr, session.Status) {
+		return d.mixedPair(queue, src, dst, func() (uintptr, session.Status) {
 			return d.Driver.EnqueueCopy(queue, src, dst, srcOff, dstOff, size, w)
 		})
 	}
@@ -174,7 +181,7 @@ func onMember2(q *Queue, s, t *Buffer, call func(s, t uintptr, w session.Waits) 
 func (d *Driver) EnqueueCopyRect(queue, src, dst uintptr, rect session.Rect, w session.Waits) (uintptr, session.Status) {
 	q, s, t, ok := d.pair(queue, src, dst)
 	if !ok {
-		return mixedPair(q, s, t, queue, func(queue uintptr) (uintptr, session.Status) {
+		return d.mixedPair(queue, src, dst, func() (uintptr, session.Status) {
 			return d.Driver.EnqueueCopyRect(queue, src, dst, rect, w)
 		})
 	}
@@ -263,7 +270,7 @@ func (d *Driver) EnqueueMigrate(queue uintptr, buffers []uintptr, flags uint64, 
 			return 0, session.InvalidContext
 		}
 		list = append(list, b)
-		r.uses = append(r.uses, use{b: b, n: b.size, reads: flags&migrateUndefined == 0})
+		r.uses = append(r.uses, b.allOf(flags&migrateUndefined == 0, false))
 	}
 	r.call = func(w session.Waits) (uintptr, session.Status) {
 		inner := make([]uintptr, len(list))

@@ -72,7 +72,7 @@ func (e *Event) at(member int, keep bool) (uintptr, session.Status) {
 	if !keep && e.ctx.d.statusOf(e.inner) == complete {
 		return 0, session.Success
 	}
-	h, status := e.ctx.bridge(e.inner, member)
+	h, status := e.ctx.bridge(e, member)
 	if status != session.Success {
 		return 0, status
 	}
@@ -83,9 +83,16 @@ func (e *Event) at(member int, keep bool) (uintptr, session.Status) {
 	return h, session.Success
 }
 
-// bridge makes a user event at a member that ends as an event of another member does. The caller owns the handle.
-func (c *Context) bridge(inner uintptr, member int) (uintptr, session.Status) {
-	d := c.d.Driver
+// bridge makes an event at a member that ends as an event of another member does, told from worker to worker where that
+// can be. The caller owns the handle.
+func (c *Context) bridge(e *Event, member int) (uintptr, session.Status) {
+	d, inner := c.d.Driver, e.inner
+	if e.queue != nil { // a user event's end comes from here
+		if h, ok := d.BridgeEvent(inner, c.members[member].context); ok {
+			d.Flush(e.queue.inner)
+			return h, session.Success
+		}
+	}
 	h, status := d.CreateUserEvent(c.members[member].context)
 	if status != session.Success {
 		return 0, status

@@ -183,16 +183,26 @@ func (d *Driver) SetKernelArg(h uintptr, index uint32, size uint64, value sessio
 	k.program.ctx.mu.Lock()
 	defer k.program.ctx.mu.Unlock()
 	home := k.home()
+	var sampler *Sampler
 	if size == 8 && !value.Nil() {
-		memory, _, known := d.ArgumentUse(k.inner[home], index)
-		b := d.buffers.Get(uintptr(le.Uint64(value.Bytes(0, 8))))
-		if b != nil && (memory || !known) {
+		use, h := d.ArgumentUse(k.inner[home], index), uintptr(le.Uint64(value.Bytes(0, 8)))
+		if b := d.buffers.Get(h); b != nil && (use.Memory || !use.Known) {
 			return k.setBufferLocked(index, b, home)
 		}
+		if use.Sampler || !use.Known {
+			sampler = d.samplers.Get(h)
+		}
 	}
-	for _, inner := range k.inner {
+	if sampler != nil && sampler.ctx != k.program.ctx {
+		return session.InvalidSampler
+	}
+	var room [8]byte
+	for i, inner := range k.inner {
 		if inner == 0 {
 			continue
+		}
+		if sampler != nil {
+			value = handlePointer(&room, sampler.inner[i])
 		}
 		if status := d.Driver.SetKernelArg(inner, index, size, value); status != session.Success {
 			return status
@@ -268,12 +278,18 @@ func (d *Driver) launch(queue, kernel uintptr, w session.Waits, call func(queue,
 		return 0, session.InvalidProgramExecutable
 	}
 	c := q.ctx
+	r := request{q: q, w: w}
+	r.call = func(w session.Waits) (uintptr, session.Status) { return call(q.inner, k.inner[q.member], w) }
+	var status session.Status
+	if w.Recorded() {
+		if r.uses, status = k.usesLocked(q.member); status != session.Success {
+			return 0, status
+		}
+		return r.recordLocked()
+	}
 	c.mu.Lock()
-	uses, status := k.usesLocked(q.member)
 	var event uintptr
-	if status == session.Success {
-		r := request{q: q, w: w, uses: uses}
-		r.call = func(w session.Waits) (uintptr, session.Status) { return call(q.inner, k.inner[q.member], w) }
+	if r.uses, status = k.usesLocked(q.member); status == session.Success {
 		event, status = r.sendLocked(w.Want)
 	}
 	c.mu.Unlock()
@@ -295,8 +311,8 @@ func (k *Kernel) usesLocked(member int) ([]use, session.Status) {
 				return nil, status
 			}
 		}
-		_, writes, _ := k.program.ctx.d.ArgumentUse(k.inner[member], index)
-		uses = append(uses, use{b: a.b, n: a.b.size, reads: true, writes: writes && a.b.flags&memReadOnly == 0})
+		writes := k.program.ctx.d.ArgumentUse(k.inner[member], index).Writes
+		uses = append(uses, a.b.allOf(true, writes && a.b.flags&memReadOnly == 0))
 	}
 	return uses, session.Success
 }

@@ -40,21 +40,24 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 			return d.Driver.EnqueueRead(q.inner, inner, false, off, size, at, w)
 		})
 	}
-	// The mapping is noted before a blocking call waits: the program may unmap from a callback.
-	inner := r.call
-	r.call = func(w session.Waits) (uintptr, session.Status) {
-		event, status := inner(w)
-		if status == session.Success {
-			m.address = at.Address()
-			b.maps = append(b.maps, m)
-		}
-		return event, status
-	}
+	r.call = b.noting(&m, r.call, func() uintptr { return at.Address() })
 	event, status := r.run(blocking)
 	if status != session.Success {
 		return session.HostPtr{}, 0, status
 	}
 	return at, event, session.Success
+}
+
+// noting makes a map's call note the mapping before a blocking call waits: the program may unmap from a callback.
+func (b *Buffer) noting(m *mapping, call func(session.Waits) (uintptr, session.Status), address func() uintptr) func(session.Waits) (uintptr, session.Status) {
+	return func(w session.Waits) (uintptr, session.Status) {
+		event, status := call(w)
+		if status == session.Success {
+			m.address = address()
+			b.maps = append(b.maps, *m)
+		}
+		return event, status
+	}
 }
 
 // mappable checks a map's flags (§5.2.3).
@@ -104,11 +107,17 @@ func (b *Buffer) takeMapping(address uintptr) (mapping, bool) {
 
 func (b *Buffer) unmap(q *Queue, m mapping, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
 	d := b.ctx.d.Driver
-	r := request{q: q, w: w, kind: commandUnmap, uses: []use{{b: b, off: m.off, n: m.n, writes: m.writes}}}
+	touched := use{b: b, off: m.off, n: m.n, writes: m.writes}
+	if b.image != nil {
+		touched = b.allOf(m.writes, m.writes)
+	}
+	r := request{q: q, w: w, kind: commandUnmap, uses: []use{touched}}
 	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
 		switch {
 		case !m.host:
 			return d.EnqueueUnmap(q.inner, inner, ptr, w)
+		case m.writes && m.region != nil:
+			return b.unmapImage(q, inner, m.region, ptr, w)
 		case m.writes:
 			return d.EnqueueWrite(q.inner, inner, false, m.off, m.n, ptr, w)
 		}

@@ -32,12 +32,17 @@ func (b *Buffer) writeHostLocked(member int, off, n uint64) session.Status {
 	if status != session.Success {
 		return status
 	}
-	event, status := c.d.Driver.EnqueueWrite(q, inner, true, off, n, b.host.Plus(off), session.Waits{Want: true})
+	w := session.Waits{Want: true}.Unasked()
+	var event uintptr
+	if im := b.image; im != nil {
+		event, status = c.d.Driver.EnqueueWriteImage(q, inner, true, im.whole(), im.row, im.slicePitch(), b.host, w)
+	} else {
+		event, status = c.d.Driver.EnqueueWrite(q, inner, true, off, n, b.host.Plus(off), w)
+	}
 	if status != session.Success {
 		return status
 	}
-	w := &write{member: member, event: event, queue: q}
-	b.parts.wrote(off, off+n, w, c.ends())
+	b.parts.wrote(off, off+n, &write{member: member, event: event, queue: q}, c.ends())
 	return session.Success
 }
 
@@ -58,7 +63,13 @@ func (b *Buffer) fetchLocked(off, n uint64) session.Status {
 		if status != session.Success {
 			return status
 		}
-		if _, status = c.d.Driver.EnqueueRead(q, inner, true, p.lo, p.hi-p.lo, b.host.Plus(p.lo), session.Waits{}); status != session.Success {
+		w := session.Waits{}.Unasked()
+		if im := b.image; im != nil {
+			_, status = c.d.Driver.EnqueueReadImage(q, inner, true, im.whole(), im.row, im.slicePitch(), b.host, w)
+		} else {
+			_, status = c.d.Driver.EnqueueRead(q, inner, true, p.lo, p.hi-p.lo, b.host.Plus(p.lo), w)
+		}
+		if status != session.Success {
 			return status
 		}
 	}

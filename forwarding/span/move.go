@@ -1,13 +1,15 @@
 package span
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"tendril/forwarding/session"
 )
 
-// Moves go in chunks through this process, several under way, so that both links are busy and memory is bounded.
+// Moves that no link between workers takes go in chunks through this process, several under way, so that both links are busy and memory
+// is bounded.
 const (
 	chunkBytes = 4 << 20
 	maxFlying  = 4
@@ -21,6 +23,7 @@ type move struct {
 	d        *session.Driver
 	src, dst uintptr // session's buffers; a reference is held of each
 	from, to uintptr // session's queues, one a member, on which nothing waits
+	image    *image  // nil: of a buffer, in bytes; else in rows
 	end      *arrival
 	waiting  atomic.Int32 // conditions that have not come, and one for whoever still adds some
 
@@ -34,7 +37,7 @@ type move struct {
 // moveLocked brings a part to a member. The part's arrivals tell who must be waited for.
 func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 	source, pending := p.source()
-	m := &move{d: c.d.Driver, next: p.lo, hi: p.hi, end: &arrival{member: member}}
+	m := &move{d: c.d.Driver, image: b.image, next: p.lo, hi: p.hi, end: &arrival{member: member}}
 	var status session.Status
 	if m.from, status = c.moveQueueLocked(source); status != session.Success {
 		return status
@@ -48,27 +51,92 @@ func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 	if m.dst, status = b.atLocked(member); status != session.Success {
 		return status
 	}
-	if m.end.event, status = m.d.CreateUserEvent(c.members[member].context); status != session.Success {
-		return status
-	}
-	m.d.RetainMemObject(m.src)
-	m.d.RetainMemObject(m.dst)
-	m.d.RetainEvent(m.end.event) // until it is set
-	m.waiting.Store(1)
+	var after, before []uintptr                                      // what is waited for at the source, at the target
 	if w := p.writer; w != nil && c.d.statusOf(w.event) > complete { // of a failed command, contents are whatever they are
 		m.d.Flush(w.queue)
-		m.after(w.event)
+		after = append(after, w.event)
 	}
 	for _, a := range p.arrivals {
-		if a.member == member || a == pending {
-			m.after(a.event)
+		switch {
+		case a == pending:
+			after = append(after, a.event)
+		case a.member == member:
+			before = append(before, a.event)
 		}
 	}
+	m.hold()
+	if !m.push(after, before) {
+		if m.end.event, status = m.d.CreateUserEvent(c.members[member].context); status != session.Success {
+			m.letGo()
+			return status
+		}
+		m.d.RetainEvent(m.end.event) // until it is set
+		m.begin(after, before)
+	}
 	p.valid |= 1 << member
+	p.supersede(member, c.ends())
 	p.arrivals = append(p.arrivals, m.end)
 	m.end.refs++
-	m.met(complete)
 	return session.Success
+}
+
+// hold keeps the buffers until the move has ended.
+func (m *move) hold() {
+	m.d.RetainMemObject(m.src)
+	m.d.RetainMemObject(m.dst)
+}
+
+func (m *move) letGo() {
+	m.d.ReleaseMemObject(m.src)
+	m.d.ReleaseMemObject(m.dst)
+}
+
+// push has the bytes go from worker to worker; false: there is no such way. A push whose link ends goes through this
+// process after all, and ends the same event.
+func (m *move) push(after, before []uintptr) bool {
+	if m.image != nil { // links carry ranges of bytes
+		return false
+	}
+	held := slices.Concat(after, before)
+	for _, e := range held {
+		m.d.RetainEvent(e)
+	}
+	over := func(status int32) {
+		m.arrived(status)
+		m.letGo()
+		for _, e := range held {
+			m.d.ReleaseEvent(e)
+		}
+	}
+	event, ok := m.d.Push(session.Push{
+		Src: m.src, Dst: m.dst, Off: m.next, Size: m.hi - m.next, After: after, Before: before, Ended: over,
+		Lost: func(event uintptr) {
+			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi, end: &arrival{event: event}}
+			fallback.hold()
+			m.d.RetainEvent(event)
+			fallback.begin(after, before)
+		},
+	})
+	if !ok {
+		for _, e := range held {
+			m.d.ReleaseEvent(e)
+		}
+		return false
+	}
+	m.end.event = event
+	return true
+}
+
+// begin starts the move through this process behind the events.
+func (m *move) begin(after, before []uintptr) {
+	m.waiting.Store(1)
+	for _, e := range after {
+		m.after(e, m.met)
+	}
+	for _, e := range before { // what it left is written over, however it ended
+		m.after(e, func(int32) { m.met(complete) })
+	}
+	m.met(complete)
 }
 
 // source chooses the member to read from: the writer's, else one where the bytes are already, else one where they are
@@ -101,9 +169,9 @@ func (p *part) arriving(member int) (latest *arrival) {
 }
 
 // after makes the move wait for an event of session's.
-func (m *move) after(event uintptr) {
+func (m *move) after(event uintptr, met func(status int32)) {
 	m.waiting.Add(1)
-	if m.d.SetEventCallback(event, complete, m.met) != session.Success {
+	if m.d.SetEventCallback(event, complete, met) != session.Success {
 		m.met(int32(session.OutOfResources))
 	}
 }
@@ -137,6 +205,9 @@ func (m *move) pumpLocked() {
 	for m.flying < maxFlying && m.next < m.hi && m.failed == 0 {
 		off := m.next
 		m.next = min(off+chunkBytes, m.hi)
+		if m.image != nil {
+			m.next = off + m.image.box(off, m.hi).Region[1]
+		}
 		m.flying++
 		m.carry(off, m.next-off)
 	}
@@ -148,6 +219,10 @@ func (m *move) pumpLocked() {
 // carry sends one chunk on its way: straight between memory and a link where a member computes on this process's
 // memory, through a chunk of our own elsewhere.
 func (m *move) carry(off, n uint64) {
+	if m.image != nil {
+		m.through(off, n, n*m.image.rowBytes)
+		return
+	}
 	if at := m.d.Memory(m.dst); at != nil {
 		m.read(off, n, session.HostBytes(at[off:]), m.landed)
 		return
@@ -156,7 +231,15 @@ func (m *move) carry(off, n uint64) {
 		m.write(off, n, session.HostBytes(at[off:]), m.landed)
 		return
 	}
+	m.through(off, n, n)
+}
+
+// through carries n by way of a chunk of this process's. A row of an image may be longer than a chunk.
+func (m *move) through(off, n, bytes uint64) {
 	room := chunks.Get().(*[]byte)
+	if bytes > uint64(len(*room)) {
+		*room = make([]byte, bytes)
+	}
 	m.read(off, n, session.HostBytes(*room), func(status int32) {
 		if status < complete {
 			chunks.Put(room)
@@ -171,12 +254,24 @@ func (m *move) carry(off, n uint64) {
 }
 
 func (m *move) read(off, n uint64, at session.HostPtr, then func(int32)) {
-	e, status := m.d.EnqueueRead(m.from, m.src, false, off, n, at, session.Waits{Want: true})
+	var e uintptr
+	var status session.Status
+	if w := (session.Waits{Want: true}).Unasked(); m.image != nil {
+		e, status = m.d.EnqueueReadImage(m.from, m.src, false, m.image.box(off, off+n), 0, 0, at, w)
+	} else {
+		e, status = m.d.EnqueueRead(m.from, m.src, false, off, n, at, w)
+	}
 	m.watch(m.from, e, status, then)
 }
 
 func (m *move) write(off, n uint64, at session.HostPtr, then func(int32)) {
-	e, status := m.d.EnqueueWrite(m.to, m.dst, false, off, n, at, session.Waits{Want: true})
+	var e uintptr
+	var status session.Status
+	if w := (session.Waits{Want: true}).Unasked(); m.image != nil {
+		e, status = m.d.EnqueueWriteImage(m.to, m.dst, false, m.image.box(off, off+n), 0, 0, at, w)
+	} else {
+		e, status = m.d.EnqueueWrite(m.to, m.dst, false, off, n, at, w)
+	}
 	m.watch(m.to, e, status, then)
 }
 
@@ -204,12 +299,17 @@ func (m *move) landed(status int32) {
 
 // finish runs once.
 func (m *move) finish(status int32) {
-	m.end.state.Store(arrived)
-	if status != complete {
-		m.end.state.Store(lost)
-	}
+	m.arrived(status)
 	m.d.SetUserEventStatus(m.end.event, status)
 	m.d.ReleaseEvent(m.end.event)
-	m.d.ReleaseMemObject(m.src)
-	m.d.ReleaseMemObject(m.dst)
+	m.letGo()
+}
+
+// arrived notes how the move ended.
+func (m *move) arrived(status int32) {
+	state := arrived
+	if status != complete {
+		state = lost
+	}
+	m.end.state.Store(state)
 }

@@ -123,6 +123,20 @@ func (p *part) trim(free ends) {
 	p.arrivals = kept
 }
 
+// supersede forgets the arrivals at a member that a new one there waits for: whoever uses the range waits for that one.
+func (p *part) supersede(member int, free ends) {
+	kept := p.arrivals[:0]
+	for _, a := range p.arrivals {
+		if a.member == member {
+			free.arrival(a)
+		} else {
+			kept = append(kept, a)
+		}
+	}
+	clear(p.arrivals[len(kept):])
+	p.arrivals = kept
+}
+
 // merge joins neighbours with the same history, so that a program which writes piece by piece does not leave a part for
 // each.
 func (ps *parts) merge(free ends) {

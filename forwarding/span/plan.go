@@ -92,6 +92,9 @@ func (c *Context) waitsLocked(w session.Waits, member int, keep bool) (session.W
 	for _, h := range w.List {
 		e := c.d.events.Get(h)
 		switch {
+		case e == nil && c.d.Driver.RetainEvent(h) == session.Success: // session's, of another context
+			c.d.Driver.ReleaseEvent(h)
+			return session.Waits{}, session.InvalidContext
 		case e == nil:
 			return session.Waits{}, session.InvalidEventWaitList
 		case e.ctx != c:
@@ -160,6 +163,9 @@ func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 // run enqueues the command. A blocking one is sent as any other and waited for outside the lock: what it waits for may
 // take another call of the program's.
 func (r *request) run(blocking bool) (uintptr, session.Status) {
+	if r.w.Recorded() {
+		return r.recordLocked()
+	}
 	c := r.q.ctx
 	c.mu.Lock()
 	event, status := r.sendLocked(blocking || r.w.Want)

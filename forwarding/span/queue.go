@@ -62,15 +62,6 @@ func (c *Context) newQueue(device uintptr, create func(context uintptr) (uintptr
 	return h, session.Success
 }
 
-// CreateCommandBuffer is clCreateCommandBufferKHR; session's, but in contexts that span: their commands are planned as
-// they are enqueued.
-func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64) (uintptr, session.Status) {
-	if len(queues) == 1 && d.queues.Get(queues[0]) != nil {
-		return 0, session.InvalidOperation
-	}
-	return d.Driver.CreateCommandBuffer(n, queues, given)
-}
-
 // RetainQueue is clRetainCommandQueue.
 func (d *Driver) RetainQueue(h uintptr) session.Status {
 	q := d.queues.Get(h)

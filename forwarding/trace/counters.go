@@ -31,6 +31,7 @@ const (
 	CauseClock // the trace's own
 	CauseFlush // likewise
 	CauseObject
+	CausePeer
 	numCauses
 )
 
@@ -40,7 +41,7 @@ func (c Cause) Own() bool { return c == CauseClock || c == CauseFlush }
 var causeNames = [numCauses]string{
 	"other", "connect", "start a worker", "greet a worker", "build", "first launch verdict", "argument verdict", "query",
 	"clFinish", "wait for events", "blocking read", "blocking write", "map", "memory from the daemon", "publish",
-	"compare clocks", "fetch the trace", "object of the store",
+	"compare clocks", "fetch the trace", "object of the store", "link two workers",
 }
 
 func (c Cause) String() string {

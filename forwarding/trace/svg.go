@@ -16,6 +16,7 @@ import (
 const (
 	pictureWidth = 1200
 	pictureName  = 230 // for the rows' names
+	pictureRight = 30  // for the last time's text
 	pictureRow   = 22
 	pictureHead  = 34
 	pictureRows  = 48
@@ -147,7 +148,7 @@ func (p *picture) draw() {
 
 // x is where a time is.
 func (p *picture) x(at int64) float64 {
-	return pictureName + float64(at-p.t.Begin)*(pictureWidth-pictureName-10)/float64(max(p.t.End-p.t.Begin, 1))
+	return pictureName + float64(at-p.t.Begin)*(pictureWidth-pictureName-pictureRight)/float64(max(p.t.End-p.t.Begin, 1))
 }
 
 // scale draws lines at round times, ten of them at most.

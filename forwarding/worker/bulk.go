@@ -30,6 +30,10 @@ type bulk struct {
 	closed bool
 	due    []*bulkOp // their turn has come; for runDue
 
+	// Immutable: how the lanes' end and an operation's own are told of. The client's bulk ends the session.
+	fail  func(error)
+	ended func(o *bulkOp, status int32)
+
 	staged  atomic.Int64 // bytes kept for writes whose turn has not come
 	asleep  atomic.Bool  // the reader will not look at due
 	staging staging
@@ -45,9 +49,20 @@ const (
 )
 
 func newBulk(s *session) *bulk {
-	b := &bulk{s: s, ops: map[uint64]*bulkOp{}}
+	b := &bulk{s: s, ops: map[uint64]*bulkOp{}, fail: s.fail}
+	b.ended = b.tellEnd
 	b.grown.L = &b.mu
 	return b
+}
+
+// tellEnd tells the engine and the client. The engine's reports come first, so that the client's call returns to a program
+// that finds its event complete.
+func (b *bulk) tellEnd(o *bulkOp, status int32) {
+	if !o.over {
+		b.s.hostDone(o.id, status)
+	}
+	b.s.send(&clwire.BulkDone{Op: o.id, Status: status}, clwire.FlagUrgent, 0)
+	b.forget(o.id)
 }
 
 // close ends the lanes and joins their readers and the operations.
@@ -81,7 +96,7 @@ func (b *bulk) addLane(l *link.Lane) {
 	b.work.Go(func() {
 		var err error
 		link.GiveWay(func() { err = b.readLane(l) })
-		b.s.fail(fmt.Errorf("a lane ended: %w", err))
+		b.fail(fmt.Errorf("a lane ended: %w", err))
 	})
 }
 
@@ -202,6 +217,9 @@ func (b *bulk) begin(id uint64, buf *buffer, shape *clwire.Shape, write, inline 
 	buf.refs.Add(1)
 	op.known, op.write, op.inline, op.buffer, op.ext, op.refused = true, write, inline, buf, ext, status
 	op.size = sizeOf(shape)
+	if !write && !shape.Rect && status == opencl.Success {
+		op.content = b.s.sizeBuffer(buf)
+	}
 	op.left = op.size
 	if op.size == 0 || op.size > 1<<62 {
 		return fmt.Errorf("%w: operation %d of %d bytes", errRecord, id, op.size)

@@ -26,6 +26,7 @@ type far struct {
 	ended   chan struct{}    // closed at the session's end
 	done    map[uint64]int32 // BulkDone
 	data    map[uint64][]byte
+	lengths map[uint64]uint64 // BulkLength
 }
 
 func tcpEnds(t testing.TB) (a, b *os.File) {
@@ -93,12 +94,13 @@ func farFixture(t testing.TB, inPlace bool, properties uint64) (*far, *fixture) 
 	}()
 	c := &client{t: t, link: streams[0], replies: map[uint64]*clwire.Reply{}, partial: map[uint64][]byte{}, ends: map[uint64]clwire.EventEnd{},
 		count: map[uint64]int{}, ready: map[uint64]int32{}}
-	f := &far{client: c, lane: lanes[0], session: s, ended: ended, done: map[uint64]int32{}, data: map[uint64][]byte{}}
+	f := &far{client: c, lane: lanes[0], session: s, ended: ended, done: map[uint64]int32{}, data: map[uint64][]byte{}, lengths: map[uint64]uint64{}}
 	c.other = f.other
 	t.Cleanup(func() {
 		c.link.Shutdown()
 		f.lane.Shutdown()
 		<-ended
+		s.peers.close()
 		s.bulk.close()
 		s.engine.Close()
 		s.work.Wait()
@@ -120,6 +122,10 @@ func (f *far) other(h clwire.Header, p []byte) {
 		var m clwire.BulkDone
 		f.must(m.Decode(p))
 		f.done[m.Op] = m.Status
+	case clwire.TypeBulkLength:
+		var m clwire.BulkLength
+		f.must(m.Decode(p))
+		f.lengths[m.Op] = m.Bytes
 	case clwire.TypeBulkData:
 		var m clwire.BulkData
 		f.must(m.Decode(p))

@@ -21,6 +21,7 @@ type bulkOp struct {
 	known, write, inline bool
 	buffer               *buffer
 	ext                  extent
+	content              *buffer       // nil, or what says how much of a read means something; held
 	size                 uint64        // dense bytes
 	refused              opencl.Status // ≠ 0: the buffer or the shape is bad
 
@@ -170,16 +171,7 @@ func (o *bulkOp) maybeDone() {
 	}
 }
 
-// end tells the engine and the client. The engine's reports come first, so that
-// the client's call returns to a program that finds its event complete.
-func (o *bulkOp) end(status int32) {
-	s := o.b.s
-	if !o.over {
-		s.hostDone(o.id, status)
-	}
-	s.send(&clwire.BulkDone{Op: o.id, Status: status}, clwire.FlagUrgent, 0)
-	o.b.forget(o.id)
-}
+func (o *bulkOp) end(status int32) { o.b.ended(o, status) }
 
 // start runs when the operation's turn has come, or will never.
 func (o *bulkOp) start() {
@@ -220,10 +212,22 @@ func (o *bulkOp) startWrite() {
 func (o *bulkOp) startRead() {
 	switch {
 	case o.verdict != 0:
+		if o.content != nil {
+			o.content.unref()
+		}
 		if !o.over {
 			o.b.s.hostDone(o.id, o.verdict)
 		}
 		o.b.forget(o.id)
+	case o.content != nil && o.content.seg == nil:
+		o.b.work.Go(func() { o.trim(); o.content = nil; o.startRead() })
+	case o.content != nil:
+		o.trim()
+		o.content = nil
+		o.startRead()
+	case o.inline && o.size == 0:
+		o.end(0)
+	case o.size == 0: // the client knows that it has all
 	case o.inline && o.buffer.seg != nil:
 		o.readInline(o.buffer.bytes())
 	case o.inline:

@@ -244,6 +244,7 @@ func inProcess(t testing.TB, lanes bool) *client {
 		if err := <-ended; err != nil {
 			t.Logf("session: %v", err)
 		}
+		s.peers.close()
 		s.engine.Close()
 		s.work.Wait()
 		l.Close()

@@ -45,10 +45,19 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 		return s.parts(h, p)
 	case clwire.TypeCreateSubDevices, clwire.TypeReleaseSubDevice, clwire.TypeSpecConstant:
 		return s.partition(h, p)
+	case clwire.TypeContentSize:
+		var m clwire.ContentSize
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.contentSize(&m)
 	case clwire.TypeGraph, clwire.TypeReplay:
 		return s.graphRecord(h, p)
 	case clwire.TypeClockSync, clwire.TypeTraceOn, clwire.TypeTraceFlush:
 		return s.traceRecord(h, p)
+	case clwire.TypePeerOpen, clwire.TypePeerExpect, clwire.TypePeerPush, clwire.TypePeerPull, clwire.TypePeerSignal, clwire.TypePeerEvent,
+		clwire.TypePeerClose:
+		return s.peers.record(h, p)
 	}
 	return fmt.Errorf("%w: unknown type %d", errRecord, uint16(h.Type))
 }
@@ -344,6 +353,7 @@ func (s *session) release(id uint64) {
 		if s.bulk != nil {
 			s.bulk.staging.forget(o)
 		}
+		s.peers.forget(o)
 		if o.native != 0 {
 			o.native.Release()
 		}

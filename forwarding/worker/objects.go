@@ -47,6 +47,7 @@ type buffer struct {
 	at      uint64   // where in seg
 	parent  *buffer
 	image   *imageShape // nil: a buffer
+	content uint64      // the size buffer's number, 0: none; the reader's
 	charged uint64      // of memory
 	memory  *deviceMemory
 	refs    atomic.Int32

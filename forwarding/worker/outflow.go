@@ -59,7 +59,8 @@ func (f *outflow) next() (at, n uint64) {
 	if f.at == f.o.size || f.broken || f.status != opencl.Success {
 		return 0, 0
 	}
-	at, n = f.at, f.o.ext.piece(f.at)
+	at = f.at
+	n = min(f.o.ext.piece(at), f.o.size-at) // a read may be trimmed
 	f.at += n
 	return at, n
 }
@@ -73,7 +74,7 @@ func (f *outflow) ship(l *link.Lane, at uint64, data []byte) {
 	f.mu.Lock()
 	f.broken = true
 	f.mu.Unlock()
-	f.o.b.s.fail(fmt.Errorf("a lane ended: %w", err))
+	f.o.b.fail(fmt.Errorf("a lane ended: %w", err))
 }
 
 // failed notes how a chunk left the device and reports whether it must not be sent.

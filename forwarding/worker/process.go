@@ -177,6 +177,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.deviceMemory = c.memory
 	s.files.store = include.NewStore(o.CacheDir)
 	s.attached = &c.attached
+	s.peers.sockets = &c.sockets
 	s.bound(c.limits)
 	if r != nil {
 		s.bulk = newBulk(s)
@@ -226,6 +227,7 @@ type control struct {
 	fd       int
 	attached attachments
 	memory   *deviceMemory
+	sockets  peerSockets
 	limits   clwire.TimeLimits // of the assignment
 }
 
@@ -329,6 +331,10 @@ func (c *control) watch(r *remote) {
 		}
 		if err == nil && r != nil && m.Lane != nil && len(files) == 1 {
 			r.accept(m.Lane.Index, files[0])
+			continue
+		}
+		if err == nil && m.Peer != nil && len(files) == 1 {
+			c.sockets.put(m.Peer, files[0])
 			continue
 		}
 		if err == nil && m.Attach != nil && len(files) == 1 {

@@ -42,6 +42,7 @@ type session struct {
 	blobs    map[uint64]*blob
 	files    fileSets
 	subs     subDevices
+	peers    peers
 
 	graphBytes int // of all graphs; the reader's
 	limits     timeLimits
@@ -81,6 +82,7 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{}, blobs: map[uint64]*blob{},
 		live: map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory()}
 	s.ring, _ = l.(*link.Conn)
+	s.peers.s = s
 	s.engine = engine.New(nativeDriver{}, reporter{s}, engine.Options{Lanes: lanes})
 	if out != nil {
 		out.send = s.print

@@ -86,6 +86,12 @@ func messages() []message {
 		&WriteRequest{ID: id, Offset: 1 << 33, Data: []byte("data")},
 		&HoldReply{ID: id, SizeBytes: 99, Class: object.Named, Meta: []byte("meta")},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
+		&OfferPeerRequest{Worker: 3, Link: 1 << 33, Lanes: 3, Plaintext: true},
+		&OfferPeerReply{Offer: []byte("{}")},
+		&DialPeerRequest{Worker: 3, Link: 1 << 33, Offer: []byte("{}")},
+		&PairPeersRequest{Workers: [2]uint64{3, 4}, Link: 1 << 33, Lanes: 2},
+		&TellPeerRequest{Worker: 3, Link: 1 << 33, Up: true, With: "node b", Text: "why"},
+		&SetPeerRequest{Authority: hash, Address: "b:7433"},
 	}
 }
 

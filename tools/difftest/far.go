@@ -7,10 +7,13 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
+// spans is the -far whose contexts have several members: dt.h makes them of all devices, and queues on the last.
+const spans = "span"
+
 // goFar logs in to the test's own node by its front door for other machines.
 func (d *differ) goFar(ctx context.Context) error {
-	if d.node == nil || d.far != "tls" && d.far != "tcp" {
-		return fmt.Errorf("-far %q: want tls or tcp, and neither -server nor -self", d.far)
+	if d.node == nil || d.far != "tls" && d.far != "tcp" && d.far != spans {
+		return fmt.Errorf("-far %q: want tls, tcp or span, and neither -server nor -self", d.far)
 	}
 	at, err := d.node.Listening(ctx)
 	if err != nil {

@@ -38,7 +38,7 @@ func main() {
 	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
 	short := flag.Bool("short", false, "of scripts, what takes seconds")
 	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
-	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine")
+	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -164,6 +164,9 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 	switch {
 	case d.self:
 		other = d.say(ctx, rig.Native(), program...)
+	case d.far == spans:
+		far := []string{d.node.Tendril(), "run", "--server", "local", "--server", d.server, "--"}
+		other = d.say(ctx, d.node.Env("DT_SPAN=1", "XDG_CONFIG_HOME="+d.work), append(far, program...)...)
 	case d.far != "":
 		far := []string{d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", d.far == "tcp"), "--"}
 		other = d.say(ctx, d.farEnv(), append(far, program...)...)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -94,4 +95,37 @@ func TestAnObjectOfAnotherMachine(t *testing.T) {
 		t.Errorf("%d bytes crossed for an object of %d", crossed, size)
 	}
 	eventually(t, idle(t.Context(), n))
+}
+
+// An object of one node is a buffer of a context that spans two, and buffers that the host may not touch move like others.
+func TestAnObjectInAContextThatSpans(t *testing.T) {
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	near := node(t)
+	_, address, config := far(t)
+	program := filepath.Join(t.TempDir(), "spanned")
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", program, "testdata/spanned.c", "-lOpenCL")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "lump")
+	want := summed(t, file, 3<<20+5)
+	if _, err := near.Run(t.Context(), "put", file); err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range [][]string{{"local", address}, {address, "local"}} {
+		over := near.Command(t.Context(), "run", "--server", order[0], "--server", order[1], "--", program, "lump")
+		over.Env = append(over.Env, "XDG_CONFIG_HOME="+config)
+		if got, err := rig.Output(over); err != nil || got != "device 0: "+want+"device 1: "+want {
+			t.Errorf("servers %v: %q, %v, want %q of two devices", order, got, err, want)
+		}
+		here := 1 // of the sums, the one that a device of this node's computed: the other device's, see spanned.c
+		if order[0] != "local" {
+			here = 0
+		}
+		sum, err := near.Run(t.Context(), "get", fmt.Sprintf("sum%d", here))
+		if got := fmt.Sprintf("sum %d\n", binary.LittleEndian.Uint64([]byte(sum + "12345678")[:8])); err != nil || !strings.HasSuffix(want, got) {
+			t.Errorf("servers %v: published %q, %v, want %q", order, got, err, want)
+		}
+	}
+	eventually(t, idle(t.Context(), near))
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,41 +9,134 @@ import (
 	"strings"
 	"testing"
 
+	"tendril/forwarding/trace"
 	"tendril/tools/e2e/rig"
 )
 
-// TestOneContextOverTwoNodes runs one program natively and on a context over this node's device and another node's: the
-// same commands in the same order of events give the same bytes.
-func TestOneContextOverTwoNodes(t *testing.T) {
+// spanProgram compiles testdata/span.c.
+func spanProgram(t *testing.T) string {
+	t.Helper()
 	need(t, "cc", noCC)
-	near := node(t)
-	_, address, config := far(t)
-	program := filepath.Join(t.TempDir(), "span")
-	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "testdata/span.c", "-lOpenCL"))
+	out := filepath.Join(t.TempDir(), "span")
+	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/span.c", "-lOpenCL"))
 	need(t, "cc", err)
-	rounds := 2
-	if testing.Short() {
-		rounds = 1
+	return out
+}
+
+// peersOf names a node as a peer of another.
+func peersOf(t *testing.T, of, node *rig.Node, address string) {
+	t.Helper()
+	out, err := node.Run(t.Context(), "peer", "ls", "--json")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for seed := range rounds {
-		args := []string{fmt.Sprint(seed + 1), "120"}
-		native := exec.CommandContext(t.Context(), program, args...)
-		native.Env = rig.Native()
-		want, err := rig.Output(native)
-		need(t, "driver", err)
-		over := exec.CommandContext(t.Context(), near.Tendril(), append([]string{"run", "--server", "local", "--server", address, "--", program}, args...)...)
-		over.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
+	var own struct {
+		Authority string `json:"authority"`
+	}
+	if err := json.Unmarshal([]byte(out), &own); err != nil || own.Authority == "" {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := of.Run(t.Context(), "peer", "add", address, "--ca", own.Authority); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := of.Run(t.Context(), "peer", "ls"); err != nil || !strings.Contains(out, address) {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestOneContextOverTwoNodes runs one program natively and on a context over this node's device and another node's: the
+// same commands in the same order of events give the same bytes, with a link between the workers and without one.
+func TestOneContextOverTwoNodes(t *testing.T) {
+	program := spanProgram(t)
+	near := node(t)
+	there, address, config := far(t)
+	over := func(seed int, want, env string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), near.Tendril(), "run", "--server", "local", "--server", address, "--", program, fmt.Sprint(seed), "120")
+		cmd.Env = append(rig.Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_SOCKET="+near.Socket(), env)
 		var said strings.Builder
-		over.Stderr = &said
-		got, err := over.Output()
+		cmd.Stderr = &said
+		got, err := cmd.Output()
 		if err != nil || string(got) != want {
-			t.Fatalf("seed %d: %v: %q, natively %q\n%s", seed+1, err, got, want, said.String())
+			t.Fatalf("seed %d, %s: %v: %q, natively %q\n%s", seed, env, err, got, want, said.String())
 		}
 		if !strings.Contains(said.String(), "2 devices") {
 			t.Errorf("not two devices: %s", said.String())
 		}
 	}
-	if _, err := os.Stat(near.Socket()); err != nil {
-		t.Error(err)
+	rounds := 2
+	if testing.Short() {
+		rounds = 1
+	}
+	natively := func(seed int) string {
+		native := exec.CommandContext(t.Context(), program, fmt.Sprint(seed), "120")
+		native.Env = rig.Native()
+		want, err := rig.Output(native)
+		need(t, "driver", err)
+		return want
+	}
+	over(9, natively(9), "TENDRIL_PEERS=")
+	if log := near.Log(); !strings.Contains(log, "no link between two workers") || !strings.Contains(log, "peer add HOST:PORT") {
+		t.Errorf("the node does not say why its worker has no link, and what to do:\n%s", log)
+	}
+	peersOf(t, near, there, address)
+	for seed := range rounds {
+		want := natively(seed + 1)
+		over(seed+1, want, "TENDRIL_PEERS=off")
+		over(seed+1, want, "TENDRIL_PEERS=on")
+	}
+	for _, n := range []*rig.Node{near, there} {
+		if log := n.Log(); !strings.Contains(log, "two workers are linked") {
+			t.Errorf("a node knows of no link:\n%s", log)
+		}
+	}
+}
+
+// A trace of a context that spans has both workers, each on a clock of its own, and each one's kernels.
+func TestTraceOfAContextThatSpans(t *testing.T) {
+	need(t, "driver", hasDriver())
+	program, near := spanProgram(t), node(t)
+	_, address, config := far(t)
+	out := filepath.Join(t.TempDir(), "out.json")
+	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", out, "--json", "--", program, "1", "120")
+	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
+	text, err := rig.Output(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := trace.CheckPerfetto(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Names["mix_"] == 0 || c.Names["iota"] == 0 || c.Arrows == 0 {
+		t.Errorf("%+v", c)
+	}
+	var s trace.Summary
+	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &s); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if len(s.Workers) != 2 {
+		t.Fatalf("workers: %+v", s.Workers)
+	}
+	clocks := map[bool]int{}
+	crossed := map[uint32]uint64{}
+	for _, w := range s.Workers {
+		clocks[strings.HasPrefix(w.Clock, "clock ±")]++
+	}
+	for _, w := range s.Wire {
+		crossed[w.Worker] += w.Bytes
+	}
+	if clocks[true] != 1 || clocks[false] != 1 || len(crossed) != 2 {
+		t.Errorf("workers %+v, bytes %v", s.Workers, crossed)
+	}
+	for _, k := range s.Kernels {
+		if k.Launches == 0 || k.Device <= 0 {
+			t.Errorf("%+v", k)
+		}
 	}
 }

@@ -20,7 +20,8 @@ import (
 
 const (
 	clientLanes  = 3 // clients of the store at a time
-	sessionLanes = 2 // OpenCL programs at a time
+	sessionLanes = 2 // OpenCL programs at a time, on this machine
+	farLanes     = 1 // the same as if from another, over TLS
 )
 
 // churn keeps clients coming.
@@ -28,18 +29,26 @@ type churn struct {
 	n       *rig.Node
 	seed    uint64
 	dir     string
+	address string // of the front door
 	program string // the OpenCL program, "" where there cannot be one
 	missing error  // why
 
-	lives, kills, sessionLives, sessionKills atomic.Int64
+	lives, kills, sessionLives, sessionKills, farLives, farKills atomic.Int64
 }
 
-func newChurn(n *rig.Node, seed uint64) (*churn, error) {
+func newChurn(ctx context.Context, n *rig.Node, seed uint64) (*churn, error) {
 	dir, err := os.MkdirTemp("", "tendril-soak-")
 	if err != nil {
 		return nil, err
 	}
 	c := &churn{n: n, seed: seed, dir: dir}
+	if c.address, err = n.Listening(ctx); err == nil {
+		err = n.Login(ctx, dir, c.address)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
 	if drivers, _ := filepath.Glob("/etc/OpenCL/vendors/*.icd"); len(drivers) == 0 {
 		c.missing = errors.New("no OpenCL driver on this machine")
 		return c, nil
@@ -62,7 +71,8 @@ func (c *churn) sessions() string {
 }
 
 func (c *churn) counts() string {
-	return fmt.Sprintf("%d clients (%d killed), %d sessions (%d killed)", c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load())
+	return fmt.Sprintf("%d clients (%d killed), %d sessions (%d killed), %d over TLS (%d killed)",
+		c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load(), c.farLives.Load(), c.farKills.Load())
 }
 
 // round lets clients come and go for so long, ends them all and deletes what they left.
@@ -91,6 +101,9 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 	if c.program != "" {
 		for i := range sessionLanes {
 			lane(c.sessionLife, clientLanes+i)
+		}
+		for i := range farLanes {
+			lane(c.farLife, clientLanes+sessionLanes+i)
 		}
 	}
 	lanes.Wait()
@@ -140,11 +153,22 @@ func (c *churn) storeLife(ctx context.Context, rng *rand.Rand) error {
 // sessionLife runs one OpenCL program.
 func (c *churn) sessionLife(ctx context.Context, rng *rand.Rand) error {
 	cmd := c.n.Command(context.Background(), "run", "--", c.program)
+	return c.live(ctx, rng, cmd, words(rng), &c.sessionLives, &c.sessionKills)
+}
+
+// farLife runs one as another machine would.
+func (c *churn) farLife(ctx context.Context, rng *rand.Rand) error {
+	cmd := c.n.Far(context.Background(), c.dir, "run", "--server", c.address, "--", c.program)
+	return c.live(ctx, rng, cmd, words(rng), &c.farLives, &c.farKills)
+}
+
+// words are what an OpenCL program is told to do.
+func words(rng *rand.Rand) string {
 	words := "open\nadd 1\nverify\nbuffer 9000000\nadd 1\nverify\n"
 	for range rng.IntN(20) {
 		words += "add 3\nverify\n"
 	}
-	return c.live(ctx, rng, cmd, words, &c.sessionLives, &c.sessionKills)
+	return words
 }
 
 // live starts cmd, says words to it, kills it or closes its standard input in the end, and wants no complaint from one that ended by

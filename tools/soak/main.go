@@ -42,7 +42,7 @@ func main() {
 
 // run does rounds until the time is over: at least three, the first of which only warms the pools.
 func run(ctx context.Context, bin string, duration, round time.Duration, seed uint64) (err error) {
-	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=none")
+	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func run(ctx context.Context, bin string, duration, round time.Duration, seed ui
 		}
 		err = errors.Join(err, n.Stop())
 	}()
-	c, err := newChurn(n, seed)
+	c, err := newChurn(ctx, n, seed)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"}, &cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
 	root.AddCommand(
-		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.loginVerb(), c.uiVerb(), c.proxyVerb(),
+		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.peerVerb(), c.loginVerb(), c.uiVerb(), c.proxyVerb(),
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(),
 		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(),
 		workerVerb(), probeVerb(),

@@ -62,6 +62,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
 		c.section("sessions", "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),
 		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
+		c.peerLinkSection(s),
 		c.section("done without", "WHAT | WHY", fallbackRows(s)),
 	)
 }
@@ -110,6 +111,22 @@ func workerRows(s daemon.Status) (rows [][]string) {
 		rows = append(rows, []string{x.State, strconv.Itoa(x.PID), x.Tenant, session, since(x.Since), size(x.MemoryBytes), x.Platform})
 	}
 	return rows
+}
+
+// peerLinkSection shows links between workers where there are, or should be, any.
+func (c *cli) peerLinkSection(s daemon.Status) error {
+	var rows [][]string
+	for _, x := range s.PeerLinks {
+		state := "up"
+		if !x.Up {
+			state = "none"
+		}
+		rows = append(rows, []string{fmt.Sprint(x.Session), fmt.Sprint(x.Worker), plain(x.With), state, orDash(plain(x.Why))})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return c.section("links between workers", "SESSION | WORKER | WITH | STATE | WHY NOT", rows)
 }
 
 func fallbackRows(s daemon.Status) (rows [][]string) {

@@ -11,9 +11,12 @@
 
 #include "check.h"
 
-enum { MAX_REPLY = 4096, PAGE = 4096, GET = 4, CREATE = 2, LIST = 67, STAT = 9, SWEEP = 14, ERROR_FRAME = 0xFFFF, REPLY = 0x8000 };
+enum {
+	MAX_REPLY = 4096, PAGE = 4096, ERROR_FRAME = 0xFFFF, REPLY = 0x8000,
+	GET = 4, CREATE = 2, LIST = 67, STAT = 9, SWEEP = 14, OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93
+};
 
-/* What the peer answers the first request after the greeting with, in place of what is right. */
+/* What the peer answers the first request after the greeting with, in place of what is right: the last one, where prelude is another. */
 struct script {
 	uint8_t bytes[MAX_REPLY];
 	size_t n;
@@ -25,6 +28,12 @@ struct script {
 static char dir[] = "/tmp/tendril-hostile-XXXXXX", path[64];
 static int listener, memory;
 static struct script script;
+
+/* What it answers the request before that with, once; hang_up: and that ends the connection, so that script meets the next. n 0: nothing. */
+static struct {
+	struct script is;
+	bool hang_up, told;
+} prelude;
 
 static void put(uint8_t **p, uint64_t v, int bytes)
 {
@@ -71,11 +80,11 @@ static void send_bytes(int fd, const uint8_t *p, size_t n, int fds)
 	(void)!sendmsg(fd, &m, MSG_NOSIGNAL); /* the client may have hung up: that is what it should do */
 }
 
-static void send_script(int fd)
+static void send_script(int fd, const struct script *s)
 {
-	size_t piece = script.piece ? script.piece : script.n;
-	for (size_t at = 0; at < script.n; at += piece)
-		send_bytes(fd, script.bytes + at, script.n - at < piece ? script.n - at : piece, at == 0 ? script.fds : 0);
+	size_t piece = s->piece ? s->piece : s->n;
+	for (size_t at = 0; at < s->n; at += piece)
+		send_bytes(fd, s->bytes + at, s->n - at < piece ? s->n - at : piece, at == 0 ? s->fds : 0);
 }
 
 static size_t greeting(uint8_t *to)
@@ -93,7 +102,7 @@ static size_t greeting(uint8_t *to)
 	return (size_t)(p - to);
 }
 
-/* Answers one connection: the greeting, then the script, then nothing more until the client leaves. */
+/* Answers one connection: the greeting, the prelude, then the script, then nothing more until the client leaves. */
 static void serve_one(int fd)
 {
 	uint8_t in[1 << 16], hello[256] = {0};
@@ -104,12 +113,21 @@ static void serve_one(int fd)
 		uint32_t length = in[0] | in[1] << 8 | in[2] << 16;
 		if (!read_all(fd, in + 16, length))
 			return;
-		if (!greeted && !script.greet_badly)
+		if (!greeted && !script.greet_badly) {
 			send_bytes(fd, hello, greeting(hello), 0);
-		else if (!answered)
-			send_script(fd);
-		answered = answered || greeted || script.greet_badly;
-		greeted = true;
+			greeted = true;
+			continue;
+		}
+		if (!answered && prelude.is.n && !prelude.told) {
+			prelude.told = true;
+			send_script(fd, &prelude.is);
+			if (prelude.hang_up)
+				return;
+			continue;
+		}
+		if (!answered)
+			send_script(fd, &script);
+		answered = true;
 		if (answered)
 			shutdown(fd, SHUT_WR);
 	}
@@ -117,14 +135,11 @@ static void serve_one(int fd)
 
 static void *serve(void *unused)
 {
-	(void)unused;
-	for (;;) {
-		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
-			return NULL;
+	for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
 		serve_one(fd);
 		close(fd);
 	}
+	return unused;
 }
 
 /* ---- what a right reply looks like; every lie is a variation of one ---- */
@@ -154,6 +169,43 @@ static void right_get(uint64_t segment, uint64_t bytes, uint64_t offset, uint64_
 	script.n = (size_t)(p - script.bytes);
 }
 
+static void right_bytes(int type, const void *payload, size_t n)
+{
+	script = (struct script){.n = 16 + n};
+	header(script.bytes, (uint32_t)n, (uint16_t)(type | REPLY), 0, 2);
+	memcpy(script.bytes + 16, payload, n);
+}
+
+static void right_open(void) { right_bytes(OPEN, (uint8_t[20]){5, [8] = 16}, 20); }
+
+static void right_fill(void)
+{
+	right_get(1, PAGE, 64, 100, 2);
+	script.bytes[4] = FILL;
+}
+
+/* A pop is the second request. */
+static void right_pop(void)
+{
+	right_open();
+	prelude.is = script;
+	right_get(1, PAGE, 64, 100, 2);
+	memmove(script.bytes + 24, script.bytes + 16, script.n - 16);
+	memset(script.bytes + 16, 0, 8);
+	script.bytes[16] = 9; /* the frame's number */
+	script.n += 8;
+	header(script.bytes, (uint32_t)(script.n - 16), POP | REPLY, 1, 3);
+}
+
+/* A claim comes on the second connection, for what the first one brought. */
+static void right_reclaim(void)
+{
+	right_get(1, PAGE, 64, 100, 2);
+	prelude.is = script;
+	prelude.hang_up = true;
+	right_bytes(RECLAIM, (uint8_t[]){1, 0, 2}, 3);
+}
+
 static void right_create(void)
 {
 	script = (struct script){.fds = 1};
@@ -173,6 +225,27 @@ static const char listing[] =
 	"[{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"name\":\"a\\u00e9\\ud83d\\ude00\",\"class\":\"named\",\"size_bytes\":12,"
 	"\"labels\":{\"k\":\"v\\\"\"},\"meta\":{\"x\":[1,2,{\"y\":null}]},\"strict\":false,\"new\":[[],{}]}][{\"name\":null}]";
 
+/* Gets an object, loses the connection, and comes back; what the claim was told shows in *gone. */
+static int come_back(bool *gone)
+{
+	tendril *t;
+	tendril_object o;
+	tendril_info *info;
+	prelude.told = false;
+	int status = tendril_connect_with(&(tendril_connect_options){.socket = path, .patience_ms = 1}, &t);
+	if (status != TENDRIL_OK)
+		return status;
+	OK(tendril_get(t, tendril_named("x"), 0, &o));
+	status = tendril_stat(t, tendril_by_id(o.id), &info); /* nobody answers it */
+	CHECK(status != TENDRIL_OK);
+	*gone = tendril_gone(&o);
+	for (uint64_t i = 0; i < o.size; i++)
+		CHECK(((const char *)o.data)[i] == 5);
+	tendril_release(&o);
+	tendril_close(t);
+	return status;
+}
+
 /* One call against the script; its status. What it brought is given back. */
 static int call(int kind)
 {
@@ -180,7 +253,12 @@ static int call(int kind)
 	tendril_object o;
 	tendril_buffer b;
 	tendril_info *info;
+	tendril_stream *s;
 	size_t n;
+	bool gone;
+	prelude.told = false;
+	if (kind == RECLAIM)
+		return come_back(&gone);
 	int status = tendril_connect_with(&(tendril_connect_options){.socket = path, .no_reconnect = 1}, &t);
 	if (status != TENDRIL_OK)
 		return status;
@@ -199,6 +277,28 @@ static int call(int kind)
 		break;
 	case SWEEP:
 		status = tendril_sweep(t);
+		break;
+	case OPEN:
+	case POP:
+		status = tendril_stream_read(t, "x", NULL, &s);
+		if (status == TENDRIL_OK && kind == POP) {
+			status = tendril_stream_pop(s, 0, &o, NULL);
+			for (uint64_t i = 0; status == TENDRIL_OK && i < o.size; i++)
+				CHECK(((const char *)o.data)[i] == 5);
+			tendril_release(&o);
+		}
+		tendril_stream_close(s);
+		break;
+	case FILL:
+		status = tendril_fill(t, tendril_named("x"), &b);
+		if (status == TENDRIL_OK)
+			memset(b.data, 5, b.size);
+		tendril_abort(&b);
+		break;
+	case COMPOSE:
+		status = tendril_compose(t, &(tendril_member){"m", {{1}}}, 1, NULL, &o);
+		CHECK(o.data == NULL);
+		tendril_release(&o);
 		break;
 	case STAT:
 		status = tendril_stat(t, tendril_named("x"), &info);
@@ -289,6 +389,111 @@ static void broken_frames(void)
 	IS(TENDRIL_DISCONNECTED, call(GET));
 }
 
+static void right(int kind)
+{
+	memset(&prelude, 0, sizeof prelude);
+	switch (kind) {
+	case GET: right_get(1, PAGE, 64, 100, 2); break;
+	case CREATE: right_create(); break;
+	case OPEN: right_open(); break;
+	case POP: right_pop(); break;
+	case FILL: right_fill(); break;
+	case COMPOSE: right_bytes(COMPOSE, "\7\7\7\7\7\7\7\7\7\7\7\7\7\7\7\7", 16); break;
+	case RECLAIM: right_reclaim(); break;
+	case SWEEP: right_bytes(SWEEP, "\2\0\0\0""12345678""abcdefgh", 20); break;
+	case LIST: right_text(LIST, listing); break;
+	default: right_text(kind, "{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"meta\":{},\"labels\":{\"a\":\"b\"}}");
+	}
+}
+
+/* The replies of streams, fills and composites: right, cut at every byte, too long, with descriptors missing and too many. */
+static void newer_replies(void)
+{
+	static const int kinds[] = {OPEN, POP, FILL, COMPOSE};
+	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+		int kind = kinds[k];
+		right(kind);
+		OK(call(kind));
+		script.piece = 1;
+		OK(call(kind));
+		size_t n = script.n;
+		for (size_t cut = 0; cut < n; cut++) {
+			right(kind);
+			script.n = cut;
+			script.fds = cut ? script.fds : 0;
+			IS(TENDRIL_DISCONNECTED, call(kind));
+		}
+		for (int longer = -1; longer <= 1; longer += 2) { /* the header and what comes agree, but it is another payload */
+			right(kind);
+			script.n += (size_t)longer;
+			script.bytes[0] = (uint8_t)(script.n - 16);
+			IS(TENDRIL_PROTOCOL, call(kind));
+		}
+		for (int fds = 0; fds <= 12 && (kind == POP || kind == FILL); fds++) {
+			right(kind);
+			script.fds = fds;
+			IS(fds >= 1 && fds <= 4 ? TENDRIL_OK : TENDRIL_PROTOCOL, call(kind));
+		}
+		right(kind); /* more of it is announced */
+		script.bytes[6] |= 4;
+		int status = call(kind);
+		CHECK(status == TENDRIL_PROTOCOL || status == TENDRIL_DISCONNECTED);
+		right(kind);
+		script.bytes[4] ^= 1; /* a reply to something else */
+		IS(TENDRIL_PROTOCOL, call(kind));
+	}
+	static const struct { uint64_t segment, bytes, offset, size; } lies[] = {
+		{1, PAGE, 0, PAGE + 1}, {1, PAGE, 64, PAGE}, {1, PAGE, UINT64_MAX, 1}, {1, PAGE, UINT64_MAX - 50, 100}, {1, 1ull << 40, 0, 1},
+		{1, 2 * PAGE, 0, 1}, {1, UINT64_MAX, 0, UINT64_MAX}, {1, 0, 0, 1}, {0, PAGE, 0, 1},
+	};
+	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+		for (int kind = POP; kind <= FILL; kind += FILL - POP) {
+			right(kind);
+			uint8_t *p = script.bytes + 16 + (kind == POP ? 8 : 0);
+			size_t at = place(p, lies[i].segment, lies[i].bytes, lies[i].offset);
+			p += at;
+			put(&p, lies[i].size, 8);
+			IS(TENDRIL_PROTOCOL, call(kind));
+		}
+	memset(&prelude, 0, sizeof prelude);
+}
+
+/* Claims that are answered with lies: what is held stays readable, and is not said to be gone. */
+static void lying_verdicts(void)
+{
+	bool gone = true;
+	for (int verdict = 0; verdict <= 2; verdict++) {
+		right(RECLAIM);
+		script.bytes[18] = (uint8_t)verdict;
+		IS(TENDRIL_DISCONNECTED, come_back(&gone)); /* it came back; what it asks then finds nobody */
+		CHECK(gone == (verdict == 0));
+	}
+	static const struct { uint8_t count, high, verdict, n; } lies[] = {
+		{1, 0, 3, 3}, {1, 0, 255, 3}, {0, 0, 0, 3}, {2, 0, 0, 3}, {255, 255, 0, 3}, {1, 0, 0, 2}, {1, 0, 0, 1}, {1, 0, 0, 0}, {1, 0, 0, 4}, {2, 0, 0, 4},
+		{0, 0, 0, 2},
+	};
+	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+		right(RECLAIM);
+		memcpy(script.bytes + 16, (uint8_t[]){lies[i].count, lies[i].high, lies[i].verdict, 0}, 4);
+		script.bytes[0] = lies[i].n;
+		script.n = 16u + lies[i].n;
+		CHECK(come_back(&gone) != TENDRIL_OK && !gone);
+	}
+	right(RECLAIM);
+	for (size_t cut = 0, n = script.n; cut < n; cut++) {
+		right(RECLAIM);
+		script.n = cut;
+		IS(TENDRIL_DISCONNECTED, come_back(&gone));
+		CHECK(!gone);
+	}
+	for (int fds = 1; fds <= 12; fds++) { /* descriptors that nobody announced */
+		right(RECLAIM);
+		script.fds = fds;
+		IS(TENDRIL_DISCONNECTED, come_back(&gone));
+	}
+	memset(&prelude, 0, sizeof prelude);
+}
+
 static void errors(void)
 {
 	static const uint8_t text[] = {3, 0, 4, 0, 'g', 'o', '\n', 'e'};
@@ -336,19 +541,13 @@ static void bad_json(void)
 /* Random changes to right replies; a fixed seed, so that a failure comes again. */
 static void mutations(void)
 {
-	static const int kinds[] = {GET, CREATE, LIST, STAT, SWEEP};
+	enum { KINDS = 10 };
+	static const int kinds[KINDS] = {GET, CREATE, LIST, STAT, SWEEP, OPEN, POP, FILL, COMPOSE, RECLAIM};
 	unsigned seed = 20261121;
 	int statuses = 0;
 	for (int round = 0; round < 4000; round++) {
-		int kind = kinds[round % 5];
-		if (kind == GET)
-			right_get(1, PAGE, 64, 100, 2);
-		else if (kind == CREATE)
-			right_create();
-		else if (kind == SWEEP)
-			right_text(SWEEP, "\2\0\0\0""12345678""abcdefgh");
-		else
-			right_text(kind, kind == LIST ? listing : "{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"meta\":{},\"labels\":{\"a\":\"b\"}}");
+		int kind = kinds[round % KINDS];
+		right(kind);
 		for (int changes = rand_r(&seed) % 4; changes > 0; changes--)
 			script.bytes[(unsigned)rand_r(&seed) % script.n] = (uint8_t)rand_r(&seed);
 		if (rand_r(&seed) % 8 == 0)
@@ -361,6 +560,7 @@ static void mutations(void)
 		CHECK(status >= TENDRIL_OK && status <= 0xFFFF);
 		statuses |= 1 << (status == TENDRIL_OK ? 0 : status == TENDRIL_PROTOCOL ? 1 : status == TENDRIL_DISCONNECTED ? 2 : 3);
 	}
+	memset(&prelude, 0, sizeof prelude);
 	CHECK((statuses & 7) == 7); /* the changes reach all three */
 }
 
@@ -384,6 +584,8 @@ int main(void)
 	lying_places();
 	wrong_descriptors();
 	broken_frames();
+	newer_replies();
+	lying_verdicts();
 	errors();
 	bad_json();
 	mutations();

@@ -42,14 +42,16 @@ _shared: Dict[str, "Client"] = {}
 _shared_lock = threading.Lock()
 
 
-def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True) -> "Client":
+def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> "Client":
     """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places).
 
     patience in seconds: how long to try, with growing pauses, when there is no daemon. reconnect: after Disconnected the
     next request opens a new connection, with the same patience, and claims the references that are still held: a daemon that took
     over from the one before has all objects, one that was started after a crash those on disk. See Object.gone.
+    background: a thread gives back what the client keeps mapped without need while the program asks for nothing (it is
+    not there while the process forks); without it only the client's own calls do.
     """
-    client = Client(socket, patience=patience, reconnect=reconnect)
+    client = Client(socket, patience=patience, reconnect=reconnect, background=background)
     client.ping()
     return client
 
@@ -71,9 +73,9 @@ class Client:
     the parent holds them.
     """
 
-    def __init__(self, socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True) -> None:
+    def __init__(self, socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> None:
         self._path = socket or connection.default_socket()
-        self._patience, self._reconnect = patience, reconnect
+        self._patience, self._reconnect, self._background = patience, reconnect, background
         self._lock = threading.Lock()
         self._live: Optional[Connection] = None
         self._closed = False
@@ -112,13 +114,18 @@ class Client:
         deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             try:
-                return Connection(self._path)
+                return Connection(self._path, self._background)
             except Disconnected:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
             time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _before_fork(self) -> Optional[Connection]:
+        """Ends the background thread; the connection that had one."""
+        live = self._live
+        return live if live is not None and live.rest() else None
 
     def _forked(self) -> None:
         """In a forked child: a lock that another thread held belongs to nobody now."""
@@ -556,9 +563,22 @@ def meta_of(raw: bytes) -> Optional[Dict[str, Any]]:
     return meta if isinstance(meta, dict) else None
 
 
+_resting: List[Connection] = []  # whose threads a fork under way has ended
+
+
+def _before_fork() -> None:
+    _resting[:] = [live for live in (client._before_fork() for client in list(_clients)) if live is not None]
+
+
+def _after_fork_in_parent() -> None:
+    while _resting:
+        _resting.pop().begin_again()
+
+
 def _after_fork() -> None:
+    _resting.clear()
     for client in list(_clients):
         client._forked()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)

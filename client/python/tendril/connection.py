@@ -5,7 +5,8 @@ Trust: the daemon is believed about meaning, never about lengths.
 Threads: any. A thread that waits for its reply takes the reader's turn and delivers what comes
 in to the others. Lock order: _sending, then _turn. _turn also guards the segment table.
 A lease can end inside a garbage collection, in a thread that holds either lock, so that end only
-appends to a deque and tries to send without waiting.
+appends to a deque and tries to send without waiting. A connection that has mapped something has a
+thread of its own (package tidy) that gives idle mappings back while the program asks for nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import threading
 import time
 from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
-from . import memory, wire
+from . import memory, tidy, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
 
 _HELLO_SECONDS = 10.0
 _MAX_REPLY = 256 << 20  # bytes of one reply in all its frames
 _MAX_FDS = 8            # descriptors that may wait for their frames
-_KEEP_BYTES = 64 << 20  # a larger segment of another writer is let go as soon as nothing uses it
+_KEEP_BYTES = 4 << 30   # so much of other writers' stays mapped while nothing uses it, for the next get; the longest unused goes first
+_ALONE_KEEP_BYTES = 64 << 20  # the largest such segment where no thread gives it back
+_KEEP_SECONDS = 5.0     # and no longer than that
 _SWEEP_SECONDS = 1.0    # how often a client with idle mappings asks which are of no more use
 
 # Plain integers: the socket module's are enumerations, whose | takes longer than the system call is slow.
@@ -81,12 +84,13 @@ class Hold:
 class _Segment:
     """A segment this connection knows: its descriptor (owned), and its mapping while something uses it."""
 
-    __slots__ = ("number", "fd", "size", "mapping", "leases", "writable")
+    __slots__ = ("number", "fd", "size", "mapping", "leases", "writable", "idle_since")
 
     def __init__(self, number: int, fd: int, size: int, writable: bool) -> None:
         self.number, self.fd, self.size, self.writable = number, fd, size, writable
         self.mapping: Optional[memory.Mapping] = None
         self.leases = 0
+        self.idle_since = time.monotonic()  # where leases is 0
 
     def close(self) -> None:
         """Gives up the descriptor, and the mapping if no lease is left in it."""
@@ -101,9 +105,11 @@ class _Segment:
 class Connection:
     """A live connection to the daemon. Belongs to the process that made it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, background: bool = True) -> None:
+        """background: whether a thread may give idle mappings back."""
         self.pid = os.getpid()
         self.path = path
+        self._tidier = tidy.Tidier(self) if background else None
         self._sending = threading.Lock()
         self._turn = threading.Condition(threading.Lock())
         self._reading = False
@@ -170,6 +176,8 @@ class Connection:
                 p.error, p.done = p.error or error, True
             self._pending.clear()
             self._turn.notify_all()
+        if self._tidier is not None:
+            self._tidier.end()
 
     @property
     def alive(self) -> bool:
@@ -198,6 +206,7 @@ class Connection:
             raise
         finally:
             self._flush_ended()
+        self._begin_to_tidy()
         if p.error is not None:
             raise p.error
         return p.value
@@ -222,6 +231,7 @@ class Connection:
             raise
         finally:
             self._flush_ended()
+        self._begin_to_tidy()
         return [p.value if p.error is None else p.error for p in calls]
 
     def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> _Pending:
@@ -482,7 +492,9 @@ class Connection:
             some = holds[at:at + wire.MAX_CLAIMS]
             # Segments are not claimed: what is got from now on comes with their descriptors anew.
             body = struct.pack("<H", len(some)) + b"".join(h.object_id + bytes(8) for h in some)
-            verdicts = self.call(wire.RECLAIM, body, lambda f: [f.u8() for _ in range(f.u16())])
+            verdicts = self.call(wire.RECLAIM, body, _decode_verdicts)
+            if len(verdicts) != len(some):
+                raise Protocol("%d verdicts on %d claims" % (len(verdicts), len(some)))
             with before._turn:
                 for hold, verdict in zip(some, verdicts):
                     if not verdict:
@@ -532,12 +544,61 @@ class Connection:
             for hold in self._settle():
                 if hold.ends_with is not None:
                     self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _last_words(hold))
-            if not self._pending:
-                for s in [s for s in self._segments.values() if s.leases == 0 and not s.writable and s.size > _KEEP_BYTES]:
-                    self._forget(s)
+            self._keep_little()
         finally:
             self._turn.release()
         return True
+
+    def has_idle(self) -> bool:
+        return self._dead is None and any(s.leases == 0 for s in list(self._segments.values()))
+
+    def _begin_to_tidy(self) -> None:
+        """Outside of all locks: starts the thread where there is something for it to do."""
+        if self._tidier is not None and not self._tidier.started and self._segments and self._dead is None:
+            self._tidier.start()
+
+    def rest(self) -> bool:
+        """Before a fork: ends the thread. Whether there was one, for the parent to begin_again."""
+        return self._tidier is not None and self._tidier.rest()
+
+    def begin_again(self) -> None:
+        """In the parent, after a fork."""
+        self._begin_to_tidy()
+
+    def _keep_little(self) -> None:
+        """Under both locks: forgets other writers' idle segments beyond what may stay."""
+        if self._pending:
+            return
+        idle = [s for s in self._segments.values() if s.leases == 0 and not s.writable]
+        if self._tidier is None:
+            for s in idle:
+                if s.size > _ALONE_KEEP_BYTES:
+                    self._forget(s)
+            return
+        too_much = sum(s.size for s in idle) - _KEEP_BYTES
+        if too_much > 0:
+            for s in sorted(idle, key=lambda s: s.idle_since):
+                if too_much > 0:
+                    self._forget(s)
+                    too_much -= s.size
+
+    def tidy(self) -> bool:
+        """Gives back what is idle and of no more use, or idle for long. False: nothing is left to be given back by and by."""
+        try:
+            self.sweep(now=True)
+        except TendrilError:
+            return False
+        with self._sending:
+            self._take_ended()
+            with self._turn:
+                long_ago = time.monotonic() - _KEEP_SECONDS
+                if not self._pending and self._dead is None:
+                    for s in [s for s in self._segments.values() if s.leases == 0 and not s.writable and s.idle_since < long_ago]:
+                        self._forget(s)
+                left = self.has_idle()
+            self._push(_DONTWAIT)
+        self._flush_ended()
+        return left
 
     def _unasked(self, kind: int) -> int:
         """Under _turn: the request number of a message that nobody waits for; Release and StreamUnpop have no reply at all."""
@@ -562,8 +623,13 @@ class Connection:
             if segment is None:
                 continue
             segment.leases -= 1
-            if segment.leases == 0 and self._dead is not None:
+            if segment.leases:
+                continue
+            if self._dead is not None:
                 segment.close()
+            elif self._tidier is not None:
+                segment.idle_since = time.monotonic()
+                self._tidier.wake()
         return gone
 
     def _forget(self, segment: _Segment) -> None:
@@ -620,6 +686,13 @@ def _last_words(hold: Hold) -> bytes:
 
 def _decode_hello(f: wire.Fields) -> Any:
     return f.u16(), f.str16(), f.id(), f.str16(), f.u32(), f.u64()
+
+
+def _decode_verdicts(f: wire.Fields) -> bytes:
+    verdicts = f.take(f.u16())
+    if any(v > 2 for v in verdicts):
+        raise Protocol("a verdict of %d" % max(verdicts))
+    return verdicts
 
 
 def _decode_sweep(f: wire.Fields) -> List[int]:

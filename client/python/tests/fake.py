@@ -13,7 +13,7 @@ SEGMENT = 1 << 20
 
 
 class FakeDaemon:
-    """Serves any number of connections until close(). hook(kind, payload) may return raw bytes to send instead of a reply."""
+    """Serves any number of connections until close(). hook(kind, payload) may return what to send instead of a reply: raw bytes, or those and descriptors."""
 
     def __init__(self, hook=None):
         self.hook = hook
@@ -69,7 +69,9 @@ class FakeDaemon:
                 payload = self._read(c, size)
                 raw = self.hook(kind, payload) if self.hook else None
                 if raw is not None:
-                    c.sendall(raw.replace(b"<request>", struct.pack("<Q", number)))
+                    raw, fds = raw if isinstance(raw, tuple) else (raw, [])
+                    raw = raw.replace(b"<request>", struct.pack("<Q", number))
+                    c.sendmsg([raw], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
                     continue
                 with self.lock:
                     self._handle(c, state, kind, number, payload)

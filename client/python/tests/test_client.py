@@ -6,6 +6,7 @@ import struct
 import sys
 import threading
 import unittest
+from unittest import mock
 
 import tendril
 from tendril import wire
@@ -110,11 +111,42 @@ class Objects(WithFake):
         other = tendril.connect(self.fake.path)
         self.addCleanup(other.close)
         other.put(bytes(65 << 20), name="large")
+        store = tendril.connect(self.fake.path, background=False)
+        self.addCleanup(store.close)
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
-            self.store.get("large").release()
+            store.get("large").release()
         self.assertTrue(self.fake.wait(lambda: len(self.fake.forgotten) == 3))
         self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    def test_the_background_thread_lets_idle_segments_go(self):
+        other = tendril.connect(self.fake.path)
+        self.addCleanup(other.close)
+        other.put(bytes(65 << 20), name="large")
+        patch = mock.patch("tendril.connection._KEEP_SECONDS", 0.1)
+        patch.start()
+        self.addCleanup(patch.stop)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(100):
+            self.store.get("large").release()
+        self.assertLess(len(self.fake.forgotten), 100)  # kept for the next get
+        self.assertTrue(self.fake.wait(lambda: len(self.fake.forgotten) > 0, 60))
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertEqual(self.store.get("large").size, 65 << 20)
+
+    def test_a_client_that_is_dropped_ends_its_thread(self):
+        tidiers = lambda: [t for t in threading.enumerate() if t.name == "tendril tidier"]
+        self.store.put(b"x", name="x").release()
+        before = tidiers()
+        store = tendril.connect(self.fake.path)
+        store.get("x").release()
+        mine = [t for t in tidiers() if t not in before]
+        self.assertEqual(len(mine), 1)
+        store._live._sock.close()
+        del store
+        gc.collect()
+        mine[0].join(20)
+        self.assertFalse(mine[0].is_alive())
 
     def test_no_descriptor_is_inherited(self):
         self.store.put(b"x" * 100, name="fd")
@@ -209,6 +241,19 @@ class Processes(WithFake):
         self.assertNotIn(bytes(kept.id), self.fake.released[1:])  # only the child's own get
         self.assertEqual(kept.bytes(), b"parent's")
         self.assertEqual(self.store.get("child").bytes(), b"child's")
+
+    def test_the_background_thread_is_not_there_while_the_process_forks(self):
+        self.store.put(b"x", name="x").release()
+        tidiers = lambda: [t for t in threading.enumerate() if t.name == "tendril tidier"]
+        before = tidiers()
+        self.assertTrue(before)
+        child = os.fork()
+        if child == 0:
+            os._exit(len(threading.enumerate()) - 1)
+        self.assertFalse(any(t.is_alive() for t in before))  # they ended, and others began
+        self.assertEqual(len(tidiers()), len(before))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(self.store.get("x").bytes(), b"x")
 
     def test_fork_while_other_threads_are_at_work(self):
         self.store.put(b"x" * 1000, name="busy").release()
@@ -345,9 +390,112 @@ class Garbage(unittest.TestCase):
             store.status()
 
 
+class NewerGarbage(unittest.TestCase):
+    """The same of streams, fills, composites and claims: right, cut at every byte, too long, without descriptors and with too many."""
+
+    PLACE = bytes([7] * 16) + struct.pack("<QQQ", 5, 4096, 64)
+    GOT = PLACE + struct.pack("<QBI", 100, 0, 2) + b"{}"
+    RIGHT = {
+        wire.STREAM_OPEN: struct.pack("<QIQ", 5, 16, 0), wire.STREAM_POP: struct.pack("<Q", 9) + GOT, wire.FILL: GOT,
+        wire.COMPOSE: bytes([7] * 16), wire.SWEEP: struct.pack("<IQQ", 2, 5, 6), wire.RECLAIM: struct.pack("<HB", 1, 2),
+    }
+
+    def setUp(self):
+        self.memory = os.memfd_create("lies")
+        self.addCleanup(os.close, self.memory)
+        os.ftruncate(self.memory, 4096)
+        self.said = {}  # what is answered to a kind of request
+        self.fake = FakeDaemon(lambda kind, payload: self.said.get(kind))
+        self.addCleanup(self.fake.close)
+
+    def reply(self, kind, payload, fds=None):
+        fds = (1 if kind in (wire.STREAM_POP, wire.FILL) else 0) if fds is None else fds
+        return frame(kind | 0x8000, payload, flags=min(fds, 1)), [self.memory] * fds
+
+    def ask(self, kind, said):
+        """What a client makes of the answer: its name, or OK. A descriptor that stays is a failure."""
+        self.said = {k: self.reply(k, v) for k, v in self.RIGHT.items()}
+        self.said[kind] = said
+        before = len(os.listdir("/proc/self/fd"))
+        store = tendril.connect(self.fake.path, reconnect=False)
+        try:
+            self.run_one(store, kind)
+            result = "OK"
+        except tendril.TendrilError as e:
+            result = type(e).__name__
+        store.close()
+        self.fake.live[-1].close()
+        del store
+        gc.collect()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before, (kind, said))
+        return result
+
+    def run_one(self, store, kind):
+        if kind == wire.FILL:
+            store.fill("x").data[:] = bytes(100)
+        elif kind == wire.COMPOSE:
+            store.compose({"m": bytes([7] * 16)}).release()
+        elif kind == wire.SWEEP:
+            store._connection().sweep(now=True)
+        else:
+            reader = store.reader("x")
+            if kind == wire.STREAM_POP:
+                self.assertEqual(reader.pop().bytes(), bytes(100))
+
+    def test_replies(self):
+        for kind in (wire.STREAM_OPEN, wire.STREAM_POP, wire.FILL, wire.COMPOSE, wire.SWEEP):
+            right = self.RIGHT[kind]
+            self.assertEqual(self.ask(kind, self.reply(kind, right)), "OK", kind)
+            for n in range(len(right)):
+                self.assertEqual(self.ask(kind, self.reply(kind, right[:n])), "Protocol", (kind, n))
+            self.assertEqual(self.ask(kind, self.reply(kind, right + b"x")), "Protocol", kind)
+            self.assertEqual(self.ask(kind, self.reply(kind ^ 1, right)), "Protocol", kind)
+
+    def test_descriptors(self):
+        for kind in (wire.STREAM_POP, wire.FILL):
+            self.assertEqual(self.ask(kind, self.reply(kind, self.RIGHT[kind], 0)), "Protocol")
+            self.assertEqual(self.ask(kind, self.reply(kind, self.RIGHT[kind], 20)), "Protocol")
+            raw, fds = self.reply(kind, self.RIGHT[kind], 1)
+            self.assertEqual(self.ask(kind, (raw, [])), "Protocol")
+
+    def test_places(self):
+        top = (1 << 64) - 1
+        for segment, size, offset, length in ((1, 4096, 0, 4097), (1, 4096, 64, 4096), (1, 4096, top, 1), (1, 4096, top - 63, 128), (1, 1 << 40, 0, 1),
+                                              (1, 8192, 0, 1), (1, top, 0, top), (1, 0, 0, 1)):
+            got = bytes([7] * 16) + struct.pack("<QQQQBI", segment, size, offset, length, 0, 0)
+            for kind, payload in ((wire.STREAM_POP, bytes(8) + got), (wire.FILL, got)):
+                self.assertIn(self.ask(kind, self.reply(kind, payload)), ("Protocol", "Full"), (segment, size, offset, length))
+
+    def come_back(self, said):
+        """Loses the connection with an object in hand, and tells the claim something. Whether it was said to be gone, or the error."""
+        self.said = {wire.STATUS: frame(wire.STATUS | 0x8000, b"{}")}
+        store = tendril.connect(self.fake.path)
+        self.addCleanup(store.close)
+        held = store.put(b"held")
+        self.said[wire.RECLAIM] = said
+        with self.fake.lock:
+            self.fake.live[-1].shutdown(2)
+        try:
+            for _ in range(2):
+                try:
+                    store.status()
+                except tendril.Disconnected:
+                    pass
+            return held.gone
+        except tendril.TendrilError as e:
+            return type(e).__name__
+        finally:
+            self.assertEqual(held.bytes(), b"held")
+
+    def test_claims(self):
+        for verdict in (0, 1, 2):
+            self.assertEqual(self.come_back(self.reply(wire.RECLAIM, struct.pack("<HB", 1, verdict))), verdict == 0)
+        for lie in (b"", b"\1", b"\1\0", b"\1\0\2\0", b"\0\0", b"\0\0\2", b"\2\0\2\2", b"\xff\xff\2", b"\1\0\3", b"\1\0\xff"):
+            self.assertEqual(self.come_back(self.reply(wire.RECLAIM, lie)), "Protocol", lie)
+
+
 class Environment(unittest.TestCase):
     def test_default_socket(self):
-        from unittest import mock
         from tendril.connection import default_socket
         with mock.patch.dict(os.environ, {"TENDRIL_SOCKET": "/a"}):
             self.assertEqual(default_socket(), "/a")

@@ -287,6 +287,17 @@ class SmallStore(WithDaemon):
         for _ in range(10):  # each time the memory of the one before must have come back
             self.store.put(bytes(70 << 20)).release()
 
+    def test_an_idle_reader_gives_memory_back(self):
+        with tendril.connect(self.daemon.socket) as reader:
+            self.store.put(bytes(70 << 20), name="idle").release()
+            reader.get("idle").release()
+            self.store.delete("idle")
+            deadline = time.monotonic() + 60
+            while reader._live.has_idle() and time.monotonic() < deadline:  # the reader asks for nothing
+                time.sleep(0.01)
+            self.assertFalse(reader._live.has_idle())
+            self.store.put(bytes(100 << 20)).release()  # there is room for it
+
     def test_a_reader_gives_memory_back(self):
         with tendril.connect(self.daemon.socket) as reader:
             for _ in range(5):

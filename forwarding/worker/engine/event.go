@@ -23,6 +23,7 @@ type event struct {
 	pins   int    // goroutines that block on native
 
 	user           bool
+	foreign        bool // also user, and reported: it ends elsewhere
 	released       bool // the client dropped it
 	urgent         bool // somebody waits
 	watchSubmitted bool
@@ -85,6 +86,9 @@ func (e *Engine) SetUserEvent(id uint64, status int32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ev := e.events[id]
+	if ev != nil && ev.foreign && ev.state == stateDone {
+		return nil // its other end was quicker
+	}
 	if ev == nil || !ev.user || ev.state == stateDone {
 		return fmt.Errorf("event %d: %w", id, ErrNotUser)
 	}
@@ -123,7 +127,7 @@ func (e *Engine) done(ev *event, status int32) {
 		status, end = e.settle(ev, status)
 	}
 	ev.state, ev.status = stateDone, status
-	if ev.id != 0 && !ev.user {
+	if ev.id != 0 && (!ev.user || ev.foreign) {
 		end.Event, end.Status = ev.id, status
 		e.tell(end, ev.urgent)
 	}

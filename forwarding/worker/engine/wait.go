@@ -9,6 +9,8 @@ type wait struct {
 	request   uint64   // Finish and Wait
 	queue     *queue   // Finish: whose latched error is the answer
 	host      *command // a host operation that becomes ready
+	then      func(status int32)
+	status    int32 // for then: of an event that failed
 }
 
 // attach makes w wait for ev, urgently.
@@ -24,7 +26,7 @@ func (e *Engine) attach(w *wait, ev *event, fatal bool) {
 
 func (e *Engine) arrive(w *wait, status int32) {
 	if w.queue == nil && status < 0 {
-		w.failed = true
+		w.failed, w.status = true, status
 	}
 	if w.remaining--; w.remaining == 0 {
 		e.fired = append(e.fired, w)
@@ -58,6 +60,8 @@ func (e *Engine) sendEnds() {
 
 func (e *Engine) answer(w *wait) {
 	switch {
+	case w.then != nil:
+		w.then(w.status)
 	case w.host != nil:
 		e.hostReady(w)
 	case w.queue != nil:

@@ -88,8 +88,11 @@ static void must(cl_int e, const char *what) {
 
 static void setup(cl_command_queue_properties props) {
     must(clGetPlatformIDs(1, &platform, NULL), "clGetPlatformIDs");
-    must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "clGetDeviceIDs");
-    context = clCreateContext(NULL, 1, &device, NULL, NULL, &err);
+    cl_device_id all[2];
+    cl_uint n = getenv("DT_SPAN") ? 2 : 1; // then the first has new objects' contents, and the last all queues
+    must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, all, NULL), "clGetDeviceIDs");
+    device = all[n - 1];
+    context = clCreateContext(NULL, n, all, NULL, NULL, &err);
     must(err, "clCreateContext");
     queue = clCreateCommandQueue(context, device, props, &err);
     must(err, "clCreateCommandQueue");

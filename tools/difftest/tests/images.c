@@ -284,7 +284,8 @@ int main(void) {
     setup(0);
     char name[128] = "";
     clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
-    pocl = strstr(name, "Portable Computing Language") != NULL;
+    clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof name, name, NULL);
+    pocl = strstr(name, "PoCL") != NULL;
     native = strncmp(name, "Tendril", 7) != 0;
     for (int k = 0; k < 6; k++) {
         every_format(k, 0, "");

@@ -250,7 +250,8 @@ int main(void) {
     setup(0);
     char name[128] = "";
     clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
-    pocl = strstr(name, "Portable Computing Language") != NULL;
+    clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof name, name, NULL);
+    pocl = strstr(name, "PoCL") != NULL;
     program = build(src, "-cl-kernel-arg-info");
     round_trip(0);
     round_trip(1);

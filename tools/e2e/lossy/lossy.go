@@ -3,7 +3,7 @@
 // segments. It needs root, ip(8) and /dev/net/tun.
 //
 // A TUN device lies in each namespace; one goroutine a direction reads packets and has each written to the other
-// device when it is due. The package trusts its callers. It has no lock; Close joins everything.
+// device when it is due; Go's timers may add a millisecond. The package trusts its callers. It has no lock; Close joins everything.
 package lossy
 
 import (

@@ -1,0 +1,177 @@
+package span
+
+import (
+	"tendril/forwarding/session"
+)
+
+// CommandBuffer is a cl_command_buffer_khr for a queue of a spanning context: one of session's at the queue's member. A
+// replay brings what its commands read, as one command that does what all of them do.
+type CommandBuffer struct {
+	refs
+	handle uintptr
+	inner  uintptr // session's
+	q      *Queue
+
+	// Guarded by Context.mu.
+	uses []use // of all commands; a reference is held of each buffer
+	at   map[usedRange]int
+}
+
+// usedRange finds a use again.
+type usedRange struct {
+	b      *Buffer
+	off, n uint64
+}
+
+// Parameters and codes of the extension.
+const (
+	commandBufferQueues uint32 = 0x1294
+	commandBufferRefs   uint32 = 0x1296
+)
+
+// CreateCommandBuffer is clCreateCommandBufferKHR.
+func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64) (uintptr, session.Status) {
+	if len(queues) != 1 || d.queues.Get(queues[0]) == nil {
+		return d.Driver.CreateCommandBuffer(n, queues, given)
+	}
+	q := d.queues.Get(queues[0])
+	inner, status := d.Driver.CreateCommandBuffer(n, []uintptr{q.inner}, given)
+	if status != session.Success {
+		return 0, status
+	}
+	b := &CommandBuffer{q: q, inner: inner, at: map[usedRange]int{}}
+	b.n.Store(1)
+	h, err := d.graphs.Put(b)
+	if err != nil {
+		d.Driver.ReleaseCommandBuffer(inner)
+		return 0, session.OutOfHostMemory
+	}
+	b.handle = h
+	q.retain()
+	return h, session.Success
+}
+
+// FinalizeCommandBuffer is clFinalizeCommandBufferKHR.
+func (d *Driver) FinalizeCommandBuffer(h uintptr) session.Status {
+	if b := d.graphs.Get(h); b != nil {
+		h = b.inner
+	}
+	return d.Driver.FinalizeCommandBuffer(h)
+}
+
+// RetainCommandBuffer is clRetainCommandBufferKHR.
+func (d *Driver) RetainCommandBuffer(h uintptr) session.Status {
+	b := d.graphs.Get(h)
+	if b == nil {
+		return d.Driver.RetainCommandBuffer(h)
+	}
+	if !b.retain() {
+		return session.InvalidCommandBuffer
+	}
+	return session.Success
+}
+
+// ReleaseCommandBuffer is clReleaseCommandBufferKHR.
+func (d *Driver) ReleaseCommandBuffer(h uintptr) session.Status {
+	b := d.graphs.Get(h)
+	if b == nil {
+		return d.Driver.ReleaseCommandBuffer(h)
+	}
+	ok, last := b.release()
+	if !ok {
+		return session.InvalidCommandBuffer
+	}
+	if last {
+		d.graphs.Remove(h)
+		d.Driver.ReleaseCommandBuffer(b.inner)
+		for i := range b.uses {
+			b.uses[i].b.drop()
+		}
+		b.q.drop()
+	}
+	return session.Success
+}
+
+// CommandBufferInfo is clGetCommandBufferInfoKHR.
+func (d *Driver) CommandBufferInfo(h uintptr, param uint32) ([]byte, session.Status) {
+	b := d.graphs.Get(h)
+	switch {
+	case b == nil:
+		return d.Driver.CommandBufferInfo(h, param)
+	case param == commandBufferQueues:
+		return infoHandle(b.q.handle), session.Success
+	case param == commandBufferRefs:
+		return infoU32(b.count()), session.Success
+	}
+	return d.Driver.CommandBufferInfo(b.inner, param)
+}
+
+// Record checks and records a command; call is this package's enqueue call, which finds from its waits that the command
+// is recorded, under Context.mu.
+func (d *Driver) Record(h uintptr, s session.SyncPoints, call func(queue uintptr, w session.Waits) (uintptr, session.Status)) (point uint32, status session.Status) {
+	b := d.graphs.Get(h)
+	if b == nil || call == nil {
+		if b != nil {
+			h = b.inner
+		}
+		return d.Driver.Record(h, s, call)
+	}
+	c := b.q.ctx
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recording = b
+	defer func() { c.recording = nil }()
+	return d.Driver.Record(b.inner, s, func(_ uintptr, w session.Waits) (uintptr, session.Status) { return call(b.q.handle, w) })
+}
+
+// recordLocked hands a command to session, which keeps it, and notes what it uses. The caller holds Context.mu.
+func (r *request) recordLocked() (uintptr, session.Status) {
+	event, status := r.call(r.w)
+	if status != session.Success {
+		return event, status
+	}
+	b := r.q.ctx.recording
+	for _, u := range r.uses {
+		key := usedRange{u.b, u.off, u.n}
+		i, known := b.at[key]
+		if !known {
+			u.b.retain()
+			b.at[key] = len(b.uses)
+			b.uses = append(b.uses, u)
+			continue
+		}
+		b.uses[i].writes = b.uses[i].writes || u.writes // a range that was written before is read as it was left
+	}
+	return event, session.Success
+}
+
+// incompatibleQueue is CL_INCOMPATIBLE_COMMAND_QUEUE_KHR.
+const incompatibleQueue session.Status = -1140
+
+// EnqueueCommandBuffer is clEnqueueCommandBufferKHR: on the queue of its creation, or on one like it.
+func (d *Driver) EnqueueCommandBuffer(n uint32, queues []uintptr, h uintptr, w session.Waits) (uintptr, session.Status) {
+	b := d.graphs.Get(h)
+	if b == nil {
+		return d.Driver.EnqueueCommandBuffer(n, queues, h, w)
+	}
+	q, inner := b.q, []uintptr(nil)
+	if n == 1 && len(queues) == 1 {
+		switch q = d.queues.Get(queues[0]); {
+		case q == nil:
+			return 0, session.InvalidCommandQueue
+		case q.ctx != b.q.ctx:
+			return 0, session.InvalidContext
+		case q.member != b.q.member:
+			return 0, incompatibleQueue
+		}
+		inner = []uintptr{q.inner}
+	}
+	q.ctx.mu.Lock()
+	uses := b.uses[:len(b.uses):len(b.uses)]
+	q.ctx.mu.Unlock()
+	r := request{q: q, w: w, uses: uses}
+	r.call = func(w session.Waits) (uintptr, session.Status) {
+		return d.Driver.EnqueueCommandBuffer(n, inner, b.inner, w)
+	}
+	return r.run(false)
+}

@@ -1,0 +1,72 @@
+package span
+
+import (
+	"fmt"
+
+	"tendril/forwarding/session"
+)
+
+// OpenObject is clCreateBufferFromObjectTENDRIL: the object of the first member's node that has it. The other members
+// get its bytes as they get those of any buffer, when they first use them.
+func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, session.Status) {
+	c := d.contexts.Get(context)
+	if c == nil {
+		return d.Driver.OpenObject(context, id, name)
+	}
+	var status session.Status
+	for i, m := range c.members {
+		inner, refused := d.Driver.OpenObject(m.context, id, name)
+		if refused != session.Success {
+			if i == 0 || status == session.InvalidValue { // which says that there is none
+				status = refused
+			}
+			continue
+		}
+		size, _ := d.Driver.MemObjectInfo(inner, memSize)
+		flags, _ := d.Driver.MemObjectInfo(inner, memFlags)
+		b := &Buffer{ctx: c, flags: number(flags), size: number(size), inner: make([]uintptr, len(c.members))}
+		b.root, b.inner[i] = b, inner
+		b.parts = parts{{hi: b.size, valid: 1 << i}}
+		return b.show()
+	}
+	return 0, status
+}
+
+// Publish makes the buffer's memory an object of the store, at the node of the member that has the newest bytes; where
+// several have some of them, of the one that has the first. It waits for what must come there, as for earlier commands.
+func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err error) {
+	b := d.buffers.Get(h)
+	if b == nil {
+		return d.Driver.Publish(h, name, meta)
+	}
+	if b.root.mirror != nil || b.parent != nil {
+		return id, session.ErrNotPublishable
+	}
+	c := b.ctx
+	c.mu.Lock()
+	member := b.firstMemberLocked()
+	if b.image == nil {
+		if p := &b.parts[0]; p.valid != 0 {
+			member, _ = p.source()
+		}
+	}
+	inner, status := b.atLocked(member)
+	var waits []uintptr
+	if status == session.Success {
+		waits, status = c.planLocked(member, []use{b.allOf(true, false)})
+	}
+	for _, e := range waits {
+		c.d.Driver.RetainEvent(e)
+	}
+	c.mu.Unlock()
+	for _, e := range waits {
+		if waited := c.await(e); status == session.Success {
+			status = waited
+		}
+		c.d.Driver.ReleaseEvent(e)
+	}
+	if status != session.Success {
+		return id, fmt.Errorf("publish: the buffer's bytes do not come together at one node (OpenCL error %d)", status)
+	}
+	return d.Driver.Publish(inner, name, meta)
+}

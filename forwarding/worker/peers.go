@@ -1,0 +1,361 @@
+//go:build cgo
+
+package worker
+
+import (
+	"fmt"
+	"sync"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/link"
+	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/peer"
+)
+
+// peers is a session's links to other workers of its program (package peer). The reader owns links but for what mu guards.
+type peers struct {
+	s        *session
+	identity *link.Identity // made by the first PeerOpen; the reader's
+	sockets  *peerSockets   // where they come from; nil in tests
+
+	mu    sync.Mutex
+	links map[uint64]*peerLink // also those that ended: a number is used once
+}
+
+// peerLink is one of them: a peer.Worker.
+//
+// Locks: peerLink.mu and bulk.mu come after the engine's, and neither is held when the engine is called.
+type peerLink struct {
+	s    *session
+	id   uint64
+	link *peer.Link
+	bulk *bulk // its lanes, and the pulls under way
+
+	mu     sync.Mutex
+	pushes map[uint64]*bulkOp // not begun yet; nil: the link has ended
+}
+
+// record carries out one record about links.
+func (p *peers) record(h clwire.Header, payload []byte) error {
+	switch h.Type {
+	case clwire.TypePeerOpen:
+		var m clwire.PeerOpen
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		return p.open(h)
+	case clwire.TypePeerExpect:
+		var m clwire.PeerExpect
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		return p.expect(&m)
+	case clwire.TypePeerPush:
+		var m clwire.PeerPush
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		return p.push(&m)
+	case clwire.TypePeerPull:
+		var m clwire.PeerPull
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		return p.pull(&m)
+	}
+	return p.event(h, payload)
+}
+
+func (p *peers) event(h clwire.Header, payload []byte) error {
+	switch h.Type {
+	case clwire.TypePeerSignal:
+		var m clwire.PeerSignal
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		l, err := p.find(m.Link)
+		if err != nil {
+			return err
+		}
+		return p.s.engine.After([]uint64{m.Event}, func(status int32) { l.link.Tell(m.There, status) })
+	case clwire.TypePeerEvent:
+		var m clwire.PeerEvent
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		l, err := p.find(m.Link)
+		if err == nil {
+			err = p.foreign(m.ID)
+		}
+		if err == nil {
+			err = l.link.Expect(m.ID)
+		}
+		return err
+	}
+	var m clwire.PeerClose
+	if err := m.Decode(payload); err != nil {
+		return err
+	}
+	l, err := p.find(m.Link)
+	if err == nil {
+		l.link.End(peer.ErrClosed)
+	}
+	return err
+}
+
+// foreign makes an event that ends elsewhere.
+func (p *peers) foreign(id uint64) error {
+	if err := p.s.fresh(id); err != nil {
+		return err
+	}
+	return p.s.engine.ForeignEvent(id)
+}
+
+func (p *peers) find(id uint64) (*peerLink, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.links[id]; l != nil {
+		return l, nil
+	}
+	return nil, fmt.Errorf("%w: no link %d", errRecord, id)
+}
+
+// open answers what this worker shows on its links.
+func (p *peers) open(h clwire.Header) error {
+	if p.identity == nil {
+		id, err := link.NewIdentity()
+		if err != nil {
+			return err
+		}
+		p.identity = id
+	}
+	own := p.identity.Fingerprint()
+	p.s.reply(h.Request, opencl.Success, own[:])
+	return nil
+}
+
+// expect makes a link, and takes the sockets that came before.
+func (p *peers) expect(m *clwire.PeerExpect) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.Link == 0 || p.links[m.Link] != nil || len(p.links) >= clwire.MaxPeerLinks || p.identity == nil {
+		return fmt.Errorf("%w: link %d is there already, or not opened, or one of more than %d", errRecord, m.Link, clwire.MaxPeerLinks)
+	}
+	l := &peerLink{s: p.s, id: m.Link, bulk: newBulk(p.s), pushes: map[uint64]*bulkOp{}}
+	o := peer.Options{Answers: m.Answers, Lanes: int(m.Lanes), Worker: l}
+	if !m.Plaintext {
+		o.Config = p.identity.Config(link.Fingerprint(m.PeerSHA))
+	}
+	l.link = peer.New(o)
+	l.bulk.fail, l.bulk.ended = l.link.End, l.ended
+	if p.links == nil {
+		p.links = map[uint64]*peerLink{}
+	}
+	p.links[m.Link] = l
+	if p.sockets != nil {
+		p.sockets.claim(m.Link, l.link)
+	}
+	return nil
+}
+
+// buffer finds the buffer of a push or pull, with a reference, and what is wrong with the range.
+func (p *peers) buffer(id, offset, size uint64) (*buffer, extent, opencl.Status, error) {
+	b, err := lookup[*buffer](p.s, id)
+	if err != nil {
+		return nil, extent{}, 0, err
+	}
+	ext, status := extentOf(b, &clwire.Shape{Offset: offset, Size: size})
+	if b.image != nil {
+		status = opencl.InvalidMemObject
+	}
+	b.refs.Add(1)
+	return b, ext, status, nil
+}
+
+// push has a range sent once the events are over and the other side is ready.
+func (p *peers) push(m *clwire.PeerPush) error {
+	l, err := p.find(m.Link)
+	if err != nil {
+		return err
+	}
+	b, ext, status, err := p.buffer(m.Buffer, m.Offset, m.Size)
+	if err != nil {
+		return err
+	}
+	o := &bulkOp{b: l.bulk, id: m.Op, known: true, buffer: b, ext: ext, size: m.Size}
+	if !l.keep(o) {
+		b.unref()
+		return nil // the client has been told, or is about to be
+	}
+	return p.s.engine.After(m.Wait, func(failed int32) {
+		if failed == 0 {
+			failed = int32(status)
+		}
+		l.link.Offer(o.id, func() { l.send(o, failed) })
+	})
+}
+
+// keep notes a push that has not begun; false: the link has ended.
+func (l *peerLink) keep(o *bulkOp) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pushes == nil {
+		return false
+	}
+	l.pushes[o.id] = o
+	return true
+}
+
+// send carries a push out.
+func (l *peerLink) send(o *bulkOp, failed int32) {
+	l.mu.Lock()
+	delete(l.pushes, o.id)
+	l.mu.Unlock()
+	defer o.buffer.unref()
+	if failed != 0 {
+		l.link.Fail(o.id, failed)
+		return
+	}
+	link.GiveWay(o.sendOut)
+}
+
+// pull takes a range once the events are over. Their failures do not matter: what the earlier commands left is overwritten.
+func (p *peers) pull(m *clwire.PeerPull) error {
+	l, err := p.find(m.Link)
+	if err != nil {
+		return err
+	}
+	b, ext, status, err := p.buffer(m.Buffer, m.Offset, m.Size)
+	if err != nil {
+		return err
+	}
+	if b.seg != nil && b.seg.readOnly {
+		status = opencl.InvalidOperation
+	}
+	o := &bulkOp{b: l.bulk, id: m.Op, known: true, write: true, turn: true, buffer: b, ext: ext, size: m.Size, left: m.Size, status: int32(status)}
+	if err := p.foreign(o.id); err != nil {
+		b.unref()
+		return err
+	}
+	err = p.s.engine.After(m.Wait, func(int32) { l.receive(o) })
+	if err != nil {
+		b.unref()
+	}
+	return err
+}
+
+// receive lets a pull's bytes come. The engine's lock is held.
+func (l *peerLink) receive(o *bulkOp) {
+	l.bulk.mu.Lock()
+	over := l.bulk.closed
+	if !over {
+		l.bulk.ops[o.id] = o
+	}
+	l.bulk.mu.Unlock()
+	if over {
+		l.s.work.Go(o.buffer.unref) // its release is the driver's, which comes after the engine's lock
+		return
+	}
+	l.link.Ready(o.id)
+}
+
+// ended is told of a pull whose bytes are in place, and of a push that the device would not give.
+func (l *peerLink) ended(o *bulkOp, status int32) {
+	if !o.write {
+		l.link.End(fmt.Errorf("a copy from the device failed with status %d", status))
+		return
+	}
+	l.s.engine.SetForeign(o.id, status)
+	l.bulk.forget(o.id)
+}
+
+// Up implements peer.Worker.
+func (l *peerLink) Up() {
+	l.bulk.mu.Lock()
+	l.bulk.lanes = l.link.Payload()
+	l.bulk.grown.Broadcast()
+	l.bulk.mu.Unlock()
+	l.s.sendNow(&clwire.PeerState{Link: l.id, Up: true})
+}
+
+// Done implements peer.Worker.
+func (l *peerLink) Done(event uint64, status int32) { l.s.engine.SetForeign(event, status) }
+
+// pulling finds a pull under way.
+func (l *peerLink) pulling(op uint64) (*bulkOp, error) {
+	l.bulk.mu.Lock()
+	defer l.bulk.mu.Unlock()
+	if o := l.bulk.ops[op]; o != nil {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: the other worker sends of push %d, which nobody is ready for", errRecord, op)
+}
+
+// Failed implements peer.Worker.
+func (l *peerLink) Failed(op uint64, status int32) error {
+	o, err := l.pulling(op)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	begun := o.left != o.size
+	o.told = true
+	o.mu.Unlock()
+	if begun {
+		return fmt.Errorf("%w: the other worker takes back push %d, which it has begun", errRecord, op)
+	}
+	l.ended(o, status)
+	return nil
+}
+
+// Chunk implements peer.Worker.
+func (l *peerLink) Chunk(lane *link.Lane, h clwire.LaneHeader) error {
+	o, err := l.pulling(h.Op)
+	if err != nil {
+		return err
+	}
+	return o.receive(lane, h)
+}
+
+// Lost implements peer.Worker. What has not come by now never will, and the client is told behind all that has.
+func (l *peerLink) Lost(why error) {
+	l.bulk.mu.Lock()
+	l.bulk.closed = true
+	l.bulk.lanes = nil // the link has closed them
+	l.bulk.grown.Broadcast()
+	l.bulk.mu.Unlock()
+	l.bulk.work.Wait()
+	l.bulk.mu.Lock()
+	pulls := l.bulk.ops
+	l.bulk.ops = map[uint64]*bulkOp{}
+	l.bulk.mu.Unlock()
+	l.mu.Lock()
+	pushes := l.pushes
+	l.pushes = nil
+	l.mu.Unlock()
+	for _, ops := range []map[uint64]*bulkOp{pulls, pushes} {
+		for _, o := range ops {
+			o.buffer.unref()
+		}
+	}
+	l.s.engine.Tick()
+	l.s.sendNow(&clwire.PeerState{Link: l.id, Text: why.Error()})
+}
+
+// forget lets go of what the links have of a released context.
+func (p *peers) forget(c *clContext) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.bulk.staging.forget(c)
+	}
+}
+
+// close ends all links, behind the reader.
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.link.Close()
+	}
+}
