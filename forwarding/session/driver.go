@@ -37,6 +37,12 @@ type Config struct {
 	Counters   *trace.Counters         // round trips by cause; nil: the Driver's own
 }
 
+// wasHandle says that a number lies where handles come from: one of an object that is gone, or of a kind that is no argument.
+func (d *Driver) wasHandle(h uintptr) bool {
+	return d.buffers.Contains(h) || d.samplers.Contains(h) || d.platforms.Contains(h) || d.devices.Contains(h) || d.contexts.Contains(h) ||
+		d.queues.Contains(h) || d.programs.Contains(h) || d.kernels.Contains(h) || d.events.Contains(h) || d.graphs.Contains(h)
+}
+
 // Slots of address space for each kind of object.
 const (
 	fewSlots  = 4 << 10

@@ -31,6 +31,16 @@ type call struct {
 type hostOp struct {
 	completion        // HostReady came
 	status     Status // negative: a dependency failed
+	then       func() // nil, or runs when done, under the reader's lock: it must not block
+}
+
+// ready says that HostReady came, or never will.
+func (op *hostOp) ready(status Status) {
+	op.status = status
+	op.done.Store(true)
+	if op.then != nil {
+		op.then()
+	}
 }
 
 // worker is one worker process as its client sees it: the link, what is outstanding on it, and its end.
@@ -340,16 +350,20 @@ func (w *worker) onHostReady(payload []byte) error {
 		w.reader.progress = true
 		return nil
 	}
-	w.mu.Lock()
-	op := w.ops[m.Op]
-	delete(w.ops, m.Op)
-	w.mu.Unlock()
-	if op != nil {
-		op.status = Status(m.Status)
-		op.done.Store(true)
+	if op := w.takeOp(m.Op); op != nil {
+		op.ready(Status(m.Status))
 		w.reader.progress = true
 	}
 	return nil
+}
+
+// takeOp takes an operation that waits for HostReady, for the one who is to end it; nil: somebody else has.
+func (w *worker) takeOp(id uint64) *hostOp {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	op := w.ops[id]
+	delete(w.ops, id)
+	return op
 }
 
 func (w *worker) onFault(payload []byte) error {
@@ -397,8 +411,7 @@ func (w *worker) die(cause error) {
 		c.done.Store(true)
 	}
 	for _, op := range ops {
-		op.status = OutOfResources
-		op.done.Store(true)
+		op.ready(OutOfResources)
 	}
 	for _, e := range events {
 		e.fail(OutOfResources)
