@@ -13,7 +13,7 @@ LDFLAGS := -X main.version=$(VERSION)
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 
 # Packages whose code runs concurrently: their tests run under the race detector too.
-RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/...
+RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
 
 STEP = @printf '\n== %s: %s\n' "$$(date +%H:%M:%S)"
 
