@@ -13,7 +13,7 @@ LDFLAGS := -X main.version=$(VERSION)
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 
 # Packages whose code runs concurrently: their tests run under the race detector too.
-RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/...
+RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
 
 STEP = @printf '\n== %s: %s\n' "$$(date +%H:%M:%S)"
 
@@ -85,7 +85,7 @@ difftest: build ## the same programs natively and forwarded, compared call by ca
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m
 
 .PHONY: test-apps
-test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT): native against forwarded; ALL=1 for all of them
+test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT, solvers): native against forwarded; ALL=1 for all of them
 	@bash tools/deps.sh apps
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -limit 30m $(if $(ALL),-all)
 

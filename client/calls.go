@@ -19,6 +19,8 @@ const maxReply = 256 << 20
 // call is one request under way. Its fields belong to who delivers until done, then to the caller.
 type call struct {
 	kind wire.Type
+	lazy bool     // its reply may wait for company
+	turn uint64   // of a Writer: with which of its writes it went
 	ask  struct { // requests of the hot path, kept here so that none is allocated
 		get  wire.GetRequest
 		seal wire.SealRequest
@@ -123,7 +125,7 @@ func (c *Conn) simpleIn(gen uint64, kind wire.Type, p ipc.Payload) error {
 func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
 	bound := k.gen != 0
 	err := c.sendOnce(k, p)
-	if err == nil || bound || c.revival.dial == nil {
+	if err == nil || bound || c.dialer() == nil {
 		return err
 	}
 	// Whatever the request was: the daemon did not get the whole of it.
@@ -170,7 +172,11 @@ func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 	k.gen = c.gen
 	c.pending[c.next] = k
 	c.mu.Unlock()
-	c.out = ipc.AppendFrame(c.out, k.kind, 0, c.next, p)
+	flags := uint16(0)
+	if k.lazy {
+		flags = ipc.FlagLazy
+	}
+	c.out = ipc.AppendFrame(c.out, k.kind, flags, c.next, p)
 	return nil
 }
 
@@ -192,6 +198,16 @@ func (c *Conn) post(gen uint64, kind wire.Type, p ipc.Payload) {
 	defer c.sendMu.Unlock()
 	if c.lives(gen) {
 		c.postLocked(kind, p)
+	}
+}
+
+// postNow is post that sends at once.
+func (c *Conn) postNow(gen uint64, kind wire.Type, p ipc.Payload) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if c.lives(gen) {
+		c.out = appendOneWay(c.out, kind, p)
+		c.write() // its error is the next call's
 	}
 }
 
@@ -365,6 +381,8 @@ func (c *Conn) deliver(f *ipc.Frame) error {
 		return c.deliverError(k, f)
 	case k == nil:
 		return fmt.Errorf("%w: %v to request %d, which is not under way", object.ErrProtocol, f.Type, f.Request)
+	case f.Flags&ipc.FlagLazy != 0:
+		return fmt.Errorf("%w: a reply with flags 0x%x", object.ErrProtocol, f.Flags)
 	case f.Type != k.kind|wire.ReplyBit:
 		return fmt.Errorf("%w: %v to a %v", object.ErrProtocol, f.Type, k.kind)
 	}

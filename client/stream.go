@@ -45,6 +45,7 @@ type Writer struct {
 	under               []underWay // pushes without an answer, the first one first
 	spares              []*call    // Creates under way or finished: the next frames' memory, of spareSize bytes
 	spareSize, lastSize uint64
+	writes, asked       uint64 // to the socket, by this Writer; up to the second one, no reply waits for company
 }
 
 // Reader pops objects from a stream. Safe for concurrent use, but for Close. The caller must Close it.

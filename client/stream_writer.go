@@ -27,7 +27,7 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 	var err error
 	if len(w.spares) > 0 {
 		k, w.spares = w.spares[0], w.spares[1:]
-		k, err = w.c.result(context.Background(), k)
+		k, err = w.result(context.Background(), k)
 	} else {
 		k, err = w.c.roundTripIn(context.Background(), w.gen, wire.Create, &m)
 	}
@@ -92,7 +92,7 @@ func (w *Writer) Flush(ctx context.Context) error { return w.drain(ctx, 0) }
 
 // settle waits for a push's answer.
 func (w *Writer) settle(ctx context.Context, p underWay) error {
-	if _, err := w.c.result(ctx, p.k); err != nil {
+	if _, err := w.result(ctx, p.k); err != nil {
 		return err
 	}
 	p.k.recycle()
@@ -103,8 +103,39 @@ func (w *Writer) settle(ctx context.Context, p underWay) error {
 	return nil
 }
 
+// result waits for a call of this Writer's, and has the daemon hurry where the reply would wait for company.
+func (w *Writer) result(ctx context.Context, k *call) (*call, error) {
+	if k.turn > w.asked && !w.c.isFinished(k) {
+		w.asked = w.writes
+		w.c.postNow(w.gen, wire.Hurry, nil)
+	}
+	return w.c.result(ctx, k)
+}
+
+// mayWait reports whether the reply to the next push may wait for company, so that a stream in motion is answered once for some frames,
+// and a writer that waits for something else is not woken for it. It may not once half of what may be under way is unanswered, unless
+// answers are on their way.
+func (w *Writer) mayWait() bool {
+	unanswered := 0
+	for _, p := range w.under {
+		switch {
+		case w.c.isFinished(p.k):
+		case p.k.turn <= w.asked:
+			return true
+		default:
+			unanswered++
+		}
+	}
+	return unanswered < (w.ahead+1)/2
+}
+
 // send sends a push and, where frames have one size, the Creates of the next ones' memory in the same write.
 func (w *Writer) send(k *call, size uint64) error {
+	w.writes++
+	k.turn, k.lazy = w.writes, w.mayWait()
+	if !k.lazy {
+		w.asked = w.writes
+	}
 	w.c.sendMu.Lock()
 	defer w.c.sendMu.Unlock()
 	if err := w.c.enqueue(k, &k.ask.push); err != nil {
@@ -113,7 +144,7 @@ func (w *Writer) send(k *call, size uint64) error {
 	again := w.lastSize == size && (len(w.spares) == 0 || w.spareSize == size)
 	for w.lastSize = size; again && len(w.spares) <= w.ahead; {
 		next := newCall(wire.Create)
-		next.gen = w.gen
+		next.gen, next.turn, next.lazy = w.gen, k.turn, k.lazy
 		next.ask.make = wire.CreateRequest{SizeBytes: size}
 		if err := w.c.enqueue(next, &next.ask.make); err != nil {
 			return err
@@ -126,7 +157,7 @@ func (w *Writer) send(k *call, size uint64) error {
 // dropSpares gives up memory that was asked for ahead.
 func (w *Writer) dropSpares() {
 	for _, k := range w.spares {
-		if _, err := w.c.result(context.Background(), k); err == nil {
+		if _, err := w.result(context.Background(), k); err == nil {
 			w.c.unref(k.view)
 			w.c.postRelease(k.gen, k.create.ID) // of an unsealed object: an abort
 			k.recycle()

@@ -30,6 +30,7 @@ const (
 	FlagFD   uint16 = 1 // one descriptor travels with the frame
 	FlagFD2  uint16 = 2 // two descriptors
 	FlagMore uint16 = 4 // the reply goes on in another frame
+	FlagLazy uint16 = 8 // a request's: its reply may wait until something else is sent to the requester
 )
 
 // Header begins each frame.
@@ -78,7 +79,7 @@ func parseHeader(b []byte) (Header, error) {
 	switch {
 	case h.Length > MaxPayload:
 		return h, fmt.Errorf("%w: a payload of %d bytes, at most %d", object.ErrProtocol, h.Length, MaxPayload)
-	case h.Flags&^(FlagFD|FlagFD2|FlagMore) != 0 || h.Flags&FlagFD != 0 && h.Flags&FlagFD2 != 0:
+	case h.Flags&^(FlagFD|FlagFD2|FlagMore|FlagLazy) != 0 || h.Flags&FlagFD != 0 && h.Flags&FlagFD2 != 0:
 		return h, fmt.Errorf("%w: frame flags 0x%x", object.ErrProtocol, h.Flags)
 	}
 	return h, nil

@@ -226,7 +226,7 @@ func TestFaultsEndTheConnection(t *testing.T) {
 	}{
 		"announced and not sent": {frame(FlagFD), nil},
 		"both flags":             {frame(FlagFD | FlagFD2), []int{fd, fd}},
-		"unknown flag":           {frame(8), nil},
+		"unknown flag":           {frame(16), nil},
 		"length of 2^32":         {bytes.Repeat([]byte{0xff}, HeaderBytes), nil},
 		"length over max":        {[]byte{1, 0, 0x10, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, nil},
 		"five at once":           {frame(FlagFD), []int{fd, fd, fd, fd, fd}},

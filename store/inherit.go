@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,15 +37,17 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		t.charged += g.Bytes
 	}
 	l.memory = nil // the table's from here on
+	s.makeRoom(len(l.Catalog.Objects) / legacyObjectBytes)
+	var last *legacyObject
 	for table := l.Catalog.Objects; len(table) > 0; {
-		o, rest, err := nextObject(table)
+		o, rest, err := nextObject(table, last)
 		if err == nil {
 			err = s.inheritObject(o, composites)
 		}
 		if err != nil {
 			return err
 		}
-		table = rest
+		table, last = rest, o
 	}
 	for _, c := range l.Catalog.Conns {
 		s.inheritConn(c)
@@ -62,6 +65,13 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		s.reconsider(e)
 	}
 	return nil
+}
+
+// makeRoom has the table grow once for so many objects, and not twenty times.
+func (s *Store) makeRoom(objects int) {
+	grown := make(map[object.ID]*entry, len(s.objects)+objects)
+	maps.Copy(grown, s.objects)
+	s.objects = grown
 }
 
 // inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
@@ -117,13 +127,15 @@ func (s *Store) inheritRecord(o *legacyObject) *entry {
 
 func (s *Store) inheritConn(l LegacyConn) {
 	c := s.newConn(Owner{Tenant: l.Tenant, PID: l.PID, Name: l.Name}, s.tenantOf(l.Tenant))
+	c.refs = make(map[object.ID]reference, len(l.Refs)/legacyRefBytes)
 	for cursor := (legacyCursor{b: l.Refs}); len(cursor.b) >= legacyRefBytes; {
 		id, n, since := cursor.id(), int(cursor.number(4)), cursor.time()
-		if _, twice := c.refs[id]; s.objects[id] == nil || n == 0 || twice {
+		e := s.objects[id]
+		if _, twice := c.refs[id]; e == nil || n == 0 || twice {
 			continue
 		}
-		c.refs[id] = reference{e: s.objects[id], count: n, since: since}
-		s.objects[id].refs += n
+		c.refs[id] = reference{e: e, count: n, since: since}
+		e.refs += n
 		s.references += n
 	}
 	c.tenant.conns++

@@ -120,6 +120,7 @@ func (s *Store) Bequeath() *Legacy {
 	s.mu.Lock()
 	defer s.unlock()
 	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left}}
+	l.Catalog.Objects = make([]byte, 0, len(s.objects)*3/2*legacyObjectBytes)
 	for _, e := range s.objects {
 		o := e.legacy()
 		l.Catalog.Objects = o.appendTo(l.Catalog.Objects)
@@ -184,7 +185,7 @@ func (c *Conn) keepSlots() {
 
 // leave notes what a connection that ends held, and lets its references be. mu is held.
 func (c *Conn) leave() {
-	l := LegacyConn{Tenant: c.tenant.name, Name: c.owner.Name, PID: c.owner.PID}
+	l := LegacyConn{Tenant: c.tenant.name, Name: c.owner.Name, PID: c.owner.PID, Refs: make([]byte, 0, len(c.refs)*legacyRefBytes)}
 	for id, r := range c.refs {
 		if r.e.state == object.Sealed || r.e.state == object.Spilled {
 			l.Refs = appendTime(le.AppendUint32(append(l.Refs, id[:]...), uint32(r.count)), r.since)

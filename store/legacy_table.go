@@ -26,7 +26,8 @@ const (
 	legacyStrict  = 2
 	legacyPinned  = 4
 
-	legacyRefBytes = object.IDBytes + 4 + 8
+	legacyRefBytes    = object.IDBytes + 4 + 8
+	legacyObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2 // the least
 )
 
 // legacyObject is one sealed object of a Catalog.
@@ -100,7 +101,11 @@ func (c *legacyCursor) take(n int) []byte {
 }
 
 func (c *legacyCursor) number(n int) (v uint64) {
-	for i, x := range c.take(n) {
+	field := c.take(n)
+	if len(field) == 8 {
+		return le.Uint64(field)
+	}
+	for i, x := range field {
 		v |= uint64(x) << (8 * i)
 	}
 	return v
@@ -113,6 +118,14 @@ func (c *legacyCursor) id() (id object.ID) {
 
 func (c *legacyCursor) str() string { return string(c.take(int(c.number(2)))) }
 
+// strLike is str; what is equal to before is before: most objects have the tenant and the creator of the one before.
+func (c *legacyCursor) strLike(before string) string {
+	if s := c.take(int(c.number(2))); string(s) != before {
+		return string(s)
+	}
+	return before
+}
+
 func (c *legacyCursor) time() time.Time {
 	if ns := c.number(8); ns != 0 {
 		return time.Unix(0, int64(ns)).UTC()
@@ -120,8 +133,8 @@ func (c *legacyCursor) time() time.Time {
 	return time.Time{}
 }
 
-// nextObject reads the first object of a table and gives the rest of that. A fault is ErrProtocol.
-func nextObject(table []byte) (o *legacyObject, rest []byte, err error) {
+// nextObject reads the first object of a table, which follows before (nil: none), and gives the rest of the table. A fault is ErrProtocol.
+func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byte, err error) {
 	c := legacyCursor{b: table}
 	c.b = c.take(int(c.number(4)))
 	if c.short {
@@ -134,7 +147,11 @@ func nextObject(table []byte) (o *legacyObject, rest []byte, err error) {
 	r.Class, r.SizeBytes, o.segment, o.offset = object.Class(c.number(1)), c.number(8), c.number(8), c.number(8)
 	r.Created, r.Sealed, r.Bound, r.Expires = c.time(), c.time(), c.time(), c.time()
 	o.left, r.CreatorPID = time.Duration(c.number(8)), int(c.number(4))
-	r.Tenant, r.Name, r.Creator = c.str(), c.str(), c.str()
+	like := spill.Record{}
+	if before != nil {
+		like = before.record
+	}
+	r.Tenant, r.Name, r.Creator = c.strLike(like.Tenant), c.str(), c.strLike(like.Creator)
 	if meta := c.str(); meta != "" {
 		r.Meta = []byte(meta)
 	}

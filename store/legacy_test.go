@@ -303,23 +303,22 @@ func TestLegacyTable(t *testing.T) {
 	if err != nil || hex.EncodeToString(table) != strings.TrimSpace(string(golden)) {
 		t.Errorf("%x, want %s, %v", table, golden, err)
 	}
-	rest := table
+	rest, o := table, (*legacyObject)(nil)
 	for _, want := range legacyExamples() {
-		var o *legacyObject
-		if o, rest, err = nextObject(rest); err != nil || !reflect.DeepEqual(o, want) {
+		if o, rest, err = nextObject(rest, o); err != nil || !reflect.DeepEqual(o, want) {
 			t.Fatalf("%+v, want %+v, %v", o, want, err)
 		}
 	}
 	first := table[:4+binary.LittleEndian.Uint32(table)]
 	longer := append(slices.Clone(first), "of a later release"...)
 	binary.LittleEndian.PutUint32(longer, uint32(len(longer)-4))
-	if o, rest, err := nextObject(longer); err != nil || len(rest) > 0 || !reflect.DeepEqual(o, legacyExamples()[0]) {
+	if o, rest, err := nextObject(longer, nil); err != nil || len(rest) > 0 || !reflect.DeepEqual(o, legacyExamples()[0]) {
 		t.Errorf("with a field more: %+v, %v", o, err)
 	}
 	for n := 4; n < len(first); n++ {
 		short := slices.Clone(first[:n])
 		binary.LittleEndian.PutUint32(short, uint32(n-4))
-		if _, _, err := nextObject(short); !errors.Is(err, object.ErrProtocol) {
+		if _, _, err := nextObject(short, nil); !errors.Is(err, object.ErrProtocol) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
@@ -334,11 +333,11 @@ func FuzzLegacyTable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, table []byte) {
 		for len(table) > 0 {
-			o, rest, err := nextObject(table)
+			o, rest, err := nextObject(table, nil)
 			if err != nil {
 				return
 			}
-			again, left, err := nextObject(o.appendTo(nil))
+			again, left, err := nextObject(o.appendTo(nil), o)
 			if err != nil || len(left) > 0 || !reflect.DeepEqual(o, again) {
 				t.Fatalf("%+v is read again as %+v, %v", o, again, err)
 			}

@@ -8,7 +8,7 @@ needed=(gcc libc6-dev make pkg-config ocl-icd-libopencl1 ocl-icd-opencl-dev open
   python3 python3-numpy python3-pil python3-setuptools python3-venv python3-wheel)
 useful=(iperf3 strace python3-pyopencl qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 if [ "${1:-}" = apps ]; then
-  useful=(hashcat python3-pyopencl python3-pytest python3-mako python-pyopencl-doc clblast-tests clfft-client)
+  useful=(hashcat python3-pyopencl python3-pytest python3-mako python-pyopencl-doc clblast-tests clfft-client g++ libviennacl-dev)
 fi
 
 # missing PACKAGE…: those that are not installed, one a line.

@@ -42,11 +42,14 @@ type connection struct {
 	frame    ipc.Frame       // serve's, or the poller's while that has the connection, as the next two: the request at hand
 	leftOver bool            // which the poller left to serve
 	fault    error           // why the poller ended the connection
+	wanted   bool            // and the next: somebody waits for a reply that is not sent
 	process  *ipc.Process    // immutable; nil: on another machine
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
 	waits    sync.WaitGroup // the pidfd's watcher and the Gets that wait
 	waiting  atomic.Int32   // those Gets
+
+	departed chan struct{} // closed when the connection is over but for cleaning up: its session may wait for its client then
 
 	// Set by Hello in serve's goroutine, which alone may read them without stateMu.
 	peer  Peer
@@ -56,6 +59,7 @@ type connection struct {
 	session    uint64
 	hasSession bool
 	ended      bool // no session may be opened any more
+	keeping    keeping
 
 	mu      sync.Mutex // guards the rest
 	gone    bool       // nothing may be sent any more
@@ -74,7 +78,7 @@ type connection struct {
 }
 
 func newConnection(s *Server, link transport, process *ipc.Process, peer Peer) *connection {
-	c := &connection{srv: s, link: link, process: process, peer: peer}
+	c := &connection{srv: s, link: link, process: process, peer: peer, departed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -94,6 +98,7 @@ func (c *connection) serve() {
 	}
 	err := c.loop()
 	c.flushLast(err)
+	c.depart(err)
 }
 
 // who names the peer in the log.
@@ -192,13 +197,14 @@ func (c *connection) loop() error {
 	}
 }
 
-// flushIfIdle sends what is answered, unless another request is at hand: one send answers a batch.
+// flushIfIdle sends what is answered, unless another request is at hand or nobody waits for it: one send answers a batch.
 func (c *connection) flushIfIdle() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.out) < flushBytes && (c.leftOver || c.link.Whole()) {
+	if len(c.out) < flushBytes && (c.leftOver || c.link.Whole() || !c.wanted && len(c.unsent) == 0) {
 		return c.sendErr
 	}
+	c.wanted = false
 	return c.flush()
 }
 

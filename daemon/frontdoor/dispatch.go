@@ -65,6 +65,10 @@ var rows = map[wire.Type]row{
 	wire.CloseWorker:      {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
 	wire.ReserveDevice:    {oneWay: true, session: true, maxPayload: 16, handle: (*connection).reserveDevice},
 	wire.OpenRemoteWorker: {mutates: true, slow: true, session: true, maxPayload: 38, handle: (*connection).openRemoteWorker},
+	wire.KeepSession:      {session: true, maxPayload: 4, handle: (*connection).keepSessionFor},
+	wire.ResumeSession:    {mutates: true, slow: true, maxPayload: 40, handle: (*connection).resumeSession},
+	wire.ResumeWorker:     {session: true, mutates: true, slow: true, maxPayload: 9, handle: (*connection).resumeWorker},
+	wire.LeaveSession:     {oneWay: true, session: true, maxPayload: 0, handle: (*connection).leaveSession},
 	wire.AttachObject:     {session: true, maxPayload: 8 + idBytes + stringMax, handle: (*connection).attachObject},
 	wire.Publish:          {mutates: true, slow: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).publish},
 	wire.Unpublish:        {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).unpublish},
@@ -105,6 +109,7 @@ var rows = map[wire.Type]row{
 	wire.Compose:          {mutates: true, maxPayload: composeMax, handle: (*connection).compose},
 	wire.Reclaim:          {local: true, maxPayload: 2 + wire.MaxClaims*(idBytes+8), handle: (*connection).reclaim},
 	wire.Takeover:         {local: true, admin: true, slow: true, maxPayload: 4, handle: (*connection).takeover},
+	wire.Hurry:            {oneWay: true, maxPayload: 0, atOnce: always, handle: (*connection).hurry},
 	wire.OfferPeer:        {mutates: true, slow: true, session: true, maxPayload: 18, handle: (*connection).offerPeer},
 	wire.DialPeer:         {mutates: true, session: true, maxPayload: 20 + wire.MaxOffer, handle: (*connection).dialPeer},
 	wire.PairPeers:        {mutates: true, slow: true, session: true, maxPayload: 25, handle: (*connection).pairPeers},
@@ -117,6 +122,7 @@ var rows = map[wire.Type]row{
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
 func (c *connection) act(f *ipc.Frame) error {
 	row, known := rows[f.Type]
+	c.wanted = c.wanted || f.Flags&ipc.FlagLazy == 0
 	err := c.check(f, row, known)
 	fatal := err != nil
 	if !fatal {
@@ -142,7 +148,7 @@ func (c *connection) check(f *ipc.Frame, row row, known bool) error {
 	greeted := c.store != nil
 	f.CloseFDs()
 	switch {
-	case f.Flags != 0:
+	case f.Flags&^ipc.FlagLazy != 0:
 		return fmt.Errorf("%w: %v with flags 0x%x: a request has none, and the daemon takes no descriptor", object.ErrProtocol, f.Type, f.Flags)
 	case !greeted && !row.beforeHello:
 		return fmt.Errorf("%w: %v before Hello", object.ErrProtocol, f.Type)

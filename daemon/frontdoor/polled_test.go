@@ -112,3 +112,41 @@ func TestPollerSurvivesAPanic(t *testing.T) {
 		t.Errorf("another connection suffered: %v", err)
 	}
 }
+
+// The reply to a lazy request waits for the next request that is not lazy, whoever serves them.
+func TestLazyReplies(t *testing.T) {
+	for name, change := range map[string]func(*Options){"polled": nobodyLingers, "lingering": nil} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, change)
+			maker, p := d.dial(t).hello(), d.dial(t).hello()
+			id := maker.object()
+			if f, err := p.ask(wire.Get, &wire.GetRequest{ID: id}); err != nil { // a descriptor would go at once
+				t.Fatal(err)
+			} else {
+				f.CloseFDs()
+			}
+			for round := range 3 {
+				for i := range 5 {
+					if err := p.Send(ipc.AppendFrame(nil, wire.Get, ipc.FlagLazy, uint64(10+i), &wire.GetRequest{ID: id})); err != nil {
+						t.Fatal(err)
+					}
+				}
+				waitFor(t, func() bool { return maker.refs(id) == 2+5*(round+1) })
+				if p.Waiting() {
+					t.Error("a reply that may wait did not")
+				}
+				p.send(wire.Hurry, 0, nil)
+				for i := range 5 {
+					f, err := p.receive()
+					if err != nil || f.Request != uint64(10+i) || f.Flags&ipc.FlagLazy != 0 {
+						t.Fatalf("reply %d: %+v, %v", i, f.Header, err)
+					}
+					f.CloseFDs()
+				}
+			}
+			if f, err := p.ask(wire.Hurry, nil); err != nil || f.Type != wire.Hurry|wire.ReplyBit {
+				t.Errorf("%+v, %v", f.Header, err)
+			}
+		})
+	}
+}

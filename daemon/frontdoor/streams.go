@@ -71,13 +71,16 @@ func (c *connection) replyPop(f *ipc.Frame, p store.Popped) {
 	c.replyFD(f, &c.scratch.pop, p.FD)
 }
 
+// answerBytes is how much may wait to be sent for answerSoon to send it: lazy replies.
+const answerBytes = 4 << 10
+
 // answerSoon answers a push or a pop that waited. It runs in the goroutine of whoever ended the waiting, perhaps under
 // that connection's mu, and so may not wait for this one's nor for this peer to read: then a goroutine of its own does it.
 // Usually none of that is so, and the answer goes out without another goroutine being woken.
 func (c *connection) answerSoon(h ipc.Header, w *store.Waiter) {
 	if c.mu.TryLock() {
 		local, is := c.link.(*ipc.Accepted)
-		if c.gone || is && len(c.out) == 0 && len(c.unsent) == 0 && local.Writable() {
+		if c.gone || is && len(c.out) <= answerBytes && len(c.unsent) == 0 && local.Writable() {
 			c.answerWaiter(h, w)
 			c.mu.Unlock()
 			return
@@ -120,6 +123,12 @@ func (c *connection) soon(run func()) {
 		defer c.survive()
 		run()
 	})
+}
+
+// hurry has no effect of its own: like any request that is not lazy it has what is answered sent.
+func (c *connection) hurry(f *ipc.Frame) error {
+	c.reply(f, nil)
+	return nil
 }
 
 func (c *connection) streamEnd(f *ipc.Frame) error {

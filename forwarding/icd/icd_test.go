@@ -106,7 +106,7 @@ func TestPrograms(t *testing.T) {
 	b := artifacts(t)
 	socket := daemon(t, b)
 	for _, c := range []struct{ name, stderr string }{
-		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
+		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"handles", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
 		{"standard-descriptors", ""}, {"fork", "forked child"}, {"crash", "SIGSEGV"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -208,6 +208,25 @@ func TestDocsOfNames(t *testing.T) {
 	_, table, _ := strings.Cut(doc, "By name, through")
 	table, _, _ = strings.Cut(table, "\n## ")
 	same(t, "function", byName, matches(`\b(cl[A-Z]\w+(?:KHR|TENDRIL|PoCL))\b`, table))
+}
+
+// TestEveryHandleIsTried: testdata/handles.h has a row for each function of the table that is forwarded.
+func TestEveryHandleIsTried(t *testing.T) {
+	unsupported := read(t, "unsupported.h")
+	refused := matches(`(?m)^UNSUPPORTED(?:_CREATE)?\((\w+)`, unsupported)
+	for name := range matches(`CL_API_CALL tdl_(cl\w+)\(`, unsupported) {
+		refused[name] = true
+	}
+	tried := matches(`(?m)^  (?:NULLROW|ROW|COMMAND|NONE)\((cl\w+)`, read(t, "testdata/handles.h"))
+	table := matches(`(?m)^    \.(cl\w+) = `, read(t, "dispatch.h"))
+	for name := range table {
+		if !tried[name] && !refused[name] {
+			t.Errorf("testdata/handles.h does not try %s", name)
+		}
+	}
+	if len(table) == 0 || len(tried) < 90 {
+		t.Errorf("%d functions in the table, %d tried: the patterns no longer fit", len(table), len(tried))
+	}
 }
 
 // TestDocs compares docs/OPENCL.md with the dispatch table and the calls that are not forwarded.

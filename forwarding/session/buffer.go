@@ -358,15 +358,13 @@ func (d *Driver) dropBuffer(b *Buffer) {
 	b.mu.Lock()
 	b.dropped = true
 	moving := b.moves > 0
+	destructors := b.destructors
+	b.destructors = nil
 	b.mu.Unlock()
 	if !moving {
 		b.forget()
 	}
 	b.giveMemory()
-	b.mu.Lock()
-	destructors := b.destructors
-	b.destructors = nil
-	b.mu.Unlock()
 	runLatestFirst(d.callbacks, destructors)
 	if b.parent != nil {
 		b.parent.disown(b)
@@ -422,12 +420,12 @@ func (b *Buffer) giveMemory() {
 		b.shadow, b.shadowPlace = nil, nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
 	}
 	b.place, b.old, b.released = nil, nil, true
-	pinned := b.pins > 0
+	drop := b.pins == 0 && (b.shadow != nil || b.shadowPlace != nil)
 	b.mu.Unlock()
 	for _, seg := range old {
 		b.d.letGo(seg)
 	}
-	if !pinned {
+	if drop {
 		b.dropShadow()
 	}
 	switch {

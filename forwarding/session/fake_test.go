@@ -220,7 +220,7 @@ func (n *fakeNode) kill() {
 
 func newFakeWorker(l link.Link) *fakeWorker {
 	return &fakeWorker{conn: l, wake: -1, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{}, events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{},
-		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}, contents: map[uint64]uint64{}}
+		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}, contents: map[uint64]uint64{}, graphs: map[uint64][]byte{}}
 }
 
 // fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to each
@@ -244,6 +244,9 @@ type fakeWorker struct {
 	launches atomic.Int32 // with a request number
 	oneWay   atomic.Int32
 	setArgs  atomic.Int32
+	graphs   map[uint64][]byte // recorded commands
+	sent     atomic.Int32      // graphs
+	replays  atomic.Int32
 	contents map[uint64]uint64 // size buffers by buffer
 	records  atomic.Int32
 	outOf    map[uint64]bool
@@ -355,6 +358,10 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		return err
 	case clwire.TypeCreateBuffer:
 		w.createBuffer(decode(&clwire.CreateBuffer{}, p))
+	case clwire.TypeGraph:
+		m := decode(&clwire.Graph{}, p)
+		w.graphs[m.ID] = w.blobs[m.Blob]
+		w.sent.Add(1)
 	case clwire.TypeContentSize:
 		m := decode(&clwire.ContentSize{}, p)
 		w.contents[m.Buffer] = m.Size
@@ -537,6 +544,11 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 	case clwire.TypeCopyRect:
 		m := decode(&clwire.CopyRect{}, p)
 		c.cmd = m.Cmd
+	case clwire.TypeReplay:
+		m := decode(&clwire.Replay{}, p)
+		w.replays.Add(1)
+		c.cmd = m.Cmd
+		return w.replay(c, w.graphs[m.Graph])
 	case clwire.TypeHost:
 		m := decode(&clwire.Host{}, p)
 		c.cmd, c.gate = m.Cmd, m.Op
@@ -551,6 +563,28 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 	}
 	w.accept(c)
 	return nil
+}
+
+// replay accepts c, whose work is a graph's.
+func (w *fakeWorker) replay(c *fakeCommand, graph []byte) error {
+	var runs []func() int32
+	_, err := clwire.Recorded(graph, func(t clwire.Type, payload []byte) error {
+		before := len(w.pending)
+		if err := w.enqueue(clwire.Header{Type: t}, clwire.Replayed(nil, &clwire.Cmd{Queue: c.cmd.Queue}, payload)); err != nil {
+			return err
+		}
+		runs = append(runs, w.pending[before].run)
+		w.pending = w.pending[:before]
+		return nil
+	})
+	c.run = func() (status int32) {
+		for _, run := range runs {
+			status = min(status, run())
+		}
+		return status
+	}
+	w.accept(c)
+	return err
 }
 
 func (w *fakeWorker) accept(c *fakeCommand) {

@@ -38,24 +38,52 @@ func (h *hostWork) run() Status {
 		h.event = q.waitedEvent()
 		defer h.event.letGo(q.w)
 	}
-	op := &hostOp{}
-	id := q.d.newID()
+	if !h.blocking {
+		return h.runLater()
+	}
+	op, id := &hostOp{}, q.d.newID()
 	q.w.mu.Lock()
 	q.w.ops[id] = op
 	q.w.mu.Unlock()
 	seq, status := h.announce(id)
 	if status != Success {
-		q.w.mu.Lock()
-		delete(q.w.ops, id)
-		q.w.mu.Unlock()
+		q.w.takeOp(id)
 		h.over()
 		return status
 	}
-	if !h.blocking {
-		go h.carryOut(op, id, seq, false)
-		return Success
+	began := q.d.began()
+	arrived := q.w.reader.wait(&op.completion, q.w.spin)
+	q.d.tripped(began, causeOfCommand(h.kind), q.w, "")
+	if !arrived {
+		h.over()
+		return OutOfResources
 	}
-	return h.carryOut(op, id, seq, true)
+	return h.carryOut(op.status, id, seq)
+}
+
+// runLater has the command carried out by a goroutine that starts when its turn comes: nothing waits until then, so
+// that any number can be under way and none is woken for another's sake.
+func (h *hostWork) runLater() Status {
+	w, id := h.q.w, h.q.d.newID()
+	promptly, announced := w.reader.want(), make(chan uint64, 1)
+	op := &hostOp{}
+	op.then = func() {
+		go func() {
+			defer promptly()
+			h.carryOut(op.status, id, <-announced)
+		}()
+	}
+	w.mu.Lock()
+	w.ops[id] = op
+	w.mu.Unlock()
+	seq, status := h.announce(id)
+	announced <- seq
+	// A worker that died before the operation was among the others has not ended it.
+	if (status != Success || w.dead.Load()) && w.takeOp(id) != nil {
+		h.over()
+		promptly()
+	}
+	return status
 }
 
 // free says that there is nothing to wait for and nobody to tell.
@@ -87,22 +115,10 @@ func (h *hostWork) announce(id uint64) (uint64, Status) {
 	return q.submitLocked(m, &m.Cmd, h.event, h.wait, 0)
 }
 
-func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
+// carryOut does the work when the command's turn has come (ready is 0 then, else what it failed of), and says so.
+func (h *hostWork) carryOut(ready Status, id, seq uint64) Status {
 	defer h.over()
-	w := h.q.w
-	pause := w.spin
-	if !spin {
-		pause = 0 // a goroutine of ours must not keep a core busy
-	}
-	began := w.d.began()
-	arrived := w.reader.wait(&op.completion, pause)
-	if spin {
-		w.d.tripped(began, causeOfCommand(h.kind), w, "")
-	}
-	if !arrived {
-		return OutOfResources
-	}
-	status := op.status
+	w, status := h.q.w, ready
 	if status == Success {
 		status = h.work()
 	}
@@ -112,7 +128,7 @@ func (h *hostWork) carryOut(op *hostOp, id, seq uint64, spin bool) Status {
 	if w.dead.Load() {
 		return OutOfResources
 	}
-	if op.status == Success {
+	if ready == Success {
 		h.q.ended(seq)
 	}
 	h.settle(status)

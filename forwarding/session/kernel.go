@@ -265,6 +265,9 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 		if k.d.samplers.Get(uintptr(le.Uint64(value.bytes(0, 8)))) != nil {
 			return k.toSampler(size, value, a)
 		}
+		if k.d.wasHandle(uintptr(le.Uint64(value.bytes(0, 8)))) {
+			return InvalidMemObject // the driver would follow it
+		}
 	}
 	a.take(size, value)
 	return k.askArg(index, a)

@@ -144,8 +144,11 @@ func (s *slabs) free(p *place, w *worker) {
 	s.mu.Lock()
 	if len(marks) == 0 {
 		s.releaseLocked(p)
+		old := len(s.old) > 0
 		s.mu.Unlock()
-		s.giveOld()
+		if old {
+			s.giveOld()
+		}
 		return
 	}
 	s.limbo = append(s.limbo, limbo{*p, marks})

@@ -31,6 +31,16 @@ type call struct {
 type hostOp struct {
 	completion        // HostReady came
 	status     Status // negative: a dependency failed
+	then       func() // nil, or runs when done, under the reader's lock: it must not block
+}
+
+// ready says that HostReady came, or never will.
+func (op *hostOp) ready(status Status) {
+	op.status = status
+	op.done.Store(true)
+	if op.then != nil {
+		op.then()
+	}
 }
 
 // worker is one worker process as its client sees it: the link, what is outstanding on it, and its end.
@@ -40,6 +50,7 @@ type worker struct {
 	id           uint64
 	link         link.Link // immutable
 	bulk         *bulk     // nil: the worker is on this node
+	resumer      *resumer  // nil: the worker ends with its connections
 	capabilities uint32
 	spin         time.Duration // how long a caller polls before it sleeps; immutable
 
@@ -340,16 +351,20 @@ func (w *worker) onHostReady(payload []byte) error {
 		w.reader.progress = true
 		return nil
 	}
-	w.mu.Lock()
-	op := w.ops[m.Op]
-	delete(w.ops, m.Op)
-	w.mu.Unlock()
-	if op != nil {
-		op.status = Status(m.Status)
-		op.done.Store(true)
+	if op := w.takeOp(m.Op); op != nil {
+		op.ready(Status(m.Status))
 		w.reader.progress = true
 	}
 	return nil
+}
+
+// takeOp takes an operation that waits for HostReady, for the one who is to end it; nil: somebody else has.
+func (w *worker) takeOp(id uint64) *hostOp {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	op := w.ops[id]
+	delete(w.ops, id)
+	return op
 }
 
 func (w *worker) onFault(payload []byte) error {
@@ -397,8 +412,7 @@ func (w *worker) die(cause error) {
 		c.done.Store(true)
 	}
 	for _, op := range ops {
-		op.status = OutOfResources
-		op.done.Store(true)
+		op.ready(OutOfResources)
 	}
 	for _, e := range events {
 		e.fail(OutOfResources)
@@ -451,6 +465,7 @@ func (w *worker) fate() string {
 func (w *worker) close() {
 	w.closed.Store(true)
 	w.die(errDead)
+	w.resumer.close()
 	if w.bulk != nil {
 		w.bulk.close()
 	}

@@ -52,6 +52,20 @@ func (f *outflow) send(l *link.Lane) {
 	}
 }
 
+// sendSmall sends a push of at most one chunk by the first lane, whose reader is prompt. A thread that gives way would
+// have to be found for it, which takes longer than the bytes.
+func (o *bulkOp) sendSmall() {
+	lanes := o.b.all()
+	if len(lanes) == 0 {
+		return
+	}
+	f := &outflow{o: o}
+	f.send(lanes[0])
+	if f.status != opencl.Success {
+		o.end(int32(f.status))
+	}
+}
+
 // next gives the next chunk; n 0: there is none, or it would be of no use.
 func (f *outflow) next() (at, n uint64) {
 	f.mu.Lock()
@@ -67,7 +81,7 @@ func (f *outflow) next() (at, n uint64) {
 
 // ship sends one chunk; a lane that broke ends the session.
 func (f *outflow) ship(l *link.Lane, at uint64, data []byte) {
-	err := l.Send(clwire.LaneHeader{Op: f.o.id, Offset: at, Length: uint32(len(data))}, data)
+	err := l.Send(clwire.LaneHeader{Op: f.o.id, Offset: at, Length: uint32(len(data))}, data, f.o)
 	if err == nil {
 		return
 	}
@@ -143,4 +157,51 @@ func (f *outflow) land(l *link.Lane, flying []outgoing) []outgoing {
 	}
 	f.o.b.staging.free <- g.slot
 	return flying[1:]
+}
+
+// Again implements link.Source: a read's bytes stay as they are until its client has them all.
+func (o *bulkOp) Again(h clwire.LaneHeader, send func(payload []byte) error) error {
+	b := o.hold()
+	if b == nil {
+		return send(nil)
+	}
+	defer b.unref()
+	data, status := o.fetch(h.Offset, uint64(h.Length))
+	if status != opencl.Success {
+		err := fmt.Errorf("a chunk cannot be read again: status %d", status)
+		o.b.s.fail(err)
+		return err
+	}
+	return send(data)
+}
+
+// hold keeps the buffer of an operation that is under way; nil: it is over.
+func (o *bulkOp) hold() *buffer {
+	o.b.mu.Lock()
+	defer o.b.mu.Unlock()
+	if o.b.ops[o.id] != o {
+		return nil
+	}
+	o.buffer.refs.Add(1)
+	return o.buffer
+}
+
+// fetch reads a chunk in memory of its own: all of the staging memory may be with senders that wait for this.
+func (o *bulkOp) fetch(at, n uint64) ([]byte, opencl.Status) {
+	data := make([]byte, 0, n)
+	if o.buffer.seg != nil {
+		mem := o.buffer.bytes()
+		o.ext.runs(at, n, func(at, n uint64) bool {
+			data = append(data, mem[at:at+n]...)
+			return true
+		})
+		return data, opencl.Success
+	}
+	q, status := o.b.staging.queue(o.b.s, o.buffer.context)
+	if status != opencl.Success {
+		return nil, status
+	}
+	data = data[:n]
+	event, status := o.transfer(q, true, at, n, data)
+	return data, waitFor(event, status)
 }

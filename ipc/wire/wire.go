@@ -74,17 +74,22 @@ const (
 	Compose      Type = 92
 	Reclaim      Type = 93
 	Takeover     Type = 94
+	Hurry        Type = 102
 
 	OpenRemoteWorker Type = 39
 	AttachObject     Type = 40
 	ReserveDevice    Type = 110
 
-	OfferPeer Type = 120
-	DialPeer  Type = 121
-	PairPeers Type = 122
-	TellPeer  Type = 123
-	Peers     Type = 124
-	SetPeer   Type = 125
+	KeepSession   Type = 111
+	ResumeSession Type = 112
+	ResumeWorker  Type = 113
+	LeaveSession  Type = 114
+	OfferPeer     Type = 120
+	DialPeer      Type = 121
+	PairPeers     Type = 122
+	TellPeer      Type = 123
+	Peers         Type = 124
+	SetPeer       Type = 125
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -102,9 +107,10 @@ var typeNames = map[Type]string{
 	OpenIndex: "OpenIndex", IndexLevel: "IndexLevel",
 	StreamOpen: "StreamOpen", StreamPush: "StreamPush", StreamPop: "StreamPop", StreamEnd: "StreamEnd", StreamClose: "StreamClose",
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
-	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover",
+	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover", Hurry: "Hurry",
 	ReserveDevice: "ReserveDevice",
-	OfferPeer:     "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
+	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession",
+	OfferPeer: "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
 }
 
 func (t Type) String() string {

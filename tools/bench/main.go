@@ -85,7 +85,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), frameBenchmarks(ctx, rig)...)...)
+	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.startOpenCL(); err != nil {

@@ -41,6 +41,7 @@ func openclBenchmarks(r *rig) []benchmark {
 		{name: "opencl/map+touch+unmap/size=16MiB/path=unix", unit: "ns", against: "native + 30 µs", atMost: 1, measure: plus("map_16MiB", 0, 30e3)},
 		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: trip1, atMost: 1.3, measure: plus("write_4B", 1, 0)},
 		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: trip1, atMost: 1.3, measure: plus("write_kernel_read_4KiB", 1, 0)},
+		{name: "opencl/write+kernel+read/size=16KiB/batch=256/path=unix", unit: "ns", against: "native", atMost: 1.5, measure: both("tiles")},
 		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: trip1, atMost: 1.3, measure: plus("create_release_4KiB", 1, 0)},
 		{name: "opencl/call/traced/path=unix", unit: "ns", against: "untraced + 100 ns", atMost: 1, measure: r.tracedCall},
 		{name: "opencl/create+release/buffers=100000/path=unix", unit: "ns", against: "1 µs", atMost: 1, measure: func() (float64, float64, error) {

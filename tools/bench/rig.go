@@ -34,6 +34,7 @@ type rig struct {
 	traced            *reference   // nil until tracedCall
 	counters          []string     // files in which forwarded programs count their round trips
 	remote            *remote      // nil until openRemote
+	spanning          *spanning    // nil until openSpanning
 	frames            *frameTimes  // nil until they were measured
 	filler            *client.Conn // keeps a 1 GiB segment warm; nil until needed
 	content           []byte       // 1 GiB of touched memory
@@ -79,7 +80,7 @@ func newRig(ctx context.Context, bin string) (r *rig, err error) {
 
 func (r *rig) compile(ctx context.Context) error {
 	library := []string{"-I" + filepath.Join(r.bin, "include"), filepath.Join(r.bin, "lib", "libtendril.a"), "-pthread"}
-	for name, libs := range map[string][]string{"rtt": nil, "membw": nil, "store": library, "clbench": {"-lOpenCL"}} {
+	for name, libs := range map[string][]string{"rtt": nil, "membw": nil, "store": library, "clbench": {"-lOpenCL"}, "span": {"-lOpenCL"}} {
 		args := append([]string{"-O2", "-o", filepath.Join(r.dir, name), filepath.Join("tools/bench/c", name+".c")}, libs...)
 		if out, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("compile %s.c (run from the repository's root, after make deps): %w\n%s", name, err, out)
@@ -228,6 +229,9 @@ func (r *rig) close() {
 		if c != nil {
 			c.Close()
 		}
+	}
+	if r.spanning != nil {
+		r.spanning.close()
 	}
 	if r.remote != nil {
 		r.remote.close()

@@ -133,7 +133,7 @@ func (w *triangle) spanning(env ...string) *spanning {
 	program := filepath.Join(w.t.TempDir(), "span")
 	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "../bench/c/span.c", "-lOpenCL"))
 	need(w.t, "cc", err)
-	cmd := w.run(program)
+	cmd := w.run(program, "16")
 	cmd.Env = append(cmd.Env, env...)
 	s := &spanning{t: w.t, err: &strings.Builder{}}
 	cmd.Stderr = s.err
@@ -173,11 +173,27 @@ func (s *spanning) ask(what string) string {
 	return got
 }
 
-// links is what a node says of links between workers.
-func links(t *testing.T, n *rig.Node) (list []struct {
+// linkStatus is what a node says of a link between workers.
+type linkStatus struct {
 	Up  bool   `json:"up"`
 	Why string `json:"why"`
-}) {
+}
+
+// awaitLinks waits for what a node says of its links: programs tell it a moment later.
+func awaitLinks(t *testing.T, n *rig.Node, what string, is func([]linkStatus) bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		l := links(t, n)
+		if is(l) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a node does not say %s: %+v", what, l)
+		}
+	}
+}
+
+func links(t *testing.T, n *rig.Node) (list []linkStatus) {
 	t.Helper()
 	out, err := n.Run(t.Context(), "status", "--json")
 	if err != nil {
@@ -199,14 +215,14 @@ func links(t *testing.T, n *rig.Node) (list []struct {
 // link breaks, or was never there, the program's carries all, and the nodes say why.
 func TestPeersOfTwoNodes(t *testing.T) {
 	w := layTriangle(t)
-	const bulk = 5 * 128 << 20
+	const bulk = 5 * 16 << 20
 	straight := func(s *spanning, want bool) {
 		t.Helper()
 		before, own := w.carried(w.ns[1], between), w.carried(w.ns[0], toNode0)+w.carried(w.ns[0], toNode1)
 		s.ask("push")
 		across, through := w.carried(w.ns[1], between)-before, w.carried(w.ns[0], toNode0)+w.carried(w.ns[0], toNode1)-own
 		t.Logf("a push of %d bytes: %d by the cable between the nodes, %d by the program's", bulk, across, through)
-		if want != (across > bulk) || want != (through < bulk/100) {
+		if want != (across > bulk) || want != (through < bulk/20) {
 			t.Errorf("%d bytes went between the nodes, %d by the program's cables", across, through)
 		}
 		s.ask("chain")
@@ -215,27 +231,22 @@ func TestPeersOfTwoNodes(t *testing.T) {
 	s := w.spanning()
 	straight(s, false)
 	for _, n := range w.nodes {
-		if l := links(t, n); len(l) != 1 || l[0].Up || !strings.Contains(l[0].Why, "tendril peer add") {
-			t.Errorf("a node without peers says %+v", l)
-		}
+		awaitLinks(t, n, "that there is none, and what to do", func(l []linkStatus) bool {
+			return len(l) == 1 && !l[0].Up && strings.Contains(l[0].Why, "tendril peer add")
+		})
 	}
 	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
 	s = w.spanning("TENDRIL_PLAINTEXT=1")
 	straight(s, true)
 	for _, n := range w.nodes {
-		if l := links(t, n); len(l) != 2 || !l[1].Up {
-			t.Errorf("a linked node says %+v", l)
-		}
+		awaitLinks(t, n, "that it is up", func(l []linkStatus) bool { return len(l) == 2 && l[1].Up })
 	}
 	out, err := rig.Output(exec.Command("ip", "netns", "exec", w.ns[1], "ss", "-K", "dst", "10.78.2.2"))
-	if err != nil {
-		t.Skipf("the link is not cut: %v", err)
+	if err != nil || !strings.Contains(out, "10.78.2.2") {
+		t.Skipf("the link is not cut: this kernel ends no connections: %s%v", out, err)
 	}
-	t.Logf("cut: %s", out)
 	straight(s, false)
-	for i, n := range w.nodes {
-		if l := links(t, n); len(l) != 2 || l[1].Up || l[1].Why == "" {
-			t.Errorf("node %d, whose link was cut, says %+v", i, l)
-		}
+	for _, n := range w.nodes {
+		awaitLinks(t, n, "that it was cut", func(l []linkStatus) bool { return len(l) == 2 && !l[1].Up && l[1].Why != "" })
 	}
 }

@@ -24,4 +24,14 @@ camera=$!
 "$EXAMPLES/camera" consume >"$dir/frames"
 wait $camera
 [ "$(wc -l <"$dir/frames")" = 20 ] && [ "$(tail -n 1 "$dir/frames")" = "frame 20: 19" ]
+"$EXAMPLES/share" put steady "as it was"
+"$EXAMPLES/steady" steady 15 >"$dir/steady" &
+steady=$!
+until [ -s "$dir/steady" ]; do sleep 0.05; done
+before=$daemon
+"$TENDRIL_BIN" daemon --takeover >>"$dir/log" 2>&1 </dev/null &
+daemon=$!
+wait $before
+wait $steady
+[ "$(grep -c '^as it was (there)$' "$dir/steady")" = 15 ] || { cat "$dir/steady"; exit 1; }
 echo "examples: passed"

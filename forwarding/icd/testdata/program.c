@@ -165,6 +165,8 @@ static void misuse(void) {
   IS(cl->clFinish(queue), CL_SUCCESS);
 }
 
+#include "handles.h"
+
 static void unsupported(void) {
   cl_int e = 0;
   cl_image_format format = {CL_RGBA, CL_FLOAT};
@@ -281,6 +283,7 @@ int main(int argc, char **argv) {
   else if (!strcmp(name, "callbacks")) callbacks();
   else if (!strcmp(name, "misuse")) misuse();
   else if (!strcmp(name, "unsupported")) unsupported();
+  else if (!strcmp(name, "handles")) wrong_handles();
   else if (!strcmp(name, "threads")) threads();
   else if (!strcmp(name, "crash")) crash();
   else if (!strcmp(name, "publish")) library_path();

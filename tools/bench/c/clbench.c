@@ -219,6 +219,21 @@ static double one_frame(void)
 	return now() - start;
 }
 
+// tiles is 256 pieces of 16 KiB, each written, worked on and read back, with one wait for all.
+static double tiles(void)
+{
+	enum { TILES = 256, TILE = 16384 };
+	size_t items = TILE / sizeof(int);
+	double start = now();
+	for (int i = 0; i < TILES; i++) {
+		CHECK(clEnqueueWriteBuffer(queue[0], frame, CL_FALSE, 0, TILE, host + i * TILE, 0, NULL, NULL));
+		CHECK(clEnqueueNDRangeKernel(queue[0], add_frame, 1, NULL, &items, NULL, 0, NULL, NULL));
+		CHECK(clEnqueueReadBuffer(queue[0], frame, CL_FALSE, 0, TILE, host + i * TILE, 0, NULL, NULL));
+	}
+	CHECK(clFinish(queue[0]));
+	return (now() - start) / TILES;
+}
+
 // writes_kernels_read is 100 blocking writes of 4 bytes, each with a kernel, and one read of the result.
 static double writes_kernels_read(void)
 {
@@ -288,7 +303,7 @@ static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"chain_100_one_queue", chain_one}, {"write_128MiB", write_bulk}, {"read_128MiB", read_bulk},
 	{"map_16MiB", map_large}, {"map_1MiB", map_little}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
 	{"create_release_4KiB", create_release}, {"call", call}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
-	{"descriptors", descriptors}, {"descriptors_100000", many_descriptors}, {"frame_64KiB", one_frame},
+	{"descriptors", descriptors}, {"descriptors_100000", many_descriptors}, {"frame_64KiB", one_frame}, {"tiles", tiles},
 	{"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
 

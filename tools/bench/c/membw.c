@@ -4,12 +4,16 @@
 // line "populate" the rate at which a new process maps the memfd, enters all of
 // its pages with MADV_POPULATE_READ and looks at each; for the line "frames" that
 // of one frame of 1 MiB copied again and again into the slots of a ring in the
-// memfd, as a stream's writer does.
+// memfd, as a stream's writer does; for the line "ring" that of the same where another
+// process takes each frame, and wakes the writer, or is woken, where one waits.
 #define _GNU_SOURCE
+#include <linux/futex.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,9 +56,45 @@ static double populate(int fd)
 	return rate;
 }
 
+enum { FRAME = 1 << 20, SLOTS = 16, FRAMES = 256 };
+
+static void await_change(_Atomic unsigned *word, unsigned from)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT, from, NULL, NULL, 0);
+}
+
+static void wake(_Atomic unsigned *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
+
+// ring needs two words behind the slots: frames written, and taken.
+static double ring(char *to, const char *from)
+{
+	_Atomic unsigned *words = (void *)(to + (size_t)SLOTS * FRAME), *written = words, *taken = words + 16;
+	unsigned seen;
+	*written = *taken = 0;
+	pid_t reader = fork();
+	if (reader == 0) {
+		for (unsigned i = 0; i < FRAMES; i++) {
+			while ((seen = *written) == i)
+				await_change(written, seen);
+			if (*written - (*taken)++ >= SLOTS)
+				wake(taken);
+		}
+		_exit(0);
+	}
+	double start = now();
+	for (unsigned i = 0; i < FRAMES; i++) {
+		while (i - (seen = *taken) >= SLOTS)
+			await_change(taken, seen);
+		memcpy(to + (size_t)(i % SLOTS) * FRAME, from, FRAME);
+		if ((*written)++ == *taken)
+			wake(written);
+	}
+	waitpid(reader, NULL, 0);
+	return (double)FRAME * FRAMES / (now() - start);
+}
+
 static double frames(char *to, const char *from)
 {
-	enum { FRAME = 1 << 20, SLOTS = 16, FRAMES = 256 };
 	double start = now();
 	for (int i = 0; i < FRAMES; i++)
 		memcpy(to + (size_t)(i % SLOTS) * FRAME, from, FRAME);
@@ -87,6 +127,11 @@ int main(void)
 		}
 		if (strcmp(line, "frames\n") == 0) {
 			printf("%.0f\n", frames(to, from));
+			fflush(stdout);
+			continue;
+		}
+		if (strcmp(line, "ring\n") == 0) {
+			printf("%.0f\n", ring(to, from));
 			fflush(stdout);
 			continue;
 		}

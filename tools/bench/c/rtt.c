@@ -5,7 +5,9 @@
 // line says on which port, and a line PORT measures through whatever listens
 // there and passes on to the child; "rtt" measures without such a thing. Over the
 // socketpair a line "chain" measures half a round trip through a third process:
-// the floor of a hand-over from one client of a daemon to another.
+// the floor of a hand-over from one client of a daemon to another; and a line
+// "crowd" how many pairs of round trips a second 4 clients of one server get: the
+// floor of what takes a daemon two requests.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -14,12 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 64, TRIPS = 5000, THROUGH = 500 };
+enum { SIZE = 64, TRIPS = 5000, THROUGH = 500, CLIENTS = 4 };
 
 static double now(void)
 {
@@ -112,6 +116,78 @@ static int chain(void)
 	return fd[0];
 }
 
+// serve echoes to all until they are gone.
+static void serve(const int fd[CLIENTS])
+{
+	int all = epoll_create1(0), left = CLIENTS;
+	char m[SIZE];
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int i = 0; i < CLIENTS; i++) {
+		struct epoll_event e = {.events = EPOLLIN, .data.fd = fd[i]};
+		if (epoll_ctl(all, EPOLL_CTL_ADD, fd[i], &e) < 0)
+			die("rtt: epoll");
+	}
+	while (left > 0) {
+		struct epoll_event e[CLIENTS];
+		int n = epoll_wait(all, e, CLIENTS, -1);
+		for (int i = 0; i < n; i++)
+			if (recv(e[i].data.fd, m, SIZE, 0) != SIZE || send(e[i].data.fd, m, SIZE, MSG_NOSIGNAL) != SIZE) {
+				epoll_ctl(all, EPOLL_CTL_DEL, e[i].data.fd, NULL);
+				left--;
+			}
+	}
+	_exit(0);
+}
+
+// pairs counts pairs of round trips in a second, as a client of libtendril makes them: it sleeps in poll.
+static long pairs(int fd)
+{
+	char m[SIZE] = {0};
+	long n = 0;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	for (double end = now() + 1e9; now() < end; n++)
+		for (int i = 0; i < 2; i++)
+			if (send(fd, m, SIZE, 0) != SIZE || poll(&p, 1, -1) != 1 || recv(fd, m, SIZE, 0) != SIZE)
+				_exit(1);
+	return n;
+}
+
+static double crowd(void)
+{
+	int near[CLIENTS], far[CLIENTS], count[2];
+	long total = 0, n;
+	if (pipe(count) < 0)
+		die("rtt: pipe");
+	for (int i = 0; i < CLIENTS; i++) {
+		int fd[2];
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) < 0)
+			die("rtt: socketpair");
+		near[i] = fd[0];
+		far[i] = fd[1];
+	}
+	for (int i = -1; i < CLIENTS; i++)
+		if (fork() == 0) {
+			for (int j = 0; j < CLIENTS; j++)
+				if (j != i)
+					close(near[j]);
+			if (i < 0)
+				serve(far);
+			n = pairs(near[i]);
+			_exit(write(count[1], &n, sizeof n) != sizeof n);
+		}
+	close(count[1]);
+	for (int i = 0; i < CLIENTS; i++) {
+		close(near[i]);
+		close(far[i]);
+	}
+	while (read(count[0], &n, sizeof n) == sizeof n)
+		total += n;
+	close(count[0]);
+	for (int i = 0; i <= CLIENTS; i++)
+		wait(NULL);
+	return total;
+}
+
 static void at_once(int fd)
 {
 	int one = 1;
@@ -168,6 +244,11 @@ int main(int argc, char **argv)
 		if (strcmp(line, "chain\n") == 0) {
 			third = third < 0 ? chain() : third;
 			printf("%.1f\n", median_trip(third, TRIPS) / 2);
+			fflush(stdout);
+			continue;
+		}
+		if (strcmp(line, "crowd\n") == 0) {
+			printf("%.1f\n", crowd());
 			fflush(stdout);
 			continue;
 		}

@@ -1,6 +1,6 @@
 // span measures one context over two devices, of two nodes where it is run so: it reads a test's name a line on standard
-// input and prints one number a line. push: bytes per second that a buffer of 128 MiB takes from where it was filled
-// to the other device. chain: ns a step, of kernels that alternate between the devices, each behind the one before, on
+// input and prints one number a line. push: bytes per second that a buffer of 128 MiB (or as many as its argument says)
+// takes from where it was filled to the other device. chain: ns a step, of kernels that alternate between the devices, each behind the one before, on
 // one small buffer. events: the same without a buffer in common. Results are checked.
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -13,7 +13,7 @@
 	fprintf(stderr, "span: %s: %d\n", #e, s_); exit(1); } } while (0)
 
 enum { CHAIN = 100, ROUNDS = 5 };
-#define BULK (128ul * 1024 * 1024)
+static size_t bulk_bytes = 128ul << 20;
 
 static cl_context context;
 static cl_command_queue queue[2];
@@ -38,16 +38,16 @@ static double push(void)
 	double best = 0;
 	for (cl_uint r = 0; r < ROUNDS; r++) {
 		cl_uint pattern = 0x1234567 + r, got[2];
-		CHECK(clEnqueueFillBuffer(queue[0], bulk, &pattern, sizeof pattern, 0, BULK, 0, NULL, NULL));
+		CHECK(clEnqueueFillBuffer(queue[0], bulk, &pattern, sizeof pattern, 0, bulk_bytes, 0, NULL, NULL));
 		finish();
 		double start = now();
 		CHECK(clEnqueueMigrateMemObjects(queue[1], 1, &bulk, 0, 0, NULL, NULL));
 		finish();
-		double rate = BULK / (now() - start) * 1e9;
+		double rate = bulk_bytes / (now() - start) * 1e9;
 		if (rate > best)
 			best = rate;
 		CHECK(clEnqueueReadBuffer(queue[1], bulk, CL_TRUE, 0, 4, &got[0], 0, NULL, NULL));
-		CHECK(clEnqueueReadBuffer(queue[1], bulk, CL_TRUE, BULK - 4, 4, &got[1], 0, NULL, NULL));
+		CHECK(clEnqueueReadBuffer(queue[1], bulk, CL_TRUE, bulk_bytes - 4, 4, &got[1], 0, NULL, NULL));
 		if (got[0] != pattern || got[1] != pattern) {
 			fprintf(stderr, "span: %x and %x came, not %x\n", got[0], got[1], pattern);
 			exit(1);
@@ -92,8 +92,10 @@ static double chain(int share)
 	return best;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 1)
+		bulk_bytes = strtoul(argv[1], NULL, 10) << 20;
 	cl_platform_id platform;
 	cl_device_id devices[2];
 	cl_uint n;
@@ -110,7 +112,7 @@ int main(void)
 		own[i] = clCreateBuffer(context, CL_MEM_READ_WRITE, 4, NULL, &code);
 		CHECK(code);
 	}
-	bulk = clCreateBuffer(context, CL_MEM_READ_WRITE, BULK, NULL, &code);
+	bulk = clCreateBuffer(context, CL_MEM_READ_WRITE, bulk_bytes, NULL, &code);
 	CHECK(code);
 	counter = clCreateBuffer(context, CL_MEM_READ_WRITE, 4, NULL, &code);
 	CHECK(code);

@@ -110,6 +110,44 @@ static void verify(cl_uint plus) {
     printf("good\n");
 }
 
+// large builds a program whose source is so many MiB of comments before a kernel.
+static cl_int large(size_t mib) {
+    size_t n = mib << 20;
+    static const char tail[] = "kernel void last(global uint *a) { a[0] = 7; }\n";
+    char *text = malloc(n + sizeof tail);
+    for (size_t i = 0; i < n; i += 64) {
+        memset(text + i, 'x', 64);
+        text[i] = text[i + 1] = '/';
+        text[i + 63] = '\n';
+    }
+    memcpy(text + n, tail, sizeof tail);
+    const char *parts = text;
+    cl_program p = clCreateProgramWithSource(context, 1, &parts, NULL, &err);
+    if (!err) err = clBuildProgram(p, 1, &device, "", NULL, NULL);
+    free(text);
+    size_t bytes = 0;
+    if (!err) err = clGetProgramInfo(p, CL_PROGRAM_SOURCE, 0, NULL, &bytes);
+    if (!err && bytes != n + sizeof tail) err = 1;
+    cl_int was = err;
+    cl_kernel k = was ? NULL : clCreateKernel(p, "last", &was);
+    if (k) clReleaseKernel(k);
+    if (p) clReleaseProgram(p);
+    return was;
+}
+
+static void CL_CALLBACK built(cl_program p, void *data) { (void)p; (void)data; }
+
+// compile begins a build that is not over for very long: 2^28 statements made by macros.
+static cl_int compile(void) {
+    char text[4096];
+    int n = sprintf(text, "#define M0 a[0] += a[1];\n");
+    for (int i = 1; i <= 28; i++) n += sprintf(text + n, "#define M%d M%d M%d\n", i, i - 1, i - 1);
+    sprintf(text + n, "kernel void endless(global uint *a) { M28 }\n");
+    const char *parts = text;
+    cl_program p = clCreateProgramWithSource(context, 1, &parts, NULL, &err);
+    return err ? err : clBuildProgram(p, 1, &device, "", built, NULL);
+}
+
 static void in_a_child(void) {
     pid_t child = fork();
     if (child == 0) {
@@ -143,6 +181,8 @@ int main(void) {
             for (int i = 0; i < 1000 && !context_errors; i++) usleep(10000); // the callback comes on a thread of its own
             printf("errors %s\n", context_errors ? "told" : "none");
         }
+        else if (!strcmp(word, "large")) printf("large %d\n", large(a));
+        else if (!strcmp(word, "compile")) printf("compile %d\n", compile());
         else if (!strcmp(word, "fork")) in_a_child();
         else if (!strcmp(word, "linger")) { // a child that holds every descriptor and outlives its parent
             pid_t c = fork();
