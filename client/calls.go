@@ -125,7 +125,7 @@ func (c *Conn) simpleIn(gen uint64, kind wire.Type, p ipc.Payload) error {
 func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
 	bound := k.gen != 0
 	err := c.sendOnce(k, p)
-	if err == nil || bound || c.revival.dial == nil {
+	if err == nil || bound || c.dialer() == nil {
 		return err
 	}
 	// Whatever the request was: the daemon did not get the whole of it.

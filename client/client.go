@@ -39,7 +39,9 @@ type Options struct {
 	Index IndexUse
 	// NoReconnect leaves a broken connection broken. Otherwise it comes back with the next call: see ErrDisconnected.
 	NoReconnect bool
-	Spin        time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
+	// Silence is how long a server's machine may say nothing before the connection counts as lost (TCP alone); 0: about half a minute.
+	Silence time.Duration
+	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 }
 
 // Daemon is who answered.
@@ -77,6 +79,7 @@ type Conn struct {
 	done     func()                      // waits for what the link started; may be nil
 	excuse   func(error) error           // says why the daemon's first answer did not come, after Close; may be nil
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
+	redial   func() (*Conn, error)       // connects once more to the same server, for a session that is kept; nil: it cannot
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
 	revival revival
@@ -101,7 +104,9 @@ type Conn struct {
 	idle             int // views without references
 	err              error
 	closed, unlinked bool
-	session          bool    // has one: it does not outlive the connection
+	session          bool // has one: it does not outlive the connection, unless it is kept
+	sessionID        uint64
+	kept             *kept   // nil: not
 	gen              uint64  // lives of the connection, this one among them
 	held             *Object // the first of those that are not released
 }
@@ -184,6 +189,7 @@ func (c *Conn) Close() error {
 	}
 	c.closed = true
 	c.mu.Unlock()
+	c.LeaveSession()
 	c.flushOut() // releases that wait; an error changes nothing here
 	c.fail(fmt.Errorf("%w: the connection was closed", ErrDisconnected))
 	c.stopTimers()

@@ -391,3 +391,8 @@ func TestSession(t *testing.T) {
 	free.Free()
 	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
 }
+
+func (b *backend) SessionAway(uint64, time.Time, string) {}
+func (b *backend) ResumeWorker(_, _ uint64, lanes []int) ([][32]byte, error) {
+	return make([][32]byte, len(lanes)), nil
+}

@@ -98,10 +98,10 @@ type RemoteWorker struct {
 
 // OpenRemoteWorker starts a worker on a platform of the session's snapshot, for a client that descriptors do not reach. clientSHA256
 // is the hash of the certificate (DER) that this client will show on each lane; plaintext does without TLS, where the daemon
-// allows that. It may take seconds.
-func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes int, plaintext bool) (RemoteWorker, error) {
+// allows that; with resume the connections can be replaced (ResumeWorker), and greet each other. It may take seconds.
+func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes int, plaintext, resume bool) (RemoteWorker, error) {
 	k, err := c.roundTrip(context.Background(), wire.OpenRemoteWorker, &wire.OpenRemoteWorkerRequest{
-		Platform: platform, ClientSHA256: clientSHA256, Lanes: uint8(min(max(lanes, 0), 255)), Plaintext: plaintext,
+		Platform: platform, ClientSHA256: clientSHA256, Lanes: uint8(min(max(lanes, 0), 255)), Plaintext: plaintext, Resume: resume,
 	})
 	if err != nil {
 		return RemoteWorker{}, err

@@ -12,6 +12,7 @@ import (
 )
 
 // A connection that breaks comes back by itself with the next call, where it is one to this machine's daemon and has no session:
+// (one that is kept comes back to its server: KeepSession)
 // to the daemon that took over (tendril daemon --takeover) with every reference, as that has the same memory; to one that was
 // started after a crash with those to objects that are on disk. Objects that are held stay readable in any case. What was under way
 // when the connection broke answers ErrDisconnected, except for requests that alter nothing: they are repeated.
@@ -38,7 +39,7 @@ type revival struct {
 // revive brings a broken connection back; nil where it lives. It waits with random pauses, for some seconds the first time; where
 // that was in vain it answers at once for a while.
 func (c *Conn) revive(ctx context.Context) error {
-	if c.revival.dial == nil {
+	if c.dialer() == nil {
 		return c.broken()
 	}
 	select {
@@ -52,6 +53,9 @@ func (c *Conn) revive(ctx context.Context) error {
 		return err
 	}
 	giveUp := time.Now().Add(reconnectFor)
+	if k := c.keptSession(); k != nil {
+		giveUp = time.Now().Add(k.patience)
+	}
 	if c.revival.penalty > 0 {
 		giveUp = time.Now() // it was in vain before: one try
 	}
@@ -76,15 +80,26 @@ func (c *Conn) revive(ctx context.Context) error {
 
 // comeBack is one try.
 func (c *Conn) comeBack() error {
-	next, err := c.revival.dial()
+	dial := c.dialer()
+	next, err := dial()
 	if err != nil {
 		return err
 	}
-	if err := c.follow(next); err != nil {
-		next.Close()
-		return err
+	if k := c.keptSession(); k != nil {
+		err = next.takeSession(k)
+		if errors.Is(err, object.ErrPermission) { // the session is over: nothing to come back to
+			c.mu.Lock()
+			c.kept = nil
+			c.mu.Unlock()
+		}
 	}
-	return nil
+	if err == nil {
+		err = c.follow(next)
+	}
+	if err != nil {
+		next.Close()
+	}
+	return err
 }
 
 // broken says why the connection is of no use; nil: it lives.
@@ -98,7 +113,7 @@ func (c *Conn) broken() error {
 func (c *Conn) isFinal() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed || c.session
+	return c.closed || c.session && c.kept == nil
 }
 
 // noReturn ends reconnecting: what is about to be opened does not outlive the connection.
@@ -186,10 +201,11 @@ func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) {
 var repeatable = map[wire.Type]bool{
 	wire.Get: true, wire.Create: true, wire.CreateWith: true, wire.List: true, wire.Stat: true, wire.Status: true, wire.Devices: true,
 	wire.Published: true, wire.ListWhere: true, wire.AwaitMany: true, wire.Checksum: true, wire.ReadRange: true, wire.Top: true,
-	wire.StreamList: true, wire.Tokens: true,
+	wire.StreamList: true, wire.Tokens: true, wire.ReserveDevice: true, wire.WorkerFate: true, wire.ResumeWorker: true,
+	wire.OpenRemoteWorker: true, // of a kept session: a worker that nobody knows of ends with it
 }
 
 // worthRepeating reports whether a request that failed with err may go out once more, on a connection that lives.
 func (c *Conn) worthRepeating(ctx context.Context, kind wire.Type, err error) bool {
-	return errors.Is(err, ErrDisconnected) && repeatable[kind] && ctx.Err() == nil && c.revival.dial != nil && c.revive(ctx) == nil
+	return errors.Is(err, ErrDisconnected) && repeatable[kind] && ctx.Err() == nil && c.dialer() != nil && c.revive(ctx) == nil
 }

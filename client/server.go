@@ -36,7 +36,7 @@ func DialServer(server string, o Options) (*Conn, error) {
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
 	}
-	dial := dialTLS
+	dial := func(server string) (*Conn, error) { return dialTLS(server, o) }
 	if strings.HasPrefix(server, sshScheme) {
 		dial = dialSSH
 	}
@@ -92,7 +92,7 @@ func withPort(server string) (string, error) {
 	return full, nil
 }
 
-func dialTLS(server string) (*Conn, error) {
+func dialTLS(server string, o Options) (*Conn, error) {
 	server, err := withPort(server)
 	if err != nil {
 		return nil, err
@@ -111,8 +111,10 @@ func dialTLS(server string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	socket.Watch(o.Silence)
 	c = newConn(ipc.NewRemote(secure, socket), server)
 	c.remote = true
+	c.redial = func() (*Conn, error) { return DialServer(server, o) }
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
 	c.renewal = func() error { return keys.ring.RenewIfDue(context.Background()) }
 	return c, nil

@@ -23,6 +23,9 @@ func (c *Conn) OpenSession(libraryVersion string, options []byte) (session uint6
 	if err := m.Decode(k.payload); err != nil {
 		return 0, nil, err
 	}
+	c.mu.Lock()
+	c.sessionID = m.Session
+	c.mu.Unlock()
 	return m.Session, append([]byte(nil), m.Snapshot...), nil
 }
 

@@ -52,7 +52,10 @@ type Config struct {
 	StartTimeout  time.Duration // for one worker to load its driver; 0 = 60 s
 	LogLevel      string        // error, warn, info or debug; "" = info
 
-	Listen         string   // host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
+	Listen     string        // host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
+	ResumeTime time.Duration // how long a session of another machine waits for its client; 0 = 60 s, negative: not at all
+	Deadline   time.Duration // how long its client's machine may say nothing; 0 = 10 s
+
 	PlaintextPeers []string // addresses or networks whose sessions may do without TLS, besides this machine
 	TrustRemote    bool     // programs of other machines are served, although workers have no sandbox here
 	HTTP           string   // host:port of inspection over TCP; "" = over its unix socket only
@@ -123,6 +126,8 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, 30*time.Second)
 	c.StartTimeout = orDefault(c.StartTimeout, 60*time.Second)
+	c.ResumeTime = orDefault(c.ResumeTime, 60*time.Second)
+	c.Deadline = orDefault(c.Deadline, 10*time.Second)
 	c.LogLevel = orDefault(c.LogLevel, "info")
 	c.Listen = orDefault(c.Listen, DefaultListen)
 	return c, errors.Join(faults...)
@@ -178,6 +183,8 @@ func (c Config) Validate() error {
 	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "%d warm workers is not between -1 and %d", c.WarmWorkers, MaxWarmWorkers)
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
+	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)
+	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v", c.Deadline, MaxWait)
 	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
 	fault(c.KernelTime < 0, "a kernel time of %v is below 0", c.KernelTime)
 	fault(c.BuildTime < 0, "a build time of %v is below 0", c.BuildTime)

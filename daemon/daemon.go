@@ -400,6 +400,7 @@ func (d *Daemon) openDoor() error {
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d, Peers: d,
 		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
+		ResumeTime: max(0, d.cfg.ResumeTime),
 	})
 	if err == nil {
 		d.door.Store(door)

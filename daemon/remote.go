@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
@@ -87,9 +88,12 @@ func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wi
 	if err != nil {
 		return reply, err
 	}
-	r := workers.RemoteRequest{Request: request, ClientSHA256: m.ClientSHA256, Lanes: int(m.Lanes), Plaintext: m.Plaintext}
+	r := workers.RemoteRequest{
+		Request: request, ClientSHA256: m.ClientSHA256, Lanes: int(m.Lanes), Plaintext: m.Plaintext,
+		Resume: m.Resume, ResumeTime: max(0, d.cfg.ResumeTime), Silence: d.cfg.Deadline,
+	}
 	if m.Plaintext {
-		if r.From, err = d.plaintextFrom(s.peer.Remote); err != nil {
+		if r.From, err = d.plaintextFrom(d.sessions.from(s)); err != nil {
 			return reply, err
 		}
 	}
@@ -104,6 +108,26 @@ func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wi
 	}
 	reply.Worker, reply.WorkerSHA256, reply.Tickets = w.ID, w.WorkerSHA256, w.Tickets
 	return reply, nil
+}
+
+// ResumeWorker implements frontdoor.Backend.
+func (d *Daemon) ResumeWorker(id, worker uint64, lanes []int) ([][ipc.TicketBytes]byte, error) {
+	s, err := d.sessions.get(id)
+	if err != nil {
+		return nil, err
+	}
+	from := ""
+	if d.pool.Plain(id, worker) { // the new address, too, must be one that may do without TLS
+		if from, err = d.plaintextFrom(d.sessions.from(s)); err != nil {
+			return nil, err
+		}
+	}
+	return d.pool.Tickets(id, worker, lanes, from)
+}
+
+// SessionAway implements frontdoor.Backend.
+func (d *Daemon) SessionAway(id uint64, until time.Time, remote string) {
+	d.sessions.away(id, until, remote)
 }
 
 // plaintextFrom checks that a peer may do without TLS, and gives the host that its data must come from; "" for a process of this

@@ -30,8 +30,10 @@ type sessions struct {
 	closed bool                // guarded by mu: none may be opened any more
 }
 
-// session is immutable but for its place in the table.
+// session is immutable but for its place in the table and what says otherwise.
 type session struct {
+	remote    string    // where its client is now, of another machine; guarded by sessions.mu
+	until     time.Time // it has no client and waits for one; zero: it has one; guarded by sessions.mu
 	id        uint64
 	peer      frontdoor.Peer
 	library   string
@@ -90,6 +92,27 @@ func (t *sessions) stop() {
 	}
 }
 
+// away notes that a session waits for its client, or (zero) that it is back, at remote.
+func (t *sessions) away(id uint64, until time.Time, remote string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.byID[id]
+	if s == nil {
+		return
+	}
+	s.until = until
+	if until.IsZero() {
+		s.remote = remote
+	}
+}
+
+// from is the address of a session's client.
+func (t *sessions) from(s *session) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return s.remote
+}
+
 func (t *sessions) list() []SessionStatus {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +120,7 @@ func (t *sessions) list() []SessionStatus {
 	for _, s := range t.byID {
 		list = append(list, SessionStatus{
 			ID: s.id, PID: s.peer.PID, UID: s.peer.UID, Tenant: s.peer.Tenant, Program: s.peer.Name,
-			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.peer.Remote, Transport: transportOf(s.peer),
+			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.remote, Transport: transportOf(s.peer), WaitsUntil: s.until,
 		})
 	}
 	slices.SortFunc(list, func(a, b SessionStatus) int { return int(a.ID) - int(b.ID) })
@@ -145,7 +168,7 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 	}
 	ctx, cancel := context.WithCancel(d.ctx)
 	s := &session{
-		peer: p, library: library, selector: o.Selector, env: workers.DriverEnv(o.Env),
+		peer: p, remote: p.Remote, library: library, selector: o.Selector, env: workers.DriverEnv(o.Env),
 		platforms: platforms, since: time.Now(), ctx: ctx, cancel: cancel,
 	}
 	if err := d.sessions.add(s); err != nil {

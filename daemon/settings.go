@@ -64,6 +64,22 @@ var settings = []setting{
 	span("start-timeout", "TENDRIL_START_TIMEOUT", func(c *Config) *time.Duration { return &c.StartTimeout }),
 	text("log-level", "TENDRIL_LOG_LEVEL", func(c *Config) *string { return &c.LogLevel }),
 	text("listen", "TENDRIL_LISTEN", func(c *Config) *string { return &c.Listen }),
+	{"resume-time", "TENDRIL_RESUME_TIME",
+		func(c *Config, v string) (err error) {
+			if v == "none" {
+				c.ResumeTime = -1
+				return nil
+			}
+			c.ResumeTime, err = time.ParseDuration(v)
+			return err
+		},
+		func(c Config) string {
+			if c.ResumeTime < 0 {
+				return "none"
+			}
+			return c.ResumeTime.String()
+		}},
+	span("session-deadline", "TENDRIL_SESSION_DEADLINE", func(c *Config) *time.Duration { return &c.Deadline }),
 	list("plaintext-peers", "TENDRIL_PLAINTEXT_PEERS", func(c *Config) *[]string { return &c.PlaintextPeers }),
 	yes("trust-remote", "TENDRIL_TRUST_REMOTE", func(c *Config) *bool { return &c.TrustRemote }),
 	text("http", "TENDRIL_HTTP", func(c *Config) *string { return &c.HTTP }),

@@ -55,6 +55,8 @@ type SessionStatus struct {
 
 	Peer      string `json:"peer,omitempty"` // address, of a program on another machine
 	Transport string `json:"transport"`
+
+	WaitsUntil time.Time `json:"waits_until,omitzero"` // its client's connection was lost, and may come back until then
 }
 
 // status gathers everything; it waits for nothing.

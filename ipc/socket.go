@@ -103,6 +103,15 @@ func (s *Socket) Write(b []byte) (int, error) {
 // Shutdown makes every call fail, also one under way.
 func (s *Socket) Shutdown() { unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
+// Watch makes the kernel end a TCP connection whose other machine has been silent for so long; 0: leaves it as DialTCP has it.
+func (s *Socket) Watch(silence time.Duration) {
+	if seconds := int(silence / time.Second); seconds > 0 {
+		_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, max(1, seconds/3))
+		_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, max(1, seconds/6))
+		_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence/time.Millisecond))
+	}
+}
+
 // Close gives the descriptor back. No other call may be under way or follow; a second Close does nothing.
 func (s *Socket) Close() error {
 	if s.closed.Swap(true) {
@@ -229,6 +238,21 @@ type Remote struct {
 
 // NewRemote makes a Remote of conn (TLS, or socket itself). The caller must Close.
 func NewRemote(conn net.Conn, socket *Socket) *Remote { return &Remote{conn: conn, socket: socket} }
+
+// AwaitEnd waits until the peer, or Shutdown, has ended the connection. It may run beside everything, Close among it, and reads nothing.
+func (r *Remote) AwaitEnd() error {
+	fd, err := unix.FcntlInt(uintptr(r.socket.fd), unix.F_DUPFD_CLOEXEC, 10)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		if _, err = unix.Poll(p, -1); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
 
 // Send sends all of b. An error leaves the connection unusable.
 func (r *Remote) Send(b []byte) error {

@@ -3,6 +3,7 @@ package frontdoor
 import (
 	"context"
 	"os"
+	"time"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
@@ -47,6 +48,10 @@ type Backend interface {
 	// OpenSession starts a session for p. options is the client's JSON, unchecked, valid during the call only.
 	// The snapshot is what this session may see, as JSON.
 	OpenSession(p Peer, libraryVersion string, options []byte) (session uint64, snapshot []byte, err error)
+	// SessionAway says that a session has no client and waits for one until then, or (zero) has one again, at remote.
+	SessionAway(session uint64, until time.Time, remote string)
+	// ResumeWorker gives tickets for new connections to a worker, in the place of those that its client lost.
+	ResumeWorker(session, worker uint64, lanes []int) ([][ipc.TicketBytes]byte, error)
 	// CloseSession ends the session and its workers.
 	CloseSession(session uint64)
 	// OpenWorker gives a worker on the platform with that index in the session's snapshot. It may take seconds.

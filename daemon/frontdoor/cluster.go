@@ -156,3 +156,15 @@ func (c *connection) openRemoteWorker(f *ipc.Frame) error {
 	}
 	return c.replyLater(func() { c.reply(f, &reply) })
 }
+
+func (c *connection) resumeWorker(f *ipc.Frame) error {
+	var m wire.ResumeWorkerRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	tickets, err := c.srv.opts.Backend.ResumeWorker(c.session, m.Worker, wire.LanesOf(m.Lanes))
+	if err != nil {
+		return err
+	}
+	return c.replyLater(func() { c.reply(f, &wire.ResumeWorkerReply{Tickets: tickets}) })
+}

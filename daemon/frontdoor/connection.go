@@ -49,6 +49,8 @@ type connection struct {
 	waits    sync.WaitGroup // the pidfd's watcher and the Gets that wait
 	waiting  atomic.Int32   // those Gets
 
+	departed chan struct{} // closed when the connection is over but for cleaning up: its session may wait for its client then
+
 	// Set by Hello in serve's goroutine, which alone may read them without stateMu.
 	peer  Peer
 	store *store.Conn
@@ -57,6 +59,7 @@ type connection struct {
 	session    uint64
 	hasSession bool
 	ended      bool // no session may be opened any more
+	keeping    keeping
 
 	mu      sync.Mutex // guards the rest
 	gone    bool       // nothing may be sent any more
@@ -75,7 +78,7 @@ type connection struct {
 }
 
 func newConnection(s *Server, link transport, process *ipc.Process, peer Peer) *connection {
-	c := &connection{srv: s, link: link, process: process, peer: peer}
+	c := &connection{srv: s, link: link, process: process, peer: peer, departed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -95,6 +98,7 @@ func (c *connection) serve() {
 	}
 	err := c.loop()
 	c.flushLast(err)
+	c.depart(err)
 }
 
 // who names the peer in the log.

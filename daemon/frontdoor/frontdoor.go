@@ -4,6 +4,8 @@
 // peer, a verified certificate about a remote one, and nothing that a peer sends. Strangers cost it 48 bytes and a
 // goroutine each, for some seconds, and are counted.
 //
+// A session of another machine may outlive its connection for a while (away.go).
+//
 // Goroutines: one accepts at each door; each connection has one that reads, acts and answers, a local one another that
 // waits on the peer's pidfd, and one for each Get that waits. The poller's does for all local connections what waits for nothing. Server.Close
 // joins them all.
@@ -64,6 +66,8 @@ type Options struct {
 	Closed    bool
 	// Takeover says whether a peer may be the next daemon, and gives the socket and the format for that; nil = nobody may.
 	Takeover func(p Peer, lowest, highest uint16) (format uint16, end *os.File, err error)
+	// ResumeTime is how long a session of another machine may wait for its client; 0: it ends with its connection.
+	ResumeTime time.Duration
 	// HelloTime is what a new connection has for its Hello. Default 2 s.
 	HelloTime time.Duration
 	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
@@ -107,6 +111,7 @@ type Server struct {
 	mu      sync.Mutex // guards the rest
 	conns   map[*connection]struct{}
 	tenants map[string]int // connections of each
+	away    map[uint64]*awaySession
 	closed  bool
 
 	heirs     heirs
@@ -126,7 +131,7 @@ func Listen(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int)}
+	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process)}
 	for _, conn := range opts.Heirs {
@@ -190,6 +195,7 @@ func (s *Server) Close() {
 	for _, c := range conns {
 		c.end()
 	}
+	s.endAwayIf(func(Peer) bool { return true })
 	s.running.Wait()
 	if s.poller != nil {
 		s.poller.Close()

@@ -576,3 +576,8 @@ func TestSteadyGetAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations a get and release, both ends together", got)
 	}
 }
+
+func (b *fakeBackend) SessionAway(uint64, time.Time, string) {}
+func (b *fakeBackend) ResumeWorker(_, _ uint64, lanes []int) ([][ipc.TicketBytes]byte, error) {
+	return make([][ipc.TicketBytes]byte, len(lanes)), nil
+}

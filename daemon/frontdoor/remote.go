@@ -241,6 +241,7 @@ func (s *Server) EndIf(which func(Peer) bool) {
 	for _, c := range ending {
 		c.end()
 	}
+	s.endAwayIf(which)
 }
 
 // peerNow gives the peer from any goroutine.

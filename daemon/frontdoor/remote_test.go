@@ -101,7 +101,7 @@ func openFar(t testing.TB) *farDoor {
 	far.door = open(t, func(o *Options) {
 		o.Cluster, o.TLS = far.cluster, pki.ServerConfig(ring.Certificate, verifier)
 		o.Admin = func(uid uint32) bool { return int(uid) == os.Getuid() }
-		o.Revoked = verifier.Revoked
+		o.Revoked, o.ResumeTime = verifier.Revoked, time.Minute
 		o.Remote = func(p pki.Peer) Peer {
 			if meet := far.meet.Load(); meet != nil {
 				(*meet)(p.Serial)

@@ -67,6 +67,7 @@ type assigned struct {
 	w       *worker
 	id      uint64
 	session uint64
+	plain   bool // no TLS to its client; set before the client knows the number
 
 	reserving   sync.Mutex // held through a reservation and the worker's being told; before Pool.mu
 	deviceBytes uint64     // of its devices' own memory; guarded by Pool.mu

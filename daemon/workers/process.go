@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -216,6 +217,9 @@ type worker struct {
 
 	err       error             // why it will never be; read after ready
 	fallbacks []clwire.Fallback // read after ready
+
+	packets atomic.Int64  // that the daemon still hears of it, once it serves another machine
+	granted chan struct{} // capacity 1: there are more of them
 }
 
 // explain says why a worker is of no use any more: what it said, or how it ended. It must have ended.
@@ -251,7 +255,7 @@ func startWorker(s *spawner, o Options, p *Platform, k key, cache string) (*work
 		control.Close()
 		return nil, err
 	}
-	w := &worker{process: proc, control: control, platform: p, key: k, ready: make(chan struct{})}
+	w := &worker{process: proc, control: control, platform: p, key: k, ready: make(chan struct{}), granted: make(chan struct{}, 1)}
 	go w.awaitReady(o.StartTimeout)
 	return w, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -26,8 +27,8 @@ const (
 	// maxAttempts is how many connections with one ticket may be at it at a time: somebody who saw the ticket on the wire can
 	// use it for nothing, but must not be able to keep the worker busy.
 	maxAttempts = 8
-	// maxRemotePackets bounds what the daemon hears from a worker that tenant code may run in.
-	maxRemotePackets = 64
+	// packetsATicket bounds what the daemon hears from a worker that tenant code may run in.
+	packetsATicket = 8
 )
 
 // RemoteRequest says what worker a session on another machine wants.
@@ -37,6 +38,9 @@ type RemoteRequest struct {
 	Lanes        int               // 1 to 8, checked by the caller
 	Plaintext    bool              // no TLS: the ticket is all
 	From         string            // host that connections must come from; "" = any
+	Resume       bool              // its connections can be replaced: Tickets
+	ResumeTime   time.Duration     // how long the worker waits for its client
+	Silence      time.Duration     // how long its client's machine may say nothing; 0: as the kernel has it
 }
 
 // OpenedRemote says how its client reaches a worker: ticket i opens lane i.
@@ -63,6 +67,7 @@ func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, e
 		return OpenedRemote{}, err
 	}
 	id := p.enter(w, r.Session)
+	p.notePlain(id, r.Plaintext)
 	o, err := p.handRemote(w, id, r)
 	if err != nil {
 		p.discard(w)
@@ -81,6 +86,7 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	assign := clwire.AssignRemote{
 		Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits(),
+		Resume: r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
 	}
 	raw, err := json.Marshal(clwire.DaemonMessage{AssignRemote: &assign})
 	if err == nil {
@@ -92,10 +98,14 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	if o.WorkerSHA256, err = w.hearRemoteReady(r.Plaintext); err != nil {
 		return o, err
 	}
-	if o.Tickets, err = p.issueTickets(w, id, r); err != nil {
+	lanes := make([]int, r.Lanes)
+	for i := range lanes {
+		lanes[i] = i
+	}
+	if o.Tickets, err = p.issueTickets(w, id, lanes, r.From); err != nil {
 		return o, err
 	}
-	if !p.listen(w, id, r.Lanes) {
+	if !p.listen(w, id) {
 		return o, errClosed
 	}
 	p.opts.Log.WithField("session", r.Session).WithField("worker", id).WithField("pid", w.pid).Info("worker serves another machine")
@@ -137,9 +147,37 @@ func (w *worker) hearPacket() (m clwire.WorkerMessage, err error) {
 	return m, nil
 }
 
-// issueTickets draws a worker's tickets.
-func (p *Pool) issueTickets(w *worker, id uint64, r RemoteRequest) ([][sha256.Size]byte, error) {
-	list := make([][sha256.Size]byte, r.Lanes)
+// Tickets gives a worker's client new ones for connections in the place of those that it lost, one a lane; earlier ones for these lanes are void.
+// from is as in RemoteRequest. Errors: ErrNotFound where the session has no such worker, ErrNoDevice, with its fate, for one that has ended.
+func (p *Pool) Tickets(session, id uint64, lanes []int, from string) ([][sha256.Size]byte, error) {
+	s, err := p.find(session, id)
+	if err != nil {
+		return nil, err
+	}
+	if s.w.ended() {
+		return nil, fmt.Errorf("%w: the worker %s", object.ErrNoDevice, s.w.why())
+	}
+	for _, lane := range lanes {
+		p.spend(id, lane)
+	}
+	return p.issueTickets(s.w, id, lanes, from)
+}
+
+func (p *Pool) notePlain(id uint64, plain bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.serving[id].plain = plain
+}
+
+// Plain says whether a session's worker talks to its client without TLS.
+func (p *Pool) Plain(session, id uint64) bool {
+	s, err := p.find(session, id)
+	return err == nil && s.plain
+}
+
+// issueTickets draws tickets for a worker's lanes.
+func (p *Pool) issueTickets(w *worker, id uint64, lanes []int, from string) ([][sha256.Size]byte, error) {
+	list := make([][sha256.Size]byte, len(lanes))
 	for i := range list {
 		if _, err := rand.Read(list[i][:]); err != nil {
 			return nil, err
@@ -154,9 +192,19 @@ func (p *Pool) issueTickets(w *worker, id uint64, r RemoteRequest) ([][sha256.Si
 		}
 	}
 	for i, t := range list {
-		p.tickets[sha256.Sum256(t[:])] = &ticket{w: w, worker: id, lane: i, from: r.From, expires: now.Add(TicketLife)}
+		p.tickets[sha256.Sum256(t[:])] = &ticket{w: w, worker: id, lane: lanes[i], from: from, expires: now.Add(TicketLife)}
 	}
+	w.grant(packetsATicket * len(lanes))
 	return list, nil
+}
+
+// grant lets the daemon hear so many more packets of the worker.
+func (w *worker) grant(packets int) {
+	w.packets.Add(int64(packets))
+	select {
+	case w.granted <- struct{}{}:
+	default:
+	}
 }
 
 // dropTickets forgets a worker's tickets. mu is held.
@@ -206,29 +254,42 @@ func (p *Pool) claim(secret [sha256.Size]byte, remote string) (*worker, int, err
 }
 
 // listen hears which lanes are up, and no more: tenant code may run in the worker. It reports false where the pool is closing.
-func (p *Pool) listen(w *worker, id uint64, lanes int) bool {
+func (p *Pool) listen(w *worker, id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
-	_ = w.control.SetReadDeadline(time.Now().Add(TicketLife + attemptLife))
+	_ = w.control.SetReadDeadline(time.Time{})
 	p.joined.Add(1)
-	go func() { // ends with the last lane, the tickets, or the worker
+	go func() { // ends with the worker
 		defer p.joined.Done()
-		up := map[int]bool{}
-		for packets := 0; packets < maxRemotePackets && len(up) < lanes; packets++ {
+		for w.mayHear() {
 			m, err := w.hearPacket()
-			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) {
 				return
 			}
-			if err == nil && m.LaneUp != nil && m.LaneUp.Index >= 0 && m.LaneUp.Index < lanes {
-				up[m.LaneUp.Index] = true
+			if err == nil && m.LaneUp != nil {
 				p.spend(id, m.LaneUp.Index)
 			}
 		}
 	}()
 	return true
+}
+
+// mayHear waits until the worker may say something: after so many packets not before there are new tickets. false: it has ended.
+func (w *worker) mayHear() bool {
+	for {
+		if w.packets.Add(-1) >= 0 {
+			return true
+		}
+		w.packets.Add(1)
+		select {
+		case <-w.granted:
+		case <-w.done:
+			return false
+		}
+	}
 }
 
 // spend ends the ticket of one lane.

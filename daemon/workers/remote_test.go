@@ -39,7 +39,7 @@ func fakeRemote(control *net.UnixConn, mode string) {
 		case m.AssignRemote != nil:
 			sum := sha256.Sum256(m.AssignRemote.ClientSHA256)
 			send(control, clwire.WorkerMessage{RemoteReady: &clwire.RemoteReady{CertificateSHA256: sum[:]}})
-			for i := range 10 * maxRemotePackets {
+			for i := range 100 * packetsATicket {
 				if mode != "remote-floods" {
 					break
 				}

@@ -79,6 +79,8 @@ var samples = []Message{
 	&CreateSubDevices{Device: 3, First: SubDeviceBase, Room: 2, Properties: []uint64{0x1086, 1, 0}},
 	&ReleaseSubDevice{Device: SubDeviceBase},
 	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
+	&Ack{Lane: 2, Received: 1 << 40},
+	&Leave{},
 	&ClockSync{},
 	&TraceOn{Process: 4711, Worker: 2, Shared: true},
 	&TraceFlush{},

@@ -156,6 +156,10 @@ type AssignRemote struct {
 	Lanes        int    `json:"lanes"`               // connections, 1 to MaxLanes; 0 is the control stream
 	Plaintext    bool   `json:"plaintext,omitempty"` // no TLS on the lanes
 
+	Resume        bool  `json:"resume,omitempty"`         // its connections can be replaced: a Lane of one that was there takes its place
+	ResumeMillis  int64 `json:"resume_millis,omitempty"`  // how long the worker waits without a control stream
+	SilenceMillis int64 `json:"silence_millis,omitempty"` // how long its client's machine may say nothing
+
 	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
 	Limits        TimeLimits `json:"limits"`
 }

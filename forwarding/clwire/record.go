@@ -110,6 +110,12 @@ const (
 	TypeTraceData  Type = 156 // worker to client
 )
 
+// Both ways, of the link's own (resume.go).
+const (
+	TypeAck   Type = 76
+	TypeLeave Type = 77
+)
+
 // Links between workers (peer.go).
 const (
 	TypePeerOpen   Type = 80
@@ -150,6 +156,7 @@ var typeNames = map[Type]string{
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits", TypeContentSize: "ContentSize", TypeBulkLength: "BulkLength",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
+	TypeAck: "Ack", TypeLeave: "Leave",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
 	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
 }

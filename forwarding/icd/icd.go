@@ -67,10 +67,16 @@ var used *session.Driver
 // fateLimit is a little more than the daemon's own for an end that is under way.
 const fateLimit = 1500 * time.Millisecond
 
+// leaveLimit bounds the farewell to other machines.
+const leaveLimit = 300 * time.Millisecond
+
 // tdlEnd is called at exit() where the driver was used.
 //
 //export tdlEnd
-func tdlEnd() { used.AwaitFates(fateLimit) }
+func tdlEnd() {
+	used.AwaitFates(fateLimit)
+	used.Leave(leaveLimit)
+}
 
 func program() string {
 	if exe, err := os.Readlink("/proc/self/exe"); err == nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -14,56 +15,308 @@ import (
 // laneAhead is how much a lane under TLS takes from the kernel at once.
 const laneAhead = 256 << 10
 
+// Source has the bytes of chunks until their operation is over, to send them again.
+type Source interface {
+	// Again calls send once with the payload of a chunk that was sent before, or with nil where nobody needs it any more. It returns send's error.
+	Again(h clwire.LaneHeader, send func(payload []byte) error) error
+}
+
 // Lane carries chunks of bulk operations, in plain blocking system calls. Send
 // may be called by several goroutines; Header, Read and Discard belong to one.
 type Lane struct {
-	raw *rawConn
-	tls *tls.Conn // nil: in the clear
+	role Role
+	opts Options
+	tell func(received uint64) // nil, or tells the peer how much has come; immutable once in use
 
-	mu     sync.Mutex // sending; leaf
-	header [clwire.LaneHeaderBytes]byte
-	rx     [clwire.LaneHeaderBytes]byte
+	resuming sync.Mutex // one Resume at a time; before all others
+	mu       sync.Mutex // sending
+	header   [clwire.LaneHeaderBytes]byte
+	rx       [clwire.LaneHeaderBytes]byte
+
+	receiving sync.Mutex // held while bytes are taken off a connection
+	received  uint64     // bytes ever taken; guarded by receiving
+	told      uint64     // received, as the peer was told last; the reader's
+
+	log laneLog
+
+	state  sync.Mutex // guards what follows; leaf
+	change sync.Cond  // there is a connection, or an end
+	conn   *laneConn  // nil: there is none now
+	closed bool
 }
 
-// NewLane takes a connection over, after the handshake if config is not nil, as NewStream does.
+// laneConn is one of a lane's connections.
+type laneConn struct {
+	*wire
+	users  int         // who may be in a system call; guarded by Lane.state, as is broken
+	broken bool        // nothing may be taken off it any more
+	behind atomic.Bool // what the log has from theirs on was not sent by it; cleared with Lane.mu held
+	theirs uint64      // what the peer had received before it
+}
+
+// NewLane takes a connection over, after the handshake if config is not nil, as NewStream does, and ends with it.
 func NewLane(role Role, socket *os.File, config *tls.Config) (*Lane, error) {
-	raw, err := newRawConn(socket)
+	return OpenLane(role, socket, Options{TLS: config})
+}
+
+// OpenLane is NewLane with options. With Options.Lost it is to be carried by a stream (Stream.Carry) before it is used.
+func OpenLane(role Role, socket *os.File, o Options) (*Lane, error) {
+	l := &Lane{role: role, opts: o}
+	l.change.L = &l.state
+	w, err := l.connect(socket)
 	if err != nil {
 		return nil, err
 	}
-	t, err := raw.handshake(role, config)
+	if o.Lost != nil {
+		err = w.greetAnew()
+	}
+	if err == nil {
+		err = w.settle()
+	}
 	if err != nil {
-		raw.Close()
+		w.raw.Close()
 		return nil, err
 	}
-	if t != nil {
-		raw.readAhead(laneAhead)
+	l.conn = &laneConn{wire: w}
+	return l, nil
+}
+
+func (l *Lane) connect(socket *os.File) (*wire, error) {
+	w, err := l.opts.connect(l.role, socket)
+	if err == nil && w.tls != nil {
+		w.raw.readAhead(laneAhead)
 	}
-	return &Lane{raw: raw, tls: t}, nil
+	return w, err
+}
+
+func (l *Lane) lasts() bool { return l.opts.Lost != nil }
+
+// acquire waits for a connection; the caller gives it back with release. ErrHangup: there will be none.
+func (l *Lane) acquire() (*laneConn, error) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	for l.conn == nil && !l.closed {
+		l.change.Wait()
+	}
+	if l.closed {
+		return nil, ErrHangup
+	}
+	l.conn.users++
+	return l.conn, nil
+}
+
+// release ends a use that acquire began; err is what came of it. It returns nil where another connection may take this one's place.
+func (l *Lane) release(c *laneConn, err error) error {
+	l.state.Lock()
+	defer l.state.Unlock()
+	c.users--
+	if err != nil {
+		l.breakLocked(c)
+	}
+	if c.broken && c.users == 0 {
+		c.raw.Close()
+	}
+	if err != nil && l.lasts() && !l.closed {
+		return nil
+	}
+	return err
+}
+
+// breakLocked gives a connection up: who is in a system call comes back, the last closes it.
+func (l *Lane) breakLocked(c *laneConn) {
+	if c.broken {
+		return
+	}
+	c.broken = true
+	c.raw.shutdown()
+	if l.conn == c {
+		l.conn = nil
+		if l.lasts() && !l.closed {
+			l.opts.Lost()
+		} else {
+			l.closed = true
+			l.change.Broadcast()
+		}
+	}
+}
+
+// Lost says whether the lane has no connection now, and waits for Resume.
+func (l *Lane) Lost() bool {
+	l.state.Lock()
+	defer l.state.Unlock()
+	return l.conn == nil && !l.closed
+}
+
+// Shutdown ends the lane in both directions. It stays valid until Close.
+func (l *Lane) Shutdown() {
+	l.state.Lock()
+	defer l.state.Unlock()
+	l.closed = true
+	if c := l.conn; c != nil {
+		l.breakLocked(c)
+		if c.users == 0 {
+			c.raw.Close()
+		}
+	}
+	l.change.Broadcast()
+}
+
+// Close closes the connection. No other call may be running or follow.
+func (l *Lane) Close() error {
+	l.Shutdown()
+	return nil
+}
+
+// Resume goes on by another connection, as Stream.Resume. What the peer lacks is sent again before anything else.
+func (l *Lane) Resume(socket *os.File) error {
+	l.resuming.Lock()
+	defer l.resuming.Unlock()
+	w, err := l.connect(socket)
+	if err != nil {
+		return err
+	}
+	c := &laneConn{wire: w}
+	c.behind.Store(true)
+	c.theirs, err = w.greet(l.interrupt())
+	if err == nil {
+		err = l.log.check(c.theirs)
+	}
+	if err == nil {
+		err = w.settle()
+	}
+	if err != nil || !l.install(c) {
+		w.raw.Close()
+		if err == nil {
+			err = ErrHangup
+		}
+		return err
+	}
+	l.tend()
+	return nil
+}
+
+// tend sends what a new connection lacks, unless somebody holds mu, who then tends when he gives it back.
+func (l *Lane) tend() {
+	for {
+		c := l.tryAcquire()
+		if c == nil {
+			return
+		}
+		if !c.behind.Load() || !l.mu.TryLock() {
+			_ = l.release(c, nil)
+			return
+		}
+		err := l.catchUp(c)
+		l.mu.Unlock()
+		_ = l.release(c, err) // lost again: the next connection's
+	}
+}
+
+// tryAcquire is acquire without waiting; nil: there is no connection now.
+func (l *Lane) tryAcquire() *laneConn {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if l.conn != nil {
+		l.conn.users++
+	}
+	return l.conn
+}
+
+// interrupt gives the connection up and returns how much has come.
+func (l *Lane) interrupt() (received uint64) {
+	l.state.Lock()
+	if c := l.conn; c != nil {
+		l.breakLocked(c)
+		if c.users == 0 {
+			c.raw.Close()
+		}
+	}
+	l.state.Unlock()
+	l.receiving.Lock()
+	defer l.receiving.Unlock()
+	return l.received
+}
+
+func (l *Lane) install(c *laneConn) bool {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if l.closed {
+		return false
+	}
+	l.conn = c
+	l.change.Broadcast()
+	return true
 }
 
 // Send writes one chunk; payload is h.Length bytes, or nothing if h.Skipped. It
-// blocks until the kernel has all.
-func (l *Lane) Send(h clwire.LaneHeader, payload []byte) error {
+// blocks until the kernel has all, by one connection or the next. From then on from has the bytes, until the peer's word. It may be nil
+// where the lane ends with its connection, and for skipped chunks.
+func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	h.Put(l.header[:])
-	if l.tls == nil {
-		return l.sendClear(payload)
+	err := l.sendLocked(h, payload, from)
+	l.mu.Unlock()
+	if l.lasts() {
+		l.tend()
 	}
-	if _, err := l.tls.Write(l.header[:]); err != nil {
-		return hangupOr(err)
+	return err
+}
+
+func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) error {
+	if l.lasts() {
+		if err := l.log.add(h, from); err != nil {
+			return err
+		}
 	}
-	if _, err := l.tls.Write(payload); err != nil {
-		return hangupOr(err)
+	for {
+		c, err := l.acquire()
+		if err != nil {
+			return err
+		}
+		if c.behind.Load() {
+			err = l.catchUp(c) // this chunk, too
+		} else {
+			h.Put(l.header[:])
+			err = c.send(l.header[:], payload)
+		}
+		if err == nil || !l.lasts() {
+			return l.release(c, err)
+		}
+		_ = l.release(c, err) // what it lacked is in the log, and the next connection is behind
+	}
+}
+
+// catchUp sends by a new connection what the peer did not receive by those before. mu is held.
+func (l *Lane) catchUp(c *laneConn) error {
+	if !c.behind.Swap(false) { // what fails breaks the connection
+		return nil
+	}
+	for _, x := range l.log.since(c.theirs) {
+		if err := x.sendAgain(c, c.theirs-min(x.at, c.theirs)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (l *Lane) sendClear(payload []byte) error {
-	parts := [][]byte{l.header[:], payload}
+// send writes header and payload.
+func (c *laneConn) send(header, payload []byte) error {
+	if c.tls == nil {
+		return c.sendClear(header, payload)
+	}
+	for _, part := range [2][]byte{header, payload} {
+		if len(part) > 0 {
+			if _, err := c.tls.Write(part); err != nil {
+				return hangupOr(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *laneConn) sendClear(header, payload []byte) error {
+	parts := [][]byte{header, payload}
 	for len(parts[0])+len(parts[1]) > 0 {
-		n, err := unix.SendmsgBuffers(l.raw.fd, parts, nil, nil, unix.MSG_NOSIGNAL)
+		n, err := unix.SendmsgBuffers(c.raw.fd, parts, nil, nil, unix.MSG_NOSIGNAL)
 		if err == unix.EINTR || err == unix.EAGAIN {
 			continue
 		}
@@ -84,24 +337,60 @@ func (l *Lane) Header() (clwire.LaneHeader, error) {
 	return clwire.ParseLaneHeader(l.rx[:])
 }
 
-// Read fills p with payload.
+// Read fills p with payload, by as many connections as it takes.
 func (l *Lane) Read(p []byte) error {
-	if l.tls != nil {
-		_, err := io.ReadFull(l.tls, p)
-		return hangupOr(err)
-	}
 	for len(p) > 0 {
-		n, _, err := unix.Recvfrom(l.raw.fd, p, unix.MSG_WAITALL)
-		switch {
-		case err == unix.EINTR, err == unix.EAGAIN:
-		case err != nil, n == 0:
-			return hangup(err)
-		default:
-			p = p[n:]
+		c, err := l.acquire()
+		if err != nil {
+			return err
+		}
+		l.receiving.Lock()
+		n := 0
+		if !l.isBroken(c) { // else the peer was told how much came by it
+			n, err = c.receive(p)
+		}
+		l.received += uint64(n)
+		received := l.received
+		l.receiving.Unlock()
+		if err = l.release(c, err); err != nil {
+			return err
+		}
+		p = p[n:]
+		if l.tell != nil && received-l.told >= ackLane {
+			l.told = received
+			l.tell(received)
 		}
 	}
 	return nil
 }
+
+func (l *Lane) isBroken(c *laneConn) bool {
+	l.state.Lock()
+	defer l.state.Unlock()
+	return c.broken
+}
+
+// receive fills p, or returns how much there was and why no more.
+func (c *laneConn) receive(p []byte) (n int, err error) {
+	if c.tls != nil {
+		n, err = io.ReadFull(c.tls, p)
+		return n, hangupOr(err)
+	}
+	for n < len(p) {
+		k, _, err := unix.Recvfrom(c.raw.fd, p[n:], unix.MSG_WAITALL)
+		switch {
+		case err == unix.EINTR, err == unix.EAGAIN:
+		case err != nil, k == 0:
+			return n, hangup(err)
+		default:
+			n += k
+		}
+	}
+	return n, nil
+}
+
+// acknowledged notes what the peer has.
+func (l *Lane) acknowledged(received uint64) error { return l.log.trim(received) }
 
 // Discard reads n bytes of payload and forgets them.
 func (l *Lane) Discard(n int) error {
@@ -115,12 +404,6 @@ func (l *Lane) Discard(n int) error {
 	}
 	return nil
 }
-
-// Shutdown ends blocked calls of both ends. The Lane stays valid until Close.
-func (l *Lane) Shutdown() { l.raw.shutdown() }
-
-// Close closes the connection. No other call may be running or follow.
-func (l *Lane) Close() error { return l.raw.Close() }
 
 func hangupOr(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {

@@ -68,16 +68,33 @@ func tune(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 8)
 }
 
+// watch makes the kernel end a TCP connection whose other machine has been silent for so long: to a keep-alive probe, or to
+// what was sent (TCP_USER_TIMEOUT, tcp(7)). 0: as it is.
+func (c *rawConn) watch(silence time.Duration) {
+	if silence <= 0 {
+		return
+	}
+	seconds := int(silence / time.Second)
+	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, max(1, seconds/3))
+	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, max(1, seconds/6))
+	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence/time.Millisecond))
+}
+
+// limit bounds each blocking read and write from now on; 0: not at all.
+func (c *rawConn) limit(d time.Duration) error {
+	limit := unix.NsecToTimeval(d.Nanoseconds())
+	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
+		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, option, &limit); err != nil {
+			return fmt.Errorf("connection: %w", err)
+		}
+	}
+	return nil
+}
+
 // handshake runs TLS over the connection; a nil config leaves it in the clear.
 func (c *rawConn) handshake(role Role, config *tls.Config) (*tls.Conn, error) {
 	if config == nil {
 		return nil, nil
-	}
-	limit := unix.NsecToTimeval(handshakeTime.Nanoseconds())
-	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, option, &limit); err != nil {
-			return nil, fmt.Errorf("connection: %w", err)
-		}
 	}
 	t := tls.Server(c, config)
 	if role == Client {
@@ -85,11 +102,6 @@ func (c *rawConn) handshake(role Role, config *tls.Config) (*tls.Conn, error) {
 	}
 	if err := t.Handshake(); err != nil {
 		return nil, fmt.Errorf("TLS: %w", err)
-	}
-	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, option, &unix.Timeval{}); err != nil {
-			return nil, fmt.Errorf("connection: %w", err)
-		}
 	}
 	return t, nil
 }
@@ -146,7 +158,7 @@ func (c *rawConn) receive(p []byte) (int, error) {
 func hangup(err error) error {
 	switch {
 	case err == nil, errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ETIMEDOUT),
-		errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENOTCONN):
+		errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENOTCONN), errors.Is(err, unix.ENETDOWN):
 		return ErrHangup
 	}
 	return fmt.Errorf("connection: %w", err)
@@ -217,13 +229,6 @@ func (c *rawConn) push(p []byte) (left int, err error) {
 	}
 	c.out = append(c.out, p...)
 	return len(c.out), nil
-}
-
-// left returns how many bytes the kernel has not taken.
-func (c *rawConn) left() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.out)
 }
 
 func (c *rawConn) shutdown() { _ = unix.Shutdown(c.fd, unix.SHUT_RDWR) } // fails only when the peer is gone already

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -29,47 +28,84 @@ const (
 // Stream is one end of a control stream across a network: records over TLS
 // 1.3, or in the clear. Who may call what is as with a Conn.
 type Stream struct {
-	role Role      // immutable
-	raw  *rawConn  // immutable
-	tls  *tls.Conn // immutable; nil: in the clear
+	role Role    // immutable
+	opts Options // immutable
+	fd   int     // immutable: the connection of now, or what stands in for it
+	park int     // immutable: eventfd, stands in for a lost connection and tells of the next; -1: the stream ends with its first
 	hung atomic.Bool
+	lost atomic.Bool                // no connection now
 	tap  func(t clwire.Type, n int) // nil, or told of every record sent; set before the first
 
-	tx struct {
+	resuming sync.Mutex // one Resume at a time; before all others
+	tx       struct {
 		sync.Mutex
-		pending []byte // records that gather
-		err     error  // sticks
+		buf  []byte    // what the peer may not have, then records that gather
+		base uint64    // bytes sent before buf
+		sent int       // of buf, on the connection of now
+		err  error     // sticks
+		room sync.Cond // the peer has acknowledged, there is a connection, or an end
 	}
-	unsent  atomic.Bool // there is something for the flusher
-	asleep  atomic.Bool // the flusher waits for wake
+	waiting atomic.Int32  // senders in awaitPeerLocked
+	sentTo  atomic.Uint64 // bytes that were ever on a connection
+	ackedTo atomic.Uint64 // bytes that the peer is known to have
+	unsent  atomic.Bool   // there is something for the flusher
+	asleep  atomic.Bool   // the flusher waits for wake
 	wake    chan struct{}
 	stop    atomic.Bool
 	flusher sync.WaitGroup
 
-	buf  []byte      // received; owned by the reader
-	at   int         // start of the next record
-	end  int         // of what is there
-	more atomic.Bool // Next has not yet found the connection empty
+	rx       sync.Mutex  // taking bytes off the connection; after tx
+	w        *wire       // replaced with tx, rx and state held; guarded by either of the first two
+	received uint64      // bytes ever taken; guarded by rx
+	acks     uint64      // received, as the peer was told last; the reader's
+	buf      []byte      // received; owned by the reader
+	at       int         // start of the next record
+	end      int         // of what is there
+	more     atomic.Bool // Next has not yet found the connection empty
+
+	state sync.Mutex // losing and ending; leaf
+	lanes [clwire.MaxLanes]atomic.Pointer[Lane]
 }
 
-// NewStream takes a connection over, after the handshake if config is not nil.
+// NewStream takes a connection over, after the handshake if config is not nil, and ends with it.
 // It blocks for the handshake, ten seconds a step at most. socket is
 // duplicated; the caller still owns and closes it.
 func NewStream(role Role, socket *os.File, config *tls.Config) (*Stream, error) {
-	raw, err := newRawConn(socket)
+	return OpenStream(role, socket, Options{TLS: config})
+}
+
+// OpenStream is NewStream with options.
+func OpenStream(role Role, socket *os.File, o Options) (*Stream, error) {
+	w, err := o.connect(role, socket)
 	if err != nil {
 		return nil, err
 	}
-	t, err := raw.handshake(role, config)
+	s := &Stream{role: role, opts: o, fd: w.raw.fd, park: -1, w: w, buf: make([]byte, streamBuffer), wake: make(chan struct{}, 1)}
+	s.tx.room.L = &s.tx.Mutex
+	if o.Lost != nil {
+		s.park, err = newPark()
+	}
+	if err == nil && o.Lost != nil {
+		err = w.greetAnew()
+	}
+	if err == nil {
+		err = w.settle()
+	}
 	if err != nil {
-		raw.Close()
+		w.raw.Close()
+		s.closePark()
 		return nil, err
 	}
-	raw.setPolled()
-	s := &Stream{role: role, raw: raw, tls: t, buf: make([]byte, streamBuffer), wake: make(chan struct{}, 1)}
+	w.raw.setPolled()
 	s.more.Store(true)
 	s.flusher.Go(s.flushLater)
 	return s, nil
+}
+
+func (s *Stream) closePark() {
+	if s.park >= 0 {
+		unix.Close(s.park)
+	}
 }
 
 // Close ends the flusher and closes the connection. No other call may be running or follow.
@@ -78,15 +114,28 @@ func (s *Stream) Close() error {
 	s.Shutdown()
 	s.rouse()
 	s.flusher.Wait()
-	return s.raw.Close()
+	s.closePark()
+	return unix.Close(s.fd)
 }
 
 // Shutdown ends the stream in both directions, after what the kernel takes at
-// once. The Stream stays valid until Close.
+// once, and says so to a peer that would wait for another connection. The Stream stays valid until Close.
 func (s *Stream) Shutdown() {
-	s.Kick()
+	if s.tx.TryLock() { // else somebody sends, perhaps to a peer that is silent: nobody waits for that
+		if s.park >= 0 && !s.hung.Load() && s.tx.err == nil {
+			_ = s.appendLocked(&clwire.Leave{}, 0, 0) // of no length: it cannot be too long
+		}
+		_, _ = s.flushLocked()
+		s.tx.Unlock()
+	}
+	s.state.Lock()
 	s.hung.Store(true)
-	s.raw.shutdown()
+	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR) // fails only when the peer is gone already
+	if s.park >= 0 {
+		pokeFD(s.park)
+	}
+	s.state.Unlock()
+	s.wakeSenders()
 }
 
 // SetTap implements Link.
@@ -113,19 +162,10 @@ func (s *Stream) Send(m clwire.Message, flags uint16, request uint64) error {
 	if s.hung.Load() {
 		return ErrHangup
 	}
-	start := len(s.tx.pending)
-	b := append(s.tx.pending, make([]byte, clwire.HeaderBytes)...)
-	b = m.Append(b)
-	n := len(b) - start - clwire.HeaderBytes
-	if n > clwire.MaxRecord {
-		return fmt.Errorf("%w: %v of %d bytes, the limit is %d", ErrTooLong, m.Type(), n, clwire.MaxRecord)
+	if err := s.appendLocked(m, flags, request); err != nil {
+		return err
 	}
-	clwire.Header{Length: uint32(n), Type: m.Type(), Flags: flags, Request: request}.Put(b[start:])
-	s.tx.pending = b
-	if s.tap != nil {
-		s.tap(m.Type(), n)
-	}
-	if flags&clwire.FlagUrgent == 0 && len(b) < gatherBytes {
+	if flags&clwire.FlagUrgent == 0 && len(s.tx.buf)-s.tx.sent < gatherBytes {
 		s.later()
 		return nil
 	}
@@ -133,18 +173,38 @@ func (s *Stream) Send(m clwire.Message, flags uint16, request uint64) error {
 	if err != nil {
 		return err
 	}
-	return s.bound(left)
+	return s.boundLocked(left)
 }
 
-// bound keeps what is unsent within limits.
-func (s *Stream) bound(left int) error {
+// appendLocked adds a record to what gathers.
+func (s *Stream) appendLocked(m clwire.Message, flags uint16, request uint64) error {
+	start := len(s.tx.buf)
+	b := append(s.tx.buf, make([]byte, clwire.HeaderBytes)...)
+	b = m.Append(b)
+	n := len(b) - start - clwire.HeaderBytes
+	if n > clwire.MaxRecord {
+		return fmt.Errorf("%w: %v of %d bytes, the limit is %d", ErrTooLong, m.Type(), n, clwire.MaxRecord)
+	}
+	clwire.Header{Length: uint32(n), Type: m.Type(), Flags: flags, Request: request}.Put(b[start:])
+	s.tx.buf = b
+	if s.tap != nil && m.Type() != clwire.TypeAck {
+		s.tap(m.Type(), n)
+	}
+	return nil
+}
+
+// boundLocked keeps what is unsent, or may have to be sent again, within limits.
+func (s *Stream) boundLocked(left int) error {
 	if s.role == Worker {
-		if left > maxBacklogBytes {
-			return fmt.Errorf("%w: %d bytes wait", ErrBacklog, left)
+		if kept := max(left, len(s.tx.buf)); kept > maxBacklogBytes {
+			return fmt.Errorf("%w: %d bytes wait", ErrBacklog, kept)
 		}
 		return nil
 	}
-	for left > clientUnsent {
+	for {
+		if err := s.awaitPeerLocked(); err != nil || left <= clientUnsent {
+			return err
+		}
 		if err := s.awaitRoom(-1); err != nil {
 			return err
 		}
@@ -153,29 +213,35 @@ func (s *Stream) bound(left int) error {
 			return err
 		}
 	}
-	return nil
 }
 
-// flushLocked encrypts what gathered and hands it to the kernel as far as it takes it.
+// flushLocked encrypts what gathered and hands it to the kernel as far as it takes it. Without a connection it waits for the next.
 func (s *Stream) flushLocked() (left int, err error) {
 	if s.tx.err != nil {
 		return 0, s.tx.err
 	}
-	plain := s.tx.pending
-	if s.tls != nil && len(plain) > 0 {
-		_, err = s.tls.Write(plain)
+	if s.lost.Load() {
+		return 0, nil
+	}
+	if s.park >= 0 {
+		s.trimLocked()
+	}
+	plain := s.tx.buf[s.tx.sent:]
+	s.tx.sent = len(s.tx.buf)
+	s.sentTo.Store(s.tx.base + uint64(s.tx.sent))
+	if s.w.tls != nil && len(plain) > 0 {
+		_, err = s.w.tls.Write(plain)
 		plain = nil
 	}
 	if err == nil {
-		left, err = s.raw.push(plain)
+		left, err = s.w.raw.push(plain)
 	}
-	s.tx.pending = s.tx.pending[:0]
+	if s.park < 0 {
+		s.tx.buf, s.tx.sent = s.tx.buf[:0], 0
+	}
 	if err != nil {
-		s.tx.err = err
-		if errors.Is(err, ErrHangup) {
-			s.hung.Store(true)
-		}
-		return left, err
+		s.tx.err = s.broke(err)
+		return 0, s.tx.err
 	}
 	if left > 0 {
 		s.later()
@@ -187,7 +253,7 @@ func (s *Stream) flushLocked() (left int, err error) {
 func (s *Stream) Kick() {
 	s.tx.Lock()
 	defer s.tx.Unlock()
-	if len(s.tx.pending) > 0 {
+	if len(s.tx.buf) > s.tx.sent {
 		_, _ = s.flushLocked()
 	}
 }
@@ -250,11 +316,11 @@ func (s *Stream) flushAll() {
 
 // awaitRoom waits until the kernel takes more; timeout negative: as long as it takes.
 func (s *Stream) awaitRoom(timeout time.Duration) error {
-	p := []unix.PollFd{{Fd: int32(s.raw.fd), Events: unix.POLLOUT}}
+	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}
 	if err := poll(p, timeout); err != nil {
 		return err
 	}
-	if s.hung.Load() || p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+	if s.hung.Load() || s.park < 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 { // what can be resumed, the next write finds lost
 		s.hung.Store(true)
 		return ErrHangup
 	}
@@ -286,7 +352,13 @@ func (s *Stream) Next() (h clwire.Header, payload []byte, ok bool, err error) {
 			if s.end-s.at >= need {
 				payload = s.buf[s.at+clwire.HeaderBytes : s.at+need : s.at+need]
 				s.at += need
-				return h, payload, true, nil
+				if s.park < 0 || h.Type != clwire.TypeAck && h.Type != clwire.TypeLeave {
+					return h, payload, true, nil
+				}
+				if err = s.own(h.Type, payload); err != nil {
+					return h, nil, false, err
+				}
+				continue
 			}
 		}
 		if ok, err = s.fill(need); !ok || err != nil {
@@ -302,24 +374,43 @@ func (s *Stream) fill(need int) (ok bool, err error) {
 		s.at = 0
 	}
 	s.more.Store(true)
-	var n int
-	if s.tls != nil {
-		n, err = s.tls.Read(s.buf[s.end:])
-	} else {
-		n, err = s.raw.Read(s.buf[s.end:])
-	}
+	n, err := s.receive()
 	s.end += n
 	switch {
 	case err == nil || n > 0:
 		return true, nil
 	case errors.Is(err, errAgain):
-		s.more.Store(false)
 		return false, nil
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrHangup):
-		s.hung.Store(true)
-		return false, ErrHangup
 	}
 	return false, err
+}
+
+// receive takes what has come, and tells the peer now and then how much that is.
+func (s *Stream) receive() (n int, err error) {
+	s.rx.Lock()
+	switch {
+	case s.hung.Load() && s.park >= 0:
+		err = ErrHangup
+	case s.lost.Load():
+		err = errAgain
+	default:
+		if n, err = s.w.Read(s.buf[s.end:]); err != nil && n == 0 && !errors.Is(err, errAgain) {
+			if err = s.broke(err); err == nil {
+				err = errAgain
+			}
+		}
+	}
+	if errors.Is(err, errAgain) && n == 0 {
+		s.more.Store(false) // not later: there may be another connection by then
+	}
+	s.received += uint64(n)
+	received := s.received
+	s.rx.Unlock()
+	if s.park >= 0 && received-s.acks >= ackStream {
+		s.acks = received
+		s.sendAck(0, received)
+	}
+	return n, err
 }
 
 // Done does nothing: the buffer is this end's own.
@@ -330,7 +421,7 @@ func (s *Stream) Empty() bool {
 	if s.more.Load() {
 		return false
 	}
-	p := []unix.PollFd{{Fd: int32(s.raw.fd), Events: unix.POLLIN}}
+	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	return poll(p, 0) == nil && p[0].Revents == 0
 }
 
@@ -346,5 +437,10 @@ func (s *Stream) Block(wake int, timeout time.Duration) error {
 	if s.hung.Load() {
 		return ErrHangup
 	}
-	return poll([]unix.PollFd{{Fd: int32(s.raw.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}, timeout)
+	p := [3]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}, {Fd: int32(s.park), Events: unix.POLLIN}}
+	err := poll(p[:], timeout)
+	if p[2].Revents != 0 {
+		unpokeFD(s.park)
+	}
+	return err
 }

@@ -249,9 +249,9 @@ func TestLaneCarriesChunks(t *testing.T) {
 		go func() {
 			var err error
 			for at := 0; at < len(want) && err == nil; at += clwire.MaxChunk {
-				err = client.Send(clwire.LaneHeader{Op: 9, Offset: uint64(at), Length: clwire.MaxChunk}, want[at:at+clwire.MaxChunk])
+				err = client.Send(clwire.LaneHeader{Op: 9, Offset: uint64(at), Length: clwire.MaxChunk}, want[at:at+clwire.MaxChunk], nil)
 			}
-			sent <- errors.Join(err, client.Send(clwire.LaneHeader{Op: 9, Length: 5, Skipped: true}, nil))
+			sent <- errors.Join(err, client.Send(clwire.LaneHeader{Op: 9, Length: 5, Skipped: true}, nil, nil))
 		}()
 		got := make([]byte, len(want))
 		for range len(want) / clwire.MaxChunk {
@@ -278,8 +278,8 @@ func TestLaneCarriesChunks(t *testing.T) {
 
 func TestDescriptorsAreClosed(t *testing.T) {
 	client, _ := streamPair(t, false)
-	if flags, err := unix.FcntlInt(uintptr(client.raw.fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 || client.raw.fd < 10 {
-		t.Fatalf("descriptor %d has flags %#x, %v", client.raw.fd, flags, err)
+	if flags, err := unix.FcntlInt(uintptr(client.fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 || client.fd < 10 {
+		t.Fatalf("descriptor %d has flags %#x, %v", client.fd, flags, err)
 	}
 }
 
@@ -338,7 +338,7 @@ func BenchmarkLane(b *testing.B) {
 				}
 			}()
 			for b.Loop() {
-				if err := client.Send(clwire.LaneHeader{Op: 1, Length: clwire.MaxChunk}, chunk); err != nil {
+				if err := client.Send(clwire.LaneHeader{Op: 1, Length: clwire.MaxChunk}, chunk, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

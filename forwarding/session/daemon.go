@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -135,19 +136,29 @@ func (c *daemonControl) Close() error { return c.conn.Close() }
 // serverControl is a daemonControl of another machine.
 type serverControl struct{ daemonControl }
 
-// DialServer connects to the daemon of another machine, named as client.DialServer has it.
-func DialServer(server, program string) (Control, error) {
-	conn, err := client.DialServer(server, client.Options{Program: program})
+// DialServer connects to the daemon of another machine, named as client.DialServer has it. silence: as client.Options has it.
+func DialServer(server, program string, silence time.Duration) (Control, error) {
+	conn, err := client.DialServer(server, client.Options{Program: program, Silence: silence})
 	if err != nil {
 		return nil, err
 	}
 	return &serverControl{daemonControl{conn}}, nil
 }
 
-func (c *serverControl) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext bool) (RemoteWorker, error) {
-	w, err := c.conn.OpenRemoteWorker(platform, own, lanes, plaintext)
+func (c *serverControl) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext, resume bool) (RemoteWorker, error) {
+	w, err := c.conn.OpenRemoteWorker(platform, own, lanes, plaintext, resume)
 	return RemoteWorker{ID: w.ID, Fingerprint: w.WorkerSHA256, Tickets: w.Tickets}, err
 }
+
+func (c *serverControl) KeepSession(limit time.Duration) (time.Duration, error) {
+	return c.conn.KeepSession(limit)
+}
+
+func (c *serverControl) ResumeWorker(worker uint64, lanes []int) ([][32]byte, error) {
+	return c.conn.ResumeWorker(worker, lanes)
+}
+
+func (c *serverControl) Leave() { c.conn.LeaveSession() }
 
 func (c *serverControl) DialLane(ticket [32]byte) (*os.File, error) {
 	s, err := c.conn.DialLane(ticket)

@@ -26,6 +26,8 @@ type Config struct {
 	Publish    string                  // "" or a name: see publish.go
 	Spin       time.Duration           // how long a waiting caller polls before it sleeps
 	RemoteSpin time.Duration           // the same where the worker is on another machine
+	Resume     time.Duration           // how long a session waits for a connection that was lost; 0: not at all
+	Silence    time.Duration           // how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
 	NoPeers    bool                    // contexts that span workers use no links between these
 	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
 	BuildTime  time.Duration           // the same for one build
@@ -78,9 +80,11 @@ type Driver struct {
 
 	mu        sync.Mutex
 	connected bool
-	control   Control     // of this node, which memory is shared with; nil without one
-	controls  []Control   // all
-	shown     []*Platform // immutable once connected
+	control   Control                // of this node, which memory is shared with; nil without one
+	controls  []Control              // all
+	keptMu    sync.Mutex             // held while a daemon is asked
+	kept      map[RemoteControl]bool // sessions that outlive their connections
+	shown     []*Platform            // immutable once connected
 }
 
 // AwaitFates waits until it has been said how workers ended that have, limit at most: a program that exits at its first error would
@@ -88,6 +92,27 @@ type Driver struct {
 func (d *Driver) AwaitFates(limit time.Duration) {
 	for end := time.Now().Add(limit); d.telling.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// Leave tells the daemons of other machines that the program ends, limit at most: their sessions need not wait for it.
+func (d *Driver) Leave(limit time.Duration) {
+	if !d.mu.TryLock() {
+		return // it is just connecting
+	}
+	controls := d.controls
+	d.mu.Unlock()
+	var said sync.WaitGroup
+	for _, control := range controls {
+		if r, ok := control.(interface{ Leave() }); ok {
+			said.Go(r.Leave)
+		}
+	}
+	done := make(chan struct{})
+	go func() { said.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(limit):
 	}
 }
 

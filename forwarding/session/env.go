@@ -31,6 +31,9 @@ const maxSpin = time.Second
 //	                 them is this node's, as is the path of a socket
 //	TENDRIL_PLATFORMS  read by the driver library (package span): native, node or one
 //	TENDRIL_PLAINTEXT  1: data connections to them without TLS, where they allow it
+//	TENDRIL_RESUME   how long a session waits for a connection that was lost: seconds, 0 for not at all, "block" for as long as the
+//	                 daemon keeps it; default 60
+//	TENDRIL_DEADLINE seconds that another machine may say nothing before a connection to it counts as lost; default 10
 //	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
 //	TENDRIL_PEERS    off: contexts that span workers use no links between these
 //	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one build, such as 10s: beyond it
@@ -49,10 +52,12 @@ func FromEnv(getenv func(string) string) Config {
 	c.NoPeers = getenv("TENDRIL_PEERS") == "off"
 	c.KernelTime, c.BuildTime = limitOf(getenv("TENDRIL_KERNEL_TIME")), limitOf(getenv("TENDRIL_BUILD_TIME"))
 	c.Lanes, _ = strconv.Atoi(getenv("TENDRIL_LANES")) // anything else: the default
+	c.Resume = patienceOf(getenv("TENDRIL_RESUME"))
+	c.Silence = secondsOf(getenv("TENDRIL_DEADLINE"), defaultSilence)
 	socket := getenv("TENDRIL_SOCKET")
 	if socket == "" {
 		for _, name := range strings.FieldsFunc(getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' }) {
-			c.Servers = append(c.Servers, Server{name, func() (Control, error) { return dialNamed(name, c.Program) }})
+			c.Servers = append(c.Servers, Server{name, func() (Control, error) { return dialNamed(name, c.Program, c.Silence) }})
 		}
 		socket = ipc.DefaultSocket()
 	}
@@ -63,14 +68,43 @@ func FromEnv(getenv func(string) string) Config {
 // LocalServer names this node's daemon in a list of servers.
 const LocalServer = "local"
 
-func dialNamed(name, program string) (Control, error) {
+func dialNamed(name, program string, silence time.Duration) (Control, error) {
 	switch {
 	case name == LocalServer:
 		return DialDaemon(ipc.DefaultSocket(), program)
 	case filepath.IsAbs(name):
 		return DialDaemon(name, program)
 	}
-	return DialServer(name, program)
+	return DialServer(name, program, silence)
+}
+
+// Defaults of TENDRIL_RESUME and TENDRIL_DEADLINE.
+const (
+	defaultPatience = 60 * time.Second
+	defaultSilence  = 10 * time.Second
+)
+
+// Blocking is the patience of who waits as long as there is anything to wait for.
+const Blocking = 24 * time.Hour
+
+func patienceOf(text string) time.Duration {
+	if text == "block" {
+		return Blocking
+	}
+	return secondsOf(text, defaultPatience)
+}
+
+// ValidPatience says whether a text is one that TENDRIL_RESUME takes, "" among them.
+func ValidPatience(text string) bool {
+	return text == "" || text == "block" || secondsOf(text, -1) >= 0
+}
+
+func secondsOf(text string, otherwise time.Duration) time.Duration {
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds >= 0) {
+		return otherwise
+	}
+	return min(time.Duration(min(seconds, Blocking.Seconds())*float64(time.Second)), Blocking)
 }
 
 // limitOf reads a duration; anything else is no limit.

@@ -68,7 +68,7 @@ func newFakeFar(n *fakeNode, secure bool) *fakeFar {
 func (f *fakeFar) AllocSegment(uint64) (*Segment, error)  { return nil, errNoShared }
 func (f *fakeFar) OpenWorker(uint32) (WorkerFiles, error) { return WorkerFiles{}, errNoShared }
 
-func (f *fakeFar) OpenRemoteWorker(_ uint32, own link.Fingerprint, lanes int, plaintext bool) (RemoteWorker, error) {
+func (f *fakeFar) OpenRemoteWorker(_ uint32, own link.Fingerprint, lanes int, plaintext, _ bool) (RemoteWorker, error) {
 	if plaintext == f.secure {
 		return RemoteWorker{}, fmt.Errorf("plaintext %v", plaintext)
 	}
@@ -85,6 +85,9 @@ func (f *fakeFar) OpenRemoteWorker(_ uint32, own link.Fingerprint, lanes int, pl
 	}
 	return w, nil
 }
+
+func (f *fakeFar) KeepSession(time.Duration) (time.Duration, error) { return 0, nil }
+func (f *fakeFar) ResumeWorker(uint64, []int) ([][32]byte, error)   { return nil, errNoShared }
 
 // DialLane connects the two ends itself; ticket 0 is the control stream.
 func (f *fakeFar) DialLane(ticket [32]byte) (*os.File, error) {
@@ -368,7 +371,7 @@ func (f *fakeFar) sendAll(op uint64, dense []byte) {
 		if h.Skipped {
 			part = nil
 		}
-		if l.Send(h, part) != nil {
+		if l.Send(h, part, nil) != nil {
 			return
 		}
 	}

@@ -1,11 +1,11 @@
 package session
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
@@ -24,9 +24,14 @@ type RemoteControl interface {
 	Control
 	// OpenRemoteWorker starts a worker whose lanes this process will dial, each with a ticket, within 30 s. own is the
 	// fingerprint of the certificate shown on them.
-	OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext bool) (RemoteWorker, error)
+	// With resume the connections can be replaced.
+	OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext, resume bool) (RemoteWorker, error)
 	// DialLane connects once more and shows a ticket. The caller owns the socket, from which nothing was read.
 	DialLane(ticket [32]byte) (*os.File, error)
+	// KeepSession makes the session outlive this connection, for limit at most; it returns for how long, 0: not at all.
+	KeepSession(limit time.Duration) (time.Duration, error)
+	// ResumeWorker gives tickets for new connections in the place of a worker's lanes that were lost, in ascending order.
+	ResumeWorker(worker uint64, lanes []int) ([][32]byte, error)
 }
 
 // RemoteWorker is what OpenRemoteWorker gives.
@@ -53,7 +58,8 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 	link.RaiseProcessors()
 	n := bulkLanes(p.d.cfg.Lanes)
 	began := p.d.began()
-	remote, err := control.OpenRemoteWorker(p.index, own.Fingerprint(), 1+n, p.d.cfg.Plaintext)
+	keeps := p.d.keepsSession(control)
+	remote, err := control.OpenRemoteWorker(p.index, own.Fingerprint(), 1+n, p.d.cfg.Plaintext, keeps)
 	p.d.tripped(began, trace.CauseStartWorker, nil, "")
 	if err != nil {
 		return err
@@ -63,38 +69,61 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 		control.CloseWorker(w.id)
 		return fmt.Errorf("the daemon gave %d tickets for %d connections", len(remote.Tickets), 1+n)
 	}
-	config := own.Config(remote.Fingerprint)
-	if p.d.cfg.Plaintext {
-		config = nil
+	options := link.Options{Silence: p.d.cfg.Silence}
+	if !p.d.cfg.Plaintext {
+		options.TLS = own.Config(remote.Fingerprint)
 	}
-	stream, err := dialStream(control, remote.Tickets[0], config)
+	var r *resumer
+	if keeps {
+		r = newResumer(w, control)
+		options.Lost = r.noteLoss
+	}
+	var stream *link.Stream
+	err = p.d.insist(control, w.id, 0, remote.Tickets[0], keeps, func(ticket [32]byte) (err error) {
+		stream, err = dialStream(control, ticket, options)
+		return err
+	})
 	if err != nil {
 		control.CloseWorker(w.id)
 		return fmt.Errorf("connect to the worker: %w", err)
 	}
 	w.link, w.bulk = stream, newBulk(w)
-	for _, ticket := range remote.Tickets[1:] {
-		w.bulk.work.Go(func() { w.bulk.connect(control, ticket, config) })
+	if r != nil {
+		w.resumer = r
+		r.start(stream)
+	}
+	for i, ticket := range remote.Tickets[1:] {
+		w.bulk.work.Go(func() { w.bulk.connect(control, ticket, 1+i, options) })
 	}
 	return nil
 }
 
-func dialStream(control RemoteControl, ticket [32]byte, config *tls.Config) (*link.Stream, error) {
+func dialStream(control RemoteControl, ticket [32]byte, o link.Options) (*link.Stream, error) {
 	f, err := control.DialLane(ticket)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return link.NewStream(link.Client, f, config)
+	return link.OpenStream(link.Client, f, o)
 }
 
-// connect brings one lane up and reads it until it ends.
-func (b *bulk) connect(control RemoteControl, ticket [32]byte, config *tls.Config) {
-	f, err := control.DialLane(ticket)
+// connect brings one lane up, of a number, and reads it until it ends.
+func (b *bulk) connect(control RemoteControl, ticket [32]byte, number int, o link.Options) {
 	var l *link.Lane
-	if err == nil {
-		l, err = link.NewLane(link.Client, f, config)
-		f.Close()
+	err := b.w.d.insist(control, b.w.id, number, ticket, b.w.resumer != nil, func(ticket [32]byte) error {
+		if b.isClosed() {
+			return errDead
+		}
+		f, err := control.DialLane(ticket)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		l, err = link.OpenLane(link.Client, f, o)
+		return err
+	})
+	if err == nil && b.w.resumer != nil {
+		b.w.resumer.carry(l, number)
 	}
 	if err == nil && !b.add(l) {
 		l.Close()

@@ -170,7 +170,7 @@ func TestHostileChunksEndTheWorker(t *testing.T) {
 func TestChunkOfNothingIsIgnored(t *testing.T) {
 	r, status := midway(t, true, func(_ *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool {
 		stray := clwire.LaneHeader{Op: h.Op + 1000, Offset: 1 << 40, Length: 100}
-		return l.Send(stray, make([]byte, 100)) == nil
+		return l.Send(stray, make([]byte, 100), nil) == nil
 	})
 	r.ok(status)
 }

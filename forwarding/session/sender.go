@@ -167,13 +167,25 @@ func (o *bulkOp) sendOn(l *link.Lane, h clwire.LaneHeader, scratch *[]byte) erro
 	defer o.memory.RUnlock()
 	if o.gone {
 		h.Skipped = true
-		return l.Send(h, nil)
+		return l.Send(h, nil, nil)
 	}
 	if !o.host.rect {
-		return l.Send(h, o.host.ptr.bytes(h.Offset, uint64(h.Length)))
+		return l.Send(h, o.host.ptr.bytes(h.Offset, uint64(h.Length)), o)
 	}
 	b := (*scratch)[:0]
 	o.host.runs(h.Offset, uint64(h.Length), func(part []byte) { b = append(b, part...) })
 	*scratch = b
-	return l.Send(h, b)
+	return l.Send(h, b, o)
+}
+
+// Again implements link.Source: a write's bytes are the program's, where they were, until the worker says that it has them.
+func (o *bulkOp) Again(h clwire.LaneHeader, send func(payload []byte) error) error {
+	o.memory.RLock()
+	defer o.memory.RUnlock()
+	if o.gone || o.ended.Load() {
+		return send(nil)
+	}
+	b := make([]byte, 0, h.Length)
+	o.host.runs(h.Offset, uint64(h.Length), func(part []byte) { b = append(b, part...) })
+	return send(b)
 }

@@ -50,6 +50,7 @@ type worker struct {
 	id           uint64
 	link         link.Link // immutable
 	bulk         *bulk     // nil: the worker is on this node
+	resumer      *resumer  // nil: the worker ends with its connections
 	capabilities uint32
 	spin         time.Duration // how long a caller polls before it sleeps; immutable
 
@@ -464,6 +465,7 @@ func (w *worker) fate() string {
 func (w *worker) close() {
 	w.closed.Store(true)
 	w.die(errDead)
+	w.resumer.close()
 	if w.bulk != nil {
 		w.bulk.close()
 	}

@@ -143,7 +143,7 @@ func (f *far) chunks(op uint64, data []byte, n int, skip bool) {
 		if h.Skipped {
 			part = nil
 		}
-		f.must(f.lane.Send(h, part))
+		f.must(f.lane.Send(h, part, nil))
 	}
 }
 
@@ -280,7 +280,7 @@ func TestBulkBeyondTheAllowanceEndsTheSession(t *testing.T) {
 	f, _ := farFixture(t, false, 0)
 	chunk := make([]byte, clwire.MaxChunk)
 	go func() { // blocked, once nobody reads, until the test ends
-		for op := uint64(1 << 40); f.lane.Send(clwire.LaneHeader{Op: op, Length: clwire.MaxChunk}, chunk) == nil; op++ {
+		for op := uint64(1 << 40); f.lane.Send(clwire.LaneHeader{Op: op, Length: clwire.MaxChunk}, chunk, nil) == nil; op++ {
 		}
 	}()
 	var err error

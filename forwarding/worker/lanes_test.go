@@ -151,7 +151,7 @@ func TestHostileChunksEndTheSession(t *testing.T) {
 				f.link.Kick()
 				f.until("the write's turn", func() bool { _, ok := f.ready[op]; return ok })
 				h.Op = op
-				_ = f.lane.Send(h, make([]byte, h.Length)) // the session may end before all is sent
+				_ = f.lane.Send(h, make([]byte, h.Length), nil) // the session may end before all is sent
 				f.awaitEnd()
 			})
 		})
@@ -175,7 +175,7 @@ func TestChunksTooManyEndTheSession(t *testing.T) {
 			}
 			f.link.Kick()
 			for range 3 {
-				_ = f.lane.Send(clwire.LaneHeader{Op: op, Length: 200 << 10}, make([]byte, 200<<10))
+				_ = f.lane.Send(clwire.LaneHeader{Op: op, Length: 200 << 10}, make([]byte, 200<<10), nil)
 			}
 			f.awaitEnd()
 		})

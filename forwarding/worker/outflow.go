@@ -67,7 +67,7 @@ func (f *outflow) next() (at, n uint64) {
 
 // ship sends one chunk; a lane that broke ends the session.
 func (f *outflow) ship(l *link.Lane, at uint64, data []byte) {
-	err := l.Send(clwire.LaneHeader{Op: f.o.id, Offset: at, Length: uint32(len(data))}, data)
+	err := l.Send(clwire.LaneHeader{Op: f.o.id, Offset: at, Length: uint32(len(data))}, data, f.o)
 	if err == nil {
 		return
 	}
@@ -143,4 +143,51 @@ func (f *outflow) land(l *link.Lane, flying []outgoing) []outgoing {
 	}
 	f.o.b.staging.free <- g.slot
 	return flying[1:]
+}
+
+// Again implements link.Source: a read's bytes stay as they are until its client has them all.
+func (o *bulkOp) Again(h clwire.LaneHeader, send func(payload []byte) error) error {
+	b := o.hold()
+	if b == nil {
+		return send(nil)
+	}
+	defer b.unref()
+	data, status := o.fetch(h.Offset, uint64(h.Length))
+	if status != opencl.Success {
+		err := fmt.Errorf("a chunk cannot be read again: status %d", status)
+		o.b.s.fail(err)
+		return err
+	}
+	return send(data)
+}
+
+// hold keeps the buffer of an operation that is under way; nil: it is over.
+func (o *bulkOp) hold() *buffer {
+	o.b.mu.Lock()
+	defer o.b.mu.Unlock()
+	if o.b.ops[o.id] != o {
+		return nil
+	}
+	o.buffer.refs.Add(1)
+	return o.buffer
+}
+
+// fetch reads a chunk in memory of its own: all of the staging memory may be with senders that wait for this.
+func (o *bulkOp) fetch(at, n uint64) ([]byte, opencl.Status) {
+	data := make([]byte, 0, n)
+	if o.buffer.seg != nil {
+		mem := o.buffer.bytes()
+		o.ext.runs(at, n, func(at, n uint64) bool {
+			data = append(data, mem[at:at+n]...)
+			return true
+		})
+		return data, opencl.Success
+	}
+	q, status := o.b.staging.queue(o.b.s, o.buffer.context)
+	if status != opencl.Success {
+		return nil, status
+	}
+	data = data[:n]
+	event, status := o.transfer(q, true, at, n, data)
+	return data, waitFor(event, status)
 }

@@ -333,21 +333,21 @@ func TestHostilePeer(t *testing.T) {
 			return l[0].Write((&clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: 99}).Append(nil))
 		},
 		"bytes of no push": func(_ *linked, l []*link.Lane, _ uint64) error {
-			return l[1].Send(clwire.LaneHeader{Op: 99, Length: 4}, []byte("evil"))
+			return l[1].Send(clwire.LaneHeader{Op: 99, Length: 4}, []byte("evil"), nil)
 		},
 		"bytes behind the end": func(_ *linked, l []*link.Lane, op uint64) error {
-			return l[1].Send(clwire.LaneHeader{Op: op, Offset: 998, Length: 4}, []byte("evil"))
+			return l[1].Send(clwire.LaneHeader{Op: op, Offset: 998, Length: 4}, []byte("evil"), nil)
 		},
 		"too many bytes": func(_ *linked, l []*link.Lane, op uint64) error {
 			for range 3 {
-				if err := l[1].Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500)); err != nil {
+				if err := l[1].Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500), nil); err != nil {
 					return nil
 				}
 			}
 			return nil
 		},
 		"taken back half way": func(w *linked, l []*link.Lane, op uint64) error {
-			if err := l[1].Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500)); err != nil {
+			if err := l[1].Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500), nil); err != nil {
 				return err
 			}
 			time.Sleep(10 * time.Millisecond) // lanes have no order among them: either way the link ends or the push fails

@@ -181,7 +181,9 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.bound(c.limits)
 	if r != nil {
 		s.bulk = newBulk(s)
-		go r.feed(s.bulk)
+		stream := l.(*link.Stream)
+		go r.feed(s.bulk, stream)
+		go r.await(s, stream)
 	}
 	return s.run()
 }

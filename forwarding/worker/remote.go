@@ -3,10 +3,10 @@
 package worker
 
 import (
-	"crypto/tls"
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
@@ -19,14 +19,25 @@ const maxHandshakes = 16
 // over raw sockets, and TLS runs here, with a key that exists nowhere else. A
 // connection whose TLS fails is closed and changes nothing.
 type remote struct {
-	control *control
-	config  *tls.Config // nil: in the clear
-	streams chan *link.Stream
-	lanes   chan *link.Lane
+	control  *control
+	options  link.Options
+	patience time.Duration // how long the session waits without a control stream
+	lost     chan struct{} // the control stream lost its connection
+	streams  chan *link.Stream
+	lanes    chan carriedLane
 
 	mu         sync.Mutex
-	up         []bool
+	up         []resumable // nil: has not come up yet
 	handshakes int
+}
+
+// resumable is a stream or a lane.
+type resumable interface{ Resume(socket *os.File) error }
+
+// carriedLane is a lane with its number.
+type carriedLane struct {
+	*link.Lane
+	number int
 }
 
 // awaitRemote answers an assignment and waits for its control stream.
@@ -38,9 +49,14 @@ func (c *control) awaitRemote(m *clwire.AssignRemote) (link.Link, *remote, error
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &remote{control: c, up: make([]bool, m.Lanes), streams: make(chan *link.Stream, 1), lanes: make(chan *link.Lane, clwire.MaxLanes)}
+	r := &remote{control: c, up: make([]resumable, m.Lanes), streams: make(chan *link.Stream, 1), lanes: make(chan carriedLane, clwire.MaxLanes),
+		lost: make(chan struct{}, 1), patience: time.Duration(m.ResumeMillis) * time.Millisecond}
+	r.options.Silence = time.Duration(m.SilenceMillis) * time.Millisecond
 	if !m.Plaintext {
-		r.config = id.Config(link.Fingerprint(m.ClientSHA256))
+		r.options.TLS = id.Config(link.Fingerprint(m.ClientSHA256))
+	}
+	if m.Resume {
+		r.options.Lost = r.noteLoss
 	}
 	own := id.Fingerprint()
 	c.send(&clwire.WorkerMessage{RemoteReady: &clwire.RemoteReady{CertificateSHA256: own[:]}})
@@ -48,52 +64,97 @@ func (c *control) awaitRemote(m *clwire.AssignRemote) (link.Link, *remote, error
 	return <-r.streams, r, nil
 }
 
+func (r *remote) noteLoss() {
+	select {
+	case r.lost <- struct{}{}:
+	default:
+	}
+}
+
+// await ends the session when its control stream is without a connection for too long. It ends with the process.
+func (r *remote) await(s *session, l *link.Stream) {
+	for range r.lost {
+		for end := time.Now().Add(r.patience); l.Lost(); time.Sleep(100 * time.Millisecond) {
+			if !time.Now().Before(end) {
+				s.fail(fmt.Errorf("%w: its client did not come back within %v", link.ErrHangup, r.patience))
+				return
+			}
+		}
+	}
+}
+
 // accept takes a connection over. The handshake runs apart: a client that
 // stalls keeps nobody waiting.
 func (r *remote) accept(index int, f *os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if index < 0 || index >= len(r.up) || r.up[index] || r.handshakes >= maxHandshakes {
+	if index < 0 || index >= len(r.up) || r.up[index] != nil && r.options.Lost == nil || r.handshakes >= maxHandshakes {
 		f.Close()
 		return
 	}
 	r.handshakes++
 	go func() {
 		defer f.Close()
-		if index == 0 {
-			if s, err := link.NewStream(link.Worker, f, r.config); r.ended(index, err) {
-				r.streams <- s
-			} else if err == nil {
-				s.Close()
-			}
-			return
-		}
-		if l, err := link.NewLane(link.Worker, f, r.config); r.ended(index, err) {
-			r.lanes <- l
-		} else if err == nil {
-			l.Close()
+		if r.takeOver(index, f) {
+			r.control.send(&clwire.WorkerMessage{LaneUp: &clwire.LaneUp{Index: index}})
 		}
 	}()
 }
 
-// ended books a handshake and reports whether the lane is up now by it.
-func (r *remote) ended(index int, err error) bool {
+// takeOver makes a connection a lane's, or the next one of a lane, and reports whether it is.
+func (r *remote) takeOver(index int, f *os.File) bool {
 	r.mu.Lock()
-	r.handshakes--
-	first := err == nil && !r.up[index]
-	if first {
-		r.up[index] = true
-	}
+	there := r.up[index]
 	r.mu.Unlock()
+	if there != nil {
+		err := there.Resume(f)
+		r.ended(index, nil)
+		return err == nil
+	}
+	if index == 0 {
+		s, err := link.OpenStream(link.Worker, f, r.options)
+		if err != nil {
+			r.ended(index, nil)
+			return false
+		}
+		if !r.ended(index, s) {
+			s.Close()
+			return false
+		}
+		r.streams <- s
+		return true
+	}
+	l, err := link.OpenLane(link.Worker, f, r.options)
+	if err != nil {
+		r.ended(index, nil)
+		return false
+	}
+	if !r.ended(index, l) {
+		l.Close()
+		return false
+	}
+	r.lanes <- carriedLane{l, index}
+	return true
+}
+
+// ended books a handshake and reports whether the lane is up now by it. came is nil where it is not new.
+func (r *remote) ended(index int, came resumable) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handshakes--
+	first := came != nil && r.up[index] == nil
 	if first {
-		r.control.send(&clwire.WorkerMessage{LaneUp: &clwire.LaneUp{Index: index}})
+		r.up[index] = came
 	}
 	return first
 }
 
 // feed hands lanes to the session as they come up; it ends with the process.
-func (r *remote) feed(b *bulk) {
+func (r *remote) feed(b *bulk, s *link.Stream) {
 	for l := range r.lanes {
-		b.addLane(l)
+		if r.options.Lost != nil {
+			s.Carry(l.Lane, l.number)
+		}
+		b.addLane(l.Lane)
 	}
 }

@@ -101,19 +101,35 @@ type OpenRemoteWorkerRequest struct {
 	ClientSHA256 [32]byte // of the client's ephemeral certificate (DER)
 	Lanes        uint8    // 1 to MaxLanes; the first is the control stream
 	Plaintext    bool     // no TLS between client and worker
+	Resume       bool     // the connections can be replaced (KeepSession)
 }
 
 // AppendTo appends the payload.
 func (m *OpenRemoteWorkerRequest) AppendTo(b []byte) []byte {
 	b = append(le.AppendUint32(b, m.Platform), m.ClientSHA256[:]...)
-	return appendBool(append(b, m.Lanes), m.Plaintext)
+	return append(b, m.Lanes, bit(m.Plaintext, 0)|bit(m.Resume, 1))
 }
 
 // Decode reads the payload.
 func (m *OpenRemoteWorkerRequest) Decode(b []byte) error {
 	c := read(b)
-	*m = OpenRemoteWorkerRequest{Platform: c.u32(), ClientSHA256: c.hash(), Lanes: c.u8(), Plaintext: c.bool()}
-	return c.done()
+	*m = OpenRemoteWorkerRequest{Platform: c.u32(), ClientSHA256: c.hash(), Lanes: c.u8()}
+	flags := c.u8()
+	m.Plaintext, m.Resume = flags&1 != 0, flags&2 != 0
+	if err := c.done(); err != nil {
+		return err
+	}
+	if flags > 3 {
+		return fmt.Errorf("%w: OpenRemoteWorker with flags %#x", object.ErrProtocol, flags)
+	}
+	return nil
+}
+
+func bit(set bool, number int) uint8 {
+	if set {
+		return 1 << number
+	}
+	return 0
 }
 
 // OpenRemoteWorkerReply says how to reach the worker: ticket i opens lane i.

@@ -80,12 +80,16 @@ const (
 	AttachObject     Type = 40
 	ReserveDevice    Type = 110
 
-	OfferPeer Type = 120
-	DialPeer  Type = 121
-	PairPeers Type = 122
-	TellPeer  Type = 123
-	Peers     Type = 124
-	SetPeer   Type = 125
+	KeepSession   Type = 111
+	ResumeSession Type = 112
+	ResumeWorker  Type = 113
+	LeaveSession  Type = 114
+	OfferPeer     Type = 120
+	DialPeer      Type = 121
+	PairPeers     Type = 122
+	TellPeer      Type = 123
+	Peers         Type = 124
+	SetPeer       Type = 125
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -105,7 +109,8 @@ var typeNames = map[Type]string{
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
 	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover", Hurry: "Hurry",
 	ReserveDevice: "ReserveDevice",
-	OfferPeer:     "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
+	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession",
+	OfferPeer: "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
 }
 
 func (t Type) String() string {

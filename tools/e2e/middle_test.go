@@ -50,7 +50,8 @@ func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := n.Command(ctx, "run", "--server", p.Address(), "--", session)
+	// What comes of one connection is looked at here: the same fault would strike the next, too.
+	cmd := n.Command(ctx, "run", "--server", p.Address(), "--on-loss", "0", "--", session)
 	cmd.Stdin = strings.NewReader(script)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
@@ -202,10 +203,10 @@ func TestTicketsAreInNoLog(t *testing.T) {
 	}
 }
 
-// A session whose connections are cut ends, and says so to its program, which lives on.
+// A session whose connections are cut ends, and says so to its program, which lives on, where it is not to wait for another.
 func TestCutSession(t *testing.T) {
 	n, proxy := middle(t)
-	p := startWith(t, n, "--server", proxy.Address())
+	p := startWith(t, n, "--server", proxy.Address(), "--on-loss", "0")
 	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
 		t.Fatalf("open: %q\n%s", got, p.err)
 	}
@@ -218,5 +219,46 @@ func TestCutSession(t *testing.T) {
 	if !strings.Contains(p.err.String(), "ended") {
 		t.Errorf("standard error says nothing of it: %q", p.err)
 	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// Where a session may wait, its program finds results as if nothing had been cut: the daemon knows of no loss afterwards.
+func TestCutSessionGoesOn(t *testing.T) {
+	n, proxy := middle(t)
+	p := startWith(t, n, "--server", proxy.Address())
+	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
+		t.Fatalf("open: %q\n%s", got, p.err)
+	}
+	for i := range 5 {
+		p.want("add 0", "add %d", i)
+		proxy.CutAll()
+		p.want("good", "verify")
+	}
+	p.want("add 0", "add 7")
+	p.in.Close()
+	p.cmd.Wait()
+	eventually(t, idle(t.Context(), n))
+}
+
+// A session whose client is killed does not wait for it for long, one that took leave not at all.
+func TestKilledClientIsNotWaitedForLong(t *testing.T) {
+	n, proxy := middle(t)
+	p := startWith(t, n, "--server", proxy.Address())
+	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
+		t.Fatalf("open: %q\n%s", got, p.err)
+	}
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+	waits := func() error {
+		s, err := n.Status(t.Context())
+		if err != nil {
+			return err
+		}
+		if len(s.Sessions) != 1 || s.Sessions[0].WaitsUntil.IsZero() {
+			return fmt.Errorf("%+v", s.Sessions)
+		}
+		return nil
+	}
+	eventually(t, waits)
 	eventually(t, idle(t.Context(), n))
 }

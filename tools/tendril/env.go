@@ -24,6 +24,7 @@ type launchOptions struct {
 	library string
 
 	plaintext bool
+	onLoss    string
 	platforms string
 
 	kernelTime, buildTime time.Duration
@@ -32,6 +33,7 @@ type launchOptions struct {
 func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
+	cmd.Flags().StringVar(&o.onLoss, "on-loss", "", "with --server: how long the program waits for a connection that was lost before its calls fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
 	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0, "how long one command may run on its device, such as 10s: then the program's worker is ended (default: no bound but the daemon's)")
@@ -82,6 +84,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}
 	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
 		return nil, usagef("--platforms %q: want one, node or native", o.platforms)
+	}
+	if !session.ValidPatience(o.onLoss) {
+		return nil, usagef("--on-loss %q: want a number of seconds, or block", o.onLoss)
 	}
 	sel, err := session.ParseSelector(o.device)
 	if err != nil {
@@ -134,6 +139,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
+	}
+	if o.onLoss != "" { // else what the environment says
+		vars["TENDRIL_RESUME"] = o.onLoss
 	}
 	for name, limit := range map[string]time.Duration{"TENDRIL_KERNEL_TIME": o.kernelTime, "TENDRIL_BUILD_TIME": o.buildTime} {
 		if limit < 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,6 +93,9 @@ func sessionRows(s daemon.Status) (rows [][]string) {
 		from := strconv.Itoa(x.PID)
 		if x.Peer != "" {
 			from = x.Peer
+		}
+		if !x.WaitsUntil.IsZero() {
+			from = fmt.Sprintf("waiting for its client %s", time.Until(x.WaitsUntil).Round(time.Second))
 		}
 		rows = append(rows, []string{fmt.Sprint(x.ID), from, x.Tenant, since(x.Since), orDash(x.Program), devices})
 	}

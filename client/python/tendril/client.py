@@ -45,8 +45,8 @@ _shared_lock = threading.Lock()
 def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> "Client":
     """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places).
 
-    patience in seconds: how long to try, with growing pauses, when there is no daemon. reconnect: after Disconnected the
-    next request opens a new connection, with the same patience, and claims the references that are still held: a daemon that took
+    patience in seconds: how long to try, with growing, random pauses, when there is no daemon. reconnect: a request on a connection that
+    broke opens a new one, with the same patience; one that was under way is made again if it alters nothing, others raise Disconnected. It claims the references that are still held: a daemon that took
     over from the one before has all objects, one that was started after a crash those on disk. See Object.gone.
     background: a thread gives back what the client keeps mapped without need while the program asks for nothing (it is
     not there while the process forks); without it only the client's own calls do.
@@ -181,18 +181,27 @@ class Client:
         kind, body = wire.CREATE, struct.pack("<QBB", size, chosen, strict | shared << 1) + wire.str16(name) + wire.bytes32(raw)
         if ttl is not None or labels:
             kind, body = wire.CREATE_WITH, body + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
+
+        def ask(live: Connection) -> Draft:
+            def decode(f: wire.Fields) -> Draft:
+                hold = Hold(f.id(), wire.ABORT)
+                ref = f.ref()
+                return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta)
+
+            live.sweep()
+            return self._until_room(live, lambda: live.call(kind, body, decode))
+
+        return self._request(ask, True)
+
+    def _request(self, ask: "Callable[[Connection], _T]", repeatable: bool) -> "_T":
+        """Makes a request; once more, on a new connection, where it had not left, or alters nothing and its connection broke meanwhile."""
         live = self._connection()
-        live.sweep()
-
-        def decode(f: wire.Fields) -> Draft:
-            hold = Hold(f.id(), wire.ABORT)
-            ref = f.ref()
-            return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta)
-
-        def ask() -> Draft:
-            return live.call(kind, body, decode)  # type: ignore[no-any-return]
-
-        return self._until_room(live, ask)
+        try:
+            return ask(live)
+        except Disconnected as e:
+            if live.alive or self._closed or not self._reconnect or not (repeatable or e.unsent):
+                raise
+        return ask(self._connection())
 
     def _until_room(self, live: Connection, ask: "Callable[[], _T]") -> "_T":
         """Asks again while the store is full and what this and other clients keep mapped without need may be what is missing."""
@@ -252,7 +261,7 @@ class Client:
             hold.ends_with = None  # done() says it; a part that is dropped is not done
             return Part(live, hold, ref, live.attach(f, ref, size, hold, True), meta_of(raw))
 
-        return live.call(wire.FILL, _key(key), decode)  # type: ignore[no-any-return]
+        return live.call(wire.FILL, _key(key), decode)
 
     def compose(self, members: "Mapping[str, Key]", name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
                 labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None) -> Object:
@@ -269,7 +278,7 @@ class Client:
             hold = Hold(f.id(), wire.RELEASE)
             return Object(hold, live.attach(f, wire.Ref(0, 0, 0), 0, hold, False), meta, live.path)
 
-        return live.call(wire.COMPOSE, body, decode)  # type: ignore[no-any-return]
+        return live.call(wire.COMPOSE, body, decode)
 
     def tree(self, key: Key, timeout: Optional[float] = 0.0) -> Tree:
         """An object and, where it is a composite, its members and theirs; timeout is get's, for the object itself."""
@@ -316,22 +325,24 @@ class Client:
 
         timeout in seconds: how long to wait until it is there; None waits for ever. Raises NotFound, NotSealed, Timeout.
         """
-        live = self._connection()
-        live.sweep()
         while True:
             wait = wire.MAX_WAIT_MS if timeout is None else int(max(0.0, min(timeout * 1000, float(wire.MAX_WAIT_MS))))
             try:
-                return self._until_room(live, lambda: self._get(live, key, wait))
+                return self._request(lambda live: self._get(live, key, wait), True)
             except Timeout:
                 if timeout is not None:
                     raise
 
     def _get(self, live: Connection, key: Key, wait_ms: int) -> Object:
-        return live.call(wire.GET, _key(key) + _U32.pack(wait_ms), _Got(live))  # type: ignore[no-any-return]
+        live.sweep()
+        body, decode = _key(key) + _U32.pack(wait_ms), _Got(live)
+        return self._until_room(live, lambda: live.call(wire.GET, body, decode))
 
     def get_many(self, keys: Sequence[Key], timeout: Optional[float] = 0.0) -> List[Object]:
         """All objects, in order, or none; timeout in seconds bounds the wait for all together (None: for ever)."""
-        live = self._connection()
+        return self._request(lambda live: self._get_many(live, keys, timeout), True)
+
+    def _get_many(self, live: Connection, keys: Sequence[Key], timeout: Optional[float]) -> List[Object]:
         live.sweep()
         if timeout is None or timeout > 0:
             deadline = None if timeout is None else time.monotonic() + timeout
@@ -367,7 +378,7 @@ class Client:
         while True:
             n = min(size - len(out), wire.MAX_READ)
             body = _key(key) + struct.pack("<QI", offset + len(out), n)
-            part: bytes = self._connection().call(wire.READ_RANGE, body, _rest)
+            part: bytes = self._request(lambda live: live.call(wire.READ_RANGE, body, _rest), True)
             if len(part) != n:
                 raise Protocol("%d of %d bytes" % (len(part), n))
             out += part
@@ -376,7 +387,7 @@ class Client:
 
     def checksum(self, key: Key) -> int:
         """XXH64 (seed 0) of the object's bytes, computed by the daemon, also from disk."""
-        return int(self._connection().call(wire.CHECKSUM, _key(key), wire.Fields.u64))
+        return int(self._request(lambda live: live.call(wire.CHECKSUM, _key(key), wire.Fields.u64), True))
 
     # Names and facts ------------------------------------------------------
 
@@ -448,10 +459,10 @@ class Client:
         return self._json(wire.DEVICES, b"")
 
     def _plain(self, kind: int, body: bytes) -> None:
-        self._connection().call(kind, body, wire.nothing)
+        self._request(lambda live: live.call(kind, body, wire.nothing), False)
 
     def _json(self, kind: int, body: bytes, many: bool = False) -> Any:
-        raw: bytes = self._connection().call(kind, body, _rest)
+        raw: bytes = self._request(lambda live: live.call(kind, body, _rest), True)
         try:
             return _documents(raw.decode("utf-8")) if many else json.loads(raw)
         except ValueError as e:

@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, List, Optional, Set
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, TypeVar
 
 from . import memory, tidy, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
@@ -37,6 +37,7 @@ _NOSIGNAL, _DONTWAIT, _CLOEXEC = int(socket.MSG_NOSIGNAL), int(socket.MSG_DONTWA
 _CTRUNC = int(socket.MSG_CTRUNC)
 _CONTROL = socket.CMSG_SPACE(4 * 16)
 
+_T = TypeVar("_T")
 Decode = Callable[[wire.Fields], Any]
 
 
@@ -185,7 +186,7 @@ class Connection:
 
     # Requests -------------------------------------------------------------
 
-    def call(self, kind: int, payload: bytes, decode: Decode, deadline: Optional[float] = None) -> Any:
+    def call(self, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]", deadline: Optional[float] = None) -> _T:
         """Sends a request and returns what decode makes of its reply.
 
         decode runs in the order of the stream, whichever thread reads, and must not block.
@@ -196,8 +197,9 @@ class Connection:
             number = self._next
             self._next += 1
             self._pending[number] = p
+        whole = False
         try:
-            self._send(wire.frame(kind, number, payload))
+            whole = self._send(wire.frame(kind, number, payload))
             self._await(p, deadline)
         except BaseException:
             with self._turn:
@@ -207,9 +209,12 @@ class Connection:
         finally:
             self._flush_ended()
         self._begin_to_tidy()
+        if p.error is not None and not whole:
+            raise _unsent(p.error)
         if p.error is not None:
             raise p.error
-        return p.value
+        value: _T = p.value
+        return value
 
     def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
         """Sends requests in one write; gives what decode makes of each reply, or the reply's error in its place."""
@@ -274,28 +279,30 @@ class Connection:
 
     def _check(self) -> None:
         if self._dead is not None:
-            raise Disconnected(str(self._dead))
+            raise _unsent(self._dead)
 
-    def _send(self, raw: bytes) -> None:
+    def _send(self, raw: bytes) -> bool:
+        """False: the daemon does not get the whole of it."""
         with self._sending:
             self._take_ended()
             self._out += raw
-            self._push(0)
+            return self._push(0)
 
-    def _push(self, flags: int) -> None:
-        """Writes _out; what a full socket does not take stays in _out, so that an interruption tears no frame."""
+    def _push(self, flags: int) -> bool:
+        """Writes _out; what a full socket does not take stays in _out, so that an interruption tears no frame. False: the socket failed."""
         while self._out:
             try:
                 n = self._sock.send(self._out, flags | _NOSIGNAL)
             except (BlockingIOError, InterruptedError):
-                return
+                return True
             except OSError as e:
                 # The daemon may have said why before it hung up: leave that to the reader.
                 self._out.clear()
                 if e.errno not in (32, 104):
                     self._fail(Disconnected("cannot write to the daemon at %s: %s" % (self.path, e)))
-                return
+                return False
             del self._out[:n]
+        return True
 
     def _await(self, p: _Pending, deadline: Optional[float]) -> None:
         while True:
@@ -656,6 +663,12 @@ class Connection:
                         self._forget(segment)
             self._push(0)
         self._flush_ended()
+
+
+def _unsent(why: BaseException) -> Disconnected:
+    error = Disconnected(str(why))
+    error.unsent = True
+    return error
 
 
 def _dial(path: str) -> socket.socket:

@@ -120,7 +120,9 @@ class Aborted(TendrilError):
 
 
 class Disconnected(TendrilError, ConnectionError):
-    """There is no daemon, or it is gone. References and unsealed objects went with the connection."""
+    """There is no daemon, or it is gone, and unsealed objects with it."""
+
+    unsent = False  # the request had not left: it is known that it did not take place
 
 
 _CLASSES = (

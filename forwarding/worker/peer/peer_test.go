@@ -151,7 +151,7 @@ func TestLink(t *testing.T) {
 		links[1].Ready(10) // before and behind the offer
 		links[0].Offer(11, func() { links[0].Fail(11, -9) })
 		links[0].Offer(10, func() {
-			if err := links[0].Payload()[1].Send(clwire.LaneHeader{Op: 10, Length: 5}, []byte("bytes")); err != nil {
+			if err := links[0].Payload()[1].Send(clwire.LaneHeader{Op: 10, Length: 5}, []byte("bytes"), nil); err != nil {
 				t.Error(err)
 			}
 		})

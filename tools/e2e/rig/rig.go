@@ -173,8 +173,9 @@ type Status struct {
 		SessionBytes uint64 `json:"session_bytes"`
 	} `json:"store"`
 	Sessions []struct {
-		ID  uint64 `json:"id"`
-		PID int    `json:"pid"`
+		ID         uint64    `json:"id"`
+		PID        int       `json:"pid"`
+		WaitsUntil time.Time `json:"waits_until"`
 	} `json:"sessions"`
 	Workers []struct {
 		PID     int    `json:"pid"`

@@ -1,0 +1,253 @@
+package frontdoor
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// A session of another machine can outlive its connection: its client asked for that (KeepSession), and comes back within a time with the secret it
+// got then and a certificate of the same holder (ResumeSession). Meanwhile what the session has, and what the connection held in the store, stays and is charged.
+
+const (
+	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that ends or is killed looks. A
+	// client that lives finds it out at once, too, and comes back.
+	closedGrace = 5 * time.Second
+	// surrenderTime is how long a client that comes back waits for its old connection, which the daemon may not know to be dead, to let go.
+	surrenderTime = 5 * time.Second
+)
+
+// keeping is what a connection knows of its session's resumption. Guarded by connection.stateMu.
+type keeping struct {
+	secret [32]byte
+	time   time.Duration // 0: the session ends with the connection
+	left   bool          // the client has taken leave
+}
+
+// awaySession waits for its client.
+type awaySession struct {
+	session uint64
+	peer    Peer
+	keeping keeping
+	store   *store.Conn
+	timer   *time.Timer
+}
+
+// keepSession answers with the secret.
+func (c *connection) keepSessionFor(f *ipc.Frame) error {
+	var m wire.KeepSessionRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	k := keeping{time: min(time.Duration(m.Millis)*time.Millisecond, c.srv.opts.ResumeTime)}
+	if c.peer.Remote == "" {
+		k.time = 0
+	}
+	if _, err := rand.Read(k.secret[:]); err != nil {
+		return err
+	}
+	c.stateMu.Lock()
+	c.keeping = k
+	c.stateMu.Unlock()
+	c.reply(f, &wire.KeepSessionReply{Secret: k.secret, Millis: uint32(k.time.Milliseconds())})
+	return nil
+}
+
+func (c *connection) leaveSession(f *ipc.Frame) error {
+	if f.Length != 0 {
+		return fmt.Errorf("%w: LeaveSession with %d bytes", object.ErrProtocol, f.Length)
+	}
+	c.stateMu.Lock()
+	c.keeping.left = true
+	c.stateMu.Unlock()
+	c.reply(f, nil)
+	return nil
+}
+
+// depart lets the session wait for its client where the connection broke, for why, and nobody has ended it. It runs in serve's goroutine.
+func (c *connection) depart(why error) {
+	defer close(c.departed)
+	c.stateMu.Lock()
+	k := c.keeping
+	stays := c.hasSession && !c.ended && k.time > 0 && !k.left && c.ctx.Err() == nil
+	c.stateMu.Unlock()
+	if !stays || object.CodeOf(why) == object.ErrProtocol.Code() {
+		return
+	}
+	c.cancel()
+	c.waits.Wait()
+	c.dropBytes()
+	patience := k.time
+	if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, unix.ECONNRESET) || errors.Is(why, unix.EPIPE) {
+		patience = min(patience, closedGrace)
+	}
+	a := &awaySession{session: c.session, peer: c.peer, keeping: k, store: c.store}
+	if !c.handOver(a, patience) {
+		return
+	}
+	c.srv.opts.Backend.SessionAway(a.session, time.Now().Add(patience), "")
+	c.srv.opts.Log.WithFields(c.who()).WithField("session", a.session).WithError(why).Infof("front door: a session waits %v for its client", patience)
+}
+
+// handOver takes session and store connection from c, unless somebody has ended it.
+func (c *connection) handOver(a *awaySession, patience time.Duration) bool {
+	s := c.srv
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if s.closed || !c.hasSession || c.ended {
+		return false
+	}
+	c.hasSession, c.ended, c.store = false, true, nil
+	s.away[a.session] = a
+	a.timer = time.AfterFunc(patience, func() {
+		if s.takeAway(a) {
+			s.opts.Log.WithField("session", a.session).Info("front door: a session's client did not come back")
+			s.endAway(a)
+		}
+		s.running.Done()
+	})
+	s.running.Add(1)
+	return true
+}
+
+// takeAway takes a session out of those that wait and reports whether it was there.
+func (s *Server) takeAway(a *awaySession) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away[a.session] != a {
+		return false
+	}
+	delete(s.away, a.session)
+	return true
+}
+
+// stopTimer ends the wait for a session that was taken out.
+func (s *Server) stopTimer(a *awaySession) {
+	if a.timer.Stop() {
+		s.running.Done()
+	}
+}
+
+func (s *Server) endAway(a *awaySession) {
+	a.store.Close()
+	s.opts.Backend.CloseSession(a.session)
+}
+
+// endAwayIf ends the sessions that wait for some peers.
+func (s *Server) endAwayIf(which func(Peer) bool) {
+	s.mu.Lock()
+	var ending []*awaySession
+	for id, a := range s.away {
+		if which(a.peer) {
+			delete(s.away, id)
+			ending = append(ending, a)
+		}
+	}
+	s.mu.Unlock()
+	for _, a := range ending {
+		s.stopTimer(a)
+		s.endAway(a)
+	}
+}
+
+// errNotKept tells no stranger which sessions there are.
+var errNotKept = fmt.Errorf("%w: no session waits for this client: its time is over, or the secret or the certificate is another", object.ErrPermission)
+
+// resumeSession makes a session that waits, or whose connection is dead without knowing, this connection's.
+func (c *connection) resumeSession(f *ipc.Frame) error {
+	var m wire.ResumeSessionRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	if c.inSession() || c.peer.Remote == "" {
+		return fmt.Errorf("%w: ResumeSession is for another machine's connection without a session", object.ErrInvalid)
+	}
+	if err := c.srv.callBack(&m, c); err != nil {
+		return err
+	}
+	a := c.srv.claimAway(&m, c.peer)
+	if a == nil {
+		return errNotKept
+	}
+	if !c.takeOver(a) {
+		c.srv.endAway(a)
+		return fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
+	}
+	c.srv.opts.Backend.SessionAway(a.session, time.Time{}, c.peer.Remote)
+	c.srv.opts.Log.WithFields(c.who()).WithField("session", a.session).Info("front door: a session's client is back")
+	return c.replyLater(func() { c.reply(f, nil) })
+}
+
+// mayResume says whether a peer with this request is the session's.
+func (k *keeping) mayResume(of, who Peer, secret *[32]byte) bool {
+	return k.time > 0 && subtle.ConstantTimeCompare(k.secret[:], secret[:]) == 1 &&
+		of.Tenant == who.Tenant && of.Subject == who.Subject && of.Role == who.Role
+}
+
+// callBack ends the connection that still has the session, if there is one, and waits for that.
+func (s *Server) callBack(m *wire.ResumeSessionRequest, but *connection) error {
+	s.mu.Lock()
+	var old *connection
+	for c := range s.conns {
+		if c != but && c.mayBeResumed(m, but.peer) {
+			old = c
+		}
+	}
+	s.mu.Unlock()
+	if old == nil {
+		return nil
+	}
+	old.link.Shutdown()
+	select {
+	case <-old.departed:
+		return nil
+	case <-but.ctx.Done():
+		return but.ctx.Err()
+	case <-time.After(surrenderTime):
+		return fmt.Errorf("%w: the session's old connection is at work", object.ErrBusy)
+	}
+}
+
+func (c *connection) mayBeResumed(m *wire.ResumeSessionRequest, who Peer) bool {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	return c.hasSession && c.session == m.Session && c.keeping.mayResume(c.peer, who, &m.Secret)
+}
+
+// claimAway takes a session that waits for this peer; nil: there is none.
+func (s *Server) claimAway(m *wire.ResumeSessionRequest, who Peer) *awaySession {
+	s.mu.Lock()
+	a := s.away[m.Session]
+	if a == nil || !a.keeping.mayResume(a.peer, who, &m.Secret) {
+		s.mu.Unlock()
+		return nil
+	}
+	delete(s.away, m.Session)
+	s.mu.Unlock()
+	s.stopTimer(a)
+	return a
+}
+
+// takeOver gives a session and what its connection held to this one.
+func (c *connection) takeOver(a *awaySession) bool {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.store.Close() // new, and empty
+	c.store, c.session, c.hasSession, c.keeping = a.store, a.session, true, a.keeping
+	return true
+}

@@ -1,0 +1,188 @@
+package frontdoor
+
+import (
+	"crypto/tls"
+	"errors"
+	"testing"
+	"time"
+
+	"tendril/cluster/pki"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// named is certificateFrom with another name and tenant.
+func named(t testing.TB, a *pki.Authority, name, tenant string) *tls.Certificate {
+	t.Helper()
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.NewRequest(key, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := a.Issue(request, pki.Subject{Name: name, Role: pki.User, Tenant: tenant}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: key, Leaf: issued.Certificate}
+}
+
+// keep opens a session that is kept and returns what it takes to come back.
+func keep(t testing.TB, link *ipc.Remote, limit time.Duration) *wire.ResumeSessionRequest {
+	t.Helper()
+	f, err := ask(link, wire.OpenSession, &wire.OpenSessionRequest{Options: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened wire.OpenSessionReply
+	if err := opened.Decode(f.Payload); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = ask(link, wire.KeepSession, &wire.KeepSessionRequest{Millis: uint32(limit.Milliseconds())}); err != nil {
+		t.Fatal(err)
+	}
+	var kept wire.KeepSessionReply
+	if err := kept.Decode(f.Payload); err != nil || time.Duration(kept.Millis)*time.Millisecond != min(limit, time.Minute) {
+		t.Fatalf("%d ms, %v", kept.Millis, err)
+	}
+	return &wire.ResumeSessionRequest{Session: opened.Session, Secret: kept.Secret}
+}
+
+func (d *farDoor) waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.away)
+}
+
+func (b *fakeBackend) isOpen(session uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open[session]
+}
+
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func TestSessionComesBack(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	link, err := d.enter(t, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := keep(t, link, time.Hour)
+	link.Shutdown()
+	until(t, "it waits", func() bool { return d.waiting() == 1 })
+	refused := func(name string, link *ipc.Remote, m wire.ResumeSessionRequest) {
+		t.Helper()
+		if _, err := ask(link, wire.ResumeSession, &m); !errors.Is(err, object.ErrPermission) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	again, err := d.enter(t, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a wrong secret", again, wire.ResumeSessionRequest{Session: m.Session, Secret: [32]byte{1}})
+	refused("another session", again, wire.ResumeSessionRequest{Session: m.Session + 1, Secret: m.Secret})
+	for who, cert := range map[string]*tls.Certificate{
+		"another name":   named(t, d.cluster.authority, "other", "far"),
+		"another tenant": named(t, d.cluster.authority, "client", "near"),
+	} {
+		stranger, err := d.enter(t, cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(who, stranger, *m)
+	}
+	if _, err := ask(again, wire.ResumeSession, m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(again, wire.ResumeWorker, &wire.ResumeWorkerRequest{Worker: 7, Lanes: 5}); err != nil {
+		t.Errorf("its worker: %v", err)
+	}
+	if _, err := ask(again, wire.OpenSession, &wire.OpenSessionRequest{}); !errors.Is(err, object.ErrExists) {
+		t.Errorf("a second session: %v", err)
+	}
+	// A connection that the daemon takes for alive lets go for the one that comes.
+	third, err := d.enter(t, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(third, wire.ResumeSession, m); err != nil {
+		t.Fatalf("from a connection that lives: %v", err)
+	}
+	if _, err := again.Receive(nil); err == nil {
+		t.Error("the old connection goes on")
+	}
+	if !d.backend.isOpen(m.Session) || d.waiting() != 0 {
+		t.Error("it was closed meanwhile, or still waits")
+	}
+	// Who takes leave is not waited for.
+	if _, err := ask(third, wire.LeaveSession, nil); err != nil {
+		t.Fatal(err)
+	}
+	third.Shutdown()
+	until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+	refused("after its end", mustEnter(t, d, own), *m)
+}
+
+func mustEnter(t testing.TB, d *farDoor, own *tls.Certificate) *ipc.Remote {
+	t.Helper()
+	link, err := d.enter(t, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func TestSessionsThatDoNotWait(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	t.Run("expired", func(t *testing.T) {
+		link := mustEnter(t, d, own)
+		m := keep(t, link, 50*time.Millisecond)
+		link.Shutdown()
+		until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+		if _, err := ask(mustEnter(t, d, own), wire.ResumeSession, m); !errors.Is(err, object.ErrPermission) {
+			t.Error(err)
+		}
+	})
+	t.Run("revoked", func(t *testing.T) {
+		link := mustEnter(t, d, own)
+		m := keep(t, link, time.Minute)
+		link.Shutdown()
+		until(t, "it waits", func() bool { return d.waiting() == 1 })
+		d.EndIf(func(p Peer) bool { return p.Subject == "client" })
+		if d.backend.isOpen(m.Session) || d.waiting() != 0 {
+			t.Error("it still waits")
+		}
+	})
+	t.Run("a broken rule", func(t *testing.T) {
+		link := mustEnter(t, d, own)
+		m := keep(t, link, time.Minute)
+		if _, err := ask(link, wire.LeaveSession, &wire.Number{N: 1}); !errors.Is(err, object.ErrProtocol) {
+			t.Error(err)
+		}
+		until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+	})
+	t.Run("the daemon's end", func(t *testing.T) {
+		link := mustEnter(t, d, own)
+		m := keep(t, link, time.Minute)
+		link.Shutdown()
+		until(t, "it waits", func() bool { return d.waiting() == 1 })
+		d.Close()
+		if d.backend.isOpen(m.Session) {
+			t.Error("its session is open")
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package clwire
+
+import "fmt"
+
+// Sessions that outlive their connections (PROTOCOL.md, Resume).
+
+// ResumeBytes is the length of what each end says first on every connection of a session that can be resumed.
+const ResumeBytes = 16
+
+// resumeMagic begins it: "TNDRres1".
+const resumeMagic = 0x3173_6572_5244_4e54
+
+// AppendResume appends the greeting of an end that has received so many bytes on this lane's connections so far.
+func AppendResume(b []byte, received uint64) []byte {
+	return le.AppendUint64(le.AppendUint64(b, resumeMagic), received)
+}
+
+// ParseResume reads the other end's greeting.
+func ParseResume(b []byte) (received uint64, err error) {
+	if len(b) != ResumeBytes || le.Uint64(b) != resumeMagic {
+		return 0, fmt.Errorf("%w: a connection that begins with % x", ErrRecord, b[:min(len(b), ResumeBytes)])
+	}
+	return le.Uint64(b[8:]), nil
+}
+
+// Ack says how much of what was sent on a lane has come: what is before need not be kept to be sent again.
+type Ack struct {
+	Lane     uint8  // 0: the control stream
+	Received uint64 // bytes since the lane's first connection, greetings apart
+}
+
+func (*Ack) Type() Type               { return TypeAck }
+func (m *Ack) Append(b []byte) []byte { return le.AppendUint64(append(b, m.Lane), m.Received) }
+func (m *Ack) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeAck}
+	m.Lane, m.Received = c.u8("lane"), c.u64("received")
+	if m.Lane >= MaxLanes {
+		c.fail("lane")
+	}
+	return c.end()
+}
+
+// Leave says that its sender ends the session: nothing is to be resumed.
+type Leave struct{}
+
+func (*Leave) Type() Type               { return TypeLeave }
+func (m *Leave) Append(b []byte) []byte { return b }
+func (m *Leave) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeLeave}
+	return c.end()
+}
