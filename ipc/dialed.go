@@ -113,8 +113,8 @@ func (d *Dialed) Receive(giveUp func() error) (Frame, error) {
 func (d *Dialed) fill(giveUp func() error) error {
 	room := d.in.room()
 	var began time.Time
-	if d.spin <= 0 { // a look would be in vain mostly
-		if err := d.await(giveUp); err != nil {
+	if d.spin <= 0 && giveUp == nil { // a look would be in vain mostly
+		if err := d.sleep(); err != nil {
 			return err
 		}
 	}
@@ -128,9 +128,9 @@ func (d *Dialed) fill(giveUp func() error) error {
 		case errors.Is(err, unix.EINTR):
 		case !errors.Is(err, unix.EAGAIN):
 			return err
-		case began.IsZero():
+		case d.spin > 0 && began.IsZero():
 			began = time.Now()
-		case time.Since(began) < d.spin:
+		case d.spin > 0 && time.Since(began) < d.spin:
 		default:
 			if err := d.await(giveUp); err != nil {
 				return err
