@@ -43,7 +43,8 @@ func (r *rig) roundTripsOf(b benchmark, run func(benchmark) (Figure, error)) (Fi
 func (r *rig) tracedCall() (value, reference float64, err error) {
 	if r.traced == nil {
 		file := filepath.Join(r.dir, "trace.json")
-		if r.traced, err = r.start(r.env(), r.tendril(), "trace", "-o", file, "--", filepath.Join(r.dir, "clbench")); err != nil {
+		// The summary is nobody's to read: as JSON it goes where the figures went, unread.
+		if r.traced, err = r.start(r.env(), r.tendril(), "trace", "--json", "-o", file, "--", filepath.Join(r.dir, "clbench")); err != nil {
 			return 0, 0, err
 		}
 	}

@@ -64,9 +64,12 @@ func checkTrace(t *testing.T, path, summary string, atLeast int) (*trace.Checked
 func TestTrace(t *testing.T) {
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
-	text, err := n.Run(t.Context(), "trace", "-o", out, "--json", "--", program)
+	text, err := n.Run(t.Context(), "trace", "-o", out, "--svg", out+".svg", "--json", "--", program)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(out + ".svg"); err != nil || !bytes.Contains(b, []byte("queue")) || !bytes.HasSuffix(b, []byte("</svg>\n")) {
+		t.Errorf("the picture: %d bytes, %v", len(b), err)
 	}
 	text, ok := strings.CutPrefix(text, "done\n")
 	if !ok {
