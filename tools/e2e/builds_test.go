@@ -50,3 +50,17 @@ func TestASecondSessionCompilesNothing(t *testing.T) {
 		t.Errorf("compiled by the first session: %v\nafter the second: %v", first, second)
 	}
 }
+
+// TestABuildDelaysNobody: while the compiler is at a source that it would be at for very long, the session's commands go on, and
+// so do other sessions. The program's end ends the build (TestKilledClient).
+func TestABuildDelaysNobody(t *testing.T) {
+	n := node(t)
+	p, other := opened(t, n), opened(t, n)
+	p.want("compile 0", "compile")
+	for range 20 {
+		p.want("add 0", "add 1")
+		other.want("add 0", "add 1")
+	}
+	p.want("good", "verify")
+	other.want("good", "verify")
+}

@@ -147,7 +147,7 @@ func TestKilledClient(t *testing.T) {
 	other := opened(t, n)
 	other.want("good", "verify")
 	before := workers(t, n)
-	for _, doing := range []string{"", "open", "open spin", "open linger", "open spin linger"} {
+	for _, doing := range []string{"", "open", "open spin", "open compile", "open linger", "open spin linger"} {
 		t.Run(doing, func(t *testing.T) {
 			p := start(t, n)
 			for _, command := range strings.Fields(doing) {

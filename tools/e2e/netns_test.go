@@ -109,9 +109,10 @@ func (w *network) far(ctx context.Context, argv ...string) *exec.Cmd {
 }
 
 // program starts a session there.
-func (w *network) program() *program {
+func (w *network) program(flags ...string) *program {
 	w.t.Helper()
-	p := &program{t: w.t, err: &strings.Builder{}, cmd: w.far(w.t.Context(), w.Tendril(), "run", "--server", w.server, "--", session)}
+	argv := append(append([]string{w.Tendril(), "run", "--server", w.server}, flags...), "--", session)
+	p := &program{t: w.t, err: &strings.Builder{}, cmd: w.far(w.t.Context(), argv...)}
 	p.cmd.Stderr = p.err
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -174,7 +175,25 @@ func TestNetworkLinkDownAndUp(t *testing.T) {
 	p.want("good", "verify")
 }
 
-// The client's address changes: what ran ends with an error and not with a hang, what is begun afterwards works. (That
+// The cable is out for so long that the connections are lost: what ran goes on, and where it is not to wait for so long it ends with an error.
+func TestNetworkLinkDownForLong(t *testing.T) {
+	t.Parallel()
+	w := lay(t)
+	p, hasty := w.program(), w.program("--on-loss", "1")
+	p.want("add 0", "add 5")
+	hasty.want("add 0", "add 5")
+	w.link("down")
+	back := time.AfterFunc(18*time.Second, func() { w.link("up") })
+	defer back.Stop()
+	if got := hasty.ask("verify"); !strings.HasPrefix(got, "read -") {
+		t.Errorf("one that waits 1 s: %q", got)
+	}
+	p.want("good", "verify")
+	p.want("add 0", "add 6")
+	p.want("good", "verify")
+}
+
+// The client's address changes: what ran goes on from the new one, what is begun afterwards works. (That
 // the daemon lets go within a minute is the sockets' doing: TestAcceptedSocketsNoticeSilence.)
 func TestNetworkAddressChange(t *testing.T) {
 	t.Parallel()
@@ -184,10 +203,9 @@ func TestNetworkAddressChange(t *testing.T) {
 	ip(t, "-n", w.here, "addr", "add", "10.77.0.3/24", "dev", cableOf)
 	second := w.program()
 	second.want("good", "verify")
-	if got := p.ask("verify"); !strings.HasPrefix(got, "read -") {
-		t.Errorf("the session goes on from an address that is gone: %q", got)
-	}
-	p.want("errors told", "errors")
+	p.want("good", "verify")
+	p.want("add 0", "add 6")
+	p.want("good", "verify")
 	second.want("good", "verify")
 }
 

@@ -135,6 +135,19 @@ static cl_int large(size_t mib) {
     return was;
 }
 
+static void CL_CALLBACK built(cl_program p, void *data) { (void)p; (void)data; }
+
+// compile begins a build that is not over for very long: 2^28 statements made by macros.
+static cl_int compile(void) {
+    char text[4096];
+    int n = sprintf(text, "#define M0 a[0] += a[1];\n");
+    for (int i = 1; i <= 28; i++) n += sprintf(text + n, "#define M%d M%d M%d\n", i, i - 1, i - 1);
+    sprintf(text + n, "kernel void endless(global uint *a) { M28 }\n");
+    const char *parts = text;
+    cl_program p = clCreateProgramWithSource(context, 1, &parts, NULL, &err);
+    return err ? err : clBuildProgram(p, 1, &device, "", built, NULL);
+}
+
 static void in_a_child(void) {
     pid_t child = fork();
     if (child == 0) {
@@ -169,6 +182,7 @@ int main(void) {
             printf("errors %s\n", context_errors ? "told" : "none");
         }
         else if (!strcmp(word, "large")) printf("large %d\n", large(a));
+        else if (!strcmp(word, "compile")) printf("compile %d\n", compile());
         else if (!strcmp(word, "fork")) in_a_child();
         else if (!strcmp(word, "linger")) { // a child that holds every descriptor and outlives its parent
             pid_t c = fork();
