@@ -216,7 +216,11 @@ func (l *peerLink) send(o *bulkOp, failed int32) {
 		l.link.Fail(o.id, failed)
 		return
 	}
-	link.GiveWay(o.sendOut)
+	if o.size > promptBytes {
+		link.GiveWay(o.sendOut)
+		return
+	}
+	o.sendSmall()
 }
 
 // pull takes a range once the events are over. Their failures do not matter: what the earlier commands left is overwritten.

@@ -131,7 +131,8 @@ func (l *Link) shaken(index int, f *os.File, lane *link.Lane, err error) {
 func (l *Link) startLocked() {
 	l.work.Go(l.sendWords)
 	l.work.Go(func() { l.End(l.readWords()) })
-	for _, lane := range l.lanes[1:] {
+	l.work.Go(func() { l.End(l.readChunks(l.lanes[1])) }) // small pushes come here, which a command waits for
+	for _, lane := range l.lanes[2:] {
 		l.work.Go(func() { link.GiveWay(func() { l.End(l.readChunks(lane)) }) })
 	}
 }
