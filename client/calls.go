@@ -290,6 +290,10 @@ func (c *Conn) await(ctx context.Context, k *call) error {
 
 // awaitFinish waits until k is finished, or ctx ends: reading for everybody when the turn is free, asleep otherwise.
 func (c *Conn) awaitFinish(ctx context.Context, k *call) error {
+	var giveUp func() error
+	if ctx.Done() != nil {
+		giveUp = ctx.Err
+	}
 	select {
 	case c.turn <- struct{}{}: // the usual case, without the price of the general select
 	default:
@@ -301,23 +305,40 @@ func (c *Conn) awaitFinish(ctx context.Context, k *call) error {
 			return ctx.Err()
 		}
 	}
-	err := c.readUntil(ctx, k)
+	err := c.readUntil(giveUp, k)
 	<-c.turn
 	return err
 }
 
-// readUntil delivers frames until k is finished or ctx ends. The turn is held.
-func (c *Conn) readUntil(ctx context.Context, k *call) error {
-	var giveUp func() error
-	if ctx.Done() != nil {
-		giveUp = ctx.Err
+// awaitWithin is awaitFinish that waits for so long at most: then it answers context.DeadlineExceeded. A context of its own would cost
+// more than an answer that is near.
+func (c *Conn) awaitWithin(ctx context.Context, wait time.Duration, k *call) error {
+	deadline := time.Now().Add(wait)
+	select {
+	case c.turn <- struct{}{}:
+	default:
+		limited, cancel := context.WithDeadline(ctx, deadline)
+		defer cancel()
+		return c.awaitFinish(limited, k)
 	}
+	err := c.readUntil(func() error {
+		if err := ctx.Err(); err != nil || time.Now().Before(deadline) {
+			return err
+		}
+		return context.DeadlineExceeded
+	}, k)
+	<-c.turn
+	return err
+}
+
+// readUntil delivers frames until k is finished or giveUp, which may be nil, answers an error, which comes back. The turn is held.
+func (c *Conn) readUntil(giveUp func() error, k *call) error {
 	for !c.isFinished(k) {
 		f, err := c.link.Receive(giveUp)
 		if err == nil {
 			err = c.deliver(&f)
 		}
-		if err != nil && giveUp != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		if err != nil && giveUp != nil && errors.Is(err, giveUp()) {
 			return err
 		}
 		if err != nil {

@@ -75,18 +75,18 @@ func (r *Reader) take() (*Frame, error) {
 
 // popAhead keeps ahead+1 pops on their way and gives the first one's frame.
 func (r *Reader) popAhead(ctx context.Context, wait time.Duration) (*Frame, error) {
-	if wait > 0 {
-		limited, cancel := context.WithTimeout(ctx, wait)
-		defer cancel()
-		ctx = limited
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.askAhead(); err != nil {
 		return nil, err
 	}
-	err := r.c.awaitFinish(ctx, r.under[0])
-	if err != nil && wait > 0 && errors.Is(err, context.DeadlineExceeded) {
+	var err error
+	if wait > 0 {
+		err = r.c.awaitWithin(ctx, wait, r.under[0])
+	} else {
+		err = r.c.awaitFinish(ctx, r.under[0])
+	}
+	if err != nil && wait > 0 && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("%w: stream %q: nothing for %v", object.ErrTimeout, r.name, wait)
 	}
 	if err != nil {

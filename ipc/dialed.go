@@ -113,7 +113,7 @@ func (d *Dialed) Receive(giveUp func() error) (Frame, error) {
 func (d *Dialed) fill(giveUp func() error) error {
 	room := d.in.room()
 	var began time.Time
-	if d.spin <= 0 && giveUp == nil {
+	if d.spin <= 0 && giveUp == nil { // a look would be in vain mostly
 		if err := d.sleep(); err != nil {
 			return err
 		}
@@ -128,19 +128,23 @@ func (d *Dialed) fill(giveUp func() error) error {
 		case errors.Is(err, unix.EINTR):
 		case !errors.Is(err, unix.EAGAIN):
 			return err
-		case began.IsZero():
+		case d.spin > 0 && began.IsZero():
 			began = time.Now()
-		case time.Since(began) < d.spin:
-		case giveUp == nil:
-			if err := d.sleep(); err != nil {
-				return err
-			}
+		case d.spin > 0 && time.Since(began) < d.spin:
 		default:
-			if err := d.poll(giveUp); err != nil {
+			if err := d.await(giveUp); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// await sleeps until there is something to read, or giveUp, which may be nil, says so.
+func (d *Dialed) await(giveUp func() error) error {
+	if giveUp == nil {
+		return d.sleep()
+	}
+	return d.poll(giveUp)
 }
 
 // sleep waits until there is something to read. It is poll(2), not a receive that waits: that is woken a second time, for nothing, when the daemon

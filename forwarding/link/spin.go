@@ -16,7 +16,7 @@ func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 // A yield that took longer gave the core to somebody who had work for it, for a slice of 3 ms or so: who polls on is served last on a
 // busy machine, who sleeps is served first when woken.
 const (
-	longYield = 150 * time.Microsecond
+	longYield = 500 * time.Microsecond
 	longPause = 100 * time.Millisecond
 )
 

@@ -206,7 +206,6 @@ func (r *reader) sleep(c *completion) {
 }
 
 // park waits for the sleeper, which is woken once: this caller's polling has taken its announcement back.
-
 func (r *reader) park(c *completion) {
 	r.parked.Add(1)
 	defer r.parked.Add(-1)

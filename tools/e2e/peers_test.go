@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -248,5 +250,44 @@ func TestPeersOfTwoNodes(t *testing.T) {
 	straight(s, false)
 	for _, n := range w.nodes {
 		awaitLinks(t, n, "that it was cut", func(l []linkStatus) bool { return len(l) == 2 && !l[1].Up && l[1].Why != "" })
+	}
+}
+
+// A worker that is killed while others wait for what it would have sent ends their program's commands with an error, and
+// nobody waits for ever.
+func TestPeerKilled(t *testing.T) {
+	w := layTriangle(t)
+	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
+	for _, n := range w.nodes {
+		s := w.spanning()
+		s.ask("chain")
+		awaitLinks(t, n, "that it is up", func(l []linkStatus) bool { return slices.ContainsFunc(l, func(x linkStatus) bool { return x.Up }) })
+		for range 200 {
+			fmt.Fprintln(s.in, "chain")
+		}
+		status, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := false
+		for _, x := range status.Workers {
+			if x.State == "serving" {
+				killed = syscall.Kill(x.PID, syscall.SIGKILL) == nil
+			}
+		}
+		if !killed {
+			t.Fatalf("no worker to kill: %+v", status.Workers)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for s.out.Scan() {
+			}
+		}()
+		select {
+		case <-ended:
+		case <-time.After(limit):
+			t.Fatal("the program waits for ever")
+		}
 	}
 }
