@@ -159,11 +159,11 @@ func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.P
 		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
 			break
 		}
-		pause := leavingPause
+		pause, last := leavingPause, false
 		if try < len(fullPauses) {
 			pause = fullPauses[try]
 		} else if !c.memoryLeaves() {
-			break
+			pause, last = 0, true // what was on its way may just have arrived
 		}
 		select {
 		case <-time.After(pause):
@@ -176,6 +176,9 @@ func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.P
 		var k *call
 		if k, err = c.roundTrip(ctx, kind, p); err == nil {
 			return k, nil
+		}
+		if last {
+			break
 		}
 	}
 	return nil, err
