@@ -210,7 +210,7 @@ class Client:
                 return ask()
             except (Full, Quota):
                 if attempt >= len(_FULL_PAUSES) and not self._memory_leaves():
-                    raise
+                    break  # what was on its way may just have arrived: once more
             time.sleep(_FULL_PAUSES[attempt] if attempt < len(_FULL_PAUSES) else _LEAVING_PAUSE)
             live.sweep(now=True)
         return ask()
