@@ -3,15 +3,18 @@ package daemon
 import (
 	"testing"
 	"time"
+
+	"tendril/cluster/pki"
 )
 
 // An offer is dialed once; what is remembered of it goes when it would be refused anyway.
 func TestOffersAreDialedOnce(t *testing.T) {
 	p, now := newPeering(), time.Now()
-	if !p.first([]byte("a"), now) || p.first([]byte("a"), now.Add(time.Minute)) || !p.first([]byte("b"), now) {
+	offer := func(ticket string) pki.Offer { return pki.Offer{Tickets: [][]byte{[]byte(ticket)}} }
+	if !p.first(offer("a"), now) || p.first(offer("a"), now.Add(time.Minute)) || !p.first(offer("b"), now) {
 		t.Error("an offer counts as seen, or not, against what was shown")
 	}
-	if !p.first([]byte("c"), now.Add(2*time.Hour)) || len(p.used) != 1 {
+	if !p.first(offer("c"), now.Add(2*time.Hour)) || len(p.used) != 1 {
 		t.Errorf("%d offers are remembered, one is young", len(p.used))
 	}
 }
