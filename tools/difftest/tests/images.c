@@ -284,9 +284,9 @@ int main(void) {
     setup(0);
     char name[128] = "";
     clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
+    native = strncmp(name, "Tendril", 7) != 0;
     clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof name, name, NULL);
     pocl = strstr(name, "PoCL") != NULL;
-    native = strncmp(name, "Tendril", 7) != 0;
     for (int k = 0; k < 6; k++) {
         every_format(k, 0, "");
         if (kinds[k].type == CL_MEM_OBJECT_IMAGE1D_BUFFER) continue;
