@@ -249,7 +249,6 @@ static void binary(void) {
 int main(void) {
     setup(0);
     char name[128] = "";
-    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
     clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof name, name, NULL);
     pocl = strstr(name, "PoCL") != NULL;
     program = build(src, "-cl-kernel-arg-info");
