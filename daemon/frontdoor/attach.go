@@ -24,12 +24,7 @@ func (c *connection) attachObject(f *ipc.Frame) error {
 		reply, err := c.attach(m)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if err != nil {
-			c.out = errorFrame(c.out, header.Request, err)
-		} else {
-			c.reply(&header, &reply)
-		}
-		c.flush() // a failure is met by serve
+		c.answer(&header, &reply, err)
 	})
 }
 

@@ -62,12 +62,7 @@ func (c *connection) sealFilled(f *ipc.Frame) error {
 		if err == nil {
 			err = c.sealNow(m)
 		}
-		if err != nil {
-			c.out = errorFrame(c.out, header.Request, err)
-		} else {
-			c.reply(&header, nil)
-		}
-		c.flush() // a failure is met by serve
+		c.answer(&header, nil, err)
 	})
 }
 

@@ -63,12 +63,7 @@ func (c *connection) dialPeer(f *ipc.Frame) error {
 		err := peers.DialPeer(c.session, m)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if err != nil {
-			c.out = errorFrame(c.out, header.Request, err)
-		} else {
-			c.reply(&header, nil)
-		}
-		c.flush() // a failure is met by serve
+		c.answer(&header, nil, err)
 	})
 }
 

@@ -124,6 +124,16 @@ func (c *connection) later(run func()) error {
 	return nil
 }
 
+// answer ends a request that ran by itself (later): with p, or with why there is none. mu is held.
+func (c *connection) answer(f *ipc.Frame, p ipc.Payload, err error) {
+	if err != nil {
+		c.out = errorFrame(c.out, f.Request, err)
+	} else {
+		c.reply(f, p)
+	}
+	c.flush() // a failure is met by serve
+}
+
 func (c *connection) awaitMany(f *ipc.Frame) error {
 	var m wire.AwaitManyRequest
 	if err := m.Decode(f.Payload); err != nil {
@@ -140,12 +150,7 @@ func (c *connection) awaitMany(f *ipc.Frame) error {
 		err := c.store.AwaitAll(ctx, wanted)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if err != nil {
-			c.out = errorFrame(c.out, header.Request, err)
-		} else {
-			c.reply(&header, nil)
-		}
-		c.flush() // a failure is met by serve
+		c.answer(&header, nil, err)
 	})
 }
 
