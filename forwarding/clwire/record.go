@@ -116,6 +116,9 @@ const (
 	TypeLeave Type = 77
 )
 
+// TypeTakesPacked is the client's word that it takes packed chunks (bulk.go).
+const TypeTakesPacked Type = 90
+
 // Links between workers (peer.go).
 const (
 	TypePeerOpen   Type = 80
@@ -159,6 +162,7 @@ var typeNames = map[Type]string{
 	TypeAck: "Ack", TypeLeave: "Leave",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
 	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
+	TypeTakesPacked: "TakesPacked",
 }
 
 // String returns the record's name in PROTOCOL.md.
