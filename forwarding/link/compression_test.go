@@ -173,7 +173,9 @@ func TestFastConnectionsGoPlain(t *testing.T) {
 	data := text(64 << 10)
 	silent := slowPacker(1)
 	silent.with.greatest.Store(0)
-	for name, p := range map[string]*packer{"fast": slowPacker(fastLane + 1), "unknown": slowPacker(0), "silent peer": silent} {
+	behind := slowPacker(fastReads + 1)
+	behind.meter.behind = true
+	for name, p := range map[string]*packer{"fast": slowPacker(fastLane + 1), "fast reader": behind, "unknown": slowPacker(0), "silent peer": silent} {
 		for range 100 {
 			if p.pack(&clwire.LaneHeader{Length: 64 << 10}, data, false) != nil {
 				t.Errorf("%s: packed", name)

@@ -21,22 +21,24 @@ type packer struct {
 	packing time.Duration  // spent here, and in writing, on packed chunks since the last look at what was the brake
 	writing time.Duration
 	looked  int // packed chunks since then
+	plain   int // their bytes, before and after
+	wired   int
 
 	buf, words []byte // scratch; nil until needed
 }
 
 const (
-	fastLane   = 200e6 // bytes a second: a connection that takes so much is left alone
-	worthRatio = 0.9   // of a chunk's bytes must be left at most
-	wordsRatio = 0.8   // more than this left: words may do better
-	headroom   = 1.25  // how much faster than the connection packing must be
+	worthRatio = 0.9 // of a chunk's bytes must be left at most
+	wordsRatio = 0.8 // more than this left: words may do better
+	headroom   = 1.5 // how much faster than the connection packing must be
 	leastPack  = 4 << 10
 	pauseMax   = 64      // chunks between two tries in vain, in the end: 16 MiB
 	maxPacked  = 8 << 20 // bytes that a lane which survives its connections keeps of packed chunks; beyond it chunks go plain
 
-	// After lookEvery packed chunks that the connection did not hold up, plainRun go plain, to see what it takes.
-	lookEvery = 64
-	plainRun  = 4
+	// After lookEvery packed chunks that the connection did not hold up, plainRun go plain, to see what it takes. It did where it takes less than half of
+	// what packing makes, however much of that the kernel keeps for later.
+	lookEvery = 24
+	plainRun  = 5
 )
 
 // pack returns a chunk in fewer bytes and notes that in its header, or returns nil where it should go as it is. The bytes are the packer's, until
@@ -45,7 +47,7 @@ func (p *packer) pack(h *clwire.LaneHeader, payload []byte, keep bool) []byte {
 	if h.Skipped || len(payload) < leastPack || p.with.greatest.Load() == 0 {
 		return nil
 	}
-	if rate := p.meter.rate; rate == 0 || rate > fastLane {
+	if !p.meter.slow() {
 		return nil
 	}
 	if p.skip > 0 {
@@ -119,18 +121,22 @@ func (p *packer) packAs(way clwire.Packing, payload []byte) int {
 func (p *packer) wrote(c *laneConn, h *clwire.LaneHeader, took time.Duration) {
 	p.with.sent(h)
 	p.meter.wrote(c.raw.fd, int(h.WireBytes()), took)
+		println("rate", int(p.meter.rate/1e6), "behind", p.meter.behind, "speed", int(p.speed/1e6), "way", h.Packing, "wire", h.WireBytes(), "of", h.Length, "pause", p.pause, "skip", p.skip, "took", took.Microseconds())
+	}
 	if h.Packing == clwire.Plain {
 		return
 	}
 	p.writing += took
+	p.plain += int(h.Length)
+	p.wired += int(h.Packed)
 	if p.looked++; p.looked < lookEvery {
 		return
 	}
-	if p.writing < p.packing/4 {
+	if produced := p.speed * float64(p.wired) / float64(p.plain); p.writing < p.packing/2 && p.meter.rate > produced/2 {
 		p.skip = plainRun
 		p.meter.anew()
 	}
-	p.looked, p.packing, p.writing = 0, 0, 0
+	p.looked, p.packing, p.writing, p.plain, p.wired = 0, 0, 0, 0, 0
 }
 
 // split puts the first bytes of all 4-byte words of from first, then their second ones, and so on.
