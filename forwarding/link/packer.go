@@ -121,8 +121,6 @@ func (p *packer) packAs(way clwire.Packing, payload []byte) int {
 func (p *packer) wrote(c *laneConn, h *clwire.LaneHeader, took time.Duration) {
 	p.with.sent(h)
 	p.meter.wrote(c.raw.fd, int(h.WireBytes()), took)
-		println("rate", int(p.meter.rate/1e6), "behind", p.meter.behind, "speed", int(p.speed/1e6), "way", h.Packing, "wire", h.WireBytes(), "of", h.Length, "pause", p.pause, "skip", p.skip, "took", took.Microseconds())
-	}
 	if h.Packing == clwire.Plain {
 		return
 	}
