@@ -63,7 +63,7 @@ func main() {
 type differ struct {
 	bin, tests    string
 	self, verbose bool
-	server        string // "": this machine's node
+	server        string   // "": this machine's node
 	ways          []string // to the test's own node: "" or unix, tls, tcp, span
 	limit         time.Duration
 	env           []string // how much scripts do; nil: as always

@@ -42,7 +42,8 @@ func main() {
 
 // run does rounds until the time is over: at least three, the first of which only warms the pools.
 func run(ctx context.Context, bin string, duration, round time.Duration, seed uint64) (err error) {
-	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=127.0.0.1:0")
+	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=127.0.0.1:0",
+		"TENDRIL_RESUME_TIME=8s") // of clients that were killed while their connection was cut; less than restLimit
 	if err != nil {
 		return err
 	}
