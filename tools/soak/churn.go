@@ -29,6 +29,7 @@ const (
 type churn struct {
 	n       *rig.Node
 	seed    uint64
+	pause   time.Duration // between two lives
 	dir     string
 	proxy   *rig.Proxy // to the front door
 	program string     // the OpenCL program, "" where there cannot be one
@@ -37,12 +38,12 @@ type churn struct {
 	lives, kills, sessionLives, sessionKills, farLives, farKills, cuts, refused atomic.Int64
 }
 
-func newChurn(ctx context.Context, n *rig.Node, seed uint64) (*churn, error) {
+func newChurn(ctx context.Context, n *rig.Node, pause time.Duration, seed uint64) (*churn, error) {
 	dir, err := os.MkdirTemp("", "tendril-soak-")
 	if err != nil {
 		return nil, err
 	}
-	c := &churn{n: n, seed: seed, dir: dir}
+	c := &churn{n: n, seed: seed, pause: pause, dir: dir}
 	address, err := n.Listening(ctx)
 	if err == nil {
 		c.proxy, err = rig.NewProxy(address)
@@ -101,6 +102,10 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 					first = errors.Join(first, err)
 					mu.Unlock()
 					cancel()
+				}
+				select {
+				case <-time.After(c.pause):
+				case <-ctx.Done():
 				}
 			}
 		})
