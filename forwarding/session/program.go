@@ -37,6 +37,7 @@ type Program struct {
 	builds   map[uint32]*build
 	facts    map[string]*kernelFacts // of the last successful build
 	order    []string                // kernel names as the driver lists them
+	special  map[uint32][]byte       // specialization constants that the driver took; nil: none
 	kernels  int                     // attached kernel objects: no build while there are any
 	building int
 }
@@ -44,7 +45,7 @@ type Program struct {
 // build is clGetProgramBuildInfo for one device.
 type build struct {
 	status     int32
-	options    string
+	by         *construction
 	log        []byte
 	binaryType uint32
 	globals    uint64
@@ -367,13 +368,13 @@ func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, Stat
 	defer p.mu.Unlock()
 	b := p.builds[dev.index]
 	if b == nil {
-		b = &build{status: buildNone, binaryType: binaryTypeNone}
+		b = &build{status: buildNone, binaryType: binaryTypeNone, by: &construction{}}
 	}
 	switch param {
 	case 0x1181:
 		return infoU32(uint32(b.status)), Success
 	case 0x1182:
-		return infoString(b.options), Success
+		return infoString(b.by.options), Success
 	case 0x1183:
 		return infoString(text(b.log)), Success
 	case 0x1184:

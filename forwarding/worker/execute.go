@@ -79,11 +79,13 @@ func (s *session) ndrange(h clwire.Header, p []byte) error {
 
 // enqueue hands a command to the engine.
 func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t engine.Task, gate *engine.Gate, op uint64) error {
-	if err := s.fresh(m.Event); m.Event != 0 && err != nil {
-		if t != nil {
-			t.Drop()
+	if m.Event != 0 { // most have none
+		if err := s.fresh(m.Event); err != nil {
+			if t != nil {
+				t.Drop()
+			}
+			return err
 		}
-		return err
 	}
 	t = s.traced(h, kind, m, t, op)
 	c := &s.scratch.command
@@ -318,8 +320,12 @@ func (s *session) takeBlob(id uint64) ([]byte, error) {
 	return b.data, nil
 }
 
-// fresh refuses an id that is in use, or zero.
+// fresh refuses an id that is in use, or zero. Clients count upwards: an id above all before needs no look at the tables.
 func (s *session) fresh(id uint64) error {
+	if id > s.highest {
+		s.highest = id
+		return nil
+	}
 	_, object := s.objects[id]
 	if id == 0 || object || s.queues[id] != nil || s.engine.HasEvent(id) {
 		return fmt.Errorf("%w: object id %d is taken or zero", errRecord, id)
