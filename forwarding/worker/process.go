@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -64,6 +65,7 @@ func enter(o *Options) error {
 	if err := os.MkdirAll(filepath.Join(o.CacheDir, "tmp"), 0o700); err != nil {
 		return fmt.Errorf("cache directory: %w", err)
 	}
+	sweepCache(filepath.Join(o.CacheDir, "pocl"), time.Now())
 	extra := []string{filepath.Dir(o.ICD)}
 	if library, err := libraryDir(o.ICD); err == nil {
 		extra = append(extra, library)

@@ -37,6 +37,7 @@ type session struct {
 	greeted  bool
 	spin     time.Duration
 	poller   link.Poller    // the reader's
+	highest  uint64         // of all ids so far
 	objects  map[uint64]any // contexts, buffers, programs, kernels
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
