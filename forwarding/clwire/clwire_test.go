@@ -97,6 +97,7 @@ var samples = []Message{
 	&PeerClose{Link: 21},
 	&PeerState{Link: 21, Up: true, Text: "why"},
 	&PeerWord{Kind: PeerFailed, Status: -5, Number: 77},
+	NewPeerBytes(77, 32768, []byte{1, 2, 3}),
 }
 
 const golden = "testdata/golden.txt"

@@ -125,7 +125,8 @@ const (
 	TypePeerSignal Type = 84
 	TypePeerEvent  Type = 85
 	TypePeerClose  Type = 86
-	TypePeerWord   Type = 87  // between workers, without a record's header
+	TypePeerWord   Type = 87  // between workers
+	TypePeerBytes  Type = 88  // between workers
 	TypePeerState  Type = 140 // worker to client
 )
 
@@ -158,7 +159,7 @@ var typeNames = map[Type]string{
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 	TypeAck: "Ack", TypeLeave: "Leave",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
-	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
+	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerBytes: "PeerBytes", TypePeerState: "PeerState",
 }
 
 // String returns the record's name in PROTOCOL.md.

@@ -20,6 +20,8 @@ import (
 // Options say how the connections of one end are made and kept.
 type Options struct {
 	TLS *tls.Config // nil: in the clear
+	// Dials makes a Worker's end the TLS client, where both ends are workers.
+	Dials bool
 	// Silence is how long the peer's machine may say nothing before a connection counts as lost; 0: as the kernel has it.
 	Silence time.Duration
 	// Lost makes the end survive its connections: it hears once of each that is lost, and must neither block nor use the end. Resume brings the next
@@ -50,6 +52,9 @@ func (o *Options) connect(role Role, socket *os.File) (*wire, error) {
 	raw.watch(o.Silence)
 	w := &wire{raw: raw}
 	if err = raw.limit(handshakeTime); err == nil {
+		if o.Dials {
+			role = Client
+		}
 		w.tls, err = raw.handshake(role, o.TLS)
 	}
 	if err != nil {

@@ -169,7 +169,7 @@ func (e *Engine) pump() {
 	if len(e.garbage) >= maxGarbage {
 		e.collect()
 	}
-	if e.parked {
+	if e.awake == 0 {
 		e.sendEnds() // a lane or a build brought this about
 		e.startWaiters()
 	}

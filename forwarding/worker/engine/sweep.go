@@ -128,20 +128,22 @@ func (e *Engine) tick() {
 	e.collect()
 }
 
-// Park reports what is done and leaves the rest to waiters, which block in the
-// driver, until Unpark. The caller may sleep meanwhile.
+// Park reports what is done. The caller may sleep until Unpark: where nobody else polls, the rest is left to waiters, which
+// block in the driver. A new engine has one caller that polls.
 func (e *Engine) Park() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.parked = true
+	e.awake--
 	e.tick()
-	e.startWaiters()
+	if e.awake == 0 {
+		e.startWaiters()
+	}
 }
 
-// Unpark says that the caller polls again. Waiters finish what they are at.
+// Unpark says that a caller polls (again): it calls Poll, and Tick now and then, until it Parks. Waiters finish what they are at.
 func (e *Engine) Unpark() {
 	e.mu.Lock()
-	e.parked = false
+	e.awake++
 	e.mu.Unlock()
 }
 
