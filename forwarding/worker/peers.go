@@ -412,7 +412,7 @@ func (l *peerLink) Wait(more func() bool, sleep func() error) error {
 		return nil
 	}
 	l.awake = false
-	e.Park()
+	e.Rest()
 	err := sleep()
 	l.awake = true
 	e.Unpark()

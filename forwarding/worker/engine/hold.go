@@ -170,8 +170,7 @@ func (e *Engine) pump() {
 		e.collect()
 	}
 	if e.awake == 0 {
-		e.sendEnds() // a lane or a build brought this about
-		e.startWaiters()
+		e.startWaiters() // a lane, a build or another worker brought this about
 	}
 }
 

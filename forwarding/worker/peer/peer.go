@@ -57,8 +57,11 @@ type Options struct {
 	Worker  Worker
 }
 
-// maxHandshakes bounds connections that are at TLS at a time.
-const maxHandshakes = 16
+const (
+	maxHandshakes = 16 // connections that are at TLS at a time
+	maxSoon       = 64 // words that wait for company
+	maxLooks      = 32 // of the reader, for what comes next, before they go alone
+)
 
 // lane is a connection that has shaken hands.
 type lane interface {
@@ -73,8 +76,10 @@ type Link struct {
 	mu       sync.Mutex
 	lanes    []lane // by index, the first a *link.Stream; nil: not there yet
 	words    *link.Stream
+	soon     []clwire.Message // words that are in no hurry: sent before the next record, or when the reader sleeps
 	payload  []*link.Lane
-	missing  int // of lanes
+	awake    bool // the reader is
+	missing  int  // of lanes
 	shaking  map[*os.File]struct{}
 	why      error             // not nil: it has ended, or is about to
 	out      []clwire.Message  // before all lanes were there
@@ -191,8 +196,22 @@ func (l *Link) Tell(event uint64, status int32) {
 	l.send(clwire.PeerWord{Kind: clwire.PeerDone, Status: min(status, 0), Number: event})
 }
 
-// Ready says that the bytes of a push may come. It never waits.
-func (l *Link) Ready(op uint64) { l.send(clwire.PeerWord{Kind: clwire.PeerReady, Number: op}) }
+// Ready says that the bytes of a push may come. It never waits. What a record frees here is mostly followed by a record to the other side:
+// such a word goes with it.
+func (l *Link) Ready(op uint64) {
+	w := &clwire.PeerWord{Kind: clwire.PeerReady, Number: op}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.why != nil:
+	case l.words == nil:
+		l.out = append(l.out, w)
+	case l.awake && len(l.soon) < maxSoon:
+		l.soon = append(l.soon, w)
+	default:
+		l.sendLocked(w)
+	}
+}
 
 // Fail says that (the rest of) the bytes of a push will not come; status is negative. It never waits.
 func (l *Link) Fail(op uint64, status int32) {
@@ -248,13 +267,48 @@ func (l *Link) send(w clwire.PeerWord) {
 
 // sendLocked sends a record at once, as far as the kernel takes it; the stream keeps the rest, up to a bound.
 func (l *Link) sendLocked(m clwire.Message) {
+	for _, w := range l.soon {
+		_ = l.words.Send(w, clwire.FlagMore, 0) // an error sticks
+	}
+	l.soon = l.soon[:0]
 	if err := l.words.Send(m, clwire.FlagUrgent, 0); err != nil {
 		l.endLocked(err)
 	}
 }
 
+// doze is called before the reader sleeps: whoever has a word from now on sends it.
+func (l *Link) doze() {
+	l.mu.Lock()
+	l.awake = false
+	l.mu.Unlock()
+	l.sendSoon()
+}
+
+// sendSoon sends the words that went with nothing.
+func (l *Link) sendSoon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.soon); n > 0 && l.why == nil {
+		last := l.soon[n-1]
+		l.soon = l.soon[:n-1]
+		l.sendLocked(last)
+	}
+}
+
+func (l *Link) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.awake = true
+}
+
 func (l *Link) readWords() error {
-	more := func() bool { return !l.words.Empty() }
+	looks := 0
+	more := func() bool {
+		if looks++; looks == maxLooks {
+			l.sendSoon()
+		}
+		return !l.words.Empty()
+	}
 	for {
 		h, payload, ok, err := l.words.Next()
 		switch {
@@ -262,6 +316,7 @@ func (l *Link) readWords() error {
 		case ok:
 			err = l.record(h, payload)
 		default:
+			looks = 0
 			err = l.o.Worker.Wait(more, l.sleep)
 		}
 		if err != nil {
@@ -272,6 +327,8 @@ func (l *Link) readWords() error {
 
 // sleep waits for a record, or the end.
 func (l *Link) sleep() error {
+	l.doze()
+	defer l.wake()
 	if !l.words.Arm(clwire.ConsumerAsleep) {
 		return nil
 	}
