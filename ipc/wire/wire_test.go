@@ -42,7 +42,7 @@ func messages() []message {
 		&SweepReply{Segments: []uint64{1, 1 << 40}},
 		&ErrorReply{Code: object.ErrFull.Code(), Text: "full"},
 		&OpenSessionRequest{LibraryVersion: "v1", Options: []byte(`{"selector":""}`)},
-		&KeepSessionRequest{Millis: 60000}, &KeepSessionReply{Secret: [32]byte{1, 31: 2}, Millis: 30000},
+		&KeepSessionRequest{Millis: 60000, PulseMillis: 2500}, &KeepSessionReply{Secret: [32]byte{1, 31: 2}, Millis: 30000},
 		&ResumeSessionRequest{Session: 3, Secret: [32]byte{1, 31: 2}},
 		&ResumeWorkerRequest{Worker: 4, Lanes: 5}, &ResumeWorkerReply{Tickets: [][32]byte{{1}, {2}}},
 		&OpenSessionReply{Session: 3, Snapshot: []byte(`{}`)},
