@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/ipc"
@@ -84,8 +85,9 @@ type Conn struct {
 	silence  time.Duration               // how long the daemon may say nothing while a call waits, in a session; 0: as long as it likes
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
-	revival revival
-	door    indexDoor
+	revival  revival
+	attempts atomic.Uint64 // numbers of AttachObject
+	door     indexDoor
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 

@@ -39,11 +39,12 @@ type keeping struct {
 
 // awaySession waits for its client.
 type awaySession struct {
-	session uint64
-	peer    Peer
-	keeping keeping
-	store   *store.Conn
-	timer   *time.Timer
+	session  uint64
+	peer     Peer
+	keeping  keeping
+	attached *attached
+	store    *store.Conn
+	timer    *time.Timer
 }
 
 // keepSession answers with the secret.
@@ -129,7 +130,7 @@ func (c *connection) depart(why error) {
 	if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, unix.ECONNRESET) || errors.Is(why, unix.EPIPE) {
 		patience = min(patience, closedGrace)
 	}
-	a := &awaySession{session: c.session, peer: c.peer, keeping: k, store: c.store}
+	a := &awaySession{session: c.session, peer: c.peer, keeping: k, attached: c.attached, store: c.store}
 	if !c.handOver(a, patience) {
 		return
 	}
@@ -286,6 +287,6 @@ func (c *connection) takeOver(a *awaySession) bool {
 		return false
 	}
 	c.store.Close() // new, and empty
-	c.store, c.session, c.hasSession, c.keeping = a.store, a.session, true, a.keeping
+	c.store, c.session, c.hasSession, c.keeping, c.attached = a.store, a.session, true, a.keeping, a.attached
 	return true
 }

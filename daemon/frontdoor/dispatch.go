@@ -69,7 +69,7 @@ var rows = map[wire.Type]row{
 	wire.ResumeSession:    {mutates: true, slow: true, maxPayload: 40, handle: (*connection).resumeSession},
 	wire.ResumeWorker:     {session: true, mutates: true, slow: true, maxPayload: 9, handle: (*connection).resumeWorker},
 	wire.LeaveSession:     {oneWay: true, session: true, maxPayload: 0, handle: (*connection).leaveSession},
-	wire.AttachObject:     {session: true, maxPayload: 8 + idBytes + stringMax, handle: (*connection).attachObject},
+	wire.AttachObject:     {session: true, maxPayload: 16 + idBytes + stringMax, handle: (*connection).attachObject},
 	wire.Publish:          {mutates: true, slow: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).publish},
 	wire.Unpublish:        {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).unpublish},
 	wire.Published:        {slow: true, maxPayload: stringMax + 1, handle: (*connection).listPublished},

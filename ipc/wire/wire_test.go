@@ -56,7 +56,7 @@ func messages() []message {
 		&TextReply{Text: "text"},
 		&EnrollRequest{Token: id, SecretHash: hash, Name: "laptop", Request: []byte("der")},
 		&DERMessage{DER: []byte("der")},
-		&AttachRequest{Worker: 3, ID: object.ID{1}, Name: "n"},
+		&AttachRequest{Worker: 3, Attempt: 9, ID: object.ID{1}, Name: "n"},
 		&AttachReply{ID: object.ID{2}, Segment: 1<<63 | 5, Offset: 4096, SizeBytes: 77},
 		&OpenRemoteWorkerRequest{Platform: 1, ClientSHA256: hash, Lanes: 3, Plaintext: true},
 		&OpenRemoteWorkerReply{Worker: 4, WorkerSHA256: hash, Tickets: [][32]byte{hash, {31: 9}}},
