@@ -72,6 +72,7 @@ type Driver struct {
 	trace     *tracer // nil: nobody traces
 	counters  *trace.Counters
 	callbacks *dispatcher
+	landings  landings
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
 	closeOnce sync.Once

@@ -238,7 +238,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
 	if status != Success {
 		return 0, status
 	}
-	ctx.settle(nil, func(u *unwaited) { u.gates++ })
+	ctx.settle(nil, func(u *unwaited) { u.gates.Add(1) })
 	return e.handle, Success
 }
 
