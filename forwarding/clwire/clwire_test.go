@@ -81,6 +81,7 @@ var samples = []Message{
 	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
 	&Ack{Lane: 2, Received: 1 << 40},
 	&Leave{},
+	&Pulse{EveryMillis: 2500, PaceMillis: 800, Lanes: 2, Channels: [MaxLanes]ChannelState{{Sent: 1 << 33, Received: 77, QuietMillis: 3}, {Sent: 5, Received: 1 << 40, QuietMillis: 1 << 20}}},
 	&ClockSync{},
 	&TraceOn{Process: 4711, Worker: 2, Shared: true},
 	&TraceFlush{},

@@ -114,6 +114,7 @@ const (
 const (
 	TypeAck   Type = 76
 	TypeLeave Type = 77
+	TypePulse Type = 78
 )
 
 // Links between workers (peer.go).
@@ -156,7 +157,7 @@ var typeNames = map[Type]string{
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits", TypeContentSize: "ContentSize", TypeBulkLength: "BulkLength",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
-	TypeAck: "Ack", TypeLeave: "Leave",
+	TypeAck: "Ack", TypeLeave: "Leave", TypePulse: "Pulse",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
 	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
 }

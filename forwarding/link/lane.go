@@ -33,9 +33,9 @@ type Lane struct {
 	header   [clwire.LaneHeaderBytes]byte
 	rx       [clwire.LaneHeaderBytes]byte
 
-	receiving sync.Mutex // held while bytes are taken off a connection
-	received  uint64     // bytes ever taken; guarded by receiving
-	told      uint64     // received, as the peer was told last; the reader's
+	receiving sync.Mutex    // held while bytes are taken off a connection
+	received  atomic.Uint64 // bytes ever taken; raised with receiving held
+	told      uint64        // received, as the peer was told last; the reader's
 
 	log laneLog
 
@@ -43,15 +43,17 @@ type Lane struct {
 	change sync.Cond  // there is a connection, or an end
 	conn   *laneConn  // nil: there is none now
 	closed bool
+	why    error // of its end, or nil
 }
 
 // laneConn is one of a lane's connections.
 type laneConn struct {
 	*wire
-	users  int         // who may be in a system call; guarded by Lane.state, as is broken
-	broken bool        // nothing may be taken off it any more
-	behind atomic.Bool // what the log has from theirs on was not sent by it; cleared with Lane.mu held
-	theirs uint64      // what the peer had received before it
+	users  int           // who may be in a system call; guarded by Lane.state, as is broken
+	broken bool          // nothing may be taken off it any more
+	behind atomic.Bool   // what the log has from theirs on was not sent by it; cleared with Lane.mu held
+	theirs uint64        // what the peer had received before it
+	given  atomic.Uint64 // bytes up to which the kernel was given all, as theirs counts
 }
 
 // NewLane takes a connection over, after the handshake if config is not nil, as NewStream does, and ends with it.
@@ -116,8 +118,11 @@ func (l *Lane) release(c *laneConn, err error) error {
 	if c.broken && c.users == 0 {
 		c.raw.Close()
 	}
-	if err != nil && l.lasts() && !l.closed {
+	switch {
+	case err != nil && l.lasts() && !l.closed:
 		return nil
+	case err != nil && l.why != nil && !l.lasts():
+		return l.why
 	}
 	return err
 }
@@ -178,6 +183,7 @@ func (l *Lane) Resume(socket *os.File) error {
 	c := &laneConn{wire: w}
 	c.behind.Store(true)
 	c.theirs, err = w.greet(l.interrupt())
+	c.given.Store(c.theirs)
 	if err == nil {
 		err = l.log.check(c.theirs)
 	}
@@ -234,7 +240,7 @@ func (l *Lane) interrupt() (received uint64) {
 	l.state.Unlock()
 	l.receiving.Lock()
 	defer l.receiving.Unlock()
-	return l.received
+	return l.received.Load()
 }
 
 func (l *Lane) install(c *laneConn) bool {
@@ -277,6 +283,7 @@ func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) erro
 		} else {
 			h.Put(l.header[:])
 			err = c.send(l.header[:], payload)
+			c.given.Add(uint64(len(l.header) + len(payload)))
 		}
 		if err == nil || !l.lasts() {
 			return l.release(c, err)
@@ -294,6 +301,7 @@ func (l *Lane) catchUp(c *laneConn) error {
 		if err := x.sendAgain(c, c.theirs-min(x.at, c.theirs)); err != nil {
 			return err
 		}
+		c.given.Store(x.end())
 	}
 	return nil
 }
@@ -349,8 +357,7 @@ func (l *Lane) Read(p []byte) error {
 		if !l.isBroken(c) { // else the peer was told how much came by it
 			n, err = c.receive(p)
 		}
-		l.received += uint64(n)
-		received := l.received
+		received := l.received.Add(uint64(n))
 		l.receiving.Unlock()
 		if err = l.release(c, err); err != nil {
 			return err
@@ -376,6 +383,8 @@ func (c *laneConn) receive(p []byte) (n int, err error) {
 		n, err = io.ReadFull(c.tls, p)
 		return n, hangupOr(err)
 	}
+	c.raw.waiting.Store(true)
+	defer c.raw.waiting.Store(false)
 	for n < len(p) {
 		k, _, err := unix.Recvfrom(c.raw.fd, p[n:], unix.MSG_WAITALL)
 		switch {
@@ -384,13 +393,19 @@ func (c *laneConn) receive(p []byte) (n int, err error) {
 			return n, hangup(err)
 		default:
 			n += k
+			c.raw.heard.Add(1)
 		}
 	}
 	return n, nil
 }
 
 // acknowledged notes what the peer has.
-func (l *Lane) acknowledged(received uint64) error { return l.log.trim(received) }
+func (l *Lane) acknowledged(received uint64) error {
+	if !l.lasts() {
+		return nil
+	}
+	return l.log.trim(received)
+}
 
 // Discard reads n bytes of payload and forgets them.
 func (l *Lane) Discard(n int) error {

@@ -107,9 +107,9 @@ func (d *Driver) construct(c *construction, done func()) Status {
 	if done == nil {
 		return c.run()
 	}
-	c.p.retain()
+	c.p.refs.Retain()
 	for _, header := range c.headers {
-		header.p.retain()
+		header.p.refs.Retain()
 	}
 	go func() {
 		c.run()
@@ -342,7 +342,7 @@ func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options 
 		inputs = append(inputs, in)
 	}
 	p := &Program{d: d, ctx: ctx, devices: list, kind: programLinked, id: d.newID(), builds: map[uint32]*build{}}
-	p.n.Store(1)
+	p.refs.Set(1)
 	c := &construction{p: p, list: list, options: options, inputs: inputs, given: hasList, buildErr: LinkProgramFailure}
 	return d.link(c, done)
 }
@@ -363,7 +363,7 @@ func (d *Driver) link(c *construction, done func(uintptr)) (uintptr, Status) {
 	if done == nil {
 		return h, status
 	}
-	c.p.retain()
+	c.p.refs.Retain()
 	d.callbacks.run(func() {
 		done(h)
 		d.releaseProgram(c.p)

@@ -221,7 +221,7 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 	w.link.Kick()
 	began := c.d.began()
 	arrived := w.reader.wait(&o.completion, w.spin)
-	c.d.tripped(began, causeOfCommand(c.kind), w, "")
+	c.d.tripped(began, causeOfTransfer(c.kind, write), w, "")
 	if !arrived {
 		return OutOfResources
 	}

@@ -322,7 +322,7 @@ func (l *peerLink) event(ctx *Context, lost func(e *Event), ended func(e *Event)
 	}
 	e.foreign = true
 	e.remote.Store(true)
-	e.retain() // until it ends
+	e.refs.Retain() // until it ends
 	e.whenEnded = func() {
 		l.mu.Lock()
 		delete(l.open, e)
@@ -421,7 +421,7 @@ func (d *Driver) BridgeEvent(event, context uintptr) (bridge uintptr, ok bool) {
 	}
 	from, to := x.ctx.bound(), ctx.bound()
 	l := d.peerOf(from, to)
-	if l == nil || !x.retain() {
+	if l == nil || !x.refs.Retain() {
 		return 0, false
 	}
 	e := l.event(ctx, func(e *Event) { d.followHere(event, e.handle) }, func(*Event) { d.ReleaseEvent(event) })

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 	"tendril/forwarding/session/includes"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // Program is a cl_program.
 type Program struct {
-	refs
+	refs     handle.Refs
 	d        *Driver
 	handle   uintptr
 	id       uint64
@@ -113,14 +114,14 @@ func (d *Driver) showProgram(p *Program) (uintptr, Status) {
 		p.id, p.builds = d.newID(), map[uint32]*build{}
 	}
 	if p.kind != programLinked {
-		p.n.Store(1)
+		p.refs.Set(1)
 	}
 	h, err := d.programs.Put(p)
 	if err != nil {
 		return 0, OutOfHostMemory
 	}
 	p.handle = h
-	p.ctx.retain()
+	p.ctx.refs.Retain()
 	return h, Success
 }
 
@@ -218,7 +219,7 @@ func (p *Program) executableLocked() bool {
 
 // RetainProgram is clRetainProgram.
 func (d *Driver) RetainProgram(h uintptr) Status {
-	if p := d.programs.Get(h); p != nil && p.retain() {
+	if p := d.programs.Get(h); p != nil && p.refs.Retain() {
 		return Success
 	}
 	return InvalidProgram
@@ -234,7 +235,7 @@ func (d *Driver) ReleaseProgram(h uintptr) Status {
 }
 
 func (d *Driver) releaseProgram(p *Program) bool {
-	ok, last := p.release()
+	ok, last := p.refs.Release()
 	if last {
 		d.programs.Remove(p.handle)
 		p.forget()
@@ -261,7 +262,7 @@ func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, Status) {
 	}
 	switch param {
 	case 0x1160:
-		return infoU32(p.count()), Success
+		return infoU32(p.refs.Count()), Success
 	case 0x1161:
 		return infoSize(p.ctx.handle), Success
 	case 0x1162:

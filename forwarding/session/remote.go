@@ -122,7 +122,8 @@ func (b *bulk) connect(control RemoteControl, ticket [32]byte, number int, o lin
 		l, err = link.OpenLane(link.Client, f, o)
 		return err
 	})
-	if err == nil && b.w.resumer != nil {
+	if err == nil {
+		b.w.link.(*link.Stream).Carry(l, number)
 		b.w.resumer.carry(l, number)
 	}
 	if err == nil && !b.add(l) {

@@ -99,12 +99,13 @@ func (r *resumer) start(s *link.Stream) {
 	r.work.Go(r.run)
 }
 
-// carry adds a lane.
+// carry adds a lane. r may be nil.
 func (r *resumer) carry(l *link.Lane, number int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lanes[0].(*link.Stream).Carry(l, number)
-	r.lanes[number] = l
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lanes[number] = l
+	}
 }
 
 // noteLoss is link.Options.Lost.
@@ -124,20 +125,10 @@ func (r *resumer) close() {
 }
 
 func (r *resumer) run() {
-	probe := time.NewTicker(max(r.w.d.cfg.Silence/3, time.Second))
-	defer probe.Stop()
 	for {
 		select {
 		case <-r.stop:
 			return
-		case <-probe.C:
-			if r.w.reader.waiting.Load() > 0 {
-				r.lanes[0].(*link.Stream).Probe()
-			}
-			if r.w.dead.Load() {
-				return
-			}
-			continue
 		case <-r.lost:
 		}
 		if len(r.missing()) > 0 && !r.w.dead.Load() {

@@ -399,6 +399,9 @@ func (w *worker) die(cause error) {
 	if w.bulk != nil {
 		w.bulk.end()
 	}
+	if w.resumer != nil {
+		w.resumer.noteLoss() // it ends
+	}
 	w.mu.Lock()
 	events, calls, ops, contexts := w.events, w.calls, w.ops, w.contexts
 	w.events, w.calls, w.ops = map[uint64]*Event{}, map[uint64]*call{}, map[uint64]*hostOp{}

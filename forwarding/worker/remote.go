@@ -152,9 +152,7 @@ func (r *remote) ended(index int, came resumable) bool {
 // feed hands lanes to the session as they come up; it ends with the process.
 func (r *remote) feed(b *bulk, s *link.Stream) {
 	for l := range r.lanes {
-		if r.options.Lost != nil {
-			s.Carry(l.Lane, l.number)
-		}
+		s.Carry(l.Lane, l.number)
 		b.addLane(l.Lane)
 	}
 }
