@@ -19,7 +19,7 @@ import (
 type unwaited struct {
 	mu    sync.Mutex   // see the package's lock order
 	gates atomic.Int32 // user events that have not ended; changed under mu
-	under []underWay // one a queue at most
+	under []underWay   // one a queue at most
 }
 
 // underWay is the last write of a queue that was not waited for.
