@@ -37,6 +37,8 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 		done := false
 		if blocking {
 			done, status = c.direct(b, off, ptr.bytes(0, size))
+		} else {
+			done, status = c.readLate(b, off, size, ptr)
 		}
 		if !done {
 			h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
