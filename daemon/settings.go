@@ -81,6 +81,7 @@ var settings = []setting{
 		}},
 	span("session-deadline", "TENDRIL_SESSION_DEADLINE", func(c *Config) *time.Duration { return &c.Deadline }),
 	list("plaintext-peers", "TENDRIL_PLAINTEXT_PEERS", func(c *Config) *[]string { return &c.PlaintextPeers }),
+	text("compress", "TENDRIL_COMPRESS", func(c *Config) *string { return &c.Compress }),
 	yes("trust-remote", "TENDRIL_TRUST_REMOTE", func(c *Config) *bool { return &c.TrustRemote }),
 	text("http", "TENDRIL_HTTP", func(c *Config) *string { return &c.HTTP }),
 	list("http-hosts", "TENDRIL_HTTP_HOSTS", func(c *Config) *[]string { return &c.HTTPHosts }),

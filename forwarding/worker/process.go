@@ -182,7 +182,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.peers.sockets = &c.sockets
 	s.bound(c.limits)
 	if r != nil {
-		s.bulk = newBulk(s)
+		s.bulk, s.compression = newBulk(s), r.options.Compression
 		stream := l.(*link.Stream)
 		go r.feed(s.bulk, stream)
 		go r.await(s, stream)

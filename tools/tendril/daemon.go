@@ -26,6 +26,7 @@ const daemonExample = `  tendril daemon                                  # a nod
 // daemonFlags are the flags and their help, in its order. Their values are read by daemon.Config.
 var daemonFlags = [][2]string{
 	{"capacity", "the store's size, such as 8GiB (default: half of the memory that the machine and its cgroup allow)"},
+	{"compress", "auto: what programs of other machines move is compressed where their link is slower than that; or off (default auto)"},
 	{"config", "configuration file in TOML (default /etc/tendril/tendril.toml for root, else ~/.config/tendril/tendril.toml)"},
 	{"http", "HOST:PORT where inspection answers over HTTP, with a key (default: on a unix socket beside the main one alone)"},
 	{"http-hosts", "names that HTTP clients may use for this node, with ',' between them"},
