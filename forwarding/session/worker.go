@@ -148,6 +148,7 @@ func (w *worker) greet() error {
 		return fmt.Errorf("%w: it has %d, this library %d", errVersion, reply.Version, clwire.Version)
 	}
 	w.capabilities = reply.Capabilities
+	w.bulk.allowCompression()
 	return nil
 }
 
