@@ -114,7 +114,11 @@ const (
 const (
 	TypeAck   Type = 76
 	TypeLeave Type = 77
+	TypePulse Type = 78
 )
+
+// TypeTakesPacked is the client's word that it takes packed chunks (bulk.go).
+const TypeTakesPacked Type = 90
 
 // Links between workers (peer.go).
 const (
@@ -157,9 +161,10 @@ var typeNames = map[Type]string{
 	TypeCreateSubDevices: "CreateSubDevices", TypeReleaseSubDevice: "ReleaseSubDevice", TypeSpecConstant: "SpecConstant",
 	TypeGraph: "Graph", TypeReplay: "Replay", TypeTimeLimits: "TimeLimits", TypeContentSize: "ContentSize", TypeBulkLength: "BulkLength",
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
-	TypeAck: "Ack", TypeLeave: "Leave",
+	TypeAck: "Ack", TypeLeave: "Leave", TypePulse: "Pulse",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
 	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerBytes: "PeerBytes", TypePeerState: "PeerState",
+	TypeTakesPacked: "TakesPacked",
 }
 
 // String returns the record's name in PROTOCOL.md.

@@ -2,10 +2,12 @@ package link
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,11 +33,13 @@ type Lane struct {
 	resuming sync.Mutex // one Resume at a time; before all others
 	mu       sync.Mutex // sending
 	header   [clwire.LaneHeaderBytes]byte
+	packer   *packer // nil: chunks go plain; guarded by mu
 	rx       [clwire.LaneHeaderBytes]byte
+	unpacker unpacker // the reader's
 
-	receiving sync.Mutex // held while bytes are taken off a connection
-	received  uint64     // bytes ever taken; guarded by receiving
-	told      uint64     // received, as the peer was told last; the reader's
+	receiving sync.Mutex    // held while bytes are taken off a connection
+	received  atomic.Uint64 // bytes ever taken; raised with receiving held
+	told      uint64        // received, as the peer was told last; the reader's
 
 	log laneLog
 
@@ -43,15 +47,17 @@ type Lane struct {
 	change sync.Cond  // there is a connection, or an end
 	conn   *laneConn  // nil: there is none now
 	closed bool
+	why    error // of its end, or nil
 }
 
 // laneConn is one of a lane's connections.
 type laneConn struct {
 	*wire
-	users  int         // who may be in a system call; guarded by Lane.state, as is broken
-	broken bool        // nothing may be taken off it any more
-	behind atomic.Bool // what the log has from theirs on was not sent by it; cleared with Lane.mu held
-	theirs uint64      // what the peer had received before it
+	users  int           // who may be in a system call; guarded by Lane.state, as is broken
+	broken bool          // nothing may be taken off it any more
+	behind atomic.Bool   // what the log has from theirs on was not sent by it; cleared with Lane.mu held
+	theirs uint64        // what the peer had received before it
+	given  atomic.Uint64 // bytes up to which the kernel was given all, as theirs counts
 }
 
 // NewLane takes a connection over, after the handshake if config is not nil, as NewStream does, and ends with it.
@@ -62,6 +68,9 @@ func NewLane(role Role, socket *os.File, config *tls.Config) (*Lane, error) {
 // OpenLane is NewLane with options. With Options.Lost it is to be carried by a stream (Stream.Carry) before it is used.
 func OpenLane(role Role, socket *os.File, o Options) (*Lane, error) {
 	l := &Lane{role: role, opts: o}
+	if o.Compression != nil {
+		l.packer = &packer{with: o.Compression}
+	}
 	l.change.L = &l.state
 	w, err := l.connect(socket)
 	if err != nil {
@@ -116,8 +125,11 @@ func (l *Lane) release(c *laneConn, err error) error {
 	if c.broken && c.users == 0 {
 		c.raw.Close()
 	}
-	if err != nil && l.lasts() && !l.closed {
+	switch {
+	case err != nil && l.lasts() && !l.closed:
 		return nil
+	case err != nil && l.why != nil && !l.lasts():
+		return l.why
 	}
 	return err
 }
@@ -178,6 +190,7 @@ func (l *Lane) Resume(socket *os.File) error {
 	c := &laneConn{wire: w}
 	c.behind.Store(true)
 	c.theirs, err = w.greet(l.interrupt())
+	c.given.Store(c.theirs)
 	if err == nil {
 		err = l.log.check(c.theirs)
 	}
@@ -234,7 +247,7 @@ func (l *Lane) interrupt() (received uint64) {
 	l.state.Unlock()
 	l.receiving.Lock()
 	defer l.receiving.Unlock()
-	return l.received
+	return l.received.Load()
 }
 
 func (l *Lane) install(c *laneConn) bool {
@@ -250,7 +263,7 @@ func (l *Lane) install(c *laneConn) bool {
 
 // Send writes one chunk; payload is h.Length bytes, or nothing if h.Skipped. It
 // blocks until the kernel has all, by one connection or the next. From then on from has the bytes, until the peer's word. It may be nil
-// where the lane ends with its connection, and for skipped chunks.
+// where the lane ends with its connection, and for skipped chunks. What a slow connection gets may be packed (Options.Compression): h says nothing of that.
 func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 	l.mu.Lock()
 	err := l.sendLocked(h, payload, from)
@@ -262,10 +275,14 @@ func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 }
 
 func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) error {
+	packed := l.pack(&h, payload)
 	if l.lasts() {
-		if err := l.log.add(h, from); err != nil {
+		if err := l.log.add(h, from, packed); err != nil {
 			return err
 		}
+	}
+	if packed != nil {
+		payload = packed
 	}
 	for {
 		c, err := l.acquire()
@@ -275,14 +292,33 @@ func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) erro
 		if c.behind.Load() {
 			err = l.catchUp(c) // this chunk, too
 		} else {
-			h.Put(l.header[:])
-			err = c.send(l.header[:], payload)
+			err = l.write(c, &h, payload)
+			c.given.Add(uint64(len(l.header) + len(payload)))
 		}
 		if err == nil || !l.lasts() {
 			return l.release(c, err)
 		}
 		_ = l.release(c, err) // what it lacked is in the log, and the next connection is behind
 	}
+}
+
+// pack returns what is sent in the place of a chunk's payload, or nil. mu is held.
+func (l *Lane) pack(h *clwire.LaneHeader, payload []byte) []byte {
+	if l.packer == nil || l.lasts() && l.log.keeps() > maxPacked {
+		return nil
+	}
+	return l.packer.pack(h, payload, l.lasts())
+}
+
+func (l *Lane) write(c *laneConn, h *clwire.LaneHeader, payload []byte) error {
+	h.Put(l.header[:])
+	if l.packer == nil {
+		return c.send(l.header[:], payload)
+	}
+	began := time.Now()
+	err := c.send(l.header[:], payload)
+	l.packer.wrote(c, h, time.Since(began))
+	return err
 }
 
 // catchUp sends by a new connection what the peer did not receive by those before. mu is held.
@@ -294,6 +330,7 @@ func (l *Lane) catchUp(c *laneConn) error {
 		if err := x.sendAgain(c, c.theirs-min(x.at, c.theirs)); err != nil {
 			return err
 		}
+		c.given.Store(x.end())
 	}
 	return nil
 }
@@ -331,14 +368,33 @@ func (c *laneConn) sendClear(header, payload []byte) error {
 
 // Header waits for the next chunk. The caller then reads or discards its payload.
 func (l *Lane) Header() (clwire.LaneHeader, error) {
-	if err := l.Read(l.rx[:]); err != nil {
+	if err := l.readWire(l.rx[:]); err != nil {
 		return clwire.LaneHeader{}, err
 	}
-	return clwire.ParseLaneHeader(l.rx[:])
+	h, err := clwire.ParseLaneHeader(l.rx[:])
+	if err != nil {
+		return h, err
+	}
+	l.opts.Compression.taken(&h)
+	if h.Packing != clwire.Plain {
+		if l.opts.Compression == nil {
+			return h, fmt.Errorf("%w: a packed chunk, where none is taken", ErrCorrupt)
+		}
+		l.unpacker.expect(h)
+	}
+	return h, nil
 }
 
-// Read fills p with payload, by as many connections as it takes.
+// Read fills p with payload, by as many connections as it takes. A packed chunk is unpacked, into p itself where p takes it whole.
 func (l *Lane) Read(p []byte) error {
+	if l.unpacker.pending() {
+		return l.readPacked(p)
+	}
+	return l.readWire(p)
+}
+
+// readWire fills p with what is on the lane.
+func (l *Lane) readWire(p []byte) error {
 	for len(p) > 0 {
 		c, err := l.acquire()
 		if err != nil {
@@ -349,8 +405,7 @@ func (l *Lane) Read(p []byte) error {
 		if !l.isBroken(c) { // else the peer was told how much came by it
 			n, err = c.receive(p)
 		}
-		l.received += uint64(n)
-		received := l.received
+		received := l.received.Add(uint64(n))
 		l.receiving.Unlock()
 		if err = l.release(c, err); err != nil {
 			return err
@@ -376,6 +431,8 @@ func (c *laneConn) receive(p []byte) (n int, err error) {
 		n, err = io.ReadFull(c.tls, p)
 		return n, hangupOr(err)
 	}
+	c.raw.waiting.Store(true)
+	defer c.raw.waiting.Store(false)
 	for n < len(p) {
 		k, _, err := unix.Recvfrom(c.raw.fd, p[n:], unix.MSG_WAITALL)
 		switch {
@@ -384,16 +441,25 @@ func (c *laneConn) receive(p []byte) (n int, err error) {
 			return n, hangup(err)
 		default:
 			n += k
+			c.raw.heard.Add(1)
 		}
 	}
 	return n, nil
 }
 
 // acknowledged notes what the peer has.
-func (l *Lane) acknowledged(received uint64) error { return l.log.trim(received) }
+func (l *Lane) acknowledged(received uint64) error {
+	if !l.lasts() {
+		return nil
+	}
+	return l.log.trim(received)
+}
 
 // Discard reads n bytes of payload and forgets them.
 func (l *Lane) Discard(n int) error {
+	if u := &l.unpacker; u.pending() && !u.begun && n == int(u.now.Length) {
+		return l.discardPacked()
+	}
 	var buf [16 << 10]byte
 	for n > 0 {
 		part := buf[:min(n, len(buf))]

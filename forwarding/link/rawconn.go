@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,9 @@ import (
 
 // handshakeTime bounds a TLS handshake, each of its reads and writes.
 const handshakeTime = 10 * time.Second
+
+// leastHandshake is the same for a peer that may be silent for a shorter time only.
+const leastHandshake = 2 * time.Second
 
 // errAgain is a temporary net.Error: crypto/tls keeps what it has and can be asked again.
 var errAgain net.Error = again{}
@@ -38,6 +42,9 @@ type rawConn struct {
 	in       []byte // read ahead under TLS; nil: not at all
 	inAt     int
 	inFilled int
+
+	heard   atomic.Uint64 // times that something came
+	waiting atomic.Bool   // somebody sleeps in a blocking read
 
 	mu  sync.Mutex // leaf
 	out []byte     // what the kernel has not taken; guarded by mu
@@ -136,6 +143,9 @@ func (c *rawConn) receive(p []byte) (int, error) {
 			return 0, errAgain
 		}
 		flags = unix.MSG_DONTWAIT
+	} else {
+		c.waiting.Store(true)
+		defer c.waiting.Store(false)
 	}
 	for {
 		n, _, err := unix.Recvfrom(c.fd, p, flags)
@@ -149,6 +159,7 @@ func (c *rawConn) receive(p []byte) (int, error) {
 			return 0, hangup(err)
 		default:
 			c.empty = c.polled && n < len(p)
+			c.heard.Add(1)
 			return n, nil
 		}
 	}

@@ -22,11 +22,14 @@ type Options struct {
 	TLS *tls.Config // nil: in the clear
 	// Dials makes a Worker's end the TLS client, where both ends are workers.
 	Dials bool
-	// Silence is how long the peer's machine may say nothing before a connection counts as lost; 0: as the kernel has it.
+	// Silence is how long the peer may say nothing before a connection counts as lost: its machine, as the kernel has it, and for a client its
+	// process, too (pulse.go); 0: as the kernel has it.
 	Silence time.Duration
 	// Lost makes the end survive its connections: it hears once of each that is lost, and must neither block nor use the end. Resume brings the next
 	// one. nil: the end ends with its connection.
 	Lost func()
+	// Compression is a lane's: nil where packed chunks are neither sent nor taken, as between two processes of one machine.
+	Compression *Compression
 }
 
 const (
@@ -51,7 +54,11 @@ func (o *Options) connect(role Role, socket *os.File) (*wire, error) {
 	}
 	raw.watch(o.Silence)
 	w := &wire{raw: raw}
-	if err = raw.limit(handshakeTime); err == nil {
+	limit := handshakeTime
+	if o.Silence > 0 {
+		limit = min(limit, max(o.Silence, leastHandshake))
+	}
+	if err = raw.limit(limit); err == nil {
 		if o.Dials {
 			role = Client
 		}
@@ -213,10 +220,12 @@ func unpokeFD(fd int) {
 	_, _ = unix.Read(fd, b[:]) // fails only when nobody poked
 }
 
-// Carry makes the stream tell the peer what a lane has received, and the lane hear what the peer has. number is from 1 on. Call it before the
-// lane is used.
+// Carry makes the stream tell the peer how far a lane is, and hear the same of the peer, to find out whether it works (pulse.go) and what must be
+// sent again. number is from 1 on. Call it before the lane is used.
 func (s *Stream) Carry(l *Lane, number int) {
-	l.tell = func(received uint64) { s.sendAck(uint8(number), received) }
+	if l.lasts() {
+		l.tell = func(received uint64) { s.sendAck(uint8(number), received) }
+	}
 	s.lanes[number].Store(l)
 }
 
@@ -232,18 +241,21 @@ func (s *Stream) sendAck(lane uint8, received uint64) {
 	}
 }
 
-// Probe sends a few bytes. Whatever swallowed some of what was sent before, so that the peer waits for the rest of a record, shows by that.
-func (s *Stream) Probe() {
-	s.rx.Lock()
-	received := s.received
-	s.rx.Unlock()
-	s.sendAck(0, received)
-	s.Kick()
+// ofLink says whether a record is the link's, not its user's.
+func ofLink(t clwire.Type) bool {
+	return t == clwire.TypeAck || t == clwire.TypeLeave || t == clwire.TypePulse
 }
 
-// own acts on a record that is the link's, not its user's.
+// own acts on such a record.
 func (s *Stream) own(t clwire.Type, payload []byte) error {
-	if t == clwire.TypeLeave {
+	switch t {
+	case clwire.TypePulse:
+		var m clwire.Pulse
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		return s.onPulse(&m)
+	case clwire.TypeLeave:
 		s.state.Lock()
 		s.hung.Store(true)
 		s.state.Unlock()
@@ -254,13 +266,10 @@ func (s *Stream) own(t clwire.Type, payload []byte) error {
 	if err := m.Decode(payload); err != nil {
 		return err
 	}
-	if m.Lane == 0 {
-		return s.acknowledged(m.Received)
+	if s.park < 0 {
+		return nil // nothing is kept to be sent again
 	}
-	if l := s.lanes[m.Lane].Load(); l != nil {
-		return l.acknowledged(m.Received)
-	}
-	return fmt.Errorf("%w: bytes of lane %d, which is none", ErrCorrupt, m.Lane)
+	return s.acked(int(m.Lane), m.Received)
 }
 
 // acknowledged notes what need not be kept any more. The reader calls it: it takes no lock that a sender may hold while it waits.
@@ -338,7 +347,7 @@ func (s *Stream) broke(err error) error {
 	}
 	if errors.Is(err, ErrHangup) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || s.hung.Load() {
 		s.hung.Store(true)
-		return ErrHangup
+		return s.hangup()
 	}
 	return err
 }

@@ -33,6 +33,7 @@ type Stream struct {
 	fd   int     // immutable: the connection of now, or what stands in for it
 	park int     // immutable: eventfd, stands in for a lost connection and tells of the next; -1: the stream ends with its first
 	hung atomic.Bool
+	why  atomic.Pointer[error]      // of hung, or nil: ErrHangup
 	lost atomic.Bool                // no connection now
 	tap  func(t clwire.Type, n int) // nil, or told of every record sent; set before the first
 
@@ -55,7 +56,7 @@ type Stream struct {
 	flusher sync.WaitGroup
 
 	rx       sync.Mutex  // taking bytes off the connection; after tx
-	w        *wire       // replaced with tx, rx and state held; guarded by either of the first two
+	w        *wire       // replaced with tx, rx and state held; guarded by any of them
 	received uint64      // bytes ever taken; guarded by rx
 	acks     uint64      // received, as the peer was told last; the reader's
 	buf      []byte      // received; owned by the reader
@@ -65,6 +66,7 @@ type Stream struct {
 
 	state sync.Mutex // losing and ending; leaf
 	lanes [clwire.MaxLanes]atomic.Pointer[Lane]
+	pulse pulse
 }
 
 // NewStream takes a connection over, after the handshake if config is not nil, and ends with it.
@@ -99,6 +101,8 @@ func OpenStream(role Role, socket *os.File, o Options) (*Stream, error) {
 	w.raw.setPolled()
 	s.more.Store(true)
 	s.flusher.Go(s.flushLater)
+	s.pulse.over, s.pulse.sooner = make(chan struct{}), make(chan struct{}, 1)
+	s.pulse.beats.Go(s.beat)
 	return s, nil
 }
 
@@ -113,7 +117,9 @@ func (s *Stream) Close() error {
 	s.stop.Store(true)
 	s.Shutdown()
 	s.rouse()
+	close(s.pulse.over)
 	s.flusher.Wait()
+	s.pulse.beats.Wait()
 	s.closePark()
 	return unix.Close(s.fd)
 }
@@ -189,7 +195,7 @@ func (s *Stream) appendLocked(m clwire.Message, flags uint16, request uint64) er
 	}
 	clwire.Header{Length: uint32(n), Type: m.Type(), Flags: flags, Request: request}.Put(b[start:])
 	s.tx.buf = b
-	if s.tap != nil && m.Type() != clwire.TypeAck {
+	if s.tap != nil && !ofLink(m.Type()) {
 		s.tap(m.Type(), n)
 	}
 	return nil
@@ -239,6 +245,7 @@ func (s *Stream) flushLocked() (left int, err error) {
 		left, err = s.w.raw.push(plain)
 	}
 	if s.park < 0 {
+		s.tx.base += uint64(s.tx.sent)
 		s.tx.buf, s.tx.sent = s.tx.buf[:0], 0
 	}
 	if err != nil {
@@ -354,7 +361,7 @@ func (s *Stream) Next() (h clwire.Header, payload []byte, ok bool, err error) {
 			if s.end-s.at >= need {
 				payload = s.buf[s.at+clwire.HeaderBytes : s.at+need : s.at+need]
 				s.at += need
-				if s.park < 0 || h.Type != clwire.TypeAck && h.Type != clwire.TypeLeave {
+				if !ofLink(h.Type) {
 					return h, payload, true, nil
 				}
 				if err = s.own(h.Type, payload); err != nil {
@@ -437,7 +444,7 @@ func (s *Stream) Awake() {}
 // descriptor, or -1) is readable, or timeout is over (negative: none). It reads nothing.
 func (s *Stream) Block(wake int, timeout time.Duration) error {
 	if s.hung.Load() {
-		return ErrHangup
+		return s.hangup()
 	}
 	p := [3]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}, {Fd: int32(s.park), Events: unix.POLLIN}}
 	err := poll(p[:], timeout)

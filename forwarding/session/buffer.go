@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 	"tendril/store/segment"
 )
 
 // Buffer is a cl_mem: a buffer with memory of its own, or a sub-buffer of one.
 type Buffer struct {
-	refs
+	refs   handle.Refs
 	d      *Driver
 	handle uintptr
 	ctx    *Context
@@ -94,7 +95,7 @@ func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint6
 	b := &Buffer{d: d, ctx: ctx, flags: flags, size: size, given: given}
 	b.root = b
 	b.id.Store(d.newID())
-	b.n.Store(1)
+	b.refs.Set(1)
 	if flags&memUseHostPtr != 0 {
 		b.host = host
 		b.mirror = &mirror{b: b, hostNewer: true}
@@ -176,9 +177,9 @@ func (d *Driver) showBuffer(b *Buffer) (uintptr, Status) {
 		return 0, OutOfHostMemory
 	}
 	b.handle = h
-	b.ctx.retain()
+	b.ctx.refs.Retain()
 	if b.parent != nil {
-		b.parent.retain()
+		b.parent.refs.Retain()
 		b.parent.adopt(b)
 	}
 	if b.mirror != nil {
@@ -214,7 +215,7 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 		b.host = p.host.plus(origin)
 	}
 	b.id.Store(d.newID())
-	b.n.Store(1)
+	b.refs.Set(1)
 	return d.showBuffer(b)
 }
 
@@ -314,7 +315,7 @@ func (b *Buffer) bytes() []byte {
 
 // RetainMemObject is clRetainMemObject.
 func (d *Driver) RetainMemObject(h uintptr) Status {
-	if b := d.buffers.Get(h); b != nil && b.retain() {
+	if b := d.buffers.Get(h); b != nil && b.refs.Retain() {
 		return Success
 	}
 	return InvalidMemObject
@@ -330,7 +331,7 @@ func (d *Driver) ReleaseMemObject(h uintptr) Status {
 }
 
 func (d *Driver) releaseBuffer(b *Buffer) bool {
-	ok, last := b.release()
+	ok, last := b.refs.Release()
 	if !last {
 		return ok
 	}
@@ -492,7 +493,7 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, Status) {
 		defer b.mu.Unlock()
 		return infoU32(uint32(len(b.maps))), Success
 	case 0x1105:
-		return infoU32(b.count()), Success
+		return infoU32(b.refs.Count()), Success
 	case 0x1106:
 		return infoSize(b.ctx.handle), Success
 	case 0x1107:

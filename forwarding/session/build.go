@@ -12,7 +12,7 @@ import (
 	"tendril/forwarding/session/includes"
 )
 
-// construction is one clBuildProgram, clCompileProgram or clLinkProgram under way.
+// construction is one clBuildProgram, clCompileProgram or clLinkProgram: under way, and afterwards what a program's code came from on a device.
 type construction struct {
 	p        *Program
 	list     []*Device
@@ -21,6 +21,7 @@ type construction struct {
 	compile  bool
 	inputs   []*Program // of a link
 	given    bool       // a link: the program named the devices
+	files    []byte     // manifest of the files that were included, which the worker's tenant has by their hashes; nil: none
 	buildErr Status     // what the call answers where its sources cannot be read
 }
 
@@ -106,9 +107,9 @@ func (d *Driver) construct(c *construction, done func()) Status {
 	if done == nil {
 		return c.run()
 	}
-	c.p.retain()
+	c.p.refs.Retain()
 	for _, header := range c.headers {
-		header.p.retain()
+		header.p.refs.Retain()
 	}
 	go func() {
 		c.run()
@@ -133,7 +134,7 @@ func (c *construction) start() Status {
 	}
 	p.building++
 	for _, dev := range c.list {
-		p.builds[dev.index] = &build{status: buildInProgress, options: c.options}
+		p.builds[dev.index] = &build{status: buildInProgress, by: c}
 	}
 	return Success
 }
@@ -254,6 +255,7 @@ func (c *construction) sendFiles(w *worker) (options string, set uint64, err err
 	if err != nil {
 		return "", 0, err
 	}
+	c.files = manifest
 	set = w.d.newID()
 	return found.Options, set, w.sendSet(set, manifest, found.Files)
 }
@@ -340,7 +342,7 @@ func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options 
 		inputs = append(inputs, in)
 	}
 	p := &Program{d: d, ctx: ctx, devices: list, kind: programLinked, id: d.newID(), builds: map[uint32]*build{}}
-	p.n.Store(1)
+	p.refs.Set(1)
 	c := &construction{p: p, list: list, options: options, inputs: inputs, given: hasList, buildErr: LinkProgramFailure}
 	return d.link(c, done)
 }
@@ -361,7 +363,7 @@ func (d *Driver) link(c *construction, done func(uintptr)) (uintptr, Status) {
 	if done == nil {
 		return h, status
 	}
-	c.p.retain()
+	c.p.refs.Retain()
 	d.callbacks.run(func() {
 		done(h)
 		d.releaseProgram(c.p)

@@ -6,12 +6,13 @@ import (
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 )
 
 // CommandBuffer is a cl_command_buffer_khr (cl_khr_command_buffer 0.9.0): commands that were checked and recorded here,
 // and that the worker replays at one message.
 type CommandBuffer struct {
-	refs
+	refs         handle.Refs
 	d            *Driver
 	handle       uintptr
 	id           uint64
@@ -83,13 +84,13 @@ func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64)
 		}
 		seen, b.simultaneous = true, given[i+1] != 0
 	}
-	b.n.Store(1)
+	b.refs.Set(1)
 	h, err := d.graphs.Put(b)
 	if err != nil {
 		return 0, OutOfHostMemory
 	}
 	b.handle = h
-	q.retain()
+	q.refs.Retain()
 	return h, Success
 }
 
@@ -110,7 +111,7 @@ func (d *Driver) FinalizeCommandBuffer(h uintptr) Status {
 
 // RetainCommandBuffer is clRetainCommandBufferKHR.
 func (d *Driver) RetainCommandBuffer(h uintptr) Status {
-	if b := d.graphs.Get(h); b != nil && b.retain() {
+	if b := d.graphs.Get(h); b != nil && b.refs.Retain() {
 		return Success
 	}
 	return InvalidCommandBuffer
@@ -122,7 +123,7 @@ func (d *Driver) ReleaseCommandBuffer(h uintptr) Status {
 	if b == nil {
 		return InvalidCommandBuffer
 	}
-	ok, last := b.release()
+	ok, last := b.refs.Release()
 	if !ok {
 		return InvalidCommandBuffer
 	}
@@ -175,7 +176,7 @@ func (d *Driver) CommandBufferInfo(h uintptr, param uint32) ([]byte, Status) {
 	case commandBufferNumQueues:
 		return infoU32(1), Success
 	case commandBufferReferences:
-		return infoU32(b.count()), Success
+		return infoU32(b.refs.Count()), Success
 	case commandBufferState:
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -252,7 +253,7 @@ func (b *CommandBuffer) add(m clwire.Message, uses []use) Status {
 	}
 	for i := range uses {
 		uses[i].id = uses[i].b.id.Load()
-		uses[i].b.retain()
+		uses[i].b.refs.Retain()
 	}
 	b.commands = append(b.commands, recorded{m: m, uses: uses})
 	return Success
@@ -287,7 +288,7 @@ func (b *CommandBuffer) addLaunch(k *Kernel, r *Range) Status {
 		return status
 	}
 	for _, i := range c.kernel.memArgs {
-		if a := &c.kernel.args[i]; a.buffer != nil && !a.buffer.retain() || a.sampler != nil && !a.sampler.retain() {
+		if a := &c.kernel.args[i]; a.buffer != nil && !a.buffer.refs.Retain() || a.sampler != nil && !a.sampler.refs.Retain() {
 			c.kernel.memArgs = slices.DeleteFunc(c.kernel.memArgs, func(j int) bool { return j >= i })
 			c.letGo(b.d)
 			return InvalidKernelArgs // released since it was set

@@ -6,11 +6,12 @@ import (
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 )
 
 // Context is a cl_context over devices of one platform. It starts no worker; the first queue or build does.
 type Context struct {
-	refs
+	refs       handle.Refs
 	d          *Driver
 	handle     uintptr
 	id         uint64
@@ -113,7 +114,7 @@ func (d *Driver) makeContext(p *Platform, properties []uint64, devices []*Device
 		inPlace: true, alignBytes: 128, moves: map[*Device]*Queue{},
 	}
 	_, c.remote = p.control.(RemoteControl)
-	c.n.Store(1)
+	c.refs.Set(1)
 	for _, dev := range devices {
 		c.inPlace = c.inPlace && dev.inPlace
 		c.alignBytes = max(c.alignBytes, dev.limits.alignBytes)
@@ -187,7 +188,7 @@ func (c *Context) has(dev *Device) bool {
 
 // RetainContext is clRetainContext.
 func (d *Driver) RetainContext(h uintptr) Status {
-	if c := d.contexts.Get(h); c != nil && c.retain() {
+	if c := d.contexts.Get(h); c != nil && c.refs.Retain() {
 		return Success
 	}
 	return InvalidContext
@@ -203,7 +204,7 @@ func (d *Driver) ReleaseContext(h uintptr) Status {
 }
 
 func (d *Driver) releaseContext(c *Context) bool {
-	ok, last := c.release()
+	ok, last := c.refs.Release()
 	if last {
 		d.dropContext(c)
 	}
@@ -262,7 +263,7 @@ func (d *Driver) ContextInfo(h uintptr, param uint32) ([]byte, Status) {
 	}
 	switch param {
 	case 0x1080:
-		return infoU32(c.count()), Success
+		return infoU32(c.refs.Count()), Success
 	case 0x1081:
 		return infoHandles(handlesOf(c.devices)), Success
 	case 0x1082:

@@ -5,51 +5,20 @@ import (
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 	"tendril/forwarding/trace"
 )
-
-// refs counts references as a program sees them. Children hold one of their parent, as in native drivers. Releases
-// without a reference are errors, never a count below zero.
-type refs struct{ n atomic.Int32 }
-
-func (r *refs) count() uint32 { return uint32(max(r.n.Load(), 0)) }
-
-// retain reports false when the object is already gone.
-func (r *refs) retain() bool {
-	for {
-		n := r.n.Load()
-		if n <= 0 {
-			return false
-		}
-		if r.n.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
-// release reports ok false when there was nothing to release, and last when nothing is left.
-func (r *refs) release() (ok, last bool) {
-	for {
-		n := r.n.Load()
-		if n <= 0 {
-			return false, false
-		}
-		if r.n.CompareAndSwap(n, n-1) {
-			return true, n == 1
-		}
-	}
-}
 
 // Event is a cl_event: of a command, or of the user (queue nil).
 type Event struct {
 	completion // done once status is 0 or negative
-	refs
-	handle uintptr // 0: internal
-	id     uint64  // 0: ended on this side, unknown to the worker
-	ctx    *Context
-	queue  *Queue
-	kind   uint32 // CL_EVENT_COMMAND_TYPE
-	seq    uint64 // position in its queue; guarded by Queue.mu while it is sent
+	refs       handle.Refs
+	handle     uintptr // 0: internal
+	id         uint64  // 0: ended on this side, unknown to the worker
+	ctx        *Context
+	queue      *Queue
+	kind       uint32 // CL_EVENT_COMMAND_TYPE
+	seq        uint64 // position in its queue; guarded by Queue.mu while it is sent
 
 	status   atomic.Int32
 	reported atomic.Bool // the worker said how it ended: the profile is there
@@ -64,6 +33,7 @@ type Event struct {
 	foreign   bool          // it ends by another worker's word (peers.go); immutable
 	whenEnded func()        // not nil: called once it has ended; guarded by mu, and called under it
 	held      bool          // something here looks at its end, though the program let go
+	late      *lateRead     // what brings the command's bytes before its end is seen, or nil; immutable once it is sent
 }
 
 type eventCallback struct {
@@ -74,7 +44,7 @@ type eventCallback struct {
 // newEvent makes an event that the program does not see.
 func (d *Driver) newEvent(ctx *Context, q *Queue, kind uint32) *Event {
 	e := &Event{ctx: ctx, queue: q, kind: kind, id: d.newID()}
-	e.n.Store(1)
+	e.refs.Set(1)
 	e.status.Store(statusQueued)
 	if q == nil {
 		e.status.Store(statusSubmitted) // §5.9: where a user event starts
@@ -91,9 +61,9 @@ func (d *Driver) shownEvent(ctx *Context, q *Queue, kind uint32) (*Event, Status
 	}
 	e.handle = h
 	if q != nil {
-		q.retain()
+		q.refs.Retain()
 	} else {
-		ctx.retain()
+		ctx.refs.Retain()
 	}
 	return e, Success
 }
@@ -151,6 +121,9 @@ func (e *Event) hold() {
 
 // report takes over what the worker says.
 func (e *Event) report(end *clwire.EventEnd) {
+	if e.late != nil && end.Status <= 0 {
+		end.Status = e.late.end(end.Status)
+	}
 	if end.HasProfile {
 		e.mu.Lock()
 		e.profile = end.Profile
@@ -166,6 +139,9 @@ func (e *Event) report(end *clwire.EventEnd) {
 }
 
 func (e *Event) fail(status Status) {
+	if e.late != nil {
+		status = Status(e.late.end(int32(status)))
+	}
 	e.reported.Store(true)
 	e.advance(int32(status))
 }
@@ -238,7 +214,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
 	if status != Success {
 		return 0, status
 	}
-	ctx.settle(nil, func(u *unwaited) { u.gates++ })
+	ctx.settle(nil, func(u *unwaited) { u.gates.Add(1) })
 	return e.handle, Success
 }
 
@@ -293,7 +269,7 @@ func (e *Event) ensureRemote(w *worker) error {
 
 // RetainEvent is clRetainEvent.
 func (d *Driver) RetainEvent(h uintptr) Status {
-	if e := d.events.Get(h); e != nil && e.retain() {
+	if e := d.events.Get(h); e != nil && e.refs.Retain() {
 		return Success
 	}
 	return InvalidEvent
@@ -305,7 +281,7 @@ func (d *Driver) ReleaseEvent(h uintptr) Status {
 	if e == nil {
 		return InvalidEvent
 	}
-	ok, last := e.release()
+	ok, last := e.refs.Release()
 	if !ok {
 		return InvalidEvent
 	}
@@ -330,7 +306,7 @@ func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, Status) {
 	case 0x11D1:
 		return infoU32(e.kind), Success
 	case 0x11D2:
-		return infoU32(e.count()), Success
+		return infoU32(e.refs.Count()), Success
 	case 0x11D3:
 		return infoU32(uint32(e.poll())), Success
 	case 0x11D4:

@@ -99,7 +99,7 @@ func (d *Driver) CreateImage(context uintptr, given []uint64, flags uint64, form
 		return 0, status
 	}
 	b.id.Store(d.newID())
-	b.n.Store(1)
+	b.refs.Set(1)
 	return d.makeImage(b, host)
 }
 

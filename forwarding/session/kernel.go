@@ -6,11 +6,12 @@ import (
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 )
 
 // Kernel is a cl_kernel.
 type Kernel struct {
-	refs
+	refs    handle.Refs
 	d       *Driver
 	handle  uintptr
 	id      uint64
@@ -120,7 +121,7 @@ func (d *Driver) CreateKernels(program uintptr, count int) (handles []uintptr, t
 // showKernelLocked makes a kernel object, with the arguments of like if that is not nil.
 func (d *Driver) showKernelLocked(p *Program, facts *kernelFacts, like *Kernel) (uintptr, Status) {
 	k := &Kernel{d: d, id: d.newID(), program: p, facts: facts, args: make([]argument, facts.NumArgs), unset: int(facts.NumArgs)}
-	k.n.Store(1)
+	k.refs.Set(1)
 	if like != nil {
 		k.copyArgs(like)
 	}
@@ -131,7 +132,7 @@ func (d *Driver) showKernelLocked(p *Program, facts *kernelFacts, like *Kernel) 
 	k.handle = h
 	d.traceKernel(k.id, facts.Name)
 	p.kernels++
-	p.retain()
+	p.refs.Retain()
 	return h, Success
 }
 
@@ -163,7 +164,7 @@ func (k *Kernel) copyArgs(like *Kernel) {
 
 // RetainKernel is clRetainKernel.
 func (d *Driver) RetainKernel(h uintptr) Status {
-	if k := d.kernels.Get(h); k != nil && k.retain() {
+	if k := d.kernels.Get(h); k != nil && k.refs.Retain() {
 		return Success
 	}
 	return InvalidKernel
@@ -175,7 +176,7 @@ func (d *Driver) ReleaseKernel(h uintptr) Status {
 	if k == nil {
 		return InvalidKernel
 	}
-	ok, last := k.release()
+	ok, last := k.refs.Release()
 	if !ok {
 		return InvalidKernel
 	}

@@ -219,7 +219,7 @@ func (c *command) prepareArgsLocked(k *Kernel) Status {
 	for _, i := range k.memArgs {
 		a := &k.args[i]
 		if p := a.sampler; p != nil {
-			if p.n.Load() <= 0 {
+			if !p.refs.Alive() {
 				return InvalidKernelArgs // released since it was set
 			}
 			if status := p.ensureRemote(c.q.w); status != Success {
@@ -231,7 +231,7 @@ func (c *command) prepareArgsLocked(k *Kernel) Status {
 		if b == nil {
 			continue
 		}
-		if b.n.Load() <= 0 {
+		if !b.refs.Alive() {
 			return InvalidKernelArgs // released since it was set
 		}
 		if b.parent != nil {
@@ -269,7 +269,7 @@ func (d *Driver) KernelInfo(h uintptr, param uint32) ([]byte, Status) {
 	case 0x1191:
 		return infoU32(k.facts.NumArgs), Success
 	case 0x1192:
-		return infoU32(k.count()), Success
+		return infoU32(k.refs.Count()), Success
 	case 0x1193:
 		return infoSize(k.program.ctx.handle), Success
 	case 0x1194:

@@ -149,7 +149,7 @@ func (m *mirror) waitQuiet() {
 	m.mu.Unlock()
 	for _, e := range pending {
 		if w := e.ctx.bound(); w != nil {
-			w.reader.wait(&e.completion, 0)
+			w.reader.waitForAny(&e.completion)
 		}
 	}
 }

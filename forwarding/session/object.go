@@ -54,7 +54,7 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 	b := &Buffer{d: d, ctx: ctx, flags: memReadOnly | memHostReadOnly, size: o.Size, object: o}
 	b.root = b
 	b.id.Store(d.newID())
-	b.n.Store(1)
+	b.refs.Set(1)
 	b.special.Store(true)
 	if o.Bytes != nil {
 		b.place = &place{seg: &Segment{ID: o.Segment, Bytes: o.Bytes}, size: o.Size}

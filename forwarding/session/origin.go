@@ -83,6 +83,14 @@ func (d *Driver) SetSpecConstant(h uintptr, id uint32, value []byte) Status {
 	if err != nil {
 		return OutOfResources
 	}
+	if c.status == Success {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.special == nil {
+			p.special = map[uint32][]byte{}
+		}
+		p.special[id] = append([]byte(nil), value...)
+	}
 	return c.status
 }
 

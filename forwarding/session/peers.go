@@ -177,8 +177,9 @@ func (d *Driver) attempt(ends [2]*worker, prints [2][32]byte, plaintext bool, co
 	d.peers.byID[l.id] = l
 	d.peers.mu.Unlock()
 	lanes := 1 + bulkLanes(d.cfg.Lanes)
+	packed := ends[0].platform.control != ends[1].platform.control && ends[0].packs() && ends[1].packs()
 	for i, w := range ends {
-		m := &clwire.PeerExpect{Link: l.id, Answers: i == 1, Plaintext: plaintext, Lanes: uint8(lanes), PeerSHA: prints[1-i]}
+		m := &clwire.PeerExpect{Link: l.id, Answers: i == 1, Plaintext: plaintext, Packed: packed, Lanes: uint8(lanes), PeerSHA: prints[1-i]}
 		if err := w.send(m, clwire.FlagUrgent, 0); err != nil {
 			return nil, err
 		}
@@ -322,7 +323,7 @@ func (l *peerLink) event(ctx *Context, lost func(e *Event), ended func(e *Event)
 	}
 	e.foreign = true
 	e.remote.Store(true)
-	e.retain() // until it ends
+	e.refs.Retain() // until it ends
 	e.whenEnded = func() {
 		l.mu.Lock()
 		delete(l.open, e)
@@ -421,7 +422,7 @@ func (d *Driver) BridgeEvent(event, context uintptr) (bridge uintptr, ok bool) {
 	}
 	from, to := x.ctx.bound(), ctx.bound()
 	l := d.peerOf(from, to)
-	if l == nil || !x.retain() {
+	if l == nil || !x.refs.Retain() {
 		return 0, false
 	}
 	e := l.event(ctx, func(e *Event) { d.followHere(event, e.handle) }, func(*Event) { d.ReleaseEvent(event) })

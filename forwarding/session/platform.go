@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 )
 
 // Platform is one native platform, shown as Tendril's. A context never spans two.
@@ -27,8 +28,8 @@ type Platform struct {
 // Device is one native device, or a part of one. Root devices live as long as the process; retain and release count
 // nothing for them (OpenCL 3.0 §4.3: a root device's count is 1).
 type Device struct {
-	refs                // of a sub-device
-	made     *partition // nil: a root device
+	refs     handle.Refs // of a sub-device
+	made     *partition  // nil: a root device
 	platform *Platform
 	handle   uintptr
 	index    uint32 // in the platform's snapshot
@@ -148,7 +149,7 @@ func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, Status) {
 		return nil, InvalidDevice
 	}
 	if param == devReferenceCount && dev.made != nil {
-		return infoU32(dev.count()), Success
+		return infoU32(dev.refs.Count()), Success
 	}
 	if value, ok := dev.info[param]; ok {
 		return value, Success

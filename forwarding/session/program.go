@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 	"tendril/forwarding/session/includes"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // Program is a cl_program.
 type Program struct {
-	refs
+	refs     handle.Refs
 	d        *Driver
 	handle   uintptr
 	id       uint64
@@ -36,6 +37,7 @@ type Program struct {
 	builds   map[uint32]*build
 	facts    map[string]*kernelFacts // of the last successful build
 	order    []string                // kernel names as the driver lists them
+	special  map[uint32][]byte       // specialization constants that the driver took; nil: none
 	kernels  int                     // attached kernel objects: no build while there are any
 	building int
 }
@@ -43,7 +45,7 @@ type Program struct {
 // build is clGetProgramBuildInfo for one device.
 type build struct {
 	status     int32
-	options    string
+	by         *construction
 	log        []byte
 	binaryType uint32
 	globals    uint64
@@ -112,14 +114,14 @@ func (d *Driver) showProgram(p *Program) (uintptr, Status) {
 		p.id, p.builds = d.newID(), map[uint32]*build{}
 	}
 	if p.kind != programLinked {
-		p.n.Store(1)
+		p.refs.Set(1)
 	}
 	h, err := d.programs.Put(p)
 	if err != nil {
 		return 0, OutOfHostMemory
 	}
 	p.handle = h
-	p.ctx.retain()
+	p.ctx.refs.Retain()
 	return h, Success
 }
 
@@ -217,7 +219,7 @@ func (p *Program) executableLocked() bool {
 
 // RetainProgram is clRetainProgram.
 func (d *Driver) RetainProgram(h uintptr) Status {
-	if p := d.programs.Get(h); p != nil && p.retain() {
+	if p := d.programs.Get(h); p != nil && p.refs.Retain() {
 		return Success
 	}
 	return InvalidProgram
@@ -233,7 +235,7 @@ func (d *Driver) ReleaseProgram(h uintptr) Status {
 }
 
 func (d *Driver) releaseProgram(p *Program) bool {
-	ok, last := p.release()
+	ok, last := p.refs.Release()
 	if last {
 		d.programs.Remove(p.handle)
 		p.forget()
@@ -260,7 +262,7 @@ func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, Status) {
 	}
 	switch param {
 	case 0x1160:
-		return infoU32(p.count()), Success
+		return infoU32(p.refs.Count()), Success
 	case 0x1161:
 		return infoSize(p.ctx.handle), Success
 	case 0x1162:
@@ -366,13 +368,13 @@ func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, Stat
 	defer p.mu.Unlock()
 	b := p.builds[dev.index]
 	if b == nil {
-		b = &build{status: buildNone, binaryType: binaryTypeNone}
+		b = &build{status: buildNone, binaryType: binaryTypeNone, by: &construction{}}
 	}
 	switch param {
 	case 0x1181:
 		return infoU32(uint32(b.status)), Success
 	case 0x1182:
-		return infoString(b.options), Success
+		return infoString(b.by.options), Success
 	case 0x1183:
 		return infoString(text(b.log)), Success
 	case 0x1184:

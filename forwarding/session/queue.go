@@ -5,12 +5,13 @@ import (
 	"sync/atomic"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 	"tendril/forwarding/trace"
 )
 
 // Queue is a cl_command_queue.
 type Queue struct {
-	refs
+	refs     handle.Refs
 	d        *Driver
 	handle   uintptr // 0: internal
 	id       uint64
@@ -123,13 +124,13 @@ func (d *Driver) createQueue(ctx *Context, dev *Device, props uint64, given []ui
 	w.mu.Lock()
 	w.queues[q.id] = q
 	w.mu.Unlock()
-	ctx.retain()
+	ctx.refs.Retain()
 	return h, Success
 }
 
 func newQueue(ctx *Context, dev *Device, w *worker, props uint64) *Queue {
 	q := &Queue{d: ctx.d, id: ctx.d.newID(), ctx: ctx, device: dev, w: w, props: props, outOf: props&queueOutOfOrder != 0}
-	q.n.Store(1)
+	q.refs.Set(1)
 	q.d.traceQueue(q)
 	return q
 }
@@ -241,7 +242,7 @@ func (q *Queue) submitLocked(m clwire.Message, cmd *clwire.Cmd, e *Event, wait [
 
 // RetainQueue is clRetainCommandQueue.
 func (d *Driver) RetainQueue(h uintptr) Status {
-	if q := d.queues.Get(h); q != nil && q.retain() {
+	if q := d.queues.Get(h); q != nil && q.refs.Retain() {
 		return Success
 	}
 	return InvalidCommandQueue
@@ -257,7 +258,7 @@ func (d *Driver) ReleaseQueue(h uintptr) Status {
 }
 
 func (d *Driver) releaseQueue(q *Queue) bool {
-	ok, last := q.release()
+	ok, last := q.refs.Release()
 	if last {
 		q.ctx.settle(q, func(*unwaited) {})
 		d.queues.Remove(q.handle)
@@ -279,7 +280,7 @@ func (d *Driver) QueueInfo(h uintptr, param uint32) ([]byte, Status) {
 	case 0x1091:
 		return infoSize(q.device.handle), Success
 	case 0x1092:
-		return infoU32(q.count()), Success
+		return infoU32(q.refs.Count()), Success
 	case 0x1093:
 		return infoU64(q.props), Success
 	case 0x1094:

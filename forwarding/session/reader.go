@@ -36,6 +36,7 @@ type reader struct {
 	wakeLazy int          // eventfd that ends the background's
 	poller   link.Poller  // callers poll with it
 	interest atomic.Int32 // callbacks that want the background reader to be prompt
+	curious  atomic.Int32 // callers in wait for what the worker does not call urgent
 	resume   chan struct{}
 	ended    chan struct{} // the background goroutine is gone
 	stopping atomic.Bool
@@ -148,6 +149,13 @@ func (r *reader) wakeAll() {
 	r.parkMu.Unlock()
 }
 
+// waitForAny is wait, for what the worker tells of at its leisure: an event that nobody asked it for.
+func (r *reader) waitForAny(c *completion) bool {
+	r.curious.Add(1)
+	defer r.curious.Add(-1)
+	return r.wait(c, 0)
+}
+
 // wait returns true when c is done, false when the worker died before c was registered. It polls for spin.
 func (r *reader) wait(c *completion, spin time.Duration) bool {
 	if c.done.Load() {
@@ -164,6 +172,7 @@ func (r *reader) wait(c *completion, spin time.Duration) bool {
 		}
 	}
 	r.leave()
+	r.w.awaitSettled()
 	_ = r.w.copied.Load()
 	return c.done.Load()
 }
@@ -225,7 +234,7 @@ func (r *reader) sleepOnSocket(c *completion) {
 		r.rx.Lock()
 		r.drain()
 		r.progress = false
-		armed := !r.over(c) && r.w.link.Arm(clwire.ConsumerAsleep)
+		armed := !r.over(c) && r.w.link.Arm(r.bells())
 		r.rx.Unlock()
 		r.unpark()
 		if armed {
@@ -236,6 +245,15 @@ func (r *reader) sleepOnSocket(c *completion) {
 			unpoke(r.wake)
 		}
 	}
+}
+
+// bells is what a sleeper wants to be woken for: what somebody waits for is urgent, and the ends of a chain's events, told
+// every 100 µs, are not. Woken for each of these reports, it kept the core from the commands.
+func (r *reader) bells() uint32 {
+	if r.curious.Load() > 0 {
+		return clwire.ConsumerAsleep
+	}
+	return clwire.ConsumerLazy
 }
 
 // lastWords takes what a worker said before its end, then ends it.

@@ -88,6 +88,7 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 		return fmt.Errorf("connect to the worker: %w", err)
 	}
 	w.link, w.bulk = stream, newBulk(w)
+	options.Compression = &w.bulk.compression
 	if r != nil {
 		w.resumer = r
 		r.start(stream)
@@ -122,7 +123,8 @@ func (b *bulk) connect(control RemoteControl, ticket [32]byte, number int, o lin
 		l, err = link.OpenLane(link.Client, f, o)
 		return err
 	})
-	if err == nil && b.w.resumer != nil {
+	if err == nil {
+		b.w.link.(*link.Stream).Carry(l, number)
 		b.w.resumer.carry(l, number)
 	}
 	if err == nil && !b.add(l) {

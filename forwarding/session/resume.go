@@ -46,9 +46,9 @@ const (
 	flapping = 100 * time.Millisecond
 )
 
-// keepsSession says whether the session with a daemon outlives its connections, asking for that once.
+// keepsSession says whether the session with a daemon outlives its connections, asking for that once, and for the end of calls that nobody answers.
 func (d *Driver) keepsSession(control RemoteControl) bool {
-	if d.cfg.Resume <= 0 {
+	if d.cfg.Resume <= 0 && d.cfg.Silence <= 0 {
 		return false
 	}
 	d.keptMu.Lock()
@@ -56,7 +56,7 @@ func (d *Driver) keepsSession(control RemoteControl) bool {
 	keeps, asked := d.kept[control]
 	if !asked {
 		granted, err := control.KeepSession(d.cfg.Resume)
-		keeps = err == nil && granted > 0
+		keeps = err == nil && granted > 0 && d.cfg.Resume > 0
 		if d.kept == nil {
 			d.kept = map[RemoteControl]bool{}
 		}
@@ -99,12 +99,13 @@ func (r *resumer) start(s *link.Stream) {
 	r.work.Go(r.run)
 }
 
-// carry adds a lane.
+// carry adds a lane. r may be nil.
 func (r *resumer) carry(l *link.Lane, number int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lanes[0].(*link.Stream).Carry(l, number)
-	r.lanes[number] = l
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lanes[number] = l
+	}
 }
 
 // noteLoss is link.Options.Lost.
@@ -124,20 +125,10 @@ func (r *resumer) close() {
 }
 
 func (r *resumer) run() {
-	probe := time.NewTicker(max(r.w.d.cfg.Silence/3, time.Second))
-	defer probe.Stop()
 	for {
 		select {
 		case <-r.stop:
 			return
-		case <-probe.C:
-			if r.w.reader.waiting.Load() > 0 {
-				r.lanes[0].(*link.Stream).Probe()
-			}
-			if r.w.dead.Load() {
-				return
-			}
-			continue
 		case <-r.lost:
 		}
 		if len(r.missing()) > 0 && !r.w.dead.Load() {

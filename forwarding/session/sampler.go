@@ -4,11 +4,12 @@ import (
 	"sync"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/handle"
 )
 
 // Sampler is a cl_sampler. The worker hears of it when a kernel uses it.
 type Sampler struct {
-	refs
+	refs   handle.Refs
 	d      *Driver
 	handle uintptr
 	id     uint64
@@ -70,13 +71,13 @@ func (d *Driver) createSampler(context uintptr, normalized, addressing, filter u
 		return 0, InvalidOperation
 	}
 	p := &Sampler{d: d, id: d.newID(), ctx: ctx, given: given, normalized: normalized == 1, addressing: uint32(addressing), filter: uint32(filter)}
-	p.n.Store(1)
+	p.refs.Set(1)
 	h, err := d.samplers.Put(p)
 	if err != nil {
 		return 0, OutOfHostMemory
 	}
 	p.handle = h
-	ctx.retain()
+	ctx.refs.Retain()
 	return h, Success
 }
 
@@ -96,7 +97,7 @@ func (p *Sampler) ensureRemote(w *worker) Status {
 
 // RetainSampler is clRetainSampler.
 func (d *Driver) RetainSampler(h uintptr) Status {
-	if p := d.samplers.Get(h); p != nil && p.retain() {
+	if p := d.samplers.Get(h); p != nil && p.refs.Retain() {
 		return Success
 	}
 	return InvalidSampler
@@ -108,7 +109,7 @@ func (d *Driver) ReleaseSampler(h uintptr) Status {
 	if p == nil {
 		return InvalidSampler
 	}
-	ok, last := p.release()
+	ok, last := p.refs.Release()
 	if !ok {
 		return InvalidSampler
 	}
@@ -133,7 +134,7 @@ func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, Status) {
 	}
 	switch param {
 	case 0x1150:
-		return infoU32(p.count()), Success
+		return infoU32(p.refs.Count()), Success
 	case 0x1151:
 		return infoSize(p.ctx.handle), Success
 	case samplerNormalized:

@@ -71,7 +71,7 @@ func (d *Driver) showSubDevice(p *partition, i uint32, snapshot clwire.DeviceSna
 		dev.info[devHostUnifiedMemory] = p.parent.info[devHostUnifiedMemory]
 	}
 	dev.limits = limitsOf(dev.info)
-	dev.n.Store(1)
+	dev.refs.Set(1)
 	h, err := d.devices.Put(dev)
 	if err != nil {
 		return 0, OutOfHostMemory
@@ -123,7 +123,7 @@ func (w *worker) ensurePartition(p *partition) Status {
 // hold and letGo count uses of a sub-device; a root device counts nothing (§4.3).
 func (dev *Device) hold() {
 	if dev.made != nil {
-		dev.retain()
+		dev.refs.Retain()
 	}
 }
 
@@ -131,7 +131,7 @@ func (dev *Device) letGo() bool {
 	if dev.made == nil {
 		return true
 	}
-	ok, last := dev.release()
+	ok, last := dev.refs.Release()
 	if !last {
 		return ok
 	}
@@ -150,7 +150,7 @@ func (dev *Device) letGo() bool {
 // RetainDevice is clRetainDevice.
 func (d *Driver) RetainDevice(h uintptr) Status {
 	dev := d.devices.Get(h)
-	if dev == nil || dev.made != nil && !dev.retain() {
+	if dev == nil || dev.made != nil && !dev.refs.Retain() {
 		return InvalidDevice
 	}
 	return Success

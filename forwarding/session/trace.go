@@ -100,6 +100,17 @@ func causeOfCommand(kind uint32) trace.Cause {
 	return trace.CauseOther
 }
 
+// causeOfTransfer is the same for a transfer, which may be one of the library's own: a new buffer's contents.
+func causeOfTransfer(kind uint32, write bool) trace.Cause {
+	if cause := causeOfCommand(kind); cause != trace.CauseOther {
+		return cause
+	}
+	if write {
+		return trace.CauseWrite
+	}
+	return trace.CauseRead
+}
+
 // traced notes a command that was sent. The caller holds q.mu.
 func (q *Queue) traced(m clwire.Message) {
 	t := q.d.trace

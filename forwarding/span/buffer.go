@@ -2,11 +2,12 @@ package span
 
 import (
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // Buffer is a cl_mem of a spanning context: a buffer or image of session's at each member that has used it.
 type Buffer struct {
-	refs
+	refs   handle.Refs
 	ctx    *Context
 	handle uintptr
 	flags  uint64
@@ -89,16 +90,16 @@ func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint6
 }
 
 func (b *Buffer) show() (uintptr, session.Status) {
-	b.n.Store(1)
+	b.refs.Set(1)
 	h, err := b.ctx.d.buffers.Put(b)
 	if err != nil {
 		b.dropInner()
 		return 0, session.OutOfHostMemory
 	}
 	b.handle = h
-	b.ctx.retain()
+	b.ctx.refs.Retain()
 	if b.parent != nil {
-		b.parent.retain()
+		b.parent.refs.Retain()
 	}
 	if b.mirror != nil {
 		b.ctx.mu.Lock()
@@ -175,7 +176,7 @@ func (d *Driver) RetainMemObject(h uintptr) session.Status {
 	if b == nil {
 		return d.Driver.RetainMemObject(h)
 	}
-	if !b.retain() {
+	if !b.refs.Retain() {
 		return session.InvalidMemObject
 	}
 	return session.Success
@@ -194,7 +195,7 @@ func (d *Driver) ReleaseMemObject(h uintptr) session.Status {
 }
 
 func (b *Buffer) drop() bool {
-	ok, last := b.release()
+	ok, last := b.refs.Release()
 	if !last {
 		return ok
 	}
@@ -277,7 +278,7 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, session.Status)
 		defer b.ctx.mu.Unlock()
 		return infoU32(uint32(len(b.maps))), session.Success
 	case memRefs:
-		return infoU32(b.count()), session.Success
+		return infoU32(b.refs.Count()), session.Success
 	case memContext:
 		return infoHandle(b.ctx.handle), session.Success
 	case memParent:

@@ -2,12 +2,13 @@ package span
 
 import (
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // CommandBuffer is a cl_command_buffer_khr for a queue of a spanning context: one of session's at the queue's member. A
 // replay brings what its commands read, as one command that does what all of them do.
 type CommandBuffer struct {
-	refs
+	refs   handle.Refs
 	handle uintptr
 	inner  uintptr // session's
 	q      *Queue
@@ -40,14 +41,14 @@ func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64)
 		return 0, status
 	}
 	b := &CommandBuffer{q: q, inner: inner, at: map[usedRange]int{}}
-	b.n.Store(1)
+	b.refs.Set(1)
 	h, err := d.graphs.Put(b)
 	if err != nil {
 		d.Driver.ReleaseCommandBuffer(inner)
 		return 0, session.OutOfHostMemory
 	}
 	b.handle = h
-	q.retain()
+	q.refs.Retain()
 	return h, session.Success
 }
 
@@ -65,7 +66,7 @@ func (d *Driver) RetainCommandBuffer(h uintptr) session.Status {
 	if b == nil {
 		return d.Driver.RetainCommandBuffer(h)
 	}
-	if !b.retain() {
+	if !b.refs.Retain() {
 		return session.InvalidCommandBuffer
 	}
 	return session.Success
@@ -77,7 +78,7 @@ func (d *Driver) ReleaseCommandBuffer(h uintptr) session.Status {
 	if b == nil {
 		return d.Driver.ReleaseCommandBuffer(h)
 	}
-	ok, last := b.release()
+	ok, last := b.refs.Release()
 	if !ok {
 		return session.InvalidCommandBuffer
 	}
@@ -101,7 +102,7 @@ func (d *Driver) CommandBufferInfo(h uintptr, param uint32) ([]byte, session.Sta
 	case param == commandBufferQueues:
 		return infoHandle(b.q.handle), session.Success
 	case param == commandBufferRefs:
-		return infoU32(b.count()), session.Success
+		return infoU32(b.refs.Count()), session.Success
 	}
 	return d.Driver.CommandBufferInfo(b.inner, param)
 }
@@ -135,7 +136,7 @@ func (r *request) recordLocked() (uintptr, session.Status) {
 		key := usedRange{u.b, u.off, u.n}
 		i, known := b.at[key]
 		if !known {
-			u.b.retain()
+			u.b.refs.Retain()
 			b.at[key] = len(b.uses)
 			b.uses = append(b.uses, u)
 			continue

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // maxMembers bounds the platforms of one context: their sets are kept in a word.
@@ -21,7 +22,7 @@ type member struct {
 
 // Context is a cl_context whose devices belong to several of session's platforms.
 type Context struct {
-	refs
+	refs       handle.Refs
 	d          *Driver
 	handle     uintptr
 	devices    []uintptr // in the program's order
@@ -137,7 +138,7 @@ func (c *Context) addMember(properties []uint64, devices []uintptr, report func(
 }
 
 func (c *Context) show() (uintptr, session.Status) {
-	c.n.Store(1)
+	c.refs.Set(1)
 	h, err := c.d.contexts.Put(c)
 	if err != nil {
 		c.dropMembers()
@@ -187,7 +188,7 @@ func (d *Driver) RetainContext(h uintptr) session.Status {
 	if c == nil {
 		return d.Driver.RetainContext(h)
 	}
-	if !c.retain() {
+	if !c.refs.Retain() {
 		return session.InvalidContext
 	}
 	return session.Success
@@ -207,7 +208,7 @@ func (d *Driver) ReleaseContext(h uintptr) session.Status {
 
 // drop gives up a reference, and with the last one everything.
 func (c *Context) drop() bool {
-	ok, last := c.release()
+	ok, last := c.refs.Release()
 	if !last {
 		return ok
 	}
@@ -255,7 +256,7 @@ func (d *Driver) ContextInfo(h uintptr, param uint32) ([]byte, session.Status) {
 	}
 	switch param {
 	case contextRefs:
-		return infoU32(c.count()), session.Success
+		return infoU32(c.refs.Count()), session.Success
 	case contextDevices:
 		return infoHandles(c.devices), session.Success
 	case contextProps:

@@ -4,12 +4,13 @@ import (
 	"sync"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // Event is a cl_event of a spanning context: one of session's, on the member where its command runs, or on the first
 // member for a user event.
 type Event struct {
-	refs
+	refs   handle.Refs
 	ctx    *Context
 	handle uintptr
 	inner  uintptr
@@ -34,7 +35,7 @@ const (
 // newEvent shows an event of session's to the program; it takes over the reference.
 func (c *Context) newEvent(inner uintptr, member int, q *Queue, kind uint32) (uintptr, session.Status) {
 	e := &Event{ctx: c, inner: inner, member: member, queue: q, kind: kind}
-	e.n.Store(1)
+	e.refs.Set(1)
 	h, err := c.d.events.Put(e)
 	if err != nil {
 		c.d.Driver.ReleaseEvent(inner)
@@ -42,9 +43,9 @@ func (c *Context) newEvent(inner uintptr, member int, q *Queue, kind uint32) (ui
 	}
 	e.handle = h
 	if q != nil {
-		q.retain()
+		q.refs.Retain()
 	} else {
-		c.retain()
+		c.refs.Retain()
 	}
 	return h, session.Success
 }
@@ -137,7 +138,7 @@ func (d *Driver) RetainEvent(h uintptr) session.Status {
 	if e == nil {
 		return d.Driver.RetainEvent(h)
 	}
-	if !e.retain() {
+	if !e.refs.Retain() {
 		return session.InvalidEvent
 	}
 	return session.Success
@@ -149,7 +150,7 @@ func (d *Driver) ReleaseEvent(h uintptr) session.Status {
 	if e == nil {
 		return d.Driver.ReleaseEvent(h)
 	}
-	ok, last := e.release()
+	ok, last := e.refs.Release()
 	if !ok {
 		return session.InvalidEvent
 	}
@@ -188,7 +189,7 @@ func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, session.Status) {
 	case param == eventCommand && e.kind != 0:
 		return infoU32(e.kind), session.Success
 	case param == eventRefs:
-		return infoU32(e.count()), session.Success
+		return infoU32(e.refs.Count()), session.Success
 	case param == eventContext:
 		return infoHandle(e.ctx.handle), session.Success
 	}

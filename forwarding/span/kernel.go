@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // Kernel is a cl_kernel of a spanning context: one of session's for each member that built its program.
 type Kernel struct {
-	refs
+	refs    handle.Refs
 	program *Program
 	handle  uintptr
 	inner   []uintptr            // session's, by member; 0: not built there; immutable
@@ -62,14 +63,14 @@ func (p *Program) newKernel(create func(inner uintptr) (uintptr, session.Status)
 }
 
 func (k *Kernel) show() (uintptr, session.Status) {
-	k.n.Store(1)
+	k.refs.Set(1)
 	h, err := k.program.ctx.d.kernels.Put(k)
 	if err != nil {
 		k.dropInner()
 		return 0, session.OutOfHostMemory
 	}
 	k.handle = h
-	k.program.retain()
+	k.program.refs.Retain()
 	return h, session.Success
 }
 
@@ -149,7 +150,7 @@ func (d *Driver) RetainKernel(h uintptr) session.Status {
 	if k == nil {
 		return d.Driver.RetainKernel(h)
 	}
-	if !k.retain() {
+	if !k.refs.Retain() {
 		return session.InvalidKernel
 	}
 	return session.Success
@@ -161,7 +162,7 @@ func (d *Driver) ReleaseKernel(h uintptr) session.Status {
 	if k == nil {
 		return d.Driver.ReleaseKernel(h)
 	}
-	ok, last := k.release()
+	ok, last := k.refs.Release()
 	if !ok {
 		return session.InvalidKernel
 	}
@@ -303,7 +304,7 @@ func (d *Driver) launch(queue, kernel uintptr, w session.Waits, call func(queue,
 func (k *Kernel) usesLocked(member int) ([]use, session.Status) {
 	uses := make([]use, 0, len(k.args))
 	for index, a := range k.args {
-		if !a.b.alive() {
+		if !a.b.refs.Alive() {
 			return nil, session.InvalidKernelArgs // released since it was set
 		}
 		if a.sent>>member&1 == 0 {
@@ -324,7 +325,7 @@ func (d *Driver) KernelInfo(h uintptr, param uint32) ([]byte, session.Status) {
 	case k == nil:
 		return d.Driver.KernelInfo(h, param)
 	case param == kernelRefs:
-		return infoU32(k.count()), session.Success
+		return infoU32(k.refs.Count()), session.Success
 	case param == kernelContext:
 		return infoHandle(k.program.ctx.handle), session.Success
 	case param == kernelProgram:

@@ -79,7 +79,7 @@ func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options 
 		return 0, shown
 	}
 	if done != nil {
-		p.retain()
+		p.refs.Retain()
 		d.Notify(func() {
 			done(h)
 			p.drop()

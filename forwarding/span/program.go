@@ -5,11 +5,12 @@ import (
 	"sync"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // Program is a cl_program of a spanning context: one of session's for each member whose devices it is for.
 type Program struct {
-	refs
+	refs    handle.Refs
 	ctx     *Context
 	handle  uintptr
 	inner   []uintptr // session's, by member; 0: not for its devices; immutable
@@ -78,14 +79,14 @@ func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, bin
 }
 
 func (p *Program) show() (uintptr, session.Status) {
-	p.n.Store(1)
+	p.refs.Set(1)
 	h, err := p.ctx.d.programs.Put(p)
 	if err != nil {
 		p.dropInner()
 		return 0, session.OutOfHostMemory
 	}
 	p.handle = h
-	p.ctx.retain()
+	p.ctx.refs.Retain()
 	return h, session.Success
 }
 
@@ -124,7 +125,7 @@ func (p *Program) construct(hasList bool, devices []uintptr, done func(), call f
 	if done == nil {
 		return constructAll(byMember, call)
 	}
-	p.retain()
+	p.refs.Retain()
 	go func() {
 		constructAll(byMember, call)
 		p.ctx.d.Notify(func() {
@@ -158,7 +159,7 @@ func (d *Driver) RetainProgram(h uintptr) session.Status {
 	if p == nil {
 		return d.Driver.RetainProgram(h)
 	}
-	if !p.retain() {
+	if !p.refs.Retain() {
 		return session.InvalidProgram
 	}
 	return session.Success
@@ -177,7 +178,7 @@ func (d *Driver) ReleaseProgram(h uintptr) session.Status {
 }
 
 func (p *Program) drop() bool {
-	ok, last := p.release()
+	ok, last := p.refs.Release()
 	if last {
 		p.ctx.d.programs.Remove(p.handle)
 		p.dropInner()
@@ -194,7 +195,7 @@ func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, session.Status) {
 	}
 	switch param {
 	case programRefs:
-		return infoU32(p.count()), session.Success
+		return infoU32(p.refs.Count()), session.Success
 	case programContext:
 		return infoHandle(p.ctx.handle), session.Success
 	case programNumDevices:

@@ -2,11 +2,12 @@ package span
 
 import (
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // Queue is a cl_command_queue of a spanning context: one of session's, on the member of its device.
 type Queue struct {
-	refs
+	refs   handle.Refs
 	ctx    *Context
 	handle uintptr
 	inner  uintptr
@@ -51,14 +52,14 @@ func (c *Context) newQueue(device uintptr, create func(context uintptr) (uintptr
 		return 0, status
 	}
 	q := &Queue{ctx: c, inner: inner, member: i}
-	q.n.Store(1)
+	q.refs.Set(1)
 	h, err := c.d.queues.Put(q)
 	if err != nil {
 		c.d.Driver.ReleaseQueue(inner)
 		return 0, session.OutOfHostMemory
 	}
 	q.handle = h
-	c.retain()
+	c.refs.Retain()
 	return h, session.Success
 }
 
@@ -68,7 +69,7 @@ func (d *Driver) RetainQueue(h uintptr) session.Status {
 	if q == nil {
 		return d.Driver.RetainQueue(h)
 	}
-	if !q.retain() {
+	if !q.refs.Retain() {
 		return session.InvalidCommandQueue
 	}
 	return session.Success
@@ -87,7 +88,7 @@ func (d *Driver) ReleaseQueue(h uintptr) session.Status {
 }
 
 func (q *Queue) drop() bool {
-	ok, last := q.release()
+	ok, last := q.refs.Release()
 	if last {
 		q.ctx.d.queues.Remove(q.handle)
 		q.ctx.d.Driver.ReleaseQueue(q.inner)
@@ -105,7 +106,7 @@ func (d *Driver) QueueInfo(h uintptr, param uint32) ([]byte, session.Status) {
 	case param == queueContext:
 		return infoHandle(q.ctx.handle), session.Success
 	case param == queueRefs:
-		return infoU32(q.count()), session.Success
+		return infoU32(q.refs.Count()), session.Success
 	}
 	return d.Driver.QueueInfo(q.inner, param)
 }

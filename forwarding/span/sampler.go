@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/handle"
 )
 
 // Sampler is a cl_sampler of a spanning context: one of session's at each member that has images.
 type Sampler struct {
-	refs
+	refs   handle.Refs
 	ctx    *Context
 	handle uintptr
 	inner  []uintptr // by member; 0: no images there; immutable
@@ -58,14 +59,14 @@ func (d *Driver) newSampler(context uintptr, create func(context uintptr) (uintp
 		s.dropInner()
 		return 0, status
 	}
-	s.n.Store(1)
+	s.refs.Set(1)
 	h, err := d.samplers.Put(s)
 	if err != nil {
 		s.dropInner()
 		return 0, session.OutOfHostMemory
 	}
 	s.handle = h
-	c.retain()
+	c.refs.Retain()
 	return h, session.Success
 }
 
@@ -83,7 +84,7 @@ func (d *Driver) RetainSampler(h uintptr) session.Status {
 	if s == nil {
 		return d.Driver.RetainSampler(h)
 	}
-	if !s.retain() {
+	if !s.refs.Retain() {
 		return session.InvalidSampler
 	}
 	return session.Success
@@ -95,7 +96,7 @@ func (d *Driver) ReleaseSampler(h uintptr) session.Status {
 	if s == nil {
 		return d.Driver.ReleaseSampler(h)
 	}
-	ok, last := s.release()
+	ok, last := s.refs.Release()
 	if !ok {
 		return session.InvalidSampler
 	}
@@ -114,7 +115,7 @@ func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, session.Status) {
 	case s == nil:
 		return d.Driver.SamplerInfo(h, param)
 	case param == samplerRefs:
-		return infoU32(s.count()), session.Success
+		return infoU32(s.refs.Count()), session.Success
 	case param == samplerContext:
 		return infoHandle(s.ctx.handle), session.Success
 	}

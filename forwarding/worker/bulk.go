@@ -283,5 +283,8 @@ func (s *session) bulkCommand(h clwire.Header, cmd *clwire.Cmd, id, buf uint64, 
 	if err := s.bulk.begin(id, b, shape, write, inline); err != nil {
 		return err
 	}
+	if t := s.bulk.readTask(id); t != nil {
+		return s.enqueue(h, engine.KindTask, cmd, t, nil, id)
+	}
 	return s.enqueue(h, engine.KindHost, cmd, nil, nil, id)
 }

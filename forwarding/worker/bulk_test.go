@@ -292,3 +292,63 @@ func TestBulkBeyondTheAllowanceEndsTheSession(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// TestManyGatedReads has more inline reads wait behind user events than there is pinned memory for them: none keeps another queue's reads
+// from theirs, all bring their bytes, and those whose event fails are told so.
+func TestManyGatedReads(t *testing.T) {
+	everyMemory(t, func(t *testing.T, inPlace bool) {
+		f, fix := farFixture(t, inPlace, 0)
+		buf, gates, queues := f.id(), [2]uint64{f.id(), f.id()}, [2]uint64{fix.newQueue(0), fix.newQueue(opencl.OutOfOrder)}
+		const size, reads = 300 << 10, inlineSlots + 20
+		want := make([]byte, size)
+		rand.New(rand.NewSource(3)).Read(want)
+		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+		write := f.id()
+		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: write, Buffer: buf, Shape: clwire.Shape{Size: size}})
+		f.chunks(write, want, 50000, false)
+		f.link.Kick()
+		f.until("the write", func() bool { _, ok := f.done[write]; return ok })
+		var ops, events [2][]uint64
+		for i, gate := range gates {
+			f.send(&clwire.UserEvent{ID: gate})
+			for n := range reads {
+				op, event := f.id(), f.id()
+				f.send(&clwire.BulkRead{Cmd: clwire.Cmd{Queue: queues[i], Event: event, Wait: []uint64{gate}}, Op: op, Inline: true, Buffer: buf,
+					Shape: clwire.Shape{Offset: uint64(n), Size: 1000}})
+				ops[i], events[i] = append(ops[i], op), append(events[i], event)
+			}
+		}
+		if got := f.fetch(fix, buf, clwire.Shape{Size: size}, size, false); !bytes.Equal(got, want) {
+			t.Fatal("other bytes beside gated reads")
+		}
+		if got := f.fetch(fix, buf, clwire.Shape{Size: 77}, 77, true); !bytes.Equal(got, want[:77]) {
+			t.Fatal("other bytes inline beside gated reads")
+		}
+		f.send(&clwire.SetUserEvent{ID: gates[0]})
+		f.send(&clwire.SetUserEvent{ID: gates[1], Status: -7})
+		f.link.Kick()
+		over := func() bool {
+			for i := range reads {
+				if _, done := f.done[ops[0][i]]; !done || f.done[ops[1][i]] != -14 && f.ready[ops[1][i]] != -14 {
+					return false
+				}
+			}
+			return true
+		}
+		f.until("all reads", over)
+		for n, op := range ops[0] {
+			if f.done[op] != 0 || !bytes.Equal(f.data[op], want[n:n+1000]) {
+				t.Fatalf("read %d: status %d, or other bytes", n, f.done[op])
+			}
+		}
+		f.until("their events", func() bool { return len(f.ends) >= 2*reads })
+		for n := range reads {
+			if good, bad := f.ends[events[0][n]].Status, f.ends[events[1][n]].Status; good != 0 || bad != -14 {
+				t.Fatalf("events of read %d ended with %d and %d", n, good, bad)
+			}
+		}
+		if r := f.call(&clwire.Finish{Queue: queues[1]}); r.Status != 0 {
+			t.Fatalf("finish: %d", r.Status)
+		}
+	})
+}

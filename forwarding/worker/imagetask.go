@@ -120,7 +120,7 @@ func (s *session) writeImageTask(m *clwire.WriteImageInline) (*memTask, error) {
 	}
 	data, pinner := append([]byte(nil), m.Data...), new(runtime.Pinner)
 	pinner.Pin(&data[0])
-	t.finished = pinner.Unpin
+	t.finished = func(int32) { pinner.Unpin() }
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		row, slice := image.densePitches(&at)
 		return q.TransferImage(false, image.native, &at, row, slice, addressOf(data), a)

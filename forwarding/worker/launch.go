@@ -100,7 +100,7 @@ func (l *launch) Drop() {
 }
 
 // Finished implements engine.Task.
-func (l *launch) Finished() func() { return nil }
+func (l *launch) Finished() func(int32) { return nil }
 
 // Submit implements engine.Task: sets what differs, and launches.
 func (l *launch) Submit(q engine.Native, waits []engine.Native, want bool) (engine.Native, int32, string) {

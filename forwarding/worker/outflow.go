@@ -127,7 +127,7 @@ func (f *outflow) sendDevice(l *link.Lane) {
 				flying = f.land(l, flying)
 			}
 		}
-		g.event, g.status = f.o.transfer(q, true, at, n, p.slot(g.slot))
+		g.event, g.status = f.o.transfer(q, true, at, n, p.slot(g.slot), opencl.After{Want: true})
 		flying = append(flying, g)
 	}
 	for len(flying) > 0 {
@@ -188,6 +188,6 @@ func (o *bulkOp) fetch(at, n uint64) ([]byte, opencl.Status) {
 		return nil, status
 	}
 	data = data[:n]
-	event, status := o.transfer(q, true, at, n, data)
+	event, status := o.transfer(q, true, at, n, data, opencl.After{Want: true})
 	return data, waitFor(event, status)
 }

@@ -55,6 +55,9 @@ func (c *control) awaitRemote(m *clwire.AssignRemote) (link.Link, *remote, error
 	if !m.Plaintext {
 		r.options.TLS = id.Config(link.Fingerprint(m.ClientSHA256))
 	}
+	if !m.NoCompress {
+		r.options.Compression = &link.Compression{}
+	}
 	if m.Resume {
 		r.options.Lost = r.noteLoss
 	}
@@ -152,9 +155,7 @@ func (r *remote) ended(index int, came resumable) bool {
 // feed hands lanes to the session as they come up; it ends with the process.
 func (r *remote) feed(b *bulk, s *link.Stream) {
 	for l := range r.lanes {
-		if r.options.Lost != nil {
-			s.Carry(l.Lane, l.number)
-		}
+		s.Carry(l.Lane, l.number)
 		b.addLane(l.Lane)
 	}
 }

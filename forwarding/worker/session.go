@@ -24,7 +24,8 @@ var errRecord = errors.New("bad record")
 // without a lock.
 type session struct {
 	link         link.Link
-	bulk         *bulk // nil: the client is on this node
+	bulk         *bulk             // nil: the client is on this node
+	compression  *link.Compression // of the lanes; nil: nothing is packed
 	private      privateMemory
 	deviceMemory *deviceMemory
 	platform     opencl.Platform
@@ -36,6 +37,7 @@ type session struct {
 	greeted  bool
 	spin     time.Duration
 	poller   link.Poller    // the reader's
+	highest  uint64         // of all ids so far
 	objects  map[uint64]any // contexts, buffers, programs, kernels
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment

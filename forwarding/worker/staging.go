@@ -12,8 +12,11 @@ import (
 	"tendril/forwarding/opencl"
 )
 
-// stagingSlots is how many chunks may be between lanes and devices at once.
-const stagingSlots = 64
+// stagingSlots is how many chunks may be between lanes and devices at once, inlineSlots how many inline reads.
+const (
+	stagingSlots = 64
+	inlineSlots  = 64
+)
 
 // staging is pinned memory between lanes and devices with memory of their own.
 type staging struct {
@@ -21,13 +24,16 @@ type staging struct {
 	seg  *segment
 	free chan int
 
+	// Of inline reads. They may be held for long, behind a user event, so nobody waits for one.
+	freeInline chan int
+
 	mu     sync.Mutex
 	queues map[*clContext]opencl.Queue // in order, for chunks alone
 }
 
 func (p *staging) open() bool {
 	p.once.Do(func() {
-		mem, err := unix.Mmap(-1, 0, stagingSlots*clwire.MaxChunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		mem, err := unix.Mmap(-1, 0, stagingSlots*clwire.MaxChunk+inlineSlots*clwire.InlineBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 		if err != nil {
 			return
 		}
@@ -37,11 +43,19 @@ func (p *staging) open() bool {
 		for i := range stagingSlots {
 			p.free <- i
 		}
+		p.freeInline = make(chan int, inlineSlots)
+		for i := range inlineSlots {
+			p.freeInline <- i
+		}
 	})
 	return p.seg != nil
 }
 
 func (p *staging) slot(i int) []byte { return p.seg.mem[i*clwire.MaxChunk : (i+1)*clwire.MaxChunk] }
+
+func (p *staging) inlineSlot(i int) []byte {
+	return p.seg.mem[stagingSlots*clwire.MaxChunk:][i*clwire.InlineBytes : (i+1)*clwire.InlineBytes]
+}
 
 // take returns a free slot, or -1: there is none now, or it may have none. wait: the caller holds none, so that it can wait.
 func (p *staging) take(wait, may bool) int {
@@ -94,8 +108,7 @@ func (p *staging) forget(c *clContext) {
 }
 
 // transfer moves a dense range between a slot's memory and the device, and returns the event of its last part.
-func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte) (opencl.Event, opencl.Status) {
-	a := opencl.After{Want: true}
+func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte, a opencl.After) (opencl.Event, opencl.Status) {
 	host := addressOf(mem)
 	if o.buffer.image != nil {
 		return o.transferImage(q, read, from, n, host)
@@ -162,7 +175,7 @@ func (o *bulkOp) placeDevice(c stagedChunk) {
 // copyIn starts a slot's copy to the device and sees to its end.
 func (o *bulkOp) copyIn(q opencl.Queue, i int, at, n uint64) {
 	p := &o.b.staging
-	e, status := o.transfer(q, false, at, n, p.slot(i))
+	e, status := o.transfer(q, false, at, n, p.slot(i), opencl.After{Want: true})
 	o.b.work.Go(func() {
 		status = waitFor(e, status)
 		p.free <- i
@@ -189,7 +202,7 @@ func (o *bulkOp) readInlineDevice() {
 	}
 	i := <-p.free
 	defer func() { p.free <- i }()
-	e, status := o.transfer(q, true, 0, o.size, p.slot(i))
+	e, status := o.transfer(q, true, 0, o.size, p.slot(i), opencl.After{Want: true})
 	if status = waitFor(e, status); status == opencl.Success {
 		o.b.s.send(clwire.NewBulkData(o.id, 0, p.slot(i)[:o.size]), 0, 0)
 	}

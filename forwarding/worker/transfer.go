@@ -17,8 +17,8 @@ type memTask struct {
 	status    opencl.Status // ≠ 0: refused before the driver was asked
 	buffers   [2]*buffer
 	call      func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status)
-	now       func() // nil, or does it without the driver
-	finished  func() // once the driver is done, or will never begin
+	now       func()             // nil, or does it without the driver
+	finished  func(status int32) // once the driver is done, or will never begin
 	submitted bool
 }
 
@@ -43,12 +43,12 @@ func (t *memTask) Drop() {
 		}
 	}
 	if !t.submitted && t.finished != nil {
-		t.finished()
+		t.finished(engine.FailedWaitList)
 	}
 }
 
 // Finished implements engine.Task.
-func (t *memTask) Finished() func() { return t.finished }
+func (t *memTask) Finished() func(int32) { return t.finished }
 
 // Now implements engine.Prompt.
 func (t *memTask) Now() bool {
@@ -141,7 +141,7 @@ func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 	}
 	data, pinner := append([]byte(nil), m.Data...), new(runtime.Pinner)
 	pinner.Pin(&data[0])
-	t.finished = pinner.Unpin
+	t.finished = func(int32) { pinner.Unpin() }
 	if b.seg != nil { // a driver's thread would have to wake for a copy that takes less
 		t.now = func() { copy(b.bytes()[offset:offset+size], data) }
 	}
@@ -183,7 +183,7 @@ func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 		}
 	}
 	seg.refs.Add(1)
-	t.finished = seg.unref
+	t.finished = func(int32) { seg.unref() }
 	return t.hold(), nil
 }
 

@@ -38,12 +38,12 @@ func main() {
 	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
 	short := flag.Bool("short", false, "of scripts, what takes seconds")
 	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
-	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there")
+	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there; several with commas between them, unix being its socket: each program runs natively once")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, far: *far, verbose: *verbose, limit: *limit}
+	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, ways: strings.Split(*far, ","), verbose: *verbose, limit: *limit}
 	if *short {
 		d.env = append(d.env, "DIFFTEST_SHORT=1")
 	}
@@ -63,8 +63,8 @@ func main() {
 type differ struct {
 	bin, tests    string
 	self, verbose bool
-	server        string // "": this machine's node
-	far           string // "": the server is none of ours, or there is none
+	server        string   // "": this machine's node
+	ways          []string // to the test's own node: "" or unix, tls, tcp, span
 	limit         time.Duration
 	env           []string // how much scripts do; nil: as always
 	work          string   // compiled programs
@@ -93,10 +93,8 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 		}
 		defer func() { err = errors.Join(err, d.node.Stop()) }()
 	}
-	if d.far != "" {
-		if err := d.goFar(ctx); err != nil {
-			return false, err
-		}
+	if err := d.goFar(ctx); err != nil {
+		return false, err
 	}
 	programs, err := d.programs()
 	if err != nil {
@@ -160,46 +158,62 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 		d.spare(name)
 		return true, nil
 	}
-	var other said
-	switch {
-	case d.self:
-		other = d.say(ctx, rig.Native(), program...)
-	case d.far == spans:
-		far := []string{d.node.Tendril(), "run", "--server", "local", "--server", d.server, "--"}
-		other = d.say(ctx, d.node.Env("DT_SPAN=1", "XDG_CONFIG_HOME="+d.work), append(far, program...)...)
-	case d.far != "":
-		far := []string{d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", d.far == "tcp"), "--"}
-		other = d.say(ctx, d.farEnv(), append(far, program...)...)
-	case d.server != "":
-		other = d.say(ctx, os.Environ(), append([]string{filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--"}, program...)...)
-	default:
-		other = d.say(ctx, d.node.Env(), append([]string{d.node.Tendril(), "run", "--"}, program...)...)
-	}
 	if native.end != "" {
 		return false, fmt.Errorf("natively: %s\n%s", native.end, native.complaint)
 	}
+	same := true
+	for _, way := range d.ways {
+		title := name
+		if len(d.ways) > 1 {
+			title = fmt.Sprintf("%s (%s)", name, way)
+		}
+		same = d.judge(name, title, way, native, d.forwarded(ctx, way, program)) && same
+	}
+	return same, nil
+}
+
+// forwarded runs a program on a way.
+func (d *differ) forwarded(ctx context.Context, way string, program []string) said {
+	switch {
+	case d.self:
+		return d.say(ctx, rig.Native(), program...)
+	case way == spans:
+		far := []string{d.node.Tendril(), "run", "--server", "local", "--server", d.server, "--"}
+		return d.say(ctx, d.node.Env("DT_SPAN=1", "XDG_CONFIG_HOME="+d.work), append(far, program...)...)
+	case isFar(way):
+		far := []string{d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", way == "tcp"), "--"}
+		return d.say(ctx, d.farEnv(), append(far, program...)...)
+	case d.node == nil:
+		return d.say(ctx, os.Environ(), append([]string{filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--"}, program...)...)
+	default:
+		return d.say(ctx, d.node.Env(), append([]string{d.node.Tendril(), "run", "--"}, program...)...)
+	}
+}
+
+// judge prints what differs and is accepted by no rule, and whether that is nothing.
+func (d *differ) judge(name, title, way string, native, other said) bool {
 	bad, accepted := 0, 0
 	for _, diff := range differences(native, other) {
-		if r := d.rule(name, diff); r != nil {
+		if r := d.rule(name, way, diff); r != nil {
 			accepted++
 			if d.verbose {
-				fmt.Printf("%s: accepted: %s (%s)\n", name, diff, r.reason)
+				fmt.Printf("%s: accepted: %s (%s)\n", title, diff, r.reason)
 			}
 			continue
 		}
 		bad++
-		fmt.Printf("%s: %s\n", name, diff)
+		fmt.Printf("%s: %s\n", title, diff)
 	}
 	if other.end != "" {
 		bad++
-		fmt.Printf("%s: forwarded: %s\n%s\n", name, other.end, other.complaint)
+		fmt.Printf("%s: forwarded: %s\n%s\n", title, other.end, other.complaint)
 	}
 	verdict := "same"
 	if bad > 0 {
 		verdict = fmt.Sprintf("%d DIFFERENT", bad)
 	}
-	fmt.Printf("%-14s %4d lines, %d accepted differences, %s\n", name, len(native.order), accepted, verdict)
-	return bad == 0, nil
+	fmt.Printf("%-14s %4d lines, %d accepted differences, %s\n", title, len(native.order), accepted, verdict)
+	return bad == 0
 }
 
 // said is what a program printed, by label, and how it ended ("": well).

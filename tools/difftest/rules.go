@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -50,9 +51,9 @@ func readRules(path string) ([]*rule, error) {
 	return rules, nil
 }
 
-func (d *differ) rule(program string, diff difference) *rule {
+func (d *differ) rule(program, way string, diff difference) *rule {
 	for _, r := range d.rules {
-		if r.far && d.server == "" {
+		if r.far && !d.elsewhere(way) {
 			continue
 		}
 		if r.program.MatchString(program) && r.label.MatchString(diff.label) && r.native.MatchString(diff.native) && r.other.MatchString(diff.other) {
@@ -67,7 +68,7 @@ func (d *differ) rule(program string, diff difference) *rule {
 func (d *differ) reportUnused() bool {
 	ok := true
 	for _, r := range d.rules {
-		if !r.used && (!r.far || d.server != "") {
+		if !r.used && (!r.far || slices.ContainsFunc(d.ways, d.elsewhere)) {
 			ok = false
 			fmt.Println("allow.txt: accepts nothing any more:", r.text)
 		}

@@ -149,7 +149,13 @@ func startWith(t *testing.T, n *rig.Node, flags ...string) *program {
 	t.Helper()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
-	p := &program{t: t, cmd: n.Command(t.Context(), append(append([]string{"run"}, flags...), "--", session)...), err: &strings.Builder{}}
+	return begin(t, n.Command(t.Context(), append(append([]string{"run"}, flags...), "--", session)...))
+}
+
+// begin starts what may be talked with. It is killed when the test ends.
+func begin(t *testing.T, cmd *exec.Cmd) *program {
+	t.Helper()
+	p := &program{t: t, cmd: cmd, err: &strings.Builder{}}
 	p.cmd.Stderr = p.err
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -173,10 +179,16 @@ func startWith(t *testing.T, n *rig.Node, flags ...string) *program {
 func opened(t *testing.T, n *rig.Node) *program {
 	t.Helper()
 	p := start(t, n)
-	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
-		t.Fatalf("open: %q\n%s", got, p.err)
-	}
+	p.ready()
 	return p
+}
+
+// ready has a program open its session.
+func (p *program) ready() {
+	p.t.Helper()
+	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
+		p.t.Fatalf("open: %q\n%s", got, p.err)
+	}
 }
 
 // ask sends one command and returns the answer. A program that hangs ends the test.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,29 +22,34 @@ import (
 const (
 	clientLanes  = 3 // clients of the store at a time
 	sessionLanes = 2 // OpenCL programs at a time, on this machine
-	farLanes     = 1 // the same as if from another, over TLS
+	farLanes     = 1 // the same as if from another, over TLS or plaintext, by a proxy that cuts the connections
 )
 
 // churn keeps clients coming.
 type churn struct {
 	n       *rig.Node
 	seed    uint64
+	pause   time.Duration // between two lives
 	dir     string
-	address string // of the front door
-	program string // the OpenCL program, "" where there cannot be one
-	missing error  // why
+	proxy   *rig.Proxy // to the front door
+	program string     // the OpenCL program, "" where there cannot be one
+	missing error      // why
 
-	lives, kills, sessionLives, sessionKills, farLives, farKills atomic.Int64
+	lives, kills, sessionLives, sessionKills, farLives, farKills, cuts, refused atomic.Int64
 }
 
-func newChurn(ctx context.Context, n *rig.Node, seed uint64) (*churn, error) {
+func newChurn(ctx context.Context, n *rig.Node, pause time.Duration, seed uint64) (*churn, error) {
 	dir, err := os.MkdirTemp("", "tendril-soak-")
 	if err != nil {
 		return nil, err
 	}
-	c := &churn{n: n, seed: seed, dir: dir}
-	if c.address, err = n.Listening(ctx); err == nil {
-		err = n.Login(ctx, dir, c.address)
+	c := &churn{n: n, seed: seed, pause: pause, dir: dir}
+	address, err := n.Listening(ctx)
+	if err == nil {
+		c.proxy, err = rig.NewProxy(address)
+	}
+	if err == nil {
+		err = n.Login(ctx, dir, c.proxy.Address())
 	}
 	if err != nil {
 		c.close()
@@ -61,7 +67,12 @@ func newChurn(ctx context.Context, n *rig.Node, seed uint64) (*churn, error) {
 	return c, nil
 }
 
-func (c *churn) close() { os.RemoveAll(c.dir) }
+func (c *churn) close() {
+	if c.proxy != nil {
+		c.proxy.Close()
+	}
+	os.RemoveAll(c.dir)
+}
 
 func (c *churn) sessions() string {
 	if c.program == "" {
@@ -71,8 +82,8 @@ func (c *churn) sessions() string {
 }
 
 func (c *churn) counts() string {
-	return fmt.Sprintf("%d clients (%d killed), %d sessions (%d killed), %d over TLS (%d killed)",
-		c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load(), c.farLives.Load(), c.farKills.Load())
+	return fmt.Sprintf("%d clients (%d killed), %d sessions (%d killed), %d from elsewhere (%d killed, %d cuts, %d of them before there was a session)",
+		c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load(), c.farLives.Load(), c.farKills.Load(), c.cuts.Load(), c.refused.Load())
 }
 
 // round lets clients come and go for so long, ends them all and deletes what they left.
@@ -92,6 +103,10 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 					mu.Unlock()
 					cancel()
 				}
+				select {
+				case <-time.After(c.pause):
+				case <-ctx.Done():
+				}
 			}
 		})
 	}
@@ -105,6 +120,7 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 		for i := range farLanes {
 			lane(c.farLife, clientLanes+sessionLanes+i)
 		}
+		lane(c.cut, clientLanes+sessionLanes+farLanes)
 	}
 	lanes.Wait()
 	if first != nil {
@@ -152,14 +168,25 @@ func (c *churn) storeLife(ctx context.Context, rng *rand.Rand) error {
 
 // sessionLife runs one OpenCL program.
 func (c *churn) sessionLife(ctx context.Context, rng *rand.Rand) error {
-	cmd := c.n.Command(context.Background(), "run", "--", c.program)
-	return c.live(ctx, rng, cmd, words(rng), &c.sessionLives, &c.sessionKills)
+	return c.live(ctx, rng, c.n.Command(context.Background(), "run", "--", c.program), words(rng), &c.sessionLives, &c.sessionKills)
 }
 
 // farLife runs one as another machine would.
 func (c *churn) farLife(ctx context.Context, rng *rand.Rand) error {
-	cmd := c.n.Far(context.Background(), c.dir, "run", "--server", c.address, "--", c.program)
+	plain := fmt.Sprintf("--plaintext=%v", rng.IntN(2) == 0)
+	cmd := c.n.Far(context.Background(), c.dir, "run", "--server", c.proxy.Address(), plain, "--", c.program)
 	return c.live(ctx, rng, cmd, words(rng), &c.farLives, &c.farKills)
+}
+
+// cut ends the connections of the sessions from elsewhere, which go on all the same.
+func (c *churn) cut(ctx context.Context, rng *rand.Rand) error {
+	select {
+	case <-time.After(time.Duration(500+rng.IntN(3000)) * time.Millisecond):
+		c.proxy.CutAll()
+		c.cuts.Add(1)
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // words are what an OpenCL program is told to do.
@@ -170,6 +197,9 @@ func words(rng *rand.Rand) string {
 	}
 	return words
 }
+
+// lastWords are for a program that will be killed: it computes for ever, or its worker dies before it.
+var lastWords = []string{"", "spin\n", "stray 1099511627776\n"}
 
 // live starts cmd, says words to it, kills it or closes its standard input in the end, and wants no complaint from one that ended by
 // itself.
@@ -184,13 +214,17 @@ func (c *churn) live(ctx context.Context, rng *rand.Rand, cmd *exec.Cmd, words s
 		return err
 	}
 	lives.Add(1)
+	kill := rng.IntN(2) == 0
+	if kill && words != "" {
+		words += lastWords[rng.IntN(len(lastWords))]
+	}
 	_, _ = in.Write([]byte(words)) // one that is gone is met below
 	end := time.After(time.Duration(rng.IntN(2500)) * time.Millisecond)
 	select {
 	case <-end:
 	case <-ctx.Done():
 	}
-	if rng.IntN(2) == 0 {
+	if kill {
 		kills.Add(1)
 		cmd.Process.Kill()
 		in.Close()
@@ -200,10 +234,18 @@ func (c *churn) live(ctx context.Context, rng *rand.Rand, cmd *exec.Cmd, words s
 	in.Close()
 	late := time.AfterFunc(restLimit, func() { cmd.Process.Kill() })
 	defer late.Stop()
-	if err := cmd.Wait(); err != nil || strings.Contains(out.String(), "failed") || strings.Contains(out.String(), "bad") {
-		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), errors.Join(err, errComplaint), out.String())
+	err = cmd.Wait()
+	if err == nil && !complaint.MatchString(out.String()) {
+		return nil
 	}
-	return nil
+	if lives == &c.farLives && !strings.Contains(out.String(), "ready") {
+		c.refused.Add(1) // cut before there was a session that could go on
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), errors.Join(err, errComplaint), out.String())
 }
+
+// complaint is what a program says that did not get what it should.
+var complaint = regexp.MustCompile(`failed|bad|wrong|what\?|(add|read|buffer) -`)
 
 var errComplaint = errors.New("a client complained or did not end")

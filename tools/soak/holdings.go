@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,12 +18,13 @@ import (
 type holdings struct {
 	descriptors, memfds, mappings, threads, goroutines, children int
 	privateKiB                                                   int    // RssAnon of /proc/PID/status
+	files                                                        int    // below its directory: kernel caches, state, what dead workers left
 	charged                                                      uint64 // bytes, the store's
 }
 
 func (h holdings) String() string {
-	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d bytes charged",
-		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.charged)
+	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files, %d bytes charged",
+		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.charged)
 }
 
 // grownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
@@ -41,6 +43,7 @@ func (h holdings) grownFrom(first holdings) error {
 	grew("children", first.children, h.children, 0)
 	grew("threads", first.threads, h.threads, 12)
 	grew("private memory (KiB)", first.privateKiB, h.privateKiB, 24<<10)
+	grew("files", first.files, h.files, 400) // PoCL leaves one a process, which a later one removes after a minute
 	grew("bytes charged", int(first.charged), int(h.charged), 0)
 	return errors.Join(faults...)
 }
@@ -67,9 +70,12 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 		if err != nil {
 			return h, err
 		}
+		if h.files, err = countFiles(n.Dir); err != nil {
+			return h, err
+		}
 		h.goroutines, h.charged = s.Node.Goroutines, s.Store.ChargedBytes
 		settled := h
-		settled.privateKiB, settled.threads = before.privateKiB, before.threads
+		settled.privateKiB, settled.threads, settled.files = before.privateKiB, before.threads, before.files
 		if quiet && settled == before {
 			return h, nil
 		}
@@ -80,6 +86,20 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 			return h, fmt.Errorf("the daemon does not come to rest: %s; %s", busy, h)
 		}
 	}
+}
+
+// countFiles counts what lies below dir; what goes meanwhile is not there.
+func countFiles(dir string) (n int, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && !e.IsDir() {
+			n++
+		}
+		return err
+	})
+	return n, err
 }
 
 // look counts what the kernel knows of a process.

@@ -23,6 +23,7 @@ func main() {
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	duration := flag.Duration("duration", 10*time.Minute, "how long")
 	round := flag.Duration("round", 30*time.Second, "how long clients work before the daemon is looked at")
+	pause := flag.Duration("pause", 0, "between two clients of a lane: on a machine with other work to do")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what the clients do")
 	flag.Parse()
 	if os.Getenv(clientVariable) != "" {
@@ -34,15 +35,16 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin, *duration, *round, *seed); err != nil {
+	if err := run(ctx, *bin, *duration, *round, *pause, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
 	}
 }
 
 // run does rounds until the time is over: at least three, the first of which only warms the pools.
-func run(ctx context.Context, bin string, duration, round time.Duration, seed uint64) (err error) {
-	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=127.0.0.1:0")
+func run(ctx context.Context, bin string, duration, round, pause time.Duration, seed uint64) (err error) {
+	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=127.0.0.1:0",
+		"TENDRIL_RESUME_TIME=8s") // of clients that were killed while their connection was cut; less than restLimit
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func run(ctx context.Context, bin string, duration, round time.Duration, seed ui
 		}
 		err = errors.Join(err, n.Stop())
 	}()
-	c, err := newChurn(ctx, n, seed)
+	c, err := newChurn(ctx, n, pause, seed)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"tendril/forwarding/session"
 	"tendril/ipc"
 	"tendril/store/object"
+
+	"github.com/spf13/cobra"
 )
 
 // dial connects to the daemon. The caller closes the connection.
@@ -32,6 +34,18 @@ func (c *cli) dial() (*client.Conn, error) {
 		return nil, err // somebody answered
 	}
 	return nil, noDaemonError{c.socketPath(), err}
+}
+
+// asking is what a verb runs that asks one daemon: ask with a connection to it, and with the verb's arguments.
+func (c *cli) asking(ask func(conn *client.Conn, args []string) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		conn, err := c.dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return ask(conn, args)
+	}
 }
 
 func dialServer(server string) (*client.Conn, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tendril/client"
 	"tendril/forwarding/clwire"
 )
 
@@ -48,12 +49,7 @@ func (c *cli) devicesVerb() *cobra.Command {
 		Example: "  tendril devices\n  tendril devices --json",
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			snap, err := devicesOf(conn)
 			if err != nil {
 				return err
@@ -70,7 +66,7 @@ func (c *cli) devicesVerb() *cobra.Command {
 				return nil
 			}
 			return c.printDevices(list)
-		},
+		}),
 	})
 }
 

@@ -22,15 +22,10 @@ func (c *cli) lsVerb() *cobra.Command {
 		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --label kind=raw\n  tendril ls --shared\n  tendril ls --all     # with those that are still being filled",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			if len(args) == 1 {
 				q.Prefix = args[0]
 			}
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
 			if published {
 				return c.listPublished(conn, q.Prefix)
 			}
@@ -42,7 +37,7 @@ func (c *cli) lsVerb() *cobra.Command {
 				return c.printJSON(append([]object.Info{}, list...))
 			}
 			return c.printObjects(list)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
 	cmd.Flags().BoolVar(&q.All, "all", false, "also objects that are not sealed yet")

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"tendril/client"
+
+	"github.com/spf13/cobra"
+)
 
 func (c *cli) mvVerb() *cobra.Command {
 	var replace bool
@@ -10,14 +14,9 @@ func (c *cli) mvVerb() *cobra.Command {
 		Example: "  tendril mv result.new result --replace",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			return conn.Rename(args[0], args[1], replace)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
 	return cmd

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tendril/client"
 	"tendril/cluster/pki"
 	"tendril/daemon"
 )
@@ -73,12 +74,7 @@ func (c *cli) peerListVerb() *cobra.Command {
 		Short:   "List the peers, and this node's own authority",
 		Example: "  tendril peer ls --json",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			raw, err := conn.Peers()
 			if err != nil {
 				return err
@@ -91,7 +87,7 @@ func (c *cli) peerListVerb() *cobra.Command {
 				return c.printJSON(s)
 			}
 			return c.printPeers(s)
-		},
+		}),
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"tendril/client"
 
 	"github.com/spf13/cobra"
 )
@@ -17,12 +18,7 @@ func (c *cli) rmVerb() *cobra.Command {
 		Example: "  tendril rm photo.jpg\n  tendril rm a b 0123456789abcdef0123456789abcdef\n  tendril rm --force perhaps",
 		GroupID: "store",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			var faults []error
 			for _, what := range args {
 				info, err := lookup(conn, what)
@@ -34,7 +30,7 @@ func (c *cli) rmVerb() *cobra.Command {
 				}
 			}
 			return errors.Join(faults...)
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "an object that is not there is no failure")
 	return cmd

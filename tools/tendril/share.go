@@ -21,12 +21,7 @@ func (c *cli) shareVerb() *cobra.Command {
 		Example: "  tendril share photo --to ada\n  tendril share photo --to :video --to uid:1005\n  tendril share photo --to all\n  tendril share photo --to ada --revoke\n  tendril stat photo                 # shows who may",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			info, err := lookup(conn, args[0])
 			for i := 0; i < len(to) && err == nil; i++ {
 				err = shareWith(conn, info.ID.String(), to[i], revoke)
@@ -35,7 +30,7 @@ func (c *cli) shareVerb() *cobra.Command {
 				return fmt.Errorf("share %s: %w", args[0], err)
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringArrayVar(&to, "to", nil, "a user, a :group, uid:N, gid:N or all; may be given several times")
 	cmd.Flags().BoolVar(&revoke, "revoke", false, "end it for new readers")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tendril/client"
 	"tendril/store/object"
 )
 
@@ -18,12 +19,7 @@ func (c *cli) statVerb() *cobra.Command {
 		Example: "  tendril stat photo.jpg\n  tendril stat 0123456789abcdef0123456789abcdef --json",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			info, err := lookup(conn, args[0])
 			if err != nil {
 				return fmt.Errorf("stat %s: %w", args[0], err)
@@ -36,7 +32,7 @@ func (c *cli) statVerb() *cobra.Command {
 			}
 			fmt.Fprintln(c.term.out, "parts")
 			return c.printTree(conn, info.Members, "  ")
-		},
+		}),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tendril/client"
 	"tendril/daemon"
 )
 
@@ -19,12 +20,7 @@ func (c *cli) statusVerb() *cobra.Command {
 		Example: "  tendril status\n  tendril status --json",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			raw, err := conn.Status()
 			if err != nil {
 				return err
@@ -37,7 +33,7 @@ func (c *cli) statusVerb() *cobra.Command {
 				return fmt.Errorf("the daemon's status: %w", err)
 			}
 			return c.printStatus(s)
-		},
+		}),
 	})
 }
 

@@ -249,12 +249,7 @@ func (c *cli) streamLsVerb() *cobra.Command {
 		Short:   "List your streams and who has them open",
 		Example: "  tendril stream ls\n  tendril stream ls video --json",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			list, err := conn.Streams(strings.Join(args, ""))
 			if err != nil {
 				return err
@@ -267,7 +262,7 @@ func (c *cli) streamLsVerb() *cobra.Command {
 				rows[i] = streamRow(st)
 			}
 			return table(c.term.out, "NAME | STATE | WAITING | SIZE | PUSHED | POPPED | DROPPED | AGE | WRITERS | READERS", rows)
-		},
+		}),
 	})
 }
 
@@ -294,12 +289,7 @@ func (c *cli) streamRmVerb() *cobra.Command {
 		Short:   "End streams for everybody who has them open, and drop what waits",
 		Example: "  tendril stream rm video",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			var faults []error
 			for _, name := range args {
 				if err := conn.RemoveStream(name); err != nil {
@@ -307,6 +297,6 @@ func (c *cli) streamRmVerb() *cobra.Command {
 				}
 			}
 			return errors.Join(faults...)
-		},
+		}),
 	}
 }

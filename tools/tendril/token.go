@@ -114,12 +114,7 @@ func (c *cli) tokenListVerb() *cobra.Command {
 		Short:   "List the tokens, oldest first, without their secrets, and whose certificates they paid for",
 		Example: "  tendril token ls --json",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			raw, err := conn.Tokens()
 			if err != nil {
 				return err
@@ -132,7 +127,7 @@ func (c *cli) tokenListVerb() *cobra.Command {
 				return c.printJSON(list)
 			}
 			return c.printTokens(list)
-		},
+		}),
 	})
 }
 

@@ -20,12 +20,7 @@ func (c *cli) topVerb() *cobra.Command {
 		Example: "  tendril top\n  tendril top -n 5 --json",
 		GroupID: "store",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			list, err := conn.Top(limit)
 			if err != nil {
 				return err
@@ -37,7 +32,7 @@ func (c *cli) topVerb() *cobra.Command {
 				return err
 			}
 			return c.printDeviceMemory(conn)
-		},
+		}),
 	}
 	cmd.Flags().IntVarP(&limit, "number", "n", 20, "how many")
 	return c.jsonFlag(cmd)

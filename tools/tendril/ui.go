@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"tendril/client"
 
 	"github.com/spf13/cobra"
 )
@@ -14,17 +15,12 @@ func (c *cli) uiVerb() *cobra.Command {
 		Example: "  tendril ui\n  firefox \"$(tendril ui)\"",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			conn, err := c.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			address, err := conn.OpenPage()
 			if err == nil {
 				fmt.Fprintln(c.term.out, address)
 			}
 			return err
-		},
+		}),
 	}
 }

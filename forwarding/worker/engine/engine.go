@@ -49,8 +49,8 @@ type Task interface {
 	Keep() Task
 	// Drop releases what the task holds.
 	Drop()
-	// Finished is called when the driver is done with the command, or nil.
-	Finished() func()
+	// Finished is called when the driver is done with the command, with how it ended (0 or negative), or nil. The engine is locked.
+	Finished() func(status int32)
 }
 
 // Prompt is a Task that can be done at once, without the driver, where nothing that comes before it is under way.
@@ -172,6 +172,7 @@ type Command struct {
 	Op      uint64 // KindHost
 	More    bool   // another command is known to follow at once
 	Quick   bool   // with Lanes: the driver takes it without blocking while it has few others
+	Urgent  bool   // somebody waits for its end
 }
 
 // AddQueue takes over a native queue; gone releases it, after its last command,
@@ -256,6 +257,12 @@ func (e *Engine) enqueue(c *Command) error {
 	ev, err := e.newEvent(c.Event, q)
 	if err != nil {
 		return err
+	}
+	if c.Urgent {
+		if ev == nil {
+			ev = &event{queue: q}
+		}
+		ev.urgent, ev.hurry = true, true
 	}
 	if c.Kind == KindTask && (!e.opt.Lanes || q.hasRoom(c)) && e.free(q, c) {
 		e.submitNow(q, c, ev)
@@ -351,10 +358,10 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 }
 
 // submitted books what the driver answered. ev is nil if nobody follows the command.
-func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, text string, after func(), request uint64) {
+func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, text string, after func(int32), request uint64) {
 	if status != 0 {
 		if after != nil {
-			after()
+			after(status)
 		}
 		e.refused(q, ev, status, text, request)
 		return
@@ -389,7 +396,7 @@ func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, tex
 // doneNow ends an event for which the driver made none.
 func (e *Engine) doneNow(ev *event) {
 	if ev.after != nil {
-		ev.after()
+		ev.after(0)
 		ev.after = nil
 	}
 	e.done(ev, 0)

@@ -34,7 +34,7 @@ type event struct {
 	deps       []*event    // followed wait list, to tell a failure's cause
 	dependents []dependent // held commands
 	waits      []*wait
-	after      func()
+	after      func(status int32)
 	earlier    *event // of a barrier that may fail: the one before it, which then still stands
 }
 
@@ -168,7 +168,7 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 		q.taken = 0
 	}
 	if ev.after != nil {
-		ev.after()
+		ev.after(status)
 		ev.after = nil
 	}
 	return status, end

@@ -301,7 +301,7 @@ func (e *Engine) submit(h *command) {
 
 // book records what the driver answered for a held command.
 func (e *Engine) book(h *command, native Native, status int32, text string) {
-	var after func()
+	var after func(int32)
 	if h.task != nil {
 		after = h.task.Finished()
 		h.task.Drop()

@@ -71,9 +71,9 @@ type plainTask struct{ t *quickTask }
 func (p *plainTask) Submit(q Native, w []Native, want bool) (Native, int32, string) {
 	return p.t.Submit(q, w, want)
 }
-func (p *plainTask) Keep() Task       { return p }
-func (p *plainTask) Drop()            {}
-func (p *plainTask) Finished() func() { return nil }
+func (p *plainTask) Keep() Task            { return p }
+func (p *plainTask) Drop()                 {}
+func (p *plainTask) Finished() func(int32) { return nil }
 
 type quietSink struct{}
 

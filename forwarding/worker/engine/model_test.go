@@ -101,11 +101,11 @@ func (t *task) Keep() Task {
 
 func (t *task) Drop() { t.w.locked(func() { t.w.drops[t.number]++ }) }
 
-func (t *task) Finished() func() {
+func (t *task) Finished() func(int32) {
 	if t.number%5 != 0 {
 		return nil
 	}
-	return func() { t.w.locked(func() { t.w.fins[t.number]++ }) }
+	return func(int32) { t.w.locked(func() { t.w.fins[t.number]++ }) }
 }
 
 func (w *world) locked(f func()) {
@@ -331,7 +331,7 @@ func (w *world) command(kind Kind) error {
 	}
 	w.cmds = append(w.cmds, c)
 	w.mu.Unlock()
-	cmd := Command{Kind: kind, Queue: uint64(q + 1), Event: c.event, Wait: ids, Op: c.op, Quick: number%3 == 0}
+	cmd := Command{Kind: kind, Queue: uint64(q + 1), Event: c.event, Wait: ids, Op: c.op, Quick: number%3 == 0, Urgent: number%7 == 0}
 	if kind == KindTask {
 		t := &task{w: w, c: c, number: number}
 		cmd.Task = t

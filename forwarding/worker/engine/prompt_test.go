@@ -53,10 +53,10 @@ func (t *quickTask) Submit(_ Native, _ []Native, want bool) (Native, int32, stri
 	t.say("driver")
 	return t.d.submit(want), 0, ""
 }
-func (t *quickTask) Now() bool        { t.say("now"); return true }
-func (t *quickTask) Keep() Task       { return t }
-func (t *quickTask) Drop()            { t.say("drop") }
-func (t *quickTask) Finished() func() { return nil }
+func (t *quickTask) Now() bool             { t.say("now"); return true }
+func (t *quickTask) Keep() Task            { return t }
+func (t *quickTask) Drop()                 { t.say("drop") }
+func (t *quickTask) Finished() func(int32) { return nil }
 
 type heard struct{ log *[]string }
 

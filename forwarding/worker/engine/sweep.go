@@ -61,10 +61,15 @@ func (e *Engine) probe(events []*event) []int32 {
 	for _, ev := range events {
 		e.probes = append(e.probes, ev.native)
 	}
-	if cap(e.statuses) < len(events) {
-		e.statuses = make([]int32, max(len(events), sweepChunk))
+	return e.ask()
+}
+
+// ask returns the statuses of probes.
+func (e *Engine) ask() []int32 {
+	if cap(e.statuses) < len(e.probes) {
+		e.statuses = make([]int32, max(len(e.probes), sweepChunk))
 	}
-	status := e.statuses[:len(events)]
+	status := e.statuses[:len(e.probes)]
 	e.driver.Statuses(e.probes, status)
 	return status
 }
@@ -95,12 +100,35 @@ func (e *Engine) Poll() bool {
 	}
 	for q := range e.open {
 		e.start(q)
-		if q.urgent > 0 {
+		if q.urgent > 0 && e.awaitedEnded(q) {
 			e.sweep(q)
 		}
 	}
 	e.pump()
 	return e.urgent > 0
+}
+
+// awaitedEnded asks the driver for what somebody waits for alone: a look at each event of a chain would take its lock from
+// the thread that is about to end it, for every look.
+func (e *Engine) awaitedEnded(q *queue) bool {
+	if q.running > 0 {
+		return true // somebody waits for a beginning
+	}
+	e.probes = e.probes[:0]
+	for _, ev := range q.live {
+		if !ev.urgent {
+			continue
+		}
+		if e.probes = append(e.probes, ev.native); !q.outOfOrder || len(e.probes) == q.urgent {
+			break // in order the first ends first
+		}
+	}
+	for _, status := range e.ask() {
+		if status <= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Tick ends and reports what is done, waited for or not. The caller calls it

@@ -53,8 +53,10 @@ type Worker interface {
 type Options struct {
 	Answers bool        // this side is the TLS server
 	Config  *tls.Config // nil: in the clear
-	Lanes   int         // 2 to clwire.MaxPeerLanes
-	Worker  Worker
+	// Compression is nil where nothing is packed.
+	Compression *link.Compression
+	Lanes       int // 2 to clwire.MaxPeerLanes
+	Worker      Worker
 }
 
 const (
@@ -120,6 +122,7 @@ func (l *Link) shake(index int, f *os.File) (lane, error) {
 	if index == 0 {
 		return link.OpenStream(link.Worker, f, o)
 	}
+	o.Compression = l.o.Compression
 	return link.OpenLane(link.Worker, f, o)
 }
 

@@ -193,6 +193,10 @@ int main(void) {
             cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, a, NULL, &err);
             printf("buffer %d %s\n", err, m ? "object" : "none");
         }
+        else if (!strcmp(word, "buffers")) { // a many of b bytes, kept
+            for (; a && !err; a--) clCreateBuffer(context, CL_MEM_READ_WRITE, b, NULL, &err);
+            printf("buffers %d\n", err);
+        }
         else if (!strcmp(word, "again")) { // a new context after the old one's worker died
             context_errors = 0;
             open_session();
