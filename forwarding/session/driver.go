@@ -73,6 +73,8 @@ type Driver struct {
 	trace     *tracer // nil: nobody traces
 	counters  *trace.Counters
 	callbacks *dispatcher
+	landings  landings
+	lateBytes atomic.Int64   // of reads that end late and are under way
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
 	closeOnce sync.Once
