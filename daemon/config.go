@@ -41,6 +41,7 @@ type Config struct {
 	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
+	NoInPlace     bool          // devices that compute on shared memory are treated as those with memory of their own
 	NoHuge        bool          // reserved huge pages are left to other programs
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
@@ -57,6 +58,7 @@ type Config struct {
 	Deadline   time.Duration // how long its client's machine may say nothing; 0 = 10 s
 
 	PlaintextPeers []string // addresses or networks whose sessions may do without TLS, besides this machine
+	Compress       string   // "auto" or "off": whether what sessions move over slow links is compressed; "" = auto
 	TrustRemote    bool     // programs of other machines are served, although workers have no sandbox here
 	HTTP           string   // host:port of inspection over TCP; "" = over its unix socket only
 	HTTPHosts      []string // names that HTTP clients may use for this node
@@ -129,6 +131,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.ResumeTime = orDefault(c.ResumeTime, 60*time.Second)
 	c.Deadline = orDefault(c.Deadline, 10*time.Second)
 	c.LogLevel = orDefault(c.LogLevel, "info")
+	c.Compress = orDefault(c.Compress, auto)
 	c.Listen = orDefault(c.Listen, DefaultListen)
 	return c, errors.Join(faults...)
 }
@@ -212,6 +215,9 @@ func (c Config) checkAddresses() (faults []error) {
 	if c.HTTP != "" {
 		check("http", c.HTTP)
 	}
+	if c.Compress != auto && c.Compress != compressOff {
+		faults = append(faults, fmt.Errorf("compress %q: want %s or %s", c.Compress, auto, compressOff))
+	}
 	for _, p := range c.PlaintextPeers {
 		if _, err := parsePrefix(p); err != nil {
 			faults = append(faults, fmt.Errorf("plaintext peer %q is neither an address nor a network such as 10.0.0.0/8", p))
@@ -222,6 +228,9 @@ func (c Config) checkAddresses() (faults []error) {
 	}
 	return faults
 }
+
+// compressOff is Config.Compress's other word than auto.
+const compressOff = "off"
 
 // parsePrefix reads an address or a network.
 func parsePrefix(text string) (netip.Prefix, error) {

@@ -136,6 +136,7 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 		{func(c *Config) { c.ProbeTimeout = -1 }, "-1ns"},
 		{func(c *Config) { c.StartTimeout = 2 * MaxWait }, "2h0m0s"},
 		{func(c *Config) { c.LogLevel = "loud" }, `"loud"`},
+		{func(c *Config) { c.Compress = "always" }, `"always"`},
 		{func(c *Config) { c.WarmBytes = -2 }, "warm memory of -2"},
 		{func(c *Config) { c.WarmBytes = 1 << 62 }, "warm memory of 4611686018427387904"},
 	}

@@ -52,6 +52,15 @@ var settings = []setting{
 			return nil
 		},
 		func(c Config) string { return map[bool]string{true: "none", false: "auto"}[c.NoHuge] }},
+	{"in-place", "TENDRIL_IN_PLACE",
+		func(c *Config, v string) error {
+			if v != "auto" && v != "off" {
+				return fmt.Errorf("%q is neither auto nor off", v)
+			}
+			c.NoInPlace = v == "off"
+			return nil
+		},
+		func(c Config) string { return map[bool]string{true: "off", false: "auto"}[c.NoInPlace] }},
 	{"vendors", "TENDRIL_VENDORS",
 		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
 		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},
@@ -81,6 +90,7 @@ var settings = []setting{
 		}},
 	span("session-deadline", "TENDRIL_SESSION_DEADLINE", func(c *Config) *time.Duration { return &c.Deadline }),
 	list("plaintext-peers", "TENDRIL_PLAINTEXT_PEERS", func(c *Config) *[]string { return &c.PlaintextPeers }),
+	text("compress", "TENDRIL_COMPRESS", func(c *Config) *string { return &c.Compress }),
 	yes("trust-remote", "TENDRIL_TRUST_REMOTE", func(c *Config) *bool { return &c.TrustRemote }),
 	text("http", "TENDRIL_HTTP", func(c *Config) *string { return &c.HTTP }),
 	list("http-hosts", "TENDRIL_HTTP_HOSTS", func(c *Config) *[]string { return &c.HTTPHosts }),

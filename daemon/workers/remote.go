@@ -37,6 +37,7 @@ type RemoteRequest struct {
 	ClientSHA256 [sha256.Size]byte // of the client's certificate
 	Lanes        int               // 1 to 8, checked by the caller
 	Plaintext    bool              // no TLS: the ticket is all
+	NoCompress   bool              // what lanes carry is never packed
 	From         string            // host that connections must come from; "" = any
 	Resume       bool              // its connections can be replaced: Tickets
 	ResumeTime   time.Duration     // how long the worker waits for its client
@@ -84,7 +85,7 @@ func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, e
 func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, error) {
 	o := OpenedRemote{ID: id}
 	assign := clwire.AssignRemote{
-		Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext,
+		Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext, NoCompress: r.NoCompress,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits(),
 		Resume: r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
 	}

@@ -155,11 +155,42 @@ func (m *BulkDone) Decode(b []byte) error {
 type LaneHeader struct {
 	Op      uint64
 	Offset  uint64 // in the dense bytes of the operation
-	Length  uint32 // ≤ MaxChunk, ≥ 1
+	Length  uint32 // ≤ MaxChunk, ≥ 1: bytes of the operation, whatever they take on the lane
 	Skipped bool   // no payload follows: the sender gave the operation up, or failed to read its memory
+	Packing Packing
+	Packed  uint32 // what follows, in bytes, where Packing is not Plain: less than Length
 }
 
-const laneSkipped = 1
+// Packing says how a chunk's bytes were made fewer.
+type Packing uint8
+
+// Ways to pack. Numbers are for ever.
+const (
+	Plain       Packing = iota
+	PackedS2            // one block of S2 (github.com/klauspost/compress/s2), an extension of Snappy's
+	PackedWords         // likewise, of the first bytes of all 4-byte words, then their second, third and fourth ones, then the last Length mod 4 bytes
+	packings
+
+	GreatestPacking = packings - 1
+)
+
+const (
+	laneSkipped    = 1
+	lanePackingAt  = 1 // 3 bits
+	lanePackingAll = 7
+	lanePackedAt   = 8 // 24 bits
+)
+
+// WireBytes is how much of the lane the chunk's payload takes.
+func (h *LaneHeader) WireBytes() uint32 {
+	switch {
+	case h.Skipped:
+		return 0
+	case h.Packing != Plain:
+		return h.Packed
+	}
+	return h.Length
+}
 
 // Put writes the header into b, which must hold LaneHeaderBytes.
 func (h LaneHeader) Put(b []byte) {
@@ -167,23 +198,48 @@ func (h LaneHeader) Put(b []byte) {
 	binary.LittleEndian.PutUint64(b, h.Op)
 	binary.LittleEndian.PutUint64(b[8:], h.Offset)
 	binary.LittleEndian.PutUint32(b[16:], h.Length)
-	var flags uint32
+	flags := uint32(h.Packing)<<lanePackingAt | h.Packed<<lanePackedAt
 	if h.Skipped {
-		flags = laneSkipped
+		flags |= laneSkipped
 	}
 	binary.LittleEndian.PutUint32(b[20:], flags)
 }
 
-// ParseLaneHeader reads a header and bounds its length. b must hold LaneHeaderBytes.
+// ParseLaneHeader reads a header and bounds its lengths. b must hold LaneHeaderBytes.
 func ParseLaneHeader(b []byte) (LaneHeader, error) {
 	_ = b[LaneHeaderBytes-1]
 	flags := binary.LittleEndian.Uint32(b[20:])
 	h := LaneHeader{
-		Op: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]),
-		Length: binary.LittleEndian.Uint32(b[16:]), Skipped: flags == laneSkipped,
+		Op: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]), Length: binary.LittleEndian.Uint32(b[16:]),
+		Skipped: flags&laneSkipped != 0, Packing: Packing(flags >> lanePackingAt & lanePackingAll), Packed: flags >> lanePackedAt,
 	}
-	if h.Length == 0 || h.Length > MaxChunk || flags > laneSkipped {
+	if h.Length == 0 || h.Length > MaxChunk || !h.sound(flags) {
 		return h, fmt.Errorf("%w: a chunk of %d bytes with flags %#x; the limit is %d bytes", ErrRecord, h.Length, flags, MaxChunk)
 	}
 	return h, nil
+}
+
+func (h *LaneHeader) sound(flags uint32) bool {
+	switch known := flags>>lanePackedAt<<lanePackedAt | lanePackingAll<<lanePackingAt | laneSkipped; {
+	case flags&^known != 0, h.Packing >= packings, h.Skipped && flags != laneSkipped:
+		return false
+	case h.Packing == Plain:
+		return h.Packed == 0
+	}
+	return h.Packed > 0 && h.Packed < h.Length
+}
+
+// TakesPacked says that its sender takes packed chunks, in every way up to the greatest it names, on the lanes of the connection's other end. A
+// client sends it to a worker that shows CapPacked; nothing is packed before.
+type TakesPacked struct{ Greatest Packing }
+
+func (*TakesPacked) Type() Type               { return TypeTakesPacked }
+func (m *TakesPacked) Append(b []byte) []byte { return append(b, uint8(m.Greatest)) }
+func (m *TakesPacked) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeTakesPacked}
+	m.Greatest = Packing(c.u8("packing"))
+	if m.Greatest == Plain {
+		c.fail("packing")
+	}
+	return c.end()
 }

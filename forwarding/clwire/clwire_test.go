@@ -90,12 +90,13 @@ var samples = []Message{
 		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
 	}},
 	&PeerOpen{},
-	&PeerExpect{Link: 21, Answers: true, Lanes: 3, PeerSHA: [32]byte{0: 1, 31: 2}},
+	&PeerExpect{Link: 21, Answers: true, Packed: true, Lanes: 3, PeerSHA: [32]byte{0: 1, 31: 2}},
 	NewPeerPush(21, 77, 3, 4096, 8192, []uint64{5, 6}),
 	NewPeerPull(21, 77, 4, 4096, 8192, nil),
 	&PeerSignal{Link: 21, Event: 5, There: 78},
 	&PeerEvent{Link: 21, ID: 78},
 	&PeerClose{Link: 21},
+	&TakesPacked{Greatest: PackedWords},
 	&PeerState{Link: 21, Up: true, Text: "why"},
 	&PeerWord{Kind: PeerFailed, Status: -5, Number: 77},
 }
@@ -292,7 +293,8 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestLaneHeader(t *testing.T) {
-	for _, h := range []LaneHeader{{Op: 12, Offset: 1 << 40, Length: MaxChunk}, {Op: 1, Length: 1, Skipped: true}} {
+	for _, h := range []LaneHeader{{Op: 12, Offset: 1 << 40, Length: MaxChunk}, {Op: 1, Length: 1, Skipped: true},
+		{Op: 3, Length: MaxChunk, Packing: PackedS2, Packed: MaxChunk - 1}, {Op: 3, Length: 2, Packing: PackedWords, Packed: 1}} {
 		b := make([]byte, LaneHeaderBytes)
 		h.Put(b)
 		if got, err := ParseLaneHeader(b); err != nil || got != h {
@@ -304,13 +306,18 @@ func TestLaneHeader(t *testing.T) {
 	if got := hex.EncodeToString(b); got != "0c00000000000000080706050403020101020300"+"01000000" {
 		t.Errorf("layout changed: %s", got)
 	}
-	for _, bad := range []LaneHeader{{Length: 0}, {Length: MaxChunk + 1}} {
+	LaneHeader{Op: 12, Length: 0x30201, Packing: PackedWords, Packed: 0x10203}.Put(b)
+	if got := hex.EncodeToString(b[16:]); got != "01020300"+"04030201" {
+		t.Errorf("layout of a packed chunk changed: %s", got)
+	}
+	for _, bad := range []LaneHeader{{Length: 0}, {Length: MaxChunk + 1}, {Length: 9, Packed: 1}, {Length: 9, Packing: PackedS2}, {Length: 9, Packing: PackedS2, Packed: 9},
+		{Length: 9, Packing: packings, Packed: 3}, {Length: 9, Skipped: true, Packing: PackedS2, Packed: 3}} {
 		bad.Put(b)
 		if _, err := ParseLaneHeader(b); !errors.Is(err, ErrRecord) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	b[20], b[16] = 2, 1
+	b[20], b[16] = 16, 1
 	if _, err := ParseLaneHeader(b); !errors.Is(err, ErrRecord) {
 		t.Error("unknown flags were taken")
 	}
@@ -318,7 +325,8 @@ func TestLaneHeader(t *testing.T) {
 
 // FuzzLaneHeader: what a lane's peer sends before a chunk is refused, or has a length within the limit and survives.
 func FuzzLaneHeader(f *testing.F) {
-	for _, h := range []LaneHeader{{Op: 1, Length: 1}, {Op: 1 << 63, Offset: 1 << 40, Length: MaxChunk}, {Op: 9, Length: 7, Skipped: true}, {Length: MaxChunk + 1}, {}} {
+	for _, h := range []LaneHeader{{Op: 1, Length: 1}, {Op: 1 << 63, Offset: 1 << 40, Length: MaxChunk}, {Op: 9, Length: 7, Skipped: true},
+		{Op: 9, Length: 7, Packing: PackedS2, Packed: 6}, {Length: MaxChunk + 1}, {}} {
 		b := make([]byte, LaneHeaderBytes)
 		h.Put(b)
 		f.Add(b)

@@ -77,8 +77,11 @@ func (m *Hello) Decode(b []byte) error {
 	return c.end()
 }
 
-// CapInPlace: buffers over segments are computed on in place (CPU devices).
-const CapInPlace = 1 << 0
+// What a worker can, in HelloReply.
+const (
+	CapInPlace = 1 << 0 // buffers over segments are computed on in place (CPU devices)
+	CapPacked  = 1 << 1 // it takes packed chunks on lanes, in each way of this version (LaneHeader), and would send some
+)
 
 // HelloReply is the result of Hello.
 type HelloReply struct{ Version, Capabilities uint32 }

@@ -152,9 +152,10 @@ type AssignRemote struct {
 	Session      uint64 `json:"session"`
 	Worker       uint64 `json:"worker"`
 	Tenant       string `json:"tenant"`
-	ClientSHA256 []byte `json:"client_sha256"`       // 32 bytes, of the client's certificate (DER); base64 in JSON
-	Lanes        int    `json:"lanes"`               // connections, 1 to MaxLanes; 0 is the control stream
-	Plaintext    bool   `json:"plaintext,omitempty"` // no TLS on the lanes
+	ClientSHA256 []byte `json:"client_sha256"`         // 32 bytes, of the client's certificate (DER); base64 in JSON
+	Lanes        int    `json:"lanes"`                 // connections, 1 to MaxLanes; 0 is the control stream
+	Plaintext    bool   `json:"plaintext,omitempty"`   // no TLS on the lanes
+	NoCompress   bool   `json:"no_compress,omitempty"` // what lanes carry is never packed
 
 	Resume        bool  `json:"resume,omitempty"`         // its connections can be replaced: a Lane of one that was there takes its place
 	ResumeMillis  int64 `json:"resume_millis,omitempty"`  // how long the worker waits without a control stream

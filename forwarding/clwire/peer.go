@@ -28,6 +28,7 @@ type PeerExpect struct {
 	Link      uint64
 	Answers   bool // this side is the TLS server
 	Plaintext bool
+	Packed    bool              // the other side takes packed chunks
 	Lanes     uint8             // 2 to MaxPeerLanes
 	PeerSHA   [sha256.Size]byte // of the other worker's certificate (DER)
 }
@@ -35,6 +36,7 @@ type PeerExpect struct {
 const (
 	peerAnswers   = 1
 	peerPlaintext = 2
+	peerPacked    = 4
 )
 
 func (*PeerExpect) Type() Type { return TypePeerExpect }
@@ -46,6 +48,9 @@ func (m *PeerExpect) Append(b []byte) []byte {
 	if m.Plaintext {
 		flags |= peerPlaintext
 	}
+	if m.Packed {
+		flags |= peerPacked
+	}
 	return append(append(le.AppendUint64(b, m.Link), flags, m.Lanes), m.PeerSHA[:]...)
 }
 func (m *PeerExpect) Decode(b []byte) error {
@@ -54,8 +59,8 @@ func (m *PeerExpect) Decode(b []byte) error {
 	flags := c.u8("flags")
 	m.Lanes = c.u8("lanes")
 	copy(m.PeerSHA[:], c.take(sha256.Size, "fingerprint"))
-	m.Answers, m.Plaintext = flags&peerAnswers != 0, flags&peerPlaintext != 0
-	if flags > peerAnswers|peerPlaintext {
+	m.Answers, m.Plaintext, m.Packed = flags&peerAnswers != 0, flags&peerPlaintext != 0, flags&peerPacked != 0
+	if flags > peerAnswers|peerPlaintext|peerPacked {
 		c.fail("flags")
 	}
 	if m.Lanes < 2 || m.Lanes > MaxPeerLanes {

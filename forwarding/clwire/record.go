@@ -117,6 +117,9 @@ const (
 	TypePulse Type = 78
 )
 
+// TypeTakesPacked is the client's word that it takes packed chunks (bulk.go).
+const TypeTakesPacked Type = 90
+
 // Links between workers (peer.go).
 const (
 	TypePeerOpen   Type = 80
@@ -160,6 +163,7 @@ var typeNames = map[Type]string{
 	TypeAck: "Ack", TypeLeave: "Leave", TypePulse: "Pulse",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
 	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
+	TypeTakesPacked: "TakesPacked",
 }
 
 // String returns the record's name in PROTOCOL.md.

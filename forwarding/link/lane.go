@@ -2,10 +2,12 @@ package link
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,7 +33,9 @@ type Lane struct {
 	resuming sync.Mutex // one Resume at a time; before all others
 	mu       sync.Mutex // sending
 	header   [clwire.LaneHeaderBytes]byte
+	packer   *packer // nil: chunks go plain; guarded by mu
 	rx       [clwire.LaneHeaderBytes]byte
+	unpacker unpacker // the reader's
 
 	receiving sync.Mutex    // held while bytes are taken off a connection
 	received  atomic.Uint64 // bytes ever taken; raised with receiving held
@@ -64,6 +68,9 @@ func NewLane(role Role, socket *os.File, config *tls.Config) (*Lane, error) {
 // OpenLane is NewLane with options. With Options.Lost it is to be carried by a stream (Stream.Carry) before it is used.
 func OpenLane(role Role, socket *os.File, o Options) (*Lane, error) {
 	l := &Lane{role: role, opts: o}
+	if o.Compression != nil {
+		l.packer = &packer{with: o.Compression}
+	}
 	l.change.L = &l.state
 	w, err := l.connect(socket)
 	if err != nil {
@@ -256,7 +263,7 @@ func (l *Lane) install(c *laneConn) bool {
 
 // Send writes one chunk; payload is h.Length bytes, or nothing if h.Skipped. It
 // blocks until the kernel has all, by one connection or the next. From then on from has the bytes, until the peer's word. It may be nil
-// where the lane ends with its connection, and for skipped chunks.
+// where the lane ends with its connection, and for skipped chunks. What a slow connection gets may be packed (Options.Compression): h says nothing of that.
 func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 	l.mu.Lock()
 	err := l.sendLocked(h, payload, from)
@@ -268,10 +275,14 @@ func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 }
 
 func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) error {
+	packed := l.pack(&h, payload)
 	if l.lasts() {
-		if err := l.log.add(h, from); err != nil {
+		if err := l.log.add(h, from, packed); err != nil {
 			return err
 		}
+	}
+	if packed != nil {
+		payload = packed
 	}
 	for {
 		c, err := l.acquire()
@@ -281,8 +292,7 @@ func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) erro
 		if c.behind.Load() {
 			err = l.catchUp(c) // this chunk, too
 		} else {
-			h.Put(l.header[:])
-			err = c.send(l.header[:], payload)
+			err = l.write(c, &h, payload)
 			c.given.Add(uint64(len(l.header) + len(payload)))
 		}
 		if err == nil || !l.lasts() {
@@ -290,6 +300,25 @@ func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) erro
 		}
 		_ = l.release(c, err) // what it lacked is in the log, and the next connection is behind
 	}
+}
+
+// pack returns what is sent in the place of a chunk's payload, or nil. mu is held.
+func (l *Lane) pack(h *clwire.LaneHeader, payload []byte) []byte {
+	if l.packer == nil || l.lasts() && l.log.keeps() > maxPacked {
+		return nil
+	}
+	return l.packer.pack(h, payload, l.lasts())
+}
+
+func (l *Lane) write(c *laneConn, h *clwire.LaneHeader, payload []byte) error {
+	h.Put(l.header[:])
+	if l.packer == nil {
+		return c.send(l.header[:], payload)
+	}
+	began := time.Now()
+	err := c.send(l.header[:], payload)
+	l.packer.wrote(c, h, time.Since(began))
+	return err
 }
 
 // catchUp sends by a new connection what the peer did not receive by those before. mu is held.
@@ -339,14 +368,33 @@ func (c *laneConn) sendClear(header, payload []byte) error {
 
 // Header waits for the next chunk. The caller then reads or discards its payload.
 func (l *Lane) Header() (clwire.LaneHeader, error) {
-	if err := l.Read(l.rx[:]); err != nil {
+	if err := l.readWire(l.rx[:]); err != nil {
 		return clwire.LaneHeader{}, err
 	}
-	return clwire.ParseLaneHeader(l.rx[:])
+	h, err := clwire.ParseLaneHeader(l.rx[:])
+	if err != nil {
+		return h, err
+	}
+	l.opts.Compression.taken(&h)
+	if h.Packing != clwire.Plain {
+		if l.opts.Compression == nil {
+			return h, fmt.Errorf("%w: a packed chunk, where none is taken", ErrCorrupt)
+		}
+		l.unpacker.expect(h)
+	}
+	return h, nil
 }
 
-// Read fills p with payload, by as many connections as it takes.
+// Read fills p with payload, by as many connections as it takes. A packed chunk is unpacked, into p itself where p takes it whole.
 func (l *Lane) Read(p []byte) error {
+	if l.unpacker.pending() {
+		return l.readPacked(p)
+	}
+	return l.readWire(p)
+}
+
+// readWire fills p with what is on the lane.
+func (l *Lane) readWire(p []byte) error {
 	for len(p) > 0 {
 		c, err := l.acquire()
 		if err != nil {
@@ -409,6 +457,9 @@ func (l *Lane) acknowledged(received uint64) error {
 
 // Discard reads n bytes of payload and forgets them.
 func (l *Lane) Discard(n int) error {
+	if u := &l.unpacker; u.pending() && !u.begun && n == int(u.now.Length) {
+		return l.discardPacked()
+	}
 	var buf [16 << 10]byte
 	for n > 0 {
 		part := buf[:min(n, len(buf))]

@@ -14,34 +14,45 @@ type laneLog struct {
 	chunks []logged   // in the order of their places
 	acked  uint64     // bytes that the peer has
 	sent   uint64     // bytes ever sent
+	kept   int        // bytes of packed chunks among chunks
 }
 
 // logged is one chunk.
 type logged struct {
 	at     uint64 // place of its header's first byte
 	header clwire.LaneHeader
-	from   Source // nil: it has no payload
+	from   Source // nil: it has no payload, or packed is it
+	packed []byte // a packed chunk is kept: its bytes may pack to others later
 }
 
 func (x *logged) payload() uint64 {
-	if x.header.Skipped {
-		return 0
-	}
-	return uint64(x.header.Length)
+	return uint64(x.header.WireBytes())
 }
 
 func (x *logged) end() uint64 { return x.at + clwire.LaneHeaderBytes + x.payload() }
 
-func (g *laneLog) add(h clwire.LaneHeader, from Source) error {
+// add notes a chunk; packed is the log's from then on, if it is not nil.
+func (g *laneLog) add(h clwire.LaneHeader, from Source, packed []byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.chunks) >= maxLog {
 		return fmt.Errorf("%w: it acknowledges none of %d chunks", ErrBacklog, len(g.chunks))
 	}
-	x := logged{at: g.sent, header: h, from: from}
+	x := logged{at: g.sent, header: h, from: from, packed: packed}
+	if packed != nil {
+		x.from = nil
+		g.kept += len(packed)
+	}
 	g.chunks = append(g.chunks, x)
 	g.sent = x.end()
 	return nil
+}
+
+// keeps returns how many bytes of packed chunks are kept.
+func (g *laneLog) keeps() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kept
 }
 
 // check says whether a peer can have received so much, as its greeting says.
@@ -71,6 +82,7 @@ func (g *laneLog) trim(received uint64) error {
 	g.acked = received
 	n := 0
 	for n < len(g.chunks) && g.chunks[n].end() <= received {
+		g.kept -= len(g.chunks[n].packed)
 		n++
 	}
 	left := copy(g.chunks, g.chunks[n:])
@@ -103,6 +115,9 @@ func (x *logged) sendAgain(c *laneConn, skip uint64) error {
 	skip -= min(skip, uint64(len(header)))
 	if x.payload() == 0 {
 		return c.send(head, nil)
+	}
+	if x.packed != nil {
+		return c.send(head, x.packed[skip:])
 	}
 	return x.from.Again(x.header, func(payload []byte) error {
 		if payload != nil {

@@ -26,6 +26,8 @@ type Options struct {
 	// Lost makes the end survive its connections: it hears once of each that is lost, and must neither block nor use the end. Resume brings the next
 	// one. nil: the end ends with its connection.
 	Lost func()
+	// Compression is a lane's: nil where packed chunks are neither sent nor taken, as between two processes of one machine.
+	Compression *Compression
 }
 
 const (

@@ -468,117 +468,143 @@ func (p *pattern) Again(h clwire.LaneHeader, send func([]byte) error) error {
 // Chunks both ways by a lane that is cut again and again.
 func TestLaneSurvivesItsConnections(t *testing.T) {
 	bothWays(t, func(t *testing.T, secure bool) {
-		before := openFiles(t)
-		r := rand.New(rand.NewPCG(7, 7))
-		x := newCutter(t, secure)
-		client, worker, stop := x.streams(func() int64 { return 0 })
-		lost := make(chan struct{}, 16)
-		a, b := x.pair(100 << 10)
-		var near, far *Lane
-		o := x.config
-		for i := range o {
-			o[i].Lost = func() {
-				select {
-				case lost <- struct{}{}:
-				default:
-				}
+		t.Run("plain", func(t *testing.T) { laneSurvives(t, secure, false) })
+		t.Run("packed", func(t *testing.T) { laneSurvives(t, secure, true) })
+	})
+}
+
+func laneSurvives(t *testing.T, secure, packed bool) {
+	before := openFiles(t)
+	r := rand.New(rand.NewPCG(7, 7))
+	x := newCutter(t, secure)
+	client, worker, stop := x.streams(func() int64 { return 0 })
+	lost := make(chan struct{}, 16)
+	a, b := x.pair(100 << 10)
+	var near, far *Lane
+	o := x.config
+	for i := range o {
+		if packed {
+			o[i].Compression = &Compression{}
+			o[i].Compression.Allow(clwire.GreatestPacking)
+		}
+		o[i].Lost = func() {
+			select {
+			case lost <- struct{}{}:
+			default:
 			}
 		}
-		if err := both(func() (err error) { near, err = OpenLane(Client, a, o[0]); return }, func() (err error) { far, err = OpenLane(Worker, b, o[1]); return }); err != nil {
-			t.Fatal(err)
+	}
+	if err := both(func() (err error) { near, err = OpenLane(Client, a, o[0]); return }, func() (err error) { far, err = OpenLane(Worker, b, o[1]); return }); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	b.Close()
+	for _, l := range []*Lane{near, far} {
+		if packed {
+			l.packer.meter.known = 1
 		}
-		a.Close()
-		b.Close()
-		client.Carry(near, 1)
-		worker.Carry(far, 1)
-		stopping := make(chan struct{})
+	}
+	client.Carry(near, 1)
+	worker.Carry(far, 1)
+	stopping := make(chan struct{})
+	x.wg.Go(func() {
+		for {
+			select {
+			case <-stopping:
+				return
+			case <-lost:
+			}
+			for near.Lost() || far.Lost() {
+				a, b := x.pair(1 + r.Int64N(1<<20))
+				_ = both(func() error { return near.Resume(a) }, func() error { return far.Resume(b) })
+				a.Close()
+				b.Close()
+			}
+		}
+	})
+	var over atomic.Bool
+	for _, s := range []*Stream{client, worker} { // they carry the lanes' acknowledgements
 		x.wg.Go(func() {
-			for {
-				select {
-				case <-stopping:
+			for !over.Load() {
+				if _, _, ok, err := s.Next(); err != nil {
 					return
-				case <-lost:
-				}
-				for near.Lost() || far.Lost() {
-					a, b := x.pair(1 + r.Int64N(1<<20))
-					_ = both(func() error { return near.Resume(a) }, func() error { return far.Resume(b) })
-					a.Close()
-					b.Close()
+				} else if !ok {
+					s.Block(-1, 10*time.Millisecond)
 				}
 			}
 		})
-		var over atomic.Bool
-		for _, s := range []*Stream{client, worker} { // they carry the lanes' acknowledgements
-			x.wg.Go(func() {
-				for !over.Load() {
-					if _, _, ok, err := s.Next(); err != nil {
-						return
-					} else if !ok {
-						s.Block(-1, 10*time.Millisecond)
-					}
-				}
-			})
-		}
-		const n = 300
-		p := &pattern{}
-		header := func(op uint64, i int) clwire.LaneHeader {
-			return clwire.LaneHeader{Op: op, Offset: uint64(i) << 20, Length: uint32(1 + i*211), Skipped: i%50 == 7}
-		}
-		put := func(l *Lane, op uint64) error {
-			for i := range n {
-				h := header(op, i)
-				var payload []byte
-				if !h.Skipped {
-					payload = p.bytes(h)
-				}
-				if err := l.Send(h, payload, p); err != nil {
-					return err
-				}
+	}
+	const n = 300
+	p := &pattern{}
+	header := func(op uint64, i int) clwire.LaneHeader {
+		return clwire.LaneHeader{Op: op, Offset: uint64(i) << 20, Length: uint32(1 + i*211), Skipped: i%50 == 7}
+	}
+	put := func(l *Lane, op uint64) error {
+		for i := range n {
+			h := header(op, i)
+			var payload []byte
+			if !h.Skipped {
+				payload = p.bytes(h)
 			}
-			return nil
-		}
-		take := func(l *Lane, op uint64) error {
-			for i := range n {
-				h, err := l.Header()
-				if err != nil {
-					return err
-				}
-				if h != header(op, i) {
-					return fmt.Errorf("chunk %d came as %+v", i, h)
-				}
-				if h.Skipped {
-					continue
-				}
-				got := make([]byte, h.Length)
-				if err := l.Read(got); err != nil {
-					return err
-				}
-				if !bytes.Equal(got, p.bytes(h)) {
-					return fmt.Errorf("chunk %d has other bytes", i)
-				}
+			if err := l.Send(h, payload, p); err != nil {
+				return err
 			}
-			return nil
 		}
-		err := both(func() error { return both(func() error { return put(near, 1) }, func() error { return take(near, 2) }) },
-			func() error { return both(func() error { return put(far, 2) }, func() error { return take(far, 1) }) })
-		if err != nil {
-			t.Error(err)
+		return nil
+	}
+	take := func(l *Lane, op uint64) error {
+		for i := range n {
+			h, err := l.Header()
+			if err != nil {
+				return err
+			}
+			if want := header(op, i); h.Op != want.Op || h.Offset != want.Offset || h.Length != want.Length || h.Skipped != want.Skipped {
+				return fmt.Errorf("chunk %d came as %+v", i, h)
+			}
+			if h.Skipped {
+				continue
+			}
+			got := make([]byte, h.Length)
+			if err := l.Read(got); err != nil {
+				return err
+			}
+			if !bytes.Equal(got, p.bytes(h)) {
+				return fmt.Errorf("chunk %d has other bytes", i)
+			}
 		}
-		if p.again.Load() == 0 {
-			t.Error("nothing was sent again")
+		return nil
+	}
+	err := both(func() error { return both(func() error { return put(near, 1) }, func() error { return take(near, 2) }) },
+		func() error { return both(func() error { return put(far, 2) }, func() error { return take(far, 1) }) })
+	if err != nil {
+		t.Error(err)
+	}
+	if p.again.Load() == 0 && !packed { // packed chunks are kept
+		t.Error("nothing was sent again")
+	}
+	for i, c := range []*Compression{o[0].Compression, o[1].Compression} {
+		if n := c.Counts(); packed && (n.SentWire > n.Sent/2 || n.TakenWire > n.Taken/2) {
+			t.Errorf("end %d: %+v", i, n)
 		}
-		over.Store(true)
-		close(stopping)
-		near.Close()
-		far.Close()
-		stop()
-		if len(near.log.chunks) > n/2 {
-			t.Errorf("%d chunks are kept", len(near.log.chunks))
-		}
-		if after := openFiles(t); after > before {
-			t.Errorf("%d descriptors before, %d after", before, after)
-		}
-	})
+	}
+	over.Store(true)
+	close(stopping)
+	near.Close()
+	far.Close()
+	stop()
+	if len(near.log.chunks) > n/2 && !packed { // packed they are less than what is acknowledged at once
+		t.Errorf("%d chunks are kept", len(near.log.chunks))
+	}
+	kept := 0
+	for _, x := range near.log.chunks {
+		kept += len(x.packed)
+	}
+	if kept != near.log.keeps() {
+		t.Errorf("%d bytes of packed chunks are kept, %d are in the books", kept, near.log.keeps())
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
 }
 
 func FuzzGreeting(f *testing.F) {

@@ -17,6 +17,8 @@ type bulk struct {
 	w    *worker
 	work sync.WaitGroup // lanes and senders
 
+	compression link.Compression
+
 	mu       sync.Mutex
 	ops      map[uint64]*bulkOp
 	lanes    []*link.Lane
@@ -50,6 +52,17 @@ func (b *bulk) isClosed() bool {
 	defer b.mu.Unlock()
 	return b.closed
 }
+
+// allowCompression lets both ends pack what goes over the lanes, where both may. The worker has been greeted.
+func (b *bulk) allowCompression() {
+	if b != nil && b.w.packs() {
+		b.compression.Allow(clwire.GreatestPacking)
+		b.w.tell(&clwire.TakesPacked{Greatest: clwire.GreatestPacking})
+	}
+}
+
+// packs says that the worker, and the program, have nothing against compression.
+func (w *worker) packs() bool { return w.capabilities&clwire.CapPacked != 0 && !w.d.cfg.NoCompress }
 
 // lane returns the i-th lane, or what stands for it, waiting for the first to come up; nil when the worker is gone. n is how many there are.
 func (b *bulk) lane(i int) (l *link.Lane, n int) {

@@ -67,6 +67,7 @@ type bulkOp struct {
 	seq    uint64 // position in q
 	event  *Event // nil: nobody looks
 	pinned *Buffer
+	lands  *landing // of a read that nobody waits for
 
 	status Status // once done
 	ended  atomic.Bool
@@ -77,6 +78,7 @@ type bulkOp struct {
 	at     uint64 // where the next chunk begins
 	ahead  uint64 // its part of bulk.ahead
 	shared bool   // the lanes' senders take part
+	held   bool   // nothing of it goes before its turn: its bytes may change until then
 	queued bool   // is in bulk.runnable
 
 	memory sync.RWMutex
@@ -96,6 +98,7 @@ func (o *bulkOp) finish(status Status) {
 		return
 	}
 	o.b.forget(o)
+	o.q.d.landings.end(o.lands)
 	if o.pinned != nil {
 		o.pinned.unpin()
 	}
@@ -197,6 +200,11 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 	}
 	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, host: host, q: c.q, event: c.e, pinned: pinned}
 	o.left.Store(int64(host.size))
+	if write {
+		o.held = !c.settled(&host)
+	} else if !blocking {
+		o.lands = c.d.landings.add(&host)
+	}
 	if pinned != nil {
 		pinned.pin()
 	}

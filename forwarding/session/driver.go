@@ -19,6 +19,7 @@ type Config struct {
 	Servers    []Server                // daemons of other machines, in place of Dial; each gives platforms of its own
 	Lanes      int                     // bulk lanes to a worker on another machine; 0: by the number of cores
 	Plaintext  bool                    // lanes without TLS, where the other machine allows it
+	NoCompress bool                    // what lanes carry is never packed
 	Dispatch   uintptr                 // address of the ICD dispatch table, the first word of every object
 	Version    string                  // of this library, told to the daemon
 	Program    string                  // told to the worker, for status
@@ -72,6 +73,8 @@ type Driver struct {
 	trace     *tracer // nil: nobody traces
 	counters  *trace.Counters
 	callbacks *dispatcher
+	landings  landings
+	lateBytes atomic.Int64   // of reads that end late and are under way
 	lingering sync.WaitGroup // what waits for commands before it lets an object go
 	closing   chan struct{}  // closed by Close
 	closeOnce sync.Once

@@ -37,9 +37,12 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 		done := false
 		if blocking {
 			done, status = c.direct(b, off, ptr.bytes(0, size))
+		} else {
+			done, status = c.readLate(b, off, size, ptr)
 		}
 		if !done {
 			h := c.host(b, blocking, size, func() Status { return b.load(off, ptr.bytes(0, size)) })
+			h.lands(d, linear(ptr, size))
 			status = h.run()
 		}
 	}
@@ -68,7 +71,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 		return c.close(status)
 	}
 	switch {
-	case c.rides(b, size, blocking):
+	case c.rides(b, size, blocking, ptr):
 		status = c.inline(b, off, ptr.bytes(0, size), blocking)
 	case q.ctx.remote && size == 0:
 		status = c.order(blocking, nil)
@@ -112,12 +115,15 @@ func (c *command) host(b *Buffer, blocking bool, size uint64, work func() Status
 
 // rides says whether a write goes as one record: small, and not better copied by this side. In place a blocking write
 // is: it has to wait for its turn anyway (§5.2.2: until the command is complete), and copies when that has come.
-func (c *command) rides(b *Buffer, size uint64, blocking bool) bool {
+func (c *command) rides(b *Buffer, size uint64, blocking bool, ptr HostPtr) bool {
 	if size == 0 || size > clwire.InlineBytes || size+8*uint64(len(c.wait)) > recordRoom {
 		return false
 	}
-	free := len(c.wait) == 0 && c.q.idle()
-	return !c.q.ctx.inPlace || !free && !blocking
+	if c.q.ctx.inPlace && (blocking || len(c.wait) == 0 && c.q.idle()) {
+		return false
+	}
+	from := linear(ptr, size)
+	return c.settled(&from)
 }
 
 // inline sends a write in its record; a blocking one waits for its end, or for what looks the same to the program.

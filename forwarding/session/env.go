@@ -35,6 +35,7 @@ const maxSpin = time.Second
 //	                 daemon keeps it; default 60
 //	TENDRIL_DEADLINE seconds that another machine may say nothing before a connection to it counts as lost; default 10
 //	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
+//	TENDRIL_COMPRESS off: payload is never compressed; otherwise it is where a connection is slower than that
 //	TENDRIL_PEERS    off: contexts that span workers use no links between these
 //	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one build, such as 10s: beyond it
 //	                 the worker is ended. The daemon's own limits hold all the same
@@ -49,6 +50,7 @@ func FromEnv(getenv func(string) string) Config {
 	}
 	c.RemoteSpin = spinOf(getenv("TENDRIL_SPIN_US"), DefaultRemoteSpin)
 	c.Plaintext = getenv("TENDRIL_PLAINTEXT") == "1"
+	c.NoCompress = getenv("TENDRIL_COMPRESS") == "off"
 	c.NoPeers = getenv("TENDRIL_PEERS") == "off"
 	c.KernelTime, c.BuildTime = limitOf(getenv("TENDRIL_KERNEL_TIME")), limitOf(getenv("TENDRIL_BUILD_TIME"))
 	c.Lanes, _ = strconv.Atoi(getenv("TENDRIL_LANES")) // anything else: the default

@@ -33,6 +33,7 @@ type Event struct {
 	foreign   bool          // it ends by another worker's word (peers.go); immutable
 	whenEnded func()        // not nil: called once it has ended; guarded by mu, and called under it
 	held      bool          // something here looks at its end, though the program let go
+	late      *lateRead     // what brings the command's bytes before its end is seen, or nil; immutable once it is sent
 }
 
 type eventCallback struct {
@@ -120,6 +121,9 @@ func (e *Event) hold() {
 
 // report takes over what the worker says.
 func (e *Event) report(end *clwire.EventEnd) {
+	if e.late != nil && end.Status <= 0 {
+		end.Status = e.late.end(end.Status)
+	}
 	if end.HasProfile {
 		e.mu.Lock()
 		e.profile = end.Profile
@@ -135,6 +139,9 @@ func (e *Event) report(end *clwire.EventEnd) {
 }
 
 func (e *Event) fail(status Status) {
+	if e.late != nil {
+		status = Status(e.late.end(int32(status)))
+	}
 	e.reported.Store(true)
 	e.advance(int32(status))
 }
@@ -207,7 +214,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
 	if status != Success {
 		return 0, status
 	}
-	ctx.settle(nil, func(u *unwaited) { u.gates++ })
+	ctx.settle(nil, func(u *unwaited) { u.gates.Add(1) })
 	return e.handle, Success
 }
 

@@ -127,11 +127,15 @@ func (c *command) moveImage(b *Buffer, direction uint8, blocking bool, origin, r
 	if c.q.ctx.remote {
 		return c.bulk(target, direction == clwire.ToBuffer, blocking, shape, b.hostSide(region, host, ptr), pinned)
 	}
-	if direction == clwire.ToBuffer && c.imageRides(b, size, blocking) {
+	side := b.hostSide(region, host, ptr)
+	if direction == clwire.ToBuffer && c.imageRides(b, size, blocking) && c.settled(&side) {
 		return c.inlineImage(b, origin, region, host, ptr)
 	}
 	h := c.host(target, blocking, size, func() Status { return b.moveImage(direction, origin, region, host, ptr) })
 	h.prompt = h.prompt && target != b
+	if direction == clwire.FromBuffer {
+		h.lands(c.d, side)
+	}
 	return h.run()
 }
 

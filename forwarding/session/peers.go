@@ -177,8 +177,9 @@ func (d *Driver) attempt(ends [2]*worker, prints [2][32]byte, plaintext bool, co
 	d.peers.byID[l.id] = l
 	d.peers.mu.Unlock()
 	lanes := 1 + bulkLanes(d.cfg.Lanes)
+	packed := ends[0].platform.control != ends[1].platform.control && ends[0].packs() && ends[1].packs()
 	for i, w := range ends {
-		m := &clwire.PeerExpect{Link: l.id, Answers: i == 1, Plaintext: plaintext, Lanes: uint8(lanes), PeerSHA: prints[1-i]}
+		m := &clwire.PeerExpect{Link: l.id, Answers: i == 1, Plaintext: plaintext, Packed: packed, Lanes: uint8(lanes), PeerSHA: prints[1-i]}
 		if err := w.send(m, clwire.FlagUrgent, 0); err != nil {
 			return nil, err
 		}

@@ -127,6 +127,9 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r Rect, ptr Host
 		status = c.bulk(b, direction == clwire.ToBuffer, blocking, dev.shape(r.Region), hostShape{ptr: ptr, size: size, rect: true, box: host, region: r.Region}, nil)
 	} else {
 		h := c.host(b, blocking, size, func() Status { return b.rect(direction, dev, host, r.Region, ptr) })
+		if direction == clwire.FromBuffer {
+			h.lands(d, hostShape{ptr: ptr, rect: true, box: host, region: r.Region})
+		}
 		status = h.run()
 	}
 	if status == Success && blocking {

@@ -88,6 +88,7 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 		return fmt.Errorf("connect to the worker: %w", err)
 	}
 	w.link, w.bulk = stream, newBulk(w)
+	options.Compression = &w.bulk.compression
 	if r != nil {
 		w.resumer = r
 		r.start(stream)

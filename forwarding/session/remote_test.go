@@ -11,7 +11,29 @@ import (
 	"tendril/forwarding/trace"
 )
 
-// Many writes behind a user event: what travels ahead stays within the allowance (the fake checks it), and the rest comes
+// Writes behind a user event are taken in their turn: the program may fill their memory until then.
+func TestWritesAreFilledLate(t *testing.T) {
+	overTCPAndTLS(t, func(t *testing.T, secure bool) {
+		r, far := newFarRig(t, secure)
+		q := r.queue(0)
+		for _, size := range []uint64{64, 3 << 20} {
+			b, gate := r.buffer(size), r.handle(r.d.CreateUserEvent(r.ctx))
+			in, out, want := make([]byte, size), make([]byte, size), pattern(int(size), 5)
+			r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{N: 1, List: []uintptr{gate}}))
+			r.ok(r.d.Flush(q))
+			copy(in, want)
+			r.ok(r.d.SetUserEventStatus(gate, 0))
+			r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{}))
+			if !bytes.Equal(out, want) {
+				t.Errorf("%d bytes: what was there when the write was enqueued came back", size)
+			}
+		}
+		r.d.Close()
+		far.check()
+	})
+}
+
+// Many writes whose turn has not come: what travels ahead stays within the allowance (the fake checks it), and the rest comes
 // once their turn has come, each in its place.
 func TestManyGatedWrites(t *testing.T) {
 	overTCPAndTLS(t, func(t *testing.T, secure bool) {
@@ -20,6 +42,8 @@ func TestManyGatedWrites(t *testing.T) {
 		const n, size = 300, 40 << 10
 		b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
 		want, out := pattern(n*size, 5), make([]byte, n*size)
+		gates := &r.d.contexts.Get(r.ctx).unwaited.gates
+		gates.Store(0) // as if it were a long kernel that they wait for
 		first := Waits{N: 1, List: []uintptr{gate}, Want: false}
 		for i := range n {
 			r.handle(r.d.EnqueueWrite(q, b, false, uint64(i*size), size, ptr(want[i*size:]), first))
@@ -28,6 +52,7 @@ func TestManyGatedWrites(t *testing.T) {
 		large, also := r.buffer(6<<20), pattern(6<<20, 9)
 		r.handle(r.d.EnqueueWrite(q, large, false, 0, 6<<20, ptr(also), Waits{}))
 		eventually(t, "what travels ahead", func() bool { return far.most.Load() >= clwire.StagingBytes/2 }) // else the gate gates nothing
+		gates.Store(1)
 		r.ok(r.d.SetUserEventStatus(gate, 0))
 		r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), Waits{}))
 		if !bytes.Equal(out, want) {

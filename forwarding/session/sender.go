@@ -143,7 +143,7 @@ func (o *bulkOp) mayGoLocked(n uint64) bool {
 	if o.turn.done.Load() {
 		return true
 	}
-	if o.b.ahead+n > clwire.StagingBytes {
+	if o.held || o.b.ahead+n > clwire.StagingBytes {
 		return false
 	}
 	o.b.ahead += n

@@ -165,6 +165,13 @@ func (s *slabs) free(p *place, w *worker) {
 	}
 }
 
+// put gives a buffer's memory back that nobody uses any more. It asks nobody for anything.
+func (s *slabs) put(p *place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limbo = append(s.limbo, limbo{place: *p})
+}
+
 // busyQueues returns the queues with commands under way and how far each was filled. A nil worker has none.
 func (w *worker) busyQueues() (marks []mark) {
 	if w == nil || w.dead.Load() {

@@ -3,6 +3,7 @@ package session
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"tendril/forwarding/clwire"
 )
@@ -16,9 +17,9 @@ import (
 //   - a command that waits for something the program has still to do: while a user event has not ended, writes are
 //     waited for, and making one waits for those before it. So a fence always comes to its end.
 type unwaited struct {
-	mu    sync.Mutex // see the package's lock order
-	gates int        // user events that have not ended
-	under []underWay // one a queue at most
+	mu    sync.Mutex   // see the package's lock order
+	gates atomic.Int32 // user events that have not ended; changed under mu
+	under []underWay   // one a queue at most
 }
 
 // underWay is the last write of a queue that was not waited for.
@@ -33,7 +34,7 @@ func (x *underWay) over() bool { return x.q.doneSeq.Load() >= x.seq }
 // unseen says whether nobody can tell a write that is under way from one that ended. unwaited.mu is held.
 func (c *command) unseen() bool {
 	ctx := c.q.ctx
-	return ctx.remote && ctx.unwaited.gates == 0 && c.given == 0 && !c.want && !c.q.outOf && c.q.handle != 0 &&
+	return ctx.remote && ctx.unwaited.gates.Load() == 0 && c.given == 0 && !c.want && !c.q.outOf && c.q.handle != 0 &&
 		ctx.mirrors.Load() == nil && !c.q.w.watched(ctx)
 }
 
@@ -133,7 +134,7 @@ func (c *Context) settle(q *Queue, change func(u *unwaited)) {
 func (c *Context) opened() {
 	c.unwaited.mu.Lock()
 	defer c.unwaited.mu.Unlock()
-	c.unwaited.gates--
+	c.unwaited.gates.Add(-1)
 }
 
 // watched says whether the program has an event of a context's command that is not known to have ended.

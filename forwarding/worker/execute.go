@@ -35,7 +35,7 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 	case clwire.TypeFinish, clwire.TypeWait, clwire.TypeWatch, clwire.TypeFlush,
 		clwire.TypeHostDone, clwire.TypeUserEvent, clwire.TypeSetUserEvent:
 		return s.events(h, p)
-	case clwire.TypeHello, clwire.TypeTimeLimits, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
+	case clwire.TypeHello, clwire.TypeTimeLimits, clwire.TypeTakesPacked, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
 		return s.manage(h, p)
 	case clwire.TypeCreateContext, clwire.TypeCreateQueue, clwire.TypeCreateBuffer, clwire.TypeCreateProgram, clwire.TypeCreateKernel:
 		return s.create(h, p)
@@ -238,6 +238,16 @@ func (s *session) manage(h clwire.Header, p []byte) error {
 		}
 		s.bound(m)
 		return nil
+	case clwire.TypeTakesPacked:
+		var m clwire.TakesPacked
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		if s.compression == nil {
+			return fmt.Errorf("%w: packed chunks, which this worker does not offer", errRecord)
+		}
+		s.compression.Allow(m.Greatest)
+		return nil
 	case clwire.TypeRelease:
 		var m clwire.Release
 		if err := m.Decode(p); err != nil {
@@ -277,6 +287,9 @@ func (s *session) hello(h clwire.Header, m *clwire.Hello) error {
 	answer := clwire.HelloReply{Version: clwire.Version}
 	if s.inPlace {
 		answer.Capabilities |= clwire.CapInPlace
+	}
+	if s.compression != nil {
+		answer.Capabilities |= clwire.CapPacked
 	}
 	if h.Request != 0 {
 		s.reply(h.Request, opencl.Success, answer.Append(nil))

@@ -146,6 +146,10 @@ func (p *peers) expect(m *clwire.PeerExpect) error {
 	if !m.Plaintext {
 		o.Config = p.identity.Config(link.Fingerprint(m.PeerSHA))
 	}
+	if m.Packed && p.s.compression != nil {
+		o.Compression = &link.Compression{}
+		o.Compression.Allow(clwire.GreatestPacking)
+	}
 	l.link = peer.New(o)
 	l.bulk.fail, l.bulk.ended = l.link.End, l.ended
 	if p.links == nil {

@@ -55,6 +55,9 @@ func (c *control) awaitRemote(m *clwire.AssignRemote) (link.Link, *remote, error
 	if !m.Plaintext {
 		r.options.TLS = id.Config(link.Fingerprint(m.ClientSHA256))
 	}
+	if !m.NoCompress {
+		r.options.Compression = &link.Compression{}
+	}
 	if m.Resume {
 		r.options.Lost = r.noteLoss
 	}

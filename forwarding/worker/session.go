@@ -24,7 +24,8 @@ var errRecord = errors.New("bad record")
 // without a lock.
 type session struct {
 	link         link.Link
-	bulk         *bulk // nil: the client is on this node
+	bulk         *bulk             // nil: the client is on this node
+	compression  *link.Compression // of the lanes; nil: nothing is packed
 	private      privateMemory
 	deviceMemory *deviceMemory
 	platform     opencl.Platform

@@ -60,6 +60,7 @@ var modules = map[string][]string{
 	"github.com/dustin/go-humanize":       {"tools", "daemon", "forwarding/session"}, // sizes as people write them
 	"github.com/hashicorp/":               {"cluster/raftnode"},
 	"github.com/valyala/fasthttp":         {"daemon/inspect"},
+	"github.com/klauspost/compress/s2":    {"forwarding/link"}, // payload on slow links
 	"golang.org/x/sys/unix":               {"*"},
 	"golang.org/x/net/bpf":                {"forwarding/worker/sandbox"},
 	"go.uber.org/goleak":                  {"*"},

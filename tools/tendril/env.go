@@ -24,6 +24,7 @@ type launchOptions struct {
 	library string
 
 	plaintext bool
+	compress  string
 	onLoss    string
 	platforms string
 
@@ -35,6 +36,7 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "", "with --server: how long the program waits for a connection that was lost before its calls fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
+	cmd.Flags().StringVar(&o.compress, "compress", "", "with --server: auto or off: whether data is compressed where the link is slower than that (default auto)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
 	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0, "how long one command may run on its device, such as 10s: then the program's worker is ended (default: no bound but the daemon's)")
 	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0, "the same for one build of a program")
@@ -84,6 +86,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}
 	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
 		return nil, usagef("--platforms %q: want one, node or native", o.platforms)
+	}
+	if !slices.Contains([]string{"", "auto", "off"}, o.compress) {
+		return nil, usagef("--compress %q: want auto or off", o.compress)
 	}
 	if !session.ValidPatience(o.onLoss) {
 		return nil, usagef("--on-loss %q: want a number of seconds, or block", o.onLoss)
@@ -139,6 +144,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
+	}
+	if o.compress != "" {
+		vars["TENDRIL_COMPRESS"] = o.compress
 	}
 	if o.onLoss != "" { // else what the environment says
 		vars["TENDRIL_RESUME"] = o.onLoss

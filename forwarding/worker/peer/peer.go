@@ -47,8 +47,10 @@ type Worker interface {
 type Options struct {
 	Answers bool        // this side is the TLS server
 	Config  *tls.Config // nil: in the clear
-	Lanes   int         // 2 to clwire.MaxPeerLanes
-	Worker  Worker
+	// Compression is nil where nothing is packed.
+	Compression *link.Compression
+	Lanes       int // 2 to clwire.MaxPeerLanes
+	Worker      Worker
 }
 
 // maxHandshakes bounds connections that are at TLS at a time.
@@ -98,7 +100,7 @@ func (l *Link) Take(index int, f *os.File) {
 		if l.o.Answers {
 			role = link.Worker
 		}
-		lane, err := link.NewLane(role, f, l.o.Config)
+		lane, err := link.OpenLane(role, f, link.Options{TLS: l.o.Config, Compression: l.o.Compression})
 		l.shaken(index, f, lane, err)
 	})
 }
