@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -17,18 +18,21 @@ type kept struct {
 	patience time.Duration
 }
 
+// takeTime is what the daemon has to give a session back: it may have to end the connection of before.
+const takeTime = 15 * time.Second
+
 // KeepSession makes the session of a connection to another machine's daemon outlive it: a call that finds the connection broken connects again, for
-// up to limit, and goes on with the same session. It returns how long the daemon keeps it then, which may be less; 0: not at all. It is
-// asked for once, after OpenSession.
+// up to limit, and goes on with the same session. It returns how long the daemon keeps it then, which may be less; 0: not at all, as over ssh. From then
+// on calls of the session also end, or go on by another connection, where nothing comes for Options.Silence. It is asked for once, after OpenSession.
 func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
-	c.mu.Lock()
-	able := c.remote && c.redial != nil
-	c.mu.Unlock()
-	if !able {
+	if !c.remote {
 		return 0, nil
 	}
+	if c.redial == nil {
+		limit = 0
+	}
 	millis := uint32(min(max(limit, 0)/time.Millisecond, 1<<31))
-	k, err := c.roundTrip(context.Background(), wire.KeepSession, &wire.KeepSessionRequest{Millis: millis})
+	k, err := c.roundTrip(context.Background(), wire.KeepSession, &wire.KeepSessionRequest{Millis: millis, PulseMillis: uint32(c.lookEvery().Milliseconds())})
 	if err != nil {
 		return 0, err
 	}
@@ -37,40 +41,144 @@ func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 	if err := m.Decode(k.payload); err != nil {
 		return 0, err
 	}
+	if millis == 0 {
+		m.Millis = 0
+	}
+	c.mu.Lock()
 	if m.Millis > 0 {
-		c.mu.Lock()
 		c.kept = &kept{c.sessionID, m.Secret, limit}
+	}
+	guarded := m.Millis > 0 || c.silence > 0
+	if guarded {
 		c.background.Add(1)
-		c.mu.Unlock()
+	}
+	c.mu.Unlock()
+	if guarded {
 		go c.guard()
 	}
 	return time.Duration(m.Millis) * time.Millisecond, nil
 }
 
+// lookEvery is how often the guard looks whether something comes; 0: it does not.
+func (c *Conn) lookEvery() time.Duration {
+	if c.silence <= 0 {
+		return 0
+	}
+	return min(max(c.silence/4, 100*time.Millisecond), 2500*time.Millisecond)
+}
+
 // guard brings the connection back as soon as it breaks: the daemon does not wait for long where it was closed, and a session may call
-// nobody for hours. It ends with the connection.
+// nobody for hours. And it breaks one over which nothing comes though a call waits. It ends with the connection.
 func (c *Conn) guard() {
 	defer c.background.Done()
 	for {
-		c.sendMu.Lock()
-		l := c.link
-		c.sendMu.Unlock()
-		r, ok := l.(interface{ AwaitEnd() error })
-		if !ok || c.isFinal() || r.AwaitEnd() != nil {
+		c.mu.Lock()
+		l, final := c.link, c.closed
+		c.mu.Unlock()
+		if final {
 			return
 		}
-		c.sendMu.Lock()
-		if c.link == l { // nobody else has found out and come back
-			c.fail(c.disconnected(errEnded))
+		r, ok := l.(*ipc.Remote)
+		if !ok {
+			return
 		}
-		c.sendMu.Unlock()
-		if c.revive(context.Background()) != nil {
+		why, err := c.watch(r)
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		if c.link == l { // nobody else has found out and come back
+			c.failLocked(c.disconnected(why))
+		}
+		c.mu.Unlock()
+		if c.isFinal() || c.revive(context.Background()) != nil {
 			return
 		}
 	}
 }
 
-var errEnded = errors.New("the connection was ended")
+var (
+	errEnded  = errors.New("the connection was ended")
+	errSilent = errors.New("nothing comes from the other machine any more")
+)
+
+// watch waits until a connection is of no use any more, and says why. Whoever closes it has ended it before, so that it is not closed here meanwhile.
+func (c *Conn) watch(r *ipc.Remote) (why, err error) {
+	c.sendMu.Lock() // not behind Close
+	var w *ipc.Watch
+	if c.link == r {
+		w, err = r.Watch()
+	}
+	c.sendMu.Unlock()
+	if w == nil {
+		return errEnded, err
+	}
+	defer w.Close()
+	every := c.lookEvery()
+	if every == 0 {
+		every = -1
+	}
+	silence := quiet{}
+	for {
+		ended, err := w.Ended(every)
+		if err != nil || ended {
+			return errEnded, err
+		}
+		if every > 0 && silence.over(c, w, every) {
+			return errSilent, nil
+		}
+	}
+}
+
+// quiet is for how long calls have waited and nothing has come.
+type quiet struct {
+	heard uint64
+	since time.Time // zero: nobody waits
+	last  time.Time // looked
+	asked *call     // a question whose answer is sure to come at once
+}
+
+// over looks once more.
+func (q *quiet) over(c *Conn, w *ipc.Watch, every time.Duration) bool {
+	now := time.Now()
+	stopped := now.Sub(q.last) > every+max(c.silence/2, time.Second) // this process was
+	heard, unread := w.Heard()
+	waits := c.waits(q.asked)
+	if !waits || unread || heard != q.heard || stopped || q.since.IsZero() {
+		q.since = now
+	}
+	q.heard, q.last = heard, now
+	silence := now.Sub(q.since)
+	if waits && silence >= every && (q.asked == nil || c.isFinished(q.asked)) {
+		q.asked = c.askAlive()
+	}
+	return silence >= max(c.silence, 4*every)
+}
+
+// waits reports whether a call other than k is under way.
+func (c *Conn) waits(k *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	others := len(c.pending)
+	if k != nil && !k.finished {
+		others--
+	}
+	return others > 0
+}
+
+// askAlive sends what the daemon answers at once, unless it works on a request, of which it then tells; nil: somebody sends just now.
+// Whoever waits reads the answer.
+func (c *Conn) askAlive() *call {
+	if !c.sendMu.TryLock() {
+		return nil
+	}
+	defer c.sendMu.Unlock()
+	k := newCall(wire.Hurry)
+	if c.enqueue(k, nil) != nil || c.write() != nil {
+		return nil
+	}
+	return k
+}
 
 // LeaveSession tells the daemon that the session ends with this connection, which is closed soon.
 func (c *Conn) LeaveSession() {
@@ -120,5 +228,7 @@ func (c *Conn) dialer() func() (*Conn, error) {
 
 // takeSession makes this new connection the session's.
 func (c *Conn) takeSession(k *kept) error {
+	bound := time.AfterFunc(takeTime, func() { c.fail(c.disconnected(errSilent)) })
+	defer bound.Stop()
 	return c.simple(wire.ResumeSession, &wire.ResumeSessionRequest{Session: k.session, Secret: k.secret})
 }

@@ -41,6 +41,7 @@ type Config struct {
 	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
+	NoInPlace     bool          // devices that compute on shared memory are treated as those with memory of their own
 	NoHuge        bool          // reserved huge pages are left to other programs
 	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
 	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB

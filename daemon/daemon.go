@@ -366,6 +366,7 @@ func (d *Daemon) openPool() error {
 	d.pool = workers.New(workers.Options{
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime, BuildTime: d.cfg.BuildTime,
+		NoInPlace:    d.cfg.NoInPlace,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
 	return nil

@@ -52,6 +52,15 @@ var settings = []setting{
 			return nil
 		},
 		func(c Config) string { return map[bool]string{true: "none", false: "auto"}[c.NoHuge] }},
+	{"in-place", "TENDRIL_IN_PLACE",
+		func(c *Config, v string) error {
+			if v != "auto" && v != "off" {
+				return fmt.Errorf("%q is neither auto nor off", v)
+			}
+			c.NoInPlace = v == "off"
+			return nil
+		},
+		func(c Config) string { return map[bool]string{true: "off", false: "auto"}[c.NoInPlace] }},
 	{"vendors", "TENDRIL_VENDORS",
 		func(c *Config, v string) error { c.Vendors = filepath.SplitList(v); return nil },
 		func(c Config) string { return strings.Join(c.Vendors, string(filepath.ListSeparator)) }},

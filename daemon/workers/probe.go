@@ -35,8 +35,7 @@ func (p *Pool) probe(d Driver, owner Owner) ([]*Platform, []clwire.Fallback, err
 		return nil, nil, err
 	}
 	defer r.Close()
-	argv := append([]string{"tendril"}, p.opts.Args...)
-	argv = append(argv, "probe", "--icd", d.ICD, "--cache", cache)
+	argv := append(p.opts.argv("probe"), "--icd", d.ICD, "--cache", cache)
 	proc, err := launch(p.spawner, p.opts.Executable, command{argv, workerEnv(cache, nil), owner, w}, p.opts.Log.WithField("probe", d.ICD))
 	w.Close()
 	if err != nil {

@@ -237,6 +237,15 @@ type key struct {
 	env   string // driver variables, one a line
 }
 
+// argv begins the command line of a worker or a probe.
+func (o *Options) argv(verb string) []string {
+	argv := append([]string{"tendril"}, o.Args...)
+	if argv = append(argv, verb); o.NoInPlace {
+		argv = append(argv, "--no-in-place")
+	}
+	return argv
+}
+
 // startWorker starts a worker for k on platform p. cache is the tenant's directory.
 func startWorker(s *spawner, o Options, p *Platform, k key, cache string) (*worker, error) {
 	control, theirs, err := seqpacketPair()
@@ -244,8 +253,7 @@ func startWorker(s *spawner, o Options, p *Platform, k key, cache string) (*work
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	defer theirs.Close()
-	argv := append([]string{"tendril"}, o.Args...)
-	argv = append(argv, "worker", "--icd", p.Driver.ICD, "--cache", cache, "--platform", strconv.Itoa(p.Snapshot.Index))
+	argv := append(o.argv("worker"), "--icd", p.Driver.ICD, "--cache", cache, "--platform", strconv.Itoa(p.Snapshot.Index))
 	var driver []string
 	if k.env != "" {
 		driver = strings.Split(k.env, "\n")

@@ -40,6 +40,7 @@ type Options struct {
 	DeviceBytes  uint64        // of devices' own memory, for one tenant's workers; 0 = no bound
 	KernelTime   time.Duration // that one command may run on its device; 0 = no bound
 	BuildTime    time.Duration // that one build may take; 0 = no bound
+	NoInPlace    bool          // no device computes on shared memory, whatever it could
 	ProbeTimeout time.Duration // for one driver to be probed
 	StartTimeout time.Duration // for one worker to load its driver
 	Log          logrus.FieldLogger

@@ -54,8 +54,9 @@ type worker struct {
 	capabilities uint32
 	spin         time.Duration // how long a caller polls before it sleeps; immutable
 
-	dead   atomic.Bool // set once, before what is outstanding is failed
-	closed atomic.Bool // by this side: an end that is no fault
+	dead    atomic.Bool   // set once, before what is outstanding is failed
+	settled chan struct{} // closed when that has failed
+	closed  atomic.Bool   // by this side: an end that is no fault
 
 	mu       sync.Mutex // leaf
 	events   map[uint64]*Event
@@ -87,7 +88,7 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, errors.New("no daemon")
 	}
 	w := &worker{
-		d: p.d, platform: p, spin: p.d.cfg.Spin, segments: map[uint64]bool{},
+		d: p.d, platform: p, spin: p.d.cfg.Spin, settled: make(chan struct{}), segments: map[uint64]bool{},
 		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
 		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{}, partitions: map[*partition]struct{}{},
 	}
@@ -195,9 +196,18 @@ func (w *worker) askFor(cause trace.Cause, detail string, m clwire.Message) (*ca
 	c.cause, c.detail = cause, detail
 	if err := w.send(m, clwire.FlagUrgent, request); err != nil {
 		w.forget(request)
+		w.awaitSettled()
 		return nil, err
 	}
 	return c, w.await(c)
+}
+
+// awaitSettled makes sure that a call which fails because its worker died is not back before its events have failed, too. It is for a program's
+// thread, never for what die calls.
+func (w *worker) awaitSettled() {
+	if w.dead.Load() {
+		<-w.settled
+	}
 }
 
 // await waits for a call that was sent.
@@ -421,6 +431,7 @@ func (w *worker) die(cause error) {
 	for _, e := range events {
 		e.fail(OutOfResources)
 	}
+	close(w.settled)
 	w.reader.wakeAll()
 	if !w.closed.Load() {
 		w.d.telling.Add(1)

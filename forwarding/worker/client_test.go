@@ -219,7 +219,7 @@ var loaded struct {
 func testDriver(t testing.TB) *driver {
 	t.Helper()
 	icd := driverFile(t)
-	loaded.once.Do(func() { loaded.driver, loaded.err = load(icd, 0) })
+	loaded.once.Do(func() { loaded.driver, loaded.err = load(icd, 0, false) })
 	if loaded.err != nil {
 		t.Fatal(loaded.err)
 	}

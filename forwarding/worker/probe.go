@@ -42,7 +42,7 @@ func Probe(ctx context.Context, o Options) error {
 	if _, err := redirect(); err != nil { // drivers greet on standard output
 		return fmt.Errorf("standard output: %w", err)
 	}
-	if r.Platforms, err = Snapshot(o.ICD); err != nil {
+	if r.Platforms, err = Snapshot(o.ICD, o.NoInPlace); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -54,8 +54,8 @@ func Probe(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Snapshot loads a driver into this process and describes its platforms.
-func Snapshot(icd string) ([]clwire.PlatformSnapshot, error) {
+// Snapshot loads a driver into this process and describes its platforms. noInPlace: no device computes on segments, whatever it could.
+func Snapshot(icd string, noInPlace bool) ([]clwire.PlatformSnapshot, error) {
 	lib, err := opencl.Open(icd)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func Snapshot(icd string) ([]clwire.PlatformSnapshot, error) {
 	}
 	var out []clwire.PlatformSnapshot
 	for i, p := range platforms {
-		s, err := snapshot(p)
+		s, err := snapshot(p, noInPlace)
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func Snapshot(icd string) ([]clwire.PlatformSnapshot, error) {
 	return out, nil
 }
 
-func snapshot(p opencl.Platform) (clwire.PlatformSnapshot, error) {
+func snapshot(p opencl.Platform, noInPlace bool) (clwire.PlatformSnapshot, error) {
 	s := clwire.PlatformSnapshot{Info: map[uint32][]byte{}}
 	ask(s.Info, platformParams, p.Info)
 	devices, err := p.Devices()
@@ -88,7 +88,9 @@ func snapshot(p opencl.Platform) (clwire.PlatformSnapshot, error) {
 		if u := ds.Info[deviceUUID]; len(u) == 16 {
 			ds.UUID = hex.EncodeToString(u)
 		}
-		ds.InPlace, ds.InPlaceReason = inPlace(p, d)
+		if ds.InPlaceReason = "the daemon's in-place is off"; !noInPlace {
+			ds.InPlace, ds.InPlaceReason = inPlace(p, d)
+		}
 		s.Devices = append(s.Devices, ds)
 	}
 	return s, nil

@@ -155,7 +155,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	if err != nil {
 		return fmt.Errorf("standard output: %w", err)
 	}
-	d, err := load(o.ICD, o.Platform)
+	d, err := load(o.ICD, o.Platform, o.NoInPlace)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ type driver struct {
 	blocks   bool // clEnqueue… may block
 }
 
-func load(icd string, index int) (*driver, error) {
+func load(icd string, index int, noInPlace bool) (*driver, error) {
 	lib, err := opencl.Open(icd)
 	if err != nil {
 		return nil, err
@@ -214,13 +214,14 @@ func load(icd string, index int) (*driver, error) {
 	if d.devices, err = d.platform.Devices(); err != nil {
 		return nil, err
 	}
-	d.inPlace = len(d.devices) > 0
+	d.inPlace = len(d.devices) > 0 && !noInPlace
 	for _, dev := range d.devices {
-		ok, _ := inPlace(d.platform, dev)
-		d.inPlace = d.inPlace && ok
+		if d.inPlace {
+			d.inPlace, _ = inPlace(d.platform, dev)
+		}
 	}
 	name, _ := d.platform.Info(platformName)
-	d.blocks = text(name) != "Portable Computing Language" // PoCL's enqueue hands over to its own threads
+	d.blocks = noInPlace || text(name) != "Portable Computing Language" // PoCL's enqueue hands over to its own threads
 	return d, nil
 }
 

@@ -7,10 +7,11 @@ import (
 
 // Options say what a worker or a probe process is to do.
 type Options struct {
-	ICD      string   // file that names the driver
-	Platform int      // index of the platform inside that driver
-	CacheDir string   // the only directory it may write; kernel caches live there
-	Control  *os.File // worker: SOCK_SEQPACKET to the daemon. Probe: a pipe for the ProbeResult
+	ICD       string   // file that names the driver
+	Platform  int      // index of the platform inside that driver
+	CacheDir  string   // the only directory it may write; kernel caches live there
+	NoInPlace bool     // no device computes on segments, whatever it could; each queue has a submitting thread
+	Control   *os.File // worker: SOCK_SEQPACKET to the daemon. Probe: a pipe for the ProbeResult
 }
 
 // Validate reports everything that is wrong with o.

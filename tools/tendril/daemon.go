@@ -35,6 +35,7 @@ var daemonFlags = [][2]string{
 	{"build-time", "that one build of a program may take; then its session's worker is ended (default: no bound)"},
 	{"listen", "HOST:PORT where other machines come in, or none (default " + daemon.DefaultListen + "); beyond loopback it opens with the first token"},
 	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
+	{"in-place", "auto: devices that can compute on memory shared with programs (CPUs) do; off: they are treated as GPUs are, for a driver that goes wrong there"},
 	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-workers", "workers at one time (default 256)"},
