@@ -104,7 +104,7 @@ type Engine struct {
 	fired   []*wait             // to be answered, after ends
 	garbage []Native            // events to release
 	urgent  int                 // live events somebody waits for
-	parked  bool                // the caller sleeps
+	awake   int                 // callers that poll: see Park
 	pacing  bool                // keepPace runs
 	closed  bool
 	all     bool           // every command is followed
@@ -117,7 +117,7 @@ type Engine struct {
 
 // New makes an engine without queues.
 func New(d Driver, s Sink, o Options) *Engine {
-	return &Engine{driver: d, sink: s, opt: o,
+	return &Engine{driver: d, sink: s, opt: o, awake: 1,
 		queues: map[uint64]*queue{}, open: map[*queue]struct{}{}, events: map[uint64]*event{}, hosts: map[uint64]*command{}}
 }
 
@@ -262,7 +262,7 @@ func (e *Engine) enqueue(c *Command) error {
 		if ev == nil {
 			ev = &event{queue: q}
 		}
-		ev.urgent = true
+		ev.urgent, ev.hurry = true, true
 	}
 	if c.Kind == KindTask && (!e.opt.Lanes || q.hasRoom(c)) && e.free(q, c) {
 		e.submitNow(q, c, ev)

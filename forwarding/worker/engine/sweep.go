@@ -9,6 +9,8 @@ const (
 	sweepChunk = 64
 	// pace is the least time between two reports that nobody waits for.
 	pace = 100 * time.Microsecond
+	// reportPace is the least time between two reports of ends elsewhere and what they freed, while the caller sleeps.
+	reportPace = time.Millisecond
 	// maxPace is the longest pause between two looks at what nobody waits for.
 	maxPace = 2 * time.Millisecond
 )
@@ -156,25 +158,39 @@ func (e *Engine) tick() {
 	e.collect()
 }
 
-// Park reports what is done and leaves the rest to waiters, which block in the
-// driver, until Unpark. The caller may sleep meanwhile.
+// Park reports what is done. The caller may sleep until Unpark: where nobody else polls, the rest is left to waiters, which
+// block in the driver. A new engine has one caller that polls.
 func (e *Engine) Park() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.parked = true
+	e.awake--
 	e.tick()
-	e.startWaiters()
+	if e.awake == 0 {
+		e.startWaiters()
+	}
 }
 
-// Unpark says that the caller polls again. Waiters finish what they are at.
+// Rest is Park for who looks after other workers' words: it keeps reports that nobody waits for a little, since each wakes the client.
+func (e *Engine) Rest() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.awake--
+	for q := range e.open {
+		e.start(q)
+	}
+	e.sweepAll()
+	e.pump()
+}
+
+// Unpark says that a caller polls (again): it calls Poll, and Tick now and then, until it Parks. Waiters finish what they are at.
 func (e *Engine) Unpark() {
 	e.mu.Lock()
-	e.parked = false
+	e.awake++
 	e.mu.Unlock()
 }
 
 // startWaiters sees that somebody follows the driver while the caller sleeps:
-// a waiter for each queue that somebody waits for, the pacer for the rest.
+// a waiter for each queue that somebody waits for, the pacer for the rest, reports too.
 func (e *Engine) startWaiters() {
 	if e.closed {
 		return
@@ -191,8 +207,13 @@ func (e *Engine) startWaiters() {
 	}
 }
 
-// unattended says whether there is more to follow than waiters block on.
+// unattended says whether there is more to do than waiters do.
 func (e *Engine) unattended() bool {
+	return len(e.ends) > 0 || e.unfollowed()
+}
+
+// unfollowed says whether there is more to follow than waiters block on.
+func (e *Engine) unfollowed() bool {
 	for q := range e.open {
 		if len(q.live) > min(q.urgent, 1) || q.running > 0 {
 			return true
@@ -234,6 +255,9 @@ func (e *Engine) keepPace() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for pause := pace; !e.closed && e.unattended(); {
+		if !e.unfollowed() {
+			pause = reportPace
+		}
 		e.pauseFor(pause)
 		ended := false
 		for q := range e.open {

@@ -21,6 +21,7 @@ func (e *Engine) attach(w *wait, ev *event, fatal bool) {
 	}
 	w.remaining++
 	ev.waits = append(ev.waits, w)
+	ev.hurry = ev.hurry || w.then == nil
 	e.makeUrgent(ev)
 }
 
@@ -28,9 +29,14 @@ func (e *Engine) arrive(w *wait, status int32) {
 	if w.queue == nil && status < 0 {
 		w.failed, w.status = true, status
 	}
-	if w.remaining--; w.remaining == 0 {
-		e.fired = append(e.fired, w)
+	if w.remaining--; w.remaining > 0 {
+		return
 	}
+	if w.then != nil {
+		w.then(w.status)
+		return
+	}
+	e.fired = append(e.fired, w)
 }
 
 // flush sends reports, then the answers that depend on them.
@@ -60,8 +66,6 @@ func (e *Engine) sendEnds() {
 
 func (e *Engine) answer(w *wait) {
 	switch {
-	case w.then != nil:
-		w.then(w.status)
 	case w.host != nil:
 		e.hostReady(w)
 	case w.queue != nil:
@@ -175,6 +179,7 @@ func (e *Engine) Watch(id uint64, level int32) error {
 				ev.queue.running++
 			}
 		}
+		ev.hurry = true
 		e.makeUrgent(ev)
 	}
 	e.pump()
