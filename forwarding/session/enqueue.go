@@ -71,6 +71,8 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 		return c.close(status)
 	}
 	switch {
+	case !blocking && size > ridesBytes && size <= lateBytes && c.goesAhead(b, ptr, size):
+		status = c.writeAhead(b, off, ptr.bytes(0, size))
 	case c.rides(b, size, blocking, ptr):
 		status = c.inline(b, off, ptr.bytes(0, size), blocking)
 	case q.ctx.remote && size == 0:

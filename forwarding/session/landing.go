@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -11,7 +12,7 @@ import (
 type landings struct {
 	n    atomic.Int32 // of list
 	mu   sync.Mutex   // leaf
-	list map[*landing]struct{}
+	list []*landing   // oldest first, as most end
 }
 
 // landing is one of them: addresses of the program's, to not included.
@@ -32,10 +33,7 @@ func (l *landings) add(s *hostShape) *landing {
 	x := s.span()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.list == nil {
-		l.list = map[*landing]struct{}{}
-	}
-	l.list[&x] = struct{}{}
+	l.list = append(l.list, &x)
 	l.n.Add(1)
 	return &x
 }
@@ -47,8 +45,11 @@ func (l *landings) end(x *landing) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.list[x]; ok {
-		delete(l.list, x)
+	if i := slices.Index(l.list, x); i == 0 {
+		l.list = l.list[1:]
+		l.n.Add(-1)
+	} else if i > 0 {
+		l.list = slices.Delete(l.list, i, i+1)
 		l.n.Add(-1)
 	}
 }
@@ -61,7 +62,7 @@ func (l *landings) meet(s *hostShape) bool {
 	mine := s.span()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for x := range l.list {
+	for _, x := range l.list {
 		if x.from < mine.to && mine.from < x.to {
 			return true
 		}
