@@ -14,6 +14,7 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -168,6 +169,12 @@ func (c *Conn) hello(program string) error {
 	}
 	defer call.recycle()
 	var m wire.HelloReply
+	if len(call.payload) >= 2 { // what follows may have another layout in another version
+		m.Version = binary.LittleEndian.Uint16(call.payload)
+	}
+	if m.Version != wire.Version {
+		return fmt.Errorf("%w: the daemon at %s answers in version %d, this client speaks %d: use a client and a daemon of one release", object.ErrVersion, c.socket, m.Version, wire.Version)
+	}
 	if err := m.Decode(call.payload); err != nil {
 		return err
 	}

@@ -28,10 +28,10 @@ func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 	if !c.remote {
 		return 0, nil
 	}
-	if c.redial == nil {
-		limit = 0
-	}
 	millis := uint32(min(max(limit, 0)/time.Millisecond, 1<<31))
+	if c.redial == nil {
+		millis = 0
+	}
 	k, err := c.roundTrip(context.Background(), wire.KeepSession, &wire.KeepSessionRequest{Millis: millis, PulseMillis: uint32(c.lookEvery().Milliseconds())})
 	if err != nil {
 		return 0, err
@@ -45,6 +45,9 @@ func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 		m.Millis = 0
 	}
 	c.mu.Lock()
+	if m.Millis == 0 && c.silence > 0 {
+		c.silence += max(limit, 0) // there is no other connection: this one may come to life again
+	}
 	if m.Millis > 0 {
 		c.kept = &kept{c.sessionID, m.Secret, limit}
 	}

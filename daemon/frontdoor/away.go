@@ -20,8 +20,8 @@ import (
 // got then and a certificate of the same holder (ResumeSession). Meanwhile what the session has, and what the connection held in the store, stays and is charged.
 
 const (
-	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that ends or is killed looks. A
-	// client that lives finds it out at once, too, and comes back.
+	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that is killed looks, and also a
+	// network that resets connections. A client that lives finds it out at once, too, and comes back; one that ends by itself takes leave and is not waited for.
 	closedGrace = 5 * time.Second
 	// surrenderTime is how long a client that comes back waits for its old connection, which the daemon may not know to be dead, to let go.
 	surrenderTime = 5 * time.Second

@@ -143,6 +143,9 @@ func (w *worker) greet() error {
 	if err != nil {
 		return fmt.Errorf("the worker does not answer: %w", err)
 	}
+	if w.dead.Load() {
+		return fmt.Errorf("the worker does not answer: %w", errDead)
+	}
 	var reply clwire.HelloReply
 	if c.status != Success {
 		return fmt.Errorf("%w (status %d)", errVersion, c.status)

@@ -41,6 +41,8 @@ type Fault struct {
 	Swap   bool          // exchange the next 64 bytes and the 64 behind
 	Stall  bool          // let nothing pass any more, and say nothing
 	Delay  time.Duration // hold each piece back so long, from here on
+
+	Once bool // the first connection that comes to it alone
 }
 
 // Proxy is somebody in the middle between a client and a server. Safe for concurrent use. Close joins its goroutines.
@@ -275,6 +277,9 @@ func (p *Proxy) damage(f *Fault, b []byte, passed int64) []byte {
 		return b
 	}
 	at := f.After - passed
+	if at >= 0 && f.Once && p.Struck() > 0 {
+		return b
+	}
 	if at < 0 { // committed before
 		if f.Stall {
 			return []byte{}
