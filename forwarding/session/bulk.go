@@ -134,7 +134,7 @@ func (b *bulk) read(l *link.Lane) error {
 		case o != nil:
 			began := b.w.d.began()
 			err = o.receive(l, h)
-			b.w.traceChunk(began, number, h.Op, h.Length, trace.FlagFromWorker)
+			b.w.traceChunk(began, number, h.Op, h.Length, h.WireBytes(), trace.FlagFromWorker)
 		case !h.Skipped:
 			err = l.Discard(int(h.Length)) // it failed meanwhile
 		}
