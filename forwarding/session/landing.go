@@ -81,7 +81,11 @@ func (h *hostWork) lands(d *Driver, s hostShape) {
 	if h.blocking {
 		return
 	}
-	x, after := d.landings.add(&s), h.after
+	x, work, after := d.landings.add(&s), h.work, h.after
+	h.work = func() Status {
+		defer d.landings.end(x) // before the worker hears of it
+		return work()
+	}
 	h.after = func() {
 		d.landings.end(x)
 		if after != nil {
