@@ -75,8 +75,14 @@ func causeOf(m clwire.Message) (trace.Cause, string) {
 		return trace.CauseBuild, string(m.Options)
 	case *clwire.SetArg:
 		return trace.CauseArgument, ""
-	case *clwire.Query:
+	case *clwire.Query, *clwire.ImageFormats:
 		return trace.CauseQuery, ""
+	case *clwire.CreateProgram, *clwire.CreateImage, *clwire.CreateSubDevices, *clwire.SpecConstant:
+		return trace.CauseCreate, m.Type().String()
+	case *clwire.CompileProgram, *clwire.LinkProgram:
+		return trace.CauseBuild, m.Type().String()
+	case *clwire.Files:
+		return trace.CauseFiles, ""
 	case *clwire.Finish:
 		return trace.CauseFinish, ""
 	case *clwire.ClockSync:
@@ -182,11 +188,11 @@ func (w *worker) traceRecord(typ clwire.Type, n int, flags uint8) {
 	}
 }
 
-// traceChunk notes a chunk that took its time on a lane, from began on.
-func (w *worker) traceChunk(began int64, lane int, op uint64, n uint32, flags uint8) {
+// traceChunk notes a chunk of n bytes that took its time on a lane, from began on, and wire bytes of it.
+func (w *worker) traceChunk(began int64, lane int, op uint64, n, wire uint32, flags uint8) {
 	if t := w.d.trace; t != nil {
 		t.Append(&trace.Record{Kind: trace.KindWire, Flags: flags, Time: began, X: t.Now() - began, Aux: w.traceNumber,
-			A: uint64(lane) + 1, B: uint64(clwire.LaneHeaderBytes) + uint64(n), C: op})
+			A: uint64(lane) + 1, B: uint64(clwire.LaneHeaderBytes) + uint64(wire), C: op, Thread: n})
 	}
 }
 

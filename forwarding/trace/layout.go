@@ -48,7 +48,7 @@ const (
 	// kernel's name. Aux: worker. A: the queue's handle. B: the queue's number. C: bytes that the command moves.
 	KindSent
 	// KindWire: a record or a chunk crossed. X: ns it took (chunks). Flags: FlagFromWorker. Code: record type. Aux:
-	// worker. A: lane, 0 the control stream. B: bytes. C: operation.
+	// worker. A: lane, 0 the control stream. B: bytes. C: operation. Thread: bytes of the operation in a chunk, which may be packed.
 	KindWire
 	// KindTrip: a call waited for an answer. X: end. Code: Cause. Thread. Aux: worker, 0 the daemon. A: text with
 	// the detail. B: the number of answers.

@@ -200,6 +200,9 @@ func (p *perfetto) wire(w *Wire) {
 	}
 	pid += wirePID - workerPID
 	e := event{Name: w.Type, Cat: "wire", PID: pid, Args: map[string]any{"bytes": w.Bytes}}
+	if w.Moved > 0 {
+		e.Args["bytes of the program"] = w.Moved
+	}
 	direction, set := "to the worker", uint64(2*w.Lane)
 	if w.FromWorker {
 		direction, set = "from the worker", set+1

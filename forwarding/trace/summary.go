@@ -98,11 +98,13 @@ type TripTime struct {
 
 // WireBytes sums up one direction.
 type WireBytes struct {
-	Worker    uint32 `json:"worker"`
-	Direction string `json:"direction"`
-	Records   int    `json:"records"`
-	Chunks    int    `json:"chunks"`
-	Bytes     uint64 `json:"bytes"`
+	Worker     uint32 `json:"worker"`
+	Direction  string `json:"direction"`
+	Records    int    `json:"records"`
+	Chunks     int    `json:"chunks"`
+	Bytes      uint64 `json:"bytes"`
+	ChunkBytes uint64 `json:"chunk_bytes"` // of Bytes, with headers
+	Moved      uint64 `json:"moved_bytes"` // of the program, by chunks: more than ChunkBytes where they were compressed
 }
 
 // WorkerSummary says how far a worker's times can be trusted.
@@ -308,6 +310,8 @@ func (t *Timeline) wireBytes() []WireBytes {
 			m[k].Records++
 		} else {
 			m[k].Chunks++
+			m[k].ChunkBytes += w.Bytes
+			m[k].Moved += w.Moved
 		}
 		m[k].Bytes += w.Bytes
 	}

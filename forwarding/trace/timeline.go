@@ -43,6 +43,7 @@ type Wire struct {
 	Type        string
 	Start, Took int64
 	Bytes       uint64
+	Moved       uint64 // of a chunk: bytes of the program that it brought, more than Bytes where they were compressed
 }
 
 // Trip is one wait for an answer.
@@ -235,7 +236,7 @@ func (b *builder) take(i int) {
 	case KindWire:
 		if sane(r.Time, r.X) {
 			b.Wires = append(b.Wires, Wire{PID: r.PID, Worker: r.Aux, FromWorker: r.Flags&FlagFromWorker != 0, Lane: int(uint16(r.A)),
-				Type: b.wireType(r), Start: r.Time, Took: r.X, Bytes: r.B & (1<<48 - 1)})
+				Type: b.wireType(r), Start: r.Time, Took: r.X, Bytes: r.B & (1<<48 - 1), Moved: uint64(r.Thread)})
 		}
 	case KindSent:
 		b.sent(r)
