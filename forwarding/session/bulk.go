@@ -156,6 +156,14 @@ func (b *bulk) onReady(id uint64, status Status) bool {
 			o.finish(status)
 		}
 	}
+	if len(o.after) > 0 && status == Success { // not under the reader's lock
+		go func() {
+			awaitOthers(o.after, b.w)
+			b.hasTurn(o)
+			b.w.reader.wakeOthers()
+		}()
+		return true
+	}
 	b.hasTurn(o)
 	return true
 }

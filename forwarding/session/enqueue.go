@@ -81,6 +81,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 		status = c.bulk(b, true, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
 		h := c.host(b, blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
+		h.takes(d, linear(ptr, size))
 		status = h.run()
 	}
 	if status == Success && blocking {

@@ -68,7 +68,7 @@ func (d *Driver) newLateRead(w *worker, size uint64, to HostPtr) *lateRead {
 		return nil
 	}
 	host := linear(to, size)
-	r := &lateRead{d: d, to: to, place: p, lands: d.landings.add(&host)}
+	r := &lateRead{d: d, to: to, place: p, lands: d.landings.add(&host, w)}
 	if w.addSegment(p.seg) != nil {
 		r.end(int32(OutOfResources))
 		return nil

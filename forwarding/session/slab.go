@@ -201,11 +201,12 @@ func (w *worker) busyQueues() (marks []mark) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id, q := range w.queues {
+	for i := len(w.inARow) - 1; i >= 0; i-- {
+		q := w.inARow[i]
 		if seq := q.sentSeq.Load(); q.doneSeq.Load() < seq {
 			marks = append(marks, mark{q, seq})
 		} else if q.released.Load() {
-			delete(w.queues, id)
+			w.dropQueueLocked(q)
 		}
 	}
 	return marks

@@ -75,8 +75,14 @@ func causeOf(m clwire.Message) (trace.Cause, string) {
 		return trace.CauseBuild, string(m.Options)
 	case *clwire.SetArg:
 		return trace.CauseArgument, ""
-	case *clwire.Query:
+	case *clwire.Query, *clwire.ImageFormats:
 		return trace.CauseQuery, ""
+	case *clwire.CreateProgram, *clwire.CreateImage, *clwire.CreateSubDevices, *clwire.SpecConstant:
+		return trace.CauseCreate, m.Type().String()
+	case *clwire.CompileProgram, *clwire.LinkProgram:
+		return trace.CauseBuild, m.Type().String()
+	case *clwire.Files:
+		return trace.CauseFiles, ""
 	case *clwire.Finish:
 		return trace.CauseFinish, ""
 	case *clwire.ClockSync:

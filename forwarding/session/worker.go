@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,7 @@ type worker struct {
 	calls    map[uint64]*call
 	ops      map[uint64]*hostOp
 	queues   map[uint64]*Queue
+	inARow   []*Queue // the same, for who looks at all of them
 	contexts map[*Context]struct{}
 
 	partitions map[*partition]struct{} // made at the worker; guarded by mu
@@ -72,8 +74,9 @@ type worker struct {
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
 
-	// copied orders what goroutines here copy before what the worker then says of it: through the shared rings it is
-	// ordered too, but neither Go's memory model nor its race detector knows them.
+	// copied orders what goroutines here copy, and what the program writes before it ends a user event, before what the
+	// worker then says of it: through the shared rings and sockets it is ordered too, but neither Go's memory model nor its
+	// race detector knows them.
 	copied atomic.Uint64
 
 	reader      reader
@@ -224,6 +227,20 @@ func (w *worker) await(c *call) error {
 	return nil
 }
 
+func (w *worker) addQueue(q *Queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queues[q.id] = q
+	w.inARow = append(w.inARow, q)
+}
+
+func (w *worker) dropQueueLocked(q *Queue) {
+	delete(w.queues, q.id)
+	if i := slices.Index(w.inARow, q); i >= 0 {
+		w.inARow = slices.Delete(w.inARow, i, i+1)
+	}
+}
+
 func (w *worker) forget(request uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -357,6 +374,7 @@ func (w *worker) onEvents(payload []byte) error {
 }
 
 func (w *worker) onHostReady(payload []byte) error {
+	_ = w.copied.Load()
 	var m clwire.HostReady
 	if err := m.Decode(payload); err != nil {
 		return err

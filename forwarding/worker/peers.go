@@ -410,13 +410,13 @@ func (l *peerLink) Wait(more func() bool, sleep func() error) error {
 	}
 	if now := time.Now(); now.Sub(l.ticked) > lookEvery {
 		l.ticked = now
-		e.Tick()
+		e.Look()
 	}
 	if l.s.poller.Spin(l.s.spin, func() bool { e.Poll(); return more() }) {
 		return nil
 	}
 	l.awake = false
-	e.Rest()
+	e.Park()
 	err := sleep()
 	l.awake = true
 	e.Unpark()

@@ -26,17 +26,7 @@ func spanProgram(t *testing.T) string {
 // peersOf names a node as a peer of another.
 func peersOf(t *testing.T, of, node *rig.Node, address string) {
 	t.Helper()
-	out, err := node.Run(t.Context(), "peer", "ls", "--json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var own struct {
-		Authority string `json:"authority"`
-	}
-	if err := json.Unmarshal([]byte(out), &own); err != nil || own.Authority == "" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if _, err := of.Run(t.Context(), "peer", "add", address, "--ca", own.Authority); err != nil {
+	if err := of.AddPeer(t.Context(), node, address); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := of.Run(t.Context(), "peer", "ls"); err != nil || !strings.Contains(out, address) {

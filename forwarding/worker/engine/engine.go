@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"tendril/forwarding/clwire"
 )
@@ -93,22 +94,24 @@ type Engine struct {
 	sink   Sink    // immutable
 	opt    Options // immutable
 
-	mu      sync.Mutex
-	queues  map[uint64]*queue
-	open    map[*queue]struct{} // not retired: also those that the client dropped
-	events  map[uint64]*event
-	hosts   map[uint64]*command // open host operations by op
-	dirty   []*queue            // may have something to submit
-	ends    []End               // to be reported
-	hurry   bool                // one of ends is urgent
-	fired   []*wait             // to be answered, after ends
-	garbage []Native            // events to release
-	urgent  int                 // live events somebody waits for
-	awake   int                 // callers that poll: see Park
-	pacing  bool                // keepPace runs
-	closed  bool
-	all     bool           // every command is followed
-	work    sync.WaitGroup // lanes, waiters and closers
+	mu       sync.Mutex
+	queues   map[uint64]*queue
+	open     map[*queue]struct{} // not retired: also those that the client dropped
+	events   map[uint64]*event
+	hosts    map[uint64]*command // open host operations by op
+	dirty    []*queue            // may have something to submit
+	ends     []End               // to be reported
+	hurry    bool                // one of ends is urgent
+	gathers  bool                // another worker has been told of one of ends, or told of it
+	reported time.Time           // when ends were sent last
+	fired    []*wait             // to be answered, after ends
+	garbage  []Native            // events to release
+	urgent   int                 // live events somebody waits for
+	awake    int                 // callers that poll: see Park
+	pacing   bool                // keepPace runs
+	closed   bool
+	all      bool           // every command is followed
+	work     sync.WaitGroup // lanes, waiters and closers
 
 	natives  []Native // scratch, submission
 	probes   []Native // scratch, sweep

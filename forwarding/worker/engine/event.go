@@ -131,6 +131,7 @@ func (e *Engine) done(ev *event, status int32) {
 	if ev.id != 0 && (!ev.user || ev.foreign) {
 		end.Event, end.Status = ev.id, status
 		e.tell(end, ev.hurry)
+		e.gathers = e.gathers || ev.foreign
 	}
 	if ev.released {
 		delete(e.events, ev.id)

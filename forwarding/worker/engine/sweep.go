@@ -9,8 +9,9 @@ const (
 	sweepChunk = 64
 	// pace is the least time between two reports that nobody waits for.
 	pace = 100 * time.Microsecond
-	// reportPace is the least time between two reports of ends elsewhere and what they freed, while the caller sleeps.
-	reportPace = time.Millisecond
+	// reportPace is the least time between two reports where other workers have their word directly: each report wakes the client, which then
+	// lets go of what has ended and so wakes this process.
+	reportPace = 2 * time.Millisecond
 	// maxPace is the longest pause between two looks at what nobody waits for.
 	maxPace = 2 * time.Millisecond
 )
@@ -136,7 +137,17 @@ func (e *Engine) awaitedEnded(q *queue) bool {
 func (e *Engine) Tick() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tick()
+	e.look()
+	e.sendEnds()
+	e.collect()
+}
+
+// Look is Tick for who calls it over and over: what nobody waits for may be reported a little later.
+func (e *Engine) Look() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.look()
+	e.sendDue()
 }
 
 // start makes the driver start what was submitted past a lane.
@@ -147,15 +158,20 @@ func (e *Engine) start(q *queue) {
 	}
 }
 
-// tick sweeps everything and leaves nothing unsaid.
-func (e *Engine) tick() {
+// look sweeps everything.
+func (e *Engine) look() {
 	for q := range e.open {
 		e.start(q)
 	}
 	e.sweepAll()
 	e.pump()
-	e.sendEnds()
-	e.collect()
+}
+
+// sendDue reports, unless it is better to gather for a while; the pacer then sends.
+func (e *Engine) sendDue() {
+	if !e.gathers || e.hurry || time.Since(e.reported) >= reportPace {
+		e.sendEnds()
+	}
 }
 
 // Park reports what is done. The caller may sleep until Unpark: where nobody else polls, the rest is left to waiters, which
@@ -164,22 +180,12 @@ func (e *Engine) Park() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.awake--
-	e.tick()
+	e.look()
+	e.sendDue()
+	e.collect()
 	if e.awake == 0 {
 		e.startWaiters()
 	}
-}
-
-// Rest is Park for who looks after other workers' words: it keeps reports that nobody waits for a little, since each wakes the client.
-func (e *Engine) Rest() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.awake--
-	for q := range e.open {
-		e.start(q)
-	}
-	e.sweepAll()
-	e.pump()
 }
 
 // Unpark says that a caller polls (again): it calls Poll, and Tick now and then, until it Parks. Waiters finish what they are at.
@@ -264,7 +270,7 @@ func (e *Engine) keepPace() {
 			ended = e.sweep(q) || ended
 		}
 		e.pump()
-		e.sendEnds()
+		e.sendDue()
 		e.collect()
 		if pause = min(2*pause, maxPace); ended {
 			pause = pace

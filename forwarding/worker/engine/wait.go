@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // wait is one answer that is due when several events are done.
 type wait struct {
@@ -33,6 +36,7 @@ func (e *Engine) arrive(w *wait, status int32) {
 		return
 	}
 	if w.then != nil {
+		e.gathers = true
 		w.then(w.status)
 		return
 	}
@@ -56,12 +60,15 @@ func (e *Engine) flush() {
 const maxEnds = 512
 
 func (e *Engine) sendEnds() {
+	if e.gathers {
+		e.reported = time.Now()
+	}
 	for len(e.ends) > 0 {
 		n := min(len(e.ends), maxEnds)
 		e.sink.Events(e.ends[:n], e.hurry)
 		e.ends = append(e.ends[:0], e.ends[n:]...)
 	}
-	e.hurry = false
+	e.hurry, e.gathers = false, false
 }
 
 func (e *Engine) answer(w *wait) {

@@ -5,7 +5,7 @@
 // and without waiting; the others carry chunks of pushes. A push has two halves that their workers hear
 // of from the program: who has the bytes offers them once nothing before them is under way, who takes them says Ready once
 // nothing writes over them any more; only then do they flow, so that nothing is ever kept aside for a push. A link that breaks
-// stays broken: its worker is told once, after its last goroutine has ended, and the program finds another way.
+// stays broken: its worker is told once, after its last goroutine has ended, and the program finds another way, or makes another link.
 //
 // Trust: the other worker runs tenant code, and so may say anything. Every length and number is bounded; a word about
 // something that this side's program has not told of is kept, up to a bound, for the program's records may come later.
