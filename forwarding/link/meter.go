@@ -27,11 +27,12 @@ type meter struct {
 }
 
 const (
-	fastLane  = 200e6 // bytes a second: a connection that takes so much is left alone
-	fastReads = 40e6  // likewise, where the other side's reading is the brake: no machine that does anything reads so slowly
-	firstLook = 64 << 10
-	laterLook = 256 << 10
-	rareLook  = 1 << 20 // while the connection is a fast one
+	fastLane    = 200e6 // bytes a second: a connection that takes so much is left alone
+	fastReads   = 40e6  // likewise, where the other side's reading is the brake: no machine that does anything reads so slowly
+	firstLook   = 64 << 10
+	enoughLooks = 3 // before a connection counts as slow: one look may fall on a busy moment
+	laterLook   = 256 << 10
+	rareLook    = 1 << 20 // while the connection is a fast one
 )
 
 // slow says that the connection may take fewer bytes a second than can be packed.
@@ -40,7 +41,7 @@ func (m *meter) slow() bool {
 	if m.behind {
 		limit = fastReads
 	}
-	return m.rate != 0 && m.rate <= limit
+	return m.rate != 0 && m.rate <= limit && (m.looks >= enoughLooks || m.known != 0)
 }
 
 // wrote notes a write of n bytes.
