@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"time"
+
+	"tendril/forwarding/clwire"
 )
 
 type state uint8
@@ -35,7 +37,8 @@ type event struct {
 	dependents []dependent // held commands
 	waits      []*wait
 	after      func(status int32)
-	earlier    *event // of a barrier that may fail: the one before it, which then still stands
+	times      *clwire.Profile // of a host operation in a queue that profiles, or nil
+	earlier    *event          // of a barrier that may fail: the one before it, which then still stands
 }
 
 // dependent is a held command that an event blocks.
@@ -130,6 +133,9 @@ func (e *Engine) done(ev *event, status int32) {
 	ev.state, ev.status = stateDone, status
 	if ev.id != 0 && (!ev.user || ev.foreign) {
 		end.Event, end.Status = ev.id, status
+		if ev.times != nil && status == 0 {
+			end.Profile, end.HasProfile = *ev.times, true
+		}
 		e.tell(end, ev.hurry)
 		e.gathers = e.gathers || ev.foreign
 	}

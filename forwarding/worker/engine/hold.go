@@ -1,5 +1,7 @@
 package engine
 
+import "tendril/forwarding/clwire"
+
 // command is one that could not be submitted at once. Guarded by Engine.mu.
 type command struct {
 	kind     Kind
@@ -37,6 +39,10 @@ func (e *Engine) hold(q *queue, c *Command, ev *event) {
 	}
 	if c.Kind == KindHost {
 		e.hosts[c.Op] = h
+		if q.profiling {
+			at := now()
+			ev.times = &clwire.Profile{at, at}
+		}
 	}
 	if c.Kind == KindBarrier && q.outOfOrder {
 		ev.earlier, q.barrier = q.barrier, ev

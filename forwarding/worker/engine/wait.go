@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // wait is one answer that is due when several events are done.
@@ -235,14 +237,28 @@ func (e *Engine) hostReady(w *wait) {
 			h.failed = FailedWaitList
 		}
 	}
+	if h.event.times != nil {
+		h.event.times[2] = now()
+	}
 	e.sink.HostReady(h.op, h.failed)
 	if h.failed != 0 {
 		e.endHost(h, h.failed)
 	}
 }
 
+// now is the time in ns by the clock that CPU drivers stamp their commands with.
+func now() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &t) // Linux has it since 2.6.28
+	return uint64(t.Nano())
+}
+
 func (e *Engine) endHost(h *command, status int32) {
 	delete(e.hosts, h.op)
+	if t := h.event.times; t != nil {
+		t[3] = now()
+		t[4] = t[3]
+	}
 	h.queue.remove(h)
 	e.done(h.event, status)
 	e.touch(h.queue)
