@@ -71,7 +71,7 @@ func (c *Conn) lookEvery() time.Duration {
 }
 
 // guard brings the connection back as soon as it breaks: the daemon does not wait for long where it was closed, and a session may call
-// nobody for hours. And it breaks one over which nothing comes though a call waits. It ends with the connection.
+// nobody for hours. And it asks now and then whether the daemon is there, and breaks a connection over which nothing comes. It ends with the connection.
 func (c *Conn) guard() {
 	defer c.background.Done()
 	for {
@@ -121,7 +121,7 @@ func (c *Conn) watch(r *ipc.Remote) (why, err error) {
 	if every == 0 {
 		every = -1
 	}
-	silence := quiet{}
+	silence := quiet{since: time.Now(), last: time.Now()}
 	for {
 		ended, err := w.Ended(every)
 		if err != nil || ended {
@@ -133,44 +133,33 @@ func (c *Conn) watch(r *ipc.Remote) (why, err error) {
 	}
 }
 
-// quiet is for how long calls have waited and nothing has come.
+// quiet is for how long nothing has come though something was asked.
 type quiet struct {
 	heard uint64
-	since time.Time // zero: nobody waits
+	since time.Time
 	last  time.Time // looked
-	asked *call     // a question whose answer is sure to come at once
+	asked *call     // what is answered at once, by a daemon that works on no request; else it says that it does
 }
 
-// over looks once more.
+// over asks, waits for the answer for a while, and looks for how long nothing has come.
 func (q *quiet) over(c *Conn, w *ipc.Watch, every time.Duration) bool {
+	if q.asked == nil {
+		q.asked = c.askAlive()
+	}
+	if q.asked != nil && c.awaitWithin(context.Background(), every, q.asked) == nil {
+		q.asked = nil // not recycled: see result
+	}
 	now := time.Now()
-	stopped := now.Sub(q.last) > every+max(c.silence/2, time.Second) // this process was
+	stopped := now.Sub(q.last) > 2*every+max(c.silence/2, time.Second) // this process was
 	heard, unread := w.Heard()
-	waits := c.waits(q.asked)
-	if !waits || unread || heard != q.heard || stopped || q.since.IsZero() {
+	if unread || heard != q.heard || stopped {
 		q.since = now
 	}
 	q.heard, q.last = heard, now
-	silence := now.Sub(q.since)
-	if waits && silence >= every && (q.asked == nil || c.isFinished(q.asked)) {
-		q.asked = c.askAlive()
-	}
-	return silence >= max(c.silence, 4*every)
+	return now.Sub(q.since) >= max(c.silence, 4*every)
 }
 
-// waits reports whether a call other than k is under way.
-func (c *Conn) waits(k *call) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	others := len(c.pending)
-	if k != nil && !k.finished {
-		others--
-	}
-	return others > 0
-}
-
-// askAlive sends what the daemon answers at once, unless it works on a request, of which it then tells; nil: somebody sends just now.
-// Whoever waits reads the answer.
+// askAlive sends a request that does nothing; nil: somebody sends just now.
 func (c *Conn) askAlive() *call {
 	if !c.sendMu.TryLock() {
 		return nil

@@ -311,11 +311,12 @@ func TestKilledInEveryState(t *testing.T) {
 				return err
 			}
 			before := descriptorsOf(t, n)
-			t.Run("client", func(t *testing.T) {
+			signal := syscall.SIGKILL
+			client := func(t *testing.T) {
 				programs := stuckPrograms(t, n, env, flags)
 				pids := servingPIDs(t, n, len(programs)+1)
 				for _, p := range programs {
-					syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+					syscall.Kill(-p.cmd.Process.Pid, signal)
 				}
 				eventually(t, settled)
 				still := workers(t, n)
@@ -324,7 +325,10 @@ func TestKilledInEveryState(t *testing.T) {
 						gone(t, []int{pid})
 					}
 				}
-			})
+			}
+			t.Run("client", client)
+			signal = syscall.SIGINT
+			t.Run("client, by Ctrl-C", client)
 			t.Run("worker", func(t *testing.T) {
 				programs := stuckPrograms(t, n, env, flags)
 				own := servingPIDs(t, n, len(programs)+1)
