@@ -8,6 +8,9 @@ BIN     := $(CURDIR)/bin
 # The commit, a release's VERSION file, or dev. Program and driver library carry the same stamp and compare it.
 VERSION := $(shell git describe --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo dev)
 LDFLAGS := -X main.version=$(VERSION)
+# Go's runtime interrupts its own threads with SIGURG, also those of the program that are inside the library. One whose signal stack the program
+# took away (CPython's faulthandler does, at its end) would die of it, and others would see EINTR. So the library does without.
+LIBRARY_LDFLAGS := $(LDFLAGS) -X runtime.godebugDefault=asyncpreemptoff=1
 
 # go-opencl's cgo files print pages of warnings without a target version.
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
@@ -33,7 +36,7 @@ check-go: ## say which Go is here and which is wanted
 .PHONY: build
 build: check-go ## bin/tendril, bin/libtendril_opencl.so, bin/tendril.icd, the C client in bin/lib, headers
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tendril ./tools/tendril
-	$(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/.build/libtendril_opencl.so ./forwarding/icd
+	$(GO) build -buildmode=c-shared -ldflags '$(LIBRARY_LDFLAGS)' -o bin/.build/libtendril_opencl.so ./forwarding/icd
 	@mv bin/.build/libtendril_opencl.so bin/libtendril_opencl.so # renamed, so that running programs keep the old one
 	@sed 's|@LIBRARY@|$(BIN)/libtendril_opencl.so|' packaging/tendril.icd.in >bin/tendril.icd
 	@if [ -d forwarding/icd/include ]; then mkdir -p bin/include && cp -r forwarding/icd/include/. bin/include/; fi
@@ -81,6 +84,7 @@ difftest: build ## the same programs natively and forwarded, compared call by ca
 	$(GO) run ./tools/difftest -bin bin
 	$(GO) run ./tools/difftest -bin bin -far tls -only '^(blocking|events|objects|rects|usehost)$$'
 	$(GO) run ./tools/difftest -bin bin -far span -only '^(args_buffers|graphs|images_enqueue|maps|random|rects|usehost)$$'
+	$(GO) run ./tools/difftest -bin bin -far links -only '^(maps|random|rects)$$'
 	TENDRIL_IN_PLACE=off $(GO) run ./tools/difftest -bin bin -only '^(blocking|events|graphs|images_enqueue|landing|maps|rects|usehost|volume)$$'
 	$(STEP) "programs that are installed, a short choice: native against forwarded"
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m
@@ -123,7 +127,7 @@ cross: check-go ## linux/arm64: the program, and the driver library where aarch6
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS)' -o bin/arm64/tendril ./tools/tendril
 	@if command -v aarch64-linux-gnu-gcc >/dev/null; then \
 	  echo "building bin/arm64/libtendril_opencl.so" && \
-	  CGO_ENABLED=1 GOOS=linux GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/arm64/libtendril_opencl.so ./forwarding/icd; \
+	  CGO_ENABLED=1 GOOS=linux GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GO) build -buildmode=c-shared -ldflags '$(LIBRARY_LDFLAGS)' -o bin/arm64/libtendril_opencl.so ./forwarding/icd; \
 	else echo "no aarch64-linux-gnu-gcc: the arm64 driver library is left out (Debian: gcc-aarch64-linux-gnu)"; fi
 
 .PHONY: install

@@ -400,6 +400,8 @@ func (c *Conn) deliver(f *ipc.Frame) error {
 	switch {
 	case f.Type == wire.Error:
 		return c.deliverError(k, f)
+	case f.Type == wire.Working && c.remote:
+		return nil // that something came is all it says
 	case k == nil:
 		return fmt.Errorf("%w: %v to request %d, which is not under way", object.ErrProtocol, f.Type, f.Request)
 	case f.Flags&ipc.FlagLazy != 0:

@@ -14,11 +14,13 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/ipc"
@@ -39,7 +41,8 @@ type Options struct {
 	Index IndexUse
 	// NoReconnect leaves a broken connection broken. Otherwise it comes back with the next call: see ErrDisconnected.
 	NoReconnect bool
-	// Silence is how long a server's machine may say nothing before the connection counts as lost (TCP alone); 0: about half a minute.
+	// Silence is how long a server's machine may say nothing before the connection counts as lost (TCP alone; 0: about half a minute), and after
+	// KeepSession its daemon while a call waits (0: as long as it likes).
 	Silence time.Duration
 	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 }
@@ -80,10 +83,12 @@ type Conn struct {
 	excuse   func(error) error           // says why the daemon's first answer did not come, after Close; may be nil
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
 	redial   func() (*Conn, error)       // connects once more to the same server, for a session that is kept; nil: it cannot
+	silence  time.Duration               // how long the daemon may say nothing while a call waits, in a session; 0: as long as it likes
 	renewal  func() error                // gets the next certificate when it is time; nil: there is none
 
-	revival revival
-	door    indexDoor
+	revival  revival
+	attempts atomic.Uint64 // numbers of AttachObject
+	door     indexDoor
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
@@ -164,6 +169,12 @@ func (c *Conn) hello(program string) error {
 	}
 	defer call.recycle()
 	var m wire.HelloReply
+	if len(call.payload) >= 2 { // what follows may have another layout in another version
+		m.Version = binary.LittleEndian.Uint16(call.payload)
+	}
+	if m.Version != wire.Version {
+		return fmt.Errorf("%w: the daemon at %s answers in version %d, this client speaks %d: use a client and a daemon of one release", object.ErrVersion, c.socket, m.Version, wire.Version)
+	}
 	if err := m.Decode(call.payload); err != nil {
 		return err
 	}
@@ -210,6 +221,11 @@ func (c *Conn) Close() error {
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.failLocked(err)
+}
+
+// failLocked is fail for who holds mu.
+func (c *Conn) failLocked(err error) {
 	if c.err == nil {
 		c.err = err
 	}

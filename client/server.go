@@ -48,6 +48,7 @@ func DialServer(server string, o Options) (*Conn, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: server %s: %w", ErrDisconnected, server, err)
 	}
+	c.silence = o.Silence
 	if err := c.hello(o.Program); err != nil {
 		c.Close()
 		if c.excuse != nil {

@@ -24,6 +24,7 @@ type Socket struct {
 	until  time.Time    // of both directions; set before they are used, or by who reads
 	giveUp func() error // asked every 50 ms while a Read waits; who reads sets it
 	closed atomic.Bool
+	heard  atomic.Uint64 // times that something came
 }
 
 // NewSocket takes a connected, blocking stream socket over. peer is for display.
@@ -53,6 +54,9 @@ func (s *Socket) Read(b []byte) (int, error) {
 		switch {
 		case err == nil && n == 0 && len(b) > 0:
 			return 0, io.EOF
+		case err == nil:
+			s.heard.Add(1)
+			return n, nil
 		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
 			return n, err
 		}
@@ -239,19 +243,43 @@ type Remote struct {
 // NewRemote makes a Remote of conn (TLS, or socket itself). The caller must Close.
 func NewRemote(conn net.Conn, socket *Socket) *Remote { return &Remote{conn: conn, socket: socket} }
 
-// AwaitEnd waits until the peer, or Shutdown, has ended the connection. It may run beside everything, Close among it, and reads nothing.
-func (r *Remote) AwaitEnd() error {
+// Watch is another look at a connection's socket, for somebody who reads nothing of it. It may be used, by one goroutine, beside everything and
+// behind Close. The caller must Close it.
+type Watch struct {
+	socket *Socket
+	fd     int // a duplicate
+}
+
+// Watch duplicates the socket; not behind Close.
+func (r *Remote) Watch() (*Watch, error) {
 	fd, err := unix.FcntlInt(uintptr(r.socket.fd), unix.F_DUPFD_CLOEXEC, 10)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("duplicate a connection: %w", err)
 	}
-	defer unix.Close(fd)
-	for {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		if _, err = unix.Poll(p, -1); !errors.Is(err, unix.EINTR) {
-			return err
-		}
+	return &Watch{r.socket, fd}, nil
+}
+
+// Close gives the duplicate back.
+func (w *Watch) Close() { unix.Close(w.fd) }
+
+// Ended waits until the peer, or Shutdown, has ended the connection, but not longer than limit (negative: as long as it takes).
+func (w *Watch) Ended(limit time.Duration) (bool, error) {
+	millis := -1
+	if limit >= 0 {
+		millis = int(limit.Milliseconds())
 	}
+	p := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, millis)
+	if errors.Is(err, unix.EINTR) {
+		return false, nil
+	}
+	return n > 0, err
+}
+
+// Heard counts how often something was read, and says whether something waits to be.
+func (w *Watch) Heard() (times uint64, unread bool) {
+	n, err := unix.IoctlGetInt(w.fd, unix.TIOCINQ)
+	return w.socket.heard.Load(), err == nil && n > 0
 }
 
 // Send sends all of b. An error leaves the connection unusable.

@@ -44,13 +44,26 @@ func TestAttachObject(t *testing.T) {
 	if n := maker.refs(id); n != 2 {
 		t.Errorf("%d references, want the maker's and the session's", n)
 	}
+	var same [2]wire.AttachReply
+	for i := range same { // sent again, as by a client that did not hear the answer
+		f, err := p.ask(wire.AttachObject, &wire.AttachRequest{Worker: 7, Attempt: 5, ID: id})
+		if err == nil {
+			err = same[i].Decode(f.Payload)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := maker.refs(id); n != 3 || same[0] != same[1] {
+		t.Errorf("an attempt that was sent again: %+v, %d references", same, n)
+	}
 	if _, err := p.attach(8, id, ""); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("a worker that is not there: %v", err)
 	}
 	if _, err := p.attach(7, object.ID{9}, ""); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("an object that is not there: %v", err)
 	}
-	if n := maker.refs(id); n != 2 {
+	if n := maker.refs(id); n != 3 {
 		t.Errorf("%d references after what failed", n)
 	}
 	p.Close()

@@ -20,27 +20,31 @@ import (
 // got then and a certificate of the same holder (ResumeSession). Meanwhile what the session has, and what the connection held in the store, stays and is charged.
 
 const (
-	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that ends or is killed looks. A
-	// client that lives finds it out at once, too, and comes back.
+	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that is killed looks, and also a
+	// network that resets connections. A client that lives finds it out at once, too, and comes back; one that ends by itself takes leave and is not waited for.
 	closedGrace = 5 * time.Second
 	// surrenderTime is how long a client that comes back waits for its old connection, which the daemon may not know to be dead, to let go.
 	surrenderTime = 5 * time.Second
+	// leastPulse is the time between two Working, whatever the client wants.
+	leastPulse = 100 * time.Millisecond
 )
 
 // keeping is what a connection knows of its session's resumption. Guarded by connection.stateMu.
 type keeping struct {
 	secret [32]byte
 	time   time.Duration // 0: the session ends with the connection
+	pulse  time.Duration // how often the client wants to hear that a request is worked on; 0: not
 	left   bool          // the client has taken leave
 }
 
 // awaySession waits for its client.
 type awaySession struct {
-	session uint64
-	peer    Peer
-	keeping keeping
-	store   *store.Conn
-	timer   *time.Timer
+	session  uint64
+	peer     Peer
+	keeping  keeping
+	attached *attached
+	store    *store.Conn
+	timer    *time.Timer
 }
 
 // keepSession answers with the secret.
@@ -56,11 +60,46 @@ func (c *connection) keepSessionFor(f *ipc.Frame) error {
 	if _, err := rand.Read(k.secret[:]); err != nil {
 		return err
 	}
+	if m.PulseMillis > 0 {
+		k.pulse = max(time.Duration(m.PulseMillis)*time.Millisecond, leastPulse)
+	}
 	c.stateMu.Lock()
 	c.keeping = k
 	c.stateMu.Unlock()
 	c.reply(f, &wire.KeepSessionReply{Secret: k.secret, Millis: uint32(k.time.Milliseconds())})
 	return nil
+}
+
+// sayWorking tells a client that wants to know, now and then until done is called, that its request is worked on: between the two machines there may be
+// something that takes all and passes nothing on.
+func (c *connection) sayWorking(request uint64) (done func()) {
+	c.stateMu.Lock()
+	pulse := c.keeping.pulse
+	c.stateMu.Unlock()
+	if pulse == 0 || request == 0 {
+		return func() {}
+	}
+	over := false // guarded by mu
+	var timer *time.Timer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timer = time.AfterFunc(pulse, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if over || c.gone {
+			return
+		}
+		c.out = ipc.AppendFrame(c.out, wire.Working, 0, request, nil)
+		if c.flush() == nil {
+			timer.Reset(pulse)
+		}
+	})
+	return func() {
+		timer.Stop()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		over = true
+	}
 }
 
 func (c *connection) leaveSession(f *ipc.Frame) error {
@@ -91,7 +130,7 @@ func (c *connection) depart(why error) {
 	if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, unix.ECONNRESET) || errors.Is(why, unix.EPIPE) {
 		patience = min(patience, closedGrace)
 	}
-	a := &awaySession{session: c.session, peer: c.peer, keeping: k, store: c.store}
+	a := &awaySession{session: c.session, peer: c.peer, keeping: k, attached: c.attached, store: c.store}
 	if !c.handOver(a, patience) {
 		return
 	}
@@ -248,6 +287,6 @@ func (c *connection) takeOver(a *awaySession) bool {
 		return false
 	}
 	c.store.Close() // new, and empty
-	c.store, c.session, c.hasSession, c.keeping = a.store, a.session, true, a.keeping
+	c.store, c.session, c.hasSession, c.keeping, c.attached = a.store, a.session, true, a.keeping, a.attached
 	return true
 }

@@ -1,10 +1,18 @@
 package frontdoor
 
 import (
+	"bytes"
 	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
@@ -186,3 +194,92 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 		}
 	})
 }
+
+// A client that wants to hear of it is told that its request is worked on, until it is answered.
+func TestWorking(t *testing.T) {
+	d := open(t, nil)
+	p := d.dial(t).hello()
+	if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ask(wire.KeepSession, &wire.KeepSessionRequest{PulseMillis: 1}); err != nil {
+		t.Fatal(err)
+	}
+	p.send(wire.OpenWorker, 77, &wire.OpenWorkerRequest{})
+	for i := range 3 {
+		f, err := p.Receive(nil)
+		if err != nil || f.Type != wire.Working || f.Request != 77 || f.Length != 0 {
+			t.Fatalf("%d: %v for request %d, %v", i, f.Type, f.Request, err)
+		}
+	}
+	close(d.backend.release)
+	for {
+		f, err := p.Receive(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.CloseFDs()
+		if f.Type == wire.OpenWorker|wire.ReplyBit || f.Type == wire.Error {
+			break
+		}
+		if f.Type != wire.Working {
+			t.Fatalf("%v", f.Type)
+		}
+	}
+	f, err := p.ask(wire.Hurry, nil) // nothing comes behind the answer
+	if err != nil || f.Type != wire.Hurry|wire.ReplyBit {
+		t.Errorf("%v, %v", f.Type, err)
+	}
+}
+
+// What it takes to come back stands in no log, however much is logged and whoever tries it.
+func TestSessionSecretIsInNoLog(t *testing.T) {
+	var mu sync.Mutex
+	var said bytes.Buffer
+	log := logrus.New()
+	log.SetLevel(logrus.TraceLevel)
+	log.SetOutput(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return said.Write(p)
+	}))
+	d := openFar(t, func(o *Options) { o.Log = log })
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	link := mustEnter(t, d, own)
+	m := keep(t, link, time.Minute)
+	link.Shutdown()
+	until(t, "it waits", func() bool { return d.waiting() == 1 })
+	wrong := *m
+	wrong.Session++
+	if _, err := ask(mustEnter(t, d, named(t, d.cluster.authority, "other", "far")), wire.ResumeSession, m); !errors.Is(err, object.ErrPermission) {
+		t.Error(err)
+	}
+	again := mustEnter(t, d, own)
+	if _, err := ask(again, wire.ResumeSession, &wrong); !errors.Is(err, object.ErrPermission) {
+		t.Error(err)
+	}
+	if _, err := ask(again, wire.ResumeSession, m); err != nil {
+		t.Fatal(err)
+	}
+	again.Shutdown()
+	until(t, "it waits again", func() bool { return d.waiting() == 1 })
+	d.Close()
+	mu.Lock()
+	defer mu.Unlock()
+	if !strings.Contains(said.String(), "is back") {
+		t.Fatalf("no log of it:\n%s", said.String())
+	}
+	secret := m.Secret[:]
+	for _, form := range []string{
+		string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret),
+		strings.Trim(fmt.Sprint(secret), "[]"), fmt.Sprintf("%q", secret),
+	} {
+		if strings.Contains(said.String(), form[:min(len(form), 24)]) {
+			t.Errorf("the secret is in the log as %q", form)
+		}
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }

@@ -60,6 +60,7 @@ type connection struct {
 	hasSession bool
 	ended      bool // no session may be opened any more
 	keeping    keeping
+	attached   *attached // nil: none
 
 	mu      sync.Mutex // guards the rest
 	gone    bool       // nothing may be sent any more

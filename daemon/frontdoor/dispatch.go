@@ -65,11 +65,11 @@ var rows = map[wire.Type]row{
 	wire.CloseWorker:      {oneWay: true, session: true, slow: true, maxPayload: 8, handle: (*connection).closeWorker},
 	wire.ReserveDevice:    {oneWay: true, session: true, maxPayload: 16, handle: (*connection).reserveDevice},
 	wire.OpenRemoteWorker: {mutates: true, slow: true, session: true, maxPayload: 38, handle: (*connection).openRemoteWorker},
-	wire.KeepSession:      {session: true, maxPayload: 4, handle: (*connection).keepSessionFor},
+	wire.KeepSession:      {session: true, maxPayload: 8, handle: (*connection).keepSessionFor},
 	wire.ResumeSession:    {mutates: true, slow: true, maxPayload: 40, handle: (*connection).resumeSession},
 	wire.ResumeWorker:     {session: true, mutates: true, slow: true, maxPayload: 9, handle: (*connection).resumeWorker},
 	wire.LeaveSession:     {oneWay: true, session: true, maxPayload: 0, handle: (*connection).leaveSession},
-	wire.AttachObject:     {session: true, maxPayload: 8 + idBytes + stringMax, handle: (*connection).attachObject},
+	wire.AttachObject:     {session: true, maxPayload: 16 + idBytes + stringMax, handle: (*connection).attachObject},
 	wire.Publish:          {mutates: true, slow: true, maxPayload: idBytes + stringMax + 1, handle: (*connection).publish},
 	wire.Unpublish:        {mutates: true, slow: true, maxPayload: idBytes + stringMax, handle: (*connection).unpublish},
 	wire.Published:        {slow: true, maxPayload: stringMax + 1, handle: (*connection).listPublished},
@@ -192,5 +192,6 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 	if err != nil {
 		return nil // loop meets sendErr at its next flush
 	}
+	defer c.sayWorking(f.Request)()
 	return row.handle(c, f)
 }

@@ -80,7 +80,7 @@ type farDoor struct {
 	meet    atomic.Pointer[func(pki.Serial)] // called between handshake and admission
 }
 
-func openFar(t testing.TB) *farDoor {
+func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 	t.Helper()
 	dir := t.TempDir()
 	authority, err := pki.OpenAuthority(dir, time.Now)
@@ -107,6 +107,9 @@ func openFar(t testing.TB) *farDoor {
 				(*meet)(p.Serial)
 			}
 			return Peer{Tenant: p.Tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
+		}
+		for _, f := range change {
+			f(o)
 		}
 	})
 	address, err := far.ListenTCP("127.0.0.1:0")

@@ -176,6 +176,6 @@ func (p *Pool) Workers() []Status {
 
 func (w *worker) status(state string) Status {
 	return Status{
-		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.owner.Tenant, UID: w.uid, Since: w.started,
+		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.owner.Tenant, UID: w.uid, Since: w.started, Moved: w.moved.Load(),
 	}
 }

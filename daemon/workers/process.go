@@ -218,8 +218,9 @@ type worker struct {
 	err       error             // why it will never be; read after ready
 	fallbacks []clwire.Fallback // read after ready
 
-	packets atomic.Int64  // that the daemon still hears of it, once it serves another machine
-	granted chan struct{} // capacity 1: there are more of them
+	packets atomic.Int64                 // that the daemon still hears of it, once it serves another machine
+	granted chan struct{}                // capacity 1: there are more of them
+	moved   atomic.Pointer[clwire.Moved] // as it said last
 }
 
 // explain says why a worker is of no use any more: what it said, or how it ended. It must have ended.

@@ -273,12 +273,15 @@ func (p *Pool) listen(w *worker, id uint64) bool {
 			if err == nil && m.LaneUp != nil {
 				p.spend(id, m.LaneUp.Index)
 			}
+			if err == nil && m.Moved != nil {
+				w.moved.Store(m.Moved)
+			}
 		}
 	}()
 	return true
 }
 
-// mayHear waits until the worker may say something: after so many packets not before there are new tickets. false: it has ended.
+// mayHear waits until the worker may say something: after so many packets not before there are new tickets, or a second is over. false: it has ended.
 func (w *worker) mayHear() bool {
 	for {
 		if w.packets.Add(-1) >= 0 {
@@ -287,6 +290,8 @@ func (w *worker) mayHear() bool {
 		w.packets.Add(1)
 		select {
 		case <-w.granted:
+		case <-time.After(time.Second):
+			return true
 		case <-w.done:
 			return false
 		}

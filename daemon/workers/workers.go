@@ -93,4 +93,5 @@ type Status struct {
 	MemoryBytes uint64            `json:"memory_bytes"`
 	DeviceBytes uint64            `json:"device_bytes"` // reserved of its devices' own memory
 	Fallbacks   []clwire.Fallback `json:"fallbacks,omitempty"`
+	Moved       *clwire.Moved     `json:"moved,omitempty"` // by its client and it, where their link is slow and something was compressed
 }

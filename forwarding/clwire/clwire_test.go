@@ -99,6 +99,7 @@ var samples = []Message{
 	&TakesPacked{Greatest: PackedWords},
 	&PeerState{Link: 21, Up: true, Text: "why"},
 	&PeerWord{Kind: PeerFailed, Status: -5, Number: 77},
+	NewPeerBytes(77, 32768, []byte{1, 2, 3}),
 }
 
 const golden = "testdata/golden.txt"

@@ -88,6 +88,15 @@ type WorkerMessage struct {
 
 	RemoteReady *RemoteReady `json:"remote_ready,omitempty"`
 	LaneUp      *LaneUp      `json:"lane_up,omitempty"`
+	Moved       *Moved       `json:"moved,omitempty"`
+}
+
+// Moved says how many bytes a worker's client and it moved over lanes so far, and how many of the lanes these took: fewer where they were compressed.
+type Moved struct {
+	Sent      uint64 `json:"sent"` // by the worker
+	SentWire  uint64 `json:"sent_wire"`
+	Taken     uint64 `json:"taken"`
+	TakenWire uint64 `json:"taken_wire"`
 }
 
 // RemoteReady answers AssignRemote: what the client has to pin.

@@ -1,16 +1,19 @@
 package clwire
 
-import "crypto/sha256"
+import (
+	"crypto/sha256"
+	"fmt"
+)
 
 // Links between the workers of one program (PROTOCOL.md, Peer links). Numbers of links, events and pushes are the
 // client's, of one space for all its workers.
 
 // Limits of peer links. A side that exceeds one is in error.
 const (
-	MaxPeerLinks  = 256     // of one worker, those that ended among them
-	MaxPeerLanes  = 8       // connections of one link; 0 carries words, the others payload
-	MaxPeerEarly  = 1 << 16 // words about what this side's client has not told of yet, a link
-	PeerWordBytes = 16      // of a word on lane 0
+	MaxPeerLinks = 256      // of one worker, those that ended among them
+	MaxPeerLanes = 8        // connections of one link; 0 carries records (words and small pushes), the others chunks
+	MaxPeerEarly = 1 << 16  // words about what this side's client has not told of yet, a link
+	PeerSmall    = 64 << 10 // bytes of a push that goes as PeerBytes
 )
 
 // PeerOpen asks for the fingerprint that this worker shows on peer links; the Reply carries its 32 bytes.
@@ -194,7 +197,7 @@ const (
 	PeerFailed uint32 = 3 // the push Number ends with Status (negative) and (the rest of) its bytes will not come
 )
 
-// PeerWord is what workers tell each other on lane 0: 16 bytes.
+// PeerWord is what workers tell each other on lane 0.
 type PeerWord struct {
 	Kind   uint32
 	Status int32 // 0 or negative
@@ -215,4 +218,21 @@ func (m *PeerWord) Decode(b []byte) error {
 		c.fail("status")
 	}
 	return c.end()
+}
+
+// PeerBytes is a piece, of at most InlineBytes, of a small push on lane 0.
+type PeerBytes struct{ chunk }
+
+// NewPeerBytes makes a piece; data is not copied.
+func NewPeerBytes(op, offset uint64, data []byte) *PeerBytes {
+	return &PeerBytes{chunk{op, offset, data}}
+}
+
+func (*PeerBytes) Type() Type { return TypePeerBytes }
+func (m *PeerBytes) Decode(b []byte) error {
+	err := m.decode(b, TypePeerBytes)
+	if err == nil && (len(m.Data) == 0 || len(m.Data) > InlineBytes) {
+		return fmt.Errorf("%w: %d bytes of a push in a record, the limit is %d", ErrRecord, len(m.Data), InlineBytes)
+	}
+	return err
 }

@@ -129,7 +129,8 @@ const (
 	TypePeerSignal Type = 84
 	TypePeerEvent  Type = 85
 	TypePeerClose  Type = 86
-	TypePeerWord   Type = 87  // between workers, without a record's header
+	TypePeerWord   Type = 87  // between workers
+	TypePeerBytes  Type = 88  // between workers
 	TypePeerState  Type = 140 // worker to client
 )
 
@@ -162,7 +163,7 @@ var typeNames = map[Type]string{
 	TypeClockSync: "ClockSync", TypeTraceOn: "TraceOn", TypeTraceFlush: "TraceFlush", TypeTraceData: "TraceData",
 	TypeAck: "Ack", TypeLeave: "Leave", TypePulse: "Pulse",
 	TypePeerOpen: "PeerOpen", TypePeerExpect: "PeerExpect", TypePeerPush: "PeerPush", TypePeerPull: "PeerPull", TypePeerSignal: "PeerSignal",
-	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerState: "PeerState",
+	TypePeerEvent: "PeerEvent", TypePeerClose: "PeerClose", TypePeerWord: "PeerWord", TypePeerBytes: "PeerBytes", TypePeerState: "PeerState",
 	TypeTakesPacked: "TakesPacked",
 }
 

@@ -26,7 +26,7 @@ var build = sync.OnceValue(func() (b built) {
 	}
 	b.library, b.program, b.tendril = filepath.Join(b.dir, "libtendril_opencl.so"), filepath.Join(b.dir, "program"), filepath.Join(b.dir, "tendril")
 	for _, argv := range [][]string{
-		{"go", "build", "-buildmode=c-shared", "-o", b.library, "."},
+		{"go", "build", "-buildmode=c-shared", "-ldflags", "-X runtime.godebugDefault=asyncpreemptoff=1", "-o", b.library, "."},
 		{"go", "build", "-o", b.tendril, "tendril/tools/tendril"},
 		{"cc", "-O1", "-Wall", "-o", b.program, "testdata/program.c", "-ldl", "-lpthread"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/span"
 )
 
 //export tdlPlatforms
@@ -178,42 +179,59 @@ func binaries(h uintptr, size C.size_t, value, sizeRet C.uintptr_t) C.cl_int {
 //export tdlRef
 func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
-	retain, release := counters(what &^ C.TDL_RELEASE)
-	switch {
-	case retain == nil:
-		return C.CL_INVALID_VALUE
-	case what&C.TDL_RELEASE != 0:
-		return C.cl_int(release(uintptr(object)))
+	d, h := driver(), uintptr(object)
+	if what&C.TDL_RELEASE != 0 {
+		return C.cl_int(release(d, what&^C.TDL_RELEASE, h))
 	}
-	return C.cl_int(retain(uintptr(object)))
+	return C.cl_int(retain(d, what, h))
 }
 
-type counter func(object uintptr) session.Status
-
-// counters returns what retains and releases objects of a kind; nil where nothing does.
-func counters(kind C.int) (retain, release counter) {
-	d := driver()
+func retain(d *span.Driver, kind C.int, h uintptr) session.Status {
 	switch kind {
 	case C.TDL_DEVICE:
-		return d.RetainDevice, d.ReleaseDevice
+		return d.RetainDevice(h)
 	case C.TDL_CONTEXT:
-		return d.RetainContext, d.ReleaseContext
+		return d.RetainContext(h)
 	case C.TDL_QUEUE:
-		return d.RetainQueue, d.ReleaseQueue
+		return d.RetainQueue(h)
 	case C.TDL_MEM:
-		return d.RetainMemObject, d.ReleaseMemObject
+		return d.RetainMemObject(h)
 	case C.TDL_PROGRAM:
-		return d.RetainProgram, d.ReleaseProgram
+		return d.RetainProgram(h)
 	case C.TDL_KERNEL:
-		return d.RetainKernel, d.ReleaseKernel
+		return d.RetainKernel(h)
 	case C.TDL_EVENT:
-		return d.RetainEvent, d.ReleaseEvent
+		return d.RetainEvent(h)
 	case C.TDL_SAMPLER:
-		return d.RetainSampler, d.ReleaseSampler
+		return d.RetainSampler(h)
 	case C.TDL_COMMAND_BUFFER:
-		return d.RetainCommandBuffer, d.ReleaseCommandBuffer
+		return d.RetainCommandBuffer(h)
 	}
-	return nil, nil
+	return session.InvalidValue
+}
+
+func release(d *span.Driver, kind C.int, h uintptr) session.Status {
+	switch kind {
+	case C.TDL_DEVICE:
+		return d.ReleaseDevice(h)
+	case C.TDL_CONTEXT:
+		return d.ReleaseContext(h)
+	case C.TDL_QUEUE:
+		return d.ReleaseQueue(h)
+	case C.TDL_MEM:
+		return d.ReleaseMemObject(h)
+	case C.TDL_PROGRAM:
+		return d.ReleaseProgram(h)
+	case C.TDL_KERNEL:
+		return d.ReleaseKernel(h)
+	case C.TDL_EVENT:
+		return d.ReleaseEvent(h)
+	case C.TDL_SAMPLER:
+		return d.ReleaseSampler(h)
+	case C.TDL_COMMAND_BUFFER:
+		return d.ReleaseCommandBuffer(h)
+	}
+	return session.InvalidValue
 }
 
 // tdlUnsupported looks at the object that a call which is not forwarded was given, and answers code where it lives.

@@ -265,19 +265,25 @@ func (l *Lane) install(c *laneConn) bool {
 // blocks until the kernel has all, by one connection or the next. From then on from has the bytes, until the peer's word. It may be nil
 // where the lane ends with its connection, and for skipped chunks. What a slow connection gets may be packed (Options.Compression): h says nothing of that.
 func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
+	_, err := l.Ship(h, payload, from)
+	return err
+}
+
+// Ship is Send, and says how many bytes the payload took on the lane.
+func (l *Lane) Ship(h clwire.LaneHeader, payload []byte, from Source) (wire uint32, err error) {
 	l.mu.Lock()
-	err := l.sendLocked(h, payload, from)
+	err = l.sendLocked(&h, payload, from)
 	l.mu.Unlock()
 	if l.lasts() {
 		l.tend()
 	}
-	return err
+	return h.WireBytes(), err
 }
 
-func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) error {
-	packed := l.pack(&h, payload)
+func (l *Lane) sendLocked(h *clwire.LaneHeader, payload []byte, from Source) error {
+	packed := l.pack(h, payload)
 	if l.lasts() {
-		if err := l.log.add(h, from, packed); err != nil {
+		if err := l.log.add(*h, from, packed); err != nil {
 			return err
 		}
 	}
@@ -292,7 +298,7 @@ func (l *Lane) sendLocked(h clwire.LaneHeader, payload []byte, from Source) erro
 		if c.behind.Load() {
 			err = l.catchUp(c) // this chunk, too
 		} else {
-			err = l.write(c, &h, payload)
+			err = l.write(c, h, payload)
 			c.given.Add(uint64(len(l.header) + len(payload)))
 		}
 		if err == nil || !l.lasts() {

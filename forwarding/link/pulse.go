@@ -202,6 +202,7 @@ func millis(d time.Duration) uint32 { return uint32(min(d.Milliseconds(), 1<<31)
 func (s *Stream) forgetPulse() {
 	s.pulse.mu.Lock()
 	defer s.pulse.mu.Unlock()
+	s.pulse.told.Lanes = 0
 	s.pulse.when = time.Time{}
 }
 
@@ -212,8 +213,7 @@ func (b *beating) judge(now time.Time) {
 	told, when := s.pulse.told, s.pulse.when
 	s.pulse.mu.Unlock()
 	silence := max(s.opts.Silence, pulsesASilence*leastPace)
-	if when.IsZero() {
-		told = clwire.Pulse{}
+	if when.IsZero() && told.PaceMillis == 0 { // not by a connection before, either
 		silence = max(silence, firstPulse)
 	}
 	// A peer whose reader has been busy all the time does not know how often it is to speak.
@@ -221,7 +221,10 @@ func (b *beating) judge(now time.Time) {
 	for i := range int(b.mine.Lanes) {
 		mine, theirs := &b.mine.Channels[i], &told.Channels[i]
 		known := i < int(told.Lanes)
-		in := b.wait[i][incoming].stuck(i == 0 || known && theirs.Sent > mine.Received, mine.Received, now)
+		if !known && i > 0 {
+			continue // what was due by the connection before still is
+		}
+		in := b.wait[i][incoming].stuck(i == 0 || theirs.Sent > mine.Received, mine.Received, now)
 		out := b.wait[i][outgoing].stuck(known && mine.Sent > theirs.Received, theirs.Received, now)
 		if in < silence || time.Duration(mine.QuietMillis)*time.Millisecond < silence {
 			in = 0

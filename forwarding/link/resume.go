@@ -20,6 +20,8 @@ import (
 // Options say how the connections of one end are made and kept.
 type Options struct {
 	TLS *tls.Config // nil: in the clear
+	// Dials makes a Worker's end the TLS client, where both ends are workers.
+	Dials bool
 	// Silence is how long the peer may say nothing before a connection counts as lost: its machine, as the kernel has it, and for a client its
 	// process, too (pulse.go); 0: as the kernel has it.
 	Silence time.Duration
@@ -57,6 +59,9 @@ func (o *Options) connect(role Role, socket *os.File) (*wire, error) {
 		limit = min(limit, max(o.Silence, leastHandshake))
 	}
 	if err = raw.limit(limit); err == nil {
+		if o.Dials {
+			role = Client
+		}
 		w.tls, err = raw.handshake(role, o.TLS)
 	}
 	if err != nil {

@@ -172,7 +172,9 @@ func (s *Stream) Send(m clwire.Message, flags uint16, request uint64) error {
 		return err
 	}
 	if flags&clwire.FlagUrgent == 0 && len(s.tx.buf)-s.tx.sent < gatherBytes {
-		s.later()
+		if flags&clwire.FlagMore == 0 { // else the next is about to come
+			s.later()
+		}
 		return nil
 	}
 	left, err := s.flushLocked()

@@ -134,7 +134,7 @@ func (b *bulk) read(l *link.Lane) error {
 		case o != nil:
 			began := b.w.d.began()
 			err = o.receive(l, h)
-			b.w.traceChunk(began, number, h.Op, h.Length, trace.FlagFromWorker)
+			b.w.traceChunk(began, number, h.Op, h.Length, h.WireBytes(), trace.FlagFromWorker)
 		case !h.Skipped:
 			err = l.Discard(int(h.Length)) // it failed meanwhile
 		}
@@ -155,6 +155,14 @@ func (b *bulk) onReady(id uint64, status Status) bool {
 		if !o.write {
 			o.finish(status)
 		}
+	}
+	if len(o.after) > 0 && status == Success { // not under the reader's lock
+		go func() {
+			awaitOthers(o.after, b.w)
+			b.hasTurn(o)
+			b.w.reader.wakeOthers()
+		}()
+		return true
 	}
 	b.hasTurn(o)
 	return true

@@ -75,11 +75,12 @@ type bulkOp struct {
 	left   atomic.Int64 // bytes of a read that have not come
 
 	// Of a write; guarded by bulk.mu.
-	at     uint64 // where the next chunk begins
-	ahead  uint64 // its part of bulk.ahead
-	shared bool   // the lanes' senders take part
-	held   bool   // nothing of it goes before its turn: its bytes may change until then
-	queued bool   // is in bulk.runnable
+	at     uint64     // where the next chunk begins
+	ahead  uint64     // its part of bulk.ahead
+	shared bool       // the lanes' senders take part
+	after  []*landing // of a held one: reads that may still be on their way; immutable
+	held   bool       // nothing of it goes before its turn: its bytes may change until then
+	queued bool       // is in bulk.runnable
 
 	memory sync.RWMutex
 	gone   bool // guarded by memory: the program's memory must not be touched any more
@@ -201,9 +202,10 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, host: host, q: c.q, event: c.e, pinned: pinned}
 	o.left.Store(int64(host.size))
 	if write {
+		o.after = c.d.landings.meeting(&host)
 		o.held = !c.settled(&host)
 	} else if !blocking {
-		o.lands = c.d.landings.add(&host)
+		o.lands = c.d.landings.add(&host, w)
 	}
 	if pinned != nil {
 		pinned.pin()

@@ -71,6 +71,8 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 		return c.close(status)
 	}
 	switch {
+	case !blocking && size > ridesBytes && size <= lateBytes && c.goesAhead(b, ptr, size):
+		status = c.writeAhead(b, off, ptr.bytes(0, size))
 	case c.rides(b, size, blocking, ptr):
 		status = c.inline(b, off, ptr.bytes(0, size), blocking)
 	case q.ctx.remote && size == 0:
@@ -86,6 +88,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 			break
 		}
 		h := c.host(b, blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
+		h.takes(d, linear(ptr, size))
 		status = h.run()
 	}
 	if status == Success && blocking {

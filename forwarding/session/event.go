@@ -239,6 +239,7 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 	remote := e.remote.Load()
 	e.mu.Unlock()
 	if w := e.ctx.bound(); w != nil && remote {
+		w.copied.Add(1)
 		w.tell(&clwire.SetUserEvent{ID: e.id, Status: status})
 		w.link.Kick()
 	}

@@ -369,7 +369,9 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		m := decode(&clwire.Release{}, p)
 		delete(w.buffers, m.ID)
 		delete(w.kernels, m.ID)
-		delete(w.events, m.ID)
+		if w.events[m.ID] <= 0 { // of one that has not ended the end is told all the same
+			delete(w.events, m.ID)
+		}
 		w.released[m.ID] = true
 	case clwire.TypeBlob:
 		m := decode(&clwire.Blob{}, p)
@@ -721,7 +723,9 @@ func (w *fakeWorker) end(c *fakeCommand, status int32) {
 		return
 	}
 	if _, kept := w.events[c.cmd.Event]; kept {
-		w.events[c.cmd.Event] = status
+		if w.events[c.cmd.Event] = status; w.released[c.cmd.Event] {
+			delete(w.events, c.cmd.Event)
+		}
 		now := uint64(time.Now().UnixNano())
 		w.conn.Send(&clwire.Events{Ends: []clwire.EventEnd{{Event: c.cmd.Event, Status: status, HasProfile: true, Profile: clwire.Profile{now, now, now, now + 1, now + 1}}}}, clwire.FlagUrgent, 0)
 	}

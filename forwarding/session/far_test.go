@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ type fakeFar struct {
 	quiet   chan struct{}  // closed after them
 	over    bool
 	bulks   map[uint64]*fakeBulk // the worker's own
-	most    uint64               // of staged
+	most    atomic.Uint64        // of staged
 	brought uint64               // bytes of trimmed reads
 	staged  uint64               // bytes of writes whose turn has not come
 }
@@ -231,7 +232,7 @@ func (f *fakeFar) book(c fakeChunk) {
 		if f.staged += c.n; f.staged > clwire.StagingBytes {
 			f.t.Errorf("%d bytes are under way for writes whose turn has not come", f.staged)
 		}
-		f.most = max(f.most, f.staged)
+		f.most.Store(max(f.most.Load(), f.staged))
 	}
 	if b.known && (!b.write || b.got > b.size) {
 		f.t.Errorf("%d bytes of %d for operation %d, a write: %v", b.got, b.size, b.id, b.write)

@@ -135,6 +135,8 @@ func (c *command) moveImage(b *Buffer, direction uint8, blocking bool, origin, r
 	h.prompt = h.prompt && target != b
 	if direction == clwire.FromBuffer {
 		h.lands(c.d, side)
+	} else {
+		h.takes(c.d, side)
 	}
 	return h.run()
 }

@@ -68,7 +68,7 @@ func (d *Driver) newLateRead(w *worker, size uint64, to HostPtr) *lateRead {
 		return nil
 	}
 	host := linear(to, size)
-	r := &lateRead{d: d, to: to, place: p, lands: d.landings.add(&host)}
+	r := &lateRead{d: d, to: to, place: p, lands: d.landings.add(&host, w)}
 	if w.addSegment(p.seg) != nil {
 		r.end(int32(OutOfResources))
 		return nil
@@ -91,5 +91,36 @@ func (r *lateRead) end(status int32) int32 {
 	r.d.landings.end(r.lands)
 	r.d.lateBytes.Add(-int64(r.place.size))
 	r.d.slabs.put(r.place)
+	return status
+}
+
+// ridesBytes is the largest write in place that rides in its record: the worker copies it twice, and larger ones through
+// shared memory not at all.
+const ridesBytes = 2 << 10
+
+// goesAhead says whether a write that nobody waits for can be a command of the device's own, from shared memory that this
+// side fills now.
+func (c *command) goesAhead(b *Buffer, ptr HostPtr, size uint64) bool {
+	from := linear(ptr, size)
+	return c.q.ctx.inPlace && !b.root.special.Load() && !c.free() && c.settled(&from)
+}
+
+func (c *command) writeAhead(b *Buffer, off uint64, data []byte) Status {
+	q, size := c.q, uint64(len(data))
+	if status := b.ensureRemote(q.w); status != Success {
+		return status
+	}
+	p, status := c.d.slabs.alloc(size, 64, false)
+	if status != Success {
+		return status
+	}
+	if q.w.addSegment(p.seg) != nil {
+		c.d.slabs.put(p)
+		return OutOfResources
+	}
+	copy(p.bytes(size), data)
+	t := &clwire.Transfer{Direction: clwire.ToBuffer, Buffer: b.id.Load(), Offset: off, Size: size, Segment: p.seg.ID, SegmentOffset: p.off}
+	_, status = q.submit(t, &t.Cmd, c.e, c.wait, 0)
+	c.d.slabs.free(p, q.w)
 	return status
 }

@@ -4,17 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/trace"
 )
 
 // Links between two workers of this process, on one node or two: bytes and ends of events go from worker to worker, and this
 // process hears that they arrived. Each link is made when something first has to go between the two; where it does not come
-// up, or ends, package span carries what goes between them through this process, and the nodes' status says why.
+// up, or ends, package span carries what goes between them through this process, and the nodes' status says why. It is made
+// anew behind a pause, when something has to go between the two again.
 //
-// Locks: peerTable.mu and peerLink.mu are leaves, taken under Event.mu and the reader's lock too.
+// Locks: peerPair.mu > peerLink.mu; peerTable.mu and peerLink.mu are leaves, taken under Event.mu and the reader's lock too.
 
 // PeerControl is a Control whose daemon connects workers.
 type PeerControl interface {
@@ -34,6 +35,7 @@ const peerPatience = 5 * time.Second
 var (
 	errPeersOff    = errors.New("links between workers are off (TENDRIL_PEERS=off)")
 	errPeerSilence = fmt.Errorf("the workers did not meet within %v", peerPatience)
+	errPeersMany   = fmt.Errorf("a worker had %d links already", clwire.MaxPeerLinks)
 	errNoPeers     = errors.New("a daemon connects no workers")
 )
 
@@ -42,12 +44,7 @@ type peerTable struct {
 	mu     sync.Mutex
 	byPair map[[2]*worker]*peerPair
 	byID   map[uint64]*peerLink
-}
-
-// peerPair is what two workers have: a link, or a reason why not.
-type peerPair struct {
-	once sync.Once
-	link *peerLink // nil: none came up
+	made   map[*worker]int // links that a worker was ever told of
 }
 
 // peerLink is one link, or an attempt at one.
@@ -62,47 +59,6 @@ type peerLink struct {
 	why     error             // not nil: it ended, or never will be up
 	settled chan struct{}     // closed once it is up, or never will be
 	open    map[*Event]func() // that have not ended yet, and what brings each about otherwise
-}
-
-// peerOf gives the link between two workers, made now if it is not there; nil: there is none. It waits for the first one.
-func (d *Driver) peerOf(a, b *worker) *peerLink {
-	if a == nil || b == nil || a == b || a.dead.Load() || b.dead.Load() {
-		return nil
-	}
-	key := [2]*worker{a, b}
-	if a.id > b.id || a.id == b.id && a.platform.handle > b.platform.handle {
-		key = [2]*worker{b, a}
-	}
-	d.peers.mu.Lock()
-	p := d.peers.byPair[key]
-	if p == nil {
-		p = &peerPair{}
-		if d.peers.byPair == nil {
-			d.peers.byPair, d.peers.byID = map[[2]*worker]*peerPair{}, map[uint64]*peerLink{}
-		}
-		d.peers.byPair[key] = p
-	}
-	d.peers.mu.Unlock()
-	p.once.Do(func() { p.link = d.connectPeers(key) })
-	if p.link == nil || !p.link.usable() {
-		return nil
-	}
-	return p.link
-}
-
-// connectPeers tries both directions, and tells the nodes.
-func (d *Driver) connectPeers(ends [2]*worker) *peerLink {
-	began := d.began()
-	link, err := d.tryPeers(ends)
-	d.tripped(began, trace.CausePeer, ends[0], "")
-	id := uint64(0)
-	if err == nil {
-		id = link.id
-	} else {
-		id = d.newID()
-	}
-	d.tellPeers(ends, id, err)
-	return link
 }
 
 func (d *Driver) tryPeers(ends [2]*worker) (*peerLink, error) {
@@ -174,8 +130,16 @@ func askPrints(ends [2]*worker, prints *[2][32]byte) error {
 func (d *Driver) attempt(ends [2]*worker, prints [2][32]byte, plaintext bool, connect func(id uint64, lanes int) error) (*peerLink, error) {
 	l := &peerLink{d: d, id: d.newID(), ends: ends, settled: make(chan struct{}), open: map[*Event]func(){}}
 	d.peers.mu.Lock()
-	d.peers.byID[l.id] = l
+	full := max(d.peers.made[ends[0]], d.peers.made[ends[1]]) >= clwire.MaxPeerLinks
+	if !full {
+		d.peers.byID[l.id] = l
+		d.peers.made[ends[0]]++
+		d.peers.made[ends[1]]++
+	}
 	d.peers.mu.Unlock()
+	if full {
+		return nil, errPeersMany
+	}
 	lanes := 1 + bulkLanes(d.cfg.Lanes)
 	packed := ends[0].platform.control != ends[1].platform.control && ends[0].packs() && ends[1].packs()
 	for i, w := range ends {
@@ -293,6 +257,7 @@ func (l *peerLink) nowDown(end int, why error) {
 		}
 		if first && was {
 			l.d.tellPeers(l.ends, l.id, why)
+			l.d.tracedLink(l.ends, why)
 		}
 		for _, f := range lost {
 			f()
@@ -382,7 +347,11 @@ func (d *Driver) Push(p Push) (event uintptr, ok bool) {
 	if !fine || !well || src.ensureRemote(from) != Success || dst.ensureRemote(to) != Success {
 		return 0, false
 	}
-	e := l.event(dst.ctx, func(e *Event) { p.Lost(e.handle) }, func(e *Event) { p.Ended(e.status.Load()) })
+	began, lost := d.began(), new(atomic.Bool)
+	e := l.event(dst.ctx, func(e *Event) { lost.Store(true); p.Lost(e.handle) }, func(e *Event) {
+		d.tracedPush(began, from, to, p.Size, e.status.Load(), lost.Load())
+		p.Ended(e.status.Load())
+	})
 	if e == nil {
 		return 0, false
 	}

@@ -121,9 +121,7 @@ func (d *Driver) createQueue(ctx *Context, dev *Device, props uint64, given []ui
 		return 0, OutOfHostMemory
 	}
 	q.handle = h
-	w.mu.Lock()
-	w.queues[q.id] = q
-	w.mu.Unlock()
+	w.addQueue(q)
 	ctx.refs.Retain()
 	return h, Success
 }
@@ -154,9 +152,7 @@ func (c *Context) moveQueue(dev *Device) (*Queue, Status) {
 		return nil, OutOfResources
 	}
 	c.moves[dev] = q
-	w.mu.Lock()
-	w.queues[q.id] = q
-	w.mu.Unlock()
+	w.addQueue(q)
 	return q, Success
 }
 
@@ -176,7 +172,7 @@ func (w *worker) forgetQueue(q *Queue) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.queues, q.id)
+	w.dropQueueLocked(q)
 }
 
 // idle says that nothing sent to the queue can still be under way.

@@ -172,6 +172,7 @@ func (r *reader) wait(c *completion, spin time.Duration) bool {
 		}
 	}
 	r.leave()
+	r.w.awaitSettled()
 	_ = r.w.copied.Load()
 	return c.done.Load()
 }

@@ -127,8 +127,11 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r Rect, ptr Host
 		status = c.bulk(b, direction == clwire.ToBuffer, blocking, dev.shape(r.Region), hostShape{ptr: ptr, size: size, rect: true, box: host, region: r.Region}, nil)
 	} else {
 		h := c.host(b, blocking, size, func() Status { return b.rect(direction, dev, host, r.Region, ptr) })
+		side := hostShape{ptr: ptr, rect: true, box: host, region: r.Region}
 		if direction == clwire.FromBuffer {
-			h.lands(d, hostShape{ptr: ptr, rect: true, box: host, region: r.Region})
+			h.lands(d, side)
+		} else {
+			h.takes(d, side)
 		}
 		status = h.run()
 	}

@@ -70,6 +70,9 @@ func (p *Platform) openRemote(control RemoteControl, w *worker) error {
 		return fmt.Errorf("the daemon gave %d tickets for %d connections", len(remote.Tickets), 1+n)
 	}
 	options := link.Options{Silence: p.d.cfg.Silence}
+	if !keeps && options.Silence > 0 {
+		options.Silence += max(p.d.cfg.Resume, 0) // there is no other connection: this one may come to life again
+	}
 	if !p.d.cfg.Plaintext {
 		options.TLS = own.Config(remote.Fingerprint)
 	}

@@ -46,9 +46,9 @@ const (
 	flapping = 100 * time.Millisecond
 )
 
-// keepsSession says whether the session with a daemon outlives its connections, asking for that once.
+// keepsSession says whether the session with a daemon outlives its connections, asking for that once, and for the end of calls that nobody answers.
 func (d *Driver) keepsSession(control RemoteControl) bool {
-	if d.cfg.Resume <= 0 {
+	if d.cfg.Resume <= 0 && d.cfg.Silence <= 0 {
 		return false
 	}
 	d.keptMu.Lock()
@@ -56,7 +56,7 @@ func (d *Driver) keepsSession(control RemoteControl) bool {
 	keeps, asked := d.kept[control]
 	if !asked {
 		granted, err := control.KeepSession(d.cfg.Resume)
-		keeps = err == nil && granted > 0
+		keeps = err == nil && granted > 0 && d.cfg.Resume > 0
 		if d.kept == nil {
 			d.kept = map[RemoteControl]bool{}
 		}

@@ -154,28 +154,28 @@ func (o *bulkOp) mayGoLocked(n uint64) bool {
 // sendChunk reports whether the lane still stands.
 func (o *bulkOp) sendChunk(l *link.Lane, lane int, at, n uint64, scratch *[]byte) bool {
 	began := o.b.w.d.began()
-	err := o.sendOn(l, clwire.LaneHeader{Op: o.id, Offset: at, Length: uint32(n)}, scratch)
-	o.b.w.traceChunk(began, lane, o.id, uint32(n), 0)
+	wire, err := o.sendOn(l, clwire.LaneHeader{Op: o.id, Offset: at, Length: uint32(n)}, scratch)
+	o.b.w.traceChunk(began, lane, o.id, uint32(n), wire, 0)
 	if err != nil {
 		o.b.w.die(err)
 	}
 	return err == nil
 }
 
-func (o *bulkOp) sendOn(l *link.Lane, h clwire.LaneHeader, scratch *[]byte) error {
+func (o *bulkOp) sendOn(l *link.Lane, h clwire.LaneHeader, scratch *[]byte) (wire uint32, err error) {
 	o.memory.RLock()
 	defer o.memory.RUnlock()
 	if o.gone {
 		h.Skipped = true
-		return l.Send(h, nil, nil)
+		return l.Ship(h, nil, nil)
 	}
 	if !o.host.rect {
-		return l.Send(h, o.host.ptr.bytes(h.Offset, uint64(h.Length)), o)
+		return l.Ship(h, o.host.ptr.bytes(h.Offset, uint64(h.Length)), o)
 	}
 	b := (*scratch)[:0]
 	o.host.runs(h.Offset, uint64(h.Length), func(part []byte) { b = append(b, part...) })
 	*scratch = b
-	return l.Send(h, b, o)
+	return l.Ship(h, b, o)
 }
 
 // Again implements link.Source: a write's bytes are the program's, where they were, until the worker says that it has them.

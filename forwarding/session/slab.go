@@ -58,6 +58,7 @@ type slabs struct {
 	keptBytes  uint64
 	limbo      []limbo
 	limboBytes uint64 // since the queues were last asked
+	looked     int    // entries of limbo after the last look at all
 }
 
 func newSlabs(d *Driver) *slabs { return &slabs{d: d, all: map[*Segment]struct{}{}} }
@@ -69,20 +70,23 @@ func (s *slabs) alloc(size, align uint64, own bool) (*place, Status) {
 	}
 	s.mu.Lock()
 	s.reapLocked()
-	for _, small := range s.list {
-		if off, ok := small.ranges.Alloc(size, align); ok {
-			s.mu.Unlock()
-			return &place{seg: small.seg, off: off, size: size, small: small}, Success
-		}
+	p := s.smallLocked(size, align)
+	if p == nil {
+		s.reapAllLocked()
+		p = s.smallLocked(size, align)
+	}
+	if p != nil {
+		s.mu.Unlock()
+		return p, Success
 	}
 	bytes := uint64(firstSlabBytes) << min(len(s.list), 2)
 	s.mu.Unlock()
 	// Two callers may each add a slab: memory for a moment, never a fault.
-	p, status := s.allocOwn(bytes)
+	whole, status := s.allocOwn(bytes)
 	if status != Success {
 		return nil, status
 	}
-	small := &slab{seg: p.seg, ranges: alloc.NewSized(p.size)}
+	small := &slab{seg: whole.seg, ranges: alloc.NewSized(whole.size)}
 	off, ok := small.ranges.Alloc(size, align)
 	if !ok {
 		return nil, OutOfHostMemory
@@ -93,19 +97,37 @@ func (s *slabs) alloc(size, align uint64, own bool) (*place, Status) {
 	return &place{seg: small.seg, off: off, size: size, small: small}, Success
 }
 
-func (s *slabs) allocOwn(size uint64) (*place, Status) {
-	s.mu.Lock()
-	s.reapLocked()
+// smallLocked takes a part of a slab, nil where none has room.
+func (s *slabs) smallLocked(size, align uint64) *place {
+	for _, small := range s.list {
+		if off, ok := small.ranges.Alloc(size, align); ok {
+			return &place{seg: small.seg, off: off, size: size, small: small}
+		}
+	}
+	return nil
+}
+
+// wholeLocked takes a kept segment that is hardly larger than size, nil where there is none.
+func (s *slabs) wholeLocked(size uint64) *place {
 	for i, seg := range s.kept {
 		have := uint64(len(seg.Bytes))
 		if have >= size && have-size <= size/4 {
 			s.kept = append(s.kept[:i], s.kept[i+1:]...)
 			s.keptBytes -= have
-			s.mu.Unlock()
-			return &place{seg: seg, size: have}, Success
+			return &place{seg: seg, size: have}
 		}
 	}
+	return nil
+}
+
+func (s *slabs) allocOwn(size uint64) (*place, Status) {
+	s.mu.Lock()
+	s.reapAllLocked()
+	p := s.wholeLocked(size)
 	s.mu.Unlock()
+	if p != nil {
+		return p, Success
+	}
 	s.giveOld()
 	began := s.d.began()
 	seg, err := s.d.control.AllocSegment(size)
@@ -169,7 +191,7 @@ func (s *slabs) free(p *place, w *worker) {
 func (s *slabs) put(p *place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.limbo = append(s.limbo, limbo{place: *p})
+	s.releaseLocked(p) // what that lets go is given back by the next to ask
 }
 
 // busyQueues returns the queues with commands under way and how far each was filled. A nil worker has none.
@@ -179,17 +201,34 @@ func (w *worker) busyQueues() (marks []mark) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id, q := range w.queues {
+	for i := len(w.inARow) - 1; i >= 0; i-- {
+		q := w.inARow[i]
 		if seq := q.sentSeq.Load(); q.doneSeq.Load() < seq {
 			marks = append(marks, mark{q, seq})
 		} else if q.released.Load() {
-			delete(w.queues, id)
+			w.dropQueueLocked(q)
 		}
 	}
 	return marks
 }
 
+// reapLocked takes back what is free, oldest first. It looks at all only when there are twice as many as the last time: the
+// oldest may be a queue's that stands still.
 func (s *slabs) reapLocked() {
+	free := 0
+	for free < len(s.limbo) && s.limbo[free].passed() {
+		s.releaseLocked(&s.limbo[free].place)
+		free++
+	}
+	if s.limbo = s.limbo[free:]; len(s.limbo) > 2*s.looked+manyLimbo {
+		s.reapAllLocked()
+	}
+}
+
+// manyLimbo is how many entries of limbo are never too many.
+const manyLimbo = 64
+
+func (s *slabs) reapAllLocked() {
 	kept := s.limbo[:0]
 	for _, l := range s.limbo {
 		if l.passed() {
@@ -198,7 +237,8 @@ func (s *slabs) reapLocked() {
 			kept = append(kept, l)
 		}
 	}
-	s.limbo = kept
+	clear(s.limbo[len(kept):])
+	s.limbo, s.looked = kept, len(kept)
 }
 
 func (l *limbo) passed() bool {
@@ -246,7 +286,7 @@ func (s *slabs) keepLocked(seg *Segment) {
 // trim gives everything kept back to the daemon: false when there was nothing.
 func (s *slabs) trim() bool {
 	s.mu.Lock()
-	s.reapLocked()
+	s.reapAllLocked()
 	kept := s.kept
 	s.kept, s.keptBytes = nil, 0
 	s.mu.Unlock()

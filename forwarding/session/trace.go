@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,25 @@ func (d *Driver) tripped(began int64, cause trace.Cause, w *worker, detail strin
 	t.Append(&r)
 }
 
+// tracedPush notes that bytes went from worker to worker.
+func (d *Driver) tracedPush(began int64, from, to *worker, bytes uint64, status int32, lost bool) {
+	if d.trace == nil {
+		return
+	}
+	r := trace.Record{Kind: trace.KindPush, Time: began, X: d.trace.Now(), Aux: to.traceNumber, Thread: from.traceNumber, B: bytes, C: uint64(uint32(status))}
+	if lost {
+		r.Flags = trace.FlagLost
+	}
+	d.trace.Append(&r)
+}
+
+// tracedLink notes why there is no link between two workers.
+func (d *Driver) tracedLink(ends [2]*worker, why error) {
+	if d.trace != nil && why != nil {
+		d.trace.Note(ends[0].traceNumber, fmt.Sprintf("no link between workers %d and %d, what goes between them passes the program: %v", ends[0].traceNumber, ends[1].traceNumber, why))
+	}
+}
+
 // causeOf names why a request is waited for.
 func causeOf(m clwire.Message) (trace.Cause, string) {
 	switch m := m.(type) {
@@ -75,8 +95,14 @@ func causeOf(m clwire.Message) (trace.Cause, string) {
 		return trace.CauseBuild, string(m.Options)
 	case *clwire.SetArg:
 		return trace.CauseArgument, ""
-	case *clwire.Query:
+	case *clwire.Query, *clwire.ImageFormats:
 		return trace.CauseQuery, ""
+	case *clwire.CreateProgram, *clwire.CreateImage, *clwire.CreateSubDevices, *clwire.SpecConstant:
+		return trace.CauseCreate, m.Type().String()
+	case *clwire.CompileProgram, *clwire.LinkProgram:
+		return trace.CauseBuild, m.Type().String()
+	case *clwire.Files:
+		return trace.CauseFiles, ""
 	case *clwire.Finish:
 		return trace.CauseFinish, ""
 	case *clwire.ClockSync:
@@ -182,11 +208,11 @@ func (w *worker) traceRecord(typ clwire.Type, n int, flags uint8) {
 	}
 }
 
-// traceChunk notes a chunk that took its time on a lane, from began on.
-func (w *worker) traceChunk(began int64, lane int, op uint64, n uint32, flags uint8) {
+// traceChunk notes a chunk of n bytes that took its time on a lane, from began on, and wire bytes of it.
+func (w *worker) traceChunk(began int64, lane int, op uint64, n, wire uint32, flags uint8) {
 	if t := w.d.trace; t != nil {
 		t.Append(&trace.Record{Kind: trace.KindWire, Flags: flags, Time: began, X: t.Now() - began, Aux: w.traceNumber,
-			A: uint64(lane) + 1, B: uint64(clwire.LaneHeaderBytes) + uint64(n), C: op})
+			A: uint64(lane) + 1, B: uint64(clwire.LaneHeaderBytes) + uint64(wire), C: op, Thread: n})
 	}
 }
 

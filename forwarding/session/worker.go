@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,14 +55,16 @@ type worker struct {
 	capabilities uint32
 	spin         time.Duration // how long a caller polls before it sleeps; immutable
 
-	dead   atomic.Bool // set once, before what is outstanding is failed
-	closed atomic.Bool // by this side: an end that is no fault
+	dead    atomic.Bool   // set once, before what is outstanding is failed
+	settled chan struct{} // closed when that has failed
+	closed  atomic.Bool   // by this side: an end that is no fault
 
 	mu       sync.Mutex // leaf
 	events   map[uint64]*Event
 	calls    map[uint64]*call
 	ops      map[uint64]*hostOp
 	queues   map[uint64]*Queue
+	inARow   []*Queue // the same, for who looks at all of them
 	contexts map[*Context]struct{}
 
 	partitions map[*partition]struct{} // made at the worker; guarded by mu
@@ -71,8 +74,9 @@ type worker struct {
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
 
-	// copied orders what goroutines here copy before what the worker then says of it: through the shared rings it is
-	// ordered too, but neither Go's memory model nor its race detector knows them.
+	// copied orders what goroutines here copy, and what the program writes before it ends a user event, before what the
+	// worker then says of it: through the shared rings and sockets it is ordered too, but neither Go's memory model nor its
+	// race detector knows them.
 	copied atomic.Uint64
 
 	reader      reader
@@ -87,7 +91,7 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, errors.New("no daemon")
 	}
 	w := &worker{
-		d: p.d, platform: p, spin: p.d.cfg.Spin, segments: map[uint64]bool{},
+		d: p.d, platform: p, spin: p.d.cfg.Spin, settled: make(chan struct{}), segments: map[uint64]bool{},
 		events: map[uint64]*Event{}, calls: map[uint64]*call{}, ops: map[uint64]*hostOp{},
 		queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{}, partitions: map[*partition]struct{}{},
 	}
@@ -138,6 +142,9 @@ func (w *worker) greet() error {
 	c, err := w.ask(hello)
 	if err != nil {
 		return fmt.Errorf("the worker does not answer: %w", err)
+	}
+	if w.dead.Load() {
+		return fmt.Errorf("the worker does not answer: %w", errDead)
 	}
 	var reply clwire.HelloReply
 	if c.status != Success {
@@ -195,9 +202,18 @@ func (w *worker) askFor(cause trace.Cause, detail string, m clwire.Message) (*ca
 	c.cause, c.detail = cause, detail
 	if err := w.send(m, clwire.FlagUrgent, request); err != nil {
 		w.forget(request)
+		w.awaitSettled()
 		return nil, err
 	}
 	return c, w.await(c)
+}
+
+// awaitSettled makes sure that a call which fails because its worker died is not back before its events have failed, too. It is for a program's
+// thread, never for what die calls.
+func (w *worker) awaitSettled() {
+	if w.dead.Load() {
+		<-w.settled
+	}
 }
 
 // await waits for a call that was sent.
@@ -209,6 +225,20 @@ func (w *worker) await(c *call) error {
 		return errDead
 	}
 	return nil
+}
+
+func (w *worker) addQueue(q *Queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queues[q.id] = q
+	w.inARow = append(w.inARow, q)
+}
+
+func (w *worker) dropQueueLocked(q *Queue) {
+	delete(w.queues, q.id)
+	if i := slices.Index(w.inARow, q); i >= 0 {
+		w.inARow = slices.Delete(w.inARow, i, i+1)
+	}
 }
 
 func (w *worker) forget(request uint64) {
@@ -344,6 +374,7 @@ func (w *worker) onEvents(payload []byte) error {
 }
 
 func (w *worker) onHostReady(payload []byte) error {
+	_ = w.copied.Load()
 	var m clwire.HostReady
 	if err := m.Decode(payload); err != nil {
 		return err
@@ -421,6 +452,7 @@ func (w *worker) die(cause error) {
 	for _, e := range events {
 		e.fail(OutOfResources)
 	}
+	close(w.settled)
 	w.reader.wakeAll()
 	if !w.closed.Load() {
 		w.d.telling.Add(1)

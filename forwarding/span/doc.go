@@ -10,7 +10,7 @@
 //   - events across members (bridges): a user event at the waiting member that ends as the event does, status included;
 //   - the program's own memory (CL_MEM_USE_HOST_PTR), as session's mirrors keep it, but over all members.
 //
-// Moves and bridges go through this process: a hop more than a link between the workers would need.
+// Moves and bridges go from worker to worker where a link between the two is up, and through this process where none is.
 //
 // Trust: as in package session, on which every check rests that is not about members.
 //

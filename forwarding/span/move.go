@@ -54,7 +54,7 @@ func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 	var after, before []uintptr                                      // what is waited for at the source, at the target
 	if w := p.writer; w != nil && c.d.statusOf(w.event) > complete { // of a failed command, contents are whatever they are
 		m.d.Flush(w.queue)
-		after = append(after, w.event)
+		after, m.end.behind = append(after, w.event), w.event
 	}
 	for _, a := range p.arrivals {
 		switch {

@@ -51,15 +51,16 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 		}
 	}
 	inner, status := b.atLocked(member)
-	var waits []uintptr
+	var waits []*arrival
 	if status == session.Success {
 		waits, status = c.planLocked(member, []use{b.allOf(true, false)})
 	}
-	for _, e := range waits {
-		c.d.Driver.RetainEvent(e)
+	for _, a := range waits {
+		c.d.Driver.RetainEvent(a.event)
 	}
 	c.mu.Unlock()
-	for _, e := range waits {
+	for _, a := range waits {
+		e := a.event
 		if waited := c.await(e); status == session.Success {
 			status = waited
 		}

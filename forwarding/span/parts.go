@@ -14,6 +14,7 @@ type write struct {
 type arrival struct {
 	member int
 	event  uintptr // a user event of session's at that member; a reference is held
+	behind uintptr // session's event that it begins behind; 0: none
 	state  atomic.Int32
 	refs   int // parts that name it; guarded by Context.mu
 }

@@ -22,8 +22,8 @@ func (u *use) place() (lo, hi uint64, ok bool) {
 	return lo, lo + u.n, u.n > 0
 }
 
-// planLocked readies the uses at a member and returns the events there that the command waits for.
-func (c *Context) planLocked(member int, uses []use) (waits []uintptr, status session.Status) {
+// planLocked readies the uses at a member and returns the arrivals there that the command waits for.
+func (c *Context) planLocked(member int, uses []use) (waits []*arrival, status session.Status) {
 	for i := range uses {
 		u := &uses[i]
 		lo, hi, ok := u.place()
@@ -46,8 +46,8 @@ func (c *Context) planLocked(member int, uses []use) (waits []uintptr, status se
 				}
 			}
 			for _, a := range p.arrivals {
-				if a.member == member && !slices.Contains(waits, a.event) {
-					waits = append(waits, a.event)
+				if a.member == member && !slices.Contains(waits, a) {
+					waits = append(waits, a)
 				}
 			}
 		}
@@ -79,36 +79,48 @@ func (c *Context) noteLocked(member int, queue, event uintptr, uses []use) {
 	}
 }
 
-// waitsLocked turns a program's wait list into one of the member's. keep keeps events that have completed, for the
-// commands that mean something else with an empty list.
-func (c *Context) waitsLocked(w session.Waits, member int, keep bool) (session.Waits, session.Status) {
+// listed gives a program's wait list as events of the context.
+func (c *Context) listed(w session.Waits) ([]*Event, session.Status) {
 	if w.N == 0 && w.List == nil {
-		return session.Waits{}, session.Success
+		return nil, session.Success
 	}
 	if (w.N == 0) != (w.List == nil) {
-		return session.Waits{}, session.InvalidEventWaitList
+		return nil, session.InvalidEventWaitList
 	}
-	var list []uintptr
+	list := make([]*Event, 0, len(w.List))
 	for _, h := range w.List {
 		e := c.d.events.Get(h)
 		switch {
 		case e == nil && c.d.Driver.RetainEvent(h) == session.Success: // session's, of another context
 			c.d.Driver.ReleaseEvent(h)
-			return session.Waits{}, session.InvalidContext
+			return nil, session.InvalidContext
 		case e == nil:
-			return session.Waits{}, session.InvalidEventWaitList
+			return nil, session.InvalidEventWaitList
 		case e.ctx != c:
-			return session.Waits{}, session.InvalidContext
+			return nil, session.InvalidContext
+		}
+		list = append(list, e)
+	}
+	return list, session.Success
+}
+
+// waitsLocked turns a wait list into one of the member's. keep keeps events that have completed, for the commands that mean something
+// else with an empty list. What the command waits for anyway is left out: moves that begin behind an event end as it does where it fails,
+// and never before it.
+func (c *Context) waitsLocked(list []*Event, member int, keep bool, moved []*arrival) (waits []uintptr, status session.Status) {
+	for _, e := range list {
+		if !keep && e.member != member && slices.ContainsFunc(moved, func(a *arrival) bool { return a.behind == e.inner }) {
+			continue
 		}
 		inner, status := e.at(member, keep)
 		if status != session.Success {
-			return session.Waits{}, status
+			return nil, status
 		}
 		if inner != 0 {
-			list = append(list, inner)
+			waits = append(waits, inner)
 		}
 	}
-	return waitsOn(list), session.Success
+	return waits, session.Success
 }
 
 func waitsOn(list []uintptr) session.Waits {
@@ -131,7 +143,7 @@ type request struct {
 // sendLocked plans, sends and notes a command. The event that comes back is session's, a reference with it; 0 unless want.
 func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 	c, q := r.q.ctx, r.q
-	waits, status := c.waitsLocked(r.w, q.member, r.keep)
+	list, status := c.listed(r.w)
 	if status != session.Success {
 		// What else is wrong comes first: session looks at the wait list last.
 		if _, first := r.call(session.Waits{N: 1}); first != session.InvalidEventWaitList {
@@ -143,7 +155,16 @@ func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 	if status != session.Success {
 		return 0, status
 	}
-	waits = waitsOn(append(waits.List, moves...))
+	events, status := c.waitsLocked(list, q.member, r.keep, moves)
+	if status != session.Success {
+		return 0, status
+	}
+	for _, a := range moves {
+		if !slices.Contains(events, a.event) {
+			events = append(events, a.event)
+		}
+	}
+	waits := waitsOn(events)
 	noted := slices.ContainsFunc(r.uses, func(u use) bool { return u.writes || u.b.root.mirror != nil })
 	waits.Want = want || noted
 	event, status := r.call(waits)

@@ -32,6 +32,8 @@ const (
 	CauseFlush // likewise
 	CauseObject
 	CausePeer
+	CauseCreate // what only the driver can judge is made: images, binaries, sub-devices
+	CauseFiles  // that sources include
 	numCauses
 )
 
@@ -41,7 +43,7 @@ func (c Cause) Own() bool { return c == CauseClock || c == CauseFlush }
 var causeNames = [numCauses]string{
 	"other", "connect", "start a worker", "greet a worker", "build", "first launch verdict", "argument verdict", "query",
 	"clFinish", "wait for events", "blocking read", "blocking write", "map", "memory from the daemon", "publish",
-	"compare clocks", "fetch the trace", "object of the store", "link two workers",
+	"compare clocks", "fetch the trace", "object of the store", "link two workers", "driver's own object", "included files",
 }
 
 func (c Cause) String() string {

@@ -48,7 +48,7 @@ const (
 	// kernel's name. Aux: worker. A: the queue's handle. B: the queue's number. C: bytes that the command moves.
 	KindSent
 	// KindWire: a record or a chunk crossed. X: ns it took (chunks). Flags: FlagFromWorker. Code: record type. Aux:
-	// worker. A: lane, 0 the control stream. B: bytes. C: operation.
+	// worker. A: lane, 0 the control stream. B: bytes. C: operation. Thread: bytes of the operation in a chunk, which may be packed.
 	KindWire
 	// KindTrip: a call waited for an answer. X: end. Code: Cause. Thread. Aux: worker, 0 the daemon. A: text with
 	// the detail. B: the number of answers.
@@ -65,6 +65,9 @@ const (
 	KindDevice
 	// KindNote: something that was done without. A: text. Aux: worker or 0.
 	KindNote
+	// KindPush: bytes went from worker to worker. X: when the program heard that they had come. Aux: the worker that they came to. Thread:
+	// the one that had them. B: bytes. C: the cl_int status. Flags: FlagLost.
+	KindPush
 )
 
 // Flags of a record.
@@ -72,6 +75,7 @@ const (
 	FlagFromWorker = 1 << 0 // KindWire
 	FlagSameClock  = 1 << 0 // KindClock: both sides read one clock
 	FlagProfiled   = 1 << 0 // KindDevice: the device's times are there
+	FlagLost       = 1 << 0 // KindPush: its link ended first, the bytes came by way of the program
 )
 
 // Record is one slot.

@@ -136,9 +136,9 @@ func (s *session) memory(h clwire.Header, p []byte) error {
 		}
 		cmd = &m.Cmd
 	default:
-		var m clwire.Transfer
+		m := &s.scratch.transfer
 		if err = m.Decode(p); err == nil {
-			t, err = s.transferTask(&m)
+			t, err = s.transferTask(m)
 		}
 		cmd = &m.Cmd
 	}

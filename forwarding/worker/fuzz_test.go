@@ -46,6 +46,7 @@ func FuzzRecords(f *testing.F) {
 	bulk := clwire.Cmd{Queue: queue, Event: 51}
 	seed(&clwire.BulkWrite{Cmd: bulk, Op: 90, Buffer: buf, Shape: clwire.Shape{Offset: 8, Size: 16}}, clwire.NewBulkBytes(90, 0, make([]byte, 16)), &clwire.Finish{Queue: queue})
 	seed(&clwire.BulkRead{Cmd: bulk, Op: 91, Inline: true, Buffer: buf, Shape: clwire.Shape{Rect: true, Origin: [3]uint64{1, 1, 0}, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}})
+	seed(&clwire.TimeLimits{KernelNanos: 1 << 40, BuildNanos: 1}, &clwire.TimeLimits{KernelNanos: 1}, &clwire.Finish{Queue: queue})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		s, stop := fuzzSession(t)
 		defer stop()
@@ -111,6 +112,7 @@ func fuzzSession(t *testing.T) (*session, func()) {
 		}
 	}
 	return s, func() {
+		s.unbound()
 		s.liveMu.Lock()
 		var held []*clQueue
 		for q := range s.live {

@@ -52,20 +52,6 @@ func (f *outflow) send(l *link.Lane) {
 	}
 }
 
-// sendSmall sends a push of at most one chunk by the first lane, whose reader is prompt. A thread that gives way would
-// have to be found for it, which takes longer than the bytes.
-func (o *bulkOp) sendSmall() {
-	lanes := o.b.all()
-	if len(lanes) == 0 {
-		return
-	}
-	f := &outflow{o: o}
-	f.send(lanes[0])
-	if f.status != opencl.Success {
-		o.end(int32(f.status))
-	}
-}
-
 // next gives the next chunk; n 0: there is none, or it would be of no use.
 func (f *outflow) next() (at, n uint64) {
 	f.mu.Lock()

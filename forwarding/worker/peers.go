@@ -5,6 +5,7 @@ package worker
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
@@ -31,9 +32,15 @@ type peerLink struct {
 	link *peer.Link
 	bulk *bulk // its lanes, and the pulls under way
 
+	awake  bool      // the engine counts the words' reader among those that poll; that one's
+	ticked time.Time // likewise: when it last looked at everything
+
 	mu     sync.Mutex
 	pushes map[uint64]*bulkOp // not begun yet; nil: the link has ended
 }
+
+// lookEvery is how often the words' reader looks at commands that nobody waits for, while it is awake.
+const lookEvery = 100 * time.Microsecond
 
 // record carries out one record about links.
 func (p *peers) record(h clwire.Header, payload []byte) error {
@@ -210,21 +217,63 @@ func (l *peerLink) keep(o *bulkOp) bool {
 	return true
 }
 
-// send carries a push out.
+// send carries a push out, or has it carried out. The engine's lock may be held.
 func (l *peerLink) send(o *bulkOp, failed int32) {
 	l.mu.Lock()
+	_, ours := l.pushes[o.id]
 	delete(l.pushes, o.id)
 	l.mu.Unlock()
-	defer o.buffer.unref()
-	if failed != 0 {
+	small := o.size <= clwire.PeerSmall
+	switch {
+	case !ours: // the link has ended
+	case failed != 0:
 		l.link.Fail(o.id, failed)
-		return
+		l.letGo(o.buffer)
+	case small && o.buffer.seg != nil && o.size <= atOnce:
+		l.sendPieces(o, o.buffer.bytes()[o.ext.Offset:][:o.size])
+		l.letGo(o.buffer)
+	case !l.link.Go(func() { l.sendApart(o, small) }):
+		l.letGo(o.buffer)
 	}
-	if o.size > promptBytes {
+}
+
+// atOnce is the largest push that whoever learns that it is due sends himself: copied and encrypted in the time that waking
+// somebody else takes.
+const atOnce = 16 << 10
+
+// sendApart sends a push on a goroutine that may wait.
+func (l *peerLink) sendApart(o *bulkOp, small bool) {
+	defer o.buffer.unref()
+	if !small {
 		link.GiveWay(o.sendOut)
 		return
 	}
-	o.sendSmall()
+	data, status := o.fetch(0, o.size)
+	if status != opencl.Success {
+		l.link.Fail(o.id, int32(status))
+		return
+	}
+	l.sendPieces(o, data)
+}
+
+func (l *peerLink) sendPieces(o *bulkOp, data []byte) {
+	for at := 0; at < len(data); at += clwire.InlineBytes {
+		l.link.Bytes(o.id, uint64(at), data[at:min(at+clwire.InlineBytes, len(data))])
+	}
+}
+
+// letGo drops a buffer's reference where the engine's lock may be held: the last one's end is not for there.
+func (l *peerLink) letGo(b *buffer) {
+	for {
+		n := b.refs.Load()
+		if n == 1 {
+			l.s.work.Go(b.unref)
+			return
+		}
+		if b.refs.CompareAndSwap(n, n-1) {
+			return
+		}
+	}
 }
 
 // pull takes a range once the events are over. Their failures do not matter: what the earlier commands left is overwritten.
@@ -261,7 +310,7 @@ func (l *peerLink) receive(o *bulkOp) {
 	}
 	l.bulk.mu.Unlock()
 	if over {
-		l.s.work.Go(o.buffer.unref) // its release is the driver's, which comes after the engine's lock
+		l.letGo(o.buffer)
 		return
 	}
 	l.link.Ready(o.id)
@@ -325,6 +374,55 @@ func (l *peerLink) Chunk(lane *link.Lane, h clwire.LaneHeader) error {
 	return o.receive(lane, h)
 }
 
+// Bytes implements peer.Worker.
+func (l *peerLink) Bytes(op, offset uint64, data []byte) error {
+	o, err := l.pulling(op)
+	if err != nil {
+		return err
+	}
+	n := uint64(len(data))
+	o.mu.Lock()
+	err = o.countLocked(offset, n)
+	o.placing++
+	bad := o.status != 0
+	o.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case bad:
+		o.placed(0)
+	case o.buffer.seg != nil:
+		copy(o.buffer.bytes()[o.ext.Offset+offset:], data)
+		o.placed(0)
+	default:
+		c := stagedChunk{offset, n, append([]byte(nil), data...)}
+		l.bulk.work.Go(func() { o.placeDevice(c) })
+	}
+	return nil
+}
+
+// Wait implements peer.Worker: it follows the commands that what came over the link has freed.
+func (l *peerLink) Wait(more func() bool, sleep func() error) error {
+	e := l.s.engine
+	if !l.awake {
+		l.awake = true
+		e.Unpark()
+	}
+	if now := time.Now(); now.Sub(l.ticked) > lookEvery {
+		l.ticked = now
+		e.Look()
+	}
+	if l.s.poller.Spin(l.s.spin, func() bool { e.Poll(); return more() }) {
+		return nil
+	}
+	l.awake = false
+	e.Park()
+	err := sleep()
+	l.awake = true
+	e.Unpark()
+	return err
+}
+
 // Lost implements peer.Worker. What has not come by now never will, and the client is told behind all that has.
 func (l *peerLink) Lost(why error) {
 	l.bulk.mu.Lock()
@@ -347,6 +445,9 @@ func (l *peerLink) Lost(why error) {
 		}
 	}
 	l.s.engine.Tick()
+	if l.awake {
+		l.s.engine.Park()
+	}
 	l.s.sendNow(&clwire.PeerState{Link: l.id, Text: why.Error()})
 }
 

@@ -4,11 +4,11 @@ package worker
 
 import (
 	"bytes"
+	"errors"
 	"math/rand"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -284,7 +284,7 @@ func TestPeerBreaks(t *testing.T) {
 }
 
 // hostileEnd is a link whose other side is the test.
-func hostileEnd(t *testing.T) (w *linked, lanes []*link.Lane) {
+func hostileEnd(t *testing.T) (w *linked, words *link.Stream, chunks *link.Lane) {
 	t.Helper()
 	w = &linked{t: t, number: 7 << 40, last: 1 << 41}
 	w.far[0], w.fix[0] = farFixture(t, true, 0)
@@ -308,62 +308,89 @@ func hostileEnd(t *testing.T) (w *linked, lanes []*link.Lane) {
 		fd, err := dup(b)
 		w.far[0].must(err)
 		p.sockets.put(&clwire.WorkerPeer{Link: w.number, Index: index}, fd)
-		l, err := link.NewLane(link.Client, a, nil)
+		if index == 0 {
+			words, err = link.NewStream(link.Worker, a, nil)
+			w.far[0].must(err)
+			t.Cleanup(func() { words.Close() })
+			continue
+		}
+		chunks, err = link.NewLane(link.Client, a, nil)
 		w.far[0].must(err)
-		t.Cleanup(func() { l.Close() })
-		lanes = append(lanes, l)
+		t.Cleanup(func() { chunks.Close() })
 	}
 	w.far[0].link.Kick()
 	w.await(0, true)
-	return w, lanes
+	return w, words, chunks
 }
 
 // Whatever the other worker says ends the link at worst, never the session, and touches no byte that was not offered.
 func TestHostilePeer(t *testing.T) {
-	for name, say := range map[string]func(w *linked, lanes []*link.Lane, op uint64) error{
-		"a word of no kind": func(_ *linked, l []*link.Lane, _ uint64) error { return l[0].Write(make([]byte, 16)) },
-		"a positive status": func(_ *linked, l []*link.Lane, op uint64) error {
-			return l[0].Write((&clwire.PeerWord{Kind: clwire.PeerDone, Status: 3, Number: op}).Append(nil))
+	type end struct {
+		*link.Lane
+		words *link.Stream
+	}
+	// word sends several at once.
+	word := func(e end, list ...clwire.PeerWord) error {
+		for _, w := range list {
+			if err := e.words.Send(&w, 0, 0); err != nil {
+				return err
+			}
+		}
+		e.words.Kick()
+		return nil
+	}
+	piece := func(e end, op, at uint64, n int) error {
+		return e.words.Send(clwire.NewPeerBytes(op, at, make([]byte, n)), clwire.FlagUrgent, 0)
+	}
+	for name, say := range map[string]func(e end, op uint64) error{
+		"a word of no kind": func(e end, _ uint64) error { return word(e, clwire.PeerWord{}) },
+		"a positive status": func(e end, op uint64) error {
+			return word(e, clwire.PeerWord{Kind: clwire.PeerDone, Status: 3, Number: op})
 		},
-		"an event told twice": func(_ *linked, l []*link.Lane, _ uint64) error {
-			b := (&clwire.PeerWord{Kind: clwire.PeerDone, Number: 99}).Append(nil)
-			return l[0].Write(append(b, b...))
+		"a record of a client's": func(e end, _ uint64) error { return e.words.Send(&clwire.Finish{Queue: 1}, clwire.FlagUrgent, 1) },
+		"an event told twice": func(e end, _ uint64) error {
+			return word(e, clwire.PeerWord{Kind: clwire.PeerDone, Number: 99}, clwire.PeerWord{Kind: clwire.PeerDone, Number: 99})
 		},
-		"a push nobody knows fails": func(_ *linked, l []*link.Lane, _ uint64) error {
-			return l[0].Write((&clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: 99}).Append(nil))
+		"a push nobody knows fails": func(e end, _ uint64) error {
+			return word(e, clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: 99})
 		},
-		"bytes of no push": func(_ *linked, l []*link.Lane, _ uint64) error {
-			return l[1].Send(clwire.LaneHeader{Op: 99, Length: 4}, []byte("evil"), nil)
+		"bytes of no push": func(e end, _ uint64) error {
+			return e.Send(clwire.LaneHeader{Op: 99, Length: 4}, []byte("evil"), nil)
 		},
-		"bytes behind the end": func(_ *linked, l []*link.Lane, op uint64) error {
-			return l[1].Send(clwire.LaneHeader{Op: op, Offset: 998, Length: 4}, []byte("evil"), nil)
+		"a piece of no push":     func(e end, _ uint64) error { return piece(e, 99, 0, 4) },
+		"a piece of nothing":     func(e end, op uint64) error { return piece(e, op, 0, 0) },
+		"a piece too long":       func(e end, op uint64) error { return piece(e, op, 0, clwire.InlineBytes+1) },
+		"a piece behind the end": func(e end, op uint64) error { return piece(e, op, 998, 4) },
+		"a piece far behind it":  func(e end, op uint64) error { return piece(e, op, ^uint64(1), 4) },
+		"too many pieces": func(e end, op uint64) error {
+			return errors.Join(piece(e, op, 0, 600), piece(e, op, 0, 600))
 		},
-		"too many bytes": func(_ *linked, l []*link.Lane, op uint64) error {
+		"bytes behind the end": func(e end, op uint64) error {
+			return e.Send(clwire.LaneHeader{Op: op, Offset: 998, Length: 4}, []byte("evil"), nil)
+		},
+		"too many bytes": func(e end, op uint64) error {
 			for range 3 {
-				if err := l[1].Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500), nil); err != nil {
+				if err := e.Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500), nil); err != nil {
 					return nil
 				}
 			}
 			return nil
 		},
-		"taken back half way": func(w *linked, l []*link.Lane, op uint64) error {
-			if err := l[1].Send(clwire.LaneHeader{Op: op, Length: 500}, make([]byte, 500), nil); err != nil {
-				return err
-			}
-			time.Sleep(10 * time.Millisecond) // lanes have no order among them: either way the link ends or the push fails
-			b := (&clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: op}).Append(nil)
-			return l[0].Write(append(b, b...))
+		"taken back half way": func(e end, op uint64) error {
+			failed := clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: op}
+			return errors.Join(piece(e, op, 0, 500), word(e, failed))
 		},
-		"a cable cut": func(_ *linked, l []*link.Lane, _ uint64) error { l[1].Shutdown(); return nil },
+		"a cable cut":       func(e end, _ uint64) error { e.Shutdown(); return nil },
+		"words are cut off": func(e end, _ uint64) error { e.words.Shutdown(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, lanes := hostileEnd(t)
+			w, words, chunks := hostileEnd(t)
 			data := bytes.Repeat([]byte("good"), 250)
 			guard, dst := w.buffer(0, 1000, data), w.buffer(0, 1000, data)
 			op := w.next()
 			w.far[0].send(clwire.NewPeerPull(w.number, op, dst, 0, 1000, nil))
 			w.far[0].call(&clwire.ClockSync{})
-			if err := say(w, lanes, op); err != nil {
+			if err := say(end{chunks, words}, op); err != nil {
 				t.Fatal(err)
 			}
 			if s := w.await(0, false); s.Text == "" || strings.Contains(s.Text, "\n") {

@@ -186,6 +186,9 @@ func serve(ctx context.Context, o *Options, c *control) error {
 		stream := l.(*link.Stream)
 		go r.feed(s.bulk, stream)
 		go r.await(s, stream)
+		if s.compression != nil {
+			go r.tellMoved()
+		}
 	}
 	return s.run()
 }

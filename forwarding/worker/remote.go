@@ -12,6 +12,9 @@ import (
 	"tendril/forwarding/link"
 )
 
+// movedEvery is how often the daemon hears what was compressed.
+const movedEvery = 2 * time.Second
+
 // maxHandshakes bounds the connections that have shown a ticket and no certificate yet.
 const maxHandshakes = 16
 
@@ -150,6 +153,17 @@ func (r *remote) ended(index int, came resumable) bool {
 		r.up[index] = came
 	}
 	return first
+}
+
+// tellMoved tells the daemon what was compressed, now and then, where there is anything. It ends with the process.
+func (r *remote) tellMoved() {
+	var told link.CompressionCounts
+	for range time.Tick(movedEvery) {
+		if n := r.options.Compression.Counts(); n.Packed() && n != told {
+			told = n
+			r.control.send(&clwire.WorkerMessage{Moved: &clwire.Moved{Sent: n.Sent, SentWire: n.SentWire, Taken: n.Taken, TakenWire: n.TakenWire}})
+		}
+	}
 }
 
 // feed hands lanes to the session as they come up; it ends with the process.

@@ -66,10 +66,11 @@ type session struct {
 
 // records are reused from one decode to the next.
 type records struct {
-	ndrange clwire.NDRange
-	wait    clwire.Wait
-	command engine.Command
-	replay  []byte // a recorded command with the Cmd of its turn
+	ndrange  clwire.NDRange
+	transfer clwire.Transfer
+	wait     clwire.Wait
+	command  engine.Command
+	replay   []byte // a recorded command with the Cmd of its turn
 }
 
 // blob gathers the pieces of something larger than a record.

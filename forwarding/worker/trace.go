@@ -29,6 +29,7 @@ type tracer struct {
 	seqs  map[uint64]uint32 // commands of each queue; the reader's
 	stop  chan struct{}
 
+	telling sync.Mutex // held while what ended is on its way, so that who flushes answers behind it; before mu
 	mu      sync.Mutex // leaf
 	pending []*tracedTask
 	hosts   map[uint64]*clwire.Traced // host operations under way
@@ -230,8 +231,10 @@ func (t *tracer) follow(k *tracedTask) {
 	t.pending = append(t.pending, k)
 }
 
-// tell sends what has ended.
+// tell sends what has ended. What ended before the call has been sent when it returns, also what another goroutine took.
 func (t *tracer) tell() {
+	t.telling.Lock()
+	defer t.telling.Unlock()
 	t.mu.Lock()
 	t.harvestLocked()
 	told, lost := t.told, t.lost

@@ -180,6 +180,21 @@ func TestTraceIntoASharedBuffer(t *testing.T) {
 	}
 }
 
+// A flush is answered behind all that ended before it, also what the tracer was telling of by itself just then.
+func TestFlushesMissNothing(t *testing.T) {
+	c, told := tracedClient(t, false)
+	f := newFixture(c, 0)
+	k := f.kernel("empty")
+	for i := range 300 {
+		f.send(run1(clwire.Cmd{Queue: f.queue}, k, 1))
+		f.call(&clwire.Finish{Queue: f.queue})
+		f.call(&clwire.TraceFlush{})
+		if len(*told) != i+1 {
+			t.Fatalf("flush %d: told of %d commands", i, len(*told))
+		}
+	}
+}
+
 func TestABufferThatIsNone(t *testing.T) {
 	c := inProcess(t, false)
 	null, err := os.Open(os.DevNull)

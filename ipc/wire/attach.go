@@ -4,20 +4,21 @@ import "tendril/store/object"
 
 // AttachRequest shows a sealed object's segment to a worker of the session, read-only; by name where ID is zero.
 type AttachRequest struct {
-	Worker uint64
-	ID     object.ID
-	Name   string
+	Worker  uint64
+	Attempt uint64 // the client's number for it: asked for again, it is answered again and not done twice; 0: no such
+	ID      object.ID
+	Name    string
 }
 
 // AppendTo appends the payload.
 func (m *AttachRequest) AppendTo(b []byte) []byte {
-	return appendStr16(append(le.AppendUint64(b, m.Worker), m.ID[:]...), m.Name)
+	return appendStr16(append(le.AppendUint64(le.AppendUint64(b, m.Worker), m.Attempt), m.ID[:]...), m.Name)
 }
 
 // Decode reads the payload.
 func (m *AttachRequest) Decode(b []byte) error {
 	c := read(b)
-	*m = AttachRequest{Worker: c.u64(), ID: c.id(), Name: c.str16()}
+	*m = AttachRequest{Worker: c.u64(), Attempt: c.u64(), ID: c.id(), Name: c.str16()}
 	return c.done()
 }
 

@@ -9,16 +9,19 @@ import (
 
 // KeepSessionRequest asks that the session outlive its connection.
 type KeepSessionRequest struct {
-	Millis uint32 // for so long
+	Millis      uint32 // for so long; 0: not at all
+	PulseMillis uint32 // while a request takes time, a Working is wanted so often; 0: not
 }
 
 // AppendTo appends the payload.
-func (m *KeepSessionRequest) AppendTo(b []byte) []byte { return le.AppendUint32(b, m.Millis) }
+func (m *KeepSessionRequest) AppendTo(b []byte) []byte {
+	return le.AppendUint32(le.AppendUint32(b, m.Millis), m.PulseMillis)
+}
 
 // Decode reads the payload.
 func (m *KeepSessionRequest) Decode(b []byte) error {
 	c := read(b)
-	m.Millis = c.u32()
+	m.Millis, m.PulseMillis = c.u32(), c.u32()
 	return c.done()
 }
 

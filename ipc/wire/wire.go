@@ -84,6 +84,7 @@ const (
 	ResumeSession Type = 112
 	ResumeWorker  Type = 113
 	LeaveSession  Type = 114
+	Working       Type = 115 // daemon to client: a request under way is being worked on
 	OfferPeer     Type = 120
 	DialPeer      Type = 121
 	PairPeers     Type = 122
@@ -109,7 +110,7 @@ var typeNames = map[Type]string{
 	StreamUnpop: "StreamUnpop", StreamList: "StreamList", StreamRemove: "StreamRemove", StreamCancel: "StreamCancel", Fill: "Fill", Filled: "Filled",
 	SealFilled: "SealFilled", Compose: "Compose", Reclaim: "Reclaim", Takeover: "Takeover", Hurry: "Hurry",
 	ReserveDevice: "ReserveDevice",
-	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession",
+	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession", Working: "Working",
 	OfferPeer: "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
 }
 

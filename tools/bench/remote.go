@@ -18,6 +18,8 @@ import (
 const (
 	slowTrip = time.Millisecond
 	batch    = 1000 // kernels
+
+	narrowRate = 100e6 / 8 // bytes a second: 100 Mbit/s
 )
 
 // remote is how programs reach the rig's daemon as if it were another
@@ -29,6 +31,9 @@ type remote struct {
 	at             string      // the front door
 	tls, clear     *reference  // clbench there
 	far            *reference  // clbench over the slow link
+	narrow         *slow.Proxy // before the front door, with narrowRate
+	squeezed, wide *reference  // clbench there, with compression and without
+	bare           *reference  // clbench at the front door, without
 }
 
 // openRemote logs in and starts the programs, once.
@@ -58,7 +63,11 @@ func (m *remote) open(ctx context.Context, r *rig) (err error) {
 	if m.proxy, err = slow.Start(m.at, slowTrip/2); err != nil {
 		return err
 	}
-	if err := r.login(ctx, m.at, m.proxy.Addr()); err != nil {
+	if m.narrow, err = slow.Start(m.at, 0); err != nil {
+		return err
+	}
+	m.narrow.SetRate(narrowRate)
+	if err := r.login(ctx, m.at, m.proxy.Addr(), m.narrow.Addr()); err != nil {
 		return err
 	}
 	for _, x := range []struct {
@@ -66,6 +75,8 @@ func (m *remote) open(ctx context.Context, r *rig) (err error) {
 		args    []string
 	}{
 		{&m.tls, []string{"--server", m.at}}, {&m.clear, []string{"--server", m.at, "--plaintext"}}, {&m.far, []string{"--server", m.proxy.Addr()}},
+		{&m.squeezed, []string{"--server", m.narrow.Addr()}}, {&m.wide, []string{"--server", m.narrow.Addr(), "--compress", "off"}},
+		{&m.bare, []string{"--server", m.at, "--compress", "off"}},
 	} {
 		args := append(append([]string{"run"}, x.args...), "--", r.dir+"/clbench")
 		if *x.program, err = r.start(r.env(), r.tendril(), args...); err != nil {
@@ -136,12 +147,12 @@ func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func (m *remote) close() {
-	for _, f := range []*reference{m.far, m.clear, m.tls, m.trip} {
+	for _, f := range []*reference{m.bare, m.wide, m.squeezed, m.far, m.clear, m.tls, m.trip} {
 		if f != nil {
 			_ = f.stop() // its figures are in; how it leaves changes nothing
 		}
 	}
-	for _, p := range []*slow.Proxy{m.proxy, m.noProxy} {
+	for _, p := range []*slow.Proxy{m.proxy, m.noProxy, m.narrow} {
 		if p != nil {
 			_ = p.Close()
 		}
@@ -171,6 +182,13 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	clear := func(m *remote) *reference { return m.clear }
 	tls := func(m *remote) *reference { return m.tls }
 	far := func(m *remote) *reference { return m.far }
+	squeezed := func(m *remote) *reference { return m.squeezed }
+	wide := func(m *remote) *reference { return m.wide }
+	bare := func(m *remote) *reference { return m.bare }
+	// plainly is a test of another program.
+	plainly := func(side func(*remote) *reference, test string) func(*remote) (float64, error) {
+		return func(m *remote) (float64, error) { return side(m).ask(test) }
+	}
 	// trips counts the round trips of one step of a test of n.
 	trips := func(test string, n, limit float64) func() (float64, float64, error) {
 		return func() (float64, float64, error) {
@@ -212,6 +230,12 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 			measure: with(far, "writes_kernels_read", native("writes_kernels_read", 0, 3*float64(slowTrip.Nanoseconds())))},
 		benchmark{name: "opencl/create+release/buffers=100000/path=tls", unit: "ns", against: "1 µs", atMost: 1,
 			measure: with(tls, "buffers_100000", func(*remote) (float64, error) { return 1e3, nil })},
+		benchmark{name: "opencl/write+read/size=32MiB/data=text/link=100Mbit", unit: "B/s", against: "the same with --compress off", atLeast: 1.5,
+			measure: with(squeezed, "move_text", plainly(wide, "move_text"))},
+		benchmark{name: "opencl/write+read/size=32MiB/data=field/link=100Mbit", unit: "B/s", against: "the same with --compress off", atLeast: 1.1,
+			measure: with(squeezed, "move_field", plainly(wide, "move_field"))},
+		benchmark{name: "opencl/write+read/size=32MiB/data=text/path=tls", unit: "B/s", against: "the same with --compress off", atLeast: 0.95,
+			measure: with(tls, "move_text", plainly(bare, "move_text"))},
 	)
 	return append(all,
 		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(clear, "kernel_finish", native("kernel_finish", 1, 0))},

@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func main() {
 	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
 	short := flag.Bool("short", false, "of scripts, what takes seconds")
 	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
-	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there; several with commas between them, unix being its socket: each program runs natively once")
+	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there; links: the same with a link between the two workers; several with commas between them, unix being its socket: each program runs natively once")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -64,7 +65,7 @@ type differ struct {
 	bin, tests    string
 	self, verbose bool
 	server        string   // "": this machine's node
-	ways          []string // to the test's own node: "" or unix, tls, tcp, span
+	ways          []string // to the test's own node: "" or unix, tls, tcp, span, links
 	limit         time.Duration
 	env           []string // how much scripts do; nil: as always
 	work          string   // compiled programs
@@ -101,6 +102,7 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 		return false, err
 	}
 	ok = true
+	met := !slices.Contains(d.ways, links)
 	for _, source := range programs {
 		name := strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))
 		if !pattern.MatchString(name) {
@@ -111,6 +113,10 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 			return false, fmt.Errorf("%s: %w", name, err)
 		}
 		ok = ok && same
+		met = met || strings.Contains(d.node.Log(), linked)
+	}
+	if !met {
+		return false, fmt.Errorf("-far %s: no link came up:\n%s", links, d.node.Log())
 	}
 	if only == "" && !d.self && d.env == nil {
 		ok = d.reportUnused() && ok
@@ -121,6 +127,8 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 // programs are the C files, and the scripts but for what they share.
 func (d *differ) programs() ([]string, error) {
 	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
+	tables, _ := filepath.Glob(filepath.Join(d.tests, "*.table")) // a bad pattern is the only error
+	programs = append(programs, tables...)
 	scripts, err2 := filepath.Glob(filepath.Join(d.tests, "*.sh"))
 	for _, script := range scripts {
 		if filepath.Base(script) != "app.sh" {
@@ -141,8 +149,14 @@ func (d *differ) build(ctx context.Context, name, source string) ([]string, erro
 	if filepath.Ext(source) == ".sh" {
 		return []string{"bash", filepath.Base(source)}, nil
 	}
-	program := filepath.Join(d.work, name)
-	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-o", program, source, "-lOpenCL", "-lpthread"))
+	program, include := filepath.Join(d.work, name), filepath.Dir(source)
+	if filepath.Ext(source) == ".table" {
+		if err := writeTable(source, program+".c"); err != nil {
+			return nil, err
+		}
+		source = program + ".c"
+	}
+	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-I", include, "-o", program, source, "-lOpenCL", "-lpthread"))
 	return []string{program}, err
 }
 
@@ -177,7 +191,7 @@ func (d *differ) forwarded(ctx context.Context, way string, program []string) sa
 	switch {
 	case d.self:
 		return d.say(ctx, rig.Native(), program...)
-	case way == spans:
+	case way == spans, way == links:
 		far := []string{d.node.Tendril(), "run", "--server", "local", "--server", d.server, "--"}
 		return d.say(ctx, d.node.Env("DT_SPAN=1", "XDG_CONFIG_HOME="+d.work), append(far, program...)...)
 	case isFar(way):

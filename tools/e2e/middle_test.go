@@ -45,13 +45,19 @@ type outcome struct {
 	late             bool
 }
 
-// through runs a session to its end, however that comes.
+// through runs a session to its end, however that comes. What comes of one connection is looked at here: the same fault would strike the next, too.
 func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
+	t.Helper()
+	return throughWaiting(t, n, p, script, "0")
+}
+
+// throughWaiting is through for a session that may come back, for so many seconds.
+func throughWaiting(t *testing.T, n *rig.Node, p *rig.Proxy, script, onLoss string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	// What comes of one connection is looked at here: the same fault would strike the next, too.
-	cmd := n.Command(ctx, "run", "--server", p.Address(), "--on-loss", "0", "--", session)
+	cmd := n.Command(ctx, "run", "--server", p.Address(), "--on-loss", onLoss, "--", session)
+	cmd.Env = append(cmd.Env, "TENDRIL_DEADLINE=1")
 	cmd.Stdin = strings.NewReader(script)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
@@ -141,6 +147,40 @@ func TestManInTheMiddle(t *testing.T) {
 	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
 		t.Errorf("afterwards: %v\n%s%s", o.err, o.said, o.complained)
 	}
+	p.CutAll()
+	eventually(t, idle(t.Context(), n))
+}
+
+// Somebody in the middle meets a session that may come back: it ends with an error, or goes on exactly where it was.
+func TestManInTheMiddleOfASessionThatComesBack(t *testing.T) {
+	n, p := middle(t)
+	struck, whole := 0, 0
+	for i, f := range faultsInTheMiddle() {
+		if i%3 != 0 && os.Getenv("TENDRIL_LONG") == "" || f.Lane == rig.Control && f.After < 1700 { // before there is a session
+			continue
+		}
+		f.Once = true
+		p.Set(&f)
+		began := time.Now()
+		o := throughWaiting(t, n, p, wholeScript, "10")
+		if p.Struck() > 0 {
+			struck++
+			if o.err == nil && strings.Count(o.said, "good") == 2 {
+				whole++
+			}
+		}
+		if err := o.judge(); err != nil {
+			t.Errorf("%+v (struck %d times, %v): %v\nsaid: %s\ncomplained: %s\n%v", f, p.Struck(), time.Since(began), err, o.said, o.complained, o.err)
+		}
+		if testing.Verbose() {
+			t.Logf("%+v struck %d: %v; %q; %q", f, p.Struck(), time.Since(began).Round(time.Millisecond), o.said, o.complained)
+		}
+	}
+	t.Logf("%d faults, %d sessions came through", struck, whole)
+	if struck < 8 || whole < struck/2 {
+		t.Errorf("%d faults found their place, and %d sessions came through", struck, whole)
+	}
+	p.Set(nil)
 	p.CutAll()
 	eventually(t, idle(t.Context(), n))
 }

@@ -214,7 +214,7 @@ func links(t *testing.T, n *rig.Node) (list []linkStatus) {
 }
 
 // What goes between two nodes' workers takes the cable between them, and the program's own carries no byte of it; when that cable's
-// link breaks, or was never there, the program's carries all, and the nodes say why.
+// link breaks, or was never there, the program's carries all, and the nodes say why, until there is another.
 func TestPeersOfTwoNodes(t *testing.T) {
 	w := layTriangle(t)
 	const bulk = 5 * 16 << 20
@@ -230,7 +230,7 @@ func TestPeersOfTwoNodes(t *testing.T) {
 		s.ask("chain")
 		s.ask("events")
 	}
-	s := w.spanning()
+	s := w.spanning("TENDRIL_COMPRESS=off")
 	straight(s, false)
 	for _, n := range w.nodes {
 		awaitLinks(t, n, "that there is none, and what to do", func(l []linkStatus) bool {
@@ -238,10 +238,13 @@ func TestPeersOfTwoNodes(t *testing.T) {
 		})
 	}
 	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
-	s = w.spanning("TENDRIL_PLAINTEXT=1")
+	s = w.spanning("TENDRIL_PLAINTEXT=1", "TENDRIL_COMPRESS=off")
 	straight(s, true)
 	for _, n := range w.nodes {
 		awaitLinks(t, n, "that it is up", func(l []linkStatus) bool { return len(l) == 2 && l[1].Up })
+	}
+	if _, err := w.nodes[0].Run(t.Context(), "peer", "rm", "10.78.2.2:7433"); err != nil { // else it is made anew
+		t.Fatal(err)
 	}
 	out, err := rig.Output(exec.Command("ip", "netns", "exec", w.ns[1], "ss", "-K", "dst", "10.78.2.2"))
 	if err != nil || !strings.Contains(out, "10.78.2.2") {
@@ -251,6 +254,12 @@ func TestPeersOfTwoNodes(t *testing.T) {
 	for _, n := range w.nodes {
 		awaitLinks(t, n, "that it was cut", func(l []linkStatus) bool { return len(l) == 2 && !l[1].Up && l[1].Why != "" })
 	}
+	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
+	awaitLinks(t, w.nodes[0], "that there is another", func(l []linkStatus) bool {
+		s.ask("events") // wants one
+		return len(l) == 2 && l[1].Up
+	})
+	straight(s, true)
 }
 
 // A worker that is killed while others wait for what it would have sent ends their program's commands with an error, and
@@ -259,7 +268,7 @@ func TestPeerKilled(t *testing.T) {
 	w := layTriangle(t)
 	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
 	for _, n := range w.nodes {
-		s := w.spanning()
+		s := w.spanning("TENDRIL_COMPRESS=off")
 		s.ask("chain")
 		awaitLinks(t, n, "that it is up", func(l []linkStatus) bool { return slices.ContainsFunc(l, func(x linkStatus) bool { return x.Up }) })
 		for range 200 {

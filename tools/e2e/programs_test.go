@@ -50,3 +50,15 @@ func TestUnmodifiedPrograms(t *testing.T) {
 	})
 	eventually(t, idle(t.Context(), n))
 }
+
+// A thread whose signal stack came and went with the program (CPython's faulthandler, so every run of pytest) can still call: the library's
+// runtime sends itself no signals, which it could not take there.
+func TestThreadWithoutItsSignalStack(t *testing.T) {
+	n := node(t)
+	p := start(t, n)
+	p.want("altstack 0", "altstack 1")
+	p.ready()
+	p.want("altstack 0", "altstack 0")
+	p.want("copies 0", "copies 64")
+	p.want("good", "verify")
+}

@@ -26,17 +26,7 @@ func spanProgram(t *testing.T) string {
 // peersOf names a node as a peer of another.
 func peersOf(t *testing.T, of, node *rig.Node, address string) {
 	t.Helper()
-	out, err := node.Run(t.Context(), "peer", "ls", "--json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var own struct {
-		Authority string `json:"authority"`
-	}
-	if err := json.Unmarshal([]byte(out), &own); err != nil || own.Authority == "" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if _, err := of.Run(t.Context(), "peer", "add", address, "--ca", own.Authority); err != nil {
+	if err := of.AddPeer(t.Context(), node, address); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := of.Run(t.Context(), "peer", "ls"); err != nil || !strings.Contains(out, address) {
@@ -96,7 +86,8 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 func TestTraceOfAContextThatSpans(t *testing.T) {
 	need(t, "driver", hasDriver())
 	program, near := spanProgram(t), node(t)
-	_, address, config := far(t)
+	there, address, config := far(t)
+	peersOf(t, near, there, address)
 	out := filepath.Join(t.TempDir(), "out.json")
 	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", out, "--json", "--", program, "1", "120")
 	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
@@ -119,6 +110,9 @@ func TestTraceOfAContextThatSpans(t *testing.T) {
 	var s trace.Summary
 	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &s); err != nil {
 		t.Fatalf("%v in %q", err, text)
+	}
+	if len(s.Pushes) == 0 || s.Pushes[0].Bytes == 0 || c.Categories["push"] == 0 || len(s.Notes) > 0 && strings.Contains(s.Notes[0], "no link") {
+		t.Errorf("from worker to worker: %+v, %+v, %q", s.Pushes, c.Categories, s.Notes)
 	}
 	if len(s.Workers) != 2 {
 		t.Fatalf("workers: %+v", s.Workers)

@@ -1,6 +1,7 @@
 // Command soak runs a daemon for long under clients that come, work, are killed or leave, and says what it holds of the kernel after each
-// round: descriptors, mappings, threads, goroutines, children, private memory, bytes charged. The rounds have all ended when it looks, so
-// whatever grows from round to round leaks, and the command fails.
+// round: descriptors, mappings, threads, goroutines, children, private memory, files, bytes charged. The rounds have all ended when it looks,
+// so whatever grows from round to round leaks, and the command fails. OpenCL sessions come over the socket and as from another machine,
+// where their connections are cut now and then and they go on; killed ones leave kernels that never end, or have lost their worker.
 //
 // It trusts the binaries that it is given. It starts itself again as a client of the store; OpenCL sessions are the end-to-end tests'
 // program, where there are a compiler and a driver.

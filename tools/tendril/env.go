@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type launchOptions struct {
 	plaintext bool
 	compress  string
 	onLoss    string
+	deadline  time.Duration
 	platforms string
 
 	kernelTime, buildTime time.Duration
@@ -35,6 +37,7 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
 	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "", "with --server: how long the program waits for a connection that was lost before its calls fail: SECONDS, 0, or block (default 60)")
+	cmd.Flags().DurationVar(&o.deadline, "deadline", 0, "with --server: how long the other machine may say nothing before a connection counts as lost, though something acknowledges what is sent (default 10s)")
 	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
 	cmd.Flags().StringVar(&o.compress, "compress", "", "with --server: auto or off: whether data is compressed where the link is slower than that (default auto)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
@@ -93,6 +96,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if !session.ValidPatience(o.onLoss) {
 		return nil, usagef("--on-loss %q: want a number of seconds, or block", o.onLoss)
 	}
+	if o.deadline != 0 && (o.deadline < time.Second || o.deadline > time.Hour) {
+		return nil, usagef("--deadline %v: want 1s to 1h", o.deadline)
+	}
 	sel, err := session.ParseSelector(o.device)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--device: %w", err)}
@@ -150,6 +156,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}
 	if o.onLoss != "" { // else what the environment says
 		vars["TENDRIL_RESUME"] = o.onLoss
+	}
+	if o.deadline != 0 {
+		vars["TENDRIL_DEADLINE"] = strconv.FormatFloat(o.deadline.Seconds(), 'f', -1, 64)
 	}
 	for name, limit := range map[string]time.Duration{"TENDRIL_KERNEL_TIME": o.kernelTime, "TENDRIL_BUILD_TIME": o.buildTime} {
 		if limit < 0 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +46,10 @@ type noDaemonError struct {
 }
 
 func (n noDaemonError) Error() string {
-	return fmt.Sprintf("no daemon answers at %s (%v)", n.socket, n.why)
+	if errno := syscall.Errno(0); errors.As(n.why, &errno) { // the rest of it is said below
+		return fmt.Sprintf("no daemon answers at %s: %v", n.socket, errno)
+	}
+	return fmt.Sprintf("no daemon answers at %s: %v", n.socket, n.why)
 }
 
 func (n noDaemonError) Unwrap() error { return n.why }

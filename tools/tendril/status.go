@@ -58,6 +58,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
 		c.section("sessions", "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),
 		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
+		c.compressedSection(s),
 		c.peerLinkSection(s),
 		c.section("done without", "WHAT | WHY", fallbackRows(s)),
 	)
@@ -107,6 +108,25 @@ func workerRows(s daemon.Status) (rows [][]string) {
 		rows = append(rows, []string{x.State, strconv.Itoa(x.PID), x.Tenant, session, since(x.Since), size(x.MemoryBytes), x.Platform})
 	}
 	return rows
+}
+
+// compressedSection shows the sessions whose link is so slow that what they move is compressed, where there are any.
+func (c *cli) compressedSection(s daemon.Status) error {
+	programs := map[uint64]daemon.SessionStatus{}
+	for _, x := range s.Sessions {
+		programs[x.ID] = x
+	}
+	var rows [][]string
+	for _, w := range s.Workers {
+		if m := w.Moved; m != nil {
+			p := programs[w.Session]
+			rows = append(rows, []string{fmt.Sprint(w.Session), orDash(p.Program), orDash(p.Peer), compressed(m.Taken, m.TakenWire), compressed(m.Sent, m.SentWire)})
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return c.section("compressed on slow links", "SESSION | PROGRAM | FROM | FROM THE PROGRAM | TO IT", rows)
 }
 
 // peerLinkSection shows links between workers where there are, or should be, any.

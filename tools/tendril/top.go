@@ -31,7 +31,7 @@ func (c *cli) topVerb() *cobra.Command {
 			if err := c.printTop(list); err != nil {
 				return err
 			}
-			return c.printDeviceMemory(conn)
+			return c.printPrograms(conn)
 		}),
 	}
 	cmd.Flags().IntVarP(&limit, "number", "n", 20, "how many")
@@ -52,8 +52,8 @@ func (c *cli) printTop(list []client.Held) error {
 	return table(c.term.out, "ID | SIZE | CLASS | STATE | AGE | REFS | NAME | HELD BY", rows)
 }
 
-// printDeviceMemory shows the programs that have some of the devices' own memory, where there are any.
-func (c *cli) printDeviceMemory(conn *client.Conn) error {
+// printPrograms shows the programs that have some of the devices' own memory, and those whose links are slow, where there are any.
+func (c *cli) printPrograms(conn *client.Conn) error {
 	raw, err := conn.Status()
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (c *cli) printDeviceMemory(conn *client.Conn) error {
 		}
 	}
 	if len(rows) == 0 {
-		return nil
+		return c.compressedSection(s)
 	}
 	fmt.Fprintln(c.term.out)
-	return table(c.term.out, "PROGRAM | PID | TENANT | DEVICE MEMORY | PLATFORM | FOR", rows)
+	return firstError(table(c.term.out, "PROGRAM | PID | TENANT | DEVICE MEMORY | PLATFORM | FOR", rows), c.compressedSection(s))
 }

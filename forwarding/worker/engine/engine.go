@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"tendril/forwarding/clwire"
 )
@@ -93,22 +94,24 @@ type Engine struct {
 	sink   Sink    // immutable
 	opt    Options // immutable
 
-	mu      sync.Mutex
-	queues  map[uint64]*queue
-	open    map[*queue]struct{} // not retired: also those that the client dropped
-	events  map[uint64]*event
-	hosts   map[uint64]*command // open host operations by op
-	dirty   []*queue            // may have something to submit
-	ends    []End               // to be reported
-	hurry   bool                // one of ends is urgent
-	fired   []*wait             // to be answered, after ends
-	garbage []Native            // events to release
-	urgent  int                 // live events somebody waits for
-	parked  bool                // the caller sleeps
-	pacing  bool                // keepPace runs
-	closed  bool
-	all     bool           // every command is followed
-	work    sync.WaitGroup // lanes, waiters and closers
+	mu       sync.Mutex
+	queues   map[uint64]*queue
+	open     map[*queue]struct{} // not retired: also those that the client dropped
+	events   map[uint64]*event
+	hosts    map[uint64]*command // open host operations by op
+	dirty    []*queue            // may have something to submit
+	ends     []End               // to be reported
+	hurry    bool                // one of ends is urgent
+	gathers  bool                // another worker has been told of one of ends, or told of it
+	reported time.Time           // when ends were sent last
+	fired    []*wait             // to be answered, after ends
+	garbage  []Native            // events to release
+	urgent   int                 // live events somebody waits for
+	awake    int                 // callers that poll: see Park
+	pacing   bool                // keepPace runs
+	closed   bool
+	all      bool           // every command is followed
+	work     sync.WaitGroup // lanes, waiters and closers
 
 	natives  []Native // scratch, submission
 	probes   []Native // scratch, sweep
@@ -117,7 +120,7 @@ type Engine struct {
 
 // New makes an engine without queues.
 func New(d Driver, s Sink, o Options) *Engine {
-	return &Engine{driver: d, sink: s, opt: o,
+	return &Engine{driver: d, sink: s, opt: o, awake: 1,
 		queues: map[uint64]*queue{}, open: map[*queue]struct{}{}, events: map[uint64]*event{}, hosts: map[uint64]*command{}}
 }
 
@@ -264,7 +267,7 @@ func (e *Engine) enqueue(c *Command) error {
 		if ev == nil {
 			ev = &event{queue: q}
 		}
-		ev.urgent = true
+		ev.urgent, ev.hurry = true, true
 	}
 	if c.Kind == KindTask && (!e.opt.Lanes || q.hasRoom(c)) && e.free(q, c) {
 		e.submitNow(q, c, ev)

@@ -26,6 +26,7 @@ type event struct {
 	foreign        bool // also user, and reported: it ends elsewhere
 	released       bool // the client dropped it
 	urgent         bool // somebody waits
+	hurry          bool // the client does
 	watchSubmitted bool
 	watchRunning   bool
 	since          time.Time // first seen to run; zero: not yet, or nobody asked
@@ -133,7 +134,8 @@ func (e *Engine) done(ev *event, status int32) {
 	ev.state, ev.status = stateDone, status
 	if ev.id != 0 && (!ev.user || ev.foreign) {
 		end.Event, end.Status = ev.id, status
-		e.tell(end, ev.urgent)
+		e.tell(end, ev.hurry)
+		e.gathers = e.gathers || ev.foreign
 	}
 	if ev.released {
 		delete(e.events, ev.id)

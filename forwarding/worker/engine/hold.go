@@ -170,9 +170,8 @@ func (e *Engine) pump() {
 	if len(e.garbage) >= maxGarbage {
 		e.collect()
 	}
-	if e.parked {
-		e.sendEnds() // a lane or a build brought this about
-		e.startWaiters()
+	if e.awake == 0 {
+		e.startWaiters() // a lane, a build or another worker brought this about
 	}
 }
 

@@ -9,6 +9,9 @@ const (
 	sweepChunk = 64
 	// pace is the least time between two reports that nobody waits for.
 	pace = 100 * time.Microsecond
+	// reportPace is the least time between two reports where other workers have their word directly: each report wakes the client, which then
+	// lets go of what has ended and so wakes this process.
+	reportPace = 2 * time.Millisecond
 	// maxPace is the longest pause between two looks at what nobody waits for.
 	maxPace = 2 * time.Millisecond
 )
@@ -134,7 +137,17 @@ func (e *Engine) awaitedEnded(q *queue) bool {
 func (e *Engine) Tick() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tick()
+	e.look()
+	e.sendEnds()
+	e.collect()
+}
+
+// Look is Tick for who calls it over and over: what nobody waits for may be reported a little later.
+func (e *Engine) Look() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.look()
+	e.sendDue()
 }
 
 // start makes the driver start what was submitted past a lane.
@@ -145,36 +158,45 @@ func (e *Engine) start(q *queue) {
 	}
 }
 
-// tick sweeps everything and leaves nothing unsaid.
-func (e *Engine) tick() {
+// look sweeps everything.
+func (e *Engine) look() {
 	for q := range e.open {
 		e.start(q)
 	}
 	e.sweepAll()
 	e.pump()
-	e.sendEnds()
-	e.collect()
 }
 
-// Park reports what is done and leaves the rest to waiters, which block in the
-// driver, until Unpark. The caller may sleep meanwhile.
+// sendDue reports, unless it is better to gather for a while; the pacer then sends.
+func (e *Engine) sendDue() {
+	if !e.gathers || e.hurry || time.Since(e.reported) >= reportPace {
+		e.sendEnds()
+	}
+}
+
+// Park reports what is done. The caller may sleep until Unpark: where nobody else polls, the rest is left to waiters, which
+// block in the driver. A new engine has one caller that polls.
 func (e *Engine) Park() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.parked = true
-	e.tick()
-	e.startWaiters()
+	e.awake--
+	e.look()
+	e.sendDue()
+	e.collect()
+	if e.awake == 0 {
+		e.startWaiters()
+	}
 }
 
-// Unpark says that the caller polls again. Waiters finish what they are at.
+// Unpark says that a caller polls (again): it calls Poll, and Tick now and then, until it Parks. Waiters finish what they are at.
 func (e *Engine) Unpark() {
 	e.mu.Lock()
-	e.parked = false
+	e.awake++
 	e.mu.Unlock()
 }
 
 // startWaiters sees that somebody follows the driver while the caller sleeps:
-// a waiter for each queue that somebody waits for, the pacer for the rest.
+// a waiter for each queue that somebody waits for, the pacer for the rest, reports too.
 func (e *Engine) startWaiters() {
 	if e.closed {
 		return
@@ -191,8 +213,13 @@ func (e *Engine) startWaiters() {
 	}
 }
 
-// unattended says whether there is more to follow than waiters block on.
+// unattended says whether there is more to do than waiters do.
 func (e *Engine) unattended() bool {
+	return len(e.ends) > 0 || e.unfollowed()
+}
+
+// unfollowed says whether there is more to follow than waiters block on.
+func (e *Engine) unfollowed() bool {
 	for q := range e.open {
 		if len(q.live) > min(q.urgent, 1) || q.running > 0 {
 			return true
@@ -234,13 +261,16 @@ func (e *Engine) keepPace() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for pause := pace; !e.closed && e.unattended(); {
+		if !e.unfollowed() {
+			pause = reportPace
+		}
 		e.pauseFor(pause)
 		ended := false
 		for q := range e.open {
 			ended = e.sweep(q) || ended
 		}
 		e.pump()
-		e.sendEnds()
+		e.sendDue()
 		e.collect()
 		if pause = min(2*pause, maxPace); ended {
 			pause = pace

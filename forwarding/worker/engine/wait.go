@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // wait is one answer that is due when several events are done.
 type wait struct {
@@ -21,6 +24,7 @@ func (e *Engine) attach(w *wait, ev *event, fatal bool) {
 	}
 	w.remaining++
 	ev.waits = append(ev.waits, w)
+	ev.hurry = ev.hurry || w.then == nil
 	e.makeUrgent(ev)
 }
 
@@ -28,9 +32,15 @@ func (e *Engine) arrive(w *wait, status int32) {
 	if w.queue == nil && status < 0 {
 		w.failed, w.status = true, status
 	}
-	if w.remaining--; w.remaining == 0 {
-		e.fired = append(e.fired, w)
+	if w.remaining--; w.remaining > 0 {
+		return
 	}
+	if w.then != nil {
+		e.gathers = true
+		w.then(w.status)
+		return
+	}
+	e.fired = append(e.fired, w)
 }
 
 // flush sends reports, then the answers that depend on them.
@@ -50,18 +60,19 @@ func (e *Engine) flush() {
 const maxEnds = 512
 
 func (e *Engine) sendEnds() {
+	if e.gathers {
+		e.reported = time.Now()
+	}
 	for len(e.ends) > 0 {
 		n := min(len(e.ends), maxEnds)
 		e.sink.Events(e.ends[:n], e.hurry)
 		e.ends = append(e.ends[:0], e.ends[n:]...)
 	}
-	e.hurry = false
+	e.hurry, e.gathers = false, false
 }
 
 func (e *Engine) answer(w *wait) {
 	switch {
-	case w.then != nil:
-		w.then(w.status)
 	case w.host != nil:
 		e.hostReady(w)
 	case w.queue != nil:
@@ -175,6 +186,7 @@ func (e *Engine) Watch(id uint64, level int32) error {
 				ev.queue.running++
 			}
 		}
+		ev.hurry = true
 		e.makeUrgent(ev)
 	}
 	e.pump()

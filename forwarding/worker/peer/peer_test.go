@@ -43,6 +43,16 @@ func (h *hearer) Failed(op uint64, status int32) error {
 	h.note(func() { h.failed[op] = status })
 	return nil
 }
+func (h *hearer) Bytes(op, offset uint64, data []byte) error {
+	h.note(func() { h.bytes[op] += len(data) })
+	return nil
+}
+func (h *hearer) Wait(more func() bool, sleep func() error) error {
+	if more() {
+		return nil
+	}
+	return sleep()
+}
 func (h *hearer) Lost(why error) { h.note(func() { h.lost = why }) }
 func (h *hearer) Chunk(l *link.Lane, c clwire.LaneHeader) error {
 	if err := l.Discard(int(c.Length)); err != nil {
@@ -156,14 +166,22 @@ func TestLink(t *testing.T) {
 			}
 		})
 		links[1].Ready(11)
-		workers[1].until(t, "a push and a failed one", func() bool { return workers[1].bytes[10] == 5 && workers[1].failed[11] == -9 })
+		links[1].Ready(12)
+		links[0].Offer(12, func() { links[0].Bytes(12, 0, []byte("small")) })
+		workers[1].until(t, "two pushes and a failed one", func() bool {
+			return workers[1].bytes[10] == 5 && workers[1].bytes[12] == 5 && workers[1].failed[11] == -9
+		})
 		links[0].Close()
 		workers[1].until(t, "the end", func() bool { return workers[1].lost != nil })
 		if !errors.Is(workers[0].lost, ErrClosed) {
 			t.Errorf("why: %v", workers[0].lost)
 		}
-		links[0].Offer(12, func() { t.Error("begun behind the end") })
+		links[0].Offer(13, func() { t.Error("begun behind the end") })
 		links[0].Tell(3, 0)
+		links[0].Bytes(13, 0, []byte("late"))
+		if links[0].Go(func() {}) {
+			t.Error("a goroutine behind the end")
+		}
 	})
 	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; {
 		if time.Now().After(deadline) {

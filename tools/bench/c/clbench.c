@@ -97,6 +97,35 @@ static double transfer(int writes)
 	return BULK / ((now() - start) / n) * 1e9;
 }
 
+// What is worth compressing on a slow link: 32 MiB of lines of text, and of a smooth field of floats.
+enum { TEXT = 32 << 20 };
+
+static void write_lines(char *to)
+{
+	size_t at = 0;
+	for (unsigned i = 0, r = 1; at < TEXT; i++, r = r * 1103515245 + 12345)
+		at += snprintf(to + at, TEXT - at, "station %u: temperature %u, pressure %u\n", r >> 8 & 31, r >> 16 & 1023, 900 + i % 100);
+}
+
+static void write_field(char *to)
+{
+	float *f = (float *)to;
+	for (size_t i = 0; i < TEXT / sizeof *f; i++)
+		f[i] = i % 1024 / 1024.f * (i / 1024 % 512) / 512.f;
+}
+
+static double there_and_back(void (*fill)(char *))
+{
+	fill(host);
+	double start = now();
+	CHECK(clEnqueueWriteBuffer(queue[0], bulk, CL_TRUE, 0, TEXT, host, 0, NULL, NULL));
+	CHECK(clEnqueueReadBuffer(queue[0], bulk, CL_TRUE, 0, TEXT, host, 0, NULL, NULL));
+	return 2 * TEXT / (now() - start) * 1e9;
+}
+
+static double move_text(void) { return there_and_back(write_lines); }
+static double move_field(void) { return there_and_back(write_field); }
+
 static double write_bulk(void) { return transfer(1); }
 static double read_bulk(void) { return transfer(0); }
 
@@ -304,6 +333,7 @@ static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"map_16MiB", map_large}, {"map_1MiB", map_little}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
 	{"create_release_4KiB", create_release}, {"call", call}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
 	{"descriptors", descriptors}, {"descriptors_100000", many_descriptors}, {"frame_64KiB", one_frame}, {"tiles", tiles},
+	{"move_text", move_text}, {"move_field", move_field},
 	{"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
 

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -34,4 +35,20 @@ func (n *Node) Far(ctx context.Context, config string, args ...string) *exec.Cmd
 	cmd := n.Command(ctx, args...)
 	cmd.Env = append(Native(), "XDG_CONFIG_HOME="+config)
 	return cmd
+}
+
+// AddPeer makes there, whose front door is at address, a node that this one's workers may be linked to. It may be this one.
+func (n *Node) AddPeer(ctx context.Context, there *Node, address string) error {
+	out, err := there.Run(ctx, "peer", "ls", "--json")
+	if err != nil {
+		return err
+	}
+	var own struct {
+		Authority string `json:"authority"`
+	}
+	if err := json.Unmarshal([]byte(out), &own); err != nil || own.Authority == "" {
+		return fmt.Errorf("the node names no authority of its own: %v: %s", err, out)
+	}
+	_, err = n.Run(ctx, "peer", "add", address, "--ca", own.Authority)
+	return err
 }

@@ -41,6 +41,8 @@ type Fault struct {
 	Swap   bool          // exchange the next 64 bytes and the 64 behind
 	Stall  bool          // let nothing pass any more, and say nothing
 	Delay  time.Duration // hold each piece back so long, from here on
+
+	Once bool // the first connection that comes to it alone
 }
 
 // Proxy is somebody in the middle between a client and a server. Safe for concurrent use. Close joins its goroutines.
@@ -56,6 +58,7 @@ type Proxy struct {
 	tickets [][]byte
 	conns   map[net.Conn]struct{}
 	closed  bool
+	outage  outage
 }
 
 // NewProxy listens on a port of this machine and passes all to target. The caller must Close.
@@ -64,7 +67,7 @@ func NewProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, listener: l, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{target: target, listener: l, conns: map[net.Conn]struct{}{}, outage: outage{pairs: map[*pair]struct{}{}, ended: make(chan struct{})}}
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -132,7 +135,10 @@ func (p *Proxy) Close() {
 	p.listener.Close()
 	p.CutAll()
 	p.mu.Lock()
-	p.closed = true
+	if !p.closed {
+		p.closed = true
+		close(p.outage.ended)
+	}
 	p.mu.Unlock()
 	p.CutAll()
 	p.running.Wait()
@@ -176,6 +182,11 @@ func (p *Proxy) forget(c net.Conn) {
 // serve passes one connection on.
 func (p *Proxy) serve(client net.Conn) {
 	defer p.forget(client)
+	x := p.enter()
+	if x == nil {
+		return
+	}
+	defer p.leave(x)
 	server, err := net.Dial("tcp", p.target)
 	if err != nil {
 		return
@@ -196,8 +207,11 @@ func (p *Proxy) serve(client net.Conn) {
 		p.steal(first[:n])
 	}
 	var both sync.WaitGroup
-	both.Go(func() { p.pass(server, client, fault.on(lane, ToServer), first[:n], err, server, client) })
-	both.Go(func() { p.pass(client, server, fault.on(lane, ToClient), nil, nil, server, client) })
+	may := func(way Way) func(int) bool { return func(n int) bool { return p.passing(x, lane, way, n) } }
+	both.Go(func() {
+		p.pass(server, client, fault.on(lane, ToServer), may(ToServer), first[:n], err, server, client)
+	})
+	both.Go(func() { p.pass(client, server, fault.on(lane, ToClient), may(ToClient), nil, nil, server, client) })
 	both.Wait()
 }
 
@@ -209,8 +223,8 @@ func (f *Fault) on(lane Lane, way Way) *Fault {
 	return f
 }
 
-// pass copies one way. both are ended by a cut.
-func (p *Proxy) pass(to io.Writer, from io.Reader, fault *Fault, first []byte, err error, both ...net.Conn) {
+// pass copies one way, what may. both are ended by a cut.
+func (p *Proxy) pass(to io.Writer, from io.Reader, fault *Fault, may func(bytes int) bool, first []byte, err error, both ...net.Conn) {
 	cut := func() {
 		for _, c := range both {
 			c.Close()
@@ -220,6 +234,12 @@ func (p *Proxy) pass(to io.Writer, from io.Reader, fault *Fault, first []byte, e
 	buf := make([]byte, 256<<10)
 	pending := copy(buf, first)
 	for {
+		if !may(pending) {
+			pending = 0
+			if err != nil {
+				return // nobody hears of its end
+			}
+		}
 		if pending > 0 {
 			send := p.damage(fault, buf[:pending], passed)
 			passed += int64(pending)
@@ -257,6 +277,9 @@ func (p *Proxy) damage(f *Fault, b []byte, passed int64) []byte {
 		return b
 	}
 	at := f.After - passed
+	if at >= 0 && f.Once && p.Struck() > 0 {
+		return b
+	}
 	if at < 0 { // committed before
 		if f.Stall {
 			return []byte{}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"tendril/forwarding/clwire"
 )
 
 const startLimit = 60 * time.Second
@@ -178,9 +180,10 @@ type Status struct {
 		WaitsUntil time.Time `json:"waits_until"`
 	} `json:"sessions"`
 	Workers []struct {
-		PID     int    `json:"pid"`
-		State   string `json:"state"`
-		Session uint64 `json:"session"`
+		PID     int           `json:"pid"`
+		State   string        `json:"state"`
+		Session uint64        `json:"session"`
+		Moved   *clwire.Moved `json:"moved"`
 	} `json:"workers"`
 }
 

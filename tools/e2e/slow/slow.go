@@ -3,7 +3,7 @@
 //
 // It trusts both sides, and keeps up to 32 MiB a direction under way, so that only time is lost and no bandwidth. Each direction
 // has two goroutines on threads of their own in plain system calls: Go's timers and netpoller would add up to a
-// millisecond. Proxy.mu is the only lock; Close joins everything.
+// millisecond. With a rate all connections share it, each way, and little is under way. Proxy.mu and the directions' are leaves; Close joins everything.
 package slow
 
 import (
@@ -21,12 +21,17 @@ import (
 const (
 	pieceBytes = 64 << 10
 	underWay   = 512 // pieces a direction
+
+	queueTime  = 5 * time.Millisecond // what a link with a rate keeps of what it was given
+	ratedBytes = 256 << 10            // of its sockets' buffers
 )
 
 // Proxy passes connections on to one target.
 type Proxy struct {
 	target   string
 	each     atomic.Int64 // ns, one way
+	rate     atomic.Int64 // bytes a second each way, 0: as many as come
+	ways     [2]direction // to the target, and back
 	listener net.Listener
 
 	mu     sync.Mutex
@@ -77,6 +82,26 @@ func (p *Proxy) Cut() {
 	}
 }
 
+// SetRate bounds what goes each way from now on, in bytes a second; 0: not at all. Connections that are up keep their buffers.
+func (p *Proxy) SetRate(bytes int64) { p.rate.Store(bytes) }
+
+// direction is a way with a rate.
+type direction struct {
+	mu   sync.Mutex
+	free time.Time // when what was taken so far has gone
+}
+
+// depart books n bytes and returns when they have gone.
+func (d *direction) depart(n int, rate int64) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); d.free.Before(now) {
+		d.free = now
+	}
+	d.free = d.free.Add(time.Duration(float64(n) / float64(rate) * 1e9))
+	return d.free
+}
+
 // Connections returns how many are up.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
@@ -105,6 +130,12 @@ func (p *Proxy) accept() {
 		if err != nil {
 			c.Close()
 			continue
+		}
+		if p.rate.Load() != 0 {
+			for _, end := range []net.Conn{c, s} {
+				_ = end.(*net.TCPConn).SetReadBuffer(ratedBytes) // more would only be a longer queue
+				_ = end.(*net.TCPConn).SetWriteBuffer(ratedBytes)
+			}
 		}
 		if pair, err := newPair(c, s); err == nil {
 			p.serve(pair)
@@ -145,8 +176,8 @@ func (p *Proxy) serve(l *pair) {
 	}
 	p.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { p.pass(l.client, l.server) })
-	both.Go(func() { p.pass(l.server, l.client) })
+	both.Go(func() { p.pass(l.client, l.server, &p.ways[0]) })
+	both.Go(func() { p.pass(l.server, l.client, &p.ways[1]) })
 	p.work.Go(func() {
 		both.Wait()
 		p.mu.Lock()
@@ -164,10 +195,10 @@ type piece struct {
 }
 
 // pass carries one direction until its end, which it passes on as well.
-func (p *Proxy) pass(from, to *os.File) {
+func (p *Proxy) pass(from, to *os.File, way *direction) {
 	pieces := make(chan piece, underWay)
 	var reader sync.WaitGroup
-	reader.Go(func() { p.read(from, pieces) })
+	reader.Go(func() { p.read(from, pieces, way) })
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	sharpen()
@@ -183,7 +214,7 @@ func (p *Proxy) pass(from, to *os.File) {
 	reader.Wait()
 }
 
-func (p *Proxy) read(from *os.File, pieces chan<- piece) {
+func (p *Proxy) read(from *os.File, pieces chan<- piece, way *direction) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(pieces)
@@ -196,7 +227,12 @@ func (p *Proxy) read(from *os.File, pieces chan<- piece) {
 		if n <= 0 {
 			return
 		}
-		pieces <- piece{append([]byte(nil), buf[:n]...), time.Now().Add(time.Duration(p.each.Load()))}
+		gone := time.Now()
+		if rate := p.rate.Load(); rate > 0 {
+			gone = way.depart(n, rate)
+		}
+		pieces <- piece{append([]byte(nil), buf[:n]...), gone.Add(time.Duration(p.each.Load()))}
+		pause(time.Until(gone) - queueTime)
 	}
 }
 

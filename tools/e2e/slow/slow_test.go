@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,5 +100,37 @@ func TestCutEndsWhatIsUp(t *testing.T) {
 		for p.Connections() > 0 {
 			time.Sleep(time.Millisecond)
 		}
+	}
+}
+
+// A link with a rate takes no more, whatever the number of connections.
+func TestRateIsShared(t *testing.T) {
+	checkLeaks(t)
+	p, err := Start(echo(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	const rate, bytes = 1 << 20, 192 << 10
+	p.SetRate(rate)
+	start := time.Now()
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			c, err := net.Dial("tcp", p.Addr())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			go c.Write(make([]byte, bytes))
+			if _, err := io.ReadFull(c, make([]byte, bytes)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if d := time.Since(start); d < 2*bytes*time.Second/rate*9/10 {
+		t.Errorf("%d bytes each way in %v", 2*bytes, d)
 	}
 }

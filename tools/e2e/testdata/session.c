@@ -3,6 +3,7 @@
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,29 @@ static cl_int compile(void) {
     return err ? err : clBuildProgram(p, 1, &device, "", built, NULL);
 }
 
+// altstack gives the thread a signal stack of the program's own, or takes it away, as CPython's faulthandler does at its start and end.
+static int altstack(int on) {
+    static char own[1 << 16];
+    stack_t s = {.ss_sp = own, .ss_size = sizeof own, .ss_flags = on ? 0 : SS_DISABLE};
+    return sigaltstack(&s, NULL);
+}
+
+// copies keeps the calling thread inside the library: blocking writes and reads of so many MiB, each well above what Go runs without a pause.
+static cl_int copies(size_t mib) {
+    size_t n = mib << 20;
+    char *host = malloc(n);
+    cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, n, NULL, &err);
+    for (int i = 0; i < 5 && !err; i++) {
+        memset(host, i, n);
+        err = clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, n, host, 0, NULL, NULL);
+        if (!err) err = clEnqueueReadBuffer(queue, m, CL_TRUE, 0, n, host, 0, NULL, NULL);
+        if (!err && (host[0] != i || host[n - 1] != i)) err = 1;
+    }
+    if (m) clReleaseMemObject(m);
+    free(host);
+    return err;
+}
+
 static void in_a_child(void) {
     pid_t child = fork();
     if (child == 0) {
@@ -197,6 +221,8 @@ int main(void) {
             for (; a && !err; a--) clCreateBuffer(context, CL_MEM_READ_WRITE, b, NULL, &err);
             printf("buffers %d\n", err);
         }
+        else if (!strcmp(word, "altstack")) printf("altstack %d\n", altstack((int)a));
+        else if (!strcmp(word, "copies")) printf("copies %d\n", copies(a));
         else if (!strcmp(word, "again")) { // a new context after the old one's worker died
             context_errors = 0;
             open_session();

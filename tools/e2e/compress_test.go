@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/trace"
+	"tendril/tools/e2e/rig"
+	"tendril/tools/e2e/slow"
+)
+
+// narrow is a node behind 100 Mbit/s, and the program that moves text there.
+func narrow(t *testing.T, extra ...string) (n *rig.Node, at, program string) {
+	t.Helper()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	n = node(t, append([]string{"TENDRIL_LISTEN=127.0.0.1:0"}, extra...)...)
+	door, err := n.Listening(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := slow.Start(door, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.SetRate(100e6 / 8)
+	config := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", config)
+	logIn(t, n, config, p.Addr())
+	program = filepath.Join(t.TempDir(), "moved")
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "testdata/moved.c", "-lOpenCL")); err != nil {
+		t.Fatal(err)
+	}
+	return n, p.Addr(), program
+}
+
+// What goes over a slow link is compressed both ways; the trace and the status say so.
+func TestSlowLinkIsCompressed(t *testing.T) {
+	n, at, program := narrow(t)
+	t.Run("trace", func(t *testing.T) {
+		for _, s := range movedIn(t, n, "trace", "--server", at, "--json", "-o", filepath.Join(t.TempDir(), "out.json"), "--", program) {
+			if s.ChunkBytes >= s.Moved { // how much of it, the first looks at the link decide
+				t.Errorf("%s: %d bytes went as %d", s.Direction, s.Moved, s.ChunkBytes)
+			}
+		}
+	})
+	t.Run("status", func(t *testing.T) {
+		cmd := n.Command(t.Context(), "run", "--server", at, "--", program)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "moved\n" {
+			t.Errorf("it says %q, %v", line, err)
+		}
+		m := movedOf(t, n)
+		if m.TakenWire >= m.Taken || m.SentWire >= m.Sent {
+			t.Errorf("%+v", m)
+		}
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// movedOf waits until the daemon knows all that a worker moved.
+func movedOf(t *testing.T, n *rig.Node) clwire.Moved {
+	t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		s, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range s.Workers {
+			if w.Moved != nil && w.Moved.Taken >= 16<<20 && w.Moved.Sent >= 16<<20 {
+				return *w.Moved
+			}
+		}
+	}
+	t.Fatal("the status says nothing of compression")
+	return clwire.Moved{}
+}
+
+// movedIn runs a traced program and returns what it moved, each way.
+func movedIn(t *testing.T, n *rig.Node, args ...string) []trace.WireBytes {
+	t.Helper()
+	text, err := n.Run(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, ok := strings.CutPrefix(text, "moved\n")
+	var s trace.Summary
+	if err := json.Unmarshal([]byte(text), &s); err != nil || !ok || len(s.Wire) != 2 {
+		t.Fatalf("%v, %q", err, text)
+	}
+	for _, w := range s.Wire {
+		if w.Moved < 16<<20 {
+			t.Fatalf("%+v", w)
+		}
+	}
+	return s.Wire
+}
+
+// Nothing is where either side is against it.
+func TestNothingIsCompressedUnasked(t *testing.T) {
+	for name, x := range map[string]struct{ daemon, program string }{"the daemon is against it": {"off", "auto"}, "the program is": {"auto", "off"}} {
+		t.Run(name, func(t *testing.T) {
+			n, at, program := narrow(t, "TENDRIL_COMPRESS="+x.daemon)
+			for _, s := range movedIn(t, n, "trace", "--server", at, "--compress", x.program, "--json", "-o", filepath.Join(t.TempDir(), "out.json"), "--", program) {
+				if s.ChunkBytes < s.Moved {
+					t.Errorf("%s: %d bytes went as %d", s.Direction, s.Moved, s.ChunkBytes)
+				}
+			}
+		})
+	}
+}
