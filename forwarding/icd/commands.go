@@ -27,7 +27,7 @@ func tdlEnqueueNDRange(queue, kernel C.uintptr_t, dims C.cl_uint, offset, global
 
 // indexSpace reads a launch's arrays, each const size_t[dims].
 func indexSpace(dims C.cl_uint, offset, global, local C.uintptr_t) session.Range {
-	r := session.Range{Dims: uint32(dims), HasOffset: offset != 0, HasGlobal: global != 0, HasLocal: local != 0}
+	r := session.Range{Dims: uint32(dims), HasOffset: offset != 0, HasLocal: local != 0}
 	if n := int(min(dims, 3)); dims <= 3 {
 		if global != 0 {
 			r.Global = three(uintptr(global), n)

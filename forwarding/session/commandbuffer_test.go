@@ -21,7 +21,7 @@ func (r *rig) recorder(q uintptr, given ...uint64) recorder {
 
 func (c recorder) launch(k uintptr, points ...uint32) (uint32, Status) {
 	return c.d.Record(c.h, SyncPoints{N: uint32(len(points)), List: points}, func(q uintptr, w Waits) (uintptr, Status) {
-		return c.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64, 1, 1}}, w)
+		return c.d.EnqueueNDRange(q, k, &Range{Dims: 1, Global: [3]uint64{64, 1, 1}}, w)
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 type Range struct {
 	Dims                uint32
 	HasOffset, HasLocal bool
-	HasGlobal           bool
 	Offset              [3]uint64
 	Global              [3]uint64
 	Local               [3]uint64
@@ -24,7 +23,7 @@ func (d *Driver) EnqueueNDRange(queue, kernel uintptr, r *Range, w Waits) (uintp
 // EnqueueTask is clEnqueueTask (OpenCL 1.2 §5.10).
 func (d *Driver) EnqueueTask(queue, kernel uintptr, w Waits) (uintptr, Status) {
 	one := [3]uint64{1, 1, 1}
-	r := Range{Dims: 1, HasGlobal: true, HasLocal: true, Global: one, Local: one}
+	r := Range{Dims: 1, HasLocal: true, Global: one, Local: one}
 	return d.launch(queue, kernel, &r, w, cmdTask)
 }
 
@@ -58,9 +57,6 @@ func (k *Kernel) checkRange(dev *Device, r *Range) Status {
 	}
 	if r.Dims < 1 || r.Dims > 3 || uint64(r.Dims) > dev.limits.dimensions {
 		return InvalidWorkDimension
-	}
-	if !r.HasGlobal {
-		return InvalidGlobalWorkSize
 	}
 	for i := range r.Dims {
 		if r.HasOffset && r.Offset[i]+r.Global[i] < r.Offset[i] {

@@ -87,4 +87,5 @@ func (d *Driver) connectPeers(p *peerPair, ends [2]*worker) {
 	p.final = p.tries == peerTries || errors.Is(err, errPeersOff) || errors.Is(err, errNoPeers) || errors.Is(err, errPeersMany)
 	p.mu.Unlock()
 	d.tellPeers(ends, id, err)
+	d.tracedLink(ends, err)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -256,6 +257,7 @@ func (l *peerLink) nowDown(end int, why error) {
 		}
 		if first && was {
 			l.d.tellPeers(l.ends, l.id, why)
+			l.d.tracedLink(l.ends, why)
 		}
 		for _, f := range lost {
 			f()
@@ -345,7 +347,11 @@ func (d *Driver) Push(p Push) (event uintptr, ok bool) {
 	if !fine || !well || src.ensureRemote(from) != Success || dst.ensureRemote(to) != Success {
 		return 0, false
 	}
-	e := l.event(dst.ctx, func(e *Event) { p.Lost(e.handle) }, func(e *Event) { p.Ended(e.status.Load()) })
+	began, lost := d.began(), new(atomic.Bool)
+	e := l.event(dst.ctx, func(e *Event) { lost.Store(true); p.Lost(e.handle) }, func(e *Event) {
+		d.tracedPush(began, from, to, p.Size, e.status.Load(), lost.Load())
+		p.Ended(e.status.Load())
+	})
 	if e == nil {
 		return 0, false
 	}

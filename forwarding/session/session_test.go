@@ -123,7 +123,7 @@ func (r *rig) setMem(k uintptr, index uint32, b uintptr) {
 
 func (r *rig) launch(q, k uintptr, w Waits) uintptr {
 	r.t.Helper()
-	return r.handle(r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64, 1, 1}}, w))
+	return r.handle(r.d.EnqueueNDRange(q, k, &Range{Dims: 1, Global: [3]uint64{64, 1, 1}}, w))
 }
 
 func pattern(n int, seed byte) []byte {
@@ -372,7 +372,7 @@ func TestFirstLaunchOfAClassAsks(t *testing.T) {
 	r.ok(r.d.SetKernelArg(k, 0, 512, HostPtr{}))
 	r.ok(r.d.SetKernelArg(k, 1, 4, ptr(number)))
 	shape := func(global, local uint64) Status {
-		_, status := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, HasLocal: true, Global: [3]uint64{global}, Local: [3]uint64{local}}, Waits{})
+		_, status := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasLocal: true, Global: [3]uint64{global}, Local: [3]uint64{local}}, Waits{})
 		return status
 	}
 	worker := r.worker()
@@ -703,7 +703,7 @@ func (r *rig) work(p uintptr, thread int) error {
 		value, in, out := le.AppendUint64(nil, uint64(b)), pattern(int(size), byte(thread)), make([]byte, size)
 		r.d.SetKernelArg(k, 0, 8, ptr(value))
 		wrote, _ := r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{Want: true})
-		ran, _ := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, HasGlobal: true, Global: [3]uint64{64}}, Waits{N: 1, List: []uintptr{wrote}, Want: true})
+		ran, _ := r.d.EnqueueNDRange(q, k, &Range{Dims: 1, Global: [3]uint64{64}}, Waits{N: 1, List: []uintptr{wrote}, Want: true})
 		if _, status := r.d.EnqueueRead(q, b, round%2 == 0, 0, size, ptr(out), Waits{N: 1, List: []uintptr{ran}, Want: false}); status != Success {
 			return fmt.Errorf("thread %d round %d: read %d", thread, round, status)
 		}
@@ -745,7 +745,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	r := newRig(t, true)
 	q, k := r.queue(0), r.kernel("kernel nop int")
 	number := pattern(8, 0)
-	shape := &Range{Dims: 1, HasGlobal: true, HasLocal: true, Global: [3]uint64{64}, Local: [3]uint64{8}}
+	shape := &Range{Dims: 1, HasLocal: true, Global: [3]uint64{64}, Local: [3]uint64{8}}
 	r.ok(r.d.SetKernelArg(k, 0, 4, ptr(number)))
 	r.handle(r.d.EnqueueNDRange(q, k, shape, Waits{}))
 	r.ok(r.d.Finish(q))

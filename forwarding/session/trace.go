@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,25 @@ func (d *Driver) tripped(began int64, cause trace.Cause, w *worker, detail strin
 		r.A = uint64(t.Text(trace.TextDetail, 0, detail))
 	}
 	t.Append(&r)
+}
+
+// tracedPush notes that bytes went from worker to worker.
+func (d *Driver) tracedPush(began int64, from, to *worker, bytes uint64, status int32, lost bool) {
+	if d.trace == nil {
+		return
+	}
+	r := trace.Record{Kind: trace.KindPush, Time: began, X: d.trace.Now(), Aux: to.traceNumber, Thread: from.traceNumber, B: bytes, C: uint64(uint32(status))}
+	if lost {
+		r.Flags = trace.FlagLost
+	}
+	d.trace.Append(&r)
+}
+
+// tracedLink notes why there is no link between two workers.
+func (d *Driver) tracedLink(ends [2]*worker, why error) {
+	if d.trace != nil && why != nil {
+		d.trace.Note(ends[0].traceNumber, fmt.Sprintf("no link between workers %d and %d, what goes between them passes the program: %v", ends[0].traceNumber, ends[1].traceNumber, why))
+	}
 }
 
 // causeOf names why a request is waited for.

@@ -65,6 +65,9 @@ const (
 	KindDevice
 	// KindNote: something that was done without. A: text. Aux: worker or 0.
 	KindNote
+	// KindPush: bytes went from worker to worker. X: when the program heard that they had come. Aux: the worker that they came to. Thread:
+	// the one that had them. B: bytes. C: the cl_int status. Flags: FlagLost.
+	KindPush
 )
 
 // Flags of a record.
@@ -72,6 +75,7 @@ const (
 	FlagFromWorker = 1 << 0 // KindWire
 	FlagSameClock  = 1 << 0 // KindClock: both sides read one clock
 	FlagProfiled   = 1 << 0 // KindDevice: the device's times are there
+	FlagLost       = 1 << 0 // KindPush: its link ended first, the bytes came by way of the program
 )
 
 // Record is one slot.

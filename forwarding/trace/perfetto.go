@@ -85,6 +85,9 @@ func (t *Timeline) WritePerfetto(w io.Writer, maxBytes int) (dropped int, err er
 	for i := range t.Wires {
 		p.wire(&t.Wires[i])
 	}
+	for i := range t.Pushes {
+		p.push(&t.Pushes[i])
+	}
 	for i := range t.Commands {
 		p.command(i, &t.Commands[i])
 	}
@@ -218,6 +221,29 @@ func (p *perfetto) wire(w *Wire) {
 	sum := wireKey{k, w.FromWorker}
 	p.bytes[sum] += w.Bytes
 	p.add(w.Start, w.Start, w.Start, event{Name: "bytes " + direction, Cat: "wire", Ph: "C", PID: pid, Args: map[string]any{"bytes": p.bytes[sum]}})
+}
+
+// pushSet is the set of pushes to a worker, behind those of its lanes.
+const pushSet = 1 << 20
+
+// push draws what came to a worker from another one, with the worker that it came to.
+func (p *perfetto) push(x *Push) {
+	pid, ok := p.pids[workerKey{x.PID, x.To}]
+	if !ok {
+		return
+	}
+	pid += wirePID - workerPID
+	e := event{Name: fmt.Sprintf("push from worker %d", x.From), Cat: "push", Ph: "X", PID: pid,
+		Args: map[string]any{"bytes": x.Bytes, "from worker": x.From, "to worker": x.To}}
+	if x.Status != 0 {
+		e.Args["status"] = x.Status
+	}
+	if x.Lost {
+		e.Args["way"] = "through the program: the link ended first"
+	}
+	if e.TID = p.lane(pid, pushSet, "pushes to the worker", x.Start, x.End); e.TID != 0 {
+		p.add(x.Start, x.Start, x.End, e)
+	}
 }
 
 // trackSet is a track that splits where its slices overlap.

@@ -33,6 +33,7 @@ type Summary struct {
 	Trips     []TripTime      `json:"round_trips"`
 	TripCount int             `json:"round_trips_total"` // the trace's own are not counted
 	Wire      []WireBytes     `json:"wire"`
+	Pushes    []PushBytes     `json:"pushes"`
 	Workers   []WorkerSummary `json:"workers"`
 	Notes     []string        `json:"done_without"`
 	Lost      uint64          `json:"records_overwritten"`
@@ -107,6 +108,15 @@ type WireBytes struct {
 	Moved      uint64 `json:"moved_bytes"` // of the program, by chunks: more than ChunkBytes where they were compressed
 }
 
+// PushBytes sums up what went from one worker to another without passing the program.
+type PushBytes struct {
+	From  uint32 `json:"from_worker"`
+	To    uint32 `json:"to_worker"`
+	Count int    `json:"count"`
+	Bytes uint64 `json:"bytes"`
+	Lost  int    `json:"lost"` // of Count: came by way of the program after all, as the link ended
+}
+
 // WorkerSummary says how far a worker's times can be trusted.
 type WorkerSummary struct {
 	Number uint32 `json:"number"`
@@ -119,7 +129,7 @@ func (t *Timeline) Summary() *Summary {
 	s := &Summary{
 		Wall: t.End - t.Begin, Notes: t.Notes, Lost: t.Lost, Torn: t.Torn, TextsLost: t.TextsLost, Unmatched: t.Unmatched,
 		Threads: t.threadTimes(), Calls: t.callTimes(), Stages: t.stageTimes(), Kernels: t.kernelTimes(), Transfers: t.transferTimes(),
-		Wire: t.wireBytes(),
+		Wire: t.wireBytes(), Pushes: t.pushBytes(),
 	}
 	s.Trips, s.TripCount = t.tripTimes()
 	for _, w := range t.Workers {
@@ -322,5 +332,27 @@ func (t *Timeline) wireBytes() []WireBytes {
 	slices.SortFunc(list, func(a, b WireBytes) int {
 		return cmp.Or(cmp.Compare(a.Worker, b.Worker), -cmp.Compare(a.Direction, b.Direction))
 	})
+	return list
+}
+
+func (t *Timeline) pushBytes() []PushBytes {
+	m := map[[2]uint32]*PushBytes{}
+	for i := range t.Pushes {
+		p := &t.Pushes[i]
+		k := [2]uint32{p.From, p.To}
+		if m[k] == nil {
+			m[k] = &PushBytes{From: p.From, To: p.To}
+		}
+		m[k].Count++
+		m[k].Bytes += p.Bytes
+		if p.Lost {
+			m[k].Lost++
+		}
+	}
+	list := []PushBytes{}
+	for _, e := range m {
+		list = append(list, *e)
+	}
+	slices.SortFunc(list, func(a, b PushBytes) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	return list
 }

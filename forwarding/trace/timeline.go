@@ -46,6 +46,15 @@ type Wire struct {
 	Moved       uint64 // of a chunk: bytes of the program that it brought, more than Bytes where they were compressed
 }
 
+// Push is a range of a buffer that went from a worker to another.
+type Push struct {
+	PID, From, To uint32
+	Start, End    int64 // asked for, and heard of: the program hears of what nobody waits for a few milliseconds later
+	Bytes         uint64
+	Status        int32
+	Lost          bool // the link ended first: the bytes came by way of the program
+}
+
 // Trip is one wait for an answer.
 type Trip struct {
 	PID, Thread, Worker uint32
@@ -70,6 +79,7 @@ type Timeline struct {
 	Calls      []Call
 	Commands   []Command
 	Wires      []Wire
+	Pushes     []Push
 	Trips      []Trip
 	Workers    []*Worker
 	Notes      []string
@@ -238,6 +248,11 @@ func (b *builder) take(i int) {
 			b.Wires = append(b.Wires, Wire{PID: r.PID, Worker: r.Aux, FromWorker: r.Flags&FlagFromWorker != 0, Lane: int(uint16(r.A)),
 				Type: b.wireType(r), Start: r.Time, Took: r.X, Bytes: r.B & (1<<48 - 1), Moved: uint64(r.Thread)})
 		}
+	case KindPush:
+		if sane(r.Time, r.X) && r.X >= r.Time {
+			b.Pushes = append(b.Pushes, Push{PID: r.PID, From: r.Thread, To: r.Aux, Start: r.Time, End: r.X, Bytes: r.B & (1<<48 - 1),
+				Status: int32(uint32(r.C)), Lost: r.Flags&FlagLost != 0})
+		}
 	case KindSent:
 		b.sent(r)
 	case KindCommand:
@@ -329,6 +344,9 @@ func (b *builder) extent() {
 	for i := range b.Wires {
 		see(b.Wires[i].Start, b.Wires[i].Start+b.Wires[i].Took)
 	}
+	for i := range b.Pushes {
+		see(b.Pushes[i].Start, b.Pushes[i].End)
+	}
 	for i := range b.Commands {
 		if c := &b.Commands[i]; c.begin() != 0 {
 			see(c.begin(), max(c.Sent, c.Taken, c.Given, c.End))
@@ -351,6 +369,7 @@ func (b *builder) cut(before int64) {
 	b.Calls = slices.DeleteFunc(b.Calls, func(c Call) bool { return c.End < before })
 	b.Trips = slices.DeleteFunc(b.Trips, func(t Trip) bool { return t.End < before })
 	b.Wires = slices.DeleteFunc(b.Wires, func(w Wire) bool { return w.Start+w.Took < before })
+	b.Pushes = slices.DeleteFunc(b.Pushes, func(p Push) bool { return p.End < before })
 	b.Commands = slices.DeleteFunc(b.Commands, func(c Command) bool { return max(c.begin(), c.End) < before })
 	b.Begin = max(b.Begin, before)
 }
@@ -364,6 +383,7 @@ func (b *builder) order() {
 	})
 	slices.SortStableFunc(b.Trips, func(x, y Trip) int { return compare(x.Start, y.Start) })
 	slices.SortStableFunc(b.Wires, func(x, y Wire) int { return compare(x.Start, y.Start) })
+	slices.SortStableFunc(b.Pushes, func(x, y Push) int { return compare(x.Start, y.Start) })
 	slices.SortStableFunc(b.Commands, func(x, y Command) int { return compare(x.begin(), y.begin()) })
 	slices.SortFunc(b.Workers, func(x, y *Worker) int {
 		if x.PID != y.PID {

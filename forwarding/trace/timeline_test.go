@@ -255,6 +255,30 @@ func digest(t testing.TB, b []byte) {
 	}
 }
 
+// Pushes are drawn with the worker that they came to, and summed up; one that ends before it begins is none.
+func TestPushes(t *testing.T) {
+	s, f := newStory(t, 1e9, 1e9)
+	s.compare(1e9, 1e4, 1e4)
+	s.Append(&Record{Kind: KindPush, Time: 2e9, X: 2e9 + 5e3, Aux: s.worker, Thread: 7, B: 4096})
+	s.Append(&Record{Kind: KindPush, Flags: FlagLost, Time: 2e9 + 1e3, X: 2e9 + 9e3, Aux: s.worker, Thread: 7, B: 100, C: 1<<32 - 5})
+	s.Append(&Record{Kind: KindPush, Time: 2e9, X: 1e9, Aux: s.worker, Thread: 7, B: 1})
+	tl := s.line(f, 0)
+	if len(tl.Pushes) != 2 || tl.Pushes[1] != (Push{PID: tl.Pushes[0].PID, From: 7, To: s.worker, Start: 2e9 + 1e3, End: 2e9 + 9e3, Bytes: 100, Status: -5, Lost: true}) {
+		t.Errorf("%+v", tl.Pushes)
+	}
+	if got := tl.Summary().Pushes; len(got) != 1 || got[0] != (PushBytes{From: 7, To: s.worker, Count: 2, Bytes: 4196, Lost: 1}) {
+		t.Errorf("%+v", got)
+	}
+	var out bytes.Buffer
+	if _, err := tl.WritePerfetto(&out, 0); err != nil {
+		t.Fatal(err)
+	}
+	c, err := CheckPerfetto(&out)
+	if err != nil || c.Names["push from worker 7"] != 2 || c.Categories["push"] != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // A program may write anything into its buffer; seeds are real ones with words changed.
 func TestHostileBuffers(t *testing.T) {
 	s, f := newStory(t, 1e9, 1e9)
@@ -263,6 +287,7 @@ func TestHostileBuffers(t *testing.T) {
 		s.launch(uint32(i+1), "k", 1e9+i*1e4, 1e9+i*1e4+5e3, 1e9+i*1e4+9e3)
 	}
 	s.Append(&Record{Kind: KindWire, Flags: FlagFromWorker, Time: 1e9, X: 100, Aux: s.worker, A: 2, B: 1 << 60})
+	s.Append(&Record{Kind: KindPush, Time: 1e9, X: 1e9 + 100, Aux: s.worker, Thread: 2, B: 1 << 60})
 	whole := make([]byte, bufferBytes(s.Slots()))
 	if _, err := f.ReadAt(whole, 0); err != nil {
 		t.Fatal(err)
@@ -297,7 +322,7 @@ func FuzzBuffer(f *testing.F) {
 	}
 	text := append(append(le.AppendUint32(le.AppendUint32(nil, 2), uint32(TextWorker)), make([]byte, 16)...), "w       "...)
 	f.Add(uint64(0), uint64(0), []byte{}, []byte{})
-	for k := KindCall; k <= KindNote; k++ {
+	for k := KindCall; k <= KindPush; k++ {
 		f.Add(uint64(2), uint64(len(text)), text, append(slot(0, Record{Kind: k, Time: 5, X: 9, A: 1, B: 2, Code: ndRange}), slot(1, Record{Kind: k + 1, Time: 6, X: 1 << 62})...))
 	}
 	f.Fuzz(func(t *testing.T, head, used uint64, texts, slots []byte) {

@@ -128,6 +128,8 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 // programs are the C files, and the scripts but for what they share.
 func (d *differ) programs() ([]string, error) {
 	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
+	tables, _ := filepath.Glob(filepath.Join(d.tests, "*.table")) // a bad pattern is the only error
+	programs = append(programs, tables...)
 	scripts, err2 := filepath.Glob(filepath.Join(d.tests, "*.sh"))
 	for _, script := range scripts {
 		if filepath.Base(script) != "app.sh" {
@@ -148,8 +150,14 @@ func (d *differ) build(ctx context.Context, name, source string) ([]string, erro
 	if filepath.Ext(source) == ".sh" {
 		return []string{"bash", filepath.Base(source)}, nil
 	}
-	program := filepath.Join(d.work, name)
-	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-o", program, source, "-lOpenCL", "-lpthread"))
+	program, include := filepath.Join(d.work, name), filepath.Dir(source)
+	if filepath.Ext(source) == ".table" {
+		if err := writeTable(source, program+".c"); err != nil {
+			return nil, err
+		}
+		source = program + ".c"
+	}
+	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-I", include, "-o", program, source, "-lOpenCL", "-lpthread"))
 	return []string{program}, err
 }
 

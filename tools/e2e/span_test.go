@@ -86,7 +86,8 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 func TestTraceOfAContextThatSpans(t *testing.T) {
 	need(t, "driver", hasDriver())
 	program, near := spanProgram(t), node(t)
-	_, address, config := far(t)
+	there, address, config := far(t)
+	peersOf(t, near, there, address)
 	out := filepath.Join(t.TempDir(), "out.json")
 	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", out, "--json", "--", program, "1", "120")
 	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
@@ -109,6 +110,9 @@ func TestTraceOfAContextThatSpans(t *testing.T) {
 	var s trace.Summary
 	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &s); err != nil {
 		t.Fatalf("%v in %q", err, text)
+	}
+	if len(s.Pushes) == 0 || s.Pushes[0].Bytes == 0 || c.Categories["push"] == 0 || len(s.Notes) > 0 && strings.Contains(s.Notes[0], "no link") {
+		t.Errorf("from worker to worker: %+v, %+v, %q", s.Pushes, c.Categories, s.Notes)
 	}
 	if len(s.Workers) != 2 {
 		t.Fatalf("workers: %+v", s.Workers)

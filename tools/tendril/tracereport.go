@@ -29,6 +29,7 @@ func (t *tracer) report(s *trace.Summary) error {
 		reportTable(w, "kernels by time on the device", "KERNEL | LAUNCHES | TOTAL | MEAN | LONGEST | MEAN WAIT IN QUEUE", kernelRows(s)),
 		reportTable(w, "transfers by time", "TRANSFER | COUNT | BYTES | TOTAL | RATE", transferRows(s)),
 		reportTable(w, "wire", "DIRECTION | WORKER | RECORDS | CHUNKS | BYTES | CHUNKS COMPRESSED", wireRows(s)),
+		reportTable(w, "from worker to worker", "FROM | TO | PUSHES | BYTES | OF THEM THROUGH THE PROGRAM AFTER ALL", pushRows(s)),
 		reportTable(w, "clocks", "WORKER | PLATFORM | HOW FAR ITS TIMES MAY BE OFF", clockRows(s)),
 		reportLines(w, "done without", s.Notes),
 		reportLines(w, "not in the file", missing(s)),
@@ -148,6 +149,13 @@ func transferRows(s *trace.Summary) (rows [][]string) {
 func wireRows(s *trace.Summary) (rows [][]string) {
 	for _, w := range s.Wire {
 		rows = append(rows, []string{w.Direction, strconv.FormatUint(uint64(w.Worker), 10), strconv.Itoa(w.Records), strconv.Itoa(w.Chunks), size(w.Bytes), compressed(w.Moved, w.ChunkBytes)})
+	}
+	return rows
+}
+
+func pushRows(s *trace.Summary) (rows [][]string) {
+	for _, p := range s.Pushes {
+		rows = append(rows, []string{strconv.FormatUint(uint64(p.From), 10), strconv.FormatUint(uint64(p.To), 10), strconv.Itoa(p.Count), size(p.Bytes), strconv.Itoa(p.Lost)})
 	}
 	return rows
 }
