@@ -1,7 +1,5 @@
 package engine
 
-import "tendril/forwarding/clwire"
-
 // command is one that could not be submitted at once. Guarded by Engine.mu.
 type command struct {
 	kind     Kind
@@ -13,6 +11,7 @@ type command struct {
 	failed   int32 // ≠ 0: never runs, ends with this
 	open     bool  // a host operation waits for completion, then for HostDone
 	op       uint64
+	begun    Native // of a host operation: the device's time when its turn came; 0: nobody wants to know
 	request  uint64 // Finish; or a verdict already given
 	barrier  *event // out of order: the last barrier before it
 }
@@ -39,10 +38,6 @@ func (e *Engine) hold(q *queue, c *Command, ev *event) {
 	}
 	if c.Kind == KindHost {
 		e.hosts[c.Op] = h
-		if q.profiling {
-			at := now()
-			ev.times = &clwire.Profile{at, at}
-		}
 	}
 	if c.Kind == KindBarrier && q.outOfOrder {
 		ev.earlier, q.barrier = q.barrier, ev

@@ -3,8 +3,6 @@ package engine
 import (
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // wait is one answer that is due when several events are done.
@@ -237,8 +235,8 @@ func (e *Engine) hostReady(w *wait) {
 			h.failed = FailedWaitList
 		}
 	}
-	if h.event.times != nil {
-		h.event.times[2] = now()
+	if h.failed == 0 {
+		h.begun = e.mark(h)
 	}
 	e.sink.HostReady(h.op, h.failed)
 	if h.failed != 0 {
@@ -246,18 +244,16 @@ func (e *Engine) hostReady(w *wait) {
 	}
 }
 
-// now is the time in ns by the clock that CPU drivers stamp their commands with.
-func now() uint64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &t) // Linux has it since 2.6.28
-	return uint64(t.Nano())
-}
-
 func (e *Engine) endHost(h *command, status int32) {
 	delete(e.hosts, h.op)
-	if t := h.event.times; t != nil {
-		t[3] = now()
-		t[4] = t[3]
+	if status != 0 || !e.endTimed(h) {
+		e.closeHost(h, status)
+	}
+}
+
+func (e *Engine) closeHost(h *command, status int32) {
+	if h.begun != 0 {
+		e.garbage = append(e.garbage, h.begun)
 	}
 	h.queue.remove(h)
 	e.done(h.event, status)
