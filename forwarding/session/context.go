@@ -217,7 +217,7 @@ func (d *Driver) dropContext(c *Context) {
 	moves, destructors := c.moves, c.destructors
 	c.moves, c.destructors = nil, nil
 	c.mu.Unlock()
-	c.staging.close(d)
+	c.staging.close(d, c.bound())
 	if w := c.bound(); w != nil {
 		for _, q := range moves {
 			w.forgetQueue(q)

@@ -80,6 +80,13 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	case q.ctx.remote:
 		status = c.bulk(b, true, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
+		done := false
+		if !blocking {
+			done, status = c.early(b, off, ptr, size)
+		}
+		if done {
+			break
+		}
 		h := c.host(b, blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
 		h.takes(d, linear(ptr, size))
 		status = h.run()

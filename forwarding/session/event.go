@@ -92,9 +92,12 @@ func (d *Driver) dropEvent(e *Event, tell bool) {
 	}
 	if e.queue != nil {
 		d.releaseQueue(e.queue)
-	} else {
-		d.releaseContext(e.ctx)
+		return
 	}
+	if !e.foreign && e.status.Load() > 0 {
+		e.ctx.opened() // nobody can set it any more
+	}
+	d.releaseContext(e.ctx)
 }
 
 // letGo drops the worker's event, once nothing here wants its end any more.

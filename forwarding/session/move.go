@@ -8,7 +8,8 @@ import (
 	"tendril/store/segment"
 )
 
-// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes.
+// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes. The last is
+// of writes whose bytes are copied when they are enqueued (early.go).
 const (
 	chunkBytes  = 4 << 20
 	chunkCount  = 8
@@ -19,6 +20,7 @@ type stagingPool struct {
 	once   sync.Once
 	seg    *Segment
 	free   chan int // chunk numbers
+	early  earlySlots
 	status Status
 }
 
@@ -30,7 +32,7 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 		if p.status = status; status != Success {
 			return
 		}
-		p.seg, p.free = place.seg, make(chan int, chunkCount)
+		p.seg, p.free = place.seg, make(chan int, chunkCount-1)
 		if q.w.addSegment(p.seg) != nil {
 			p.status = OutOfResources
 			return
@@ -42,8 +44,11 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 			m.finishOldest()
 		}
 		p.status = m.status
-		for i := 1; i < chunkCount; i++ {
+		for i := 1; i < chunkCount-1; i++ {
 			p.put(i)
+		}
+		for i := range chunkBytes / earlySlot {
+			p.early.free = append(p.early.free, i)
 		}
 	})
 	return p.status
@@ -58,10 +63,14 @@ func (b *Buffer) onePiece() piece {
 	return piece{bytes: 1, transfer: clwire.Transfer{Size: 1}, copy: func([]byte, bool) {}}
 }
 
-// close gives the segment back. Nobody may move bytes any more.
-func (p *stagingPool) close(d *Driver) {
+// close gives the segment back, or once the writes that lie in it have ended. Nobody may move bytes any more.
+func (p *stagingPool) close(d *Driver, w *worker) {
 	p.once.Do(func() {})
-	if p.seg != nil {
+	switch {
+	case p.seg == nil:
+	case p.early.busy():
+		d.slabs.free(&place{seg: p.seg, size: uint64(len(p.seg.Bytes))}, w)
+	default:
 		d.slabs.giveBack(p.seg)
 	}
 }

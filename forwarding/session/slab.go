@@ -243,7 +243,7 @@ func (s *slabs) reapAllLocked() {
 
 func (l *limbo) passed() bool {
 	for _, m := range l.marks {
-		if m.q.doneSeq.Load() < m.seq && !m.q.w.dead.Load() {
+		if !m.passed() {
 			return false
 		}
 	}

@@ -79,6 +79,11 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 	if status == opencl.Success {
 		q.native, status = c.native.CreateQueue(device[0], s.nativeProperties(m.Properties))
 	}
+	if status == opencl.Success && m.Properties&opencl.Profiling != 0 {
+		if q.clock, status = c.native.CreateQueue(device[0], opencl.Profiling); status != opencl.Success {
+			q.native.Release()
+		}
+	}
 	if status != opencl.Success {
 		// Without a queue no command can be taken: the session cannot go on unless the client asked.
 		s.outcome(h, m.ID, status, "clCreateCommandQueue")
@@ -92,7 +97,7 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 	s.liveMu.Lock()
 	s.live[q] = struct{}{}
 	s.liveMu.Unlock()
-	err = s.engine.AddQueue(m.ID, engine.Native(q.native), m.Properties&opencl.OutOfOrder != 0, m.Properties&opencl.Profiling != 0, func() {
+	err = s.engine.AddQueue(m.ID, engine.Native(q.native), m.Properties&opencl.OutOfOrder != 0, engine.Native(q.clock), func() {
 		s.liveMu.Lock()
 		delete(s.live, q)
 		s.liveMu.Unlock()

@@ -27,6 +27,7 @@ type clContext struct {
 type clQueue struct {
 	id      uint64
 	native  opencl.Queue
+	clock   opencl.Queue // of a profiling queue: in order, for times alone; 0: none
 	context *clContext
 	device  uint32 // index in the platform
 	refs    atomic.Int32
@@ -35,6 +36,9 @@ type clQueue struct {
 func (q *clQueue) unref() {
 	if q.refs.Add(-1) == 0 {
 		q.native.Release()
+		if q.clock != 0 {
+			q.clock.Release()
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"tendril/tools/e2e/rig"
@@ -42,7 +43,7 @@ func main() {
 	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there; links: the same with a link between the two workers; several with commas between them, unix being its socket: each program runs natively once")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, ways: strings.Split(*far, ","), verbose: *verbose, limit: *limit}
 	if *short {

@@ -126,10 +126,11 @@ func New(d Driver, s Sink, o Options) *Engine {
 
 // queue is one command queue. Guarded by Engine.mu; id, native and the flags are immutable.
 type queue struct {
-	id                    uint64
-	native                Native
-	outOfOrder, profiling bool
-	gone                  func() // releases the native queue; called once
+	id         uint64
+	native     Native
+	outOfOrder bool
+	clock      Native // for times; 0: not a profiling queue
+	gone       func() // releases the native queue; called once
 
 	held  []*command // in order: fifo. Out of order: not submitted yet
 	ready []*command // out of order: free to be submitted
@@ -179,14 +180,15 @@ type Command struct {
 }
 
 // AddQueue takes over a native queue; gone releases it, after its last command,
-// in a goroutine of its own.
-func (e *Engine) AddQueue(id uint64, native Native, outOfOrder, profiling bool, gone func()) error {
+// in a goroutine of its own. clock ≠ 0 says that it is a profiling one, and is another
+// in-order profiling queue of the device, for the engine's use alone; gone releases that too.
+func (e *Engine) AddQueue(id uint64, native Native, outOfOrder bool, clock Native, gone func()) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.queues[id] != nil || id == 0 {
 		return fmt.Errorf("queue %d: %w", id, ErrTaken)
 	}
-	q := &queue{id: id, native: native, outOfOrder: outOfOrder, profiling: profiling, gone: gone}
+	q := &queue{id: id, native: native, outOfOrder: outOfOrder, clock: clock, gone: gone}
 	e.queues[id] = q
 	e.open[q] = struct{}{}
 	if e.opt.Lanes {
@@ -317,7 +319,7 @@ func (e *Engine) free(q *queue, c *Command) bool {
 // doNow does a command without the driver, if that can be. The queue is in order and has seen its last command end, or
 // none: whoever waits for the queue has nothing new to wait for.
 func (e *Engine) doNow(q *queue, c *Command, ev *event) bool {
-	if q.outOfOrder || q.profiling || q.taken > 0 || c.Request != 0 {
+	if q.outOfOrder || q.clock != 0 || q.taken > 0 || c.Request != 0 {
 		return false
 	}
 	for _, id := range c.Wait {

@@ -35,7 +35,8 @@ type event struct {
 	dependents []dependent // held commands
 	waits      []*wait
 	after      func(status int32)
-	earlier    *event // of a barrier that may fail: the one before it, which then still stands
+	times      *[5]uint64 // of a host operation that somebody wants the times of
+	earlier    *event     // of a barrier that may fail: the one before it, which then still stands
 }
 
 // dependent is a held command that an event blocks.
@@ -127,6 +128,9 @@ func (e *Engine) done(ev *event, status int32) {
 	if ev.state == stateSubmitted {
 		status, end = e.settle(ev, status)
 	}
+	if ev.times != nil {
+		end.Profile, end.HasProfile = *ev.times, true
+	}
 	ev.state, ev.status = stateDone, status
 	if ev.id != 0 && (!ev.user || ev.foreign) {
 		end.Event, end.Status = ev.id, status
@@ -152,7 +156,7 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 	if status < 0 {
 		status = e.failedRunning(ev, status)
 	}
-	if ev.queue.profiling && ev.id != 0 && status == 0 {
+	if ev.queue.clock != 0 && ev.id != 0 && status == 0 {
 		end.Profile, end.HasProfile = e.driver.Profile(ev.native)
 	}
 	if ev.urgent {

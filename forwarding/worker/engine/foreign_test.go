@@ -20,7 +20,7 @@ func TestForeign(t *testing.T) {
 	}
 	var after []int32
 	then := func(status int32) { after = append(after, status) }
-	must(e.AddQueue(1, 1, false, false, func() {}))
+	must(e.AddQueue(1, 1, false, 0, func() {}))
 	must(e.ForeignEvent(5))
 	must(e.ForeignEvent(6))
 	if err := e.ForeignEvent(5); !errors.Is(err, ErrTaken) {

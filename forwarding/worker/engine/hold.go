@@ -11,6 +11,7 @@ type command struct {
 	failed   int32 // ≠ 0: never runs, ends with this
 	open     bool  // a host operation waits for completion, then for HostDone
 	op       uint64
+	begun    Native // of a host operation: the device's time when its turn came; 0: nobody wants to know
 	request  uint64 // Finish; or a verdict already given
 	barrier  *event // out of order: the last barrier before it
 }

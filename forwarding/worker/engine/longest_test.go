@@ -29,7 +29,7 @@ func TestLongestSeesWhatNobodyAsksFor(t *testing.T) {
 	defer e.Close()
 	e.FollowAll()
 	for id, outOfOrder := range map[uint64]bool{1: false, 2: true} {
-		if err := e.AddQueue(id, Native(id), outOfOrder, false, func() {}); err != nil {
+		if err := e.AddQueue(id, Native(id), outOfOrder, 0, func() {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -532,7 +532,11 @@ func runModel(t *testing.T, seed uint64, lanes bool, steps int) {
 	w.e = New(d, w, Options{Lanes: lanes})
 	gone := make(chan uint64, modelQueues)
 	for q := range uint64(modelQueues) {
-		w.try(w.e.AddQueue(q+1, d.newQueue(q%2 == 1), q%2 == 1, q == 2, func() { gone <- q }))
+		var clock Native
+		if q >= 2 {
+			clock = d.newQueue(false)
+		}
+		w.try(w.e.AddQueue(q+1, d.newQueue(q%2 == 1), q%2 == 1, clock, func() { gone <- q }))
 	}
 	d.start()
 	for range steps {

@@ -74,9 +74,10 @@ func (h heard) Fault(uint64, uint64, int32, string) {}
 // A prompt command is done without the driver where nothing before it is under way, and nowhere else.
 func TestPrompt(t *testing.T) {
 	for _, c := range []struct {
-		name                  string
-		outOfOrder, profiling bool
-		want                  []string
+		name       string
+		outOfOrder bool
+		clock      Native
+		want       []string
 	}{
 		{name: "in order", want: []string{
 			"now a", "drop a", "event 1: 0", // nothing before it
@@ -87,7 +88,7 @@ func TestPrompt(t *testing.T) {
 			"now d", "drop d", // nothing before it any more
 		}},
 		{name: "out of order", outOfOrder: true},
-		{name: "profiling", profiling: true},
+		{name: "profiling", clock: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &handDriver{ended: map[Native]bool{}}
@@ -99,7 +100,7 @@ func TestPrompt(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			must(e.AddQueue(1, 1, c.outOfOrder, c.profiling, func() {}))
+			must(e.AddQueue(1, 1, c.outOfOrder, c.clock, func() {}))
 			put := func(name string, event uint64, wait ...uint64) {
 				t.Helper()
 				must(e.Enqueue(&Command{Kind: KindTask, Queue: 1, Event: event, Wait: wait, Task: &quickTask{d, name, &log}}))

@@ -235,6 +235,9 @@ func (e *Engine) hostReady(w *wait) {
 			h.failed = FailedWaitList
 		}
 	}
+	if h.failed == 0 {
+		h.begun = e.mark(h)
+	}
 	e.sink.HostReady(h.op, h.failed)
 	if h.failed != 0 {
 		e.endHost(h, h.failed)
@@ -243,6 +246,15 @@ func (e *Engine) hostReady(w *wait) {
 
 func (e *Engine) endHost(h *command, status int32) {
 	delete(e.hosts, h.op)
+	if status != 0 || !e.endTimed(h) {
+		e.closeHost(h, status)
+	}
+}
+
+func (e *Engine) closeHost(h *command, status int32) {
+	if h.begun != 0 {
+		e.garbage = append(e.garbage, h.begun)
+	}
 	h.queue.remove(h)
 	e.done(h.event, status)
 	e.touch(h.queue)
