@@ -6,8 +6,8 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Reads that nobody waits for, of buffers in place whose queue is busy. The worker's device copies to shared memory beside
-// the buffer, as one command among the others, and this side copies on to the program when it hears of the end, which it
+// Reads that nobody waits for, of buffers in place whose queue is busy and of buffers out of place. The worker's device copies to
+// shared memory beside the buffer, out of place to memory that its driver pinned, as one command among the others, and this side copies on to the program when it hears of the end, which it
 // does with many others' at once. As work of this side's own (hostWork) each would cost a message and a wake-up both ways
 // while its queue stands still: 200 µs where a native one takes 4.
 const (
@@ -19,7 +19,9 @@ const (
 type lateRead struct {
 	d     *Driver
 	to    HostPtr
+	size  uint64
 	place *place
+	give  func() // gives place back
 	lands *landing
 
 	mu     sync.Mutex // held while the program's memory is written; leaf but for slabs.mu, landings.mu
@@ -29,10 +31,11 @@ type lateRead struct {
 
 // readLate sends a read as a command of the device's own; done false: it cannot be one, and nothing was sent.
 func (c *command) readLate(b *Buffer, off, size uint64, to HostPtr) (done bool, status Status) {
-	if !c.q.ctx.inPlace || size == 0 || size > lateBytes || b.root.special.Load() || c.free() {
+	ctx := c.q.ctx
+	if ctx.remote || size == 0 || size > lateBytes || b.root.special.Load() || ctx.inPlace && c.free() || !ctx.inPlace && b.bytes() != nil {
 		return false, Success
 	}
-	r := c.d.newLateRead(c.q.w, size, to)
+	r := c.newLateRead(size, to)
 	if r == nil {
 		return false, Success
 	}
@@ -57,23 +60,41 @@ func (c *command) readLate(b *Buffer, off, size uint64, to HostPtr) (done bool, 
 }
 
 // newLateRead takes shared memory for a read; nil: there is none now, or enough is under way.
-func (d *Driver) newLateRead(w *worker, size uint64, to HostPtr) *lateRead {
+func (c *command) newLateRead(size uint64, to HostPtr) *lateRead {
+	d, w := c.d, c.q.w
 	if d.lateBytes.Add(int64(size)) > lateMost {
 		d.lateBytes.Add(-int64(size))
 		return nil
 	}
-	p, status := d.slabs.alloc(size, 64, false)
-	if status != Success {
+	p, give := c.latePlace(size)
+	if p == nil {
 		d.lateBytes.Add(-int64(size))
 		return nil
 	}
 	host := linear(to, size)
-	r := &lateRead{d: d, to: to, place: p, lands: d.landings.add(&host, w)}
+	r := &lateRead{d: d, to: to, size: size, place: p, give: give, lands: d.landings.add(&host, w)}
 	if w.addSegment(p.seg) != nil {
 		r.end(int32(OutOfResources))
 		return nil
 	}
 	return r
+}
+
+// latePlace takes shared memory that the device copies to, and says how it is given back; nil: there is none now.
+func (c *command) latePlace(size uint64) (p *place, give func()) {
+	if c.q.ctx.staged() {
+		early := &c.q.ctx.staging.early
+		i, ok := early.take()
+		if !ok {
+			return nil, nil
+		}
+		return &place{seg: c.q.ctx.staging.seg, off: earlyAt(i), size: size}, func() { early.put(i) }
+	}
+	p, status := c.d.slabs.alloc(size, 64, false)
+	if status != Success {
+		return nil, nil
+	}
+	return p, func() { c.d.slabs.put(p) }
 }
 
 // end brings the bytes where the program wants them, if the command went well, and returns how it ended: as was said first.
@@ -86,11 +107,11 @@ func (r *lateRead) end(status int32) int32 {
 	}
 	r.over, r.status = true, status
 	if status == 0 {
-		copy(r.to.bytes(0, r.place.size), r.place.bytes(r.place.size))
+		copy(r.to.bytes(0, r.size), r.place.bytes(r.size))
 	}
 	r.d.landings.end(r.lands)
-	r.d.lateBytes.Add(-int64(r.place.size))
-	r.d.slabs.put(r.place)
+	r.d.lateBytes.Add(-int64(r.size))
+	r.give()
 	return status
 }
 

@@ -14,10 +14,13 @@ func (r *rig) quiet() {
 }
 
 // Reads behind a command that has not ended bring what it leaves, each to its place, with and without an event.
-func TestLateReads(t *testing.T) {
-	r := newRig(t, true)
+func TestLateReads(t *testing.T) { inAndOutOfPlace(t, lateReads) }
+
+func lateReads(t *testing.T, inPlace bool) {
+	r := newRig(t, inPlace)
 	q := r.queue(0)
-	const n, size = 40, 5000
+	const n, size = 30, 5000
+	r.warm(q)
 	b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
 	out, want := make([]byte, n*size), bytes.Repeat([]byte{7}, n*size)
 	r.handle(r.d.EnqueueFill(q, b, ptr([]byte{7}), 1, 0, n*size, Waits{N: 1, List: []uintptr{gate}}))
@@ -44,12 +47,24 @@ func TestLateReads(t *testing.T) {
 		t.Error("other bytes came")
 	}
 	r.quiet()
+	if pool := &r.d.contexts.Get(r.ctx).staging; pool.early.busy() {
+		t.Error("a slot did not come back")
+	}
+}
+
+// warm opens the staging pool, if the context has one.
+func (r *rig) warm(q uintptr) {
+	r.t.Helper()
+	r.handle(r.d.EnqueueRead(q, r.buffer(1), true, 0, 1, ptr(make([]byte, 1)), Waits{}))
 }
 
 // A read that fails, and one whose worker dies, leave the program's memory alone, and nothing stays behind.
-func TestLateReadsFail(t *testing.T) {
-	r := newRig(t, true)
+func TestLateReadsFail(t *testing.T) { inAndOutOfPlace(t, lateReadsFail) }
+
+func lateReadsFail(t *testing.T, inPlace bool) {
+	r := newRig(t, inPlace)
 	q := r.queue(0)
+	r.warm(q)
 	b, gate := r.buffer(4096), r.handle(r.d.CreateUserEvent(r.ctx))
 	r.handle(r.d.EnqueueFill(q, b, ptr([]byte{7}), 1, 0, 4096, Waits{}))
 	out := make([]byte, 4096)

@@ -47,8 +47,9 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 		for i := 1; i < chunkCount-1; i++ {
 			p.put(i)
 		}
+		p.early.free = make([]int, 0, chunkBytes/earlySlot)
 		for i := range chunkBytes / earlySlot {
-			p.early.free = append(p.early.free, i)
+			p.early.put(i)
 		}
 	})
 	return p.status
