@@ -84,11 +84,11 @@ func (c *command) newLateRead(size uint64, to HostPtr) *lateRead {
 func (c *command) latePlace(size uint64) (p *place, give func()) {
 	if c.q.ctx.staged() {
 		early := &c.q.ctx.staging.early
-		i, ok := early.take()
+		at, ok := early.take(size)
 		if !ok {
 			return nil, nil
 		}
-		return &place{seg: c.q.ctx.staging.seg, off: earlyAt(i), size: size}, func() { early.put(i) }
+		return &place{seg: c.q.ctx.staging.seg, off: at, size: size}, func() { early.put(at, size) }
 	}
 	p, status := c.d.slabs.alloc(size, 64, false)
 	if status != Success {

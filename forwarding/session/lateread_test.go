@@ -19,7 +19,7 @@ func TestLateReads(t *testing.T) { inAndOutOfPlace(t, lateReads) }
 func lateReads(t *testing.T, inPlace bool) {
 	r := newRig(t, inPlace)
 	q := r.queue(0)
-	const n, size = 30, 5000
+	const n, size = 40, 5000
 	r.warm(q)
 	b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
 	out, want := make([]byte, n*size), bytes.Repeat([]byte{7}, n*size)
@@ -48,7 +48,7 @@ func lateReads(t *testing.T, inPlace bool) {
 	}
 	r.quiet()
 	if pool := &r.d.contexts.Get(r.ctx).staging; pool.early.busy() {
-		t.Error("a slot did not come back")
+		t.Error("a piece of memory did not come back")
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"tendril/store/segment"
 )
 
-// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes. The last is
-// of writes whose bytes are copied when they are enqueued (early.go).
+// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes. The last
+// ones are cut up for small transfers that nobody waits for (early.go, lateread.go).
 const (
 	chunkBytes  = 4 << 20
 	chunkCount  = 8
@@ -20,7 +20,7 @@ type stagingPool struct {
 	once   sync.Once
 	seg    *Segment
 	free   chan int // chunk numbers
-	early  earlySlots
+	early  earlyMemory
 	status Status
 }
 
@@ -32,7 +32,7 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 		if p.status = status; status != Success {
 			return
 		}
-		p.seg, p.free = place.seg, make(chan int, chunkCount-1)
+		p.seg, p.free = place.seg, make(chan int, earlyFirst)
 		if q.w.addSegment(p.seg) != nil {
 			p.status = OutOfResources
 			return
@@ -44,13 +44,10 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 			m.finishOldest()
 		}
 		p.status = m.status
-		for i := 1; i < chunkCount-1; i++ {
+		for i := 1; i < earlyFirst; i++ {
 			p.put(i)
 		}
-		p.early.free = make([]int, 0, chunkBytes/earlySlot)
-		for i := range chunkBytes / earlySlot {
-			p.early.put(i)
-		}
+		p.early.open()
 	})
 	return p.status
 }
