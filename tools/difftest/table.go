@@ -90,7 +90,8 @@ func writeTable(path, program string) error {
 	for _, c := range calls {
 		fmt.Fprintf(&b, "    try_%s();\n", c.function)
 	}
-	b.WriteString("    return 0;\n}\n")
+	// Not return: PoCL's threads may still compile what wrong calls have left under way, and its compiler is taken down under them.
+	b.WriteString("    fflush(stdout);\n    _exit(0);\n}\n")
 	return os.WriteFile(program, []byte(b.String()), 0o644)
 }
 
