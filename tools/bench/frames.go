@@ -26,7 +26,10 @@ const (
 var badLink = lossy.Quality{Delay: 5 * time.Millisecond, Jitter: 3 * time.Millisecond, Loss: 0.01}
 
 // frameTimes are what each frame took, in ns, ascending.
-type frameTimes struct{ forwarded, bare []float64 }
+type frameTimes struct {
+	forwarded, bare []float64
+	trips           float64 // round trips a frame
+}
 
 // frameBenchmarks hold the frames of a program that is forwarded over TLS against the same bytes over one bare TCP
 // connection of the same link. Both sides' segments are lost and overtake each other by themselves.
@@ -41,6 +44,7 @@ func frameBenchmarks(ctx context.Context, r *rig) []benchmark {
 					}
 					r.frames = f
 				}
+				r.trips = r.frames.trips
 				return percentile(r.frames.forwarded, part), percentile(r.frames.bare, part), nil
 			}}
 	}
@@ -70,6 +74,7 @@ func (r *rig) measureFrames(ctx context.Context) (_ *frameTimes, err error) {
 	}
 	defer bare.Close()
 	f := &frameTimes{}
+	before := r.trips
 	frame := make([]byte, pictureBytes)
 	for range turns {
 		for range turnFrames {
@@ -93,6 +98,7 @@ func (r *rig) measureFrames(ctx context.Context) (_ *frameTimes, err error) {
 			return nil, err
 		}
 	}
+	f.trips = (r.trips - before) / float64(len(f.forwarded))
 	slices.Sort(f.forwarded)
 	slices.Sort(f.bare)
 	passed, lost := link.Packets()
@@ -101,7 +107,7 @@ func (r *rig) measureFrames(ctx context.Context) (_ *frameTimes, err error) {
 }
 
 // frameProgram is clbench at one end of the link, whose device is at the other. stop ends it and its node.
-func (r *rig) frameProgram(ctx context.Context, link *lossy.Link) (_ *reference, stop func(), err error) {
+func (r *rig) frameProgram(ctx context.Context, link *lossy.Link) (_ *program, stop func(), err error) {
 	at := lossy.There + ":7433"
 	n, err := nodes.StartInside(ctx, link.InsideThere(), r.bin, "TENDRIL_LISTEN="+at)
 	if err != nil {
@@ -114,7 +120,7 @@ func (r *rig) frameProgram(ctx context.Context, link *lossy.Link) (_ *reference,
 		cmd.Env = append(nodes.Native(), "XDG_CONFIG_HOME="+config)
 		return cmd
 	}
-	fail := func(err error) (*reference, func(), error) { return nil, nil, errors.Join(err, n.Stop()) }
+	fail := func(err error) (*program, func(), error) { return nil, nil, errors.Join(err, n.Stop()) }
 	token, err := n.Run(ctx, "token", "create", "--expires", "1h")
 	if err != nil {
 		return fail(err)
@@ -122,13 +128,17 @@ func (r *rig) frameProgram(ctx context.Context, link *lossy.Link) (_ *reference,
 	if _, err := nodes.Output(here("login", at, "--token", strings.TrimSpace(token))); err != nil {
 		return fail(err)
 	}
-	cmd := here("run", "--server", at, "--", r.dir+"/clbench", "frames")
-	program, err := r.start(cmd.Env, cmd.Args[0], cmd.Args[1:]...)
+	clbench, err := r.built("clbench")
 	if err != nil {
 		return fail(err)
 	}
-	return program, func() {
-		_ = program.stop() // its figures are in
+	cmd := here("run", "--server", at, "--", clbench, "frames")
+	child, err := r.begin(cmd.Env, cmd.Args[0], cmd.Args[1:]...)
+	if err != nil {
+		return fail(err)
+	}
+	return &program{rig: r, running: child}, func() {
+		_ = child.stop() // its figures are in
 		_ = n.Stop()
 	}, nil
 }
