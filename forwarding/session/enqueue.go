@@ -71,8 +71,6 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 		return c.close(status)
 	}
 	switch {
-	case !blocking && size > ridesBytes && size <= lateBytes && c.goesAhead(b, ptr, size):
-		status = c.writeAhead(b, off, ptr.bytes(0, size))
 	case c.rides(b, size, blocking, ptr):
 		status = c.inline(b, off, ptr.bytes(0, size), blocking)
 	case q.ctx.remote && size == 0:
@@ -82,14 +80,13 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	default:
 		done := false
 		if !blocking {
-			done, status = c.early(b, off, ptr, size)
+			done, status = c.writeAhead(b, off, size, ptr)
 		}
-		if done {
-			break
+		if !done {
+			h := c.host(b, blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
+			h.takes(d, linear(ptr, size))
+			status = h.run()
 		}
-		h := c.host(b, blocking, size, func() Status { return b.store(off, ptr.bytes(0, size)) })
-		h.takes(d, linear(ptr, size))
-		status = h.run()
 	}
 	if status == Success && blocking {
 		q.ctx.syncHost()
@@ -129,7 +126,7 @@ func (c *command) rides(b *Buffer, size uint64, blocking bool, ptr HostPtr) bool
 	if size == 0 || size > clwire.InlineBytes || size+8*uint64(len(c.wait)) > recordRoom {
 		return false
 	}
-	if c.q.ctx.inPlace && (blocking || len(c.wait) == 0 && c.q.idle()) {
+	if c.q.ctx.inPlace && (blocking || size > ridesBytes || len(c.wait) == 0 && c.q.idle()) {
 		return false
 	}
 	from := linear(ptr, size)
