@@ -54,7 +54,7 @@ type KernelFacts struct {
 	HasArgInfo bool        `json:"has_arg_info"`
 	Args       []ArgFacts  `json:"args,omitempty"`
 	Shapes     []ArgShape  `json:"shapes,omitempty"` // without HasArgInfo: what clSetKernelArg's refusals tell of each argument
-	WorkGroups []WorkGroup `json:"work_groups"` // one a device built for
+	WorkGroups []WorkGroup `json:"work_groups"`      // one a device built for
 }
 
 // ArgFacts is clGetKernelArgInfo.
