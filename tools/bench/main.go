@@ -59,7 +59,7 @@ type missingError struct{ why string }
 func (e *missingError) Error() string { return e.why }
 
 func main() {
-	rounds := flag.Int("rounds", 7, "rounds a figure, at least 5")
+	rounds := flag.Int("rounds", 5, "rounds a figure, at least 5")
 	out := flag.String("out", "bench.json", "where the figures go, one JSON object a line")
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	only := flag.String("only", "", "regular expression: measure these figures alone")
