@@ -53,7 +53,8 @@ type KernelFacts struct {
 	Attributes string      `json:"attributes,omitempty"`
 	HasArgInfo bool        `json:"has_arg_info"`
 	Args       []ArgFacts  `json:"args,omitempty"`
-	WorkGroups []WorkGroup `json:"work_groups"` // one a device built for
+	Shapes     []ArgShape  `json:"shapes,omitempty"` // without HasArgInfo: what clSetKernelArg's refusals tell of each argument
+	WorkGroups []WorkGroup `json:"work_groups"`      // one a device built for
 }
 
 // ArgFacts is clGetKernelArgInfo.
@@ -64,6 +65,22 @@ type ArgFacts struct {
 	TypeName      string `json:"type_name"`
 	Name          string `json:"name"`
 }
+
+// ArgShape is what a driver that gives no argument information lets see of an argument.
+type ArgShape struct {
+	Kind  uint8  `json:"kind"`            // Shape…
+	Bytes uint32 `json:"bytes,omitempty"` // of a value: the one power of two that the driver takes
+}
+
+// Kinds of an argument. A value of 8 bytes may still be an image or a sampler of a driver that takes NULL for one.
+const (
+	ShapeUnknown uint8 = iota
+	ShapeValue
+	ShapeBuffer
+	ShapeLocal
+	ShapeImage
+	ShapeSampler
+)
 
 // WorkGroup is clGetKernelWorkGroupInfo for one device; sizes in work-items and bytes.
 type WorkGroup struct {

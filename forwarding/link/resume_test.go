@@ -133,7 +133,24 @@ func (x *cutter) streams(next func() int64) (client, worker *Stream, stop func()
 	}
 	a.Close()
 	b.Close()
-	stopping := make(chan struct{})
+	stopping := x.keepUp(client, worker, lost, next)
+	return client, worker, func() {
+		close(stopping)
+		client.Close()
+		worker.Close()
+		x.wg.Wait()
+	}
+}
+
+// resumable is a Stream or a Lane.
+type resumable interface {
+	Lost() bool
+	Resume(*os.File) error
+}
+
+// keepUp resumes both ends whenever lost says so, over connections that next limits, until the channel that it gives is closed.
+func (x *cutter) keepUp(client, worker resumable, lost <-chan struct{}, next func() int64) (stopping chan struct{}) {
+	stopping = make(chan struct{})
 	x.wg.Go(func() {
 		for {
 			select {
@@ -154,12 +171,7 @@ func (x *cutter) streams(next func() int64) (client, worker *Stream, stop func()
 			}
 		}
 	})
-	return client, worker, func() {
-		close(stopping)
-		client.Close()
-		worker.Close()
-		x.wg.Wait()
-	}
+	return stopping
 }
 
 // await takes records until n have come, each the n-th of send's making.
@@ -506,22 +518,7 @@ func laneSurvives(t *testing.T, secure, packed bool) {
 	}
 	client.Carry(near, 1)
 	worker.Carry(far, 1)
-	stopping := make(chan struct{})
-	x.wg.Go(func() {
-		for {
-			select {
-			case <-stopping:
-				return
-			case <-lost:
-			}
-			for near.Lost() || far.Lost() {
-				a, b := x.pair(1 + r.Int64N(1<<20))
-				_ = both(func() error { return near.Resume(a) }, func() error { return far.Resume(b) })
-				a.Close()
-				b.Close()
-			}
-		}
-	})
+	stopping := x.keepUp(near, far, lost, func() int64 { return 1 + r.Int64N(1<<20) })
 	var over atomic.Bool
 	for _, s := range []*Stream{client, worker} { // they carry the lanes' acknowledgements
 		x.wg.Go(func() {

@@ -34,6 +34,8 @@ const (
 	InvalidExecutable          Status = -45
 	InvalidKernel              Status = -48
 	InvalidArgIndex            Status = -49
+	InvalidArgValue            Status = -50
+	InvalidArgSize             Status = -51
 	InvalidKernelArgs          Status = -52
 	InvalidEvent               Status = -58
 	InvalidOperation           Status = -59

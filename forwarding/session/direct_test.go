@@ -88,7 +88,7 @@ func TestMapsWithoutSharedMemory(t *testing.T) {
 	const size = 1 << 20
 	b, out := r.buffer(size), make([]byte, size)
 	r.handle(r.d.EnqueueRead(q, b, true, 0, 1, ptr(out), Waits{})) // the staging pool
-	r.node.capacity = chunkBytes * chunkCount
+	r.node.capacity = poolBytes
 	at, _, status := r.d.EnqueueMap(q, b, true, mapWriteInvalidate, 0, size, Waits{})
 	r.ok(status)
 	copy(at.bytes(0, size), pattern(size, 6))

@@ -454,7 +454,13 @@ func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) {
 	w.buffers[m.ID] = b
 }
 
-// build reads a source of lines "kernel NAME TYPE…"; "noinfo" leaves argument information out, "error" fails.
+var fakeShapes = map[string]clwire.ArgShape{
+	"int": {Kind: clwire.ShapeValue, Bytes: 4}, "long": {Kind: clwire.ShapeValue, Bytes: 8}, "global": {Kind: clwire.ShapeBuffer},
+	"local": {Kind: clwire.ShapeLocal}, "image2d_t": {Kind: clwire.ShapeImage}, "sampler_t": {Kind: clwire.ShapeSampler},
+}
+
+// build reads a source of lines "kernel NAME TYPE…"; "noinfo" leaves argument information out, "shapes" gives shapes in
+// its place, "error" fails.
 func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 	source := w.programs[m.Program]
 	result := clwire.BuildResult{Made: true, Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
@@ -481,6 +487,9 @@ func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 				a = clwire.ArgFacts{Address: addressLocal, TypeName: "uchar*"}
 			}
 			k.Args = append(k.Args, a)
+			if strings.Contains(source, "shapes") {
+				k.Shapes = append(k.Shapes, fakeShapes[word])
+			}
 		}
 		if !k.HasArgInfo {
 			k.Args = nil

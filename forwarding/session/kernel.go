@@ -245,33 +245,48 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 		if status := k.toBuffer(size, value, a); status != Success {
 			return status
 		}
-		if a.buffer != nil && a.buffer.isObject() && !known.reads {
+		if a.buffer != nil && a.buffer.isObject() && !known.reads && !known.guessed {
 			return InvalidArgValue // the kernel may write through it
 		}
 		return Success
-	case known.bytes != 0:
+	case known.guessed && size == 8 && !value.Nil() && (known.bytes == 8 || known.bytes == 0):
+		if status, handle := k.toHandle(value, a); handle {
+			return status
+		}
+	case known.bytes != 0 && !known.guessed:
 		return a.toValue(known.bytes, size, value)
-	case value.Nil():
+	}
+	return k.toUnknown(index, known.bytes, size, value, a)
+}
+
+// toUnknown takes an argument that the driver alone can judge, unless it is as many bytes as the driver is known to take.
+func (k *Kernel) toUnknown(index int, fits, size uint64, value HostPtr, a *argument) Status {
+	if value.Nil() {
 		a.kind = clwire.ArgLocal
 		le.PutUint64(a.small[:], size)
 		return k.askArg(index, a)
-	case size == 0 || size > maxArgBytes:
+	}
+	if size == 0 || size > maxArgBytes {
 		return InvalidArgSize
 	}
-	if size == 8 && !k.facts.HasArgInfo {
-		// Without argument information a live handle is a handle: they come from an address range of our own.
-		if b := k.d.buffers.Get(uintptr(le.Uint64(value.bytes(0, 8)))); b != nil {
-			return k.toBuffer(size, value, a)
-		}
-		if k.d.samplers.Get(uintptr(le.Uint64(value.bytes(0, 8)))) != nil {
-			return k.toSampler(size, value, a)
-		}
-		if k.d.wasHandle(uintptr(le.Uint64(value.bytes(0, 8)))) {
-			return InvalidMemObject // the driver would follow it
-		}
-	}
 	a.take(size, value)
+	if size == fits {
+		return Success
+	}
 	return k.askArg(index, a)
+}
+
+// toHandle takes 8 bytes for a handle where the driver does not tell what they are and they can be one: ours come from an
+// address range of our own.
+func (k *Kernel) toHandle(value HostPtr, a *argument) (status Status, handle bool) {
+	h := uintptr(le.Uint64(value.bytes(0, 8)))
+	switch {
+	case k.d.buffers.Get(h) != nil:
+		return k.toBuffer(8, value, a), true
+	case k.d.samplers.Get(h) != nil:
+		return k.toSampler(8, value, a), true
+	}
+	return InvalidMemObject, k.d.wasHandle(h) // the driver would follow it
 }
 
 func (a *argument) toLocal(size uint64, value HostPtr) Status {

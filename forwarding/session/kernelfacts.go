@@ -30,6 +30,8 @@ type argSize struct {
 	kind    uint32 // of an image: CL_MEM_OBJECT_…; 0: unknown here
 	writes  bool   // of an image: the kernel only writes through it
 	sampler bool
+
+	guessed bool // from refusals: what is not set is not known, a driver may take other sizes too, and 8 bytes may be the handle of an image or a sampler
 }
 
 // argClass is one question of clSetKernelArg that the driver has answered.
@@ -58,6 +60,12 @@ func newKernelFacts(facts *clwire.KernelFacts) *kernelFacts {
 	}
 	if !facts.HasArgInfo || len(facts.Args) != int(facts.NumArgs) {
 		f.HasArgInfo = false
+		for i := range f.sizes {
+			f.sizes[i].guessed = true
+			if i < len(facts.Shapes) {
+				f.sizes[i] = sizeOfShape(facts.Shapes[i])
+			}
+		}
 		return f
 	}
 	for i := range facts.Args {
@@ -82,6 +90,23 @@ func sizeOf(a *clwire.ArgFacts) argSize {
 		return argSize{}
 	}
 	return argSize{bytes: scalarBytes(a.TypeName)}
+}
+
+// sizeOfShape is sizeOf where the driver gave no argument information.
+func sizeOfShape(s clwire.ArgShape) argSize {
+	switch s.Kind {
+	case clwire.ShapeValue:
+		return argSize{bytes: uint64(s.Bytes), guessed: true}
+	case clwire.ShapeBuffer:
+		return argSize{global: true, bytes: 8, guessed: true}
+	case clwire.ShapeLocal:
+		return argSize{local: true, guessed: true}
+	case clwire.ShapeImage:
+		return argSize{image: true, guessed: true}
+	case clwire.ShapeSampler:
+		return argSize{sampler: true, guessed: true}
+	}
+	return argSize{guessed: true}
 }
 
 // imageTypes are the image types of OpenCL C (§6.3.3 of OpenCL C 3.0).

@@ -6,22 +6,19 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Reads that nobody waits for, of buffers in place whose queue is busy and of buffers out of place. The worker's device copies to
-// shared memory beside the buffer, out of place to memory that its driver pinned, as one command among the others, and this side copies on to the program when it hears of the end, which it
-// does with many others' at once. As work of this side's own (hostWork) each would cost a message and a wake-up both ways
-// while its queue stands still: 200 µs where a native one takes 4.
-const (
-	lateBytes = 64 << 10 // the largest such read: larger ones are better copied once
-	lateMost  = 8 << 20  // bytes of all that are under way
-)
+// Reads that nobody waits for, of buffers in place whose queue is busy and of buffers out of place. The worker's device copies to shared
+// memory that was lent to the read (ahead.go), as one command among the others, and this side copies on to the program when it hears of
+// the end, which it does with many others' at once. As work of this side's own each took 200 µs where a native one takes 4.
+
+// lateMost is how many bytes of all such reads may be under way.
+const lateMost = 8 << 20
 
 // lateRead is one of them. It ends once, whoever brings the end: the worker's word or the worker's death.
 type lateRead struct {
 	d     *Driver
 	to    HostPtr
 	size  uint64
-	place *place
-	give  func() // gives place back
+	place *place // lent
 	lands *landing
 
 	mu     sync.Mutex // held while the program's memory is written; leaf but for slabs.mu, landings.mu
@@ -32,7 +29,7 @@ type lateRead struct {
 // readLate sends a read as a command of the device's own; done false: it cannot be one, and nothing was sent.
 func (c *command) readLate(b *Buffer, off, size uint64, to HostPtr) (done bool, status Status) {
 	ctx := c.q.ctx
-	if ctx.remote || size == 0 || size > lateBytes || b.root.special.Load() || ctx.inPlace && c.free() || !ctx.inPlace && b.bytes() != nil {
+	if ctx.remote || size == 0 || size > aheadBytes || b.root.special.Load() || ctx.inPlace && c.free() || !ctx.inPlace && b.bytes() != nil {
 		return false, Success
 	}
 	r := c.newLateRead(size, to)
@@ -66,35 +63,13 @@ func (c *command) newLateRead(size uint64, to HostPtr) *lateRead {
 		d.lateBytes.Add(-int64(size))
 		return nil
 	}
-	p, give := c.latePlace(size)
+	p := c.lend(size)
 	if p == nil {
 		d.lateBytes.Add(-int64(size))
 		return nil
 	}
 	host := linear(to, size)
-	r := &lateRead{d: d, to: to, size: size, place: p, give: give, lands: d.landings.add(&host, w)}
-	if w.addSegment(p.seg) != nil {
-		r.end(int32(OutOfResources))
-		return nil
-	}
-	return r
-}
-
-// latePlace takes shared memory that the device copies to, and says how it is given back; nil: there is none now.
-func (c *command) latePlace(size uint64) (p *place, give func()) {
-	if c.q.ctx.staged() {
-		early := &c.q.ctx.staging.early
-		at, ok := early.take(size)
-		if !ok {
-			return nil, nil
-		}
-		return &place{seg: c.q.ctx.staging.seg, off: at, size: size}, func() { early.put(at, size) }
-	}
-	p, status := c.d.slabs.alloc(size, 64, false)
-	if status != Success {
-		return nil, nil
-	}
-	return p, func() { c.d.slabs.put(p) }
+	return &lateRead{d: d, to: to, size: size, place: p, lands: d.landings.add(&host, w)}
 }
 
 // end brings the bytes where the program wants them, if the command went well, and returns how it ended: as was said first.
@@ -111,37 +86,6 @@ func (r *lateRead) end(status int32) int32 {
 	}
 	r.d.landings.end(r.lands)
 	r.d.lateBytes.Add(-int64(r.size))
-	r.give()
-	return status
-}
-
-// ridesBytes is the largest write in place that rides in its record: the worker copies it twice, and larger ones through
-// shared memory not at all.
-const ridesBytes = 2 << 10
-
-// goesAhead says whether a write that nobody waits for can be a command of the device's own, from shared memory that this
-// side fills now.
-func (c *command) goesAhead(b *Buffer, ptr HostPtr, size uint64) bool {
-	from := linear(ptr, size)
-	return c.q.ctx.inPlace && !b.root.special.Load() && !c.free() && c.settled(&from)
-}
-
-func (c *command) writeAhead(b *Buffer, off uint64, data []byte) Status {
-	q, size := c.q, uint64(len(data))
-	if status := b.ensureRemote(q.w); status != Success {
-		return status
-	}
-	p, status := c.d.slabs.alloc(size, 64, false)
-	if status != Success {
-		return status
-	}
-	if q.w.addSegment(p.seg) != nil {
-		c.d.slabs.put(p)
-		return OutOfResources
-	}
-	copy(p.bytes(size), data)
-	t := &clwire.Transfer{Direction: clwire.ToBuffer, Buffer: b.id.Load(), Offset: off, Size: size, Segment: p.seg.ID, SegmentOffset: p.off}
-	_, status = q.submit(t, &t.Cmd, c.e, c.wait, 0)
-	c.d.slabs.free(p, q.w)
+	r.d.slabs.put(r.place)
 	return status
 }

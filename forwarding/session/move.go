@@ -2,25 +2,29 @@ package session
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/trace"
+	"tendril/store/alloc"
 	"tendril/store/segment"
 )
 
-// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes. The last
-// ones are cut up for small transfers that nobody waits for (early.go, lateread.go).
+// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes. Behind them lies what
+// is lent to small transfers that nobody waits for (ahead.go).
 const (
 	chunkBytes  = 4 << 20
-	chunkCount  = 8
+	chunkCount  = 6
+	lentBytes   = 8 << 20
+	poolBytes   = chunkBytes*chunkCount + lentBytes
 	maxInFlight = 4 // chunks of one move, so that two moves go on side by side
 )
 
 type stagingPool struct {
 	once   sync.Once
 	seg    *Segment
-	free   chan int // chunk numbers
-	early  earlyMemory
+	free   chan int             // chunk numbers
+	lent   atomic.Pointer[slab] // nil: the pool is not open yet
 	status Status
 }
 
@@ -28,11 +32,11 @@ type stagingPool struct {
 // transfer, and may write all of it back then: that first one carries nothing and is waited for.
 func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 	p.once.Do(func() {
-		place, status := q.d.slabs.allocOwn(chunkBytes * chunkCount)
+		place, status := q.d.slabs.allocOwn(poolBytes)
 		if p.status = status; status != Success {
 			return
 		}
-		p.seg, p.free = place.seg, make(chan int, earlyFirst)
+		p.seg, p.free = place.seg, make(chan int, chunkCount)
 		if q.w.addSegment(p.seg) != nil {
 			p.status = OutOfResources
 			return
@@ -44,12 +48,19 @@ func (p *stagingPool) open(b *Buffer, q *Queue) Status {
 			m.finishOldest()
 		}
 		p.status = m.status
-		for i := 1; i < earlyFirst; i++ {
+		for i := 1; i < chunkCount; i++ {
 			p.put(i)
 		}
-		p.early.open()
+		p.lend()
 	})
 	return p.status
+}
+
+// lend makes the memory behind the chunks a slab, of which the chunks are a part that is never given back.
+func (p *stagingPool) lend() {
+	lent := &slab{seg: p.seg, ranges: alloc.NewSized(poolBytes)}
+	lent.ranges.Alloc(chunkCount*chunkBytes, chunkBytes)
+	p.lent.Store(lent)
 }
 
 // onePiece is the least that can be moved, and goes nowhere.
@@ -66,7 +77,7 @@ func (p *stagingPool) close(d *Driver, w *worker) {
 	p.once.Do(func() {})
 	switch {
 	case p.seg == nil:
-	case p.early.busy():
+	case d.slabs.holds(p.lent.Load(), chunkCount*chunkBytes):
 		d.slabs.free(&place{seg: p.seg, size: uint64(len(p.seg.Bytes))}, w)
 	default:
 		d.slabs.giveBack(p.seg)

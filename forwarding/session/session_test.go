@@ -458,6 +458,48 @@ func TestHandleIsAHandleWithoutArgumentInformation(t *testing.T) {
 	}
 }
 
+func TestShapesJudgeWithoutArgumentInformation(t *testing.T) {
+	r := newRig(t, true)
+	r.queue(0)
+	b := r.buffer(64)
+	mem, junk, zero := make([]byte, 8), pattern(8, 1), make([]byte, 8)
+	le.PutUint64(mem, uint64(b))
+	cases := []struct {
+		kind  string
+		size  uint64
+		value []byte // nil: NULL
+		want  Status
+	}{
+		{"global", 8, mem, Success}, {"global", 8, nil, Success}, {"global", 8, zero, Success}, {"global", 8, junk, InvalidMemObject}, {"global", 4, mem, InvalidArgSize},
+		{"image2d_t", 8, junk, InvalidMemObject}, {"image2d_t", 8, zero, InvalidMemObject}, {"image2d_t", 8, mem, InvalidArgValue}, {"image2d_t", 8, nil, InvalidArgValue},
+		{"sampler_t", 8, junk, InvalidSampler}, {"sampler_t", 8, mem, InvalidSampler}, {"sampler_t", 4, junk, InvalidArgSize},
+		{"local", 64, nil, Success}, {"local", 8, mem, InvalidArgValue},
+		{"int", 4, junk, Success}, {"long", 8, junk, Success}, {"long", 8, mem, Success}, {"int", 0, junk, InvalidArgSize},
+	}
+	before := r.worker().setArgs.Load()
+	for _, c := range cases {
+		k := r.kernel("kernel nop " + c.kind + "\nnoinfo shapes")
+		var p HostPtr
+		if c.value != nil {
+			p = ptr(c.value)
+		}
+		if got := r.d.SetKernelArg(k, 0, c.size, p); got != c.want {
+			t.Errorf("%s of %d bytes %x: %d, want %d", c.kind, c.size, c.value, got, c.want)
+		}
+		if _, got := r.d.KernelArgInfo(k, 0, 0x1198); got != KernelArgInfoNotAvailable {
+			t.Errorf("%s: argument information: %d", c.kind, got)
+		}
+	}
+	if asked := r.worker().setArgs.Load() - before; asked != 0 {
+		t.Errorf("the driver was asked %d times", asked)
+	}
+	// Any other size is the driver's to judge: some take shorter ones.
+	r.is(r.d.SetKernelArg(r.kernel("kernel nop int\nnoinfo shapes"), 0, 7, ptr(junk)), InvalidArgSize)
+	if asked := r.worker().setArgs.Load() - before; asked != 1 {
+		t.Errorf("the driver was asked %d times about another size", asked)
+	}
+}
+
 func TestWorkerDies(t *testing.T) {
 	r := newRig(t, true)
 	told := make(chan string, 8)

@@ -46,6 +46,8 @@ type mark struct {
 	seq uint64
 }
 
+func (m *mark) passed() bool { return m.q.doneSeq.Load() >= m.seq || m.q.w.dead.Load() }
+
 // slabs owns the memory of buffers in place: session-private segments of the daemon, shared by all contexts.
 type slabs struct {
 	d *Driver
@@ -100,11 +102,43 @@ func (s *slabs) alloc(size, align uint64, own bool) (*place, Status) {
 // smallLocked takes a part of a slab, nil where none has room.
 func (s *slabs) smallLocked(size, align uint64) *place {
 	for _, small := range s.list {
-		if off, ok := small.ranges.Alloc(size, align); ok {
-			return &place{seg: small.seg, off: off, size: size, small: small}
+		if p := small.part(size, align); p != nil {
+			return p
 		}
 	}
 	return nil
+}
+
+// part takes a part of this slab, nil where there is no room now. s.mu is held.
+func (small *slab) part(size, align uint64) *place {
+	if off, ok := small.ranges.Alloc(size, align); ok {
+		return &place{seg: small.seg, off: off, size: size, small: small}
+	}
+	return nil
+}
+
+// part takes a part of a slab that is not for buffers, nil where that has no room now, or is nil itself.
+func (s *slabs) part(of *slab, size, align uint64) *place {
+	if of == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reapLocked()
+	p := of.part(size, align)
+	if p == nil {
+		s.reapAllLocked()
+		p = of.part(size, align)
+	}
+	return p
+}
+
+// holds says whether more than so many bytes of such a slab are in use.
+func (s *slabs) holds(of *slab, most uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reapAllLocked()
+	return of != nil && of.ranges.Used() > most
 }
 
 // wholeLocked takes a kept segment that is hardly larger than size, nil where there is none.
@@ -161,8 +195,10 @@ func (s *slabs) disown(seg *Segment) {
 }
 
 // free gives a buffer's memory back once the commands sent so far cannot use it any more.
-func (s *slabs) free(p *place, w *worker) {
-	marks := w.busyQueues()
+func (s *slabs) free(p *place, w *worker) { s.freeBehind(p, w.busyQueues()) }
+
+// freeBehind gives memory back once queues have passed their marks.
+func (s *slabs) freeBehind(p *place, marks []mark) {
 	s.mu.Lock()
 	if len(marks) == 0 {
 		s.releaseLocked(p)

@@ -70,7 +70,8 @@ type worker struct {
 
 	partitions map[*partition]struct{} // made at the worker; guarded by mu
 
-	grant grant
+	grant  grant
+	riding atomic.Uint64 // see carries
 
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
@@ -281,6 +282,7 @@ func (w *worker) dropSegment(id uint64) {
 // dispatch handles one record of the worker. It runs under the reader's lock.
 func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 	w.traceRecord(h.Type, len(payload), trace.FlagFromWorker)
+	w.riding.Store(0)
 	switch h.Type {
 	case clwire.TypeReply:
 		return w.onReply(h, payload)

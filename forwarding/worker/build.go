@@ -213,6 +213,7 @@ func (s *session) oneKernel(p *program, name string) ([]byte, opencl.Status) {
 	return out, status
 }
 
+// factsOf asks for everything; it leaves k with arguments set.
 func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire.KernelFacts {
 	n, _ := k.Info(opencl.KernelNumArgs)
 	attributes, _ := k.Info(opencl.KernelAttributes)
@@ -220,7 +221,7 @@ func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire
 	for i := range min(f.NumArgs, clwire.MaxArgs) {
 		a, ok := argFacts(k, i)
 		if !ok {
-			f.HasArgInfo, f.Args = false, nil
+			f.HasArgInfo, f.Args, f.Shapes = false, nil, argShapes(k, f.NumArgs)
 			break
 		}
 		f.Args = append(f.Args, a)

@@ -214,8 +214,19 @@ func load(icd string, index int, noInPlace bool) (*driver, error) {
 		return nil, fmt.Errorf("driver %s has %d platforms, not one of number %d", lib.Path(), len(platforms), index)
 	}
 	d := &driver{platform: platforms[index]}
+	name, _ := d.platform.Info(platformName)
+	pocl := text(name) == "Portable Computing Language"
+	d.blocks = noInPlace || !pocl // PoCL's enqueue hands over to its own threads
+	if pocl {
+		return d, withPatientThreads(func() error { return d.start(noInPlace) })
+	}
+	return d, d.start(noInPlace)
+}
+
+// start makes the driver start its devices.
+func (d *driver) start(noInPlace bool) (err error) {
 	if d.devices, err = d.platform.Devices(); err != nil {
-		return nil, err
+		return err
 	}
 	d.inPlace = len(d.devices) > 0 && !noInPlace
 	for _, dev := range d.devices {
@@ -223,9 +234,7 @@ func load(icd string, index int, noInPlace bool) (*driver, error) {
 			d.inPlace, _ = inPlace(d.platform, dev)
 		}
 	}
-	name, _ := d.platform.Info(platformName)
-	d.blocks = noInPlace || text(name) != "Portable Computing Language" // PoCL's enqueue hands over to its own threads
-	return d, nil
+	return nil
 }
 
 // control is the daemon's end of a worker's life: a SOCK_SEQPACKET socket.

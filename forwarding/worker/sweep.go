@@ -11,8 +11,8 @@ import (
 // process; a node has a worker a session, and would fill its disk with entries. A compiler that is killed leaves others.
 const (
 	leftPrefix = "tempfile_"
-	leftEmpty  = time.Minute    // after which nobody looks at an empty one any more
-	leftLong   = 24 * time.Hour // after which none is in use: a build is over by then, or hangs
+	leftEmpty  = time.Minute // after which nobody looks at an empty one any more
+	leftLong   = time.Hour   // after which none is in use: sources are read at once, and what is linked gets its name when it is whole
 )
 
 // sweepCache removes what earlier workers of the tenant left in PoCL's cache. What cannot be looked at or removed stays: another worker may be

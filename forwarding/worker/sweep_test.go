@@ -17,8 +17,8 @@ func TestSweepCache(t *testing.T) {
 	}{
 		{"tempfile_aaaaaa", "", 2 * time.Minute, false},
 		{"tempfile_bbbbbb", "", time.Second, true},
-		{"tempfile_cccccc.so", "half a library", time.Hour, true},
-		{"tempfile_dddddd.so", "half a library", 25 * time.Hour, false},
+		{"tempfile_cccccc.so", "half a library", 50 * time.Minute, true},
+		{"tempfile_dddddd.so", "half a library", 2 * time.Hour, false},
 		{"program.bc", "", 48 * time.Hour, true},
 	} {
 		path := filepath.Join(dir, f.name)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,27 @@ func TestBuildReports(t *testing.T) {
 	}
 	if a := b.Kernels[0].Args; b.Kernels[0].HasArgInfo && (a[0].TypeName != "float*" || a[2].Name != "n") {
 		t.Errorf("arguments %+v", a)
+	}
+}
+
+// A build without -cl-kernel-arg-info stays one: the driver gives no argument information, and what it takes is found out.
+func TestBuildTellsShapes(t *testing.T) {
+	f := newFixture(inProcess(t, false), 0)
+	r := f.buildSource("kernel void all_kinds(global float *g, constant int *c, local int *l, int n, ulong u, char3 v, double16 d, global const int *last) {}")
+	var b clwire.BuildResult
+	f.must(json.Unmarshal(r.Data, &b))
+	if r.Status != 0 || len(b.Kernels) != 1 {
+		t.Fatalf("status %d, %s", r.Status, r.Data)
+	}
+	k := b.Kernels[0]
+	if k.HasArgInfo {
+		t.Skip("this driver always gives argument information")
+	}
+	buffer, local := clwire.ArgShape{Kind: clwire.ShapeBuffer}, clwire.ArgShape{Kind: clwire.ShapeLocal}
+	value := func(n uint32) clwire.ArgShape { return clwire.ArgShape{Kind: clwire.ShapeValue, Bytes: n} }
+	want := []clwire.ArgShape{buffer, buffer, local, value(4), value(8), value(4), value(128), buffer}
+	if !slices.Equal(k.Shapes, want) {
+		t.Errorf("shapes %+v, want %+v", k.Shapes, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tendril/tools/e2e/lossy"
@@ -19,14 +20,18 @@ import (
 // Frames over a bad link: each is written, worked on by a kernel and read back.
 const (
 	pictureBytes = 64 << 10
+	frameLinks   = 4   // at a time, so that there are enough frames for their slowest thousandth in a minute
 	turnFrames   = 100 // frames of one side before it is the other's turn
-	turns        = 10
+	turns        = 5
 )
 
 var badLink = lossy.Quality{Delay: 5 * time.Millisecond, Jitter: 3 * time.Millisecond, Loss: 0.01}
 
 // frameTimes are what each frame took, in ns, ascending.
-type frameTimes struct{ forwarded, bare []float64 }
+type frameTimes struct {
+	forwarded, bare []float64
+	trips           float64 // round trips a frame
+}
 
 // frameBenchmarks hold the frames of a program that is forwarded over TLS against the same bytes over one bare TCP
 // connection of the same link. Both sides' segments are lost and overtake each other by themselves.
@@ -41,6 +46,7 @@ func frameBenchmarks(ctx context.Context, r *rig) []benchmark {
 					}
 					r.frames = f
 				}
+				r.trips = r.frames.trips
 				return percentile(r.frames.forwarded, part), percentile(r.frames.bare, part), nil
 			}}
 	}
@@ -52,52 +58,108 @@ func percentile(sorted []float64, part float64) float64 {
 	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
 }
 
-// measureFrames lays the link, starts a node at its other end, and takes turns.
+// measureFrames lays links, starts a node at the other end of each, and takes turns on all of them.
 func (r *rig) measureFrames(ctx context.Context) (_ *frameTimes, err error) {
-	link, err := lossy.Lay(fmt.Sprintf("tb%d", os.Getpid()), badLink)
-	if err != nil {
-		return nil, &missingError{fmt.Sprintf("no such link on this machine: %v", err)}
-	}
-	defer func() { err = errors.Join(err, link.Close()) }()
-	program, stop, err := r.frameProgram(ctx, link)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
-	bare, err := connectBare(link)
-	if err != nil {
-		return nil, err
-	}
-	defer bare.Close()
-	f := &frameTimes{}
-	frame := make([]byte, pictureBytes)
-	for range turns {
-		for range turnFrames {
-			v, err := program.ask("frame_64KiB")
-			if err != nil {
-				return nil, err
+	ends := make([]*frameEnds, frameLinks)
+	defer func() {
+		for _, e := range ends {
+			if e != nil {
+				err = errors.Join(err, e.close())
 			}
-			f.forwarded = append(f.forwarded, v)
 		}
-		for range turnFrames {
-			start := time.Now()
-			if _, err := bare.Write(frame); err != nil {
-				return nil, err
-			}
-			if _, err := io.ReadFull(bare, frame); err != nil {
-				return nil, err
-			}
-			f.bare = append(f.bare, float64(time.Since(start).Nanoseconds()))
-		}
-		if err := ctx.Err(); err != nil {
+	}()
+	for i := range ends {
+		if ends[i], err = r.openFrames(ctx, i); err != nil {
 			return nil, err
 		}
 	}
-	slices.Sort(f.forwarded)
-	slices.Sort(f.bare)
-	passed, lost := link.Packets()
-	fmt.Fprintf(os.Stderr, "  the bad link: %d packets arrived, %d were lost\n", passed, lost)
-	return f, nil
+	var work sync.WaitGroup
+	errs := make([]error, len(ends))
+	for i, e := range ends {
+		work.Go(func() { errs[i] = e.measure(ctx) })
+	}
+	work.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	all := &frameTimes{}
+	var passed, lost uint64
+	for _, e := range ends {
+		all.forwarded, all.bare = append(all.forwarded, e.times.forwarded...), append(all.bare, e.times.bare...)
+		all.trips += e.times.trips / frameLinks
+		p, l := e.link.Packets()
+		passed, lost = passed+p, lost+l
+	}
+	slices.Sort(all.forwarded)
+	slices.Sort(all.bare)
+	fmt.Fprintf(os.Stderr, "  the bad links: %d packets arrived, %d were lost\n", passed, lost)
+	return all, nil
+}
+
+// frameEnds is one bad link and what uses it.
+type frameEnds struct {
+	link    *lossy.Link
+	program *reference // clbench at one end, its device at the other
+	stop    func()     // ends it and its node
+	bare    net.Conn
+	times   frameTimes
+}
+
+// openFrames gives what there is to close also with an error.
+func (r *rig) openFrames(ctx context.Context, i int) (e *frameEnds, err error) {
+	e = &frameEnds{}
+	if e.link, err = lossy.Lay(fmt.Sprintf("t%c%d", 'a'+i, os.Getpid()), badLink); err != nil {
+		e.link = nil
+		return e, &missingError{fmt.Sprintf("no such link on this machine: %v", err)}
+	}
+	if e.program, e.stop, err = r.frameProgram(ctx, e.link); err != nil {
+		return e, err
+	}
+	e.bare, err = connectBare(e.link)
+	return e, err
+}
+
+func (e *frameEnds) close() error {
+	if e.bare != nil {
+		e.bare.Close()
+	}
+	if e.stop != nil {
+		e.stop()
+	}
+	if e.link == nil {
+		return nil
+	}
+	return e.link.Close()
+}
+
+// measure takes turns.
+func (e *frameEnds) measure(ctx context.Context) error {
+	frame := make([]byte, pictureBytes)
+	before := tripsSoFar(e.program.counters)
+	for range turns {
+		for range turnFrames {
+			v, _, err := e.program.ask("frame_64KiB")
+			if err != nil {
+				return err
+			}
+			e.times.forwarded = append(e.times.forwarded, v)
+		}
+		for range turnFrames {
+			start := time.Now()
+			if _, err := e.bare.Write(frame); err != nil {
+				return err
+			}
+			if _, err := io.ReadFull(e.bare, frame); err != nil {
+				return err
+			}
+			e.times.bare = append(e.times.bare, float64(time.Since(start).Nanoseconds()))
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	e.times.trips = (tripsSoFar(e.program.counters) - before) / float64(len(e.times.forwarded))
+	return nil
 }
 
 // frameProgram is clbench at one end of the link, whose device is at the other. stop ends it and its node.
@@ -122,8 +184,12 @@ func (r *rig) frameProgram(ctx context.Context, link *lossy.Link) (_ *reference,
 	if _, err := nodes.Output(here("login", at, "--token", strings.TrimSpace(token))); err != nil {
 		return fail(err)
 	}
-	cmd := here("run", "--server", at, "--", r.dir+"/clbench", "frames")
-	program, err := r.start(cmd.Env, cmd.Args[0], cmd.Args[1:]...)
+	clbench, err := r.built("clbench")
+	if err != nil {
+		return fail(err)
+	}
+	cmd := here("run", "--server", at, "--", clbench, "frames")
+	program, err := r.begin(cmd.Env, cmd.Args[0], cmd.Args[1:]...)
 	if err != nil {
 		return fail(err)
 	}

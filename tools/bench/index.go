@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"tendril/client"
@@ -29,7 +28,7 @@ func indexBenchmarks(r *rig) (list []benchmark) {
 				return v, indexReach, err
 			}}, benchmark{name: "store/get+release/size=" + size.name + "/path=index/client=c", unit: "ns", against: "0.5 µs", atMost: 1,
 			measure: func() (float64, float64, error) {
-				v, err := r.indexedC("get_release_" + size.name)
+				v, err := r.cIndexed.ask("get_release_" + size.name)
 				return v, indexReach, err
 			}})
 	}
@@ -53,6 +52,7 @@ func (r *rig) indexReader() (_ *client.Conn, err error) {
 		if r.viaIndex, err = client.DialOptions(client.Options{Socket: r.socket, Index: client.IndexOn}); err != nil {
 			return nil, err
 		}
+		r.atEnd(func() { r.viaIndex.Close() })
 	}
 	return r.viaIndex, r.viaIndex.IndexState()
 }
@@ -123,7 +123,7 @@ func (r *rig) makeObjects(n int) error {
 	if err != nil {
 		return err
 	}
-	r.maker = c
+	r.atEnd(func() { c.Close() })
 	for range n {
 		o, err := c.Put(make([]byte, 64), client.CreateOptions{})
 		if err != nil {
@@ -178,15 +178,4 @@ func batches(call func(i int) error) (float64, error) {
 		return nil
 	})
 	return ns / indexCalls, err
-}
-
-// indexedC asks the C client for a figure, its clock included.
-func (r *rig) indexedC(test string) (float64, error) {
-	if r.cIndexed == nil {
-		var err error
-		if r.cIndexed, err = r.start(r.env("TENDRIL_INDEX=on"), filepath.Join(r.dir, "store")); err != nil {
-			return 0, err
-		}
-	}
-	return r.cIndexed.ask(test)
 }

@@ -8,20 +8,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"os/signal"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
+	"time"
 )
 
 // Figure is one line of bench.json. Times are in ns, rates in bytes per second.
@@ -36,7 +31,7 @@ type Figure struct {
 	OK        bool    `json:"ok"`
 	// Spread is the largest of the rounds' ratios ÷ the smallest.
 	Spread float64 `json:"spread"`
-	// RoundTrips is how many round trips a round of the measured program needed.
+	// RoundTrips is how many a step of the measured program needed, of which a batch or a chain is one.
 	RoundTrips float64 `json:"round_trips"`
 }
 
@@ -49,6 +44,8 @@ type benchmark struct {
 	atLeast float64
 	measure func() (value, reference float64, err error)
 
+	// rounds: so few of them are enough, for a link's fixed rate decides; 0: as many as asked for.
+	rounds int
 	// once: one round alone, of a measurement that takes its time and repeats what it measures by itself.
 	once bool
 	// best: the better side of the rounds counts, for both: a scheduler puts the two ends of a socket on one core or
@@ -62,7 +59,7 @@ type missingError struct{ why string }
 func (e *missingError) Error() string { return e.why }
 
 func main() {
-	rounds := flag.Int("rounds", 7, "rounds a figure, at least 5")
+	rounds := flag.Int("rounds", 5, "rounds a figure, at least 5")
 	out := flag.String("out", "bench.json", "where the figures go, one JSON object a line")
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	only := flag.String("only", "", "regular expression: measure these figures alone")
@@ -88,31 +85,24 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
-		if err := rig.startOpenCL(); err != nil {
-			return err
+		if err := rig.noDevice(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: no OpenCL figures: no native OpenCL device to compare with:", err)
+			chosen = slices.DeleteFunc(chosen, isOpenCL)
 		}
 	}
-	if rig.noDevice != "" {
-		fmt.Fprintln(os.Stderr, "bench: no OpenCL figures:", rig.noDevice)
-		chosen = slices.DeleteFunc(chosen, isOpenCL)
-	}
-	var figures []Figure
+	var report report
 	for _, b := range chosen {
+		start := time.Now()
 		f, err := rig.roundTripsOf(b, func(b benchmark) (Figure, error) { return b.run(ctx, max(rounds, 5)) })
-		if missing := (*missingError)(nil); errors.As(err, &missing) {
-			fmt.Fprintf(os.Stderr, "  %-44s not measured: %v\n", b.name, missing)
-			continue
+		fmt.Fprintf(os.Stderr, "  %-60s %s (%.1f s)\n", b.name, report.add(b, f, err), time.Since(start).Seconds())
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", b.name, err)
-		}
-		figures = append(figures, f)
-		fmt.Fprintf(os.Stderr, "  %-44s %s\n", f.Name, f.verdict())
 	}
-	if err := write(out, figures); err != nil {
+	if err := write(out, report.figures); err != nil {
 		return err
 	}
-	return table(os.Stdout, figures)
+	return report.print(os.Stdout)
 }
 
 func isOpenCL(b benchmark) bool { return strings.HasPrefix(b.name, "opencl/") }
@@ -121,6 +111,9 @@ func isOpenCL(b benchmark) bool { return strings.HasPrefix(b.name, "opencl/") }
 func (b benchmark) run(ctx context.Context, rounds int) (Figure, error) {
 	var values, references, ratios []float64
 	first := 1
+	if b.rounds > 0 {
+		rounds = min(rounds, b.rounds)
+	}
 	if b.once {
 		rounds, first = 0, 0
 	}
@@ -158,69 +151,4 @@ func (b benchmark) run(ctx context.Context, rounds int) (Figure, error) {
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
-}
-
-// trips is how many round trips a round needed, "-" where nothing was forwarded.
-func (f Figure) trips() string {
-	if f.RoundTrips == 0 && !strings.HasPrefix(f.Name, "opencl/") {
-		return "-"
-	}
-	return strconv.FormatFloat(math.Round(10*f.RoundTrips)/10, 'f', -1, 64)
-}
-
-func (f Figure) verdict() string {
-	word := "ok"
-	if !f.OK {
-		word = "MISSED"
-	}
-	return fmt.Sprintf("%.2f × (%s) %s", f.Ratio, f.Reach, word)
-}
-
-func write(path string, figures []Figure) (err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := file.Close(); err == nil {
-			err = e
-		}
-	}()
-	enc := json.NewEncoder(file)
-	for _, f := range figures {
-		if err := enc.Encode(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func table(w io.Writer, figures []Figure) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "figure\tvalue\treference\tratio\treach\tspread\ttrips\tagainst")
-	for _, f := range figures {
-		mark := "✓"
-		if !f.OK {
-			mark = "✗"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s %s\t%.1f\t%s\t%s\n", f.Name, show(f.Value, f.Unit), show(f.Reference, f.Unit), f.Ratio, f.Reach, mark, f.Spread, f.trips(), f.Against)
-	}
-	return t.Flush()
-}
-
-func show(v float64, unit string) string {
-	switch unit {
-	case "B/s":
-		return fmt.Sprintf("%.2f GB/s", v/1e9)
-	case "1/s":
-		return fmt.Sprintf("%.0f/s", v)
-	case "B":
-		return fmt.Sprintf("%.1f KiB", v/1024)
-	case "":
-		return fmt.Sprintf("%.2f", v)
-	}
-	if v < 100e3 {
-		return fmt.Sprintf("%.2f µs", v/1e3)
-	}
-	return strings.TrimSpace(fmt.Sprintf("%.2f ms", v/1e6))
 }

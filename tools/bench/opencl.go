@@ -6,7 +6,7 @@ import "fmt"
 func openclBenchmarks(r *rig) []benchmark {
 	both := func(test string) func() (float64, float64, error) {
 		return func() (float64, float64, error) {
-			ref, err := r.native.ask(test)
+			ref, err := r.native.reference(test)
 			if err != nil {
 				return 0, 0, fmt.Errorf("native: %w", err)
 			}
@@ -21,7 +21,7 @@ func openclBenchmarks(r *rig) []benchmark {
 	plus := func(test string, trips, allowance float64) func() (float64, float64, error) {
 		measure := both(test)
 		return func() (float64, float64, error) {
-			trip, err := r.rtt.ask("rtt")
+			trip, err := r.rtt.reference("rtt")
 			if err != nil {
 				return 0, 0, err
 			}
@@ -49,7 +49,7 @@ func openclBenchmarks(r *rig) []benchmark {
 			return v, 1e3, err
 		}},
 		{name: "opencl/descriptors/buffers=100000/path=unix", against: "those without them + 16", atMost: 1, measure: func() (float64, float64, error) {
-			idle, err := r.forwarded.ask("descriptors")
+			idle, err := r.forwarded.reference("descriptors")
 			if err != nil {
 				return 0, 0, err
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -23,82 +24,105 @@ const (
 )
 
 // remote is how programs reach the rig's daemon as if it were another
-// machine's: over loopback, straight and by way of a proxy that delays.
+// machine's: over loopback, straight and by way of a proxy that delays. Each
+// way is laid when its first program starts.
 type remote struct {
-	trip           *reference // TCP round trips
-	tripPort       string
-	proxy, noProxy *slow.Proxy // the second before trip's port
-	at             string      // the front door
-	tls, clear     *reference  // clbench there
-	far            *reference  // clbench over the slow link
-	narrow         *slow.Proxy // before the front door, with narrowRate
-	squeezed, wide *reference  // clbench there, with compression and without
-	bare           *reference  // clbench at the front door, without
+	trip *program // TCP round trips
+
+	door       func() (string, error) // the front door, logged in at
+	tls, clear *program               // clbench there
+	bare       *program               // the same without compression
+	far        *program               // clbench over the slow link
+
+	squeezed, wide *program // clbench over a link of narrowRate, with compression and without
 }
 
-// openRemote logs in and starts the programs, once.
-func (r *rig) openRemote(ctx context.Context) (*remote, error) {
-	if r.remote != nil {
-		return r.remote, nil
+func newRemote(ctx context.Context, r *rig) *remote {
+	m := &remote{trip: r.plain(nil, "rtt", "tcp")}
+	front := sync.OnceValues(func() (string, error) { return r.frontDoor(ctx) })
+	m.door = sync.OnceValues(func() (string, error) { return r.loginAt(ctx, front, nil) })
+	slowDoor := sync.OnceValues(func() (string, error) {
+		return r.loginAt(ctx, front, func(p *slow.Proxy) error { return m.delay(ctx, p) })
+	})
+	narrowDoor := sync.OnceValues(func() (string, error) {
+		return r.loginAt(ctx, front, func(p *slow.Proxy) error { p.SetRate(narrowRate); return nil })
+	})
+	at := func(door func() (string, error), flags ...string) *program {
+		return r.program(func() (*reference, error) {
+			addr, err := door()
+			if err != nil {
+				return nil, err
+			}
+			path, err := r.built("clbench")
+			if err != nil {
+				return nil, err
+			}
+			return r.begin(r.env(), r.tendril(), append(append([]string{"run", "--server", addr}, flags...), "--", path)...)
+		})
 	}
-	m := &remote{}
-	r.remote = m // close ends what there is
-	if err := m.open(ctx, r); err != nil {
-		return nil, err
-	}
-	return m, nil
+	m.tls, m.clear, m.bare = at(m.door), at(m.door, "--plaintext"), at(m.door, "--compress", "off")
+	m.far = at(slowDoor)
+	m.squeezed, m.wide = at(narrowDoor), at(narrowDoor, "--compress", "off")
+	return m
 }
 
-func (m *remote) open(ctx context.Context, r *rig) (err error) {
-	if m.trip, err = r.start(nil, r.dir+"/rtt", "tcp"); err != nil {
-		return err
+// loginAt logs in at the front door, by way of a proxy of its own that lay has made a link of, unless lay is nil.
+func (r *rig) loginAt(ctx context.Context, front func() (string, error), lay func(*slow.Proxy) error) (string, error) {
+	at, err := front()
+	if err != nil {
+		return "", err
 	}
-	m.tripPort = strings.TrimSpace(strings.TrimPrefix(m.trip.ready, "ready"))
-	if m.noProxy, err = slow.Start("127.0.0.1:"+m.tripPort, 0); err != nil {
-		return err
-	}
-	if m.at, err = r.frontDoor(ctx); err != nil {
-		return err
-	}
-	if m.proxy, err = slow.Start(m.at, slowTrip/2); err != nil {
-		return err
-	}
-	if m.narrow, err = slow.Start(m.at, 0); err != nil {
-		return err
-	}
-	m.narrow.SetRate(narrowRate)
-	if err := r.login(ctx, m.at, m.proxy.Addr(), m.narrow.Addr()); err != nil {
-		return err
-	}
-	for _, x := range []struct {
-		program **reference
-		args    []string
-	}{
-		{&m.tls, []string{"--server", m.at}}, {&m.clear, []string{"--server", m.at, "--plaintext"}}, {&m.far, []string{"--server", m.proxy.Addr()}},
-		{&m.squeezed, []string{"--server", m.narrow.Addr()}}, {&m.wide, []string{"--server", m.narrow.Addr(), "--compress", "off"}},
-		{&m.bare, []string{"--server", m.at, "--compress", "off"}},
-	} {
-		args := append(append([]string{"run"}, x.args...), "--", r.dir+"/clbench")
-		if *x.program, err = r.start(r.env(), r.tendril(), args...); err != nil {
-			return err
+	if lay != nil {
+		p, err := slow.Start(at, 0)
+		if err != nil {
+			return "", err
 		}
+		r.atEnd(func() { _ = p.Close() })
+		if err := lay(p); err != nil {
+			return "", err
+		}
+		at = p.Addr()
 	}
-	return m.stateProxy(ctx)
+	token, err := r.verb(ctx, "token", "create", "--expires", "1h")
+	if err != nil {
+		return "", err
+	}
+	_, err = r.verb(ctx, "login", at, "--token", strings.TrimSpace(string(token)))
+	return at, err
 }
 
-// stateProxy says what the proxy itself costs, with and without its delay.
-func (m *remote) stateProxy(ctx context.Context) error {
-	_, port, _ := strings.Cut(m.noProxy.Addr(), ":")
-	straight, err := m.trip.ask("rtt")
+// tripPort is where the server of the round trips listens.
+func (m *remote) tripPort() (string, error) {
+	f, err := m.trip.begun()
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(strings.TrimPrefix(f.ready, "ready")), nil
+}
+
+// delay makes the slow link, and says what such a proxy itself costs, with and without its delay.
+func (m *remote) delay(ctx context.Context, link *slow.Proxy) error {
+	link.SetDelay(slowTrip / 2)
+	target, err := m.tripPort()
 	if err != nil {
 		return err
 	}
-	through, err := m.trip.ask(port)
+	like, err := slow.Start("127.0.0.1:"+target, 0)
 	if err != nil {
 		return err
 	}
-	m.noProxy.SetDelay(slowTrip / 2)
-	delayed, err := m.trip.ask(port)
+	defer like.Close()
+	_, port, _ := strings.Cut(like.Addr(), ":")
+	straight, err := m.trip.reference("rtt")
+	if err != nil {
+		return err
+	}
+	through, err := m.trip.reference(port)
+	if err != nil {
+		return err
+	}
+	like.SetDelay(slowTrip / 2)
+	delayed, err := m.trip.reference(port)
 	fmt.Fprintf(os.Stderr, "  the slow link's proxy: a TCP round trip of %s becomes %s without delay, %s with %v a way\n",
 		show(straight, "ns"), show(through, "ns"), show(delayed, "ns"), slowTrip/2)
 	return errors.Join(err, ctx.Err())
@@ -121,23 +145,13 @@ func (r *rig) frontDoor(ctx context.Context) (string, error) {
 	return s.Node.Listen, nil
 }
 
-func (r *rig) login(ctx context.Context, servers ...string) error {
-	token, err := r.verb(ctx, "token", "create", "--expires", "1h")
-	if err != nil {
-		return err
-	}
-	for _, s := range servers {
-		if _, err := r.verb(ctx, "login", s, "--token", strings.TrimSpace(string(token))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// verb runs tendril with these arguments; the round trips of a program that it runs count as one step's.
 func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, r.tendril(), args...)
 	if cmd.Env = r.env(); args[0] == "run" {
-		cmd.Env, _ = r.counted(cmd.Env)
+		var counters string
+		cmd.Env, counters = r.counted(cmd.Env)
+		defer func() { r.trips += tripsSoFar(counters) }()
 	}
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -146,74 +160,49 @@ func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
 	return out, err
 }
 
-func (m *remote) close() {
-	for _, f := range []*reference{m.bare, m.wide, m.squeezed, m.far, m.clear, m.tls, m.trip} {
-		if f != nil {
-			_ = f.stop() // its figures are in; how it leaves changes nothing
-		}
-	}
-	for _, p := range []*slow.Proxy{m.proxy, m.noProxy, m.narrow} {
-		if p != nil {
-			_ = p.Close()
-		}
-	}
-}
-
 // remoteBenchmarks measures sessions of another machine over loopback, and what the front door does for them.
 func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	all := []benchmark{
 		{name: "cluster/publish/nodes=1", unit: "ns", against: fmt.Sprintf("%d fsync of an append beside the log", publishSyncs), atMost: 1.3, measure: func() (float64, float64, error) { return publish(r) }},
 	}
+	m := r.remote
 	// with measures one side of the remote programs and a reference.
-	with := func(side func(*remote) *reference, test string, against func(*remote) (float64, error)) func() (float64, float64, error) {
+	with := func(side *program, test string, against func() (float64, error)) func() (float64, float64, error) {
 		return func() (float64, float64, error) {
-			m, err := r.openRemote(ctx)
+			ref, err := against()
 			if err != nil {
 				return 0, 0, err
 			}
-			ref, err := against(m)
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := side(m).ask(test)
+			v, err := side.ask(test)
 			return v, ref, err
 		}
 	}
-	clear := func(m *remote) *reference { return m.clear }
-	tls := func(m *remote) *reference { return m.tls }
-	far := func(m *remote) *reference { return m.far }
-	squeezed := func(m *remote) *reference { return m.squeezed }
-	wide := func(m *remote) *reference { return m.wide }
-	bare := func(m *remote) *reference { return m.bare }
 	// plainly is a test of another program.
-	plainly := func(side func(*remote) *reference, test string) func(*remote) (float64, error) {
-		return func(m *remote) (float64, error) { return side(m).ask(test) }
+	plainly := func(side *program, test string) func() (float64, error) {
+		return func() (float64, error) { return side.reference(test) }
 	}
-	// trips counts the round trips of one step of a test of n.
-	trips := func(test string, n, limit float64) func() (float64, float64, error) {
+	// trips counts the round trips of one step of a test.
+	trips := func(test string, limit float64) func() (float64, float64, error) {
 		return func() (float64, float64, error) {
-			m, err := r.openRemote(ctx)
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := m.tls.trips(test, n)
+			_, v, err := m.tls.round(test)
+			r.trips += v
 			return v, limit, err
 		}
 	}
 	// native is the native side with TCP round trips, or ns, added.
-	native := func(test string, trips, ns float64) func(*remote) (float64, error) {
-		return func(m *remote) (float64, error) {
-			v, err := r.native.ask(test)
+	native := func(test string, trips, ns float64) func() (float64, error) {
+		return func() (float64, error) {
+			v, err := r.native.reference(test)
 			if err != nil {
 				return 0, fmt.Errorf("native: %w", err)
 			}
-			trip, err := m.trip.ask("rtt")
+			trip, err := m.trip.reference("rtt")
 			return v + trips*trip + ns, err
 		}
 	}
-	iperf := func(*remote) (float64, error) { return iperf3(ctx) }
-	stream := func(*remote) (float64, error) { return goTLS() }
-	small := func(path string, side func(*remote) *reference) []benchmark {
+	iperf := func() (float64, error) { return iperf3(ctx) }
+	stream := func() (float64, error) { return goTLS() }
+	small := func(path string, side *program) []benchmark {
 		return []benchmark{
 			{name: "opencl/write/size=4B/path=" + path, unit: "ns", against: "native + 1 TCP round trip", atMost: 1.3,
 				measure: with(side, "write_4B", native("write_4B", 1, 0))},
@@ -221,54 +210,54 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 				measure: with(side, "write_kernel_read_4KiB", native("write_kernel_read_4KiB", 1, 0))},
 		}
 	}
-	all = append(append(all, small("tcp", clear)...), small("tls", tls)...)
+	all = append(append(all, small("tcp", m.clear)...), small("tls", m.tls)...)
 	all = append(all,
-		benchmark{name: "opencl/write/size=4B/trips", against: "1 round trip", atMost: 1, measure: trips("write_4B", 1000, 1)},
-		benchmark{name: "opencl/write+kernel+read/size=4KiB/trips", against: "1 round trip", atMost: 1, measure: trips("write_kernel_read_4KiB", 500, 1)},
-		benchmark{name: "opencl/write+kernel/batch=100/read/trips", against: "3 round trips", atMost: 1, measure: trips("writes_kernels_read", 5, 3)},
+		benchmark{name: "opencl/write/size=4B/trips", against: "1 round trip", atMost: 1, measure: trips("write_4B", 1)},
+		benchmark{name: "opencl/write+kernel+read/size=4KiB/trips", against: "1 round trip", atMost: 1, measure: trips("write_kernel_read_4KiB", 1)},
+		benchmark{name: "opencl/write+kernel/batch=100/read/trips", against: "3 round trips", atMost: 1, measure: trips("writes_kernels_read", 3)},
 		benchmark{name: "opencl/write+kernel/batch=100/read/path=tls/rtt=1ms", unit: "ns", against: "native + 3 ms", atMost: 1,
-			measure: with(far, "writes_kernels_read", native("writes_kernels_read", 0, 3*float64(slowTrip.Nanoseconds())))},
+			measure: with(m.far, "writes_kernels_read", native("writes_kernels_read", 0, 3*float64(slowTrip.Nanoseconds())))},
 		benchmark{name: "opencl/create+release/buffers=100000/path=tls", unit: "ns", against: "1 µs", atMost: 1,
-			measure: with(tls, "buffers_100000", func(*remote) (float64, error) { return 1e3, nil })},
-		benchmark{name: "opencl/write+read/size=32MiB/data=text/link=100Mbit", unit: "B/s", against: "the same with --compress off", atLeast: 1.5,
-			measure: with(squeezed, "move_text", plainly(wide, "move_text"))},
-		benchmark{name: "opencl/write+read/size=32MiB/data=field/link=100Mbit", unit: "B/s", against: "the same with --compress off", atLeast: 1.1,
-			measure: with(squeezed, "move_field", plainly(wide, "move_field"))},
+			measure: with(m.tls, "buffers_100000", func() (float64, error) { return 1e3, nil })},
+		benchmark{name: "opencl/write+read/size=32MiB/data=text/link=100Mbit", rounds: 3, unit: "B/s", against: "the same with --compress off", atLeast: 1.5,
+			measure: with(m.squeezed, "move_text", plainly(m.wide, "move_text"))},
+		benchmark{name: "opencl/write+read/size=32MiB/data=field/link=100Mbit", rounds: 3, unit: "B/s", against: "the same with --compress off", atLeast: 1.1,
+			measure: with(m.squeezed, "move_field", plainly(m.wide, "move_field"))},
 		benchmark{name: "opencl/write+read/size=32MiB/data=text/path=tls", unit: "B/s", against: "the same with --compress off", atLeast: 0.95,
-			measure: with(tls, "move_text", plainly(bare, "move_text"))},
+			measure: with(m.tls, "move_text", plainly(m.bare, "move_text"))},
 	)
 	return append(all,
-		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(clear, "kernel_finish", native("kernel_finish", 1, 0))},
-		benchmark{name: "opencl/kernel+finish/path=tls", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(tls, "kernel_finish", native("kernel_finish", 1, 0))},
-		benchmark{name: "opencl/kernel/batch=1000/path=tls", unit: "ns", against: "native", atMost: 1.5, measure: with(tls, "kernels_1000", native("kernels_1000", 0, 0))},
-		benchmark{name: "opencl/kernel/batch=1000/path=tls/rtt=1ms", unit: "ns", against: "native + 2 ms a batch", atMost: 1.2, measure: with(far, "kernels_1000", native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
-		benchmark{name: "opencl/write/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, measure: with(clear, "write_128MiB", iperf)},
-		benchmark{name: "opencl/read/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, measure: with(clear, "read_128MiB", iperf)},
-		benchmark{name: "opencl/write/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9, measure: with(tls, "write_128MiB", stream)},
-		benchmark{name: "opencl/read/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9, measure: with(tls, "read_128MiB", stream)},
-		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tcp", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(clear, "kernel_finish_p99_loaded", idle(clear))},
-		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tls", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(tls, "kernel_finish_p99_loaded", idle(tls))},
+		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(m.clear, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{name: "opencl/kernel+finish/path=tls", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(m.tls, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{name: "opencl/kernel/batch=1000/path=tls", unit: "ns", against: "native", atMost: 1.5, measure: with(m.tls, "kernels_1000", native("kernels_1000", 0, 0))},
+		benchmark{name: "opencl/kernel/batch=1000/path=tls/rtt=1ms", unit: "ns", against: "native + 2 ms a batch", atMost: 1.2, measure: with(m.far, "kernels_1000", native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
+		benchmark{name: "opencl/write/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, measure: with(m.clear, "write_128MiB", iperf)},
+		benchmark{name: "opencl/read/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, measure: with(m.clear, "read_128MiB", iperf)},
+		benchmark{name: "opencl/write/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9, measure: with(m.tls, "write_128MiB", stream)},
+		benchmark{name: "opencl/read/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9, measure: with(m.tls, "read_128MiB", stream)},
+		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tcp", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(m.clear, "kernel_finish_p99_loaded", idle(m.clear))},
+		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tls", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(m.tls, "kernel_finish_p99_loaded", idle(m.tls))},
 		benchmark{name: "opencl/first-kernel/path=unix", unit: "ns", against: "native + 100 ms", atMost: 1, measure: func() (float64, float64, error) { return r.firstKernels(ctx) }},
 		benchmark{name: "opencl/first-kernel/path=tls", unit: "ns", against: "native + 100 ms", atMost: 1,
 			measure: func() (float64, float64, error) {
-				m, err := r.openRemote(ctx)
+				at, err := m.door()
 				if err != nil {
 					return 0, 0, err
 				}
-				return r.firstKernels(ctx, "--server", m.at)
+				return r.firstKernels(ctx, "--server", at)
 			}},
 		benchmark{name: "opencl/device-queries/trips", against: "1 round trip", atMost: 1, measure: func() (float64, float64, error) { return r.queryTrips(ctx) }},
 	)
 }
 
 // idle is the last percent of a side with nothing else to do, and the time that one chunk takes on it.
-func idle(side func(*remote) *reference) func(*remote) (float64, error) {
-	return func(m *remote) (float64, error) {
-		p99, err := side(m).ask("kernel_finish_p99")
+func idle(side *program) func() (float64, error) {
+	return func() (float64, error) {
+		p99, err := side.reference("kernel_finish_p99")
 		if err != nil {
 			return 0, err
 		}
-		rate, err := side(m).ask("write_128MiB")
+		rate, err := side.reference("write_128MiB")
 		return p99 + clwire.MaxChunk/rate*1e9, err
 	}
 }
@@ -278,11 +267,15 @@ func (r *rig) firstKernels(ctx context.Context, args ...string) (v, reference fl
 	if err := r.awaitWarmWorker(ctx); err != nil {
 		return 0, 0, err
 	}
-	out, err := r.verb(ctx, append(append([]string{"run"}, args...), "--", r.dir+"/clbench", "first")...)
+	clbench, err := r.built("clbench")
 	if err != nil {
 		return 0, 0, err
 	}
-	native, err := exec.CommandContext(ctx, r.dir+"/clbench", "first").Output()
+	out, err := r.verb(ctx, append(append([]string{"run"}, args...), "--", clbench, "first")...)
+	if err != nil {
+		return 0, 0, err
+	}
+	native, err := exec.CommandContext(ctx, clbench, "first").Output()
 	if err != nil {
 		return 0, 0, fmt.Errorf("natively: %w", err)
 	}
@@ -295,13 +288,17 @@ func (r *rig) firstKernels(ctx context.Context, args ...string) (v, reference fl
 
 // queryTrips is how many round trips a program needs that asks for all that a device says of itself.
 func (r *rig) queryTrips(ctx context.Context) (trips, reach float64, err error) {
-	m, err := r.openRemote(ctx)
+	at, err := r.remote.door()
 	if err != nil {
 		return 0, 0, err
 	}
-	before := r.roundTrips()
-	_, err = r.verb(ctx, "run", "--server", m.at, "--", r.dir+"/clbench", "queries")
-	return float64(r.roundTrips() - before), 1, err
+	clbench, err := r.built("clbench")
+	if err != nil {
+		return 0, 0, err
+	}
+	before := r.trips
+	_, err = r.verb(ctx, "run", "--server", at, "--", clbench, "queries")
+	return r.trips - before, 1, err
 }
 
 // awaitWarmWorker lets the daemon start the next worker first: its start is no part of what a user waits for.

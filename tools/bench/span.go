@@ -25,19 +25,24 @@ type spanning struct {
 	nodes   [2]*nodes.Node
 	proxies []*slow.Proxy // client to node 0 and 1, node 0 to node 1, and one to the round-trip server
 	doors   [2]string
-	clear   *reference // in the clear, without delays
-	far     *reference // by way of the proxies
-	native  *reference
-	hop     float64 // ns, measured
+	clear   *program // in the clear, without delays
+	far     *program // by way of the proxies
+	native  *program
+	failed  error
+
+	authority string  // node 1's
+	routed    string  // where node 0 reaches node 1
+	hop       float64 // ns, measured
 }
 
 func (r *rig) openSpanning(ctx context.Context) (*spanning, error) {
-	if r.spanning != nil {
-		return r.spanning, nil
+	if r.spanning == nil {
+		s := &spanning{}
+		r.spanning = s
+		r.atEnd(s.close)
+		s.failed = s.open(ctx, r)
 	}
-	s := &spanning{}
-	r.spanning = s // close ends what there is
-	return s, s.open(ctx, r)
+	return r.spanning, r.spanning.failed
 }
 
 func (s *spanning) open(ctx context.Context, r *rig) error {
@@ -53,11 +58,11 @@ func (s *spanning) open(ctx context.Context, r *rig) error {
 		}
 		s.doors[i] = status.Node.Listen
 	}
-	m, err := r.openRemote(ctx)
+	tripPort, err := r.remote.tripPort()
 	if err != nil {
 		return err
 	}
-	for _, target := range []string{s.doors[0], s.doors[1], s.doors[1], "127.0.0.1:" + m.tripPort} {
+	for _, target := range []string{s.doors[0], s.doors[1], s.doors[1], "127.0.0.1:" + tripPort} {
 		p, err := slow.Start(target, nodeHop)
 		if err != nil {
 			return err
@@ -65,7 +70,7 @@ func (s *spanning) open(ctx context.Context, r *rig) error {
 		s.proxies = append(s.proxies, p)
 	}
 	_, port, _ := strings.Cut(s.proxies[3].Addr(), ":")
-	trip, err := m.trip.ask(port)
+	trip, err := r.remote.trip.reference(port)
 	if err != nil {
 		return err
 	}
@@ -73,40 +78,37 @@ func (s *spanning) open(ctx context.Context, r *rig) error {
 	return s.programs(ctx, r)
 }
 
-// programs starts one program whose workers are linked straight, and one whose are by way of a proxy.
+// programs makes ready one program whose workers are linked straight, and one whose are by way of a proxy.
 func (s *spanning) programs(ctx context.Context, r *rig) (err error) {
-	if s.native, err = r.start(nil, r.dir+"/span"); err != nil {
+	s.native = r.plain(nil, "span")
+	if s.authority, err = s.authorityOf(ctx); err != nil {
 		return err
 	}
-	authority, err := s.authority(ctx)
-	if err != nil {
-		return err
+	s.clear = r.program(func() (*reference, error) {
+		return s.program(ctx, r, s.doors[1], "--plaintext", s.doors[0], s.doors[1])
+	})
+	s.far = r.program(func() (*reference, error) {
+		return s.program(ctx, r, s.proxies[2].Addr(), "", s.proxies[0].Addr(), s.proxies[1].Addr())
+	})
+	return nil
+}
+
+// route has node 0 reach node 1 at this address. Links that there are stay.
+func (s *spanning) route(ctx context.Context, to string) error {
+	if s.routed == to {
+		return nil
 	}
-	if err := s.peer(ctx, "add", s.doors[1], "--ca", authority); err != nil {
-		return err
+	if s.routed != "" {
+		if _, err := s.nodes[0].Run(ctx, "peer", "rm", s.routed); err != nil {
+			return err
+		}
 	}
-	if s.clear, err = s.program(ctx, r, "--plaintext", s.doors[0], s.doors[1]); err != nil {
-		return err
-	}
-	if _, err := s.clear.ask("events"); err != nil { // links the workers
-		return err
-	}
-	if err := s.peer(ctx, "rm", s.doors[1]); err != nil {
-		return err
-	}
-	if err := s.peer(ctx, "add", s.proxies[2].Addr(), "--ca", authority); err != nil {
-		return err
-	}
-	s.far, err = s.program(ctx, r, "", s.proxies[0].Addr(), s.proxies[1].Addr())
+	s.routed = to
+	_, err := s.nodes[0].Run(ctx, "peer", "add", to, "--ca", s.authority)
 	return err
 }
 
-func (s *spanning) peer(ctx context.Context, args ...string) error {
-	_, err := s.nodes[0].Run(ctx, append([]string{"peer"}, args...)...)
-	return err
-}
-
-func (s *spanning) authority(ctx context.Context) (string, error) {
+func (s *spanning) authorityOf(ctx context.Context) (string, error) {
 	out, err := s.nodes[1].Run(ctx, "peer", "ls", "--json")
 	if err != nil {
 		return "", err
@@ -117,8 +119,15 @@ func (s *spanning) authority(ctx context.Context) (string, error) {
 	return own.Authority, json.Unmarshal([]byte(out), &own)
 }
 
-// program logs in at two addresses and starts the spanning program over both.
-func (s *spanning) program(ctx context.Context, r *rig, flag string, doors ...string) (*reference, error) {
+// program logs in at two addresses, starts the spanning program over both and has their workers linked by way of link.
+func (s *spanning) program(ctx context.Context, r *rig, link, flag string, doors ...string) (*reference, error) {
+	path, err := r.built("span")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.route(ctx, link); err != nil {
+		return nil, err
+	}
 	env := append(nodes.Native(), "TENDRIL_SOCKET="+r.dir+"/none", "XDG_CONFIG_HOME="+r.dir+"/span-config")
 	args := []string{"run"}
 	if flag != "" {
@@ -136,19 +145,20 @@ func (s *spanning) program(ctx context.Context, r *rig, flag string, doors ...st
 		}
 		args = append(args, "--server", door)
 	}
-	p, err := r.start(env, r.tendril(), append(args, "--", r.dir+"/span")...)
-	if err == nil && strings.TrimSpace(p.ready) != "ready 2" {
-		err = errors.Join(fmt.Errorf("the spanning program says %q", p.ready), p.stop())
+	p, err := r.begin(env, r.tendril(), append(args, "--", path)...)
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	if strings.TrimSpace(p.ready) != "ready 2" {
+		return nil, errors.Join(fmt.Errorf("the spanning program says %q", p.ready), p.stop())
+	}
+	if _, _, err := p.ask("events"); err != nil { // links the workers
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
 }
 
 func (s *spanning) close() {
-	for _, f := range []*reference{s.far, s.clear, s.native} {
-		if f != nil {
-			_ = f.stop() // its figures are in
-		}
-	}
 	for _, p := range s.proxies {
 		_ = p.Close()
 	}
@@ -179,7 +189,7 @@ func spanBenchmarks(ctx context.Context, r *rig) []benchmark {
 			if err != nil {
 				return 0, 0, err
 			}
-			native, err := s.native.ask(test)
+			native, err := s.native.reference(test)
 			if err != nil {
 				return 0, 0, err
 			}
@@ -192,7 +202,7 @@ func spanBenchmarks(ctx context.Context, r *rig) []benchmark {
 		if err != nil {
 			return 0, 0, err
 		}
-		near, err := s.far.ask("chain")
+		near, err := s.far.reference("chain")
 		if err != nil {
 			return 0, 0, err
 		}

@@ -25,7 +25,7 @@ func streamBenchmarks(r *rig) []benchmark {
 			return streamRate(r, "ring")
 		}},
 		{name: "store/stream/hand-over/client=go", unit: "ns", against: "64-byte socket round trip in C", atMost: 2, best: true, measure: func() (float64, float64, error) {
-			reference, err := r.rtt.ask("rtt")
+			reference, err := r.rtt.reference("rtt")
 			if err != nil {
 				return 0, 0, err
 			}
@@ -33,7 +33,7 @@ func streamBenchmarks(r *rig) []benchmark {
 			return v, reference, err
 		}},
 		{name: "store/stream/hand-over/client=go/floor", unit: "ns", against: "64 bytes through a third process in C", atMost: 2, best: true, measure: func() (float64, float64, error) {
-			reference, err := r.rtt.ask("chain")
+			reference, err := r.rtt.reference("chain")
 			if err != nil {
 				return 0, 0, err
 			}
@@ -61,7 +61,7 @@ func streamRate(r *rig, against string) (rate, reference float64, err error) {
 		content[i] = 1
 	}
 	for i := range streamSlices + 1 {
-		ref, err := r.memory.ask(against)
+		ref, err := r.memory.reference(against)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,12 +22,13 @@ type holdings struct {
 	descriptors, memfds, mappings, threads, goroutines, children int
 	privateKiB                                                   int    // RssAnon of /proc/PID/status
 	files                                                        int    // below its directory: kernel caches, state, what dead workers left
+	kinds                                                        string // of them, the most first
 	charged                                                      uint64 // bytes, the store's
 }
 
 func (h holdings) String() string {
-	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files, %d bytes charged",
-		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.charged)
+	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files (%s), %d bytes charged",
+		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.kinds, h.charged)
 }
 
 // grownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
@@ -43,7 +47,7 @@ func (h holdings) grownFrom(first holdings) error {
 	grew("children", first.children, h.children, 0)
 	grew("threads", first.threads, h.threads, 12)
 	grew("private memory (KiB)", first.privateKiB, h.privateKiB, 24<<10)
-	grew("files", first.files, h.files, 400) // PoCL leaves one a process, which a later one removes after a minute
+	grew("files", first.files, h.files, 400) // PoCL leaves one a process, which a later one removes after a minute, and some a killed compiler: after an hour
 	grew("bytes charged", int(first.charged), int(h.charged), 0)
 	return errors.Join(faults...)
 }
@@ -70,12 +74,12 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 		if err != nil {
 			return h, err
 		}
-		if h.files, err = countFiles(n.Dir); err != nil {
+		if h.files, h.kinds, err = countFiles(n.Dir); err != nil {
 			return h, err
 		}
 		h.goroutines, h.charged = s.Node.Goroutines, s.Store.ChargedBytes
 		settled := h
-		settled.privateKiB, settled.threads, settled.files = before.privateKiB, before.threads, before.files
+		settled.privateKiB, settled.threads, settled.files, settled.kinds = before.privateKiB, before.threads, before.files, before.kinds
 		if quiet && settled == before {
 			return h, nil
 		}
@@ -88,19 +92,33 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 	}
 }
 
-// countFiles counts what lies below dir; what goes meanwhile is not there.
-func countFiles(dir string) (n int, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+// countFiles counts what lies below dir, and how many there are of each kind: its path without what is in it of numbers and
+// chance. What goes meanwhile is not there.
+func countFiles(dir string) (n int, kinds string, err error) {
+	counts := map[string]int{}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err == nil && !e.IsDir() {
 			n++
+			counts[chance.ReplaceAllString(strings.TrimPrefix(path, dir+"/"), "*")]++
 		}
 		return err
 	})
-	return n, err
+	var list []string
+	for _, kind := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] }) {
+		if len(list) < kindsShown {
+			list = append(list, fmt.Sprintf("%d %s", counts[kind], kind))
+		}
+	}
+	return n, strings.Join(list, ", "), err
 }
+
+const kindsShown = 4
+
+// chance is what a name has of numbers, hashes and mkstemp's letters.
+var chance = regexp.MustCompile(`[0-9a-f]{8,}|[0-9]+|[A-Z]{6,}|(tempfile|pocl|tmp)[-_][0-9A-Za-z_-]+`)
 
 // look counts what the kernel knows of a process.
 func look(pid int) (h holdings, err error) {

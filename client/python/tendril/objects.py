@@ -158,16 +158,20 @@ class Object:
         return "<tendril.Object %s, %s>" % (self.id.hex(), state)
 
 
-class Draft:
-    """An object that is being filled. As a context manager it is sealed at the end, or aborted by an exception."""
+class Unsealed:
+    """An object's memory that this process writes: what Draft and Part have in common."""
 
     def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]]) -> None:
-        self._connection, self._hold, self._ref, self._part, self._meta = connection, hold, ref, part, meta
+        self._connection, self._hold, self._ref, self._part, self.meta = connection, hold, ref, part, meta
         self.size = len(part)
 
     @property
     def id(self) -> ObjectID:
         return ObjectID(self._hold.object_id)
+
+
+class Draft(Unsealed):
+    """An object that is being filled. As a context manager it is sealed at the end, or aborted by an exception."""
 
     @property
     def data(self) -> memoryview:
@@ -202,7 +206,7 @@ class Draft:
         self._connection.call(kind, body, wire.nothing)
         self._hold.ends_with = wire.RELEASE
         part, self._part = self._part, None
-        return Object(self._hold, part, self._meta, self._connection.path)
+        return Object(self._hold, part, self.meta, self._connection.path)
 
     def _seal_strict(self) -> Object:
         """The kernel refuses F_SEAL_WRITE while a writable mapping is left, so ours goes first."""
@@ -216,7 +220,7 @@ class Draft:
             self._connection.call(wire.SEAL, hold.object_id + b"\x01", wire.nothing)
             hold.ends_with = wire.RELEASE
             # Mapped only now: before the seal even a mapping for reading would count as one for writing.
-            return Object(hold, self._connection.again(self._ref, self.size, hold), self._meta, self._connection.path)
+            return Object(hold, self._connection.again(self._ref, self.size, hold), self.meta, self._connection.path)
         except BaseException:
             self._connection.drop(hold)
             raise
@@ -240,20 +244,12 @@ class Draft:
         return "<tendril.Draft %s, %d bytes>" % (self.id.hex(), self.size)
 
 
-class Part:
+class Part(Unsealed):
     """Another process's unsealed object that this one helps to fill: which bytes are whose is for them to agree on.
 
     A context manager that ends with done(), unless by an exception. A part that is never done keeps the object from being
     sealed while this connection lasts; when that ends the seal is Aborted.
     """
-
-    def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]]) -> None:
-        self._connection, self._hold, self._ref, self._part, self.meta = connection, hold, ref, part, meta
-        self.size = len(part)
-
-    @property
-    def id(self) -> ObjectID:
-        return ObjectID(self._hold.object_id)
 
     @property
     def data(self) -> memoryview:

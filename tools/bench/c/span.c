@@ -1,5 +1,5 @@
 // span measures one context over two devices, of two nodes where it is run so: it reads a test's name a line on standard
-// input and prints one number a line. push: bytes per second that a buffer of 128 MiB (or as many as its argument says)
+// input and prints two numbers a line, the second being how often it did it. push: bytes per second that a buffer of 128 MiB (or as many as its argument says)
 // takes from where it was filled to the other device. chain: ns a step, of kernels that alternate between the devices, each behind the one before, on
 // one small buffer. events: the same without a buffer in common. Results are checked.
 #define CL_TARGET_OPENCL_VERSION 120
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = 0;
 		double v = !strcmp(line, "push") ? push() : !strcmp(line, "chain") ? chain(1) : !strcmp(line, "events") ? chain(0) : -1;
-		printf("%.0f\n", v);
+		printf("%.0f %d\n", v, ROUNDS);
 		fflush(stdout);
 	}
 	return 0;

@@ -10,7 +10,7 @@ import (
 func TestWritesThatDoNotBlock(t *testing.T) {
 	r := newRig(t, false)
 	q, k := r.queue(0), r.kernel("kernel inc global")
-	const size, count = earlyBytes, 2*chunkBytes/earlyBytes + 5
+	const size, count = aheadWrite, lentBytes/aheadWrite + 5
 	b, out := r.buffer(size), make([]byte, size)
 	r.setMem(k, 0, b)
 	r.handle(r.d.EnqueueRead(q, b, true, 0, 1, ptr(out), Waits{})) // the staging pool
@@ -26,7 +26,7 @@ func TestWritesThatDoNotBlock(t *testing.T) {
 		r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in[i]), Waits{}))
 		r.launch(q, k, Waits{})
 		r.handle(r.d.EnqueueCopy(q, b, kept[i], 0, 0, size, Waits{}))
-		if i == chunkBytes/earlyBytes/2 && trips(r.d) != before {
+		if i == lentBytes/aheadWrite/4 && trips(r.d) != before {
 			t.Errorf("%d round trips for writes that nobody waits for", trips(r.d)-before)
 		}
 	}
