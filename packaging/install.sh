@@ -25,6 +25,8 @@ ln -sf libtendril.so.0 "$root/lib/libtendril.so"
 mkdir -p "$root/lib/pkgconfig"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|${version#libtendril.so.}|" "$here/../client/c/tendril.pc.in" >"$root/lib/pkgconfig/tendril.pc"
 install -D -m 644 "$here/../client/c/man/tendril.3" "$root/share/man/man3/tendril.3"
+mkdir -p "$root/share/man/man1"
+"$bin/tendril" man >"$root/share/man/man1/tendril.1"
 for example in "$here"/../client/c/examples/*.c "$here"/../forwarding/icd/examples/*.c; do
   install -D -m 644 "$example" "$root/share/doc/tendril/examples/$(basename "$example")"
 done

@@ -77,6 +77,30 @@ same_calls() { # every program of the differential runner
 	return $bad
 }
 
+every_wrong() { # OUT RUN…: bin/gpu/wrong, begun again behind the function in which a driver ended it
+	local to=$1 behind= rc last
+	shift
+	: >"$to"
+	while :; do
+		"$@" bin/gpu/wrong $behind >"$to.part" 2>&1
+		rc=$?
+		grep -a '^cl' "$to.part" >>"$to"
+		[ $rc = 0 ] && return 0
+		last=$(grep -a '^cl' "$to.part" | tail -n 1 | cut -d' ' -f1)
+		[ -n "$last" ] || { cat "$to.part"; return 1; }
+		echo "$last: ended with $rc" >>"$to"
+		behind=$last
+	done
+}
+
+wrong_calls() { # every argument of every function wrong in turn: what the vendor answers, and what is answered here
+	every_wrong "$out/wrong.native" native && every_wrong "$out/wrong.forwarded" forwarded || return 1
+	diff "$out/wrong.native" "$out/wrong.forwarded" >"$out/wrong.diff"
+	echo "$(wc -l <"$out/wrong.native") lines, $(grep -c '^[<>]' "$out/wrong.diff") differ ($out/wrong.diff)"
+	echo "natively ended in: $(grep -c ': ended with' "$out/wrong.native") functions; forwarded: $(grep -c ': ended with' "$out/wrong.forwarded")"
+	! grep ': ended with' "$out/wrong.forwarded"
+}
+
 measure() { # clbench: native, forwarded, native, forwarded …
 	local tests="kernel_finish kernels_1000 chain_100 chain_100_one_queue write_128MiB read_128MiB map_16MiB write_4B write_kernel_read_4KiB create_release_4KiB"
 	for round in 1 2 3; do
@@ -131,6 +155,7 @@ step "devices" bin/tendril devices
 step "clinfo" same_info
 step "the filter, native and forwarded" same_edges
 step "call by call" same_calls
+step "wrong calls" wrong_calls
 step "objects of the store" objects
 step "device quota" quota
 step "command buffers" forwarded bin/gpu/replay

@@ -12,13 +12,13 @@ const Version = 1
 // Limits. A peer that exceeds one is in error; none is a limit on a buffer's size.
 const (
 	HeaderBytes = 16        // of a record
-	MaxRecord   = 64 << 10  // bytes of one payload
+	MaxRecord   = 96 << 10  // bytes of one payload: less than half of the smaller ring
 	MaxBlob     = 1 << 30   // bytes of one blob (program source, binaries)
 	MaxWait     = 4096      // events in one wait list
 	MaxArgs     = 4096      // changed arguments in one NDRange
 	MaxDevices  = 256       // devices named in one message
 	MaxPattern  = 128       // bytes of a fill pattern (OpenCL 3.0 §5.2.2)
-	InlineBytes = 32 << 10  // largest payload of WriteInline that a client sends
+	InlineBytes = 64 << 10  // largest payload of WriteInline, BulkBytes and BulkData
 	MaxText     = 1<<16 - 1 // bytes of a str16
 )
 

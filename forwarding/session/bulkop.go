@@ -62,6 +62,7 @@ type bulkOp struct {
 	b      *bulk
 	id     uint64
 	write  bool
+	inline bool // its bytes go on the control stream, or may
 	host   hostShape
 	q      *Queue
 	seq    uint64 // position in q
@@ -161,14 +162,11 @@ func (o *bulkOp) shorten(to uint64) error {
 		return fmt.Errorf("%w: an operation of %d bytes is over with %d", clwire.ErrRecord, o.host.size, to)
 	}
 	o.short = true
-	if left := o.left.Add(-int64(o.host.size - to)); left <= 0 && !o.inline() {
+	if left := o.left.Add(-int64(o.host.size - to)); left <= 0 && !o.inline {
 		o.arrived()
 	}
 	return nil
 }
-
-// inline says that a read's bytes come on the control stream.
-func (o *bulkOp) inline() bool { return o.host.size <= clwire.InlineBytes }
 
 // take copies a chunk of an inline read. It runs under the reader's lock.
 func (o *bulkOp) take(at uint64, data []byte) error {
@@ -199,7 +197,7 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		c.e = c.q.waitedEvent()
 		defer c.e.letGo(w)
 	}
-	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, host: host, q: c.q, event: c.e, pinned: pinned}
+	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, inline: w.carries(host.size), host: host, q: c.q, event: c.e, pinned: pinned}
 	o.left.Store(int64(host.size))
 	if write {
 		o.after = c.d.landings.meeting(&host)
@@ -251,7 +249,7 @@ func (c *command) announce(o *bulkOp, b *Buffer, shape clwire.Shape) Status {
 		m := &clwire.BulkWrite{Op: o.id, Buffer: b.id.Load(), Shape: shape}
 		_, status = q.submitLocked(m, &m.Cmd, c.e, c.wait, 0)
 	} else {
-		m := &clwire.BulkRead{Op: o.id, Inline: o.inline(), Buffer: b.id.Load(), Shape: shape}
+		m := &clwire.BulkRead{Op: o.id, Inline: o.inline, Buffer: b.id.Load(), Shape: shape}
 		_, status = q.submitLocked(m, &m.Cmd, c.e, c.wait, 0)
 	}
 	return status

@@ -123,14 +123,14 @@ func (c *command) host(b *Buffer, blocking bool, size uint64, work func() Status
 // rides says whether a write goes as one record: small, and not better copied by this side. In place a blocking write
 // is: it has to wait for its turn anyway (§5.2.2: until the command is complete), and copies when that has come.
 func (c *command) rides(b *Buffer, size uint64, blocking bool, ptr HostPtr) bool {
-	if size == 0 || size > clwire.InlineBytes || size+8*uint64(len(c.wait)) > recordRoom {
+	if size == 0 || size+8*uint64(len(c.wait)) > recordRoom {
 		return false
 	}
 	if c.q.ctx.inPlace && (blocking || size > ridesBytes || len(c.wait) == 0 && c.q.idle()) {
 		return false
 	}
 	from := linear(ptr, size)
-	return c.settled(&from)
+	return c.settled(&from) && c.q.w.carries(size)
 }
 
 // inline sends a write in its record; a blocking one waits for its end, or for what looks the same to the program.

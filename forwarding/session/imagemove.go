@@ -143,7 +143,7 @@ func (c *command) moveImage(b *Buffer, direction uint8, blocking bool, origin, r
 
 // imageRides says whether a write goes as one record: a small one that nobody waits for, into a driver's own memory.
 func (c *command) imageRides(b *Buffer, size uint64, blocking bool) bool {
-	return !blocking && b.image.under == nil && size <= clwire.InlineBytes && size+8*uint64(len(c.wait)) <= recordRoom
+	return !blocking && b.image.under == nil && size+8*uint64(len(c.wait)) <= recordRoom && c.q.w.carries(size)
 }
 
 func (c *command) inlineImage(b *Buffer, origin, region [3]uint64, host box, ptr HostPtr) Status {

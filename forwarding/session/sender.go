@@ -14,7 +14,7 @@ import (
 // send sends a write's bytes, or sees that they will be sent.
 func (o *bulkOp) send(blocking bool, spin time.Duration) {
 	switch {
-	case o.host.size <= clwire.InlineBytes && o.takeInline():
+	case o.inline && o.takeInline():
 		o.sendInline()
 	case !blocking:
 		o.share()

@@ -61,6 +61,7 @@ type worker struct {
 
 	mu       sync.Mutex // leaf
 	events   map[uint64]*Event
+	pushed   map[uint64]uint64 // bytes of pushes to it that brought their content alone and have not ended; nil: none; guarded by mu
 	calls    map[uint64]*call
 	ops      map[uint64]*hostOp
 	queues   map[uint64]*Queue
@@ -69,7 +70,8 @@ type worker struct {
 
 	partitions map[*partition]struct{} // made at the worker; guarded by mu
 
-	grant grant
+	grant  grant
+	riding atomic.Uint64 // see carries
 
 	segMu    sync.Mutex
 	segments map[uint64]bool // sent to the worker
@@ -280,6 +282,7 @@ func (w *worker) dropSegment(id uint64) {
 // dispatch handles one record of the worker. It runs under the reader's lock.
 func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 	w.traceRecord(h.Type, len(payload), trace.FlagFromWorker)
+	w.riding.Store(0)
 	switch h.Type {
 	case clwire.TypeReply:
 		return w.onReply(h, payload)
@@ -289,7 +292,10 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onHostReady(payload)
 	case clwire.TypeFault:
 		return w.onFault(payload)
-	case clwire.TypeBulkData, clwire.TypeBulkDone, clwire.TypeBulkLength:
+	case clwire.TypeBulkLength:
+		w.reader.progress = true
+		return w.onLength(payload)
+	case clwire.TypeBulkData, clwire.TypeBulkDone:
 		return w.onBulk(h, payload)
 	case clwire.TypeTraceData:
 		return w.onTraceData(payload)
@@ -310,9 +316,6 @@ func (w *worker) onBulk(h clwire.Header, payload []byte) error {
 		return w.bulk.onData(payload)
 	}
 	w.reader.progress = true
-	if h.Type == clwire.TypeBulkLength {
-		return w.bulk.onLength(payload)
-	}
 	return w.bulk.onDone(payload)
 }
 

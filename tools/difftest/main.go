@@ -41,8 +41,16 @@ func main() {
 	short := flag.Bool("short", false, "of scripts, what takes seconds")
 	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
 	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there; links: the same with a link between the two workers; several with commas between them, unix being its socket: each program runs natively once")
+	write := flag.String("write", "", "run nothing: write the C programs of the tables to this directory")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
+	if *write != "" {
+		if err := writeTables(*dir, *write); err != nil {
+			fmt.Fprintln(os.Stderr, "difftest:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, ways: strings.Split(*far, ","), verbose: *verbose, limit: *limit}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -14,7 +15,7 @@ import (
 //	  argument = right value ; wrong value ; ! wrong value …
 //
 // The arguments come in the function's order, each with what is right in a call whose other arguments are wrong. A "!" is before a value with which
-// PoCL's own call ends the program, or hangs: it is tried forwarded alone; before a function's first right value it stands for all its calls. An argument without a wrong value says why: "= right value # reason".
+// PoCL's own call ends the program, or hangs: it is tried forwarded alone (with any driver); before a function's first right value it stands for all its calls. An argument without a wrong value says why: "= right value # reason".
 
 // tableCall is one function of a table.
 type tableCall struct {
@@ -68,7 +69,7 @@ func (c *tableCall) makesObject() bool {
 	return len(c.arguments) > 0 && c.arguments[len(c.arguments)-1].name == "errcode_ret"
 }
 
-// writeTable makes a table's program.
+// writeTable makes a table's program. Its argument, if any, names the function behind which it begins: to go on where a driver ended the program.
 func writeTable(path, program string) error {
 	before, calls, err := readTable(path)
 	if err != nil {
@@ -86,13 +87,28 @@ func writeTable(path, program string) error {
 		}
 		b.WriteString("}\n")
 	}
-	b.WriteString("\nint main(void) {\n    begin();\n")
+	b.WriteString("\nint main(int argc, char **argv) {\n    int reached = argc < 2;\n    begin();\n")
 	for _, c := range calls {
-		fmt.Fprintf(&b, "    try_%s();\n", c.function)
+		fmt.Fprintf(&b, "    if (reached) try_%s();\n    reached |= argc > 1 && strcmp(argv[1], %q) == 0;\n", c.function, c.function)
 	}
 	// Not return: PoCL's threads may still compile what wrong calls have left under way, and its compiler is taken down under them.
 	b.WriteString("    fflush(stdout);\n    _exit(0);\n}\n")
 	return os.WriteFile(program, []byte(b.String()), 0o644)
+}
+
+// writeTables writes NAME.c for each NAME.table of a directory to another.
+func writeTables(from, to string) error {
+	tables, err := filepath.Glob(filepath.Join(from, "*.table"))
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		name := strings.TrimSuffix(filepath.Base(table), ".table") + ".c"
+		if err := writeTable(table, filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // try writes one call, whose at-th argument is value.
