@@ -34,7 +34,6 @@ type peerLink struct {
 
 	awake  bool      // the engine counts the words' reader among those that poll; that one's
 	ticked time.Time // likewise: when it last looked at everything
-	pace   pace      // likewise: how soon after one another records come
 
 	mu     sync.Mutex
 	pushes map[uint64]*bulkOp // not begun yet; nil: the link has ended
@@ -486,9 +485,7 @@ func (l *peerLink) Wait(more func() bool, sleep func() error) error {
 		l.ticked = now
 		e.Look()
 	}
-	start := time.Now()
-	defer func() { l.pace.came(time.Since(start)) }()
-	if l.s.poller.Spin(l.pace.patience(l.s.spin), func() bool { e.Poll(); return more() }) {
+	if l.s.poller.Spin(l.s.spin, func() bool { e.Poll(); return more() }) {
 		return nil
 	}
 	l.awake = false
@@ -497,27 +494,6 @@ func (l *peerLink) Wait(more func() bool, sleep func() error) error {
 	l.awake = true
 	e.Unpark()
 	return err
-}
-
-// pace is how soon after one another records come over a link. In a chain that alternates between two nodes that is two hops and the other
-// node's kernel, longer than a reader polls for a program; and who sleeps then is woken once a kernel. The zero value knows of none.
-type pace time.Duration
-
-// longestPoll is for how long a link's reader polls at most; records that come farther apart are worth a wake-up each.
-const longestPoll = time.Millisecond
-
-// patience is for how long to poll for the next record; spin is the least.
-func (p pace) patience(spin time.Duration) time.Duration {
-	return max(spin, min(2*time.Duration(p), longestPoll))
-}
-
-// came is told how long the last one took. What comes in a burst does not hide how far the bursts are apart.
-func (p *pace) came(after time.Duration) {
-	if after > longestPoll {
-		*p = 0
-		return
-	}
-	*p = max(pace(after), *p-*p/8)
 }
 
 // Lost implements peer.Worker. What has not come by now never will, and the client is told behind all that has.

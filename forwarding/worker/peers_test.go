@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -421,38 +420,4 @@ func TestHostilePeer(t *testing.T) {
 func dup(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	return os.NewFile(uintptr(fd), "lane"), err
-}
-
-func TestALinksReaderPollsForAsLongAsRecordsAreApart(t *testing.T) {
-	const spin = 200 * time.Microsecond
-	var p pace
-	if got := p.patience(spin); got != spin {
-		t.Errorf("at first %v, not %v", got, spin)
-	}
-	p.came(400 * time.Microsecond)
-	if got := p.patience(spin); got != 800*time.Microsecond {
-		t.Errorf("records 400 µs apart: %v", got)
-	}
-	p.came(time.Microsecond) // another record of the same burst
-	if got := p.patience(spin); got < 2*300*time.Microsecond {
-		t.Errorf("a burst hides how far bursts are apart: %v", got)
-	}
-	p.came(900 * time.Microsecond)
-	if got := p.patience(spin); got != longestPoll {
-		t.Errorf("records 900 µs apart: %v, not the most, %v", got, longestPoll)
-	}
-	for range 100 {
-		p.came(time.Microsecond)
-	}
-	if got := p.patience(spin); got != spin {
-		t.Errorf("after many that came at once: %v", got)
-	}
-	p.came(900 * time.Microsecond)
-	p.came(2 * longestPoll)
-	if got := p.patience(spin); got != spin {
-		t.Errorf("after a long silence: %v", got)
-	}
-	if got := p.patience(2 * longestPoll); got != 2*longestPoll {
-		t.Errorf("a program that asks for more polling gets %v", got)
-	}
 }
