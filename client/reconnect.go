@@ -87,9 +87,11 @@ func (c *Conn) comeBack() error {
 	}
 	if k := c.keptSession(); k != nil {
 		err = next.takeSession(k)
-		if errors.Is(err, object.ErrPermission) { // the session is over: nothing to come back to
+		if errors.Is(err, object.ErrPermission) { // the session is over: nothing to come back to, which later calls learn too
 			c.mu.Lock()
-			c.kept = nil
+			if c.kept = nil; c.err != nil {
+				c.err = fmt.Errorf("%w, and its session is over: %w", c.err, err)
+			}
 			c.mu.Unlock()
 		}
 	}

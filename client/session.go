@@ -10,6 +10,12 @@ import (
 	"tendril/store/segment"
 )
 
+// EndSession ends another connection's session, by the number that the status shows, and returns when its workers are gone. It is for this machine's
+// daemon, and for those of the session's tenant or an administrator: else ErrPermission; ErrNotFound where there is no such session.
+func (c *Conn) EndSession(session uint64) error {
+	return c.simple(wire.EndSession, &wire.Number{N: session})
+}
+
 // OpenSession begins this connection's session, which ends with the connection. options is JSON; snapshot is the
 // platforms and devices that the session may use, as JSON (clwire.Snapshot).
 func (c *Conn) OpenSession(libraryVersion string, options []byte) (session uint64, snapshot []byte, err error) {

@@ -116,6 +116,7 @@ var rows = map[wire.Type]row{
 	wire.TellPeer:         {oneWay: true, mutates: true, slow: true, session: true, maxPayload: 21 + 2*wire.MaxPeerText, handle: (*connection).tellPeer},
 	wire.Peers:            {admin: true, slow: true, maxPayload: 0, handle: (*connection).listPeers},
 	wire.SetPeer:          {admin: true, slow: true, maxPayload: 34 + 256, handle: (*connection).setPeer},
+	wire.EndSession:       {local: true, mutates: true, slow: true, maxPayload: 8, handle: (*connection).endSession},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

@@ -62,8 +62,8 @@ func (c *connection) keepSession(session uint64) bool {
 	return true
 }
 
-// closeSession ends the session, once.
-func (c *connection) closeSession() {
+// closeSession ends the session, once, and reports whether this call did.
+func (c *connection) closeSession() bool {
 	c.stateMu.Lock()
 	open := c.hasSession
 	c.hasSession, c.ended = false, true
@@ -71,6 +71,60 @@ func (c *connection) closeSession() {
 	if open {
 		c.srv.opts.Backend.CloseSession(c.session)
 	}
+	return open
+}
+
+// endSession ends a session for its owner, or for the daemon's, and with it the connection that has it: the program learns it as it learns that a
+// daemon is gone. One that waits for its client waits no more.
+func (c *connection) endSession(f *ipc.Frame) error {
+	var m wire.Number
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	for { // it may change hands between a look and the deed
+		holder, a := c.srv.holderOf(m.N)
+		if holder == nil && a == nil {
+			return fmt.Errorf("%w: no session %d: tendril session ls", object.ErrNotFound, m.N)
+		}
+		var owner Peer
+		if holder != nil {
+			owner = holder.peerNow()
+		} else {
+			owner = a.peer
+		}
+		if !c.peer.Admin && owner.Tenant != c.peer.Tenant {
+			return fmt.Errorf("%w: session %d is of another tenant", object.ErrPermission, m.N)
+		}
+		if holder != nil && holder.closeSession() {
+			c.srv.opts.Log.WithFields(c.who()).WithField("session", m.N).Info("front door: a session is ended by request")
+			if holder != c {
+				holder.end()
+			}
+			break
+		}
+		if a != nil && c.srv.takeAway(a) {
+			c.srv.opts.Log.WithFields(c.who()).WithField("session", m.N).Info("front door: a session that waits is ended by request")
+			c.srv.stopTimer(a)
+			c.srv.endAway(a)
+			break
+		}
+	}
+	return c.replyLater(func() { c.reply(f, nil) })
+}
+
+// holderOf finds the connection that has a session, or the session where it waits for its client; neither: there is no such session.
+func (s *Server) holderOf(session uint64) (*connection, *awaySession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.stateMu.Lock()
+		has := c.hasSession && c.session == session
+		c.stateMu.Unlock()
+		if has {
+			return c, nil
+		}
+	}
+	return nil, s.away[session]
 }
 
 func (c *connection) openWorker(f *ipc.Frame) error {

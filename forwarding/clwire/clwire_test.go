@@ -91,7 +91,7 @@ var samples = []Message{
 	}},
 	&PeerOpen{},
 	&PeerExpect{Link: 21, Answers: true, Packed: true, Lanes: 3, PeerSHA: [32]byte{0: 1, 31: 2}},
-	NewPeerPush(21, 77, 3, 4096, 8192, []uint64{5, 6}),
+	&PeerPush{peerRange{21, 77, 3, 4096, 8192, []uint64{5, 6}}, PeerContent{Size: 8, Origin: 512, Wait: []uint64{9}}},
 	NewPeerPull(21, 77, 4, 4096, 8192, nil),
 	&PeerSignal{Link: 21, Event: 5, There: 78},
 	&PeerEvent{Link: 21, ID: 78},

@@ -14,8 +14,8 @@ func (m *ContentSize) Decode(b []byte) error {
 	return c.end()
 }
 
-// BulkLength says that a read is over with its first Bytes bytes: no chunk beyond them comes. It follows a HostReady where
-// there is one, and comes once at most.
+// BulkLength says that a read, or a push between workers, is over with its first Bytes bytes: no chunk beyond them comes. Of a read it
+// follows a HostReady where there is one. It comes once at most.
 type BulkLength struct{ Op, Bytes uint64 }
 
 func (*BulkLength) Type() Type { return TypeBulkLength }

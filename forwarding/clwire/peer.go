@@ -14,6 +14,8 @@ const (
 	MaxPeerLanes = 8        // connections of one link; 0 carries records (words and small pushes), the others chunks
 	MaxPeerEarly = 1 << 16  // words about what this side's client has not told of yet, a link
 	PeerSmall    = 64 << 10 // bytes of a push that goes as PeerBytes
+
+	MaxContentWait = 64 // events that a push's size buffer waits for
 )
 
 // PeerOpen asks for the fingerprint that this worker shows on peer links; the Reply carries its 32 bytes.
@@ -90,25 +92,50 @@ func (m *peerRange) Append(b []byte) []byte {
 
 func (m *peerRange) decode(b []byte, t Type) error {
 	c := cursor{b: b, t: t}
+	m.take(&c)
+	return c.end()
+}
+
+func (m *peerRange) take(c *cursor) {
 	m.Link, m.Op, m.Buffer = c.u64("link"), c.u64("op"), c.u64("buffer")
 	m.Offset, m.Size = c.u64("offset"), c.u64("size")
 	if m.Size == 0 {
 		c.fail("size")
 	}
-	m.Wait = decodeIDs(&c, m.Wait, MaxWait, "wait list")
-	return c.end()
+	m.Wait = decodeIDs(c, m.Wait, MaxWait, "wait list")
 }
 
 // PeerPush sends a range of a buffer over a link once Wait is done and the other side is ready for it.
-type PeerPush struct{ peerRange }
-
-// NewPeerPush makes a push.
-func NewPeerPush(link, op, buffer, offset, size uint64, wait []uint64) *PeerPush {
-	return &PeerPush{peerRange{link, op, buffer, offset, size, wait}}
+type PeerPush struct {
+	peerRange
+	Content PeerContent
 }
 
-func (*PeerPush) Type() Type              { return TypePeerPush }
-func (m *PeerPush) Decode(b []byte) error { return m.decode(b, TypePeerPush) }
+// PeerContent is what says how much of a push means something: the u64 at the beginning of a buffer, once Wait is over, counts the bytes
+// from Origin on, in the push's buffer. No others are sent, and BulkLength tells the other side.
+type PeerContent struct {
+	Size   uint64   // a buffer; 0: all bytes do
+	Origin uint64   // bytes
+	Wait   []uint64 // however they end
+}
+
+// NewPeerPush makes a push of all bytes.
+func NewPeerPush(link, op, buffer, offset, size uint64, wait []uint64) *PeerPush {
+	return &PeerPush{peerRange: peerRange{link, op, buffer, offset, size, wait}}
+}
+
+func (*PeerPush) Type() Type { return TypePeerPush }
+func (m *PeerPush) Append(b []byte) []byte {
+	b = le.AppendUint64(le.AppendUint64(m.peerRange.Append(b), m.Content.Size), m.Content.Origin)
+	return appendIDs(b, m.Content.Wait)
+}
+func (m *PeerPush) Decode(b []byte) error {
+	c := cursor{b: b, t: TypePeerPush}
+	m.take(&c)
+	m.Content.Size, m.Content.Origin = c.u64("size buffer"), c.u64("origin")
+	m.Content.Wait = decodeIDs(&c, m.Content.Wait, MaxContentWait, "size buffer's wait list")
+	return c.end()
+}
 
 // PeerPull takes what a PeerPush of the same number sends. Op is made an event here, and reported when it ends.
 type PeerPull struct{ peerRange }

@@ -343,7 +343,12 @@ func TestStreamWithoutConnectionIsBounded(t *testing.T) {
 		}
 		done <- nil
 	}()
-	for client.waiting.Load() == 0 {
+	full := func() bool { // a sender counts as waiting for a moment also when it need not
+		client.tx.Lock()
+		defer client.tx.Unlock()
+		return len(client.tx.buf) > lostKeeps
+	}
+	for !full() {
 		time.Sleep(time.Millisecond)
 	}
 	if got := len(sent); got < n/3 || got > n*2/3 {

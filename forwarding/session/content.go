@@ -43,14 +43,17 @@ func (b *Buffer) tellContentLocked(w *worker) {
 	}
 }
 
-// onLength hears that a read is over with its first bytes.
-func (b *bulk) onLength(payload []byte) error {
+// onLength hears that a read, or a push to this worker, is over with its first bytes.
+func (w *worker) onLength(payload []byte) error {
 	var m clwire.BulkLength
 	if err := m.Decode(payload); err != nil {
 		return err
 	}
-	if o := b.find(m.Op); o != nil {
-		return o.shorten(m.Bytes)
+	if w.bulk != nil {
+		if o := w.bulk.find(m.Op); o != nil {
+			return o.shorten(m.Bytes)
+		}
 	}
+	w.onPushed(&m)
 	return nil
 }

@@ -315,23 +315,31 @@ func (l *peerLink) event(ctx *Context, lost func(e *Event), ended func(e *Event)
 	return e
 }
 
-// Push is a range of a buffer that goes from a worker to another one's buffer.
+// Push is a range of a buffer or image that goes from a worker to another one's.
 type Push struct {
-	Src, Dst  uintptr   // buffers of contexts of different workers
-	Off, Size uint64    // bytes, of both
+	Src, Dst  uintptr   // buffers, or images of the same shape, of contexts of different workers
+	Off, Size uint64    // bytes, of both; of images whole rows, counted row by row through all slices without gaps
 	After     []uintptr // events of Src's context: the bytes are there
 	Before    []uintptr // events of Dst's context: nobody writes there any more
+	Content   PushContent
 	// Lost is called where the link ends before the push did: the caller has to bring the bytes otherwise, and then to end
 	// the event with SetUserEventStatus. Ended is called once the event has ended. Both run on the callbacks' goroutine.
 	Lost  func(event uintptr)
 	Ended func(status int32)
 }
 
+// PushContent is what says how much of a push means something: see clwire.PeerContent. Size 0: all does, as where the number cannot be had.
+type PushContent struct {
+	Size   uintptr // a buffer of the source's context
+	Origin uint64  // bytes
+	After  []uintptr
+}
+
 // Push starts a push and gives the event of Dst's context, with a reference, that ends with it. ok false: there is no way from worker to
 // worker for it, and nothing was done.
 func (d *Driver) Push(p Push) (event uintptr, ok bool) {
 	src, dst := d.buffers.Get(p.Src), d.buffers.Get(p.Dst)
-	if src == nil || dst == nil || src.image != nil || dst.image != nil || src.special.Load() || dst.special.Load() {
+	if src == nil || dst == nil || (src.image == nil) != (dst.image == nil) || src.special.Load() || dst.special.Load() {
 		return 0, false
 	}
 	from, to := src.ctx.bound(), dst.ctx.bound()
@@ -349,15 +357,54 @@ func (d *Driver) Push(p Push) (event uintptr, ok bool) {
 	}
 	began, lost := d.began(), new(atomic.Bool)
 	e := l.event(dst.ctx, func(e *Event) { lost.Store(true); p.Lost(e.handle) }, func(e *Event) {
-		d.tracedPush(began, from, to, p.Size, e.status.Load(), lost.Load())
+		d.tracedPush(began, from, to, to.tookPushed(e.id, p.Size), e.status.Load(), lost.Load())
 		p.Ended(e.status.Load())
 	})
 	if e == nil {
 		return 0, false
 	}
-	_ = to.send(clwire.NewPeerPull(l.id, e.id, dst.id.Load(), p.Off, p.Size, before), 0, 0)  // a failure ends the worker, and so the event
-	_ = from.send(clwire.NewPeerPush(l.id, e.id, src.id.Load(), p.Off, p.Size, after), 0, 0) // as does this one, through the link
+	_ = to.send(clwire.NewPeerPull(l.id, e.id, dst.id.Load(), p.Off, p.Size, before), 0, 0) // a failure ends the worker, and so the event
+	push := clwire.NewPeerPush(l.id, e.id, src.id.Load(), p.Off, p.Size, after)
+	push.Content = d.pushContent(src.ctx, from, p.Content)
+	_ = from.send(push, 0, 0) // as does this one, through the link
 	return e.handle, true
+}
+
+// pushContent is a push's content as its worker knows it.
+func (d *Driver) pushContent(ctx *Context, w *worker, c PushContent) (content clwire.PeerContent) {
+	size := d.buffers.Get(c.Size)
+	if size == nil || size.image != nil || size.special.Load() {
+		return content
+	}
+	wait, ok := d.peerWaits(ctx, w, c.After)
+	if !ok || len(wait) > clwire.MaxContentWait || size.ensureRemote(w) != Success {
+		return content
+	}
+	return clwire.PeerContent{Size: size.id.Load(), Origin: c.Origin, Wait: wait}
+}
+
+// onPushed hears that a push to this worker is over with its first bytes. It runs under the reader's lock.
+func (w *worker) onPushed(m *clwire.BulkLength) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.events[m.Op]; e == nil || !e.foreign || w.d.trace == nil {
+		return // it counts for the trace alone
+	}
+	if w.pushed == nil {
+		w.pushed = map[uint64]uint64{}
+	}
+	w.pushed[m.Op] = m.Bytes
+}
+
+// tookPushed is how many bytes of a push came, which has ended.
+func (w *worker) tookPushed(id, size uint64) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n, ok := w.pushed[id]; ok {
+		delete(w.pushed, id)
+		return n
+	}
+	return size
 }
 
 // nearer says that memory which this process shares with a worker of this node is the shorter way.

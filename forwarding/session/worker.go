@@ -61,6 +61,7 @@ type worker struct {
 
 	mu       sync.Mutex // leaf
 	events   map[uint64]*Event
+	pushed   map[uint64]uint64 // bytes of pushes to it that brought their content alone and have not ended; nil: none; guarded by mu
 	calls    map[uint64]*call
 	ops      map[uint64]*hostOp
 	queues   map[uint64]*Queue
@@ -291,7 +292,10 @@ func (w *worker) dispatch(h clwire.Header, payload []byte) error {
 		return w.onHostReady(payload)
 	case clwire.TypeFault:
 		return w.onFault(payload)
-	case clwire.TypeBulkData, clwire.TypeBulkDone, clwire.TypeBulkLength:
+	case clwire.TypeBulkLength:
+		w.reader.progress = true
+		return w.onLength(payload)
+	case clwire.TypeBulkData, clwire.TypeBulkDone:
 		return w.onBulk(h, payload)
 	case clwire.TypeTraceData:
 		return w.onTraceData(payload)
@@ -312,9 +316,6 @@ func (w *worker) onBulk(h clwire.Header, payload []byte) error {
 		return w.bulk.onData(payload)
 	}
 	w.reader.progress = true
-	if h.Type == clwire.TypeBulkLength {
-		return w.bulk.onLength(payload)
-	}
 	return w.bulk.onDone(payload)
 }
 

@@ -25,6 +25,8 @@ type Buffer struct {
 	mirror      *mirror   // of a root over the program's memory
 	maps        []mapping
 	destructors []func()
+	content     *Buffer   // whose number counts the bytes that mean something; nil: all do
+	counted     []*Buffer // whose content a number in this root counts
 }
 
 // mapping is one clEnqueueMapBuffer not yet unmapped.
@@ -217,6 +219,7 @@ func (b *Buffer) end() {
 	c := b.ctx
 	c.mu.Lock()
 	delete(c.mirrors, b)
+	b.setContentLocked(nil)
 	b.parts.drop(c.ends())
 	destructors := b.destructors
 	b.destructors = nil

@@ -34,6 +34,7 @@ type Context struct {
 	mirrors     map[*Buffer]struct{} // guarded by mu
 	destructors []func()             // guarded by mu
 	recording   *CommandBuffer       // under which a command is recorded; guarded by mu
+	writes      uint64               // commands that wrote; guarded by mu
 }
 
 // Parameters of clCreateContext's list, clGetDeviceInfo and clGetContextInfo.

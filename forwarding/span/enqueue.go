@@ -21,7 +21,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 			return d.Driver.EnqueueRead(queue, buffer, blocking, off, size, ptr, w)
 		})
 	}
-	r := request{q: q, w: w, uses: []use{{b: b, off: off, n: size, reads: true}}}
+	r := request{q: q, w: w, sized: b, uses: []use{{b: b, off: off, n: size, reads: true}}}
 	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
 		return d.Driver.EnqueueRead(q.inner, inner, false, off, size, ptr, w)
 	})

@@ -24,7 +24,7 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 		return at, event, status
 	}
 	m := mapping{member: q.member, off: off, n: size, writes: flags&(mapWrite|mapWriteInvalidate) != 0}
-	r := request{q: q, w: w, kind: commandMap, uses: []use{{b: b, off: off, n: size, reads: flags&mapWriteInvalidate == 0}}}
+	r := request{q: q, w: w, kind: commandMap, sized: b, uses: []use{{b: b, off: off, n: size, reads: flags&mapWriteInvalidate == 0}}}
 	var at session.HostPtr
 	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (event uintptr, status session.Status) {
 		at, event, status = d.Driver.EnqueueMap(q.inner, inner, false, flags, off, size, w)

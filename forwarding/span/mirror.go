@@ -42,7 +42,8 @@ func (b *Buffer) writeHostLocked(member int, off, n uint64) session.Status {
 	if status != session.Success {
 		return status
 	}
-	b.parts.wrote(off, off+n, &write{member: member, event: event, queue: q}, c.ends())
+	c.writes++
+	b.parts.wrote(off, off+n, &write{member: member, event: event, queue: q, seq: c.writes, inOrder: true}, c.ends())
 	return session.Success
 }
 

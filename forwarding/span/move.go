@@ -24,6 +24,8 @@ type move struct {
 	src, dst uintptr // session's buffers; a reference is held of each
 	from, to uintptr // session's queues, one a member, on which nothing waits
 	image    *image  // nil: of a buffer, in bytes; else in rows
+	content  content // of which nothing else is carried
+	number   [8]byte // the content's count, on its way
 	end      *arrival
 	waiting  atomic.Int32 // conditions that have not come, and one for whoever still adds some
 
@@ -34,8 +36,9 @@ type move struct {
 	failed int32 // the first failure; guarded by mu
 }
 
-// moveLocked brings a part to a member. The part's arrivals tell who must be waited for.
-func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
+// moveLocked brings a part of what a use is of to a member. The part's arrivals tell who must be waited for.
+func (c *Context) moveLocked(u *use, p *part, member int, command behind) session.Status {
+	b := u.b.root
 	source, pending := p.source()
 	m := &move{d: c.d.Driver, image: b.image, next: p.lo, hi: p.hi, end: &arrival{member: member}}
 	var status session.Status
@@ -64,6 +67,9 @@ func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 			before = append(before, a.event)
 		}
 	}
+	if m.content, status = c.contentLocked(u, p, source, command); status != session.Success {
+		return status
+	}
 	m.hold()
 	if !m.push(after, before) {
 		if m.end.event, status = m.d.CreateUserEvent(c.members[member].context); status != session.Success {
@@ -74,6 +80,9 @@ func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 		m.begin(after, before)
 	}
 	p.valid |= 1 << member
+	if m.content.size != 0 {
+		p.partial |= 1 << member
+	}
 	p.supersede(member, c.ends())
 	p.arrivals = append(p.arrivals, m.end)
 	m.end.refs++
@@ -84,20 +93,27 @@ func (c *Context) moveLocked(b *Buffer, p *part, member int) session.Status {
 func (m *move) hold() {
 	m.d.RetainMemObject(m.src)
 	m.d.RetainMemObject(m.dst)
+	if m.content.size != 0 {
+		m.d.RetainMemObject(m.content.size)
+	}
 }
 
 func (m *move) letGo() {
 	m.d.ReleaseMemObject(m.src)
 	m.d.ReleaseMemObject(m.dst)
+	if m.content.size != 0 {
+		m.d.ReleaseMemObject(m.content.size)
+	}
 }
 
 // push has the bytes go from worker to worker; false: there is no such way. A push whose link ends goes through this
 // process after all, and ends the same event.
 func (m *move) push(after, before []uintptr) bool {
-	if m.image != nil { // links carry ranges of bytes
-		return false
+	unit := uint64(1)
+	if m.image != nil {
+		unit = m.image.rowBytes
 	}
-	held := slices.Concat(after, before)
+	held := slices.Concat(after, before, m.content.after)
 	for _, e := range held {
 		m.d.RetainEvent(e)
 	}
@@ -109,9 +125,10 @@ func (m *move) push(after, before []uintptr) bool {
 		}
 	}
 	event, ok := m.d.Push(session.Push{
-		Src: m.src, Dst: m.dst, Off: m.next, Size: m.hi - m.next, After: after, Before: before, Ended: over,
+		Src: m.src, Dst: m.dst, Off: m.next * unit, Size: (m.hi - m.next) * unit, After: after, Before: before, Ended: over,
+		Content: session.PushContent{Size: m.content.size, Origin: m.content.origin, After: m.content.after},
 		Lost: func(event uintptr) {
-			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi, end: &arrival{event: event}}
+			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi, image: m.image, content: m.content, end: &arrival{event: event}}
 			fallback.hold()
 			m.d.RetainEvent(event)
 			fallback.begin(after, before)
@@ -134,6 +151,9 @@ func (m *move) begin(after, before []uintptr) {
 		m.after(e, m.met)
 	}
 	for _, e := range before { // what it left is written over, however it ended
+		m.after(e, func(int32) { m.met(complete) })
+	}
+	for _, e := range m.content.after {
 		m.after(e, func(int32) { m.met(complete) })
 	}
 	m.met(complete)
@@ -182,7 +202,7 @@ func (m *move) met(status int32) {
 		m.fail(status)
 	}
 	if m.waiting.Add(-1) == 0 {
-		m.pump()
+		m.measure()
 	}
 }
 

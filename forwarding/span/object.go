@@ -53,7 +53,7 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	inner, status := b.atLocked(member)
 	var waits []*arrival
 	if status == session.Success {
-		waits, status = c.planLocked(member, []use{b.allOf(true, false)})
+		waits, status = c.planLocked(member, []use{b.allOf(true, false)}, behind{})
 	}
 	for _, a := range waits {
 		c.d.Driver.RetainEvent(a.event)

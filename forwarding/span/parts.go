@@ -4,10 +4,12 @@ import "sync/atomic"
 
 // write is a command that writes a range: one of session's events, kept until nothing of its result is the newest.
 type write struct {
-	member int
-	event  uintptr // session's; a reference is held
-	queue  uintptr // session's, to be flushed before anybody waits for the event
-	refs   int     // parts that name it; guarded by Context.mu
+	member  int
+	event   uintptr // session's; a reference is held
+	queue   uintptr // session's, to be flushed before anybody waits for the event
+	seq     uint64  // later commands of the context have larger ones
+	inOrder bool    // the queue is
+	refs    int     // parts that name it; guarded by Context.mu
 }
 
 // arrival is a move into a member that may still be under way: whoever uses the range there waits for it.
@@ -30,6 +32,7 @@ const (
 type part struct {
 	lo, hi   uint64
 	valid    uint64 // members that hold the newest bytes; 0: nobody wrote any
+	partial  uint64 // of those, members that got the buffer's content alone (content.go)
 	writer   *write // of the newest bytes; nil: none, or known to have ended
 	arrivals []*arrival
 }
@@ -99,7 +102,7 @@ func (ps *parts) wrote(lo, hi uint64, w *write, free ends) {
 	for i := from; i < to; i++ {
 		p := &(*ps)[i]
 		free.write(p.writer)
-		p.writer, p.valid = w, 1<<w.member
+		p.writer, p.valid, p.partial = w, 1<<w.member, 0
 		w.refs++
 	}
 	ps.merge(free)
@@ -116,6 +119,7 @@ func (p *part) trim(free ends) {
 		case lost:
 			if p.valid != 1<<a.member {
 				p.valid &^= 1 << a.member
+				p.partial &^= 1 << a.member
 			}
 		}
 		free.arrival(a)
@@ -148,7 +152,7 @@ func (ps *parts) merge(free ends) {
 	out := list[:1]
 	for _, p := range list[1:] {
 		last := &out[len(out)-1]
-		if last.valid != p.valid || last.writer != p.writer || len(last.arrivals) > 0 || len(p.arrivals) > 0 {
+		if last.valid != p.valid || last.partial != p.partial || last.writer != p.writer || len(last.arrivals) > 0 || len(p.arrivals) > 0 {
 			out = append(out, p)
 			continue
 		}

@@ -11,6 +11,7 @@ type use struct {
 	b             *Buffer
 	off, n        uint64 // in b
 	reads, writes bool
+	whole         bool // a content size does not count
 }
 
 // place is the use's range in the root; ok false when it does not lie in b: session says so to the program.
@@ -22,8 +23,8 @@ func (u *use) place() (lo, hi uint64, ok bool) {
 	return lo, lo + u.n, u.n > 0
 }
 
-// planLocked readies the uses at a member and returns the arrivals there that the command waits for.
-func (c *Context) planLocked(member int, uses []use) (waits []*arrival, status session.Status) {
+// planLocked readies the uses at a member, of a command behind what is given, and returns the arrivals there that it waits for.
+func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arrival, status session.Status) {
 	for i := range uses {
 		u := &uses[i]
 		lo, hi, ok := u.place()
@@ -41,7 +42,7 @@ func (c *Context) planLocked(member int, uses []use) (waits []*arrival, status s
 			p := &root.parts[j]
 			p.trim(c.ends())
 			if u.reads && p.valid != 0 && !p.has(member) {
-				if status := c.moveLocked(root, p, member); status != session.Success {
+				if status := c.moveLocked(u, p, member, after); status != session.Success {
 					return nil, status
 				}
 			}
@@ -56,8 +57,9 @@ func (c *Context) planLocked(member int, uses []use) (waits []*arrival, status s
 }
 
 // noteLocked takes down what a command, whose event is one of session's, does to the buffers.
-func (c *Context) noteLocked(member int, queue, event uintptr, uses []use) {
-	w := &write{member: member, event: event, queue: queue}
+func (c *Context) noteLocked(q *Queue, event uintptr, uses []use) {
+	c.writes++
+	w := &write{member: q.member, event: event, queue: q.inner, seq: c.writes, inOrder: q.inOrder}
 	for i := range uses {
 		u := &uses[i]
 		lo, hi, ok := u.place()
@@ -72,6 +74,7 @@ func (c *Context) noteLocked(member int, queue, event uintptr, uses []use) {
 		}
 		if u.writes {
 			root.parts.wrote(lo, hi, w, c.ends())
+			root.recountLocked(lo, hi)
 		}
 	}
 	if w.refs > 0 {
@@ -132,12 +135,13 @@ func waitsOn(list []uintptr) session.Waits {
 
 // request is one enqueue call of a program's on its way to session.
 type request struct {
-	q    *Queue
-	w    session.Waits
-	uses []use
-	kind uint32 // CL_EVENT_COMMAND_TYPE where session's command is another; 0: it is the same
-	keep bool   // an empty wait list would mean something else: events that have completed stay in it
-	call func(w session.Waits) (uintptr, session.Status)
+	q     *Queue
+	w     session.Waits
+	uses  []use
+	sized *Buffer // not nil: a transfer to the host of a range of it, which brings its content alone
+	kind  uint32  // CL_EVENT_COMMAND_TYPE where session's command is another; 0: it is the same
+	keep  bool    // an empty wait list would mean something else: events that have completed stay in it
+	call  func(w session.Waits) (uintptr, session.Status)
 }
 
 // sendLocked plans, sends and notes a command. The event that comes back is session's, a reference with it; 0 unless want.
@@ -151,7 +155,12 @@ func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 		}
 		return 0, status
 	}
-	moves, status := c.planLocked(q.member, r.uses)
+	uses, call, after := r.uses, r.call, behind{q: q, events: list}
+	if of, usable := r.sized.countLocked(q.member, after); usable {
+		uses = append(uses[:len(uses):len(uses)], of)
+		call = r.sized.trimmed(q.member, call)
+	}
+	moves, status := c.planLocked(q.member, uses, after)
 	if status != session.Success {
 		return 0, status
 	}
@@ -167,12 +176,12 @@ func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 	waits := waitsOn(events)
 	noted := slices.ContainsFunc(r.uses, func(u use) bool { return u.writes || u.b.root.mirror != nil })
 	waits.Want = want || noted
-	event, status := r.call(waits)
+	event, status := call(waits)
 	if status != session.Success {
 		return 0, status
 	}
 	if noted {
-		c.noteLocked(q.member, q.inner, event, r.uses)
+		c.noteLocked(q, event, r.uses)
 	}
 	if event != 0 && !want {
 		c.d.Driver.ReleaseEvent(event)

@@ -7,17 +7,20 @@ import (
 
 // Queue is a cl_command_queue of a spanning context: one of session's, on the member of its device.
 type Queue struct {
-	refs   handle.Refs
-	ctx    *Context
-	handle uintptr
-	inner  uintptr
-	member int
+	refs    handle.Refs
+	ctx     *Context
+	handle  uintptr
+	inner   uintptr
+	member  int
+	inOrder bool
 }
 
 // Parameters of clGetCommandQueueInfo.
 const (
 	queueContext uint32 = 0x1090
 	queueRefs    uint32 = 0x1092
+	queueProps   uint32 = 0x1093
+	outOfOrder   uint64 = 1
 )
 
 // CreateQueueWithProperties is clCreateCommandQueueWithProperties (§5.1).
@@ -51,7 +54,8 @@ func (c *Context) newQueue(device uintptr, create func(context uintptr) (uintptr
 	if status != session.Success {
 		return 0, status
 	}
-	q := &Queue{ctx: c, inner: inner, member: i}
+	props, _ := c.d.Driver.QueueInfo(inner, queueProps)
+	q := &Queue{ctx: c, inner: inner, member: i, inOrder: number(props)&outOfOrder == 0}
 	q.refs.Set(1)
 	h, err := c.d.queues.Put(q)
 	if err != nil {

@@ -218,7 +218,7 @@ func (b *bulk) begin(id uint64, buf *buffer, shape *clwire.Shape, write, inline 
 	op.known, op.write, op.inline, op.buffer, op.ext, op.refused = true, write, inline, buf, ext, status
 	op.size = sizeOf(shape)
 	if !write && !shape.Rect && status == opencl.Success {
-		op.content = b.s.sizeBuffer(buf)
+		op.content = b.s.sizeBuffer(buf, buf.content)
 	}
 	op.left = op.size
 	if op.size == 0 || op.size > 1<<62 {

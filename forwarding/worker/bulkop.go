@@ -21,7 +21,8 @@ type bulkOp struct {
 	known, write, inline bool
 	buffer               *buffer
 	ext                  extent
-	content              *buffer       // nil, or what says how much of a read means something; held
+	content              *buffer       // nil, or what says how much of a read or push means something; held
+	origin               uint64        // of the content, in a push's buffer
 	size                 uint64        // dense bytes
 	refused              opencl.Status // ≠ 0: the buffer or the shape is bad
 
@@ -35,6 +36,7 @@ type bulkOp struct {
 	left    uint64 // bytes that no chunk has named yet
 	placing int    // chunks under way to the buffer
 	told    bool   // BulkDone was sent
+	short   bool   // a push that takes less than all
 }
 
 // stagedChunk waits for its operation's turn. data nil: skipped.

@@ -20,9 +20,9 @@ func (s *session) contentSize(m *clwire.ContentSize) error {
 	return nil
 }
 
-// sizeBuffer returns the buffer that says how much of b means something, held for the caller; nil: all of b does.
-func (s *session) sizeBuffer(b *buffer) *buffer {
-	size, ok := s.objects[b.content].(*buffer)
+// sizeBuffer returns the buffer of a number that says how much of b means something, held for the caller; nil: all of b does.
+func (s *session) sizeBuffer(b *buffer, id uint64) *buffer {
+	size, ok := s.objects[id].(*buffer)
 	if !ok || size.image != nil || size.inside(0, contentBytes) != opencl.Success || size.context != b.context {
 		return nil
 	}
@@ -33,21 +33,28 @@ func (s *session) sizeBuffer(b *buffer) *buffer {
 // trim shortens a read whose turn has come to what means something, and tells the client. It may wait for the device.
 func (o *bulkOp) trim() {
 	defer o.content.unref()
+	if n := o.meant(0); n < o.size {
+		o.size = n
+		o.b.s.send(&clwire.BulkLength{Op: o.id, Bytes: n}, clwire.FlagUrgent, 0)
+	}
+}
+
+// meant is how many bytes of a read or push mean something, where the content begins at origin. It may wait for the device.
+func (o *bulkOp) meant(origin uint64) uint64 {
 	var n uint64
 	if o.content.seg != nil {
 		n = nativeOrder.Uint64(o.content.bytes())
 	} else {
 		var status opencl.Status
 		if n, status = o.readContent(); status != opencl.Success {
-			return // a hint that cannot be read is none
+			return o.size // a hint that cannot be read is none
 		}
 	}
-	n -= min(n, o.ext.Offset)
-	if n >= o.size {
-		return
+	if n > ^uint64(0)-origin {
+		return o.size
 	}
-	o.size = n
-	o.b.s.send(&clwire.BulkLength{Op: o.id, Bytes: n}, clwire.FlagUrgent, 0)
+	n += origin
+	return min(n-min(n, o.ext.Offset), o.size)
 }
 
 // readContent brings the number out of a device's memory.

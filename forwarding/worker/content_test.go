@@ -47,6 +47,63 @@ func TestContentSize(t *testing.T) {
 	})
 }
 
+// TestPeerContent: a push sends what the size buffer counts once its turn has come, from the content's origin on, and the receiving side's
+// client hears how much that was; however the command ends that wrote the number, the push goes on.
+func TestPeerContent(t *testing.T) {
+	everyMemory(t, func(t *testing.T, inPlace bool) {
+		w := newLinked(t, inPlace, inPlace)
+		const size = 300_000
+		data, before := make([]byte, size), bytes.Repeat([]byte{0xAA}, size)
+		rand.New(rand.NewSource(3)).Read(data)
+		src, count := w.buffer(0, size, data), w.buffer(0, 64, nil)
+		for name, c := range map[string]struct{ says, origin, off, size, comes uint64 }{
+			"most":                {290_000, 0, 0, size, 290_000},
+			"few":                 {1000, 0, 0, size, 1000},
+			"none":                {0, 0, 0, size, 0},
+			"all":                 {size, 0, 0, size, size},
+			"more than there are": {^uint64(0), 8, 0, size, size},
+			"of a part":           {150_000, 0, 100_000, 100_000, 50_000},
+			"before a part":       {90_000, 0, 100_000, 100_000, 0},
+			"from an origin":      {100, 200_000, 199_000, 10_000, 1100},
+		} {
+			dst := w.buffer(1, size, before)
+			op, gate, written := w.next(), w.next(), w.next()
+			w.far[0].send(&clwire.UserEvent{ID: gate})
+			w.far[0].send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: w.fix[0].queue, Event: written, Wait: []uint64{gate}}, Buffer: count, Data: nativeOrder.AppendUint64(nil, c.says)})
+			w.far[1].send(clwire.NewPeerPull(w.number, op, dst, c.off, c.size, nil))
+			push := clwire.NewPeerPush(w.number, op, src, c.off, c.size, nil)
+			push.Content = clwire.PeerContent{Size: count, Origin: c.origin, Wait: []uint64{written}}
+			w.far[0].send(push)
+			kick(w)
+			w.far[0].send(&clwire.SetUserEvent{ID: gate})
+			kick(w)
+			if status := w.ended(1, op); status != 0 {
+				t.Fatalf("%s: the push ended with %d", name, status)
+			}
+			n, told := w.far[1].lengths[op]
+			if told != (c.comes < c.size) || told && n != c.comes {
+				t.Errorf("%s: told %v of %d bytes", name, told, n)
+			}
+			want := append([]byte(nil), before...)
+			copy(want[c.off:], data[c.off:c.off+c.comes])
+			if !bytes.Equal(w.read(1, dst, size), want) {
+				t.Errorf("%s: other bytes came", name)
+			}
+		}
+		op, gate, dst := w.next(), w.next(), w.buffer(1, size, before)
+		w.far[0].send(&clwire.UserEvent{ID: gate})
+		w.far[1].send(clwire.NewPeerPull(w.number, op, dst, 0, size, nil))
+		push := clwire.NewPeerPush(w.number, op, src, 0, size, nil)
+		push.Content = clwire.PeerContent{Size: count, Origin: 5000, Wait: []uint64{gate}}
+		w.far[0].send(push)
+		w.far[0].send(&clwire.SetUserEvent{ID: gate, Status: -5})
+		kick(w)
+		if status := w.ended(1, op); status != 0 {
+			t.Errorf("a number that failed ends the push with %d", status)
+		}
+	})
+}
+
 // trimmed reads a range of which so many bytes should come, and returns what came and what a BulkLength said of it.
 func (f *far) trimmed(fix *fixture, buf uint64, shape clwire.Shape, brings uint64) (got []byte, told bool, n uint64) {
 	f.t.Helper()

@@ -169,17 +169,18 @@ func (p *peers) expect(m *clwire.PeerExpect) error {
 	return nil
 }
 
-// buffer finds the buffer of a push or pull, with a reference, and what is wrong with the range.
+// buffer finds the buffer or image of a push or pull, with a reference, and what is wrong with the range.
 func (p *peers) buffer(id, offset, size uint64) (*buffer, extent, opencl.Status, error) {
 	b, err := lookup[*buffer](p.s, id)
 	if err != nil {
 		return nil, extent{}, 0, err
 	}
-	ext, status := extentOf(b, &clwire.Shape{Offset: offset, Size: size})
-	if b.image != nil {
-		status = opencl.InvalidMemObject
-	}
 	b.refs.Add(1)
+	if b.image != nil {
+		ext, status := imageRows(b, offset, size)
+		return b, ext, status, nil
+	}
+	ext, status := extentOf(b, &clwire.Shape{Offset: offset, Size: size})
 	return b, ext, status, nil
 }
 
@@ -193,17 +194,46 @@ func (p *peers) push(m *clwire.PeerPush) error {
 	if err != nil {
 		return err
 	}
-	o := &bulkOp{b: l.bulk, id: m.Op, known: true, buffer: b, ext: ext, size: m.Size}
+	o := &bulkOp{b: l.bulk, id: m.Op, known: true, buffer: b, ext: ext, size: m.Size, origin: m.Content.Origin}
+	if m.Content.Size != 0 && status == opencl.Success {
+		o.content = p.s.sizeBuffer(b, m.Content.Size)
+	}
 	if !l.keep(o) {
-		b.unref()
+		o.drop()
 		return nil // the client has been told, or is about to be
 	}
-	return p.s.engine.After(m.Wait, func(failed int32) {
+	return l.pushBehind(o, m, int32(status))
+}
+
+// pushBehind offers a push once what it waits for is over.
+func (l *peerLink) pushBehind(o *bulkOp, m *clwire.PeerPush, status int32) error {
+	lists, failed := 1, int32(0) // the engine's lock guards them from here on
+	if o.content != nil {
+		lists = 2
+	}
+	met := func() {
+		if lists--; lists > 0 {
+			return
+		}
 		if failed == 0 {
-			failed = int32(status)
+			failed = status
 		}
 		l.link.Offer(o.id, func() { l.send(o, failed) })
-	})
+	}
+	both := lists == 2
+	err := l.s.engine.After(m.Wait, func(end int32) { failed = end; met() })
+	if err == nil && both {
+		err = l.s.engine.After(m.Content.Wait, func(int32) { met() })
+	}
+	return err
+}
+
+// drop lets go of a push's buffers.
+func (o *bulkOp) drop() {
+	o.buffer.unref()
+	if o.content != nil {
+		o.content.unref()
+	}
 }
 
 // keep notes a push that has not begun; false: the link has ended.
@@ -223,17 +253,35 @@ func (l *peerLink) send(o *bulkOp, failed int32) {
 	_, ours := l.pushes[o.id]
 	delete(l.pushes, o.id)
 	l.mu.Unlock()
-	small := o.size <= clwire.PeerSmall
+	if !ours {
+		return // the link has ended
+	}
+	here := o.content == nil || o.content.seg != nil // nobody waits for the device to learn how much it is
+	if failed == 0 && here {
+		l.trim(o)
+	}
 	switch {
-	case !ours: // the link has ended
 	case failed != 0:
 		l.link.Fail(o.id, failed)
-		l.letGo(o.buffer)
-	case small && o.buffer.seg != nil && o.size <= atOnce:
+	case here && o.buffer.seg != nil && o.size <= atOnce:
 		l.sendPieces(o, o.buffer.bytes()[o.ext.Offset:][:o.size])
-		l.letGo(o.buffer)
-	case !l.link.Go(func() { l.sendApart(o, small) }):
-		l.letGo(o.buffer)
+	case l.link.Go(func() { l.sendApart(o) }):
+		return
+	}
+	l.letGo(o.buffer)
+	if o.content != nil {
+		l.letGo(o.content)
+	}
+}
+
+// trim shortens a push whose turn has come to what means something, and tells the other side.
+func (l *peerLink) trim(o *bulkOp) {
+	if o.content == nil {
+		return
+	}
+	if n := o.meant(o.origin); n < o.size {
+		o.size = n
+		l.link.Length(o.id, n)
 	}
 }
 
@@ -242,9 +290,15 @@ func (l *peerLink) send(o *bulkOp, failed int32) {
 const atOnce = 16 << 10
 
 // sendApart sends a push on a goroutine that may wait.
-func (l *peerLink) sendApart(o *bulkOp, small bool) {
-	defer o.buffer.unref()
-	if !small {
+func (l *peerLink) sendApart(o *bulkOp) {
+	defer o.drop()
+	if o.content != nil && o.content.seg == nil {
+		l.trim(o)
+	}
+	switch {
+	case o.size == 0:
+		return
+	case o.size > clwire.PeerSmall:
 		link.GiveWay(o.sendOut)
 		return
 	}
@@ -257,8 +311,12 @@ func (l *peerLink) sendApart(o *bulkOp, small bool) {
 }
 
 func (l *peerLink) sendPieces(o *bulkOp, data []byte) {
-	for at := 0; at < len(data); at += clwire.InlineBytes {
-		l.link.Bytes(o.id, uint64(at), data[at:min(at+clwire.InlineBytes, len(data))])
+	most := clwire.InlineBytes
+	if u := int(o.ext.unit); u > 1 {
+		most -= most % u
+	}
+	for at := 0; at < len(data); at += most {
+		l.link.Bytes(o.id, uint64(at), data[at:min(at+most, len(data))])
 	}
 }
 
@@ -401,6 +459,26 @@ func (l *peerLink) Bytes(op, offset uint64, data []byte) error {
 	return nil
 }
 
+// Length implements peer.Worker.
+func (l *peerLink) Length(op, bytes uint64) error {
+	o, err := l.pulling(op)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	came, wrong := o.size-o.left, o.short || bytes >= o.size
+	if wrong = wrong || came > bytes; !wrong {
+		o.short, o.size, o.left = true, bytes, bytes-came
+	}
+	o.mu.Unlock()
+	if wrong {
+		return fmt.Errorf("%w: push %d is over with %d bytes", errRecord, op, bytes)
+	}
+	l.s.send(&clwire.BulkLength{Op: op, Bytes: bytes}, 0, 0)
+	o.maybeDone()
+	return nil
+}
+
 // Wait implements peer.Worker: it follows the commands that what came over the link has freed.
 func (l *peerLink) Wait(more func() bool, sleep func() error) error {
 	e := l.s.engine
@@ -441,7 +519,7 @@ func (l *peerLink) Lost(why error) {
 	l.mu.Unlock()
 	for _, ops := range []map[uint64]*bulkOp{pulls, pushes} {
 		for _, o := range ops {
-			o.buffer.unref()
+			o.drop()
 		}
 	}
 	l.s.engine.Tick()

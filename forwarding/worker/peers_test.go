@@ -380,6 +380,20 @@ func TestHostilePeer(t *testing.T) {
 			failed := clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: op}
 			return errors.Join(piece(e, op, 0, 500), word(e, failed))
 		},
+		"a length of no push": func(e end, _ uint64) error { return e.words.Send(&clwire.BulkLength{Op: 99}, clwire.FlagUrgent, 0) },
+		"longer than it is": func(e end, op uint64) error {
+			return e.words.Send(&clwire.BulkLength{Op: op, Bytes: 1000}, clwire.FlagUrgent, 0)
+		},
+		"shorter than what came": func(e end, op uint64) error {
+			return errors.Join(piece(e, op, 0, 600), e.words.Send(&clwire.BulkLength{Op: op, Bytes: 599}, clwire.FlagUrgent, 0))
+		},
+		"shortened twice": func(e end, op uint64) error {
+			return errors.Join(e.words.Send(&clwire.BulkLength{Op: op, Bytes: 900}, clwire.FlagUrgent, 0),
+				e.words.Send(&clwire.BulkLength{Op: op, Bytes: 800}, clwire.FlagUrgent, 0))
+		},
+		"bytes behind the shorter end": func(e end, op uint64) error {
+			return errors.Join(e.words.Send(&clwire.BulkLength{Op: op, Bytes: 500}, clwire.FlagUrgent, 0), piece(e, op, 499, 2))
+		},
 		"a cable cut":       func(e end, _ uint64) error { e.Shutdown(); return nil },
 		"words are cut off": func(e end, _ uint64) error { e.words.Shutdown(); return nil },
 	} {

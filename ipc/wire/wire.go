@@ -91,6 +91,7 @@ const (
 	TellPeer      Type = 123
 	Peers         Type = 124
 	SetPeer       Type = 125
+	EndSession    Type = 130
 
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
@@ -112,6 +113,7 @@ var typeNames = map[Type]string{
 	ReserveDevice: "ReserveDevice",
 	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession", Working: "Working",
 	OfferPeer: "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
+	EndSession: "EndSession",
 }
 
 func (t Type) String() string {

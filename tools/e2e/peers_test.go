@@ -168,7 +168,7 @@ func (s *spanning) next() string {
 func (s *spanning) ask(what string) string {
 	s.t.Helper()
 	fmt.Fprintln(s.in, what)
-	got := s.next()
+	got, _, _ := strings.Cut(s.next(), " ") // what follows is how often it did it
 	if v, err := strconv.ParseFloat(got, 64); err != nil || v <= 0 {
 		s.t.Fatalf("%s: %q\n%s", what, got, s.err)
 	}

@@ -16,11 +16,83 @@ import (
 // spanProgram compiles testdata/span.c.
 func spanProgram(t *testing.T) string {
 	t.Helper()
+	return cProgram(t, "testdata/span.c")
+}
+
+// cProgram makes a program of a C file.
+func cProgram(t *testing.T, source string) string {
+	t.Helper()
 	need(t, "cc", noCC)
-	out := filepath.Join(t.TempDir(), "span")
-	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/span.c", "-lOpenCL"))
+	out := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
+	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-Wno-unused-function", "-o", out, source, "-lOpenCL"))
 	need(t, "cc", err)
 	return out
+}
+
+// pushedBy runs a program over two nodes whose workers are linked, and sums up what went from worker to worker.
+func pushedBy(t *testing.T, program string, env ...string) (bytes uint64, said string) {
+	t.Helper()
+	s, said := tracedOverTwo(t, program, env...)
+	for _, p := range s.Pushes {
+		if p.Lost > 0 {
+			t.Errorf("pushes lost their link: %+v", p)
+		}
+		bytes += p.Bytes
+	}
+	return bytes, said
+}
+
+// tracedOverTwo runs a program over two nodes whose workers are linked, under a trace.
+func tracedOverTwo(t *testing.T, program string, env ...string) (s trace.Summary, said string) {
+	t.Helper()
+	near := node(t)
+	there, address, config := far(t)
+	peersOf(t, near, there, address)
+	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "few")
+	cmd.Env = append(append(near.Env(), "XDG_CONFIG_HOME="+config, "DT_SPAN=1"), env...)
+	text, err := rig.Output(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, summary, _ := strings.Cut(text, "{")
+	if err := json.Unmarshal([]byte("{"+summary), &s); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return s, said
+}
+
+// Pushes of buffers with content size buffers bring what means something alone, and the results are the same as when all comes.
+func TestContentBetweenTwoNodes(t *testing.T) {
+	need(t, "driver", hasDriver())
+	program := cProgram(t, "../difftest/tests/content.c")
+	content, said := pushedBy(t, program)
+	all, same := pushedBy(t, program, "DT_WHOLE=1")
+	if said != same || strings.Count(said, "few ") != 8 {
+		t.Errorf("%q, without content sizes %q", said, same)
+	}
+	const results = 10_000 * (1 + 2 + 3 + 4 + 5 + 6 + 7)
+	if content < results || content > 2*results+1<<20 || all < 8*4<<20 {
+		t.Errorf("%d bytes went from worker to worker, without content sizes %d", content, all)
+	}
+}
+
+// Images of all kinds go from worker to worker, none of their bytes by way of the program.
+func TestImagesBetweenTwoNodes(t *testing.T) {
+	need(t, "driver", hasDriver())
+	s, said := tracedOverTwo(t, cProgram(t, "testdata/images.c"))
+	if strings.Count(said, " right\n") != 6 {
+		t.Errorf("%q", said)
+	}
+	var pushed, crossed uint64
+	for _, p := range s.Pushes {
+		pushed += p.Bytes
+	}
+	for _, w := range s.Wire {
+		crossed += w.Bytes
+	}
+	if pushed < 4*4*4<<20 || crossed > 1<<20 { // four turns of four images of 4 MiB
+		t.Errorf("%d bytes from worker to worker, %d on the program's links", pushed, crossed)
+	}
 }
 
 // peersOf names a node as a peer of another.

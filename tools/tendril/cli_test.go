@@ -391,7 +391,7 @@ func TestDriverThatDoesNotLoad(t *testing.T) {
 
 func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
 	n := newNode(t)
-	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run", "env", "token", "token create", "token ls", "token revoke", "login", "ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {
+	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run", "env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke", "login", "ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {
 		n.want(0, []string{"Examples:", "  tendril " + verb}, append(strings.Fields(verb), "--help")...)
 	}
 	n.want(0, []string{"Exit codes"}, "--help")

@@ -97,7 +97,7 @@ func (p *page) whole(root *cobra.Command) {
 			}
 		}
 	}
-	p.line(".SH COMPLETION\n.B tendril completion\nprints what makes bash, zsh, fish and PowerShell complete commands, flags, names and devices; \\fBmake install\\fP puts it in place.")
+	p.line(".SH COMPLETION\n.B tendril completion\nprints what makes bash, zsh, fish and PowerShell complete commands, flags and sessions; \\fBmake install\\fP puts it in place.")
 	p.line(".SH EXAMPLES")
 	p.text(root.Example)
 	p.line(".SH ENVIRONMENT")

@@ -67,7 +67,7 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(
 		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.peerVerb(), c.loginVerb(), c.uiVerb(), c.proxyVerb(),
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(),
-		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(),
+		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
 		workerVerb(), probeVerb(), c.manVerb(),
 	)
 	return root

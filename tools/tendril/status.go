@@ -56,7 +56,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 	}
 	return firstError(
 		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
-		c.section("sessions", "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES", sessionRows(s)),
+		c.section("sessions", sessionHead, sessionRows(s)),
 		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
 		c.compressedSection(s),
 		c.peerLinkSection(s),
@@ -80,6 +80,8 @@ func driverRows(s daemon.Status) (rows [][]string) {
 	}
 	return rows
 }
+
+const sessionHead = "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES"
 
 func sessionRows(s daemon.Status) (rows [][]string) {
 	for _, x := range s.Sessions {

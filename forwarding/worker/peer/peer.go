@@ -39,6 +39,8 @@ type Worker interface {
 	Done(event uint64, status int32)
 	// Failed says that a push that Ready was said of will not come.
 	Failed(op uint64, status int32) error
+	// Length says that a push is over with its first so many bytes.
+	Length(op, bytes uint64) error
 	// Bytes takes a piece of a small push; data is the link's after the call.
 	Bytes(op, offset uint64, data []byte) error
 	// Wait is called by one goroutine whenever no record is there. It returns when more holds or may hold; sleep waits for that.
@@ -230,6 +232,15 @@ func (l *Link) Bytes(op, offset uint64, data []byte) {
 	}
 }
 
+// Length says, before any of its bytes, that a push is over with its first so many. It never waits.
+func (l *Link) Length(op, bytes uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why == nil {
+		l.sendLocked(&clwire.BulkLength{Op: op, Bytes: bytes})
+	}
+}
+
 // Offer has start called once the other side is ready for a push, before it returns or by the goroutine that hears of that. start must not
 // wait; it may be called while the link ends, and is not called behind that.
 func (l *Link) Offer(op uint64, start func()) {
@@ -348,6 +359,12 @@ func (l *Link) record(h clwire.Header, payload []byte) error {
 			return err
 		}
 		return l.heed(w)
+	case clwire.TypeBulkLength:
+		var m clwire.BulkLength
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		return l.o.Worker.Length(m.Op, m.Bytes)
 	case clwire.TypePeerBytes:
 		var m clwire.PeerBytes
 		if err := m.Decode(payload); err != nil {

@@ -43,6 +43,7 @@ func (h *hearer) Failed(op uint64, status int32) error {
 	h.note(func() { h.failed[op] = status })
 	return nil
 }
+func (h *hearer) Length(op, bytes uint64) error { return nil }
 func (h *hearer) Bytes(op, offset uint64, data []byte) error {
 	h.note(func() { h.bytes[op] += len(data) })
 	return nil

@@ -1,0 +1,73 @@
+package frontdoor
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"tendril/cluster/pki"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// A session ends for its tenant and for the daemon's owner, wherever it is: with its connection, or where it waits for its client.
+func TestEndSession(t *testing.T) {
+	d := open(t, func(*Options) {})
+	program, killer := d.dial(t).hello(), d.dial(t).hello()
+	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened wire.OpenSessionReply
+	if err := opened.Decode(f.Payload); err != nil {
+		t.Fatal(err)
+	}
+	end := &wire.Number{N: opened.Session}
+	if _, err := killer.ask(wire.EndSession, &wire.Number{N: opened.Session + 1}); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("a session that never was: %v", err)
+	}
+	if _, err := killer.ask(wire.EndSession, end); err != nil || d.backend.isOpen(opened.Session) {
+		t.Errorf("%v, open %v", err, d.backend.isOpen(opened.Session))
+	}
+	if f, err := program.receive(); err == nil {
+		t.Errorf("its connection goes on with %v", f.Type)
+	}
+	if _, err := killer.ask(wire.EndSession, end); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("the second time: %v", err)
+	}
+}
+
+func TestEndSessionOfAnotherMachine(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	admin := d.dial(t).hello()
+	for _, waits := range []bool{false, true} {
+		link := mustEnter(t, d, own)
+		m := keep(t, link, time.Minute)
+		if waits {
+			link.Shutdown()
+			until(t, "it waits", func() bool { return d.waiting() == 1 })
+		}
+		if _, err := ask(mustEnter(t, d, own), wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrUnsupported) {
+			t.Errorf("from another machine: %v", err)
+		}
+		if _, err := admin.ask(wire.EndSession, &wire.Number{N: m.Session}); err != nil {
+			t.Errorf("waits %v: %v", waits, err)
+		}
+		if d.backend.isOpen(m.Session) || d.waiting() != 0 {
+			t.Errorf("waits %v: it is still there", waits)
+		}
+		if _, err := ask(mustEnter(t, d, own), wire.ResumeSession, m); !errors.Is(err, object.ErrPermission) {
+			t.Errorf("it can be resumed: %v", err)
+		}
+	}
+}
+
+func TestEndSessionOfAnotherTenant(t *testing.T) {
+	d := openFar(t, func(o *Options) { o.Admin = func(uint32) bool { return false } })
+	m := keep(t, mustEnter(t, d, certificateFrom(t, d.cluster.authority, pki.User)), time.Minute)
+	stranger := d.dial(t).hello() // tenant t
+	if _, err := stranger.ask(wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrPermission) || !d.backend.isOpen(m.Session) {
+		t.Errorf("%v, open %v", err, d.backend.isOpen(m.Session))
+	}
+}
