@@ -315,10 +315,10 @@ func (l *peerLink) event(ctx *Context, lost func(e *Event), ended func(e *Event)
 	return e
 }
 
-// Push is a range of a buffer that goes from a worker to another one's buffer.
+// Push is a range of a buffer or image that goes from a worker to another one's.
 type Push struct {
-	Src, Dst  uintptr   // buffers of contexts of different workers
-	Off, Size uint64    // bytes, of both
+	Src, Dst  uintptr   // buffers, or images of the same shape, of contexts of different workers
+	Off, Size uint64    // bytes, of both; of images whole rows, counted row by row through all slices without gaps
 	After     []uintptr // events of Src's context: the bytes are there
 	Before    []uintptr // events of Dst's context: nobody writes there any more
 	Content   PushContent
@@ -339,7 +339,7 @@ type PushContent struct {
 // worker for it, and nothing was done.
 func (d *Driver) Push(p Push) (event uintptr, ok bool) {
 	src, dst := d.buffers.Get(p.Src), d.buffers.Get(p.Dst)
-	if src == nil || dst == nil || src.image != nil || dst.image != nil || src.special.Load() || dst.special.Load() {
+	if src == nil || dst == nil || (src.image == nil) != (dst.image == nil) || src.special.Load() || dst.special.Load() {
 		return 0, false
 	}
 	from, to := src.ctx.bound(), dst.ctx.bound()

@@ -109,8 +109,9 @@ func (m *move) letGo() {
 // push has the bytes go from worker to worker; false: there is no such way. A push whose link ends goes through this
 // process after all, and ends the same event.
 func (m *move) push(after, before []uintptr) bool {
-	if m.image != nil { // links carry ranges of bytes
-		return false
+	unit := uint64(1)
+	if m.image != nil {
+		unit = m.image.rowBytes
 	}
 	held := slices.Concat(after, before, m.content.after)
 	for _, e := range held {
@@ -124,10 +125,10 @@ func (m *move) push(after, before []uintptr) bool {
 		}
 	}
 	event, ok := m.d.Push(session.Push{
-		Src: m.src, Dst: m.dst, Off: m.next, Size: m.hi - m.next, After: after, Before: before, Ended: over,
+		Src: m.src, Dst: m.dst, Off: m.next * unit, Size: (m.hi - m.next) * unit, After: after, Before: before, Ended: over,
 		Content: session.PushContent{Size: m.content.size, Origin: m.content.origin, After: m.content.after},
 		Lost: func(event uintptr) {
-			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi, content: m.content, end: &arrival{event: event}}
+			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi, image: m.image, content: m.content, end: &arrival{event: event}}
 			fallback.hold()
 			m.d.RetainEvent(event)
 			fallback.begin(after, before)

@@ -12,6 +12,7 @@ type extent struct {
 	clwire.Shape
 	size uint64 // dense bytes
 	unit uint64 // of an image: bytes that no cut divides
+	base uint64 // of a push: where it begins in the dense bytes of the image
 }
 
 // sizeOf is how many bytes a shape has on the wire; 0 if that is no number.
@@ -67,9 +68,11 @@ func (e *extent) runs(from, n uint64, f func(at, n uint64) bool) {
 // piece returns the length of the chunk that begins at a place in the dense range: of a rectangle a part of one row, or
 // whole rows of one slice; of an image whole pixels.
 func (e *extent) piece(at uint64) uint64 {
+	left := e.size - at
+	at += e.base
 	switch width := e.Region[0]; {
 	case !e.Rect:
-		return min(clwire.MaxChunk, e.size-at)
+		return min(clwire.MaxChunk, left)
 	case width <= clwire.MaxChunk:
 		return min(clwire.MaxChunk/width, e.Region[1]-at/width%e.Region[1]) * width
 	default:

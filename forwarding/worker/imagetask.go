@@ -156,10 +156,25 @@ func imageExtent(image *buffer, e extent) (extent, opencl.Status) {
 	return e, status
 }
 
+// imageRows is the extent of a range of all an image's bytes, row by row through its slices without gaps: of whole rows.
+func imageRows(image *buffer, offset, size uint64) (extent, opencl.Status) {
+	im := image.image
+	e := extent{Shape: clwire.Shape{Rect: true, Region: [3]uint64{im.extent[0] * im.elementBytes, im.extent[1], im.extent[2]}}, size: size, unit: im.elementBytes, base: offset}
+	row, all := e.Region[0], sizeOf(&e.Shape)
+	switch {
+	case image.status != opencl.Success:
+		return e, image.status
+	case all == 0 || size == 0 || offset > all || size > all-offset || offset%row != 0 || size%row != 0:
+		return e, opencl.InvalidValue
+	}
+	return e, opencl.Success
+}
+
 // transferImage moves a dense range of an image's extent between a slot's memory and the device: whole rows at once,
 // parts of rows one by one. It returns the event of the last.
 func (o *bulkOp) transferImage(q opencl.Queue, read bool, from, n uint64, host uintptr) (last opencl.Event, status opencl.Status) {
 	width := o.ext.Region[0]
+	from += o.ext.base
 	for n > 0 && status == opencl.Success {
 		row := from / width
 		x, y, z := from%width, row%o.ext.Region[1], row/o.ext.Region[1]

@@ -169,17 +169,18 @@ func (p *peers) expect(m *clwire.PeerExpect) error {
 	return nil
 }
 
-// buffer finds the buffer of a push or pull, with a reference, and what is wrong with the range.
+// buffer finds the buffer or image of a push or pull, with a reference, and what is wrong with the range.
 func (p *peers) buffer(id, offset, size uint64) (*buffer, extent, opencl.Status, error) {
 	b, err := lookup[*buffer](p.s, id)
 	if err != nil {
 		return nil, extent{}, 0, err
 	}
-	ext, status := extentOf(b, &clwire.Shape{Offset: offset, Size: size})
-	if b.image != nil {
-		status = opencl.InvalidMemObject
-	}
 	b.refs.Add(1)
+	if b.image != nil {
+		ext, status := imageRows(b, offset, size)
+		return b, ext, status, nil
+	}
+	ext, status := extentOf(b, &clwire.Shape{Offset: offset, Size: size})
 	return b, ext, status, nil
 }
 
@@ -310,8 +311,12 @@ func (l *peerLink) sendApart(o *bulkOp) {
 }
 
 func (l *peerLink) sendPieces(o *bulkOp, data []byte) {
-	for at := 0; at < len(data); at += clwire.InlineBytes {
-		l.link.Bytes(o.id, uint64(at), data[at:min(at+clwire.InlineBytes, len(data))])
+	most := clwire.InlineBytes
+	if u := int(o.ext.unit); u > 1 {
+		most -= most % u
+	}
+	for at := 0; at < len(data); at += most {
+		l.link.Bytes(o.id, uint64(at), data[at:min(at+most, len(data))])
 	}
 }
 

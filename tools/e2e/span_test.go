@@ -29,8 +29,21 @@ func cProgram(t *testing.T, source string) string {
 	return out
 }
 
-// pushedBy runs a program over two nodes whose workers are linked, under a trace, and sums up what went from worker to worker.
+// pushedBy runs a program over two nodes whose workers are linked, and sums up what went from worker to worker.
 func pushedBy(t *testing.T, program string, env ...string) (bytes uint64, said string) {
+	t.Helper()
+	s, said := tracedOverTwo(t, program, env...)
+	for _, p := range s.Pushes {
+		if p.Lost > 0 {
+			t.Errorf("pushes lost their link: %+v", p)
+		}
+		bytes += p.Bytes
+	}
+	return bytes, said
+}
+
+// tracedOverTwo runs a program over two nodes whose workers are linked, under a trace.
+func tracedOverTwo(t *testing.T, program string, env ...string) (s trace.Summary, said string) {
 	t.Helper()
 	near := node(t)
 	there, address, config := far(t)
@@ -42,17 +55,10 @@ func pushedBy(t *testing.T, program string, env ...string) (bytes uint64, said s
 		t.Fatal(err)
 	}
 	said, summary, _ := strings.Cut(text, "{")
-	var s trace.Summary
 	if err := json.Unmarshal([]byte("{"+summary), &s); err != nil {
 		t.Fatalf("%v in %q", err, text)
 	}
-	for _, p := range s.Pushes {
-		if p.Lost > 0 {
-			t.Errorf("pushes lost their link: %+v", p)
-		}
-		bytes += p.Bytes
-	}
-	return bytes, said
+	return s, said
 }
 
 // Pushes of buffers with content size buffers bring what means something alone, and the results are the same as when all comes.
@@ -67,6 +73,25 @@ func TestContentBetweenTwoNodes(t *testing.T) {
 	const results = 10_000 * (1 + 2 + 3 + 4 + 5 + 6 + 7)
 	if content < results || content > 2*results+1<<20 || all < 8*4<<20 {
 		t.Errorf("%d bytes went from worker to worker, without content sizes %d", content, all)
+	}
+}
+
+// Images of all kinds go from worker to worker, none of their bytes by way of the program.
+func TestImagesBetweenTwoNodes(t *testing.T) {
+	need(t, "driver", hasDriver())
+	s, said := tracedOverTwo(t, cProgram(t, "testdata/images.c"))
+	if strings.Count(said, " right\n") != 6 {
+		t.Errorf("%q", said)
+	}
+	var pushed, crossed uint64
+	for _, p := range s.Pushes {
+		pushed += p.Bytes
+	}
+	for _, w := range s.Wire {
+		crossed += w.Bytes
+	}
+	if pushed < 4*4*4<<20 || crossed > 1<<20 { // four turns of four images of 4 MiB
+		t.Errorf("%d bytes from worker to worker, %d on the program's links", pushed, crossed)
 	}
 }
 
