@@ -179,59 +179,40 @@ func binaries(h uintptr, size C.size_t, value, sizeRet C.uintptr_t) C.cl_int {
 //export tdlRef
 func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
-	d, h := driver(), uintptr(object)
-	if what&C.TDL_RELEASE != 0 {
-		return C.cl_int(release(d, what&^C.TDL_RELEASE, h))
+	retain, release := counting(what &^ C.TDL_RELEASE)
+	switch {
+	case retain == nil:
+		return C.CL_INVALID_VALUE
+	case what&C.TDL_RELEASE != 0:
+		return C.cl_int(release(driver(), uintptr(object)))
 	}
-	return C.cl_int(retain(d, what, h))
+	return C.cl_int(retain(driver(), uintptr(object)))
 }
 
-func retain(d *span.Driver, kind C.int, h uintptr) session.Status {
+// counting is how a kind of object is retained and released; nil: there is no such kind.
+func counting(kind C.int) (retain, release func(*span.Driver, uintptr) session.Status) {
+	type D = span.Driver
 	switch kind {
 	case C.TDL_DEVICE:
-		return d.RetainDevice(h)
+		return (*D).RetainDevice, (*D).ReleaseDevice
 	case C.TDL_CONTEXT:
-		return d.RetainContext(h)
+		return (*D).RetainContext, (*D).ReleaseContext
 	case C.TDL_QUEUE:
-		return d.RetainQueue(h)
+		return (*D).RetainQueue, (*D).ReleaseQueue
 	case C.TDL_MEM:
-		return d.RetainMemObject(h)
+		return (*D).RetainMemObject, (*D).ReleaseMemObject
 	case C.TDL_PROGRAM:
-		return d.RetainProgram(h)
+		return (*D).RetainProgram, (*D).ReleaseProgram
 	case C.TDL_KERNEL:
-		return d.RetainKernel(h)
+		return (*D).RetainKernel, (*D).ReleaseKernel
 	case C.TDL_EVENT:
-		return d.RetainEvent(h)
+		return (*D).RetainEvent, (*D).ReleaseEvent
 	case C.TDL_SAMPLER:
-		return d.RetainSampler(h)
+		return (*D).RetainSampler, (*D).ReleaseSampler
 	case C.TDL_COMMAND_BUFFER:
-		return d.RetainCommandBuffer(h)
+		return (*D).RetainCommandBuffer, (*D).ReleaseCommandBuffer
 	}
-	return session.InvalidValue
-}
-
-func release(d *span.Driver, kind C.int, h uintptr) session.Status {
-	switch kind {
-	case C.TDL_DEVICE:
-		return d.ReleaseDevice(h)
-	case C.TDL_CONTEXT:
-		return d.ReleaseContext(h)
-	case C.TDL_QUEUE:
-		return d.ReleaseQueue(h)
-	case C.TDL_MEM:
-		return d.ReleaseMemObject(h)
-	case C.TDL_PROGRAM:
-		return d.ReleaseProgram(h)
-	case C.TDL_KERNEL:
-		return d.ReleaseKernel(h)
-	case C.TDL_EVENT:
-		return d.ReleaseEvent(h)
-	case C.TDL_SAMPLER:
-		return d.ReleaseSampler(h)
-	case C.TDL_COMMAND_BUFFER:
-		return d.ReleaseCommandBuffer(h)
-	}
-	return session.InvalidValue
+	return nil, nil
 }
 
 // tdlUnsupported looks at the object that a call which is not forwarded was given, and answers code where it lives.

@@ -36,6 +36,7 @@ type event struct {
 	waits      []*wait
 	after      func(status int32)
 	times      *[5]uint64 // of a host operation that somebody wants the times of
+	queued     Native     // of a held command that somebody wants the times of: the mark of its enqueue; 0: none
 	earlier    *event     // of a barrier that may fail: the one before it, which then still stands
 }
 
@@ -130,6 +131,9 @@ func (e *Engine) done(ev *event, status int32) {
 	}
 	if ev.times != nil {
 		end.Profile, end.HasProfile = *ev.times, true
+	}
+	if ev.queued != 0 {
+		e.queuedAt(ev, &end)
 	}
 	ev.state, ev.status = stateDone, status
 	if ev.id != 0 && (!ev.user || ev.foreign) {

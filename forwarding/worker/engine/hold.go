@@ -39,6 +39,9 @@ func (e *Engine) hold(q *queue, c *Command, ev *event) {
 	if c.Kind == KindHost {
 		e.hosts[c.Op] = h
 	}
+	if c.Kind == KindHost || h.blockers > 0 {
+		ev.queued = e.mark(h) // the driver hears of it later
+	}
 	if c.Kind == KindBarrier && q.outOfOrder {
 		ev.earlier, q.barrier = q.barrier, ev
 	}

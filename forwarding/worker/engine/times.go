@@ -3,6 +3,8 @@ package engine
 // A host operation's times. The device knows nothing of it, and a program may compare its times with those of the device's commands:
 // so the device is asked for the time when the operation's turn comes, and when it is over, by markers on a queue that has
 // nothing else to do. Until the second has come the operation is not over.
+//
+// Any command that the engine holds was enqueued before the driver hears of it: a marker taken then says when.
 
 // mark asks the device for its time; 0: nobody wants to know.
 func (e *Engine) mark(h *command) Native {
@@ -44,4 +46,13 @@ func (e *Engine) times(begun, ended Native) *[5]uint64 {
 		return nil
 	}
 	return &[5]uint64{b[0], b[1], b[3], l[3], l[4]}
+}
+
+// queuedAt gives a command's times that of its enqueue, and the mark back.
+func (e *Engine) queuedAt(ev *event, end *End) {
+	if q, ok := e.driver.Profile(ev.queued); ok && end.HasProfile {
+		end.Profile[0] = min(end.Profile[0], q[0])
+	}
+	e.garbage = append(e.garbage, ev.queued)
+	ev.queued = 0
 }

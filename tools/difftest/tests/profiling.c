@@ -14,6 +14,28 @@ static void times(const char *label, cl_event e) {
     clReleaseEvent(e);
 }
 
+// later has a command wait for a user event: it was queued before what the device did meanwhile, and started after it.
+static void later(const char *label, cl_mem b, size_t size, int write) {
+    cl_event gate = clCreateUserEvent(context, &err), e, mark;
+    cl_ulong queued = 0, started = 0, between = 0;
+    cl_command_queue other = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &err);
+    if (write) clEnqueueWriteBuffer(queue, b, CL_FALSE, 0, size, host, 1, &gate, &e);
+    else clEnqueueReadBuffer(queue, b, CL_FALSE, 0, size, host, 1, &gate, &e);
+    clFlush(queue);
+    clEnqueueMarkerWithWaitList(other, 0, NULL, &mark);
+    clFinish(other);
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    clFinish(queue);
+    clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END, sizeof between, &between, NULL);
+    clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL);
+    clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_START, sizeof started, &started, NULL);
+    SAY(label, "queued %s, started %s", queued <= between ? "before" : "after", started >= between ? "after" : "before");
+    times(L("%s times", label), e);
+    clReleaseEvent(mark);
+    clReleaseEvent(gate);
+    clReleaseCommandQueue(other);
+}
+
 int main(void) {
     setup(CL_QUEUE_PROFILING_ENABLE);
     cl_kernel k = clCreateKernel(build(src, ""), "busy", &err);
@@ -34,6 +56,8 @@ int main(void) {
                 clFinish(queue);
                 times(L("write %zu blocking %d busy %d", sizes[i], blocking, busy), e);
             }
+    for (int i = 0; i < 4; i++)
+        for (int write = 0; write < 2; write++) later(L("later %s %zu", write ? "write" : "read", sizes[i]), b, sizes[i], write);
     void *m = clEnqueueMapBuffer(queue, b, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, MOST, 0, NULL, &e, &err);
     clFinish(queue);
     times("map", e);
