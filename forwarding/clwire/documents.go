@@ -203,6 +203,8 @@ type WorkerAssign struct {
 	Tenant    string `json:"tenant"`
 	RingBytes uint64 `json:"ring_bytes"`
 
+	NoCompress bool `json:"no_compress,omitempty"` // what goes to other nodes' workers is never packed
+
 	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
 	Limits        TimeLimits `json:"limits"`
 }

@@ -16,6 +16,7 @@ type memTask struct {
 	what      string
 	status    opencl.Status // ≠ 0: refused before the driver was asked
 	buffers   [2]*buffer
+	seg       *segment // nil, or held until the driver has the command: unmap waits for what it has
 	call      func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status)
 	now       func()             // nil, or does it without the driver
 	finished  func(status int32) // once the driver is done, or will never begin
@@ -41,6 +42,9 @@ func (t *memTask) Drop() {
 		if b != nil {
 			b.unref()
 		}
+	}
+	if t.seg != nil {
+		t.seg.unref()
 	}
 	if !t.submitted && t.finished != nil {
 		t.finished(engine.FailedWaitList)
@@ -152,7 +156,8 @@ func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 }
 
 // transferTask moves bytes between a segment, dense there, and a buffer. The
-// segment stays until the driver is done with it.
+// segment stays until the driver is done with it. What computes in place copies without fail, so nobody
+// follows a copy there for whose end nobody asks.
 func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 	b, err := lookup[*buffer](s, m.Buffer)
 	if err != nil {
@@ -183,7 +188,11 @@ func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 		}
 	}
 	seg.refs.Add(1)
-	t.finished = func(int32) { seg.unref() }
+	if s.inPlace {
+		t.seg = seg
+	} else {
+		t.finished = func(int32) { seg.unref() }
+	}
 	return t.hold(), nil
 }
 
