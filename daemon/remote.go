@@ -89,7 +89,7 @@ func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wi
 		return reply, err
 	}
 	r := workers.RemoteRequest{
-		Request: request, ClientSHA256: m.ClientSHA256, Lanes: int(m.Lanes), Plaintext: m.Plaintext, NoCompress: d.cfg.Compress == compressOff,
+		Request: request, ClientSHA256: m.ClientSHA256, Lanes: int(m.Lanes), Plaintext: m.Plaintext,
 		Resume: m.Resume, ResumeTime: max(0, d.cfg.ResumeTime), Silence: d.cfg.Deadline,
 	}
 	if m.Plaintext {

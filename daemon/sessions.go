@@ -250,7 +250,7 @@ func (d *Daemon) workerRequest(id uint64, platform uint32) (*session, workers.Re
 	}
 	return s, workers.Request{
 		Session: id, Platform: s.platforms[platform], Env: s.env,
-		Owner: ownerOf(s.peer),
+		Owner: ownerOf(s.peer), NoCompress: d.cfg.Compress == compressOff,
 	}, nil
 }
 

@@ -18,6 +18,8 @@ type Request struct {
 	Platform *Platform
 	Owner    Owner
 	Env      []string // from DriverEnv
+
+	NoCompress bool // what lanes carry, and links to other nodes' workers, is never packed
 }
 
 // Opened is a worker at a session's service. Socket and Ring are the client's ends and the caller's to close.
@@ -166,7 +168,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		return Opened{}, err
 	}
 	id := p.enter(w, r.Session)
-	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes,
+	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes, NoCompress: r.NoCompress,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits()}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()

@@ -37,7 +37,6 @@ type RemoteRequest struct {
 	ClientSHA256 [sha256.Size]byte // of the client's certificate
 	Lanes        int               // 1 to 8, checked by the caller
 	Plaintext    bool              // no TLS: the ticket is all
-	NoCompress   bool              // what lanes carry is never packed
 	From         string            // host that connections must come from; "" = any
 	Resume       bool              // its connections can be replaced: Tickets
 	ResumeTime   time.Duration     // how long the worker waits for its client

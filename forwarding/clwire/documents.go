@@ -69,7 +69,7 @@ type ArgFacts struct {
 // ArgShape is what a driver that gives no argument information lets see of an argument.
 type ArgShape struct {
 	Kind  uint8  `json:"kind"`            // Shape…
-	Bytes uint32 `json:"bytes,omitempty"` // of a value: the one power of two that the driver takes
+	Bytes uint32 `json:"bytes,omitempty"` // of a value: the one power of two that the driver takes; 0: another size, not 8
 }
 
 // Kinds of an argument. A value of 8 bytes may still be an image or a sampler of a driver that takes NULL for one.
@@ -202,6 +202,8 @@ type WorkerAssign struct {
 	Worker    uint64 `json:"worker"`
 	Tenant    string `json:"tenant"`
 	RingBytes uint64 `json:"ring_bytes"`
+
+	NoCompress bool `json:"no_compress,omitempty"` // what goes to other nodes' workers is never packed
 
 	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
 	Limits        TimeLimits `json:"limits"`

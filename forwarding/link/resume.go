@@ -34,7 +34,7 @@ type Options struct {
 
 const (
 	ackStream = 64 << 10 // received bytes of a stream between two acknowledgements
-	ackLane   = 1 << 20  // of a lane
+	ackLane   = 4 << 20  // of a lane: each wakes the peer's reader
 	lostKeeps = 8 << 20  // bytes that a client's stream keeps while there is no connection; then Send waits
 	maxLog    = 1 << 18  // chunks of a lane that the peer has not acknowledged
 )

@@ -21,6 +21,7 @@ const (
 	gatherBytes  = 16 << 10              // records gather until there are so many bytes: one TLS record
 	gatherTime   = 40 * time.Microsecond // or the oldest is so old; the timer adds a little
 	lingerTime   = 5 * time.Millisecond  // the flusher polls so long before it sleeps: waking it costs the sender more
+	vainTime     = 8 * gatherTime        // between two looks of a flusher that always comes too late: each takes a core from who works
 	clientUnsent = 1 << 20               // bytes that a client keeps before Send waits
 	streamBuffer = 2 * (clwire.HeaderBytes + clwire.MaxRecord)
 )
@@ -49,7 +50,7 @@ type Stream struct {
 	waiting atomic.Int32  // senders in awaitPeerLocked
 	sentTo  atomic.Uint64 // bytes that were ever on a connection
 	ackedTo atomic.Uint64 // bytes that the peer is known to have
-	unsent  atomic.Bool   // there is something for the flusher
+	unsent  atomic.Bool   // there may be something for the flusher
 	asleep  atomic.Bool   // the flusher waits for wake
 	wake    chan struct{}
 	stop    atomic.Bool
@@ -291,9 +292,9 @@ func (s *Stream) rouse() {
 }
 
 // flushLater sends what nobody kicked. It looks every gatherTime while there is
-// something now and then, and sleeps otherwise.
+// something now and then, more seldom while somebody kicks it all, and sleeps otherwise.
 func (s *Stream) flushLater() {
-	idle := time.Now()
+	idle, look := time.Now(), gatherTime
 	for !s.stop.Load() {
 		if !s.unsent.Load() && time.Since(idle) > lingerTime {
 			s.asleep.Store(true)
@@ -302,25 +303,31 @@ func (s *Stream) flushLater() {
 			}
 			s.asleep.Store(false)
 		}
-		pause := unix.NsecToTimespec(gatherTime.Nanoseconds())
+		pause := unix.NsecToTimespec(look.Nanoseconds())
 		_ = unix.Nanosleep(&pause, nil) // an interruption makes it shorter
-		if s.unsent.Swap(false) {
-			idle = time.Now()
-			s.flushAll()
+		switch {
+		case !s.unsent.Swap(false):
+		case s.flushAll():
+			idle, look = time.Now(), gatherTime
+		default:
+			idle, look = time.Now(), min(2*look, vainTime)
 		}
 	}
 }
 
-// flushAll sends until nothing is left.
-func (s *Stream) flushAll() {
+// flushAll sends until nothing is left, and reports whether there was anything.
+func (s *Stream) flushAll() (some bool) {
 	for !s.stop.Load() {
 		s.tx.Lock()
+		some = some || len(s.tx.buf) > s.tx.sent
 		left, err := s.flushLocked()
 		s.tx.Unlock()
+		some = some || left > 0
 		if err != nil || left == 0 || s.awaitRoom(time.Second) != nil {
-			return
+			break
 		}
 	}
+	return some
 }
 
 // awaitRoom waits until the kernel takes more; timeout negative: as long as it takes.

@@ -181,6 +181,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.attached = &c.attached
 	s.peers.sockets = &c.sockets
 	s.bound(c.limits)
+	s.compression = c.compression
 	if r != nil {
 		s.bulk, s.compression = newBulk(s), r.options.Compression
 		stream := l.(*link.Stream)
@@ -244,6 +245,8 @@ type control struct {
 	memory   *deviceMemory
 	sockets  peerSockets
 	limits   clwire.TimeLimits // of the assignment
+
+	compression *link.Compression // of a session of this node: only what goes to another node's worker is packed; nil: nothing is
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.
@@ -272,6 +275,9 @@ func (c *control) awaitSession() (link.Link, *remote, error) {
 	}
 	c.memory.bound(m.Assign.DeviceLimited)
 	c.limits = m.Assign.Limits
+	if !m.Assign.NoCompress {
+		c.compression = &link.Compression{}
+	}
 	l, err := link.New(link.Worker, files[1], files[0])
 	return l, nil, err
 }

@@ -129,3 +129,35 @@ func TestNothingIsCompressedUnasked(t *testing.T) {
 		})
 	}
 }
+
+// What one node's worker pushes to another's over a slow link is compressed too, unless the program is against it.
+func TestSlowLinkBetweenNodesIsCompressed(t *testing.T) {
+	need(t, "driver", hasDriver())
+	program := cProgram(t, "../bench/c/span.c")
+	const bulk = 5 * 4 << 20 // what a push is of
+	near := node(t)
+	there, address, config := far(t)
+	p, err := slow.Start(address, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.SetRate(100e6 / 8)
+	peersOf(t, near, there, p.Addr())
+	pushed := func(compress string) int64 {
+		cmd := near.Command(t.Context(), "run", "--server", "local", "--server", address, "--compress", compress, "--", program, "4")
+		cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
+		s := converse(t, cmd)
+		s.ask("events") // links the workers
+		s.ask("push")   // shows them what the link is like
+		before := p.Passed()
+		s.ask("push")
+		return p.Passed() - before
+	}
+	if n := pushed("off"); n < bulk {
+		t.Errorf("%d bytes went plainly, of %d: not by the link", n, bulk)
+	}
+	if n := pushed("auto"); n == 0 || n > bulk/2 {
+		t.Errorf("%d bytes went, of %d", n, bulk)
+	}
+}

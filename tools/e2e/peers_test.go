@@ -132,27 +132,31 @@ type spanning struct {
 
 func (w *triangle) spanning(env ...string) *spanning {
 	w.t.Helper()
-	program := filepath.Join(w.t.TempDir(), "span")
-	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "../bench/c/span.c", "-lOpenCL"))
-	need(w.t, "cc", err)
-	cmd := w.run(program, "16")
+	cmd := w.run(cProgram(w.t, "../bench/c/span.c"), "16")
 	cmd.Env = append(cmd.Env, env...)
-	s := &spanning{t: w.t, err: &strings.Builder{}}
+	return converse(w.t, cmd)
+}
+
+// converse starts the program.
+func converse(t *testing.T, cmd *exec.Cmd) *spanning {
+	t.Helper()
+	s := &spanning{t: t, err: &strings.Builder{}}
 	cmd.Stderr = s.err
+	var err error
 	if s.in, err = cmd.StdinPipe(); err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	s.out = bufio.NewScanner(out)
 	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	w.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	if got := s.next(); got != "ready 2" {
-		w.t.Fatalf("the program says %q\n%s", got, s.err)
+		t.Fatalf("the program says %q\n%s", got, s.err)
 	}
 	return s
 }

@@ -85,8 +85,13 @@ func (p *Proxy) Cut() {
 // SetRate bounds what goes each way from now on, in bytes a second; 0: not at all. Connections that are up keep their buffers.
 func (p *Proxy) SetRate(bytes int64) { p.rate.Store(bytes) }
 
+// Passed is how many bytes have come so far, both ways.
+func (p *Proxy) Passed() int64 { return p.ways[0].came.Load() + p.ways[1].came.Load() }
+
 // direction is a way with a rate.
 type direction struct {
+	came atomic.Int64 // bytes
+
 	mu   sync.Mutex
 	free time.Time // when what was taken so far has gone
 }
@@ -227,6 +232,7 @@ func (p *Proxy) read(from *os.File, pieces chan<- piece, way *direction) {
 		if n <= 0 {
 			return
 		}
+		way.came.Add(int64(n))
 		gone := time.Now()
 		if rate := p.rate.Load(); rate > 0 {
 			gone = way.depart(n, rate)
