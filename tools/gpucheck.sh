@@ -78,15 +78,15 @@ same_calls() { # every program of the differential runner
 }
 
 every_wrong() { # OUT RUN…: bin/gpu/wrong, begun again behind the function in which a driver ended it
-	local to=$1 behind= rc last
+	local to=$1 behind=- rc last
 	shift
 	: >"$to"
 	while :; do
-		"$@" bin/gpu/wrong $behind >"$to.part" 2>&1
+		"$@" bin/gpu/wrong "$behind" >"$to.part" 2>&1
 		rc=$?
 		grep -a '^cl' "$to.part" >>"$to"
 		[ $rc = 0 ] && return 0
-		last=$(grep -a '^cl' "$to.part" | tail -n 1 | cut -d' ' -f1)
+		last=$(grep -a '^cl' "$to.part" | tail -n 1 | grep -o '^cl[A-Za-z]*')
 		[ -n "$last" ] || { cat "$to.part"; return 1; }
 		echo "$last: ended with $rc" >>"$to"
 		behind=$last

@@ -69,7 +69,7 @@ type ArgFacts struct {
 // ArgShape is what a driver that gives no argument information lets see of an argument.
 type ArgShape struct {
 	Kind  uint8  `json:"kind"`            // Shape…
-	Bytes uint32 `json:"bytes,omitempty"` // of a value: the one power of two that the driver takes
+	Bytes uint32 `json:"bytes,omitempty"` // of a value: the one power of two that the driver takes; 0: another size, not 8
 }
 
 // Kinds of an argument. A value of 8 bytes may still be an image or a sampler of a driver that takes NULL for one.

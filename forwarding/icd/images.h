@@ -15,11 +15,17 @@ cl_mem CL_API_CALL tdl_clCreateImageWithProperties(cl_context context, const cl_
   CREATE(cl_mem, tdlCreateImage(U(context), U(properties), flags, U(format), U(desc), U(host), U(&code)));
 }
 
+// WIDTH is the width that stands for a size of 1.1's functions, which refuse any size of 0; clCreateImage looks at the width alone in
+// some drivers.
+#define WIDTH(all) ((all) ? width : 0)
+
 cl_mem CL_API_CALL tdl_clCreateImage2D(cl_context context, cl_mem_flags flags, const cl_image_format *format,
                                        size_t width, size_t height, size_t row_pitch, void *host,
                                        cl_int *errcode_ret) {
-  cl_image_desc desc = {
-      .image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = width, .image_height = height, .image_row_pitch = row_pitch};
+  cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D,
+                        .image_width = WIDTH(height),
+                        .image_height = height,
+                        .image_row_pitch = row_pitch};
   CREATE(cl_mem, tdlCreateImage(U(context), 0, flags, U(format), U(&desc), U(host), U(&code)));
 }
 
@@ -27,7 +33,7 @@ cl_mem CL_API_CALL tdl_clCreateImage3D(cl_context context, cl_mem_flags flags, c
                                        size_t width, size_t height, size_t depth, size_t row_pitch, size_t slice_pitch,
                                        void *host, cl_int *errcode_ret) {
   cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE3D,
-                        .image_width = width,
+                        .image_width = WIDTH(height && depth),
                         .image_height = height,
                         .image_depth = depth,
                         .image_row_pitch = row_pitch,

@@ -249,7 +249,7 @@ func (k *Kernel) classify(index int, size uint64, value HostPtr, a *argument) St
 			return InvalidArgValue // the kernel may write through it
 		}
 		return Success
-	case known.guessed && size == 8 && !value.Nil() && (known.bytes == 8 || known.bytes == 0):
+	case known.guessed && size == 8 && !value.Nil() && (known.bytes == 8 || known.bytes == 0 && !known.value):
 		if status, handle := k.toHandle(value, a); handle {
 			return status
 		}

@@ -31,6 +31,7 @@ type argSize struct {
 	writes  bool   // of an image: the kernel only writes through it
 	sampler bool
 
+	value   bool // of bytes, or (0) of a size that is not 8
 	guessed bool // from refusals: what is not set is not known, a driver may take other sizes too, and 8 bytes may be the handle of an image or a sampler
 }
 
@@ -96,7 +97,7 @@ func sizeOf(a *clwire.ArgFacts) argSize {
 func sizeOfShape(s clwire.ArgShape) argSize {
 	switch s.Kind {
 	case clwire.ShapeValue:
-		return argSize{bytes: uint64(s.Bytes), guessed: true}
+		return argSize{bytes: uint64(s.Bytes), value: true, guessed: true}
 	case clwire.ShapeBuffer:
 		return argSize{global: true, bytes: 8, guessed: true}
 	case clwire.ShapeLocal:

@@ -41,23 +41,21 @@ func (d *Driver) newSampler(context uintptr, create func(context uintptr) (uintp
 		return create(context)
 	}
 	s := &Sampler{ctx: c, inner: make([]uintptr, len(c.members))}
-	made, status := false, session.Success
+	made, refused := false, session.Success
 	for i, m := range c.members {
-		h, refused := create(m.context)
+		h, status := create(m.context)
 		switch {
-		case refused == session.Success:
+		case status == session.Success:
 			s.inner[i], made = h, true
-		case m.images || status == session.Success:
-			status = refused
-		}
-		if m.images && refused != session.Success {
-			made = false
-			break
+		case m.images:
+			s.dropInner()
+			return 0, status
+		case refused == session.Success: // of a member without images, which need not take it
+			refused = status
 		}
 	}
 	if !made {
-		s.dropInner()
-		return 0, status
+		return 0, refused
 	}
 	s.refs.Set(1)
 	h, err := d.samplers.Put(s)

@@ -53,7 +53,11 @@ func shapeOf(try func(size uint64, null bool) opencl.Status) clwire.ArgShape {
 	case zero != opencl.Success && zero != opencl.InvalidArgSize:
 		return clwire.ArgShape{}
 	}
-	return valueShape(func(size uint64) bool { return try(size, false) == opencl.Success })
+	shape := valueShape(func(size uint64) bool { return try(size, false) == opencl.Success })
+	if shape.Kind == clwire.ShapeUnknown && zero == opencl.InvalidArgSize {
+		shape.Kind = clwire.ShapeValue // of another size, which is no handle's
+	}
+	return shape
 }
 
 // valueShape finds the one size of a scalar or vector that fits; none where sizes are not checked, or it is another type's.

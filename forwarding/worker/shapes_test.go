@@ -25,7 +25,7 @@ func TestShapeOf(t *testing.T) {
 		{"long", badValue, ok, 0, clwire.ArgShape{Kind: clwire.ShapeValue, Bytes: 8}},
 		{"int", badValue, badSize, 4, clwire.ArgShape{Kind: clwire.ShapeValue, Bytes: 4}},
 		{"double16", badSize, badSize, 128, clwire.ArgShape{Kind: clwire.ShapeValue, Bytes: 128}},
-		{"structure of 24 bytes", badValue, badSize, 24, clwire.ArgShape{}},
+		{"structure of 24 bytes", badValue, badSize, 24, clwire.ArgShape{Kind: clwire.ShapeValue}},
 		{"structure, sizes not checked", badValue, ok, 1 << 63, clwire.ArgShape{}},
 		{"a driver that takes NULL and nothing else", ok, badSize, 0, clwire.ArgShape{}},
 		{"a driver out of memory", opencl.OutOfHostMemory, opencl.OutOfHostMemory, 4, clwire.ArgShape{}},

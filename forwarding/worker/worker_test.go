@@ -420,6 +420,43 @@ func TestDroppedSegmentIsUnmapped(t *testing.T) {
 	})
 }
 
+// A copy that waits in the driver still reads a segment that the client has dropped, also where nobody follows it.
+func TestDroppedSegmentStaysForACopyUnderWay(t *testing.T) {
+	forms(t, func(t *testing.T, c *client) {
+		f := newFixture(c, 0)
+		first, _ := f.buffer(64)
+		to := f.id()
+		f.send(&clwire.CreateBuffer{ID: to, Context: f.context, Flags: opencl.MemReadWrite, Size: 4096})
+		f.finish(f.queue, 0)
+		before := mappings(t)
+		f.addSegment(1 << 16)
+		for i := range f.segment[:4096] {
+			f.segment[i] = byte(i * 7)
+		}
+		cmd := clwire.Cmd{Queue: f.queue}
+		f.send(run1(cmd, f.kernel("slow"), 1, argMem(0, first), argInt(1, 20e6)))
+		f.send(&clwire.Transfer{Cmd: cmd, Buffer: to, Segment: f.segmentID, Size: 4096})
+		f.send(&clwire.DropSegment{ID: f.segmentID})
+		want := append([]byte(nil), f.segment[:4096]...)
+		f.finish(f.queue, 0)
+		check := f.id()
+		f.addSegment(4096)
+		f.send(&clwire.CreateBuffer{ID: check, Context: f.context, Flags: opencl.MemReadWrite, Size: 4096})
+		f.send(&clwire.Copy{Cmd: cmd, Src: to, Dst: check, Size: 4096})
+		f.send(&clwire.Transfer{Cmd: cmd, Direction: clwire.FromBuffer, Buffer: check, Segment: f.segmentID, Size: 4096})
+		f.finish(f.queue, 0)
+		if !bytes.Equal(f.segment[:4096], want) {
+			t.Error("the copy brought other bytes")
+		}
+		// The test's own mappings of both stay, the session's of the second too.
+		for deadline := time.Now().Add(10 * time.Second); mappings(t) > before+3; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d mappings, %d before: dropped ones stay", mappings(t), before)
+			}
+		}
+	})
+}
+
 func TestBadRecordsEndTheSession(t *testing.T) {
 	for name, m := range map[string]clwire.Message{
 		"unknown queue":     &clwire.Finish{Queue: 999999},

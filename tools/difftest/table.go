@@ -69,7 +69,8 @@ func (c *tableCall) makesObject() bool {
 	return len(c.arguments) > 0 && c.arguments[len(c.arguments)-1].name == "errcode_ret"
 }
 
-// writeTable makes a table's program. Its argument, if any, names the function behind which it begins: to go on where a driver ended the program.
+// writeTable makes a table's program. Its argument, if any, names the function behind which it begins, to go on where a driver
+// ended the program, or is "-"; it then says which function begins.
 func writeTable(path, program string) error {
 	before, calls, err := readTable(path)
 	if err != nil {
@@ -87,9 +88,9 @@ func writeTable(path, program string) error {
 		}
 		b.WriteString("}\n")
 	}
-	b.WriteString("\nint main(int argc, char **argv) {\n    int reached = argc < 2;\n    begin();\n")
+	b.WriteString("\nint main(int argc, char **argv) {\n    int reached = argc < 2 || strcmp(argv[1], \"-\") == 0;\n    begin();\n")
 	for _, c := range calls {
-		fmt.Fprintf(&b, "    if (reached) try_%s();\n    reached |= argc > 1 && strcmp(argv[1], %q) == 0;\n", c.function, c.function)
+		fmt.Fprintf(&b, "    if (reached && argc > 1) SAY(\"%[1]s\", \"begins\");\n    if (reached) try_%[1]s();\n    reached |= argc > 1 && strcmp(argv[1], \"%[1]s\") == 0;\n", c.function)
 	}
 	// Not return: PoCL's threads may still compile what wrong calls have left under way, and its compiler is taken down under them.
 	b.WriteString("    fflush(stdout);\n    _exit(0);\n}\n")

@@ -3,12 +3,9 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"tendril/tools/e2e/rig"
 )
 
 // TestOneContextOverTwoPlatformsOfANode gives a node its driver twice, under two names, and a program on another machine a context over
@@ -44,10 +41,7 @@ func TestOneContextOverTwoPlatformsOfANode(t *testing.T) {
 	address := logIn(t, n, config, "")
 	over := func(seed int, from ...string) {
 		t.Helper()
-		native := exec.CommandContext(t.Context(), program, fmt.Sprint(seed), "120")
-		native.Env = rig.Native()
-		want, err := rig.Output(native)
-		need(t, "driver", err)
+		want := natively(t, program, seed)
 		args := append(append([]string{"run", "--platforms", "node"}, from...), "--", program, fmt.Sprint(seed), "120")
 		cmd := n.Command(t.Context(), args...)
 		cmd.Env = append(n.Env(), "XDG_CONFIG_HOME="+config)

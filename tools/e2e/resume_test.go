@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,33 @@ func serving(n *rig.Node) bool {
 	return false
 }
 
+// cutting cuts a session's connections once it has begun, for it can go on only then, again and again until it is asked how often it did.
+func cutting(proxy *rig.Proxy, begun func() bool) (cuts func() int) {
+	over, cut := make(chan struct{}), make(chan int)
+	go func() {
+		times, pause := 0, 20*time.Millisecond
+		for begins := false; ; {
+			select {
+			case <-over:
+				cut <- times
+				return
+			case <-time.After(pause):
+			}
+			if !begins {
+				begins = begun()
+				continue
+			}
+			proxy.CutAll()
+			times++
+			pause = time.Duration(200+rand.IntN(400)) * time.Millisecond
+		}
+	}()
+	return func() int {
+		close(over)
+		return <-cut
+	}
+}
+
 // Programs whose connections are cut again and again say what they say undisturbed.
 func TestResultsWhileConnectionsAreCut(t *testing.T) {
 	n, proxy := middle(t)
@@ -59,37 +87,36 @@ func TestResultsWhileConnectionsAreCut(t *testing.T) {
 				t.Fatalf("undisturbed: %v\n%s", err, complained)
 			}
 			for _, way := range [][]string{nil, {"--plaintext"}} {
-				over, cut := make(chan struct{}), make(chan int)
-				go func() {
-					cuts := 0
-					for !serving(n) { // only a session that has begun can go on
-						time.Sleep(20 * time.Millisecond)
-						select {
-						case <-over:
-							cut <- cuts
-							return
-						default:
-						}
-					}
-					for {
-						select {
-						case <-over:
-							cut <- cuts
-							return
-						case <-time.After(time.Duration(200+rand.IntN(400)) * time.Millisecond):
-							proxy.CutAll()
-							cuts++
-						}
-					}
-				}()
+				cuts := cutting(proxy, func() bool { return serving(n) })
 				got, complained, err := output(t, n, append(append([]string{"--server", proxy.Address()}, way...), "--", program)...)
-				close(over)
-				t.Logf("%v: cut %d times", way, <-cut)
+				t.Logf("%v: cut %d times", way, cuts())
 				if err != nil || got != want {
 					t.Errorf("%v: %v\nsaid:\n%s\nwant:\n%s\ncomplained:\n%s", way, err, got, want, complained)
 				}
 			}
 		})
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// A context over two devices whose workers are linked goes on while the program's connections to one of them are cut.
+func TestLinkedWhileConnectionsAreCut(t *testing.T) {
+	program := spanProgram(t)
+	n, proxy := middle(t)
+	at, err := n.Listening(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peersOf(t, n, n, at)
+	want := natively(t, program, 5)
+	cuts := cutting(proxy, func() bool { return strings.Count(n.Log(), "two workers are linked") == 2 })
+	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--", program, "5", "120")
+	t.Logf("cut %d times", cuts())
+	if err != nil || got != want {
+		t.Errorf("%v: %q, natively %q\n%s", err, got, want, complained)
+	}
+	if log := n.Log(); strings.Count(log, "two workers are linked") < 2 {
+		t.Errorf("the workers were not linked:\n%s", log)
 	}
 	eventually(t, idle(t.Context(), n))
 }

@@ -19,6 +19,16 @@ func spanProgram(t *testing.T) string {
 	return cProgram(t, "testdata/span.c")
 }
 
+// natively runs spanProgram on the driver itself.
+func natively(t *testing.T, program string, seed int) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, fmt.Sprint(seed), "120")
+	cmd.Env = rig.Native()
+	said, err := rig.Output(cmd)
+	need(t, "driver", err)
+	return said
+}
+
 // cProgram makes a program of a C file.
 func cProgram(t *testing.T, source string) string {
 	t.Helper()
@@ -130,20 +140,13 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 	if testing.Short() {
 		rounds = 1
 	}
-	natively := func(seed int) string {
-		native := exec.CommandContext(t.Context(), program, fmt.Sprint(seed), "120")
-		native.Env = rig.Native()
-		want, err := rig.Output(native)
-		need(t, "driver", err)
-		return want
-	}
-	over(9, natively(9), "TENDRIL_PEERS=")
+	over(9, natively(t, program, 9), "TENDRIL_PEERS=")
 	if log := near.Log(); !strings.Contains(log, "no link between two workers") || !strings.Contains(log, "peer add HOST:PORT") {
 		t.Errorf("the node does not say why its worker has no link, and what to do:\n%s", log)
 	}
 	peersOf(t, near, there, address)
 	for seed := range rounds {
-		want := natively(seed + 1)
+		want := natively(t, program, seed+1)
 		over(seed+1, want, "TENDRIL_PEERS=off")
 		over(seed+1, want, "TENDRIL_PEERS=on")
 	}

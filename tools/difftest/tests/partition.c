@@ -76,6 +76,36 @@ static void use(const char *name, cl_uint n, cl_device_id *devices) {
     clReleaseProgram(p); clReleaseMemObject(m); clReleaseContext(c);
 }
 
+// beside uses sub-devices with another device: that of another node where there are two, else their own.
+static void beside(const char *name, cl_uint n, cl_device_id *sub) {
+    cl_device_id other, list[66], got[66] = {0};
+    must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &other, NULL), "clGetDeviceIDs");
+    list[0] = sub[0], list[1] = other;
+    for (cl_uint j = 1; j < n; j++) list[1 + j] = sub[j];
+    use(L("%s beside", name), n + 1, list);
+    // The context keeps what the program lets go of.
+    cl_device_partition_property one[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1, CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+    must(clCreateSubDevices(device, one, 1, list, NULL), "clCreateSubDevices");
+    cl_context c = clCreateContext(NULL, 2, list, NULL, NULL, &err);
+    must(err, "clCreateContext");
+    ERR(L("%s beside, kept", name), clReleaseDevice(list[0]));
+    cl_int e = clGetContextInfo(c, CL_CONTEXT_DEVICES, sizeof got, got, NULL);
+    SAY(L("%s beside, kept devices", name), "%s %s %s", dt_name(e), got[0] == list[0] ? "right" : "wrong", got[1] == list[1] ? "right" : "wrong");
+    cl_mem m = clCreateBuffer(c, 0, 1 << 20, NULL, &err);
+    cl_uint pattern = 0, v[2] = {0};
+    for (int i = 0; i < 6; i++) { // a range at each in turn
+        cl_command_queue q = clCreateCommandQueue(c, list[i % 2], 0, &err);
+        must(err, "clCreateCommandQueue");
+        pattern = i + 1;
+        must(clEnqueueFillBuffer(q, m, &pattern, 4, (size_t)i << 16, 1 << 16, 0, NULL, NULL), "fill");
+        must(clEnqueueReadBuffer(q, m, CL_TRUE, i ? ((size_t)i << 16) - 4 : 0, 8, v, 0, NULL, NULL), "read");
+        SAY(L("%s beside, kept %d", name, i), "%u %u", v[0], v[1]);
+        clReleaseCommandQueue(q);
+    }
+    clReleaseMemObject(m);
+    ERR(L("%s beside, kept context", name), clReleaseContext(c));
+}
+
 static void divide(void) {
     cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0}, counts[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1, 1, CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0},
         one[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1, CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
@@ -100,6 +130,7 @@ static void divide(void) {
         ERR(L("%s release", all[i].name), clReleaseDevice(sub[0]));
         use(all[i].name, n, sub);
         use(L("%s first", all[i].name), 1, sub);
+        beside(all[i].name, n, sub);
         for (cl_uint j = 0; j < n; j++) ERR(L("%s release %u", all[i].name, j), clReleaseDevice(sub[j]));
     }
 }
