@@ -69,7 +69,7 @@ func firstKernelsRoundTrips(t *testing.T, w way) {
 	counters := filepath.Join(t.TempDir(), "counters")
 	w.start(t, counters, session).ready()
 	want := map[trace.Cause]uint64{
-		trace.CauseConnect: 1, trace.CauseStartWorker: 1, trace.CauseHello: 1, trace.CauseBuild: 1, trace.CauseArgument: 1, // PoCL does not name types
+		trace.CauseConnect: 1, trace.CauseStartWorker: 1, trace.CauseHello: 1, trace.CauseBuild: 1,
 		trace.CauseFirstLaunch: 1, trace.CauseFinish: 1,
 	}
 	want[map[string]trace.Cause{"unix": trace.CauseSegment, "tls": trace.CauseWrite}[w.name]] = 1 // 256 KiB of contents
