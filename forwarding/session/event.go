@@ -27,7 +27,8 @@ type Event struct {
 	mu        sync.Mutex // leaf
 	profile   clwire.Profile
 	callbacks []eventCallback
-	watched   [3]bool       // levels asked of the worker
+	watched   [3]bool       // levels asked of the worker; [0] of a user event: it is set, to
+	set       int32         // this
 	freed     bool          // the program let go; the worker is told at the end
 	ended     chan struct{} // made by who waits without a worker
 	foreign   bool          // it ends by another worker's word (peers.go); immutable
@@ -234,12 +235,12 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 		return e.endForeign(status)
 	}
 	e.mu.Lock()
-	if e.watched[0] { // of a user event: set before
+	if e.watched[0] {
 		e.mu.Unlock()
 		return InvalidOperation
 	}
-	e.watched[0] = true
-	remote := e.remote.Load()
+	e.watched[0], e.set = true, status
+	remote := e.remote.Load() // if not, who makes it known tells its end too
 	e.mu.Unlock()
 	if w := e.ctx.bound(); w != nil && remote {
 		w.copied.Add(1)
@@ -265,8 +266,8 @@ func (e *Event) ensureRemote(w *worker) error {
 		return err
 	}
 	e.remote.Store(true)
-	if status := e.status.Load(); status <= 0 {
-		return w.send(&clwire.SetUserEvent{ID: e.id, Status: status}, 0, 0)
+	if e.watched[0] {
+		return w.send(&clwire.SetUserEvent{ID: e.id, Status: e.set}, 0, 0)
 	}
 	return nil
 }

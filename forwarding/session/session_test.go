@@ -798,3 +798,22 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		t.Errorf("SetKernelArg allocates %v times", n)
 	}
 }
+
+// A user event that ends while the first command that waits for it is being sent: who makes it known to the worker tells its end.
+func TestUserEventEndsWhileItIsMadeKnown(t *testing.T) {
+	r := newRig(t, true)
+	q := r.queue(0)
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	e := r.d.events.Get(gate)
+	e.watched[0], e.set = true, 0 // as SetUserEventStatus leaves it for a moment
+	r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}}))
+	over := make(chan Status)
+	go func() { over <- r.d.Finish(q) }()
+	select {
+	case status := <-over:
+		r.ok(status)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the worker has not heard of the end")
+	}
+	r.is(r.d.SetUserEventStatus(gate, 0), InvalidOperation)
+}
