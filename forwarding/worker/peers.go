@@ -220,9 +220,8 @@ func (l *peerLink) pushBehind(o *bulkOp, m *clwire.PeerPush, status int32) error
 		}
 		l.link.Offer(o.id, func() { l.send(o, failed) })
 	}
-	both := lists == 2
 	err := l.s.engine.After(m.Wait, func(end int32) { failed = end; met() })
-	if err == nil && both {
+	if err == nil && o.content != nil {
 		err = l.s.engine.After(m.Content.Wait, func(int32) { met() })
 	}
 	return err

@@ -295,97 +295,97 @@ func gone(t *testing.T, pids []int) {
 // Client, worker and daemon are killed in each state of a program: the others hear of it, nothing hangs, and nothing is left.
 func TestKilledInEveryState(t *testing.T) {
 	t.Parallel()
+	bothWays(t, func(t *testing.T, n *rig.Node, env, flags []string) {
+		bystander := steer(t, n, env, 1, flags...)
+		settled := func() error {
+			s, err := n.Status(t.Context())
+			if err == nil && (len(s.Sessions) != 1 || len(workers(t, n)) != 1) {
+				err = fmt.Errorf("besides the bystander's: sessions %+v, workers %v", s.Sessions, workers(t, n))
+			}
+			return err
+		}
+		before := descriptorsOf(t, n)
+		signal := syscall.SIGKILL
+		client := func(t *testing.T) {
+			programs := stuckPrograms(t, n, env, flags)
+			pids := servingPIDs(t, n, len(programs)+1)
+			for _, p := range programs {
+				syscall.Kill(-p.cmd.Process.Pid, signal)
+			}
+			eventually(t, settled)
+			still := workers(t, n)
+			for _, pid := range pids {
+				if !still[pid] {
+					gone(t, []int{pid})
+				}
+			}
+		}
+		t.Run("client", client)
+		signal = syscall.SIGINT
+		t.Run("client, by Ctrl-C", client)
+		t.Run("worker", func(t *testing.T) {
+			programs := stuckPrograms(t, n, env, flags)
+			own := servingPIDs(t, n, len(programs)+1)
+			for pid := range bystanders(t, n, programs) {
+				for _, other := range own {
+					if other != pid {
+						syscall.Kill(other, syscall.SIGKILL)
+					}
+				}
+			}
+			for state, p := range programs {
+				p.fails("stuck")
+				p.tell("open 1") // in a new context, with a new worker
+				p.want("open 0")
+				p.tell("write 5")
+				p.want("write 0")
+				p.tell("quit")
+				p.cmd.Wait()
+				if said := p.err.String(); !strings.Contains(said, "the worker of") {
+					t.Errorf("%s: the program was not told: %s", state, said)
+				}
+			}
+			eventually(t, settled)
+		})
+		bystander.tell("write 9")
+		bystander.want("write 0")
+		bystander.tell("read 9")
+		bystander.want("read 0")
+		eventually(t, func() error {
+			if now := descriptorsOf(t, n); now > before {
+				return fmt.Errorf("the daemon has %d descriptors, %d before", now, before)
+			}
+			return nil
+		})
+		t.Run("daemon", func(t *testing.T) {
+			if flags != nil {
+				flags = append(flags, "--on-loss", "1")
+			}
+			programs := stuckPrograms(t, n, env, flags)
+			pids := servingPIDs(t, n, len(programs)+1)
+			n.Kill()
+			for _, p := range programs {
+				p.fails("stuck")
+				p.tell("write 1")
+				p.fails("write")
+			}
+			gone(t, pids)
+		})
+	})
+}
+
+// bothWays runs a test over the unix socket and as from another machine, with a node of its own each: env and flags are for tendril run.
+func bothWays(t *testing.T, f func(t *testing.T, n *rig.Node, env, flags []string)) {
 	for _, transport := range []string{"unix", "tls"} {
 		t.Run(transport, func(t *testing.T) {
-			n, at, env := far2(t)
+			n, at, config := far(t)
 			var flags []string
 			if transport == "tls" {
 				flags = []string{"--server", at}
 			}
-			bystander := steer(t, n, env, 1, flags...)
-			settled := func() error {
-				s, err := n.Status(t.Context())
-				if err == nil && (len(s.Sessions) != 1 || len(workers(t, n)) != 1) {
-					err = fmt.Errorf("besides the bystander's: sessions %+v, workers %v", s.Sessions, workers(t, n))
-				}
-				return err
-			}
-			before := descriptorsOf(t, n)
-			signal := syscall.SIGKILL
-			client := func(t *testing.T) {
-				programs := stuckPrograms(t, n, env, flags)
-				pids := servingPIDs(t, n, len(programs)+1)
-				for _, p := range programs {
-					syscall.Kill(-p.cmd.Process.Pid, signal)
-				}
-				eventually(t, settled)
-				still := workers(t, n)
-				for _, pid := range pids {
-					if !still[pid] {
-						gone(t, []int{pid})
-					}
-				}
-			}
-			t.Run("client", client)
-			signal = syscall.SIGINT
-			t.Run("client, by Ctrl-C", client)
-			t.Run("worker", func(t *testing.T) {
-				programs := stuckPrograms(t, n, env, flags)
-				own := servingPIDs(t, n, len(programs)+1)
-				for pid := range bystanders(t, n, programs) {
-					for _, other := range own {
-						if other != pid {
-							syscall.Kill(other, syscall.SIGKILL)
-						}
-					}
-				}
-				for state, p := range programs {
-					p.fails("stuck")
-					p.tell("open 1") // in a new context, with a new worker
-					p.want("open 0")
-					p.tell("write 5")
-					p.want("write 0")
-					p.tell("quit")
-					p.cmd.Wait()
-					if said := p.err.String(); !strings.Contains(said, "the worker of") {
-						t.Errorf("%s: the program was not told: %s", state, said)
-					}
-				}
-				eventually(t, settled)
-			})
-			bystander.tell("write 9")
-			bystander.want("write 0")
-			bystander.tell("read 9")
-			bystander.want("read 0")
-			eventually(t, func() error {
-				if now := descriptorsOf(t, n); now > before {
-					return fmt.Errorf("the daemon has %d descriptors, %d before", now, before)
-				}
-				return nil
-			})
-			t.Run("daemon", func(t *testing.T) {
-				if transport == "tls" {
-					flags = append(flags, "--on-loss", "1")
-				}
-				programs := stuckPrograms(t, n, env, flags)
-				pids := servingPIDs(t, n, len(programs)+1)
-				n.Kill()
-				for _, p := range programs {
-					p.fails("stuck")
-					p.tell("write 1")
-					p.fails("write")
-				}
-				gone(t, pids)
-			})
+			f(t, n, []string{"XDG_CONFIG_HOME=" + config}, flags)
 		})
 	}
-}
-
-// far2 is a node that can be reached both ways.
-func far2(t *testing.T) (n *rig.Node, at string, env []string) {
-	t.Helper()
-	n, at, config := far(t)
-	return n, at, []string{"XDG_CONFIG_HOME=" + config}
 }
 
 // bystanders are the workers of sessions that none of these programs has.

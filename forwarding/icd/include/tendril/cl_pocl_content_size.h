@@ -12,8 +12,8 @@
  *   and clEnqueueMapBuffer of a device of another machine do, and the program's memory keeps what it had there. The number
  *   is looked at when the command's turn has come, so a kernel earlier in the queue decides. A number larger than the
  *   buffer means all of it. Kernels, copies, fills and writes are as without; but where the devices of a context have memories
- *   of their own, what one of them needs of another's result is the content alone, and the rest is undefined there. NULL for content_size_buffer ends it, and so
- *   does the release of that buffer.
+ *   of their own, what one of them needs of another's result is the content alone, and the rest is undefined there. NULL for
+ *   content_size_buffer ends it, and so does the release of that buffer.
  *
  *   Errors: CL_INVALID_MEM_OBJECT: one of them is no buffer, or content_size_buffer has less than 8 bytes;
  *   CL_INVALID_CONTEXT: they are of two contexts.
