@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
 	"os/exec"
@@ -18,8 +17,8 @@ func built(t *testing.T, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
 	cc := exec.CommandContext(t.Context(), "cc", "-O1", "-w", "-o", out, filepath.Join("..", "difftest", "tests", name+".c"), "-lOpenCL", "-lpthread", "-lm")
-	if said, err := cc.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if _, err := rig.Output(cc); err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
@@ -27,13 +26,7 @@ func built(t *testing.T, name string) string {
 // output runs a program on the node and returns what it says.
 func output(t *testing.T, n *rig.Node, args ...string) (said, complained string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
-	defer cancel()
-	cmd := n.Command(ctx, append([]string{"run"}, args...)...)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err = cmd.Run()
-	return out.String(), complaint.String(), err
+	return rig.Said(n.Command(t.Context(), append([]string{"run"}, args...)...), 2*limit) // it is cut again and again
 }
 
 func serving(n *rig.Node) bool {
