@@ -192,8 +192,11 @@ func (e *Engine) Watch(id uint64, level int32) error {
 		return fmt.Errorf("event %d: %w", id, ErrNoEvent)
 	}
 	switch {
+	case ev.state == stateDone && len(e.ends) == 0:
+		// The client was told when nobody waited: it was not woken for that, and has not looked since.
+		e.sink.Events(nil, true)
 	case ev.state == stateDone:
-		e.hurry = len(e.ends) > 0
+		e.hurry = true
 	case level == Submitted && ev.state == stateSubmitted:
 		e.tell(End{Event: id, Status: Submitted}, true)
 	case level == Submitted:

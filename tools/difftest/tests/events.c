@@ -207,6 +207,15 @@ static void callbacks(void) {
     while (statuses[5] == 99) pthread_cond_wait(&cv, &mu);
     pthread_mutex_unlock(&mu);
     SAY("late callback", "%d", statuses[5]);
+    clReleaseEvent(k);
+    clEnqueueNDRangeKernel(queue, inc, 1, NULL, &one, NULL, 0, NULL, &k);
+    clFlush(queue);
+    usleep(20000); // it ends while nobody looks
+    ERR("callback on an event that ended unseen", clSetEventCallback(k, CL_COMPLETE, noted, (void *)6));
+    pthread_mutex_lock(&mu);
+    while (statuses[6] == 99) pthread_cond_wait(&cv, &mu);
+    pthread_mutex_unlock(&mu);
+    SAY("its callback", "%d", statuses[6]);
     clReleaseEvent(k); clReleaseEvent(gate);
 }
 
