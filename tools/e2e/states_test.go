@@ -107,7 +107,7 @@ func (p *steered) answer() string {
 		}
 		return line
 	case <-time.After(limit):
-		p.t.Fatalf("no answer within %v\n%s", limit, p.err.String())
+		p.t.Fatalf("no answer within %v: %s\n%s", limit, p.err.String(), rig.Hung(p.cmd))
 	}
 	return ""
 }
@@ -209,7 +209,7 @@ func TestOutagesInEveryState(t *testing.T) {
 				t.Logf("%s: %v", s.name, time.Since(began).Round(time.Millisecond))
 			}
 			p.tell("quit")
-			p.cmd.Wait()
+			ends(t, p.cmd)
 		})
 	}
 	eventually(t, idle(t.Context(), n))
@@ -230,7 +230,7 @@ func TestSwallowedSessionEndsInErrors(t *testing.T) {
 	p.tell("build 1 1")
 	p.fails("build")
 	p.tell("quit")
-	p.cmd.Wait()
+	ends(t, p.cmd)
 	if said := p.err.String(); !strings.Contains(said, "nothing comes from the other machine") {
 		t.Errorf("standard error does not say why: %s", said)
 	}
@@ -340,7 +340,7 @@ func TestKilledInEveryState(t *testing.T) {
 				p.tell("write 5")
 				p.want("write 0")
 				p.tell("quit")
-				p.cmd.Wait()
+				ends(t, p.cmd)
 				if said := p.err.String(); !strings.Contains(said, "the worker of") {
 					t.Errorf("%s: the program was not told: %s", state, said)
 				}
