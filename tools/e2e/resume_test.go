@@ -81,7 +81,7 @@ func TestResultsWhileConnectionsAreCut(t *testing.T) {
 			}
 			for _, way := range [][]string{nil, {"--plaintext"}} {
 				cuts := cutting(proxy, func() bool { return serving(n) })
-				got, complained, err := output(t, n, append(append([]string{"--server", proxy.Address()}, way...), "--", program)...)
+				got, complained, err := output(t, n, append(append([]string{"--server", proxy.Address(), "--on-loss", "60"}, way...), "--", program)...)
 				t.Logf("%v: cut %d times", way, cuts())
 				if err != nil || got != want {
 					t.Errorf("%v: %v\nsaid:\n%s\nwant:\n%s\ncomplained:\n%s", way, err, got, want, complained)
@@ -103,7 +103,7 @@ func TestLinkedWhileConnectionsAreCut(t *testing.T) {
 	peersOf(t, n, n, at)
 	want := natively(t, program, 5)
 	cuts := cutting(proxy, func() bool { return strings.Count(n.Log(), "two workers are linked") == 2 })
-	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--", program, "5", "120")
+	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--on-loss", "60", "--", program, "5", "120")
 	t.Logf("cut %d times", cuts())
 	if err != nil || got != want {
 		t.Errorf("%v: %q, natively %q\n%s", err, got, want, complained)

@@ -200,13 +200,13 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	return s, json.Unmarshal([]byte(out), &s)
 }
 
-// Log is the end of what the daemon wrote.
+// Log is what the daemon wrote, the last of it if that is more than 1 MiB.
 func (n *Node) Log() string {
 	b, err := os.ReadFile(filepath.Join(n.Dir, "daemon.log"))
 	if err != nil {
 		return err.Error()
 	}
-	return strings.TrimSpace(string(b[max(0, len(b)-8000):]))
+	return strings.TrimSpace(string(b[max(0, len(b)-1<<20):]))
 }
 
 // Kill ends the daemon with SIGKILL and reaps it.
