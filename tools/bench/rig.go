@@ -81,7 +81,7 @@ func (r *rig) built(name string) (string, error) {
 	}
 	libs := map[string][]string{
 		"store":   {"-I" + filepath.Join(r.bin, "include"), filepath.Join(r.bin, "lib", "libtendril.a"), "-pthread"},
-		"clbench": {"-lOpenCL"}, "span": {"-lOpenCL"},
+		"clbench": {"-lOpenCL"}, "span": {"-lOpenCL"}, "byhand": {"-lOpenCL"}, "delay": {"-pthread"},
 	}
 	args := append([]string{"-O2", "-o", path, filepath.Join("tools/bench/c", name+".c")}, libs[name]...)
 	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
