@@ -56,7 +56,7 @@ test: build ## everything: vet, guards, Go tests (race too), Python, end to end,
 	$(STEP) "builds without cgo"
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./tools/tendril
 	$(STEP) "Go tests, end to end among them"
-	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -timeout 10m ./...
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -timeout 20m ./...
 	@$(MAKE) --no-print-directory test-race test-c test-python difftest
 	$(STEP) "all passed"
 

@@ -201,6 +201,7 @@ func workerEnv(cache string, driver []string) []string {
 		"TENDRIL_WORKER=1", // our own driver library, should a driver load it, shows no platform
 		"HOME=" + cache,
 		"TMPDIR=" + filepath.Join(cache, "tmp"),
+		"TENDRIL_STACKS=" + filepath.Join(cache, "tmp"), // SIGQUIT has it say there where it is
 		"XDG_CACHE_HOME=" + cache,
 		"POCL_CACHE_DIR=" + filepath.Join(cache, "pocl"),
 		"CUDA_CACHE_PATH=" + filepath.Join(cache, "cuda"),

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"tendril/forwarding/session"
+	"tendril/forwarding/stacks"
 	"tendril/forwarding/trace"
 )
 
@@ -19,11 +20,15 @@ var tracing struct {
 	counters *trace.Counters
 }
 
-// init looks for `tendril trace` and for who wants round trips counted.
+// init looks for `tendril trace`, for who wants round trips counted, and for who will ask where the program hangs.
 //
 //	TENDRIL_TRACE     the trace buffer that the calls go to, made by `tendril trace`
+//	TENDRIL_STACKS    a directory to which SIGQUIT has goroutines' stacks written, without ending the program
 //	TENDRIL_COUNTERS  a file that shows round trips by cause while the program runs, and after (trace.ReadCounters)
 func init() {
+	if dir := os.Getenv(stacks.Variable); dir != "" && os.Getenv("TENDRIL_WORKER") == "" {
+		stacks.OnQuit(dir) // for as long as the process is
+	}
 	if path := os.Getenv("TENDRIL_COUNTERS"); path != "" {
 		var err error
 		if tracing.counters, err = trace.OpenCounters(path); err != nil {

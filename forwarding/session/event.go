@@ -110,7 +110,11 @@ func (e *Event) letGo(w *worker) {
 	if later {
 		return
 	}
-	w.tell(&clwire.Release{ID: e.id})
+	if e.status.Load() > 0 {
+		w.tell(&clwire.Release{ID: e.id})
+	} else {
+		w.mention(&clwire.Release{ID: e.id})
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.events, e.id)
@@ -167,7 +171,7 @@ func (e *Event) advance(status int32) {
 			e.whenEnded()
 		}
 		if w := e.ctx.bound(); e.freed && w != nil {
-			e.ctx.d.callbacks.run(func() { w.tell(&clwire.Release{ID: e.id}) })
+			e.ctx.d.callbacks.run(func() { w.mention(&clwire.Release{ID: e.id}) })
 		}
 	}
 	e.fireLocked(status)

@@ -182,6 +182,12 @@ func (w *worker) tell(m clwire.Message) {
 	_ = w.send(m, 0, 0) // a dead worker has forgotten the object anyway
 }
 
+// mention is tell for what is in no hurry at all, the release of an event that has ended: across a network it goes with whatever is sent next. Sent
+// by itself, for each report of a chain's ends, it woke a thread here to send it and the worker's reader for nothing.
+func (w *worker) mention(m clwire.Message) {
+	_ = w.send(m, clwire.FlagMore, 0)
+}
+
 // begin registers a request; the caller sends it with the number.
 func (w *worker) begin(then func(*call)) (*call, uint64) {
 	c := &call{then: then}

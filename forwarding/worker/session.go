@@ -86,7 +86,11 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 		live: map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory()}
 	s.ring, _ = l.(*link.Conn)
 	s.peers.s = s
-	s.engine = engine.New(nativeDriver{}, reporter{s}, engine.Options{Lanes: lanes})
+	o := engine.Options{Lanes: lanes}
+	if s.ring == nil {
+		o.Reported = l.Kick
+	}
+	s.engine = engine.New(nativeDriver{}, reporter{s}, o)
 	if out != nil {
 		out.send = s.print
 	}
@@ -212,8 +216,11 @@ func (r reporter) Events(ends []engine.End, urgent bool) {
 		r.s.output.drain()
 	}
 	var flags uint16
-	if urgent {
+	switch {
+	case urgent:
 		flags = clwire.FlagUrgent
+	case r.s.ring == nil:
+		flags = clwire.FlagMore // an answer, or engine.Options.Reported: the stream's flusher would be one thread more to wake
 	}
 	r.s.send(&clwire.Events{Ends: ends}, flags, 0)
 }

@@ -51,4 +51,6 @@ func (d *differ) goFar(ctx context.Context) error {
 }
 
 // farEnv has credentials that nobody else sees.
-func (d *differ) farEnv() []string { return append(rig.Native(), "XDG_CONFIG_HOME="+d.work) }
+func (d *differ) farEnv() []string {
+	return append(rig.Native(), "XDG_CONFIG_HOME="+d.work, "TENDRIL_STACKS="+d.work)
+}

@@ -249,8 +249,6 @@ type said struct {
 }
 
 func (d *differ) say(ctx context.Context, env []string, args ...string) said {
-	ctx, cancel := context.WithTimeout(ctx, d.limit)
-	defer cancel()
 	s := said{lines: map[string]string{}}
 	work, err := os.MkdirTemp(d.work, "run-")
 	if err != nil {
@@ -261,12 +259,12 @@ func (d *differ) say(ctx context.Context, env []string, args ...string) said {
 	cmd.Dir = d.tests
 	cmd.Env = append(append(env, d.env...), "DIFFTEST_WORK="+work)
 	cmd.WaitDelay = time.Second
-	out, err := rig.Output(cmd)
+	out, err := rig.OutputWithin(cmd, d.limit)
 	if err != nil {
 		s.complaint = err.Error()
 		s.end = "failed"
-		if ctx.Err() != nil {
-			s.end = fmt.Sprintf("hangs (ended after %v)", d.limit)
+		if errors.Is(err, rig.ErrHung) {
+			s.end = "hangs, after saying: " + out[strings.LastIndexByte(strings.TrimSuffix(out, "\n"), '\n')+1:]
 		}
 		s.lacks = cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == missing
 	}

@@ -44,7 +44,7 @@ func TestARM64(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "tendril")
 	build := exec.Command("go", "build", "-o", program, "tendril/tools/tendril")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64")
-	if _, err := rig.Output(build); err != nil {
+	if _, err := rig.OutputWithin(build, 3*limit); err != nil {
 		t.Fatal(err)
 	}
 	arm := func(stdin []byte, args ...string) string {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os/exec"
@@ -56,9 +57,10 @@ func queriesAreOneRoundTrip(t *testing.T, w way) {
 	need(t, "clinfo", installed("clinfo"))
 	counters := filepath.Join(t.TempDir(), "counters")
 	p := w.start(t, counters, "clinfo")
+	watch := rig.WatchOver(p.cmd, limit)
 	for p.out.Scan() { // to its end
 	}
-	if err := p.cmd.Wait(); err != nil {
+	if err := errors.Join(p.cmd.Wait(), watch.End()); err != nil {
 		t.Fatalf("%v\n%s", err, p.err)
 	}
 	wantTrips(t, counters, map[trace.Cause]uint64{trace.CauseConnect: 1, trace.CauseStartWorker: 1, trace.CauseHello: 1, trace.CauseBuild: 1})

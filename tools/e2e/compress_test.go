@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,6 +66,7 @@ func TestSlowLinkIsCompressed(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		watch := rig.WatchOver(cmd, limit)
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "moved\n" {
 			t.Errorf("it says %q, %v", line, err)
 		}
@@ -73,7 +75,7 @@ func TestSlowLinkIsCompressed(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		in.Close()
-		if err := cmd.Wait(); err != nil {
+		if err := errors.Join(cmd.Wait(), watch.End()); err != nil {
 			t.Error(err)
 		}
 	})

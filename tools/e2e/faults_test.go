@@ -92,7 +92,7 @@ func TestKernelTime(t *testing.T) {
 			p.want("add 0", "add 2")
 			p.want("good", "verify")
 			p.in.Close()
-			p.cmd.Wait()
+			p.ends()
 			if said := p.err.String(); !strings.Contains(said, "--kernel-time") {
 				t.Errorf("the program was told: %s", said)
 			}
@@ -204,11 +204,11 @@ func TestForkedChildGetsAnError(t *testing.T) {
 
 func TestNoOpenCLOnTheMachine(t *testing.T) {
 	n := node(t, "TENDRIL_VENDORS="+t.TempDir())
-	out, err := n.Command(t.Context(), "devices").CombinedOutput()
+	out, said, err := rig.Said(n.Command(t.Context(), "devices"), limit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(out), "pocl-opencl-icd") {
+	if !strings.Contains(out+said, "pocl-opencl-icd") {
 		t.Errorf("devices does not say what to install: %q", out)
 	}
 	if _, err := n.Run(t.Context(), "put", "doc.go", "--name", "d"); err != nil {
@@ -217,7 +217,7 @@ func TestNoOpenCLOnTheMachine(t *testing.T) {
 	need(t, "cc", noCC)
 	cmd := n.Command(t.Context(), "run", "--", session)
 	cmd.Stdin = strings.NewReader("open\n")
-	said, err := rig.Output(cmd)
+	said, err = rig.Output(cmd)
 	if err == nil || strings.Contains(said, "ready") {
 		t.Errorf("a program found a device where there is none: %q", said)
 	}
@@ -249,11 +249,10 @@ func TestFateIsToldBeforeTheEnd(t *testing.T) {
 	for range 5 {
 		need(t, "cc", noCC)
 		need(t, "driver", hasDriver())
-		var complaint strings.Builder
 		cmd := n.Command(t.Context(), "run", "--", session)
-		cmd.Stdin, cmd.Stderr = strings.NewReader("open\nat 8 1\nquit\n"), &complaint
-		if err := cmd.Run(); err != nil || strings.Count(complaint.String(), "the worker of") != 1 {
-			t.Errorf("%v: %q", err, complaint.String())
+		cmd.Stdin = strings.NewReader("open\nat 8 1\nquit\n")
+		if _, complaint, err := rig.Said(cmd, limit); err != nil || strings.Count(complaint, "the worker of") != 1 {
+			t.Errorf("%v: %q", err, complaint)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestNothingLeaks(t *testing.T) {
 		p.want("add 0", "add 1")
 		p.want("good", "verify")
 		p.in.Close() // an orderly end
-		p.cmd.Wait()
+		p.ends()
 		q := opened(t, n)
 		q.want("buffer 0 object", "buffer %d", 8<<20)
 		q.cmd.Process.Kill()

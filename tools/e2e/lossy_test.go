@@ -47,7 +47,7 @@ func TestSessionOverALinkThatLosesPackets(t *testing.T) {
 	here := func(words string, args ...string) string {
 		argv := append(link.InsideHere(), append([]string{n.Tendril()}, args...)...)
 		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-		cmd.Env, cmd.Stdin = append(rig.Native(), "XDG_CONFIG_HOME="+config), strings.NewReader(words)
+		cmd.Env, cmd.Stdin = append(rig.Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_STACKS="+config), strings.NewReader(words)
 		out, err := rig.Output(cmd)
 		if err != nil {
 			t.Fatal(err)

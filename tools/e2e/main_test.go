@@ -3,6 +3,8 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +18,7 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-const limit = 2 * time.Minute // for one conversation; nothing here takes seconds
+const limit = rig.Limit // for one answer, and for what should end
 
 var (
 	bin     string // directory of the binaries under test
@@ -47,6 +49,10 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	session = filepath.Join(dir, "session")
 	_, noCC = rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", session, "testdata/session.c", "-lOpenCL"))
+	if end, err := time.ParseDuration(flag.Lookup("test.timeout").Value.String()); err == nil && end > time.Minute {
+		// What hangs in a way that no test thought of says where before the package is ended.
+		defer time.AfterFunc(end-30*time.Second, func() { fmt.Fprintln(os.Stderr, rig.Where(os.Getpid())) }).Stop()
+	}
 	return m.Run()
 }
 
@@ -76,10 +82,13 @@ func installed(name string) error {
 }
 
 // goBuild builds a package of this module, without cc's remarks about go-opencl's headers.
-func goBuild(out, pkg string) *exec.Cmd {
+func goBuild(t *testing.T, out, pkg string) {
+	t.Helper()
 	cmd := exec.Command("go", "build", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -g -DCL_TARGET_OPENCL_VERSION=300")
-	return cmd
+	if _, err := rig.OutputWithin(cmd, 3*limit); err != nil { // it may have all to compile
+		t.Fatal(err)
+	}
 }
 
 func hasDriver() error {
@@ -198,12 +207,31 @@ func (p *program) ask(format string, args ...any) string {
 	if _, err := fmt.Fprintln(p.in, command); err != nil {
 		p.t.Fatalf("%s: the program is gone: %v\n%s", command, err, p.err)
 	}
-	late := time.AfterFunc(limit, func() { p.cmd.Process.Kill() })
-	defer late.Stop()
-	if !p.out.Scan() {
-		p.t.Fatalf("%s: no answer within %v, or the program died\n%s", command, limit, p.err)
+	watch := rig.WatchOver(p.cmd, limit)
+	answered := p.out.Scan()
+	if err := watch.End(); err != nil {
+		p.t.Fatalf("%s: %v\n%s", command, err, p.err)
+	}
+	if !answered {
+		p.t.Fatalf("%s: the program died\n%s", command, p.err)
 	}
 	return p.out.Text()
+}
+
+// ends waits for a program that should end by itself.
+func (p *program) ends() {
+	p.t.Helper()
+	ends(p.t, p.cmd)
+}
+
+// ends waits for a command that was started and should end by itself; one that hangs ends the test.
+func ends(t *testing.T, cmd *exec.Cmd) error {
+	t.Helper()
+	err := rig.Await(cmd, limit)
+	if errors.Is(err, rig.ErrHung) {
+		t.Fatal(err)
+	}
+	return err
 }
 
 func (p *program) want(answer, format string, args ...any) {

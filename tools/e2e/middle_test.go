@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -42,7 +40,6 @@ func middle(t *testing.T, extra ...string) (*rig.Node, *rig.Proxy) {
 type outcome struct {
 	said, complained string
 	err              error
-	late             bool
 }
 
 // through runs a session to its end, however that comes. What comes of one connection is looked at here: the same fault would strike the next, too.
@@ -54,15 +51,11 @@ func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
 // throughWaiting is through for a session that may come back, for so many seconds.
 func throughWaiting(t *testing.T, n *rig.Node, p *rig.Proxy, script, onLoss string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	cmd := n.Command(ctx, "run", "--server", p.Address(), "--on-loss", onLoss, "--", session)
+	cmd := n.Command(t.Context(), "run", "--server", p.Address(), "--on-loss", onLoss, "--", session)
 	cmd.Env = append(cmd.Env, "TENDRIL_DEADLINE=1")
 	cmd.Stdin = strings.NewReader(script)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
-	return outcome{out.String(), complaint.String(), err, ctx.Err() != nil}
+	out, complaint, err := rig.Said(cmd, limit)
+	return outcome{out, complaint, err}
 }
 
 const wholeScript = "open\nadd 5\nverify\nadd 7\nverify\nbuffer 4096\nquit\n"
@@ -70,8 +63,8 @@ const wholeScript = "open\nadd 5\nverify\nadd 7\nverify\nbuffer 4096\nquit\n"
 // judge wants the right answers, or some of them and then an error that says what was wrong.
 func (o outcome) judge() error {
 	switch {
-	case o.late:
-		return fmt.Errorf("no end within %v", limit)
+	case errors.Is(o.err, rig.ErrHung):
+		return o.err
 	case strings.Contains(o.said, "wrong"):
 		return errors.New("a wrong result")
 	}
@@ -255,7 +248,7 @@ func TestCutSession(t *testing.T) {
 	p.want("read -5", "verify")
 	p.want("errors told", "errors")
 	p.in.Close()
-	p.cmd.Wait()
+	p.ends()
 	if !strings.Contains(p.err.String(), "ended") {
 		t.Errorf("standard error says nothing of it: %q", p.err)
 	}
@@ -276,7 +269,7 @@ func TestCutSessionGoesOn(t *testing.T) {
 	}
 	p.want("add 0", "add 7")
 	p.in.Close()
-	p.cmd.Wait()
+	p.ends()
 	eventually(t, idle(t.Context(), n))
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -30,8 +29,8 @@ const cableOf = "cable" // the interface in each namespace
 // ip runs ip(8) and fails the test where that fails.
 func ip(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	if _, err := rig.Output(exec.Command("ip", args...)); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -103,7 +102,7 @@ func (w *network) link(state string) {
 // far is a command on the program's machine.
 func (w *network) far(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", w.here}, argv...)...)
-	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config)
+	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config, "TENDRIL_STACKS="+w.config)
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
@@ -112,24 +111,8 @@ func (w *network) far(ctx context.Context, argv ...string) *exec.Cmd {
 func (w *network) program(flags ...string) *program {
 	w.t.Helper()
 	argv := append(append([]string{w.Tendril(), "run", "--server", w.server}, flags...), "--", session)
-	p := &program{t: w.t, err: &strings.Builder{}, cmd: w.far(w.t.Context(), argv...)}
-	p.cmd.Stderr = p.err
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		w.t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p.out = bufio.NewScanner(out)
-	if err := p.cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { p.cmd.Process.Kill(); p.cmd.Wait() })
-	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
-		w.t.Fatalf("open: %q\n%s", got, p.err)
-	}
+	p := begin(w.t, w.far(w.t.Context(), argv...))
+	p.ready()
 	return p
 }
 
@@ -150,15 +133,13 @@ func TestNetworkPrograms(t *testing.T) {
 		t.Errorf("%d other bytes came back: %v", len(out), err)
 	}
 	runner := filepath.Join(t.TempDir(), "difftest")
-	if _, err := rig.Output(goBuild(runner, "tendril/tools/difftest")); err != nil {
-		t.Fatal(err)
-	}
+	goBuild(t, runner, "tendril/tools/difftest")
 	diff := w.far(t.Context(), runner, "-bin", bin, "-tests", "../difftest/tests", "-allow", "../difftest/allow.txt", "-server", w.server, "-only", "^(args_buffers|kernels|events)")
-	if said, err := diff.CombinedOutput(); err != nil {
-		t.Errorf("difftest: %v\n%s", err, said)
-	} else {
-		t.Logf("%s", said)
+	said, complaint, err := rig.Said(diff, 2*limit) // several programs, each both ways
+	if err != nil {
+		t.Errorf("difftest: %v\n%s%s", err, said, complaint)
 	}
+	t.Logf("%s", said)
 }
 
 // A cable that is out for some seconds delays a session and nothing else.

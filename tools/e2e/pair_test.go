@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"tendril/tools/e2e/rig"
 )
 
 // TestOneContextOverTwoPlatformsOfANode gives a node its driver twice, under two names, and a program on another machine a context over
@@ -45,14 +47,12 @@ func TestOneContextOverTwoPlatformsOfANode(t *testing.T) {
 		args := append(append([]string{"run", "--platforms", "node"}, from...), "--", program, fmt.Sprint(seed), "120")
 		cmd := n.Command(t.Context(), args...)
 		cmd.Env = append(n.Env(), "XDG_CONFIG_HOME="+config)
-		var said strings.Builder
-		cmd.Stderr = &said
-		got, err := cmd.Output()
-		if err != nil || string(got) != want {
-			t.Fatalf("seed %d from %q: %v: %q, natively %q\n%s", seed, from, err, got, want, said.String())
+		got, said, err := rig.Said(cmd, limit)
+		if err != nil || got != want {
+			t.Fatalf("seed %d from %q: %v: %q, natively %q\n%s", seed, from, err, got, want, said)
 		}
-		if !strings.Contains(said.String(), "2 devices") {
-			t.Errorf("not two devices: %s", said.String())
+		if !strings.Contains(said, "2 devices") {
+			t.Errorf("not two devices: %s", said)
 		}
 	}
 	over(3)

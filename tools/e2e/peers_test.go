@@ -95,7 +95,7 @@ func (w *triangle) start(i int) {
 // program is a tendril command on the program's machine.
 func (w *triangle) program(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.t.Context(), "ip", append([]string{"netns", "exec", w.ns[0], w.nodes[0].Tendril()}, args...)...)
-	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config)
+	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config, "TENDRIL_STACKS="+w.config)
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
@@ -125,6 +125,7 @@ func (w *triangle) carried(ns, cable string) (n uint64) {
 // spanning is the program of the benchmark, running: it answers a line with a number.
 type spanning struct {
 	t   *testing.T
+	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 	err *strings.Builder
@@ -140,7 +141,7 @@ func (w *triangle) spanning(env ...string) *spanning {
 // converse starts the program.
 func converse(t *testing.T, cmd *exec.Cmd) *spanning {
 	t.Helper()
-	s := &spanning{t: t, err: &strings.Builder{}}
+	s := &spanning{t: t, cmd: cmd, err: &strings.Builder{}}
 	cmd.Stderr = s.err
 	var err error
 	if s.in, err = cmd.StdinPipe(); err != nil {
@@ -162,7 +163,13 @@ func converse(t *testing.T, cmd *exec.Cmd) *spanning {
 }
 
 func (s *spanning) next() string {
-	if !s.out.Scan() {
+	s.t.Helper()
+	watch := rig.WatchOver(s.cmd, limit)
+	answered := s.out.Scan()
+	if err := watch.End(); err != nil {
+		s.t.Fatal(err)
+	}
+	if !answered {
 		return "nothing"
 	}
 	return s.out.Text()
@@ -300,7 +307,7 @@ func TestPeerKilled(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(limit):
-			t.Fatal("the program waits for ever")
+			t.Fatalf("the program waits for ever: %s", rig.Hung(s.cmd))
 		}
 	}
 }

@@ -79,9 +79,7 @@ func TestDemoFilter(t *testing.T) {
 	n := node(t)
 	need(t, "driver", hasDriver())
 	filter := t.TempDir() + "/filter"
-	if _, err := rig.Output(goBuild(filter, "tendril/tools/demo/filter")); err != nil {
-		t.Fatal(err)
-	}
+	goBuild(t, filter, "tendril/tools/demo/filter")
 	photo := "../demo/photo/raccoon.jpg"
 	native, forwarded := filter+".native", filter+".forwarded"
 	cmd := n.Command(t.Context(), "version")

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
 	"os/exec"
@@ -18,8 +17,8 @@ func built(t *testing.T, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
 	cc := exec.CommandContext(t.Context(), "cc", "-O1", "-w", "-o", out, filepath.Join("..", "difftest", "tests", name+".c"), "-lOpenCL", "-lpthread", "-lm")
-	if said, err := cc.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if _, err := rig.Output(cc); err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
@@ -27,13 +26,7 @@ func built(t *testing.T, name string) string {
 // output runs a program on the node and returns what it says.
 func output(t *testing.T, n *rig.Node, args ...string) (said, complained string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
-	defer cancel()
-	cmd := n.Command(ctx, append([]string{"run"}, args...)...)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err = cmd.Run()
-	return out.String(), complaint.String(), err
+	return rig.Said(n.Command(t.Context(), append([]string{"run"}, args...)...), 2*limit) // it is cut again and again
 }
 
 func serving(n *rig.Node) bool {
@@ -88,7 +81,7 @@ func TestResultsWhileConnectionsAreCut(t *testing.T) {
 			}
 			for _, way := range [][]string{nil, {"--plaintext"}} {
 				cuts := cutting(proxy, func() bool { return serving(n) })
-				got, complained, err := output(t, n, append(append([]string{"--server", proxy.Address()}, way...), "--", program)...)
+				got, complained, err := output(t, n, append(append([]string{"--server", proxy.Address(), "--on-loss", "60"}, way...), "--", program)...)
 				t.Logf("%v: cut %d times", way, cuts())
 				if err != nil || got != want {
 					t.Errorf("%v: %v\nsaid:\n%s\nwant:\n%s\ncomplained:\n%s", way, err, got, want, complained)
@@ -110,7 +103,7 @@ func TestLinkedWhileConnectionsAreCut(t *testing.T) {
 	peersOf(t, n, n, at)
 	want := natively(t, program, 5)
 	cuts := cutting(proxy, func() bool { return strings.Count(n.Log(), "two workers are linked") == 2 })
-	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--", program, "5", "120")
+	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--on-loss", "60", "--", program, "5", "120")
 	t.Logf("cut %d times", cuts())
 	if err != nil || got != want {
 		t.Errorf("%v: %q, natively %q\n%s", err, got, want, complained)

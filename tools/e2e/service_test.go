@@ -108,7 +108,7 @@ func TestSystemdUnits(t *testing.T) {
 		}
 		verify := exec.Command("systemd-analyze", "--"+kind, "--man=no", "verify", unit)
 		verify.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir()) // where nobody is logged in there is none
-		if out, err := verify.CombinedOutput(); err != nil || strings.Contains(string(out), "tendril.service") {
+		if out, said, err := rig.Said(verify, limit); err != nil || strings.Contains(out+said, "tendril.service") {
 			t.Errorf("%s: %v\n%s", kind, err, out)
 		}
 	}

@@ -125,15 +125,13 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 	over := func(seed int, want, env string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), near.Tendril(), "run", "--server", "local", "--server", address, "--", program, fmt.Sprint(seed), "120")
-		cmd.Env = append(rig.Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_SOCKET="+near.Socket(), env)
-		var said strings.Builder
-		cmd.Stderr = &said
-		got, err := cmd.Output()
-		if err != nil || string(got) != want {
-			t.Fatalf("seed %d, %s: %v: %q, natively %q\n%s", seed, env, err, got, want, said.String())
+		cmd.Env = near.Env("XDG_CONFIG_HOME="+config, env)
+		got, said, err := rig.Said(cmd, limit)
+		if err != nil || got != want {
+			t.Fatalf("seed %d, %s: %v: %q, natively %q\n%s", seed, env, err, got, want, said)
 		}
-		if !strings.Contains(said.String(), "2 devices") {
-			t.Errorf("not two devices: %s", said.String())
+		if !strings.Contains(said, "2 devices") {
+			t.Errorf("not two devices: %s", said)
 		}
 	}
 	rounds := 2

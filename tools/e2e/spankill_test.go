@@ -2,11 +2,11 @@ package e2e
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"tendril/tools/e2e/rig"
 )
@@ -42,8 +42,7 @@ func killedBeside(t *testing.T, program string, gone int, what string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(limit, func() { cmd.Process.Signal(syscall.SIGQUIT) }) // it says where it waits
-	defer late.Stop()
+	watch := rig.WatchOver(cmd, limit)
 	var said []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said = append(said, lines.Text())
@@ -58,7 +57,7 @@ func killedBeside(t *testing.T, program string, gone int, what string) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	if err := cmd.Wait(); err != nil || strings.Join(said, "; ") != "ready; the other works; alone too; released" {
+	if err := errors.Join(cmd.Wait(), watch.End()); err != nil || strings.Join(said, "; ") != "ready; the other works; alone too; released" {
 		t.Errorf("%v: %q\n%s", err, said, complaint.String())
 	}
 	eventually(t, func() error {

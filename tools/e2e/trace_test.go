@@ -131,6 +131,7 @@ func TestTraceInBetween(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	watch := rig.WatchOver(cmd, limit)
 	first := make([]byte, 5)
 	if _, err := done.Read(first); err != nil {
 		t.Fatal(err)
@@ -152,7 +153,7 @@ func TestTraceInBetween(t *testing.T) {
 	if _, err := in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := errors.Join(cmd.Wait(), watch.End()); err != nil {
 		t.Fatalf("%v\n%s", err, &said)
 	}
 	for _, want := range []string{"the program goes on", "calls by time", "clEnqueueNDRangeKernel", "first launch verdict"} {

@@ -11,6 +11,8 @@ import (
 	"context"
 	"io"
 	"os"
+
+	"tendril/forwarding/stacks"
 )
 
 // version is stamped by the build (Makefile); the driver library is stamped with the same.
@@ -25,6 +27,9 @@ type terminal struct {
 }
 
 func main() {
+	if dir := os.Getenv(stacks.Variable); dir != "" {
+		stacks.OnQuit(dir) // for as long as the process is
+	}
 	t := terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr, isOut: isTerminal(os.Stdout), isErr: isTerminal(os.Stderr)}
 	os.Exit(run(context.Background(), t, os.Args[1:]))
 }

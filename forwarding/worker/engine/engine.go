@@ -86,6 +86,9 @@ type Options struct {
 	// Lanes gives each queue a goroutine that submits, for drivers that may
 	// block in clEnqueue…. Without it commands are submitted by whoever frees them.
 	Lanes bool
+	// Reported, if not nil, is called behind the last of the ends and answers that the Sink was given: no more is about to be said. Behind ends that
+	// are urgent alone it may be left out. The engine is locked, as for a Sink.
+	Reported func()
 }
 
 // Engine is the scheduler of one session.

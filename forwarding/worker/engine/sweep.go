@@ -138,7 +138,7 @@ func (e *Engine) Tick() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.look()
-	e.sendEnds()
+	e.report()
 	e.collect()
 }
 
@@ -170,7 +170,7 @@ func (e *Engine) look() {
 // sendDue reports, unless it is better to gather for a while; the pacer then sends.
 func (e *Engine) sendDue() {
 	if !e.gathers || e.hurry || time.Since(e.reported) >= reportPace {
-		e.sendEnds()
+		e.report()
 	}
 }
 

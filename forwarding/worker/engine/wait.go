@@ -46,7 +46,10 @@ func (e *Engine) arrive(w *wait, status int32) {
 // flush sends reports, then the answers that depend on them.
 func (e *Engine) flush() {
 	if e.hurry || len(e.ends) >= maxEnds {
-		e.sendEnds()
+		e.report()
+	}
+	if len(e.fired) == 0 {
+		return
 	}
 	for len(e.fired) > 0 {
 		e.sendEnds() // an answer may bring more
@@ -54,10 +57,26 @@ func (e *Engine) flush() {
 		e.fired = e.fired[1:]
 		e.answer(w)
 	}
+	e.reportedAll() // not every answer leaves the process
 }
 
 // maxEnds is how many ends are gathered before they are sent.
 const maxEnds = 512
+
+// report sends the ends that there are, and nothing behind them.
+func (e *Engine) report() {
+	quiet := len(e.ends) > 0 && !e.hurry
+	e.sendEnds()
+	if quiet {
+		e.reportedAll()
+	}
+}
+
+func (e *Engine) reportedAll() {
+	if e.opt.Reported != nil {
+		e.opt.Reported()
+	}
+}
 
 func (e *Engine) sendEnds() {
 	if e.gathers {

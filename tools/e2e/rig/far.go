@@ -33,7 +33,7 @@ func (n *Node) Login(ctx context.Context, config, address string) error {
 // Far is a verb of a user who has that configuration directory and no daemon.
 func (n *Node) Far(ctx context.Context, config string, args ...string) *exec.Cmd {
 	cmd := n.Command(ctx, args...)
-	cmd.Env = append(Native(), "XDG_CONFIG_HOME="+config)
+	cmd.Env = append(Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_STACKS="+n.Dir)
 	return cmd
 }
 

@@ -5,7 +5,6 @@
 package rig
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,7 +121,7 @@ func (n *Node) Exited() <-chan struct{} { return n.exited }
 
 // Env is the caller's environment without the variables that steer OpenCL loaders and Tendril, with this node's socket.
 func (n *Node) Env(extra ...string) []string {
-	return append(append(Native(), "TENDRIL_SOCKET="+n.Socket()), extra...)
+	return append(append(Native(), "TENDRIL_SOCKET="+n.Socket(), "TENDRIL_STACKS="+n.Dir), extra...)
 }
 
 // Native is the environment in which OpenCL programs meet the machine's own drivers.
@@ -150,14 +149,18 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Output runs cmd and returns its standard output; the error carries its standard error.
+// Output runs cmd and returns its standard output; the error carries its standard error. It may take as long as Limit.
 func Output(cmd *exec.Cmd) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint.String()))
+	return OutputWithin(cmd, Limit)
+}
+
+// OutputWithin is Output with another limit.
+func OutputWithin(cmd *exec.Cmd, limit time.Duration) (string, error) {
+	out, complaint, err := Said(cmd, limit)
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint))
 	}
-	return out.String(), nil
+	return out, err
 }
 
 // Status is the part of the daemon's status that tests and tools look at.
@@ -197,13 +200,13 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	return s, json.Unmarshal([]byte(out), &s)
 }
 
-// Log is the end of what the daemon wrote.
+// Log is what the daemon wrote, the last of it if that is more than 1 MiB.
 func (n *Node) Log() string {
 	b, err := os.ReadFile(filepath.Join(n.Dir, "daemon.log"))
 	if err != nil {
 		return err.Error()
 	}
-	return strings.TrimSpace(string(b[max(0, len(b)-8000):]))
+	return strings.TrimSpace(string(b[max(0, len(b)-1<<20):]))
 }
 
 // Kill ends the daemon with SIGKILL and reaps it.

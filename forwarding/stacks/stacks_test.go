@@ -1,0 +1,52 @@
+package stacks
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lost is what a goroutine waits in for ever.
+func lost(c chan struct{}) { <-c }
+
+func TestSIGQUITWritesWhereItIsAndGoesOn(t *testing.T) {
+	dir, c := t.TempDir(), make(chan struct{})
+	defer close(c)
+	go lost(c)
+	stop := OnQuit(dir)
+	for range 2 { // the second replaces the first
+		if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			b, err := os.ReadFile(Path(dir, os.Getpid()))
+			if bytes.Contains(b, []byte("stacks.lost(")) && bytes.Contains(b, []byte("TestSIGQUITWrites")) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%v: %s", err, b)
+			}
+		}
+		if err := os.Remove(Path(dir, os.Getpid())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestNoDirectory(t *testing.T) {
+	if err := Write(t.TempDir() + "/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
