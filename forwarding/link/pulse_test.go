@@ -127,7 +127,11 @@ func (x *pulsed) beats(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("the client hears no pulse")
+			x.client.pulse.mu.Lock()
+			defer x.client.pulse.mu.Unlock()
+			t.Fatalf("the client hears no pulse: it was told %+v at %v, its end by %d, lost %v, over %v; the worker is to speak every %v, lost %v, over %v",
+				x.client.pulse.told, x.client.pulse.when, len(x.ended), x.client.Lost(), x.client.Hung(),
+				time.Duration(x.worker.pulse.wanted.Load()), x.worker.Lost(), x.worker.Hung())
 		}
 	}
 }

@@ -220,6 +220,16 @@ func unpokeFD(fd int) {
 	_, _ = unix.Read(fd, b[:]) // fails only when nobody poked
 }
 
+// changeBlocked counts who is in Block. The last to leave takes word of another connection back: one who still waits on the lost one's file and
+// found nothing any more would sleep on, deaf to the next.
+func (s *Stream) changeBlocked(n int, told bool) {
+	s.parking.Lock()
+	defer s.parking.Unlock()
+	if s.blocked += n; s.blocked == 0 && told {
+		unpokeFD(s.park)
+	}
+}
+
 // Carry makes the stream tell the peer how far a lane is, and hear the same of the peer, to find out whether it works (pulse.go) and what must be
 // sent again. number is from 1 on. Call it before the lane is used.
 func (s *Stream) Carry(l *Lane, number int) {

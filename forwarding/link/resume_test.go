@@ -369,6 +369,40 @@ func TestStreamWithoutConnectionIsBounded(t *testing.T) {
 	stop()
 }
 
+// Two may sleep in Block at a time. Each hears of the next connection, whoever of them hears of it first.
+func TestAllWhoSleepHearOfTheNextConnection(t *testing.T) {
+	x := newCutter(t, false)
+	client, _, stop := x.streams(func() int64 { return 0 })
+	defer stop()
+	inside := func() int {
+		client.parking.Lock()
+		defer client.parking.Unlock()
+		return client.blocked
+	}
+	for round := range 200 {
+		client.rx.Lock()
+		client.lose() // the test's keeper brings the next one behind a handshake
+		client.rx.Unlock()
+		var asleep sync.WaitGroup
+		for range 2 {
+			asleep.Go(func() {
+				for client.Lost() {
+					if err := client.Block(-1, -1); err != nil {
+						t.Errorf("round %d: %v", round, err)
+					}
+				}
+			})
+		}
+		awake := make(chan struct{})
+		go func() { asleep.Wait(); close(awake) }()
+		select {
+		case <-awake:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("round %d: %d still sleep on a connection that is gone", round, inside())
+		}
+	}
+}
+
 // An end that leaves is not waited for.
 func TestLeavingEndsTheOther(t *testing.T) {
 	x := newCutter(t, true)

@@ -65,6 +65,9 @@ type Stream struct {
 	end      int         // of what is there
 	more     atomic.Bool // Next has not yet found the connection empty
 
+	parking sync.Mutex // leaf
+	blocked int        // callers in Block; guarded by parking
+
 	state sync.Mutex // losing and ending; leaf
 	lanes [clwire.MaxLanes]atomic.Pointer[Lane]
 	pulse pulse
@@ -454,9 +457,8 @@ func (s *Stream) Block(wake int, timeout time.Duration) error {
 		return s.hangup()
 	}
 	p := [3]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}, {Fd: int32(s.park), Events: unix.POLLIN}}
+	s.changeBlocked(1, false)
 	err := poll(p[:], timeout)
-	if p[2].Revents != 0 {
-		unpokeFD(s.park)
-	}
+	s.changeBlocked(-1, p[2].Revents != 0)
 	return err
 }

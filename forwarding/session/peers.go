@@ -303,9 +303,11 @@ func (l *peerLink) event(ctx *Context, lost func(e *Event), ended func(e *Event)
 	l.open[e] = func() { lost(e) }
 	over := l.down[0] && l.ends[0] == w || l.down[1] && l.ends[1] == w
 	l.mu.Unlock()
-	w.mu.Lock()
-	w.events[e.id] = e
-	w.mu.Unlock()
+	ctx.settle(nil, func(*unwaited) { // from here on writes are waited for: see watched
+		w.mu.Lock()
+		w.events[e.id] = e
+		w.mu.Unlock()
+	})
 	switch {
 	case w.dead.Load():
 		e.fail(OutOfResources)

@@ -342,3 +342,40 @@ func TestUnwaitedWrites(t *testing.T) {
 		read(q)
 	})
 }
+
+// An event that ends by another worker's word may wait for a user event there: beside it writes are waited for, and those before it are over once it
+// is made. Else a user event made later would wait for a fence behind what waits for the program.
+func TestWritesBesideAnotherWorkersEvent(t *testing.T) {
+	r, _ := newFarRig(t, false)
+	q := r.queue(0)
+	const n, size = 10, 40
+	b, in := r.buffer(size), pattern(size, 3)
+	write := func() {
+		for range n {
+			r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{}))
+		}
+	}
+	trips := func(what string, want uint64, f func()) {
+		t.Helper()
+		if got := r.trips(f); got != want {
+			t.Errorf("%s: %d round trips, want %d", what, got, want)
+		}
+	}
+	write() // the first tells the worker of the buffer
+	trips("writes that nobody can tell from ended ones", 0, write)
+	ctx := r.d.contexts.Get(r.ctx)
+	w := ctx.bound()
+	l := &peerLink{d: r.d, ends: [2]*worker{w, w}, open: map[*Event]func(){}}
+	ended := make(chan struct{})
+	var e *Event
+	trips("another worker's event behind them", 1, func() {
+		e = l.event(ctx, func(*Event) {}, func(*Event) { close(ended) })
+	})
+	trips("writes beside it", n, write)
+	w.mu.Lock()
+	delete(w.events, e.id) // as the worker's word of its end does
+	w.mu.Unlock()
+	e.advance(0)
+	<-ended
+	trips("writes behind it", 0, write)
+}

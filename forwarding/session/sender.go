@@ -180,7 +180,9 @@ func (o *bulkOp) sendOn(l *link.Lane, h clwire.LaneHeader, scratch *[]byte) (wir
 
 // Again implements link.Source: a write's bytes are the program's, where they were, until the worker says that it has them.
 func (o *bulkOp) Again(h clwire.LaneHeader, send func(payload []byte) error) error {
-	o.memory.RLock()
+	if !o.memory.TryRLock() { // somebody is about to take the memory away, and waits for a sender: perhaps for this one
+		return send(nil)
+	}
 	defer o.memory.RUnlock()
 	if o.gone || o.ended.Load() {
 		return send(nil)

@@ -14,8 +14,9 @@ import (
 //
 //   - another queue, which does not come after it: the commands of other queues wait for a fence behind it, at the worker;
 //   - an event that says how far the queue is, and the program's own memory behind a buffer: such writes are waited for;
-//   - a command that waits for something the program has still to do: while a user event has not ended, writes are
-//     waited for, and making one waits for those before it. So a fence always comes to its end.
+//   - a command that waits for something the program has still to do: while a user event has not ended, or one that ends by
+//     another worker's word and so may wait for a user event there, writes are waited for, and making one waits for those
+//     before it. So a fence always comes to its end.
 type unwaited struct {
 	mu    sync.Mutex   // see the package's lock order
 	gates atomic.Int32 // user events that have not ended; changed under mu
