@@ -17,12 +17,8 @@ import (
 // laneAhead is how much a lane under TLS takes from the kernel at once.
 const laneAhead = 256 << 10
 
-// What a lane under TLS gives to the kernel at once: a chunk with its records' heads and tags; of an operation's first chunk
-// less, since nothing else is under way yet, and so both ends have something to do.
-const (
-	gatherChunk = clwire.MaxChunk + 4<<10
-	gatherFirst = 68 << 10
-)
+// gatherBulk is what a lane under TLS gives to the kernel at once: four records. More would keep a core from who wakes for a command.
+const gatherBulk = 68 << 10
 
 // Source has the bytes of chunks until their operation is over, to send them again.
 type Source interface {
@@ -326,10 +322,10 @@ func (l *Lane) pack(h *clwire.LaneHeader, payload []byte) []byte {
 func (l *Lane) write(c *laneConn, h *clwire.LaneHeader, payload []byte) error {
 	h.Put(l.header[:])
 	if l.packer == nil {
-		return c.send(l.header[:], payload, h.Offset == 0)
+		return c.send(l.header[:], payload)
 	}
 	began := time.Now()
-	err := c.send(l.header[:], payload, h.Offset == 0)
+	err := c.send(l.header[:], payload)
 	l.packer.wrote(c, h, time.Since(began))
 	return err
 }
@@ -348,17 +344,12 @@ func (l *Lane) catchUp(c *laneConn) error {
 	return nil
 }
 
-// send writes header and payload, of an operation's first chunk or of another. crypto/tls makes a system call for each record of 16 KiB; here they
-// go together.
-func (c *laneConn) send(header, payload []byte, first bool) error {
+// send writes header and payload. crypto/tls makes a system call for each record of 16 KiB; here a few go together.
+func (c *laneConn) send(header, payload []byte) error {
 	if c.tls == nil {
 		return c.sendClear(header, payload)
 	}
-	if first {
-		c.raw.gathers(gatherFirst)
-	} else {
-		c.raw.gathers(gatherChunk)
-	}
+	c.raw.gathers(gatherBulk)
 	for _, part := range [2][]byte{header, payload} {
 		if len(part) > 0 {
 			if _, err := c.tls.Write(part); err != nil {
