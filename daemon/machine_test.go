@@ -82,7 +82,13 @@ func TestStateDirectoryHasOneDaemon(t *testing.T) {
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
+	if err := os.Chmod(dir, 0o711); err != nil { // as a daemon of root's does, for its workers
+		t.Fatal(err)
+	}
 	_, err = openStateDir(dir)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("a second daemon shut out the first one's workers: mode %v, %v", info.Mode(), err)
+	}
 	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("a second daemon: %v", err)
 	}

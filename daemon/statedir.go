@@ -33,20 +33,30 @@ func openStateDir(dir string) (*stateDir, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 { // it was there before, more open than it may be
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("state directory %s has mode %v and it cannot be closed to others: %w", dir, info.Mode().Perm(), err)
-		}
-	}
 	lock, err := lockState(filepath.Join(dir, lockFile))
 	if err != nil {
 		return nil, err
 	}
+	if err := closeToOthers(dir); err != nil { // not before it is ours: the workers of a daemon that uses it pass through
+		lock.Close()
+		return nil, err
+	}
 	return &stateDir{path: dir, lock: lock}, nil
+}
+
+// closeToOthers changes the mode of a directory that was there before, and more open than it may be.
+func closeToOthers(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("state directory %s has mode %v and it cannot be closed to others: %w", dir, info.Mode().Perm(), err)
+	}
+	return nil
 }
 
 // lockState takes the lock without waiting. The lock file is never removed: its successor would be another inode, and two

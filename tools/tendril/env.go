@@ -42,7 +42,7 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.compress, "compress", "", "with --server: auto or off: whether data is compressed where the link is slower than that (default auto)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
 	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0, "how long one command may run on its device, such as 10s: then the program's worker is ended (default: no bound but the daemon's)")
-	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0, "the same for one build of a program")
+	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0, "how long one build of a program may take, such as 1m: then the program's worker is ended (default: no bound but the daemon's)")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
 }
 

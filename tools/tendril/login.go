@@ -25,7 +25,7 @@ func (c *cli) loginVerb() *cobra.Command {
 		Use:   "login HOST[:PORT]",
 		Short: "Get a certificate of another machine's daemon with a token",
 		Long: "Show a token (tendril token create) to the daemon of another machine, check that the daemon is the token's, and keep its\n" +
-			"authority and a key of your own, which leaves this machine never, under your XDG configuration directory\n" +
+			"authority and a key of your own, which never leaves this machine, under your XDG configuration directory\n" +
 			"(or $TENDRIL_CREDENTIALS). The token is asked for, or read from standard input, or $TENDRIL_TOKEN, or --token (which other\n" +
 			"users of this machine can see).",
 		Example: loginExample,

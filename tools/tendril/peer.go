@@ -19,9 +19,10 @@ func (c *cli) peerVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peer",
 		Short: "Name the nodes that this one's workers may be connected to",
-		Long: "A program whose context spans two nodes has their workers move buffers and tell of events directly, where one node's daemon may " +
-			"dial the other's front door: one direction is enough. A daemon dials no other address than those named here, and believes there " +
-			"no other authority than the one named with it. Without that the program carries what goes between the two. Peers are for root and the daemon's own user.",
+		Long: "A program whose context spans two nodes has their workers move buffers and tell of events directly, where one node's\n" +
+			"daemon may dial the other's front door: one direction is enough. A daemon dials no other address than those named here, and\n" +
+			"believes there no other authority than the one named with it. Without that the program carries what goes between the two.\n" +
+			"Peers are for root and the daemon's own user.",
 		Example: peerExample,
 		GroupID: "node",
 	}
