@@ -20,7 +20,7 @@ var ErrNoFD = errors.New("no descriptor travels over a network")
 const (
 	gatherBytes  = 16 << 10              // records gather until there are so many bytes: one TLS record
 	gatherTime   = 40 * time.Microsecond // or the oldest is so old; the timer adds a little
-	lingerTime   = 5 * time.Millisecond  // the flusher polls so long before it sleeps: waking it costs the sender more
+	lingerTime   = time.Millisecond      // the flusher polls so long before it sleeps: each look takes 5 to 10 µs of somebody's core, waking it as much of the sender's
 	vainTime     = 8 * gatherTime        // between two looks of a flusher that always comes too late: each takes a core from who works
 	clientUnsent = 1 << 20               // bytes that a client keeps before Send waits
 	streamBuffer = 2 * (clwire.HeaderBytes + clwire.MaxRecord)

@@ -73,21 +73,29 @@ func (r *rig) close() {
 	}
 }
 
-// built is where a C program of this directory is, compiled when it is first asked for.
+// built is where a C program of this directory is: in bin/bench, for a machine without a compiler, or compiled when it is first asked for.
 func (r *rig) built(name string) (string, error) {
+	if made := filepath.Join(r.bin, "bench", name); isFile(made) {
+		return made, nil
+	}
 	path := filepath.Join(r.dir, name)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
 	libs := map[string][]string{
 		"store":   {"-I" + filepath.Join(r.bin, "include"), filepath.Join(r.bin, "lib", "libtendril.a"), "-pthread"},
-		"clbench": {"-lOpenCL"}, "span": {"-lOpenCL"},
+		"clbench": {"-lOpenCL"}, "span": {"-lOpenCL"}, "byhand": {"-lOpenCL"}, "delay": {"-pthread"},
 	}
 	args := append([]string{"-O2", "-o", path, filepath.Join("tools/bench/c", name+".c")}, libs[name]...)
 	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("compile %s.c (run from the repository's root, after make deps): %w\n%s", name, err, out)
 	}
 	return path, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func (r *rig) env(more ...string) []string {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	nodes "tendril/tools/e2e/rig"
-	"tendril/tools/e2e/slow"
 )
 
 // Links of the spanning figures, one way: a hop between two nodes, and a client that is far from both.
@@ -22,17 +21,18 @@ const (
 
 // spanning is two nodes beside the rig's daemon, and programs whose context spans them.
 type spanning struct {
-	nodes   [2]*nodes.Node
-	proxies []*slow.Proxy // client to node 0 and 1, node 0 to node 1, and one to the round-trip server
-	doors   [2]string
-	clear   *program // in the clear, without delays
-	far     *program // by way of the proxies
-	native  *program
-	failed  error
+	nodes  [2]*nodes.Node
+	links  *program  // c/delay.c: client to node 0 and 1, node 0 to node 1, one to the round-trip server, one to the second half of hand
+	ports  [5]string // of links
+	doors  [2]string
+	clear  *program // in the clear, without delays
+	far    *program // by way of the links
+	native *program
+	hand   *program // c/byhand.c
+	failed error
 
-	authority string  // node 1's
-	routed    string  // where node 0 reaches node 1
-	hop       float64 // ns, measured
+	authority string // node 1's
+	routed    string // where node 0 reaches node 1
 }
 
 func (r *rig) openSpanning(ctx context.Context) (*spanning, error) {
@@ -58,24 +58,56 @@ func (s *spanning) open(ctx context.Context, r *rig) error {
 		}
 		s.doors[i] = status.Node.Listen
 	}
+	if err := s.lay(r); err != nil {
+		return err
+	}
+	return s.programs(ctx, r)
+}
+
+// lay makes the links.
+func (s *spanning) lay(r *rig) error {
 	tripPort, err := r.remote.tripPort()
 	if err != nil {
 		return err
 	}
-	for _, target := range []string{s.doors[0], s.doors[1], s.doors[1], "127.0.0.1:" + tripPort} {
-		p, err := slow.Start(target, nodeHop)
-		if err != nil {
-			return err
-		}
-		s.proxies = append(s.proxies, p)
-	}
-	_, port, _ := strings.Cut(s.proxies[3].Addr(), ":")
-	trip, err := r.remote.trip.reference(port)
+	s.hand = r.plain(nil, "byhand")
+	hand, err := s.hand.begun()
 	if err != nil {
 		return err
 	}
-	s.hop = trip / 2
-	return s.programs(ctx, r)
+	var near [2]string
+	for i, door := range s.doors {
+		_, near[i], _ = strings.Cut(door, ":")
+	}
+	s.links = r.plain(nil, "delay", near[0], near[1], near[1], tripPort, strings.Fields(hand.ready)[1])
+	links, err := s.links.begun()
+	if err != nil {
+		return err
+	}
+	if n := copy(s.ports[:], strings.Fields(links.ready)[1:]); n != len(s.ports) {
+		return fmt.Errorf("the links' program says %q", links.ready)
+	}
+	for i := range s.ports {
+		if err := s.delay(i, nodeHop); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// delay sets how much later arrives what goes over a link from now on, one way.
+func (s *spanning) delay(link int, d time.Duration) error {
+	_, err := s.links.reference(fmt.Sprint(link, d.Nanoseconds()))
+	return err
+}
+
+// at is where a link begins.
+func (s *spanning) at(link int) string { return "127.0.0.1:" + s.ports[link] }
+
+// oneHop is half a round trip between two processes in blocking system calls, over such a link: ns.
+func (s *spanning) oneHop(r *rig) (float64, error) {
+	trip, err := r.remote.trip.reference(s.ports[3])
+	return trip / 2, err
 }
 
 // programs makes ready one program whose workers are linked straight, and one whose are by way of a proxy.
@@ -88,7 +120,7 @@ func (s *spanning) programs(ctx context.Context, r *rig) (err error) {
 		return s.program(ctx, r, s.doors[1], "--plaintext", s.doors[0], s.doors[1])
 	})
 	s.far = r.program(func() (*reference, error) {
-		return s.program(ctx, r, s.proxies[2].Addr(), "", s.proxies[0].Addr(), s.proxies[1].Addr())
+		return s.program(ctx, r, s.at(2), "", s.at(0), s.at(1))
 	})
 	return nil
 }
@@ -159,9 +191,6 @@ func (s *spanning) program(ctx context.Context, r *rig, link, flag string, doors
 }
 
 func (s *spanning) close() {
-	for _, p := range s.proxies {
-		_ = p.Close()
-	}
 	for _, n := range s.nodes {
 		if n != nil {
 			_ = n.Stop()
@@ -193,8 +222,26 @@ func spanBenchmarks(ctx context.Context, r *rig) []benchmark {
 			if err != nil {
 				return 0, 0, err
 			}
+			hop, err := s.oneHop(r)
+			if err != nil {
+				return 0, 0, err
+			}
 			v, err := s.far.ask(test)
-			return v, native + s.hop, err
+			return v, native + hop, err
+		}
+	}
+	hand := func(test string) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
+			s, err := r.openSpanning(ctx)
+			if err != nil {
+				return 0, 0, err
+			}
+			ref, err := s.hand.reference(s.ports[4] + " " + test)
+			if err != nil {
+				return 0, 0, err
+			}
+			v, err := s.far.ask(test)
+			return v, ref, err
 		}
 	}
 	farClient := func() (float64, float64, error) {
@@ -206,16 +253,20 @@ func spanBenchmarks(ctx context.Context, r *rig) []benchmark {
 		if err != nil {
 			return 0, 0, err
 		}
-		delay := func(d time.Duration) { s.proxies[0].SetDelay(d); s.proxies[1].SetDelay(d) }
-		delay(clientFar)
-		defer delay(nodeHop)
+		delay := func(d time.Duration) error { return errors.Join(s.delay(0, d), s.delay(1, d)) }
+		if err := delay(clientFar); err != nil {
+			return 0, 0, err
+		}
 		v, err := s.far.ask("chain")
+		err = errors.Join(err, delay(nodeHop))
 		return v, near + 2*float64(clientFar-nodeHop)/chainLong, err
 	}
 	return []benchmark{
 		{name: "opencl/span/push/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, best: true, measure: push},
 		{name: "opencl/span/chain/hop=0.1ms", unit: "ns", against: "native + 1 hop", atMost: 1.5, measure: chain("chain")},
 		{name: "opencl/span/events/hop=0.1ms", unit: "ns", against: "native + 1 hop", atMost: 1.5, measure: chain("events")},
+		{name: "opencl/span/chain/hop=0.1ms/byhand", unit: "ns", against: "two native programs and a socket", atMost: 1.5, measure: hand("chain")},
+		{name: "opencl/span/events/hop=0.1ms/byhand", unit: "ns", against: "two native programs and a socket", atMost: 1.5, measure: hand("events")},
 		{name: "opencl/span/chain/hop=0.1ms/client=10ms", unit: "ns", against: "the same with a near client + 1 round trip of the far one a chain", atMost: 1.1, measure: farClient},
 	}
 }
