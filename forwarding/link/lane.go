@@ -17,6 +17,13 @@ import (
 // laneAhead is how much a lane under TLS takes from the kernel at once.
 const laneAhead = 256 << 10
 
+// What a lane under TLS gives to the kernel at once: a chunk with its records' heads and tags; of an operation's first chunk
+// less, since nothing else is under way yet, and so both ends have something to do.
+const (
+	gatherChunk = clwire.MaxChunk + 4<<10
+	gatherFirst = 68 << 10
+)
+
 // Source has the bytes of chunks until their operation is over, to send them again.
 type Source interface {
 	// Again calls send once with the payload of a chunk that was sent before, or with nil where nobody needs it any more. It returns send's error.
@@ -319,10 +326,10 @@ func (l *Lane) pack(h *clwire.LaneHeader, payload []byte) []byte {
 func (l *Lane) write(c *laneConn, h *clwire.LaneHeader, payload []byte) error {
 	h.Put(l.header[:])
 	if l.packer == nil {
-		return c.send(l.header[:], payload)
+		return c.send(l.header[:], payload, h.Offset == 0)
 	}
 	began := time.Now()
-	err := c.send(l.header[:], payload)
+	err := c.send(l.header[:], payload, h.Offset == 0)
 	l.packer.wrote(c, h, time.Since(began))
 	return err
 }
@@ -341,10 +348,16 @@ func (l *Lane) catchUp(c *laneConn) error {
 	return nil
 }
 
-// send writes header and payload.
-func (c *laneConn) send(header, payload []byte) error {
+// send writes header and payload, of an operation's first chunk or of another. crypto/tls makes a system call for each record of 16 KiB; here they
+// go together.
+func (c *laneConn) send(header, payload []byte, first bool) error {
 	if c.tls == nil {
 		return c.sendClear(header, payload)
+	}
+	if first {
+		c.raw.gathers(gatherFirst)
+	} else {
+		c.raw.gathers(gatherChunk)
 	}
 	for _, part := range [2][]byte{header, payload} {
 		if len(part) > 0 {
@@ -353,7 +366,7 @@ func (c *laneConn) send(header, payload []byte) error {
 			}
 		}
 	}
-	return nil
+	return hangupOr(c.raw.gathered())
 }
 
 func (c *laneConn) sendClear(header, payload []byte) error {

@@ -114,19 +114,19 @@ func (x *logged) sendAgain(c *laneConn, skip uint64) error {
 	head := header[min(skip, uint64(len(header))):]
 	skip -= min(skip, uint64(len(header)))
 	if x.payload() == 0 {
-		return c.send(head, nil)
+		return c.send(head, nil, false)
 	}
 	if x.packed != nil {
-		return c.send(head, x.packed[skip:])
+		return c.send(head, x.packed[skip:], false)
 	}
 	return x.from.Again(x.header, func(payload []byte) error {
 		if payload != nil {
-			return c.send(head, payload[skip:])
+			return c.send(head, payload[skip:], false)
 		}
-		err := c.send(head, nil)
+		err := c.send(head, nil, false)
 		for left := x.payload() - skip; left > 0 && err == nil; {
 			n := min(left, uint64(len(nothing)))
-			err = c.send(nil, nothing[:n])
+			err = c.send(nil, nothing[:n], false)
 			left -= n
 		}
 		return err

@@ -46,8 +46,9 @@ type rawConn struct {
 	heard   atomic.Uint64 // times that something came
 	waiting atomic.Bool   // somebody sleeps in a blocking read
 
-	mu  sync.Mutex // leaf
-	out []byte     // what the kernel has not taken; guarded by mu
+	mu     sync.Mutex // leaf
+	out    []byte     // what the kernel has not taken, or what gathers; guarded by mu
+	gather int        // 0, or Write keeps what it gets until it is so much; guarded by mu
 }
 
 // newRawConn takes a duplicate of the socket, above the standard descriptors,
@@ -183,14 +184,49 @@ func (c *rawConn) Write(p []byte) (int, error) {
 		c.out = append(c.out, p...)
 		return len(p), nil
 	}
-	for at := 0; at < len(p); {
+	if c.gather == 0 {
+		return c.transmitAll(p)
+	}
+	if len(c.out) > 0 && len(c.out)+len(p) > c.gather {
+		if err := c.sendGathered(); err != nil {
+			return 0, err
+		}
+	}
+	c.out = append(c.out, p...)
+	return len(p), nil
+}
+
+// gathers makes the writes that follow go to the kernel together, n bytes at once at most where each is smaller, and with gathered at the latest.
+func (c *rawConn) gathers(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gather = n
+}
+
+// gathered sends what writes have left since gathers, and ends that. A connection of which a write has failed must not be used any more.
+func (c *rawConn) gathered() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gather = 0
+	return c.sendGathered()
+}
+
+func (c *rawConn) sendGathered() error {
+	_, err := c.transmitAll(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// transmitAll blocks until the kernel has all of p.
+func (c *rawConn) transmitAll(p []byte) (at int, err error) {
+	for at < len(p) {
 		n, err := c.transmit(p[at:], 0)
 		if err != nil {
 			return at, err
 		}
 		at += n
 	}
-	return len(p), nil
+	return at, nil
 }
 
 // transmit sends what the kernel takes; 0 when it takes nothing now.
