@@ -92,7 +92,7 @@ difftest: build ## the same programs natively and forwarded, compared call by ca
 .PHONY: test-apps
 test-apps: build ## real programs (clinfo, clpeak, hashcat, pyopencl's tests, BLAS, FFT, solvers): native against forwarded; ALL=1 for all of them, OVER=unix,tls,tcp
 	@bash tools/deps.sh apps
-	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -limit 30m $(if $(ALL),-all) $(if $(OVER),-far $(OVER))
+	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -limit $(if $(ALL),2h -all,30m) $(if $(OVER),-far $(OVER))
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each

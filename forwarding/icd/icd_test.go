@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,7 +198,9 @@ func TestDocsOfNames(t *testing.T) {
 	for _, path := range []string{"trace.go", "../session/env.go", "icd.go", "../../client/ssh.go"} {
 		env += read(t, path)
 	}
-	same(t, "variable", matches(`[gG]etenv\("(TENDRIL_\w+)"\)`, env), matches("`(TENDRIL_\\w+)`", section(t, doc, "## Environment")))
+	variables := matches(`[gG]etenv\("(TENDRIL_\w+)"\)`, env)
+	maps.Copy(variables, matches(`Variable = "(TENDRIL_\w+)"`, read(t, "../stacks/stacks.go")))
+	same(t, "variable", variables, matches("`(TENDRIL_\\w+)`", section(t, doc, "## Environment")))
 	_, list, _ := strings.Cut(read(t, "../session/mask.go"), "var inKernel = ")
 	list, _, _ = strings.Cut(list, "\n}")
 	extensions := matches(`"(cl_\w+\*?)"`, list)

@@ -23,11 +23,11 @@ func (c *command) direct(b *Buffer, off uint64, to []byte) (done bool, status St
 	if _, status := b.prepare(); status != Success {
 		return false, Success // the long way says why
 	}
-	i, ok := pool.take()
+	i, ok := pool.hold()
 	if !ok {
 		return false, Success
 	}
-	defer pool.put(i)
+	defer pool.let(i)
 	t := clwire.Transfer{Direction: clwire.FromBuffer, Buffer: b.id.Load(), Offset: off, Size: uint64(len(to)),
 		Segment: pool.seg.ID, SegmentOffset: uint64(i) * chunkBytes}
 	if status := c.transfer(&t, true); status != Success {

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"testing"
+	"time"
 )
 
 // trips is how many round trips the driver has made.
@@ -96,5 +97,44 @@ func TestMapsWithoutSharedMemory(t *testing.T) {
 	r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{}))
 	if !bytes.Equal(out, pattern(size, 6)) {
 		t.Fatal("what was written through the map did not arrive")
+	}
+}
+
+// TestReadsThatWaitLeaveRoomForOthers: blocking reads may wait for the program itself; what it does first must not wait for their memory.
+func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
+	r := newRig(t, false)
+	q := r.queue(0)
+	const size = 1 << 20
+	b, other, in, out := r.buffer(size), r.buffer(size), pattern(size, 3), make([]byte, size)
+	r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{}))
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	statuses := make(chan Status, 2*chunkCount)
+	for range cap(statuses) {
+		own, to := r.queue(0), make([]byte, 100)
+		go func() {
+			_, status := r.d.EnqueueRead(own, b, true, 0, uint64(len(to)), ptr(to), Waits{N: 1, List: []uintptr{gate}})
+			statuses <- status
+		}()
+	}
+	pool := &r.d.contexts.Get(r.ctx).staging
+	eventually(t, "reads that hold what they may", func() bool { return pool.held.Load() >= maxHeld })
+	written := make(chan Status, 1)
+	go func() {
+		_, status := r.d.EnqueueWrite(q, other, true, 0, size, ptr(in), Waits{})
+		written <- status
+	}()
+	select {
+	case status := <-written:
+		r.ok(status)
+	case <-time.After(20 * time.Second):
+		t.Error("a write waits for reads that wait for the program")
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	for range cap(statuses) {
+		r.ok(<-statuses)
+	}
+	r.handle(r.d.EnqueueRead(q, other, true, 0, size, ptr(out), Waits{}))
+	if !bytes.Equal(out, in) {
+		t.Error("other bytes came back")
 	}
 }

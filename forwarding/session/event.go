@@ -27,7 +27,7 @@ type Event struct {
 	mu        sync.Mutex // leaf
 	profile   clwire.Profile
 	callbacks []eventCallback
-	watched   [3]bool       // levels asked of the worker; [0] of a user event: it is set, to
+	decided   bool          // a user event: it is set, to
 	set       int32         // this
 	freed     bool          // the program let go; the worker is told at the end
 	ended     chan struct{} // made by who waits without a worker
@@ -239,11 +239,11 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 		return e.endForeign(status)
 	}
 	e.mu.Lock()
-	if e.watched[0] {
+	if e.decided {
 		e.mu.Unlock()
 		return InvalidOperation
 	}
-	e.watched[0], e.set = true, status
+	e.decided, e.set = true, status
 	remote := e.remote.Load() // if not, who makes it known tells its end too
 	e.mu.Unlock()
 	if w := e.ctx.bound(); w != nil && remote {
@@ -270,7 +270,7 @@ func (e *Event) ensureRemote(w *worker) error {
 		return err
 	}
 	e.remote.Store(true)
-	if e.watched[0] {
+	if e.decided {
 		return w.send(&clwire.SetUserEvent{ID: e.id, Status: e.set}, 0, 0)
 	}
 	return nil
@@ -374,10 +374,8 @@ func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32
 		call = func(status int32) { done(); inner(status) }
 	}
 	e.mu.Lock()
-	ask := e.status.Load() > 0 && !e.watched[level] && ends
-	if ends {
-		e.watched[level] = true
-	}
+	// Each time: the worker may have answered for a callback before this one, and tells nobody of an end that nobody asked for.
+	ask := e.status.Load() > 0 && ends
 	e.callbacks = append(e.callbacks, eventCallback{level, call})
 	// What the status has passed already fires now; submitted is where every sent command starts, but only the
 	// worker knows when it left the wait list.

@@ -243,6 +243,7 @@ type fakeWorker struct {
 	waits    []fakeWait
 	launches atomic.Int32 // with a request number
 	oneWay   atomic.Int32
+	watches  atomic.Int32
 	setArgs  atomic.Int32
 	graphs   map[uint64][]byte // recorded commands
 	sent     atomic.Int32      // graphs
@@ -342,7 +343,9 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 	case clwire.TypeCreateQueue:
 		m := decode(&clwire.CreateQueue{}, p)
 		w.outOf[m.ID] = m.Properties&1 != 0
-	case clwire.TypeCreateContext, clwire.TypeDropSegment, clwire.TypeFlush, clwire.TypeWatch:
+	case clwire.TypeCreateContext, clwire.TypeDropSegment, clwire.TypeFlush:
+	case clwire.TypeWatch:
+		w.watches.Add(1)
 	case clwire.TypeAddSegment:
 		m := decode(&clwire.AddSegment{}, p)
 		if m.ID&clwire.AttachedSegment != 0 {

@@ -18,12 +18,14 @@ const (
 	lentBytes   = 8 << 20
 	poolBytes   = chunkBytes*chunkCount + lentBytes
 	maxInFlight = 4 // chunks of one move, so that two moves go on side by side
+	maxHeld     = 3 // chunks that wait with commands for what the program may have still to do: moves, which wait for nobody, have the others
 )
 
 type stagingPool struct {
 	once   sync.Once
 	seg    *Segment
 	free   chan int             // chunk numbers
+	held   atomic.Int32         // chunks with the program's commands
 	lent   atomic.Pointer[slab] // nil: the pool is not open yet
 	status Status
 }
@@ -82,6 +84,22 @@ func (p *stagingPool) close(d *Driver, w *worker) {
 	default:
 		d.slabs.giveBack(p.seg)
 	}
+}
+
+// hold takes a free chunk for a command of the program's, which may wait for long; let gives it back. false: there is none for that now.
+func (p *stagingPool) hold() (int, bool) {
+	if p.held.Add(1) <= maxHeld {
+		if i, ok := p.take(); ok {
+			return i, true
+		}
+	}
+	p.held.Add(-1)
+	return 0, false
+}
+
+func (p *stagingPool) let(i int) {
+	p.put(i)
+	p.held.Add(-1)
 }
 
 // take takes a free chunk, if there is one.

@@ -99,13 +99,15 @@ func (r *resumer) start(s *link.Stream) {
 	r.work.Go(r.run)
 }
 
-// carry adds a lane. r may be nil.
+// carry adds a lane, which may have lost its connection already: who heard of that did not know the lane. r may be nil.
 func (r *resumer) carry(l *link.Lane, number int) {
-	if r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.lanes[number] = l
+	if r == nil {
+		return
 	}
+	r.mu.Lock()
+	r.lanes[number] = l
+	r.mu.Unlock()
+	r.noteLoss() // if it is none, nothing is missing
 }
 
 // noteLoss is link.Options.Lost.

@@ -805,7 +805,7 @@ func TestUserEventEndsWhileItIsMadeKnown(t *testing.T) {
 	q := r.queue(0)
 	gate := r.handle(r.d.CreateUserEvent(r.ctx))
 	e := r.d.events.Get(gate)
-	e.watched[0], e.set = true, 0 // as SetUserEventStatus leaves it for a moment
+	e.decided, e.set = true, 0 // as SetUserEventStatus leaves it for a moment
 	r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}}))
 	over := make(chan Status)
 	go func() { over <- r.d.Finish(q) }()
@@ -816,4 +816,26 @@ func TestUserEventEndsWhileItIsMadeKnown(t *testing.T) {
 		t.Fatal("the worker has not heard of the end")
 	}
 	r.is(r.d.SetUserEventStatus(gate, 0), InvalidOperation)
+}
+
+// The worker answers for a callback once: who sets another for the same status asks again, or nobody is woken for what comes later.
+func TestEachCallbackIsAskedFor(t *testing.T) {
+	r := newRig(t, true)
+	q := r.queue(0)
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	held := r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}, Want: true}))
+	calls := make(chan int32, 2)
+	for range 2 {
+		r.ok(r.d.SetEventCallback(held, 2, func(s int32) { calls <- s }))
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	r.ok(r.d.Finish(q))
+	if n := r.worker().watches.Load(); n != 2 {
+		t.Errorf("the worker was asked %d times for 2 callbacks", n)
+	}
+	for range 2 {
+		if s := <-calls; s != 2 {
+			t.Errorf("a callback got %d", s)
+		}
+	}
 }

@@ -123,7 +123,7 @@ func (f *outflow) sendDevice(l *link.Lane) {
 	for at, n := f.next(); n > 0; at, n = f.next() {
 		g := outgoing{at: at, n: n}
 		for g.slot = -1; g.slot < 0; {
-			if g.slot = p.take(len(flying) == 0, len(flying) < ahead); g.slot < 0 {
+			if g.slot = p.takeOut(len(flying) == 0, len(flying) < ahead); g.slot < 0 {
 				flying = f.land(l, flying)
 			}
 		}
@@ -141,7 +141,7 @@ func (f *outflow) land(l *link.Lane, flying []outgoing) []outgoing {
 	if !f.failed(waitFor(g.event, g.status)) {
 		f.ship(l, g.at, f.o.b.staging.slot(g.slot)[:g.n])
 	}
-	f.o.b.staging.free <- g.slot
+	f.o.b.staging.out <- g.slot
 	return flying[1:]
 }
 

@@ -12,9 +12,12 @@ import (
 	"tendril/forwarding/opencl"
 )
 
-// stagingSlots is how many chunks may be between lanes and devices at once, inlineSlots how many inline reads.
+// stagingSlots is how many chunks may be between lanes and devices at once, outSlots how many of them on their way out, and inlineSlots
+// how many inline reads. Who sends holds a slot until the other end takes bytes; if senders had all, of two workers that send to each
+// other neither could take any.
 const (
 	stagingSlots = 64
+	outSlots     = stagingSlots / 2
 	inlineSlots  = 64
 )
 
@@ -22,7 +25,8 @@ const (
 type staging struct {
 	once sync.Once
 	seg  *segment
-	free chan int
+	free chan int // for who waits for the device alone
+	out  chan int // for who sends
 
 	// Of inline reads. They may be held for long, behind a user event, so nobody waits for one.
 	freeInline chan int
@@ -38,9 +42,12 @@ func (p *staging) open() bool {
 			return
 		}
 		p.seg = &segment{mem: mem}
-		p.free = make(chan int, stagingSlots)
+		p.free, p.out = make(chan int, stagingSlots-outSlots), make(chan int, outSlots)
 		p.queues = map[*clContext]opencl.Queue{}
-		for i := range stagingSlots {
+		for i := range outSlots {
+			p.out <- i
+		}
+		for i := outSlots; i < stagingSlots; i++ {
 			p.free <- i
 		}
 		p.freeInline = make(chan int, inlineSlots)
@@ -57,14 +64,14 @@ func (p *staging) inlineSlot(i int) []byte {
 	return p.seg.mem[stagingSlots*clwire.MaxChunk:][i*clwire.InlineBytes : (i+1)*clwire.InlineBytes]
 }
 
-// take returns a free slot, or -1: there is none now, or it may have none. wait: the caller holds none, so that it can wait.
-func (p *staging) take(wait, may bool) int {
+// takeOut returns a free slot to send from, or -1: there is none now, or it may have none. wait: the caller holds none, so that it can wait.
+func (p *staging) takeOut(wait, may bool) int {
 	if wait {
-		return <-p.free
+		return <-p.out
 	}
 	if may {
 		select {
-		case i := <-p.free:
+		case i := <-p.out:
 			return i
 		default:
 		}

@@ -21,14 +21,15 @@ import (
 type holdings struct {
 	descriptors, memfds, mappings, threads, goroutines, children int
 	privateKiB                                                   int    // RssAnon of /proc/PID/status
-	files                                                        int    // below its directory: kernel caches, state, what dead workers left
+	files                                                        int    // below its directory, kernel caches and state, but for:
+	left                                                         int    // what killed compilers left within the last hour, after which the next worker removes it
 	kinds                                                        string // of them, the most first
 	charged                                                      uint64 // bytes, the store's
 }
 
 func (h holdings) String() string {
-	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files (%s), %d bytes charged",
-		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.kinds, h.charged)
+	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files (%s), %d of killed compilers, %d bytes charged",
+		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.kinds, h.left, h.charged)
 }
 
 // grownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
@@ -47,7 +48,7 @@ func (h holdings) grownFrom(first holdings) error {
 	grew("children", first.children, h.children, 0)
 	grew("threads", first.threads, h.threads, 12)
 	grew("private memory (KiB)", first.privateKiB, h.privateKiB, 24<<10)
-	grew("files", first.files, h.files, 400) // PoCL leaves one a process, which a later one removes after a minute, and some a killed compiler: after an hour
+	grew("files", first.files, h.files, 200) // PoCL leaves an empty one a process, which a later one removes after a minute
 	grew("bytes charged", int(first.charged), int(h.charged), 0)
 	return errors.Join(faults...)
 }
@@ -74,12 +75,12 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 		if err != nil {
 			return h, err
 		}
-		if h.files, h.kinds, err = countFiles(n.Dir); err != nil {
+		if err := h.countFiles(n.Dir, time.Now()); err != nil {
 			return h, err
 		}
 		h.goroutines, h.charged = s.Node.Goroutines, s.Store.ChargedBytes
 		settled := h
-		settled.privateKiB, settled.threads, settled.files, settled.kinds = before.privateKiB, before.threads, before.files, before.kinds
+		settled.privateKiB, settled.threads, settled.files, settled.left, settled.kinds = before.privateKiB, before.threads, before.files, before.left, before.kinds
 		if quiet && settled == before {
 			return h, nil
 		}
@@ -94,17 +95,23 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 
 // countFiles counts what lies below dir, and how many there are of each kind: its path without what is in it of numbers and
 // chance. What goes meanwhile is not there.
-func countFiles(dir string) (n int, kinds string, err error) {
+func (h *holdings) countFiles(dir string, now time.Time) error {
+	h.files, h.left = 0, 0
 	counts := map[string]int{}
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err == nil && !e.IsDir() {
-			n++
-			counts[chance.ReplaceAllString(strings.TrimPrefix(path, dir+"/"), "*")]++
+		if err != nil || e.IsDir() {
+			return err
 		}
-		return err
+		if ofKilledCompiler(e, now) {
+			h.left++
+			return nil
+		}
+		h.files++
+		counts[chance.ReplaceAllString(strings.TrimPrefix(path, dir+"/"), "*")]++
+		return nil
 	})
 	var list []string
 	for _, kind := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] }) {
@@ -112,8 +119,22 @@ func countFiles(dir string) (n int, kinds string, err error) {
 			list = append(list, fmt.Sprintf("%d %s", counts[kind], kind))
 		}
 	}
-	return n, strings.Join(list, ", "), err
+	h.kinds = strings.Join(list, ", ")
+	return err
 }
+
+// ofKilledCompiler says whether a file is one of those that a worker removes an hour later (worker/sweep.go): how many there are says how
+// many compilers were killed within it, which on a busy machine is most of the killed sessions. One that is older is a file like others.
+func ofKilledCompiler(e fs.DirEntry, now time.Time) bool {
+	if !strings.HasPrefix(e.Name(), "tempfile_") {
+		return false
+	}
+	info, err := e.Info()
+	return err == nil && info.Size() > 0 && now.Sub(info.ModTime()) < sweptAfter
+}
+
+// sweptAfter is the hour, and time for the next worker to come.
+const sweptAfter = time.Hour + 5*time.Minute
 
 const kindsShown = 4
 

@@ -216,6 +216,18 @@ static void callbacks(void) {
     while (statuses[6] == 99) pthread_cond_wait(&cv, &mu);
     pthread_mutex_unlock(&mu);
     SAY("its callback", "%d", statuses[6]);
+    clReleaseEvent(k);
+    clEnqueueNDRangeKernel(queue, inc, 1, NULL, &one, NULL, 0, NULL, &k);
+    for (int i = 0; i < 2; i++) { // the second time nobody is woken for the first callback's sake
+        statuses[7] = 99;
+        ERR(i ? "the same callback again" : "callback of the submission", clSetEventCallback(k, CL_SUBMITTED, noted, (void *)7));
+        clFlush(queue);
+        pthread_mutex_lock(&mu);
+        while (statuses[7] == 99) pthread_cond_wait(&cv, &mu);
+        pthread_mutex_unlock(&mu);
+        usleep(20000);
+    }
+    SAY("both callbacks", "%d", statuses[7]);
     clReleaseEvent(k); clReleaseEvent(gate);
 }
 
