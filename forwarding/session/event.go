@@ -377,9 +377,8 @@ func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32
 	// Each time: the worker may have answered for a callback before this one, and tells nobody of an end that nobody asked for.
 	ask := e.status.Load() > 0 && ends
 	e.callbacks = append(e.callbacks, eventCallback{level, call})
-	// What the status has passed already fires now; submitted is where every sent command starts, but only the
-	// worker knows when it left the wait list.
-	if now := e.status.Load(); now <= 0 || e.queue == nil && now <= level {
+	// What the status has passed already fires now: a command's was said by the worker, which does not move it again.
+	if now := e.status.Load(); now <= 0 || !e.foreign && now <= level {
 		e.fireLocked(now)
 	}
 	e.mu.Unlock()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"tendril/forwarding/clwire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -838,4 +840,28 @@ func TestEachCallbackIsAskedFor(t *testing.T) {
 			t.Errorf("a callback got %d", s)
 		}
 	}
+}
+
+// A callback for a status that the worker has said already is called while the command still runs: nothing else would be said before its end.
+func TestCallbackForWhatWasSaid(t *testing.T) {
+	r := newRig(t, true)
+	q := r.queue(0)
+	gate := r.handle(r.d.CreateUserEvent(r.ctx))
+	held := r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}, Want: true}))
+	calls := make(chan int32, 2)
+	r.ok(r.d.SetEventCallback(held, 2, func(s int32) { calls <- s }))
+	r.d.events.Get(held).report(&clwire.EventEnd{Status: 2})
+	r.ok(r.d.SetEventCallback(held, 2, func(s int32) { calls <- s }))
+	for range 2 {
+		select {
+		case s := <-calls:
+			if s != 2 {
+				t.Errorf("a callback got %d", s)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("a callback waits for the end")
+		}
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	r.ok(r.d.Finish(q))
 }

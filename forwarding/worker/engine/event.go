@@ -138,7 +138,7 @@ func (e *Engine) done(ev *event, status int32) {
 	ev.state, ev.status = stateDone, status
 	if ev.id != 0 && (!ev.user || ev.foreign) {
 		end.Event, end.Status = ev.id, status
-		e.tell(end, ev.hurry)
+		e.tell(end, ev.hurry || ev.watchSubmitted) // it may end without having been submitted
 		e.gathers = e.gathers || ev.foreign
 	}
 	if ev.released {

@@ -41,3 +41,26 @@ func TestWatchOfAnEndedEvent(t *testing.T) {
 		t.Errorf("who watched it afterwards was told %v of %v ends: not woken", b.urgent, b.ends)
 	}
 }
+
+// Who watches for a submission hears of an end without one.
+func TestWatchOfWhatIsNeverSubmitted(t *testing.T) {
+	d := &handDriver{ended: map[Native]bool{}}
+	var log []string
+	b := &bells{}
+	e := New(d, b, Options{})
+	defer e.Close()
+	for _, err := range []error{
+		e.AddQueue(1, 1, false, 0, func() {}),
+		e.UserEvent(5),
+		e.Enqueue(&Command{Kind: KindTask, Queue: 1, Event: 7, Wait: []uint64{5}, Task: &plainTask{&quickTask{d, "a", &log}}}),
+		e.Watch(7, Submitted),
+		e.SetUserEvent(5, -7),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(b.urgent, []bool{true}) || b.ends[0] != 1 {
+		t.Errorf("its end was told by %v of %v ends: not woken", b.urgent, b.ends)
+	}
+}
