@@ -820,12 +820,17 @@ func TestUserEventEndsWhileItIsMadeKnown(t *testing.T) {
 	r.is(r.d.SetUserEventStatus(gate, 0), InvalidOperation)
 }
 
+// heldMarker is a marker that waits for a user event, and their queue.
+func (r *rig) heldMarker() (q, gate, held uintptr) {
+	q = r.queue(0)
+	gate = r.handle(r.d.CreateUserEvent(r.ctx))
+	return q, gate, r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}, Want: true}))
+}
+
 // The worker answers for a callback once: who sets another for the same status asks again, or nobody is woken for what comes later.
 func TestEachCallbackIsAskedFor(t *testing.T) {
 	r := newRig(t, true)
-	q := r.queue(0)
-	gate := r.handle(r.d.CreateUserEvent(r.ctx))
-	held := r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}, Want: true}))
+	q, gate, held := r.heldMarker()
 	calls := make(chan int32, 2)
 	for range 2 {
 		r.ok(r.d.SetEventCallback(held, 2, func(s int32) { calls <- s }))
@@ -845,9 +850,7 @@ func TestEachCallbackIsAskedFor(t *testing.T) {
 // A callback for a status that the worker has said already is called while the command still runs: nothing else would be said before its end.
 func TestCallbackForWhatWasSaid(t *testing.T) {
 	r := newRig(t, true)
-	q := r.queue(0)
-	gate := r.handle(r.d.CreateUserEvent(r.ctx))
-	held := r.handle(r.d.EnqueueMarker(q, Waits{N: 1, List: []uintptr{gate}, Want: true}))
+	q, gate, held := r.heldMarker()
 	calls := make(chan int32, 2)
 	r.ok(r.d.SetEventCallback(held, 2, func(s int32) { calls <- s }))
 	r.d.events.Get(held).report(&clwire.EventEnd{Status: 2})

@@ -33,7 +33,7 @@ func killedBeside(t *testing.T, program string, gone int, what string) {
 	nodes := [2]*rig.Node{near, there}
 	cmd := near.Command(t.Context(), "run", "--on-loss", "1", "--server", "local", "--server", address, "--", program, fmt.Sprint(1-gone))
 	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
-	var complaint syncBuilder
+	var complaint rig.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -24,25 +24,7 @@ type steered struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers chan string
-	err     syncBuilder
-}
-
-// syncBuilder is a strings.Builder that may be read meanwhile.
-type syncBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *syncBuilder) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuilder) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	err     rig.Buffer
 }
 
 var statesProgram = sync.OnceValues(func() (string, error) {

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
+
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
 	fprintf(stderr, "byhand: %s: %d\n", #e, s_); exit(1); } } while (0)
 
@@ -29,19 +31,6 @@ struct message {
 static cl_command_queue queue;
 static cl_kernel add;
 static cl_mem counter;
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static void open_device(void)
 {
@@ -85,13 +74,6 @@ static void step(struct message *m)
 		m->value = get();
 	else
 		CHECK(clFinish(queue));
-}
-
-static void at_once(int fd)
-{
-	int one = 1;
-	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0)
-		die("byhand: TCP_NODELAY");
 }
 
 static int pass(int fd, struct message *m)

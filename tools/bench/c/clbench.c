@@ -15,6 +15,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench.h"
+
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
 	fprintf(stderr, "clbench: %s: %d\n", #e, s_); exit(1); } } while (0)
 
@@ -29,13 +31,6 @@ static cl_kernel empty, add, add_frame;
 static cl_mem bulk, mapped, small, frame;
 static char *host, name[256];
 static int steps; // of the test that runs
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
 
 static void launch(cl_command_queue q, cl_uint n, const cl_event *wait, cl_event *done)
 {

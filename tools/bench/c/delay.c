@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
+
 enum { PIECE = 64 << 10, UNDER_WAY = 256, LINKS = 8 };
 
 struct link {
@@ -39,19 +41,6 @@ struct way {
 };
 
 static struct link links[LINKS];
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static long now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000l + t.tv_nsec;
-}
 
 static void start(void *(*f)(void *), void *arg)
 {
@@ -126,13 +115,6 @@ static void *pass(void *arg)
 	free(buf);
 	free(w);
 	return NULL;
-}
-
-static void at_once(int fd)
-{
-	int one = 1;
-	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0)
-		die("delay: TCP_NODELAY");
 }
 
 static void join(int from, int to, struct link *l)

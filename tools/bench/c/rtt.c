@@ -23,20 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
+
 enum { SIZE = 64, TRIPS = 5000, THROUGH = 500, CLIENTS = 4 };
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static void echo(int fd)
 {
@@ -186,13 +175,6 @@ static double crowd(void)
 	for (int i = 0; i <= CLIENTS; i++)
 		wait(NULL);
 	return total;
-}
-
-static void at_once(int fd)
-{
-	int one = 1;
-	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0)
-		die("rtt: TCP_NODELAY");
 }
 
 static int dial(int port)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench.h"
+
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
 	fprintf(stderr, "span: %s: %d\n", #e, s_); exit(1); } } while (0)
 
@@ -19,13 +21,6 @@ static cl_context context;
 static cl_command_queue queue[2];
 static cl_kernel add;
 static cl_mem bulk, counter, own[2];
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
 
 static void finish(void)
 {

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
+
 #include "tendril.h"
 
 #define CHECK(e) do { if ((e) != TENDRIL_OK) { \
@@ -20,13 +22,6 @@ enum { WARM = 300, CALLS = 3000, SMALL = 4096, CLIENTS = 4, TINY = 64 };
 #define LARGE (1ul << 30)
 
 static tendril *writer, *reader;
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
 
 static int ascending(const void *a, const void *b)
 {

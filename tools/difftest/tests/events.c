@@ -187,6 +187,12 @@ static void CL_CALLBACK noted(cl_event e, cl_int s, void *data) {
     pthread_mutex_unlock(&mu);
 }
 
+static void until_noted(int i) {
+    pthread_mutex_lock(&mu);
+    while (statuses[i] == 99) pthread_cond_wait(&cv, &mu);
+    pthread_mutex_unlock(&mu);
+}
+
 static void callbacks(void) {
     cl_event gate = clCreateUserEvent(context, &err), k;
     for (int i = 0; i < 8; i++) statuses[i] = 99;
@@ -203,18 +209,14 @@ static void callbacks(void) {
     pthread_mutex_unlock(&mu);
     SAY("callbacks", "complete %d running %d submitted %d gate %d", statuses[0], statuses[1], statuses[2], statuses[4]);
     ERR("callback on a completed event", clSetEventCallback(k, CL_COMPLETE, noted, (void *)5));
-    pthread_mutex_lock(&mu);
-    while (statuses[5] == 99) pthread_cond_wait(&cv, &mu);
-    pthread_mutex_unlock(&mu);
+    until_noted(5);
     SAY("late callback", "%d", statuses[5]);
     clReleaseEvent(k);
     clEnqueueNDRangeKernel(queue, inc, 1, NULL, &one, NULL, 0, NULL, &k);
     clFlush(queue);
     usleep(20000); // it ends while nobody looks
     ERR("callback on an event that ended unseen", clSetEventCallback(k, CL_COMPLETE, noted, (void *)6));
-    pthread_mutex_lock(&mu);
-    while (statuses[6] == 99) pthread_cond_wait(&cv, &mu);
-    pthread_mutex_unlock(&mu);
+    until_noted(6);
     SAY("its callback", "%d", statuses[6]);
     clReleaseEvent(k);
     clEnqueueNDRangeKernel(queue, inc, 1, NULL, &one, NULL, 0, NULL, &k);
@@ -222,9 +224,7 @@ static void callbacks(void) {
         statuses[7] = 99;
         ERR(i ? "the same callback again" : "callback of the submission", clSetEventCallback(k, CL_SUBMITTED, noted, (void *)7));
         clFlush(queue);
-        pthread_mutex_lock(&mu);
-        while (statuses[7] == 99) pthread_cond_wait(&cv, &mu);
-        pthread_mutex_unlock(&mu);
+        until_noted(7);
         usleep(20000);
     }
     SAY("both callbacks", "%d", statuses[7]);

@@ -34,7 +34,7 @@ func (h hung) Is(target error) bool { return target == ErrHung }
 
 // Said runs cmd and returns what it wrote. The error of one that takes longer than limit is an ErrHung that says where it was; it is killed.
 func Said(cmd *exec.Cmd, limit time.Duration) (out, complaint string, err error) {
-	var o, c buffer
+	var o, c Buffer
 	cmd.Stdout, cmd.Stderr = &o, &c
 	if cmd.WaitDelay == 0 {
 		cmd.WaitDelay = 5 * time.Second // what it leaves behind may have its pipes
@@ -46,19 +46,21 @@ func Said(cmd *exec.Cmd, limit time.Duration) (out, complaint string, err error)
 	return o.String(), c.String(), err
 }
 
-// buffer may be read while its writer is still there, which is so behind an exec.ErrWaitDelay.
-type buffer struct {
+// Buffer may be read while its writer is still there, which is so behind an exec.ErrWaitDelay. The zero value is empty.
+type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
-func (b *buffer) String() string {
+// String is what was written so far.
+func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
