@@ -25,7 +25,8 @@ type Conn struct {
 	stopped atomic.Bool
 	// internal: the store's own, which brings a tenant's objects back from disk. It gets no descriptors; its segments are
 	// mapped writable here.
-	internal bool // immutable
+	internal bool   // immutable
+	requests uint64 // bytes; guarded by requestLedger.mu
 
 	// Guarded by s.mu.
 	refs      map[object.ID]reference
@@ -167,6 +168,7 @@ func (c *Conn) Close() {
 	for _, g := range c.seen {
 		s.unsee(c, g)
 	}
+	s.requests.drop(c)
 	c.tenant.conns--
 	s.dropTenant(c.tenant)
 }

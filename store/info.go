@@ -96,6 +96,7 @@ type Status struct {
 	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
 	HugeBytes     uint64         `json:"huge_bytes"`    // of segments, in reserved huge pages
 	MachineShort  bool           `json:"machine_short"` // the machine has little memory left: what is kept for nobody goes back
+	RequestBytes  uint64         `json:"request_bytes"` // of the daemon's own memory, that requests hold while they wait or lie unread
 	Tenants       []TenantStatus `json:"tenants"`       // by name
 	Index         IndexStatus    `json:"index"`         // in shared memory
 
@@ -113,6 +114,7 @@ type TenantStatus struct {
 	Connections  int    `json:"connections"`
 	ChargedBytes uint64 `json:"charged_bytes"`
 	DiskBytes    uint64 `json:"disk_bytes"`
+	RequestBytes uint64 `json:"request_bytes"`
 }
 
 // Status counts. The cost is in proportion to the segments, tenants and slots in use, not to the objects.
@@ -124,7 +126,7 @@ func (s *Store) Status() Status {
 		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
 		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
 	}
-	st.MachineShort = s.short
+	st.MachineShort, st.RequestBytes = s.short, s.requests.held(nil)
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
@@ -146,7 +148,7 @@ func (s *Store) Status() Status {
 		}
 	}
 	for _, t := range s.tenants {
-		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: len(t.entries), Connections: t.conns, ChargedBytes: t.charged, DiskBytes: t.disk})
+		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: len(t.entries), Connections: t.conns, ChargedBytes: t.charged, DiskBytes: t.disk, RequestBytes: s.requests.held(t)})
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st

@@ -44,6 +44,9 @@ type Options struct {
 	Available func() (bytes uint64, known bool)
 	// LowBytes is what the store leaves to the machine. Default 64 MiB.
 	LowBytes uint64
+	// RequestBytes bounds what all requests hold in the daemon's own memory while they wait or lie unread (requests.go); a tenant may hold
+	// a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64 to 512 MiB.
+	RequestBytes uint64
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
@@ -83,6 +86,9 @@ func (o Options) withDefaults() Options {
 	if o.HugeFromBytes == 0 {
 		o.HugeFromBytes = 16 << 20
 	}
+	if o.RequestBytes == 0 {
+		o.RequestBytes = requestBytesFor(o.CapacityBytes)
+	}
 	if o.LowBytes == 0 {
 		o.LowBytes = 64 << 20
 	}
@@ -107,6 +113,7 @@ func (o Options) Validate() error {
 	fault(o.WarmBytes > o.CapacityBytes, "warm pool of %d bytes: more than the capacity of %d", o.WarmBytes, o.CapacityBytes)
 	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes, o.CapacityBytes)
 	fault(o.HighBytes > o.CapacityBytes, "high-water mark of %d bytes: more than the capacity of %d", o.HighBytes, o.CapacityBytes)
+	fault(o.RequestBytes < 16<<20 || o.RequestBytes > 1<<60, "%d bytes for requests: want 16 MiB to 1 EiB", o.RequestBytes)
 	fault(o.TenantObjects < 0, "a tenant's %d objects", o.TenantObjects)
 	return errors.Join(faults...)
 }

@@ -28,7 +28,8 @@ import (
 
 // Store is one node's object table. Safe for concurrent use.
 type Store struct {
-	opts Options // immutable
+	opts     Options        // immutable
+	requests *requestLedger // immutable
 
 	mu         sync.Mutex
 	objects    map[object.ID]*entry // sealed and open ones, not deleted ones
@@ -106,6 +107,7 @@ func New(opts Options) (*Store, error) {
 	}
 	s := &Store{
 		opts:      opts,
+		requests:  newRequestLedger(opts.RequestBytes),
 		objects:   make(map[object.ID]*entry),
 		tenants:   make(map[string]*tenant),
 		segments:  make(map[uint64]*segmentState),

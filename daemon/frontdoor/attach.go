@@ -20,7 +20,7 @@ func (c *connection) attachObject(f *ipc.Frame) error {
 		return err
 	}
 	header := ipc.Frame{Header: f.Header}
-	return c.later(func() {
+	return c.later(store.WaitBytes, func() {
 		reply, err := c.attach(m)
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -50,7 +50,7 @@ func (c *connection) sealFilled(f *ipc.Frame) error {
 		return nil
 	}
 	header := ipc.Frame{Header: f.Header}
-	return c.later(func() {
+	return c.later(store.WaitBytes, func() {
 		ctx, cancel := c.ctx, context.CancelFunc(func() {})
 		if m.WaitMS != wire.WaitForEver {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(m.WaitMS)*time.Millisecond)

@@ -100,7 +100,7 @@ func (c *connection) getOrWait(f *ipc.Frame, give give) error {
 
 // waitFor is apart so that the request of a Get that need not wait stays on the stack. mu is held.
 func (c *connection) waitFor(h ipc.Header, m wire.GetRequest, give give) error {
-	return c.later(func() { c.giveLater(ipc.Frame{Header: h}, m, give) })
+	return c.later(store.WaitBytes, func() { c.giveLater(ipc.Frame{Header: h}, m, give) })
 }
 
 // comes reports whether an object may still come.

@@ -5,6 +5,7 @@ import (
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
+	"tendril/store"
 	"tendril/store/object"
 )
 
@@ -59,7 +60,7 @@ func (c *connection) dialPeer(f *ipc.Frame) error {
 	}
 	m.Offer = append([]byte(nil), m.Offer...) // the frame's
 	header := ipc.Frame{Header: f.Header}
-	return c.later(func() {
+	return c.later(store.WaitBytes+uint64(len(m.Offer)), func() {
 		err := peers.DialPeer(c.session, m)
 		c.mu.Lock()
 		defer c.mu.Unlock()

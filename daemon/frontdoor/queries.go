@@ -110,14 +110,20 @@ func (c *connection) checksum(f *ipc.Frame) error {
 	return c.replyLater(func() { c.reply(f, &wire.Number{N: sum}) })
 }
 
-// later runs a request that waits in a goroutine of its own, which the connection's end joins. mu is held.
-func (c *connection) later(run func()) error {
+// later runs a request that waits in a goroutine of its own, which the connection's end joins. bytes are charged meanwhile: what it
+// holds. mu is held.
+func (c *connection) later(bytes uint64, run func()) error {
 	if c.waiting.Add(1) > maxWaits {
 		c.waiting.Add(-1)
 		return fmt.Errorf("%w: %d requests of this connection are waiting already", object.ErrBusy, maxWaits)
 	}
+	if err := c.store.ChargeRequest(bytes); err != nil {
+		c.waiting.Add(-1)
+		return err
+	}
 	c.waits.Go(func() {
 		defer c.waiting.Add(-1)
+		defer c.store.UnchargeRequest(bytes)
 		defer c.survive()
 		run()
 	})
@@ -134,17 +140,21 @@ func (c *connection) answer(f *ipc.Frame, p ipc.Payload, err error) {
 	c.flush() // a failure is met by serve
 }
 
+// wantedBytes is what an object of an AwaitMany takes besides its name.
+const wantedBytes = 2 * (object.IDBytes + 16)
+
 func (c *connection) awaitMany(f *ipc.Frame) error {
 	var m wire.AwaitManyRequest
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
+	bytes := store.WaitBytes + uint64(len(f.Payload)+len(m.Wanted)*wantedBytes)
 	wanted := make([]store.Wanted, len(m.Wanted))
 	for i, w := range m.Wanted {
 		wanted[i] = store.Wanted{ID: w.ID, Name: w.Name}
 	}
 	header := ipc.Frame{Header: f.Header}
-	return c.later(func() {
+	return c.later(bytes, func() {
 		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
 		defer cancel()
 		err := c.store.AwaitAll(ctx, wanted)
@@ -163,7 +173,7 @@ func (c *connection) watch(f *ipc.Frame) error {
 	}
 	header := ipc.Frame{Header: f.Header}
 	w := c.store.Watch(m.Prefix)
-	err := c.later(func() {
+	err := c.later(store.WatchBytes, func() {
 		defer w.Close()
 		for {
 			ev, err := w.Next(c.ctx)

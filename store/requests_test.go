@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"tendril/store/object"
+)
+
+// TestRequestMemoryHasThreeBounds: a connection's, its tenant's and the daemon's; and what is given back wakes who waits for it.
+func TestRequestMemoryHasThreeBounds(t *testing.T) {
+	s, err := New(Options{CapacityBytes: 64 << 20, RequestBytes: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const tenantMost, connMost = 8 << 20, 2 << 20
+	conn := func(tenant string) *Conn {
+		c, err := s.Connect(Owner{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	fill := func(tenant string) (list []*Conn) {
+		for range tenantMost / connMost {
+			c := conn(tenant)
+			if err := c.ChargeRequest(connMost); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, c)
+		}
+		return list
+	}
+	full := fill("a")
+	for what, c := range map[string]*Conn{"connection": full[0], "tenant": conn("a")} {
+		if err := c.ChargeRequest(1); !errors.Is(err, object.ErrBusy) {
+			t.Errorf("a byte more for a full %s: %v", what, err)
+		}
+	}
+	fill("b")
+	fill("c")
+	last := fill("d")
+	if err := conn("e").ChargeRequest(1); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("a byte more for a full daemon: %v", err)
+	}
+	got := make(chan error)
+	waits := conn("e")
+	go func() { got <- waits.AwaitCharge(context.Background(), connMost) }()
+	last[0].UnchargeRequest(connMost)
+	if err := <-got; err != nil {
+		t.Errorf("room was given back: %v", err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := conn("f").AwaitCharge(ended, 1); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("waiting with an ended context: %v", err)
+	}
+	if err := conn("f").AwaitCharge(context.Background(), connMost+1); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("more than a connection may have: %v", err)
+	}
+	full[0].ChargeUnread(connMost) // is there already
+	full[0].Close()
+	full[0].UnchargeRequest(connMost)
+	if held := s.Status().RequestBytes; held != 32<<20-connMost {
+		t.Errorf("%d bytes are charged, want %d", held, 32<<20-connMost)
+	}
+}
