@@ -67,7 +67,7 @@ func (s *Store) relabel(e *entry, labels map[string]string) error {
 	if labels == nil || maps.Equal(labels, e.labels) {
 		return nil
 	}
-	next := entry{labels: labels}
+	next := entry{labels: labels, grants: e.grants}
 	was, is := e.recordBytes("", nil), next.recordBytes("", nil)
 	if is > was {
 		if err := s.reserveRoom(e.tenant, is-was, nil); err != nil {

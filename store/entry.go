@@ -20,7 +20,7 @@ type entry struct {
 	tenant      *tenant   // immutable
 	creatorPID  int       // immutable
 	creatorName string    // immutable
-	created     time.Time // immutable
+	created     time.Time // immutable; with id its place in tenant.entries
 	seg         *segmentState
 	off         uint64
 
@@ -34,7 +34,6 @@ type entry struct {
 	refs    int  // of all connections
 	sealed  time.Time
 	bound   time.Time // when it got the name that it has; zero: when it was sealed
-	at      int       // place in tenant.entries
 	charge  uint64    // bytes charged for this record
 
 	shared    bool               // several may fill it
@@ -80,8 +79,7 @@ func (e *entry) ref() object.Ref {
 // insert puts an entry, charged already, into the table. mu is held.
 func (s *Store) insert(e *entry) {
 	s.objects[e.id] = e
-	e.at = len(e.tenant.entries)
-	e.tenant.entries = append(e.tenant.entries, e)
+	e.tenant.entries.insert(e)
 	s.usedBytes += e.size
 	s.tableBytes += e.charge
 }
@@ -135,12 +133,7 @@ func (s *Store) removeFromTable(e *entry) {
 	s.setGrants(e, nil)
 	s.dropFile(e)
 	delete(s.objects, e.id)
-	list := e.tenant.entries
-	last := list[len(list)-1]
-	list[e.at] = last
-	last.at = e.at
-	list[len(list)-1] = nil
-	e.tenant.entries = list[:len(list)-1]
+	e.tenant.entries.remove(e)
 	s.usedBytes -= e.size
 }
 

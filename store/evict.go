@@ -56,7 +56,7 @@ func (s *Store) rank(g *segmentState) {
 
 // reserveObject is reserveRoom for another object's record; it keeps the tenant's number of objects.
 func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) error {
-	if limit := s.opts.TenantObjects; limit > 0 && len(t.entries) >= limit {
+	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len() >= limit {
 		return fmt.Errorf("%w: tenant %s has %d objects, which is its limit: delete objects", object.ErrQuota, t.name, limit)
 	}
 	return s.reserveRoom(t, n, stop)

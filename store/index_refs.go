@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -52,54 +53,59 @@ func (ix *tenantIndex) heldIn(slots *index.Slots, retired map[index.Word]*entry,
 }
 
 // slotRefs gives what is to be added to entry.refs for the number of references: those in slots, less those that retired records
-// hold. mu is held.
+// hold.
 type slotRefs map[*tenant]map[*entry]int
 
-func (m slotRefs) of(e *entry) int {
-	if e.tenant.index == nil {
-		return 0
-	}
-	counts, known := m[e.tenant]
-	if !known {
-		counts = make(map[*entry]int)
-		e.tenant.inSlots(func(_ *Conn, e *entry) { counts[e]++ })
-		for _, held := range e.tenant.index.retired() {
-			counts[held]--
+// slotStep is how many connections' slots a count looks at in one hold of the lock.
+const slotStep = 16
+
+// add adds references in slots to descriptions of entries. mu is not held: a tenant's slots are counted once, and not in one hold.
+func (m slotRefs) add(s *Store, entries []*entry, infos []object.Info) {
+	for i, e := range entries {
+		counts, known := m[e.tenant]
+		if !known {
+			counts = s.countSlots(e.tenant)
+			m[e.tenant] = counts
 		}
-		m[e.tenant] = counts
+		infos[i].Refs = max(infos[i].Refs+counts[e], 0) // they were not counted at one time
 	}
-	return counts[e]
 }
 
-// info describes an object with its references in slots. mu is held.
-func (m slotRefs) info(e *entry) object.Info {
-	info := e.info()
-	info.Refs += m.of(e)
-	return info
-}
-
-// slotHolders gives a tenant's connections that hold objects in slots. mu is held.
-func (t *tenant) slotHolders() map[*entry]map[*Conn]int {
-	holders := make(map[*entry]map[*Conn]int)
-	t.inSlots(func(c *Conn, e *entry) {
-		if holders[e] == nil {
-			holders[e] = make(map[*Conn]int)
-		}
-		holders[e][c]++
-	})
-	return holders
-}
-
-// addSlots adds references in slots to a list of holders: each is as old as its connection's index. mu is held.
-func addSlots(list []Holder, slots map[*Conn]int, at map[*Conn]int) []Holder {
-	for c, n := range slots {
-		if i, listed := at[c]; listed {
-			list[i].Refs += n
-			continue
-		}
-		list = append(list, c.holder(n, c.indexed))
+// countSlots counts one tenant's. mu is not held.
+func (s *Store) countSlots(t *tenant) map[*entry]int {
+	counts := make(map[*entry]int)
+	for _, r := range s.eachInSlots(t, func(_ *Conn, e *entry) { counts[e]++ }) {
+		counts[r.e]--
 	}
-	return list
+	return counts
+}
+
+// eachInSlots is inSlots that lets the lock go between some connections and the next; f is called under it. It gives the records that
+// were retired. mu is not held.
+func (s *Store) eachInSlots(t *tenant, f func(c *Conn, e *entry)) []retirement {
+	s.mu.Lock()
+	ix := t.index
+	if ix == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	conns := slices.Collect(maps.Keys(ix.slots))
+	records := slices.Concat(ix.fresh, ix.kept)
+	s.mu.Unlock()
+	retired := make(map[index.Word]*entry, len(records))
+	for _, r := range records {
+		retired[r.word] = r.e
+	}
+	for step := range slices.Chunk(conns, slotStep) {
+		s.mu.Lock()
+		for _, c := range step {
+			if slots := ix.slots[c]; slots != nil && t.index == ix { // else it has ended
+				ix.heldIn(slots, retired, func(e *entry) { f(c, e) })
+			}
+		}
+		s.mu.Unlock()
+	}
+	return records
 }
 
 func (c *Conn) holder(refs int, since time.Time) Holder {

@@ -822,7 +822,8 @@ func TestReferencesInSlotsAreTold(t *testing.T) {
 		if st.References != refs || st.Index.References != slots || st.Index.Connections != 2 || st.Index.Objects != 1 {
 			t.Errorf("%d references, index %+v; want %d and %d", st.References, st.Index, refs, slots)
 		}
-		top, got := k.Top(5), []int{}
+		top, _ := k.Top(5, TopCursor{})
+		got := []int{}
 		for _, h := range top[0].Holders {
 			got = append(got, h.Refs)
 			if h.Since.IsZero() {

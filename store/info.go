@@ -1,14 +1,15 @@
 package store
 
 import (
+	"math"
 	"sort"
 	"strings"
 
 	"tendril/store/object"
 )
 
-// listStep is how many objects List describes in one hold of the lock.
-const listStep = 1024
+// walkStep is how many objects a listing looks at in one hold of the lock.
+const walkStep = 256
 
 // List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and c's own unsealed
 // ones, with all also other connections'. It is not a snapshot: what comes or goes meanwhile may be in it or not.
@@ -24,42 +25,75 @@ type Query struct {
 	Shared bool              // other tenants' that may be read, instead of the own ones
 }
 
-// ListWhere is List with more conditions.
-func (c *Conn) ListWhere(q Query) []object.Info {
-	prefix, all := q.Prefix, q.All
-	c.s.mu.Lock()
-	entries := append([]*entry(nil), c.tenant.entries...)
-	if q.Shared {
-		entries = c.sharedWith()
-	}
-	c.s.mu.Unlock()
-	var infos []object.Info
-	for len(entries) > 0 {
-		step := entries[:min(listStep, len(entries))]
-		entries = entries[len(step):]
-		c.s.mu.Lock()
-		slots := make(slotRefs)
-		for _, e := range step {
-			open := e.state == object.Open && (all || e.creator == c)
-			if (open || e.state == object.Sealed || e.state == object.Spilled) && strings.HasPrefix(e.name, prefix) && e.hasLabels(q.Labels) {
-				infos = append(infos, slots.info(e))
-			}
-		}
-		c.s.mu.Unlock()
-	}
-	sort.Slice(infos, func(i, j int) bool { return infos[i].Created.Before(infos[j].Created) })
+// ListWhere is List with more conditions. Its answer takes memory in proportion to the tenant's objects: what a peer asks for is
+// answered with Walk.
+func (c *Conn) ListWhere(q Query) (infos []object.Info) {
+	c.Walk(q, Cursor{}, math.MaxInt, func(info object.Info) bool {
+		infos = append(infos, info)
+		return true
+	})
 	return infos
+}
+
+// Walk calls f with the descriptions of objects that ListWhere describes, from behind a cursor on, until f answers false, which
+// leaves the last one for the next call, or so many were looked at. It gives where the next Walk is to go on; more is false where
+// there was nothing behind that. The store is not locked while f runs. The cost is in proportion to what was looked at.
+func (c *Conn) Walk(q Query, from Cursor, atMost int, f func(object.Info) bool) (next Cursor, more bool) {
+	slots := make(slotRefs)
+	for atMost > 0 {
+		infos, entries, end := c.walkStep(q, from, min(atMost, walkStep))
+		slots.add(c.s, entries, infos)
+		for i, info := range infos {
+			if !f(info) {
+				return from, true
+			}
+			from = entries[i].cursor()
+		}
+		if end == nil {
+			return from, false
+		}
+		from, atMost = *end, atMost-walkStep
+	}
+	return from, true
+}
+
+// walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
+func (c *Conn) walkStep(q Query, from Cursor, n int) (infos []object.Info, entries []*entry, end *Cursor) {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*entry
+	if q.Shared {
+		list = c.sharedWith(from, n)
+	} else {
+		list = c.tenant.entries.after(nil, from, n)
+	}
+	for _, e := range list {
+		open := e.state == object.Open && (q.All || e.creator == c)
+		if (open || e.state == object.Sealed || e.state == object.Spilled) && (!q.Shared || e.tenant != c.tenant) &&
+			strings.HasPrefix(e.name, q.Prefix) && e.hasLabels(q.Labels) {
+			infos, entries = append(infos, e.info()), append(entries, e)
+		}
+	}
+	if len(list) > 0 {
+		at := list[len(list)-1].cursor()
+		end = &at
+	}
+	return infos, entries, end
 }
 
 // Stat describes one object of the tenant, sealed or not; by name where id is zero.
 func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
 	e, err := c.readable(id, name)
 	if err != nil {
+		c.s.mu.Unlock()
 		return object.Info{}, err
 	}
-	return make(slotRefs).info(e), nil
+	infos := []object.Info{e.info()}
+	c.s.mu.Unlock()
+	make(slotRefs).add(c.s, []*entry{e}, infos)
+	return infos[0], nil
 }
 
 func (e *entry) info() object.Info {
@@ -148,7 +182,7 @@ func (s *Store) Status() Status {
 		}
 	}
 	for _, t := range s.tenants {
-		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: len(t.entries), Connections: t.conns, ChargedBytes: t.charged, DiskBytes: t.disk, RequestBytes: s.requests.held(t)})
+		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, DiskBytes: t.disk, RequestBytes: s.requests.held(t)})
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st

@@ -114,7 +114,7 @@ func (i *inspection) entries() {
 	for id, e := range i.s.objects {
 		i.alive[e] = true
 		i.must(e.id == id && e.state != object.Deleted, "object %s is in the table as %s, %v", e.id, id, e.state)
-		i.must(e.at < len(e.tenant.entries) && e.tenant.entries[e.at] == e, "object %s is not where its tenant has it", id)
+		i.must(e.tenant.entries.has(e), "object %s is not where its tenant has it", id)
 	}
 	for grown := true; grown; { // composites that are held keep their members
 		grown = false
@@ -155,8 +155,7 @@ func (i *inspection) entries() {
 			i.live[e.shadow.seg]++
 		}
 		for _, who := range e.grants {
-			_, there := i.s.shared[who][e]
-			i.must(there, "object %s is granted to %s, who is not told", e.id, who)
+			i.must(i.s.shared[who].has(e), "object %s is granted to %s, who is not told", e.id, who)
 		}
 	}
 	for e := range i.alive {
@@ -167,9 +166,10 @@ func (i *inspection) entries() {
 	i.must(spilled == i.s.spilled && spilledBytes == i.s.spilledBytes, "%d objects of %d bytes are spilled; counted %d of %d", spilled, spilledBytes, i.s.spilled, i.s.spilledBytes)
 	i.must(open == i.s.openCount, "%d objects are open; counted %d", open, i.s.openCount)
 	for who, list := range i.s.shared {
-		for e := range list {
+		i.must(list.len() > 0, "%s is told of nothing", who)
+		list.all(func(e *entry) {
 			i.must(i.s.objects[e.id] == e, "%s is told of object %s, which is not there", who, e.id)
-		}
+		})
 	}
 }
 
@@ -203,10 +203,10 @@ func (i *inspection) names() {
 		for name, e := range t.filling {
 			i.must(e.state == object.Open && e.shared && e.name == name, "%q is being filled, and is not", name)
 		}
-		for _, e := range t.entries {
+		t.entries.all(func(e *entry) {
 			i.must(i.s.objects[e.id] == e, "tenant %s lists object %s, which is gone", t.name, e.id)
 			i.must(e.state == object.Open || e.name == "" || t.names[e.name] == e, "object %s believes to be named %q", e.id, e.name)
-		}
+		})
 	}
 	for k, e := range i.s.expiries {
 		i.must(e.expiryAt == k && i.s.objects[e.id] == e, "object %s expires and is not there", e.id)

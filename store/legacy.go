@@ -121,11 +121,11 @@ func (s *Store) Bequeath() *Legacy {
 	defer s.unlock()
 	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left}}
 	l.Catalog.Objects = make([]byte, 0, len(s.objects)*3/2*legacyObjectBytes)
-	for _, e := range s.objects {
-		o := e.legacy()
-		l.Catalog.Objects = o.appendTo(l.Catalog.Objects)
-	}
 	for _, t := range s.tenants {
+		t.entries.all(func(e *entry) { // in their order: the next store's lists then grow at their ends
+			o := e.legacy()
+			l.Catalog.Objects = o.appendTo(l.Catalog.Objects)
+		})
 		for _, st := range t.streams {
 			l.Catalog.Streams = append(l.Catalog.Streams, st.legacy())
 		}

@@ -113,7 +113,7 @@ func (o Options) Validate() error {
 	fault(o.WarmBytes > o.CapacityBytes, "warm pool of %d bytes: more than the capacity of %d", o.WarmBytes, o.CapacityBytes)
 	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes, o.CapacityBytes)
 	fault(o.HighBytes > o.CapacityBytes, "high-water mark of %d bytes: more than the capacity of %d", o.HighBytes, o.CapacityBytes)
-	fault(o.RequestBytes < 16<<20 || o.RequestBytes > 1<<60, "%d bytes for requests: want 16 MiB to 1 EiB", o.RequestBytes)
+	fault(o.RequestBytes != 0 && (o.RequestBytes < 16<<20 || o.RequestBytes > 1<<60), "%d bytes for requests: want 16 MiB to 1 EiB", o.RequestBytes)
 	fault(o.TenantObjects < 0, "a tenant's %d objects", o.TenantObjects)
 	return errors.Join(faults...)
 }

@@ -73,7 +73,7 @@ func (e *entry) named() time.Time {
 
 // recordBytes is what an object's record is charged.
 func (e *entry) recordBytes(name string, meta []byte) uint64 {
-	n := entryBytes + uint64(len(name)+len(meta))
+	n := entryBytes + uint64(len(name)+len(meta)+len(e.grants)*grantBytes)
 	for k, v := range e.labels {
 		n += labelBytes + uint64(len(k)+len(v))
 	}

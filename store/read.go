@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"sort"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -117,53 +115,4 @@ func (c *Conn) AwaitAll(ctx context.Context, list []Wanted) error {
 		}
 	}
 	return nil
-}
-
-// Holder is a connection that holds references to an object.
-type Holder struct {
-	PID     int       `json:"pid"`
-	Program string    `json:"program"`
-	Tenant  string    `json:"tenant"`
-	Refs    int       `json:"refs"`
-	Since   time.Time `json:"since"` // of the first of them
-}
-
-// Held is an object and who holds it. The JSON travels.
-type Held struct {
-	object.Info
-	Holders []Holder `json:"holders"`
-}
-
-// Top gives the tenant's largest objects, at most limit, with who holds them and since when. The cost is in proportion to the
-// tenant's objects and all references.
-func (c *Conn) Top(limit int) []Held {
-	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	entries := append([]*entry(nil), c.tenant.entries...)
-	sort.Slice(entries, func(i, j int) bool { return entries[i].size > entries[j].size })
-	entries = entries[:min(limit, len(entries))]
-	slots, inSlots, holds := make(slotRefs), c.tenant.slotHolders(), make(map[*entry]map[*Conn]int)
-	list, at := make([]Held, len(entries)), make(map[*entry]int, len(entries))
-	for i, e := range entries {
-		list[i] = Held{Info: slots.info(e), Holders: []Holder{}}
-		at[e] = i
-	}
-	for other := range s.conns {
-		for _, r := range other.refs {
-			if i, listed := at[r.e]; listed {
-				if inSlots[r.e][other] > 0 {
-					if holds[r.e] == nil {
-						holds[r.e] = make(map[*Conn]int)
-					}
-					holds[r.e][other] = len(list[i].Holders)
-				}
-				list[i].Holders = append(list[i].Holders, other.holder(r.count, r.since))
-			}
-		}
-	}
-	for i, e := range entries {
-		list[i].Holders = addSlots(list[i].Holders, inSlots[e], holds[e])
-	}
-	return list
 }

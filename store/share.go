@@ -14,8 +14,10 @@ import (
 // Everybody is the principal that every connection has.
 const Everybody = "all"
 
-// maxGrants bounds those of one object.
-const maxGrants = 64
+const (
+	maxGrants  = 64  // of one object
+	grantBytes = 128 // what one is charged: its text, and its places in Store.shared
+)
 
 // checkPrincipal reads "all", "uid:N" or "gid:N".
 func checkPrincipal(who string) error {
@@ -68,33 +70,56 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	case !revoke && len(e.grants) >= maxGrants:
 		return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid, e.id, maxGrants)
 	}
-	grants := slices.DeleteFunc(slices.Clone(e.grants), func(g string) bool { return g == who })
-	if !revoke {
-		if err := s.setApart(e); err != nil {
-			return err
-		}
-		grants = append(grants, who)
-		slices.Sort(grants)
+	if revoke {
+		s.setGrants(e, slices.DeleteFunc(slices.Clone(e.grants), func(g string) bool { return g == who }))
+		s.uncharge(e.tenant, grantBytes)
+		e.charge -= grantBytes
+		s.tableBytes -= grantBytes
+	} else if err := s.addGrant(e, who); err != nil {
+		return err
 	}
-	s.setGrants(e, grants)
 	e.stale = e.onDisk || e.writing
 	s.signal(e)
 	return s.syncRecord(e)
 }
 
+// addGrant charges the tenant for a grant and makes it. mu is held, and let go meanwhile.
+func (s *Store) addGrant(e *entry, who string) error {
+	if err := s.setApart(e); err != nil {
+		return err
+	}
+	if err := s.reserveRoom(e.tenant, grantBytes, nil); err != nil {
+		return err
+	}
+	switch {
+	case e.state == object.Deleted || e.charge == 0:
+		s.uncharge(e.tenant, grantBytes)
+		return fmt.Errorf("%w: object %s was deleted meanwhile", object.ErrNotFound, e.id)
+	case slices.Contains(e.grants, who): // another call was faster
+		s.uncharge(e.tenant, grantBytes)
+		return nil
+	}
+	grants := append(slices.Clone(e.grants), who)
+	slices.Sort(grants)
+	s.setGrants(e, grants)
+	e.charge += grantBytes
+	s.tableBytes += grantBytes
+	return nil
+}
+
 // setGrants keeps Store.shared. mu is held.
 func (s *Store) setGrants(e *entry, grants []string) {
 	for _, who := range e.grants {
-		if delete(s.shared[who], e); len(s.shared[who]) == 0 {
+		if s.shared[who].remove(e); s.shared[who].len() == 0 {
 			delete(s.shared, who)
 		}
 	}
 	e.grants = grants
 	for _, who := range grants {
 		if s.shared[who] == nil {
-			s.shared[who] = make(map[*entry]struct{})
+			s.shared[who] = new(entryList)
 		}
-		s.shared[who][e] = struct{}{}
+		s.shared[who].insert(e)
 	}
 }
 
@@ -192,16 +217,23 @@ func (c *Conn) nameIn(name string) (*tenant, string) {
 	return c.tenant, name
 }
 
-// sharedWith gives other tenants' objects that c may read, in no order. mu is held.
-func (c *Conn) sharedWith() (list []*entry) {
-	seen := make(map[*entry]struct{})
-	for _, who := range append([]string{Everybody, c.tenant.name}, c.owner.Principals...) {
-		for e := range c.s.shared[who] {
-			if _, twice := seen[e]; e.tenant != c.tenant && !twice {
-				seen[e] = struct{}{}
-				list = append(list, e)
+// sharedWith gives up to n objects behind at that are shared with c, its own tenant's among them. mu is held.
+func (c *Conn) sharedWith(at Cursor, n int) (list []*entry) {
+	who := append([]string{Everybody, c.tenant.name}, c.owner.Principals...)
+	n = max(n/len(who), 1)
+	var until *Cursor // a list that gives n objects may have more behind the last of them
+	for _, name := range who {
+		k := len(list)
+		if list = c.s.shared[name].after(list, at, n); len(list)-k == n {
+			if last := list[len(list)-1].cursor(); until == nil || last.compare(*until) < 0 {
+				until = &last
 			}
 		}
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return a.cursor().compare(b.cursor()) })
+	list = slices.Compact(list)
+	if until != nil {
+		list = slices.DeleteFunc(list, func(e *entry) bool { return e.cursor().compare(*until) > 0 })
 	}
 	return list
 }

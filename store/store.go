@@ -51,7 +51,7 @@ type Store struct {
 
 	spilled      int
 	spilledBytes uint64
-	shared       map[string]map[*entry]struct{} // by who may read it
+	shared       map[string]*entryList // by who may read it
 	watchers     map[*Watcher]struct{}
 	followers    map[*Follower]struct{}
 	damaged      []string // records that could not be read at the start
@@ -88,7 +88,7 @@ type tenant struct {
 	names   map[string]*entry
 	streams map[string]*stream // made with the first
 	filling map[string]*entry  // unsealed objects that several may fill, by their name to be; made with the first
-	entries []*entry           // entry.at is the place here
+	entries entryList
 	conns   int
 	charged uint64
 	index   *tenantIndex // nil: no connection asked for it
@@ -116,7 +116,7 @@ func New(opts Options) (*Store, error) {
 		kick:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		keep:      make(chan struct{}, 1),
-		shared:    make(map[string]map[*entry]struct{}),
+		shared:    make(map[string]*entryList),
 		watchers:  make(map[*Watcher]struct{}),
 		followers: make(map[*Follower]struct{}),
 		kept:      make(chan struct{}),
@@ -276,7 +276,7 @@ func (s *Store) tenantOf(name string) *tenant {
 
 // dropTenant forgets a tenant that has nothing, so that a stream of tenants does not fill the daemon. mu is held.
 func (s *Store) dropTenant(t *tenant) {
-	if t.conns == 0 && len(t.entries) == 0 && t.charged == 0 && s.tenants[t.name] == t {
+	if t.conns == 0 && t.entries.len() == 0 && t.charged == 0 && s.tenants[t.name] == t {
 		delete(s.tenants, t.name)
 	}
 }

@@ -90,7 +90,8 @@ func (c *connection) top(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	return c.replyJSON(f, c.store.Top(int(min(m.N, maxTop))))
+	list, _ := c.store.Top(int(min(m.N, maxTop)), store.TopCursor{})
+	return c.replyJSON(f, list)
 }
 
 func (c *connection) checksum(f *ipc.Frame) error {
