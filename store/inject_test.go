@@ -124,13 +124,6 @@ func (d brokenDisk) Reserve(fd int, n int64) error {
 	return d.Linux.Reserve(fd, n)
 }
 
-func (d brokenDisk) Truncate(fd int, n int64) error {
-	if err := d.next(unix.EIO); err != nil {
-		return err
-	}
-	return d.Linux.Truncate(fd, n)
-}
-
 func (d brokenDisk) Sync(fd int) error {
 	if err := d.next(unix.EIO); err != nil {
 		return err

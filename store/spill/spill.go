@@ -4,7 +4,9 @@
 //
 // It trusts nobody's disk: what comes back is checked against the record, and a fault is the error of that object
 // alone (object.ErrStorage; object.ErrFull where there is no room). Large objects go around the page cache (O_DIRECT)
-// where the file system can: memory that is short is not spent on a second copy of what leaves it.
+// where the file system can: memory that is short is not spent on a second copy of what leaves it. That goes by whole pages,
+// and other objects begin in an object's last page: only whole pages go that way, and what is left over goes through the page
+// cache, byte by byte. Nothing beyond an object's bytes is ever read or written.
 //
 // Locks: Dir.mu is a leaf and guards the room taken; no file is touched under it. At most Parallel transfers run at once.
 package spill
@@ -99,9 +101,8 @@ func (d *Dir) file(id object.ID, suffix string) string {
 
 // Source is an object's bytes in memory.
 type Source struct {
-	Bytes []byte
-	// Aligned says that Bytes begins at a page and that its capacity reaches to a page's end.
-	Aligned bool
+	Bytes   []byte
+	Aligned bool // Bytes begins at a page
 }
 
 // Write puts an object on the disk and fills r.Sums. With durable it survives the machine's end once Write has come
@@ -165,17 +166,17 @@ func (d *Dir) writeBytes(r *Record, src Source, durable bool, stop func() bool) 
 	if uint64(len(src.Bytes)) != r.SizeBytes {
 		return fmt.Errorf("%w: %d bytes of an object of %d", object.ErrInternal, len(src.Bytes), r.SizeBytes)
 	}
-	fd, direct, err := d.open(r.ID, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, src.Aligned && len(src.Bytes) >= directFrom)
+	f, err := d.open(r.ID, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, src)
 	if err != nil {
 		return storage("open", err)
 	}
 	defer func() {
-		if e := d.sys.Close(fd); e != nil && err == nil {
+		if e := f.close(); e != nil && err == nil {
 			err = storage("close", e)
 		}
 	}()
 	if len(src.Bytes) > 0 {
-		if err := d.sys.Reserve(fd, int64(len(src.Bytes))); err != nil {
+		if err := d.sys.Reserve(f.fd, int64(len(src.Bytes))); err != nil {
 			return storage("room for the bytes", err)
 		}
 	}
@@ -186,39 +187,59 @@ func (d *Dir) writeBytes(r *Record, src Source, durable bool, stop func() bool) 
 		}
 		chunk := src.Bytes[at:min(at+ChunkBytes, len(src.Bytes))]
 		r.Sums = binary.LittleEndian.AppendUint64(r.Sums, xxhash.Sum64(chunk))
-		if direct {
-			chunk = chunk[:(len(chunk)+pageBytes-1)&^(pageBytes-1)]
-		}
-		if err := d.writeFull(fd, chunk, int64(at)); err != nil {
+		if err := f.each(chunk, int64(at), d.writeFull); err != nil {
 			return storage("write", err)
 		}
 	}
-	if direct {
-		if err := d.sys.Truncate(fd, int64(r.SizeBytes)); err != nil {
-			return storage("length", err)
-		}
-	}
 	if durable {
-		if err := d.sys.Sync(fd); err != nil {
+		if err := d.sys.Sync(f.fd); err != nil {
 			return storage("fsync", err)
 		}
 	}
 	return nil
 }
 
-// open opens an object's bytes, around the page cache where it is asked for and can be.
-func (d *Dir) open(id object.ID, flags int, direct bool) (fd int, isDirect bool, err error) {
+// bytesFile is an object's bytes, open. Where it is read or written around the page cache, what is no whole page is not.
+type bytesFile struct {
+	sys    System
+	fd     int
+	direct int // -1: none
+}
+
+// open opens an object's bytes, around the page cache where memory allows it and the file system can.
+func (d *Dir) open(id object.ID, flags int, memory Source) (bytesFile, error) {
 	path := d.file(id, bytesSuffix)
-	if direct {
-		if fd, err = d.sys.Open(path, flags|unix.O_DIRECT); err == nil {
-			return fd, true, nil
-		}
-		if !errors.Is(err, unix.EINVAL) {
-			return -1, false, err
-		}
+	fd, err := d.sys.Open(path, flags)
+	f := bytesFile{sys: d.sys, fd: fd, direct: -1}
+	if err != nil || !memory.Aligned || len(memory.Bytes) < directFrom {
+		return f, err
 	}
-	fd, err = d.sys.Open(path, flags)
-	return fd, false, err
+	f.direct, err = d.sys.Open(path, flags&^(unix.O_CREAT|unix.O_TRUNC)|unix.O_DIRECT)
+	if err == nil || errors.Is(err, unix.EINVAL) {
+		return f, nil
+	}
+	_ = d.sys.Close(fd) // the first error is the one to tell
+	return f, err
+}
+
+func (f bytesFile) close() error {
+	err := f.sys.Close(f.fd)
+	if f.direct >= 0 {
+		err = errors.Join(err, f.sys.Close(f.direct))
+	}
+	return err
+}
+
+// each moves b at off: its whole pages by the one way, the rest by the other.
+func (f bytesFile) each(b []byte, off int64, move func(fd int, b []byte, off int64) error) error {
+	if f.direct < 0 {
+		return move(f.fd, b, off)
+	}
+	whole := len(b) &^ (pageBytes - 1)
+	if err := move(f.direct, b[:whole], off); err != nil {
+		return err
+	}
+	return move(f.fd, b[whole:], off+int64(whole))
 }
 
 // writeFull goes on after a short write; one that makes no progress is ENOSPC, as POSIX has it for a full disk.
@@ -389,22 +410,18 @@ func (d *Dir) Restore(id object.ID, dst Source, stop func() bool) error {
 
 // readChunks reads whole chunks from the first one on until dst is full and checks each.
 func (d *Dir) readChunks(r *Record, dst Source, first uint64, stop func() bool) error {
-	fd, direct, err := d.open(r.ID, unix.O_RDONLY, dst.Aligned && len(dst.Bytes) >= directFrom)
+	f, err := d.open(r.ID, unix.O_RDONLY, dst)
 	if err != nil {
 		return storage("open", err)
 	}
-	defer d.sys.Close(fd) // read only: nothing to lose
+	defer f.close() // read only: nothing to lose
 	for at := 0; at < len(dst.Bytes); at += ChunkBytes {
 		if stop != nil && stop() {
 			return errStopped
 		}
 		chunk := dst.Bytes[at:min(at+ChunkBytes, len(dst.Bytes))]
-		into := chunk
-		if direct {
-			into = chunk[:(len(chunk)+pageBytes-1)&^(pageBytes-1)]
-		}
 		number := first + uint64(at)/ChunkBytes
-		if err := d.readFull(fd, into, len(chunk), int64(number*ChunkBytes)); err != nil {
+		if err := f.each(chunk, int64(number*ChunkBytes), d.readFull); err != nil {
 			return err
 		}
 		if have, want := xxhash.Sum64(chunk), r.sum(number); have != want {
@@ -414,17 +431,17 @@ func (d *Dir) readChunks(r *Record, dst Source, first uint64, stop func() bool) 
 	return nil
 }
 
-// readFull reads at least n bytes into b.
-func (d *Dir) readFull(fd int, b []byte, n int, off int64) error {
-	for got := 0; got < n; {
-		k, err := d.sys.Pread(fd, b[got:], off+int64(got))
+// readFull fills b.
+func (d *Dir) readFull(fd int, b []byte, off int64) error {
+	for len(b) > 0 {
+		n, err := d.sys.Pread(fd, b, off)
 		if err != nil {
 			return storage("read", err)
 		}
-		if k <= 0 {
-			return fmt.Errorf("%w: the file ends at byte %d", object.ErrStorage, off+int64(got))
+		if n <= 0 {
+			return fmt.Errorf("%w: the file ends at byte %d", object.ErrStorage, off)
 		}
-		got += k
+		b, off = b[n:], off+int64(n)
 	}
 	return nil
 }

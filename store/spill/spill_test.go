@@ -69,6 +69,67 @@ func (d *ill) Rename(from, to string) error {
 	return d.Linux.Rename(from, to)
 }
 
+// rude is a disk that goes around the page cache as file systems may: a read fills all that it was given, with zeros behind the
+// file's end. It notes what it was given to write, and refuses what no O_DIRECT takes.
+type rude struct {
+	Linux
+	direct  map[int]bool // by descriptor
+	written int64        // the furthest byte
+}
+
+func (d *rude) Open(path string, flags int) (int, error) {
+	fd, err := d.Linux.Open(path, flags&^unix.O_DIRECT)
+	d.direct[fd] = flags&unix.O_DIRECT != 0
+	return fd, err
+}
+
+func (d *rude) Pread(fd int, b []byte, off int64) (int, error) {
+	if d.direct[fd] {
+		if len(b)%pageBytes != 0 || off%pageBytes != 0 {
+			return 0, unix.EINVAL
+		}
+		clear(b)
+	}
+	return d.Linux.Pread(fd, b, off)
+}
+
+func (d *rude) Pwrite(fd int, b []byte, off int64) (int, error) {
+	if d.direct[fd] && (len(b)%pageBytes != 0 || off%pageBytes != 0) {
+		return 0, unix.EINVAL
+	}
+	d.written = max(d.written, off+int64(len(b)))
+	return d.Linux.Pwrite(fd, b, off)
+}
+
+// TestNeighbours writes and reads objects in front of others in one page: not a byte behind an object's own goes to its file, and not one
+// is changed.
+func TestNeighbours(t *testing.T) {
+	for _, n := range []int{ChunkBytes, ChunkBytes + 1, 1_100_000, 2*ChunkBytes + 64, 3*ChunkBytes - 64} {
+		for name, sys := range map[string]System{"rude": &rude{direct: map[int]bool{}}, "real": Linux{}} {
+			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
+				d := openDir(t, 1<<30, sys)
+				memory := pages(t, n+pageBytes)
+				want, r := bytes.Clone(memory), recordOf(n)
+				if err := d.Write(r, Source{Bytes: memory[:n], Aligned: true}, false, nil); err != nil {
+					t.Fatal(err)
+				}
+				if disk, ok := sys.(*rude); ok && disk.written > int64(max(n, len(encoded(t, r)))) {
+					t.Errorf("%d bytes were written of an object of %d", disk.written, n)
+				}
+				clear(memory[:n])
+				if err := d.Restore(r.ID, Source{Bytes: memory[:n], Aligned: true}, nil); err != nil {
+					t.Fatal(err)
+				}
+				for i, b := range memory {
+					if b != want[i] {
+						t.Fatalf("byte %d of memory with an object of %d changed from %d to %d", i, n, want[i], b)
+					}
+				}
+			})
+		}
+	}
+}
+
 // pages gives n bytes that begin at a page, with room to the page's end.
 func pages(t testing.TB, n int) []byte {
 	t.Helper()

@@ -14,7 +14,6 @@ type System interface {
 	Pread(fd int, b []byte, off int64) (int, error)
 	// Reserve takes room on the disk for n bytes, so that a full one shows before anything is written.
 	Reserve(fd int, n int64) error
-	Truncate(fd int, n int64) error
 	Sync(fd int) error
 	Close(fd int) error
 	Rename(from, to string) error
@@ -47,9 +46,6 @@ func (Linux) Reserve(fd int, n int64) error {
 	}
 	return err
 }
-
-// Truncate implements System.
-func (Linux) Truncate(fd int, n int64) error { return unix.Ftruncate(fd, n) }
 
 // Sync implements System.
 func (Linux) Sync(fd int) error { return unix.Fsync(fd) }
