@@ -36,8 +36,12 @@ import (
 // has when it has the whole, else it starts as after a crash. So at each step one of the two serves, and objects on disk are never in doubt.
 // The locks travel as descriptors: no third daemon gets between.
 
-// handoverFormat is the number of the catalog's and the messages' form.
-const handoverFormat = 1
+// handoverFormat is the number of the catalog's and the messages' form, and handoverOldest that of the oldest one that is spoken, too. From 2 on
+// a fifth descriptor among the fixtures is what reports that memory which was given up is free.
+const (
+	handoverFormat = 2
+	handoverOldest = 1
+)
 
 // handoverTime is what a successor has for its start.
 const handoverTime = time.Minute
@@ -69,16 +73,18 @@ type testament struct {
 
 // takeover is the front door's: it arranges a meeting with who wants to be the next daemon.
 func (d *Daemon) takeover(p frontdoor.Peer, lowest, highest uint16) (uint16, *os.File, error) {
-	if lowest > handoverFormat || highest < handoverFormat {
-		return 0, nil, fmt.Errorf("%w: the successor speaks forms %d to %d of the handover, this daemon %d: stop it, then start the other one", object.ErrVersion, lowest, highest, handoverFormat)
+	if lowest > handoverFormat || highest < handoverOldest {
+		return 0, nil, fmt.Errorf("%w: the successor speaks forms %d to %d of the handover, this daemon %d to %d: stop it, then start the other one",
+			object.ErrVersion, lowest, highest, handoverOldest, handoverFormat)
 	}
+	format := min(highest, handoverFormat)
 	mine, theirs, err := newHandoverPair()
 	if err != nil {
 		return 0, nil, err
 	}
 	select {
-	case d.successors <- &successor{link: mine, pid: p.PID}:
-		return handoverFormat, theirs, nil
+	case d.successors <- &successor{link: mine, pid: p.PID, format: format}:
+		return format, theirs, nil
 	default:
 		mine.Close()
 		theirs.Close()
@@ -90,6 +96,7 @@ func (d *Daemon) takeover(p frontdoor.Peer, lowest, highest uint16) (uint16, *os
 type successor struct {
 	link    *handoverLink
 	pid     int
+	format  uint16
 	process *ipc.Process
 }
 
@@ -171,7 +178,11 @@ func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) erro
 		return err
 	}
 	defer will.Close()
-	err = s.link.send(handoverFixtures, nil, int(w.stateLock.Fd()), int(w.door.Socket.Fd()), int(w.door.Lock.Fd()), int(will.Fd()))
+	fixtures := []int{int(w.stateLock.Fd()), int(w.door.Socket.Fd()), int(w.door.Lock.Fd()), int(will.Fd())}
+	if watch := w.legacy.WatchDescriptor(); watch >= 0 && s.format >= 2 {
+		fixtures = append(fixtures, watch)
+	}
+	err = s.link.send(handoverFixtures, nil, fixtures...)
 	if err != nil {
 		return err
 	}
@@ -301,52 +312,63 @@ func (p *predecessor) inherit(stateDir string, at func(string)) (*inheritance, e
 	if err := p.link.send(handoverHello, []byte(stateDir)); err != nil {
 		return nil, err
 	}
-	w, will, err := p.fixtures()
+	w, will, watch, err := p.fixtures()
 	if err != nil {
 		return nil, err
 	}
 	defer will.Close()
 	at("fixtures come")
-	if err := p.memory(w, will, at); err != nil {
+	if err := p.memory(w, will, watch, at); err != nil {
 		w.close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// fixtures receives the locks and the socket, and the file with the catalog.
-func (p *predecessor) fixtures() (*inheritance, *os.File, error) {
+// fixtures receives the locks and the socket, the file with the catalog, and the descriptor for store.Legacy.TakeWatch (−1: none).
+func (p *predecessor) fixtures() (*inheritance, *os.File, int, error) {
 	kind, text, fds, err := p.link.receive(handoverTime)
 	switch {
 	case err != nil:
-		return nil, nil, err
+		return nil, nil, -1, err
 	case kind == handoverRefused:
-		return nil, nil, fmt.Errorf("%w: %w: %s", object.ErrInvalid, errRefused, text)
-	case kind != handoverFixtures || len(fds) != 4:
+		return nil, nil, -1, fmt.Errorf("%w: %w: %s", object.ErrInvalid, errRefused, text)
+	case kind != handoverFixtures || len(fds) != 4 && len(fds) != 5:
 		closeAll(fds)
-		return nil, nil, fmt.Errorf("%w: message %q with %d descriptors for the locks and the socket", object.ErrProtocol, kind, len(fds))
+		return nil, nil, -1, fmt.Errorf("%w: message %q with %d descriptors for the locks and the socket", object.ErrProtocol, kind, len(fds))
 	}
 	w := &inheritance{stateLock: os.NewFile(uintptr(fds[0]), "lock"), door: &frontdoor.Door{
 		Socket: os.NewFile(uintptr(fds[1]), "socket"), Lock: os.NewFile(uintptr(fds[2]), "lock of the socket"),
 	}}
-	return w, os.NewFile(uintptr(fds[3]), "handover"), nil
+	watch := -1
+	if len(fds) == 5 {
+		watch = fds[4]
+	}
+	return w, os.NewFile(uintptr(fds[3]), "handover"), watch, nil
 }
 
-// memory receives the segments and reads what is in them.
-func (p *predecessor) memory(w *inheritance, will *os.File, at func(string)) error {
-	fds, err := p.segments()
-	if err != nil {
-		return err
-	}
-	at("all come")
+// memory receives the segments and reads what is in them. It takes watch over in any case.
+func (p *predecessor) memory(w *inheritance, will *os.File, watch int, at func(string)) error {
 	var t testament
-	if err := readTestament(will, &t); err != nil {
-		closeAll(fds)
+	fds, err := p.segments()
+	if err == nil {
+		at("all come")
+		if err = readTestament(will, &t); err != nil {
+			closeAll(fds)
+		}
+	}
+	if err == nil {
+		w.incarnation = t.Incarnation
+		w.legacy, err = store.NewLegacy(t.Catalog, fds) // which takes fds over in any case
+	}
+	switch {
+	case watch < 0:
+		return err
+	case err != nil:
+		closeAll([]int{watch})
 		return err
 	}
-	w.incarnation = t.Incarnation
-	w.legacy, err = store.NewLegacy(t.Catalog, fds) // which takes fds over in any case
-	return err
+	return w.legacy.TakeWatch(watch)
 }
 
 // segments receives the segments' descriptors, to the end of the delivery.

@@ -137,7 +137,7 @@ func meetPredecessor(link *ipc.Dialed, version string) (*predecessor, error) {
 	if err != nil {
 		return nil, unfriendly(err)
 	}
-	f, err = ask(link, 2, wire.Takeover, &wire.TakeoverRequest{Lowest: handoverFormat, Highest: handoverFormat})
+	f, err = ask(link, 2, wire.Takeover, &wire.TakeoverRequest{Lowest: handoverOldest, Highest: handoverFormat})
 	if p := (&predecessor{process: process}); (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) && p.died() {
 		process.Close()
 		return nil, nil

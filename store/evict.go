@@ -69,7 +69,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		if err == nil || s.spill == nil || s.closed || stop != nil && stop() {
 			return err
 		}
-		of, missing := (*tenant)(nil), s.missing(n)
+		of, missing := (*tenant)(nil), s.missing(n) // of: whose memory would help; nil: anybody's
 		if errors.Is(err, object.ErrQuota) {
 			of, missing = t, t.charged+n-s.opts.TenantBytes
 			if n > s.opts.TenantBytes {
@@ -101,12 +101,33 @@ func (s *Store) missing(n uint64) uint64 {
 
 // leaving gives the bytes, of a tenant or of all, that will be back as soon as clients unmap them. mu is held.
 func (s *Store) leaving(of *tenant) (n uint64) {
-	for _, g := range s.segments {
-		if g.mem == nil && (of == nil || g.tenant == of) && time.Since(g.left) < leavingTime {
-			n += g.bytes
-		}
+	for len(s.leavers) > 0 && (!s.leavers[0].leaving || time.Since(s.leavers[0].left) >= leavingTime) {
+		s.backAgain(s.leavers[0])
+		s.leavers[0] = nil
+		s.leavers = s.leavers[1:]
 	}
-	return n
+	if of != nil {
+		return of.leavingBytes
+	}
+	return s.leavingBytes
+}
+
+// willBeBack counts memory that was given up just now as leaving. mu is held.
+func (s *Store) willBeBack(g *segmentState) {
+	s.leaving(nil) // the list does not grow without somebody who shortens it
+	g.leaving = true
+	s.leavers = append(s.leavers, g)
+	s.leavingBytes += g.bytes
+	g.tenant.leavingBytes += g.bytes
+}
+
+// backAgain is the reverse: it is back, or somebody keeps it. mu is held.
+func (s *Store) backAgain(g *segmentState) {
+	if g.leaving {
+		g.leaving = false
+		s.leavingBytes -= g.bytes
+		g.tenant.leavingBytes -= g.bytes
+	}
 }
 
 // maxVictims bounds what is mapped at once; who needs more comes again.

@@ -121,8 +121,25 @@ func wantPattern(t testing.TB, c *Conn, id object.ID, size int, seed byte) {
 // sweepAll does what clients do within some seconds.
 func sweepAll(c *Conn) {
 	for _, g := range c.Sweep() {
+		unmapWriter(c, g)
 		c.Forget(g)
 	}
+}
+
+func unmapWriter(c *Conn, segmentID uint64) {
+	if m, ok := writers.LoadAndDelete(mappingKey{c, segmentID}); ok {
+		m.(*segment.Mapping).Unmap()
+	}
+}
+
+// unmapWriters is the end of a process.
+func unmapWriters(c *Conn) {
+	writers.Range(func(key, _ any) bool {
+		if k := key.(mappingKey); k.c == c {
+			unmapWriter(c, k.segment)
+		}
+		return true
+	})
 }
 
 func named(name string, size uint64) Spec {
@@ -511,4 +528,41 @@ func TestQuotasOfDiskAndCount(t *testing.T) {
 	_, err = c.Create(Spec{SizeBytes: 1})
 	wantErr(t, err, object.ErrQuota)
 	filled(t, other, Spec{SizeBytes: 10_000, Class: object.Persisted}, 1)
+}
+
+// TestRestoreAtTheQuotasEdge: a small object comes back where it fits, though a segment of the usual size would not.
+func TestRestoreAtTheQuotasEdge(t *testing.T) {
+	for what, opts := range map[string]Options{"quota": {TenantBytes: 1 << 20}, "capacity": {CapacityBytes: 1 << 20}} {
+		opts.SpillDir = t.TempDir()
+		s := newStore(t, opts)
+		c := connect(t, s, "x")
+		small := filled(t, c, Spec{SizeBytes: 1000, Class: object.Named, Name: "small"}, 1)
+		var h Handle
+		waitUntil(t, func() (done bool) {
+			sweepAll(c)
+			var err error
+			h, err = c.Create(Spec{SizeBytes: 900 << 10, Own: true})
+			return err == nil
+		})
+		closeHandle(h)
+		if info, err := c.Stat(small, ""); err != nil || info.State != object.Spilled {
+			t.Fatalf("%s: %+v, %v", what, info, err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		h, err := c.Wait(ctx, small, "")
+		closeHandle(h)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestFullStoreSaysFull: who has no quota of his own met the store's end.
+func TestFullStoreSaysFull(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 4 << 20, TenantBytes: 4 << 20})
+	_, err := connect(t, s, "x").Create(Spec{SizeBytes: 4 << 20, Own: true})
+	if !errors.Is(err, object.ErrFull) || strings.Contains(err.Error(), "tenant") {
+		t.Error(err)
+	}
 }

@@ -185,7 +185,9 @@ func (s *Store) closeIndex(c *Conn) {
 	s.doomedSlots = append(s.doomedSlots, slots)
 	ix := c.tenant.index
 	delete(ix.slots, c)
-	s.uncharge(c.tenant, index.SlotsBytes)
+	if !s.giveUp(slots.Memory(), remnant{tenant: c.tenant, bytes: index.SlotsBytes}) {
+		s.uncharge(c.tenant, index.SlotsBytes)
+	}
 	ix.fresh = append(ix.fresh, ix.kept...)
 	ix.kept = nil
 	s.lookSoon(c.tenant)
@@ -202,7 +204,11 @@ func (s *Store) dropIndex(t *tenant) {
 	t.index = nil
 	delete(s.looking, t)
 	for n := range ix.table.Levels() {
-		s.doomedLevels = append(s.doomedLevels, ix.table.Level(n))
+		l := ix.table.Level(n)
+		if s.giveUp(l.Memory(), remnant{tenant: t, bytes: l.Bytes()}) {
+			ix.charged -= l.Bytes()
+		}
+		s.doomedLevels = append(s.doomedLevels, l)
 	}
 	ix.table = index.Table[*entry]{} // entries still refer to ix
 	s.uncharge(t, ix.charged)

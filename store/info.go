@@ -126,6 +126,7 @@ type Status struct {
 	WarmBytes     uint64         `json:"warm_bytes"`    // populated, for whom comes next
 	IdleBytes     uint64         `json:"idle_bytes"`    // empty, kept for their writers
 	LeavingBytes  uint64         `json:"leaving_bytes"` // of no use, but some connection has not let go, or on its way to disk
+	KeptBytes     uint64         `json:"kept_bytes"`    // given up by all who say what they have, and still in somebody's hands
 	SessionBytes  uint64         `json:"session_bytes"` // sessions' segments
 	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
 	HugeBytes     uint64         `json:"huge_bytes"`    // of segments, in reserved huge pages
@@ -133,6 +134,9 @@ type Status struct {
 	RequestBytes  uint64         `json:"request_bytes"` // of the daemon's own memory, that requests hold while they wait or lie unread
 	Tenants       []TenantStatus `json:"tenants"`       // by name
 	Index         IndexStatus    `json:"index"`         // in shared memory
+
+	// KeptUnknown says why memory counted as free as soon as those who had it said so; "" = the kernel was asked.
+	KeptUnknown string `json:"kept_unknown,omitempty"`
 
 	SpilledObjects  int      `json:"spilled_objects"` // on disk alone
 	SpilledBytes    uint64   `json:"spilled_bytes"`   // their sizes
@@ -147,6 +151,7 @@ type TenantStatus struct {
 	Objects      int    `json:"objects"`
 	Connections  int    `json:"connections"`
 	ChargedBytes uint64 `json:"charged_bytes"`
+	KeptBytes    uint64 `json:"kept_bytes"` // of it, as Status.KeptBytes
 	DiskBytes    uint64 `json:"disk_bytes"`
 	RequestBytes uint64 `json:"request_bytes"`
 }
@@ -155,12 +160,14 @@ type TenantStatus struct {
 func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.takeFreed()
 	st := Status{
 		Objects: len(s.objects), OpenObjects: s.openCount, References: s.references, Connections: len(s.conns), Segments: len(s.segments),
 		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
 		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
 	}
 	st.MachineShort, st.RequestBytes = s.short, s.requests.held(nil)
+	st.KeptUnknown = s.whyUnwatched()
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
@@ -173,6 +180,7 @@ func (s *Store) Status() Status {
 			st.HugeBytes += g.bytes
 		}
 		switch {
+		case g.mem == nil && len(g.seen) == 0: // KeptBytes
 		case g.mem == nil || g.evicting:
 			st.LeavingBytes += g.bytes
 		case g.session:
@@ -181,8 +189,18 @@ func (s *Store) Status() Status {
 			st.IdleBytes += g.bytes
 		}
 	}
+	keeps := make(map[*tenant]uint64)
+	for _, r := range s.remnants {
+		if r.g == nil || len(r.g.seen) == 0 {
+			keeps[r.tenant] += r.bytes
+			st.KeptBytes += r.bytes
+		}
+	}
 	for _, t := range s.tenants {
-		st.Tenants = append(st.Tenants, TenantStatus{Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, DiskBytes: t.disk, RequestBytes: s.requests.held(t)})
+		st.Tenants = append(st.Tenants, TenantStatus{
+			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t], DiskBytes: t.disk,
+			RequestBytes: s.requests.held(t),
+		})
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st

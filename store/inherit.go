@@ -27,12 +27,13 @@ func (c *Conn) Owner() Owner { return c.owner }
 // Capacity and quotas are charged, and not asked. Before s is shared.
 func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error {
 	s.nextID = max(s.nextID, l.Catalog.NextSegment)
+	s.inheritRemnants(l.Catalog.Remnants)
 	for i, g := range l.Catalog.Segments {
 		if s.segments[g.ID] != nil || g.ID == 0 || g.ID > s.nextID || l.memory[i].Bytes() != g.Bytes {
 			return fmt.Errorf("%w: segment %d of %d bytes twice, or of another size", object.ErrProtocol, g.ID, g.Bytes)
 		}
 		t := s.tenantOf(g.Tenant)
-		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i], seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true}
+		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i], seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true}
 		s.charged += g.Bytes
 		t.charged += g.Bytes
 	}

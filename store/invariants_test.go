@@ -174,6 +174,18 @@ func (i *inspection) entries() {
 }
 
 func (i *inspection) segments() {
+	counts := map[*tenant]int{}
+	for number, r := range i.s.remnants {
+		i.must(r.number == number, "remnant %d stands at %d", r.number, number)
+		i.must(r.g == nil || r.g.kept == r && r.g.mem == nil && r.bytes == r.g.bytes, "remnant %d is not its segment's", number)
+		counts[r.tenant]++
+		if r.g == nil {
+			i.charges[r.tenant] += r.bytes
+		}
+	}
+	for _, t := range i.s.tenants {
+		i.must(t.remnants == counts[t], "tenant %s counts %d remnants and has %d", t.name, t.remnants, counts[t])
+	}
 	for id, g := range i.s.segments {
 		i.charges[g.tenant] += g.bytes
 		listed := 0

@@ -17,6 +17,7 @@ import (
 type Legacy struct {
 	Catalog Catalog
 	memory  []*segment.Memory // in the order of Catalog.Segments
+	watch   *segment.Watch    // reports when Catalog.Remnants are free; nil: nothing does
 }
 
 // Catalog is a Legacy without the memory. It travels between releases as encoding/gob: fields may be added.
@@ -26,6 +27,15 @@ type Catalog struct {
 	Objects     []byte // a table: legacy_table.go
 	Streams     []LegacyStream
 	Conns       []LegacyConn
+	Remnants    []LegacyRemnant
+}
+
+// LegacyRemnant is memory that was given up and that somebody still has.
+type LegacyRemnant struct {
+	Tenant string
+	Bytes  uint64
+	Number int32 // under which the Legacy's watch reports that it is free
+	Since  time.Time
 }
 
 // LegacySegment is one segment; its descriptor stands at the same place in Legacy's.
@@ -96,11 +106,31 @@ func (l *Legacy) Descriptors() []int {
 	return fds
 }
 
+// WatchDescriptor gives the descriptor of what reports when Catalog.Remnants are free, which stays the Legacy's; −1: there is none.
+func (l *Legacy) WatchDescriptor() int {
+	if l.watch == nil {
+		return -1
+	}
+	return l.watch.FD()
+}
+
+// TakeWatch gives a Legacy that came from another process the descriptor that is WatchDescriptor there; it takes it over in any case.
+// Without it the remnants are forgotten.
+func (l *Legacy) TakeWatch(fd int) error {
+	w, err := segment.AdoptWatch(fd)
+	if err == nil {
+		l.watch = w
+	}
+	return err
+}
+
 // Close gives the memory up, as far as nobody else has it. It may be nil.
 func (l *Legacy) Close() {
 	if l == nil {
 		return
 	}
+	l.watch.Close()
+	l.watch = nil
 	for _, m := range l.memory {
 		m.Close()
 	}
@@ -137,13 +167,14 @@ func (s *Store) Bequeath() *Legacy {
 			continue
 		}
 		if g.first == nil {
-			s.doomed = append(s.doomed, g.mem)
-		} else {
-			l.Catalog.Segments = append(l.Catalog.Segments, LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once})
-			l.memory = append(l.memory, g.mem)
+			s.leave(g)
+			continue
 		}
+		l.Catalog.Segments = append(l.Catalog.Segments, LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once})
+		l.memory = append(l.memory, g.mem)
 		g.mem = nil
 	}
+	s.bequeathRemnants(l)
 	s.doomed = append(s.doomed, s.warm...)
 	s.warm = nil
 	return l

@@ -43,6 +43,14 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 	if opts.Legacy, err = NewLegacy(catalog, fds); err != nil {
 		t.Fatal(err)
 	}
+	if fd := l.WatchDescriptor(); fd >= 0 {
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			err = opts.Legacy.TakeWatch(fd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	next := newStore(t, opts)
 	if fault := next.invariants(true); fault != "" {
 		t.Fatal(fault)
@@ -63,6 +71,7 @@ func bytesOf(t testing.TB, s *Store, tenant string, id object.ID) []byte {
 		return nil
 	}
 	m := mapHandle(t, h, false)
+	defer m.Unmap()
 	return bytes.Clone(m.Bytes()[h.Ref.Offset:][:h.Size])
 }
 
@@ -105,6 +114,7 @@ func TestBequeath(t *testing.T) {
 	s.Leave()
 	for _, c := range []*Conn{a, b, filler} {
 		c.Close()
+		unmapWriters(c)
 	}
 	s = handOver(t, s, opts)
 	now := s.Status()

@@ -28,6 +28,7 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 		if fd, err = e.seg.mem.Dup(); err != nil {
 			return Handle{}, err
 		}
+		e.seg.shown = true
 	}
 	c.refer(e)
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil

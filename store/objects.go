@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -142,7 +143,8 @@ func (c *Conn) place(e *entry, once bool) (fd int, err error) {
 }
 
 // addRoom makes a segment for small objects, an eighth of what the connection's others have in use: fewer and larger ones would save
-// descriptors, but a segment comes back whole or not at all, so what is mapped beyond what is used grows with them.
+// descriptors, but a segment comes back whole or not at all, so what is mapped beyond what is used grows with them. Where there is no room for that
+// much, not even after objects went to disk, it makes a smaller one.
 func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
 	var used uint64
 	for _, g := range c.written {
@@ -150,8 +152,12 @@ func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
 			used += g.ranges.Used()
 		}
 	}
-	n := min(max(used/roomShare, firstSegmentBytes), c.s.opts.SegmentBytes)
-	g, err := c.s.newSegment(c, max(n, atLeast))
+	n := max(min(max(used/roomShare, firstSegmentBytes), c.s.opts.SegmentBytes), atLeast)
+	g, err := c.s.newSegment(c, n)
+	for n > atLeast && (errors.Is(err, object.ErrQuota) || errors.Is(err, object.ErrFull)) && !c.closed {
+		n = max(n/2, atLeast)
+		g, err = c.s.newSegment(c, n)
+	}
 	if err != nil {
 		return nil, err
 	}

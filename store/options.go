@@ -22,7 +22,7 @@ type Options struct {
 	WarmBytes uint64
 	// WriterCacheBytes bounds the empty segments kept for one connection's next objects. Default CapacityBytes/4.
 	WriterCacheBytes uint64
-	// TenantBytes bounds what one tenant may be charged. Default 0: only CapacityBytes does.
+	// TenantBytes bounds what one tenant may be charged. Default 0: only CapacityBytes does, as where both are the same.
 	TenantBytes uint64
 	// SpillDir is where objects go that memory has no room for, and where persisted ones are. Default "": neither can be.
 	SpillDir string
@@ -65,6 +65,9 @@ const NoHuge = 1 << 62
 const firstSegmentBytes = 256 << 10
 
 func (o Options) withDefaults() Options {
+	if o.TenantBytes == o.CapacityBytes {
+		o.TenantBytes = 0 // who meets it met the store's end, and is told so
+	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 20
 		for o.SegmentBytes > firstSegmentBytes && o.SegmentBytes > o.CapacityBytes/8 {

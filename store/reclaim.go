@@ -24,6 +24,7 @@ func (c *Conn) Reclaim(id object.ID, mapped uint64) (again, here bool) {
 	if g == nil || g.id != mapped || g.mem == nil {
 		return true, false
 	}
+	g.shown = true
 	g.seen[c] = struct{}{}
 	c.seen[g.id] = g
 	return true, true

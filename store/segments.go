@@ -19,7 +19,9 @@ type segmentState struct {
 
 	mem     *segment.Memory    // nil once given up
 	writer  *Conn              // nil: takes no more objects
-	seen    map[*Conn]struct{} // connections that have its descriptor or mapping
+	seen    map[*Conn]struct{} // connections that have its descriptor or mapping, as far as they say
+	shown   bool               // somebody got a descriptor, whether he says that he has it or not
+	kept    *remnant           // given up, and not free yet: only the kernel knows who has it
 	live    int                // objects in it; a session's segment counts as one
 	session bool               // a session's memory, not yet published
 	once    bool               // never used for a second object
@@ -34,6 +36,7 @@ type segmentState struct {
 	ranked   [2]*list.Element // places in Store.cold and tenant.cold; nil: in use
 	mapping  *segment.Mapping // an internal writer's
 	left     time.Time        // when mem was given up
+	leaving  bool             // counted among the memory that will be back soon
 	emptied  time.Time        // when the last object in it went, while idle
 }
 
@@ -68,6 +71,9 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	n := segment.RoundUp(bytes)
 	if n == 0 {
 		return nil, fmt.Errorf("%w: a segment of %d bytes", object.ErrInvalid, bytes)
+	}
+	if err := s.mayGiveUpMore(c.tenant); err != nil {
+		return nil, err
 	}
 	if err := s.reserveRoom(c.tenant, n, c.stopped.Load); err != nil {
 		return nil, err
@@ -132,6 +138,7 @@ func (s *Store) show(c *Conn, g *segmentState) (fd int, err error) {
 	if fd, err = g.mem.Dup(); err != nil {
 		return -1, err
 	}
+	g.shown = true
 	g.seen[c] = struct{}{}
 	c.seen[g.id] = g
 	return fd, nil
@@ -197,15 +204,31 @@ func (s *Store) settle(g *segmentState) {
 		return
 	}
 	if g.mem != nil {
-		s.doomed = append(s.doomed, g.mem)
-		g.mem = nil
-		g.left = time.Now()
-		g.tellSlots()
+		s.leave(g)
+	} else if g.kept != nil && len(g.seen) == 0 {
+		g.tenant.forgot = time.Now()
+		s.takeFreed() // who unmapped it before he said so has it reported by now
 	}
-	if len(g.seen) == 0 && s.segments[g.id] == g {
+	if len(g.seen) == 0 && g.kept == nil && s.segments[g.id] == g {
 		delete(s.segments, g.id)
+		s.backAgain(g)
 		s.uncharge(g.tenant, g.bytes)
 	}
+}
+
+// leave gives up the memory of a segment. unlock closes it. mu is held.
+func (s *Store) leave(g *segmentState) {
+	if g.shown && s.giveUp(g.mem, remnant{tenant: g.tenant, bytes: g.bytes, g: g}) {
+		g.kept = s.remnants[s.lastRemnant]
+		if len(g.seen) == 0 {
+			g.tenant.forgot = time.Now()
+		}
+	}
+	s.doomed = append(s.doomed, g.mem)
+	g.mem = nil
+	g.left = time.Now()
+	s.willBeBack(g)
+	g.tellSlots()
 }
 
 // retireIdle gives up segments kept for writers until n bytes would fit. Their clients still have them mapped: the

@@ -27,6 +27,9 @@ func (c *Conn) AllocSegment(n uint64) (SessionSegment, error) {
 		return SessionSegment{}, errConnClosed
 	}
 	g, err := s.newSegment(c, n)
+	for until := time.Now().Add(freeingTime); err != nil && s.awaitFreed(err, c.tenant, until); { // its worker is about to unmap some
+		g, err = s.newSegment(c, n)
+	}
 	if err != nil {
 		return SessionSegment{}, err
 	}

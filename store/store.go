@@ -37,7 +37,7 @@ type Store struct {
 	segments   map[uint64]*segmentState // until uncharged
 	conns      map[*Conn]struct{}
 	waiters    map[waitKey][]chan struct{}
-	doomed     []*segment.Memory // to be closed by unlock
+	doomed     []*segment.Memory // to be closed by unlock, which then sees what is free
 	doomedMaps []*segment.Mapping
 	trash      []trashed // files to be removed by unlock
 	wakes      []*Waiter // whose wake unlock calls
@@ -76,6 +76,18 @@ type Store struct {
 	kick chan struct{} // wakes fillWarmPool; capacity 1
 	done chan struct{} // closed when fillWarmPool has ended
 
+	watch        *segment.Watch // immutable; nil: see watchFault. Used under mu
+	watchFault   error          // why not, or why not for some segment
+	unwatched    int            // segments given up that the kernel does not report
+	watched      chan struct{}  // closed when watchFreed has ended
+	remnants     map[int32]*remnant
+	maxRemnants  int // of one tenant; immutable
+	lastRemnant  int32
+	reportsLost  bool
+	freed        chan struct{} // closed, and made anew, when memory became free
+	leavers      []*segmentState
+	leavingBytes uint64 // of leavers
+
 	spill     *spill.Dir     // immutable; nil: none
 	keep      chan struct{}  // wakes keeper; capacity 1
 	kept      chan struct{}  // closed when keeper has ended
@@ -92,6 +104,11 @@ type tenant struct {
 	conns   int
 	charged uint64
 	index   *tenantIndex // nil: no connection asked for it
+
+	remnants     int // memory given up that somebody still has
+	remnantBytes uint64
+	leavingBytes uint64
+	forgot       time.Time // when a peer last let go of memory that is not free yet
 
 	disk     uint64    // bytes on disk
 	cold     list.List // as Store.cold
@@ -120,13 +137,17 @@ func New(opts Options) (*Store, error) {
 		watchers:  make(map[*Watcher]struct{}),
 		followers: make(map[*Follower]struct{}),
 		kept:      make(chan struct{}),
+		watched:   make(chan struct{}),
+		freed:     make(chan struct{}),
 	}
+	s.beginWatch(opts.Legacy)
 	if err := s.begin(opts.Legacy); err != nil {
 		return nil, err
 	}
 	s.opts.Legacy = nil
 	go s.fillWarmPool()
 	go s.keeper()
+	go s.watchFreed()
 	return s, nil
 }
 
@@ -151,6 +172,7 @@ func (s *Store) begin(l *Legacy) error {
 			s.doomed = append(s.doomed, g.mem)
 		}
 		s.unlock()
+		s.watch.Close()
 	}
 	return err
 }
@@ -166,9 +188,11 @@ func (s *Store) Close() {
 	for _, t := range s.tenants {
 		t.restorer.retireAll()
 	}
+	s.dropRemnants()
 	s.doomed = append(s.doomed, s.warm...)
 	s.warm = nil
 	s.unlock()
+	s.watch.Close()
 }
 
 // end closes every connection and joins the goroutines.
@@ -186,8 +210,10 @@ func (s *Store) end() {
 	}
 	s.wakeWarmPool()
 	s.wakeKeeper()
+	s.watch.Interrupt()
 	<-s.done
 	<-s.kept
+	<-s.watched
 	s.transfers.Wait()
 }
 
@@ -220,16 +246,23 @@ func (s *Store) unlock() {
 	for _, m := range doomed {
 		m.Close()
 	}
+	if len(doomed)+len(slots)+len(levels) > 0 {
+		s.mu.Lock()
+		s.takeFreed()
+		s.mu.Unlock()
+	}
 }
 
 // reserve charges n bytes to t and the store, making room where it can: first out of the warm pool, then out of
 // segments that are kept for their writers. mu is held.
 func (s *Store) reserve(t *tenant, n uint64) error {
-	if len(s.looking) > 0 && (!s.hasRoom(n) || s.opts.TenantBytes > 0 && t.charged+n > s.opts.TenantBytes) {
+	if !s.hasRoom(n) || s.opts.TenantBytes > 0 && t.charged+n > s.opts.TenantBytes {
 		s.lookNow()
+		s.takeFreed()
 	}
 	if limit := s.opts.TenantBytes; limit > 0 && (n > limit || t.charged > limit-n) {
-		return fmt.Errorf("%w: tenant %s has %d of %d bytes and asks for %d more: delete objects", object.ErrQuota, t.name, t.charged, limit, n)
+		return fmt.Errorf("%w: tenant %s has %d of %d bytes and asks for %d more: delete objects%s",
+			object.ErrQuota, t.name, t.charged, limit, n, t.keptNote())
 	}
 	if !s.hasRoom(n) {
 		s.shrinkWarm(n)
@@ -238,8 +271,8 @@ func (s *Store) reserve(t *tenant, n uint64) error {
 		s.retireIdle(n)
 	}
 	if !s.hasRoom(n) {
-		return fmt.Errorf("%w: %d of %d bytes are taken and %d more are asked for: delete objects, or give the daemon more memory",
-			object.ErrFull, s.charged, s.opts.CapacityBytes, n)
+		return fmt.Errorf("%w: %d of %d bytes are taken and %d more are asked for: delete objects, or give the daemon more memory%s",
+			object.ErrFull, s.charged, s.opts.CapacityBytes, n, t.keptNote())
 	}
 	s.charged += n
 	t.charged += n

@@ -28,6 +28,9 @@ func NewSlots(sys segment.System) (*Slots, error) {
 // Dup gives a descriptor of the memory, writable; the caller owns it.
 func (s *Slots) Dup() (int, error) { return s.memory.Dup() }
 
+// Memory gives the memory, which stays the Slots'.
+func (s *Slots) Memory() *segment.Memory { return s.memory }
+
 // End tells the client that its slots count no longer: it takes no reference after it has seen that. It must precede the
 // first look that leaves these slots out.
 func (s *Slots) End() { s.words[slotsEnded].Store(1) }

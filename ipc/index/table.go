@@ -65,6 +65,9 @@ func (l *Level) begin() {
 // Bytes gives the size of the memory.
 func (l *Level) Bytes() uint64 { return uint64(len(l.words)) * 8 }
 
+// Memory gives the memory, which stays the Level's.
+func (l *Level) Memory() *segment.Memory { return l.memory }
+
 // Dup gives a descriptor of the memory, for reading; the caller owns it.
 func (l *Level) Dup() (int, error) { return l.memory.Dup() }
 

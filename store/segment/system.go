@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"os"
+	"strconv"
 
 	mmap "github.com/edsrzf/mmap-go"
 	"golang.org/x/sys/unix"
@@ -21,6 +22,8 @@ type System interface {
 	Dup(fd int) (int, error)
 	// MemfdHuge is MemfdCreate over the machine's reserved huge pages (hugetlb), whose size it gives.
 	MemfdHuge(name string) (fd int, pageBytes int64, err error)
+	// Watch has the inotify instance watch report when nobody has the memfd fd any more, under the number that it gives.
+	Watch(watch, fd int) (number int, err error)
 	// Map maps the first n bytes, shared; prot is mmap.RDONLY or mmap.RDWR.
 	Map(f *os.File, n, prot int) (mmap.MMap, error)
 }
@@ -81,6 +84,11 @@ func (Linux) MemfdHuge(name string) (int, int64, error) {
 		return -1, 0, err
 	}
 	return fd, int64(st.Blksize), nil // hugetlbfs: the page's size
+}
+
+// Watch implements System.
+func (Linux) Watch(watch, fd int) (int, error) {
+	return unix.InotifyAddWatch(watch, "/proc/self/fd/"+strconv.Itoa(fd), unix.IN_DELETE_SELF)
 }
 
 // Map implements System.
