@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -228,21 +227,8 @@ func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 	return id, err
 }
 
-// AwaitPublished implements frontdoor.Cluster.
-func (d *Daemon) AwaitPublished(ctx context.Context, tenant, name string) (object.ID, error) {
-	for {
-		changed := d.meta.raft.Changed()
-		id, err := d.Resolve(tenant, name)
-		if err == nil {
-			return id, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return object.ID{}, fmt.Errorf("%w: %w", object.ErrTimeout, err)
-		}
-	}
-}
+// Changed implements frontdoor.Cluster.
+func (d *Daemon) Changed() <-chan struct{} { return d.meta.raft.Changed() }
 
 // Published implements frontdoor.Cluster.
 func (d *Daemon) Published(tenant, prefix string) ([]byte, error) {

@@ -165,14 +165,24 @@ func (s *Store) adoptMembers(e *entry) {
 	}
 }
 
-// dropMembers is the reverse, once. mu is held.
+// dropMembers is the reverse, once; of a large tree the attendant does it. mu is held.
 func (s *Store) dropMembers(e *entry) {
 	members := e.members
 	e.members = nil
-	for _, m := range members {
-		m.e.memberOf--
-		s.collect(m.e)
+	if e.tree > lockSteps && !s.closed {
+		e.tenant.parting = append(e.tenant.parting, members)
+		s.attend(e.tenant)
+		return
 	}
+	for _, m := range members {
+		s.part(m)
+	}
+}
+
+// part takes a member from its composite. mu is held.
+func (s *Store) part(m member) {
+	m.e.memberOf--
+	s.collect(m.e)
 }
 
 // letGo ends a sealed object's own life: it is out of the table, or where a composite has it a member and nothing else. mu is held.
@@ -181,7 +191,9 @@ func (s *Store) letGo(e *entry) {
 	if e.memberOf == 0 {
 		s.removeFromTable(e)
 	} else {
-		s.notify(EventGone, e)
+		if e.name != "" {
+			s.notify(EventUnnamed, e)
+		}
 		s.unindex(e) // the class
 		s.unbind(e)
 		s.unschedule(e)

@@ -37,6 +37,7 @@ type Conn struct {
 	idle      []*segmentState
 	idleBytes uint64
 	closed    bool
+	gone      chan struct{} // immutable; closed when Close has done everything
 
 	fills      map[object.ID]*entry  // others' objects that this connection fills; made with the first
 	streams    map[uint64]*streamEnd // made with the first
@@ -70,6 +71,7 @@ func (s *Store) newConn(owner Owner, t *tenant) *Conn {
 		s:       s,
 		owner:   owner,
 		tenant:  t,
+		gone:    make(chan struct{}),
 		refs:    make(map[object.ID]reference),
 		open:    make(map[*entry]struct{}),
 		seen:    make(map[uint64]*segmentState),
@@ -127,18 +129,20 @@ func (c *Conn) roomAtOnce() bool {
 // Stop makes a call of this connection that populates memory give up soon. Close still has to follow.
 func (c *Conn) Stop() { c.stopped.Store(true) }
 
-// Close aborts the connection's unsealed objects, releases its references and lets go of its segments. A second
-// Close does nothing. Waiting gets end when their context does.
+// Close aborts the connection's unsealed objects, releases its references and lets go of its segments, a few at a time: others have the
+// lock in between. A second Close waits for the first. Waiting gets end when their context does.
 func (c *Conn) Close() {
 	c.Stop()
 	s := c.s
 	s.mu.Lock()
-	defer s.unlock()
 	if c.closed {
+		s.mu.Unlock()
+		<-c.gone
 		return
 	}
+	defer close(c.gone)
+	defer s.unlock()
 	c.closed = true
-	delete(s.conns, c)
 	c.disinherit()
 	if s.departing {
 		c.keepSlots()
@@ -146,8 +150,10 @@ func (c *Conn) Close() {
 	s.closeIndex(c)
 	c.leaveStreams()
 	c.leaveFills()
+	steps := 0
 	for e := range c.open {
 		s.forgetEntry(e)
+		s.breathe(&steps)
 	}
 	if s.departing {
 		c.leave()
@@ -158,16 +164,20 @@ func (c *Conn) Close() {
 		s.references -= r.count
 		r.e.refs -= r.count
 		s.collect(r.e)
+		s.breathe(&steps)
 	}
 	for _, g := range c.written {
 		if g.session {
 			g.live = 0
 		}
 		s.retire(g)
+		s.breathe(&steps)
 	}
 	for _, g := range c.seen {
 		s.unsee(c, g)
+		s.breathe(&steps)
 	}
+	delete(s.conns, c)
 	s.requests.drop(c)
 	c.tenant.conns--
 	s.dropTenant(c.tenant)
@@ -202,10 +212,12 @@ func (c *Conn) Sweep() []uint64 {
 		c.s.retire(c.idle[0])
 	}
 	var gone []uint64
+	steps := 0
 	for id, g := range c.seen {
 		if g.mem == nil {
 			gone = append(gone, id)
 		}
+		c.s.breathe(&steps)
 	}
 	return gone
 }

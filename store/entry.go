@@ -181,6 +181,7 @@ func (s *Store) freeMemory(e *entry) {
 func (s *Store) attach(e *entry, g *segmentState, off uint64) {
 	e.seg, e.off = g, off
 	g.live++
+	g.used += e.size
 	e.prev, e.next = nil, g.first
 	if g.first != nil {
 		g.first.prev = e
@@ -226,5 +227,6 @@ func (s *Store) unlink(e *entry) {
 	}
 	e.next, e.prev, e.seg = nil, nil, nil
 	g.live--
+	g.used -= e.size
 	s.rank(g)
 }

@@ -19,18 +19,24 @@ type Follower struct {
 
 // Follow begins with no object. The caller must Close.
 func (s *Store) Follow() *Follower {
-	f := &Follower{s: s, wake: make(chan struct{}, 1), ids: make(map[object.ID]struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.followers[f] = struct{}{}
-	return f
+	return &Follower{s: s, wake: make(chan struct{}, 1), ids: make(map[object.ID]struct{})}
 }
 
 // Close ends following.
 func (f *Follower) Close() {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	delete(f.s.followers, f)
+	for id := range f.ids {
+		f.leave(id)
+	}
+}
+
+// leave stops following an object. mu is held.
+func (f *Follower) leave(id object.ID) {
+	delete(f.ids, id)
+	if delete(f.s.followers[id], f); len(f.s.followers[id]) == 0 {
+		delete(f.s.followers, id)
+	}
 }
 
 // Add follows an object from now on; false where it is gone already, or not sealed.
@@ -42,6 +48,10 @@ func (f *Follower) Add(id object.ID) bool {
 		return false
 	}
 	f.ids[id] = struct{}{}
+	if f.s.followers[id] == nil {
+		f.s.followers[id] = make(map[*Follower]struct{}, 1)
+	}
+	f.s.followers[id][f] = struct{}{}
 	return true
 }
 
@@ -73,11 +83,8 @@ func (f *Follower) Next(ctx context.Context) ([]object.ID, error) {
 
 // tellFollowers says that an object is going. It never blocks. mu is held.
 func (s *Store) tellFollowers(id object.ID) {
-	for f := range s.followers {
-		if _, has := f.ids[id]; !has {
-			continue
-		}
-		delete(f.ids, id)
+	for f := range s.followers[id] {
+		f.leave(id)
 		f.gone = append(f.gone, id)
 		select {
 		case f.wake <- struct{}{}:
@@ -104,12 +111,14 @@ type SegmentStatus struct {
 func (s *Store) Segments(tenant string) []SegmentStatus {
 	s.mu.Lock()
 	list := make([]SegmentStatus, 0, len(s.segments))
+	steps := 0
 	for _, g := range s.segments {
 		if tenant == "" || g.tenant.name == tenant {
 			list = append(list, g.status())
 		}
+		s.breathe(&steps)
 	}
-	s.mu.Unlock()
+	s.unlock()
 	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
 	return list
 }
@@ -118,10 +127,10 @@ func (s *Store) Segments(tenant string) []SegmentStatus {
 func (g *segmentState) status() SegmentStatus {
 	x := SegmentStatus{
 		ID: g.id, Tenant: g.tenant.name, Bytes: g.bytes, Readers: len(g.seen), Sealed: g.sealed, Session: g.session, Idle: g.idle, Leaving: g.mem == nil,
+		Objects: g.live, Used: g.used,
 	}
-	for e := g.first; e != nil; e = e.next {
-		x.Objects++
-		x.Used += e.size
+	if g.session {
+		x.Objects = 0
 	}
 	return x
 }

@@ -159,7 +159,7 @@ type TenantStatus struct {
 // Status counts. The cost is in proportion to the segments, tenants and slots in use, not to the objects.
 func (s *Store) Status() Status {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.takeFreed()
 	st := Status{
 		Objects: len(s.objects), OpenObjects: s.openCount, References: s.references, Connections: len(s.conns), Segments: len(s.segments),
@@ -174,7 +174,9 @@ func (s *Store) Status() Status {
 	}
 	st.Index = s.indexStatus()
 	st.References += st.Index.References
+	steps := 0
 	for _, g := range s.segments {
+		s.breathe(&steps)
 		st.SegmentBytes += g.bytes
 		if g.mem != nil && g.mem.Huge() {
 			st.HugeBytes += g.bytes
@@ -191,6 +193,7 @@ func (s *Store) Status() Status {
 	}
 	keeps := make(map[*tenant]uint64)
 	for _, r := range s.remnants {
+		s.breathe(&steps)
 		if r.g == nil || len(r.g.seen) == 0 {
 			keeps[r.tenant] += r.bytes
 			st.KeptBytes += r.bytes

@@ -51,7 +51,6 @@ func (i *inspection) connections() {
 	perTenant := map[*tenant]int{}
 	for c := range i.s.conns {
 		perTenant[c.tenant]++
-		i.must(!c.closed, "a closed connection is listed")
 		for id, r := range c.refs {
 			i.must(r.count > 0 && r.e.id == id, "a connection holds %d of object %s as %s", r.count, r.e.id, id)
 			i.refs[r.e] += r.count
@@ -79,6 +78,18 @@ func (i *inspection) connections() {
 	}
 	for _, t := range i.s.tenants {
 		i.must(t.conns == perTenant[t], "tenant %s counts %d connections and has %d", t.name, t.conns, perTenant[t])
+		for _, list := range t.parting {
+			for _, m := range list {
+				i.members[m.e]++
+				i.alive[m.e] = true
+			}
+		}
+		for _, list := range t.dropping {
+			for _, f := range list {
+				i.refs[f.e]++
+				i.alive[f.e] = true
+			}
+		}
 	}
 }
 
@@ -104,7 +115,7 @@ func (i *inspection) streams() {
 				}
 			}
 			i.must(writers == st.writers, "stream %q counts %d writers and has %d", name, st.writers, writers)
-			i.must(len(st.poppers) == 0 || len(st.frames) == 0, "stream %q: a pop waits beside %d frames", name, len(st.frames))
+			i.must(st.poppers.Len() == 0 || len(st.frames) == 0, "stream %q: a pop waits beside %d frames", name, len(st.frames))
 		}
 	}
 }
@@ -186,13 +197,23 @@ func (i *inspection) segments() {
 	for _, t := range i.s.tenants {
 		i.must(t.remnants == counts[t], "tenant %s counts %d remnants and has %d", t.name, t.remnants, counts[t])
 	}
+	idle, leaving := 0, uint64(0)
 	for id, g := range i.s.segments {
 		i.charges[g.tenant] += g.bytes
-		listed := 0
+		if g.idle {
+			idle++
+		}
+		if g.leaving {
+			leaving += g.bytes
+			i.must(g.mem == nil, "segment %d leaves and has memory", id)
+		}
+		listed, used := 0, uint64(0)
 		for e := g.first; e != nil; e = e.next {
 			listed++
+			used += e.size
 			i.must(e.seg == g, "segment %d lists object %s, which lies elsewhere", id, e.id)
 		}
+		i.must(g.used == used, "segment %d counts %d bytes of objects and has %d", id, g.used, used)
 		want := g.live
 		if g.session {
 			want--
@@ -205,6 +226,8 @@ func (i *inspection) segments() {
 		i.must(g.mem != nil || g.live == 0, "segment %d has %d objects and no memory", id, g.live)
 		i.must(g.mem == nil || g.live > 0 || g.writer != nil, "segment %d is nobody's and was not given up", id)
 	}
+	i.must(idle == i.s.idle.Len(), "%d segments are idle, %d listed", idle, i.s.idle.Len())
+	i.must(leaving == i.s.leavingBytes, "%d bytes leave, %d counted", leaving, i.s.leavingBytes)
 }
 
 func (i *inspection) names() {

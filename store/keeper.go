@@ -87,9 +87,10 @@ func (s *Store) keeper() {
 }
 
 // expire takes objects whose time is over out of the table; references keep their memory. What a composite still has stays for
-// it alone, and on disk, too. mu is held, and let go while records are written.
+// it alone, and on disk, too. mu is held, and let go between some and while records are written.
 func (s *Store) expire(now time.Time) {
 	var stale []*entry
+	steps := 0
 	for len(s.expiries) > 0 && !s.closed && !now.Before(s.expiries[0].expires) {
 		e := s.expiries[0]
 		s.unschedule(e)
@@ -97,6 +98,7 @@ func (s *Store) expire(now time.Time) {
 		if e.stale {
 			stale = append(stale, e)
 		}
+		s.breathe(&steps)
 	}
 	for _, e := range stale {
 		_ = s.syncRecord(e) // the object says what was wrong

@@ -99,20 +99,3 @@ func (r *Reading) Checksum(ctx context.Context) (uint64, error) {
 	}
 	return sum.Sum64(), nil
 }
-
-// Wanted is one object that AwaitAll waits for: by name where ID is zero.
-type Wanted struct {
-	ID   object.ID
-	Name string
-}
-
-// AwaitAll waits until all are sealed or, with one ctx, its time is over. What is on disk stays there: all of it may be more
-// than memory holds.
-func (c *Conn) AwaitAll(ctx context.Context, list []Wanted) error {
-	for _, w := range list {
-		if err := c.await(ctx, w.ID, w.Name, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}

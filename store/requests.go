@@ -12,10 +12,12 @@ import (
 // tenant. It is no part of Options.CapacityBytes, which is for shared memory: it has a bound of its own for a connection, a tenant and
 // the daemon. So a peer that asks much and reads nothing is refused, or is not read from, and costs the others nothing.
 
-// What a waiting request and a watch are charged, besides what their payload takes: a goroutine's stack, a timer, a queue of events.
+// What a waiting request and a watch are charged, besides what their payload takes: a goroutine's stack and a timer; a record, where
+// it waits without a goroutine; a queue of events.
 const (
-	WaitBytes  = 8 << 10
-	WatchBytes = 32 << 10
+	WaitBytes    = 8 << 10
+	PendingBytes = 2 << 10
+	WatchBytes   = 16 << 10
 )
 
 // A tenant may hold so much of the daemon's part, and a connection so much of its tenant's.

@@ -148,6 +148,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		return err
 	}
 	if other := e.tenant.names[name]; other != nil && other != e {
+		s.notify(EventUnnamed, other)
 		s.unbind(other)
 		other.stale = other.onDisk || other.writing
 		if other.class == object.Named {
@@ -156,6 +157,9 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		e.refs++ // other may be a composite, and all that holds e
 		s.collect(other)
 		e.refs--
+	}
+	if e.name != "" && e.name != name {
+		s.notify(EventUnnamed, e)
 	}
 	s.unbind(e)
 	e.name, e.bound = name, time.Now()

@@ -27,6 +27,8 @@ type segmentState struct {
 	once    bool               // never used for a second object
 	sealed  bool               // for readers
 	idle    bool               // stands in writer.idle
+	idleAt  *list.Element      // and in Store.idle
+	used    uint64             // bytes of the objects in it
 	bucket  int                // place in writer.room: bucket and index
 	at      int
 
@@ -177,6 +179,7 @@ func (s *Store) emptied(g *segmentState) {
 	c.idle = append(c.idle, g)
 	c.idleBytes += g.bytes
 	g.idle, g.emptied = true, time.Now()
+	g.idleAt = s.idle.PushBack(g)
 	for c.idleBytes > s.opts.WriterCacheBytes || len(c.idle) > maxIdleSegments {
 		s.retire(c.idle[0])
 	}
@@ -234,12 +237,10 @@ func (s *Store) leave(g *segmentState) {
 // retireIdle gives up segments kept for writers until n bytes would fit. Their clients still have them mapped: the
 // memory comes back when they sweep. mu is held.
 func (s *Store) retireIdle(n uint64) {
-	var freed uint64
-	for c := range s.conns {
-		for len(c.idle) > 0 && freed < n {
-			freed += c.idle[0].bytes
-			s.retire(c.idle[0])
-		}
+	for freed := uint64(0); freed < n && s.idle.Len() > 0; {
+		g := s.idle.Front().Value.(*segmentState)
+		freed += g.bytes
+		s.retire(g)
 	}
 }
 
@@ -261,7 +262,8 @@ func (c *Conn) dropIdle(g *segmentState) {
 		}
 	}
 	c.idleBytes -= g.bytes
-	g.idle = false
+	c.s.idle.Remove(g.idleAt)
+	g.idle, g.idleAt = false, nil
 }
 
 // findWhole finds the smallest empty segment of c's own that holds n bytes without wasting a quarter. mu is held.

@@ -46,13 +46,15 @@ func (c *Conn) Grant(id object.ID, name, who string, revoke bool) error {
 	case e.state == object.Open:
 		return e.notSealed()
 	}
-	return s.grantTree(e, who, revoke)
+	steps := 0
+	return s.grantTree(e, who, revoke, &steps)
 }
 
 // grantTree is grant for an object and, where it is a composite, what it has. mu is held, and let go meanwhile.
-func (s *Store) grantTree(e *entry, who string, revoke bool) error {
+func (s *Store) grantTree(e *entry, who string, revoke bool, steps *int) error {
+	s.breathe(steps)
 	for _, m := range e.members { // never changed in place
-		if err := s.grantTree(m.e, who, revoke); err != nil && !(revoke && errors.Is(err, object.ErrNotFound)) {
+		if err := s.grantTree(m.e, who, revoke, steps); err != nil && !(revoke && errors.Is(err, object.ErrNotFound)) {
 			return fmt.Errorf("member %q: %w", m.name, err)
 		}
 	}

@@ -79,7 +79,7 @@ func TestGrants(t *testing.T) {
 func TestRenameIsAtomicAndWatched(t *testing.T) {
 	s := newStore(t, Options{})
 	c := connect(t, s, "x")
-	w := c.Watch("n")
+	w := c.Watch("n", nil)
 	defer w.Close()
 	one, two := filled(t, c, named("n1", 10), 1), filled(t, c, named("n2", 10), 2)
 	wantErr(t, c.Rename("n1", "n2", false), object.ErrExists)
@@ -94,9 +94,12 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 	wantErr(t, err, object.ErrNotFound)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, want := range []string{EventSealed, EventSealed, EventNamed} {
-		if ev, err := w.Next(ctx); err != nil || ev.Kind != want {
-			t.Errorf("event %+v, %v, want %s", ev, err, want)
+	for _, want := range []Event{
+		{Kind: EventSealed, ID: one, Name: "n1"}, {Kind: EventSealed, ID: two, Name: "n2"},
+		{Kind: EventUnnamed, ID: two, Name: "n2"}, {Kind: EventUnnamed, ID: one, Name: "n1"}, {Kind: EventNamed, ID: one, Name: "n2"},
+	} {
+		if ev, err := w.Next(ctx); err != nil || ev.Kind != want.Kind || ev.ID != want.ID || ev.Name != want.Name {
+			t.Errorf("event %+v, %v, want %+v", ev, err, want)
 		}
 	}
 	for range eventQueue + 10 {

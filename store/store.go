@@ -16,6 +16,7 @@ package store
 import (
 	"container/list"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,8 +37,9 @@ type Store struct {
 	tenants    map[string]*tenant
 	segments   map[uint64]*segmentState // until uncharged
 	conns      map[*Conn]struct{}
-	waiters    map[waitKey][]chan struct{}
-	doomed     []*segment.Memory // to be closed by unlock, which then sees what is free
+	waits      map[waitKey]map[*tenant]*waitSet // by what is waited for, and by whom
+	pending    int                              // Pendings
+	doomed     []*segment.Memory                // to be closed by unlock, which then sees what is free
 	doomedMaps []*segment.Mapping
 	trash      []trashed // files to be removed by unlock
 	wakes      []*Waiter // whose wake unlock calls
@@ -47,13 +49,13 @@ type Store struct {
 	looking      map[*tenant]struct{} // those with retired records in the index
 
 	expiries expiryHeap
+	idle     list.List // empty segments that are kept for their writers, the one longest empty first
 	cold     list.List // segments whose objects may all go to disk, the one longest without use first
 
 	spilled      int
 	spilledBytes uint64
 	shared       map[string]*entryList // by who may read it
-	watchers     map[*Watcher]struct{}
-	followers    map[*Follower]struct{}
+	followers    map[object.ID]map[*Follower]struct{}
 	damaged      []string // records that could not be read at the start
 	nextID       uint64   // last segment number given
 	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
@@ -113,6 +115,17 @@ type tenant struct {
 	disk     uint64    // bytes on disk
 	cold     list.List // as Store.cold
 	restorer *Conn     // nil until something comes back from disk
+
+	watching  watchers // guards itself
+	watched   int      // watchers
+	events    []*Event // for them, not handed over yet
+	missed    bool     // more events than events may have
+	woken     []*waitSet
+	parting   [][]member // of composites that are gone
+	dropping  [][]frame  // of streams that were removed
+	deadlines pendingHeap
+	attended  bool        // the attendant is there
+	alarm     *time.Timer // wakes it; made with the first deadline
 }
 
 // New makes an empty store and starts its warm pool. The caller must Close it.
@@ -129,13 +142,12 @@ func New(opts Options) (*Store, error) {
 		tenants:   make(map[string]*tenant),
 		segments:  make(map[uint64]*segmentState),
 		conns:     make(map[*Conn]struct{}),
-		waiters:   make(map[waitKey][]chan struct{}),
+		waits:     make(map[waitKey]map[*tenant]*waitSet),
 		kick:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		keep:      make(chan struct{}, 1),
 		shared:    make(map[string]*entryList),
-		watchers:  make(map[*Watcher]struct{}),
-		followers: make(map[*Follower]struct{}),
+		followers: make(map[object.ID]map[*Follower]struct{}),
 		kept:      make(chan struct{}),
 		watched:   make(chan struct{}),
 		freed:     make(chan struct{}),
@@ -250,6 +262,19 @@ func (s *Store) unlock() {
 		s.mu.Lock()
 		s.takeFreed()
 		s.mu.Unlock()
+	}
+}
+
+// lockSteps is how many objects, references or segments are gone through in one hold of the lock by what has many to go through.
+const lockSteps = 128
+
+// breathe counts a step and lets others have the lock after some. mu is held, and let go meanwhile; a loop over a map goes on with what
+// is there then.
+func (s *Store) breathe(steps *int) {
+	if *steps++; *steps%lockSteps == 0 {
+		s.unlock()
+		runtime.Gosched() // or the next Lock would be faster than who waits
+		s.mu.Lock()
 	}
 }
 

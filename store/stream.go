@@ -1,6 +1,7 @@
 package store
 
 import (
+	"container/list"
 	"fmt"
 	"slices"
 	"time"
@@ -45,8 +46,8 @@ type stream struct {
 	ended   bool
 	broken  error     // why no more frames come, until another writer does
 	gone    bool      // removed: nothing may be pushed or popped
-	pushers []*Waiter // in their order
-	poppers []*Waiter
+	pushers list.List // of *Waiter, in their order
+	poppers list.List
 }
 
 // frame is an object that waits. The stream holds a reference to it.
@@ -91,6 +92,8 @@ type Waiter struct {
 
 	// Guarded by Store.mu.
 	timer *time.Timer
+	queue *list.List // of its stream: where it stands
+	at    *list.Element
 	over  bool
 	got   frame
 	err   error
@@ -280,7 +283,7 @@ func (c *Conn) Push(stream uint64, id object.ID, wait time.Duration, wake func(*
 	for st.dropOldest && len(st.frames) > 0 && !st.hasRoom(r.e.size) {
 		s.dropFrame(st)
 	}
-	if len(st.pushers) == 0 && st.hasRoom(r.e.size) {
+	if st.pushers.Len() == 0 && st.hasRoom(r.e.size) {
 		s.enqueue(c, st, r.e)
 		s.match(st)
 		return nil, nil
@@ -302,7 +305,7 @@ func (st *stream) closedFor(push bool) error {
 }
 
 // wait puts a Waiter into a queue. mu is held.
-func (s *Store) wait(w *Waiter, queue *[]*Waiter, wait time.Duration) (*Waiter, error) {
+func (s *Store) wait(w *Waiter, queue *list.List, wait time.Duration) (*Waiter, error) {
 	st := w.end.st
 	switch {
 	case wait == 0 && w.push != nil:
@@ -316,7 +319,7 @@ func (s *Store) wait(w *Waiter, queue *[]*Waiter, wait time.Duration) (*Waiter, 
 		w.c.waiting = make(map[*Waiter]struct{})
 	}
 	w.c.waiting[w] = struct{}{}
-	*queue = append(*queue, w)
+	w.queue, w.at = queue, queue.PushBack(w)
 	if wait > 0 {
 		w.timer = time.AfterFunc(wait, func() {
 			s.mu.Lock()
@@ -338,9 +341,7 @@ func (w *Waiter) finish(err error) {
 		w.timer.Stop()
 	}
 	delete(w.c.waiting, w)
-	st := w.end.st
-	is := func(other *Waiter) bool { return other == w }
-	st.pushers, st.poppers = slices.DeleteFunc(st.pushers, is), slices.DeleteFunc(st.poppers, is)
+	w.queue.Remove(w.at)
 	w.c.s.wakes = append(w.c.s.wakes, w)
 }
 
@@ -370,19 +371,21 @@ func (s *Store) take1(c *Conn, e *entry) {
 func (s *Store) match(st *stream) {
 	for {
 		switch why := st.closedFor(false); {
-		case len(st.poppers) > 0 && len(st.frames) > 0:
-			w := st.poppers[0]
+		case st.poppers.Len() > 0 && len(st.frames) > 0:
+			w := st.poppers.Front().Value.(*Waiter)
 			w.got = s.dequeue(w.c, st)
 			w.finish(nil)
-		case len(st.poppers) > 0 && why != nil && len(st.pushers) == 0:
-			st.poppers[0].finish(why)
-		case len(st.pushers) > 0 && (st.hasRoom(st.pushers[0].push.size) || st.closedFor(true) != nil):
-			s.letIn(st, st.pushers[0])
+		case st.poppers.Len() > 0 && why != nil && st.pushers.Len() == 0:
+			st.poppers.Front().Value.(*Waiter).finish(why)
+		case st.pushers.Len() > 0 && (st.hasRoom(st.firstPusher().push.size) || st.closedFor(true) != nil):
+			s.letIn(st, st.firstPusher())
 		default:
 			return
 		}
 	}
 }
+
+func (st *stream) firstPusher() *Waiter { return st.pushers.Front().Value.(*Waiter) }
 
 // letIn ends the waiting of a push. mu is held.
 func (s *Store) letIn(st *stream, w *Waiter) {

@@ -98,6 +98,12 @@ func (s *Store) removeStream(st *stream) {
 		return
 	}
 	st.gone = true
+	if len(st.frames) > lockSteps && !s.closed { // the attendant lets them go
+		st.tenant.dropping = append(st.tenant.dropping, st.frames)
+		st.dropped += uint64(len(st.frames))
+		st.frames, st.bytes = nil, 0
+		s.attend(st.tenant)
+	}
 	for len(st.frames) > 0 {
 		s.dropFrame(st)
 	}
@@ -146,7 +152,7 @@ func (st *stream) info() object.StreamInfo {
 	info := object.StreamInfo{
 		Name: st.name, Tenant: st.tenant.name, State: "open", Frames: len(st.frames), FramesAtMost: st.limit, Bytes: st.bytes, BytesAtMost: st.limitBytes,
 		DropOldest: st.dropOldest, Keep: st.keep, Pushed: st.pushed, Popped: st.popped, Dropped: st.dropped,
-		WaitingWriters: len(st.pushers), WaitingReaders: len(st.poppers), Created: st.created.UTC(), Users: []object.StreamUser{},
+		WaitingWriters: st.pushers.Len(), WaitingReaders: st.poppers.Len(), Created: st.created.UTC(), Users: []object.StreamUser{},
 	}
 	switch {
 	case st.ended:

@@ -1,31 +1,83 @@
 package store
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"tendril/store/object"
 )
 
-// waitKey is what a Get waits for: an id, or a tenant's name. A name with a / in it may be an own one or another tenant's object, whose
-// tenant may not be here yet: it stands without a tenant, and every object that can be called so wakes who waits.
+// A get that waits is a Pending: a record and no goroutine, so that a hundred thousand of them cost their tenant some memory and
+// the others nothing. What it waits for finds it by its name or id; ending it costs the same whatever else waits. All that is to be
+// done for a tenant's Pendings is done by the tenant's attendant, one after the other (attendant.go): however many of them end at
+// one moment, one goroutine of that tenant runs.
+
+// waitKey is what a Pending waits for: an id, or a name, as its own tenant has it, or another tenant's, in waitKey.whose.
+// That tenant may not be here yet, so it stands by name.
 type waitKey struct {
+	tenant *tenant // nil: another tenant's
 	id     object.ID
-	tenant *tenant
+	whose  string
 	name   string
 }
 
-// waitKeyOf gives the key for one that c waits for.
-func (c *Conn) waitKeyOf(id object.ID, name string) waitKey {
-	switch {
-	case !id.IsZero():
-		return waitKey{id: id}
-	case strings.Contains(name, "/"):
-		return waitKey{name: name}
-	}
-	return waitKey{tenant: c.tenant, name: name}
+// waitSet has the Pendings of one tenant that wait for one key. Guarded by Store.mu.
+type waitSet struct {
+	key    waitKey
+	reader *tenant
+	all    map[*Pending]struct{}
+	woken  bool // out of the tables: its members are looked at soon
+}
+
+// Pending is a wait for some objects, all of which are to be sealed.
+type Pending struct {
+	c     *Conn
+	until time.Time   // zero: for ever
+	then  func(error) // called once by the attendant
+
+	// Guarded by Store.mu.
+	wanted []Wanted // what is not there yet, the one that it waits for first
+	sets   [2]*waitSet
+	due    int   // place in tenant.deadlines; −1: not there
+	why    error // what is missing
+	over   bool
+}
+
+// pendingHeap has the Pendings of a tenant that have a deadline, the next one first.
+type pendingHeap []*Pending
+
+func (h pendingHeap) Len() int           { return len(h) }
+func (h pendingHeap) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
+func (h pendingHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].due, h[j].due = i, j
+}
+
+// Push implements heap.Interface.
+func (h *pendingHeap) Push(x any) {
+	p := x.(*Pending)
+	p.due = len(*h)
+	*h = append(*h, p)
+}
+
+// Pop implements heap.Interface.
+func (h *pendingHeap) Pop() any {
+	last := len(*h) - 1
+	p := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	p.due = -1
+	return p
+}
+
+// Wanted is one object that is waited for: by name where ID is zero.
+type Wanted struct {
+	ID   object.ID
+	Name string
 }
 
 // Wait is Get (by name where id is zero) that waits until the object is there and sealed, or ctx ends: ErrTimeout.
@@ -41,35 +93,36 @@ func (c *Conn) Wait(ctx context.Context, id object.ID, name string) (Handle, err
 	}
 }
 
-// Await waits until a Get would no longer answer ErrNotFound or ErrNotSealed, or ctx ends: ErrTimeout. The object may be
+// Await waits until a Get would no longer answer ErrNotFound, ErrNotSealed or ErrAway, or ctx ends: ErrTimeout. The object may be
 // gone again by the time the caller gets it.
 func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
-	return c.await(ctx, id, name, true)
-}
-
-// await is Await; where fetch is false an object on disk stays there.
-func (c *Conn) await(ctx context.Context, id object.ID, name string, fetch bool) error {
 	for {
-		ready, key, err := c.watch(id, name)
-		if errors.Is(err, ErrAway) && !fetch {
-			return nil
-		}
-		if errors.Is(err, ErrAway) {
-			if err := c.bringBack(ctx, id, name); err != nil {
-				return err
-			}
-			continue
-		}
-		if ready == nil {
+		if err := c.AwaitAll(ctx, []Wanted{{id, name}}); err != nil || !c.isAway(id, name) {
 			return err
 		}
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			c.s.stopWaiting(key, ready)
-			return fmt.Errorf("%w: %w", object.ErrTimeout, err)
+		if err := c.bringBack(ctx, id, name); err != nil {
+			return err
 		}
 	}
+}
+
+// AwaitAll waits until all are sealed or, with one ctx, its time is over. What is on disk stays there: all of it may be more
+// than memory holds. It keeps list.
+func (c *Conn) AwaitAll(ctx context.Context, list []Wanted) error {
+	ended := make(chan error, 1)
+	p, err := c.Later(list, time.Time{}, func(err error) { ended <- err })
+	if p == nil {
+		return err
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	if p.Cancel() {
+		return fmt.Errorf("%w: %w", object.ErrTimeout, p.why)
+	}
+	return <-ended
 }
 
 // notThereYet reports whether waiting may mend err.
@@ -77,58 +130,193 @@ func notThereYet(err error) bool {
 	return errors.Is(err, ErrAway) || errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
 }
 
-// watch gives a channel that is closed when the object is worth another look and why it is not to be had yet; or nil
-// where there is nothing to wait for.
-func (c *Conn) watch(id object.ID, name string) (chan struct{}, waitKey, error) {
+// isAway reports whether an object is on disk alone.
+func (c *Conn) isAway(id object.ID, name string) bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if c.closed {
-		return nil, waitKey{}, errConnClosed
-	}
-	key := c.waitKeyOf(id, name)
 	e, err := c.readable(id, name)
-	switch {
-	case err == nil && e.state == object.Spilled:
-		return nil, key, fmt.Errorf("%w: object %s", ErrAway, e.id)
-	case err == nil && e.state == object.Sealed:
-		return nil, key, nil
-	case err == nil:
-		err = e.notSealed()
-	case !errors.Is(err, object.ErrNotFound):
-		return nil, key, err
-	}
-	ready := make(chan struct{})
-	c.s.waiters[key] = append(c.s.waiters[key], ready)
-	return ready, key, err
+	return err == nil && e.state == object.Spilled
 }
 
-func (s *Store) stopWaiting(key waitKey, ready chan struct{}) {
+// Later waits for objects without a goroutine: then is called once, with nil when all are sealed (or on disk), with ErrTimeout at
+// until (zero: never), or with what else is wrong. It is called by the tenant's attendant, without a lock, and keeps the tenant's other
+// waits waiting while it runs. Later gives nil, and then is not called, where there is nothing to wait for: the error says why. It
+// keeps list, of which there is at least one. The caller must Cancel before the connection's Close.
+func (c *Conn) Later(list []Wanted, until time.Time, then func(error)) (*Pending, error) {
+	s := c.s
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := s.waiters[key]
-	for i, w := range list {
-		if w == ready {
-			list[i] = list[len(list)-1]
-			list = list[:len(list)-1]
-			break
+	defer s.unlock()
+	p := &Pending{c: c, until: until, then: then, wanted: list, due: -1}
+	switch over, err := p.advance(); {
+	case over:
+		return nil, err
+	case s.closed:
+		return nil, errStoreClosed
+	}
+	s.pending++
+	if !until.IsZero() {
+		heap.Push(&c.tenant.deadlines, p)
+		if p.due == 0 {
+			s.setAlarm(c.tenant)
 		}
 	}
-	if len(list) == 0 {
-		delete(s.waiters, key)
-	} else {
-		s.waiters[key] = list
+	return p, nil
+}
+
+// Cancel ends a wait; false where then has been called, or is about to be.
+func (p *Pending) Cancel() bool {
+	p.c.s.mu.Lock()
+	defer p.c.s.mu.Unlock()
+	was := p.over
+	p.finish()
+	return !was
+}
+
+// Look has the attendant call then, with nil, whatever is there: the caller found out that there is something else to do.
+func (p *Pending) Look() {
+	s := p.c.s
+	s.mu.Lock()
+	defer s.unlock()
+	if !p.over {
+		p.leave()
+		p.wanted = nil
+		s.lookAgain(p)
 	}
 }
 
-// signal wakes who waits for e, by id and by name. mu is held.
-func (s *Store) signal(e *entry) {
-	if len(s.waiters) == 0 {
+// pendingStep is how many objects are looked for in one hold of the lock.
+const pendingStep = 256
+
+// advance looks for what is wanted, as far as one hold of the lock may go, and has p wait for what is missing. over: there is nothing to
+// wait for any more. mu is held.
+func (p *Pending) advance() (over bool, err error) {
+	c := p.c
+	if c.closed {
+		return true, errConnClosed
+	}
+	for range pendingStep {
+		if len(p.wanted) == 0 {
+			return true, nil
+		}
+		w := p.wanted[0]
+		e, err := c.readable(w.ID, w.Name)
+		switch {
+		case err == nil && e.state != object.Open:
+			p.wanted = p.wanted[1:]
+			continue
+		case err == nil:
+			err = e.notSealed()
+		case !errors.Is(err, object.ErrNotFound):
+			return true, err
+		}
+		p.why = err
+		p.join(w)
+		return false, nil
+	}
+	p.why = fmt.Errorf("%w: %d of the objects have not been looked for yet", object.ErrNotFound, len(p.wanted))
+	c.s.lookAgain(p)
+	return false, nil
+}
+
+// join puts p where what it waits for finds it. mu is held.
+func (p *Pending) join(w Wanted) {
+	c := p.c
+	own, other := waitKey{tenant: c.tenant, id: w.ID}, waitKey{id: w.ID}
+	foreign := !w.ID.IsZero()
+	if w.ID.IsZero() {
+		own.name = w.Name
+		other.whose, other.name, foreign = strings.Cut(w.Name, "/")
+	}
+	p.sets[0] = c.s.waitSetOf(own, c.tenant)
+	p.sets[0].all[p] = struct{}{}
+	if foreign {
+		p.sets[1] = c.s.waitSetOf(other, c.tenant)
+		p.sets[1].all[p] = struct{}{}
+	}
+}
+
+// waitSetOf finds or makes a set. mu is held.
+func (s *Store) waitSetOf(key waitKey, reader *tenant) *waitSet {
+	readers := s.waits[key]
+	if readers == nil {
+		readers = make(map[*tenant]*waitSet, 1)
+		s.waits[key] = readers
+	}
+	set := readers[reader]
+	if set == nil {
+		set = &waitSet{key: key, reader: reader, all: make(map[*Pending]struct{}, 1)}
+		readers[reader] = set
+	}
+	return set
+}
+
+// leave takes p out of the sets that it is in. mu is held.
+func (p *Pending) leave() {
+	for i, set := range p.sets {
+		if set == nil {
+			continue
+		}
+		p.sets[i] = nil
+		delete(set.all, p)
+		if len(set.all) == 0 && !set.woken {
+			p.c.s.dropWaitSet(set)
+		}
+	}
+}
+
+func (s *Store) dropWaitSet(set *waitSet) {
+	readers := s.waits[set.key]
+	if delete(readers, set.reader); len(readers) == 0 {
+		delete(s.waits, set.key)
+	}
+}
+
+// finish takes p out of everything: then is not called by anybody who has not said so yet. mu is held.
+func (p *Pending) finish() {
+	if p.over {
 		return
 	}
-	for _, key := range [...]waitKey{{id: e.id}, {tenant: e.tenant, name: e.name}, {name: e.name}, {name: e.tenant.name + "/" + e.name}} {
-		for _, ready := range s.waiters[key] {
-			close(ready)
+	p.over = true
+	p.leave()
+	if t := p.c.tenant; p.due >= 0 {
+		heap.Remove(&t.deadlines, p.due)
+		if len(t.deadlines) == 0 && t.alarm != nil {
+			t.alarm.Stop()
 		}
-		delete(s.waiters, key)
 	}
+	p.c.s.pending--
+}
+
+// signal has those looked at who wait for e, by id and by name; others' only where e is shared. What it costs does not depend on
+// how many they are. mu is held.
+func (s *Store) signal(e *entry) {
+	if s.pending == 0 {
+		return
+	}
+	s.wake(waitKey{tenant: e.tenant, id: e.id})
+	if e.name != "" {
+		s.wake(waitKey{tenant: e.tenant, name: e.name})
+	}
+	if len(e.grants) > 0 {
+		s.wake(waitKey{id: e.id})
+		s.wake(waitKey{whose: e.tenant.name, name: e.name})
+	}
+}
+
+// wake hands those who wait for a key over to their tenants' attendants. mu is held.
+func (s *Store) wake(key waitKey) {
+	for reader, set := range s.waits[key] { // one a tenant
+		set.woken = true
+		reader.woken = append(reader.woken, set)
+		s.attend(reader)
+	}
+	delete(s.waits, key)
+}
+
+// lookAgain has the attendant look at p once more. mu is held.
+func (s *Store) lookAgain(p *Pending) {
+	t := p.c.tenant
+	p.sets[0] = &waitSet{reader: t, all: map[*Pending]struct{}{p: {}}, woken: true}
+	t.woken = append(t.woken, p.sets[0])
+	s.attend(t)
 }

@@ -30,7 +30,7 @@ func TestWait(t *testing.T) {
 	waitFor(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.waiters) == 2
+		return s.pending == 2
 	})
 	if err := a.Seal(h.ID, false); err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func TestWait(t *testing.T) {
 	_, err = b.Wait(ctx, object.ID{}, "never")
 	wantErr(t, err, object.ErrTimeout)
 	wantErr(t, err, object.ErrNotFound)
-	if len(s.waiters) != 0 {
-		t.Errorf("%d waiters left", len(s.waiters))
+	if s.pending != 0 || len(s.waits) != 0 {
+		t.Errorf("%d waits left, %d keys", s.pending, len(s.waits))
 	}
 	_, err = connect(t, s, "y").Wait(ctx, h.ID, "")
 	wantErr(t, err, object.ErrPermission)

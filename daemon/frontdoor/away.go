@@ -124,6 +124,7 @@ func (c *connection) depart(why error) {
 		return
 	}
 	c.cancel()
+	c.endWaits()
 	c.waits.Wait()
 	c.dropBytes()
 	patience := k.time

@@ -83,8 +83,8 @@ type Cluster interface {
 	Published(tenant, prefix string) ([]byte, error)
 	// Resolve finds an object of this node by its published name. It answers at once.
 	Resolve(tenant, name string) (object.ID, error)
-	// AwaitPublished is Resolve that waits until an object of this node is published so, or ctx ends.
-	AwaitPublished(ctx context.Context, tenant, name string) (object.ID, error)
+	// Changed gives a channel that is closed when Resolve may answer otherwise: get it, look, then wait.
+	Changed() <-chan struct{}
 	// Dropped says that an object was deleted; it is then published no longer. It reports whether it was.
 	Dropped(tenant string, id object.ID) (was bool, err error)
 

@@ -47,7 +47,8 @@ type connection struct {
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
 	waits    sync.WaitGroup // the pidfd's watcher and the Gets that wait
-	waiting  atomic.Int32   // those Gets
+	waiting  atomic.Int32   // those Gets, and what is asleep
+	asleep   asleep
 
 	departed chan struct{} // closed when the connection is over but for cleaning up: its session may wait for its client then
 
@@ -153,6 +154,7 @@ func (c *connection) cleanUp() {
 	if c.process != nil {
 		c.process.Close()
 	}
+	c.endWaits()
 	c.waits.Wait()
 	c.dropBytes()
 	if c.store != nil {

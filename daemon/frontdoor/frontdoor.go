@@ -105,6 +105,8 @@ type Server struct {
 	poller   *ipc.Poller       // immutable; nil where the machine gives none: each connection then waits by itself
 
 	running sync.WaitGroup // the accept loop and the connections
+	named   namedWaits
+	ended   chan struct{} // closed by Close
 	opening sync.Once
 	open    chan struct{} // closed by Open, and by Close
 
@@ -131,7 +133,7 @@ func Listen(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
+	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), ended: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process)}
 	for _, conn := range opts.Heirs {
@@ -142,6 +144,10 @@ func Listen(opts Options) (*Server, error) {
 	}
 	s.running.Add(1)
 	go s.accept()
+	if opts.Cluster != nil {
+		s.running.Add(1)
+		go s.followPublished()
+	}
 	if !opts.Closed {
 		s.Open()
 	}
@@ -190,6 +196,7 @@ func (s *Server) Close() {
 		who.conn.Close()
 	}
 	s.mu.Unlock()
+	close(s.ended)
 	s.listener.Close() // unlinks the socket
 	s.Open()
 	for _, c := range conns {

@@ -1,12 +1,10 @@
 package frontdoor
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"tendril/ipc"
@@ -95,12 +93,7 @@ func (c *connection) getOrWait(f *ipc.Frame, give give) error {
 	if err == nil || !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !comes(err)) {
 		return err
 	}
-	return c.waitFor(f.Header, m, give)
-}
-
-// waitFor is apart so that the request of a Get that need not wait stays on the stack. mu is held.
-func (c *connection) waitFor(h ipc.Header, m wire.GetRequest, give give) error {
-	return c.later(store.WaitBytes, func() { c.giveLater(ipc.Frame{Header: h}, m, give) })
+	return c.waitFor(f.Header, m, give, err) // apart, so that the request of a Get that need not wait stays on the stack
 }
 
 // comes reports whether an object may still come.
@@ -117,59 +110,6 @@ func (c *connection) giveGet(f *ipc.Frame, id object.ID, name string) error {
 	c.scratch.get = wire.GetReply{ID: h.ID, Ref: h.Ref, SizeBytes: h.Size, Class: h.Class, Meta: h.Meta}
 	c.replyFD(f, &c.scratch.get, h.FD)
 	return nil
-}
-
-// giveLater waits and answers, again and again where the object was gone by then.
-func (c *connection) giveLater(f ipc.Frame, m wire.GetRequest, give give) {
-	ctx, cancel := c.ctx, context.CancelFunc(func() {})
-	if m.WaitMS > 0 { // 0: the object is on disk, and comes
-		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
-	}
-	defer cancel()
-	for !c.answerWhenThere(ctx, &f, m, give) {
-	}
-}
-
-// answerWhenThere waits and answers; false where the object was gone again, which only another wait can mend.
-func (c *connection) answerWhenThere(ctx context.Context, f *ipc.Frame, m wire.GetRequest, give give) bool {
-	id, name, err := c.awaitEither(ctx, m.ID, m.Name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		err = give(c, f, id, name)
-		if errors.Is(err, store.ErrAway) || m.WaitMS > 0 && err != nil && comes(err) {
-			return false
-		}
-	}
-	if err != nil {
-		c.out = errorFrame(c.out, f.Request, err)
-	}
-	c.flush() // a failure is met by serve
-	return true
-}
-
-// awaitEither waits for an object of this node, or for one that is published under the name; it says which to get.
-func (c *connection) awaitEither(ctx context.Context, id object.ID, name string) (object.ID, string, error) {
-	cluster := c.srv.opts.Cluster
-	if !id.IsZero() || name == "" || cluster == nil {
-		return id, name, c.store.Await(ctx, id, name)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var found object.ID
-	var publishedErr error
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		defer cancel()
-		found, publishedErr = cluster.AwaitPublished(ctx, c.peer.Tenant, name)
-	})
-	err := c.store.Await(ctx, id, name)
-	cancel()
-	looking.Wait()
-	if err != nil && publishedErr == nil {
-		return found, "", nil
-	}
-	return id, name, err
 }
 
 func (c *connection) release(f *ipc.Frame) error {

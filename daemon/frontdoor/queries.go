@@ -1,14 +1,12 @@
 package frontdoor
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -114,20 +112,14 @@ func (c *connection) checksum(f *ipc.Frame) error {
 // later runs a request that waits in a goroutine of its own, which the connection's end joins. bytes are charged meanwhile: what it
 // holds. mu is held.
 func (c *connection) later(bytes uint64, run func()) error {
-	if c.waiting.Add(1) > maxWaits {
-		c.waiting.Add(-1)
-		return fmt.Errorf("%w: %d requests of this connection are waiting already", object.ErrBusy, maxWaits)
-	}
-	if err := c.store.ChargeRequest(bytes); err != nil {
-		c.waiting.Add(-1)
+	if err := c.beginWaiting(bytes); err != nil {
 		return err
 	}
-	c.waits.Go(func() {
-		defer c.waiting.Add(-1)
-		defer c.store.UnchargeRequest(bytes)
+	go func() {
+		defer c.doneWaiting(bytes)
 		defer c.survive()
 		run()
-	})
+	}()
 	return nil
 }
 
@@ -139,64 +131,4 @@ func (c *connection) answer(f *ipc.Frame, p ipc.Payload, err error) {
 		c.reply(f, p)
 	}
 	c.flush() // a failure is met by serve
-}
-
-// wantedBytes is what an object of an AwaitMany takes besides its name.
-const wantedBytes = 2 * (object.IDBytes + 16)
-
-func (c *connection) awaitMany(f *ipc.Frame) error {
-	var m wire.AwaitManyRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	bytes := store.WaitBytes + uint64(len(f.Payload)+len(m.Wanted)*wantedBytes)
-	wanted := make([]store.Wanted, len(m.Wanted))
-	for i, w := range m.Wanted {
-		wanted[i] = store.Wanted{ID: w.ID, Name: w.Name}
-	}
-	header := ipc.Frame{Header: f.Header}
-	return c.later(bytes, func() {
-		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.WaitMS)*time.Millisecond)
-		defer cancel()
-		err := c.store.AwaitAll(ctx, wanted)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.answer(&header, nil, err)
-	})
-}
-
-// watch answers with an event a frame, FlagMore in each, until the connection ends. The first frame is empty: listening has
-// begun.
-func (c *connection) watch(f *ipc.Frame) error {
-	var m wire.WatchRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	header := ipc.Frame{Header: f.Header}
-	w := c.store.Watch(m.Prefix)
-	err := c.later(store.WatchBytes, func() {
-		defer w.Close()
-		for {
-			ev, err := w.Next(c.ctx)
-			if err != nil {
-				return // the connection ended
-			}
-			b, err := json.Marshal(ev)
-			if err == nil {
-				c.mu.Lock()
-				c.appendRaw(&header, ipc.FlagMore, b)
-				err = c.flush()
-				c.mu.Unlock()
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	if err != nil {
-		w.Close()
-		return err
-	}
-	c.appendRaw(&header, ipc.FlagMore, nil) // before the first event: mu is held
-	return nil
 }

@@ -50,10 +50,7 @@ func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
 	return object.ID{}, fmt.Errorf("%w: %q", object.ErrNotFound, name)
 }
 
-func (c *fakeCluster) AwaitPublished(ctx context.Context, _, _ string) (object.ID, error) {
-	<-ctx.Done()
-	return object.ID{}, object.ErrTimeout
-}
+func (c *fakeCluster) Changed() <-chan struct{} { return nil }
 
 func (c *fakeCluster) Enroll(_ string, m wire.EnrollRequest) ([]byte, error) {
 	if m.Token != object.ID(c.token.ID()) || m.SecretHash != c.token.SecretHash() {
