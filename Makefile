@@ -99,7 +99,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh "$(GO)" "$(or $(FUZZTIME),10s)"
 
 .PHONY: soak
-soak: build ## the store's model, killed clients and OpenCL sessions for DURATION (10m): what grows, leaks or differs fails
+soak: build ## the store's model in one process and against daemons, killed clients, daemons and OpenCL sessions for DURATION (10m): what grows, leaks, is lost or differs fails
 	$(GO) test -c -o bin/store.test ./store
 	@TENDRIL_SOAK=$(or $(DURATION),10m) bin/store.test -test.timeout 0 -test.v -test.run 'TestWorld$$' >bin/soak-model.log 2>&1 & model=$$!; \
 	  $(GO) run ./tools/soak -bin bin -duration $(or $(DURATION),10m); churn=$$?; \

@@ -135,7 +135,7 @@ func Listen(opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), ended: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
-	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process)}
+	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
 	for _, conn := range opts.Heirs {
 		s.heirs.adopt(conn)
 	}

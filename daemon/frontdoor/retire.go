@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,11 +103,9 @@ type heirs struct {
 	grace   time.Duration // immutable
 	running sync.WaitGroup
 
-	mu sync.Mutex
-	of map[int][]*ipc.Process // by number: processes that have not been back
-	// back are those that have; closing them twice does nothing.
-	back   []*ipc.Process
-	timers []*time.Timer
+	mu    sync.Mutex
+	of    map[int][]*ipc.Process       // by number: processes that have not been back
+	timer map[*ipc.Process]*time.Timer // of each that is watched; nil before it is back
 }
 
 // adopt takes an heir in. One whose process is gone, or was none of this machine's, is closed at once.
@@ -120,40 +119,46 @@ func (h *heirs) adopt(conn *store.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.of[pid] = append(h.of[pid], process)
+	h.timer[process] = nil
 	h.running.Go(func() {
 		_ = process.Wait() // it has ended, or its time is over
 		conn.Close()
+		h.forget(pid, process)
 	})
+}
+
+// forget gives a process's descriptor back.
+func (h *heirs) forget(pid int, process *ipc.Process) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if timer := h.timer[process]; timer != nil {
+		timer.Stop()
+	}
+	delete(h.timer, process)
+	h.of[pid] = slices.DeleteFunc(h.of[pid], func(p *ipc.Process) bool { return p == process })
+	if len(h.of[pid]) == 0 {
+		delete(h.of, pid)
+	}
+	process.Close()
 }
 
 // returned notes that a process has connected: what it has not claimed after the grace goes.
 func (h *heirs) returned(pid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	list := h.of[pid]
-	if len(list) == 0 {
-		return
+	for _, process := range h.of[pid] {
+		h.timer[process] = time.AfterFunc(h.grace, process.Close)
 	}
 	delete(h.of, pid)
-	h.back = append(h.back, list...)
-	h.timers = append(h.timers, time.AfterFunc(h.grace, func() {
-		for _, process := range list {
-			process.Close()
-		}
-	}))
 }
 
 // close ends them all.
 func (h *heirs) close() {
 	h.mu.Lock()
-	for _, timer := range h.timers {
-		timer.Stop()
-	}
-	for pid, list := range h.of {
-		delete(h.of, pid)
-		h.back = append(h.back, list...)
-	}
-	for _, process := range h.back {
+	for process, timer := range h.timer {
+		if timer != nil {
+			timer.Stop()
+		}
 		process.Close()
 	}
 	h.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"tendril/client"
-	"tendril/store/object"
 	"tendril/tools/e2e/rig"
+	"tendril/tools/soak/trial"
 )
 
 const (
@@ -25,15 +25,19 @@ const (
 	farLanes     = 1 // the same as if from another, over TLS or plaintext, by a proxy that cuts the connections
 )
 
+// clients says what the store's clients do.
+var clients = trial.World{Lanes: clientLanes, LiveBytes: 60 << 20, HeldBytes: 12 << 20, Sizes: []uint64{1, 64, 4096, 50_000, 700_000, 3 << 20, 9 << 20}}
+
 // churn keeps clients coming.
 type churn struct {
 	n       *rig.Node
 	seed    uint64
 	pause   time.Duration // between two lives
 	dir     string
-	proxy   *rig.Proxy // to the front door
-	program string     // the OpenCL program, "" where there cannot be one
-	missing error      // why
+	proxy   *rig.Proxy   // to the front door
+	program string       // the OpenCL program, "" where there cannot be one
+	missing error        // why
+	rows    []*trial.Row // the lanes of the store's clients
 
 	lives, kills, sessionLives, sessionKills, farLives, farKills, cuts, refused atomic.Int64
 }
@@ -44,6 +48,9 @@ func newChurn(ctx context.Context, n *rig.Node, pause time.Duration, seed uint64
 		return nil, err
 	}
 	c := &churn{n: n, seed: seed, pause: pause, dir: dir}
+	for i := range clientLanes {
+		c.rows = append(c.rows, trial.NewRow(clients, i, dir, seed))
+	}
 	address, err := n.Listening(ctx)
 	if err == nil {
 		c.proxy, err = rig.NewProxy(address)
@@ -110,8 +117,11 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 			}
 		})
 	}
-	for i := range clientLanes {
-		lane(c.storeLife, i)
+	for i, row := range c.rows {
+		if err := row.Clear(); err != nil {
+			return err
+		}
+		lane(func(ctx context.Context, rng *rand.Rand) error { return c.storeLife(ctx, rng, row) }, i)
 	}
 	if c.program != "" {
 		for i := range sessionLanes {
@@ -126,43 +136,20 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 	if first != nil {
 		return first
 	}
-	return c.sweep()
-}
-
-// sweep deletes every object and stream.
-func (c *churn) sweep() error {
 	conn, err := client.Dial(c.n.Socket())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	streams, err := conn.Streams("")
+	return trial.Sweep(conn)
+}
+
+// storeLife runs a process of a lane of the store's clients, which is killed at a moment that nobody chose or told to end.
+func (c *churn) storeLife(ctx context.Context, rng *rand.Rand, row *trial.Row) error {
+	cmd, err := row.Next(c.n.Env())
 	if err != nil {
 		return err
 	}
-	for _, s := range streams {
-		if err := conn.RemoveStream(s.Name); err != nil && !errors.Is(err, object.ErrNotFound) {
-			return err
-		}
-	}
-	for range 3 { // what a composite had is there again without it
-		infos, err := conn.List("", true)
-		if err != nil {
-			return err
-		}
-		for _, info := range infos {
-			if err := conn.Delete(info.ID); err != nil && !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// storeLife runs one client process, which is killed at a moment that nobody chose or told to end.
-func (c *churn) storeLife(ctx context.Context, rng *rand.Rand) error {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(c.n.Env(), fmt.Sprintf("%s=%d", clientVariable, rng.Uint64()))
 	return c.live(ctx, rng, cmd, "", &c.lives, &c.kills)
 }
 
@@ -232,7 +219,7 @@ func (c *churn) live(ctx context.Context, rng *rand.Rand, cmd *exec.Cmd, words s
 		return nil
 	}
 	in.Close()
-	late := time.AfterFunc(restLimit, func() { cmd.Process.Kill() })
+	late := time.AfterFunc(rig.RestLimit, func() { cmd.Process.Kill() })
 	defer late.Stop()
 	err = cmd.Wait()
 	if err == nil && !complaint.MatchString(out.String()) {

@@ -30,6 +30,7 @@ type Node struct {
 	// Inside is put before the daemon's command line and its verbs', such as ip netns exec NAME.
 	Inside []string
 
+	extra  []string // environment, of every daemon of this node
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once the daemon was reaped
 }
@@ -57,37 +58,95 @@ func StartInside(ctx context.Context, inside []string, bin string, extra ...stri
 	if err := os.Chmod(dir, 0o711); err != nil { // workers run as other users and reach their caches through it
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	n := &Node{Bin: bin, Dir: dir, Inside: inside, exited: make(chan struct{})}
-	if err := n.start(ctx, extra); err != nil {
+	n := &Node{Bin: bin, Dir: dir, Inside: inside, extra: extra}
+	if err := n.Restart(ctx); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return n, nil
 }
 
-func (n *Node) start(ctx context.Context, extra []string) error {
-	log, err := os.Create(filepath.Join(n.Dir, "daemon.log"))
-	if err != nil {
+// Restart starts the node's daemon, which has ended, on the directory that it left, and waits until it answers.
+func (n *Node) Restart(ctx context.Context) (err error) {
+	if n.cmd, n.exited, err = n.spawn(); err != nil {
 		return err
 	}
-	defer log.Close()
-	argv := append(slices.Clone(n.Inside), n.Tendril(), "daemon")
-	n.cmd = exec.Command(argv[0], argv[1:]...)
-	n.cmd.Env = append(n.Env("TENDRIL_STATE_DIR="+filepath.Join(n.Dir, "state")), extra...)
-	n.cmd.Stdout, n.cmd.Stderr = log, log
-	// It ends with us, whatever becomes of us; an interrupt on the terminal is ours to pass on.
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := n.cmd.Start(); err != nil {
-		return err
-	}
-	go func() { // ends with the daemon, which Stop ends
-		n.cmd.Wait()
-		close(n.exited)
-	}()
 	if err := n.await(ctx); err != nil {
 		n.Kill()
 		return err
 	}
 	return nil
+}
+
+// spawn starts a daemon of this node. exited is closed once it was reaped.
+func (n *Node) spawn(args ...string) (cmd *exec.Cmd, exited chan struct{}, err error) {
+	log, err := os.OpenFile(filepath.Join(n.Dir, "daemon.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer log.Close()
+	argv := append(append(slices.Clone(n.Inside), n.Tendril(), "daemon"), args...)
+	cmd = exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(n.Env("TENDRIL_STATE_DIR="+filepath.Join(n.Dir, "state")), n.extra...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// It ends with us, whatever becomes of us; an interrupt on the terminal is ours to pass on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	exited = make(chan struct{})
+	go func() { // ends with the daemon, which Stop ends
+		cmd.Wait()
+		close(exited)
+	}()
+	return cmd, exited, nil
+}
+
+// Death says whom TakeOver kills while one daemon hands over to the next.
+type Death int
+
+// Whom TakeOver kills.
+const (
+	Nobody Death = iota
+	Predecessor
+	Successor
+)
+
+// TakeOver has another daemon take the node over and waits until it answers. Unless death is Nobody one of the two is killed so long after
+// the start; then the other one is the node's, and TakeOver waits until that answers.
+func (n *Node) TakeOver(ctx context.Context, death Death, after time.Duration) error {
+	cmd, exited, err := n.spawn("--takeover")
+	if err != nil {
+		return err
+	}
+	if death != Nobody {
+		select {
+		case <-n.exited: // it was faster
+		case <-time.After(after):
+		}
+	}
+	if death == Successor {
+		select {
+		case <-n.exited: // there is nobody else any more
+		default:
+			cmd.Process.Kill()
+			<-exited
+			return n.await(ctx)
+		}
+	}
+	if death == Predecessor {
+		n.cmd.Process.Kill()
+	}
+	select {
+	case <-n.exited:
+	case <-exited:
+		return fmt.Errorf("the next daemon ended and did not take over:\n%s", n.Log())
+	case <-time.After(startLimit):
+		cmd.Process.Kill()
+		<-exited
+		return fmt.Errorf("no handover within %v:\n%s", startLimit, n.Log())
+	}
+	n.cmd, n.exited = cmd, exited
+	return n.await(ctx)
 }
 
 func (n *Node) await(ctx context.Context) error {

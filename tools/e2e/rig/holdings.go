@@ -1,6 +1,7 @@
-package main
+package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,35 +14,34 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"tendril/tools/e2e/rig"
 )
 
-// holdings is what a daemon at rest holds.
-type holdings struct {
+// Holdings is what a daemon at rest holds of the kernel.
+type Holdings struct {
 	descriptors, memfds, mappings, threads, goroutines, children int
 	privateKiB                                                   int    // RssAnon of /proc/PID/status
 	files                                                        int    // below its directory, kernel caches and state, but for:
 	left                                                         int    // what killed compilers left within the last hour, after which the next worker removes it
 	kinds                                                        string // of them, the most first
 	charged                                                      uint64 // bytes, the store's
+	open                                                         string // descriptors of each kind
 }
 
-func (h holdings) String() string {
+func (h Holdings) String() string {
 	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files (%s), %d of killed compilers, %d bytes charged",
 		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.kinds, h.left, h.charged)
 }
 
-// grownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
+// GrownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
 // only slowly, so those have slack; all else must not grow at all.
-func (h holdings) grownFrom(first holdings) error {
+func (h Holdings) GrownFrom(first Holdings) error {
 	var faults []error
 	grew := func(what string, was, is, slack int) {
 		if is > was+slack {
 			faults = append(faults, fmt.Errorf("%s grew from %d to %d", what, was, is))
 		}
 	}
-	grew("descriptors", first.descriptors, h.descriptors, 0)
+	grew("descriptors ("+first.open+"; now "+h.open+")", first.descriptors, h.descriptors, 0)
 	grew("descriptors of segments", first.memfds, h.memfds, 0)
 	grew("mappings of segments", first.mappings, h.mappings, 0)
 	grew("goroutines", first.goroutines, h.goroutines, 0)
@@ -53,18 +53,18 @@ func (h holdings) grownFrom(first holdings) error {
 	return errors.Join(faults...)
 }
 
-// restLimit bounds the wait for a daemon to be at rest; clients that were killed have left by then, workers have ended.
-const restLimit = 30 * time.Second
+// RestLimit bounds the wait for a daemon to be at rest; clients that were killed have left by then, workers have ended.
+const RestLimit = 30 * time.Second
 
-// atRest waits until the daemon has no client, no session and no object, looks twice the same in a row, and gives that.
-func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
-	ctx, cancel := context.WithTimeout(ctx, restLimit)
+// AtRest waits until the daemon has no client, no session and no object, looks twice the same in a row, and gives that.
+func (n *Node) AtRest(ctx context.Context) (Holdings, error) {
+	ctx, cancel := context.WithTimeout(ctx, RestLimit)
 	defer cancel()
-	var before holdings
+	var before Holdings
 	for {
 		s, err := n.Status(ctx)
 		if err != nil {
-			return holdings{}, err
+			return Holdings{}, err
 		}
 		busy := fmt.Sprintf("%d sessions, store %+v", len(s.Sessions), s.Store)
 		quiet := len(s.Sessions) == 0 && s.Store.Objects == 0 && s.Store.Connections <= 1 && s.Store.SessionBytes == 0
@@ -95,7 +95,7 @@ func atRest(ctx context.Context, n *rig.Node) (holdings, error) {
 
 // countFiles counts what lies below dir, and how many there are of each kind: its path without what is in it of numbers and
 // chance. What goes meanwhile is not there.
-func (h *holdings) countFiles(dir string, now time.Time) error {
+func (h *Holdings) countFiles(dir string, now time.Time) error {
 	h.files, h.left = 0, 0
 	counts := map[string]int{}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -113,14 +113,20 @@ func (h *holdings) countFiles(dir string, now time.Time) error {
 		counts[chance.ReplaceAllString(strings.TrimPrefix(path, dir+"/"), "*")]++
 		return nil
 	})
-	var list []string
-	for _, kind := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] }) {
-		if len(list) < kindsShown {
-			list = append(list, fmt.Sprintf("%d %s", counts[kind], kind))
-		}
-	}
-	h.kinds = strings.Join(list, ", ")
+	h.kinds = counted(counts, kindsShown)
 	return err
+}
+
+// counted lists the most frequent ones.
+func counted(counts map[string]int, most int) string {
+	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	})
+	var list []string
+	for _, kind := range kinds[:min(len(kinds), most)] {
+		list = append(list, fmt.Sprintf("%d %s", counts[kind], kind))
+	}
+	return strings.Join(list, ", ")
 }
 
 // ofKilledCompiler says whether a file is one of those that a worker removes an hour later (worker/sweep.go): how many there are says how
@@ -142,20 +148,23 @@ const kindsShown = 4
 var chance = regexp.MustCompile(`[0-9a-f]{8,}|[0-9]+|[A-Z]{6,}|(tempfile|pocl|tmp)[-_][0-9A-Za-z_-]+`)
 
 // look counts what the kernel knows of a process.
-func look(pid int) (h holdings, err error) {
+func look(pid int) (h Holdings, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	fds, err := os.ReadDir(dir + "/fd")
 	if err != nil {
 		return h, err
 	}
+	kinds := map[string]int{}
 	for _, fd := range fds {
 		if target, err := os.Readlink(dir + "/fd/" + fd.Name()); err == nil {
 			h.descriptors++
+			kinds[chance.ReplaceAllString(filepath.Base(target), "*")]++
 			if strings.HasPrefix(target, "/memfd:") {
 				h.memfds++
 			}
 		}
 	}
+	h.open = counted(kinds, len(kinds))
 	maps, err := os.ReadFile(dir + "/maps")
 	if err != nil {
 		return h, err
