@@ -82,9 +82,9 @@ test-python: build ## the Python client, from its installed wheel, against a rea
 difftest: build ## the same programs natively and forwarded, compared call by call
 	$(STEP) "native against forwarded"
 	$(GO) run ./tools/difftest -bin bin
-	$(GO) run ./tools/difftest -bin bin -far tls -only '^(blocking|events|landing|objects|profiling|rects|usehost)$$'
+	$(GO) run ./tools/difftest -bin bin -far tcp,tls -only '^(blocking|events|landing|objects|profiling|rects|usehost)$$'
 	$(GO) run ./tools/difftest -bin bin -far span -only '^(args_buffers|graphs|images_enqueue|landing|maps|random|rects|usehost)$$'
-	$(GO) run ./tools/difftest -bin bin -far links -only '^(content|images|maps|partition|random|rects)$$'
+	$(GO) run ./tools/difftest -bin bin -far links -only '^(content|images|maps|partition|random|rects|usehost)$$'
 	TENDRIL_IN_PLACE=off $(GO) run ./tools/difftest -bin bin -only '^(blocking|events|graphs|images_enqueue|landing|maps|rects|usehost|volume)$$'
 	$(STEP) "programs that are installed, a short choice: native against forwarded"
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m

@@ -340,19 +340,36 @@ func (d *Driver) releaseBuffer(b *Buffer) bool {
 		d.dropBuffer(b)
 		return true
 	}
-	// The program may reuse its memory once the destructor callback ran: the last results must be in it by then.
 	b.ctx.dropMirror(b.mirror)
-	if b.mirror.quiet() {
-		b.mirror.sync()
-		d.dropBuffer(b)
-		return true
+	b.endMirror()
+	return true
+}
+
+// endMirror gives the program's memory back: with the last results in it before the release returns, since a program may reuse it then.
+// Where that would wait for the program itself (a user event without an end, one of its callbacks) the memory is the program's once the
+// destructor callback has run, if there is one, and at once if there is none.
+func (b *Buffer) endMirror() {
+	m := b.mirror
+	ended := m.end()
+	if !ended && b.ctx.unwaited.gates.Load() == 0 && !b.d.callbacks.here() {
+		m.waitQuiet()
+		ended = m.end()
+	}
+	b.mu.Lock()
+	told := len(b.destructors) > 0
+	b.mu.Unlock()
+	if !ended && !told {
+		m.close()
+	}
+	if m.quiet() {
+		b.d.dropBuffer(b)
+		return
 	}
 	go func() {
-		b.mirror.waitQuiet()
-		b.mirror.sync()
-		d.dropBuffer(b)
+		m.waitQuiet()
+		m.end()
+		b.d.dropBuffer(b)
 	}()
-	return true
 }
 
 func (d *Driver) dropBuffer(b *Buffer) {

@@ -155,6 +155,8 @@ func (b *bulk) onReady(id uint64, status Status) bool {
 		if !o.write {
 			o.finish(status)
 		}
+	} else if !o.write && !o.inline && !o.turn.done.Load() {
+		o.turned()
 	}
 	if len(o.after) > 0 && status == Success { // not under the reader's lock
 		go func() {

@@ -73,7 +73,7 @@ type bulkOp struct {
 	status Status // once done
 	ended  atomic.Bool
 	short  bool         // a read that is over before its end; under the reader's lock
-	left   atomic.Int64 // bytes of a read that have not come
+	left   atomic.Int64 // bytes of a read that have not come, and one by lanes for HostReady
 
 	// Of a write; guarded by bulk.mu.
 	at     uint64     // where the next chunk begins
@@ -148,7 +148,14 @@ func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 	return err
 }
 
-// arrived ends a read by lanes whose bytes are all there.
+// turned takes HostReady of a read by lanes. It may run under the reader's lock.
+func (o *bulkOp) turned() {
+	if o.left.Add(-1) <= 0 {
+		o.arrived()
+	}
+}
+
+// arrived ends a read by lanes whose bytes are all there, and whose turn has come.
 func (o *bulkOp) arrived() {
 	o.b.w.copied.Add(1) // before whoever waits for what the worker says next
 	o.b.w.tell(&clwire.HostDone{Op: o.id})
@@ -198,7 +205,11 @@ func (c *command) bulk(b *Buffer, write, blocking bool, shape clwire.Shape, host
 		defer c.e.letGo(w)
 	}
 	o := &bulkOp{b: w.bulk, id: c.d.newID(), write: write, inline: w.carries(host.size), host: host, q: c.q, event: c.e, pinned: pinned}
-	o.left.Store(int64(host.size))
+	if o.left.Store(int64(host.size)); !write && !o.inline {
+		// HostReady is the last of what the control stream said before the bytes: the ends of the commands before this one, and the bytes of
+		// small reads. Lanes may be quicker than that stream, and the program must not see this read end before those.
+		o.left.Add(1)
+	}
 	if write {
 		o.after = c.d.landings.meeting(&host)
 		o.held = !c.settled(&host)

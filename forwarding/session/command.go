@@ -140,6 +140,9 @@ func (q *Queue) waitedEvent() *Event { return q.d.newEvent(q.ctx, q, cmdMarker) 
 // close returns the event's handle, or takes it back when the command failed.
 func (c *command) close(status Status) (uintptr, Status) {
 	if status != Success {
+		if w := c.q.w; w.dead.Load() {
+			w.awaitLanded()
+		}
 		c.d.abandon(c.e)
 		return 0, status
 	}

@@ -1,6 +1,12 @@
 package session
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
 
 // dispatcher runs the program's callbacks one after another on a goroutine of its own, which lives while there are
 // any. Callbacks may call the driver back, and so never run under a lock.
@@ -10,6 +16,7 @@ type dispatcher struct {
 	running bool
 	closed  bool
 	idle    sync.Cond
+	thread  atomic.Int32 // that a callback runs on; 0: none runs
 }
 
 func newDispatcher() *dispatcher {
@@ -44,8 +51,23 @@ func (p *dispatcher) loop() {
 		f := p.queue[0]
 		p.queue = p.queue[1:]
 		p.mu.Unlock()
-		f()
+		p.call(f)
 	}
+}
+
+// call runs a callback on a thread that here knows again: what the program calls from there comes by the same one.
+func (p *dispatcher) call(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p.thread.Store(int32(unix.Gettid()))
+	defer p.thread.Store(0)
+	f()
+}
+
+// here says whether the caller is a callback of the program's, which must not wait for others.
+func (p *dispatcher) here() bool {
+	thread := p.thread.Load()
+	return thread != 0 && thread == int32(unix.Gettid())
 }
 
 // close drops what is queued and waits for the callback that runs.

@@ -30,7 +30,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	}
 	switch {
 	case q.ctx.remote && size == 0:
-		status = c.order(blocking, nil)
+		status = c.order(blocking, nil, nil)
 	case q.ctx.remote:
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
@@ -74,7 +74,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	case c.rides(b, size, blocking, ptr):
 		status = c.inline(b, off, ptr.bytes(0, size), blocking)
 	case q.ctx.remote && size == 0:
-		status = c.order(blocking, nil)
+		status = c.order(blocking, nil, nil)
 	case q.ctx.remote:
 		status = c.bulk(b, true, blocking, clwire.Shape{Offset: off, Size: size}, linear(ptr, size), nil)
 	default:
@@ -253,7 +253,7 @@ func (d *Driver) EnqueueFill(queue, buffer uintptr, pattern HostPtr, patternSize
 		return c.close(status)
 	}
 	if size == 0 {
-		return c.close(c.order(false, nil))
+		return c.close(c.order(false, nil, nil))
 	}
 	m := &clwire.Fill{Buffer: b.id.Load(), Offset: off, Size: size, Pattern: pattern.bytes(0, patternSize)}
 	return c.close(c.send(m, &m.Cmd))
@@ -372,6 +372,9 @@ func (d *Driver) WaitForEvents(n uint32, list []uintptr) Status {
 		}
 	}
 	status := d.waitAll(ctx, list)
+	if w := ctx.bound(); w != nil && w.dead.Load() {
+		w.awaitLanded()
+	}
 	ctx.syncHost()
 	return status
 }

@@ -34,6 +34,7 @@ type Event struct {
 	foreign   bool          // it ends by another worker's word (peers.go); immutable
 	whenEnded func()        // not nil: called once it has ended; guarded by mu, and called under it
 	held      bool          // something here looks at its end, though the program let go
+	hosted    atomic.Bool   // it ends by this side's word, also when the worker dies: the program's memory is in use until then
 	late      *lateRead     // what brings the command's bytes before its end is seen, or nil; immutable once it is sent
 }
 
@@ -79,6 +80,10 @@ func (d *Driver) abandon(e *Event) {
 		delete(w.events, e.id)
 		w.mu.Unlock()
 	}
+	e.mu.Lock()
+	e.freed = false // the worker may never have heard of it
+	e.mu.Unlock()
+	e.advance(int32(OutOfResources)) // a mirror waits for its end
 	d.dropEvent(e, false)
 }
 
@@ -336,6 +341,29 @@ func (e *Event) poll() int32 {
 	}
 	return status
 }
+
+// Hear takes what the workers of events have to say of commands that have ended: whatever ended before the call is known after it.
+func (d *Driver) Hear(events []uintptr) {
+	asked := map[*worker]struct{}{}
+	for _, h := range events {
+		e := d.events.Get(h)
+		if e == nil {
+			continue
+		}
+		w := e.ctx.bound()
+		if _, twice := asked[w]; w == nil || twice {
+			continue
+		}
+		asked[w] = struct{}{}
+		w.waitForNone()
+	}
+}
+
+// waitForNone waits for no event: an answer comes behind all ends that the worker knows of. A dead worker has none.
+func (w *worker) waitForNone() { _, _ = w.askFor(trace.CauseWait, "", &clwire.Wait{}) }
+
+// InCallback says whether the caller is one of the program's callbacks, which must not wait for others.
+func (d *Driver) InCallback() bool { return d.callbacks.here() }
 
 // EventProfilingInfo is clGetEventProfilingInfo (§5.14).
 func (d *Driver) EventProfilingInfo(h uintptr, param uint32) ([]byte, Status) {

@@ -18,6 +18,19 @@ type hostWork struct {
 	after    func() // nil, or runs once when the command is over, whether or not work ran
 }
 
+// keeps holds an object's shadow and the worker's object until the command is over: the program may unmap and release it before.
+func (h *hostWork) keeps(owner *Buffer) {
+	owner.pin()
+	moved, after := owner.moving(), h.after
+	h.after = func() {
+		moved()
+		owner.unpin()
+		if after != nil {
+			after()
+		}
+	}
+}
+
 // over ends what the command held.
 func (h *hostWork) over() {
 	if h.after != nil {
@@ -66,10 +79,12 @@ func (h *hostWork) run() Status {
 func (h *hostWork) runLater() Status {
 	w, id := h.q.w, h.q.d.newID()
 	promptly, announced := w.reader.want(), make(chan uint64, 1)
+	ended := h.hosted()
 	op := &hostOp{}
 	op.then = func() {
 		go func() {
 			defer promptly()
+			defer ended()
 			h.carryOut(op.status, id, <-announced)
 		}()
 	}
@@ -81,9 +96,26 @@ func (h *hostWork) runLater() Status {
 	// A worker that died before the operation was among the others has not ended it.
 	if (status != Success || w.dead.Load()) && w.takeOp(id) != nil {
 		h.over()
+		ended()
 		promptly()
 	}
 	return status
+}
+
+// hosted says until ended is called that the command may touch the program's memory. Where the worker dies, the command's event and the
+// calls that fail wait for that: the program may have other uses for the memory then.
+func (h *hostWork) hosted() (ended func()) {
+	w := h.q.w
+	w.hosting.Add(1)
+	if h.event != nil {
+		h.event.hosted.Store(true)
+	}
+	return func() {
+		if h.event != nil && w.dead.Load() {
+			h.event.fail(OutOfResources)
+		}
+		w.hosting.Add(-1)
+	}
 }
 
 // free says that there is nothing to wait for and nobody to tell.

@@ -161,9 +161,9 @@ func (b *Buffer) direct() bool { return b.image.under != nil && b.image.under.by
 func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *imageMapping) Status {
 	switch {
 	case b.root.mirror != nil:
-		return c.order(blocking, b.root.mirror.fetch)
+		return c.order(blocking, b.root.mirror.fetch, b.root)
 	case flags&mapWriteInvalidate != 0 || b.direct():
-		return c.order(blocking, nil)
+		return c.order(blocking, nil, nil)
 	}
 	return c.moveImage(b, clwire.FromBuffer, blocking, m.origin, m.region, m.layout, m.base, b.shadowOwner())
 }
@@ -178,12 +178,8 @@ func (b *Buffer) shadowOwner() *Buffer {
 
 // pushShadow brings what the program wrote into a shadow to the device, in its turn.
 func (c *command) pushShadow(owner *Buffer, push func() Status) Status {
-	owner.pin()
-	moved := owner.moving()
-	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, work: push, after: func() {
-		moved()
-		owner.unpin()
-	}}
+	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, work: push}
+	h.keeps(owner)
 	return h.run()
 }
 
@@ -191,12 +187,12 @@ func (c *command) pushShadow(owner *Buffer, push func() Status) Status {
 func (c *command) unmapImage(b *Buffer, flags uint64, m *imageMapping) Status {
 	switch {
 	case flags&(mapWrite|mapWriteInvalidate) == 0:
-		return c.order(false, nil)
+		return c.order(false, nil, nil)
 	case b.root.mirror != nil:
 		b.root.mirror.written()
-		return c.order(false, nil)
+		return c.order(false, nil, nil)
 	case b.direct():
-		return c.order(false, nil)
+		return c.order(false, nil, nil)
 	}
 	owner := b.shadowOwner()
 	if c.q.ctx.remote {

@@ -133,6 +133,9 @@ func (c *command) moveImage(b *Buffer, direction uint8, blocking bool, origin, r
 	}
 	h := c.host(target, blocking, size, func() Status { return b.moveImage(direction, origin, region, host, ptr) })
 	h.prompt = h.prompt && target != b
+	if pinned != nil {
+		h.keeps(pinned)
+	}
 	if direction == clwire.FromBuffer {
 		h.lands(c.d, side)
 	} else {

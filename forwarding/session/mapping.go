@@ -39,7 +39,7 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 	case q.ctx.remote && fetch != nil && b.root.mirror == nil:
 		status = c.bulk(b, false, blocking, clwire.Shape{Offset: off, Size: size}, linear(at, size), b.root)
 	default:
-		status = c.order(blocking, fetch)
+		status = c.order(blocking, fetch, b.root)
 	}
 	e, status := c.close(status)
 	if status != Success {
@@ -102,13 +102,15 @@ func (b *Buffer) shadowed() ([]byte, Status) {
 	return b.shadow, Success
 }
 
-// order puts a command in its place whose work may be nothing (nil).
-func (c *command) order(blocking bool, work func() Status) Status {
+// order puts a command in its place whose work may be nothing (nil). shown is the root whose
+// shadow the work fills.
+func (c *command) order(blocking bool, work func() Status, shown *Buffer) Status {
 	if c.graph != nil {
 		return Success // nothing to do at any time
 	}
 	if work != nil {
 		h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: c.q.ctx.inPlace, work: work}
+		h.keeps(shown)
 		return h.run()
 	}
 	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: blocking, prompt: true, work: func() Status { return Success }}
@@ -180,7 +182,7 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr HostPtr, w Waits) (uint
 	if work != nil {
 		return c.close(c.pushShadow(b.root, work))
 	}
-	return c.close(c.order(false, nil))
+	return c.close(c.order(false, nil, nil))
 }
 
 // unmapping returns what an unmap must do: nil for nothing.

@@ -16,6 +16,7 @@ type mirror struct {
 	hostNewer bool     // the program may have written since the last push
 	devNewer  bool     // a command may have written since the last fetch
 	pending   []*Event // of commands that use the buffer
+	closed    bool     // the memory is the program's alone again: nothing is written there
 }
 
 func (c *Context) addMirror(m *mirror) {
@@ -69,7 +70,7 @@ func (m *mirror) trimLocked() {
 func (m *mirror) sync() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.trimLocked(); len(m.pending) > 0 {
+	if m.trimLocked(); m.closed || len(m.pending) > 0 {
 		return
 	}
 	m.fetchLocked()
@@ -84,7 +85,7 @@ func (m *mirror) fetch() Status {
 }
 
 func (m *mirror) fetchLocked() Status {
-	if !m.devNewer {
+	if !m.devNewer || m.closed {
 		return Success
 	}
 	if m.b.image != nil {
@@ -134,6 +135,27 @@ func (m *mirror) pushLocked(q *Queue, wait []uint64) (*Event, Status) {
 	e := q.d.internalEvent(q)
 	h := hostWork{q: q, wait: wait, event: e, work: push}
 	return e, h.run()
+}
+
+// end brings the last results to the program's memory and gives it back; false: commands still use the buffer, and what they have to write
+// is still to come.
+func (m *mirror) end() bool {
+	m.sync()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trimLocked()
+	if len(m.pending) > 0 && m.devNewer {
+		return false
+	}
+	m.closed = true
+	return true
+}
+
+// close gives the program's memory back, whatever is still to come.
+func (m *mirror) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
 }
 
 func (m *mirror) quiet() bool {

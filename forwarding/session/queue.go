@@ -316,6 +316,9 @@ func (d *Driver) Finish(h uintptr) Status {
 		return InvalidCommandQueue
 	}
 	status := q.finish()
+	if q.w.dead.Load() {
+		q.w.awaitLanded()
+	}
 	q.ctx.syncHost()
 	return status
 }

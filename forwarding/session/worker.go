@@ -57,6 +57,7 @@ type worker struct {
 
 	dead    atomic.Bool   // set once, before what is outstanding is failed
 	settled chan struct{} // closed when that has failed
+	hosting atomic.Int32  // commands of this side's own that may touch the program's memory, while no call waits for them
 	closed  atomic.Bool   // by this side: an end that is no fault
 
 	mu       sync.Mutex // leaf
@@ -221,6 +222,15 @@ func (w *worker) askFor(cause trace.Cause, detail string, m clwire.Message) (*ca
 func (w *worker) awaitSettled() {
 	if w.dead.Load() {
 		<-w.settled
+	}
+}
+
+// awaitLanded returns once nothing of a dead worker's touches the program's memory any more: the program has the memory back with the
+// failure. It is for calls of the program's.
+func (w *worker) awaitLanded() {
+	w.awaitSettled()
+	for w.hosting.Load() > 0 {
+		time.Sleep(20 * time.Microsecond) // copies in memory
 	}
 }
 
@@ -459,7 +469,9 @@ func (w *worker) die(cause error) {
 		op.ready(OutOfResources)
 	}
 	for _, e := range events {
-		e.fail(OutOfResources)
+		if !e.hosted.Load() {
+			e.fail(OutOfResources)
+		}
 	}
 	close(w.settled)
 	w.reader.wakeAll()

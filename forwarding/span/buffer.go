@@ -206,12 +206,7 @@ func (b *Buffer) drop() bool {
 		b.end()
 		return true
 	}
-	// The program may reuse its memory once the destructor callback ran: the last results must be in it by then.
-	go func() {
-		b.awaitQuiet()
-		b.ctx.syncHost()
-		b.end()
-	}()
+	b.endMirror()
 	return true
 }
 

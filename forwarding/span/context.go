@@ -3,6 +3,7 @@ package span
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"tendril/forwarding/session"
 	"tendril/forwarding/session/handle"
@@ -32,6 +33,7 @@ type Context struct {
 
 	mu          sync.Mutex
 	mirrors     map[*Buffer]struct{} // guarded by mu
+	gates       atomic.Int32         // user events of the program's that have not ended
 	destructors []func()             // guarded by mu
 	recording   *CommandBuffer       // under which a command is recorded; guarded by mu
 	writes      uint64               // commands that wrote; guarded by mu

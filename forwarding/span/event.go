@@ -2,6 +2,7 @@ package span
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"tendril/forwarding/session"
 	"tendril/forwarding/session/handle"
@@ -15,8 +16,10 @@ type Event struct {
 	handle uintptr
 	inner  uintptr
 	member int
-	queue  *Queue // nil: a user event
-	kind   uint32 // CL_EVENT_COMMAND_TYPE where it is not session's; 0: it is
+	queue  *Queue      // nil: a user event
+	kind   uint32      // CL_EVENT_COMMAND_TYPE where it is not session's; 0: it is
+	opened atomic.Bool // a user event that counts in Context.gates no more
+	seen   atomic.Bool // a status query has told the program that it is complete
 
 	mu      sync.Mutex
 	bridges map[int]uintptr // user events of session's, by the member that waits; guarded by mu
@@ -121,15 +124,32 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, session.Status) {
 	if status != session.Success {
 		return 0, status
 	}
-	return c.newEvent(inner, 0, nil, 0)
+	c.gates.Add(1)
+	h, status := c.newEvent(inner, 0, nil, 0)
+	if status != session.Success {
+		c.gates.Add(-1)
+	}
+	return h, status
 }
 
 // SetUserEventStatus is clSetUserEventStatus (§5.9).
 func (d *Driver) SetUserEventStatus(h uintptr, status int32) session.Status {
-	if e := d.events.Get(h); e != nil {
-		h = e.inner
+	e := d.events.Get(h)
+	if e == nil {
+		return d.Driver.SetUserEventStatus(h, status)
 	}
-	return d.Driver.SetUserEventStatus(h, status)
+	set := d.Driver.SetUserEventStatus(e.inner, status)
+	if set == session.Success {
+		e.open()
+	}
+	return set
+}
+
+// open notes that a user event has ended, or never will.
+func (e *Event) open() {
+	if !e.opened.Swap(true) {
+		e.ctx.gates.Add(-1)
+	}
 }
 
 // RetainEvent is clRetainEvent.
@@ -174,6 +194,7 @@ func (e *Event) end() {
 	if e.queue != nil {
 		e.queue.drop()
 	} else {
+		e.open() // nobody can set it any more
 		e.ctx.drop()
 	}
 }
@@ -194,7 +215,7 @@ func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, session.Status) {
 		return infoHandle(e.ctx.handle), session.Success
 	}
 	value, status := d.Driver.EventInfo(e.inner, param)
-	if param == eventStatus && status == session.Success && number(value) == 0 {
+	if param == eventStatus && status == session.Success && number(value) == 0 && !e.seen.Swap(true) {
 		e.ctx.syncHost()
 	}
 	return value, status

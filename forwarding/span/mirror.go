@@ -91,19 +91,75 @@ func (b *Buffer) quietLocked() bool {
 	return len(kept) == 0
 }
 
-// syncHost runs at each synchronisation: what ended is fetched.
+// syncHost runs at each synchronisation: what ended is fetched. What one member says of a command's end may be here before the word of
+// another member about what that waited for; so the others are asked, where commands of theirs that use such memory are not known to have
+// ended.
 func (c *Context) syncHost() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var open []uintptr
 	for b := range c.mirrors {
 		if !b.quietLocked() {
-			continue
+			open = append(open, b.mirror.pending...)
 		}
-		if b.mirror.devNewer && b.fetchLocked(0, b.size) != session.Success {
-			continue // the next synchronisation tries again; the command's own status told the program
-		}
-		b.mirror.devNewer, b.mirror.pushed = false, false
 	}
+	if len(open) > 0 && len(c.members) > 1 {
+		c.d.Driver.Hear(open)
+	}
+	for b := range c.mirrors {
+		b.settleLocked()
+	}
+}
+
+// settleLocked brings what the commands left to the program's memory, if all have ended, and reports whether there is nothing to bring
+// any more.
+func (b *Buffer) settleLocked() bool {
+	if !b.quietLocked() {
+		return !b.mirror.devNewer
+	}
+	if b.mirror.devNewer && b.fetchLocked(0, b.size) != session.Success {
+		return false // the next synchronisation tries again; the command's own status told the program
+	}
+	b.mirror.devNewer, b.mirror.pushed = false, false
+	return true
+}
+
+// settle is settleLocked, after which nothing of the buffer's touches the program's memory, if it reports true.
+func (b *Buffer) settle() bool {
+	b.ctx.mu.Lock()
+	defer b.ctx.mu.Unlock()
+	settled := b.settleLocked()
+	if settled {
+		delete(b.ctx.mirrors, b)
+	}
+	return settled
+}
+
+// endMirror gives the program's memory back, as session's does: with the last results in it before the release returns, and where that
+// would wait for the program itself, once the destructor callback has run, or, without one, at once and as it is.
+func (b *Buffer) endMirror() {
+	settled := b.settle()
+	if !settled && b.ctx.gates.Load() == 0 && !b.ctx.d.Driver.InCallback() {
+		b.awaitQuiet()
+		settled = b.settle()
+	}
+	b.ctx.mu.Lock()
+	told, quiet := len(b.destructors) > 0, b.quietLocked()
+	if !told || quiet { // what could not be fetched now cannot be later
+		delete(b.ctx.mirrors, b)
+	}
+	b.ctx.mu.Unlock()
+	if quiet {
+		b.end()
+		return
+	}
+	go func() {
+		b.awaitQuiet()
+		if !settled && told {
+			b.settle()
+		}
+		b.end()
+	}()
 }
 
 // awaitQuiet waits until no command uses the buffer.

@@ -105,6 +105,7 @@ type Engine struct {
 	dirty    []*queue            // may have something to submit
 	ends     []End               // to be reported
 	hurry    bool                // one of ends is urgent
+	early    bool                // some were sent before their time: see settle
 	gathers  bool                // another worker has been told of one of ends, or told of it
 	reported time.Time           // when ends were sent last
 	fired    []*wait             // to be answered, after ends
@@ -140,6 +141,9 @@ type queue struct {
 	lane  chan struct{}
 
 	live       []*event // natively submitted and followed, oldest first
+	sweeping   bool     // somebody goes through live, and takes out what has ended
+	behind     []*event // of other queues: what commands that are not followed waited for, for the next one that is
+	manyBehind int      // how many of behind are looked through for what has ended
 	urgent     int      // of live
 	tail       Native   // event of the last command, if the engine has one and follows it not
 	tailEvent  *event   // event of the last command, if followed
@@ -353,6 +357,8 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 			waits = append(waits, d.native)
 			if ev != nil {
 				ev.deps = append(ev.deps, d)
+			} else {
+				q.comesAfter(d)
 			}
 		}
 	}
@@ -417,6 +423,7 @@ func (e *Engine) follow(q *queue, ev *event, native Native) {
 		q.fresh = false
 	}
 	ev.queue, ev.native, ev.state = q, native, stateSubmitted
+	q.putBehind(ev)
 	q.live = append(q.live, ev)
 	if ev.urgent {
 		q.urgent++

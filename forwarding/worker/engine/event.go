@@ -32,6 +32,8 @@ type event struct {
 	since          time.Time // first seen to run; zero: not yet, or nobody asked
 
 	deps       []*event    // followed wait list, to tell a failure's cause
+	behind     []*event    // what else it came after, on its own queue: see precede
+	all        bool        // out of order: a marker or barrier behind everything on its queue
 	dependents []dependent // held commands
 	waits      []*wait
 	after      func(status int32)
@@ -125,6 +127,7 @@ func (e *Engine) HasEvent(id uint64) bool {
 // done ends an event: its watchers are told, its dependents freed or failed.
 // The caller takes it out of its queue's live list.
 func (e *Engine) done(ev *event, status int32) {
+	e.precede(ev)
 	var end End
 	if ev.state == stateSubmitted {
 		status, end = e.settle(ev, status)
@@ -147,7 +150,7 @@ func (e *Engine) done(ev *event, status int32) {
 	for _, w := range ev.waits {
 		e.arrive(w, status)
 	}
-	ev.waits, ev.deps = nil, nil
+	ev.waits, ev.deps, ev.behind = nil, nil, nil
 	if status == 0 {
 		ev.earlier = nil
 	}
@@ -177,6 +180,8 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 		q.taken = 0
 	}
 	if ev.after != nil {
+		e.early = e.early || len(e.ends) > 0
+		e.sendEnds() // it may tell the client that this one has ended
 		ev.after(status)
 		ev.after = nil
 	}

@@ -290,7 +290,7 @@ func (e *Engine) submit(h *command) {
 		native, status, text = h.task.Submit(q.native, natives, want)
 	} else {
 		native, status = e.driver.Marker(q.native, h.kind == KindBarrier, natives, true)
-		text = "marker"
+		text, h.event.all = "marker", len(h.deps) == 0
 	}
 	if e.opt.Lanes {
 		e.mu.Lock()
@@ -313,6 +313,9 @@ func (e *Engine) book(h *command, native Native, status int32, text string) {
 	ev := h.event
 	followed := ev.id != 0 || after != nil || len(ev.dependents) > 0 || h.queue.barrier == ev
 	if status == 0 && !followed {
+		for _, d := range ev.deps {
+			h.queue.comesAfter(d)
+		}
 		e.submitted(h.queue, nil, native, 0, "", nil, h.request)
 		ev.state = stateDone
 		return

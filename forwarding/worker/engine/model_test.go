@@ -90,7 +90,7 @@ func (t *task) Submit(q Native, waits []Native, want bool) (Native, int32, strin
 		t.w.locked(func() { c.ended = true })
 		return 0, c.own, "refused"
 	}
-	return t.w.d.submit(q, t.number, false, false, waits, want), 0, ""
+	return t.w.d.submit(q, t.number, false, false, waits, want || t.Finished() != nil), 0, ""
 }
 
 func (t *task) Keep() Task {
@@ -144,7 +144,10 @@ func (w *world) Events(ends []End, _ bool) {
 		}
 		w.told[e.Event] = e.Status
 		w.times[e.Event]++
-		for _, c := range w.cmds {
+		for i, c := range w.cmds {
+			if c.event == e.Event && e.Status == 0 && c.kind != KindHost {
+				w.toldBefore(e.Event, i, map[int]bool{})
+			}
 			if c.event == e.Event && c.kind != KindTask {
 				c.ended = true
 			}
@@ -155,6 +158,23 @@ func (w *world) Events(ends []End, _ bool) {
 				c.ended = true
 			}
 		}
+	}
+}
+
+// toldBefore checks that the ends of all that command i came after were reported before event's.
+func (w *world) toldBefore(event uint64, i int, seen map[int]bool) {
+	for _, p := range w.cmds[i].before { // whether an earlier barrier counts takes the model too long to find out here
+		c := w.cmds[p]
+		_, told := w.told[c.event]
+		if seen[p] || told || w.failed(p) { // what came before one that was told was looked at then
+			continue
+		}
+		seen[p] = true
+		if c.event != 0 && !c.user {
+			w.fault("event %d is reported before event %d, which it came after", event, c.event)
+			return
+		}
+		w.toldBefore(event, p, seen)
 	}
 }
 

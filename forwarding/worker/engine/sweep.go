@@ -18,43 +18,54 @@ const (
 
 // sweep ends what the driver has finished of q and reports whether anything was.
 func (e *Engine) sweep(q *queue) bool {
-	ended := 0
+	ended := false
+	q.sweeping = true
 	for chunk, at := 4, 0; at < len(q.live); chunk = sweepChunk {
 		n := min(chunk, len(q.live)-at)
-		status := e.probe(q.live[at : at+n])
-		stop := false
-		for i, s := range status {
-			ev := q.live[at+i]
-			if s > 0 {
-				e.stillRuns(ev, s)
-				if !q.outOfOrder {
-					stop = true
-					break
-				}
-				continue
-			}
-			q.live[at+i] = nil
-			e.done(ev, s)
-			ended++
-		}
-		if stop {
+		some, more := e.sweepPart(q, q.live[at:at+n])
+		if ended = ended || some; !more {
 			break
 		}
 		at += n
 	}
-	if ended == 0 {
-		return false
+	q.sweeping = false
+	if ended {
+		e.takeEnded(q)
 	}
+	return ended
+}
+
+// sweepPart is sweep for so many events in a row; more: those behind may have ended, too.
+func (e *Engine) sweepPart(q *queue, part []*event) (ended, more bool) {
+	var room [sweepChunk]int32
+	status := room[:copy(room[:], e.probe(part))] // ending one event may look at others
+	for i, ev := range part {
+		switch {
+		case ev.state == stateDone:
+			ended = true
+		case status[i] <= 0:
+			e.done(ev, status[i])
+			ended = true
+		default:
+			if e.stillRuns(ev, status[i]); !q.outOfOrder {
+				return ended, false
+			}
+		}
+	}
+	return ended, true
+}
+
+// takeEnded takes out of a queue's live list what has ended.
+func (e *Engine) takeEnded(q *queue) {
 	keep := q.live[:0]
 	for _, ev := range q.live {
-		if ev != nil {
+		if ev.state != stateDone {
 			keep = append(keep, ev)
 		}
 	}
 	clear(q.live[len(keep):])
 	q.live = keep
 	e.retire(q)
-	return true
 }
 
 func (e *Engine) probe(events []*event) []int32 {

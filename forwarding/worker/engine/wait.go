@@ -65,7 +65,8 @@ const maxEnds = 512
 
 // report sends the ends that there are, and nothing behind them.
 func (e *Engine) report() {
-	quiet := len(e.ends) > 0 && !e.hurry
+	quiet := (e.early || len(e.ends) > 0) && !e.hurry
+	e.early = false
 	e.sendEnds()
 	if quiet {
 		e.reportedAll()

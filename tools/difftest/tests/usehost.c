@@ -1,9 +1,83 @@
 // CL_MEM_USE_HOST_PTR: what a program sees in its own memory, at which point.
 #include "dt.h"
+#include <sys/mman.h>
 
 static const char *src =
     "kernel void twice(global int *a) { int i = get_global_id(0); a[i] = 2 * a[i] + 1; }\n"
     "kernel void sum(global const int *a, global int *out, int n) { int s = 0; for (int i = 0; i < n; i++) s += a[i]; *out = s; }\n";
+
+// The program's memory around a release: what a command left is there after a synchronisation that it came before, on any queue, and nothing
+// is written there once the buffer is released, when the program has other uses for it, or none.
+enum { Rounds = 300, Size = 128 << 10, Words = Size / 4, Other = 512 << 10 };
+
+static int wrong(const int *own, int round) {
+    for (int i = 0; i < Words; i++)
+        if (own[i] != 2 * (i + round) + 1) return 1;
+    return 0;
+}
+
+static int touched(const unsigned char *own) {
+    for (int i = 0; i < Size; i++)
+        if (own[i] != 0xC5) return 1;
+    return 0;
+}
+
+static void released(cl_kernel twice) {
+    cl_device_id all[2]; // the first one is another than queue's in a context that spans
+    clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof all, all, NULL);
+    cl_command_queue elsewhere = clCreateCommandQueue(context, all[0], 0, &err);
+    char *out = malloc(Other);
+    cl_mem other = buffer(0, Other, NULL);
+    int stale = 0, finished = 0, late = 0;
+    unsigned char *before = NULL;
+    for (int round = 0; round < Rounds; round++) {
+        int *own = mmap(NULL, Size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < Words; i++) own[i] = i + round;
+        cl_mem m = buffer(CL_MEM_USE_HOST_PTR, Size, own);
+        clSetKernelArg(twice, 0, sizeof m, &m);
+        size_t g = Words, n = round % 3 ? Other : 4096;
+        cl_event ev = NULL;
+        must(clEnqueueNDRangeKernel(queue, twice, 1, NULL, &g, NULL, 0, NULL, round % 5 ? NULL : &ev), "launch");
+        must(clEnqueueReadBuffer(ev ? elsewhere : queue, other, CL_TRUE, 0, n, out, !!ev, ev ? &ev : NULL, NULL), "read");
+        stale += wrong(own, round);
+        if (round % 2) clFinish(ev ? elsewhere : queue);
+        finished += wrong(own, round);
+        must(clReleaseMemObject(m), "release");
+        if (ev) clReleaseEvent(ev);
+        memset(own, 0xC5, Size);
+        if (before) late += touched(before);
+        if (before) munmap(before, Size);
+        before = (unsigned char *)own;
+        if (round % 4) continue;
+        munmap(own, Size);
+        before = NULL;
+    }
+    clFinish(queue);
+    SAY("stale after a blocking read", "%d of %d", stale, Rounds);
+    SAY("stale after a finish", "%d of %d", finished, Rounds);
+    SAY("written after the release", "%d of %d", late + (before && touched(before)), Rounds);
+}
+
+static void destroyed(cl_mem m, void *at) { *(volatile int *)at = 1; }
+
+// A release while a command that writes the memory waits for the program: without a destructor callback the memory is the program's at once.
+static void gated(cl_kernel twice) {
+    int *own = mmap(NULL, Size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static int over;
+    for (int i = 0; i < Words; i++) own[i] = i;
+    cl_mem m = buffer(CL_MEM_USE_HOST_PTR, Size, own);
+    clSetMemObjectDestructorCallback(m, destroyed, &over);
+    clSetKernelArg(twice, 0, sizeof m, &m);
+    cl_event gate = clCreateUserEvent(context, &err);
+    size_t g = Words;
+    must(clEnqueueNDRangeKernel(queue, twice, 1, NULL, &g, NULL, 1, &gate, NULL), "launch");
+    cl_int status = clReleaseMemObject(m);
+    SAY("release behind a user event", "%s, %s", dt_name(status), over ? "destroyed" : "kept");
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    clFinish(queue);
+    for (int i = 0; i < 1000 && !*(volatile int *)&over; i++) usleep(10000);
+    SAY("results when it is destroyed", "%s, %s", over ? "destroyed" : "kept", wrong(own, 0) ? "stale" : "there");
+}
 
 int main(void) {
     setup(0);
@@ -77,5 +151,7 @@ int main(void) {
         SAY("misaligned mapped at", "%s", (char *)q == raw + 4 ? "host_ptr" : "another place");
         HASH("misaligned guards", raw + 4 + 1024, 64);
     }
+    released(twice);
+    gated(twice);
     return 0;
 }
