@@ -1,8 +1,18 @@
 // Package client is what a Go program links to share objects through its node's daemon, and the session's control
 // connection. Objects are mapped, not copied; a get and a release cost one round trip together.
 //
-// It trusts the daemon that it dialled (see ipc.Dial for which it will not dial). The daemon's memory may be written by
-// the object's creator only, and by nobody once sealed strictly: what a Get gives can be trusted as far as its creator.
+// It trusts the daemon that it dialled (see ipc.Dial for which it will not dial).
+//
+// Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither, and every slice that
+// this package hands out faults when it is written, also in the process that made the object. What that process had before is
+// closed: Buffer.Bytes gives nil, and a slice from before faults, if the object has 64 KiB or more or a segment of its own
+// (CreateOptions.Own). What remains is the process that made it. A slice from before still writes to a smaller object, which shares its
+// pages with others that are being filled. Code that sets out to can make pages writable again (mprotect), or write through a
+// child that was forked before the seal. CreateOptions.Strict ends that too: then no writable mapping is left, and none can be made.
+// So what a Get gives can be trusted as far as its creator, and a strict one altogether.
+//
+// A store to sealed memory is a SIGSEGV, because the page is mapped read-only: the program ends with "unexpected fault address". Under
+// debug.SetPanicOnFault it is a panic of the goroutine that wrote, and its runtime.Error has the address (Addr() uintptr).
 //
 // The calling thread itself writes its request and reads its reply with blocking system calls; where several goroutines
 // wait, one reads for all (Conn.turn) and hands the turn over. There is no reader goroutine. A timer flushes deferred

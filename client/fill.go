@@ -35,11 +35,7 @@ func (c *Conn) Fill(id object.ID, name string) (*Part, error) {
 	if p.view == nil {
 		return p, nil
 	}
-	memory, err := p.view.forWriting(k.get.Ref.Offset, k.get.SizeBytes)
-	if err == nil {
-		p.data, err = slice(memory, k.get.Ref.Offset, k.get.SizeBytes)
-	}
-	if err != nil {
+	if p.data, err = p.view.forWriting(k.get.Ref.Offset, k.get.SizeBytes); err != nil {
 		p.Done()
 		return nil, err
 	}
@@ -78,15 +74,14 @@ func (b *Buffer) SealFilled(ctx context.Context, wait time.Duration, despite boo
 	if b.ended {
 		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
 	}
-	if b.strict && b.view != nil {
-		b.data = nil
-		if err := b.view.endWriting(); err != nil {
-			return nil, err
-		}
+	if err := b.unmapStrict(); err != nil {
+		return nil, err
 	}
 	m := wire.SealFilledRequest{SealRequest: wire.SealRequest{ID: b.id, Strict: b.strict}, Despite: despite, WaitMS: waitMS(wait)}
+	b.shut()
 	k, err := b.c.roundTripIn(ctx, b.gen, wire.SealFilled, &m)
 	if err != nil {
+		b.reopen(ctx, err)
 		return nil, err
 	}
 	k.recycle()

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,13 +35,16 @@ type Buffer struct {
 	off    uint64
 	size   uint64
 	strict bool
+	whole  bool // its pages are its own
 	meta   []byte
 	class  object.Class
 	ended  bool
 	pushed bool // a push was tried: it may be sealed
+	open   bool // the view knows that it is being filled
 
-	gen       uint64 // the life of the connection that made it
-	spareNext bool   // Seal asks for another buffer of this sort on the way
+	shown     atomic.Bool // Bytes was called: the program may have the slice still
+	gen       uint64      // the life of the connection that made it
+	spareNext bool        // Seal asks for another buffer of this sort on the way
 }
 
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
@@ -73,6 +77,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	}
 	defer k.recycle()
 	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class, gen: k.gen}
+	b.whole = m.Flags&wire.CreateOwn != 0
 	c.beginFilling(b.view)
 	b.spareNext = plain && c.repeats(size)
 	if err := b.mapMemory(); err != nil {
@@ -86,18 +91,41 @@ func (b *Buffer) mapMemory() error {
 	if b.view == nil {
 		return nil
 	}
-	memory, err := b.view.forWriting(b.off, b.size)
+	data, err := b.view.forWriting(b.off, b.size)
 	if err == nil {
-		b.data, err = slice(memory, b.off, b.size)
+		b.data, b.open = data, true
 	}
 	return err
+}
+
+// shut ends the filling. Where the program may have the buffer's slice still, stores to it fault from here on: in an object of
+// shutFromBytes and more, or with a segment of its own.
+func (b *Buffer) shut() {
+	if b.open {
+		b.open = false
+		b.view.leave(b.off, b.size, b.shown.Load() && (b.whole || b.size >= shutFromBytes))
+	}
+}
+
+// reopen follows a seal that failed with err, unless it may have been carried out all the same.
+func (b *Buffer) reopen(ctx context.Context, err error) {
+	if b.view == nil || b.data == nil || errors.Is(err, ErrDisconnected) || ctx.Err() != nil {
+		return
+	}
+	if err := b.mapMemory(); err != nil {
+		b.data = nil // no memory for mappings, or the connection was closed: it can still be aborted, or sealed as it is
+	}
 }
 
 // ID names the object.
 func (b *Buffer) ID() object.ID { return b.id }
 
-// Bytes gives the memory to fill. Its contents are undefined at first. It must not be written after Seal.
-func (b *Buffer) Bytes() []byte { return b.data }
+// Bytes gives the memory to fill; nil after Seal and Abort. Its contents are undefined at first. A slice from before must not be
+// written any more: see the package comment for where that faults.
+func (b *Buffer) Bytes() []byte {
+	b.shown.Store(true)
+	return b.data
+}
 
 // Seal makes the object immutable and binds its name. The Object holds the creator's reference. On an error (the name
 // is taken: object.ErrExists) the buffer stays, to be aborted or sealed again.
@@ -105,11 +133,8 @@ func (b *Buffer) Seal() (*Object, error) {
 	if b.ended {
 		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
 	}
-	if b.strict && b.view != nil {
-		b.data = nil
-		if err := b.view.endWriting(); err != nil {
-			return nil, err
-		}
+	if err := b.unmapStrict(); err != nil {
+		return nil, err
 	}
 	k := newCall(wire.Seal)
 	k.gen = b.gen
@@ -117,16 +142,27 @@ func (b *Buffer) Seal() (*Object, error) {
 	if err := b.c.sendSeal(k, b); err != nil {
 		return nil, err
 	}
+	b.shut() // while the daemon seals
 	if _, err := b.c.result(context.Background(), k); err != nil {
+		b.reopen(context.Background(), err)
 		return nil, err
 	}
 	k.recycle()
 	return b.sealed()
 }
 
+// unmapStrict ends the writable mapping, which a strict seal needs gone.
+func (b *Buffer) unmapStrict() error {
+	if !b.strict || b.view == nil {
+		return nil
+	}
+	b.data, b.open = nil, false
+	return b.view.endWriting()
+}
+
 // sealed makes the Object of a buffer that was sealed just now.
 func (b *Buffer) sealed() (*Object, error) {
-	b.ended = true
+	b.ended, b.data = true, nil
 	if !b.c.endFilling(b.view) {
 		return nil, fmt.Errorf("%w: the connection was closed", ErrDisconnected)
 	}
@@ -144,6 +180,10 @@ func (b *Buffer) Abort() error {
 	}
 	b.ended = true
 	b.data = nil
+	if b.open {
+		b.open = false
+		b.view.leave(b.off, b.size, false)
+	}
 	if b.c.endFilling(b.view) {
 		b.c.unref(b.view)
 	}
@@ -309,18 +349,23 @@ func (o *Object) Bytes() []byte {
 		return o.data
 	}
 	data, err := o.memory()
-	if err != nil { // only for an object of our own whose second mapping the kernel refused: the first one has the bytes
-		data, _ = o.ownMemory()
+	if err != nil { // only for an object of our own whose second mapping the kernel refuses: the first one could be written
+		return o.ownCopy()
 	}
 	return data
 }
 
-func (o *Object) ownMemory() ([]byte, error) {
-	memory, err := o.view.forWriting(o.off, 0)
-	if err != nil {
-		return nil, err
+func (o *Object) ownCopy() []byte {
+	o.view.mu.Lock()
+	defer o.view.mu.Unlock()
+	if o.view.writable == nil {
+		return nil
 	}
-	return slice(memory, o.off, o.size)
+	data, err := slice(o.view.writable.Bytes(), o.off, o.size)
+	if err != nil {
+		return nil
+	}
+	return bytes.Clone(data)
 }
 
 // Release gives the reference back: with the next request, or within 1 ms. A second Release does nothing.

@@ -49,7 +49,8 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 
 // Push seals a buffer and puts it into the stream with the metadata meta (opaque, ≤ object.MaxMetaBytes; nil is none). Where the stream
 // is full it waits: not at all with wait 0, without end below 0. After an error the buffer is to be pushed again, unchanged,
-// or aborted; an ended ctx leaves it open whether the push still happens. Errors: object.ErrTimeout; ErrEnded, ErrAborted (the
+// or aborted; an ended ctx leaves it open whether the push still happens. From here on a slice of it faults when it is written, as after a
+// Seal, until the memory is another buffer's. Errors: object.ErrTimeout; ErrEnded, ErrAborted (the
 // stream was removed); ErrDisconnected; ctx's.
 //
 // With StreamOptions.Ahead the buffer is the Writer's from here on, and the error may be that of an earlier one, which was dropped.
@@ -64,6 +65,7 @@ func (w *Writer) Push(ctx context.Context, b *Buffer, meta []byte, wait time.Dur
 	if err := w.send(k, b.size); err != nil {
 		return err
 	}
+	b.shut() // while the daemon pushes; for good, as it is to be pushed again unchanged
 	if w.ahead == 0 {
 		return w.settle(ctx, underWay{k, b})
 	}

@@ -33,6 +33,7 @@ type view struct {
 	file     *os.File   // nil once there is nothing left to map
 	writable *segment.Mapping
 	readable *segment.Mapping
+	table    pageTable // of writable
 }
 
 // adopt finds or makes the view that a reply names and takes a reference. An empty object has none.
@@ -283,25 +284,73 @@ func (v *view) drop() {
 // populateFrom is the size from which entering all pages at once beats a fault a page.
 const populateFrom = 1 << 20
 
-// forWriting gives the segment's writable memory, mapped at the first call: it must come before the first Seal in the
-// segment. [off, off+n) is entered into the page table when the mapping is new and the range is large.
+// forWriting gives the memory of an unsealed buffer at [off, off+n), until shut or leave. The segment is mapped at the first call: it must
+// come before the first Seal in it. A large buffer is entered into the page table when the mapping is new.
 func (v *view) forWriting(off, n uint64) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.writable == nil {
-		if v.file == nil {
-			return nil, fmt.Errorf("%w: segment %d is no longer writable", object.ErrPermission, v.id)
-		}
-		m, err := segment.Map(v.file, v.bytes, true)
-		if err != nil {
+		if err := v.mapWritable(); err != nil {
 			return nil, err
 		}
-		v.writable = m
 		if n >= populateFrom {
-			m.Populate(off, off+n)
+			v.writable.Populate(off, off+n)
 		}
 	}
-	return v.writable.Bytes(), nil
+	memory, err := slice(v.writable.Bytes(), off, n)
+	if err != nil || n == 0 {
+		return memory, err
+	}
+	return memory, v.open(off, n)
+}
+
+func (v *view) mapWritable() error {
+	if v.file == nil {
+		return fmt.Errorf("%w: segment %d is no longer writable", object.ErrPermission, v.id)
+	}
+	m, err := segment.Map(v.file, v.bytes, true)
+	if err != nil {
+		return err
+	}
+	v.writable, v.table = m, newPageTable(v.bytes)
+	return nil
+}
+
+// open lets this process store to [off, off+n), which it fills. mu is held.
+func (v *view) open(off, n uint64) error {
+	r := v.table.begin(off, n)
+	if r.empty() || v.protect(r, true) == nil {
+		return nil
+	}
+	v.table.openAll() // the kernel has no room for one mapping more: the whole as one needs none
+	if err := v.protect(pageRange{0, len(v.table.pages) - 1}, true); err != nil {
+		v.table.end(off, n)
+		return err
+	}
+	return nil
+}
+
+// leave notes that a buffer at [off, off+n) is filled no more. With shut its pages are made read-only, all but a first or last one that
+// another buffer has a part of; where the kernel has no room for that they stay as they are.
+func (v *view) leave(off, n uint64, shut bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.writable == nil || n == 0 {
+		return
+	}
+	v.table.end(off, n)
+	if !shut {
+		return
+	}
+	if r := v.table.shut(off, n); !r.empty() {
+		_ = v.protect(r, false) // a page that is said to be shut and is not does no harm
+	}
+}
+
+// protect opens pages, with what else is in their huge pages, or shuts them, but for huge pages that are not theirs alone.
+func (v *view) protect(r pageRange, stores bool) error {
+	from, to := r.bytes(v.writable.PageBytes(), stores)
+	return v.writable.Protect(from, to, stores)
 }
 
 // forReading gives the segment's memory, not writable. A segment of our own keeps its descriptor for this.

@@ -116,7 +116,7 @@ func (c *Conn) FitsAtOnce(size uint64) bool {
 	case size >= c.s.opts.LargeBytes:
 		return c.findWhole(size) != nil
 	}
-	return c.room.find(size) != nil
+	return c.room.findAligned(extent(size)) != nil
 }
 
 // roomAtOnce reports whether a record or two can be charged without anything having to go. mu is held.

@@ -8,6 +8,7 @@ import (
 
 	"tendril/store/alloc"
 	"tendril/store/object"
+	"tendril/store/segment"
 )
 
 // Spec is what Create is asked for.
@@ -123,23 +124,47 @@ func (c *Conn) place(e *entry, once bool) (fd int, err error) {
 	case e.size >= c.s.opts.LargeBytes:
 		return c.placeWhole(e, c.reuseWhole(e.size), false)
 	}
-	g := c.room.find(e.size)
-	if g == nil {
-		if g, err = c.addRoom(e.size); err != nil {
-			return -1, err
-		}
-	}
-	if fd, err = c.s.show(c, g); err != nil {
+	g, off, err := c.takeRange(extent(e.size))
+	if err != nil {
 		return -1, err
 	}
-	off, ok := g.ranges.Alloc(e.size, alloc.Granule)
-	if !ok {
-		panic("store: a segment said it had room and had not") // a fault of this package, never of a peer
+	if fd, err = c.s.show(c, g); err != nil {
+		_ = g.ranges.Free(off) // it was taken just now
+		c.room.update(g)
+		return -1, err
 	}
 	c.dropIdle(g)
 	c.room.update(g)
 	c.s.attach(e, g, off)
 	return fd, nil
+}
+
+// takeRange takes n bytes of a segment that small objects share. mu is held, and let go where there is to be a new one.
+func (c *Conn) takeRange(n, align uint64) (*segmentState, uint64, error) {
+	g := c.room.findAligned(n, align)
+	if g == nil {
+		var err error
+		if g, err = c.addRoom(n); err != nil {
+			return nil, 0, err
+		}
+	}
+	off, ok := g.ranges.Alloc(n, align)
+	if !ok {
+		panic("store: a segment said it had room and had not") // a fault of this package, never of a peer
+	}
+	return g, off, nil
+}
+
+// wholePagesBytes is the size from which an object has its pages for itself: then its creator can make them read-only at the seal
+// (ipc/PROTOCOL.md), which costs an object of that size at most a tenth more memory.
+const wholePagesBytes = 64 << 10
+
+// extent says how many bytes an object takes in a segment that it shares, and to what they are aligned.
+func extent(size uint64) (bytes, align uint64) {
+	if size < wholePagesBytes {
+		return size, alloc.Granule
+	}
+	return segment.RoundUp(size), segment.PageBytes
 }
 
 // addRoom makes a segment for small objects, an eighth of what the connection's others have in use: fewer and larger ones would save

@@ -1,6 +1,10 @@
 package store
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"tendril/store/alloc"
+)
 
 // roomBuckets holds a connection's segments for small objects by the power of two of their longest free range, so
 // that finding room costs the same for one segment and for ten thousand.
@@ -31,6 +35,14 @@ func (r *roomBuckets) find(n uint64) *segmentState {
 		}
 	}
 	return nil
+}
+
+// findAligned is find for bytes at a multiple of align: a range of just n bytes may lie askew, a longer one holds them anyway.
+func (r *roomBuckets) findAligned(n, align uint64) *segmentState {
+	if g := r.find(n); g == nil || align == alloc.Granule || g.ranges.Fits(n, align) {
+		return g
+	}
+	return r.find(n + align - alloc.Granule)
 }
 
 // add takes g in.

@@ -68,19 +68,33 @@ func (r *Ranges) Alloc(n, align uint64) (off uint64, ok bool) {
 	if n > r.size || align&(align-1) != 0 {
 		return 0, false
 	}
-	n = rounded(n)
-	align = max(align, Granule)
-	if align > r.size && align != Granule { // only offset 0 is aligned so far; keeps the sums below from overflowing
-		align = ceilPowerOfTwo(r.size)
-	}
-	at := r.firstAtLeast(r.root, n+align-Granule)
-	if at == 0 && align > Granule {
-		at = r.firstAligned(r.root, n, align)
-	}
+	n, align = rounded(n), r.alignment(align)
+	at := r.firstThatFits(n, align)
 	if at == 0 {
 		return 0, false
 	}
 	return r.carve(at, n, align), true
+}
+
+// Fits reports whether Alloc of the same would find room.
+func (r *Ranges) Fits(n, align uint64) bool {
+	return n <= r.size && align&(align-1) == 0 && r.firstThatFits(rounded(n), r.alignment(align)) != 0
+}
+
+func (r *Ranges) alignment(align uint64) uint64 {
+	align = max(align, Granule)
+	if align > r.size && align != Granule { // only offset 0 is aligned so far; keeps sums from overflowing
+		align = ceilPowerOfTwo(r.size)
+	}
+	return align
+}
+
+func (r *Ranges) firstThatFits(n, align uint64) nodeIndex {
+	at := r.firstAtLeast(r.root, n+align-Granule)
+	if at == 0 && align > Granule {
+		at = r.firstAligned(r.root, n, align)
+	}
+	return at
 }
 
 // Free gives back what Alloc gave. An offset that is not allocated is ErrNotAllocated and changes nothing.

@@ -102,7 +102,11 @@ func driveRanges(t *testing.T, r *Ranges, granules uint64, program []byte) {
 func driveAlloc(t *testing.T, r *Ranges, m *bitmap, live []uint64, n, align uint64) []uint64 {
 	rounded := max((n+Granule-1)/Granule*Granule, Granule)
 	_, possible := m.first(rounded, max(align, Granule))
+	fits := r.Fits(n, align)
 	off, ok := r.Alloc(n, align)
+	if fits != ok {
+		t.Fatalf("Fits(%d, %d) says %v, Alloc %v", n, align, fits, ok)
+	}
 	if ok != possible {
 		t.Fatalf("Alloc(%d, %d) = %v, reference says %v", n, align, ok, possible)
 	}

@@ -14,6 +14,7 @@ import (
 type Mapping struct {
 	data     mmap.MMap
 	writable bool
+	page     uint64
 }
 
 // Map maps the first n bytes of a segment's descriptor, shared. The file stays the caller's and may be closed
@@ -38,7 +39,7 @@ func mapWith(sys System, f *os.File, n uint64, writable bool) (*Mapping, error) 
 	data, err := sys.Map(f, int(n), prot)
 	switch {
 	case err == nil:
-		return &Mapping{data: data, writable: writable}, nil
+		return &Mapping{data: data, writable: writable, page: pageBytes(f)}, nil
 	case os.IsPermission(err):
 		return nil, fmt.Errorf("%w: mapping of a sealed segment: %w", object.ErrPermission, err)
 	}
@@ -58,6 +59,34 @@ func (m *Memory) Map(writable bool) (*Mapping, error) {
 
 // Bytes gives the mapped memory. It faults after Unmap, and on stores where the mapping is not writable.
 func (m *Mapping) Bytes() []byte { return m.data }
+
+// pageBytes gives the size of the pages that a segment lies in: its huge pages', where it has those.
+func pageBytes(f *os.File) uint64 {
+	var st unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &st) == nil && st.Type == unix.HUGETLBFS_MAGIC && st.Bsize > PageBytes {
+		return uint64(st.Bsize)
+	}
+	return PageBytes
+}
+
+// PageBytes gives the unit of Protect.
+func (m *Mapping) PageBytes() uint64 { return m.page }
+
+// Protect allows stores to [from, to) of a writable mapping, or forbids them: then they fault. Both are multiples of PageBytes.
+// The kernel may have no room for one mapping more (ENOMEM); to the whole of a mapping that does not happen.
+func (m *Mapping) Protect(from, to uint64, stores bool) error {
+	prot := unix.PROT_READ
+	if stores {
+		prot |= unix.PROT_WRITE
+	}
+	if !m.writable || to > uint64(len(m.data)) || from > to {
+		return fmt.Errorf("%w: protect [%d, %d) of a mapping of %d bytes", object.ErrInvalid, from, to, len(m.data))
+	}
+	if err := unix.Mprotect(m.data[from:to], prot); err != nil {
+		return fmt.Errorf("%w: mprotect of %d bytes: %w", object.ErrFull, to-from, err)
+	}
+	return nil
+}
 
 // Writable reports whether stores are allowed.
 func (m *Mapping) Writable() bool { return m.writable }
