@@ -118,6 +118,8 @@ struct view {
 	uint64_t id, bytes;
 	int fd; /* −1 once there is nothing left to map */
 	void *writable, *readable;
+	uint8_t *pages;      /* of writable: who stores to each; NULL while there is none */
+	uint64_t page_bytes; /* the unit of its protection: huge pages' size, where it has those */
 	size_t refs; /* objects and buffers */
 	size_t filling; /* those that are buffers */
 	struct fast_view *fast; /* where the index finds it; NULL: nowhere */
@@ -132,8 +134,11 @@ struct place {
 
 /* Finds or makes the view that a reply names and takes a reference; *out is NULL for an empty object. mu is held. */
 int view_adopt(tendril *, struct frame *, const struct place *, bool own, struct view **out);
-/* Memory of [offset, offset+size), for writing or reading. mu is held. */
+/* Memory of [offset, offset+size), for reading, or for writing until view_leave. mu is held. */
 int view_map(struct view *, const struct place *, uint64_t size, bool writable, void **out);
+/* Notes that a buffer is filled no more. With shut stores to its pages fault from here on, but for a first or last one that another buffer
+ * has a part of; where the kernel has no room for that they stay as they are. mu is held. */
+void view_leave(struct view *, uint64_t offset, uint64_t size, bool shut);
 /* Ends the writable mapping, for a strict seal. mu is held. */
 void view_freeze(struct view *);
 /* Gives a reference back. mu is held. True: it is to be let go now, by view_forget. */
@@ -146,6 +151,14 @@ void views_free(tendril *, bool all);
 void views_drop_idle(tendril *);
 /* Makes orphans of all views that no claim of this life has found again, and unmaps those without references. mu is held. */
 void views_orphan(tendril *);
+
+/* ---- faults.c ---- */
+
+/* Where a segment is mapped, for tendril_explain_faults; any thread. */
+void range_enter(const void *from, uint64_t bytes);
+void range_leave(const void *from);
+/* Does it where $TENDRIL_EXPLAIN_FAULTS wants it. */
+void explain_if_asked(void);
 
 /* ---- connection.c ---- */
 
@@ -339,6 +352,10 @@ void object_moved(tendril_object *);
 int object_hold(tendril_object *);
 /* Ends the writable mapping; the buffer stays. */
 void buffer_unmap(tendril_buffer *);
+/* Ends the filling, as far as the buffer's size allows: while the daemon seals it or puts it into a stream. */
+void buffer_shut(tendril_buffer *);
+/* Follows a seal that failed with status, unless it may have been carried out all the same. Keeps status, and its text. */
+int buffer_reopen(tendril_buffer *, int status);
 /* Sends a buffer's last request and, where another such buffer is likely, the Create of the next one with it. */
 int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, struct call *);
 /* Turns a reply like a Get's into an object, or a Fill's into a buffer; the call is spent. */

@@ -15,6 +15,7 @@
 
 enum {
 	SPARE_BYTES = 64 << 10, /* above it a round trip is little beside the filling */
+	SHUT_BYTES = 64 << 10, /* from here on an object has its pages for itself, and two mprotects are little beside the filling */
 	SPARE_ROW = 2, SPARE_ROW_MOST = 4096,
 	SMALL_FRAME = HEADER_BYTES + 32 + TENDRIL_MAX_NAME,
 	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
@@ -24,10 +25,13 @@ enum {
 
 /* What a buffer's internal fields are, after the connection. */
 enum { OF_VIEW = OF_CONNECTION + 1, OF_META, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS, OF_GEN };
-enum { IS_STRICT = 1, IS_PLAIN = 2, IS_PART = 4 };
+/* IS_WHOLE: its pages are its own. IS_UNSEEN: the program never had its address. IS_OPEN: the view counts it as being filled. */
+enum { IS_STRICT = 1, IS_PLAIN = 2, IS_PART = 4, IS_WHOLE = 8, IS_UNSEEN = 16, IS_OPEN = 32 };
 
 static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
 static bool has_flag(const tendril_buffer *b, uintptr_t flag) { return (uintptr_t)b->internal[OF_FLAGS] & flag; }
+static void set_flag(tendril_buffer *b, uintptr_t flag) { b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] | flag); }
+static void clear_flag(tendril_buffer *b, uintptr_t flag) { b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] & ~flag); }
 
 tendril *buffer_connection(const tendril_buffer *b) { return owner(b->internal); }
 tendril *object_connection(const tendril_object *o) { return owner(o->internal); }
@@ -199,7 +203,7 @@ static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struc
 	b->internal[OF_VIEW] = c->view;
 	b->internal[OF_OFFSET] = (void *)(uintptr_t)c->place.offset;
 	b->internal[OF_LIFETIME] = (void *)(uintptr_t)lifetime_of(o);
-	b->internal[OF_FLAGS] = (void *)(uintptr_t)(o->strict ? IS_STRICT : 0);
+	b->internal[OF_FLAGS] = (void *)(uintptr_t)((o->strict ? IS_STRICT : 0) | (o->own || o->strict || o->shared ? IS_WHOLE : 0));
 	b->internal[OF_GEN] = (void *)(uintptr_t)c->gen;
 	int status = keep_meta(b, o);
 	pthread_mutex_lock(&t->mu);
@@ -209,8 +213,42 @@ static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struc
 		status = tdl_fail(TENDRIL_DISCONNECTED, "the object was lost with its connection (%s)", t->socket);
 	if (status == TENDRIL_OK)
 		status = view_map(c->view, &c->place, size, true, &b->data);
+	if (status == TENDRIL_OK)
+		set_flag(b, IS_OPEN);
 	pthread_mutex_unlock(&t->mu);
 	return status;
+}
+
+/* Ends the filling in the view's books. */
+static void leave(tendril_buffer *b, bool shut)
+{
+	tendril *t = owner(b->internal);
+	if (!has_flag(b, IS_OPEN))
+		return;
+	clear_flag(b, IS_OPEN);
+	pthread_mutex_lock(&t->mu);
+	if (!t->closed)
+		view_leave(b->internal[OF_VIEW], (uint64_t)(uintptr_t)b->internal[OF_OFFSET], b->size, shut);
+	pthread_mutex_unlock(&t->mu);
+}
+
+void buffer_shut(tendril_buffer *b) { leave(b, !has_flag(b, IS_UNSEEN) && (has_flag(b, IS_WHOLE) || b->size >= SHUT_BYTES)); }
+
+int buffer_reopen(tendril_buffer *b, int status)
+{
+	tendril *t = owner(b->internal);
+	struct view *v = b->internal[OF_VIEW];
+	char text[256];
+	if (status == TENDRIL_DISCONNECTED || !v || !b->data)
+		return status;
+	snprintf(text, sizeof text, "%s", tendril_message());
+	struct place p = {v->id, v->bytes, (uint64_t)(uintptr_t)b->internal[OF_OFFSET]};
+	pthread_mutex_lock(&t->mu);
+	/* Without memory for mappings it can still be aborted, or sealed as it is. */
+	if (!t->closed && view_map(v, &p, b->size, true, &b->data) == TENDRIL_OK)
+		set_flag(b, IS_OPEN);
+	pthread_mutex_unlock(&t->mu);
+	return tdl_fail(status, "%s", text);
 }
 
 static int create_once(tendril *t, uint64_t size, const tendril_options *o, bool plain, tendril_buffer *b)
@@ -240,7 +278,7 @@ int tendril_create(tendril *t, uint64_t size, const tendril_options *options, te
 	if (status == TENDRIL_DISCONNECTED && t->returns) /* it came with a connection that is over, a spare for one */
 		status = create_once(t, size, o, plain, b);
 	if (status == TENDRIL_OK && plain && repeats(t, size))
-		b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] | IS_PLAIN);
+		set_flag(b, IS_PLAIN);
 	return status;
 }
 
@@ -265,6 +303,7 @@ void tendril_abort(tendril_buffer *b)
 		buffer_moved(b); /* nothing is said: the creator's seal hears of it when this connection ends */
 		return;
 	}
+	leave(b, false);
 	give_back(t, buffer_gen(b), &b->id, b->internal[OF_VIEW], true);
 	end_buffer(b);
 }
@@ -273,6 +312,7 @@ void buffer_moved(tendril_buffer *b)
 {
 	tendril *t = owner(b->internal);
 	struct view *v = b->internal[OF_VIEW];
+	leave(b, false);
 	pthread_mutex_lock(&t->mu);
 	if (v && !t->closed) { /* closing ended what was being filled */
 		v->filling--;
@@ -305,7 +345,7 @@ int part_of_call(tendril *t, struct call *c, tendril_buffer *b)
 {
 	tendril_options o = {.meta = c->length ? c->bytes : NULL, .meta_size = c->length, .lifetime = (enum tendril_lifetime)c->lifetime};
 	int status = own_buffer(t, c->size, &o, c, b);
-	b->internal[OF_FLAGS] = (void *)(uintptr_t)IS_PART;
+	set_flag(b, IS_PART);
 	drop_call(c);
 	if (status != TENDRIL_OK)
 		tendril_abort(b);
@@ -395,10 +435,12 @@ int tendril_seal(tendril_buffer *b, tendril_object *out)
 	if (buffer_is_strict(b))
 		buffer_unmap(b);
 	status = send_seal(t, b, &c);
-	if (status == TENDRIL_OK)
-		status = await_call(t, &c);
 	if (status != TENDRIL_OK)
 		return status;
+	buffer_shut(b); /* while the daemon seals */
+	status = await_call(t, &c);
+	if (status != TENDRIL_OK)
+		return buffer_reopen(b, status);
 	drop_call(&c);
 	return buffer_sealed(b, out);
 }
@@ -411,6 +453,7 @@ int tendril_put(tendril *t, const void *data, size_t size, const tendril_options
 	int status = tendril_create(t, size, o, &b);
 	if (status != TENDRIL_OK)
 		return status;
+	set_flag(&b, IS_UNSEEN);
 	if (size)
 		memcpy(b.data, data, size);
 	status = tendril_seal(&b, out);

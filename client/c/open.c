@@ -128,6 +128,7 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	if (o && o->program)
 		t->program = strdup(o->program); /* without memory for it: the default */
 	index_want(t, o);
+	explain_if_asked();
 	int status = t->socket ? mark_mine(t) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
 	if (status == TENDRIL_OK)
 		status = dial(t->socket, &t->fd);

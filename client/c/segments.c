@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -12,6 +13,15 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+
+#ifndef HUGETLBFS_MAGIC
+#define HUGETLBFS_MAGIC 0x958458f6
+#endif
+
+/* The unit of a view's table of pages, and of the memory that the daemon gives to larger objects alone. */
+enum { TABLE_PAGE = 4096 };
+/* In the table: no store to the page is possible any more. Any other value is how many unsealed buffers begin or end there, at most 64. */
+enum { PAGE_SHUT = 0x80 };
 
 /* From this size on entering all pages at once beats a fault a page. */
 #define POPULATE_FROM (1u << 20)
@@ -78,14 +88,104 @@ static int map_whole(struct view *v, bool writable, void **out)
 	void *p = mmap(NULL, (size_t)v->bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, v->fd, 0);
 	if (p == MAP_FAILED)
 		return tdl_fail(errno == ENOMEM ? TENDRIL_NO_MEMORY : TENDRIL_PROTOCOL, "map a segment of %llu bytes: %s", (unsigned long long)v->bytes, strerror(errno));
+	range_enter(p, v->bytes);
 	*out = p;
 	return TENDRIL_OK;
+}
+
+static void unmap(struct view *v, void *p)
+{
+	if (!p)
+		return;
+	range_leave(p);
+	munmap(p, (size_t)v->bytes);
+}
+
+/* ---- who stores to which page: ipc/PROTOCOL.md, "Sealing" ---- */
+
+struct pages {
+	size_t first, last; /* none where last < first; then first is not 0 */
+};
+
+static struct pages pages_of(uint64_t offset, uint64_t size)
+{
+	return (struct pages){(size_t)(offset / TABLE_PAGE), (size_t)((offset + size - 1) / TABLE_PAGE)};
+}
+
+static void count_ends(struct view *v, struct pages p, int by)
+{
+	v->pages[p.first] = (uint8_t)(v->pages[p.first] + by);
+	if (p.last != p.first)
+		v->pages[p.last] = (uint8_t)(v->pages[p.last] + by);
+}
+
+/* Opens pages, with what else is in their huge pages, or shuts them, but for huge pages that are not theirs alone. */
+static bool protect(struct view *v, struct pages p, bool stores)
+{
+	uint64_t unit = v->page_bytes, from = (uint64_t)p.first * TABLE_PAGE, to = (uint64_t)(p.last + 1) * TABLE_PAGE;
+	from = (stores ? from : from + unit - 1) / unit * unit;
+	to = (stores ? to + unit - 1 : to) / unit * unit;
+	return from >= to || mprotect((char *)v->writable + from, (size_t)(to - from), PROT_READ | (stores ? PROT_WRITE : 0)) == 0;
+}
+
+/* Lets this process store to a new buffer's pages, whatever lay there before. */
+static int view_open(struct view *v, uint64_t offset, uint64_t size)
+{
+	struct pages p = pages_of(offset, size), shut = {1, 0};
+	for (size_t i = p.first; i <= p.last; i++)
+		if (v->pages[i] == PAGE_SHUT) {
+			shut = (struct pages){shut.last < shut.first ? i : shut.first, i};
+			v->pages[i] = 0;
+		}
+	if (shut.first <= shut.last && !protect(v, shut, true)) {
+		/* The kernel has no room for one mapping more: the whole as one needs none. */
+		if (mprotect(v->writable, (size_t)v->bytes, PROT_READ | PROT_WRITE) < 0)
+			return tdl_fail(TENDRIL_NO_MEMORY, "open pages for writing: %s", strerror(errno));
+		for (size_t i = 0; i <= (size_t)((v->bytes - 1) / TABLE_PAGE); i++)
+			v->pages[i] = v->pages[i] == PAGE_SHUT ? 0 : v->pages[i];
+	}
+	count_ends(v, p, 1);
+	return TENDRIL_OK;
+}
+
+void view_leave(struct view *v, uint64_t offset, uint64_t size, bool shut)
+{
+	if (!v || !v->writable || size == 0)
+		return;
+	struct pages p = pages_of(offset, size);
+	count_ends(v, p, -1);
+	if (!shut)
+		return;
+	if (v->pages[p.first] && v->pages[p.first] != PAGE_SHUT)
+		p.first++;
+	if (p.first <= p.last && v->pages[p.last] && v->pages[p.last] != PAGE_SHUT)
+		p.last--;
+	if (p.first > p.last)
+		return;
+	memset(v->pages + p.first, PAGE_SHUT, p.last - p.first + 1);
+	(void)protect(v, p, false); /* a page that is said to be shut and is not does no harm */
+}
+
+/* Makes the table of a mapping that is as large as was said. */
+static int view_new_pages(struct view *v)
+{
+	struct statfs fs;
+	v->page_bytes = fstatfs(v->fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC && fs.f_bsize > TABLE_PAGE ? (uint64_t)fs.f_bsize : TABLE_PAGE;
+	free(v->pages);
+	v->pages = calloc((size_t)((v->bytes + TABLE_PAGE - 1) / TABLE_PAGE), 1);
+	if (v->pages)
+		return TENDRIL_OK;
+	unmap(v, v->writable);
+	v->writable = NULL;
+	return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a segment's record");
 }
 
 static int map_writable(struct view *v, const struct place *p, uint64_t size)
 {
 	int status = v->own && !v->frozen ? map_whole(v, true, &v->writable)
 	                                  : tdl_fail(TENDRIL_PROTOCOL, "segment %llu is not this connection's to write", (unsigned long long)v->id);
+	if (status == TENDRIL_OK)
+		status = view_new_pages(v);
 	if (status == TENDRIL_OK && size >= POPULATE_FROM) {
 		/* Advice: the pages are the daemon's already. The offset of so large an object is page-aligned or near it. */
 		size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)p->offset & ~(page - 1);
@@ -111,6 +211,8 @@ int view_map(struct view *v, const struct place *p, uint64_t size, bool writable
 			v->fd = -1;
 		}
 	}
+	if (status == TENDRIL_OK && writable)
+		status = view_open(v, p->offset, size);
 	if (status == TENDRIL_OK)
 		*out = (char *)(writable ? v->writable : v->readable) + p->offset;
 	return status;
@@ -118,18 +220,16 @@ int view_map(struct view *v, const struct place *p, uint64_t size, bool writable
 
 void view_freeze(struct view *v)
 {
-	if (v->writable)
-		munmap(v->writable, (size_t)v->bytes);
+	unmap(v, v->writable);
 	v->writable = NULL;
 	v->frozen = true;
 }
 
 static void view_drop(struct view *v)
 {
-	if (v->writable)
-		munmap(v->writable, (size_t)v->bytes);
-	if (v->readable)
-		munmap(v->readable, (size_t)v->bytes);
+	unmap(v, v->writable);
+	unmap(v, v->readable);
+	free(v->pages);
 	if (v->fd >= 0)
 		close(v->fd);
 	free(v);

@@ -138,8 +138,10 @@ int tendril_stream_push(tendril_stream *s, tendril_buffer *b, int64_t wait_ms)
 	struct writer w = push_frame(raw, sizeof raw, s, &b->id, true, wait_ms);
 	init_bound_call(&c, M_STREAM_PUSH, s->gen);
 	status = send_with_spare(s->t, b, &w, &c);
-	if (status == TENDRIL_OK)
-		status = await_call(s->t, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	buffer_shut(b); /* while the daemon pushes; for good, as it is to be pushed again unchanged */
+	status = await_call(s->t, &c);
 	if (status != TENDRIL_OK)
 		return status;
 	drop_call(&c);
@@ -253,8 +255,9 @@ int tendril_seal_filled(tendril_buffer *b, int64_t wait_ms, int despite, tendril
 	put_u32(&w, wire_wait(wait_ms));
 	if (buffer_is_strict(b))
 		buffer_unmap(b);
+	buffer_shut(b);
 	status = simple(buffer_connection(b), buffer_gen(b), &w);
-	return status == TENDRIL_OK ? buffer_sealed(b, out) : status;
+	return status == TENDRIL_OK ? buffer_sealed(b, out) : buffer_reopen(b, status);
 }
 
 /* ---- composites ---- */

@@ -12,8 +12,17 @@
  *     }
  *     tendril_close(store);
  *
- * Objects are shared memory: a get maps what another process wrote and copies nothing. Once sealed an object never
- * changes. Sizes and offsets are bytes, waits are milliseconds; strings are UTF-8 and end with NUL.
+ * Objects are shared memory: a get maps what another process wrote and copies nothing. Sizes and offsets are bytes, waits are
+ * milliseconds; strings are UTF-8 and end with NUL.
+ *
+ * Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither, and the memory of
+ * every tendril_object faults when it is written, also in the process that made the object. What that process had before is
+ * closed: the seal zeroes the buffer, and a pointer from before faults, if the object has 64 KiB or more or memory of its own (own).
+ * What remains is the process that made it. A pointer from before still writes to a smaller object, which shares its pages with
+ * others that are being filled. Code that sets out to can make pages writable again (mprotect), or write through a child that was
+ * forked before the seal. The option strict ends that too: then no writable mapping is left, and none can be made.
+ *
+ * A store to sealed memory is a SIGSEGV, because the page is mapped read-only. tendril_explain_faults() has it say so.
  *
  * Errors. Functions return TENDRIL_OK (0) or one of enum tendril_status; tendril_message() then says in words what went
  * wrong and what to do. What a failed call was to fill in is zeroed.
@@ -33,8 +42,8 @@
  * TENDRIL_FORKED: the child makes its own. tendril_close in the child closes the inherited descriptors; the parent
  * notices nothing.
  *
- * Signals. No call raises SIGPIPE or ends early for a signal (EINTR). No thread is started. Every descriptor is
- * close-on-exec.
+ * Signals. No call raises SIGPIPE or ends early for a signal (EINTR). No handler is installed but by tendril_explain_faults. No thread
+ * is started. Every descriptor is close-on-exec.
  *
  * Trust. The library believes the daemon's meaning, never its lengths. It does not talk to a socket under /tmp that is
  * neither this user's nor root's.
@@ -93,6 +102,12 @@ TENDRIL_API const char *tendril_strerror(int status);
 /* What this thread's last failed call had to say: the daemon's own text where it was the daemon's answer. Valid until the
  * thread's next failed call. Never NULL. */
 TENDRIL_API const char *tendril_message(void);
+
+/* Has a sentence written to standard error before a store to a sealed object ends the process: a handler for SIGSEGV, which then calls the
+ * one that was there before, or lets the signal take its course. It looks at faults in the library's own mappings alone, and is
+ * async-signal-safe. For programs under development; once is enough, a second call does nothing. $TENDRIL_EXPLAIN_FAULTS=1 has
+ * tendril_connect do it. */
+TENDRIL_API int tendril_explain_faults(void);
 
 /* ---- Connections ---------------------------------------------------------------------------------------------- */
 
@@ -192,7 +207,7 @@ typedef struct tendril_options {
 	const tendril_label *labels;
 	size_t label_count;          /* ≤ TENDRIL_MAX_LABELS */
 	int own;                     /* 1: memory of its own, given back whole: for single objects that stay */
-	int strict;                  /* 1: sealed so that nobody can write any more, this process neither; implies own */
+	int strict;                  /* 1: sealed so that nobody can write any more, this process's other code neither; implies own */
 	int ephemeral_name;          /* 1: with a name and TENDRIL_EPHEMERAL: the name finds the object and keeps nothing */
 	int shared;                  /* 1: other processes of the tenant may help to fill it (tendril_fill); implies own */
 } tendril_options;
@@ -220,8 +235,8 @@ typedef struct tendril_object {
  * While the store is full it waits for memory that is on its way back, some seconds at most. */
 TENDRIL_API int tendril_create(tendril *, uint64_t size, const tendril_options *, tendril_buffer *out);
 
-/* Makes the object immutable and visible, and binds its name. *out (NULL: not wanted, the reference is given back) is to be released. The memory must
- * not be written any more. On an error, for one that the name is taken (TENDRIL_EXISTS), the buffer stays, to be sealed again or aborted.
+/* Makes the object immutable and visible, and binds its name. *out (NULL: not wanted, the reference is given back) is to be released. The buffer is
+ * zeroed, and its memory must not be written any more: "Sealed objects" above says where that faults. On an error, for one that the name is taken (TENDRIL_EXISTS), the buffer stays, to be sealed again or aborted.
  * From the third plain ephemeral object of one small size in a row on, the seal asks for the next one on the way, so
  * that create and seal cost one round trip; the connection's next create of another kind, get, list or stat gives back what was not used. */
 TENDRIL_API int tendril_seal(tendril_buffer *, tendril_object *out);

@@ -6,6 +6,17 @@
     with store.get("grid", timeout=5) as grid:
         print(grid.numpy().sum())
 
+Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither, and whatever an
+Object gives (data, numpy(), DLPack, load()) lies in memory that faults when it is written, also in the process that made the object,
+and whatever a library makes of it (torch.from_numpy). What that process had before is closed: memoryviews of a draft raise
+ValueError, the array of empty() is read-only, and a store through another view of them faults, or does not reach the object. What
+remains is code in the process that made it and sets out to: it can make pages writable again (mprotect), or write through a child
+that was forked before the seal. strict=True (put, create, empty, dump) ends that too: then no writable mapping is left, and none can
+be made.
+
+A store to sealed memory is a SIGSEGV, because the page is mapped read-only: "Segmentation fault", and no exception. tendril.explain_faults(),
+or TENDRIL_EXPLAIN_FAULTS=1 in the environment, has the process say so, and where it was.
+
 Pure Python, written from ipc/PROTOCOL.md alone; NumPy is needed only for arrays. It trusts the
 daemon about meaning, never about lengths.
 """

@@ -81,12 +81,18 @@ class Filling(np.ndarray):  # type: ignore[type-arg]
         self.draft = None
 
     def seal(self) -> Any:
-        """Seals the object and returns it; from now on this array is read-only."""
+        """Seals the object and returns it; from now on this array is read-only, and so is the memory of all others over it."""
         if self.draft is None:
             raise Invalid("this array is not the one that empty() returned")
         sealed = self.draft.seal()
-        self.flags.writeable = False
+        self.close()
         return sealed
+
+    def close(self) -> None:
+        """Makes this array and the one below it read-only: the object was sealed, or pushed into a stream."""
+        self.flags.writeable = False
+        if isinstance(self.base, np.ndarray):
+            self.base.flags.writeable = False
 
     def abort(self) -> None:
         """Gives the unsealed object up; the array keeps its memory until it is gone itself."""

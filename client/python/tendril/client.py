@@ -171,6 +171,7 @@ class Client:
                meta: Optional[Dict[str, Any]] = None) -> Draft:
         """An object of size bytes to fill in place. shared: other processes of the tenant may help (fill, seal_filled).
 
+        strict: the seal leaves nobody a mapping that can be written, and the kernel makes no other; see the package's words on sealed objects.
         lifetime: ephemeral (default), ttl (default with a ttl, in seconds from the seal on), named (default with a name), or
         persisted: on disk once sealed. labels: at most 16, for list().
         """
@@ -186,7 +187,7 @@ class Client:
             def decode(f: wire.Fields) -> Draft:
                 hold = Hold(f.id(), wire.ABORT)
                 ref = f.ref()
-                return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta)
+                return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta, shared, strict)
 
             live.sweep()
             return self._until_room(live, lambda: live.call(kind, body, decode))
@@ -220,26 +221,27 @@ class Client:
         return isinstance(store, dict) and bool(store.get("leaving_bytes"))
 
     def empty(self, shape: "int | Sequence[int]", dtype: Any = "f8", name: str = "", *, order: str = "C",
-              lifetime: Optional[str] = None, ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None) -> "Filling":
-        """An array in the store to fill in place; its seal() makes the object. Contents are undefined before."""
+              lifetime: Optional[str] = None, ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None,
+              strict: bool = False) -> "Filling":
+        """An array in the store to fill in place; its seal() makes the object. Contents are undefined before. strict: as create's."""
         from . import arrays
         dims, kind, size, meta = arrays.measure(shape, dtype, order)
-        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=meta)
+        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta)
         return arrays.fillable(draft.data, dims, kind, order, draft)
 
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
-            labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None) -> Object:
-        """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object."""
+            labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False) -> Object:
+        """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object. strict: as create's."""
         source, meta = source_of(data, meta)
-        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=meta)
+        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta)
         return _seal_full(draft, [(0, source)])
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
-             labels: Optional[Mapping[str, str]] = None) -> Object:
-        """Pickles value (protocol 5) into one object: the buffers of arrays in it are copied once and never serialised."""
+             labels: Optional[Mapping[str, str]] = None, strict: bool = False) -> Object:
+        """Pickles value (protocol 5) into one object: the buffers of arrays in it are copied once and never serialised. strict: as create's."""
         from . import pickles
         size, parts = pickles.plan(value)
-        return _seal_full(self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, meta=pickles.META), parts)
+        return _seal_full(self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=pickles.META), parts)
 
     def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
         """The value that dump stored; arrays in it are read-only views of the store's memory.
@@ -497,7 +499,7 @@ def source_of(data: Any, meta: Optional[Dict[str, Any]]) -> "tuple[memoryview, O
 
 def fill(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> None:
     """Copies the parts to their offsets."""
-    target = draft.data
+    target = draft._memory()
     for offset, part in parts:
         for at in range(0, part.nbytes, _COPY_STEP):
             piece = part[at:at + _COPY_STEP]

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, TypeVar
 
-from . import memory, tidy, wire
+from . import memory, pages, tidy, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
 
 _HELLO_SECONDS = 10.0
@@ -72,7 +72,7 @@ class _Pending:
 class Hold:
     """This process's reference on an object, given back when its lease ends by the message ends_with with body, or else the id."""
 
-    __slots__ = ("object_id", "ends_with", "body", "heir", "gone")
+    __slots__ = ("object_id", "ends_with", "body", "heir", "gone", "filling")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
@@ -80,24 +80,68 @@ class Hold:
         self.body: Optional[bytes] = None  # of STREAM_UNPOP
         self.heir: "Optional[Connection]" = None  # whose reference it is now, where the connection that it came over is lost
         self.gone = False  # the daemon of now does not have the object
+        self.filling: "Optional[tuple[int, int, int]]" = None  # segment, offset and size, while this process stores to it; under _turn
 
 
 class _Segment:
-    """A segment this connection knows: its descriptor (owned), and its mapping while something uses it."""
+    """A segment this connection knows: its descriptor (owned), and its mapping while something uses it.
 
-    __slots__ = ("number", "fd", "size", "mapping", "leases", "writable", "idle_since")
+    One that this connection fills is mapped for writing, and once more for reading when the first object in it is sealed.
+    """
+
+    __slots__ = ("number", "fd", "size", "mapping", "shown", "table", "leases", "writable", "idle_since")
 
     def __init__(self, number: int, fd: int, size: int, writable: bool) -> None:
         self.number, self.fd, self.size, self.writable = number, fd, size, writable
         self.mapping: Optional[memory.Mapping] = None
+        self.shown: Optional[memory.Mapping] = None  # for reading, where mapping is for writing
+        self.table = pages.Table(0)  # of mapping, where that is for writing
         self.leases = 0
         self.idle_since = time.monotonic()  # where leases is 0
 
+    def filled(self) -> memory.Mapping:
+        """The mapping that unsealed objects lie in."""
+        if self.mapping is None:
+            self.mapping = memory.Mapping(self.fd, self.size, self.writable)
+            self.table = pages.Table(self.size if self.writable else 0)
+        return self.mapping
+
+    def read(self) -> memory.Mapping:
+        """The mapping that sealed objects lie in: nobody can store to it."""
+        if not self.writable:
+            return self.filled()
+        if self.shown is None:
+            self.shown = memory.Mapping(self.fd, self.size, False)
+        return self.shown
+
+    def enter(self, offset: int, size: int) -> None:
+        """Lets this process store to an unsealed object, whatever lay there before."""
+        shut = self.table.enter(offset, size)
+        if shut is None or self._protect(shut, True):
+            return
+        self.table.open_all()  # the kernel has no room for one mapping more: the whole as one needs none
+        if not self.filled().protect(0, self.size, True):
+            self.table.leave(offset, size, False)
+            raise Full("cannot open %d bytes for writing: the process has too many mappings" % size)
+
+    def leave(self, offset: int, size: int, shut: bool) -> None:
+        """The object is sealed or given up; with shut stores to it fault from here on."""
+        if self.mapping is None or not self.writable:
+            return
+        found = self.table.leave(offset, size, shut)
+        if found is not None:
+            self._protect(found, False)  # a page that is said to be shut and is not does no harm
+
+    def _protect(self, found: pages.Range, stores: bool) -> bool:
+        return self.filled().protect(found[0] * pages.BYTES, min((found[1] + 1) * pages.BYTES, self.size), stores)
+
     def close(self) -> None:
-        """Gives up the descriptor, and the mapping if no lease is left in it."""
-        if self.mapping is not None and self.leases == 0:
-            self.mapping.close()
-            self.mapping = None
+        """Gives up the descriptor, and the mappings if no lease is left in them."""
+        if self.leases == 0:
+            for mapping in (self.mapping, self.shown):
+                if mapping is not None:
+                    mapping.close()
+            self.mapping = self.shown = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -436,39 +480,86 @@ class Connection:
             raise Protocol("segment %d has %d bytes, not %d" % (ref.segment, segment.size, ref.segment_bytes))
         if writable and not segment.writable:
             raise Protocol("segment %d is not this connection's to write" % ref.segment)
-        if segment.mapping is None:
-            try:
-                segment.mapping = memory.Mapping(segment.fd, segment.size, segment.writable)
-            except Full:
-                self._ended.append((0, hold))
-                raise
+        try:
+            mapping = segment.filled() if writable else segment.read()
+            if writable:
+                segment.enter(ref.offset, size)
+                hold.filling = ref.segment, ref.offset, size
+        except Full:
+            self._ended.append((0, hold))
+            raise
         segment.leases += 1
-        return segment.mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold))
+        return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold))
 
     def freeze(self, number: int) -> None:
-        """Before a strict seal: unmaps the object's own segment, which from now on is mapped for reading only."""
+        """Unmaps an object's own segment, which from now on is mapped for reading only."""
         with self._sending:
             while not self._take_ended():
                 time.sleep(0)
             with self._turn:
                 segment = self._segments.get(number)
                 if segment is None or segment.leases or not segment.writable:
-                    raise Invalid("views of the object are in use, or it was not created with strict=True")
+                    raise Invalid("views of the object are in use, or it has no segment of its own")
                 if segment.mapping is not None:
                     segment.mapping.close()
                     segment.mapping = None
                 segment.writable = False
 
+    def sealed_face(self, ref: wire.Ref, lease: Any) -> Any:
+        """The exporter of an object's bytes after its seal, which can be read alone; lease is what it was filled through, and is kept."""
+        if len(lease) == 0:
+            return lease
+        with self._turn:
+            self._check()
+            return self._segments[ref.segment].read().other_face(ref.offset, lease)
+
+    def shut(self, hold: Hold, tight: bool) -> None:
+        """Ends the filling of hold's object: with tight stores to its pages fault from here on."""
+        with self._turn:
+            self._leave(hold, tight)
+
+    def reopen(self, hold: Hold, ref: wire.Ref, size: int) -> None:
+        """After a seal that was refused."""
+        with self._turn:
+            segment = self._segments.get(ref.segment)
+            if self._dead is None and segment is not None and size and hold.filling is None:
+                segment.enter(ref.offset, size)
+                hold.filling = ref.segment, ref.offset, size
+
+    def _leave(self, hold: Hold, tight: bool) -> None:
+        """Under _turn."""
+        if hold.filling is None:
+            return
+        (number, offset, size), hold.filling = hold.filling, None
+        segment = self._segments.get(number)
+        if segment is not None:
+            segment.leave(offset, size, tight)
+
+    def seal_strictly(self, ref: wire.Ref, seal: Callable[[], None]) -> None:
+        """Runs seal while the object's own segment is not mapped: the kernel refuses F_SEAL_WRITE while a mapping for writing is left, and
+        counts some for reading as such. Then it is mapped for reading in the same place, or as before where the seal failed."""
+        with self._turn:
+            self._check()
+            segment = self._segments[ref.segment]
+            mapping, fd = segment.filled(), os.dup(segment.fd)
+            mapping.empty()
+        sealed = False
+        try:
+            seal()
+            sealed = True
+        finally:
+            with self._turn:
+                try:
+                    mapping.map_again(fd, not sealed)
+                except Full:
+                    mapping.map_again(fd, False)  # it was sealed, although nobody said so
+                segment.writable = mapping.writable
+            os.close(fd)
+
     def drop(self, hold: Hold) -> None:
         """Gives back a reference that has no lease."""
         self._ended.append((0, hold))
         self._flush_ended()
-
-    def again(self, ref: wire.Ref, size: int, hold: Hold) -> Any:
-        """A lease on a segment that this connection knows."""
-        with self._turn:
-            self._check()
-            return self.attach(wire.Fields(b""), ref, size, hold, False)
 
     def _adopt(self, fields: wire.Fields, ref: wire.Ref, writable: bool) -> Optional[_Segment]:
         """The segment of ref; takes the descriptor that came with this frame."""
@@ -484,7 +575,7 @@ class Connection:
         if writable:
             # Once the first object in it is sealed the kernel refuses this mapping.
             try:
-                segment.mapping = memory.Mapping(fd, ref.segment_bytes, True)
+                segment.filled()
             except TendrilError:
                 segment.close()
                 del self._segments[ref.segment]
@@ -624,6 +715,7 @@ class Connection:
             number, hold = self._ended.popleft()
             gone.append(hold)
             self._holds.discard(hold)
+            self._leave(hold, False)
             if self._dead is not None and hold.heir is not None and hold.heir is not self:
                 hold.heir.drop(hold)
             segment = self._segments.get(number)

@@ -13,7 +13,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from typing import Callable, Dict
+from typing import Any, Callable, Dict, List
 
 from .errors import Full, Protocol
 
@@ -22,10 +22,12 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
 _POPULATE_FROM = 1 << 20  # bytes; below this a few page faults are cheaper than the call
+_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
 
 
 class _End(weakref.ref):  # type: ignore[type-arg]
@@ -57,19 +59,37 @@ class Mapping:
         have = os.fstat(fd).st_size
         if size <= 0 or have < size:
             raise Protocol("segment announced with %d bytes has %d" % (size, have))
-        prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        address = _libc.mmap(None, size, prot, mmap.MAP_SHARED, fd, 0)
-        if address is None or address == _MAP_FAILED:
-            raise Full("cannot map a segment of %d bytes: %s" % (size, os.strerror(ctypes.get_errno())))
-        self.address: int = address
+        self.address = _map(None, size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED, fd)
         self.size = size
         self.writable = writable
+        # The unit of protect: huge pages' size, where the segment has those (or perhaps has them, which costs nothing but precision).
+        self._unit = max(mmap.PAGESIZE, os.fstat(fd).st_blksize)
 
     def close(self) -> None:
         """Unmaps. Precondition: no lease is left."""
         if self.address:
             _libc.munmap(self.address, self.size)
             self.address = 0
+
+    def protect(self, start: int, end: int, stores: bool) -> bool:
+        """Allows or forbids stores to [start, end), multiples of a page: from then on they fault. False: the kernel refuses."""
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)
+        if _libc.mprotect(self.address + start, end - start, prot) == 0:
+            return True
+        # Huge pages can be protected as a whole alone: what is opened is opened with them, what is shut is shut where they are all of it.
+        up, down = -(-(start if not stores else end) // self._unit) * self._unit, (end if not stores else start) // self._unit * self._unit
+        start, end = (down, min(up, self.size)) if stores else (up, down)
+        return end > start and _libc.mprotect(self.address + start, end - start, prot) == 0
+
+    def empty(self) -> None:
+        """Maps nothing in its place: whatever touches a lease faults until map_again."""
+        anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
+        _map(self.address, self.size, 0, anonymous, -1)
+
+    def map_again(self, fd: int, writable: bool) -> None:
+        """Maps fd in the same place, where leases find it."""
+        _map(self.address, self.size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED | _MAP_FIXED, fd)
+        self.writable = writable
 
     def lease(self, offset: int, size: int, end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
         """An exporter over [offset, offset+size); end is called once nothing uses it any more, in any thread."""
@@ -78,6 +98,69 @@ class Mapping:
         part = (ctypes.c_ubyte * size).from_address(self.address + offset)
         _when_gone(part, end)
         return part
+
+    def other_face(self, offset: int, lease: "ctypes.Array[ctypes.c_ubyte]") -> "ctypes.Array[ctypes.c_ubyte]":
+        """An exporter over the same bytes as a lease of another mapping of this segment, which it keeps."""
+        part: Any = (ctypes.c_ubyte * len(lease)).from_address(self.address + offset)
+        part.keeps = lease
+        return part  # type: ignore[no-any-return]
+
+
+def _map(address: "int | None", size: int, prot: int, flags: int, fd: int) -> int:
+    got = _libc.mmap(address, size, prot, flags, fd, 0)
+    if got is None or got == _MAP_FAILED:
+        raise Full("cannot map a segment of %d bytes: %s" % (size, os.strerror(ctypes.get_errno())))
+    return int(got)
+
+
+class Scratch:
+    """Memory of this process alone in which a small object is filled: what lies beside it in a segment cannot be shut, but this can."""
+
+    __slots__ = ("part", "_state")
+    _free: "Dict[int, List[int]]" = {}  # addresses by size in bytes, of what can be used again
+    _KEPT = 16  # of each size
+
+    def __init__(self, size: int) -> None:
+        whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            address = self._free[whole].pop()
+        except (KeyError, IndexError):
+            address = _map(None, whole, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        state = self._state = [address, whole, True]  # the last: stores are allowed
+        self.part: Any = (ctypes.c_ubyte * size).from_address(address)
+        _when_gone(self.part, lambda: Scratch._ended(state))
+
+    def allow(self, stores: bool) -> None:
+        """Allows or forbids stores."""
+        address, whole, now = self._state
+        if now != stores and _libc.mprotect(address, whole, mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)) == 0:
+            self._state[2] = stores
+
+    @staticmethod
+    def _ended(state: "List[Any]") -> None:
+        address, whole, open_ = state
+        free = Scratch._free.setdefault(whole, [])
+        if open_ and len(free) < Scratch._KEPT:
+            free.append(address)
+        else:
+            _libc.munmap(address, whole)
+
+
+def copy(to: "ctypes.Array[ctypes.c_ubyte]", source: "ctypes.Array[ctypes.c_ubyte]") -> None:
+    """Copies a lease's bytes."""
+    ctypes.memmove(to, source, len(source))
+
+
+def release_views(views: "List[weakref.ref[memoryview]]") -> None:
+    """Releases memoryviews: later use raises ValueError. One that others are made from stays."""
+    for ref in views:
+        found = ref()
+        if found is not None:
+            try:
+                found.release()
+            except BufferError:
+                pass
+    views.clear()
 
 
 def address_of(part: "ctypes.Array[ctypes.c_ubyte]") -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 import sys
+import weakref
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from . import memory, wire
+from . import memory, pages, wire
 from .connection import Connection, Hold
-from .errors import Invalid, Sealed
+from .errors import Disconnected, Invalid, Sealed, TendrilError
 
 if TYPE_CHECKING:
     import numpy
@@ -143,7 +144,7 @@ class Object:
         """Gives up this handle. Returns False if views still keep the reference, which goes with the last of them."""
         if self._part is None:
             return True
-        last = sys.getrefcount(self._part) <= 2
+        last = sys.getrefcount(self._part) <= 2 and (not hasattr(self._part, "keeps") or sys.getrefcount(self._part.keeps) <= 2)
         self._part = None
         return last
 
@@ -173,24 +174,45 @@ class Unsealed:
 class Draft(Unsealed):
     """An object that is being filled. As a context manager it is sealed at the end, or aborted by an exception."""
 
+    # A small object shares its pages with others that are still filled, and they cannot be made read-only. So where the
+    # program wants to see its bytes they are filled in memory of this process alone, and copied by the seal.
+
+    def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]],
+                 whole: bool = False, strict: bool = False) -> None:
+        super().__init__(connection, hold, ref, part, meta)
+        self._strict = strict
+        self._whole = whole or strict  # its segment is its own
+        self._in_place = self._whole or self.size >= pages.WHOLE_FROM or self.size == 0
+        self._scratch: Optional[memory.Scratch] = None
+        self._views: "List[weakref.ref[memoryview]]" = []
+
     @property
     def data(self) -> memoryview:
-        """The bytes, writable until the object is sealed."""
+        """The bytes, writable until the object is sealed. Then this view is released: its use raises ValueError."""
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
+        if not self._in_place and self._scratch is None:
+            self._scratch = memory.Scratch(self.size)
+            self._scratch.part.keeps = self._part  # what is seen keeps the draft
+        whole = memory.view(self._part if self._scratch is None else self._scratch.part, True)
+        self._views.append(weakref.ref(whole))
+        return whole
+
+    def _memory(self) -> memoryview:
+        """The store's own memory, for a copy at once."""
         return memory.view(self._part, True)
 
-    def seal(self, strict: bool = False) -> Object:
+    def seal(self, strict: Optional[bool] = None) -> Object:
         """Makes the object immutable and visible, and binds its name.
 
-        Views that were taken before can still write into it: let them go. strict asks the daemon for
-        memory that the kernel refuses to write at all (only for a draft created with strict=True).
+        Views that were taken before end: memoryviews raise ValueError, the memory of arrays is read-only, and a store to it by another way
+        (another array over it, another library) is a SIGSEGV: see explain_faults. strict asks for memory that the kernel refuses
+        to write at all: what create was told, and only for a draft that it was told for. No other thread may use views meanwhile.
         """
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
-        if strict and self.size:
-            return self._seal_strict()
-        return self._sealed(wire.SEAL, self._hold.object_id + bytes([strict]))
+        strict = self._strict if strict is None else strict
+        return self._sealed(wire.SEAL, self._hold.object_id + bytes([strict]), strict)
 
     def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
         """seal() that first waits until nobody else fills the object (create(shared=True)): timeout in seconds, None for ever.
@@ -200,34 +222,52 @@ class Draft(Unsealed):
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
         from .streams import wait_ms
-        return self._sealed(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", False, despite, wait_ms(timeout)))
+        return self._sealed(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", self._strict, despite, wait_ms(timeout)), self._strict)
 
-    def _sealed(self, kind: int, body: bytes) -> Object:
-        self._connection.call(kind, body, wire.nothing)
+    def _sealed(self, kind: int, body: bytes, strict: bool) -> Object:
+        ask: Callable[[], None] = lambda: self._connection.call(kind, body, wire.nothing)
+        self._end_views()
+        try:
+            if strict and self.size:
+                part = self._seal_strictly(ask)
+            else:
+                part = self._connection.sealed_face(self._ref, self._part)
+                ask()
+        except Disconnected:
+            raise  # it may have been sealed
+        except TendrilError:
+            self._open_again()
+            raise
         self._hold.ends_with = wire.RELEASE
-        part, self._part = self._part, None
+        self._part = self._scratch = None
         return Object(self._hold, part, self.meta, self._connection.path)
 
-    def _seal_strict(self) -> Object:
-        """The kernel refuses F_SEAL_WRITE while a writable mapping is left, so ours goes first."""
-        if sys.getrefcount(self._part) > 2:
-            raise Invalid("views of object %s are still in use" % self.id.hex())
-        hold = Hold(self._hold.object_id, wire.ABORT)
-        self._hold.ends_with = None
-        self._part = None
-        self._connection.freeze(self._ref.segment)
-        try:
-            self._connection.call(wire.SEAL, hold.object_id + b"\x01", wire.nothing)
-            hold.ends_with = wire.RELEASE
-            # Mapped only now: before the seal even a mapping for reading would count as one for writing.
-            return Object(hold, self._connection.again(self._ref, self.size, hold), self.meta, self._connection.path)
-        except BaseException:
-            self._connection.drop(hold)
-            raise
+    def _seal_strictly(self, ask: Callable[[], None]) -> Any:
+        if not self._whole:
+            raise Invalid("object %s cannot be sealed strictly: that is for create(strict=True)" % self.id.hex())
+        self._connection.seal_strictly(self._ref, ask)
+        return self._part
+
+    def _end_views(self) -> None:
+        """What the program has of the object's memory can alter it no more."""
+        memory.release_views(self._views)
+        if self._scratch is None:
+            self._connection.shut(self._hold, sys.getrefcount(self._part) > 2)
+            return
+        memory.copy(self._part, self._scratch.part)
+        self._connection.shut(self._hold, False)
+        if sys.getrefcount(self._scratch.part) > 2:
+            self._scratch.allow(False)
+
+    def _open_again(self) -> None:
+        """After a seal that was refused."""
+        self._connection.reopen(self._hold, self._ref, self.size)
+        if self._scratch is not None:
+            self._scratch.allow(True)
 
     def abort(self) -> None:
         """Gives the object up. Without seal() or abort() that happens when the draft and its views are gone."""
-        self._part = None
+        self._part = self._scratch = None
 
     def __enter__(self) -> "Draft":
         return self

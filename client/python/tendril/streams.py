@@ -60,7 +60,7 @@ class Writer(_End):
 
     def push(self, frame: Any, timeout: Optional[float] = None, *, meta: Optional[Dict[str, Any]] = None) -> None:
         """Puts a frame into the stream: what create or empty gave (sealed by this), an Object (its reference goes with it), or bytes,
-        a buffer or an array (copied). Afterwards the frame and arrays over it must not be used: its memory is a later frame's.
+        a buffer or an array (copied). Afterwards the frame and arrays over it must not be used: its memory is a later frame's, and until then read-only.
 
         Where the stream is full it waits: timeout in seconds, None for ever. After Timeout the frame may be pushed again.
         Raises Timeout, Ended, Aborted (the stream was removed), Disconnected.
@@ -78,6 +78,8 @@ class Writer(_End):
             if made is not None:
                 made.abort()
             raise
+        if whole is not frame and made is None:
+            frame.close()
 
     def _copy(self, data: Any, meta: Optional[Dict[str, Any]]) -> Draft:
         from .client import fill, source_of
@@ -92,11 +94,15 @@ class Writer(_End):
         hold: Hold = frame._hold
         draft = isinstance(frame, Draft)
         if draft:
+            frame._end_views()  # for good, as it is to be pushed again unchanged
             hold.ends_with = wire.RELEASE  # sealed or not: of an unsealed object it is an abort
         body = self._body() + hold.object_id + struct.pack("<BII", draft, wait_ms(timeout), 0)
         self._live.call(wire.STREAM_PUSH, body, wire.nothing)
         hold.ends_with = None  # the stream's now
-        frame._part = None
+        if draft:
+            frame.abort()  # this handle alone
+        else:
+            frame._part = None
 
     def end(self) -> None:
         """No more frames come, from any writer: readers get what waits, then Ended. Closes this writer."""

@@ -1,0 +1,240 @@
+"""Sealed objects do not change: whatever the process that made one has of it raises or faults when it is written."""
+
+import ctypes
+import os
+import random
+import signal
+import threading
+import unittest
+
+import tendril
+
+from .test_daemon import WithDaemon
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+# Objects that share pages with others, that have theirs for themselves, and a segment.
+SIZES = (100, 64 << 10, 100001, (24 << 20) + 5)
+WAYS = [(size, {}) for size in SIZES] + [(5000, {"shared": True}), (5000, {"strict": True}), (100001, {"strict": True})]
+
+
+def address_of(view):
+    """Where a buffer's bytes lie, as a library finds it that does not ask whether they may be written."""
+    return np.frombuffer(view, "u1").ctypes.data if np is not None else ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+def pattern(size, seed=0):
+    return bytes((i + seed) & 255 for i in range(256)) * (size // 256 + 1)
+
+
+class WithReader(WithDaemon):
+    def setUp(self):
+        super().setUp()
+        self.reader = tendril.connect(self.daemon.socket)
+        self.addCleanup(self.reader.close)
+        self.beside = self.store.put(b"lies before the others")
+
+    def faults(self, address):
+        """Whether a store there ends a process: a child's, which has the mappings as they are here."""
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+                ctypes.memset(address, 0xEE, 1)
+            finally:
+                os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV
+
+    def cannot_alter(self, what, address, size, key, want):
+        for at in (0, size // 2, size - 1):
+            self.assertTrue(self.faults(address + at), "%s: a store to byte %d of %d went through" % (what, at, size))
+        with self.reader.get(key) as o:
+            self.assertEqual(o.bytes(), want, what)
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Sealed(WithReader):
+    def test_objects(self):
+        for size, options in WAYS:
+            want = pattern(size)[:size]
+            options = {k: v for k, v in options.items() if k != "shared"}
+            made = [self.store.put(want, **options), self.store.put(np.frombuffer(want, "u1"), **options)]
+            draft = self.store.create(size, **options)
+            draft.data[:] = want
+            made.append(draft.seal())
+            array = self.store.empty(size, "u1", **options)
+            array[:] = np.frombuffer(want, "u1")
+            made.append(array.seal())
+            made += [self.store.get(o) for o in made]
+            for i, o in enumerate(made):
+                # torch.from_numpy(o.numpy())[0] = 5 comes to this
+                self.cannot_alter("object %d" % i, o.numpy().ctypes.data, size, o.id, want)
+                self.cannot_alter("its data", address_of(o.data), size, o.id, want)
+
+    def test_views_of_drafts(self):
+        for size, options in WAYS:
+            want = pattern(size, 1)[:size]
+            draft = self.store.create(size, **options)
+            whole, twice = draft.data, draft.data
+            part, array = draft.data[size // 2:], np.frombuffer(draft.data, "u1")
+            whole[:] = want
+            o = draft.seal_filled() if options.get("shared") else draft.seal()
+            for view in (whole, twice):
+                with self.assertRaises(ValueError):
+                    view[0] = 1
+            self.assertTrue(self.faults(address_of(part)), (size, options))
+            self.cannot_alter("an array over the draft", array.ctypes.data, size, o.id, want)
+            self.assertEqual(array.tobytes(), want)  # and can be read
+            with self.assertRaises(tendril.Sealed):
+                draft.data
+            self.assertEqual(o.bytes(), want)
+            self.assertEqual(self.store.stat(o).strict, bool(options.get("strict")))
+
+    def test_empty_arrays(self):
+        for size, options in WAYS:
+            if options.get("shared"):
+                continue
+            want = pattern(size, 2)[:size]
+            array = self.store.empty(size, "u1", **options)
+            part, derived = array[1:], array.reshape(-1, 1)
+            array[:] = np.frombuffer(want, "u1")
+            o = array.seal()
+            for view in (array, array.base, array[::2]):
+                with self.assertRaises(ValueError):
+                    view[0] = 1
+            for view in (array, part, derived):
+                self.cannot_alter("an array over the draft", view.ctypes.data, len(view), o.id, want)
+            self.assertEqual(array.tobytes(), want)
+
+    def test_a_refused_seal_opens_again(self):
+        self.store.put(b"", "taken").release()
+        for size, options in WAYS:
+            draft = self.store.create(size, "taken", **options)
+            array = np.frombuffer(draft.data, "u1")
+            with self.assertRaises(tendril.Exists):
+                draft.seal_filled() if options.get("shared") else draft.seal()
+            array[:] = 7
+            draft.data[0] = 8
+            self.store.rename("taken", "free")
+            o = draft.seal()
+            want = b"\x08" + b"\x07" * (size - 1)
+            self.cannot_alter("sealed at the second try", array.ctypes.data, size, o.id, want)
+            self.store.delete("taken")
+            self.store.rename("free", "taken")
+        self.store.delete("taken")
+
+    def test_strict_needs_to_be_asked_for_in_time(self):
+        draft = self.store.create(100)
+        with self.assertRaises(tendril.Invalid):
+            draft.seal(strict=True)
+        draft.data[:] = bytes(100)
+        draft.seal()
+        child_has_it = self.store.create(100, strict=True)
+        child_has_it.data[:] = b"x" * 100
+        r, w = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(r, 1)
+            os._exit(0)
+        with self.assertRaises(tendril.Busy):
+            child_has_it.seal()
+        child_has_it.data[0] = 1
+        os.write(w, b"x")
+        os.waitpid(child, 0)
+        os.close(r)
+        os.close(w)
+        self.assertEqual(child_has_it.seal().bytes(), b"\1" + b"x" * 99)
+
+    def test_pushed_frames(self):
+        with self.store.writer("frames") as w, self.reader.reader("frames") as r:
+            for i in range(12):  # the memory of each comes back
+                for size in (100, 100001):
+                    want = pattern(size, i)[:size]
+                    array = w.empty(size)
+                    array[:] = np.frombuffer(want, "u1")
+                    w.push(array)
+                    with self.assertRaises(ValueError):
+                        array[0] = 1
+                    draft = w.create(size)
+                    view = np.frombuffer(draft.data, "u1")
+                    view[:] = np.frombuffer(want, "u1")
+                    w.push(draft)
+                    for pushed in (array, view):
+                        self.assertTrue(self.faults(pushed.ctypes.data) and self.faults(pushed.ctypes.data + size - 1))
+                        with r.pop(20) as frame:
+                            self.assertEqual(frame.bytes(), want)
+                    del array, draft, view, pushed
+
+    def test_dumped_values(self):
+        value = {"a": np.arange(50000.0)}
+        o = self.store.dump(value)
+        for found in (o.load(), self.store.load(o), self.store.get(o).load()):
+            self.assertTrue(self.faults(found["a"].ctypes.data))
+            self.assertEqual(found["a"].tolist(), value["a"].tolist())
+
+    def test_parts(self):
+        draft = self.store.create(9000, shared=True)
+        part = self.reader.fill(draft.id)
+        address = part.numpy().ctypes.data
+        part.data[:] = bytes(9000)
+        part.done()
+        self.assertTrue(self.faults(address))
+        o = draft.seal_filled()
+        self.assertEqual(o.bytes(), bytes(9000))
+
+    def test_memory_opens_for_the_next_object(self):
+        """Objects of all sizes share segments and come and go: each can be filled when it is new, and holds that in the end."""
+        failed = []
+
+        def work(seed):
+            choose, held = random.Random(seed), []
+            try:
+                for _ in range(150):
+                    size = 1 + choose.randrange(200000) >> choose.randrange(12) or 1
+                    want = pattern(size, choose.randrange(256))[:size]
+                    array = self.store.empty(size, "u1")
+                    array[:] = np.frombuffer(want, "u1")
+                    if choose.randrange(4) == 0:
+                        array.abort()
+                        continue
+                    held.append((array.seal(), want, array if choose.randrange(2) else None))
+                    if len(held) > 8:
+                        o, want, _ = held.pop(choose.randrange(len(held)))
+                        self.assertEqual(o.bytes(), want)
+            except BaseException as e:  # noqa: B902
+                failed.append(repr(e))
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failed, [])
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Restarts(WithReader):
+    """A claim keeps mappings as they are."""
+
+    def test_a_handover_and_a_crash(self):
+        want = pattern(100001)[:100001]
+        array = self.store.empty(100001, "u1", "kept", lifetime="persisted")
+        array[:] = np.frombuffer(want, "u1")
+        o = array.seal()
+        self.daemon.hand_over()
+        self.cannot_alter("the array", array.ctypes.data, 100001, "kept", want)
+        self.cannot_alter("the object", o.numpy().ctypes.data, 100001, "kept", want)
+        self.daemon.process.kill()
+        self.daemon.process.wait(30)
+        self.daemon.start()
+        self.assertEqual(self.store.stat("kept").refs, 1)
+        self.cannot_alter("the array", array.ctypes.data, 100001, "kept", want)
+        self.cannot_alter("the object", o.numpy().ctypes.data, 100001, "kept", want)
+
+
+if __name__ == "__main__":
+    unittest.main()
