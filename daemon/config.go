@@ -14,6 +14,7 @@ import (
 
 	"tendril/cluster"
 	"tendril/daemon/tenancy"
+	"tendril/daemon/workers"
 )
 
 // Limits of the configuration.
@@ -29,29 +30,31 @@ const (
 // Config is what a daemon is started with. The zero value of every field means the default that its comment names;
 // Defaults fills them in, Validate checks all of them. A Config is not altered once a Daemon was made of it.
 type Config struct {
-	Socket        string        // path of the unix socket; "" = ipc.DefaultSocket()
-	StateDir      string        // identity, lock, kernel caches; "" = /var/lib/tendril for root, else $XDG_STATE_HOME/tendril or ~/.local/state/tendril
-	NodeName      string        // "" = the name on file, at first start the host's
-	CapacityBytes uint64        // the store's; 0 = half of the memory that the machine and the cgroup allow
-	QuotaBytes    uint64        // what one tenant may hold of the store; 0 = all of it
-	SpillBytes    int64         // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
-	QuotaDevice   uint64        // what one tenant's sessions may take of the devices' own memory; 0 = all of it
-	QuotaSpill    uint64        // what one tenant may have on disk; 0 = all of it
-	NoIndex       bool          // local processes are offered no index in shared memory
-	QuotaObjects  int           // how many objects one tenant may have; 0 = as many as there is memory for
-	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
-	WarmBytes     int64         // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
-	NoInPlace     bool          // devices that compute on shared memory are treated as those with memory of their own
-	NoHuge        bool          // reserved huge pages are left to other programs
-	Vendors       []string      // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
-	KernelCache   uint64        // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
-	KernelTime    time.Duration // that one command may run on its device; 0 = no bound
-	BuildTime     time.Duration // that one build may take; 0 = no bound
-	WarmWorkers   int           // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
-	MaxWorkers    int           // serving at one time on this node; 0 = 256
-	ProbeTimeout  time.Duration // for one driver to say what it has; 0 = 30 s
-	StartTimeout  time.Duration // for one worker to load its driver; 0 = 60 s
-	LogLevel      string        // error, warn, info or debug; "" = info
+	Socket        string          // path of the unix socket; "" = ipc.DefaultSocket()
+	StateDir      string          // identity, lock, kernel caches; "" = /var/lib/tendril for root, else $XDG_STATE_HOME/tendril or ~/.local/state/tendril
+	NodeName      string          // "" = the name on file, at first start the host's
+	CapacityBytes uint64          // the store's; 0 = half of the memory that the machine and the cgroup allow
+	QuotaBytes    uint64          // what one tenant may hold of the store; 0 = all of it
+	SpillBytes    int64           // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
+	QuotaDevice   uint64          // what one tenant's sessions may take of the devices' own memory; 0 = all of it
+	QuotaSpill    uint64          // what one tenant may have on disk; 0 = all of it
+	NoIndex       bool            // local processes are offered no index in shared memory
+	QuotaObjects  int             // how many objects one tenant may have; 0 = as many as there is memory for
+	HighBytes     uint64          // above it memory is given back ahead of need; 0 = 7/8 of the capacity
+	WarmBytes     int64           // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
+	NoInPlace     bool            // devices that compute on shared memory are treated as those with memory of their own
+	NoHuge        bool            // reserved huge pages are left to other programs
+	Vendors       []string        // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
+	KernelCache   uint64          // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
+	KernelTime    time.Duration   // that one command may run on its device; 0 = no bound
+	BuildTime     time.Duration   // that one build may take; 0 = no bound
+	WarmWorkers   int             // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
+	WorkerIDs     workers.IDRange // users of tenants' workers where the daemon is root; zero: workers.OwnIDs()
+	Workers       workers.Limits  // bounds of workers and tenants; zero fields: see workerDefaults
+	MaxWorkers    int             // serving at one time on this node; 0 = 256
+	ProbeTimeout  time.Duration   // for one driver to say what it has; 0 = 30 s
+	StartTimeout  time.Duration   // for one worker to load its driver; 0 = 60 s
+	LogLevel      string          // error, warn, info or debug; "" = info
 
 	Listen     string        // host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
 	ResumeTime time.Duration // how long a session of another machine waits for its client; 0 = 60 s, negative: not at all
@@ -126,6 +129,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.KernelCache = orDefault(c.KernelCache, 4<<30)
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
+	c.WorkerIDs = orDefault(c.WorkerIDs, workers.OwnIDs())
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, 30*time.Second)
 	c.StartTimeout = orDefault(c.StartTimeout, 60*time.Second)
 	c.ResumeTime = orDefault(c.ResumeTime, 60*time.Second)

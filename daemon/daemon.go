@@ -361,10 +361,10 @@ func (d *Daemon) spillBytes() uint64 {
 }
 
 func (d *Daemon) openPool() error {
-	self := workers.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	self.Tenant = d.localTenant(self.UID, self.GID)
+	self := d.localTenant(uint32(os.Geteuid()), uint32(os.Getegid()))
 	d.pool = workers.New(workers.Options{
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
+		StateDir: d.cfg.StateDir, IDs: d.cfg.WorkerIDs, Limits: d.cfg.Workers,
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime, BuildTime: d.cfg.BuildTime,
 		NoInPlace:    d.cfg.NoInPlace,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"tendril/daemon/frontdoor"
-	"tendril/daemon/tenancy"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
@@ -250,18 +249,8 @@ func (d *Daemon) workerRequest(id uint64, platform uint32) (*session, workers.Re
 	}
 	return s, workers.Request{
 		Session: id, Platform: s.platforms[platform], Env: s.env,
-		Owner: ownerOf(s.peer), NoCompress: d.cfg.Compress == compressOff,
+		Tenant: s.peer.Tenant, NoCompress: d.cfg.Compress == compressOff,
 	}, nil
-}
-
-// ownerOf says whom a peer's workers run as: a tenant of several users has one of its own, so that they share caches and nothing
-// with other tenants.
-func ownerOf(p frontdoor.Peer) workers.Owner {
-	o := workers.Owner{Tenant: p.Tenant, UID: p.UID, GID: p.GID}
-	if p.Tenant != tenancy.Resolve(p.UID, p.GID) {
-		o.UID, o.GID = tenancy.UserOf(p.Tenant)
-	}
-	return o
 }
 
 // CloseWorker implements frontdoor.Backend.

@@ -17,6 +17,7 @@ import (
 	"github.com/knadh/koanf/v2"
 
 	"tendril/daemon/tenancy"
+	"tendril/daemon/workers"
 	"tendril/store/object"
 )
 
@@ -69,6 +70,14 @@ var settings = []setting{
 	span("build-time", "TENDRIL_BUILD_TIME", func(c *Config) *time.Duration { return &c.BuildTime }),
 	number("warm-workers", "TENDRIL_WARM_WORKERS", func(c *Config) *int { return &c.WarmWorkers }),
 	number("max-workers", "TENDRIL_MAX_WORKERS", func(c *Config) *int { return &c.MaxWorkers }),
+	{"worker-uid-range", "TENDRIL_WORKER_UID_RANGE",
+		func(c *Config, v string) (err error) {
+			if c.WorkerIDs = (workers.IDRange{}); v != auto {
+				c.WorkerIDs, err = workers.ParseIDRange(v)
+			}
+			return err
+		},
+		func(c Config) string { return orDefault(c.WorkerIDs.String(), "none") }},
 	span("probe-timeout", "TENDRIL_PROBE_TIMEOUT", func(c *Config) *time.Duration { return &c.ProbeTimeout }),
 	span("start-timeout", "TENDRIL_START_TIMEOUT", func(c *Config) *time.Duration { return &c.StartTimeout }),
 	text("log-level", "TENDRIL_LOG_LEVEL", func(c *Config) *string { return &c.LogLevel }),

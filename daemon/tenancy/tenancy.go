@@ -97,17 +97,17 @@ func (t *Table) Reserved(certificate string) string { return t.names[certificate
 // Resolve returns the tenant of a local process where none is configured.
 func Resolve(uid, _ uint32) string { return "uid:" + strconv.FormatUint(uint64(uid), 10) }
 
-// Workers of tenants that are no single user of this machine run as users that nobody is, one a tenant: far above those of people,
-// services and containers.
+// Tenants that are no single user of this machine are users that nobody is, one a tenant: far above those of people, services and
+// containers.
 const (
 	tenantUsers    = 0x70000000
 	tenantUserMask = 0x07FFFFFF
 	nobody         = 65534
 )
 
-// UserOf gives the user and group that a tenant's workers run as when the daemon is root: the same for all who belong to it,
-// wherever they are. For the tenant of one user it is that one, and nobody's group. In a user namespace that does not have the number
-// it is nobody.
+// UserOf gives the user and group that a tenant's programs on other machines are: the same for all who belong to it, wherever they
+// are. For the tenant of one user it is that one, and nobody's group. In a user namespace that does not have the number it is nobody.
+// Nothing runs as that user: workers have users of their own (daemon/workers).
 func UserOf(tenant string) (uid, gid uint32) {
 	if n, ok := single(tenant); ok {
 		return n, nobody

@@ -34,11 +34,11 @@ func (p *Pool) Reserve(session, id, bytes uint64) error {
 func (p *Pool) book(s *assigned, bytes uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limit, tenant := p.opts.DeviceBytes, s.w.key.owner.Tenant
+	limit, tenant := p.opts.DeviceBytes, s.w.key.tenant
 	if limit > 0 && bytes > s.deviceBytes {
 		var others uint64
 		for _, other := range p.serving {
-			if other != s && other.w.key.owner.Tenant == tenant && !other.w.ended() {
+			if other != s && other.w.key.tenant == tenant && !other.w.ended() {
 				others += other.deviceBytes
 			}
 		}

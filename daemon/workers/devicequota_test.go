@@ -13,8 +13,7 @@ func TestDeviceMemoryIsTheTenants(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) { o.DeviceBytes = 1000 }, "good")
 	a, _ := open(t, p, 1, me())
 	b, _ := open(t, p, 2, me())
-	stranger := me()
-	stranger.Tenant = "uid:other"
+	stranger := "uid:stranger"
 	c, _ := open(t, p, 3, stranger)
 	reserve := func(session, id, bytes uint64, want error) {
 		t.Helper()

@@ -76,7 +76,7 @@ func (p *Pool) noteFallbacks(list []clwire.Fallback) {
 	}
 }
 
-func (p *Pool) newest() Owner {
+func (p *Pool) newest() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.recent
@@ -120,9 +120,7 @@ func (p *Pool) Fallbacks() []clwire.Fallback {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []clwire.Fallback
-	if err := p.spawner.notIsolated(); err != nil {
-		list = append(list, clwire.Fallback{What: "network namespace for workers", Why: err.Error()})
-	}
+	list = append(list, p.spawner.fallbacks()...)
 	for what, why := range p.faults {
 		list = append(list, clwire.Fallback{What: what, Why: why})
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,8 +50,7 @@ func fakeProbe(mode string) {
 	switch mode {
 	case "probe-dies":
 		fmt.Fprintln(os.Stderr, "the driver is about to die")
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		os.Exit(9)
 	case "probe-hangs":
 		time.Sleep(time.Hour)
 	case "probe-fails":
@@ -90,23 +91,42 @@ func fakeWorker(mode, cache string) {
 		send(control, clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: "no\x1b device"}})
 		os.Exit(1)
 	}
-	send(control, clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: os.Getpid(), Fallbacks: []clwire.Fallback{{What: "sandbox", Why: "a fake"}}}})
+	send(control, clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: ownPID(), Fallbacks: []clwire.Fallback{{What: "sandbox", Why: "a fake"}}}})
 	if strings.HasPrefix(mode, "remote") {
 		fakeRemote(control, mode)
 		return
 	}
 	a, files := receive(control)
 	socket := os.NewFile(uintptr(files[0]), "socket")
-	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", os.Getpid(), os.Getuid(), a.Tenant, cache, strings.Join(os.Environ(), ","))
+	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", ownPID(), os.Getuid(), a.Tenant, cache, strings.Join(os.Environ(), ","))
 	if err := os.WriteFile(cache+"/pocl/probe", nil, 0o600); err != nil {
 		facts = err.Error() + "\n"
+	}
+	if mode == "escapes" {
+		if err := escape(os.NewFile(uintptr(files[1]), "ring")); err != nil {
+			facts = err.Error() + "\n"
+		}
 	}
 	socket.WriteString(facts)
 	var b [1]byte
 	if n, _ := socket.Read(b[:]); n == 1 && b[0] == 'k' {
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		os.Exit(9)
 	}
+}
+
+// ownPID is this process's number outside its namespace.
+func ownPID() int {
+	said, _ := os.Readlink("/proc/self")
+	pid, _ := strconv.Atoi(said)
+	return pid
+}
+
+// escape leaves a process of another session and group behind, whose parent is gone, with what the session shares.
+func escape(ring *os.File) error {
+	c := exec.Command("/bin/sh", "-c", "sleep 600 & sleep 600 & exit 0")
+	c.ExtraFiles = []*os.File{ring}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return c.Run()
 }
 
 func send(c *net.UnixConn, m clwire.WorkerMessage) {

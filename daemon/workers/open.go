@@ -16,7 +16,7 @@ import (
 type Request struct {
 	Session  uint64
 	Platform *Platform
-	Owner    Owner
+	Tenant   string
 	Env      []string // from DriverEnv
 
 	NoCompress bool // what lanes carry, and links to other nodes' workers, is never packed
@@ -29,7 +29,7 @@ type Opened struct {
 	Socket, Ring *os.File
 }
 
-// Open gives a session a worker: a warm one where there is one for this owner and environment, a fresh one otherwise, which
+// Open gives a session a worker: a warm one where there is one for this tenant and environment, a fresh one otherwise, which
 // takes as long as the driver takes to load. The worker is ended with Release or ReleaseSession.
 //
 // Errors: ErrBusy when MaxWorkers serve already; ErrNoDevice, with the reason, when the worker does not start; ctx's.
@@ -49,7 +49,7 @@ func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
 
 // acquire gives a worker that is ready.
 func (p *Pool) acquire(ctx context.Context, r Request) (*worker, error) {
-	k := key{owner: r.Owner, env: strings.Join(r.Env, "\n")}
+	k := key{tenant: r.Tenant, env: strings.Join(r.Env, "\n")}
 	w, fresh, err := p.take(r.Platform, k)
 	if err != nil {
 		return nil, err
@@ -85,14 +85,14 @@ func (w *worker) await(ctx context.Context) error {
 	return nil
 }
 
-// take finds a warm worker for k, or starts a fresh one. From now on warm workers are made for k's owner.
+// take finds a warm worker for k, or starts a fresh one. From now on warm workers are made for k's tenant.
 func (p *Pool) take(pl *Platform, k key) (w *worker, fresh bool, err error) {
 	p.mu.Lock()
 	if n := p.servingLocked(); n >= p.opts.Max {
 		p.mu.Unlock()
 		return nil, false, fmt.Errorf("%w: %d workers serve already, the most this node runs (--max-workers)", object.ErrBusy, n)
 	}
-	p.recent = k.owner
+	p.recent = k.tenant
 	i := slices.IndexFunc(p.warm, func(w *worker) bool { return w.platform == pl && w.key == k && !w.ended() })
 	if i >= 0 {
 		w = p.warm[i]
@@ -115,9 +115,19 @@ func (p *Pool) servingLocked() int {
 	return n
 }
 
+// home gives whom a tenant's workers run as, and their cache.
+func (p *Pool) home(tenant string) (user, string, error) {
+	u, err := p.user(tenant)
+	if err != nil {
+		return u, "", err
+	}
+	cache, err := p.tenantCache(tenant, u)
+	return u, cache, err
+}
+
 // startTracked starts a worker that Close knows of, and a goroutine that sees it off.
 func (p *Pool) startTracked(pl *Platform, k key) (*worker, error) {
-	cache, err := tenantCache(p.opts.CacheRoot, k.owner)
+	u, cache, err := p.home(k.tenant)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
 	}
@@ -128,7 +138,7 @@ func (p *Pool) startTracked(pl *Platform, k key) (*worker, error) {
 	}
 	p.joined.Add(1) // under mu, so that Close either sees it or was seen
 	p.mu.Unlock()
-	w, err := startWorker(p.spawner, p.opts, pl, k, cache)
+	w, err := startWorker(p.spawner, p.opts, pl, k, u, cache)
 	if err != nil {
 		p.joined.Done()
 		return nil, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
@@ -168,7 +178,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		return Opened{}, err
 	}
 	id := p.enter(w, r.Session)
-	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, RingBytes: clwire.RingBytes, NoCompress: r.NoCompress,
+	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Tenant, RingBytes: clwire.RingBytes, NoCompress: r.NoCompress,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits()}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()

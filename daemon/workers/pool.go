@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,8 @@ const endLimit = 10 * time.Second
 type Pool struct {
 	opts    Options
 	spawner *spawner
+	ids     *identities     // nil when the daemon is not root
+	caches  sync.Mutex      // held while a tenant's cache is looked up and made; before nothing
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	wake    chan struct{}  // holds one: the warmer looks again
@@ -48,7 +51,7 @@ type Pool struct {
 	drivers   []DriverStatus         // replaced, never altered
 	platforms []*Platform            // replaced, never altered
 	faults    map[string]string      // fallbacks that probes reported: what → why
-	recent    Owner                  // for whom warm workers are made
+	recent    string                 // the tenant for whom warm workers are made
 	warm      []*worker              // started, perhaps not ready yet, not taken
 	pause     map[*Platform]*backoff // of platforms whose warm workers fail
 	serving   map[uint64]*assigned   // by number
@@ -75,13 +78,16 @@ type assigned struct {
 
 // New makes a Pool whose first warm workers are for first. Probe must be called before there is any platform; Close must be
 // called in the end.
-func New(o Options, first Owner) *Pool {
+func New(o Options, first string) *Pool {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Pool{
 		opts: o, spawner: newSpawner(), ctx: ctx, stop: stop,
 		wake: make(chan struct{}, 1), probed: make(chan struct{}),
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
+	}
+	if os.Geteuid() == 0 {
+		p.openIDs()
 	}
 	if o.CacheBytes > 0 {
 		p.joined.Add(1)
@@ -90,6 +96,19 @@ func New(o Options, first Owner) *Pool {
 	p.joined.Add(1)
 	go p.keepWarm()
 	return p
+}
+
+// openIDs reads which tenant has which user. Where that is lost, caches are too: a number may come to another tenant.
+func (p *Pool) openIDs() {
+	var err error
+	if p.ids, err = openIdentities(p.opts.StateDir, p.opts.IDs); err == nil {
+		return
+	}
+	p.opts.Log.WithError(err).Warn("which user each tenant's workers have is lost: tenants get new ones, and kernel caches begin anew")
+	entries, _ := os.ReadDir(p.opts.CacheRoot)
+	for _, e := range entries {
+		_ = p.dropCache(e.Name()) // what stays is another user's, and is dropped when its tenant comes
+	}
 }
 
 // Close ends every process and joins every goroutine. Calls under way fail. ErrBusy when a process does not end although it
@@ -176,6 +195,6 @@ func (p *Pool) Workers() []Status {
 
 func (w *worker) status(state string) Status {
 	return Status{
-		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.owner.Tenant, UID: w.uid, Since: w.started, Moved: w.moved.Load(),
+		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.tenant, UID: w.uid, Since: w.started, Moved: w.moved.Load(),
 	}
 }

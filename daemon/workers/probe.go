@@ -24,9 +24,9 @@ const (
 	clPlatformName = 0x0902 // CL_PLATFORM_NAME, OpenCL 3.0 §4.1
 )
 
-// probe runs `tendril probe` on one driver, as owner. A driver that crashes, hangs or talks nonsense is an error that says so.
-func (p *Pool) probe(d Driver, owner Owner) ([]*Platform, []clwire.Fallback, error) {
-	cache, err := tenantCache(p.opts.CacheRoot, owner)
+// probe runs `tendril probe` on one driver, as a tenant's workers run. A driver that crashes, hangs or talks nonsense is an error that says so.
+func (p *Pool) probe(d Driver, tenant string) ([]*Platform, []clwire.Fallback, error) {
+	u, cache, err := p.home(tenant)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -36,7 +36,7 @@ func (p *Pool) probe(d Driver, owner Owner) ([]*Platform, []clwire.Fallback, err
 	}
 	defer r.Close()
 	argv := append(p.opts.argv("probe"), "--icd", d.ICD, "--cache", cache)
-	proc, err := launch(p.spawner, p.opts.Executable, command{argv, workerEnv(cache, nil), owner, w}, p.opts.Log.WithField("probe", d.ICD))
+	proc, err := launch(p.spawner, p.opts.Executable, command{argv, workerEnv(cache, nil), u, p.opts.Limits, w}, p.opts.Log.WithField("probe", d.ICD))
 	w.Close()
 	if err != nil {
 		return nil, nil, err

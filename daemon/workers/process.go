@@ -42,10 +42,11 @@ type process struct {
 
 // command is what to start.
 type command struct {
-	argv  []string
-	env   []string
-	owner Owner
-	extra *os.File // becomes descriptor 3; stays the caller's
+	argv   []string
+	env    []string
+	user   user
+	limits Limits
+	extra  *os.File // becomes descriptor 3; stays the caller's
 }
 
 // launch starts c. The process's descriptors: 0 /dev/null, 1 and 2 the daemon's log, 3 c.extra.
@@ -59,15 +60,14 @@ func launch(s *spawner, exe string, c command, log logrus.FieldLogger) (*process
 	if err != nil {
 		return nil, err
 	}
-	started, err := s.spawn(exe, c.argv, c.env, c.owner, []*os.File{null, outEnd, outEnd, c.extra})
+	started, err := s.spawn(exe, c, []*os.File{null, outEnd, outEnd, c.extra})
 	outEnd.Close()
 	if err != nil {
 		out.Close()
 		return nil, describe(exe, err)
 	}
-	uid, _ := workerUser(c.owner)
 	p := &process{
-		pid: started.Pid, uid: uid, started: time.Now(), done: make(chan struct{}),
+		pid: started.Pid, uid: c.user.uid, started: time.Now(), done: make(chan struct{}),
 		output: &lineLog{log: log.WithField("pid", started.Pid)},
 	}
 	go p.run(started, out)
@@ -98,7 +98,8 @@ func (p *process) run(started *os.Process, out *os.File) {
 	close(p.done)
 }
 
-// waitEnd returns when pid has ended, and leaves it a zombie so that its number and its group stay its own.
+// waitEnd returns when pid has ended, and leaves it a zombie so that its number and its group stay its own. Where it began a PID
+// namespace, everything in there has ended before.
 func waitEnd(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -121,6 +122,8 @@ func ending(state *os.ProcessState, err error, killed bool) (fate string, normal
 		return "killed by " + unix.SignalName(status.Signal()), false
 	case status.ExitStatus() == 0:
 		return "exited", true
+	case status.ExitStatus() > 128 && unix.SignalName(syscall.Signal(status.ExitStatus()-128)) != "": // the first process of a PID namespace
+		return "killed by " + unix.SignalName(syscall.Signal(status.ExitStatus()-128)), false
 	case status.ExitStatus() == clwire.ExitKernelTime:
 		return "a command ran for longer than its time limit (--kernel-time)", false
 	case status.ExitStatus() == clwire.ExitBuildTime:
@@ -234,8 +237,8 @@ func (w *worker) explain() string {
 
 // key says for whom a worker was started: only its equal may take it.
 type key struct {
-	owner Owner
-	env   string // driver variables, one a line
+	tenant string
+	env    string // driver variables, one a line
 }
 
 // argv begins the command line of a worker or a probe.
@@ -248,7 +251,7 @@ func (o *Options) argv(verb string) []string {
 }
 
 // startWorker starts a worker for k on platform p. cache is the tenant's directory.
-func startWorker(s *spawner, o Options, p *Platform, k key, cache string) (*worker, error) {
+func startWorker(s *spawner, o Options, p *Platform, k key, u user, cache string) (*worker, error) {
 	control, theirs, err := seqpacketPair()
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -259,7 +262,7 @@ func startWorker(s *spawner, o Options, p *Platform, k key, cache string) (*work
 	if k.env != "" {
 		driver = strings.Split(k.env, "\n")
 	}
-	proc, err := launch(s, o.Executable, command{argv, workerEnv(cache, driver), k.owner, theirs}, o.Log.WithField("worker", p.Name))
+	proc, err := launch(s, o.Executable, command{argv, workerEnv(cache, driver), u, o.Limits, theirs}, o.Log.WithField("worker", p.Name))
 	if err != nil {
 		control.Close()
 		return nil, err

@@ -82,7 +82,7 @@ func (p *Pool) servingTenants() map[string]bool {
 	defer p.mu.Unlock()
 	names := map[string]bool{}
 	for _, s := range p.serving {
-		names[tenancy.CacheName(s.w.key.owner.Tenant)] = true
+		names[tenancy.CacheName(s.w.key.tenant)] = true
 	}
 	return names
 }
@@ -103,7 +103,7 @@ func (p *Pool) checkUse(name string) {
 	writers = append(writers, p.warm...)
 	p.mu.Unlock()
 	for _, w := range writers {
-		if tenancy.CacheName(w.key.owner.Tenant) == name {
+		if tenancy.CacheName(w.key.tenant) == name {
 			w.killFor(why)
 		}
 	}

@@ -84,7 +84,7 @@ func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, e
 func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, error) {
 	o := OpenedRemote{ID: id}
 	assign := clwire.AssignRemote{
-		Session: r.Session, Worker: id, Tenant: r.Owner.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext, NoCompress: r.NoCompress,
+		Session: r.Session, Worker: id, Tenant: r.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext, NoCompress: r.NoCompress,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits(),
 		Resume: r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
 	}

@@ -103,7 +103,7 @@ func openRemote(t *testing.T, p *Pool, alter func(*RemoteRequest)) (OpenedRemote
 	if err != nil || len(platforms) != 1 {
 		t.Fatal(platforms, err)
 	}
-	r := RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Owner: me()}, ClientSHA256: [32]byte{1}, Lanes: 3}
+	r := RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Tenant: me()}, ClientSHA256: [32]byte{1}, Lanes: 3}
 	if alter != nil {
 		alter(&r)
 	}

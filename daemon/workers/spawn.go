@@ -12,13 +12,43 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
 )
 
-// nobody is the user and group that root's own workers run as: a driver and tenant code never run as root.
-const nobody = 65534
+// isolation is a set of namespaces that workers are started in. In a PID namespace everything that a worker starts ends with it,
+// whatever session or group it moved to and whoever kills the worker, and no other process can be named, so none can be
+// signalled, traced or given another priority. The others: no network, no message queues of others, and a count of processes of
+// the worker's own (RLIMIT_NPROC counts per user namespace since Linux 5.14).
+type isolation uintptr
 
-// namespaces that a worker is cut off by when the daemon may: no network, no System V or POSIX message queues of others.
-const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWIPC
+// isolations is tried from the first to the last; the one that the kernel grants is used from then on. An ordinary user needs
+// the user namespace for the others.
+func isolations() []isolation {
+	const all = unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC
+	if os.Geteuid() != 0 {
+		return []isolation{unix.CLONE_NEWUSER | all, 0}
+	}
+	return []isolation{unix.CLONE_NEWUSER | all, all, unix.CLONE_NEWNET | unix.CLONE_NEWIPC, 0}
+}
+
+// lacks says what an isolation goes without.
+func (i isolation) lacks() []string {
+	var list []string
+	for _, n := range []struct {
+		flag isolation
+		what string
+	}{
+		{unix.CLONE_NEWPID, "process namespace for workers"},
+		{unix.CLONE_NEWNET, "network namespace for workers"},
+		{unix.CLONE_NEWUSER, "a count of each worker's own processes"},
+	} {
+		if i&n.flag == 0 {
+			list = append(list, n.what)
+		}
+	}
+	return list
+}
 
 // spawner starts processes from one thread that lives as long as it does: PDEATHSIG is sent when the *thread* that forked ends
 // (prctl(2)), so the thread must not come and go with the scheduler's mood.
@@ -27,15 +57,19 @@ type spawner struct {
 	joined   sync.WaitGroup
 	once     sync.Once
 
-	mu       sync.Mutex
-	isolated error // guarded by mu: why namespaces were not to be had; nil = they were, or nothing was started yet
+	mu      sync.Mutex
+	choices []isolation // guarded by mu: the first is in use; the others are left to try
+	refused error       // guarded by mu: why the one before the first was refused; nil = none was
 }
 
+// spawnRequest is one process to start. Its limits depend on the isolation and are put into its environment with that.
 type spawnRequest struct {
-	argv  []string
-	exe   string
-	attr  os.ProcAttr
-	reply chan spawnReply // holds one
+	argv   []string
+	exe    string
+	attr   os.ProcAttr
+	user   user
+	limits Limits
+	reply  chan spawnReply // holds one
 }
 
 type spawnReply struct {
@@ -44,7 +78,7 @@ type spawnReply struct {
 }
 
 func newSpawner() *spawner {
-	s := &spawner{requests: make(chan spawnRequest)}
+	s := &spawner{requests: make(chan spawnRequest), choices: isolations()}
 	s.joined.Add(1)
 	go s.run()
 	return s
@@ -59,62 +93,109 @@ func (s *spawner) run() {
 	}
 }
 
-// start tries with namespaces once, and for ever without where they are refused.
+// start tries one isolation after the other, and for ever without those that were refused. One counts as refused when the next
+// start succeeds without it: other reasons give the same errors.
 func (s *spawner) start(r spawnRequest) (*os.Process, error) {
-	if os.Geteuid() == 0 && s.notIsolated() == nil {
-		sys := *r.attr.Sys
-		sys.Cloneflags = namespaces
-		attr := r.attr
-		attr.Sys = &sys
-		p, err := os.StartProcess(r.exe, r.argv, &attr)
-		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSPC) {
-			return p, err
+	s.mu.Lock()
+	choices := slices.Clone(s.choices)
+	s.mu.Unlock()
+	var first error
+	for i, choice := range choices {
+		p, err := startIn(choice, r)
+		switch {
+		case err == nil:
+			if i > 0 {
+				s.mu.Lock()
+				s.choices, s.refused = choices[i:], first
+				s.mu.Unlock()
+			}
+			return p, nil
+		case !refusal(err):
+			return nil, err
+		case first == nil:
+			first = err
 		}
-		p, plain := os.StartProcess(r.exe, r.argv, &r.attr)
-		if plain == nil { // so it was the namespaces
-			s.mu.Lock()
-			s.isolated = err
-			s.mu.Unlock()
-		}
-		return p, plain
 	}
-	return os.StartProcess(r.exe, r.argv, &r.attr)
+	return nil, first
 }
 
-// notIsolated says why workers share the daemon's network, nil when they do not.
-func (s *spawner) notIsolated() error {
-	if os.Geteuid() != 0 {
-		return errors.New("the daemon is not root, so it cannot give workers a network namespace")
+// refusal reports whether err may mean that namespaces are not to be had.
+func refusal(err error) bool {
+	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.ENOSPC, unix.EUSERS} {
+		if errors.Is(err, e) {
+			return true
+		}
 	}
+	return false
+}
+
+func startIn(choice isolation, r spawnRequest) (*os.Process, error) {
+	sys := *r.attr.Sys
+	sys.Cloneflags = uintptr(choice)
+	if choice&unix.CLONE_NEWUSER != 0 {
+		r.user.mapInto(&sys)
+	}
+	attr := r.attr
+	attr.Sys = &sys
+	attr.Env = append(slices.Clone(attr.Env), r.limits.variable(choice))
+	return os.StartProcess(r.exe, r.argv, &attr)
+}
+
+// mapInto has a user namespace know the process's own user and groups, and nobody else's. In there they have the same numbers.
+func (u user) mapInto(sys *syscall.SysProcAttr) {
+	sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(u.uid), HostID: int(u.uid), Size: 1}}
+	for _, g := range append([]uint32{u.gid}, u.groups...) {
+		sys.GidMappings = append(sys.GidMappings, syscall.SysProcIDMap{ContainerID: int(g), HostID: int(g), Size: 1})
+	}
+	sys.GidMappingsEnableSetgroups = sys.Credential != nil // which sets them; an ordinary user may not, and keeps its own
+}
+
+// isolation is what processes are started in now.
+func (s *spawner) isolation() isolation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isolated
+	return s.choices[0]
 }
 
-// spawn starts argv as owner. files become the descriptors 0, 1, 2, ….
-func (s *spawner) spawn(exe string, argv []string, env []string, owner Owner, files []*os.File) (*os.Process, error) {
+// fallbacks says which namespaces workers go without, and why.
+func (s *spawner) fallbacks() []clwire.Fallback {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		return nil
+	}
+	why := "the kernel refuses it: " + s.refused.Error()
+	if os.Geteuid() != 0 {
+		why = "an ordinary user needs a user namespace for it, which the kernel refuses: " + s.refused.Error()
+	}
+	var list []clwire.Fallback
+	for _, what := range s.choices[0].lacks() {
+		list = append(list, clwire.Fallback{What: what, Why: why})
+	}
+	return list
+}
+
+// spawn starts c as its user. files become the descriptors 0, 1, 2, ….
+func (s *spawner) spawn(exe string, c command, files []*os.File) (*os.Process, error) {
 	r := spawnRequest{
-		exe: exe, argv: argv,
+		exe: exe, argv: c.argv, user: c.user, limits: c.limits,
 		attr: os.ProcAttr{
 			Dir:   "/",
-			Env:   env,
+			Env:   c.env,
 			Files: files,
 			Sys: &syscall.SysProcAttr{
-				Setpgid:    true,
+				// A session of its own is a process group of its own, which the sandbox lets nothing leave, and a share of the
+				// processors of its own where the kernel groups by sessions (sched(7), autogroup).
+				Setsid:     true,
 				Pdeathsig:  syscall.SIGKILL,
-				Credential: credential(owner),
+				Credential: c.user.credential(),
 			},
 		},
 		reply: make(chan spawnReply, 1),
 	}
 	s.requests <- r
 	got := <-r.reply
-	if got.err != nil {
-		return nil, got.err
-	}
-	// A worker's core would hold its tenant's data; the limit is not worth a failed start, it can only be lowered.
-	_ = unix.Prlimit(got.process.Pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
-	return got.process, nil
+	return got.process, got.err
 }
 
 // close ends the spawner's thread. No spawn may be under way or follow. Every process it started must be gone by then, as
@@ -124,28 +205,27 @@ func (s *spawner) close() {
 	s.joined.Wait()
 }
 
-// workerUser is the user and group that a worker of owner runs as.
-func workerUser(owner Owner) (uid, gid uint32) {
-	if os.Geteuid() != 0 {
-		return uint32(os.Geteuid()), uint32(os.Getegid())
-	}
-	uid, gid = owner.UID, owner.GID
-	if uid == 0 {
-		uid, gid = nobody, nobody
-	}
-	if gid == 0 {
-		gid = nobody
-	}
-	return uid, gid
+// user is whom a process runs as.
+type user struct {
+	uid, gid uint32
+	groups   []uint32 // of devices; none when the daemon is not root
 }
 
 // credential is nil when the daemon is not root: its workers are what it is.
-func credential(owner Owner) *syscall.Credential {
+func (u user) credential() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	uid, gid := workerUser(owner)
-	return &syscall.Credential{Uid: uid, Gid: gid, Groups: deviceGroups("/dev")}
+	return &syscall.Credential{Uid: u.uid, Gid: u.gid, Groups: u.groups}
+}
+
+// user gives whom a tenant's workers run as.
+func (p *Pool) user(tenant string) (user, error) {
+	if os.Geteuid() != 0 {
+		return user{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}, nil
+	}
+	id, err := p.ids.of(tenant)
+	return user{uid: id, gid: id, groups: deviceGroups("/dev")}, err
 }
 
 // deviceGroups lists the groups that open render nodes and AMD's compute node; NVIDIA's nodes are open to everyone. Only these

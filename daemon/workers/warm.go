@@ -38,7 +38,7 @@ func (p *Pool) keepWarm() {
 func (p *Pool) warmUp(now time.Time) (next time.Time) {
 	p.dropWarm(now)
 	p.mu.Lock()
-	owner := p.recent
+	tenant := p.recent
 	type gap struct {
 		pl *Platform
 		n  int
@@ -62,7 +62,7 @@ func (p *Pool) warmUp(now time.Time) (next time.Time) {
 	p.mu.Unlock()
 	for _, g := range gaps {
 		for range g.n {
-			p.warmOne(g.pl, owner)
+			p.warmOne(g.pl, tenant)
 		}
 	}
 	return next
@@ -77,7 +77,7 @@ func (p *Pool) dropWarm(now time.Time) {
 			p.failed(w.platform, now, w)
 			return true
 		}
-		if w.key.owner != p.recent {
+		if w.key.tenant != p.recent {
 			w.kill()
 			return true
 		}
@@ -100,8 +100,8 @@ func (p *Pool) failed(pl *Platform, now time.Time, w *worker) {
 }
 
 // warmOne starts one warm worker. A start that fails counts like a worker that died.
-func (p *Pool) warmOne(pl *Platform, owner Owner) {
-	w, err := p.startTracked(pl, key{owner: owner})
+func (p *Pool) warmOne(pl *Platform, tenant string) {
+	w, err := p.startTracked(pl, key{tenant: tenant})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {

@@ -6,12 +6,14 @@
 // "Worker control"), gets its end of the data socket and the ring, and from then on talks to its client alone.
 //
 // Trust: nothing that a probe or a worker says is believed beyond its form and length; after the assignment, when tenant code
-// may run in it, a worker is not listened to at all. A worker is started in a process group of its own, as the tenant's user
-// when the daemon is root (nobody for root's own), with a short environment, and gets only the descriptors 0 to 3.
+// may run in it, a worker is not listened to at all. A worker is started in a PID namespace of its own where that is to be had, in a
+// session and process group of its own, which its sandbox lets nothing leave, as a user that is the tenant's alone when the daemon
+// is root, with a short environment, and gets only the descriptors 0 to 3.
 //
-// Life: every process is reaped by the goroutine that waits for it, which first kills what is left of its group. Workers die
-// with the daemon (PDEATHSIG, bound to the spawner's locked thread), with their session, or by themselves. Close kills all and
-// joins every goroutine.
+// Life: every process is reaped by the goroutine that waits for it, which first kills what is left of its group; in a PID namespace
+// nothing is left then, since its first process is the last to end. Workers die with the daemon (PDEATHSIG, bound to the spawner's
+// locked thread, and not to be put off from inside the sandbox), with their session, or by themselves. Close kills all and joins
+// every goroutine.
 //
 // Locks: Pool.mu guards everything in a Pool; process.mu guards one process's number against its own reuse and is a leaf,
 // taken under Pool.mu at times, never the other way round. Nothing blocks under either.
@@ -32,6 +34,9 @@ type Options struct {
 	Args         []string      // put before the verb; for tests
 	Node         string        // the node's identifier, for devices that have no UUID of their own
 	Vendors      []string      // directories of *.icd files
+	StateDir     string        // where the users of tenants' workers are kept
+	IDs          IDRange       // that tenants' workers run as when the daemon is root
+	Limits       Limits        // of workers and of tenants
 	CacheRoot    string        // directory under which each tenant's caches are made; workers' users must be able to reach it
 	CacheBytes   uint64        // what one tenant's may take on disk; 0 = as much as there is
 	CacheLook    time.Duration // between two looks at that; 0 = 5 s
@@ -44,12 +49,6 @@ type Options struct {
 	ProbeTimeout time.Duration // for one driver to be probed
 	StartTimeout time.Duration // for one worker to load its driver
 	Log          logrus.FieldLogger
-}
-
-// Owner is the tenant that a worker runs for.
-type Owner struct {
-	Tenant   string
-	UID, GID uint32 // of the process that opened the session
 }
 
 // Platform is one platform of a probed driver that works. It is immutable, and stays usable by sessions that hold it when a

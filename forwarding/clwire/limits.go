@@ -42,3 +42,14 @@ func tighter(a, b uint64) uint64 {
 	}
 	return a
 }
+
+// WorkerLimitsVariable is the environment variable that brings a worker, or a probe, its WorkerLimits as JSON.
+const WorkerLimitsVariable = "TENDRIL_WORKER_LIMITS"
+
+// WorkerLimits is what a worker's process takes on before it loads a driver. 0: no bound.
+type WorkerLimits struct {
+	Processes uint64 `json:"processes,omitempty"`  // RLIMIT_NPROC
+	Files     uint64 `json:"files,omitempty"`      // RLIMIT_NOFILE
+	FileBytes uint64 `json:"file_bytes,omitempty"` // RLIMIT_FSIZE
+	OOMScore  int    `json:"oom_score,omitempty"`  // oom_score_adj
+}

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 )
 
@@ -54,12 +55,21 @@ func Write(dir string) error {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), Path(dir, os.Getpid()))
+		err = os.Rename(f.Name(), Path(dir, PID()))
 	}
 	if err != nil {
 		os.Remove(f.Name())
 	}
 	return err
+}
+
+// PID is this process's number as those who see the same /proc know it. In a PID namespace of its own, getpid(2) says 1.
+func PID() int {
+	said, err := os.Readlink("/proc/self")
+	if pid, bad := strconv.Atoi(said); err == nil && bad == nil {
+		return pid
+	}
+	return os.Getpid()
 }
 
 func all() []byte {

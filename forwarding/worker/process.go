@@ -19,6 +19,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
+	"tendril/forwarding/stacks"
 	"tendril/forwarding/worker/include"
 	"tendril/forwarding/worker/sandbox"
 )
@@ -66,6 +67,10 @@ func enter(o *Options) error {
 		return fmt.Errorf("cache directory: %w", err)
 	}
 	sweepCache(filepath.Join(o.CacheDir, "pocl"), time.Now())
+	limited, err := takeLimits()
+	if err != nil {
+		return err
+	}
 	extra := []string{filepath.Dir(o.ICD)}
 	if library, err := libraryDir(o.ICD); err == nil {
 		extra = append(extra, library)
@@ -74,7 +79,7 @@ func enter(o *Options) error {
 	if err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
-	said, err := json.Marshal(fallbacks)
+	said, err := json.Marshal(append(limited, fallbacks...))
 	if err != nil {
 		return err
 	}
@@ -84,6 +89,17 @@ func enter(o *Options) error {
 	env := append(environment(os.Environ(), o.CacheDir), stageVariable+"="+string(said))
 	err = unix.Exec("/proc/self/exe", os.Args, env)
 	return fmt.Errorf("execute itself in the sandbox: %w", err)
+}
+
+// takeLimits bounds this process as the daemon says.
+func takeLimits() ([]sandbox.Fallback, error) {
+	var l clwire.WorkerLimits
+	if said := os.Getenv(clwire.WorkerLimitsVariable); said != "" {
+		if err := json.Unmarshal([]byte(said), &l); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", clwire.WorkerLimitsVariable, said, err)
+		}
+	}
+	return sandbox.Limits(l).Take(), nil
 }
 
 // libraryDir is where a driver named by an absolute path lies: it may be
@@ -159,7 +175,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	if err != nil {
 		return err
 	}
-	c.send(&clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: os.Getpid(), Fallbacks: fallbacks}})
+	c.send(&clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: stacks.PID(), Fallbacks: fallbacks}})
 	l, r, err := c.awaitSession()
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 	"forwarding/worker/sandbox": {"forwarding/clwire"},
 	"forwarding/worker/include": {"forwarding/clwire"},
 	"forwarding/worker/peer":    {"forwarding/clwire", "forwarding/link"},
-	"forwarding/worker":         {"forwarding/clwire", "forwarding/link", "forwarding/trace", "forwarding/opencl", "store/segment"},
+	"forwarding/worker":         {"forwarding/clwire", "forwarding/link", "forwarding/trace", "forwarding/stacks", "forwarding/opencl", "store/segment"},
 	"cluster":                   {"store/object"},
 	"daemon":                    {"store", "store/object", "store/segment", "ipc", "ipc/index", "cluster", "forwarding/clwire"},
 	"tools":                     {"*"},

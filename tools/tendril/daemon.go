@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/daemon"
+	"tendril/daemon/workers"
 )
 
 const daemonExample = `  tendril daemon                                  # a node with no configuration
@@ -55,6 +56,7 @@ var daemonFlags = [][2]string{
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
 	{"huge-pages", "auto: objects from 16 MiB on lie in huge pages while the machine has reserved ones free (vm.nr_hugepages); none: those are left to others"},
 	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
+	{"worker-uid-range", "FIRST-LAST of the user numbers that a daemon of root gives tenants' workers, one a tenant, kept; those of users and groups are left out (default " + workers.DefaultIDs.String() + ")"},
 	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
 }
 

@@ -234,6 +234,8 @@ func TestFilterDecides(t *testing.T) {
 		check("unshare of a namespace", decide(unix.SYS_UNSHARE, arch, unix.CLONE_FS|unix.CLONE_NEWUSER), refuse)
 		check("own limits", decide(unix.SYS_PRLIMIT64, arch, 0), allow)
 		check("another's limits", decide(unix.SYS_PRLIMIT64, arch, 4711), refuse)
+		check("another name", decide(unix.SYS_PRCTL, arch, unix.PR_SET_NAME), allow)
+		check("life after the daemon", decide(unix.SYS_PRCTL, arch, unix.PR_SET_PDEATHSIG), refuse)
 		check("clone3", decide(unix.SYS_CLONE3, arch, 0), notThere)
 		check("x32", decide(unix.SYS_READ|x32Bit, arch, 0), refuse)
 		check("another architecture", decide(unix.SYS_READ, arch^1, 0), unix.SECCOMP_RET_KILL_PROCESS)

@@ -12,11 +12,13 @@ import (
 var errNoSeccomp = errors.New("this kernel has no seccomp filters")
 
 // denied are refused with EPERM. A driver needs none of them: it gets its
-// sockets and its memory from outside, and starts a linker at most.
+// sockets and its memory from outside, and starts a linker at most, which stays
+// in the worker's process group.
 var denied = []uint32{
 	// New connections of any kind.
 	unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
 	// Other processes.
+	unix.SYS_SETSID, unix.SYS_SETPGID, // the daemon ends what is in the process group
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE,
 	// The kernel's larger interfaces.
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
@@ -61,8 +63,8 @@ func architecture() uint32 {
 // program is the filter: another architecture's calls kill the process, x32's
 // and the denied ones are refused, clone3 is not there (its flags cannot be
 // seen; libraries fall back to clone), clone makes no namespaces, unshare gives a
-// thread a working directory of its own, for builds, and nothing else, and
-// prlimit is for the calling process.
+// thread a working directory of its own, for builds, and nothing else,
+// prctl leaves PR_SET_PDEATHSIG alone, and prlimit is for the calling process.
 func program(arch uint32) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
@@ -76,6 +78,12 @@ func program(arch uint32) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_UNSHARE, SkipTrue: 4},
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.CLONE_FS, SkipFalse: 1},
+		bpf.RetConstant{Val: allow},
+		bpf.RetConstant{Val: refuse},
+		// To end with the daemon is not a thing to change one's mind about.
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PRCTL, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArg0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PR_SET_PDEATHSIG, SkipTrue: 1},
 		bpf.RetConstant{Val: allow},
 		bpf.RetConstant{Val: refuse},
 		// One's own limits, and nobody else's: landlock does not know this call.

@@ -208,9 +208,16 @@ static void privileges(void) {
     }
 }
 
+// own is this process's number outside its PID namespace, where it is 1.
+static int own(void) {
+    char at[32] = "";
+    if (readlink("/proc/self", at, sizeof at - 1) <= 0) return getpid();
+    return atoi(at);
+}
+
 static void report(void) {
-    fprintf(stderr, "hostile %d held %d: %s\n", getpid(), heldCount, held);
-    if (brokeCount) fprintf(stderr, "hostile %d broke %d: %s\n", getpid(), brokeCount, broke);
+    fprintf(stderr, "hostile %d held %d: %s\n", own(), heldCount, held);
+    if (brokeCount) fprintf(stderr, "hostile %d broke %d: %s\n", own(), brokeCount, broke);
     heldCount = brokeCount = *held = *broke = 0;
 }
 
@@ -224,7 +231,7 @@ static void *attack(void *unused) {
         steps[i]();
         report();
     }
-    fprintf(stderr, "hostile %d done\n", getpid());
+    fprintf(stderr, "hostile %d done\n", own());
     return NULL;
 }
 
