@@ -22,6 +22,7 @@ type Status struct {
 	Workers   []workers.Status       `json:"workers"`
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
 	PeerLinks []PeerLinkStatus       `json:"peer_links"` // of sessions whose contexts span workers
+	Kept      []store.Kept           `json:"kept"`       // who has memory that was given up, a tenant each
 }
 
 // NodeStatus is the daemon itself.
@@ -69,6 +70,7 @@ func (d *Daemon) status() Status {
 		Workers:   notNil(d.pool.Workers()),
 		Fallbacks: notNil(d.fallbacks()),
 		PeerLinks: notNil(d.peering.list()),
+		Kept:      notNil(d.store.Kept()),
 	}
 }
 
@@ -85,6 +87,9 @@ func (d *Daemon) fallbacks() []clwire.Fallback {
 	list := append(slices.Clone(d.startFallbacks), d.pool.Fallbacks()...)
 	if why := d.whyClosed(); why != "" {
 		list = append(list, clwire.Fallback{What: "front door for other machines", Why: why})
+	}
+	if why := d.store.KeptUnknown(); why != "" {
+		list = append(list, clwire.Fallback{What: "charging memory until it is free", Why: why + ": what a process keeps after it was let go is nobody's"})
 	}
 	if fault := d.meta.raft.Status().Fault; fault != "" {
 		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: fault})

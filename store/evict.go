@@ -84,7 +84,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		if len(victims) == 0 {
 			return err
 		}
-		if why := s.evict(victims, stop); why != nil {
+		if why := s.evict(victims, s.spill.For(t.name), stop); why != nil {
 			return fmt.Errorf("%w (and to disk: %w)", err, why)
 		}
 	}
@@ -155,8 +155,8 @@ func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentSta
 }
 
 // evict sends segments to disk, several at once. mu is held, and let go meanwhile. The error is the first one; the
-// segments that it does not concern are gone nevertheless.
-func (s *Store) evict(victims []*segmentState, stop func() bool) (first error) {
+// segments that it does not concern are gone nevertheless. share is of the tenant that needs the memory, whosever the objects are.
+func (s *Store) evict(victims []*segmentState, share spill.Share, stop func() bool) (first error) {
 	jobs := make([]*eviction, len(victims))
 	for i, g := range victims {
 		jobs[i] = s.newEviction(g)
@@ -169,7 +169,7 @@ func (s *Store) evict(victims []*segmentState, stop func() bool) (first error) {
 	for range min(spill.Parallel, len(jobs)) {
 		running.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(jobs); i = next.Add(1) - 1 {
-				jobs[i].run(s, stop)
+				jobs[i].run(s, share, stop)
 			}
 		})
 	}
@@ -242,14 +242,14 @@ func (s *Store) beginWriting(e *entry, durable bool) *outgoing {
 }
 
 // run writes what is to be written, without mu. The memory cannot go meanwhile: it is mapped.
-func (j *eviction) run(s *Store, stop func() bool) {
+func (j *eviction) run(s *Store, share spill.Share, stop func() bool) {
 	if j.view == nil {
 		return
 	}
 	defer j.view.Unmap()
 	for _, f := range j.files {
 		if j.err == nil {
-			j.err = f.write(s, j.view, stop)
+			j.err = f.write(s, j.view, share, stop)
 		}
 		if j.err != nil && f.err == nil && !f.written() {
 			f.err = j.err
@@ -260,9 +260,9 @@ func (j *eviction) run(s *Store, stop func() bool) {
 func (f *outgoing) written() bool { return f.record.Sums != nil }
 
 // write writes one object.
-func (f *outgoing) write(s *Store, view *segment.Mapping, stop func() bool) error {
+func (f *outgoing) write(s *Store, view *segment.Mapping, share spill.Share, stop func() bool) error {
 	src := spill.Source{Bytes: view.Bytes()[f.off:][:f.record.SizeBytes], Aligned: f.off%segment.PageBytes == 0}
-	f.err = s.spill.Write(f.record, src, f.durable, func() bool {
+	f.err = share.Write(f.record, src, f.durable, func() bool {
 		f.done.Add(spill.ChunkBytes)
 		return stop != nil && stop() || s.isClosed()
 	})

@@ -566,3 +566,57 @@ func TestFullStoreSaysFull(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// gatedDisk lets an object's record be there when the test says so.
+type gatedDisk struct {
+	spill.Linux
+	gate chan struct{}
+}
+
+func (d gatedDisk) Rename(from, to string) error {
+	<-d.gate
+	return d.Linux.Rename(from, to)
+}
+
+// TestDiskIsShared: a tenant that persists without end does not make another one wait for all of it.
+func TestDiskIsShared(t *testing.T) {
+	const many = 60
+	disk := gatedDisk{gate: make(chan struct{})}
+	opts := spillOptions(t.TempDir())
+	opts.SpillSystem = disk
+	s := newStore(t, opts)
+	greedy, other := connect(t, s, "greedy"), connect(t, s, "other")
+	persist := func(c *Conn) error {
+		h, err := c.Create(Spec{SizeBytes: 100, Class: object.Persisted})
+		closeHandle(h)
+		return errors.Join(err, c.Seal(h.ID, false))
+	}
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() {
+			if err := persist(greedy); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waitUntil(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel })
+	done := make(chan error)
+	go func() { done <- persist(other) }()
+	waitUntil(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel+1 })
+	before := 0
+	for waiting := true; waiting; {
+		select {
+		case disk.gate <- struct{}{}:
+			before++
+		case err := <-done:
+			if waiting = false; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if before > many/2 {
+		t.Errorf("%d objects were written before the other tenant's one was on disk", before)
+	}
+	close(disk.gate)
+	all.Wait()
+}

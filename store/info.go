@@ -142,6 +142,7 @@ type Status struct {
 	SpilledBytes    uint64   `json:"spilled_bytes"`   // their sizes
 	DiskBytes       uint64   `json:"disk_bytes"`      // what files take
 	DiskBytesAtMost uint64   `json:"disk_bytes_at_most"`
+	DiskWaiting     int      `json:"disk_waiting"`      // transfers that wait for others: tenants take turns
 	Damaged         []string `json:"damaged,omitempty"` // files that could not be read at the start
 }
 
@@ -171,6 +172,7 @@ func (s *Store) Status() Status {
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
+		st.DiskWaiting = s.spill.Waiting()
 	}
 	st.Index = s.indexStatus()
 	st.References += st.Index.References

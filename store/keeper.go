@@ -128,7 +128,7 @@ func (s *Store) returnMemory() {
 	leaving := s.leaving(nil)
 	s.passOver(nil, over, leaving)
 	if victims := s.victims(nil, over, leaving); len(victims) > 0 {
-		_ = s.evict(victims, s.isClosed) // the objects say what was wrong; who needs the room meets it again
+		_ = s.evict(victims, s.spill.For(""), s.isClosed) // the objects say what was wrong; who needs the room meets it again
 	}
 }
 

@@ -9,10 +9,11 @@ import (
 	"tendril/store/segment"
 )
 
-// Memory that the store has given up is free when nobody has it any more, and not when a peer says so: a peer that says Forget and
-// keeps the mapping, or hands a descriptor on, has the memory all the same. So what was ever shown to a peer stays charged until the
-// kernel reports that it is free (segment.Watch). Who unmaps and then says Forget is charged no longer than before: the report is there
-// when the Forget comes. Where the kernel cannot report it, a peer's word counts, and Status says so.
+// Memory that the store has given up is free when nobody has it any more, and not when a peer says so: a peer that
+// says Forget and keeps the mapping, or hands a descriptor on, has the memory all the same. So what was ever shown to
+// a peer stays charged until the kernel reports that it is free (segment.Watch). Who unmaps and then says Forget is
+// charged no longer than before: the report is there when the Forget comes. Where the kernel cannot report it, a
+// peer's word counts, and Status says so.
 //
 // Whose tenant the memory was made for pays, also for what others keep of an object that was shared with them.
 
@@ -63,8 +64,8 @@ func (s *Store) watchFreed() {
 	})
 }
 
-// giveUp has memory that peers may have watched, and reports whether it will be uncharged by that; otherwise it is to be uncharged as peers
-// say. The caller closes it after. mu is held.
+// giveUp has memory that peers may have watched, and reports whether it will be uncharged by that; otherwise it is to
+// be uncharged as peers say. The caller closes it after. mu is held.
 func (s *Store) giveUp(m *segment.Memory, r remnant) bool {
 	if s.watch == nil || s.closed && !s.departing {
 		return false
@@ -83,7 +84,8 @@ func (s *Store) giveUp(m *segment.Memory, r remnant) bool {
 	return true
 }
 
-// takeFreed notes what the kernel has reported. lost: it dropped reports, and recount has to follow. mu is held; it takes a microsecond.
+// takeFreed notes what the kernel has reported. lost: it dropped reports, and recount has to follow. mu is held; it
+// takes a microsecond.
 func (s *Store) takeFreed() (lost bool) {
 	if s.watch == nil {
 		return false
@@ -141,7 +143,8 @@ func (s *Store) dropRemnants() {
 	}
 }
 
-// mayGiveUpMore refuses new segments to a tenant that has too many remnants: each costs the kernel a watch. mu is held.
+// mayGiveUpMore refuses new segments to a tenant that has too many remnants: each costs the kernel a watch. mu is
+// held.
 func (s *Store) mayGiveUpMore(t *tenant) error {
 	if t.remnants < s.maxRemnants {
 		return nil
@@ -150,18 +153,21 @@ func (s *Store) mayGiveUpMore(t *tenant) error {
 	if t.remnants < s.maxRemnants {
 		return nil
 	}
-	return fmt.Errorf("%w: tenant %s has let go of %d segments that processes still have mapped or open, which is the limit: unmap them, or end those processes",
+	return fmt.Errorf("%w: tenant %s has let go of %d segments that processes still have mapped or open, which is the limit: "+
+		"unmap them, or end those processes",
 		object.ErrQuota, t.name, t.remnants)
 }
 
 // freeingTime is how long memory that a peer has just let go of may take to be unmapped.
 const freeingTime = 250 * time.Millisecond
 
-// awaitFreed waits for a moment where a tenant was refused memory with why while some of its own, whose last holder has said that it unmaps
-// it, is about to be free. false: it is of no use to ask again. mu is held, and let go meanwhile.
+// awaitFreed waits for a moment where a tenant was refused memory with why while some of its own, whose last holder
+// has said that it unmaps it, is about to be free. false: it is of no use to ask again. mu is held, and let go
+// meanwhile.
 func (s *Store) awaitFreed(why error, t *tenant, until time.Time) bool {
 	wait := time.Until(until)
-	if wait <= 0 || s.closed || t.remnants == 0 || time.Since(t.forgot) > freeingTime || !errors.Is(why, object.ErrQuota) && !errors.Is(why, object.ErrFull) {
+	short := errors.Is(why, object.ErrQuota) || errors.Is(why, object.ErrFull)
+	if wait <= 0 || !short || s.closed || t.remnants == 0 || time.Since(t.forgot) > freeingTime {
 		return false
 	}
 	freed := s.freed
@@ -181,7 +187,8 @@ func (t *tenant) keptNote() string {
 	if t.remnantBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d bytes of them were let go and are still mapped or open: see tendril status)", t.remnantBytes)
+	return fmt.Sprintf(" (%d of the tenant's bytes were let go and are still mapped or open: see tendril status)",
+		t.remnantBytes)
 }
 
 // bequeathRemnants gives the next store what it needs to go on charging. watchFreed has ended. mu is held.
@@ -190,7 +197,8 @@ func (s *Store) bequeathRemnants(l *Legacy) {
 		return
 	}
 	for number, r := range s.remnants {
-		l.Catalog.Remnants = append(l.Catalog.Remnants, LegacyRemnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since})
+		left := LegacyRemnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since}
+		l.Catalog.Remnants = append(l.Catalog.Remnants, left)
 	}
 	if w, err := s.watch.Renew(); err == nil {
 		l.watch = w
@@ -215,6 +223,13 @@ func (s *Store) inheritRemnants(list []LegacyRemnant) {
 		t.remnantBytes += o.Bytes
 	}
 	s.recount() // some reports may have been read by a successor that came to nothing
+}
+
+// KeptUnknown says why memory counts as free as soon as those who had it say so; "" = the kernel is asked.
+func (s *Store) KeptUnknown() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whyUnwatched()
 }
 
 // whyUnwatched says what was done without. mu is held.

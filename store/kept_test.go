@@ -14,7 +14,8 @@ import (
 	"tendril/store/segment"
 )
 
-// keepers are the ways in which a process that has said Forget still has the memory. Each takes the descriptor over, and gives what ends it.
+// keepers are the ways in which a process that has said Forget still has the memory. Each takes the descriptor over,
+// and gives what ends it.
 var keepers = map[string]func(t *testing.T, h Handle) (end func()){
 	"a mapping": func(t *testing.T, h Handle) func() {
 		m := mapHandle(t, h, false)
@@ -53,8 +54,8 @@ var keepers = map[string]func(t *testing.T, h Handle) (end func()){
 	},
 }
 
-// TestForgottenAndKept: who says Forget and keeps the memory, in whatever way, is charged for it until the kernel has it back. Another
-// tenant's put goes on.
+// TestForgottenAndKept: who says Forget and keeps the memory, in whatever way, is charged for it until the kernel has
+// it back. Another tenant's put goes on.
 func TestForgottenAndKept(t *testing.T) {
 	const size, quota = 1 << 20, 8 << 20
 	for name, keep := range keepers {
@@ -79,10 +80,12 @@ func TestForgottenAndKept(t *testing.T) {
 				t.Errorf("a tenant with a quota of %d bytes keeps %d", quota, kept)
 			}
 			st := s.Status()
-			if len(st.Tenants) != 2 || st.Tenants[0].KeptBytes != uint64(len(ends)*size) || st.KeptBytes != st.Tenants[0].KeptBytes || st.LeavingBytes != 0 {
+			want := uint64(len(ends) * size)
+			if len(st.Tenants) != 2 || st.Tenants[0].KeptBytes != want || st.KeptBytes != want || st.LeavingBytes != 0 {
 				t.Errorf("status of what %d are kept: %+v", len(ends), st)
 			}
-			if _, err := c.Create(Spec{SizeBytes: size, Own: true}); !errors.Is(err, object.ErrQuota) || !strings.Contains(err.Error(), "still mapped or open") {
+			_, err := c.Create(Spec{SizeBytes: size, Own: true})
+			if !errors.Is(err, object.ErrQuota) || !strings.Contains(err.Error(), "still mapped or open") {
 				t.Errorf("what it is told: %v", err)
 			}
 			sealedObject(t, other, Spec{SizeBytes: 4 << 20})
@@ -130,8 +133,8 @@ func keepOne(t *testing.T, c *Conn, size uint64) Handle {
 	return h
 }
 
-// TestKeptAcrossHandover: the next store charges what was kept under the one before, until it is free; also what a connection had that
-// ended for the handover, and what became free in between.
+// TestKeptAcrossHandover: the next store charges what was kept under the one before, until it is free; also what a
+// connection had that ended for the handover, and what became free in between.
 func TestKeptAcrossHandover(t *testing.T) {
 	opts := Options{CapacityBytes: 32 << 20, TenantBytes: 8 << 20}
 	s := newStore(t, opts)

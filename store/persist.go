@@ -113,9 +113,9 @@ func (s *Store) persist(e *entry, sealed time.Time) error {
 	defer s.transfers.Done()
 	s.unlock()
 	if e.size == 0 {
-		f.err = s.spill.Write(f.record, spill.Source{}, true, nil)
+		f.err = s.spill.For(e.tenant.name).Write(f.record, spill.Source{}, true, nil)
 	} else {
-		j.run(s, nil)
+		j.run(s, s.spill.For(e.tenant.name), nil)
 	}
 	s.mu.Lock()
 	if f.err == nil {
@@ -147,7 +147,7 @@ func (s *Store) writeStale(e *entry) error {
 		old, err := s.spill.Read(e.id.String())
 		if err == nil {
 			fresh.Sums = old.Sums
-			err = s.spill.Update(fresh)
+			err = s.spill.For(e.tenant.name).Update(fresh)
 		}
 		s.mu.Lock()
 		e.writing = false

@@ -81,7 +81,7 @@ func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	case r.view != nil:
 		return r.view.Bytes()[r.off+off:][:n], nil
 	}
-	return r.c.s.spill.ReadRange(r.ID, off, n)
+	return r.c.s.spill.For(r.c.tenant.name).ReadRange(r.ID, off, n)
 }
 
 // Checksum gives the XXH64 (seed 0) of the whole object. ctx ends it early.

@@ -35,11 +35,11 @@ func (c *Conn) bringBack(ctx context.Context, id object.ID, name string) error {
 	if s.closed || c.closed {
 		return errConnClosed
 	}
-	return s.restore(e, func() bool { return ctx.Err() != nil || s.isClosed() })
+	return s.restore(e, s.spill.For(c.tenant.name), func() bool { return ctx.Err() != nil || s.isClosed() })
 }
 
-// restore brings e back into a segment of the store's own. mu is held, and let go meanwhile.
-func (s *Store) restore(e *entry, stop func() bool) error {
+// restore brings e back into a segment of the store's own. share is of the tenant that asks. mu is held, and let go meanwhile.
+func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 	s.transfers.Add(1)
 	defer s.transfers.Done()
 	e.moving, e.done = make(chan struct{}), new(atomic.Uint64)
@@ -48,7 +48,7 @@ func (s *Store) restore(e *entry, stop func() bool) error {
 		into := spill.Source{Bytes: e.seg.mapping.Bytes()[e.off:][:e.size], Aligned: e.off%segment.PageBytes == 0}
 		done := e.done
 		s.unlock()
-		err = s.spill.Restore(e.id, into, func() bool { done.Add(spill.ChunkBytes); return stop() })
+		err = share.Restore(e.id, into, func() bool { done.Add(spill.ChunkBytes); return stop() })
 		s.mu.Lock()
 	}
 	if err == nil {

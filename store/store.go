@@ -86,6 +86,7 @@ type Store struct {
 	maxRemnants  int // of one tenant; immutable
 	lastRemnant  int32
 	reportsLost  bool
+	search       search
 	freed        chan struct{} // closed, and made anew, when memory became free
 	leavers      []*segmentState
 	leavingBytes uint64 // of leavers

@@ -13,16 +13,18 @@ import (
 	"tendril/store/object"
 )
 
-// A peer that received a descriptor can keep the memory for as long as it likes: through the descriptor, through a mapping, through
-// descriptors of its own making (O_PATH, /proc/self/fd), in a child, in a message that nobody has read. Each of these holds the memfd's
-// directory entry in the kernel. A memfd has no other name, so the entry goes with the last of them, and inotify(7) then reports
-// IN_DELETE_SELF. What that does not see are pages that the kernel itself uses for the peer after the mapping has gone: registered
-// buffers of io_uring, pages in pipes. Those are bounded by RLIMIT_MEMLOCK and fs.pipe-user-pages-soft.
+// A peer that received a descriptor can keep the memory for as long as it likes: through the descriptor, through a
+// mapping, through descriptors of its own making (O_PATH, /proc/self/fd), in a child, in a message that nobody has
+// read. Each of these holds the memfd's directory entry in the kernel. A memfd has no other name, so the entry goes
+// with the last of them, and inotify(7) then reports IN_DELETE_SELF. What that does not see are pages that the kernel
+// itself uses for the peer after the mapping has gone: registered buffers of io_uring, pages in pipes. Those are
+// bounded by RLIMIT_MEMLOCK and fs.pipe-user-pages-soft.
 //
-// (A lease, F_SETLEASE, was tried first: it does not see a descriptor opened with O_PATH, nor the description that memfd_create made.)
+// (A lease, F_SETLEASE, was tried first: it does not see a descriptor opened with O_PATH, nor the description that
+// memfd_create made.)
 
-// Watch reports when memory that was given up is free: when no descriptor and no mapping of it is left in any process. It can be
-// passed to another process, and keeps what it watches. Not safe for concurrent use, but for Wait.
+// Watch reports when memory that was given up is free: when no descriptor and no mapping of it is left in any
+// process. It can be passed to another process, and keeps what it watches. Not safe for concurrent use, but for Wait.
 type Watch struct {
 	fd   int
 	file *os.File // the same, for Wait
@@ -81,17 +83,19 @@ func (w *Watch) try(sys System) error {
 	unix.Close(kept)
 	late, _ := w.Freed()
 	if err == nil && (len(early) != 0 || len(late) != 1 || late[0] != number) {
-		err = fmt.Errorf("inotify reported %v while memory was in use and %v afterwards, want [%d] afterwards", early, late, number)
+		err = fmt.Errorf("inotify reported %v while memory was in use and %v afterwards, want [%d] afterwards",
+			early, late, number)
 	}
 	return err
 }
 
-// Add watches m from now on, and gives the number by which Freed reports it, above those given before. The caller still
-// has to close m. ErrFull: the machine watches as much as it may (fs.inotify.max_user_watches).
+// Add watches m from now on, and gives the number by which Freed reports it, above those given before. The caller
+// still has to close m. ErrFull: the machine watches as much as it may (fs.inotify.max_user_watches).
 func (w *Watch) Add(m *Memory) (number int32, err error) {
 	n, err := m.sys.Watch(w.fd, m.fd)
 	if err != nil {
-		return 0, fmt.Errorf("%w: inotify_add_watch of a segment (raise fs.inotify.max_user_watches?): %w", object.ErrFull, err)
+		return 0, fmt.Errorf("%w: inotify_add_watch of a segment (raise fs.inotify.max_user_watches?): %w",
+			object.ErrFull, err)
 	}
 	return int32(n), nil
 }
@@ -99,8 +103,8 @@ func (w *Watch) Add(m *Memory) (number int32, err error) {
 // freedBytes is what one call of Freed reads at most: two events for each memory.
 const freedBytes = 512 * unix.SizeofInotifyEvent
 
-// Freed gives the numbers of memory that is free since the last call; it does not wait. lost: the kernel dropped reports, and
-// Alive says what is not free yet.
+// Freed gives the numbers of memory that is free since the last call; it does not wait. lost: the kernel dropped
+// reports, and Alive says what is not free yet.
 func (w *Watch) Freed() (numbers []int32, lost bool) {
 	var b [freedBytes]byte
 	for {

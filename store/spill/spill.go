@@ -8,7 +8,8 @@
 // and other objects begin in an object's last page: only whole pages go that way, and what is left over goes through the page
 // cache, byte by byte. Nothing beyond an object's bytes is ever read or written.
 //
-// Locks: Dir.mu is a leaf and guards the room taken; no file is touched under it. At most Parallel transfers run at once.
+// Locks: Dir.mu is a leaf and guards the room taken; no file is touched under it. At most Parallel transfers run at once, and those who
+// ask for them take turns (turns.go).
 package spill
 
 import (
@@ -45,10 +46,10 @@ var errStopped = fmt.Errorf("%w: the transfer was given up", object.ErrTimeout)
 
 // Dir is a directory of objects. Safe for concurrent use; two calls for one object must not overlap, except reads.
 type Dir struct {
-	sys   System        // immutable
-	path  string        // immutable
-	limit uint64        // immutable: bytes
-	slots chan struct{} // one token a transfer
+	sys   System // immutable
+	path  string // immutable
+	limit uint64 // immutable: bytes
+	turns *turns // immutable
 
 	mu    sync.Mutex
 	taken uint64
@@ -62,7 +63,7 @@ func Open(path string, limit uint64, sys System) (*Dir, error) {
 	if sys == nil {
 		sys = Linux{}
 	}
-	return &Dir{sys: sys, path: path, limit: limit, slots: make(chan struct{}, Parallel)}, nil
+	return &Dir{sys: sys, path: path, limit: limit, turns: newTurns(Parallel)}, nil
 }
 
 // TakenBytes gives the room that objects take now; LimitBytes what they may.
@@ -108,11 +109,11 @@ type Source struct {
 // Write puts an object on the disk and fills r.Sums. With durable it survives the machine's end once Write has come
 // back. On an error nothing of it is left. stop, which may be nil, is asked between chunks.
 func (d *Dir) Write(r *Record, src Source, durable bool, stop func() bool) error {
-	if err := d.reserve(r.SizeBytes); err != nil {
-		return err
-	}
-	d.slots <- struct{}{}
-	defer func() { <-d.slots }()
+	return d.For("").Write(r, src, durable, stop)
+}
+
+// write is Write of what has room and a turn.
+func (d *Dir) write(r *Record, src Source, durable bool, stop func() bool) error {
 	err := d.writeBytes(r, src, durable, stop)
 	if err == nil {
 		err = d.writeRecord(r, durable)
@@ -126,7 +127,9 @@ func (d *Dir) Write(r *Record, src Source, durable bool, stop func() bool) error
 }
 
 // Update writes an object's record anew: its name, class or labels changed. r must come from Read or Load.
-func (d *Dir) Update(r *Record) error {
+func (d *Dir) Update(r *Record) error { return d.For("").Update(r) }
+
+func (d *Dir) update(r *Record) error {
 	durable := r.Class == object.Persisted
 	err := error(nil)
 	if durable {
@@ -393,6 +396,10 @@ func (d *Dir) Read(digits string) (*Record, error) {
 // Restore reads an object's bytes into dst, which has its size, and checks them. dst's contents are undefined after an
 // error. stop, which may be nil, is asked between chunks.
 func (d *Dir) Restore(id object.ID, dst Source, stop func() bool) error {
+	return d.For("").Restore(id, dst, stop)
+}
+
+func (d *Dir) restore(id object.ID, dst Source, stop func() bool) error {
 	r, err := d.Read(id.String())
 	if err == nil && r.SizeBytes != uint64(len(dst.Bytes)) {
 		err = fmt.Errorf("%w: the record says %d bytes, the table %d", object.ErrStorage, r.SizeBytes, len(dst.Bytes))
@@ -400,8 +407,6 @@ func (d *Dir) Restore(id object.ID, dst Source, stop func() bool) error {
 	if err != nil {
 		return fmt.Errorf("object %s from disk: %w", id, err)
 	}
-	d.slots <- struct{}{}
-	defer func() { <-d.slots }()
 	if err := d.readChunks(r, dst, 0, stop); err != nil {
 		return fmt.Errorf("object %s from disk: %w", id, err)
 	}
@@ -448,6 +453,10 @@ func (d *Dir) readFull(fd int, b []byte, off int64) error {
 
 // ReadRange gives n bytes from off on of an object on disk, checked. The range must lie in the object.
 func (d *Dir) ReadRange(id object.ID, off, n uint64) ([]byte, error) {
+	return d.For("").ReadRange(id, off, n)
+}
+
+func (d *Dir) readRange(id object.ID, off, n uint64, stop func() bool) ([]byte, error) {
 	r, err := d.Read(id.String())
 	if err != nil {
 		return nil, fmt.Errorf("object %s from disk: %w", id, err)
@@ -460,9 +469,7 @@ func (d *Dir) ReadRange(id object.ID, off, n uint64) ([]byte, error) {
 	}
 	first, last := off/ChunkBytes, (off+n-1)/ChunkBytes
 	b := make([]byte, min((last+1)*ChunkBytes, r.SizeBytes)-first*ChunkBytes)
-	d.slots <- struct{}{}
-	defer func() { <-d.slots }()
-	if err := d.readChunks(r, Source{Bytes: b}, first, nil); err != nil {
+	if err := d.readChunks(r, Source{Bytes: b}, first, stop); err != nil {
 		return nil, fmt.Errorf("object %s from disk: %w", id, err)
 	}
 	return b[off-first*ChunkBytes:][:n], nil

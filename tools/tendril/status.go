@@ -60,8 +60,28 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
 		c.compressedSection(s),
 		c.peerLinkSection(s),
+		c.keptSection(s),
 		c.section("done without", "WHAT | WHY", fallbackRows(s)),
 	)
+}
+
+// keptSection shows who has memory that was let go, where anybody has.
+func (c *cli) keptSection(s daemon.Status) error {
+	var rows [][]string
+	for _, k := range s.Kept {
+		whole := "all that is known"
+		if !k.Whole {
+			whole = "others may, too"
+		}
+		rows = append(rows, []string{k.Tenant, size(k.Bytes), since(k.Since), "-", "-", "-", whole})
+		for _, h := range k.Holders {
+			rows = append(rows, []string{k.Tenant, size(h.Bytes), "-", strconv.Itoa(h.PID), fmt.Sprint(h.UID), orDash(h.Program), "-"})
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return c.section("let go and still mapped or open", "CHARGED TO | BYTES | FOR | PID | UID | PROGRAM | HOLDERS", rows)
 }
 
 // section prints a table with its title, or one line that there is nothing.
