@@ -392,7 +392,8 @@ func TestSession(t *testing.T) {
 	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
 }
 
-func (b *backend) SessionAway(uint64, time.Time, string) {}
+func (b *backend) EachSession(frontdoor.Peer, string, func(any, string) bool) error { return nil }
+func (b *backend) SessionAway(uint64, time.Time, string)                            {}
 func (b *backend) ResumeWorker(_, _ uint64, lanes []int) ([][32]byte, error) {
 	return make([][32]byte, len(lanes)), nil
 }

@@ -32,9 +32,7 @@ func (c *Conn) Unpublish(name string) error {
 
 // Published describes the tenant's published objects whose name begins with prefix, as JSON.
 func (c *Conn) Published(prefix string) (json.RawMessage, error) {
-	var raw json.RawMessage
-	err := c.query(wire.Published, &wire.ListRequest{Prefix: prefix}, &raw)
-	return raw, err
+	return collectJSON(c.EachPublished(prefix))
 }
 
 // TokenOptions says what a token is good for.
@@ -52,9 +50,7 @@ func (c *Conn) CreateToken(o TokenOptions) (string, error) {
 
 // Tokens describes the tokens, without their secrets, as JSON.
 func (c *Conn) Tokens() (json.RawMessage, error) {
-	var raw json.RawMessage
-	err := c.query(wire.Tokens, nil, &raw)
-	return raw, err
+	return collectJSON(c.EachToken())
 }
 
 // RevokeToken ends a token, and with certificates also what it paid for: those connections end at once.

@@ -30,11 +30,9 @@ func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 }
 
 // List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and this connection's
-// unsealed ones, with all also other connections'.
+// unsealed ones, with all also other connections'. Objects gives them one by one.
 func (c *Conn) List(prefix string, all bool) ([]object.Info, error) {
-	var infos []object.Info
-	err := c.query(wire.List, &wire.ListRequest{Prefix: prefix, All: all}, &infos)
-	return infos, err
+	return c.ListWhere(Query{Prefix: prefix, All: all})
 }
 
 // Stat describes one object.

@@ -204,6 +204,8 @@ var repeatable = map[wire.Type]bool{
 	wire.Get: true, wire.Create: true, wire.CreateWith: true, wire.List: true, wire.Stat: true, wire.Status: true, wire.Devices: true,
 	wire.Published: true, wire.ListWhere: true, wire.AwaitMany: true, wire.Checksum: true, wire.ReadRange: true, wire.Top: true,
 	wire.StreamList: true, wire.Tokens: true, wire.ReserveDevice: true, wire.WorkerFate: true, wire.ResumeWorker: true,
+	wire.ListPage: true, wire.StreamPage: true, wire.PublishedPage: true, wire.TokenPage: true, wire.PeerPage: true, wire.TopPage: true,
+	wire.SessionPage:      true,
 	wire.AttachObject:     true, // the daemon knows the attempt
 	wire.OpenRemoteWorker: true, // of a kept session: a worker that nobody knows of ends with it
 }

@@ -30,11 +30,7 @@ type Query struct {
 }
 
 // ListWhere is List with more conditions.
-func (c *Conn) ListWhere(q Query) ([]object.Info, error) {
-	var infos []object.Info
-	err := c.query(wire.ListWhere, &wire.ListWhereRequest{Prefix: q.Prefix, All: q.All, Shared: q.Shared, Labels: q.Labels}, &infos)
-	return infos, err
-}
+func (c *Conn) ListWhere(q Query) ([]object.Info, error) { return collect(c.Objects(q)) }
 
 // Rename gives the object that is called from the name to, at once for all. A name that is taken is object.ErrExists,
 // unless replace takes it.
@@ -157,12 +153,22 @@ type Holder struct {
 // Held is an object and who holds it.
 type Held struct {
 	object.Info
-	Holders []Holder `json:"holders"`
+	Holders     []Holder `json:"holders"`
+	MoreHolders int      `json:"more_holders,omitempty"` // that are not listed
 }
 
 // Top gives this tenant's largest objects, at most limit, and who holds them.
-func (c *Conn) Top(limit int) ([]Held, error) {
-	var list []Held
-	err := c.query(wire.Top, &wire.Number{N: uint64(max(limit, 0))}, &list)
-	return list, err
+func (c *Conn) Top(limit int) (list []Held, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	for held, err := range c.largest(limit) {
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, held); len(list) >= limit {
+			break
+		}
+	}
+	return list, nil
 }

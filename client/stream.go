@@ -113,9 +113,7 @@ func waitMS(d time.Duration) uint32 {
 
 // Streams describes this tenant's streams whose name begins with prefix.
 func (c *Conn) Streams(prefix string) ([]object.StreamInfo, error) {
-	var list []object.StreamInfo
-	err := c.query(wire.StreamList, &wire.WatchRequest{Prefix: prefix}, &list)
-	return list, err
+	return collect(c.EachStream(prefix))
 }
 
 // RemoveStream ends a stream for everybody, with object.ErrAborted, and drops what waits in it.

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -230,17 +229,28 @@ func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 // Changed implements frontdoor.Cluster.
 func (d *Daemon) Changed() <-chan struct{} { return d.meta.raft.Changed() }
 
-// Published implements frontdoor.Cluster.
-func (d *Daemon) Published(tenant, prefix string) ([]byte, error) {
-	list := []PublishedStatus{}
-	d.meta.raft.View(func(s *fsm.State) {
-		for _, o := range s.Objects() {
-			if o.Tenant == tenant && strings.HasPrefix(o.Name, prefix) {
+// publishedStep is how many published objects are described in one look at the metadata.
+const publishedStep = 1024
+
+// EachPublished implements frontdoor.Cluster: by id.
+func (d *Daemon) EachPublished(tenant, prefix, after string, f func(any, string) bool) error {
+	for {
+		var list []PublishedStatus
+		d.meta.raft.View(func(s *fsm.State) {
+			for _, o := range s.ObjectsAfter(tenant, after, publishedStep, func(o *fsm.Object) string { return o.ID.String() }) {
 				list = append(list, d.publishedStatus(s, o))
 			}
+		})
+		for _, o := range list {
+			after = o.ID.String()
+			if strings.HasPrefix(o.Name, prefix) && !f(o, after) {
+				return nil
+			}
 		}
-	})
-	return json.Marshal(list)
+		if len(list) < publishedStep {
+			return nil
+		}
+	}
 }
 
 func (d *Daemon) publishedStatus(s *fsm.State, o fsm.Object) PublishedStatus {

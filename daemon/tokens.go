@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tendril/cluster/fsm"
@@ -76,30 +76,35 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	return secret.Text(), nil
 }
 
-// Tokens implements frontdoor.Cluster: oldest first.
-func (d *Daemon) Tokens() ([]byte, error) {
-	list := []TokenStatus{}
+// EachToken implements frontdoor.Cluster: oldest first.
+func (d *Daemon) EachToken(after string, f func(any, string) bool) error {
+	place := func(t fsm.Token) string { return fmt.Sprintf("%016x-%s", uint64(t.Created), t.ID) }
+	var list []fsm.Token
+	clients := make(map[fsm.UUID][]string)
+	var now int64
 	d.meta.raft.View(func(s *fsm.State) {
-		now := max(s.Now(), time.Now().UnixNano())
-		certificates := s.Certificates()
-		for _, t := range s.Tokens() {
-			x := TokenStatus{
-				Clients: []string{}, ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created), Expires: at(t.Expires), Once: t.Once,
-				Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now),
+		now = max(s.Now(), time.Now().UnixNano())
+		list = s.Tokens()
+		for _, c := range s.Certificates() {
+			if c.Revoked == 0 && c.Expires > now {
+				clients[c.Token] = append(clients[c.Token], c.Subject)
 			}
-			for _, c := range certificates {
-				if c.Token == t.ID && c.Revoked == 0 && c.Expires > now {
-					x.Certificates++
-					x.Clients = append(x.Clients, c.Subject)
-				}
-			}
-			slices.Sort(x.Clients)
-			x.Clients = slices.Compact(x.Clients)
-			list = append(list, x)
 		}
 	})
-	slices.SortStableFunc(list, func(a, b TokenStatus) int { return a.Created.Compare(b.Created) })
-	return json.Marshal(list)
+	list = slices.DeleteFunc(list, func(t fsm.Token) bool { return place(t) <= after })
+	slices.SortFunc(list, func(a, b fsm.Token) int { return strings.Compare(place(a), place(b)) })
+	for _, t := range list {
+		names := append([]string{}, clients[t.ID]...)
+		slices.Sort(names)
+		x := TokenStatus{
+			ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created), Expires: at(t.Expires), Once: t.Once,
+			Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now), Certificates: len(names), Clients: slices.Compact(names),
+		}
+		if !f(x, place(t)) {
+			break
+		}
+	}
+	return nil
 }
 
 func tokenState(t fsm.Token, now int64) string {

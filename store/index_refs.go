@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"tendril/ipc/index"
-	"tendril/store/object"
 )
 
 // References in slots, for descriptions: the store counts them when it is asked, and only then.
@@ -60,14 +59,15 @@ type slotRefs map[*tenant]map[*entry]int
 const slotStep = 16
 
 // add adds references in slots to descriptions of entries. mu is not held: a tenant's slots are counted once, and not in one hold.
-func (m slotRefs) add(s *Store, entries []*entry, infos []object.Info) {
-	for i, e := range entries {
+func (m slotRefs) add(s *Store, seen []sight) {
+	for i := range seen {
+		e := seen[i].e
 		counts, known := m[e.tenant]
 		if !known {
 			counts = s.countSlots(e.tenant)
 			m[e.tenant] = counts
 		}
-		infos[i].Refs = max(infos[i].Refs+counts[e], 0) // they were not counted at one time
+		seen[i].info.Refs = max(seen[i].info.Refs+counts[e], 0) // they were not counted at one time
 	}
 }
 

@@ -41,13 +41,13 @@ func (c *Conn) ListWhere(q Query) (infos []object.Info) {
 func (c *Conn) Walk(q Query, from Cursor, atMost int, f func(object.Info) bool) (next Cursor, more bool) {
 	slots := make(slotRefs)
 	for atMost > 0 {
-		infos, entries, end := c.walkStep(q, from, min(atMost, walkStep))
-		slots.add(c.s, entries, infos)
-		for i, info := range infos {
-			if !f(info) {
+		seen, end := c.walkStep(q, from, min(atMost, walkStep))
+		slots.add(c.s, seen)
+		for _, x := range seen {
+			if !f(x.describe()) {
 				return from, true
 			}
-			from = entries[i].cursor()
+			from = x.e.cursor()
 		}
 		if end == nil {
 			return from, false
@@ -58,7 +58,7 @@ func (c *Conn) Walk(q Query, from Cursor, atMost int, f func(object.Info) bool) 
 }
 
 // walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
-func (c *Conn) walkStep(q Query, from Cursor, n int) (infos []object.Info, entries []*entry, end *Cursor) {
+func (c *Conn) walkStep(q Query, from Cursor, n int) (seen []sight, end *Cursor) {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,14 +72,14 @@ func (c *Conn) walkStep(q Query, from Cursor, n int) (infos []object.Info, entri
 		open := e.state == object.Open && (q.All || e.creator == c)
 		if (open || e.state == object.Sealed || e.state == object.Spilled) && (!q.Shared || e.tenant != c.tenant) &&
 			strings.HasPrefix(e.name, q.Prefix) && e.hasLabels(q.Labels) {
-			infos, entries = append(infos, e.info()), append(entries, e)
+			seen = append(seen, e.look())
 		}
 	}
 	if len(list) > 0 {
 		at := list[len(list)-1].cursor()
 		end = &at
 	}
-	return infos, entries, end
+	return seen, end
 }
 
 // Stat describes one object of the tenant, sealed or not; by name where id is zero.
@@ -90,26 +90,46 @@ func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 		c.s.mu.Unlock()
 		return object.Info{}, err
 	}
-	infos := []object.Info{e.info()}
+	x := []sight{e.look()}
 	c.s.mu.Unlock()
-	make(slotRefs).add(c.s, []*entry{e}, infos)
-	return infos[0], nil
+	make(slotRefs).add(c.s, x)
+	return x[0].describe(), nil
 }
 
-func (e *entry) info() object.Info {
+// sight is what a look at an object under the lock found: its description, but for what can be made without the lock of what is never
+// changed in place.
+type sight struct {
+	e       *entry
+	info    object.Info
+	meta    []byte
+	members []member
+}
+
+// describe gives the whole description.
+func (x *sight) describe() object.Info {
+	info := x.info
+	info.Meta = object.MetaJSON(x.meta)
+	for _, m := range x.members {
+		info.Members = append(info.Members, object.Member{Name: m.name, ID: m.e.id})
+	}
+	return info
+}
+
+// look begins a description. mu is held.
+func (e *entry) look() sight {
 	ref := e.ref()
 	info := object.Info{
 		ID: e.id, Name: e.name, Kind: object.Host, Class: e.class, State: e.state, SizeBytes: e.size, Tenant: e.tenant.name,
 		Refs: e.refs, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(), CreatorPID: e.creatorPID,
-		Creator: e.creatorName, Meta: object.MetaJSON(e.meta), Strict: e.strict,
+		Creator: e.creatorName, Strict: e.strict,
 	}
 	if e.state != object.Open {
 		sealed := e.sealed.UTC()
 		info.Sealed = &sealed
 	}
-	info.Members, info.Fillers = e.memberList(), len(e.fillers)
+	info.Fillers = len(e.fillers)
 	e.describeStorage(&info)
-	return info
+	return sight{e, info, e.meta, e.members}
 }
 
 // Status is the store in numbers; the JSON is part of the daemon's status.

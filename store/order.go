@@ -200,3 +200,6 @@ func (l *entryList) all(f func(*entry)) {
 		}
 	}
 }
+
+// CursorOf gives the place of an object that was described.
+func CursorOf(info object.Info) Cursor { return Cursor{info.Created.UnixNano(), info.ID} }

@@ -136,16 +136,40 @@ func (s *Store) dropStreams() {
 
 // Streams describes the tenant's streams whose name begins with prefix, by name.
 func (c *Conn) Streams(prefix string) []object.StreamInfo {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
 	list := []object.StreamInfo{}
-	for name, st := range c.tenant.streams {
-		if strings.HasPrefix(name, prefix) {
-			list = append(list, st.info())
+	c.EachStream(prefix, "", func(info object.StreamInfo) bool {
+		list = append(list, info)
+		return true
+	})
+	return list
+}
+
+// EachStream calls f with the descriptions of the streams that Streams describes and whose name is behind after, by name, until it answers
+// false. The store is not locked while f runs.
+func (c *Conn) EachStream(prefix, after string, f func(object.StreamInfo) bool) {
+	c.s.mu.Lock()
+	var names []string // at most object.MaxStreams
+	for name := range c.tenant.streams {
+		if name > after && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
 		}
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
-	return list
+	c.s.mu.Unlock()
+	sort.Strings(names)
+	for _, name := range names {
+		c.s.mu.Lock()
+		st := c.tenant.streams[name]
+		if st == nil {
+			c.s.mu.Unlock()
+			continue
+		}
+		info := st.info()
+		c.s.mu.Unlock()
+		sort.Slice(info.Users, func(i, j int) bool { return info.Users[i].PID < info.Users[j].PID })
+		if !f(info) {
+			return
+		}
+	}
 }
 
 func (st *stream) info() object.StreamInfo {
@@ -161,8 +185,11 @@ func (st *stream) info() object.StreamInfo {
 		info.State = "broken"
 	}
 	for end := range st.ends {
+		if len(info.Users) == maxHolders {
+			info.MoreUsers = len(st.ends) - maxHolders
+			break
+		}
 		info.Users = append(info.Users, object.StreamUser{PID: end.c.owner.PID, Program: end.c.owner.Name, Writes: end.writes, Reads: end.reads})
 	}
-	sort.Slice(info.Users, func(i, j int) bool { return info.Users[i].PID < info.Users[j].PID })
 	return info
 }

@@ -106,17 +106,17 @@ func (c TopCursor) compare(d TopCursor) int {
 func (c *Conn) Top(limit int, from TopCursor) ([]Held, []TopCursor) {
 	entries := c.largest(limit, from)
 	list, places := make([]Held, 0, len(entries)), make([]TopCursor, 0, len(entries))
-	infos := make([]object.Info, 0, len(entries))
+	seen := make([]sight, 0, len(entries))
 	for step := range slices.Chunk(entries, walkStep) {
 		c.s.mu.Lock()
 		for _, e := range step {
-			infos, places = append(infos, e.info()), append(places, e.topCursor())
+			seen, places = append(seen, e.look()), append(places, e.topCursor())
 		}
 		c.s.mu.Unlock()
 	}
-	who := c.holders(entries, infos)
-	for i := range entries {
-		list = append(list, Held{Info: infos[i], Holders: who[i].list(), MoreHolders: who[i].more})
+	who := c.holders(seen)
+	for i := range seen {
+		list = append(list, Held{Info: seen[i].describe(), Holders: who[i].list(), MoreHolders: who[i].more})
 	}
 	return list, places
 }
@@ -162,22 +162,22 @@ func (c *Conn) largest(limit int, from TopCursor) []*entry {
 	return chosen
 }
 
-// holders says who holds the entries, and adds what is in slots to their descriptions.
-func (c *Conn) holders(entries []*entry, infos []object.Info) []holding {
+// holders says who holds the objects, and adds what is in slots to their descriptions.
+func (c *Conn) holders(seen []sight) []holding {
 	s := c.s
-	at := make(map[*entry]int, len(entries))
-	for i, e := range entries {
-		at[e] = i
+	at := make(map[*entry]int, len(seen))
+	for i, x := range seen {
+		at[x.e] = i
 	}
-	who := make([]holding, len(entries))
+	who := make([]holding, len(seen))
 	s.mu.Lock()
 	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
-	for step := range slices.Chunk(conns, max(4*walkStep/(len(entries)+1), 1)) {
+	for step := range slices.Chunk(conns, max(4*walkStep/(len(seen)+1), 1)) {
 		s.mu.Lock()
 		for _, other := range step {
-			for i, e := range entries {
-				if r, held := other.refs[e.id]; held {
+			for i := range seen {
+				if r, held := other.refs[seen[i].e.id]; held {
 					who[i].add(other, r.count, r.since)
 				}
 			}
@@ -187,12 +187,12 @@ func (c *Conn) holders(entries []*entry, infos []object.Info) []holding {
 	records := s.eachInSlots(c.tenant, func(other *Conn, e *entry) { // a reference there is as old as its connection's index
 		if i, wanted := at[e]; wanted {
 			who[i].add(other, 1, other.indexed)
-			infos[i].Refs++
+			seen[i].info.Refs++
 		}
 	})
 	for _, r := range records {
 		if i, wanted := at[r.e]; wanted {
-			infos[i].Refs = max(infos[i].Refs-1, 0)
+			seen[i].info.Refs = max(seen[i].info.Refs-1, 0)
 		}
 	}
 	return who

@@ -35,6 +35,40 @@ func (s *State) Objects() []Object {
 	return list
 }
 
+// ObjectsAfter lists up to n published objects of a tenant ("" = of all), with the lowest keys behind after that key gives, by key; those
+// for which it gives "" are left out. It looks at all, but neither sorts nor copies more than some n.
+func (s *State) ObjectsAfter(tenant, after string, n int, key func(*Object) string) []Object {
+	type candidate struct {
+		key string
+		o   *Object
+	}
+	var list []candidate
+	cut := func() {
+		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.key, b.key) })
+		list = list[:min(n, len(list))]
+	}
+	last := "" // of n that are before all that come
+	for _, o := range s.objects {
+		if tenant != "" && o.Tenant != tenant {
+			continue
+		}
+		if k := key(o); k > after && (last == "" || k < last) {
+			list = append(list, candidate{k, o})
+		}
+		if len(list) >= 4*n {
+			cut()
+			last = list[n-1].key
+		}
+	}
+	cut()
+	objects := make([]Object, len(list))
+	for i, c := range list {
+		objects[i] = *c.o
+		objects[i].Replicas = slices.Clone(c.o.Replicas)
+	}
+	return objects
+}
+
 // Node finds a member.
 func (s *State) Node(id UUID) (Node, bool) { return find(s.nodes, id) }
 

@@ -48,6 +48,9 @@ type Backend interface {
 	// OpenSession starts a session for p. options is the client's JSON, unchecked, valid during the call only.
 	// The snapshot is what this session may see, as JSON.
 	OpenSession(p Peer, libraryVersion string, options []byte) (session uint64, snapshot []byte, err error)
+	// EachSession calls f with the sessions that p may see behind a place in their order, and with the place behind each, until f answers
+	// false. It answers from memory.
+	EachSession(p Peer, after string, f func(item any, at string) bool) error
 	// SessionAway says that a session has no client and waits for one until then, or (zero) has one again, at remote.
 	SessionAway(session uint64, until time.Time, remote string)
 	// ResumeWorker gives tickets for new connections to a worker, in the place of those that its client lost.
@@ -79,8 +82,8 @@ type Backend interface {
 type Cluster interface {
 	Publish(p Peer, id object.ID, name string, replace bool) (epoch uint64, err error)
 	Unpublish(tenant string, id object.ID, name string) error
-	// Published lists a tenant's published objects as JSON.
-	Published(tenant, prefix string) ([]byte, error)
+	// EachPublished calls f with a tenant's published objects behind a place in their order, and with the place behind each, until f answers false.
+	EachPublished(tenant, prefix, after string, f func(item any, at string) bool) error
 	// Resolve finds an object of this node by its published name. It answers at once.
 	Resolve(tenant, name string) (object.ID, error)
 	// Changed gives a channel that is closed when Resolve may answer otherwise: get it, look, then wait.
@@ -90,8 +93,8 @@ type Cluster interface {
 
 	// CreateToken gives the token's text: a secret.
 	CreateToken(p Peer, m wire.CreateTokenRequest) (string, error)
-	// Tokens lists the tokens as JSON, without secrets.
-	Tokens() ([]byte, error)
+	// EachToken is EachPublished for the tokens, without secrets.
+	EachToken(after string, f func(item any, at string) bool) error
 	RevokeToken(m wire.RevokeTokenRequest) error
 	// OpenPage gives the address of the inspection's page with a key to it: a secret.
 	OpenPage(p Peer) (string, error)

@@ -56,11 +56,7 @@ func (c *connection) listPublished(f *ipc.Frame) error {
 	if err != nil {
 		return err
 	}
-	b, err := cluster.Published(c.peer.Tenant, m.Prefix)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return c.replyList(f, publishedOf(cluster, c.peer.Tenant, m.Prefix))
 }
 
 func (c *connection) createToken(f *ipc.Frame) error {
@@ -84,11 +80,7 @@ func (c *connection) tokens(f *ipc.Frame) error {
 	if err != nil {
 		return err
 	}
-	b, err := cluster.Tokens()
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return c.replyList(f, tokensOf(cluster))
 }
 
 func (c *connection) revokeToken(f *ipc.Frame) error {

@@ -38,6 +38,7 @@ const (
 	metaMax    = 4 + object.MaxMetaBytes + 1
 	optionsMax = 64 << 10
 	requestMax = 4 + 4096 // a certificate request
+	pageMax    = 4 + 2 + wire.MaxCursor
 	labelsMax  = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
 )
 
@@ -117,6 +118,13 @@ var rows = map[wire.Type]row{
 	wire.Peers:            {admin: true, slow: true, maxPayload: 0, handle: (*connection).listPeers},
 	wire.SetPeer:          {admin: true, slow: true, maxPayload: 34 + 256, handle: (*connection).setPeer},
 	wire.EndSession:       {local: true, mutates: true, slow: true, maxPayload: 8, handle: (*connection).endSession},
+	wire.ListPage:         {slow: true, maxPayload: stringMax + 2 + labelsMax + pageMax, handle: (*connection).listPage},
+	wire.StreamPage:       {slow: true, maxPayload: stringMax + pageMax, handle: (*connection).streamPage},
+	wire.PublishedPage:    {slow: true, maxPayload: stringMax + pageMax, handle: (*connection).publishedPage},
+	wire.TokenPage:        {admin: true, slow: true, maxPayload: stringMax + pageMax, handle: (*connection).tokenPage},
+	wire.PeerPage:         {admin: true, slow: true, maxPayload: stringMax + pageMax, handle: (*connection).peerPage},
+	wire.TopPage:          {slow: true, maxPayload: stringMax + pageMax, handle: (*connection).topPage},
+	wire.SessionPage:      {slow: true, maxPayload: stringMax + pageMax, handle: (*connection).sessionPage},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

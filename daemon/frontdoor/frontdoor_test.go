@@ -42,6 +42,16 @@ func newFakeBackend() *fakeBackend {
 }
 
 func (b *fakeBackend) Status(context.Context) ([]byte, error) { panic("a fault of the daemon") }
+func (b *fakeBackend) EachSession(p Peer, after string, f func(any, string) bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.last {
+		if at := fmt.Sprintf("%04d", i+1); b.open[i+1] && at > after && !f(map[string]uint64{"id": i + 1}, at) {
+			break
+		}
+	}
+	return nil
+}
 func (b *fakeBackend) Devices() ([]byte, error) {
 	return nil, fmt.Errorf("%w: none", object.ErrNoDevice)
 }

@@ -221,15 +221,7 @@ func (c *connection) list(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	infos := c.store.List(m.Prefix, m.All)
-	if infos == nil {
-		infos = []object.Info{}
-	}
-	b, err := json.Marshal(infos)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return c.replyList(f, c.objects(store.Query{Prefix: m.Prefix, All: m.All}))
 }
 
 // replyLater takes mu for a slow handler's reply.

@@ -22,6 +22,8 @@ type Peers interface {
 	TellPeer(session uint64, m wire.TellPeerRequest)
 	// Peers lists this node's peers as JSON, its own authority with them.
 	Peers() ([]byte, error)
+	// EachPeer calls f with the peers behind a place in their order, and with the place behind each, until f answers false.
+	EachPeer(after string, f func(item any, at string) bool) error
 	SetPeer(m wire.SetPeerRequest) error
 }
 

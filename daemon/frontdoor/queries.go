@@ -1,7 +1,6 @@
 package frontdoor
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -10,8 +9,6 @@ import (
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
-	"tendril/store"
-	"tendril/store/object"
 )
 
 // principals are who a peer is where others share with it: its user, its group, and the groups that the kernel lists for
@@ -67,29 +64,15 @@ func (c *connection) listWhere(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	infos := c.store.ListWhere(store.Query{Prefix: m.Prefix, All: m.All, Shared: m.Shared, Labels: m.Labels})
-	return c.replyJSON(f, append([]object.Info{}, infos...))
+	return c.replyList(f, c.objects(queryOf(m)))
 }
-
-// replyJSON answers a slow request.
-func (c *connection) replyJSON(f *ipc.Frame, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
-}
-
-// maxTop bounds what Top describes.
-const maxTop = 10_000
 
 func (c *connection) top(f *ipc.Frame) error {
 	var m wire.Number
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	list, _ := c.store.Top(int(min(m.N, maxTop)), store.TopCursor{})
-	return c.replyJSON(f, list)
+	return c.replyList(f, c.largest(int(min(m.N, maxTop))))
 }
 
 func (c *connection) checksum(f *ipc.Frame) error {

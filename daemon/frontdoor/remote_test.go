@@ -37,12 +37,14 @@ type fakeCluster struct {
 
 func (c *fakeCluster) Publish(Peer, object.ID, string, bool) (uint64, error) { return 5, nil }
 func (c *fakeCluster) Unpublish(string, object.ID, string) error             { return nil }
-func (c *fakeCluster) Published(tenant, prefix string) ([]byte, error)       { return []byte("[]"), nil }
-func (c *fakeCluster) Dropped(string, object.ID) (bool, error)               { return false, nil }
+func (c *fakeCluster) EachPublished(tenant, prefix, after string, f func(any, string) bool) error {
+	return nil
+}
+func (c *fakeCluster) EachToken(after string, f func(any, string) bool) error { return nil }
+func (c *fakeCluster) Dropped(string, object.ID) (bool, error)                { return false, nil }
 func (c *fakeCluster) CreateToken(Peer, wire.CreateTokenRequest) (string, error) {
 	return c.token.Text(), nil
 }
-func (c *fakeCluster) Tokens() ([]byte, error)                      { return []byte("[]"), nil }
 func (c *fakeCluster) RevokeToken(wire.RevokeTokenRequest) error    { return nil }
 func (c *fakeCluster) OpenPage(Peer) (string, error)                { return "http://x", nil }
 func (c *fakeCluster) Renew(p Peer, request []byte) ([]byte, error) { return c.sign(request, p.Role) }

@@ -184,7 +184,7 @@ func (c *connection) streamList(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	return c.replyJSON(f, c.store.Streams(m.Prefix))
+	return c.replyList(f, c.streamsOf(m.Prefix))
 }
 
 func (c *connection) streamRemove(f *ipc.Frame) error {

@@ -93,6 +93,14 @@ const (
 	SetPeer       Type = 125
 	EndSession    Type = 130
 
+	ListPage      Type = 145
+	StreamPage    Type = 146
+	PublishedPage Type = 147
+	TokenPage     Type = 148
+	PeerPage      Type = 149
+	TopPage       Type = 150
+	SessionPage   Type = 151
+
 	ReplyBit Type = 0x8000 // a reply's type is the request's with this bit
 	Error    Type = 0xFFFF // the reply that says why there is none
 )
@@ -114,6 +122,8 @@ var typeNames = map[Type]string{
 	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession", Working: "Working",
 	OfferPeer: "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
 	EndSession: "EndSession",
+	ListPage:   "ListPage", StreamPage: "StreamPage", PublishedPage: "PublishedPage", TokenPage: "TokenPage", PeerPage: "PeerPage", TopPage: "TopPage",
+	SessionPage: "SessionPage",
 }
 
 func (t Type) String() string {

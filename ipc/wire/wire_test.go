@@ -92,6 +92,9 @@ func messages() []message {
 		&PairPeersRequest{Workers: [2]uint64{3, 4}, Link: 1 << 33, Lanes: 2},
 		&TellPeerRequest{Worker: 3, Link: 1 << 33, Up: true, With: "node b", Text: "why"},
 		&SetPeerRequest{Authority: hash, Address: "b:7433"},
+		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true, Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
+		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},
+		&PageReply{Next: "n", Items: []byte("[]")},
 	}
 }
 

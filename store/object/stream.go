@@ -27,6 +27,7 @@ type StreamInfo struct {
 	WaitingReaders int          `json:"waiting_readers"`
 	Created        time.Time    `json:"created"`
 	Users          []StreamUser `json:"users"`
+	MoreUsers      int          `json:"more_users,omitempty"` // that are not listed
 }
 
 // StreamUser is a connection that has a stream open.

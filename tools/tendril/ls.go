@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -29,14 +27,7 @@ func (c *cli) lsVerb() *cobra.Command {
 			if published {
 				return c.listPublished(conn, q.Prefix)
 			}
-			list, err := conn.ListWhere(q)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.printJSON(append([]object.Info{}, list...))
-			}
-			return c.printObjects(list)
+			return printListing(c, conn.Objects(q), objectsHead, objectRow)
 		}),
 	}
 	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
@@ -47,28 +38,14 @@ func (c *cli) lsVerb() *cobra.Command {
 }
 
 func (c *cli) listPublished(conn *client.Conn, prefix string) error {
-	raw, err := conn.Published(prefix)
-	if err != nil {
-		return err
-	}
-	list := []daemon.PublishedStatus{}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return fmt.Errorf("the daemon's list of published objects: %w", err)
-	}
-	if c.json {
-		return c.printJSON(list)
-	}
-	rows := make([][]string, len(list))
-	for i, o := range list {
-		rows[i] = []string{o.ID.String(), size(o.SizeBytes), since(o.Created), strings.Join(o.Nodes, ","), plain(o.Name)}
-	}
-	return table(c.term.out, "ID | SIZE | AGE | NODES | NAME", rows)
+	list := decoded[daemon.PublishedStatus](conn.EachPublished(prefix), "published objects")
+	return printListing(c, list, "ID | SIZE | AGE | NODES | NAME", func(o daemon.PublishedStatus) []string {
+		return []string{o.ID.String(), size(o.SizeBytes), since(o.Created), strings.Join(o.Nodes, ","), plain(o.Name)}
+	})
 }
 
-func (c *cli) printObjects(list []object.Info) error {
-	rows := make([][]string, len(list))
-	for i, o := range list {
-		rows[i] = []string{o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), strconv.Itoa(o.Refs), since(o.Created), orDash(o.Name)}
-	}
-	return table(c.term.out, "ID | SIZE | CLASS | STATE | REFS | AGE | NAME", rows)
+const objectsHead = "ID | SIZE | CLASS | STATE | REFS | AGE | NAME"
+
+func objectRow(o object.Info) []string {
+	return []string{o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), strconv.Itoa(o.Refs), since(o.Created), orDash(o.Name)}
 }

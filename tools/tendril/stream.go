@@ -250,18 +250,8 @@ func (c *cli) streamLsVerb() *cobra.Command {
 		Example: "  tendril stream ls\n  tendril stream ls video --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			list, err := conn.Streams(strings.Join(args, ""))
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.printJSON(append([]object.StreamInfo{}, list...))
-			}
-			rows := make([][]string, len(list))
-			for i, st := range list {
-				rows[i] = streamRow(st)
-			}
-			return table(c.term.out, "NAME | STATE | WAITING | SIZE | PUSHED | POPPED | DROPPED | AGE | WRITERS | READERS", rows)
+			list := conn.EachStream(strings.Join(args, ""))
+			return printListing(c, list, "NAME | STATE | WAITING | SIZE | PUSHED | POPPED | DROPPED | AGE | WRITERS | READERS", streamRow)
 		}),
 	})
 }

@@ -115,35 +115,21 @@ func (c *cli) tokenListVerb() *cobra.Command {
 		Example: "  tendril token ls --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			raw, err := conn.Tokens()
-			if err != nil {
-				return err
-			}
-			list := []daemon.TokenStatus{}
-			if err := json.Unmarshal(raw, &list); err != nil {
-				return fmt.Errorf("the daemon's list of tokens: %w", err)
-			}
-			if c.json {
-				return c.printJSON(list)
-			}
-			return c.printTokens(list)
+			list := decoded[daemon.TokenStatus](conn.EachToken(), "tokens")
+			return printListing(c, list, "ID | ROLE | STATE | EXPIRES | USES ALLOWED | USES | TENANT | WHO MAY COME IN WITH IT", tokenRow)
 		}),
 	})
 }
 
-func (c *cli) printTokens(list []daemon.TokenStatus) error {
-	rows := make([][]string, len(list))
-	for i, t := range list {
-		expires, once := "never", "any"
-		if !t.Expires.IsZero() {
-			expires = t.Expires.Local().Format(time.DateTime)
-		}
-		if t.Once {
-			once = "one"
-		}
-		rows[i] = []string{t.ID, t.Role, t.State, expires, once, strconv.FormatUint(uint64(t.Uses), 10), orDash(t.Tenant), orDash(plain(clientsOf(t)))}
+func tokenRow(t daemon.TokenStatus) []string {
+	expires, once := "never", "any"
+	if !t.Expires.IsZero() {
+		expires = t.Expires.Local().Format(time.DateTime)
 	}
-	return table(c.term.out, "ID | ROLE | STATE | EXPIRES | USES ALLOWED | USES | TENANT | WHO MAY COME IN WITH IT", rows)
+	if t.Once {
+		once = "one"
+	}
+	return []string{t.ID, t.Role, t.State, expires, once, strconv.FormatUint(uint64(t.Uses), 10), orDash(t.Tenant), orDash(plain(clientsOf(t)))}
 }
 
 // clientsOf names some of who has a good certificate by a token: to find the one of a laptop that was stolen.

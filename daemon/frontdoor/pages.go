@@ -1,0 +1,279 @@
+package frontdoor
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// Listings. A page has a bound in entries and one in bytes, which is smaller while the tenant's requests hold much (store.ChargeRequest).
+// A listing in one answer, which clients of earlier releases ask for, is written in pieces of a page.
+
+const (
+	pageEntries   = 1000      // of one page, at most
+	pageBytes     = 256 << 10 // of one page, but it has one entry in any case
+	pageLeast     = 16 << 10  // the same, where the tenant's requests hold too much for more
+	pageLook      = 16 << 10  // objects looked at for a page: where few of many are asked for it may be empty and have a next one
+	pageTop       = 128       // objects of one page of Top
+	maxTop        = 10_000    // objects of one Top
+	maxUnpaged    = 255 << 20 // bytes of a listing in one answer: clients take 256 MiB
+	pageLetters   = 2         // how often a page is in memory while it is sent: alone, and in what is sent
+	unpagedAdvice = "list in pages: update the client"
+)
+
+// listing calls f with each thing behind a cursor and with the cursor behind it, in order, until f answers false. next is where to go on where f
+// did not; "" is the end.
+type listing func(after string, f func(item any, at string) bool) (next string, err error)
+
+// page is a JSON array that grows up to a bound.
+type page struct {
+	items []byte
+	n     int
+}
+
+// add appends an item; false: it would be too many or too much.
+func (p *page) add(item any, entries, bytes int) (bool, error) {
+	b, err := json.Marshal(item)
+	if err != nil || p.n > 0 && (p.n >= entries || len(p.items)+len(b)+2 > bytes) {
+		return false, err
+	}
+	if p.n > 0 {
+		p.items = append(p.items, ',')
+	}
+	p.items = append(p.items, b...)
+	p.n++
+	return true, nil
+}
+
+// budget charges for a page and says how many bytes it may have; done takes the charge back, with what the page had more than that.
+func (c *connection) budget() (bytes int, done func(took int)) {
+	bytes = pageBytes
+	if c.store.ChargeRequest(pageLetters*pageBytes) != nil {
+		bytes = pageLeast
+		c.store.ChargeUnread(pageLetters * pageLeast)
+	}
+	return bytes, func(took int) { c.store.UnchargeRequest(pageLetters * uint64(max(bytes, took))) }
+}
+
+// replyPage answers with a page.
+func (c *connection) replyPage(f *ipc.Frame, limit uint32, cursor string, list listing) error {
+	most, done := c.budget()
+	entries := pageEntries
+	if limit > 0 {
+		entries = min(entries, int(min(limit, pageEntries)))
+	}
+	p := page{items: []byte{'['}}
+	defer func() { done(len(p.items)) }()
+	var fault error
+	full, last := false, cursor
+	next, err := list(cursor, func(item any, at string) bool {
+		var taken bool
+		if taken, fault = p.add(item, entries, most); !taken {
+			full = true
+			return false
+		}
+		last = at
+		return true
+	})
+	if fault != nil {
+		err = fault
+	}
+	if err != nil {
+		return err
+	}
+	if full {
+		next = last
+	}
+	p.items = append(p.items, ']')
+	if extra := len(p.items) - most; extra > 0 {
+		c.store.ChargeUnread(pageLetters * uint64(extra))
+	}
+	reply := wire.PageReply{Next: next, Items: p.items}
+	return c.replyLater(func() {
+		if len(p.items) < ipc.MaxPayload/2 {
+			c.reply(f, &reply)
+		} else {
+			c.replyLong(f, reply.AppendTo(nil))
+		}
+		c.flush() // its memory is charged as long as it is not sent
+	})
+}
+
+// replyList answers with a whole listing, in pieces.
+func (c *connection) replyList(f *ipc.Frame, list listing) error {
+	most, done := c.budget()
+	defer done(0)
+	c.mu.Lock() // no other reply comes between
+	defer c.mu.Unlock()
+	p := page{items: []byte{'['}}
+	total, first := 0, true
+	send := func(flags uint16) error {
+		total += len(p.items)
+		c.appendRaw(f, flags, p.items)
+		p = page{items: p.items[:0]}
+		return c.flush()
+	}
+	var fault error
+	put := func(item any) (ok bool) {
+		if p.n == 0 && !first {
+			p.items = append(p.items, ',')
+		}
+		ok, fault = p.add(item, pageEntries, most)
+		return ok
+	}
+	after := ""
+	for next := "?"; next != "" && fault == nil; {
+		var err error
+		next, err = list(after, func(item any, at string) bool {
+			if !put(item) && fault == nil {
+				fault = send(ipc.FlagMore)
+				first = false
+				if fault == nil && total > maxUnpaged {
+					fault = fmt.Errorf("%w: more than %d bytes in one answer: %s", object.ErrUnsupported, maxUnpaged, unpagedAdvice)
+				}
+				if fault == nil {
+					put(item)
+				}
+			}
+			return fault == nil
+		})
+		if fault == nil {
+			fault = err
+		}
+		after = next
+	}
+	switch {
+	case c.sendErr != nil:
+		return nil // loop meets it
+	case fault != nil:
+		return fault
+	}
+	p.items = append(p.items, ']')
+	send(0)
+	return nil
+}
+
+func queryOf(m wire.ListWhereRequest) store.Query {
+	return store.Query{Prefix: m.Prefix, All: m.All, Shared: m.Shared, Labels: m.Labels}
+}
+
+// objects lists what the store's Walk gives.
+func (c *connection) objects(q store.Query) listing {
+	return func(after string, f func(any, string) bool) (string, error) {
+		from, err := store.ParseCursor(after)
+		if err != nil {
+			return "", err
+		}
+		next, more := c.store.Walk(q, from, pageLook, func(o object.Info) bool { return f(o, store.CursorOf(o).String()) })
+		if !more {
+			return "", nil
+		}
+		return next.String(), nil
+	}
+}
+
+// largest lists what Top gives, up to limit.
+func (c *connection) largest(limit int) listing {
+	return func(after string, f func(any, string) bool) (string, error) {
+		from, err := store.ParseTopCursor(after)
+		if err != nil {
+			return "", err
+		}
+		asked := min(limit, pageTop)
+		list, places := c.store.Top(asked, from)
+		for i, held := range list {
+			if !f(held, places[i].String()) {
+				return "", nil
+			}
+		}
+		if limit -= len(list); limit <= 0 || len(list) < asked {
+			return "", nil
+		}
+		return places[len(places)-1].String(), nil
+	}
+}
+
+func (c *connection) streamsOf(prefix string) listing {
+	return func(after string, f func(any, string) bool) (string, error) {
+		c.store.EachStream(prefix, after, func(s object.StreamInfo) bool { return f(s, s.Name) })
+		return "", nil
+	}
+}
+
+func (c *connection) listPage(f *ipc.Frame) error {
+	var m wire.ListPageRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	return c.replyPage(f, m.Limit, m.Cursor, c.objects(queryOf(m.ListWhereRequest)))
+}
+
+// otherPage answers a PageRequest.
+func (c *connection) otherPage(f *ipc.Frame, of func(m *wire.PageRequest) (listing, error)) error {
+	var m wire.PageRequest
+	if err := m.Decode(f.Payload); err != nil {
+		return err
+	}
+	list, err := of(&m)
+	if err != nil {
+		return err
+	}
+	return c.replyPage(f, m.Limit, m.Cursor, list)
+}
+
+func (c *connection) streamPage(f *ipc.Frame) error {
+	return c.otherPage(f, func(m *wire.PageRequest) (listing, error) { return c.streamsOf(m.Prefix), nil })
+}
+
+// topPage asks for one more than the page may have, so that there is a next one until there are no more objects.
+func (c *connection) topPage(f *ipc.Frame) error {
+	return c.otherPage(f, func(m *wire.PageRequest) (listing, error) {
+		if m.Limit == 0 {
+			m.Limit = pageTop
+		}
+		return c.largest(int(min(m.Limit, pageTop)) + 1), nil
+	})
+}
+
+func publishedOf(cluster Cluster, tenant, prefix string) listing {
+	return func(after string, f func(any, string) bool) (string, error) {
+		return "", cluster.EachPublished(tenant, prefix, after, f)
+	}
+}
+
+func tokensOf(cluster Cluster) listing {
+	return func(after string, f func(any, string) bool) (string, error) { return "", cluster.EachToken(after, f) }
+}
+
+func (c *connection) publishedPage(f *ipc.Frame) error {
+	return c.otherPage(f, func(m *wire.PageRequest) (listing, error) {
+		cluster, err := c.cluster()
+		return publishedOf(cluster, c.peer.Tenant, m.Prefix), err
+	})
+}
+
+func (c *connection) tokenPage(f *ipc.Frame) error {
+	return c.otherPage(f, func(*wire.PageRequest) (listing, error) {
+		cluster, err := c.cluster()
+		return tokensOf(cluster), err
+	})
+}
+
+func (c *connection) peerPage(f *ipc.Frame) error {
+	return c.otherPage(f, func(*wire.PageRequest) (listing, error) {
+		peers, err := c.peers()
+		return func(after string, f func(any, string) bool) (string, error) { return "", peers.EachPeer(after, f) }, err
+	})
+}
+
+func (c *connection) sessionPage(f *ipc.Frame) error {
+	return c.otherPage(f, func(*wire.PageRequest) (listing, error) {
+		return func(after string, f func(any, string) bool) (string, error) {
+			return "", c.srv.opts.Backend.EachSession(c.peer, after, f)
+		}, nil
+	})
+}
