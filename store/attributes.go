@@ -52,7 +52,7 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	if change.TTL != nil {
 		s.setTTL(e, *change.TTL)
 	}
-	e.stale = e.onDisk || e.writing
+	e.stale = e.onDisk || e.claimed()
 	defer s.collect(e)
 	if change.Persist {
 		if err := s.setPersisted(e); err != nil {
@@ -103,16 +103,13 @@ func (s *Store) setTTL(e *entry, ttl time.Duration) {
 }
 
 func (s *Store) setPersisted(e *entry) error {
-	wasHeld := e.held
-	e.held = true
-	if err := s.persist(e, e.sealed); err != nil {
-		e.held = wasHeld
+	if err := s.persist(e, e.name, e.sealed); err != nil {
 		return err
 	}
 	if e.state == object.Deleted {
-		e.held = false
 		return fmt.Errorf("%w: object %s was deleted meanwhile", object.ErrNotFound, e.id)
 	}
+	e.held = true
 	s.unschedule(e)
 	s.unindex(e) // the class
 	e.class = object.Persisted

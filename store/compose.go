@@ -61,24 +61,26 @@ func (c *Conn) Compose(spec Spec, members []object.Member) (object.ID, error) {
 // settleComposite gives a composite what Seal gives an object. mu is held, and let go where it goes to disk.
 func (s *Store) settleComposite(e *entry, spec Spec) error {
 	if spec.Class == object.Persisted {
-		e.name = spec.Name // for the record; bound below
-		if err := s.persist(e, e.sealed); err != nil {
-			e.name = ""
+		err := s.persist(e, spec.Name, e.sealed)
+		if err == nil && e.state == object.Deleted {
+			err = fmt.Errorf("%w: object %s was deleted before it was whole", object.ErrAborted, e.id)
+		}
+		if err != nil {
 			s.forgetComposite(e)
 			return err
 		}
-		e.name = ""
 	}
 	e.held = e.class != object.Ephemeral
 	if e.class == object.TTL {
 		s.schedule(e, e.sealed.Add(e.ttl))
 	}
 	if spec.Name != "" {
-		if err := s.bind(e, spec.Name, false); err != nil { // taken while it went to disk
+		stale := e.stale                                    // changed while it went to disk
+		if err := s.bind(e, spec.Name, false); err != nil { // taken meanwhile
 			s.forgetComposite(e)
 			return err
 		}
-		e.stale = false
+		e.stale = stale // for the file knows the name
 	}
 	s.signal(e)
 	s.notify(EventSealed, e)
@@ -198,7 +200,7 @@ func (s *Store) letGo(e *entry) {
 		s.unbind(e)
 		s.unschedule(e)
 		e.class, e.pinned = object.Ephemeral, false
-		e.stale = e.onDisk || e.writing
+		e.stale = e.onDisk || e.claimed()
 	}
 	s.collect(e)
 }

@@ -61,12 +61,12 @@ type entry struct {
 	expires  time.Time     // zero: never
 	expiryAt int           // place in Store.expiries; −1 = not there
 
-	onDisk  bool           // its file is there, whole
-	writing bool           // its file is being written without mu
-	stale   bool           // its record on disk wants writing anew
-	moving  chan struct{}  // closed when the restore that is under way has ended
-	done    *atomic.Uint64 // bytes of the transfer under way; nil: none
-	fault   error          // what the disk last answered
+	onDisk bool           // its file is there, whole
+	claim  chan struct{}  // closed when what is done to its file without mu has ended; nil: nothing is
+	stale  bool           // its record on disk wants writing anew
+	moving chan struct{}  // closed when the restore that is under way has ended
+	done   *atomic.Uint64 // bytes of the transfer under way; nil: none
+	fault  error          // what the disk last answered
 }
 
 func (e *entry) ref() object.Ref {

@@ -193,7 +193,9 @@ type eviction struct {
 	g     *segmentState
 	view  *segment.Mapping // nil: there is nothing to write
 	files []*outgoing
-	err   error // of the whole
+	// others are claims on the files of further objects. What comes next looks again when they have ended.
+	others []chan struct{}
+	err    error // of the whole
 }
 
 // outgoing is one object on its way to disk.
@@ -210,7 +212,11 @@ type outgoing struct {
 func (s *Store) newEviction(g *segmentState) *eviction {
 	j := &eviction{g: g}
 	for e := g.first; e != nil; e = e.next {
-		if e.onDisk || e.writing {
+		if e.onDisk {
+			continue
+		}
+		if e.claimed() {
+			j.others = append(j.others, e.claim)
 			continue
 		}
 		if err := s.roomOnDisk(e); err != nil {
@@ -235,7 +241,8 @@ func (s *Store) roomOnDisk(e *entry) error {
 }
 
 func (s *Store) beginWriting(e *entry, durable bool) *outgoing {
-	e.writing, e.stale = true, false
+	e.claimFile()
+	e.stale = false
 	e.done = new(atomic.Uint64)
 	e.tenant.disk += spill.RoomFor(e.size)
 	return &outgoing{e: e, record: e.record(), off: e.off, durable: durable, done: e.done}
@@ -243,6 +250,9 @@ func (s *Store) beginWriting(e *entry, durable bool) *outgoing {
 
 // run writes what is to be written, without mu. The memory cannot go meanwhile: it is mapped.
 func (j *eviction) run(s *Store, share spill.Share, stop func() bool) {
+	for _, ended := range j.others { // older than this one's claims
+		<-ended
+	}
 	if j.view == nil {
 		return
 	}
@@ -272,20 +282,16 @@ func (f *outgoing) write(s *Store, view *segment.Mapping, share spill.Share, sto
 // endWriting notes how it went. mu is held.
 func (s *Store) endWriting(f *outgoing) {
 	e := f.e
-	e.writing, e.done = false, nil
-	switch {
-	case f.err != nil:
+	e.done = nil
+	if f.err == nil {
+		e.onDisk, e.fault = true, nil
+	} else {
 		e.tenant.disk -= spill.RoomFor(e.size)
 		if !errors.Is(f.err, object.ErrTimeout) {
 			e.fault = f.err
 		}
-	default:
-		e.onDisk, e.fault = true, nil
-		if e.state == object.Deleted { // also while the store ends: it must not be there again afterwards
-			s.trashFile(e)
-		}
 	}
-	s.dropTenant(e.tenant)
+	s.yieldFile(e)
 }
 
 // finishEviction lets the memory go if nobody asked for the objects meanwhile. mu is held.

@@ -34,7 +34,7 @@ func (s *Store) openSpill(composites map[*entry][]object.Member) error {
 // adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the one that got it later has it.
 func (s *Store) adopt(r *spill.Record) *entry {
 	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) {
-		s.spill.Remove(r.ID, r.SizeBytes, true)
+		s.spill.Remove(r.ID, r.SizeBytes)
 		return nil
 	}
 	e := &entry{
@@ -88,29 +88,31 @@ func (e *entry) record() *spill.Record {
 	}
 }
 
-// persist puts an object on disk before it counts as sealed. mu is held, and let go meanwhile.
-func (s *Store) persist(e *entry, sealed time.Time) error {
-	switch {
-	case e.onDisk:
+// persist puts an object on disk, under a name that it may not have yet, before it counts as persisted. mu is held, and let go meanwhile:
+// the object may be deleted when it comes back, and then is on disk no longer.
+func (s *Store) persist(e *entry, name string, sealed time.Time) error {
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	e.refs++ // neither gone nor on its way to disk meanwhile; the caller collects
+	s.reconsider(e)
+	defer func() {
+		e.refs--
+		s.reconsider(e)
+	}()
+	s.awaitFile(e)
+	if e.onDisk {
 		return nil
-	case e.writing:
-		return fmt.Errorf("%w: object %s is on its way to disk: try again", object.ErrBusy, e.id)
 	}
 	if err := s.roomOnDisk(e); err != nil {
 		return err
 	}
 	e.sealed = sealed
 	f := s.beginWriting(e, true)
-	f.record.Class = object.Persisted
+	f.record.Class, f.record.Name = object.Persisted, name
 	j := &eviction{files: []*outgoing{f}}
 	if e.seg != nil {
-		j.view, f.err = e.seg.mem.Map(false)
+		j.view, j.err = e.seg.mem.Map(false)
 	}
-	was := e.sealing
-	e.sealing = true
-	s.reconsider(e)
-	s.transfers.Add(1)
-	defer s.transfers.Done()
 	s.unlock()
 	if e.size == 0 {
 		f.err = s.spill.For(e.tenant.name).Write(f.record, spill.Source{}, true, nil)
@@ -121,9 +123,7 @@ func (s *Store) persist(e *entry, sealed time.Time) error {
 	if f.err == nil {
 		f.err = j.err
 	}
-	e.sealing = was
 	s.endWriting(f)
-	s.reconsider(e)
 	return f.err
 }
 
@@ -140,25 +140,33 @@ func (s *Store) syncRecord(e *entry) error {
 // writeStale is syncRecord for who counts as a transfer, which the store's end waits for: what changed while an object went to disk is
 // known after a restart, too.
 func (s *Store) writeStale(e *entry) error {
-	for e.stale && e.onDisk && !e.writing {
-		e.stale, e.writing = false, true
-		fresh := e.record()
-		s.unlock()
-		old, err := s.spill.Read(e.id.String())
-		if err == nil {
-			fresh.Sums = old.Sums
-			err = s.spill.For(e.tenant.name).Update(fresh)
+	for s.awaitFile(e); e.stale && e.onDisk; s.awaitFile(e) {
+		if err := s.rewriteRecord(e); err != nil {
+			return err
 		}
-		s.mu.Lock()
-		e.writing = false
-		if e.state == object.Deleted { // what Delete removed has a record again
-			s.trash = append(s.trash, trashed{id: e.id})
-			return nil
-		}
-		if err != nil {
-			e.fault = err
-			return fmt.Errorf("what changed is not on disk: %w", err)
-		}
+	}
+	return nil
+}
+
+// rewriteRecord writes the record of an object on disk, which nobody has claimed, anew. mu is held, and let go meanwhile.
+func (s *Store) rewriteRecord(e *entry) error {
+	e.claimFile()
+	e.stale = false
+	fresh := e.record()
+	s.unlock()
+	old, err := s.spill.Read(e.id.String())
+	if err == nil {
+		fresh.Sums = old.Sums
+		err = s.spill.For(e.tenant.name).Update(fresh)
+	}
+	s.mu.Lock()
+	gone := e.state == object.Deleted
+	if err != nil && !gone {
+		e.stale, e.fault = true, err // the next change tries again
+	}
+	s.yieldFile(e)
+	if err != nil && !gone {
+		return fmt.Errorf("what changed is not on disk: %w", err)
 	}
 	return nil
 }

@@ -51,15 +51,35 @@ func (c *Conn) Open(id object.ID, name string) (*Reading, error) {
 	case e.state == object.Open:
 		return nil, e.notSealed()
 	}
-	r := &Reading{ID: e.id, Size: e.size, Class: e.class, Meta: e.meta, c: c, off: e.off}
-	if e.state == object.Spilled || e.seg == nil {
-		return r, nil
+	r := &Reading{ID: e.id, Size: e.size, Class: e.class, Meta: e.meta, c: c}
+	return r, r.reach(e)
+}
+
+// reach maps and holds e where it is in memory. mu is held.
+func (r *Reading) reach(e *entry) (err error) {
+	if e.state != object.Sealed || e.seg == nil {
+		return nil
 	}
-	if r.view, err = e.seg.mem.Map(false); err != nil {
-		return nil, err
+	if r.view, err = e.seg.mem.Map(false); err == nil {
+		r.off = e.off
+		r.c.refer(e)
 	}
-	c.refer(e)
-	return r, nil
+	return err
+}
+
+// follow looks again where the object is: its file went because it is in memory now, or it is deleted. It may have gone to disk anew.
+func (r *Reading) follow() error {
+	s := r.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := r.c.readable(r.ID, "")
+	switch {
+	case err != nil:
+		return err
+	case r.c.closed:
+		return errConnClosed
+	}
+	return r.reach(e)
 }
 
 // Close ends reading.
@@ -81,8 +101,21 @@ func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	case r.view != nil:
 		return r.view.Bytes()[r.off+off:][:n], nil
 	}
-	return r.c.s.spill.For(r.c.tenant.name).ReadRange(r.ID, off, n)
+	b, err := r.c.s.spill.For(r.c.tenant.name).ReadRange(r.ID, off, n)
+	for try := 0; err != nil && try < followAtMost; try++ {
+		if why := r.follow(); why != nil {
+			return nil, why
+		}
+		if r.view != nil {
+			return r.view.Bytes()[r.off+off:][:n], nil
+		}
+		b, err = r.c.s.spill.For(r.c.tenant.name).ReadRange(r.ID, off, n)
+	}
+	return b, err
 }
+
+// followAtMost is how often an object may come back from disk and leave again while a part of it is read.
+const followAtMost = 4
 
 // Checksum gives the XXH64 (seed 0) of the whole object. ctx ends it early.
 func (r *Reading) Checksum(ctx context.Context) (uint64, error) {

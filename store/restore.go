@@ -103,24 +103,3 @@ func (c *Conn) retireAll() {
 		c.s.retire(g)
 	}
 }
-
-// trashed is a file to be removed without mu.
-type trashed struct {
-	id      object.ID
-	size    uint64
-	charged bool // the room was not given back yet
-}
-
-// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there. mu is held.
-func (s *Store) dropFile(e *entry) {
-	if e.onDisk && !s.closed {
-		s.trashFile(e)
-	}
-}
-
-// trashFile takes a file of an object that is on disk, whoever asks. mu is held.
-func (s *Store) trashFile(e *entry) {
-	e.onDisk = false
-	e.tenant.disk -= spill.RoomFor(e.size)
-	s.trash = append(s.trash, trashed{e.id, e.size, true})
-}

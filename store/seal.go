@@ -27,15 +27,11 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	if err := e.nameFree(e.name, false); err != nil {
 		return err
 	}
-	if err = s.sealMemory(e, strict); err == nil && e.creator != nil && e.class == object.Persisted {
-		err = s.persist(e, time.Now())
-	}
-	defer s.collect(e) // a strict seal lets go of mu: the last reference may have gone meanwhile
-	switch {
-	case err != nil:
+	s.transfers.Add(1) // until what is on disk and is not sealed after all is gone
+	defer s.transfers.Done()
+	defer s.collect(e) // mu is let go: the last reference may have gone meanwhile
+	if err := s.prepareSeal(e, strict); err != nil {
 		return err
-	case e.creator == nil:
-		return errConnClosed
 	}
 	s.closeOpen(e)
 	e.state, e.strict, e.sealed = object.Sealed, strict, time.Now()
@@ -45,17 +41,36 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	}
 	if name := e.name; name != "" {
 		e.name = ""
-		if err := s.bind(e, name, false); err != nil { // taken during a strict seal
-			e.held, e.class = false, object.Ephemeral
-			s.unschedule(e)
-			s.dropFile(e)
-			return err
+		if err := s.bind(e, name, false); err != nil {
+			panic("store: a free name was taken under the lock: " + err.Error()) // a fault of this package, never of a peer
 		}
+		e.stale = false // the file knows the name
 	}
 	s.enindex(e)
 	s.signal(e)
 	s.notify(EventSealed, e)
 	return nil
+}
+
+// prepareSeal does what a seal waits for. Where it fails e is unsealed as before: another Seal may follow, or an Abort. mu is held, and let go
+// meanwhile.
+func (s *Store) prepareSeal(e *entry, strict bool) error {
+	err := s.sealMemory(e, strict)
+	if err == nil && e.creator != nil && e.class == object.Persisted {
+		e.sealing = true
+		err = s.persist(e, e.name, time.Now())
+		e.sealing = false
+	}
+	switch {
+	case err != nil:
+		return err
+	case e.creator == nil:
+		return errConnClosed
+	}
+	if err = e.nameFree(e.name, false); err != nil && e.onDisk { // taken meanwhile
+		s.trashFile(e)
+	}
+	return err
 }
 
 // sealMemory puts the seals on e's segment. mu is held, and let go during a strict seal: F_SEAL_WRITE waits up to
@@ -76,6 +91,8 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 		return nil
 	case !g.once:
 		return fmt.Errorf("%w: a strict seal needs an object created with a segment of its own", object.ErrInvalid)
+	case g.sealed:
+		return fmt.Errorf("%w: a seal that was not strict came before and failed: the kernel grants no other one any more. Seal without strict, or make the object anew", object.ErrInvalid)
 	}
 	e.sealing = true
 	s.unlock()
@@ -86,7 +103,8 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 }
 
 // Bind names a sealed object; an ephemeral one becomes named: the name holds it until Delete. An object has one name;
-// another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all.
+// another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all: that one is ephemeral from
+// then on, unless it has a time to live, also where it was persisted.
 func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 	if err := checkBinding(name); err != nil {
 		return err
@@ -112,9 +130,27 @@ func checkBinding(name string) error {
 }
 
 // rebind names a sealed object. mu is held, and let go while what is on disk follows: its own record, then that of the object
-// which had the name. Between the two both claim it, and the later claim counts.
+// which had the name, or that one's end. Between the two both claim it, and the later claim counts.
 func (s *Store) rebind(e *entry, name string, replace bool) error {
 	displaced := e.tenant.names[name]
+	if displaced == e {
+		displaced = nil
+	}
+	if displaced != nil {
+		displaced.refs++ // until the name is the other one's for good
+		s.reconsider(displaced)
+	}
+	err := s.rename(e, name, replace)
+	if displaced != nil {
+		displaced.refs--
+		s.collect(displaced)
+		err = errors.Join(err, s.syncRecord(displaced))
+	}
+	return err
+}
+
+// rename is rebind for e alone.
+func (s *Store) rename(e *entry, name string, replace bool) error {
 	if err := s.bind(e, name, replace); err != nil {
 		return err
 	}
@@ -127,11 +163,7 @@ func (s *Store) rebind(e *entry, name string, replace bool) error {
 	s.signal(e)
 	s.notify(EventNamed, e)
 	s.reconsider(e)
-	err := s.syncRecord(e)
-	if displaced != nil && displaced != e {
-		err = errors.Join(err, s.syncRecord(displaced))
-	}
-	return err
+	return s.syncRecord(e)
 }
 
 // nameFree says whether e may have the name. mu is held.
@@ -150,8 +182,8 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 	if other := e.tenant.names[name]; other != nil && other != e {
 		s.notify(EventUnnamed, other)
 		s.unbind(other)
-		other.stale = other.onDisk || other.writing
-		if other.class == object.Named {
+		other.stale = other.onDisk || other.claimed()
+		if other.class == object.Named || other.class == object.Persisted { // its name was how to find it
 			other.class, other.held = object.Ephemeral, false // only references keep it, also across a restart or a handover
 		}
 		e.refs++ // other may be a composite, and all that holds e
@@ -163,7 +195,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 	}
 	s.unbind(e)
 	e.name, e.bound = name, time.Now()
-	e.stale = e.onDisk || e.writing
+	e.stale = e.onDisk || e.claimed()
 	e.tenant.names[name] = e
 	return nil
 }

@@ -80,17 +80,18 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	} else if err := s.addGrant(e, who); err != nil {
 		return err
 	}
-	e.stale = e.onDisk || e.writing
+	e.stale = e.onDisk || e.claimed()
 	s.signal(e)
 	return s.syncRecord(e)
 }
 
 // addGrant charges the tenant for a grant and makes it. mu is held, and let go meanwhile.
 func (s *Store) addGrant(e *entry, who string) error {
-	if err := s.setApart(e); err != nil {
+	if err := s.reserveRoom(e.tenant, grantBytes, nil); err != nil {
 		return err
 	}
-	if err := s.reserveRoom(e.tenant, grantBytes, nil); err != nil {
+	if err := s.setApart(e); err != nil { // last: mu is held from the moment that e lies apart
+		s.uncharge(e.tenant, grantBytes)
 		return err
 	}
 	switch {
@@ -125,8 +126,15 @@ func (s *Store) setGrants(e *entry, grants []string) {
 	}
 }
 
-// setApart puts e into a segment that it has alone and that is nobody's next. mu is held, and let go meanwhile.
+// setApart puts e into a segment that it has alone and that is nobody's next. What is coming from disk is here first: it has a place, not
+// all of its bytes, and did not know that it is to be shared. mu is held, and let go meanwhile.
 func (s *Store) setApart(e *entry) error {
+	for e.moving != nil {
+		here := e.moving
+		s.unlock()
+		<-here
+		s.mu.Lock()
+	}
 	if e.seg == nil || e.seg.once { // empty or on disk: it comes back alone
 		return nil
 	}
@@ -135,6 +143,7 @@ func (s *Store) setApart(e *entry) error {
 		return err
 	}
 	defer from.Unmap()
+	off := e.off
 	e.refs++ // it must not go meanwhile
 	s.reconsider(e)
 	defer func() {
@@ -147,9 +156,9 @@ func (s *Store) setApart(e *entry) error {
 	if _, err := s.restorerOf(e.tenant).place(copied, true); err != nil {
 		return err
 	}
-	to := copied.seg.mapping.Bytes()[copied.off:][:e.size]
+	to, bytes := copied.seg.mapping.Bytes()[copied.off:][:e.size], from.Bytes()[off:][:e.size]
 	s.unlock()
-	segment.Copy(to, from.Bytes()[e.off:][:e.size])
+	segment.Copy(to, bytes)
 	s.mu.Lock()
 	err = s.sealMemory(copied, false)
 	if err != nil || e.state != object.Sealed || e.seg == nil || e.seg.once { // gone, or another grant was faster
@@ -176,7 +185,7 @@ func (s *Store) swapPlaces(e, copied *entry) {
 
 // dropShadow gives the old place back once nobody can be using it. mu is held.
 func (s *Store) dropShadow(e *entry) {
-	if e.shadow != nil && e.refs == 0 {
+	if e.shadow != nil && e.refs == 0 && !e.claimed() {
 		s.detach(e.shadow)
 		e.shadow = nil
 	}

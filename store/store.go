@@ -41,7 +41,7 @@ type Store struct {
 	pending    int                              // Pendings
 	doomed     []*segment.Memory                // to be closed by unlock, which then sees what is free
 	doomedMaps []*segment.Mapping
-	trash      []trashed // files to be removed by unlock
+	trash      []*entry  // whose files unlock removes; claimed
 	wakes      []*Waiter // whose wake unlock calls
 
 	doomedSlots  []*index.Slots
@@ -253,9 +253,6 @@ func (s *Store) unlock() {
 	for _, m := range maps {
 		m.Unmap() // fails only for a mapping that is none
 	}
-	for _, f := range trash {
-		s.spill.Remove(f.id, f.size, f.charged)
-	}
 	for _, m := range doomed {
 		m.Close()
 	}
@@ -264,6 +261,7 @@ func (s *Store) unlock() {
 		s.takeFreed()
 		s.mu.Unlock()
 	}
+	s.emptyTrash(trash)
 }
 
 // lockSteps is how many objects, references or segments are gone through in one hold of the lock by what has many to go through.
@@ -335,7 +333,7 @@ func (s *Store) tenantOf(name string) *tenant {
 
 // dropTenant forgets a tenant that has nothing, so that a stream of tenants does not fill the daemon. mu is held.
 func (s *Store) dropTenant(t *tenant) {
-	if t.conns == 0 && t.entries.len() == 0 && t.charged == 0 && s.tenants[t.name] == t {
+	if t.conns == 0 && t.entries.len() == 0 && t.charged == 0 && t.disk == 0 && s.tenants[t.name] == t {
 		delete(s.tenants, t.name)
 	}
 }

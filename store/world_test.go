@@ -471,7 +471,7 @@ func (w *world) rename() {
 	o.held = true
 	if other != nil && other != o {
 		other.name = ""
-		if other.class == object.Named {
+		if other.class == object.Named || other.class == object.Persisted {
 			other.class, other.held = object.Ephemeral, false
 		}
 		w.collect(other)

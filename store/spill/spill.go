@@ -309,13 +309,11 @@ func (d *Dir) syncDir() error {
 	return nil
 }
 
-// Remove takes an object of size bytes off the disk and, where it is charged, gives its room back. What cannot be removed
-// stays charged no more: the next start finds it.
-func (d *Dir) Remove(id object.ID, size uint64, charged bool) {
+// Remove takes an object of size bytes off the disk and gives its room back. What cannot be removed is charged no more, either: the next
+// start finds it.
+func (d *Dir) Remove(id object.ID, size uint64) {
 	d.unlink(id)
-	if charged {
-		d.giveBack(size)
-	}
+	d.giveBack(size)
 }
 
 func (d *Dir) unlink(id object.ID) {

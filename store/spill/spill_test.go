@@ -201,7 +201,7 @@ func TestWriteAndRestore(t *testing.T) {
 				t.Errorf("loaded %+v, %v, %v; want %+v", loaded, damaged, err, r)
 			}
 			d.giveBack(r.SizeBytes) // Load charged it a second time
-			d.Remove(r.ID, r.SizeBytes, true)
+			d.Remove(r.ID, r.SizeBytes)
 			if d.TakenBytes() != 0 {
 				t.Errorf("%d bytes are still charged", d.TakenBytes())
 			}
@@ -315,7 +315,7 @@ func TestLimit(t *testing.T) {
 	if err := d.Write(recordOf(10), Source{Bytes: make([]byte, 10)}, false, nil); !errors.Is(err, object.ErrFull) {
 		t.Errorf("beyond the limit: %v", err)
 	}
-	d.Remove(a.ID, 10, true)
+	d.Remove(a.ID, 10)
 	if err := d.Write(recordOf(10), Source{Bytes: make([]byte, 10)}, false, nil); err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"tendril/store/object"
+	"tendril/store/spill"
+)
+
+// An object's file is written, gets another record and is removed without mu. Whoever does one of these has claimed the file under mu
+// before, and nobody else touches it until the claim ends. So what was decided about a file under mu still holds when it is done:
+// without that, a removal that was decided first would meet the file that another goroutine wrote next. Who holds a claim
+// waits for no other one that is younger; reading needs none.
+
+// claimFile begins a claim. mu is held, and e has none.
+func (e *entry) claimFile() { e.claim = make(chan struct{}) }
+
+// claimed reports whether somebody has the file's claim. mu is held.
+func (e *entry) claimed() bool { return e.claim != nil }
+
+// yieldFile ends a claim. What was deleted meanwhile takes its file with it, also while the store ends: it must not be there again
+// afterwards. mu is held; who had the claim counts as a transfer.
+func (s *Store) yieldFile(e *entry) {
+	close(e.claim)
+	e.claim = nil
+	if e.onDisk && e.state == object.Deleted {
+		s.trashFile(e)
+	}
+	s.dropShadow(e)
+	s.dropTenant(e.tenant)
+}
+
+// awaitFile waits until nobody has the file's claim. mu is held, and let go meanwhile.
+func (s *Store) awaitFile(e *entry) {
+	for e.claimed() {
+		ended := e.claim
+		s.unlock()
+		<-ended
+		s.mu.Lock()
+	}
+}
+
+// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there. A file that somebody has claimed stays, too,
+// or goes when the claim ends. mu is held.
+func (s *Store) dropFile(e *entry) {
+	if e.onDisk && !e.claimed() && !s.closed {
+		s.trashFile(e)
+	}
+}
+
+// trashFile takes the file of an object that is on disk, whoever asks. mu is held, and nobody has the claim.
+func (s *Store) trashFile(e *entry) {
+	e.onDisk = false
+	e.claimFile()
+	s.transfers.Add(1)
+	s.trash = append(s.trash, e)
+}
+
+// emptyTrash removes files that are claimed. mu is not held.
+func (s *Store) emptyTrash(trash []*entry) {
+	if len(trash) == 0 {
+		return
+	}
+	for _, e := range trash {
+		s.spill.Remove(e.id, e.size)
+	}
+	s.mu.Lock()
+	for _, e := range trash {
+		e.tenant.disk -= spill.RoomFor(e.size)
+		s.yieldFile(e)
+		s.transfers.Done()
+	}
+	s.unlock() // a claim's end may let memory go
+}
