@@ -292,7 +292,7 @@ func (p *predecessor) died() bool {
 	select {
 	case err := <-ended:
 		return err == nil
-	case <-time.After(3 * time.Second):
+	case <-time.After(dyingTime):
 		p.process.Close()
 		<-ended
 		return false

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
 )
 
 // lockFile is held under flock(2) for as long as a daemon uses the state directory; it contains the holder's pid.
@@ -59,14 +62,23 @@ func closeToOthers(dir string) error {
 	return nil
 }
 
-// lockState takes the lock without waiting. The lock file is never removed: its successor would be another inode, and two
+// dyingTime bounds the wait for what a dead daemon held: its children have copies of its descriptors until they run a program of
+// their own, which takes a moment, and on a busy machine a long one.
+const dyingTime = 20 * time.Second
+
+// lockState takes the lock. It waits only where the holder is dead. The lock file is never removed: its successor would be another inode, and two
 // daemons could each hold one.
 func lockState(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock file: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for until := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && ipc.HasEnded(holderPID(f)) && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w: %s is locked by %s; stop it, or choose another with --state-dir", ErrLocked, path, holder(f))
@@ -82,12 +94,21 @@ func lockState(path string) (*os.File, error) {
 
 // holder names the process that wrote its pid into a lock file.
 func holder(f *os.File) string {
-	raw, _ := io.ReadAll(io.NewSectionReader(f, 0, 32))
-	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil || pid <= 0 {
+	pid := holderPID(f)
+	if pid <= 0 {
 		return "a process that did not leave its pid"
 	}
 	return "pid " + strconv.Itoa(pid)
+}
+
+// holderPID gives that pid; 0: there is none.
+func holderPID(f *os.File) int {
+	raw, _ := io.ReadAll(io.NewSectionReader(f, 0, 32))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		return 0
+	}
+	return pid
 }
 
 // inheritStateDir is openStateDir with the lock of the daemon before, which it takes over in any case.

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -70,6 +71,17 @@ func openProcess(socket, pid int) (*Process, error) {
 		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
 	}
 	return &Process{file: os.NewFile(uintptr(fd), "pidfd")}, nil
+}
+
+// HasEnded reports whether a process of this machine has ended, also where nobody has waited for it yet. One that cannot be asked about has not.
+func HasEnded(pid int) bool {
+	p, err := ProcessOf(pid)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH) && pid > 0
+	}
+	defer p.Close()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}, 0) // see Wait
+	return err == nil && n > 0
 }
 
 // Wait returns nil once the process has ended, and an error after Close.

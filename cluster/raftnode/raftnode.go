@@ -170,13 +170,22 @@ func openSettled(ctx context.Context, opts Options) (*engine, error) {
 	return e, nil
 }
 
-// lockDir takes the directory for this process. The lock goes with the descriptor, so also with a killed process.
+// dyingTime bounds the wait for the lock of a daemon that was killed: its children have copies of its descriptors until they run a
+// program of their own. The state directory's lock has been waited for before, and goes in the same moment.
+const dyingTime = time.Second
+
+// lockDir takes the directory for this process. The lock goes with the descriptor, so also with a killed process, if not at once.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for until := time.Now().Add(dyingTime); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w: %s is in use by another daemon: stop that one, or give this one a directory of its own", object.ErrBusy, dir)

@@ -6,9 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"tendril/ipc"
 	"tendril/store/object"
 )
 
@@ -83,11 +85,48 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock of the socket: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	locked := func() bool { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }
+	if !locked() && !afterDeath(path, locked) {
 		f.Close()
 		return nil, fmt.Errorf("%w: another daemon serves %s: stop it, or choose another socket", object.ErrBusy, path)
 	}
 	return f, nil
+}
+
+// dyingTime bounds the wait for what a dead daemon held: its children have copies of its descriptors until they run a program of
+// their own, which takes a moment, and on a busy machine a long one.
+const dyingTime = 20 * time.Second
+
+// afterDeath waits until done, as long as nobody who lives serves the socket; false: somebody does, or it takes too long.
+func afterDeath(path string, done func() bool) bool {
+	for until := time.Now().Add(dyingTime); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		if done() {
+			return true
+		}
+		if servedByTheLiving(path) {
+			return false
+		}
+	}
+	return false
+}
+
+// servedByTheLiving reports whether the process that listens on the socket lives. A dead one's child still has its socket, and answers nobody.
+func servedByTheLiving(path string) bool {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
+		return true
+	}
+	return !ipc.HasEnded(int(cred.Pid))
 }
 
 // removeStale removes a socket file that nobody answers.
@@ -102,9 +141,15 @@ func removeStale(path string) error {
 	if info.Mode()&os.ModeSocket == 0 {
 		return fmt.Errorf("%w: %s is there and is no socket: remove it, or choose another path", object.ErrExists, path)
 	}
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		conn.Close()
+	refused := func() bool {
+		var conn net.Conn
+		if conn, err = net.Dial("unix", path); err == nil {
+			conn.Close()
+			return false
+		}
+		return true
+	}
+	if !refused() && !afterDeath(path, refused) {
 		return fmt.Errorf("%w: another daemon serves %s: stop it, or choose another socket", object.ErrBusy, path)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {

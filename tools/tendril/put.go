@@ -49,6 +49,7 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too: it is there after a restart")
 	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long it is to live (default: until tendril rm)")
 	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "KEY=VALUE, to list by; may be given several times")
+	cmd.Flags().BoolVar(&opts.Strict, "strict", false, "leave no process a mapping that can be written, not even for a moment after the seal")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
 	cmd.PreRun = func(*cobra.Command, []string) {
 		switch {
@@ -135,6 +136,9 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, op
 	} // else the name changes hands when the new object is whole, not before
 	store := storeHere
 	if conn.Remote() {
+		if opts.Strict {
+			return object.ID{}, usagef("--strict is for this machine's store: another machine's daemon fills the object itself")
+		}
 		store = storeThere
 	}
 	id, release, err := store(conn, what, opts)

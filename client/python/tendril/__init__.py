@@ -26,6 +26,7 @@ from .errors import (
     Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, NoDevice, NotFound, NotSealed, Permission,
     Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
 )
+from .faults import explain_faults, explain_if_asked
 from .objects import Draft, Info, Object, ObjectID, Part, Tree
 from .streams import Frame, Reader, Writer
 from .watch import Event, Watch
@@ -36,4 +37,7 @@ __all__ = [
     "Aborted", "Busy", "Client", "Disconnected", "Draft", "Ended", "Event", "Exists", "Frame", "Full", "Info", "Internal",
     "Invalid", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission", "Protocol", "Quota", "Reader",
     "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version", "Watch", "Writer", "connect",
+    "explain_faults",
 ]
+
+explain_if_asked()

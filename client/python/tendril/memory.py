@@ -15,6 +15,7 @@ import os
 import weakref
 from typing import Any, Callable, Dict, List
 
+from . import faults
 from .errors import Full, Protocol
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,12 +63,14 @@ class Mapping:
         self.address = _map(None, size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED, fd)
         self.size = size
         self.writable = writable
+        faults.entered(self.address, size)
         # The unit of protect: huge pages' size, where the segment has those (or perhaps has them, which costs nothing but precision).
         self._unit = max(mmap.PAGESIZE, os.fstat(fd).st_blksize)
 
     def close(self) -> None:
         """Unmaps. Precondition: no lease is left."""
         if self.address:
+            faults.left(self.address)
             _libc.munmap(self.address, self.size)
             self.address = 0
 
@@ -135,6 +138,10 @@ class Scratch:
         address, whole, now = self._state
         if now != stores and _libc.mprotect(address, whole, mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)) == 0:
             self._state[2] = stores
+            if stores:
+                faults.left(address)
+            else:
+                faults.entered(address, whole)
 
     @staticmethod
     def _ended(state: "List[Any]") -> None:
@@ -143,6 +150,7 @@ class Scratch:
         if open_ and len(free) < Scratch._KEPT:
             free.append(address)
         else:
+            faults.left(address)
             _libc.munmap(address, whole)
 
 

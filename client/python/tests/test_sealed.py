@@ -2,8 +2,11 @@
 
 import ctypes
 import os
+import platform
 import random
 import signal
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -234,6 +237,55 @@ class Restarts(WithReader):
         self.assertEqual(self.store.stat("kept").refs, 1)
         self.cannot_alter("the array", array.ctypes.data, 100001, "kept", want)
         self.cannot_alter("the object", o.numpy().ctypes.data, 100001, "kept", want)
+
+
+CHILD = """
+import ctypes, faulthandler, sys, tendril
+how, wild = sys.argv[2:4]
+if how == "first":
+    faulthandler.enable()
+if how != "environment":
+    assert tendril.explain_faults() and tendril.explain_faults()
+store = tendril.connect(sys.argv[1])
+put = store.put(b"sealed")
+got = store.get(put)
+if how == "late":
+    assert tendril.explain_faults()
+
+def writes():
+    ctypes.memset(16 if wild == "wild" else address, 1, 1)
+
+draft = store.create(10)
+kept = draft.data[:]  # a view that stays
+if wild == "draft":
+    address = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+    draft.seal()
+else:
+    address = ctypes.addressof(got._part)
+writes()
+"""
+
+
+@unittest.skipUnless(platform.machine() == "x86_64", "the sentence is said on x86-64")
+class Explained(WithDaemon):
+    def child(self, how, wild):
+        env = dict(os.environ, TENDRIL_EXPLAIN_FAULTS="1" if how == "environment" else "")
+        return subprocess.run([sys.executable, "-c", CHILD, self.daemon.socket, how, wild], capture_output=True, text=True, env=env,
+                              cwd=os.path.join(os.path.dirname(__file__), ".."))
+
+    def test_a_store_to_a_sealed_object(self):
+        for how in ("asked", "late", "first", "environment"):
+            for what in ("sealed", "draft"):
+                done = self.child(how, what)
+                self.assertEqual(done.returncode, -signal.SIGSEGV, done)
+                self.assertTrue(done.stderr.startswith("tendril: this process wrote to a sealed object."), done.stderr)
+                self.assertIn("in writes", done.stderr)
+
+    def test_a_store_elsewhere(self):
+        done = self.child("asked", "wild")
+        self.assertEqual(done.returncode, -signal.SIGSEGV, done)
+        self.assertNotIn("sealed", done.stderr.split("Fatal Python error")[0])
+        self.assertIn("in writes", done.stderr)
 
 
 if __name__ == "__main__":
