@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -182,56 +183,83 @@ func deviceType(t uint64) string {
 	return "other"
 }
 
-// objects lists what a viewer may see, by id.
-func (l *look) objects(v inspect.Viewer) []object.Info {
+// pageLook bounds the objects that are looked at for a page.
+const pageLook = 16 << 10
+
+// Objects implements inspect.Source: by tenant, oldest first. A place is "tenant/cursor".
+func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[object.Info], err error) {
 	tenant, all := l.sees(v)
-	var list []object.Info
-	for _, t := range l.store.Status().Tenants {
-		if !all && t.Name != tenant {
+	first, at := "", store.Cursor{}
+	if p.After != "" {
+		i := strings.LastIndexByte(p.After, '/')
+		if i < 0 {
+			return part, fmt.Errorf("%w: after %.60q: want the next of the last answer", object.ErrInvalid, p.After)
+		}
+		if first = p.After[:i]; p.After[i+1:] != "" {
+			if at, err = store.ParseCursor(p.After[i+1:]); err != nil {
+				return part, err
+			}
+		}
+	}
+	bytes, looks := 0, pageLook
+	for _, name := range l.store.Tenants() {
+		if !all && name != tenant || name < first {
 			continue
 		}
-		conn, err := l.store.Connect(store.Owner{Tenant: t.Name, Name: "inspection"})
+		if name != first {
+			at = store.Cursor{}
+		}
+		conn, err := l.store.Connect(store.Owner{Tenant: name, Name: "inspection"})
 		if err != nil {
-			return list // the store is closing
+			return part, err // the store is closing
 		}
-		list = append(list, conn.List("", true)...)
+		next, more := conn.Walk(store.Query{Prefix: p.Prefix, All: true}, at, looks, func(o object.Info) bool {
+			b, err := json.Marshal(o)
+			if bytes += len(b); len(part.Items) == p.Limit || err != nil || bytes > inspect.PageBytes && len(part.Items) > 0 {
+				return false
+			}
+			part.Items = append(part.Items, o)
+			return true
+		})
 		conn.Close()
-	}
-	sort.Slice(list, func(i, j int) bool { return list[i].ID.String() < list[j].ID.String() })
-	return list
-}
-
-// Objects implements inspect.Source.
-func (l *look) Objects(v inspect.Viewer, p inspect.Page) ([]object.Info, error) {
-	return page(l.objects(v), p, func(o object.Info) (key, name string) { return o.ID.String(), o.Name }), nil
-}
-
-// page cuts a list that is sorted by key.
-func page[T any](list []T, p inspect.Page, of func(T) (key, name string)) (cut []T) {
-	for _, x := range list {
-		key, name := of(x)
-		if key > p.After && strings.HasPrefix(name, p.Prefix) && len(cut) < p.Limit {
-			cut = append(cut, x)
+		if more {
+			part.Next = name + "/" + next.String()
+			break
 		}
 	}
-	return cut
+	return part, nil
 }
 
-// Names implements inspect.Source.
-func (l *look) Names(v inspect.Viewer, p inspect.Page) ([]inspect.Name, error) {
-	var list []inspect.Name
+// Names implements inspect.Source: by tenant and name.
+func (l *look) Names(v inspect.Viewer, p inspect.Page) (part inspect.Part[inspect.Name], err error) {
+	tenant, all := l.sees(v)
+	switch {
+	case all:
+		tenant = "" // every one's
+	case tenant == "":
+		return part, nil
+	}
+	place := func(o *fsm.Object) string {
+		if !strings.HasPrefix(o.Name, p.Prefix) {
+			return ""
+		}
+		return o.Tenant + "/" + o.Name
+	}
 	l.meta.raft.View(func(s *fsm.State) {
-		for _, o := range s.Objects() {
+		list := s.ObjectsAfter(tenant, p.After, p.Limit+1, place)
+		if len(list) > p.Limit {
+			list = list[:p.Limit]
+			part.Next = place(&list[p.Limit-1])
+		}
+		for _, o := range list {
 			x := inspect.Name{Tenant: o.Tenant, Name: o.Name, Object: o.ID.String(), SizeBytes: o.SizeBytes, Epoch: o.Epoch, Created: at(o.Created)}
 			for _, r := range o.Replicas {
 				x.Replicas = append(x.Replicas, r.Node.String())
 			}
-			list = append(list, x)
+			part.Items = append(part.Items, x)
 		}
 	})
-	list = mine(l, v, list, func(x inspect.Name) string { return x.Tenant })
-	sort.Slice(list, func(i, j int) bool { return list[i].Tenant+"/"+list[i].Name < list[j].Tenant+"/"+list[j].Name })
-	return page(list, p, func(x inspect.Name) (key, name string) { return x.Tenant + "/" + x.Name, x.Name }), nil
+	return part, nil
 }
 
 // Sessions implements inspect.Source.

@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -769,12 +771,34 @@ func TestInspectionShowsEachItsOwn(t *testing.T) {
 		objects, err := l.Objects(who, inspect.Page{Limit: 10})
 		names, err2 := l.Names(who, inspect.Page{Limit: 10})
 		segments, err3 := l.Segments(who)
-		if err := errors.Join(err, err2, err3); err != nil || len(objects) != want || len(names) != want || len(segments) != want {
+		if err := errors.Join(err, err2, err3); err != nil || len(objects.Items) != want || len(names.Items) != want || len(segments) != want {
 			t.Errorf("user %d sees %v, %v, %v, %v", who.UID, objects, names, segments, err)
 		}
 	}
-	if page, err := l.Objects(own, inspect.Page{Limit: 10, After: "ffffffffffffffffffffffffffffffff"}); err != nil || len(page) != 0 {
+	if page, err := l.Objects(own, inspect.Page{Limit: 10, After: "z/"}); err != nil || len(page.Items) != 0 || page.Next != "" {
 		t.Errorf("after the last: %v, %v", page, err)
+	}
+	if page, err := l.Objects(own, inspect.Page{Limit: 10, After: "x"}); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("after no place: %v, %v", page, err)
+	}
+	seen := map[object.ID]int{}
+	for i := range 25 {
+		if _, err := conn.Put([]byte{byte(i)}, client.CreateOptions{Class: object.Named, Name: "page" + strconv.Itoa(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for after, more := "", true; more; {
+		page, err := l.Objects(own, inspect.Page{Limit: 10, After: after, Prefix: "page"})
+		if err != nil || len(page.Items) > 10 {
+			t.Fatal(page, err)
+		}
+		for _, o := range page.Items {
+			seen[o.ID]++
+		}
+		after, more = page.Next, page.Next != ""
+	}
+	if len(seen) != 25 || slices.Max(slices.Collect(maps.Values(seen))) != 1 {
+		t.Errorf("25 objects came as %v", seen)
 	}
 	nodes, err := l.Nodes(own)
 	if err != nil || len(nodes) != 1 || !nodes[0].Self || !nodes[0].Leader || !nodes[0].Voter {

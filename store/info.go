@@ -1,7 +1,9 @@
 package store
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -229,6 +231,15 @@ func (s *Store) Status() Status {
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st
+}
+
+// Tenants gives the names of those that have something, in order.
+func (s *Store) Tenants() []string {
+	s.mu.Lock()
+	names := slices.Collect(maps.Keys(s.tenants))
+	s.mu.Unlock()
+	slices.Sort(names)
+	return names
 }
 
 // CapacityBytes gives the bound of all memory.

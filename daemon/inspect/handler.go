@@ -31,14 +31,18 @@ var routes = []route{
 	{"/v1/nodes", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Nodes(v)) }},
 	{"/v1/devices", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Devices(v)) }},
 	{"/v1/objects", false, true, func(s *Server, v Viewer, p Page) (any, error) {
-		return paged(p, func(o object.Info) string { return o.ID.String() })(s.opts.Source.Objects(v, p))
+		return part(s.opts.Source.Objects(v, p))
 	}},
 	{"/v1/names", false, true, func(s *Server, v Viewer, p Page) (any, error) {
-		return paged(p, func(n Name) string { return n.Tenant + "/" + n.Name })(s.opts.Source.Names(v, p))
+		return part(s.opts.Source.Names(v, p))
 	}},
-	{"/v1/sessions", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Sessions(v)) }},
+	{"/v1/sessions", false, true, func(s *Server, v Viewer, p Page) (any, error) {
+		return cut(p, func(x Session) (place, name string) { return padded(x.ID), x.Program })(s.opts.Source.Sessions(v))
+	}},
 	{"/v1/workers", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Workers(v)) }},
-	{"/v1/segments", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Segments(v)) }},
+	{"/v1/segments", false, true, func(s *Server, v Viewer, p Page) (any, error) {
+		return cut(p, func(x Segment) (place, name string) { return padded(strconv.FormatUint(x.ID, 10)), "" })(s.opts.Source.Segments(v))
+	}},
 	{"/v1/raft", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Raft(v) }},
 	{"/metrics", false, false, func(s *Server, v Viewer, _ Page) (any, error) {
 		m, err := s.opts.Source.Metrics(v)
@@ -61,14 +65,31 @@ func items[T any](ts []T, err error) (any, error) {
 	return list[T]{Items: ts}, err
 }
 
-func paged[T any](p Page, key func(T) string) func([]T, error) (any, error) {
+func part[T any](p Part[T], err error) (any, error) {
+	if p.Items == nil {
+		p.Items = []T{}
+	}
+	return list[T]{p.Items, p.Next}, err
+}
+
+// padded makes decimal numbers sort as numbers do.
+func padded(number string) string { return strings.Repeat("0", max(20-len(number), 0)) + number }
+
+// cut gives a page of a list that is whole, in the order of places.
+func cut[T any](p Page, of func(T) (place, name string)) func([]T, error) (any, error) {
 	return func(ts []T, err error) (any, error) {
-		l := list[T]{Items: ts}
-		if ts == nil {
-			l.Items = []T{}
-		}
-		if len(ts) > 0 && len(ts) >= p.Limit {
-			l.Next = key(ts[len(ts)-1])
+		l := list[T]{Items: []T{}}
+		last := ""
+		for _, t := range ts {
+			place, name := of(t)
+			if place <= p.After || !strings.HasPrefix(name, p.Prefix) {
+				continue
+			}
+			if len(l.Items) == p.Limit {
+				l.Next = last
+				break
+			}
+			l.Items, last = append(l.Items, t), place
 		}
 		return l, err
 	}

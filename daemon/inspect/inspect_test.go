@@ -21,6 +21,31 @@ import (
 	"tendril/store/object"
 )
 
+// TestSegmentsArePaged: lists that sources give whole are cut into pages.
+func TestSegmentsArePaged(t *testing.T) {
+	s := &Server{opts: Options{Source: &fake{}}}
+	seen, pages := 0, 0
+	for after := ""; ; pages++ {
+		answer, err := find("/v1/segments").answer(s, Viewer{}, Page{Limit: 10, After: after})
+		l, is := answer.(list[Segment])
+		if err != nil || !is || len(l.Items) > 10 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		for _, g := range l.Items {
+			if g.ID != uint64(seen)*7 {
+				t.Fatalf("segment %d is number %d", g.ID, seen)
+			}
+			seen++
+		}
+		if after = l.Next; after == "" {
+			break
+		}
+	}
+	if seen != 25 || pages != 2 {
+		t.Errorf("%d segments on %d pages", seen, pages+1)
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a Source with little in it.
@@ -38,23 +63,33 @@ func (f *fake) Nodes(Viewer) ([]Node, error) {
 func (f *fake) Devices(Viewer) ([]Device, error) {
 	return []Device{{Name: "NVIDIA H200", Type: "gpu", MemoryBytes: 139 << 30, Units: 132, Driver: "580.159", Node: "00112233445566778899", Sessions: 1}, {Name: "pthread-EPYC", Type: "cpu", MemoryBytes: 6 << 30, Units: 2, Driver: "PoCL 3.1"}}, f.err
 }
-func (f *fake) Objects(_ Viewer, p Page) ([]object.Info, error) {
+func (f *fake) Objects(_ Viewer, p Page) (Part[object.Info], error) {
 	var out []object.Info
+	next := ""
 	for i := range f.n {
 		o := object.Info{Name: fmt.Sprintf("<img src=x onerror=alert(%d)>", i), State: object.Sealed, Class: object.Named, SizeBytes: 1 << (10 + i%20), Tenant: "uid:0", Refs: i}
 		o.ID[0], o.ID[1] = byte(i>>8), byte(i)
-		if o.ID.String() > p.After && strings.HasPrefix(o.Name, p.Prefix) && len(out) < p.Limit {
+		if o.ID.String() > p.After && strings.HasPrefix(o.Name, p.Prefix) {
+			if len(out) == p.Limit {
+				next = out[p.Limit-1].ID.String()
+				break
+			}
 			out = append(out, o)
 		}
 	}
-	return out, f.err
+	return Part[object.Info]{out, next}, f.err
 }
-func (f *fake) Names(Viewer, Page) ([]Name, error) { return nil, f.err }
+func (f *fake) Names(Viewer, Page) (Part[Name], error) { return Part[Name]{}, f.err }
 func (f *fake) Sessions(Viewer) ([]Session, error) {
 	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring", Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
 }
-func (f *fake) Workers(Viewer) ([]Worker, error)     { return nil, f.err }
-func (f *fake) Segments(Viewer) ([]Segment, error)   { return nil, f.err }
+func (f *fake) Workers(Viewer) ([]Worker, error) { return nil, f.err }
+func (f *fake) Segments(Viewer) (list []Segment, err error) {
+	for i := range 25 {
+		list = append(list, Segment{ID: uint64(i) * 7})
+	}
+	return list, f.err
+}
 func (f *fake) Raft(Viewer) (raftnode.Status, error) { return raftnode.Status{State: "Leader"}, f.err }
 func (f *fake) Metrics(Viewer) ([]Metric, error) {
 	return []Metric{{Name: "tendril_objects", Help: "objects\nhere", Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"}, {Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err

@@ -22,13 +22,23 @@ type Viewer struct {
 	Secret [32]byte // SHA-256 of the token, else
 }
 
-// Page is a part of a long list: at most Limit things (1 to 1000) with keys after After, in the order of keys, whose name begins
-// with Prefix. The key of an object is its id, of a name "tenant/name".
+// Page is a part of a long list: at most Limit things (1 to 1000) that stand behind the place After ("" is the beginning), whose name begins
+// with Prefix.
 type Page struct {
 	Limit  int
 	After  string
 	Prefix string
 }
+
+// Part is what a Page asked for, or less: at most some PageBytes of JSON. Next is the place behind it; "" is the end. It may be empty and have
+// a Next: a source looks at a bounded number of things.
+type Part[T any] struct {
+	Items []T
+	Next  string
+}
+
+// PageBytes bounds a Part in bytes of JSON, but that it has one thing in any case.
+const PageBytes = 512 << 10
 
 // Source says what there is. The daemon implements it. Each method must be safe for concurrent use, answer from memory within
 // milliseconds, show a viewer only what it may see, and give memory that it does not alter afterwards. Errors are the store's
@@ -37,8 +47,8 @@ type Source interface {
 	Status(Viewer) (Status, error)
 	Nodes(Viewer) ([]Node, error)
 	Devices(Viewer) ([]Device, error)
-	Objects(Viewer, Page) ([]object.Info, error)
-	Names(Viewer, Page) ([]Name, error)
+	Objects(Viewer, Page) (Part[object.Info], error)
+	Names(Viewer, Page) (Part[Name], error)
 	Sessions(Viewer) ([]Session, error)
 	Workers(Viewer) ([]Worker, error)
 	Segments(Viewer) ([]Segment, error)
