@@ -21,7 +21,8 @@ const (
 	EventDisconnected = "disconnected"
 )
 
-// Event is something that happened to an object: "sealed", "named", "gone", "spilled", "restored"; or one of the kinds above.
+// Event is something that happened to an object: "sealed", "named", "unnamed" (it has that name no more: it was
+// renamed, another took its name, or it was deleted and a composite has it), "gone" (its last), "spilled", "restored"; or one of the kinds above.
 type Event struct {
 	Kind      string    `json:"event"`
 	ID        object.ID `json:"id"`

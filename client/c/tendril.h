@@ -430,7 +430,9 @@ TENDRIL_API int tendril_status_json(tendril *, char **out);
 typedef struct tendril_watch tendril_watch;
 
 typedef struct tendril_event {
-	const char *event; /* "sealed", "named", "gone", "spilled", "restored"; "lost": this process was slow, list again */
+	/* "sealed", "named", "unnamed" (it has that name no more), "gone" (its last), "spilled", "restored"; "lost": this process was slow, list again.
+	 * There may be others one day. */
+	const char *event;
 	tendril_id id;
 	const char *name, *at;
 	uint64_t size;

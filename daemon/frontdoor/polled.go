@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,7 +36,7 @@ func (c *connection) next() (none bool, err error) {
 	}
 	if !local.Whole() {
 		came, err := local.Linger()
-		if err == nil && !came && c.srv.poller.Serve(local, c.step) {
+		if err == nil && !came && c.srv.poller.Serve(local, c.peer.Tenant, c.step) {
 			return true, c.fault
 		}
 		if err != nil {
@@ -46,46 +47,67 @@ func (c *connection) next() (none bool, err error) {
 	return false, err
 }
 
-// step serves what came, on the poller's goroutine; false leaves the connection to its own.
-func (c *connection) step() (more bool) {
+// turnRequests is how many requests a connection has served in one turn of the poller's, if they take no longer than turnMost.
+const (
+	turnRequests = 16
+	turnMost     = 20 * time.Microsecond
+)
+
+// step serves some of what came, on the poller's goroutine, or leaves the connection to its own.
+func (c *connection) step() (turn ipc.Turn) {
 	c.fault = nil
 	if !c.mu.TryLock() { // whoever has it may wait for the peer
-		return false
+		return ipc.Leave
 	}
 	c.polled = true // from here on nobody does, under mu
 	c.mu.Unlock()
 	c.fault = errFault
 	func() {
 		defer c.survive()
-		more, c.fault = c.serveAtOnce(c.link.(*ipc.Accepted))
+		turn, c.fault = c.serveAtOnce(c.link.(*ipc.Accepted))
 	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.polled = false
-	return more && c.fault == nil && len(c.unsent) == 0
+	if c.fault != nil || len(c.unsent) > 0 {
+		return ipc.Leave
+	}
+	return turn
 }
 
-// serveAtOnce acts on whole requests up to one that may wait, or that ends the connection.
-func (c *connection) serveAtOnce(local *ipc.Accepted) (more bool, err error) {
-	if came, err := local.ReceiveNow(); !came || err != nil {
-		return err == nil, err
+// serveAtOnce acts on whole requests, as many as a turn is for, up to one that may wait, or that ends the connection.
+func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error) {
+	if !local.Whole() {
+		if came, err := local.ReceiveNow(); !came || err != nil {
+			return ipc.Served, err
+		}
 	}
-	for local.Whole() {
+	var began time.Time
+	for n := 0; local.Whole(); n++ {
+		switch n {
+		case 0:
+		case 1: // most turns are one request
+			began = time.Now()
+		default:
+			if n == turnRequests || time.Since(began) > turnMost {
+				return ipc.More, nil
+			}
+		}
 		if c.frame, err = local.Receive(); err != nil {
-			return false, err
+			return ipc.Leave, err
 		}
 		if !c.isAtOnce() {
 			c.leftOver = true
-			return false, nil
+			return ipc.Leave, nil
 		}
 		if err := c.act(&c.frame); err != nil {
-			return false, err
+			return ipc.Leave, err
 		}
 		if !c.allSent() {
-			return false, nil
+			return ipc.Leave, nil
 		}
 	}
-	return true, c.flushIfIdle()
+	return ipc.Served, c.flushIfIdle()
 }
 
 // allSent sends a large batch early; it reports whether the peer takes what it is sent.

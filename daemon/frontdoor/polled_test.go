@@ -1,8 +1,10 @@
 package frontdoor
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
+	"sync/atomic"
 	"testing"
 
 	"tendril/ipc"
@@ -149,4 +151,57 @@ func TestLazyReplies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tenant that floods the poller over many connections delays another tenant's request by a turn or two, not by all that it sent.
+func TestPollerIsFair(t *testing.T) {
+	const blocking, counting = wire.Type(0x7002), wire.Type(0x7003)
+	const floods, each = 8, 1000
+	var served, before atomic.Int32
+	blocked, release := make(chan struct{}), make(chan struct{})
+	rows[blocking] = row{atOnce: always, handle: func(c *connection, f *ipc.Frame) error {
+		close(blocked)
+		<-release
+		c.reply(f, nil)
+		return nil
+	}}
+	rows[counting] = row{atOnce: always, oneWay: true, handle: func(c *connection, f *ipc.Frame) error {
+		if c.peer.Tenant == "quiet" {
+			before.Store(served.Load())
+			c.reply(f, nil)
+			return nil
+		}
+		served.Add(1)
+		return nil
+	}}
+	t.Cleanup(func() { delete(rows, blocking); delete(rows, counting) })
+	var tenant atomic.Value
+	tenant.Store("loud")
+	d := open(t, func(o *Options) {
+		nobodyLingers(o)
+		o.Tenant = func(uint32, uint32) string { return tenant.Load().(string) }
+	})
+	var loud []*peer
+	for range floods {
+		loud = append(loud, d.dial(t).hello())
+	}
+	blocker := d.dial(t).hello()
+	tenant.Store("quiet")
+	quiet := d.dial(t).hello()
+	blocker.send(blocking, 1, nil)
+	<-blocked
+	for _, p := range loud {
+		if err := p.Send(bytes.Repeat(ipc.AppendFrame(nil, counting, 0, 0, nil), each)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quiet.send(counting, 1, nil)
+	close(release)
+	if _, err := quiet.receive(); err != nil {
+		t.Fatal(err)
+	}
+	if n := before.Load(); n > 4*turnRequests {
+		t.Errorf("%d of a flood's %d requests came first", n, floods*each)
+	}
+	waitFor(t, func() bool { return served.Load() == floods*each }) // and none of them is forgotten
 }

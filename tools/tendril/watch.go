@@ -17,7 +17,9 @@ func (c *cli) watchVerb() *cobra.Command {
 		Use:   "watch [PREFIX]",
 		Short: "Print what happens to your objects, a line an event, until interrupted",
 		Long: "Prints what happens to your objects, a line an event, until interrupted. It goes on when the daemon is restarted or handed over: it says so, once, on\n" +
-			"standard error, waits for the next daemon, and prints a line \"lost\", for what happened meanwhile is not told.",
+			"standard error, waits for the next daemon, and prints a line \"lost\", for what happened meanwhile is not told.\n\n" +
+			"Events: sealed, named, unnamed (the object has that name no more: it was renamed, another took its name, or it was deleted and a composite has it),\n" +
+			"gone (an object's last), spilled, restored.",
 		Example: "  tendril watch\n  tendril watch frame- --json\n  tendril watch result -n 1       # until something happens to it",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),

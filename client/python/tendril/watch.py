@@ -17,7 +17,8 @@ _BEGIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an object: sealed, named, gone, spilled, restored; or lost: some events are missing, list again."""
+    """Something that happened to an object: sealed, named, unnamed (it has that name no more: it was renamed, another took its name, or it
+    was deleted and a composite has it), gone (its last), spilled, restored; or lost: some events are missing, list again."""
 
     kind: str
     id: str = ""

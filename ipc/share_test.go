@@ -1,0 +1,62 @@
+package ipc
+
+import (
+	"testing"
+	"time"
+)
+
+// run gives n turns, each of which costs what cost says, to connections that always want more.
+func (h *shareHeap) run(n int, cost func(tenant string) time.Duration) map[string]time.Duration {
+	got := map[string]time.Duration{}
+	for range n {
+		x := (*h)[0]
+		s := x.take()
+		x.had += cost(x.tenant)
+		got[x.tenant] += cost(x.tenant)
+		x.put(s)
+		h.settle(x)
+	}
+	return got
+}
+
+// Tenants get equal parts of the time, however many connections they have and however long their turns take.
+func TestSharesAreOfTenants(t *testing.T) {
+	var h shareHeap
+	many, one := &share{tenant: "many", at: -1}, &share{tenant: "one", at: -1}
+	for range 1000 {
+		h.want(&served{share: many}, 0)
+	}
+	cost := func(tenant string) time.Duration { return map[string]time.Duration{"many": 30, "one": 10}[tenant] }
+	if got := h.run(500, cost); got["many"] != 500*30 {
+		t.Errorf("alone it got %d of %d", got["many"], 500*30)
+	}
+	h.want(&served{share: one}, many.had) // it has saved nothing up, and owes nothing
+	if got := h.run(4000, cost); got["one"] < got["many"]-60 || got["one"] > got["many"]+60 {
+		t.Errorf("parts of %d and %d", got["one"], got["many"])
+	}
+}
+
+// Each of a tenant's connections gets a turn before any gets another one.
+func TestTurnsGoRound(t *testing.T) {
+	var h shareHeap
+	x := &share{at: -1}
+	var all []*served
+	for range 5 {
+		all = append(all, &served{share: x})
+		h.want(all[len(all)-1], 0)
+	}
+	for i := range 20 {
+		s := h[0].take()
+		if s != all[i%5] {
+			t.Fatalf("turn %d is another one's", i)
+		}
+		x.put(s)
+		h.settle(x)
+	}
+	for range 5 {
+		h[0].take()
+	}
+	if h.settle(x); len(h) != 0 || x.at != -1 {
+		t.Error("a share without connections waits")
+	}
+}
