@@ -17,11 +17,15 @@ import (
 	"tendril/daemon/workers"
 )
 
+// DefaultConnections is how many connections the front door has room for.
+const DefaultConnections = 4096
+
 // Limits of the configuration.
 const (
 	MinCapacityBytes = 16 << 20  // below this not even one ordinary segment fits
 	MaxCapacityBytes = 1 << 50   // no machine has more; above it a unit was mistyped
 	MinKernelCache   = 16 << 20  // some drivers write as much for one program
+	MaxConnections   = 1 << 20   // each takes some KiB and up to four descriptors
 	MaxWarmWorkers   = 16        // a platform: each holds a loaded driver
 	maxUnixPathBytes = 107       // sun_path less its terminator, unix(7)
 	MaxWait          = time.Hour // for every time limit below
@@ -39,6 +43,8 @@ type Config struct {
 	QuotaDevice   uint64          // what one tenant's sessions may take of the devices' own memory; 0 = all of it
 	QuotaSpill    uint64          // what one tenant may have on disk; 0 = all of it
 	NoIndex       bool            // local processes are offered no index in shared memory
+	Connections   int             // open at the front door at a time; 0 = DefaultConnections
+	TenantConns   int             // of them one tenant's; 0 = half of them
 	QuotaObjects  int             // how many objects one tenant may have; 0 = as many as there is memory for
 	HighBytes     uint64          // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	WarmBytes     int64           // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
@@ -181,6 +187,10 @@ func (c Config) Validate() error {
 	fault(c.QuotaBytes == 0 || c.QuotaBytes > c.CapacityBytes, "quota of %d bytes is not between 1 and the capacity of %d", c.QuotaBytes, c.CapacityBytes)
 	fault(c.SpillBytes < -1, "spill space of %d bytes: want none (-1) or more", c.SpillBytes)
 	fault(c.QuotaObjects < 0, "a quota of %d objects is below 0", c.QuotaObjects)
+	fault(c.Connections < 0 || c.Connections > MaxConnections, "%d connections: want 1 to %d", c.Connections, MaxConnections)
+	all := orDefault(c.Connections, DefaultConnections)
+	fault(c.TenantConns < 0 || c.TenantConns > all-all/8,
+		"%d connections of one tenant: want 1 to %d, for an eighth of all %d is for other tenants (--max-connections)", c.TenantConns, all-all/8, all)
 	fault(c.HighBytes > c.CapacityBytes, "high-water mark of %d bytes is above the capacity of %d", c.HighBytes, c.CapacityBytes)
 	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes, "warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
 	for _, dir := range c.Vendors {

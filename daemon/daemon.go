@@ -245,12 +245,49 @@ func (d *Daemon) loadIdentity() (err error) {
 }
 
 func (d *Daemon) raiseLimit() error {
-	limit, err := raiseFileLimit()
+	limit, err := raiseFileLimit(d.filesWanted())
 	if err != nil {
 		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{What: "descriptor limit", Why: err.Error()})
 	}
 	d.node.FileLimit = limit
+	if most, want := d.connections(), orDefault(d.cfg.Connections, DefaultConnections); most < want {
+		why := fmt.Sprintf("the limit of open files is %d, of which each connection takes up to %d: %d connections are let in; raise it (ulimit -Hn, LimitNOFILE=)",
+			limit, connectionFiles, most)
+		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{What: fmt.Sprintf("%d connections", want), Why: why})
+		if d.cfg.Connections > 0 {
+			d.log.Warn(why)
+		}
+	}
 	return nil
+}
+
+// What a local connection takes of the daemon's descriptors: its socket, its process's pidfd, its slots in the index, and for a time a second
+// descriptor of the socket, in Go's netpoller. The rest is for everything else.
+const (
+	connectionFiles = 4
+	otherFiles      = 512
+	leastConns      = 16
+)
+
+// filesWanted is what as many connections take as were asked for.
+func (d *Daemon) filesWanted() uint64 {
+	return otherFiles + connectionFiles*uint64(orDefault(d.cfg.Connections, DefaultConnections))
+}
+
+// connections is how many connections the limit of open files allows, at most as many as were asked for.
+func (d *Daemon) connections() int {
+	want := orDefault(d.cfg.Connections, DefaultConnections)
+	if d.node.FileLimit == 0 { // not known
+		return want
+	}
+	most := (d.node.FileLimit - min(d.node.FileLimit, otherFiles)) / connectionFiles
+	return int(min(uint64(want), max(most, leastConns)))
+}
+
+// tenantConnections is how many of them one tenant may have.
+func (d *Daemon) tenantConnections() int {
+	all := d.connections()
+	return min(orDefault(d.cfg.TenantConns, max(1, all/2)), max(1, all-all/8))
 }
 
 // openCaches prepares the directory under which workers keep compiled kernels. When the daemon is root its workers are other
@@ -401,7 +438,7 @@ func (d *Daemon) openDoor() error {
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d, Peers: d,
 		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
-		ResumeTime: max(0, d.cfg.ResumeTime),
+		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
 	})
 	if err == nil {
 		d.door.Store(door)

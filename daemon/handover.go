@@ -252,7 +252,7 @@ func (d *Daemon) OnHandover(f func(pid int)) { d.onSuccess = f }
 
 // inheritFrom asks the daemon that serves the socket for everything. nil: there is none, or it died meanwhile, and this one starts as any.
 func (d *Daemon) inheritFrom() (*inheritance, error) {
-	if _, err := raiseFileLimit(); err != nil {
+	if _, err := raiseFileLimit(d.filesWanted()); err != nil {
 		d.log.WithError(err).Debug("before the takeover")
 	}
 	before, err := findPredecessor(d.cfg.Socket, d.build.Version)

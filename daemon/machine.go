@@ -155,11 +155,14 @@ func defaultVendors(lookup Lookup) []string {
 }
 
 // raiseFileLimit lifts the soft limit of open descriptors to the hard one (getrlimit(2)): every connection, segment and worker
-// costs some. It returns the limit in force.
-func raiseFileLimit() (uint64, error) {
+// costs some. A daemon that may lifts the hard one to what is wanted. It returns the limit in force.
+func raiseFileLimit(want uint64) (uint64, error) {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
 		return 0, fmt.Errorf("getrlimit: %w", err)
+	}
+	if more := (unix.Rlimit{Cur: want, Max: want}); l.Max < want && unix.Setrlimit(unix.RLIMIT_NOFILE, &more) == nil {
+		return want, nil
 	}
 	if l.Cur == l.Max {
 		return l.Cur, nil

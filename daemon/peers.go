@@ -257,10 +257,12 @@ func (d *Daemon) TellPeer(session uint64, m wire.TellPeerRequest) {
 		links[m.Link] = l
 	}
 	d.peering.mu.Unlock()
-	if _, err := d.sessions.get(session); err != nil { // closed meanwhile, and forgotten before this was there
-		d.peering.forget(session)
-	}
 	log := d.log.WithField("session", session).WithField("worker", m.Worker).WithField("with", l.With)
+	if s, err := d.sessions.get(session); err != nil { // closed meanwhile, and forgotten before this was there
+		d.peering.forget(session)
+	} else {
+		log = log.WithField("tenant", s.peer.Tenant)
+	}
 	if m.Up {
 		log.Info("two workers are linked")
 		return

@@ -99,7 +99,7 @@ func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wi
 	}
 	w, err := d.pool.OpenRemote(s.ctx, r)
 	if err != nil {
-		d.log.WithError(err).WithField("session", id).Warn("no worker for a session")
+		d.log.WithError(err).WithField("session", id).WithField("tenant", s.peer.Tenant).Warn("no worker for a session")
 		return reply, err
 	}
 	if _, err := d.sessions.get(id); err != nil { // closed meanwhile, and its workers released before this one was there

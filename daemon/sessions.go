@@ -202,12 +202,13 @@ func parseOptions(raw []byte) (clwire.SessionOptions, error) {
 
 // CloseSession implements frontdoor.Backend: the session's workers are gone when it returns.
 func (d *Daemon) CloseSession(id uint64) {
-	if d.sessions.remove(id) == nil {
+	s := d.sessions.remove(id)
+	if s == nil {
 		return
 	}
 	d.pool.ReleaseSession(id)
 	d.peering.forget(id)
-	d.log.WithField("session", id).Info("session closed")
+	d.log.WithField("session", id).WithField("tenant", s.peer.Tenant).Info("session closed")
 }
 
 // transportOf says how a session's data flows.
@@ -226,7 +227,7 @@ func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error
 	}
 	w, err := d.pool.Open(s.ctx, request)
 	if err != nil {
-		d.log.WithError(err).WithField("session", id).Warn("no worker for a session")
+		d.log.WithError(err).WithField("session", id).WithField("tenant", s.peer.Tenant).Warn("no worker for a session")
 		return frontdoor.Worker{}, err
 	}
 	if _, err := d.sessions.get(id); err != nil { // closed meanwhile, and its workers released before this one was there

@@ -38,6 +38,8 @@ var settings = []setting{
 	sizeOrNone("spill", "TENDRIL_SPILL", func(c *Config) *int64 { return &c.SpillBytes }),
 	size("quota-device", "TENDRIL_QUOTA_DEVICE", func(c *Config) *uint64 { return &c.QuotaDevice }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
+	number("max-connections", "TENDRIL_MAX_CONNECTIONS", func(c *Config) *int { return &c.Connections }),
+	number("tenant-connections", "TENDRIL_TENANT_CONNECTIONS", func(c *Config) *int { return &c.TenantConns }),
 	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
 	{"index", "TENDRIL_INDEX",
 		func(c *Config, v string) (err error) { c.NoIndex, err = parseOff(v); return },

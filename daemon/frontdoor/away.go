@@ -153,7 +153,7 @@ func (c *connection) handOver(a *awaySession, patience time.Duration) bool {
 	s.away[a.session] = a
 	a.timer = time.AfterFunc(patience, func() {
 		if s.takeAway(a) {
-			s.opts.Log.WithField("session", a.session).Info("front door: a session's client did not come back")
+			s.opts.Log.WithField("session", a.session).WithField("tenant", a.peer.Tenant).Info("front door: a session's client did not come back")
 			s.endAway(a)
 		}
 		s.running.Done()

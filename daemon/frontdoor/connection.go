@@ -106,9 +106,9 @@ func (c *connection) serve() {
 // who names the peer in the log.
 func (c *connection) who() logrus.Fields {
 	if c.peer.Remote != "" {
-		return logrus.Fields{"remote": c.peer.Remote, "name": c.peer.Subject}
+		return logrus.Fields{"remote": c.peer.Remote, "name": c.peer.Subject, "tenant": c.peer.Tenant}
 	}
-	return logrus.Fields{"pid": c.peer.PID}
+	return logrus.Fields{"pid": c.peer.PID, "tenant": c.peer.Tenant}
 }
 
 // dataConnection hands a connection that begins with a ticket's preface on to its worker; false where frames follow.

@@ -55,8 +55,10 @@ type Options struct {
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged
-	// MaxConnections bounds them all; a tenant gets at most half. Default 4096.
-	MaxConnections int
+	// MaxConnections bounds them all, and TenantConnections those of one tenant. The last eighth of all is for tenants that have few, less
+	// than a sixty-fourth. Defaults 4096, and half of MaxConnections.
+	MaxConnections    int
+	TenantConnections int
 	// Inherited is the door of the daemon before; nil: Listen makes one. Listen takes it over in any case. Heirs are connections that
 	// hold what that daemon's clients held, and are the Server's; each ends with its process, or Grace (default 30 s) after that
 	// has connected again. With Closed nobody is let in before Open.
@@ -78,6 +80,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 4096
+	}
+	if o.TenantConnections == 0 {
+		o.TenantConnections = max(1, o.MaxConnections/2)
 	}
 	if o.HelloTime == 0 {
 		o.HelloTime = 2 * time.Second
@@ -267,15 +272,20 @@ func (s *Server) admit(c *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tenant := c.peer.Tenant
+	all, own := s.opts.MaxConnections, s.tenants[tenant]
 	switch {
 	case tenant == "":
 		return fmt.Errorf("%w: user %d belongs to no tenant of this daemon", object.ErrPermission, c.peer.UID)
 	case s.closed:
 		return fmt.Errorf("%w: the daemon is stopping", object.ErrBusy)
-	case len(s.conns) >= s.opts.MaxConnections:
-		return fmt.Errorf("%w: %d connections are open, which is the limit", object.ErrBusy, len(s.conns))
-	case s.tenants[tenant] >= max(1, s.opts.MaxConnections/2):
-		return fmt.Errorf("%w: tenant %s has %d connections open, which is its limit", object.ErrBusy, tenant, s.tenants[tenant])
+	case len(s.conns) >= all:
+		return fmt.Errorf("%w: %d connections are open, which is the limit: close some, or give the daemon more (--max-connections)", object.ErrBusy, all)
+	case own >= s.opts.TenantConnections:
+		return fmt.Errorf("%w: tenant %s has %d connections open, which is its limit: close some, or give tenants more (--tenant-connections)",
+			object.ErrBusy, tenant, own)
+	case len(s.conns) >= all-all/8 && own >= max(1, all/64):
+		return fmt.Errorf("%w: %d of %d connections are open, and the last ones are for tenants that have few; %s has %d: close some, or give the daemon more (--max-connections)",
+			object.ErrBusy, len(s.conns), all, tenant, own)
 	}
 	s.conns[c] = struct{}{}
 	s.tenants[tenant]++

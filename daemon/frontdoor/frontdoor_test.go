@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -474,6 +475,37 @@ func TestTooManyConnections(t *testing.T) {
 	d.dial(t).hello()
 	d.dial(t).hello()
 	d.dial(t).mustEnd(object.ErrBusy)
+	var tenant atomic.Value
+	d = open(t, func(o *Options) {
+		o.MaxConnections, o.TenantConnections = 64, 50
+		o.Tenant = func(uint32, uint32) string { return tenant.Load().(string) }
+	})
+	fill := func(who string) (n int) {
+		tenant.Store(who)
+		for p := d.dial(t); ; p = d.dial(t) {
+			hello := wire.HelloRequest{Magic: wire.Magic, Lowest: 1, Highest: 9, Program: "test"}
+			p.Send(ipc.AppendFrame(nil, wire.Hello, 0, 1, &hello)) // fails where it has been refused by now
+			f, err := p.receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Type == wire.Error {
+				if err := decodeError(t, f); !errors.Is(err, object.ErrBusy) {
+					t.Error(err)
+				}
+				return n
+			}
+			n++
+		}
+	}
+	if a, b := fill("a"), fill("b"); a != 50 || b != 64-8-50 {
+		t.Errorf("one tenant has %d connections, the next one %d; want 50 and 6", a, b)
+	}
+	for i := range 8 { // a newcomer gets in
+		if n := fill(fmt.Sprint("c", i)); n != 1 {
+			t.Errorf("newcomer %d has %d connections", i, n)
+		}
+	}
 	nobody := open(t, func(o *Options) { o.Tenant = func(uid, gid uint32) string { return "" } })
 	nobody.dial(t).mustEnd(object.ErrPermission)
 }

@@ -188,7 +188,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		ring.Close()
 		return Opened{}, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
 	}
-	p.opts.Log.WithField("session", r.Session).WithField("worker", id).WithField("pid", w.pid).Info("worker serves")
+	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid", w.pid).Info("worker serves")
 	return Opened{ID: id, RingBytes: clwire.RingBytes, Socket: client, Ring: ring}, nil
 }
 
@@ -272,7 +272,7 @@ func (p *Pool) end(s *assigned) {
 	delete(p.serving, s.id)
 	p.dropTickets(s.id)
 	p.mu.Unlock()
-	log := p.opts.Log.WithField("session", s.session).WithField("worker", s.id).WithField("pid", s.w.pid)
+	log := p.opts.Log.WithField("session", s.session).WithField("tenant", s.w.key.tenant).WithField("worker", s.id).WithField("pid", s.w.pid)
 	if s.w.ended() {
 		log.WithField("fate", s.w.fate).Info("worker ended")
 	}

@@ -108,7 +108,7 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	if !p.listen(w, id) {
 		return o, errClosed
 	}
-	p.opts.Log.WithField("session", r.Session).WithField("worker", id).WithField("pid", w.pid).Info("worker serves another machine")
+	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid", w.pid).Info("worker serves another machine")
 	return o, nil
 }
 

@@ -39,6 +39,7 @@ var daemonFlags = [][2]string{
 	{"in-place", "auto: devices that can compute on memory shared with programs (CPUs) do; off: they are treated as GPUs are, for a driver that goes wrong there"},
 	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
+	{"max-connections", "connections at the front door at one time (default 4096, fewer where the limit of open files is low: each takes up to 4)"},
 	{"max-workers", "workers at one time (default 256)"},
 	{"name", "the node's name, kept (default: the host's)"},
 	{"plaintext-peers", "addresses or networks whose sessions may do without TLS, with ',' between them (default: this machine alone)"},
@@ -52,6 +53,7 @@ var daemonFlags = [][2]string{
 	{"session-deadline", "how long the machine of such a client may say nothing before its connection counts as lost (default 10s)"},
 	{"start-timeout", "for one worker to load its driver (default 1m)"},
 	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
+	{"tenant-connections", "connections of one tenant at one time (default: half of all; an eighth is always for others)"},
 	{"trust-remote", "true: serve programs of other machines also where workers have no sandbox (default false)"},
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
 	{"huge-pages", "auto: objects from 16 MiB on lie in huge pages while the machine has reserved ones free (vm.nr_hugepages); none: those are left to others"},
@@ -103,6 +105,7 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover bool) error
 		return usageError{err}
 	}
 	log.SetLevel(level)
+	daemon.LimitLog(log)
 	d, err := daemon.New(cfg, daemon.Build{Version: version}, log)
 	if err != nil {
 		return err
