@@ -582,26 +582,32 @@ func (d gatedDisk) Rename(from, to string) error {
 func TestDiskIsShared(t *testing.T) {
 	const many = 60
 	disk := gatedDisk{gate: make(chan struct{})}
+	open := sync.OnceFunc(func() { close(disk.gate) })
 	opts := spillOptions(t.TempDir())
 	opts.SpillSystem = disk
 	s := newStore(t, opts)
 	greedy, other := connect(t, s, "greedy"), connect(t, s, "other")
-	persist := func(c *Conn) error {
+	t.Cleanup(open) // the store's end waits for transfers
+	create := func(c *Conn) object.ID {
 		h, err := c.Create(Spec{SizeBytes: 100, Class: object.Persisted})
-		closeHandle(h)
-		return errors.Join(err, c.Seal(h.ID, false))
+		if closeHandle(h); err != nil {
+			t.Fatal(err)
+		}
+		return h.ID
 	}
 	var all sync.WaitGroup
 	for range many {
+		id := create(greedy)
 		all.Go(func() {
-			if err := persist(greedy); err != nil {
+			if err := greedy.Seal(id, false); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+	one := create(other)
 	waitUntil(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel })
 	done := make(chan error)
-	go func() { done <- persist(other) }()
+	go func() { done <- other.Seal(one, false) }()
 	waitUntil(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel+1 })
 	before := 0
 	for waiting := true; waiting; {
@@ -617,6 +623,6 @@ func TestDiskIsShared(t *testing.T) {
 	if before > many/2 {
 		t.Errorf("%d objects were written before the other tenant's one was on disk", before)
 	}
-	close(disk.gate)
+	open()
 	all.Wait()
 }

@@ -199,7 +199,11 @@ func (i *inspection) segments() {
 	}
 	idle, leaving := 0, uint64(0)
 	for id, g := range i.s.segments {
-		i.charges[g.tenant] += g.bytes
+		if g.payer != nil {
+			i.charges[g.payer] += g.bytes
+		} else {
+			i.charges[g.tenant] += g.bytes
+		}
 		if g.idle {
 			idle++
 		}

@@ -64,6 +64,7 @@ func (s *Store) keeper() {
 		s.expire(time.Now())
 		s.returnMemory()
 		wait := s.lookInTime(time.Now())
+		wait = min(wait, s.judgeInTime(time.Now()))
 		if s.opts.Available != nil {
 			wait = min(wait, lookEvery)
 		}

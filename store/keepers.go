@@ -37,6 +37,7 @@ const (
 
 // search is the last search for who has memory that was given up.
 type search struct {
+	segment.Search
 	mu   sync.Mutex // over the whole of a search; Store.mu may be taken under it
 	at   time.Time
 	list []Kept
@@ -53,7 +54,7 @@ func (s *Store) Kept() []Kept {
 	inodes, of := s.keptInodes()
 	s.search.list = nil
 	if len(inodes) > 0 {
-		holders, whole := segment.FindHolders(inodes, searchTime)
+		holders, whole := s.search.Find(inodes, searchTime)
 		s.search.list = listKept(of, holders, whole)
 		s.search.at = time.Now()
 	}

@@ -15,7 +15,7 @@ import (
 // charged no longer than before: the report is there when the Forget comes. Where the kernel cannot report it, a
 // peer's word counts, and Status says so.
 //
-// Whose tenant the memory was made for pays, also for what others keep of an object that was shared with them.
+// Whose tenant the memory was made for pays, unless the store finds that others keep what was shared with them (judge.go).
 
 // remnant is memory that was given up and that somebody still has. Guarded by Store.mu.
 type remnant struct {
@@ -104,6 +104,7 @@ func (s *Store) isFree(r *remnant) {
 		return
 	}
 	delete(s.remnants, r.number)
+	delete(s.disputed, r.number)
 	r.tenant.remnants--
 	r.tenant.remnantBytes -= r.bytes
 	close(s.freed)

@@ -29,6 +29,9 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 			return Handle{}, err
 		}
 		e.seg.shown = true
+		if c.tenant != e.tenant {
+			e.seg.showForeign(c)
+		}
 	}
 	c.refer(e)
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil

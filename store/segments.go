@@ -14,7 +14,7 @@ import (
 type segmentState struct {
 	id     uint64        // immutable
 	bytes  uint64        // immutable
-	tenant *tenant       // immutable: for life
+	tenant *tenant       // immutable: whose it is
 	ranges *alloc.Ranges // immutable: nil where one object or one session has the whole segment
 
 	mem     *segment.Memory    // nil once given up
@@ -22,6 +22,8 @@ type segmentState struct {
 	seen    map[*Conn]struct{} // connections that have its descriptor or mapping, as far as they say
 	shown   bool               // somebody got a descriptor, whether he says that he has it or not
 	kept    *remnant           // given up, and not free yet: only the kernel knows who has it
+	foreign map[uint32]string  // users of other tenants that were shown it, and those tenants; made with the first
+	payer   *tenant            // who is charged instead of tenant; nil: nobody
 	live    int                // objects in it; a session's segment counts as one
 	session bool               // a session's memory, not yet published
 	once    bool               // never used for a second object
@@ -141,6 +143,9 @@ func (s *Store) show(c *Conn, g *segmentState) (fd int, err error) {
 		return -1, err
 	}
 	g.shown = true
+	if c.tenant != g.tenant {
+		g.showForeign(c)
+	}
 	g.seen[c] = struct{}{}
 	c.seen[g.id] = g
 	return fd, nil
@@ -215,6 +220,10 @@ func (s *Store) settle(g *segmentState) {
 	if len(g.seen) == 0 && g.kept == nil && s.segments[g.id] == g {
 		delete(s.segments, g.id)
 		s.backAgain(g)
+		if g.payer != nil {
+			s.uncharge(g.payer, g.bytes)
+			return
+		}
 		s.uncharge(g.tenant, g.bytes)
 	}
 }
@@ -223,6 +232,7 @@ func (s *Store) settle(g *segmentState) {
 func (s *Store) leave(g *segmentState) {
 	if g.shown && s.giveUp(g.mem, remnant{tenant: g.tenant, bytes: g.bytes, g: g}) {
 		g.kept = s.remnants[s.lastRemnant]
+		s.dispute(g.kept)
 		if len(g.seen) == 0 {
 			g.tenant.forgot = time.Now()
 		}

@@ -5,12 +5,14 @@
 // It trusts its caller to say truly which tenant a connection belongs to, and nothing else: ids, names, sizes and
 // segment numbers come from peers and are checked here. What a peer can do with a descriptor that it received is
 // limited by seals (store/segment), not by good behaviour; how long it keeps a mapping cannot be limited, so a
-// segment's bytes stay charged until every connection that received it forgot it or ended.
+// segment's bytes stay charged until every connection that received it forgot it or ended, and the kernel reports that
+// nobody has it (kept.go). Without such reports, which Status tells of, a peer's word has to do.
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
 // immutable. It is never held while memory is populated, mapped or given back to the kernel, nor while a file is read or
-// written: those take milliseconds a MiB. Two goroutines run from New to Close: fillWarmPool, and keeper, which ends what has
-// expired and gives memory back above the high-water mark. An eviction starts some more and joins them.
+// written: those take milliseconds a MiB. Three goroutines run from New to Close: fillWarmPool; keeper, which ends what
+// has expired and gives memory back above the high-water mark; watchFreed, which takes the kernel's reports. An eviction
+// starts some more and joins them, and keeper has judge.go look into processes now and then.
 package store
 
 import (
@@ -86,6 +88,9 @@ type Store struct {
 	maxRemnants  int // of one tenant; immutable
 	lastRemnant  int32
 	reportsLost  bool
+	disputed     map[int32]*remnant // of remnants, those that others than who pays were shown
+	judgeAt      time.Time
+	judging      bool
 	search       search
 	freed        chan struct{} // closed, and made anew, when memory became free
 	leavers      []*segmentState

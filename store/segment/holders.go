@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,41 @@ type Holder struct {
 
 // memfdName is how /proc names the memory that Create makes (proc_pid_maps(5)).
 const memfdName = "/memfd:tendril (deleted)"
+
+// Search looks through processes, one search at a time. The zero value is ready. Safe for concurrent use.
+type Search struct {
+	running atomic.Bool
+}
+
+// found is what a search comes to.
+type found struct {
+	list  []Holder
+	whole bool
+}
+
+// Find is FindHolders that waits no longer than twice limit, whatever state the processes are in: the kernel may have
+// who reads a process's mappings wait for that process. false and nothing then, and while such a search has not
+// ended. The goroutine of one that hangs is left behind; it holds a descriptor of /proc and ends when the process
+// does.
+func (s *Search) Find(inodes map[uint64]struct{}, limit time.Duration) (list []Holder, whole bool) {
+	if !s.running.CompareAndSwap(false, true) {
+		return nil, false
+	}
+	end := make(chan found, 1)
+	go func() {
+		list, whole := FindHolders(inodes, limit)
+		s.running.Store(false)
+		end <- found{list, whole}
+	}()
+	timer := time.NewTimer(2 * limit)
+	defer timer.Stop()
+	select {
+	case f := <-end:
+		return f.list, f.whole
+	case <-timer.C:
+		return nil, false
+	}
+}
 
 // FindHolders looks for processes that have memory with these inode numbers mapped or open, among those that this
 // process may look into: root into all, others into their own user's. It reads every mapping and descriptor of each,
@@ -57,15 +93,24 @@ func (h *Holder) note(inode uint64, wanted map[uint64]struct{}) {
 	}
 }
 
+// describe reads who it is. The directory's owner would say root for a process that may not be dumped.
 func (h *Holder) describe(dir string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
 		return err
 	}
-	h.UID = st.Uid
-	name, err := os.ReadFile(filepath.Join(dir, "comm"))
-	h.Name = strings.ToValidUTF8(string(bytes.TrimSpace(name)), "?")
-	return err
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); key {
+		case "Name":
+			h.Name = strings.ToValidUTF8(value, "?")
+		case "Uid": // real, effective, saved, of the file system
+			uid, err := strconv.ParseUint(strings.Fields(value + " ?")[0], 10, 32)
+			h.UID = uint32(uid)
+			return err
+		}
+	}
+	return os.ErrNotExist
 }
 
 // mappedIn calls f with the inode number of each mapping of a segment.

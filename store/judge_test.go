@@ -1,0 +1,113 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// holdAs has a process of a user hold a descriptor, which it takes over.
+func holdAs(t *testing.T, uid uint32, fd int) (end func()) {
+	t.Helper()
+	f := os.NewFile(uintptr(fd), "segment")
+	defer f.Close()
+	cmd := exec.Command("sleep", "1000")
+	cmd.ExtraFiles = []*os.File{f}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() { cmd.Process.Kill(); cmd.Wait() }
+}
+
+// judgeNow has the store judge what is disputed, without the waiting.
+func judgeNow(s *Store) {
+	s.mu.Lock()
+	s.judgeAt = time.Now()
+	s.wakeKeeper()
+	s.mu.Unlock()
+}
+
+func chargedTo(s *Store, tenant string) uint64 {
+	for _, t := range s.Status().Tenants {
+		if t.Name == tenant {
+			return t.ChargedBytes
+		}
+	}
+	return 0
+}
+
+// TestReaderPaysForWhatItKeeps: a reader of another tenant that keeps a shared object after it was deleted is charged
+// for it, and its owner is not; unless the owner keeps it, too.
+func TestReaderPaysForWhatItKeeps(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it looks into other users' processes")
+	}
+	const reader, size = 65533, 3 << 20
+	s := newStore(t, Options{TenantBytes: 8 << 20})
+	owner := connect(t, s, "owner")
+	other, err := s.Connect(Owner{Tenant: "reader", Principals: []string{"uid:65533"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	take := func() (fd int) {
+		id := sealedObject(t, owner, Spec{SizeBytes: size, Own: true})
+		if err := owner.Grant(id, "", Everybody, false); err != nil {
+			t.Fatal(err)
+		}
+		h, err := other.Get(id)
+		if err == nil {
+			err = errors.Join(other.Release(id), other.Forget(h.Ref.Segment), owner.Release(id))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sweepAll(owner)
+		return h.FD
+	}
+	end := holdAs(t, reader, take())
+	if chargedTo(s, "owner") < size {
+		t.Error("nobody pays before the store has looked")
+	}
+	waitUntil(t, func() bool { judgeNow(s); return chargedTo(s, "reader") >= size })
+	if got := chargedTo(s, "owner"); got >= size {
+		t.Errorf("the owner is charged %d bytes for what the reader keeps", got)
+	}
+	mustAgree(t, s, true)
+
+	both := take()
+	mine, err := unix.FcntlInt(uintptr(both), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endToo := holdAs(t, reader, both)
+	looked := func() (at time.Time) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.judgeAt
+	}
+	asked := time.Now()
+	judgeNow(s)
+	waitUntil(t, func() bool { return looked().After(asked.Add(searchEvery / 2)) })
+	if chargedTo(s, "owner") < size {
+		t.Error("the owner keeps it, and does not pay")
+	}
+	_, err = other.Create(Spec{SizeBytes: 6 << 20, Own: true})
+	wantErr(t, err, object.ErrQuota)
+	unix.Close(mine)
+	waitUntil(t, func() bool { judgeNow(s); return chargedTo(s, "owner") < size })
+	end()
+	endToo()
+	if got := s.Status(); got.KeptBytes != 0 {
+		t.Errorf("when nobody has it: %+v", got)
+	}
+	mustAgree(t, s, true)
+}
