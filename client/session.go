@@ -106,6 +106,7 @@ type Segment struct {
 	File    *os.File // the Segment's: dup it to keep it
 	c       *Conn
 	mapping *segment.Mapping
+	spent   bool // freed or published
 }
 
 // AllocSegment gives the session populated, zeroed memory of at least n bytes. The caller must Free or Publish it; it
@@ -142,12 +143,15 @@ func (c *Conn) takeSegment(k *call) (*Segment, error) {
 	return &Segment{ID: m.Segment, File: k.files[0], c: c, mapping: mapping}, nil
 }
 
-// Bytes gives the memory; nil after Free or Publish, when no slice of it may be used any more.
+// Bytes gives the memory; nil after Unmap, Free or Publish, when no slice of it may be used any more.
 func (s *Segment) Bytes() []byte { return s.mapping.Bytes() }
+
+// Unmap ends this mapping, for a caller who maps File himself: a segment that nobody has mapped for writing is published without a copy.
+func (s *Segment) Unmap() { s.mapping.Unmap() } // fails only for a mapping that is none
 
 // Free gives the memory back, soon. A second Free does nothing.
 func (s *Segment) Free() {
-	if s.Bytes() == nil {
+	if s.spent {
 		return
 	}
 	s.unmap()
@@ -155,15 +159,16 @@ func (s *Segment) Free() {
 }
 
 func (s *Segment) unmap() {
+	s.spent = true
 	s.mapping.Unmap() // fails only for a mapping that is none
 	s.File.Close()
 }
 
-// Publish moves the memory into a sealed object of size bytes, without a copy. The segment is spent: unmapped here, and
-// the worker must let it go too. The connection holds one reference to the object: ReleaseID gives it back. replace
+// Publish moves the memory into a sealed object of size bytes. Nothing may map it for writing any more, here and in the worker (Unmap, then
+// mappings for reading by a descriptor that is open for reading alone): else the daemon makes the object of a copy. The segment is spent. The connection holds one reference to the object: ReleaseID gives it back. replace
 // takes o.Name from the object that has it. On an error the segment stays as it was.
 func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID, error) {
-	if s.Bytes() == nil {
+	if s.spent {
 		return object.ID{}, fmt.Errorf("%w: segment %d is freed or published already", object.ErrInvalid, s.ID)
 	}
 	k, err := s.c.roundTrip(context.Background(), wire.PublishSegment, &wire.PublishSegmentRequest{

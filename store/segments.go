@@ -26,13 +26,16 @@ type segmentState struct {
 	payer   *tenant            // who is charged instead of tenant; nil: nobody
 	live    int                // objects in it; a session's segment counts as one
 	session bool               // a session's memory, not yet published
-	once    bool               // never used for a second object
-	sealed  bool               // for readers
-	idle    bool               // stands in writer.idle
-	idleAt  *list.Element      // and in Store.idle
-	used    uint64             // bytes of the objects in it
-	bucket  int                // place in writer.room: bucket and index
-	at      int
+
+	publishing bool // and about to be: not the session's to free or publish meanwhile
+
+	once   bool          // never used for a second object
+	sealed bool          // for readers
+	idle   bool          // stands in writer.idle
+	idleAt *list.Element // and in Store.idle
+	used   uint64        // bytes of the objects in it
+	bucket int           // place in writer.room: bucket and index
+	at     int
 
 	first    *entry           // the objects in it
 	usable   int              // of which may go to disk

@@ -56,7 +56,7 @@ func (c *Conn) FreeSegment(id uint64) error {
 }
 
 func (c *Conn) sessionSegment(id uint64) (*segmentState, error) {
-	if g := c.written[id]; g != nil && g.session {
+	if g := c.written[id]; g != nil && g.session && !g.publishing {
 		return g, nil
 	}
 	return nil, fmt.Errorf("%w: segment %d is no segment of this session", object.ErrNotFound, id)
@@ -78,10 +78,11 @@ type Publication struct {
 	Meta      []byte
 }
 
-// PublishSegment moves a session's segment into a sealed object, without a copy: the memory is sealed for readers and
-// is the session's no longer. c holds one reference, as after Create. Who has it mapped writable still can write; the
-// session's client and worker unmap it.
-// Errors: ErrNotFound (segment), ErrInvalid, ErrUnsupported, ErrExists (the name), ErrFull, ErrQuota: nothing changed.
+// PublishSegment moves a session's segment into an object that nobody can write, and that is the session's no longer. c holds one
+// reference, as after Create. The session's client and worker have no mapping of it that can be written any more, and then nothing is
+// copied; where one is left, anybody's, the object is a copy (sealPublished).
+// Errors: ErrNotFound (segment), ErrInvalid, ErrUnsupported, ErrExists (the name), ErrFull, ErrQuota: nothing changed, but that the
+// memory may be sealed where another took the name meanwhile.
 func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	s := c.s
 	if p.Class == object.TTL || p.Class == object.Persisted {
@@ -101,7 +102,7 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	}
 	now := time.Now()
 	e := &entry{
-		id: object.NewID(), size: p.SizeBytes, class: p.Class, state: object.Sealed, tenant: c.tenant,
+		id: object.NewID(), size: p.SizeBytes, class: p.Class, state: object.Sealed, strict: true, tenant: c.tenant,
 		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: now, sealed: now, held: p.Class == object.Named,
 		meta: append([]byte(nil), p.Meta...), expiryAt: -1,
 	}
@@ -112,20 +113,25 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	if err := s.reserveObject(c.tenant, e.charge, nil); err != nil {
 		return object.ID{}, err
 	}
-	if c.written[g.id] != g { // mu was let go
-		s.uncharge(c.tenant, e.charge)
-		return object.ID{}, errConnClosed
+	memory, err := s.sealPublished(c, g)
+	if err == nil {
+		err = e.nameFree(p.Name, p.Replace) // mu was let go
 	}
-	if err := g.mem.SealForReaders(); err != nil {
+	if err != nil {
+		s.giveUpCopy(memory, g)
 		s.uncharge(c.tenant, e.charge)
 		return object.ID{}, err
 	}
-	g.sealed, g.session, g.live = true, false, 0
-	s.attach(e, g, 0)
+	memory.sealed, memory.session, memory.live = true, false, 0
+	memory.mem.LendReadOnly()
+	s.attach(e, memory, 0)
 	s.insert(e)
 	c.refer(e)
-	s.stopWriting(g)
-	s.unsee(c, g)
+	s.stopWriting(memory)
+	s.unsee(c, memory)
+	if memory != g {
+		s.freeSession(c, g)
+	}
 	displaced := c.tenant.names[p.Name]
 	if p.Name != "" {
 		if err := s.bind(e, p.Name, p.Replace); err != nil {

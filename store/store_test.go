@@ -329,6 +329,7 @@ func TestPublish(t *testing.T) {
 	}
 	w := mapHandle(t, Handle{FD: g.FD, Ref: object.Ref{SegmentBytes: g.Bytes}}, true)
 	copy(w.Bytes(), "result")
+	w.Unmap() // as the session's client and worker do
 	_, err = b.PublishSegment(Publication{Segment: g.ID, SizeBytes: 6})
 	wantErr(t, err, object.ErrNotFound)
 	_, err = a.PublishSegment(Publication{Segment: g.ID, SizeBytes: g.Bytes + 1})
@@ -355,6 +356,42 @@ func TestPublish(t *testing.T) {
 	}
 	if st := s.Status(); st.SessionBytes != 0 || st.SegmentBytes != g.Bytes {
 		t.Errorf("%+v", st)
+	}
+}
+
+// Where somebody can still write the memory, the object is a copy that nobody can.
+func TestPublishHeld(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 16 << 20, SegmentBytes: 1 << 20})
+	a := connect(t, s, "x")
+	held := func(n uint64) (SessionSegment, *segment.Mapping) {
+		g, err := a.AllocSegment(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := mapHandle(t, Handle{FD: g.FD, Ref: object.Ref{SegmentBytes: g.Bytes}}, true)
+		copy(w.Bytes(), "result")
+		return g, w
+	}
+	g, w := held(100_000)
+	if _, err := a.PublishSegment(Publication{Segment: g.ID, SizeBytes: g.Bytes, Class: object.Named, Name: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := a.GetName("r")
+	if err != nil || got.Ref.Segment == g.ID {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	r := mapHandle(t, got, false)
+	copy(w.Bytes(), "changed")
+	if string(r.Bytes()[:7]) != "result\x00" {
+		t.Errorf("the object is %q", r.Bytes()[:7])
+	}
+	wantErr(t, a.FreeSegment(g.ID), object.ErrNotFound)
+
+	large, _ := held(10 << 20) // no room for it twice
+	_, err = a.PublishSegment(Publication{Segment: large.ID, SizeBytes: large.Bytes, Class: object.Named, Name: "l"})
+	wantErr(t, err, object.ErrFull)
+	if err := a.FreeSegment(large.ID); err != nil {
+		t.Errorf("the segment after a publication that failed: %v", err)
 	}
 }
 

@@ -78,6 +78,7 @@ var samples = []Message{
 	&FileData{Set: 11, Blob: 4},
 	&CreateSubDevices{Device: 3, First: SubDeviceBase, Room: 2, Properties: []uint64{0x1086, 1, 0}},
 	&ReleaseSubDevice{Device: SubDeviceBase},
+	&ProtectSegment{ID: 9, Writable: true},
 	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
 	&Ack{Lane: 2, Received: 1 << 40},
 	&Leave{},

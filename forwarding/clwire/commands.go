@@ -81,6 +81,7 @@ func (m *Hello) Decode(b []byte) error {
 const (
 	CapInPlace = 1 << 0 // buffers over segments are computed on in place (CPU devices)
 	CapPacked  = 1 << 1 // it takes packed chunks on lanes, in each way of this version (LaneHeader), and would send some
+	CapProtect = 1 << 2 // it takes ProtectSegment
 )
 
 // HelloReply is the result of Hello.
@@ -142,6 +143,32 @@ func (m *AddSegment) Append(b []byte) []byte {
 func (m *AddSegment) Decode(b []byte) error {
 	c := cursor{b: b, t: TypeAddSegment}
 	m.ID, m.Bytes = c.u64("id"), c.u64("bytes")
+	return c.end()
+}
+
+// ProtectSegment maps a segment anew where it lies, by the next descriptor on the socket, which can be read alone unless Writable. It is
+// answered when that is done, behind all commands before it.
+type ProtectSegment struct {
+	ID       uint64
+	Writable bool
+}
+
+func (*ProtectSegment) Type() Type { return TypeProtectSegment }
+func (m *ProtectSegment) Append(b []byte) []byte {
+	writable := byte(0)
+	if m.Writable {
+		writable = 1
+	}
+	return append(le.AppendUint64(b, m.ID), writable)
+}
+func (m *ProtectSegment) Decode(b []byte) error {
+	c := cursor{b: b, t: TypeProtectSegment}
+	m.ID = c.u64("id")
+	writable := c.u8("writable")
+	if writable > 1 {
+		c.fail("writable")
+	}
+	m.Writable = writable == 1
 	return c.end()
 }
 

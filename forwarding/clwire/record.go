@@ -99,7 +99,10 @@ const (
 	TypeTimeLimits Type = 57
 
 	TypeContentSize Type = 58
-	TypeBulkLength  Type = 157 // worker to client
+
+	TypeProtectSegment Type = 163
+
+	TypeBulkLength Type = 157 // worker to client
 )
 
 // Client to worker, tracing.
@@ -147,7 +150,7 @@ const (
 
 var typeNames = map[Type]string{
 	TypePad: "Pad", TypeHello: "Hello", TypeCreateContext: "CreateContext", TypeCreateQueue: "CreateQueue",
-	TypeAddSegment: "AddSegment", TypeDropSegment: "DropSegment", TypeCreateBuffer: "CreateBuffer", TypeRelease: "Release",
+	TypeAddSegment: "AddSegment", TypeDropSegment: "DropSegment", TypeProtectSegment: "ProtectSegment", TypeCreateBuffer: "CreateBuffer", TypeRelease: "Release",
 	TypeBlob: "Blob", TypeCreateProgram: "CreateProgram", TypeBuildProgram: "BuildProgram", TypeCreateKernel: "CreateKernel",
 	TypeNDRange: "NDRange", TypeSetArg: "SetArg", TypeCopy: "Copy", TypeCopyRect: "CopyRect", TypeFill: "Fill",
 	TypeWriteInline: "WriteInline", TypeTransfer: "Transfer", TypeHost: "Host", TypeHostDone: "HostDone", TypeMarker: "Marker",

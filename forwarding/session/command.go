@@ -28,6 +28,7 @@ type command struct {
 	noted []use          // of a recorded command: its buffers
 	given uint32         // events in the program's wait list
 	whole *Buffer        // nil, or a root that the command overwrites from end to end
+	holds bool           // Context.publishing
 }
 
 // liveQueue resolves a queue.
@@ -51,6 +52,10 @@ func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
 	}
 	if q.w.dead.Load() {
 		return c, OutOfResources
+	}
+	if q.ctx.inPlace {
+		q.ctx.publishing.RLock()
+		c.holds = true
 	}
 	status := c.afterWrites()
 	if !w.Want || status != Success {
@@ -139,6 +144,10 @@ func (q *Queue) waitedEvent() *Event { return q.d.newEvent(q.ctx, q, cmdMarker) 
 
 // close returns the event's handle, or takes it back when the command failed.
 func (c *command) close(status Status) (uintptr, Status) {
+	if c.holds {
+		c.holds = false
+		c.q.ctx.publishing.RUnlock()
+	}
 	if status != Success {
 		if w := c.q.w; w.dead.Load() {
 			w.awaitLanded()

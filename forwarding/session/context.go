@@ -34,6 +34,10 @@ type Context struct {
 
 	mirrors   atomic.Pointer[[]*mirror] // buffers with the program's own memory; replaced under mirrorsMu
 	mirrorsMu sync.Mutex                // leaf
+
+	// publishing is held for reading by each enqueue call of a context in place, and for writing while memory becomes an object: so no
+	// command that found it writable comes after it is not.
+	publishing sync.RWMutex
 }
 
 // CreateContext is clCreateContext (§4.4). report may be nil.

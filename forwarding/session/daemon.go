@@ -63,11 +63,13 @@ func (c *daemonControl) AllocSegment(size uint64) (*Segment, error) {
 		theirs.Free()
 		return nil, err
 	}
-	bytes, err := unix.Mmap(int(file.Fd()), 0, len(theirs.Bytes()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	n := len(theirs.Bytes())
+	theirs.Unmap()
+	bytes, err := unix.Mmap(int(file.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		file.Close()
 		theirs.Free()
-		return nil, fmt.Errorf("map a segment of %d bytes: %w", len(theirs.Bytes()), err)
+		return nil, fmt.Errorf("map a segment of %d bytes: %w", n, err)
 	}
 	// The daemon has touched the memory; this spares a fault a page here. Advice: the faults do it otherwise.
 	_ = unix.Madvise(bytes, unix.MADV_POPULATE_WRITE)

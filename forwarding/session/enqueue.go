@@ -48,9 +48,12 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	}
 	if status == Success && blocking {
 		q.ctx.syncHost()
+	}
+	event, status := c.close(status)
+	if status == Success && blocking {
 		d.publishRead(b, off, size)
 	}
-	return c.close(status)
+	return event, status
 }
 
 // EnqueueWrite is clEnqueueWriteBuffer (§5.2.2). Small writes ride in the record.

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/trace"
@@ -22,6 +25,8 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	if b == nil || b.image != nil {
 		return id, fmt.Errorf("%w: publish %#x: no live buffer", object.ErrInvalid, h)
 	}
+	b.ctx.publishing.Lock()
+	defer b.ctx.publishing.Unlock()
 	for _, m := range b.ctx.bound().busyQueues() {
 		if status := m.q.finish(); status != Success {
 			return id, fmt.Errorf("%w: publish: a command before failed (OpenCL error %d)", object.ErrInvalid, status)
@@ -51,7 +56,7 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if b.object != nil {
 		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)
 	}
-	if !b.ctx.inPlace {
+	if !b.ctx.inPlace || b.mappedForWriting() {
 		return b.publishCopy(name, meta)
 	}
 	b.mu.Lock()
@@ -66,8 +71,10 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	}
 	began := b.d.began()
 	defer func() { b.d.tripped(began, trace.CausePublish, nil, name) }()
+	writable := b.d.protect(b.place.seg)
 	id, err = b.d.control.PublishSegment(b.place.seg, b.size, name, meta)
 	if err != nil {
+		writable()
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}
 	b.d.slabs.disown(b.place.seg)
@@ -76,8 +83,75 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	return id, nil
 }
 
-// publishCopy makes the object of a buffer in the driver's memory: the bytes cross the bus once, into the object's own
-// segment, and the buffer stays as it is.
+// mappedForWriting says whether the program has a pointer by which it may write the buffer at any time.
+func (b *Buffer) mappedForWriting() bool {
+	b.mu.Lock()
+	all := append(slices.Collect(maps.Keys(b.subs)), b)
+	b.mu.Unlock()
+	for _, x := range all {
+		x.mu.Lock()
+		writes := slices.ContainsFunc(x.maps, func(m mapping) bool { return m.flags&^mapRead != 0 })
+		x.mu.Unlock()
+		if writes {
+			return true
+		}
+	}
+	return false
+}
+
+// protect leaves this process and its workers mappings of a segment that cannot be written, so that the daemon can seal the memory as it
+// is. Where that fails the daemon finds a mapping that can, and copies. The returned function undoes it.
+func (d *Driver) protect(seg *Segment) (undo func()) {
+	ro, err := segment.ReadOnly(int(seg.File.Fd()))
+	if err != nil {
+		return func() {}
+	}
+	file := os.NewFile(uintptr(ro), "segment")
+	defer file.Close()
+	d.remap(seg, file, false)
+	return func() { d.remap(seg, seg.File, true) }
+}
+
+func (d *Driver) remap(seg *Segment, by *os.File, writable bool) {
+	for _, w := range d.workers() {
+		if err := w.protect(seg, by, writable); err != nil {
+			d.cfg.Log(fmt.Sprintf("tendril: publish: the worker's mapping: %v", err))
+		}
+	}
+	if err := segment.Remap(seg.Bytes, by, writable); err != nil {
+		d.cfg.Log(fmt.Sprintf("tendril: publish: %v", err))
+	}
+}
+
+// protect has the worker map a segment that it knows anew. A worker that cannot, or is dead, leaves it as it is.
+func (w *worker) protect(seg *Segment, by *os.File, writable bool) error {
+	c, request := w.begin(nil)
+	c.cause, c.detail = trace.CausePublish, "protect"
+	w.segMu.Lock()
+	if !w.segments[seg.ID] || w.capabilities&clwire.CapProtect == 0 || w.dead.Load() {
+		w.segMu.Unlock()
+		w.forget(request)
+		return nil
+	}
+	err := w.link.SendFD(by)
+	if err != nil {
+		w.die(err)
+	} else {
+		err = w.send(&clwire.ProtectSegment{ID: seg.ID, Writable: writable}, clwire.FlagUrgent, request)
+	}
+	w.segMu.Unlock()
+	if err != nil {
+		w.forget(request)
+		return err
+	}
+	if err = w.await(c); err == nil && c.status != Success {
+		err = fmt.Errorf("%w: OpenCL error %d", object.ErrInternal, c.status)
+	}
+	return err
+}
+
+// publishCopy makes the object of a buffer in the driver's memory, or of one that the program may write at any time: the bytes are copied
+// once, into the object's own segment, and the buffer stays as it is.
 func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) {
 	seg, err := b.d.control.AllocSegment(b.size)
 	if err != nil {
@@ -87,7 +161,9 @@ func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) 
 		b.d.control.FreeSegment(seg)
 		return id, fmt.Errorf("%w: publish %d bytes as %q: the device's copy failed (OpenCL error %d)", object.ErrInternal, b.size, name, status)
 	}
+	writable := b.d.protect(seg)
 	if id, err = b.d.control.PublishSegment(seg, b.size, name, meta); err != nil {
+		writable()
 		b.d.control.FreeSegment(seg)
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}

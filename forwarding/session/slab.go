@@ -350,17 +350,24 @@ func (s *slabs) giveBack(seg *Segment) {
 }
 
 func (s *slabs) dropFromWorkers(seg *Segment) {
-	s.d.mu.Lock()
-	shown := s.d.shown
-	s.d.mu.Unlock()
+	for _, w := range s.d.workers() {
+		w.dropSegment(seg.ID)
+	}
+}
+
+// workersOf gives the workers that serve the driver now.
+func (d *Driver) workers() (all []*worker) {
+	d.mu.Lock()
+	shown := d.shown
+	d.mu.Unlock()
 	for _, p := range shown {
 		p.mu.Lock()
-		w := p.current
-		p.mu.Unlock()
-		if w != nil {
-			w.dropSegment(seg.ID)
+		if p.current != nil {
+			all = append(all, p.current)
 		}
+		p.mu.Unlock()
 	}
+	return all
 }
 
 // close gives all memory back. No buffer may be used afterwards.

@@ -35,7 +35,8 @@ func (s *session) execute(h clwire.Header, p []byte) error {
 	case clwire.TypeFinish, clwire.TypeWait, clwire.TypeWatch, clwire.TypeFlush,
 		clwire.TypeHostDone, clwire.TypeUserEvent, clwire.TypeSetUserEvent:
 		return s.events(h, p)
-	case clwire.TypeHello, clwire.TypeTimeLimits, clwire.TypeTakesPacked, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment, clwire.TypeBlob:
+	case clwire.TypeHello, clwire.TypeTimeLimits, clwire.TypeTakesPacked, clwire.TypeRelease, clwire.TypeAddSegment, clwire.TypeDropSegment,
+		clwire.TypeProtectSegment, clwire.TypeBlob:
 		return s.manage(h, p)
 	case clwire.TypeCreateContext, clwire.TypeCreateQueue, clwire.TypeCreateBuffer, clwire.TypeCreateProgram, clwire.TypeCreateKernel:
 		return s.create(h, p)
@@ -261,6 +262,12 @@ func (s *session) manage(h clwire.Header, p []byte) error {
 			return err
 		}
 		return s.addSegment(&m)
+	case clwire.TypeProtectSegment:
+		var m clwire.ProtectSegment
+		if err := m.Decode(p); err != nil {
+			return err
+		}
+		return s.protectSegment(h, &m)
 	case clwire.TypeDropSegment:
 		var m clwire.DropSegment
 		if err := m.Decode(p); err != nil {
@@ -286,7 +293,7 @@ func (s *session) hello(h clwire.Header, m *clwire.Hello) error {
 	s.spin = min(time.Duration(m.SpinMicros)*time.Microsecond, maxSpin)
 	answer := clwire.HelloReply{Version: clwire.Version}
 	if s.inPlace {
-		answer.Capabilities |= clwire.CapInPlace
+		answer.Capabilities |= clwire.CapInPlace | clwire.CapProtect
 	}
 	if s.compression != nil {
 		answer.Capabilities |= clwire.CapPacked

@@ -16,6 +16,7 @@ import (
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
+	storesegment "tendril/store/segment"
 )
 
 var errRecord = errors.New("bad record")
@@ -337,12 +338,47 @@ func (s *session) addSegment(m *clwire.AddSegment) error {
 		return fmt.Errorf("%w: segment %d of %d bytes has a descriptor of %d", errRecord, m.ID, m.Bytes, info.Size())
 	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, int(m.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	published := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)
+	if published { // before this worker first heard of it
+		mem, err = unix.Mmap(int(f.Fd()), 0, int(m.Bytes), unix.PROT_READ, unix.MAP_SHARED)
+	}
 	if err != nil {
 		return fmt.Errorf("map segment %d of %d bytes: %w", m.ID, m.Bytes, err)
 	}
-	seg := &segment{id: m.ID, mem: mem, gone: s.unmap}
+	seg := &segment{id: m.ID, mem: mem, readOnly: published, gone: s.unmap}
 	seg.refs.Store(1)
 	s.segments[m.ID] = seg
+	return nil
+}
+
+// protectSegment takes the right to write away from this process's own mapping, or gives it back. Commands that came before may still
+// write.
+func (s *session) protectSegment(h clwire.Header, m *clwire.ProtectSegment) error {
+	f, err := s.link.TakeFD()
+	if err != nil {
+		return err
+	}
+	seg := s.segments[m.ID]
+	if seg == nil || m.ID&clwire.AttachedSegment != 0 || h.Request == 0 {
+		f.Close()
+		return fmt.Errorf("%w: segment %d is none to protect", errRecord, m.ID)
+	}
+	seg.readOnly = !m.Writable
+	seg.refs.Add(1)
+	queues := s.liveQueues()
+	s.work.Go(func() {
+		defer f.Close()
+		defer seg.unref()
+		for _, q := range queues {
+			q.native.Finish()
+			q.unref()
+		}
+		status := opencl.Success
+		if storesegment.Remap(seg.mem, f, m.Writable) != nil {
+			status = opencl.OutOfResources // the client learns that from what it tries then
+		}
+		s.reply(h.Request, status, nil)
+	})
 	return nil
 }
 

@@ -156,6 +156,24 @@ func (m *Memory) SealStrict() error {
 	return err
 }
 
+// ReadOnly opens a descriptor of the same memory for reading alone. The caller owns it.
+func ReadOnly(fd int) (int, error) {
+	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open a segment for reading alone: %w", err)
+	}
+	return ro, nil
+}
+
+// LendReadOnly makes what Dup gives read alone: kernels before 6.7 map nothing shared by a writable descriptor of memory that is sealed
+// strictly. Where it cannot be (no /proc), newer ones do not need it.
+func (m *Memory) LendReadOnly() {
+	if ro, err := ReadOnly(m.fd); err == nil {
+		unix.Close(m.fd)
+		m.fd = ro
+	}
+}
+
 func (m *Memory) seal(seals int) error {
 	if err := m.sys.AddSeals(m.fd, seals); err != nil {
 		return fmt.Errorf("%w: seals 0x%x on a segment: %w", object.ErrInternal, seals, err)
@@ -189,6 +207,15 @@ func (m *Memory) Dup() (int, error) {
 		return -1, fmt.Errorf("%w: dup of a segment's descriptor: %w", object.ErrFull, err)
 	}
 	return fd, nil
+}
+
+// Again gives a second Memory of the same memory, for who works on it while others may close the first. The caller must Close it.
+func (m *Memory) Again() (*Memory, error) {
+	fd, err := m.Dup()
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{sys: m.sys, fd: fd, bytes: m.bytes, huge: m.huge}, nil
 }
 
 // Close gives up this process's descriptor; the memory lives on while anyone maps it or holds a descriptor.

@@ -34,7 +34,9 @@
  *   waits for the commands enqueued so far, then moves the buffer's memory into a sealed object of that name (NULL or "":
  *   without a name, gone with this process), without a copy for buffers of 1 MiB and more, and writes the object's
  *   16-byte id to id_out unless that is NULL. The cl_mem stays valid: reads see the same memory, the next write gets
- *   fresh memory. From a device with memory of its own the bytes are copied once, into the object.
+ *   fresh memory. From a device with memory of its own the bytes are copied once, into the object; so are they where the
+ *   program has the buffer mapped for writing, and where anything else still maps its memory so (a child that was
+ *   forked, code in the worker): nobody can write the memory of an object, and the kernel vouches for that.
  *
  *   Errors: CL_INVALID_MEM_OBJECT; CL_INVALID_OPERATION: a sub-buffer, a CL_MEM_USE_HOST_PTR buffer, memory that is an
  *   object already, a device of another machine; CL_OUT_OF_RESOURCES: the store refuses. The reason goes to standard error.
