@@ -217,6 +217,15 @@ func (a *Accepted) SendNow(b []byte, fds []int) (n int, err error) {
 	return n, err
 }
 
+// Admit has Receive ask before it takes more memory for a large frame, and say when that is given back. The connection's end says nothing. Call it
+// before the first Receive.
+func (a *Accepted) Admit(ask func(h Header, more int) error, free func(n int)) {
+	a.in.admit, a.in.free = ask, free
+}
+
+// Large reports whether a large frame has begun to come: only Receive may go on then.
+func (a *Accepted) Large() bool { return a.in.large() }
+
 // Whole reports whether Receive has another frame at hand without a system call.
 func (a *Accepted) Whole() bool { return a.in.whole() }
 

@@ -55,6 +55,9 @@ func FinishFrame(b []byte, at int) {
 	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-HeaderBytes))
 }
 
+// SetLength is FinishFrame for a payload that is sent behind b and not appended to it.
+func SetLength(b []byte, at, payload int) { binary.LittleEndian.PutUint32(b[at:], uint32(payload)) }
+
 // Payload is what a frame is filled with; the messages of ipc/wire are.
 type Payload interface{ AppendTo([]byte) []byte }
 

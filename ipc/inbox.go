@@ -19,6 +19,10 @@ type inbox struct {
 	buf        []byte
 	start, end int // buf[start:end] is received and not given out
 	fds        []int
+
+	admit func(h Header, more int) error // nil, or asked before more bytes are taken for a large frame; its error comes back
+	free  func(n int)                    // and told when they are given back
+	extra int                            // bytes that admit allowed and free was not told of
 }
 
 // next gives the next whole frame, if one is there.
@@ -29,7 +33,10 @@ func (in *inbox) next() (f Frame, ok bool, err error) {
 	}
 	h, err := parseHeader(in.buf[in.start:])
 	f.Header = h
-	if err != nil || have < HeaderBytes+int(h.Length) {
+	if err == nil && have < HeaderBytes+int(h.Length) {
+		err = in.ask(h)
+		return f, false, err
+	} else if err != nil {
 		return f, false, err
 	}
 	if n := h.descriptors(); n > len(in.fds) {
@@ -42,6 +49,28 @@ func (in *inbox) next() (f Frame, ok bool, err error) {
 	in.start = from + int(h.Length)
 	f.Payload = in.buf[from:in.start:in.start]
 	return f, true, nil
+}
+
+// ask asks for the memory of a large frame that has begun to come.
+func (in *inbox) ask(h Header) error {
+	more := HeaderBytes + int(h.Length) - in.extra
+	if in.admit == nil || more <= 0 || HeaderBytes+int(h.Length) <= largeInbox {
+		return nil
+	}
+	err := in.admit(h, more)
+	if err == nil {
+		in.extra += more
+	}
+	return err
+}
+
+// large reports whether a frame has begun to come for whose memory next asks.
+func (in *inbox) large() bool {
+	if in.end-in.start < HeaderBytes {
+		return false
+	}
+	h, err := parseHeader(in.buf[in.start:])
+	return err == nil && HeaderBytes+int(h.Length) > largeInbox
 }
 
 // whole reports whether next has a frame to give (or a fault to report).
@@ -68,6 +97,10 @@ func (in *inbox) room() []byte {
 		need = max(need, 2*len(in.buf)) // it came full: there may be more behind
 	case len(waiting) == 0 && len(in.buf) > largeInbox:
 		in.buf = nil // after a large frame
+		if in.extra > 0 {
+			in.free(in.extra)
+			in.extra = 0
+		}
 	}
 	if need > len(in.buf) {
 		in.buf = make([]byte, need)

@@ -41,6 +41,11 @@ func receiveFrame(r io.Reader, in *inbox) (Frame, error) {
 	}
 }
 
+// Admit has Receive ask before it takes more memory for a large frame, as Accepted's does.
+func (s *Stream) Admit(ask func(h Header, more int) error, free func(n int)) {
+	s.in.admit, s.in.free = ask, free
+}
+
 // Whole reports whether Receive has another frame at hand.
 func (s *Stream) Whole() bool { return s.in.whole() }
 

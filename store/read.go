@@ -90,6 +90,9 @@ func (r *Reading) Close() {
 	}
 }
 
+// InMemory reports whether Range gives what is there, and takes no memory for it.
+func (r *Reading) InMemory() bool { return r.view != nil || r.Size == 0 }
+
 // Range gives n bytes from off on, in the mapping or in memory of its own; valid until Close.
 func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	if off > r.Size || n > r.Size-off {

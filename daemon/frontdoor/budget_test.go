@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
 	"tendril/ipc/wire"
+	"tendril/store"
 	"tendril/store/object"
 )
 
@@ -57,4 +61,85 @@ func TestWatchesAreCharged(t *testing.T) {
 	}
 	p.Close()
 	waitFor(t, func() bool { return d.store.Status().RequestBytes == 0 })
+}
+
+// TestALargeFrameIsPaidFor: what announces more than its message may have ends the connection before memory is taken for it; what may be
+// large is charged as long as its memory is held.
+func TestALargeFrameIsPaidFor(t *testing.T) {
+	d := open(t, nil)
+	p := d.dial(t).hello()
+	f, err := p.ask(wire.Upload, &wire.CreateWithRequest{CreateRequest: wire.CreateRequest{SizeBytes: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m wire.IDMessage
+	if err := m.Decode(f.Payload); err != nil {
+		t.Fatal(err)
+	}
+	charged := func() uint64 { return d.store.Status().RequestBytes }
+	before := charged()
+	if before < mappingBytes {
+		t.Errorf("an upload is charged %d bytes", before)
+	}
+	frame := ipc.AppendFrame(nil, wire.Write, 0, 5, &wire.WriteRequest{ID: m.ID, Data: make([]byte, 1<<20-64)})
+	if err := p.Send(frame[:100_000]); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return charged() >= before+1<<20-100 })
+	if err := p.Send(frame[100_000:]); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := p.receive(); err != nil || f.Type != wire.Write|wire.ReplyBit {
+		t.Fatal(f.Type, err)
+	}
+	if _, err := p.ask(wire.Hurry, nil); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return charged() == before })
+	head, at := ipc.AppendHeader(nil, wire.Status, 0, 9)
+	ipc.SetLength(head, at, ipc.MaxPayload)
+	if err := p.Send(head); err != nil { // and no more
+		t.Fatal(err)
+	}
+	p.mustEnd(object.ErrProtocol)
+	waitFor(t, func() bool { return charged() == 0 })
+}
+
+// TestAnUnreadReplyIsPaidFor: what the peer does not take is charged, holds are, and the peer is not read from meanwhile.
+func TestAnUnreadReplyIsPaidFor(t *testing.T) {
+	d := open(t, nil)
+	c, err := d.store.Connect(store.Owner{Tenant: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h, err := c.Create(store.Spec{SizeBytes: 4 << 20, Class: object.Named, Name: "large"})
+	if err == nil {
+		unix.Close(h.FD)
+		err = c.Seal(h.ID, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := d.dial(t).hello()
+	if _, err := p.ask(wire.Hold, &wire.GetRequest{ID: h.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if held := d.store.Status().RequestBytes; held != mappingBytes {
+		t.Errorf("a hold is charged %d bytes", held)
+	}
+	const asked = 100
+	for i := range uint64(asked) {
+		p.send(wire.ReadRange, 100+i, &wire.ReadRangeRequest{ID: h.ID, Bytes: 1 << 20})
+	}
+	waitFor(t, func() bool { return d.store.Status().RequestBytes > 256<<10 })
+	if held := d.store.Status().RequestBytes; held > 2<<20 {
+		t.Errorf("%d bytes are charged for %d replies that wait", held, asked)
+	}
+	for i := range uint64(asked) {
+		if f, err := p.receive(); err != nil || f.Request != 100+i || f.Length != 1<<20 {
+			t.Fatalf("reply %d: %v, %d bytes, %v", i, f.Type, f.Length, err)
+		}
+	}
+	waitFor(t, func() bool { return d.store.Status().RequestBytes == mappingBytes })
 }

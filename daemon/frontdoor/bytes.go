@@ -18,6 +18,9 @@ import (
 const (
 	maxUploads = 16
 	maxHolds   = 256
+
+	// mappingBytes is what an object that is uploaded or held is charged, besides its memory: a process may have some 65,000 mappings.
+	mappingBytes = 8 << 10
 )
 
 // upload is an object that its creator fills with Write.
@@ -42,14 +45,19 @@ func (c *connection) uploading(f *ipc.Frame) error {
 	if len(c.uploads) >= maxUploads {
 		return fmt.Errorf("%w: %d objects are being uploaded on this connection: seal or abort one", object.ErrBusy, maxUploads)
 	}
+	if err := c.store.ChargeRequest(mappingBytes); err != nil {
+		return err
+	}
 	h, err := c.store.Create(store.Spec{
 		SizeBytes: m.SizeBytes, Class: m.Class, Own: true, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
 	})
 	if err != nil {
+		c.store.UnchargeRequest(mappingBytes)
 		return err
 	}
 	u, err := newUpload(h)
 	if err != nil {
+		c.store.UnchargeRequest(mappingBytes)
 		return errors.Join(err, c.store.Abort(h.ID))
 	}
 	if c.uploads == nil {
@@ -124,6 +132,7 @@ func (c *connection) endUpload(id object.ID) {
 	}
 	u.unmap()
 	delete(c.uploads, id)
+	c.store.UnchargeRequest(mappingBytes)
 	if u.segment != 0 {
 		_ = c.store.Forget(u.segment) // an abort may have ended it already
 	}
@@ -147,6 +156,10 @@ func (c *connection) giveHold(f *ipc.Frame, id object.ID, name string) error {
 		r.Close()
 		return fmt.Errorf("%w: %d objects are being read on this connection: release one", object.ErrBusy, maxHolds)
 	default:
+		if err := c.store.ChargeRequest(mappingBytes); err != nil {
+			r.Close()
+			return err
+		}
 		h = &hold{reading: r}
 		if c.holds == nil {
 			c.holds = make(map[object.ID]*hold)
@@ -167,6 +180,7 @@ func (c *connection) releaseHold(id object.ID) bool {
 	if h.count--; h.count == 0 {
 		delete(c.holds, id)
 		h.reading.Close()
+		c.store.UnchargeRequest(mappingBytes)
 	}
 	return true
 }
@@ -203,10 +217,29 @@ func (c *connection) readRange(f *ipc.Frame) error {
 	return c.replyRange(f, r, m)
 }
 
+// replyRange sends what lies in memory from there, without a copy, but for little.
 func (c *connection) replyRange(f *ipc.Frame, r *store.Reading, m wire.ReadRangeRequest) error {
+	if !r.InMemory() {
+		n := min(uint64(m.Bytes), r.Size)
+		if err := c.store.AwaitCharge(c.ctx, n); err != nil {
+			return err
+		}
+		defer c.store.UnchargeRequest(n)
+	}
 	b, err := r.Range(m.Offset, uint64(m.Bytes))
 	if err != nil {
 		return err
 	}
-	return c.replyLater(func() { c.appendRaw(f, 0, b) })
+	return c.replyLater(func() {
+		if len(b) < flushBytes/2 {
+			c.appendRaw(f, 0, b)
+			return
+		}
+		at := 0
+		c.out, at = ipc.AppendHeader(c.out, f.Type|wire.ReplyBit, 0, f.Request)
+		ipc.SetLength(c.out, at, len(b))
+		if c.flush() == nil {
+			c.sendErr = c.send(b, nil)
+		}
+	})
 }

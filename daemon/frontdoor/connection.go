@@ -28,6 +28,7 @@ const (
 // transport carries frames: an *ipc.Accepted, with descriptors, or an *ipc.Stream.
 type transport interface {
 	Receive() (ipc.Frame, error)
+	Admit(ask func(h ipc.Header, more int) error, free func(n int))
 	Whole() bool
 	Send(b []byte, fds []int) error
 	SetDeadline(time.Time)
@@ -82,6 +83,7 @@ type connection struct {
 func newConnection(s *Server, link transport, process *ipc.Process, peer Peer) *connection {
 	c := &connection{srv: s, link: link, process: process, peer: peer, departed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	link.Admit(c.admit, func(n int) { c.store.UnchargeRequest(uint64(n)) })
 	return c
 }
 
@@ -221,7 +223,7 @@ func (c *connection) flush() error {
 }
 
 func (c *connection) resetOut() {
-	if cap(c.out) > 4*flushBytes {
+	if cap(c.out) > 2*flushBytes {
 		c.out = nil
 	}
 	c.out = c.out[:0]

@@ -34,7 +34,7 @@ func (c *connection) next() (none bool, err error) {
 		c.leftOver = false
 		return false, nil
 	}
-	if !local.Whole() {
+	if !local.Whole() && !local.Large() {
 		came, err := local.Linger()
 		if err == nil && !came && c.srv.poller.Serve(local, c.peer.Tenant, c.step) {
 			return true, c.fault
@@ -107,6 +107,9 @@ func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error)
 			return ipc.Leave, nil
 		}
 	}
+	if local.Large() {
+		return ipc.Leave, c.flushIfIdle()
+	}
 	return ipc.Served, c.flushIfIdle()
 }
 
@@ -129,7 +132,7 @@ func (c *connection) send(b []byte, fds []int) error {
 		if err := c.sendUnsent(); err != nil {
 			return err
 		}
-		return c.link.Send(b, fds)
+		return c.sendCharged(b, fds)
 	}
 	n := 0
 	if len(c.unsent) == 0 {
@@ -151,6 +154,7 @@ func (c *connection) send(b []byte, fds []int) error {
 		rest.fds = append(rest.fds, own)
 	}
 	c.unsent = append(c.unsent, rest)
+	c.store.ChargeUnread(uint64(len(rest.bytes)))
 	return nil
 }
 
@@ -161,6 +165,7 @@ func (c *connection) sendUnsent() (err error) {
 			err = c.link.Send(part.bytes, part.fds)
 		}
 		part.close()
+		c.store.UnchargeRequest(uint64(len(part.bytes)))
 	}
 	c.unsent = nil
 	return err

@@ -1,0 +1,41 @@
+package frontdoor
+
+import (
+	"fmt"
+
+	"tendril/ipc"
+	"tendril/store/object"
+)
+
+// What a connection has in the daemon's memory: up to 64 KiB that it received and some more that it is to be sent, whatever it does; and
+// what is charged to its tenant (store.ChargeRequest): a large frame that comes, a page, what waits, and what its peer does not take.
+
+// admit allows memory for a frame of more than 64 KiB, which is about to be received; it waits while the tenant's requests hold too much. It runs
+// where frames are received, never on the poller's goroutine.
+func (c *connection) admit(h ipc.Header, more int) error {
+	if c.store == nil {
+		return fmt.Errorf("%w: %v of %d bytes before Hello", object.ErrProtocol, h.Type, h.Length)
+	}
+	if row, known := rows[h.Type]; known && h.Length > row.maxPayload {
+		return &breach{h.Request, fmt.Errorf("%w: %v of %d bytes, at most %d", object.ErrProtocol, h.Type, h.Length, row.maxPayload)}
+	}
+	return c.store.AwaitCharge(c.ctx, uint64(more))
+}
+
+// sendCharged sends, and waits for the peer: what that does not take at once is charged meanwhile. mu is held.
+func (c *connection) sendCharged(b []byte, fds []int) error {
+	if local, is := c.link.(*ipc.Accepted); is {
+		n, err := local.SendNow(b, fds)
+		if err != nil || n == len(b) {
+			return err
+		}
+		if b = b[n:]; n > 0 {
+			fds = nil
+		}
+	}
+	if c.store != nil {
+		c.store.ChargeUnread(uint64(len(b)))
+		defer c.store.UnchargeRequest(uint64(len(b)))
+	}
+	return c.link.Send(b, fds)
+}
