@@ -70,7 +70,7 @@ def _get(store, args) -> None:  # type: ignore[no-untyped-def]
 
 
 def _ls(store, args) -> None:  # type: ignore[no-untyped-def]
-    for o in store.list(args.prefix):
+    for o in store.objects(args.prefix):
         print("%s  %12d  %-9s  %s" % (o.id, o.size_bytes, o.state, o.name))
 
 

@@ -9,11 +9,12 @@ import struct
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import connection, wire
 from .connection import Connection, Hold
-from .errors import Disconnected, Full, Invalid, Permission, Protocol, Quota, Timeout
+from .errors import Disconnected, Full, Invalid, Permission, Protocol, Quota, Timeout, Unsupported
 from .objects import Draft, Info, Object, ObjectID, Part, Tree
 
 if TYPE_CHECKING:
@@ -314,7 +315,7 @@ class Client:
 
     def streams(self, prefix: str = "") -> "List[Dict[str, Any]]":
         """The tenant's streams whose name begins with prefix: name, state, frames, bytes, pushed, popped, dropped, who has them open."""
-        return self._json(wire.STREAM_LIST, wire.str16(prefix), many=True)  # type: ignore[no-any-return]
+        return list(self._listing(wire.STREAM_PAGE, wire.str16(prefix), wire.STREAM_LIST, wire.str16(prefix)))
 
     def remove_stream(self, name: str) -> None:
         """Ends a stream for everybody, with Aborted, and drops what waits in it."""
@@ -438,14 +439,45 @@ class Client:
 
         all includes what others are still filling; shared: other tenants' objects that may be read, instead of the own ones.
         """
-        if labels or shared:
-            body = wire.str16(prefix) + bytes([all, shared]) + wire.labels(labels)
-            return [Info.of(o) for o in self._json(wire.LIST_WHERE, body, many=True)]
-        return [Info.of(o) for o in self._json(wire.LIST, wire.str16(prefix) + bytes([all]), many=True)]
+        return list(self.objects(prefix, all, labels=labels, shared=shared))
+
+    def objects(self, prefix: str = "", all: bool = False, *, labels: Optional[Mapping[str, str]] = None,
+                shared: bool = False) -> "Iterator[Info]":
+        """What list() gives, one by one: they come from the daemon page by page, as they are asked for.
+
+        An object that is there all the while comes once; what comes or goes meanwhile may be among them or not.
+        """
+        body = wire.str16(prefix) + bytes([all, shared]) + wire.labels(labels)
+        old, whole = (wire.LIST_WHERE, body) if labels or shared else (wire.LIST, wire.str16(prefix) + bytes([all]))
+        return (Info.of(o) for o in self._listing(wire.LIST_PAGE, body, old, whole))
 
     def top(self, limit: int = 20) -> "List[Info]":
         """The tenant's largest objects, and in holders who holds them since when."""
-        return [Info.of(o) for o in self._json(wire.TOP, struct.pack("<Q", limit), many=True)]
+        found = self._listing(wire.TOP_PAGE, wire.str16(""), wire.TOP, struct.pack("<Q", limit), limit)
+        return [Info.of(o) for o in islice(found, max(limit, 0))]
+
+    def _listing(self, kind: int, body: bytes, old: int, whole: bytes, most: int = 0) -> Iterator[Dict[str, Any]]:
+        """The entries of a listing, page by page; a daemon that knows no pages (old is what it knows) is asked for the whole."""
+        cursor = ""
+        while True:
+            request = body + struct.pack("<I", min(most, 0xFFFFFFFF)) + wire.str16(cursor)
+            try:
+                after, raw = self._request(lambda live: live.call(kind, request, _page), True)
+            except Unsupported:
+                if cursor:
+                    raise
+                yield from self._json(old, whole, many=True)
+                return
+            try:
+                items = json.loads(raw)
+            except ValueError as e:
+                raise Protocol("a page is no JSON: %s" % e) from None
+            if not isinstance(items, list) or after and after == cursor:
+                raise Protocol("a page is no array, or ends where it began")
+            yield from items
+            if not after:
+                return
+            cursor = after
 
     def watch(self, prefix: str = "") -> "Watch":
         """What happens to the objects whose name begins with prefix, from now on, on a connection of its own."""
@@ -535,6 +567,12 @@ def _milliseconds(seconds: float, most: int = wire.MAX_WAIT_MS) -> int:
     """Rounded up, at most what the message's field holds."""
     return int(max(0.0, min(-(-seconds * 1000 // 1), float(most))))
 
+
+
+def _page(f: wire.Fields) -> "tuple[str, bytes]":
+    after, items = f.str16(), f.bytes32()
+    f.end()
+    return after, items
 
 
 def _rest(f: wire.Fields) -> bytes:
