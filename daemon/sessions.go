@@ -236,6 +236,11 @@ func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error
 		d.pool.ReleaseSession(id)
 		return frontdoor.Worker{}, err
 	}
+	if err := d.store.ChargeUntilFree(s.peer.Tenant, int(w.Ring.Fd()), w.RingBytes); err != nil {
+		w.Socket.Close() // which ends the worker
+		w.Ring.Close()
+		return frontdoor.Worker{}, fmt.Errorf("memory for a worker's ring: %w", err)
+	}
 	return frontdoor.Worker{ID: w.ID, RingBytes: w.RingBytes, Socket: w.Socket, Ring: w.Ring}, nil
 }
 

@@ -218,7 +218,7 @@ func (s *Store) Status() Status {
 	keeps := make(map[*tenant]uint64)
 	for _, r := range s.remnants {
 		s.breathe(&steps)
-		if r.g == nil || len(r.g.seen) == 0 {
+		if !r.used && (r.g == nil || len(r.g.seen) == 0) {
 			keeps[r.tenant] += r.bytes
 			st.KeptBytes += r.bytes
 		}

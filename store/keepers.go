@@ -74,7 +74,7 @@ func (s *Store) keptInodes() (inodes map[uint64]struct{}, of map[uint64]keptOf) 
 	s.mu.Lock()
 	old := false
 	for _, r := range s.remnants {
-		old = old || time.Since(r.since) >= keptAfter
+		old = old || !r.used && time.Since(r.since) >= keptAfter
 	}
 	if old = old && !s.closed; old {
 		s.transfers.Add(1)
@@ -91,7 +91,7 @@ func (s *Store) keptInodes() (inodes map[uint64]struct{}, of map[uint64]keptOf) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for number, inode := range alive {
-		if r := s.remnants[number]; r != nil && time.Since(r.since) >= keptAfter {
+		if r := s.remnants[number]; r != nil && !r.used && time.Since(r.since) >= keptAfter {
 			inodes[inode] = struct{}{}
 			of[inode] = keptOf{r.tenant.name, r.bytes, r.since}
 		}

@@ -15,7 +15,8 @@ import (
 // charged no longer than before: the report is there when the Forget comes. Where the kernel cannot report it, a
 // peer's word counts, and Status says so.
 //
-// Whose tenant the memory was made for pays, unless the store finds that others keep what was shared with them (judge.go).
+// Whose tenant the memory was made for pays, unless the store finds that others keep what was shared with them
+// (judge.go).
 
 // remnant is memory that was given up and that somebody still has. Guarded by Store.mu.
 type remnant struct {
@@ -23,6 +24,7 @@ type remnant struct {
 	bytes  uint64
 	g      *segmentState // nil: memory of an index, or of the daemon before this one
 	number int32         // the kernel's, of its report
+	used   bool          // not given up: who has it has it by right
 	since  time.Time
 }
 
@@ -67,21 +69,51 @@ func (s *Store) watchFreed() {
 // giveUp has memory that peers may have watched, and reports whether it will be uncharged by that; otherwise it is to
 // be uncharged as peers say. The caller closes it after. mu is held.
 func (s *Store) giveUp(m *segment.Memory, r remnant) bool {
+	return s.watchMore(m.FD(), &r)
+}
+
+// watchMore notes a remnant, which is charged already; false: the kernel will not report it. mu is held.
+func (s *Store) watchMore(memfd int, r *remnant) bool {
 	if s.watch == nil || s.closed && !s.departing {
 		return false
 	}
-	number, err := s.watch.Add(m)
+	number, err := s.watch.Add(s.opts.System, memfd)
 	if err != nil {
 		s.unwatched++
 		s.watchFault = err
 		return false
 	}
 	r.number, r.since = number, time.Now()
-	s.remnants[number] = &r
+	s.remnants[number] = r
 	r.tenant.remnants++
-	r.tenant.remnantBytes += r.bytes
+	if !r.used {
+		r.tenant.remnantBytes += r.bytes
+	}
 	s.lastRemnant = number
 	return true
+}
+
+// ChargeUntilFree charges a tenant for memory that the store did not make, a memfd of so many bytes, until nobody has
+// it any more. The descriptor stays the caller's. It does nothing where the kernel reports nothing. Errors: ErrQuota,
+// ErrFull.
+func (s *Store) ChargeUntilFree(tenant string, memfd int, bytes uint64) error {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.watch == nil || s.closed {
+		return nil
+	}
+	t := s.tenantOf(tenant)
+	t.conns++ // it stays while mu is let go
+	err := s.mayGiveUpMore(t)
+	if err == nil {
+		err = s.reserveRoom(t, bytes, nil)
+	}
+	t.conns--
+	if err == nil && !s.watchMore(memfd, &remnant{tenant: t, bytes: bytes, used: true}) {
+		s.uncharge(t, bytes)
+	}
+	s.dropTenant(t)
+	return err
 }
 
 // takeFreed notes what the kernel has reported. lost: it dropped reports, and recount has to follow. mu is held; it
@@ -106,7 +138,9 @@ func (s *Store) isFree(r *remnant) {
 	delete(s.remnants, r.number)
 	delete(s.disputed, r.number)
 	r.tenant.remnants--
-	r.tenant.remnantBytes -= r.bytes
+	if !r.used {
+		r.tenant.remnantBytes -= r.bytes
+	}
 	close(s.freed)
 	s.freed = make(chan struct{})
 	if r.g == nil {

@@ -238,3 +238,23 @@ func TestKeptIndex(t *testing.T) {
 		t.Errorf("when all is closed: %+v", st)
 	}
 }
+
+// TestChargeUntilFree: what others made is charged, is not told as kept, and comes back when nobody has it.
+func TestChargeUntilFree(t *testing.T) {
+	s := newStore(t, Options{TenantBytes: 2 << 20})
+	fd, err := segment.Linux{}.MemfdCreate("ring")
+	if err == nil {
+		err = s.ChargeUntilFree("x", fd, 1<<20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, s.ChargeUntilFree("x", fd, 2<<20), object.ErrQuota)
+	if st := s.Status(); st.ChargedBytes != 1<<20 || st.KeptBytes != 0 {
+		t.Errorf("%+v", st)
+	}
+	unix.Close(fd)
+	if st := s.Status(); st.ChargedBytes != 0 || len(st.Tenants) != 0 {
+		t.Errorf("when it is closed: %+v", st)
+	}
+}

@@ -77,7 +77,7 @@ func (w *Watch) try(sys System) error {
 	if err != nil {
 		return err
 	}
-	number, err := w.Add(m)
+	number, err := w.Add(sys, m.fd)
 	m.Close()
 	early, _ := w.Freed()
 	unix.Close(kept)
@@ -89,10 +89,10 @@ func (w *Watch) try(sys System) error {
 	return err
 }
 
-// Add watches m from now on, and gives the number by which Freed reports it, above those given before. The caller
+// Add watches a memfd from now on, and gives the number by which Freed reports it, above those given before. The caller
 // still has to close m. ErrFull: the machine watches as much as it may (fs.inotify.max_user_watches).
-func (w *Watch) Add(m *Memory) (number int32, err error) {
-	n, err := m.sys.Watch(w.fd, m.fd)
+func (w *Watch) Add(sys System, memfd int) (number int32, err error) {
+	n, err := sys.Watch(w.fd, memfd)
 	if err != nil {
 		return 0, fmt.Errorf("%w: inotify_add_watch of a segment (raise fs.inotify.max_user_watches?): %w",
 			object.ErrFull, err)
