@@ -33,8 +33,12 @@ type Upload struct {
 // NewUpload makes an unsealed object of size bytes (o.Own and o.Strict do not matter). The caller must Seal or Abort it; it ends
 // with the connection otherwise. Errors: as Create.
 func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
+	flags := uint8(0)
+	if o.Checksum {
+		flags = wire.CreateSummed
+	}
 	k, err := c.roundTrip(context.Background(), wire.Upload, &wire.CreateWithRequest{
-		CreateRequest: wire.CreateRequest{SizeBytes: size, Class: o.Class, Name: o.Name, Meta: o.Meta},
+		CreateRequest: wire.CreateRequest{SizeBytes: size, Class: o.Class, Flags: flags, Name: o.Name, Meta: o.Meta},
 		TTLMS:         uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels,
 	})
 	if err != nil {

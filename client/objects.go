@@ -16,14 +16,15 @@ import (
 
 // CreateOptions says what an object is to be. The zero value is an ephemeral object without a name.
 type CreateOptions struct {
-	Name   string            // bound when the object is sealed; "" = none
-	Class  object.Class      // Named: the name keeps the object until Delete
-	TTL    time.Duration     // class TTL: how long from Seal on; whole milliseconds
-	Labels map[string]string // ≤ object.MaxLabels; for List
-	Meta   []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
-	Own    bool              // a segment of its own: exactly its size, given back whole. For single objects that stay
-	Shared bool              // other processes of the tenant may fill it, too (Fill); implies Own
-	Strict bool              // seal so that nobody can write any more, this process neither. Implies Own
+	Name     string            // bound when the object is sealed; "" = none
+	Class    object.Class      // Named: the name keeps the object until Delete
+	TTL      time.Duration     // class TTL: how long from Seal on; whole milliseconds
+	Labels   map[string]string // ≤ object.MaxLabels; for List
+	Meta     []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
+	Own      bool              // a segment of its own: exactly its size, given back whole. For single objects that stay
+	Checksum bool              // the daemon makes checksums at the seal, which takes longer, and compares them from then on: see Scrub
+	Shared   bool              // other processes of the tenant may fill it, too (Fill); implies Own
+	Strict   bool              // seal so that nobody can write any more, this process neither. Implies Own
 }
 
 // Buffer is an object that this process fills. Not safe for concurrent Seal and Abort.
@@ -59,6 +60,9 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	}
 	if o.Shared {
 		m.Flags |= wire.CreateShared
+	}
+	if o.Checksum {
+		m.Flags |= wire.CreateSummed
 	}
 	kind, ask := wire.Create, ipc.Payload(&m)
 	if o.TTL != 0 || len(o.Labels) > 0 {

@@ -47,6 +47,8 @@ type Config struct {
 	TenantConns   int             // of them one tenant's; 0 = half of them
 	QuotaObjects  int             // how many objects one tenant may have; 0 = as many as there is memory for
 	HighBytes     uint64          // above it memory is given back ahead of need; 0 = 7/8 of the capacity
+	ScrubEvery    time.Duration   // between two scrubs of all objects; 0 = none
+	ScrubRate     uint64          // bytes a second that those read; 0 = 64 MiB
 	WarmBytes     int64           // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
 	NoInPlace     bool            // devices that compute on shared memory are treated as those with memory of their own
 	NoHuge        bool            // reserved huge pages are left to other programs
@@ -132,6 +134,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	if c.Vendors == nil {
 		c.Vendors = defaultVendors(lookup)
 	}
+	c.ScrubRate = orDefault(c.ScrubRate, 64<<20)
 	c.KernelCache = orDefault(c.KernelCache, 4<<30)
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
@@ -203,6 +206,7 @@ func (c Config) Validate() error {
 	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)
 	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v", c.Deadline, MaxWait)
 	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
+	fault(c.ScrubEvery < 0, "a scrub interval of %v is below 0", c.ScrubEvery)
 	fault(c.KernelTime < 0, "a kernel time of %v is below 0", c.KernelTime)
 	fault(c.BuildTime < 0, "a build time of %v is below 0", c.BuildTime)
 	faults = append(faults, c.checkAddresses()...)

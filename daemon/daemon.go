@@ -355,7 +355,10 @@ func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex, HighBytes: d.cfg.HighBytes,
-		Available: func() (uint64, bool) { return availableBytes("/") },
+		Available: func() (uint64, bool) { return availableBytes("/") }, ScrubEvery: d.cfg.ScrubEvery, ScrubRate: d.cfg.ScrubRate,
+		OnDamage: func(x object.Damage) {
+			d.log.WithFields(logrus.Fields{"object": x.ID, "name": x.Name, "tenant": x.Tenant}).Error("an object is damaged in " + x.Where + ": " + x.Why)
+		},
 	}
 	if d.cfg.NoHuge {
 		o.HugeFromBytes = store.NoHuge
@@ -469,6 +472,9 @@ func (d *Daemon) letIn() error {
 	}
 	d.serves = true
 	d.door.Load().Open()
+	if d.before != nil {
+		d.before.close() // there is no more to say
+	}
 	d.at("serving")
 	return nil
 }

@@ -45,6 +45,8 @@ var settings = []setting{
 		func(c *Config, v string) (err error) { c.NoIndex, err = parseOff(v); return },
 		func(c Config) string { return map[bool]string{false: "on", true: "off"}[c.NoIndex] }},
 	size("high-water", "TENDRIL_HIGH_WATER", func(c *Config) *uint64 { return &c.HighBytes }),
+	span("scrub-interval", "TENDRIL_SCRUB_INTERVAL", func(c *Config) *time.Duration { return &c.ScrubEvery }),
+	size("scrub-rate", "TENDRIL_SCRUB_RATE", func(c *Config) *uint64 { return &c.ScrubRate }),
 	sizeOrNone("warm-memory", "TENDRIL_WARM_MEMORY", func(c *Config) *int64 { return &c.WarmBytes }),
 	{"huge-pages", "TENDRIL_HUGE_PAGES",
 		func(c *Config, v string) error {

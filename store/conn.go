@@ -90,7 +90,7 @@ func (c *Conn) AtOnce(id object.ID) bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	e := c.s.objects[id]
-	return e != nil && e.class == object.Ephemeral && !e.onDisk && !e.claimed() && !e.sealing && e.refs == c.refs[id].count && c.roomAtOnce()
+	return e != nil && e.class == object.Ephemeral && !e.summed && !e.onDisk && !e.claimed() && !e.sealing && e.refs == c.refs[id].count && c.roomAtOnce()
 }
 
 // releaseAtOnce is up to how many bytes of memory a release may free where somebody waits: that takes some 0.1 ms a MiB.

@@ -67,6 +67,10 @@ type entry struct {
 	moving chan struct{}  // closed when the restore that is under way has ended
 	done   *atomic.Uint64 // bytes of the transfer under way; nil: none
 	fault  error          // what the disk last answered
+
+	summed bool   // checksums are wanted from the seal on
+	sums   []byte // sums.go; nil: not known
+	damage error  // its memory is not what it was
 }
 
 func (e *entry) ref() object.Ref {

@@ -205,6 +205,7 @@ type outgoing struct {
 	off     uint64
 	durable bool
 	done    *atomic.Uint64
+	sums    []byte // that it must have; nil: not known
 	err     error
 }
 
@@ -245,7 +246,7 @@ func (s *Store) beginWriting(e *entry, durable bool) *outgoing {
 	e.stale = false
 	e.done = new(atomic.Uint64)
 	e.tenant.disk += spill.RoomFor(e.size)
-	return &outgoing{e: e, record: e.record(), off: e.off, durable: durable, done: e.done}
+	return &outgoing{e: e, record: e.record(), off: e.off, durable: durable, done: e.done, sums: e.sums}
 }
 
 // run writes what is to be written, without mu. The memory cannot go meanwhile: it is mapped.
@@ -276,6 +277,12 @@ func (f *outgoing) write(s *Store, view *segment.Mapping, share spill.Share, sto
 		f.done.Add(spill.ChunkBytes)
 		return stop != nil && stop() || s.isClosed()
 	})
+	if f.err == nil && f.sums != nil {
+		if f.err = differ(f.record.ID, f.record.Sums, f.sums); f.err != nil {
+			s.spill.Remove(f.record.ID, f.record.SizeBytes)
+			f.record.Sums = nil
+		}
+	}
 	return f.err
 }
 
@@ -284,7 +291,7 @@ func (s *Store) endWriting(f *outgoing) {
 	e := f.e
 	e.done = nil
 	if f.err == nil {
-		e.onDisk, e.fault = true, nil
+		e.onDisk, e.fault, e.sums = true, nil, f.record.Sums
 	} else {
 		e.tenant.disk -= spill.RoomFor(e.size)
 		if !errors.Is(f.err, object.ErrTimeout) {

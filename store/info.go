@@ -166,6 +166,8 @@ type Status struct {
 	DiskBytesAtMost uint64   `json:"disk_bytes_at_most"`
 	DiskWaiting     int      `json:"disk_waiting"`      // transfers that wait for others: tenants take turns
 	Damaged         []string `json:"damaged,omitempty"` // files that could not be read at the start
+
+	Scrub object.ScrubStatus `json:"scrub"`
 }
 
 // TenantStatus is one tenant in numbers.
@@ -196,7 +198,7 @@ func (s *Store) Status() Status {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
 		st.DiskWaiting = s.spill.Waiting()
 	}
-	st.Index = s.indexStatus()
+	st.Index, st.Scrub = s.indexStatus(), s.scrubStatus()
 	st.References += st.Index.References
 	steps := 0
 	for _, g := range s.segments {

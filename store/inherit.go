@@ -112,7 +112,7 @@ func (s *Store) inheritRecord(o *legacyObject) *entry {
 	r := &o.record
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
-		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, expiryAt: -1,
+		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, sums: r.Sums, expiryAt: -1,
 	}
 	e.charge = e.recordBytes(r.Name, r.Meta)
 	s.setGrants(e, r.Grants)

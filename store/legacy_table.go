@@ -17,7 +17,7 @@ import (
 //	u32 bytes that follow, of which those behind the last field below are for later releases
 //	id (16), u8 flags (1 on disk alone, 2 strict, 4 pinned), u8 class, u64 size, u64 segment (0 = none), u64 offset,
 //	u64 created, u64 sealed, u64 bound, u64 expires, u64 left of its time in ns, u32 creator's pid, str tenant, str name, str creator,
-//	str meta, u16 labels × (str key, str value), u16 grants × str, u16 members × (str name, id)
+//	str meta, u16 labels × (str key, str value), u16 grants × str, u16 members × (str name, id), u32 bytes of sums, the sums
 //
 // A reference: id (16), u32 count, u64 since.
 
@@ -32,7 +32,7 @@ const (
 
 // legacyObject is one sealed object of a Catalog.
 type legacyObject struct {
-	record  spill.Record // without Sums
+	record  spill.Record // Sums: nil where they are not known
 	segment uint64       // 0: it is empty, or on disk alone
 	offset  uint64
 	spilled bool
@@ -80,6 +80,7 @@ func (o *legacyObject) appendTo(b []byte) []byte {
 	for _, m := range r.Members {
 		b = append(appendStr(b, m.Name), m.ID[:]...)
 	}
+	b = append(le.AppendUint32(b, uint32(len(r.Sums))), r.Sums...)
 	le.PutUint32(b[at:], uint32(len(b)-at-4))
 	return b
 }
@@ -168,6 +169,11 @@ func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byt
 	for n := c.number(2); n > 0 && !c.short; n-- {
 		name := c.str()
 		r.Members = append(r.Members, object.Member{Name: name, ID: c.id()})
+	}
+	if len(c.b) > 0 { // a release before this one had no sums
+		if sums := c.take(int(c.number(4))); len(sums) > 0 && spill.FitSums(r.SizeBytes, sums) {
+			r.Sums = slices.Clone(sums)
+		}
 	}
 	if c.short {
 		return nil, nil, fmt.Errorf("%w: object %s of the catalog is cut short", object.ErrProtocol, r.ID)

@@ -301,7 +301,7 @@ func legacyExamples() []*legacyObject {
 		Grants: []string{"all", "uid:8"}, Members: []object.Member{{Name: "m", ID: object.ID{3}}, {}}, Pinned: true,
 		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
 	}}
-	return []*legacyObject{full, {spilled: true}}
+	return []*legacyObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}}}
 }
 
 func TestLegacyTable(t *testing.T) {
@@ -326,6 +326,9 @@ func TestLegacyTable(t *testing.T) {
 		t.Errorf("with a field more: %+v, %v", o, err)
 	}
 	for n := 4; n < len(first); n++ {
+		if n == len(first)-4 {
+			continue // of the release that had no sums
+		}
 		short := slices.Clone(first[:n])
 		binary.LittleEndian.PutUint32(short, uint32(n-4))
 		if _, _, err := nextObject(short, nil); !errors.Is(err, object.ErrProtocol) {

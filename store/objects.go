@@ -21,6 +21,7 @@ type Spec struct {
 	Shared    bool              // others of the tenant may fill it, too; implies Own
 	Name      string            // bound at Seal; "" = none
 	Meta      []byte            // opaque; copied
+	Checksum  bool              // checksums are made when it is sealed, and compared from then on
 }
 
 // Handle is an object as its holder needs it.
@@ -43,7 +44,7 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	e := &entry{
 		id: object.NewID(), size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
 		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
-		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, shared: spec.Shared,
+		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, shared: spec.Shared, summed: spec.Checksum,
 	}
 	e.charge = e.recordBytes(spec.Name, spec.Meta)
 	if len(spec.Meta) > 0 {
@@ -275,6 +276,9 @@ func (c *Conn) take(e *entry) (Handle, error) {
 		return Handle{}, fmt.Errorf("%w: object %s is on disk", ErrAway, e.id)
 	default:
 		return Handle{}, e.notSealed()
+	}
+	if err := e.isDamaged(); err != nil {
+		return Handle{}, err
 	}
 	fd := -1
 	if e.seg != nil {

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -47,6 +48,12 @@ type Options struct {
 	// RequestBytes bounds what all requests hold in the daemon's own memory while they wait or lie unread (requests.go); a tenant may hold
 	// a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64 to 512 MiB.
 	RequestBytes uint64
+	// ScrubEvery is the time between the end of one scrub of everything and the next. Default 0: only who asks for a scrub gets one.
+	ScrubEvery time.Duration
+	// ScrubRate bounds those, in bytes a second. Default 64 MiB.
+	ScrubRate uint64
+	// OnDamage hears of each object that they find damaged. It must not block. nil: the status alone tells.
+	OnDamage func(object.Damage)
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
@@ -92,6 +99,9 @@ func (o Options) withDefaults() Options {
 	if o.RequestBytes == 0 {
 		o.RequestBytes = requestBytesFor(o.CapacityBytes)
 	}
+	if o.ScrubRate == 0 {
+		o.ScrubRate = 64 << 20
+	}
 	if o.LowBytes == 0 {
 		o.LowBytes = 64 << 20
 	}
@@ -117,6 +127,7 @@ func (o Options) Validate() error {
 	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes, o.CapacityBytes)
 	fault(o.HighBytes > o.CapacityBytes, "high-water mark of %d bytes: more than the capacity of %d", o.HighBytes, o.CapacityBytes)
 	fault(o.RequestBytes != 0 && (o.RequestBytes < 16<<20 || o.RequestBytes > 1<<60), "%d bytes for requests: want 16 MiB to 1 EiB", o.RequestBytes)
+	fault(o.ScrubEvery < 0, "a scrub every %v", o.ScrubEvery)
 	fault(o.TenantObjects < 0, "a tenant's %d objects", o.TenantObjects)
 	return errors.Join(faults...)
 }

@@ -40,7 +40,7 @@ func (s *Store) adopt(r *spill.Record) *entry {
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
 		created: r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels, pinned: r.Pinned, bound: r.Bound,
-		onDisk: true, expiryAt: -1,
+		onDisk: true, expiryAt: -1, sums: r.Sums,
 	}
 	s.setGrants(e, r.Grants)
 	e.charge = e.recordBytes(r.Name, r.Meta) + membersBytes(r.Members)
@@ -179,6 +179,7 @@ func (e *entry) describeStorage(info *object.Info) {
 		at := e.expires.UTC()
 		info.Expires = &at
 	}
+	info.Checksum = e.sums != nil && e.size > 0
 	if e.fault != nil {
 		info.Fault = e.fault.Error()
 	}

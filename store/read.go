@@ -60,6 +60,9 @@ func (r *Reading) reach(e *entry) (err error) {
 	if e.state != object.Sealed || e.seg == nil {
 		return nil
 	}
+	if err := e.isDamaged(); err != nil {
+		return err
+	}
 	if r.view, err = e.seg.mem.Map(false); err == nil {
 		r.off = e.off
 		r.c.refer(e)

@@ -46,9 +46,9 @@ func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 	_, err := s.restorerOf(e.tenant).place(e, len(e.grants) > 0) // what is shared stands alone
 	if err == nil && e.state == object.Spilled && e.size > 0 {
 		into := spill.Source{Bytes: e.seg.mapping.Bytes()[e.off:][:e.size], Aligned: e.off%segment.PageBytes == 0}
-		done := e.done
+		done, sums := e.done, e.sums
 		s.unlock()
-		err = share.Restore(e.id, into, func() bool { done.Add(spill.ChunkBytes); return stop() })
+		err = share.Restore(e.id, into, sums, func() bool { done.Add(spill.ChunkBytes); return stop() })
 		s.mu.Lock()
 	}
 	if err == nil {
@@ -68,7 +68,7 @@ func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 		}
 		return err
 	}
-	e.state, e.fault = object.Sealed, nil
+	e.state, e.fault, e.damage = object.Sealed, nil, nil
 	s.notify(EventRestored, e)
 	s.spilled--
 	s.spilledBytes -= e.size

@@ -56,6 +56,9 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 // meanwhile.
 func (s *Store) prepareSeal(e *entry, strict bool) error {
 	err := s.sealMemory(e, strict)
+	if err == nil && e.creator != nil {
+		err = s.sumUp(e)
+	}
 	if err == nil && e.creator != nil && e.class == object.Persisted {
 		e.sealing = true
 		err = s.persist(e, e.name, time.Now())

@@ -10,13 +10,14 @@
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
 // immutable. It is never held while memory is populated, mapped or given back to the kernel, nor while a file is read or
-// written: those take milliseconds a MiB. Three goroutines run from New to Close: fillWarmPool; keeper, which ends what
-// has expired and gives memory back above the high-water mark; watchFreed, which takes the kernel's reports. An eviction
-// starts some more and joins them, and keeper has judge.go look into processes now and then.
+// written: those take milliseconds a MiB. Goroutines run from New to Close: fillWarmPool; keeper, which ends what
+// has expired and gives memory back above the high-water mark; watchFreed, which takes the kernel's reports; scrubber, where
+// the store scrubs by itself. An eviction starts some more and joins them, and keeper has judge.go look into processes now and then.
 package store
 
 import (
 	"container/list"
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -96,10 +97,15 @@ type Store struct {
 	leavers      []*segmentState
 	leavingBytes uint64 // of leavers
 
-	spill     *spill.Dir     // immutable; nil: none
-	keep      chan struct{}  // wakes keeper; capacity 1
-	kept      chan struct{}  // closed when keeper has ended
-	transfers sync.WaitGroup // between memory and disk; added to under mu while not closed
+	spill     *spill.Dir        // immutable; nil: none
+	keep      chan struct{}     // wakes keeper; capacity 1
+	scrubTurn chan struct{}     // capacity 1; who has put its token in does a step of a scrub
+	scrubEnd  func()            // immutable; ends scrubber
+	scrubbed  chan struct{}     // closed when scrubber has ended
+	scrubs    atomic.Bool       // scrubber does a pass
+	lastScrub *object.ScrubPass // guarded by mu; nil: none yet
+	kept      chan struct{}     // closed when keeper has ended
+	transfers sync.WaitGroup    // between memory and disk; added to under mu while not closed
 }
 
 // tenant is what one tenant has. Guarded by Store.mu.
@@ -155,6 +161,8 @@ func New(opts Options) (*Store, error) {
 		shared:    make(map[string]*entryList),
 		followers: make(map[object.ID]map[*Follower]struct{}),
 		kept:      make(chan struct{}),
+		scrubTurn: make(chan struct{}, 1),
+		scrubbed:  make(chan struct{}),
 		watched:   make(chan struct{}),
 		freed:     make(chan struct{}),
 	}
@@ -165,6 +173,9 @@ func New(opts Options) (*Store, error) {
 	s.opts.Legacy = nil
 	go s.fillWarmPool()
 	go s.keeper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.scrubEnd = cancel
+	go s.scrubber(ctx)
 	go s.watchFreed()
 	return s, nil
 }
@@ -228,9 +239,11 @@ func (s *Store) end() {
 	}
 	s.wakeWarmPool()
 	s.wakeKeeper()
+	s.scrubEnd()
 	s.watch.Interrupt()
 	<-s.done
 	<-s.kept
+	<-s.scrubbed
 	<-s.watched
 	s.transfers.Wait()
 }

@@ -26,7 +26,7 @@ static const struct {
 	{TENDRIL_VERSION, "client and daemon share no protocol version"},
 	{TENDRIL_INTERNAL, "the daemon failed"},
 	{TENDRIL_NO_DEVICE, "no such device"},
-	{TENDRIL_STORAGE, "the object's copy on disk cannot be used"},
+	{TENDRIL_STORAGE, "the object's bytes cannot be used"},
 	{TENDRIL_ENDED, "the stream has ended"},
 	{TENDRIL_ABORTED, "aborted"},
 	{TENDRIL_DISCONNECTED, "not connected to a daemon"},

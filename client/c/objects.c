@@ -20,7 +20,7 @@ enum {
 	SMALL_FRAME = HEADER_BYTES + 32 + TENDRIL_MAX_NAME,
 	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
 	GET_AHEAD = 32, MAX_WANTED = 2048,
-	CREATE_OWN = 1, CREATE_SHARED = 2
+	CREATE_OWN = 1, CREATE_SHARED = 2, CREATE_SUMMED = 4
 };
 
 /* What a buffer's internal fields are, after the connection. */
@@ -137,7 +137,7 @@ enum tendril_lifetime lifetime_of(const tendril_options *o)
 static bool is_plain(uint64_t size, const tendril_options *o)
 {
 	return size <= SPARE_BYTES && lifetime_of(o) == TENDRIL_EPHEMERAL && !(o->name && *o->name) && !o->meta_size &&
-	       !o->label_count && !o->ttl_ms && !o->own && !o->strict && !o->shared;
+	       !o->label_count && !o->ttl_ms && !o->own && !o->strict && !o->shared && !o->checksum;
 }
 
 static struct writer create_frame(uint8_t *raw, size_t cap, uint64_t size, const tendril_options *o)
@@ -146,7 +146,7 @@ static struct writer create_frame(uint8_t *raw, size_t cap, uint64_t size, const
 	struct writer w = begin_frame(raw, cap, with ? M_CREATE_WITH : M_CREATE);
 	put_u64(&w, size);
 	put_u8(&w, (uint8_t)lifetime_of(o));
-	put_u8(&w, (o->own || o->strict ? CREATE_OWN : 0) | (o->shared ? CREATE_SHARED : 0));
+	put_u8(&w, (o->own || o->strict ? CREATE_OWN : 0) | (o->shared ? CREATE_SHARED : 0) | (o->checksum ? CREATE_SUMMED : 0));
 	put_str16(&w, o->name);
 	put_bytes32(&w, o->meta, o->meta_size);
 	if (with) {

@@ -271,7 +271,9 @@ static void read_member(struct json *j, const char *key, struct listing *l, tend
 		{"name", &i->name}, {"kind", &i->kind}, {"class", &i->lifetime}, {"state", &i->state}, {"tenant", &i->tenant},
 		{"creator", &i->creator}, {"created", &i->created}, {"sealed", &i->sealed}, {"expires", &i->expires}, {"fault", &i->fault},
 	};
-	const struct { const char *key; uint8_t *to; } flags[] = {{"strict", &i->strict}, {"pinned", &i->pinned}, {"on_disk", &i->on_disk}};
+	const struct { const char *key; uint8_t *to; } flags[] = {
+		{"strict", &i->strict}, {"pinned", &i->pinned}, {"on_disk", &i->on_disk}, {"checksum", &i->checksum},
+	};
 	for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
 		if (strcmp(key, texts[k].key) == 0) {
 			*texts[k].to = json_string(j);

@@ -88,7 +88,7 @@ enum tendril_status {
 	TENDRIL_VERSION = 13,      /* no protocol version in common */
 	TENDRIL_INTERNAL = 14,     /* the daemon failed; its log says more */
 	TENDRIL_NO_DEVICE = 15,
-	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used */
+	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used, or its bytes are damaged */
 	TENDRIL_ENDED = 80,        /* the stream has ended: there was the last frame */
 	TENDRIL_ABORTED = 81,      /* the stream was removed or lost its last writer; somebody ended in the middle of filling the object */
 	TENDRIL_DISCONNECTED = 1000, /* no daemon, or the connection broke in the middle; held objects stay readable. See "Coming back" above */
@@ -210,6 +210,7 @@ typedef struct tendril_options {
 	int strict;                  /* 1: sealed so that nobody can write any more, this process's other code neither; implies own */
 	int ephemeral_name;          /* 1: with a name and TENDRIL_EPHEMERAL: the name finds the object and keeps nothing */
 	int shared;                  /* 1: other processes of the tenant may help to fill it (tendril_fill); implies own */
+	int checksum;                /* 1: the daemon makes checksums at the seal, which takes longer, and compares them from then on */
 } tendril_options;
 
 /* An object that this process fills. */
@@ -397,14 +398,14 @@ typedef struct tendril_info {
 	tendril_id id;
 	const char *name, *kind, *lifetime, *state, *tenant, *creator, *created, *sealed, *expires;
 	const char *meta;     /* as JSON */
-	const char *fault;    /* why its copy on disk cannot be used */
+	const char *fault;    /* why its copy on disk cannot be used, or what is damaged */
 	const tendril_label *labels;
 	size_t label_count;
 	const tendril_member *members; /* of a composite */
 	size_t member_count;
 	uint64_t size, refs;
 	uint32_t creator_pid;
-	uint8_t strict, pinned, on_disk;
+	uint8_t strict, pinned, on_disk, checksum; /* checksum: those of its bytes are known, and compared */
 } tendril_info;
 
 typedef struct tendril_query {

@@ -20,7 +20,7 @@ func (c *connection) createWith(f *ipc.Frame) error {
 		return err
 	}
 	return c.createAs(f, store.Spec{
-		SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Name: m.Name, Meta: m.Meta,
+		SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta,
 		TTL: duration(m.TTLMS), Labels: m.Labels,
 	})
 }

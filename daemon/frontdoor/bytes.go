@@ -49,7 +49,7 @@ func (c *connection) uploading(f *ipc.Frame) error {
 		return err
 	}
 	h, err := c.store.Create(store.Spec{
-		SizeBytes: m.SizeBytes, Class: m.Class, Own: true, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
+		SizeBytes: m.SizeBytes, Class: m.Class, Own: true, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
 	})
 	if err != nil {
 		c.store.UnchargeRequest(mappingBytes)

@@ -57,6 +57,8 @@ type connection struct {
 	peer  Peer
 	store *store.Conn
 
+	scrubbed object.ScrubPass // serve's: the pass that this peer has done in steps
+
 	stateMu    sync.Mutex // guards what follows, and store's coming; a leaf
 	session    uint64
 	hasSession bool

@@ -125,6 +125,7 @@ var rows = map[wire.Type]row{
 	wire.PeerPage:         {admin: true, slow: true, maxPayload: stringMax + pageMax, handle: (*connection).peerPage},
 	wire.TopPage:          {slow: true, maxPayload: stringMax + pageMax, handle: (*connection).topPage},
 	wire.SessionPage:      {slow: true, maxPayload: stringMax + pageMax, handle: (*connection).sessionPage},
+	wire.Scrub:            {slow: true, maxPayload: 2 + wire.MaxScrubPlace, handle: (*connection).scrub},
 	wire.StreamRemove:     {mutates: true, maxPayload: idBytes + stringMax, handle: (*connection).streamRemove},
 }
 

@@ -268,7 +268,7 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		"request with FlagMore": {true, func(p *peer) {
 			p.Send(ipc.AppendFrame(nil, wire.Sweep, ipc.FlagMore, 1, nil))
 		}, object.ErrProtocol},
-		"create flags": {true, func(p *peer) { p.send(wire.Create, 1, &wire.CreateRequest{Flags: 6}) }, object.ErrProtocol},
+		"create flags": {true, func(p *peer) { p.send(wire.Create, 1, &wire.CreateRequest{Flags: 10}) }, object.ErrProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := d.dial(t)

@@ -45,7 +45,7 @@ func (c *connection) create(f *ipc.Frame) error {
 	if err := m.Decode(f.Payload); err != nil {
 		return err
 	}
-	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Name: m.Name, Meta: m.Meta})
+	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta})
 }
 
 func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {

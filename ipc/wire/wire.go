@@ -92,6 +92,7 @@ const (
 	Peers         Type = 124
 	SetPeer       Type = 125
 	EndSession    Type = 130
+	Scrub         Type = 140
 
 	ListPage      Type = 145
 	StreamPage    Type = 146
@@ -121,8 +122,8 @@ var typeNames = map[Type]string{
 	ReserveDevice: "ReserveDevice",
 	KeepSession:   "KeepSession", ResumeSession: "ResumeSession", ResumeWorker: "ResumeWorker", LeaveSession: "LeaveSession", Working: "Working",
 	OfferPeer: "OfferPeer", DialPeer: "DialPeer", PairPeers: "PairPeers", TellPeer: "TellPeer", Peers: "Peers", SetPeer: "SetPeer",
-	EndSession: "EndSession",
-	ListPage:   "ListPage", StreamPage: "StreamPage", PublishedPage: "PublishedPage", TokenPage: "TokenPage", PeerPage: "PeerPage", TopPage: "TopPage",
+	EndSession: "EndSession", Scrub: "Scrub",
+	ListPage: "ListPage", StreamPage: "StreamPage", PublishedPage: "PublishedPage", TokenPage: "TokenPage", PeerPage: "PeerPage", TopPage: "TopPage",
 	SessionPage: "SessionPage",
 }
 
@@ -149,6 +150,7 @@ const Version = 1
 const (
 	CreateOwn    = 1 // a segment of the object's own
 	CreateShared = 2 // others of the tenant may fill it, too (Fill); implies CreateOwn
+	CreateSummed = 4 // checksums are made when it is sealed, and compared from then on
 )
 
 // HelloRequest is the first message.
@@ -226,7 +228,7 @@ func (m *CreateRequest) Decode(b []byte) error {
 
 func (c *cursor) create() CreateRequest {
 	m := CreateRequest{SizeBytes: c.u64(), Class: object.Class(c.u8()), Flags: c.u8(), Name: c.str16(), Meta: c.bytes32()}
-	if m.Flags&^(CreateOwn|CreateShared) != 0 && c.err == nil {
+	if m.Flags&^(CreateOwn|CreateShared|CreateSummed) != 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: Create flags 0x%x", object.ErrProtocol, m.Flags)
 	}
 	return m

@@ -91,6 +91,7 @@ func messages() []message {
 		&DialPeerRequest{Worker: 3, Link: 1 << 33, Offer: []byte("{}")},
 		&PairPeersRequest{Workers: [2]uint64{3, 4}, Link: 1 << 33, Lanes: 2},
 		&TellPeerRequest{Worker: 3, Link: 1 << 33, Up: true, With: "node b", Text: "why"},
+		&ScrubRequest{From: "1f-00@uid:0"},
 		&SetPeerRequest{Authority: hash, Address: "b:7433"},
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true, Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
 		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},

@@ -37,7 +37,7 @@ var (
 	ErrVersion     = &Sentinel{13, "no common protocol version"}
 	ErrInternal    = &Sentinel{14, "internal error"}
 	ErrNoDevice    = &Sentinel{15, "no such device, driver or worker"}
-	ErrStorage     = &Sentinel{64, "the object's copy on disk cannot be used"}
+	ErrStorage     = &Sentinel{64, "the object's bytes cannot be used"}
 	ErrEnded       = &Sentinel{80, "the stream has ended"}
 	ErrAborted     = &Sentinel{81, "aborted"}
 )

@@ -182,10 +182,12 @@ type Info struct {
 	Pinned  bool              `json:"pinned,omitempty"`  // never goes to disk to make room
 	OnDisk  bool              `json:"on_disk,omitempty"` // a copy is there, whatever State says
 	Moving  *Transfer         `json:"moving,omitempty"`  // between memory and disk, right now
-	Fault   string            `json:"fault,omitempty"`   // what the disk last answered, where that was no success
+	Fault   string            `json:"fault,omitempty"`   // what the disk last answered, where that was no success; or what is damaged
 	Grants  []string          `json:"grants,omitempty"`  // who else may read it: "uid:N", "gid:N", "all"
 	Members []Member          `json:"members,omitempty"` // of a composite
 	Fillers int               `json:"fillers,omitempty"` // other connections that fill it
+
+	Checksum bool `json:"checksum,omitempty"` // checksums of its bytes are known, and compared
 }
 
 // Member is one of a composite's objects.

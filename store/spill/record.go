@@ -68,11 +68,14 @@ func decodeRecord(b []byte) (*Record, error) {
 	if err := json.Unmarshal(b[12:end], r); err != nil {
 		return nil, fmt.Errorf("%w: the record: %w", object.ErrStorage, err)
 	}
-	if chunks(r.SizeBytes) != uint64(len(r.Sums)/8) || len(r.Sums)%8 != 0 || !r.Class.Valid() {
+	if !FitSums(r.SizeBytes, r.Sums) || !r.Class.Valid() {
 		return nil, fmt.Errorf("%w: the record of %d bytes of class %d has %d bytes of checksums", object.ErrStorage, r.SizeBytes, r.Class, len(r.Sums))
 	}
 	return r, nil
 }
+
+// FitSums reports whether an object of size bytes can have these sums.
+func FitSums(size uint64, sums []byte) bool { return uint64(len(sums)) == 8*chunks(size) }
 
 func chunks(size uint64) uint64 { return size/ChunkBytes + min(size%ChunkBytes, 1) }
 

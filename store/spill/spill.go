@@ -13,6 +13,7 @@
 package spill
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -392,13 +393,13 @@ func (d *Dir) Read(digits string) (*Record, error) {
 }
 
 // Restore reads an object's bytes into dst, which has its size, and checks them. dst's contents are undefined after an
-// error. stop, which may be nil, is asked between chunks.
-func (d *Dir) Restore(id object.ID, dst Source, stop func() bool) error {
-	return d.For("").Restore(id, dst, stop)
+// error. Where sums is not nil they are what the record's must be. stop, which may be nil, is asked between chunks.
+func (d *Dir) Restore(id object.ID, dst Source, sums []byte, stop func() bool) error {
+	return d.For("").Restore(id, dst, sums, stop)
 }
 
-func (d *Dir) restore(id object.ID, dst Source, stop func() bool) error {
-	r, err := d.Read(id.String())
+func (d *Dir) restore(id object.ID, dst Source, sums []byte, stop func() bool) error {
+	r, err := d.readAs(id, sums)
 	if err == nil && r.SizeBytes != uint64(len(dst.Bytes)) {
 		err = fmt.Errorf("%w: the record says %d bytes, the table %d", object.ErrStorage, r.SizeBytes, len(dst.Bytes))
 	}
@@ -409,6 +410,15 @@ func (d *Dir) restore(id object.ID, dst Source, stop func() bool) error {
 		return fmt.Errorf("object %s from disk: %w", id, err)
 	}
 	return nil
+}
+
+// readAs is Read of a record that must have these sums, unless they are nil.
+func (d *Dir) readAs(id object.ID, sums []byte) (*Record, error) {
+	r, err := d.Read(id.String())
+	if err == nil && sums != nil && !bytes.Equal(r.Sums, sums) {
+		err = fmt.Errorf("%w: object %s is damaged: its record has other checksums than the object", object.ErrStorage, id)
+	}
+	return r, err
 }
 
 // readChunks reads whole chunks from the first one on until dst is full and checks each.

@@ -117,7 +117,7 @@ func TestNeighbours(t *testing.T) {
 					t.Errorf("%d bytes were written of an object of %d", disk.written, n)
 				}
 				clear(memory[:n])
-				if err := d.Restore(r.ID, Source{Bytes: memory[:n], Aligned: true}, nil); err != nil {
+				if err := d.Restore(r.ID, Source{Bytes: memory[:n], Aligned: true}, nil, nil); err != nil {
 					t.Fatal(err)
 				}
 				for i, b := range memory {
@@ -183,7 +183,7 @@ func TestWriteAndRestore(t *testing.T) {
 			for _, aligned := range []bool{true, false} {
 				got := pages(t, n)
 				clear(got)
-				if err := d.Restore(r.ID, Source{Bytes: got, Aligned: aligned}, nil); err != nil || !bytes.Equal(got, b) {
+				if err := d.Restore(r.ID, Source{Bytes: got, Aligned: aligned}, nil, nil); err != nil || !bytes.Equal(got, b) {
 					t.Fatalf("aligned %v: %v", aligned, err)
 				}
 			}
@@ -253,7 +253,7 @@ func TestShortWritesGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]byte, len(b))
-	if err := d.Restore(r.ID, Source{Bytes: got}, nil); err != nil || !bytes.Equal(got, b) {
+	if err := d.Restore(r.ID, Source{Bytes: got}, nil, nil); err != nil || !bytes.Equal(got, b) {
 		t.Error(err)
 	}
 }
@@ -278,7 +278,7 @@ func TestBitFlips(t *testing.T) {
 	}
 	data, record := d.file(r.ID, bytesSuffix), d.file(r.ID, recordSuffix)
 	flip(data, ChunkBytes+99)
-	if err := d.Restore(r.ID, Source{Bytes: make([]byte, len(b))}, nil); !errors.Is(err, object.ErrStorage) {
+	if err := d.Restore(r.ID, Source{Bytes: make([]byte, len(b))}, nil, nil); !errors.Is(err, object.ErrStorage) {
 		t.Errorf("a flipped bit: %v", err)
 	}
 	if got, err := d.ReadRange(r.ID, 5, 10); err != nil || !bytes.Equal(got, b[5:15]) {
@@ -288,7 +288,7 @@ func TestBitFlips(t *testing.T) {
 	info, _ := os.Stat(record)
 	for at := int64(0); at < info.Size(); at += 13 {
 		flip(record, at)
-		if err := d.Restore(r.ID, Source{Bytes: make([]byte, len(b))}, nil); !errors.Is(err, object.ErrStorage) {
+		if err := d.Restore(r.ID, Source{Bytes: make([]byte, len(b))}, nil, nil); !errors.Is(err, object.ErrStorage) {
 			t.Fatalf("a bit of the record at %d: %v", at, err)
 		}
 		flip(record, at)
@@ -301,7 +301,7 @@ func TestBitFlips(t *testing.T) {
 	if err := os.Truncate(data, ChunkBytes+1); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Restore(r.ID, Source{Bytes: make([]byte, len(b))}, nil); !errors.Is(err, object.ErrStorage) {
+	if err := d.Restore(r.ID, Source{Bytes: make([]byte, len(b))}, nil, nil); !errors.Is(err, object.ErrStorage) {
 		t.Errorf("a file cut short: %v", err)
 	}
 }

@@ -142,10 +142,10 @@ func (s Share) Update(r *Record) error {
 }
 
 // Restore is Dir.Restore.
-func (s Share) Restore(id object.ID, dst Source, stop func() bool) error {
+func (s Share) Restore(id object.ID, dst Source, sums []byte, stop func() bool) error {
 	s.d.turns.take(s.owner)
 	defer s.d.turns.give()
-	return s.d.restore(id, dst, s.between(stop))
+	return s.d.restore(id, dst, sums, s.between(stop))
 }
 
 // ReadRange is Dir.ReadRange.

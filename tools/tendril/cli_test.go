@@ -56,27 +56,34 @@ type node struct {
 func startNode(t *testing.T, args ...string) *node {
 	t.Helper()
 	n := newNode(t)
+	n.start(args...)
+	t.Cleanup(n.stop)
+	return n
+}
+
+// start starts the node's daemon and waits until it answers.
+func (n *node) start(args ...string) {
+	n.t.Helper()
+	n.ended = make(chan struct{})
 	n.process = exec.Command(filepath.Join(built, "tendril"), append([]string{
 		"daemon", "--socket", n.socket, "--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB", "--warm-memory", "none",
 		"--vendors", filepath.Join(n.dir, "vendors"), "--name", "testnode", "--listen", "none"}, args...)...)
 	n.process.Stderr = &n.log
 	if err := n.process.Start(); err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	go func() { n.process.Wait(); close(n.ended) }()
-	t.Cleanup(n.stop)
+	go func(process *exec.Cmd, ended chan struct{}) { process.Wait(); close(ended) }(n.process, n.ended)
 	for range 1000 {
 		if code, _, _ := n.run("", "status"); code == 0 {
-			return n
+			return
 		}
 		select {
 		case <-n.ended:
-			t.Fatalf("the daemon ended:\n%s", &n.log)
+			n.t.Fatalf("the daemon ended:\n%s", &n.log)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	t.Fatal("the daemon does not answer")
-	return nil
+	n.t.Fatal("the daemon does not answer")
 }
 
 // newNode is a place for a node that is not started.

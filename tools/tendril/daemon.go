@@ -50,6 +50,8 @@ var daemonFlags = [][2]string{
 	{"quota-spill", "what one tenant may have on disk (default: all of it)"},
 	{"spill", "space for objects on disk, or none (default: 4 times the capacity, at most half of what is free)"},
 	{"resume-time", "how long a session of another machine waits for a client whose connection was lost, or none (default 1m)"},
+	{"scrub-interval", "between two scrubs of all objects, such as 24h (default: none but those that are asked for: tendril scrub)"},
+	{"scrub-rate", "bytes a second that these may read (default 64MiB)"},
 	{"session-deadline", "how long the machine of such a client may say nothing before its connection counts as lost (default 10s)"},
 	{"start-timeout", "for one worker to load its driver (default 1m)"},
 	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},

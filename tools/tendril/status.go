@@ -50,6 +50,12 @@ func (c *cli) printStatus(s daemon.Status) error {
 	}
 	fmt.Fprintf(w, "store      %d objects, %s of %s in use, %s ready for new ones, %d connections\n",
 		s.Store.Objects, size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes), s.Store.Connections)
+	if x := s.Store.Scrub; x.Last != nil {
+		fmt.Fprintf(w, "scrub      ended %s ago: %d objects, %s in memory and %s on disk, %d damaged\n",
+			since(x.Last.Ended), x.Last.Objects, size(x.Last.MemoryBytes), size(x.Last.DiskBytes), x.Last.Damages())
+	} else if x.IntervalSeconds > 0 {
+		fmt.Fprintf(w, "scrub      every %v, none has ended yet\n", time.Duration(x.IntervalSeconds*float64(time.Second)))
+	}
 	if x := s.Store.Index; x.Connections > 0 {
 		fmt.Fprintf(w, "index      %d connections get %d objects through shared memory, %s of it, and hold %d references there\n",
 			x.Connections, x.Objects, size(x.Bytes), x.References)

@@ -221,13 +221,13 @@ static void strict(void)
 	tendril *t = dial();
 	tendril_buffer b;
 	tendril_object o;
-	OK(tendril_create(t, 10000, &(tendril_options){.strict = 1}, &b));
+	OK(tendril_create(t, 10000, &(tendril_options){.strict = 1, .checksum = 1}, &b));
 	memset(b.data, 9, b.size);
 	OK(tendril_seal(&b, &o));
 	CHECK(((const char *)o.data)[9999] == 9);
 	tendril_info *info;
 	OK(tendril_stat(t, tendril_by_id(o.id), &info));
-	CHECK(info->strict);
+	CHECK(info->strict && info->checksum);
 	tendril_info_free(info);
 	tendril_release(&o);
 	tendril_close(t);

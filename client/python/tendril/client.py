@@ -169,10 +169,11 @@ class Client:
 
     def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
                labels: Optional[Mapping[str, str]] = None, strict: bool = False, shared: bool = False,
-               meta: Optional[Dict[str, Any]] = None) -> Draft:
+               meta: Optional[Dict[str, Any]] = None, checksum: bool = False) -> Draft:
         """An object of size bytes to fill in place. shared: other processes of the tenant may help (fill, seal_filled).
 
         strict: the seal leaves nobody a mapping that can be written, and the kernel makes no other; see the package's words on sealed objects.
+        checksum: the daemon makes checksums at the seal, which takes longer, and compares them from then on (tendril scrub).
         lifetime: ephemeral (default), ttl (default with a ttl, in seconds from the seal on), named (default with a name), or
         persisted: on disk once sealed. labels: at most 16, for list().
         """
@@ -180,7 +181,7 @@ class Client:
             raise Invalid("size %d" % size)
         chosen = _lifetime(lifetime, name, ttl)
         raw = _raw_meta(meta)
-        kind, body = wire.CREATE, struct.pack("<QBB", size, chosen, strict | shared << 1) + wire.str16(name) + wire.bytes32(raw)
+        kind, body = wire.CREATE, struct.pack("<QBB", size, chosen, strict | shared << 1 | checksum << 2) + wire.str16(name) + wire.bytes32(raw)
         if ttl is not None or labels:
             kind, body = wire.CREATE_WITH, body + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
 
@@ -231,10 +232,11 @@ class Client:
         return arrays.fillable(draft.data, dims, kind, order, draft)
 
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
-            labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False) -> Object:
-        """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object. strict: as create's."""
+            labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False,
+            checksum: bool = False) -> Object:
+        """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object. strict, checksum: as create's."""
         source, meta = source_of(data, meta)
-        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta)
+        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta, checksum=checksum)
         return _seal_full(draft, [(0, source)])
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,

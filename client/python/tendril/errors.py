@@ -102,7 +102,7 @@ class NoDevice(TendrilError):
 
 
 class Storage(TendrilError, OSError):
-    """The object's copy on disk cannot be used: an I/O error, or a wrong checksum."""
+    """The object's copy on disk cannot be used (an I/O error, a wrong checksum), or its bytes in memory are damaged."""
 
     code = 64
 

@@ -57,7 +57,8 @@ class Info:
     on_disk: bool = False
     moving: Any = None  # {"to": "disk" or "memory", "done_bytes": N} while it is on its way
     members: Any = None  # of a composite: [{"name", "id"}]
-    fault: str = ""  # why its copy on disk cannot be used
+    fault: str = ""  # why its copy on disk cannot be used, or what is damaged
+    checksum: bool = False  # checksums of its bytes are known, and compared
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
     @classmethod

@@ -151,6 +151,14 @@ class Store(WithDaemon):
             self.assertEqual(o.bytes(), b"x" * 100)
         self.store.delete("sealed")
 
+    def test_checksum(self):
+        with self.store.put(b"hello", "summed", checksum=True):
+            self.assertTrue(self.store.stat("summed").checksum)
+        with self.store.put(b"hello", "not"):
+            self.assertFalse(self.store.stat("not").checksum)
+        for name in ("summed", "not"):
+            self.store.delete(name)
+
     def test_strict(self):
         draft = self.store.create(5000, "strict", strict=True)
         draft.data[:] = b"s" * 5000
