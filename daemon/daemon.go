@@ -155,6 +155,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		d.log.Info("node goes down")
+		d.store.Ending()
 		return d.unwind(steps)
 	}
 }

@@ -73,9 +73,13 @@ func (s *Store) relabel(e *entry, labels map[string]string) error {
 		if err := s.reserveRoom(e.tenant, is-was, nil); err != nil {
 			return err
 		}
-		if e.charge == 0 { // gone meanwhile
+		if e.state == object.Deleted {
 			s.uncharge(e.tenant, is-was)
 			return fmt.Errorf("%w: object %s", object.ErrNotFound, e.id)
+		}
+		if e.recordBytes("", nil) != was { // changed meanwhile
+			s.uncharge(e.tenant, is-was)
+			return s.relabel(e, labels)
 		}
 	} else {
 		s.uncharge(e.tenant, was-is)

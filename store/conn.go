@@ -157,7 +157,10 @@ func (c *Conn) Close() {
 	}
 	if s.departing {
 		c.leave()
-		c.refs = nil
+	}
+	all := (s.ending || s.closed) && !s.departing // Close lets go of everything at once
+	if s.departing || all {
+		c.refs = make(map[object.ID]reference)
 	}
 	for id, r := range c.refs {
 		delete(c.refs, id)
@@ -165,6 +168,9 @@ func (c *Conn) Close() {
 		r.e.refs -= r.count
 		s.collect(r.e)
 		s.breathe(&steps)
+	}
+	if all {
+		c.written, c.seen = make(map[uint64]*segmentState), make(map[uint64]*segmentState)
 	}
 	for _, g := range c.written {
 		if g.session {

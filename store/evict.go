@@ -87,6 +87,8 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		if why := s.evict(victims, s.spill.For(t.name), stop); why != nil {
 			return fmt.Errorf("%w (and to disk: %w)", err, why)
 		}
+		s.unlock() // closes what went: only then the kernel says that it is free
+		s.mu.Lock()
 	}
 }
 

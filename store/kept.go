@@ -171,13 +171,6 @@ func (s *Store) recount() {
 	}
 }
 
-// dropRemnants is the store's end: what others keep is no concern of its accounts any more. mu is held.
-func (s *Store) dropRemnants() {
-	for _, r := range s.remnants {
-		s.isFree(r)
-	}
-}
-
 // mayGiveUpMore refuses new segments to a tenant that has too many remnants: each costs the kernel a watch. mu is
 // held.
 func (s *Store) mayGiveUpMore(t *tenant) error {

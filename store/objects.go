@@ -59,7 +59,10 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	if err := s.reserveObject(c.tenant, e.charge, c.stopped.Load); err != nil {
 		return Handle{}, err
 	}
-	fd, err := c.place(e, spec.Own || spec.Shared)
+	fd, err := -1, errConnClosed // where mu was let go
+	if !c.closed {
+		fd, err = c.place(e, spec.Own || spec.Shared)
+	}
 	if err != nil {
 		s.uncharge(c.tenant, e.charge)
 		return Handle{}, err

@@ -140,8 +140,10 @@ func (s *Store) syncRecord(e *entry) error {
 // writeStale is syncRecord for who counts as a transfer, which the store's end waits for: what changed while an object went to disk is
 // known after a restart, too.
 func (s *Store) writeStale(e *entry) error {
-	for s.awaitFile(e); e.stale && e.onDisk; s.awaitFile(e) {
-		if err := s.rewriteRecord(e); err != nil {
+	for e.stale && e.onDisk { // what goes to disk just now is seen to by who takes it there
+		if e.claimed() {
+			s.awaitFile(e)
+		} else if err := s.rewriteRecord(e); err != nil {
 			return err
 		}
 	}

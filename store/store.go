@@ -72,6 +72,7 @@ type Store struct {
 	machineLeft  uint64 // what it could still give at machineAt, less what was taken since
 	machineAt    time.Time
 	closed       bool
+	ending       bool            // see Ending
 	departing    bool            // see Leave
 	left         []LegacyConn    // what connections held that ended since
 	heirs        []*Conn         // for Heirs
@@ -210,18 +211,38 @@ func (s *Store) begin(l *Legacy) error {
 func (s *Store) Close() {
 	s.end()
 	s.mu.Lock()
-	s.dropStreams()
-	for _, e := range s.objects { // what names held
-		s.forgetEntry(e)
-	}
-	for _, t := range s.tenants {
-		t.restorer.retireAll()
-	}
-	s.dropRemnants()
-	s.doomed = append(s.doomed, s.warm...)
-	s.warm = nil
+	s.dropAll()
 	s.unlock()
 	s.watch.Close()
+}
+
+// Ending prepares for Close: from here on a connection that ends gives nothing back by itself. Close lets go of all at once: of a million
+// objects, one by one, that takes a minute.
+func (s *Store) Ending() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending = true
+}
+
+// dropAll lets go of everything that is left: memory, and all that was known. mu is held, and every connection is closed.
+func (s *Store) dropAll() {
+	for _, g := range s.segments {
+		if g.mapping != nil {
+			s.doomedMaps = append(s.doomedMaps, g.mapping)
+		}
+		if g.mem != nil {
+			s.doomed = append(s.doomed, g.mem)
+		}
+	}
+	s.doomed = append(s.doomed, s.warm...)
+	s.warm = nil
+	clear(s.segments) // few
+	s.objects, s.tenants, s.remnants = make(map[object.ID]*entry), make(map[string]*tenant), make(map[int32]*remnant)
+	s.shared, s.expiries, s.leavers = make(map[string]*entryList), nil, nil
+	s.cold.Init()
+	s.idle.Init()
+	s.charged, s.usedBytes, s.tableBytes, s.leavingBytes, s.spilledBytes = 0, 0, 0, 0, 0
+	s.references, s.openCount, s.spilled = 0, 0, 0
 }
 
 // end closes every connection and joins the goroutines.

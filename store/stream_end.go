@@ -125,15 +125,6 @@ func (c *Conn) RemoveStream(name string) error {
 	return nil
 }
 
-// dropStreams ends them all. mu is held.
-func (s *Store) dropStreams() {
-	for _, t := range s.tenants {
-		for _, st := range t.streams {
-			s.removeStream(st)
-		}
-	}
-}
-
 // Streams describes the tenant's streams whose name begins with prefix, by name.
 func (c *Conn) Streams(prefix string) []object.StreamInfo {
 	list := []object.StreamInfo{}

@@ -329,7 +329,7 @@ func (d *Dir) Load() (records []*Record, damaged []error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("spill directory: %w", err)
 	}
-	known := make(map[string]bool)
+	known, lengths := make(map[string]bool), lengthsOf(entries)
 	for _, e := range entries {
 		stem, isRecord := strings.CutSuffix(e.Name(), recordSuffix)
 		if !isRecord {
@@ -337,6 +337,9 @@ func (d *Dir) Load() (records []*Record, damaged []error, err error) {
 		}
 		known[stem] = true
 		r, err := d.Read(stem)
+		if err == nil {
+			err = r.matches(lengths[stem])
+		}
 		if err != nil {
 			damaged = append(damaged, fmt.Errorf("%s: %w", e.Name(), err))
 			continue
@@ -348,6 +351,27 @@ func (d *Dir) Load() (records []*Record, damaged []error, err error) {
 	}
 	d.clearStrays(entries, known)
 	return records, damaged, nil
+}
+
+// lengthsOf gives the lengths of objects' bytes, by the object.
+func lengthsOf(entries []os.DirEntry) map[string]int64 {
+	lengths := make(map[string]int64)
+	for _, e := range entries {
+		if stem, isBytes := strings.CutSuffix(e.Name(), bytesSuffix); isBytes {
+			if info, err := e.Info(); err == nil {
+				lengths[stem] = info.Size()
+			}
+		}
+	}
+	return lengths
+}
+
+// matches says what is wrong with a file of n bytes; 0: there is none.
+func (r *Record) matches(n int64) error {
+	if uint64(n) == r.SizeBytes {
+		return nil
+	}
+	return fmt.Errorf("%w: object %s has %d bytes, and %d of them are on disk", object.ErrStorage, r.ID, r.SizeBytes, n)
 }
 
 // clearStrays removes what a daemon left that ended in the middle of a Write.
