@@ -63,7 +63,16 @@ func main() {
 	out := flag.String("out", "bench.json", "where the figures go, one JSON object a line")
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	only := flag.String("only", "", "regular expression: measure these figures alone")
+	attack := flag.String("attack", "", "what bench starts itself with, as another user, to attack -socket")
+	socket := flag.String("socket", "", "for -attack")
 	flag.Parse()
+	if *attack != "" {
+		if err := runAttack(*attack, *socket); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: the attacker:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *rounds, *out, *bin, *only); err != nil {
@@ -82,7 +91,7 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
+	all := append(append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), attackBenchmarks(ctx, rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.noDevice(); err != nil {
