@@ -43,7 +43,7 @@ enum message {
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
 	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84, M_STREAM_UNPOP = 85,
 	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92, M_RECLAIM = 93,
-	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101
+	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145
 };
 
 /* A frame that is being built in caller's memory; bad once something did not fit. */

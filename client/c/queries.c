@@ -407,19 +407,126 @@ int tendril_stat(tendril *t, tendril_key key, tendril_info **out)
 	return ask_listing(t, &w, M_STAT, false, out, NULL);
 }
 
-int tendril_list(tendril *t, const tendril_query *query, tendril_info **out, size_t *count)
+/* ---- listings, page by page ---- */
+
+enum { MAX_CURSOR = 1024 };
+
+/* The conditions of a list, as a ListWhere has them and a ListPage begins. */
+static void put_query(struct writer *w, const tendril_query *query)
 {
 	static const tendril_query everything;
 	const tendril_query *q = query ? query : &everything;
-	uint8_t raw[FRAME];
-	struct writer w = begin_frame(raw, sizeof raw, M_LIST_WHERE);
+	put_str16(w, q->prefix);
+	put_u8(w, q->all != 0);
+	put_u8(w, q->shared != 0);
+	put_labels(w, q->labels, q->label_count);
+}
+
+/* A page: its JSON stays in c->bytes, at the front; next gets the cursor behind it, "" at the end. The caller drops the call. */
+static int ask_page(tendril *t, const tendril_query *query, uint32_t limit, const char *cursor, struct call *c, char next[MAX_CURSOR + 1])
+{
+	uint8_t raw[FRAME + MAX_CURSOR];
+	struct writer w = begin_frame(raw, sizeof raw, M_LIST_PAGE);
+	init_call(c, M_LIST_PAGE);
+	put_query(&w, query);
+	put_u32(&w, limit);
+	put_str16(&w, cursor);
+	int status = ask_text(t, &w, c);
+	if (status != TENDRIL_OK)
+		return status;
+	struct reader r = {c->bytes, c->bytes + c->length, false};
+	uint16_t letters = take_u16(&r);
+	const uint8_t *text = take(&r, letters);
+	uint32_t n = take_u32(&r);
+	const uint8_t *items = take(&r, n);
+	if (!took_all(&r) || letters > MAX_CURSOR || memchr(text, 0, letters) ||
+	    (letters && strlen(cursor) == letters && memcmp(cursor, text, letters) == 0)) {
+		size_t had = c->length;
+		drop_call(c);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon's page of %zu bytes is none, or ends where it began", had);
+	}
+	memcpy(next, text, letters);
+	next[letters] = 0;
+	memmove(c->bytes, items, n);
+	c->bytes[n] = 0; /* there is room: the items were not at the front */
+	c->length = n;
+	return TENDRIL_OK;
+}
+
+/* Appends a page's JSON to text; its bytes are spent. */
+static int join_page(struct call *text, struct call *page)
+{
+	uint8_t *joined = realloc(text->bytes, text->length + page->length + 1);
+	if (!joined)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a list of %zu bytes", text->length + page->length);
+	memcpy(joined + text->length, page->bytes, page->length + 1);
+	text->bytes = joined;
+	text->length += page->length;
+	return TENDRIL_OK;
+}
+
+static int give_listing(struct call *c, tendril_info **out, size_t *count)
+{
+	struct listing *l = NULL;
+	int status = read_listing(c, true, &l);
+	if (status == TENDRIL_OK) {
+		*out = l->infos;
+		*count = l->n;
+	}
+	return status;
+}
+
+int tendril_list(tendril *t, const tendril_query *query, tendril_info **out, size_t *count)
+{
+	char cursor[MAX_CURSOR + 1] = "", next[MAX_CURSOR + 1];
+	struct call all = {0}, page;
+	int status;
 	*out = NULL;
 	*count = 0;
-	put_str16(&w, q->prefix);
-	put_u8(&w, q->all != 0);
-	put_u8(&w, q->shared != 0);
-	put_labels(&w, q->labels, q->label_count);
-	return ask_listing(t, &w, M_LIST_WHERE, true, out, count);
+	do {
+		status = ask_page(t, query, 0, cursor, &page, next);
+		if (status == TENDRIL_UNSUPPORTED && !*cursor) { /* a daemon of an earlier release */
+			uint8_t raw[FRAME];
+			struct writer w = begin_frame(raw, sizeof raw, M_LIST_WHERE);
+			put_query(&w, query);
+			return ask_listing(t, &w, M_LIST_WHERE, true, out, count);
+		}
+		if (status == TENDRIL_OK) {
+			status = join_page(&all, &page);
+			drop_call(&page);
+			strcpy(cursor, next);
+		}
+	} while (status == TENDRIL_OK && *cursor);
+	if (status == TENDRIL_OK)
+		status = give_listing(&all, out, count);
+	free(all.bytes);
+	return status;
+}
+
+int tendril_list_page(tendril *t, const tendril_query *query, uint32_t limit, char **cursor, tendril_info **out, size_t *count)
+{
+	char next[MAX_CURSOR + 1];
+	struct call page;
+	*out = NULL;
+	*count = 0;
+	if (*cursor && strlen(*cursor) > MAX_CURSOR)
+		return tdl_fail(TENDRIL_INVALID, "a cursor of %zu bytes: pass on what the last page gave, or NULL", strlen(*cursor));
+	int status = ask_page(t, query, limit, *cursor ? *cursor : "", &page, next);
+	if (status != TENDRIL_OK)
+		return status;
+	char *behind = *next ? strdup(next) : NULL;
+	if (*next && !behind)
+		status = tdl_fail(TENDRIL_NO_MEMORY, "no memory for a cursor");
+	if (status == TENDRIL_OK)
+		status = give_listing(&page, out, count);
+	drop_call(&page);
+	if (status != TENDRIL_OK) {
+		free(behind);
+		return status;
+	}
+	free(*cursor);
+	*cursor = behind;
+	return TENDRIL_OK;
 }
 
 static int answer_text(tendril *t, struct writer *w, enum message kind, char **out)

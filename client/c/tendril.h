@@ -422,7 +422,12 @@ TENDRIL_API int tendril_stat(tendril *, tendril_key, tendril_info **out);
 /* Describes objects, oldest first. *out has *count elements and is to be freed once, with tendril_info_free. query NULL: all. */
 TENDRIL_API int tendril_list(tendril *, const tendril_query *, tendril_info **out, size_t *count);
 
-/* Frees what tendril_stat or tendril_list gave. NULL does nothing. */
+/* tendril_list page by page, in bounded memory: at most limit objects (0: as many as the daemon gives, up to 1,000), perhaps none though more
+ * come. *cursor is NULL at the beginning; each call that succeeds frees it and makes it what the next is to have, NULL behind the last page. Free it
+ * where the rest is not wanted. What is there all the while comes once. TENDRIL_UNSUPPORTED: the daemon is of an earlier release. */
+TENDRIL_API int tendril_list_page(tendril *, const tendril_query *, uint32_t limit, char **cursor, tendril_info **out, size_t *count);
+
+/* Frees what tendril_stat, tendril_list or tendril_list_page gave. NULL does nothing. */
 TENDRIL_API void tendril_info_free(tendril_info *);
 
 /* The daemon's status as JSON, to be freed with free(). */

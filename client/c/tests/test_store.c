@@ -154,6 +154,38 @@ static void batches(void)
 	tendril_close(t);
 }
 
+/* Seven objects on pages of three come once each, in the order in which they were made. */
+static void list_in_pages(tendril *t)
+{
+	char name[16], *cursor = NULL;
+	unsigned seen = 0, pages = 0;
+	tendril_object o[7];
+	for (unsigned i = 0; i < 7; i++) {
+		snprintf(name, sizeof name, "page%u", i);
+		OK(tendril_put(t, "x", 1, &(tendril_options){.name = name}, &o[i]));
+	}
+	do {
+		tendril_info *info;
+		size_t n;
+		OK(tendril_list_page(t, &(tendril_query){.prefix = "page"}, 3, &cursor, &info, &n));
+		CHECK(n <= 3);
+		for (size_t i = 0; i < n; i++) {
+			snprintf(name, sizeof name, "page%u", seen++);
+			CHECK(strcmp(info[i].name, name) == 0);
+		}
+		tendril_info_free(info);
+		pages++;
+	} while (cursor);
+	CHECK(seen == 7 && pages >= 3);
+	for (unsigned i = 0; i < 7; i++)
+		tendril_release(&o[i]);
+	cursor = strdup("nowhere");
+	tendril_info *info;
+	size_t n;
+	IS(TENDRIL_INVALID, tendril_list_page(t, NULL, 0, &cursor, &info, &n));
+	free(cursor);
+}
+
 static void names_and_changes(void)
 {
 	tendril *t = dial();
@@ -176,6 +208,7 @@ static void names_and_changes(void)
 	OK(tendril_list(t, &(tendril_query){.labels = labels + 1, .label_count = 1}, &info, &n));
 	CHECK(n == 0);
 	tendril_info_free(info);
+	list_in_pages(t);
 	OK(tendril_update(t, tendril_named("second"), TENDRIL_UNPIN | TENDRIL_PERSIST, NULL));
 	OK(tendril_stat(t, tendril_named("second"), &info));
 	CHECK(!info->pinned && info->on_disk && strcmp(info->lifetime, "persisted") == 0 && !*info->expires);
