@@ -1,13 +1,13 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
@@ -23,6 +23,8 @@ type Status struct {
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
 	PeerLinks []PeerLinkStatus       `json:"peer_links"` // of sessions whose contexts span workers
 	Kept      []store.Kept           `json:"kept"`       // who has memory that was given up, a tenant each
+
+	Others *OthersStatus `json:"others,omitempty"` // what is not shown: other tenants'. nil: everything is
 }
 
 // NodeStatus is the daemon itself.
@@ -111,5 +113,46 @@ func (d *Daemon) nodeStatus() NodeStatus {
 	return n
 }
 
-// Status implements frontdoor.Backend.
-func (d *Daemon) Status(context.Context) ([]byte, error) { return json.Marshal(d.status()) }
+// Status implements frontdoor.Backend. Root and the daemon's user see everything, others what their tenant has.
+func (d *Daemon) Status(p frontdoor.Peer) ([]byte, error) {
+	s := d.status()
+	if !p.Admin {
+		s.only(p.Tenant)
+	}
+	return json.Marshal(s)
+}
+
+// OthersStatus counts what a status leaves out: what other tenants have.
+type OthersStatus struct {
+	Sessions  int `json:"sessions"`
+	Workers   int `json:"workers"`
+	PeerLinks int `json:"peer_links"`
+	Damaged   int `json:"damaged"` // files, whose names tell of objects
+}
+
+// only leaves out what other tenants have, and counts it. The store's totals stay: they say how much room there is.
+func (s *Status) only(tenant string) {
+	own := map[uint64]bool{}
+	for _, x := range s.Sessions {
+		own[x.ID] = x.Tenant == tenant
+	}
+	o := OthersStatus{Damaged: len(s.Store.Damaged)}
+	s.Sessions, o.Sessions = keep(s.Sessions, func(x SessionStatus) bool { return x.Tenant == tenant })
+	s.Workers, o.Workers = keep(s.Workers, func(x workers.Status) bool { return x.Tenant == tenant })
+	s.PeerLinks, o.PeerLinks = keep(s.PeerLinks, func(x PeerLinkStatus) bool { return own[x.Session] })
+	s.Kept, _ = keep(s.Kept, func(x store.Kept) bool { return x.Tenant == tenant })
+	s.Store.Tenants, _ = keep(s.Store.Tenants, func(x store.TenantStatus) bool { return x.Name == tenant })
+	s.Store.Damaged = nil
+	s.Others = &o
+}
+
+// keep gives what may be seen of a list, and how much may not.
+func keep[T any](list []T, mine func(T) bool) (kept []T, others int) {
+	kept = []T{}
+	for _, x := range list {
+		if mine(x) {
+			kept = append(kept, x)
+		}
+	}
+	return kept, len(list) - len(kept)
+}

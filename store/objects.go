@@ -249,7 +249,7 @@ func (c *Conn) lookup(id object.ID) (*entry, error) {
 	case e == nil:
 		return nil, fmt.Errorf("%w: no object %s", object.ErrNotFound, id)
 	case e.tenant != c.tenant:
-		return nil, fmt.Errorf("%w: object %s belongs to tenant %s, this connection to %s", object.ErrPermission, id, e.tenant.name, c.tenant.name)
+		return nil, fmt.Errorf("%w: object %s belongs to another tenant than this connection's, %s", object.ErrPermission, id, c.tenant.name)
 	}
 	return e, nil
 }

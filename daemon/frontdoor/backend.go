@@ -1,7 +1,6 @@
 package frontdoor
 
 import (
-	"context"
 	"os"
 	"time"
 
@@ -42,7 +41,7 @@ type Worker struct {
 // number for another connection.
 type Backend interface {
 	// Status gives the daemon's status as one JSON value. ctx ends with the connection.
-	Status(ctx context.Context) ([]byte, error)
+	Status(Peer) ([]byte, error)
 	// Devices gives the clwire.Snapshot of all platforms as JSON.
 	Devices() ([]byte, error)
 	// OpenSession starts a session for p. options is the client's JSON, unchecked, valid during the call only.

@@ -2,7 +2,6 @@ package frontdoor
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +41,7 @@ func newFakeBackend() *fakeBackend {
 	return &fakeBackend{open: map[uint64]bool{}, release: make(chan struct{}), ended: map[uint64]chan struct{}{}}
 }
 
-func (b *fakeBackend) Status(context.Context) ([]byte, error) { panic("a fault of the daemon") }
+func (b *fakeBackend) Status(Peer) ([]byte, error) { panic("a fault of the daemon") }
 func (b *fakeBackend) EachSession(p Peer, after string, f func(any, string) bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

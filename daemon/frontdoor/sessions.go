@@ -10,7 +10,7 @@ import (
 )
 
 func (c *connection) status(f *ipc.Frame) error {
-	b, err := c.srv.opts.Backend.Status(c.ctx)
+	b, err := c.srv.opts.Backend.Status(c.peer)
 	if err != nil {
 		return err
 	}

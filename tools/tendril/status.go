@@ -60,6 +60,9 @@ func (c *cli) printStatus(s daemon.Status) error {
 		fmt.Fprintf(w, "index      %d connections get %d objects through shared memory, %s of it, and hold %d references there\n",
 			x.Connections, x.Objects, size(x.Bytes), x.References)
 	}
+	if o := s.Others; o != nil && o.Sessions+o.Workers > 0 {
+		fmt.Fprintf(w, "others     %d programs and %d workers of other tenants, which root and the daemon's user see\n", o.Sessions, o.Workers)
+	}
 	return firstError(
 		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
 		c.section("sessions", sessionHead, sessionRows(s)),
