@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // backend is a daemon without sessions to speak of.
 type backend struct{ store *store.Store }
 
-func (b *backend) Status(context.Context) ([]byte, error) {
+func (b *backend) Status(frontdoor.Peer) ([]byte, error) {
 	return json.Marshal(map[string]any{"store": b.store.Status()})
 }
 func (b *backend) Devices() ([]byte, error) { return []byte(`{"platforms":[]}`), nil }
