@@ -1,0 +1,59 @@
+package segment
+
+import (
+	"errors"
+	"testing"
+
+	"tendril/store/object"
+)
+
+// TestWatch: memory of either kind is reported once the last mapping and the last descriptor of it are gone, and not
+// before; also by a Watch that another process goes on with.
+func TestWatch(t *testing.T) {
+	for name, makeMemory := range map[string]func() (*Memory, error){
+		"ordinary pages": func() (*Memory, error) { return Create(Linux{}, 2<<20) },
+		"huge pages":     func() (*Memory, error) { return CreateHuge(Linux{}, 2<<20, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := makeMemory()
+			if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrUnsupported) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			w, err := NewWatch(Linux{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			number, err := w.Add(Linux{}, m.FD())
+			if err != nil {
+				t.Fatal(err)
+			}
+			mapping, err := m.Map(false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Close()
+			if numbers, _ := w.Freed(); len(numbers) > 0 {
+				t.Errorf("reported while it is mapped: %v", numbers)
+			}
+			w.Interrupt()
+			if w, err = w.Renew(); err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			if alive, err := w.Alive(); err != nil || len(alive) != 1 || alive[number] == 0 {
+				t.Errorf("alive: %v, %v", alive, err)
+			}
+			mapping.Unmap()
+			if numbers, lost := w.Freed(); lost || len(numbers) != 1 || numbers[0] != number {
+				t.Errorf("reported when it is free: %v, lost %v, want %d", numbers, lost, number)
+			}
+			if alive, err := w.Alive(); err != nil || len(alive) != 0 {
+				t.Errorf("alive at the end: %v, %v", alive, err)
+			}
+		})
+	}
+}
