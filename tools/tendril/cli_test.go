@@ -219,6 +219,9 @@ func TestNamesAndReplacement(t *testing.T) {
 	n.want(0, []string{"first"}, "get", strings.Repeat("ab", 16))
 	n.want(0, nil, "rm", list[0].ID)
 	n.want(4, nil, "get", "x")
+	n.want(0, nil, "put", a, "--name", "s", "--strict")
+	n.want(0, []string{`"strict": true`}, "stat", "s", "--json")
+	n.want(0, []string{"first"}, "get", "s")
 }
 
 func TestBadInput(t *testing.T) {

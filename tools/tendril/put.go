@@ -49,7 +49,7 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too: it is there after a restart")
 	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long it is to live (default: until tendril rm)")
 	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "KEY=VALUE, to list by; may be given several times")
-	cmd.Flags().BoolVar(&opts.Strict, "strict", false, "leave no process a mapping that can be written, not even for a moment after the seal")
+	cmd.Flags().BoolVar(&opts.Strict, "strict", false, "seal it so that no writable mapping of it is left anywhere, and none can be made")
 	cmd.Flags().BoolVar(&opts.Checksum, "checksum", false, "make checksums of it at once, and compare them from then on: tendril scrub")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
 	cmd.PreRun = func(*cobra.Command, []string) {

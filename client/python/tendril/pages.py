@@ -30,9 +30,7 @@ class Table:
         found = None
         if shut >= 0:
             found = shut, self._pages.rfind(_SHUT, first, last + 1)
-            for page in range(found[0], found[1] + 1):
-                if self._pages[page] == _SHUT:
-                    self._pages[page] = 0
+            self._open(*found)
         self._count(first, last, 1)
         return found
 
@@ -53,7 +51,10 @@ class Table:
 
     def open_all(self) -> None:
         """Notes that every page is open."""
-        self._pages = self._pages.replace(bytes([_SHUT]), b"\0")
+        self._open(0, len(self._pages) - 1)
+
+    def _open(self, first: int, last: int) -> None:
+        self._pages[first:last + 1] = self._pages[first:last + 1].replace(bytes([_SHUT]), b"\0")
 
     def _count(self, first: int, last: int, by: int) -> None:
         self._pages[first] += by
