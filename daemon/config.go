@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,9 @@ const (
 	MaxCapacityBytes = 1 << 50   // no machine has more; above it a unit was mistyped
 	MinKernelCache   = 16 << 20  // some drivers write as much for one program
 	MaxConnections   = 1 << 20   // each takes some KiB and up to four descriptors
+	minProcesses     = 64        // of a worker, threads among them
+	minFiles         = 256       // of a worker
+	minWorkerBytes   = 128 << 20 // of a worker: what a driver and its compiler take before anything runs
 	MaxWarmWorkers   = 16        // a platform: each holds a loaded driver
 	maxUnixPathBytes = 107       // sun_path less its terminator, unix(7)
 	MaxWait          = time.Hour // for every time limit below
@@ -58,7 +62,8 @@ type Config struct {
 	BuildTime     time.Duration   // that one build may take; 0 = no bound
 	WarmWorkers   int             // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
 	WorkerIDs     workers.IDRange // users of tenants' workers where the daemon is root; zero: workers.OwnIDs()
-	Workers       workers.Limits  // bounds of workers and tenants; zero fields: see workerDefaults
+	Workers       workers.Limits  // bounds of workers and tenants; fields of 0: see workerLimits; negative: none
+	WorkerWait    time.Duration   // for a worker to become free where too many serve; 0 = 5 s, negative: not at all
 	MaxWorkers    int             // serving at one time on this node; 0 = 256
 	ProbeTimeout  time.Duration   // for one driver to say what it has; 0 = 30 s
 	StartTimeout  time.Duration   // for one worker to load its driver; 0 = 60 s
@@ -139,6 +144,8 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
 	c.WorkerIDs = orDefault(c.WorkerIDs, workers.OwnIDs())
+	c.WorkerWait = orDefault(c.WorkerWait, 5*time.Second)
+	c.Workers = c.workerLimits(m)
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, 30*time.Second)
 	c.StartTimeout = orDefault(c.StartTimeout, 60*time.Second)
 	c.ResumeTime = orDefault(c.ResumeTime, 60*time.Second)
@@ -147,6 +154,25 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.Compress = orDefault(c.Compress, auto)
 	c.Listen = orDefault(c.Listen, DefaultListen)
 	return c, errors.Join(faults...)
+}
+
+// workerLimits fills in what bounds workers. Threads count as processes: a driver of a CPU has one a processor, a compiler and the Go
+// runtime some more. Where an enclosing cgroup bounds processes, a worker must leave most of them to others.
+func (c Config) workerLimits(m Machine) workers.Limits {
+	l := c.Workers
+	worker, tenant := 256+8*runtime.NumCPU(), 32*(256+8*runtime.NumCPU())
+	if m.Processes > 0 {
+		worker, tenant = max(min(worker, m.Processes/4), minProcesses), min(tenant, m.Processes/2)
+	}
+	l.Processes = orDefault(l.Processes, worker)
+	l.TenantProcesses = orDefault(l.TenantProcesses, max(tenant, l.Processes))
+	if m.MemoryBytes > 0 {
+		l.MemoryBytes = orDefault(l.MemoryBytes, max(int64(m.MemoryBytes/4), minWorkerBytes))
+		l.TenantBytes = orDefault(l.TenantBytes, max(int64(m.MemoryBytes/8*3), l.MemoryBytes))
+	}
+	l.Files = orDefault(l.Files, 16384)
+	l.FileBytes = orDefault(l.FileBytes, 1<<30)
+	return l
 }
 
 func orDefault[T comparable](v, def T) T {
@@ -202,6 +228,13 @@ func (c Config) Validate() error {
 	fault(c.KernelCache < MinKernelCache, "a kernel cache of %d bytes is below %d", c.KernelCache, MinKernelCache)
 	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "%d warm workers is not between -1 and %d", c.WarmWorkers, MaxWarmWorkers)
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
+	fault(c.Workers.Processes > 0 && c.Workers.Processes < minProcesses, "%d processes for a worker: a driver's threads count, so at least %d", c.Workers.Processes, minProcesses)
+	fault(c.Workers.Files > 0 && c.Workers.Files < minFiles, "%d open files for a worker: at least %d", c.Workers.Files, minFiles)
+	fault(c.Workers.MemoryBytes > 0 && c.Workers.MemoryBytes < minWorkerBytes, "%d bytes of memory for a worker: a driver needs at least %d", c.Workers.MemoryBytes, minWorkerBytes)
+	fault(c.Workers.FileBytes > 0 && c.Workers.FileBytes < 1<<20, "files of at most %d bytes for a worker: compiled kernels need at least 1 MiB", c.Workers.FileBytes)
+	fault(c.Workers.TenantProcesses > 0 && c.Workers.TenantProcesses < c.Workers.Processes, "%d processes for a tenant are fewer than the %d of one worker", c.Workers.TenantProcesses, c.Workers.Processes)
+	fault(c.Workers.TenantBytes > 0 && c.Workers.TenantBytes < c.Workers.MemoryBytes, "%d bytes for a tenant's workers are less than the %d of one", c.Workers.TenantBytes, c.Workers.MemoryBytes)
+	fault(c.WorkerWait > MaxWait, "worker wait %v is more than %v", c.WorkerWait, MaxWait)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
 	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)
 	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v", c.Deadline, MaxWait)

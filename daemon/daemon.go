@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,7 @@ type Build struct {
 	Version    string   // stamped at build time; the driver library must have the same
 	Executable string   // the program to start as probe and worker; "" = /proc/self/exe
 	WorkerArgs []string // put before the verb, for tests
+	Alone      bool     // this process is the daemon and nothing else: it may protect itself and divide its cgroup
 }
 
 // Daemon is one node. Make it with New, then call Run once.
@@ -119,6 +121,7 @@ func (d *Daemon) steps() []step {
 		{"membership", d.register, nil},
 		{"node certificate", d.openKeyring, nil},
 		{"descriptor limit", d.raiseLimit, nil},
+		{"protection", d.protect, nil},
 		{"kernel caches", d.openCaches, d.removeCaches},
 		{"store", d.openStore, d.closeStore},
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
@@ -403,13 +406,43 @@ func (d *Daemon) spillBytes() uint64 {
 
 func (d *Daemon) openPool() error {
 	self := d.localTenant(uint32(os.Geteuid()), uint32(os.Getegid()))
+	group, noGroup := d.ownGroup()
 	d.pool = workers.New(workers.Options{
+		Group: group, NoGroup: noGroup,
 		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
-		StateDir: d.cfg.StateDir, IDs: d.cfg.WorkerIDs, Limits: d.cfg.Workers,
+		StateDir: d.cfg.StateDir, IDs: d.cfg.WorkerIDs, Limits: d.cfg.Workers, Wait: d.cfg.WorkerWait,
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime, BuildTime: d.cfg.BuildTime,
 		NoInPlace:    d.cfg.NoInPlace,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
+	return nil
+}
+
+// ownGroup gives the cgroup to divide: it is the process's, so only one that is the daemon alone has one.
+func (d *Daemon) ownGroup() (dir, why string) {
+	if !d.build.Alone {
+		return "", "the daemon is not alone in its process"
+	}
+	dir, err := workers.OwnGroup()
+	if err != nil {
+		why = err.Error()
+	}
+	return dir, why
+}
+
+// daemonScore is the daemon's oom_score_adj: when memory is short the kernel ends something else. Workers put up their own.
+const daemonScore = -900
+
+// protect has the kernel end other processes first.
+func (d *Daemon) protect() error {
+	if !d.build.Alone {
+		return nil
+	}
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(daemonScore)), 0); err != nil {
+		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{
+			What: "the daemon as the last to end when memory is short", Why: err.Error() + " (systemd: OOMScoreAdjust=-900); its workers are the first in any case",
+		})
+	}
 	return nil
 }
 

@@ -136,6 +136,7 @@ func (l *look) Status(v inspect.Viewer) (inspect.Status, error) {
 	s := inspect.Status{
 		Version: l.build.Version, Node: l.node.ID, Name: l.node.Name, Incarnation: l.node.Incarnation, Started: l.node.Since,
 		CapacityBytes: st.CapacityBytes, UsedBytes: st.ChargedBytes, Objects: st.Objects, Sessions: len(l.sessions.list()), Workers: len(l.pool.Workers()),
+		Bounds: l.pool.Bounds(),
 	}
 	for _, f := range (*Daemon)(l).fallbacks() {
 		s.Notes = append(s.Notes, f.What+": "+f.Why)

@@ -18,11 +18,12 @@ type Machine struct {
 	UID         int    // effective user
 	Socket      string // ipc.DefaultSocket() of this user
 	MemoryBytes uint64 // the least of physical memory and every enclosing cgroup's limit; 0 = not known
+	Processes   int    // the least of what the kernel and every enclosing cgroup allow, threads among them; 0 = not known
 }
 
 // ThisMachine measures the machine that the process runs on. root is "/" outside tests.
 func ThisMachine(root, defaultSocket string) Machine {
-	return Machine{UID: os.Geteuid(), Socket: defaultSocket, MemoryBytes: memoryBytes(root)}
+	return Machine{UID: os.Geteuid(), Socket: defaultSocket, MemoryBytes: memoryBytes(root), Processes: processes(root)}
 }
 
 // memoryBytes returns the memory that this process may use: /proc/meminfo's MemTotal (proc(5)) cut by the limits of the cgroups
@@ -104,6 +105,26 @@ func statLine(path, name string) uint64 {
 
 // cgroupLimitFiles lists the limit files of this process's memory cgroup and of all its ancestors: the tightest one rules.
 func cgroupLimitFiles(root string) []string {
+	return controllerFiles(root, "memory", "memory.max", "memory.limit_in_bytes")
+}
+
+// processes gives Machine.Processes: a cgroup's pids.max is what all in it have together.
+func processes(root string) int {
+	least := uint64(math.MaxInt32)
+	files := controllerFiles(root, "pids", "pids.max", "pids.max")
+	for _, file := range append(files, filepath.Join(root, "proc/sys/kernel/pid_max"), filepath.Join(root, "proc/sys/kernel/threads-max")) {
+		if n, ok := readLimit(file); ok {
+			least = min(least, n)
+		}
+	}
+	if least == math.MaxInt32 {
+		return 0
+	}
+	return int(least)
+}
+
+// controllerFiles lists the files, in version 2 and in version 1, of this process's cgroup for one controller and of all its ancestors.
+func controllerFiles(root, controller, file, fileV1 string) []string {
 	raw, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
 		return nil
@@ -116,9 +137,9 @@ func cgroupLimitFiles(root string) []string {
 		}
 		switch {
 		case f[1] == "":
-			files = append(files, upwards(root, "sys/fs/cgroup", f[2], "memory.max")...)
-		case strings.Contains(","+f[1]+",", ",memory,"):
-			files = append(files, upwards(root, "sys/fs/cgroup/memory", f[2], "memory.limit_in_bytes")...)
+			files = append(files, upwards(root, "sys/fs/cgroup", f[2], file)...)
+		case strings.Contains(","+f[1]+",", ","+controller+","):
+			files = append(files, upwards(root, "sys/fs/cgroup/"+controller, f[2], fileV1)...)
 		}
 	}
 	return files

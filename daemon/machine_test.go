@@ -73,6 +73,43 @@ func TestAvailableIsTheTightestLimit(t *testing.T) {
 	}
 }
 
+func TestProcessesThatMayBe(t *testing.T) {
+	for name, x := range map[string]struct {
+		files map[string]string
+		want  int
+	}{
+		"nothing is known": {nil, 0},
+		"the kernel":       {map[string]string{"proc/sys/kernel/pid_max": "32768\n", "proc/sys/kernel/threads-max": "20000\n"}, 20000},
+		"a cgroup above": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/pids.max": "300\n", "sys/fs/cgroup/a/b/pids.max": "max\n",
+			"proc/sys/kernel/pid_max": "32768\n"}, 300},
+		"version 1": {map[string]string{"proc/self/cgroup": "8:pids:/a\n0::/\n", "sys/fs/cgroup/pids/a/pids.max": "200\n"}, 200},
+	} {
+		root := t.TempDir()
+		for file, text := range x.files {
+			path := filepath.Join(root, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := processes(root); got != x.want {
+			t.Errorf("%s: %d, want %d", name, got, x.want)
+		}
+	}
+}
+
+func TestWorkersLimitsFitTheMachine(t *testing.T) {
+	for _, m := range []Machine{{UID: 0, MemoryBytes: 64 << 30, Processes: 1 << 22}, {UID: 0, MemoryBytes: 256 << 20, Processes: 40}, {UID: 0, MemoryBytes: 1 << 30}} {
+		m.Socket = "/s"
+		c, err := Config{}.Defaults(m, env())
+		if err == nil {
+			err = c.Validate()
+		}
+		if l := c.Workers; err != nil || l.Processes <= 0 || l.TenantProcesses < l.Processes || l.TenantBytes < l.MemoryBytes || l.Files <= 0 || l.FileBytes <= 0 {
+			t.Errorf("%+v: %+v, %v", m, c.Workers, err)
+		}
+	}
+}
+
 func TestStateDirectoryHasOneDaemon(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "state")
 	first, err := openStateDir(dir)

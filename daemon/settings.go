@@ -74,6 +74,13 @@ var settings = []setting{
 	span("build-time", "TENDRIL_BUILD_TIME", func(c *Config) *time.Duration { return &c.BuildTime }),
 	number("warm-workers", "TENDRIL_WARM_WORKERS", func(c *Config) *int { return &c.WarmWorkers }),
 	number("max-workers", "TENDRIL_MAX_WORKERS", func(c *Config) *int { return &c.MaxWorkers }),
+	span("worker-wait", "TENDRIL_WORKER_WAIT", func(c *Config) *time.Duration { return &c.WorkerWait }),
+	numberOrNone("worker-processes", "TENDRIL_WORKER_PROCESSES", func(c *Config) *int { return &c.Workers.Processes }),
+	sizeOrNone("worker-memory", "TENDRIL_WORKER_MEMORY", func(c *Config) *int64 { return &c.Workers.MemoryBytes }),
+	numberOrNone("worker-files", "TENDRIL_WORKER_FILES", func(c *Config) *int { return &c.Workers.Files }),
+	sizeOrNone("worker-file-size", "TENDRIL_WORKER_FILE_SIZE", func(c *Config) *int64 { return &c.Workers.FileBytes }),
+	numberOrNone("tenant-processes", "TENDRIL_TENANT_PROCESSES", func(c *Config) *int { return &c.Workers.TenantProcesses }),
+	sizeOrNone("tenant-memory", "TENDRIL_TENANT_MEMORY", func(c *Config) *int64 { return &c.Workers.TenantBytes }),
 	{"worker-uid-range", "TENDRIL_WORKER_UID_RANGE",
 		func(c *Config, v string) (err error) {
 			if c.WorkerIDs = (workers.IDRange{}); v != auto {
@@ -145,6 +152,23 @@ func sizeOrNone(key, variable string, at func(*Config) *int64) setting {
 			return "none"
 		}
 		return orAuto(*at(&c))
+	}}
+}
+
+// numberOrNone is number with "none" for no bound.
+func numberOrNone(key, variable string, at func(*Config) *int) setting {
+	s := number(key, variable, at)
+	return setting{key, variable, func(c *Config, v string) error {
+		if v == "none" {
+			*at(c) = -1
+			return nil
+		}
+		return s.set(c, v)
+	}, func(c Config) string {
+		if *at(&c) < 0 {
+			return "none"
+		}
+		return s.show(c)
 	}}
 }
 

@@ -20,6 +20,7 @@ type Status struct {
 	Drivers   []workers.DriverStatus `json:"drivers"`
 	Sessions  []SessionStatus        `json:"sessions"`
 	Workers   []workers.Status       `json:"workers"`
+	Bounds    workers.Bounds         `json:"bounds"` // of workers and tenants
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
 	PeerLinks []PeerLinkStatus       `json:"peer_links"` // of sessions whose contexts span workers
 	Kept      []store.Kept           `json:"kept"`       // who has memory that was given up, a tenant each
@@ -70,6 +71,7 @@ func (d *Daemon) status() Status {
 		Drivers:   notNil(d.pool.Drivers()),
 		Sessions:  notNil(d.sessions.list()),
 		Workers:   notNil(d.pool.Workers()),
+		Bounds:    d.pool.Bounds(),
 		Fallbacks: notNil(d.fallbacks()),
 		PeerLinks: notNil(d.peering.list()),
 		Kept:      notNil(d.store.Kept()),

@@ -68,7 +68,8 @@ type Status struct {
 	Objects       int       `json:"objects"`
 	Sessions      int       `json:"sessions"`
 	Workers       int       `json:"workers"`
-	Notes         []string  `json:"notes,omitempty"` // fallbacks in use, and why nothing better
+	Bounds        any       `json:"bounds,omitempty"` // what workers and tenants may take, as in tendril status
+	Notes         []string  `json:"notes,omitempty"`  // fallbacks in use, and why nothing better
 }
 
 // Node is a member of the cluster.

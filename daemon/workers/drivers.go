@@ -120,7 +120,7 @@ func (p *Pool) Fallbacks() []clwire.Fallback {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []clwire.Fallback
-	list = append(list, p.spawner.fallbacks()...)
+	list = append(append(list, p.spawner.fallbacks()...), p.lacking()...)
 	for what, why := range p.faults {
 		list = append(list, clwire.Fallback{What: what, Why: why})
 	}

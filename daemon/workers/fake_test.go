@@ -107,6 +107,9 @@ func fakeWorker(mode, cache string) {
 			facts = err.Error() + "\n"
 		}
 	}
+	if err := start(mode); err != nil {
+		facts = err.Error() + "\n"
+	}
 	socket.WriteString(facts)
 	var b [1]byte
 	if n, _ := socket.Read(b[:]); n == 1 && b[0] == 'k' {
@@ -119,6 +122,27 @@ func ownPID() int {
 	said, _ := os.Readlink("/proc/self")
 	pid, _ := strconv.Atoi(said)
 	return pid
+}
+
+// start takes what a mode takes, in processes of its own.
+func start(mode string) error {
+	script := map[string]string{
+		"bomb":  "for i in $(seq 100); do sleep 600 & done; wait",
+		"herd":  "for i in 1 2 3 4; do (x=$(head -c 30000000 /dev/zero | tr '\\0' a); sleep 600; :) & done; wait",
+		"forks": "x=$(head -c 30000000 /dev/zero | tr '\\0' a); for i in 1 2 3 4 5 6; do (sleep 600; :) & done; echo; wait",
+	}[mode]
+	if script == "" {
+		return nil
+	}
+	c := exec.Command("/bin/sh", "-c", script)
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err == nil && mode == "forks" {
+		_, err = out.Read(make([]byte, 1)) // it has them
+	}
+	return err
 }
 
 // escape leaves a process of another session and group behind, whose parent is gone, with what the session shares.

@@ -11,14 +11,14 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Limits bound one worker, and all workers of a tenant together. Zero fields are no bound.
+// Limits bound one worker with all that it starts, and all workers of a tenant together. What is not above 0 is no bound.
 type Limits struct {
-	Processes       int    // threads count as such
-	MemoryBytes     uint64 // of its own: what it maps of the store is not in it
-	Files           int    // open descriptors of one process
-	FileBytes       uint64 // of one file that it writes
+	Processes       int   // threads count as such
+	MemoryBytes     int64 // of its own: what it maps of the store is not in it
+	Files           int   // open descriptors of one process
+	FileBytes       int64 // of one file that it writes
 	TenantProcesses int
-	TenantBytes     uint64
+	TenantBytes     int64
 }
 
 // workerScore is a worker's oom_score_adj: long before anything else that matters here. What a worker has started is raised to
@@ -31,7 +31,7 @@ const (
 // variable is what a process takes as its own limits, as one of its environment (forwarding/worker, stage one: a process may
 // always lower its own, while the daemon may lack the right to set another user's).
 func (l Limits) variable(choice isolation) string {
-	own := clwire.WorkerLimits{Files: uint64(max(l.Files, 0)), FileBytes: l.FileBytes, OOMScore: workerScore}
+	own := clwire.WorkerLimits{Files: uint64(max(l.Files, 0)), FileBytes: uint64(max(l.FileBytes, 0)), OOMScore: workerScore}
 	switch {
 	case choice&unix.CLONE_NEWUSER != 0 && countsByNamespace():
 		own.Processes = uint64(max(l.Processes, 0))

@@ -32,7 +32,7 @@ type Opened struct {
 // Open gives a session a worker: a warm one where there is one for this tenant and environment, a fresh one otherwise, which
 // takes as long as the driver takes to load. The worker is ended with Release or ReleaseSession.
 //
-// Errors: ErrBusy when MaxWorkers serve already; ErrNoDevice, with the reason, when the worker does not start; ctx's.
+// Errors: ErrBusy when the tenant may have no more of the workers that this node runs, and waited for one; ErrNoDevice, with the reason, when the worker does not start; ctx's.
 func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
 	w, err := p.acquire(ctx, r)
 	if err != nil {
@@ -47,8 +47,22 @@ func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
 	return o, nil
 }
 
-// acquire gives a worker that is ready.
+// acquire gives a worker that is ready, and charged to its tenant.
 func (p *Pool) acquire(ctx context.Context, r Request) (*worker, error) {
+	if err := p.charge(ctx, r.Tenant); err != nil {
+		return nil, err
+	}
+	w, err := p.pick(ctx, r)
+	if err != nil {
+		p.uncharge(r.Tenant)
+		return nil, err
+	}
+	p.bind(w)
+	return w, nil
+}
+
+// pick finds or starts a worker and waits until it is ready.
+func (p *Pool) pick(ctx context.Context, r Request) (*worker, error) {
 	k := key{tenant: r.Tenant, env: strings.Join(r.Env, "\n")}
 	w, fresh, err := p.take(r.Platform, k)
 	if err != nil {
@@ -88,10 +102,6 @@ func (w *worker) await(ctx context.Context) error {
 // take finds a warm worker for k, or starts a fresh one. From now on warm workers are made for k's tenant.
 func (p *Pool) take(pl *Platform, k key) (w *worker, fresh bool, err error) {
 	p.mu.Lock()
-	if n := p.servingLocked(); n >= p.opts.Max {
-		p.mu.Unlock()
-		return nil, false, fmt.Errorf("%w: %d workers serve already, the most this node runs (--max-workers)", object.ErrBusy, n)
-	}
 	p.recent = k.tenant
 	i := slices.IndexFunc(p.warm, func(w *worker) bool { return w.platform == pl && w.key == k && !w.ended() })
 	if i >= 0 {
@@ -103,16 +113,6 @@ func (p *Pool) take(pl *Platform, k key) (w *worker, fresh bool, err error) {
 	p.mu.Unlock()
 	w, err = p.startTracked(pl, k)
 	return w, true, err
-}
-
-func (p *Pool) servingLocked() int {
-	n := 0
-	for _, s := range p.serving {
-		if !s.w.ended() {
-			n++
-		}
-	}
-	return n
 }
 
 // home gives whom a tenant's workers run as, and their cache.
@@ -138,7 +138,7 @@ func (p *Pool) startTracked(pl *Platform, k key) (*worker, error) {
 	}
 	p.joined.Add(1) // under mu, so that Close either sees it or was seen
 	p.mu.Unlock()
-	w, err := startWorker(p.spawner, p.opts, pl, k, u, cache)
+	w, err := p.startWorker(pl, k, u, cache)
 	if err != nil {
 		p.joined.Done()
 		return nil, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
@@ -157,6 +157,7 @@ func (p *Pool) seeOff(w *worker) {
 	p.noteFallbacks(w.fallbacks)
 	w.wait()
 	p.untrack(w.process)
+	p.part(w)
 	p.nudge()
 }
 
@@ -207,7 +208,9 @@ func (p *Pool) discard(w *worker) {
 	w.kill()
 	if !w.waitFor(endLimit) {
 		p.opts.Log.WithField("pid", w.pid).Error("a worker does not end although it was killed; its driver holds it in the kernel")
+		return
 	}
+	p.part(w) // before whoever waits for this goes on
 }
 
 // find gives the worker number id of session, or ErrNotFound.

@@ -30,14 +30,16 @@ const endLimit = 10 * time.Second
 
 // Pool owns every probe and worker process of a daemon. Its methods may be called concurrently.
 type Pool struct {
-	opts    Options
-	spawner *spawner
-	ids     *identities     // nil when the daemon is not root
-	caches  sync.Mutex      // held while a tenant's cache is looked up and made; before nothing
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
-	wake    chan struct{}  // holds one: the warmer looks again
-	joined  sync.WaitGroup // the warmer, the watcher of caches, and everything else that Close waits for
+	opts     Options
+	spawner  *spawner
+	ids      *identities     // nil when the daemon is not root
+	groups   *groups         // nil where there are none
+	noGroups string          // why
+	caches   sync.Mutex      // held while a tenant's cache is looked up and made; before nothing
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	wake     chan struct{}  // holds one: the warmer looks again
+	joined   sync.WaitGroup // the warmer, the watcher of caches, and everything else that Close waits for
 
 	attached atomic.Uint64 // segments of the store shown to workers so far
 
@@ -56,6 +58,7 @@ type Pool struct {
 	pause     map[*Platform]*backoff // of platforms whose warm workers fail
 	serving   map[uint64]*assigned   // by number
 	lastID    uint64
+	shares    shares
 	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
 	peers     peerTickets                   // likewise, of links between workers
 }
@@ -85,15 +88,18 @@ func New(o Options, first string) *Pool {
 		wake: make(chan struct{}, 1), probed: make(chan struct{}),
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
+		shares: newShares(o.Max),
 	}
 	if os.Geteuid() == 0 {
 		p.openIDs()
 	}
+	p.openGroups()
 	if o.CacheBytes > 0 {
 		p.joined.Add(1)
 		go p.watchCaches(p.leftCaches())
 	}
-	p.joined.Add(1)
+	p.joined.Add(2)
+	go p.watchLimits()
 	go p.keepWarm()
 	return p
 }
@@ -196,5 +202,6 @@ func (p *Pool) Workers() []Status {
 func (w *worker) status(state string) Status {
 	return Status{
 		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.tenant, UID: w.uid, Since: w.started, Moved: w.moved.Load(),
+		Processes: int(w.tasks.Load()), OwnBytes: uint64(w.bytes.Load()),
 	}
 }

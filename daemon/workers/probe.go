@@ -36,7 +36,8 @@ func (p *Pool) probe(d Driver, tenant string) ([]*Platform, []clwire.Fallback, e
 	}
 	defer r.Close()
 	argv := append(p.opts.argv("probe"), "--icd", d.ICD, "--cache", cache)
-	proc, err := launch(p.spawner, p.opts.Executable, command{argv, workerEnv(cache, nil), u, p.opts.Limits, w}, p.opts.Log.WithField("probe", d.ICD))
+	c := command{tenant: tenant, argv: argv, env: workerEnv(cache, nil), user: u, limits: p.opts.Limits, extra: w}
+	proc, err := p.launch(c, p.opts.Log.WithField("probe", d.ICD))
 	w.Close()
 	if err != nil {
 		return nil, nil, err

@@ -29,6 +29,7 @@ type process struct {
 	uid     uint32 // that it runs as
 	started time.Time
 	output  *lineLog
+	group   group         // the zero value where it is in none of its own
 	done    chan struct{} // closed when it is reaped and its output read
 
 	fate   string // how it ended; read after done
@@ -42,6 +43,7 @@ type process struct {
 
 // command is what to start.
 type command struct {
+	tenant string
 	argv   []string
 	env    []string
 	user   user
@@ -50,7 +52,7 @@ type command struct {
 }
 
 // launch starts c. The process's descriptors: 0 /dev/null, 1 and 2 the daemon's log, 3 c.extra.
-func launch(s *spawner, exe string, c command, log logrus.FieldLogger) (*process, error) {
+func (p *Pool) launch(c command, log logrus.FieldLogger) (*process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -60,18 +62,38 @@ func launch(s *spawner, exe string, c command, log logrus.FieldLogger) (*process
 	if err != nil {
 		return nil, err
 	}
-	started, err := s.spawn(exe, c, []*os.File{null, outEnd, outEnd, c.extra})
+	started, g, err := p.spawnGrouped(c, []*os.File{null, outEnd, outEnd, c.extra})
 	outEnd.Close()
 	if err != nil {
 		out.Close()
-		return nil, describe(exe, err)
+		return nil, describe(p.opts.Executable, err)
 	}
-	p := &process{
-		pid: started.Pid, uid: c.user.uid, started: time.Now(), done: make(chan struct{}),
+	proc := &process{
+		pid: started.Pid, uid: c.user.uid, started: time.Now(), group: g, done: make(chan struct{}),
 		output: &lineLog{log: log.WithField("pid", started.Pid)},
 	}
-	go p.run(started, out)
-	return p, nil
+	go proc.run(started, out)
+	return proc, nil
+}
+
+// spawnGrouped starts c in a cgroup of its own where there is one, else without.
+func (p *Pool) spawnGrouped(c command, files []*os.File) (*os.Process, group, error) {
+	g, dir := p.enterGroup(c.tenant)
+	if dir == nil {
+		started, err := p.spawner.spawn(p.opts.Executable, c, files, nil)
+		return started, g, err
+	}
+	defer dir.Close()
+	started, err := p.spawner.spawn(p.opts.Executable, c, files, dir)
+	if err == nil {
+		return started, g, nil
+	}
+	g.end()
+	started, plain := p.spawner.spawn(p.opts.Executable, c, files, nil)
+	if plain == nil {
+		p.opts.Log.WithError(err).WithField("tenant", c.tenant).Warn("a worker cannot be started in its cgroup")
+	}
+	return started, group{}, plain
 }
 
 // run lives as long as the process and joins the goroutine that reads its output.
@@ -84,6 +106,7 @@ func (p *process) run(started *os.Process, out *os.File) {
 	waitEnd(p.pid)
 	p.mu.Lock()
 	_ = unix.Kill(-p.pid, unix.SIGKILL) // what it left in its group; its own number is still taken, so no stranger is met
+	p.group.kill()
 	state, err := started.Wait()
 	p.reaped = true
 	killed, blame := p.killed, p.blame
@@ -92,9 +115,13 @@ func (p *process) run(started *os.Process, out *os.File) {
 	<-read
 	out.Close()
 	p.fate, p.normal = ending(state, err, killed)
-	if killed && blame != "" {
+	switch {
+	case killed && blame != "":
 		p.fate = blame
+	case !killed && !p.normal && p.group.short():
+		p.fate = "with what it started it took more memory than it may (--worker-memory, --tenant-memory): the kernel ended it"
 	}
+	p.group.end()
 	close(p.done)
 }
 
@@ -142,6 +169,7 @@ func (p *process) kill() {
 	}
 	p.killed = true
 	_ = unix.Kill(-p.pid, unix.SIGKILL)
+	p.group.kill()
 	_ = unix.Kill(p.pid, unix.SIGKILL) // in case it is not in its group yet, or left it
 }
 
@@ -221,6 +249,10 @@ type worker struct {
 	err       error             // why it will never be; read after ready
 	fallbacks []clwire.Fallback // read after ready
 
+	charged, gone bool // its tenant is charged for it; it has ended; guarded by Pool.mu
+
+	tasks, bytes atomic.Int64 // of it and all that it started, at the last look
+
 	packets atomic.Int64                 // that the daemon still hears of it, once it serves another machine
 	granted chan struct{}                // capacity 1: there are more of them
 	moved   atomic.Pointer[clwire.Moved] // as it said last
@@ -250,25 +282,26 @@ func (o *Options) argv(verb string) []string {
 	return argv
 }
 
-// startWorker starts a worker for k on platform p. cache is the tenant's directory.
-func startWorker(s *spawner, o Options, p *Platform, k key, u user, cache string) (*worker, error) {
+// startWorker starts a worker for k on a platform. cache is the tenant's directory.
+func (p *Pool) startWorker(pl *Platform, k key, u user, cache string) (*worker, error) {
 	control, theirs, err := seqpacketPair()
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	defer theirs.Close()
-	argv := append(o.argv("worker"), "--icd", p.Driver.ICD, "--cache", cache, "--platform", strconv.Itoa(p.Snapshot.Index))
+	argv := append(p.opts.argv("worker"), "--icd", pl.Driver.ICD, "--cache", cache, "--platform", strconv.Itoa(pl.Snapshot.Index))
 	var driver []string
 	if k.env != "" {
 		driver = strings.Split(k.env, "\n")
 	}
-	proc, err := launch(s, o.Executable, command{argv, workerEnv(cache, driver), u, o.Limits, theirs}, o.Log.WithField("worker", p.Name))
+	c := command{tenant: k.tenant, argv: argv, env: workerEnv(cache, driver), user: u, limits: p.opts.Limits, extra: theirs}
+	proc, err := p.launch(c, p.opts.Log.WithField("worker", pl.Name))
 	if err != nil {
 		control.Close()
 		return nil, err
 	}
-	w := &worker{process: proc, control: control, platform: p, key: k, ready: make(chan struct{}), granted: make(chan struct{}, 1)}
-	go w.awaitReady(o.StartTimeout)
+	w := &worker{process: proc, control: control, platform: pl, key: k, ready: make(chan struct{}), granted: make(chan struct{}, 1)}
+	go w.awaitReady(p.opts.StartTimeout)
 	return w, nil
 }
 

@@ -175,8 +175,8 @@ func (s *spawner) fallbacks() []clwire.Fallback {
 	return list
 }
 
-// spawn starts c as its user. files become the descriptors 0, 1, 2, ….
-func (s *spawner) spawn(exe string, c command, files []*os.File) (*os.Process, error) {
+// spawn starts c as its user, in the cgroup of a directory (nil: the daemon's). files become the descriptors 0, 1, 2, ….
+func (s *spawner) spawn(exe string, c command, files []*os.File, group *os.File) (*os.Process, error) {
 	r := spawnRequest{
 		exe: exe, argv: c.argv, user: c.user, limits: c.limits,
 		attr: os.ProcAttr{
@@ -192,6 +192,9 @@ func (s *spawner) spawn(exe string, c command, files []*os.File) (*os.Process, e
 			},
 		},
 		reply: make(chan spawnReply, 1),
+	}
+	if group != nil {
+		r.attr.Sys.UseCgroupFD, r.attr.Sys.CgroupFD = true, int(group.Fd())
 	}
 	s.requests <- r
 	got := <-r.reply

@@ -37,11 +37,15 @@ type Options struct {
 	StateDir     string        // where the users of tenants' workers are kept
 	IDs          IDRange       // that tenants' workers run as when the daemon is root
 	Limits       Limits        // of workers and of tenants
+	Group        string        // directory of the cgroup that the daemon divides; "" = none
+	NoGroup      string        // why there is none
+	LimitsLook   time.Duration // between two looks at those that only the daemon keeps; 0 = 500 ms
 	CacheRoot    string        // directory under which each tenant's caches are made; workers' users must be able to reach it
 	CacheBytes   uint64        // what one tenant's may take on disk; 0 = as much as there is
 	CacheLook    time.Duration // between two looks at that; 0 = 5 s
 	Warm         int           // workers kept ready, a platform; negative = none
 	Max          int           // workers serving at one time
+	Wait         time.Duration // for one to become free; 0 = not at all
 	DeviceBytes  uint64        // of devices' own memory, for one tenant's workers; 0 = no bound
 	KernelTime   time.Duration // that one command may run on its device; 0 = no bound
 	BuildTime    time.Duration // that one build may take; 0 = no bound
@@ -90,6 +94,8 @@ type Status struct {
 	Session     uint64            `json:"session,omitempty"`
 	Since       time.Time         `json:"since"` // its start
 	MemoryBytes uint64            `json:"memory_bytes"`
+	OwnBytes    uint64            `json:"own_bytes"`    // of it and all that it started, without what it shares; at the last look
+	Processes   int               `json:"processes"`    // of the same, threads too
 	DeviceBytes uint64            `json:"device_bytes"` // reserved of its devices' own memory
 	Fallbacks   []clwire.Fallback `json:"fallbacks,omitempty"`
 	Moved       *clwire.Moved     `json:"moved,omitempty"` // by its client and it, where their link is slow and something was compressed

@@ -47,6 +47,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o711); err != nil { // other users run what is in it
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
 	session = filepath.Join(dir, "session")
 	_, noCC = rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", session, "testdata/session.c", "-lOpenCL"))
 	if end, err := time.ParseDuration(flag.Lookup("test.timeout").Value.String()); err == nil && end > time.Minute {
@@ -101,7 +105,13 @@ func hasDriver() error {
 
 func node(t *testing.T, extra ...string) *rig.Node {
 	t.Helper()
-	n, err := rig.Start(t.Context(), bin, extra...)
+	return nodeInside(t, nil, extra...)
+}
+
+// nodeInside is node with a command that the daemon and its verbs are started by.
+func nodeInside(t *testing.T, inside []string, extra ...string) *rig.Node {
+	t.Helper()
+	n, err := rig.StartInside(t.Context(), inside, bin, extra...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"tendril/tools/e2e/rig"
 )
@@ -19,6 +21,8 @@ import (
 type attack struct {
 	*rig.Node
 	dir, state string
+	name       string // of what the driver leaves behind
+	greedy     bool   // it tries how much it can have, too
 	victim     *exec.Cmd
 }
 
@@ -28,12 +32,18 @@ func poclLibrary() (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-func hostileNode(t *testing.T, extra ...string) *attack {
+func hostileNode(t *testing.T, extra ...string) *attack { return hostileNodeInside(t, nil, extra...) }
+
+// worker0 is the first number that a daemon of root's gives workers.
+const worker0 = 0x70000000
+
+// hostileNodeInside is hostileNode with a command that the daemon and its verbs are started by.
+func hostileNodeInside(t *testing.T, inside []string, extra ...string) *attack {
 	t.Helper()
 	need(t, "cc", noCC)
 	pocl, err := poclLibrary()
 	need(t, "driver", err)
-	a := &attack{}
+	a := &attack{name: fmt.Sprintf("esc%d", time.Now().UnixNano()%1e12)}
 	if a.dir, err = os.MkdirTemp("", "tendril-hostile-"); err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +63,19 @@ func hostileNode(t *testing.T, extra ...string) *attack {
 	if _, err := rig.Output(exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-DPOCL=\""+pocl+"\"", "-o", filepath.Join(driver, "libhostile.so"), "testdata/hostile.c", "-ldl", "-lpthread")); err != nil {
 		t.Fatal(err)
 	}
-	a.Node = node(t, append([]string{"TENDRIL_STATE_DIR=" + a.state, "TENDRIL_VENDORS=" + vendors, "TENDRIL_LISTEN=127.0.0.1:0"}, extra...)...)
+	if len(inside) > 0 { // perhaps as another user, who makes it
+		if err := os.Chmod(a.dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Node = nodeInside(t, inside, append([]string{"TENDRIL_STATE_DIR=" + a.state, "TENDRIL_VENDORS=" + vendors, "TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_WARM_WORKERS=-1"}, extra...)...)
 	a.victim = exec.Command("sleep", "600")
-	if os.Getuid() == 0 { // as root's workers run
-		a.victim.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	a.victim.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	switch {
+	case len(inside) > 0 && inside[2] == asPlainUser[2]:
+		a.victim.SysProcAttr.Credential = &syscall.Credential{Uid: plainUser, Gid: plainUser}
+	case os.Getuid() == 0: // as the worker itself runs
+		a.victim.SysProcAttr.Credential = &syscall.Credential{Uid: worker0, Gid: worker0}
 	}
 	if err := a.victim.Start(); err != nil {
 		t.Fatal(err)
@@ -94,8 +113,8 @@ func (a *attack) aim(t *testing.T) {
 	if err != nil || len(keys) == 0 {
 		t.Fatal("no authority's key: ", keys, err)
 	}
-	targets := fmt.Sprintf("daemon %d\nvictim %d\nstate %s\nkey %s\nother %s\ncache %s\nsocket %s\nneighbour %s\nabstract %s\nport %d\n",
-		a.PID(), a.victim.Process.Pid, a.state, keys[0], filepath.Join(a.dir, "other"), filepath.Join(a.state, "cache"), a.Socket(), neighbour, abstract, tcp.Addr().(*net.TCPAddr).Port)
+	targets := fmt.Sprintf("name %s\ngreedy %t\ndaemon %d\nvictim %d\nstate %s\nkey %s\nother %s\ncache %s\nsocket %s\nneighbour %s\nabstract %s\nport %d\n",
+		a.name, a.greedy, a.PID(), a.victim.Process.Pid, a.state, keys[0], filepath.Join(a.dir, "other"), filepath.Join(a.state, "cache"), a.Socket(), neighbour, abstract, tcp.Addr().(*net.TCPAddr).Port)
 	fresh := filepath.Join(a.dir, "driver", ".targets")
 	if err := os.WriteFile(fresh, []byte(targets), 0o644); err != nil {
 		t.Fatal(err)
@@ -133,7 +152,10 @@ func (a *attack) judge(t *testing.T, pid int, min int) {
 			t.Errorf("process %s got through:%s: %s", m[1], m[3], m[4])
 		}
 	}
-	if attempts < 90 {
+	if nice, err := syscall.Getpriority(syscall.PRIO_PROCESS, a.victim.Process.Pid); err != nil || nice != 20 { // getpriority(2): 20 less the value
+		t.Errorf("the victim's priority is %d now, %v", 20-nice, err)
+	}
+	if attempts < 105 {
 		t.Errorf("%d attempts: the driver did not strike as it should", attempts)
 	}
 	if b, err := os.ReadFile(filepath.Join(a.dir, "other")); err != nil || string(b) != "another tenant's" {
@@ -169,20 +191,155 @@ func (a *attack) serving(t *testing.T) int {
 	return 0
 }
 
-func TestHostileDriver(t *testing.T) {
-	a := hostileNode(t)
+// left counts the processes that the driver has left behind.
+func (a *attack) left() (n int) {
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, name := range names {
+		if raw, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(raw)) == a.name {
+			n++
+		}
+	}
+	return n
+}
+
+// strike has the driver in a session's worker attack, and judges.
+func (a *attack) strike(t *testing.T) *program {
+	t.Helper()
 	a.weak(t)
 	p := opened(t, a.Node)
 	pid := a.serving(t)
 	a.aim(t)
 	a.judge(t, pid, 1)
 	p.want("good", "verify") // the session goes on
+	if a.left() == 0 {
+		t.Error("the driver left no process behind: it did not strike as it should")
+	}
+	return p
+}
+
+// cachesAreClosed looks who can get at compiled kernels.
+func (a *attack) cachesAreClosed(t *testing.T) {
+	t.Helper()
+	caches, err := filepath.Glob(filepath.Join(a.state, "cache", "t*"))
+	if err != nil || len(caches) == 0 {
+		t.Fatal("no kernel caches: ", caches, err)
+	}
+	for _, dir := range caches {
+		var st syscall.Stat_t
+		if err := syscall.Lstat(dir, &st); err != nil || st.Mode&0o7777 != 0o700 || os.Getuid() == 0 && st.Uid < worker0 {
+			t.Errorf("%s is user %d's, mode %o, %v", dir, st.Uid, st.Mode, err)
+		}
+	}
+}
+
+// ends has the program end, and looks for what its session leaves once the daemon says that it is over.
+func (a *attack) ends(t *testing.T, p *program, others ...*program) {
+	t.Helper()
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+	eventually(t, func() error {
+		s, err := a.Status(t.Context())
+		if err == nil && (len(s.Sessions) > len(others) || len(s.Workers) > len(others)) {
+			err = fmt.Errorf("%d sessions and %d workers are left", len(s.Sessions), len(s.Workers))
+		}
+		return err
+	})
+	if n := a.left(); n > len(others) { // whose driver is as hostile
+		t.Errorf("%d processes outlive the session", n-len(others))
+	}
+}
+
+func TestHostileDriver(t *testing.T) {
+	a := hostileNode(t)
+	a.greedy = true
+	p := a.strike(t)
+	a.cachesAreClosed(t)
+	a.ends(t, p)
 	// A probe loads the driver, too.
 	before := strings.Count(a.Log(), " done")
 	if err := syscall.Kill(a.PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	a.judge(t, 0, before+1)
+	eventually(t, func() error {
+		if n := a.left(); n > 0 {
+			return fmt.Errorf("%d processes outlive the probe", n)
+		}
+		return nil
+	})
+}
+
+// What a worker has started ends with the daemon, also with one that is killed.
+func TestNothingOutlivesTheDaemon(t *testing.T) {
+	for how, end := range map[string]func(*attack){
+		"killed":  func(a *attack) { a.Kill() },
+		"stopped": func(a *attack) { _ = syscall.Kill(a.PID(), syscall.SIGTERM); <-a.Exited() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			a := hostileNode(t)
+			a.strike(t)
+			end(a)
+			eventually(t, func() error {
+				if n := a.left(); n > 0 {
+					return fmt.Errorf("%d processes outlive the daemon", n)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// plainUser is a user of whom nothing is known.
+const plainUser = 4711
+
+// asPlainUser starts a daemon as that user, who gets the node's directory.
+var asPlainUser = []string{"sh", "-c", fmt.Sprintf(`export HOME=/nowhere XDG_CONFIG_HOME=/nowhere; chown %[1]d:%[1]d "${TENDRIL_SOCKET%%/*}" && exec setpriv --reuid %[1]d --regid %[1]d --clear-groups "$@"`, plainUser), "sh"}
+
+func TestHostileDriverOfAnOrdinaryUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: TestHostileDriver is the same, where it is not root's")
+	}
+	a := hostileNodeInside(t, asPlainUser)
+	a.greedy = true
+	a.ends(t, a.strike(t))
+}
+
+// The daemon in a cgroup that bounds processes: one tenant's bomb leaves enough of them to the daemon and to others.
+func TestHostileDriverInACgroup(t *testing.T) {
+	group := pidsGroup(t, 600)
+	a := hostileNodeInside(t, []string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group})
+	a.greedy = true
+	neighbour := opened(t, a.Node)
+	a.ends(t, a.strike(t), neighbour)
+	neighbour.want("good", "verify")
+}
+
+// pidsGroup makes a cgroup, of version 2 or 1, that bounds processes.
+func pidsGroup(t *testing.T, most int) string {
+	t.Helper()
+	var why []error
+	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"} {
+		dir := filepath.Join(mount, fmt.Sprintf("tendril-e2e-%d", os.Getpid()))
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			t.Cleanup(func() { // after the daemon's end, and what it divided
+				for _, inner := range []string{"workers", "daemon", ""} {
+					_ = os.Remove(filepath.Join(dir, inner))
+				}
+			})
+			var f *os.File
+			if f, err = os.OpenFile(filepath.Join(dir, "pids.max"), os.O_WRONLY, 0); err == nil {
+				_, err = fmt.Fprint(f, most)
+				f.Close()
+			}
+			if err == nil {
+				return dir
+			}
+		}
+		why = append(why, err)
+	}
+	t.Skipf("skipped: no cgroup that bounds processes can be made here: %v", errors.Join(why...))
+	return ""
 }
 
 // The same from another machine.

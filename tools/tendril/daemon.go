@@ -40,7 +40,7 @@ var daemonFlags = [][2]string{
 	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-connections", "connections at the front door at one time (default 4096, fewer where the limit of open files is low: each takes up to 4)"},
-	{"max-workers", "workers at one time (default 256)"},
+	{"max-workers", "workers at one time (default 256); an eighth is for tenants that have none, and who has an equal share leaves a quarter free"},
 	{"name", "the node's name, kept (default: the host's)"},
 	{"plaintext-peers", "addresses or networks whose sessions may do without TLS, with ',' between them (default: this machine alone)"},
 	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
@@ -60,6 +60,13 @@ var daemonFlags = [][2]string{
 	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
 	{"huge-pages", "auto: objects from 16 MiB on lie in huge pages while the machine has reserved ones free (vm.nr_hugepages); none: those are left to others"},
 	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
+	{"tenant-memory", "memory of one tenant's workers together, or none (default: three eighths of the machine's)"},
+	{"tenant-processes", "processes and threads of one tenant's workers together, or none (default: 32 times a worker's)"},
+	{"worker-files", "open files of a worker, or none (default 16384)"},
+	{"worker-file-size", "of one file that a worker writes, or none (default 1GiB)"},
+	{"worker-memory", "memory of its own that a worker may take with all that it starts, or none (default: a quarter of the machine's); beyond it the worker is ended"},
+	{"worker-processes", "processes and threads of a worker, or none (default: 256 and 8 a processor)"},
+	{"worker-wait", "how long a program waits for a worker where too many serve (default 5s; negative: not at all)"},
 	{"worker-uid-range", "FIRST-LAST of the user numbers that a daemon of root gives tenants' workers, one a tenant, kept; those of users and groups are left out (default " + workers.DefaultIDs.String() + ")"},
 	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
 }
@@ -108,7 +115,7 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover bool) error
 	}
 	log.SetLevel(level)
 	daemon.LimitLog(log)
-	d, err := daemon.New(cfg, daemon.Build{Version: version}, log)
+	d, err := daemon.New(cfg, daemon.Build{Version: version, Alone: true}, log)
 	if err != nil {
 		return err
 	}

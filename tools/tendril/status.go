@@ -11,6 +11,7 @@ import (
 
 	"tendril/client"
 	"tendril/daemon"
+	"tendril/daemon/workers"
 )
 
 func (c *cli) statusVerb() *cobra.Command {
@@ -70,6 +71,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.compressedSection(s),
 		c.peerLinkSection(s),
 		c.keptSection(s),
+		c.section("bounds", "WHAT | OF A WORKER | OF A TENANT | KEPT BY", boundRows(s.Bounds)),
 		c.section("done without", "WHAT | WHY", fallbackRows(s)),
 	)
 }
@@ -174,6 +176,31 @@ func (c *cli) peerLinkSection(s daemon.Status) error {
 		return nil
 	}
 	return c.section("links between workers", "SESSION | WORKER | WITH | STATE | WHY NOT", rows)
+}
+
+// boundRows shows what workers may take, and who sees to it.
+func boundRows(b workers.Bounds) [][]string {
+	count := func(n int) string {
+		if n <= 0 {
+			return "no bound"
+		}
+		return strconv.Itoa(n)
+	}
+	bytes := func(n int64) string {
+		if n <= 0 {
+			return "no bound"
+		}
+		return size(uint64(n))
+	}
+	return [][]string{
+		{"processes and threads", count(b.Processes), count(b.TenantProcesses), b.ProcessesBy},
+		{"memory of their own", bytes(b.MemoryBytes), bytes(b.TenantBytes), b.MemoryBy},
+		{"open files of a process", count(b.Files), "-", "process limit"},
+		{"size of a file", bytes(b.FileBytes), "-", "process limit"},
+		{"processors", "an equal share", "-", b.CPUBy},
+		{"workers", "-", fmt.Sprintf("%d less %d for newcomers", b.Workers, b.KeptWorkers), "daemon"},
+		{"what it starts ends with it", "-", "-", b.EndedBy},
+	}
 }
 
 func fallbackRows(s daemon.Status) (rows [][]string) {

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -24,6 +25,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char here[4096];
@@ -208,6 +210,81 @@ static void privileges(void) {
     }
 }
 
+// forked runs step in a child, where it may do harm to itself, and gives what it returned.
+static int forked(int (*step)(void)) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit(step());
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 0;
+    return WEXITSTATUS(status);
+}
+
+static int own_session(void) { return setsid() >= 0; }
+static int own_group(void) { return setpgid(0, 0) == 0; }
+
+// stay leaves a process behind whose parent is gone; the test counts those of its name.
+static int stay(void) {
+    if (fork() != 0) return 1;
+    setsid();
+    prctl(PR_SET_NAME, target("name"), 0, 0, 0);
+    for (;;) pause();
+}
+
+enum { bomb = 1500, many = 20000 };
+
+static void herd(void) {
+    static pid_t pids[bomb];
+    int n = 0;
+    while (n < bomb && (pids[n] = fork()) >= 0) {
+        if (pids[n] == 0) for (;;) pause();
+        n++;
+    }
+    verdict(n == bomb, "%d processes", n);
+    for (int i = 0; i < n; i++) kill(pids[i], SIGKILL);
+    for (int i = 0; i < n; i++) waitpid(pids[i], NULL, 0);
+}
+
+static void hoard(void) {
+    static int fds[many];
+    int n = 0;
+    while (n < many && (fds[n] = dup(2)) >= 0) n++;
+    verdict(n == many, "%d open files", n);
+    for (int i = 0; i < n; i++) close(fds[i]);
+    char path[4200];
+    void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
+    snprintf(path, sizeof path, "%s/big", getenv("HOME"));
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600), mem = memfd_create("big", MFD_CLOEXEC);
+    verdict(ftruncate(fd, 1L << 40) == 0, "a file of 1 TiB");
+    verdict(pwrite(fd, "x", 1, 1L << 40) == 1, "a byte at 1 TiB");
+    verdict(ftruncate(mem, 1L << 40) == 0, "1 TiB of memory as a file");
+    close(fd), close(mem), unlink(path);
+    signal(SIGXFSZ, was);
+}
+
+static void escapes(void) {
+    verdict(forked(own_session), "a session of its own");
+    verdict(forked(own_group), "a process group of its own");
+    verdict(prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) == 0, "to outlive the daemon");
+    pid_t pid = atoi(target("victim"));
+    struct sched_param none = {0};
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET(0, &cpu);
+    verdict(kill(-pid, 0) == 0, "signal to the victim's group");
+    verdict(setpriority(PRIO_PROCESS, pid, 19) == 0, "priority of the victim");
+    verdict(setpriority(PRIO_PGRP, pid, 19) == 0, "priority of the victim's group");
+    verdict(sched_setscheduler(pid, SCHED_BATCH, &none) == 0, "policy of the victim");
+    verdict(sched_setaffinity(pid, sizeof cpu, &cpu) == 0, "processors of the victim");
+    verdict(syscall(SYS_ioprio_set, 1, pid, 3 << 13) == 0, "I/O priority of the victim");
+    verdict(setpriority(PRIO_PROCESS, 0, -5) == 0, "a higher priority");
+    setpriority(PRIO_USER, 0, 19); // whom it meets, the victim's own priority says
+    setpriority(PRIO_USER, 0, 0);
+    int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    verdict(score >= 0 && write(score, "-1000", 5) == 5, "to be spared when memory is short");
+    if (score >= 0) close(score);
+    forked(stay);
+}
+
 // own is this process's number outside its PID namespace, where it is 1.
 static int own(void) {
     char at[32] = "";
@@ -226,8 +303,9 @@ static void *attack(void *unused) {
     char path[4200];
     snprintf(path, sizeof path, "%s/targets", here);
     while (access(path, R_OK) != 0) usleep(20000);
-    void (*steps[])(void) = {processes, files, descriptors, network, privileges};
+    void (*steps[])(void) = {processes, files, descriptors, network, privileges, escapes, herd, hoard};
     for (unsigned i = 0; i < sizeof steps / sizeof *steps; i++) {
+        if ((steps[i] == herd || steps[i] == hoard) && strcmp(target("greedy"), "true")) continue; // which takes seconds
         steps[i]();
         report();
     }

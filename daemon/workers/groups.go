@@ -1,0 +1,262 @@
+package workers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/daemon/tenancy"
+)
+
+// Where the daemon may divide its cgroup (cgroups(7), version 2; systemd's Delegate=), each worker is in one of its own below its
+// tenant's:
+//
+//	the daemon's cgroup ── daemon                the daemon itself: a group with limits may hold no processes beside others
+//	                    └─ workers ── TENANT ── NUMBER
+//
+// All that it starts stays there, and is ended with it at once.
+
+const (
+	daemonGroup  = "daemon"
+	workersGroup = "workers"
+	rmdirLimit   = 2 * time.Second // for the kernel to see that a group is empty
+)
+
+// controllers that workers are bounded with.
+var controllers = []string{"pids", "memory", "cpu"}
+
+// groups is the part of a cgroup that workers are in. mu serializes making and removing.
+type groups struct {
+	dir    string   // of workersGroup
+	has    []string // of controllers; immutable
+	limits Limits
+
+	mu   sync.Mutex
+	last uint64 // guarded by mu
+}
+
+// group is one worker's cgroup. The zero value is none.
+type group struct {
+	all *groups
+	dir string
+}
+
+// OwnGroup finds the directory of the cgroup that this process is in and may divide. The error says why there is none.
+func OwnGroup() (string, error) {
+	raw, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	own, found := "", false
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			own, found = rest, true
+		}
+	}
+	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if found && unix.Statfs(mount, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return divisible(filepath.Join(mount, own))
+		}
+	}
+	return "", errors.New("this machine has no cgroups of version 2 at /sys/fs/cgroup")
+}
+
+// divisible checks that a cgroup is this process's alone. One that a service manager made must be handed over in as many words.
+func divisible(dir string) (string, error) {
+	if up := filepath.Dir(dir); filepath.Base(dir) == daemonGroup {
+		if _, err := os.Stat(filepath.Join(up, workersGroup)); err == nil { // as the daemon before this one left it
+			return up, nil
+		}
+	}
+	if err := unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK); err != nil {
+		return "", fmt.Errorf("the daemon may not divide its cgroup %s: %w (systemd: Delegate=yes)", dir, err)
+	}
+	if ext := filepath.Ext(dir); (ext == ".service" || ext == ".scope") && !delegated(dir) {
+		return "", fmt.Errorf("the cgroup %s is not handed over to the daemon (systemd: Delegate=yes)", dir)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return "", err
+	}
+	if others := strings.Fields(string(raw)); len(others) != 1 || others[0] != strconv.Itoa(os.Getpid()) {
+		return "", fmt.Errorf("there are %d processes in the daemon's cgroup %s: start it in one of its own (systemd: Delegate=yes)", len(others), dir)
+	}
+	return dir, nil
+}
+
+func delegated(dir string) bool {
+	value := make([]byte, 8)
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, name, value); err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// openGroups divides a cgroup and ends what an earlier daemon left in it.
+func openGroups(base string, l Limits) (*groups, error) {
+	g := &groups{dir: filepath.Join(base, workersGroup), limits: l}
+	own := filepath.Join(base, daemonGroup)
+	for _, dir := range []string{own, g.dir} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("divide the daemon's cgroup: %w", err)
+		}
+	}
+	if err := put(own, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
+		return nil, fmt.Errorf("divide the daemon's cgroup: %w", err)
+	}
+	g.clear()
+	for _, c := range controllers {
+		if put(base, "cgroup.subtree_control", "+"+c) == nil && put(g.dir, "cgroup.subtree_control", "+"+c) == nil {
+			g.has = append(g.has, c)
+		}
+	}
+	if slices.Contains(g.has, "cpu") {
+		_ = put(own, "cpu.weight", "400") // where processors are short the daemon goes first; 100 is everybody's
+	}
+	return g, nil
+}
+
+// clear ends what is in the groups, and removes them.
+func (g *groups) clear() {
+	left, _ := filepath.Glob(filepath.Join(g.dir, "*", "*", "cgroup.kill"))
+	for _, kill := range left {
+		group{g, filepath.Dir(kill)}.end()
+	}
+	tenants, _ := filepath.Glob(filepath.Join(g.dir, "*", "cgroup.procs"))
+	for _, file := range tenants {
+		_ = os.Remove(filepath.Dir(file))
+	}
+}
+
+// lacks says which bounds no cgroup keeps.
+func (g *groups) lacks() (list []string) {
+	for _, c := range controllers {
+		if !slices.Contains(g.has, c) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// put writes into a file that the kernel shows: it makes none.
+func put(dir, file, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// make gives a new worker of a tenant its group.
+func (g *groups) make(tenant string) (group, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	above := filepath.Join(g.dir, groupName(tenant))
+	if err := os.Mkdir(above, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return group{}, err
+	}
+	for _, c := range g.has {
+		if err := put(above, "cgroup.subtree_control", "+"+c); err != nil {
+			return group{}, err
+		}
+	}
+	g.last++
+	dir := filepath.Join(above, strconv.FormatUint(g.last, 10))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return group{}, err
+	}
+	err := errors.Join(g.bound(above, g.limits.TenantProcesses, g.limits.TenantBytes), g.bound(dir, g.limits.Processes, g.limits.MemoryBytes))
+	if err == nil && slices.Contains(g.has, "memory") {
+		err = put(dir, "memory.oom.group", "1") // half a worker is of no use
+	}
+	if err != nil {
+		_ = os.Remove(dir)
+		return group{}, err
+	}
+	return group{g, dir}, nil
+}
+
+// groupName is a tenant's name as a directory's, which has 255 bytes at most.
+func groupName(tenant string) string {
+	name := tenancy.CacheName(tenant)
+	if len(name) > 200 {
+		sum := sha256.Sum256([]byte(tenant))
+		name = "t" + hex.EncodeToString(sum[:])
+	}
+	return name
+}
+
+func (g *groups) bound(dir string, tasks int, bytes int64) (err error) {
+	if slices.Contains(g.has, "pids") && tasks > 0 {
+		err = put(dir, "pids.max", strconv.Itoa(tasks))
+	}
+	if slices.Contains(g.has, "memory") && bytes > 0 {
+		err = errors.Join(err, put(dir, "memory.max", strconv.FormatInt(bytes, 10)))
+	}
+	return err
+}
+
+// open gives the directory to start a process in. The caller closes it.
+func (g group) open() (int, error) {
+	return unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+// kill ends all that is in the group at once (Linux 5.14).
+func (g group) kill() {
+	if g.all != nil {
+		_ = put(g.dir, "cgroup.kill", "1")
+	}
+}
+
+// short reports whether the kernel ended something in the group since it had too much memory.
+func (g group) short() bool {
+	if g.all == nil {
+		return false
+	}
+	raw, _ := os.ReadFile(filepath.Join(g.dir, "memory.events"))
+	for line := range strings.Lines(string(raw)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			return n != "0"
+		}
+	}
+	return false
+}
+
+// end ends all that is in the group and removes it, and its tenant's when that was the last one.
+func (g group) end() {
+	if g.all == nil {
+		return
+	}
+	for end := time.Now().Add(rmdirLimit); ; time.Sleep(time.Millisecond) {
+		g.kill()
+		g.all.mu.Lock()
+		err := os.Remove(g.dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(filepath.Dir(g.dir)) // refused while it holds others
+			g.all.mu.Unlock()
+			return
+		}
+		g.all.mu.Unlock()
+		if time.Now().After(end) {
+			return
+		}
+	}
+}
