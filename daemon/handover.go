@@ -434,8 +434,26 @@ func (p *predecessor) confirm(at func(string)) error {
 	return nil
 }
 
-// findPredecessor connects to the daemon at a socket and asks it to meet; nil where there is none.
+// findPredecessor connects to the daemon at a socket and asks it to meet; nil where there is none. One that hangs up before it has said
+// who it is may be about to die: it is asked again until it is gone, or its time for that is over.
 func findPredecessor(socket, version string) (*predecessor, error) {
+	for giveUp := time.Now().Add(hangUpTime); ; time.Sleep(20 * time.Millisecond) {
+		p, err := askPredecessor(socket, version)
+		if !hungUp(err) || time.Now().After(giveUp) {
+			return p, err
+		}
+	}
+}
+
+// hangUpTime bounds the wait for the end of a daemon that hung up.
+const hangUpTime = 3 * time.Second
+
+// hungUp reports whether an error says that the other end is gone.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
+func askPredecessor(socket, version string) (*predecessor, error) {
 	link, err := ipc.Dial(socket, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, nil

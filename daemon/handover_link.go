@@ -138,7 +138,7 @@ func meetPredecessor(link *ipc.Dialed, version string) (*predecessor, error) {
 		return nil, unfriendly(err)
 	}
 	f, err = ask(link, 2, wire.Takeover, &wire.TakeoverRequest{Lowest: handoverOldest, Highest: handoverFormat})
-	if p := (&predecessor{process: process}); (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) && p.died() {
+	if p := (&predecessor{process: process}); hungUp(err) && p.died() {
 		process.Close()
 		return nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -432,4 +433,24 @@ func TestTakeoverThatFails(t *testing.T) {
 	}
 	b.c.Close()
 	stop()
+}
+
+// A daemon that is killed while its successor connects is gone, and no reason to fail.
+func TestKilledBeforeItsAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	door, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	door.(*net.UnixListener).SetUnlinkOnClose(false)
+	go func() { // ends with the connection
+		if c, err := door.Accept(); err == nil {
+			c.Close() // as the kernel does for it; a moment later it does so with the socket
+			time.Sleep(50 * time.Millisecond)
+		}
+		door.Close()
+	}()
+	if p, err := findPredecessor(path, "test"); p != nil || err != nil {
+		t.Errorf("found %v, %v", p, err)
+	}
 }

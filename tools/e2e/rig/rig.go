@@ -130,7 +130,13 @@ func (n *Node) TakeOver(ctx context.Context, death Death, after time.Duration) e
 		default:
 			cmd.Process.Kill()
 			<-exited
-			return n.await(ctx)
+			err := n.await(ctx)
+			select {
+			case <-n.exited: // it had handed everything over just before, and nobody is there any more
+				return n.Restart(ctx)
+			default:
+				return err
+			}
 		}
 	}
 	if death == Predecessor {
