@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,7 +75,8 @@ func openProcess(socket, pid int) (*Process, error) {
 	return &Process{file: os.NewFile(uintptr(fd), "pidfd")}, nil
 }
 
-// HasEnded reports whether a process of this machine has ended, also where nobody has waited for it yet. One that cannot be asked about has not.
+// HasEnded reports whether a process of this machine has ended or is about to, also where nobody has waited for it yet. One that cannot be asked
+// about has not.
 func HasEnded(pid int) bool {
 	p, err := ProcessOf(pid)
 	if err != nil {
@@ -81,7 +84,20 @@ func HasEnded(pid int) bool {
 	}
 	defer p.Close()
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}, 0) // see Wait
-	return err == nil && n > 0
+	return err == nil && n > 0 || isExiting(pid)
+}
+
+// isExiting reports whether a process is on its way out: the kernel closes its descriptors one after the other, and says only then that it
+// has ended. The seventh field behind the name in /proc/PID/stat is the task's flags, of which PF_EXITING says so.
+func isExiting(pid int) bool {
+	const flagsField, exiting = 6, 4
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if err != nil || len(fields) <= flagsField {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[flagsField], 10, 64)
+	return err == nil && flags&exiting != 0
 }
 
 // Wait returns nil once the process has ended, and an error after Close.

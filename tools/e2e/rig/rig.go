@@ -145,7 +145,7 @@ func (n *Node) TakeOver(ctx context.Context, death Death, after time.Duration) e
 	select {
 	case <-n.exited:
 	case <-exited:
-		return fmt.Errorf("the next daemon ended and did not take over:\n%s", n.Log())
+		return fmt.Errorf("the next daemon, process %d, ended and did not take over from %d:\n%s", cmd.Process.Pid, n.PID(), n.Log())
 	case <-time.After(startLimit):
 		cmd.Process.Kill()
 		<-exited
@@ -164,7 +164,7 @@ func (n *Node) await(ctx context.Context) error {
 		}
 		select {
 		case <-n.exited:
-			return fmt.Errorf("the daemon ended at once:\n%s", n.Log())
+			return fmt.Errorf("the daemon, process %d, ended at once:\n%s", n.PID(), n.Log())
 		case <-ctx.Done():
 			return fmt.Errorf("the daemon does not answer:\n%s", n.Log())
 		case <-time.After(20 * time.Millisecond):
