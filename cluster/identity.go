@@ -176,7 +176,7 @@ func parseIdentity(path string, raw []byte) (Identity, error) {
 }
 
 func damaged(path, fault string) error {
-	return fmt.Errorf("%w: %s: %s; restore it from a copy, or remove it to start as a new node", ErrIdentity, path, fault)
+	return fmt.Errorf("%w: %s: %s; restore it from a copy, or remove it and start once with --bootstrap-anyway as a new node", ErrIdentity, path, fault)
 }
 
 // writeIdentity replaces the file as a whole: written aside, flushed, renamed, and the directory flushed, so that a crash

@@ -66,6 +66,8 @@ type Daemon struct {
 	sessions       *sessions
 	peering        *peering
 	meta           metadata
+	first          bool // a first start that has not made everything yet
+	anyway         bool // what is missing of the state directory is made anew
 	published      publications
 	pages          pageKeys
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
@@ -115,11 +117,13 @@ func (d *Daemon) steps() []step {
 	return []step{
 		{"takeover", d.beginTakeover, d.endTakeover},
 		{"state directory", d.openState, d.closeState},
+		{"earlier starts", d.lookAtState, nil},
 		{"identity", d.loadIdentity, nil},
 		{"authority", d.openAuthority, nil},
 		{"cluster metadata", d.openMetadata, func() error { return d.meta.raft.Close() }},
 		{"membership", d.register, nil},
 		{"node certificate", d.openKeyring, nil},
+		{"first start", d.endFirstStart, nil},
 		{"descriptor limit", d.raiseLimit, nil},
 		{"protection", d.protect, nil},
 		{"kernel caches", d.openCaches, d.removeCaches},

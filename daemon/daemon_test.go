@@ -197,7 +197,10 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 
 func TestDamagedIdentityEndsTheStart(t *testing.T) {
 	c := aConfig(t)
-	if err := errors.Join(os.Mkdir(c.StateDir, 0o700), os.WriteFile(filepath.Join(c.StateDir, cluster.IdentityFile), []byte("{"), 0o600)); err != nil {
+	if _, err := runOnce(t, c, func(*Daemon) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.StateDir, cluster.IdentityFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	err := newDaemon(t, c).Run(t.Context())

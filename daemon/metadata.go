@@ -52,7 +52,7 @@ func (d *Daemon) openMetadata() (err error) {
 	defer cancel()
 	d.meta.node, d.meta.incarnation = fsm.UUID(d.identity.Node), fsm.UUID(d.identity.Incarnation)
 	d.meta.raft, err = raftnode.Open(ctx, raftnode.Options{
-		Dir: filepath.Join(d.cfg.StateDir, "raft"), ID: d.identity.Node.String(), Log: d.log.WithField("part", "raft"), Level: logrus.WarnLevel,
+		Dir: filepath.Join(d.cfg.StateDir, raftFolder), ID: d.identity.Node.String(), Known: !d.first && !d.anyway, Log: d.log.WithField("part", "raft"), Level: logrus.WarnLevel,
 	})
 	return err
 }

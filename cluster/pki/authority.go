@@ -34,7 +34,7 @@ type Authority struct {
 // Errors: ErrDamaged when the file is there but cannot be believed; it is then left as it is.
 func OpenAuthority(dir string, now func() time.Time) (*Authority, error) {
 	path := filepath.Join(dir, AuthorityFile)
-	cert, key, err := readPair(path, "restore it from a copy; or remove it: then a new authority is made, and every node and client has to join or log in again")
+	cert, key, err := readPair(path, "restore it from a copy; or remove it and start once with --bootstrap-anyway: then a new authority is made, and every node and client has to join or log in again")
 	if errors.Is(err, fs.ErrNotExist) {
 		return newAuthority(path, now)
 	}

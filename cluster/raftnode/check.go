@@ -16,7 +16,7 @@ import (
 )
 
 // wayOut is what a person can do about a directory that cannot be believed.
-const wayOut = "restore the whole directory from a copy; or, in a cluster of several, move it away and join again; or, alone, move it away to begin anew (what was published, tokens and tenants are then gone)"
+const wayOut = "restore the whole directory from a copy; or, in a cluster of several, move it away and join again; or, alone, move it away and start once with --bootstrap-anyway to begin anew (what was published, tokens and tenants are then gone, and revoked certificates good again)"
 
 func damaged(path, fault, out string) error {
 	return fmt.Errorf("%w: %s: %s; nothing was altered: %s", ErrDamaged, path, fault, out)
@@ -181,7 +181,9 @@ func (d *disk) openLog(opts Options, list *segmentList, logger hclog.Logger) err
 			return damaged(dir, fmt.Sprintf("entry %d of %d to %d: %v", i, first, last, err), wayOut)
 		}
 	}
-	d.fresh = last == 0 && d.snapshotIndex == 0
+	if d.fresh = last == 0 && d.snapshotIndex == 0; d.fresh && opts.Known {
+		return damaged(dir, "the log has no entry, but this node was there before: it is lost", wayOut)
+	}
 	return nil
 }
 

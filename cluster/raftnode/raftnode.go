@@ -57,6 +57,8 @@ type Options struct {
 	Stream func() (raft.StreamLayer, error)
 	// Join starts without a cluster, to be added to one by its leader; else a first start makes a cluster of one.
 	Join bool
+	// Known says that the node has been there before: a log without an entry is then ErrDamaged, and no first start.
+	Known bool
 
 	Log   logrus.FieldLogger // nil = no log
 	Level logrus.Level       // what raft may say, at most; 0 (PanicLevel) = InfoLevel

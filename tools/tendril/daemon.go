@@ -72,7 +72,7 @@ var daemonFlags = [][2]string{
 }
 
 func (c *cli) daemonVerb() *cobra.Command {
-	var takeover bool
+	var takeover, anyway bool
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run this machine's node in the foreground",
@@ -90,11 +90,12 @@ func (c *cli) daemonVerb() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return c.serve(cmd.Context(), cfg, takeover)
+			return c.serve(cmd.Context(), cfg, takeover, anyway)
 		},
 	}
 	addDaemonFlags(cmd)
 	cmd.Flags().BoolVar(&takeover, "takeover", false, "take over from the daemon that serves the socket, where one does")
+	cmd.Flags().BoolVar(&anyway, "bootstrap-anyway", false, "for one start: make anew what the state directory has lost (without its log, revoked certificates are good again)")
 	return cmd
 }
 
@@ -105,7 +106,7 @@ func addDaemonFlags(cmd *cobra.Command) {
 }
 
 // serve runs a daemon until it is told to end.
-func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover bool) error {
+func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover, anyway bool) error {
 	log := logrus.New()
 	log.SetOutput(c.term.err)
 	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: !c.term.isErr})
@@ -123,6 +124,9 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover bool) error
 	d.OnHandover(func(pid int) { notifySystemd(log, fmt.Sprintf("MAINPID=%d", pid)) })
 	if takeover {
 		d.TakeOver()
+	}
+	if anyway {
+		d.BootstrapAnyway()
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

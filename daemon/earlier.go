@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"tendril/cluster"
+	"tendril/cluster/pki"
+)
+
+// A node that has started once never becomes a new one by itself. What a state directory lost (a volume that was not mounted, a restore of
+// half of it) would be made anew, and what it said be forgotten: without the log no certificate is revoked any more. So a first start notes
+// that it is one, until everything is made; every other start wants everything to be there.
+
+// firstStartFile stands in the state directory while a first start makes what belongs there.
+const firstStartFile = "first-start"
+
+// raftFolder is the log's, in the state directory.
+const raftFolder = "raft"
+
+// ErrIncomplete is returned, wrapped with what is missing, for a state directory that has lost a part of itself.
+var ErrIncomplete = errors.New("the state directory is not whole")
+
+// BootstrapAnyway lets the daemon start with a state directory that is not whole: what is missing is made anew. Before Run.
+func (d *Daemon) BootstrapAnyway() { d.anyway = true }
+
+// statePart is what every start but the first one finds.
+type statePart struct {
+	path string
+	what string
+	lost string // what follows from making it anew
+	must bool
+}
+
+var stateParts = []statePart{
+	{cluster.IdentityFile, "the node's identity", "the cluster knows this node no more", true},
+	{pki.AuthorityFile, "the authority's key", "every node and client has to join or log in again", true},
+	{pki.NodeFile, "the node's certificate", "", false}, // it may be removed, to get another
+	{raftFolder, "the log of the cluster's metadata", "tokens, tenants and published names are gone, and certificates that were revoked are good again", true},
+}
+
+// lookAtState tells a first start from a later one, and refuses the latter where something is missing.
+func (d *Daemon) lookAtState() error {
+	if d.inherited != nil {
+		return nil // the daemon before this one has it open
+	}
+	var there, missing []statePart
+	for _, p := range stateParts {
+		has, err := hasState(filepath.Join(d.cfg.StateDir, p.path))
+		switch {
+		case err != nil:
+			return err
+		case has:
+			there = append(there, p)
+		case p.must:
+			missing = append(missing, p)
+		}
+	}
+	marker := filepath.Join(d.cfg.StateDir, firstStartFile)
+	_, err := os.Lstat(marker)
+	switch {
+	case err == nil: // one that was cut short
+		d.first = true
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case len(there) == 0:
+		d.first = true
+		return noteFirstStart(marker)
+	case len(missing) > 0 && !d.anyway:
+		return d.incomplete(there, missing)
+	}
+	for _, p := range missing {
+		if !d.first {
+			d.log.WithField("missing", filepath.Join(d.cfg.StateDir, p.path)).Warnf("--bootstrap-anyway: %s is made anew: %s", p.what, p.lost)
+		}
+	}
+	return nil
+}
+
+// hasState says whether a file is there, or anything in a directory.
+func hasState(path string) (bool, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !info.IsDir() {
+		return err == nil, err
+	}
+	entries, err := os.ReadDir(path)
+	return len(entries) > 0, err
+}
+
+func (d *Daemon) incomplete(there, missing []statePart) error {
+	var have, lost []string
+	for _, p := range there {
+		have = append(have, p.path)
+	}
+	for _, p := range missing {
+		lost = append(lost, fmt.Sprintf("%s (%s): made anew, %s", p.path, p.what, p.lost))
+	}
+	return fmt.Errorf("%w: %s has %s of a node that was there before, but not %s. Is a volume not mounted, or only a part restored? Restore the whole directory from a copy, or, "+
+		"if that is meant, start once with --bootstrap-anyway", ErrIncomplete, d.cfg.StateDir, strings.Join(have, ", "), strings.Join(lost, "; nor "))
+}
+
+// noteFirstStart makes the marker, and sees that it is on disk before anything else is.
+func noteFirstStart(marker string) error {
+	f, err := os.OpenFile(marker, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), syncFolder(filepath.Dir(marker)))
+}
+
+// endFirstStart notes that everything is made: from now on it has to be there.
+func (d *Daemon) endFirstStart() error {
+	if !d.first {
+		return nil
+	}
+	d.first = false
+	return errors.Join(os.Remove(filepath.Join(d.cfg.StateDir, firstStartFile)), syncFolder(d.cfg.StateDir))
+}
+
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
