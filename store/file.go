@@ -38,10 +38,10 @@ func (s *Store) awaitFile(e *entry) {
 	}
 }
 
-// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there. A file that somebody has claimed stays, too,
-// or goes when the claim ends. mu is held.
+// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there, and so does what is on disk alone. A file
+// that somebody has claimed stays, too, or goes when the claim ends. mu is held.
 func (s *Store) dropFile(e *entry) {
-	if e.onDisk && !e.claimed() && !s.closed {
+	if e.onDisk && !e.claimed() && !s.closed && e.state != object.Spilled {
 		s.trashFile(e)
 	}
 }

@@ -222,6 +222,14 @@ func TestNamesAndReplacement(t *testing.T) {
 	n.want(0, nil, "put", a, "--name", "s", "--strict")
 	n.want(0, []string{`"strict": true`}, "stat", "s", "--json")
 	n.want(0, []string{"first"}, "get", "s")
+	n.want(0, nil, "rm", "s")
+	n.want(0, nil, "rm", strings.Repeat("ab", 16))
+	for _, file := range []string{a, b, a, b} { // what is replaced goes, from the disk, too
+		n.want(0, nil, "put", file, "--name", "kept", "--persist", "--replace")
+	}
+	if err := json.Unmarshal([]byte(n.want(0, nil, "ls", "--json")), &list); err != nil || len(list) != 1 || list[0].Name != "kept" {
+		t.Errorf("after four objects replaced each other: %v, %v", list, err)
+	}
 }
 
 func TestBadInput(t *testing.T) {

@@ -18,6 +18,6 @@ func (c *cli) mvVerb() *cobra.Command {
 			return conn.Rename(args[0], args[1], replace)
 		}),
 	}
-	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
+	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it, which is deleted once nobody uses it")
 	return cmd
 }

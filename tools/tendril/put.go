@@ -43,7 +43,7 @@ func (c *cli) putVerb() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
-	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it")
+	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it, which is deleted once nobody uses it")
 	cmd.Flags().BoolVar(&publish, "publish", false, "make it known to the cluster under its name")
 	var persist bool
 	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too: it is there after a restart")
@@ -147,10 +147,15 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, op
 		return id, err
 	}
 	defer release()
-	if replace {
-		return id, conn.Bind(id, name, true)
+	if !replace {
+		return id, nil
 	}
-	return id, nil
+	if err = conn.Bind(id, name, true); err != nil {
+		if info, why := conn.Stat(id); why == nil && info.Name != name { // nobody would find it
+			err = errors.Join(err, conn.Delete(id))
+		}
+	}
+	return id, err
 }
 
 // contentOf finds out how much there is to store. limit is what the store holds, in bytes.
