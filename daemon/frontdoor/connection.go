@@ -158,12 +158,16 @@ func (c *connection) cleanUp() {
 	if c.process != nil {
 		c.process.Close()
 	}
+	over := c.srv.turns.take(c.peer.Tenant)
 	c.endWaits()
+	over()
 	c.waits.Wait()
+	over = c.srv.turns.take(c.peer.Tenant)
 	c.dropBytes()
 	if c.store != nil {
 		c.store.Close()
 	}
+	over()
 	c.mu.Lock() // who pops or pushes elsewhere may be about to answer here
 	c.gone = true
 	for _, part := range c.unsent {
@@ -198,10 +202,18 @@ func (c *connection) loop() error {
 			}
 			return err
 		}
-		if err := c.act(&c.frame); err != nil {
+		if err := c.actInTurn(); err != nil {
 			return err
 		}
 	}
+}
+
+// actInTurn acts on the request at hand; what may take longer than those that the poller serves waits for its turn.
+func (c *connection) actInTurn() error {
+	if rows[c.frame.Type].atOnce == nil {
+		defer c.srv.turns.take(c.peer.Tenant)()
+	}
+	return c.act(&c.frame)
 }
 
 // flushIfIdle sends what is answered, unless another request is at hand or nobody waits for it: one send answers a batch.

@@ -110,6 +110,7 @@ type Server struct {
 	poller   *ipc.Poller       // immutable; nil where the machine gives none: each connection then waits by itself
 
 	running sync.WaitGroup // the accept loop and the connections
+	turns   *turns         // immutable
 	named   namedWaits
 	ended   chan struct{} // closed by Close
 	opening sync.Once
@@ -138,7 +139,7 @@ func Listen(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), ended: make(chan struct{}), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
+	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), ended: make(chan struct{}), turns: newTurns(), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
 	for _, conn := range opts.Heirs {

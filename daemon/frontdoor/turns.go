@@ -1,0 +1,81 @@
+package frontdoor
+
+import (
+	"container/list"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// turns lets few connections' goroutines work at a time, so that the poller finds a processor when a request comes: behind a thousand
+// goroutines that all have something to do it would wait for each. Tenants take turns. Who takes long, for a disk or a peer perhaps, keeps
+// nobody waiting for it: after turnTime the next one goes on beside it. The lock is a leaf.
+type turns struct {
+	mu      sync.Mutex
+	free    int
+	waiting map[string]*list.Element // by tenant, in order
+	order   list.List                // of *turnQueue, whose turn is next first
+}
+
+// turnQueue is who waits of one tenant.
+type turnQueue struct {
+	tenant string
+	first  []chan struct{}
+}
+
+// newTurns leaves a processor to the poller.
+func newTurns() *turns {
+	return &turns{free: max(1, runtime.GOMAXPROCS(0)-1), waiting: make(map[string]*list.Element)}
+}
+
+// take waits for a turn of a tenant's. The caller calls over at its end.
+func (t *turns) take(tenant string) (over func()) {
+	t.mu.Lock()
+	if t.free > 0 {
+		t.free--
+		t.mu.Unlock()
+	} else {
+		mine := t.line(tenant)
+		t.mu.Unlock()
+		<-mine
+	}
+	pass := sync.OnceFunc(t.pass)
+	patience := time.AfterFunc(turnTime, pass)
+	return func() {
+		patience.Stop()
+		pass()
+	}
+}
+
+// line joins a tenant's queue. mu is held.
+func (t *turns) line(tenant string) chan struct{} {
+	mine := make(chan struct{})
+	at := t.waiting[tenant]
+	if at == nil {
+		at = t.order.PushBack(&turnQueue{tenant: tenant})
+		t.waiting[tenant] = at
+	}
+	q := at.Value.(*turnQueue)
+	q.first = append(q.first, mine)
+	return mine
+}
+
+// pass gives a turn to the next tenant that waits.
+func (t *turns) pass() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.order.Front()
+	if at == nil {
+		t.free++
+		return
+	}
+	q := at.Value.(*turnQueue)
+	close(q.first[0])
+	q.first[0] = nil
+	if q.first = q.first[1:]; len(q.first) == 0 {
+		t.order.Remove(at)
+		delete(t.waiting, q.tenant)
+		return
+	}
+	t.order.MoveToBack(at)
+}

@@ -1,0 +1,44 @@
+package frontdoor
+
+import "testing"
+
+// Tenants take turns, however many of one wait.
+func TestTurnsGoRound(t *testing.T) {
+	turns := newTurns()
+	turns.free = 0
+	var loud []chan struct{}
+	for range 100 {
+		loud = append(loud, turns.line("loud"))
+	}
+	quiet := turns.line("quiet")
+	turns.pass()
+	turns.pass()
+	for what, turn := range map[string]chan struct{}{"the first": loud[0], "the other tenant's": quiet} {
+		select {
+		case <-turn:
+		default:
+			t.Errorf("%s had no turn of the first two", what)
+		}
+	}
+	for range 100 {
+		turns.pass()
+	}
+	<-loud[99]
+	if turns.free != 1 || turns.order.Len() != 0 || len(turns.waiting) != 0 {
+		t.Errorf("left: %d free, %d queues", turns.free, turns.order.Len())
+	}
+}
+
+// Who takes long keeps nobody waiting, and gives its turn back once.
+func TestTurnOfWhoTakesLong(t *testing.T) {
+	turns := newTurns()
+	turns.free = 1
+	slow := turns.take("loud")
+	turns.take("quiet")()
+	slow()
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	if turns.free != 1 {
+		t.Errorf("%d turns are free", turns.free)
+	}
+}
