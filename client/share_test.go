@@ -84,12 +84,12 @@ func TestWatchAndTop(t *testing.T) {
 			t.Error(err)
 		}
 	}, func(ev client.Event) error {
-		if seen = append(seen, ev.Kind+" "+ev.Name); len(seen) == 3 {
+		if seen = append(seen, ev.Kind+" "+ev.Name); len(seen) == 4 {
 			return done
 		}
 		return nil
 	})
-	if !errors.Is(err, done) || fmt.Sprint(seen) != "[sealed w1 named w2 gone w2]" {
+	if !errors.Is(err, done) || fmt.Sprint(seen) != "[sealed w1 unnamed w1 named w2 gone w2]" {
 		t.Errorf("%v, %v", seen, err)
 	}
 	kept.Release()
