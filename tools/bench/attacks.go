@@ -107,7 +107,7 @@ func startAttacker(ctx context.Context, name, socket string) (end func() error, 
 
 // meanCost gives the mean time of create, seal and release of a small object: a median would hide a stall.
 func meanCost(socket string) (float64, error) {
-	conn, err := client.Dial(socket)
+	conn, err := client.DialOptions(client.Options{Socket: socket, NoReconnect: true}) // a daemon that ends is an error, not waited for
 	if err != nil {
 		return 0, err
 	}
