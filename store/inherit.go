@@ -114,8 +114,8 @@ func (s *Store) inheritRecord(o *legacyObject) *entry {
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
 		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, sums: r.Sums, expiryAt: -1,
 	}
-	e.charge = e.recordBytes(r.Name, r.Meta)
 	s.setGrants(e, r.Grants)
+	e.charge = e.recordBytes(r.Name, r.Meta)
 	if r.Name != "" {
 		e.name = r.Name
 		e.tenant.names[r.Name] = e

@@ -358,3 +358,38 @@ func FuzzLegacyTable(f *testing.F) {
 		}
 	})
 }
+
+// What an object is shared with is charged after a handover as before it, and given back once.
+func TestGrantsAreChargedAfterHandover(t *testing.T) {
+	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20}
+	s := newStore(t, opts)
+	c := connect(t, s, "a")
+	id := filled(t, c, Spec{SizeBytes: 1000, Class: object.Named, Name: "shared"}, 1)
+	others := []string{"uid:1", "uid:2", "uid:3", "uid:4", "uid:5", "uid:6"}
+	for _, who := range others {
+		if err := c.Grant(id, "", who, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Leave()
+	c.Close()
+	unmapWriters(c)
+	s = handOver(t, s, opts)
+	charge := func() uint64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.objects[id].charge
+	}
+	if e := (&entry{}); charge() != e.recordBytes("shared", nil)+uint64(len(others)*grantBytes) {
+		t.Errorf("the record is charged %d bytes with %d grants", charge(), len(others))
+	}
+	c = connect(t, s, "a")
+	for _, who := range others {
+		if err := c.Grant(id, "", who, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := (&entry{}); charge() != e.recordBytes("shared", nil) {
+		t.Errorf("the record is charged %d bytes without grants", charge())
+	}
+}

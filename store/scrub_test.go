@@ -244,3 +244,35 @@ func TestChecksumsAreBequeathed(t *testing.T) {
 		t.Errorf("after the takeover: %+v, %v", info, err)
 	}
 }
+
+// A seal that fails after the checksums were made leaves an object that its creator may still fill: what counts are the bytes at the seal
+// that succeeds.
+func TestChecksumAtTheSecondSeal(t *testing.T) {
+	opts := spillOptions(t.TempDir())
+	opts.TenantSpillBytes = 64 << 10
+	s := newStore(t, opts)
+	c := connect(t, s, "uid:1")
+	const size = 40 << 10
+	other := filled(t, c, Spec{SizeBytes: size, Class: object.Persisted, Name: "other"}, 1)
+	h, err := c.Create(Spec{SizeBytes: size, Class: object.Persisted, Name: "n", Checksum: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := writable(t, c, h)[h.Ref.Offset:][:size]
+	fillPattern(memory, 2)
+	if err := c.Seal(h.ID, false); !errors.Is(err, object.ErrQuota) {
+		t.Fatalf("the disk is full: %v", err)
+	}
+	fillPattern(memory, 3)
+	if err := c.Delete(other, ""); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, func() bool { return s.Status().DiskBytes == 0 })
+	if err := c.Seal(h.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if r := scrubbed(t, c, false); r.Damages() != 0 {
+		t.Errorf("%+v", r)
+	}
+	wantPattern(t, c, h.ID, size, 3)
+}

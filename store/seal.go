@@ -65,13 +65,16 @@ func (s *Store) prepareSeal(e *entry, strict bool) error {
 		e.sealing = false
 	}
 	switch {
-	case err != nil:
-		return err
-	case e.creator == nil:
+	case err == nil && e.creator == nil:
 		return errConnClosed
+	case err == nil:
+		err = e.nameFree(e.name, false)
 	}
-	if err = e.nameFree(e.name, false); err != nil && e.onDisk { // taken meanwhile
-		s.trashFile(e)
+	if err != nil {
+		e.sums = nil  // its creator may write again
+		if e.onDisk { // the name was taken meanwhile
+			s.trashFile(e)
+		}
 	}
 	return err
 }
