@@ -54,6 +54,13 @@ func (x *namedWaits) found(r *pendingRequest) object.ID {
 	return r.found
 }
 
+// forget has what was found count as not found.
+func (x *namedWaits) forget(r *pendingRequest) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r.found = object.ID{}
+}
+
 // names gives those that somebody waits for.
 func (x *namedWaits) names() []publishedName {
 	x.mu.Lock()

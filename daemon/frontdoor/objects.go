@@ -84,8 +84,9 @@ func (c *connection) getOrWait(f *ipc.Frame, give give) error {
 	err := give(c, f, m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
 		if id, published := c.resolve(m.Name, err); published == nil {
-			m.ID, m.Name = id, ""
-			err = give(c, f, id, "")
+			if err = give(c, f, id, ""); errors.Is(err, store.ErrAway) {
+				m.ID, m.Name = id, ""
+			}
 		} else {
 			err = published
 		}

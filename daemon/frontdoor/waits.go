@@ -174,7 +174,8 @@ func (c *connection) waitFor(h ipc.Header, m wire.GetRequest, give give, err err
 // give answers a Get whose waiting is over. connection.mu is held.
 func (r *pendingRequest) give(m wire.GetRequest, give give, err error) {
 	id, name := m.ID, m.Name
-	if found := r.c.srv.named.found(r); !found.IsZero() {
+	found := r.c.srv.named.found(r)
+	if !found.IsZero() {
 		id, name, err = found, "", nil
 	}
 	switch {
@@ -184,10 +185,22 @@ func (r *pendingRequest) give(m wire.GetRequest, give give, err error) {
 		r.end(errEnded)
 	default:
 		if err = give(r.c, &r.f, id, name); err != nil {
+			if !found.IsZero() && comes(err) {
+				r.lose(found)
+			}
 			r.again(m, err)
 			return
 		}
 		r.end(nil)
+	}
+}
+
+// lose goes on looking for what is published under the name: what was found is gone, though the metadata may say so later only.
+func (r *pendingRequest) lose(found object.ID) {
+	r.c.srv.named.forget(r)
+	id, err := r.c.srv.opts.Cluster.Resolve(r.c.peer.Tenant, r.wanted[0].Name)
+	if err == nil && id != found { // it changed before forget
+		r.c.srv.named.tell(r.publishedName(), id)
 	}
 }
 
@@ -211,18 +224,26 @@ func (r *pendingRequest) again(m wire.GetRequest, err error) {
 	r.end(err)
 }
 
-// fetch brings an object back from disk, in a goroutine of its own, and goes on.
+// fetch brings an object back from disk, what is published under the name where that was found, in a goroutine of its own, and goes on.
 func (r *pendingRequest) fetch() {
 	ctx, cancel := r.c.ctx, context.CancelFunc(func() {})
 	if !r.until.IsZero() {
 		ctx, cancel = context.WithDeadline(ctx, r.until)
 	}
 	defer cancel()
-	err := r.c.store.Await(ctx, r.wanted[0].ID, r.wanted[0].Name)
+	id, name := r.wanted[0].ID, r.wanted[0].Name
+	if found := r.c.srv.named.found(r); !found.IsZero() {
+		id, name = found, ""
+	}
+	err := r.c.store.Await(ctx, id, name)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	defer r.c.survive()
-	r.proceed(r, err)
+	if err != nil {
+		r.end(err)
+		return
+	}
+	r.proceed(r, nil)
 }
 
 // end sends what is answered, err in place of an answer where it is one, and ends the request. connection.mu is held.
