@@ -18,18 +18,6 @@ type IndexStatus struct {
 	Bytes       uint64 `json:"bytes"`       // tables and slots; part of what is charged
 }
 
-// inSlots calls f with every reference in the slots of a tenant's connections. mu is held.
-func (t *tenant) inSlots(f func(c *Conn, e *entry)) {
-	ix := t.index
-	if ix == nil {
-		return
-	}
-	retired := ix.retired()
-	for c, slots := range ix.slots {
-		ix.heldIn(slots, retired, func(e *entry) { f(c, e) })
-	}
-}
-
 // retired gives the objects of the records that are retired and not free yet. mu is held.
 func (ix *tenantIndex) retired() map[index.Word]*entry {
 	retired := make(map[index.Word]*entry)
@@ -80,8 +68,8 @@ func (s *Store) countSlots(t *tenant) map[*entry]int {
 	return counts
 }
 
-// eachInSlots is inSlots that lets the lock go between some connections and the next; f is called under it. It gives the records that
-// were retired. mu is not held.
+// eachInSlots calls f with every reference in the slots of a tenant's connections, under the lock, which it lets go between some
+// connections and the next. It gives the records that were retired. mu is not held.
 func (s *Store) eachInSlots(t *tenant, f func(c *Conn, e *entry)) []retirement {
 	s.mu.Lock()
 	ix := t.index
@@ -112,15 +100,21 @@ func (c *Conn) holder(refs int, since time.Time) Holder {
 	return Holder{PID: c.owner.PID, Program: c.owner.Name, Tenant: c.tenant.name, Refs: refs, Since: since.UTC()}
 }
 
-// indexStatus counts. mu is held.
+// indexStatus counts. mu is not held: a client may have thousands of connections, each with all slots in use.
 func (s *Store) indexStatus() (st IndexStatus) {
+	var tenants []*tenant
+	s.mu.Lock()
 	for _, t := range s.tenants {
 		if ix := t.index; ix != nil {
+			tenants = append(tenants, t)
 			st.Connections += len(ix.slots)
 			st.Objects += ix.table.Live()
 			st.Bytes += ix.charged + uint64(len(ix.slots))*index.SlotsBytes
-			t.inSlots(func(*Conn, *entry) { st.References++ })
 		}
+	}
+	s.mu.Unlock()
+	for _, t := range tenants {
+		s.eachInSlots(t, func(*Conn, *entry) { st.References++ })
 	}
 	return st
 }

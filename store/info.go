@@ -183,6 +183,7 @@ type TenantStatus struct {
 
 // Status counts. The cost is in proportion to the segments, tenants and slots in use, not to the objects.
 func (s *Store) Status() Status {
+	inIndex := s.indexStatus()
 	s.mu.Lock()
 	defer s.unlock()
 	s.takeFreed()
@@ -198,7 +199,7 @@ func (s *Store) Status() Status {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
 		st.DiskWaiting = s.spill.Waiting()
 	}
-	st.Index, st.Scrub = s.indexStatus(), s.scrubStatus()
+	st.Index, st.Scrub = inIndex, s.scrubStatus()
 	st.References += st.Index.References
 	steps := 0
 	for _, g := range s.segments {

@@ -49,16 +49,26 @@ func (l *requestLedger) tenantLimit() uint64 { return l.limit / tenantRequestSha
 // connLimit bounds one connection's part.
 func (l *requestLedger) connLimit() uint64 { return l.tenantLimit() / connRequestShare }
 
+const chargeAdvice = "read the replies, or ask for less at a time"
+
 // refusal says why c may not hold n bytes more; nil: it may. mu is held.
 func (l *requestLedger) refusal(c *Conn, n uint64) error {
-	const advice = "read the replies, or ask for less at a time"
-	switch {
-	case n > l.connLimit() || c.requests > l.connLimit()-n:
+	if n > l.connLimit() || c.requests > l.connLimit()-n {
 		return fmt.Errorf("%w: this connection's requests hold %d of %d bytes of the daemon's memory and ask for %d more: %s",
-			object.ErrBusy, c.requests, l.connLimit(), n, advice)
+			object.ErrBusy, c.requests, l.connLimit(), n, chargeAdvice)
+	}
+	return l.refusalBeside(c, n)
+}
+
+// refusalBeside is refusal but for the connection's own part. mu is held.
+func (l *requestLedger) refusalBeside(c *Conn, n uint64) error {
+	switch {
+	case n > l.connLimit():
+		return fmt.Errorf("%w: a request of %d bytes, where a connection's may hold %d of the daemon's memory: %s",
+			object.ErrBusy, n, l.connLimit(), chargeAdvice)
 	case l.of[c.tenant] > l.tenantLimit()-n:
 		return fmt.Errorf("%w: requests of tenant %s hold %d of %d bytes of the daemon's memory and ask for %d more: %s",
-			object.ErrBusy, c.tenant.name, l.of[c.tenant], l.tenantLimit(), n, advice)
+			object.ErrBusy, c.tenant.name, l.of[c.tenant], l.tenantLimit(), n, chargeAdvice)
 	case l.total > l.limit-n:
 		return fmt.Errorf("%w: all requests hold %d of %d bytes of the daemon's memory and %d more are asked for: try again later",
 			object.ErrBusy, l.total, l.limit, n)
@@ -94,13 +104,14 @@ func (c *Conn) ChargeUnread(n uint64) {
 	l.add(c, n)
 }
 
-// AwaitCharge is ChargeRequest that waits until others have given enough back. ErrBusy: n is more than a connection may ever hold.
-// ErrTimeout: ctx ended.
+// AwaitCharge is ChargeRequest that waits until others have given enough back. What this connection holds itself does not count: it may
+// give that back only by what it sends next, and so would wait for itself. One such charge at a time is a connection's. ErrBusy: n is more
+// than a connection may ever hold. ErrTimeout: ctx ended.
 func (c *Conn) AwaitCharge(ctx context.Context, n uint64) error {
 	l := c.s.requests
 	for {
 		l.mu.Lock()
-		err := l.refusal(c, n)
+		err := l.refusalBeside(c, n)
 		if err == nil {
 			l.add(c, n)
 		}

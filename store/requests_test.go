@@ -58,6 +58,22 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 	if err := conn("f").AwaitCharge(ended, 1); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("waiting with an ended context: %v", err)
 	}
+	if err := full[1].AwaitCharge(ended, 1); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("waiting for a full tenant: %v", err)
+	}
+	full[1].UnchargeRequest(1 << 20)
+	own := conn("a")
+	if err := errors.Join(own.ChargeRequest(1<<20), own.AwaitCharge(ended, 1<<19)); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("more than its tenant has left: %v", err)
+	}
+	own.Close()
+	if err := full[0].AwaitCharge(ended, 1<<20); err != nil { // or it would wait for what it gives back later
+		t.Errorf("waiting with a full connection: %v", err)
+	}
+	full[0].UnchargeRequest(1 << 20)
+	if err := full[1].ChargeRequest(1 << 20); err != nil {
+		t.Fatal(err)
+	}
 	if err := conn("f").AwaitCharge(context.Background(), connMost+1); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("more than a connection may have: %v", err)
 	}
