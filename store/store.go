@@ -9,10 +9,13 @@
 // nobody has it (kept.go). Without such reports, which Status tells of, a peer's word has to do.
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
-// immutable. It is never held while memory is populated, mapped or given back to the kernel, nor while a file is read or
-// written: those take milliseconds a MiB. Goroutines run from New to Close: fillWarmPool; keeper, which ends what
-// has expired and gives memory back above the high-water mark; watchFreed, which takes the kernel's reports; scrubber, where
-// the store scrubs by itself. An eviction starts some more and joins them, and keeper has judge.go look into processes now and then.
+// immutable or to guard itself. It is never held while memory is populated, mapped or given back to the kernel, nor while
+// a file is read or written: those take milliseconds a MiB. requestLedger.mu and watchers.mu are leaves.
+//
+// Goroutines run from New to Close: fillWarmPool; keeper, which ends what has expired and gives memory back above the
+// high-water mark; watchFreed, which takes the kernel's reports; scrubber, where the store scrubs by itself. A tenant has
+// one while its waits and watches have something to do (attendant.go). An eviction starts some more and joins them, and
+// keeper has judge.go look into processes now and then.
 package store
 
 import (

@@ -7,9 +7,10 @@
 // A session of another machine may outlive its connection for a while (away.go).
 //
 // Goroutines: one accepts at each door; each connection has one that reads, acts and answers, a local one another that
-// waits on the peer's pidfd, and one for each Get that waits. The poller's does for all local connections what waits for nothing. Server.Close
+// waits on the peer's pidfd, and one for each Get of what comes from disk. Gets that wait, and watches, have none (waits.go); one looks for
+// all of them what was published. The poller's does for all local connections what waits for nothing. Server.Close
 // joins them all.
-// Lock order: connection.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu makes the order in which the
+// Lock order: connection.mu, then asleep.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu makes the order in which the
 // store names segments to a connection the order of the replies, for only the first mention carries the descriptor; it
 // is held while a reply is sent, never during a call of the Backend.
 package frontdoor

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/trace"
@@ -25,14 +26,46 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	if b == nil || b.image != nil {
 		return id, fmt.Errorf("%w: publish %#x: no live buffer", object.ErrInvalid, h)
 	}
-	b.ctx.publishing.Lock()
+	if status := b.ctx.beginPublishing(); status != Success {
+		return id, fmt.Errorf("%w: publish: a command before failed (OpenCL error %d)", object.ErrInvalid, status)
+	}
 	defer b.ctx.publishing.Unlock()
-	for _, m := range b.ctx.bound().busyQueues() {
+	return b.publish(name, meta)
+}
+
+// publishTries is how often beginPublishing lets others' commands go first where the program holds some back.
+const publishTries = 100
+
+// beginPublishing waits for every command sent so far, and gives publishing locked. A command may wait for the program (a user event), and
+// that for its next call: so nobody is kept from enqueueing while anything waits, neither by the lock nor by who waits for it.
+func (c *Context) beginPublishing() Status {
+	for try, pause := 0, time.Microsecond; ; try++ {
+		if status := c.finishAll(); status != Success {
+			return status
+		}
+		if c.publishing.TryLock() {
+			if try >= publishTries || c.unwaited.gates.Load() == 0 || len(c.bound().busyQueues()) == 0 {
+				status := c.finishAll()
+				if status != Success {
+					c.publishing.Unlock()
+				}
+				return status
+			}
+			c.publishing.Unlock()
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, time.Millisecond)
+	}
+}
+
+// finishAll waits for every command sent so far.
+func (c *Context) finishAll() Status {
+	for _, m := range c.bound().busyQueues() {
 		if status := m.q.finish(); status != Success {
-			return id, fmt.Errorf("%w: publish: a command before failed (OpenCL error %d)", object.ErrInvalid, status)
+			return status
 		}
 	}
-	return b.publish(name, meta)
+	return Success
 }
 
 // ErrNotPublishable answers Publish for memory that is not a buffer's own.

@@ -619,6 +619,56 @@ func TestPublish(t *testing.T) {
 	r.ok(r.d.ReleaseMemObject(b))
 }
 
+// Publishing waits for a command that waits for the program, which may enqueue before it lets that go on.
+func TestPublishLetsOthersEnqueue(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		t.Run(fmt.Sprintf("reads=%v", reads), func(t *testing.T) {
+			r := newRig(t, true)
+			const size = 2 << 20
+			b, other, q2 := r.buffer(size), r.buffer(size), r.queue(0)
+			q, gate, _ := r.heldMarker()
+			ended := make(chan error, 2)
+			if reads {
+				go func() {
+					_, status := r.d.EnqueueRead(q, other, true, 0, 16, ptr(make([]byte, 16)), Waits{N: 1, List: []uintptr{gate}})
+					if status != Success {
+						ended <- fmt.Errorf("read: status %d", status)
+						return
+					}
+					ended <- nil
+				}()
+			} else {
+				ended <- nil
+			}
+			go func() {
+				_, err := r.d.Publish(b, "object", nil)
+				ended <- err
+			}()
+			enqueued := make(chan Status, 1)
+			go func() {
+				status := Success
+				for i := 0; i < 200 && status == Success; i++ { // Publish has its turn meanwhile
+					_, status = r.d.EnqueueMarker(q2, Waits{})
+					time.Sleep(time.Millisecond / 10)
+				}
+				enqueued <- status
+			}()
+			select {
+			case status := <-enqueued:
+				r.ok(status)
+			case <-time.After(20 * time.Second):
+				t.Error("a marker was not enqueued")
+			}
+			r.ok(r.d.SetUserEventStatus(gate, 0))
+			for range 2 {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 // A driver's own memory cannot move into the store: the object is a copy, and the buffer goes on as it was.
 func TestPublishOutOfPlace(t *testing.T) {
 	r := newRig(t, false, func(c *Config) { c.Publish = "result" })
