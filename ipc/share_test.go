@@ -1,8 +1,12 @@
 package ipc
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // run gives n turns, each of which costs what cost says, to connections that always want more.
@@ -58,5 +62,35 @@ func TestTurnsGoRound(t *testing.T) {
 	}
 	if h.settle(x); len(h) != 0 || x.at != -1 {
 		t.Error("a share without connections waits")
+	}
+}
+
+// A connection that the poller lets go of goes on at once, though others keep the poller busy and there is no other processor.
+func TestWhoLeavesTheBusyPollerGoesOn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	p, err := NewPoller(NewLingers(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	busyPeer, busy := pair(t)
+	peer, one := pair(t)
+	var turns, left atomic.Int64
+	go p.Serve(busy, "busy", func() Turn { turns.Add(1); return More })
+	if _, err := unix.Write(busyPeer.fd, []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	worst := int64(0)
+	for range 5 {
+		if _, err := unix.Write(peer.fd, []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if !p.Serve(one, "one", func() Turn { left.Store(turns.Load()); return Leave }) {
+			t.Fatal("the poller is closed")
+		}
+		worst = max(worst, turns.Load()-left.Load())
+	}
+	if worst > 100 {
+		t.Errorf("the busy connection had %d turns before the one that had left went on", worst)
 	}
 }

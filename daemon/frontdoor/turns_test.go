@@ -1,6 +1,10 @@
 package frontdoor
 
-import "testing"
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
 
 // Tenants take turns, however many of one wait.
 func TestTurnsGoRound(t *testing.T) {
@@ -40,5 +44,40 @@ func TestTurnOfWhoTakesLong(t *testing.T) {
 	defer turns.mu.Unlock()
 	if turns.free != 1 {
 		t.Errorf("%d turns are free", turns.free)
+	}
+}
+
+// Who is ready has a processor soon, though there is one alone and many pass a turn to each other.
+func TestTurnsLeaveTheProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	turns := newTurns()
+	turns.free = 1
+	var taken, stop atomic.Int64
+	done := make(chan struct{})
+	for range 8 {
+		go func() {
+			for stop.Load() == 0 {
+				over := turns.take("loud")
+				taken.Add(1)
+				over()
+			}
+			done <- struct{}{}
+		}()
+	}
+	for taken.Load() == 0 {
+		runtime.Gosched()
+	}
+	worst := int64(0)
+	for range 20 {
+		before := taken.Load()
+		runtime.Gosched()
+		worst = max(worst, taken.Load()-before)
+	}
+	stop.Store(1)
+	for range 8 {
+		<-done
+	}
+	if worst > 100 {
+		t.Errorf("%d turns were taken before another goroutine had the processor", worst)
 	}
 }
