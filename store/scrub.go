@@ -89,25 +89,33 @@ func parseScrub(from string) (tenant string, at Cursor, err error) {
 
 // scrubNext gives the object behind a place: a tenant's next one or, where all are gone through, the first of the tenant whose name follows.
 func (s *Store) scrubNext(only, name string, at Cursor) (*entry, string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for {
-		if t := s.tenants[name]; t != nil {
-			if list := t.entries.after(nil, at, 1); len(list) > 0 {
-				return list[0], name
-			}
-		}
-		next := ""
-		for other := range s.tenants {
-			if other > name && (next == "" || other < next) {
-				next = other
-			}
+		e, next := s.scrubNextOf(name, at)
+		if e != nil {
+			return e, name
 		}
 		if only != "" || next == "" {
 			return nil, ""
 		}
 		name, at = next, Cursor{}
 	}
+}
+
+// scrubNextOf gives a tenant's next object, or the name of the tenant that follows; "" = none does.
+func (s *Store) scrubNextOf(name string, at Cursor) (e *entry, next string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tenants[name]; t != nil {
+		if list := t.entries.after(nil, at, 1); len(list) > 0 {
+			return list[0], ""
+		}
+	}
+	for other := range s.tenants {
+		if other > name && (next == "" || other < next) {
+			next = other
+		}
+	}
+	return nil, next
 }
 
 // scrubBytes gives about how much a pass reads.

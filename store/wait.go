@@ -184,8 +184,9 @@ func (p *Pending) Look() {
 	}
 }
 
-// pendingStep is how many objects are looked for in one hold of the lock.
-const pendingStep = 256
+// pendingStep is how many objects are looked for of one wait before the next one's; the attendant looks at attendStep waits in one hold
+// of the lock.
+const pendingStep = 16
 
 // advance looks for what is wanted, as far as one hold of the lock may go, and has p wait for what is missing. over: there is nothing to
 // wait for any more. mu is held.

@@ -12,6 +12,9 @@
 //
 //	Driver.mu > CommandBuffer.mu > Context.mu > Program.mu > Kernel.mu > mirror.mu > Buffer.mu > unwaited.mu > Queue.mu > worker.segMu > link's own
 //
+// Context.publishing comes before them all. A blocking command holds it for reading while it waits, so who wants it for writing tries
+// (Context.beginPublishing) and never waits for it: enqueue calls would wait behind him.
+//
 // The reader's lock (worker.rx) is held while records are dispatched; under it only leaves are taken: worker.mu,
 // Event.mu, slabs.mu, dispatcher.mu, bulk.mu. bulkOp.memory stands apart: senders and lane readers hold it for reading
 // while they touch the program's memory, with a lane's own lock alone after it; bulkOp.giveUp takes it for writing, under
