@@ -218,7 +218,7 @@ func (c Config) Validate() error {
 	fault(c.QuotaObjects < 0, "a quota of %d objects is below 0", c.QuotaObjects)
 	fault(c.Connections < 0 || c.Connections > MaxConnections, "%d connections: want 1 to %d", c.Connections, MaxConnections)
 	all := orDefault(c.Connections, DefaultConnections)
-	fault(c.TenantConns < 0 || c.TenantConns > all-all/8,
+	fault(c.TenantConns < 0 || all > 0 && c.TenantConns > all-all/8,
 		"%d connections of one tenant: want 1 to %d, for an eighth of all %d is for other tenants (--max-connections)", c.TenantConns, all-all/8, all)
 	fault(c.HighBytes > c.CapacityBytes, "high-water mark of %d bytes is above the capacity of %d", c.HighBytes, c.CapacityBytes)
 	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes, "warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
@@ -230,10 +230,13 @@ func (c Config) Validate() error {
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
 	fault(c.Workers.Processes > 0 && c.Workers.Processes < minProcesses, "%d processes for a worker: a driver's threads count, so at least %d", c.Workers.Processes, minProcesses)
 	fault(c.Workers.Files > 0 && c.Workers.Files < minFiles, "%d open files for a worker: at least %d", c.Workers.Files, minFiles)
-	fault(c.Workers.MemoryBytes > 0 && c.Workers.MemoryBytes < minWorkerBytes, "%d bytes of memory for a worker: a driver needs at least %d", c.Workers.MemoryBytes, minWorkerBytes)
+	fault(c.Workers.MemoryBytes > 0 && c.Workers.MemoryBytes < minWorkerBytes,
+		"%s of memory for a worker: a driver needs at least %s", humanize.IBytes(uint64(c.Workers.MemoryBytes)), humanize.IBytes(minWorkerBytes))
 	fault(c.Workers.FileBytes > 0 && c.Workers.FileBytes < 1<<20, "files of at most %d bytes for a worker: compiled kernels need at least 1 MiB", c.Workers.FileBytes)
-	fault(c.Workers.TenantProcesses > 0 && c.Workers.TenantProcesses < c.Workers.Processes, "%d processes for a tenant are fewer than the %d of one worker", c.Workers.TenantProcesses, c.Workers.Processes)
-	fault(c.Workers.TenantBytes > 0 && c.Workers.TenantBytes < c.Workers.MemoryBytes, "%d bytes for a tenant's workers are less than the %d of one", c.Workers.TenantBytes, c.Workers.MemoryBytes)
+	fault(c.Workers.TenantProcesses > 0 && c.Workers.TenantProcesses < c.Workers.Processes,
+		"%d processes for a tenant are fewer than the %d of one worker (--worker-processes)", c.Workers.TenantProcesses, c.Workers.Processes)
+	fault(c.Workers.TenantBytes > 0 && c.Workers.TenantBytes < c.Workers.MemoryBytes,
+		"%s of memory for a tenant's workers are less than the %s of one (--worker-memory)", humanize.IBytes(uint64(c.Workers.TenantBytes)), humanize.IBytes(uint64(c.Workers.MemoryBytes)))
 	fault(c.WorkerWait > MaxWait, "worker wait %v is more than %v", c.WorkerWait, MaxWait)
 	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
 	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)

@@ -133,12 +133,18 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 		{func(c *Config) { c.WarmWorkers = 17 }, "17 warm"},
 		{func(c *Config) { c.WarmWorkers = -2 }, "-2 warm"},
 		{func(c *Config) { c.MaxWorkers = -3 }, "-3 workers"},
+		{func(c *Config) { c.Workers.MemoryBytes = 1 << 20 }, "1.0 MiB of memory for a worker: a driver needs at least 128 MiB"},
 		{func(c *Config) { c.ProbeTimeout = -1 }, "-1ns"},
 		{func(c *Config) { c.StartTimeout = 2 * MaxWait }, "2h0m0s"},
 		{func(c *Config) { c.LogLevel = "loud" }, `"loud"`},
 		{func(c *Config) { c.Compress = "always" }, `"always"`},
 		{func(c *Config) { c.WarmBytes = -2 }, "warm memory of -2"},
 		{func(c *Config) { c.WarmBytes = 1 << 62 }, "warm memory of 4611686018427387904"},
+	}
+	one := good
+	one.Connections = -1
+	if err := one.Validate(); err == nil || strings.Contains(err.Error(), "of one tenant") {
+		t.Errorf("a wrong number of connections is one fault: %v", err)
 	}
 	all := good
 	for _, x := range cases {

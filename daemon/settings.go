@@ -126,9 +126,11 @@ const auto = "auto"
 func number(key, variable string, at func(*Config) *int) setting {
 	return setting{key, variable, func(c *Config, v string) (err error) {
 		if *at(c) = 0; v != auto {
-			*at(c), err = strconv.Atoi(v)
+			if *at(c), err = strconv.Atoi(v); err != nil {
+				return fmt.Errorf("%q is not a whole number", v)
+			}
 		}
-		return err
+		return nil
 	}, func(c Config) string { return orAuto(*at(&c)) }}
 }
 

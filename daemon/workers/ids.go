@@ -30,8 +30,13 @@ func ParseIDRange(text string) (IDRange, error) {
 	first, last, found := strings.Cut(text, "-")
 	a, errA := strconv.ParseUint(strings.TrimSpace(first), 10, 32)
 	b, errB := strconv.ParseUint(strings.TrimSpace(last), 10, 32)
-	if !found || errA != nil || errB != nil || a == 0 || b < a || b == 1<<32-1 {
+	switch {
+	case !found || errA != nil || errB != nil:
 		return IDRange{}, fmt.Errorf("%q is not a range of user numbers such as %s", text, DefaultIDs)
+	case a == 0 || b == 1<<32-1:
+		return IDRange{}, fmt.Errorf("the range %q has 0, which is root, or %d, which is nobody's number: want one such as %s", text, uint32(1<<32-1), DefaultIDs)
+	case b < a:
+		return IDRange{}, fmt.Errorf("the range %q ends before it begins", text)
 	}
 	return IDRange{uint32(a), uint32(b - a + 1)}, nil
 }

@@ -32,6 +32,8 @@ func (c *cli) dial() (*client.Conn, error) {
 		return conn, nil
 	case errors.Is(err, object.ErrVersion), errors.Is(err, object.ErrProtocol):
 		return nil, err // somebody answered
+	case errors.Is(err, object.ErrBusy): // and lets nobody in now
+		return nil, refusedError{c.socketPath(), err}
 	}
 	return nil, noDaemonError{c.socketPath(), err}
 }

@@ -79,8 +79,8 @@ func (c *cli) daemonVerb() *cobra.Command {
 		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers and certificates again. SIGUSR2 makes it start the program\n" +
 			"that is installed now, with --takeover: a daemon that takes the running one's place, with its objects in memory, names, grants, streams and socket.\n" +
 			"Clients keep what they have mapped and reconnect by themselves; what was being filled, open streams and OpenCL sessions end. Where the new\n" +
-			"daemon fails the old one goes on. Every flag has a key of its name\n" +
-			"in the configuration file and an environment variable, TENDRIL_ and its name in capitals with _ for - (but\n" +
+			"daemon fails the old one goes on. Every flag but --takeover and --bootstrap-anyway has\n" +
+			"a key of its name in the configuration file and an environment variable, TENDRIL_ and its name in capitals with _ for - (but\n" +
 			"TENDRIL_NODE_NAME for --name). Flags win over variables, variables over the file: tendril config show.",
 		Example: daemonExample,
 		GroupID: "node",

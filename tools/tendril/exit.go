@@ -54,6 +54,19 @@ func (n noDaemonError) Error() string {
 
 func (n noDaemonError) Unwrap() error { return n.why }
 
+// refusedError says that a daemon answers at a socket, but has as many connections open as it may.
+type refusedError struct {
+	socket string
+	why    error
+}
+
+func (r refusedError) Error() string {
+	_, why, _ := strings.Cut(r.why.Error(), object.ErrBusy.Error()+": ")
+	return fmt.Sprintf("the daemon at %s refuses the connection: %s", r.socket, why)
+}
+
+func (r refusedError) Unwrap() error { return r.why }
+
 // serverError says that another machine's daemon could not be spoken to.
 type serverError struct {
 	server string
@@ -131,7 +144,9 @@ func classify(err error) (code int, step string) {
 		return exitExists, "Choose another name, or replace the old object with --replace."
 	case errors.Is(err, object.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout, ""
-	case errors.Is(err, object.ErrVersion):
+	case errors.Is(err, object.ErrStorage):
+		return exitFailure, "Where it is damaged, delete it (tendril rm), and put it again. What else is: tendril scrub."
+	case errors.Is(err, object.ErrVersion), errors.Is(err, object.ErrProtocol):
 		return exitFailure, "Run the daemon, the command and the library of one build."
 	}
 	return exitFailure, ""

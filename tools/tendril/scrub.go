@@ -48,7 +48,7 @@ func (c *cli) scrub(cmd *cobra.Command, conn *client.Conn) error {
 		err = c.printScrub(all)
 	}
 	if n := all.Damages(); n > 0 && err == nil {
-		return fmt.Errorf("%w: %d damaged: delete them (tendril rm), and put them again", object.ErrStorage, n)
+		return fmt.Errorf("%d damaged: delete what is listed (tendril rm), and put it again", n)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ func TestScrub(t *testing.T) {
 	n.want(0, []string{"every 1h0m0s"}, "status")
 	n.want(0, nil, "put", n.file("x", []byte(strings.Repeat("x", 5000))), "--persist")
 	n.want(0, []string{`"checksum": true`}, "put", n.file("y", []byte("hello")), "--checksum", "--json")
+	n.want(0, []string{"checksum", "known"}, "stat", "y")
 	n.want(0, nil, "put", n.file("z", []byte("hello")))
 	n.want(0, []string{"3 objects", "1 got checksums", "0 damaged"}, "scrub")
 	n.want(0, []string{`"objects": 3`, `"new": 0`, `"damaged": []`}, "scrub", "--json")
@@ -29,5 +30,5 @@ func TestScrub(t *testing.T) {
 	n.start()
 	n.want(1, []string{"1 damaged", "x", "disk", "checksum"}, "scrub")
 	n.want(1, []string{`"where": "disk"`, `"objects": 1`}, "scrub", "--json")
-	n.want(1, []string{"checksum"}, "get", "x", "-o", "-")
+	n.want(1, []string{"checksum", "tendril rm", "tendril scrub"}, "get", "x", "-o", "-")
 }

@@ -52,6 +52,12 @@ func (c *cli) printObject(o object.Info) error {
 	if o.Sealed != nil {
 		line("sealed", o.Sealed.Local().Format(time.RFC3339))
 	}
+	if o.Strict {
+		line("strict", "yes")
+	}
+	if o.Checksum {
+		line("checksum", "known")
+	}
 	if o.Expires != nil {
 		line("expires", o.Expires.Local().Format(time.RFC3339))
 	}

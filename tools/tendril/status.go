@@ -71,7 +71,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.compressedSection(s),
 		c.peerLinkSection(s),
 		c.keptSection(s),
-		c.section("bounds", "WHAT | OF A WORKER | OF A TENANT | KEPT BY", boundRows(s.Bounds)),
+		c.boundSection(s.Bounds),
 		c.section("done without", "WHAT | WHY", fallbackRows(s)),
 	)
 }
@@ -176,6 +176,14 @@ func (c *cli) peerLinkSection(s daemon.Status) error {
 		return nil
 	}
 	return c.section("links between workers", "SESSION | WORKER | WITH | STATE | WHY NOT", rows)
+}
+
+// boundSection shows bounds where the daemon tells them: one from before them does not.
+func (c *cli) boundSection(b workers.Bounds) error {
+	if b == (workers.Bounds{}) {
+		return nil
+	}
+	return c.section("bounds", "WHAT | OF A WORKER | OF A TENANT | KEPT BY", boundRows(b))
 }
 
 // boundRows shows what workers may take, and who sees to it.

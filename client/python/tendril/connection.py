@@ -434,7 +434,8 @@ class Connection:
                 code, text = wire.error_of(payload)
                 error = from_code(code, text)
                 if p is None:
-                    raise Protocol("the daemon ended the connection: %s" % text)
+                    kind_of = Protocol if isinstance(error, Protocol) else Disconnected
+                    raise kind_of("the daemon ended the connection: %s" % text)
                 self._finish(number, p, None, error)
                 return
             if p is None or kind != p.kind | wire.REPLY:

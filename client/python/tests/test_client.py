@@ -389,6 +389,12 @@ class Garbage(unittest.TestCase):
                 store.get("x")
             store.status()
 
+    def test_refusal_is_no_broken_rule(self):
+        fake = FakeDaemon(lambda k, p: struct.pack("<IHHQHH", 8, 0xFFFF, 0, 0, 12, 4) + b"full")
+        self.addCleanup(fake.close)
+        with self.assertRaisesRegex(tendril.Disconnected, "busy|full"):
+            tendril.connect(fake.path, reconnect=False).status()
+
 
 class NewerGarbage(unittest.TestCase):
     """The same of streams, fills, composites and claims: right, cut at every byte, too long, without descriptors and with too many."""

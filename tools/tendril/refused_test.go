@@ -1,0 +1,24 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"tendril/client"
+	"tendril/store/object"
+)
+
+// TestRefused: a daemon that has no connection left for a tenant is not told of as one that does not run.
+func TestRefused(t *testing.T) {
+	why := fmt.Errorf("%w: %d connections open", object.ErrBusy, 2)
+	var out bytes.Buffer
+	code := report(&out, refusedError{"/s", fmt.Errorf("%w: the daemon ended the connection: %w", client.ErrDisconnected, why)})
+	if code != exitFailure || out.String() != "tendril: the daemon at /s refuses the connection: 2 connections open\n" {
+		t.Errorf("%d, %q", code, &out)
+	}
+	if code = report(&out, fmt.Errorf("%w: Create flags 0x5", object.ErrProtocol)); code != exitFailure || !strings.Contains(out.String(), "of one build") {
+		t.Errorf("%d, %q", code, &out)
+	}
+}
