@@ -57,7 +57,7 @@ func (s *Store) watchFreed() {
 	s.watch.Wait(func() (over bool) {
 		s.mu.Lock()
 		over = s.closed
-		lost := !over && s.takeFreed()
+		lost := !over && s.takeReports()
 		s.mu.Unlock()
 		if lost {
 			s.recount()
@@ -116,9 +116,16 @@ func (s *Store) ChargeUntilFree(tenant string, memfd int, bytes uint64) error {
 	return err
 }
 
-// takeFreed notes what the kernel has reported. lost: it dropped reports, and recount has to follow. mu is held; it
-// takes a microsecond.
-func (s *Store) takeFreed() (lost bool) {
+// takeFreed notes what the kernel has reported. Where reports were dropped, it has watchFreed recount: what is taken here
+// wakes nobody any more. mu is held; it takes a microsecond.
+func (s *Store) takeFreed() {
+	if s.takeReports() {
+		s.watch.Again()
+	}
+}
+
+// takeReports is takeFreed for watchFreed. lost: the kernel dropped reports, and recount has to follow. mu is held.
+func (s *Store) takeReports() (lost bool) {
 	if s.watch == nil {
 		return false
 	}
@@ -161,7 +168,7 @@ func (s *Store) recount() {
 	s.mu.Lock()
 	defer s.unlock()
 	if err != nil {
-		s.watchFault = err
+		s.watchFault, s.reportsLost = err, true
 		return
 	}
 	for number, r := range s.remnants {

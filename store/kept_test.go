@@ -178,6 +178,27 @@ func TestLostReports(t *testing.T) {
 	waitUntil(t, func() bool { return s.Status().KeptBytes == 0 })
 }
 
+// TestLostReportsOfOthers: that reports were dropped is known to whoever reads the last of them, and counts also where that
+// leaves nothing to wake the one that recounts.
+func TestLostReportsOfOthers(t *testing.T) {
+	s := newStore(t, Options{})
+	c := connect(t, s, "x")
+	for range 100 {
+		h := keepOne(t, c, 4096)
+		s.mu.Lock()
+		closeHandle(h)
+		s.watch.Freed()
+		s.reportsLost = true
+		s.takeFreed()
+		s.mu.Unlock()
+		waitUntil(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.remnants) == 0
+		})
+	}
+}
+
 // blindKernel cannot report what is free.
 type blindKernel struct{ segment.Linux }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -130,12 +131,21 @@ func (w *Watch) Freed() (numbers []int32, lost bool) {
 	}
 }
 
-// Wait calls f, and again whenever there may be something for Freed, until f says true or the Watch is closed.
+// Wait calls f, and again whenever there may be something for Freed that nobody has read yet, and after Again, until f
+// says true or the Watch is closed.
 func (w *Watch) Wait(f func() (over bool)) {
-	if raw, err := w.file.SyscallConn(); err == nil {
-		_ = raw.Read(func(uintptr) bool { return f() }) // fails where it is closed
+	raw, err := w.file.SyscallConn()
+	for again := true; err == nil && again; {
+		waited := raw.Read(func(uintptr) bool { return f() }) // fails where it is closed
+		again = errors.Is(waited, os.ErrDeadlineExceeded)
+		if again {
+			err = w.file.SetReadDeadline(time.Time{})
+		}
 	}
 }
+
+// Again has Wait call f once more. Safe for concurrent use.
+func (w *Watch) Again() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) } // fails where it is closed
 
 // Alive gives what is watched and not free, with the memory's inode numbers. The cost is in proportion to it.
 func (w *Watch) Alive() (map[int32]uint64, error) {

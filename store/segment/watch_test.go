@@ -57,3 +57,25 @@ func TestWatch(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchAgain: Again has Wait call f also where nothing is there to be read.
+func TestWatchAgain(t *testing.T) {
+	w, err := NewWatch(Linux{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	calls, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Wait(func() bool { calls <- struct{}{}; return false })
+	}()
+	for range 10 {
+		<-calls
+		w.Again()
+	}
+	<-calls
+	w.Interrupt()
+	<-ended
+	w.Again()
+}
