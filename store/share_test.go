@@ -108,6 +108,11 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	waitUntil(t, func() bool { // or reading would make room for what the attendant has not handed over yet
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !c.tenant.attended
+	})
 	for range eventQueue {
 		if ev, err := w.Next(ctx); err != nil || ev.Kind == EventLost {
 			t.Fatalf("%+v, %v", ev, err)
