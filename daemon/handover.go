@@ -225,9 +225,11 @@ func (w *inheritance) write() (*os.File, error) {
 	return f, nil
 }
 
-// end makes sure that a successor that failed does nothing more: it gets some seconds to end by itself.
+// end makes sure that a successor that failed does nothing more: it gets some seconds to end by itself. It gives back what s has: the daemon
+// may go on for long within handOver.
 func (s *successor) end() {
 	s.link.Close()
+	defer s.process.Close()
 	if s.pid == os.Getpid() { // in tests
 		return
 	}

@@ -331,6 +331,7 @@ func TestKilledInTheHandover(t *testing.T) {
 			if pid := b.c.Daemon().PID; pid != other.cmd.Process.Pid {
 				t.Errorf("process %d serves, not %d", pid, other.cmd.Process.Pid)
 			}
+			other.watchesNoDead(t)
 		})
 	}
 }
@@ -362,6 +363,26 @@ func (p *nodeProcess) serves(t *testing.T, socket string) {
 	case <-p.ended:
 		t.Fatalf("the other one ended, too: %v\n%s", p.err, &p.said)
 	case <-dialed(socket):
+	}
+}
+
+// watchesNoDead waits until p has no descriptor of a process that is gone.
+func (p *nodeProcess) watchesNoDead(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		dead := 0
+		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", p.cmd.Process.Pid))
+		for _, info := range infos {
+			if text, err := os.ReadFile(info); err == nil && bytes.Contains(text, []byte("\nPid:\t-1\n")) {
+				dead++
+			}
+		}
+		if dead == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it keeps descriptors of %d processes that are gone", dead)
+		}
 	}
 }
 
