@@ -70,13 +70,14 @@ func (q *queue) comesAfter(d *event) {
 }
 
 // putBehind gives an event that is now followed what came before it on its queue unfollowed, or by the rules of a queue out of order.
+// There only a marker or barrier behind everything takes what unfollowed commands waited for: another command may end long before those.
 func (q *queue) putBehind(ev *event) {
-	ev.behind, q.behind = q.behind, nil
 	if !q.outOfOrder {
+		ev.behind, q.behind = q.behind, nil
 		return
 	}
 	if ev.all {
-		ev.behind = append(ev.behind, q.live...)
+		ev.behind, q.behind = append(q.behind, q.live...), nil
 		return
 	}
 	b := q.barrier
