@@ -21,6 +21,8 @@ import (
 	"os"
 	"path/filepath"
 	"unicode/utf8"
+
+	"tendril/cluster/durable"
 )
 
 // IdentityFile is the name of the file that holds the identity, inside the state directory.
@@ -179,8 +181,7 @@ func damaged(path, fault string) error {
 	return fmt.Errorf("%w: %s: %s; restore it from a copy, or remove it and start once with --bootstrap-anyway as a new node", ErrIdentity, path, fault)
 }
 
-// writeIdentity replaces the file as a whole: written aside, flushed, renamed, and the directory flushed, so that a crash
-// leaves the old file or the new one (rename(2), fsync(2)).
+// writeIdentity replaces the file as a whole.
 func writeIdentity(dir string, id Identity) error {
 	rec := identityRecord{Format: identityFormat, Node: id.Node.String(), Name: id.Name}
 	rec.Sum = rec.sum()
@@ -188,26 +189,5 @@ func writeIdentity(dir string, id Identity) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, IdentityFile+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // gone already when the rename succeeded
-	_, err = tmp.Write(append(raw, '\n'))
-	err = errors.Join(err, tmp.Chmod(0o600), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return fmt.Errorf("write %s: %w", tmp.Name(), err)
-	}
-	if err := os.Rename(tmp.Name(), filepath.Join(dir, IdentityFile)); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Replace(filepath.Join(dir, IdentityFile), append(raw, '\n'))
 }

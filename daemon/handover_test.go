@@ -254,16 +254,7 @@ func TestTakeover(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for round := range 3 {
-		next, up := newDaemon(t, c), make(chan struct{})
-		next.TakeOver()
-		next.OnReady(func() { close(up) })
-		served := make(chan error, 1)
-		go func() { served <- next.Run(ctx) }()
-		select {
-		case <-up:
-		case err := <-served:
-			t.Fatal(err)
-		}
+		_, served := takeOver(t, ctx, c)
 		if err := <-ended; err != nil {
 			t.Errorf("round %d: the daemon before: %v", round, err)
 		}
@@ -400,6 +391,22 @@ func dialed(socket string) chan struct{} {
 		}
 	}()
 	return served
+}
+
+// takeOver starts a daemon that takes the running one over, and returns when it is up; served says how it ended.
+func takeOver(t *testing.T, ctx context.Context, c Config) (next *Daemon, served chan error) {
+	t.Helper()
+	next, up := newDaemon(t, c), make(chan struct{})
+	next.TakeOver()
+	next.OnReady(func() { close(up) })
+	served = make(chan error, 1)
+	go func() { served <- next.Run(ctx) }()
+	select {
+	case <-up:
+	case err := <-served:
+		t.Fatal(err)
+	}
+	return next, served
 }
 
 // A takeover that fails for a reason of its own leaves the daemon as it was, and a second one succeeds.

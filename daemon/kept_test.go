@@ -85,16 +85,7 @@ func TestQuotaHoldsAcrossTakeover(t *testing.T) {
 		t.Errorf("%d MiB were kept before: %v", len(h.kept), err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	next, up := newDaemon(t, c), make(chan struct{})
-	next.TakeOver()
-	next.OnReady(func() { close(up) })
-	served := make(chan error, 1)
-	go func() { served <- next.Run(ctx) }()
-	select {
-	case <-up:
-	case err := <-served:
-		t.Fatal(err)
-	}
+	next, served := takeOver(t, ctx, c)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -4,10 +4,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+
+	"tendril/cluster/durable"
 )
 
 // maxFileBytes bounds what is read of a file; a valid one has about 1 KiB.
@@ -77,32 +77,7 @@ func writePair(path string, cert *x509.Certificate, key *ecdsa.PrivateKey) error
 		return err
 	}
 	raw := pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: cert.Raw})
-	return replace(path, append(raw, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der})...))
-}
-
-// replace writes a file whole or not at all.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return durable.Replace(path, append(raw, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der})...))
 }
 
 // EncodeCertificate gives a certificate as PEM.

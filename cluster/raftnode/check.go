@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
 
+	"tendril/cluster/durable"
 	"tendril/cluster/fsm"
 	"tendril/store/object"
 )
@@ -82,7 +83,7 @@ func (d *disk) open(opts Options, logger hclog.Logger) (err error) {
 	if d.snapshots, err = d.checkSnapshots(opts.Dir, logger); err != nil {
 		return err
 	}
-	if err := syncDir(opts.Dir); err != nil {
+	if err := durable.SyncDir(opts.Dir); err != nil {
 		return err
 	}
 	if err := d.openLog(opts, list, logger); err != nil {

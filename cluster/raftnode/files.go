@@ -15,17 +15,9 @@ import (
 
 	"github.com/hashicorp/raft-wal/types"
 	"golang.org/x/sys/unix"
-)
 
-// syncDir makes a directory's entries durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+	"tendril/cluster/durable"
+)
 
 // createFile makes a file of content, durable with its name, and nothing half-way: also after a crash there is all of it or none.
 func createFile(path string, content []byte) error {
@@ -45,7 +37,7 @@ func createFile(path string, content []byte) error {
 		os.Remove(tmp)
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // highWater is the file that remembers the highest index ever applied (cluster/PROTOCOL.md, "On disk").

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"tendril/cluster/durable"
 	"tendril/store/object"
 )
 
@@ -230,43 +231,11 @@ func (t *identities) keep(tenant string, id uint32) error {
 	}
 	raw, err := json.Marshal(said)
 	if err == nil {
-		err = writeWhole(t.path, raw)
+		err = durable.Replace(t.path, raw)
 	}
 	if err != nil {
 		return err
 	}
 	t.tenants[tenant], t.owners[id] = id, tenant
 	return nil
-}
-
-// writeWhole replaces a file in one step, on disk when it returns.
-func writeWhole(path string, raw []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".worker-ids-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already when the rename succeeded
-	_, err = f.Write(raw)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

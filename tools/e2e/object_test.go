@@ -15,17 +15,23 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// objectSum compiles the example of cl_tendril_store.
-func objectSum(t *testing.T) string {
+// buildWithExtension builds a C program that uses our OpenCL extension.
+func buildWithExtension(t *testing.T, source string) string {
 	t.Helper()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
-	out := filepath.Join(t.TempDir(), "objectsum")
-	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", out, "../../forwarding/icd/examples/objectsum.c", "-lOpenCL")
+	out := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
+	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", out, source, "-lOpenCL")
 	if _, err := rig.Output(cc); err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// objectSum compiles the example of cl_tendril_store.
+func objectSum(t *testing.T) string {
+	t.Helper()
+	return buildWithExtension(t, "../../forwarding/icd/examples/objectsum.c")
 }
 
 // summed writes a file of random bytes, and returns what objectsum says of it.

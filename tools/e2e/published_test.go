@@ -18,14 +18,7 @@ import (
 // publisher compiles testdata/publisher.c.
 func publisher(t *testing.T) string {
 	t.Helper()
-	need(t, "cc", noCC)
-	need(t, "driver", hasDriver())
-	out := filepath.Join(t.TempDir(), "publisher")
-	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", out, "testdata/publisher.c", "-lOpenCL")
-	if _, err := rig.Output(cc); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return buildWithExtension(t, "testdata/publisher.c")
 }
 
 // mapsInode says whether this process has the memory with an inode mapped.
