@@ -141,21 +141,11 @@ func (c *Conn) ReadAt(id object.ID, b []byte, off uint64) error {
 	return nil
 }
 
-// Holder is a connection that holds references to an object.
-type Holder struct {
-	PID     int       `json:"pid"`
-	Program string    `json:"program"`
-	Tenant  string    `json:"tenant"`
-	Refs    int       `json:"refs"`
-	Since   time.Time `json:"since"` // of the first of them
-}
-
-// Held is an object and who holds it.
-type Held struct {
-	object.Info
-	Holders     []Holder `json:"holders"`
-	MoreHolders int      `json:"more_holders,omitempty"` // that are not listed
-}
+// Holder is a connection that holds references to an object, and Held an object with its holders.
+type (
+	Holder = object.Holder
+	Held   = object.Held
+)
 
 // Top gives this tenant's largest objects, at most limit, and who holds them.
 func (c *Conn) Top(limit int) (list []Held, err error) {

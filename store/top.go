@@ -13,21 +13,11 @@ import (
 	"tendril/store/object"
 )
 
-// Holder is a connection that holds references to an object.
-type Holder struct {
-	PID     int       `json:"pid"`
-	Program string    `json:"program"`
-	Tenant  string    `json:"tenant"`
-	Refs    int       `json:"refs"`
-	Since   time.Time `json:"since"` // of the first of them
-}
-
-// Held is an object and who holds it. The JSON travels.
-type Held struct {
-	object.Info
-	Holders     []Holder `json:"holders"`
-	MoreHolders int      `json:"more_holders,omitempty"` // that are not listed
-}
+// Holder and Held are object's.
+type (
+	Holder = object.Holder
+	Held   = object.Held
+)
 
 // maxHolders bounds those that are listed of one object.
 const maxHolders = 256
