@@ -5,7 +5,8 @@ PYTHON  ?= $(firstword $(wildcard /usr/bin/python3) python3)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BIN     := $(CURDIR)/bin
-# The commit, a release's VERSION file, or dev. Program and driver library carry the same stamp and compare it.
+# The commit, a release's VERSION file, or dev. Program and driver library carry the same stamp; commands say where
+# a daemon or a library has another one.
 VERSION := $(shell git describe --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo dev)
 LDFLAGS := -X main.version=$(VERSION)
 # Go's runtime interrupts its own threads with SIGURG, also those of the program that are inside the library. One whose signal stack the program
@@ -16,9 +17,9 @@ LIBRARY_LDFLAGS := $(LDFLAGS) -X runtime.godebugDefault=asyncpreemptoff=1
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 
 # Packages whose code runs concurrently: their tests run under the race detector too.
-RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
-
-STEP = @printf '\n== %s: %s\n' "$$(date +%H:%M:%S)"
+RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/conn/... ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
+# Those of them that test nothing else without it: no test is shorter there, none counts allocations.
+RACE_ALONE := store/(alloc|object|segment|spill)|ipc/wire|cluster|cluster/(durable|fsm|pki)|daemon/(inspect|tenancy|workers)|forwarding/session/(includes|transfer)|forwarding/worker/(engine|peer)
 
 .PHONY: help
 help: ## this list
@@ -48,45 +49,58 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) build -o bin/demo-filter ./tools/demo/filter
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
+# Steps of make test, two at a time: end to end, which mostly waits, beside the others, which mostly compute.
+TEST_STEPS := test-e2e test-race test-go test-vet test-lint difftest test-c test-python
+# What a step needs built. Steps of make test find it there.
+BUILT     ?= build
+STEP_MAKE := $(MAKE)
+
 .PHONY: test
-test: build ## everything: vet, guards, Go tests (race too), Python, end to end, native against forwarded
-	$(STEP) "gofmt, vet"
+test: build ## everything: vet, staticcheck, guards, Go tests (race too), C, Python, end to end, native against forwarded
+	@MAKE="$(STEP_MAKE)" MAKEFLAGS='-- BUILT= $(MAKEOVERRIDES)' bash tools/steps.sh 2 $(TEST_STEPS)
+
+.PHONY: test-vet
+test-vet: ## formatting, vet, and that the program builds without cgo
 	@bad=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
-	$(GO) vet ./...
-	$(STEP) "builds without cgo"
+	GOGC=400 $(GO) vet ./...
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./tools/tendril
-	$(STEP) "Go tests, end to end among them"
-	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -timeout 20m ./...
-	@$(MAKE) --no-print-directory test-race test-c test-python difftest
-	$(STEP) "all passed"
+
+.PHONY: test-lint
+test-lint: ## staticcheck, functions that nothing reaches, go mod tidy
+	@bash tools/lint.sh "$(GO)"
+
+.PHONY: test-go
+test-go: $(BUILT) ## the Go tests but for end to end, and for those that test-race runs whole
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -vet=off -timeout 20m $$($(GO) list ./... | grep -vxE 'tendril/($(RACE_ALONE)|tools/e2e)')
+
+.PHONY: test-e2e
+test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GO) test -vet=off -timeout 20m -parallel 4 ./tools/e2e
 
 .PHONY: test-race
 test-race: ## the concurrent packages under the race detector
-	$(STEP) "race detector"
-	$(GO) test -race -short -timeout 10m $(RACE)
+	$(GO) test -vet=off -race -short -timeout 10m $(RACE)
 
 .PHONY: test-c
-test-c: build ## the C client against a real daemon and a hostile one, with and without sanitizers
-	$(STEP) "C client"
-	$(MAKE) --no-print-directory -s -C client/c OUT=$(BIN) CC="$(CC)" test
+test-c: $(BUILT) ## the C client against a real daemon and a hostile one, with and without sanitizers
+	TENDRIL_WARM_MEMORY=16MiB $(MAKE) --no-print-directory -s -C client/c OUT=$(BIN) CC="$(CC)" test
 
 .PHONY: test-python
-test-python: build ## the Python client, from its installed wheel, against a real daemon; packages in bin/python
-	$(STEP) "Python client"
+test-python: $(BUILT) ## the Python client, from its installed wheel, against a real daemon; packages in bin/python
 	@if $(PYTHON) -c 'import setuptools, wheel, venv' 2>/dev/null; then \
 	  TENDRIL_BIN=$(BIN)/tendril bash client/python/tests/wheel.sh $(PYTHON) bin/python; \
 	else echo "no setuptools, wheel and venv for $(PYTHON): tested from the tree, no packages" && \
 	  cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .; fi
 
+# All programs over the socket; some by the other ways to a node, and where it computes in no program's memory.
+DIFF_FAR   := ^(blocking|events|landing|objects|profiling|rects|usehost)$$
+DIFF_SPAN  := ^(args_buffers|graphs|images_enqueue|landing|maps|random|rects|usehost)$$
+DIFF_LINKS := ^(content|images|maps|partition|random|rects|usehost)$$
+DIFF_COPY  := ^(blocking|events|graphs|images_enqueue|landing|maps|rects|usehost|volume)$$
+
 .PHONY: difftest
-difftest: build ## the same programs natively and forwarded, compared call by call
-	$(STEP) "native against forwarded"
-	$(GO) run ./tools/difftest -bin bin
-	$(GO) run ./tools/difftest -bin bin -far tcp,tls -only '^(blocking|events|landing|objects|profiling|rects|usehost)$$'
-	$(GO) run ./tools/difftest -bin bin -far span -only '^(args_buffers|graphs|images_enqueue|landing|maps|random|rects|usehost)$$'
-	$(GO) run ./tools/difftest -bin bin -far links -only '^(content|images|maps|partition|random|rects|usehost)$$'
-	TENDRIL_IN_PLACE=off $(GO) run ./tools/difftest -bin bin -only '^(blocking|events|graphs|images_enqueue|landing|maps|rects|usehost|volume)$$'
-	$(STEP) "programs that are installed, a short choice: native against forwarded"
+difftest: $(BUILT) ## the same programs natively and forwarded, compared call by call; of installed programs a short choice
+	$(GO) run ./tools/difftest -bin bin -jobs 2 -far 'unix,tcp=$(DIFF_FAR),tls=$(DIFF_FAR),span=$(DIFF_SPAN),links=$(DIFF_LINKS),copies=$(DIFF_COPY)'
 	$(GO) run ./tools/difftest -bin bin -tests tools/difftest/apps -allow tools/difftest/apps/allow.txt -short -limit 5m
 
 .PHONY: test-apps

@@ -3,7 +3,6 @@ package client_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"sort"
@@ -108,7 +107,7 @@ func BenchmarkCreateSeal(b *testing.B) {
 // BenchmarkFill compares create + fill + seal of 1 GiB in warm memory with memcpy into a touched mapping.
 func BenchmarkFill(b *testing.B) {
 	const size = 1 << 30
-	b.Run(fmt.Sprintf("size=1GiB/path=unix"), func(b *testing.B) {
+	b.Run("size=1GiB/path=unix", func(b *testing.B) {
 		c := dialBench(b)
 		source := bytes.Repeat([]byte{7}, size)
 		reference := touched(b, size)
@@ -149,8 +148,8 @@ func touched(b *testing.B, size uint64) []byte {
 	return mapping.Bytes()
 }
 
-// BenchmarkStream is one writer and one reader, in processes of the benchmark and the daemon: frames of 1 MiB against memcpy over
-// as much memory, and the hand-over of a small frame (a ping and a pong are two) against a round trip in C.
+// BenchmarkStream is one writer and one reader, in processes of the benchmark and the daemon: frames of 1 MiB against
+// memcpy over as much memory, and the hand-over of a small frame (a ping and a pong are two) against a round trip in C.
 func BenchmarkStream(b *testing.B) {
 	b.Run("frames=1MiB", func(b *testing.B) {
 		socket, _ := startDaemon(b)
@@ -195,8 +194,10 @@ func BenchmarkStream(b *testing.B) {
 		in, out := must(client.Dial(socket))(b), must(client.Dial(socket))(b)
 		defer in.Close()
 		defer out.Close()
-		there, back := must(in.OpenWriter("there", client.StreamOptions{}))(b), must(out.OpenWriter("back", client.StreamOptions{}))(b)
-		atB, atA := must(out.OpenReader("there", client.StreamOptions{}))(b), must(in.OpenReader("back", client.StreamOptions{}))(b)
+		there, back := must(in.OpenWriter("there", client.StreamOptions{}))(b),
+			must(out.OpenWriter("back", client.StreamOptions{}))(b)
+		atB, atA := must(out.OpenReader("there", client.StreamOptions{}))(b),
+			must(in.OpenReader("back", client.StreamOptions{}))(b)
 		ctx := context.Background()
 		go func() {
 			for {

@@ -10,8 +10,8 @@ import (
 	"tendril/store/object"
 )
 
-// Objects' bytes where shared memory does not reach: copied to and from the daemon in frames. It also works on the daemon's own
-// machine, at the price of a copy each way.
+// Objects' bytes where shared memory does not reach: copied to and from the daemon in frames. It also works on the
+// daemon's own machine, at the price of a copy each way.
 
 const (
 	chunkBytes = 512 << 10 // of one Write or ReadRange
@@ -30,8 +30,8 @@ type Upload struct {
 	ended bool
 }
 
-// NewUpload makes an unsealed object of size bytes (o.Own and o.Strict do not matter). The caller must Seal or Abort it; it ends
-// with the connection otherwise. Errors: as Create.
+// NewUpload makes an unsealed object of size bytes (o.Own and o.Strict do not matter). The caller must Seal or Abort
+// it; it ends with the connection otherwise. Errors: as Create.
 func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
 	flags := uint8(0)
 	if o.Checksum {
@@ -55,7 +55,8 @@ func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
 // ID names the object.
 func (u *Upload) ID() object.ID { return u.id }
 
-// Write sends the next bytes. It returns when they are on their way: what the daemon says to them is a later Write's error, or Seal's.
+// Write sends the next bytes. It returns when they are on their way: what the daemon says to them is a later Write's
+// error, or Seal's.
 func (u *Upload) Write(b []byte) (n int, err error) {
 	for len(b) > 0 && u.err == nil {
 		part := b[:min(len(b), chunkBytes)]
@@ -67,7 +68,8 @@ func (u *Upload) Write(b []byte) (n int, err error) {
 		}
 		k := newCall(wire.Write)
 		k.gen = u.gen
-		if u.err = u.c.send(context.Background(), k, &wire.WriteRequest{ID: u.id, Offset: u.at, Data: part}); u.err != nil {
+		if u.err = u.c.send(context.Background(), k,
+			&wire.WriteRequest{ID: u.id, Offset: u.at, Data: part}); u.err != nil {
 			break
 		}
 		u.calls = append(u.calls, k)
@@ -89,8 +91,8 @@ func (u *Upload) answer() {
 	}
 }
 
-// Seal makes the object immutable and binds its name. The connection holds a reference until Release. All bytes must have been
-// written: what is missing is io.ErrShortWrite. After an error the object is to be aborted.
+// Seal makes the object immutable and binds its name. The connection holds a reference until Release. All bytes must
+// have been written: what is missing is io.ErrShortWrite. After an error the object is to be aborted.
 func (u *Upload) Seal() error {
 	for len(u.calls) > 0 {
 		u.answer()
@@ -133,8 +135,8 @@ type Remote struct {
 	meta  []byte
 }
 
-// Open takes a reference to an object, by name where id is zero, to read its bytes over the connection. wait as in Get. The caller
-// must Close. Errors: as Get.
+// Open takes a reference to an object, by name where id is zero, to read its bytes over the connection. wait as in Get.
+// The caller must Close. Errors: as Get.
 func (c *Conn) Open(ctx context.Context, id object.ID, name string, wait time.Duration) (*Remote, error) {
 	k, err := c.roundTrip(ctx, wire.Hold, &wire.GetRequest{ID: id, Name: name, WaitMS: milliseconds(wait)})
 	if err != nil {
@@ -145,7 +147,8 @@ func (c *Conn) Open(ctx context.Context, id object.ID, name string, wait time.Du
 	if err := m.Decode(k.payload); err != nil {
 		return nil, err
 	}
-	return &Remote{c: c, id: m.ID, gen: k.gen, size: m.SizeBytes, class: m.Class, meta: append([]byte(nil), m.Meta...)}, nil
+	return &Remote{c: c, id: m.ID, gen: k.gen, size: m.SizeBytes, class: m.Class,
+		meta: append([]byte(nil), m.Meta...)}, nil
 }
 
 // ID names the object.
@@ -163,8 +166,8 @@ func (r *Remote) Meta() []byte { return r.meta }
 // Close gives the reference back.
 func (r *Remote) Close() { r.c.postRelease(r.gen, r.id) }
 
-// CopyRange writes n bytes from off on to w, several requests ahead of it. Errors: object.ErrInvalid beyond the object's end;
-// w's; ErrDisconnected.
+// CopyRange writes n bytes from off on to w, several requests ahead of it. Errors: object.ErrInvalid beyond the
+// object's end; w's; ErrDisconnected.
 func (r *Remote) CopyRange(ctx context.Context, w io.Writer, off, n uint64) (err error) {
 	if off > r.size || n > r.size-off {
 		return fmt.Errorf("%w: bytes [%d, +%d) of an object of %d", object.ErrInvalid, off, n, r.size)
@@ -213,7 +216,8 @@ func (r *Remote) write(ctx context.Context, w io.Writer, k *call) error {
 // notShared reports an error of a call that needs shared memory, where there is none.
 func (c *Conn) notShared(what string) error {
 	if c.remote {
-		return fmt.Errorf("%w: %s over %s: shared memory ends at the network (Upload and Open copy)", object.ErrUnsupported, what, c.socket)
+		return fmt.Errorf("%w: %s over %s: there is no shared memory over a network; use Upload and Open, which copy",
+			object.ErrUnsupported, what, c.socket)
 	}
 	return nil
 }

@@ -120,8 +120,8 @@ func (c *Conn) simpleIn(gen uint64, kind wire.Type, p ipc.Payload) error {
 	return err
 }
 
-// send registers a call and writes its request, the waiting one-way messages before it in the same write. On a broken connection
-// it first makes a new one, unless k belongs to that life of it.
+// send registers a call and writes its request, the waiting one-way messages before it in the same write. On a broken
+// connection it first makes a new one, unless k belongs to that life of it.
 func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
 	bound := k.gen != 0
 	err := c.sendOnce(k, p)
@@ -155,7 +155,8 @@ func (k *call) reset() {
 }
 
 // errOtherLife is the answer where something belongs to a connection that broke.
-var errOtherLife = fmt.Errorf("%w: it was lost with its connection: there is a new one, to begin anew with", ErrDisconnected)
+var errOtherLife = fmt.Errorf("%w: it was lost with its connection; there is a new connection, so start again",
+	ErrDisconnected)
 
 // enqueue registers a call and appends its request. sendMu is held.
 func (c *Conn) enqueue(k *call, p ipc.Payload) error {
@@ -185,11 +186,53 @@ func (c *Conn) write() error {
 	err := c.link.Send(c.out)
 	c.out = c.out[:0]
 	if err != nil {
+		if why := c.lastWords(); why != nil {
+			err = why
+		}
 		err = c.disconnected(err)
 		c.fail(err)
 	}
 	return err
 }
+
+// errAllRead ends the reading of last words.
+var errAllRead = errors.New("nothing more waits to be read")
+
+// lastWords gives the reason that the daemon sent before it hung up, as it does where it lets nobody in: who writes
+// first meets the end of the connection before that is read. nil: it sent none, or somebody reads who meets it. sendMu
+// is held.
+func (c *Conn) lastWords() error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	default:
+		return nil
+	}
+	for {
+		f, err := c.link.Receive(func() error { return errAllRead })
+		if err != nil {
+			return nil
+		}
+		f.CloseFDs()
+		var m wire.ErrorReply
+		if f.Type == wire.Error && f.Request == 0 && m.Decode(f.Payload) == nil {
+			return &EndedError{c.socket, object.FromCode(m.Code, m.Text)}
+		}
+	}
+}
+
+// EndedError says that the daemon ended the connection, or let nobody in, and why. It is ErrDisconnected.
+type EndedError struct {
+	At  string // its socket, or server
+	Why error
+}
+
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("%v: the daemon at %s ended the connection: %v", ErrDisconnected, e.At, e.Why)
+}
+
+// Unwrap gives ErrDisconnected and the reason.
+func (e *EndedError) Unwrap() []error { return []error{ErrDisconnected, e.Why} }
 
 // post queues a one-way message: it goes with the next request, or by itself after flushAfter.
 // It is dropped where the connection is broken, or in another life than gen: the daemon gave everything back already.
@@ -260,8 +303,8 @@ func (c *Conn) setFlush() {
 	c.background.Add(1)
 	if c.flush == nil {
 		c.flush = time.AfterFunc(flushAfter, c.flushTimer)
-	} else {
-		c.flush.Reset(flushAfter)
+	} else if c.flush.Reset(flushAfter) {
+		c.background.Done() // it was set still: flushOut came first
 	}
 }
 
@@ -310,8 +353,8 @@ func (c *Conn) awaitFinish(ctx context.Context, k *call) error {
 	return err
 }
 
-// awaitWithin is awaitFinish that waits for so long at most: then it answers context.DeadlineExceeded. A context of its own would cost
-// more than an answer that is near.
+// awaitWithin is awaitFinish that waits for so long at most: then it answers context.DeadlineExceeded. A context of its
+// own would cost more than an answer that is near.
 func (c *Conn) awaitWithin(ctx context.Context, wait time.Duration, k *call) error {
 	deadline := time.Now().Add(wait)
 	select {
@@ -331,7 +374,8 @@ func (c *Conn) awaitWithin(ctx context.Context, wait time.Duration, k *call) err
 	return err
 }
 
-// readUntil delivers frames until k is finished or giveUp, which may be nil, answers an error, which comes back. The turn is held.
+// readUntil delivers frames until k is finished or giveUp, which may be nil, answers an error, which comes back. The
+// turn is held.
 func (c *Conn) readUntil(giveUp func() error, k *call) error {
 	for !c.isFinished(k) {
 		f, err := c.link.Receive(giveUp)
@@ -380,7 +424,8 @@ func (c *Conn) undo(k *call) {
 	case k.kind == wire.Fill:
 		c.post(k.gen, wire.Filled, &wire.IDMessage{ID: k.get.ID})
 	case k.kind == wire.StreamPop:
-		c.post(k.gen, wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
+		c.post(k.gen, wire.StreamUnpop,
+			&wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
 	}
 	c.discard(k)
 }
@@ -403,7 +448,7 @@ func (c *Conn) deliver(f *ipc.Frame) error {
 	case f.Type == wire.Working && c.remote:
 		return nil // that something came is all it says
 	case k == nil:
-		return fmt.Errorf("%w: %v to request %d, which is not under way", object.ErrProtocol, f.Type, f.Request)
+		return fmt.Errorf("%w: %v to request %d, which is not outstanding", object.ErrProtocol, f.Type, f.Request)
 	case f.Flags&ipc.FlagLazy != 0:
 		return fmt.Errorf("%w: a reply with flags 0x%x", object.ErrProtocol, f.Flags)
 	case f.Type != k.kind|wire.ReplyBit:
@@ -428,7 +473,7 @@ func (c *Conn) deliverError(k *call, f *ipc.Frame) error {
 		return fmt.Errorf("%w: an error with code 0", object.ErrProtocol)
 	}
 	if k == nil {
-		return fmt.Errorf("%w: the daemon ended the connection: %w", ErrDisconnected, err)
+		return &EndedError{c.socket, err}
 	}
 	c.finish(k, f.Request, err)
 	return nil

@@ -3,16 +3,18 @@
 //
 // It trusts the daemon that it dialled (see ipc.Dial for which it will not dial).
 //
-// Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither, and every slice that
-// this package hands out faults when it is written, also in the process that made the object. What that process had before is
-// closed: Buffer.Bytes gives nil, and a slice from before faults, if the object has 64 KiB or more or a segment of its own
-// (CreateOptions.Own). What remains is the process that made it. A slice from before still writes to a smaller object, which shares its
-// pages with others that are being filled. Code that sets out to can make pages writable again (mprotect), or write through a
-// child that was forked before the seal. CreateOptions.Strict ends that too: then no writable mapping is left, and none can be made.
-// So what a Get gives can be trusted as far as its creator, and a strict one altogether.
+// Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither,
+// and every slice that this package hands out faults when it is written, also in the process that made the object. What
+// that process had before is closed: Buffer.Bytes gives nil, and a slice from before faults, if the object has 64 KiB
+// or more or a segment of its own (CreateOptions.Own). What remains is the process that made it. A slice from before
+// still writes to a smaller object, which shares its pages with others that are being filled. Code that sets out to can
+// make pages writable again (mprotect), or write through a child that was forked before the seal. CreateOptions.Strict
+// ends that too: then no writable mapping is left, and none can be made. So what a Get gives can be trusted as far as
+// its creator, and a strict one altogether.
 //
-// A store to sealed memory is a SIGSEGV, because the page is mapped read-only: the program ends with "unexpected fault address". Under
-// debug.SetPanicOnFault it is a panic of the goroutine that wrote, and its runtime.Error has the address (Addr() uintptr).
+// A store to sealed memory is a SIGSEGV, because the page is mapped read-only: the program ends with "unexpected fault
+// address". Under debug.SetPanicOnFault it is a panic of the goroutine that wrote, and its runtime.Error has the
+// address (Addr() uintptr).
 //
 // The calling thread itself writes its request and reads its reply with blocking system calls; where several goroutines
 // wait, one reads for all (Conn.turn) and hands the turn over. There is no reader goroutine. A timer flushes deferred
@@ -38,21 +40,22 @@ import (
 	"tendril/store/object"
 )
 
-// ErrDisconnected is the answer of a call that was under way when the daemon went, and of those after it until there is a daemon
-// again: the next call connects anew, for some seconds at first, unless Options.NoReconnect says otherwise, a session was opened or the
-// daemon is another machine's. Objects that are held stay readable in any case; a daemon that took over from the one before knows them.
+// ErrDisconnected is the answer of a call that was under way when the daemon went, and of those after it until there is
+// a daemon again: the next call connects anew, for some seconds at first, unless Options.NoReconnect says otherwise, a
+// session was opened or the daemon is another machine's. Objects that are held stay readable in any case; a daemon that
+// took over from the one before knows them.
 var ErrDisconnected = errors.New("not connected to a daemon")
 
 // Options configures a connection. The zero value is fine.
 type Options struct {
-	Socket  string // path; "" = ipc.DefaultSocket()
+	Socket  string // path; "" = the first of ipc.Sockets() where a daemon answers
 	Program string // what the daemon shows; "" = the executable's name
 	// Index says whether objects are got through shared memory where they can be.
 	Index IndexUse
 	// NoReconnect leaves a broken connection broken. Otherwise it comes back with the next call: see ErrDisconnected.
 	NoReconnect bool
-	// Silence is how long a server's machine may say nothing before the connection counts as lost (TCP alone; 0: about half a minute), and after
-	// KeepSession its daemon while a call waits (0: as long as it likes).
+	// Silence is how long a server's machine may say nothing before the connection counts as lost (TCP alone; 0: about
+	// half a minute), and after KeepSession its daemon while a call waits (0: as long as it likes).
 	Silence time.Duration
 	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 }
@@ -92,9 +95,11 @@ type Conn struct {
 	done     func()                      // waits for what the link started; may be nil
 	excuse   func(error) error           // says why the daemon's first answer did not come, after Close; may be nil
 	patience time.Duration               // for the daemon's first answer, where helloTime is too short
-	redial   func() (*Conn, error)       // connects once more to the same server, for a session that is kept; nil: it cannot
-	silence  time.Duration               // how long the daemon may say nothing while a call waits, in a session; 0: as long as it likes
-	renewal  func() error                // gets the next certificate when it is time; nil: there is none
+	// connects once more to the same server, for a session that is kept; nil: it cannot
+	redial func() (*Conn, error)
+	// how long the daemon may say nothing while a call waits, in a session; 0: as long as it likes
+	silence time.Duration
+	renewal func() error // gets the next certificate when it is time; nil: there is none
 
 	revival  revival
 	attempts atomic.Uint64 // numbers of AttachObject
@@ -126,21 +131,22 @@ type Conn struct {
 	held             *Object // the first of those that are not released
 }
 
-// Dial connects to the daemon at socket ("" = ipc.DefaultSocket()). The caller must Close.
+// Dial connects to the daemon at socket ("" = the first of ipc.Sockets() where one answers). The caller must Close.
 func Dial(socket string) (*Conn, error) { return DialOptions(Options{Socket: socket}) }
 
 // DialOptions is Dial with options. No daemon is ErrDisconnected; one of another release may be object.ErrVersion.
 func DialOptions(o Options) (*Conn, error) {
-	if o.Socket == "" {
-		o.Socket = ipc.DefaultSocket()
-	}
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
 	}
-	link, err := ipc.Dial(o.Socket, o.Spin)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w: start one with: tendril daemon", ErrDisconnected, err)
+	link, at, err := ipc.Lookup(o.Socket, o.Spin)
+	if none := (*ipc.NoDaemonError)(nil); errors.As(err, &none) {
+		return nil, fmt.Errorf("%w: %w: %s", ErrDisconnected, err, none.Advice())
 	}
+	if err != nil {
+		return nil, err
+	}
+	o.Socket = at // a connection that comes back comes back to this daemon
 	c := newConn(link, o.Socket)
 	if !o.NoReconnect {
 		again := o
@@ -168,7 +174,8 @@ func (c *Conn) hello(program string) error {
 	limit := max(helloTime, c.patience)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	call, err := c.roundTrip(ctx, wire.Hello, &wire.HelloRequest{
+	// In this life alone: a refusal is the answer, and nothing to try again for.
+	call, err := c.roundTripIn(ctx, 1, wire.Hello, &wire.HelloRequest{
 		Magic: wire.Magic, Lowest: wire.Version, Highest: wire.Version, Program: program[:min(len(program), 255)],
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -183,12 +190,13 @@ func (c *Conn) hello(program string) error {
 		m.Version = binary.LittleEndian.Uint16(call.payload)
 	}
 	if m.Version != wire.Version {
-		return fmt.Errorf("%w: the daemon at %s answers in version %d, this client speaks %d: use a client and a daemon of one release", object.ErrVersion, c.socket, m.Version, wire.Version)
+		return fmt.Errorf("%w: the daemon at %s answers in version %d, this client speaks %d: use a client and a daemon of the same release", object.ErrVersion, c.socket, m.Version, wire.Version)
 	}
 	if err := m.Decode(call.payload); err != nil {
 		return err
 	}
-	c.daemon = Daemon{Version: m.DaemonVersion, Incarnation: m.Incarnation, Tenant: m.Tenant, PID: int(m.DaemonPID), CapacityBytes: m.CapacityBytes}
+	c.daemon = Daemon{Version: m.DaemonVersion, Incarnation: m.Incarnation, Tenant: m.Tenant, PID: int(m.DaemonPID),
+		CapacityBytes: m.CapacityBytes}
 	return nil
 }
 
@@ -198,6 +206,9 @@ func (c *Conn) Daemon() Daemon {
 	defer c.mu.Unlock()
 	return c.daemon
 }
+
+// Socket is where the daemon was found, or the server's name.
+func (c *Conn) Socket() string { return c.socket }
 
 // Close ends the connection: the daemon releases its references and drops what was not sealed. Calls under way answer
 // ErrDisconnected. Objects that are held stay readable until their Release; unsealed buffers must not be touched any

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,10 @@ func TestMain(m *testing.M) {
 }
 
 // backend is a daemon without sessions to speak of.
-type backend struct{ store *store.Store }
+type backend struct {
+	store *store.Store
+	full  atomic.Int32 // how many workers more there is no memory for
+}
 
 func (b *backend) Status(frontdoor.Peer) ([]byte, error) {
 	return json.Marshal(map[string]any{"store": b.store.Status()})
@@ -42,6 +46,9 @@ func (b *backend) OpenSession(p frontdoor.Peer, version string, options []byte) 
 }
 func (b *backend) CloseSession(uint64) {}
 func (b *backend) OpenWorker(uint64, uint32) (frontdoor.Worker, error) {
+	if b.full.Add(-1) >= 0 {
+		return frontdoor.Worker{}, fmt.Errorf("%w: a ring", object.ErrFull)
+	}
 	r, w, err := os.Pipe()
 	return frontdoor.Worker{ID: 3, RingBytes: 4096, Socket: r, Ring: w}, err
 }
@@ -69,9 +76,10 @@ func (b *backend) WorkerFate(uint64, uint64) (bool, string, error) {
 
 // node is a store behind a front door.
 type node struct {
-	store  *store.Store
-	door   *frontdoor.Server
-	socket string
+	store   *store.Store
+	backend *backend
+	door    *frontdoor.Server
+	socket  string
 }
 
 func startNode(t testing.TB, opts store.Options) *node {
@@ -84,7 +92,7 @@ func startNode(t testing.TB, opts store.Options) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	n := &node{store: s, socket: filepath.Join(t.TempDir(), "s", "tendril.sock")}
+	n := &node{store: s, backend: &backend{store: s}, socket: filepath.Join(t.TempDir(), "s", "tendril.sock")}
 	n.open(t)
 	return n
 }
@@ -94,7 +102,7 @@ func (n *node) open(t testing.TB) {
 	t.Helper()
 	var err error
 	n.door, err = frontdoor.Listen(frontdoor.Options{
-		Socket: n.socket, Store: n.store, Backend: &backend{n.store}, DaemonVersion: "test",
+		Socket: n.socket, Store: n.store, Backend: n.backend, DaemonVersion: "test",
 		Tenant: func(uid, gid uint32) string { return fmt.Sprintf("uid:%d", uid) },
 	})
 	if err != nil {
@@ -125,13 +133,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 12_000 {
 		if ok() {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("waited 10 s in vain for: %s", what)
+	t.Fatalf("waited a minute in vain for: %s", what)
 }
 
 func TestShareBetweenConnections(t *testing.T) {
@@ -352,6 +360,7 @@ func TestSession(t *testing.T) {
 	if _, _, err := c.OpenSession("v", nil); !errors.Is(err, object.ErrExists) {
 		t.Errorf("second session: %v", err)
 	}
+	n.backend.full.Store(2) // for a moment
 	w := must(c.OpenWorker(0))(t)
 	if w.ID != 3 {
 		t.Errorf("%+v", w)

@@ -11,9 +11,9 @@ import (
 	"tendril/store/object"
 )
 
-// Publish makes a sealed object known to the cluster under a name ("" = its own), for every process of the tenant; it stays until
-// Unpublish or Delete. A name that is taken is object.ErrExists, unless replace takes it from its object. It returns once the
-// cluster has it on disk.
+// Publish makes a sealed object known to the cluster under a name ("" = its own), for every process of the tenant; it
+// stays until Unpublish or Delete. A name that is taken is object.ErrExists, unless replace takes it from its object.
+// It returns once the cluster has it on disk.
 func (c *Conn) Publish(id object.ID, name string, replace bool) (epoch uint64, err error) {
 	k, err := c.roundTrip(context.Background(), wire.Publish, &wire.BindRequest{ID: id, Name: name, Replace: replace})
 	if err != nil {
@@ -45,7 +45,8 @@ type TokenOptions struct {
 
 // CreateToken makes a token. Its text is a secret that is shown this once.
 func (c *Conn) CreateToken(o TokenOptions) (string, error) {
-	return c.secret(wire.CreateToken, &wire.CreateTokenRequest{Role: uint8(o.Role), LifeSeconds: uint64(o.Life / time.Second), Once: o.Once, Tenant: o.Tenant})
+	return c.secret(wire.CreateToken, &wire.CreateTokenRequest{Role: uint8(o.Role),
+		LifeSeconds: uint64(o.Life / time.Second), Once: o.Once, Tenant: o.Tenant})
 }
 
 // Tokens describes the tokens, without their secrets, as JSON.
@@ -85,19 +86,23 @@ func (c *Conn) renew(request []byte) ([]byte, error) {
 	return append([]byte(nil), m.DER...), err
 }
 
-// RemoteWorker is a worker that is reached through its daemon's front door: ticket i, shown by DialLane within 30 s, opens lane i.
+// RemoteWorker is a worker that is reached through its daemon's front door: ticket i, shown by DialLane within 30 s,
+// opens lane i.
 type RemoteWorker struct {
 	ID           uint64
 	WorkerSHA256 [32]byte   // of the worker's certificate (DER): what to pin; zero without TLS
 	Tickets      [][32]byte // secrets
 }
 
-// OpenRemoteWorker starts a worker on a platform of the session's snapshot, for a client that descriptors do not reach. clientSHA256
-// is the hash of the certificate (DER) that this client will show on each lane; plaintext does without TLS, where the daemon
-// allows that; with resume the connections can be replaced (ResumeWorker), and greet each other. It may take seconds.
-func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes int, plaintext, resume bool) (RemoteWorker, error) {
+// OpenRemoteWorker starts a worker on a platform of the session's snapshot, for a client that descriptors do not reach.
+// clientSHA256 is the hash of the certificate (DER) that this client will show on each lane; plaintext does without
+// TLS, where the daemon allows that; with resume the connections can be replaced (ResumeWorker), and greet each other.
+// It may take seconds.
+func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes int, plaintext,
+	resume bool) (RemoteWorker, error) {
 	k, err := c.roundTrip(context.Background(), wire.OpenRemoteWorker, &wire.OpenRemoteWorkerRequest{
-		Platform: platform, ClientSHA256: clientSHA256, Lanes: uint8(min(max(lanes, 0), 255)), Plaintext: plaintext, Resume: resume,
+		Platform: platform, ClientSHA256: clientSHA256, Lanes: uint8(min(max(lanes, 0), 255)), Plaintext: plaintext,
+		Resume: resume,
 	})
 	if err != nil {
 		return RemoteWorker{}, err

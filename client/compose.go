@@ -9,15 +9,17 @@ import (
 	"tendril/store/object"
 )
 
-// Compose makes a composite: an object without bytes of its own whose members are sealed objects of this tenant. It keeps them, also
-// those that are deleted meanwhile. Of the options Name, Class, TTL, Labels and Meta count; a persisted composite needs persisted
-// members. The caller must Release it. Errors: object.ErrInvalid, ErrNotFound, ErrPermission, ErrNotSealed, ErrExists, ErrFull, ErrQuota,
-// ErrUnsupported (too deep, too large); ErrDisconnected.
+// Compose makes a composite: an object without bytes of its own whose members are sealed objects of this tenant. It
+// keeps them, also those that are deleted meanwhile. Of the options Name, Class, TTL, Labels and Meta count; a
+// persisted composite needs persisted members. The caller must Release it. Errors: object.ErrInvalid, ErrNotFound,
+// ErrPermission, ErrNotSealed, ErrExists, ErrFull, ErrQuota, ErrUnsupported (too deep, too large); ErrDisconnected.
 func (c *Conn) Compose(members []object.Member, o CreateOptions) (*Object, error) {
 	if len(members) > object.MaxMembers {
-		return nil, fmt.Errorf("%w: a composite of %d members: want 1 to %d", object.ErrInvalid, len(members), object.MaxMembers)
+		return nil, fmt.Errorf("%w: a composite of %d members: want 1 to %d", object.ErrInvalid, len(members),
+			object.MaxMembers)
 	}
-	m := wire.ComposeRequest{Class: o.Class, Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels, Members: members}
+	m := wire.ComposeRequest{Class: o.Class, Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)),
+		Labels: o.Labels, Members: members}
 	k, err := c.roundTrip(context.Background(), wire.Compose, &m)
 	if err != nil {
 		return nil, err
@@ -40,8 +42,8 @@ type Tree struct {
 	Members map[string]*Tree
 }
 
-// GetTree gets an object and, where it is a composite, its members and theirs. The caller must ReleaseAll. wait is Get's, for the
-// object itself.
+// GetTree gets an object and, where it is a composite, its members and theirs. The caller must ReleaseAll. wait is
+// Get's, for the object itself.
 func (c *Conn) GetTree(ctx context.Context, id object.ID, wait time.Duration) (*Tree, error) {
 	o, err := c.Get(ctx, id, wait)
 	if err != nil {

@@ -16,13 +16,15 @@ import (
 func TestComposeAndGetTree(t *testing.T) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
-	image, mask := must(a.Put([]byte("image"), client.CreateOptions{}))(t), must(a.Put([]byte("mask"), client.CreateOptions{}))(t)
+	image, mask := must(a.Put([]byte("image"), client.CreateOptions{}))(t),
+		must(a.Put([]byte("mask"), client.CreateOptions{}))(t)
 	inner := must(a.Compose([]object.Member{{Name: "mask", ID: mask.ID()}}, client.CreateOptions{}))(t)
 	sample := must(a.Compose([]object.Member{{Name: "image", ID: image.ID()}, {Name: "more", ID: inner.ID()}},
 		client.CreateOptions{Class: object.Named, Name: "sample", Meta: []byte(`{"n":1}`)}))(t)
 	a.Close() // what it held is the composite's alone now
 	tree := must(b.GetTree(context.Background(), sample.ID(), time.Minute))(t)
-	if string(tree.Members["image"].Bytes()) != "image" || string(tree.Members["more"].Members["mask"].Bytes()) != "mask" || string(tree.Meta()) != `{"n":1}` {
+	if string(tree.Members["image"].Bytes()) != "image" ||
+		string(tree.Members["more"].Members["mask"].Bytes()) != "mask" || string(tree.Meta()) != `{"n":1}` {
 		t.Errorf("%+v", tree)
 	}
 	tree.ReleaseAll()

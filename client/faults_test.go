@@ -50,8 +50,8 @@ func reachable(t *testing.T, n *node) {
 	}
 }
 
-// reopenerProcess gets the shared object "s" as the user that REOPEN_UID names, while it holds it says what it could write by, and
-// stays with its descriptor open.
+// reopenerProcess gets the shared object "s" as the user that REOPEN_UID names, while it holds it says what it could
+// write by, and stays with its descriptor open.
 func reopenerProcess() {
 	if uid, err := strconv.Atoi(os.Getenv("REOPEN_UID")); err == nil && uid != os.Getuid() {
 		if err := become(uid); err != nil {
@@ -81,8 +81,8 @@ func reopenerProcess() {
 	select {}
 }
 
-// waysToWrite tries to change a sealed segment that process pid has, by its descriptors and its mappings, and says by which way it
-// was let; "none" is what it should say.
+// waysToWrite tries to change a sealed segment that process pid has, by its descriptors and its mappings, and says by
+// which way it was let; "none" is what it should say.
 func waysToWrite(pid string, n int) string {
 	var ways []string
 	tried := 0
@@ -121,8 +121,8 @@ func waysToWrite(pid string, n int) string {
 	return "none"
 }
 
-// TestReaderCannotReopenForWriting: who gets an object cannot make it writable through /proc, as another user, as the same one, as root;
-// nor can root through the reader's descriptors.
+// TestReaderCannotReopenForWriting: who gets an object cannot make it writable through /proc, as another user, as the
+// same one, as root; nor can root through the reader's descriptors.
 func TestReaderCannotReopenForWriting(t *testing.T) {
 	t.Setenv("TENDRIL_INDEX", "off") // whose slots are mapped, and written
 	n := startNode(t, store.Options{})
@@ -159,8 +159,8 @@ func TestReaderCannotReopenForWriting(t *testing.T) {
 	}
 }
 
-// TestCreatorWritesAfterTheSeal shows what SECURITY.md says: the creator's mapping of a plain object stays writable (it fills the
-// segment's next objects), that of a strict one does not exist, and a strict seal is refused while one does.
+// TestCreatorWritesAfterTheSeal shows what SECURITY.md says: the creator's mapping of a plain object stays writable (it
+// fills the segment's next objects), that of a strict one does not exist, and a strict seal is refused while one does.
 func TestCreatorWritesAfterTheSeal(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, reader := n.dial(t), n.dial(t)
@@ -226,8 +226,8 @@ func TestStrictSealFindsAForgottenMapping(t *testing.T) {
 	}
 }
 
-// cgroup makes a memory cgroup of limit bytes that ends with the test, and gives the file that takes processes and the one that says
-// how often it was full.
+// cgroup makes a memory cgroup of limit bytes that ends with the test, and gives the file that takes processes and the
+// one that says how often it was full.
 func cgroup(t *testing.T, limit uint64) (procs, events string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -293,8 +293,9 @@ func limitedProcess() {
 	fmt.Println("wrote")
 }
 
-// TestClientOfASmallCgroup: memory of the store is the daemon's charge: a client whose cgroup has a quarter of what it writes is neither
-// killed nor slowed by it. TENDRIL_CGROUP_BYTES sets the limit (64 MiB; four times as much is written).
+// TestClientOfASmallCgroup: memory of the store is the daemon's charge: a client whose cgroup has a quarter of what it
+// writes is neither killed nor slowed by it. TENDRIL_CGROUP_BYTES sets the limit (64 MiB; four times as much is
+// written).
 func TestClientOfASmallCgroup(t *testing.T) {
 	limit := uint64(64 << 20)
 	if n, err := strconv.ParseUint(os.Getenv("TENDRIL_CGROUP_BYTES"), 10, 64); err == nil {
@@ -309,7 +310,8 @@ func TestClientOfASmallCgroup(t *testing.T) {
 		t.Errorf("the client said %q", got)
 	}
 	b, err := os.ReadFile(events)
-	if text := strings.TrimSpace(string(b)); err != nil || text != "0" && (!strings.Contains(text, "oom_kill 0") || !strings.Contains(text, "max 0")) {
+	if text := strings.TrimSpace(string(b)); err != nil || text != "0" &&
+		(!strings.Contains(text, "oom_kill 0") || !strings.Contains(text, "max 0")) {
 		t.Errorf("the cgroup reached its limit: %q, %v", text, err)
 	}
 	if used := n.store.Status().UsedBytes; used != 4*limit {
@@ -317,16 +319,19 @@ func TestClientOfASmallCgroup(t *testing.T) {
 	}
 }
 
-// TestPinningEverythingEndsAtTheQuota: a client that pins and holds all it can is stopped by its tenant's quota; others are served.
+// TestPinningEverythingEndsAtTheQuota: a client that pins and holds all it can is stopped by its tenant's quota; others
+// are served.
 func TestPinningEverythingEndsAtTheQuota(t *testing.T) {
-	n := startNode(t, store.Options{CapacityBytes: 64 << 20, TenantBytes: 24 << 20, SegmentBytes: 1 << 20, SpillDir: t.TempDir()})
+	n := startNode(t, store.Options{CapacityBytes: 64 << 20, TenantBytes: 24 << 20, SegmentBytes: 1 << 20,
+		SpillDir: t.TempDir()})
 	greedy := n.dial(t)
 	yes := true
 	var err error
 	held := 0
 	for ; held < 100 && err == nil; held++ {
 		var o *client.Object
-		if o, err = greedy.Put(make([]byte, 2<<20), client.CreateOptions{Name: fmt.Sprint(held), Class: object.Named}); err == nil {
+		if o, err = greedy.Put(make([]byte, 2<<20),
+			client.CreateOptions{Name: fmt.Sprint(held), Class: object.Named}); err == nil {
 			err = greedy.Update(o.ID(), client.Change{Pinned: &yes}) // and its reference is kept
 		}
 	}

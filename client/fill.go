@@ -9,8 +9,9 @@ import (
 	"tendril/store/object"
 )
 
-// Part is an unsealed object of another process of the same tenant that this one helps to fill. Which bytes are whose is for the
-// processes to agree on. The caller must Done it; where its connection ends without, the creator's seal answers object.ErrAborted.
+// Part is an unsealed object of another process of the same tenant that this one helps to fill. Which bytes are whose
+// is for the processes to agree on. The caller must Done it; where its connection ends without, the creator's seal
+// answers object.ErrAborted.
 type Part struct {
 	c    *Conn
 	id   object.ID
@@ -21,9 +22,9 @@ type Part struct {
 	done bool
 }
 
-// Fill joins in filling an object that was created with CreateOptions.Shared: by its id, or where that is zero by the name
-// that it will have. Errors: object.ErrNotFound, ErrPermission, ErrSealed, ErrExists (this connection fills it already), ErrBusy;
-// ErrDisconnected.
+// Fill joins in filling an object that was created with CreateOptions.Shared: by its id, or where that is zero by the
+// name that it will have. Errors: object.ErrNotFound, ErrPermission, ErrSealed, ErrExists (this connection fills it
+// already), ErrBusy; ErrDisconnected.
 func (c *Conn) Fill(id object.ID, name string) (*Part, error) {
 	k, err := c.roundTrip(context.Background(), wire.Fill, &wire.NameMessage{ID: id, Name: name})
 	if err != nil {
@@ -68,8 +69,9 @@ func (p *Part) Done() error {
 	return p.c.simpleIn(p.gen, wire.Filled, &wire.IDMessage{ID: p.id})
 }
 
-// SealFilled is Seal that first waits until nobody else fills the object: not at all with wait 0 (object.ErrBusy), without end below 0;
-// object.ErrTimeout. Where somebody ended in the middle of it the answer is object.ErrAborted, unless despite says to seal it as it is.
+// SealFilled is Seal that first waits until nobody else fills the object: not at all with wait 0 (object.ErrBusy),
+// without end below 0; object.ErrTimeout. Where somebody ended in the middle of it the answer is object.ErrAborted,
+// unless despite says to seal it as it is.
 func (b *Buffer) SealFilled(ctx context.Context, wait time.Duration, despite bool) (*Object, error) {
 	if b.ended {
 		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
@@ -77,7 +79,8 @@ func (b *Buffer) SealFilled(ctx context.Context, wait time.Duration, despite boo
 	if err := b.unmapStrict(); err != nil {
 		return nil, err
 	}
-	m := wire.SealFilledRequest{SealRequest: wire.SealRequest{ID: b.id, Strict: b.strict}, Despite: despite, WaitMS: waitMS(wait)}
+	m := wire.SealFilledRequest{SealRequest: wire.SealRequest{ID: b.id, Strict: b.strict}, Despite: despite,
+		WaitMS: waitMS(wait)}
 	b.shut()
 	k, err := b.c.roundTripIn(ctx, b.gen, wire.SealFilled, &m)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"tendril/store/object"
 )
 
-// All Objects that are not released stand in a list, so that their references can be claimed again from the daemon that comes after
-// this one.
+// All Objects that are not released stand in a list, so that their references can be claimed again from the daemon that
+// comes after this one.
 
-// hold puts an Object on the list: the daemon gave its reference in the connection's life gen. Where that life is over the reference
-// is, too: false, and the Object's place in memory is let go.
+// hold puts an Object on the list: the daemon gave its reference in the connection's life gen. Where that life is over
+// the reference is, too: false, and the Object's place in memory is let go.
 func (c *Conn) hold(o *Object, gen uint64) bool {
 	c.mu.Lock()
 	if c.gen == gen {
@@ -70,8 +70,8 @@ func (c *Conn) letGo(o *Object) {
 	c.unlist(o)
 }
 
-// claims gives the Objects on the list and what is to be claimed for them from another daemon. here says that it has the same memory as
-// the one before. mu is held.
+// claims gives the Objects on the list and what is to be claimed for them from another daemon. here says that it has
+// the same memory as the one before. mu is held.
 func (c *Conn) claims(here bool) (list []*Object, claims []wire.Claim) {
 	for o := c.held; o != nil; o = o.next {
 		claim := wire.Claim{ID: o.id}

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"tendril/ipc/index"
 	"tendril/ipc/wire"
+	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
 
-// IndexUse says whether a connection gets objects through the index in shared memory, without a system call, where it can.
+// IndexUse says whether a connection gets objects through the index in shared memory, without a system call, where it
+// can.
 type IndexUse int
 
 const (
@@ -62,15 +63,15 @@ type fastIndex struct {
 	held    [index.MaxSlots]atomic.Pointer[Object] // by slot: who takes an Object out lets go of it
 	over    atomic.Bool                            // the connection has failed: nothing is got any more
 
-	// A daemon that was killed leaves an index that alters no more. So while objects are got through it, the connection is
-	// used now and then; after a pause the first get is over the socket.
+	// A daemon that was killed leaves an index that alters no more. So while objects are got through it, the connection
+	// is used now and then; after a pause the first get is over the socket.
 	watched atomic.Bool // the sweeping timer runs for it; set under Conn.mu
 	used    atomic.Bool // since the timer looked
 	unused  int         // looks without use; guarded by Conn.mu
 }
 
-// IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it where it
-// is wanted and no Get has done so yet.
+// IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it
+// where it is wanted and no Get has done so yet.
 func (c *Conn) IndexState() error {
 	c.mu.Lock()
 	gen, err := c.gen, c.err
@@ -85,7 +86,7 @@ func (c *Conn) IndexState() error {
 	case indexRefused:
 		return *c.door.why.Load()
 	case indexUnwanted:
-		return fmt.Errorf("%w: the index is not asked for: set Options.Index or TENDRIL_INDEX=on", object.ErrUnsupported)
+		return fmt.Errorf("%w: the index is off: set Options.Index or TENDRIL_INDEX=on", object.ErrUnsupported)
 	}
 	return fmt.Errorf("%w: the index is being opened", object.ErrBusy)
 }
@@ -195,7 +196,8 @@ func (c *Conn) askIndex(gen uint64) (*fastIndex, error) {
 		return nil, err
 	}
 	if k.files[0] == nil || k.files[1] == nil || m.SlotsBytes != index.SlotsBytes {
-		return nil, fmt.Errorf("%w: an index without its descriptors, or with slots of %d bytes", object.ErrProtocol, m.SlotsBytes)
+		return nil, fmt.Errorf("%w: an index without its descriptors, or with slots of %d bytes", object.ErrProtocol,
+			m.SlotsBytes)
 	}
 	slots, err := segment.Map(k.files[0], m.SlotsBytes, true)
 	if err != nil {
@@ -240,7 +242,8 @@ func (ix *fastIndex) grow() {
 }
 
 func (ix *fastIndex) nextLevel() error {
-	k, err := ix.c.roundTripIn(context.Background(), ix.gen, wire.IndexLevel, &wire.IndexLevelRequest{Level: uint8(ix.reader.Levels())})
+	k, err := ix.c.roundTripIn(context.Background(), ix.gen, wire.IndexLevel,
+		&wire.IndexLevelRequest{Level: uint8(ix.reader.Levels())})
 	if err != nil {
 		return err
 	}
@@ -324,7 +327,8 @@ func (ix *fastIndex) get(key index.Key) (o *Object, rescued bool) {
 		ix.leaveView(v)
 		return nil, false
 	}
-	o = &Object{c: ix.c, id: f.ID(), view: v, off: f.Offset, size: f.Bytes, class: f.Class, meta: f.Meta(), index: ix, slot: slot, data: memory}
+	o = &Object{c: ix.c, id: f.ID(), view: v, off: f.Offset, size: f.Bytes, class: f.Class, meta: f.Meta(), index: ix,
+		slot: slot, data: memory}
 	ix.held[slot].Store(o) // and then over is looked at: rescueHeld finds the object, or this finds that it is over
 	valid := ix.reader.Valid(f.Word) && !ix.pins.Ended()
 	if valid && !ix.over.Load() {
@@ -345,8 +349,8 @@ func (ix *fastIndex) get(key index.Key) (o *Object, rescued bool) {
 	return nil, true
 }
 
-// release gives an object back that get gave; false where the connection broke since, and rescueHeld was here: then it is
-// like any other.
+// release gives an object back that get gave; false where the connection broke since, and rescueHeld was here: then it
+// is like any other.
 func (ix *fastIndex) release(o *Object) bool {
 	if !ix.held[o.slot].CompareAndSwap(o, nil) {
 		return false
@@ -357,8 +361,8 @@ func (ix *fastIndex) release(o *Object) bool {
 	return true
 }
 
-// rescueHeld puts what is held in slots on the list of what is held over the socket: the connection is broken, and its next
-// life claims those. Conn.mu is held.
+// rescueHeld puts what is held in slots on the list of what is held over the socket: the connection is broken, and its
+// next life claims those. Conn.mu is held.
 func (c *Conn) rescueHeld() {
 	ix := c.door.index.Load()
 	if ix == nil {

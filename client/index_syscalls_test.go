@@ -24,8 +24,8 @@ import (
 
 func init() { processes["index loop"] = indexLoop }
 
-// indexLoop says which thread it is, gets and releases the object "looped" so many times as INDEX_LOOP says, and says how
-// often that was through the index.
+// indexLoop says which thread it is, gets and releases the object "looped" so many times as INDEX_LOOP says, and says
+// how often that was through the index.
 func indexLoop() {
 	if err := loopOverIndex(); err != nil {
 		fmt.Println("failed:", err)
@@ -87,9 +87,10 @@ func say(line string) { unix.Write(1, []byte(line)) }
 // runtimeCalls are what Go's allocator and scheduler ask the kernel for, now and then: memory, and threads to wake.
 var runtimeCalls = regexp.MustCompile(`^(futex|mmap|munmap|madvise|nanosleep|sched_yield|rt_sig\w+|tgkill)\(|^<\.\.\. `)
 
-// TestNoSystemCall has strace watch a process that gets and releases an object a million times through the index: the client
-// enters the kernel not once, and Go's runtime once in ten gets at most. (The C client, which has no runtime, is shown to
-// make no system call at all: client/c/tests/index.sh.) Without the index it does, which shows that the watching works.
+// TestNoSystemCall has strace watch a process that gets and releases an object a million times through the index: the
+// client enters the kernel not once, and Go's runtime once in ten gets at most. (The C client, which has no runtime, is
+// shown to make no system call at all: client/c/tests/index.sh.) Without the index it does, which shows that the
+// watching works.
 func TestNoSystemCall(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -143,7 +144,8 @@ func traced(t *testing.T, strace, socket, use string, rounds int) (through int, 
 
 var straceLine = regexp.MustCompile(`^(\d+) +(.*)$`)
 
-// between gives a thread's lines in strace's log after the one that writes "begin" and before the one that writes "end".
+// between gives a thread's lines in strace's log after the one that writes "begin" and before the one that writes
+// "end".
 func between(t *testing.T, log string, tid int) (calls []string) {
 	t.Helper()
 	f, err := os.Open(log)

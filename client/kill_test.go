@@ -22,8 +22,8 @@ var victimStages = []string{"dialled", "created", "sealed", "got", "waiting", "s
 
 func init() { processes["victim"] = victimProcess }
 
-// victimProcess goes to the stage that VICTIM_STAGE names, forks a child that keeps its socket, says that child's number
-// and stays.
+// victimProcess goes to the stage that VICTIM_STAGE names, forks a child that keeps its socket, says that child's
+// number and stays.
 func victimProcess() {
 	if err := victim(os.Getenv("VICTIM_STAGE")); err != nil {
 		fmt.Println("failed:", err)

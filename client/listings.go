@@ -12,12 +12,18 @@ import (
 	"tendril/store/object"
 )
 
-// Listings come from the daemon page by page: neither side holds more of one at a time, and the daemon serves others between two. What
-// is there all the while comes once, also over the end of a daemon; what comes or goes meanwhile may be in it or not.
+// Listings come from the daemon page by page: neither side holds more of one at a time, and the daemon serves others
+// between two. What is there all the while comes once, also over the end of a daemon; what comes or goes meanwhile may
+// be in it or not.
 
 // Objects describes the tenant's objects that q asks for, oldest first. After an error there is nothing more.
 func (c *Conn) Objects(q Query) iter.Seq2[object.Info, error] {
 	where := wire.ListWhereRequest{Prefix: q.Prefix, All: q.All, Shared: q.Shared, Labels: q.Labels}
+	if q.AllTenants {
+		return listing[object.Info](c, wire.AllPage, func(cursor string) ipc.Payload {
+			return &wire.ListPageRequest{ListWhereRequest: where, Cursor: cursor}
+		}, 0, nil)
+	}
 	return listing[object.Info](c, wire.ListPage, func(cursor string) ipc.Payload {
 		return &wire.ListPageRequest{ListWhereRequest: where, Cursor: cursor}
 	}, wire.ListWhere, &where)
@@ -25,7 +31,8 @@ func (c *Conn) Objects(q Query) iter.Seq2[object.Info, error] {
 
 // EachPublished describes the tenant's published objects whose name begins with prefix, each as JSON.
 func (c *Conn) EachPublished(prefix string) iter.Seq2[json.RawMessage, error] {
-	return listing[json.RawMessage](c, wire.PublishedPage, prefixed(prefix), wire.Published, &wire.ListRequest{Prefix: prefix})
+	return listing[json.RawMessage](c, wire.PublishedPage, prefixed(prefix), wire.Published,
+		&wire.ListRequest{Prefix: prefix})
 }
 
 // EachToken describes the tokens, without their secrets, each as JSON.
@@ -33,15 +40,16 @@ func (c *Conn) EachToken() iter.Seq2[json.RawMessage, error] {
 	return listing[json.RawMessage](c, wire.TokenPage, prefixed(""), wire.Tokens, nil)
 }
 
-// EachSession describes the sessions of the tenant's programs, each as JSON; the daemon's owner sees all. object.ErrUnsupported: the daemon is
-// of an earlier release, and lists them in Status alone.
+// EachSession describes the sessions of the tenant's programs, each as JSON; the daemon's owner sees all.
+// object.ErrUnsupported: the daemon is of an earlier release, and lists them in Status alone.
 func (c *Conn) EachSession() iter.Seq2[json.RawMessage, error] {
 	return listing[json.RawMessage](c, wire.SessionPage, prefixed(""), 0, nil)
 }
 
 // EachStream describes the tenant's streams whose name begins with prefix.
 func (c *Conn) EachStream(prefix string) iter.Seq2[object.StreamInfo, error] {
-	return listing[object.StreamInfo](c, wire.StreamPage, prefixed(prefix), wire.StreamList, &wire.WatchRequest{Prefix: prefix})
+	return listing[object.StreamInfo](c, wire.StreamPage, prefixed(prefix), wire.StreamList,
+		&wire.WatchRequest{Prefix: prefix})
 }
 
 // EachLargest describes this tenant's objects, the largest first, and who holds them.
@@ -62,7 +70,8 @@ func prefixed(prefix string) func(cursor string) ipc.Payload {
 }
 
 // listing asks for one page after another, and a daemon that knows no pages (old is what it knows, or 0) for the whole.
-func listing[T any](c *Conn, kind wire.Type, ask func(cursor string) ipc.Payload, old wire.Type, whole ipc.Payload) iter.Seq2[T, error] {
+func listing[T any](c *Conn, kind wire.Type, ask func(cursor string) ipc.Payload, old wire.Type,
+	whole ipc.Payload) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for cursor, first := "", true; first || cursor != ""; first = false {
 			items, next, err := getPage[T](c, kind, ask(cursor))
@@ -75,7 +84,7 @@ func listing[T any](c *Conn, kind wire.Type, ask func(cursor string) ipc.Payload
 				}
 			}
 			if err == nil && next == cursor && next != "" {
-				err = fmt.Errorf("%w: %v: a page that ends where it began", object.ErrProtocol, kind)
+				err = fmt.Errorf("%w: %v: the page ends where it begins", object.ErrProtocol, kind)
 			}
 			if err != nil {
 				var none T

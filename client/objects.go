@@ -16,15 +16,16 @@ import (
 
 // CreateOptions says what an object is to be. The zero value is an ephemeral object without a name.
 type CreateOptions struct {
-	Name     string            // bound when the object is sealed; "" = none
-	Class    object.Class      // Named: the name keeps the object until Delete
-	TTL      time.Duration     // class TTL: how long from Seal on; whole milliseconds
-	Labels   map[string]string // ≤ object.MaxLabels; for List
-	Meta     []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
-	Own      bool              // a segment of its own: exactly its size, given back whole. For single objects that stay
-	Checksum bool              // the daemon makes checksums at the seal, which takes longer, and compares them from then on: see Scrub
-	Shared   bool              // other processes of the tenant may fill it, too (Fill); implies Own
-	Strict   bool              // seal so that nobody can write any more, this process neither. Implies Own
+	Name   string            // bound when the object is sealed; "" = none
+	Class  object.Class      // Named: the name keeps the object until Delete
+	TTL    time.Duration     // class TTL: how long from Seal on; whole milliseconds
+	Labels map[string]string // ≤ object.MaxLabels; for List
+	Meta   []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
+	Own    bool              // a segment of its own: exactly its size, given back whole. For single objects that stay
+	// the daemon makes checksums at the seal, which takes longer, and compares them from then on: see Scrub
+	Checksum bool
+	Shared   bool // other processes of the tenant may fill it, too (Fill); implies Own
+	Strict   bool // seal so that nobody can write any more, this process neither. Implies Own
 }
 
 // Buffer is an object that this process fills. Not safe for concurrent Seal and Abort.
@@ -66,9 +67,11 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	}
 	kind, ask := wire.Create, ipc.Payload(&m)
 	if o.TTL != 0 || len(o.Labels) > 0 {
-		kind, ask = wire.CreateWith, &wire.CreateWithRequest{CreateRequest: m, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels}
+		kind, ask = wire.CreateWith,
+			&wire.CreateWithRequest{CreateRequest: m, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels}
 	}
-	plain := kind == wire.Create && m.Flags == 0 && o.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 && size <= spareMaxBytes
+	plain := kind == wire.Create && m.Flags == 0 && o.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 &&
+		size <= spareMaxBytes
 	k, err := c.takeSpare(size, plain)
 	if k == nil {
 		k, err = c.roundTrip(context.Background(), kind, ask)
@@ -80,7 +83,8 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 		return nil, err
 	}
 	defer k.recycle()
-	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict, meta: o.Meta, class: o.Class, gen: k.gen}
+	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict,
+		meta: o.Meta, class: o.Class, gen: k.gen}
 	b.whole = m.Flags&wire.CreateOwn != 0
 	c.beginFilling(b.view)
 	b.spareNext = plain && c.repeats(size)
@@ -102,8 +106,8 @@ func (b *Buffer) mapMemory() error {
 	return err
 }
 
-// shut ends the filling. Where the program may have the buffer's slice still, stores to it fault from here on: in an object of
-// shutFromBytes and more, or with a segment of its own.
+// shut ends the filling. Where the program may have the buffer's slice still, stores to it fault from here on: in an
+// object of shutFromBytes and more, or with a segment of its own.
 func (b *Buffer) shut() {
 	if b.open {
 		b.open = false
@@ -117,15 +121,16 @@ func (b *Buffer) reopen(ctx context.Context, err error) {
 		return
 	}
 	if err := b.mapMemory(); err != nil {
-		b.data = nil // no memory for mappings, or the connection was closed: it can still be aborted, or sealed as it is
+		// no memory for mappings, or the connection was closed: it can still be aborted, or sealed as it is
+		b.data = nil
 	}
 }
 
 // ID names the object.
 func (b *Buffer) ID() object.ID { return b.id }
 
-// Bytes gives the memory to fill; nil after Seal and Abort. Its contents are undefined at first. A slice from before must not be
-// written any more: see the package comment for where that faults.
+// Bytes gives the memory to fill; nil after Seal and Abort. Its contents are undefined at first. A slice from before
+// must not be written any more: see the package comment for where that faults.
 func (b *Buffer) Bytes() []byte {
 	b.shown.Store(true)
 	return b.data
@@ -205,7 +210,8 @@ func (b *Buffer) Abort() error {
 // Put stores a copy of data as a sealed object. The caller must Release it.
 func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
 	obj, err := c.putOnce(data, o)
-	if err != nil && o.Name == "" && o.Class == object.Ephemeral && errors.Is(err, ErrDisconnected) && c.revival.dial != nil && c.revive(context.Background()) == nil {
+	if err != nil && o.Name == "" && o.Class == object.Ephemeral && errors.Is(err, ErrDisconnected) &&
+		c.revival.dial != nil && c.revive(context.Background()) == nil {
 		return c.putOnce(data, o) // if the first one was sealed nobody knows it
 	}
 	return obj, err
@@ -245,8 +251,8 @@ type Object struct {
 	data  []byte // where index is not nil
 }
 
-// Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is not
-// at all. The caller must Release it. Errors: object.ErrNotFound, ErrNotSealed, ErrPermission, ErrTimeout;
+// Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is
+// not at all. The caller must Release it. Errors: object.ErrNotFound, ErrNotSealed, ErrPermission, ErrTimeout;
 // ErrDisconnected; ctx's.
 func (c *Conn) Get(ctx context.Context, id object.ID, wait time.Duration) (*Object, error) {
 	if id.IsZero() {
@@ -301,7 +307,8 @@ func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Obje
 		}
 	}
 	defer k.recycle()
-	o := &Object{c: c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}
+	o := &Object{c: c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class,
+		meta: k.get.Meta}
 	if !c.hold(o, k.gen) {
 		return nil, errOtherLife
 	}
@@ -353,7 +360,8 @@ func (o *Object) Bytes() []byte {
 		return o.data
 	}
 	data, err := o.memory()
-	if err != nil { // only for an object of our own whose second mapping the kernel refuses: the first one could be written
+	// only for an object of our own whose second mapping the kernel refuses: the first one could be written
+	if err != nil {
 		return o.ownCopy()
 	}
 	return data
@@ -381,6 +389,6 @@ func (o *Object) Release() {
 	o.c.releaseObject(o)
 }
 
-// Gone reports whether the connection came back (see ErrDisconnected) to a daemon that does not have the object any more, as after a
-// crash where it was not on disk. Its bytes stay readable here until Release; nobody can get it.
+// Gone reports whether the connection came back (see ErrDisconnected) to a daemon that does not have the object any
+// more, as after a crash where it was not on disk. Its bytes stay readable here until Release; nobody can get it.
 func (o *Object) Gone() bool { return o.gone.Load() }

@@ -6,15 +6,16 @@ import (
 	"tendril/store/segment"
 )
 
-// shutFromBytes is the size from which an object's pages are made read-only at its seal. A smaller one shares its pages with others that
-// are still filled, and two system calls would cost more than its filling.
+// shutFromBytes is the size from which an object's pages are made read-only at its seal. A smaller one shares its pages
+// with others that are still filled, and two system calls would cost more than its filling.
 const shutFromBytes = 64 << 10
 
-// pageShut says of a page that this process can no longer store to it. Any other value is how many unsealed buffers begin or end there.
+// pageShut says of a page that this process can no longer store to it. Any other value is how many unsealed buffers
+// begin or end there.
 const pageShut = 0x80
 
-// pageTable knows of each page of a segment that this process fills who uses it: a page of sealed objects alone may be shut, one of an
-// unsealed buffer must be open. A buffer's inner pages are its own.
+// pageTable knows of each page of a segment that this process fills who uses it: a page of sealed objects alone may be
+// shut, one of an unsealed buffer must be open. A buffer's inner pages are its own.
 type pageTable struct {
 	pages []uint8 // pageShut, or a count: at most 64 objects lie in a page
 }
@@ -28,7 +29,8 @@ type pageRange struct{ first, last int }
 
 func (r pageRange) empty() bool { return r.last < r.first }
 
-// bytes gives what the range covers in a mapping with pages of unit bytes: those that have a part of it, or those that have nothing else.
+// bytes gives what the range covers in a mapping with pages of unit bytes: those that have a part of it, or those that
+// have nothing else.
 func (r pageRange) bytes(unit uint64, outward bool) (from, to uint64) {
 	from, to = uint64(r.first)*segment.PageBytes, uint64(r.last+1)*segment.PageBytes
 	if outward {
@@ -67,7 +69,8 @@ func (t *pageTable) count(r pageRange, by uint8) {
 	}
 }
 
-// shut notes that a sealed object's pages are to be shut, but for a first or last one that an unsealed buffer has a part of.
+// shut notes that a sealed object's pages are to be shut, but for a first or last one that an unsealed buffer has a
+// part of.
 func (t *pageTable) shut(off, n uint64) pageRange {
 	r := t.span(off, n)
 	if t.pages[r.first]&^pageShut != 0 {

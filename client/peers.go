@@ -7,10 +7,11 @@ import (
 	"tendril/ipc/wire"
 )
 
-// OfferPeer asks this daemon for an offer by which another node's worker reaches worker, one of this session's: for DialPeer there. plaintext:
-// without TLS, where both nodes allow it.
+// OfferPeer asks this daemon for an offer by which another node's worker reaches worker, one of this session's: for
+// DialPeer there. plaintext: without TLS, where both nodes allow it.
 func (c *Conn) OfferPeer(worker, link uint64, lanes int, plaintext bool) ([]byte, error) {
-	k, err := c.roundTrip(context.Background(), wire.OfferPeer, &wire.OfferPeerRequest{Worker: worker, Link: link, Lanes: uint8(lanes), Plaintext: plaintext})
+	k, err := c.roundTrip(context.Background(), wire.OfferPeer,
+		&wire.OfferPeerRequest{Worker: worker, Link: link, Lanes: uint8(lanes), Plaintext: plaintext})
 	if err != nil {
 		return nil, err
 	}
@@ -20,7 +21,8 @@ func (c *Conn) OfferPeer(worker, link uint64, lanes int, plaintext bool) ([]byte
 	return append([]byte(nil), m.Offer...), err
 }
 
-// DialPeer has this daemon connect worker to the node that made the offer. object.ErrPermission: that is no peer of this node.
+// DialPeer has this daemon connect worker to the node that made the offer. object.ErrPermission: that is no peer of
+// this node.
 func (c *Conn) DialPeer(worker, link uint64, offer []byte) error {
 	return c.simple(wire.DialPeer, &wire.DialPeerRequest{Worker: worker, Link: link, Offer: offer})
 }
@@ -33,7 +35,8 @@ func (c *Conn) PairPeers(a, b, link uint64, lanes int) error {
 // TellPeer says for the daemon's status what became of a link, soon.
 func (c *Conn) TellPeer(worker, link uint64, up bool, with, why string) {
 	clip := func(s string) string { return s[:min(len(s), wire.MaxPeerText)] }
-	c.post(0, wire.TellPeer, &wire.TellPeerRequest{Worker: worker, Link: link, Up: up, With: clip(with), Text: clip(why)})
+	c.post(0, wire.TellPeer,
+		&wire.TellPeerRequest{Worker: worker, Link: link, Up: up, With: clip(with), Text: clip(why)})
 }
 
 // Peers describes the nodes that this one's workers may be connected to, and its own authority, as JSON.
@@ -43,7 +46,8 @@ func (c *Conn) Peers() (json.RawMessage, error) {
 	return raw, err
 }
 
-// SetPeer names a node that this one's workers may be connected to, HOST:PORT and its authority; the zero authority ends that.
+// SetPeer names a node that this one's workers may be connected to, HOST:PORT and its authority; the zero authority
+// ends that.
 func (c *Conn) SetPeer(address string, authority [32]byte) error {
 	return c.simple(wire.SetPeer, &wire.SetPeerRequest{Authority: authority, Address: address})
 }

@@ -28,7 +28,8 @@ func daemonProcess() {
 	}
 	defer s.Close()
 	door, err := frontdoor.Listen(frontdoor.Options{
-		Socket: os.Getenv("TENDRIL_SOCKET"), Store: s, Backend: &backend{s}, Tenant: func(uid, gid uint32) string { return "all" },
+		Socket: os.Getenv("TENDRIL_SOCKET"), Store: s, Backend: &backend{store: s},
+		Tenant: func(uid, gid uint32) string { return "all" },
 	})
 	if err != nil {
 		fmt.Println(err)

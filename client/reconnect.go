@@ -11,14 +11,14 @@ import (
 	"tendril/store/object"
 )
 
-// A connection that breaks comes back by itself with the next call, where it is one to this machine's daemon and has no session:
-// (one that is kept comes back to its server: KeepSession)
-// to the daemon that took over (tendril daemon --takeover) with every reference, as that has the same memory; to one that was
-// started after a crash with those to objects that are on disk. Objects that are held stay readable in any case. What was under way
-// when the connection broke answers ErrDisconnected, except for requests that alter nothing: they are repeated.
+// A connection that breaks comes back by itself with the next call, where it is one to this machine's daemon and has no
+// session: (one that is kept comes back to its server: KeepSession) to the daemon that took over (tendril daemon
+// --takeover) with every reference, as that has the same memory; to one that was started after a crash with those to
+// objects that are on disk. Objects that are held stay readable in any case. What was under way when the connection
+// broke answers ErrDisconnected, except for requests that alter nothing: they are repeated.
 //
-// Each connection that a Conn has been is a life of it, counted by gen. What belongs to one (an unsealed buffer, an open stream) ends with it:
-// a call that names its life is refused in another.
+// Each connection that a Conn has been is a life of it, counted by gen. What belongs to one (an unsealed buffer, an
+// open stream) ends with it: a call that names its life is refused in another.
 
 const (
 	reconnectFor   = 5 * time.Second      // how long the first call tries
@@ -36,8 +36,8 @@ type revival struct {
 	penalty  time.Duration
 }
 
-// revive brings a broken connection back; nil where it lives. It waits with random pauses, for some seconds the first time; where
-// that was in vain it answers at once for a while.
+// revive brings a broken connection back; nil where it lives. It waits with random pauses, for some seconds the first
+// time; where that was in vain it answers at once for a while.
 func (c *Conn) revive(ctx context.Context) error {
 	if c.dialer() == nil {
 		return c.broken()
@@ -65,10 +65,11 @@ func (c *Conn) revive(ctx context.Context) error {
 			c.revival.penalty, c.revival.notUntil = 0, time.Time{}
 			return nil
 		}
-		if !time.Now().Before(giveUp) || c.isFinal() || errors.Is(dialErr, object.ErrPermission) || errors.Is(dialErr, object.ErrVersion) {
+		if !time.Now().Before(giveUp) || c.isFinal() || errors.Is(dialErr, object.ErrPermission) ||
+			errors.Is(dialErr, object.ErrVersion) {
 			c.revival.penalty = min(max(2*c.revival.penalty, firstPenalty), longestPenalty)
 			c.revival.notUntil = time.Now().Add(c.revival.penalty)
-			return fmt.Errorf("%w (and to connect again: %w)", err, dialErr)
+			return fmt.Errorf("%w (and connecting again failed: %w)", err, dialErr)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // jittered: all clients of a daemon come back at once
@@ -87,7 +88,8 @@ func (c *Conn) comeBack() error {
 	}
 	if k := c.keptSession(); k != nil {
 		err = next.takeSession(k)
-		if errors.Is(err, object.ErrPermission) { // the session is over: nothing to come back to, which later calls learn too
+		// the session is over: nothing to come back to, which later calls learn too
+		if errors.Is(err, object.ErrPermission) {
 			c.mu.Lock()
 			if c.kept = nil; c.err != nil {
 				c.err = fmt.Errorf("%w, and its session is over: %w", c.err, err)
@@ -125,8 +127,8 @@ func (c *Conn) noReturn() {
 	c.session = true
 }
 
-// follow makes c the connection next, which is new and used by nobody else, with the references that the daemon gives again. After
-// an error next is to be closed.
+// follow makes c the connection next, which is new and used by nobody else, with the references that the daemon gives
+// again. After an error next is to be closed.
 func (c *Conn) follow(next *Conn) error {
 	c.mu.Lock()
 	c.rescueHeld()
@@ -168,8 +170,8 @@ func (c *Conn) dropSpare() {
 	c.spare = spare{}
 }
 
-// sort keeps the views of segments that the daemon gave references in again; the others end with what still refers to them.
-// What was released meanwhile is released again. mu and sendMu are held.
+// sort keeps the views of segments that the daemon gave references in again; the others end with what still refers to
+// them. What was released meanwhile is released again. mu and sendMu are held.
 func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) {
 	alive := make(map[*view]bool)
 	for i, o := range list {
@@ -201,16 +203,21 @@ func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) {
 
 // repeatable are the requests that alter nothing, or nothing that outlives the connection.
 var repeatable = map[wire.Type]bool{
-	wire.Get: true, wire.Create: true, wire.CreateWith: true, wire.List: true, wire.Stat: true, wire.Status: true, wire.Devices: true,
-	wire.Published: true, wire.ListWhere: true, wire.AwaitMany: true, wire.Checksum: true, wire.ReadRange: true, wire.Top: true,
+	wire.Get: true, wire.Create: true, wire.CreateWith: true, wire.List: true, wire.Stat: true, wire.Status: true,
+	wire.Devices:   true,
+	wire.Published: true, wire.ListWhere: true, wire.AwaitMany: true, wire.Checksum: true, wire.ReadRange: true,
+	wire.Top:        true,
 	wire.StreamList: true, wire.Tokens: true, wire.ReserveDevice: true, wire.WorkerFate: true, wire.ResumeWorker: true,
-	wire.ListPage: true, wire.StreamPage: true, wire.PublishedPage: true, wire.TokenPage: true, wire.PeerPage: true, wire.TopPage: true,
+	wire.ListPage: true, wire.StreamPage: true, wire.PublishedPage: true, wire.TokenPage: true, wire.PeerPage: true,
+	wire.TopPage:          true,
 	wire.SessionPage:      true,
+	wire.AllPage:          true,
 	wire.AttachObject:     true, // the daemon knows the attempt
 	wire.OpenRemoteWorker: true, // of a kept session: a worker that nobody knows of ends with it
 }
 
 // worthRepeating reports whether a request that failed with err may go out once more, on a connection that lives.
 func (c *Conn) worthRepeating(ctx context.Context, kind wire.Type, err error) bool {
-	return errors.Is(err, ErrDisconnected) && repeatable[kind] && ctx.Err() == nil && c.dialer() != nil && c.revive(ctx) == nil
+	return errors.Is(err, ErrDisconnected) && repeatable[kind] && ctx.Err() == nil && c.dialer() != nil &&
+		c.revive(ctx) == nil
 }

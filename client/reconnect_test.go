@@ -24,14 +24,16 @@ func init() { processes["keeping daemon"] = keepingDaemonProcess }
 // keepingDaemonProcess is a daemon whose persisted objects outlive it.
 func keepingDaemonProcess() {
 	socket := os.Getenv("TENDRIL_SOCKET")
-	s, err := store.New(store.Options{CapacityBytes: 96 << 20, SegmentBytes: 4 << 20, SpillDir: filepath.Join(filepath.Dir(socket), "objects")})
+	s, err := store.New(store.Options{CapacityBytes: 96 << 20, SegmentBytes: 4 << 20,
+		SpillDir: filepath.Join(filepath.Dir(socket), "objects")})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer s.Close()
 	door, err := frontdoor.Listen(frontdoor.Options{
-		Socket: socket, Store: s, Backend: &backend{s}, Tenant: func(uid, gid uint32) string { return "all" }, Incarnation: object.NewID(),
+		Socket: socket, Store: s, Backend: &backend{store: s}, Tenant: func(uid, gid uint32) string { return "all" },
+		Incarnation: object.NewID(),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -58,8 +60,8 @@ func dialAt(t testing.TB, o client.Options) *client.Conn {
 	return c
 }
 
-// What a client holds stays readable when the daemon is killed, what is on disk is held again, and the next call is answered by
-// the daemon that comes after.
+// What a client holds stays readable when the daemon is killed, what is on disk is held again, and the next call is
+// answered by the daemon that comes after.
 func TestReconnectAfterACrash(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
 	p := startKeeping(t, socket)
@@ -135,8 +137,8 @@ func TestNoReconnect(t *testing.T) {
 	}
 }
 
-// A front door that closes and opens again before the same store is what a handover looks like: segments keep their numbers, and
-// what was mapped needs no descriptor.
+// A front door that closes and opens again before the same store is what a handover looks like: segments keep their
+// numbers, and what was mapped needs no descriptor.
 func TestReconnectToTheSameMemory(t *testing.T) {
 	t.Setenv("TENDRIL_INDEX", "off") // whose slots are mapped, and written
 	n := startNode(t, store.Options{WarmBytes: 1 << 20})
@@ -181,14 +183,16 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 	})
 }
 
-// TestDaemonKilledAtRandom has many clients put, get, read and release while the daemon is killed again and again. Whatever they hold
-// has the bytes that it should have, what fails fails with ErrDisconnected or because the object is gone, and at the end nothing is left.
+// TestDaemonKilledAtRandom has many clients put, get, read and release while the daemon is killed again and again.
+// Whatever they hold has the bytes that it should have, what fails fails with ErrDisconnected or because the object is
+// gone, and at the end nothing is left.
 func TestDaemonKilledAtRandom(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
 	p := startKeeping(t, socket)
 	for i := range 4 { // on disk, for all to get
 		c := dialAt(t, client.Options{Socket: socket})
-		must(c.Put(pattern(uint64(i)), client.CreateOptions{Name: fmt.Sprint("p", i), Class: object.Persisted}))(t).Release()
+		must(c.Put(pattern(uint64(i)),
+			client.CreateOptions{Name: fmt.Sprint("p", i), Class: object.Persisted}))(t).Release()
 		c.Close()
 	}
 	kills, clients := 6, 6
@@ -204,7 +208,7 @@ func TestDaemonKilledAtRandom(t *testing.T) {
 		running.Go(func() { (&roamer{t: t, c: conns[i], rng: rand.New(rand.NewPCG(uint64(i), 7))}).roam(stop) })
 	}
 	for range kills {
-		time.Sleep(time.Duration(20+rand.IntN(120)) * time.Millisecond)
+		time.Sleep(time.Duration(20+rand.IntN(120)) * time.Millisecond) // Pause: a kill in the middle of anything
 		p.kill()
 		p.end()
 		p = startKeeping(t, socket)
@@ -337,30 +341,33 @@ func TestWatchGoesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	put := func(name string) {
-		dialAt(t, client.Options{Socket: socket}).Put([]byte("x"), client.CreateOptions{Name: name, Class: object.Named})
+		dialAt(t, client.Options{Socket: socket}).Put([]byte("x"),
+			client.CreateOptions{Name: name, Class: object.Named})
 	}
 	done := errors.New("done")
 	var seen []string
 	began := 0
-	err := client.Watch(ctx, client.Options{Socket: socket}, "", func() { began++; put("first") }, func(ev client.Event) error {
-		switch seen = append(seen, ev.Kind); {
-		case ev.Name == "first":
-			p.kill()
-			p.end()
-		case ev.Kind == client.EventDisconnected && len(seen) == 2:
-			p = startKeeping(t, socket)
-		case ev.Kind == client.EventLost:
-			put("second")
-		case ev.Name == "second":
-			return done
-		}
-		return nil
-	})
+	err := client.Watch(ctx, client.Options{Socket: socket}, "", func() { began++; put("first") },
+		func(ev client.Event) error {
+			switch seen = append(seen, ev.Kind); {
+			case ev.Name == "first":
+				p.kill()
+				p.end()
+			case ev.Kind == client.EventDisconnected && len(seen) == 2:
+				p = startKeeping(t, socket)
+			case ev.Kind == client.EventLost:
+				put("second")
+			case ev.Name == "second":
+				return done
+			}
+			return nil
+		})
 	if !errors.Is(err, done) || began != 1 || fmt.Sprint(seen) != "[sealed disconnected lost sealed]" {
 		t.Errorf("%v, began %d times, %v", err, began, seen)
 	}
 
-	err = client.Watch(ctx, client.Options{Socket: socket, NoReconnect: true}, "", func() { p.kill(); p.end() }, func(client.Event) error { return nil })
+	err = client.Watch(ctx, client.Options{Socket: socket, NoReconnect: true}, "", func() { p.kill(); p.end() },
+		func(client.Event) error { return nil })
 	if !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("without reconnecting: %v", err)
 	}
@@ -370,7 +377,8 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 	p = startKeeping(t, socket)
 	ended, end := context.WithCancel(ctx)
-	err = client.Watch(ended, client.Options{Socket: socket}, "", func() { p.kill(); p.end() }, func(ev client.Event) error { end(); return nil })
+	err = client.Watch(ended, client.Options{Socket: socket}, "", func() { p.kill(); p.end() },
+		func(ev client.Event) error { end(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("given up while there was no daemon: %v", err)
 	}

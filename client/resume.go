@@ -21,9 +21,10 @@ type kept struct {
 // takeTime is what the daemon has to give a session back: it may have to end the connection of before.
 const takeTime = 15 * time.Second
 
-// KeepSession makes the session of a connection to another machine's daemon outlive it: a call that finds the connection broken connects again, for
-// up to limit, and goes on with the same session. It returns how long the daemon keeps it then, which may be less; 0: not at all, as over ssh. From then
-// on calls of the session also end, or go on by another connection, where nothing comes for Options.Silence. It is asked for once, after OpenSession.
+// KeepSession makes the session of a connection to another machine's daemon outlive it: a call that finds the
+// connection broken connects again, for up to limit, and goes on with the same session. It returns how long the daemon
+// keeps it then, which may be less; 0: not at all, as over ssh. From then on calls of the session also end, or go on by
+// another connection, where nothing comes for Options.Silence. It is asked for once, after OpenSession.
 func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 	if !c.remote {
 		return 0, nil
@@ -32,7 +33,8 @@ func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 	if c.redial == nil {
 		millis = 0
 	}
-	k, err := c.roundTrip(context.Background(), wire.KeepSession, &wire.KeepSessionRequest{Millis: millis, PulseMillis: uint32(c.lookEvery().Milliseconds())})
+	k, err := c.roundTrip(context.Background(), wire.KeepSession,
+		&wire.KeepSessionRequest{Millis: millis, PulseMillis: uint32(c.lookEvery().Milliseconds())})
 	if err != nil {
 		return 0, err
 	}
@@ -70,8 +72,9 @@ func (c *Conn) lookEvery() time.Duration {
 	return min(max(c.silence/4, 100*time.Millisecond), 2500*time.Millisecond)
 }
 
-// guard brings the connection back as soon as it breaks: the daemon does not wait for long where it was closed, and a session may call
-// nobody for hours. And it asks now and then whether the daemon is there, and breaks a connection over which nothing comes. It ends with the connection.
+// guard brings the connection back as soon as it breaks: the daemon does not wait for long where it was closed, and a
+// session may call nobody for hours. And it asks now and then whether the daemon is there, and breaks a connection over
+// which nothing comes. It ends with the connection.
 func (c *Conn) guard() {
 	defer c.background.Done()
 	for {
@@ -105,7 +108,8 @@ var (
 	errSilent = errors.New("nothing comes from the other machine any more")
 )
 
-// watch waits until a connection is of no use any more, and says why. Whoever closes it has ended it before, so that it is not closed here meanwhile.
+// watch waits until a connection is of no use any more, and says why. Whoever closes it has ended it before, so that it
+// is not closed here meanwhile.
 func (c *Conn) watch(r *ipc.Remote) (why, err error) {
 	c.sendMu.Lock() // not behind Close
 	var w *ipc.Watch
@@ -180,8 +184,9 @@ func (c *Conn) LeaveSession() {
 	}
 }
 
-// ResumeWorker gives tickets for new connections to a worker of OpenRemoteWorker, one for each of the lanes (ascending), in the place of those that
-// were lost. Errors: object.ErrNoDevice, with its fate, for a worker that has ended; ErrNotFound.
+// ResumeWorker gives tickets for new connections to a worker of OpenRemoteWorker, one for each of the lanes
+// (ascending), in the place of those that were lost. Errors: object.ErrNoDevice, with its fate, for a worker that has
+// ended; ErrNotFound.
 func (c *Conn) ResumeWorker(worker uint64, lanes []int) ([][32]byte, error) {
 	m := &wire.ResumeWorkerRequest{Worker: worker}
 	for _, lane := range lanes {

@@ -9,9 +9,10 @@ import (
 	"tendril/store/object"
 )
 
-// Scrub has the daemon compare objects with their checksums, in memory where they are known and on disk: all objects for root and the
-// daemon's own user, else this tenant's. An object in memory without checksums gets them. It goes in steps; after each of them progress is
-// called, unless it is nil, with what all have found so far. Errors: ErrDisconnected; ctx's.
+// Scrub has the daemon compare objects with their checksums, in memory where they are known and on disk: all objects
+// for root and the daemon's own user, else this tenant's. An object in memory without checksums gets them. It goes in
+// steps; after each of them progress is called, unless it is nil, with what all have found so far. Errors:
+// ErrDisconnected; ctx's.
 func (c *Conn) Scrub(ctx context.Context, progress func(object.ScrubReport)) (all object.ScrubReport, err error) {
 	all.Damaged = []object.Damage{}
 	for from := ""; ; from = all.Next {

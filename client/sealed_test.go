@@ -72,7 +72,8 @@ var sealedSizes = []struct {
 	{"strict", 5000, client.CreateOptions{Strict: true}, false},
 }
 
-// TestSealedIsReadOnly: whatever the creator has of an object faults when it is written after the seal, and readers see no change.
+// TestSealedIsReadOnly: whatever the creator has of an object faults when it is written after the seal, and readers see
+// no change.
 func TestSealedIsReadOnly(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, reader, indexed := n.dial(t), n.dial(t), n.dialIndexed(t)
@@ -97,7 +98,8 @@ func TestSealedIsReadOnly(t *testing.T) {
 		cannotAlter(t, c.name+", put's object", put.Bytes(), reader, put.ID(), want)
 		for range 2 { // the first one over the socket
 			fast := must(indexed.Get(ctx, o.ID(), 0))(t)
-			cannotAlter(t, fmt.Sprintf("%s, through the index %v", c.name, fast.ThroughIndex()), fast.Bytes(), reader, o.ID(), want)
+			cannotAlter(t, fmt.Sprintf("%s, through the index %v", c.name, fast.ThroughIndex()), fast.Bytes(), reader,
+				o.ID(), want)
 			fast.Release()
 		}
 		for _, o := range []*client.Object{o, got, put} {
@@ -117,7 +119,8 @@ func TestOwnObjectsThroughTheIndex(t *testing.T) {
 		o := must(buf.Seal())(t)
 		for range 2 {
 			got := must(c.Get(context.Background(), o.ID(), 0))(t)
-			cannotAlter(t, fmt.Sprintf("%d bytes, through the index %v", size, got.ThroughIndex()), got.Bytes(), reader, o.ID(), want)
+			cannotAlter(t, fmt.Sprintf("%d bytes, through the index %v", size, got.ThroughIndex()), got.Bytes(), reader,
+				o.ID(), want)
 			got.Release()
 		}
 		o.Release()
@@ -145,7 +148,8 @@ func TestRefusedSealOpensAgain(t *testing.T) {
 	cannotAlter(t, "sealed at the second try", early, reader, o.ID(), counted(100_000, 3))
 }
 
-// TestPartIsReadOnlyAfterDone: who fills an object of another process cannot write it after Done, nor the creator after the seal.
+// TestPartIsReadOnlyAfterDone: who fills an object of another process cannot write it after Done, nor the creator after
+// the seal.
 func TestPartIsReadOnlyAfterDone(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, filler, reader := n.dial(t), n.dial(t), n.dial(t)
@@ -216,8 +220,9 @@ func TestSealedIsReadOnlyAfterACrash(t *testing.T) {
 	cannotAlter(t, "the object", o.Bytes(), reader, o.ID(), counted(100_000, 5))
 }
 
-// TestMemoryOpensForTheNextObject: buffers of all sizes share segments, are sealed, refused, pushed and given up in any order, by many
-// goroutines: each can be filled when it is new, whatever lay there before, and holds what it was filled with in the end.
+// TestMemoryOpensForTheNextObject: buffers of all sizes share segments, are sealed, refused, pushed and given up in any
+// order, by many goroutines: each can be filled when it is new, whatever lay there before, and holds what it was filled
+// with in the end.
 func TestMemoryOpensForTheNextObject(t *testing.T) {
 	n := startNode(t, store.Options{CapacityBytes: 64 << 20, SegmentBytes: 4 << 20})
 	c := n.dial(t)
@@ -228,7 +233,7 @@ func TestMemoryOpensForTheNextObject(t *testing.T) {
 			var held []*client.Object
 			var wants [][]byte
 			for range 300 {
-				size := 1 + random.IntN(300_000)>>random.IntN(12)
+				size := 1 + random.IntN(700_000)>>random.IntN(12)
 				buf, err := c.Create(uint64(size), client.CreateOptions{})
 				if err != nil {
 					t.Error(err)

@@ -29,9 +29,10 @@ const (
 	authorityFile = "authority.crt" // the pinned authority's certificate; the key is in pki.ClientFile
 )
 
-// DialServer connects to the daemon of another machine: HOST:PORT (mutual TLS, after Login), or ssh://[USER@]HOST[:PORT][/PROGRAM],
-// which runs `PROGRAM proxy` there (default: tendril) over ssh(1) and needs neither login nor open port. No descriptors come over such
-// a connection: what shares memory answers object.ErrUnsupported. o.Socket and o.Spin do not matter. The caller must Close.
+// DialServer connects to the daemon of another machine: HOST:PORT (mutual TLS, after Login), or
+// ssh://[USER@]HOST[:PORT][/PROGRAM], which runs `PROGRAM proxy` there (default: tendril) over ssh(1) and needs neither
+// login nor open port. No descriptors come over such a connection: what shares memory answers object.ErrUnsupported.
+// o.Socket and o.Spin do not matter. The caller must Close.
 func DialServer(server string, o Options) (*Conn, error) {
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
@@ -65,14 +66,14 @@ func DialServer(server string, o Options) (*Conn, error) {
 // Remote reports whether the daemon is reached without descriptors: no shared memory.
 func (c *Conn) Remote() bool { return c.remote }
 
-// DialLane connects once more to the same daemon with a ticket of OpenRemoteWorker. What follows on the socket is between the caller
-// and the worker. The caller must Close it.
+// DialLane connects once more to the same daemon with a ticket of OpenRemoteWorker. What follows on the socket is
+// between the caller and the worker. The caller must Close it.
 func (c *Conn) DialLane(ticket [32]byte) (*ipc.Socket, error) {
 	s, err := c.lane()
 	if err != nil {
 		return nil, fmt.Errorf("%w: a data connection to %s: %w", ErrDisconnected, c.socket, err)
 	}
-	if _, err := s.Write(ipc.NewPreface(ipc.KindTicket, ticket).AppendTo(nil)); err != nil {
+	if _, err := s.Write(ipc.NewPreface(ipc.KindTicket, ticket).Append(nil)); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%w: a data connection to %s: %w", ErrDisconnected, c.socket, err)
 	}
@@ -87,7 +88,8 @@ func withPort(server string) (string, error) {
 		host, port = strings.TrimSuffix(strings.TrimPrefix(server, "["), "]"), DefaultPort
 		full = net.JoinHostPort(host, port)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); host == "" || strings.ContainsAny(host, "/[]@ ") || err != nil || n == 0 {
+	if n, err := strconv.ParseUint(port, 10, 16); host == "" || strings.ContainsAny(host, "/[]@ ") ||
+		err != nil || n == 0 {
 		return "", fmt.Errorf("%w: want HOST, HOST:PORT or ssh://[USER@]HOST", object.ErrInvalid)
 	}
 	return full, nil
@@ -101,14 +103,16 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	var c *Conn
 	keys, err := openCredentials(server, func(request []byte) ([]byte, error) {
 		if c == nil {
-			return nil, fmt.Errorf("%w: the certificate for %s has expired: tendril login %s", object.ErrPermission, server, server)
+			return nil, fmt.Errorf("%w: the certificate for %s has expired: tendril login %s", object.ErrPermission,
+				server, server)
 		}
 		return c.renew(request)
 	})
 	if err != nil {
 		return nil, err
 	}
-	secure, socket, err := handshake(server, pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now}))
+	secure, socket, err := handshake(server,
+		pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now}))
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +132,7 @@ func handshake(server string, config *tls.Config) (*tls.Conn, *ipc.Socket, error
 		return nil, nil, err
 	}
 	_ = socket.SetDeadline(time.Now().Add(handshakeTime))
-	_, err = socket.Write(ipc.NewPreface(ipc.KindControl, [ipc.TicketBytes]byte{}).AppendTo(nil))
+	_, err = socket.Write(ipc.NewPreface(ipc.KindControl, [ipc.TicketBytes]byte{}).Append(nil))
 	secure := tls.Client(socket, config)
 	if err == nil {
 		err = secure.Handshake()
@@ -144,7 +148,7 @@ func handshake(server string, config *tls.Config) (*tls.Conn, *ipc.Socket, error
 func explain(err error) error {
 	var notTLS tls.RecordHeaderError
 	if errors.As(err, &notTLS) {
-		return fmt.Errorf("%w: what answers there is no Tendril daemon: %w", object.ErrProtocol, err)
+		return fmt.Errorf("%w: no Tendril daemon answers there: %w", object.ErrProtocol, err)
 	}
 	return pki.Explain(err)
 }
@@ -197,8 +201,8 @@ func parseCertificate(raw []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// credentialsDir is where what Login gets for a server is kept: in $TENDRIL_CREDENTIALS, else in tendril/servers of the user's XDG
-// configuration directory.
+// credentialsDir is where what Login gets for a server is kept: in $TENDRIL_CREDENTIALS, else in tendril/servers of the
+// user's XDG configuration directory.
 func credentialsDir(server string) (string, error) {
 	base := os.Getenv("TENDRIL_CREDENTIALS")
 	if base == "" {
@@ -235,9 +239,9 @@ type LoggedIn struct {
 	Dir     string    // where authority and key are kept
 }
 
-// Login shows a token to a server, checks that the server is the token's, and keeps its authority and a new key and certificate for
-// DialServer (directory 0700, key 0600). name "" = this machine's. Errors: object.ErrPermission for a token that is not good (any
-// more) and for a server of another cluster; nothing is kept then.
+// Login shows a token to a server, checks that the server is the token's, and keeps its authority and a new key and
+// certificate for DialServer (directory 0700, key 0600). name "" = this machine's. Errors: object.ErrPermission for a
+// token that is not good (any more) and for a server of another cluster; nothing is kept then.
 func Login(server, token, name string) (LoggedIn, error) {
 	t, err := pki.ParseToken(token)
 	if err != nil {
@@ -269,9 +273,11 @@ func Login(server, token, name string) (LoggedIn, error) {
 		return LoggedIn{}, err
 	}
 	defer os.RemoveAll(fresh)
-	ring, err := openRing(fresh, name, authority, func(request []byte) ([]byte, error) { return enroll(secure, socket, t, name, request) })
+	ring, err := openRing(fresh, name, authority,
+		func(request []byte) ([]byte, error) { return enroll(secure, socket, t, name, request) })
 	if err == nil {
-		err = os.WriteFile(filepath.Join(fresh, authorityFile), pki.EncodeCertificate(authority), 0o600)
+		err = errors.Join(os.WriteFile(filepath.Join(fresh, authorityFile), pki.EncodeCertificate(authority), 0o600),
+			os.WriteFile(filepath.Join(fresh, serverFile), []byte(server+"\n"), 0o600))
 	}
 	if err == nil {
 		err = errors.Join(os.RemoveAll(dir), os.Rename(fresh, dir))

@@ -10,8 +10,9 @@ import (
 	"tendril/store/segment"
 )
 
-// EndSession ends another connection's session, by the number that the status shows, and returns when its workers are gone. It is for this machine's
-// daemon, and for those of the session's tenant or an administrator: else ErrPermission; ErrNotFound where there is no such session.
+// EndSession ends another connection's session, by the number that the status shows, and returns when its workers are
+// gone. It is for this machine's daemon, and for those of the session's tenant or an administrator: else ErrPermission;
+// ErrNotFound where there is no such session.
 func (c *Conn) EndSession(session uint64) error {
 	return c.simple(wire.EndSession, &wire.Number{N: session})
 }
@@ -20,7 +21,8 @@ func (c *Conn) EndSession(session uint64) error {
 // platforms and devices that the session may use, as JSON (clwire.Snapshot).
 func (c *Conn) OpenSession(libraryVersion string, options []byte) (session uint64, snapshot []byte, err error) {
 	c.noReturn()
-	k, err := c.roundTrip(context.Background(), wire.OpenSession, &wire.OpenSessionRequest{LibraryVersion: libraryVersion, Options: options})
+	k, err := c.roundTrip(context.Background(), wire.OpenSession,
+		&wire.OpenSessionRequest{LibraryVersion: libraryVersion, Options: options})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -45,13 +47,17 @@ type Worker struct {
 
 // OpenWorker starts a worker on a platform of the session's snapshot. It may take seconds.
 func (c *Conn) OpenWorker(platform uint32) (Worker, error) {
-	k, err := c.roundTrip(context.Background(), wire.OpenWorker, &wire.OpenWorkerRequest{Platform: platform})
+	m := &wire.OpenWorkerRequest{Platform: platform}
+	k, err := c.roundTrip(context.Background(), wire.OpenWorker, m)
+	if err != nil {
+		k, err = c.retryFull(context.Background(), err, wire.OpenWorker, m)
+	}
 	if err != nil {
 		return Worker{}, err
 	}
 	defer k.recycle()
-	var m wire.OpenWorkerReply
-	err = m.Decode(k.payload)
+	var opened wire.OpenWorkerReply
+	err = opened.Decode(k.payload)
 	if err == nil && (k.files[0] == nil || k.files[1] == nil) {
 		err = fmt.Errorf("%w: a worker came without its two descriptors", object.ErrProtocol)
 	}
@@ -59,7 +65,7 @@ func (c *Conn) OpenWorker(platform uint32) (Worker, error) {
 		k.closeFiles()
 		return Worker{}, err
 	}
-	return Worker{ID: m.Worker, RingBytes: m.RingBytes, Socket: k.files[0], Ring: k.files[1]}, nil
+	return Worker{ID: opened.Worker, RingBytes: opened.RingBytes, Socket: k.files[0], Ring: k.files[1]}, nil
 }
 
 func (k *call) closeFiles() {
@@ -74,8 +80,8 @@ func (k *call) closeFiles() {
 // CloseWorker ends a worker, soon.
 func (c *Conn) CloseWorker(worker uint64) { c.post(0, wire.CloseWorker, &wire.Number{N: worker}) }
 
-// ReserveDevice lets a worker's buffers take bytes of its devices' own memory in all, from now on. object.ErrQuota says what the tenant has and
-// may have; what was reserved before stays.
+// ReserveDevice lets a worker's buffers take bytes of its devices' own memory in all, from now on. object.ErrQuota says
+// what the tenant has and may have; what was reserved before stays.
 func (c *Conn) ReserveDevice(worker, bytes uint64) error {
 	return c.simple(wire.ReserveDevice, &wire.ReserveDeviceRequest{Worker: worker, Bytes: bytes})
 }
@@ -146,7 +152,8 @@ func (c *Conn) takeSegment(k *call) (*Segment, error) {
 // Bytes gives the memory; nil after Unmap, Free or Publish, when no slice of it may be used any more.
 func (s *Segment) Bytes() []byte { return s.mapping.Bytes() }
 
-// Unmap ends this mapping, for a caller who maps File himself: a segment that nobody has mapped for writing is published without a copy.
+// Unmap ends this mapping, for a caller who maps File himself: a segment that nobody has mapped for writing is
+// published without a copy.
 func (s *Segment) Unmap() { s.mapping.Unmap() } // fails only for a mapping that is none
 
 // Free gives the memory back, soon. A second Free does nothing.
@@ -164,9 +171,10 @@ func (s *Segment) unmap() {
 	s.File.Close()
 }
 
-// Publish moves the memory into a sealed object of size bytes. Nothing may map it for writing any more, here and in the worker (Unmap, then
-// mappings for reading by a descriptor that is open for reading alone): else the daemon makes the object of a copy. The segment is spent. The connection holds one reference to the object: ReleaseID gives it back. replace
-// takes o.Name from the object that has it. On an error the segment stays as it was.
+// Publish moves the memory into a sealed object of size bytes. Nothing may map it for writing any more, here and in the
+// worker (Unmap, then mappings for reading by a descriptor that is open for reading alone): else the daemon makes the
+// object of a copy. The segment is spent. The connection holds one reference to the object: ReleaseID gives it back.
+// replace takes o.Name from the object that has it. On an error the segment stays as it was.
 func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID, error) {
 	if s.spent {
 		return object.ID{}, fmt.Errorf("%w: segment %d is freed or published already", object.ErrInvalid, s.ID)

@@ -27,6 +27,10 @@ type Query struct {
 	All    bool              // other connections' unsealed ones, too
 	Labels map[string]string // all of these
 	Shared bool              // other tenants' that may be read, instead of the own ones
+
+	// every tenant's, tenant by tenant, for root and the daemon's own user (others: object.ErrPermission); not with
+	// Shared
+	AllTenants bool
 }
 
 // ListWhere is List with more conditions.
@@ -44,8 +48,8 @@ type Wanted struct {
 	Name string
 }
 
-// GetMany gets all objects, in order, or none; wait bounds the waiting for all together, 0 is not at all. The caller must
-// Release each.
+// GetMany gets all objects, in order, or none; wait bounds the waiting for all together, 0 is not at all. The caller
+// must Release each.
 func (c *Conn) GetMany(ctx context.Context, wanted []Wanted, wait time.Duration) ([]*Object, error) {
 	deadline := time.Now().Add(wait)
 	for at := 0; at < len(wanted) && wait > 0; at += wire.MaxWanted {
@@ -122,12 +126,13 @@ func (c *Conn) Checksum(id object.ID) (uint64, error) {
 	return m.N, err
 }
 
-// ReadAt copies bytes of an object from off on into b, by way of the socket: it maps nothing and brings nothing back from
-// disk. The range must lie in the object: object.ErrInvalid.
+// ReadAt copies bytes of an object from off on into b, by way of the socket: it maps nothing and brings nothing back
+// from disk. The range must lie in the object: object.ErrInvalid.
 func (c *Conn) ReadAt(id object.ID, b []byte, off uint64) error {
 	for len(b) > 0 {
 		n := min(len(b), wire.MaxReadBytes)
-		k, err := c.roundTrip(context.Background(), wire.ReadRange, &wire.ReadRangeRequest{ID: id, Offset: off, Bytes: uint32(n)})
+		k, err := c.roundTrip(context.Background(), wire.ReadRange,
+			&wire.ReadRangeRequest{ID: id, Offset: off, Bytes: uint32(n)})
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,8 @@ func TestManyRangesChecksums(t *testing.T) {
 	put := make(chan error)
 	go func() {
 		for i, w := range wanted {
-			o, err := a.Put(contents[i], client.CreateOptions{Name: w.Name, Class: object.Named, Own: true, Labels: map[string]string{"odd": fmt.Sprint(i % 2)}})
+			o, err := a.Put(contents[i], client.CreateOptions{Name: w.Name, Class: object.Named, Own: true,
+				Labels: map[string]string{"odd": fmt.Sprint(i % 2)}})
 			if err != nil {
 				put <- err
 				return
@@ -95,7 +96,8 @@ func TestWatchAndTop(t *testing.T) {
 	kept.Release()
 	held := must(c.Put(make([]byte, 100), client.CreateOptions{}))(t)
 	defer held.Release()
-	if top := must(c.Top(5))(t); len(top) != 1 || len(top[0].Holders) != 1 || top[0].Holders[0].Refs != 1 || top[0].Holders[0].Since.IsZero() {
+	if top := must(c.Top(5))(t); len(top) != 1 || len(top[0].Holders) != 1 || top[0].Holders[0].Refs != 1 ||
+		top[0].Holders[0].Since.IsZero() {
 		t.Errorf("%+v", top)
 	}
 	if err := c.Share(held.ID(), "all"); err != nil {

@@ -32,7 +32,8 @@ func (c *Conn) repeats(size uint64) bool {
 	return c.spare.row > 1
 }
 
-// takeSpare gives the spare buffer's call if it fits; nil where there is none. One that does not fit is left to the timer.
+// takeSpare gives the spare buffer's call if it fits; nil where there is none. One that does not fit is left to the
+// timer.
 func (c *Conn) takeSpare(size uint64, plain bool) (*call, error) {
 	c.mu.Lock()
 	k := c.spare.k

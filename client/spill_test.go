@@ -40,12 +40,13 @@ func TestMoreThanMemory(t *testing.T) {
 func TestClassesAndLabels(t *testing.T) {
 	n := startNode(t, store.Options{SpillDir: t.TempDir()})
 	c := n.dial(t)
-	o := must(c.Put([]byte("x"), client.CreateOptions{Class: object.TTL, TTL: 20 * time.Millisecond, Labels: map[string]string{"k": "v"}}))(t)
+	o := must(c.Put([]byte("x"),
+		client.CreateOptions{Class: object.TTL, TTL: 20 * time.Millisecond, Labels: map[string]string{"k": "v"}}))(t)
 	if info := must(c.Stat(o.ID()))(t); info.Labels["k"] != "v" || info.Class != object.TTL || info.Expires == nil {
 		t.Errorf("%+v", info)
 	}
 	o.Release()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := c.Stat(o.ID()); errors.Is(err, object.ErrNotFound) {
 			break
 		}
@@ -56,10 +57,12 @@ func TestClassesAndLabels(t *testing.T) {
 	p := must(c.Put([]byte("y"), client.CreateOptions{Class: object.Named, Name: "p"}))(t)
 	defer p.Release()
 	yes := true
-	if err := c.Update(p.ID(), client.Change{Persist: true, Pinned: &yes, Labels: map[string]string{"a": "b"}}); err != nil {
+	if err := c.Update(p.ID(),
+		client.Change{Persist: true, Pinned: &yes, Labels: map[string]string{"a": "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	if info := must(c.Stat(p.ID()))(t); !info.Pinned || !info.OnDisk || info.Class != object.Persisted || info.Labels["a"] != "b" {
+	if info := must(c.Stat(p.ID()))(t); !info.Pinned || !info.OnDisk || info.Class != object.Persisted ||
+		info.Labels["a"] != "b" {
 		t.Errorf("%+v", info)
 	}
 	if err := c.Update(object.NewID(), client.Change{}); !errors.Is(err, object.ErrNotFound) {

@@ -23,11 +23,12 @@ const (
 // sshCommand is what runs the proxy on another machine. TENDRIL_SSH names another ssh(1).
 func sshCommand(server string) ([]string, error) {
 	u, err := url.Parse(server)
-	if err != nil || u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") ||
+		strings.HasPrefix(u.User.Username(), "-") || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%w: server %q: want ssh://[USER@]HOST[:PORT][/PROGRAM]", object.ErrInvalid, server)
 	}
 	if _, secret := u.User.Password(); secret {
-		return nil, fmt.Errorf("%w: server: a password in an address is seen by everybody on this machine: leave it to ssh", object.ErrInvalid)
+		return nil, fmt.Errorf("%w: server: do not put a password into an address, where every user of this machine sees it: let ssh ask for it", object.ErrInvalid)
 	}
 	program := os.Getenv("TENDRIL_SSH")
 	if program == "" {
@@ -69,7 +70,8 @@ func dialSSH(server string) (*Conn, error) {
 		if cmd.ProcessState.Success() {
 			return err
 		}
-		return fmt.Errorf("%w: server %s: ssh ended before a daemon answered (%v)", ErrDisconnected, server, cmd.ProcessState)
+		return fmt.Errorf("%w: server %s: ssh ended before a daemon answered (%v)", ErrDisconnected, server,
+			cmd.ProcessState)
 	}
 	return c, nil
 }
@@ -82,7 +84,8 @@ func startSSH(argv []string, server string) (socket *ipc.Socket, cmd *exec.Cmd, 
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "ssh")
 	defer theirs.Close()
-	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 10) // above a program's standard descriptors (see ipc.Dial)
+	// above a program's standard descriptors (see ipc.Dial)
+	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 10)
 	unix.Close(fds[0])
 	if err != nil {
 		return nil, nil, nil, err

@@ -20,9 +20,9 @@ type StreamOptions struct {
 	New        bool   // it must not be there yet: object.ErrExists
 	Existing   bool   // it must be there: object.ErrNotFound
 
-	// Ahead is how many frames a Writer has on their way without an answer, or a Reader asks for before they are wanted: then neither
-	// waits for the daemon while the stream flows. A Writer's errors come later then: with a following Push, Flush, or End; the frames of
-	// a Reader that is killed are lost, these too. 0: none; at most 32.
+	// Ahead is how many frames a Writer has on their way without an answer, or a Reader asks for before they are
+	// wanted: then neither waits for the daemon while the stream flows. A Writer's errors come later then: with a
+	// following Push, Flush, or End; the frames of a Reader that is killed are lost, these too. 0: none; at most 32.
 	Ahead int
 }
 
@@ -34,8 +34,8 @@ type Frame struct {
 	Number uint64 // from 1 on, in the order of the pushes; missing ones were dropped, or popped by others
 }
 
-// Writer pushes objects into a stream. Not safe for concurrent use: each goroutine opens its own. The caller must End, Abort
-// or Close it; where the last writer of a stream ends without, its readers get object.ErrAborted.
+// Writer pushes objects into a stream. Not safe for concurrent use: each goroutine opens its own. The caller must End,
+// Abort or Close it; where the last writer of a stream ends without, its readers get object.ErrAborted.
 type Writer struct {
 	c                   *Conn
 	name                string
@@ -62,19 +62,22 @@ type Reader struct {
 
 func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen uint64, err error) {
 	for set, flag := range map[*bool]uint8{
-		&o.DropOldest: wire.StreamDropOldest, &o.Keep: wire.StreamKeep, &o.New: wire.StreamNew, &o.Existing: wire.StreamExisting,
+		&o.DropOldest: wire.StreamDropOldest, &o.Keep: wire.StreamKeep, &o.New: wire.StreamNew,
+		&o.Existing: wire.StreamExisting,
 	} {
 		if *set {
 			flags |= flag
 		}
 	}
 	if o.Frames < 0 || o.Frames > object.MaxStreamFrames {
-		return 0, 0, fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, o.Frames, object.MaxStreamFrames)
+		return 0, 0, fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, o.Frames,
+			object.MaxStreamFrames)
 	}
 	if o.Ahead < 0 || o.Ahead > maxAhead {
 		return 0, 0, fmt.Errorf("%w: %d frames ahead: want 0 to %d", object.ErrInvalid, o.Ahead, maxAhead)
 	}
-	k, err := c.roundTrip(context.Background(), wire.StreamOpen, &wire.StreamOpenRequest{Flags: flags, Frames: uint32(o.Frames), Bytes: o.Bytes, Name: name})
+	k, err := c.roundTrip(context.Background(), wire.StreamOpen,
+		&wire.StreamOpenRequest{Flags: flags, Frames: uint32(o.Frames), Bytes: o.Bytes, Name: name})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -84,8 +87,8 @@ func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen ui
 	return m.Stream, k.gen, err
 }
 
-// OpenWriter opens a stream to push into. A stream may have many writers. Errors: object.ErrExists, ErrNotFound, ErrInvalid,
-// ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
+// OpenWriter opens a stream to push into. A stream may have many writers. Errors: object.ErrExists, ErrNotFound,
+// ErrInvalid, ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
 func (c *Conn) OpenWriter(name string, o StreamOptions) (*Writer, error) {
 	id, gen, err := c.openStream(name, wire.StreamWrites, o)
 	if err != nil {

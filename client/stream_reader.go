@@ -10,9 +10,9 @@ import (
 	"tendril/store/object"
 )
 
-// Pop takes the frame that waits longest. Where none does it waits for one: not at all with wait 0, without end below 0. Errors:
-// object.ErrTimeout; ErrEnded: there was the last one; ErrAborted: the stream was removed, or its last writer died;
-// ErrDisconnected; ctx's, and then a frame that comes nevertheless goes back.
+// Pop takes the frame that waits longest. Where none does it waits for one: not at all with wait 0, without end below
+// 0. Errors: object.ErrTimeout; ErrEnded: there was the last one; ErrAborted: the stream was removed, or its last
+// writer died; ErrDisconnected; ctx's, and then a frame that comes nevertheless goes back.
 func (r *Reader) Pop(ctx context.Context, wait time.Duration) (*Frame, error) {
 	if r.ahead > 0 && wait != 0 {
 		return r.popAhead(ctx, wait)
@@ -41,7 +41,8 @@ func (r *Reader) ask(waitMS uint32) (*call, error) {
 // frame makes a finished call's frame.
 func (r *Reader) frame(k *call) (*Frame, error) {
 	defer k.recycle()
-	o := &Object{c: r.c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class, meta: k.get.Meta}
+	o := &Object{c: r.c, id: k.get.ID, view: k.view, off: k.get.Ref.Offset, size: k.get.SizeBytes, class: k.get.Class,
+		meta: k.get.Meta}
 	f := &Frame{Object: o, Number: k.number}
 	if !r.c.hold(o, k.gen) {
 		return nil, errOtherLife
@@ -128,7 +129,8 @@ func (r *Reader) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.under) > 0 {
-		_ = r.c.simpleIn(r.gen, wire.StreamCancel, &wire.Number{N: r.id}) // then they are answered; a dead connection answers, too
+		// then they are answered; a dead connection answers, too
+		_ = r.c.simpleIn(r.gen, wire.StreamCancel, &wire.Number{N: r.id})
 	}
 	for len(r.under) > 0 {
 		_ = r.c.awaitFinish(context.Background(), r.under[0])
@@ -136,5 +138,6 @@ func (r *Reader) Close() {
 			r.Unpop(f)
 		}
 	}
-	_ = r.c.simpleIn(r.gen, wire.StreamClose, &wire.Number{N: r.id}) // when it is answered the next reader finds all in order
+	// when it is answered the next reader finds all in order
+	_ = r.c.simpleIn(r.gen, wire.StreamClose, &wire.Number{N: r.id})
 }

@@ -45,7 +45,8 @@ func testStream(t *testing.T, ahead int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := fmt.Sprintf(`{"i":%d}`, i); f.Number != uint64(i+1) || string(f.Meta()) != want || !bytes.Equal(f.Bytes(), bytes.Repeat([]byte{byte(i)}, 1000+i/100)) {
+		if want := fmt.Sprintf(`{"i":%d}`, i); f.Number != uint64(i+1) || string(f.Meta()) != want ||
+			!bytes.Equal(f.Bytes(), bytes.Repeat([]byte{byte(i)}, 1000+i/100)) {
 			t.Fatalf("frame %d, %s, %d bytes; want %d, %s", f.Number, f.Meta(), f.Size(), i+1, want)
 		}
 		f.Release()
@@ -179,7 +180,8 @@ func TestStreamAheadGoesBack(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for i := range 20 { // more than there is room for: Close gives up what waits
-		if err := w.Write(ctx, []byte{byte(i)}, nil, time.Millisecond); err != nil && !errors.Is(err, object.ErrTimeout) {
+		if err := w.Write(ctx, []byte{byte(i)}, nil, time.Millisecond); err != nil &&
+			!errors.Is(err, object.ErrTimeout) {
 			t.Fatal(err)
 		}
 	}
@@ -250,8 +252,8 @@ func streamProcess(writes bool) {
 	fmt.Fprintln(os.Stderr, "writer:", err)
 }
 
-// TestStreamKills kills writers and readers at moments that nobody chose: what they leave is whole, and nothing is left in
-// the end.
+// TestStreamKills kills writers and readers at moments that nobody chose: what they leave is whole, and nothing is left
+// in the end.
 func TestStreamKills(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)

@@ -17,8 +17,8 @@ type underWay struct {
 	b *Buffer
 }
 
-// Buffer gives memory for the next frame, of size bytes: fill Bytes and Push it, or Abort it. While frames have one size
-// the memory of the next ones is asked for together with each push, so that nobody waits for it.
+// Buffer gives memory for the next frame, of size bytes: fill Bytes and Push it, or Abort it. While frames have one
+// size the memory of the next ones is asked for together with each push, so that nobody waits for it.
 func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 	if w.spareSize != size {
 		w.dropSpares()
@@ -47,13 +47,14 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 	return b, nil
 }
 
-// Push seals a buffer and puts it into the stream with the metadata meta (opaque, ≤ object.MaxMetaBytes; nil is none). Where the stream
-// is full it waits: not at all with wait 0, without end below 0. After an error the buffer is to be pushed again, unchanged,
-// or aborted; an ended ctx leaves it open whether the push still happens. From here on a slice of it faults when it is written, as after a
-// Seal, until the memory is another buffer's. Errors: object.ErrTimeout; ErrEnded, ErrAborted (the
-// stream was removed); ErrDisconnected; ctx's.
+// Push seals a buffer and puts it into the stream with the metadata meta (opaque, ≤ object.MaxMetaBytes; nil is none).
+// Where the stream is full it waits: not at all with wait 0, without end below 0. After an error the buffer is to be
+// pushed again, unchanged, or aborted; an ended ctx leaves it open whether the push still happens. From here on a slice
+// of it faults when it is written, as after a Seal, until the memory is another buffer's. Errors: object.ErrTimeout;
+// ErrEnded, ErrAborted (the stream was removed); ErrDisconnected; ctx's.
 //
-// With StreamOptions.Ahead the buffer is the Writer's from here on, and the error may be that of an earlier one, which was dropped.
+// With StreamOptions.Ahead the buffer is the Writer's from here on, and the error may be that of an earlier one, which
+// was dropped.
 func (w *Writer) Push(ctx context.Context, b *Buffer, meta []byte, wait time.Duration) error {
 	if b.ended {
 		return fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
@@ -114,9 +115,9 @@ func (w *Writer) result(ctx context.Context, k *call) (*call, error) {
 	return w.c.result(ctx, k)
 }
 
-// mayWait reports whether the reply to the next push may wait for company, so that a stream in motion is answered once for some frames,
-// and a writer that waits for something else is not woken for it. It may not once half of what may be under way is unanswered, unless
-// answers are on their way.
+// mayWait reports whether the reply to the next push may wait for company, so that a stream in motion is answered once
+// for some frames, and a writer that waits for something else is not woken for it. It may not once half of what may be
+// under way is unanswered, unless answers are on their way.
 func (w *Writer) mayWait() bool {
 	unanswered := 0
 	for _, p := range w.under {
@@ -182,8 +183,8 @@ func (w *Writer) Write(ctx context.Context, data, meta []byte, wait time.Duratio
 	return err
 }
 
-// PushObject puts an object of this tenant's that this process holds into the stream, and its reference with it: on success
-// the Object must not be used any more. It follows what was pushed before.
+// PushObject puts an object of this tenant's that this process holds into the stream, and its reference with it: on
+// success the Object must not be used any more. It follows what was pushed before.
 func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) error {
 	if o.released.Load() {
 		return fmt.Errorf("%w: object %s was released", object.ErrInvalid, o.id)
@@ -204,8 +205,8 @@ func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) 
 	return nil
 }
 
-// End says that no more frames come, from any writer: readers get what waits, then object.ErrEnded. It waits until what this Writer
-// pushed is in the stream, and closes the Writer.
+// End says that no more frames come, from any writer: readers get what waits, then object.ErrEnded. It waits until what
+// this Writer pushed is in the stream, and closes the Writer.
 func (w *Writer) End() error {
 	if w.closed {
 		return nil
@@ -227,16 +228,17 @@ func (w *Writer) end(abort bool) error {
 	return err
 }
 
-// Close leaves the stream to other writers, which may be yet to come. Pushes that wait for room are given up (Flush waits for them). A
-// second Close does nothing.
+// Close leaves the stream to other writers, which may be yet to come. Pushes that wait for room are given up (Flush
+// waits for them). A second Close does nothing.
 func (w *Writer) Close() {
 	if w.closed {
 		return
 	}
 	w.closed = true
 	if len(w.under) > 0 {
-		_ = w.c.simpleIn(w.gen, wire.StreamCancel, &wire.Number{N: w.id}) // then they are answered; a dead connection answers, too
-		_ = w.drain(context.Background(), 0)                              // who wants to know calls Flush
+		// then they are answered; a dead connection answers, too
+		_ = w.c.simpleIn(w.gen, wire.StreamCancel, &wire.Number{N: w.id})
+		_ = w.drain(context.Background(), 0) // who wants to know calls Flush
 	}
 	w.dropSpares()
 	w.c.post(w.gen, wire.StreamClose, &wire.Number{N: w.id})

@@ -51,7 +51,7 @@ func otherRelease(t *testing.T, answer func(hello *wire.HelloRequest) (wire.Type
 
 type rawPayload []byte
 
-func (p rawPayload) AppendTo(b []byte) []byte { return append(b, p...) }
+func (p rawPayload) Append(b []byte) []byte { return append(b, p...) }
 
 // A daemon of another version is refused with words, whichever of the two is the older, and whoever finds out.
 func TestDaemonsOfOtherVersions(t *testing.T) {

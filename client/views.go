@@ -46,14 +46,15 @@ func (c *Conn) adopt(f *ipc.Frame, ref object.Ref, own bool) (*view, error) {
 	v := c.views[ref.Segment]
 	switch {
 	case f.NumFDs > 1:
-		return nil, fmt.Errorf("%w: segment %d came with a descriptor too many", object.ErrProtocol, ref.Segment)
+		return nil, fmt.Errorf("%w: segment %d came with an extra descriptor", object.ErrProtocol, ref.Segment)
 	case f.NumFDs == 0 && v == nil:
 		return nil, fmt.Errorf("%w: segment %d came without its descriptor", object.ErrProtocol, ref.Segment)
 	case v == nil:
 		v = &view{id: ref.Segment, bytes: ref.SegmentBytes, own: own, file: takeFile(f, 0)}
 		c.views[v.id] = v
 	case v.bytes != ref.SegmentBytes:
-		return nil, fmt.Errorf("%w: segment %d of %d bytes is now said to have %d", object.ErrProtocol, v.id, v.bytes, ref.SegmentBytes)
+		return nil, fmt.Errorf("%w: segment %d of %d bytes is now said to have %d", object.ErrProtocol, v.id, v.bytes,
+			ref.SegmentBytes)
 	case v.refs == 0:
 		c.idle--
 	}
@@ -153,8 +154,8 @@ var fullPauses = [...]time.Duration{0, 20 * time.Millisecond, 80 * time.Millisec
 // retryFull repeats a request that failed with err, if that was for want of memory: what this and other clients keep
 // mapped without need may be what is missing. It gives the last error otherwise.
 //
-// While the daemon has memory on its way back (objects go to disk, other clients are about to unmap them) it goes on for
-// some seconds more.
+// While the daemon has memory on its way back (objects go to disk, other clients are about to unmap them) it goes on
+// for some seconds more.
 func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.Payload) (*call, error) {
 	for try := range len(fullPauses) + leavingTries {
 		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
@@ -284,8 +285,9 @@ func (v *view) drop() {
 // populateFrom is the size from which entering all pages at once beats a fault a page.
 const populateFrom = 1 << 20
 
-// forWriting gives the memory of an unsealed buffer at [off, off+n), until shut or leave. The segment is mapped at the first call: it must
-// come before the first Seal in it. A large buffer is entered into the page table when the mapping is new.
+// forWriting gives the memory of an unsealed buffer at [off, off+n), until shut or leave. The segment is mapped at the
+// first call: it must come before the first Seal in it. A large buffer is entered into the page table when the mapping
+// is new.
 func (v *view) forWriting(off, n uint64) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -330,8 +332,8 @@ func (v *view) open(off, n uint64) error {
 	return nil
 }
 
-// leave notes that a buffer at [off, off+n) is filled no more. With shut its pages are made read-only, all but a first or last one that
-// another buffer has a part of; where the kernel has no room for that they stay as they are.
+// leave notes that a buffer at [off, off+n) is filled no more. With shut its pages are made read-only, all but a first
+// or last one that another buffer has a part of; where the kernel has no room for that they stay as they are.
 func (v *view) leave(off, n uint64, shut bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -347,7 +349,8 @@ func (v *view) leave(off, n uint64, shut bool) {
 	}
 }
 
-// protect opens pages, with what else is in their huge pages, or shuts them, but for huge pages that are not theirs alone.
+// protect opens pages, with what else is in their huge pages, or shuts them, but for huge pages that are not theirs
+// alone.
 func (v *view) protect(r pageRange, stores bool) error {
 	from, to := r.bytes(v.writable.PageBytes(), stores)
 	return v.writable.Protect(from, to, stores)
@@ -389,7 +392,8 @@ func (v *view) endWriting() error {
 // slice gives [off, off+n) of memory, where that lies in it.
 func slice(memory []byte, off, n uint64) ([]byte, error) {
 	if off > uint64(len(memory)) || n > uint64(len(memory))-off {
-		return nil, fmt.Errorf("%w: an object of %d bytes at %d in a segment of %d", object.ErrProtocol, n, off, len(memory))
+		return nil, fmt.Errorf("%w: an object of %d bytes at %d in a segment of %d", object.ErrProtocol, n,
+			off, len(memory))
 	}
 	return memory[off : off+n : off+n], nil
 }

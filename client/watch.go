@@ -22,7 +22,8 @@ const (
 )
 
 // Event is something that happened to an object: "sealed", "named", "unnamed" (it has that name no more: it was
-// renamed, another took its name, or it was deleted and a composite has it), "gone" (its last), "spilled", "restored"; or one of the kinds above.
+// renamed, another took its name, or it was deleted and a composite has it), "gone" (its last), "spilled", "restored";
+// or one of the kinds above.
 type Event struct {
 	Kind      string    `json:"event"`
 	ID        object.ID `json:"id"`
@@ -34,15 +35,16 @@ type Event struct {
 const watchPauseMost = 2 * time.Second // between tries to connect again
 
 // Watch calls f with each event of this tenant's objects whose name begins with prefix, in order, until ctx ends or f
-// answers an error, which comes back; began, which may be nil, is called once listening has begun. It uses a connection of
-// its own. Where the daemon goes f gets EventDisconnected, then Watch waits for the next daemon, as long as ctx lets it, and f gets EventLost;
-// with Options.NoReconnect it ends with ErrDisconnected instead.
+// answers an error, which comes back; began, which may be nil, is called once listening has begun. It uses a connection
+// of its own. Where the daemon goes f gets EventDisconnected, then Watch waits for the next daemon, as long as ctx lets
+// it, and f gets EventLost; with Options.NoReconnect it ends with ErrDisconnected instead.
 func Watch(ctx context.Context, o Options, prefix string, began func(), f func(Event) error) error {
-	w := &watch{ctx: ctx, prefix: prefix, began: began, f: f}
-	err := w.once(o)
+	w := &watch{ctx: ctx, o: o, prefix: prefix, began: began, f: f}
+	w.o.NoReconnect = true // it does that itself
+	err := w.once()
 	for errors.Is(err, ErrDisconnected) && w.listened && w.failed == nil && !o.NoReconnect {
 		if err = w.tell(EventDisconnected); err == nil {
-			err = w.again(o)
+			err = w.again()
 		}
 	}
 	return err
@@ -51,6 +53,7 @@ func Watch(ctx context.Context, o Options, prefix string, began func(), f func(E
 // watch is one Watch.
 type watch struct {
 	ctx      context.Context
+	o        Options
 	prefix   string
 	began    func()
 	f        func(Event) error
@@ -60,7 +63,7 @@ type watch struct {
 }
 
 // again listens to the next daemon, after random pauses until there is one.
-func (w *watch) again(o Options) error {
+func (w *watch) again() error {
 	for pause := firstPause; ; pause = min(2*pause, watchPauseMost) {
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -68,7 +71,7 @@ func (w *watch) again(o Options) error {
 			return w.ctx.Err()
 		}
 		w.resumed = false
-		err := w.once(o)
+		err := w.once()
 		if w.resumed || !errors.Is(err, ErrDisconnected) && !errors.Is(err, object.ErrBusy) {
 			return err // it listened, or trying goes no further
 		}
@@ -76,13 +79,13 @@ func (w *watch) again(o Options) error {
 }
 
 // once listens to one daemon until it goes.
-func (w *watch) once(o Options) error {
-	o.NoReconnect = true
-	c, err := DialOptions(o)
+func (w *watch) once() error {
+	c, err := DialOptions(w.o)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	w.o.Socket = c.socket // it stays with this daemon, and the next one there
 	c.sendMu.Lock()
 	c.out = ipc.AppendFrame(c.out, wire.Watch, 0, c.next+1, &wire.WatchRequest{Prefix: w.prefix})
 	err = c.write()

@@ -1,13 +1,14 @@
 // Package cluster says who this node is.
 //
-// A node keeps one identity for its whole life in its state directory (identifier and name) and takes a fresh incarnation
-// at every start of its daemon, so that whoever remembers something of an earlier run can tell that it is gone.
+// A node keeps one identity for its whole life in its state directory (identifier and name) and takes a fresh
+// incarnation at every start of its daemon, so that whoever remembers something of an earlier run can tell that it is
+// gone.
 //
-// Trust: the state directory belongs to the daemon's user and is closed to everyone else; what stands in it is still checked,
-// because a disk that filled up or a machine that lost power leaves files that nobody wrote.
+// Trust: the state directory belongs to the daemon's user and is closed to everyone else; what stands in it is still
+// checked, because a disk that filled up or a machine that lost power leaves files that nobody wrote.
 //
-// Locks: none. An Identity is immutable once loaded. Two processes must not load the same directory at the same time; the
-// daemon's lock on its state directory sees to that.
+// Locks: none. An Identity is immutable once loaded. Two processes must not load the same directory at the same time;
+// the daemon's lock on its state directory sees to that.
 package cluster
 
 import (
@@ -59,8 +60,8 @@ type Identity struct {
 	Incarnation Incarnation
 }
 
-// identityRecord is the file's content. Sum is the CRC-32 (IEEE) of "node\x00name", so that a file torn by a crash, or edited
-// by hand half-way, is told from a whole one.
+// identityRecord is the file's content. Sum is the CRC-32 (IEEE) of "node\x00name", so that a file torn by a crash, or
+// edited by hand half-way, is told from a whole one.
 type identityRecord struct {
 	Format int    `json:"format"`
 	Node   string `json:"node"`
@@ -70,11 +71,11 @@ type identityRecord struct {
 
 func (r identityRecord) sum() uint32 { return crc32.ChecksumIEEE([]byte(r.Node + "\x00" + r.Name)) }
 
-// LoadIdentity returns the identity kept in dir, which must exist, and makes one at the first start. A name that is not empty
-// replaces the one on file (the identifier stays); otherwise a first start takes the host's name.
+// LoadIdentity returns the identity kept in dir, which must exist, and makes one at the first start. A name that is not
+// empty replaces the one on file (the identifier stays); otherwise a first start takes the host's name.
 //
-// Errors: ErrIdentity (wrapped) when the file is torn, corrupted or of a newer layout; it is then left as it is, for the
-// administrator to look at. What the file system says, otherwise.
+// Errors: ErrIdentity (wrapped) when the file is torn, corrupted or of a newer layout; it is then left as it is, for
+// the administrator to look at. What the file system says, otherwise.
 func LoadIdentity(dir, name string) (Identity, error) {
 	if err := CheckName(name); err != nil {
 		return Identity{}, err
@@ -145,7 +146,8 @@ func readIdentity(path string) (Identity, error) {
 		return Identity{}, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxIdentityBytes {
-		return Identity{}, damaged(path, fmt.Sprintf("it is %v with %d bytes, not a small regular file", info.Mode(), info.Size()))
+		return Identity{}, damaged(path,
+			fmt.Sprintf("it is %v with %d bytes, not a small regular file", info.Mode(), info.Size()))
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -160,7 +162,8 @@ func parseIdentity(path string, raw []byte) (Identity, error) {
 		return Identity{}, damaged(path, err.Error())
 	}
 	if rec.Format != identityFormat {
-		return Identity{}, damaged(path, fmt.Sprintf("its layout is version %d, this daemon reads %d", rec.Format, identityFormat))
+		return Identity{}, damaged(path,
+			fmt.Sprintf("its layout is version %d, this daemon reads %d", rec.Format, identityFormat))
 	}
 	if rec.Sum != rec.sum() {
 		return Identity{}, damaged(path, fmt.Sprintf("its checksum is %d, its content's is %d", rec.Sum, rec.sum()))

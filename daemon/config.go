@@ -26,7 +26,7 @@ const (
 	MinCapacityBytes = 16 << 20  // below this not even one ordinary segment fits
 	MaxCapacityBytes = 1 << 50   // no machine has more; above it a unit was mistyped
 	MinKernelCache   = 16 << 20  // some drivers write as much for one program
-	MaxConnections   = 1 << 20   // each takes some KiB and up to four descriptors
+	MaxConnections   = 1 << 20   // each takes some KiB and one to three descriptors
 	minProcesses     = 64        // of a worker, threads among them
 	minFiles         = 256       // of a worker
 	minWorkerBytes   = 128 << 20 // of a worker: what a driver and its compiler take before anything runs
@@ -38,39 +38,52 @@ const (
 // Config is what a daemon is started with. The zero value of every field means the default that its comment names;
 // Defaults fills them in, Validate checks all of them. A Config is not altered once a Daemon was made of it.
 type Config struct {
-	Socket        string          // path of the unix socket; "" = ipc.DefaultSocket()
-	StateDir      string          // identity, lock, kernel caches; "" = /var/lib/tendril for root, else $XDG_STATE_HOME/tendril or ~/.local/state/tendril
-	NodeName      string          // "" = the name on file, at first start the host's
-	CapacityBytes uint64          // the store's; 0 = half of the memory that the machine and the cgroup allow
-	QuotaBytes    uint64          // what one tenant may hold of the store; 0 = all of it
-	SpillBytes    int64           // of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
-	QuotaDevice   uint64          // what one tenant's sessions may take of the devices' own memory; 0 = all of it
-	QuotaSpill    uint64          // what one tenant may have on disk; 0 = all of it
-	NoIndex       bool            // local processes are offered no index in shared memory
-	Connections   int             // open at the front door at a time; 0 = DefaultConnections
-	TenantConns   int             // of them one tenant's; 0 = half of them
-	QuotaObjects  int             // how many objects one tenant may have; 0 = as many as there is memory for
-	HighBytes     uint64          // above it memory is given back ahead of need; 0 = 7/8 of the capacity
-	ScrubEvery    time.Duration   // between two scrubs of all objects; 0 = none
-	ScrubRate     uint64          // bytes a second that those read; 0 = 64 MiB
-	WarmBytes     int64           // memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
-	NoInPlace     bool            // devices that compute on shared memory are treated as those with memory of their own
-	NoHuge        bool            // reserved huge pages are left to other programs
-	Vendors       []string        // directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
-	KernelCache   uint64          // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
-	KernelTime    time.Duration   // that one command may run on its device; 0 = no bound
-	BuildTime     time.Duration   // that one build may take; 0 = no bound
-	WarmWorkers   int             // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
-	WorkerIDs     workers.IDRange // users of tenants' workers where the daemon is root; zero: workers.OwnIDs()
-	Workers       workers.Limits  // bounds of workers and tenants; fields of 0: see workerLimits; negative: none
-	WorkerWait    time.Duration   // for a worker to become free where too many serve; 0 = 5 s, negative: not at all
-	MaxWorkers    int             // serving at one time on this node; 0 = 256
-	ProbeTimeout  time.Duration   // for one driver to say what it has; 0 = 30 s
-	StartTimeout  time.Duration   // for one worker to load its driver; 0 = 60 s
-	LogLevel      string          // error, warn, info or debug; "" = info
+	Socket string // path of the unix socket; "" = ipc.DefaultSocket()
+	// StateDir has identity, lock and kernel caches; "" = /var/lib/tendril for root, else $XDG_STATE_HOME/tendril or
+	// ~/.local/state/tendril.
+	StateDir      string
+	NodeName      string // "" = the name on file, at first start the host's
+	CapacityBytes uint64 // the store's; 0 = half of the memory that the machine and the cgroup allow
+	QuotaBytes    uint64 // what one tenant may hold of the store; 0 = all of it
+	// of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
+	SpillBytes  int64
+	QuotaDevice uint64 // what one tenant's sessions may take of the devices' own memory; 0 = all of it
+	QuotaSpill  uint64 // what one tenant may have on disk; 0 = all of it
+	NoIndex     bool   // local processes are offered no index in shared memory
+	// RequestBytes of the daemon's own memory may be held by requests that wait and by replies that nobody has read;
+	// 0 = an eighth of the capacity, 64 to 512 MiB.
+	RequestBytes uint64
+	Connections  int // open at the front door at a time; 0 = DefaultConnections
+	TenantConns  int // of them one tenant's; 0 = half of them
+	QuotaObjects int // how many objects one tenant may have; 0 = as many as there is memory for
+	// how many segments of memory one tenant may have, each a descriptor of the daemon's; 0 = half of those there may
+	// be (Daemon.segmentFiles)
+	QuotaSegments int
+	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
+	ScrubEvery    time.Duration // between two scrubs of all objects; 0 = none
+	ScrubRate     uint64        // bytes a second that those read; 0 = 64 MiB
+	// memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
+	WarmBytes int64
+	NoInPlace bool // devices that compute on shared memory are treated as those with memory of their own
+	NoHuge    bool // reserved huge pages are left to other programs
+	// directories of *.icd files; nil = $OCL_ICD_VENDORS where that is a directory, else /etc/OpenCL/vendors
+	Vendors      []string
+	KernelCache  uint64          // what one tenant's compiled kernels and temporary files may take on disk; 0 = 4 GiB
+	KernelTime   time.Duration   // that one command may run on its device; 0 = no bound
+	BuildTime    time.Duration   // that one build may take; 0 = no bound
+	WarmWorkers  int             // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
+	WorkerIDs    workers.IDRange // users of tenants' workers where the daemon is root; zero: workers.OwnIDs()
+	Workers      workers.Limits  // bounds of workers and tenants; fields of 0: see workerLimits; negative: none
+	WorkerWait   time.Duration   // for a worker to become free where too many serve; 0 = 5 s, negative: not at all
+	MaxWorkers   int             // serving at one time on this node; 0 = 256
+	ProbeTimeout time.Duration   // for one driver to say what it has; 0 = 30 s
+	StartTimeout time.Duration   // for one worker to load its driver; 0 = 60 s
+	LogLevel     string          // error, warn, info or debug; "" = info
 
-	Listen     string        // host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
-	ResumeTime time.Duration // how long a session of another machine waits for its client; 0 = 60 s, negative: not at all
+	// host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken
+	Listen string
+	// how long a session of another machine waits for its client; 0 = 60 s, negative: not at all
+	ResumeTime time.Duration
 	Deadline   time.Duration // how long its client's machine may say nothing; 0 = 10 s
 
 	PlaintextPeers []string // addresses or networks whose sessions may do without TLS, besides this machine
@@ -156,8 +169,9 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	return c, errors.Join(faults...)
 }
 
-// workerLimits fills in what bounds workers. Threads count as processes: a driver of a CPU has one a processor, a compiler and the Go
-// runtime some more. Where an enclosing cgroup bounds processes, a worker must leave most of them to others.
+// workerLimits fills in what bounds workers. Threads count as processes: a driver of a CPU has one a processor, a
+// compiler and the Go runtime some more. Where an enclosing cgroup bounds processes, a worker must leave most of them
+// to others.
 func (c Config) workerLimits(m Machine) workers.Limits {
 	l := c.Workers
 	worker, tenant := 256+8*runtime.NumCPU(), 32*(256+8*runtime.NumCPU())
@@ -206,42 +220,62 @@ func (c Config) Validate() error {
 		}
 	}
 	fault(!filepath.IsAbs(c.Socket), "socket %q is not an absolute path", c.Socket)
-	fault(len(c.Socket) > maxUnixPathBytes, "socket path of %d bytes is longer than the %d a unix socket allows: %s", len(c.Socket), maxUnixPathBytes, c.Socket)
+	fault(len(c.Socket) > maxUnixPathBytes, "socket path of %d bytes is longer than the %d a unix socket allows: %s",
+		len(c.Socket), maxUnixPathBytes, c.Socket)
 	fault(!filepath.IsAbs(c.StateDir), "state directory %q is not an absolute path", c.StateDir)
 	if err := cluster.CheckName(c.NodeName); err != nil {
 		faults = append(faults, err)
 	}
 	fault(c.CapacityBytes < MinCapacityBytes, "capacity of %d bytes is below %d", c.CapacityBytes, MinCapacityBytes)
-	fault(c.CapacityBytes > MaxCapacityBytes, "capacity of %d bytes is above %d", c.CapacityBytes, uint64(MaxCapacityBytes))
-	fault(c.QuotaBytes == 0 || c.QuotaBytes > c.CapacityBytes, "quota of %d bytes is not between 1 and the capacity of %d", c.QuotaBytes, c.CapacityBytes)
+	fault(c.CapacityBytes > MaxCapacityBytes, "capacity of %d bytes is above %d", c.CapacityBytes,
+		uint64(MaxCapacityBytes))
+	fault(c.QuotaBytes == 0 || c.QuotaBytes > c.CapacityBytes,
+		"quota of %d bytes is not between 1 and the capacity of %d", c.QuotaBytes, c.CapacityBytes)
 	fault(c.SpillBytes < -1, "spill space of %d bytes: want none (-1) or more", c.SpillBytes)
 	fault(c.QuotaObjects < 0, "a quota of %d objects is below 0", c.QuotaObjects)
-	fault(c.Connections < 0 || c.Connections > MaxConnections, "%d connections: want 1 to %d", c.Connections, MaxConnections)
+	fault(c.QuotaSegments < 0, "a quota of %d segments is below 0", c.QuotaSegments)
+	fault(c.Connections < 0 || c.Connections > MaxConnections, "%d connections: want 1 to %d", c.Connections,
+		MaxConnections)
 	all := orDefault(c.Connections, DefaultConnections)
 	fault(c.TenantConns < 0 || all > 0 && c.TenantConns > all-all/8,
-		"%d connections of one tenant: want 1 to %d, for an eighth of all %d is for other tenants (--max-connections)", c.TenantConns, all-all/8, all)
-	fault(c.HighBytes > c.CapacityBytes, "high-water mark of %d bytes is above the capacity of %d", c.HighBytes, c.CapacityBytes)
-	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes, "warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
+		"%d connections of one tenant: want 1 to %d, for an eighth of all %d is for other tenants (--max-connections)",
+		c.TenantConns, all-all/8, all)
+	fault(c.RequestBytes != 0 && (c.RequestBytes < 16<<20 || c.RequestBytes > 1<<60),
+		"request memory of %d bytes: want 16 MiB to 1 EiB", c.RequestBytes)
+	fault(c.HighBytes > c.CapacityBytes, "high-water mark of %d bytes is above the capacity of %d", c.HighBytes,
+		c.CapacityBytes)
+	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes,
+		"warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
 	for _, dir := range c.Vendors {
 		fault(!filepath.IsAbs(dir), "vendors directory %q is not an absolute path", dir)
 	}
 	fault(c.KernelCache < MinKernelCache, "a kernel cache of %d bytes is below %d", c.KernelCache, MinKernelCache)
-	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "%d warm workers is not between -1 and %d", c.WarmWorkers, MaxWarmWorkers)
+	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "%d warm workers is not between -1 and %d",
+		c.WarmWorkers, MaxWarmWorkers)
 	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
-	fault(c.Workers.Processes > 0 && c.Workers.Processes < minProcesses, "%d processes for a worker: a driver's threads count, so at least %d", c.Workers.Processes, minProcesses)
-	fault(c.Workers.Files > 0 && c.Workers.Files < minFiles, "%d open files for a worker: at least %d", c.Workers.Files, minFiles)
+	fault(c.Workers.Processes > 0 && c.Workers.Processes < minProcesses,
+		"%d processes for a worker: a driver's threads count, so at least %d", c.Workers.Processes, minProcesses)
+	fault(c.Workers.Files > 0 && c.Workers.Files < minFiles, "%d open files for a worker: at least %d",
+		c.Workers.Files, minFiles)
 	fault(c.Workers.MemoryBytes > 0 && c.Workers.MemoryBytes < minWorkerBytes,
-		"%s of memory for a worker: a driver needs at least %s", humanize.IBytes(uint64(c.Workers.MemoryBytes)), humanize.IBytes(minWorkerBytes))
-	fault(c.Workers.FileBytes > 0 && c.Workers.FileBytes < 1<<20, "files of at most %d bytes for a worker: compiled kernels need at least 1 MiB", c.Workers.FileBytes)
+		"%s of memory for a worker: a driver needs at least %s", humanize.IBytes(uint64(c.Workers.MemoryBytes)),
+		humanize.IBytes(minWorkerBytes))
+	fault(c.Workers.FileBytes > 0 && c.Workers.FileBytes < 1<<20,
+		"files of at most %d bytes for a worker: compiled kernels need at least 1 MiB", c.Workers.FileBytes)
 	fault(c.Workers.TenantProcesses > 0 && c.Workers.TenantProcesses < c.Workers.Processes,
-		"%d processes for a tenant are fewer than the %d of one worker (--worker-processes)", c.Workers.TenantProcesses, c.Workers.Processes)
+		"%d processes for a tenant are fewer than the %d of one worker (--worker-processes)", c.Workers.TenantProcesses,
+		c.Workers.Processes)
 	fault(c.Workers.TenantBytes > 0 && c.Workers.TenantBytes < c.Workers.MemoryBytes,
-		"%s of memory for a tenant's workers are less than the %s of one (--worker-memory)", humanize.IBytes(uint64(c.Workers.TenantBytes)), humanize.IBytes(uint64(c.Workers.MemoryBytes)))
+		"%s of memory for a tenant's workers are less than the %s of one (--worker-memory)",
+		humanize.IBytes(uint64(c.Workers.TenantBytes)), humanize.IBytes(uint64(c.Workers.MemoryBytes)))
 	fault(c.WorkerWait > MaxWait, "worker wait %v is more than %v", c.WorkerWait, MaxWait)
-	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v", c.ProbeTimeout, MaxWait)
+	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v",
+		c.ProbeTimeout, MaxWait)
 	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)
-	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v", c.Deadline, MaxWait)
-	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v", c.StartTimeout, MaxWait)
+	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v",
+		c.Deadline, MaxWait)
+	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v",
+		c.StartTimeout, MaxWait)
 	fault(c.ScrubEvery < 0, "a scrub interval of %v is below 0", c.ScrubEvery)
 	fault(c.KernelTime < 0, "a kernel time of %v is below 0", c.KernelTime)
 	fault(c.BuildTime < 0, "a build time of %v is below 0", c.BuildTime)
@@ -260,7 +294,8 @@ func (c Config) checkAddresses() (faults []error) {
 		if _, port, err := net.SplitHostPort(address); err != nil {
 			faults = append(faults, fmt.Errorf("%s %q: want host:port: %w", what, address, err))
 		} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-			faults = append(faults, fmt.Errorf("%s %q: port %q is not between 0 and 65535 (%d)", what, address, port, n))
+			faults = append(faults,
+				fmt.Errorf("%s %q: port %q is not between 0 and 65535 (%d)", what, address, port, n))
 		}
 	}
 	if c.Listen != "none" {
@@ -274,7 +309,8 @@ func (c Config) checkAddresses() (faults []error) {
 	}
 	for _, p := range c.PlaintextPeers {
 		if _, err := parsePrefix(p); err != nil {
-			faults = append(faults, fmt.Errorf("plaintext peer %q is neither an address nor a network such as 10.0.0.0/8", p))
+			faults = append(faults,
+				fmt.Errorf("plaintext peer %q is neither an address nor a network such as 10.0.0.0/8", p))
 		}
 	}
 	if _, err := tenancy.NewTable(c.Tenants); err != nil {

@@ -31,8 +31,10 @@ func TestDefaults(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
-	if c.CapacityBytes != 4<<30 || c.QuotaBytes != 4<<30 || c.WarmBytes != 256<<20 || c.StateDir != "/h/.local/state/tendril" ||
-		c.Socket != "/run/user/1000/t.sock" || c.WarmWorkers != 1 || c.MaxWorkers != 256 || c.ProbeTimeout != 30*time.Second ||
+	if c.CapacityBytes != 4<<30 || c.QuotaBytes != 4<<30 || c.WarmBytes != 256<<20 ||
+		c.StateDir != "/h/.local/state/tendril" ||
+		c.Socket != "/run/user/1000/t.sock" || c.WarmWorkers != 1 || c.MaxWorkers != 256 ||
+		c.ProbeTimeout != 30*time.Second ||
 		c.StartTimeout != time.Minute || c.LogLevel != "info" || len(c.Vendors) != 1 {
 		t.Errorf("defaults: %+v", c)
 	}
@@ -83,18 +85,22 @@ func TestDefaultStateDir(t *testing.T) {
 
 func TestFromEnv(t *testing.T) {
 	c := Config{NodeName: "kept", LogLevel: "debug"}
-	err := c.FromEnv(env("TENDRIL_SOCKET=/s", "TENDRIL_CAPACITY=2g", "TENDRIL_VENDORS=/a:/b", "TENDRIL_WARM_WORKERS=-1", "TENDRIL_PROBE_TIMEOUT=5s",
+	err := c.FromEnv(env("TENDRIL_SOCKET=/s", "TENDRIL_CAPACITY=2g", "TENDRIL_VENDORS=/a:/b", "TENDRIL_WARM_WORKERS=-1",
+		"TENDRIL_PROBE_TIMEOUT=5s",
 		"TENDRIL_LOG_LEVEL=", "TENDRIL_WARM_MEMORY=none"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Socket != "/s" || c.CapacityBytes != 2<<30 || len(c.Vendors) != 2 || c.WarmWorkers != -1 || c.ProbeTimeout != 5*time.Second ||
+	if c.Socket != "/s" || c.CapacityBytes != 2<<30 || len(c.Vendors) != 2 || c.WarmWorkers != -1 ||
+		c.ProbeTimeout != 5*time.Second ||
 		c.NodeName != "kept" || c.LogLevel != "debug" || c.WarmBytes != -1 {
 		t.Errorf("%+v", c)
 	}
-	bad := env("TENDRIL_CAPACITY=lots", "TENDRIL_QUOTA=1.2.3", "TENDRIL_MAX_WORKERS=many", "TENDRIL_START_TIMEOUT=5", "TENDRIL_WARM_MEMORY=2000000TiB")
+	bad := env("TENDRIL_CAPACITY=lots", "TENDRIL_QUOTA=1.2.3", "TENDRIL_MAX_WORKERS=many", "TENDRIL_START_TIMEOUT=5",
+		"TENDRIL_WARM_MEMORY=2000000TiB")
 	err = (&Config{}).FromEnv(bad)
-	for _, want := range []string{"TENDRIL_CAPACITY", "lots", "TENDRIL_QUOTA", "1.2.3", "TENDRIL_MAX_WORKERS", "many", "TENDRIL_START_TIMEOUT", `"5"`, "TENDRIL_WARM_MEMORY"} {
+	for _, want := range []string{"TENDRIL_CAPACITY", "lots", "TENDRIL_QUOTA", "1.2.3", "TENDRIL_MAX_WORKERS", "many",
+		"TENDRIL_START_TIMEOUT", `"5"`, "TENDRIL_WARM_MEMORY"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}
@@ -103,8 +109,9 @@ func TestFromEnv(t *testing.T) {
 
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]uint64{
-		"0": 0, "1048576": 1 << 20, "1k": 1 << 10, "1.5G": 3 << 29, "512MiB": 512 << 20, "1GB": 1e9, " 8 GiB ": 8 << 30, "2T": 2 << 40,
-		"": 1, "-1": 1, "1X": 1, "MiB": 1, "99999999999999999999": 1,
+		"0": 0, "1048576": 1 << 20, "1k": 1 << 10, "1.5G": 3 << 29, "512MiB": 512 << 20, "1GB": 1e9, " 8 GiB ": 8 << 30,
+		"2T": 2 << 40,
+		"":   1, "-1": 1, "1X": 1, "MiB": 1, "99999999999999999999": 1,
 	} {
 		got, err := ParseBytes(text)
 		if err == nil && got != want || err != nil && want != 1 {
@@ -133,7 +140,8 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 		{func(c *Config) { c.WarmWorkers = 17 }, "17 warm"},
 		{func(c *Config) { c.WarmWorkers = -2 }, "-2 warm"},
 		{func(c *Config) { c.MaxWorkers = -3 }, "-3 workers"},
-		{func(c *Config) { c.Workers.MemoryBytes = 1 << 20 }, "1.0 MiB of memory for a worker: a driver needs at least 128 MiB"},
+		{func(c *Config) { c.Workers.MemoryBytes = 1 << 20 },
+			"1.0 MiB of memory for a worker: a driver needs at least 128 MiB"},
 		{func(c *Config) { c.ProbeTimeout = -1 }, "-1ns"},
 		{func(c *Config) { c.StartTimeout = 2 * MaxWait }, "2h0m0s"},
 		{func(c *Config) { c.LogLevel = "loud" }, `"loud"`},

@@ -1,14 +1,15 @@
-// Package daemon is one node: its configuration, and the life of everything that the other rooms provide. It loads no driver
-// and imports neither the worker nor any OpenCL binding; it starts its own program again for that (daemon/workers).
+// Package daemon is one node: its configuration, and the life of everything that the other rooms provide. It loads no
+// driver and imports neither the worker nor any OpenCL binding; it starts its own program again for that
+// (daemon/workers).
 //
-// Start-up is the list in Daemon.steps, shut-down the same list backwards. Run starts, serves until its context ends and shuts
-// down; several daemons can live in one process, as nothing here is global.
+// Start-up is the list in Daemon.steps, shut-down the same list backwards. Run starts, serves until its context ends
+// and shuts down; several daemons can live in one process, as nothing here is global.
 //
-// Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and workers send
-// is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
+// Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and
+// workers send is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
 //
-// Locks: Daemon.opening, publications.mu and then the store's; sessions.mu and pageKeys.mu are leaves. Nothing else here is locked: fields of Daemon are set by the steps before the front door opens
-// and not altered afterwards.
+// Locks: Daemon.opening, publications.mu and then the store's; sessions.mu and pageKeys.mu are leaves. Nothing else
+// here is locked: fields of Daemon are set by the steps before the front door opens and not altered afterwards.
 package daemon
 
 import (
@@ -117,7 +118,7 @@ func (d *Daemon) steps() []step {
 	return []step{
 		{"takeover", d.beginTakeover, d.endTakeover},
 		{"state directory", d.openState, d.closeState},
-		{"earlier starts", d.lookAtState, nil},
+		{"state directory's parts", d.lookAtState, nil},
 		{"identity", d.loadIdentity, nil},
 		{"authority", d.openAuthority, nil},
 		{"cluster metadata", d.openMetadata, func() error { return d.meta.raft.Close() }},
@@ -138,8 +139,8 @@ func (d *Daemon) steps() []step {
 	}
 }
 
-// Run starts the node, serves until ctx ends, and shuts down. The error is the first step's that failed, with its name, or
-// what went wrong while shutting down; nil after a clean end.
+// Run starts the node, serves until ctx ends, and shuts down. The error is the first step's that failed, with its name,
+// or what went wrong while shutting down; nil after a clean end.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.cancel()
 	steps := d.steps()
@@ -150,7 +151,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		d.log.WithField("step", s.name).Debug("started")
 	}
-	d.log.WithFields(logrus.Fields{"node": d.node.Name, "socket": d.cfg.Socket, "version": d.build.Version}).Info("node is up")
+	d.log.WithFields(logrus.Fields{"node": d.node.Name, "socket": d.cfg.Socket,
+		"version": d.build.Version}).Info("node is up")
 	d.ready()
 	for {
 		select {
@@ -184,8 +186,8 @@ func (d *Daemon) unwind(steps []step) error {
 	return errors.Join(faults...)
 }
 
-// Reload asks for a new look at the drivers and at the node's certificate, in the background; sessions keep what they have. It
-// never blocks, and may be called at any time.
+// Reload asks for a new look at the drivers and at the node's certificate, in the background; sessions keep what they
+// have. It never blocks, and may be called at any time.
 func (d *Daemon) Reload() {
 	if again := d.again.Load(); again != nil {
 		again.Reload()
@@ -259,9 +261,10 @@ func (d *Daemon) raiseLimit() error {
 	}
 	d.node.FileLimit = limit
 	if most, want := d.connections(), orDefault(d.cfg.Connections, DefaultConnections); most < want {
-		why := fmt.Sprintf("the limit of open files is %d, of which each connection takes up to %d: %d connections are let in; raise it (ulimit -Hn, LimitNOFILE=)",
-			limit, connectionFiles, most)
-		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{What: fmt.Sprintf("%d connections", want), Why: why})
+		why := fmt.Sprintf("the limit of open files is %d, of which each connection takes one or more: %d connections are let in; raise it (ulimit -Hn, LimitNOFILE=)",
+			limit, most)
+		d.startFallbacks = append(d.startFallbacks,
+			clwire.Fallback{What: fmt.Sprintf("%d connections", want), Why: why})
 		if d.cfg.Connections > 0 {
 			d.log.Warn(why)
 		}
@@ -269,17 +272,29 @@ func (d *Daemon) raiseLimit() error {
 	return nil
 }
 
-// What a local connection takes of the daemon's descriptors: its socket, its process's pidfd, its slots in the index, and for a time a second
-// descriptor of the socket, in Go's netpoller. The rest is for everything else.
+// A local connection takes a descriptor of the daemon's, its process another one, however many connections it has, its
+// slots in the index a third. The front door counts them. A segment with memory takes one, which the store counts.
+// Connections may take two thirds of what is left after otherFiles, or after a sixteenth of the limit where that is
+// more; what they cannot use is for segments, too.
 const (
-	connectionFiles = 4
+	connectionFiles = 3
 	otherFiles      = 512
 	leastConns      = 16
+	leastSegments   = 64
 )
 
-// filesWanted is what as many connections take as were asked for.
+// filesWanted is what as many connections take as were asked for, each of a process of its own that has the index, and
+// as many segments as are then left or were asked for.
 func (d *Daemon) filesWanted() uint64 {
-	return otherFiles + connectionFiles*uint64(orDefault(d.cfg.Connections, DefaultConnections))
+	conns := connectionFiles * uint64(orDefault(d.cfg.Connections, DefaultConnections))
+	files := conns + max(conns/2, 2*uint64(d.cfg.QuotaSegments))
+	return otherFiles + files + files/8 // a sixteenth and more
+}
+
+// objectFiles is how many descriptors connections and segments may take together; 0: the limit is not known.
+func (d *Daemon) objectFiles() uint64 {
+	limit := d.node.FileLimit
+	return limit - min(limit, max(otherFiles, limit/16))
 }
 
 // connections is how many connections the limit of open files allows, at most as many as were asked for.
@@ -288,8 +303,27 @@ func (d *Daemon) connections() int {
 	if d.node.FileLimit == 0 { // not known
 		return want
 	}
-	most := (d.node.FileLimit - min(d.node.FileLimit, otherFiles)) / connectionFiles
-	return int(min(uint64(want), max(most, leastConns)))
+	return int(min(uint64(want), max(uint64(d.connectionsFiles()), leastConns)))
+}
+
+// connectionsFiles is how many descriptors connections may take together; 0: the limit is not known.
+func (d *Daemon) connectionsFiles() int {
+	want := connectionFiles * uint64(orDefault(d.cfg.Connections, DefaultConnections))
+	return int(min(want, d.objectFiles()/3*2))
+}
+
+// segmentFiles is how many segments may have memory; 0: no bound, for the limit is not known.
+func (d *Daemon) segmentFiles() int {
+	if d.node.FileLimit == 0 {
+		return 0
+	}
+	return max(int(d.objectFiles())-d.connectionsFiles(), leastSegments)
+}
+
+// tenantSegments is how many of them may be one tenant's.
+func (d *Daemon) tenantSegments() int {
+	all := d.segmentFiles()
+	return min(orDefault(d.cfg.QuotaSegments, max(1, all/2)), max(1, all-all/8))
 }
 
 // tenantConnections is how many of them one tenant may have.
@@ -298,9 +332,9 @@ func (d *Daemon) tenantConnections() int {
 	return min(orDefault(d.cfg.TenantConns, max(1, all/2)), max(1, all-all/8))
 }
 
-// openCaches prepares the directory under which workers keep compiled kernels. When the daemon is root its workers are other
-// users, who must be able to pass through the state directory; where one above it is closed to them, caches last only as long
-// as the daemon.
+// openCaches prepares the directory under which workers keep compiled kernels. When the daemon is root its workers are
+// other users, who must be able to pass through the state directory; where one above it is closed to them, caches last
+// only as long as the daemon.
 func (d *Daemon) openCaches() error {
 	d.removeLeftCaches()
 	d.cacheRoot = filepath.Join(d.cfg.StateDir, "cache")
@@ -329,7 +363,8 @@ func (d *Daemon) openTemporaryCaches(why error) error {
 	}
 	d.cacheRoot, d.cacheTemporary, d.node.CacheDir = dir, true, dir
 	d.startFallbacks = append(d.startFallbacks, clwire.Fallback{
-		What: "kernel caches that outlive the daemon", Why: why.Error() + "; workers run as other users and could not reach them",
+		What: "kernel caches that outlive the daemon",
+		Why:  why.Error() + "; workers run as other users and could not reach them",
 	})
 	return os.Chmod(dir, 0o711)
 }
@@ -362,17 +397,24 @@ func (d *Daemon) removeLeftCaches() {
 func (d *Daemon) openStore() (err error) {
 	o := store.Options{
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
-		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex, HighBytes: d.cfg.HighBytes,
-		Available: func() (uint64, bool) { return availableBytes("/") }, ScrubEvery: d.cfg.ScrubEvery, ScrubRate: d.cfg.ScrubRate,
+		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex,
+		Segments: d.segmentFiles(), TenantSegments: d.tenantSegments(),
+		HighBytes: d.cfg.HighBytes, RequestBytes: d.cfg.RequestBytes,
+		Available: func() (uint64, bool) { return availableBytes("/") }, ScrubEvery: d.cfg.ScrubEvery,
+		ScrubRate: d.cfg.ScrubRate,
 		OnDamage: func(x object.Damage) {
-			d.log.WithFields(logrus.Fields{"object": x.ID, "name": x.Name, "tenant": x.Tenant}).Error("an object is damaged in " + x.Where + ": " + x.Why)
+			d.log.WithFields(logrus.Fields{"object": x.ID, "name": x.Name,
+				"tenant": x.Tenant}).Error("an object is damaged in " + x.Where + ": " + x.Why)
 		},
+	}
+	if has := memoryBytes("/"); has > 0 && o.CapacityBytes > has {
+		d.log.Warnf("the capacity is %d bytes and this machine, or its cgroup, has %d: the store will be full before it is reached; start with a smaller --capacity", o.CapacityBytes, has)
 	}
 	if d.cfg.NoHuge {
 		o.HugeFromBytes = store.NoHuge
 	}
 	if d.cfg.SpillBytes >= 0 {
-		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, "objects"), d.spillBytes()
+		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, objectsFolder), d.spillBytes()
 	}
 	if d.inherited != nil {
 		o.Legacy, d.inherited.legacy = d.inherited.legacy, nil
@@ -413,9 +455,11 @@ func (d *Daemon) openPool() error {
 	group, noGroup := d.ownGroup()
 	d.pool = workers.New(workers.Options{
 		Group: group, NoGroup: noGroup,
-		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors, CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
+		Executable: d.build.Executable, Args: d.build.WorkerArgs, Node: d.node.ID, Vendors: d.cfg.Vendors,
+		CacheRoot: d.cacheRoot, CacheBytes: d.cfg.KernelCache,
 		StateDir: d.cfg.StateDir, IDs: d.cfg.WorkerIDs, Limits: d.cfg.Workers, Wait: d.cfg.WorkerWait,
-		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime, BuildTime: d.cfg.BuildTime,
+		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime,
+		BuildTime:    d.cfg.BuildTime,
 		NoInPlace:    d.cfg.NoInPlace,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
@@ -434,7 +478,8 @@ func (d *Daemon) ownGroup() (dir, why string) {
 	return dir, why
 }
 
-// daemonScore is the daemon's oom_score_adj: when memory is short the kernel ends something else. Workers put up their own.
+// daemonScore is the daemon's oom_score_adj: when memory is short the kernel ends something else. Workers put up their
+// own.
 const daemonScore = -900
 
 // protect has the kernel end other processes first.
@@ -444,14 +489,15 @@ func (d *Daemon) protect() error {
 	}
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(daemonScore)), 0); err != nil {
 		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{
-			What: "the daemon as the last to end when memory is short", Why: err.Error() + " (systemd: OOMScoreAdjust=-900); its workers are the first in any case",
+			What: "the daemon as the last to end when memory is short",
+			Why:  err.Error() + " (systemd: OOMScoreAdjust=-900); its workers are the first in any case",
 		})
 	}
 	return nil
 }
 
-// startProbe does not wait: a driver that hangs must not keep the store from serving. Its goroutine ends with d.ctx; a probe under
-// way ends with the pool.
+// startProbe does not wait: a driver that hangs must not keep the store from serving. Its goroutine ends with d.ctx; a
+// probe under way ends with the pool.
 func (d *Daemon) startProbe() error {
 	d.Reload()
 	d.joined.Go(func() {
@@ -476,10 +522,13 @@ func (d *Daemon) openDoor() error {
 	}
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
-		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers, Cluster: d, Peers: d,
-		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer, Revoked: d.verifier().Revoked,
+		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers,
+		Cluster: d, Peers: d,
+		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
+		Revoked:       d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
+		MaxFiles: d.connectionsFiles(),
 	})
 	if err == nil {
 		d.door.Store(door)

@@ -39,10 +39,12 @@ func TestMain(m *testing.M) {
 func aConfig(t testing.TB) Config {
 	dir := t.TempDir()
 	vendors := filepath.Join(dir, "vendors")
-	if err := errors.Join(os.Mkdir(vendors, 0o755), os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(vendors, 0o755),
+		os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Listen: "127.0.0.1:0", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{vendors}}
+	c := Config{Listen: "127.0.0.1:0", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"),
+		CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{vendors}}
 	c, err := c.Defaults(aMachine(), env("HOME=/"))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +111,8 @@ func TestDaemonStartsServesAndLeavesNothing(t *testing.T) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Node.PID != os.Getpid() || len(s.Node.ID) != 32 || s.Node.Version != "test" || s.Store.CapacityBytes != 64<<20 || len(s.Drivers) != 1 {
+	if s.Node.PID != os.Getpid() || len(s.Node.ID) != 32 || s.Node.Version != "test" ||
+		s.Store.CapacityBytes != 64<<20 || len(s.Drivers) != 1 {
 		t.Errorf("status: %s", raw)
 	}
 	for _, part := range []string{`"sessions":[]`, `"workers":[]`} {
@@ -137,7 +140,8 @@ func TestCachesOfAKilledDaemonAreRemoved(t *testing.T) {
 	c := aConfig(t)
 	left := filepath.Join(t.TempDir(), temporaryCache+"1")
 	link := filepath.Join(c.StateDir, temporaryLink)
-	if err := errors.Join(os.MkdirAll(filepath.Join(left, "tenant"), 0o700), os.Mkdir(c.StateDir, 0o700), os.Symlink(left, link)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(left, "tenant"), 0o700), os.Mkdir(c.StateDir, 0o700),
+		os.Symlink(left, link)); err != nil {
 		t.Fatal(err)
 	}
 	_, stop := serve(t, c)
@@ -165,12 +169,14 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	defer stop()
 	sameState := c
 	sameState.Socket += "2"
-	if err := newDaemon(t, sameState).Run(t.Context()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "state directory: ") {
+	if err := newDaemon(t, sameState).Run(t.Context()); !errors.Is(err, ErrLocked) ||
+		!strings.Contains(err.Error(), "state directory: ") {
 		t.Errorf("on the same state: %v", err)
 	}
 	sameSocket := c
 	sameSocket.StateDir += "2"
-	if err := newDaemon(t, sameSocket).Run(t.Context()); !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), c.Socket) {
+	if err := newDaemon(t, sameSocket).Run(t.Context()); !errors.Is(err, object.ErrBusy) ||
+		!strings.Contains(err.Error(), c.Socket) {
 		t.Errorf("on the same socket: %v", err)
 	}
 	conn, err := net.Dial("unix", c.Socket)
@@ -215,7 +221,8 @@ func TestDamagedIdentityEndsTheStart(t *testing.T) {
 }
 
 func TestNewChecksItsConfiguration(t *testing.T) {
-	if _, err := New(Config{}, Build{}, logrus.New()); err == nil || !strings.Contains(err.Error(), "socket") || !strings.Contains(err.Error(), "capacity") {
+	if _, err := New(Config{}, Build{}, logrus.New()); err == nil || !strings.Contains(err.Error(), "socket") ||
+		!strings.Contains(err.Error(), "capacity") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -225,11 +232,13 @@ func TestSessionsAreChecked(t *testing.T) {
 	defer stop()
 	peer := frontdoor.Peer{PID: 1, Tenant: "uid:1", Name: "test"}
 	for _, old := range []string{"", `{"protocol":0}`, `{"protocol":99}`} {
-		if _, _, err := d.OpenSession(peer, "other", []byte(old)); !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(), `"other"`) {
+		if _, _, err := d.OpenSession(peer, "other", []byte(old)); !errors.Is(err, object.ErrVersion) ||
+			!strings.Contains(err.Error(), `"other"`) {
 			t.Errorf("another protocol, options %q: %v", old, err)
 		}
 	}
-	for _, bad := range []string{"{", `{"selector":1}`, `{"selector":"` + strings.Repeat("x", maxSelectorBytes+1) + `"}`, strings.Repeat(" ", maxOptionsBytes+1)} {
+	for _, bad := range []string{"{", `{"selector":1}`, `{"selector":"` + strings.Repeat("x", maxSelectorBytes+1) +
+		`"}`, strings.Repeat(" ", maxOptionsBytes+1)} {
 		if _, _, err := d.OpenSession(peer, "test", []byte(bad)); !errors.Is(err, object.ErrInvalid) {
 			t.Errorf("options %.20q: %v", bad, err)
 		}

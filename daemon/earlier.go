@@ -10,22 +10,28 @@ import (
 
 	"tendril/cluster"
 	"tendril/cluster/pki"
+	"tendril/store"
 )
 
-// A node that has started once never becomes a new one by itself. What a state directory lost (a volume that was not mounted, a restore of
-// half of it) would be made anew, and what it said be forgotten: without the log no certificate is revoked any more. So a first start notes
-// that it is one, until everything is made; every other start wants everything to be there.
+// A node that has started once never becomes a new one by itself. What a state directory lost (a volume that was not
+// mounted, a restore of half of it) would be made anew, and what it said be forgotten: without the log no certificate
+// is revoked any more. So a first start notes that it is one, until everything is made; every other start wants
+// everything to be there.
 
 // firstStartFile stands in the state directory while a first start makes what belongs there.
 const firstStartFile = "first-start"
 
-// raftFolder is the log's, in the state directory.
-const raftFolder = "raft"
+// Folders in the state directory.
+const (
+	raftFolder    = "raft"    // the log's
+	objectsFolder = "objects" // of objects on disk
+)
 
 // ErrIncomplete is returned, wrapped with what is missing, for a state directory that has lost a part of itself.
-var ErrIncomplete = errors.New("the state directory is not whole")
+var ErrIncomplete = errors.New("some are missing")
 
-// BootstrapAnyway lets the daemon start with a state directory that is not whole: what is missing is made anew. Before Run.
+// BootstrapAnyway lets the daemon start with a state directory that is not whole: what is missing is made anew. Before
+// Run.
 func (d *Daemon) BootstrapAnyway() { d.anyway = true }
 
 // statePart is what every start but the first one finds.
@@ -40,28 +46,24 @@ var stateParts = []statePart{
 	{cluster.IdentityFile, "the node's identity", "the cluster knows this node no more", true},
 	{pki.AuthorityFile, "the authority's key", "every node and client has to join or log in again", true},
 	{pki.NodeFile, "the node's certificate", "", false}, // it may be removed, to get another
-	{raftFolder, "the log of the cluster's metadata", "tokens, tenants and published names are gone, and certificates that were revoked are good again", true},
+	{raftFolder, "the log of the cluster's metadata",
+		"tokens, tenants and published names are gone, and certificates that were revoked are good again", true},
 }
+
+// keptObjects is what a start finds where objects that have to last were put on disk: the store marks that.
+var keptObjects = statePart{objectsFolder, "the persisted objects", "they are gone", true}
 
 // lookAtState tells a first start from a later one, and refuses the latter where something is missing.
 func (d *Daemon) lookAtState() error {
 	if d.inherited != nil {
 		return nil // the daemon before this one has it open
 	}
-	var there, missing []statePart
-	for _, p := range stateParts {
-		has, err := hasState(filepath.Join(d.cfg.StateDir, p.path))
-		switch {
-		case err != nil:
-			return err
-		case has:
-			there = append(there, p)
-		case p.must:
-			missing = append(missing, p)
-		}
+	there, missing, err := d.partsOfState()
+	if err != nil {
+		return err
 	}
 	marker := filepath.Join(d.cfg.StateDir, firstStartFile)
-	_, err := os.Lstat(marker)
+	_, err = os.Lstat(marker)
 	switch {
 	case err == nil: // one that was cut short
 		d.first = true
@@ -69,16 +71,45 @@ func (d *Daemon) lookAtState() error {
 		return err
 	case len(there) == 0:
 		d.first = true
-		return noteFirstStart(marker)
+		return errors.Join(store.ForgoSpill(filepath.Join(d.cfg.StateDir, objectsFolder)), noteFirstStart(marker))
 	case len(missing) > 0 && !d.anyway:
 		return d.incomplete(there, missing)
 	}
+	if d.first {
+		return nil
+	}
+	var faults []error
 	for _, p := range missing {
-		if !d.first {
-			d.log.WithField("missing", filepath.Join(d.cfg.StateDir, p.path)).Warnf("--bootstrap-anyway: %s is made anew: %s", p.what, p.lost)
+		path := filepath.Join(d.cfg.StateDir, p.path)
+		d.log.WithField("missing", path).Warnf("--bootstrap-anyway: creating %s again: %s", p.what, p.lost)
+		if p == keptObjects {
+			faults = append(faults, store.ForgoSpill(path))
 		}
 	}
-	return nil
+	return errors.Join(faults...)
+}
+
+// partsOfState says what is there of the state directory's parts, and what of those that have to be is not.
+func (d *Daemon) partsOfState() (there, missing []statePart, err error) {
+	for _, p := range stateParts {
+		has, err := hasState(filepath.Join(d.cfg.StateDir, p.path))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case has:
+			there = append(there, p)
+		case p.must:
+			missing = append(missing, p)
+		}
+	}
+	if d.cfg.SpillBytes < 0 || len(there) == 0 { // nobody looks there, or it is another node that put them there
+		return there, missing, nil
+	}
+	lost, err := store.IsSpillMissing(filepath.Join(d.cfg.StateDir, objectsFolder))
+	if lost {
+		missing = append(missing, keptObjects)
+	}
+	return there, missing, err
 }
 
 // hasState says whether a file is there, or anything in a directory.
@@ -100,10 +131,11 @@ func (d *Daemon) incomplete(there, missing []statePart) error {
 		have = append(have, p.path)
 	}
 	for _, p := range missing {
-		lost = append(lost, fmt.Sprintf("%s (%s): made anew, %s", p.path, p.what, p.lost))
+		lost = append(lost, fmt.Sprintf("%s (%s; made anew, %s)", p.path, p.what, p.lost))
 	}
 	return fmt.Errorf("%w: %s has %s of a node that was there before, but not %s. Is a volume not mounted, or only a part restored? Restore the whole directory from a copy, or, "+
-		"if that is meant, start once with --bootstrap-anyway", ErrIncomplete, d.cfg.StateDir, strings.Join(have, ", "), strings.Join(lost, "; nor "))
+		"if that is meant, start once with --bootstrap-anyway", ErrIncomplete, d.cfg.StateDir, strings.Join(have, ", "),
+		strings.Join(lost, "; nor "))
 }
 
 // noteFirstStart makes the marker, and sees that it is on disk before anything else is.

@@ -9,14 +9,25 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/cluster"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
+	"tendril/store"
+	"tendril/store/object"
 )
 
-// runOnce starts a node, and ends it.
-func runOnce(t *testing.T, c Config, prepare func(*Daemon)) (fsm.UUID, error) {
+// runOnce starts what makes the parts of the state directory, and ends it.
+func runOnce(t *testing.T, c Config, prepare func(*Daemon)) (node fsm.UUID, err error) {
+	t.Helper()
+	err = runTo(t, c, "first start", prepare, func(d *Daemon) { node = d.meta.node })
+	return node, err
+}
+
+// runTo starts a node up to a step, looks at it, and ends it.
+func runTo(t *testing.T, c Config, last string, prepare, look func(*Daemon)) error {
 	t.Helper()
 	d := newDaemon(t, c)
 	prepare(d)
@@ -27,16 +38,21 @@ func runOnce(t *testing.T, c Config, prepare func(*Daemon)) (fsm.UUID, error) {
 			t.Error(err)
 		}
 	}()
-	for _, s := range d.steps()[:9] { // all that makes parts of the state directory
+	for _, s := range d.steps() {
 		if err := s.start(); err != nil {
-			return fsm.UUID{}, fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		started = append(started, s)
+		if started = append(started, s); s.name == last {
+			look(d)
+			return nil
+		}
 	}
-	return d.meta.node, nil
+	t.Fatal("no step ", last)
+	return nil
 }
 
-// Each combination of what a state directory can lack: a start goes on only where nothing is missing that was there, or everything is.
+// Each combination of what a state directory can lack: a start goes on only where nothing is missing that was there, or
+// everything is.
 func TestAStateDirectoryThatIsNotWhole(t *testing.T) {
 	whole := t.TempDir()
 	c := aConfig(t)
@@ -59,7 +75,8 @@ func TestAStateDirectoryThatIsNotWhole(t *testing.T) {
 		t.Run("without="+strings.Join(names, "+"), func(t *testing.T) {
 			c := c
 			c.StateDir = filepath.Join(t.TempDir(), "state")
-			if out, err := exec.Command("cp", "-a", filepath.Join(whole, "state"), c.StateDir).CombinedOutput(); err != nil {
+			if out, err := exec.Command("cp", "-a", filepath.Join(whole, "state"),
+				c.StateDir).CombinedOutput(); err != nil {
 				t.Fatal(string(out))
 			}
 			for _, name := range names {
@@ -82,6 +99,80 @@ func TestAStateDirectoryThatIsNotWhole(t *testing.T) {
 				t.Errorf("something was made before it was refused: %s", listed(t, c.StateDir))
 			}
 		})
+	}
+}
+
+// The objects' folder alone, which persisted objects are in, lost or another one; a node that never persisted any has
+// nothing to miss.
+func TestObjectsThatAreGone(t *testing.T) {
+	c := aConfig(t)
+	folder := filepath.Join(c.StateDir, "objects")
+	fine := func(when string, c Config, prepare, look func(*Daemon)) {
+		t.Helper()
+		if err := runTo(t, c, "store", prepare, look); err != nil {
+			t.Fatal(when, ": ", err)
+		}
+	}
+	none := func(*Daemon) {}
+	has := func(want int) func(*Daemon) {
+		return func(d *Daemon) {
+			if n := d.store.Status().Objects; n != want {
+				t.Errorf("%d objects, want %d", n, want)
+			}
+		}
+	}
+	refused := func(when string, c Config) {
+		t.Helper()
+		before := listed(t, c.StateDir)
+		err := runTo(t, c, "store", none, none)
+		if !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "objects") ||
+			!strings.Contains(err.Error(), "--bootstrap-anyway") {
+			t.Errorf("%s: %v", when, err)
+		}
+		if after := listed(t, c.StateDir); after != before {
+			t.Errorf("%s: something was made before it was refused: %s", when, after)
+		}
+	}
+	lose := func() { must(t, os.RemoveAll(folder)) }
+	fine("the first start", c, none, none)
+	lose()
+	fine("without objects that had to last", c, none, persistOne(t))
+	fine("as it was", c, none, has(1))
+	aside := folder + "-aside"
+	must(t, os.Rename(folder, aside))
+	refused("without the folder", c)
+	must(t, os.Mkdir(folder, 0o700))
+	refused("with an empty one, where a volume is not mounted", c)
+	unused := c
+	unused.SpillBytes = -1
+	fine("where nothing goes to disk", unused, none, has(0))
+	must(t, errors.Join(os.Remove(folder), os.Rename(aside, folder)))
+	fine("with the folder again", c, none, has(1))
+	lose()
+	fine("with --bootstrap-anyway", c, (*Daemon).BootstrapAnyway, has(0))
+	fine("the start after that", c, none, persistOne(t))
+	must(t, errors.Join(os.Remove(filepath.Join(folder, "kept")), os.Remove(folder+".kept")))
+	fine("as an earlier release left it", c, none, has(1))
+	lose()
+	refused("after that", c)
+}
+
+// persistOne puts an object on disk, to stay there.
+func persistOne(t *testing.T) func(*Daemon) {
+	return func(d *Daemon) {
+		conn, err := d.store.Connect(store.Owner{Tenant: "t"})
+		must(t, err)
+		defer conn.Close()
+		h, err := conn.Create(store.Spec{SizeBytes: 10, Name: "lasts", Class: object.Persisted})
+		must(t, err)
+		must(t, errors.Join(unix.Close(h.FD), conn.Seal(h.ID, false)))
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -113,10 +204,12 @@ func TestALogThatIsGone(t *testing.T) {
 	if _, err := runOnce(t, c, func(*Daemon) {}); !errors.Is(err, raftnode.ErrDamaged) {
 		t.Errorf("with %s alone: %v", entries[0].Name(), err)
 	}
-	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), os.Mkdir(filepath.Join(folder, "snapshots"), 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700),
+		os.Mkdir(filepath.Join(folder, "snapshots"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runOnce(t, c, func(*Daemon) {}); !errors.Is(err, raftnode.ErrDamaged) || !strings.Contains(err.Error(), "--bootstrap-anyway") {
+	if _, err := runOnce(t, c, func(*Daemon) {}); !errors.Is(err, raftnode.ErrDamaged) ||
+		!strings.Contains(err.Error(), "--bootstrap-anyway") {
 		t.Errorf("with an empty folder: %v", err)
 	}
 	if _, err := runOnce(t, c, (*Daemon).BootstrapAnyway); err != nil {

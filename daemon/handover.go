@@ -19,11 +19,13 @@ import (
 	"tendril/store/object"
 )
 
-// A daemon can be taken over by another one, on the same state directory and socket (tendril daemon --takeover), while clients keep what
-// they have mapped. Between the two is a socket pair, one end of which the front door gives to who asks as the daemon's own user:
+// A daemon can be taken over by another one, on the same state directory and socket (tendril daemon --takeover), while
+// clients keep what they have mapped. Between the two is a socket pair, one end of which the front door gives to who
+// asks as the daemon's own user:
 //
 //	successor → hello (its state directory)
-//	            predecessor: the store notes who holds what; connections, sessions and workers end; the cluster's log is closed
+//	            predecessor: the store notes who holds what; connections, sessions and workers end;
+//	            the cluster's log is closed
 //	predecessor → locks and the listening socket, the catalog; the segments, some a message (each → ack); end
 //	            successor: its start, up to the open door
 //	successor → ready
@@ -31,13 +33,15 @@ import (
 //	successor → serving
 //	            predecessor: ends
 //
-// Until "serving" the predecessor has everything that it needs to go on: where the successor ends or falls silent, it makes sure that
-// this one is dead and starts anew of what it was about to hand over. A successor whose predecessor is killed meanwhile goes on with what it
-// has when it has the whole, else it starts as after a crash. So at each step one of the two serves, and objects on disk are never in doubt.
-// The locks travel as descriptors: no third daemon gets between.
+// Until "serving" the predecessor has everything that it needs to go on: where the successor ends or falls silent, it
+// makes sure that this one is dead and starts anew of what it was about to hand over. A successor whose predecessor is
+// killed meanwhile goes on with what it has when it has the whole, else it starts as after a crash. So at each step one
+// of the two serves, and objects on disk are never in doubt. The locks travel as descriptors: no third daemon gets
+// between.
 
-// handoverFormat is the number of the catalog's and the messages' form, and handoverOldest that of the oldest one that is spoken, too. From 2 on
-// a fifth descriptor among the fixtures is what reports that memory which was given up is free.
+// handoverFormat is the number of the catalog's and the messages' form, and handoverOldest that of the oldest one that
+// is spoken, too. From 2 on a fifth descriptor among the fixtures is what reports that memory which was given up is
+// free.
 const (
 	handoverFormat = 2
 	handoverOldest = 1
@@ -74,7 +78,7 @@ type testament struct {
 // takeover is the front door's: it arranges a meeting with who wants to be the next daemon.
 func (d *Daemon) takeover(p frontdoor.Peer, lowest, highest uint16) (uint16, *os.File, error) {
 	if lowest > handoverFormat || highest < handoverOldest {
-		return 0, nil, fmt.Errorf("%w: the successor speaks forms %d to %d of the handover, this daemon %d to %d: stop it, then start the other one",
+		return 0, nil, fmt.Errorf("%w: the successor speaks versions %d to %d of the handover, this daemon %d to %d: stop this daemon, then start the other",
 			object.ErrVersion, lowest, highest, handoverOldest, handoverFormat)
 	}
 	format := min(highest, handoverFormat)
@@ -100,26 +104,27 @@ type successor struct {
 	process *ipc.Process
 }
 
-// handOver ends the daemon in favour of another one. over is false where that came to nothing before anything was ended.
+// handOver ends the daemon in favour of another one. over is false where that came to nothing before anything was
+// ended.
 func (d *Daemon) handOver(ctx context.Context, next *successor, steps []step) (over bool, err error) {
 	defer next.link.Close()
 	if err := next.meet(d.cfg.StateDir); err != nil {
-		d.log.WithError(err).WithField("pid", next.pid).Warn("a takeover came to nothing")
+		d.log.WithError(err).WithField("pid", next.pid).Warn("a takeover failed before it began")
 		return false, nil
 	}
 	defer next.process.Close()
-	d.log.WithField("pid", next.pid).Info("another daemon takes over")
+	d.log.WithField("pid", next.pid).Info("another daemon is taking over")
 	d.at("met")
 	d.store.Leave()
 	d.leaving = &inheritance{incarnation: d.identity.Incarnation}
 	if err := d.unwind(steps); err != nil {
-		d.log.WithError(err).Warn("something did not end well before the handover")
+		d.log.WithError(err).Warn("a step failed to stop before the handover")
 	}
 	d.at("ended")
 	err = next.deliver(ctx, d.leaving, d)
 	if err == nil {
 		d.leaving.close()
-		d.log.WithField("pid", next.pid).Info("the other daemon serves: this one is done")
+		d.log.WithField("pid", next.pid).Info("the other daemon serves now: this one ends")
 		return true, nil
 	}
 	next.end()
@@ -127,7 +132,7 @@ func (d *Daemon) handOver(ctx context.Context, next *successor, steps []step) (o
 		d.leaving.close()
 		return true, nil
 	}
-	d.log.WithError(err).Warn("the takeover failed: this daemon goes on")
+	d.log.WithError(err).Warn("the takeover failed: this daemon continues")
 	return true, d.goOn(ctx)
 }
 
@@ -169,7 +174,7 @@ func sameDir(a, b string) bool {
 // deliver hands everything over and waits until the successor serves.
 func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) error {
 	if w.legacy == nil || w.door == nil || w.stateLock == nil {
-		return fmt.Errorf("%w: there is not everything to hand over", object.ErrInternal)
+		return fmt.Errorf("%w: not everything can be handed over", object.ErrInternal)
 	}
 	stop := context.AfterFunc(ctx, s.link.interrupt)
 	defer stop()
@@ -225,8 +230,8 @@ func (w *inheritance) write() (*os.File, error) {
 	return f, nil
 }
 
-// end makes sure that a successor that failed does nothing more: it gets some seconds to end by itself. It gives back what s has: the daemon
-// may go on for long within handOver.
+// end makes sure that a successor that failed does nothing more: it gets some seconds to end by itself. It gives back
+// what s has: the daemon may go on for long within handOver.
 func (s *successor) end() {
 	s.link.Close()
 	defer s.process.Close()
@@ -252,7 +257,8 @@ func (d *Daemon) TakeOver() { d.wantsTakeover = true }
 // OnHandover sets what is called with the process of a successor, when that is ready; before Run.
 func (d *Daemon) OnHandover(f func(pid int)) { d.onSuccess = f }
 
-// inheritFrom asks the daemon that serves the socket for everything. nil: there is none, or it died meanwhile, and this one starts as any.
+// inheritFrom asks the daemon that serves the socket for everything. nil: there is none, or it died meanwhile, and this
+// one starts as any.
 func (d *Daemon) inheritFrom() (*inheritance, error) {
 	if _, err := raiseFileLimit(d.filesWanted()); err != nil {
 		d.log.WithError(err).Debug("before the takeover")
@@ -268,7 +274,7 @@ func (d *Daemon) inheritFrom() (*inheritance, error) {
 		d.before = before
 		return w, nil
 	case !errors.Is(err, errRefused) && before.died():
-		d.log.WithError(err).Warn("the daemon before ended in the middle of the handover: starting with what is on disk")
+		d.log.WithError(err).Warn("the previous daemon ended during the handover: starting with what is on disk")
 		before.close()
 		return nil, nil
 	}
@@ -302,7 +308,7 @@ func (p *predecessor) died() bool {
 }
 
 // errRefused is an answer of a predecessor that stays what it is.
-var errRefused = errors.New("the running daemon refuses")
+var errRefused = errors.New("the running daemon refuses the takeover")
 
 // inherit receives everything.
 func (p *predecessor) inherit(stateDir string, at func(string)) (*inheritance, error) {
@@ -327,7 +333,8 @@ func (p *predecessor) inherit(stateDir string, at func(string)) (*inheritance, e
 	return w, nil
 }
 
-// fixtures receives the locks and the socket, the file with the catalog, and the descriptor for store.Legacy.TakeWatch (−1: none).
+// fixtures receives the locks and the socket, the file with the catalog, and the descriptor for store.Legacy.TakeWatch
+// (−1: none).
 func (p *predecessor) fixtures() (*inheritance, *os.File, int, error) {
 	kind, text, fds, err := p.link.receive(handoverTime)
 	switch {
@@ -337,7 +344,8 @@ func (p *predecessor) fixtures() (*inheritance, *os.File, int, error) {
 		return nil, nil, -1, fmt.Errorf("%w: %w: %s", object.ErrInvalid, errRefused, text)
 	case kind != handoverFixtures || len(fds) != 4 && len(fds) != 5:
 		closeAll(fds)
-		return nil, nil, -1, fmt.Errorf("%w: message %q with %d descriptors for the locks and the socket", object.ErrProtocol, kind, len(fds))
+		return nil, nil, -1, fmt.Errorf("%w: message %q with %d descriptors for the locks and the socket",
+			object.ErrProtocol, kind, len(fds))
 	}
 	w := &inheritance{stateLock: os.NewFile(uintptr(fds[0]), "lock"), door: &frontdoor.Door{
 		Socket: os.NewFile(uintptr(fds[1]), "socket"), Lock: os.NewFile(uintptr(fds[2]), "lock of the socket"),
@@ -429,15 +437,15 @@ func (p *predecessor) confirm(at func(string)) error {
 		if p.died() {
 			return nil // it is this one's turn, whatever the other one would have said
 		}
-		return fmt.Errorf("the daemon before takes back what it handed over: %w", err)
+		return fmt.Errorf("the previous daemon took back what it handed over: %w", err)
 	}
 	at("confirmed")
 	_ = p.link.send(handoverServing, nil) // it may have died just now
 	return nil
 }
 
-// findPredecessor connects to the daemon at a socket and asks it to meet; nil where there is none. One that hangs up before it has said
-// who it is may be about to die: it is asked again until it is gone, or its time for that is over.
+// findPredecessor connects to the daemon at a socket and asks it to meet; nil where there is none. One that hangs up
+// before it has said who it is may be about to die: it is asked again until it is gone, or its time for that is over.
 func findPredecessor(socket, version string) (*predecessor, error) {
 	for giveUp := time.Now().Add(hangUpTime); ; time.Sleep(20 * time.Millisecond) {
 		p, err := askPredecessor(socket, version)

@@ -33,8 +33,8 @@ const (
 	handoverText = 4096
 )
 
-// handoverLink is one end of the socket pair between two daemons (SOCK_SEQPACKET, unix(7)). One goroutine may use it; anyone may
-// interrupt it.
+// handoverLink is one end of the socket pair between two daemons (SOCK_SEQPACKET, unix(7)). One goroutine may use it;
+// anyone may interrupt it.
 type handoverLink struct{ conn *net.UnixConn }
 
 // newHandoverPair makes both ends, the other one as a file to be sent.
@@ -94,7 +94,8 @@ func (l *handoverLink) receive(limit time.Duration) (kind byte, text []byte, fds
 		return 0, nil, nil, err
 	}
 	if fds, err = rightsOf(control[:nc]); err == nil && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 {
-		err = fmt.Errorf("%w: a message of the handover was cut short: is the limit of open files too low?", object.ErrProtocol)
+		err = fmt.Errorf("%w: a message of the handover was cut short: is the limit of open files too low?",
+			object.ErrProtocol)
 	}
 	if err != nil {
 		closeAll(fds)
@@ -123,10 +124,12 @@ func (l *handoverLink) expect(want byte, limit time.Duration) error {
 	return err
 }
 
-// meetPredecessor greets the daemon at the other end of link and asks for the handover's socket; nil where it died. It closes nothing of the caller's.
+// meetPredecessor greets the daemon at the other end of link and asks for the handover's socket; nil where it died. It
+// closes nothing of the caller's.
 func meetPredecessor(link *ipc.Dialed, version string) (*predecessor, error) {
 	var hello wire.HelloReply
-	f, err := ask(link, 1, wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: wire.Version, Highest: wire.Version, Program: "tendril daemon " + version})
+	f, err := ask(link, 1, wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: wire.Version,
+		Highest: wire.Version, Program: "tendril daemon " + version})
 	if err == nil {
 		err = hello.Decode(f.Payload)
 	}

@@ -22,8 +22,8 @@ import (
 	"tendril/store/object"
 )
 
-// aDaemonProcess is what TestMain runs with the argument "-node": a daemon under HANDOVER_DIR, until its standard input ends. It kills
-// itself at the step that HANDOVER_KILL names.
+// aDaemonProcess is what TestMain runs with the argument "-node": a daemon under HANDOVER_DIR, until its standard input
+// ends. It kills itself at the step that HANDOVER_KILL names.
 func aDaemonProcess() {
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
@@ -56,7 +56,8 @@ func aDaemonProcess() {
 	os.Exit(0)
 }
 
-// leaveAChild makes a child that has every descriptor of this process for a while, as one has that is on its way to another program.
+// leaveAChild makes a child that has every descriptor of this process for a while, as one has that is on its way to
+// another program.
 func leaveAChild() {
 	if os.Getenv("HANDOVER_CHILD") == "" {
 		return
@@ -76,7 +77,8 @@ func leaveAChild() {
 }
 
 func configUnder(dir string) Config {
-	c := Config{Listen: "none", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{filepath.Join(dir, "vendors")}}
+	c := Config{Listen: "none", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"),
+		CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{filepath.Join(dir, "vendors")}}
 	c, err := c.Defaults(aMachine(), env("HOME=/"))
 	if err != nil {
 		panic(err)
@@ -119,21 +121,13 @@ func startNodeProcess(t *testing.T, dir, kill string, take bool) *nodeProcess {
 	return p
 }
 
-func (p *nodeProcess) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // handoverDir is a directory for daemons that follow each other, with a short path.
 func handoverDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	vendors := filepath.Join(dir, "vendors")
-	if err := errors.Join(os.Mkdir(vendors, 0o755), os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(vendors, 0o755),
+		os.WriteFile(filepath.Join(vendors, "none.icd"), []byte("none.so"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -141,7 +135,7 @@ func handoverDir(t *testing.T) string {
 
 func dialSoon(t *testing.T, socket string) *client.Conn {
 	t.Helper()
-	for range 1000 {
+	for range 6000 {
 		c, err := client.Dial(socket)
 		if err == nil {
 			t.Cleanup(func() { c.Close() })
@@ -187,7 +181,8 @@ func (b *belongings) check(t *testing.T, survived bool) {
 	if err != nil {
 		t.Fatalf("the persisted object: %v", err)
 	}
-	for o, want := range map[*client.Object]string{b.ephemeral: "ephemeral", b.named: strings.Repeat("named", 1<<18), b.disk: "on disk"} {
+	for o, want := range map[*client.Object]string{b.ephemeral: "ephemeral", b.named: strings.Repeat("named", 1<<18),
+		b.disk: "on disk"} {
 		if string(o.Bytes()) != want {
 			t.Errorf("%q has other bytes", want[:5])
 		}
@@ -260,7 +255,8 @@ func TestTakeover(t *testing.T) {
 		}
 		ended = served
 		b.check(t, true)
-		if o, err := b.c.Get(context.Background(), pinned.ID(), 0); err != nil || string(o.Bytes()) != "pinned" { // its holder has not come back
+		// its holder has not come back
+		if o, err := b.c.Get(context.Background(), pinned.ID(), 0); err != nil || string(o.Bytes()) != "pinned" {
 			t.Errorf("round %d: an object that was held in a slot of the index: %v", round, err)
 		} else {
 			o.Release()
@@ -289,8 +285,8 @@ func TestTakeover(t *testing.T) {
 	goleak.VerifyNone(t, leaks)
 }
 
-// Whoever of the two is killed, and wherever in the handover, one of them serves in the end, with what is on disk in any case, and
-// with the memory unless the one that had it was killed before it had given it away.
+// Whoever of the two is killed, and wherever in the handover, one of them serves in the end, with what is on disk in
+// any case, and with the memory unless the one that had it was killed before it had given it away.
 func TestKilledInTheHandover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts two dozen daemons")
@@ -302,33 +298,35 @@ func TestKilledInTheHandover(t *testing.T) {
 	}{
 		{false, "met", false}, {false, "ended", false}, {false, "fixtures", false},
 		{false, "delivered", true}, {false, "ready", true}, {false, "go", true},
-		{true, "connected", true}, {true, "fixtures come", true}, {true, "all come", true}, {true, "started", true}, {true, "confirmed", true},
+		{true, "connected", true}, {true, "fixtures come", true}, {true, "all come", true}, {true, "started", true},
+		{true, "confirmed", true},
 	} {
-		t.Run(fmt.Sprintf("successor=%v/%s", kill.successor, strings.ReplaceAll(kill.step, " ", "_")), func(t *testing.T) {
-			t.Parallel()
-			dir := handoverDir(t)
-			socket := filepath.Join(dir, "s")
-			victim := map[bool]string{kill.successor: kill.step}
-			before := startNodeProcess(t, dir, victim[false], false)
-			b := settle(t, socket)
-			after := startNodeProcess(t, dir, victim[true], true)
-			killed, other := before, after
-			if kill.successor {
-				killed, other = after, before
-			}
-			<-killed.ended
-			other.serves(t, socket)
-			b.check(t, kill.survives)
-			if pid := b.c.Daemon().PID; pid != other.cmd.Process.Pid {
-				t.Errorf("process %d serves, not %d", pid, other.cmd.Process.Pid)
-			}
-			other.watchesNoDead(t)
-		})
+		t.Run(fmt.Sprintf("successor=%v/%s", kill.successor, strings.ReplaceAll(kill.step, " ", "_")),
+			func(t *testing.T) {
+				t.Parallel()
+				dir := handoverDir(t)
+				socket := filepath.Join(dir, "s")
+				victim := map[bool]string{kill.successor: kill.step}
+				before := startNodeProcess(t, dir, victim[false], false)
+				b := settle(t, socket)
+				after := startNodeProcess(t, dir, victim[true], true)
+				killed, other := before, after
+				if kill.successor {
+					killed, other = after, before
+				}
+				<-killed.ended
+				other.serves(t, socket)
+				b.check(t, kill.survives)
+				if pid := b.c.Daemon().PID; pid != other.cmd.Process.Pid {
+					t.Errorf("process %d serves, not %d", pid, other.cmd.Process.Pid)
+				}
+				other.watchesNoDead(t)
+			})
 	}
 }
 
-// A daemon that is killed leaves children on their way to another program, with copies of its locks and sockets. Whoever comes after waits
-// for them: who takes over, and who is started anew.
+// A daemon that is killed leaves children on their way to another program, with copies of its locks and sockets.
+// Whoever comes after waits for them: who takes over, and who is started anew.
 func TestKilledWithAChildOnItsWay(t *testing.T) {
 	t.Setenv("HANDOVER_CHILD", "1")
 	for _, take := range []bool{true, false} {
@@ -360,7 +358,7 @@ func (p *nodeProcess) serves(t *testing.T, socket string) {
 // watchesNoDead waits until p has no descriptor of a process that is gone.
 func (p *nodeProcess) watchesNoDead(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		dead := 0
 		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", p.cmd.Process.Pid))
 		for _, info := range infos {
@@ -472,9 +470,10 @@ func TestKilledBeforeItsAnswer(t *testing.T) {
 	}
 	door.(*net.UnixListener).SetUnlinkOnClose(false)
 	go func() { // ends with the connection
-		if c, err := door.Accept(); err == nil {
-			c.Close() // as the kernel does for it; a moment later it does so with the socket
-			time.Sleep(50 * time.Millisecond)
+		for range 2 { // as the kernel does for it; a moment later it does so with the socket
+			if c, err := door.Accept(); err == nil {
+				c.Close()
+			}
 		}
 		door.Close()
 	}()

@@ -9,9 +9,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Peers cause lines of the log: a connection that breaks a rule, a session that begins and ends. So that nobody fills the disk with
-// them, or hides another one's lines among them, lines of one kind that one tenant or one address causes are counted, and after
-// some the rest are left out for a while, and their number is said.
+// Peers cause lines of the log: a connection that breaks a rule, a session that begins and ends. So that nobody fills
+// the disk with them, or hides another one's lines among them, lines of one kind that one tenant or one address causes
+// are counted, and after some the rest are left out for a while, and their number is said.
 const (
 	logBurst    = 10               // lines of one kind and origin in logEvery
 	logBurstAll = 100              // lines of one kind, whoever causes them
@@ -118,5 +118,6 @@ func (l *logLimit) settle(origin logOrigin) {
 	if by == "" {
 		by = "everybody"
 	}
-	l.log.WithField("lines", left).WithField("from", by).Warnf("%d more like this in the last %v: %s", left, l.every, origin.message)
+	l.log.WithField("lines", left).WithField("from", by).Warnf("%d more like this in the last %v: %s", left, l.every,
+		origin.message)
 }

@@ -29,7 +29,8 @@ func (b *logBook) count(what string) int {
 	return strings.Count(b.text.String(), what)
 }
 
-// What one peer causes is written some times, then counted; others' lines, other kinds and the daemon's own are not concerned.
+// What one peer causes is written some times, then counted; others' lines, other kinds and the daemon's own are not
+// concerned.
 func TestLogIsLimited(t *testing.T) {
 	book := &logBook{}
 	log := logrus.New()
@@ -47,12 +48,14 @@ func TestLogIsLimited(t *testing.T) {
 	for range 2 * logBurst {
 		log.Info("the daemon's own")
 	}
-	for what, want := range map[string]int{"tenant=loud": logBurst + 1, "tenant=quiet": 1, "the daemon's own": 2 * logBurst, "192.0.2.1": logBurst} {
+	for what, want := range map[string]int{"tenant=loud": logBurst + 1, "tenant=quiet": 1,
+		"the daemon's own": 2 * logBurst, "192.0.2.1": logBurst} {
 		if got := book.count(what); got != want {
 			t.Errorf("%q stands %d times in the log, want %d", what, got, want)
 		}
 	}
-	for _, origin := range []logOrigin{{"a rule was broken", "tenant loud"}, {"sent away", "192.0.2.1"}, {"something else", "tenant loud"}} {
+	for _, origin := range []logOrigin{{"a rule was broken", "tenant loud"}, {"sent away", "192.0.2.1"},
+		{"something else", "tenant loud"}} {
 		limit.settle(origin)
 	}
 	if got := book.count(fmt.Sprintf("%d more like this", n-logBurst)); got != 2 || book.count("more like this") != 2 {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"sort"
@@ -27,8 +28,8 @@ const (
 	maxTenantPages = 16 // one more ends the tenant's oldest
 )
 
-// pageKeys are the secrets that are out, by their hashes. Its mutex is a leaf. An attacker who times lookups in the map learns
-// about hashes of 160 random bits, which is of no use to him.
+// pageKeys are the secrets that are out, by their hashes. Its mutex is a leaf. An attacker who times lookups in the map
+// learns about hashes of 160 random bits, which is of no use to him.
 type pageKeys struct {
 	mu   sync.Mutex
 	keys map[[32]byte]pageKey // guarded by mu
@@ -100,13 +101,14 @@ func (d *Daemon) administers(uid uint32) bool { return uid == 0 || int(uid) == o
 func (d *Daemon) OpenPage(p frontdoor.Peer) (string, error) {
 	server := d.inspect.Load()
 	if server == nil || server.Address() == nil {
-		return "", fmt.Errorf("%w: this daemon shows no page: start it with --http 127.0.0.1:7434 (or ask %s.http, as curl --unix-socket does)", object.ErrUnsupported, d.cfg.Socket)
+		return "", fmt.Errorf("%w: this daemon has no page: start it with --http 127.0.0.1:7434 (or ask %s.http, as curl --unix-socket does)", object.ErrUnsupported, d.cfg.Socket)
 	}
 	secret, hash, err := inspect.NewSecret()
 	if err != nil {
 		return "", err
 	}
-	if err := d.pages.add(hash, pageKey{p.Tenant, p.Remote == "" && d.administers(p.UID), time.Now().Add(pageLife)}); err != nil {
+	if err := d.pages.add(hash,
+		pageKey{p.Tenant, p.Remote == "" && d.administers(p.UID), time.Now().Add(pageLife)}); err != nil {
 		return "", err
 	}
 	return server.URL(secret), nil
@@ -134,8 +136,10 @@ func mine[T any](l *look, v inspect.Viewer, list []T, tenantOf func(T) string) [
 func (l *look) Status(v inspect.Viewer) (inspect.Status, error) {
 	st := l.store.Status()
 	s := inspect.Status{
-		Version: l.build.Version, Node: l.node.ID, Name: l.node.Name, Incarnation: l.node.Incarnation, Started: l.node.Since,
-		CapacityBytes: st.CapacityBytes, UsedBytes: st.ChargedBytes, Objects: st.Objects, Sessions: len(l.sessions.list()), Workers: len(l.pool.Workers()),
+		Version: l.build.Version, Node: l.node.ID, Name: l.node.Name, Incarnation: l.node.Incarnation,
+		Started:       l.node.Since,
+		CapacityBytes: st.CapacityBytes, UsedBytes: st.ChargedBytes, Objects: st.Objects,
+		Sessions: len(l.sessions.list()), Workers: len(l.pool.Workers()),
 		Bounds: l.pool.Bounds(),
 	}
 	for _, f := range (*Daemon)(l).fallbacks() {
@@ -150,7 +154,8 @@ func (l *look) Nodes(inspect.Viewer) (list []inspect.Node, err error) {
 	l.meta.raft.View(func(s *fsm.State) {
 		for _, n := range s.Nodes() {
 			x := inspect.Node{
-				ID: n.ID.String(), Name: n.Name, Incarnation: n.Incarnation.String(), Client: notNil(n.Client), Peer: notNil(n.Peer), Version: n.Version,
+				ID: n.ID.String(), Name: n.Name, Incarnation: n.Incarnation.String(), Client: notNil(n.Client),
+				Peer: notNil(n.Peer), Version: n.Version,
 				Joined: at(n.Joined), Self: n.ID == l.meta.node, Leader: n.ID.String() == leader.Leader,
 			}
 			for _, m := range leader.Members {
@@ -167,7 +172,8 @@ func (l *look) Devices(inspect.Viewer) (list []inspect.Device, err error) {
 	l.meta.raft.View(func(s *fsm.State) {
 		for _, x := range s.Devices() {
 			list = append(list, inspect.Device{
-				UUID: x.Key.UUID.String(), Node: x.Node.String(), Name: x.Name, Type: deviceType(x.Type), Vendor: x.Vendor, Driver: x.Key.Driver,
+				UUID: x.Key.UUID.String(), Node: x.Node.String(), Name: x.Name, Type: deviceType(x.Type),
+				Vendor: x.Vendor, Driver: x.Key.Driver,
 				Version: x.Version, MemoryBytes: x.MemoryBytes, Units: x.Units,
 			})
 		}
@@ -194,7 +200,7 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 	if p.After != "" {
 		i := strings.LastIndexByte(p.After, '/')
 		if i < 0 {
-			return part, fmt.Errorf("%w: after %.60q: want the next of the last answer", object.ErrInvalid, p.After)
+			return part, fmt.Errorf("%w: after %.60q: want `next` of the last answer", object.ErrInvalid, p.After)
 		}
 		if first = p.After[:i]; p.After[i+1:] != "" {
 			if at, err = store.ParseCursor(p.After[i+1:]); err != nil {
@@ -216,7 +222,8 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 		}
 		next, more := conn.Walk(store.Query{Prefix: p.Prefix, All: true}, at, looks, func(o object.Info) bool {
 			b, err := json.Marshal(o)
-			if bytes += len(b); len(part.Items) == p.Limit || err != nil || bytes > inspect.PageBytes && len(part.Items) > 0 {
+			if bytes += len(b); len(part.Items) == p.Limit || err != nil || bytes > inspect.PageBytes &&
+				len(part.Items) > 0 {
 				return false
 			}
 			part.Items = append(part.Items, o)
@@ -234,26 +241,25 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 // Names implements inspect.Source: by tenant and name.
 func (l *look) Names(v inspect.Viewer, p inspect.Page) (part inspect.Part[inspect.Name], err error) {
 	tenant, all := l.sees(v)
-	switch {
-	case all:
-		tenant = "" // every one's
-	case tenant == "":
+	if !all && tenant == "" {
 		return part, nil
 	}
-	place := func(o *fsm.Object) string {
-		if !strings.HasPrefix(o.Name, p.Prefix) {
-			return ""
-		}
-		return o.Tenant + "/" + o.Name
+	from, after, _ := strings.Cut(p.After, "/")
+	if from, err = url.PathUnescape(from); err != nil {
+		return part, fmt.Errorf("%w: %q is not a place in the list of names", object.ErrInvalid, p.After)
+	}
+	if !all && from != tenant {
+		from, after = tenant, ""
 	}
 	l.meta.raft.View(func(s *fsm.State) {
-		list := s.ObjectsAfter(tenant, p.After, p.Limit+1, place)
+		list := s.ObjectsAfter(from, after, p.Prefix, !all, p.Limit+1)
 		if len(list) > p.Limit {
 			list = list[:p.Limit]
-			part.Next = place(&list[p.Limit-1])
+			part.Next = url.PathEscape(list[p.Limit-1].Tenant) + "/" + list[p.Limit-1].Name
 		}
 		for _, o := range list {
-			x := inspect.Name{Tenant: o.Tenant, Name: o.Name, Object: o.ID.String(), SizeBytes: o.SizeBytes, Epoch: o.Epoch, Created: at(o.Created)}
+			x := inspect.Name{Tenant: o.Tenant, Name: o.Name, Object: o.ID.String(), SizeBytes: o.SizeBytes,
+				Epoch: o.Epoch, Created: at(o.Created)}
 			for _, r := range o.Replicas {
 				x.Replicas = append(x.Replicas, r.Node.String())
 			}
@@ -269,8 +275,9 @@ func (l *look) Sessions(v inspect.Viewer) ([]inspect.Session, error) {
 	var list []inspect.Session
 	for _, s := range l.sessions.list() {
 		x := inspect.Session{
-			ID: strconv.FormatUint(s.ID, 10), Tenant: s.Tenant, Program: s.Program, PID: s.PID, Peer: s.Peer, Transport: s.Transport,
-			Devices: []string{}, Workers: []string{}, Started: s.Since,
+			ID: strconv.FormatUint(s.ID, 10), Tenant: s.Tenant, Program: s.Program, PID: s.PID, Peer: s.Peer,
+			Transport: s.Transport,
+			Devices:   []string{}, Workers: []string{}, Started: s.Since,
 		}
 		for _, w := range running {
 			if w.Session == s.ID {
@@ -287,7 +294,8 @@ func (l *look) Workers(v inspect.Viewer) ([]inspect.Worker, error) {
 	running := mine(l, v, l.pool.Workers(), func(w workers.Status) string { return w.Tenant })
 	var list []inspect.Worker
 	for _, w := range running {
-		x := inspect.Worker{PID: w.PID, Platform: w.Platform, State: w.State, Started: w.Since, DeviceBytes: w.DeviceBytes}
+		x := inspect.Worker{PID: w.PID, Platform: w.Platform, State: w.State, Started: w.Since,
+			DeviceBytes: w.DeviceBytes}
 		if w.ID != 0 {
 			x.ID, x.Session = strconv.FormatUint(w.ID, 10), strconv.FormatUint(w.Session, 10)
 		}
@@ -308,7 +316,8 @@ func (l *look) Segments(v inspect.Viewer) ([]inspect.Segment, error) {
 	var list []inspect.Segment
 	for _, g := range l.store.Segments(tenant) {
 		list = append(list, inspect.Segment{
-			ID: g.ID, Tenant: g.Tenant, Bytes: g.Bytes, UsedBytes: g.Used, Objects: g.Objects, Readers: g.Readers, Sealed: g.Sealed,
+			ID: g.ID, Tenant: g.Tenant, Bytes: g.Bytes, UsedBytes: g.Used, Objects: g.Objects, Readers: g.Readers,
+			Sealed:  g.Sealed,
 			Session: g.Session, Idle: g.Idle, Leaving: g.Leaving,
 		})
 	}
@@ -320,7 +329,8 @@ func (l *look) Raft(inspect.Viewer) (raftnode.Status, error) { return l.meta.raf
 
 // deviceMetric says what each tenant's workers have of the devices' own memory.
 func (l *look) deviceMetric(tenant string, all bool) inspect.Metric {
-	m := inspect.Metric{Name: "tendril_tenant_device_bytes", Help: "What each tenant's sessions have reserved of the devices' own memory."}
+	m := inspect.Metric{Name: "tendril_tenant_device_bytes",
+		Help: "What each tenant's sessions have reserved of the devices' own memory."}
 	sums := map[string]uint64{}
 	for _, w := range l.pool.Workers() {
 		sums[w.Tenant] += w.DeviceBytes
@@ -365,7 +375,8 @@ func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {
 	charged := inspect.Metric{Name: "tendril_tenant_charged_bytes", Help: "What each tenant is charged."}
 	for _, t := range st.Tenants {
 		if all || t.Name == tenant {
-			charged.Samples = append(charged.Samples, inspect.Sample{Labels: []string{"tenant", t.Name}, Value: float64(t.ChargedBytes)})
+			charged.Samples = append(charged.Samples,
+				inspect.Sample{Labels: []string{"tenant", t.Name}, Value: float64(t.ChargedBytes)})
 		}
 	}
 	return append(list, counts, charged, l.deviceMetric(tenant, all)), nil

@@ -18,7 +18,8 @@ type Machine struct {
 	UID         int    // effective user
 	Socket      string // ipc.DefaultSocket() of this user
 	MemoryBytes uint64 // the least of physical memory and every enclosing cgroup's limit; 0 = not known
-	Processes   int    // the least of what the kernel and every enclosing cgroup allow, threads among them; 0 = not known
+	// the least of what the kernel and every enclosing cgroup allow, threads among them; 0 = not known
+	Processes int
 }
 
 // ThisMachine measures the machine that the process runs on. root is "/" outside tests.
@@ -26,8 +27,8 @@ func ThisMachine(root, defaultSocket string) Machine {
 	return Machine{UID: os.Geteuid(), Socket: defaultSocket, MemoryBytes: memoryBytes(root), Processes: processes(root)}
 }
 
-// memoryBytes returns the memory that this process may use: /proc/meminfo's MemTotal (proc(5)) cut by the limits of the cgroups
-// it is in (cgroups(7); version 2 memory.max, version 1 memory.limit_in_bytes). Zero when nothing can be read.
+// memoryBytes returns the memory that this process may use: /proc/meminfo's MemTotal (proc(5)) cut by the limits of the
+// cgroups it is in (cgroups(7); version 2 memory.max, version 1 memory.limit_in_bytes). Zero when nothing can be read.
 func memoryBytes(root string) uint64 {
 	least := uint64(math.MaxUint64)
 	if n := memTotal(filepath.Join(root, "proc/meminfo")); n > 0 {
@@ -63,9 +64,9 @@ func memLine(path, name string) uint64 {
 	return 0
 }
 
-// availableBytes gives the memory that can still be had without ending or swapping out anything: /proc/meminfo's MemAvailable, cut by what
-// each enclosing cgroup has left (its limit less its usage; of that the inactive page cache is to be had again). False when nothing
-// can be read.
+// availableBytes gives the memory that can still be had without ending or swapping out anything: /proc/meminfo's
+// MemAvailable, cut by what each enclosing cgroup has left (its limit less its usage; of that the inactive page cache
+// is to be had again). False when nothing can be read.
 func availableBytes(root string) (uint64, bool) {
 	least, known := uint64(math.MaxUint64), false
 	if n := memLine(filepath.Join(root, "proc/meminfo"), "MemAvailable:"); n > 0 {
@@ -103,7 +104,8 @@ func statLine(path, name string) uint64 {
 	return 0
 }
 
-// cgroupLimitFiles lists the limit files of this process's memory cgroup and of all its ancestors: the tightest one rules.
+// cgroupLimitFiles lists the limit files of this process's memory cgroup and of all its ancestors: the tightest one
+// rules.
 func cgroupLimitFiles(root string) []string {
 	return controllerFiles(root, "memory", "memory.max", "memory.limit_in_bytes")
 }
@@ -112,7 +114,8 @@ func cgroupLimitFiles(root string) []string {
 func processes(root string) int {
 	least := uint64(math.MaxInt32)
 	files := controllerFiles(root, "pids", "pids.max", "pids.max")
-	for _, file := range append(files, filepath.Join(root, "proc/sys/kernel/pid_max"), filepath.Join(root, "proc/sys/kernel/threads-max")) {
+	for _, file := range append(files, filepath.Join(root, "proc/sys/kernel/pid_max"),
+		filepath.Join(root, "proc/sys/kernel/threads-max")) {
 		if n, ok := readLimit(file); ok {
 			least = min(least, n)
 		}
@@ -123,7 +126,8 @@ func processes(root string) int {
 	return int(least)
 }
 
-// controllerFiles lists the files, in version 2 and in version 1, of this process's cgroup for one controller and of all its ancestors.
+// controllerFiles lists the files, in version 2 and in version 1, of this process's cgroup for one controller and of
+// all its ancestors.
 func controllerFiles(root, controller, file, fileV1 string) []string {
 	raw, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -175,8 +179,8 @@ func defaultVendors(lookup Lookup) []string {
 	return []string{"/etc/OpenCL/vendors"}
 }
 
-// raiseFileLimit lifts the soft limit of open descriptors to the hard one (getrlimit(2)): every connection, segment and worker
-// costs some. A daemon that may lifts the hard one to what is wanted. It returns the limit in force.
+// raiseFileLimit lifts the soft limit of open descriptors to the hard one (getrlimit(2)): every connection, segment and
+// worker costs some. A daemon that may lifts the hard one to what is wanted. It returns the limit in force.
 func raiseFileLimit(want uint64) (uint64, error) {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {

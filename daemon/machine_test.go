@@ -17,21 +17,30 @@ func TestMemoryIsTheTightestLimit(t *testing.T) {
 		files map[string]string
 		want  uint64
 	}{
-		"nothing to read":   {nil, 0},
-		"no cgroup":         {map[string]string{"proc/meminfo": meminfo}, total},
-		"v2 unlimited":      {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, total},
-		"v2 own limit":      {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
-		"v2 parent's limit": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "2097152\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, 2 << 20},
-		"v2 in a container": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4194304\n"}, 4 << 20},
-		"v1":                {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/g\n1:cpu:/\n0::/\n", "sys/fs/cgroup/memory/g/memory.limit_in_bytes": "8388608\n"}, 8 << 20},
-		"v1 unlimited":      {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, total},
-		"limit over memory": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "99999999999999\n"}, total},
+		"nothing to read": {nil, 0},
+		"no cgroup":       {map[string]string{"proc/meminfo": meminfo}, total},
+		"v2 unlimited": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "max\n"}, total},
+		"v2 own limit": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
+		"v2 parent's limit": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/memory.max": "2097152\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, 2 << 20},
+		"v2 in a container": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "4194304\n"}, 4 << 20},
+		"v1": {map[string]string{"proc/meminfo": meminfo,
+			"proc/self/cgroup": "4:memory:/g\n1:cpu:/\n0::/\n",
+			"sys/fs/cgroup/memory/g/memory.limit_in_bytes": "8388608\n"}, 8 << 20},
+		"v1 unlimited": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, total},
+		"limit over memory": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "99999999999999\n"}, total},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			for file, text := range x.files {
 				path := filepath.Join(root, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+					os.WriteFile(path, []byte(text), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -52,17 +61,23 @@ func TestAvailableIsTheTightestLimit(t *testing.T) {
 	}{
 		"nothing to read": {nil, 1<<64 - 1, false},
 		"no cgroup":       {map[string]string{"proc/meminfo": meminfo}, available, true},
-		"v2 unlimited":    {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "5\n"}, available, true},
-		"v2": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "1000000\n",
-			"sys/fs/cgroup/a/memory.current": "900000\n", "sys/fs/cgroup/a/memory.stat": "anon 5\ninactive_file 300000\n"}, 400000, true},
-		"v1": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/g\n", "sys/fs/cgroup/memory/g/memory.limit_in_bytes": "1000000\n",
-			"sys/fs/cgroup/memory/g/memory.usage_in_bytes": "1000001\n", "sys/fs/cgroup/memory/g/memory.stat": "inactive_file 7\ntotal_inactive_file 1\n"}, 0, true},
+		"v2 unlimited": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n",
+			"sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "5\n"}, available, true},
+		"v2": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n",
+			"sys/fs/cgroup/a/memory.max":     "1000000\n",
+			"sys/fs/cgroup/a/memory.current": "900000\n",
+			"sys/fs/cgroup/a/memory.stat":    "anon 5\ninactive_file 300000\n"}, 400000, true},
+		"v1": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/g\n",
+			"sys/fs/cgroup/memory/g/memory.limit_in_bytes": "1000000\n",
+			"sys/fs/cgroup/memory/g/memory.usage_in_bytes": "1000001\n",
+			"sys/fs/cgroup/memory/g/memory.stat":           "inactive_file 7\ntotal_inactive_file 1\n"}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			for file, text := range x.files {
 				path := filepath.Join(root, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+					os.WriteFile(path, []byte(text), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -79,15 +94,19 @@ func TestProcessesThatMayBe(t *testing.T) {
 		want  int
 	}{
 		"nothing is known": {nil, 0},
-		"the kernel":       {map[string]string{"proc/sys/kernel/pid_max": "32768\n", "proc/sys/kernel/threads-max": "20000\n"}, 20000},
-		"a cgroup above": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/pids.max": "300\n", "sys/fs/cgroup/a/b/pids.max": "max\n",
-			"proc/sys/kernel/pid_max": "32768\n"}, 300},
-		"version 1": {map[string]string{"proc/self/cgroup": "8:pids:/a\n0::/\n", "sys/fs/cgroup/pids/a/pids.max": "200\n"}, 200},
+		"the kernel": {map[string]string{"proc/sys/kernel/pid_max": "32768\n",
+			"proc/sys/kernel/threads-max": "20000\n"}, 20000},
+		"a cgroup above": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/pids.max": "300\n",
+			"sys/fs/cgroup/a/b/pids.max": "max\n",
+			"proc/sys/kernel/pid_max":    "32768\n"}, 300},
+		"version 1": {map[string]string{"proc/self/cgroup": "8:pids:/a\n0::/\n",
+			"sys/fs/cgroup/pids/a/pids.max": "200\n"}, 200},
 	} {
 		root := t.TempDir()
 		for file, text := range x.files {
 			path := filepath.Join(root, file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+				os.WriteFile(path, []byte(text), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -98,13 +117,15 @@ func TestProcessesThatMayBe(t *testing.T) {
 }
 
 func TestWorkersLimitsFitTheMachine(t *testing.T) {
-	for _, m := range []Machine{{UID: 0, MemoryBytes: 64 << 30, Processes: 1 << 22}, {UID: 0, MemoryBytes: 256 << 20, Processes: 40}, {UID: 0, MemoryBytes: 1 << 30}} {
+	for _, m := range []Machine{{UID: 0, MemoryBytes: 64 << 30, Processes: 1 << 22},
+		{UID: 0, MemoryBytes: 256 << 20, Processes: 40}, {UID: 0, MemoryBytes: 1 << 30}} {
 		m.Socket = "/s"
 		c, err := Config{}.Defaults(m, env())
 		if err == nil {
 			err = c.Validate()
 		}
-		if l := c.Workers; err != nil || l.Processes <= 0 || l.TenantProcesses < l.Processes || l.TenantBytes < l.MemoryBytes || l.Files <= 0 || l.FileBytes <= 0 {
+		if l := c.Workers; err != nil || l.Processes <= 0 || l.TenantProcesses < l.Processes ||
+			l.TenantBytes < l.MemoryBytes || l.Files <= 0 || l.FileBytes <= 0 {
 			t.Errorf("%+v: %+v, %v", m, c.Workers, err)
 		}
 	}
@@ -159,7 +180,8 @@ func TestStateDirectoryThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openStateDir(filepath.Join(file, "state")); err == nil || !strings.Contains(err.Error(), "state directory") {
+	if _, err := openStateDir(filepath.Join(file, "state")); err == nil ||
+		!strings.Contains(err.Error(), "state directory") {
 		t.Errorf("below a file: %v", err)
 	}
 	link := t.TempDir()

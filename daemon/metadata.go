@@ -20,6 +20,7 @@ import (
 	"tendril/cluster/raftnode"
 	"tendril/daemon/tenancy"
 	"tendril/daemon/workers"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
 )
@@ -31,8 +32,8 @@ const (
 	sweepEvery  = time.Hour        // forgetting what expired
 )
 
-// metadata is this node's part of the cluster: its keys and its copy of the facts. The start-up steps set it; nothing but tenants
-// changes afterwards.
+// metadata is this node's part of the cluster: its keys and its copy of the facts. The start-up steps set it; nothing
+// but tenants changes afterwards.
 type metadata struct {
 	authority   *pki.Authority
 	keyring     *pki.Keyring
@@ -52,7 +53,8 @@ func (d *Daemon) openMetadata() (err error) {
 	defer cancel()
 	d.meta.node, d.meta.incarnation = fsm.UUID(d.identity.Node), fsm.UUID(d.identity.Incarnation)
 	d.meta.raft, err = raftnode.Open(ctx, raftnode.Options{
-		Dir: filepath.Join(d.cfg.StateDir, raftFolder), ID: d.identity.Node.String(), Known: !d.first && !d.anyway, Log: d.log.WithField("part", "raft"), Level: logrus.WarnLevel,
+		Dir: filepath.Join(d.cfg.StateDir, raftFolder), ID: d.identity.Node.String(), Known: !d.first &&
+			!d.anyway, Log: d.log.WithField("part", "raft"), Level: logrus.WarnLevel,
 	})
 	return err
 }
@@ -72,7 +74,8 @@ func (d *Daemon) register() error {
 			epoch = n.Epoch
 		}
 	})
-	node := fsm.Node{ID: d.meta.node, Name: d.identity.Name, Incarnation: d.meta.incarnation, Version: d.build.Version, Epoch: epoch}
+	node := fsm.Node{ID: d.meta.node, Name: d.identity.Name, Incarnation: d.meta.incarnation, Version: d.build.Version,
+		Epoch: epoch}
 	if d.cfg.Listen != "none" {
 		node.Client = []string{d.cfg.Listen}
 	}
@@ -97,7 +100,8 @@ func (d *Daemon) syncTenants() error {
 		if i := slices.IndexFunc(have, func(h fsm.Tenant) bool { return h.Name == t.Name }); i >= 0 {
 			old := have[i]
 			have = slices.Delete(have, i, i+1)
-			if slices.Equal(old.Users, t.Users) && slices.Equal(old.Groups, t.Groups) && slices.Equal(old.Certificates, t.Certificates) {
+			if slices.Equal(old.Users, t.Users) && slices.Equal(old.Groups, t.Groups) &&
+				slices.Equal(old.Certificates, t.Certificates) {
 				continue
 			}
 			want.Epoch = old.Epoch
@@ -114,7 +118,8 @@ func (d *Daemon) syncTenants() error {
 	return nil
 }
 
-// openKeyring gets the node's certificate and starts what renews it and what forgets expired tokens. Both end with d.ctx.
+// openKeyring gets the node's certificate and starts what renews it and what forgets expired tokens. Both end with
+// d.ctx.
 func (d *Daemon) openKeyring() (err error) {
 	subject := pki.Subject{Name: d.identity.Name, Role: pki.Node, Node: d.identity.Node.String()}
 	issue := pki.IssueFrom(d.meta.authority, subject, pki.NodeLife, func(_ context.Context, i pki.Issued) error {
@@ -132,11 +137,11 @@ func (d *Daemon) openKeyring() (err error) {
 }
 
 func (d *Daemon) notRenewed(err error) {
-	d.log.WithError(err).Warn("the node's certificate could not be renewed yet")
+	d.log.WithError(err).Warn("cannot renew the node's certificate yet")
 }
 
-// reloadCertificate takes the certificate that is on disk, or gets a new one where there is none or it is time: new connections see
-// it at once.
+// reloadCertificate takes the certificate that is on disk, or gets a new one where there is none or it is time: new
+// connections see it at once.
 func (d *Daemon) reloadCertificate() {
 	if err := d.meta.keyring.Reload(d.ctx); err != nil && d.ctx.Err() == nil {
 		d.notRenewed(err)
@@ -145,7 +150,8 @@ func (d *Daemon) reloadCertificate() {
 
 func certificateOf(i pki.Issued, s pki.Subject) fsm.Certificate {
 	return fsm.Certificate{
-		Serial: fsm.UUID(i.Serial), Subject: s.Name, Role: fsm.Role(s.Role), Tenant: s.Tenant, Expires: i.Certificate.NotAfter.UnixNano(),
+		Serial: fsm.UUID(i.Serial), Subject: s.Name, Role: fsm.Role(s.Role), Tenant: s.Tenant,
+		Expires: i.Certificate.NotAfter.UnixNano(),
 	}
 }
 
@@ -158,7 +164,7 @@ func (d *Daemon) sweepMetadata() {
 			return
 		case <-tick.C:
 			if _, err := d.propose(&fsm.Sweep{}); err != nil && d.ctx.Err() == nil {
-				d.log.WithError(err).Warn("expired tokens and certificates could not be forgotten")
+				d.log.WithError(err).Warn("cannot remove expired tokens and certificates")
 			}
 		}
 	}
@@ -166,26 +172,15 @@ func (d *Daemon) sweepMetadata() {
 
 // verifier believes certificates of this cluster that were not revoked.
 func (d *Daemon) verifier() *pki.Verifier {
-	return &pki.Verifier{Authority: d.meta.authority.Certificate(), Now: time.Now, Revoked: func(s pki.Serial) (revoked bool) {
-		d.meta.raft.View(func(st *fsm.State) { revoked = st.Revoked(fsm.UUID(s)) })
-		return revoked
-	}}
+	return &pki.Verifier{Authority: d.meta.authority.Certificate(), Now: time.Now,
+		Revoked: func(s pki.Serial) (revoked bool) {
+			d.meta.raft.View(func(st *fsm.State) { revoked = st.Revoked(fsm.UUID(s)) })
+			return revoked
+		}}
 }
 
 // localTenant gives the tenant of a process of this machine.
 func (d *Daemon) localTenant(uid, gid uint32) string { return d.meta.tenants.Load().Local(uid, gid) }
-
-// Parameters of clGetDeviceInfo (OpenCL 3.0 §4.2) and clGetPlatformInfo (§4.1).
-const (
-	clPlatformVersion = 0x0901
-	clDeviceType      = 0x1000
-	clDeviceUnits     = 0x1002
-	clDeviceClock     = 0x100C
-	clDeviceMemory    = 0x101F
-	clDeviceName      = 0x102B
-	clDeviceVendor    = 0x102C
-	clDeviceVersion   = 0x102F
-)
 
 // publishDevices tells the cluster what a probe found.
 func (d *Daemon) publishDevices() {
@@ -199,7 +194,8 @@ func (d *Daemon) publishDevices() {
 		for _, dev := range p.Snapshot.Devices {
 			x := deviceOf(p, dev)
 			if seen[x.Key] || len(cmd.Devices) == fsm.MaxNodeDevices {
-				d.log.WithField("device", x.Name).Warn("a device is left out of the cluster's list: another one has its UUID, or there are too many")
+				d.log.WithField("device",
+					x.Name).Warn("a device is left out of the cluster's list: another one has its UUID, or there are too many")
 				continue
 			}
 			seen[x.Key] = true
@@ -207,16 +203,18 @@ func (d *Daemon) publishDevices() {
 		}
 	}
 	if _, err := d.propose(cmd); err != nil && d.ctx.Err() == nil {
-		d.log.WithError(err).Warn("the cluster could not be told of this node's devices")
+		d.log.WithError(err).Warn("cannot tell the cluster of this node's devices")
 	}
 }
 
 func deviceOf(p *workers.Platform, dev clwire.DeviceSnapshot) fsm.Device {
 	x := fsm.Device{
-		Key:  fsm.DeviceKey{Driver: clip(p.Name + " " + clText(p.Snapshot.Info[clPlatformVersion]))},
-		Name: clip(clText(dev.Info[clDeviceName])), Vendor: clip(clText(dev.Info[clDeviceVendor])), Version: clip(clText(dev.Info[clDeviceVersion])),
-		Type: clNumber(dev.Info[clDeviceType]), MemoryBytes: clNumber(dev.Info[clDeviceMemory]),
-		Units: uint32(clNumber(dev.Info[clDeviceUnits])), ClockMHz: uint32(clNumber(dev.Info[clDeviceClock])),
+		Key:  fsm.DeviceKey{Driver: clip(p.Name + " " + clText(p.Snapshot.Info[cl.PLATFORM_VERSION]))},
+		Name: clip(clText(dev.Info[cl.DEVICE_NAME])), Vendor: clip(clText(dev.Info[cl.DEVICE_VENDOR])),
+		Version: clip(clText(dev.Info[cl.DEVICE_VERSION])),
+		Type:    clNumber(dev.Info[cl.DEVICE_TYPE]), MemoryBytes: clNumber(dev.Info[cl.DEVICE_GLOBAL_MEM_SIZE]),
+		Units:    uint32(clNumber(dev.Info[cl.DEVICE_MAX_COMPUTE_UNITS])),
+		ClockMHz: uint32(clNumber(dev.Info[cl.DEVICE_MAX_CLOCK_FREQUENCY])),
 	}
 	raw, _ := hex.DecodeString(dev.UUID) // of another form: the zero UUID, which the driver's name tells apart
 	copy(x.Key.UUID[:], raw)
@@ -236,13 +234,14 @@ func Loopback(address string) bool {
 // explainMetadata adds the way out to what keeps the metadata from being opened.
 func explainMetadata(err error) error {
 	if errors.Is(err, raftnode.ErrDamaged) || errors.Is(err, cluster.ErrIdentity) || errors.Is(err, pki.ErrDamaged) {
-		return fmt.Errorf("%w (nothing was changed; a new node with an empty --state-dir starts at any time)", err)
+		return fmt.Errorf("%w (nothing was changed; a new node can always start with an empty --state-dir)", err)
 	}
 	return err
 }
 
 // certificateDER signs a request for s and records it with record.
-func (d *Daemon) certificateDER(request []byte, s pki.Subject, record func(fsm.Certificate) error) (*x509.Certificate, error) {
+func (d *Daemon) certificateDER(request []byte, s pki.Subject,
+	record func(fsm.Certificate) error) (*x509.Certificate, error) {
 	issued, err := d.meta.authority.Issue(request, s, pki.ClientLife)
 	if err != nil {
 		return nil, err

@@ -23,8 +23,8 @@ import (
 	"tendril/store/object"
 )
 
-// Links between workers of one program. This node dials for its workers, and no address that somebody else chose: only front
-// doors that its operator named, with the authority of the node there, which has to sign each offer.
+// Links between workers of one program. This node dials for its workers, and no address that somebody else chose: only
+// front doors that its operator named, with the authority of the node there, which has to sign each offer.
 
 const (
 	peerDialTime    = 3 * time.Second
@@ -87,7 +87,8 @@ func (p *peering) list() (list []PeerLinkStatus) {
 	return list
 }
 
-// first reports whether an offer is seen for the first time, by its tickets (its bytes can be written in other ways), and notes it.
+// first reports whether an offer is seen for the first time, by its tickets (its bytes can be written in other ways),
+// and notes it.
 func (p *peering) first(o pki.Offer, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +106,8 @@ func (p *peering) first(o pki.Offer, now time.Time) bool {
 // OfferPeer implements frontdoor.Peers.
 func (d *Daemon) OfferPeer(session uint64, m wire.OfferPeerRequest) ([]byte, error) {
 	if !wire.CheckLanes(m.Lanes) {
-		return nil, fmt.Errorf("%w: a link of %d connections, want 2 to %d", object.ErrInvalid, m.Lanes, wire.MaxPeerLanes)
+		return nil, fmt.Errorf("%w: a link of %d connections, want 2 to %d", object.ErrInvalid, m.Lanes,
+			wire.MaxPeerLanes)
 	}
 	door := d.door.Load()
 	if door == nil || door.RemoteAddr() == nil {
@@ -184,11 +186,13 @@ func (d *Daemon) connectPeer(s *session, m wire.DialPeerRequest, offer pki.Offer
 	return nil
 }
 
-func (d *Daemon) connectLane(s *session, m wire.DialPeerRequest, offer pki.Offer, ticket [ipc.TicketBytes]byte, index int, address string) error {
+func (d *Daemon) connectLane(s *session, m wire.DialPeerRequest, offer pki.Offer, ticket [ipc.TicketBytes]byte,
+	index int, address string) error {
 	dialer := net.Dialer{Timeout: peerDialTime, Control: func(_, _ string, raw syscall.RawConn) error {
 		var set error
 		err := raw.Control(func(fd uintptr) {
-			set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(peerUserTimeout/time.Millisecond))
+			set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
+				int(peerUserTimeout/time.Millisecond))
 		})
 		return errors.Join(err, set)
 	}}
@@ -205,7 +209,7 @@ func (d *Daemon) connectLane(s *session, m wire.DialPeerRequest, offer pki.Offer
 	if err := conn.SetWriteDeadline(time.Now().Add(peerDialTime)); err != nil {
 		return err
 	}
-	if _, err := conn.Write(ipc.NewPreface(ipc.KindTicket, ticket).AppendTo(nil)); err != nil {
+	if _, err := conn.Write(ipc.NewPreface(ipc.KindTicket, ticket).Append(nil)); err != nil {
 		return err
 	}
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -220,7 +224,8 @@ func (d *Daemon) connectLane(s *session, m wire.DialPeerRequest, offer pki.Offer
 // PairPeers implements frontdoor.Peers.
 func (d *Daemon) PairPeers(session uint64, m wire.PairPeersRequest) error {
 	if !wire.CheckLanes(m.Lanes) || m.Workers[0] == m.Workers[1] {
-		return fmt.Errorf("%w: a link of %d connections between workers %d and %d", object.ErrInvalid, m.Lanes, m.Workers[0], m.Workers[1])
+		return fmt.Errorf("%w: a link of %d connections between workers %d and %d", object.ErrInvalid, m.Lanes,
+			m.Workers[0], m.Workers[1])
 	}
 	for i := range int(m.Lanes) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -241,7 +246,8 @@ func (d *Daemon) PairPeers(session uint64, m wire.PairPeersRequest) error {
 // TellPeer implements frontdoor.Peers.
 func (d *Daemon) TellPeer(session uint64, m wire.TellPeerRequest) {
 	d.pool.SpendPeer(session, m.Worker, m.Link)
-	l := PeerLinkStatus{Session: session, Worker: m.Worker, Link: m.Link, With: printable(m.With), Up: m.Up, Why: printable(m.Text)}
+	l := PeerLinkStatus{Session: session, Worker: m.Worker, Link: m.Link, With: printable(m.With), Up: m.Up,
+		Why: printable(m.Text)}
 	d.peering.mu.Lock()
 	links := d.peering.links[session]
 	if links == nil {
@@ -267,7 +273,7 @@ func (d *Daemon) TellPeer(session uint64, m wire.TellPeerRequest) {
 		log.Info("two workers are linked")
 		return
 	}
-	log.WithField("why", l.Why).Info("no link between two workers: their program carries what goes between them")
+	log.WithField("why", l.Why).Info("no link between two workers: their data goes through the program")
 }
 
 // printable keeps a client's words from writing on an operator's terminal.
@@ -282,12 +288,14 @@ func printable(s string) string {
 
 // Peers implements frontdoor.Peers.
 func (d *Daemon) Peers() ([]byte, error) {
-	return json.Marshal(PeersStatus{Authority: pki.FingerprintOf(d.meta.authority.Certificate()).String(), Peers: notNil(d.peers())})
+	return json.Marshal(PeersStatus{Authority: pki.FingerprintOf(d.meta.authority.Certificate()).String(),
+		Peers: notNil(d.peers())})
 }
 
 // SetPeer implements frontdoor.Peers.
 func (d *Daemon) SetPeer(m wire.SetPeerRequest) error {
-	if _, port, err := net.SplitHostPort(m.Address); err != nil || port == "" || printable(m.Address) != m.Address || len(m.Address) > 255 {
+	if _, port, err := net.SplitHostPort(m.Address); err != nil || port == "" || printable(m.Address) != m.Address ||
+		len(m.Address) > 255 {
 		return fmt.Errorf("%w: address %.60q, want HOST:PORT", object.ErrInvalid, m.Address)
 	}
 	policy := fsm.Policy{Key: peerKey + m.Address, Value: m.Authority[:]}

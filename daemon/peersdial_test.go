@@ -66,8 +66,8 @@ func someNode(t *testing.T) *tls.Certificate {
 	return ring.Certificate()
 }
 
-// A running daemon dials what its operator named and nothing that an offer says, each offer once, and no offer of anybody else; whatever
-// it is asked, it goes on.
+// A running daemon dials what its operator named and nothing that an offer says, each offer once, and no offer of
+// anybody else; whatever it is asked, it goes on.
 func TestHostileDials(t *testing.T) {
 	named, other := openPeerDoor(t), openPeerDoor(t)
 	d, stop := serve(t, aConfig(t))
@@ -88,7 +88,8 @@ func TestHostileDials(t *testing.T) {
 	tickets := byte(0)
 	offer := func(by *tls.Certificate, change func(o *pki.Offer)) []byte {
 		tickets++
-		o := pki.Offer{Address: other.Addr().String(), Tickets: [][]byte{bytes.Repeat([]byte{tickets}, 32)}, Issued: time.Now()}
+		o := pki.Offer{Address: other.Addr().String(), Tickets: [][]byte{bytes.Repeat([]byte{tickets}, 32)},
+			Issued: time.Now()}
 		if change != nil {
 			change(&o)
 		}
@@ -99,7 +100,8 @@ func TestHostileDials(t *testing.T) {
 		return raw
 	}
 	good := offer(node, nil)
-	if err := conn.DialPeer(1, 7, good); !errors.Is(err, object.ErrPermission) && !errors.Is(err, object.ErrInvalid) && !errors.Is(err, object.ErrNotFound) {
+	if err := conn.DialPeer(1, 7, good); !errors.Is(err, object.ErrPermission) && !errors.Is(err, object.ErrInvalid) &&
+		!errors.Is(err, object.ErrNotFound) {
 		t.Errorf("without a session: %v", err)
 	}
 	if _, _, err := conn.OpenSession("test", []byte(`{"protocol":1}`)); err != nil {
@@ -118,7 +120,8 @@ func TestHostileDials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.DialPeer(1, 7, good); !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), named.Addr().String()) {
+	if err := conn.DialPeer(1, 7, good); !errors.Is(err, object.ErrUnsupported) ||
+		!strings.Contains(err.Error(), named.Addr().String()) {
 		t.Errorf("for a worker that is none: %v", err) // the connection was made by then
 	}
 	if b := <-named.shown; len(b) != ipc.PrefaceBytes || !bytes.Contains(b, bytes.Repeat([]byte{1}, 32)) {
@@ -131,13 +134,15 @@ func TestHostileDials(t *testing.T) {
 		"replayed":            {good, object.ErrPermission},
 		"replayed, rewritten": {rewritten, object.ErrPermission},
 		"tampered with":       {tampered, object.ErrPermission},
-		"old":                 {offer(node, func(o *pki.Offer) { o.Issued = time.Now().Add(-time.Hour) }), object.ErrPermission},
-		"of tomorrow":         {offer(node, func(o *pki.Offer) { o.Issued = time.Now().Add(24 * time.Hour) }), object.ErrPermission},
-		"of a stranger":       {offer(stranger, nil), object.ErrPermission},
-		"without tickets":     {offer(node, func(o *pki.Offer) { o.Tickets = nil }), object.ErrInvalid},
-		"with short tickets":  {offer(node, func(o *pki.Offer) { o.Tickets = [][]byte{{1}} }), object.ErrInvalid},
-		"garbage":             {[]byte("{\"body\":1}"), object.ErrInvalid},
-		"nothing":             {nil, object.ErrInvalid},
+		"old": {offer(node, func(o *pki.Offer) { o.Issued = time.Now().Add(-time.Hour) }),
+			object.ErrPermission},
+		"of tomorrow": {offer(node, func(o *pki.Offer) { o.Issued = time.Now().Add(24 * time.Hour) }),
+			object.ErrPermission},
+		"of a stranger":      {offer(stranger, nil), object.ErrPermission},
+		"without tickets":    {offer(node, func(o *pki.Offer) { o.Tickets = nil }), object.ErrInvalid},
+		"with short tickets": {offer(node, func(o *pki.Offer) { o.Tickets = [][]byte{{1}} }), object.ErrInvalid},
+		"garbage":            {[]byte("{\"body\":1}"), object.ErrInvalid},
+		"nothing":            {nil, object.ErrInvalid},
 	} {
 		if err := conn.DialPeer(1, 7, c.raw); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)

@@ -15,9 +15,9 @@ import (
 	"tendril/store/object"
 )
 
-// publications holds a reference to each ephemeral object that this node has published, so that it stays whatever becomes of who
-// made it. Others the store holds by itself, and a reference would keep them in memory when that is short. Its mutex comes
-// before the store's; nothing waits for the cluster under it.
+// publications holds a reference to each ephemeral object that this node has published, so that it stays whatever
+// becomes of who made it. Others the store holds by itself, and a reference would keep them in memory when that is
+// short. Its mutex comes before the store's; nothing waits for the cluster under it.
 type publications struct {
 	mu      sync.Mutex
 	tenants map[string]*held // guarded by mu
@@ -56,9 +56,10 @@ func (p *publications) hold(s *store.Store, tenant string, id object.ID) (object
 	case err != nil:
 		return info, err
 	case info.State == object.Open:
-		return info, fmt.Errorf("%w: object %s: seal it before it is published", object.ErrNotSealed, id)
+		return info, fmt.Errorf("%w: object %s is not sealed: seal it before you publish it", object.ErrNotSealed, id)
 	case info.Tenant != tenant:
-		return info, fmt.Errorf("%w: object %s belongs to tenant %s, which alone can publish it", object.ErrPermission, id, info.Tenant)
+		return info, fmt.Errorf("%w: object %s belongs to tenant %s, which alone can publish it", object.ErrPermission,
+			id, info.Tenant)
 	case info.Class != object.Ephemeral:
 		return info, nil
 	}
@@ -145,20 +146,22 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 		return 0, fmt.Errorf("%w: object %s has no name: publish it under one", object.ErrInvalid, id)
 	}
 	if !d.published.follower.Add(id) {
-		return 0, fmt.Errorf("%w: object %s went while it was being published", object.ErrNotFound, id)
+		return 0, fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound, id)
 	}
 	result, err := d.propose(&fsm.Publish{Replace: replace, Object: fsm.Object{
-		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class), SizeBytes: info.SizeBytes, Meta: info.Meta,
+		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class),
+		SizeBytes: info.SizeBytes, Meta: info.Meta,
 		Replicas: []fsm.Replica{{Node: d.meta.node, Incarnation: d.meta.incarnation}},
 	}})
 	if err == nil && !d.published.follower.Has(id) { // it went, and the withdrawal may have been too early
-		return 0, errors.Join(fmt.Errorf("%w: object %s went while it was being published", object.ErrNotFound, id), d.Unpublish(p.Tenant, id, ""))
+		return 0, errors.Join(fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound,
+			id), d.Unpublish(p.Tenant, id, ""))
 	}
 	return result.Epoch, err
 }
 
-// followPublished withdraws what is published of objects that are gone: deleted in another way, expired, or renamed away. It ends
-// with d.ctx; what could not be withdrawn then is by the next start.
+// followPublished withdraws what is published of objects that are gone: deleted in another way, expired, or renamed
+// away. It ends with d.ctx; what could not be withdrawn then is by the next start.
 func (d *Daemon) followPublished() {
 	for {
 		gone, err := d.published.follower.Next(d.ctx)
@@ -180,7 +183,8 @@ func (d *Daemon) withdraw(id object.ID) {
 	}
 	err := d.Unpublish(o.Tenant, id, "")
 	if err != nil && !errors.Is(err, object.ErrNotFound) && d.ctx.Err() == nil {
-		d.log.WithError(err).WithField("name", o.Name).Warn("a published object is gone, and the cluster could not be told; it will be at the next start")
+		d.log.WithError(err).WithField("name",
+			o.Name).Warn("a published object is gone, but the cluster could not be told; the next start will do it")
 	}
 }
 
@@ -209,7 +213,7 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 
 // Resolve implements frontdoor.Cluster: a published name gives an object of this node.
 func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
-	err = fmt.Errorf("%w: nothing here is called %q, and nothing is published under that name", object.ErrNotFound, name)
+	err = fmt.Errorf("%w: nothing here has the name %q, and nothing is published under it", object.ErrNotFound, name)
 	d.meta.raft.View(func(s *fsm.State) {
 		o, ok := s.ObjectByName(tenant, name)
 		if !ok {
@@ -221,7 +225,8 @@ func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 				return
 			}
 		}
-		err = fmt.Errorf("%w: %q is on other nodes alone (%s): fetching from there is not there yet", object.ErrUnsupported, name, strings.Join(nodeNames(s, o), ", "))
+		err = fmt.Errorf("%w: %q is only on other nodes (%s): fetching from there is not supported yet",
+			object.ErrUnsupported, name, strings.Join(nodeNames(s, o), ", "))
 	})
 	return id, err
 }
@@ -232,18 +237,17 @@ func (d *Daemon) Changed() <-chan struct{} { return d.meta.raft.Changed() }
 // publishedStep is how many published objects are described in one look at the metadata.
 const publishedStep = 1024
 
-// EachPublished implements frontdoor.Cluster: by id.
+// EachPublished implements frontdoor.Cluster: by name.
 func (d *Daemon) EachPublished(tenant, prefix, after string, f func(any, string) bool) error {
 	for {
 		var list []PublishedStatus
 		d.meta.raft.View(func(s *fsm.State) {
-			for _, o := range s.ObjectsAfter(tenant, after, publishedStep, func(o *fsm.Object) string { return o.ID.String() }) {
+			for _, o := range s.ObjectsAfter(tenant, after, prefix, true, publishedStep) {
 				list = append(list, d.publishedStatus(s, o))
 			}
 		})
 		for _, o := range list {
-			after = o.ID.String()
-			if strings.HasPrefix(o.Name, prefix) && !f(o, after) {
+			if after = o.Name; !f(o, after) {
 				return nil
 			}
 		}
@@ -254,7 +258,8 @@ func (d *Daemon) EachPublished(tenant, prefix, after string, f func(any, string)
 }
 
 func (d *Daemon) publishedStatus(s *fsm.State, o fsm.Object) PublishedStatus {
-	x := PublishedStatus{ID: object.ID(o.ID), Name: o.Name, SizeBytes: o.SizeBytes, Epoch: o.Epoch, Created: at(o.Created), Nodes: nodeNames(s, o)}
+	x := PublishedStatus{ID: object.ID(o.ID), Name: o.Name, SizeBytes: o.SizeBytes, Epoch: o.Epoch,
+		Created: at(o.Created), Nodes: nodeNames(s, o)}
 	for _, r := range o.Replicas {
 		x.Here = x.Here || r.Node == d.meta.node && r.Incarnation == d.meta.incarnation
 	}
@@ -271,8 +276,8 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 	return names
 }
 
-// resumePublishing takes hold of what an earlier run of this node published and the store still has (persisted objects), and
-// withdraws the rest: host memory does not outlive its daemon.
+// resumePublishing takes hold of what an earlier run of this node published and the store still has (persisted
+// objects), and withdraws the rest: host memory does not outlive its daemon.
 func (d *Daemon) resumePublishing() error {
 	d.published.follower = d.store.Follow()
 	d.joined.Go(d.followPublished)
@@ -288,11 +293,12 @@ func (d *Daemon) resumePublishing() error {
 	})
 	withdraw := &fsm.Withdraw{Node: d.meta.node, Incarnation: d.meta.incarnation}
 	for _, o := range mine {
-		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil && d.published.follower.Add(object.ID(o.ID)) {
+		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil &&
+			d.published.follower.Add(object.ID(o.ID)) {
 			withdraw.Keep = append(withdraw.Keep, o.ID)
 			defer d.settle(o.Tenant, object.ID(o.ID))
 		} else {
-			d.log.WithError(err).WithField("object", o.ID).Debug("an object that was published is no longer here")
+			d.log.WithError(err).WithField("object", o.ID).Debug("a published object is no longer here")
 		}
 	}
 	_, err := d.propose(withdraw)

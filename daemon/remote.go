@@ -25,8 +25,8 @@ func (d *Daemon) openRemoteDoor() error {
 	return err
 }
 
-// openTCP opens the door for other machines unless that is not wanted, done, or too early: beyond this machine it opens once
-// somebody has a token to come in with.
+// openTCP opens the door for other machines unless that is not wanted, done, or too early: beyond this machine it opens
+// once somebody has a token to come in with.
 func (d *Daemon) openTCP() error {
 	d.opening.Lock()
 	defer d.opening.Unlock()
@@ -35,8 +35,9 @@ func (d *Daemon) openTCP() error {
 		return nil
 	}
 	if !Loopback(d.cfg.Listen) && !d.anyoneMayCome() {
-		d.closedDoor = fmt.Sprintf("%s is opened to the network once there is a token: tendril token create", d.cfg.Listen)
-		d.log.WithField("listen", d.cfg.Listen).Info("the front door waits for the first token")
+		d.closedDoor = fmt.Sprintf("%s is opened to the network once there is a token: tendril token create",
+			d.cfg.Listen)
+		d.log.WithField("listen", d.cfg.Listen).Info("the front door for other machines opens with the first token")
 		return nil
 	}
 	address, err := door.ListenTCP(d.cfg.Listen)
@@ -74,7 +75,7 @@ func (d *Daemon) checkSandbox(p frontdoor.Peer) error {
 	}
 	for _, f := range d.pool.Fallbacks() {
 		if f.What == "landlock" || f.What == "seccomp" {
-			return fmt.Errorf("%w: this node has no sandbox for programs of other machines (%s: %s): mend that, or start the daemon with --trust-remote true",
+			return fmt.Errorf("%w: this node has no sandbox for programs of other machines (%s: %s): fix that, or start the daemon with --trust-remote true",
 				object.ErrPermission, f.What, f.Why)
 		}
 	}
@@ -99,10 +100,12 @@ func (d *Daemon) OpenRemoteWorker(id uint64, m wire.OpenRemoteWorkerRequest) (wi
 	}
 	w, err := d.pool.OpenRemote(s.ctx, r)
 	if err != nil {
-		d.log.WithError(err).WithField("session", id).WithField("tenant", s.peer.Tenant).Warn("no worker for a session")
+		d.log.WithError(err).WithField("session", id).WithField("tenant",
+			s.peer.Tenant).Warn("cannot give a session a worker")
 		return reply, err
 	}
-	if _, err := d.sessions.get(id); err != nil { // closed meanwhile, and its workers released before this one was there
+	// closed meanwhile, and its workers released before this one was there
+	if _, err := d.sessions.get(id); err != nil {
 		d.pool.ReleaseSession(id)
 		return reply, err
 	}
@@ -130,8 +133,8 @@ func (d *Daemon) SessionAway(id uint64, until time.Time, remote string) {
 	d.sessions.away(id, until, remote)
 }
 
-// plaintextFrom checks that a peer may do without TLS, and gives the host that its data must come from; "" for a process of this
-// machine.
+// plaintextFrom checks that a peer may do without TLS, and gives the host that its data must come from; "" for a
+// process of this machine.
 func (d *Daemon) plaintextFrom(remote string) (string, error) {
 	if remote == "" {
 		return "", nil
@@ -152,7 +155,7 @@ func (d *Daemon) plaintextFrom(remote string) (string, error) {
 			return host, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no TLS is for this machine and named peers: name %s with --plaintext-peers at the daemon, or leave --plaintext out", object.ErrPermission, host)
+	return "", fmt.Errorf("%w: plaintext is only for this machine and named peers: name %s in the daemon's --plaintext-peers, or omit --plaintext", object.ErrPermission, host)
 }
 
 // AttachSegment implements frontdoor.Backend.

@@ -81,7 +81,8 @@ func (t *sessions) remove(id uint64) *session {
 	return s
 }
 
-// stop lets nobody wait for a worker any more and opens no session again. The sessions stay until their connections end.
+// stop lets nobody wait for a worker any more and opens no session again. The sessions stay until their connections
+// end.
 func (t *sessions) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,20 +120,44 @@ func (t *sessions) list() []SessionStatus {
 	for _, s := range t.byID {
 		list = append(list, SessionStatus{
 			ID: s.id, PID: s.peer.PID, UID: s.peer.UID, Tenant: s.peer.Tenant, Program: s.peer.Name,
-			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.remote, Transport: transportOf(s.peer), WaitsUntil: s.until,
+			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.remote, Transport: transportOf(s.peer),
+			WaitsUntil: s.until,
 		})
 	}
 	slices.SortFunc(list, func(a, b SessionStatus) int { return int(a.ID) - int(b.ID) })
 	return list
 }
 
-// Devices implements frontdoor.Backend: every device of this node. It waits for the first probe of the drivers.
+// Devices implements frontdoor.Backend: every device of this node. It waits for the first probe of the drivers, and for
+// another one where its answer may be old.
 func (d *Daemon) Devices() ([]byte, error) {
+	d.lookAgain()
 	platforms, err := d.pool.Platforms(d.ctx)
 	if err != nil {
 		return nil, err
 	}
 	return snapshot(platforms)
+}
+
+// lookAgain has the drivers probed where what they hang on has changed, and waits for it: at most as long as a probe
+// may take. What a probe itself changes (a driver makes its devices' nodes) is good for a second one.
+func (d *Daemon) lookAgain() {
+	limit := time.NewTimer(d.cfg.ProbeTimeout)
+	defer limit.Stop()
+	for range 2 {
+		old, probed := d.pool.Changed()
+		if !old {
+			return
+		}
+		d.Reload()
+		select {
+		case <-probed:
+		case <-limit.C:
+			return
+		case <-d.ctx.Done():
+			return
+		}
+	}
 }
 
 func snapshot(platforms []*workers.Platform) ([]byte, error) {
@@ -143,17 +168,18 @@ func snapshot(platforms []*workers.Platform) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// OpenSession implements frontdoor.Backend. The library and the daemon's workers must speak one session protocol; builds that
-// do may be mixed.
+// OpenSession implements frontdoor.Backend. The library and the daemon's workers must speak one session protocol;
+// builds that do may be mixed.
 func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (uint64, []byte, error) {
 	o, err := parseOptions(options)
 	if err != nil {
 		return 0, nil, err
 	}
 	if o.Protocol != clwire.Version {
-		return 0, nil, fmt.Errorf("%w: the driver library (%.*q) speaks session protocol %d, the daemon (%q) %d; install both from one release and restart the daemon",
+		return 0, nil, fmt.Errorf("%w: the driver library (%.*q) speaks session protocol %d, the daemon (%q) %d; install both from the same release and restart the daemon",
 			object.ErrVersion, maxVersionBytes, library, o.Protocol, d.build.Version, clwire.Version)
 	}
+	d.lookAgain()
 	platforms, err := d.pool.Platforms(d.ctx)
 	if err != nil {
 		return 0, nil, err
@@ -187,7 +213,8 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 func parseOptions(raw []byte) (clwire.SessionOptions, error) {
 	var o clwire.SessionOptions
 	if len(raw) > maxOptionsBytes {
-		return o, fmt.Errorf("%w: session options of %d bytes, at most %d", object.ErrInvalid, len(raw), maxOptionsBytes)
+		return o, fmt.Errorf("%w: session options of %d bytes, at most %d", object.ErrInvalid, len(raw),
+			maxOptionsBytes)
 	}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &o); err != nil {
@@ -195,7 +222,8 @@ func parseOptions(raw []byte) (clwire.SessionOptions, error) {
 		}
 	}
 	if len(o.Selector) > maxSelectorBytes {
-		return o, fmt.Errorf("%w: a device selector of %d bytes, at most %d", object.ErrInvalid, len(o.Selector), maxSelectorBytes)
+		return o, fmt.Errorf("%w: a device selector of %d bytes, at most %d", object.ErrInvalid, len(o.Selector),
+			maxSelectorBytes)
 	}
 	return o, nil
 }
@@ -225,22 +253,25 @@ func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error
 	if err != nil {
 		return frontdoor.Worker{}, err
 	}
+	charge, err := d.store.ChargeUntilFree(s.peer.Tenant, clwire.RingBytes) // before a driver is loaded in vain
+	if err != nil {
+		return frontdoor.Worker{}, fmt.Errorf("memory for a worker's ring: %w", err)
+	}
+	defer charge.Drop()
 	w, err := d.pool.Open(s.ctx, request)
 	if err != nil {
-		d.log.WithError(err).WithField("session", id).WithField("tenant", s.peer.Tenant).Warn("no worker for a session")
+		d.log.WithError(err).WithField("session", id).WithField("tenant",
+			s.peer.Tenant).Warn("cannot give a session a worker")
 		return frontdoor.Worker{}, err
 	}
-	if _, err := d.sessions.get(id); err != nil { // closed meanwhile, and its workers released before this one was there
+	// closed meanwhile, and its workers released before this one was there
+	if _, err := d.sessions.get(id); err != nil {
 		w.Socket.Close()
 		w.Ring.Close()
 		d.pool.ReleaseSession(id)
 		return frontdoor.Worker{}, err
 	}
-	if err := d.store.ChargeUntilFree(s.peer.Tenant, int(w.Ring.Fd()), w.RingBytes); err != nil {
-		w.Socket.Close() // which ends the worker
-		w.Ring.Close()
-		return frontdoor.Worker{}, fmt.Errorf("memory for a worker's ring: %w", err)
-	}
+	charge.Watch(int(w.Ring.Fd()))
 	return frontdoor.Worker{ID: w.ID, RingBytes: w.RingBytes, Socket: w.Socket, Ring: w.Ring}, nil
 }
 
@@ -251,7 +282,8 @@ func (d *Daemon) workerRequest(id uint64, platform uint32) (*session, workers.Re
 		return nil, workers.Request{}, err
 	}
 	if uint64(platform) >= uint64(len(s.platforms)) {
-		return nil, workers.Request{}, fmt.Errorf("%w: platform %d of %d", object.ErrNoDevice, platform, len(s.platforms))
+		return nil, workers.Request{},
+			fmt.Errorf("%w: platform %d of %d", object.ErrNoDevice, platform, len(s.platforms))
 	}
 	return s, workers.Request{
 		Session: id, Platform: s.platforms[platform], Env: s.env,

@@ -38,9 +38,11 @@ var settings = []setting{
 	sizeOrNone("spill", "TENDRIL_SPILL", func(c *Config) *int64 { return &c.SpillBytes }),
 	size("quota-device", "TENDRIL_QUOTA_DEVICE", func(c *Config) *uint64 { return &c.QuotaDevice }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
+	size("request-memory", "TENDRIL_REQUEST_MEMORY", func(c *Config) *uint64 { return &c.RequestBytes }),
 	number("max-connections", "TENDRIL_MAX_CONNECTIONS", func(c *Config) *int { return &c.Connections }),
 	number("tenant-connections", "TENDRIL_TENANT_CONNECTIONS", func(c *Config) *int { return &c.TenantConns }),
 	number("quota-objects", "TENDRIL_QUOTA_OBJECTS", func(c *Config) *int { return &c.QuotaObjects }),
+	number("quota-segments", "TENDRIL_QUOTA_SEGMENTS", func(c *Config) *int { return &c.QuotaSegments }),
 	{"index", "TENDRIL_INDEX",
 		func(c *Config, v string) (err error) { c.NoIndex, err = parseOff(v); return },
 		func(c Config) string { return map[bool]string{false: "on", true: "off"}[c.NoIndex] }},
@@ -79,7 +81,8 @@ var settings = []setting{
 	sizeOrNone("worker-memory", "TENDRIL_WORKER_MEMORY", func(c *Config) *int64 { return &c.Workers.MemoryBytes }),
 	numberOrNone("worker-files", "TENDRIL_WORKER_FILES", func(c *Config) *int { return &c.Workers.Files }),
 	sizeOrNone("worker-file-size", "TENDRIL_WORKER_FILE_SIZE", func(c *Config) *int64 { return &c.Workers.FileBytes }),
-	numberOrNone("tenant-processes", "TENDRIL_TENANT_PROCESSES", func(c *Config) *int { return &c.Workers.TenantProcesses }),
+	numberOrNone("tenant-processes", "TENDRIL_TENANT_PROCESSES",
+		func(c *Config) *int { return &c.Workers.TenantProcesses }),
 	sizeOrNone("tenant-memory", "TENDRIL_TENANT_MEMORY", func(c *Config) *int64 { return &c.Workers.TenantBytes }),
 	{"worker-uid-range", "TENDRIL_WORKER_UID_RANGE",
 		func(c *Config, v string) (err error) {
@@ -99,7 +102,7 @@ var settings = []setting{
 				c.ResumeTime = -1
 				return nil
 			}
-			c.ResumeTime, err = time.ParseDuration(v)
+			c.ResumeTime, err = parseTime(v)
 			return err
 		},
 		func(c Config) string {
@@ -117,7 +120,8 @@ var settings = []setting{
 }
 
 func text(key, variable string, at func(*Config) *string) setting {
-	return setting{key, variable, func(c *Config, v string) error { *at(c) = v; return nil }, func(c Config) string { return *at(&c) }}
+	return setting{key, variable, func(c *Config, v string) error { *at(c) = v; return nil },
+		func(c Config) string { return *at(&c) }}
 }
 
 // auto is how a number's zero value, the default, is written and shown.
@@ -182,13 +186,27 @@ func orAuto[T int | int64 | uint64](n T) string {
 }
 
 func yes(key, variable string, at func(*Config) *bool) setting {
-	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = strconv.ParseBool(v); return },
+	return setting{key, variable, func(c *Config, v string) (err error) {
+		if *at(c), err = strconv.ParseBool(v); err != nil {
+			err = fmt.Errorf("%w: want true or false", object.ErrInvalid)
+		}
+		return err
+	},
 		func(c Config) string { return strconv.FormatBool(*at(&c)) }}
 }
 
 func span(key, variable string, at func(*Config) *time.Duration) setting {
-	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = time.ParseDuration(v); return },
+	return setting{key, variable, func(c *Config, v string) (err error) { *at(c), err = parseTime(v); return },
 		func(c Config) string { return at(&c).String() }}
+}
+
+// parseTime reads a time, with its unit.
+func parseTime(v string) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		return 0, fmt.Errorf("%w: want a time with its unit, such as 30s, 5m or 24h", object.ErrInvalid)
+	}
+	return d, nil
 }
 
 func list(key, variable string, at func(*Config) *[]string) setting {
@@ -230,8 +248,8 @@ func (c *Config) came(key, origin string) {
 // Origin says where a setting's value came from: "default", or the file, variable or flag.
 func (c Config) Origin(key string) string { return orDefault(c.origins[key], "default") }
 
-// FromEnv takes what the TENDRIL_* variables say over c's fields; an empty variable counts as unset. It reports every variable
-// that cannot be read, with its value, in one error, and takes the others.
+// FromEnv takes what the TENDRIL_* variables say over c's fields; an empty variable counts as unset. It reports every
+// variable that cannot be read, with its value, in one error, and takes the others.
 func (c *Config) FromEnv(lookup Lookup) error {
 	var faults []error
 	for _, s := range settings {
@@ -246,7 +264,8 @@ func (c *Config) FromEnv(lookup Lookup) error {
 	return errors.Join(faults...)
 }
 
-// FromFlags is FromEnv for the flags of a command line, by their names without dashes. It leaves out flags that were not written.
+// FromFlags is FromEnv for the flags of a command line, by their names without dashes. It leaves out flags that were
+// not written.
 func (c *Config) FromFlags(written Lookup) error {
 	var faults []error
 	for _, s := range settings {
@@ -265,7 +284,8 @@ func (c *Config) FromFlags(written Lookup) error {
 const maxFileBytes = 1 << 20
 
 // FromFile takes what a file in TOML says: the flags' names as keys, and tables [tenants.NAME] with users, groups and
-// certificates. A file that is not there is an error only where it must be. Every fault of the file is in the one error.
+// certificates. A file that is not there is an error only where it must be. Every fault of the file is in the one
+// error.
 func (c *Config) FromFile(path string, must bool) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) && !must {
@@ -331,7 +351,7 @@ func fileText(key string, value any) (string, error) {
 		for i, x := range v {
 			s, ok := x.(string)
 			if !ok {
-				return "", fmt.Errorf("%v in a list of texts", x)
+				return "", fmt.Errorf("%v in a list of strings", x)
 			}
 			parts[i] = s
 		}
@@ -340,7 +360,7 @@ func fileText(key string, value any) (string, error) {
 		}
 		return strings.Join(parts, ","), nil
 	}
-	return "", fmt.Errorf("%v is no text, number, list, true or false", value)
+	return "", fmt.Errorf("%v is not a string, number, list, true or false", value)
 }
 
 func (c *Config) takeTenants(value any) error {

@@ -13,7 +13,8 @@ import (
 	"tendril/store/object"
 )
 
-// swallower passes connections on to an address, but nothing more of those that are there when it is told so, though it takes and so acknowledges all.
+// swallower passes connections on to an address, but nothing more of those that are there when it is told so, though it
+// takes and so acknowledges all.
 type swallower struct {
 	l     net.Listener
 	to    string
@@ -84,7 +85,8 @@ func (s *swallower) serve(near net.Conn) {
 	both.Wait()
 }
 
-// A session whose control connection is swallowed goes on by another one, also a call that was under way; where it is not to come back, the call fails.
+// A session whose control connection is swallowed goes on by another one, also a call that was under way; where it is
+// not to come back, the call fails.
 func TestSilentControlConnectionIsLeft(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	c := aConfig(t)
@@ -115,7 +117,8 @@ func TestSilentControlConnectionIsLeft(t *testing.T) {
 			_, _, err = conn.WorkerFate(77)
 			switch {
 			case patience > 0 && (!errors.Is(err, object.ErrNotFound) || s.conns.Load() == before):
-				t.Errorf("a call in a session that may come back: %v, by %d new connections", err, s.conns.Load()-before)
+				t.Errorf("a call in a session that may come back: %v, by %d new connections", err,
+					s.conns.Load()-before)
 			case patience == 0 && !errors.Is(err, client.ErrDisconnected):
 				t.Errorf("a call in a session that may not: %v", err)
 			}

@@ -22,7 +22,8 @@ const lockFile = "lock"
 // ErrLocked is returned, wrapped with the holder's pid, when another daemon uses the state directory.
 var ErrLocked = errors.New("another daemon uses this state directory")
 
-// stateDir is an opened, locked state directory. Close gives the lock up; the lock also ends with the process, however it ends.
+// stateDir is an opened, locked state directory. Close gives the lock up; the lock also ends with the process, however
+// it ends.
 type stateDir struct {
 	path string
 	lock *os.File
@@ -40,7 +41,8 @@ func openStateDir(dir string) (*stateDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := closeToOthers(dir); err != nil { // not before it is ours: the workers of a daemon that uses it pass through
+	// not before it is ours: the workers of a daemon that uses it pass through
+	if err := closeToOthers(dir); err != nil {
 		lock.Close()
 		return nil, err
 	}
@@ -57,31 +59,34 @@ func closeToOthers(dir string) error {
 		return nil
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
-		return fmt.Errorf("state directory %s has mode %v and it cannot be closed to others: %w", dir, info.Mode().Perm(), err)
+		return fmt.Errorf("state directory %s has mode %v and it cannot be closed to others: %w", dir,
+			info.Mode().Perm(), err)
 	}
 	return nil
 }
 
-// dyingTime bounds the wait for what a dead daemon held: its children have copies of its descriptors until they run a program of
-// their own, which takes a moment, and on a busy machine a long one.
+// dyingTime bounds the wait for what a dead daemon held: its children have copies of its descriptors until they run a
+// program of their own, which takes a moment, and on a busy machine a long one.
 const dyingTime = 20 * time.Second
 
-// lockState takes the lock. It waits only where the holder is dead. The lock file is never removed: its successor would be another inode, and two
-// daemons could each hold one.
+// lockState takes the lock. It waits only where the holder is dead. The lock file is never removed: its successor would
+// be another inode, and two daemons could each hold one.
 func lockState(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock file: %w", err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for until := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && ipc.HasEnded(holderPID(f)) && time.Now().Before(until); {
+	for until := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && ipc.HasEnded(holderPID(f)) &&
+		time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is locked by %s; stop it, or choose another with --state-dir", ErrLocked, path, holder(f))
+			return nil, fmt.Errorf("%w: %s is locked by %s; stop it, or choose another with --state-dir", ErrLocked,
+				path, holder(f))
 		}
 		return nil, fmt.Errorf("flock %s: %w", path, err)
 	}
@@ -117,7 +122,7 @@ func inheritStateDir(dir string, lock *os.File) (*stateDir, error) {
 	if err == nil {
 		var there os.FileInfo
 		if there, err = os.Stat(filepath.Join(dir, lockFile)); err == nil && !os.SameFile(held, there) {
-			err = fmt.Errorf("%w: the lock of the daemon before is not that of %s", ErrLocked, dir)
+			err = fmt.Errorf("%w: the previous daemon's lock is not that of %s", ErrLocked, dir)
 		}
 	}
 	if err == nil {

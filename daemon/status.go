@@ -93,7 +93,8 @@ func (d *Daemon) fallbacks() []clwire.Fallback {
 		list = append(list, clwire.Fallback{What: "front door for other machines", Why: why})
 	}
 	if why := d.store.KeptUnknown(); why != "" {
-		list = append(list, clwire.Fallback{What: "charging memory until it is free", Why: why + ": what a process keeps after it was let go is nobody's"})
+		list = append(list, clwire.Fallback{What: "charging memory until it is free",
+			Why: why + ": what a process keeps after it was let go is nobody's"})
 	}
 	if fault := d.meta.raft.Status().Fault; fault != "" {
 		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: fault})

@@ -17,13 +17,16 @@ func TestStatusShowsATenantItsOwn(t *testing.T) {
 		return Status{
 			Sessions: []SessionStatus{
 				{ID: 1, PID: 111, Tenant: "mine", Program: "my-program", Peer: "192.0.2.1:1"},
-				{ID: 2, PID: 222, Tenant: "theirs", Program: "secret-program", Peer: "198.51.100.2:2", Selector: "secret-selector"},
+				{ID: 2, PID: 222, Tenant: "theirs", Program: "secret-program", Peer: "198.51.100.2:2",
+					Selector: "secret-selector"},
 			},
-			Workers:   []workers.Status{{ID: 1, Session: 1, Tenant: "mine", Platform: "my-platform"}, {ID: 2, PID: 333, Session: 2, Tenant: "theirs", Platform: "secret-platform"}},
+			Workers: []workers.Status{{ID: 1, Session: 1, Tenant: "mine", Platform: "my-platform"},
+				{ID: 2, PID: 333, Session: 2, Tenant: "theirs", Platform: "secret-platform"}},
 			PeerLinks: []PeerLinkStatus{{Session: 1, With: "my-peer"}, {Session: 2, With: "secret-peer"}},
 			Kept:      []store.Kept{{Tenant: "mine", Bytes: 1}, {Tenant: "theirs", Bytes: 99999}},
 			Store: store.Status{
-				Objects: 5, Tenants: []store.TenantStatus{{Name: "mine"}, {Name: "theirs", Objects: 4}}, Damaged: []string{"secret-file"},
+				Objects: 5, Tenants: []store.TenantStatus{{Name: "mine"}, {Name: "theirs", Objects: 4}},
+				Damaged: []string{"secret-file"},
 			},
 		}
 	}
@@ -52,7 +55,8 @@ func TestStatusShowsATenantItsOwn(t *testing.T) {
 func TestStatusOfAPeer(t *testing.T) {
 	d, stop := serve(t, aConfig(t))
 	defer stop()
-	if err := d.sessions.add(&session{peer: frontdoor.Peer{PID: 1, Tenant: "theirs", Name: "secret-program"}, cancel: func() {}}); err != nil {
+	if err := d.sessions.add(&session{peer: frontdoor.Peer{PID: 1, Tenant: "theirs", Name: "secret-program"},
+		cancel: func() {}}); err != nil {
 		t.Fatal(err)
 	}
 	defer d.sessions.remove(1)

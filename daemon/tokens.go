@@ -33,8 +33,8 @@ type TokenStatus struct {
 	Clients      []string  `json:"clients"`      // whose they are: the names in them, each once
 }
 
-// CreateToken implements frontdoor.Cluster. A token without a tenant is for the tenant of who made it; one that root makes is for
-// a tenant of its own.
+// CreateToken implements frontdoor.Cluster. A token without a tenant is for the tenant of who made it; one that root
+// makes is for a tenant of its own.
 func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (string, error) {
 	life := time.Duration(m.LifeSeconds) * time.Second
 	if m.LifeSeconds > uint64(maxTokenLife/time.Second) {
@@ -56,7 +56,8 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	if err != nil {
 		return "", err
 	}
-	t := fsm.Token{ID: secret.ID(), SecretHash: secret.SecretHash(), Role: fsm.Role(m.Role), Tenant: m.Tenant, Once: m.Once}
+	t := fsm.Token{ID: secret.ID(), SecretHash: secret.SecretHash(), Role: fsm.Role(m.Role), Tenant: m.Tenant,
+		Once: m.Once}
 	switch {
 	case t.Role == fsm.RoleNode:
 		t.Tenant = ""
@@ -71,7 +72,8 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	if _, err := d.propose(&fsm.CreateToken{Token: t}); err != nil {
 		return "", err
 	}
-	d.log.WithField("token", t.ID).WithField("role", pki.Role(m.Role)).WithField("tenant", t.Tenant).Info("token created")
+	d.log.WithField("token", t.ID).WithField("role", pki.Role(m.Role)).WithField("tenant",
+		t.Tenant).Info("token created")
 	d.openTCP() // which may have waited for it
 	return secret.Text(), nil
 }
@@ -97,8 +99,10 @@ func (d *Daemon) EachToken(after string, f func(any, string) bool) error {
 		names := append([]string{}, clients[t.ID]...)
 		slices.Sort(names)
 		x := TokenStatus{
-			ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created), Expires: at(t.Expires), Once: t.Once,
-			Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now), Certificates: len(names), Clients: slices.Compact(names),
+			ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created),
+			Expires: at(t.Expires), Once: t.Once,
+			Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now), Certificates: len(names),
+			Clients: slices.Compact(names),
 		}
 		if !f(x, place(t)) {
 			break
@@ -127,7 +131,8 @@ func at(ns int64) time.Time {
 	return time.Unix(0, ns).UTC()
 }
 
-// anyoneMayCome reports whether some token or certificate lets a stranger in: before that nobody needs to reach the front door.
+// anyoneMayCome reports whether some token or certificate lets a stranger in: before that nobody needs to reach the
+// front door.
 func (d *Daemon) anyoneMayCome() (may bool) {
 	d.meta.raft.View(func(s *fsm.State) {
 		now := max(s.Now(), time.Now().UnixNano())
@@ -171,10 +176,11 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 	}
 	subject := pki.Subject{Name: m.Name, Role: pki.Role(token.Role), Tenant: token.Tenant}
 	if subject.Role == pki.Node {
-		return nil, fmt.Errorf("%w: nodes that join are not there yet: make a token with --role user", object.ErrUnsupported)
+		return nil, fmt.Errorf("%w: nodes cannot join a cluster yet: make a token with --role user",
+			object.ErrUnsupported)
 	}
 	if owner := d.meta.tenants.Load().Reserved(m.Name); owner != "" && owner != token.Tenant {
-		return nil, fmt.Errorf("%w: the name %.60q is kept for a tenant: take another with --name, or a token made with --tenant", object.ErrPermission, m.Name)
+		return nil, fmt.Errorf("%w: the name %.60q is reserved for a tenant: use another --name, or a token made with --tenant", object.ErrPermission, m.Name)
 	}
 	cert, err := d.certificateDER(m.Request, subject, func(c fsm.Certificate) error {
 		_, err := d.propose(&fsm.SpendToken{ID: fsm.UUID(m.Token), SecretHash: m.SecretHash, Certificate: c})
@@ -183,17 +189,19 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 	if err != nil {
 		return nil, err // the front door logs it, so many a minute
 	}
-	d.log.WithField("remote", remote).WithField("name", subject.Name).WithField("tenant", subject.Tenant).WithField("token", m.Token).Info("a client logged in")
+	d.log.WithField("remote", remote).WithField("name", subject.Name).WithField("tenant",
+		subject.Tenant).WithField("token", m.Token).Info("a client logged in")
 	return cert.Raw, nil
 }
 
-// Renew implements frontdoor.Cluster: who has a good certificate gets the next one, for a new key. The new one hangs on the same
-// token, so that revoking that ends both.
+// Renew implements frontdoor.Cluster: who has a good certificate gets the next one, for a new key. The new one hangs on
+// the same token, so that revoking that ends both.
 func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
-	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant}, func(c fsm.Certificate) error {
-		_, err := d.propose(&fsm.RenewCertificate{Old: fsm.UUID(p.Serial), Certificate: c})
-		return err
-	})
+	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant},
+		func(c fsm.Certificate) error {
+			_, err := d.propose(&fsm.RenewCertificate{Old: fsm.UUID(p.Serial), Certificate: c})
+			return err
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -15,90 +14,124 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Accepted is the daemon's end: thousands may wait on a Poller, or on the Go netpoller, and hardly one holds a thread (Lingers). Many
-// frames come with one receive, and nothing is allocated a frame. One goroutine may receive while another sends.
+// Accepted is the daemon's end: thousands may wait on a Poller, or on the Go netpoller, and hardly one holds a thread
+// (Lingers). Many frames come with one receive, and nothing is allocated a frame. One goroutine may receive while
+// another sends.
 type Accepted struct {
 	fd      int // immutable until Close
 	in      inbox
 	out     message
 	lingers *Lingers
+	company *company // nil: it was never a Poller's; set by Serve, the first time
 
 	// Of Receive's goroutine, and Close.
-	deadline  time.Time
+	patient   bool     // a receive that waits gives up after lingerTime
 	lingering bool     // counted in lingers
 	parked    *os.File // the socket's place in the netpoller, where it has one
 	parkedRaw syscall.RawConn
-	timed     bool                  // parked has a deadline
 	tryRead   func(fd uintptr) bool // readOnce, made once: a closure a call would be an allocation a call
 	room      []byte                // what readOnce fills
 	got       int                   // and what became of it
 	gotErr    error
 
-	mu     sync.Mutex // guards what follows and the descriptor's O_NONBLOCK; a leaf
+	mu     sync.Mutex // guards what follows and the descriptor's O_NONBLOCK; before Lingers.mu
 	closed bool
 }
 
 // Lingers lets a few of a daemon's connections wait for their next request in the kernel, on a thread of their own, as
-// long as none is later than some ms; the others are a Poller's. A single client in a loop is then served within 1.1 times
-// what two C processes take. Who lingers holds one of the runtime's processors until it is missed, so there is always one that nobody
-// lingers on; and while several clients are busy nobody does: each would cost a thread's waking a request.
+// long as none is later than some ms; the others are a Poller's. A single client in a loop is then served within 1.1
+// times what two C processes take. Who lingers holds one of the runtime's processors until it is missed, so there is
+// always one that nobody lingers on. While several connections of one tenant are busy none of that tenant lingers: each
+// would cost a thread's waking a request. What other tenants do does not matter: who lingers does not wait behind them.
 type Lingers struct {
-	limit   int32
-	now     atomic.Int32
-	crowded atomic.Int64 // until when nobody lingers, in ns since began
-	began   time.Time
+	limit int32
+	now   atomic.Int32
+	began time.Time
+
+	mu        sync.Mutex // a leaf
+	companies map[string]*company
+}
+
+// company is what the connections of one tenant that a Poller has, or had, know of each other.
+type company struct {
+	tenant    string       // immutable
+	members   int          // guarded by Lingers.mu
+	lingering atomic.Int32 // how many of them linger
+	crowded   atomic.Int64 // until when none of them lingers, in ns since Lingers.began
 }
 
 // NewLingers allows at most limit lingering connections, and at most GOMAXPROCS−1; 0 or less allows none.
 func NewLingers(limit int) *Lingers {
-	return &Lingers{limit: int32(min(limit, runtime.GOMAXPROCS(0)-1)), began: time.Now()}
+	return &Lingers{limit: int32(min(limit, runtime.GOMAXPROCS(0)-1)), began: time.Now(),
+		companies: make(map[string]*company)}
 }
 
-// crowd says that several connections are busy.
-func (l *Lingers) crowd() { l.crowded.Store(int64(time.Since(l.began) + crowdedFor)) }
+// join gives a tenant's company, to which there is a member more. The caller must part.
+func (l *Lingers) join(tenant string) *company {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.companies[tenant]
+	if c == nil {
+		c = &company{tenant: tenant}
+		l.companies[tenant] = c
+	}
+	c.members++
+	return c
+}
 
-func (l *Lingers) isCrowded() bool { return int64(time.Since(l.began)) < l.crowded.Load() }
+func (l *Lingers) part(c *company) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.members--; c.members == 0 {
+		delete(l.companies, c.tenant)
+	}
+}
 
-// free reports whether another connection may linger.
-func (l *Lingers) free() bool { return l.now.Load() < l.limit && !l.isCrowded() }
+// crowd says that several connections of a company are busy.
+func (l *Lingers) crowd(c *company) { c.crowded.Store(int64(time.Since(l.began) + crowdedFor)) }
+
+// isCrowded takes nil for somebody who has no company.
+func (l *Lingers) isCrowded(c *company) bool {
+	return c != nil && int64(time.Since(l.began)) < c.crowded.Load()
+}
+
+// free reports whether another connection of a company may linger.
+func (l *Lingers) free(c *company) bool { return l.now.Load() < l.limit && !l.isCrowded(c) }
 
 // lingerTime bounds one stay in the kernel; the kernel rounds up to its tick.
 const lingerTime = 2 * time.Millisecond
 
-func (l *Lingers) enter() bool {
+func (l *Lingers) enter(c *company) bool {
 	if l.now.Add(1) <= l.limit {
+		if c != nil {
+			c.lingering.Add(1)
+		}
 		return true
 	}
 	l.now.Add(-1)
 	return false
 }
 
-func (l *Lingers) leave() { l.now.Add(-1) }
-
-// NewAccepted takes an accepted connection over: conn is closed, also where this fails. lingers is shared by a daemon's
-// connections. The caller must Close.
-func NewAccepted(conn *net.UnixConn, lingers *Lingers) (*Accepted, error) {
-	defer conn.Close() // its place in the netpoller: there each message would wake a thread for nothing while one lingers
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
+func (l *Lingers) leave(c *company) {
+	l.now.Add(-1)
+	if c != nil {
+		c.lingering.Add(-1)
 	}
-	a := &Accepted{fd: -1, lingers: lingers}
-	a.tryRead = a.readOnce
-	controlErr := raw.Control(func(fd uintptr) { a.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-	if err = errors.Join(controlErr, err); err != nil {
-		return nil, fmt.Errorf("dup of a connection: %w", err)
-	}
-	limit := unix.NsecToTimeval(lingerTime.Nanoseconds())
-	err = unix.SetsockoptTimeval(a.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
-	if err = errors.Join(err, unix.SetNonblock(a.fd, false)); err != nil {
-		unix.Close(a.fd)
-		return nil, fmt.Errorf("receive time of a connection: %w", err)
-	}
-	return a, nil
 }
 
-// Receive waits for the next frame. io.EOF: the peer has closed, or Shutdown; os.ErrDeadlineExceeded: SetDeadline's.
+// NewAccepted takes an accepted connection's descriptor over, which is close-on-exec and blocking. lingers is shared by
+// a daemon's connections. The caller must Close.
+func NewAccepted(fd int, lingers *Lingers) *Accepted {
+	a := &Accepted{fd: fd, lingers: lingers}
+	a.tryRead = a.readOnce
+	return a
+}
+
+// Accept takes the next connection from a socket that listens, which is not blocking, for NewAccepted. EAGAIN: there is
+// none.
+func Accept(listener int) (fd int, err error) { return acceptNow(listener, unix.SOCK_CLOEXEC) }
+
+// Receive waits for the next frame. io.EOF: the peer has closed, or Shutdown, or EndReceive.
 // After an error only Send and Close are of use. No message brings the daemon a descriptor: the kernel closes what a
 // peer sends nevertheless, and a frame that announces one is a fault.
 func (a *Accepted) Receive() (Frame, error) {
@@ -140,11 +173,9 @@ func (a *Accepted) fillRoom() error {
 
 // receive is one receive: lingering where there is room for that, parked otherwise.
 func (a *Accepted) receive() error {
-	if !a.lingering && !a.lingers.enter() {
+	if !a.mayLinger() {
 		return a.park()
 	}
-	a.lingering = true
-	a.leavePark()
 	a.got, a.gotErr = recvPlain(a.fd, a.room, 0)
 	if errors.Is(a.gotErr, unix.EAGAIN) {
 		a.stopLingering()
@@ -153,25 +184,41 @@ func (a *Accepted) receive() error {
 	return a.gotErr
 }
 
+// mayLinger reports whether the next receive may wait on this thread, for lingerTime.
+func (a *Accepted) mayLinger() bool {
+	if !a.lingering && !a.lingers.enter(a.company) {
+		return false
+	}
+	a.lingering = true
+	if !a.patient {
+		limit := unix.NsecToTimeval(lingerTime.Nanoseconds())
+		if unix.SetsockoptTimeval(a.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit) != nil {
+			a.stopLingering()
+			return false
+		}
+		a.patient = true
+	}
+	a.leavePark()
+	return true
+}
+
 func (a *Accepted) stopLingering() {
 	if a.lingering {
 		a.lingering = false
-		a.lingers.leave()
+		a.lingers.leave(a.company)
 	}
 }
 
-// Linger receives on this thread where that is allowed and something comes within some ms; false: the connection had better be a
-// Poller's. Call it where Whole is false.
+// Linger receives on this thread where that is allowed and something comes within some ms; false: the connection had
+// better be a Poller's. Call it where Whole is false.
 func (a *Accepted) Linger() (bool, error) {
-	if a.lingers.isCrowded() {
+	if a.lingers.isCrowded(a.company) {
 		a.stopLingering()
 		return false, nil
 	}
-	if !a.lingering && !a.lingers.enter() {
+	if !a.mayLinger() {
 		return false, nil
 	}
-	a.lingering = true
-	a.leavePark()
 	a.room = a.in.room()
 	a.got, a.gotErr = recvPlain(a.fd, a.room, 0)
 	if errors.Is(a.gotErr, unix.EAGAIN) || errors.Is(a.gotErr, unix.EINTR) {
@@ -203,7 +250,11 @@ func (a *Accepted) took() error {
 	return nil
 }
 
-// SendNow is Send that sends what the peer has room for, and says how much that was: of fds all, or none where that is 0.
+// Drained reports whether the last ReceiveNow, or BeginsWithFrame, took in all that was there.
+func (a *Accepted) Drained() bool { return a.got < len(a.room) }
+
+// SendNow is Send that sends what the peer has room for, and says how much that was: of fds all, or none where that is
+// 0.
 func (a *Accepted) SendNow(b []byte, fds []int) (n int, err error) {
 	for n < len(b) && err == nil {
 		var some int
@@ -217,8 +268,8 @@ func (a *Accepted) SendNow(b []byte, fds []int) (n int, err error) {
 	return n, err
 }
 
-// Admit has Receive ask before it takes more memory for a large frame, and say when that is given back. The connection's end says nothing. Call it
-// before the first Receive.
+// Admit has Receive ask before it takes more memory for a large frame, and say when that is given back. The
+// connection's end says nothing. Call it before the first Receive.
 func (a *Accepted) Admit(ask func(h Header, more int) error, free func(n int)) {
 	a.in.admit, a.in.free = ask, free
 }
@@ -242,12 +293,6 @@ func (a *Accepted) park() error {
 		}
 		a.parked = file
 	}
-	if !a.deadline.IsZero() || a.timed {
-		a.timed = !a.deadline.IsZero()
-		if err := a.parked.SetReadDeadline(a.deadline); err != nil {
-			return err
-		}
-	}
 	if err := a.parkedRaw.Read(a.tryRead); err != nil {
 		return err
 	}
@@ -260,11 +305,12 @@ func (a *Accepted) readOnce(fd uintptr) bool {
 	return !errors.Is(a.gotErr, unix.EAGAIN)
 }
 
-// leavePark gives the place in the netpoller back: there, each message would wake a thread for nothing while one lingers.
+// leavePark gives the place in the netpoller back: there, each message would wake a thread for nothing while one
+// lingers.
 func (a *Accepted) leavePark() {
 	if a.parked != nil {
 		a.parked.Close()
-		a.parked, a.timed = nil, false
+		a.parked = nil
 		a.setBlocking()
 	}
 }
@@ -286,12 +332,10 @@ func (a *Accepted) parkSending() error {
 	})
 }
 
-// pollThread waits up to 1 s on a thread of its own, where the machine has no descriptor left to park with. EAGAIN: try again.
+// pollThread waits up to 1 s on a thread of its own, where the machine has no descriptor left to park with. EAGAIN: try
+// again.
 func (a *Accepted) pollThread(events int16) error {
 	_, err := unix.Poll([]unix.PollFd{{Fd: int32(a.fd), Events: events}}, 1000)
-	if !a.deadline.IsZero() && events == unix.POLLIN && time.Now().After(a.deadline) {
-		return os.ErrDeadlineExceeded
-	}
 	if err == nil {
 		err = unix.EAGAIN
 	}
@@ -353,17 +397,26 @@ func (a *Accepted) Writable() bool {
 	return n > 0
 }
 
-// SetDeadline bounds the time of Receive, to some ms; the zero time lifts it. Only Receive's goroutine may call it.
-func (a *Accepted) SetDeadline(t time.Time) { a.deadline = t }
+// EndReceive makes Receive fail, also one under way; what is sent still goes. It may be called at any time, by anyone.
+func (a *Accepted) EndReceive() { a.shutdown(unix.SHUT_RD) }
 
 // Shutdown makes every call fail, also one under way. It may be called at any time, by anyone.
-func (a *Accepted) Shutdown() {
+func (a *Accepted) Shutdown() { a.shutdown(unix.SHUT_RDWR) }
+
+func (a *Accepted) shutdown(how int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.closed {
-		unix.Shutdown(a.fd, unix.SHUT_RDWR)
+		unix.Shutdown(a.fd, how)
 	}
 }
+
+// Peer asks the kernel for the process at the other end.
+func (a *Accepted) Peer() (Peer, error) { return PeerOf(a.fd) }
+
+// PeerGroups asks the kernel for that process's further groups, as they were when it connected (SO_PEERGROUPS,
+// unix(7)).
+func (a *Accepted) PeerGroups() ([]uint32, error) { return peerGroups(a.fd) }
 
 // Close gives the socket back. No Receive or Send may be under way.
 func (a *Accepted) Close() {
@@ -372,7 +425,15 @@ func (a *Accepted) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.closed {
-		a.closed = true
-		unix.Close(a.fd)
+		_ = a.letGo() // the descriptor is free whatever close answers
 	}
+}
+
+// letGo closes the descriptor. mu is held.
+func (a *Accepted) letGo() error {
+	a.closed = true
+	if a.company != nil {
+		a.lingers.part(a.company)
+	}
+	return unix.Close(a.fd)
 }

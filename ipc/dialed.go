@@ -25,10 +25,10 @@ type Dialed struct {
 }
 
 // Dial connects to a daemon's socket. spin is how long a receive looks for its answer before it sleeps. 0, at once, is
-// best on few or busy cores: the kernel then runs client and daemon in turn on one of them, which took 5.3 µs a round trip
-// where spinning took 6.8 (2 cores, loaded); an idle machine of many cores may gain from some µs. A missing daemon is an error that wraps the system's (ENOENT, ECONNREFUSED). A
-// socket under /tmp that belongs to neither root nor this user is ErrPermission: anybody could have put it there.
-// The caller must Close.
+// best on few or busy cores: the kernel then runs client and daemon in turn on one of them, which took 5.3 µs a round
+// trip where spinning took 6.8 (2 cores, loaded); an idle machine of many cores may gain from some µs. A missing daemon
+// is an error that wraps the system's (ENOENT, ECONNREFUSED). A socket under /tmp that belongs to neither root nor this
+// user is ErrPermission: anybody could have put it there. The caller must Close.
 func Dial(path string, spin time.Duration) (*Dialed, error) {
 	low, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -63,8 +63,11 @@ func DialUnix(path string) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewSocket(d.fd, path), nil
+	return d.Socket(path), nil
 }
+
+// Socket makes a data connection to path of d, which is used no more.
+func (d *Dialed) Socket(path string) *Socket { return NewSocket(d.fd, path) }
 
 func checkOwner(fd int, path string) error {
 	if !strings.HasPrefix(path, "/tmp/") {
@@ -75,7 +78,7 @@ func checkOwner(fd int, path string) error {
 		return err
 	}
 	if peer.UID != 0 && int(peer.UID) != os.Getuid() {
-		return fmt.Errorf("%w: the daemon there belongs to user %d; of sockets under /tmp only your own and root's are believed", object.ErrPermission, peer.UID)
+		return fmt.Errorf("%w: the daemon there belongs to user %d; under /tmp only your own and root's sockets are trusted", object.ErrPermission, peer.UID)
 	}
 	return nil
 }
@@ -95,8 +98,8 @@ func (d *Dialed) Send(b []byte) error {
 	return nil
 }
 
-// Receive waits for the next frame: spinning first, then asleep in the kernel, until Shutdown or until give-up, which is
-// asked every 50 ms where it is not nil and answers with the error to return. io.EOF: the daemon has closed.
+// Receive waits for the next frame: spinning first, then asleep in the kernel, until Shutdown or until give-up, which
+// is asked every 50 ms where it is not nil and answers with the error to return. io.EOF: the daemon has closed.
 func (d *Dialed) Receive(giveUp func() error) (Frame, error) {
 	for {
 		f, ok, err := d.in.next()
@@ -147,8 +150,9 @@ func (d *Dialed) await(giveUp func() error) error {
 	return d.poll(giveUp)
 }
 
-// sleep waits until there is something to read. It is poll(2), not a receive that waits: that is woken a second time, for nothing, when the daemon
-// takes the request out of its socket (both wait on the socket's one queue, but poll for input alone).
+// sleep waits until there is something to read. It is poll(2), not a receive that waits: that is woken a second time,
+// for nothing, when the daemon takes the request out of its socket (both wait on the socket's one queue, but poll for
+// input alone).
 func (d *Dialed) sleep() error {
 	for {
 		if _, err := waitForInput(d.fd); !errors.Is(err, unix.EINTR) {

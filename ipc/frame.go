@@ -59,13 +59,13 @@ func FinishFrame(b []byte, at int) {
 func SetLength(b []byte, at, payload int) { binary.LittleEndian.PutUint32(b[at:], uint32(payload)) }
 
 // Payload is what a frame is filled with; the messages of ipc/wire are.
-type Payload interface{ AppendTo([]byte) []byte }
+type Payload interface{ Append([]byte) []byte }
 
 // AppendFrame appends a whole frame. A nil payload is an empty one.
 func AppendFrame(b []byte, t wire.Type, flags uint16, request uint64, p Payload) []byte {
 	b, at := AppendHeader(b, t, flags, request)
 	if p != nil {
-		b = p.AppendTo(b)
+		b = p.Append(b)
 	}
 	FinishFrame(b, at)
 	return b

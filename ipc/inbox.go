@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -20,13 +21,37 @@ type inbox struct {
 	start, end int // buf[start:end] is received and not given out
 	fds        []int
 
-	admit func(h Header, more int) error // nil, or asked before more bytes are taken for a large frame; its error comes back
-	free  func(n int)                    // and told when they are given back
-	extra int                            // bytes that admit allowed and free was not told of
+	skip int // bytes of a refused frame that are yet to come
+
+	// nil, or asked before more bytes are taken for a large frame; its error comes back
+	admit func(h Header, more int) error
+	free  func(n int) // and told when they are given back
+	extra int         // bytes that admit allowed and free was not told of
+}
+
+// Refused is an error of admit's that is about the frame alone: the rest of that is passed over, and the next Receive
+// goes on behind it.
+type Refused struct {
+	Request uint64
+	error
+}
+
+// Refuse makes a Refused of the request with that number.
+func Refuse(request uint64, why error) *Refused { return &Refused{request, why} }
+
+// Unwrap gives the reason.
+func (r *Refused) Unwrap() error { return r.error }
+
+// passOver drops what is there of a refused frame.
+func (in *inbox) passOver() {
+	n := min(in.skip, in.end-in.start)
+	in.start += n
+	in.skip -= n
 }
 
 // next gives the next whole frame, if one is there.
 func (in *inbox) next() (f Frame, ok bool, err error) {
+	in.passOver()
 	have := in.end - in.start
 	if have < HeaderBytes {
 		return Frame{}, false, nil
@@ -34,13 +59,17 @@ func (in *inbox) next() (f Frame, ok bool, err error) {
 	h, err := parseHeader(in.buf[in.start:])
 	f.Header = h
 	if err == nil && have < HeaderBytes+int(h.Length) {
-		err = in.ask(h)
+		if err = in.ask(h); err != nil && errors.As(err, new(*Refused)) {
+			in.skip = HeaderBytes + int(h.Length)
+			in.passOver()
+		}
 		return f, false, err
 	} else if err != nil {
 		return f, false, err
 	}
 	if n := h.descriptors(); n > len(in.fds) {
-		return f, false, fmt.Errorf("%w: a frame announced %d descriptors and brought %d", object.ErrProtocol, n, len(in.fds))
+		return f, false, fmt.Errorf("%w: a frame announced %d descriptors and brought %d", object.ErrProtocol,
+			n, len(in.fds))
 	} else if n > 0 {
 		f.NumFDs = copy(f.FDs[:n], in.fds)
 		in.fds = append(in.fds[:0], in.fds[n:]...)
@@ -66,6 +95,7 @@ func (in *inbox) ask(h Header) error {
 
 // large reports whether a frame has begun to come for whose memory next asks.
 func (in *inbox) large() bool {
+	in.passOver()
 	if in.end-in.start < HeaderBytes {
 		return false
 	}
@@ -75,6 +105,7 @@ func (in *inbox) large() bool {
 
 // whole reports whether next has a frame to give (or a fault to report).
 func (in *inbox) whole() bool {
+	in.passOver()
 	have := in.end - in.start
 	if have < HeaderBytes {
 		return false
@@ -107,6 +138,17 @@ func (in *inbox) room() []byte {
 	}
 	in.start, in.end = 0, copy(in.buf, waiting)
 	return in.buf[in.end:]
+}
+
+// strip gives the buffer of an inbox that has nothing in it, and no memory for a large frame; nil: it keeps what it
+// has.
+func (in *inbox) strip() []byte {
+	if in.start != in.end || in.extra > 0 {
+		return nil
+	}
+	b := in.buf
+	in.buf, in.start, in.end = nil, 0, 0
+	return b
 }
 
 // received takes note of n bytes in room's slice and of descriptors that came with them.

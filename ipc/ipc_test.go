@@ -10,8 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 // raw is a payload as it is.
 type raw []byte
 
-func (r raw) AppendTo(b []byte) []byte { return append(b, r...) }
+func (r raw) Append(b []byte) []byte { return append(b, r...) }
 
 // pair is a connection, both ends.
 func pair(t testing.TB) (*Dialed, *Accepted) {
@@ -40,17 +41,7 @@ func pair(t testing.TB) (*Dialed, *Accepted) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := os.NewFile(uintptr(fds[1]), "server")
-	defer f.Close()
-	conn, err := net.FileConn(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := NewAccepted(conn.(*net.UnixConn), NewLingers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &Dialed{fd: fds[0]}
+	a, d := NewAccepted(fds[1], NewLingers(1)), &Dialed{fd: fds[0]}
 	t.Cleanup(d.Close)
 	t.Cleanup(a.Close)
 	return d, a
@@ -295,11 +286,15 @@ func TestReceiveGivesUp(t *testing.T) {
 	if !errors.Is(err, want) {
 		t.Errorf("got %v", err)
 	}
-	a.SetDeadline(time.Now().Add(time.Millisecond))
-	if _, err := a.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("server: %v", err)
-	}
 	done := make(chan error)
+	go func() {
+		_, err := a.Receive()
+		done <- err
+	}()
+	a.EndReceive()
+	if err := <-done; !errors.Is(err, io.EOF) {
+		t.Errorf("Receive after EndReceive: %v", err)
+	}
 	go func() {
 		_, err := d.Receive(nil)
 		done <- err
@@ -340,9 +335,12 @@ func nothingIsAllocated(t *testing.T, limit int) {
 	}
 }
 
-// child is a process that connects, forks another one that keeps the socket, and dies.
+// child is a process that connects twice, forks another one that keeps the first socket, and dies.
 func child() {
 	d, err := Dial(os.Getenv("IPC_TEST_CHILD"), 0)
+	if err == nil {
+		_, err = Dial(os.Getenv("IPC_TEST_CHILD"), 0)
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -372,51 +370,162 @@ func TestProcessEndsThoughAForkHoldsTheSocket(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := l.AcceptUnix()
+	var links [2]*Accepted
+	for i := range links {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := conn.File()
+		conn.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		links[i] = NewAccepted(fd, NewLingers(0))
+		defer links[i].Close()
+	}
+	_, own := pair(t)
+	before := openFDs(t)
+	all, err := NewProcesses()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	peer, process, err := Identify(conn)
-	if err != nil || peer.PID != cmd.Process.Pid || int(peer.UID) != os.Getuid() {
-		t.Fatalf("%+v, %v; want process %d", peer, err, cmd.Process.Pid)
+	ended := make(chan int, 8)
+	var watching []*Watching
+	for i, link := range append(links[:], links[1]) {
+		peer, err := link.Peer()
+		if err != nil || peer.PID != cmd.Process.Pid || int(peer.UID) != os.Getuid() {
+			t.Fatalf("%+v, %v; want process %d", peer, err, cmd.Process.Pid)
+		}
+		w, err := all.Watch(link, peer.PID, func() { ended <- i })
+		if err != nil {
+			t.Fatal(err)
+		}
+		watching = append(watching, w)
 	}
-	defer process.Close()
+	watching[2].Close()
+	if got := all.Count(); got != 1 {
+		t.Errorf("%d processes are watched, want 1", got)
+	}
 	var heir int
 	if _, err := fmt.Fscan(out, &heir); err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Kill(heir, unix.SIGKILL)
-	ended := make(chan error, 1)
-	go func() { ended <- process.Wait() }()
-	cmd.Process.Kill()
-	cmd.Wait()
-	if err := <-ended; err != nil {
-		t.Errorf("Wait: %v", err)
+	number, copied := 0, 0
+	all.mu.Lock()
+	for fd := range all.all {
+		number = int(fd)
 	}
-	conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+	all.mu.Unlock()
+	if copied, err = unix.Dup(number); err != nil { // as a child of ours has that is about to run a program
+		t.Fatal(err)
+	}
+	cmd.Process.Kill()
+	if a, b := <-ended, <-ended; a+b != 1 {
+		t.Errorf("heard of the ends of %d and %d, want 0 and 1", a, b)
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(links[0].fd), Events: unix.POLLIN}}, 20); n != 0 {
 		t.Errorf("the socket hung up by itself (%v): this test shows nothing", err)
 	}
-	process.Close()
-	if process.Wait() == nil {
-		t.Error("Wait after Close must fail")
+	if _, err := all.Watch(links[0], cmd.Process.Pid, nil); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("a process that has ended: %v, want ESRCH", err)
+	}
+	w, err := all.Watch(own, os.Getpid(), func() { t.Error("the end of a process was told as that of the next one") })
+	if err != nil || all.all[int32(number)] == nil {
+		t.Errorf("%v; is it not number %d? then this test shows nothing", err, number)
+	}
+	all.tell()
+	w.Close()
+	unix.Close(copied)
+	for _, w := range watching {
+		w.Close()
+	}
+	if got := all.Count(); got != 0 {
+		t.Errorf("%d processes are watched at the end", got)
+	}
+	all.Close()
+	if after := openFDs(t); after != before {
+		t.Errorf("descriptors: %d before, %d after", before, after)
+	}
+	if all, err = NewProcesses(); err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	cmd.Wait()
+	if _, err := all.Watch(links[0], cmd.Process.Pid, nil); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("a process that is gone: %v, want ESRCH", err)
+	}
+	if len(ended) > 0 {
+		t.Error("an end was told twice, or after Close")
 	}
 }
 
-func TestDefaultSocket(t *testing.T) {
-	t.Setenv("TENDRIL_SOCKET", "/x/y")
-	if got := DefaultSocket(); got != "/x/y" {
-		t.Errorf("%s", got)
+// Where a daemon is looked for: what was named alone, then the user's own, then the system's.
+func TestSockets(t *testing.T) {
+	const system = "/run/tendril/tendril.sock"
+	for _, x := range []struct {
+		told, runtime string
+		uid           int
+		want          []string
+	}{
+		{"/x/y", "/run/user/5", 5, []string{"/x/y"}},
+		{"/x/y", "", 0, []string{"/x/y"}},
+		{"", "/run/user/5", 5, []string{"/run/user/5/tendril/tendril.sock", system}},
+		{"", "", 5, []string{"/tmp/tendril-5/tendril.sock", system}},
+		{"", "/run/user/0", 0, []string{system}},
+		{"", "", 0, []string{system}},
+	} {
+		getenv := func(name string) string {
+			return map[string]string{"TENDRIL_SOCKET": x.told, "XDG_RUNTIME_DIR": x.runtime}[name]
+		}
+		if got := socketsOf(getenv, x.uid); !slices.Equal(got, x.want) {
+			t.Errorf("%+v: %q", x, got)
+		}
 	}
-	t.Setenv("TENDRIL_SOCKET", "")
-	t.Setenv("XDG_RUNTIME_DIR", "/run/user/5")
-	want := "/run/user/5/tendril/tendril.sock"
-	if os.Getuid() == 0 {
-		want = "/run/tendril/tendril.sock"
+}
+
+// The first that answers is it; who answers nowhere is told of all that were tried, and to start a daemon only where
+// nobody has one.
+func TestLookup(t *testing.T) {
+	dir := t.TempDir()
+	here, stale, none := filepath.Join(dir, "here"), filepath.Join(dir, "stale"), filepath.Join(dir, "none")
+	for _, path := range []string{here, stale} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.SetUnlinkOnClose(false); path == stale {
+			l.Close()
+		} else {
+			defer l.Close()
+		}
 	}
-	if got := DefaultSocket(); got != want {
-		t.Errorf("%s, want %s", got, want)
+	for _, list := range [][]string{{here}, {none, here}, {stale, here}, {here, none}} {
+		d, at, err := lookup(list, 0)
+		if err != nil || at != here {
+			t.Fatalf("%q: %q, %v", list, at, err)
+		}
+		d.Close()
+	}
+	_, _, err := lookup([]string{none, stale}, 0)
+	var nobody *NoDaemonError
+	if !errors.As(err, &nobody) || !errors.Is(err, unix.ENOENT) || !errors.Is(err, unix.ECONNREFUSED) ||
+		nobody.Denied() || !strings.Contains(nobody.Advice(), "tendril daemon") {
+		t.Fatal(err)
+	}
+	if want := "no daemon answers at " + none + " (no such file or directory) or " + stale +
+		" (connection refused)"; err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	nobody.Tried[1].Why = fmt.Errorf("connect: %w", unix.EACCES)
+	if !nobody.Denied() || strings.Contains(nobody.Advice(), "tendril daemon") {
+		t.Errorf("%v: %s", err, nobody.Advice())
 	}
 }
 

@@ -29,7 +29,8 @@ func (m *message) receive(fd int, room []byte, flags int) (n int, fds []int, err
 	m.prepare(room)
 	m.header.Control = &m.control[0]
 	m.header.SetControllen(len(m.control))
-	r, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.header)), uintptr(flags|unix.MSG_CMSG_CLOEXEC))
+	r, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.header)),
+		uintptr(flags|unix.MSG_CMSG_CLOEXEC))
 	m.iov.Base = nil
 	runtime.KeepAlive(room)
 	if errno != 0 {
@@ -49,7 +50,8 @@ func (m *message) receive(fd int, room []byte, flags int) (n int, fds []int, err
 
 // recvPlain is one recv(2): descriptors that came along are closed by the kernel. It may wait.
 func recvPlain(fd int, room []byte, flags int) (int, error) {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)), uintptr(flags), 0, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(room))),
+		uintptr(len(room)), uintptr(flags), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -58,7 +60,8 @@ func recvPlain(fd int, room []byte, flags int) (int, error) {
 
 // recvNow is one recv(2) that does not wait, and so needs not tell the Go scheduler of it; otherwise as recvPlain.
 func recvNow(fd int, room []byte) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(room))),
+		uintptr(len(room)),
 		unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -66,9 +69,37 @@ func recvNow(fd int, room []byte) (int, error) {
 	return int(n), nil
 }
 
+// acceptNow is one accept4(2) on a socket that is not blocking.
+func acceptNow(listener, flags int) (int, error) {
+	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, uintptr(flags), 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), nil
+}
+
+// peerGroups is getsockopt(2) with SO_PEERGROUPS.
+func peerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 32)
+	for {
+		n := uint32(4 * len(groups))
+		_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(unsafe.SliceData(groups))), uintptr(unsafe.Pointer(&n)), 0)
+		switch {
+		case errno == unix.ERANGE && int(n/4) > len(groups): // n is what it takes
+			groups = make([]uint32, n/4)
+		case errno != 0:
+			return nil, errno
+		default:
+			return groups[:n/4], nil
+		}
+	}
+}
+
 // pollNow is one epoll_wait(2) that does not wait.
 func pollNow(epoll int, events []unix.EpollEvent) int {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll),
+		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	if errno != 0 {
 		return 0
 	}
@@ -80,7 +111,8 @@ func yieldThread() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // sendPlain is one send(2) that does not wait, and so needs not tell the Go scheduler of it.
 func sendPlain(fd int, b []byte) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -96,7 +128,8 @@ func (m *message) send(fd int, b []byte, fds []int, flags int) (n int, err error
 	if len(fds) > 0 {
 		m.setFDs(fds)
 	}
-	r, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.header)), uintptr(flags|unix.MSG_NOSIGNAL))
+	r, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.header)),
+		uintptr(flags|unix.MSG_NOSIGNAL))
 	m.iov.Base = nil
 	runtime.KeepAlive(b)
 	if errno != 0 {

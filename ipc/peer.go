@@ -3,9 +3,7 @@ package ipc
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -28,45 +26,18 @@ func PeerOf(fd int) (Peer, error) {
 	return Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid}, nil
 }
 
-// Process is a descriptor of the process that opened a connection, which outlives forks of that process.
+// Process is a descriptor of a process, which no later one of the same number can be taken for.
 type Process struct{ file *os.File }
 
-// Identify gives an accepted connection's peer and its process. The caller must Close the process.
-func Identify(conn *net.UnixConn) (Peer, *Process, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return Peer{}, nil, err
-	}
-	var peer Peer
-	var process *Process
-	controlErr := raw.Control(func(fd uintptr) {
-		if peer, err = PeerOf(int(fd)); err == nil {
-			process, err = openProcess(int(fd), peer.PID)
-		}
-	})
-	if controlErr != nil {
-		return Peer{}, nil, controlErr
-	}
-	return peer, process, err
-}
-
-// ProcessOf gives the process of a number (pidfd_open(2)); the caller must Close it. It cannot tell a process from a later one of the same
-// number. One that is not there is ESRCH.
+// ProcessOf gives the process of a number (pidfd_open(2)); the caller must Close it. It cannot tell a process from a
+// later one of the same number. One that is not there is ESRCH.
 func ProcessOf(pid int) (*Process, error) {
 	if pid <= 0 {
 		return nil, fmt.Errorf("process %d: %w", pid, unix.ESRCH)
 	}
-	return openProcess(-1, pid)
-}
-
-// openProcess uses SO_PEERPIDFD (Linux 6.5), which cannot name a wrong process; older kernels get pidfd_open(2), which
-// can where the peer died and its number was given out again in between.
-func openProcess(socket, pid int) (*Process, error) {
-	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		if fd, err = unix.PidfdOpen(pid, 0); err != nil {
-			return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
-		}
+		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil { // what makes os.NewFile give it to the netpoller
 		unix.Close(fd)
@@ -75,8 +46,20 @@ func openProcess(socket, pid int) (*Process, error) {
 	return &Process{file: os.NewFile(uintptr(fd), "pidfd")}, nil
 }
 
-// HasEnded reports whether a process of this machine has ended or is about to, also where nobody has waited for it yet. One that cannot be asked
-// about has not.
+// pidfdOf gives a pidfd of a connection's peer. It uses SO_PEERPIDFD (Linux 6.5), which cannot name a wrong process;
+// older kernels get pidfd_open(2), which can where the peer died and its number was given out again in between.
+func pidfdOf(socket, pid int) (int, error) {
+	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		if fd, err = unix.PidfdOpen(pid, 0); err != nil {
+			return -1, fmt.Errorf("pidfd of process %d: %w", pid, err)
+		}
+	}
+	return fd, nil
+}
+
+// HasEnded reports whether a process of this machine has ended or is about to, also where nobody has waited for it yet.
+// One that cannot be asked about has not.
 func HasEnded(pid int) bool {
 	p, err := ProcessOf(pid)
 	if err != nil {
@@ -87,8 +70,9 @@ func HasEnded(pid int) bool {
 	return err == nil && n > 0 || isExiting(pid)
 }
 
-// isExiting reports whether a process is on its way out: the kernel closes its descriptors one after the other, and says only then that it
-// has ended. The seventh field behind the name in /proc/PID/stat is the task's flags, of which PF_EXITING says so.
+// isExiting reports whether a process is on its way out: the kernel closes its descriptors one after the other, and
+// says only then that it has ended. The seventh field behind the name in /proc/PID/stat is the task's flags, of which
+// PF_EXITING says so.
 func isExiting(pid int) bool {
 	const flagsField, exiting = 6, 4
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -114,21 +98,3 @@ func (p *Process) Wait() error {
 
 // Close gives the descriptor back and ends a Wait under way.
 func (p *Process) Close() { p.file.Close() }
-
-// DefaultSocket is where daemon and clients meet unless told otherwise: $TENDRIL_SOCKET, else /run/tendril/tendril.sock
-// for root, else $XDG_RUNTIME_DIR/tendril/tendril.sock, else /tmp/tendril-UID/tendril.sock.
-func DefaultSocket() string {
-	if path := os.Getenv("TENDRIL_SOCKET"); path != "" {
-		return path
-	}
-	dir := os.Getenv("XDG_RUNTIME_DIR")
-	switch uid := os.Getuid(); {
-	case uid == 0:
-		dir = "/run/tendril"
-	case dir != "":
-		dir = filepath.Join(dir, "tendril")
-	default:
-		dir = fmt.Sprintf("/tmp/tendril-%d", uid)
-	}
-	return filepath.Join(dir, "tendril.sock")
-}

@@ -8,65 +8,78 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
 )
 
-// Poller waits for many of a daemon's connections on one thread and serves what comes there and then: no thread is woken, and no
-// goroutine, as through the Go netpoller. After each request it looks for the next one for some µs, with sched_yield between looks, before
-// it sleeps; while four clients are busy it then hardly ever does.
+// Poller waits for many of a daemon's connections on one thread and serves what comes there and then: no thread is
+// woken, and no goroutine, as through the Go netpoller. After each request it looks for the next one for some µs, with
+// sched_yield between looks, before it sleeps; while four clients are busy it then hardly ever does.
 //
-// Its time is shared out by tenants, and a tenant's by its connections (share): who floods it, over however many connections, delays
-// another tenant's request by one turn.
+// Its time is shared out by tenants, and a tenant's by its connections (share): who floods it, over however many
+// connections, delays another tenant's request by one turn. New connections are let in by the same thread, in turns
+// like all else, and their tenants pay for that.
 //
 // What it calls may not wait. Safe for concurrent use; its lock is a leaf.
 type Poller struct {
-	epoll   int           // immutable until Close
-	stop    int           // an eventfd; immutable until Close
-	lingers *Lingers      // immutable
-	ended   chan struct{} // closed when run has ended
+	epoll int           // immutable until Close
+	stop  int           // an eventfd; immutable until Close
+	ended chan struct{} // closed when run has ended
 
 	mu     sync.Mutex
 	served map[int32]*served // by descriptor
 	shares map[string]*share // by tenant, of what is served
+	spares [][]byte          // receive buffers of connections that came with nothing in theirs
 	closed bool
 
 	// Of run's goroutine.
+	spare []byte        // what connections receive into whose inbox is empty
 	ready shareHeap     // those with connections to be served, the one that had least first
 	clock time.Duration // what the one served last had had by then
-	last  *served
-	row   int // turns of last
 }
 
-// served is a connection that is left to the poller.
+// served is a connection that is left to the poller, or a socket that listens.
 type served struct {
-	a     *Accepted
+	fd    int
+	a     *Accepted // nil: it listens
 	step  func() Turn
-	over  chan struct{} // closed when the poller has let go of it
+	left  func() (over bool) // called when the poller has let go of it
 	share *share
 	next  *served // behind it in share's queue
-	wants bool    // it stands there; of run's goroutine
+	wants bool    // it stands there; of run's goroutine, as the next
+	shut  bool    // the peer has closed its end, which is yet to be acted on
 }
 
 // Turn says what became of a connection's turn.
 type Turn int
 
 const (
-	Served Turn = iota // all that had come was acted on
+	Served Turn = iota // all that had come was taken in and acted on
 	More               // there is more to act on: the next turn is wanted
 	Leave              // the connection is no longer the poller's
+	Rest               // nothing more for pollerRest
 )
 
+// pollerEvents: a look tells of what came since the last one, and not again of all who wait for their turn, which may
+// be thousands. So who was told of a connection has to take in all that there is, and where the peer has closed its
+// end, also learn that.
+const pollerEvents = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
+
 const (
-	pollerSpin  = 50 * time.Microsecond // how long the poller looks for the next request before it sleeps
-	pollerBatch = 512                   // connections that one look finds
-	pollerSlice = 20 * time.Microsecond // how long the poller serves between two looks
-	// aloneFor is how many requests of one connection, and none of another, make it worth a thread of its own.
+	pollerSpin  = 50 * time.Microsecond  // how long the poller looks for the next request before it sleeps
+	pollerBatch = 512                    // connections that one look finds
+	pollerSlice = 10 * time.Microsecond  // how long the poller serves between two looks
+	pollerMost  = 100 * time.Microsecond // what a turn counts at most: one that took longer did not have the processor
+	pollerRest  = 50 * time.Millisecond
+	// aloneFor is how many requests of one connection, and none of another of its tenant, make it worth a thread of its
+	// own.
 	aloneFor = 64
-	// crowdedFor is for how long after another connection's request nobody lingers.
+	// crowdedFor is for how long after another connection's request none of the tenant lingers.
 	crowdedFor = time.Millisecond
 )
 
-// NewPoller starts a poller. The connections share lingers with it. The caller must Close it.
-func NewPoller(lingers *Lingers) (*Poller, error) {
+// NewPoller starts a poller. The caller must Close it.
+func NewPoller() (*Poller, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -80,7 +93,8 @@ func NewPoller(lingers *Lingers) (*Poller, error) {
 		unix.Close(stop)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	p := &Poller{epoll: epoll, stop: stop, lingers: lingers, ended: make(chan struct{}), served: make(map[int32]*served), shares: make(map[string]*share)}
+	p := &Poller{epoll: epoll, stop: stop, ended: make(chan struct{}), served: make(map[int32]*served),
+		shares: make(map[string]*share)}
 	go p.run()
 	return p, nil
 }
@@ -101,18 +115,27 @@ func (p *Poller) Close() {
 	unix.Close(p.stop)
 }
 
-// Serve leaves the connection of a tenant to the poller, whose goroutine calls step each time that there is something to receive, until
-// that gives Leave, or the poller thinks that the connection had better linger. A turn is to be short, some µs. Serve returns then; at
-// once, false, where the poller has been closed. No Receive may be under way meanwhile.
-func (p *Poller) Serve(a *Accepted, tenant string, step func() Turn) bool {
+// Serve leaves the connection of a tenant to the poller, whose goroutine calls step each time that there is something
+// to receive, until that gives Leave, or the poller thinks that the connection had better linger. Then it calls left,
+// once: that has a goroutine go on, or closes the connection there and then, and says whether it did. A turn is to be
+// short, some µs, and so is left. false: the poller has been closed, or there is no memory for it, and the connection
+// stays the caller's. No Receive may be under way meanwhile.
+func (p *Poller) Serve(a *Accepted, tenant string, step func() Turn, left func() (over bool)) bool {
 	a.stopLingering()
 	a.leavePark()
-	s := &served{a: a, step: step, over: make(chan struct{})}
-	if !p.add(s, tenant) {
-		return false
+	if a.company == nil {
+		a.company = a.lingers.join(tenant)
 	}
-	<-s.over
-	return true
+	return p.add(&served{fd: a.fd, a: a, step: step, left: left}, tenant)
+}
+
+// Listen has the poller call step whenever somebody waits at a socket that listens, until that gives Leave or the
+// poller is closed. A tenant's time for that is noted with Charge.
+func (p *Poller) Listen(fd int, step func() Turn) error {
+	if !p.add(&served{fd: fd, step: step, left: func() bool { return true }}, "") {
+		return fmt.Errorf("%w: epoll takes no socket that listens", object.ErrFull)
+	}
+	return nil
 }
 
 func (p *Poller) add(s *served, tenant string) bool {
@@ -121,30 +144,82 @@ func (p *Poller) add(s *served, tenant string) bool {
 	if p.closed {
 		return false
 	}
-	fd := int32(s.a.fd)
-	if unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, s.a.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: fd}) != nil {
-		return false // no memory for it: the connection waits by itself
+	fd := int32(s.fd)
+	p.served[fd] = s // before the first event
+	if unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: pollerEvents, Fd: fd}) != nil {
+		delete(p.served, fd)
+		return false
 	}
-	p.served[fd] = s
 	if s.share = p.shares[tenant]; s.share == nil {
 		s.share = &share{tenant: tenant, at: -1}
 		p.shares[tenant] = s.share
 	}
 	s.share.connections++
+	if s.a != nil {
+		p.keep(s.a.in.strip())
+	}
 	return true
 }
 
-// drop lets go of a connection.
-func (p *Poller) drop(s *served) {
+// maxSpares bounds Poller.spares.
+const maxSpares = 16
+
+// keep takes a receive buffer that is not needed; it may be nil. mu is held.
+func (p *Poller) keep(b []byte) {
+	if b != nil && len(p.spares) < maxSpares {
+		p.spares = append(p.spares, b)
+	}
+}
+
+// lend gives a connection whose inbox is empty something to receive into.
+func (p *Poller) lend(s *served) {
+	if s.a == nil || s.a.in.buf != nil {
+		return
+	}
+	if p.spare == nil {
+		p.mu.Lock()
+		if n := len(p.spares); n > 0 {
+			p.spare, p.spares[n-1] = p.spares[n-1], nil
+			p.spares = p.spares[:n-1]
+		}
+		p.mu.Unlock()
+	}
+	s.a.in.buf, p.spare = p.spare, nil
+}
+
+// Charge has a tenant pay for what a turn of a socket that listens did for it. Only step may call it.
+func (p *Poller) Charge(tenant string, took time.Duration) {
 	p.mu.Lock()
-	delete(p.served, int32(s.a.fd))
+	share := p.shares[tenant]
+	p.mu.Unlock()
+	if share != nil {
+		share.had = max(share.had, p.clock) + min(took, pollerMost)
+		p.ready.moved(share)
+	}
+}
+
+// drop lets go of a connection, and says whether it is over.
+func (p *Poller) drop(s *served) (over bool) {
+	p.mu.Lock()
+	delete(p.served, int32(s.fd))
 	if s.share.connections--; s.share.connections == 0 {
 		delete(p.shares, s.share.tenant)
 	}
 	p.mu.Unlock()
-	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, s.a.fd, nil) // fails only for one that is not there
-	close(s.over)
-	runtime.Gosched() // its goroutine waits for this processor, which a busy poller keeps for 10 ms otherwise
+	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, s.fd, nil) // fails only for one that is not there
+	return s.left()
+}
+
+// rest leaves a socket alone for a while.
+func (p *Poller) rest(s *served) {
+	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Fd: int32(s.fd)})
+	time.AfterFunc(pollerRest, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.closed && p.served[int32(s.fd)] == s {
+			unix.EpollCtl(p.epoll, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: pollerEvents, Fd: int32(s.fd)})
+		}
+	})
 }
 
 // run serves until Close.
@@ -177,7 +252,12 @@ func (p *Poller) note(events []unix.EpollEvent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ev := range events {
-		if s := p.served[ev.Fd]; s != nil && !s.wants {
+		s := p.served[ev.Fd]
+		if s == nil {
+			continue
+		}
+		s.shut = s.shut || ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+		if !s.wants {
 			p.ready.want(s, p.clock)
 		}
 	}
@@ -189,26 +269,36 @@ func (p *Poller) turn(began time.Time) time.Time {
 	share := p.ready[0]
 	p.clock = share.had
 	s := share.take()
-	if s != p.last {
-		p.last, p.row = s, 0
-		p.lingers.crowd()
-	} else if p.lingers.now.Load() > 0 {
-		p.lingers.crowd()
-	}
-	p.row++
+	share.notice(s)
+	p.lend(s)
 	turn := s.step()
-	ended := time.Now()
-	share.had += ended.Sub(began)
-	if turn == Leave || turn == Served && p.row > aloneFor && p.lingers.free() {
-		p.last = nil
-		p.ready.settle(share)
-		p.drop(s)
-		return ended
+	if turn == Served && s.shut { // the end comes with the next receive
+		turn = More
 	}
-	if turn == More {
+	mine := true // not another goroutine's by now
+	switch {
+	case turn == Leave || turn == Served && share.row > aloneFor && s.a != nil && s.a.lingers.free(s.a.company):
+		share.latest = nil
+		mine = p.drop(s)
+	case turn == More:
 		share.put(s)
+	case turn == Rest:
+		p.rest(s)
 	}
+	if mine && s.a != nil {
+		if b := s.a.in.strip(); b != nil {
+			p.spare = b
+		}
+	}
+	ended := time.Now()
+	share.had += min(ended.Sub(began), pollerMost)
 	p.ready.settle(share)
+	if !mine {
+		// Its goroutine waits for this processor, which a busy poller keeps for 10 ms otherwise. Twice: every 61st time
+		// the runtime looks among those that gave way first, and finds the poller.
+		runtime.Gosched()
+		runtime.Gosched()
+	}
 	return ended
 }
 
@@ -238,6 +328,6 @@ func (p *Poller) dropAll() {
 	p.served = nil
 	p.mu.Unlock()
 	for _, s := range list {
-		close(s.over)
+		s.left()
 	}
 }

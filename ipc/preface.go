@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 
@@ -43,8 +44,8 @@ func NewPreface(kind uint8, ticket [TicketBytes]byte) Preface {
 	return Preface{PrefaceVersion, PrefaceVersion, kind, ticket}
 }
 
-// AppendTo appends the 48 bytes.
-func (p Preface) AppendTo(b []byte) []byte {
+// Append appends the 48 bytes.
+func (p Preface) Append(b []byte) []byte {
 	b = append(b, prefaceMagic...)
 	b = binary.LittleEndian.AppendUint16(b, p.Lowest)
 	b = binary.LittleEndian.AppendUint16(b, p.Highest)
@@ -64,15 +65,35 @@ func ParsePreface(b *[PrefaceBytes]byte) (p Preface, err error) {
 	case string(b[:8]) != prefaceMagic:
 		return p, fault("a connection that begins with %q: is it a Tendril client?", b[:8])
 	case order != prefaceOrder || b[13] != prefaceWordBytes:
-		return p, fault("byte order mark 0x%x and words of %d bytes, want 0x%x and %d", order, b[13], prefaceOrder, prefaceWordBytes)
+		return p, fault("byte order mark 0x%x and words of %d bytes, want 0x%x and %d", order, b[13], prefaceOrder,
+			prefaceWordBytes)
 	case p.Lowest > PrefaceVersion || p.Highest < PrefaceVersion:
-		return p, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use releases that fit", object.ErrVersion, p.Lowest, p.Highest, PrefaceVersion)
+		return p, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use the same release",
+			object.ErrVersion, p.Lowest, p.Highest, PrefaceVersion)
 	case p.Kind > KindTicket:
 		return p, fault("a connection of kind %d", p.Kind)
 	case (p.Kind == KindControl) != (p.Ticket == [TicketBytes]byte{}):
-		return p, fault("a connection of kind %d, and its ticket does not fit that", p.Kind)
+		return p, fault("a connection of kind %d with a ticket of the wrong form", p.Kind)
 	}
 	return p, nil
+}
+
+// BeginsWithFrame takes in some of what a connection over the unix socket begins with, without waiting. known is false
+// where nothing came yet; frame where the peer begins with a frame, and not with what Preface reads.
+func (a *Accepted) BeginsWithFrame() (frame, known bool, err error) {
+	if a.in.end == a.in.start {
+		a.room = a.in.room()[:PrefaceBytes]
+		a.got, a.gotErr = recvNow(a.fd, a.room)
+		if errors.Is(a.gotErr, unix.EAGAIN) || errors.Is(a.gotErr, unix.EINTR) {
+			return false, false, nil
+		}
+		if err := a.took(); err != nil {
+			return false, false, err
+		}
+	}
+	have := a.in.buf[a.in.start:a.in.end]
+	n := min(len(have), len(prefaceMagic))
+	return string(have[:n]) != prefaceMagic[:n], true, nil
 }
 
 // Preface reads what a data connection over the unix socket begins with; ok is false where the peer begins with a frame
@@ -94,9 +115,9 @@ func (a *Accepted) Preface() (p Preface, ok bool, err error) {
 	}
 }
 
-// HandOn leaves the connection to another process: give passes the descriptor on, which is closed here afterwards and, unlike by
-// Shutdown, not ended for whoever has it now. Where give fails the connection stays. No Receive or Send may be under way, and none may
-// follow.
+// HandOn leaves the connection to another process: give passes the descriptor on, which is closed here afterwards and,
+// unlike by Shutdown, not ended for whoever has it now. Where give fails the connection stays. No Receive or Send may
+// be under way, and none may follow.
 func (a *Accepted) HandOn(give func(fd int) error) error {
 	a.stopLingering()
 	a.leavePark() // blocking or not is the socket's, not the descriptor's: nothing may change it later
@@ -108,6 +129,5 @@ func (a *Accepted) HandOn(give func(fd int) error) error {
 	if err := give(a.fd); err != nil {
 		return err
 	}
-	a.closed = true
-	return unix.Close(a.fd)
+	return a.letGo()
 }

@@ -19,6 +19,7 @@ import (
 
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // securePair is both ends of a TLS connection: the client's on a Socket.
@@ -45,7 +46,8 @@ func securePair(t *testing.T) (*Remote, *Stream) {
 			served <- nil
 			return
 		}
-		secure := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+		secure := tls.Server(raw,
+			&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 		if secure.Handshake() != nil {
 			raw.Close()
 			served <- nil
@@ -101,7 +103,7 @@ func TestFramesOverTLS(t *testing.T) {
 
 type blob []byte
 
-func (b blob) AppendTo(to []byte) []byte { return append(to, b...) }
+func (b blob) Append(to []byte) []byte { return append(to, b...) }
 
 // TestReceiveThatGaveUpGoesOn: half a frame has come, the caller gives up, and the next one gets the whole.
 func TestReceiveThatGaveUpGoesOn(t *testing.T) {
@@ -135,7 +137,7 @@ func TestShutdownEndsAReceive(t *testing.T) {
 	ended := make(chan error, 2)
 	go func() { _, err := r.Receive(nil); ended <- err }()
 	go func() { _, err := s.Receive(); ended <- err }()
-	time.Sleep(20 * time.Millisecond)
+	await.Blocked(t, 2, ").Receive")
 	r.Shutdown()
 	s.Shutdown()
 	for range 2 {
@@ -146,7 +148,8 @@ func TestShutdownEndsAReceive(t *testing.T) {
 }
 
 func TestDialTCPThatCannot(t *testing.T) {
-	for address, want := range map[string]error{"nowhere": object.ErrInvalid, "127.0.0.1:x": object.ErrInvalid, "127.0.0.1:99999": object.ErrInvalid} {
+	for address, want := range map[string]error{"nowhere": object.ErrInvalid, "127.0.0.1:x": object.ErrInvalid,
+		"127.0.0.1:99999": object.ErrInvalid} {
 		if _, err := DialTCP(address, time.Second); !errors.Is(err, want) {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -158,7 +161,8 @@ func TestDialTCPThatCannot(t *testing.T) {
 
 func TestPrefaceBeforeFrames(t *testing.T) {
 	for name, sent := range map[string][]byte{
-		"frame":            AppendFrame(nil, wire.Hello, 0, 3, blob("a payload that is longer than a preface, so that it takes two")),
+		"frame": AppendFrame(nil, wire.Hello, 0, 3,
+			blob("a payload that is longer than a preface, so that it takes two")),
 		"short frame":      AppendFrame(nil, wire.Hello, 0, 3, nil),
 		"begins like one ": append([]byte("TEND"), AppendFrame(nil, wire.Hello, 0, 3, nil)...),
 	} {
@@ -177,7 +181,7 @@ func TestPrefaceBeforeFrames(t *testing.T) {
 	}
 	client, server := pair(t)
 	want := NewPreface(KindTicket, [TicketBytes]byte{1, 31: 2})
-	if err := client.Send(append(want.AppendTo(nil), "behind"...)); err != nil {
+	if err := client.Send(append(want.Append(nil), "behind"...)); err != nil {
 		t.Fatal(err)
 	}
 	p, is, err := server.Preface()
@@ -213,7 +217,7 @@ func TestPrefaceBeforeFrames(t *testing.T) {
 }
 
 func TestPrefaceBytes(t *testing.T) {
-	b := Preface{1, 2, KindTicket, [TicketBytes]byte{0xAA, 31: 0xBB}}.AppendTo(nil)
+	b := Preface{1, 2, KindTicket, [TicketBytes]byte{0xAA, 31: 0xBB}}.Append(nil)
 	want := slices.Concat([]byte("TENDRIL1"), []byte{1, 0, 2, 0, 1, 8, 2, 1, 0xAA}, make([]byte, 30), []byte{0xBB})
 	if !bytes.Equal(b, want) || len(b) != PrefaceBytes {
 		t.Errorf("%x, want %x", b, want)
@@ -221,7 +225,7 @@ func TestPrefaceBytes(t *testing.T) {
 	if _, err := ParsePreface((*[PrefaceBytes]byte)(b)); err != nil {
 		t.Error(err)
 	}
-	newer := Preface{2, 3, KindTicket, [TicketBytes]byte{1}}.AppendTo(nil)
+	newer := Preface{2, 3, KindTicket, [TicketBytes]byte{1}}.Append(nil)
 	if _, err := ParsePreface((*[PrefaceBytes]byte)(newer)); !errors.Is(err, object.ErrVersion) {
 		t.Errorf("versions 2 to 3: %v", err)
 	}

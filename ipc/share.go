@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// share is one tenant's part of a Poller's time: who has had least comes next, and among a tenant's connections each gets a turn before
-// any gets another one. A tenant that had nothing to do has saved nothing up: it begins where the one stands that is being served.
-// Of the poller's goroutine, but for what Poller.mu guards.
+// share is one tenant's part of a Poller's time: who has had least comes next, and among a tenant's connections each
+// gets a turn before any gets another one. A tenant that had nothing to do has saved nothing up: it begins where the
+// one stands that is being served. Of the poller's goroutine, but for what Poller.mu guards.
 type share struct {
 	tenant      string        // immutable
 	connections int           // guarded by Poller.mu
 	had         time.Duration // of the poller's time, and what it did not ask for
 	at          int           // place in the heap; −1: nothing waits
 	first, last *served       // whose turn it is
+	latest      *served       // who had one last
+	row         int           // turns of latest
 }
 
 // put has a connection wait for its turn.
@@ -35,6 +37,19 @@ func (x *share) take() *served {
 	}
 	s.wants, s.next = false, nil
 	return s
+}
+
+// notice sees whether several of the tenant's connections are busy: s gets a turn.
+func (x *share) notice(s *served) {
+	switch {
+	case s.a == nil:
+	case s != x.latest:
+		x.latest, x.row = s, 0
+		s.a.lingers.crowd(s.a.company)
+	case s.a.company.lingering.Load() > 0:
+		s.a.lingers.crowd(s.a.company)
+	}
+	x.row++
 }
 
 // shareHeap has the shares whose connections wait, the one that had least first.
@@ -78,6 +93,13 @@ func (h *shareHeap) settle(x *share) {
 	if x.first == nil {
 		heap.Remove(h, x.at)
 	} else {
+		heap.Fix(h, x.at)
+	}
+}
+
+// moved puts a share where it belongs that has had more than before.
+func (h *shareHeap) moved(x *share) {
+	if x.at >= 0 {
 		heap.Fix(h, x.at)
 	}
 }

@@ -65,10 +65,11 @@ func TestTurnsGoRound(t *testing.T) {
 	}
 }
 
-// A connection that the poller lets go of goes on at once, though others keep the poller busy and there is no other processor.
+// A connection that the poller lets go of goes on at once, though others keep the poller busy and there is no other
+// processor.
 func TestWhoLeavesTheBusyPollerGoesOn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	p, err := NewPoller(NewLingers(0))
+	p, err := NewPoller()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,21 +77,109 @@ func TestWhoLeavesTheBusyPollerGoesOn(t *testing.T) {
 	busyPeer, busy := pair(t)
 	peer, one := pair(t)
 	var turns, left atomic.Int64
-	go p.Serve(busy, "busy", func() Turn { turns.Add(1); return More })
+	p.Serve(busy, "busy", func() Turn { turns.Add(1); return More }, func() bool { return false })
 	if _, err := unix.Write(busyPeer.fd, []byte{1}); err != nil {
 		t.Fatal(err)
 	}
 	worst := int64(0)
-	for range 5 {
+	for range 200 { // one in 61 was late
 		if _, err := unix.Write(peer.fd, []byte{1}); err != nil {
 			t.Fatal(err)
 		}
-		if !p.Serve(one, "one", func() Turn { left.Store(turns.Load()); return Leave }) {
+		goesOn := make(chan int64)
+		goOn := func() bool {
+			go func() { goesOn <- turns.Load() }()
+			return false
+		}
+		if !p.Serve(one, "one", func() Turn { left.Store(turns.Load()); return Leave }, goOn) {
 			t.Fatal("the poller is closed")
 		}
-		worst = max(worst, turns.Load()-left.Load())
+		worst = max(worst, <-goesOn-left.Load())
 	}
 	if worst > 100 {
 		t.Errorf("the busy connection had %d turns before the one that had left went on", worst)
+	}
+}
+
+// talker is a connection to a poller that takes in what comes and answers nothing.
+type talker struct {
+	t      *testing.T
+	peer   *Dialed
+	one    *Accepted
+	served chan struct{} // something was taken in
+	left   chan struct{} // the poller let go of it
+}
+
+func talk(t *testing.T, p *Poller, l *Lingers, tenant string) *talker {
+	x := &talker{t: t, served: make(chan struct{}, 1), left: make(chan struct{}, 1)}
+	x.peer, x.one = pair(t)
+	x.one.lingers = l
+	step := func() Turn {
+		if came, err := x.one.ReceiveNow(); err != nil || !came {
+			return Served
+		}
+		x.one.in.start = x.one.in.end
+		x.served <- struct{}{}
+		return Served
+	}
+	if !p.Serve(x.one, tenant, step, func() bool { x.left <- struct{}{}; return false }) {
+		t.Fatal("the poller is closed")
+	}
+	return x
+}
+
+// asks sends something and waits until it was taken in; false: the poller has let go of the connection.
+func (x *talker) asks() bool {
+	if _, err := unix.Write(x.peer.fd, []byte{1}); err != nil {
+		x.t.Fatal(err)
+	}
+	select {
+	case <-x.left: // after the request before, perhaps
+		return false
+	case <-x.served:
+		return true
+	}
+}
+
+// A connection that is its tenant's only busy one gets a thread of its own, though other tenants keep the poller busy;
+// several of one tenant get none.
+func TestOtherTenantsAreNoCrowd(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	l := NewLingers(1)
+	p, err := NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for range 2 {
+		peer, busy := pair(t)
+		busy.lingers = l
+		p.Serve(busy, "busy", func() Turn { return More }, func() bool { return true })
+		if _, err := unix.Write(peer.fd, []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	several := [2]*talker{talk(t, p, l, "several"), talk(t, p, l, "several")}
+	for range 4 * aloneFor {
+		if !several[0].asks() || !several[1].asks() {
+			t.Fatal("one of several busy connections of a tenant was to linger")
+		}
+	}
+	one, n := talk(t, p, l, "one"), 0
+	for ; one.asks(); n++ {
+		if n > 4*aloneFor {
+			t.Fatalf("the tenant's only connection was not to linger after %d requests", n)
+		}
+	}
+	one.one.Close()
+	handedOn := talk(t, p, l, "handed on")
+	p.Close()
+	if err := handedOn.one.HandOn(func(int) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	for _, tenant := range []string{"one", "handed on"} {
+		if l.companies[tenant] != nil {
+			t.Errorf("%s: a tenant without connections is kept", tenant)
+		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"tendril/store/object"
 )
 
-// Socket is a connected stream socket used with plain blocking system calls by the calling thread (see Dialed), as a net.Conn, so
-// that crypto/tls can stand on it. One goroutine may read while another writes. Close must be the last call; Shutdown ends
-// the others.
+// Socket is a connected stream socket used with plain blocking system calls by the calling thread (see Dialed), as a
+// net.Conn, so that crypto/tls can stand on it. One goroutine may read while another writes. Close must be the last
+// call; Shutdown ends the others.
 type Socket struct {
 	fd     int
 	peer   string
@@ -30,7 +30,8 @@ type Socket struct {
 // NewSocket takes a connected, blocking stream socket over. peer is for display.
 func NewSocket(fd int, peer string) *Socket { return &Socket{fd: fd, peer: peer} }
 
-// errPaused is how a Read that gave up looks to crypto/tls: a time-out, after which the connection is as good as before.
+// errPaused is how a Read that gave up looks to crypto/tls: a time-out, after which the connection is as good as
+// before.
 type errPaused struct{ why error }
 
 func (e errPaused) Error() string { return e.why.Error() }
@@ -107,7 +108,8 @@ func (s *Socket) Write(b []byte) (int, error) {
 // Shutdown makes every call fail, also one under way.
 func (s *Socket) Shutdown() { unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
-// Watch makes the kernel end a TCP connection whose other machine has been silent for so long; 0: leaves it as DialTCP has it.
+// Watch makes the kernel end a TCP connection whose other machine has been silent for so long; 0: leaves it as DialTCP
+// has it.
 func (s *Socket) Watch(silence time.Duration) {
 	if seconds := int(silence / time.Second); seconds > 0 {
 		_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, max(1, seconds/3))
@@ -155,8 +157,9 @@ func (address) Network() string { return "tcp" }
 
 func (a address) String() string { return string(a) }
 
-// DialTCP connects to host:port, trying the host's addresses in turn, each for at most limit. The descriptor is close-on-exec,
-// above the standard ones, without Nagle's delay, and hangs up when the peer does not answer for half a minute.
+// DialTCP connects to host:port, trying the host's addresses in turn, each for at most limit. The descriptor is
+// close-on-exec, above the standard ones, without Nagle's delay, and hangs up when the peer does not answer for half a
+// minute.
 func DialTCP(hostPort string, limit time.Duration) (*Socket, error) {
 	host, service, err := net.SplitHostPort(hostPort)
 	if err != nil {
@@ -193,7 +196,8 @@ func dialIP(ip net.IP, port int, limit time.Duration) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, 10) // above a program's standard descriptors (see Dial)
+	// above a program's standard descriptors (see Dial)
+	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, 10)
 	unix.Close(low)
 	if err != nil {
 		return nil, err
@@ -232,8 +236,8 @@ func connect(fd int, to unix.Sockaddr, limit time.Duration) error {
 	)
 }
 
-// Remote is the client's end of a connection to another machine's daemon: frames over a net.Conn that stands on a Socket, and
-// never a descriptor. One goroutine may receive while another sends.
+// Remote is the client's end of a connection to another machine's daemon: frames over a net.Conn that stands on a
+// Socket, and never a descriptor. One goroutine may receive while another sends.
 type Remote struct {
 	conn   net.Conn
 	socket *Socket
@@ -243,8 +247,8 @@ type Remote struct {
 // NewRemote makes a Remote of conn (TLS, or socket itself). The caller must Close.
 func NewRemote(conn net.Conn, socket *Socket) *Remote { return &Remote{conn: conn, socket: socket} }
 
-// Watch is another look at a connection's socket, for somebody who reads nothing of it. It may be used, by one goroutine, beside everything and
-// behind Close. The caller must Close it.
+// Watch is another look at a connection's socket, for somebody who reads nothing of it. It may be used, by one
+// goroutine, beside everything and behind Close. The caller must Close it.
 type Watch struct {
 	socket *Socket
 	fd     int // a duplicate
@@ -262,7 +266,8 @@ func (r *Remote) Watch() (*Watch, error) {
 // Close gives the duplicate back.
 func (w *Watch) Close() { unix.Close(w.fd) }
 
-// Ended waits until the peer, or Shutdown, has ended the connection, but not longer than limit (negative: as long as it takes).
+// Ended waits until the peer, or Shutdown, has ended the connection, but not longer than limit (negative: as long as it
+// takes).
 func (w *Watch) Ended(limit time.Duration) (bool, error) {
 	millis := -1
 	if limit >= 0 {

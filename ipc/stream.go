@@ -12,15 +12,16 @@ import (
 // sendTime is what a remote peer has to read what is sent to it.
 const sendTime = 60 * time.Second
 
-// Stream is the daemon's end of a connection from another machine: frames over TLS, and never a descriptor. One goroutine may
-// receive while another sends.
+// Stream is the daemon's end of a connection from another machine: frames over TLS, and never a descriptor. One
+// goroutine may receive while another sends.
 type Stream struct {
 	conn net.Conn // TLS
 	raw  net.Conn // below it
 	in   inbox
 }
 
-// NewStream takes a connection over: conn for the frames, and raw, the socket below it, to end it at once. The caller must Close.
+// NewStream takes a connection over: conn for the frames, and raw, the socket below it, to end it at once. The caller
+// must Close.
 func NewStream(conn, raw net.Conn) *Stream { return &Stream{conn: conn, raw: raw} }
 
 // Receive waits for the next frame, as Accepted.Receive does.
@@ -61,8 +62,8 @@ func (s *Stream) Send(b []byte, fds []int) error {
 	return err
 }
 
-// SetDeadline bounds the time of Receive; the zero time lifts it.
-func (s *Stream) SetDeadline(t time.Time) { _ = s.conn.SetReadDeadline(t) }
+// EndReceive makes Receive fail, also one under way; what is sent still goes. It may be called at any time, by anyone.
+func (s *Stream) EndReceive() { _ = s.raw.SetReadDeadline(time.Unix(1, 0)) }
 
 // Shutdown makes every call fail, also one under way. It may be called at any time, by anyone.
 func (s *Stream) Shutdown() { s.raw.Close() }

@@ -7,12 +7,18 @@ import (
 	"tendril/store/object"
 )
 
-// A tenant's attendant is a goroutine that does what follows for the tenant's waits and watches from what happened under the lock:
-// it looks whether a wait has ended, tells who waits, hands events to watchers, and takes large trees and streams apart. It is there while there is something to do. It
-// holds Store.mu for a few steps at a time, and what its tenant made many of costs its tenant time, and nobody else.
+// A tenant's attendant is a goroutine that does what follows for the tenant's waits and watches from what happened
+// under the lock: it looks whether a wait has ended, tells who waits, hands events to watchers, takes large trees and
+// streams apart, and looks through the slots of the index. It is there while there is something to do. It holds
+// Store.mu for a few steps at a time, and what its tenant made many of costs its tenant time, and nobody else.
 
-// attendStep is how many waits are looked at in one hold of the lock.
-const attendStep = 64
+// attendStep is how many things of a kind are done in one hold of the lock, and attendWaits how many waits are looked
+// at: about 20 µs' worth, for others want the lock while thousands of them end.
+const (
+	attendStep  = 64
+	attendWaits = 16
+	maxPause    = time.Millisecond // after a step that ended many waits; it may have waited for the peer
+)
 
 // attend has a tenant's attendant look. mu is held.
 func (s *Store) attend(t *tenant) {
@@ -28,23 +34,39 @@ func (s *Store) attend(t *tenant) {
 func (s *Store) attendTo(t *tenant) {
 	defer s.transfers.Done()
 	for {
+		began := time.Now()
 		s.mu.Lock()
-		ended := s.endedWaits(t, time.Now())
+		ended := s.endedWaits(t, began)
 		events, missed := t.events, t.missed
 		t.events, t.missed = nil, false
 		s.dropSome(t)
-		if len(ended) == 0 && len(events) == 0 && !missed && len(t.woken)+len(t.parting)+len(t.dropping) == 0 {
-			t.attended = false
-			s.setAlarm(t)
-			s.unlock()
-			return
+		s.tellSome(t)
+		if len(ended) == 0 && len(events) == 0 && !missed {
+			if t.index != nil && t.index.due {
+				s.look(t)
+			}
+			if !t.hasWork() {
+				t.attended = false
+				s.setAlarm(t)
+				s.unlock()
+				return
+			}
 		}
 		s.unlock()
-		for _, e := range ended {
-			e.p.then(e.err)
+		for i, e := range ended {
+			e.p.then(e.how(), i+1 < len(ended) && ended[i+1].p.c == e.p.c)
 		}
 		t.watching.tell(events, missed)
+		if len(ended) >= attendWaits { // there are many: half of the time is the other tenants'
+			time.Sleep(min(time.Since(began), maxPause))
+		}
 	}
+}
+
+// hasWork reports whether there is something left for the attendant. mu is held.
+func (t *tenant) hasWork() bool {
+	return len(t.woken)+len(t.parting)+len(t.dropping)+len(t.unheld)+len(t.matching)+len(t.telling) > 0 ||
+		t.index != nil && t.index.due || len(t.events) > 0 || t.missed
 }
 
 // dropSome lets go of some of what large trees and removed streams had. mu is held.
@@ -66,30 +88,67 @@ func (s *Store) dropSome(t *tenant) {
 			t.dropping = t.dropping[1:]
 		}
 	}
+	for steps := attendStep; steps > 0 && len(t.unheld) > 0; steps-- {
+		if list := t.unheld[0]; len(list) > 0 {
+			t.unheld[0] = list[1:]
+			s.unretire(list[0].e)
+		} else {
+			t.unheld = t.unheld[1:]
+		}
+	}
 }
 
-// ended is a wait that is over and how it went.
+// tellSome goes on with one stream whose waiters are many, and with one segment whose readers are. mu is held, and let
+// go meanwhile.
+func (s *Store) tellSome(t *tenant) {
+	if len(t.matching) > 0 {
+		st := t.matching[0]
+		t.matching = t.matching[1:]
+		st.matching = false
+		s.match(st)
+	}
+	if len(t.telling) > 0 {
+		g := t.telling[0]
+		t.telling = t.telling[1:]
+		steps := 0
+		for c := range g.seen { // goes on with those that are there then
+			c.tellLeaving()
+			s.breathe(&steps)
+		}
+	}
+}
+
+// ended is a wait that is over.
 type ended struct {
-	p   *Pending
-	err error
+	p    *Pending
+	err  error // what was wrong; nil: nothing
+	late bool  // its time is over, and err is what it waited for
+}
+
+// how says how the wait went.
+func (e ended) how() error {
+	if e.late {
+		return fmt.Errorf("%w: %w", object.ErrTimeout, e.err)
+	}
+	return e.err
 }
 
 // endedWaits looks at some of those that were woken or whose time is over, and gives those that have ended. mu is held.
 func (s *Store) endedWaits(t *tenant, now time.Time) (list []ended) {
-	for steps := attendStep; steps > 0 && len(t.deadlines) > 0 && !now.Before(t.deadlines[0].until); steps-- {
+	for steps := attendWaits; steps > 0 && len(t.deadlines) > 0 && !now.Before(t.deadlines[0].until); steps-- {
 		p := t.deadlines[0]
-		list = append(list, ended{p, fmt.Errorf("%w: %w", object.ErrTimeout, p.why)})
+		list = append(list, ended{p: p, err: p.why, late: true})
 		p.finish()
 	}
-	for steps := attendStep; steps > 0 && len(t.woken) > 0; steps-- {
+	for steps := attendWaits; steps > 0 && len(t.woken) > 0; steps-- {
 		set := t.woken[0]
-		for p := range set.all {
+		if n := len(set.all); n > 0 {
+			p := set.all[n-1].p
 			p.leave()
 			if over, err := p.advance(); over {
 				p.finish()
-				list = append(list, ended{p, err})
+				list = append(list, ended{p: p, err: err})
 			}
-			break
 		}
 		if len(set.all) == 0 {
 			t.woken[0] = nil

@@ -14,15 +14,16 @@ const labelBytes = 64
 
 // Change says what Update alters of a sealed object; nil leaves it.
 type Change struct {
-	Pinned  *bool             // true: never to disk to make room
-	TTL     *time.Duration    // from now on; the object becomes of class ttl. 0: it becomes named or, without a name, ephemeral
+	Pinned *bool // true: never to disk to make room
+	// from now on; the object becomes of class ttl. 0: it becomes named or, without a name, ephemeral
+	TTL     *time.Duration
 	Labels  map[string]string // take the place of all labels; kept
 	Persist bool              // put on disk, then of class persisted
 }
 
-// Update alters a sealed object of the tenant's, by name where id is zero. What is on disk follows before it comes back.
-// Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota, ErrUnsupported, ErrStorage; ErrBusy (Persist, of
-// an object that is on its way to disk: try again).
+// Update alters a sealed object of the tenant's, by name where id is zero. What is on disk follows before it comes
+// back. Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota, ErrUnsupported, ErrStorage;
+// ErrBusy (Persist, of an object that is on its way to disk: try again).
 func (c *Conn) Update(id object.ID, name string, change Change) error {
 	if err := checkLabels(change.Labels); err != nil {
 		return err
@@ -35,7 +36,8 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	case err != nil:
 		return err
 	case e.tenant != c.tenant:
-		return fmt.Errorf("%w: object %s is tenant %s's to change", object.ErrPermission, e.id, e.tenant.name)
+		return fmt.Errorf("%w: object %s belongs to tenant %s, which alone may change it", object.ErrPermission, e.id,
+			e.tenant.name)
 	case e.state == object.Open:
 		return e.notSealed()
 	case change.TTL != nil && (*change.TTL < 0 || e.class == object.Persisted || change.Persist):
@@ -126,8 +128,10 @@ func checkLabels(labels map[string]string) error {
 		return fmt.Errorf("%w: %d labels, at most %d", object.ErrInvalid, len(labels), object.MaxLabels)
 	}
 	for k, v := range labels {
-		if k == "" || len(k) > object.MaxLabelBytes || len(v) > object.MaxLabelBytes || !utf8.ValidString(k) || !utf8.ValidString(v) {
-			return fmt.Errorf("%w: label %.40q = %.40q: want UTF-8 of at most %d bytes each, the key not empty", object.ErrInvalid, k, v, object.MaxLabelBytes)
+		if k == "" || len(k) > object.MaxLabelBytes || len(v) > object.MaxLabelBytes || !utf8.ValidString(k) ||
+			!utf8.ValidString(v) {
+			return fmt.Errorf("%w: label %.40q = %.40q: want UTF-8 of at most %d bytes each, the key not empty",
+				object.ErrInvalid, k, v, object.MaxLabelBytes)
 		}
 	}
 	return nil

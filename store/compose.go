@@ -8,10 +8,10 @@ import (
 	"tendril/store/object"
 )
 
-// A composite is an object without bytes whose members are other sealed objects of its tenant. As members are there before
-// it and never change, there are no cycles; how deep and how large a tree is stands in its entries and is bounded. A
-// composite holds its members: one that is deleted loses its name at once and its place in the table with its last
-// composite.
+// A composite is an object without bytes whose members are other sealed objects of its tenant. As members are there
+// before it and never change, there are no cycles; how deep and how large a tree is stands in its entries and is
+// bounded. A composite holds its members: one that is deleted loses its name at once and its place in the table with
+// its last composite.
 
 // memberBytes is what a member costs its composite, besides its name.
 const memberBytes = 96
@@ -22,8 +22,9 @@ type member struct {
 	e    *entry
 }
 
-// Compose makes a sealed composite; c holds one reference. spec.SizeBytes must be 0. Errors: Create's and Seal's; ErrInvalid,
-// ErrNotFound, ErrPermission, ErrNotSealed for a member; ErrUnsupported for a tree that is too deep or too large.
+// Compose makes a sealed composite; c holds one reference. spec.SizeBytes must be 0. Errors: Create's and Seal's;
+// ErrInvalid, ErrNotFound, ErrPermission, ErrNotSealed for a member; ErrUnsupported for a tree that is too deep or too
+// large.
 func (c *Conn) Compose(spec Spec, members []object.Member) (object.ID, error) {
 	s := c.s
 	if err := checkComposite(s, spec, members); err != nil {
@@ -33,14 +34,17 @@ func (c *Conn) Compose(spec Spec, members []object.Member) (object.ID, error) {
 	defer s.unlock()
 	now := time.Now()
 	e := &entry{
-		id: object.NewID(), class: spec.Class, state: object.Sealed, tenant: c.tenant, creatorPID: c.owner.PID, creatorName: c.owner.Name,
-		created: now, sealed: now, labels: spec.Labels, meta: append([]byte(nil), spec.Meta...), ttl: spec.TTL, expiryAt: -1,
+		id: object.NewID(), class: spec.Class, state: object.Sealed, tenant: c.tenant, creatorPID: c.owner.PID,
+		creatorName: c.owner.Name,
+		created:     now, sealed: now, labels: spec.Labels, meta: append([]byte(nil), spec.Meta...), ttl: spec.TTL,
+		expiryAt: -1,
 	}
 	charge := e.recordBytes(spec.Name, spec.Meta) + membersBytes(members)
-	if err := s.reserveObject(c.tenant, charge, c.stopped.Load); err != nil {
+	made, err := s.reserveObject(c.tenant, charge, c.stopped.Load)
+	if err != nil {
 		return object.ID{}, err
 	}
-	err := c.join(e, members)
+	err = c.join(e, members)
 	switch {
 	case c.closed:
 		err = errConnClosed
@@ -48,25 +52,28 @@ func (c *Conn) Compose(spec Spec, members []object.Member) (object.ID, error) {
 		err = e.nameFree(spec.Name, false)
 	}
 	if err != nil {
+		made()
 		s.uncharge(c.tenant, charge)
 		return object.ID{}, err
 	}
 	e.charge = charge
 	s.insert(e)
+	made() // before mu is let go for the disk
 	s.adoptMembers(e)
 	c.refer(e)
-	return e.id, s.settleComposite(e, spec)
+	return e.id, c.settleComposite(e, spec)
 }
 
 // settleComposite gives a composite what Seal gives an object. mu is held, and let go where it goes to disk.
-func (s *Store) settleComposite(e *entry, spec Spec) error {
+func (c *Conn) settleComposite(e *entry, spec Spec) error {
+	s := c.s
 	if spec.Class == object.Persisted {
 		err := s.persist(e, spec.Name, e.sealed)
 		if err == nil && e.state == object.Deleted {
-			err = fmt.Errorf("%w: object %s was deleted before it was whole", object.ErrAborted, e.id)
+			err = fmt.Errorf("%w: object %s was deleted before the composite was complete", object.ErrAborted, e.id)
 		}
 		if err != nil {
-			s.forgetComposite(e)
+			c.forgetComposite(e)
 			return err
 		}
 	}
@@ -77,7 +84,7 @@ func (s *Store) settleComposite(e *entry, spec Spec) error {
 	if spec.Name != "" {
 		stale := e.stale                                    // changed while it went to disk
 		if err := s.bind(e, spec.Name, false); err != nil { // taken meanwhile
-			s.forgetComposite(e)
+			c.forgetComposite(e)
 			return err
 		}
 		e.stale = stale // for the file knows the name
@@ -87,14 +94,12 @@ func (s *Store) settleComposite(e *entry, spec Spec) error {
 	return nil
 }
 
-// forgetComposite takes one back that could not be settled. mu is held.
-func (s *Store) forgetComposite(e *entry) {
-	for c := range s.conns {
-		if r, ok := c.refs[e.id]; ok {
-			delete(c.refs, e.id)
-			e.refs -= r.count
-			s.references -= r.count
-		}
+// forgetComposite takes one back that could not be settled. Others may have found it meanwhile: what they hold is
+// theirs to release, as of any object that was deleted. mu is held.
+func (c *Conn) forgetComposite(e *entry) {
+	s := c.s
+	if _, held := c.refs[e.id]; held {
+		s.take1(c, e)
 	}
 	e.held = false
 	s.removeFromTable(e)
@@ -106,7 +111,8 @@ func checkComposite(s *Store, spec Spec, members []object.Member) error {
 	case spec.SizeBytes != 0 || spec.Own || spec.Shared:
 		return fmt.Errorf("%w: a composite has no bytes of its own", object.ErrInvalid)
 	case len(members) == 0 || len(members) > object.MaxMembers:
-		return fmt.Errorf("%w: a composite of %d members: want 1 to %d", object.ErrInvalid, len(members), object.MaxMembers)
+		return fmt.Errorf("%w: a composite of %d members: want 1 to %d", object.ErrInvalid, len(members),
+			object.MaxMembers)
 	}
 	seen := make(map[string]bool, len(members))
 	for _, m := range members {
@@ -114,7 +120,7 @@ func checkComposite(s *Store, spec Spec, members []object.Member) error {
 			return fmt.Errorf("member: %w", err)
 		}
 		if seen[m.Name] {
-			return fmt.Errorf("%w: two members are called %q", object.ErrInvalid, m.Name)
+			return fmt.Errorf("%w: two members are named %q", object.ErrInvalid, m.Name)
 		}
 		seen[m.Name] = true
 	}
@@ -139,7 +145,8 @@ func (c *Conn) join(e *entry, members []object.Member) error {
 		case part.state == object.Open:
 			return fmt.Errorf("member %q: %w", m.Name, part.notSealed())
 		case e.class == object.Persisted && part.class != object.Persisted:
-			return fmt.Errorf("%w: member %q is of class %s, the composite persisted: persist it first", object.ErrInvalid, m.Name, part.class)
+			return fmt.Errorf("%w: member %q is of class %s, but the composite is persisted: persist the member first",
+				object.ErrInvalid, m.Name, part.class)
 		}
 		if err := e.add(m.Name, part); err != nil {
 			return err
@@ -153,7 +160,8 @@ func (e *entry) add(name string, part *entry) error {
 	e.depth = max(e.depth, part.depth+1)
 	e.tree += max(part.tree, 1)
 	if e.depth > object.MaxDepth || e.tree > object.MaxTree {
-		return fmt.Errorf("%w: a composite %d deep of %d objects, at most %d and %d", object.ErrUnsupported, e.depth, e.tree, object.MaxDepth, object.MaxTree)
+		return fmt.Errorf("%w: a composite of depth %d with %d objects: at most %d and %d", object.ErrUnsupported,
+			e.depth, e.tree, object.MaxDepth, object.MaxTree)
 	}
 	e.members = append(e.members, member{name, part})
 	return nil
@@ -187,7 +195,8 @@ func (s *Store) part(m member) {
 	s.collect(m.e)
 }
 
-// letGo ends a sealed object's own life: it is out of the table, or where a composite has it a member and nothing else. mu is held.
+// letGo ends a sealed object's own life: it is out of the table, or where a composite has it a member and nothing else.
+// mu is held.
 func (s *Store) letGo(e *entry) {
 	e.held = false
 	if e.memberOf == 0 {
@@ -212,14 +221,15 @@ func (e *entry) memberList() (list []object.Member) {
 	return list
 }
 
-// adoptTrees joins composites that were on disk with their members, and lets members go that no composite has any more. Before
-// s is shared.
+// adoptTrees joins composites that were on disk with their members, and lets members go that no composite has any more.
+// Before s is shared.
 func (s *Store) adoptTrees(composites map[*entry][]object.Member) {
 	order := make([]*entry, 0, len(composites))
 	for e := range composites {
 		order = append(order, e)
 	}
-	slices.SortFunc(order, func(a, b *entry) int { return a.sealed.Compare(b.sealed) }) // members are older than what has them
+	// members are older than what has them
+	slices.SortFunc(order, func(a, b *entry) int { return a.sealed.Compare(b.sealed) })
 	for _, e := range order {
 		e.tree = 1
 		for _, m := range composites[e] {

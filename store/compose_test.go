@@ -35,7 +35,8 @@ func release(t testing.TB, c *Conn, ids ...object.ID) {
 func TestCompositeKeepsItsMembers(t *testing.T) {
 	s := newStore(t, Options{})
 	c := connect(t, s, "a")
-	a, b := sealedObject(t, c, Spec{SizeBytes: 10}), sealedObject(t, c, Spec{SizeBytes: 20, Class: object.Named, Name: "b"})
+	a, b := sealedObject(t, c, Spec{SizeBytes: 10}),
+		sealedObject(t, c, Spec{SizeBytes: 20, Class: object.Named, Name: "b"})
 	inner := compose(t, c, Spec{}, a, b)
 	outer := compose(t, c, Spec{Class: object.Named, Name: "tree", Meta: []byte(`{"kind":"pair"}`)}, inner, a)
 	release(t, c, a, b, inner, outer)
@@ -55,7 +56,8 @@ func TestCompositeKeepsItsMembers(t *testing.T) {
 	}
 	closeHandle(h)
 	release(t, c, b)
-	if info, err = c.Stat(object.ID{}, "tree"); err != nil || len(info.Members) != 2 || info.Members[0] != (object.Member{Name: "part0", ID: inner}) {
+	if info, err = c.Stat(object.ID{}, "tree"); err != nil || len(info.Members) != 2 ||
+		info.Members[0] != (object.Member{Name: "part0", ID: inner}) {
 		t.Errorf("%+v, %v", info.Members, err)
 	}
 	if err := c.Delete(outer, ""); err != nil {
@@ -183,7 +185,8 @@ func TestPersistedComposite(t *testing.T) {
 	s := newStore(t, Options{SpillDir: dir})
 	c := connect(t, s, "a")
 	loose := sealedObject(t, c, Spec{SizeBytes: 3})
-	if _, err := c.Compose(Spec{Class: object.Persisted, Name: "t"}, []object.Member{{Name: "x", ID: loose}}); !errors.Is(err, object.ErrInvalid) {
+	if _, err := c.Compose(Spec{Class: object.Persisted, Name: "t"},
+		[]object.Member{{Name: "x", ID: loose}}); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("a member that is not persisted: %v", err)
 	}
 	kept := sealedObject(t, c, Spec{SizeBytes: 9, Class: object.Persisted, Name: "kept"})

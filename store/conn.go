@@ -23,8 +23,8 @@ type Conn struct {
 	owner   Owner   // immutable
 	tenant  *tenant // immutable
 	stopped atomic.Bool
-	// internal: the store's own, which brings a tenant's objects back from disk. It gets no descriptors; its segments are
-	// mapped writable here.
+	// internal: the store's own, which brings a tenant's objects back from disk. It gets no descriptors; its segments
+	// are mapped writable here.
 	internal bool   // immutable
 	requests uint64 // bytes; guarded by requestLedger.mu
 
@@ -84,53 +84,20 @@ var (
 	errConnClosed  = fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
 )
 
-// AtOnce reports whether sealing, deleting or pushing the object waits for nothing: neither for memory nor for a disk, nor for anybody
-// else who has it.
-func (c *Conn) AtOnce(id object.ID) bool {
+// ClosesAtOnce reports whether Close has nothing to give back.
+func (c *Conn) ClosesAtOnce() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	e := c.s.objects[id]
-	return e != nil && e.class == object.Ephemeral && !e.summed && !e.onDisk && !e.claimed() && !e.sealing && e.refs == c.refs[id].count && c.roomAtOnce()
+	return len(c.refs)+len(c.open)+len(c.seen)+len(c.written)+len(c.idle)+len(c.fills)+len(c.streams) == 0 &&
+		c.slots() == nil
 }
 
-// releaseAtOnce is up to how many bytes of memory a release may free where somebody waits: that takes some 0.1 ms a MiB.
-const releaseAtOnce = 4 << 20
-
-// ReleasesAtOnce reports whether Release of the object waits for nothing.
-func (c *Conn) ReleasesAtOnce(id object.ID) bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	e := c.refs[id].e
-	return e == nil || e.tree == 0 && !e.onDisk && !e.claimed() && (e.seg == nil || e.seg.writer != nil || e.seg.bytes <= releaseAtOnce)
-}
-
-// FitsAtOnce reports whether Create of a plain object of so many bytes waits for nothing.
-func (c *Conn) FitsAtOnce(size uint64) bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	switch {
-	case !c.roomAtOnce():
-		return false
-	case size == 0:
-		return true
-	case size >= c.s.opts.LargeBytes:
-		return c.findWhole(size) != nil
-	}
-	return c.room.findAligned(extent(size)) != nil
-}
-
-// roomAtOnce reports whether a record or two can be charged without anything having to go. mu is held.
-func (c *Conn) roomAtOnce() bool {
-	const some = 4*entryBytes + 4*object.MaxMetaBytes
-	limit := c.s.opts.TenantBytes
-	return c.s.hasRoom(some) && (limit == 0 || c.tenant.charged+some <= limit)
-}
-
-// Stop makes a call of this connection that populates memory give up soon. Close still has to follow.
+// Stop makes a call of this connection that populates memory, or waits to seal it, give up soon. Close still has to
+// follow.
 func (c *Conn) Stop() { c.stopped.Store(true) }
 
-// Close aborts the connection's unsealed objects, releases its references and lets go of its segments, a few at a time: others have the
-// lock in between. A second Close waits for the first. Waiting gets end when their context does.
+// Close aborts the connection's unsealed objects, releases its references and lets go of its segments, a few at a time:
+// others have the lock in between. A second Close waits for the first. Waiting gets end when their context does.
 func (c *Conn) Close() {
 	c.Stop()
 	s := c.s
@@ -181,6 +148,9 @@ func (c *Conn) Close() {
 	}
 	for _, g := range c.seen {
 		s.unsee(c, g)
+		if g.kept != nil && len(g.seen) == 0 {
+			g.ended = time.Now()
+		}
 		s.breathe(&steps)
 	}
 	delete(s.conns, c)

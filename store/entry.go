@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tendril/ipc/index"
+	"tendril/store/index"
 	"tendril/store/object"
 )
 
@@ -31,7 +31,8 @@ type entry struct {
 	sealing bool   // a strict seal is under way without mu
 	strict  bool
 	held    bool // the name holds a reference
-	refs    int  // of all connections
+	refs    int  // of all connections, and of retired
+	retired int  // records of the index that are retired and not free
 	sealed  time.Time
 	bound   time.Time // when it got the name that it has; zero: when it was sealed
 	charge  uint64    // bytes charged for this record
@@ -180,8 +181,8 @@ func (s *Store) freeMemory(e *entry) {
 	s.dropShadow(e)
 }
 
-// attach puts an object into a segment, which then is in use: among the cold ones it would go to disk with an object that is
-// still being filled. mu is held.
+// attach puts an object into a segment, which then is in use: among the cold ones it would go to disk with an object
+// that is still being filled. mu is held.
 func (s *Store) attach(e *entry, g *segmentState, off uint64) {
 	e.seg, e.off = g, off
 	g.live++
@@ -203,7 +204,8 @@ func (s *Store) detach(e *entry) {
 	s.unlink(e)
 	if g.ranges != nil {
 		if err := g.ranges.Free(e.off); err != nil {
-			panic("store: an object's range was not allocated: " + err.Error()) // a fault of this package, never of a peer
+			// a fault of this package, never of a peer
+			panic("store: an object's range was not allocated: " + err.Error())
 		}
 		if g.writer != nil {
 			g.writer.room.update(g)
@@ -217,6 +219,9 @@ func (s *Store) detach(e *entry) {
 // unlink takes an object off its segment's list; its range stays taken. mu is held.
 func (s *Store) unlink(e *entry) {
 	g := e.seg
+	if g.walk == e {
+		g.walk = e.next
+	}
 	if e.usable {
 		e.usable = false
 		g.usable--

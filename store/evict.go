@@ -26,7 +26,8 @@ func (s *Store) reconsider(e *entry) {
 	if s.spill == nil || g == nil {
 		return
 	}
-	usable := e.state == object.Sealed && e.refs == 0 && (e.held || e.memberOf > 0) && !e.pinned && !e.sealing && e.moving == nil
+	usable := e.state == object.Sealed && e.refs == 0 && (e.held || e.memberOf > 0) && !e.pinned && !e.sealing &&
+		e.moving == nil
 	if usable == e.usable {
 		return
 	}
@@ -54,19 +55,41 @@ func (s *Store) rank(g *segmentState) {
 	g.ranked = [2]*list.Element{}
 }
 
-// reserveObject is reserveRoom for another object's record; it keeps the tenant's number of objects.
-func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) error {
-	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len() >= limit {
-		return fmt.Errorf("%w: tenant %s has %d objects, which is its limit: delete objects", object.ErrQuota, t.name, limit)
+// reserveObject is reserveRoom for another object's record; it keeps the tenant's number of objects, those that are
+// being made among them: mu may be let go before they are in the table. Where it succeeds the caller calls made, under
+// the hold of mu in which it calls insert or has given up.
+func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) (made func(), err error) {
+	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len()+t.making >= limit {
+		return nil, fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrQuota, t.name, limit)
 	}
-	return s.reserveRoom(t, n, stop)
+	t.making++
+	if err := s.reserveRoom(t, n, stop); err != nil {
+		t.making--
+		return nil, err
+	}
+	return t.made, nil
 }
 
-// reserveRoom is reserve that sends objects to disk where memory is short. mu is held, and let go meanwhile. stop may be nil.
+// made is reserveObject's. mu is held.
+func (t *tenant) made() { t.making-- }
+
+// reserveRoom is reserve that, where memory is short, first lets go of what nobody holds any more and then sends
+// objects to disk. mu is held, and let go meanwhile. stop may be nil.
 func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
+	looked, vain := false, 0
 	for {
 		err := s.reserve(t, n)
-		if err == nil || s.spill == nil || s.closed || stop != nil && stop() {
+		if err == nil || s.closed || stop != nil && stop() {
+			return err
+		}
+		full := errors.Is(err, object.ErrFull)
+		// reserve gave up some of the empty segments: enough, unless they are many and small
+		if !looked && s.lookNow(t, full) || full && s.idle.Len() > 0 && s.leaving(nil) < s.missing(n) {
+			looked = true
+			s.pause(nil) // closes what went
+			continue
+		}
+		if s.spill == nil || vain > maxVictims {
 			return err
 		}
 		of, missing := (*tenant)(nil), s.missing(n) // of: whose memory would help; nil: anybody's
@@ -78,17 +101,22 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		} else if n > s.opts.CapacityBytes {
 			return err
 		}
-		leaving := s.leaving(of)
-		s.passOver(of, missing, leaving)
-		victims := s.victims(of, missing, leaving)
+		s.freshenUsed(of)
+		victims := s.victims(of, missing, s.leaving(of))
 		if len(victims) == 0 {
+			if s.reserve(t, n) == nil { // mu was let go
+				return nil
+			}
 			return err
 		}
-		if why := s.evict(victims, s.spill.For(t.name), stop); why != nil {
+		gone, why := s.evict(victims, s.spill.For(t.name), stop)
+		if why != nil {
 			return fmt.Errorf("%w (and to disk: %w)", err, why)
 		}
-		s.unlock() // closes what went: only then the kernel says that it is free
-		s.mu.Lock()
+		if gone == 0 {
+			vain++
+		}
+		s.pause(nil) // closes what went: only then the kernel says that it is free
 	}
 }
 
@@ -143,7 +171,8 @@ func (s *Store) coldOf(of *tenant) *list.List {
 	return &s.cold
 }
 
-// victims takes cold segments, a tenant's or anybody's, the coldest first, until their bytes and those on their way back are enough. mu is held.
+// victims takes cold segments, a tenant's or anybody's, the coldest first, until their bytes and those on their way
+// back are enough. mu is held.
 func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentState) {
 	for at := s.coldOf(of).Front(); at != nil && leaving < missing && len(list) < maxVictims; {
 		g := at.Value.(*segmentState)
@@ -156,15 +185,17 @@ func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentSta
 	return list
 }
 
-// evict sends segments to disk, several at once. mu is held, and let go meanwhile. The error is the first one; the
-// segments that it does not concern are gone nevertheless. share is of the tenant that needs the memory, whosever the objects are.
-func (s *Store) evict(victims []*segmentState, share spill.Share, stop func() bool) (first error) {
+// evict sends segments to disk, several at once, and says how many it took on: those that nobody holds through the
+// index. mu is held, and let go meanwhile. The error is the first one; the segments that it does not concern are gone
+// nevertheless. share is of the tenant that needs the memory, whosever the objects are.
+func (s *Store) evict(victims []*segmentState, share spill.Share, stop func() bool) (n int, first error) {
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	victims = s.clearOfIndex(victims)
 	jobs := make([]*eviction, len(victims))
 	for i, g := range victims {
 		jobs[i] = s.newEviction(g)
 	}
-	s.transfers.Add(1)
-	defer s.transfers.Done()
 	s.unlock()
 	var running sync.WaitGroup
 	next := atomic.Int64{}
@@ -182,18 +213,34 @@ func (s *Store) evict(victims []*segmentState, share spill.Share, stop func() bo
 			first = err
 		}
 	}
+	steps := 0
 	for _, j := range jobs {
 		for _, f := range j.files {
 			_ = s.writeStale(f.e) // renamed meanwhile; the object says what was wrong
+			s.breathe(&steps)
 		}
 	}
-	return first
+	return len(jobs), first
+}
+
+// eachIn calls f with the objects of a segment that is evicting, until f answers false. Those that are put into it
+// meanwhile may be left out. mu is held, and let go after some.
+func (s *Store) eachIn(g *segmentState, f func(*entry) bool) {
+	steps := 0
+	for g.walk = g.first; g.walk != nil; s.breathe(&steps) {
+		e := g.walk
+		g.walk = e.next
+		if !f(e) {
+			break
+		}
+	}
+	g.walk = nil
 }
 
 // eviction is one segment on its way to disk.
 type eviction struct {
 	g     *segmentState
-	view  *segment.Mapping // nil: there is nothing to write
+	view  *segment.Mapping // nil: the segment is gone
 	files []*outgoing
 	// others are claims on the files of further objects. What comes next looks again when they have ended.
 	others []chan struct{}
@@ -211,26 +258,28 @@ type outgoing struct {
 	err     error
 }
 
-// newEviction says what is to be written. mu is held.
+// newEviction says what is to be written. Who has claimed the file of one object of the segment has claimed no other
+// that an eviction waits for, and waits for nobody, so that waiting for it ends. mu is held, and let go meanwhile.
 func (s *Store) newEviction(g *segmentState) *eviction {
 	j := &eviction{g: g}
-	for e := g.first; e != nil; e = e.next {
-		if e.onDisk {
-			continue
-		}
-		if e.claimed() {
+	if g.mem == nil { // its objects were deleted meanwhile
+		return j
+	}
+	if j.view, j.err = g.mem.Map(false); j.err != nil {
+		return j
+	}
+	s.eachIn(g, func(e *entry) bool {
+		switch {
+		case e.onDisk:
+		case e.claimed():
 			j.others = append(j.others, e.claim)
-			continue
+		default:
+			if j.err = s.roomOnDisk(e); j.err == nil {
+				j.files = append(j.files, s.beginWriting(e, false))
+			}
 		}
-		if err := s.roomOnDisk(e); err != nil {
-			j.err = err
-			break
-		}
-		j.files = append(j.files, s.beginWriting(e, false))
-	}
-	if j.err == nil && len(j.files) > 0 {
-		j.view, j.err = g.mem.Map(false)
-	}
+		return j.err == nil
+	})
 	return j
 }
 
@@ -238,7 +287,8 @@ func (s *Store) newEviction(g *segmentState) *eviction {
 func (s *Store) roomOnDisk(e *entry) error {
 	n, limit := spill.RoomFor(e.size), s.opts.TenantSpillBytes
 	if limit > 0 && (n > limit || e.tenant.disk > limit-n) {
-		return fmt.Errorf("%w: tenant %s has %d of %d bytes on disk and needs %d more: delete objects", object.ErrQuota, e.tenant.name, e.tenant.disk, limit, n)
+		return fmt.Errorf("%w: %s has %d of %d bytes on disk and needs %d more: delete objects", object.ErrQuota,
+			e.tenant.name, e.tenant.disk, limit, n)
 	}
 	return nil
 }
@@ -303,44 +353,52 @@ func (s *Store) endWriting(f *outgoing) {
 	s.yieldFile(e)
 }
 
-// finishEviction lets the memory go if nobody asked for the objects meanwhile. mu is held.
+// finishEviction lets the memory go if nobody asked for the objects meanwhile. mu is held, and let go meanwhile.
 func (s *Store) finishEviction(j *eviction) error {
-	g := j.g
+	g, steps := j.g, 0
 	for _, f := range j.files {
 		if j.err != nil && f.err == nil && !f.written() {
 			f.err = j.err
 		}
 		s.endWriting(f)
+		s.breathe(&steps)
+	}
+	if j.err == nil && s.mayGo(g) {
+		s.stopWriting(g) // not for its writer's next objects: it is to go
+		s.eachIn(g, func(e *entry) bool {
+			if !e.mayGo() { // somebody asked for it just now: what is left stays
+				return false
+			}
+			s.toDisk(e)
+			return !s.closed
+		})
 	}
 	g.evicting = false
-	if j.err != nil || s.closed || g.live == 0 || g.usable != g.live || !g.allOnDisk() {
-		s.rank(g)
-		return j.err
+	s.rank(g)
+	if g.live == 0 {
+		return nil
 	}
-	for e := g.first; e != nil; e = g.first {
-		s.toDisk(e)
-	}
-	return nil
+	return j.err
 }
 
-func (g *segmentState) allOnDisk() bool {
-	for e := g.first; e != nil; e = e.next {
-		if !e.onDisk || e.indexed() {
-			return false
-		}
-	}
-	return true
+// mayGo reports whether all objects of a segment that is evicting may leave memory. mu is held, and let go meanwhile.
+func (s *Store) mayGo(g *segmentState) bool {
+	all := true
+	s.eachIn(g, func(e *entry) bool {
+		all = e.mayGo()
+		return all
+	})
+	return all && !s.closed && g.live > 0 && g.usable == g.live
 }
+
+// mayGo reports whether an object may leave memory now. mu is held.
+func (e *entry) mayGo() bool { return e.usable && e.onDisk && !e.indexed() }
 
 // toDisk leaves an object on disk alone. The segment's last one takes the segment with it. mu is held.
 func (s *Store) toDisk(e *entry) {
-	g := e.seg
 	e.state = object.Spilled
 	s.notify(EventSpilled, e)
 	s.spilled++
 	s.spilledBytes += e.size
-	if g.live == 1 {
-		s.stopWriting(g) // not for its writer's next objects: it is to go
-	}
 	s.detach(e)
 }

@@ -38,7 +38,8 @@ func TestWatcherHearsOfLostNames(t *testing.T) {
 	}
 	closeHandle(held)
 	three := filled(t, c, named("other", 10), 1)
-	if err := errors.Join(c.Rename("in/1", "out/1", false), c.Bind(three, "in/2", true), c.Delete(three, "")); err != nil {
+	if err := errors.Join(c.Rename("in/1", "out/1", false), c.Bind(three, "in/2", true),
+		c.Delete(three, "")); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []struct {
@@ -88,9 +89,12 @@ func TestManyWaits(t *testing.T) {
 	s := newStore(t, Options{})
 	c, other := connect(t, s, "x"), connect(t, s, "y")
 	before := runtime.NumGoroutine()
-	var timedOut, there atomic.Int32
+	var timedOut, there, last atomic.Int32
 	soon, late := time.Now().Add(50*time.Millisecond), time.Now().Add(time.Hour)
-	count := func(err error) {
+	count := func(err error, more bool) {
+		if !more {
+			last.Add(1)
+		}
 		switch {
 		case err == nil:
 			there.Add(1)
@@ -125,6 +129,9 @@ func TestManyWaits(t *testing.T) {
 	sealedObject(t, c, Spec{SizeBytes: 1, Name: "a", Class: object.Named})
 	sealedObject(t, c, Spec{SizeBytes: 1, Name: "b/c", Class: object.Named})
 	waitFor(t, func() bool { return there.Load() == n/4 })
+	if got := last.Load(); got > n/8 { // most of 16 that end together are followed by another one
+		t.Errorf("%d waits of a connection that end together are to be answered with %d sends", n*3/4, got)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending != 0 || len(s.waits) != 0 || len(c.tenant.deadlines) != 0 {
@@ -159,7 +166,8 @@ func TestManyWatchers(t *testing.T) {
 		w.Close()
 	}
 	if x := &c.tenant.watching; len(x.byPrefix)+len(x.lengths)+x.count+x.queued != 0 {
-		t.Errorf("left: %d prefixes, %d lengths, %d watchers, %d bytes", len(x.byPrefix), len(x.lengths), x.count, x.queued)
+		t.Errorf("left: %d prefixes, %d lengths, %d watchers, %d bytes", len(x.byPrefix), len(x.lengths),
+			x.count, x.queued)
 	}
 }
 
@@ -185,10 +193,26 @@ func whileBusy(t *testing.T, s *Store, busy func()) (done int) {
 	}
 }
 
-// What one tenant has much of is gone through a little at a time: others are served meanwhile.
+// What one tenant has much of is gone through a little at a time: others are served meanwhile. A machine under load may
+// do all of it before it lets the others have a processor: it is tried again, and in vain where the lock is not let go.
 func TestOthersHaveTheLockInBetween(t *testing.T) {
+	for try := 0; ; try++ {
+		fault := othersHaveTheLock(t)
+		if fault == "" {
+			return
+		}
+		if try == 10 {
+			t.Fatal(fault)
+		}
+	}
+}
+
+// othersHaveTheLock says during what they were hardly served; "": nothing.
+func othersHaveTheLock(t *testing.T) (fault string) {
+	t.Helper()
 	const n = 30_000
 	s := newStore(t, Options{CapacityBytes: 256 << 20})
+	defer s.Close()
 	holder, maker := connect(t, s, "x"), connect(t, s, "x")
 	for i := range n {
 		spec := Spec{Name: fmt.Sprint(i), Class: object.Named}
@@ -210,9 +234,10 @@ func TestOthersHaveTheLockInBetween(t *testing.T) {
 		},
 	} {
 		if done := whileBusy(t, s, busy); done < 10 {
-			t.Errorf("during %s others were served %d times", what, done)
+			fault = fmt.Sprintf("during %s others were served %d times", what, done)
 		}
 	}
+	return fault
 }
 
 // A stream with many frames, and a large tree, are taken apart by the attendant.

@@ -5,10 +5,11 @@ import (
 	"tendril/store/spill"
 )
 
-// An object's file is written, gets another record and is removed without mu. Whoever does one of these has claimed the file under mu
-// before, and nobody else touches it until the claim ends. So what was decided about a file under mu still holds when it is done:
-// without that, a removal that was decided first would meet the file that another goroutine wrote next. Who holds a claim
-// waits for no other one that is younger; reading needs none.
+// An object's file is written, gets another record and is removed without mu. Whoever does one of these has claimed the
+// file under mu before, and nobody else touches it until the claim ends. So what was decided about a file under mu
+// still holds when it is done: without that, a removal that was decided first would meet the file that another
+// goroutine wrote next. Who holds claims on several files (newEviction) waits only for holders of one, and those wait
+// for nobody; reading needs none.
 
 // claimFile begins a claim. mu is held, and e has none.
 func (e *entry) claimFile() { e.claim = make(chan struct{}) }
@@ -16,8 +17,8 @@ func (e *entry) claimFile() { e.claim = make(chan struct{}) }
 // claimed reports whether somebody has the file's claim. mu is held.
 func (e *entry) claimed() bool { return e.claim != nil }
 
-// yieldFile ends a claim. What was deleted meanwhile takes its file with it, also while the store ends: it must not be there again
-// afterwards. mu is held; who had the claim counts as a transfer.
+// yieldFile ends a claim. What was deleted meanwhile takes its file with it, also while the store ends: it must not be
+// there again afterwards. mu is held; who had the claim counts as a transfer.
 func (s *Store) yieldFile(e *entry) {
 	close(e.claim)
 	e.claim = nil
@@ -38,8 +39,8 @@ func (s *Store) awaitFile(e *entry) {
 	}
 }
 
-// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there, and so does what is on disk alone. A file
-// that somebody has claimed stays, too, or goes when the claim ends. mu is held.
+// dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there, and so does what is
+// on disk alone. A file that somebody has claimed stays, too, or goes when the claim ends. mu is held.
 func (s *Store) dropFile(e *entry) {
 	if e.onDisk && !e.claimed() && !s.closed && e.state != object.Spilled {
 		s.trashFile(e)

@@ -73,7 +73,8 @@ func gatedStore(t *testing.T, change func(*Options)) (*Store, *gate) {
 	t.Helper()
 	disk := &gate{}
 	opts := Options{
-		CapacityBytes: 8 << 20, HighBytes: 8 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, SpillDir: t.TempDir(), SpillSystem: disk,
+		CapacityBytes: 8 << 20, HighBytes: 8 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, SpillDir: t.TempDir(),
+		SpillSystem: disk,
 	}
 	if change != nil {
 		change(&opts)
@@ -95,8 +96,8 @@ func soon(happened func() bool) {
 	}
 }
 
-// TestRemovalMeetsNoNewFile has an object come into memory, which removes its file as the disk is half full, and go to disk again
-// before the file is gone.
+// TestRemovalMeetsNoNewFile has an object come into memory, which removes its file as the disk is half full, and go to
+// disk again before the file is gone.
 func TestRemovalMeetsNoNewFile(t *testing.T) {
 	const size = 100_000
 	s, disk := gatedStore(t, func(o *Options) { o.SpillBytes = 16 << 20 })
@@ -117,7 +118,8 @@ func TestRemovalMeetsNoNewFile(t *testing.T) {
 		g := s.objects[ids[0]].seg
 		g.evicting = true // as victims does
 		s.rank(g)
-		return s.evict([]*segmentState{g}, s.spill.For("x"), nil)
+		_, err := s.evict([]*segmentState{g}, s.spill.For("x"), nil)
+		return err
 	})
 	soon(again.Load)
 	goOn()
@@ -128,8 +130,8 @@ func TestRemovalMeetsNoNewFile(t *testing.T) {
 	wantPattern(t, c, ids[0], size, 0)
 }
 
-// TestSealLosesItsName: an object whose name was taken while it went to disk is unsealed as before. It can be sealed when the name is free, or
-// given up, and leaves nothing.
+// TestSealLosesItsName: an object whose name was taken while it went to disk is unsealed as before. It can be sealed
+// when the name is free, or given up, and leaves nothing.
 func TestSealLosesItsName(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		s, disk := gatedStore(t, nil)
@@ -157,7 +159,7 @@ func TestSealLosesItsName(t *testing.T) {
 		if err := c.Abort(id); err != nil {
 			t.Errorf("strict %v: abort: %v", strict, err)
 		}
-		if files, _ := os.ReadDir(s.opts.SpillDir); len(files) > 0 {
+		if files := filesIn(t, s.opts.SpillDir); len(files) > 0 {
 			t.Errorf("strict %v: left on disk: %v", strict, files)
 		}
 		id = make()
@@ -169,8 +171,8 @@ func TestSealLosesItsName(t *testing.T) {
 	}
 }
 
-// TestReplacedPersisted: what another object takes the name of goes, also where it was persisted, and not before the other one has the name
-// on disk.
+// TestReplacedPersisted: what another object takes the name of goes, also where it was persisted, and not before the
+// other one has the name on disk.
 func TestReplacedPersisted(t *testing.T) {
 	s, disk := gatedStore(t, nil)
 	c := connect(t, s, "x")
@@ -242,8 +244,8 @@ func (s *Store) grants(id object.ID) int {
 	return len(s.objects[id].grants)
 }
 
-// TestOldPlaceIsKeptWhileItIsWritten: an object that is set apart while it goes to disk is written whole from its old place, and that is
-// nobody's next meanwhile.
+// TestOldPlaceIsKeptWhileItIsWritten: an object that is set apart while it goes to disk is written whole from its old
+// place, and that is nobody's next meanwhile.
 func TestOldPlaceIsKeptWhileItIsWritten(t *testing.T) {
 	const size = 100_000
 	s, disk := gatedStore(t, nil)
@@ -261,7 +263,8 @@ func TestOldPlaceIsKeptWhileItIsWritten(t *testing.T) {
 	evicted := later(func() error {
 		s.mu.Lock()
 		defer s.unlock()
-		return s.evict(s.victims(nil, 1, 0), s.spill.For("x"), nil)
+		_, err := s.evict(s.victims(nil, 1, 0), s.spill.For("x"), nil)
+		return err
 	})
 	arrived()
 	if err := c.Grant(h.ID, "", "uid:7", false); err != nil {
@@ -353,7 +356,8 @@ func (s *Store) hasRoomFor(n uint64) bool {
 // big is metadata that does not fit into what is left.
 var big = bytes.Repeat([]byte("m"), object.MaxMetaBytes)
 
-// TestPublishLosesItsName: a name that is taken while memory for the record is looked for is an error, not the daemon's end.
+// TestPublishLosesItsName: a name that is taken while memory for the record is looked for is an error, not the daemon's
+// end.
 func TestPublishLosesItsName(t *testing.T) {
 	s, disk := gatedStore(t, nil)
 	c, other := connect(t, s, "x"), connect(t, s, "x")
@@ -364,7 +368,8 @@ func TestPublishLosesItsName(t *testing.T) {
 	closeHandle(Handle{FD: g.FD})
 	rival := filled(t, other, Spec{Class: object.Named, Name: "rival"}, 1)
 	err = whileMemoryIsShort(t, s, disk, func() error {
-		_, err := c.PublishSegment(Publication{Segment: g.ID, SizeBytes: 100, Class: object.Named, Name: "n", Meta: big})
+		_, err := c.PublishSegment(Publication{Segment: g.ID, SizeBytes: 100, Class: object.Named,
+			Name: "n", Meta: big})
 		return err
 	}, func() {
 		if err := other.Bind(rival, "n", false); err != nil {
@@ -410,11 +415,12 @@ func TestUpdateOfWhatIsDeleted(t *testing.T) {
 		labels[fmt.Sprint(i)] = string(big[:object.MaxLabelBytes])
 	}
 	ttl := time.Hour
-	err = whileMemoryIsShort(t, s, disk, func() error { return c.Update(id, "", Change{Labels: labels, TTL: &ttl}) }, func() {
-		if err := c.Delete(id, ""); err != nil {
-			t.Error(err)
-		}
-	})
+	err = whileMemoryIsShort(t, s, disk,
+		func() error { return c.Update(id, "", Change{Labels: labels, TTL: &ttl}) }, func() {
+			if err := c.Delete(id, ""); err != nil {
+				t.Error(err)
+			}
+		})
 	wantErr(t, err, object.ErrNotFound)
 	if err := c.Release(id); err != nil {
 		t.Error(err)
@@ -422,7 +428,8 @@ func TestUpdateOfWhatIsDeleted(t *testing.T) {
 	mustAgree(t, s, true)
 }
 
-// TestCompositeDeletedOnItsWay: a composite that is deleted while it goes to disk has neither a name nor a file afterwards.
+// TestCompositeDeletedOnItsWay: a composite that is deleted while it goes to disk has neither a name nor a file
+// afterwards.
 func TestCompositeDeletedOnItsWay(t *testing.T) {
 	s, disk := gatedStore(t, nil)
 	c, other := connect(t, s, "x"), connect(t, s, "x")

@@ -7,9 +7,10 @@ import (
 	"tendril/store/object"
 )
 
-// Several processes of one tenant may fill one object: its creator says so when it makes it, the others join by its id or by
-// the name that it will have, fill what they agreed on, and say that they are done. Each has the whole object's memory
-// writable, so such an object has a segment of its own; whoever unmaps before it says so can write no more after the seal.
+// Several processes of one tenant may fill one object: its creator says so when it makes it, the others join by its id
+// or by the name that it will have, fill what they agreed on, and say that they are done. Each has the whole object's
+// memory writable, so such an object has a segment of its own; whoever unmaps before it says so can write no more after
+// the seal.
 
 // maxFillers bounds who fills one object.
 const maxFillers = 1024
@@ -17,14 +18,15 @@ const maxFillers = 1024
 // errFillers says who is still filling. mu is held.
 func (e *entry) errFillers() error {
 	for c := range e.fillers {
-		return fmt.Errorf("%w: object %s is being filled by %d other connections, process %d among them", object.ErrBusy, e.id, len(e.fillers), c.owner.PID)
+		return fmt.Errorf("%w: object %s is being filled by %d other connections, process %d among them",
+			object.ErrBusy, e.id, len(e.fillers), c.owner.PID)
 	}
 	return nil
 }
 
-// Fill joins in filling an unsealed object that another connection of the tenant made with Spec.Shared, by the name that it
-// is to have where id is zero. Handle's descriptor is writable; Filled ends it. Errors: ErrNotFound, ErrPermission, ErrSealed,
-// ErrExists (it fills already), ErrBusy.
+// Fill joins in filling an unsealed object that another connection of the tenant made with Spec.Shared, by the name
+// that it is to have where id is zero. Handle's descriptor is writable; Filled ends it. Errors: ErrNotFound,
+// ErrPermission, ErrSealed, ErrExists (it fills already), ErrBusy.
 func (c *Conn) Fill(id object.ID, name string) (Handle, error) {
 	s := c.s
 	s.mu.Lock()
@@ -59,7 +61,7 @@ func (c *Conn) fillable(id object.ID, name string) (*entry, error) {
 	var err error
 	if id.IsZero() {
 		if e = c.tenant.filling[name]; e == nil {
-			err = fmt.Errorf("%w: no object that several fill is to be named %.300q", object.ErrNotFound, name)
+			err = fmt.Errorf("%w: no object with shared filling has the name %.300q", object.ErrNotFound, name)
 		}
 	} else {
 		e, err = c.lookup(id)
@@ -72,13 +74,15 @@ func (c *Conn) fillable(id object.ID, name string) (*entry, error) {
 	case e.state != object.Open:
 		return nil, fmt.Errorf("%w: object %s", object.ErrSealed, e.id)
 	case !e.shared:
-		return nil, fmt.Errorf("%w: object %s is for process %d alone to fill: it was not created to be filled by several", object.ErrPermission, e.id, e.creatorPID)
+		return nil, fmt.Errorf("%w: object %s may be filled only by process %d: it was not created for shared filling",
+			object.ErrPermission, e.id, e.creatorPID)
 	case e.creator == c || c.fills[e.id] != nil:
 		return nil, fmt.Errorf("%w: this connection is filling object %s", object.ErrExists, e.id)
 	case e.sealing:
 		return nil, fmt.Errorf("%w: object %s is being sealed", object.ErrBusy, e.id)
 	case len(e.fillers) >= maxFillers:
-		return nil, fmt.Errorf("%w: %d connections are filling object %s, which is the limit", object.ErrBusy, maxFillers, e.id)
+		return nil, fmt.Errorf("%w: %d connections are filling object %s, which is the limit", object.ErrBusy,
+			maxFillers, e.id)
 	}
 	return e, nil
 }
@@ -104,13 +108,16 @@ func (c *Conn) endFilling(e *entry) {
 	}
 }
 
-// leaveFills is the end of a connection that was filling. mu is held.
+// leaveFills is the end of a connection that was filling. mu is held, and let go after some.
 func (c *Conn) leaveFills() {
+	steps := 0
 	for _, e := range c.fills {
 		if e.fillFault == nil {
-			e.fillFault = fmt.Errorf("%w: process %d ended before it had filled its part of object %s", object.ErrAborted, c.owner.PID, e.id)
+			e.fillFault = fmt.Errorf("%w: process %d ended before it had filled its part of object %s",
+				object.ErrAborted, c.owner.PID, e.id)
 		}
 		c.endFilling(e)
+		c.s.breathe(&steps)
 	}
 }
 

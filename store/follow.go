@@ -126,7 +126,8 @@ func (s *Store) Segments(tenant string) []SegmentStatus {
 // status describes a segment. mu is held.
 func (g *segmentState) status() SegmentStatus {
 	x := SegmentStatus{
-		ID: g.id, Tenant: g.tenant.name, Bytes: g.bytes, Readers: len(g.seen), Sealed: g.sealed, Session: g.session, Idle: g.idle, Leaving: g.mem == nil,
+		ID: g.id, Tenant: g.tenant.name, Bytes: g.bytes, Readers: len(g.seen), Sealed: g.sealed, Session: g.session,
+		Idle: g.idle, Leaving: g.mem == nil,
 		Objects: g.live, Used: g.used,
 	}
 	if g.session {

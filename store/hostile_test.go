@@ -8,8 +8,8 @@ import (
 	"tendril/store/object"
 )
 
-// TestSetClockMovesNoTTL: an object's end is a reading of the monotonic clock, which setting the machine's clock leaves alone. On disk it
-// is the wall's, the only one that a restart shares; that one is honoured as it reads.
+// TestSetClockMovesNoTTL: an object's end is a reading of the monotonic clock, which setting the machine's clock leaves
+// alone. On disk it is the wall's, the only one that a restart shares; that one is honoured as it reads.
 func TestSetClockMovesNoTTL(t *testing.T) {
 	s := newStore(t, Options{SpillDir: t.TempDir()})
 	c := connect(t, s, "x")
@@ -22,18 +22,20 @@ func TestSetClockMovesNoTTL(t *testing.T) {
 	s.mu.Lock()
 	defer s.unlock()
 	for _, id := range []object.ID{id, other} {
-		if at := s.objects[id].expires; at == at.Round(0) { // Round(0) strips the monotonic reading, Time.String shows it
+		// Round(0) strips the monotonic reading, Time.String shows it
+		if at := s.objects[id].expires; at == at.Round(0) {
 			t.Errorf("the end of object %s is the wall clock's: %v", id, at)
 		}
 	}
-	jumped := time.Now().Add(48 * time.Hour).Round(0) // what the wall would say; the keeper never asks it
+	jumped := time.Now().Add(48 * time.Hour).Round(0) // what the wall would say; the janitor never asks it
 	s.expire(time.Now())
 	if len(s.expiries) != 2 || s.expiries[0].expires.After(jumped) {
 		t.Errorf("%d objects wait for their end", len(s.expiries))
 	}
 }
 
-// TestTwoCreatorsOfOneName: both may fill, the first to seal has the name, the other keeps its object and may seal it under another.
+// TestTwoCreatorsOfOneName: both may fill, the first to seal has the name, the other keeps its object and may seal it
+// under another.
 func TestTwoCreatorsOfOneName(t *testing.T) {
 	s := newStore(t, Options{})
 	a, b := connect(t, s, "x"), connect(t, s, "x")
@@ -62,8 +64,8 @@ func TestTwoCreatorsOfOneName(t *testing.T) {
 	}
 }
 
-// TestDeletingWhatOthersHold: the name and the place in the table go at once, the memory with the last reference; what is deleted twice
-// is not found.
+// TestDeletingWhatOthersHold: the name and the place in the table go at once, the memory with the last reference; what
+// is deleted twice is not found.
 func TestDeletingWhatOthersHold(t *testing.T) {
 	s := newStore(t, Options{SpillDir: t.TempDir()})
 	maker, holder := connect(t, s, "x"), connect(t, s, "x")

@@ -1,24 +1,26 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"tendril/ipc/index"
+	"tendril/store/index"
 	"tendril/store/object"
 )
 
-// The index in shared memory (ipc/index/PROTOCOL.md): a tenant whose connections asked for it has its sealed objects in a
+// The index in shared memory (index/PROTOCOL.md): a tenant whose connections asked for it has its sealed objects in a
 // table that they read, and they hold references in slots that the store reads. The store does not hear of those
 // references. So whenever an object is to go, to move or to change in what the index tells of it, its record is retired
 // first, and a look at the slots says who is still there. Until it was found in no slot, a retired record holds a
 // reference to its object (entry.refs): whatever waits for references to go waits for slots too.
 //
-// Looks are taken by unlock, once for everything that was retired under one hold of the lock; where slots are many, once
-// for a batch of retirements or after some milliseconds.
+// Looks are taken by unlock, once for everything that was retired under one hold of the lock. Where slots are many,
+// the tenant's attendant looks, once for a batch of retirements or after some milliseconds, and so does who meets a
+// shortage of memory: in steps, between which others have the lock.
 
 const (
 	indexEagerSlots = 256 // used slots up to which every unlock looks
@@ -29,6 +31,10 @@ const (
 	indexFew        = 8                      // retired records up to which each is compared with every slot
 	indexPauseMost  = 250 * time.Millisecond // between looks for slots that stay
 	indexRetry      = time.Second            // after memory for another level was refused
+	// connections of another tenant whose slots somebody who is short of memory looks at
+	indexOthers = 64
+	// connections of a tenant whose rings one choice of what goes to disk reads
+	indexRings = 256
 )
 
 // tenantIndex is one tenant's index. Guarded by Store.mu.
@@ -38,11 +44,13 @@ type tenantIndex struct {
 	fresh   []retirement // not looked for yet
 	kept    []retirement // found in a slot at the last look
 	pause   time.Duration
-	next    time.Time // of the next look for kept and fresh
+	next    time.Time     // of the next look for kept and fresh
+	due     bool          // the attendant is to look
+	looking chan struct{} // closed when the look in steps that is under way ends; nil: none is
 	charged uint64
 	growing bool // another level is being made
 	grown   time.Time
-	held    []index.Word // what the last look found
+	held    []index.Word // what unlock's last look found
 }
 
 // retirement is a record that no client finds any more and that one may still hold.
@@ -60,8 +68,8 @@ func (c *Conn) slots() *index.Slots {
 }
 
 // OpenIndex gives c the index of its tenant: the descriptors of its slots (writable) and of the table's level 0 (for
-// reading), owned by the caller. From now on what the connection's process has in its slots counts as referenced, until the
-// connection ends. Errors: ErrExists where c has it already, ErrFull, ErrQuota, ErrUnsupported.
+// reading), owned by the caller. From now on what the connection's process has in its slots counts as referenced, until
+// the connection ends. Errors: ErrExists where c has it already, ErrFull, ErrQuota, ErrUnsupported.
 func (c *Conn) OpenIndex() (slotsFD, levelFD int, err error) {
 	s := c.s
 	if s.opts.NoIndex {
@@ -160,8 +168,8 @@ func (c *Conn) indexDescriptors() (slotsFD, levelFD int, err error) {
 	return -1, -1, err
 }
 
-// IndexLevel gives a further level's descriptor, for reading, owned by the caller. ErrNotFound: there is no such level yet;
-// ErrInvalid: c has no index.
+// IndexLevel gives a further level's descriptor, for reading, owned by the caller. ErrNotFound: there is no such level
+// yet; ErrInvalid: c has no index.
 func (c *Conn) IndexLevel(n int) (fd int, err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -188,9 +196,12 @@ func (s *Store) closeIndex(c *Conn) {
 	if !s.giveUp(slots.Memory(), remnant{tenant: c.tenant, bytes: index.SlotsBytes}) {
 		s.uncharge(c.tenant, index.SlotsBytes)
 	}
-	ix.fresh = append(ix.fresh, ix.kept...)
-	ix.kept = nil
-	s.lookSoon(c.tenant)
+	if len(ix.kept) <= indexBatch {
+		ix.fresh, ix.kept = append(ix.fresh, ix.kept...), nil
+		s.lookSoon(c.tenant)
+	} else {
+		s.lookLater(c.tenant)
+	}
 	s.dropIndex(c.tenant)
 }
 
@@ -200,9 +211,11 @@ func (s *Store) dropIndex(t *tenant) {
 	if ix == nil || len(ix.slots) > 0 {
 		return
 	}
-	s.look(t) // nobody holds anything
 	t.index = nil
 	delete(s.looking, t)
+	s.unhold(t, ix.fresh) // nobody holds anything
+	s.unhold(t, ix.kept)
+	ix.fresh, ix.kept = nil, nil
 	for n := range ix.table.Levels() {
 		l := ix.table.Level(n)
 		if s.giveUp(l.Memory(), remnant{tenant: t, bytes: l.Bytes()}) {
@@ -221,7 +234,8 @@ func (e *entry) indexed() bool { return e.word != 0 && e.inIndex == e.tenant.ind
 // socket. mu is held.
 func (s *Store) enindex(e *entry) {
 	ix := e.tenant.index
-	if ix == nil || s.closed || e.indexed() || e.state != object.Sealed || e.sealing || e.moving != nil || e.seg == nil && e.size > 0 || e.seg != nil && e.seg.evicting {
+	if ix == nil || s.closed || e.indexed() || e.state != object.Sealed || e.sealing || e.moving != nil ||
+		e.seg == nil && e.size > 0 || e.seg != nil && e.seg.evicting {
 		return
 	}
 	r := index.Record{ID: e.id, Name: e.name, Bytes: e.size, Class: e.class, Meta: e.meta}
@@ -240,14 +254,13 @@ func (s *Store) growIndex(t *tenant) {
 	ix := t.index
 	n := ix.table.Levels()
 	bytes := index.LevelBytes(n)
-	if s.reserve(t, bytes) != nil {
-		ix.grown = time.Now() // further objects are had over the socket
-		return
-	}
 	ix.growing = true
 	s.transfers.Add(1)
 	go func() {
 		defer s.transfers.Done()
+		if !s.roomToGrow(t, ix, bytes) {
+			return
+		}
 		l, err := index.NewLevel(s.opts.System, n)
 		s.mu.Lock()
 		defer s.unlock()
@@ -266,8 +279,27 @@ func (s *Store) growIndex(t *tenant) {
 	}()
 }
 
-// unindex makes an object unfindable in the index; the record holds a reference from now on until a look finds nobody. It
-// does nothing for an object that is not there. mu is held, and released by unlock.
+// roomToGrow charges another level, for which nothing goes to disk; where memory is short it looks for what is retired.
+// mu is not held.
+func (s *Store) roomToGrow(t *tenant, ix *tenantIndex, n uint64) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	err := errStoreClosed
+	if !s.closed {
+		err = s.reserve(t, n)
+	}
+	if err != nil && !s.closed && s.lookNow(t, errors.Is(err, object.ErrFull)) {
+		s.pause(nil) // closes what went
+		err = s.reserve(t, n)
+	}
+	if err != nil {
+		ix.growing, ix.grown = false, time.Now() // further objects are had over the socket
+	}
+	return err == nil
+}
+
+// unindex makes an object unfindable in the index; the record holds a reference from now on until a look finds nobody.
+// It does nothing for an object that is not there. mu is held, and released by unlock.
 func (s *Store) unindex(e *entry) {
 	if !e.indexed() {
 		e.word, e.inIndex = 0, nil
@@ -278,7 +310,28 @@ func (s *Store) unindex(e *entry) {
 	ix.fresh = append(ix.fresh, retirement{e.word, e})
 	e.word, e.inIndex = 0, nil
 	e.refs++
+	e.retired++
+	s.reconsider(e)
 	s.lookSoon(e.tenant)
+}
+
+// unretire takes a retired record's reference to its object away. mu is held.
+func (s *Store) unretire(e *entry) {
+	e.refs--
+	e.retired--
+	s.collect(e)
+}
+
+// unhold is unretire for the records of a table that is gone; of many the attendant does it. mu is held.
+func (s *Store) unhold(t *tenant, list []retirement) {
+	if len(list) > lockSteps && !s.closed {
+		t.unheld = append(t.unheld, list)
+		s.attend(t)
+		return
+	}
+	for _, r := range list {
+		s.unretire(r.e)
+	}
 }
 
 // lookSoon has the next unlock look at a tenant's slots.
@@ -289,16 +342,20 @@ func (s *Store) lookSoon(t *tenant) {
 	s.looking[t] = struct{}{}
 }
 
-// lookWhereCheap looks at the slots of tenants with retired records, where that costs little or it is time. mu is held.
+// lookWhereCheap looks at the slots of tenants with retired records, where that costs little, or has the attendant look
+// where it is time. mu is held.
 func (s *Store) lookWhereCheap() {
 	for t := range s.looking {
 		ix := t.index
 		switch {
 		case ix == nil:
 			delete(s.looking, t)
-		case len(ix.fresh) >= max(indexBatch, 4*len(ix.slots)) || len(ix.fresh) > 0 && ix.cheap():
+		case len(ix.fresh) == 0:
+		case len(ix.fresh) <= indexBatch && ix.cheap():
 			s.lookFresh(t)
-		case len(ix.fresh) > 0:
+		case len(ix.fresh) >= max(indexBatch, 4*len(ix.slots)):
+			s.lookLater(t)
+		default:
 			s.lookBy(ix)
 		}
 	}
@@ -316,57 +373,57 @@ func (ix *tenantIndex) cheap() bool {
 	return used <= indexEagerSlots
 }
 
-// lookBy has keeper look before long.
+// lookBy has janitor look before long.
 func (s *Store) lookBy(ix *tenantIndex) {
 	pause := ix.shortPause()
 	if due := time.Now().Add(pause); ix.next.IsZero() || due.Before(ix.next) {
 		ix.next, ix.pause = due, pause
-		s.wakeKeeper()
+		s.wakeJanitor()
 	}
 }
 
-// shortPause is how long a retired record waits for the first look at most: where there are many connections looking costs more.
+// shortPause is how long a retired record waits for the first look at most: where there are many connections looking
+// costs more.
 func (ix *tenantIndex) shortPause() time.Duration {
 	return min(indexPause+time.Duration(len(ix.slots))*indexPauseConn, indexPauseMost)
 }
 
-// lookFresh looks for what was retired since the last look.
+// lookLater has the attendant look. mu is held.
+func (s *Store) lookLater(t *tenant) {
+	t.index.due, t.index.next = true, time.Time{}
+	s.attend(t)
+}
+
+// lookFresh looks for what was retired since the last look, which is little, in few slots. mu is held.
 func (s *Store) lookFresh(t *tenant) {
 	ix := t.index
-	for len(ix.fresh) > 0 { // what goes may retire more
+	for looked := 0; len(ix.fresh) > 0 && looked <= indexBatch; { // what goes may retire more
 		list := ix.fresh
 		ix.fresh = nil
+		looked += len(list)
 		s.lookFor(t, list)
 	}
-	if len(ix.kept) == 0 {
+	if len(ix.fresh) > indexBatch {
+		s.lookLater(t)
+	}
+	s.lookedAt(t)
+}
+
+// lookedAt notes when the next look is to be. mu is held.
+func (s *Store) lookedAt(t *tenant) {
+	ix := t.index
+	switch {
+	case len(ix.fresh)+len(ix.kept) > 0:
+		if ix.next.IsZero() && !ix.due {
+			s.lookBy(ix)
+		}
+	case ix.looking == nil:
 		delete(s.looking, t)
 		ix.next = time.Time{}
-	} else if ix.next.IsZero() {
-		s.lookBy(ix)
 	}
 }
 
-// look looks for everything that is retired. mu is held.
-func (s *Store) look(t *tenant) {
-	ix := t.index
-	if ix == nil || len(ix.fresh)+len(ix.kept) == 0 {
-		return
-	}
-	list, before := ix.kept, len(ix.kept)
-	ix.kept = nil
-	s.lookFor(t, list)
-	s.lookFresh(t)
-	if len(ix.kept) == 0 {
-		return
-	}
-	ix.pause = min(max(2*ix.pause, ix.shortPause()), indexPauseMost)
-	if len(ix.kept) < before {
-		ix.pause = ix.shortPause()
-	}
-	ix.next = time.Now().Add(ix.pause)
-}
-
-// lookFor lets go of those that are in no slot and keeps the others.
+// lookFor lets go of those that are in no slot and keeps the others. mu is held.
 func (s *Store) lookFor(t *tenant, list []retirement) {
 	ix := t.index
 	ix.held = ix.held[:0]
@@ -378,14 +435,21 @@ func (s *Store) lookFor(t *tenant, list []retirement) {
 		slices.Sort(ix.held)
 	}
 	for _, r := range list {
-		if ix.holds(r.word, many) {
-			ix.kept = append(ix.kept, r)
-			s.reconsider(r.e)
-			continue
-		}
+		s.lookedFor(t, ix, r, ix.holds(r.word, many))
+	}
+}
+
+// lookedFor follows from whether a look has found a record in a slot. mu is held.
+func (s *Store) lookedFor(t *tenant, ix *tenantIndex, r retirement, found bool) {
+	switch {
+	case t.index != ix: // the table is gone
+		s.unretire(r.e)
+	case found:
+		ix.kept = append(ix.kept, r)
+		s.reconsider(r.e)
+	default:
 		ix.table.Free(r.word)
-		r.e.refs--
-		s.collect(r.e)
+		s.unretire(r.e)
 	}
 }
 
@@ -398,46 +462,151 @@ func (ix *tenantIndex) holds(w index.Word, sorted bool) bool {
 	return slices.Contains(ix.held, w)
 }
 
-// lookNow looks for everything that is retired, of all tenants: memory is short. mu is held.
-func (s *Store) lookNow() {
-	for t := range s.looking {
-		s.look(t)
+// lookPasses bounds how often one look goes on to what it made go itself.
+const lookPasses = 4
+
+// look looks for everything that is retired, in steps. mu is held, and let go meanwhile.
+func (s *Store) look(t *tenant) {
+	ix := t.index
+	for ix != nil && t.index == ix && ix.looking != nil { // what was retired since that began is not in it
+		other := ix.looking
+		s.unlock()
+		<-other
+		s.mu.Lock()
+	}
+	if ix == nil || t.index != ix {
+		return
+	}
+	ix.due, ix.looking = false, make(chan struct{})
+	before := len(ix.kept)
+	list := ix.kept
+	ix.kept = nil
+	for pass := 0; pass < lookPasses && t.index == ix && len(list)+len(ix.fresh) > 0; pass++ {
+		fresh := ix.fresh
+		ix.fresh = nil
+		s.lookInSteps(t, ix, list, fresh)
+		list = nil
+	}
+	close(ix.looking)
+	ix.looking = nil
+	if t.index != ix {
+		return
+	}
+	ix.next = time.Time{}
+	if kept := len(ix.kept); kept > 0 {
+		ix.pause = min(max(2*ix.pause, ix.shortPause()), indexPauseMost)
+		if kept < before {
+			ix.pause = ix.shortPause()
+		}
+		ix.next = time.Now().Add(ix.pause)
+		s.wakeJanitor()
+	}
+	s.lookedAt(t)
+}
+
+// lookInSteps looks for some records. Nobody can take a reference to one that was retired before: so the slots need not
+// be read at one moment. mu is held, and let go meanwhile.
+func (s *Store) lookInSteps(t *tenant, ix *tenantIndex, lists ...[]retirement) {
+	found := s.foundInSlots(ix, lists)
+	steps := 0
+	for _, list := range lists {
+		for _, r := range list {
+			s.lookedFor(t, ix, r, found[r.word])
+			s.breathe(&steps)
+		}
 	}
 }
 
-// lookInTime takes the looks that are due and says when the next one is. mu is held.
+// foundInSlots says which records stand in a slot. mu is held, and let go meanwhile.
+func (s *Store) foundInSlots(ix *tenantIndex, lists [][]retirement) map[index.Word]bool {
+	found := make(map[index.Word]bool) // of all that are looked for
+	var held []index.Word
+	s.pause(func() {
+		for _, list := range lists {
+			for _, r := range list {
+				found[r.word] = false
+			}
+		}
+	})
+	note := func() {
+		for _, w := range held {
+			if _, wanted := found[w]; wanted {
+				found[w] = true
+			}
+		}
+		held = held[:0]
+	}
+	n := 0
+	for _, slots := range ix.slots { // goes on with those that are there then
+		held = slots.Held(held)
+		if n++; n%slotStep == 0 {
+			s.pause(note)
+		}
+	}
+	s.pause(note)
+	return found
+}
+
+// lookNow looks for what is retired before somebody is refused memory: of t, whose memory is short, and where
+// everybody's is, of others, too. Of those with many connections their attendants look: that is for them to wait for.
+// any: there was something to look for. mu is held, and let go meanwhile.
+func (s *Store) lookNow(t *tenant, everybody bool) (any bool) {
+	var list []*tenant
+	for other := range s.looking {
+		switch {
+		case other.index == nil:
+		case other == t || everybody && len(other.index.slots) <= indexOthers:
+			list = append(list, other)
+		case everybody:
+			s.lookLater(other)
+		}
+	}
+	for _, other := range list {
+		s.look(other)
+	}
+	return len(list) > 0
+}
+
+// lookInTime has those looks taken that are due and says when the next one is. mu is held.
 func (s *Store) lookInTime(now time.Time) time.Duration {
 	wait := keepAtMost
 	for t := range s.looking {
-		if ix := t.index; ix != nil && !ix.next.IsZero() {
-			if !now.Before(ix.next) {
-				s.look(t)
-			}
-			if !ix.next.IsZero() {
-				wait = min(wait, ix.next.Sub(now))
-			}
+		ix := t.index
+		switch {
+		case ix == nil || ix.next.IsZero():
+		case !now.Before(ix.next):
+			s.lookLater(t)
+		default:
+			wait = min(wait, ix.next.Sub(now))
 		}
 	}
 	return wait
 }
 
-// passOver prepares the choice of what goes to disk: what clients used through the index is not the longest without use,
-// and what they hold does not go. missing and leaving are as for victims. mu is held.
-func (s *Store) passOver(of *tenant, missing, leaving uint64) {
+// freshenUsed prepares the choice of what goes to disk: what clients used through the index is not longest without use.
+// Of a tenant with many connections it reads the rings of some, others each time. mu is held, and let go meanwhile.
+func (s *Store) freshenUsed(of *tenant) {
+	steps := 0
 	for t := range s.indexes(of) {
-		for _, slots := range t.index.slots {
+		ix, rings := t.index, 0
+		if ix == nil { // meanwhile
+			continue
+		}
+		for _, slots := range ix.slots { // a map's order is another one each time
 			slots.Recent(func(w index.Word) {
-				if e, ok := t.index.table.Owner(w); ok && e.seg != nil {
+				if e, ok := ix.table.Owner(w); ok && e.seg != nil {
 					s.freshen(e.seg)
 				}
+				steps++
 			})
+			if steps >= lockSteps {
+				steps = 0
+				s.pause(nil)
+			}
+			if rings++; rings == indexRings {
+				break
+			}
 		}
-	}
-	for try := 0; try < maxVictims; try++ { // what is held makes way for the next ones
-		if !s.clearOfIndex(of, missing, leaving) {
-			return
-		}
-		s.lookNow()
 	}
 }
 
@@ -460,19 +629,31 @@ func (s *Store) freshen(g *segmentState) {
 	}
 }
 
-// clearOfIndex retires the objects of the segments that victims would take; false where none was in the index.
-func (s *Store) clearOfIndex(of *tenant, missing, leaving uint64) (any bool) {
-	taken := 0
-	for at := s.coldOf(of).Front(); at != nil && leaving < missing && taken < maxVictims; at = at.Next() {
-		g := at.Value.(*segmentState)
-		leaving += g.bytes
-		taken++
-		for e := g.first; e != nil; e = e.next {
+// clearOfIndex retires the objects of segments that are to go to disk, and gives those segments whose objects nobody
+// holds through the index. The others do not go. mu is held, and let go meanwhile.
+func (s *Store) clearOfIndex(victims []*segmentState) []*segmentState {
+	for _, g := range victims {
+		if g.tenant.index == nil {
+			continue
+		}
+		s.eachIn(g, func(e *entry) bool {
 			if e.indexed() {
 				s.unindex(e)
-				any = true
 			}
+			return true
+		})
+	}
+	for t := range s.looking {
+		if slices.ContainsFunc(victims, func(g *segmentState) bool { return g.tenant == t && g.usable != g.live }) {
+			s.look(t)
 		}
 	}
-	return any
+	return slices.DeleteFunc(victims, func(g *segmentState) bool {
+		if g.usable == g.live {
+			return false
+		}
+		g.evicting = false
+		s.rank(g)
+		return true
+	})
 }

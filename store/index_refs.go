@@ -1,11 +1,9 @@
 package store
 
 import (
-	"maps"
-	"slices"
 	"time"
 
-	"tendril/ipc/index"
+	"tendril/store/index"
 )
 
 // References in slots, for descriptions: the store counts them when it is asked, and only then.
@@ -18,35 +16,24 @@ type IndexStatus struct {
 	Bytes       uint64 `json:"bytes"`       // tables and slots; part of what is charged
 }
 
-// retired gives the objects of the records that are retired and not free yet. mu is held.
-func (ix *tenantIndex) retired() map[index.Word]*entry {
-	retired := make(map[index.Word]*entry)
-	for _, r := range slices.Concat(ix.fresh, ix.kept) {
-		retired[r.word] = r.e
-	}
-	return retired
-}
-
 // heldIn calls f with every reference in one connection's slots. mu is held.
-func (ix *tenantIndex) heldIn(slots *index.Slots, retired map[index.Word]*entry, f func(*entry)) {
+func (ix *tenantIndex) heldIn(slots *index.Slots, f func(*entry)) {
 	ix.held = slots.Held(ix.held[:0])
 	for _, w := range ix.held {
-		if e, ok := ix.table.Owner(w); ok {
-			f(e)
-		} else if e := retired[w]; e != nil {
+		if e := ix.table.LastOwner(w); e != nil {
 			f(e)
 		}
 	}
 }
 
-// slotRefs gives what is to be added to entry.refs for the number of references: those in slots, less those that retired records
-// hold.
+// slotRefs gives the references in slots, which are to be added to those in entry.refs that no retired record has.
 type slotRefs map[*tenant]map[*entry]int
 
-// slotStep is how many connections' slots a count looks at in one hold of the lock.
+// slotStep is how many connections' slots are looked at in one hold of the lock.
 const slotStep = 16
 
-// add adds references in slots to descriptions of entries. mu is not held: a tenant's slots are counted once, and not in one hold.
+// add adds references in slots to descriptions of entries. mu is not held: a tenant's slots are counted once, and not
+// in one hold.
 func (m slotRefs) add(s *Store, seen []sight) {
 	for i := range seen {
 		e := seen[i].e
@@ -55,45 +42,33 @@ func (m slotRefs) add(s *Store, seen []sight) {
 			counts = s.countSlots(e.tenant)
 			m[e.tenant] = counts
 		}
-		seen[i].info.Refs = max(seen[i].info.Refs+counts[e], 0) // they were not counted at one time
+		seen[i].info.Refs += counts[e]
 	}
 }
 
 // countSlots counts one tenant's. mu is not held.
 func (s *Store) countSlots(t *tenant) map[*entry]int {
 	counts := make(map[*entry]int)
-	for _, r := range s.eachInSlots(t, func(_ *Conn, e *entry) { counts[e]++ }) {
-		counts[r.e]--
-	}
+	s.eachInSlots(t, func(_ *Conn, e *entry) { counts[e]++ })
 	return counts
 }
 
-// eachInSlots calls f with every reference in the slots of a tenant's connections, under the lock, which it lets go between some
-// connections and the next. It gives the records that were retired. mu is not held.
-func (s *Store) eachInSlots(t *tenant, f func(c *Conn, e *entry)) []retirement {
+// eachInSlots calls f with every reference in the slots of a tenant's connections, under the lock, which it lets go
+// between some connections and the next. mu is not held.
+func (s *Store) eachInSlots(t *tenant, f func(c *Conn, e *entry)) {
 	s.mu.Lock()
+	defer s.unlock()
 	ix := t.index
 	if ix == nil {
-		s.mu.Unlock()
-		return nil
+		return
 	}
-	conns := slices.Collect(maps.Keys(ix.slots))
-	records := slices.Concat(ix.fresh, ix.kept)
-	s.mu.Unlock()
-	retired := make(map[index.Word]*entry, len(records))
-	for _, r := range records {
-		retired[r.word] = r.e
-	}
-	for step := range slices.Chunk(conns, slotStep) {
-		s.mu.Lock()
-		for _, c := range step {
-			if slots := ix.slots[c]; slots != nil && t.index == ix { // else it has ended
-				ix.heldIn(slots, retired, func(e *entry) { f(c, e) })
-			}
+	n := 0
+	for c, slots := range ix.slots { // goes on with those that are there then
+		ix.heldIn(slots, func(e *entry) { f(c, e) })
+		if n++; n%slotStep == 0 {
+			s.pause(nil)
 		}
-		s.mu.Unlock()
 	}
-	return records
 }
 
 func (c *Conn) holder(refs int, since time.Time) Holder {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tendril/ipc/index"
+	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -143,12 +143,13 @@ func (k *indexClient) socketGet(id object.ID) error {
 	if err != nil {
 		return err
 	}
-	k.held = append(k.held, &heldObject{id: h.ID, seg: h.Ref.Segment, slot: -1, memory: k.adopt(h, false).readable.Bytes()[h.Ref.Offset:][:h.Size]})
+	k.held = append(k.held, &heldObject{id: h.ID, seg: h.Ref.Segment, slot: -1,
+		memory: k.adopt(h, false).readable.Bytes()[h.Ref.Offset:][:h.Size]})
 	return nil
 }
 
-// waitFor waits for an object that is on its way back from disk; ErrAway where it still is, ErrNotFound where it expired
-// before the waiting began.
+// waitFor waits for an object that is on its way back from disk; ErrAway where it still is, ErrNotFound where it
+// expired before the waiting began.
 func (k *indexClient) waitFor(id object.ID) (Handle, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
@@ -181,7 +182,8 @@ func (k *indexClient) fastGet(key index.Key) bool {
 		return false
 	}
 	k.pins.Tell(f.Word)
-	k.held = append(k.held, &heldObject{id: f.ID(), seg: f.Segment, slot: slot, memory: maps.readable.Bytes()[f.Offset:][:f.Bytes]})
+	k.held = append(k.held,
+		&heldObject{id: f.ID(), seg: f.Segment, slot: slot, memory: maps.readable.Bytes()[f.Offset:][:f.Bytes]})
 	return true
 }
 
@@ -381,7 +383,8 @@ func TestTenantsHaveTheirOwnIndex(t *testing.T) {
 func TestRenameInTheIndex(t *testing.T) {
 	s := newStore(t, Options{})
 	k := indexed(t, s, "a")
-	first, second := k.mustPut(Spec{SizeBytes: 64, Class: object.Named, Name: "x"}), k.mustPut(Spec{SizeBytes: 64, Class: object.Named, Name: "y"})
+	first, second := k.mustPut(Spec{SizeBytes: 64, Class: object.Named, Name: "x"}),
+		k.mustPut(Spec{SizeBytes: 64, Class: object.Named, Name: "y"})
 	find := func(name string) object.ID {
 		if !k.fastGet(index.ByName(name)) {
 			return object.ID{}
@@ -553,7 +556,7 @@ func TestEvictionPassesOverSlots(t *testing.T) {
 func TestHostileSlotsHoldTheirTenantAlone(t *testing.T) {
 	s := newStore(t, Options{CapacityBytes: 32 << 20, TenantBytes: 16 << 20})
 	hostile, victim := indexed(t, s, "a"), indexed(t, s, "b")
-	word := uint64(1<<24 | 0)
+	word := uint64(1 << 24)
 	for hostile.pins.Hold(index.Word(word)) >= 0 {
 		if word++; word%7 == 0 {
 			word = rand.Uint64()
@@ -590,9 +593,7 @@ func TestHostileSlotsHoldTheirTenantAlone(t *testing.T) {
 		t.Errorf("another tenant: %v", err)
 	}
 	hostile.end()
-	if got := victim.tenantCharge("a"); got != 0 {
-		t.Errorf("%d bytes are charged to a tenant that is gone", got)
-	}
+	waitUntil(t, func() bool { return victim.tenantCharge("a") == 0 })
 }
 
 func (k *indexClient) tenantCharge(name string) uint64 {
@@ -604,8 +605,8 @@ func (k *indexClient) tenantCharge(name string) uint64 {
 	return 0
 }
 
-// TestIndexModel lets several processes put, get both ways, release, delete, rename, share, update and die at random, in a
-// store that is too small for what they make. After each step everything that is held must be whole.
+// TestIndexModel lets several processes put, get both ways, release, delete, rename, share, update and die at random,
+// in a store that is too small for what they make. After each step everything that is held must be whole.
 func TestIndexModel(t *testing.T) {
 	seeds, steps := uint64(6), 1200
 	if testing.Short() {
@@ -623,7 +624,8 @@ func TestIndexModel(t *testing.T) {
 			for range steps {
 				m.step()
 			}
-			t.Logf("%d gets through the index, %d over the socket, %d objects on disk", m.fast, m.slow, s.Status().SpilledObjects)
+			t.Logf("%d gets through the index, %d over the socket, %d objects on disk", m.fast, m.slow,
+				s.Status().SpilledObjects)
 			if m.fast < steps/50 {
 				t.Error("the index was hardly used: this test shows little")
 			}
@@ -661,7 +663,8 @@ func (m *indexModel) step() {
 	case 15:
 		m.allow(k.Bind(m.pick(), fmt.Sprint("n", m.rng.IntN(8)), true), object.ErrNotFound, object.ErrFull)
 	case 16:
-		m.allow(k.Grant(m.pick(), "", Everybody, false), object.ErrNotFound, object.ErrFull, object.ErrInvalid, object.ErrBusy)
+		m.allow(k.Grant(m.pick(), "", Everybody, false), object.ErrNotFound, object.ErrFull, object.ErrInvalid,
+			object.ErrBusy)
 	case 17:
 		ttl := []time.Duration{0, time.Millisecond, time.Minute, time.Hour}[m.rng.IntN(4)]
 		m.allow(k.Update(m.pick(), "", Change{TTL: &ttl}), object.ErrNotFound)
@@ -764,10 +767,16 @@ func (m *indexModel) finish() {
 		k.sweep()
 		k.end()
 	}
-	st := m.s.Status()
-	if st.Objects != 0 || st.References != 0 || st.ChargedBytes != 0 || st.Segments > 1 || st.DiskBytes > 0 {
-		m.t.Errorf("left over: %+v", st)
-	}
+	var st Status
+	defer func() {
+		if m.t.Failed() {
+			m.t.Logf("left over: %+v", st)
+		}
+	}()
+	waitUntil(m.t, func() bool { // a process that is being started has copies of our descriptors for a moment
+		st = m.s.Status()
+		return st.Objects == 0 && st.References == 0 && st.ChargedBytes == 0 && st.Segments <= 1 && st.DiskBytes == 0
+	})
 }
 
 // BenchmarkIndexCost is what the index adds to create, seal, release at the store, with so many objects and readers.

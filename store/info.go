@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"tendril/store/object"
 )
@@ -27,8 +28,8 @@ type Query struct {
 	Shared bool              // other tenants' that may be read, instead of the own ones
 }
 
-// ListWhere is List with more conditions. Its answer takes memory in proportion to the tenant's objects: what a peer asks for is
-// answered with Walk.
+// ListWhere is List with more conditions. Its answer takes memory in proportion to the tenant's objects: what a peer
+// asks for is answered with Walk.
 func (c *Conn) ListWhere(q Query) (infos []object.Info) {
 	c.Walk(q, Cursor{}, math.MaxInt, func(info object.Info) bool {
 		infos = append(infos, info)
@@ -37,13 +38,51 @@ func (c *Conn) ListWhere(q Query) (infos []object.Info) {
 	return infos
 }
 
-// Walk calls f with the descriptions of objects that ListWhere describes, from behind a cursor on, until f answers false, which
-// leaves the last one for the next call, or so many were looked at. It gives where the next Walk is to go on; more is false where
-// there was nothing behind that. The store is not locked while f runs. The cost is in proportion to what was looked at.
+// Walk calls f with the descriptions of objects that ListWhere describes, from behind a cursor on, until f answers
+// false, which leaves the last one for the next call, or so many were looked at. It gives where the next Walk is to go
+// on; more is false where there was nothing behind that. The store is not locked while f runs. The cost is in
+// proportion to what was looked at.
 func (c *Conn) Walk(q Query, from Cursor, atMost int, f func(object.Info) bool) (next Cursor, more bool) {
+	return c.walk(q, c.owner.Tenant, from, atMost, f)
+}
+
+// WalkAll is Walk over every tenant's objects, whoever asks: one tenant's at a time, in the order of their names. A
+// place is where the next WalkAll is to go on; "" is the beginning, and the end. Error: ErrInvalid, for a place that is
+// none.
+func (c *Conn) WalkAll(q Query, from string, atMost int,
+	f func(info object.Info, place string) bool) (next string, err error) {
+	whose, at, err := parsePlace(from)
+	if err != nil {
+		return "", err
+	}
+	at, more := c.walk(q, whose, at, atMost, func(o object.Info) bool { return f(o, placeOf(CursorOf(o), whose)) })
+	if more {
+		return placeOf(at, whose), nil
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if whose = c.s.tenantAfter(whose); whose == "" {
+		return "", nil
+	}
+	return placeOf(Cursor{}, whose), nil
+}
+
+// tenantAfter gives the tenant whose name follows; "" = none does. mu is held.
+func (s *Store) tenantAfter(name string) (next string) {
+	for other := range s.tenants {
+		if other > name && (next == "" || other < next) {
+			next = other
+		}
+	}
+	return next
+}
+
+// walk is Walk over one tenant's objects.
+func (c *Conn) walk(q Query, whose string, from Cursor, atMost int,
+	f func(object.Info) bool) (next Cursor, more bool) {
 	slots := make(slotRefs)
 	for atMost > 0 {
-		seen, end := c.walkStep(q, from, min(atMost, walkStep))
+		seen, end := c.walkStep(q, whose, from, min(atMost, walkStep))
 		slots.add(c.s, seen)
 		for _, x := range seen {
 			if !f(x.describe()) {
@@ -60,15 +99,15 @@ func (c *Conn) Walk(q Query, from Cursor, atMost int, f func(object.Info) bool) 
 }
 
 // walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
-func (c *Conn) walkStep(q Query, from Cursor, n int) (seen []sight, end *Cursor) {
+func (c *Conn) walkStep(q Query, whose string, from Cursor, n int) (seen []sight, end *Cursor) {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []*entry
 	if q.Shared {
 		list = c.sharedWith(from, n)
-	} else {
-		list = c.tenant.entries.after(nil, from, n)
+	} else if t := s.tenants[whose]; t != nil {
+		list = t.entries.after(nil, from, n)
 	}
 	for _, e := range list {
 		open := e.state == object.Open && (q.All || e.creator == c)
@@ -98,8 +137,8 @@ func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 	return x[0].describe(), nil
 }
 
-// sight is what a look at an object under the lock found: its description, but for what can be made without the lock of what is never
-// changed in place.
+// sight is what a look at an object under the lock found: its description, but for what can be made without the lock of
+// what is never changed in place.
 type sight struct {
 	e       *entry
 	info    object.Info
@@ -121,9 +160,10 @@ func (x *sight) describe() object.Info {
 func (e *entry) look() sight {
 	ref := e.ref()
 	info := object.Info{
-		ID: e.id, Name: e.name, Kind: object.Host, Class: e.class, State: e.state, SizeBytes: e.size, Tenant: e.tenant.name,
-		Refs: e.refs, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(), CreatorPID: e.creatorPID,
-		Creator: e.creatorName, Strict: e.strict,
+		ID: e.id, Name: e.name, Kind: object.Host, Class: e.class, State: e.state, SizeBytes: e.size,
+		Tenant: e.tenant.name,
+		Refs:   e.refs - e.retired, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(),
+		CreatorPID: e.creatorPID, Creator: e.creatorName, Strict: e.strict,
 	}
 	if e.state != object.Open {
 		sealed := e.sealed.UTC()
@@ -136,26 +176,36 @@ func (e *entry) look() sight {
 
 // Status is the store in numbers; the JSON is part of the daemon's status.
 type Status struct {
-	Objects       int            `json:"objects"`
-	OpenObjects   int            `json:"open_objects"`
-	References    int            `json:"references"`
-	Connections   int            `json:"connections"`
-	Segments      int            `json:"segments"`
-	CapacityBytes uint64         `json:"capacity_bytes"`
-	ChargedBytes  uint64         `json:"charged_bytes"` // segments and table
-	SegmentBytes  uint64         `json:"segment_bytes"` // segments alone, real size
-	UsedBytes     uint64         `json:"used_bytes"`    // what creators asked for
-	WarmBytes     uint64         `json:"warm_bytes"`    // populated, for whom comes next
-	IdleBytes     uint64         `json:"idle_bytes"`    // empty, kept for their writers
-	LeavingBytes  uint64         `json:"leaving_bytes"` // of no use, but some connection has not let go, or on its way to disk
-	KeptBytes     uint64         `json:"kept_bytes"`    // given up by all who say what they have, and still in somebody's hands
-	SessionBytes  uint64         `json:"session_bytes"` // sessions' segments
-	TableBytes    uint64         `json:"table_bytes"`   // the records themselves
-	HugeBytes     uint64         `json:"huge_bytes"`    // of segments, in reserved huge pages
-	MachineShort  bool           `json:"machine_short"` // the machine has little memory left: what is kept for nobody goes back
-	RequestBytes  uint64         `json:"request_bytes"` // of the daemon's own memory, that requests hold while they wait or lie unread
-	Tenants       []TenantStatus `json:"tenants"`       // by name
-	Index         IndexStatus    `json:"index"`         // in shared memory
+	Objects     int `json:"objects"`
+	OpenObjects int `json:"open_objects"`
+	References  int `json:"references"`
+	Connections int `json:"connections"`
+	Segments    int `json:"segments"`
+	// of them those that have memory, each a descriptor of the daemon's, and how many may have; 0 = no limit
+	OpenSegments       int    `json:"open_segments"`
+	SegmentLimit       int    `json:"segment_limit"`
+	TenantSegmentLimit int    `json:"tenant_segment_limit"` // of one tenant's
+	CapacityBytes      uint64 `json:"capacity_bytes"`
+	ChargedBytes       uint64 `json:"charged_bytes"` // segments and table
+	SegmentBytes       uint64 `json:"segment_bytes"` // segments alone, real size
+	UsedBytes          uint64 `json:"used_bytes"`    // what creators asked for
+	WarmBytes          uint64 `json:"warm_bytes"`    // populated, for whom comes next
+	IdleBytes          uint64 `json:"idle_bytes"`    // empty, kept for their writers
+	// of no use, but some connection, or a process whose connection has ended just now, has not let go, or on its way
+	// to disk
+	LeavingBytes uint64 `json:"leaving_bytes"`
+	// given up by all who say what they have, and still in somebody's hands
+	KeptBytes    uint64 `json:"kept_bytes"`
+	SessionBytes uint64 `json:"session_bytes"` // sessions' segments
+	TableBytes   uint64 `json:"table_bytes"`   // the records themselves
+	HugeBytes    uint64 `json:"huge_bytes"`    // of segments, in reserved huge pages
+	// the machine has little memory left: what is kept for nobody goes back
+	MachineShort bool `json:"machine_short"`
+	// of the daemon's own memory, that requests hold while they wait or lie unread
+	RequestBytes uint64         `json:"request_bytes"`
+	RequestLimit uint64         `json:"request_limit"` // what they may hold; a tenant's a quarter
+	Tenants      []TenantStatus `json:"tenants"`       // by name
+	Index        IndexStatus    `json:"index"`         // in shared memory
 
 	// KeptUnknown says why memory counted as free as soon as those who had it said so; "" = the kernel was asked.
 	KeptUnknown string `json:"kept_unknown,omitempty"`
@@ -175,6 +225,7 @@ type TenantStatus struct {
 	Name         string `json:"name"`
 	Objects      int    `json:"objects"`
 	Connections  int    `json:"connections"`
+	OpenSegments int    `json:"open_segments"`
 	ChargedBytes uint64 `json:"charged_bytes"`
 	KeptBytes    uint64 `json:"kept_bytes"` // of it, as Status.KeptBytes
 	DiskBytes    uint64 `json:"disk_bytes"`
@@ -188,11 +239,15 @@ func (s *Store) Status() Status {
 	defer s.unlock()
 	s.takeFreed()
 	st := Status{
-		Objects: len(s.objects), OpenObjects: s.openCount, References: s.references, Connections: len(s.conns), Segments: len(s.segments),
+		Objects: len(s.objects), OpenObjects: s.openCount, References: s.references, Connections: len(s.conns),
+		Segments: len(s.segments), OpenSegments: s.opened, SegmentLimit: s.opts.Segments,
 		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
 		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
 	}
-	st.MachineShort, st.RequestBytes = s.short, s.requests.held(nil)
+	st.MachineShort, st.RequestBytes, st.RequestLimit = s.short, s.requests.held(nil), s.requests.limit
+	if st.SegmentLimit > 0 {
+		st.TenantSegmentLimit = s.opts.TenantSegments
+	}
 	st.KeptUnknown = s.whyUnwatched()
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
 	if s.spill != nil {
@@ -209,8 +264,13 @@ func (s *Store) Status() Status {
 			st.HugeBytes += g.bytes
 		}
 		switch {
-		case g.mem == nil && len(g.seen) == 0: // KeptBytes
+		case g.mem == nil && len(g.seen) == 0: // KeptBytes, and what a process that ended just now still has
+			if time.Since(g.ended) < leavingTime {
+				st.LeavingBytes += g.bytes
+			}
 		case g.mem == nil || g.evicting:
+			st.LeavingBytes += g.bytes
+		case g.session && g.writer != nil && g.writer.stopped.Load(): // the session's workers are being ended
 			st.LeavingBytes += g.bytes
 		case g.session:
 			st.SessionBytes += g.bytes
@@ -228,7 +288,8 @@ func (s *Store) Status() Status {
 	}
 	for _, t := range s.tenants {
 		st.Tenants = append(st.Tenants, TenantStatus{
-			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t], DiskBytes: t.disk,
+			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t],
+			DiskBytes: t.disk, OpenSegments: t.opened,
 			RequestBytes: s.requests.held(t),
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"tendril/store/object"
 )
 
-// Heirs gives a connection for each one that the store before this had, with its references; once. Each is to be closed when its
-// process has ended, or has come back and claimed what it still holds (Reclaim).
+// Heirs gives a connection for each one that the store before this had, with its references; once. Each is to be closed
+// when its process has ended, or has come back and claimed what it still holds (Reclaim).
 func (s *Store) Heirs() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,8 +23,8 @@ func (s *Store) Heirs() []*Conn {
 // Owner says for whom the connection acts.
 func (c *Conn) Owner() Owner { return c.owner }
 
-// inherit puts what the store before left into the table, in which what is on disk stands already; composites are those of that.
-// Capacity and quotas are charged, and not asked. Before s is shared.
+// inherit puts what the store before left into the table, in which what is on disk stands already; composites are those
+// of that. Capacity and quotas are charged, and not asked. Before s is shared.
 func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error {
 	s.nextID = max(s.nextID, l.Catalog.NextSegment)
 	s.inheritRemnants(l.Catalog.Remnants)
@@ -33,9 +33,12 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 			return fmt.Errorf("%w: segment %d of %d bytes twice, or of another size", object.ErrProtocol, g.ID, g.Bytes)
 		}
 		t := s.tenantOf(g.Tenant)
-		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i], seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true}
+		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i],
+			seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true}
 		s.charged += g.Bytes
 		t.charged += g.Bytes
+		s.opened++
+		t.opened++
 	}
 	l.memory = nil // the table's from here on
 	s.makeRoom(len(l.Catalog.Objects) / legacyObjectBytes)
@@ -83,9 +86,11 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 		return nil
 	}
 	g := s.segments[o.segment]
-	if r.ID.IsZero() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes) || !r.Class.Valid() || (g == nil) != (r.SizeBytes == 0) ||
+	if r.ID.IsZero() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes) || !r.Class.Valid() ||
+		(g == nil) != (r.SizeBytes == 0) ||
 		g != nil && (g.tenant.name != r.Tenant || o.offset > g.bytes || r.SizeBytes > g.bytes-o.offset) {
-		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes, o.offset, o.segment)
+		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes,
+			o.offset, o.segment)
 	}
 	if e == nil {
 		e = s.inheritRecord(o)
@@ -111,8 +116,10 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 func (s *Store) inheritRecord(o *legacyObject) *entry {
 	r := &o.record
 	e := &entry{
-		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
-		created: r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels, pinned: r.Pinned, bound: r.Bound, sums: r.Sums, expiryAt: -1,
+		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID,
+		creatorName: r.Creator,
+		created:     r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels,
+		pinned: r.Pinned, bound: r.Bound, sums: r.Sums, expiryAt: -1,
 	}
 	s.setGrants(e, r.Grants)
 	e.charge = e.recordBytes(r.Name, r.Meta)
@@ -175,8 +182,10 @@ func (s *Store) inheritStream(l LegacyStream) {
 		t.streams = make(map[string]*stream)
 	}
 	st := &stream{
-		tenant: t, name: l.Name, created: l.Created, charge: streamBytes + uint64(len(l.Name)), limit: l.Limit, limitBytes: l.LimitBytes,
-		dropOldest: l.DropOldest, keep: l.Keep, ended: l.Ended, pushed: l.Pushed, popped: l.Popped, dropped: l.Dropped, ends: make(map[*streamEnd]struct{}),
+		tenant: t, name: l.Name, created: l.Created, charge: streamBytes + uint64(len(l.Name)), limit: l.Limit,
+		limitBytes: l.LimitBytes,
+		dropOldest: l.DropOldest, keep: l.Keep, ended: l.Ended, pushed: l.Pushed, popped: l.Popped, dropped: l.Dropped,
+		ends: make(map[*streamEnd]struct{}),
 	}
 	if l.Broken != "" {
 		st.broken = errors.Join(object.ErrAborted, errors.New(l.Broken))

@@ -142,7 +142,8 @@ func (d brokenDisk) Rename(from, to string) error {
 	return d.Linux.Rename(from, to)
 }
 
-// refusal is what a call may answer when something broke below it: an error of the store's own words, whatever the kernel said.
+// refusal is what a call may answer when something broke below it: an error of the store's own words, whatever the
+// kernel said.
 func refusal(err error) bool {
 	for _, want := range []error{object.ErrFull, object.ErrStorage, object.ErrInternal, object.ErrNotFound} {
 		if errors.Is(err, want) {
@@ -152,9 +153,9 @@ func refusal(err error) bool {
 	return false
 }
 
-// brokenLife is one store's life in which one call may fail: objects beyond memory, restores, a persisted object, a strict seal, a
-// grant, a session's segment, a restart. What was said to be sealed must be there with its bytes unless the broken call was in the
-// way of that very read; asked again it comes.
+// brokenLife is one store's life in which one call may fail: objects beyond memory, restores, a persisted object, a
+// strict seal, a grant, a session's segment, a restart. What was said to be sealed must be there with its bytes unless
+// the broken call was in the way of that very read; asked again it comes.
 type brokenLife struct {
 	t    *testing.T
 	b    *breaker
@@ -202,7 +203,8 @@ func (l *brokenLife) put(spec Spec, seed byte, strict bool) {
 // create waits, as clients do, while memory is on its way back.
 func (l *brokenLife) create(spec Spec) (h Handle, err error) {
 	for range 2000 {
-		if h, err = l.c.Create(spec); !errors.Is(err, object.ErrFull) || l.b.broke.Load() && !strings.Contains(err.Error(), "are taken") {
+		if h, err = l.c.Create(spec); !errors.Is(err, object.ErrFull) || l.b.broke.Load() &&
+			!strings.Contains(err.Error(), "are in use") {
 			return h, err
 		}
 		sweepAll(l.c)
@@ -310,7 +312,8 @@ func (l *brokenLife) get(id object.ID) (h Handle, err error) {
 	defer cancel()
 	for ctx.Err() == nil {
 		sweepAll(l.c)
-		if h, err = l.c.Wait(ctx, id, ""); !errors.Is(err, object.ErrFull) || !strings.Contains(err.Error(), "are taken") {
+		if h, err = l.c.Wait(ctx, id, ""); !errors.Is(err, object.ErrFull) ||
+			!strings.Contains(err.Error(), "are in use") {
 			break
 		}
 		time.Sleep(100 * time.Microsecond)
@@ -341,7 +344,8 @@ func (l *brokenLife) close() {
 	for {
 		sweepAll(l.c)
 		st := l.s.Status()
-		if st.References == 0 && st.OpenObjects == 0 && st.ChargedBytes == st.SegmentBytes+st.TableBytes && st.LeavingBytes == 0 {
+		if st.References == 0 && st.OpenObjects == 0 && st.ChargedBytes == st.SegmentBytes+st.TableBytes &&
+			st.LeavingBytes == 0 {
 			break
 		}
 		if ctx.Err() != nil {
@@ -379,14 +383,14 @@ func brokenLifeOf(t *testing.T, root string, bad int64) bool {
 	defer os.RemoveAll(dir)
 	l := &brokenLife{t: t, b: &breaker{bad: bad}}
 	l.run(dir)
-	if left, _ := os.ReadDir(dir); bad < 0 && len(left) > 0 {
+	if left := filesIn(t, dir); bad < 0 && len(left) > 0 {
 		t.Fatalf("left on disk: %v", left)
 	}
 	return l.b.broke.Load()
 }
 
-// TestEachCallOfAStoresLifeFails fails the first system call of a store that spills, restores and restarts, then the second, …
-// until a life meets none that fails. Descriptors, mappings and goroutines are the same before and after.
+// TestEachCallOfAStoresLifeFails fails the first system call of a store that spills, restores and restarts, then the
+// second, … until a life meets none that fails. Descriptors, mappings and goroutines are the same before and after.
 func TestEachCallOfAStoresLifeFails(t *testing.T) {
 	const lanes = 4 // lives wait for the disk most of their time
 	root := t.TempDir()

@@ -9,12 +9,13 @@ import (
 	"tendril/store/object"
 )
 
-// invariants looks at every table of a store at one moment and gives what does not agree; "" where all does. They hold whenever mu is
-// free, transfers under way or not, but for those about files: atRest says that there is no transfer.
+// invariants looks at every table of a store at one moment and gives what does not agree; "" where all does. They hold
+// whenever mu is free, transfers under way or not, but for those about files: atRest says that there is no transfer.
 func (s *Store) invariants(atRest bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := inspection{s: s, refs: map[*entry]int{}, live: map[*segmentState]int{}, usable: map[*segmentState]int{}, members: map[*entry]int{}, charges: map[*tenant]uint64{}}
+	i := inspection{s: s, refs: map[*entry]int{}, live: map[*segmentState]int{}, usable: map[*segmentState]int{},
+		members: map[*entry]int{}, charges: map[*tenant]uint64{}}
 	i.connections()
 	i.streams()
 	i.entries()
@@ -36,7 +37,8 @@ type inspection struct {
 	members map[*entry]int
 	charges map[*tenant]uint64
 	table   uint64
-	total   int // references of connections
+	opened  map[*tenant]int // segments that have memory
+	total   int             // references of connections
 	alive   map[*entry]bool
 }
 
@@ -58,15 +60,18 @@ func (i *inspection) connections() {
 			i.alive[r.e] = true
 		}
 		for e := range c.open {
-			i.must(e.creator == c && e.state == object.Open, "object %s is open on a connection that does not fill it", e.id)
+			i.must(e.creator == c &&
+				e.state == object.Open, "object %s is open on a connection that does not fill it", e.id)
 		}
 		for id, e := range c.fills {
 			_, there := e.fillers[c]
-			i.must(there && e.id == id && e.state == object.Open, "a connection fills object %s, which does not know it", id)
+			i.must(there && e.id == id &&
+				e.state == object.Open, "a connection fills object %s, which does not know it", id)
 		}
 		for id, g := range c.seen {
 			_, there := g.seen[c]
-			i.must(there && g.id == id && i.s.segments[id] == g, "segment %d is seen by a connection that it does not know", id)
+			i.must(there && g.id == id &&
+				i.s.segments[id] == g, "segment %d is seen by a connection that it does not know", id)
 		}
 		for id, g := range c.written {
 			i.must(g.writer == c && g.id == id && i.s.segments[id] == g, "segment %d is not its writer's", id)
@@ -115,7 +120,8 @@ func (i *inspection) streams() {
 				}
 			}
 			i.must(writers == st.writers, "stream %q counts %d writers and has %d", name, st.writers, writers)
-			i.must(st.poppers.Len() == 0 || len(st.frames) == 0, "stream %q: a pop waits beside %d frames", name, len(st.frames))
+			i.must(st.poppers.Len() == 0 || len(st.frames) == 0, "stream %q: a pop waits beside %d frames", name,
+				len(st.frames))
 		}
 	}
 }
@@ -171,10 +177,13 @@ func (i *inspection) entries() {
 	}
 	for e := range i.alive {
 		i.must(e.refs >= i.refs[e], "object %s counts %d references and has %d", e.id, e.refs, i.refs[e])
-		i.must(e.memberOf == i.members[e], "object %s counts %d composites and is in %d", e.id, e.memberOf, i.members[e])
-		i.must(i.s.objects[e.id] == e || e.state == object.Deleted, "object %s is alive, not deleted and not in the table", e.id)
+		i.must(e.memberOf == i.members[e], "object %s counts %d composites and is in %d", e.id, e.memberOf,
+			i.members[e])
+		i.must(i.s.objects[e.id] == e ||
+			e.state == object.Deleted, "object %s is alive, not deleted and not in the table", e.id)
 	}
-	i.must(spilled == i.s.spilled && spilledBytes == i.s.spilledBytes, "%d objects of %d bytes are spilled; counted %d of %d", spilled, spilledBytes, i.s.spilled, i.s.spilledBytes)
+	i.must(spilled == i.s.spilled && spilledBytes == i.s.spilledBytes,
+		"%d objects of %d bytes are spilled; counted %d of %d", spilled, spilledBytes, i.s.spilled, i.s.spilledBytes)
 	i.must(open == i.s.openCount, "%d objects are open; counted %d", open, i.s.openCount)
 	for who, list := range i.s.shared {
 		i.must(list.len() > 0, "%s is told of nothing", who)
@@ -188,7 +197,8 @@ func (i *inspection) segments() {
 	counts := map[*tenant]int{}
 	for number, r := range i.s.remnants {
 		i.must(r.number == number, "remnant %d stands at %d", r.number, number)
-		i.must(r.g == nil || r.g.kept == r && r.g.mem == nil && r.bytes == r.g.bytes, "remnant %d is not its segment's", number)
+		i.must(r.g == nil || r.g.kept == r && r.g.mem == nil &&
+			r.bytes == r.g.bytes, "remnant %d is not its segment's", number)
 		counts[r.tenant]++
 		if r.g == nil {
 			i.charges[r.tenant] += r.bytes
@@ -198,7 +208,11 @@ func (i *inspection) segments() {
 		i.must(t.remnants == counts[t], "tenant %s counts %d remnants and has %d", t.name, t.remnants, counts[t])
 	}
 	idle, leaving := 0, uint64(0)
+	i.opened = map[*tenant]int{}
 	for id, g := range i.s.segments {
+		if g.mem != nil {
+			i.opened[g.tenant]++
+		}
 		if g.payer != nil {
 			i.charges[g.payer] += g.bytes
 		} else {
@@ -224,7 +238,8 @@ func (i *inspection) segments() {
 		}
 		i.must(listed == want, "segment %d counts %d objects and lists %d", id, g.live, listed)
 		i.must(listed >= i.live[g], "segment %d lists %d objects, %d say they lie there", id, listed, i.live[g])
-		i.must(g.usable == i.usable[g], "segment %d counts %d objects that may go and has %d", id, g.usable, i.usable[g])
+		i.must(g.usable == i.usable[g], "segment %d counts %d objects that may go and has %d", id,
+			g.usable, i.usable[g])
 		cold := g.live > 0 && g.usable == g.live && !g.session && !g.evicting
 		i.must(cold == (g.ranked[0] != nil), "segment %d: cold %v, ranked %v", id, cold, g.ranked[0] != nil)
 		i.must(g.mem != nil || g.live == 0, "segment %d has %d objects and no memory", id, g.live)
@@ -237,14 +252,16 @@ func (i *inspection) segments() {
 func (i *inspection) names() {
 	for _, t := range i.s.tenants {
 		for name, e := range t.names {
-			i.must(e.name == name && e.tenant == t && i.s.objects[e.id] == e, "the name %q is not object %s's", name, e.id)
+			i.must(e.name == name && e.tenant == t &&
+				i.s.objects[e.id] == e, "the name %q is not object %s's", name, e.id)
 		}
 		for name, e := range t.filling {
 			i.must(e.state == object.Open && e.shared && e.name == name, "%q is being filled, and is not", name)
 		}
 		t.entries.all(func(e *entry) {
 			i.must(i.s.objects[e.id] == e, "tenant %s lists object %s, which is gone", t.name, e.id)
-			i.must(e.state == object.Open || e.name == "" || t.names[e.name] == e, "object %s believes to be named %q", e.id, e.name)
+			i.must(e.state == object.Open || e.name == "" || t.names[e.name] == e, "object %s believes to be named %q",
+				e.id, e.name)
 		})
 	}
 	for k, e := range i.s.expiries {
@@ -254,8 +271,12 @@ func (i *inspection) names() {
 
 func (i *inspection) totals() {
 	var sum, segments uint64
+	opened := 0
 	for _, t := range i.s.tenants {
 		sum += t.charged
+		opened += t.opened
+		i.must(t.opened >= i.opened[t], "tenant %s: %d segments have memory, and %d are counted", t.name, i.opened[t],
+			t.opened)
 		if limit := i.s.opts.TenantBytes; limit > 0 {
 			i.must(t.charged <= limit, "tenant %s is charged %d of %d bytes", t.name, t.charged, limit)
 		}
@@ -263,10 +284,13 @@ func (i *inspection) totals() {
 	for _, g := range i.s.segments {
 		segments += g.bytes
 	}
+	i.must(opened == i.s.opened, "tenants have %d of %d segments with memory", opened, i.s.opened)
 	i.must(sum == i.s.charged, "tenants are charged %d of %d bytes", sum, i.s.charged)
-	i.must(i.s.charged <= i.s.opts.CapacityBytes, "%d bytes are charged, the capacity is %d", i.s.charged, i.s.opts.CapacityBytes)
+	i.must(i.s.charged <= i.s.opts.CapacityBytes, "%d bytes are charged, the capacity is %d", i.s.charged,
+		i.s.opts.CapacityBytes)
 	i.must(i.table <= i.s.tableBytes, "records of %d bytes are charged %d", i.table, i.s.tableBytes)
-	i.must(segments+i.s.tableBytes <= i.s.charged, "%d bytes of segments and %d of records, but %d are charged", segments, i.s.tableBytes, i.s.charged)
+	i.must(segments+i.s.tableBytes <= i.s.charged, "%d bytes of segments and %d of records, but %d are charged",
+		segments, i.s.tableBytes, i.s.charged)
 	i.must(i.s.references == i.total, "%d references are counted, %d are there", i.s.references, i.total)
 }
 
@@ -275,6 +299,8 @@ func (i *inspection) files() {
 	s := i.s
 	i.must(i.table == s.tableBytes, "records of %d bytes are charged %d", i.table, s.tableBytes)
 	for _, t := range s.tenants {
+		i.must(t.opened == i.opened[t], "tenant %s: %d segments have memory, and %d are counted", t.name, i.opened[t],
+			t.opened)
 		i.must(t.charged == i.charges[t], "tenant %s is charged %d bytes and has %d", t.name, t.charged, i.charges[t])
 	}
 	for e := range i.alive {
@@ -283,7 +309,7 @@ func (i *inspection) files() {
 	if s.spill == nil {
 		return
 	}
-	left, _ := filepath.Glob(filepath.Join(s.opts.SpillDir, "*"))
+	left, _ := filepath.Glob(filepath.Join(s.opts.SpillDir, "*.*")) // the mark of spill/mark.go has no dot
 	there := make(map[string]bool, len(left))
 	for _, path := range left {
 		there[filepath.Base(path)] = true
@@ -297,6 +323,16 @@ func (i *inspection) files() {
 	for name := range there {
 		i.must(false, "%s is on disk and belongs to nothing", name)
 	}
+}
+
+// filesIn names the files of objects in a directory; the mark of spill/mark.go has no dot.
+func filesIn(t testing.TB, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }
 
 // mustAgree fails the test where an invariant does not hold.

@@ -43,7 +43,7 @@ func (s *Store) dispute(r *remnant) {
 	if at := time.Now().Add(keptAfter); len(s.disputed) == 1 && at.After(s.judgeAt) {
 		s.judgeAt = at
 	}
-	s.wakeKeeper()
+	s.wakeJanitor()
 }
 
 // judgeInTime begins to judge when it is time, and says when that is. mu is held.
@@ -68,7 +68,7 @@ func (s *Store) judge() {
 	defer func() {
 		s.mu.Lock()
 		s.judging, s.judgeAt = false, time.Now().Add(searchEvery)
-		s.wakeKeeper()
+		s.wakeJanitor()
 		s.mu.Unlock()
 	}()
 	alive, err := s.watch.Alive()
@@ -77,12 +77,14 @@ func (s *Store) judge() {
 	}
 	wanted := make(map[uint64]struct{})
 	s.mu.Lock()
+	steps := 0
 	for number := range s.disputed {
 		if inode, ok := alive[number]; ok {
 			wanted[inode] = struct{}{}
 		}
+		s.breathe(&steps)
 	}
-	s.mu.Unlock()
+	s.unlock()
 	holders, whole := s.search.Find(wanted, searchTime)
 	if !whole {
 		return
@@ -100,6 +102,7 @@ func (s *Store) judge() {
 			delete(s.disputed, number)
 			s.chargeInstead(r, s.tenantOf(payer))
 		}
+		s.breathe(&steps)
 	}
 }
 

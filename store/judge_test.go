@@ -31,7 +31,7 @@ func holdAs(t *testing.T, uid uint32, fd int) (end func()) {
 func judgeNow(s *Store) {
 	s.mu.Lock()
 	s.judgeAt = time.Now()
-	s.wakeKeeper()
+	s.wakeJanitor()
 	s.mu.Unlock()
 }
 

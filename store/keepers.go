@@ -72,15 +72,18 @@ type keptOf struct {
 func (s *Store) keptInodes() (inodes map[uint64]struct{}, of map[uint64]keptOf) {
 	inodes, of = make(map[uint64]struct{}), make(map[uint64]keptOf)
 	s.mu.Lock()
-	old := false
+	old, steps := false, 0
 	for _, r := range s.remnants {
-		old = old || !r.used && time.Since(r.since) >= keptAfter
+		if old = !r.used && time.Since(r.since) >= keptAfter; old {
+			break
+		}
+		s.breathe(&steps)
 	}
 	if old = old && !s.closed; old {
 		s.transfers.Add(1)
 		defer s.transfers.Done()
 	}
-	s.mu.Unlock()
+	s.unlock()
 	if !old {
 		return inodes, of
 	}
@@ -89,8 +92,9 @@ func (s *Store) keptInodes() (inodes map[uint64]struct{}, of map[uint64]keptOf) 
 		return inodes, of
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	for number, inode := range alive {
+		s.breathe(&steps)
 		if r := s.remnants[number]; r != nil && !r.used && time.Since(r.since) >= keptAfter {
 			inodes[inode] = struct{}{}
 			of[inode] = keptOf{r.tenant.name, r.bytes, r.since}

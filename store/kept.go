@@ -93,14 +93,21 @@ func (s *Store) watchMore(memfd int, r *remnant) bool {
 	return true
 }
 
-// ChargeUntilFree charges a tenant for memory that the store did not make, a memfd of so many bytes, until nobody has
-// it any more. The descriptor stays the caller's. It does nothing where the kernel reports nothing. Errors: ErrQuota,
-// ErrFull.
-func (s *Store) ChargeUntilFree(tenant string, memfd int, bytes uint64) error {
+// Charge is memory that the store does not make and that a tenant pays for.
+type Charge struct {
+	s     *Store
+	t     *tenant
+	bytes uint64 // guarded by Store.mu; 0: nothing, or not here any more
+}
+
+// ChargeUntilFree charges a tenant for so many bytes that are about to be made, so that nothing is made in vain. The
+// caller must call Watch, Drop or both. It charges nothing where the kernel does not report what is free. Errors:
+// ErrQuota, ErrFull.
+func (s *Store) ChargeUntilFree(tenant string, bytes uint64) (*Charge, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.watch == nil || s.closed {
-		return nil
+		return &Charge{s: s}, nil
 	}
 	t := s.tenantOf(tenant)
 	t.conns++ // it stays while mu is let go
@@ -109,15 +116,36 @@ func (s *Store) ChargeUntilFree(tenant string, memfd int, bytes uint64) error {
 		err = s.reserveRoom(t, bytes, nil)
 	}
 	t.conns--
-	if err == nil && !s.watchMore(memfd, &remnant{tenant: t, bytes: bytes, used: true}) {
-		s.uncharge(t, bytes)
+	if err != nil {
+		s.dropTenant(t)
+		return nil, err
 	}
-	s.dropTenant(t)
-	return err
+	return &Charge{s: s, t: t, bytes: bytes}, nil
 }
 
-// takeFreed notes what the kernel has reported. Where reports were dropped, it has watchFreed recount: what is taken here
-// wakes nobody any more. mu is held; it takes a microsecond.
+// Watch has the charge stay until nobody has the memory, a memfd, any more. The descriptor stays the caller's.
+func (r *Charge) Watch(memfd int) {
+	s := r.s
+	s.mu.Lock()
+	defer s.unlock()
+	if r.bytes > 0 && s.watchMore(memfd, &remnant{tenant: r.t, bytes: r.bytes, used: true}) {
+		r.bytes = 0
+	}
+}
+
+// Drop ends a charge that is not watched.
+func (r *Charge) Drop() {
+	s := r.s
+	s.mu.Lock()
+	defer s.unlock()
+	if r.bytes > 0 && !s.closed { // a store that is closed has counted everything out
+		s.uncharge(r.t, r.bytes)
+	}
+	r.bytes = 0
+}
+
+// takeFreed notes what the kernel has reported. Where reports were dropped, it has watchFreed recount: what is taken
+// here wakes nobody any more. mu is held; it takes a microsecond.
 func (s *Store) takeFreed() {
 	if s.takeReports() {
 		s.watch.Again()
@@ -171,10 +199,12 @@ func (s *Store) recount() {
 		s.watchFault, s.reportsLost = err, true
 		return
 	}
+	steps := 0
 	for number, r := range s.remnants {
 		if _, there := alive[number]; !there && number <= upTo {
 			s.isFree(r)
 		}
+		s.breathe(&steps)
 	}
 }
 
@@ -188,7 +218,7 @@ func (s *Store) mayGiveUpMore(t *tenant) error {
 	if t.remnants < s.maxRemnants {
 		return nil
 	}
-	return fmt.Errorf("%w: tenant %s has let go of %d segments that processes still have mapped or open, which is the limit: "+
+	return fmt.Errorf("%w: %s has freed %d segments that processes still have mapped or open, which is the limit: "+
 		"unmap them, or end those processes",
 		object.ErrQuota, t.name, t.remnants)
 }
@@ -222,7 +252,7 @@ func (t *tenant) keptNote() string {
 	if t.remnantBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d of the tenant's bytes were let go and are still mapped or open: see tendril status)",
+	return fmt.Sprintf(" (%d bytes of the tenant were freed, but are still mapped or open: see tendril status)",
 		t.remnantBytes)
 }
 

@@ -178,8 +178,8 @@ func TestLostReports(t *testing.T) {
 	waitUntil(t, func() bool { return s.Status().KeptBytes == 0 })
 }
 
-// TestLostReportsOfOthers: that reports were dropped is known to whoever reads the last of them, and counts also where that
-// leaves nothing to wake the one that recounts.
+// TestLostReportsOfOthers: that reports were dropped is known to whoever reads the last of them, and counts also where
+// that leaves nothing to wake the one that recounts.
 func TestLostReportsOfOthers(t *testing.T) {
 	s := newStore(t, Options{})
 	c := connect(t, s, "x")
@@ -264,13 +264,31 @@ func TestKeptIndex(t *testing.T) {
 func TestChargeUntilFree(t *testing.T) {
 	s := newStore(t, Options{TenantBytes: 2 << 20})
 	fd, err := segment.Linux{}.MemfdCreate("ring")
-	if err == nil {
-		err = s.ChargeUntilFree("x", fd, 1<<20)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, s.ChargeUntilFree("x", fd, 2<<20), object.ErrQuota)
+	for range 3 { // what comes to nothing is charged no longer
+		charge, err := s.ChargeUntilFree("x", 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Status(); st.ChargedBytes != 1<<20 {
+			t.Errorf("before it is made: %+v", st)
+		}
+		charge.Drop()
+		charge.Drop()
+		if st := s.Status(); st.ChargedBytes != 0 || len(st.Tenants) != 0 {
+			t.Errorf("when it was not made: %+v", st)
+		}
+	}
+	charge, err := s.ChargeUntilFree("x", 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	charge.Watch(fd)
+	charge.Drop()
+	_, err = s.ChargeUntilFree("x", 2<<20)
+	wantErr(t, err, object.ErrQuota)
 	if st := s.Status(); st.ChargedBytes != 1<<20 || st.KeptBytes != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -278,4 +296,32 @@ func TestChargeUntilFree(t *testing.T) {
 	if st := s.Status(); st.ChargedBytes != 0 || len(st.Tenants) != 0 {
 		t.Errorf("when it is closed: %+v", st)
 	}
+}
+
+// TestEndedProcessesAreLeaving: what a connection that is ending, or has just ended, had is on its way back, though
+// others have it mapped still: whoever needs memory waits for it.
+func TestEndedProcessesAreLeaving(t *testing.T) {
+	s := newStore(t, Options{})
+	waitUntil(t, func() bool { // it counts for some seconds, which this thread may not have been given
+		c := connect(t, s, "x")
+		g, err := c.AllocSegment(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(g.FD) // as its worker, which is to be ended
+		if st := s.Status(); st.LeavingBytes != 0 || st.SessionBytes != 1<<20 {
+			t.Fatalf("of a session that goes on: %+v", st)
+		}
+		c.Stop()
+		if st := s.Status(); st.LeavingBytes != 1<<20 || st.SessionBytes != 0 {
+			t.Fatalf("while its workers are ended: %+v", st)
+		}
+		c.Close()
+		st := s.Status()
+		if st.KeptBytes != 1<<20 {
+			t.Fatalf("when it has ended: %+v", st)
+		}
+		return st.LeavingBytes == 1<<20
+	})
+	waitUntil(t, func() bool { return s.Status().ChargedBytes == 0 })
 }

@@ -8,12 +8,14 @@ import (
 	"tendril/store/segment"
 )
 
-// A store can be left to a successor, in another process as well: Bequeath ends it as Close does, but for the memory, which goes on as
-// descriptors, and for what is known of the objects in it, a Catalog. Options.Legacy makes a store of them that has the same objects in
-// the same segments under the same numbers, and a Conn for each one that the store before had (Heirs), with its references, so
-// that nothing goes while the process that held it has not come back. Unsealed objects end, and what a stream loses is its users.
+// A store can be left to a successor, in another process as well: Bequeath ends it as Close does, but for the memory,
+// which goes on as descriptors, and for what is known of the objects in it, a Catalog. Options.Legacy makes a store of
+// them that has the same objects in the same segments under the same numbers, and a Conn for each one that the store
+// before had (Heirs), with its references, so that nothing goes while the process that held it has not come back.
+// Unsealed objects end, and what a stream loses is its users.
 
-// Legacy is what a store leaves. It owns descriptors: who has it must Close it, or give it to New, which does so also when it fails.
+// Legacy is what a store leaves. It owns descriptors: who has it must Close it, or give it to New, which does so also
+// when it fails.
 type Legacy struct {
 	Catalog Catalog
 	memory  []*segment.Memory // in the order of Catalog.Segments
@@ -71,7 +73,8 @@ type LegacyConn struct {
 	Refs         []byte // a table: legacy_table.go
 }
 
-// NewLegacy makes a Legacy of what came from another process: fds are the segments' descriptors, which it takes over in any case.
+// NewLegacy makes a Legacy of what came from another process: fds are the segments' descriptors, which it takes over in
+// any case.
 func NewLegacy(catalog Catalog, fds []int) (*Legacy, error) {
 	l := &Legacy{Catalog: catalog}
 	var fault error
@@ -106,7 +109,8 @@ func (l *Legacy) Descriptors() []int {
 	return fds
 }
 
-// WatchDescriptor gives the descriptor of what reports when Catalog.Remnants are free, which stays the Legacy's; −1: there is none.
+// WatchDescriptor gives the descriptor of what reports when Catalog.Remnants are free, which stays the Legacy's; −1:
+// there is none.
 func (l *Legacy) WatchDescriptor() int {
 	if l.watch == nil {
 		return -1
@@ -114,8 +118,8 @@ func (l *Legacy) WatchDescriptor() int {
 	return l.watch.FD()
 }
 
-// TakeWatch gives a Legacy that came from another process the descriptor that is WatchDescriptor there; it takes it over in any case.
-// Without it the remnants are forgotten.
+// TakeWatch gives a Legacy that came from another process the descriptor that is WatchDescriptor there; it takes it
+// over in any case. Without it the remnants are forgotten.
 func (l *Legacy) TakeWatch(fd int) error {
 	w, err := segment.AdoptWatch(fd)
 	if err == nil {
@@ -170,7 +174,8 @@ func (s *Store) Bequeath() *Legacy {
 			s.leave(g)
 			continue
 		}
-		l.Catalog.Segments = append(l.Catalog.Segments, LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once})
+		l.Catalog.Segments = append(l.Catalog.Segments,
+			LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once})
 		l.memory = append(l.memory, g.mem)
 		g.mem = nil
 	}
@@ -195,7 +200,8 @@ func (e *entry) legacy() legacyObject {
 func (st *stream) legacy() LegacyStream {
 	l := LegacyStream{
 		Tenant: st.tenant.name, Name: st.name, Created: st.created.UTC(), Limit: st.limit, LimitBytes: st.limitBytes,
-		DropOldest: st.dropOldest, Keep: st.keep, Ended: st.ended, Pushed: st.pushed, Popped: st.popped, Dropped: st.dropped,
+		DropOldest: st.dropOldest, Keep: st.keep, Ended: st.ended, Pushed: st.pushed, Popped: st.popped,
+		Dropped: st.dropped,
 	}
 	if st.broken != nil {
 		l.Broken = st.broken.Error()
@@ -211,13 +217,14 @@ func (c *Conn) keepSlots() {
 	if slots := c.slots(); slots != nil {
 		slots.End() // what is held from here on does not count, and the client sees that
 		ix := c.tenant.index
-		ix.heldIn(slots, ix.retired(), c.refer)
+		ix.heldIn(slots, c.refer)
 	}
 }
 
 // leave notes what a connection that ends held, and lets its references be. mu is held.
 func (c *Conn) leave() {
-	l := LegacyConn{Tenant: c.tenant.name, Name: c.owner.Name, PID: c.owner.PID, Refs: make([]byte, 0, len(c.refs)*legacyRefBytes)}
+	l := LegacyConn{Tenant: c.tenant.name, Name: c.owner.Name, PID: c.owner.PID,
+		Refs: make([]byte, 0, len(c.refs)*legacyRefBytes)}
 	for id, r := range c.refs {
 		if r.e.state == object.Sealed || r.e.state == object.Spilled {
 			l.Refs = appendTime(le.AppendUint32(append(l.Refs, id[:]...), uint32(r.count)), r.since)

@@ -11,13 +11,14 @@ import (
 	"tendril/store/spill"
 )
 
-// A Catalog's objects and references are tables of bytes, for there may be millions, and clients wait. Little-endian; str = u16 length and
-// bytes; times in ns since 1970, 0 = none. An object:
+// A Catalog's objects and references are tables of bytes, for there may be millions, and clients wait. Little-endian;
+// str = u16 length and bytes; times in ns since 1970, 0 = none. An object:
 //
 //	u32 bytes that follow, of which those behind the last field below are for later releases
 //	id (16), u8 flags (1 on disk alone, 2 strict, 4 pinned), u8 class, u64 size, u64 segment (0 = none), u64 offset,
-//	u64 created, u64 sealed, u64 bound, u64 expires, u64 left of its time in ns, u32 creator's pid, str tenant, str name, str creator,
-//	str meta, u16 labels × (str key, str value), u16 grants × str, u16 members × (str name, id), u32 bytes of sums, the sums
+//	u64 created, u64 sealed, u64 bound, u64 expires, u64 left of its time in ns, u32 creator's pid, str tenant,
+//	str name, str creator, str meta, u16 labels × (str key, str value), u16 grants × str,
+//	u16 members × (str name, id), u32 bytes of sums, the sums
 //
 // A reference: id (16), u32 count, u64 since.
 
@@ -63,7 +64,8 @@ func (o *legacyObject) appendTo(b []byte) []byte {
 	r := &o.record
 	at := len(b)
 	b = append(le.AppendUint32(b, 0), r.ID[:]...)
-	b = append(b, flagIf(o.spilled, legacySpilled)|flagIf(o.strict, legacyStrict)|flagIf(r.Pinned, legacyPinned), byte(r.Class))
+	b = append(b, flagIf(o.spilled, legacySpilled)|flagIf(o.strict, legacyStrict)|flagIf(r.Pinned, legacyPinned),
+		byte(r.Class))
 	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, r.SizeBytes), o.segment), o.offset)
 	b = appendTime(appendTime(appendTime(appendTime(b, r.Created), r.Sealed), r.Bound), r.Expires)
 	b = le.AppendUint32(le.AppendUint64(b, uint64(o.left)), uint32(r.CreatorPID))
@@ -134,7 +136,8 @@ func (c *legacyCursor) time() time.Time {
 	return time.Time{}
 }
 
-// nextObject reads the first object of a table, which follows before (nil: none), and gives the rest of the table. A fault is ErrProtocol.
+// nextObject reads the first object of a table, which follows before (nil: none), and gives the rest of the table. A
+// fault is ErrProtocol.
 func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byte, err error) {
 	c := legacyCursor{b: table}
 	c.b = c.take(int(c.number(4)))

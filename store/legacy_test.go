@@ -28,7 +28,8 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 	defer l.Close()
 	var wire bytes.Buffer
 	var catalog Catalog
-	if err := errors.Join(gob.NewEncoder(&wire).Encode(&l.Catalog), gob.NewDecoder(&wire).Decode(&catalog)); err != nil {
+	if err := errors.Join(gob.NewEncoder(&wire).Encode(&l.Catalog),
+		gob.NewDecoder(&wire).Decode(&catalog)); err != nil {
 		t.Fatal(err)
 	}
 	var fds []int
@@ -76,7 +77,8 @@ func bytesOf(t testing.TB, s *Store, tenant string, id object.ID) []byte {
 }
 
 func TestBequeath(t *testing.T) {
-	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, WarmBytes: 1 << 20, SpillDir: t.TempDir()}
+	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, WarmBytes: 1 << 20,
+		SpillDir: t.TempDir()}
 	s := newStore(t, opts)
 	a, b, filler := connect(t, s, "a"), connect(t, s, "b"), connect(t, s, "a")
 	held := make(map[object.ID]byte)
@@ -86,7 +88,8 @@ func TestBequeath(t *testing.T) {
 		return id
 	}
 	ephemeral := sealedObject(t, a, Spec{SizeBytes: 5000})
-	named := put(2, Spec{SizeBytes: 300 << 10, Class: object.Named, Name: "named", Labels: map[string]string{"k": "v"}, Meta: []byte("meta")})
+	named := put(2, Spec{SizeBytes: 300 << 10, Class: object.Named, Name: "named", Labels: map[string]string{"k": "v"},
+		Meta: []byte("meta")})
 	onDisk := put(3, Spec{SizeBytes: 70000, Class: object.Persisted, Name: "disk"})
 	timed := put(4, Spec{SizeBytes: 10, Class: object.TTL, TTL: time.Hour})
 	dropped := sealedObject(t, a, Spec{SizeBytes: 100})
@@ -171,7 +174,8 @@ func TestBequeath(t *testing.T) {
 	release(t, b, frame)
 	a.Close()
 	b.Close()
-	if now := s.Status(); now.Objects != 0 || now.UsedBytes != 0 || now.References != 0 || now.Segments != 0 || now.ChargedBytes != 0 {
+	if now := s.Status(); now.Objects != 0 || now.UsedBytes != 0 || now.References != 0 || now.Segments != 0 ||
+		now.ChargedBytes != 0 {
 		t.Errorf("left: %+v", now)
 	}
 }
@@ -259,7 +263,11 @@ func TestLegacyIsChecked(t *testing.T) {
 		"an empty one's":    func(_ *Catalog, o *legacyObject) []int { o.record.SizeBytes = 0; return one() },
 		"an object of none": func(_ *Catalog, o *legacyObject) []int { o.segment = 0; return one() },
 		"twice":             func(c *Catalog, o *legacyObject) []int { c.Objects = o.appendTo(nil); return one() },
-		"cut short":         func(c *Catalog, _ *legacyObject) []int { c.Objects = []byte{9, 0, 0, 0, 1}; return one() },
+		"cut short": func(c *Catalog,
+			_ *legacyObject) []int {
+			c.Objects = []byte{9, 0, 0, 0, 1}
+			return one()
+		},
 		"a segment twice": func(c *Catalog, _ *legacyObject) []int {
 			c.Segments = append(c.Segments, c.Segments[0])
 			return append(one(), memory())
@@ -297,7 +305,8 @@ func TestLegacyIsChecked(t *testing.T) {
 func legacyExamples() []*legacyObject {
 	at := time.Unix(1_700_000_000, 5).UTC()
 	full := &legacyObject{segment: 7, offset: 1 << 33, strict: true, left: time.Minute, record: spill.Record{
-		ID: object.ID{1, 2, 15: 16}, SizeBytes: 1 << 40, Tenant: "uid:7", Name: "ü", Class: object.TTL, Meta: []byte(`{"a":1}`), Labels: map[string]string{"k": "v", "l": ""},
+		ID: object.ID{1, 2, 15: 16}, SizeBytes: 1 << 40, Tenant: "uid:7", Name: "ü", Class: object.TTL,
+		Meta: []byte(`{"a":1}`), Labels: map[string]string{"k": "v", "l": ""},
 		Grants: []string{"all", "uid:8"}, Members: []object.Member{{Name: "m", ID: object.ID{3}}, {}}, Pinned: true,
 		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
 	}}
@@ -322,7 +331,8 @@ func TestLegacyTable(t *testing.T) {
 	first := table[:4+binary.LittleEndian.Uint32(table)]
 	longer := append(slices.Clone(first), "of a later release"...)
 	binary.LittleEndian.PutUint32(longer, uint32(len(longer)-4))
-	if o, rest, err := nextObject(longer, nil); err != nil || len(rest) > 0 || !reflect.DeepEqual(o, legacyExamples()[0]) {
+	if o, rest, err := nextObject(longer, nil); err != nil || len(rest) > 0 ||
+		!reflect.DeepEqual(o, legacyExamples()[0]) {
 		t.Errorf("with a field more: %+v, %v", o, err)
 	}
 	for n := 4; n < len(first); n++ {

@@ -7,7 +7,8 @@ import (
 )
 
 // Lend is GetEither for somebody whom c answers for, such as a worker of its session: the descriptor is a duplicate for
-// that process alone (−1 for an empty object), and c's own client is not taken to have the segment. c holds the reference.
+// that process alone (−1 for an empty object), and c's own client is not taken to have the segment. c holds the
+// reference.
 func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 	s := c.s
 	s.mu.Lock()

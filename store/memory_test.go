@@ -13,12 +13,13 @@ import (
 	"tendril/store/segment"
 )
 
-// TestMachineAtItsEnd: what the machine cannot give is refused with words, what is kept for nobody goes back, and all is well once there is
-// memory again.
+// TestMachineAtItsEnd: what the machine cannot give is refused with words, what is kept for nobody goes back, and all
+// is well once there is memory again.
 func TestMachineAtItsEnd(t *testing.T) {
 	var left atomic.Uint64
 	left.Store(1 << 40)
-	opts := Options{CapacityBytes: 64 << 20, SegmentBytes: 1 << 20, WarmBytes: 8 << 20, LowBytes: 4 << 20, SpillDir: t.TempDir(),
+	opts := Options{CapacityBytes: 64 << 20, SegmentBytes: 1 << 20, WarmBytes: 8 << 20, LowBytes: 4 << 20,
+		SpillDir:  t.TempDir(),
 		Available: func() (uint64, bool) { return left.Load(), true }}
 	s := newStore(t, opts)
 	c := connect(t, s, "x")
@@ -44,7 +45,7 @@ func TestMachineAtItsEnd(t *testing.T) {
 		return st.WarmBytes == 0 && st.SpilledObjects == 1 && st.MachineShort
 	})
 	left.Store(1 << 40)
-	s.wakeKeeper()
+	s.wakeJanitor()
 	waitUntil(t, func() bool { st := s.Status(); return st.WarmBytes == 8<<20 && !st.MachineShort })
 	wantPattern(t, c, id, 2<<20, 3)
 	mustAgree(t, s, false)
@@ -81,12 +82,13 @@ func (k *hugeKernel) Populate(fd int, off, n int64) error {
 	return k.Linux.Populate(fd, off, n)
 }
 
-// TestHugePages: large objects take reserved huge pages while there are some, and ordinary ones otherwise; what is charged is what is
-// taken, rounded up to whole pages.
+// TestHugePages: large objects take reserved huge pages while there are some, and ordinary ones otherwise; what is
+// charged is what is taken, rounded up to whole pages.
 func TestHugePages(t *testing.T) {
 	k := &hugeKernel{}
 	k.left.Store(6 << 20)
-	s := newStore(t, Options{CapacityBytes: 64 << 20, SegmentBytes: 1 << 20, HugeFromBytes: 3 << 20, TenantBytes: 16 << 20, System: k})
+	s := newStore(t, Options{CapacityBytes: 64 << 20, SegmentBytes: 1 << 20, HugeFromBytes: 3 << 20,
+		TenantBytes: 16 << 20, System: k})
 	c := connect(t, s, "x")
 	first := sealedObject(t, c, Spec{SizeBytes: 3<<20 + 1})
 	if st := s.Status(); st.HugeBytes != 4<<20 || st.SegmentBytes != 4<<20 {
@@ -108,14 +110,16 @@ func TestHugePages(t *testing.T) {
 	mustAgree(t, s, true)
 }
 
-// TestReservedHugePages uses the machine's own, where it has some: what a reader may do with them is what it may do with others.
+// TestReservedHugePages uses the machine's own, where it has some: what a reader may do with them is what it may do
+// with others.
 func TestReservedHugePages(t *testing.T) {
 	m, err := segment.CreateHuge(segment.Linux{}, 3<<20, nil)
 	if err != nil {
 		t.Skipf("skipped: no reserved huge pages are free here (vm.nr_hugepages): %v", err)
 	}
 	m.Close()
-	s := newStore(t, Options{CapacityBytes: 64 << 20, HugeFromBytes: 2 << 20, SpillDir: t.TempDir(), HighBytes: 64 << 20})
+	s := newStore(t, Options{CapacityBytes: 64 << 20, HugeFromBytes: 2 << 20, SpillDir: t.TempDir(),
+		HighBytes: 64 << 20})
 	c := connect(t, s, "x")
 	h, err := c.Create(Spec{SizeBytes: 3 << 20, Own: true, Class: object.Persisted})
 	if err != nil {

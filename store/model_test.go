@@ -189,7 +189,8 @@ func (m *model) create() {
 	}
 	m.receive(c, h)
 	m.objects = append(m.objects, &modelObject{
-		id: h.ID, tenant: c.tenant, size: spec.SizeBytes, name: spec.Name, named: spec.Class == object.Named, listed: true, creator: c,
+		id: h.ID, tenant: c.tenant, size: spec.SizeBytes, name: spec.Name, named: spec.Class == object.Named,
+		listed: true, creator: c,
 		refs: map[*modelConn]int{c: 1}, ref: h.Ref,
 	})
 }
@@ -407,7 +408,8 @@ func (m *model) leave() {
 }
 
 func (m *model) connect(tenant int) *modelConn {
-	return &modelConn{Conn: connect(m.t, m.s, fmt.Sprintf("t%d", tenant)), tenant: tenant, known: map[uint64]bool{}, sessions: map[uint64]uint64{}}
+	return &modelConn{Conn: connect(m.t, m.s, fmt.Sprintf("t%d", tenant)), tenant: tenant, known: map[uint64]bool{},
+		sessions: map[uint64]uint64{}}
 }
 
 // check compares the totals and looks for objects that overlap.
@@ -439,7 +441,8 @@ func (m *model) check() {
 	}
 	for i, a := range alive {
 		for _, b := range alive[:i] {
-			if a.ref.Segment == b.ref.Segment && a.size > 0 && b.size > 0 && a.ref.Offset < b.ref.Offset+b.size && b.ref.Offset < a.ref.Offset+a.size {
+			if a.ref.Segment == b.ref.Segment && a.size > 0 && b.size > 0 && a.ref.Offset < b.ref.Offset+b.size &&
+				b.ref.Offset < a.ref.Offset+a.size {
 				m.t.Fatalf("%+v and %+v overlap", a, b)
 			}
 		}
@@ -481,7 +484,8 @@ func (m *model) finish() {
 		st := m.s.Status()
 		return st.ChargedBytes == 0 && st.Segments == 0 && st.References == 0 && len(st.Tenants) == 0
 	}
-	for end := time.Now().Add(10 * time.Second); !nothing(); time.Sleep(time.Millisecond) { // the kernel tells a moment later what is free
+	// the kernel tells a moment later what is free
+	for end := time.Now().Add(10 * time.Second); !nothing(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			m.t.Fatalf("left over: %+v", m.s.Status())
 		}

@@ -37,7 +37,10 @@ type Handle struct {
 // Create makes an unsealed object that c fills; c holds one reference. The memory is populated and its contents
 // are undefined (zero, or what c's own dead objects left).
 // Errors: ErrInvalid, ErrUnsupported (class), ErrFull, ErrQuota.
-func (c *Conn) Create(spec Spec) (Handle, error) {
+func (c *Conn) Create(spec Spec) (Handle, error) { return c.create(spec, false) }
+
+// create is Create, of Conn or AtOnce.
+func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 	if err := c.s.checkSpec(spec); err != nil {
 		return Handle{}, err
 	}
@@ -53,12 +56,17 @@ func (c *Conn) Create(spec Spec) (Handle, error) {
 	s := c.s
 	s.mu.Lock()
 	defer s.unlock()
-	if c.closed {
+	switch {
+	case c.closed:
 		return Handle{}, errConnClosed
+	case atOnce && !c.createsAtOnce(&spec):
+		return Handle{}, ErrWouldWait
 	}
-	if err := s.reserveObject(c.tenant, e.charge, c.stopped.Load); err != nil {
+	made, err := s.reserveObject(c.tenant, e.charge, c.stopped.Load)
+	if err != nil {
 		return Handle{}, err
 	}
+	defer made()
 	fd, err := -1, errConnClosed // where mu was let go
 	if !c.closed {
 		fd, err = c.place(e, spec.Own || spec.Shared)
@@ -88,7 +96,7 @@ func (s *Store) checkSpec(spec Spec) error {
 	case !spec.Class.Valid():
 		return fmt.Errorf("%w: class %d", object.ErrInvalid, spec.Class)
 	case spec.Class == object.TTL && spec.TTL <= 0:
-		return fmt.Errorf("%w: an object of class ttl needs the time that it is to live", object.ErrInvalid)
+		return fmt.Errorf("%w: an object of class ttl needs a time to live", object.ErrInvalid)
 	case spec.Class != object.TTL && spec.TTL != 0:
 		return fmt.Errorf("%w: a time to live of %v is for class ttl, not %s", object.ErrInvalid, spec.TTL, spec.Class)
 	case spec.Class == object.Persisted && s.spill == nil:
@@ -96,9 +104,11 @@ func (s *Store) checkSpec(spec Spec) error {
 	case spec.Class == object.Named && spec.Name == "":
 		return fmt.Errorf("%w: an object of class named needs a name", object.ErrInvalid)
 	case len(spec.Meta) > object.MaxMetaBytes:
-		return fmt.Errorf("%w: %d bytes of metadata, at most %d", object.ErrInvalid, len(spec.Meta), object.MaxMetaBytes)
+		return fmt.Errorf("%w: %d bytes of metadata, at most %d", object.ErrInvalid, len(spec.Meta),
+			object.MaxMetaBytes)
 	case spec.SizeBytes > s.opts.CapacityBytes:
-		return fmt.Errorf("%w: an object of %d bytes in a store of %d", object.ErrFull, spec.SizeBytes, s.opts.CapacityBytes)
+		return fmt.Errorf("%w: an object of %d bytes in a store of %d", object.ErrFull, spec.SizeBytes,
+			s.opts.CapacityBytes)
 	}
 	if err := checkLabels(spec.Labels); err != nil {
 		return err
@@ -108,7 +118,8 @@ func (s *Store) checkSpec(spec Spec) error {
 
 func checkName(name string) error {
 	if len(name) > object.MaxNameBytes || !utf8.ValidString(name) {
-		return fmt.Errorf("%w: name %.40q…: want UTF-8 of at most %d bytes", object.ErrInvalid, name, object.MaxNameBytes)
+		return fmt.Errorf("%w: name %.40q…: want UTF-8 of at most %d bytes", object.ErrInvalid, name,
+			object.MaxNameBytes)
 	}
 	for _, r := range name {
 		if r < ' ' || r == 0x7f {
@@ -159,8 +170,8 @@ func (c *Conn) takeRange(n, align uint64) (*segmentState, uint64, error) {
 	return g, off, nil
 }
 
-// wholePagesBytes is the size from which an object has its pages for itself: then its creator can make them read-only at the seal
-// (ipc/PROTOCOL.md), which costs an object of that size at most a tenth more memory.
+// wholePagesBytes is the size from which an object has its pages for itself: then its creator can make them read-only
+// at the seal (ipc/PROTOCOL.md), which costs an object of that size at most a tenth more memory.
 const wholePagesBytes = 64 << 10
 
 // extent says how many bytes an object takes in a segment that it shares, and to what they are aligned.
@@ -171,17 +182,11 @@ func extent(size uint64) (bytes, align uint64) {
 	return segment.RoundUp(size), segment.PageBytes
 }
 
-// addRoom makes a segment for small objects, an eighth of what the connection's others have in use: fewer and larger ones would save
-// descriptors, but a segment comes back whole or not at all, so what is mapped beyond what is used grows with them. Where there is no room for that
-// much, not even after objects went to disk, it makes a smaller one.
+// addRoom makes a segment for small objects, an eighth of what the connection's others have in use: fewer and larger
+// ones would save descriptors, but a segment comes back whole or not at all, so what is mapped beyond what is used
+// grows with them. Where there is no room for that much, not even after objects went to disk, it makes a smaller one.
 func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
-	var used uint64
-	for _, g := range c.written {
-		if g.ranges != nil {
-			used += g.ranges.Used()
-		}
-	}
-	n := max(min(max(used/roomShare, firstSegmentBytes), c.s.opts.SegmentBytes), atLeast)
+	n := max(min(max(c.room.used/roomShare, firstSegmentBytes), c.s.opts.SegmentBytes), atLeast)
 	g, err := c.s.newSegment(c, n)
 	for n > atLeast && (errors.Is(err, object.ErrQuota) || errors.Is(err, object.ErrFull)) && !c.closed {
 		n = max(n/2, atLeast)
@@ -195,7 +200,8 @@ func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
 	return g, nil
 }
 
-// roomShare: measured with random sizes, 4 leaves a third more mapped than 8, and 16 a tenth less for twice as many segments.
+// roomShare: measured with random sizes, 4 leaves a third more mapped than 8, and 16 a tenth less for twice as many
+// segments.
 const roomShare = 8
 
 func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err error) {
@@ -249,7 +255,8 @@ func (c *Conn) lookup(id object.ID) (*entry, error) {
 	case e == nil:
 		return nil, fmt.Errorf("%w: no object %s", object.ErrNotFound, id)
 	case e.tenant != c.tenant:
-		return nil, fmt.Errorf("%w: object %s belongs to another tenant than this connection's, %s", object.ErrPermission, id, c.tenant.name)
+		return nil, fmt.Errorf("%w: object %s belongs to another tenant than this connection's, %s",
+			object.ErrPermission, id, c.tenant.name)
 	}
 	return e, nil
 }
@@ -304,9 +311,14 @@ func (e *entry) notSealed() error {
 // Release gives one of c's references back. An object without references and without a name's hold is gone; an
 // unsealed one is aborted by that. ErrNotFound where c holds none.
 func (c *Conn) Release(id object.ID) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	return c.release(id)
+}
+
+// release is Release. mu is held.
+func (c *Conn) release(id object.ID) error {
 	s := c.s
-	s.mu.Lock()
-	defer s.unlock()
 	r, ok := c.refs[id]
 	if !ok {
 		return fmt.Errorf("%w: this connection holds no reference to object %s", object.ErrNotFound, id)
@@ -354,15 +366,21 @@ func (c *Conn) ownOpen(id object.ID) (*entry, error) {
 // Delete takes a sealed object's name and its place in the table; its memory goes with the last reference. An own
 // unsealed object is aborted; another connection's is ErrNotSealed.
 func (c *Conn) Delete(id object.ID, name string) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	return c.delete(id, name)
+}
+
+// delete is Delete. mu is held, and let go where a record is written.
+func (c *Conn) delete(id object.ID, name string) error {
 	s := c.s
-	s.mu.Lock()
-	defer s.unlock()
 	e, err := c.find(id, name)
 	if err != nil {
 		return err
 	}
 	if e.state == object.Open && (e.creator != c || e.sealing) {
-		return fmt.Errorf("%w: object %s is being filled by process %d: only that process can give it up", object.ErrNotSealed, e.id, e.creatorPID)
+		return fmt.Errorf("%w: object %s is being filled by process %d: only that process can abort it",
+			object.ErrNotSealed, e.id, e.creatorPID)
 	}
 	if e.state == object.Open {
 		s.forgetEntry(e)

@@ -23,9 +23,11 @@ type Options struct {
 	WarmBytes uint64
 	// WriterCacheBytes bounds the empty segments kept for one connection's next objects. Default CapacityBytes/4.
 	WriterCacheBytes uint64
-	// TenantBytes bounds what one tenant may be charged. Default 0: only CapacityBytes does, as where both are the same.
+	// TenantBytes bounds what one tenant may be charged. Default 0: only CapacityBytes does, as where both are the
+	// same.
 	TenantBytes uint64
-	// SpillDir is where objects go that memory has no room for, and where persisted ones are. Default "": neither can be.
+	// SpillDir is where objects go that memory has no room for, and where persisted ones are. Default "": neither can
+	// be.
 	SpillDir string
 	// SpillBytes bounds what is kept there. Default 4 × CapacityBytes.
 	SpillBytes uint64
@@ -33,26 +35,36 @@ type Options struct {
 	TenantSpillBytes uint64
 	// TenantObjects bounds the objects of one tenant, spilled ones too. Default 0: memory alone does.
 	TenantObjects int
+	// Segments bounds the segments that have memory: each is a descriptor of this process. The last eighth is for
+	// tenants with few of them. Default 0: no bound.
+	Segments int
+	// TenantSegments bounds those of one tenant. Default half of Segments.
+	TenantSegments int
 	// HighBytes is from where on memory is given back ahead of need, in the background: empty segments, the warm pool,
 	// then objects that nobody uses, to disk. Default 7/8 of CapacityBytes.
 	HighBytes uint64
-	// HugeFromBytes is the size from which an object with a segment of its own gets reserved huge pages while the machine has some free.
-	// Default 16 MiB: below it rounding up to whole pages wastes more than an eighth. NoHuge: never.
+	// HugeFromBytes is the size from which an object with a segment of its own gets reserved huge pages while the
+	// machine has some free. Default 16 MiB: below it rounding up to whole pages wastes more than an eighth. NoHuge:
+	// never.
 	HugeFromBytes uint64
-	// Available gives how many bytes the machine can still give (false: not known). It is asked before memory is taken, so that the store
-	// refuses with ErrFull what would make the kernel end processes, and every ten seconds: memory kept for nobody goes back while less than
-	// LowBytes are left. nil: not asked. It must not block and is called with and without locks.
+	// Available gives how many bytes the machine can still give (false: not known). It is asked before memory is taken,
+	// so that the store refuses with ErrFull what would make the kernel end processes, and every ten seconds: memory
+	// kept for nobody goes back while less than LowBytes are left. nil: not asked. It must not block and is called with
+	// and without locks.
 	Available func() (bytes uint64, known bool)
 	// LowBytes is what the store leaves to the machine. Default 64 MiB.
 	LowBytes uint64
-	// RequestBytes bounds what all requests hold in the daemon's own memory while they wait or lie unread (requests.go); a tenant may hold
-	// a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64 to 512 MiB.
+	// RequestBytes bounds what all requests hold in the daemon's own memory while they wait or lie unread
+	// (requests.go); a tenant may hold a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64
+	// to 512 MiB.
 	RequestBytes uint64
-	// ScrubEvery is the time between the end of one scrub of everything and the next. Default 0: only who asks for a scrub gets one.
+	// ScrubEvery is the time between the end of one scrub of everything and the next. Default 0: only who asks for a
+	// scrub gets one.
 	ScrubEvery time.Duration
 	// ScrubRate bounds those, in bytes a second. Default 64 MiB.
 	ScrubRate uint64
-	// OnDamage hears of each object that they find damaged. It must not block. nil: the status alone tells.
+	// OnDamage hears of each object that a scrub finds damaged, whoever asked for it. It must not block. nil: the
+	// status alone tells.
 	OnDamage func(object.Damage)
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
@@ -87,6 +99,9 @@ func (o Options) withDefaults() Options {
 	if o.WriterCacheBytes == 0 {
 		o.WriterCacheBytes = o.CapacityBytes / 4
 	}
+	if o.TenantSegments == 0 {
+		o.TenantSegments = max(1, o.Segments/2)
+	}
 	if o.SpillBytes == 0 {
 		o.SpillBytes = 4 * o.CapacityBytes
 	}
@@ -119,15 +134,23 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{object.ErrInvalid}, args...)...))
 		}
 	}
-	fault(o.CapacityBytes < 1<<20 || o.CapacityBytes > 1<<60, "capacity of %d bytes: want 1 MiB to 1 EiB", o.CapacityBytes)
-	fault(o.SegmentBytes < segment.PageBytes || o.SegmentBytes%segment.PageBytes != 0 || o.SegmentBytes > o.CapacityBytes,
+	fault(o.CapacityBytes < 1<<20 || o.CapacityBytes > 1<<60, "capacity of %d bytes: want 1 MiB to 1 EiB",
+		o.CapacityBytes)
+	fault(o.SegmentBytes < segment.PageBytes || o.SegmentBytes%segment.PageBytes != 0 ||
+		o.SegmentBytes > o.CapacityBytes,
 		"segments of %d bytes: want a multiple of %d, at most the capacity", o.SegmentBytes, segment.PageBytes)
-	fault(o.LargeBytes == 0 || o.LargeBytes > o.SegmentBytes, "large objects from %d bytes: want 1 to a segment's %d", o.LargeBytes, o.SegmentBytes)
-	fault(o.WarmBytes > o.CapacityBytes, "warm pool of %d bytes: more than the capacity of %d", o.WarmBytes, o.CapacityBytes)
-	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes, o.CapacityBytes)
-	fault(o.HighBytes > o.CapacityBytes, "high-water mark of %d bytes: more than the capacity of %d", o.HighBytes, o.CapacityBytes)
-	fault(o.RequestBytes != 0 && (o.RequestBytes < 16<<20 || o.RequestBytes > 1<<60), "%d bytes for requests: want 16 MiB to 1 EiB", o.RequestBytes)
+	fault(o.LargeBytes == 0 || o.LargeBytes > o.SegmentBytes, "large objects from %d bytes: want 1 to a segment's %d",
+		o.LargeBytes, o.SegmentBytes)
+	fault(o.WarmBytes > o.CapacityBytes, "warm pool of %d bytes: more than the capacity of %d", o.WarmBytes,
+		o.CapacityBytes)
+	fault(o.TenantBytes > o.CapacityBytes, "a tenant's quota of %d bytes: more than the capacity of %d", o.TenantBytes,
+		o.CapacityBytes)
+	fault(o.HighBytes > o.CapacityBytes, "high-water mark of %d bytes: more than the capacity of %d", o.HighBytes,
+		o.CapacityBytes)
+	fault(o.RequestBytes != 0 && (o.RequestBytes < 16<<20 || o.RequestBytes > 1<<60),
+		"%d bytes for requests: want 16 MiB to 1 EiB", o.RequestBytes)
 	fault(o.ScrubEvery < 0, "a scrub every %v", o.ScrubEvery)
 	fault(o.TenantObjects < 0, "a tenant's %d objects", o.TenantObjects)
+	fault(o.Segments < 0 || o.TenantSegments < 0, "%d segments, %d of one tenant", o.Segments, o.TenantSegments)
 	return errors.Join(faults...)
 }

@@ -13,9 +13,9 @@ import (
 	"tendril/store/object"
 )
 
-// Cursor is a place in the order of objects: behind the one that was created then and has this id. Neither ever changes, not by a
-// restart either, so a listing that goes on from a cursor tells of every object that was there all the while, and of each once. The zero
-// Cursor is the beginning.
+// Cursor is a place in the order of objects: behind the one that was created then and has this id. Neither ever
+// changes, not by a restart either, so a listing that goes on from a cursor tells of every object that was there all
+// the while, and of each once. The zero Cursor is the beginning.
 type Cursor struct {
 	created int64 // ns since 1970
 	id      object.ID
@@ -38,7 +38,7 @@ func ParseCursor(s string) (c Cursor, err error) {
 	ns, err := strconv.ParseUint(created, 16, 64)
 	raw, idErr := hex.DecodeString(id)
 	if err != nil || idErr != nil || len(raw) != len(c.id) {
-		return c, fmt.Errorf("%w: cursor %.60q: pass on what the last page gave, or nothing", object.ErrInvalid, s)
+		return c, fmt.Errorf("%w: cursor %.60q: want the cursor of the last page, or none", object.ErrInvalid, s)
 	}
 	c.created = int64(ns)
 	copy(c.id[:], raw)
@@ -58,8 +58,8 @@ func (e *entry) cursor() Cursor { return Cursor{e.created.UnixNano(), e.id} }
 // chunkMost bounds a chunk: finding a place in one, and making room there, costs some tenths of a µs.
 const chunkMost = 256
 
-// entryList is objects in order, the oldest first. The newest is added at once; anything else costs the logarithm of their number and a
-// chunk's length. The zero value is empty.
+// entryList is objects in order, the oldest first. The newest is added at once; anything else costs the logarithm of
+// their number and a chunk's length. The zero value is empty.
 type entryList struct {
 	chunks []chunk
 	n      int
@@ -182,11 +182,6 @@ func (l *entryList) after(list []*entry, at Cursor, n int) []*entry {
 		list, n = append(list, entries...), n-len(entries)
 	}
 	return list
-}
-
-// has reports whether an object is there.
-func (l *entryList) has(e *entry) bool {
-	return l.len() > 0 && slices.Contains(l.chunks[l.chunkOf(e.cursor())].entries, e)
 }
 
 // all calls f with each; f alters nothing.

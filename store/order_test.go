@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -65,9 +66,59 @@ func TestCursorText(t *testing.T) {
 			t.Errorf("%q: %+v, %v", c, back, err)
 		}
 	}
-	for _, s := range []string{"x", "12", "12-", "-00", "12-0011", "12-" + object.ID{}.String() + "00", "fffffffffffffffff-" + object.ID{}.String()} {
+	for _, s := range []string{"x", "12", "12-", "-00", "12-0011", "12-" + object.ID{}.String() + "00",
+		"fffffffffffffffff-" + object.ID{}.String()} {
 		if c, err := ParseCursor(s); err == nil {
 			t.Errorf("%q is %+v", s, c)
 		}
+	}
+}
+
+// has reports whether an object is there.
+func (l *entryList) has(e *entry) bool {
+	return l.len() > 0 && slices.Contains(l.chunks[l.chunkOf(e.cursor())].entries, e)
+}
+
+// TestWalkAll lists every tenant's objects once, in order, however little is looked at in one go.
+func TestWalkAll(t *testing.T) {
+	s := newStore(t, Options{})
+	var want []string
+	for _, name := range []string{"a", "b", "no objects", "z"} {
+		c := connect(t, s, name)
+		for i := range 5 {
+			if name == "no objects" {
+				continue
+			}
+			key := string(rune('0' + i))
+			sealedObject(t, c, Spec{Name: name + "/" + key, Class: object.Named, SizeBytes: 10})
+			want = append(want, name+" "+name+"/"+key)
+		}
+	}
+	asks := connect(t, s, "m")
+	for _, atMost := range []int{1, 3, 1000} {
+		var got []string
+		place, turns := "", 0
+		for {
+			taken := 0
+			next, err := asks.WalkAll(Query{}, place, atMost, func(o object.Info, at string) bool {
+				if taken == 2 { // a page is full
+					return false
+				}
+				got, taken = append(got, o.Tenant+" "+o.Name), taken+1
+				return true
+			})
+			if turns++; err != nil || turns > 100 {
+				t.Fatal(turns, err)
+			}
+			if place = next; place == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d at a time: %q, want %q", atMost, got, want)
+		}
+	}
+	if _, err := asks.WalkAll(Query{}, "nonsense@a", 1, nil); !errors.Is(err, object.ErrInvalid) {
+		t.Error(err)
 	}
 }

@@ -31,15 +31,25 @@ func (s *Store) openSpill(composites map[*entry][]object.Member) error {
 	return nil
 }
 
-// adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the one that got it later has it.
+// IsSpillMissing reports whether persisted objects were in the directory at path (Options.SpillDir), and it is not
+// there now, or is another one: a volume that is not mounted.
+func IsSpillMissing(path string) (bool, error) { return spill.IsMissing(path) }
+
+// ForgoSpill gives up what IsSpillMissing speaks of.
+func ForgoSpill(path string) error { return spill.Forgo(path) }
+
+// adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the
+// one that got it later has it.
 func (s *Store) adopt(r *spill.Record) *entry {
 	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) {
 		s.spill.Remove(r.ID, r.SizeBytes)
 		return nil
 	}
 	e := &entry{
-		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID, creatorName: r.Creator,
-		created: r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels, pinned: r.Pinned, bound: r.Bound,
+		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID,
+		creatorName: r.Creator,
+		created:     r.Created, sealed: r.Sealed, class: r.Class, state: object.Spilled, held: true, labels: r.Labels,
+		pinned: r.Pinned, bound: r.Bound,
 		onDisk: true, expiryAt: -1, sums: r.Sums,
 	}
 	s.setGrants(e, r.Grants)
@@ -83,13 +93,15 @@ func (e *entry) recordBytes(name string, meta []byte) uint64 {
 // record is what the disk is to know. mu is held.
 func (e *entry) record() *spill.Record {
 	return &spill.Record{
-		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta, Labels: e.labels, Grants: e.grants, Members: e.memberList(), Pinned: e.pinned,
-		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, Bound: e.bound.UTC(), CreatorPID: e.creatorPID, Creator: e.creatorName,
+		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta,
+		Labels: e.labels, Grants: e.grants, Members: e.memberList(), Pinned: e.pinned,
+		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, Bound: e.bound.UTC(),
+		CreatorPID: e.creatorPID, Creator: e.creatorName,
 	}
 }
 
-// persist puts an object on disk, under a name that it may not have yet, before it counts as persisted. mu is held, and let go meanwhile:
-// the object may be deleted when it comes back, and then is on disk no longer.
+// persist puts an object on disk, under a name that it may not have yet, before it counts as persisted. mu is held, and
+// let go meanwhile: the object may be deleted when it comes back, and then is on disk no longer.
 func (s *Store) persist(e *entry, name string, sealed time.Time) error {
 	s.transfers.Add(1)
 	defer s.transfers.Done()
@@ -137,8 +149,8 @@ func (s *Store) syncRecord(e *entry) error {
 	return s.writeStale(e)
 }
 
-// writeStale is syncRecord for who counts as a transfer, which the store's end waits for: what changed while an object went to disk is
-// known after a restart, too.
+// writeStale is syncRecord for who counts as a transfer, which the store's end waits for: what changed while an object
+// went to disk is known after a restart, too.
 func (s *Store) writeStale(e *entry) error {
 	for e.stale && e.onDisk { // what goes to disk just now is seen to by who takes it there
 		if e.claimed() {
@@ -150,7 +162,8 @@ func (s *Store) writeStale(e *entry) error {
 	return nil
 }
 
-// rewriteRecord writes the record of an object on disk, which nobody has claimed, anew. mu is held, and let go meanwhile.
+// rewriteRecord writes the record of an object on disk, which nobody has claimed, anew. mu is held, and let go
+// meanwhile.
 func (s *Store) rewriteRecord(e *entry) error {
 	e.claimFile()
 	e.stale = false
@@ -168,7 +181,7 @@ func (s *Store) rewriteRecord(e *entry) error {
 	}
 	s.yieldFile(e)
 	if err != nil && !gone {
-		return fmt.Errorf("what changed is not on disk: %w", err)
+		return fmt.Errorf("the change is not on disk: %w", err)
 	}
 	return nil
 }

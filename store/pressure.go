@@ -7,13 +7,15 @@ import (
 	"tendril/store/object"
 )
 
-// The capacity is a promise about the store; whether the machine can keep it depends on what else runs there. A page that is not there ends a
-// process, and on a machine at its end the kernel chooses which: so what would take the last is refused here, with words.
+// The capacity is a promise about the store; whether the machine can keep it depends on what else runs there. A page
+// that is not there ends a process, and on a machine at its end the kernel chooses which: so what would take the last
+// is refused here, with words.
 
 // lookEvery is how often the machine's memory is looked at.
 const lookEvery = 10 * time.Second
 
-// machineRoom refuses n bytes that the machine does not have, after it gave back what is kept for nobody in particular. mu is held.
+// machineRoom refuses n bytes that the machine does not have, after it gave back what is kept for nobody in particular.
+// mu is held.
 func (s *Store) machineRoom(n uint64) error {
 	left, known := s.available()
 	if !known || left >= n && left-n >= s.opts.LowBytes {
@@ -29,13 +31,13 @@ func (s *Store) machineRoom(n uint64) error {
 	}
 	s.retireIdle(n)
 	s.short = true
-	s.wakeKeeper()
-	return fmt.Errorf("%w: the machine has %d bytes left, %d are asked for, and %d stay free: delete objects, end other programs, or give the daemon's cgroup more",
+	s.wakeJanitor()
+	return fmt.Errorf("%w: the machine has %d bytes left, %d are needed, and %d must stay free: delete objects, end other programs, or raise the limit of the daemon's cgroup",
 		object.ErrFull, left, n, s.opts.LowBytes)
 }
 
-// lookAgain is how long an answer about the machine's memory is good while there is plenty: asking reads files, some of which the kernel sums up
-// over every group and core for the reader. What the store takes meanwhile is taken off.
+// lookAgain is how long an answer about the machine's memory is good while there is plenty: asking reads files, some of
+// which the kernel sums up over every group and core for the reader. What the store takes meanwhile is taken off.
 const lookAgain = 100 * time.Millisecond
 
 // available gives what the machine can still give. mu is held.

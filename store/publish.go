@@ -11,13 +11,14 @@ import (
 	"tendril/store/segment"
 )
 
-// What a session publishes was mapped writable by its client and by a worker, which runs the tenant's code. That code may have kept another
-// mapping, here or in a child, or a descriptor to make one. So the daemon believes nobody: the kernel grants F_SEAL_WRITE only when no
-// mapping is left that could write, and no new one can be made after it. Where the kernel refuses, the object is made of a copy, in memory
-// that only the daemon has ever mapped.
+// What a session publishes was mapped writable by its client and by a worker, which runs the tenant's code. That code
+// may have kept another mapping, here or in a child, or a descriptor to make one. So the daemon believes nobody: the
+// kernel grants F_SEAL_WRITE only when no mapping is left that could write, and no new one can be made after it. Where
+// the kernel refuses, the object is made of a copy, in memory that only the daemon has ever mapped.
 
-// sealPublished gives a segment that nobody can write any more: g, or a copy of it. mu is held, and let go meanwhile: the kernel waits up
-// to some 0.2 s for pages that a device has pinned. On an error the copy comes back too if there is one, for giveUpCopy.
+// sealPublished gives a segment that nobody can write any more: g, or a copy of it. mu is held, and let go meanwhile:
+// the kernel waits up to some 0.2 s for pages that a device has pinned. On an error the copy comes back too if there is
+// one, for giveUpCopy.
 func (s *Store) sealPublished(c *Conn, g *segmentState) (*segmentState, error) {
 	if c.written[g.id] != g { // mu was let go before
 		return nil, errConnClosed
@@ -41,12 +42,12 @@ func (s *Store) sealPublished(c *Conn, g *segmentState) (*segmentState, error) {
 	return g, err
 }
 
-// copyPublished copies memory that somebody can still write into memory that nobody can. It is the tenant's, who is charged for both until
-// nobody has the first any more. mu is held, and let go meanwhile.
+// copyPublished copies memory that somebody can still write into memory that nobody can. It is the tenant's, who is
+// charged for both until nobody has the first any more. mu is held, and let go meanwhile.
 func (s *Store) copyPublished(c *Conn, g *segmentState, from *segment.Memory) (*segmentState, error) {
 	fresh, err := s.newSegment(c, g.bytes)
 	if err != nil {
-		return nil, fmt.Errorf("publish: somebody has the memory mapped writable, and there is no room for a copy of %d bytes: %w", g.bytes, err)
+		return nil, fmt.Errorf("publish: the memory is mapped writable, and there is no room for a copy of %d bytes: %w", g.bytes, err)
 	}
 	to, err := fresh.mem.Again()
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *Store) copyPublished(c *Conn, g *segmentState, from *segment.Memory) (*
 	defer to.Close()
 	s.unlock()
 	if err = copyMemory(to, from); err == nil {
-		err = to.SealStrict()
+		err = sealStrict(to, c.stopped.Load)
 	}
 	s.mu.Lock()
 	if c.written[g.id] != g || c.written[fresh.id] != fresh {

@@ -70,7 +70,8 @@ func (r *Reading) reach(e *entry) (err error) {
 	return err
 }
 
-// follow looks again where the object is: its file went because it is in memory now, or it is deleted. It may have gone to disk anew.
+// follow looks again where the object is: its file went because it is in memory now, or it is deleted. It may have gone
+// to disk anew.
 func (r *Reading) follow() error {
 	s := r.c.s
 	s.mu.Lock()
@@ -123,10 +124,14 @@ func (r *Reading) Range(off, n uint64) ([]byte, error) {
 // followAtMost is how often an object may come back from disk and leave again while a part of it is read.
 const followAtMost = 4
 
-// Checksum gives the XXH64 (seed 0) of the whole object. ctx ends it early.
-func (r *Reading) Checksum(ctx context.Context) (uint64, error) {
+// Checksum gives the XXH64 (seed 0) of the whole object. ctx ends it early. It calls between after each MiB but
+// the last: what is long lets others in.
+func (r *Reading) Checksum(ctx context.Context, between func()) (uint64, error) {
 	sum := xxhash.New()
 	for at := uint64(0); at < r.Size; at += spill.ChunkBytes {
+		if at > 0 {
+			between()
+		}
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("%w: checksum: %w", object.ErrTimeout, ctx.Err())
 		}

@@ -2,11 +2,12 @@ package store
 
 import "tendril/store/object"
 
-// Reclaim takes a reference again that the peer had held over a connection before this one. again says whether c has it now: not
-// where the object is not there (any more), not sealed, or not for c. Release gives it back. here: the object lies in the
-// segment that the peer says it has mapped, and from now on that counts as known to c, without a descriptor. A peer that lies
-// about what it has mapped harms itself alone. An object on disk is held there: nothing brings it back for this.
-// Where a connection to the store before held it for the same process (Heirs), that is the reference which c gets.
+// Reclaim takes a reference again that the peer had held over a connection before this one. again says whether c has it
+// now: not where the object is not there (any more), not sealed, or not for c. Release gives it back. here: the object
+// lies in the segment that the peer says it has mapped, and from now on that counts as known to c, without a
+// descriptor. A peer that lies about what it has mapped harms itself alone. An object on disk is held there: nothing
+// brings it back for this. Where a connection to the store before held it for the same process (Heirs), that is the
+// reference which c gets.
 func (c *Conn) Reclaim(id object.ID, mapped uint64) (again, here bool) {
 	s := c.s
 	s.mu.Lock()
@@ -18,7 +19,8 @@ func (c *Conn) Reclaim(id object.ID, mapped uint64) (again, here bool) {
 	c.fromHeir(e)
 	c.refer(e)
 	g := e.seg
-	if e.shadow != nil && e.shadow.seg.id == mapped { // it was copied when it was shared, and the peer has the old place
+	// it was copied when it was shared, and the peer has the old place
+	if e.shadow != nil && e.shadow.seg.id == mapped {
 		g = e.shadow.seg
 	}
 	if g == nil || g.id != mapped || g.mem == nil {

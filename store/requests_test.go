@@ -8,7 +8,8 @@ import (
 	"tendril/store/object"
 )
 
-// TestRequestMemoryHasThreeBounds: a connection's, its tenant's and the daemon's; and what is given back wakes who waits for it.
+// TestRequestMemoryHasThreeBounds: a connection's, its tenant's and the daemon's; and what is given back wakes who
+// waits for it.
 func TestRequestMemoryHasThreeBounds(t *testing.T) {
 	s, err := New(Options{CapacityBytes: 64 << 20, RequestBytes: 32 << 20})
 	if err != nil {
@@ -82,5 +83,66 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 	full[0].UnchargeRequest(connMost)
 	if held := s.Status().RequestBytes; held != 32<<20-connMost {
 		t.Errorf("%d bytes are charged, want %d", held, 32<<20-connMost)
+	}
+}
+
+// TestChargesComeInOrder: what is given back goes to those who wait, in their order, and wakes nobody else; tenants
+// take turns.
+func TestChargesComeInOrder(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 64 << 20, RequestBytes: 16 << 20})
+	conn := func(tenant string) *Conn { return connect(t, s, tenant) }
+	for range 4 {
+		if err := conn("a").ChargeRequest(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := conn("b")
+	if err := full.ChargeRequest(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	l := s.requests
+	var waits []*chargeWait
+	wait := func(tenant string, n uint64) {
+		w := &chargeWait{c: conn(tenant), n: n, charged: make(chan struct{})}
+		l.mu.Lock()
+		l.join(w)
+		l.mu.Unlock()
+		waits = append(waits, w)
+	}
+	done := func() (n int) {
+		for _, w := range waits {
+			select {
+			case <-w.charged:
+				n++
+			default:
+			}
+		}
+		return n
+	}
+	for range 100 {
+		wait("a", 1<<18)
+	}
+	for i, want := range []int{2, 4} { // two for each half MiB of a's
+		l.mu.Lock()
+		for c := range s.conns {
+			if c.tenant.name == "a" && c.requests == 1<<20 {
+				l.remove(c, 1<<19)
+				break
+			}
+		}
+		l.mu.Unlock()
+		if got := done(); got != want {
+			t.Errorf("round %d: %d of %d charges are done, want %d", i, got, len(waits), want)
+		}
+	}
+	select {
+	case <-waits[3].charged:
+	default:
+		t.Error("who came fourth was passed over")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := conn("a").AwaitCharge(ctx, 1); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("behind others: %v", err)
 	}
 }

@@ -10,17 +10,19 @@ import (
 	"tendril/store/spill"
 )
 
-// ErrAway is a Get's answer where the object is on disk: Await or Wait brings it back. Peers never see it.
+// ErrAway is a Get's answer where the object is on disk: BringBack brings it back. Peers never see it.
 var ErrAway = fmt.Errorf("%w: the object is not in memory", object.ErrBusy)
 
-// bringBack brings a spilled object into memory, or waits for somebody who does.
-func (c *Conn) bringBack(ctx context.Context, id object.ID, name string) error {
+// BringBack brings an object that a Get answered ErrAway for into memory, by name where id is zero, or waits for
+// somebody who does. It waits for nothing else: nil is for the caller to Get again, and the object may be gone by then.
+// Errors: ErrTimeout (ctx), ErrFull, ErrQuota, ErrStorage.
+func (c *Conn) BringBack(ctx context.Context, id object.ID, name string) error {
 	s := c.s
 	s.mu.Lock()
 	e, err := c.readable(id, name)
 	if err != nil || e.state != object.Spilled {
 		s.unlock()
-		return nil // Await looks again
+		return nil // the caller looks again
 	}
 	if other := e.moving; other != nil {
 		s.unlock()
@@ -28,7 +30,7 @@ func (c *Conn) bringBack(ctx context.Context, id object.ID, name string) error {
 		case <-other:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("%w: object %s is coming from disk", object.ErrTimeout, e.id)
+			return fmt.Errorf("%w: object %s is being read from disk", object.ErrTimeout, e.id)
 		}
 	}
 	defer s.unlock()
@@ -38,7 +40,8 @@ func (c *Conn) bringBack(ctx context.Context, id object.ID, name string) error {
 	return s.restore(e, s.spill.For(c.tenant.name), func() bool { return ctx.Err() != nil || s.isClosed() })
 }
 
-// restore brings e back into a segment of the store's own. share is of the tenant that asks. mu is held, and let go meanwhile.
+// restore brings e back into a segment of the store's own. share is of the tenant that asks. mu is held, and let go
+// meanwhile.
 func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 	s.transfers.Add(1)
 	defer s.transfers.Done()

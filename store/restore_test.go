@@ -53,11 +53,12 @@ func bringBack(t *testing.T, c *Conn, id object.ID) (h Handle) {
 	return h
 }
 
-// TestRestoreLeavesNeighbours brings an object that ends in the middle of a page back into a place that another one had, beside one that a
-// client holds: in the same page, as long as the store placed them so.
+// TestRestoreLeavesNeighbours brings an object that ends in the middle of a page back into a place that another one
+// had, beside one that a client holds: in the same page, as long as the store placed them so.
 func TestRestoreLeavesNeighbours(t *testing.T) {
 	const large, small = 1_100_000, 1000
-	s := newStore(t, Options{CapacityBytes: 24 << 20, SegmentBytes: 4 << 20, LargeBytes: 2 << 20, SpillDir: t.TempDir()})
+	s := newStore(t, Options{CapacityBytes: 24 << 20, SegmentBytes: 4 << 20, LargeBytes: 2 << 20,
+		SpillDir: t.TempDir()})
 	c := connect(t, s, "x")
 	ids := spilled(t, c, large, small, large)
 	first := bringBack(t, c, ids[0])

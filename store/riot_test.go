@@ -17,10 +17,11 @@ import (
 	"tendril/store/segment"
 )
 
-// The riot is a store with little memory and a small disk, and clients that all act at once on one set of objects: get, hold, read,
-// rename, label, share, persist, replace, delete and make anew, while others fill memory with objects of their own. An object's bytes
-// follow from its seed, and whoever sees an object compares all of them, at the get and again before the release. Nobody deletes what
-// another one is using, so an object that is not there, or that the disk does not give, is lost.
+// The riot is a store with little memory and a small disk, and clients that all act at once on one set of objects: get,
+// hold, read, rename, label, share, persist, replace, delete and make anew, while others fill memory with objects of
+// their own. An object's bytes follow from its seed, and whoever sees an object compares all of them, at the get and
+// again before the release. Nobody deletes what another one is using, so an object that is not there, or that the disk
+// does not give, is lost.
 
 // noise is where objects have their bytes from: an object's begin at a place that its seed says.
 var noise = func() []byte {
@@ -112,7 +113,8 @@ func (a *rioter) memory(h Handle, writable bool) []byte {
 
 // crowded reports whether an error says no more than that others are in the way.
 func crowded(err error) bool {
-	return errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) || errors.Is(err, object.ErrBusy) || errors.Is(err, object.ErrTimeout)
+	return errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) || errors.Is(err, object.ErrBusy) ||
+		errors.Is(err, object.ErrTimeout)
 }
 
 // did reports whether something succeeded; what failed for another reason than the crowd ends the riot.
@@ -123,7 +125,8 @@ func (a *rioter) did(err error, what string, p *prize) bool {
 	return err == nil
 }
 
-// riotSizes: below a page, whole pages, some that reach into the page where the next one begins, and large enough to go around the page cache.
+// riotSizes: below a page, whole pages, some that reach into the page where the next one begins, and large enough to go
+// around the page cache.
 var riotSizes = []int{0, 1, 64, 3000, 4096, 100_000, 100_000, 100_000, 262_144, 1_048_576, 1_100_000, 1_100_000}
 
 // spec is a new object's, with bytes for what it is.
@@ -156,11 +159,11 @@ func (a *rioter) make(p *prize, spec Spec) bool {
 
 // insist makes p's object however full it is.
 func (a *rioter) insist(p *prize, spec Spec) {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !a.make(p, spec) && a.r.fault.Load() == nil { // also when the riot is over: it is there, or lost
 		if time.Now().After(deadline) {
 			_, err := a.Create(Spec{SizeBytes: uint64(p.size)})
-			a.r.say("an object of %d bytes is not to be made within 10 s: %v\n%s", p.size, err, a.r.picture())
+			a.r.say("an object of %d bytes is not to be made within a minute: %v\n%s", p.size, err, a.r.picture())
 		}
 		a.sweep()
 		time.Sleep(time.Millisecond)
@@ -177,7 +180,8 @@ func (a *rioter) compare(p *prize, have []byte, when string) {
 	for at < min(len(have), len(want)) && have[at] == want[at] {
 		at++
 	}
-	a.r.say("object %s, %q, %s: byte %d of %d is wrong (%d bytes are here)", p.id, p.name, when, at, len(want), len(have))
+	a.r.say("object %s, %q, %s: byte %d of %d is wrong (%d bytes are here)", p.id, p.name, when, at,
+		len(want), len(have))
 }
 
 // look gets an object and compares it, now and after a while.
@@ -191,7 +195,7 @@ func (a *rioter) look(p *prize) {
 	have := a.memory(h, false)
 	a.compare(p, have, "at the get")
 	if a.rng.IntN(4) == 0 {
-		time.Sleep(time.Duration(a.rng.IntN(2000)) * time.Microsecond)
+		time.Sleep(time.Duration(a.rng.IntN(2000)) * time.Microsecond) // Pause: what others do meanwhile must not show
 		a.compare(p, have, "while it was held")
 	}
 	a.did(a.Release(p.id), "release", p)
@@ -316,10 +320,10 @@ func (r *riot) check() {
 	defer a.leave()
 	for _, p := range r.prizes {
 		before := r.seen.Load()
-		for deadline := time.Now().Add(10 * time.Second); r.seen.Load() == before && r.fault.Load() == nil; a.sweep() {
+		for deadline := time.Now().Add(time.Minute); r.seen.Load() == before && r.fault.Load() == nil; a.sweep() {
 			if a.look(p); time.Now().After(deadline) {
 				_, err := a.Wait(context.Background(), p.id, "")
-				r.say("object %s of %d bytes is not to be had within 10 s: %v\n%s", p.id, p.size, err, r.picture())
+				r.say("object %s of %d bytes is not to be had within a minute: %v\n%s", p.id, p.size, err, r.picture())
 			}
 		}
 		if got, err := a.GetName(p.name); err == nil && got.ID != p.id {
@@ -335,11 +339,13 @@ func (r *riot) picture() string {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%d of %d bytes are charged, %d of %d on disk, %d segments are cold\n", r.s.charged, r.s.opts.CapacityBytes, r.s.spill.TakenBytes(), r.s.spill.LimitBytes(), r.s.cold.Len())
+	fmt.Fprintf(&b, "%d of %d bytes are charged, %d of %d on disk, %d segments are cold\n", r.s.charged,
+		r.s.opts.CapacityBytes, r.s.spill.TakenBytes(), r.s.spill.LimitBytes(), r.s.cold.Len())
 	for _, g := range r.s.segments {
 		fmt.Fprintf(&b, "segment %d of %d bytes, %d of %d objects usable, gone %v, evicting %v, seen by %d, written by one %v\n", g.id, g.bytes, g.usable, g.live, g.mem == nil, g.evicting, len(g.seen), g.writer != nil)
 		for e := g.first; e != nil; e = e.next {
-			fmt.Fprintf(&b, "  %s of %d bytes, %v, %v, %d references, held %v, on disk %v, claimed %v, %v\n", e.id, e.size, e.state, e.class, e.refs, e.held, e.onDisk, e.claimed(), e.fault)
+			fmt.Fprintf(&b, "  %s of %d bytes, %v, %v, %d references, held %v, on disk %v, claimed %v, %v\n", e.id,
+				e.size, e.state, e.class, e.refs, e.held, e.onDisk, e.claimed(), e.fault)
 		}
 	}
 	return b.String()
@@ -357,7 +363,8 @@ func TestRiot(t *testing.T) {
 		lasts = 2 * time.Second
 	}
 	opts := Options{
-		CapacityBytes: 24 << 20, SegmentBytes: 4 << 20, LargeBytes: 2 << 20, SpillDir: t.TempDir(), SpillBytes: 34 << 20, WriterCacheBytes: 1 << 20,
+		CapacityBytes: 24 << 20, SegmentBytes: 4 << 20, LargeBytes: 2 << 20, SpillDir: t.TempDir(),
+		SpillBytes: 34 << 20, WriterCacheBytes: 1 << 20,
 	}
 	s, err := New(opts)
 	if err != nil {
@@ -385,7 +392,8 @@ func TestRiot(t *testing.T) {
 		waitUntil(t, func() bool { return s.invariants(true) == "" })
 	}
 	st := s.Status()
-	t.Logf("%d times an object was compared; %d of %d objects are on disk alone", r.seen.Load(), st.SpilledObjects, st.Objects)
+	t.Logf("%d times an object was compared; %d of %d objects are on disk alone", r.seen.Load(),
+		st.SpilledObjects, st.Objects)
 	s.Close()
 	if what := r.fault.Load(); what != nil {
 		t.Fatal(*what)

@@ -10,6 +10,7 @@ import (
 // that finding room costs the same for one segment and for ten thousand.
 type roomBuckets struct {
 	buckets [48][]*segmentState // 0: full; b: longest range in [64·2^(b-1), 64·2^b)
+	used    uint64              // bytes of all of them that are taken
 }
 
 func bucketOf(bytes uint64) int { return min(bits.Len64(bytes/64), len(roomBuckets{}.buckets)-1) }
@@ -37,7 +38,8 @@ func (r *roomBuckets) find(n uint64) *segmentState {
 	return nil
 }
 
-// findAligned is find for bytes at a multiple of align: a range of just n bytes may lie askew, a longer one holds them anyway.
+// findAligned is find for bytes at a multiple of align: a range of just n bytes may lie askew, a longer one holds them
+// anyway.
 func (r *roomBuckets) findAligned(n, align uint64) *segmentState {
 	if g := r.find(n); g == nil || align == alloc.Granule || g.ranges.Fits(n, align) {
 		return g
@@ -47,6 +49,8 @@ func (r *roomBuckets) findAligned(n, align uint64) *segmentState {
 
 // add takes g in.
 func (r *roomBuckets) add(g *segmentState) {
+	g.counted = g.ranges.Used()
+	r.used += g.counted
 	g.bucket = bucketOf(g.ranges.Largest())
 	g.at = len(r.buckets[g.bucket])
 	r.buckets[g.bucket] = append(r.buckets[g.bucket], g)
@@ -57,6 +61,7 @@ func (r *roomBuckets) remove(g *segmentState) {
 	if g.ranges == nil {
 		return
 	}
+	r.used -= g.counted
 	list := r.buckets[g.bucket]
 	last := list[len(list)-1]
 	list[g.at] = last
@@ -65,8 +70,10 @@ func (r *roomBuckets) remove(g *segmentState) {
 	r.buckets[g.bucket] = list[:len(list)-1]
 }
 
-// update moves g to where its longest range belongs now.
+// update counts what is taken of g, and moves it to where its longest range belongs now.
 func (r *roomBuckets) update(g *segmentState) {
+	r.used += g.ranges.Used() - g.counted
+	g.counted = g.ranges.Used()
 	if bucketOf(g.ranges.Largest()) != g.bucket {
 		r.remove(g)
 		r.add(g)

@@ -10,8 +10,9 @@ import (
 	"tendril/store/object"
 )
 
-// A scrub compares objects with their sums: what lies in memory, where they are known, and what lies on disk. An object in memory whose sums
-// are not known gets them. A pass goes in steps, one at a time in the whole store; between two of them it is a cursor, and nothing here.
+// A scrub compares objects with their sums: what lies in memory, where they are known, and what lies on disk. An object
+// in memory whose sums are not known gets them. A pass goes in steps, one at a time in the whole store; between two of
+// them it is a cursor, and nothing here.
 
 const (
 	scrubStepBytes   = 64 << 20 // after which a step ends
@@ -28,8 +29,8 @@ type scrubbing struct {
 	bytes  uint64
 }
 
-// Scrub does the next step of a pass over the objects of c's tenant, or with all over everybody's: who may ask for that is the
-// caller's to say. from is "" at first, then the report's Next. Errors: ErrInvalid (from), ErrTimeout (ctx).
+// Scrub does the next step of a pass over the objects of c's tenant, or with all over everybody's: who may ask for that
+// is the caller's to say. from is "" at first, then the report's Next. Errors: ErrInvalid (from), ErrTimeout (ctx).
 func (c *Conn) Scrub(ctx context.Context, all bool, from string) (object.ScrubReport, error) {
 	only := c.tenant.name
 	if all {
@@ -46,9 +47,11 @@ func (c *Conn) NoteScrub(p object.ScrubPass) {
 	c.s.lastScrub = &p
 }
 
-// scrubStep does a step over one tenant's objects, or with only "" over all. It waits for the step of somebody else. pace may be nil.
-func (s *Store) scrubStep(ctx context.Context, only, from string, pace func(uint64)) (object.ScrubReport, error) {
-	name, at, err := parseScrub(from)
+// scrubStep does a step over one tenant's objects, or with only "" over all. It waits for the step of somebody else.
+// pace may be nil.
+func (s *Store) scrubStep(ctx context.Context, only, from string,
+	pace func(uint64)) (report object.ScrubReport, err error) {
+	name, at, err := parsePlace(from)
 	if err != nil {
 		return object.ScrubReport{}, err
 	}
@@ -59,9 +62,17 @@ func (s *Store) scrubStep(ctx context.Context, only, from string, pace func(uint
 	case s.scrubTurn <- struct{}{}:
 		defer func() { <-s.scrubTurn }()
 	case <-ctx.Done():
-		return object.ScrubReport{}, fmt.Errorf("%w: another scrub is under way", object.ErrTimeout)
+		return object.ScrubReport{}, fmt.Errorf("%w: another scrub is running", object.ErrTimeout)
 	}
-	w := &scrubbing{s: s, ctx: ctx, pace: pace, report: object.ScrubReport{Damaged: []object.Damage{}, TotalBytes: s.scrubBytes(only)}}
+	defer func() {
+		for _, d := range report.Damaged {
+			if s.opts.OnDamage != nil {
+				s.opts.OnDamage(d)
+			}
+		}
+	}()
+	w := &scrubbing{s: s, ctx: ctx, pace: pace,
+		report: object.ScrubReport{Damaged: []object.Damage{}, TotalBytes: s.scrubBytes(only)}}
 	limit := uint64(scrubStepBytes)
 	if pace != nil {
 		limit = scrubPacedBytes
@@ -76,18 +87,22 @@ func (s *Store) scrubStep(ctx context.Context, only, from string, pace func(uint
 		}
 		name, at = tenant, e.cursor()
 	}
-	w.report.Next = at.String() + "@" + name
+	w.report.Next = placeOf(at, name)
 	return w.report, nil
 }
 
-// parseScrub reads a place in a scrub: a cursor, "@" and a tenant's name.
-func parseScrub(from string) (tenant string, at Cursor, err error) {
+// placeOf is a place among everybody's objects: a cursor, "@" and a tenant's name.
+func placeOf(at Cursor, tenant string) string { return at.String() + "@" + tenant }
+
+// parsePlace reads one.
+func parsePlace(from string) (tenant string, at Cursor, err error) {
 	cursor, tenant, _ := strings.Cut(from, "@")
 	at, err = ParseCursor(cursor)
 	return tenant, at, err
 }
 
-// scrubNext gives the object behind a place: a tenant's next one or, where all are gone through, the first of the tenant whose name follows.
+// scrubNext gives the object behind a place: a tenant's next one or, where all are gone through, the first of the
+// tenant whose name follows.
 func (s *Store) scrubNext(only, name string, at Cursor) (*entry, string) {
 	for {
 		e, next := s.scrubNextOf(name, at)
@@ -110,12 +125,7 @@ func (s *Store) scrubNextOf(name string, at Cursor) (e *entry, next string) {
 			return list[0], ""
 		}
 	}
-	for other := range s.tenants {
-		if other > name && (next == "" || other < next) {
-			next = other
-		}
-	}
-	return nil, next
+	return nil, s.tenantAfter(name)
 }
 
 // scrubBytes gives about how much a pass reads.
@@ -192,8 +202,8 @@ func (w *scrubbing) lookInMemory(e *entry) (sound bool) {
 	return why == nil
 }
 
-// lookOnDisk compares what the disk has. A copy that is bad where the memory is sound is given up: it is written anew when the time comes,
-// and at once where the object is persisted.
+// lookOnDisk compares what the disk has. A copy that is bad where the memory is sound is given up: it is written anew
+// when the time comes, and at once where the object is persisted.
 func (w *scrubbing) lookOnDisk(e *entry, sound bool) {
 	var why error
 	for range 2 { // the first time it may have been written anew meanwhile
@@ -235,7 +245,8 @@ func (w *scrubbing) onDisk(e *entry) bool {
 }
 
 func (e *entry) damaged(where string, why error) object.Damage {
-	return object.Damage{ID: e.id, Name: e.name, Tenant: e.tenant.name, SizeBytes: e.size, Where: where, Why: why.Error()}
+	return object.Damage{ID: e.id, Name: e.name, Tenant: e.tenant.name, SizeBytes: e.size, Where: where,
+		Why: why.Error()}
 }
 
 // scrubber does a pass now and then, at a bounded rate. It ends with ctx, which Close ends.
@@ -274,11 +285,6 @@ func (s *Store) scrubAll(ctx context.Context) object.ScrubPass {
 	for from := ""; ; from = pass.Next {
 		step, err := s.scrubStep(ctx, "", from, pace)
 		pass.Add(step)
-		for _, d := range step.Damaged {
-			if s.opts.OnDamage != nil {
-				s.opts.OnDamage(d)
-			}
-		}
 		if err != nil || step.Next == "" {
 			pass.Ended, pass.Next, pass.TotalBytes = time.Now().UTC(), "", 0
 			return pass

@@ -63,13 +63,14 @@ func flipOnDisk(t *testing.T, dir string, id object.ID, at int64) {
 
 func wantDamage(t *testing.T, r object.ScrubReport, id object.ID, where string) {
 	t.Helper()
-	if len(r.Damaged) != 1 || r.Damaged[0].ID != id || r.Damaged[0].Where != where || !strings.Contains(r.Damaged[0].Why, id.String()) {
+	if len(r.Damaged) != 1 || r.Damaged[0].ID != id || r.Damaged[0].Where != where ||
+		!strings.Contains(r.Damaged[0].Why, id.String()) {
 		t.Fatalf("want object %s damaged in %s, got %+v", id, where, r)
 	}
 }
 
-// What is written into an object after its seal is found where checksums were asked for; nobody gets it after that, and it does not go to disk
-// under a checksum that says that all is well.
+// What is written into an object after its seal is found where checksums were asked for; nobody gets it after that, and
+// it does not go to disk under a checksum that says that all is well.
 func TestChecksumAtTheSeal(t *testing.T) {
 	s := newStore(t, spillOptions(t.TempDir()))
 	c := connect(t, s, "uid:1")
@@ -85,11 +86,12 @@ func TestChecksumAtTheSeal(t *testing.T) {
 	}
 	wantPattern(t, c, id, size, 7)
 	spoil(t, c, id, 1<<20+3)
-	if err := c.Update(id, "", Change{Persist: true}); !errors.Is(err, object.ErrStorage) || !strings.Contains(err.Error(), "damaged") {
+	if err := c.Update(id, "", Change{Persist: true}); !errors.Is(err, object.ErrStorage) ||
+		!strings.Contains(err.Error(), "damaged") {
 		t.Errorf("to disk: %v", err)
 	}
-	if left, err := os.ReadDir(s.opts.SpillDir); err != nil || len(left) != 0 {
-		t.Errorf("on disk there are %v, %v", left, err)
+	if left := filesIn(t, s.opts.SpillDir); len(left) != 0 {
+		t.Errorf("on disk there are %v", left)
 	}
 	wantDamage(t, scrubbed(t, c, false), id, "memory")
 	_, err := c.Get(id)
@@ -217,11 +219,7 @@ func TestScrubByItself(t *testing.T) {
 		}
 	}
 	s := newStore(t, opts)
-	c := connect(t, s, "uid:1")
-	spec := named("n", 5000)
-	spec.Checksum = true
-	id := filled(t, c, spec, 9)
-	spoil(t, c, id, 0)
+	_, id := spoiled(t, s)
 	if d := <-found; d.ID != id || d.Where != "memory" {
 		t.Errorf("found %+v", d)
 	}
@@ -229,6 +227,30 @@ func TestScrubByItself(t *testing.T) {
 		last := s.Status().Scrub.Last
 		return last != nil && last.By == "daemon" && last.Objects == 1
 	})
+}
+
+// spoiled gives a connection with an object that has checksums and whose first byte in memory changed after its seal.
+func spoiled(t *testing.T, s *Store) (*Conn, object.ID) {
+	t.Helper()
+	c := connect(t, s, "uid:1")
+	spec := named("n", 5000)
+	spec.Checksum = true
+	id := filled(t, c, spec, 9)
+	spoil(t, c, id, 0)
+	return c, id
+}
+
+// What a scrub finds that somebody asked for is told of, too.
+func TestScrubTellsOfDamage(t *testing.T) {
+	opts := spillOptions(t.TempDir())
+	var found []object.Damage
+	opts.OnDamage = func(d object.Damage) { found = append(found, d) }
+	s := newStore(t, opts)
+	c, id := spoiled(t, s)
+	if r, err := c.Scrub(t.Context(), false, ""); err != nil || len(r.Damaged) != 1 || len(found) != 1 ||
+		found[0].ID != id {
+		t.Errorf("%+v, %v; told of %+v", r, err, found)
+	}
 }
 
 // Checksums go with the objects to the store that takes over.
@@ -245,8 +267,8 @@ func TestChecksumsAreBequeathed(t *testing.T) {
 	}
 }
 
-// A seal that fails after the checksums were made leaves an object that its creator may still fill: what counts are the bytes at the seal
-// that succeeds.
+// A seal that fails after the checksums were made leaves an object that its creator may still fill: what counts are the
+// bytes at the seal that succeeds.
 func TestChecksumAtTheSecondSeal(t *testing.T) {
 	opts := spillOptions(t.TempDir())
 	opts.TenantSpillBytes = 64 << 10

@@ -6,17 +6,23 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/store/segment"
 )
 
-// Seal makes an object of this connection immutable and binds its name. From the first seal in a segment on, the
-// kernel refuses every new writable mapping of it. strict also ends the creator's: the object must have been made
-// with Spec.Own, and every writable mapping of it must be gone.
-// Errors: ErrBusy (others fill it), ErrAborted (one ended in the middle of that: see Forgive), ErrNotFound, ErrSealed, ErrPermission, ErrExists (the name; the object stays unsealed), ErrInvalid (strict
-// without Own), ErrBusy (strict with a writable mapping left).
+// Seal makes an object of this connection immutable and binds its name. From the first seal in a segment on, the kernel
+// refuses every new writable mapping of it. strict also ends the creator's: the object must have been made with
+// Spec.Own, and every writable mapping of it must be gone. Errors: ErrBusy (others fill it), ErrAborted (one ended in
+// the middle of that: see Forgive), ErrNotFound, ErrSealed, ErrPermission, ErrExists (the name; the object stays
+// unsealed), ErrInvalid (strict without Own), ErrBusy (strict with a writable mapping left).
 func (c *Conn) Seal(id object.ID, strict bool) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	return c.seal(id, strict)
+}
+
+// seal is Seal. mu is held, and let go where there is something to wait for.
+func (c *Conn) seal(id object.ID, strict bool) error {
 	s := c.s
-	s.mu.Lock()
-	defer s.unlock()
 	e, err := c.ownOpen(id)
 	if err != nil {
 		return err
@@ -42,7 +48,8 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	if name := e.name; name != "" {
 		e.name = ""
 		if err := s.bind(e, name, false); err != nil {
-			panic("store: a free name was taken under the lock: " + err.Error()) // a fault of this package, never of a peer
+			// a fault of this package, never of a peer
+			panic("store: a free name was taken under the lock: " + err.Error())
 		}
 		e.stale = false // the file knows the name
 	}
@@ -52,8 +59,8 @@ func (c *Conn) Seal(id object.ID, strict bool) error {
 	return nil
 }
 
-// prepareSeal does what a seal waits for. Where it fails e is unsealed as before: another Seal may follow, or an Abort. mu is held, and let go
-// meanwhile.
+// prepareSeal does what a seal waits for. Where it fails e is unsealed as before: another Seal may follow, or an Abort.
+// mu is held, and let go meanwhile.
 func (s *Store) prepareSeal(e *entry, strict bool) error {
 	err := s.sealMemory(e, strict)
 	if err == nil && e.creator != nil {
@@ -79,8 +86,7 @@ func (s *Store) prepareSeal(e *entry, strict bool) error {
 	return err
 }
 
-// sealMemory puts the seals on e's segment. mu is held, and let go during a strict seal: F_SEAL_WRITE waits up to
-// some 0.2 s for pages that a device has pinned.
+// sealMemory puts the seals on e's segment. mu is held, and let go during a strict seal, which may wait.
 func (s *Store) sealMemory(e *entry, strict bool) error {
 	g := e.seg
 	switch {
@@ -98,19 +104,41 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 	case !g.once:
 		return fmt.Errorf("%w: a strict seal needs an object created with a segment of its own", object.ErrInvalid)
 	case g.sealed:
-		return fmt.Errorf("%w: a seal that was not strict came before and failed: the kernel grants no other one any more. Seal without strict, or make the object anew", object.ErrInvalid)
+		return fmt.Errorf("%w: an earlier seal, not strict, failed: the kernel allows no strict one after it. Seal without strict, or create the object again", object.ErrInvalid)
 	}
+	creator := e.creator
 	e.sealing = true
 	s.unlock()
-	err := g.mem.SealStrict()
+	err := sealStrict(g.mem, func() bool { return s.isClosed() || creator.stopped.Load() })
 	s.mu.Lock()
 	e.sealing = false
 	return err
 }
 
+// strictPauses are the waits between tries of a strict seal, about a second in all. The kernel refuses one for moments
+// also where the creator has unmapped the segment: while it has a page in hand itself (it moves pages, and looks which
+// are used), or while a child of the creator's has the mapping between fork and exec. Each refusal for a page takes the
+// kernel 0.15 s more.
+var strictPauses = [...]time.Duration{time.Millisecond, 4 * time.Millisecond, 16 * time.Millisecond,
+	64 * time.Millisecond, 256 * time.Millisecond, 650 * time.Millisecond}
+
+// sealStrict seals memory once what is in the way has gone, or answers ErrBusy where it stays. stop is asked before
+// each wait.
+func sealStrict(m *segment.Memory, stop func() bool) error {
+	err := m.SealStrict()
+	for _, pause := range strictPauses {
+		if !errors.Is(err, object.ErrBusy) || stop() {
+			break
+		}
+		time.Sleep(pause)
+		err = m.SealStrict()
+	}
+	return err
+}
+
 // Bind names a sealed object; an ephemeral one becomes named: the name holds it until Delete. An object has one name;
-// another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all: that one is ephemeral from
-// then on, unless it has a time to live, also where it was persisted.
+// another one moves. A name that is taken is ErrExists, or with replace is taken from its object, at once for all: that
+// one is ephemeral from then on, unless it has a time to live, also where it was persisted.
 func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 	if err := checkBinding(name); err != nil {
 		return err
@@ -123,7 +151,7 @@ func (c *Conn) Bind(id object.ID, name string, replace bool) error {
 		return err
 	}
 	if e.state == object.Open {
-		return fmt.Errorf("%w: object %s: a name is for a sealed object", object.ErrNotSealed, id)
+		return fmt.Errorf("%w: object %s: only a sealed object can have a name", object.ErrNotSealed, id)
 	}
 	return s.rebind(e, name, replace)
 }
@@ -135,8 +163,8 @@ func checkBinding(name string) error {
 	return checkName(name)
 }
 
-// rebind names a sealed object. mu is held, and let go while what is on disk follows: its own record, then that of the object
-// which had the name, or that one's end. Between the two both claim it, and the later claim counts.
+// rebind names a sealed object. mu is held, and let go while what is on disk follows: its own record, then that of the
+// object which had the name, or that one's end. Between the two both claim it, and the later claim counts.
 func (s *Store) rebind(e *entry, name string, replace bool) error {
 	displaced := e.tenant.names[name]
 	if displaced == e {
@@ -175,7 +203,8 @@ func (s *Store) rename(e *entry, name string, replace bool) error {
 // nameFree says whether e may have the name. mu is held.
 func (e *entry) nameFree(name string, replace bool) error {
 	if other := e.tenant.names[name]; name != "" && other != nil && other != e && !replace {
-		return fmt.Errorf("%w: the name %q is object %s's: choose another, delete that object, or replace it", object.ErrExists, name, other.id)
+		return fmt.Errorf("%w: the name %q belongs to object %s: choose another, delete that object, or replace it",
+			object.ErrExists, name, other.id)
 	}
 	return nil
 }
@@ -190,7 +219,8 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		s.unbind(other)
 		other.stale = other.onDisk || other.claimed()
 		if other.class == object.Named || other.class == object.Persisted { // its name was how to find it
-			other.class, other.held = object.Ephemeral, false // only references keep it, also across a restart or a handover
+			// only references keep it, also across a restart or a handover
+			other.class, other.held = object.Ephemeral, false
 		}
 		e.refs++ // other may be a composite, and all that holds e
 		s.collect(other)

@@ -37,12 +37,16 @@ type segmentState struct {
 	bucket int           // place in writer.room: bucket and index
 	at     int
 
+	counted uint64 // of ranges, in writer.room.used
+
 	first    *entry           // the objects in it
+	walk     *entry           // the next one that eachIn comes to
 	usable   int              // of which may go to disk
 	evicting bool             // its objects are on their way to disk
 	ranked   [2]*list.Element // places in Store.cold and tenant.cold; nil: in use
 	mapping  *segment.Mapping // an internal writer's
 	left     time.Time        // when mem was given up
+	ended    time.Time        // when the last connection that had it ended, and somebody had it still
 	leaving  bool             // counted among the memory that will be back soon
 	emptied  time.Time        // when the last object in it went, while idle
 }
@@ -82,10 +86,15 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	if err := s.mayGiveUpMore(c.tenant); err != nil {
 		return nil, err
 	}
+	if err := s.openOne(c); err != nil {
+		return nil, err
+	}
 	if err := s.reserveRoom(c.tenant, n, c.stopped.Load); err != nil {
+		s.closeOne(c.tenant)
 		return nil, err
 	}
 	if err := s.machineRoom(n); err != nil {
+		s.closeOne(c.tenant)
 		s.uncharge(c.tenant, n)
 		return nil, err
 	}
@@ -102,17 +111,90 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 		err = fmt.Errorf("%w: the connection ended", object.ErrInvalid)
 	}
 	if err != nil {
+		s.closeOne(c.tenant)
 		s.uncharge(c.tenant, n)
 		return nil, err
 	}
 	s.nextID++
-	g := &segmentState{id: s.nextID, bytes: n, tenant: c.tenant, mem: m, writer: c, seen: make(map[*Conn]struct{}, 1), mapping: mapping}
+	g := &segmentState{id: s.nextID, bytes: n, tenant: c.tenant, mem: m, writer: c, seen: make(map[*Conn]struct{}, 1),
+		mapping: mapping}
 	s.segments[g.id] = g
 	c.written[g.id] = g
 	return g, nil
 }
 
-// takeMemory makes n charged bytes real, or somewhat more in huge pages: it gives what is charged now. mu is held on entry, not on return.
+// openOne counts another segment with memory in for c's tenant. Where that has as many as it may, an empty one makes
+// way, or one whose objects can go to disk. mu is held, and let go meanwhile.
+func (s *Store) openOne(c *Conn) error {
+	for try := 0; ; try++ {
+		why := s.mayOpen(c.tenant)
+		switch {
+		case why == nil:
+			s.opened++
+			c.tenant.opened++
+			return nil
+		case s.closed || c.stopped.Load() || try > maxVictims:
+			return why
+		case s.retireIdleOf(c):
+			continue
+		case s.spill == nil:
+			return why
+		}
+		victims := s.victims(c.tenant, 1, 0)
+		if len(victims) == 0 {
+			return why
+		}
+		if _, err := s.evict(victims, s.spill.For(c.tenant.name), c.stopped.Load); err != nil {
+			return fmt.Errorf("%w (and to disk: %w)", why, err)
+		}
+	}
+}
+
+// closeOne is the reverse. mu is held.
+func (s *Store) closeOne(t *tenant) {
+	s.opened--
+	t.opened--
+}
+
+// mayOpen says why a tenant may have no further segment with memory; nil: it may. mu is held.
+func (s *Store) mayOpen(t *tenant) error {
+	all := s.opts.Segments
+	switch {
+	case all == 0:
+		return nil
+	case t.opened >= s.opts.TenantSegments:
+		return fmt.Errorf("%w: %s has %d segments of memory, each a descriptor of the daemon's, which is its limit: "+
+			"delete objects that have memory of their own (large, strict or shared ones), close connections that write "+
+			"small ones (each has a segment), or give tenants more (--quota-segments)",
+			object.ErrQuota, t.name, t.opened)
+	case s.opened >= all || s.opened >= all-all/8 && t.opened >= max(1, all/64):
+		return fmt.Errorf("%w: %d of %d segments of memory are in use, each a descriptor of the daemon's, and the last "+
+			"ones are reserved for tenants that have few; %s has %d: delete objects that have memory of their own, "+
+			"close connections that write, or raise the daemon's limit of open files (ulimit -Hn, LimitNOFILE=)",
+			object.ErrFull, s.opened, all, t.name, t.opened)
+	}
+	return nil
+}
+
+// retireIdleOf gives up an empty segment of c's, or of its tenant's where one is among the first. mu is held.
+func (s *Store) retireIdleOf(c *Conn) bool {
+	if len(c.idle) > 0 {
+		s.retire(c.idle[0])
+		return true
+	}
+	steps := 0
+	for at := s.idle.Front(); at != nil && steps < lockSteps; at = at.Next() {
+		if g := at.Value.(*segmentState); g.tenant == c.tenant {
+			s.retire(g)
+			return true
+		}
+		steps++
+	}
+	return false
+}
+
+// takeMemory makes n charged bytes real, or somewhat more in huge pages: it gives what is charged now. mu is held on
+// entry, not on return.
 func (s *Store) takeMemory(c *Conn, n uint64) (*segment.Memory, uint64, error) {
 	if n >= s.opts.HugeFromBytes && !c.internal {
 		s.unlock()
@@ -200,12 +282,22 @@ func (s *Store) retire(g *segmentState) {
 	s.settle(g)
 }
 
-// tellSlots tells processes that may ask for nothing over the socket that there is something to sweep. mu is held.
-func (g *segmentState) tellSlots() {
+// tellSlots tells processes that may ask for nothing over the socket that there is something to sweep; where a segment
+// has many readers the attendant does it. mu is held.
+func (s *Store) tellSlots(g *segmentState) {
+	if len(g.seen) > lockSteps && !s.closed {
+		g.tenant.telling = append(g.tenant.telling, g)
+		s.attend(g.tenant)
+		return
+	}
 	for c := range g.seen {
-		if slots := c.slots(); slots != nil {
-			slots.Leave()
-		}
+		c.tellLeaving()
+	}
+}
+
+func (c *Conn) tellLeaving() {
+	if slots := c.slots(); slots != nil {
+		slots.Leave()
 	}
 }
 
@@ -242,19 +334,25 @@ func (s *Store) leave(g *segmentState) {
 	}
 	s.doomed = append(s.doomed, g.mem)
 	g.mem = nil
+	s.closeOne(g.tenant)
 	g.left = time.Now()
 	s.willBeBack(g)
-	g.tellSlots()
+	s.tellSlots(g)
 }
 
-// retireIdle gives up segments kept for writers until n bytes would fit. Their clients still have them mapped: the
-// memory comes back when they sweep. mu is held.
-func (s *Store) retireIdle(n uint64) {
-	for freed := uint64(0); freed < n && s.idle.Len() > 0; {
+// retireIdle gives up segments kept for writers until n bytes would fit, or so many that others may want the lock: then
+// more is true. Their clients still have them mapped: the memory comes back when they sweep. mu is held.
+func (s *Store) retireIdle(n uint64) (more bool) {
+	steps := 0
+	for freed := uint64(0); freed < n && s.idle.Len() > 0; steps++ {
+		if steps == lockSteps {
+			return true
+		}
 		g := s.idle.Front().Value.(*segmentState)
 		freed += g.bytes
 		s.retire(g)
 	}
+	return false
 }
 
 // idleTime is how long an empty segment waits for its writer's next object before the writer's next sweep returns it.
@@ -282,7 +380,8 @@ func (c *Conn) dropIdle(g *segmentState) {
 // findWhole finds the smallest empty segment of c's own that holds n bytes without wasting a quarter. mu is held.
 func (c *Conn) findWhole(n uint64) (best *segmentState) {
 	for _, g := range c.idle {
-		if g.ranges == nil && g.bytes >= n && g.bytes-n/4 <= n+segment.PageBytes && (best == nil || g.bytes < best.bytes) {
+		if g.ranges == nil && g.bytes >= n && g.bytes-n/4 <= n+segment.PageBytes &&
+			(best == nil || g.bytes < best.bytes) {
 			best = g
 		}
 	}

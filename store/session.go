@@ -19,7 +19,8 @@ type SessionSegment struct {
 func (c *Conn) AllocSegment(n uint64) (SessionSegment, error) {
 	s := c.s
 	if n == 0 || n > s.opts.CapacityBytes {
-		return SessionSegment{}, fmt.Errorf("%w: a session's segment of %d bytes in a store of %d", object.ErrInvalid, n, s.opts.CapacityBytes)
+		return SessionSegment{}, fmt.Errorf("%w: a session's segment of %d bytes in a store of %d", object.ErrInvalid,
+			n, s.opts.CapacityBytes)
 	}
 	s.mu.Lock()
 	defer s.unlock()
@@ -27,7 +28,8 @@ func (c *Conn) AllocSegment(n uint64) (SessionSegment, error) {
 		return SessionSegment{}, errConnClosed
 	}
 	g, err := s.newSegment(c, n)
-	for until := time.Now().Add(freeingTime); err != nil && s.awaitFreed(err, c.tenant, until); { // its worker is about to unmap some
+	// its worker is about to unmap some
+	for until := time.Now().Add(freeingTime); err != nil && s.awaitFreed(err, c.tenant, until); {
 		g, err = s.newSegment(c, n)
 	}
 	if err != nil {
@@ -59,7 +61,7 @@ func (c *Conn) sessionSegment(id uint64) (*segmentState, error) {
 	if g := c.written[id]; g != nil && g.session && !g.publishing {
 		return g, nil
 	}
-	return nil, fmt.Errorf("%w: segment %d is no segment of this session", object.ErrNotFound, id)
+	return nil, fmt.Errorf("%w: segment %d does not belong to this session", object.ErrNotFound, id)
 }
 
 func (s *Store) freeSession(c *Conn, g *segmentState) {
@@ -78,15 +80,16 @@ type Publication struct {
 	Meta      []byte
 }
 
-// PublishSegment moves a session's segment into an object that nobody can write, and that is the session's no longer. c holds one
-// reference, as after Create. The session's client and worker have no mapping of it that can be written any more, and then nothing is
-// copied; where one is left, anybody's, the object is a copy (sealPublished).
-// Errors: ErrNotFound (segment), ErrInvalid, ErrUnsupported, ErrExists (the name), ErrFull, ErrQuota: nothing changed, but that the
-// memory may be sealed where another took the name meanwhile.
+// PublishSegment moves a session's segment into an object that nobody can write, and that is the session's no longer. c
+// holds one reference, as after Create. The session's client and worker have no mapping of it that can be written any
+// more, and then nothing is copied; where one is left, anybody's, the object is a copy (sealPublished). Errors:
+// ErrNotFound (segment), ErrInvalid, ErrUnsupported, ErrExists (the name), ErrFull, ErrQuota: nothing changed, but that
+// the memory may be sealed where another took the name meanwhile.
 func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	s := c.s
 	if p.Class == object.TTL || p.Class == object.Persisted {
-		return object.ID{}, fmt.Errorf("%w: publishing as class %s: publish it as named, then change its class", object.ErrUnsupported, p.Class)
+		return object.ID{}, fmt.Errorf("%w: publishing as class %s: publish it as named, then change its class",
+			object.ErrUnsupported, p.Class)
 	}
 	if err := s.checkSpec(Spec{SizeBytes: p.SizeBytes, Class: p.Class, Name: p.Name, Meta: p.Meta}); err != nil {
 		return object.ID{}, err
@@ -98,7 +101,8 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 		return object.ID{}, err
 	}
 	if p.SizeBytes == 0 || p.SizeBytes > g.bytes {
-		return object.ID{}, fmt.Errorf("%w: an object of %d bytes in a segment of %d", object.ErrInvalid, p.SizeBytes, g.bytes)
+		return object.ID{}, fmt.Errorf("%w: an object of %d bytes in a segment of %d", object.ErrInvalid,
+			p.SizeBytes, g.bytes)
 	}
 	now := time.Now()
 	e := &entry{
@@ -110,13 +114,15 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	if err := e.nameFree(p.Name, p.Replace); err != nil {
 		return object.ID{}, err
 	}
-	if err := s.reserveObject(c.tenant, e.charge, nil); err != nil {
+	made, err := s.reserveObject(c.tenant, e.charge, nil)
+	if err != nil {
 		return object.ID{}, err
 	}
 	memory, err := s.sealPublished(c, g)
 	if err == nil {
 		err = e.nameFree(p.Name, p.Replace) // mu was let go
 	}
+	made() // or given up
 	if err != nil {
 		s.giveUpCopy(memory, g)
 		s.uncharge(c.tenant, e.charge)

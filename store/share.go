@@ -22,16 +22,17 @@ const (
 // checkPrincipal reads "all", "uid:N" or "gid:N".
 func checkPrincipal(who string) error {
 	kind, number, ok := strings.Cut(who, ":")
-	if _, err := strconv.ParseUint(number, 10, 32); who == Everybody || ok && err == nil && (kind == "uid" || kind == "gid") {
+	if _, err := strconv.ParseUint(number, 10, 32); who == Everybody || ok && err == nil &&
+		(kind == "uid" || kind == "gid") {
 		return nil
 	}
-	return fmt.Errorf("%w: share with %.40q: want uid:N, gid:N or all", object.ErrInvalid, who)
+	return fmt.Errorf("%w: cannot share with %.40q: want uid:N, gid:N or all", object.ErrInvalid, who)
 }
 
 // Grant lets others read a sealed object of the tenant's (by name where id is zero), or with revoke lets no further
-// ones: who has it keeps it until its Release. An object that lies beside others is copied, at its first grant, into a segment
-// of its own, so that its readers see nothing else; whoever holds it keeps the old place. A composite is shared with all that it has.
-// Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota.
+// ones: who has it keeps it until its Release. An object that lies beside others is copied, at its first grant, into a
+// segment of its own, so that its readers see nothing else; whoever holds it keeps the old place. A composite is shared
+// with all that it has. Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrInvalid, ErrFull, ErrQuota.
 func (c *Conn) Grant(id object.ID, name, who string, revoke bool) error {
 	if err := checkPrincipal(who); err != nil {
 		return err
@@ -70,7 +71,8 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	case revoke && !slices.Contains(e.grants, who):
 		return fmt.Errorf("%w: object %s is not shared with %s", object.ErrNotFound, e.id, who)
 	case !revoke && len(e.grants) >= maxGrants:
-		return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid, e.id, maxGrants)
+		return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid,
+			e.id, maxGrants)
 	}
 	if revoke {
 		s.setGrants(e, slices.DeleteFunc(slices.Clone(e.grants), func(g string) bool { return g == who }))
@@ -126,8 +128,8 @@ func (s *Store) setGrants(e *entry, grants []string) {
 	}
 }
 
-// setApart puts e into a segment that it has alone and that is nobody's next. What is coming from disk is here first: it has a place, not
-// all of its bytes, and did not know that it is to be shared. mu is held, and let go meanwhile.
+// setApart puts e into a segment that it has alone and that is nobody's next. What is coming from disk is here first:
+// it has a place, not all of its bytes, and did not know that it is to be shared. mu is held, and let go meanwhile.
 func (s *Store) setApart(e *entry) error {
 	for e.moving != nil {
 		here := e.moving

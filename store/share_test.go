@@ -96,7 +96,8 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 	defer cancel()
 	for _, want := range []Event{
 		{Kind: EventSealed, ID: one, Name: "n1"}, {Kind: EventSealed, ID: two, Name: "n2"},
-		{Kind: EventUnnamed, ID: two, Name: "n2"}, {Kind: EventUnnamed, ID: one, Name: "n1"}, {Kind: EventNamed, ID: one, Name: "n2"},
+		{Kind: EventUnnamed, ID: two, Name: "n2"}, {Kind: EventUnnamed, ID: one, Name: "n1"},
+		{Kind: EventNamed, ID: one, Name: "n2"},
 	} {
 		if ev, err := w.Next(ctx); err != nil || ev.Kind != want.Kind || ev.ID != want.ID || ev.Name != want.Name {
 			t.Errorf("event %+v, %v, want %+v", ev, err, want)

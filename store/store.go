@@ -9,13 +9,13 @@
 // nobody has it (kept.go). Without such reports, which Status tells of, a peer's word has to do.
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
-// immutable or to guard itself. It is never held while memory is populated, mapped or given back to the kernel, nor while
-// a file is read or written: those take milliseconds a MiB. requestLedger.mu and watchers.mu are leaves.
+// immutable or to guard itself. It is never held while memory is populated, mapped or given back to the kernel, nor
+// while a file is read or written: those take milliseconds a MiB. requestLedger.mu and watchers.mu are leaves.
 //
-// Goroutines run from New to Close: fillWarmPool; keeper, which ends what has expired and gives memory back above the
-// high-water mark; watchFreed, which takes the kernel's reports; scrubber, where the store scrubs by itself. A tenant has
-// one while its waits and watches have something to do (attendant.go). An eviction starts some more and joins them, and
-// keeper has judge.go look into processes now and then.
+// Goroutines run from New to Close: fillWarmPool; janitor, which ends what has expired and gives memory back above the
+// high-water mark; watchFreed, which takes the kernel's reports; scrubber, where the store scrubs by itself. A tenant
+// has one while its waits and watches have something to do (attendant.go). An eviction starts some more and joins them,
+// and janitor has judge.go look into processes now and then.
 package store
 
 import (
@@ -27,7 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tendril/ipc/index"
+	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -50,6 +50,7 @@ type Store struct {
 	trash      []*entry  // whose files unlock removes; claimed
 	wakes      []*Waiter // whose wake unlock calls
 
+	pauses       int // how often a long piece of work let others have mu; tests count it
 	doomedSlots  []*index.Slots
 	doomedLevels []*index.Level
 	looking      map[*tenant]struct{} // those with retired records in the index
@@ -67,6 +68,7 @@ type Store struct {
 	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
 	usedBytes    uint64   // bytes of live objects as their creators asked
 	tableBytes   uint64
+	opened       int // segments that have memory
 	references   int
 	openCount    int
 	warm         []*segment.Memory
@@ -102,13 +104,13 @@ type Store struct {
 	leavingBytes uint64 // of leavers
 
 	spill     *spill.Dir        // immutable; nil: none
-	keep      chan struct{}     // wakes keeper; capacity 1
+	keep      chan struct{}     // wakes janitor; capacity 1
 	scrubTurn chan struct{}     // capacity 1; who has put its token in does a step of a scrub
 	scrubEnd  func()            // immutable; ends scrubber
 	scrubbed  chan struct{}     // closed when scrubber has ended
 	scrubs    atomic.Bool       // scrubber does a pass
 	lastScrub *object.ScrubPass // guarded by mu; nil: none yet
-	kept      chan struct{}     // closed when keeper has ended
+	kept      chan struct{}     // closed when janitor has ended
 	transfers sync.WaitGroup    // between memory and disk; added to under mu while not closed
 }
 
@@ -119,8 +121,10 @@ type tenant struct {
 	streams map[string]*stream // made with the first
 	filling map[string]*entry  // unsealed objects that several may fill, by their name to be; made with the first
 	entries entryList
+	making  int // objects that are not in entries yet
 	conns   int
 	charged uint64
+	opened  int          // segments that have memory
 	index   *tenantIndex // nil: no connection asked for it
 
 	remnants     int // memory given up that somebody still has
@@ -137,8 +141,11 @@ type tenant struct {
 	events    []*Event // for them, not handed over yet
 	missed    bool     // more events than events may have
 	woken     []*waitSet
-	parting   [][]member // of composites that are gone
-	dropping  [][]frame  // of streams that were removed
+	parting   [][]member      // of composites that are gone
+	dropping  [][]frame       // of streams that were removed
+	unheld    [][]retirement  // of an index that is gone
+	matching  []*stream       // in which more of those who wait are to be served
+	telling   []*segmentState // of which its readers are to be told that it is of no use
 	deadlines pendingHeap
 	attended  bool        // the attendant is there
 	alarm     *time.Timer // wakes it; made with the first deadline
@@ -176,7 +183,7 @@ func New(opts Options) (*Store, error) {
 	}
 	s.opts.Legacy = nil
 	go s.fillWarmPool()
-	go s.keeper()
+	go s.janitor()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.scrubEnd = cancel
 	go s.scrubber(ctx)
@@ -219,15 +226,16 @@ func (s *Store) Close() {
 	s.watch.Close()
 }
 
-// Ending prepares for Close: from here on a connection that ends gives nothing back by itself. Close lets go of all at once: of a million
-// objects, one by one, that takes a minute.
+// Ending prepares for Close: from here on a connection that ends gives nothing back by itself. Close lets go of all at
+// once: of a million objects, one by one, that takes a minute.
 func (s *Store) Ending() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending = true
 }
 
-// dropAll lets go of everything that is left: memory, and all that was known. mu is held, and every connection is closed.
+// dropAll lets go of everything that is left: memory, and all that was known. mu is held, and every connection is
+// closed.
 func (s *Store) dropAll() {
 	for _, g := range s.segments {
 		if g.mapping != nil {
@@ -262,7 +270,7 @@ func (s *Store) end() {
 		c.Close()
 	}
 	s.wakeWarmPool()
-	s.wakeKeeper()
+	s.wakeJanitor()
 	s.scrubEnd()
 	s.watch.Interrupt()
 	<-s.done
@@ -306,28 +314,37 @@ func (s *Store) unlock() {
 	s.emptyTrash(trash)
 }
 
-// lockSteps is how many objects, references or segments are gone through in one hold of the lock by what has many to go through.
+// lockSteps is how many objects, references or segments are gone through in one hold of the lock by what has many to go
+// through.
 const lockSteps = 128
 
-// breathe counts a step and lets others have the lock after some. mu is held, and let go meanwhile; a loop over a map goes on with what
-// is there then.
+// breathe counts a step and lets others have the lock after some. mu is held, and let go meanwhile; a loop over a map
+// goes on with what is there then.
 func (s *Store) breathe(steps *int) {
 	if *steps++; *steps%lockSteps == 0 {
-		s.unlock()
-		runtime.Gosched() // or the next Lock would be faster than who waits
-		s.mu.Lock()
+		s.pause(nil)
 	}
+}
+
+// pause lets others have the lock, and does something meanwhile that needs none; f may be nil. mu is held, and let go.
+func (s *Store) pause(f func()) {
+	s.pauses++
+	s.unlock()
+	if f != nil {
+		f()
+	}
+	runtime.Gosched() // or the next Lock would be faster than who waits
+	s.mu.Lock()
 }
 
 // reserve charges n bytes to t and the store, making room where it can: first out of the warm pool, then out of
 // segments that are kept for their writers. mu is held.
 func (s *Store) reserve(t *tenant, n uint64) error {
 	if !s.hasRoom(n) || s.opts.TenantBytes > 0 && t.charged+n > s.opts.TenantBytes {
-		s.lookNow()
 		s.takeFreed()
 	}
 	if limit := s.opts.TenantBytes; limit > 0 && (n > limit || t.charged > limit-n) {
-		return fmt.Errorf("%w: tenant %s has %d of %d bytes and asks for %d more: delete objects%s",
+		return fmt.Errorf("%w: %s has %d of %d bytes and needs %d more: delete objects%s",
 			object.ErrQuota, t.name, t.charged, limit, n, t.keptNote())
 	}
 	if !s.hasRoom(n) {
@@ -337,13 +354,13 @@ func (s *Store) reserve(t *tenant, n uint64) error {
 		s.retireIdle(n)
 	}
 	if !s.hasRoom(n) {
-		return fmt.Errorf("%w: %d of %d bytes are taken and %d more are asked for: delete objects, or give the daemon more memory%s",
+		return fmt.Errorf("%w: %d of %d bytes are in use and %d more are needed: delete objects, or give the daemon more memory%s",
 			object.ErrFull, s.charged, s.opts.CapacityBytes, n, t.keptNote())
 	}
 	s.charged += n
 	t.charged += n
 	if s.charged > s.opts.HighBytes {
-		s.wakeKeeper()
+		s.wakeJanitor()
 	}
 	return nil
 }

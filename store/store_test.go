@@ -174,7 +174,8 @@ func TestConnectionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Close()
-	if st := s.Status(); st.Objects != 0 || st.ChargedBytes != 0 || st.Segments != 0 || st.References != 0 || len(st.Tenants) != 0 {
+	if st := s.Status(); st.Objects != 0 || st.ChargedBytes != 0 || st.Segments != 0 || st.References != 0 ||
+		len(st.Tenants) != 0 {
 		t.Errorf("after everybody left: %+v", st)
 	}
 }
@@ -212,7 +213,8 @@ func TestWriterReusesItsSegment(t *testing.T) {
 }
 
 func TestFullAndSweep(t *testing.T) {
-	s := newStore(t, Options{CapacityBytes: 10 << 20, SegmentBytes: 1 << 20, WriterCacheBytes: 8 << 20, WarmBytes: 2 << 20})
+	s := newStore(t, Options{CapacityBytes: 10 << 20, SegmentBytes: 1 << 20, WriterCacheBytes: 8 << 20,
+		WarmBytes: 2 << 20})
 	a, b := connect(t, s, "x"), connect(t, s, "y")
 	id := sealedObject(t, a, Spec{SizeBytes: 6 << 20})
 	_, err := b.Create(Spec{SizeBytes: 5 << 20})
@@ -230,6 +232,34 @@ func TestFullAndSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, err := b.Create(Spec{SizeBytes: 5 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeHandle(h)
+}
+
+// Who meets a shortage takes no more of others' empty segments than it needs.
+func TestOthersKeepEmptySegments(t *testing.T) {
+	const n = 8
+	s := newStore(t, Options{CapacityBytes: 8 << 20, WriterCacheBytes: 8 << 20, HighBytes: 8 << 20})
+	a, b := connect(t, s, "x"), connect(t, s, "y")
+	var ids []object.ID
+	for range n - 1 {
+		ids = append(ids, sealedObject(t, a, Spec{SizeBytes: 1 << 20}))
+	}
+	for _, id := range ids {
+		release(t, a, id)
+	}
+	if idle := s.Status().IdleBytes; idle != (n-1)<<20 {
+		t.Fatalf("%d bytes are idle", idle)
+	}
+	_, err := b.Create(Spec{SizeBytes: 1 << 20})
+	wantErr(t, err, object.ErrFull) // a has them mapped
+	if idle := s.Status().IdleBytes; idle != (n-2)<<20 {
+		t.Errorf("%d bytes are idle, want %d", idle, (n-2)<<20)
+	}
+	sweepAll(a)
+	h, err := b.Create(Spec{SizeBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +305,49 @@ func TestStrictSeal(t *testing.T) {
 	}
 	closeHandle(shared)
 	wantErr(t, a.Seal(shared.ID, true), object.ErrInvalid)
+}
+
+// refusedKernel tells of each refusal of a seal.
+type refusedKernel struct {
+	segment.Linux
+	refused func()
+}
+
+func (k *refusedKernel) AddSeals(fd, seals int) error {
+	err := k.Linux.AddSeals(fd, seals)
+	if errors.Is(err, unix.EBUSY) {
+		k.refused()
+	}
+	return err
+}
+
+// A strict seal waits for what is in the way for a moment: here for a mapping as a child has it until its exec.
+func TestStrictSealWaitsForAMoment(t *testing.T) {
+	kernel := &refusedKernel{}
+	s := newStore(t, Options{System: kernel})
+	a := connect(t, s, "x")
+	h, err := a.Create(Spec{SizeBytes: 10, Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := mapHandle(t, h, true)
+	kernel.refused = a.Stop
+	wantErr(t, a.Seal(h.ID, true), object.ErrBusy) // not for who is on his way out
+	b := connect(t, s, "x")
+	if h, err = b.Create(Spec{SizeBytes: 10, Own: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.Unmap()
+	w = mapHandle(t, h, true)
+	refusals := 0
+	kernel.refused = func() {
+		if refusals++; refusals == 3 {
+			w.Unmap()
+		}
+	}
+	if err := b.Seal(h.ID, true); err != nil || refusals != 3 {
+		t.Errorf("after %d refusals: %v", refusals, err)
+	}
 }
 
 func TestNames(t *testing.T) {
@@ -373,7 +446,8 @@ func TestPublishHeld(t *testing.T) {
 		return g, w
 	}
 	g, w := held(100_000)
-	if _, err := a.PublishSegment(Publication{Segment: g.ID, SizeBytes: g.Bytes, Class: object.Named, Name: "r"}); err != nil {
+	if _, err := a.PublishSegment(Publication{Segment: g.ID, SizeBytes: g.Bytes, Class: object.Named,
+		Name: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := a.GetName("r")
@@ -474,7 +548,8 @@ func memfds(t testing.TB) (n int) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if target, err := os.Readlink("/proc/self/fd/" + name.Name()); err == nil && strings.HasPrefix(target, "/memfd:tendril") {
+		if target, err := os.Readlink("/proc/self/fd/" + name.Name()); err == nil &&
+			strings.HasPrefix(target, "/memfd:tendril") {
 			n++
 		}
 	}

@@ -9,9 +9,10 @@ import (
 	"tendril/store/object"
 )
 
-// A stream is a bounded channel of sealed objects, its frames. A push moves the pusher's reference into the stream, a pop
-// out of it: what waits in a stream is held by it, whatever becomes of its writer. A frame's memory is its writer's to
-// use again once the reader has released it, so a stream in motion makes no new segments and passes no new descriptors.
+// A stream is a bounded channel of sealed objects, its frames. A push moves the pusher's reference into the stream, a
+// pop out of it: what waits in a stream is held by it, whatever becomes of its writer. A frame's memory is its writer's
+// to use again once the reader has released it, so a stream in motion makes no new segments and passes no new
+// descriptors.
 //
 // Whoever waits is answered by the one it waited for: a push hands its frame to the pop that waits longest, under mu,
 // and unlock then calls that Waiter's wake. So there is no moment at which a frame belongs to nobody.
@@ -19,7 +20,8 @@ import (
 // streamBytes is what a stream's record is charged, besides its name.
 const streamBytes = 1024
 
-// maxStreamWaits bounds the pushes and pops of one connection that wait, and maxStreamEnds the streams that it has open.
+// maxStreamWaits bounds the pushes and pops of one connection that wait, and maxStreamEnds the streams that it has
+// open.
 const (
 	maxStreamWaits = 64
 	maxStreamEnds  = 1024
@@ -48,6 +50,8 @@ type stream struct {
 	gone    bool      // removed: nothing may be pushed or popped
 	pushers list.List // of *Waiter, in their order
 	poppers list.List
+	// matching: more of these are to be served than one hold of the lock does; the attendant goes on
+	matching bool
 }
 
 // frame is an object that waits. The stream holds a reference to it.
@@ -117,22 +121,9 @@ func (c *Conn) OpenStream(spec StreamSpec) (StreamEnd, error) {
 	if c.closed {
 		return StreamEnd{}, errConnClosed
 	}
-	if len(c.streams) >= maxStreamEnds {
-		return StreamEnd{}, fmt.Errorf("%w: this connection has %d streams open, which is the limit", object.ErrBusy, len(c.streams))
-	}
-	st := c.tenant.streams[spec.Name]
-	switch {
-	case st == nil && spec.Existing:
-		return StreamEnd{}, noStream(spec.Name)
-	case st != nil && spec.New:
-		return StreamEnd{}, fmt.Errorf("%w: a stream is named %q", object.ErrExists, spec.Name)
-	case st == nil:
-		var err error
-		if st, err = s.newStream(c.tenant, spec.Name); err != nil {
-			return StreamEnd{}, err
-		}
-	case st.ended && spec.Writes:
-		return StreamEnd{}, st.hasEnded()
+	st, err := c.streamFor(spec)
+	if err != nil {
+		return StreamEnd{}, err
 	}
 	st.keep = st.keep || spec.Keep
 	end := &streamEnd{st: st, c: c, reads: spec.Reads, writes: spec.Writes}
@@ -151,18 +142,39 @@ func (c *Conn) OpenStream(spec StreamSpec) (StreamEnd, error) {
 	return StreamEnd{ID: c.lastStream, Frames: st.limit, Bytes: st.limitBytes}, nil
 }
 
+// streamFor finds the stream that is to be opened, or makes it. mu is held, and let go where memory is short.
+func (c *Conn) streamFor(spec StreamSpec) (*stream, error) {
+	if len(c.streams) >= maxStreamEnds {
+		return nil, fmt.Errorf("%w: this connection has %d streams open, which is the limit", object.ErrBusy,
+			len(c.streams))
+	}
+	st := c.tenant.streams[spec.Name]
+	switch {
+	case st == nil && spec.Existing:
+		return nil, noStream(spec.Name)
+	case st != nil && spec.New:
+		return nil, fmt.Errorf("%w: a stream named %q exists already", object.ErrExists, spec.Name)
+	case st == nil:
+		return c.newStream(spec)
+	case st.ended && spec.Writes:
+		return nil, st.hasEnded()
+	}
+	return st, nil
+}
+
 func checkStream(spec StreamSpec) error {
 	switch {
 	case spec.Name == "":
 		return fmt.Errorf("%w: a stream needs a name", object.ErrInvalid)
 	case !spec.Reads && !spec.Writes:
-		return fmt.Errorf("%w: a stream is opened to read, to write, or both", object.ErrInvalid)
+		return fmt.Errorf("%w: open a stream to read, to write, or both", object.ErrInvalid)
 	case spec.New && spec.Existing:
-		return fmt.Errorf("%w: a stream cannot be new and there already", object.ErrInvalid)
+		return fmt.Errorf("%w: a stream cannot be both new and existing", object.ErrInvalid)
 	case spec.Frames < 0 || spec.Frames > object.MaxStreamFrames:
-		return fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, spec.Frames, object.MaxStreamFrames)
+		return fmt.Errorf("%w: a stream of %d frames: want 1 to %d", object.ErrInvalid, spec.Frames,
+			object.MaxStreamFrames)
 	case !spec.Writes && (spec.Frames != 0 || spec.Bytes != 0 || spec.DropOldest):
-		return fmt.Errorf("%w: a stream's bounds are set by who writes", object.ErrInvalid)
+		return fmt.Errorf("%w: only writers set a stream's bounds", object.ErrInvalid)
 	}
 	return checkName(spec.Name)
 }
@@ -173,16 +185,28 @@ func noStream(name string) error {
 
 func (st *stream) hasEnded() error { return fmt.Errorf("%w: %q", object.ErrEnded, st.name) }
 
-func (s *Store) newStream(t *tenant, name string) (*stream, error) {
+// newStream makes the stream that a connection opens and that is not there. mu is held, and let go where memory is
+// short.
+func (c *Conn) newStream(spec StreamSpec) (*stream, error) {
+	s, t, name := c.s, c.tenant, spec.Name
 	if len(t.streams) >= object.MaxStreams {
-		return nil, fmt.Errorf("%w: tenant %s has %d streams, which is the limit", object.ErrQuota, t.name, len(t.streams))
+		return nil, fmt.Errorf("%w: %s has %d streams, which is the limit", object.ErrQuota, t.name, len(t.streams))
 	}
 	st := &stream{
-		tenant: t, name: name, created: time.Now(), charge: streamBytes + uint64(len(name)), limit: object.DefaultStreamFrames,
-		ends: make(map[*streamEnd]struct{}),
+		tenant: t, name: name, created: time.Now(), charge: streamBytes + uint64(len(name)),
+		limit: object.DefaultStreamFrames,
+		ends:  make(map[*streamEnd]struct{}),
 	}
-	if err := s.reserve(t, st.charge); err != nil {
+	if err := s.reserveRoom(t, st.charge, c.stopped.Load); err != nil {
 		return nil, err
+	}
+	switch { // mu may have been let go
+	case c.closed:
+		s.uncharge(t, st.charge)
+		return nil, errConnClosed
+	case t.streams[name] != nil || len(t.streams) >= object.MaxStreams || len(c.streams) >= maxStreamEnds:
+		s.uncharge(t, st.charge)
+		return c.streamFor(spec)
 	}
 	s.tableBytes += st.charge
 	if t.streams == nil {
@@ -206,6 +230,30 @@ func (st *stream) hasRoom(n uint64) bool {
 	return len(st.frames) < st.limit && (st.limitBytes == 0 || len(st.frames) == 0 || st.bytes+n <= st.limitBytes)
 }
 
+// makeWay drops the frames that wait longest until one of n bytes has room. They are many where the bounds were
+// lowered: then the attendant lets them go. mu is held.
+func (s *Store) makeWay(st *stream, n uint64) {
+	var dropped []frame
+	for len(st.frames) > 0 && !st.hasRoom(n) {
+		dropped = append(dropped, st.shift())
+	}
+	st.dropped += uint64(len(dropped))
+	s.letFramesGo(st.tenant, dropped)
+}
+
+// letFramesGo gives back a stream's references to frames; of many the attendant does it. mu is held.
+func (s *Store) letFramesGo(t *tenant, frames []frame) {
+	if len(frames) > lockSteps && !s.closed {
+		t.dropping = append(t.dropping, frames)
+		s.attend(t)
+		return
+	}
+	for _, f := range frames {
+		f.e.refs--
+		s.collect(f.e)
+	}
+}
+
 // endOf finds a stream that c has open. mu is held.
 func (c *Conn) endOf(id uint64) (*streamEnd, error) {
 	if end := c.streams[id]; end != nil {
@@ -217,18 +265,20 @@ func (c *Conn) endOf(id uint64) (*streamEnd, error) {
 // SealWith is Seal of an object that may have other metadata now than when it was created (none: the same). One that
 // is sealed already, and that c holds a reference to, stays as it is.
 func (c *Conn) SealWith(id object.ID, meta []byte) error {
-	s := c.s
-	s.mu.Lock()
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	return c.sealWith(id, meta)
+}
+
+// sealWith is SealWith. mu is held, and let go where there is something to wait for.
+func (c *Conn) sealWith(id object.ID, meta []byte) error {
 	if r, held := c.refs[id]; held && r.e.state != object.Open {
-		s.mu.Unlock()
 		return nil
 	}
-	err := c.setMeta(id, meta)
-	s.unlock()
-	if err != nil {
+	if err := c.setMeta(id, meta); err != nil {
 		return err
 	}
-	return c.Seal(id, false)
+	return c.seal(id, false)
 }
 
 // setMeta changes an unsealed object's metadata and what it is charged. mu is held, and let go where memory is short.
@@ -259,9 +309,14 @@ func (c *Conn) setMeta(id object.ID, meta []byte) error {
 // for ever; 0: not at all, ErrTimeout) and gives a Waiter. Until the push has succeeded the reference stays c's.
 // Errors: ErrNotFound, ErrNotSealed, ErrPermission, ErrTimeout, ErrEnded, ErrAborted, ErrBusy.
 func (c *Conn) Push(stream uint64, id object.ID, wait time.Duration, wake func(*Waiter)) (*Waiter, error) {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	return c.push(stream, id, wait, wake)
+}
+
+// push is Push. mu is held.
+func (c *Conn) push(stream uint64, id object.ID, wait time.Duration, wake func(*Waiter)) (*Waiter, error) {
 	s := c.s
-	s.mu.Lock()
-	defer s.unlock()
 	end, err := c.endOf(stream)
 	if err != nil {
 		return nil, err
@@ -269,19 +324,20 @@ func (c *Conn) Push(stream uint64, id object.ID, wait time.Duration, wake func(*
 	r, held := c.refs[id]
 	switch {
 	case !end.writes:
-		return nil, fmt.Errorf("%w: stream %q was opened to read", object.ErrPermission, end.st.name)
+		return nil, fmt.Errorf("%w: stream %q was opened only to read", object.ErrPermission, end.st.name)
 	case !held:
 		return nil, fmt.Errorf("%w: this connection holds no reference to object %s", object.ErrNotFound, id)
 	case r.e.tenant != c.tenant:
-		return nil, fmt.Errorf("%w: object %s is tenant %s's: a stream takes own objects", object.ErrPermission, id, r.e.tenant.name)
+		return nil, fmt.Errorf("%w: object %s belongs to tenant %s: a stream takes only objects of its own tenant",
+			object.ErrPermission, id, r.e.tenant.name)
 	case r.e.state == object.Open:
 		return nil, r.e.notSealed()
 	case end.st.closedFor(true) != nil:
 		return nil, end.st.closedFor(true)
 	}
 	st := end.st
-	for st.dropOldest && len(st.frames) > 0 && !st.hasRoom(r.e.size) {
-		s.dropFrame(st)
+	if st.dropOldest {
+		s.makeWay(st, r.e.size)
 	}
 	if st.pushers.Len() == 0 && st.hasRoom(r.e.size) {
 		s.enqueue(c, st, r.e)
@@ -313,7 +369,8 @@ func (s *Store) wait(w *Waiter, queue *list.List, wait time.Duration) (*Waiter, 
 	case wait == 0:
 		return nil, fmt.Errorf("%w: stream %q is empty", object.ErrTimeout, st.name)
 	case len(w.c.waiting) >= maxStreamWaits:
-		return nil, fmt.Errorf("%w: %d pushes and pops of this connection are waiting already", object.ErrBusy, maxStreamWaits)
+		return nil, fmt.Errorf("%w: %d pushes and pops of this connection are waiting already", object.ErrBusy,
+			maxStreamWaits)
 	}
 	if w.c.waiting == nil {
 		w.c.waiting = make(map[*Waiter]struct{})
@@ -367,9 +424,14 @@ func (s *Store) take1(c *Conn, e *entry) {
 	s.references--
 }
 
-// match hands frames to who waits for them, and lets frames in that wait for room. mu is held.
+// match hands frames to who waits for them, and lets frames in that wait for room; where those are many the attendant
+// goes on with it. mu is held.
 func (s *Store) match(st *stream) {
-	for {
+	for steps := 0; ; steps++ {
+		if steps == lockSteps && !s.closed {
+			s.matchLater(st)
+			return
+		}
 		switch why := st.closedFor(false); {
 		case st.poppers.Len() > 0 && len(st.frames) > 0:
 			w := st.poppers.Front().Value.(*Waiter)
@@ -382,6 +444,15 @@ func (s *Store) match(st *stream) {
 		default:
 			return
 		}
+	}
+}
+
+// matchLater has the attendant go on with match. mu is held.
+func (s *Store) matchLater(st *stream) {
+	if !st.matching {
+		st.matching = true
+		st.tenant.matching = append(st.tenant.matching, st)
+		s.attend(st.tenant)
 	}
 }
 
@@ -416,16 +487,9 @@ func (st *stream) shift() frame {
 	return f
 }
 
-// dropFrame lets the first frame go. mu is held.
-func (s *Store) dropFrame(st *stream) {
-	f := st.shift()
-	st.dropped++
-	f.e.refs--
-	s.collect(f.e)
-}
-
 // Pop takes the frame that waits longest, with a reference, or waits for one as Push does. Errors: ErrNotFound,
-// ErrPermission, ErrTimeout, ErrEnded (nothing waits and nothing will), ErrAborted (removed, or the last writer died), ErrBusy.
+// ErrPermission, ErrTimeout, ErrEnded (nothing waits and nothing will), ErrAborted (removed, or the last writer died),
+// ErrBusy.
 func (c *Conn) Pop(stream uint64, wait time.Duration, wake func(*Waiter)) (Popped, *Waiter, error) {
 	s := c.s
 	s.mu.Lock()
@@ -435,7 +499,7 @@ func (c *Conn) Pop(stream uint64, wait time.Duration, wake func(*Waiter)) (Poppe
 	case err != nil:
 		return Popped{}, nil, err
 	case !end.reads:
-		return Popped{}, nil, fmt.Errorf("%w: stream %q was opened to write", object.ErrPermission, end.st.name)
+		return Popped{}, nil, fmt.Errorf("%w: stream %q was opened only to write", object.ErrPermission, end.st.name)
 	}
 	st := end.st
 	if len(st.frames) > 0 {
@@ -461,7 +525,8 @@ func (c *Conn) popped(end *streamEnd, f frame) (Popped, error) {
 			return Popped{}, err
 		}
 	}
-	return Popped{Handle: Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, Number: f.number}, nil
+	return Popped{Handle: Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd},
+		Number: f.number}, nil
 }
 
 // giveBack puts a popped frame back to where it was. mu is held.
@@ -501,7 +566,8 @@ func (w *Waiter) Result() (Popped, error) {
 	return w.c.popped(w.end, w.got)
 }
 
-// Unpop puts a frame that c popped and still holds back to where it was: for the next pop. It may exceed the stream's bounds.
+// Unpop puts a frame that c popped and still holds back to where it was: for the next pop. It may exceed the stream's
+// bounds.
 func (c *Conn) Unpop(stream uint64, id object.ID, number uint64) error {
 	s := c.s
 	s.mu.Lock()
@@ -513,7 +579,8 @@ func (c *Conn) Unpop(stream uint64, id object.ID, number uint64) error {
 	r, held := c.refs[id]
 	switch {
 	case !held || !end.reads || number == 0 || number > end.st.pushed:
-		return fmt.Errorf("%w: object %s is no frame %d of stream %q that this connection popped", object.ErrNotFound, id, number, end.st.name)
+		return fmt.Errorf("%w: object %s is not frame %d of stream %q, popped by this connection", object.ErrNotFound,
+			id, number, end.st.name)
 	case end.st.gone:
 		return end.st.closedFor(true)
 	case len(end.st.frames) >= object.MaxStreamFrames || r.e.tenant != c.tenant || r.e.state == object.Open:

@@ -8,8 +8,8 @@ import (
 	"tendril/store/object"
 )
 
-// EndStream says that no more frames come: readers get what waits, then ErrEnded. With abort what waits is dropped and all
-// get ErrAborted. Only a writer may.
+// EndStream says that no more frames come: readers get what waits, then ErrEnded. With abort what waits is dropped and
+// all get ErrAborted. Only a writer may.
 func (c *Conn) EndStream(stream uint64, abort bool) error {
 	s := c.s
 	s.mu.Lock()
@@ -19,7 +19,7 @@ func (c *Conn) EndStream(stream uint64, abort bool) error {
 	case err != nil:
 		return err
 	case !end.writes:
-		return fmt.Errorf("%w: stream %q was opened to read", object.ErrPermission, end.st.name)
+		return fmt.Errorf("%w: stream %q was opened only to read", object.ErrPermission, end.st.name)
 	case abort:
 		s.removeStream(end.st)
 		return nil
@@ -59,11 +59,16 @@ func (c *Conn) CloseStream(stream uint64) error {
 	return nil
 }
 
-// leaveStreams ends what the connection had open and what waits. mu is held.
+// leaveStreams ends what a closed connection had open and what waits. mu is held, and let go after some.
 func (c *Conn) leaveStreams() {
+	steps := 0
 	for id, end := range c.streams {
 		delete(c.streams, id)
 		c.s.leaveStream(end, true)
+		if steps += maxStreamWaits; steps >= lockSteps {
+			steps = 0
+			c.s.pause(nil)
+		}
 	}
 }
 
@@ -78,7 +83,8 @@ func (s *Store) leaveStream(end *streamEnd, died bool) {
 	delete(st.ends, end)
 	if end.writes {
 		if st.writers--; st.writers == 0 && died && !st.ended && !s.departing {
-			st.broken = fmt.Errorf("%w: the last writer of stream %q, process %d, ended without ending the stream", object.ErrAborted, st.name, end.c.owner.PID)
+			st.broken = fmt.Errorf("%w: the last writer of stream %q, process %d, ended without ending the stream",
+				object.ErrAborted, st.name, end.c.owner.PID)
 		}
 	}
 	s.match(st)
@@ -98,15 +104,10 @@ func (s *Store) removeStream(st *stream) {
 		return
 	}
 	st.gone = true
-	if len(st.frames) > lockSteps && !s.closed { // the attendant lets them go
-		st.tenant.dropping = append(st.tenant.dropping, st.frames)
-		st.dropped += uint64(len(st.frames))
-		st.frames, st.bytes = nil, 0
-		s.attend(st.tenant)
-	}
-	for len(st.frames) > 0 {
-		s.dropFrame(st)
-	}
+	frames := st.frames
+	st.dropped += uint64(len(frames))
+	st.frames, st.bytes = nil, 0
+	s.letFramesGo(st.tenant, frames)
 	delete(st.tenant.streams, st.name)
 	s.tableBytes -= st.charge
 	s.uncharge(st.tenant, st.charge)
@@ -135,8 +136,8 @@ func (c *Conn) Streams(prefix string) []object.StreamInfo {
 	return list
 }
 
-// EachStream calls f with the descriptions of the streams that Streams describes and whose name is behind after, by name, until it answers
-// false. The store is not locked while f runs.
+// EachStream calls f with the descriptions of the streams that Streams describes and whose name is behind after, by
+// name, until it answers false. The store is not locked while f runs.
 func (c *Conn) EachStream(prefix, after string, f func(object.StreamInfo) bool) {
 	c.s.mu.Lock()
 	var names []string // at most object.MaxStreams
@@ -165,9 +166,11 @@ func (c *Conn) EachStream(prefix, after string, f func(object.StreamInfo) bool) 
 
 func (st *stream) info() object.StreamInfo {
 	info := object.StreamInfo{
-		Name: st.name, Tenant: st.tenant.name, State: "open", Frames: len(st.frames), FramesAtMost: st.limit, Bytes: st.bytes, BytesAtMost: st.limitBytes,
+		Name: st.name, Tenant: st.tenant.name, State: "open", Frames: len(st.frames), FramesAtMost: st.limit,
+		Bytes: st.bytes, BytesAtMost: st.limitBytes,
 		DropOldest: st.dropOldest, Keep: st.keep, Pushed: st.pushed, Popped: st.popped, Dropped: st.dropped,
-		WaitingWriters: st.pushers.Len(), WaitingReaders: st.poppers.Len(), Created: st.created.UTC(), Users: []object.StreamUser{},
+		WaitingWriters: st.pushers.Len(), WaitingReaders: st.poppers.Len(), Created: st.created.UTC(),
+		Users: []object.StreamUser{},
 	}
 	switch {
 	case st.ended:
@@ -180,7 +183,8 @@ func (st *stream) info() object.StreamInfo {
 			info.MoreUsers = len(st.ends) - maxHolders
 			break
 		}
-		info.Users = append(info.Users, object.StreamUser{PID: end.c.owner.PID, Program: end.c.owner.Name, Writes: end.writes, Reads: end.reads})
+		info.Users = append(info.Users,
+			object.StreamUser{PID: end.c.owner.PID, Program: end.c.owner.Name, Writes: end.writes, Reads: end.reads})
 	}
 	return info
 }

@@ -268,8 +268,10 @@ func TestStreamBadInput(t *testing.T) {
 	s := newStore(t, Options{})
 	c := connect(t, s, "a")
 	for _, spec := range []StreamSpec{
-		{Name: "", Reads: true}, {Name: "s"}, {Name: "a\nb", Reads: true}, {Name: "s", Reads: true, Frames: 3}, {Name: "s", Reads: true, DropOldest: true},
-		{Name: "s", Writes: true, Frames: object.MaxStreamFrames + 1}, {Name: "s", Writes: true, New: true, Existing: true},
+		{Name: "", Reads: true}, {Name: "s"}, {Name: "a\nb", Reads: true}, {Name: "s", Reads: true, Frames: 3},
+		{Name: "s", Reads: true, DropOldest: true},
+		{Name: "s", Writes: true, Frames: object.MaxStreamFrames + 1},
+		{Name: "s", Writes: true, New: true, Existing: true},
 	} {
 		if _, err := c.OpenStream(spec); !errors.Is(err, object.ErrInvalid) {
 			t.Errorf("%+v: %v", spec, err)

@@ -12,10 +12,10 @@ import (
 	"tendril/store/spill"
 )
 
-// An object's sums are the XXH64 of each of its chunks (spill.ChunkBytes), as its record on disk has them. They are known from the seal on
-// where that was asked for (Spec.Checksum) or the object is persisted, else from when it first went to disk or a scrub came by: an ordinary
-// seal costs nothing. What is known is compared when the object goes to disk, when it comes back and when it is scrubbed. They are 8 bytes a
-// MiB, which is not charged.
+// An object's sums are the XXH64 of each of its chunks (spill.ChunkBytes), as its record on disk has them. They are
+// known from the seal on where that was asked for (Spec.Checksum) or the object is persisted, else from when it first
+// went to disk or a scrub came by: an ordinary seal costs nothing. What is known is compared when the object goes to
+// disk, when it comes back and when it is scrubbed. They are 8 bytes a MiB, which is not charged.
 
 // sumsOf computes the sums of bytes. stop, which may be nil, is asked with the length of each chunk; true ends it: nil.
 func sumsOf(b []byte, stop func(n uint64) bool) []byte {
@@ -40,13 +40,16 @@ func differ(id object.ID, have, want []byte) error {
 		at += 8
 	}
 	if at+8 > min(len(have), len(want)) {
-		return fmt.Errorf("%w: object %s is damaged: %d checksums instead of %d", object.ErrStorage, id, len(have)/8, len(want)/8)
+		return fmt.Errorf("%w: object %s is damaged: %d checksums instead of %d", object.ErrStorage, id,
+			len(have)/8, len(want)/8)
 	}
-	return fmt.Errorf("%w: object %s is damaged: the checksum of its bytes from %d on is %016x and was %016x",
-		object.ErrStorage, id, at/8*spill.ChunkBytes, binary.LittleEndian.Uint64(have[at:]), binary.LittleEndian.Uint64(want[at:]))
+	return fmt.Errorf("%w: object %s is damaged: the checksum of the MiB at byte %d is %016x, but was %016x",
+		object.ErrStorage, id, at/8*spill.ChunkBytes, binary.LittleEndian.Uint64(have[at:]),
+		binary.LittleEndian.Uint64(want[at:]))
 }
 
-// sumUp notes the sums of an object that is about to be sealed, where they were asked for. mu is held, and let go meanwhile.
+// sumUp notes the sums of an object that is about to be sealed, where they were asked for. mu is held, and let go
+// meanwhile.
 func (s *Store) sumUp(e *entry) error {
 	if !e.summed || e.sums != nil || e.seg == nil {
 		return nil

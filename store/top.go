@@ -52,7 +52,8 @@ func (h *holding) list() []Holder {
 	return append([]Holder{}, list...)
 }
 
-// TopCursor is a place in the order of Top: behind the object of so many bytes there. The zero TopCursor is the beginning.
+// TopCursor is a place in the order of Top: behind the object of so many bytes there. The zero TopCursor is the
+// beginning.
 type TopCursor struct {
 	size uint64
 	at   Cursor
@@ -76,7 +77,7 @@ func ParseTopCursor(s string) (c TopCursor, err error) {
 		c.at, err = ParseCursor(at)
 	}
 	if err != nil || at == "" {
-		return c, fmt.Errorf("%w: cursor %.60q: pass on what the last page gave, or nothing", object.ErrInvalid, s)
+		return c, fmt.Errorf("%w: cursor %.60q: want the cursor of the last page, or none", object.ErrInvalid, s)
 	}
 	return c, nil
 }
@@ -91,8 +92,9 @@ func (c TopCursor) compare(d TopCursor) int {
 	return c.at.compare(d.at)
 }
 
-// Top gives the tenant's largest objects, at most limit, with who holds them and since when, and the place behind each for the next
-// call. It looks at all of the tenant's objects and at all connections, but never at many in one hold of the lock.
+// Top gives the tenant's largest objects, at most limit, with who holds them and since when, and the place behind each
+// for the next call. It looks at all of the tenant's objects and at all connections, but never at many in one hold of
+// the lock.
 func (c *Conn) Top(limit int, from TopCursor) ([]Held, []TopCursor) {
 	entries := c.largest(limit, from)
 	list, places := make([]Held, 0, len(entries)), make([]TopCursor, 0, len(entries))
@@ -174,16 +176,12 @@ func (c *Conn) holders(seen []sight) []holding {
 		}
 		s.mu.Unlock()
 	}
-	records := s.eachInSlots(c.tenant, func(other *Conn, e *entry) { // a reference there is as old as its connection's index
+	// a reference there is as old as its connection's index
+	s.eachInSlots(c.tenant, func(other *Conn, e *entry) {
 		if i, wanted := at[e]; wanted {
 			who[i].add(other, 1, other.indexed)
 			seen[i].info.Refs++
 		}
 	})
-	for _, r := range records {
-		if i, wanted := at[r.e]; wanted {
-			seen[i].info.Refs = max(seen[i].info.Refs-1, 0)
-		}
-	}
 	return who
 }

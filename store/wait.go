@@ -2,7 +2,6 @@ package store
 
 import (
 	"container/heap"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,13 +10,13 @@ import (
 	"tendril/store/object"
 )
 
-// A get that waits is a Pending: a record and no goroutine, so that a hundred thousand of them cost their tenant some memory and
-// the others nothing. What it waits for finds it by its name or id; ending it costs the same whatever else waits. All that is to be
-// done for a tenant's Pendings is done by the tenant's attendant, one after the other (attendant.go): however many of them end at
-// one moment, one goroutine of that tenant runs.
+// A get that waits is a Pending: a record and no goroutine, so that a hundred thousand of them cost their tenant some
+// memory and the others nothing. What it waits for finds it by its name or id; ending it costs the same whatever else
+// waits. All that is to be done for a tenant's Pendings is done by the tenant's attendant, one after the other
+// (attendant.go): however many of them end at one moment, one goroutine of that tenant runs.
 
-// waitKey is what a Pending waits for: an id, or a name, as its own tenant has it, or another tenant's, in waitKey.whose.
-// That tenant may not be here yet, so it stands by name.
+// waitKey is what a Pending waits for: an id, or a name, as its own tenant has it, or another tenant's, in
+// waitKey.whose. That tenant may not be here yet, so it stands by name.
 type waitKey struct {
 	tenant *tenant // nil: another tenant's
 	id     object.ID
@@ -29,19 +28,26 @@ type waitKey struct {
 type waitSet struct {
 	key    waitKey
 	reader *tenant
-	all    map[*Pending]struct{}
+	all    []waiter
 	woken  bool // out of the tables: its members are looked at soon
+}
+
+// waiter is a Pending in a waitSet: sets[i] and at[i] of it are that set and the place there.
+type waiter struct {
+	p *Pending
+	i int
 }
 
 // Pending is a wait for some objects, all of which are to be sealed.
 type Pending struct {
 	c     *Conn
-	until time.Time   // zero: for ever
-	then  func(error) // called once by the attendant
+	until time.Time // zero: for ever
+	then  Then      // called once by the attendant
 
 	// Guarded by Store.mu.
 	wanted []Wanted // what is not there yet, the one that it waits for first
 	sets   [2]*waitSet
+	at     [2]int
 	due    int   // place in tenant.deadlines; −1: not there
 	why    error // what is missing
 	over   bool
@@ -74,75 +80,22 @@ func (h *pendingHeap) Pop() any {
 	return p
 }
 
+// Then is told how a wait went: nil, or what was wrong. more: that of another wait of the same Conn follows at once, so
+// that both may be answered together.
+type Then func(err error, more bool)
+
 // Wanted is one object that is waited for: by name where ID is zero.
 type Wanted struct {
 	ID   object.ID
 	Name string
 }
 
-// Wait is Get (by name where id is zero) that waits until the object is there and sealed, or ctx ends: ErrTimeout.
-func (c *Conn) Wait(ctx context.Context, id object.ID, name string) (Handle, error) {
-	for {
-		if err := c.Await(ctx, id, name); err != nil {
-			return Handle{}, err
-		}
-		h, err := c.GetEither(id, name)
-		if err == nil || !notThereYet(err) {
-			return h, err
-		}
-	}
-}
-
-// Await waits until a Get would no longer answer ErrNotFound, ErrNotSealed or ErrAway, or ctx ends: ErrTimeout. The object may be
-// gone again by the time the caller gets it.
-func (c *Conn) Await(ctx context.Context, id object.ID, name string) error {
-	for {
-		if err := c.AwaitAll(ctx, []Wanted{{id, name}}); err != nil || !c.isAway(id, name) {
-			return err
-		}
-		if err := c.bringBack(ctx, id, name); err != nil {
-			return err
-		}
-	}
-}
-
-// AwaitAll waits until all are sealed or, with one ctx, its time is over. What is on disk stays there: all of it may be more
-// than memory holds. It keeps list.
-func (c *Conn) AwaitAll(ctx context.Context, list []Wanted) error {
-	ended := make(chan error, 1)
-	p, err := c.Later(list, time.Time{}, func(err error) { ended <- err })
-	if p == nil {
-		return err
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	if p.Cancel() {
-		return fmt.Errorf("%w: %w", object.ErrTimeout, p.why)
-	}
-	return <-ended
-}
-
-// notThereYet reports whether waiting may mend err.
-func notThereYet(err error) bool {
-	return errors.Is(err, ErrAway) || errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)
-}
-
-// isAway reports whether an object is on disk alone.
-func (c *Conn) isAway(id object.ID, name string) bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	e, err := c.readable(id, name)
-	return err == nil && e.state == object.Spilled
-}
-
-// Later waits for objects without a goroutine: then is called once, with nil when all are sealed (or on disk), with ErrTimeout at
-// until (zero: never), or with what else is wrong. It is called by the tenant's attendant, without a lock, and keeps the tenant's other
-// waits waiting while it runs. Later gives nil, and then is not called, where there is nothing to wait for: the error says why. It
-// keeps list, of which there is at least one. The caller must Cancel before the connection's Close.
-func (c *Conn) Later(list []Wanted, until time.Time, then func(error)) (*Pending, error) {
+// Later waits for objects without a goroutine: then is called once, with nil when all are sealed (or on disk), with
+// ErrTimeout at until (zero: never), or with what else is wrong. It is called by the tenant's attendant, without a
+// lock, and keeps the tenant's other waits waiting while it runs. Later gives nil, and then is not called, where there
+// is nothing to wait for: the error says why. It keeps list, of which there is at least one. The caller must Cancel
+// before the connection's Close.
+func (c *Conn) Later(list []Wanted, until time.Time, then Then) (*Pending, error) {
 	s := c.s
 	s.mu.Lock()
 	defer s.unlock()
@@ -172,7 +125,8 @@ func (p *Pending) Cancel() bool {
 	return !was
 }
 
-// Look has the attendant call then, with nil, whatever is there: the caller found out that there is something else to do.
+// Look has the attendant call then, with nil, whatever is there: the caller found out that there is something else to
+// do.
 func (p *Pending) Look() {
 	s := p.c.s
 	s.mu.Lock()
@@ -184,12 +138,12 @@ func (p *Pending) Look() {
 	}
 }
 
-// pendingStep is how many objects are looked for of one wait before the next one's; the attendant looks at attendStep waits in one hold
-// of the lock.
+// pendingStep is how many objects are looked for of one wait before the next one's; the attendant looks at attendWaits
+// waits in one hold of the lock.
 const pendingStep = 16
 
-// advance looks for what is wanted, as far as one hold of the lock may go, and has p wait for what is missing. over: there is nothing to
-// wait for any more. mu is held.
+// advance looks for what is wanted, as far as one hold of the lock may go, and has p wait for what is missing. over:
+// there is nothing to wait for any more. mu is held.
 func (p *Pending) advance() (over bool, err error) {
 	c := p.c
 	if c.closed {
@@ -214,7 +168,7 @@ func (p *Pending) advance() (over bool, err error) {
 		p.join(w)
 		return false, nil
 	}
-	p.why = fmt.Errorf("%w: %d of the objects have not been looked for yet", object.ErrNotFound, len(p.wanted))
+	p.why = fmt.Errorf("%w: %d of the objects were not looked up in time", object.ErrNotFound, len(p.wanted))
 	c.s.lookAgain(p)
 	return false, nil
 }
@@ -228,12 +182,25 @@ func (p *Pending) join(w Wanted) {
 		own.name = w.Name
 		other.whose, other.name, foreign = strings.Cut(w.Name, "/")
 	}
-	p.sets[0] = c.s.waitSetOf(own, c.tenant)
-	p.sets[0].all[p] = struct{}{}
+	p.enter(0, c.s.waitSetOf(own, c.tenant))
 	if foreign {
-		p.sets[1] = c.s.waitSetOf(other, c.tenant)
-		p.sets[1].all[p] = struct{}{}
+		p.enter(1, c.s.waitSetOf(other, c.tenant))
 	}
+}
+
+// enter puts p into a set. mu is held.
+func (p *Pending) enter(i int, set *waitSet) {
+	p.sets[i], p.at[i] = set, len(set.all)
+	set.all = append(set.all, waiter{p, i})
+}
+
+// remove takes the member at a place out. mu is held.
+func (set *waitSet) remove(at int) {
+	last := len(set.all) - 1
+	moved := set.all[last]
+	set.all[at], moved.p.at[moved.i] = moved, at
+	set.all[last] = waiter{}
+	set.all = set.all[:last]
 }
 
 // waitSetOf finds or makes a set. mu is held.
@@ -245,7 +212,7 @@ func (s *Store) waitSetOf(key waitKey, reader *tenant) *waitSet {
 	}
 	set := readers[reader]
 	if set == nil {
-		set = &waitSet{key: key, reader: reader, all: make(map[*Pending]struct{}, 1)}
+		set = &waitSet{key: key, reader: reader}
 		readers[reader] = set
 	}
 	return set
@@ -258,7 +225,7 @@ func (p *Pending) leave() {
 			continue
 		}
 		p.sets[i] = nil
-		delete(set.all, p)
+		set.remove(p.at[i])
 		if len(set.all) == 0 && !set.woken {
 			p.c.s.dropWaitSet(set)
 		}
@@ -288,8 +255,8 @@ func (p *Pending) finish() {
 	p.c.s.pending--
 }
 
-// signal has those looked at who wait for e, by id and by name; others' only where e is shared. What it costs does not depend on
-// how many they are. mu is held.
+// signal has those looked at who wait for e, by id and by name; others' only where e is shared. What it costs does not
+// depend on how many they are. mu is held.
 func (s *Store) signal(e *entry) {
 	if s.pending == 0 {
 		return
@@ -317,7 +284,7 @@ func (s *Store) wake(key waitKey) {
 // lookAgain has the attendant look at p once more. mu is held.
 func (s *Store) lookAgain(p *Pending) {
 	t := p.c.tenant
-	p.sets[0] = &waitSet{reader: t, all: map[*Pending]struct{}{p: {}}, woken: true}
+	p.enter(0, &waitSet{reader: t, woken: true})
 	t.woken = append(t.woken, p.sets[0])
 	s.attend(t)
 }

@@ -8,8 +8,8 @@ import (
 	"tendril/store/object"
 )
 
-// TestWaitForAnotherTenantsObject: who waits for TENANT/NAME is woken by its grant, also where that tenant has nothing yet, and by an object
-// of its own that is called so.
+// TestWaitForAnotherTenantsObject: who waits for TENANT/NAME is woken by its grant, also where that tenant has nothing
+// yet, and by an object of its own that is called so.
 func TestWaitForAnotherTenantsObject(t *testing.T) {
 	s := newStore(t, Options{})
 	reader := connect(t, s, "uid:1")

@@ -7,8 +7,8 @@ import (
 	"tendril/store/object"
 )
 
-// TestWalkGoesOnFromItsPlace lists 100,000 objects in pages, of which some are deleted and some made between two: each that is there all
-// the while comes once, and a page looks at no more objects than it was told to.
+// TestWalkGoesOnFromItsPlace lists 100,000 objects in pages, of which some are deleted and some made between two: each
+// that is there all the while comes once, and a page looks at no more objects than it was told to.
 func TestWalkGoesOnFromItsPlace(t *testing.T) {
 	s, err := New(Options{CapacityBytes: 256 << 20})
 	if err != nil {

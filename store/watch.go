@@ -11,9 +11,11 @@ import (
 
 // The kinds of events. Of one object "gone" is the last.
 const (
-	EventSealed   = "sealed"   // an object is to be had
-	EventNamed    = "named"    // it has this name now
-	EventUnnamed  = "unnamed"  // it has this name no more: it was renamed, another one took its name, or it was deleted and a composite has it still
+	EventSealed = "sealed" // an object is to be had
+	EventNamed  = "named"  // it has this name now
+	// EventUnnamed: it no longer has this name. It was renamed, another one took its name, or it was deleted and a
+	// composite still has it.
+	EventUnnamed  = "unnamed"
 	EventGone     = "gone"     // out of the table: deleted, expired, or its last reference went
 	EventSpilled  = "spilled"  // on disk alone
 	EventRestored = "restored" // in memory again
@@ -50,9 +52,9 @@ type Watcher struct {
 	lost   bool
 }
 
-// watchers is who watches a tenant's objects, by prefix: an event finds those that it concerns by its name's beginnings, as many as
-// there are different lengths. The attendant goes through them under its lock, which nobody needs but the tenant's own watchers.
-// Its lock is a leaf.
+// watchers is who watches a tenant's objects, by prefix: an event finds those that it concerns by its name's
+// beginnings, as many as there are different lengths. The attendant goes through them under its lock, which nobody
+// needs but the tenant's own watchers. Its lock is a leaf.
 type watchers struct {
 	mu       sync.Mutex
 	byPrefix map[string]map[*Watcher]struct{}
@@ -61,8 +63,9 @@ type watchers struct {
 	queued   int // bytes of events that wait
 }
 
-// Watch begins to listen. wake, which may be nil, is called by the tenant's attendant when there is something for TryNext after there was
-// nothing; it keeps the tenant's other watches waiting while it runs. The caller must Close before the connection's Close.
+// Watch begins to listen. wake, which may be nil, is called by the tenant's attendant when there is something for
+// TryNext after there was nothing; it keeps the tenant's other watches waiting while it runs. The caller must Close
+// before the connection's Close.
 func (c *Conn) Watch(prefix string, wake func()) *Watcher {
 	w := &Watcher{s: c.s, tenant: c.tenant, prefix: prefix, wake: wake, more: make(chan struct{}, 1)}
 	c.tenant.watching.add(w)

@@ -11,13 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
 
-// The world is a store with little memory, a disk, three tenants and their clients, driven beside a naive reference: objects of all
-// classes, grants, streams, objects that several fill, composites, times to live, kills, restarts. Which objects are in memory and
-// which on disk is the store's affair; all else the reference foretells, and contents are read to see.
+// The world is a store with little memory, a disk, three tenants and their clients, driven beside a naive reference:
+// objects of all classes, grants, streams, objects that several fill, composites, times to live, kills, restarts. Which
+// objects are in memory and which on disk is the store's affair; all else the reference foretells, and contents are
+// read to see.
 
 // thing is the reference's object.
 type thing struct {
@@ -170,7 +172,8 @@ func (w *world) fail(format string, args ...any) {
 	w.t.Fatalf(format, args...)
 }
 
-// did notes a step and compares its outcome. It reports whether it succeeded; a refusal for want of room is one where nothing happened.
+// did notes a step and compares its outcome. It reports whether it succeeded; a refusal for want of room is one where
+// nothing happened.
 func (w *world) did(got, want error, format string, args ...any) bool {
 	w.t.Helper()
 	what := fmt.Sprintf(format, args...)
@@ -190,7 +193,8 @@ func (w *world) did(got, want error, format string, args ...any) bool {
 
 func (w *world) step() {
 	steps := [...]func(){
-		w.create, w.create, w.create, w.create, w.create, w.seal, w.seal, w.seal, w.seal, w.seal, w.get, w.get, w.release, w.release, w.release, w.remove, w.rename, w.share,
+		w.create, w.create, w.create, w.create, w.create, w.seal, w.seal, w.seal, w.seal, w.seal, w.get, w.get,
+		w.release, w.release, w.release, w.remove, w.rename, w.share,
 		w.compose, w.fill, w.push, w.push, w.pop, w.stream, w.read, w.read, w.change,
 	}
 	switch n := w.rng.IntN(180); {
@@ -209,7 +213,8 @@ func (w *world) step() {
 func (w *world) create() {
 	a := w.actor()
 	sizes := []uint64{0, 1, 64, 5000, 30_000, 70_000, 150_000}
-	spec := Spec{SizeBytes: sizes[w.rng.IntN(len(sizes))], Own: w.rng.IntN(8) == 0, Shared: w.rng.IntN(6) == 0, Class: object.Class(w.rng.IntN(4))}
+	spec := Spec{SizeBytes: sizes[w.rng.IntN(len(sizes))], Own: w.rng.IntN(8) == 0, Shared: w.rng.IntN(6) == 0,
+		Class: object.Class(w.rng.IntN(4))}
 	if spec.Class == object.TTL {
 		spec.TTL = time.Hour
 	}
@@ -218,11 +223,13 @@ func (w *world) create() {
 	}
 	a.sweep()
 	h, err := a.Create(spec)
-	if !w.did(err, nil, "%s creates %d bytes, %v, %q, shared %v", a.owner.Tenant, spec.SizeBytes, spec.Class, spec.Name, spec.Shared) {
+	if !w.did(err, nil, "%s creates %d bytes, %v, %q, shared %v", a.owner.Tenant, spec.SizeBytes, spec.Class, spec.Name,
+		spec.Shared) {
 		return
 	}
 	o := &thing{
-		id: h.ID, tenant: a.tenant, size: spec.SizeBytes, class: spec.Class, name: spec.Name, listed: true, shared: spec.Shared, creator: a,
+		id: h.ID, tenant: a.tenant, size: spec.SizeBytes, class: spec.Class, name: spec.Name, listed: true,
+		shared: spec.Shared, creator: a,
 		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{},
 	}
 	w.things = append(w.things, o)
@@ -564,8 +571,10 @@ func (w *world) compose() {
 	if !w.did(err, want, "compose %v %q of %d", spec.Class, spec.Name, len(members)) {
 		return
 	}
-	o := &thing{id: id, tenant: a.tenant, class: spec.Class, name: spec.Name, sealed: true, listed: true, held: spec.Class != object.Ephemeral,
-		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{}, members: parts, due: w.later()}
+	o := &thing{id: id, tenant: a.tenant, class: spec.Class, name: spec.Name, sealed: true, listed: true,
+		held:    spec.Class != object.Ephemeral,
+		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{}, members: parts,
+		due: w.later()}
 	for _, m := range parts {
 		m.in++
 	}
@@ -643,7 +652,8 @@ func (w *world) stream() {
 }
 
 func (w *world) openStream(a *actor, name string, st *channel) {
-	spec := StreamSpec{Name: name, Reads: true, Writes: true, Frames: 1 + w.rng.IntN(4), DropOldest: w.rng.IntN(5) == 0, Keep: w.rng.IntN(5) == 0}
+	spec := StreamSpec{Name: name, Reads: true, Writes: true, Frames: 1 + w.rng.IntN(4), DropOldest: w.rng.IntN(5) == 0,
+		Keep: w.rng.IntN(5) == 0}
 	var want error
 	if st != nil && st.ended {
 		want = object.ErrEnded
@@ -842,12 +852,21 @@ func (w *world) kill() {
 	w.actors[i] = w.join(a.tenant)
 }
 
-// expire lets two hours pass.
+// expire lets two hours pass. Each end is complete before the next: of a large tree the attendant lets the members go,
+// and what ends meanwhile is still one of them.
 func (w *world) expire() {
 	w.log = append(w.log, "two hours pass")
-	w.s.mu.Lock()
-	w.s.expire(time.Now().Add(2 * time.Hour))
-	w.s.unlock()
+	for end := time.Now().Add(2 * time.Hour); ; settled(w.t, w.s) {
+		w.s.mu.Lock()
+		more := len(w.s.expiries) > 0 && !w.s.expiries[0].expires.After(end)
+		if more {
+			w.s.expire(w.s.expiries[0].expires)
+		}
+		w.s.unlock()
+		if !more {
+			break
+		}
+	}
 	// In the order of their ends: what a composite has when its time is over stays for it, what it had before goes.
 	list := slices.Clone(w.things)
 	slices.SortFunc(list, func(a, b *thing) int { return a.due - b.due })
@@ -876,9 +895,10 @@ func (w *world) compare() {
 			open++
 		}
 	}
-	st := w.s.Status()
-	if st.Objects != objects || st.OpenObjects != open || st.References != refs {
-		w.fail("the store has %d objects, %d open, %d references; the reference %d, %d, %d: %s", st.Objects, st.OpenObjects, st.References, objects, open, refs, w.differ())
+	settled(w.t, w.s)
+	if st := w.s.Status(); st.Objects != objects || st.OpenObjects != open || st.References != refs {
+		w.fail("the store has %d objects, %d open, %d references; the reference %d, %d, %d: %s", st.Objects,
+			st.OpenObjects, st.References, objects, open, refs, w.differ())
 	}
 	if fault := w.s.invariants(false); fault != "" {
 		w.fail("%s", fault)
@@ -886,6 +906,46 @@ func (w *world) compare() {
 	if text := w.differ(); text != "" {
 		w.fail("%s", text)
 	}
+}
+
+// settled waits for what the store does a moment later: what is left to attendants, and looks through the index for
+// records that nobody holds.
+func settled(t testing.TB, s *Store) {
+	t.Helper()
+	var busy string
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if busy = s.unsettled(); busy == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the store does not do within a minute what it is to do: tenant %s", busy)
+		}
+	}
+}
+
+// unsettled says for which tenant there is something to do, and what; "" for none.
+func (s *Store) unsettled() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tenants {
+		if t.attended || t.hasWork() {
+			return t.name + ": the attendant's"
+		}
+		ix := t.index
+		if ix == nil {
+			continue
+		}
+		var held []index.Word
+		for _, slots := range ix.slots {
+			held = slots.Held(held)
+		}
+		if len(ix.fresh) > 0 || ix.looking != nil || slices.ContainsFunc(ix.kept, func(r retirement) bool {
+			return !slices.Contains(held, r.word)
+		}) {
+			return fmt.Sprintf("%s: a look for %d and %d records", t.name, len(ix.fresh), len(ix.kept))
+		}
+	}
+	return ""
 }
 
 // differ compares object by object.
@@ -898,22 +958,25 @@ func (w *world) differ() string {
 	}
 	for id, e := range w.s.objects {
 		if !listed[id] {
-			return fmt.Sprintf("object %s is there: %q, %v, %v, %d bytes, held %v, %d references, in %d, %d members, grants %v, on disk %v", id, e.name, e.class, e.state, e.size, e.held, e.refs, e.memberOf, len(e.members), e.grants, e.onDisk)
+			return fmt.Sprintf("object %s is there: %q, %v, %v, %d bytes, held %v, %d references, in %d, %d members, grants %v, on disk %v",
+				id, e.name, e.class, e.state, e.size, e.held, e.refs, e.memberOf, len(e.members), e.grants, e.onDisk)
 		}
 	}
 	for _, o := range w.things {
-		if e := w.s.objects[o.id]; o.listed && (e == nil || e.name != o.name || e.class != o.class || o.sealed && e.held != o.held || e.memberOf != o.in) {
+		if e := w.s.objects[o.id]; o.listed && (e == nil || e.name != o.name || e.class != o.class || o.sealed &&
+			e.held != o.held || e.memberOf != o.in) {
 			if e == nil {
 				return fmt.Sprintf("object %s is gone", o.id)
 			}
-			return fmt.Sprintf("object %s is %q, %v, held %v, in %d; the reference has %q, %v, %v, %d", o.id, e.name, e.class, e.held, e.memberOf, o.name, o.class, o.held, o.in)
+			return fmt.Sprintf("object %s is %q, %v, held %v, in %d; the reference has %q, %v, %v, %d", o.id, e.name,
+				e.class, e.held, e.memberOf, o.name, o.class, o.held, o.in)
 		}
 	}
 	return ""
 }
 
-// restart ends the store and opens another on its directory. Persisted objects are all there again, with names and bytes; what had
-// gone to disk may be, and then is whole.
+// restart ends the store and opens another on its directory. Persisted objects are all there again, with names and
+// bytes; what had gone to disk may be, and then is whole.
 func (w *world) restart() {
 	w.log = append(w.log, "restart")
 	for _, a := range w.actors {
@@ -966,8 +1029,8 @@ func (w *world) restart() {
 	w.compare()
 }
 
-// handOver leaves the store to a next one while the clients live on, and claim what they hold. What was being filled ends; so does what
-// was deleted and had references alone.
+// handOver leaves the store to a next one while the clients live on, and claim what they hold. What was being filled
+// ends; so does what was deleted and had references alone.
 func (w *world) handOver() {
 	w.log = append(w.log, "handover")
 	w.s.Leave()
@@ -1091,7 +1154,8 @@ func (w *world) finish() {
 			delete(w.streams[a.tenant], name)
 		}
 		for _, info := range a.List("", true) {
-			if err := a.Delete(info.ID, ""); err != nil && !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrNotSealed) {
+			if err := a.Delete(info.ID, ""); err != nil && !errors.Is(err, object.ErrNotFound) &&
+				!errors.Is(err, object.ErrNotSealed) {
 				w.t.Fatal(err)
 			}
 		}
@@ -1102,7 +1166,8 @@ func (w *world) finish() {
 	}
 	waitUntil(w.t, func() bool {
 		st := w.s.Status()
-		return st.ChargedBytes == 0 && st.Segments == 0 && st.References == 0 && len(st.Tenants) == 0 && st.DiskBytes == 0
+		return st.ChargedBytes == 0 && st.Segments == 0 && st.References == 0 && len(st.Tenants) == 0 &&
+			st.DiskBytes == 0
 	})
 	if fault := w.s.invariants(true); fault != "" {
 		w.fail("%s", fault)
@@ -1133,7 +1198,8 @@ func runWorld(t testing.TB, seed uint64, steps int, dir string) (refused int) {
 		living += len(w.things)
 	}
 	w.finish()
-	t.Logf("%d objects on average; some were on disk alone in %d of %d steps; %d steps refused for want of room", living/steps, away, steps, w.refused)
+	t.Logf("%d objects on average; some were on disk alone in %d of %d steps; %d steps refused for want of room",
+		living/steps, away, steps, w.refused)
 	return w.refused
 }
 

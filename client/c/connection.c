@@ -16,13 +16,6 @@
 
 enum { MAX_REPLY = 256 << 20 };
 
-int64_t clock_ms(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 int check_mine(const tendril *t)
 {
 	if (is_mine(t))
@@ -51,7 +44,8 @@ static void fail_connection(tendril *t, int status, const char *why)
 {
 	if (t->status == TENDRIL_OK) {
 		t->status = status;
-		index_end(t);
+		if (t->index_over)
+			atomic_store(t->index_over, true);
 		snprintf(t->why, sizeof t->why, "%s (%s)", why, t->socket);
 		shutdown(t->fd, SHUT_RDWR);
 	}
@@ -358,7 +352,7 @@ int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 			status = tdl_fail(TENDRIL_INVALID, "a name, label or metadata is too long");
 	if (status == TENDRIL_OK) {
 		status = send_once(t, frames, calls, n);
-		if (status != TENDRIL_OK && t->returns && !calls[0]->bound && (status = revive(t)) == TENDRIL_OK)
+		if (status != TENDRIL_OK && t->revive && !calls[0]->bound && (status = t->revive(t)) == TENDRIL_OK)
 			status = send_once(t, frames, calls, n);
 	}
 	if (status != TENDRIL_OK)
@@ -389,7 +383,7 @@ int round_trip(tendril *t, struct writer *w, struct call *c)
 {
 	struct call asked = *c;
 	int status = round_trip_once(t, w, c);
-	if (status != TENDRIL_DISCONNECTED || !c->lost || asked.bound || !t->returns || !(c->unsent || is_repeatable(asked.kind)))
+	if (status != TENDRIL_DISCONNECTED || !c->lost || asked.bound || !t->revive || !(c->unsent || is_repeatable(asked.kind)))
 		return status;
 	init_call(c, asked.kind);
 	c->into = asked.into;
@@ -444,7 +438,7 @@ void say_released(tendril *t, const tendril_id *id, struct view *v, bool large)
 	post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
 	if (large) {
 		pthread_mutex_lock(&t->mu);
-		if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK && index_let_go(v))
+		if (!t->calls && v->refs == 0 && t->status == TENDRIL_OK && view_let_go(v))
 			forget(t, v);
 		pthread_mutex_unlock(&t->mu);
 	}

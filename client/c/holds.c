@@ -57,8 +57,8 @@ bool hold_end(tendril *t, struct hold *h)
 		h->next->prev = h->prev;
 	h->state = HOLD_NONE;
 	h->view = NULL;
-	if (h->index) {
-		index_hold_ended(h->index);
+	if (h->rescued) {
+		(*h->rescued)--;
 	} else {
 		h->next = t->free_holds;
 		t->free_holds = h;
@@ -89,15 +89,4 @@ void holds_free(tendril *t)
 		next = b->next;
 		free(b);
 	}
-}
-
-int tendril_gone(const tendril_object *o)
-{
-	tendril *t = o->internal[OF_CONNECTION];
-	if (!t || !is_mine(t))
-		return 0;
-	pthread_mutex_lock(&t->mu);
-	bool gone = o->internal[OF_SLOT] ? index_is_gone(o) : ((struct hold *)o->internal[OF_HOLD])->state == HOLD_GONE;
-	pthread_mutex_unlock(&t->mu);
-	return gone;
 }

@@ -1,5 +1,5 @@
 /* The index in shared memory, the client's side: an object is found, held and given back without a system call
- * (ipc/index/PROTOCOL.md says in which order, and why that is safe). Whatever it does not answer at once is asked over the
+ * (store/index/PROTOCOL.md says in which order, and why that is safe). Whatever it does not answer at once is asked over the
  * socket. Nothing here takes a lock but opening, growing and remembering.
  *
  * What the daemon wrote is believed as to its meaning, never as to its bounds. */
@@ -31,15 +31,6 @@ enum {
 #define ENTRY_SET (1ull << 23)
 
 typedef _Atomic uint64_t word;
-
-/* A mapped segment, found by its number without a lock. These never go before the connection: a look at one that has
- * become another's is harmless. */
-struct fast_view {
-	word segment;
-	atomic_long users; /* 0: empty; 1, and one an object held in it. What follows stays while it is not 0 */
-	const uint8_t *base;
-	uint64_t bytes;
-};
 
 /* What is held in a slot, as this process knows it. */
 struct slot_record {
@@ -304,17 +295,6 @@ void index_remember(tendril *t, struct view *v)
 	}
 }
 
-bool index_let_go(struct view *v)
-{
-	long alone = 1;
-	if (!v->fast)
-		return true;
-	if (!atomic_compare_exchange_strong(&v->fast->users, &alone, 0))
-		return false;
-	v->fast = NULL;
-	return true;
-}
-
 /* ---- get and release ---- */
 
 static bool keep_meta(const struct found *f, tendril_object *o)
@@ -549,6 +529,7 @@ void index_open(tendril *t)
 	bool good = status == TENDRIL_OK && ix->gen == t->gen && t->status == TENDRIL_OK;
 	if (good) {
 		atomic_store(&ix->asked_ms, clock_ms());
+		t->index_over = &ix->over;
 		atomic_store_explicit(&t->index, ix, memory_order_release);
 	}
 	/* One of a connection that is over is asked for anew. */
@@ -594,13 +575,6 @@ void index_grow(tendril *t)
 
 /* ---- the end ---- */
 
-void index_end(tendril *t)
-{
-	struct shared_index *ix = atomic_load(&t->index); /* mu is held: it does not retire */
-	if (ix)
-		atomic_store(&ix->over, true);
-}
-
 /* Frees retired indexes that nothing is held in and nobody looks at. Who enters after this has looked finds another one. mu is held. */
 void index_tidy(tendril *t)
 {
@@ -624,7 +598,7 @@ static void rescue(tendril *t, struct shared_index *ix, int slot)
 	if (!atomic_compare_exchange_strong(&r->state, &as_taken, SLOT_RESCUED))
 		return;
 	ix->rescued++;
-	r->hold.index = ix;
+	r->hold.rescued = &ix->rescued;
 	if (atomic_load_explicit(&ix->slots[S_FIRST + slot], memory_order_acquire) == 0)
 		return;
 	struct view *v = r->fast ? view_find(t, look(&r->fast->segment)) : NULL;
@@ -636,6 +610,7 @@ static void rescue(tendril *t, struct shared_index *ix, int slot)
 void index_retire(tendril *t)
 {
 	struct shared_index *ix = atomic_exchange(&t->index, NULL);
+	t->index_over = NULL;
 	int state = atomic_load(&t->index_state);
 	if (state == INDEX_OPEN || state == INDEX_REFUSED)
 		atomic_store(&t->index_state, INDEX_WANTED);
@@ -665,8 +640,6 @@ static void drop_rescued(tendril *t, struct shared_index *ix, int slot)
 	if (held)
 		hold_release(t, h, false);
 }
-
-void index_hold_ended(struct shared_index *ix) { ix->rescued--; }
 
 bool index_is_gone(const tendril_object *o)
 {

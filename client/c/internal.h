@@ -1,5 +1,22 @@
 /* What the library's files share. Nothing here is exported.
  *
+ * A file calls those above it in this list, and none below it (tests/tree.sh checks that there is no circle):
+ *
+ *   error, wire           messages of errors; encoding
+ *   clock, faults, json   time and the sweep timer; writes to sealed memory explained; descriptions
+ *   socket                one socket's bytes and descriptors
+ *   segments              mappings
+ *   connection            requests and replies, for any number of threads
+ *   holds, spare          references of the program's; an object asked for ahead
+ *   index                 get and release without a system call
+ *   sweep                 unmapping what nobody needs
+ *   open                  opening and closing a connection
+ *   revive, connect       bringing one back; what programs call to connect
+ *   objects, queries      create, seal, get, release; descriptions and lists
+ *   stream, watch         streams, parts and composites; events
+ *
+ * What a lower file needs of a higher one it finds in struct tendril: revive, index_over, hold.rescued.
+ *
  * Lock order: tendril.revival.mu, tendril.send_mu, tendril.mu. The inbox belongs to the thread that has the reader's turn (reading).
  *
  * A tendril that breaks comes back as another connection of the same process; each that it has been is a life of it, counted
@@ -91,6 +108,17 @@ struct frame {
 	int nfds;
 };
 
+/* ---- clock.c ---- */
+
+int64_t clock_ms(void);
+/* Sleeps between half and one and a half times ms, but not beyond until. */
+void pause_about(int64_t ms, int64_t until);
+/* Arms the timer of tendril_sweep_fd where that is wanted and there is something to sweep; ms 0: for the first time. While the index
+ * is open the daemon may want segments back that no release made idle. mu is held. */
+void sweep_later(tendril *, int64_t ms);
+/* Disarms it, which also ends its being readable. mu is held. */
+void sweep_timer_ran(tendril *);
+
 /* ---- socket.c: bytes and descriptors of one socket ---- */
 
 struct inbox {
@@ -100,9 +128,13 @@ struct inbox {
 	int nfds;
 };
 
-/* Connects, close-on-exec; the descriptor goes to *fd. */
-int dial(const char *path, int *fd);
-void default_socket(char *path, size_t cap);
+enum { MAX_SOCKETS = 2, SOCKET_BYTES = 512 };
+
+/* Connects, close-on-exec; the descriptor goes to *fd. *denied is set where a daemon may be there that does not let this user in, and left
+ * alone otherwise. The message says why, and not where. */
+int dial(const char *path, int *fd, bool *denied);
+/* Where a daemon is looked for, the first place first; how many there are. */
+int default_sockets(char paths[MAX_SOCKETS][SOCKET_BYTES]);
 /* Sends everything; false: the socket failed. flags as send(2). *sent tells how far it came. */
 bool send_all(int fd, const uint8_t *p, size_t n, int flags, size_t *sent);
 /* The next whole frame, waiting for it up to wait_ms (TENDRIL_FOREVER). Its payload lives until the next call. */
@@ -112,12 +144,23 @@ void inbox_free(struct inbox *);
 
 /* ---- segments.c ---- */
 
+/* A mapped segment, found by its number without a lock. These never go before the connection: a look at one that has
+ * become another's is harmless. index.c fills them. */
+struct fast_view {
+	_Atomic uint64_t segment;
+	atomic_long users; /* 0: empty; 1, and one an object held in it. What follows stays while it is not 0 */
+	const uint8_t *base;
+	uint64_t bytes;
+};
+
 /* One segment as this process has it. Guarded by tendril.mu. */
 struct view {
 	struct view *next;
 	uint64_t id, bytes;
 	int fd; /* −1 once there is nothing left to map */
 	void *writable, *readable;
+	void *parking; /* where writable's page table entries wait while stores shall fault; NULL: nothing was parked yet */
+	bool never_parks; /* the kernel cannot, or has no addresses left */
 	uint8_t *pages;      /* of writable: who stores to each; NULL while there is none */
 	uint64_t page_bytes; /* the unit of its protection: huge pages' size, where it has those */
 	size_t refs; /* objects and buffers */
@@ -143,6 +186,8 @@ void view_leave(struct view *, uint64_t offset, uint64_t size, bool shut);
 void view_freeze(struct view *);
 /* Gives a reference back. mu is held. True: it is to be let go now, by view_forget. */
 bool view_unref(tendril *, struct view *);
+/* Ends what the index gives in a view; false: an object in it is held. mu is held. */
+bool view_let_go(struct view *);
 /* Takes an idle view out and unmaps it. mu is held. */
 void view_forget(tendril *, struct view *);
 struct view *view_find(tendril *, uint64_t id);
@@ -210,7 +255,7 @@ struct hold {
 	struct view *view;        /* one reference; NULL: an object of no bytes */
 	tendril_id id;
 	enum hold_state state;
-	struct shared_index *index; /* whose slot's record it is in; NULL: one of the free list */
+	size_t *rescued;          /* it is in a record of an index, which counts it here; NULL: one of the free list */
 };
 
 enum { HOLD_BLOCK = 64 };
@@ -236,7 +281,8 @@ struct tendril {
 	char *socket, *program;        /* immutable, as what follows; program may be NULL */
 	uint64_t keep_bytes;
 	int64_t patience_ms;
-	bool ahead, defer, returns;    /* returns: it comes back after it broke */
+	bool ahead, defer;
+	int (*revive)(tendril *);      /* brings it back after it broke, no lock held; NULL: it does not come back */
 
 	struct {
 		pthread_mutex_t mu;    /* one thread brings the connection back; guards what follows */
@@ -272,6 +318,7 @@ struct tendril {
 	} spare;
 
 	_Atomic(struct shared_index *) index; /* NULL unless open; changed under mu */
+	atomic_bool *index_over;       /* of the index: set at the connection's end, from when on it gives nothing; guarded by mu */
 	atomic_int index_state;
 	atomic_long in_index;          /* threads that may look at an index without holding an object in it */
 	struct shared_index *retired;  /* other lives' */
@@ -304,31 +351,41 @@ void post(tendril *, enum message, const void *payload, size_t n);
 void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool filling);
 /* Says Release, and Forget where large; send_mu is held. */
 void say_released(tendril *, const tendril_id *, struct view *, bool large);
-void give_up_spare(tendril *);
-void unref_connection(tendril *);
 /* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
 void forget(tendril *, struct view *);
-int64_t clock_ms(void);
 /* Sends what waits. send_mu is held. False: the socket failed. */
 bool push(tendril *, int flags);
-/* Opens a connection without anything on it. */
-int open_connection(const tendril_connect_options *, tendril **);
-/* Takes over what another connection's daemon told about itself. mu is held. */
-void adopt_daemon(tendril *, const tendril *from);
 
 /* Adds n bytes to what the call brought. */
 int keep_bytes(struct call *, const uint8_t *, size_t n);
-/* Sleeps between half and one and a half times ms, but not beyond until. */
-void pause_about(int64_t ms, int64_t until);
+
+/* ---- spare.c ---- */
+
+/* Takes the spare if it fits; its call is copied out once it is done. */
+bool take_spare(tendril *, uint64_t size, struct call *out);
+/* Gives it back where there is one. */
+void give_up_spare(tendril *);
+/* Notes a plain create; whether another one of its size is likely. */
+bool spare_is_likely(tendril *, uint64_t size);
+/* Makes room for one, whose call is to be sent; false: there is one. */
+bool reserve_spare(tendril *, uint64_t size);
+void set_spare(tendril *, enum spare_state);
 
 /* ---- sweep.c ---- */
 
 /* Asks which mappings can go: at most once a second unless now is set. Not on a connection that broke: TENDRIL_DISCONNECTED. */
 int sweep(tendril *, bool now);
-/* Arms the timer of tendril_sweep_fd where that is wanted and there is something to sweep; ms 0: for the first time. mu is held. */
-void sweep_later(tendril *, int64_t ms);
 /* round_trip, again where the store is full but memory may be on its way back. */
 int round_trip_full(tendril *, struct writer *, struct call *);
+
+/* ---- open.c ---- */
+
+/* Opens a connection without anything on it. */
+int open_connection(const tendril_connect_options *, tendril **);
+/* Takes over what another connection's daemon told about itself. mu is held. */
+void adopt_daemon(tendril *, const tendril *from);
+/* Gives one of its references back; the last one frees it. */
+void unref_connection(tendril *);
 
 /* ---- revive.c ---- */
 
@@ -364,7 +421,7 @@ int object_of_call(tendril *, struct call *, tendril_object *);
 int part_of_call(tendril *, struct call *, tendril_buffer *);
 enum tendril_lifetime lifetime_of(const tendril_options *);
 
-/* ---- index.c: ipc/index/PROTOCOL.md ---- */
+/* ---- index.c: store/index/PROTOCOL.md ---- */
 
 /* What an object's internal fields are: a hold, or an index and one more than the number of a slot in it. */
 enum { OF_CONNECTION, OF_HOLD, OF_INDEX, OF_SLOT };
@@ -381,8 +438,6 @@ bool index_get(tendril *, const tendril_key *, tendril_object *);
 void index_release(tendril *, tendril_object *);
 /* Lets the index give objects in a segment that is mapped for reading. mu is held. */
 void index_remember(tendril *, struct view *);
-/* The reverse; false: an object in it is held. mu is held. */
-bool index_let_go(struct view *);
 /* Whether the daemon has said that segments should be let go of; and that they were. */
 bool index_wants_sweep(tendril *);
 void index_swept(tendril *);
@@ -390,12 +445,8 @@ void index_swept(tendril *);
 void index_sweep_again(tendril *);
 /* Whether the daemon of now does not have an object that index_get gave. mu is held. */
 bool index_is_gone(const tendril_object *);
-/* Ends getting; what is held stays. */
-void index_end(tendril *);
 /* Before another life: puts what is held in slots on the list of holds, and leaves the index to its last object. mu is held. */
 void index_retire(tendril *);
-/* The hold in a rescued slot has ended. mu is held. */
-void index_hold_ended(struct shared_index *);
 /* Frees what retired and is not needed any more. mu is held. */
 void index_tidy(tendril *);
 void index_free(tendril *);

@@ -5,6 +5,38 @@
 
 #include "internal.h"
 
+/* ---- ids ---- */
+
+char *tendril_id_text(const tendril_id *id, char text[33])
+{
+	static const char digits[] = "0123456789abcdef";
+	for (int i = 0; i < 16; i++) {
+		text[2 * i] = digits[id->bytes[i] >> 4];
+		text[2 * i + 1] = digits[id->bytes[i] & 15];
+	}
+	text[32] = 0;
+	return text;
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+int tendril_id_parse(const char *text, tendril_id *out)
+{
+	memset(out, 0, sizeof *out);
+	for (int i = 0; i < 16; i++) {
+		int high = digit(text[2 * i]), low = high < 0 ? -1 : digit(text[2 * i + 1]);
+		if (low < 0) {
+			memset(out, 0, sizeof *out);
+			return tdl_fail(TENDRIL_INVALID, "an id has 32 hexadecimal digits, not %.40s", text);
+		}
+		out->bytes[i] = (uint8_t)(high << 4 | low);
+	}
+	return text[32] == 0 ? TENDRIL_OK : tdl_fail(TENDRIL_INVALID, "an id has 32 hexadecimal digits, not %.40s", text);
+}
+
 enum { MAX_DEPTH = 64 };
 
 static void blank(struct json *j)

@@ -15,8 +15,7 @@
 
 enum {
 	SPARE_BYTES = 64 << 10, /* above it a round trip is little beside the filling */
-	SHUT_BYTES = 64 << 10, /* from here on an object has its pages for itself, and two mprotects are little beside the filling */
-	SPARE_ROW = 2, SPARE_ROW_MOST = 4096,
+	SHUT_BYTES = 64 << 10, /* from here on an object has its pages for itself */
 	SMALL_FRAME = HEADER_BYTES + 32 + TENDRIL_MAX_NAME,
 	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
 	GET_AHEAD = 32, MAX_WANTED = 2048,
@@ -39,65 +38,6 @@ uint64_t buffer_gen(const tendril_buffer *b) { return (uint64_t)(uintptr_t)b->in
 bool buffer_is_part(const tendril_buffer *b) { return has_flag(b, IS_PART); }
 bool buffer_is_strict(const tendril_buffer *b) { return has_flag(b, IS_STRICT); }
 
-/* ---- the spare: an object asked for together with the last seal ---- */
-
-/* Takes the spare if it fits; its call is copied out once it is done. */
-static bool take_spare(tendril *t, uint64_t size, struct call *out)
-{
-	pthread_mutex_lock(&t->mu);
-	bool fits = t->spare_state == SPARE_THERE && t->spare.size == size;
-	if (fits)
-		t->spare_state = SPARE_TAKEN;
-	pthread_mutex_unlock(&t->mu);
-	if (!fits)
-		return false;
-	int status = await_call(t, &t->spare.call);
-	if (status == TENDRIL_OK) {
-		*out = t->spare.call;
-		pthread_cond_init(&out->cond, NULL);
-		pthread_cond_destroy(&t->spare.call.cond);
-	}
-	pthread_mutex_lock(&t->mu);
-	t->spare_state = SPARE_NONE;
-	t->spare.needed = SPARE_ROW;
-	pthread_mutex_unlock(&t->mu);
-	return status == TENDRIL_OK; /* asked for again otherwise: that error counts */
-}
-
-void give_up_spare(tendril *t)
-{
-	struct call c;
-	if (atomic_load_explicit(&t->spare_state, memory_order_relaxed) != SPARE_THERE || !is_mine(t))
-		return;
-	pthread_mutex_lock(&t->mu);
-	uint64_t size = t->spare.size;
-	unsigned needed = t->spare.needed;
-	pthread_mutex_unlock(&t->mu);
-	if (!take_spare(t, size, &c))
-		return;
-	pthread_mutex_lock(&t->mu);
-	t->spare.row = 0; /* whoever does other things between is asked for more evidence each time */
-	t->spare.needed = needed < SPARE_ROW_MOST ? 2 * needed : needed;
-	pthread_mutex_unlock(&t->mu);
-	give_back(t, c.gen, &c.id, c.view, false);
-	drop_call(&c);
-}
-
-/* Notes a plain create; whether another one of its size is likely. */
-static bool repeats(tendril *t, uint64_t size)
-{
-	pthread_mutex_lock(&t->mu);
-	if (t->spare.last_size != size) {
-		t->spare.last_size = size;
-		t->spare.row = 0;
-	}
-	if (t->spare.needed < SPARE_ROW)
-		t->spare.needed = SPARE_ROW;
-	bool likely = ++t->spare.row >= t->spare.needed && t->ahead;
-	pthread_mutex_unlock(&t->mu);
-	return likely;
-}
-
 static void put_plain_create(struct writer *w, uint64_t size)
 {
 	put_u64(w, size);
@@ -105,26 +45,6 @@ static void put_plain_create(struct writer *w, uint64_t size)
 	put_u8(w, 0);
 	put_str16(w, NULL);
 	put_bytes32(w, NULL, 0);
-}
-
-static bool reserve_spare(tendril *t, uint64_t size)
-{
-	pthread_mutex_lock(&t->mu);
-	bool free = t->spare_state == SPARE_NONE && t->status == TENDRIL_OK;
-	if (free) {
-		t->spare_state = SPARE_TAKEN; /* nobody's to take before it is sent */
-		t->spare.size = size;
-		init_call(&t->spare.call, M_CREATE);
-	}
-	pthread_mutex_unlock(&t->mu);
-	return free;
-}
-
-static void set_spare(tendril *t, enum spare_state state)
-{
-	pthread_mutex_lock(&t->mu);
-	t->spare_state = state;
-	pthread_mutex_unlock(&t->mu);
 }
 
 /* ---- create ---- */
@@ -275,9 +195,9 @@ int tendril_create(tendril *t, uint64_t size, const tendril_options *options, te
 		return status;
 	bool plain = is_plain(size, o);
 	status = create_once(t, size, o, plain, b);
-	if (status == TENDRIL_DISCONNECTED && t->returns) /* it came with a connection that is over, a spare for one */
+	if (status == TENDRIL_DISCONNECTED && t->revive) /* it came with a connection that is over, a spare for one */
 		status = create_once(t, size, o, plain, b);
-	if (status == TENDRIL_OK && plain && repeats(t, size))
+	if (status == TENDRIL_OK && plain && spare_is_likely(t, size))
 		set_flag(b, IS_PLAIN);
 	return status;
 }
@@ -539,7 +459,7 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 	if (status != TENDRIL_OK)
 		return status;
 	status = ask_get(t, key, wait_ms, out);
-	if (status == TENDRIL_DISCONNECTED && t->returns) /* the reply came, and with it the end of the connection */
+	if (status == TENDRIL_DISCONNECTED && t->revive) /* the reply came, and with it the end of the connection */
 		status = ask_get(t, key, wait_ms, out);
 	index_grow(t);
 	return status;
@@ -640,7 +560,7 @@ static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t 
 	for (size_t i = 0; i < count; i++) {
 		int one = await_call(t, &calls[i]);
 		one = one == TENDRIL_OK ? object_of_call(t, &calls[i], &out[i]) : one;
-		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA /* it comes from disk, and memory is short */ || (one == TENDRIL_DISCONNECTED && t->returns))
+		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA /* it comes from disk, and memory is short */ || (one == TENDRIL_DISCONNECTED && t->revive))
 			one = tendril_get(t, keys[i], 0, &out[i]);
 		if (one != TENDRIL_OK && status == TENDRIL_OK) {
 			status = one;
@@ -680,4 +600,15 @@ int tendril_get_many(tendril *t, const tendril_key *keys, size_t count, int64_t 
 	for (size_t i = 0; status != TENDRIL_OK && i < count; i++)
 		tendril_release(&out[i]);
 	return status == TENDRIL_OK ? status : tdl_fail(status, "%s", text);
+}
+
+int tendril_gone(const tendril_object *o)
+{
+	tendril *t = o->internal[OF_CONNECTION];
+	if (!t || !is_mine(t))
+		return 0;
+	pthread_mutex_lock(&t->mu);
+	bool gone = o->internal[OF_SLOT] ? index_is_gone(o) : ((struct hold *)o->internal[OF_HOLD])->state == HOLD_GONE;
+	pthread_mutex_unlock(&t->mu);
+	return gone;
 }

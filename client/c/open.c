@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-enum { HELLO_MS = 5000, PATH_BYTES = 512, PROGRAM_BYTES = 255 };
+enum { HELLO_MS = 5000, PROGRAM_BYTES = 255 };
 
 /* A page that a forked child finds zeroed: no system call, and no registration that outlives an unloaded library. */
 static int mark_mine(tendril *t)
@@ -93,9 +93,12 @@ static int hello(tendril *t, const char *program)
 	raw[0] = (uint8_t)(w.n - HEADER_BYTES);
 	raw[1] = (uint8_t)((w.n - HEADER_BYTES) >> 8);
 	store_u64(raw + 8, ++t->next);
-	if (!send_all(t->fd, raw, w.n, 0, &sent))
-		return tdl_fail(TENDRIL_DISCONNECTED, "cannot write to the daemon at %s: %s", t->socket, strerror(errno));
-	int status = receive_frame(t->fd, &t->in, HELLO_MS, &f);
+	bool whole = send_all(t->fd, raw, w.n, 0, &sent);
+	int err = errno;
+	/* A daemon that lets nobody in says why and hangs up: that is there to be read, though nothing can be written. */
+	int status = receive_frame(t->fd, &t->in, whole ? HELLO_MS : 0, &f);
+	if (!whole && status != TENDRIL_OK)
+		return tdl_fail(TENDRIL_DISCONNECTED, "cannot write to the daemon at %s: %s", t->socket, strerror(err));
 	if (status == TENDRIL_TIMEOUT)
 		return tdl_fail(TENDRIL_DISCONNECTED, "no answer at %s within %d s: is it a Tendril daemon?", t->socket, HELLO_MS / 1000);
 	if (status == TENDRIL_OK)
@@ -104,9 +107,30 @@ static int hello(tendril *t, const char *program)
 	return status;
 }
 
+/* Connects to the daemon at the named socket; without one to the first of the default ones where a daemon answers. */
+static int find_daemon(tendril *t, const char *named)
+{
+	char paths[MAX_SOCKETS][SOCKET_BYTES], tried[2 * (SOCKET_BYTES + 128)] = "";
+	int n = named ? 1 : default_sockets(paths), worst = TENDRIL_DISCONNECTED;
+	bool denied = false;
+	for (int i = 0; i < n; i++) {
+		const char *path = named ? named : paths[i];
+		int status = dial(path, &t->fd, &denied);
+		if (status == TENDRIL_OK) {
+			t->socket = strdup(path);
+			return t->socket ? TENDRIL_OK : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+		}
+		if (status != TENDRIL_DISCONNECTED)
+			worst = status;
+		size_t at = strlen(tried);
+		snprintf(tried + at, sizeof tried - at, "%s%s (%s)", i ? " or " : "", path, tendril_message());
+	}
+	return tdl_fail(worst, "no daemon answers at %s: %s", tried,
+		denied ? "ask who runs the daemon there to let you in" : "start one with: tendril daemon");
+}
+
 int open_connection(const tendril_connect_options *o, tendril **out)
 {
-	char path[PATH_BYTES];
 	tendril *t = calloc(1, sizeof *t);
 	if (!t)
 		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
@@ -118,20 +142,17 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	pthread_mutex_init(&t->mu, NULL);
 	pthread_cond_init(&t->turn_free, NULL);
 	t->gen = 1;
-	default_socket(path, sizeof path);
-	t->socket = strdup(o && o->socket ? o->socket : path);
 	t->keep_bytes = o && o->keep_bytes ? o->keep_bytes : 64ull << 20;
 	t->ahead = !(o && o->no_ahead);
 	t->defer = o && o->defer;
-	t->returns = !(o && o->no_reconnect);
 	t->patience_ms = o ? o->patience_ms : 0;
 	if (o && o->program)
 		t->program = strdup(o->program); /* without memory for it: the default */
 	index_want(t, o);
 	explain_if_asked();
-	int status = t->socket ? mark_mine(t) : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+	int status = mark_mine(t);
 	if (status == TENDRIL_OK)
-		status = dial(t->socket, &t->fd);
+		status = find_daemon(t, o ? o->socket : NULL);
 	if (status == TENDRIL_OK)
 		status = hello(t, o ? o->program : NULL);
 	if (status != TENDRIL_OK) {
@@ -143,38 +164,6 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	}
 	*out = t;
 	return TENDRIL_OK;
-}
-
-/* So that a daemon that comes back is not overrun by all its clients at once. */
-void pause_about(int64_t ms, int64_t until)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	int64_t left = until - clock_ms(), wait = ms / 2 + (now.tv_nsec / 1000 + getpid()) % (ms + 1);
-	wait = wait < left ? wait : left;
-	struct timespec t = {wait / 1000, wait % 1000 * 1000000L};
-	while (wait > 0 && nanosleep(&t, &t) < 0 && errno == EINTR)
-		;
-}
-
-int tendril_connect_with(const tendril_connect_options *o, tendril **out)
-{
-	enum { FIRST_PAUSE_MS = 20, LONGEST_PAUSE_MS = 2000 };
-	int64_t until = clock_ms() + (o ? o->patience_ms : 0), pause = FIRST_PAUSE_MS;
-	for (;;) {
-		*out = NULL;
-		int status = open_connection(o, out);
-		if (status != TENDRIL_DISCONNECTED || clock_ms() >= until)
-			return status;
-		pause_about(pause, until);
-		pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
-	}
-}
-
-int tendril_connect(const char *socket, tendril **out)
-{
-	tendril_connect_options o = {.socket = socket};
-	return tendril_connect_with(&o, out);
 }
 
 void unref_connection(tendril *t)
@@ -230,7 +219,8 @@ void tendril_close(tendril *t)
 	pthread_mutex_lock(&t->send_mu);
 	pthread_mutex_lock(&t->mu);
 	t->closed = true;
-	index_end(t);
+	if (t->index_over)
+		atomic_store(t->index_over, true);
 	if (t->status == TENDRIL_OK) {
 		t->status = TENDRIL_DISCONNECTED;
 		snprintf(t->why, sizeof t->why, "the connection was closed");

@@ -202,7 +202,7 @@ static int broken(tendril *t, char *why, size_t n, bool *final)
 {
 	pthread_mutex_lock(&t->mu);
 	int status = t->status;
-	*final = t->closed || !t->returns;
+	*final = t->closed || !t->revive;
 	snprintf(why, n, "%s", status == TENDRIL_OK ? "" : t->why);
 	pthread_mutex_unlock(&t->mu);
 	return status;

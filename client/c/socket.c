@@ -15,17 +15,24 @@
 
 enum { SMALL_INBOX = 8 << 10, LOWEST_FD = 10 };
 
-void default_socket(char *path, size_t cap)
+int default_sockets(char paths[MAX_SOCKETS][SOCKET_BYTES])
 {
+	static const char system[] = "/run/tendril/tendril.sock";
 	const char *told = getenv("TENDRIL_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-	if (told && *told)
-		snprintf(path, cap, "%s", told);
-	else if (getuid() == 0)
-		snprintf(path, cap, "/run/tendril/tendril.sock");
-	else if (runtime && *runtime)
-		snprintf(path, cap, "%s/tendril/tendril.sock", runtime);
+	if (told && *told) {
+		snprintf(paths[0], SOCKET_BYTES, "%s", told);
+		return 1;
+	}
+	if (getuid() == 0) { /* whose own is the system's, whatever XDG_RUNTIME_DIR says */
+		snprintf(paths[0], SOCKET_BYTES, "%s", system);
+		return 1;
+	}
+	if (runtime && *runtime)
+		snprintf(paths[0], SOCKET_BYTES, "%s/tendril/tendril.sock", runtime);
 	else
-		snprintf(path, cap, "/tmp/tendril-%u/tendril.sock", (unsigned)getuid());
+		snprintf(paths[0], SOCKET_BYTES, "/tmp/tendril-%u/tendril.sock", (unsigned)getuid());
+	snprintf(paths[1], SOCKET_BYTES, "%s", system);
+	return 2;
 }
 
 /* A socket under /tmp could be anybody's. */
@@ -36,9 +43,9 @@ static int check_owner(int fd, const char *path)
 	if (strncmp(path, "/tmp/", 5) != 0)
 		return TENDRIL_OK;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
-		return tdl_fail(TENDRIL_DISCONNECTED, "who listens at %s: %s", path, strerror(errno));
+		return tdl_fail(TENDRIL_DISCONNECTED, "who listens there: %s", strerror(errno));
 	if (peer.uid != 0 && peer.uid != getuid())
-		return tdl_fail(TENDRIL_PERMISSION, "the daemon at %s belongs to user %u", path, (unsigned)peer.uid);
+		return tdl_fail(TENDRIL_PERMISSION, "the daemon there belongs to user %u", (unsigned)peer.uid);
 	return TENDRIL_OK;
 }
 
@@ -59,7 +66,7 @@ static int connect_through(int fd, const struct sockaddr_un *at)
 	return -1;
 }
 
-int dial(const char *path, int *out)
+int dial(const char *path, int *out, bool *denied)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	if (strlen(path) >= sizeof at.sun_path)
@@ -77,10 +84,12 @@ int dial(const char *path, int *out)
 	if (connect_through(fd, &at) < 0) {
 		err = errno;
 		close(fd);
-		return tdl_fail(TENDRIL_DISCONNECTED, "no daemon at %s (%s): start one with: tendril daemon", path, strerror(err));
+		*denied = *denied || err == EACCES;
+		return tdl_fail(TENDRIL_DISCONNECTED, "%s", strerror(err));
 	}
 	int status = check_owner(fd, path);
 	if (status != TENDRIL_OK) {
+		*denied = *denied || status == TENDRIL_PERMISSION;
 		close(fd);
 		return status;
 	}

@@ -11,32 +11,9 @@
 
 #include "internal.h"
 
-enum { SWEEP_MS = 1000, FIRST_SWEEP_MS = 250 };
+enum { SWEEP_MS = 1000 };
 
 /* ---- the timer of tendril_sweep_fd ---- */
-
-static void set_timer(const tendril *t, int64_t ms)
-{
-	struct itimerspec at = {.it_value = {ms / 1000, ms % 1000 * 1000000L}};
-	(void)timerfd_settime(t->sweep_fd, 0, &at, NULL); /* fails for a descriptor that is none */
-}
-
-/* Disarms it, which also ends its being readable. mu is held. */
-static void timer_ran(tendril *t)
-{
-	if (t->sweep_set)
-		set_timer(t, 0);
-	t->sweep_set = false;
-}
-
-/* While the index is open the daemon may want segments back that no release made idle. mu is held. */
-void sweep_later(tendril *t, int64_t ms)
-{
-	if (t->sweep_fd < 0 || t->sweep_set || t->status != TENDRIL_OK || (t->idle == 0 && !atomic_load(&t->index)))
-		return;
-	set_timer(t, ms ? ms : FIRST_SWEEP_MS);
-	t->sweep_set = true;
-}
 
 int tendril_sweep_fd(tendril *t)
 {
@@ -66,7 +43,7 @@ static bool sweep_is_due(tendril *t, bool now, uint64_t *gen)
 	*gen = t->gen;
 	if (due) {
 		t->swept_ms = ms;
-		timer_ran(t);
+		sweep_timer_ran(t);
 	}
 	pthread_mutex_unlock(&t->mu);
 	return due;
@@ -92,7 +69,7 @@ int sweep(tendril *t, bool now)
 		pthread_mutex_lock(&t->mu);
 		struct view *v = view_find(t, take_u64(&r));
 		if (v && !r.bad && v->refs == 0 && !t->calls && t->status == TENDRIL_OK && c.gen == t->gen) {
-			if (index_let_go(v))
+			if (view_let_go(v))
 				forget(t, v);
 			else
 				index_sweep_again(t);
@@ -111,12 +88,15 @@ int sweep(tendril *t, bool now)
 /* Whether the daemon waits for memory that is of no use any more. */
 static bool memory_leaves(tendril *t)
 {
-	char *status = NULL;
-	if (tendril_status_json(t, &status) != TENDRIL_OK)
+	uint8_t raw[HEADER_BYTES];
+	struct writer w = begin_frame(raw, sizeof raw, M_STATUS);
+	struct call c;
+	init_call(&c, M_STATUS);
+	if (round_trip(t, &w, &c) != TENDRIL_OK)
 		return false;
-	const char *told = strstr(status, "\"leaving_bytes\":");
+	const char *told = c.bytes ? strstr((const char *)c.bytes, "\"leaving_bytes\":") : NULL;
 	bool leaves = told && strtoull(told + strlen("\"leaving_bytes\":"), NULL, 10) > 0;
-	free(status);
+	drop_call(&c);
 	return leaves;
 }
 

@@ -1,5 +1,5 @@
-// Package durable replaces a small file so that a crash leaves the old content or the new one (rename(2), fsync(2)). It trusts the
-// directory it writes into. No state, no locks.
+// Package durable replaces a small file so that a crash leaves the old content or the new one (rename(2), fsync(2)). It
+// trusts the directory it writes into. No state, no locks.
 package durable
 
 import (

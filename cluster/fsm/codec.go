@@ -8,8 +8,8 @@ import (
 	"tendril/store/object"
 )
 
-// codec walks a record's fields in order: it appends them to buf or, when reading, takes them from it. One walk method a
-// record describes both directions, so that they cannot drift apart. The first fault stays in err and stops the walk.
+// codec walks a record's fields in order: it appends them to buf or, when reading, takes them from it. One walk method
+// a record describes both directions, so that they cannot drift apart. The first fault stays in err and stops the walk.
 // Integers are little-endian.
 type codec struct {
 	reading bool
@@ -137,8 +137,8 @@ func (c *codec) bytes(v *[]byte, maxBytes int) {
 	*v = append([]byte(nil), c.take(int(n))...)
 }
 
-// list is u32 count and that many elements; an empty list reads back as nil. Memory grows with the bytes that are there,
-// never with the count alone.
+// list is u32 count and that many elements; an empty list reads back as nil. Memory grows with the bytes that are
+// there, never with the count alone.
 func list[T any](c *codec, v *[]T, most int, walk func(*T, *codec)) {
 	if !c.reading && len(*v) > most {
 		c.fail("a list of %d is longer than %d", len(*v), most)

@@ -99,13 +99,14 @@ func Encode(request UUID, cmd Command) ([]byte, error) {
 		return nil, fmt.Errorf("command %T: %w", cmd, c.err)
 	}
 	if len(c.buf) > MaxCommandBytes {
-		return nil, fmt.Errorf("%w: command %T takes %d bytes, at most %d go into one", object.ErrFull, cmd, len(c.buf), MaxCommandBytes)
+		return nil, fmt.Errorf("%w: command %T takes %d bytes, at most %d go into one", object.ErrFull, cmd, len(c.buf),
+			MaxCommandBytes)
 	}
 	return c.buf, nil
 }
 
-// Stamp writes the time (Unix ns) into an encoded command, in place. The leader stamps each command with its own clock just
-// before it proposes it; the state machine has no other clock.
+// Stamp writes the time (Unix ns) into an encoded command, in place. The leader stamps each command with its own clock
+// just before it proposes it; the state machine has no other clock.
 func Stamp(raw []byte, at int64) error {
 	if _, err := Decode(raw); err != nil {
 		return err
@@ -123,8 +124,8 @@ type Envelope struct {
 	sum     uint32 // CRC-32 of type and payload: tells a repeated request from another one under the same id
 }
 
-// Decode reads a command. It never panics and allocates no more than a small multiple of len(raw). Errors: ErrVersion for
-// a format or a type from a newer version, ErrProtocol for everything else that is wrong.
+// Decode reads a command. It never panics and allocates no more than a small multiple of len(raw). Errors: ErrVersion
+// for a format or a type from a newer version, ErrProtocol for everything else that is wrong.
 func Decode(raw []byte) (Envelope, error) {
 	var e Envelope
 	if len(raw) > MaxCommandBytes {
@@ -134,7 +135,8 @@ func Decode(raw []byte) (Envelope, error) {
 	var format, zero uint8
 	c.u8(&format)
 	if c.err == nil && format != CommandFormat {
-		return e, fmt.Errorf("%w: command format %d, this version reads %d: upgrade this node", object.ErrVersion, format, CommandFormat)
+		return e, fmt.Errorf("%w: command format %d, this version reads %d: upgrade this node", object.ErrVersion,
+			format, CommandFormat)
 	}
 	c.u8(&zero)
 	if zero != 0 {
@@ -147,7 +149,8 @@ func Decode(raw []byte) (Envelope, error) {
 		return e, c.err
 	}
 	if e.Type == 0 || int(e.Type) > len(commandTypes) {
-		return e, fmt.Errorf("%w: command type %d, this version knows 1 to %d: upgrade this node", object.ErrVersion, e.Type, len(commandTypes))
+		return e, fmt.Errorf("%w: command type %d, this version knows 1 to %d: upgrade this node", object.ErrVersion,
+			e.Type, len(commandTypes))
 	}
 	e.Command = commandTypes[e.Type-1].make()
 	e.Command.walk(c)

@@ -1,15 +1,15 @@
 // Package fsm is the cluster's replicated state machine: pure data and a pure Apply.
 //
-// State holds what must survive and be the same on every node: nodes, devices, tenants, tokens (hashes of their secrets),
-// certificates, published objects with their names and replicas, policy. A Command changes it. Apply reads no clock, draws
-// no random number and lets no map's order show: the time comes in the command, stamped by the leader. The same commands in
-// the same order give the same state and the same results, byte for byte.
+// State holds what must survive and be the same on every node: nodes, devices, tenants, tokens (hashes of their
+// secrets), certificates, published objects with their names and replicas, policy. A Command changes it. Apply reads no
+// clock, draws no random number and lets no map's order show: the time comes in the command, stamped by the leader. The
+// same commands in the same order give the same state and the same results, byte for byte.
 //
 // Each record carries an epoch that rises with each change; a command that was made of an older epoch is refused with
 // ErrBusy, and one from an incarnation of a node that runs no more with ErrPermission.
 //
-// Trust: bytes of commands and snapshots are checked as if a stranger had sent them (Decode, Restore); whether the proposer
-// may do what it asks is the front door's to decide, before it proposes.
+// Trust: bytes of commands and snapshots are checked as if a stranger had sent them (Decode, Restore); whether the
+// proposer may do what it asks is the front door's to decide, before it proposes.
 //
 // Locks: none. A State is not safe for concurrent use; cluster/raftnode keeps one under its own lock.
 package fsm
@@ -60,9 +60,6 @@ func (r *request) walk(c *codec) {
 	r.result.walk(c)
 }
 
-// nameKey finds an object by name.
-type nameKey struct{ tenant, name string }
-
 // State is the metadata of the cluster. Use New; not safe for concurrent use.
 type State struct {
 	now          int64 // Unix ns: the latest time that a command brought; never goes back
@@ -75,6 +72,7 @@ type State struct {
 	policies     map[string]*Policy
 
 	names    map[nameKey]UUID  // derived from objects
+	ordered  nameList          // of names' keys
 	requests map[UUID]*request // the last MaxRequests, also in order
 	order    []*request        // oldest first
 }
@@ -82,14 +80,16 @@ type State struct {
 // New makes the empty state.
 func New() *State {
 	return &State{
-		nodes: map[UUID]*Node{}, devices: map[DeviceKey]*Device{}, tenants: map[string]*Tenant{}, tokens: map[UUID]*Token{},
+		nodes: map[UUID]*Node{}, devices: map[DeviceKey]*Device{}, tenants: map[string]*Tenant{},
+		tokens:       map[UUID]*Token{},
 		certificates: map[UUID]*Certificate{}, objects: map[UUID]*Object{}, policies: map[string]*Policy{},
 		names: map[nameKey]UUID{}, requests: map[UUID]*request{},
 	}
 }
 
-// Apply decodes a command and does it. The error is Decode's and leaves the state as it was: the caller must then stop, not
-// go on, for other nodes may have been able to do what this one was not. A command that is refused is no error: see Result.
+// Apply decodes a command and does it. The error is Decode's and leaves the state as it was: the caller must then stop,
+// not go on, for other nodes may have been able to do what this one was not. A command that is refused is no error: see
+// Result.
 func (s *State) Apply(raw []byte) (Result, error) {
 	e, err := Decode(raw)
 	if err != nil {
@@ -97,7 +97,8 @@ func (s *State) Apply(raw []byte) (Result, error) {
 	}
 	if known, ok := s.requests[e.Request]; ok {
 		if known.sum != e.sum {
-			return refuse(object.ErrInvalid, "request id %s was used for another command: take a fresh one", e.Request), nil
+			return refuse(object.ErrInvalid, "request id %s was used for another command: take a fresh one",
+				e.Request), nil
 		}
 		return known.result, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,20 +28,28 @@ func uuid(n int) (u UUID) {
 // samples has one command of each type with every field set.
 func samples() []Command {
 	rep := Replica{uuid(1), uuid(2)}
-	cert := Certificate{Serial: uuid(9), Subject: "laptop", Role: RoleUser, Tenant: "t", Token: uuid(8), Expires: 1 << 40, Revoked: 3, Reason: "lost"}
+	cert := Certificate{Serial: uuid(9), Subject: "laptop", Role: RoleUser, Tenant: "t", Token: uuid(8),
+		Expires: 1 << 40, Revoked: 3, Reason: "lost"}
 	return []Command{
 		&Nop{},
-		&PutNode{Node{ID: uuid(1), Name: "a", Incarnation: uuid(2), Client: []string{"h:1"}, Peer: []string{"h:2", "[::1]:3"}, Version: "0.1", Epoch: 4, Joined: 5}},
+		&PutNode{Node{ID: uuid(1), Name: "a", Incarnation: uuid(2), Client: []string{"h:1"},
+			Peer: []string{"h:2", "[::1]:3"}, Version: "0.1", Epoch: 4, Joined: 5}},
 		&RemoveNode{uuid(1), 2},
-		&PutDevices{uuid(1), uuid(2), []Device{{Key: DeviceKey{uuid(3), "PoCL 3.1"}, Node: uuid(1), Name: "cpu", Vendor: "v", Version: "OpenCL 3.0", Type: 2, MemoryBytes: 1 << 33, Units: 2, ClockMHz: 2000, Profile: []byte("{}")}}},
-		&PutTenant{Tenant{Name: "t", Users: []uint32{0, 1000}, Groups: []uint32{7}, Certificates: []string{"c"}, QuotaBytes: 1 << 30, Epoch: 1}},
+		&PutDevices{uuid(1), uuid(2),
+			[]Device{{Key: DeviceKey{uuid(3), "PoCL 3.1"}, Node: uuid(1), Name: "cpu", Vendor: "v",
+				Version: "OpenCL 3.0", Type: 2, MemoryBytes: 1 << 33, Units: 2, ClockMHz: 2000,
+				Profile: []byte("{}")}}},
+		&PutTenant{Tenant{Name: "t", Users: []uint32{0, 1000}, Groups: []uint32{7}, Certificates: []string{"c"},
+			QuotaBytes: 1 << 30, Epoch: 1}},
 		&RemoveTenant{"t", 3},
-		&CreateToken{Token{ID: uuid(4), SecretHash: [32]byte{1, 2}, Role: RoleReadOnly, Tenant: "t", Created: 1, Expires: 1 << 50, Once: true, Uses: 2, Revoked: 3}},
+		&CreateToken{Token{ID: uuid(4), SecretHash: [32]byte{1, 2}, Role: RoleReadOnly, Tenant: "t", Created: 1,
+			Expires: 1 << 50, Once: true, Uses: 2, Revoked: 3}},
 		&SpendToken{uuid(4), [32]byte{1, 2}, cert},
 		&RevokeToken{uuid(4), true},
 		&RecordCertificate{cert},
 		&RevokeCertificate{uuid(9), "stolen"},
-		&Publish{Object{ID: uuid(5), Tenant: "t", Name: "n", Kind: 1, Class: 2, SizeBytes: 77, Meta: []byte("m"), Created: 6, Epoch: 7, Replicas: []Replica{rep}}, true},
+		&Publish{Object{ID: uuid(5), Tenant: "t", Name: "n", Kind: 1, Class: 2, SizeBytes: 77, Meta: []byte("m"),
+			Created: 6, Epoch: 7, Replicas: []Replica{rep}}, true},
 		&Unpublish{uuid(5), "t", "n", 8},
 		&AddReplica{uuid(5), 1, rep},
 		&RemoveReplica{uuid(5), 2, rep},
@@ -68,7 +77,8 @@ func TestTableIsComplete(t *testing.T) {
 		t.Fatalf("%d samples, %d commands", len(samples()), len(commandTypes))
 	}
 	for i, row := range commandTypes {
-		if int(row.number) != i+1 || row.make().number() != row.number || reflect.TypeOf(row.make()) != reflect.TypeOf(samples()[i]) {
+		if int(row.number) != i+1 || row.make().number() != row.number ||
+			reflect.TypeOf(row.make()) != reflect.TypeOf(samples()[i]) {
 			t.Errorf("row %d: number %d, command %T says %d", i, row.number, row.make(), row.make().number())
 		}
 	}
@@ -77,7 +87,8 @@ func TestTableIsComplete(t *testing.T) {
 func TestGoldenBytes(t *testing.T) {
 	var b strings.Builder
 	for i, cmd := range samples() {
-		fmt.Fprintf(&b, "%d %s %s\n", i+1, commandTypes[i].name, hex.EncodeToString(mustEncode(t, uuid(100), cmd, 1234567890)))
+		fmt.Fprintf(&b, "%d %s %s\n", i+1, commandTypes[i].name,
+			hex.EncodeToString(mustEncode(t, uuid(100), cmd, 1234567890)))
 	}
 	path := filepath.Join("testdata", "commands.golden")
 	if *update {
@@ -175,7 +186,8 @@ func node(n, incarnation int, epoch uint64) *PutNode {
 }
 
 func publish(id int, name string, n, incarnation int) *Publish {
-	return &Publish{Object: Object{ID: uuid(id), Tenant: "t", Name: name, Class: 2, SizeBytes: 1, Replicas: []Replica{{uuid(n), uuid(incarnation)}}}}
+	return &Publish{Object: Object{ID: uuid(id), Tenant: "t", Name: name, Class: 2, SizeBytes: 1,
+		Replicas: []Replica{{uuid(n), uuid(incarnation)}}}}
 }
 
 func TestRestartWithdraws(t *testing.T) {
@@ -231,7 +243,8 @@ func TestTokens(t *testing.T) {
 	hash, serial := [32]byte{7}, 0
 	spend := func(id int, h [32]byte) *SpendToken {
 		serial++
-		return &SpendToken{uuid(id), h, Certificate{Serial: uuid(serial), Subject: "s", Role: RoleNode, Expires: 1 << 60}}
+		return &SpendToken{uuid(id), h,
+			Certificate{Serial: uuid(serial), Subject: "s", Role: RoleNode, Expires: 1 << 60}}
 	}
 	d.want(nil, &CreateToken{Token{ID: uuid(1), SecretHash: hash, Role: RoleUser, Once: true, Tenant: "t"}}, 100)
 	d.want(nil, &CreateToken{Token{ID: uuid(2), SecretHash: hash, Role: RoleUser, Expires: 200}}, 100)
@@ -284,18 +297,23 @@ func TestRenewedCertificatesEndWithTheirToken(t *testing.T) {
 	d := &driver{t: t, s: New()}
 	hash := [32]byte{7}
 	d.want(nil, &CreateToken{Token{ID: uuid(1), SecretHash: hash, Role: RoleUser, Tenant: "t"}}, 100)
-	d.want(nil, &SpendToken{uuid(1), hash, Certificate{Serial: uuid(1), Subject: "laptop", Role: RoleUser, Expires: 1000}}, 100)
+	d.want(nil, &SpendToken{uuid(1), hash,
+		Certificate{Serial: uuid(1), Subject: "laptop", Role: RoleUser, Expires: 1000}}, 100)
 	forged := Certificate{Serial: uuid(2), Subject: "root", Role: RoleNode, Tenant: "other", Expires: 2000}
 	d.want(nil, &RenewCertificate{uuid(1), forged}, 500)
-	if c, ok := d.s.Certificate(uuid(2)); !ok || c.Subject != "laptop" || c.Role != RoleUser || c.Tenant != "t" || c.Token != uuid(1) || c.Expires != 2000 {
+	if c, ok := d.s.Certificate(uuid(2)); !ok || c.Subject != "laptop" || c.Role != RoleUser || c.Tenant != "t" ||
+		c.Token != uuid(1) || c.Expires != 2000 {
 		t.Errorf("a renewed certificate: %+v", c)
 	}
 	d.want(object.ErrExists, &RenewCertificate{uuid(1), forged}, 500)
-	d.want(object.ErrPermission, &RenewCertificate{uuid(77), Certificate{Serial: uuid(3), Role: RoleUser, Expires: 2000}}, 500)
-	d.want(object.ErrPermission, &RenewCertificate{uuid(1), Certificate{Serial: uuid(3), Role: RoleUser, Expires: 2000}}, 1000)
+	d.want(object.ErrPermission,
+		&RenewCertificate{uuid(77), Certificate{Serial: uuid(3), Role: RoleUser, Expires: 2000}}, 500)
+	d.want(object.ErrPermission,
+		&RenewCertificate{uuid(1), Certificate{Serial: uuid(3), Role: RoleUser, Expires: 2000}}, 1000)
 	d.want(nil, &RevokeToken{uuid(1), true}, 1100)
 	// Under way while the revocation came first.
-	d.want(object.ErrPermission, &RenewCertificate{uuid(2), Certificate{Serial: uuid(4), Role: RoleUser, Expires: 3000}}, 1200)
+	d.want(object.ErrPermission,
+		&RenewCertificate{uuid(2), Certificate{Serial: uuid(4), Role: RoleUser, Expires: 3000}}, 1200)
 	for n := range byte(4) {
 		if _, ok := d.s.Certificate(uuid(int(n))); ok && !d.s.Revoked(uuid(int(n))) {
 			t.Errorf("certificate %d is good", n)
@@ -311,7 +329,8 @@ func TestOneTokenCannotFillTheTable(t *testing.T) {
 		d.want(nil, &CreateToken{Token{ID: uuid(id + 1), SecretHash: hash, Role: RoleUser}}, 100)
 	}
 	for n := range MaxTokenCertificates - 1 {
-		d.want(nil, &SpendToken{uuid(1), hash, Certificate{Serial: serial(n), Subject: "s", Role: RoleUser, Expires: 1000}}, 100)
+		d.want(nil, &SpendToken{uuid(1), hash,
+			Certificate{Serial: serial(n), Subject: "s", Role: RoleUser, Expires: 1000}}, 100)
 	}
 	next := func(n int) Certificate {
 		return Certificate{Serial: serial(n), Subject: "s", Role: RoleUser, Expires: 1000}
@@ -356,7 +375,8 @@ func randomCommand(r *rand.Rand) Command {
 	name := func() string { return string(rune('a' + r.IntN(4))) }
 	epoch := func() uint64 { return uint64(r.IntN(4)) }
 	rep := func() Replica { return Replica{id(), id()} }
-	cert := Certificate{Serial: UUID{byte(r.IntN(64)), 1}, Subject: name(), Role: RoleUser, Expires: int64(r.IntN(2000))}
+	cert := Certificate{Serial: UUID{byte(r.IntN(64)), 1}, Subject: name(), Role: RoleUser,
+		Expires: int64(r.IntN(2000))}
 	switch Type(1 + r.IntN(len(commandTypes))) {
 	case TypeNop:
 		return &Nop{}
@@ -371,7 +391,8 @@ func randomCommand(r *rand.Rand) Command {
 	case TypeRemoveTenant:
 		return &RemoveTenant{name(), epoch()}
 	case TypeCreateToken:
-		return &CreateToken{Token{ID: id(), SecretHash: [32]byte{1}, Role: RoleUser, Expires: int64(r.IntN(2000)), Once: r.IntN(2) == 0}}
+		return &CreateToken{Token{ID: id(), SecretHash: [32]byte{1}, Role: RoleUser, Expires: int64(r.IntN(2000)),
+			Once: r.IntN(2) == 0}}
 	case TypeSpendToken:
 		return &SpendToken{id(), [32]byte{byte(r.IntN(2))}, cert}
 	case TypeRevokeToken:
@@ -381,7 +402,8 @@ func randomCommand(r *rand.Rand) Command {
 	case TypeRevokeCertificate:
 		return &RevokeCertificate{cert.Serial, "r"}
 	case TypePublish:
-		return &Publish{Object{ID: id(), Tenant: "t", Name: name(), SizeBytes: 1, Replicas: []Replica{rep()}}, r.IntN(3) == 0}
+		return &Publish{Object{ID: id(), Tenant: "t", Name: name(), SizeBytes: 1, Replicas: []Replica{rep()}},
+			r.IntN(3) == 0}
 	case TypeUnpublish:
 		return &Unpublish{ID: id(), Tenant: "t", Epoch: epoch()}
 	case TypeAddReplica:
@@ -400,13 +422,14 @@ func randomLog(t testing.TB, seed uint64, n int) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var log [][]byte
 	for range n {
-		log = append(log, mustEncode(t, UUID{byte(r.IntN(256)), byte(r.IntN(2)), 1}, randomCommand(r), int64(r.IntN(1000))))
+		log = append(log, mustEncode(t, UUID{byte(r.IntN(256)), byte(r.IntN(2)), 1}, randomCommand(r),
+			int64(r.IntN(1000))))
 	}
 	return log
 }
 
-// TestSnapshotAnywhere: applying a whole log gives the same state and results as restoring a snapshot taken in the middle
-// and applying the rest.
+// TestSnapshotAnywhere: applying a whole log gives the same state and results as restoring a snapshot taken in the
+// middle and applying the rest.
 func TestSnapshotAnywhere(t *testing.T) {
 	accepted := 0
 	for seed := range uint64(150) {
@@ -446,7 +469,12 @@ func TestSnapshotAnywhere(t *testing.T) {
 func checkInvariants(t *testing.T, s *State) {
 	t.Helper()
 	if len(s.names) != len(s.objects) || len(s.requests) != len(s.order) {
-		t.Fatalf("%d names, %d objects, %d and %d requests", len(s.names), len(s.objects), len(s.requests), len(s.order))
+		t.Fatalf("%d names, %d objects, %d and %d requests", len(s.names), len(s.objects), len(s.requests),
+			len(s.order))
+	}
+	if names := slices.SortedFunc(maps.Keys(s.names), compareNames); !slices.Equal(names,
+		slices.Concat(s.ordered.chunks...)) {
+		t.Fatalf("%v is not in order: %v", names, s.ordered.chunks)
 	}
 	for id, o := range s.objects {
 		if s.names[nameKey{o.Tenant, o.Name}] != id || len(o.Replicas) == 0 || o.Epoch == 0 {

@@ -20,7 +20,8 @@ func (p *PutNode) walk(c *codec) { p.Node.walk(c) }
 
 func (p *PutNode) apply(s *State, at int64) Result {
 	if p.Node.ID.IsZero() || p.Node.Incarnation.IsZero() || p.Node.Name == "" {
-		return refuse(object.ErrInvalid, "node %s (%q) with incarnation %s: none of them may be empty", p.Node.ID, p.Node.Name, p.Node.Incarnation)
+		return refuse(object.ErrInvalid, "node %s (%q) with incarnation %s: none of them may be empty", p.Node.ID,
+			p.Node.Name, p.Node.Incarnation)
 	}
 	n := p.Node
 	old, r := put(s.nodes, n.ID, &n, MaxNodes, "node "+n.Name)
@@ -93,7 +94,9 @@ func (p *PutDevices) apply(s *State, _ int64) Result {
 	seen := map[DeviceKey]bool{}
 	for _, d := range p.Devices {
 		if other := s.devices[d.Key]; seen[d.Key] || (other != nil && other.Node != p.Node) {
-			return refuse(object.ErrExists, "device %s (%s) is there already: two devices must not share a UUID and driver", d.Key.UUID, d.Key.Driver)
+			return refuse(object.ErrExists,
+				"device %s (%s) is there already: two devices must not share a UUID and driver", d.Key.UUID,
+				d.Key.Driver)
 		}
 		seen[d.Key] = true
 	}
@@ -184,8 +187,8 @@ func (n *Node) epochField() *uint64   { return &n.Epoch }
 func (t *Tenant) epochField() *uint64 { return &t.Epoch }
 func (p *Policy) epochField() *uint64 { return &p.Epoch }
 
-// put makes next, whose epoch is the one that its maker saw (0: none was there), the record at key, with the epoch after. It gives the old
-// one; nil where there was none. What is refused changes nothing.
+// put makes next, whose epoch is the one that its maker saw (0: none was there), the record at key, with the epoch
+// after. It gives the old one; nil where there was none. What is refused changes nothing.
 func put[K comparable, T any, P epochs[T]](table map[K]P, key K, next P, most int, what string) (P, Result) {
 	old, have := table[key], uint64(0)
 	if old != nil {
@@ -206,7 +209,8 @@ func put[K comparable, T any, P epochs[T]](table map[K]P, key K, next P, most in
 // checkEpoch refuses a command that was made of another epoch than the record now has.
 func checkEpoch(what string, have, want uint64) Result {
 	if have != want {
-		return refuse(object.ErrBusy, "%s is at epoch %d, the command was made for %d: read it again and repeat", what, have, want)
+		return refuse(object.ErrBusy, "%s is at epoch %d, the command was made for %d: read it again and repeat",
+			what, have, want)
 	}
 	return Result{}
 }
@@ -218,7 +222,8 @@ func (s *State) checkIncarnation(node, incarnation UUID) Result {
 		return refuse(object.ErrNotFound, "node %s is no member", node)
 	}
 	if n.Incarnation != incarnation {
-		return refuse(object.ErrPermission, "node %s runs incarnation %s now, not %s", n.Name, n.Incarnation, incarnation)
+		return refuse(object.ErrPermission, "node %s runs incarnation %s now, not %s", n.Name,
+			n.Incarnation, incarnation)
 	}
 	return Result{}
 }

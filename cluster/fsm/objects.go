@@ -22,8 +22,10 @@ func (p *Publish) walk(c *codec) {
 
 func (p *Publish) apply(s *State, at int64) Result {
 	o := p.Object
-	if o.ID.IsZero() || o.Name == "" || o.Tenant == "" || len(o.Replicas) != 1 || !object.Class(o.Class).Valid() || o.Kind > uint8(object.DMABuf) {
-		return refuse(object.ErrInvalid, "object %s named %q of tenant %q (class %d, kind %d) with %d replicas: want an id, a name, a tenant, a known class and kind, one replica", o.ID, o.Name, o.Tenant, o.Class, o.Kind, len(o.Replicas))
+	if o.ID.IsZero() || o.Name == "" || o.Tenant == "" || len(o.Replicas) != 1 || !object.Class(o.Class).Valid() ||
+		o.Kind > uint8(object.DMABuf) {
+		return refuse(object.ErrInvalid,
+			"object %s named %q of tenant %q (class %d, kind %d) with %d replicas: want an id, a name, a tenant, a known class and kind, one replica", o.ID, o.Name, o.Tenant, o.Class, o.Kind, len(o.Replicas))
 	}
 	if r := s.checkIncarnation(o.Replicas[0].Node, o.Replicas[0].Incarnation); r.Code != 0 {
 		return r
@@ -44,18 +46,20 @@ func (p *Publish) apply(s *State, at int64) Result {
 	}
 	o.Created, o.Epoch = at, 1
 	s.objects[o.ID] = &o
-	s.names[key] = o.ID
+	s.bind(key, o.ID)
 	return done(1)
 }
 
 func (s *State) publishAgain(old, o *Object) Result {
 	if old.Tenant != o.Tenant || old.Name != o.Name || old.SizeBytes != o.SizeBytes {
-		return refuse(object.ErrExists, "object %s is published already as %q of tenant %q with %d bytes", o.ID, old.Name, old.Tenant, old.SizeBytes)
+		return refuse(object.ErrExists, "object %s is published already as %q of tenant %q with %d bytes", o.ID,
+			old.Name, old.Tenant, old.SizeBytes)
 	}
 	return addReplica(old, o.Replicas[0])
 }
 
-// Unpublish takes an object and its name out, by id, or by tenant and name where the id is zero. Epoch 0 = whatever it is.
+// Unpublish takes an object and its name out, by id, or by tenant and name where the id is zero. Epoch 0 = whatever it
+// is.
 type Unpublish struct {
 	ID     UUID
 	Tenant string
@@ -152,7 +156,8 @@ func (a *RemoveReplica) apply(s *State, _ int64) Result {
 		return r
 	}
 	if !slices.Contains(o.Replicas, a.Replica) {
-		return refuse(object.ErrNotFound, "object %s has no replica on node %s of incarnation %s", a.ID, a.Replica.Node, a.Replica.Incarnation)
+		return refuse(object.ErrNotFound, "object %s has no replica on node %s of incarnation %s", a.ID, a.Replica.Node,
+			a.Replica.Incarnation)
 	}
 	s.filterReplicas(o, func(x Replica) bool { return x == a.Replica })
 	return done(o.Epoch)
@@ -219,5 +224,5 @@ func (s *State) filterReplicas(o *Object, gone func(Replica) bool) {
 
 func (s *State) dropObject(o *Object) {
 	delete(s.objects, o.ID)
-	delete(s.names, nameKey{o.Tenant, o.Name})
+	s.unbind(nameKey{o.Tenant, o.Name})
 }

@@ -64,7 +64,8 @@ func (n *Node) walk(c *codec) {
 	c.i64(&n.Joined)
 }
 
-// DeviceKey names a device for ever: the device's own UUID and the driver that shows it. One GPU under two drivers is two devices.
+// DeviceKey names a device for ever: the device's own UUID and the driver that shows it. One GPU under two drivers is
+// two devices.
 type DeviceKey struct {
 	UUID   UUID
 	Driver string // the platform's name and version

@@ -69,8 +69,8 @@ func (s *State) Snapshot() ([]byte, error) {
 	return append(c.buf, sum[:]...), nil
 }
 
-// Restore reads a snapshot from r, to its end, into a fresh state. Errors: ErrVersion for a layout from a newer version,
-// ErrProtocol when the bytes are not a whole snapshot; what r says.
+// Restore reads a snapshot from r, to its end, into a fresh state. Errors: ErrVersion for a layout from a newer
+// version, ErrProtocol when the bytes are not a whole snapshot; what r says.
 func Restore(r io.Reader) (*State, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, MaxSnapshotBytes+1))
 	if err != nil {
@@ -91,7 +91,8 @@ func Restore(r io.Reader) (*State, error) {
 
 func openSnapshot(raw []byte) ([]byte, error) {
 	bad := func(format string, args ...any) ([]byte, error) {
-		return nil, fmt.Errorf("%w: snapshot of %d bytes: %s", object.ErrProtocol, len(raw), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w: snapshot of %d bytes: %s", object.ErrProtocol, len(raw),
+			fmt.Sprintf(format, args...))
 	}
 	if len(raw) < snapshotHeader+sha256.Size || len(raw) > MaxSnapshotBytes {
 		return bad("a snapshot has %d to %d bytes", snapshotHeader+sha256.Size, int64(MaxSnapshotBytes))
@@ -100,7 +101,8 @@ func openSnapshot(raw []byte) ([]byte, error) {
 		return bad("it begins with %q, not %q", raw[:8], snapshotMagic)
 	}
 	if v := binary.LittleEndian.Uint64(raw[8:]); v != snapshotVersion {
-		return nil, fmt.Errorf("%w: snapshot version %d, this version reads %d: upgrade this node", object.ErrVersion, v, snapshotVersion)
+		return nil, fmt.Errorf("%w: snapshot version %d, this version reads %d: upgrade this node", object.ErrVersion,
+			v, snapshotVersion)
 	}
 	end := len(raw) - sha256.Size
 	if n := binary.LittleEndian.Uint64(raw[16:]); n != uint64(end-snapshotHeader) {
@@ -129,7 +131,7 @@ func (b *snapshotBody) state() (*State, error) {
 		s.remember(r)
 	}
 	for id, o := range s.objects {
-		s.names[nameKey{o.Tenant, o.Name}] = id
+		s.bind(nameKey{o.Tenant, o.Name}, id)
 	}
 	if !ok || len(s.names) != len(s.objects) {
 		return nil, fmt.Errorf("%w: snapshot: a key or name stands in it twice, or out of order", object.ErrProtocol)

@@ -24,7 +24,8 @@ func (t *CreateToken) apply(s *State, at int64) Result {
 		return refuse(object.ErrExists, "token %s is there already", x.ID)
 	}
 	if x.Expires != 0 && x.Expires <= at {
-		return refuse(object.ErrInvalid, "the token would expire at %s, the cluster's clock says %s", clock(x.Expires), clock(at))
+		return refuse(object.ErrInvalid, "the token would expire at %s, the cluster's clock says %s",
+			clock(x.Expires), clock(at))
 	}
 	if len(s.tokens) >= MaxTokens {
 		return refuse(object.ErrFull, "the cluster has %d tokens already: revoke some", MaxTokens)
@@ -34,8 +35,8 @@ func (t *CreateToken) apply(s *State, at int64) Result {
 	return done(0)
 }
 
-// SpendToken checks a token and records the certificate that it pays for, in one step: a token that may be used once cannot
-// be used twice, wherever in the cluster it is shown. Role and Tenant of the record are the token's.
+// SpendToken checks a token and records the certificate that it pays for, in one step: a token that may be used once
+// cannot be used twice, wherever in the cluster it is shown. Role and Tenant of the record are the token's.
 type SpendToken struct {
 	ID          UUID
 	SecretHash  [32]byte
@@ -62,8 +63,8 @@ func (t *SpendToken) apply(s *State, at int64) Result {
 	return done(0)
 }
 
-// CheckToken says what SpendToken would come to at the time at (Unix ns), but for the certificate: so that a stranger's guess costs no
-// entry in the log.
+// CheckToken says what SpendToken would come to at the time at (Unix ns), but for the certificate: so that a stranger's
+// guess costs no entry in the log.
 func (s *State) CheckToken(id UUID, secretHash [32]byte, at int64) Result {
 	x := s.tokens[id]
 	var want [32]byte
@@ -72,7 +73,8 @@ func (s *State) CheckToken(id UUID, secretHash [32]byte, at int64) Result {
 	}
 	// One answer for an unknown id and a wrong secret: whoever tries learns nothing of which ids there are.
 	if subtle.ConstantTimeCompare(want[:], secretHash[:]) != 1 || x == nil {
-		return refuse(object.ErrPermission, "no such token here: was it made by this cluster, and copied whole? make one with: tendril token create")
+		return refuse(object.ErrPermission,
+			"no such token here: was it made by this cluster, and copied whole? make one with: tendril token create")
 	}
 	return x.check(at)
 }
@@ -83,9 +85,11 @@ func (t *Token) check(at int64) Result {
 	case t.Revoked != 0:
 		return refuse(object.ErrPermission, "the token was revoked at %s: ask for another", clock(t.Revoked))
 	case t.Expires != 0 && at >= t.Expires:
-		return refuse(object.ErrPermission, "the token expired at %s, the server's clock says %s: ask for another", clock(t.Expires), clock(at))
+		return refuse(object.ErrPermission, "the token expired at %s, the server's clock says %s: ask for another",
+			clock(t.Expires), clock(at))
 	case t.Once && t.Uses > 0:
-		return refuse(object.ErrPermission, "the token was good for one use and has been used: ask for another; if it was not you who used it, have its certificate revoked")
+		return refuse(object.ErrPermission,
+			"the token was good for one use and has been used: ask for another; if it was not you who used it, have its certificate revoked")
 	}
 	return Result{}
 }
@@ -134,7 +138,9 @@ func (r *RecordCertificate) apply(s *State, at int64) Result {
 
 func (s *State) record(c *Certificate, at int64) Result {
 	if c.Serial.IsZero() || c.Expires <= at {
-		return refuse(object.ErrInvalid, "certificate %s expires at %s, the cluster's clock says %s: want a serial number and a time to come", c.Serial, clock(c.Expires), clock(at))
+		return refuse(object.ErrInvalid,
+			"certificate %s expires at %s, the cluster's clock says %s: want a serial number and a time to come",
+			c.Serial, clock(c.Expires), clock(at))
 	}
 	if s.certificates[c.Serial] != nil {
 		return refuse(object.ErrExists, "certificate %s is recorded already", c.Serial)
@@ -143,7 +149,9 @@ func (s *State) record(c *Certificate, at int64) Result {
 		return refuse(object.ErrFull, "the cluster keeps account of %d certificates already", MaxCertificates)
 	}
 	if !c.Token.IsZero() && s.paid(c.Token) >= MaxTokenCertificates {
-		return refuse(object.ErrFull, "token %s has paid for %d certificates, its own and renewed ones: ask for another token", c.Token, MaxTokenCertificates)
+		return refuse(object.ErrFull,
+			"token %s has paid for %d certificates, its own and renewed ones: ask for another token", c.Token,
+			MaxTokenCertificates)
 	}
 	s.certificates[c.Serial] = c
 	return done(0)
@@ -159,8 +167,9 @@ func (s *State) paid(token UUID) (n int) {
 	return n
 }
 
-// RenewCertificate records the next certificate of who holds a good one, in one step: a revocation comes before it, and then there is no
-// next one, or after it, and then it ends both. Of the record only Serial and Expires count; the rest is the old one's.
+// RenewCertificate records the next certificate of who holds a good one, in one step: a revocation comes before it, and
+// then there is no next one, or after it, and then it ends both. Of the record only Serial and Expires count; the rest
+// is the old one's.
 type RenewCertificate struct {
 	Old         UUID // serial
 	Certificate Certificate
@@ -175,10 +184,12 @@ func (r *RenewCertificate) walk(c *codec) {
 func (r *RenewCertificate) apply(s *State, at int64) Result {
 	old := s.certificates[r.Old]
 	if old == nil || old.Revoked != 0 {
-		return refuse(object.ErrPermission, "certificate %s was revoked or is not known (any more): log in again with a new token", r.Old)
+		return refuse(object.ErrPermission,
+			"certificate %s was revoked or is not known (any more): log in again with a new token", r.Old)
 	}
 	if old.Expires <= at {
-		return refuse(object.ErrPermission, "certificate %s expired at %s: log in again with a new token", r.Old, clock(old.Expires))
+		return refuse(object.ErrPermission, "certificate %s expired at %s: log in again with a new token", r.Old,
+			clock(old.Expires))
 	}
 	c := *old
 	c.Serial, c.Expires = r.Certificate.Serial, r.Certificate.Expires
@@ -211,8 +222,9 @@ func (r *RevokeCertificate) apply(s *State, at int64) Result {
 // keepAfterExpiry is how long an expired token or certificate is still shown, in ns; it also covers clocks that differ.
 const keepAfterExpiry = int64(24 * time.Hour)
 
-// Sweep forgets certificates that expired a day ago or longer, and tokens that expired or were revoked as long ago; but not a token whose
-// certificates are good, for it is by the token that they are revoked. The leader proposes it now and then.
+// Sweep forgets certificates that expired a day ago or longer, and tokens that expired or were revoked as long ago; but
+// not a token whose certificates are good, for it is by the token that they are revoked. The leader proposes it now and
+// then.
 type Sweep struct{}
 
 func (*Sweep) number() Type { return TypeSweep }

@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // The lists below are sorted by key and belong to the caller; what their elements point to (lists, byte strings) is the
@@ -35,38 +36,36 @@ func (s *State) Objects() []Object {
 	return list
 }
 
-// ObjectsAfter lists up to n published objects of a tenant ("" = of all), with the lowest keys behind after that key gives, by key; those
-// for which it gives "" are left out. It looks at all, but neither sorts nor copies more than some n.
-func (s *State) ObjectsAfter(tenant, after string, n int, key func(*Object) string) []Object {
-	type candidate struct {
-		key string
-		o   *Object
-	}
-	var list []candidate
-	cut := func() {
-		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.key, b.key) })
-		list = list[:min(n, len(list))]
-	}
-	last := "" // of n that are before all that come
-	for _, o := range s.objects {
-		if tenant != "" && o.Tenant != tenant {
-			continue
+// ObjectsAfter lists up to n published objects whose names begin with prefix, by tenant and name, behind that of a
+// tenant and name ("" and "" is the beginning); with only, that tenant's alone. It looks at those that it lists, and a
+// few for each tenant that it passes.
+func (s *State) ObjectsAfter(tenant, name, prefix string, only bool, n int) []Object {
+	var list []Object
+	for at := (nameKey{tenant, name}); len(list) < n; {
+		from := nameKey{at.tenant, max(at.name, prefix)}
+		at = nameKey{}
+		s.ordered.from(from, func(k nameKey) bool {
+			switch {
+			case k == (nameKey{tenant, name}):
+				return true
+			case only && k.tenant != tenant:
+				return false
+			case !strings.HasPrefix(k.name, prefix): // before those that do, or behind them
+				if at = (nameKey{k.tenant, k.name}); k.name > prefix {
+					at = nameKey{k.tenant + "\x00", ""}
+				}
+				return false
+			}
+			o := *s.objects[s.names[k]]
+			o.Replicas = slices.Clone(o.Replicas)
+			list = append(list, o)
+			return len(list) < n
+		})
+		if at == (nameKey{}) {
+			break
 		}
-		if k := key(o); k > after && (last == "" || k < last) {
-			list = append(list, candidate{k, o})
-		}
-		if len(list) >= 4*n {
-			cut()
-			last = list[n-1].key
-		}
 	}
-	cut()
-	objects := make([]Object, len(list))
-	for i, c := range list {
-		objects[i] = *c.o
-		objects[i].Replicas = slices.Clone(c.o.Replicas)
-	}
-	return objects
+	return list
 }
 
 // Node finds a member.
@@ -111,8 +110,10 @@ func (s *State) Now() int64 { return s.now }
 
 // Counts gives the number of each kind of record, for metrics.
 func (s *State) Counts() map[string]int {
-	return map[string]int{"nodes": len(s.nodes), "devices": len(s.devices), "tenants": len(s.tenants), "tokens": len(s.tokens),
-		"certificates": len(s.certificates), "objects": len(s.objects), "policies": len(s.policies), "requests": len(s.requests)}
+	return map[string]int{"nodes": len(s.nodes), "devices": len(s.devices), "tenants": len(s.tenants),
+		"tokens":       len(s.tokens),
+		"certificates": len(s.certificates), "objects": len(s.objects), "policies": len(s.policies),
+		"requests": len(s.requests)}
 }
 
 func find[K comparable, T any](m map[K]*T, key K) (T, bool) {

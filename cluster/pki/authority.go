@@ -30,11 +30,12 @@ type Authority struct {
 	now  func() time.Time
 }
 
-// OpenAuthority reads the authority in dir, which must exist, and makes one at the first start. now is the clock (time.Now).
-// Errors: ErrDamaged when the file is there but cannot be believed; it is then left as it is.
+// OpenAuthority reads the authority in dir, which must exist, and makes one at the first start. now is the clock
+// (time.Now). Errors: ErrDamaged when the file is there but cannot be believed; it is then left as it is.
 func OpenAuthority(dir string, now func() time.Time) (*Authority, error) {
 	path := filepath.Join(dir, AuthorityFile)
-	cert, key, err := readPair(path, "restore it from a copy; or remove it and start once with --bootstrap-anyway: then a new authority is made, and every node and client has to join or log in again")
+	cert, key, err := readPair(path,
+		"restore it from a copy; or remove it and start once with --bootstrap-anyway: then a new authority is made, and every node and client has to join or log in again")
 	if errors.Is(err, fs.ErrNotExist) {
 		return newAuthority(path, now)
 	}
@@ -60,7 +61,8 @@ func newAuthority(path string, now func() time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("Tendril authority %x", serial.Bytes()[:4])},
 		NotBefore: at.Add(-clockAllowance), NotAfter: at.Add(AuthorityLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -85,15 +87,16 @@ type Issued struct {
 	Serial      Serial
 }
 
-// Issue signs a certificate for the key in a request (DER). Only the key is taken from it: who the certificate speaks for is said by the
-// caller. Errors: ErrInvalid for a request that is malformed, not signed with its own key, or for another kind of key than P-256 or
-// Ed25519.
+// Issue signs a certificate for the key in a request (DER). Only the key is taken from it: who the certificate speaks
+// for is said by the caller. Errors: ErrInvalid for a request that is malformed, not signed with its own key, or for
+// another kind of key than P-256 or Ed25519.
 func (a *Authority) Issue(request []byte, s Subject, life time.Duration) (Issued, error) {
 	if err := s.check(); err != nil {
 		return Issued{}, err
 	}
 	if life <= 0 || life > MaxLife {
-		return Issued{}, fmt.Errorf("%w: a certificate for %v: want more than 0 and at most %v", object.ErrInvalid, life, MaxLife)
+		return Issued{}, fmt.Errorf("%w: a certificate for %v: want more than 0 and at most %v", object.ErrInvalid,
+			life, MaxLife)
 	}
 	public, err := requestKey(request)
 	if err != nil {
@@ -126,7 +129,8 @@ func (a *Authority) Issue(request []byte, s Subject, life time.Duration) (Issued
 
 func requestKey(request []byte) (any, error) {
 	if len(request) > maxRequestBytes {
-		return nil, fmt.Errorf("%w: a certificate request of %d bytes, at most %d", object.ErrInvalid, len(request), maxRequestBytes)
+		return nil, fmt.Errorf("%w: a certificate request of %d bytes, at most %d", object.ErrInvalid, len(request),
+			maxRequestBytes)
 	}
 	r, err := x509.ParseCertificateRequest(request)
 	if err != nil {
@@ -135,11 +139,13 @@ func requestKey(request []byte) (any, error) {
 	switch k := r.PublicKey.(type) {
 	case *ecdsa.PublicKey:
 		if k.Curve != elliptic.P256() {
-			return nil, fmt.Errorf("%w: certificate request for curve %s, want P-256", object.ErrInvalid, k.Curve.Params().Name)
+			return nil, fmt.Errorf("%w: certificate request for curve %s, want P-256", object.ErrInvalid,
+				k.Curve.Params().Name)
 		}
 	case ed25519.PublicKey:
 	default:
-		return nil, fmt.Errorf("%w: certificate request for a %v key, want ECDSA P-256 or Ed25519", object.ErrInvalid, r.PublicKeyAlgorithm)
+		return nil, fmt.Errorf("%w: certificate request for a %v key, want ECDSA P-256 or Ed25519", object.ErrInvalid,
+			r.PublicKeyAlgorithm)
 	}
 	if err := r.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("%w: certificate request: %w", object.ErrInvalid, err)

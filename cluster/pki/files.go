@@ -29,10 +29,12 @@ func readPair(path, out string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFileBytes {
-		return nil, nil, damaged(path, fmt.Sprintf("it is %v with %d bytes, not a small regular file", info.Mode(), info.Size()), out)
+		return nil, nil, damaged(path,
+			fmt.Sprintf("it is %v with %d bytes, not a small regular file", info.Mode(), info.Size()), out)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, nil, damaged(path, fmt.Sprintf("its mode is %v, so that others may have read the key", info.Mode().Perm()), "if nobody did, chmod 600 it; else remove it")
+		return nil, nil, damaged(path, fmt.Sprintf("its mode is %v, so others may have read the key",
+			info.Mode().Perm()), "if nobody did, chmod 600 it; else remove it")
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 // Issuer signs a certificate request (DER): the authority on its own node, the front door of another elsewhere.
 type Issuer func(ctx context.Context, request []byte) (*x509.Certificate, error)
 
-// Keyring holds one certificate with its key, on disk (mode 0600) and in memory, and renews it in time: from two thirds of its
-// life on. Each certificate has a new key. Safe for concurrent use.
+// Keyring holds one certificate with its key, on disk (mode 0600) and in memory, and renews it in time: from two thirds
+// of its life on. Each certificate has a new key. Safe for concurrent use.
 type Keyring struct {
 	path      string
 	authority *x509.Certificate
@@ -36,9 +36,11 @@ type Keyring struct {
 	mu sync.Mutex // one renewal at a time
 }
 
-// OpenKeyring reads path (NodeFile or ClientFile in a state directory) and asks issue for a certificate where there is none,
-// or one of another authority, or one that is due. Errors: ErrDamaged when the file is there but cannot be believed; what issue says.
-func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certificate, issue Issuer, now func() time.Time) (*Keyring, error) {
+// OpenKeyring reads path (NodeFile or ClientFile in a state directory) and asks issue for a certificate where there is
+// none, or one of another authority, or one that is due. Errors: ErrDamaged when the file is there but cannot be
+// believed; what issue says.
+func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certificate, issue Issuer,
+	now func() time.Time) (*Keyring, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("keyring %q is not an absolute path", path)
 	}
@@ -74,8 +76,8 @@ func (k *Keyring) dueAt() time.Time {
 	return c.Leaf.NotBefore.Add(c.Leaf.NotAfter.Sub(c.Leaf.NotBefore) * 2 / 3)
 }
 
-// RenewIfDue gets a new certificate when it is time, or when the clock is before the current one's begin. The old one stays in
-// use where that fails.
+// RenewIfDue gets a new certificate when it is time, or when the clock is before the current one's begin. The old one
+// stays in use where that fails.
 func (k *Keyring) RenewIfDue(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,8 +119,9 @@ func (k *Keyring) renew(ctx context.Context) error {
 	return nil
 }
 
-// Reload takes what stands at path now, and gets a new certificate where nothing stands there any more, or one that is due. What is
-// damaged, of another authority, for somebody else or out of its time is ErrDamaged, and the old one stays in use.
+// Reload takes what stands at path now, and gets a new certificate where nothing stands there any more, or one that is
+// due. What is damaged, of another authority, for somebody else or out of its time is ErrDamaged, and the old one stays
+// in use.
 func (k *Keyring) Reload(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,7 +133,8 @@ func (k *Keyring) Reload(ctx context.Context) error {
 		return err
 	}
 	if cert.CheckSignatureFrom(k.authority) != nil || checkTimes(cert, k.now()) != nil || !k.sameSubject(cert) {
-		return damaged(k.path, "its certificate is of another authority, for somebody else, or out of its time", renewOut)
+		return damaged(k.path,
+			"its certificate is of another authority, for somebody else, or out of its time", renewOut)
 	}
 	k.hold(cert, key)
 	return k.renewIfDue(ctx)
@@ -148,8 +152,8 @@ func (k *Keyring) sameSubject(cert *x509.Certificate) bool {
 	return err != nil || ours == theirs
 }
 
-// Run renews in time until ctx ends; failures go to failed and are tried again an hour later at the latest. It looks at the wall
-// clock each hour, for machines that sleep.
+// Run renews in time until ctx ends; failures go to failed and are tried again an hour later at the latest. It looks at
+// the wall clock each hour, for machines that sleep.
 func (k *Keyring) Run(ctx context.Context, failed func(error)) {
 	for {
 		wait := min(max(k.dueAt().Sub(k.now()), time.Minute), time.Hour)
@@ -166,7 +170,8 @@ func (k *Keyring) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// IssueFrom makes an Issuer of an authority in the same process; record (may be nil) is told of each certificate before it is used.
+// IssueFrom makes an Issuer of an authority in the same process; record (may be nil) is told of each certificate before
+// it is used.
 func IssueFrom(a *Authority, s Subject, life time.Duration, record func(context.Context, Issued) error) Issuer {
 	return func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 		issued, err := a.Issue(request, s, life)

@@ -16,8 +16,9 @@ import (
 	"tendril/store/object"
 )
 
-// Offer is a node's word that whoever shows these tickets at its front door, soon, meets one of its workers. It travels by way of a client,
-// which could make up another: so the node signs it, and who dials believes it from authorities that its operator named alone.
+// Offer is a node's word that whoever shows these tickets at its front door, soon, meets one of its workers. It travels
+// by way of a client, which could make up another: so the node signs it, and who dials believes it from authorities
+// that its operator named alone.
 type Offer struct {
 	Address   string    `json:"address"` // where the node believes to be reached: a wish
 	Tickets   [][]byte  `json:"tickets"` // of 32 bytes, one a connection
@@ -62,8 +63,9 @@ func (o Offer) Sign(own *tls.Certificate) ([]byte, error) {
 	return json.Marshal(signedOffer{body, signature, own.Certificate[0], own.Certificate[1]})
 }
 
-// OpenOffer reads an offer and checks that a node of an authority for which known says true has signed it, within the last OfferLife
-// by this machine's clock, give or take what certificates allow. Errors: ErrPermission with what is wrong; ErrInvalid for what is no offer.
+// OpenOffer reads an offer and checks that a node of an authority for which known says true has signed it, within the
+// last OfferLife by this machine's clock, give or take what certificates allow. Errors: ErrPermission with what is
+// wrong; ErrInvalid for what is no offer.
 func OpenOffer(raw []byte, known func(Fingerprint) bool, now time.Time) (Offer, Fingerprint, error) {
 	var o Offer
 	s, leaf, authority, err := parseOffer(raw)
@@ -80,9 +82,11 @@ func OpenOffer(raw []byte, known func(Fingerprint) bool, now time.Time) (Offer, 
 	case err != nil:
 		return o, print, err
 	case peer.Role != Node:
-		return o, print, fmt.Errorf("%w: the offer of %.60q, which is no node", object.ErrPermission, peer.Name)
+		return o, print, fmt.Errorf("%w: the offer comes from %.60q, which is not a node",
+			object.ErrPermission, peer.Name)
 	case leaf.CheckSignature(x509.ECDSAWithSHA256, append([]byte(offerContext), s.Body...), s.Signature) != nil:
-		return o, print, fmt.Errorf("%w: the offer was not signed by the node %.60q that it names", object.ErrPermission, peer.Name)
+		return o, print, fmt.Errorf("%w: the offer was not signed by the node %.60q that it names",
+			object.ErrPermission, peer.Name)
 	}
 	if err := json.Unmarshal(s.Body, &o); err != nil {
 		return o, print, fmt.Errorf("%w: an offer: %w", object.ErrInvalid, err)
@@ -92,7 +96,8 @@ func OpenOffer(raw []byte, known func(Fingerprint) bool, now time.Time) (Offer, 
 
 func parseOffer(raw []byte) (s signedOffer, leaf, authority *x509.Certificate, err error) {
 	if len(raw) > MaxOfferBytes {
-		return s, nil, nil, fmt.Errorf("%w: an offer of %d bytes, at most %d", object.ErrInvalid, len(raw), MaxOfferBytes)
+		return s, nil, nil, fmt.Errorf("%w: an offer of %d bytes, at most %d", object.ErrInvalid, len(raw),
+			MaxOfferBytes)
 	}
 	if err = json.Unmarshal(raw, &s); err == nil {
 		leaf, err = x509.ParseCertificate(s.Certificate)
@@ -101,7 +106,7 @@ func parseOffer(raw []byte) (s signedOffer, leaf, authority *x509.Certificate, e
 		authority, err = x509.ParseCertificate(s.Authority)
 	}
 	if err == nil && (!authority.IsCA || authority.CheckSignatureFrom(authority) != nil) {
-		err = errors.New("its authority is none")
+		err = errors.New("it has no authority")
 	}
 	if err != nil {
 		return s, nil, nil, fmt.Errorf("%w: an offer: %w", object.ErrInvalid, err)
@@ -128,7 +133,8 @@ func (o *Offer) check(now time.Time) error {
 func ParseFingerprint(s string) (f Fingerprint, err error) {
 	raw, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
 	if err != nil || len(raw) != len(f) {
-		return f, fmt.Errorf("%w: %.80q is no fingerprint: want 64 hexadecimal digits, as tendril peer ls shows them", object.ErrInvalid, s)
+		return f, fmt.Errorf("%w: %.80q is no fingerprint: want 64 hexadecimal digits, as tendril peer ls shows them",
+			object.ErrInvalid, s)
 	}
 	return Fingerprint(raw), nil
 }

@@ -24,7 +24,8 @@ func offering(t testing.TB, role Role, now func() time.Time) (*Authority, *tls.C
 	if role == Node {
 		s.Node = "b"
 	}
-	ring, err := OpenKeyring(context.Background(), dir+"/own.pem", "b", a.Certificate(), IssueFrom(a, s, NodeLife, nil), now)
+	ring, err := OpenKeyring(context.Background(), dir+"/own.pem", "b", a.Certificate(),
+		IssueFrom(a, s, NodeLife, nil), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,8 @@ func offering(t testing.TB, role Role, now func() time.Time) (*Authority, *tls.C
 }
 
 func someOffer(now time.Time) Offer {
-	return Offer{Address: "10.0.0.2:7433", Tickets: [][]byte{bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)}, Issued: now}
+	return Offer{Address: "10.0.0.2:7433",
+		Tickets: [][]byte{bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)}, Issued: now}
 }
 
 func TestOffer(t *testing.T) {
@@ -90,18 +92,23 @@ func TestOffer(t *testing.T) {
 	}{
 		"of an authority that nobody named": {signed(someOffer(now), stranger), pinned, now, object.ErrPermission},
 		"of a user":                         {signed(someOffer(now), user), any, now, object.ErrPermission},
-		"with another address":              {altered(func(s *signedOffer) { s.Body = body }), pinned, now, object.ErrPermission},
-		"with another authority's name":     {altered(func(s *signedOffer) { s.Authority = stranger.Certificate[1] }), any, now, object.ErrPermission},
-		"with a certificate of another":     {altered(func(s *signedOffer) { s.Certificate = stranger.Certificate[0] }), pinned, now, object.ErrPermission},
-		"with no authority":                 {altered(func(s *signedOffer) { s.Authority = s.Certificate }), any, now, object.ErrInvalid},
-		"with half a signature":             {altered(func(s *signedOffer) { s.Signature = s.Signature[:9] }), pinned, now, object.ErrPermission},
-		"made an hour ago":                  {good, pinned, now.Add(time.Hour), object.ErrPermission},
-		"made in an hour":                   {good, pinned, now.Add(-time.Hour), object.ErrPermission},
-		"without tickets":                   {signed(none, own), pinned, now, object.ErrInvalid},
-		"with too many tickets":             {signed(many, own), pinned, now, object.ErrInvalid},
-		"with a short ticket":               {signed(short, own), pinned, now, object.ErrInvalid},
-		"of other bytes":                    {[]byte("{}"), pinned, now, object.ErrInvalid},
-		"of too many bytes":                 {make([]byte, MaxOfferBytes+1), pinned, now, object.ErrInvalid},
+		"with another address": {altered(func(s *signedOffer) { s.Body = body }), pinned, now,
+			object.ErrPermission},
+		"with another authority's name": {altered(func(s *signedOffer) { s.Authority = stranger.Certificate[1] }),
+			any, now, object.ErrPermission},
+		"with a certificate of another": {altered(func(s *signedOffer) { s.Certificate = stranger.Certificate[0] }),
+			pinned, now, object.ErrPermission},
+		"with no authority": {altered(func(s *signedOffer) { s.Authority = s.Certificate }), any, now,
+			object.ErrInvalid},
+		"with half a signature": {altered(func(s *signedOffer) { s.Signature = s.Signature[:9] }), pinned,
+			now, object.ErrPermission},
+		"made an hour ago":      {good, pinned, now.Add(time.Hour), object.ErrPermission},
+		"made in an hour":       {good, pinned, now.Add(-time.Hour), object.ErrPermission},
+		"without tickets":       {signed(none, own), pinned, now, object.ErrInvalid},
+		"with too many tickets": {signed(many, own), pinned, now, object.ErrInvalid},
+		"with a short ticket":   {signed(short, own), pinned, now, object.ErrInvalid},
+		"of other bytes":        {[]byte("{}"), pinned, now, object.ErrInvalid},
+		"of too many bytes":     {make([]byte, MaxOfferBytes+1), pinned, now, object.ErrInvalid},
 	} {
 		if _, _, err := OpenOffer(c.raw, c.known, c.now); !errors.Is(err, c.want) {
 			t.Errorf("an offer %s: %v, want %v", name, err, c.want)

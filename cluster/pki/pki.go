@@ -1,17 +1,17 @@
-// Package pki is a cluster's certificate authority: certificates for nodes and clients, tokens that pay for them, and the TLS
-// configurations that use them.
+// Package pki is a cluster's certificate authority: certificates for nodes and clients, tokens that pay for them, and
+// the TLS configurations that use them.
 //
 // The authority is made at a node's first start. A joining side makes its key itself, shows a token (hash of the
-// authority's public key and a secret) over a handshake that needs no client certificate, and gets a certificate. From then on
-// both sides prove who they are: TLS 1.3 only, certificates of this authority only, no session resumption (so that a
-// revocation counts at the next connection). Names in certificates are not host names: whoever the authority made a node is
-// one, at whatever address it answers.
+// authority's public key and a secret) over a handshake that needs no client certificate, and gets a certificate. From
+// then on both sides prove who they are: TLS 1.3 only, certificates of this authority only, no session resumption (so
+// that a revocation counts at the next connection). Names in certificates are not host names: whoever the authority
+// made a node is one, at whatever address it answers.
 //
-// Client and worker meet with ephemeral keys and pin each other's fingerprint; no key of the authority or a node is in a
-// process that runs tenant code.
+// Client and worker meet with ephemeral keys and pin each other's fingerprint; no key of the authority or a node is in
+// a process that runs tenant code.
 //
-// Trust: whoever reads the state directory is the cluster. Peers are trusted as far as their certificate's role goes; of a
-// certificate request only the public key is taken.
+// Trust: whoever reads the state directory is the cluster. Peers are trusted as far as their certificate's role goes;
+// of a certificate request only the public key is taken.
 //
 // Goroutines: Keyring.Run, which its caller joins. Locks: Keyring.mu, held while a certificate is renewed; nothing is
 // called under it but the issuer.
@@ -92,7 +92,8 @@ func (s Serial) String() string { return hex.EncodeToString(s[:]) }
 // SerialOf gives a certificate's serial number. One of more than 128 bits is none of ours: ErrPermission.
 func SerialOf(c *x509.Certificate) (s Serial, err error) {
 	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 128 {
-		return s, fmt.Errorf("%w: a certificate whose serial number has %d bits is not of this cluster", object.ErrPermission, c.SerialNumber.BitLen())
+		return s, fmt.Errorf("%w: a certificate whose serial number has %d bits is not of this cluster",
+			object.ErrPermission, c.SerialNumber.BitLen())
 	}
 	c.SerialNumber.FillBytes(s[:])
 	return s, nil
@@ -120,7 +121,8 @@ const uriScheme = "tendril"
 func (s Subject) check() error {
 	var faults []error
 	text := func(what, v string, may bool) {
-		if v == "" && !may || len(v) > maxNameBytes || !utf8.ValidString(v) || strings.ContainsFunc(v, func(r rune) bool { return r < 0x20 || r == 0x7F }) {
+		if v == "" && !may || len(v) > maxNameBytes || !utf8.ValidString(v) ||
+			strings.ContainsFunc(v, func(r rune) bool { return r < 0x20 || r == 0x7F }) {
 			faults = append(faults, fmt.Errorf("%s %.60q is empty, too long or holds control characters", what, v))
 		}
 	}
@@ -151,7 +153,8 @@ func (s Subject) uri() *url.URL {
 // SubjectOf reads a subject out of a certificate that was verified.
 func SubjectOf(c *x509.Certificate) (Subject, error) {
 	if len(c.URIs) != 1 || c.URIs[0].Scheme != uriScheme {
-		return Subject{}, fmt.Errorf("%w: the certificate of %.60q names no role", object.ErrPermission, c.Subject.CommonName)
+		return Subject{}, fmt.Errorf("%w: the certificate of %.60q names no role", object.ErrPermission,
+			c.Subject.CommonName)
 	}
 	role, err := ParseRole(c.URIs[0].Opaque)
 	if err != nil {
@@ -179,5 +182,6 @@ func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P25
 
 // NewRequest makes a certificate request (RFC 2986, DER) for a key. The name is a wish.
 func NewRequest(key *ecdsa.PrivateKey, name string) ([]byte, error) {
-	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	return x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
 }

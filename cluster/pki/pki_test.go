@@ -9,8 +9,10 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,7 +46,8 @@ func authority(t testing.TB, c *clock) (*Authority, string) {
 
 func keyring(t testing.TB, a *Authority, c *clock, s Subject, life time.Duration) *Keyring {
 	t.Helper()
-	k, err := OpenKeyring(context.Background(), filepath.Join(t.TempDir(), "x.pem"), s.Name, a.Certificate(), IssueFrom(a, s, life, nil), c.now)
+	k, err := OpenKeyring(context.Background(), filepath.Join(t.TempDir(), "x.pem"), s.Name, a.Certificate(),
+		IssueFrom(a, s, life, nil), c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +128,10 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	foreign, _ := os.ReadFile(filepath.Join(otherDir, AuthorityFile))
 	cut := bytes.Index(whole, []byte("-----BEGIN PRIVATE"))
 	otherCut := bytes.Index(foreign, []byte("-----BEGIN PRIVATE"))
-	cases := map[string][]byte{"empty": {}, "torn": whole[:len(whole)/2], "no key": whole[:cut], "no certificate": whole[cut:],
-		"another's key": append(append([]byte{}, whole[:cut]...), foreign[otherCut:]...), "twice": append(append([]byte{}, whole...), whole...), "zeros": make([]byte, len(whole))}
+	cases := map[string][]byte{"empty": {}, "torn": whole[:len(whole)/2], "no key": whole[:cut],
+		"no certificate": whole[cut:],
+		"another's key":  append(append([]byte{}, whole[:cut]...), foreign[otherCut:]...),
+		"twice":          append(append([]byte{}, whole...), whole...), "zeros": make([]byte, len(whole))}
 	for i := 40; i < len(whole)-40; i += 60 {
 		flipped := append([]byte{}, whole...)
 		flipped[i] ^= 0x01
@@ -140,7 +145,8 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		if err == nil && bytes.Equal(a.cert.Raw, mustParse(t, whole).Raw) {
 			continue // a flip in what PEM ignores
 		}
-		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "restore") {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), "restore") {
 			t.Errorf("%s: %v", what, err)
 		}
 		if now, _ := os.ReadFile(path); !bytes.Equal(now, content) {
@@ -179,12 +185,14 @@ func TestIssueRefusesBadRequests(t *testing.T) {
 	rsaRequest, _ := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, rsaKey)
 	forged := append([]byte{}, good...)
 	forged[len(forged)-3] ^= 1
-	for what, request := range map[string][]byte{"nothing": nil, "garbage": []byte("x"), "P-384": curve, "RSA": rsaRequest, "forged": forged, "long": make([]byte, maxRequestBytes+1), "cut": good[:50]} {
+	for what, request := range map[string][]byte{"nothing": nil, "garbage": []byte("x"), "P-384": curve,
+		"RSA": rsaRequest, "forged": forged, "long": make([]byte, maxRequestBytes+1), "cut": good[:50]} {
 		if _, err := a.Issue(request, userSubject, time.Hour); !errors.Is(err, object.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, s := range []Subject{{}, {Name: "x", Role: 9}, {Name: "x", Role: Node}, {Name: "x\n", Role: User}, {Name: strings.Repeat("x", 300), Role: User}} {
+	for _, s := range []Subject{{}, {Name: "x", Role: 9}, {Name: "x", Role: Node}, {Name: "x\n", Role: User},
+		{Name: strings.Repeat("x", 300), Role: User}} {
 		if _, err := a.Issue(good, s, time.Hour); !errors.Is(err, object.ErrInvalid) {
 			t.Errorf("%+v: %v", s, err)
 		}
@@ -203,7 +211,8 @@ func TestTokenTextIsCheckedForTypos(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := tok.Text()
-	for _, variant := range []string{text, strings.ToUpper(text), "  " + text[:30] + "\n  " + text[30:] + "\n", strings.ReplaceAll(strings.ReplaceAll(text[4:], "0", "O"), "1", "I")} {
+	for _, variant := range []string{text, strings.ToUpper(text), "  " + text[:30] + "\n  " + text[30:] + "\n",
+		strings.ReplaceAll(strings.ReplaceAll(text[4:], "0", "O"), "1", "I")} {
 		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(variant)), "tdl_") {
 			variant = "tdl_" + variant
 		}
@@ -236,8 +245,10 @@ func TestTokenTextIsCheckedForTypos(t *testing.T) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
-	for _, shown := range []string{fmt.Sprint(tok), fmt.Sprintf("%v %+v %#v %s %x %d %q", tok, tok, tok, tok, tok, tok, tok), fmt.Sprintf("%+v", struct{ T Token }{tok})} {
-		if strings.Contains(shown, fmt.Sprintf("%x", tok.secret)) || strings.Contains(shown, text) || strings.Contains(shown, fmt.Sprint(tok.secret[:3])[1:8]) {
+	for _, shown := range []string{fmt.Sprint(tok), fmt.Sprintf("%v %+v %#v %s %x %d %q", tok, tok, tok, tok, tok, tok,
+		tok), fmt.Sprintf("%+v", struct{ T Token }{tok})} {
+		if strings.Contains(shown, fmt.Sprintf("%x", tok.secret)) || strings.Contains(shown, text) ||
+			strings.Contains(shown, fmt.Sprint(tok.secret[:3])[1:8]) {
 			t.Errorf("printing shows the secret: %s", shown)
 		}
 	}
@@ -270,6 +281,22 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
+// selfSigned is a certificate that no authority knows.
+func selfSigned(t *testing.T, now time.Time) tls.Certificate {
+	t.Helper()
+	key, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ephemeral"},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(MaxLife)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
 func TestWhoIsRefused(t *testing.T) {
 	c := newClock()
 	a, _ := authority(t, c)
@@ -279,12 +306,10 @@ func TestWhoIsRefused(t *testing.T) {
 	impostor := keyring(t, a, c, userSubject, ClientLife)
 	foreign := keyring(t, b, c, nodeSubject, NodeLife)
 	nothing := func() *tls.Certificate { return &tls.Certificate{} }
-	ephemeral, _, err := NewEphemeral(c.at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ephemeral := selfSigned(t, c.at)
 	self := func() *tls.Certificate { return &ephemeral }
-	old := &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true, Certificates: []tls.Certificate{*client.Certificate()}}
+	old := &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true,
+		Certificates: []tls.Certificate{*client.Certificate()}}
 	join := ClientConfig(nothing, v)
 	join.NextProtos = []string{ProtocolJoin, Protocol}
 	cases := []struct {
@@ -292,13 +317,19 @@ func TestWhoIsRefused(t *testing.T) {
 		server, client *tls.Config
 		want           string // in the server's or the client's error
 	}{
-		{"client of another authority", ServerConfig(server.Certificate, v), ClientConfig(foreign.Certificate, v), "another authority"},
-		{"server of another authority", ServerConfig(foreign.Certificate, v), ClientConfig(client.Certificate, v), "another authority"},
-		{"a client that answers as a server", ServerConfig(impostor.Certificate, v), ClientConfig(client.Certificate, v), "incompatible key usage"},
-		{"no client certificate", ServerConfig(server.Certificate, v), ClientConfig(nothing, v), "didn't provide a certificate"},
-		{"a certificate that the client made", ServerConfig(server.Certificate, v), ClientConfig(self, v), "another authority"},
+		{"client of another authority", ServerConfig(server.Certificate, v), ClientConfig(foreign.Certificate, v),
+			"another authority"},
+		{"server of another authority", ServerConfig(foreign.Certificate, v), ClientConfig(client.Certificate, v),
+			"another authority"},
+		{"a client that answers as a server", ServerConfig(impostor.Certificate, v),
+			ClientConfig(client.Certificate, v), "incompatible key usage"},
+		{"no client certificate", ServerConfig(server.Certificate, v), ClientConfig(nothing, v),
+			"didn't provide a certificate"},
+		{"a certificate that the client made", ServerConfig(server.Certificate, v), ClientConfig(self, v),
+			"another authority"},
 		{"TLS 1.2", ServerConfig(server.Certificate, v), old, "version"},
-		{"both protocols to get around the certificate", ServerConfig(server.Certificate, v), join, "didn't provide a certificate"},
+		{"both protocols to get around the certificate", ServerConfig(server.Certificate, v), join,
+			"didn't provide a certificate"},
 	}
 	for _, x := range cases {
 		_, errS, errC := handshake(t, x.server, x.client)
@@ -337,7 +368,8 @@ func TestJoin(t *testing.T) {
 	server := keyring(t, a, c, nodeSubject, NodeLife)
 	tok, _ := a.NewToken()
 	var learned *x509.Certificate
-	cs, errS, errC := handshake(t, ServerConfig(server.Certificate, v), JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
+	cs, errS, errC := handshake(t, ServerConfig(server.Certificate, v),
+		JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
 	if errS != nil || errC != nil || learned == nil || !learned.Equal(a.Certificate()) {
 		t.Fatal(errS, errC, learned)
 	}
@@ -346,33 +378,20 @@ func TestJoin(t *testing.T) {
 	}
 	learned = nil
 	wrong, _ := b.NewToken()
-	_, _, errC = handshake(t, ServerConfig(server.Certificate, v), JoinConfig(wrong, c.now, func(x *x509.Certificate) { learned = x }))
-	if !errors.Is(errC, object.ErrPermission) || !strings.Contains(errC.Error(), "another authority than the token") || learned != nil {
+	_, _, errC = handshake(t, ServerConfig(server.Certificate, v),
+		JoinConfig(wrong, c.now, func(x *x509.Certificate) { learned = x }))
+	if !errors.Is(errC, object.ErrPermission) || !strings.Contains(errC.Error(), "another authority than the token") ||
+		learned != nil {
 		t.Error(errC, learned)
 	}
 	// Somebody who shows the right authority's certificate behind his own.
 	fake := keyring(t, b, c, nodeSubject, NodeLife)
 	mixed := *fake.Certificate()
 	mixed.Certificate = [][]byte{mixed.Certificate[0], a.Certificate().Raw}
-	_, _, errC = handshake(t, ServerConfig(func() *tls.Certificate { return &mixed }, v), JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
+	_, _, errC = handshake(t, ServerConfig(func() *tls.Certificate { return &mixed }, v),
+		JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
 	if !errors.Is(errC, object.ErrPermission) || learned != nil {
 		t.Error(errC, learned)
-	}
-}
-
-func TestPinned(t *testing.T) {
-	now := newClock().at
-	worker, workerPrint, _ := NewEphemeral(now)
-	client, clientPrint, _ := NewEphemeral(now)
-	other, otherPrint, _ := NewEphemeral(now)
-	if _, errS, errC := handshake(t, PinnedConfig(worker, clientPrint), PinnedConfig(client, workerPrint)); errS != nil || errC != nil {
-		t.Fatal(errS, errC)
-	}
-	if _, errS, _ := handshake(t, PinnedConfig(worker, clientPrint), PinnedConfig(other, workerPrint)); !errors.Is(errS, object.ErrPermission) {
-		t.Error(errS)
-	}
-	if _, _, errC := handshake(t, PinnedConfig(worker, clientPrint), PinnedConfig(client, otherPrint)); !errors.Is(errC, object.ErrPermission) {
-		t.Error(errC)
 	}
 }
 
@@ -385,7 +404,8 @@ func TestRenewal(t *testing.T) {
 		if broken {
 			return nil, errors.New("nobody there")
 		}
-		return IssueFrom(a, nodeSubject, 90*time.Hour, func(context.Context, Issued) error { issued++; return nil })(ctx, request)
+		return IssueFrom(a, nodeSubject, 90*time.Hour,
+			func(context.Context, Issued) error { issued++; return nil })(ctx, request)
 	}
 	open := func() (*Keyring, error) {
 		return OpenKeyring(context.Background(), path, "server", a.Certificate(), issue, c.now)
@@ -411,7 +431,8 @@ func TestRenewal(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken = false
-	if err := k.RenewIfDue(context.Background()); err != nil || issued != 2 || k.Certificate().Leaf.Equal(first.Leaf) || FingerprintOf(k.Certificate().Leaf) == FingerprintOf(first.Leaf) {
+	if err := k.RenewIfDue(context.Background()); err != nil || issued != 2 || k.Certificate().Leaf.Equal(first.Leaf) ||
+		FingerprintOf(k.Certificate().Leaf) == FingerprintOf(first.Leaf) {
 		t.Fatal(err, issued)
 	}
 	c.at, broken = c.at.Add(1000*time.Hour), true

@@ -1,12 +1,8 @@
 package pki
 
 import (
-	"crypto/ecdsa"
-	"crypto/rand"
-	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
@@ -17,8 +13,8 @@ import (
 	"tendril/store/object"
 )
 
-// The protocols that a connection announces (ALPN, RFC 7301). Join is the one that needs no client certificate: it carries a
-// token and a certificate request, and nothing else.
+// The protocols that a connection announces (ALPN, RFC 7301). Join is the one that needs no client certificate: it
+// carries a token and a certificate request, and nothing else.
 const (
 	Protocol     = "tendril/1"
 	ProtocolJoin = "tendril-join/1"
@@ -38,8 +34,8 @@ type Verifier struct {
 	Revoked   func(Serial) bool // nil = nobody's is
 }
 
-// Verify checks a certificate that a peer has proven to own. server says that the peer answered as a server: it must then be a node.
-// Errors: ErrPermission, with the two authorities or the two times.
+// Verify checks a certificate that a peer has proven to own. server says that the peer answered as a server: it must
+// then be a node. Errors: ErrPermission, with the two authorities or the two times.
 func (v *Verifier) Verify(leaf *x509.Certificate, server bool) (Peer, error) {
 	deny := func(format string, args ...any) (Peer, error) {
 		return Peer{}, fmt.Errorf("%w: "+format, append([]any{object.ErrPermission}, args...)...)
@@ -56,7 +52,8 @@ func (v *Verifier) Verify(leaf *x509.Certificate, server bool) (Peer, error) {
 	if server {
 		usage = x509.ExtKeyUsageServerAuth
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: v.Now(), KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: v.Now(),
+		KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
 		return deny("the certificate of %.60q: %w", leaf.Subject.CommonName, err)
 	}
 	subject, err := SubjectOf(leaf)
@@ -78,17 +75,18 @@ func checkTimes(c *x509.Certificate, now time.Time) error {
 	show := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	switch {
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("%w: the certificate of %.60q is valid from %s, but this machine's clock says %s: set the clocks of both machines right", object.ErrPermission, c.Subject.CommonName, show(c.NotBefore), show(now))
+		return fmt.Errorf("%w: the certificate of %.60q is valid from %s, but this machine's clock says %s: correct the clocks of both machines", object.ErrPermission, c.Subject.CommonName, show(c.NotBefore), show(now))
 	case now.After(c.NotAfter):
-		return fmt.Errorf("%w: the certificate of %.60q expired at %s, and this machine's clock says %s: renew it (log in again), or set the clock right", object.ErrPermission, c.Subject.CommonName, show(c.NotAfter), show(now))
+		return fmt.Errorf("%w: the certificate of %.60q expired at %s, and this machine's clock says %s: renew it (log in again), or correct the clock", object.ErrPermission, c.Subject.CommonName, show(c.NotAfter), show(now))
 	}
 	return nil
 }
 
-// base is what all configurations share. Verification is ours (VerifyConnection), because names are not host names; crypto/tls still
-// has the peer prove that it owns its certificate's key.
+// base is what all configurations share. Verification is ours (VerifyConnection), because names are not host names;
+// crypto/tls still has the peer prove that it owns its certificate's key.
 func base() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert}
+	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, InsecureSkipVerify: true,
+		ClientAuth: tls.RequireAnyClientCert}
 }
 
 // leafOf gives the certificate that a peer has shown.
@@ -99,9 +97,9 @@ func leafOf(cs tls.ConnectionState) (*x509.Certificate, error) {
 	return cs.PeerCertificates[0], nil
 }
 
-// ServerConfig is the front door's: mutual TLS 1.3; a client that asks for ProtocolJoin, and nothing else, need not show a
-// certificate and must be given the token exchange only (look at ConnectionState.NegotiatedProtocol). own gives the node's current
-// certificate (Keyring.Certificate).
+// ServerConfig is the front door's: mutual TLS 1.3; a client that asks for ProtocolJoin, and nothing else, need not
+// show a certificate and must be given the token exchange only (look at ConnectionState.NegotiatedProtocol). own gives
+// the node's current certificate (Keyring.Certificate).
 func ServerConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 	mutual := base()
 	mutual.NextProtos = []string{Protocol}
@@ -114,7 +112,8 @@ func ServerConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 		return err
 	}
 	join := base()
-	join.NextProtos, join.ClientAuth, join.GetCertificate = []string{ProtocolJoin}, tls.NoClientCert, mutual.GetCertificate
+	join.NextProtos, join.ClientAuth, join.GetCertificate = []string{ProtocolJoin}, tls.NoClientCert,
+		mutual.GetCertificate
 	mutual.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if slices.Equal(hello.SupportedProtos, join.NextProtos) {
 			return join, nil
@@ -136,15 +135,16 @@ func ClientConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 		}
 		peer, err := v.Verify(leaf, true)
 		if err == nil && peer.Role != Node {
-			err = fmt.Errorf("%w: %.60q answers as a server but is no node", object.ErrPermission, peer.Name)
+			err = fmt.Errorf("%w: %.60q answers as a server but is not a node", object.ErrPermission, peer.Name)
 		}
 		return err
 	}
 	return c
 }
 
-// JoinConfig is for a side that has a token and no certificate yet. The server must show an authority whose key the token names, and
-// a node's certificate of it. learned is called with that authority, which is to be pinned from then on, before the handshake ends.
+// JoinConfig is for a side that has a token and no certificate yet. The server must show an authority whose key the
+// token names, and a node's certificate of it. learned is called with that authority, which is to be pinned from then
+// on, before the handshake ends.
 func JoinConfig(t Token, now func() time.Time, learned func(*x509.Certificate)) *tls.Config {
 	c := base()
 	c.NextProtos = []string{ProtocolJoin}
@@ -153,14 +153,15 @@ func JoinConfig(t Token, now func() time.Time, learned func(*x509.Certificate)) 
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(cs.PeerCertificates, func(x *x509.Certificate) bool { return x.IsCA && t.Matches(FingerprintOf(x)) })
+		i := slices.IndexFunc(cs.PeerCertificates,
+			func(x *x509.Certificate) bool { return x.IsCA && t.Matches(FingerprintOf(x)) })
 		if i < 0 {
-			return fmt.Errorf("%w: the server %.60q is of another authority than the token: is the address right, and the token of this cluster? nothing was sent", object.ErrPermission, leaf.Subject.CommonName)
+			return fmt.Errorf("%w: the server %.60q has another authority than the token: check the address, and that the token is of this cluster. Nothing was sent", object.ErrPermission, leaf.Subject.CommonName)
 		}
 		v := &Verifier{Authority: cs.PeerCertificates[i], Now: now}
 		peer, err := v.Verify(leaf, true)
 		if err == nil && peer.Role != Node {
-			err = fmt.Errorf("%w: %.60q answers as a server but is no node", object.ErrPermission, peer.Name)
+			err = fmt.Errorf("%w: %.60q answers as a server but is not a node", object.ErrPermission, peer.Name)
 		}
 		if err == nil {
 			learned(v.Authority)
@@ -170,7 +171,8 @@ func JoinConfig(t Token, now func() time.Time, learned func(*x509.Certificate)) 
 	return c
 }
 
-// PeerOf says who is at the other end of a handshake that ServerConfig let through; ok is false for one of ProtocolJoin.
+// PeerOf says who is at the other end of a handshake that ServerConfig let through; ok is false for one of
+// ProtocolJoin.
 func PeerOf(cs tls.ConnectionState) (peer Peer, ok bool, err error) {
 	if cs.NegotiatedProtocol == ProtocolJoin {
 		return Peer{}, false, nil
@@ -187,7 +189,8 @@ func PeerOf(cs tls.ConnectionState) (peer Peer, ok bool, err error) {
 	return peer, err == nil, err
 }
 
-// Explain adds what a person can do to an error of a handshake: of TLS alerts (RFC 8446 §6.2) only the number comes across.
+// Explain adds what a person can do to an error of a handshake: of TLS alerts (RFC 8446 §6.2) only the number comes
+// across.
 func Explain(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -201,53 +204,9 @@ func Explain(err error) error {
 	case 42, 44, 45, 46, 48, 49: // bad, revoked, expired, unknown certificate, unknown authority, access denied
 		return fmt.Errorf("%w: the server refuses our certificate: it was revoked, has expired or is of another cluster (the server's log says which): log in again: %w", object.ErrPermission, err)
 	case 116: // certificate required
-		return fmt.Errorf("%w: the server wants a certificate: log in first: %w", object.ErrPermission, err)
+		return fmt.Errorf("%w: the server requires a certificate: log in first: %w", object.ErrPermission, err)
 	case 70, 120: // protocol version, no application protocol
 		return fmt.Errorf("%w: the server speaks another version: %w", object.ErrVersion, err)
 	}
 	return err
-}
-
-// NewEphemeral makes a key and a certificate that says nothing but the key, for one meeting of client and worker.
-func NewEphemeral(now time.Time) (tls.Certificate, Fingerprint, error) {
-	key, err := NewKey()
-	if err != nil {
-		return tls.Certificate{}, Fingerprint{}, err
-	}
-	serial, err := newSerial()
-	if err != nil {
-		return tls.Certificate{}, Fingerprint{}, err
-	}
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "ephemeral"}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(MaxLife)}
-	return selfSigned(template, key)
-}
-
-func selfSigned(template *x509.Certificate, key *ecdsa.PrivateKey) (tls.Certificate, Fingerprint, error) {
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, Fingerprint{}, err
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return tls.Certificate{}, Fingerprint{}, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, FingerprintOf(leaf), nil
-}
-
-// PinnedConfig is for either end of a connection between client and worker: it shows own and takes no other key than peer's. The pin is
-// all: times and names in these certificates mean nothing.
-func PinnedConfig(own tls.Certificate, peer Fingerprint) *tls.Config {
-	c := base()
-	c.Certificates = []tls.Certificate{own}
-	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		leaf, err := leafOf(cs)
-		if err != nil {
-			return err
-		}
-		if got := FingerprintOf(leaf); subtle.ConstantTimeCompare(got[:], peer[:]) != 1 {
-			return fmt.Errorf("%w: the other end has key %s, not %s: somebody stands between, or the ticket is of another session", object.ErrPermission, got, peer)
-		}
-		return nil
-	}
-	return c
 }

@@ -14,8 +14,9 @@ import (
 	"tendril/store/object"
 )
 
-// A token as text: "tdl_" and 60 characters of Crockford's base 32 (no i, l, o, u; case does not matter; white space that a
-// terminal or mail program put in is ignored; one double click selects it whole). The characters are these 37 bytes:
+// A token as text: "tdl_" and 60 characters of Crockford's base 32 (no i, l, o, u; case does not matter; white space
+// that a terminal or mail program put in is ignored; one double click selects it whole). The characters are these 37
+// bytes:
 //
 //	0         1                          17          33
 //	| version | authority's key          | secret    | CRC-32 (IEEE) of all before
@@ -68,7 +69,8 @@ func (t Token) Format(f fmt.State, _ rune) { fmt.Fprint(f, t.String()) }
 func ParseToken(text string) (Token, error) {
 	var t Token
 	if len(text) > maxTokenText {
-		return t, fmt.Errorf("%w: a token of %d characters; one has %d", object.ErrInvalid, len(text), len(tokenPrefix)+tokenDigits)
+		return t, fmt.Errorf("%w: a token of %d characters; one has %d", object.ErrInvalid, len(text),
+			len(tokenPrefix)+tokenDigits)
 	}
 	s := strings.Map(func(r rune) rune {
 		switch r = unicode.ToLower(r); {
@@ -83,20 +85,25 @@ func ParseToken(text string) (Token, error) {
 	}, text)
 	digits, found := strings.CutPrefix(s, "td1_") // as the map leaves it
 	if !found {
-		return t, fmt.Errorf("%w: a token begins with %q: make one with: tendril token create", object.ErrInvalid, tokenPrefix)
+		return t, fmt.Errorf("%w: a token begins with %q: make one with: tendril token create",
+			object.ErrInvalid, tokenPrefix)
 	}
 	if len(digits) != tokenDigits {
-		return t, fmt.Errorf("%w: the token has %d characters after %q, not %d: was it copied whole?", object.ErrInvalid, len(digits), tokenPrefix, tokenDigits)
+		return t, fmt.Errorf("%w: the token has %d characters after %q instead of %d: was it copied completely?",
+			object.ErrInvalid, len(digits), tokenPrefix, tokenDigits)
 	}
 	b, err := crockford.DecodeString(digits)
 	if err != nil {
-		return t, fmt.Errorf("%w: the token holds a character that no token has: was it mistyped?", object.ErrInvalid)
+		return t, fmt.Errorf("%w: the token contains a character that tokens never have: was it mistyped?",
+			object.ErrInvalid)
 	}
-	if len(b) != tokenBytes || crockford.EncodeToString(b) != digits || crc32.ChecksumIEEE(b[:tokenBytes-4]) != binary.LittleEndian.Uint32(b[tokenBytes-4:]) {
-		return t, fmt.Errorf("%w: the token's check digits do not fit: was it mistyped?", object.ErrInvalid)
+	if len(b) != tokenBytes || crockford.EncodeToString(b) != digits ||
+		crc32.ChecksumIEEE(b[:tokenBytes-4]) != binary.LittleEndian.Uint32(b[tokenBytes-4:]) {
+		return t, fmt.Errorf("%w: the token's check digits are wrong: was it mistyped?", object.ErrInvalid)
 	}
 	if b[0] != tokenVersion {
-		return t, fmt.Errorf("%w: a token of version %d, this program reads %d: upgrade it", object.ErrVersion, b[0], tokenVersion)
+		return t, fmt.Errorf("%w: a token of version %d, this program reads %d: upgrade it", object.ErrVersion, b[0],
+			tokenVersion)
 	}
 	copy(t.authority[:], b[1:])
 	copy(t.secret[:], b[17:])
@@ -110,7 +117,8 @@ func (t Token) ID() (id [16]byte) {
 	return id
 }
 
-// SecretHash is what the cluster keeps of the secret, and what a joining side shows over a handshake that proved the authority.
+// SecretHash is what the cluster keeps of the secret, and what a joining side shows over a handshake that proved the
+// authority.
 func (t Token) SecretHash() [32]byte {
 	return sha256.Sum256(append([]byte("tendril token secret\x00"), t.secret[:]...))
 }

@@ -46,8 +46,8 @@ func (d *disk) close() {
 	}
 }
 
-// checkDisk opens and reads everything before raft runs: raft itself falls back to an older snapshot, and raft-wal cuts a log off where
-// it cannot read on, both without a word to the caller.
+// checkDisk opens and reads everything before raft runs: raft itself falls back to an older snapshot, and raft-wal cuts
+// a log off where it cannot read on, both without a word to the caller.
 func checkDisk(opts Options, logger hclog.Logger) (*disk, error) {
 	d := &disk{}
 	if err := d.open(opts, logger); err != nil {
@@ -71,7 +71,9 @@ func (d *disk) open(opts Options, logger hclog.Logger) (err error) {
 		return err
 	}
 	if !list.found && (d.water.index > 0 || segments > 0) {
-		return damaged(list.path, fmt.Sprintf("the list of log segments is gone (%d segments are there, entry %d was reached)", segments, d.water.index), wayOut)
+		return damaged(list.path,
+			fmt.Sprintf("the list of log segments is gone (%d segments are there, entry %d was reached)", segments,
+				d.water.index), wayOut)
 	}
 	if d.vote, voteFound, err = openVote(opts.Dir); err != nil {
 		return err
@@ -148,7 +150,8 @@ func (d *disk) tryRestore(store *raft.FileSnapshotStore, base string, meta *raft
 		return damaged(filepath.Join(base, meta.ID), "this snapshot, the newest, cannot be read: "+err.Error(), wayOut)
 	}
 	// The description has no checksum of its own; the directory's name says the same once more.
-	if name := fmt.Sprintf("%d-%d-", meta.Term, meta.Index); !strings.HasPrefix(meta.ID, name) || meta.Version != raft.SnapshotVersionMax || len(meta.Configuration.Servers) == 0 {
+	if name := fmt.Sprintf("%d-%d-", meta.Term, meta.Index); !strings.HasPrefix(meta.ID, name) ||
+		meta.Version != raft.SnapshotVersionMax || len(meta.Configuration.Servers) == 0 {
 		return damaged(filepath.Join(base, meta.ID), "this snapshot's description contradicts itself", wayOut)
 	}
 	d.snapshotIndex, d.servers = meta.Index, meta.Configuration.Servers
@@ -173,7 +176,7 @@ func (d *disk) openLog(opts Options, list *segmentList, logger hclog.Logger) err
 		return damaged(dir, fmt.Sprintf("the log and the snapshots reach entry %d, but entry %d was applied once: the log lost its end", reached, d.water.index), wayOut)
 	}
 	if first > d.snapshotIndex+1 {
-		return damaged(dir, fmt.Sprintf("the log begins at entry %d, the newest snapshot ends at %d: what was between is gone", first, d.snapshotIndex), wayOut)
+		return damaged(dir, fmt.Sprintf("the log begins at entry %d, the newest snapshot ends at %d: the entries between are lost", first, d.snapshotIndex), wayOut)
 	}
 	for i := first; i != 0 && i <= last; i++ {
 		if err := d.checkEntry(i); errors.Is(err, object.ErrVersion) {
@@ -239,7 +242,8 @@ func (d *disk) checkEntry(index uint64) (err error) {
 // checkOwner refuses the directory of another node: two nodes with one history would both believe that they are it.
 func (d *disk) checkOwner(opts Options) error {
 	if len(d.servers) == 1 && string(d.servers[0].ID) != opts.ID {
-		return damaged(opts.Dir, fmt.Sprintf("it belongs to the cluster of node %s alone, this is node %s", d.servers[0].ID, opts.ID), "give the node its own identity back, or move the directory away")
+		return damaged(opts.Dir, fmt.Sprintf("it belongs to the cluster of node %s; this is node %s", d.servers[0].ID,
+			opts.ID), "give the node its own identity back, or move the directory away")
 	}
 	return nil
 }

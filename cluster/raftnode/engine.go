@@ -79,7 +79,8 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	servers := disk.servers
 	if disk.fresh && !opts.Join {
 		servers = []raft.Server{{ID: conf.LocalID, Address: raft.ServerAddress(opts.Address), Suffrage: raft.Voter}}
-		if err := raft.BootstrapCluster(conf, cache, e.vote, disk.snapshots, trans, raft.Configuration{Servers: servers}); err != nil {
+		if err := raft.BootstrapCluster(conf, cache, e.vote, disk.snapshots, trans,
+			raft.Configuration{Servers: servers}); err != nil {
 			return e.explain(fmt.Errorf("begin the cluster: %w", err))
 		}
 	}
@@ -91,13 +92,15 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	e.alone = len(servers) == 1 && servers[0].ID == conf.LocalID && servers[0].Suffrage == raft.Voter
 	if e.alone {
 		// Nobody else could be elected: do not sit the election timeout out.
-		_ = trans.TimeoutNow(conf.LocalID, trans.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: header(conf, trans)}, &raft.TimeoutNowResponse{})
+		_ = trans.TimeoutNow(conf.LocalID, trans.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: header(conf, trans)},
+			&raft.TimeoutNowResponse{})
 	}
 	return nil
 }
 
 func header(conf *raft.Config, trans raft.Transport) raft.RPCHeader {
-	return raft.RPCHeader{ProtocolVersion: conf.ProtocolVersion, ID: []byte(conf.LocalID), Addr: trans.EncodePeer(conf.LocalID, trans.LocalAddr())}
+	return raft.RPCHeader{ProtocolVersion: conf.ProtocolVersion, ID: []byte(conf.LocalID),
+		Addr: trans.EncodePeer(conf.LocalID, trans.LocalAddr())}
 }
 
 // transport makes raft's transport over the stream layer, or the one of a cluster of one.
@@ -110,7 +113,8 @@ func (e *engine) transport(opts Options, logger hclog.Logger) (raft.Transport, e
 		return nil, err
 	}
 	e.stream = track(layer)
-	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3, Timeout: 10 * time.Second, Logger: logger}), nil
+	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3,
+		Timeout: 10 * time.Second, Logger: logger}), nil
 }
 
 func closeTransport(t raft.Transport) {
@@ -131,7 +135,8 @@ func (e *engine) fail(err error) {
 func (e *engine) explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w: no room for the cluster's log: %w: free some disk space; the node goes on by itself then", object.ErrFull, err)
+		return fmt.Errorf("%w: no disk space for the cluster's log: %w: free some; the node then continues by itself",
+			object.ErrFull, err)
 	case errors.Is(err, object.ErrVersion):
 		return err
 	}
@@ -195,7 +200,8 @@ func (e *engine) readIndex(clock func() time.Time) (uint64, error) {
 }
 
 // mark makes sure that a command of this term is applied: before, a new leader's commit index may be behind its
-// predecessor's, and entries that never reach the state machine (raft's own no-op) could be the last that are committed.
+// predecessor's, and entries that never reach the state machine (raft's own no-op) could be the last that are
+// committed.
 func (e *engine) mark(clock func() time.Time) (uint64, error) {
 	e.marking.Lock()
 	defer e.marking.Unlock()
@@ -219,8 +225,10 @@ func (e *engine) mark(clock func() time.Time) (uint64, error) {
 
 func (e *engine) status() Status {
 	address, id := e.raft.LeaderWithID()
-	s := Status{ID: e.id, State: e.raft.State().String(), Leader: string(id), LeaderAddress: string(address), Term: e.raft.CurrentTerm(),
-		LastIndex: e.raft.LastIndex(), CommitIndex: e.raft.CommitIndex(), AppliedIndex: e.machine.index(), LogStore: "raft-wal", Members: []Member{}}
+	s := Status{ID: e.id, State: e.raft.State().String(), Leader: string(id), LeaderAddress: string(address),
+		Term:      e.raft.CurrentTerm(),
+		LastIndex: e.raft.LastIndex(), CommitIndex: e.raft.CommitIndex(), AppliedIndex: e.machine.index(),
+		LogStore: "raft-wal", Members: []Member{}}
 	fmt.Sscan(e.raft.Stats()["last_snapshot_index"], &s.SnapshotIndex)
 	if conf := e.raft.GetConfiguration(); conf.Error() == nil {
 		for _, x := range conf.Configuration().Servers {

@@ -19,7 +19,8 @@ import (
 	"tendril/cluster/durable"
 )
 
-// createFile makes a file of content, durable with its name, and nothing half-way: also after a crash there is all of it or none.
+// createFile makes a file of content, durable with its name, and nothing half-way: also after a crash there is all of
+// it or none.
 func createFile(path string, content []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -70,7 +71,8 @@ func openWater(dir string) (w *highWater, found bool, err error) {
 		return nil, found, err
 	}
 	if len(raw) != waterBytes || string(raw) != string(encodeWater(binary.LittleEndian.Uint64(raw[8:]))) {
-		return nil, found, damaged(path, "it is not the record that was written", "if the rest of the directory is whole, remove this one file: what it guards against, a log that lost its end, is then not noticed this once")
+		return nil, found, damaged(path, "it is not the record that was written",
+			"if the rest of the directory is whole, remove this one file: what it guards against, a log that lost its end, is then not noticed this once")
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -92,8 +94,8 @@ func (w *highWater) raise(index uint64) error {
 // Close closes the file.
 func (w *highWater) Close() error { return w.f.Close() }
 
-// voteFile keeps raft's term and vote: two slots written in turn, so that a torn write leaves the one before. It is allocated when it
-// is made: no full disk can keep a node from saving its vote.
+// voteFile keeps raft's term and vote: two slots written in turn, so that a torn write leaves the one before. It is
+// allocated when it is made: no full disk can keep a node from saving its vote.
 type voteFile struct {
 	f     *os.File
 	fail  func(error)
@@ -127,7 +129,8 @@ func (v *voteFile) encode() []byte {
 // decodeSlot reads a slot; false when it is not whole.
 func (v *voteFile) decodeSlot(b []byte) bool {
 	n := int(binary.LittleEndian.Uint16(b[32:]))
-	if string(b[:8]) != voteMagic || n > maxCandidateBytes || crc32.Checksum(b[:slotBytes-4], castagnoli) != binary.LittleEndian.Uint32(b[slotBytes-4:]) {
+	if string(b[:8]) != voteMagic || n > maxCandidateBytes ||
+		crc32.Checksum(b[:slotBytes-4], castagnoli) != binary.LittleEndian.Uint32(b[slotBytes-4:]) {
 		return false
 	}
 	if s := binary.LittleEndian.Uint64(b[8:]); s >= v.sequence {
@@ -162,7 +165,8 @@ func openVote(dir string) (v *voteFile, found bool, err error) {
 	return v, found, err
 }
 
-// save writes the next slot, durably. raft panics where its term cannot be saved: so this ends raft's goroutine instead.
+// save writes the next slot, durably. raft panics where its term cannot be saved: so this ends raft's goroutine
+// instead.
 func (v *voteFile) save() error {
 	v.sequence++
 	_, err := v.f.WriteAt(v.encode(), int64(v.sequence%2)*slotBytes)
@@ -249,7 +253,8 @@ func (s *segmentList) Load(dir string) (types.PersistentState, error) {
 	}
 	s.found = true
 	n := len(raw) - 4
-	if n < len(listMagic) || string(raw[:len(listMagic)]) != listMagic || crc32.Checksum(raw[:n], castagnoli) != binary.LittleEndian.Uint32(raw[n:]) {
+	if n < len(listMagic) || string(raw[:len(listMagic)]) != listMagic ||
+		crc32.Checksum(raw[:n], castagnoli) != binary.LittleEndian.Uint32(raw[n:]) {
 		return state, damaged(s.path, "its checksum is wrong", wayOut)
 	}
 	if err := json.Unmarshal(raw[len(listMagic):n], &state); err != nil {

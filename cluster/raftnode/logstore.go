@@ -16,8 +16,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errEntryDamaged = errors.New("an entry's checksum is wrong")
 
-// entrySum is the CRC-32C over what an entry says: raft-wal checks only the last batch of its last segment, so that a damaged
-// entry elsewhere would be replayed as it is. (raft-wal has a hook for codecs, but 0.4.0 cannot reopen a log written with one.)
+// entrySum is the CRC-32C over what an entry says: raft-wal checks only the last batch of its last segment, so that a
+// damaged entry elsewhere would be replayed as it is. (raft-wal has a hook for codecs, but 0.4.0 cannot reopen a log
+// written with one.)
 func entrySum(l *raft.Log, data []byte) uint32 {
 	var head [17]byte
 	binary.LittleEndian.PutUint64(head[:], l.Index)
@@ -30,7 +31,8 @@ func entrySum(l *raft.Log, data []byte) uint32 {
 // withSum gives a copy of an entry with the checksum behind its data.
 func withSum(l *raft.Log) *raft.Log {
 	sealed := *l
-	sealed.Data = binary.LittleEndian.AppendUint32(append(make([]byte, 0, len(l.Data)+4), l.Data...), entrySum(l, l.Data))
+	sealed.Data = binary.LittleEndian.AppendUint32(append(make([]byte, 0, len(l.Data)+4), l.Data...),
+		entrySum(l, l.Data))
 	return &sealed
 }
 
@@ -76,8 +78,8 @@ func (s *logStore) report(err error) error {
 	return err
 }
 
-// GetLog reads an entry. raft panics, and would take the daemon with it, when a committed entry cannot be read: so this ends
-// raft's goroutine instead, and the supervisor does the rest.
+// GetLog reads an entry. raft panics, and would take the daemon with it, when a committed entry cannot be read: so this
+// ends raft's goroutine instead, and the supervisor does the rest.
 func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 	err := readEntry(s.WAL, index, l)
 	if err == nil || errors.Is(err, raft.ErrLogNotFound) || !s.armed.Load() {

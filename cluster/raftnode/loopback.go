@@ -9,7 +9,8 @@ import (
 
 var errNoPeers = errors.New("this node runs without a stream layer and reaches no peer")
 
-// loopback is the transport of a cluster of one: it reaches nobody, and carries the one message that the node sends itself.
+// loopback is the transport of a cluster of one: it reaches nobody, and carries the one message that the node sends
+// itself.
 type loopback struct {
 	address  raft.ServerAddress
 	incoming chan raft.RPC
@@ -20,7 +21,8 @@ func newLoopback(address raft.ServerAddress) *loopback {
 }
 
 // TimeoutNow has this node stand for election at once. It does not wait for the answer.
-func (l *loopback) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, _ *raft.TimeoutNowResponse) error {
+func (l *loopback) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest,
+	_ *raft.TimeoutNowResponse) error {
 	if target != l.address {
 		return errNoPeers
 	}
@@ -49,16 +51,19 @@ func (l *loopback) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raf
 }
 
 // AppendEntries fails: there are no peers.
-func (l *loopback) AppendEntries(raft.ServerID, raft.ServerAddress, *raft.AppendEntriesRequest, *raft.AppendEntriesResponse) error {
+func (l *loopback) AppendEntries(raft.ServerID, raft.ServerAddress, *raft.AppendEntriesRequest,
+	*raft.AppendEntriesResponse) error {
 	return errNoPeers
 }
 
 // RequestVote fails: there are no peers.
-func (l *loopback) RequestVote(raft.ServerID, raft.ServerAddress, *raft.RequestVoteRequest, *raft.RequestVoteResponse) error {
+func (l *loopback) RequestVote(raft.ServerID, raft.ServerAddress, *raft.RequestVoteRequest,
+	*raft.RequestVoteResponse) error {
 	return errNoPeers
 }
 
 // InstallSnapshot fails: there are no peers.
-func (l *loopback) InstallSnapshot(raft.ServerID, raft.ServerAddress, *raft.InstallSnapshotRequest, *raft.InstallSnapshotResponse, io.Reader) error {
+func (l *loopback) InstallSnapshot(raft.ServerID, raft.ServerAddress, *raft.InstallSnapshotRequest,
+	*raft.InstallSnapshotResponse, io.Reader) error {
 	return errNoPeers
 }

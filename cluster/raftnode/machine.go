@@ -28,11 +28,12 @@ type machine struct {
 }
 
 func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
-	return &machine{fail: fail, bulky: make(chan struct{}, 1), snapBytes: snapBytes, water: d.water, state: fsm.New(), applied: d.snapshotIndex}
+	return &machine{fail: fail, bulky: make(chan struct{}, 1), snapBytes: snapBytes, water: d.water, state: fsm.New(),
+		applied: d.snapshotIndex}
 }
 
-// Apply does a committed command. One that cannot be decoded ends the goroutine and the engine: to skip it would make this
-// node's state differ from the others'.
+// Apply does a committed command. One that cannot be decoded ends the goroutine and the engine: to skip it would make
+// this node's state differ from the others'.
 func (m *machine) Apply(log *raft.Log) any {
 	m.mu.Lock()
 	result, err := m.state.Apply(log.Data)

@@ -1,27 +1,28 @@
-// Package raftnode runs the replicated state machine (cluster/fsm) under hashicorp/raft, on disk from the first start: a
-// single node is a cluster of one.
+// Package raftnode runs the replicated state machine (cluster/fsm) under hashicorp/raft, on disk from the first start:
+// a single node is a cluster of one.
 //
-// What is on disk is believed only after it was read whole: every entry of the log has a checksum of its own, the newest
-// snapshot is restored on trial, the log must reach from the snapshot to the highest index that was ever applied
+// What is on disk is believed only after it was read whole: every entry of the log has a checksum of its own, the
+// newest snapshot is restored on trial, the log must reach from the snapshot to the highest index that was ever applied
 // (high-water), and the vote must be there. What does not hold is refused with ErrDamaged and the way out; nothing is
 // cut off, skipped or begun anew in silence.
 //
-// Log store: hashicorp/raft-wal 0.4.0. Measured (200 appends of 256 bytes, strace -f, ext4 on a 2-core VM): raft-wal 1 fsync and
-// 1 write an append, 88 µs; raft-boltdb/v2 2.3.1 2 fdatasync and 5 writes, 230 µs. (raft-boltdb 2.3.1 also does not
-// build with the go-metrics that raft 1.8 needs.) One Propose on a cluster of one costs k = 1 fsync. Term and vote are in a file of
-// our own, allocated once, because raft panics when they cannot be saved and a database would need room on a full disk;
-// the list of segments is in a checksummed file of our own, because raft-wal deletes segments that its list does not name.
+// Log store: hashicorp/raft-wal 0.4.0. Measured (200 appends of 256 bytes, strace -f, ext4 on a 2-core VM): raft-wal 1
+// fsync and 1 write an append, 88 µs; raft-boltdb/v2 2.3.1 2 fdatasync and 5 writes, 230 µs. (raft-boltdb 2.3.1 also
+// does not build with the go-metrics that raft 1.8 needs.) One Propose on a cluster of one costs k = 1 fsync. Term and
+// vote are in a file of our own, allocated once, because raft panics when they cannot be saved and a database would
+// need room on a full disk; the list of segments is in a checksummed file of our own, because raft-wal deletes segments
+// that its list does not name.
 //
-// When the log cannot be written (disk full, I/O error) the proposer gets the error, reads of what is there go on (View), and
-// the node closes the log and opens it again every RetryInterval until that works; raft-wal does not promise to be usable after a
-// failed append. A proposer that got an error other than a refusal does not know whether the command was kept: it repeats
-// it under the same request id.
+// When the log cannot be written (disk full, I/O error) the proposer gets the error, reads of what is there go on
+// (View), and the node closes the log and opens it again every RetryInterval until that works; raft-wal does not
+// promise to be usable after a failed append. A proposer that got an error other than a refusal does not know whether
+// the command was kept: it repeats it under the same request id.
 //
-// Trust: DIR belongs to the daemon's user. Peers are trusted members (the stream layer authenticates them), their commands
-// are decoded like a stranger's.
+// Trust: DIR belongs to the daemon's user. Peers are trusted members (the stream layer authenticates them), their
+// commands are decoded like a stranger's.
 //
-// Goroutines: raft's own (joined by its Shutdown), raft-wal's rotation (ends with its Close), one supervisor (joined by Close),
-// one for each Propose whose context can end (joined by Close).
+// Goroutines: raft's own (joined by its Shutdown), raft-wal's rotation (ends with its Close), one supervisor (joined by
+// Close), one for each Propose whose context can end (joined by Close).
 //
 // Lock order: Node.mu before machine.mu; neither is held while raft is called.
 package raftnode
@@ -52,8 +53,8 @@ type Options struct {
 	ID      string // the node's identifier, for life
 	Address string // where peers reach it; "" = the ID, which is enough for a cluster of one
 
-	// Stream makes the layer that carries raft's connections to and from peers (mutual TLS). It is called again when the node
-	// has to reopen its log. nil = a cluster of one that no peer reaches.
+	// Stream makes the layer that carries raft's connections to and from peers (mutual TLS). It is called again when
+	// the node has to reopen its log. nil = a cluster of one that no peer reaches.
 	Stream func() (raft.StreamLayer, error)
 	// Join starts without a cluster, to be added to one by its leader; else a first start makes a cluster of one.
 	Join bool
@@ -113,9 +114,12 @@ func (o Options) Validate() error {
 		}
 	}
 	fault(!filepath.IsAbs(o.Dir), "raft directory %q is not an absolute path", o.Dir)
-	fault(o.ID == "" || len(o.ID) > maxCandidateBytes, "node id %q is empty or longer than %d bytes", o.ID, maxCandidateBytes)
-	fault(o.SegmentBytes < 64<<10 || o.SegmentBytes > 1<<30, "log segments of %d bytes: want 64 KiB to 1 GiB", o.SegmentBytes)
-	fault(o.RetryInterval < time.Millisecond || o.RetryInterval > time.Hour, "retry interval %v is not between 1ms and 1h", o.RetryInterval)
+	fault(o.ID == "" || len(o.ID) > maxCandidateBytes, "node id %q is empty or longer than %d bytes", o.ID,
+		maxCandidateBytes)
+	fault(o.SegmentBytes < 64<<10 || o.SegmentBytes > 1<<30, "log segments of %d bytes: want 64 KiB to 1 GiB",
+		o.SegmentBytes)
+	fault(o.RetryInterval < time.Millisecond ||
+		o.RetryInterval > time.Hour, "retry interval %v is not between 1ms and 1h", o.RetryInterval)
 	fault(o.Join && o.Stream == nil, "to join a cluster a stream layer is needed")
 	return errors.Join(faults...)
 }
@@ -134,9 +138,9 @@ type Node struct {
 	fault  error    // why there is no engine
 }
 
-// Open starts a node on opts.Dir. A cluster of one leads it by the time Open returns. Errors: ErrBusy when another process has the
-// directory, ErrDamaged when what is on disk cannot be believed, ErrVersion when a newer version wrote it, ErrTimeout when ctx
-// ended first.
+// Open starts a node on opts.Dir. A cluster of one leads it by the time Open returns. Errors: ErrBusy when another
+// process has the directory, ErrDamaged when what is on disk cannot be believed, ErrVersion when a newer version wrote
+// it, ErrTimeout when ctx ended first.
 func Open(ctx context.Context, opts Options) (*Node, error) {
 	opts = opts.Defaults()
 	if err := opts.Validate(); err != nil {
@@ -172,11 +176,12 @@ func openSettled(ctx context.Context, opts Options) (*engine, error) {
 	return e, nil
 }
 
-// dyingTime bounds the wait for the lock of a daemon that was killed: its children have copies of its descriptors until they run a
-// program of their own. The state directory's lock has been waited for before, and goes in the same moment.
+// dyingTime bounds the wait for the lock of a daemon that was killed: its children have copies of its descriptors until
+// they run a program of their own. The state directory's lock has been waited for before, and goes in the same moment.
 const dyingTime = time.Second
 
-// lockDir takes the directory for this process. The lock goes with the descriptor, so also with a killed process, if not at once.
+// lockDir takes the directory for this process. The lock goes with the descriptor, so also with a killed process, if
+// not at once.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -190,7 +195,8 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is in use by another daemon: stop that one, or give this one a directory of its own", object.ErrBusy, dir)
+			return nil, fmt.Errorf("%w: %s is in use by another daemon: stop that one, or use another directory",
+				object.ErrBusy, dir)
 		}
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
@@ -205,7 +211,8 @@ func settle(ctx context.Context, opts Options, e *engine) error {
 	for leads := false; !leads; {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the node did not come to lead its own cluster of one: %w", object.ErrTimeout, ctx.Err())
+			return fmt.Errorf("%w: the node did not become leader of its cluster of one: %w",
+				object.ErrTimeout, ctx.Err())
 		case <-e.failed:
 			return e.failure
 		case leads = <-e.raft.LeaderCh():
@@ -233,7 +240,7 @@ func (n *Node) supervise() {
 			return
 		case <-e.machine.bulky:
 			if err := e.raft.Snapshot().Error(); err != nil {
-				n.opts.Log.WithError(err).Warn("no snapshot of the cluster's metadata could be taken; the log keeps growing")
+				n.opts.Log.WithError(err).Warn("cannot take a snapshot of the cluster's metadata; the log keeps growing")
 			}
 		case <-e.failed:
 			n.opts.Log.WithError(e.failure).Error("the cluster's log failed; closing it and trying again")
@@ -287,7 +294,7 @@ func (n *Node) current() (*engine, error) {
 	if n.ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: the node is closed", object.ErrBusy)
 	}
-	return nil, fmt.Errorf("the cluster's log is not to be had, trying again every %v: %w", n.opts.RetryInterval, n.fault)
+	return nil, fmt.Errorf("the cluster's log is not available, retrying every %v: %w", n.opts.RetryInterval, n.fault)
 }
 
 // Close ends the node: proposals under way get an error, every goroutine is joined, the directory is free. Idempotent.
@@ -319,12 +326,12 @@ func (e *NotLeaderError) Error() string {
 // Unwrap gives ErrBusy.
 func (e *NotLeaderError) Unwrap() error { return object.ErrBusy }
 
-// Propose has the cluster do a command. It returns once the command is on disk at a majority and done here. request makes a repetition
-// harmless (fsm.Encode).
+// Propose has the cluster do a command. It returns once the command is on disk at a majority and done here. request
+// makes a repetition harmless (fsm.Encode).
 //
-// Errors: a refusal is the sentinel that the state machine gave, with its Result; *NotLeaderError; ErrFull or ErrInternal
-// when the log could not be written; ctx's. After every error but the refusal and *NotLeaderError the command may have been
-// kept all the same: repeat it under the same request id.
+// Errors: a refusal is the sentinel that the state machine gave, with its Result; *NotLeaderError; ErrFull or
+// ErrInternal when the log could not be written; ctx's. After every error but the refusal and *NotLeaderError the
+// command may have been kept all the same: repeat it under the same request id.
 func (n *Node) Propose(ctx context.Context, request fsm.UUID, cmd fsm.Command) (fsm.Result, error) {
 	raw, err := fsm.Encode(request, cmd)
 	if err != nil {
@@ -333,8 +340,8 @@ func (n *Node) Propose(ctx context.Context, request fsm.UUID, cmd fsm.Command) (
 	return n.ProposeEncoded(ctx, raw)
 }
 
-// ProposeEncoded is Propose for a command that another node forwarded. raw is stamped with this node's clock and belongs to the
-// node afterwards.
+// ProposeEncoded is Propose for a command that another node forwarded. raw is stamped with this node's clock and
+// belongs to the node afterwards.
 func (n *Node) ProposeEncoded(ctx context.Context, raw []byte) (fsm.Result, error) {
 	if err := fsm.Stamp(raw, n.opts.Clock().UnixNano()); err != nil {
 		return fsm.Result{}, err
@@ -385,8 +392,8 @@ func await[T any](ctx context.Context, n *Node, f func() (T, error)) (T, error) 
 	}
 }
 
-// Read calls f with the state as it is now: every command that was done anywhere before Read was called is in it. f must
-// not keep the state, alter it or block. Errors: *NotLeaderError; ctx's; what current says. f is not called then.
+// Read calls f with the state as it is now: every command that was done anywhere before Read was called is in it. f
+// must not keep the state, alter it or block. Errors: *NotLeaderError; ctx's; what current says. f is not called then.
 func (n *Node) Read(ctx context.Context, f func(*fsm.State)) error {
 	e, err := n.current()
 	if err != nil {
@@ -403,8 +410,8 @@ func (n *Node) Read(ctx context.Context, f func(*fsm.State)) error {
 	return nil
 }
 
-// View calls f with the state as this node knows it, which may be behind the cluster's; it also works without a leader and
-// while the log has failed. f must not keep the state, alter it or block.
+// View calls f with the state as this node knows it, which may be behind the cluster's; it also works without a leader
+// and while the log has failed. f must not keep the state, alter it or block.
 func (n *Node) View(f func(*fsm.State)) {
 	n.mu.Lock()
 	m := n.last

@@ -117,7 +117,8 @@ func TestRefusalsCarryTheirSentinel(t *testing.T) {
 	if !errors.Is(err, object.ErrNotFound) || r.Code != object.ErrNotFound.Code() {
 		t.Fatal(r, err)
 	}
-	if _, err := n.ProposeEncoded(context.Background(), []byte("nonsense")); !errors.Is(err, object.ErrVersion) && !errors.Is(err, object.ErrProtocol) {
+	if _, err := n.ProposeEncoded(context.Background(), []byte("nonsense")); !errors.Is(err, object.ErrVersion) &&
+		!errors.Is(err, object.ErrProtocol) {
 		t.Fatal(err)
 	}
 	ended, cancel := context.WithCancel(context.Background())
@@ -169,7 +170,8 @@ func TestSnapshotsAreBounded(t *testing.T) {
 	read(t, open(t, o), 600)
 }
 
-// TestDamage flips one byte, or cuts or removes one file, and opens: the node refuses or has everything. Nothing between.
+// TestDamage flips one byte, or cuts or removes one file, and opens: the node refuses or has everything. Nothing
+// between.
 func TestDamage(t *testing.T) {
 	whole := t.TempDir()
 	o := options(whole)
@@ -193,7 +195,8 @@ func TestDamage(t *testing.T) {
 		defer cancel()
 		n, err := Open(ctx, again)
 		if err != nil {
-			if !errors.Is(err, ErrDamaged) && !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(), "restore") && !strings.Contains(err.Error(), "remove") && !strings.Contains(err.Error(), "upgrade") {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(),
+				"restore") && !strings.Contains(err.Error(), "remove") && !strings.Contains(err.Error(), "upgrade") {
 				t.Errorf("%s: no clear refusal: %v", what, err)
 			}
 			refused++
@@ -205,7 +208,8 @@ func TestDamage(t *testing.T) {
 	}
 	for _, f := range files {
 		size := f.used
-		// The first bytes are of every class: magic, version, lengths, indices, terms, types, checksums, and the first frame behind them.
+		// The first bytes are of every class: magic, version, lengths, indices, terms, types, checksums, and the first
+		// frame behind them.
 		places := []int64{size - 1}
 		for at := range min(size, 64) {
 			if !testing.Short() || at%8 == 0 {
@@ -216,7 +220,8 @@ func TestDamage(t *testing.T) {
 			places = append(places, r.Int64N(size))
 		}
 		for _, at := range places {
-			try(fmt.Sprintf("%s, byte %d of %d", f.name, at, size), func(dir string) { flip(t, filepath.Join(dir, f.name), at) })
+			try(fmt.Sprintf("%s, byte %d of %d", f.name, at, size),
+				func(dir string) { flip(t, filepath.Join(dir, f.name), at) })
 		}
 		try(f.name+" cut", func(dir string) { os.Truncate(filepath.Join(dir, f.name), size/2) })
 		try(f.name+" emptied", func(dir string) { os.Truncate(filepath.Join(dir, f.name), 0) })
@@ -261,7 +266,8 @@ func flip(t *testing.T, path string, at int64) {
 	}
 }
 
-// TestLogFailsAndComesBack takes the log away under raft: the proposer hears of it, the view stays, and the node mends itself.
+// TestLogFailsAndComesBack takes the log away under raft: the proposer hears of it, the view stays, and the node mends
+// itself.
 func TestLogFailsAndComesBack(t *testing.T) {
 	n := open(t, options(t.TempDir()))
 	propose(t, n, 0, 10)
@@ -335,7 +341,8 @@ func proposeForever(dir string) {
 		os.Exit(1)
 	}
 	for i := 0; ; i++ {
-		if _, err := n.Propose(context.Background(), request(i), set(i%1000)); err != nil && !errors.Is(err, object.ErrBusy) {
+		if _, err := n.Propose(context.Background(), request(i), set(i%1000)); err != nil &&
+			!errors.Is(err, object.ErrBusy) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -383,7 +390,8 @@ func TestLevels(t *testing.T) {
 	l.Info("i")
 	l.Warn("w", "key", hclog.Fmt("<%d>", 7))
 	l.Error("e")
-	if s := out.String(); strings.Contains(s, "msg=d") || strings.Contains(s, "msg=i") || !strings.Contains(s, "level=warning msg=w") || !strings.Contains(s, "<7>") || !strings.Contains(s, "level=error msg=e") {
+	if s := out.String(); strings.Contains(s, "msg=d") || strings.Contains(s, "msg=i") || !strings.Contains(s,
+		"level=warning msg=w") || !strings.Contains(s, "<7>") || !strings.Contains(s, "level=error msg=e") {
 		t.Error(s)
 	}
 }
@@ -425,14 +433,16 @@ func TestThree(t *testing.T) {
 	}
 	propose(t, nodes["n1"], 0, 5)
 	for _, id := range ids[1:] {
-		if err := nodes["n1"].Raft().AddVoter(raft.ServerID(id), raft.ServerAddress(addresses[id]), 0, 20*time.Second).Error(); err != nil {
+		if err := nodes["n1"].Raft().AddVoter(raft.ServerID(id), raft.ServerAddress(addresses[id]), 0,
+			20*time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	propose(t, nodes["n1"], 5, 20)
 	read(t, nodes["n1"], 20)
 	var notLeader *NotLeaderError
-	if err := nodes["n2"].Read(context.Background(), func(*fsm.State) {}); !errors.As(err, &notLeader) || notLeader.LeaderID != "n1" || !errors.Is(err, object.ErrBusy) {
+	if err := nodes["n2"].Read(context.Background(), func(*fsm.State) {}); !errors.As(err, &notLeader) ||
+		notLeader.LeaderID != "n1" || !errors.Is(err, object.ErrBusy) {
 		t.Fatal(err)
 	}
 	nodes["n1"].Close()

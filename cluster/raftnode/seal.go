@@ -14,10 +14,11 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// finishSeal ends what a crash or a full disk left half done. raft-wal seals a full segment by writing an index frame with the last
-// batch, and enters the seal in its list later. Opened between the two, raft-wal 0.4.0 refuses every append ("segment is
-// sealed") for ever; also when the index frame belongs to a batch that was never committed. So before it is opened: a committed
-// seal is entered in the list, with the next segment; an uncommitted index frame is wiped, with the batch that it ended.
+// finishSeal ends what a crash or a full disk left half done. raft-wal seals a full segment by writing an index frame
+// with the last batch, and enters the seal in its list later. Opened between the two, raft-wal 0.4.0 refuses every
+// append ("segment is sealed") for ever; also when the index frame belongs to a batch that was never committed. So
+// before it is opened: a committed seal is entered in the list, with the next segment; an uncommitted index frame is
+// wiped, with the batch that it ended.
 func finishSeal(dir string, list *segmentList) error {
 	state, err := list.Load(dir)
 	if err != nil || len(state.Segments) == 0 {
@@ -48,14 +49,15 @@ func finishSeal(dir string, list *segmentList) error {
 		return wipe(path, int64(indexStart)-frameHeaderBytes)
 	}
 	tail.SealTime, tail.MaxIndex, tail.IndexStart = time.Now(), last, indexStart
-	next := types.SegmentInfo{ID: state.NextSegmentID, BaseIndex: last + 1, MinIndex: last + 1, SizeLimit: tail.SizeLimit, Codec: tail.Codec, CreateTime: time.Now()}
+	next := types.SegmentInfo{ID: state.NextSegmentID, BaseIndex: last + 1, MinIndex: last + 1,
+		SizeLimit: tail.SizeLimit, Codec: tail.Codec, CreateTime: time.Now()}
 	state.NextSegmentID++
 	state.Segments = append(state.Segments, next)
 	return list.CommitState(state)
 }
 
-// raft-wal's frames (its segment/format.go): u8 type, 3 bytes zero, u32 length or CRC, payload padded to 8 bytes; the first after
-// a file header of 32 bytes.
+// raft-wal's frames (its segment/format.go): u8 type, 3 bytes zero, u32 length or CRC, payload padded to 8 bytes; the
+// first after a file header of 32 bytes.
 const (
 	fileHeaderBytes  = 32
 	frameHeaderBytes = 8
@@ -63,8 +65,8 @@ const (
 	frameCommit      = 3
 )
 
-// sealCommitted reports whether the index frame at offset at is followed by a commit frame whose CRC-32C, over everything since
-// the commit before, is right.
+// sealCommitted reports whether the index frame at offset at is followed by a commit frame whose CRC-32C, over
+// everything since the commit before, is right.
 func sealCommitted(path string, at int64) (bool, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// trackedLayer closes, with the layer, the connections that were made over it: raft's transport closes only the listener, and its
-// goroutines would read on until the peers hang up.
+// trackedLayer closes, with the layer, the connections that were made over it: raft's transport closes only the
+// listener, and its goroutines would read on until the peers hang up.
 type trackedLayer struct {
 	raft.StreamLayer
 

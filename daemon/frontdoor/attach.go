@@ -12,13 +12,9 @@ import (
 	"tendril/store/object"
 )
 
-// attachObject shows an object to a worker: also for a client on another machine, which shares no memory but may use what
-// lies in this one's. mu is held.
-func (c *connection) attachObject(f *ipc.Frame) error {
-	var m wire.AttachRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+// attachObject shows an object to a worker: also for a client on another machine, which shares no memory but may use
+// what lies in this one's. mu is held.
+func (c *connection) attachObject(f *ipc.Frame, m wire.AttachRequest) error {
 	header := ipc.Frame{Header: f.Header}
 	return c.later(store.WaitBytes, func() {
 		reply, err := c.attach(m)
@@ -71,7 +67,8 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 		return wire.AttachReply{}, err
 	}
 	if h.FD < 0 {
-		return wire.AttachReply{}, errors.Join(fmt.Errorf("%w: object %s is empty: there is nothing to compute on", object.ErrInvalid, h.ID), c.store.Release(h.ID))
+		return wire.AttachReply{}, errors.Join(fmt.Errorf("%w: object %s is empty: there is nothing to compute on",
+			object.ErrInvalid, h.ID), c.store.Release(h.ID))
 	}
 	defer unix.Close(h.FD)
 	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, h.Ref.SegmentBytes, h.FD)
@@ -95,7 +92,7 @@ func (c *connection) lend(id object.ID, name string) (store.Handle, error) {
 			}
 			id, name = published, ""
 		case errors.Is(err, store.ErrAway):
-			if err := c.store.Await(c.ctx, id, name); err != nil {
+			if err := c.store.BringBack(c.ctx, id, name); err != nil {
 				return h, err
 			}
 		default:

@@ -14,22 +14,16 @@ func duration(ms uint64) time.Duration {
 	return time.Duration(min(ms, most)) * time.Millisecond
 }
 
-func (c *connection) createWith(f *ipc.Frame) error {
-	var m wire.CreateWithRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) createWith(f *ipc.Frame, m wire.CreateWithRequest) error {
 	return c.createAs(f, store.Spec{
-		SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta,
-		TTL: duration(m.TTLMS), Labels: m.Labels,
+		SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0,
+		Shared: m.Flags&wire.CreateShared != 0, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name,
+		Meta: m.Meta,
+		TTL:  duration(m.TTLMS), Labels: m.Labels,
 	})
 }
 
-func (c *connection) update(f *ipc.Frame) error {
-	var m wire.UpdateRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) update(m wire.UpdateRequest) error {
 	change := store.Change{Persist: m.Flags&wire.UpdatePersist != 0}
 	if m.Flags&(wire.UpdatePin|wire.UpdateUnpin) != 0 {
 		pinned := m.Flags&wire.UpdatePin != 0
@@ -44,9 +38,5 @@ func (c *connection) update(f *ipc.Frame) error {
 			change.Labels = map[string]string{}
 		}
 	}
-	if err := c.store.Update(m.ID, m.Name, change); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
+	return c.store.Update(m.ID, m.Name, change)
 }

@@ -16,14 +16,17 @@ import (
 	"tendril/store/object"
 )
 
-// A session of another machine can outlive its connection: its client asked for that (KeepSession), and comes back within a time with the secret it
-// got then and a certificate of the same holder (ResumeSession). Meanwhile what the session has, and what the connection held in the store, stays and is charged.
+// A session of another machine can outlive its connection: its client asked for that (KeepSession), and comes back
+// within a time with the secret it got then and a certificate of the same holder (ResumeSession). Meanwhile what the
+// session has, and what the connection held in the store, stays and is charged.
 
 const (
-	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that is killed looks, and also a
-	// network that resets connections. A client that lives finds it out at once, too, and comes back; one that ends by itself takes leave and is not waited for.
+	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that
+	// is killed looks, and also a network that resets connections. A client that lives finds it out at once, too, and
+	// comes back; one that ends by itself takes leave and is not waited for.
 	closedGrace = 5 * time.Second
-	// surrenderTime is how long a client that comes back waits for its old connection, which the daemon may not know to be dead, to let go.
+	// surrenderTime is how long a client that comes back waits for its old connection, which the daemon may not know to
+	// be dead, to let go.
 	surrenderTime = 5 * time.Second
 	// leastPulse is the time between two Working, whatever the client wants.
 	leastPulse = 100 * time.Millisecond
@@ -48,17 +51,13 @@ type awaySession struct {
 }
 
 // keepSession answers with the secret.
-func (c *connection) keepSessionFor(f *ipc.Frame) error {
-	var m wire.KeepSessionRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) keepSessionFor(m wire.KeepSessionRequest) (ipc.Payload, error) {
 	k := keeping{time: min(time.Duration(m.Millis)*time.Millisecond, c.srv.opts.ResumeTime)}
 	if c.peer.Remote == "" {
 		k.time = 0
 	}
 	if _, err := rand.Read(k.secret[:]); err != nil {
-		return err
+		return nil, err
 	}
 	if m.PulseMillis > 0 {
 		k.pulse = max(time.Duration(m.PulseMillis)*time.Millisecond, leastPulse)
@@ -66,12 +65,11 @@ func (c *connection) keepSessionFor(f *ipc.Frame) error {
 	c.stateMu.Lock()
 	c.keeping = k
 	c.stateMu.Unlock()
-	c.reply(f, &wire.KeepSessionReply{Secret: k.secret, Millis: uint32(k.time.Milliseconds())})
-	return nil
+	return &wire.KeepSessionReply{Secret: k.secret, Millis: uint32(k.time.Milliseconds())}, nil
 }
 
-// sayWorking tells a client that wants to know, now and then until done is called, that its request is worked on: between the two machines there may be
-// something that takes all and passes nothing on.
+// sayWorking tells a client that wants to know, now and then until done is called, that its request is worked on:
+// between the two machines there may be something that takes all and passes nothing on.
 func (c *connection) sayWorking(request uint64) (done func()) {
 	c.stateMu.Lock()
 	pulse := c.keeping.pulse
@@ -102,18 +100,15 @@ func (c *connection) sayWorking(request uint64) (done func()) {
 	}
 }
 
-func (c *connection) leaveSession(f *ipc.Frame) error {
-	if f.Length != 0 {
-		return fmt.Errorf("%w: LeaveSession with %d bytes", object.ErrProtocol, f.Length)
-	}
+func (c *connection) leaveSession(none) error {
 	c.stateMu.Lock()
 	c.keeping.left = true
 	c.stateMu.Unlock()
-	c.reply(f, nil)
 	return nil
 }
 
-// depart lets the session wait for its client where the connection broke, for why, and nobody has ended it. It runs in serve's goroutine.
+// depart lets the session wait for its client where the connection broke, for why, and nobody has ended it. It runs in
+// serve's goroutine.
 func (c *connection) depart(why error) {
 	defer close(c.departed)
 	c.stateMu.Lock()
@@ -128,7 +123,8 @@ func (c *connection) depart(why error) {
 	c.waits.Wait()
 	c.dropBytes()
 	patience := k.time
-	if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, unix.ECONNRESET) || errors.Is(why, unix.EPIPE) {
+	if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, unix.ECONNRESET) ||
+		errors.Is(why, unix.EPIPE) {
 		patience = min(patience, closedGrace)
 	}
 	a := &awaySession{session: c.session, peer: c.peer, keeping: k, attached: c.attached, store: c.store}
@@ -136,7 +132,8 @@ func (c *connection) depart(why error) {
 		return
 	}
 	c.srv.opts.Backend.SessionAway(a.session, time.Now().Add(patience), "")
-	c.srv.opts.Log.WithFields(c.who()).WithField("session", a.session).WithError(why).Infof("front door: a session waits %v for its client", patience)
+	c.srv.opts.Log.WithFields(c.who()).WithField("session",
+		a.session).WithError(why).Infof("front door: a session waits %v for its client", patience)
 }
 
 // handOver takes session and store connection from c, unless somebody has ended it.
@@ -153,7 +150,8 @@ func (c *connection) handOver(a *awaySession, patience time.Duration) bool {
 	s.away[a.session] = a
 	a.timer = time.AfterFunc(patience, func() {
 		if s.takeAway(a) {
-			s.opts.Log.WithField("session", a.session).WithField("tenant", a.peer.Tenant).Info("front door: a session's client did not come back")
+			s.opts.Log.WithField("session", a.session).WithField("tenant",
+				a.peer.Tenant).Info("front door: a session's client did not come back")
 			s.endAway(a)
 		}
 		s.running.Done()
@@ -203,14 +201,10 @@ func (s *Server) endAwayIf(which func(Peer) bool) {
 }
 
 // errNotKept tells no stranger which sessions there are.
-var errNotKept = fmt.Errorf("%w: no session waits for this client: its time is over, or the secret or the certificate is another", object.ErrPermission)
+var errNotKept = fmt.Errorf("%w: no session waits for this client: its time is over, or the secret or the certificate is wrong", object.ErrPermission)
 
 // resumeSession makes a session that waits, or whose connection is dead without knowing, this connection's.
-func (c *connection) resumeSession(f *ipc.Frame) error {
-	var m wire.ResumeSessionRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) resumeSession(m wire.ResumeSessionRequest) error {
 	if c.inSession() || c.peer.Remote == "" {
 		return fmt.Errorf("%w: ResumeSession is for another machine's connection without a session", object.ErrInvalid)
 	}
@@ -227,7 +221,7 @@ func (c *connection) resumeSession(f *ipc.Frame) error {
 	}
 	c.srv.opts.Backend.SessionAway(a.session, time.Time{}, c.peer.Remote)
 	c.srv.opts.Log.WithFields(c.who()).WithField("session", a.session).Info("front door: a session's client is back")
-	return c.replyLater(func() { c.reply(f, nil) })
+	return nil
 }
 
 // mayResume says whether a peer with this request is the session's.
@@ -256,7 +250,7 @@ func (s *Server) callBack(m *wire.ResumeSessionRequest, but *connection) error {
 	case <-but.ctx.Done():
 		return but.ctx.Err()
 	case <-time.After(surrenderTime):
-		return fmt.Errorf("%w: the session's old connection is at work", object.ErrBusy)
+		return fmt.Errorf("%w: the session's old connection is still in use", object.ErrBusy)
 	}
 }
 

@@ -49,11 +49,13 @@ func keep(t testing.TB, link *ipc.Remote, limit time.Duration) *wire.ResumeSessi
 	if err := opened.Decode(f.Payload); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = ask(link, wire.KeepSession, &wire.KeepSessionRequest{Millis: uint32(limit.Milliseconds())}); err != nil {
+	if f, err = ask(link, wire.KeepSession,
+		&wire.KeepSessionRequest{Millis: uint32(limit.Milliseconds())}); err != nil {
 		t.Fatal(err)
 	}
 	var kept wire.KeepSessionReply
-	if err := kept.Decode(f.Payload); err != nil || time.Duration(kept.Millis)*time.Millisecond != min(limit, time.Minute) {
+	if err := kept.Decode(f.Payload); err != nil ||
+		time.Duration(kept.Millis)*time.Millisecond != min(limit, time.Minute) {
 		t.Fatalf("%d ms, %v", kept.Millis, err)
 	}
 	return &wire.ResumeSessionRequest{Session: opened.Session, Secret: kept.Secret}
@@ -251,7 +253,8 @@ func TestSessionSecretIsInNoLog(t *testing.T) {
 	until(t, "it waits", func() bool { return d.waiting() == 1 })
 	wrong := *m
 	wrong.Session++
-	if _, err := ask(mustEnter(t, d, named(t, d.cluster.authority, "other", "far")), wire.ResumeSession, m); !errors.Is(err, object.ErrPermission) {
+	if _, err := ask(mustEnter(t, d, named(t, d.cluster.authority, "other", "far")), wire.ResumeSession,
+		m); !errors.Is(err, object.ErrPermission) {
 		t.Error(err)
 	}
 	again := mustEnter(t, d, own)
@@ -271,7 +274,8 @@ func TestSessionSecretIsInNoLog(t *testing.T) {
 	}
 	secret := m.Secret[:]
 	for _, form := range []string{
-		string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret),
+		string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret),
+		base64.RawURLEncoding.EncodeToString(secret),
 		strings.Trim(fmt.Sprint(secret), "[]"), fmt.Sprintf("%q", secret),
 	} {
 		if strings.Contains(said.String(), form[:min(len(form), 24)]) {

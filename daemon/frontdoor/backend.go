@@ -10,9 +10,9 @@ import (
 	"tendril/store/object"
 )
 
-// Peer is who opened a connection. Of this machine: PID, UID and GID come from the kernel (SO_PEERCRED), Tenant from the
-// configured tenancy. Of another: what its certificate says, and UID and GID of the user that works for the tenant. Name is what
-// the peer calls itself in Hello and is for display only.
+// Peer is who opened a connection. Of this machine: PID, UID and GID come from the kernel (SO_PEERCRED), Tenant from
+// the configured tenancy. Of another: what its certificate says, and UID and GID of the user that works for the tenant.
+// Name is what the peer calls itself in Hello and is for display only.
 type Peer struct {
 	PID    int // 0: on another machine
 	UID    uint32
@@ -47,8 +47,8 @@ type Backend interface {
 	// OpenSession starts a session for p. options is the client's JSON, unchecked, valid during the call only.
 	// The snapshot is what this session may see, as JSON.
 	OpenSession(p Peer, libraryVersion string, options []byte) (session uint64, snapshot []byte, err error)
-	// EachSession calls f with the sessions that p may see behind a place in their order, and with the place behind each, until f answers
-	// false. It answers from memory.
+	// EachSession calls f with the sessions that p may see behind a place in their order, and with the place behind
+	// each, until f answers false. It answers from memory.
 	EachSession(p Peer, after string, f func(item any, at string) bool) error
 	// SessionAway says that a session has no client and waits for one until then, or (zero) has one again, at remote.
 	SessionAway(session uint64, until time.Time, remote string)
@@ -61,16 +61,16 @@ type Backend interface {
 	OpenWorker(session uint64, platform uint32) (Worker, error)
 	// OpenRemoteWorker is OpenWorker for a client that cannot be given descriptors: it comes in by tickets.
 	OpenRemoteWorker(session uint64, m wire.OpenRemoteWorkerRequest) (wire.OpenRemoteWorkerReply, error)
-	// Lane hands the socket that a ticket came in on to its worker. The descriptor stays the caller's. ErrPermission: there
-	// is no such ticket.
+	// Lane hands the socket that a ticket came in on to its worker. The descriptor stays the caller's. ErrPermission:
+	// there is no such ticket.
 	Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error
-	// AttachSegment gives a worker of the session a segment, which it may read; it answers the worker's number for it. The
-	// descriptor stays the caller's.
+	// AttachSegment gives a worker of the session a segment, which it may read; it answers the worker's number for it.
+	// The descriptor stays the caller's.
 	AttachSegment(session, worker, bytes uint64, fd int) (number uint64, err error)
 	// CloseWorker ends one worker; an unknown one is ignored.
 	CloseWorker(session, worker uint64)
-	// ReserveDevice lets a worker's buffers take so many bytes of its devices' memory in all. ErrQuota: the tenant has no more;
-	// what was allowed before stays.
+	// ReserveDevice lets a worker's buffers take so many bytes of its devices' memory in all. ErrQuota: the tenant has
+	// no more; what was allowed before stays.
 	ReserveDevice(session, worker, bytes uint64) error
 	// WorkerFate says whether the worker lives and, when not, how it ended ("killed by SIGSEGV"). It waits up
 	// to 1 s for an end that is under way.
@@ -81,7 +81,8 @@ type Backend interface {
 type Cluster interface {
 	Publish(p Peer, id object.ID, name string, replace bool) (epoch uint64, err error)
 	Unpublish(tenant string, id object.ID, name string) error
-	// EachPublished calls f with a tenant's published objects behind a place in their order, and with the place behind each, until f answers false.
+	// EachPublished calls f with a tenant's published objects behind a place in their order, and with the place behind
+	// each, until f answers false.
 	EachPublished(tenant, prefix, after string, f func(item any, at string) bool) error
 	// Resolve finds an object of this node by its published name. It answers at once.
 	Resolve(tenant, name string) (object.ID, error)

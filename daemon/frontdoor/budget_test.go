@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,8 +14,8 @@ import (
 	"tendril/store/object"
 )
 
-// TestWhatWaitsIsCharged: a peer that has the daemon hold its requests while they wait is refused at a bound, and pays nothing when it
-// has gone.
+// TestWhatWaitsIsCharged: a peer that has the daemon hold its requests while they wait is refused at a bound, and pays
+// nothing when it has gone.
 func TestWhatWaitsIsCharged(t *testing.T) {
 	d := open(t, nil)
 	p := d.dial(t).hello()
@@ -43,7 +44,8 @@ func TestWhatWaitsIsCharged(t *testing.T) {
 	const most = 64 << 20 / 4 / 4
 	held := d.store.Status().RequestBytes
 	if refused < 50 || held == 0 || held > most {
-		t.Errorf("%d of %d were refused, %d bytes are charged; want most of them, and up to %d bytes", refused, maxWaits-1, held, most)
+		t.Errorf("%d of %d were refused, %d bytes are charged; want most of them, and up to %d bytes", refused,
+			maxWaits-1, held, most)
 	}
 	p.Close()
 	waitFor(t, func() bool { return d.store.Status().RequestBytes == 0 })
@@ -63,8 +65,8 @@ func TestWatchesAreCharged(t *testing.T) {
 	waitFor(t, func() bool { return d.store.Status().RequestBytes == 0 })
 }
 
-// TestALargeFrameIsPaidFor: what announces more than its message may have ends the connection before memory is taken for it; what may be
-// large is charged as long as its memory is held.
+// TestALargeFrameIsPaidFor: what announces more than its message may have ends the connection before memory is taken
+// for it; what may be large is charged as long as its memory is held.
 func TestALargeFrameIsPaidFor(t *testing.T) {
 	d := open(t, nil)
 	p := d.dial(t).hello()
@@ -105,7 +107,47 @@ func TestALargeFrameIsPaidFor(t *testing.T) {
 	waitFor(t, func() bool { return charged() == 0 })
 }
 
-// TestAnUnreadReplyIsPaidFor: what the peer does not take is charged, holds are, and the peer is not read from meanwhile.
+// TestAFullTenantHears: a large frame for whose memory the tenant's own requests leave no room is answered with what is
+// wrong, and passed over: the connection goes on.
+func TestAFullTenantHears(t *testing.T) {
+	d := open(t, func(o *Options) { o.ChargeTime = 20 * time.Millisecond })
+	p := d.dial(t).hello()
+	f, err := p.ask(wire.Upload, &wire.CreateWithRequest{CreateRequest: wire.CreateRequest{SizeBytes: 1 << 20}})
+	var m wire.IDMessage
+	if err := errors.Join(err, m.Decode(f.Payload)); err != nil {
+		t.Fatal(err)
+	}
+	var full []*store.Conn
+	for range 4 {
+		conn, err := d.store.Connect(store.Owner{Tenant: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for conn.ChargeRequest(256<<10) == nil {
+		}
+		full = append(full, conn)
+	}
+	write := &wire.WriteRequest{ID: m.ID, Data: make([]byte, 1<<20-64)}
+	for range 2 {
+		if _, err := p.ask(wire.Write, write); !errors.Is(err, object.ErrBusy) ||
+			!strings.Contains(err.Error(), "tenant t hold") {
+			t.Errorf("got %v, want ErrBusy that names the tenant", err)
+		}
+	}
+	if _, err := p.ask(wire.Sweep, nil); err != nil {
+		t.Errorf("behind the refused frames: %v", err)
+	}
+	for _, conn := range full {
+		conn.Close()
+	}
+	if _, err := p.ask(wire.Write, write); err != nil {
+		t.Errorf("with room: %v", err)
+	}
+}
+
+// TestAnUnreadReplyIsPaidFor: what the peer does not take is charged, holds are, and the peer is not read from
+// meanwhile.
 func TestAnUnreadReplyIsPaidFor(t *testing.T) {
 	d := open(t, nil)
 	c, err := d.store.Connect(store.Owner{Tenant: "t"})

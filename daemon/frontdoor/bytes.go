@@ -12,14 +12,16 @@ import (
 	"tendril/store/segment"
 )
 
-// Objects' bytes for peers that shared memory does not reach: the daemon copies them into and out of the store, in frames.
+// Objects' bytes for peers that shared memory does not reach: the daemon copies them into and out of the store, in
+// frames.
 
 // Limits of one connection.
 const (
 	maxUploads = 16
 	maxHolds   = 256
 
-	// mappingBytes is what an object that is uploaded or held is charged, besides its memory: a process may have some 65,000 mappings.
+	// mappingBytes is what an object that is uploaded or held is charged, besides its memory: a process may have some
+	// 65,000 mappings.
 	mappingBytes = 8 << 10
 )
 
@@ -37,35 +39,32 @@ type hold struct {
 }
 
 // uploading begins an object. mu is held.
-func (c *connection) uploading(f *ipc.Frame) error {
-	var m wire.CreateWithRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) uploading(m wire.CreateWithRequest) (ipc.Payload, error) {
 	if len(c.uploads) >= maxUploads {
-		return fmt.Errorf("%w: %d objects are being uploaded on this connection: seal or abort one", object.ErrBusy, maxUploads)
+		return nil, fmt.Errorf("%w: %d objects are being uploaded on this connection: seal or abort one",
+			object.ErrBusy, maxUploads)
 	}
 	if err := c.store.ChargeRequest(mappingBytes); err != nil {
-		return err
+		return nil, err
 	}
 	h, err := c.store.Create(store.Spec{
-		SizeBytes: m.SizeBytes, Class: m.Class, Own: true, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
+		SizeBytes: m.SizeBytes, Class: m.Class, Own: true, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name,
+		Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
 	})
 	if err != nil {
 		c.store.UnchargeRequest(mappingBytes)
-		return err
+		return nil, err
 	}
 	u, err := newUpload(h)
 	if err != nil {
 		c.store.UnchargeRequest(mappingBytes)
-		return errors.Join(err, c.store.Abort(h.ID))
+		return nil, errors.Join(err, c.store.Abort(h.ID))
 	}
 	if c.uploads == nil {
 		c.uploads = make(map[object.ID]*upload)
 	}
 	c.uploads[h.ID] = u
-	c.reply(f, &wire.IDMessage{ID: h.ID})
-	return nil
+	return &wire.IDMessage{ID: h.ID}, nil
 }
 
 // newUpload maps a new object and takes its descriptor over.
@@ -92,25 +91,22 @@ func (u *upload) unmap() {
 }
 
 // write fills a part of an upload. mu is held.
-func (c *connection) write(f *ipc.Frame) error {
-	var m wire.WriteRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) write(m wire.WriteRequest) error {
 	u := c.uploads[m.ID]
 	if u == nil {
 		return fmt.Errorf("%w: object %s is not being uploaded on this connection", object.ErrNotFound, m.ID)
 	}
 	if n := uint64(len(m.Data)); m.Offset > uint64(len(u.bytes)) || n > uint64(len(u.bytes))-m.Offset {
-		return fmt.Errorf("%w: bytes [%d, +%d) of an object with room for %d", object.ErrInvalid, m.Offset, n, len(u.bytes))
+		return fmt.Errorf("%w: bytes [%d, +%d) of an object with room for %d", object.ErrInvalid, m.Offset, n,
+			len(u.bytes))
 	}
 	segment.Copy(u.bytes[m.Offset:], m.Data)
-	c.reply(f, nil)
 	return nil
 }
 
-// sealUpload is Seal's part for an upload: no writable mapping stays, and the memory is not charged to this connection's knowing
-// it. A seal that failed (the name is taken) leaves an object that can be sealed again, but not written. mu is held.
+// sealUpload is Seal's part for an upload: no writable mapping stays, and the memory is not charged to this
+// connection's knowing it. A seal that failed (the name is taken) leaves an object that can be sealed again, but not
+// written. mu is held.
 func (c *connection) sealUpload(id object.ID, seal func() error) error {
 	u := c.uploads[id]
 	if u == nil {
@@ -139,7 +135,9 @@ func (c *connection) endUpload(id object.ID) {
 }
 
 // hold is Get without a descriptor: the object's bytes are asked for with ReadRange until Release.
-func (c *connection) hold(f *ipc.Frame) error { return c.getOrWait(f, (*connection).giveHold) }
+func (c *connection) hold(f *ipc.Frame, m wire.GetRequest) error {
+	return c.getOrWait(f, m, (*connection).giveHold)
+}
 
 // giveHold answers a Hold of an object that is there. mu is held.
 func (c *connection) giveHold(f *ipc.Frame, id object.ID, name string) error {
@@ -198,11 +196,7 @@ func (c *connection) dropBytes() {
 }
 
 // readRange answers out of a Hold, or opens the object for this once.
-func (c *connection) readRange(f *ipc.Frame) error {
-	var m wire.ReadRangeRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) readRange(f *ipc.Frame, m wire.ReadRangeRequest) error {
 	c.mu.Lock()
 	h := c.holds[m.ID] // serve's goroutine, which is here, is the one that releases
 	c.mu.Unlock()
@@ -221,7 +215,7 @@ func (c *connection) readRange(f *ipc.Frame) error {
 func (c *connection) replyRange(f *ipc.Frame, r *store.Reading, m wire.ReadRangeRequest) error {
 	if !r.InMemory() {
 		n := min(uint64(m.Bytes), r.Size)
-		if err := c.store.AwaitCharge(c.ctx, n); err != nil {
+		if err := c.awaitCharge(n); err != nil {
 			return err
 		}
 		defer c.store.UnchargeRequest(n)

@@ -57,13 +57,15 @@ func TestBytesOverTheNetwork(t *testing.T) {
 	if _, err := ask(other, wire.Seal, &wire.SealRequest{ID: id}); err == nil {
 		t.Error("another connection sealed it")
 	}
-	if _, err := ask(link, wire.ReadRange, &wire.ReadRangeRequest{ID: id, Bytes: 1}); !errors.Is(err, object.ErrNotSealed) {
+	if _, err := ask(link, wire.ReadRange, &wire.ReadRangeRequest{ID: id, Bytes: 1}); !errors.Is(err,
+		object.ErrNotSealed) {
 		t.Errorf("read before the seal: %v", err)
 	}
 	if _, err := ask(link, wire.Seal, &wire.SealRequest{ID: id}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(link, wire.Write, &wire.WriteRequest{ID: id, Data: []byte("!")}); !errors.Is(err, object.ErrNotFound) {
+	if _, err := ask(link, wire.Write, &wire.WriteRequest{ID: id, Data: []byte("!")}); !errors.Is(err,
+		object.ErrNotFound) {
 		t.Errorf("write after the seal: %v", err)
 	}
 	f, err := ask(other, wire.Hold, &wire.GetRequest{Name: "n"})
@@ -87,7 +89,8 @@ func TestBytesOverTheNetwork(t *testing.T) {
 	if _, err := ask(link, wire.Release, &wire.IDMessage{ID: id}); err != nil {
 		t.Error(err)
 	}
-	if _, err := ask(other, wire.ReadRange, &wire.ReadRangeRequest{ID: id, Offset: 3, Bytes: 4}); !errors.Is(err, object.ErrNotFound) {
+	if _, err := ask(other, wire.ReadRange, &wire.ReadRangeRequest{ID: id, Offset: 3, Bytes: 4}); !errors.Is(err,
+		object.ErrNotFound) {
 		t.Errorf("nobody holds it: %v", err)
 	}
 	d.empty(t)
@@ -145,7 +148,8 @@ func TestUploadWhoseNameIsTaken(t *testing.T) {
 	}
 	var ids [2]object.ID
 	for i := range ids {
-		if ids[i], err = d.upload(t, link, wire.CreateRequest{SizeBytes: 4, Name: "x", Class: object.Named}); err != nil {
+		if ids[i], err = d.upload(t, link,
+			wire.CreateRequest{SizeBytes: 4, Name: "x", Class: object.Named}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +159,8 @@ func TestUploadWhoseNameIsTaken(t *testing.T) {
 	if _, err := ask(link, wire.Seal, &wire.SealRequest{ID: ids[1]}); !errors.Is(err, object.ErrExists) {
 		t.Errorf("the name is taken: %v", err)
 	}
-	if _, err := ask(link, wire.Write, &wire.WriteRequest{ID: ids[1], Data: []byte("!")}); !errors.Is(err, object.ErrInvalid) {
+	if _, err := ask(link, wire.Write, &wire.WriteRequest{ID: ids[1], Data: []byte("!")}); !errors.Is(err,
+		object.ErrInvalid) {
 		t.Errorf("write after a seal that failed: %v", err)
 	}
 	if _, err := ask(link, wire.Abort, &wire.IDMessage{ID: ids[1]}); err != nil {
@@ -180,7 +185,8 @@ func TestHoldWaits(t *testing.T) {
 		}
 		links[i] = link
 	}
-	if _, err := ask(links[0], wire.Hold, &wire.GetRequest{Name: "late", WaitMS: 20}); !errors.Is(err, object.ErrTimeout) {
+	if _, err := ask(links[0], wire.Hold, &wire.GetRequest{Name: "late", WaitMS: 20}); !errors.Is(err,
+		object.ErrTimeout) {
 		t.Errorf("nothing came: %v", err)
 	}
 	answered := make(chan error, 1)

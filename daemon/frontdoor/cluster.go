@@ -11,152 +11,57 @@ import (
 // cluster gives the metadata's side; a front door without one answers ErrUnsupported.
 func (c *connection) cluster() (Cluster, error) {
 	if c.srv.opts.Cluster == nil {
-		return nil, fmt.Errorf("%w: this daemon keeps no metadata", object.ErrUnsupported)
+		return nil, fmt.Errorf("%w: this daemon has no metadata", object.ErrUnsupported)
 	}
 	return c.srv.opts.Cluster, nil
 }
 
-func (c *connection) publish(f *ipc.Frame) error {
-	var m wire.BindRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
+func (c *connection) publish(cluster Cluster, m wire.BindRequest) (ipc.Payload, error) {
 	epoch, err := cluster.Publish(c.peer, m.ID, m.Name, m.Replace)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.Number{N: epoch}) })
+	return &wire.Number{N: epoch}, err
 }
 
-func (c *connection) unpublish(f *ipc.Frame) error {
-	var m wire.NameMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
-	if err := cluster.Unpublish(c.peer.Tenant, m.ID, m.Name); err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, nil) })
+func (c *connection) unpublish(cluster Cluster, m wire.NameMessage) (ipc.Payload, error) {
+	return nil, cluster.Unpublish(c.peer.Tenant, m.ID, m.Name)
 }
 
-func (c *connection) listPublished(f *ipc.Frame) error {
-	var m wire.ListRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
-	return c.replyList(f, publishedOf(cluster, c.peer.Tenant, m.Prefix))
-}
-
-func (c *connection) createToken(f *ipc.Frame) error {
-	var m wire.CreateTokenRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
+func (c *connection) createToken(cluster Cluster, m wire.CreateTokenRequest) (ipc.Payload, error) {
 	text, err := cluster.CreateToken(c.peer, m)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.TextReply{Text: text}) })
+	return &wire.TextReply{Text: text}, err
 }
 
-func (c *connection) tokens(f *ipc.Frame) error {
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
-	return c.replyList(f, tokensOf(cluster))
+func (c *connection) revokeToken(cluster Cluster, m wire.RevokeTokenRequest) (ipc.Payload, error) {
+	return nil, cluster.RevokeToken(m)
 }
 
-func (c *connection) revokeToken(f *ipc.Frame) error {
-	var m wire.RevokeTokenRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
-	if err := cluster.RevokeToken(m); err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, nil) })
-}
-
-func (c *connection) openPage(f *ipc.Frame) error {
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
+func (c *connection) openPage(cluster Cluster, _ none) (ipc.Payload, error) {
 	text, err := cluster.OpenPage(c.peer)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.TextReply{Text: text}) })
+	return &wire.TextReply{Text: text}, err
 }
 
 // enrolled answers an Enroll on a connection that needs none; enroll serves the others.
 func (c *connection) enrolled(*ipc.Frame) error {
-	return fmt.Errorf("%w: Enroll is for those who have a token and no certificate yet: log in to a HOST:PORT", object.ErrInvalid)
+	return fmt.Errorf("%w: Enroll is for clients with a token and no certificate yet: log in to HOST:PORT",
+		object.ErrInvalid)
 }
 
-func (c *connection) renew(f *ipc.Frame) error {
-	var m wire.DERMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return err
-	}
+func (c *connection) renew(cluster Cluster, m wire.DERMessage) (ipc.Payload, error) {
 	if c.peer.Remote == "" {
-		return fmt.Errorf("%w: who comes over the unix socket has no certificate to renew", object.ErrInvalid)
+		return nil, fmt.Errorf("%w: a client on the unix socket has no certificate to renew", object.ErrInvalid)
 	}
 	der, err := cluster.Renew(c.peer, m.DER)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.DERMessage{DER: der}) })
+	return &wire.DERMessage{DER: der}, err
 }
 
-func (c *connection) openRemoteWorker(f *ipc.Frame) error {
-	var m wire.OpenRemoteWorkerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) openRemoteWorker(m wire.OpenRemoteWorkerRequest) (ipc.Payload, error) {
 	if m.Lanes < 1 || m.Lanes > wire.MaxLanes {
-		return fmt.Errorf("%w: a worker with %d lanes, want 1 to %d", object.ErrInvalid, m.Lanes, wire.MaxLanes)
+		return nil, fmt.Errorf("%w: a worker with %d lanes, want 1 to %d", object.ErrInvalid, m.Lanes, wire.MaxLanes)
 	}
 	reply, err := c.srv.opts.Backend.OpenRemoteWorker(c.session, m)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &reply) })
+	return &reply, err
 }
 
-func (c *connection) resumeWorker(f *ipc.Frame) error {
-	var m wire.ResumeWorkerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) resumeWorker(m wire.ResumeWorkerRequest) (ipc.Payload, error) {
 	tickets, err := c.srv.opts.Backend.ResumeWorker(c.session, m.Worker, wire.LanesOf(m.Lanes))
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.ResumeWorkerReply{Tickets: tickets}) })
+	return &wire.ResumeWorkerReply{Tickets: tickets}, err
 }

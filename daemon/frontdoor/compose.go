@@ -10,11 +10,7 @@ import (
 	"tendril/store/object"
 )
 
-func (c *connection) fill(f *ipc.Frame) error {
-	var m wire.NameMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) fill(f *ipc.Frame, m wire.NameMessage) error {
 	h, err := c.store.Fill(m.ID, m.Name)
 	if err != nil {
 		return err
@@ -24,24 +20,10 @@ func (c *connection) fill(f *ipc.Frame) error {
 	return nil
 }
 
-func (c *connection) filled(f *ipc.Frame) error {
-	var m wire.IDMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.Filled(m.ID); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
+func (c *connection) filled(m wire.IDMessage) error { return c.store.Filled(m.ID) }
 
 // sealFilled seals at once where nobody else fills the object, else later.
-func (c *connection) sealFilled(f *ipc.Frame) error {
-	var m wire.SealFilledRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) sealFilled(f *ipc.Frame, m wire.SealFilledRequest) error {
 	if m.WaitMS == 0 || !c.store.Fillers(m.ID) {
 		if err := c.sealNow(m); err != nil {
 			return err
@@ -75,17 +57,10 @@ func (c *connection) sealNow(m wire.SealFilledRequest) error {
 	return c.store.Seal(m.ID, m.Strict)
 }
 
-func (c *connection) compose(f *ipc.Frame) error {
-	var m wire.ComposeRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	id, err := c.store.Compose(store.Spec{Class: m.Class, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels}, m.Members)
-	if err != nil {
-		return err
-	}
-	c.reply(f, &wire.IDMessage{ID: id})
-	return nil
+func (c *connection) compose(m wire.ComposeRequest) (ipc.Payload, error) {
+	id, err := c.store.Compose(store.Spec{Class: m.Class, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS),
+		Labels: m.Labels}, m.Members)
+	return &wire.IDMessage{ID: id}, err
 }
 
 // composeMax bounds a Compose.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -31,35 +30,42 @@ type transport interface {
 	Admit(ask func(h ipc.Header, more int) error, free func(n int))
 	Whole() bool
 	Send(b []byte, fds []int) error
-	SetDeadline(time.Time)
+	EndReceive()
 	Shutdown()
 	Close()
 }
 
-// connection is one peer. Its goroutine is serve.
+// connection is one peer. The poller serves it, or a goroutine of its own, serve, with what the poller left to that.
 type connection struct {
-	srv      *Server         // immutable
-	link     transport       // receiving: serve alone; sending: under mu
-	frame    ipc.Frame       // serve's, or the poller's while that has the connection, as the next two: the request at hand
+	srv  *Server   // immutable
+	link transport // receiving: serve alone; sending: under mu
+	// serve's, or the poller's while that has the connection, as the next four: the request at hand
+	frame    ipc.Frame
+	framed   bool            // it has begun with a frame
 	leftOver bool            // which the poller left to serve
 	fault    error           // why the poller ended the connection
 	wanted   bool            // and the next: somebody waits for a reply that is not sent
-	process  *ipc.Process    // immutable; nil: on another machine
+	process  *ipc.Watching   // immutable; nil: on another machine
+	greeting *time.Timer     // immutable; ends the time for Hello
+	late     atomic.Bool     // it has
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
-	waits    sync.WaitGroup // the pidfd's watcher and the Gets that wait
+	waits    sync.WaitGroup // the Gets that wait
 	waiting  atomic.Int32   // those Gets, and what is asleep
 	asleep   asleep
 
-	departed chan struct{} // closed when the connection is over but for cleaning up: its session may wait for its client then
+	// closed when the connection is over but for cleaning up: its session may wait for its client then
+	departed chan struct{}
 
 	// Set by Hello in serve's goroutine, which alone may read them without stateMu.
-	peer  Peer
-	store *store.Conn
+	peer    Peer
+	store   *store.Conn
+	indexed bool // it counts among those with the index; guarded by Server.mu
 
 	scrubbed object.ScrubPass // serve's: the pass that this peer has done in steps
+	endTurn  func()           // serve's: ends the turn of the request at hand, which has one
 
-	stateMu    sync.Mutex // guards what follows, and store's coming; a leaf
+	stateMu    sync.Mutex // guards what follows, and store's coming; before the store's
 	session    uint64
 	hasSession bool
 	ended      bool // no session may be opened any more
@@ -82,29 +88,101 @@ type connection struct {
 	}
 }
 
-func newConnection(s *Server, link transport, process *ipc.Process, peer Peer) *connection {
-	c := &connection{srv: s, link: link, process: process, peer: peer, departed: make(chan struct{})}
+func newConnection(s *Server, link transport, peer Peer) *connection {
+	c := &connection{srv: s, link: link, peer: peer, departed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	link.Admit(c.admit, func(n int) { c.store.UnchargeRequest(uint64(n)) })
 	return c
 }
 
-// serve runs the connection to its end and gives everything back.
+// begin bounds the time for Hello. The connection is admitted.
+func (c *connection) begin() {
+	c.greeting = time.AfterFunc(c.srv.opts.HelloTime, func() {
+		c.late.Store(true)
+		c.link.EndReceive()
+	})
+}
+
+// serve runs the connection until the poller goes on with it, or to its end.
 func (c *connection) serve() {
-	defer c.srv.dismiss(c)
-	if c.process != nil {
-		c.waits.Add(1)
-		go c.watchProcess()
+	if !c.serveSome() {
+		c.finish(c.srv.turns.take)
 	}
-	defer c.cleanUp()
+}
+
+// serveSome reports whether the poller goes on: then nothing of c may be touched any more.
+func (c *connection) serveSome() (polled bool) {
 	defer c.survive()
-	c.link.SetDeadline(time.Now().Add(c.srv.opts.HelloTime))
-	if c.dataConnection() {
-		return
+	err := c.fault
+	if err == nil && !c.framed {
+		if c.dataConnection() {
+			return false
+		}
+		c.framed = true
 	}
-	err := c.loop()
+	if err == nil {
+		if polled, err = c.loop(); polled {
+			return true
+		}
+	}
+	if c.late.Load() && c.store == nil {
+		err = fmt.Errorf("%w: no Hello within %v", object.ErrTimeout, c.srv.opts.HelloTime)
+	}
 	c.flushLast(err)
 	c.depart(err)
+	return false
+}
+
+// finish gives everything back. take is how it comes to a turn for that.
+func (c *connection) finish(take func(tenant string) (over func())) {
+	c.greeting.Stop()
+	c.cleanUp(take)
+	c.srv.dismiss(c)
+}
+
+// left goes on where the poller has let go of the connection. over: it has ended.
+func (c *connection) left() (over bool) {
+	if c.endsAtOnce() && c.saysWhyAtOnce() {
+		close(c.departed)
+		c.finish(func(string) func() { return func() {} })
+		return true
+	}
+	go c.serve()
+	return false
+}
+
+// endsAtOnce reports whether the connection has ended and has nothing to give back that is worth a turn.
+func (c *connection) endsAtOnce() bool {
+	if c.fault == nil || !hungUp(c.fault) && isInternal(c.fault) || c.late.Load() || c.waiting.Load() > 0 ||
+		c.inSession() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.unsent)+len(c.uploads)+len(c.holds) == 0 && (c.store == nil || c.store.ClosesAtOnce())
+}
+
+// hungUp reports whether a connection ended because its peer went.
+func hungUp(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) }
+
+func isInternal(err error) bool { return object.CodeOf(err) == object.ErrInternal.Code() }
+
+// saysWhyAtOnce is flushLast that waits for nobody; false: flushLast has to do it. What the peer does not take at once
+// of the last replies is lost, as it is where the peer does not read them before it closes its end.
+func (c *connection) saysWhyAtOnce() bool {
+	if hungUp(c.fault) || c.ctx.Err() != nil {
+		return true
+	}
+	if !c.srv.farewells.say(c.who(), c.fault) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sendErr == nil {
+		_, c.sendErr = c.link.(*ipc.Accepted).SendNow(errorFrame(c.out, requestOf(c.fault), c.fault), nil)
+	}
+	c.resetOut()
+	return true
 }
 
 // who names the peer in the log.
@@ -125,6 +203,8 @@ func (c *connection) dataConnection() bool {
 	switch {
 	case !is || err == nil && p.Kind != ipc.KindTicket:
 		return is
+	case err == nil && !c.greeting.Stop():
+		err = fmt.Errorf("%w: a preface after more than %v", object.ErrTimeout, c.srv.opts.HelloTime)
 	case err == nil:
 		err = local.HandOn(func(fd int) error { return c.srv.opts.Backend.Lane(p.Ticket, "", fd) })
 	}
@@ -137,14 +217,15 @@ func (c *connection) dataConnection() bool {
 // survive turns a panic, a fault of ours, into the end of this connection only.
 func (c *connection) survive() {
 	if fault := recover(); fault != nil {
-		c.srv.opts.Log.WithFields(c.who()).Errorf("front door: connection ended by a fault of the daemon: %v\n%s", fault, debug.Stack())
+		c.srv.opts.Log.WithFields(c.who()).Errorf("front door: connection ended by a fault of the daemon: %v\n%s",
+			fault, debug.Stack())
 	}
 }
 
 // end makes the connection end soon, from any goroutine.
 func (c *connection) end() {
+	c.link.Shutdown() // first: no request is refused with the cause that its process has ended
 	c.cancel()
-	c.link.Shutdown()
 	c.stateMu.Lock()
 	if c.store != nil {
 		c.store.Stop() // a Create that populates gives up
@@ -153,16 +234,16 @@ func (c *connection) end() {
 	c.closeSession() // an OpenWorker under way comes back
 }
 
-func (c *connection) cleanUp() {
+func (c *connection) cleanUp(take func(tenant string) (over func())) {
 	c.end()
 	if c.process != nil {
 		c.process.Close()
 	}
-	over := c.srv.turns.take(c.peer.Tenant)
+	over := take(c.peer.Tenant)
 	c.endWaits()
 	over()
 	c.waits.Wait()
-	over = c.srv.turns.take(c.peer.Tenant)
+	over = take(c.peer.Tenant)
 	c.dropBytes()
 	if c.store != nil {
 		c.store.Close()
@@ -178,45 +259,69 @@ func (c *connection) cleanUp() {
 	c.link.Close()
 }
 
-// watchProcess ends the connection with the process that opened it, though a forked child may hold the socket.
-func (c *connection) watchProcess() {
-	defer c.waits.Done()
-	if c.process.Wait() == nil {
+// processEnded ends the connection with the process that opened it, though a forked child may hold the socket. It waits
+// for nothing.
+func (c *connection) processEnded() {
+	c.link.Shutdown() // first: see end
+	c.cancel()
+	c.srv.running.Add(1) // it is not 0: cleanUp has not closed process yet
+	go func() {
+		defer c.srv.running.Done()
 		c.end()
+	}()
+}
+
+// loop reads and acts until the poller goes on, or the connection ends; the error says why.
+func (c *connection) loop() (polled bool, err error) {
+	for {
+		if err := c.flushIfIdle(); err != nil {
+			return false, err
+		}
+		polled, err := c.next()
+		switch {
+		case err != nil && c.answerRefused(err):
+			continue
+		case polled || err != nil:
+			return polled, err
+		}
+		if err := c.actInTurn(); err != nil {
+			return false, err
+		}
 	}
 }
 
-// loop reads and acts until the connection ends; the error says why.
-func (c *connection) loop() error {
-	for {
-		if err := c.flushIfIdle(); err != nil {
-			return err
-		}
-		none, err := c.next()
-		if err == nil && none {
-			continue
-		}
-		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				err = fmt.Errorf("%w: no Hello within %v", object.ErrTimeout, c.srv.opts.HelloTime)
-			}
-			return err
-		}
-		if err := c.actInTurn(); err != nil {
-			return err
-		}
+// answerRefused answers a request that there was no memory for. false: err says something else.
+func (c *connection) answerRefused(err error) bool {
+	var r *ipc.Refused
+	if !errors.As(err, &r) {
+		return false
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wanted = true
+	if r.Request != 0 {
+		c.out = errorFrame(c.out, r.Request, r)
+	}
+	return true
 }
 
 // actInTurn acts on the request at hand; what may take longer than those that the poller serves waits for its turn.
 func (c *connection) actInTurn() error {
 	if rows[c.frame.Type].atOnce == nil {
-		defer c.srv.turns.take(c.peer.Tenant)()
+		c.endTurn = c.srv.turns.take(c.peer.Tenant)
+		defer func() { c.endTurn() }()
 	}
 	return c.act(&c.frame)
 }
 
-// flushIfIdle sends what is answered, unless another request is at hand or nobody waits for it: one send answers a batch.
+// nextTurn is for a request that takes long: it ends the turn, and waits for another one. Only for rows without atOnce.
+func (c *connection) nextTurn() {
+	c.endTurn()
+	c.endTurn = c.srv.turns.take(c.peer.Tenant)
+}
+
+// flushIfIdle sends what is answered, unless another request is at hand or nobody waits for it: one send answers a
+// batch.
 func (c *connection) flushIfIdle() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,21 +350,16 @@ func (c *connection) resetOut() {
 
 // flushLast says why the connection ends, where a rule was broken.
 func (c *connection) flushLast(why error) {
-	if errors.Is(why, io.EOF) || errors.Is(why, unix.ECONNRESET) || c.ctx.Err() != nil {
+	if hungUp(why) || c.ctx.Err() != nil {
 		return
 	}
-	c.srv.opts.Log.WithError(why).WithFields(c.who()).Info("front door: connection ended")
-	if object.CodeOf(why) == object.ErrInternal.Code() {
+	c.srv.farewells.log(c.who(), why)
+	if isInternal(why) {
 		return
-	}
-	var at *breach
-	request := uint64(0)
-	if errors.As(why, &at) {
-		request = at.request
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out = errorFrame(c.out, request, why)
+	c.out = errorFrame(c.out, requestOf(why), why)
 	c.flush()
 }
 
@@ -271,9 +371,21 @@ type breach struct {
 
 func (b *breach) Unwrap() error { return b.error }
 
+// requestOf gives the request that a connection's end is answered under; 0: none.
+func requestOf(why error) uint64 {
+	if at := (*breach)(nil); errors.As(why, &at) {
+		return at.request
+	}
+	return 0
+}
+
 // reply appends a reply, unless none is wanted. mu is held.
 func (c *connection) reply(f *ipc.Frame, p ipc.Payload) {
 	if f.Request == 0 {
+		return
+	}
+	if b, is := p.(long); is {
+		c.replyLong(f, b)
 		return
 	}
 	c.out = ipc.AppendFrame(c.out, f.Type|wire.ReplyBit, 0, f.Request, p)

@@ -10,7 +10,8 @@ import (
 	"tendril/store/object"
 )
 
-// A session ends for its tenant and for the daemon's owner, wherever it is: with its connection, or where it waits for its client.
+// A session ends for its tenant and for the daemon's owner, wherever it is: with its connection, or where it waits for
+// its client.
 func TestEndSession(t *testing.T) {
 	d := open(t, func(*Options) {})
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
@@ -48,7 +49,8 @@ func TestEndSessionOfAnotherMachine(t *testing.T) {
 			link.Shutdown()
 			until(t, "it waits", func() bool { return d.waiting() == 1 })
 		}
-		if _, err := ask(mustEnter(t, d, own), wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrUnsupported) {
+		if _, err := ask(mustEnter(t, d, own), wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err,
+			object.ErrUnsupported) {
 			t.Errorf("from another machine: %v", err)
 		}
 		if _, err := admin.ask(wire.EndSession, &wire.Number{N: m.Session}); err != nil {
@@ -67,7 +69,29 @@ func TestEndSessionOfAnotherTenant(t *testing.T) {
 	d := openFar(t, func(o *Options) { o.Admin = func(uint32) bool { return false } })
 	m := keep(t, mustEnter(t, d, certificateFrom(t, d.cluster.authority, pki.User)), time.Minute)
 	stranger := d.dial(t).hello() // tenant t
-	if _, err := stranger.ask(wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrPermission) || !d.backend.isOpen(m.Session) {
+	if _, err := stranger.ask(wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrPermission) ||
+		!d.backend.isOpen(m.Session) {
 		t.Errorf("%v, open %v", err, d.backend.isOpen(m.Session))
 	}
+}
+
+// shutTransport notes that it was shut.
+type shutTransport struct {
+	transport
+	shut bool
+}
+
+func (x *shutTransport) Shutdown() { x.shut = true }
+
+// A daemon that ends, or hands over, cuts its connections before their requests fail: the client learns that the
+// daemon is gone, and comes back; it is not told that its own process has ended, which is final.
+func TestConnectionsAreCutFirst(t *testing.T) {
+	link := &shutTransport{}
+	c := &connection{link: link}
+	c.cancel = func() {
+		if !link.shut {
+			t.Error("requests are refused while the client can still be told so")
+		}
+	}
+	c.end()
 }

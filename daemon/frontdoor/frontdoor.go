@@ -1,18 +1,19 @@
 // Package frontdoor serves the front door's protocol (ipc/PROTOCOL.md) on a unix socket and over TLS: it says who the
-// peer is, keeps every rule of the frame, and hands objects to the store, sessions to the daemon's Backend and the rest to
-// its Cluster. It passes data connections on to workers without reading them. It trusts the kernel's word about a local
-// peer, a verified certificate about a remote one, and nothing that a peer sends. Strangers cost it 48 bytes and a
-// goroutine each, for some seconds, and are counted.
+// peer is, keeps every rule of the frame, and hands objects to the store, sessions to the daemon's Backend and the rest
+// to its Cluster. It passes data connections on to workers without reading them. It trusts the kernel's word about a
+// local peer, a verified certificate about a remote one, and nothing that a peer sends. Strangers cost it 48 bytes and
+// a goroutine each, for some seconds, and are counted.
 //
 // A session of another machine may outlive its connection for a while (away.go).
 //
-// Goroutines: one accepts at each door; each connection has one that reads, acts and answers, a local one another that
-// waits on the peer's pidfd, and one for each Get of what comes from disk. Gets that wait, and watches, have none (waits.go); one looks for
-// all of them what was published. The poller's does for all local connections what waits for nothing. Server.Close
-// joins them all.
-// Lock order: connection.mu, then asleep.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu makes the order in which the
-// store names segments to a connection the order of the replies, for only the first mention carries the descriptor; it
-// is held while a reply is sent, never during a call of the Backend.
+// Goroutines: the poller's lets local connections in and does for all of them what waits for nothing, from Hello on. A
+// connection has one that reads, acts and answers only while it has something to do that may wait; one of another
+// machine always. There is one for each Get of what comes from disk. Gets that wait, and watches, have none (waits.go);
+// one looks for all of them what was published. One writes why connections ended into the log. One waits for the
+// processes that have connected to end, and one accepts from other machines. Server.Close joins them all. Lock
+// order: connection.mu, then asleep.mu, then the store's own; Server.mu, then connection.stateMu. connection.mu
+// makes the order in which the store names segments to a connection the order of the replies, for only the first
+// mention carries the descriptor; it is held while a reply is sent, never during a call of the Backend.
 package frontdoor
 
 import (
@@ -20,13 +21,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
@@ -50,29 +51,35 @@ type Options struct {
 	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
 	TLS    *tls.Config
 	Remote func(pki.Peer) Peer
-	// Revoked says whose certificates are good no more; nil = nobody's. TLS asks, too, but a revocation during the handshake would
-	// find no connection to end.
+	// Revoked says whose certificates are good no more; nil = nobody's. TLS asks, too, but a revocation during the
+	// handshake would find no connection to end.
 	Revoked       func(pki.Serial) bool
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged
-	// MaxConnections bounds them all, and TenantConnections those of one tenant. The last eighth of all is for tenants that have few, less
-	// than a sixty-fourth. Defaults 4096, and half of MaxConnections.
+	// MaxConnections bounds them all, and TenantConnections those of one tenant. The last eighth of all is for tenants
+	// that have few, less than a sixty-fourth. Defaults 4096, and half of MaxConnections.
 	MaxConnections    int
 	TenantConnections int
-	// Inherited is the door of the daemon before; nil: Listen makes one. Listen takes it over in any case. Heirs are connections that
-	// hold what that daemon's clients held, and are the Server's; each ends with its process, or Grace (default 30 s) after that
-	// has connected again. With Closed nobody is let in before Open.
+	// MaxFiles bounds the descriptors that local connections take: one each, one for each process that has some, and
+	// one for each that has the index. The last eighth is as of MaxConnections. Default 0: no bound.
+	MaxFiles int
+	// Inherited is the door of the daemon before; nil: Listen makes one. Listen takes it over in any case. Heirs are
+	// connections that hold what that daemon's clients held, and are the Server's; each ends with its process, or Grace
+	// (default 30 s) after that has connected again. With Closed nobody is let in before Open.
 	Inherited *Door
 	Heirs     []*store.Conn
 	Grace     time.Duration
 	Closed    bool
-	// Takeover says whether a peer may be the next daemon, and gives the socket and the format for that; nil = nobody may.
+	// Takeover says whether a peer may be the next daemon, and gives the socket and the format for that; nil = nobody
+	// may.
 	Takeover func(p Peer, lowest, highest uint16) (format uint16, end *os.File, err error)
 	// ResumeTime is how long a session of another machine may wait for its client; 0: it ends with its connection.
 	ResumeTime time.Duration
 	// HelloTime is what a new connection has for its Hello. Default 2 s.
 	HelloTime time.Duration
+	// ChargeTime is how long a request waits for memory that its tenant's other requests hold. Default 10 s.
+	ChargeTime time.Duration
 	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
 	// 8; negative: none. Never as many as GOMAXPROCS.
 	Lingers int
@@ -87,6 +94,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.HelloTime == 0 {
 		o.HelloTime = 2 * time.Second
+	}
+	if o.ChargeTime == 0 {
+		o.ChargeTime = 10 * time.Second
 	}
 	if o.Lingers == 0 {
 		o.Lingers = 8
@@ -104,22 +114,24 @@ func (o Options) withDefaults() Options {
 
 // Server is a front door. Safe for concurrent use.
 type Server struct {
-	opts     Options           // immutable
-	listener *net.UnixListener // immutable
-	lock     *os.File          // immutable: flocked while the socket is ours
-	lingers  *ipc.Lingers      // immutable
-	poller   *ipc.Poller       // immutable; nil where the machine gives none: each connection then waits by itself
+	opts      Options        // immutable
+	listener  *listener      // immutable
+	lock      *os.File       // immutable: flocked while the socket is ours
+	lingers   *ipc.Lingers   // immutable
+	poller    *ipc.Poller    // immutable
+	processes *ipc.Processes // immutable
+	farewells *farewells     // immutable
 
-	running sync.WaitGroup // the accept loop and the connections
+	running sync.WaitGroup // the connections and what accepts from other machines
 	turns   *turns         // immutable
 	named   namedWaits
 	ended   chan struct{} // closed by Close
 	opening sync.Once
-	open    chan struct{} // closed by Open, and by Close
 
 	mu      sync.Mutex // guards the rest
 	conns   map[*connection]struct{}
 	tenants map[string]int // connections of each
+	indexed int            // connections with the index
 	away    map[uint64]*awaySession
 	closed  bool
 
@@ -140,17 +152,28 @@ func Listen(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, lock: lock, open: make(chan struct{}), ended: make(chan struct{}), turns: newTurns(), lingers: ipc.NewLingers(opts.Lingers), conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession)}
+	s := &Server{
+		opts: opts, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(),
+		lingers: ipc.NewLingers(opts.Lingers),
+		conns:   make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
+	}
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
+	if s.poller, err = ipc.NewPoller(); err == nil {
+		s.processes, err = ipc.NewProcesses()
+	}
+	if err != nil {
+		if s.poller != nil {
+			s.poller.Close()
+		}
+		listener.Close()
+		lock.Close()
+		return nil, fmt.Errorf("front door: %w", err)
+	}
+	s.farewells = newFarewells(opts.Log)
 	for _, conn := range opts.Heirs {
 		s.heirs.adopt(conn)
 	}
-	if s.poller, err = ipc.NewPoller(s.lingers); err != nil {
-		opts.Log.WithError(err).Warn("front door: each connection waits on a goroutine of its own")
-	}
-	s.running.Add(1)
-	go s.accept()
 	if opts.Cluster != nil {
 		s.running.Add(1)
 		go s.followPublished()
@@ -162,7 +185,7 @@ func Listen(opts Options) (*Server, error) {
 }
 
 // listen makes the socket, or takes the inherited one.
-func (o *Options) listen() (*net.UnixListener, *os.File, error) {
+func (o *Options) listen() (*listener, *os.File, error) {
 	if o.Inherited == nil {
 		return listenUnix(o.Socket, os.Getuid() == 0)
 	}
@@ -174,7 +197,13 @@ func (o *Options) listen() (*net.UnixListener, *os.File, error) {
 }
 
 // Open lets peers in; a second call does nothing.
-func (s *Server) Open() { s.opening.Do(func() { close(s.open) }) }
+func (s *Server) Open() {
+	s.opening.Do(func() {
+		if err := s.poller.Listen(s.listener.fd, s.accept); err != nil {
+			s.opts.Log.WithError(err).Error("front door: cannot accept connections")
+		}
+	})
+}
 
 // Connections gives the number of connections now open.
 func (s *Server) Connections() int {
@@ -204,63 +233,73 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	close(s.ended)
-	s.listener.Close() // unlinks the socket
-	s.Open()
+	s.listener.unlink()
 	for _, c := range conns {
 		c.end()
 	}
 	s.endAwayIf(func(Peer) bool { return true })
 	s.running.Wait()
-	if s.poller != nil {
-		s.poller.Close()
-	}
+	s.poller.Close()
+	s.farewells.close()
+	s.listener.Close()
+	s.processes.Close()
 	s.heirs.close()
 	s.lock.Close() // only now may another daemon take the path
 }
 
-// acceptPause is how long to wait when the machine has no descriptor for another connection.
-const acceptPause = 50 * time.Millisecond
-
-func (s *Server) accept() {
-	defer s.running.Done()
-	<-s.open
-	for {
-		conn, err := s.listener.AcceptUnix()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			s.opts.Log.WithError(err).Warn("front door: accept failed; is the limit of open files too low?")
-			time.Sleep(acceptPause)
-		default:
-			s.welcome(conn)
-		}
+// accept lets the next peer in, on the poller's goroutine.
+func (s *Server) accept() ipc.Turn {
+	began := time.Now()
+	s.mu.Lock()
+	if s.closed { // who waits in the socket's queue may be another daemon's
+		s.mu.Unlock()
+		return ipc.Leave
 	}
+	fd, err := ipc.Accept(s.listener.fd)
+	s.mu.Unlock()
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return ipc.Served
+	case errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED):
+		return ipc.More
+	case err != nil:
+		go s.opts.Log.WithError(err).Warn("front door: accept failed; is the limit of open files too low?")
+		return ipc.Rest
+	}
+	if tenant := s.welcome(fd); tenant != "" {
+		s.poller.Charge(tenant, time.Since(began))
+	}
+	return ipc.More
 }
 
-// welcome identifies a peer and starts its connection. It never waits for the peer.
-func (s *Server) welcome(conn *net.UnixConn) {
-	peer, process, err := ipc.Identify(conn)
+// welcome identifies a peer and starts its connection. It waits for nothing. It gives the peer's tenant, where it has
+// one.
+func (s *Server) welcome(fd int) (tenant string) {
+	link := ipc.NewAccepted(fd, s.lingers)
+	peer, err := link.Peer()
 	if err != nil {
-		conn.Close() // it is gone already, or the machine is out of descriptors
-		s.opts.Log.WithError(err).Debug("front door: peer cannot be identified")
-		return
+		link.Close() // it is gone already
+		return ""
 	}
-	link, err := ipc.NewAccepted(conn, s.lingers)
-	if err != nil {
-		process.Close()
-		return
-	}
-	c := newConnection(s, link, process, Peer{
-		PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: s.opts.Tenant(peer.UID, peer.GID), Role: pki.User,
+	tenant = s.opts.Tenant(peer.UID, peer.GID)
+	c := newConnection(s, link, Peer{
+		PID: peer.PID, UID: peer.UID, GID: peer.GID, Tenant: tenant, Role: pki.User,
 		Admin: s.opts.Admin != nil && s.opts.Admin(peer.UID),
 	})
 	if err := s.admit(c); err != nil {
 		refuse(link, err)
-		process.Close()
-		return
+		return tenant
 	}
-	go c.serve()
+	if c.process, err = s.processes.Watch(link, peer.PID, c.processEnded); err != nil {
+		s.dismiss(c)
+		link.Close() // it has ended already, or the machine is out of descriptors
+		return tenant
+	}
+	c.begin()
+	if !s.poller.Serve(link, tenant, c.step, c.left) {
+		go c.serve()
+	}
+	return tenant
 }
 
 // refuse says why and closes. The answer fits into any socket buffer, so it cannot block.
@@ -286,8 +325,15 @@ func (s *Server) admit(c *connection) error {
 		return fmt.Errorf("%w: tenant %s has %d connections open, which is its limit: close some, or give tenants more (--tenant-connections)",
 			object.ErrBusy, tenant, own)
 	case len(s.conns) >= all-all/8 && own >= max(1, all/64):
-		return fmt.Errorf("%w: %d of %d connections are open, and the last ones are for tenants that have few; %s has %d: close some, or give the daemon more (--max-connections)",
+		return fmt.Errorf("%w: %d of %d connections are open, and the last ones are reserved for tenants that have few; %s has %d: close some, or give the daemon more (--max-connections)",
 			object.ErrBusy, len(s.conns), all, tenant, own)
+	}
+	if limit := s.opts.MaxFiles; limit > 0 && c.peer.Remote == "" {
+		files := s.files()
+		if files+2 > limit || files+2 > limit-limit/8 && own >= max(1, all/64) {
+			return fmt.Errorf("%w: %d connections take %d of the daemon's descriptors, of %d that they may take: close some, or raise its limit of open files (ulimit -Hn, LimitNOFILE=)",
+				object.ErrBusy, len(s.conns), files, limit)
+		}
 	}
 	s.conns[c] = struct{}{}
 	s.tenants[tenant]++
@@ -295,10 +341,30 @@ func (s *Server) admit(c *connection) error {
 	return nil
 }
 
+// files gives how many descriptors connections take. mu is held.
+func (s *Server) files() int { return len(s.conns) + s.processes.Count() + s.indexed }
+
+// takeIndex counts another connection's index in, where descriptors are not short. mu is not held.
+func (s *Server) takeIndex(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if limit := s.opts.MaxFiles; limit > 0 && s.files() >= limit-limit/4 {
+		return fmt.Errorf("%w: connections take %d of the daemon's descriptors, of %d that they may take: objects are had over the socket", object.ErrBusy, s.files(), limit)
+	}
+	if !c.indexed {
+		c.indexed = true
+		s.indexed++
+	}
+	return nil
+}
+
 // dismiss is the reverse of admit.
 func (s *Server) dismiss(c *connection) {
 	s.mu.Lock()
 	delete(s.conns, c)
+	if c.indexed {
+		s.indexed--
+	}
 	if s.tenants[c.peer.Tenant]--; s.tenants[c.peer.Tenant] == 0 {
 		delete(s.tenants, c.peer.Tenant)
 	}

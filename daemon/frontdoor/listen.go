@@ -20,9 +20,10 @@ const maxSocketPath = 107
 // listenUnix makes the socket: for everybody when tenancy rests on user ids (root), else for its user alone. The lock
 // file beside it tells a daemon that lives from a socket file that was left behind, without a race between two
 // daemons that start at once.
-func listenUnix(path string, everybody bool) (*net.UnixListener, *os.File, error) {
+func listenUnix(path string, everybody bool) (*listener, *os.File, error) {
 	if len(path) > maxSocketPath {
-		return nil, nil, fmt.Errorf("%w: socket path %s has %d bytes, at most %d", object.ErrInvalid, path, len(path), maxSocketPath)
+		return nil, nil, fmt.Errorf("%w: socket path %s has %d bytes, at most %d", object.ErrInvalid, path, len(path),
+			maxSocketPath)
 	}
 	dirMode, mode := os.FileMode(0o700), os.FileMode(0o600)
 	if everybody {
@@ -43,20 +44,46 @@ func listenUnix(path string, everybody bool) (*net.UnixListener, *os.File, error
 	return listener, lock, nil
 }
 
-func listenLocked(path string, mode os.FileMode) (*net.UnixListener, error) {
+func listenLocked(path string, mode os.FileMode) (*listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	if err := os.Chmod(path, mode); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("mode of %s: %w", path, err)
+	l := &listener{fd: fd}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return listener, nil
+	l.path = path
+	if err := errors.Join(os.Chmod(path, mode), unix.Listen(fd, backlog)); err != nil {
+		l.unlink()
+		l.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
 }
+
+// backlog is how many may wait to be let in; the kernel has a bound of its own (net.core.somaxconn).
+const backlog = 1 << 15
+
+// listener is a socket that listens, for ipc.Poller: none of Go's, whose netpoller would be woken for each peer, too.
+type listener struct {
+	fd   int
+	path string // of its file; "": not ours to remove
+}
+
+// unlink removes the socket's file.
+func (l *listener) unlink() {
+	if l.path != "" {
+		os.Remove(l.path) // fails where it has been removed
+	}
+}
+
+// Close closes the socket. Nobody may use it any more.
+func (l *listener) Close() { unix.Close(l.fd) }
 
 // socketDir makes the directory, or checks that an existing one under /tmp is not somebody else's.
 func socketDir(dir string, mode os.FileMode) error {
@@ -75,7 +102,8 @@ func socketDir(dir string, mode os.FileMode) error {
 		return fmt.Errorf("directory of the socket %s: %w", dir, err)
 	}
 	if filepath.Dir(dir) == "/tmp" && (int(st.Uid) != os.Getuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR) {
-		return fmt.Errorf("%w: %s belongs to user %d: remove it, or choose another socket", object.ErrPermission, dir, st.Uid)
+		return fmt.Errorf("%w: %s belongs to user %d: remove it, or choose another socket",
+			object.ErrPermission, dir, st.Uid)
 	}
 	return nil
 }
@@ -93,11 +121,12 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// dyingTime bounds the wait for what a dead daemon held: its children have copies of its descriptors until they run a program of
-// their own, which takes a moment, and on a busy machine a long one.
+// dyingTime bounds the wait for what a dead daemon held: its children have copies of its descriptors until they run a
+// program of their own, which takes a moment, and on a busy machine a long one.
 const dyingTime = 20 * time.Second
 
-// afterDeath waits until done, as long as nobody who lives serves the socket; false: somebody does, or it takes too long.
+// afterDeath waits until done, as long as nobody who lives serves the socket; false: somebody does, or it takes too
+// long.
 func afterDeath(path string, done func() bool) bool {
 	for until := time.Now().Add(dyingTime); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 		if done() {
@@ -110,7 +139,8 @@ func afterDeath(path string, done func() bool) bool {
 	return false
 }
 
-// servedByTheLiving reports whether the process that listens on the socket lives. A dead one's child still has its socket, and answers nobody.
+// servedByTheLiving reports whether the process that listens on the socket lives. A dead one's child still has its
+// socket, and answers nobody.
 func servedByTheLiving(path string) bool {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -123,7 +153,10 @@ func servedByTheLiving(path string) bool {
 	}
 	var cred *unix.Ucred
 	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred,
+			credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil || credErr != nil {
 		return true
 	}
 	return !ipc.HasEnded(int(cred.Pid))
@@ -139,7 +172,8 @@ func removeStale(path string) error {
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("%w: %s is there and is no socket: remove it, or choose another path", object.ErrExists, path)
+		return fmt.Errorf("%w: %s exists and is not a socket: remove it, or choose another path",
+			object.ErrExists, path)
 	}
 	refused := func() bool {
 		var conn net.Conn

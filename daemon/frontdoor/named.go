@@ -7,8 +7,8 @@ import (
 	"tendril/store/object"
 )
 
-// A Get by name also ends when an object of this node comes to be published under it. One goroutine looks for all that wait, once for
-// each name, after the cluster's metadata changed.
+// A Get by name also ends when an object of this node comes to be published under it. One goroutine looks for all that
+// wait, once for each name, after the cluster's metadata changed.
 
 // publishedName is a name as one tenant has it.
 type publishedName struct{ tenant, name string }
@@ -98,7 +98,8 @@ func (r *pendingRequest) look() {
 	}
 }
 
-// leastRest is how long followPublished rests between looks at least; a look at many names is followed by four times as long.
+// leastRest is how long followPublished rests between looks at least; a look at many names is followed by four times as
+// long.
 const leastRest = 5 * time.Millisecond
 
 // followPublished looks whenever the cluster's metadata changed. It ends with Close.

@@ -105,8 +105,8 @@ func (p *peer) mustGet(want object.ID) {
 	}
 }
 
-// TestWhatWasPublishedIsGone: an object that is gone before who waits for its published name has it ends nobody's waiting, for an object
-// of that name or for the next one that is published under it, and keeps nobody busy.
+// TestWhatWasPublishedIsGone: an object that is gone before who waits for its published name has it ends nobody's
+// waiting, for an object of that name or for the next one that is published under it, and keeps nobody busy.
 func TestWhatWasPublishedIsGone(t *testing.T) {
 	for _, next := range []string{"put", "published"} {
 		t.Run(next, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -13,43 +12,39 @@ import (
 	"tendril/store/object"
 )
 
-func (c *connection) hello(f *ipc.Frame) error {
-	var m wire.HelloRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) hello(m wire.HelloRequest) (ipc.Payload, error) {
 	if m.Magic != wire.Magic {
-		return fmt.Errorf("%w: Hello with magic 0x%x, want 0x%x", object.ErrProtocol, m.Magic, uint32(wire.Magic))
+		return nil, fmt.Errorf("%w: Hello with magic 0x%x, want 0x%x", object.ErrProtocol, m.Magic, uint32(wire.Magic))
 	}
 	if m.Lowest > wire.Version || m.Highest < wire.Version {
-		return fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of one release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
+		return nil, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of the same release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
 	}
-	c.link.SetDeadline(time.Time{})
-	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program, Principals: principals(c.peer)})
+	if !c.greeting.Stop() {
+		return nil, fmt.Errorf("%w: Hello after more than %v", object.ErrTimeout, c.srv.opts.HelloTime)
+	}
+	conn, err := c.srv.opts.Store.Connect(store.Owner{Tenant: c.peer.Tenant, PID: c.peer.PID, Name: m.Program,
+		Principals: c.principals()})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.stateMu.Lock()
 	c.peer.Name, c.store = m.Program, conn
 	c.stateMu.Unlock()
 	c.srv.heirs.returned(c.peer.PID)
-	c.reply(f, &wire.HelloReply{
-		Version: wire.Version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation, Tenant: c.peer.Tenant,
+	return &wire.HelloReply{
+		Version: wire.Version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation,
+		Tenant:    c.peer.Tenant,
 		DaemonPID: uint32(os.Getpid()), CapacityBytes: c.srv.opts.Store.CapacityBytes(),
-	})
-	return nil
+	}, nil
 }
 
-func (c *connection) create(f *ipc.Frame) error {
-	var m wire.CreateRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0, Shared: m.Flags&wire.CreateShared != 0, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta})
+func (c *connection) create(f *ipc.Frame, m wire.CreateRequest) error {
+	return c.createAs(f, store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Own: m.Flags&wire.CreateOwn != 0,
+		Shared: m.Flags&wire.CreateShared != 0, Checksum: m.Flags&wire.CreateSummed != 0, Name: m.Name, Meta: m.Meta})
 }
 
 func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {
-	h, err := c.store.Create(spec)
+	h, err := c.acts().Create(spec)
 	if err != nil {
 		return err
 	}
@@ -58,29 +53,20 @@ func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {
 	return nil
 }
 
-func (c *connection) seal(f *ipc.Frame) error {
-	var m wire.SealRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.sealUpload(m.ID, func() error { return c.store.Seal(m.ID, m.Strict) }); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
+func (c *connection) seal(m wire.SealRequest) error {
+	return c.sealUpload(m.ID, func() error { return c.acts().Seal(m.ID, m.Strict) })
 }
 
-func (c *connection) get(f *ipc.Frame) error { return c.getOrWait(f, (*connection).giveGet) }
+func (c *connection) get(f *ipc.Frame, m wire.GetRequest) error {
+	return c.getOrWait(f, m, (*connection).giveGet)
+}
 
 // give answers a request for an object that is there, by name where id is zero. mu is held.
 type give func(c *connection, f *ipc.Frame, id object.ID, name string) error
 
-// getOrWait answers at once, or has a goroutine of its own wait: for the object, or for what comes from disk. mu is held.
-func (c *connection) getOrWait(f *ipc.Frame, give give) error {
-	var m wire.GetRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+// getOrWait answers at once, or has a goroutine of its own wait: for the object, or for what comes from disk. mu is
+// held.
+func (c *connection) getOrWait(f *ipc.Frame, m wire.GetRequest, give give) error {
 	err := give(c, f, m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
 		if id, published := c.resolve(m.Name, err); published == nil {
@@ -94,7 +80,8 @@ func (c *connection) getOrWait(f *ipc.Frame, give give) error {
 	if err == nil || !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !comes(err)) {
 		return err
 	}
-	return c.waitFor(f.Header, m, give, err) // apart, so that the request of a Get that need not wait stays on the stack
+	// apart, so that the request of a Get that need not wait stays on the stack
+	return c.waitFor(f.Header, m, give, err)
 }
 
 // comes reports whether an object may still come.
@@ -113,53 +100,34 @@ func (c *connection) giveGet(f *ipc.Frame, id object.ID, name string) error {
 	return nil
 }
 
-func (c *connection) release(f *ipc.Frame) error {
-	var m wire.IDMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
+func (c *connection) release(m wire.IDMessage) error {
+	if c.releaseHold(m.ID) {
+		return nil
 	}
-	if !c.releaseHold(m.ID) {
-		if err := c.store.Release(m.ID); err != nil {
-			return err
-		}
-	}
-	c.reply(f, nil)
-	return nil
+	return c.acts().Release(m.ID)
 }
 
-func (c *connection) abort(f *ipc.Frame) error {
-	var m wire.IDMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) abort(m wire.IDMessage) error {
 	if err := c.store.Abort(m.ID); err != nil {
 		return err
 	}
 	c.endUpload(m.ID)
-	c.reply(f, nil)
 	return nil
 }
 
-func (c *connection) delete(f *ipc.Frame) error {
-	var m wire.NameMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) delete(m wire.NameMessage) error {
 	id, err := c.idOf(m)
 	if err != nil {
 		return err
 	}
-	err = c.store.Delete(id, "")
+	err = c.acts().Delete(id, "")
 	if cluster := c.srv.opts.Cluster; cluster != nil && (err == nil || errors.Is(err, object.ErrNotFound)) {
 		was, dropErr := cluster.Dropped(c.peer.Tenant, id)
 		if dropErr != nil || was { // deleted, though only a publication may have held it
 			err = dropErr
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, nil) })
+	return err
 }
 
 // idOf finds the object that a message names by id, by a name of this node, or by a published one.
@@ -182,23 +150,9 @@ func (c *connection) resolve(name string, not error) (object.ID, error) {
 	return c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
 }
 
-func (c *connection) bind(f *ipc.Frame) error {
-	var m wire.BindRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.Bind(m.ID, m.Name, m.Replace); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
+func (c *connection) bind(m wire.BindRequest) error { return c.store.Bind(m.ID, m.Name, m.Replace) }
 
-func (c *connection) stat(f *ipc.Frame) error {
-	var m wire.NameMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) stat(m wire.NameMessage) (ipc.Payload, error) {
 	info, err := c.store.Stat(m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() {
 		var id object.ID
@@ -207,22 +161,14 @@ func (c *connection) stat(f *ipc.Frame) error {
 		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b, err := json.Marshal(info)
-	if err != nil {
-		return err
-	}
-	c.appendRaw(f, 0, b)
-	return nil
+	return long(b), err
 }
 
-func (c *connection) list(f *ipc.Frame) error {
-	var m wire.ListRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	return c.replyList(f, c.objects(store.Query{Prefix: m.Prefix, All: m.All}))
+func (c *connection) list(m wire.ListRequest) (listing, error) {
+	return c.objects(store.Query{Prefix: m.Prefix, All: m.All}), nil
 }
 
 // replyLater takes mu for a slow handler's reply.
@@ -233,23 +179,12 @@ func (c *connection) replyLater(reply func()) error {
 	return nil
 }
 
-func (c *connection) forget(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.Forget(m.N); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
+func (c *connection) forget(m wire.Number) error { return c.store.Forget(m.N) }
 
 // maxSweep keeps a Sweep's reply within one frame; the next Sweep tells the rest.
 const maxSweep = ipc.MaxPayload/8 - 1
 
-func (c *connection) sweep(f *ipc.Frame) error {
+func (c *connection) sweep(_ none) (ipc.Payload, error) {
 	gone := c.store.Sweep()
-	c.reply(f, &wire.SweepReply{Segments: gone[:min(len(gone), maxSweep)]})
-	return nil
+	return &wire.SweepReply{Segments: gone[:min(len(gone), maxSweep)]}, nil
 }

@@ -10,14 +10,16 @@ import (
 	"tendril/store/object"
 )
 
-// Listings. A page has a bound in entries and one in bytes, which is smaller while the tenant's requests hold much (store.ChargeRequest).
-// A listing in one answer, which clients of earlier releases ask for, is written in pieces of a page.
+// Listings. A page has a bound in entries and one in bytes, which is smaller while the tenant's requests hold much
+// (store.ChargeRequest). A listing in one answer, which clients of earlier releases ask for, is written in pieces of a
+// page.
 
 const (
-	pageEntries   = 1000      // of one page, at most
-	pageBytes     = 256 << 10 // of one page, but it has one entry in any case
-	pageLeast     = 16 << 10  // the same, where the tenant's requests hold too much for more
-	pageLook      = 16 << 10  // objects looked at for a page: where few of many are asked for it may be empty and have a next one
+	pageEntries = 1000      // of one page, at most
+	pageBytes   = 256 << 10 // of one page, but it has one entry in any case
+	pageLeast   = 16 << 10  // the same, where the tenant's requests hold too much for more
+	// objects looked at for a page: where few of many are asked for it may be empty and have a next one
+	pageLook      = 16 << 10
 	pageTop       = 128       // objects of one page of Top
 	maxTop        = 10_000    // objects of one Top
 	maxUnpaged    = 255 << 20 // bytes of a listing in one answer: clients take 256 MiB
@@ -25,8 +27,8 @@ const (
 	unpagedAdvice = "list in pages: update the client"
 )
 
-// listing calls f with each thing behind a cursor and with the cursor behind it, in order, until f answers false. next is where to go on where f
-// did not; "" is the end.
+// listing calls f with each thing behind a cursor and with the cursor behind it, in order, until f answers false. next
+// is where to go on where f did not; "" is the end.
 type listing func(after string, f func(item any, at string) bool) (next string, err error)
 
 // page is a JSON array that grows up to a bound.
@@ -49,7 +51,8 @@ func (p *page) add(item any, entries, bytes int) (bool, error) {
 	return true, nil
 }
 
-// budget charges for a page and says how many bytes it may have; done takes the charge back, with what the page had more than that.
+// budget charges for a page and says how many bytes it may have; done takes the charge back, with what the page had
+// more than that.
 func (c *connection) budget() (bytes int, done func(took int)) {
 	bytes = pageBytes
 	if c.store.ChargeRequest(pageLetters*pageBytes) != nil {
@@ -97,7 +100,7 @@ func (c *connection) replyPage(f *ipc.Frame, limit uint32, cursor string, list l
 		if len(p.items) < ipc.MaxPayload/2 {
 			c.reply(f, &reply)
 		} else {
-			c.replyLong(f, reply.AppendTo(nil))
+			c.replyLong(f, reply.Append(nil))
 		}
 		c.flush() // its memory is charged as long as it is not sent
 	})
@@ -133,7 +136,8 @@ func (c *connection) replyList(f *ipc.Frame, list listing) error {
 				fault = send(ipc.FlagMore)
 				first = false
 				if fault == nil && total > maxUnpaged {
-					fault = fmt.Errorf("%w: more than %d bytes in one answer: %s", object.ErrUnsupported, maxUnpaged, unpagedAdvice)
+					fault = fmt.Errorf("%w: more than %d bytes in one answer: %s", object.ErrUnsupported, maxUnpaged,
+						unpagedAdvice)
 				}
 				if fault == nil {
 					put(item)
@@ -168,7 +172,8 @@ func (c *connection) objects(q store.Query) listing {
 		if err != nil {
 			return "", err
 		}
-		next, more := c.store.Walk(q, from, pageLook, func(o object.Info) bool { return f(o, store.CursorOf(o).String()) })
+		next, more := c.store.Walk(q, from, pageLook,
+			func(o object.Info) bool { return f(o, store.CursorOf(o).String()) })
 		if !more {
 			return "", nil
 		}
@@ -204,76 +209,64 @@ func (c *connection) streamsOf(prefix string) listing {
 	}
 }
 
-func (c *connection) listPage(f *ipc.Frame) error {
-	var m wire.ListPageRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) listPage(f *ipc.Frame, m wire.ListPageRequest) error {
 	return c.replyPage(f, m.Limit, m.Cursor, c.objects(queryOf(m.ListWhereRequest)))
 }
 
-// otherPage answers a PageRequest.
-func (c *connection) otherPage(f *ipc.Frame, of func(m *wire.PageRequest) (listing, error)) error {
-	var m wire.PageRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
+// allPage is listPage over everybody's objects.
+func (c *connection) allPage(f *ipc.Frame, m wire.ListPageRequest) error {
+	if m.Shared {
+		return fmt.Errorf("%w: AllPage has no Shared: it lists everybody's objects", object.ErrInvalid)
 	}
-	list, err := of(&m)
-	if err != nil {
-		return err
-	}
-	return c.replyPage(f, m.Limit, m.Cursor, list)
+	return c.replyPage(f, m.Limit, m.Cursor, func(after string, f func(any, string) bool) (string, error) {
+		return c.store.WalkAll(queryOf(m.ListWhereRequest), after, pageLook,
+			func(o object.Info, place string) bool { return f(o, place) })
+	})
 }
 
-func (c *connection) streamPage(f *ipc.Frame) error {
-	return c.otherPage(f, func(m *wire.PageRequest) (listing, error) { return c.streamsOf(m.Prefix), nil })
+func (c *connection) streamList(m wire.WatchRequest) (listing, error) {
+	return c.streamsOf(m.Prefix), nil
+}
+
+func (c *connection) streamPage(m *wire.PageRequest) (listing, error) {
+	return c.streamsOf(m.Prefix), nil
 }
 
 // topPage asks for one more than the page may have, so that there is a next one until there are no more objects.
-func (c *connection) topPage(f *ipc.Frame) error {
-	return c.otherPage(f, func(m *wire.PageRequest) (listing, error) {
-		if m.Limit == 0 {
-			m.Limit = pageTop
-		}
-		return c.largest(int(min(m.Limit, pageTop)) + 1), nil
-	})
-}
-
-func publishedOf(cluster Cluster, tenant, prefix string) listing {
-	return func(after string, f func(any, string) bool) (string, error) {
-		return "", cluster.EachPublished(tenant, prefix, after, f)
+func (c *connection) topPage(m *wire.PageRequest) (listing, error) {
+	if m.Limit == 0 {
+		m.Limit = pageTop
 	}
+	return c.largest(int(min(m.Limit, pageTop)) + 1), nil
 }
 
-func tokensOf(cluster Cluster) listing {
-	return func(after string, f func(any, string) bool) (string, error) { return "", cluster.EachToken(after, f) }
+func (c *connection) published(prefix string) (listing, error) {
+	cluster, err := c.cluster()
+	return func(after string, f func(any, string) bool) (string, error) {
+		return "", cluster.EachPublished(c.peer.Tenant, prefix, after, f)
+	}, err
 }
 
-func (c *connection) publishedPage(f *ipc.Frame) error {
-	return c.otherPage(f, func(m *wire.PageRequest) (listing, error) {
-		cluster, err := c.cluster()
-		return publishedOf(cluster, c.peer.Tenant, m.Prefix), err
-	})
+func (c *connection) listPublished(m wire.ListRequest) (listing, error) { return c.published(m.Prefix) }
+
+func (c *connection) publishedPage(m *wire.PageRequest) (listing, error) {
+	return c.published(m.Prefix)
 }
 
-func (c *connection) tokenPage(f *ipc.Frame) error {
-	return c.otherPage(f, func(*wire.PageRequest) (listing, error) {
-		cluster, err := c.cluster()
-		return tokensOf(cluster), err
-	})
+func (c *connection) tokens(none) (listing, error) {
+	cluster, err := c.cluster()
+	return func(after string, f func(any, string) bool) (string, error) { return "", cluster.EachToken(after, f) }, err
 }
 
-func (c *connection) peerPage(f *ipc.Frame) error {
-	return c.otherPage(f, func(*wire.PageRequest) (listing, error) {
-		peers, err := c.peers()
-		return func(after string, f func(any, string) bool) (string, error) { return "", peers.EachPeer(after, f) }, err
-	})
+func (c *connection) tokenPage(*wire.PageRequest) (listing, error) { return c.tokens(none{}) }
+
+func (c *connection) peerPage(*wire.PageRequest) (listing, error) {
+	peers, err := c.peers()
+	return func(after string, f func(any, string) bool) (string, error) { return "", peers.EachPeer(after, f) }, err
 }
 
-func (c *connection) sessionPage(f *ipc.Frame) error {
-	return c.otherPage(f, func(*wire.PageRequest) (listing, error) {
-		return func(after string, f func(any, string) bool) (string, error) {
-			return "", c.srv.opts.Backend.EachSession(c.peer, after, f)
-		}, nil
-	})
+func (c *connection) sessionPage(*wire.PageRequest) (listing, error) {
+	return func(after string, f func(any, string) bool) (string, error) {
+		return "", c.srv.opts.Backend.EachSession(c.peer, after, f)
+	}, nil
 }

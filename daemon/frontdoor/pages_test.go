@@ -20,7 +20,8 @@ import (
 func ugly() map[string]string {
 	labels := make(map[string]string)
 	for i := range object.MaxLabels {
-		labels[fmt.Sprintf("%c%s", 'a'+i, strings.Repeat("\x01", object.MaxLabelBytes-1))] = strings.Repeat("\x02", object.MaxLabelBytes)
+		labels[fmt.Sprintf("%c%s", 'a'+i, strings.Repeat("\x01", object.MaxLabelBytes-1))] = strings.Repeat("\x02",
+			object.MaxLabelBytes)
 	}
 	return labels
 }
@@ -54,7 +55,8 @@ func heap() uint64 {
 	return m.Sys - m.HeapReleased
 }
 
-// TestUnreadListsCostLittle: clients that ask for long lists and read none of them have the daemon hold some pages, not their lists.
+// TestUnreadListsCostLittle: clients that ask for long lists and read none of them have the daemon hold some pages, not
+// their lists.
 func TestUnreadListsCostLittle(t *testing.T) {
 	d := open(t, nil)
 	d.put(t, 3000, ugly())
@@ -111,7 +113,8 @@ func (p *peer) pages(t wire.Type, ask func(cursor string) ipc.Payload) (items []
 	}
 }
 
-// TestPagesTellOfEachOnce: every object that is there all the while comes once, in order, though others come and go between the pages.
+// TestPagesTellOfEachOnce: every object that is there all the while comes once, in order, though others come and go
+// between the pages.
 func TestPagesTellOfEachOnce(t *testing.T) {
 	d := open(t, nil)
 	d.put(t, 2500, nil)
@@ -123,7 +126,8 @@ func TestPagesTellOfEachOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.Delete(object.ID{}, fmt.Sprintf("o%06d", 2*n)); err != nil && n > 0 { // some that were listed, then some that were not
+		// some that were listed, then some that were not
+		if err := c.Delete(object.ID{}, fmt.Sprintf("o%06d", 2*n)); err != nil && n > 0 {
 			t.Fatal(err)
 		}
 		if n++; n > 1 {
@@ -160,7 +164,8 @@ func TestPagesTellOfEachOnce(t *testing.T) {
 	}
 }
 
-// TestAListInOneAnswerIsTheSame: what clients of earlier releases ask for has what the pages have, though it is more than a page.
+// TestAListInOneAnswerIsTheSame: what clients of earlier releases ask for has what the pages have, though it is more
+// than a page.
 func TestAListInOneAnswerIsTheSame(t *testing.T) {
 	d := open(t, nil)
 	d.put(t, 40, ugly())
@@ -172,18 +177,26 @@ func TestAListInOneAnswerIsTheSame(t *testing.T) {
 		page  wire.Type
 		part  func(cursor string) ipc.Payload
 	}{
-		"List": {wire.List, &wire.ListRequest{}, wire.ListPage, func(c string) ipc.Payload { return &wire.ListPageRequest{Limit: 7, Cursor: c} }},
-		"ListWhere": {wire.ListWhere, &wire.ListWhereRequest{Prefix: "o00000"}, wire.ListPage, func(c string) ipc.Payload {
-			return &wire.ListPageRequest{ListWhereRequest: wire.ListWhereRequest{Prefix: "o00000"}, Limit: 3, Cursor: c}
-		}},
+		"List": {wire.List, &wire.ListRequest{}, wire.ListPage,
+			func(c string) ipc.Payload { return &wire.ListPageRequest{Limit: 7, Cursor: c} }},
+		"ListWhere": {wire.ListWhere, &wire.ListWhereRequest{Prefix: "o00000"}, wire.ListPage,
+			func(c string) ipc.Payload {
+				return &wire.ListPageRequest{ListWhereRequest: wire.ListWhereRequest{Prefix: "o00000"},
+					Limit: 3, Cursor: c}
+			}},
 		"nothing": {wire.List, &wire.ListRequest{Prefix: "x"}, wire.ListPage, func(c string) ipc.Payload {
 			return &wire.ListPageRequest{ListWhereRequest: wire.ListWhereRequest{Prefix: "x"}, Cursor: c}
 		}},
-		"Top":        {wire.Top, &wire.Number{N: 10000}, wire.TopPage, func(c string) ipc.Payload { return &wire.PageRequest{Limit: 9, Cursor: c} }},
-		"StreamList": {wire.StreamList, &wire.WatchRequest{Prefix: "s"}, wire.StreamPage, func(c string) ipc.Payload { return &wire.PageRequest{Prefix: "s", Limit: 2, Cursor: c} }},
+		"Top": {wire.Top, &wire.Number{N: 10000}, wire.TopPage,
+			func(c string) ipc.Payload { return &wire.PageRequest{Limit: 9, Cursor: c} }},
+		"StreamList": {wire.StreamList, &wire.WatchRequest{Prefix: "s"}, wire.StreamPage,
+			func(c string) ipc.Payload { return &wire.PageRequest{Prefix: "s", Limit: 2, Cursor: c} }},
 	} {
 		items, _ := p.pages(test.page, test.part)
-		if got, want := p.whole(test.whole, test.ask), items; !slices.EqualFunc(got, want, func(a, b json.RawMessage) bool { return string(a) == string(b) }) || (len(got) == 0) != (name == "nothing") {
+		if got, want := p.whole(test.whole, test.ask), items; !slices.EqualFunc(got, want, func(a,
+			b json.RawMessage) bool {
+			return string(a) == string(b)
+		}) || (len(got) == 0) != (name == "nothing") {
 			t.Errorf("%s: %d items in one answer, %d in pages, or others", name, len(got), len(want))
 		}
 	}
@@ -231,4 +244,27 @@ func (p *peer) whole(t wire.Type, ask ipc.Payload) (items []json.RawMessage) {
 		p.t.Fatal(err)
 	}
 	return items
+}
+
+// TestAllPage is for root and the daemon's own user alone.
+func TestAllPage(t *testing.T) {
+	list := &wire.ListPageRequest{}
+	other := open(t, nil)
+	if _, err := other.dial(t).hello().ask(wire.AllPage, list); !errors.Is(err, object.ErrPermission) {
+		t.Error(err)
+	}
+	d := open(t, func(o *Options) { o.Admin = func(uint32) bool { return true } })
+	d.put(t, 3, nil)
+	admin := d.dial(t).hello()
+	items, _ := admin.pages(wire.AllPage, func(cursor string) ipc.Payload {
+		return &wire.ListPageRequest{Cursor: cursor}
+	})
+	var info object.Info
+	if len(items) != 3 || json.Unmarshal(items[0], &info) != nil || info.Tenant != "t" {
+		t.Errorf("%s", items)
+	}
+	shared := &wire.ListPageRequest{ListWhereRequest: wire.ListWhereRequest{Shared: true}}
+	if _, err := admin.ask(wire.AllPage, shared); !errors.Is(err, object.ErrInvalid) {
+		t.Error(err)
+	}
 }

@@ -9,8 +9,8 @@ import (
 	"tendril/store/object"
 )
 
-// Peers is what the front door asks of the daemon for links between workers. As Backend says; the sessions' numbers are of
-// the connection that asks.
+// Peers is what the front door asks of the daemon for links between workers. As Backend says; the sessions' numbers are
+// of the connection that asks.
 type Peers interface {
 	// OfferPeer gives a signed offer (pki.Offer) of tickets to a worker.
 	OfferPeer(session uint64, m wire.OfferPeerRequest) ([]byte, error)
@@ -22,7 +22,8 @@ type Peers interface {
 	TellPeer(session uint64, m wire.TellPeerRequest)
 	// Peers lists this node's peers as JSON, its own authority with them.
 	Peers() ([]byte, error)
-	// EachPeer calls f with the peers behind a place in their order, and with the place behind each, until f answers false.
+	// EachPeer calls f with the peers behind a place in their order, and with the place behind each, until f answers
+	// false.
 	EachPeer(after string, f func(item any, at string) bool) error
 	SetPeer(m wire.SetPeerRequest) error
 }
@@ -34,28 +35,13 @@ func (c *connection) peers() (Peers, error) {
 	return c.srv.opts.Peers, nil
 }
 
-func (c *connection) offerPeer(f *ipc.Frame) error {
-	var m wire.OfferPeerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	peers, err := c.peers()
-	if err != nil {
-		return err
-	}
+func (c *connection) offerPeer(peers Peers, m wire.OfferPeerRequest) (ipc.Payload, error) {
 	offer, err := peers.OfferPeer(c.session, m)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.OfferPeerReply{Offer: offer}) })
+	return &wire.OfferPeerReply{Offer: offer}, err
 }
 
 // dialPeer waits for another machine, and holds no other request of the connection up meanwhile. mu is held.
-func (c *connection) dialPeer(f *ipc.Frame) error {
-	var m wire.DialPeerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) dialPeer(f *ipc.Frame, m wire.DialPeerRequest) error {
 	peers, err := c.peers()
 	if err != nil {
 		return err
@@ -70,57 +56,20 @@ func (c *connection) dialPeer(f *ipc.Frame) error {
 	})
 }
 
-func (c *connection) pairPeers(f *ipc.Frame) error {
-	var m wire.PairPeersRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	peers, err := c.peers()
-	if err != nil {
-		return err
-	}
-	if err := peers.PairPeers(c.session, m); err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, nil) })
+func (c *connection) pairPeers(peers Peers, m wire.PairPeersRequest) (ipc.Payload, error) {
+	return nil, peers.PairPeers(c.session, m)
 }
 
-func (c *connection) tellPeer(f *ipc.Frame) error {
-	var m wire.TellPeerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	peers, err := c.peers()
-	if err != nil {
-		return err
-	}
+func (c *connection) tellPeer(peers Peers, m wire.TellPeerRequest) (ipc.Payload, error) {
 	peers.TellPeer(c.session, m)
-	return c.replyLater(func() { c.reply(f, nil) })
+	return nil, nil
 }
 
-func (c *connection) listPeers(f *ipc.Frame) error {
-	peers, err := c.peers()
-	if err != nil {
-		return err
-	}
+func (c *connection) listPeers(peers Peers, _ none) (ipc.Payload, error) {
 	b, err := peers.Peers()
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return long(b), err
 }
 
-func (c *connection) setPeer(f *ipc.Frame) error {
-	var m wire.SetPeerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	peers, err := c.peers()
-	if err != nil {
-		return err
-	}
-	if err := peers.SetPeer(m); err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, nil) })
+func (c *connection) setPeer(peers Peers, m wire.SetPeerRequest) (ipc.Payload, error) {
+	return nil, peers.SetPeer(m)
 }

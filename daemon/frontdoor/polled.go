@@ -8,11 +8,13 @@ import (
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
+	"tendril/store"
 	"tendril/store/object"
 )
 
-// A local connection's requests are read and answered by the Server's poller as long as they wait for nothing (row.atOnce); one that may
-// wait is left to the connection's own goroutine, and with it the connection until that has nothing to do.
+// A local connection's requests are read and answered by the Server's poller as long as they wait for nothing
+// (row.atOnce, acts); one that may wait is left to the connection's own goroutine, and with it the connection until
+// that has nothing to do.
 
 // unsent is part of what the peer did not take at once. The descriptors are owned.
 type unsent struct {
@@ -22,11 +24,11 @@ type unsent struct {
 
 var errFault = fmt.Errorf("%w: a fault of the daemon", object.ErrInternal)
 
-// next gives the next request: out of what the poller left or took in, or received by lingering on this thread. none: the poller
-// had the connection meanwhile, and there may be something to send first.
-func (c *connection) next() (none bool, err error) {
+// next gives the next request: out of what the poller left or took in, or received by lingering on this thread. polled:
+// the poller has the connection now.
+func (c *connection) next() (polled bool, err error) {
 	local, is := c.link.(*ipc.Accepted)
-	if !is || c.store == nil || c.srv.poller == nil {
+	if !is {
 		c.frame, err = c.link.Receive()
 		return false, err
 	}
@@ -36,8 +38,8 @@ func (c *connection) next() (none bool, err error) {
 	}
 	if !local.Whole() && !local.Large() {
 		came, err := local.Linger()
-		if err == nil && !came && c.srv.poller.Serve(local, c.peer.Tenant, c.step) {
-			return true, c.fault
+		if err == nil && !came && c.srv.poller.Serve(local, c.peer.Tenant, c.step, c.left) {
+			return true, nil
 		}
 		if err != nil {
 			return false, err
@@ -47,10 +49,11 @@ func (c *connection) next() (none bool, err error) {
 	return false, err
 }
 
-// turnRequests is how many requests a connection has served in one turn of the poller's, if they take no longer than turnMost.
+// turnRequests is how many requests a connection has served in one turn of the poller's, if they take no longer than
+// turnMost.
 const (
 	turnRequests = 16
-	turnMost     = 20 * time.Microsecond
+	turnMost     = 10 * time.Microsecond
 )
 
 // step serves some of what came, on the poller's goroutine, or leaves the connection to its own.
@@ -77,10 +80,22 @@ func (c *connection) step() (turn ipc.Turn) {
 
 // serveAtOnce acts on whole requests, as many as a turn is for, up to one that may wait, or that ends the connection.
 func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error) {
+	turn = ipc.More // something may have come since the last receive, unless this turn had one
+	if !c.framed {
+		frame, known, err := local.BeginsWithFrame()
+		switch {
+		case !known || err != nil:
+			return ipc.Served, err
+		case !frame:
+			return ipc.Leave, nil // dataConnection reads the rest
+		}
+		c.framed, turn = true, ipc.Served
+	}
 	if !local.Whole() {
 		if came, err := local.ReceiveNow(); !came || err != nil {
 			return ipc.Served, err
 		}
+		turn = ipc.Served
 	}
 	var began time.Time
 	for n := 0; local.Whole(); n++ {
@@ -103,14 +118,17 @@ func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error)
 		if err := c.act(&c.frame); err != nil {
 			return ipc.Leave, err
 		}
-		if !c.allSent() {
+		if c.leftOver || !c.allSent() {
 			return ipc.Leave, nil
 		}
 	}
-	if local.Large() {
-		return ipc.Leave, c.flushIfIdle()
+	switch {
+	case local.Large():
+		turn = ipc.Leave
+	case !local.Drained():
+		turn = ipc.More
 	}
-	return ipc.Served, c.flushIfIdle()
+	return turn, c.flushIfIdle()
 }
 
 // allSent sends a large batch early; it reports whether the peer takes what it is sent.
@@ -120,8 +138,11 @@ func (c *connection) allSent() bool {
 	return (len(c.out) < flushBytes || c.flush() == nil) && len(c.unsent) == 0
 }
 
-// isAtOnce reports whether the request at hand waits for nothing.
+// isAtOnce reports whether the request at hand waits for nothing. What comes before Hello is refused, or is it.
 func (c *connection) isAtOnce() bool {
+	if c.store == nil {
+		return true
+	}
 	at := rows[c.frame.Type].atOnce
 	return at != nil && at(c, &c.frame)
 }
@@ -180,27 +201,24 @@ func (u *unsent) close() {
 // always is for requests that never wait.
 func always(*connection, *ipc.Frame) bool { return true }
 
-func createsAtOnce(c *connection, f *ipc.Frame) bool {
-	var m wire.CreateRequest
-	return m.Decode(f.Payload) == nil && m.Flags == 0 && c.store.FitsAtOnce(m.SizeBytes)
+// byID says that a request names its object by id: a name may be one that was published.
+func byID(_ *connection, m wire.NameMessage) bool { return !m.ID.IsZero() }
+
+// acting is the store as the request at hand may use it.
+type acting interface {
+	Create(spec store.Spec) (store.Handle, error)
+	Seal(id object.ID, strict bool) error
+	SealWith(id object.ID, meta []byte) error
+	Push(stream uint64, id object.ID, wait time.Duration, wake func(*store.Waiter)) (*store.Waiter, error)
+	Release(id object.ID) error
+	Delete(id object.ID, name string) error
 }
 
-func sealsAtOnce(c *connection, f *ipc.Frame) bool {
-	var m wire.SealRequest
-	return m.Decode(f.Payload) == nil && !m.Strict && c.store.AtOnce(m.ID)
-}
-
-func releasesAtOnce(c *connection, f *ipc.Frame) bool {
-	var m wire.IDMessage
-	return m.Decode(f.Payload) == nil && c.store.ReleasesAtOnce(m.ID)
-}
-
-func deletesAtOnce(c *connection, f *ipc.Frame) bool {
-	var m wire.NameMessage
-	return m.Decode(f.Payload) == nil && c.store.AtOnce(m.ID)
-}
-
-func pushesAtOnce(c *connection, f *ipc.Frame) bool {
-	var m wire.StreamPushRequest
-	return m.Decode(f.Payload) == nil && c.store.AtOnce(m.ID)
+// acts gives the store to act on: on the poller one that waits for nothing. What would wait, store.ErrWouldWait, is
+// left to the connection's own goroutine.
+func (c *connection) acts() acting {
+	if c.polled {
+		return c.store.AtOnce()
+	}
+	return c.store
 }

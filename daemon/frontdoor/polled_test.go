@@ -3,12 +3,16 @@ package frontdoor
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"sync/atomic"
 	"testing"
 
+	"github.com/sirupsen/logrus"
+
 	"tendril/ipc"
 	"tendril/ipc/wire"
+	"tendril/store"
 	"tendril/store/object"
 )
 
@@ -18,7 +22,13 @@ func nobodyLingers(o *Options) { o.Lingers = -1 }
 // object makes a sealed object with a segment of its own and as much metadata as there may be.
 func (p *peer) object() object.ID {
 	p.t.Helper()
-	f, err := p.ask(wire.Create, &wire.CreateRequest{SizeBytes: 10, Flags: wire.CreateOwn, Meta: make([]byte, object.MaxMetaBytes)})
+	return p.sealed(&wire.CreateRequest{SizeBytes: 10, Flags: wire.CreateOwn, Meta: make([]byte, object.MaxMetaBytes)})
+}
+
+// sealed makes a sealed object.
+func (p *peer) sealed(request *wire.CreateRequest) object.ID {
+	p.t.Helper()
+	f, err := p.ask(wire.Create, request)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -43,7 +53,8 @@ func (p *peer) refs(id object.ID) int {
 	return info.Refs
 }
 
-// A peer that does not read its replies keeps nobody waiting, and then gets all of them, in order and with their descriptors.
+// A peer that does not read its replies keeps nobody waiting, and then gets all of them, in order and with their
+// descriptors.
 func TestPollerAndAPeerThatDoesNotRead(t *testing.T) {
 	d := open(t, nobodyLingers)
 	maker, p, other := d.dial(t).hello(), d.dial(t).hello(), d.dial(t).hello()
@@ -55,7 +66,8 @@ func TestPollerAndAPeerThatDoesNotRead(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() {
 		for i := range uint64(n) {
-			if err := p.Send(ipc.AppendFrame(nil, wire.Get, 0, 1+i, &wire.GetRequest{ID: ids[i*objects/n]})); err != nil {
+			if err := p.Send(ipc.AppendFrame(nil, wire.Get, 0, 1+i,
+				&wire.GetRequest{ID: ids[i*objects/n]})); err != nil {
 				sent <- err
 				return
 			}
@@ -115,6 +127,32 @@ func TestPollerSurvivesAPanic(t *testing.T) {
 	}
 }
 
+// heldLog is a log that takes no line until it is released.
+type heldLog struct{ released chan struct{} }
+
+func (l heldLog) Write(b []byte) (int, error) {
+	<-l.released
+	return len(b), nil
+}
+
+// A connection that breaks a rule ends, and its peer hears why, though the log takes no line.
+func TestBrokenRulesDoNotWaitForTheLog(t *testing.T) {
+	held := heldLog{make(chan struct{})}
+	d := open(t, func(o *Options) {
+		log := logrus.New()
+		log.SetOutput(held)
+		o.Log = log
+	})
+	defer close(held.released)
+	greeted := d.dial(t).hello()
+	greeted.Send(bytes.Repeat([]byte{0xff}, 16))
+	broken := d.dial(t)
+	broken.send(wire.Status, 1, nil)
+	waitFor(t, func() bool { return d.Connections() == 0 })
+	greeted.mustEnd(object.ErrProtocol)
+	broken.mustEnd(object.ErrProtocol)
+}
+
 // The reply to a lazy request waits for the next request that is not lazy, whoever serves them.
 func TestLazyReplies(t *testing.T) {
 	for name, change := range map[string]func(*Options){"polled": nobodyLingers, "lingering": nil} {
@@ -129,7 +167,8 @@ func TestLazyReplies(t *testing.T) {
 			}
 			for round := range 3 {
 				for i := range 5 {
-					if err := p.Send(ipc.AppendFrame(nil, wire.Get, ipc.FlagLazy, uint64(10+i), &wire.GetRequest{ID: id})); err != nil {
+					if err := p.Send(ipc.AppendFrame(nil, wire.Get, ipc.FlagLazy, uint64(10+i),
+						&wire.GetRequest{ID: id})); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -153,7 +192,8 @@ func TestLazyReplies(t *testing.T) {
 	}
 }
 
-// A tenant that floods the poller over many connections delays another tenant's request by a turn or two, not by all that it sent.
+// A tenant that floods the poller over many connections delays another tenant's request by a turn or two, not by all
+// that it sent.
 func TestPollerIsFair(t *testing.T) {
 	const blocking, counting = wire.Type(0x7002), wire.Type(0x7003)
 	const floods, each = 8, 1000
@@ -204,4 +244,78 @@ func TestPollerIsFair(t *testing.T) {
 		t.Errorf("%d of a flood's %d requests came first", n, floods*each)
 	}
 	waitFor(t, func() bool { return served.Load() == floods*each }) // and none of them is forgotten
+}
+
+// TestGetOfWhatGoesMeanwhile: an object is on disk when a Get looks, which does not wait, and gone when it is to be
+// brought back.
+func TestGetOfWhatGoesMeanwhile(t *testing.T) {
+	d := open(t, nil)
+	p := d.dial(t).hello()
+	m := wire.GetRequest{Name: "gone"}
+	var all []*connection
+	d.mu.Lock()
+	for c := range d.conns {
+		all = append(all, c)
+	}
+	d.mu.Unlock()
+	for _, c := range all {
+		c.stateMu.Lock()
+		entered := c.store != nil
+		c.stateMu.Unlock()
+		if !entered {
+			t.Fatal("Hello was answered, and the connection has no store")
+		}
+		if err := c.beginWaiting(store.PendingBytes); err != nil {
+			t.Fatal(err)
+		}
+		r := &pendingRequest{
+			c: c, f: ipc.Frame{Header: ipc.Header{Type: wire.Get, Request: 5}}, bytes: store.PendingBytes,
+			wanted: []store.Wanted{{Name: m.Name}},
+		}
+		r.proceed = func(r *pendingRequest, err error) { r.give(m, (*connection).giveGet, err) }
+		go r.fetch()
+	}
+	f, err := p.receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decodeError(t, f); f.Request != 5 || !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("request %d: %v", f.Request, err)
+	}
+}
+
+// cutLink is a connection's transport that notes whether requests were refused when it was cut.
+type cutLink struct {
+	transport
+	cut func()
+}
+
+func (l cutLink) Shutdown() {
+	l.cut()
+	l.transport.Shutdown()
+}
+
+// The connection of a process that has ended is cut before its requests are refused: what it sent last, and a child of
+// its reads the answer to, is answered or is not.
+func TestEndedProcessIsCutFirst(t *testing.T) {
+	d := open(t, nil)
+	d.dial(t).hello()
+	var p *connection
+	d.mu.Lock()
+	for p = range d.conns {
+	}
+	d.mu.Unlock()
+	var cuts, late atomic.Int32
+	c := &connection{srv: d.Server, ctx: p.ctx, cancel: p.cancel} // of p what is immutable
+	c.link = cutLink{p.link, func() {
+		cuts.Add(1)
+		if p.ctx.Err() != nil {
+			late.Add(1)
+		}
+	}}
+	c.processEnded()
+	waitFor(t, func() bool { return cuts.Load() == 2 && d.Connections() == 0 })
+	if late.Load() != 1 { // end's own, which follows
+		t.Errorf("%d of %d cuts came when requests were refused already", late.Load(), cuts.Load())
+	}
 }

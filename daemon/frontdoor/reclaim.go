@@ -6,11 +6,7 @@ import (
 )
 
 // reclaim answers a client that was connected before.
-func (c *connection) reclaim(f *ipc.Frame) error {
-	var m wire.ReclaimRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) reclaim(m wire.ReclaimRequest) (ipc.Payload, error) {
 	reply := wire.ReclaimReply{Verdicts: make([]wire.Verdict, len(m.Claims))}
 	for i, claim := range m.Claims {
 		again, here := c.store.Reclaim(claim.ID, claim.Segment)
@@ -21,6 +17,5 @@ func (c *connection) reclaim(f *ipc.Frame) error {
 			reply.Verdicts[i] = wire.Moved
 		}
 	}
-	c.reply(f, &reply)
-	return nil
+	return &reply, nil
 }

@@ -30,7 +30,8 @@ type remoteDoor struct {
 	listener *net.TCPListener
 }
 
-// ListenTCP opens the door for other machines at address (host:port). It is done once. Errors: ErrBusy where the port is taken.
+// ListenTCP opens the door for other machines at address (host:port). It is done once. Errors: ErrBusy where the port
+// is taken.
 func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	if s.opts.TLS == nil || s.opts.Remote == nil || s.opts.Cluster == nil {
 		return nil, fmt.Errorf("%w: a front door for other machines needs TLS, Remote and Cluster", object.ErrInvalid)
@@ -42,7 +43,7 @@ func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	}
 	l, err := alive.Listen(context.Background(), "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: %s is taken by another program: choose another with --listen HOST:PORT, or none with --listen none", object.ErrBusy, address)
+		return nil, fmt.Errorf("%w: %s is in use by another program: choose another address with --listen HOST:PORT, or --listen none", object.ErrBusy, address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
@@ -59,8 +60,9 @@ func (s *Server) ListenTCP(address string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// userTimeout is how long what was sent, a keep-alive probe among it, may stay unacknowledged (TCP_USER_TIMEOUT of tcp(7), which also
-// counts against a program that somebody has stopped while more was on its way to it than fits into its socket).
+// userTimeout is how long what was sent, a keep-alive probe among it, may stay unacknowledged (TCP_USER_TIMEOUT of
+// tcp(7), which also counts against a program that somebody has stopped while more was on its way to it than fits into
+// its socket).
 const userTimeout = time.Minute
 
 // setUserTimeout prepares a listening socket; what it accepts inherits that, also in a worker.
@@ -81,6 +83,9 @@ func (s *Server) RemoteAddr() net.Addr {
 	}
 	return s.remote.listener.Addr()
 }
+
+// acceptPause is how long to wait when the machine has no descriptor for another connection.
+const acceptPause = 50 * time.Millisecond
 
 func (s *Server) acceptRemote(l *net.TCPListener) {
 	defer s.running.Done()
@@ -109,6 +114,8 @@ func (s *Server) receive(who *stranger) {
 		s.noteStranger(err, who)
 	}
 	if c != nil {
+		c.framed = true
+		c.begin()
 		c.serve()
 		return
 	}
@@ -173,7 +180,7 @@ func (s *Server) greet(conn *net.TCPConn) (*connection, error) {
 	}
 	peer := s.opts.Remote(certified)
 	peer.Remote = conn.RemoteAddr().String()
-	c := newConnection(s, link, nil, peer)
+	c := newConnection(s, link, peer)
 	if err := s.admitRemote(c); err != nil {
 		refuse(link, err)
 		return nil, err
@@ -188,14 +195,15 @@ func (s *Server) admitRemote(c *connection) error {
 	}
 	if s.opts.Revoked != nil && s.opts.Revoked(c.peer.Serial) {
 		s.dismiss(c)
-		return fmt.Errorf("%w: the certificate of %.60q was revoked: log in again with a new token", object.ErrPermission, c.peer.Subject)
+		return fmt.Errorf("%w: the certificate of %.60q was revoked: log in again with a new token",
+			object.ErrPermission, c.peer.Subject)
 	}
 	return nil
 }
 
 // enroll serves one Enroll and nothing else.
 func (s *Server) enroll(link *ipc.Stream, remote string) error {
-	link.SetDeadline(time.Now().Add(enrollTime))
+	defer time.AfterFunc(enrollTime, link.EndReceive).Stop()
 	f, err := link.Receive()
 	if err != nil {
 		return fmt.Errorf("enroll: %w", err)
@@ -203,7 +211,8 @@ func (s *Server) enroll(link *ipc.Stream, remote string) error {
 	var m wire.EnrollRequest
 	switch {
 	case f.Type != wire.Enroll || f.Flags != 0 || f.Request == 0 || f.Length > enrollMax:
-		err = fmt.Errorf("%w: %v of %d bytes without a certificate: only Enroll is allowed, log in first", object.ErrProtocol, f.Type, f.Length)
+		err = fmt.Errorf("%w: %v of %d bytes without a certificate: only Enroll is allowed, log in first",
+			object.ErrProtocol, f.Type, f.Length)
 	default:
 		err = m.Decode(f.Payload)
 	}

@@ -3,7 +3,6 @@ package frontdoor
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -17,9 +16,11 @@ import (
 	"tendril/store/object"
 )
 
-// A front door is handed to another daemon as its socket: who connects meanwhile waits in the socket's queue, and nobody finds it gone.
+// A front door is handed to another daemon as its socket: who connects meanwhile waits in the socket's queue, and
+// nobody finds it gone.
 
-// Door is a front door's socket, which listens, and the lock that says whose it is. Who has it must Close it, or give it to Listen.
+// Door is a front door's socket, which listens, and the lock that says whose it is. Who has it must Close it, or give
+// it to Listen.
 type Door struct {
 	Socket *os.File
 	Lock   *os.File
@@ -35,54 +36,47 @@ func (d *Door) Close() {
 
 // Retire is Close that leaves the socket and its lock.
 func (s *Server) Retire() (*Door, error) {
-	socket, err := s.listener.File()
+	socket, err := unix.FcntlInt(uintptr(s.listener.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	fd, err := unix.FcntlInt(s.lock.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	lock, err := unix.FcntlInt(s.lock.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		socket.Close()
+		unix.Close(socket)
 		s.Close()
 		return nil, err
 	}
-	s.listener.SetUnlinkOnClose(false)
+	s.listener.path = "" // its file stays
 	s.Close()
-	return &Door{Socket: socket, Lock: os.NewFile(uintptr(fd), "lock of the socket")}, nil
+	return &Door{Socket: os.NewFile(uintptr(socket), "socket"), Lock: os.NewFile(uintptr(lock), "lock of the socket")},
+		nil
 }
 
 // listener makes the Door's listener; the Door's Socket is spent, also after an error.
-func (d *Door) listener(path string) (*net.UnixListener, error) {
+func (d *Door) listener(path string) (*listener, error) {
 	defer d.Socket.Close()
-	l, err := net.FileListener(d.Socket)
+	fd, err := unix.FcntlInt(d.Socket.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	u, ok := l.(*net.UnixListener)
-	if !ok || u.Addr().String() != path {
-		l.Close()
-		return nil, fmt.Errorf("%w: the daemon before listens at %s, not at %s", object.ErrInvalid, l.Addr(), path)
+	l := &listener{fd: fd, path: path}
+	name, err := unix.Getsockname(fd)
+	if at, is := name.(*unix.SockaddrUnix); err == nil && (!is || at.Name != path) {
+		err = fmt.Errorf("%w: the previous daemon listens at %v, not at %s", object.ErrInvalid, name, path)
 	}
-	u.SetUnlinkOnClose(true)
-	return u, listenAgain(u)
-}
-
-// listenAgain makes this process the one that clients see as the socket's (SO_PEERCRED, unix(7)).
-func listenAgain(u *net.UnixListener) error {
-	raw, err := u.SyscallConn()
+	if err == nil { // this process is the one that clients see as the socket's (SO_PEERCRED, unix(7))
+		err = errors.Join(unix.SetNonblock(fd, true), unix.Listen(fd, backlog))
+	}
 	if err != nil {
-		return err
+		l.Close()
+		return nil, err
 	}
-	controlErr := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), unix.SOMAXCONN) })
-	return errors.Join(controlErr, err)
+	return l, nil
 }
 
 // takeover answers who wants to be the next daemon, with one end of the connection to it.
-func (c *connection) takeover(f *ipc.Frame) error {
-	var m wire.TakeoverRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) takeover(f *ipc.Frame, m wire.TakeoverRequest) error {
 	if c.srv.opts.Takeover == nil {
 		return fmt.Errorf("%w: this daemon cannot be taken over", object.ErrUnsupported)
 	}
@@ -98,7 +92,8 @@ func (c *connection) takeover(f *ipc.Frame) error {
 	return c.replyLater(func() { c.replyFD(f, &wire.TakeoverReply{Format: format}, fd) })
 }
 
-// heirs hold what connections to the daemon before this one held, until their process ends or has been back for the grace.
+// heirs hold what connections to the daemon before this one held, until their process ends or has been back for the
+// grace.
 type heirs struct {
 	grace   time.Duration // immutable
 	running sync.WaitGroup

@@ -9,18 +9,15 @@ import (
 	"tendril/store/object"
 )
 
-// scrub does a step of a scrub: over everybody's objects for root and the daemon's own user, over the tenant's for others.
-func (c *connection) scrub(f *ipc.Frame) error {
-	var m wire.ScrubRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+// scrub does a step of a scrub: over everybody's objects for root and the daemon's own user, over the tenant's for
+// others.
+func (c *connection) scrub(m wire.ScrubRequest) (ipc.Payload, error) {
 	if m.From == "" {
 		c.scrubbed = object.ScrubPass{Began: time.Now().UTC()}
 	}
 	step, err := c.store.Scrub(c.ctx, c.peer.Admin, m.From)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.scrubbed.Add(step)
 	if whole := step.Next == "" && !c.scrubbed.Began.IsZero(); whole && c.peer.Admin {
@@ -28,8 +25,5 @@ func (c *connection) scrub(f *ipc.Frame) error {
 		c.store.NoteScrub(c.scrubbed)
 	}
 	b, err := json.Marshal(step)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return long(b), err
 }

@@ -9,40 +9,30 @@ import (
 	"tendril/store/object"
 )
 
-func (c *connection) status(f *ipc.Frame) error {
+func (c *connection) status(none) (ipc.Payload, error) {
 	b, err := c.srv.opts.Backend.Status(c.peer)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return long(b), err
 }
 
-func (c *connection) devices(f *ipc.Frame) error {
+func (c *connection) devices(none) (ipc.Payload, error) {
 	b, err := c.srv.opts.Backend.Devices()
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.replyLong(f, b) })
+	return long(b), err
 }
 
-func (c *connection) openSession(f *ipc.Frame) error {
-	var m wire.OpenSessionRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) openSession(m wire.OpenSessionRequest) (ipc.Payload, error) {
 	if c.inSession() {
-		return fmt.Errorf("%w: this connection has a session already", object.ErrExists)
+		return nil, fmt.Errorf("%w: this connection has a session already", object.ErrExists)
 	}
 	session, snapshot, err := c.srv.opts.Backend.OpenSession(c.peer, m.LibraryVersion, m.Options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !c.keepSession(session) {
 		c.srv.opts.Backend.CloseSession(session)
-		return fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
+		return nil, fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
 	}
 	reply := wire.OpenSessionReply{Session: session, Snapshot: snapshot}
-	return c.replyLater(func() { c.replyLong(f, reply.AppendTo(nil)) })
+	return long(reply.Append(nil)), nil
 }
 
 func (c *connection) inSession() bool {
@@ -74,17 +64,13 @@ func (c *connection) closeSession() bool {
 	return open
 }
 
-// endSession ends a session for its owner, or for the daemon's, and with it the connection that has it: the program learns it as it learns that a
-// daemon is gone. One that waits for its client waits no more.
-func (c *connection) endSession(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+// endSession ends a session for its owner, or for the daemon's, and with it the connection that has it: the program
+// learns it as it learns that a daemon is gone. One that waits for its client waits no more.
+func (c *connection) endSession(m wire.Number) error {
 	for { // it may change hands between a look and the deed
 		holder, a := c.srv.holderOf(m.N)
 		if holder == nil && a == nil {
-			return fmt.Errorf("%w: no session %d: tendril session ls", object.ErrNotFound, m.N)
+			return fmt.Errorf("%w: no session %d", object.ErrNotFound, m.N)
 		}
 		var owner Peer
 		if holder != nil {
@@ -96,23 +82,25 @@ func (c *connection) endSession(f *ipc.Frame) error {
 			return fmt.Errorf("%w: session %d is of another tenant", object.ErrPermission, m.N)
 		}
 		if holder != nil && holder.closeSession() {
-			c.srv.opts.Log.WithFields(c.who()).WithField("session", m.N).Info("front door: a session is ended by request")
+			c.srv.opts.Log.WithFields(c.who()).WithField("session",
+				m.N).Info("front door: a session was ended on request")
 			if holder != c {
 				holder.end()
 			}
-			break
+			return nil
 		}
 		if a != nil && c.srv.takeAway(a) {
-			c.srv.opts.Log.WithFields(c.who()).WithField("session", m.N).Info("front door: a session that waits is ended by request")
+			c.srv.opts.Log.WithFields(c.who()).WithField("session",
+				m.N).Info("front door: a waiting session was ended on request")
 			c.srv.stopTimer(a)
 			c.srv.endAway(a)
-			break
+			return nil
 		}
 	}
-	return c.replyLater(func() { c.reply(f, nil) })
 }
 
-// holderOf finds the connection that has a session, or the session where it waits for its client; neither: there is no such session.
+// holderOf finds the connection that has a session, or the session where it waits for its client; neither: there is no
+// such session.
 func (s *Server) holderOf(session uint64) (*connection, *awaySession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,11 +115,7 @@ func (s *Server) holderOf(session uint64) (*connection, *awaySession) {
 	return nil, s.away[session]
 }
 
-func (c *connection) openWorker(f *ipc.Frame) error {
-	var m wire.OpenWorkerRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) openWorker(f *ipc.Frame, m wire.OpenWorkerRequest) error {
 	w, err := c.srv.opts.Backend.OpenWorker(c.session, m.Platform)
 	if err != nil {
 		return err
@@ -145,45 +129,22 @@ func (c *connection) openWorker(f *ipc.Frame) error {
 	})
 }
 
-func (c *connection) closeWorker(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) closeWorker(m wire.Number) error {
 	c.srv.opts.Backend.CloseWorker(c.session, m.N)
-	return c.replyLater(func() { c.reply(f, nil) })
-}
-
-func (c *connection) workerFate(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	alive, text, err := c.srv.opts.Backend.WorkerFate(c.session, m.N)
-	if err != nil {
-		return err
-	}
-	return c.replyLater(func() { c.reply(f, &wire.WorkerFateReply{Alive: alive, Text: text}) })
-}
-
-// reserveDevice is answered in its turn: of two the later one counts.
-func (c *connection) reserveDevice(f *ipc.Frame) error {
-	var m wire.ReserveDeviceRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.srv.opts.Backend.ReserveDevice(c.session, m.Worker, m.Bytes); err != nil {
-		return err
-	}
-	c.reply(f, nil)
 	return nil
 }
 
-func (c *connection) allocSegment(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) workerFate(m wire.Number) (ipc.Payload, error) {
+	alive, text, err := c.srv.opts.Backend.WorkerFate(c.session, m.N)
+	return &wire.WorkerFateReply{Alive: alive, Text: text}, err
+}
+
+// reserveDevice is answered in its turn: of two the later one counts.
+func (c *connection) reserveDevice(m wire.ReserveDeviceRequest) error {
+	return c.srv.opts.Backend.ReserveDevice(c.session, m.Worker, m.Bytes)
+}
+
+func (c *connection) allocSegment(f *ipc.Frame, m wire.Number) error {
 	g, err := c.store.AllocSegment(m.N)
 	if err != nil {
 		return err
@@ -192,29 +153,11 @@ func (c *connection) allocSegment(f *ipc.Frame) error {
 	return nil
 }
 
-func (c *connection) freeSegment(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.FreeSegment(m.N); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
+func (c *connection) freeSegment(m wire.Number) error { return c.store.FreeSegment(m.N) }
 
-func (c *connection) publishSegment(f *ipc.Frame) error {
-	var m wire.PublishSegmentRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) publishSegment(m wire.PublishSegmentRequest) (ipc.Payload, error) {
 	id, err := c.store.PublishSegment(store.Publication{
 		Segment: m.Segment, SizeBytes: m.SizeBytes, Class: m.Class, Name: m.Name, Replace: m.Replace, Meta: m.Meta,
 	})
-	if err != nil {
-		return err
-	}
-	c.reply(f, &wire.IDMessage{ID: id})
-	return nil
+	return &wire.IDMessage{ID: id}, err
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Strangers are connections that have not said who they are. There is room for so many; where it is full the newcomer takes the place
-// of another one, so that a flood of silent connections cannot keep the door shut: of one that has not even sent a preface,
-// of the address that has most of them, the oldest. Whoever is quick comes in.
+// Strangers are connections that have not said who they are. There is room for so many; where it is full the newcomer
+// takes the place of another one, so that a flood of silent connections cannot keep the door shut: of one that has not
+// even sent a preface, of the address that has most of them, the oldest. Whoever is quick comes in.
 const (
 	maxStrangers = 512 // at a time
 	maxFromOne   = 64  // of one address (IPv6: of one /64)
@@ -138,10 +138,10 @@ func (s *Server) noteStranger(err error, who *stranger) {
 	s.mu.Unlock()
 	log := s.opts.Log.WithError(err).WithField("remote", who.conn.RemoteAddr())
 	if quiet || errors.Is(err, io.EOF) {
-		log.Debug("front door: a stranger was sent away")
+		log.Debug("front door: an unauthenticated connection was closed")
 		return
 	}
-	log.Info("front door: a stranger was sent away")
+	log.Info("front door: an unauthenticated connection was closed")
 }
 
-var errCrowded = errors.New("too many strangers at the door: this one made room for another")
+var errCrowded = errors.New("too many unauthenticated connections: this one made room for another")

@@ -9,21 +9,15 @@ import (
 	"tendril/store/object"
 )
 
-func (c *connection) streamOpen(f *ipc.Frame) error {
-	var m wire.StreamOpenRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) streamOpen(m wire.StreamOpenRequest) (ipc.Payload, error) {
 	has := func(flag uint8) bool { return m.Flags&flag != 0 }
 	end, err := c.store.OpenStream(store.StreamSpec{
-		Name: m.Name, Reads: has(wire.StreamReads), Writes: has(wire.StreamWrites), New: has(wire.StreamNew), Existing: has(wire.StreamExisting),
-		DropOldest: has(wire.StreamDropOldest), Keep: has(wire.StreamKeep), Frames: int(min(m.Frames, object.MaxStreamFrames+1)), Bytes: m.Bytes,
+		Name: m.Name, Reads: has(wire.StreamReads), Writes: has(wire.StreamWrites), New: has(wire.StreamNew),
+		Existing:   has(wire.StreamExisting),
+		DropOldest: has(wire.StreamDropOldest), Keep: has(wire.StreamKeep),
+		Frames: int(min(m.Frames, object.MaxStreamFrames+1)), Bytes: m.Bytes,
 	})
-	if err != nil {
-		return err
-	}
-	c.reply(f, &wire.StreamOpenReply{Stream: end.ID, Frames: uint32(end.Frames), Bytes: end.Bytes})
-	return nil
+	return &wire.StreamOpenReply{Stream: end.ID, Frames: uint32(end.Frames), Bytes: end.Bytes}, err
 }
 
 // waitTime reads a wait from a peer: below 0 is for ever.
@@ -34,29 +28,21 @@ func waitTime(ms uint32) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-func (c *connection) streamPush(f *ipc.Frame) error {
-	var m wire.StreamPushRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) streamPush(f *ipc.Frame, m wire.StreamPushRequest) error {
 	header := f.Header
 	if m.Seal {
-		if err := c.store.SealWith(m.ID, m.Meta); err != nil {
+		if err := c.acts().SealWith(m.ID, m.Meta); err != nil {
 			return err
 		}
 	}
-	w, err := c.store.Push(m.Stream, m.ID, waitTime(m.WaitMS), func(w *store.Waiter) { c.answerSoon(header, w) })
+	w, err := c.acts().Push(m.Stream, m.ID, waitTime(m.WaitMS), func(w *store.Waiter) { c.answerSoon(header, w) })
 	if err == nil && w == nil {
 		c.reply(f, nil)
 	}
 	return err
 }
 
-func (c *connection) streamPop(f *ipc.Frame) error {
-	var m wire.StreamPopRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) streamPop(f *ipc.Frame, m wire.StreamPopRequest) error {
 	header := f.Header
 	p, w, err := c.store.Pop(m.Stream, waitTime(m.WaitMS), func(w *store.Waiter) { c.answerSoon(header, w) })
 	if err == nil && w == nil {
@@ -67,7 +53,8 @@ func (c *connection) streamPop(f *ipc.Frame) error {
 
 // replyPop answers a StreamPop. mu is held.
 func (c *connection) replyPop(f *ipc.Frame, p store.Popped) {
-	c.scratch.pop = wire.StreamPopReply{Number: p.Number, GetReply: wire.GetReply{ID: p.ID, Ref: p.Ref, SizeBytes: p.Size, Class: p.Class, Meta: p.Meta}}
+	c.scratch.pop = wire.StreamPopReply{Number: p.Number,
+		GetReply: wire.GetReply{ID: p.ID, Ref: p.Ref, SizeBytes: p.Size, Class: p.Class, Meta: p.Meta}}
 	c.replyFD(f, &c.scratch.pop, p.FD)
 }
 
@@ -75,8 +62,8 @@ func (c *connection) replyPop(f *ipc.Frame, p store.Popped) {
 const answerBytes = 4 << 10
 
 // answerSoon answers a push or a pop that waited. It runs in the goroutine of whoever ended the waiting, perhaps under
-// that connection's mu, and so may not wait for this one's nor for this peer to read: then a goroutine of its own does it.
-// Usually none of that is so, and the answer goes out without another goroutine being woken.
+// that connection's mu, and so may not wait for this one's nor for this peer to read: then a goroutine of its own does
+// it. Usually none of that is so, and the answer goes out without another goroutine being woken.
 func (c *connection) answerSoon(h ipc.Header, w *store.Waiter) {
 	if c.mu.TryLock() {
 		local, is := c.link.(*ipc.Accepted)
@@ -126,75 +113,18 @@ func (c *connection) soon(run func()) {
 }
 
 // hurry has no effect of its own: like any request that is not lazy it has what is answered sent.
-func (c *connection) hurry(f *ipc.Frame) error {
-	c.reply(f, nil)
-	return nil
+func (c *connection) hurry(none) error { return nil }
+
+func (c *connection) streamEnd(m wire.StreamEndRequest) error {
+	return c.store.EndStream(m.Stream, m.Abort)
 }
 
-func (c *connection) streamEnd(f *ipc.Frame) error {
-	var m wire.StreamEndRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.EndStream(m.Stream, m.Abort); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
+func (c *connection) streamClose(m wire.Number) error { return c.store.CloseStream(m.N) }
+
+func (c *connection) streamCancel(m wire.Number) error { return c.store.CancelStream(m.N) }
+
+func (c *connection) streamUnpop(m wire.StreamUnpopRequest) error {
+	return c.store.Unpop(m.Stream, m.ID, m.Number)
 }
 
-func (c *connection) streamClose(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.CloseStream(m.N); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
-
-func (c *connection) streamCancel(f *ipc.Frame) error {
-	var m wire.Number
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.CancelStream(m.N); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
-
-func (c *connection) streamUnpop(f *ipc.Frame) error {
-	var m wire.StreamUnpopRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.Unpop(m.Stream, m.ID, m.Number); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
-
-func (c *connection) streamList(f *ipc.Frame) error {
-	var m wire.WatchRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	return c.replyList(f, c.streamsOf(m.Prefix))
-}
-
-func (c *connection) streamRemove(f *ipc.Frame) error {
-	var m wire.NameMessage
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
-	if err := c.store.RemoveStream(m.Name); err != nil {
-		return err
-	}
-	c.reply(f, nil)
-	return nil
-}
+func (c *connection) streamRemove(m wire.NameMessage) error { return c.store.RemoveStream(m.Name) }

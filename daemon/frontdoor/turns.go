@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// turns lets few connections' goroutines work at a time, so that the poller finds a processor when a request comes: behind a thousand
-// goroutines that all have something to do it would wait for each. Tenants take turns. Who takes long, for a disk or a peer perhaps, keeps
-// nobody waiting for it: after turnTime the next one goes on beside it. The lock is a leaf.
+// turns lets few connections' goroutines work at a time, so that the poller finds a processor when a request comes:
+// behind a thousand goroutines that all have something to do it would wait for each. Tenants take turns. Who takes
+// long, for a disk or a peer perhaps, keeps nobody waiting for it: after turnTime the next one goes on beside it. The
+// lock is a leaf.
 type turns struct {
 	mu      sync.Mutex
 	free    int

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+
+	"tendril/ipc/wire"
 )
 
 // Tenants take turns, however many of one wait.
@@ -79,5 +81,41 @@ func TestTurnsLeaveTheProcessor(t *testing.T) {
 	}
 	if worst > 100 {
 		t.Errorf("%d turns were taken before another goroutine had the processor", worst)
+	}
+}
+
+// A checksum of a large object takes a turn for each MiB, and so lets other tenants in.
+func TestChecksumTakesTurns(t *testing.T) {
+	const mib = 4
+	d := open(t, nil)
+	p := d.dial(t).hello()
+	id := p.sealed(&wire.CreateRequest{SizeBytes: mib << 20})
+	locked := func(f func()) {
+		d.turns.mu.Lock()
+		defer d.turns.mu.Unlock()
+		f()
+	}
+	locked(func() { d.turns.free -= 1000 }) // from here on a turn is what this test gives
+	defer locked(func() { d.turns.free += 1000 })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := p.ask(wire.Checksum, &wire.NameMessage{ID: id})
+		answered <- err
+	}()
+	for turns := 0; ; {
+		waits, done := false, false
+		waitFor(t, func() bool {
+			locked(func() { waits = d.turns.order.Len() > 0 })
+			done = len(answered) > 0
+			return waits || done
+		})
+		if done {
+			if err := <-answered; err != nil || turns != mib {
+				t.Errorf("%d turns, %v; want %d", turns, err, mib)
+			}
+			return
+		}
+		d.turns.pass()
+		turns++
 	}
 }

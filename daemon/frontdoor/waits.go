@@ -14,18 +14,28 @@ import (
 	"tendril/store/object"
 )
 
-// Gets and AwaitManys that wait, and watches, have no goroutine: the store's attendant of their tenant calls when there is something to
-// do for one, and does it for the tenant's others only then. So a tenant keeps one goroutine busy, however many of them end at once.
+// Gets and AwaitManys that wait, and watches, have no goroutine: the store's attendant of their tenant calls when there
+// is something to do for one, and does it for the tenant's others only then. So a tenant keeps one goroutine busy,
+// however many of them end at once.
 
-// turnTime is how long the attendant waits for one of them, whose peer may not be reading, before it goes on to the next.
+// turnTime is how long the attendant waits for one of them, whose peer may not be reading, before it goes on to the
+// next.
 const turnTime = time.Millisecond
 
-// asleep has a connection's requests that wait without a goroutine. Its lock is taken under connection.mu, and the store's under it.
+// asleep has a connection's requests that wait without a goroutine. Its lock is taken under connection.mu, and the
+// store's under it.
 type asleep struct {
 	mu      sync.Mutex
 	ended   bool
 	pending map[*pendingRequest]struct{}
+	over    []overRequest // answered together with the next one
 	watches []*watch
+}
+
+// overRequest is a request whose waiting is over, and how it went.
+type overRequest struct {
+	r   *pendingRequest
+	err error
 }
 
 // pendingRequest waits for objects. Its connection counts it among waits.
@@ -111,20 +121,33 @@ func (r *pendingRequest) wait() (waits bool, err error) {
 
 var errEnded = fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
 
-// wake is called by the attendant: the waiting is over.
-func (r *pendingRequest) wake(err error) {
+// wake is called by the attendant: the waiting is over. Those that end together are answered with one send.
+func (r *pendingRequest) wake(err error, more bool) {
 	x := &r.c.asleep
 	x.mu.Lock()
 	delete(x.pending, r)
+	list := append(x.over, overRequest{r, err})
+	if x.over = nil; more {
+		x.over = list
+	}
 	x.mu.Unlock()
-	r.c.inTurn(func() { r.proceed(r, err) })
+	if more {
+		return
+	}
+	r.c.inTurn(func() {
+		for _, one := range list {
+			one.r.proceed(one.r, one.err)
+		}
+		r.c.flush() // a failure is met by serve
+	})
 }
 
-// inTurn runs what may send, under connection.mu, for the attendant: there and then where the peer takes some KiB, in a goroutine of its
-// own otherwise, which it waits for, but not for long. What runs counts among waits.
+// inTurn runs what may send, under connection.mu, for the attendant: there and then where the peer takes some KiB, in a
+// goroutine of its own otherwise, which it waits for, but not for long. What runs counts among waits.
 func (c *connection) inTurn(run func()) {
 	if c.mu.TryLock() {
-		if local, is := c.link.(*ipc.Accepted); is && len(c.out) <= answerBytes && len(c.unsent) == 0 && local.Writable() {
+		if local, is := c.link.(*ipc.Accepted); is && len(c.out) <= answerBytes && len(c.unsent) == 0 &&
+			local.Writable() {
 			defer c.mu.Unlock()
 			defer c.survive()
 			run()
@@ -154,7 +177,8 @@ func (c *connection) waitFor(h ipc.Header, m wire.GetRequest, give give, err err
 		return err
 	}
 	r := &pendingRequest{
-		c: c, f: ipc.Frame{Header: h}, bytes: store.PendingBytes, named: m.ID.IsZero() && m.Name != "" && c.srv.opts.Cluster != nil,
+		c: c, f: ipc.Frame{Header: h}, bytes: store.PendingBytes, named: m.ID.IsZero() && m.Name != "" &&
+			c.srv.opts.Cluster != nil,
 		wanted: []store.Wanted{{ID: m.ID, Name: m.Name}},
 	}
 	if m.WaitMS > 0 {
@@ -195,7 +219,8 @@ func (r *pendingRequest) give(m wire.GetRequest, give give, err error) {
 	}
 }
 
-// lose goes on looking for what is published under the name: what was found is gone, though the metadata may say so later only.
+// lose goes on looking for what is published under the name: what was found is gone, though the metadata may say so
+// later only.
 func (r *pendingRequest) lose(found object.ID) {
 	r.c.srv.named.forget(r)
 	id, err := r.c.srv.opts.Cluster.Resolve(r.c.peer.Tenant, r.wanted[0].Name)
@@ -215,7 +240,7 @@ func (r *pendingRequest) again(m wire.GetRequest, err error) {
 		switch {
 		case waits:
 		case err == nil: // it came between the two
-			go r.wake(nil)
+			go r.wake(nil, false)
 		default:
 			r.end(err)
 		}
@@ -224,7 +249,8 @@ func (r *pendingRequest) again(m wire.GetRequest, err error) {
 	r.end(err)
 }
 
-// fetch brings an object back from disk, what is published under the name where that was found, in a goroutine of its own, and goes on.
+// fetch brings an object back from disk, what is published under the name where that was found, in a goroutine of its
+// own, and goes on.
 func (r *pendingRequest) fetch() {
 	ctx, cancel := r.c.ctx, context.CancelFunc(func() {})
 	if !r.until.IsZero() {
@@ -235,36 +261,33 @@ func (r *pendingRequest) fetch() {
 	if found := r.c.srv.named.found(r); !found.IsZero() {
 		id, name = found, ""
 	}
-	err := r.c.store.Await(ctx, id, name)
+	err := r.c.store.BringBack(ctx, id, name)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	defer r.c.survive()
-	if err != nil {
+	if err == nil {
+		r.proceed(r, nil)
+	} else {
 		r.end(err)
-		return
 	}
-	r.proceed(r, nil)
+	r.c.flush() // a failure is met by serve
 }
 
-// end sends what is answered, err in place of an answer where it is one, and ends the request. connection.mu is held.
+// end ends the request, with err in place of an answer where it is one. connection.mu is held, and who holds it sends.
 func (r *pendingRequest) end(err error) {
 	if err != nil {
 		r.c.out = errorFrame(r.c.out, r.f.Request, err)
 	}
-	r.c.flush() // a failure is met by serve
 	r.over()
 }
 
-func (c *connection) awaitMany(f *ipc.Frame) error {
-	var m wire.AwaitManyRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+func (c *connection) awaitMany(f *ipc.Frame, m wire.AwaitManyRequest) error {
 	bytes := store.PendingBytes + uint64(len(f.Payload)+len(m.Wanted)*wantedBytes)
 	if err := c.beginWaiting(bytes); err != nil {
 		return err
 	}
-	r := &pendingRequest{c: c, f: ipc.Frame{Header: f.Header}, bytes: bytes, until: time.Now().Add(time.Duration(m.WaitMS) * time.Millisecond)}
+	r := &pendingRequest{c: c, f: ipc.Frame{Header: f.Header}, bytes: bytes,
+		until: time.Now().Add(time.Duration(m.WaitMS) * time.Millisecond)}
 	r.wanted = make([]store.Wanted, len(m.Wanted))
 	for i, w := range m.Wanted {
 		r.wanted[i] = store.Wanted{ID: w.ID, Name: w.Name}
@@ -291,13 +314,9 @@ type watch struct {
 	w *store.Watcher
 }
 
-// watch answers with an event a frame, FlagMore in each, until the connection ends. The first frame is empty: listening has
-// begun.
-func (c *connection) watch(f *ipc.Frame) error {
-	var m wire.WatchRequest
-	if err := m.Decode(f.Payload); err != nil {
-		return err
-	}
+// watch answers with an event a frame, FlagMore in each, until the connection ends. The first frame is empty: listening
+// has begun.
+func (c *connection) watch(f *ipc.Frame, m wire.WatchRequest) error {
 	if err := c.beginWaiting(store.WatchBytes); err != nil {
 		return err
 	}

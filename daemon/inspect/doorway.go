@@ -68,7 +68,8 @@ func (w *doorway) admit(v *visitor) bool {
 	return true
 }
 
-// Close closes the listener and every connection where no request is under way. Those that are busy close as they become idle.
+// Close closes the listener and every connection where no request is under way. Those that are busy close as they
+// become idle.
 func (w *doorway) Close() error {
 	w.mu.Lock()
 	w.closed = true
@@ -138,7 +139,8 @@ func peerUser(c *net.UnixConn) (uid, gid uint32, ok bool) {
 	return uid, gid, ok && err == nil
 }
 
-// listenUnix listens on a unix socket that everybody may connect to (AllowUID decides), in place of one that nobody serves.
+// listenUnix listens on a unix socket that everybody may connect to (AllowUID decides), in place of one that nobody
+// serves.
 func listenUnix(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {

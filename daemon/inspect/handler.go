@@ -28,8 +28,10 @@ type route struct {
 
 var routes = []route{
 	{"/v1/status", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Status(v) }},
-	{"/v1/nodes", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Nodes(v)) }},
-	{"/v1/devices", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Devices(v)) }},
+	{"/v1/nodes", false, false,
+		func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Nodes(v)) }},
+	{"/v1/devices", false, false,
+		func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Devices(v)) }},
 	{"/v1/objects", false, true, func(s *Server, v Viewer, p Page) (any, error) {
 		return part(s.opts.Source.Objects(v, p))
 	}},
@@ -37,11 +39,18 @@ var routes = []route{
 		return part(s.opts.Source.Names(v, p))
 	}},
 	{"/v1/sessions", false, true, func(s *Server, v Viewer, p Page) (any, error) {
-		return cut(p, func(x Session) (place, name string) { return padded(x.ID), x.Program })(s.opts.Source.Sessions(v))
+		return cut(p, func(x Session) (place, name string) {
+			return padded(x.ID),
+				x.Program
+		})(s.opts.Source.Sessions(v))
 	}},
-	{"/v1/workers", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Workers(v)) }},
+	{"/v1/workers", false, false,
+		func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Workers(v)) }},
 	{"/v1/segments", false, true, func(s *Server, v Viewer, p Page) (any, error) {
-		return cut(p, func(x Segment) (place, name string) { return padded(strconv.FormatUint(x.ID, 10)), "" })(s.opts.Source.Segments(v))
+		return cut(p, func(x Segment) (place, name string) {
+			return padded(strconv.FormatUint(x.ID, 10)),
+				""
+		})(s.opts.Source.Segments(v))
 	}},
 	{"/v1/raft", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Raft(v) }},
 	{"/metrics", false, false, func(s *Server, v Viewer, _ Page) (any, error) {
@@ -69,7 +78,7 @@ func part[T any](p Part[T], err error) (any, error) {
 	if p.Items == nil {
 		p.Items = []T{}
 	}
-	return list[T]{p.Items, p.Next}, err
+	return list[T](p), err
 }
 
 // padded makes decimal numbers sort as numbers do.
@@ -108,7 +117,8 @@ func index() any {
 func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	harden(ctx)
 	if !d.local && !s.hostAllowed(ctx) {
-		refuse(ctx, fasthttp.StatusMisdirectedRequest, "the Host header names another place than this node", "use http://127.0.0.1 or http://localhost with the port, or add the name to the daemon's configuration")
+		refuse(ctx, fasthttp.StatusMisdirectedRequest, "the Host header names another place than this node",
+			"use http://127.0.0.1 or http://localhost with the port, or add the name to the daemon's configuration")
 		return
 	}
 	if crossSite(ctx) {
@@ -123,12 +133,14 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	viewer, ok := s.viewer(ctx, d)
 	if !ok && !r.open {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
-		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user whom the daemon lets look", "run: tendril ui; or send Authorization: Bearer TOKEN")
+		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user whom the daemon lets look",
+			"run: tendril ui; or send Authorization: Bearer TOKEN")
 		return
 	}
 	page, err := readPage(ctx.QueryArgs(), r.paged)
 	if err != nil {
-		refuse(ctx, fasthttp.StatusBadRequest, err.Error(), "limit is 1 to 1000; after is the next of the last answer; prefix begins a name")
+		refuse(ctx, fasthttp.StatusBadRequest, err.Error(),
+			"limit is 1 to 1000; after is the next of the last answer; prefix begins a name")
 		return
 	}
 	s.reply(ctx, r, viewer, page)
@@ -268,7 +280,8 @@ func refuse(ctx *fasthttp.RequestCtx, status int, what, next string) {
 func writeJSON(ctx *fasthttp.RequestCtx, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		status, body = fasthttp.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON","next":"report it"}`)
+		status, body = fasthttp.StatusInternalServerError,
+			[]byte(`{"error":"the answer cannot be written as JSON","next":"report it"}`)
 	}
 	ctx.SetStatusCode(status)
 	ctx.SetContentType("application/json")
@@ -283,9 +296,11 @@ func (s *Server) malformed(ctx *fasthttp.RequestCtx, err error) {
 	switch {
 	case errors.Is(err, fasthttp.ErrGetOnly):
 		ctx.Response.Header.Set(fasthttp.HeaderAllow, "GET, HEAD")
-		refuse(ctx, fasthttp.StatusMethodNotAllowed, "inspection changes nothing: GET and HEAD only", "use the tendril command to change things")
+		refuse(ctx, fasthttp.StatusMethodNotAllowed, "inspection changes nothing: GET and HEAD only",
+			"use the tendril command to change things")
 	case errors.As(err, &small):
-		refuse(ctx, fasthttp.StatusRequestHeaderFieldsTooLarge, "the request's head is larger than "+strconv.Itoa(maxHeadBytes)+" bytes", "send fewer headers")
+		refuse(ctx, fasthttp.StatusRequestHeaderFieldsTooLarge,
+			"the request's head is larger than "+strconv.Itoa(maxHeadBytes)+" bytes", "send fewer headers")
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		refuse(ctx, fasthttp.StatusRequestEntityTooLarge, "the request has a body", "GET without one")
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -1,13 +1,13 @@
-// Package inspect answers over HTTP what a node is doing: JSON under /v1, Prometheus text under /metrics, and a page under /ui that
-// shows it to people. It changes nothing: GET and HEAD are all there is.
+// Package inspect answers over HTTP what a node is doing: JSON under /v1, Prometheus text under /metrics, and a page
+// under /ui that shows it to people. It changes nothing: GET and HEAD are all there is.
 //
-// Two doors. On a unix socket the kernel says who asks (SO_PEERCRED) and AllowUID decides. On TCP every request but the page
-// itself (which holds no data) needs a bearer token; the Host header must name this node, so that a page on another site
-// cannot reach it through a name of its own (DNS rebinding); requests that a browser says come from another site are
-// refused, and no other origin is ever allowed in.
+// Two doors. On a unix socket the kernel says who asks (SO_PEERCRED) and AllowUID decides. On TCP every request but the
+// page itself (which holds no data) needs a bearer token; the Host header must name this node, so that a page on
+// another site cannot reach it through a name of its own (DNS rebinding); requests that a browser says come from
+// another site are refused, and no other origin is ever allowed in.
 //
-// Trust: nobody who asks. Head, body, time and number of connections are bounded (the constants below); a request that is not
-// understood gets a JSON error that says what to do, or its connection closed.
+// Trust: nobody who asks. Head, body, time and number of connections are bounded (the constants below); a request that
+// is not understood gets a JSON error that says what to do, or its connection closed.
 //
 // Goroutines: one a listener and one a connection, all joined by Close. Locks: doorway.mu (open connections), a leaf.
 package inspect
@@ -15,7 +15,6 @@ package inspect
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base32"
 	"errors"
 	"fmt"
@@ -53,7 +52,8 @@ type Options struct {
 
 	// AllowUID says which users may ask over the unix socket; nil = the daemon's own and root.
 	AllowUID func(uid uint32) bool
-	// Bearer says whether the token with this SHA-256 may look; needed for TCP. It must compare in constant time (see OneSecret).
+	// Bearer says whether the token with this SHA-256 may look; needed for TCP. It must compare in constant
+	// time.
 	Bearer func(hash [32]byte) bool
 
 	Source      Source
@@ -70,7 +70,8 @@ func (o Options) Validate() error {
 		}
 	}
 	fault(o.Unix == "" && o.TCP == "", "inspection needs a unix socket or a TCP address")
-	fault(o.Unix != "" && (!filepath.IsAbs(o.Unix) || len(o.Unix) > maxUnixPathBytes), "inspection socket %q is not an absolute path of at most %d bytes", o.Unix, maxUnixPathBytes)
+	fault(o.Unix != "" && (!filepath.IsAbs(o.Unix) || len(o.Unix) > maxUnixPathBytes),
+		"inspection socket %q is not an absolute path of at most %d bytes", o.Unix, maxUnixPathBytes)
 	if o.TCP != "" {
 		_, _, err := net.SplitHostPort(o.TCP)
 		fault(err != nil, "inspection address %q: %v", o.TCP, err)
@@ -96,11 +97,6 @@ func NewSecret() (text string, hash [32]byte, err error) {
 
 // HashSecret gives the hash of a token's text.
 func HashSecret(text string) [32]byte { return sha256.Sum256([]byte(text)) }
-
-// OneSecret is a Bearer for a single token.
-func OneSecret(want [32]byte) func([32]byte) bool {
-	return func(got [32]byte) bool { return subtle.ConstantTimeCompare(want[:], got[:]) == 1 }
-}
 
 // Server is a running inspection service.
 type Server struct {
@@ -151,7 +147,8 @@ func Start(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// serve takes connections until the door is closed. fasthttp's own loop would leave a goroutine that sleeps on after the end.
+// serve takes connections until the door is closed. fasthttp's own loop would leave a goroutine that sleeps on after
+// the end.
 func (s *Server) serve(d *door) {
 	for {
 		c, err := d.way.Accept()
@@ -159,7 +156,7 @@ func (s *Server) serve(d *door) {
 			return
 		}
 		if err != nil { // out of descriptors, most likely
-			s.opts.Log.WithError(err).Warnf("inspection on %s cannot take a connection", d.address)
+			s.opts.Log.WithError(err).Warnf("inspection on %s cannot accept a connection", d.address)
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
@@ -190,7 +187,8 @@ func (s *Server) listen() error {
 }
 
 func (s *Server) add(l net.Listener, local bool) {
-	d := &door{local: local, way: &doorway{Listener: l, open: map[*visitor]struct{}{}, from: map[string]int{}}, address: l.Addr()}
+	d := &door{local: local, way: &doorway{Listener: l, open: map[*visitor]struct{}{}, from: map[string]int{}},
+		address: l.Addr()}
 	d.http = &fasthttp.Server{
 		Handler:                      func(ctx *fasthttp.RequestCtx) { s.handle(ctx, d) },
 		ErrorHandler:                 s.malformed,
@@ -251,7 +249,8 @@ func (s *Server) URL(secret string) string {
 	return "http://" + net.JoinHostPort(host, fmt.Sprint(a.Port)) + "/ui#token=" + secret
 }
 
-// Close stops listening, gives answers under way closeGrace to end, closes every connection and joins every goroutine. Idempotent.
+// Close stops listening, gives answers under way closeGrace to end, closes every connection and joins every goroutine.
+// Idempotent.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		for _, d := range s.doors {

@@ -55,19 +55,25 @@ type fake struct {
 }
 
 func (f *fake) Status(v Viewer) (Status, error) {
-	return Status{Version: "0.2", Name: "node-a", CapacityBytes: 8 << 30, UsedBytes: 3 << 30, Objects: f.n, Sessions: 1, Started: time.Unix(1790000000, 0), Notes: []string{fmt.Sprintf("local=%v uid=%d", v.Local, v.UID)}}, f.err
+	return Status{Version: "0.2", Name: "node-a", CapacityBytes: 8 << 30, UsedBytes: 3 << 30, Objects: f.n, Sessions: 1,
+		Started: time.Unix(1790000000, 0), Notes: []string{fmt.Sprintf("local=%v uid=%d", v.Local, v.UID)}}, f.err
 }
 func (f *fake) Nodes(Viewer) ([]Node, error) {
-	return []Node{{ID: "00112233445566778899", Name: "node-a", Self: true, Leader: true, Voter: true, Client: []string{"10.0.0.1:7654"}, Version: "0.2", Joined: time.Unix(1790000000, 0)}, {ID: "ffee", Name: "node-b", Voter: true}}, f.err
+	return []Node{{ID: "00112233445566778899", Name: "node-a", Self: true, Leader: true, Voter: true,
+		Client: []string{"10.0.0.1:7654"}, Version: "0.2", Joined: time.Unix(1790000000, 0)},
+		{ID: "ffee", Name: "node-b", Voter: true}}, f.err
 }
 func (f *fake) Devices(Viewer) ([]Device, error) {
-	return []Device{{Name: "NVIDIA H200", Type: "gpu", MemoryBytes: 139 << 30, Units: 132, Driver: "580.159", Node: "00112233445566778899", Sessions: 1}, {Name: "pthread-EPYC", Type: "cpu", MemoryBytes: 6 << 30, Units: 2, Driver: "PoCL 3.1"}}, f.err
+	return []Device{{Name: "NVIDIA H200", Type: "gpu", MemoryBytes: 139 << 30, Units: 132, Driver: "580.159",
+		Node: "00112233445566778899", Sessions: 1},
+		{Name: "pthread-EPYC", Type: "cpu", MemoryBytes: 6 << 30, Units: 2, Driver: "PoCL 3.1"}}, f.err
 }
 func (f *fake) Objects(_ Viewer, p Page) (Part[object.Info], error) {
 	var out []object.Info
 	next := ""
 	for i := range f.n {
-		o := object.Info{Name: fmt.Sprintf("<img src=x onerror=alert(%d)>", i), State: object.Sealed, Class: object.Named, SizeBytes: 1 << (10 + i%20), Tenant: "uid:0", Refs: i}
+		o := object.Info{Name: fmt.Sprintf("<img src=x onerror=alert(%d)>", i), State: object.Sealed,
+			Class: object.Named, SizeBytes: 1 << (10 + i%20), Tenant: "uid:0", Refs: i}
 		o.ID[0], o.ID[1] = byte(i>>8), byte(i)
 		if o.ID.String() > p.After && strings.HasPrefix(o.Name, p.Prefix) {
 			if len(out) == p.Limit {
@@ -81,7 +87,8 @@ func (f *fake) Objects(_ Viewer, p Page) (Part[object.Info], error) {
 }
 func (f *fake) Names(Viewer, Page) (Part[Name], error) { return Part[Name]{}, f.err }
 func (f *fake) Sessions(Viewer) ([]Session, error) {
-	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring", Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
+	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring",
+		Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
 }
 func (f *fake) Workers(Viewer) ([]Worker, error) { return nil, f.err }
 func (f *fake) Segments(Viewer) (list []Segment, err error) {
@@ -92,7 +99,9 @@ func (f *fake) Segments(Viewer) (list []Segment, err error) {
 }
 func (f *fake) Raft(Viewer) (raftnode.Status, error) { return raftnode.Status{State: "Leader"}, f.err }
 func (f *fake) Metrics(Viewer) ([]Metric, error) {
-	return []Metric{{Name: "tendril_objects", Help: "objects\nhere", Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"}, {Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err
+	return []Metric{{Name: "tendril_objects", Help: "objects\nhere",
+		Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"},
+		{Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err
 }
 
 func start(t *testing.T, change func(*Options)) (*Server, string, string) {
@@ -101,7 +110,8 @@ func start(t *testing.T, change func(*Options)) (*Server, string, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: OneSecret(hash), Source: &fake{n: 3}}
+	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: func(got [32]byte) bool { return got == hash },
+		Source: &fake{n: 3}}
 	if change != nil {
 		change(&o)
 	}
@@ -153,7 +163,8 @@ func wantFailure(t *testing.T, what string, r *http.Response, status int) {
 	}
 	var f failure
 	body, _ := io.ReadAll(r.Body)
-	if r.StatusCode != status || json.Unmarshal(body, &f) != nil || f.Error == "" || f.Next == "" || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if r.StatusCode != status || json.Unmarshal(body, &f) != nil || f.Error == "" || f.Next == "" ||
+		r.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%s: %d %s, want %d with error and next", what, r.StatusCode, body, status)
 	}
 	if r.Header.Get("Access-Control-Allow-Origin") != "" {
@@ -174,10 +185,12 @@ func TestEveryPath(t *testing.T) {
 				t.Fatalf("%s local=%v: %+v", r.path, local, x)
 			}
 			body, _ := io.ReadAll(x.Body)
-			if strings.HasPrefix(r.path, "/v1/") && !json.Valid(body) || strings.Contains(string(body), `"items":null`) {
+			if strings.HasPrefix(r.path, "/v1/") && !json.Valid(body) ||
+				strings.Contains(string(body), `"items":null`) {
 				t.Errorf("%s: %s", r.path, body)
 			}
-			if head := raw(t, network, to, strings.Replace(get(r.path, host, "Authorization: Bearer "+secret), "GET", "HEAD", 1)); head == nil || head.StatusCode != 200 {
+			if head := raw(t, network, to, strings.Replace(get(r.path, host, "Authorization: Bearer "+secret), "GET",
+				"HEAD", 1)); head == nil || head.StatusCode != 200 {
 				t.Errorf("HEAD %s: %+v", r.path, head)
 			}
 		}
@@ -213,12 +226,14 @@ func TestWhoIsLetIn(t *testing.T) {
 		{"no host", "GET /v1/status HTTP/1.0\r\n" + bearer + "\r\n\r\n", 421},
 		{"empty host", get("/v1/status", "", bearer), 400},
 		{"a suffix", get("/v1/status", "localhost.evil.example"+port, bearer), 421},
-		{"absolute request line", "GET http://evil.example/v1/status HTTP/1.1\r\nHost: " + address + "\r\n" + bearer + "\r\n\r\n", 421},
+		{"absolute request line", "GET http://evil.example/v1/status HTTP/1.1\r\nHost: " + address + "\r\n" + bearer +
+			"\r\n\r\n", 421},
 		{"cross-site fetch", get("/v1/status", address, bearer, "Sec-Fetch-Site: cross-site"), 403},
 		{"same-site is not same-origin", get("/v1/status", address, bearer, "Sec-Fetch-Site: same-site"), 403},
 		{"another origin", get("/v1/status", address, bearer, "Origin: http://evil.example"), 403},
 		{"null origin", get("/v1/status", address, bearer, "Origin: null"), 403},
-		{"own origin", get("/v1/status", address, bearer, "Origin: http://"+address, "Sec-Fetch-Site: same-origin"), 200},
+		{"own origin", get("/v1/status", address, bearer, "Origin: http://"+address,
+			"Sec-Fetch-Site: same-origin"), 200},
 		{"nothing there", get("/v1/secrets", address, bearer), 404},
 		{"a path upwards", get("/v1/../../etc/passwd", address, bearer), 404},
 		{"an encoded path upwards", get("/v1/%2e%2e/%2e%2e/etc/passwd", address, bearer), 404},
@@ -279,22 +294,28 @@ func TestMalformedRequests(t *testing.T) {
 		request string
 		status  int // 0 = an answer that is no success, or none
 	}{
-		"POST":                 {"POST /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 5\r\n\r\nhello", 405},
-		"DELETE":               {"DELETE /v1/objects HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
-		"OPTIONS":              {"OPTIONS /v1/objects HTTP/1.1\r\nHost: " + address + "\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: GET\r\n\r\n", 405},
-		"CONNECT":              {"CONNECT evil.example:443 HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
-		"made-up method":       {"BREW / HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
-		"huge header":          {get("/v1/status", address, bearer, "X: "+strings.Repeat("a", 64<<10)), 431},
-		"huge path":            {get("/"+strings.Repeat("a", 64<<10), address, bearer), 431},
-		"many headers":         {get("/v1/status", address, strings.TrimSuffix(strings.Repeat("A: b\r\n", 4000), "\r\n")), 431},
-		"garbage":              {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 0},
-		"only new lines":       {"\r\n\r\n\r\n\r\n", 0},
-		"no version":           {"GET /\r\n\r\n", 0},
-		"no path":              {"GET  HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 0},
-		"a body on GET":        {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\n" + bearer + "\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100000), 0},
-		"negative length":      {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: -1\r\n\r\n", 0},
-		"a length of 2^63":     {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 9223372036854775808\r\n\r\n", 0},
-		"length and chunked":   {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 0},
+		"POST": {"POST /v1/status HTTP/1.1\r\nHost: " + address +
+			"\r\nContent-Length: 5\r\n\r\nhello", 405},
+		"DELETE": {"DELETE /v1/objects HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
+		"OPTIONS": {"OPTIONS /v1/objects HTTP/1.1\r\nHost: " + address +
+			"\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: GET\r\n\r\n", 405},
+		"CONNECT":        {"CONNECT evil.example:443 HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
+		"made-up method": {"BREW / HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 405},
+		"huge header":    {get("/v1/status", address, bearer, "X: "+strings.Repeat("a", 64<<10)), 431},
+		"huge path":      {get("/"+strings.Repeat("a", 64<<10), address, bearer), 431},
+		"many headers": {get("/v1/status", address,
+			strings.TrimSuffix(strings.Repeat("A: b\r\n", 4000), "\r\n")), 431},
+		"garbage":        {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 0},
+		"only new lines": {"\r\n\r\n\r\n\r\n", 0},
+		"no version":     {"GET /\r\n\r\n", 0},
+		"no path":        {"GET  HTTP/1.1\r\nHost: " + address + "\r\n\r\n", 0},
+		"a body on GET": {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\n" + bearer +
+			"\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100000), 0},
+		"negative length": {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: -1\r\n\r\n", 0},
+		"a length of 2^63": {"GET /v1/status HTTP/1.1\r\nHost: " + address +
+			"\r\nContent-Length: 9223372036854775808\r\n\r\n", 0},
+		"length and chunked": {"GET /v1/status HTTP/1.1\r\nHost: " + address +
+			"\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 0},
 		"space before a colon": {"GET /v1/status HTTP/1.1\r\nHost : " + address + "\r\n\r\n", 0},
 		"folded header":        {"GET /v1/status HTTP/1.1\r\nHost: x\r\n " + address + "\r\n\r\n", 0},
 		"two hosts":            {"GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nHost: " + address + "\r\n\r\n", 0},
@@ -354,7 +375,8 @@ func TestUnixAsksTheKernel(t *testing.T) {
 	if _, err := Start(Options{Unix: s.opts.Unix, Source: &fake{}}); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("a second server on the socket: %v", err)
 	}
-	if _, err := Start(Options{TCP: s.Address().String(), Source: &fake{}, Bearer: func([32]byte) bool { return false }}); !errors.Is(err, object.ErrBusy) {
+	if _, err := Start(Options{TCP: s.Address().String(), Source: &fake{},
+		Bearer: func([32]byte) bool { return false }}); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("a second server on the port: %v", err)
 	}
 }
@@ -399,7 +421,8 @@ func TestPages(t *testing.T) {
 func TestSourceErrors(t *testing.T) {
 	f := &fake{}
 	s, _, _ := start(t, func(o *Options) { o.Source = f })
-	for err, status := range map[error]int{object.ErrNotFound: 404, object.ErrPermission: 403, object.ErrBusy: 503, object.ErrTimeout: 503, object.ErrInvalid: 400, object.ErrUnsupported: 501, io.ErrUnexpectedEOF: 500} {
+	for err, status := range map[error]int{object.ErrNotFound: 404, object.ErrPermission: 403, object.ErrBusy: 503,
+		object.ErrTimeout: 503, object.ErrInvalid: 400, object.ErrUnsupported: 501, io.ErrUnexpectedEOF: 500} {
 		f.err = fmt.Errorf("%w: so", err)
 		wantFailure(t, err.Error(), raw(t, "unix", s.opts.Unix, get("/v1/raft", "x")), status)
 	}
@@ -419,12 +442,14 @@ func TestPageIsSelfContained(t *testing.T) {
 	r := raw(t, "tcp", address, get("/ui", address))
 	body, _ := io.ReadAll(r.Body)
 	page, policy := string(body), r.Header.Get("Content-Security-Policy")
-	for _, bad := range []string{"http://", "https://", "innerHTML", "eval(", "/*JS*/", "/*CSS*/", "style=", "onclick"} {
+	for _, bad := range []string{"http://", "https://", "innerHTML", "eval(", "/*JS*/", "/*CSS*/",
+		"style=", "onclick"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page holds %q", bad)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(page, secret) {
+	if strings.Contains(policy, "unsafe") || !strings.HasPrefix(policy, "default-src 'none'") ||
+		strings.Contains(page, secret) {
 		t.Error(policy)
 	}
 	if u := s.URL(secret); u != "http://"+address+"/ui#token="+secret {

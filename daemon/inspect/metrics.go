@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// text is an answer in Prometheus' text format 0.0.4. Two screens of code instead of a client library of 20 modules: the daemon
-// counts for itself, and this only writes down.
+// text is an answer in Prometheus' text format 0.0.4. Two screens of code instead of a client library of 20 modules:
+// the daemon counts for itself, and this only writes down.
 type text string
 
 var (

@@ -22,16 +22,16 @@ type Viewer struct {
 	Secret [32]byte // SHA-256 of the token, else
 }
 
-// Page is a part of a long list: at most Limit things (1 to 1000) that stand behind the place After ("" is the beginning), whose name begins
-// with Prefix.
+// Page is a part of a long list: at most Limit things (1 to 1000) that stand behind the place After ("" is the
+// beginning), whose name begins with Prefix.
 type Page struct {
 	Limit  int
 	After  string
 	Prefix string
 }
 
-// Part is what a Page asked for, or less: at most some PageBytes of JSON. Next is the place behind it; "" is the end. It may be empty and have
-// a Next: a source looks at a bounded number of things.
+// Part is what a Page asked for, or less: at most some PageBytes of JSON. Next is the place behind it; "" is the end.
+// It may be empty and have a Next: a source looks at a bounded number of things.
 type Part[T any] struct {
 	Items []T
 	Next  string
@@ -40,9 +40,9 @@ type Part[T any] struct {
 // PageBytes bounds a Part in bytes of JSON, but that it has one thing in any case.
 const PageBytes = 512 << 10
 
-// Source says what there is. The daemon implements it. Each method must be safe for concurrent use, answer from memory within
-// milliseconds, show a viewer only what it may see, and give memory that it does not alter afterwards. Errors are the store's
-// sentinels.
+// Source says what there is. The daemon implements it. Each method must be safe for concurrent use, answer from memory
+// within milliseconds, show a viewer only what it may see, and give memory that it does not alter afterwards. Errors
+// are the store's sentinels.
 type Source interface {
 	Status(Viewer) (Status, error)
 	Nodes(Viewer) ([]Node, error)

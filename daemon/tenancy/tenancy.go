@@ -1,10 +1,10 @@
 // Package tenancy says which tenant a peer belongs to.
 //
-// A tenant is what objects, sessions, workers and kernel caches are kept apart by. Without configuration each user of the
-// machine is one, called "uid:N", and remote clients belong to the tenant that their certificate names.
+// A tenant is what objects, sessions, workers and kernel caches are kept apart by. Without configuration each user of
+// the machine is one, called "uid:N", and remote clients belong to the tenant that their certificate names.
 //
-// Trust: the numbers come from the kernel (SO_PEERCRED) and the certificate from the cluster's authority, never from the peer.
-// Names of tenants are used as file names, so CacheName maps them onto a safe alphabet.
+// Trust: the numbers come from the kernel (SO_PEERCRED) and the certificate from the cluster's authority, never from
+// the peer. Names of tenants are used as file names, so CacheName maps them onto a safe alphabet.
 //
 // Locks: none; a Table is immutable.
 package tenancy
@@ -51,7 +51,8 @@ func NewTable(list []Tenant) (*Table, error) {
 		if err := CheckName(x.Name); err != nil {
 			faults = append(faults, err)
 		}
-		faults = append(faults, enter(t.users, x.Users, "user", x.Name), enter(t.groups, x.Groups, "group", x.Name), enter(t.names, x.Certificates, "certificate", x.Name))
+		faults = append(faults, enter(t.users, x.Users, "user", x.Name), enter(t.groups, x.Groups, "group", x.Name),
+			enter(t.names, x.Certificates, "certificate", x.Name))
 	}
 	return t, errors.Join(faults...)
 }
@@ -67,13 +68,15 @@ func enter[K comparable](m map[K]string, members []K, what, name string) error {
 	return errors.Join(faults...)
 }
 
-// CheckName reports whether a configured tenant may have this name: those that begin with "uid:", "token:" and "node:" are made here.
+// CheckName reports whether a configured tenant may have this name: those that begin with "uid:", "token:" and "node:"
+// are made here.
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name):
 		return fmt.Errorf("tenant name %.60q: want 1 to %d bytes of UTF-8", name, MaxNameBytes)
 	case strings.HasPrefix(name, "uid:"), strings.HasPrefix(name, "token:"), strings.HasPrefix(name, "node:"):
-		return fmt.Errorf("tenant name %.60q: names that begin with uid:, token: or node: are given by the daemon", name)
+		return fmt.Errorf("tenant name %.60q: names that begin with uid:, token: or node: are reserved for the daemon",
+			name)
 	case strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f }):
 		return fmt.Errorf("tenant name %.60q holds a control character", name)
 	}
@@ -97,17 +100,17 @@ func (t *Table) Reserved(certificate string) string { return t.names[certificate
 // Resolve returns the tenant of a local process where none is configured.
 func Resolve(uid, _ uint32) string { return "uid:" + strconv.FormatUint(uint64(uid), 10) }
 
-// Tenants that are no single user of this machine are users that nobody is, one a tenant: far above those of people, services and
-// containers.
+// Tenants that are no single user of this machine are users that nobody is, one a tenant: far above those of people,
+// services and containers.
 const (
 	tenantUsers    = 0x70000000
 	tenantUserMask = 0x07FFFFFF
 	nobody         = 65534
 )
 
-// UserOf gives the user and group that a tenant's programs on other machines are: the same for all who belong to it, wherever they
-// are. For the tenant of one user it is that one, and nobody's group. In a user namespace that does not have the number it is nobody.
-// Nothing runs as that user: workers have users of their own (daemon/workers).
+// UserOf gives the user and group that a tenant's programs on other machines are: the same for all who belong to it,
+// wherever they are. For the tenant of one user it is that one, and nobody's group. In a user namespace that does not
+// have the number it is nobody. Nothing runs as that user: workers have users of their own (daemon/workers).
 func UserOf(tenant string) (uid, gid uint32) {
 	if n, ok := single(tenant); ok {
 		return n, nobody
@@ -147,7 +150,8 @@ func mapped(table string, uid uint64) bool {
 	return false
 }
 
-// CacheName returns a file name for tenant: no separator, no leading dot, never empty, and different for different tenants.
+// CacheName returns a file name for tenant: no separator, no leading dot, never empty, and different for different
+// tenants.
 func CacheName(tenant string) string {
 	var b strings.Builder
 	b.WriteByte('t')

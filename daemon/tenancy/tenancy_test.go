@@ -6,7 +6,8 @@ import (
 )
 
 func TestCacheNamesAreSafeAndDistinct(t *testing.T) {
-	tenants := []string{"", "uid:0", "uid:1", "../../etc", "..", ".", "a/b", "a_2fb", "a%2fb", "a\x00b", "A", "a", "uid_3a0", "é"}
+	tenants := []string{"", "uid:0", "uid:1", "../../etc", "..", ".", "a/b", "a_2fb", "a%2fb", "a\x00b", "A", "a",
+		"uid_3a0", "é"}
 	seen := map[string]string{}
 	for _, tenant := range tenants {
 		name := CacheName(tenant)
@@ -27,7 +28,8 @@ func TestResolve(t *testing.T) {
 }
 
 func TestTableFindsTenants(t *testing.T) {
-	table, err := NewTable([]Tenant{{Name: "lab", Users: []uint32{7, 8}, Groups: []uint32{100}, Certificates: []string{"bench"}}, {Name: "office", Users: []uint32{9}}})
+	table, err := NewTable([]Tenant{{Name: "lab", Users: []uint32{7, 8}, Groups: []uint32{100},
+		Certificates: []string{"bench"}}, {Name: "office", Users: []uint32{9}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,9 @@ func TestTableFindsTenants(t *testing.T) {
 }
 
 func TestTableNamesEveryFault(t *testing.T) {
-	_, err := NewTable([]Tenant{{Name: "a", Users: []uint32{7}}, {Name: "b", Users: []uint32{7}, Certificates: []string{"c"}}, {Name: "uid:5", Certificates: []string{"c"}}, {Name: ""}, {Name: "token:x"}, {Name: "node:1"}})
+	_, err := NewTable([]Tenant{{Name: "a", Users: []uint32{7}},
+		{Name: "b", Users: []uint32{7}, Certificates: []string{"c"}}, {Name: "uid:5", Certificates: []string{"c"}},
+		{Name: ""}, {Name: "token:x"}, {Name: "node:1"}})
 	for _, want := range []string{"user 7", "certificate c", `"uid:5"`, `""`, `"token:x"`, `"node:1"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in: %v", want, err)
@@ -63,7 +67,8 @@ func TestUsersOfTenants(t *testing.T) {
 	if a != again || a != nobody && (a == b || a < tenantUsers) {
 		t.Errorf("lab %d, office %d, lab again %d", a, b, again)
 	}
-	for table, want := range map[string]bool{"0 0 4294967295\n": true, "0 100000 65536\n": false, "0 0 1\n1879048192 5 10\n": true, "": false} {
+	for table, want := range map[string]bool{"0 0 4294967295\n": true, "0 100000 65536\n": false,
+		"0 0 1\n1879048192 5 10\n": true, "": false} {
 		if mapped(table, tenantUsers) != want {
 			t.Errorf("%q: %v", table, !want)
 		}

@@ -6,8 +6,8 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Attach gives a worker a segment to read; fd stays the caller's. It answers the number under which the worker knows it, which
-// no segment of its client's has. ErrNotFound when the session has no such worker.
+// Attach gives a worker a segment to read; fd stays the caller's. It answers the number under which the worker knows
+// it, which no segment of its client's has. ErrNotFound when the session has no such worker.
 func (p *Pool) Attach(session, id, bytes uint64, fd int) (number uint64, err error) {
 	s, err := p.find(session, id)
 	if err != nil {

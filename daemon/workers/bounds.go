@@ -12,29 +12,34 @@ import (
 
 // Bounds is what `tendril status` shows of Limits. 0 is no bound.
 type Bounds struct {
-	Processes       int    `json:"processes"` // of a worker with what it started, threads too
-	MemoryBytes     int64  `json:"memory_bytes"`
-	Files           int    `json:"files"`
-	FileBytes       int64  `json:"file_bytes"`
-	TenantProcesses int    `json:"tenant_processes"`
-	TenantBytes     int64  `json:"tenant_bytes"`
-	Workers         int    `json:"workers"`          // serving at one time
-	KeptWorkers     int    `json:"kept_workers"`     // of them for tenants that have none
-	ProcessesBy     string `json:"processes_by"`     // who keeps it: "cgroup", "process limit" or "daemon", which looks now and then
-	MemoryBy        string `json:"memory_by"`        // "cgroup" or "daemon"
-	CPUBy           string `json:"cpu_by"`           // "cgroup", or "sessions": an equal share for each session where the kernel groups by them
-	EndedBy         string `json:"ended_by"`         // what ends all that a worker started: "pid namespace", "process group"
-	Users           string `json:"users,omitempty"`  // range of tenants' workers
-	Cgroup          string `json:"cgroup,omitempty"` // that workers are in
+	Processes       int   `json:"processes"` // of a worker with what it started, threads too
+	MemoryBytes     int64 `json:"memory_bytes"`
+	Files           int   `json:"files"`
+	FileBytes       int64 `json:"file_bytes"`
+	TenantProcesses int   `json:"tenant_processes"`
+	TenantBytes     int64 `json:"tenant_bytes"`
+	Workers         int   `json:"workers"`      // serving at one time
+	KeptWorkers     int   `json:"kept_workers"` // of them for tenants that have none
+	// who keeps it: "cgroup", "process limit" or "daemon", which looks now and then
+	ProcessesBy string `json:"processes_by"`
+	MemoryBy    string `json:"memory_by"` // "cgroup" or "daemon"
+	// "cgroup", or "sessions": an equal share for each session where the kernel groups by them
+	CPUBy string `json:"cpu_by"`
+	// what ends all that a worker started: "pid namespace", or "process group and guard"
+	EndedBy string `json:"ended_by"`
+	Users   string `json:"users,omitempty"`  // range of tenants' workers
+	Cgroup  string `json:"cgroup,omitempty"` // that workers are in
 }
 
 // Bounds gives what is in force.
 func (p *Pool) Bounds() Bounds {
 	l, i := p.opts.Limits, p.spawner.isolation()
 	b := Bounds{
-		Processes: max(l.Processes, 0), MemoryBytes: max(l.MemoryBytes, 0), Files: max(l.Files, 0), FileBytes: max(l.FileBytes, 0),
-		TenantProcesses: max(l.TenantProcesses, 0), TenantBytes: max(l.TenantBytes, 0), Workers: p.opts.Max, KeptWorkers: p.shares.kept(),
-		ProcessesBy: "daemon", MemoryBy: "daemon", CPUBy: "sessions", EndedBy: "process group",
+		Processes: max(l.Processes, 0), MemoryBytes: max(l.MemoryBytes, 0), Files: max(l.Files, 0),
+		FileBytes:       max(l.FileBytes, 0),
+		TenantProcesses: max(l.TenantProcesses, 0), TenantBytes: max(l.TenantBytes, 0), Workers: p.opts.Max,
+		KeptWorkers: p.shares.kept(),
+		ProcessesBy: "daemon", MemoryBy: "daemon", CPUBy: "sessions", EndedBy: "process group and guard",
 	}
 	if i&unix.CLONE_NEWUSER != 0 && countsByNamespace() {
 		b.ProcessesBy = "process limit"
@@ -59,11 +64,13 @@ func (p *Pool) Bounds() Bounds {
 // lacking says which bounds are not kept by the kernel, and why.
 func (p *Pool) lacking() []clwire.Fallback {
 	if p.groups == nil {
-		return []clwire.Fallback{{What: "cgroups for workers", Why: p.noGroups + "; the daemon looks at their memory now and then instead"}}
+		return []clwire.Fallback{{What: "cgroups for workers",
+			Why: p.noGroups + "; the daemon looks at their memory now and then instead"}}
 	}
 	var list []clwire.Fallback
 	for _, c := range p.groups.lacks() {
-		list = append(list, clwire.Fallback{What: "cgroups for workers: " + c, Why: fmt.Sprintf("%s has no such controller for the daemon", p.groups.dir)})
+		list = append(list, clwire.Fallback{What: "cgroups for workers: " + c,
+			Why: fmt.Sprintf("%s has no such controller for the daemon", p.groups.dir)})
 	}
 	return list
 }
@@ -74,7 +81,7 @@ func (p *Pool) openGroups() {
 		p.noGroups = p.opts.NoGroup
 		return
 	}
-	g, err := openGroups(p.opts.Group, p.opts.Limits)
+	g, err := openGroups(linux{}, p.opts.Group, p.opts.Limits)
 	if err != nil {
 		p.noGroups = err.Error()
 		return

@@ -12,10 +12,10 @@ import (
 	"tendril/daemon/tenancy"
 )
 
-// tenantCache returns the directory under CacheRoot where a tenant's workers keep compiled kernels and temporary files, and makes
-// it at first use: owned by the user that the workers run as, mode 0700. It is made aside and renamed, so that it is never found
-// half-made and root never writes inside a directory that a tenant owns already. One that another user has, or had, is dropped:
-// what lies in it may be anybody's work.
+// tenantCache returns the directory under CacheRoot where a tenant's workers keep compiled kernels and temporary files,
+// and makes it at first use: owned by the user that the workers run as, mode 0700. It is made aside and renamed, so
+// that it is never found half-made and root never writes inside a directory that a tenant owns already. One that
+// another user has, or had, is dropped: what lies in it may be anybody's work.
 func (p *Pool) tenantCache(tenant string, u user) (string, error) {
 	p.caches.Lock()
 	defer p.caches.Unlock()
@@ -23,8 +23,11 @@ func (p *Pool) tenantCache(tenant string, u user) (string, error) {
 	dir := filepath.Join(p.opts.CacheRoot, name)
 	err := checkCache(dir, u.uid)
 	if errors.Is(err, errForeign) && os.Geteuid() == 0 {
-		p.opts.Log.WithError(err).WithField("cache", dir).Info("a kernel cache of another user is dropped")
+		p.opts.Log.WithError(err).Info("a tenant's kernel cache is not its own: it is removed and made anew")
 		err = p.dropCache(name)
+	}
+	if errors.Is(err, errForeign) {
+		return dir, fmt.Errorf("%w: remove it", err)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return dir, err
@@ -34,7 +37,8 @@ func (p *Pool) tenantCache(tenant string, u user) (string, error) {
 		return "", fmt.Errorf("tenant cache: %w", err)
 	}
 	defer os.RemoveAll(made) // gone already when the rename succeeded
-	for _, d := range []string{filepath.Join(made, "tmp"), filepath.Join(made, "pocl"), filepath.Join(made, "cuda"), made} {
+	for _, d := range []string{filepath.Join(made, "tmp"), filepath.Join(made, "pocl"),
+		filepath.Join(made, "cuda"), made} {
 		if err := makeOwned(d, u.uid, u.gid); err != nil {
 			return "", fmt.Errorf("tenant cache: %w", err)
 		}
@@ -73,7 +77,7 @@ var errForeign = errors.New("it belongs to somebody else")
 func checkCache(dir string, uid uint32) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return fmt.Errorf("tenant cache %s: %w: it is no directory; remove it", dir, errForeign)
+		return fmt.Errorf("tenant cache %s: %w: it is no directory", dir, errForeign)
 	}
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
@@ -84,7 +88,7 @@ func checkCache(dir string, uid uint32) error {
 		return &fs.PathError{Op: "fstat", Path: dir, Err: err}
 	}
 	if st.Uid != uid {
-		return fmt.Errorf("tenant cache %s: %w: user %d, not %d; remove it", dir, errForeign, st.Uid, uid)
+		return fmt.Errorf("tenant cache %s: %w: user %d, not %d", dir, errForeign, st.Uid, uid)
 	}
 	if st.Mode&0o077 == 0 {
 		return nil
@@ -95,7 +99,8 @@ func checkCache(dir string, uid uint32) error {
 	return nil
 }
 
-// Reachable reports whether every user may pass through dir and all directories above it; if not, the first one that is closed.
+// Reachable reports whether every user may pass through dir and all directories above it; if not, the first one that is
+// closed.
 func Reachable(dir string) error {
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
 		info, err := os.Stat(d)

@@ -8,11 +8,12 @@ import (
 	"tendril/store/object"
 )
 
-// Reserve lets the buffers of a session's worker take bytes of its devices' own memory in all, less than before or more, and tells the
-// worker where there is a quota: it holds its client to it. Memory of segments is the store's and charged there.
+// Reserve lets the buffers of a session's worker take bytes of its devices' own memory in all, less than before or
+// more, and tells the worker where there is a quota: it holds its client to it. Memory of segments is the store's and
+// charged there.
 //
-// Errors: ErrNotFound when the session has no such worker; ErrQuota when its tenant's workers would have more than Options.DeviceBytes
-// together, and then what was reserved stays.
+// Errors: ErrNotFound when the session has no such worker; ErrQuota when its tenant's workers would have more than
+// Options.DeviceBytes together, and then what was reserved stays.
 func (p *Pool) Reserve(session, id, bytes uint64) error {
 	s, err := p.find(session, id)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"tendril/store/object"
 )
 
-// TestDeviceMemoryIsTheTenants: what a tenant's workers reserve counts together, for other tenants it does not, and it is free with its worker.
+// TestDeviceMemoryIsTheTenants: what a tenant's workers reserve counts together, for other tenants it does not, and it
+// is free with its worker.
 func TestDeviceMemoryIsTheTenants(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) { o.DeviceBytes = 1000 }, "good")
 	a, _ := open(t, p, 1, me())
@@ -21,7 +22,8 @@ func TestDeviceMemoryIsTheTenants(t *testing.T) {
 		if !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("%d bytes for session %d: %v, want %v", bytes, session, err, want)
 		}
-		if want == object.ErrQuota && !(strings.Contains(err.Error(), "1000 bytes") && strings.Contains(err.Error(), "--quota-device")) {
+		if want == object.ErrQuota &&
+			!(strings.Contains(err.Error(), "1000 bytes") && strings.Contains(err.Error(), "--quota-device")) {
 			t.Errorf("the error says neither the quota nor what to do: %v", err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// ownLibrary is how the base name of Tendril's own driver library begins: it must never be loaded by a worker, or a worker
-// would forward to itself.
+// ownLibrary is how the base name of Tendril's own driver library begins: it must never be loaded by a worker, or a
+// worker would forward to itself.
 const ownLibrary = "libtendril_opencl"
 
 // maxICDBytes bounds what is read of an .icd file: one line with a library's name.
@@ -25,9 +25,9 @@ type Driver struct {
 	Library string // what its first line names: a path, or a name for the dynamic linker
 }
 
-// Discover lists the drivers announced by *.icd files in dirs, in the order of dirs and then of names, each library once and
-// Tendril's own never. A directory that is not there holds nothing. What could not be read comes back as one error beside the
-// drivers that could.
+// Discover lists the drivers announced by *.icd files in dirs, in the order of dirs and then of names, each library
+// once and Tendril's own never. A directory that is not there holds nothing. What could not be read comes back as one
+// error beside the drivers that could.
 func Discover(dirs []string) ([]Driver, error) {
 	var found []Driver
 	var faults []error

@@ -11,15 +11,17 @@ import (
 	"tendril/store/object"
 )
 
-// Probe finds the drivers anew and probes them all, side by side. Sessions keep the platforms that they have. It returns when
-// every probe has ended, in ProbeTimeout and a little at most.
+// Probe finds the drivers anew and probes them all, side by side. Sessions keep the platforms that they have. It
+// returns when every probe has ended, in ProbeTimeout and a little at most.
 func (p *Pool) Probe() {
 	p.probing.Lock()
 	defer p.probing.Unlock()
 	if p.ctx.Err() != nil { // Close has begun, and perhaps ended
 		return
 	}
+	defer p.tellLooked()
 	defer p.once.Do(func() { close(p.probed) })
+	p.lookedAround(lookAround(p.opts.Vendors)) // before: what changes meanwhile is seen the next time
 	drivers, err := Discover(p.opts.Vendors)
 	if err != nil {
 		p.opts.Log.WithError(err).Warn("some driver files could not be read")

@@ -14,20 +14,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
 
-// TestMain makes the test binary stand in for `tendril probe` and `tendril worker`, which the pool starts as -fake. What goes
-// wrong is said by the library's name in the .icd file.
+// TestMain makes the test binary stand in for `tendril probe` and `tendril worker`, which the pool starts as -fake.
+// What goes wrong is said by the library's name in the .icd file.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "-fake" {
 		fake(os.Args[2], os.Args[3:])
+		os.Exit(0)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "-daemon" {
+		fakeDaemon(os.Args[2])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
 func fake(verb string, args []string) {
+	if verb == guardVerb {
+		if err := Guard(os.Stdin); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	flags := map[string]string{}
 	for i := 0; i+1 < len(args); i += 2 {
 		flags[args[i]] = args[i+1]
@@ -52,7 +63,7 @@ func fakeProbe(mode string) {
 		fmt.Fprintln(os.Stderr, "the driver is about to die")
 		os.Exit(9)
 	case "probe-hangs":
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // Pause: until it is killed
 	case "probe-fails":
 		fmt.Fprintln(os.Stderr, "no such library")
 		os.Exit(1)
@@ -66,7 +77,8 @@ func fakeProbe(mode string) {
 		return
 	}
 	devices := []clwire.DeviceSnapshot{{UUID: "00112233-4455-6677-8899-AABBCCDDEEFF"}, {UUID: "none"}}
-	p := clwire.PlatformSnapshot{Info: map[uint32][]byte{clPlatformName: []byte("Fake " + mode + "\x00")}, Devices: devices}
+	p := clwire.PlatformSnapshot{Info: map[uint32][]byte{cl.PLATFORM_NAME: []byte("Fake " + mode + "\x00")},
+		Devices: devices}
 	json.NewEncoder(out).Encode(clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}})
 }
 
@@ -76,7 +88,7 @@ func fakeWorker(mode, cache string) {
 		fmt.Fprintln(os.Stderr, "cannot go on")
 		os.Exit(7)
 	case "start-hangs":
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // Pause: until it is killed
 	case "chatty":
 		for i := range 10 * lineBurst {
 			fmt.Fprintln(os.Stderr, "line", i)
@@ -91,14 +103,16 @@ func fakeWorker(mode, cache string) {
 		send(control, clwire.WorkerMessage{Failed: &clwire.WorkerFailed{Error: "no\x1b device"}})
 		os.Exit(1)
 	}
-	send(control, clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: ownPID(), Fallbacks: []clwire.Fallback{{What: "sandbox", Why: "a fake"}}}})
+	send(control, clwire.WorkerMessage{Ready: &clwire.WorkerReady{PID: ownPID(),
+		Fallbacks: []clwire.Fallback{{What: "sandbox", Why: "a fake"}}}})
 	if strings.HasPrefix(mode, "remote") {
 		fakeRemote(control, mode)
 		return
 	}
 	a, files := receive(control)
 	socket := os.NewFile(uintptr(files[0]), "socket")
-	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", ownPID(), os.Getuid(), a.Tenant, cache, strings.Join(os.Environ(), ","))
+	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", ownPID(), os.Getuid(), a.Tenant, cache,
+		strings.Join(os.Environ(), ","))
 	if err := os.WriteFile(cache+"/pocl/probe", nil, 0o600); err != nil {
 		facts = err.Error() + "\n"
 	}
@@ -127,6 +141,7 @@ func ownPID() int {
 // start takes what a mode takes, in processes of its own.
 func start(mode string) error {
 	script := map[string]string{
+		"stays": "sleep 600 & sleep 600 & sleep 600",
 		"bomb":  "for i in $(seq 100); do sleep 600 & done; wait",
 		"herd":  "for i in 1 2 3 4; do (x=$(head -c 30000000 /dev/zero | tr '\\0' a); sleep 600; :) & done; wait",
 		"forks": "x=$(head -c 30000000 /dev/zero | tr '\\0' a); for i in 1 2 3 4 5 6; do (sleep 600; :) & done; echo; wait",

@@ -19,10 +19,10 @@ import (
 	"tendril/daemon/tenancy"
 )
 
-// Where the daemon may divide its cgroup (cgroups(7), version 2; systemd's Delegate=), each worker is in one of its own below its
-// tenant's:
+// Where the daemon may divide its cgroup (cgroups(7), version 2; systemd's Delegate=), each worker is in one of its own
+// below its tenant's:
 //
-//	the daemon's cgroup ── daemon                the daemon itself: a group with limits may hold no processes beside others
+//	the daemon's cgroup ── daemon                the daemon itself: a group with limits holds no processes
 //	                    └─ workers ── TENANT ── NUMBER
 //
 // All that it starts stays there, and is ended with it at once.
@@ -38,13 +38,31 @@ var controllers = []string{"pids", "memory", "cpu"}
 
 // groups is the part of a cgroup that workers are in. mu serializes making and removing.
 type groups struct {
-	dir    string   // of workersGroup
-	has    []string // of controllers; immutable
+	kernel hierarchy // immutable, as what follows
+	dir    string    // of workersGroup
+	has    []string  // of controllers
 	limits Limits
 
 	mu   sync.Mutex
 	last uint64 // guarded by mu
 }
+
+// hierarchy is the part of a file system that shows cgroups: a test has one of its own.
+type hierarchy interface {
+	// Mkdir makes a cgroup, with the files that the kernel shows in it.
+	Mkdir(dir string) error
+	// Put writes into one of those files. It makes none.
+	Put(dir, file, text string) error
+	// Remove removes a cgroup, which must hold nothing.
+	Remove(dir string) error
+}
+
+// linux is the kernel's hierarchy.
+type linux struct{}
+
+func (linux) Mkdir(dir string) error           { return os.Mkdir(dir, 0o755) }
+func (linux) Put(dir, file, text string) error { return put(dir, file, text) }
+func (linux) Remove(dir string) error          { return os.Remove(dir) }
 
 // group is one worker's cgroup. The zero value is none.
 type group struct {
@@ -73,7 +91,8 @@ func OwnGroup() (string, error) {
 	return "", errors.New("this machine has no cgroups of version 2 at /sys/fs/cgroup")
 }
 
-// divisible checks that a cgroup is this process's alone. One that a service manager made must be handed over in as many words.
+// divisible checks that a cgroup is this process's alone. One that a service manager made must be handed over in as
+// many words.
 func divisible(dir string) (string, error) {
 	if up := filepath.Dir(dir); filepath.Base(dir) == daemonGroup {
 		if _, err := os.Stat(filepath.Join(up, workersGroup)); err == nil { // as the daemon before this one left it
@@ -107,25 +126,26 @@ func delegated(dir string) bool {
 }
 
 // openGroups divides a cgroup and ends what an earlier daemon left in it.
-func openGroups(base string, l Limits) (*groups, error) {
-	g := &groups{dir: filepath.Join(base, workersGroup), limits: l}
+func openGroups(kernel hierarchy, base string, l Limits) (*groups, error) {
+	g := &groups{kernel: kernel, dir: filepath.Join(base, workersGroup), limits: l}
 	own := filepath.Join(base, daemonGroup)
 	for _, dir := range []string{own, g.dir} {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := kernel.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("divide the daemon's cgroup: %w", err)
 		}
 	}
-	if err := put(own, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
+	if err := kernel.Put(own, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
 		return nil, fmt.Errorf("divide the daemon's cgroup: %w", err)
 	}
 	g.clear()
 	for _, c := range controllers {
-		if put(base, "cgroup.subtree_control", "+"+c) == nil && put(g.dir, "cgroup.subtree_control", "+"+c) == nil {
+		if kernel.Put(base, "cgroup.subtree_control", "+"+c) == nil &&
+			kernel.Put(g.dir, "cgroup.subtree_control", "+"+c) == nil {
 			g.has = append(g.has, c)
 		}
 	}
 	if slices.Contains(g.has, "cpu") {
-		_ = put(own, "cpu.weight", "400") // where processors are short the daemon goes first; 100 is everybody's
+		_ = kernel.Put(own, "cpu.weight", "400") // where processors are short the daemon goes first; 100 is everybody's
 	}
 	return g, nil
 }
@@ -138,7 +158,7 @@ func (g *groups) clear() {
 	}
 	tenants, _ := filepath.Glob(filepath.Join(g.dir, "*", "cgroup.procs"))
 	for _, file := range tenants {
-		_ = os.Remove(filepath.Dir(file))
+		_ = g.kernel.Remove(filepath.Dir(file))
 	}
 }
 
@@ -170,25 +190,26 @@ func (g *groups) make(tenant string) (group, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	above := filepath.Join(g.dir, groupName(tenant))
-	if err := os.Mkdir(above, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := g.kernel.Mkdir(above); err != nil && !errors.Is(err, fs.ErrExist) {
 		return group{}, err
 	}
 	for _, c := range g.has {
-		if err := put(above, "cgroup.subtree_control", "+"+c); err != nil {
+		if err := g.kernel.Put(above, "cgroup.subtree_control", "+"+c); err != nil {
 			return group{}, err
 		}
 	}
 	g.last++
 	dir := filepath.Join(above, strconv.FormatUint(g.last, 10))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := g.kernel.Mkdir(dir); err != nil {
 		return group{}, err
 	}
-	err := errors.Join(g.bound(above, g.limits.TenantProcesses, g.limits.TenantBytes), g.bound(dir, g.limits.Processes, g.limits.MemoryBytes))
+	err := errors.Join(g.bound(above, g.limits.TenantProcesses, g.limits.TenantBytes),
+		g.bound(dir, g.limits.Processes, g.limits.MemoryBytes))
 	if err == nil && slices.Contains(g.has, "memory") {
-		err = put(dir, "memory.oom.group", "1") // half a worker is of no use
+		err = g.kernel.Put(dir, "memory.oom.group", "1") // half a worker is of no use
 	}
 	if err != nil {
-		_ = os.Remove(dir)
+		_ = errors.Join(g.kernel.Remove(dir), g.kernel.Remove(above)) // the latter is refused while it holds others
 		return group{}, err
 	}
 	return group{g, dir}, nil
@@ -206,10 +227,10 @@ func groupName(tenant string) string {
 
 func (g *groups) bound(dir string, tasks int, bytes int64) (err error) {
 	if slices.Contains(g.has, "pids") && tasks > 0 {
-		err = put(dir, "pids.max", strconv.Itoa(tasks))
+		err = g.kernel.Put(dir, "pids.max", strconv.Itoa(tasks))
 	}
 	if slices.Contains(g.has, "memory") && bytes > 0 {
-		err = errors.Join(err, put(dir, "memory.max", strconv.FormatInt(bytes, 10)))
+		err = errors.Join(err, g.kernel.Put(dir, "memory.max", strconv.FormatInt(bytes, 10)))
 	}
 	return err
 }
@@ -222,7 +243,7 @@ func (g group) open() (int, error) {
 // kill ends all that is in the group at once (Linux 5.14).
 func (g group) kill() {
 	if g.all != nil {
-		_ = put(g.dir, "cgroup.kill", "1")
+		_ = g.all.kernel.Put(g.dir, "cgroup.kill", "1")
 	}
 }
 
@@ -248,9 +269,9 @@ func (g group) end() {
 	for end := time.Now().Add(rmdirLimit); ; time.Sleep(time.Millisecond) {
 		g.kill()
 		g.all.mu.Lock()
-		err := os.Remove(g.dir)
+		err := g.all.kernel.Remove(g.dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(filepath.Dir(g.dir)) // refused while it holds others
+			_ = g.all.kernel.Remove(filepath.Dir(g.dir)) // refused while it holds others
 			g.all.mu.Unlock()
 			return
 		}

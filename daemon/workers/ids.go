@@ -19,8 +19,8 @@ import (
 // IDRange is numbers that the daemon may give tenants' workers as user and group. First is 0 where there are none.
 type IDRange struct{ First, Count uint32 }
 
-// Ranges that nobody else gives out (systemd's table of users and groups, UIDS-GIDS): above its containers, and, where the daemon's
-// user namespace does not reach that far, between people and its dynamic users.
+// Ranges that nobody else gives out (systemd's table of users and groups, UIDS-GIDS): above its containers, and, where
+// the daemon's user namespace does not reach that far, between people and its dynamic users.
 var (
 	DefaultIDs = IDRange{0x70000000, 65536}
 	smallIDs   = IDRange{60706, 478}
@@ -51,7 +51,8 @@ func (r IDRange) String() string {
 
 func (r IDRange) has(id uint32) bool { return id >= r.First && id-r.First < r.Count }
 
-// mapped gives the default range that the daemon's user namespace has numbers for (user_namespaces(7), uid_map and gid_map).
+// mapped gives the default range that the daemon's user namespace has numbers for (user_namespaces(7), uid_map and
+// gid_map).
 func mapped(maps ...string) IDRange {
 	for _, r := range []IDRange{DefaultIDs, smallIDs} {
 		whole := true
@@ -68,7 +69,8 @@ func mapped(maps ...string) IDRange {
 func covers(table string, r IDRange) bool {
 	for line := range strings.Lines(table) {
 		var inside, outside, count uint64
-		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && uint64(r.First) >= inside && uint64(r.First)+uint64(r.Count) <= inside+count {
+		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && uint64(r.First) >= inside &&
+			uint64(r.First)+uint64(r.Count) <= inside+count {
 			return true
 		}
 	}
@@ -85,8 +87,8 @@ func OwnIDs() IDRange {
 // idFile is in the state directory.
 const idFile = "worker-ids.json"
 
-// identities gives every tenant a number of its own, as user and as group, which stays its own for as long as the state directory
-// does. A number that a user or a group of this machine has is nobody's. mu is a leaf but for the file.
+// identities gives every tenant a number of its own, as user and as group, which stays its own for as long as the state
+// directory does. A number that a user or a group of this machine has is nobody's. mu is a leaf but for the file.
 type identities struct {
 	path  string
 	ids   IDRange
@@ -105,10 +107,11 @@ type saidIDs struct {
 	Tenants map[string]uint32 `json:"tenants"`
 }
 
-// openIdentities reads what an earlier daemon gave out. damaged says that it cannot be read and that all begins anew: then no
-// cache may be believed to be its tenant's.
+// openIdentities reads what an earlier daemon gave out. damaged says that it cannot be read and that all begins anew:
+// then no cache may be believed to be its tenant's.
 func openIdentities(stateDir string, ids IDRange) (t *identities, damaged error) {
-	t = &identities{path: filepath.Join(stateDir, idFile), ids: ids, inUse: known, tenants: map[string]uint32{}, owners: map[uint32]string{}, looked: map[string]bool{}}
+	t = &identities{path: filepath.Join(stateDir, idFile), ids: ids, inUse: known, tenants: map[string]uint32{},
+		owners: map[uint32]string{}, looked: map[string]bool{}}
 	raw, err := os.ReadFile(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
@@ -218,7 +221,8 @@ func (t *identities) free() (uint32, error) {
 	if t.ids.Count == 0 {
 		return 0, fmt.Errorf("%w: this user namespace has no numbers for it; name a range that it has with --worker-uid-range", object.ErrNoDevice)
 	}
-	return 0, fmt.Errorf("%w: the user numbers %s are taken: name another range with --worker-uid-range", object.ErrNoDevice, t.ids)
+	return 0, fmt.Errorf("%w: the user numbers %s are taken: name another range with --worker-uid-range",
+		object.ErrNoDevice, t.ids)
 }
 
 // keep writes that id is tenant's before anybody uses it. mu is held.

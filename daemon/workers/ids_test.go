@@ -47,7 +47,10 @@ func TestTenantsKeepTheirUsers(t *testing.T) {
 		}
 	}
 	// A user was added who has lab's number; and a user's server that does not answer changes nothing.
-	moved := openIDs(t, dir, IDRange{1000, 9}, func(id uint32) (bool, error) { return id == got["lab"] || id == 1001, nil })
+	moved := openIDs(t, dir, IDRange{1000, 9}, func(id uint32) (bool, error) {
+		return id == got["lab"] ||
+			id == 1001, nil
+	})
 	if id, err := moved.of("lab"); id == got["lab"] || err != nil || seen[id] != "" {
 		t.Errorf("lab keeps %d, a user's number: %v", id, err)
 	}
@@ -83,7 +86,8 @@ func TestDamagedUsersBeginAnew(t *testing.T) {
 }
 
 func TestRangesOfUsers(t *testing.T) {
-	if r, err := ParseIDRange("100000-165535"); err != nil || r != (IDRange{100000, 65536}) || r.String() != "100000-165535" {
+	if r, err := ParseIDRange("100000-165535"); err != nil || r != (IDRange{100000, 65536}) ||
+		r.String() != "100000-165535" {
 		t.Errorf("%v, %v", r, err)
 	}
 	for _, bad := range []string{"", "7", "0-9", "9-8", "1-4294967295", "a-b", "-1-5"} {
@@ -105,7 +109,8 @@ func TestRangesOfUsers(t *testing.T) {
 			t.Errorf("%q, %q: %v, want %v", x.users, x.groups, got, x.want)
 		}
 	}
-	if !delegates("ada:100000:65536\n", 165535) || delegates("ada:100000:65536\n", 165536) || delegates("nonsense\n:::\n", 0) {
+	if !delegates("ada:100000:65536\n", 165535) || delegates("ada:100000:65536\n", 165536) ||
+		delegates("nonsense\n:::\n", 0) {
 		t.Error("subuid")
 	}
 }
@@ -118,14 +123,16 @@ func TestForeignCachesAreDropped(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) { o.Warm = -1 })
 	root := p.opts.CacheRoot
 	victim := filepath.Join(filepath.Dir(root), "victim")
-	for _, err := range []error{os.Mkdir(victim, 0o755), os.WriteFile(filepath.Join(victim, "file"), []byte("x"), 0o644)} {
+	for _, err := range []error{os.Mkdir(victim, 0o755),
+		os.WriteFile(filepath.Join(victim, "file"), []byte("x"), 0o644)} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	nobodys := filepath.Join(root, tenancy.CacheName("uid:0")) // as daemons before this one had it
 	for _, err := range []error{
-		os.MkdirAll(filepath.Join(nobodys, "pocl"), 0o700), os.WriteFile(filepath.Join(nobodys, "pocl", "kernel"), []byte("not what was built"), 0o644),
+		os.MkdirAll(filepath.Join(nobodys, "pocl"), 0o700),
+		os.WriteFile(filepath.Join(nobodys, "pocl", "kernel"), []byte("not what was built"), 0o644),
 		os.Symlink(victim, filepath.Join(nobodys, "out")), os.Lchown(nobodys, 65534, 65534),
 		os.Symlink(victim, filepath.Join(root, tenancy.CacheName("lab"))),
 	} {
@@ -139,7 +146,8 @@ func TestForeignCachesAreDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		var st syscall.Stat_t
-		if err := syscall.Lstat(dir, &st); err != nil || st.Uid != u.uid || st.Mode != syscall.S_IFDIR|0o700 || u.uid == 65534 {
+		if err := syscall.Lstat(dir, &st); err != nil || st.Uid != u.uid || st.Mode != syscall.S_IFDIR|0o700 ||
+			u.uid == 65534 {
 			t.Errorf("%s's cache: user %d, mode %o, %v, want user %d and 040700", tenant, st.Uid, st.Mode, err, u.uid)
 		}
 		if left, err := filepath.Glob(dir + "/*/*"); err != nil || len(left) > 0 {

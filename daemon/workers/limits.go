@@ -11,7 +11,8 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Limits bound one worker with all that it starts, and all workers of a tenant together. What is not above 0 is no bound.
+// Limits bound one worker with all that it starts, and all workers of a tenant together. What is not above 0 is no
+// bound.
 type Limits struct {
 	Processes       int   // threads count as such
 	MemoryBytes     int64 // of its own: what it maps of the store is not in it
@@ -21,17 +22,18 @@ type Limits struct {
 	TenantBytes     int64
 }
 
-// workerScore is a worker's oom_score_adj: long before anything else that matters here. What a worker has started is raised to
-// the end of the scale, so that a herd goes before another tenant's worker (watch.go).
+// workerScore is a worker's oom_score_adj: long before anything else that matters here. What a worker has started is
+// raised to the end of the scale, so that a herd goes before another tenant's worker (watch.go).
 const (
 	workerScore = 900
 	herdScore   = 1000
 )
 
-// variable is what a process takes as its own limits, as one of its environment (forwarding/worker, stage one: a process may
-// always lower its own, while the daemon may lack the right to set another user's).
+// variable is what a process takes as its own limits, as one of its environment (forwarding/worker, stage one: a
+// process may always lower its own, while the daemon may lack the right to set another user's).
 func (l Limits) variable(choice isolation) string {
-	own := clwire.WorkerLimits{Files: uint64(max(l.Files, 0)), FileBytes: uint64(max(l.FileBytes, 0)), OOMScore: workerScore}
+	own := clwire.WorkerLimits{Files: uint64(max(l.Files, 0)), FileBytes: uint64(max(l.FileBytes, 0)),
+		OOMScore: workerScore}
 	switch {
 	case choice&unix.CLONE_NEWUSER != 0 && countsByNamespace():
 		own.Processes = uint64(max(l.Processes, 0))
@@ -45,8 +47,8 @@ func (l Limits) variable(choice isolation) string {
 	return clwire.WorkerLimitsVariable + "=" + string(raw)
 }
 
-// countsByNamespace reports whether RLIMIT_NPROC counts the processes of a user namespace apart from its user's others, as Linux
-// does since 5.14. Before, an ordinary user's limit would count all that the user runs.
+// countsByNamespace reports whether RLIMIT_NPROC counts the processes of a user namespace apart from its user's others,
+// as Linux does since 5.14. Before, an ordinary user's limit would count all that the user runs.
 func countsByNamespace() bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

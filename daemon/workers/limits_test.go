@@ -24,7 +24,8 @@ func TestWorkersThatTakeTooMuchAreEnded(t *testing.T) {
 		{"herd", Limits{TenantBytes: 64 << 20}, "--tenant-memory"},
 	} {
 		t.Run(x.flag, func(t *testing.T) {
-			p, _ := newPool(t, func(o *Options) { o.Warm, o.Limits, o.LimitsLook = -1, x.limits, 10*time.Millisecond }, "good", x.mode)
+			p, _ := newPool(t, func(o *Options) { o.Warm, o.Limits, o.LimitsLook = -1, x.limits, 10*time.Millisecond },
+				"good", x.mode)
 			platforms, err := p.Platforms(t.Context())
 			if err != nil || len(platforms) != 2 {
 				t.Fatal(platforms, err)
@@ -51,7 +52,7 @@ func TestWorkersThatTakeTooMuchAreEnded(t *testing.T) {
 // Pages that a fork has in common with its parent are not memory that it takes.
 func TestForksAreNotChargedTwice(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) {
-		o.Warm, o.LimitsLook = -1, 10*time.Millisecond
+		o.Warm, o.LimitsLook = -1, time.Hour // the test looks
 		o.Limits = Limits{MemoryBytes: 96 << 20}
 	}, "forks")
 	o, facts := open(t, p, 1, me())
@@ -62,7 +63,9 @@ func TestForksAreNotChargedTwice(t *testing.T) {
 	if rough := lookAt(pid, 1000, false); rough.bytes < 96<<20 || len(rough.heirs) < 4 {
 		t.Fatalf("the worker did not fork as it should: %+v", rough)
 	}
-	time.Sleep(100 * time.Millisecond) // some looks
+	for range 3 {
+		p.checkLimits()
+	}
 	if alive, why, err := p.Fate(1, o.ID); !alive || err != nil {
 		t.Errorf("it was ended for pages that its children share: %q, %v", why, err)
 	}
@@ -108,14 +111,18 @@ func cgroupOfOurOwn(t *testing.T) string {
 	return ""
 }
 
-// Each worker is in a cgroup of its own, in which everything ends and which goes then; what an earlier daemon left goes at the start.
+// Each worker is in a cgroup of its own, in which everything ends and which goes then; what an earlier daemon left goes
+// at the start.
 func TestWorkersHaveCgroups(t *testing.T) {
 	base := cgroupOfOurOwn(t)
 	stale := filepath.Join(base, workersGroup, "tlab", "7")
 	if err := os.MkdirAll(stale, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := newPool(t, func(o *Options) { o.Warm, o.Group, o.Limits = -1, base, Limits{Processes: 100, MemoryBytes: 1 << 30} }, "escapes")
+	p, _ := newPool(t, func(o *Options) {
+		o.Warm, o.Group, o.Limits = -1, base,
+			Limits{Processes: 100, MemoryBytes: 1 << 30}
+	}, "escapes")
 	if p.groups == nil {
 		t.Fatal("no cgroups: ", p.noGroups)
 	}
@@ -126,7 +133,8 @@ func TestWorkersHaveCgroups(t *testing.T) {
 	o, facts := open(t, p, 1, me())
 	raw, err := os.ReadFile("/proc/" + facts["pid"] + "/cgroup")
 	dir := p.serving[o.ID].w.group.dir
-	if err != nil || dir == "" || !strings.Contains(string(raw), filepath.Join("workers", "tuid_3ame", filepath.Base(dir))) {
+	if err != nil || dir == "" ||
+		!strings.Contains(string(raw), filepath.Join("workers", "tuid_3ame", filepath.Base(dir))) {
 		t.Fatalf("the worker is in %s, not in %s (%v)", raw, dir, err)
 	}
 	inside, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))

@@ -19,7 +19,8 @@ const (
 	keptLineBytes = 300
 )
 
-// lineLog passes a process's output to the log, line by line, with bounds. One goroutine feeds it; tail may be called by any.
+// lineLog passes a process's output to the log, line by line, with bounds. One goroutine feeds it; tail may be called
+// by any.
 type lineLog struct {
 	log logrus.FieldLogger
 

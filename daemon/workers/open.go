@@ -29,10 +29,11 @@ type Opened struct {
 	Socket, Ring *os.File
 }
 
-// Open gives a session a worker: a warm one where there is one for this tenant and environment, a fresh one otherwise, which
-// takes as long as the driver takes to load. The worker is ended with Release or ReleaseSession.
+// Open gives a session a worker: a warm one where there is one for this tenant and environment, a fresh one otherwise,
+// which takes as long as the driver takes to load. The worker is ended with Release or ReleaseSession.
 //
-// Errors: ErrBusy when the tenant may have no more of the workers that this node runs, and waited for one; ErrNoDevice, with the reason, when the worker does not start; ctx's.
+// Errors: ErrBusy when the tenant may have no more of the workers that this node runs, and waited for one; ErrNoDevice,
+// with the reason, when the worker does not start; ctx's.
 func (p *Pool) Open(ctx context.Context, r Request) (Opened, error) {
 	w, err := p.acquire(ctx, r)
 	if err != nil {
@@ -179,7 +180,8 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		return Opened{}, err
 	}
 	id := p.enter(w, r.Session)
-	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Tenant, RingBytes: clwire.RingBytes, NoCompress: r.NoCompress,
+	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Tenant, RingBytes: clwire.RingBytes,
+		NoCompress:    r.NoCompress,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits()}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()
@@ -189,7 +191,8 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		ring.Close()
 		return Opened{}, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
 	}
-	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid", w.pid).Info("worker serves")
+	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid",
+		w.pid).Info("worker serves")
 	return Opened{ID: id, RingBytes: clwire.RingBytes, Socket: client, Ring: ring}, nil
 }
 
@@ -207,7 +210,8 @@ func (p *Pool) enter(w *worker, session uint64) uint64 {
 func (p *Pool) discard(w *worker) {
 	w.kill()
 	if !w.waitFor(endLimit) {
-		p.opts.Log.WithField("pid", w.pid).Error("a worker does not end although it was killed; its driver holds it in the kernel")
+		p.opts.Log.WithField("pid", w.pid).Errorf("a worker was killed and has not ended within %v: "+
+			"its driver holds it in the kernel, or it gets no processor", endLimit)
 		return
 	}
 	p.part(w) // before whoever waits for this goes on
@@ -224,8 +228,8 @@ func (p *Pool) find(session, id uint64) (*assigned, error) {
 	return s, nil
 }
 
-// Fate says whether a worker is alive and how it ended otherwise. Since a client asks when its socket hung up, it waits up to a
-// second for the end. ErrNotFound when the session has no such worker.
+// Fate says whether a worker is alive and how it ended otherwise. Since a client asks when its socket hung up, it waits
+// up to a second for the end. ErrNotFound when the session has no such worker.
 func (p *Pool) Fate(session, id uint64) (alive bool, text string, err error) {
 	s, err := p.find(session, id)
 	if err != nil {
@@ -272,10 +276,15 @@ func (p *Pool) ReleaseSession(session uint64) {
 func (p *Pool) end(s *assigned) {
 	p.discard(s.w)
 	p.mu.Lock()
+	_, first := p.serving[s.id]
 	delete(p.serving, s.id)
 	p.dropTickets(s.id)
 	p.mu.Unlock()
-	log := p.opts.Log.WithField("session", s.session).WithField("tenant", s.w.key.tenant).WithField("worker", s.id).WithField("pid", s.w.pid)
+	if !first { // the client closed it, and the session ended meanwhile
+		return
+	}
+	log := p.opts.Log.WithField("session", s.session).WithField("tenant", s.w.key.tenant).WithField("worker",
+		s.id).WithField("pid", s.w.pid)
 	if s.w.ended() {
 		log.WithField("fate", s.w.fate).Info("worker ended")
 	}

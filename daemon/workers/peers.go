@@ -18,8 +18,8 @@ const maxPeerTickets = 1024
 // peerTickets let connections of links through to workers. Pool.mu guards them.
 type peerTickets map[[sha256.Size]byte]*peerTicket
 
-// peerTicket is good for one lane of a link until its client says what became of the link, or its time is over: whoever has seen it on
-// the wire can use it for nothing but an attempt at TLS with the worker.
+// peerTicket is good for one lane of a link until its client says what became of the link, or its time is over: whoever
+// has seen it on the wire can use it for nothing but an attempt at TLS with the worker.
 type peerTicket struct {
 	w               *worker
 	session, worker uint64
@@ -29,8 +29,9 @@ type peerTicket struct {
 	attempts        []time.Time
 }
 
-// OfferPeer draws the tickets of a link to a worker of a session: ticket i opens lane i. may (nil: always) says whether a connection from
-// an address will do. Errors: ErrNotFound for a worker that is none of the session's, ErrBusy for too many links at a time.
+// OfferPeer draws the tickets of a link to a worker of a session: ticket i opens lane i. may (nil: always) says whether
+// a connection from an address will do. Errors: ErrNotFound for a worker that is none of the session's, ErrBusy for too
+// many links at a time.
 func (p *Pool) OfferPeer(session, id, link uint64, lanes int, may func(remote string) error) ([][]byte, error) {
 	s, err := p.find(session, id)
 	if err != nil {
@@ -61,7 +62,8 @@ func (p *Pool) OfferPeer(session, id, link uint64, lanes int, may func(remote st
 	}
 	for i, secret := range list {
 		p.peers[sha256.Sum256(secret)] = &peerTicket{
-			w: s.w, session: session, worker: id, to: clwire.WorkerPeer{Link: link, Index: i}, may: may, expires: now.Add(TicketLife),
+			w: s.w, session: session, worker: id, to: clwire.WorkerPeer{Link: link, Index: i}, may: may,
+			expires: now.Add(TicketLife),
 		}
 	}
 	return list, nil

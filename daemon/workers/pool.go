@@ -16,7 +16,8 @@ import (
 // errClosed is what a Pool answers once Close was called.
 var errClosed = fmt.Errorf("%w: the daemon is shutting down", object.ErrNoDevice)
 
-// maxBackoff bounds the pause after a driver failed to load in a warm worker; the first pause is firstBackoff, each next twice it.
+// maxBackoff bounds the pause after a driver failed to load in a warm worker; the first pause is firstBackoff, each
+// next twice it.
 const (
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
@@ -32,6 +33,7 @@ const endLimit = 10 * time.Second
 type Pool struct {
 	opts     Options
 	spawner  *spawner
+	guard    *guard
 	ids      *identities     // nil when the daemon is not root
 	groups   *groups         // nil where there are none
 	noGroups string          // why
@@ -53,6 +55,8 @@ type Pool struct {
 	drivers   []DriverStatus         // replaced, never altered
 	platforms []*Platform            // replaced, never altered
 	faults    map[string]string      // fallbacks that probes reported: what → why
+	around    *surroundings          // what the last probe hangs on; nil before the first
+	looked    chan struct{}          // closed at a probe's end, then replaced
 	recent    string                 // the tenant for whom warm workers are made
 	warm      []*worker              // started, perhaps not ready yet, not taken
 	pause     map[*Platform]*backoff // of platforms whose warm workers fail
@@ -79,13 +83,17 @@ type assigned struct {
 	deviceBytes uint64     // of its devices' own memory; guarded by Pool.mu
 }
 
-// New makes a Pool whose first warm workers are for first. Probe must be called before there is any platform; Close must be
-// called in the end.
+// New makes a Pool whose first warm workers are for first. Probe must be called before there is any platform; Close
+// must be called in the end.
 func New(o Options, first string) *Pool {
 	ctx, stop := context.WithCancel(context.Background())
+	choices := o.isolations
+	if choices == nil {
+		choices = isolations()
+	}
 	p := &Pool{
-		opts: o, spawner: newSpawner(), ctx: ctx, stop: stop,
-		wake: make(chan struct{}, 1), probed: make(chan struct{}),
+		opts: o, spawner: newSpawner(choices), guard: newGuard(o), ctx: ctx, stop: stop,
+		wake: make(chan struct{}, 1), probed: make(chan struct{}), looked: make(chan struct{}),
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
 		shares: newShares(o.Max),
@@ -117,8 +125,8 @@ func (p *Pool) openIDs() {
 	}
 }
 
-// Close ends every process and joins every goroutine. Calls under way fail. ErrBusy when a process does not end although it
-// was killed (a driver can hold it in the kernel): it and the goroutines that wait for it are then left.
+// Close ends every process and joins every goroutine. Calls under way fail. ErrBusy when a process does not end
+// although it was killed (a driver can hold it in the kernel): it and the goroutines that wait for it are then left.
 func (p *Pool) Close() error {
 	p.stop()
 	p.mu.Lock()
@@ -133,7 +141,8 @@ func (p *Pool) Close() error {
 	}
 	for _, proc := range left {
 		if !proc.waitFor(endLimit) {
-			return fmt.Errorf("%w: process %d does not end; its driver holds it in the kernel", object.ErrBusy, proc.pid)
+			return fmt.Errorf("%w: process %d was killed and has not ended within %v: "+
+				"its driver holds it in the kernel, or it gets no processor", object.ErrBusy, proc.pid, endLimit)
 		}
 	}
 	p.joined.Wait()
@@ -141,6 +150,7 @@ func (p *Pool) Close() error {
 	defer p.probing.Unlock()
 	p.once.Do(func() { close(p.probed) })
 	p.spawner.close()
+	p.guard.close()
 	return nil
 }
 
@@ -201,7 +211,8 @@ func (p *Pool) Workers() []Status {
 
 func (w *worker) status(state string) Status {
 	return Status{
-		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.tenant, UID: w.uid, Since: w.started, Moved: w.moved.Load(),
+		PID: w.pid, State: state, Platform: w.platform.Name, Tenant: w.key.tenant, UID: w.uid, Since: w.started,
+		Moved:     w.moved.Load(),
 		Processes: int(w.tasks.Load()), OwnBytes: uint64(w.bytes.Load()),
 	}
 }

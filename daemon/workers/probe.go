@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
 
@@ -21,10 +22,10 @@ const (
 	maxDevices    = 256 // of one platform
 	maxNameBytes  = 256 // of a platform, as shown
 
-	clPlatformName = 0x0902 // CL_PLATFORM_NAME, OpenCL 3.0 §4.1
 )
 
-// probe runs `tendril probe` on one driver, as a tenant's workers run. A driver that crashes, hangs or talks nonsense is an error that says so.
+// probe runs `tendril probe` on one driver, as a tenant's workers run. A driver that crashes, hangs or talks nonsense
+// is an error that says so.
 func (p *Pool) probe(d Driver, tenant string) ([]*Platform, []clwire.Fallback, error) {
 	u, cache, err := p.home(tenant)
 	if err != nil {
@@ -102,8 +103,8 @@ func parseProbe(node string, d Driver, raw []byte) ([]*Platform, []clwire.Fallba
 	return found, res.Fallbacks[:min(len(res.Fallbacks), maxFallbacks)], nil
 }
 
-// deviceUUID is a device's own UUID as 32 hexadecimal digits, else one that stays the same as long as the node, the driver's file
-// and the device's place do.
+// deviceUUID is a device's own UUID as 32 hexadecimal digits, else one that stays the same as long as the node, the
+// driver's file and the device's place do.
 func deviceUUID(node string, s clwire.PlatformSnapshot, i int) string {
 	own := strings.ToLower(strings.ReplaceAll(s.Devices[i].UUID, "-", ""))
 	if raw, err := hex.DecodeString(own); err == nil && len(raw) == 16 {
@@ -114,7 +115,7 @@ func deviceUUID(node string, s clwire.PlatformSnapshot, i int) string {
 }
 
 func platformName(s clwire.PlatformSnapshot) string {
-	raw := s.Info[clPlatformName]
+	raw := s.Info[cl.PLATFORM_NAME]
 	name := printable(raw[:min(len(raw), maxNameBytes)])
 	if name == "" {
 		return "unnamed platform of " + s.ICD

@@ -22,14 +22,15 @@ import (
 // stderrGrace is how long a dead process's output is still read: a descendant that left its group may hold the pipe.
 const stderrGrace = 200 * time.Millisecond
 
-// process is one probe or worker from its start to its end. It is reaped by its own goroutine; whoever made it calls wait,
-// after a kill or not, before forgetting it.
+// process is one probe or worker from its start to its end. It is reaped by its own goroutine; whoever made it calls
+// wait, after a kill or not, before forgetting it.
 type process struct {
 	pid     int
 	uid     uint32 // that it runs as
 	started time.Time
 	output  *lineLog
 	group   group         // the zero value where it is in none of its own
+	guard   *guard        // told of its process group where it began no PID namespace
 	done    chan struct{} // closed when it is reaped and its output read
 
 	fate   string // how it ended; read after done
@@ -70,7 +71,10 @@ func (p *Pool) launch(c command, log logrus.FieldLogger) (*process, error) {
 	}
 	proc := &process{
 		pid: started.Pid, uid: c.user.uid, started: time.Now(), group: g, done: make(chan struct{}),
-		output: &lineLog{log: log.WithField("pid", started.Pid)},
+		output: &lineLog{log: log.WithField("pid", started.Pid)}, guard: p.guard,
+	}
+	if p.spawner.isolation()&unix.CLONE_NEWPID == 0 {
+		p.guard.add(proc.pid) // before any tenant's code runs in it
 	}
 	go proc.run(started, out)
 	return proc, nil
@@ -105,8 +109,10 @@ func (p *process) run(started *os.Process, out *os.File) {
 	}()
 	waitEnd(p.pid)
 	p.mu.Lock()
-	_ = unix.Kill(-p.pid, unix.SIGKILL) // what it left in its group; its own number is still taken, so no stranger is met
+	// what it left in its group; its own number is still taken, so no stranger is met
+	_ = unix.Kill(-p.pid, unix.SIGKILL)
 	p.group.kill()
+	p.guard.remove(p.pid)
 	state, err := started.Wait()
 	p.reaped = true
 	killed, blame := p.killed, p.blame
@@ -125,8 +131,8 @@ func (p *process) run(started *os.Process, out *os.File) {
 	close(p.done)
 }
 
-// waitEnd returns when pid has ended, and leaves it a zombie so that its number and its group stay its own. Where it began a PID
-// namespace, everything in there has ended before.
+// waitEnd returns when pid has ended, and leaves it a zombie so that its number and its group stay its own. Where it
+// began a PID namespace, everything in there has ended before.
 func waitEnd(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -149,7 +155,8 @@ func ending(state *os.ProcessState, err error, killed bool) (fate string, normal
 		return "killed by " + unix.SignalName(status.Signal()), false
 	case status.ExitStatus() == 0:
 		return "exited", true
-	case status.ExitStatus() > 128 && unix.SignalName(syscall.Signal(status.ExitStatus()-128)) != "": // the first process of a PID namespace
+	// the first process of a PID namespace
+	case status.ExitStatus() > 128 && unix.SignalName(syscall.Signal(status.ExitStatus()-128)) != "":
 		return "killed by " + unix.SignalName(syscall.Signal(status.ExitStatus()-128)), false
 	case status.ExitStatus() == clwire.ExitKernelTime:
 		return "a command ran for longer than its time limit (--kernel-time)", false
@@ -289,24 +296,27 @@ func (p *Pool) startWorker(pl *Platform, k key, u user, cache string) (*worker, 
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	defer theirs.Close()
-	argv := append(p.opts.argv("worker"), "--icd", pl.Driver.ICD, "--cache", cache, "--platform", strconv.Itoa(pl.Snapshot.Index))
+	argv := append(p.opts.argv("worker"), "--icd", pl.Driver.ICD, "--cache", cache, "--platform",
+		strconv.Itoa(pl.Snapshot.Index))
 	var driver []string
 	if k.env != "" {
 		driver = strings.Split(k.env, "\n")
 	}
-	c := command{tenant: k.tenant, argv: argv, env: workerEnv(cache, driver), user: u, limits: p.opts.Limits, extra: theirs}
+	c := command{tenant: k.tenant, argv: argv, env: workerEnv(cache, driver), user: u, limits: p.opts.Limits,
+		extra: theirs}
 	proc, err := p.launch(c, p.opts.Log.WithField("worker", pl.Name))
 	if err != nil {
 		control.Close()
 		return nil, err
 	}
-	w := &worker{process: proc, control: control, platform: pl, key: k, ready: make(chan struct{}), granted: make(chan struct{}, 1)}
+	w := &worker{process: proc, control: control, platform: pl, key: k, ready: make(chan struct{}),
+		granted: make(chan struct{}, 1)}
 	go w.awaitReady(p.opts.StartTimeout)
 	return w, nil
 }
 
-// awaitReady hears the one packet that a worker may send. Whatever it sends later, when a tenant's code may run in it, is not
-// read. It closes ready, and the control socket once the process is gone.
+// awaitReady hears the one packet that a worker may send. Whatever it sends later, when a tenant's code may run in it,
+// is not read. It closes ready, and the control socket once the process is gone.
 func (w *worker) awaitReady(limit time.Duration) {
 	w.fallbacks, w.err = w.hear(limit)
 	if w.err != nil {
@@ -335,7 +345,8 @@ func (w *worker) hear(limit time.Duration) ([]clwire.Fallback, error) {
 	}
 	switch {
 	case m.Failed != nil:
-		return nil, fmt.Errorf("the worker could not load %s: %s", w.platform.Driver.Library, printable([]byte(m.Failed.Error)))
+		return nil, fmt.Errorf("the worker could not load %s: %s", w.platform.Driver.Library,
+			printable([]byte(m.Failed.Error)))
 	case m.Ready == nil:
 		return nil, fmt.Errorf("the worker's first packet says neither ready nor failed")
 	}

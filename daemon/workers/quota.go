@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,16 +15,17 @@ import (
 	"tendril/daemon/tenancy"
 )
 
-// A tenant's code writes into its cache as it likes, on the disk that the node's own state lies on. So what it takes is looked at while
-// workers serve, and one that takes more than CacheBytes loses its workers and its cache.
+// A tenant's code writes into its cache as it likes, on the disk that the node's own state lies on. So what it takes is
+// looked at while workers serve, and one that takes more than CacheBytes loses its workers and its cache.
 
 const (
-	cacheLook  = 5 * time.Second // between two looks
-	cacheShare = 50              // times what the last one took is the least pause, so that looking takes a fiftieth of a core
-	cacheLate  = 12              // times cacheLook is the longest
-	entryBytes = 4096            // that an entry is charged at least, for file systems run out of inodes too
-	newPrefix  = ".new-"         // what a cache is called while it is made
-	oldPrefix  = ".old-"         // what a cache is called while it is removed
+	cacheLook = 5 * time.Second // between two looks
+	// times what the last one took is the least pause, so that looking takes a fiftieth of a core
+	cacheShare = 50
+	cacheLate  = 12      // times cacheLook is the longest
+	entryBytes = 4096    // that an entry is charged at least, for file systems run out of inodes too
+	newPrefix  = ".new-" // what a cache is called while it is made
+	oldPrefix  = ".old-" // what a cache is called while it is removed
 )
 
 // watchCaches lives as long as the pool. looked begins as what leftCaches found.
@@ -57,8 +59,8 @@ func (p *Pool) watchCaches(looked map[string]bool) {
 	}
 }
 
-// leftCaches names the caches of earlier runs, also those that were being removed, and removes those that were being made. Nothing else
-// makes any yet.
+// leftCaches names the caches of earlier runs, also those that were being removed, and removes those that were being
+// made. Nothing else makes any yet.
 func (p *Pool) leftCaches() map[string]bool {
 	left := map[string]bool{}
 	entries, err := os.ReadDir(p.opts.CacheRoot)
@@ -90,7 +92,7 @@ func (p *Pool) servingTenants() map[string]bool {
 // checkUse ends a cache that has grown too large, and whoever writes to it.
 func (p *Pool) checkUse(name string) {
 	dir := filepath.Join(p.opts.CacheRoot, name)
-	if !usesMore(dir, p.opts.CacheBytes) {
+	if !usesMore(p.ctx, dir, p.opts.CacheBytes) {
 		return
 	}
 	why := fmt.Sprintf("ended by the daemon: the tenant's kernel cache and temporary files take more than %s on disk (--kernel-cache)", humanize.IBytes(p.opts.CacheBytes))
@@ -121,11 +123,15 @@ func (p *Pool) removeCache(dir string) {
 	}
 }
 
-// usesMore reports whether dir takes more than limit on disk. It looks no further then. What its owner changes meanwhile can make the
-// answer wrong, and nothing worse.
-func usesMore(dir string, limit uint64) bool {
+// usesMore reports whether dir takes more than limit on disk. It looks no further then, or when ctx ends: the pool's
+// end waits for it, and a cache of many files on a slow disk takes seconds. What its owner changes meanwhile can make
+// the answer wrong, and nothing worse.
+func usesMore(ctx context.Context, dir string, limit uint64) bool {
 	var used uint64
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
 		if err != nil {
 			return nil // it is gone
 		}

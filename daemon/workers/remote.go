@@ -24,8 +24,8 @@ const (
 	TicketLife = 30 * time.Second
 	// attemptLife is how long a connection may take for TLS with the worker, which closes it then.
 	attemptLife = 5 * time.Second
-	// maxAttempts is how many connections with one ticket may be at it at a time: somebody who saw the ticket on the wire can
-	// use it for nothing, but must not be able to keep the worker busy.
+	// maxAttempts is how many connections with one ticket may be at it at a time: somebody who saw the ticket on the
+	// wire can use it for nothing, but must not be able to keep the worker busy.
 	maxAttempts = 8
 	// packetsATicket bounds what the daemon hears from a worker that tenant code may run in.
 	packetsATicket = 8
@@ -60,7 +60,8 @@ type ticket struct {
 	attempts []time.Time // when those that are at it began
 }
 
-// OpenRemote gives a session on another machine a worker, as Open does. The worker is ended with Release or ReleaseSession.
+// OpenRemote gives a session on another machine a worker, as Open does. The worker is ended with Release or
+// ReleaseSession.
 func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, error) {
 	w, err := p.acquire(ctx, r.Request)
 	if err != nil {
@@ -84,7 +85,8 @@ func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, e
 func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, error) {
 	o := OpenedRemote{ID: id}
 	assign := clwire.AssignRemote{
-		Session: r.Session, Worker: id, Tenant: r.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes, Plaintext: r.Plaintext, NoCompress: r.NoCompress,
+		Session: r.Session, Worker: id, Tenant: r.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes,
+		Plaintext: r.Plaintext, NoCompress: r.NoCompress,
 		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits(),
 		Resume: r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
 	}
@@ -108,7 +110,8 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	if !p.listen(w, id) {
 		return o, errClosed
 	}
-	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid", w.pid).Info("worker serves another machine")
+	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid",
+		w.pid).Info("worker serves another machine")
 	return o, nil
 }
 
@@ -147,8 +150,9 @@ func (w *worker) hearPacket() (m clwire.WorkerMessage, err error) {
 	return m, nil
 }
 
-// Tickets gives a worker's client new ones for connections in the place of those that it lost, one a lane; earlier ones for these lanes are void.
-// from is as in RemoteRequest. Errors: ErrNotFound where the session has no such worker, ErrNoDevice, with its fate, for one that has ended.
+// Tickets gives a worker's client new ones for connections in the place of those that it lost, one a lane; earlier ones
+// for these lanes are void. from is as in RemoteRequest. Errors: ErrNotFound where the session has no such worker,
+// ErrNoDevice, with its fate, for one that has ended.
 func (p *Pool) Tickets(session, id uint64, lanes []int, from string) ([][sha256.Size]byte, error) {
 	s, err := p.find(session, id)
 	if err != nil {
@@ -192,7 +196,8 @@ func (p *Pool) issueTickets(w *worker, id uint64, lanes []int, from string) ([][
 		}
 	}
 	for i, t := range list {
-		p.tickets[sha256.Sum256(t[:])] = &ticket{w: w, worker: id, lane: lanes[i], from: from, expires: now.Add(TicketLife)}
+		p.tickets[sha256.Sum256(t[:])] = &ticket{w: w, worker: id, lane: lanes[i], from: from,
+			expires: now.Add(TicketLife)}
 	}
 	w.grant(packetsATicket * len(lanes))
 	return list, nil
@@ -216,8 +221,8 @@ func (p *Pool) dropTickets(worker uint64) {
 	}
 }
 
-// Lane hands a connection that showed a ticket to the ticket's worker; fd stays the caller's. The ticket is not spent by that: the
-// worker says so when TLS succeeds, for whoever has only seen the ticket must not be able to burn it.
+// Lane hands a connection that showed a ticket to the ticket's worker; fd stays the caller's. The ticket is not spent
+// by that: the worker says so when TLS succeeds, for whoever has only seen the ticket must not be able to burn it.
 // Errors: ErrPermission for a ticket that is none (any more), ErrBusy where too many are at it.
 func (p *Pool) Lane(secret [sha256.Size]byte, remote string, fd int) error {
 	if ours, err := p.peerLane(secret, remote, fd); ours {
@@ -240,7 +245,8 @@ func (p *Pool) claim(secret [sha256.Size]byte, remote string) (*worker, int, err
 	now := time.Now()
 	t := p.tickets[sha256.Sum256(secret[:])]
 	if t == nil || now.After(t.expires) {
-		return nil, 0, fmt.Errorf("%w: no such ticket: each is good for one connection within %v", object.ErrPermission, TicketLife)
+		return nil, 0, fmt.Errorf("%w: no such ticket: each is good for one connection within %v",
+			object.ErrPermission, TicketLife)
 	}
 	if host, _, _ := net.SplitHostPort(remote); t.from != "" && host != t.from {
 		return nil, 0, fmt.Errorf("%w: a ticket of %s was shown by %s", object.ErrPermission, t.from, host)
@@ -253,7 +259,8 @@ func (p *Pool) claim(secret [sha256.Size]byte, remote string) (*worker, int, err
 	return t.w, t.lane, nil
 }
 
-// listen hears which lanes are up, and no more: tenant code may run in the worker. It reports false where the pool is closing.
+// listen hears which lanes are up, and no more: tenant code may run in the worker. It reports false where the pool is
+// closing.
 func (p *Pool) listen(w *worker, id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +273,8 @@ func (p *Pool) listen(w *worker, id uint64) bool {
 		defer p.joined.Done()
 		for w.mayHear() {
 			m, err := w.hearPacket()
-			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) {
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) ||
+				errors.Is(err, syscall.ECONNRESET) {
 				return
 			}
 			if err == nil && m.LaneUp != nil {
@@ -280,7 +288,8 @@ func (p *Pool) listen(w *worker, id uint64) bool {
 	return true
 }
 
-// mayHear waits until the worker may say something: after so many packets not before there are new tickets, or a second is over. false: it has ended.
+// mayHear waits until the worker may say something: after so many packets not before there are new tickets, or a second
+// is over. false: it has ended.
 func (w *worker) mayHear() bool {
 	for {
 		if w.packets.Add(-1) >= 0 {

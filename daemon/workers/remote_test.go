@@ -103,7 +103,8 @@ func openRemote(t *testing.T, p *Pool, alter func(*RemoteRequest)) (OpenedRemote
 	if err != nil || len(platforms) != 1 {
 		t.Fatal(platforms, err)
 	}
-	r := RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Tenant: me()}, ClientSHA256: [32]byte{1}, Lanes: 3}
+	r := RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Tenant: me()},
+		ClientSHA256: [32]byte{1}, Lanes: 3}
 	if alter != nil {
 		alter(&r)
 	}
@@ -140,8 +141,8 @@ func TestTicketsOpenLanesOnce(t *testing.T) {
 			t.Errorf("lane %d: %q", i, got)
 		}
 	}
-	// The worker answers its client before the daemon hears that the lane is up: until then a second connection is let in
-	// beside the first, or told that too many are.
+	// The worker answers its client before the daemon hears that the lane is up: until then a second connection is let
+	// in beside the first, or told that too many are.
 	for i, ticket := range o.Tickets {
 		for {
 			_, err := lane(t, p, ticket, "", "good\n")
@@ -197,7 +198,8 @@ func TestWorkersThatBehaveBadlyForAnotherMachine(t *testing.T) {
 	for mode, want := range map[string]string{"remote-silent": "get ready", "remote-short": "5 bytes"} {
 		p, _ := newPool(t, nil, mode)
 		p.Probe()
-		if _, err := openRemote(t, p, nil); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), want) {
+		if _, err := openRemote(t, p, nil); !errors.Is(err, object.ErrNoDevice) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", mode, err)
 		}
 		if err := p.Close(); err != nil {

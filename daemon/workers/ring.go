@@ -35,8 +35,8 @@ func streamPair() (client, worker *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "client end"), os.NewFile(uintptr(fds[1]), "worker end"), nil
 }
 
-// newRing makes the memfd of clwire.RingBytes that client and worker talk through. Its pages are there before it is handed out
-// and its size is sealed, so that neither side can make the other fault (memfd_create(2), F_SEAL_SHRINK).
+// newRing makes the memfd of clwire.RingBytes that client and worker talk through. Its pages are there before it is
+// handed out and its size is sealed, so that neither side can make the other fault (memfd_create(2), F_SEAL_SHRINK).
 func newRing() (*os.File, error) {
 	fd, err := unix.MemfdCreate("tendril-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"tendril/store/object"
 )
 
-// A tenant is charged for a worker from the moment it asks for one until the worker's process has ended. Of Options.Max an eighth,
-// at least one, is for tenants that have none. Among the others, one that has its equal share already leaves a quarter free.
-// Who finds no room waits for Options.Wait; when room comes, the tenant that has the fewest gets it.
+// A tenant is charged for a worker from the moment it asks for one until the worker's process has ended. Of Options.Max
+// an eighth, at least one, is for tenants that have none. Among the others, one that has its equal share already leaves
+// a quarter free. Who finds no room waits for Options.Wait; when room comes, the tenant that has the fewest gets it.
 
 // maxWaiting bounds the requests of one tenant that wait.
 const maxWaiting = 64
@@ -74,12 +74,13 @@ func (s *shares) give(tenant string) {
 	}
 }
 
-// grant lets one request through: of the tenant with the fewest workers, of those the first to have come. If that one finds no
-// room, nobody does.
+// grant lets one request through: of the tenant with the fewest workers, of those the first to have come. If that one
+// finds no room, nobody does.
 func (s *shares) grant() bool {
 	next := ""
 	for tenant, list := range s.waiting {
-		if first := s.waiting[next]; len(first) == 0 || s.used[tenant] < s.used[next] || s.used[tenant] == s.used[next] && list[0].number < first[0].number {
+		if first := s.waiting[next]; len(first) == 0 || s.used[tenant] < s.used[next] ||
+			s.used[tenant] == s.used[next] && list[0].number < first[0].number {
 			next = tenant
 		}
 	}
@@ -106,7 +107,8 @@ func (s *shares) drop(tenant string, w *waiter) {
 	}
 }
 
-// why says that a tenant finds no room. It is said before anything is waited for: while a request waits nobody else's matters.
+// why says that a tenant finds no room. It is said before anything is waited for: while a request waits nobody else's
+// matters.
 func (s *shares) why(tenant string, waited time.Duration) error {
 	text := fmt.Sprintf("%d of %d workers serve (--max-workers), %d of them tenant %s's; %d are kept for tenants that have none or fewer",
 		s.total, s.most, s.used[tenant], tenant, s.leaves(tenant))
@@ -116,8 +118,8 @@ func (s *shares) why(tenant string, waited time.Duration) error {
 	return fmt.Errorf("%w: %s: end a program that has one, or try again later", object.ErrBusy, text)
 }
 
-// charge charges tenant for a worker, and waits for one if it must. The charge is taken back with uncharge, or by the end of the
-// worker that it is bound to.
+// charge charges tenant for a worker, and waits for one if it must. The charge is taken back with uncharge, or by the
+// end of the worker that it is bound to.
 func (p *Pool) charge(ctx context.Context, tenant string) error {
 	p.mu.Lock()
 	if p.shares.take(tenant) {

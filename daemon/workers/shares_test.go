@@ -57,7 +57,8 @@ func TestWaitForAWorkerIsBounded(t *testing.T) {
 	o, _ := open(t, p, 1, me())
 	pl, _ := p.Platforms(t.Context())
 	r := Request{Session: 2, Platform: pl[0], Tenant: "uid:other"}
-	if _, err := p.Open(t.Context(), r); !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "--worker-wait") {
+	if _, err := p.Open(t.Context(), r); !errors.Is(err, object.ErrBusy) ||
+		!strings.Contains(err.Error(), "--worker-wait") {
 		t.Errorf("one more than there are: %v", err)
 	}
 	p.opts.Wait = time.Hour

@@ -16,14 +16,14 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// isolation is a set of namespaces that workers are started in. In a PID namespace everything that a worker starts ends with it,
-// whatever session or group it moved to and whoever kills the worker, and no other process can be named, so none can be
-// signalled, traced or given another priority. The others: no network, no message queues of others, and a count of processes of
-// the worker's own (RLIMIT_NPROC counts per user namespace since Linux 5.14).
+// isolation is a set of namespaces that workers are started in. In a PID namespace everything that a worker starts ends
+// with it, whatever session or group it moved to and whoever kills the worker, and no other process can be named, so
+// none can be signalled, traced or given another priority. The others: no network, no message queues of others, and a
+// count of processes of the worker's own (RLIMIT_NPROC counts per user namespace since Linux 5.14).
 type isolation uintptr
 
-// isolations is tried from the first to the last; the one that the kernel grants is used from then on. An ordinary user needs
-// the user namespace for the others.
+// isolations is tried from the first to the last; the one that the kernel grants is used from then on. An ordinary user
+// needs the user namespace for the others.
 func isolations() []isolation {
 	const all = unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC
 	if os.Geteuid() != 0 {
@@ -50,8 +50,8 @@ func (i isolation) lacks() []string {
 	return list
 }
 
-// spawner starts processes from one thread that lives as long as it does: PDEATHSIG is sent when the *thread* that forked ends
-// (prctl(2)), so the thread must not come and go with the scheduler's mood.
+// spawner starts processes from one thread that lives as long as it does: PDEATHSIG is sent when the *thread* that
+// forked ends (prctl(2)), so the thread must not come and go with the scheduler's mood.
 type spawner struct {
 	requests chan spawnRequest
 	joined   sync.WaitGroup
@@ -77,8 +77,8 @@ type spawnReply struct {
 	err     error
 }
 
-func newSpawner() *spawner {
-	s := &spawner{requests: make(chan spawnRequest), choices: isolations()}
+func newSpawner(choices []isolation) *spawner {
+	s := &spawner{requests: make(chan spawnRequest), choices: choices}
 	s.joined.Add(1)
 	go s.run()
 	return s
@@ -93,8 +93,8 @@ func (s *spawner) run() {
 	}
 }
 
-// start tries one isolation after the other, and for ever without those that were refused. One counts as refused when the next
-// start succeeds without it: other reasons give the same errors.
+// start tries one isolation after the other, and for ever without those that were refused. One counts as refused when
+// the next start succeeds without it: other reasons give the same errors.
 func (s *spawner) start(r spawnRequest) (*os.Process, error) {
 	s.mu.Lock()
 	choices := slices.Clone(s.choices)
@@ -141,13 +141,15 @@ func startIn(choice isolation, r spawnRequest) (*os.Process, error) {
 	return os.StartProcess(r.exe, r.argv, &attr)
 }
 
-// mapInto has a user namespace know the process's own user and groups, and nobody else's. In there they have the same numbers.
+// mapInto has a user namespace know the process's own user and groups, and nobody else's. In there they have the same
+// numbers.
 func (u user) mapInto(sys *syscall.SysProcAttr) {
 	sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(u.uid), HostID: int(u.uid), Size: 1}}
 	for _, g := range append([]uint32{u.gid}, u.groups...) {
 		sys.GidMappings = append(sys.GidMappings, syscall.SysProcIDMap{ContainerID: int(g), HostID: int(g), Size: 1})
 	}
-	sys.GidMappingsEnableSetgroups = sys.Credential != nil // which sets them; an ordinary user may not, and keeps its own
+	// which sets them; an ordinary user may not, and keeps its own
+	sys.GidMappingsEnableSetgroups = sys.Credential != nil
 }
 
 // isolation is what processes are started in now.
@@ -175,7 +177,8 @@ func (s *spawner) fallbacks() []clwire.Fallback {
 	return list
 }
 
-// spawn starts c as its user, in the cgroup of a directory (nil: the daemon's). files become the descriptors 0, 1, 2, ….
+// spawn starts c as its user, in the cgroup of a directory (nil: the daemon's). files become the descriptors 0, 1, 2,
+// ….
 func (s *spawner) spawn(exe string, c command, files []*os.File, group *os.File) (*os.Process, error) {
 	r := spawnRequest{
 		exe: exe, argv: c.argv, user: c.user, limits: c.limits,
@@ -184,8 +187,8 @@ func (s *spawner) spawn(exe string, c command, files []*os.File, group *os.File)
 			Env:   c.env,
 			Files: files,
 			Sys: &syscall.SysProcAttr{
-				// A session of its own is a process group of its own, which the sandbox lets nothing leave, and a share of the
-				// processors of its own where the kernel groups by sessions (sched(7), autogroup).
+				// A session of its own is a process group of its own, which the sandbox lets nothing leave, and a share
+				// of the processors of its own where the kernel groups by sessions (sched(7), autogroup).
 				Setsid:     true,
 				Pdeathsig:  syscall.SIGKILL,
 				Credential: c.user.credential(),
@@ -201,8 +204,8 @@ func (s *spawner) spawn(exe string, c command, files []*os.File, group *os.File)
 	return got.process, got.err
 }
 
-// close ends the spawner's thread. No spawn may be under way or follow. Every process it started must be gone by then, as
-// PDEATHSIG takes the rest.
+// close ends the spawner's thread. No spawn may be under way or follow. Every process it started must be gone by then,
+// as PDEATHSIG takes the rest.
 func (s *spawner) close() {
 	s.once.Do(func() { close(s.requests) })
 	s.joined.Wait()
@@ -231,8 +234,8 @@ func (p *Pool) user(tenant string) (user, error) {
 	return user{uid: id, gid: id, groups: deviceGroups("/dev")}, err
 }
 
-// deviceGroups lists the groups that open render nodes and AMD's compute node; NVIDIA's nodes are open to everyone. Only these
-// groups are given to a worker, none of its tenant's others.
+// deviceGroups lists the groups that open render nodes and AMD's compute node; NVIDIA's nodes are open to everyone.
+// Only these groups are given to a worker, none of its tenant's others.
 func deviceGroups(dev string) []uint32 {
 	nodes, _ := filepath.Glob(filepath.Join(dev, "dri/renderD*")) // the pattern is right, and nothing else fails
 	var groups []uint32
@@ -254,18 +257,20 @@ const (
 	maxEnvBytes = 4096 // name, '=' and value
 )
 
-// refusedEnv stand in an allowed family but change which devices the driver shows or where it writes; the snapshot that the
-// session got would no longer be true. Devices are chosen with --device.
+// refusedEnv stand in an allowed family but change which devices the driver shows or where it writes; the snapshot that
+// the session got would no longer be true. Devices are chosen with --device.
 var refusedEnv = []string{"POCL_CACHE_DIR", "POCL_DEVICES"}
 
-// DriverEnv picks from a session's environment what its workers' drivers may see, as sorted "NAME=value": POCL_* and CL_*,
-// without POCL_CACHE_DIR and POCL_DEVICES, never LD_* or anything else. (CUDA_VISIBLE_DEVICES would renumber devices that were
-// already announced and is not passed either.) The result is bounded; what is over the bounds is left out.
+// DriverEnv picks from a session's environment what its workers' drivers may see, as sorted "NAME=value": POCL_* and
+// CL_*, without POCL_CACHE_DIR and POCL_DEVICES, never LD_* or anything else. (CUDA_VISIBLE_DEVICES would renumber
+// devices that were already announced and is not passed either.) The result is bounded; what is over the bounds is left
+// out.
 func DriverEnv(session map[string]string) []string {
 	var kept []string
 	for name, value := range session {
 		kv := name + "=" + value
-		if len(kv) > maxEnvBytes || strings.ContainsAny(name, "=") || strings.ContainsRune(kv, 0) || slices.Contains(refusedEnv, name) {
+		if len(kv) > maxEnvBytes || strings.ContainsAny(name, "=") || strings.ContainsRune(kv, 0) ||
+			slices.Contains(refusedEnv, name) {
 			continue
 		}
 		if strings.HasPrefix(name, "POCL_") || strings.HasPrefix(name, "CL_") {
@@ -296,7 +301,8 @@ func describe(exe string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("start %s: %w (is the program executable by every user?)", exe, err)
-	case errors.Is(err, unix.EPERM) && os.Geteuid() == 0: // never as root instead: a container without capabilities is no reason
+	// never as root instead: a container without capabilities is no reason
+	case errors.Is(err, unix.EPERM) && os.Geteuid() == 0:
 		return fmt.Errorf("start %s: %w (the daemon is root but may not become another user, CAP_SETUID and CAP_SETGID are missing; start it as an ordinary user)", exe, err)
 	}
 	return fmt.Errorf("start %s: %w", exe, err)

@@ -33,8 +33,8 @@ func (p *Pool) keepWarm() {
 	}
 }
 
-// warmUp drops warm workers that died or are of no use any more, starts what is missing, and returns when to look again (zero:
-// when nudged).
+// warmUp drops warm workers that died or are of no use any more, starts what is missing, and returns when to look again
+// (zero: when nudged).
 func (p *Pool) warmUp(now time.Time) (next time.Time) {
 	p.dropWarm(now)
 	p.mu.Lock()

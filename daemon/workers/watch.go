@@ -11,9 +11,9 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Limits on one process are the kernel's to keep. What a worker takes together with all that it started, and a tenant's workers
-// together, only a cgroup bounds; where there is none the daemon looks, and ends what is over. Workers come first of all when the
-// kernel has to end something, and what they started before them.
+// Limits on one process are the kernel's to keep. What a worker takes together with all that it started, and a tenant's
+// workers together, only a cgroup bounds; where there is none the daemon looks, and ends what is over. Workers come
+// first of all when the kernel has to end something, and what they started before them.
 
 const (
 	limitsLook  = 500 * time.Millisecond // between two looks
@@ -27,9 +27,10 @@ type use struct {
 	heirs []int // what it started, by number
 }
 
-// lookAt walks down from pid. What starts or ends meanwhile may be missed, and is seen the next time. Whoever loses its parent there
-// comes to the first process of the PID namespace, so nobody can leave the tree; where there are no namespaces it can, and is ended by
-// its group. It stops at most tasks. What it says of memory is too much where processes have pages in common, unless it is to be exact.
+// lookAt walks down from pid. What starts or ends meanwhile may be missed, and is seen the next time. Whoever loses its
+// parent there comes to the first process of the PID namespace, so nobody can leave the tree; where there are no
+// namespaces it can, and is ended by its group. It stops at most tasks. What it says of memory is too much where
+// processes have pages in common, unless it is to be exact.
 func lookAt(pid, most int, exact bool) use {
 	var u use
 	next := []int{pid}
@@ -52,8 +53,8 @@ func lookAt(pid, most int, exact bool) use {
 	return u
 }
 
-// ownUse reads one process's threads and memory (proc(5), status). Memory that it shares with others is not its own: that of the
-// store is charged there.
+// ownUse reads one process's threads and memory (proc(5), status). Memory that it shares with others is not its own:
+// that of the store is charged there.
 func ownUse(pid int) (threads int, bytes int64) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -72,8 +73,8 @@ func ownUse(pid int) (threads int, bytes int64) {
 	return threads, bytes
 }
 
-// ownShare reads a process's memory, of pages that others have as well, such as after a fork, its part (proc(5), smaps_rollup). The
-// kernel walks through all of its memory for that.
+// ownShare reads a process's memory, of pages that others have as well, such as after a fork, its part (proc(5),
+// smaps_rollup). The kernel walks through all of its memory for that.
 func ownShare(pid int) (bytes int64, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	if err != nil {
@@ -81,7 +82,8 @@ func ownShare(pid int) (bytes int64, ok bool) {
 	}
 	for line := range strings.Lines(string(raw)) {
 		name, rest, _ := strings.Cut(line, ":")
-		if n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 53); err == nil && (name == "Pss_Anon" || name == "SwapPss") {
+		if n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 53); err == nil &&
+			(name == "Pss_Anon" || name == "SwapPss") {
 			bytes, ok = bytes+n<<10, true
 		}
 	}
@@ -90,7 +92,8 @@ func ownShare(pid int) (bytes int64, ok bool) {
 
 // childrenOf lists what a process's threads have started (proc(5), task/TID/children).
 func childrenOf(pid int) (list []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right, and nothing else fails
+	// the pattern is right, and nothing else fails
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, l := range lists {
 		raw, _ := os.ReadFile(l) // a thread that ended in the meantime has none
 		for f := range strings.FieldsSeq(string(raw)) {
@@ -128,7 +131,8 @@ func (p *Pool) checkLimits() {
 	uses := map[*worker]use{}
 	for _, w := range p.allWorkers() {
 		u := lookAt(w.pid, most, false)
-		if l.MemoryBytes > 0 && u.bytes > l.MemoryBytes || l.TenantBytes > 0 && u.bytes > l.TenantBytes/4 && len(u.heirs) > 0 {
+		if l.MemoryBytes > 0 && u.bytes > l.MemoryBytes || l.TenantBytes > 0 && u.bytes > l.TenantBytes/4 &&
+			len(u.heirs) > 0 {
 			u = lookAt(w.pid, most, true)
 		}
 		w.tasks.Store(int64(u.tasks))

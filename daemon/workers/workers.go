@@ -1,22 +1,24 @@
 // Package workers finds the OpenCL drivers of this machine and runs them in processes of their own.
 //
-// The daemon loads no driver. Each driver found (an .icd file) is probed once in a process that may crash or hang without
-// harm, and each (session, platform) gets one worker process that serves it. Workers with their driver loaded are kept warm,
-// because loading is the slow part. A worker is told its session over its control socket (forwarding/clwire/PROTOCOL.md,
-// "Worker control"), gets its end of the data socket and the ring, and from then on talks to its client alone.
+// The daemon loads no driver. Each driver found (an .icd file) is probed once in a process that may crash or hang
+// without harm, and each (session, platform) gets one worker process that serves it. Workers with their driver loaded
+// are kept warm, because loading is the slow part. A worker is told its session over its control socket
+// (forwarding/clwire/PROTOCOL.md, "Worker control"), gets its end of the data socket and the ring, and from then on
+// talks to its client alone.
 //
-// Trust: nothing that a probe or a worker says is believed beyond its form and length; after the assignment, when tenant code
-// may run in it, a worker is not listened to at all. A worker is started in a PID namespace of its own where that is to be had, in a
-// session and process group of its own, which its sandbox lets nothing leave, as a user that is the tenant's alone when the daemon
-// is root, with a short environment, and gets only the descriptors 0 to 3.
+// Trust: nothing that a probe or a worker says is believed beyond its form and length; after the assignment, when
+// tenant code may run in it, a worker is not listened to at all. A worker is started in a PID namespace of its own
+// where that is to be had, in a session and process group of its own, which its sandbox lets nothing leave, as a user
+// that is the tenant's alone when the daemon is root, with a short environment, and gets only the descriptors 0 to 3.
 //
-// Life: every process is reaped by the goroutine that waits for it, which first kills what is left of its group; in a PID namespace
-// nothing is left then, since its first process is the last to end. Workers die with the daemon (PDEATHSIG, bound to the spawner's
-// locked thread, and not to be put off from inside the sandbox), with their session, or by themselves. Close kills all and joins
-// every goroutine.
+// Life: every process is reaped by the goroutine that waits for it, which first kills what is left of its group; in a
+// PID namespace nothing is left then, since its first process is the last to end. Workers die with the daemon
+// (PDEATHSIG, bound to the spawner's locked thread, and not to be put off from inside the sandbox), with their session,
+// or by themselves. Close kills all and joins every goroutine.
 //
-// Locks: Pool.mu guards everything in a Pool; process.mu guards one process's number against its own reuse and is a leaf,
-// taken under Pool.mu at times, never the other way round. Nothing blocks under either.
+// Locks: Pool.mu guards everything in a Pool; process.mu guards one process's number against its own reuse, and is
+// taken under Pool.mu at times, never the other way round. guard.mu is a leaf, taken under process.mu at a process's
+// end. Nothing blocks under any of them, except a write to a guard that does not read: guardLimit, once.
 package workers
 
 import (
@@ -30,17 +32,19 @@ import (
 // Options says how a Pool runs its workers. All fields but Args are needed; Validate is the configuration's business
 // (daemon.Config).
 type Options struct {
-	Executable   string        // the tendril binary; "/proc/self/exe" survives its replacement on disk and directories closed to workers
-	Args         []string      // put before the verb; for tests
-	Node         string        // the node's identifier, for devices that have no UUID of their own
-	Vendors      []string      // directories of *.icd files
-	StateDir     string        // where the users of tenants' workers are kept
-	IDs          IDRange       // that tenants' workers run as when the daemon is root
-	Limits       Limits        // of workers and of tenants
-	Group        string        // directory of the cgroup that the daemon divides; "" = none
-	NoGroup      string        // why there is none
-	LimitsLook   time.Duration // between two looks at those that only the daemon keeps; 0 = 500 ms
-	CacheRoot    string        // directory under which each tenant's caches are made; workers' users must be able to reach it
+	// the tendril binary; "/proc/self/exe" survives its replacement on disk and directories closed to workers
+	Executable string
+	Args       []string      // put before the verb; for tests
+	Node       string        // the node's identifier, for devices that have no UUID of their own
+	Vendors    []string      // directories of *.icd files
+	StateDir   string        // where the users of tenants' workers are kept
+	IDs        IDRange       // that tenants' workers run as when the daemon is root
+	Limits     Limits        // of workers and of tenants
+	Group      string        // directory of the cgroup that the daemon divides; "" = none
+	NoGroup    string        // why there is none
+	LimitsLook time.Duration // between two looks at those that only the daemon keeps; 0 = 500 ms
+	// directory under which each tenant's caches are made; workers' users must be able to reach it
+	CacheRoot    string
 	CacheBytes   uint64        // what one tenant's may take on disk; 0 = as much as there is
 	CacheLook    time.Duration // between two looks at that; 0 = 5 s
 	Warm         int           // workers kept ready, a platform; negative = none
@@ -53,10 +57,12 @@ type Options struct {
 	ProbeTimeout time.Duration // for one driver to be probed
 	StartTimeout time.Duration // for one worker to load its driver
 	Log          logrus.FieldLogger
+
+	isolations []isolation // nil: isolations(); for tests
 }
 
-// Platform is one platform of a probed driver that works. It is immutable, and stays usable by sessions that hold it when a
-// later probe replaces it.
+// Platform is one platform of a probed driver that works. It is immutable, and stays usable by sessions that hold it
+// when a later probe replaces it.
 type Platform struct {
 	Driver   Driver
 	Name     string // CL_PLATFORM_NAME
@@ -85,18 +91,20 @@ type DriverStatus struct {
 
 // Status is one worker process in `tendril status`.
 type Status struct {
-	ID          uint64            `json:"id,omitempty"` // 0 while warm
-	PID         int               `json:"pid"`
-	State       string            `json:"state"` // starting, warm, serving, ending
-	Platform    string            `json:"platform"`
-	Tenant      string            `json:"tenant"`
-	UID         uint32            `json:"uid"` // that the process runs as
-	Session     uint64            `json:"session,omitempty"`
-	Since       time.Time         `json:"since"` // its start
-	MemoryBytes uint64            `json:"memory_bytes"`
-	OwnBytes    uint64            `json:"own_bytes"`    // of it and all that it started, without what it shares; at the last look
+	ID          uint64    `json:"id,omitempty"` // 0 while warm
+	PID         int       `json:"pid"`
+	State       string    `json:"state"` // starting, warm, serving, ending
+	Platform    string    `json:"platform"`
+	Tenant      string    `json:"tenant"`
+	UID         uint32    `json:"uid"` // that the process runs as
+	Session     uint64    `json:"session,omitempty"`
+	Since       time.Time `json:"since"` // its start
+	MemoryBytes uint64    `json:"memory_bytes"`
+	// of it and all that it started, without what it shares; at the last look
+	OwnBytes    uint64            `json:"own_bytes"`
 	Processes   int               `json:"processes"`    // of the same, threads too
 	DeviceBytes uint64            `json:"device_bytes"` // reserved of its devices' own memory
 	Fallbacks   []clwire.Fallback `json:"fallbacks,omitempty"`
-	Moved       *clwire.Moved     `json:"moved,omitempty"` // by its client and it, where their link is slow and something was compressed
+	// by its client and it, where their link is slow and something was compressed
+	Moved *clwire.Moved `json:"moved,omitempty"`
 }

@@ -3,6 +3,8 @@ package clwire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"tendril/ipc/field"
 )
 
 // Sessions across a network: payload that goes over lanes (PROTOCOL.md, Bulk).
@@ -15,36 +17,18 @@ const (
 
 // Shape is the part of a buffer that a bulk command covers. Its bytes are dense
 // on the wire: rows follow each other, then slices.
+//
+//wire:part
 type Shape struct {
 	Rect                 bool
-	Offset, Size         uint64    // Rect false
-	Origin, Region       [3]uint64 // Rect true: x in bytes, y in rows, z in slices
-	RowPitch, SlicePitch uint64    // bytes, never 0 from a client of ours
-}
-
-func (s *Shape) append(b []byte) []byte {
-	if !s.Rect {
-		return le.AppendUint64(le.AppendUint64(append(b, 0), s.Offset), s.Size)
-	}
-	b = appendU64x3(appendU64x3(append(b, 1), s.Origin), s.Region)
-	return le.AppendUint64(le.AppendUint64(b, s.RowPitch), s.SlicePitch)
-}
-
-func (s *Shape) decode(c *cursor) {
-	*s = Shape{}
-	switch c.u8("rect") {
-	case 0:
-		s.Offset, s.Size = c.u64("offset"), c.u64("size")
-	case 1:
-		s.Rect = true
-		s.Origin, s.Region = c.u64x3("origin"), c.u64x3("region")
-		s.RowPitch, s.SlicePitch = c.u64("row pitch"), c.u64("slice pitch")
-	default:
-		c.fail("rect")
-	}
+	Offset, Size         uint64    `wire:"unless=Rect"`
+	Origin, Region       [3]uint64 `wire:"if=Rect"` // x in bytes, y in rows, z in slices
+	RowPitch, SlicePitch uint64    `wire:"if=Rect"` // bytes, never 0 from a client of ours
 }
 
 // BulkWrite is a write whose bytes come apart from it, as chunks named by Op.
+//
+//wire:record
 type BulkWrite struct {
 	Cmd
 	Op     uint64 // of the space of host operations
@@ -52,21 +36,10 @@ type BulkWrite struct {
 	Shape
 }
 
-func (*BulkWrite) Type() Type { return TypeBulkWrite }
-func (m *BulkWrite) Append(b []byte) []byte {
-	b = le.AppendUint64(m.Cmd.append(b), m.Op)
-	return m.Shape.append(le.AppendUint64(b, m.Buffer))
-}
-func (m *BulkWrite) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeBulkWrite}
-	m.Cmd.decode(&c)
-	m.Op, m.Buffer = c.u64("op"), c.u64("buffer")
-	m.Shape.decode(&c)
-	return c.end()
-}
-
 // BulkRead is a read whose bytes come as chunks named by Op: on the control
 // stream if Inline (at most InlineBytes), otherwise on lanes.
+//
+//wire:record
 type BulkRead struct {
 	Cmd
 	Op     uint64
@@ -75,46 +48,17 @@ type BulkRead struct {
 	Shape
 }
 
-func (*BulkRead) Type() Type { return TypeBulkRead }
-func (m *BulkRead) Append(b []byte) []byte {
-	b = le.AppendUint64(m.Cmd.append(b), m.Op)
-	inline := byte(0)
-	if m.Inline {
-		inline = 1
-	}
-	return m.Shape.append(le.AppendUint64(append(b, inline), m.Buffer))
-}
-func (m *BulkRead) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeBulkRead}
-	m.Cmd.decode(&c)
-	m.Op = c.u64("op")
-	inline := c.u8("inline")
-	if inline > 1 {
-		c.fail("inline")
-	}
-	m.Inline = inline == 1
-	m.Buffer = c.u64("buffer")
-	m.Shape.decode(&c)
-	return c.end()
-}
-
 // chunk is a part of a bulk command's dense bytes, on the control stream.
+//
+//wire:part
 type chunk struct {
 	Op, Offset uint64
 	Data       []byte
 }
 
-func (m *chunk) Append(b []byte) []byte {
-	return appendBytes32(le.AppendUint64(le.AppendUint64(b, m.Op), m.Offset), m.Data)
-}
-
-func (m *chunk) decode(b []byte, t Type) error {
-	c := cursor{b: b, t: t}
-	m.Op, m.Offset, m.Data = c.u64("op"), c.u64("offset"), c.bytes32("data")
-	return c.end()
-}
-
 // BulkBytes is a chunk of a BulkWrite that goes on the control stream.
+//
+//wire:record
 type BulkBytes struct{ chunk }
 
 // NewBulkBytes makes a chunk; data is not copied.
@@ -122,33 +66,21 @@ func NewBulkBytes(op, offset uint64, data []byte) *BulkBytes {
 	return &BulkBytes{chunk{op, offset, data}}
 }
 
-func (*BulkBytes) Type() Type              { return TypeBulkBytes }
-func (m *BulkBytes) Decode(b []byte) error { return m.decode(b, TypeBulkBytes) }
-
 // BulkData is a chunk of an inline BulkRead.
+//
+//wire:record
 type BulkData struct{ chunk }
 
 // NewBulkData makes a chunk; data is not copied.
 func NewBulkData(op, offset uint64, data []byte) *BulkData { return &BulkData{chunk{op, offset, data}} }
 
-func (*BulkData) Type() Type              { return TypeBulkData }
-func (m *BulkData) Decode(b []byte) error { return m.decode(b, TypeBulkData) }
-
 // BulkDone ends a bulk operation: the bytes of a write are in place, those of an
 // inline read were all sent (Status 0), or it failed.
+//
+//wire:record
 type BulkDone struct {
 	Op     uint64
 	Status int32
-}
-
-func (*BulkDone) Type() Type { return TypeBulkDone }
-func (m *BulkDone) Append(b []byte) []byte {
-	return le.AppendUint32(le.AppendUint64(b, m.Op), uint32(m.Status))
-}
-func (m *BulkDone) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeBulkDone}
-	m.Op, m.Status = c.u64("op"), int32(c.u32("status"))
-	return c.end()
 }
 
 // LaneHeader stands before every chunk on a lane.
@@ -166,9 +98,11 @@ type Packing uint8
 
 // Ways to pack. Numbers are for ever.
 const (
-	Plain       Packing = iota
-	PackedS2            // one block of S2 (github.com/klauspost/compress/s2), an extension of Snappy's
-	PackedWords         // likewise, of the first bytes of all 4-byte words, then their second, third and fourth ones, then the last Length mod 4 bytes
+	Plain    Packing = iota
+	PackedS2         // one block of S2 (github.com/klauspost/compress/s2), an extension of Snappy's
+	// PackedWords is PackedS2 of the first bytes of all 4-byte words, then their second, third and fourth ones, then
+	// the last Length mod 4 bytes.
+	PackedWords
 	packings
 
 	GreatestPacking = packings - 1
@@ -210,11 +144,14 @@ func ParseLaneHeader(b []byte) (LaneHeader, error) {
 	_ = b[LaneHeaderBytes-1]
 	flags := binary.LittleEndian.Uint32(b[20:])
 	h := LaneHeader{
-		Op: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]), Length: binary.LittleEndian.Uint32(b[16:]),
-		Skipped: flags&laneSkipped != 0, Packing: Packing(flags >> lanePackingAt & lanePackingAll), Packed: flags >> lanePackedAt,
+		Op: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]),
+		Length:  binary.LittleEndian.Uint32(b[16:]),
+		Skipped: flags&laneSkipped != 0, Packing: Packing(flags >> lanePackingAt & lanePackingAll),
+		Packed: flags >> lanePackedAt,
 	}
 	if h.Length == 0 || h.Length > MaxChunk || !h.sound(flags) {
-		return h, fmt.Errorf("%w: a chunk of %d bytes with flags %#x; the limit is %d bytes", ErrRecord, h.Length, flags, MaxChunk)
+		return h, fmt.Errorf("%w: a chunk of %d bytes with flags %#x; the limit is %d bytes", ErrRecord, h.Length,
+			flags, MaxChunk)
 	}
 	return h, nil
 }
@@ -229,17 +166,14 @@ func (h *LaneHeader) sound(flags uint32) bool {
 	return h.Packed > 0 && h.Packed < h.Length
 }
 
-// TakesPacked says that its sender takes packed chunks, in every way up to the greatest it names, on the lanes of the connection's other end. A
-// client sends it to a worker that shows CapPacked; nothing is packed before.
+// TakesPacked says that its sender takes packed chunks, in every way up to the greatest it names, on the lanes of the
+// connection's other end. A client sends it to a worker that shows CapPacked; nothing is packed before.
+//
+//wire:record
 type TakesPacked struct{ Greatest Packing }
 
-func (*TakesPacked) Type() Type               { return TypeTakesPacked }
-func (m *TakesPacked) Append(b []byte) []byte { return append(b, uint8(m.Greatest)) }
-func (m *TakesPacked) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeTakesPacked}
-	m.Greatest = Packing(c.u8("packing"))
+func (m *TakesPacked) check(r *field.Reader) {
 	if m.Greatest == Plain {
-		c.fail("packing")
+		r.Fail("greatest")
 	}
-	return c.end()
 }

@@ -10,9 +10,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"tendril/forwarding/cl"
 )
 
-var update = flag.Bool("update", false, "write testdata/golden.txt anew (a change of layout needs a new protocol version)")
+var update = flag.Bool("update", false,
+	"write testdata/golden.txt anew (a change of layout needs a new protocol version)")
 
 var cmd = Cmd{Queue: 2, Event: 77, Wait: []uint64{5, 6}}
 
@@ -30,14 +33,17 @@ var samples = []Message{
 	&BuildProgram{Program: 5, Devices: []uint32{0}, Options: []byte("-DN=4"), Files: 11},
 	&CreateKernel{ID: 6, Program: 5, Name: "blur"},
 	&NDRange{Cmd: cmd, Kernel: 6, Dims: 2, HasLocal: true, Global: [3]uint64{64, 32, 1}, Local: [3]uint64{8, 8, 1},
-		Args: []Arg{{Index: 0, Kind: ArgMem, Data: le.AppendUint64(nil, 3)}, {Index: 1, Kind: ArgBytes, Data: []byte{1, 2, 3, 4}}}},
+		Args: []Arg{{Index: 0, Kind: ArgMem, Data: le.AppendUint64(nil, 3)},
+			{Index: 1, Kind: ArgBytes, Data: []byte{1, 2, 3, 4}}}},
 	&SetArg{Kernel: 6, Arg: Arg{Index: 2, Kind: ArgLocal, Data: le.AppendUint64(nil, 256)}},
 	&Copy{Cmd: cmd, Src: 3, Dst: 4, SrcOffset: 1, DstOffset: 2, Size: 3},
-	&CopyRect{Cmd: cmd, Src: 3, Dst: 4, SrcOrigin: [3]uint64{1, 2, 3}, DstOrigin: [3]uint64{4, 5, 6}, Region: [3]uint64{7, 8, 9}, SrcRow: 10, SrcSlice: 100, DstRow: 11, DstSlice: 110},
+	&CopyRect{Cmd: cmd, Src: 3, Dst: 4, SrcOrigin: [3]uint64{1, 2, 3}, DstOrigin: [3]uint64{4, 5, 6},
+		Region: [3]uint64{7, 8, 9}, SrcRow: 10, SrcSlice: 100, DstRow: 11, DstSlice: 110},
 	&Fill{Cmd: cmd, Buffer: 3, Offset: 16, Size: 64, Pattern: []byte{0xde, 0xad}},
 	&WriteInline{Cmd: cmd, Buffer: 3, Offset: 16, Data: []byte("data")},
 	&Transfer{Cmd: cmd, Direction: FromBuffer, Buffer: 3, Segment: 9, SegmentOffset: 4096, Offset: 5, Size: 6},
-	&Transfer{Cmd: cmd, Direction: ToBuffer, Buffer: 3, Segment: 9, SegmentOffset: 4096, Rect: true, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}, RowPitch: 7, SlicePitch: 8},
+	&Transfer{Cmd: cmd, Direction: ToBuffer, Buffer: 3, Segment: 9, SegmentOffset: 4096, Rect: true,
+		Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}, RowPitch: 7, SlicePitch: 8},
 	&Host{Cmd: cmd, Op: 12},
 	&HostDone{Op: 12, Status: -5},
 	&Marker{cmd},
@@ -48,14 +54,20 @@ var samples = []Message{
 	&Finish{Queue: 2},
 	&Wait{Events: []uint64{77, 78}},
 	&Watch{Event: 77, Level: 1},
-	&Query{Kind: QueryKernelArg, Object: 6, Device: 0, Param: 0x1196, Input: []byte{1, 0, 0, 0}},
-	&CreateImage{ID: 11, Context: 1, Flags: 4, Order: 0x10B5, DataType: 0x10D2, Kind: 0x10F1, Width: 64, Height: 32, Depth: 1, ArraySize: 2, RowPitch: 256, SlicePitch: 8192, Parent: 3},
-	&CreateSampler{ID: 12, Context: 1, Normalized: true, Addressing: 0x1133, Filter: 0x1141},
-	&ImageFormats{Context: 1, Flags: 1, Kind: 0x10F1},
-	&CopyImage{Cmd: cmd, Src: 11, Dst: 13, SrcOrigin: [3]uint64{1, 2, 3}, DstOrigin: [3]uint64{4, 5, 6}, Region: [3]uint64{7, 8, 9}},
-	&CopyImageBuffer{Cmd: cmd, Direction: ImageToBuffer, Image: 11, Buffer: 3, Offset: 16, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}},
-	&FillImage{Cmd: cmd, Image: 11, Color: [16]byte{1, 2, 3, 4, 15: 16}, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}},
-	&WriteImageInline{Cmd: cmd, Image: 11, Origin: [3]uint64{4, 2, 3}, Region: [3]uint64{4, 1, 1}, Data: []byte("data")},
+	&Query{Kind: QueryKernelArg, Object: 6, Device: 0, Param: cl.KERNEL_ARG_ADDRESS_QUALIFIER,
+		Input: []byte{1, 0, 0, 0}},
+	&CreateImage{ID: 11, Context: 1, Flags: 4, Order: cl.RGBA, DataType: cl.UNORM_INT8, Kind: cl.MEM_OBJECT_IMAGE2D,
+		Width: 64, Height: 32, Depth: 1, ArraySize: 2, RowPitch: 256, SlicePitch: 8192, Parent: 3},
+	&CreateSampler{ID: 12, Context: 1, Normalized: true, Addressing: cl.ADDRESS_REPEAT, Filter: cl.FILTER_LINEAR},
+	&ImageFormats{Context: 1, Flags: 1, Kind: cl.MEM_OBJECT_IMAGE2D},
+	&CopyImage{Cmd: cmd, Src: 11, Dst: 13, SrcOrigin: [3]uint64{1, 2, 3}, DstOrigin: [3]uint64{4, 5, 6},
+		Region: [3]uint64{7, 8, 9}},
+	&CopyImageBuffer{Cmd: cmd, Direction: ImageToBuffer, Image: 11, Buffer: 3, Offset: 16, Origin: [3]uint64{1, 2, 3},
+		Region: [3]uint64{4, 5, 6}},
+	&FillImage{Cmd: cmd, Image: 11, Color: [16]byte{1, 2, 3, 4, 15: 16}, Origin: [3]uint64{1, 2, 3},
+		Region: [3]uint64{4, 5, 6}},
+	&WriteImageInline{Cmd: cmd, Image: 11, Origin: [3]uint64{4, 2, 3}, Region: [3]uint64{4, 1, 1},
+		Data: []byte("data")},
 	&Graph{ID: 14, Blob: 4},
 	&Replay{Cmd: cmd, Graph: 14, First: 100},
 	&ContentSize{Buffer: 7, Size: 8},
@@ -67,27 +79,33 @@ var samples = []Message{
 	&Fault{Object: 3, Queue: 2, Status: -4, Text: "no memory"},
 	&Print{Data: []byte("hello\n")},
 	&BulkWrite{Cmd: cmd, Op: 12, Buffer: 3, Shape: Shape{Offset: 5, Size: 6}},
-	&BulkWrite{Cmd: cmd, Op: 12, Buffer: 3, Shape: Shape{Rect: true, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}, RowPitch: 7, SlicePitch: 8}},
+	&BulkWrite{Cmd: cmd, Op: 12, Buffer: 3,
+		Shape: Shape{Rect: true, Origin: [3]uint64{1, 2, 3}, Region: [3]uint64{4, 5, 6}, RowPitch: 7, SlicePitch: 8}},
 	&BulkRead{Cmd: cmd, Op: 12, Inline: true, Buffer: 3, Shape: Shape{Offset: 5, Size: 6}},
 	NewBulkBytes(12, 4096, []byte("bytes")),
 	NewBulkData(12, 4096, []byte("data")),
 	&BulkDone{Op: 12, Status: -14},
-	&CompileProgram{BuildProgram: BuildProgram{Program: 5, Devices: []uint32{0}, Options: []byte("-DN=4"), Files: 11}, Headers: []EmbeddedHeader{{6, "a/b.h"}, {7, "c.h"}}},
-	&LinkProgram{ID: 13, Context: 1, Devices: []uint32{0}, Options: []byte("-create-library"), Programs: []uint64{5, 6}},
+	&CompileProgram{BuildProgram: BuildProgram{Program: 5, Devices: []uint32{0}, Options: []byte("-DN=4"), Files: 11},
+		Headers: []EmbeddedHeader{{6, "a/b.h"}, {7, "c.h"}}},
+	&LinkProgram{ID: 13, Context: 1, Devices: []uint32{0}, Options: []byte("-create-library"),
+		Programs: []uint64{5, 6}},
 	&Files{Set: 11, Blob: 4},
 	&FileData{Set: 11, Blob: 4},
-	&CreateSubDevices{Device: 3, First: SubDeviceBase, Room: 2, Properties: []uint64{0x1086, 1, 0}},
+	&CreateSubDevices{Device: 3, First: SubDeviceBase, Room: 2,
+		Properties: []uint64{cl.DEVICE_PARTITION_EQUALLY, 1, 0}},
 	&ReleaseSubDevice{Device: SubDeviceBase},
 	&ProtectSegment{ID: 9, Writable: true},
 	&SpecConstant{Program: 5, ID: 7, Value: []byte{1, 2, 3, 4}},
 	&Ack{Lane: 2, Received: 1 << 40},
 	&Leave{},
-	&Pulse{EveryMillis: 2500, PaceMillis: 800, Lanes: 2, Channels: [MaxLanes]ChannelState{{Sent: 1 << 33, Received: 77, QuietMillis: 3}, {Sent: 5, Received: 1 << 40, QuietMillis: 1 << 20}}},
+	&Pulse{EveryMillis: 2500, PaceMillis: 800, Lanes: 2, Channels: [MaxLanes]ChannelState{{Sent: 1 << 33, Received: 77,
+		QuietMillis: 3}, {Sent: 5, Received: 1 << 40, QuietMillis: 1 << 20}}},
 	&ClockSync{},
 	&TraceOn{Process: 4711, Worker: 2, Shared: true},
 	&TraceFlush{},
 	&TraceData{Lost: 7, Commands: []Traced{
-		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30, Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
+		{Queue: 2, Seq: 9, Command: TypeNDRange, DeviceNumber: 1, Profiled: true, Taken: 10, Begun: 20, Given: 30,
+			Seen: 90, Device: [4]int64{1020, 1030, 1040, 1080}},
 		{Queue: 2, Seq: 10, Command: TypeMarker, Status: -14, Taken: 11, Seen: 91},
 	}},
 	&PeerOpen{},
@@ -296,7 +314,8 @@ func FuzzDecode(f *testing.F) {
 
 func TestLaneHeader(t *testing.T) {
 	for _, h := range []LaneHeader{{Op: 12, Offset: 1 << 40, Length: MaxChunk}, {Op: 1, Length: 1, Skipped: true},
-		{Op: 3, Length: MaxChunk, Packing: PackedS2, Packed: MaxChunk - 1}, {Op: 3, Length: 2, Packing: PackedWords, Packed: 1}} {
+		{Op: 3, Length: MaxChunk, Packing: PackedS2, Packed: MaxChunk - 1},
+		{Op: 3, Length: 2, Packing: PackedWords, Packed: 1}} {
 		b := make([]byte, LaneHeaderBytes)
 		h.Put(b)
 		if got, err := ParseLaneHeader(b); err != nil || got != h {
@@ -312,7 +331,8 @@ func TestLaneHeader(t *testing.T) {
 	if got := hex.EncodeToString(b[16:]); got != "01020300"+"04030201" {
 		t.Errorf("layout of a packed chunk changed: %s", got)
 	}
-	for _, bad := range []LaneHeader{{Length: 0}, {Length: MaxChunk + 1}, {Length: 9, Packed: 1}, {Length: 9, Packing: PackedS2}, {Length: 9, Packing: PackedS2, Packed: 9},
+	for _, bad := range []LaneHeader{{Length: 0}, {Length: MaxChunk + 1}, {Length: 9, Packed: 1},
+		{Length: 9, Packing: PackedS2}, {Length: 9, Packing: PackedS2, Packed: 9},
 		{Length: 9, Packing: packings, Packed: 3}, {Length: 9, Skipped: true, Packing: PackedS2, Packed: 3}} {
 		bad.Put(b)
 		if _, err := ParseLaneHeader(b); !errors.Is(err, ErrRecord) {
@@ -327,7 +347,8 @@ func TestLaneHeader(t *testing.T) {
 
 // FuzzLaneHeader: what a lane's peer sends before a chunk is refused, or has a length within the limit and survives.
 func FuzzLaneHeader(f *testing.F) {
-	for _, h := range []LaneHeader{{Op: 1, Length: 1}, {Op: 1 << 63, Offset: 1 << 40, Length: MaxChunk}, {Op: 9, Length: 7, Skipped: true},
+	for _, h := range []LaneHeader{{Op: 1, Length: 1}, {Op: 1 << 63, Offset: 1 << 40, Length: MaxChunk},
+		{Op: 9, Length: 7, Skipped: true},
 		{Op: 9, Length: 7, Packing: PackedS2, Packed: 6}, {Length: MaxChunk + 1}, {}} {
 		b := make([]byte, LaneHeaderBytes)
 		h.Put(b)

@@ -21,7 +21,8 @@ type DeviceSnapshot struct {
 	Info          map[uint32][]byte `json:"info"` // clGetDeviceInfo: raw bytes
 	InPlace       bool              `json:"in_place"`
 	InPlaceReason string            `json:"in_place_reason,omitempty"` // why not
-	UUID          string            `json:"uuid,omitempty"`            // cl_khr_device_uuid, else derived from node, driver and position
+	// cl_khr_device_uuid, else derived from node, driver and position
+	UUID string `json:"uuid,omitempty"`
 }
 
 // ProbeResult is what `tendril probe` writes: a driver may hold several platforms.
@@ -33,8 +34,9 @@ type ProbeResult struct {
 // BuildResult is the Reply to BuildProgram, CompileProgram and LinkProgram.
 type BuildResult struct {
 	Devices []BuildDevice `json:"devices"`
-	Kernels []KernelFacts `json:"kernels,omitempty"` // empty when the build failed, or nothing was linked
-	Made    bool          `json:"made,omitempty"`    // LinkProgram: there is a program
+	// of kernels that the source names, some at least; empty when the build failed, or nothing was linked
+	Kernels []KernelFacts `json:"kernels,omitempty"`
+	Made    bool          `json:"made,omitempty"` // LinkProgram: there is a program
 }
 
 // BuildDevice is clGetProgramBuildInfo for one device.
@@ -48,13 +50,14 @@ type BuildDevice struct {
 
 // KernelFacts answers a program's questions about a kernel without a round trip.
 type KernelFacts struct {
-	Name       string      `json:"name"`
-	NumArgs    uint32      `json:"num_args"`
-	Attributes string      `json:"attributes,omitempty"`
-	HasArgInfo bool        `json:"has_arg_info"`
-	Args       []ArgFacts  `json:"args,omitempty"`
-	Shapes     []ArgShape  `json:"shapes,omitempty"` // without HasArgInfo: what clSetKernelArg's refusals tell of each argument
-	WorkGroups []WorkGroup `json:"work_groups"`      // one a device built for
+	Name       string     `json:"name"`
+	NumArgs    uint32     `json:"num_args"`
+	Attributes string     `json:"attributes,omitempty"`
+	HasArgInfo bool       `json:"has_arg_info"`
+	Args       []ArgFacts `json:"args,omitempty"`
+	// without HasArgInfo: what clSetKernelArg's refusals tell of each argument
+	Shapes     []ArgShape  `json:"shapes,omitempty"`
+	WorkGroups []WorkGroup `json:"work_groups"` // one a device built for
 }
 
 // ArgFacts is clGetKernelArgInfo.
@@ -68,8 +71,9 @@ type ArgFacts struct {
 
 // ArgShape is what a driver that gives no argument information lets see of an argument.
 type ArgShape struct {
-	Kind  uint8  `json:"kind"`            // Shape…
-	Bytes uint32 `json:"bytes,omitempty"` // of a value: the one power of two that the driver takes; 0: another size, not 8
+	Kind uint8 `json:"kind"` // Shape…
+	// of a value: the one power of two that the driver takes; 0: another size, not 8
+	Bytes uint32 `json:"bytes,omitempty"`
 }
 
 // Kinds of an argument. A value of 8 bytes may still be an image or a sampler of a driver that takes NULL for one.
@@ -108,7 +112,8 @@ type WorkerMessage struct {
 	Moved       *Moved       `json:"moved,omitempty"`
 }
 
-// Moved says how many bytes a worker's client and it moved over lanes so far, and how many of the lanes these took: fewer where they were compressed.
+// Moved says how many bytes a worker's client and it moved over lanes so far, and how many of the lanes these took:
+// fewer where they were compressed.
 type Moved struct {
 	Sent      uint64 `json:"sent"` // by the worker
 	SentWire  uint64 `json:"sent_wire"`
@@ -127,7 +132,7 @@ type LaneUp struct {
 	Index int `json:"index"`
 }
 
-// WorkerReady: the sandbox is on and the driver loaded.
+// WorkerReady says that the sandbox is on and the driver loaded.
 type WorkerReady struct {
 	PID       int        `json:"pid"`
 	Fallbacks []Fallback `json:"fallbacks,omitempty"`
@@ -155,7 +160,8 @@ type WorkerPeer struct {
 	Index int    `json:"index"` // of the lane
 }
 
-// DeviceLimit bounds what a worker's buffers and images take of its devices' own memory, from now on. What is taken stays.
+// DeviceLimit bounds what a worker's buffers and images take of its devices' own memory, from now on. What is taken
+// stays.
 type DeviceLimit struct {
 	Bytes uint64 `json:"bytes"`
 }
@@ -183,7 +189,8 @@ type AssignRemote struct {
 	Plaintext    bool   `json:"plaintext,omitempty"`   // no TLS on the lanes
 	NoCompress   bool   `json:"no_compress,omitempty"` // what lanes carry is never packed
 
-	Resume        bool  `json:"resume,omitempty"`         // its connections can be replaced: a Lane of one that was there takes its place
+	// its connections can be replaced: a Lane of one that was there takes its place
+	Resume        bool  `json:"resume,omitempty"`
 	ResumeMillis  int64 `json:"resume_millis,omitempty"`  // how long the worker waits without a control stream
 	SilenceMillis int64 `json:"silence_millis,omitempty"` // how long its client's machine may say nothing
 
@@ -214,7 +221,8 @@ const MaxControlBytes = 64 << 10
 
 // SessionOptions is the JSON that OpenSession carries.
 type SessionOptions struct {
-	Protocol uint32            `json:"protocol"`           // Version of the session protocol that the library speaks
-	Selector string            `json:"selector,omitempty"` // TENDRIL_DEVICES, for status
-	Env      map[string]string `json:"env,omitempty"`      // driver variables of the program, filtered by the daemon's allow-list
+	Protocol uint32 `json:"protocol"`           // Version of the session protocol that the library speaks
+	Selector string `json:"selector,omitempty"` // TENDRIL_DEVICES, for status
+	// driver variables of the program, filtered by the daemon's allow-list
+	Env map[string]string `json:"env,omitempty"`
 }

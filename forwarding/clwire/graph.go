@@ -1,6 +1,10 @@
 package clwire
 
-import "fmt"
+import (
+	"fmt"
+
+	"tendril/ipc/field"
+)
 
 // Limits of recorded commands.
 const (
@@ -13,45 +17,29 @@ const cmdBytes = 18
 
 // recordable are the commands that a graph may hold.
 var recordable = map[Type]bool{
-	TypeNDRange: true, TypeCopy: true, TypeCopyRect: true, TypeFill: true, TypeCopyImage: true, TypeCopyImageBuffer: true, TypeFillImage: true,
+	TypeNDRange: true, TypeCopy: true, TypeCopyRect: true, TypeFill: true, TypeCopyImage: true,
+	TypeCopyImageBuffer: true, TypeFillImage: true,
 }
 
-// Graph is a command buffer's contents, or takes the place of the graph that has the number: Blob holds its commands, as
-// AppendRecorded writes them. Release drops it.
+// Graph is a command buffer's contents, or takes the place of the graph that has the number: Blob holds its commands,
+// as AppendRecorded writes them. Release drops it.
+//
+//wire:record
 type Graph struct{ ID, Blob uint64 }
-
-func (*Graph) Type() Type { return TypeGraph }
-func (m *Graph) Append(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint64(b, m.ID), m.Blob)
-}
-func (m *Graph) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeGraph}
-	m.ID, m.Blob = c.u64("graph"), c.u64("blob")
-	return c.end()
-}
 
 // Replay enqueues a graph's commands in their order, each behind Cmd's list, and a marker behind the last with Cmd's
 // event. With First ≠ 0 the first alone waits for the list, and each other for the one before it, by events that are
 // numbered from First on and dropped at once: what an out-of-order queue needs.
+//
+//wire:record
 type Replay struct {
 	Cmd
 	Graph uint64
 	First uint64
 }
 
-func (*Replay) Type() Type { return TypeReplay }
-func (m *Replay) Append(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint64(m.Cmd.append(b), m.Graph), m.First)
-}
-func (m *Replay) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeReplay}
-	m.Cmd.decode(&c)
-	m.Graph, m.First = c.u64("graph"), c.u64("first")
-	return c.end()
-}
-
-// AppendRecorded adds a command to a graph's bytes: u16 type, u32 length, payload without its Cmd. The command's Cmd must
-// be empty.
+// AppendRecorded adds a command to a graph's bytes: u16 type, u32 length, payload without its Cmd. The command's Cmd
+// must be empty.
 func AppendRecorded(b []byte, m Message) []byte {
 	b = le.AppendUint16(b, uint16(m.Type()))
 	at := len(b)
@@ -61,16 +49,17 @@ func AppendRecorded(b []byte, m Message) []byte {
 	return b[:at+4+n]
 }
 
-// Recorded calls each for the commands of a graph, in order, with payloads that have no Cmd; it returns how many there are.
+// Recorded calls each for the commands of a graph, in order, with payloads that have no Cmd; it returns how many there
+// are.
 func Recorded(graph []byte, each func(t Type, payload []byte) error) (n int, err error) {
 	if len(graph) > MaxGraphBytes {
 		return 0, fmt.Errorf("%w: a graph of %d bytes, the limit is %d", ErrRecord, len(graph), MaxGraphBytes)
 	}
-	c := cursor{b: graph, t: TypeGraph}
-	for ; len(c.b) > 0; n++ {
-		t := Type(c.u16("command"))
-		payload := c.bytes32("payload")
-		if c.what != "" || !recordable[t] || len(payload) > MaxRecord-cmdBytes-8 || n == MaxGraphCommands {
+	r := field.Read(graph)
+	for ; r.Left() > 0; n++ {
+		t := Type(r.U16("command"))
+		payload := r.Take(int(r.U32("length")), "payload")
+		if r.Failed() || !recordable[t] || len(payload) > MaxRecord-cmdBytes-8 || n == MaxGraphCommands {
 			return n, fmt.Errorf("%w: command %d of a graph, %v of %d bytes", ErrRecord, n, t, len(payload))
 		}
 		if err := each(t, payload); err != nil {

@@ -9,7 +9,8 @@ import (
 // TestRecorded: a command comes back as it was recorded, with the Cmd of its turn; nothing else is taken.
 func TestRecorded(t *testing.T) {
 	fill := &Fill{Buffer: 3, Offset: 16, Size: 64, Pattern: []byte{0xde, 0xad}}
-	launch := &NDRange{Kernel: 6, Dims: 1, Global: [3]uint64{64}, Args: []Arg{{Index: 0, Kind: ArgBytes, Data: []byte{1, 2, 3}}}}
+	launch := &NDRange{Kernel: 6, Dims: 1, Global: [3]uint64{64},
+		Args: []Arg{{Index: 0, Kind: ArgBytes, Data: []byte{1, 2, 3}}}}
 	graph := AppendRecorded(AppendRecorded(nil, fill), launch)
 	var got []Type
 	n, err := Recorded(graph, func(typ Type, payload []byte) error {
@@ -28,12 +29,14 @@ func TestRecorded(t *testing.T) {
 		t.Errorf("%d, %v: %v", n, err, got)
 	}
 	for cut := 1; cut < len(graph); cut++ {
-		if n, err := Recorded(graph[:cut], func(Type, []byte) error { return nil }); err == nil && n == 2 || err != nil && !errors.Is(err, ErrRecord) {
+		if n, err := Recorded(graph[:cut], func(Type, []byte) error { return nil }); err == nil && n == 2 ||
+			err != nil && !errors.Is(err, ErrRecord) {
 			t.Fatalf("cut at %d: %d, %v", cut, n, err)
 		}
 	}
 	for _, m := range []Message{&Marker{}, &WriteInline{}, &Replay{Graph: 1}, &Host{}} {
-		if _, err := Recorded(AppendRecorded(nil, m), func(Type, []byte) error { return nil }); !errors.Is(err, ErrRecord) {
+		if _, err := Recorded(AppendRecorded(nil, m),
+			func(Type, []byte) error { return nil }); !errors.Is(err, ErrRecord) {
 			t.Errorf("%v in a graph: %v", m.Type(), err)
 		}
 	}

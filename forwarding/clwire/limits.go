@@ -2,9 +2,11 @@ package clwire
 
 import "time"
 
-// TimeLimits bound how long one command may run on its device, and one build. 0: no bound. As a record it is the program's own
-// wish, from then on; in an assignment the daemon's, which stays an upper bound whatever the program asks for. A worker that
-// sees one exceeded ends, and says why as its last words.
+// TimeLimits bound how long one command may run on its device, and one build. 0: no bound. As a record it is the
+// program's own wish, from then on; in an assignment the daemon's, which stays an upper bound whatever the program asks
+// for. A worker that sees one exceeded ends, and says why as its last words.
+//
+//wire:record
 type TimeLimits struct {
 	KernelNanos uint64 `json:"kernel_ns,omitempty"` // nanoseconds that a command has been seen to run
 	BuildNanos  uint64 `json:"build_ns,omitempty"`  // nanoseconds of a build, compilation or link
@@ -21,19 +23,10 @@ func NewTimeLimits(kernel, build time.Duration) TimeLimits {
 	return TimeLimits{KernelNanos: uint64(max(kernel, 0)), BuildNanos: uint64(max(build, 0))}
 }
 
-func (*TimeLimits) Type() Type { return TypeTimeLimits }
-func (m *TimeLimits) Append(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint64(b, m.KernelNanos), m.BuildNanos)
-}
-func (m *TimeLimits) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeTimeLimits}
-	m.KernelNanos, m.BuildNanos = c.u64("kernel limit"), c.u64("build limit")
-	return c.end()
-}
-
 // Tighter returns the smaller of each bound, where 0 is none.
 func (m TimeLimits) Tighter(other TimeLimits) TimeLimits {
-	return TimeLimits{KernelNanos: tighter(m.KernelNanos, other.KernelNanos), BuildNanos: tighter(m.BuildNanos, other.BuildNanos)}
+	return TimeLimits{KernelNanos: tighter(m.KernelNanos, other.KernelNanos),
+		BuildNanos: tighter(m.BuildNanos, other.BuildNanos)}
 }
 
 func tighter(a, b uint64) uint64 {

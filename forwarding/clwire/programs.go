@@ -27,71 +27,34 @@ type EmbeddedHeader struct {
 }
 
 // CompileProgram is clCompileProgram. Its Reply carries a BuildResult without kernels.
+//
+//wire:record
 type CompileProgram struct {
 	BuildProgram
-	Headers []EmbeddedHeader
-}
-
-func (*CompileProgram) Type() Type { return TypeCompileProgram }
-func (m *CompileProgram) Append(b []byte) []byte {
-	b = le.AppendUint16(m.BuildProgram.Append(b), uint16(len(m.Headers)))
-	for _, h := range m.Headers {
-		b = appendStr16(le.AppendUint64(b, h.Program), h.Name)
-	}
-	return b
-}
-func (m *CompileProgram) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeCompileProgram}
-	m.BuildProgram.decode(&c)
-	m.Headers = m.Headers[:0]
-	for range c.count(MaxPrograms, 10, "headers") {
-		m.Headers = append(m.Headers, EmbeddedHeader{c.u64("header"), c.str16("header's name")})
-	}
-	return c.end()
+	Headers []EmbeddedHeader `wire:"max=MaxPrograms"`
 }
 
 // LinkProgram is clLinkProgram: ID is the new program's. Its Reply carries a BuildResult; the program is there if
 // BuildResult.Made says so, whatever the status.
+//
+//wire:record
 type LinkProgram struct {
 	ID, Context uint64
-	Devices     []uint32
+	Devices     []uint32 `wire:"max=MaxDevices"`
 	Options     []byte
-	Programs    []uint64
-}
-
-func (*LinkProgram) Type() Type { return TypeLinkProgram }
-func (m *LinkProgram) Append(b []byte) []byte {
-	b = le.AppendUint64(le.AppendUint64(b, m.ID), m.Context)
-	return appendIDs(appendBytes32(appendU32s(b, m.Devices), m.Options), m.Programs)
-}
-func (m *LinkProgram) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeLinkProgram}
-	m.ID, m.Context = c.u64("id"), c.u64("context")
-	m.Devices = decodeU32s(&c, m.Devices, "devices")
-	m.Options = c.bytes32("options")
-	m.Programs = decodeIDs(&c, m.Programs, MaxPrograms, "programs")
-	return c.end()
+	Programs    []uint64 `wire:"max=MaxPrograms"`
 }
 
 // Files names the files that a build may include: Blob is a FilesManifest. Its Reply carries the positions of those
 // that the worker does not have, as u32; FileData brings them. One BuildProgram or CompileProgram uses the set up.
+//
+//wire:record
 type Files struct{ Set, Blob uint64 }
 
-func (*Files) Type() Type               { return TypeFiles }
-func (m *Files) Append(b []byte) []byte { return (*FileData)(m).Append(b) }
-func (m *Files) Decode(b []byte) error  { return (*FileData)(m).decode(cursor{b: b, t: TypeFiles}) }
-
 // FileData brings the files that were missing, one after another in Blob.
+//
+//wire:record
 type FileData struct{ Set, Blob uint64 }
-
-func (*FileData) Type() Type               { return TypeFileData }
-func (m *FileData) Append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Set), m.Blob) }
-func (m *FileData) Decode(b []byte) error  { return m.decode(cursor{b: b, t: TypeFileData}) }
-
-func (m *FileData) decode(c cursor) error {
-	m.Set, m.Blob = c.u64("set"), c.u64("blob")
-	return c.end()
-}
 
 // FilesManifest is the JSON document of a set of files.
 type FilesManifest struct {
@@ -115,24 +78,14 @@ const (
 	MaxPartitioning = 4096 // words of a property list
 )
 
-// CreateSubDevices is clCreateSubDevices: the sub-devices get the indices from First on. With Room 0 it counts. Its Reply
-// carries SubDevices.
+// CreateSubDevices is clCreateSubDevices: the sub-devices get the indices from First on. With Room 0 it counts. Its
+// Reply carries SubDevices.
+//
+//wire:record
 type CreateSubDevices struct {
 	Device, First uint32
-	Room          uint32 // CL_INVALID_VALUE where there would be more
-	Properties    []uint64
-}
-
-func (*CreateSubDevices) Type() Type { return TypeCreateSubDevices }
-func (m *CreateSubDevices) Append(b []byte) []byte {
-	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, m.Device), m.First), m.Room)
-	return appendIDs(b, m.Properties)
-}
-func (m *CreateSubDevices) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeCreateSubDevices}
-	m.Device, m.First, m.Room = c.u32("device"), c.u32("first"), c.u32("room")
-	m.Properties = decodeIDs(&c, m.Properties, MaxPartitioning, "properties")
-	return c.end()
+	Room          uint32   // CL_INVALID_VALUE where there would be more
+	Properties    []uint64 `wire:"max=MaxPartitioning"`
 }
 
 // SubDevices is the JSON document that answers CreateSubDevices.
@@ -142,29 +95,15 @@ type SubDevices struct {
 }
 
 // ReleaseSubDevice drops a sub-device; contexts keep what they need.
+//
+//wire:record
 type ReleaseSubDevice struct{ Device uint32 }
 
-func (*ReleaseSubDevice) Type() Type               { return TypeReleaseSubDevice }
-func (m *ReleaseSubDevice) Append(b []byte) []byte { return le.AppendUint32(b, m.Device) }
-func (m *ReleaseSubDevice) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeReleaseSubDevice}
-	m.Device = c.u32("device")
-	return c.end()
-}
-
 // SpecConstant is clSetProgramSpecializationConstant; its Reply is the driver's verdict.
+//
+//wire:record
 type SpecConstant struct {
 	Program uint64
 	ID      uint32
 	Value   []byte
-}
-
-func (*SpecConstant) Type() Type { return TypeSpecConstant }
-func (m *SpecConstant) Append(b []byte) []byte {
-	return appendBytes32(le.AppendUint32(le.AppendUint64(b, m.Program), m.ID), m.Value)
-}
-func (m *SpecConstant) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeSpecConstant}
-	m.Program, m.ID, m.Value = c.u64("program"), c.u32("id"), c.bytes32("value")
-	return c.end()
 }

@@ -1,6 +1,10 @@
 package clwire
 
-import "fmt"
+import (
+	"fmt"
+
+	"tendril/ipc/field"
+)
 
 // Sessions that outlive their connections (PROTOCOL.md, Resume).
 
@@ -24,66 +28,40 @@ func ParseResume(b []byte) (received uint64, err error) {
 }
 
 // Ack says how much of what was sent on a lane has come: what is before need not be kept to be sent again.
+//
+//wire:record
 type Ack struct {
 	Lane     uint8  // 0: the control stream
 	Received uint64 // bytes since the lane's first connection, greetings apart
 }
 
-func (*Ack) Type() Type               { return TypeAck }
-func (m *Ack) Append(b []byte) []byte { return le.AppendUint64(append(b, m.Lane), m.Received) }
-func (m *Ack) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeAck}
-	m.Lane, m.Received = c.u8("lane"), c.u64("received")
+func (m *Ack) check(r *field.Reader) {
 	if m.Lane >= MaxLanes {
-		c.fail("lane")
+		r.Fail("lane")
 	}
-	return c.end()
 }
 
 // Leave says that its sender ends the session: nothing is to be resumed.
+//
+//wire:record
 type Leave struct{}
-
-func (*Leave) Type() Type               { return TypeLeave }
-func (m *Leave) Append(b []byte) []byte { return b }
-func (m *Leave) Decode(b []byte) error {
-	c := cursor{b: b, t: TypeLeave}
-	return c.end()
-}
 
 // ChannelState is what one end says of a lane.
 type ChannelState struct {
-	Sent        uint64 // bytes given to the kernel so far, greetings apart: what of them was lost is told anew after the next greeting
+	// bytes given to the kernel so far, greetings apart: what of them was lost is told anew after the next greeting
+	Sent        uint64
 	Received    uint64 // bytes received so far; the same as an Ack
 	QuietMillis uint32 // for how long nothing has come from the other end though somebody reads, ms; 0: not known
 }
 
-// Pulse says that its sender is there, though it may compute, and how far it is: what lets each end tell a connection that was swallowed from one
-// over which nothing need come.
+// Pulse says that its sender is there, though it may compute, and how far it is: what lets each end tell a connection
+// that was swallowed from one over which nothing need come.
+//
+//wire:record
 type Pulse struct {
 	EveryMillis uint32 // how often the sender wants to hear as much at least, ms; 0: as the other end likes
 	PaceMillis  uint32 // when its next one comes, ms
 	Lanes       uint8  // of Channels that count; 0 is the control stream
-	Channels    [MaxLanes]ChannelState
-}
 
-func (*Pulse) Type() Type { return TypePulse }
-func (m *Pulse) Append(b []byte) []byte {
-	b = append(le.AppendUint32(le.AppendUint32(b, m.EveryMillis), m.PaceMillis), m.Lanes)
-	for i := range m.Channels[:m.Lanes] {
-		x := &m.Channels[i]
-		b = le.AppendUint32(le.AppendUint64(le.AppendUint64(b, x.Sent), x.Received), x.QuietMillis)
-	}
-	return b
-}
-func (m *Pulse) Decode(b []byte) error {
-	c := cursor{b: b, t: TypePulse}
-	m.EveryMillis, m.PaceMillis, m.Lanes = c.u32("every"), c.u32("pace"), c.u8("lanes")
-	if m.Lanes > MaxLanes {
-		m.Lanes = 0
-		c.fail("lanes")
-	}
-	for i := range m.Channels[:m.Lanes] {
-		m.Channels[i] = ChannelState{Sent: c.u64("sent"), Received: c.u64("received"), QuietMillis: c.u32("quiet")}
-	}
-	return c.end()
+	Channels [MaxLanes]ChannelState `wire:"len=Lanes"`
 }

@@ -3,7 +3,7 @@ package main
 // #include "driver.h"
 import "C"
 
-import "tendril/forwarding/session"
+import "tendril/forwarding/api"
 
 //export tdlFlush
 func tdlFlush(queue C.uintptr_t) (code C.cl_int) {
@@ -18,7 +18,8 @@ func tdlFinish(queue C.uintptr_t) (code C.cl_int) {
 }
 
 //export tdlEnqueueNDRange
-func tdlEnqueueNDRange(queue, kernel C.uintptr_t, dims C.cl_uint, offset, global, local C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
+func tdlEnqueueNDRange(queue, kernel C.uintptr_t, dims C.cl_uint, offset, global, local C.uintptr_t,
+	w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
 	r := indexSpace(dims, offset, global, local)
 	event, status := driver().EnqueueNDRange(uintptr(queue), uintptr(kernel), &r, waits(w))
@@ -26,8 +27,8 @@ func tdlEnqueueNDRange(queue, kernel C.uintptr_t, dims C.cl_uint, offset, global
 }
 
 // indexSpace reads a launch's arrays, each const size_t[dims].
-func indexSpace(dims C.cl_uint, offset, global, local C.uintptr_t) session.Range {
-	r := session.Range{Dims: uint32(dims), HasOffset: offset != 0, HasLocal: local != 0}
+func indexSpace(dims C.cl_uint, offset, global, local C.uintptr_t) api.Range {
+	r := api.Range{Dims: uint32(dims), HasOffset: offset != 0, HasLocal: local != 0}
 	if n := int(min(dims, 3)); dims <= 3 {
 		if global != 0 {
 			r.Global = three(uintptr(global), n)
@@ -50,22 +51,27 @@ func tdlEnqueueTask(queue, kernel C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
 }
 
 //export tdlEnqueueRead
-func tdlEnqueueRead(queue, buffer C.uintptr_t, blocking C.cl_uint, offset, size C.size_t, ptr C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
+func tdlEnqueueRead(queue, buffer C.uintptr_t, blocking C.cl_uint, offset, size C.size_t, ptr C.uintptr_t,
+	w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
-	event, status := driver().EnqueueRead(uintptr(queue), uintptr(buffer), blocking != 0, uint64(offset), uint64(size), session.NewHostPtr(uintptr(ptr)), waits(w))
+	event, status := driver().EnqueueRead(uintptr(queue), uintptr(buffer), blocking != 0, uint64(offset), uint64(size),
+		api.NewHostPtr(uintptr(ptr)), waits(w))
 	return enqueued(event, status, w)
 }
 
 //export tdlEnqueueWrite
-func tdlEnqueueWrite(queue, buffer C.uintptr_t, blocking C.cl_uint, offset, size C.size_t, ptr C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
+func tdlEnqueueWrite(queue, buffer C.uintptr_t, blocking C.cl_uint, offset, size C.size_t, ptr C.uintptr_t,
+	w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
-	event, status := driver().EnqueueWrite(uintptr(queue), uintptr(buffer), blocking != 0, uint64(offset), uint64(size), session.NewHostPtr(uintptr(ptr)), waits(w))
+	event, status := driver().EnqueueWrite(uintptr(queue), uintptr(buffer), blocking != 0, uint64(offset), uint64(size),
+		api.NewHostPtr(uintptr(ptr)), waits(w))
 	return enqueued(event, status, w)
 }
 
-func rectangle(r *C.tdl_rect) session.Rect {
-	out := session.Rect{
-		BufferRow: uint64(r.buffer_row), BufferSlice: uint64(r.buffer_slice), HostRow: uint64(r.host_row), HostSlice: uint64(r.host_slice),
+func rectangle(r *C.tdl_rect) api.Rect {
+	out := api.Rect{
+		BufferRow: uint64(r.buffer_row), BufferSlice: uint64(r.buffer_slice), HostRow: uint64(r.host_row),
+		HostSlice:     uint64(r.host_slice),
 		MissingBuffer: r.buffer_origin == 0, MissingHost: r.host_origin == 0, MissingRegionArray: r.region == 0,
 	}
 	if !out.MissingBuffer && !out.MissingHost && !out.MissingRegionArray {
@@ -76,13 +82,15 @@ func rectangle(r *C.tdl_rect) session.Rect {
 }
 
 //export tdlEnqueueRect
-func tdlEnqueueRect(write C.int, queue, buffer C.uintptr_t, blocking C.cl_uint, r *C.tdl_rect, ptr C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
+func tdlEnqueueRect(write C.int, queue, buffer C.uintptr_t, blocking C.cl_uint, r *C.tdl_rect, ptr C.uintptr_t,
+	w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
 	move := driver().EnqueueReadRect
 	if write != 0 {
 		move = driver().EnqueueWriteRect
 	}
-	event, status := move(uintptr(queue), uintptr(buffer), blocking != 0, rectangle(r), session.NewHostPtr(uintptr(ptr)), waits(w))
+	event, status := move(uintptr(queue), uintptr(buffer), blocking != 0, rectangle(r),
+		api.NewHostPtr(uintptr(ptr)), waits(w))
 	return enqueued(event, status, w)
 }
 
@@ -96,21 +104,26 @@ func tdlEnqueueCopyRect(queue, src, dst C.uintptr_t, r *C.tdl_rect, w *C.tdl_wai
 //export tdlEnqueueCopy
 func tdlEnqueueCopy(queue, src, dst C.uintptr_t, srcOffset, dstOffset, size C.size_t, w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
-	event, status := driver().EnqueueCopy(uintptr(queue), uintptr(src), uintptr(dst), uint64(srcOffset), uint64(dstOffset), uint64(size), waits(w))
+	event, status := driver().EnqueueCopy(uintptr(queue), uintptr(src), uintptr(dst), uint64(srcOffset),
+		uint64(dstOffset), uint64(size), waits(w))
 	return enqueued(event, status, w)
 }
 
 //export tdlEnqueueFill
-func tdlEnqueueFill(queue, buffer, pattern C.uintptr_t, patternSize, offset, size C.size_t, w *C.tdl_waits) (code C.cl_int) {
+func tdlEnqueueFill(queue, buffer, pattern C.uintptr_t, patternSize, offset, size C.size_t,
+	w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
-	event, status := driver().EnqueueFill(uintptr(queue), uintptr(buffer), session.NewHostPtr(uintptr(pattern)), uint64(patternSize), uint64(offset), uint64(size), waits(w))
+	event, status := driver().EnqueueFill(uintptr(queue), uintptr(buffer), api.NewHostPtr(uintptr(pattern)),
+		uint64(patternSize), uint64(offset), uint64(size), waits(w))
 	return enqueued(event, status, w)
 }
 
 //export tdlEnqueueMap
-func tdlEnqueueMap(queue, buffer C.uintptr_t, blocking C.cl_uint, flags C.cl_ulong, offset, size C.size_t, w *C.tdl_waits, code C.uintptr_t) C.uintptr_t {
+func tdlEnqueueMap(queue, buffer C.uintptr_t, blocking C.cl_uint, flags C.cl_ulong, offset, size C.size_t,
+	w *C.tdl_waits, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
-	ptr, event, status := driver().EnqueueMap(uintptr(queue), uintptr(buffer), blocking != 0, uint64(flags), uint64(offset), uint64(size), waits(w))
+	ptr, event, status := driver().EnqueueMap(uintptr(queue), uintptr(buffer), blocking != 0, uint64(flags),
+		uint64(offset), uint64(size), waits(w))
 	enqueued(event, status, w)
 	return created(ptr.Address(), status, code)
 }
@@ -118,14 +131,16 @@ func tdlEnqueueMap(queue, buffer C.uintptr_t, blocking C.cl_uint, flags C.cl_ulo
 //export tdlEnqueueUnmap
 func tdlEnqueueUnmap(queue, buffer, ptr C.uintptr_t, w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
-	event, status := driver().EnqueueUnmap(uintptr(queue), uintptr(buffer), session.NewHostPtr(uintptr(ptr)), waits(w))
+	event, status := driver().EnqueueUnmap(uintptr(queue), uintptr(buffer), api.NewHostPtr(uintptr(ptr)), waits(w))
 	return enqueued(event, status, w)
 }
 
 //export tdlEnqueueMigrate
-func tdlEnqueueMigrate(queue C.uintptr_t, n C.cl_uint, objects C.uintptr_t, flags C.cl_ulong, w *C.tdl_waits) (code C.cl_int) {
+func tdlEnqueueMigrate(queue C.uintptr_t, n C.cl_uint, objects C.uintptr_t, flags C.cl_ulong,
+	w *C.tdl_waits) (code C.cl_int) {
 	defer rescue(&code)
-	event, status := driver().EnqueueMigrate(uintptr(queue), array[uintptr](uintptr(objects), uint32(n)), uint64(flags), waits(w))
+	event, status := driver().EnqueueMigrate(uintptr(queue), array[uintptr](uintptr(objects), uint32(n)),
+		uint64(flags), waits(w))
 	return enqueued(event, status, w)
 }
 

@@ -1,7 +1,7 @@
 // Command icd is the OpenCL driver library, libtendril_opencl.so (-buildmode=c-shared): what an ICD loader opens.
 //
 // The C half (stubs.c) fills the whole dispatch table; each function that is forwarded hands its arguments to one Go
-// function here, which reads the program's arrays and calls package session. Nothing is decided here.
+// function here, which reads the program's arrays and calls an api.Driver. Nothing is decided here.
 //
 // Trust: arguments are whatever the program passes; handles and pointers arrive as numbers. Arrays are read where
 // OpenCL says that they are. A panic in Go ends in CL_OUT_OF_HOST_MEMORY and one line on standard error, never in the
@@ -26,6 +26,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/session"
 	"tendril/forwarding/span"
 )
@@ -36,7 +38,7 @@ var version = "dev"
 func main() {} // c-shared wants one; it never runs
 
 // driver is made at the first call: a process that only loads the library keeps no memory for it.
-var driver = sync.OnceValue(func() *span.Driver {
+var driver = sync.OnceValue(func() api.Driver {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -49,7 +51,8 @@ var driver = sync.OnceValue(func() *span.Driver {
 	config.Print = func(data []byte) { writeAll(1, data) }
 	mode, ok := span.ParseMode(os.Getenv("TENDRIL_PLATFORMS"), len(config.Servers))
 	if !ok {
-		logLine(fmt.Sprintf("tendril: TENDRIL_PLATFORMS=%q is none of native, node, one: native is taken", os.Getenv("TENDRIL_PLATFORMS")))
+		logLine(fmt.Sprintf("tendril: TENDRIL_PLATFORMS=%q is none of native, node, one: native is taken",
+			os.Getenv("TENDRIL_PLATFORMS")))
 	}
 	inner, err := session.New(config)
 	var d *span.Driver
@@ -65,14 +68,14 @@ var driver = sync.OnceValue(func() *span.Driver {
 	return d
 })
 
-// gcPercent is how much this runtime's heap, some MiB of objects and events, grows between two collections: of the time that
-// 100,000 buffers take to be made and released a third went into collecting at Go's default.
+// gcPercent is how much this runtime's heap, some MiB of objects and events, grows between two collections: of the time
+// that 100,000 buffers take to be made and released a third went into collecting at Go's default.
 const gcPercent = 400
 
 // used is the driver's inner half, for the process's end. It is set before tdl_used.
 var used *session.Driver
 
-// fateLimit is a little more than the daemon's own for an end that is under way.
+// fateLimit is how long a program's exit waits to hear why a worker ended: a little more than one question takes.
 const fateLimit = 1500 * time.Millisecond
 
 // leaveLimit bounds the farewell to other machines.
@@ -82,7 +85,7 @@ const leaveLimit = 300 * time.Millisecond
 //
 //export tdlEnd
 func tdlEnd() {
-	used.AwaitFates(fateLimit)
+	used.WaitReports(fateLimit)
 	used.Leave(leaveLimit)
 }
 
@@ -176,8 +179,8 @@ func three(address uintptr, dims int) (v [3]uint64) {
 }
 
 // answer gives bytes to a clGet…Info call: CL_INVALID_VALUE where they do not fit.
-func answer(bytes []byte, status session.Status, size C.size_t, value, sizeRet C.uintptr_t) C.cl_int {
-	if status != session.Success {
+func answer(bytes []byte, status api.Status, size C.size_t, value, sizeRet C.uintptr_t) C.cl_int {
+	if status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	if value != 0 {
@@ -202,19 +205,19 @@ func giveHandles(found []uintptr, entries C.cl_uint, array_, count C.uintptr_t) 
 }
 
 // created finishes a call that makes an object.
-func created(h uintptr, status session.Status, code C.uintptr_t) C.uintptr_t {
+func created(h uintptr, status api.Status, code C.uintptr_t) C.uintptr_t {
 	store(uintptr(code), C.cl_int(status))
 	return C.uintptr_t(h)
 }
 
 // waits reads the common part of an enqueue call.
-func waits(w *C.tdl_waits) session.Waits {
-	return session.Waits{N: uint32(w.n), List: array[uintptr](uintptr(w.list), uint32(w.n)), Want: w.event != 0}
+func waits(w *C.tdl_waits) api.Waits {
+	return api.Waits{N: uint32(w.n), List: array[uintptr](uintptr(w.list), uint32(w.n)), Want: w.event != 0}
 }
 
 // enqueued finishes an enqueue call.
-func enqueued(event uintptr, status session.Status, w *C.tdl_waits) C.cl_int {
-	if status == session.Success {
+func enqueued(event uintptr, status api.Status, w *C.tdl_waits) C.cl_int {
+	if status == cl.SUCCESS {
 		store(uintptr(w.event), event)
 	}
 	return C.cl_int(status)

@@ -25,9 +25,11 @@ var build = sync.OnceValue(func() (b built) {
 	if b.dir, b.err = os.MkdirTemp("", "icd-test"); b.err != nil {
 		return b
 	}
-	b.library, b.program, b.tendril = filepath.Join(b.dir, "libtendril_opencl.so"), filepath.Join(b.dir, "program"), filepath.Join(b.dir, "tendril")
+	b.library, b.program, b.tendril = filepath.Join(b.dir, "libtendril_opencl.so"), filepath.Join(b.dir, "program"),
+		filepath.Join(b.dir, "tendril")
 	for _, argv := range [][]string{
-		{"go", "build", "-buildmode=c-shared", "-ldflags", "-X runtime.godebugDefault=asyncpreemptoff=1", "-o", b.library, "."},
+		{"go", "build", "-buildmode=c-shared", "-ldflags", "-X runtime.godebugDefault=asyncpreemptoff=1", "-o",
+			b.library, "."},
 		{"go", "build", "-o", b.tendril, "tendril/tools/tendril"},
 		{"cc", "-O1", "-Wall", "-o", b.program, "testdata/program.c", "-ldl", "-lpthread"},
 	} {
@@ -65,7 +67,8 @@ func daemon(t *testing.T, b built) string {
 	t.Helper()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
-	cmd := exec.Command(b.tendril, "daemon", "--socket", socket, "--state-dir", filepath.Join(dir, "state"), "--capacity", "256MiB")
+	cmd := exec.Command(b.tendril, "daemon", "--socket", socket, "--state-dir", filepath.Join(dir, "state"),
+		"--capacity", "256MiB")
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
@@ -107,7 +110,8 @@ func TestPrograms(t *testing.T) {
 	b := artifacts(t)
 	socket := daemon(t, b)
 	for _, c := range []struct{ name, stderr string }{
-		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"handles", ""}, {"unsupported", ""}, {"threads", ""}, {"publish", "is an object already"},
+		{"compute", ""}, {"table", ""}, {"callbacks", ""}, {"misuse", ""}, {"handles", ""}, {"unsupported", ""},
+		{"threads", ""}, {"publish", "is an object already"},
 		{"standard-descriptors", ""}, {"fork", "forked child"}, {"crash", "SIGSEGV"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,7 +143,8 @@ func TestExports(t *testing.T) {
 		fields := strings.Fields(line)
 		names = append(names, fields[len(fields)-1])
 	}
-	if got := strings.Join(names, " "); got != "clGetExtensionFunctionAddress clGetPlatformInfo clIcdGetPlatformIDsKHR" {
+	if got := strings.Join(names,
+		" "); got != "clGetExtensionFunctionAddress clGetPlatformInfo clIcdGetPlatformIDsKHR" {
 		t.Errorf("exported: %s", got)
 	}
 }
@@ -201,7 +206,7 @@ func TestDocsOfNames(t *testing.T) {
 	variables := matches(`[gG]etenv\("(TENDRIL_\w+)"\)`, env)
 	maps.Copy(variables, matches(`Variable = "(TENDRIL_\w+)"`, read(t, "../stacks/stacks.go")))
 	same(t, "variable", variables, matches("`(TENDRIL_\\w+)`", section(t, doc, "## Environment")))
-	_, list, _ := strings.Cut(read(t, "../session/mask.go"), "var inKernel = ")
+	_, list, _ := strings.Cut(read(t, "../session/devices/mask.go"), "var inKernel = ")
 	list, _, _ = strings.Cut(list, "\n}")
 	extensions := matches(`"(cl_\w+\*?)"`, list)
 	extensions["cl_khr_command_buffer"] = true
@@ -238,11 +243,13 @@ func TestDocs(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^UNSUPPORTED(?:_CREATE)?\((\w+), \w+, (\w+)`).FindAllStringSubmatch(read(t, "unsupported.h"), -1) {
 		refused[m[1]] = m[2]
 	}
-	for _, m := range regexp.MustCompile(`CL_API_CALL tdl_(cl\w+)\(`).FindAllStringSubmatch(read(t, "unsupported.h"), -1) {
+	for _, m := range regexp.MustCompile(`CL_API_CALL tdl_(cl\w+)\(`).FindAllStringSubmatch(read(t,
+		"unsupported.h"), -1) {
 		refused[m[1]] = ""
 	}
 	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(cl\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(read(t, "../../docs/OPENCL.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(cl\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(read(t,
+		"../../docs/OPENCL.md"), -1) {
 		documented[m[1]] = m[2]
 	}
 	table := regexp.MustCompile(`(?m)^    \.(cl\w+) = `).FindAllStringSubmatch(read(t, "dispatch.h"), -1)

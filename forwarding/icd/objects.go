@@ -5,10 +5,12 @@ package main
 import "C"
 
 import (
+	"errors"
 	"unsafe"
 
-	"tendril/forwarding/session"
-	"tendril/forwarding/span"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/store/object"
 )
 
 //export tdlPlatforms
@@ -27,23 +29,24 @@ func tdlPlatforms(entries C.cl_uint, platforms, count C.uintptr_t) (code C.cl_in
 
 //export tdlIsPlatform
 func tdlIsPlatform(h C.uintptr_t) (yes C.int) {
-	if driver().UnloadPlatformCompiler(uintptr(h)) == session.Success {
+	if driver().UnloadPlatformCompiler(uintptr(h)) == cl.SUCCESS {
 		return 1
 	}
 	return 0
 }
 
 //export tdlDeviceIDs
-func tdlDeviceIDs(platform C.uintptr_t, kind C.cl_ulong, entries C.cl_uint, devices, count C.uintptr_t) (code C.cl_int) {
+func tdlDeviceIDs(platform C.uintptr_t, kind C.cl_ulong, entries C.cl_uint, devices,
+	count C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
 	found, status := driver().DeviceIDs(uintptr(platform), uint64(kind))
-	if status == session.InvalidPlatform || status == session.InvalidDeviceType {
+	if status == cl.INVALID_PLATFORM || status == cl.INVALID_DEVICE_TYPE {
 		return C.cl_int(status)
 	}
 	if (devices == 0 && count == 0) || (devices != 0 && entries == 0) {
 		return C.CL_INVALID_VALUE
 	}
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		store(uintptr(count), uint32(0))
 		return C.cl_int(status)
 	}
@@ -51,19 +54,20 @@ func tdlDeviceIDs(platform C.uintptr_t, kind C.cl_ulong, entries C.cl_uint, devi
 }
 
 //export tdlCreateSubDevices
-func tdlCreateSubDevices(device, properties C.uintptr_t, entries C.cl_uint, devices, count C.uintptr_t) (code C.cl_int) {
+func tdlCreateSubDevices(device, properties C.uintptr_t, entries C.cl_uint, devices,
+	count C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
 	room := uint32(entries)
 	if devices == 0 {
 		room = 0
 	} else if entries == 0 {
-		if _, status := driver().DeviceInfo(uintptr(device), C.CL_DEVICE_TYPE); status != session.Success {
+		if _, status := driver().DeviceInfo(uintptr(device), C.CL_DEVICE_TYPE); status != cl.SUCCESS {
 			return C.cl_int(status)
 		}
 		return C.CL_INVALID_VALUE
 	}
 	made, n, status := driver().CreateSubDevices(uintptr(device), partitioning(uintptr(properties)), room)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	copy(array[uintptr](uintptr(devices), len(made)), made)
@@ -99,8 +103,8 @@ func tdlTimers(device, deviceTime, hostTime C.uintptr_t, both C.int) (code C.cl_
 	return timed(status, deviceTime, dev, hostTime, host)
 }
 
-func timed(status session.Status, a C.uintptr_t, av uint64, b C.uintptr_t, bv uint64) C.cl_int {
-	if status != session.Success {
+func timed(status api.Status, a C.uintptr_t, av uint64, b C.uintptr_t, bv uint64) C.cl_int {
+	if status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	if a == 0 || b == 0 {
@@ -112,7 +116,8 @@ func timed(status session.Status, a C.uintptr_t, av uint64, b C.uintptr_t, bv ui
 }
 
 //export tdlInfo
-func tdlInfo(what C.int, h, h2 C.uintptr_t, param C.cl_uint, size C.size_t, value, sizeRet C.uintptr_t) (code C.cl_int) {
+func tdlInfo(what C.int, h, h2 C.uintptr_t, param C.cl_uint, size C.size_t, value,
+	sizeRet C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
 	if what == C.TDL_PROGRAM && param == C.CL_PROGRAM_BINARIES {
 		return binaries(uintptr(h), size, value, sizeRet)
@@ -121,7 +126,7 @@ func tdlInfo(what C.int, h, h2 C.uintptr_t, param C.cl_uint, size C.size_t, valu
 	return answer(bytes, status, size, value, sizeRet)
 }
 
-func ask(what C.int, h, h2 uintptr, param uint32) ([]byte, session.Status) {
+func ask(what C.int, h, h2 uintptr, param uint32) ([]byte, api.Status) {
 	d := driver()
 	switch what {
 	case C.TDL_PLATFORM:
@@ -153,13 +158,13 @@ func ask(what C.int, h, h2 uintptr, param uint32) ([]byte, session.Status) {
 	case C.TDL_COMMAND_BUFFER:
 		return d.CommandBufferInfo(h, param)
 	}
-	return nil, session.InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // binaries fills the program's array of pointers to room for each device's binary; a NULL pointer skips one.
 func binaries(h uintptr, size C.size_t, value, sizeRet C.uintptr_t) C.cl_int {
 	found, status := driver().Binaries(h)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	if value != 0 {
@@ -190,27 +195,27 @@ func tdlRef(what C.int, object C.uintptr_t) (code C.cl_int) {
 }
 
 // counting is how a kind of object is retained and released; nil: there is no such kind.
-func counting(kind C.int) (retain, release func(*span.Driver, uintptr) session.Status) {
-	type D = span.Driver
+func counting(kind C.int) (retain, release func(api.Driver, uintptr) api.Status) {
+	type D = api.Driver
 	switch kind {
 	case C.TDL_DEVICE:
-		return (*D).RetainDevice, (*D).ReleaseDevice
+		return D.RetainDevice, D.ReleaseDevice
 	case C.TDL_CONTEXT:
-		return (*D).RetainContext, (*D).ReleaseContext
+		return D.RetainContext, D.ReleaseContext
 	case C.TDL_QUEUE:
-		return (*D).RetainQueue, (*D).ReleaseQueue
+		return D.RetainQueue, D.ReleaseQueue
 	case C.TDL_MEM:
-		return (*D).RetainMemObject, (*D).ReleaseMemObject
+		return D.RetainMemObject, D.ReleaseMemObject
 	case C.TDL_PROGRAM:
-		return (*D).RetainProgram, (*D).ReleaseProgram
+		return D.RetainProgram, D.ReleaseProgram
 	case C.TDL_KERNEL:
-		return (*D).RetainKernel, (*D).ReleaseKernel
+		return D.RetainKernel, D.ReleaseKernel
 	case C.TDL_EVENT:
-		return (*D).RetainEvent, (*D).ReleaseEvent
+		return D.RetainEvent, D.ReleaseEvent
 	case C.TDL_SAMPLER:
-		return (*D).RetainSampler, (*D).ReleaseSampler
+		return D.RetainSampler, D.ReleaseSampler
 	case C.TDL_COMMAND_BUFFER:
-		return (*D).RetainCommandBuffer, (*D).ReleaseCommandBuffer
+		return D.RetainCommandBuffer, D.ReleaseCommandBuffer
 	}
 	return nil, nil
 }
@@ -221,7 +226,7 @@ func counting(kind C.int) (retain, release func(*span.Driver, uintptr) session.S
 func tdlUnsupported(what C.int, object C.uintptr_t, code C.cl_int) (result C.cl_int) {
 	defer rescue(&result)
 	d, h := driver(), uintptr(object)
-	status := session.Success
+	var status api.Status
 	switch what {
 	case C.TDL_DEVICE:
 		_, status = d.DeviceInfo(h, C.CL_DEVICE_TYPE)
@@ -234,7 +239,7 @@ func tdlUnsupported(what C.int, object C.uintptr_t, code C.cl_int) (result C.cl_
 	case C.TDL_KERNEL:
 		_, status = d.KernelInfo(h, C.CL_KERNEL_NUM_ARGS)
 	}
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	return code
@@ -264,9 +269,10 @@ func caller(notify, object, data C.uintptr_t) func() {
 func tdlCreateContext(properties C.uintptr_t, n C.cl_uint, devices, notify, data, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if (n == 0) || (devices == 0) || (notify == 0 && data != 0) {
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
-	h, status := driver().CreateContext(list(uintptr(properties)), array[uintptr](uintptr(devices), uint32(n)), reporter(notify, data))
+	h, status := driver().CreateContext(list(uintptr(properties)), array[uintptr](uintptr(devices), uint32(n)),
+		reporter(notify, data))
 	return created(h, status, code)
 }
 
@@ -274,7 +280,7 @@ func tdlCreateContext(properties C.uintptr_t, n C.cl_uint, devices, notify, data
 func tdlCreateContextFromType(properties C.uintptr_t, kind C.cl_ulong, notify, data, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if notify == 0 && data != 0 {
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
 	h, status := driver().CreateContextFromType(list(uintptr(properties)), uint64(kind), reporter(notify, data))
 	return created(h, status, code)
@@ -305,9 +311,11 @@ func tdlCreateQueueWithProperties(context, device, properties, code C.uintptr_t)
 }
 
 //export tdlCreateBuffer
-func tdlCreateBuffer(context, properties C.uintptr_t, flags C.cl_ulong, size C.size_t, host, code C.uintptr_t) C.uintptr_t {
+func tdlCreateBuffer(context, properties C.uintptr_t, flags C.cl_ulong, size C.size_t, host,
+	code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
-	h, status := driver().CreateBuffer(uintptr(context), list(uintptr(properties)), uint64(flags), uint64(size), session.NewHostPtr(uintptr(host)))
+	h, status := driver().CreateBuffer(uintptr(context), list(uintptr(properties)), uint64(flags), uint64(size),
+		api.NewHostPtr(uintptr(host)))
 	return created(h, status, code)
 }
 
@@ -318,7 +326,8 @@ func tdlCreateSubBuffer(parent C.uintptr_t, flags C.cl_ulong, kind C.cl_uint, in
 	if info != 0 && kind == C.CL_BUFFER_CREATE_TYPE_REGION {
 		region = *at[C.cl_buffer_region](uintptr(info))
 	}
-	h, status := driver().CreateSubBuffer(uintptr(parent), uint64(flags), uint32(kind), info != 0, uint64(region.origin), uint64(region.size))
+	h, status := driver().CreateSubBuffer(uintptr(parent), uint64(flags), uint32(kind), info != 0,
+		uint64(region.origin), uint64(region.size))
 	return created(h, status, code)
 }
 
@@ -328,10 +337,21 @@ func tdlPublish(buffer, name, id C.uintptr_t) (code C.cl_int) {
 	oid, err := driver().Publish(uintptr(buffer), text(uintptr(name)), nil)
 	if err != nil {
 		logLine("tendril: " + err.Error())
-		return C.cl_int(session.PublishStatus(err))
+		return C.cl_int(publishStatus(err))
 	}
 	store(uintptr(id), oid)
 	return C.CL_SUCCESS
+}
+
+// publishStatus is the OpenCL code for an error of Publish.
+func publishStatus(err error) api.Status {
+	switch {
+	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrExists):
+		return cl.INVALID_OPERATION
+	case errors.Is(err, object.ErrInvalid):
+		return cl.INVALID_MEM_OBJECT
+	}
+	return cl.OUT_OF_RESOURCES
 }
 
 //export tdlSetContentSize

@@ -6,21 +6,22 @@ import "C"
 import (
 	"bytes"
 
-	"tendril/forwarding/session"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
 //export tdlCreateProgramWithSource
 func tdlCreateProgramWithSource(context C.uintptr_t, count C.cl_uint, strings, lengths, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if count == 0 || strings == 0 {
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
 	parts := make([]string, count)
 	sizes := array[uint64](uintptr(lengths), uint32(count))
 	for i, p := range array[uintptr](uintptr(strings), uint32(count)) {
 		switch {
 		case p == 0:
-			return created(0, session.InvalidValue, code)
+			return created(0, cl.INVALID_VALUE, code)
 		case sizes != nil && sizes[i] != 0:
 			parts[i] = string(array[byte](p, sizes[i]))
 		default:
@@ -32,10 +33,11 @@ func tdlCreateProgramWithSource(context C.uintptr_t, count C.cl_uint, strings, l
 }
 
 //export tdlCreateProgramWithBinary
-func tdlCreateProgramWithBinary(context C.uintptr_t, n C.cl_uint, devices, lengths, binaries, verdicts, code C.uintptr_t) C.uintptr_t {
+func tdlCreateProgramWithBinary(context C.uintptr_t, n C.cl_uint, devices, lengths, binaries, verdicts,
+	code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if n == 0 || devices == 0 || lengths == 0 || binaries == 0 {
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
 	sizes := array[uint64](uintptr(lengths), uint32(n))
 	copies := make([][]byte, n)
@@ -44,7 +46,8 @@ func tdlCreateProgramWithBinary(context C.uintptr_t, n C.cl_uint, devices, lengt
 			copies[i] = bytes.Clone(array[byte](p, sizes[i]))
 		}
 	}
-	h, verdict, status := driver().CreateProgramWithBinary(uintptr(context), array[uintptr](uintptr(devices), uint32(n)), copies)
+	h, verdict, status := driver().CreateProgramWithBinary(uintptr(context),
+		array[uintptr](uintptr(devices), uint32(n)), copies)
 	for i := range array[C.cl_int](uintptr(verdicts), uint32(n)) {
 		store(uintptr(verdicts)+uintptr(4*i), C.cl_int(verdict))
 	}
@@ -59,22 +62,25 @@ func tdlCreateProgramWithIL(context, il C.uintptr_t, size C.size_t, code C.uintp
 }
 
 //export tdlCreateProgramWithBuiltInKernels
-func tdlCreateProgramWithBuiltInKernels(context C.uintptr_t, n C.cl_uint, devices, names, code C.uintptr_t) C.uintptr_t {
+func tdlCreateProgramWithBuiltInKernels(context C.uintptr_t, n C.cl_uint, devices, names,
+	code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if n == 0 || devices == 0 || names == 0 {
-		if _, status := driver().ContextInfo(uintptr(context), C.CL_CONTEXT_NUM_DEVICES); status != session.Success {
+		if _, status := driver().ContextInfo(uintptr(context), C.CL_CONTEXT_NUM_DEVICES); status != cl.SUCCESS {
 			return created(0, status, code)
 		}
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
-	h, status := driver().CreateProgramWithBuiltInKernels(uintptr(context), array[uintptr](uintptr(devices), uint32(n)), text(uintptr(names)))
+	h, status := driver().CreateProgramWithBuiltInKernels(uintptr(context), array[uintptr](uintptr(devices), uint32(n)),
+		text(uintptr(names)))
 	return created(h, status, code)
 }
 
 //export tdlSetSpecConstant
 func tdlSetSpecConstant(program C.uintptr_t, id C.cl_uint, size C.size_t, value C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
-	return C.cl_int(driver().SetSpecConstant(uintptr(program), uint32(id), bytes.Clone(array[byte](uintptr(value), uint64(size)))))
+	return C.cl_int(driver().SetSpecConstant(uintptr(program), uint32(id),
+		bytes.Clone(array[byte](uintptr(value), uint64(size)))))
 }
 
 //export tdlBuildProgram
@@ -84,7 +90,8 @@ func tdlBuildProgram(program C.uintptr_t, n C.cl_uint, devices, options, notify,
 		return invalidValueOf(program)
 	}
 	list := append([]uintptr(nil), array[uintptr](uintptr(devices), uint32(n))...)
-	return C.cl_int(driver().Build(uintptr(program), devices != 0, list, text(uintptr(options)), caller(notify, program, data)))
+	return C.cl_int(driver().Build(uintptr(program), devices != 0, list, text(uintptr(options)),
+		caller(notify, program, data)))
 }
 
 func badBuild(n C.cl_uint, devices, notify, data C.uintptr_t) bool {
@@ -93,7 +100,7 @@ func badBuild(n C.cl_uint, devices, notify, data C.uintptr_t) bool {
 
 // invalidValueOf is CL_INVALID_VALUE, where the program is one.
 func invalidValueOf(program C.uintptr_t) C.cl_int {
-	if _, status := driver().ProgramInfo(uintptr(program), C.CL_PROGRAM_NUM_DEVICES); status != session.Success {
+	if _, status := driver().ProgramInfo(uintptr(program), C.CL_PROGRAM_NUM_DEVICES); status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	return C.CL_INVALID_VALUE
@@ -122,7 +129,8 @@ func tdlCompileProgram(program C.uintptr_t, p *C.tdl_parts, notify, data C.uintp
 	if len(headers) != len(names) || p.num_programs > 0 && len(headers) == 0 {
 		return invalidValueOf(program)
 	}
-	return C.cl_int(driver().Compile(uintptr(program), p.devices != 0, devices, text(uintptr(p.options)), headers, names,
+	return C.cl_int(driver().Compile(uintptr(program), p.devices != 0, devices, text(uintptr(p.options)),
+		headers, names,
 		p.programs != 0, p.names != 0, caller(notify, program, data)))
 }
 
@@ -130,10 +138,10 @@ func tdlCompileProgram(program C.uintptr_t, p *C.tdl_parts, notify, data C.uintp
 func tdlLinkProgram(context C.uintptr_t, p *C.tdl_parts, notify, data, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if badBuild(p.num_devices, p.devices, notify, data) || (p.num_programs == 0) != (p.programs == 0) {
-		if _, status := driver().ContextInfo(uintptr(context), C.CL_CONTEXT_NUM_DEVICES); status != session.Success {
+		if _, status := driver().ContextInfo(uintptr(context), C.CL_CONTEXT_NUM_DEVICES); status != cl.SUCCESS {
 			return created(0, status, code)
 		}
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
 	devices := append([]uintptr(nil), array[uintptr](uintptr(p.devices), uint32(p.num_devices))...)
 	programs := append([]uintptr(nil), array[uintptr](uintptr(p.programs), uint32(p.num_programs))...)
@@ -149,10 +157,10 @@ func tdlLinkProgram(context C.uintptr_t, p *C.tdl_parts, notify, data, code C.ui
 func tdlCreateKernel(program, name, code C.uintptr_t) C.uintptr_t {
 	defer rescueHandle(uintptr(code))
 	if name == 0 {
-		if _, status := driver().ProgramInfo(uintptr(program), C.CL_PROGRAM_NUM_DEVICES); status != session.Success {
+		if _, status := driver().ProgramInfo(uintptr(program), C.CL_PROGRAM_NUM_DEVICES); status != cl.SUCCESS {
 			return created(0, status, code)
 		}
-		return created(0, session.InvalidValue, code)
+		return created(0, cl.INVALID_VALUE, code)
 	}
 	h, status := driver().CreateKernel(uintptr(program), text(uintptr(name)))
 	return created(h, status, code)
@@ -173,7 +181,7 @@ func tdlCreateKernels(program C.uintptr_t, n C.cl_uint, kernels, count C.uintptr
 		room = 0
 	}
 	found, total, status := driver().CreateKernels(uintptr(program), room)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return C.cl_int(status)
 	}
 	if kernels != 0 && room == 0 && total > 0 {
@@ -187,22 +195,25 @@ func tdlCreateKernels(program C.uintptr_t, n C.cl_uint, kernels, count C.uintptr
 //export tdlSetKernelArg
 func tdlSetKernelArg(kernel C.uintptr_t, index C.cl_uint, size C.size_t, value C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
-	return C.cl_int(driver().SetKernelArg(uintptr(kernel), uint32(index), uint64(size), session.NewHostPtr(uintptr(value))))
+	return C.cl_int(driver().SetKernelArg(uintptr(kernel), uint32(index), uint64(size), api.NewHostPtr(uintptr(value))))
 }
 
 //export tdlKernelArgInfo
-func tdlKernelArgInfo(kernel C.uintptr_t, index, param C.cl_uint, size C.size_t, value, sizeRet C.uintptr_t) (code C.cl_int) {
+func tdlKernelArgInfo(kernel C.uintptr_t, index, param C.cl_uint, size C.size_t, value,
+	sizeRet C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
 	bytes, status := driver().KernelArgInfo(uintptr(kernel), uint32(index), uint32(param))
 	return answer(bytes, status, size, value, sizeRet)
 }
 
 //export tdlKernelSubGroupInfo
-func tdlKernelSubGroupInfo(kernel, device C.uintptr_t, param C.cl_uint, inSize C.size_t, input C.uintptr_t, size C.size_t, value, sizeRet C.uintptr_t) (code C.cl_int) {
+func tdlKernelSubGroupInfo(kernel, device C.uintptr_t, param C.cl_uint, inSize C.size_t, input C.uintptr_t,
+	size C.size_t, value, sizeRet C.uintptr_t) (code C.cl_int) {
 	defer rescue(&code)
 	if uint64(inSize) > 256 {
 		return C.CL_INVALID_VALUE
 	}
-	bytes, status := driver().KernelSubGroupInfo(uintptr(kernel), uintptr(device), uint32(param), array[byte](uintptr(input), uint64(inSize)))
+	bytes, status := driver().KernelSubGroupInfo(uintptr(kernel), uintptr(device), uint32(param),
+		array[byte](uintptr(input), uint64(inSize)))
 	return answer(bytes, status, size, value, sizeRet)
 }

@@ -69,5 +69,6 @@ func tdlTraceThread(thread C.uint32_t) {
 //export tdlTraceEnd
 func tdlTraceEnd() {
 	defer func() { _ = recover() }() // the program is at its end, nobody is left to tell
-	driver().EndTrace()
+	driver()
+	used.EndTrace()
 }

@@ -6,9 +6,9 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Compression is what the lanes of one worker, or of one link between workers, have in common: whether the peer takes packed chunks, and how much
-// was saved. A lane packs what it sends while its connection is slower than the packing (see packer); it takes packed chunks wherever there is a
-// Compression at all.
+// Compression is what the lanes of one worker, or of one link between workers, have in common: whether the peer takes
+// packed chunks, and how much was saved. A lane packs what it sends while its connection is slower than the packing
+// (see packer); it takes packed chunks wherever there is a Compression at all.
 type Compression struct {
 	greatest atomic.Uint32 // ways to pack that the peer takes; 0: none, yet
 	counts   [4]atomic.Uint64

@@ -51,8 +51,10 @@ func TestPackedChunks(t *testing.T) {
 		way  clwire.Packing
 	}{
 		{"text", text(clwire.MaxChunk), clwire.PackedS2}, {"text of odd length", text(70001), clwire.PackedS2},
-		{"field", field(clwire.MaxChunk), clwire.PackedWords}, {"field of odd length", field(99999), clwire.PackedWords},
-		{"zeros", make([]byte, clwire.MaxChunk), clwire.PackedS2}, {"noise", noise(clwire.MaxChunk), clwire.Plain}, {"too little", text(100), clwire.Plain},
+		{"field", field(clwire.MaxChunk), clwire.PackedWords},
+		{"field of odd length", field(99999), clwire.PackedWords},
+		{"zeros", make([]byte, clwire.MaxChunk), clwire.PackedS2}, {"noise", noise(clwire.MaxChunk), clwire.Plain},
+		{"too little", text(100), clwire.Plain},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			h := clwire.LaneHeader{Op: 1, Length: uint32(len(x.data))}
@@ -126,7 +128,8 @@ func TestPackedGolden(t *testing.T) {
 		packed, plain string // packed in hex
 	}{
 		{clwire.PackedS2, "18" + "0c61626364" + "4e0400", "abcdabcdabcdabcdabcdabcd"},
-		{clwire.PackedWords, "1a" + "64" + "616161616161" + "626262626262" + "636363636363" + "646464646464" + "7879", "abcdabcdabcdabcdabcdabcdxy"},
+		{clwire.PackedWords, "1a" + "64" + "616161616161" + "626262626262" + "636363636363" + "646464646464" + "7879",
+			"abcdabcdabcdabcdabcdabcdxy"},
 	} {
 		packed, err := hex.DecodeString(x.packed)
 		if err != nil {
@@ -175,7 +178,8 @@ func TestFastConnectionsGoPlain(t *testing.T) {
 	silent.with.greatest.Store(0)
 	behind := slowPacker(fastReads + 1)
 	behind.meter.behind = true
-	for name, p := range map[string]*packer{"fast": slowPacker(fastLane + 1), "fast reader": behind, "unknown": slowPacker(0), "silent peer": silent} {
+	for name, p := range map[string]*packer{"fast": slowPacker(fastLane + 1), "fast reader": behind,
+		"unknown": slowPacker(0), "silent peer": silent} {
 		for range 100 {
 			if p.pack(&clwire.LaneHeader{Length: 64 << 10}, data, false) != nil {
 				t.Errorf("%s: packed", name)
@@ -213,7 +217,8 @@ func TestBadPackedChunks(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, length := range map[string]uint32{"a bomb": 8191, "less than it says": 8193, "much less": clwire.MaxChunk} {
+	for name, length := range map[string]uint32{"a bomb": 8191, "less than it says": 8193,
+		"much less": clwire.MaxChunk} {
 		t.Run(name, func(t *testing.T) {
 			h := h
 			h.Length = length

@@ -12,7 +12,7 @@
 // never reaches outside the ring. Payloads handed out alias the ring: what the
 // peer changes after the check is data, never a length.
 //
-// Locks: Conn.tx serialises senders and is a leaf; so do Stream.tx, before rawConn.mu, and Lane.mu. Receiving (Next, Arm,
-// Block, TakeFD) belongs to one goroutine at a time; the owner sees to that.
-// Close may be called from anywhere, once receiving has stopped.
+// Locks: Conn.tx serialises senders and is a leaf; so do Stream.tx, before rawConn.mu, and Lane.mu. Receiving (Next,
+// Arm, Block, TakeFD) belongs to one goroutine at a time; the owner sees to that. Close may be called from anywhere,
+// once receiving has stopped.
 package link

@@ -44,7 +44,8 @@ func TestWritesGather(t *testing.T) {
 		}
 	}
 	c.gathers(8)
-	for _, step := range []struct{ write, comes string }{{"abcd", ""}, {"efgh", ""}, {"i", "abcdefgh"}, {"more than 8", "i"}, {"z", "more than 8"}} {
+	for _, step := range []struct{ write, comes string }{{"abcd", ""}, {"efgh", ""}, {"i", "abcdefgh"},
+		{"more than 8", "i"}, {"z", "more than 8"}} {
 		write(step.write)
 		if got := arrived(); !bytes.Equal(got, []byte(step.comes)) {
 			t.Fatalf("behind %q came %q", step.write, got)

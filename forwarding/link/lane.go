@@ -1,7 +1,6 @@
 package link
 
 import (
-	"crypto/tls"
 	"fmt"
 	"io"
 	"os"
@@ -17,12 +16,14 @@ import (
 // laneAhead is how much a lane under TLS takes from the kernel at once.
 const laneAhead = 256 << 10
 
-// gatherBulk is what a lane under TLS gives to the kernel at once: four records. More would keep a core from who wakes for a command.
+// gatherBulk is what a lane under TLS gives to the kernel at once: four records. More would keep a core from who wakes
+// for a command.
 const gatherBulk = 68 << 10
 
 // Source has the bytes of chunks until their operation is over, to send them again.
 type Source interface {
-	// Again calls send once with the payload of a chunk that was sent before, or with nil where nobody needs it any more. It returns send's error.
+	// Again calls send once with the payload of a chunk that was sent before, or with nil where nobody needs it any
+	// more. It returns send's error.
 	Again(h clwire.LaneHeader, send func(payload []byte) error) error
 }
 
@@ -63,12 +64,8 @@ type laneConn struct {
 	given  atomic.Uint64 // bytes up to which the kernel was given all, as theirs counts
 }
 
-// NewLane takes a connection over, after the handshake if config is not nil, as NewStream does, and ends with it.
-func NewLane(role Role, socket *os.File, config *tls.Config) (*Lane, error) {
-	return OpenLane(role, socket, Options{TLS: config})
-}
-
-// OpenLane is NewLane with options. With Options.Lost it is to be carried by a stream (Stream.Carry) before it is used.
+// OpenLane takes a connection over, as OpenStream does. With Options.Lost it is to be carried by a stream
+// (Stream.Carry) before it is used.
 func OpenLane(role Role, socket *os.File, o Options) (*Lane, error) {
 	l := &Lane{role: role, opts: o}
 	if o.Compression != nil {
@@ -117,7 +114,8 @@ func (l *Lane) acquire() (*laneConn, error) {
 	return l.conn, nil
 }
 
-// release ends a use that acquire began; err is what came of it. It returns nil where another connection may take this one's place.
+// release ends a use that acquire began; err is what came of it. It returns nil where another connection may take this
+// one's place.
 func (l *Lane) release(c *laneConn, err error) error {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -264,9 +262,10 @@ func (l *Lane) install(c *laneConn) bool {
 	return true
 }
 
-// Send writes one chunk; payload is h.Length bytes, or nothing if h.Skipped. It
-// blocks until the kernel has all, by one connection or the next. From then on from has the bytes, until the peer's word. It may be nil
-// where the lane ends with its connection, and for skipped chunks. What a slow connection gets may be packed (Options.Compression): h says nothing of that.
+// Send writes one chunk; payload is h.Length bytes, or nothing if h.Skipped. It blocks until the kernel has all, by one
+// connection or the next. From then on from has the bytes, until the peer's word. It may be nil where the lane ends
+// with its connection, and for skipped chunks. What a slow connection gets may be packed (Options.Compression): h says
+// nothing of that.
 func (l *Lane) Send(h clwire.LaneHeader, payload []byte, from Source) error {
 	_, err := l.Ship(h, payload, from)
 	return err
@@ -395,7 +394,8 @@ func (l *Lane) Header() (clwire.LaneHeader, error) {
 	return h, nil
 }
 
-// Read fills p with payload, by as many connections as it takes. A packed chunk is unpacked, into p itself where p takes it whole.
+// Read fills p with payload, by as many connections as it takes. A packed chunk is unpacked, into p itself where p
+// takes it whole.
 func (l *Lane) Read(p []byte) error {
 	if l.unpacker.pending() {
 		return l.readPacked(p)

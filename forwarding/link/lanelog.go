@@ -8,7 +8,8 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// laneLog is what a lane sent and the peer has not acknowledged: where each chunk stands in all that was ever sent, and who has its bytes.
+// laneLog is what a lane sent and the peer has not acknowledged: where each chunk stands in all that was ever sent, and
+// who has its bytes.
 type laneLog struct {
 	mu     sync.Mutex // leaf
 	chunks []logged   // in the order of their places
@@ -64,7 +65,8 @@ func (g *laneLog) check(received uint64) error {
 
 func (g *laneLog) checkLocked(received uint64) error {
 	if received < g.acked || received > g.sent {
-		return fmt.Errorf("%w: the peer has received %d bytes of a lane, of %d to %d", ErrCorrupt, received, g.acked, g.sent)
+		return fmt.Errorf("%w: the peer has received %d bytes of a lane, of %d to %d", ErrCorrupt, received,
+			g.acked, g.sent)
 	}
 	return nil
 }

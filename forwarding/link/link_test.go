@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/tools/e2e/await"
 )
 
 // pair makes both ends of a link over a fresh ring.
@@ -226,7 +227,7 @@ func TestHangupEndsBothDirections(t *testing.T) {
 		_, _, err := receive(client)
 		done <- err
 	}()
-	time.Sleep(5 * time.Millisecond)
+	await.Blocked(t, 1, "link.(*Conn).Block")
 	if err := worker.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +243,7 @@ func TestFullRingAndDeadPeer(t *testing.T) {
 	client, worker, _ := pair(t)
 	defer client.Close()
 	go func() {
-		time.Sleep(20 * time.Millisecond)
+		await.Blocked(t, 1, "link.(*Conn).awaitRoom")
 		worker.Close()
 	}()
 	for {
@@ -264,7 +265,7 @@ func TestShutdownWakesABlockedReceiver(t *testing.T) {
 		_, _, err := receive(client)
 		done <- err
 	}()
-	time.Sleep(5 * time.Millisecond)
+	await.Blocked(t, 1, "link.(*Conn).Block")
 	client.Shutdown()
 	if err := <-done; !errors.Is(err, ErrHangup) {
 		t.Errorf("%v", err)

@@ -9,10 +9,12 @@ import (
 
 // meter estimates how many bytes a second one connection takes, and whether that is the network's doing.
 //
-// The rate is the smaller of what the kernel measured between a segment and its acknowledgement (tcp(7), TCP_INFO's delivery rate) and what writes
-// took: a write is over at once while the kernel has room, and the kernel knows nothing of what is behind a proxy. Of the last few looks the
-// middle one counts: the first bytes after a pause may go at once, whatever the link, and a machine that is busy with something else takes longer. Where the kernel mostly waited for
-// the other side to read, the brake is a busy machine, which packing makes busier, or a proxy: only a rate too small for a machine counts then.
+// The rate is the smaller of what the kernel measured between a segment and its acknowledgement (tcp(7), TCP_INFO's
+// delivery rate) and what writes took: a write is over at once while the kernel has room, and the kernel knows nothing
+// of what is behind a proxy. Of the last few looks the middle one counts: the first bytes after a pause may go at once,
+// whatever the link, and a machine that is busy with something else takes longer. Where the kernel mostly waited for
+// the other side to read, the brake is a busy machine, which packing makes busier, or a proxy: only a rate too small
+// for a machine counts then.
 type meter struct {
 	rate   float64    // bytes a second; 0: not known
 	last   [5]float64 // of the last looks
@@ -27,8 +29,9 @@ type meter struct {
 }
 
 const (
-	fastLane    = 200e6 // bytes a second: a connection that takes so much is left alone
-	fastReads   = 40e6  // likewise, where the other side's reading is the brake: no machine that does anything reads so slowly
+	fastLane = 200e6 // bytes a second: a connection that takes so much is left alone
+	// likewise, where the other side's reading is the brake: no machine that does anything reads so slowly
+	fastReads   = 40e6
 	firstLook   = 64 << 10
 	enoughLooks = 3 // before a connection counts as slow: one look may fall on a busy moment
 	laterLook   = 256 << 10
@@ -53,7 +56,8 @@ func (m *meter) wrote(fd, n int, took time.Duration) {
 	}
 	rate := float64(m.bytes) / max(m.spent.Seconds(), 1e-9)
 	m.bytes, m.spent, m.behind = 0, 0, true
-	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.Delivery_rate > 0 { // else: not TCP
+	// else: not TCP
+	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.Delivery_rate > 0 {
 		rate = min(rate, float64(info.Delivery_rate))
 		busy, held := info.Busy_time-min(m.busy, info.Busy_time), info.Rwnd_limited-min(m.held, info.Rwnd_limited)
 		m.busy, m.held = info.Busy_time, info.Rwnd_limited

@@ -8,8 +8,9 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// packer makes the chunks of one lane smaller where that brings them over sooner: while its connection takes fewer bytes a second than it can pack,
-// and the bytes at hand can be packed. Both are measured as the lane goes. It belongs to who holds Lane.mu.
+// packer makes the chunks of one lane smaller where that brings them over sooner: while its connection takes fewer
+// bytes a second than it can pack, and the bytes at hand can be packed. Both are measured as the lane goes. It belongs
+// to who holds Lane.mu.
 type packer struct {
 	with  *Compression
 	meter meter
@@ -32,17 +33,18 @@ const (
 	wordsRatio = 0.8 // more than this left: words may do better
 	headroom   = 1.5 // how much faster than the connection packing must be
 	leastPack  = 4 << 10
-	pauseMax   = 64      // chunks between two tries in vain, in the end: 16 MiB
-	maxPacked  = 8 << 20 // bytes that a lane which survives its connections keeps of packed chunks; beyond it chunks go plain
+	pauseMax   = 64 // chunks between two tries in vain, in the end: 16 MiB
+	// bytes that a lane which survives its connections keeps of packed chunks; beyond it chunks go plain
+	maxPacked = 8 << 20
 
-	// After lookEvery packed chunks that the connection did not hold up, plainRun go plain, to see what it takes. It did where it takes less than half of
-	// what packing makes, however much of that the kernel keeps for later.
+	// After lookEvery packed chunks that the connection did not hold up, plainRun go plain, to see what it takes. It
+	// did where it takes less than half of what packing makes, however much of that the kernel keeps for later.
 	lookEvery = 24
 	plainRun  = 5
 )
 
-// pack returns a chunk in fewer bytes and notes that in its header, or returns nil where it should go as it is. The bytes are the packer's, until
-// the next call, unless keep.
+// pack returns a chunk in fewer bytes and notes that in its header, or returns nil where it should go as it is. The
+// bytes are the packer's, until the next call, unless keep.
 func (p *packer) pack(h *clwire.LaneHeader, payload []byte, keep bool) []byte {
 	if h.Skipped || len(payload) < leastPack || p.with.greatest.Load() == 0 {
 		return nil

@@ -9,11 +9,12 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// Something between the two ends can take all and pass nothing on: the kernel sees acknowledgements then, and no fault. So both ends of a stream say now
-// and then that they are there, whatever else they do (clwire.Pulse): a goroutine of the link does, which neither a driver nor a program holds up. A
-// pulse tells of every lane how much was sent and received, and for how long nothing has come; so a connection counts as lost over which something
-// must have come, not one whose other end computes. The client judges, for both ways, and makes the next connection. A worker does not: its client
-// may lie stopped under a debugger.
+// Something between the two ends can take all and pass nothing on: the kernel sees acknowledgements then, and no fault.
+// So both ends of a stream say now and then that they are there, whatever else they do (clwire.Pulse): a goroutine of
+// the link does, which neither a driver nor a program holds up. A pulse tells of every lane how much was sent and
+// received, and for how long nothing has come; so a connection counts as lost over which something must have come, not
+// one whose other end computes. The client judges, for both ways, and makes the next connection. A worker does not: its
+// client may lie stopped under a debugger.
 
 const (
 	pulsesASilence = 4                       // of each end, in Options.Silence

@@ -13,7 +13,8 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// swallower is a wire that takes everything, as the kernels at both ends see it, and passes nothing on in the ways that are shut.
+// swallower is a wire that takes everything, as the kernels at both ends see it, and passes nothing on in the ways that
+// are shut.
 type swallower struct {
 	t    testing.TB
 	shut [2]atomic.Bool // to the worker, to the client
@@ -55,11 +56,13 @@ type pulsed struct {
 	near, far      *Lane
 	lost           chan struct{} // the client gave a connection up
 	ended          chan error    // its reader
+	readers        sync.WaitGroup
 	stream, lane   swallower
 }
 
 func newPulsed(t *testing.T, secure, survives bool) *pulsed {
-	x := &pulsed{lost: make(chan struct{}, 16), ended: make(chan error, 1), stream: swallower{t: t}, lane: swallower{t: t}}
+	x := &pulsed{lost: make(chan struct{}, 16), ended: make(chan error, 1), stream: swallower{t: t},
+		lane: swallower{t: t}}
 	var config [2]Options
 	config[0].TLS, config[1].TLS = configs(t, secure)
 	config[0].Silence, config[1].Silence = shortSilence, time.Minute
@@ -87,12 +90,11 @@ func newPulsed(t *testing.T, secure, survives bool) *pulsed {
 	}
 	x.client.Carry(x.near, 1)
 	x.worker.Carry(x.far, 1)
-	var reader sync.WaitGroup
-	reader.Go(func() { x.ended <- drain(x.client) })
+	x.readers.Go(func() { x.ended <- drain(x.client) })
 	t.Cleanup(func() {
 		x.client.Shutdown()
 		x.worker.Shutdown()
-		reader.Wait()
+		x.readers.Wait() // whoever reads on after Close may read the next test's connection
 		x.near.Close()
 		x.far.Close()
 		x.client.Close()
@@ -102,6 +104,9 @@ func newPulsed(t *testing.T, secure, survives bool) *pulsed {
 	})
 	return x
 }
+
+// drainWorker reads the worker's stream from now on.
+func (x *pulsed) drainWorker() { x.readers.Go(func() { _ = drain(x.worker) }) }
 
 // drain reads a stream until its end.
 func drain(s *Stream) error {
@@ -149,11 +154,12 @@ func (x *pulsed) isLost(t *testing.T, l interface{ Lost() bool }) {
 
 // What takes all and passes nothing on is found out, in either way, though the kernel sees nothing wrong.
 func TestSwallowedStreamIsGivenUp(t *testing.T) {
-	for name, shut := range map[string][2]bool{"to the worker": {true, false}, "to the client": {false, true}, "both": {true, true}} {
+	for name, shut := range map[string][2]bool{"to the worker": {true, false}, "to the client": {false, true},
+		"both": {true, true}} {
 		for _, survives := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				x := newPulsed(t, survives, survives)
-				go drain(x.worker)
+				x.drainWorker()
 				x.beats(t)
 				for i, v := range shut {
 					x.stream.shut[i].Store(v)
@@ -181,7 +187,7 @@ func TestSwallowedLaneIsGivenUp(t *testing.T) {
 	for way, name := range []string{"to the worker", "to the client"} {
 		t.Run(name, func(t *testing.T) {
 			x := newPulsed(t, true, true)
-			go drain(x.worker)
+			x.drainWorker()
 			from, to := x.near, x.far
 			if way == 1 {
 				from, to = to, from
@@ -233,7 +239,7 @@ func TestBusyPeersAreWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.stays(t)
-	go drain(x.worker)
+	x.drainWorker()
 	if got, err := x.far.Header(); err != nil || got != h {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -253,7 +259,7 @@ func (x *pulsed) stays(t *testing.T) {
 // A client that stood still gives what it awaits its time anew.
 func TestStoppedClientDoesNotBlameOthers(t *testing.T) {
 	x := newPulsed(t, false, true)
-	go drain(x.worker)
+	x.drainWorker()
 	x.beats(t)
 	b := &beating{s: x.client}
 	now := time.Now()

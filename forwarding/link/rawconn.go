@@ -76,8 +76,8 @@ func tune(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 8)
 }
 
-// watch makes the kernel end a TCP connection whose other machine has been silent for so long: to a keep-alive probe, or to
-// what was sent (TCP_USER_TIMEOUT, tcp(7)). 0: as it is.
+// watch makes the kernel end a TCP connection whose other machine has been silent for so long: to a keep-alive probe,
+// or to what was sent (TCP_USER_TIMEOUT, tcp(7)). 0: as it is.
 func (c *rawConn) watch(silence time.Duration) {
 	if silence <= 0 {
 		return
@@ -170,7 +170,8 @@ func (c *rawConn) receive(p []byte) (int, error) {
 func hangup(err error) error {
 	switch {
 	case err == nil, errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ETIMEDOUT),
-		errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENOTCONN), errors.Is(err, unix.ENETDOWN):
+		errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENOTCONN),
+		errors.Is(err, unix.ENETDOWN):
 		return ErrHangup
 	}
 	return fmt.Errorf("connection: %w", err)
@@ -196,14 +197,16 @@ func (c *rawConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gathers makes the writes that follow go to the kernel together, n bytes at once at most where each is smaller, and with gathered at the latest.
+// gathers makes the writes that follow go to the kernel together, n bytes at once at most where each is smaller, and
+// with gathered at the latest.
 func (c *rawConn) gathers(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gather = n
 }
 
-// gathered sends what writes have left since gathers, and ends that. A connection of which a write has failed must not be used any more.
+// gathered sends what writes have left since gathers, and ends that. A connection of which a write has failed must not
+// be used any more.
 func (c *rawConn) gathered() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,22 +13,24 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// A Stream or Lane with Options.Lost survives its connections. Both ends count the bytes of records or chunks that they have sent and received since
-// the first connection, whatever TLS or TCP make of them; on each connection they say first how much has come (clwire.AppendResume), and send the
-// rest again. A stream keeps what it sent until the peer acknowledges it; a lane keeps a line for each chunk, whose bytes are still where they were.
+// A Stream or Lane with Options.Lost survives its connections. Both ends count the bytes of records or chunks that they
+// have sent and received since the first connection, whatever TLS or TCP make of them; on each connection they say
+// first how much has come (clwire.AppendResume), and send the rest again. A stream keeps what it sent until the peer
+// acknowledges it; a lane keeps a line for each chunk, whose bytes are still where they were.
 
 // Options say how the connections of one end are made and kept.
 type Options struct {
 	TLS *tls.Config // nil: in the clear
 	// Dials makes a Worker's end the TLS client, where both ends are workers.
 	Dials bool
-	// Silence is how long the peer may say nothing before a connection counts as lost: its machine, as the kernel has it, and for a client its
-	// process, too (pulse.go); 0: as the kernel has it.
+	// Silence is how long the peer may say nothing before a connection counts as lost: its machine, as the kernel has
+	// it, and for a client its process, too (pulse.go); 0: as the kernel has it.
 	Silence time.Duration
-	// Lost makes the end survive its connections: it hears once of each that is lost, and must neither block nor use the end. Resume brings the next
-	// one. nil: the end ends with its connection.
+	// Lost makes the end survive its connections: it hears once of each that is lost, and must neither block nor use
+	// the end. Resume brings the next one. nil: the end ends with its connection.
 	Lost func()
-	// Compression is a lane's: nil where packed chunks are neither sent nor taken, as between two processes of one machine.
+	// Compression is a lane's: nil where packed chunks are neither sent nor taken, as between two processes of one
+	// machine.
 	Compression *Compression
 }
 
@@ -45,8 +47,8 @@ type wire struct {
 	tls *tls.Conn // nil: in the clear
 }
 
-// connect takes a connection over, shakes hands and, where there is a received (bytes on earlier connections), exchanges greetings. Each step is
-// bounded until settle.
+// connect takes a connection over, shakes hands and, where there is a received (bytes on earlier connections),
+// exchanges greetings. Each step is bounded until settle.
 func (o *Options) connect(role Role, socket *os.File) (*wire, error) {
 	raw, err := newRawConn(socket)
 	if err != nil {
@@ -119,9 +121,9 @@ func newPark() (int, error) {
 // Lost says whether the stream has no connection now, and waits for Resume.
 func (s *Stream) Lost() bool { return s.lost.Load() }
 
-// Resume goes on by another connection to the same peer, from where the last one left off; that is given up, wherever it
-// stands. It blocks for the handshake. After an error the stream waits for the next one, unless it has ended: ErrHangup, ErrCorrupt.
-// socket is duplicated; the caller still owns it.
+// Resume goes on by another connection to the same peer, from where the last one left off; that is given up, wherever
+// it stands. It blocks for the handshake. After an error the stream waits for the next one, unless it has ended:
+// ErrHangup, ErrCorrupt. socket is duplicated; the caller still owns it.
 func (s *Stream) Resume(socket *os.File) error {
 	s.resuming.Lock()
 	defer s.resuming.Unlock()
@@ -147,7 +149,8 @@ func (s *Stream) Resume(socket *os.File) error {
 	return err
 }
 
-// adopt puts a connection in the place of the lost one. The descriptor's number stays, so that whoever polls needs no lock.
+// adopt puts a connection in the place of the lost one. The descriptor's number stays, so that whoever polls needs no
+// lock.
 func (s *Stream) adopt(w *wire, theirs uint64) error {
 	s.tx.Lock()
 	defer s.tx.Unlock()
@@ -164,7 +167,8 @@ func (s *Stream) adopt(w *wire, theirs uint64) error {
 
 func (s *Stream) replaceLocked(w *wire, theirs uint64) error {
 	if theirs < s.ackedTo.Load() || theirs > s.tx.base+uint64(s.tx.sent) {
-		return fmt.Errorf("%w: the peer has received %d bytes, of %d to %d", ErrCorrupt, theirs, s.ackedTo.Load(), s.tx.base+uint64(s.tx.sent))
+		return fmt.Errorf("%w: the peer has received %d bytes, of %d to %d", ErrCorrupt, theirs, s.ackedTo.Load(),
+			s.tx.base+uint64(s.tx.sent))
 	}
 	s.rx.Lock()
 	defer s.rx.Unlock()
@@ -188,8 +192,8 @@ func (s *Stream) replaceLocked(w *wire, theirs uint64) error {
 	return nil
 }
 
-// lose gives up a connection that broke: whoever waits to send on it wakes. It reports whether the stream goes on by another, or has ended.
-// The caller holds tx or rx: so the connection is the one that broke.
+// lose gives up a connection that broke: whoever waits to send on it wakes. It reports whether the stream goes on by
+// another, or has ended. The caller holds tx or rx: so the connection is the one that broke.
 func (s *Stream) lose() (going bool) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -220,8 +224,8 @@ func unpokeFD(fd int) {
 	_, _ = unix.Read(fd, b[:]) // fails only when nobody poked
 }
 
-// changeBlocked counts who is in Block. The last to leave takes word of another connection back: one who still waits on the lost one's file and
-// found nothing any more would sleep on, deaf to the next.
+// changeBlocked counts who is in Block. The last to leave takes word of another connection back: one who still waits on
+// the lost one's file and found nothing any more would sleep on, deaf to the next.
 func (s *Stream) changeBlocked(n int, told bool) {
 	s.parking.Lock()
 	defer s.parking.Unlock()
@@ -230,8 +234,8 @@ func (s *Stream) changeBlocked(n int, told bool) {
 	}
 }
 
-// Carry makes the stream tell the peer how far a lane is, and hear the same of the peer, to find out whether it works (pulse.go) and what must be
-// sent again. number is from 1 on. Call it before the lane is used.
+// Carry makes the stream tell the peer how far a lane is, and hear the same of the peer, to find out whether it works
+// (pulse.go) and what must be sent again. number is from 1 on. Call it before the lane is used.
 func (s *Stream) Carry(l *Lane, number int) {
 	if l.lasts() {
 		l.tell = func(received uint64) { s.sendAck(uint8(number), received) }
@@ -282,7 +286,8 @@ func (s *Stream) own(t clwire.Type, payload []byte) error {
 	return s.acked(int(m.Lane), m.Received)
 }
 
-// acknowledged notes what need not be kept any more. The reader calls it: it takes no lock that a sender may hold while it waits.
+// acknowledged notes what need not be kept any more. The reader calls it: it takes no lock that a sender may hold while
+// it waits.
 func (s *Stream) acknowledged(received uint64) error {
 	if received > s.sentTo.Load() {
 		return fmt.Errorf("%w: %d bytes acknowledged, of %d", ErrCorrupt, received, s.sentTo.Load())
@@ -296,7 +301,8 @@ func (s *Stream) acknowledged(received uint64) error {
 	return nil
 }
 
-// raiseAcked reports whether that is news: an acknowledgement that is sent again comes behind a greeting that says more.
+// raiseAcked reports whether that is news: an acknowledgement that is sent again comes behind a greeting that says
+// more.
 func (s *Stream) raiseAcked(received uint64) bool {
 	for {
 		old := s.ackedTo.Load()
@@ -350,7 +356,8 @@ func (s *Stream) awaitPeerLocked() error {
 	}
 }
 
-// broke says what a failed read or write of the connection means: nil when another one will take its place. The caller holds tx or rx.
+// broke says what a failed read or write of the connection means: nil when another one will take its place. The caller
+// holds tx or rx.
 func (s *Stream) broke(err error) error {
 	if s.park >= 0 && s.lose() {
 		return nil

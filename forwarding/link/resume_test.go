@@ -32,7 +32,8 @@ func newCutter(t testing.TB, secure bool) *cutter {
 	return x
 }
 
-// pair returns the two ends of a connection that is cut after limit bytes in all; 0: never. Cutting throws away what is under way.
+// pair returns the two ends of a connection that is cut after limit bytes in all; 0: never. Cutting throws away what is
+// under way.
 func (x *cutter) pair(limit int64) (client, worker *os.File) {
 	a, b := tcpFiles(x.t)
 	c, d := tcpFiles(x.t)
@@ -148,7 +149,8 @@ type resumable interface {
 	Resume(*os.File) error
 }
 
-// keepUp resumes both ends whenever lost says so, over connections that next limits, until the channel that it gives is closed.
+// keepUp resumes both ends whenever lost says so, over connections that next limits, until the channel that it gives is
+// closed.
 func (x *cutter) keepUp(client, worker resumable, lost <-chan struct{}, next func() int64) (stopping chan struct{}) {
 	stopping = make(chan struct{})
 	x.wg.Go(func() {
@@ -165,7 +167,8 @@ func (x *cutter) keepUp(client, worker resumable, lost <-chan struct{}, next fun
 				default:
 				}
 				a, b := x.pair(next())
-				_ = both(func() error { return client.Resume(a) }, func() error { return worker.Resume(b) }) // cut again: once more
+				// cut again: once more
+				_ = both(func() error { return client.Resume(a) }, func() error { return worker.Resume(b) })
 				a.Close()
 				b.Close()
 			}
@@ -174,9 +177,9 @@ func (x *cutter) keepUp(client, worker resumable, lost <-chan struct{}, next fun
 	return stopping
 }
 
-// await takes records until n have come, each the n-th of send's making.
+// await takes records until n have come, each the n-th of send's making. It gives up when none comes for a minute.
 func (x *cutter) await(s *Stream, from uint64, n int) error {
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for i := 0; i < n; {
 		h, p, ok, err := s.Next()
 		switch {
@@ -187,6 +190,7 @@ func (x *cutter) await(s *Stream, from uint64, n int) error {
 				return fmt.Errorf("record %d of %d came as %d of %d bytes", i+1, len(want.Data), h.Request, len(p))
 			}
 			i++
+			deadline = time.Now().Add(time.Minute)
 		case time.Now().After(deadline):
 			return fmt.Errorf("%d of %d records came", i, n)
 		default:
@@ -237,10 +241,12 @@ func TestStreamSurvivesItsConnections(t *testing.T) {
 			client.lose() // so that the first limited connection comes
 			err := both(
 				func() error {
-					return both(func() error { return send(client, seed, n) }, func() error { return x.await(client, seed+100, n) })
+					return both(func() error { return send(client, seed, n) },
+						func() error { return x.await(client, seed+100, n) })
 				},
 				func() error {
-					return both(func() error { return send(worker, seed+100, n) }, func() error { return x.await(worker, seed, n) })
+					return both(func() error { return send(worker, seed+100, n) },
+						func() error { return x.await(worker, seed, n) })
 				})
 			stop()
 			if err != nil {
@@ -545,7 +551,8 @@ func laneSurvives(t *testing.T, secure, packed bool) {
 			}
 		}
 	}
-	if err := both(func() (err error) { near, err = OpenLane(Client, a, o[0]); return }, func() (err error) { far, err = OpenLane(Worker, b, o[1]); return }); err != nil {
+	if err := both(func() (err error) { near, err = OpenLane(Client, a, o[0]); return },
+		func() (err error) { far, err = OpenLane(Worker, b, o[1]); return }); err != nil {
 		t.Fatal(err)
 	}
 	a.Close()
@@ -594,7 +601,8 @@ func laneSurvives(t *testing.T, secure, packed bool) {
 			if err != nil {
 				return err
 			}
-			if want := header(op, i); h.Op != want.Op || h.Offset != want.Offset || h.Length != want.Length || h.Skipped != want.Skipped {
+			if want := header(op, i); h.Op != want.Op || h.Offset != want.Offset || h.Length != want.Length ||
+				h.Skipped != want.Skipped {
 				return fmt.Errorf("chunk %d came as %+v", i, h)
 			}
 			if h.Skipped {
@@ -610,7 +618,10 @@ func laneSurvives(t *testing.T, secure, packed bool) {
 		}
 		return nil
 	}
-	err := both(func() error { return both(func() error { return put(near, 1) }, func() error { return take(near, 2) }) },
+	err := both(func() error {
+		return both(func() error { return put(near, 1) },
+			func() error { return take(near, 2) })
+	},
 		func() error { return both(func() error { return put(far, 2) }, func() error { return take(far, 1) }) })
 	if err != nil {
 		t.Error(err)

@@ -44,7 +44,8 @@ func (a *awaited) stuck(due bool, count uint64, now time.Time) time.Duration {
 }
 
 func (b *beating) turn(now time.Time) {
-	if !b.last.IsZero() && now.Sub(b.last) > b.s.pace()+max(b.s.opts.Silence/2, time.Second) { // this process was stopped: what it awaits had no time to come
+	// this process was stopped: what it awaits had no time to come
+	if !b.last.IsZero() && now.Sub(b.last) > b.s.pace()+max(b.s.opts.Silence/2, time.Second) {
 		b.wait = [clwire.MaxLanes][2]awaited{}
 	}
 	b.last = now
@@ -163,8 +164,8 @@ type ear struct {
 	since time.Time
 }
 
-// quiet asks the kernel, where that knows (TCP_INFO), and else how much was read. 0: something waits to be read. The connection's descriptor is
-// open meanwhile.
+// quiet asks the kernel, where that knows (TCP_INFO), and else how much was read. 0: something waits to be read. The
+// connection's descriptor is open meanwhile.
 func (e *ear) quiet(now time.Time, raw *rawConn) time.Duration {
 	if heard := raw.heard.Load(); raw != e.raw || heard != e.heard {
 		*e = ear{raw, heard, now}

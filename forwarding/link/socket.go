@@ -74,7 +74,7 @@ func (c *Conn) TakeFD() (*os.File, error) {
 			return nil, err
 		}
 		if len(c.fds) == 0 && time.Now().After(deadline) {
-			return nil, fmt.Errorf("%w: a record speaks of a descriptor that was not sent", ErrCorrupt)
+			return nil, fmt.Errorf("%w: a record names a descriptor that was not sent", ErrCorrupt)
 		}
 	}
 	fd := c.fds[0]

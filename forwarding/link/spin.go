@@ -13,16 +13,16 @@ import (
 // of under a microsecond).
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// A yield that took longer gave the core to somebody who had work for it, for a slice of 3 ms or so: who polls on is served last on a
-// busy machine, who sleeps is served first when woken.
+// A yield that took longer gave the core to somebody who had work for it, for a slice of 3 ms or so: who polls on is
+// served last on a busy machine, who sleeps is served first when woken.
 const (
 	longYield = 500 * time.Microsecond
 	longPause = 100 * time.Millisecond
 )
 
-// Poller polls before its owner sleeps, unless polling has just been seen not to pay: after a long yield nobody polls for
-// as long as that took, after the next for twice as long, and so on; each poll that is not in vain halves it. The zero value
-// is ready; several goroutines may use one.
+// Poller polls before its owner sleeps, unless polling has just been seen not to pay: after a long yield nobody polls
+// for as long as that took, after the next for twice as long, and so on; each poll that is not in vain halves it. The
+// zero value is ready; several goroutines may use one.
 type Poller struct {
 	again atomic.Pointer[time.Time] // nil, or when polling may pay again
 	pause atomic.Int64              // ns

@@ -13,7 +13,7 @@ func TestPollingStopsWhereOthersNeedTheCore(t *testing.T) {
 	}
 	var p Poller
 	yields := 0
-	slow := func() { yields++; time.Sleep(2 * longYield) }
+	slow := func() { yields++; time.Sleep(2 * longYield) } // Pause: as who has lost the core
 	never := func() bool { return false }
 	if p.spin(time.Hour, slow, never) || yields != 1 {
 		t.Errorf("polled on, %d yields", yields)

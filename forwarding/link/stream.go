@@ -1,7 +1,6 @@
 package link
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -18,11 +17,14 @@ import (
 var ErrNoFD = errors.New("no descriptor travels over a network")
 
 const (
-	gatherBytes  = 16 << 10              // records gather until there are so many bytes: one TLS record
-	gatherTime   = 40 * time.Microsecond // or the oldest is so old; the timer adds a little
-	lingerTime   = time.Millisecond      // the flusher polls so long before it sleeps: each look takes 5 to 10 µs of somebody's core, waking it as much of the sender's
-	vainTime     = 8 * gatherTime        // between two looks of a flusher that always comes too late: each takes a core from who works
-	clientUnsent = 1 << 20               // bytes that a client keeps before Send waits
+	gatherBytes = 16 << 10              // records gather until there are so many bytes: one TLS record
+	gatherTime  = 40 * time.Microsecond // or the oldest is so old; the timer adds a little
+	// lingerTime is how long the flusher polls before it sleeps: each look takes 5 to 10 µs of somebody's core, and
+	// waking it takes as much of the sender's.
+	lingerTime = time.Millisecond
+	// between two looks of a flusher that always comes too late: each takes a core from who works
+	vainTime     = 8 * gatherTime
+	clientUnsent = 1 << 20 // bytes that a client keeps before Send waits
 	streamBuffer = 2 * (clwire.HeaderBytes + clwire.MaxRecord)
 )
 
@@ -32,7 +34,8 @@ type Stream struct {
 	role Role    // immutable
 	opts Options // immutable
 	fd   int     // immutable: the connection of now, or what stands in for it
-	park int     // immutable: eventfd, stands in for a lost connection and tells of the next; -1: the stream ends with its first
+	// immutable: eventfd, stands in for a lost connection and tells of the next; -1: the stream ends with its first
+	park int
 	hung atomic.Bool
 	why  atomic.Pointer[error]      // of hung, or nil: ErrHangup
 	lost atomic.Bool                // no connection now
@@ -59,6 +62,7 @@ type Stream struct {
 	rx       sync.Mutex  // taking bytes off the connection; after tx
 	w        *wire       // replaced with tx, rx and state held; guarded by any of them
 	received uint64      // bytes ever taken; guarded by rx
+	closed   bool        // fd is another's by now, perhaps; guarded by rx
 	acks     uint64      // received, as the peer was told last; the reader's
 	buf      []byte      // received; owned by the reader
 	at       int         // start of the next record
@@ -73,20 +77,15 @@ type Stream struct {
 	pulse pulse
 }
 
-// NewStream takes a connection over, after the handshake if config is not nil, and ends with it.
-// It blocks for the handshake, ten seconds a step at most. socket is
-// duplicated; the caller still owns and closes it.
-func NewStream(role Role, socket *os.File, config *tls.Config) (*Stream, error) {
-	return OpenStream(role, socket, Options{TLS: config})
-}
-
-// OpenStream is NewStream with options.
+// OpenStream takes a connection over and ends with it. With Options.TLS it begins with the handshake: it blocks then,
+// ten seconds a step at most. socket is duplicated; the caller still owns and closes it.
 func OpenStream(role Role, socket *os.File, o Options) (*Stream, error) {
 	w, err := o.connect(role, socket)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{role: role, opts: o, fd: w.raw.fd, park: -1, w: w, buf: make([]byte, streamBuffer), wake: make(chan struct{}, 1)}
+	s := &Stream{role: role, opts: o, fd: w.raw.fd, park: -1, w: w, buf: make([]byte, streamBuffer),
+		wake: make(chan struct{}, 1)}
 	s.tx.room.L = &s.tx.Mutex
 	if o.Lost != nil {
 		s.park, err = newPark()
@@ -116,7 +115,8 @@ func (s *Stream) closePark() {
 	}
 }
 
-// Close ends the flusher and closes the connection. No other call may be running or follow.
+// Close ends the flusher and closes the connection. No other call may be running or follow. One that does all the same
+// fails: it takes no bytes of a connection that has the descriptor's number by then, and sends none there.
 func (s *Stream) Close() error {
 	s.stop.Store(true)
 	s.Shutdown()
@@ -124,6 +124,11 @@ func (s *Stream) Close() error {
 	close(s.pulse.over)
 	s.flusher.Wait()
 	s.pulse.beats.Wait()
+	s.tx.Lock()
+	defer s.tx.Unlock()
+	s.rx.Lock()
+	defer s.rx.Unlock()
+	s.tx.err, s.closed = ErrHangup, true
 	s.closePark()
 	return unix.Close(s.fd)
 }
@@ -227,7 +232,8 @@ func (s *Stream) boundLocked(left int) error {
 	}
 }
 
-// flushLocked encrypts what gathered and hands it to the kernel as far as it takes it. Without a connection it waits for the next.
+// flushLocked encrypts what gathered and hands it to the kernel as far as it takes it. Without a connection it waits
+// for the next.
 func (s *Stream) flushLocked() (left int, err error) {
 	if s.tx.err != nil {
 		return 0, s.tx.err
@@ -339,7 +345,8 @@ func (s *Stream) awaitRoom(timeout time.Duration) error {
 	if err := poll(p, timeout); err != nil {
 		return err
 	}
-	if s.hung.Load() || s.park < 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 { // what can be resumed, the next write finds lost
+	// what can be resumed, the next write finds lost
+	if s.hung.Load() || s.park < 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
 		s.hung.Store(true)
 		return ErrHangup
 	}
@@ -408,7 +415,7 @@ func (s *Stream) fill(need int) (ok bool, err error) {
 func (s *Stream) receive() (n int, err error) {
 	s.rx.Lock()
 	switch {
-	case s.hung.Load() && s.park >= 0:
+	case s.closed, s.hung.Load() && s.park >= 0:
 		err = ErrHangup
 	case s.lost.Load():
 		err = errAgain
@@ -456,7 +463,8 @@ func (s *Stream) Block(wake int, timeout time.Duration) error {
 	if s.hung.Load() {
 		return s.hangup()
 	}
-	p := [3]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}, {Fd: int32(s.park), Events: unix.POLLIN}}
+	p := [3]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN},
+		{Fd: int32(s.park), Events: unix.POLLIN}}
 	s.changeBlocked(1, false)
 	err := poll(p[:], timeout)
 	s.changeBlocked(-1, p[2].Revents != 0)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -68,8 +69,8 @@ func streamPair(t testing.TB, secure bool) (client, worker *Stream) {
 	ca, cb := configs(t, secure)
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { client, errs[0] = NewStream(Client, a, ca) })
-	wg.Go(func() { worker, errs[1] = NewStream(Worker, b, cb) })
+	wg.Go(func() { client, errs[0] = OpenStream(Client, a, Options{TLS: ca}) })
+	wg.Go(func() { worker, errs[1] = OpenStream(Worker, b, Options{TLS: cb}) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func TestStreamSendsUnkicked(t *testing.T) {
 		if h, _ := next(t, worker); h.Type != clwire.TypeFlush {
 			t.Fatalf("got %v", h.Type)
 		}
-		time.Sleep(time.Duration(i) * time.Millisecond) // also while the flusher sleeps
+		time.Sleep(time.Duration(i) * time.Millisecond) // Pause: the next meets the flusher awake or asleep
 	}
 }
 
@@ -207,13 +208,13 @@ func TestWrongCertificateIsRefused(t *testing.T) {
 	var workerErr error
 	var wg sync.WaitGroup
 	wg.Go(func() { // the client's handshake ends before the worker looks at its certificate
-		if s, err := NewStream(Client, a, ca); err == nil {
+		if s, err := OpenStream(Client, a, Options{TLS: ca}); err == nil {
 			s.Close()
 		}
 	})
 	wg.Go(func() {
 		var s *Stream
-		if s, workerErr = NewStream(Worker, b, cb); workerErr == nil {
+		if s, workerErr = OpenStream(Worker, b, Options{TLS: cb}); workerErr == nil {
 			s.Close()
 		}
 	})
@@ -230,8 +231,8 @@ func lanePair(t testing.TB, secure bool) (client, worker *Lane) {
 	ca, cb := configs(t, secure)
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { client, errs[0] = NewLane(Client, a, ca) })
-	wg.Go(func() { worker, errs[1] = NewLane(Worker, b, cb) })
+	wg.Go(func() { client, errs[0] = OpenLane(Client, a, Options{TLS: ca}) })
+	wg.Go(func() { worker, errs[1] = OpenLane(Worker, b, Options{TLS: cb}) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
@@ -249,7 +250,8 @@ func TestLaneCarriesChunks(t *testing.T) {
 		go func() {
 			var err error
 			for at := 0; at < len(want) && err == nil; at += clwire.MaxChunk {
-				err = client.Send(clwire.LaneHeader{Op: 9, Offset: uint64(at), Length: clwire.MaxChunk}, want[at:at+clwire.MaxChunk], nil)
+				err = client.Send(clwire.LaneHeader{Op: 9, Offset: uint64(at), Length: clwire.MaxChunk},
+					want[at:at+clwire.MaxChunk], nil)
 			}
 			sent <- errors.Join(err, client.Send(clwire.LaneHeader{Op: 9, Length: 5, Skipped: true}, nil, nil))
 		}()
@@ -278,9 +280,52 @@ func TestLaneCarriesChunks(t *testing.T) {
 
 func TestDescriptorsAreClosed(t *testing.T) {
 	client, _ := streamPair(t, false)
-	if flags, err := unix.FcntlInt(uintptr(client.fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 || client.fd < 10 {
+	if flags, err := unix.FcntlInt(uintptr(client.fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 ||
+		client.fd < 10 {
 		t.Fatalf("descriptor %d has flags %#x, %v", client.fd, flags, err)
 	}
+}
+
+// A call that comes after Close leaves the connection alone that has the descriptor's number by then.
+func TestNothingIsReadOrSentAfterClose(t *testing.T) {
+	bothWays(t, func(t *testing.T, secure bool) {
+		a, b := tcpPair(t)
+		config, theirs := configs(t, secure)
+		var s, peer *Stream
+		err := both(func() (err error) { s, err = OpenStream(Client, a, Options{TLS: config}); return },
+			func() (err error) { peer, err = OpenStream(Worker, b, Options{TLS: theirs}); return })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		next, other := tcpPair(t) // before the number is free
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Dup3(int(next.Fd()), s.fd, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(s.fd)
+		_, err = other.Write([]byte("another's"))
+		if err = errors.Join(err, unix.Shutdown(int(other.Fd()), unix.SHUT_WR)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := s.Next(); !errors.Is(err, ErrHangup) {
+			t.Errorf("Next: %v", err)
+		}
+		if err := s.Send(&clwire.Flush{Queue: 1}, clwire.FlagUrgent, 0); !errors.Is(err, ErrHangup) {
+			t.Errorf("Send: %v", err)
+		}
+		s.Kick()
+		got := make([]byte, 100)
+		if n, err := unix.Read(s.fd, got); err != nil || string(got[:n]) != "another's" {
+			t.Errorf("of the other connection came %q, %v", got[:n], err)
+		}
+		_ = unix.Shutdown(s.fd, unix.SHUT_WR)
+		if sent, err := io.ReadAll(other); err != nil || len(sent) > 0 {
+			t.Errorf("to the other connection went % x, %v", sent, err)
+		}
+	})
 }
 
 // One record there and one back, the caller polling as a session does.

@@ -8,7 +8,8 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// unpacker has what a lane's reader took of a packed chunk. Its scratch memory is there from the first packed chunk on: three times a chunk.
+// unpacker has what a lane's reader took of a packed chunk. Its scratch memory is there from the first packed chunk on:
+// three times a chunk.
 type unpacker struct {
 	now   clwire.LaneHeader // Packing Plain: nothing is pending
 	begun bool              // the chunk was taken off the lane

@@ -57,7 +57,8 @@ func (q Queue) Launch(k Kernel, r *Range, args []Arg, values []byte, a After) (e
 	var event C.td_handle
 	var refused C.int32_t
 	s = Status(C.td_launch(C.td_handle(q), C.td_handle(k), (*C.td_range)(unsafe.Pointer(r)),
-		C.uint32_t(len(args)), (*C.td_arg)(unsafe.Pointer(unsafe.SliceData(args))), (*C.uchar)(unsafe.SliceData(values)),
+		C.uint32_t(len(args)), (*C.td_arg)(unsafe.Pointer(unsafe.SliceData(args))),
+		(*C.uchar)(unsafe.SliceData(values)),
 		C.uint32_t(len(a.Wait)), handles(a.Wait), a.event(&event), &refused))
 	return Event(event), int(refused), s
 }
@@ -65,7 +66,8 @@ func (q Queue) Launch(k Kernel, r *Range, args []Arg, values []byte, a After) (e
 // Copy is clEnqueueCopyBuffer; offsets and size in bytes.
 func (q Queue) Copy(src, dst Mem, srcOffset, dstOffset, size uint64, a After) (Event, Status) {
 	var event C.td_handle
-	s := C.td_copy(C.td_handle(q), C.td_handle(src), C.td_handle(dst), C.size_t(srcOffset), C.size_t(dstOffset), C.size_t(size),
+	s := C.td_copy(C.td_handle(q), C.td_handle(src), C.td_handle(dst), C.size_t(srcOffset), C.size_t(dstOffset),
+		C.size_t(size),
 		C.uint32_t(len(a.Wait)), handles(a.Wait), a.event(&event))
 	return Event(event), Status(s)
 }
@@ -73,7 +75,8 @@ func (q Queue) Copy(src, dst Mem, srcOffset, dstOffset, size uint64, a After) (E
 // CopyRect is clEnqueueCopyBufferRect.
 func (q Queue) CopyRect(src, dst Mem, from, to *Box, region *[3]uintptr, a After) (Event, Status) {
 	var event C.td_handle
-	s := C.td_copy_rect(C.td_handle(q), C.td_handle(src), C.td_handle(dst), box(from), box(to), (*C.size_t)(unsafe.Pointer(&region[0])),
+	s := C.td_copy_rect(C.td_handle(q), C.td_handle(src), C.td_handle(dst), box(from), box(to),
+		(*C.size_t)(unsafe.Pointer(&region[0])),
 		C.uint32_t(len(a.Wait)), handles(a.Wait), a.event(&event))
 	return Event(event), Status(s)
 }
@@ -83,7 +86,8 @@ func box(b *Box) *C.td_box { return (*C.td_box)(unsafe.Pointer(b)) }
 // Fill is clEnqueueFillBuffer; the driver copies the pattern.
 func (q Queue) Fill(m Mem, pattern []byte, offset, size uint64, a After) (Event, Status) {
 	var event C.td_handle
-	s := C.td_fill(C.td_handle(q), C.td_handle(m), unsafe.Pointer(unsafe.SliceData(pattern)), C.size_t(len(pattern)), C.size_t(offset), C.size_t(size),
+	s := C.td_fill(C.td_handle(q), C.td_handle(m), unsafe.Pointer(unsafe.SliceData(pattern)), C.size_t(len(pattern)),
+		C.size_t(offset), C.size_t(size),
 		C.uint32_t(len(a.Wait)), handles(a.Wait), a.event(&event))
 	return Event(event), Status(s)
 }
@@ -99,15 +103,18 @@ func flag(b bool) C.uint32_t {
 // host is an address outside Go's heap, or pinned, that stays until the command is done.
 func (q Queue) Transfer(read bool, m Mem, offset, size uint64, host uintptr, a After) (Event, Status) {
 	var event C.td_handle
-	s := C.td_transfer(C.td_handle(q), flag(read), 0, C.td_handle(m), C.size_t(offset), C.size_t(size), C.uintptr_t(host),
+	s := C.td_transfer(C.td_handle(q), flag(read), 0, C.td_handle(m), C.size_t(offset), C.size_t(size),
+		C.uintptr_t(host),
 		C.uint32_t(len(a.Wait)), handles(a.Wait), a.event(&event))
 	return Event(event), Status(s)
 }
 
 // TransferRect is clEnqueueReadBufferRect or clEnqueueWriteBufferRect, not blocking.
-func (q Queue) TransferRect(read bool, m Mem, buffer, hostBox *Box, region *[3]uintptr, host uintptr, a After) (Event, Status) {
+func (q Queue) TransferRect(read bool, m Mem, buffer, hostBox *Box, region *[3]uintptr, host uintptr,
+	a After) (Event, Status) {
 	var event C.td_handle
-	s := C.td_transfer_rect(C.td_handle(q), flag(read), C.td_handle(m), box(buffer), box(hostBox), (*C.size_t)(unsafe.Pointer(&region[0])), C.uintptr_t(host),
+	s := C.td_transfer_rect(C.td_handle(q), flag(read), C.td_handle(m), box(buffer), box(hostBox),
+		(*C.size_t)(unsafe.Pointer(&region[0])), C.uintptr_t(host),
 		C.uint32_t(len(a.Wait)), handles(a.Wait), a.event(&event))
 	return Event(event), Status(s)
 }

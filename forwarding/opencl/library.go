@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 	"unsafe"
+
+	"tendril/forwarding/cl"
 )
 
 // maxInfoBytes bounds what one clGet…Info answer may claim. Binaries are read otherwise.
@@ -66,15 +68,14 @@ func (l *Library) Path() string { return l.path }
 func (l *Library) Platforms() ([]Platform, error) {
 	var ids [32]C.td_handle
 	var n C.uint32_t
-	if s := Status(C.td_platforms(l.handle, 0, nil, &n)); s != Success || n == 0 {
-		const notFound = -1001 // CL_PLATFORM_NOT_FOUND_KHR
-		if s == notFound || s == Success {
+	if s := Status(C.td_platforms(l.handle, 0, nil, &n)); s != cl.SUCCESS || n == 0 {
+		if s == cl.PLATFORM_NOT_FOUND_KHR || s == cl.SUCCESS {
 			return nil, nil
 		}
 		return nil, s.Err("clIcdGetPlatformIDsKHR of " + l.path)
 	}
 	n = min(n, C.uint32_t(len(ids)))
-	if s := Status(C.td_platforms(l.handle, n, &ids[0], &n)); s != Success {
+	if s := Status(C.td_platforms(l.handle, n, &ids[0], &n)); s != cl.SUCCESS {
 		return nil, s.Err("clIcdGetPlatformIDsKHR of " + l.path)
 	}
 	var out []Platform
@@ -89,11 +90,10 @@ func (p Platform) Devices() ([]Device, error) {
 	var ids [256]C.td_handle
 	var n C.uint32_t
 	s := Status(C.td_devices(C.td_handle(p.id), C.uint32_t(len(ids)), &ids[0], &n))
-	const notFound = -1 // CL_DEVICE_NOT_FOUND
-	if s == notFound {
+	if s == cl.DEVICE_NOT_FOUND {
 		return nil, nil
 	}
-	if s != Success {
+	if s != cl.SUCCESS {
 		return nil, s.Err("clGetDeviceIDs")
 	}
 	var out []Device
@@ -109,15 +109,16 @@ func info(what C.uint32_t, object, device uintptr, index, param uint32, input []
 	in, n := unsafe.Pointer(unsafe.SliceData(input)), C.size_t(len(input))
 	o, d := C.td_handle(object), C.td_handle(device)
 	s := Status(C.td_info(what, o, d, C.uint32_t(index), C.uint32_t(param), in, n, 0, nil, &size))
-	if s != Success || size == 0 {
+	if s != cl.SUCCESS || size == 0 {
 		return nil, s
 	}
 	if size > maxInfoBytes {
-		return nil, OutOfHostMemory
+		return nil, cl.OUT_OF_HOST_MEMORY
 	}
 	value := make([]byte, size)
-	s = Status(C.td_info(what, o, d, C.uint32_t(index), C.uint32_t(param), in, n, size, unsafe.Pointer(&value[0]), &size))
-	if s != Success {
+	s = Status(C.td_info(what, o, d, C.uint32_t(index), C.uint32_t(param), in, n, size,
+		unsafe.Pointer(&value[0]), &size))
+	if s != cl.SUCCESS {
 		return nil, s
 	}
 	return value[:min(int(size), len(value))], s
@@ -135,7 +136,7 @@ func (d Device) Info(param uint32) ([]byte, Status) {
 
 // Info is clGetProgramInfo, except for ProgramBinaries (see Binaries).
 func (p Program) Info(param uint32) ([]byte, Status) {
-	if param == ProgramBinaries {
+	if param == cl.PROGRAM_BINARIES {
 		return p.Binaries()
 	}
 	return info(C.TD_PROGRAM, uintptr(p), 0, 0, param, nil)

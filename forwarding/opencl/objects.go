@@ -9,6 +9,8 @@ import "C"
 import (
 	"encoding/binary"
 	"unsafe"
+
+	"tendril/forwarding/cl"
 )
 
 func handles[T ~uintptr](h []T) *C.td_handle {
@@ -47,7 +49,7 @@ func (m Mem) CreateSubBuffer(flags, origin, size uint64) (Mem, Status) {
 // CreateProgram is clCreateProgramWithSource with one string.
 func (c Context) CreateProgram(source []byte) (Program, Status) {
 	if len(source) == 0 {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	var err C.cl_int
 	p := C.td_create_source(C.td_handle(c), (*C.char)(unsafe.Pointer(&source[0])), C.size_t(len(source)), &err)
@@ -56,19 +58,21 @@ func (c Context) CreateProgram(source []byte) (Program, Status) {
 
 // CreateProgramBinary is clCreateProgramWithBinary; the binaries stand in bytes
 // one after another, sizes[i] for devices[i]. verdicts is each binary's status.
-func (c Context) CreateProgramBinary(devices []Device, sizes []uint64, bytes []byte) (p Program, verdicts []int32, s Status) {
+func (c Context) CreateProgramBinary(devices []Device, sizes []uint64, bytes []byte) (p Program,
+	verdicts []int32, s Status) {
 	var total uint64
 	for _, n := range sizes {
 		if total += n; n == 0 || total > uint64(len(bytes)) {
-			return 0, nil, InvalidValue
+			return 0, nil, cl.INVALID_VALUE
 		}
 	}
 	if len(devices) == 0 || len(devices) != len(sizes) {
-		return 0, nil, InvalidValue
+		return 0, nil, cl.INVALID_VALUE
 	}
 	verdicts = make([]int32, len(devices))
 	var err C.cl_int
-	h := C.td_create_binary(C.td_handle(c), C.uint32_t(len(devices)), handles(devices), (*C.size_t)(unsafe.Pointer(&sizes[0])),
+	h := C.td_create_binary(C.td_handle(c), C.uint32_t(len(devices)), handles(devices),
+		(*C.size_t)(unsafe.Pointer(&sizes[0])),
 		(*C.uchar)(unsafe.Pointer(&bytes[0])), (*C.int32_t)(unsafe.Pointer(&verdicts[0])), &err)
 	return Program(h), verdicts, Status(err)
 }
@@ -76,7 +80,7 @@ func (c Context) CreateProgramBinary(devices []Device, sizes []uint64, bytes []b
 // CreateProgramIL is clCreateProgramWithIL (OpenCL 3.0 §5.8.1); InvalidOperation where the driver has none.
 func (c Context) CreateProgramIL(il []byte) (Program, Status) {
 	if len(il) == 0 {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	var err C.cl_int
 	p := C.td_create_il(C.td_handle(c), unsafe.Pointer(&il[0]), C.size_t(len(il)), &err)
@@ -94,13 +98,15 @@ func (c Context) CreateProgramBuiltIn(devices []Device, names string) (Program, 
 
 // SetSpecConstant is clSetProgramSpecializationConstant.
 func (p Program) SetSpecConstant(id uint32, value []byte) Status {
-	return Status(C.td_spec_constant(C.td_handle(p), C.uint32_t(id), C.size_t(len(value)), unsafe.Pointer(unsafe.SliceData(value))))
+	return Status(C.td_spec_constant(C.td_handle(p), C.uint32_t(id), C.size_t(len(value)),
+		unsafe.Pointer(unsafe.SliceData(value))))
 }
 
 // CountSubDevices is clCreateSubDevices without making them; properties end in 0.
 func (d Device) CountSubDevices(properties []uintptr) (uint32, Status) {
 	var n C.uint32_t
-	s := Status(C.td_sub_devices(C.td_handle(d), (*C.intptr_t)(unsafe.Pointer(unsafe.SliceData(properties))), 0, nil, &n))
+	s := Status(C.td_sub_devices(C.td_handle(d),
+		(*C.intptr_t)(unsafe.Pointer(unsafe.SliceData(properties))), 0, nil, &n))
 	return uint32(n), s
 }
 
@@ -108,8 +114,9 @@ func (d Device) CountSubDevices(properties []uintptr) (uint32, Status) {
 func (d Device) CreateSubDevices(properties []uintptr, n uint32) ([]Device, Status) {
 	out := make([]Device, n)
 	var found C.uint32_t
-	s := Status(C.td_sub_devices(C.td_handle(d), (*C.intptr_t)(unsafe.Pointer(unsafe.SliceData(properties))), C.uint32_t(n), handles(out), &found))
-	if s != Success {
+	s := Status(C.td_sub_devices(C.td_handle(d), (*C.intptr_t)(unsafe.Pointer(unsafe.SliceData(properties))),
+		C.uint32_t(n), handles(out), &found))
+	if s != cl.SUCCESS {
 		return nil, s
 	}
 	return out[:min(n, uint32(found))], s
@@ -154,20 +161,32 @@ func (p Program) Compile(devices []Device, options string, headers []Header) Sta
 		C.uint32_t(len(headers)), handles(programs), (*C.char)(n)))
 }
 
-// Link is clLinkProgram without a callback (OpenCL 3.0 §5.8.5): it blocks. The program is 0, or there although linking failed.
+// Link is clLinkProgram without a callback (OpenCL 3.0 §5.8.5): it blocks. The program is 0, or there although linking
+// failed.
 func (c Context) Link(devices []Device, options string, programs []Program) (Program, Status) {
 	o := C.CString(options)
 	defer C.free(unsafe.Pointer(o))
 	var err C.cl_int
-	p := C.td_link(C.td_handle(c), C.uint32_t(len(devices)), handles(devices), o, C.uint32_t(len(programs)), handles(programs), &err)
+	p := C.td_link(C.td_handle(c), C.uint32_t(len(devices)), handles(devices), o, C.uint32_t(len(programs)),
+		handles(programs), &err)
 	return Program(p), Status(err)
+}
+
+// Devices is CL_PROGRAM_DEVICES.
+func (p Program) Devices() ([]Device, Status) {
+	raw, s := p.Info(cl.PROGRAM_DEVICES)
+	list := make([]Device, len(raw)/8)
+	for i := range list {
+		list[i] = Device(binary.NativeEndian.Uint64(raw[8*i:]))
+	}
+	return list, s
 }
 
 // Binaries returns the binaries of all devices, one after another; their sizes
 // are Info(ProgramBinarySizes).
 func (p Program) Binaries() ([]byte, Status) {
-	raw, s := p.Info(ProgramBinarySizes)
-	if s != Success {
+	raw, s := p.Info(cl.PROGRAM_BINARY_SIZES)
+	if s != cl.SUCCESS {
 		return nil, s
 	}
 	sizes := make([]uint64, len(raw)/8)
@@ -175,15 +194,16 @@ func (p Program) Binaries() ([]byte, Status) {
 	for i := range sizes {
 		sizes[i] = binary.NativeEndian.Uint64(raw[8*i:])
 		if total += sizes[i]; sizes[i] > 1<<30 || total > 1<<30 {
-			return nil, OutOfHostMemory
+			return nil, cl.OUT_OF_HOST_MEMORY
 		}
 	}
 	if total == 0 {
-		return nil, Success
+		return nil, cl.SUCCESS
 	}
 	bytes := make([]byte, total)
-	s = Status(C.td_binaries(C.td_handle(p), C.uint32_t(len(sizes)), (*C.size_t)(unsafe.Pointer(&sizes[0])), (*C.uchar)(unsafe.Pointer(&bytes[0]))))
-	if s != Success {
+	s = Status(C.td_binaries(C.td_handle(p), C.uint32_t(len(sizes)), (*C.size_t)(unsafe.Pointer(&sizes[0])),
+		(*C.uchar)(unsafe.Pointer(&bytes[0]))))
+	if s != cl.SUCCESS {
 		return nil, s
 	}
 	return bytes, s

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"tendril/forwarding/cl"
 )
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
@@ -69,12 +71,12 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	events := make([]Event, 1)
 	n := testing.AllocsPerRun(100, func() {
 		e, bad, s := q.Launch(k, r, args, values, After{Want: true})
-		if s != Success || bad != -1 {
+		if s != cl.SUCCESS || bad != -1 {
 			t.Fatalf("launch: %d, argument %d", s, bad)
 		}
 		events[0] = e
 		Statuses(events, status)
-		if e.Wait() != Success {
+		if e.Wait() != cl.SUCCESS {
 			t.Fatal("wait")
 		}
 		ReleaseEvents(events)
@@ -82,7 +84,8 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	if n > 0 {
 		t.Errorf("%v allocations a launch", n)
 	}
-	if _, bad, s := q.Launch(k, r, []Arg{{Index: 0, Size: 4}, {Index: 7, Size: 4}}, values, After{}); bad != 1 || s != InvalidArgIndex {
+	if _, bad, s := q.Launch(k, r, []Arg{{Index: 0, Size: 4}, {Index: 7, Size: 4}}, values, After{}); bad != 1 ||
+		s != cl.INVALID_ARG_INDEX {
 		t.Errorf("argument 7 of 1: position %d, status %d", bad, s)
 	}
 }
@@ -90,22 +93,22 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 func launchable(t *testing.T, p Platform, d Device) (Queue, Kernel) {
 	t.Helper()
 	c, s := p.CreateContext([]Device{d})
-	if s != Success {
+	if s != cl.SUCCESS {
 		t.Fatal(s.Err("clCreateContext"))
 	}
 	q, s := c.CreateQueue(d, 0)
-	if s != Success {
+	if s != cl.SUCCESS {
 		t.Fatal(s.Err("clCreateCommandQueue"))
 	}
 	prog, s := c.CreateProgram([]byte("kernel void k(int a) {}"))
-	if s != Success {
+	if s != cl.SUCCESS {
 		t.Fatal(s.Err("clCreateProgramWithSource"))
 	}
-	if s := prog.Build([]Device{d}, ""); s != Success {
+	if s := prog.Build([]Device{d}, ""); s != cl.SUCCESS {
 		t.Fatal(s.Err("clBuildProgram"))
 	}
 	k, s := prog.CreateKernel("k")
-	if s != Success {
+	if s != cl.SUCCESS {
 		t.Fatal(s.Err("clCreateKernel"))
 	}
 	t.Cleanup(func() {

@@ -1,17 +1,26 @@
 package session
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/handle"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/mirror"
+	"tendril/forwarding/session/node"
+	"tendril/store/object"
 	"tendril/store/segment"
 )
 
-// Buffer is a cl_mem: a buffer with memory of its own, or a sub-buffer of one.
+// Buffer is a cl_mem: a buffer with memory of its own, a sub-buffer of one, or an image. mu guards what the groups say.
 type Buffer struct {
 	refs   handle.Refs
 	d      *Driver
@@ -19,35 +28,55 @@ type Buffer struct {
 	ctx    *Context
 	flags  uint64
 	size   uint64
-	host   HostPtr         // the program's memory (CL_MEM_USE_HOST_PTR), or NULL
-	given  []uint64        // properties, 0-terminated; nil: none
-	parent *Buffer         // nil: not a sub-buffer
-	origin uint64          // in root
-	root   *Buffer         // itself when parent is nil
-	mirror *mirror         // of a root over the program's memory, or nil
-	object *AttachedObject // of a root that is an object of the store, or nil
-	image  *image          // nil: a buffer
-
-	id     atomic.Uint64 // changes when a published buffer gets fresh memory
-	remote atomic.Pointer[worker]
+	given  []uint64 // properties, 0-terminated; nil: none
+	image  *image   // nil: a buffer
 
 	mu          sync.Mutex
-	place       *place // of a root in place; guarded by mu, changes as id does
-	shadow      []byte // what maps of a buffer out of place show; guarded by mu
-	shadowPlace *place // where shadow is shared memory; guarded by mu
-	maps        []mapping
-	destructors []func()
-	subs        map[*Buffer]struct{} // of a root
-	old         []*Segment           // published memory that a reader of ours may still look at
-	pins        int                  // of a root: bulk operations on shadow
-	released    bool                 // the program has let go: shadow goes with the last pin
-	moves       int                  // host commands under way that will name the object to the worker; guarded by mu
-	dropped     bool                 // the worker's object goes with the last of them; guarded by mu
-	content     *Buffer              // nil, or the buffer that says how much of this one means something; guarded by mu
-	debited     bool                 // of a root that is an object: the device has a copy; guarded by mu
+	destructors []func() // guarded by mu
 
-	published atomic.Bool // root: the memory is a store object now, not to be written again
-	special   atomic.Bool // root: published, mirrored or an object, every use needs a look
+	bufferFamily
+	bufferMemory
+	remoteBuffer
+	mapState
+}
+
+// bufferFamily is what a buffer and its sub-buffers are to each other.
+type bufferFamily struct {
+	parent *Buffer              // nil: not a sub-buffer
+	root   *Buffer              // itself when parent is nil
+	origin uint64               // in root
+	subs   map[*Buffer]struct{} // of a root; guarded by its mu
+}
+
+// bufferMemory says where a root's bytes lie on this side, if they do.
+type bufferMemory struct {
+	host    api.HostPtr    // the program's memory (CL_MEM_USE_HOST_PTR), or NULL; a sub-buffer's part of it
+	mirror  *mirror.Mirror // of a root over the program's memory, or nil
+	object  *node.Object   // of a root that is an object of the store, or nil
+	debited bool           // of a root that is an object: the device has a copy; guarded by mu
+
+	place     *memory.Place   // of a root in place; guarded by mu, changes as id does
+	old       []*node.Segment // published memory that a reader of ours may still look at; guarded by mu
+	published atomic.Bool     // the memory is a store object now, not to be written again
+	special   atomic.Bool     // published, mirrored or an object: every use needs a look
+}
+
+// remoteBuffer is the buffer as its worker knows it.
+type remoteBuffer struct {
+	id      atomic.Uint64 // changes when a published buffer gets fresh memory
+	remote  atomic.Pointer[worker]
+	moves   int     // commands under way that this side carries out with the object; guarded by mu
+	dropped bool    // object and memory go with the last of them; guarded by mu
+	content *Buffer // nil, or the buffer that says how much of this one means something; guarded by mu
+}
+
+// mapState is what maps show. All of it is guarded by mu.
+type mapState struct {
+	maps        []mapping
+	shadow      []byte        // what maps of a buffer out of place show
+	shadowPlace *memory.Place // where shadow is shared memory
+	pins        int           // of a root: bulk operations on shadow
+	released    bool          // the program has let go: shadow goes with the last pin
 }
 
 // mapping is one clEnqueueMapBuffer not yet unmapped.
@@ -61,47 +90,48 @@ type mapping struct {
 // oneOf says whether at most one bit of mask is set in flags.
 func oneOf(flags, mask uint64) bool { m := flags & mask; return m&(m-1) == 0 }
 
-func checkBufferFlags(flags uint64) Status {
+func checkBufferFlags(flags uint64) api.Status {
 	switch {
 	case flags&^memKnown != 0, !oneOf(flags, memAccess), !oneOf(flags, memHostAccess):
-		return InvalidValue
-	case flags&memUseHostPtr != 0 && flags&(memAllocHostPtr|memCopyHostPtr) != 0:
-		return InvalidValue
+		return cl.INVALID_VALUE
+	case flags&cl.MEM_USE_HOST_PTR != 0 && flags&(cl.MEM_ALLOC_HOST_PTR|cl.MEM_COPY_HOST_PTR) != 0:
+		return cl.INVALID_VALUE
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // CreateBuffer is clCreateBuffer and clCreateBufferWithProperties (§5.2.1); given is the property list, 0-terminated.
-func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint64, host HostPtr) (uintptr, Status) {
+func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint64, host api.HostPtr) (uintptr,
+	api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
 	if len(given) > 0 && given[0] != 0 {
-		return 0, InvalidProperty
+		return 0, cl.INVALID_PROPERTY
 	}
-	if status := checkBufferFlags(flags); status != Success {
+	if status := checkBufferFlags(flags); status != cl.SUCCESS {
 		return 0, status
 	}
-	if host.Nil() != (flags&(memUseHostPtr|memCopyHostPtr) == 0) {
-		return 0, InvalidHostPtr
+	if host.Nil() != (flags&(cl.MEM_USE_HOST_PTR|cl.MEM_COPY_HOST_PTR) == 0) {
+		return 0, cl.INVALID_HOST_PTR
 	}
 	if size == 0 || size > ctx.maxAlloc() {
-		return 0, InvalidBufferSize
+		return 0, cl.INVALID_BUFFER_SIZE
 	}
 	if flags == 0 {
-		flags = memReadWrite
+		flags = cl.MEM_READ_WRITE
 	}
 	b := &Buffer{d: d, ctx: ctx, flags: flags, size: size, given: given}
 	b.root = b
 	b.id.Store(d.newID())
 	b.refs.Set(1)
-	if flags&memUseHostPtr != 0 {
+	if flags&cl.MEM_USE_HOST_PTR != 0 {
 		b.host = host
-		b.mirror = &mirror{b: b, hostNewer: true}
+		b.mirror = mirror.New(overHost{b})
 		b.special.Store(true)
 	}
-	if status := b.takeMemory(host); status != Success {
+	if status := b.takeMemory(host); status != cl.SUCCESS {
 		return 0, status
 	}
 	return d.showBuffer(b)
@@ -111,32 +141,32 @@ func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint6
 func (c *Context) maxAlloc() uint64 {
 	limit := maxHostBytes
 	for _, dev := range c.devices {
-		limit = min(limit, dev.limits.maxAlloc)
+		limit = min(limit, dev.limits.MaxAlloc)
 	}
 	return limit
 }
 
 // takeMemory gives a new buffer its memory and first contents.
-func (b *Buffer) takeMemory(host HostPtr) Status {
+func (b *Buffer) takeMemory(host api.HostPtr) api.Status {
 	if b.ctx.inPlace {
-		p, status := b.d.slabs.alloc(b.size, b.ctx.alignBytes, b.d.cfg.Publish != "")
-		if status != Success {
+		p, status := b.d.slabs.Alloc(b.size, b.ctx.alignBytes, b.d.cfg.Publish != "")
+		if status != cl.SUCCESS {
 			return status
 		}
 		b.place = p
-		if b.flags&memCopyHostPtr != 0 {
-			segment.Copy(p.bytes(b.size), host.bytes(0, b.size))
+		if b.flags&cl.MEM_COPY_HOST_PTR != 0 {
+			segment.Copy(p.Bytes(b.size), host.Bytes(0, b.size))
 		}
-		return Success
+		return cl.SUCCESS
 	}
-	if status := b.ctx.debit(b.size); status != Success {
+	if status := b.ctx.debit(b.size); status != cl.SUCCESS {
 		return status
 	}
-	if b.flags&memCopyHostPtr == 0 {
-		return Success
+	if b.flags&cl.MEM_COPY_HOST_PTR == 0 {
+		return cl.SUCCESS
 	}
-	status := b.store(0, host.bytes(0, b.size))
-	if status != Success {
+	status := b.store(0, host.Bytes(0, b.size))
+	if status != cl.SUCCESS {
 		b.ctx.credit(b.size)
 	}
 	return status
@@ -144,37 +174,55 @@ func (b *Buffer) takeMemory(host HostPtr) Status {
 
 // debit takes bytes of the driver's memory from what the context's smallest device has. Drivers allocate late and fail
 // at a launch; a program expects the failure here.
-func (c *Context) debit(n uint64) Status {
+func (c *Context) debit(n uint64) api.Status {
 	limit := maxHostBytes
 	for _, dev := range c.devices {
-		if dev.limits.globalBytes != 0 {
-			limit = min(limit, dev.limits.globalBytes)
+		if dev.limits.GlobalBytes != 0 {
+			limit = min(limit, dev.limits.GlobalBytes)
 		}
 	}
 	if c.debited.Add(n) > limit {
 		c.debited.Add(-n)
-		return MemObjectAllocationFailure
+		return cl.MEM_OBJECT_ALLOCATION_FAILURE
 	}
-	if status := c.reserve(n); status != Success {
+	if status := c.reserve(n); status != cl.SUCCESS {
 		c.debited.Add(-n)
 		return status
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // credit gives back what debit took.
 func (c *Context) credit(n uint64) {
 	c.debited.Add(-n)
 	if w := c.bound(); w != nil {
-		w.giveBack(n)
+		w.ReturnDevice(n)
 	}
 }
 
-func (d *Driver) showBuffer(b *Buffer) (uintptr, Status) {
+// reserve debits n bytes of the driver's memory from what the daemon lets this program have. It starts the worker.
+func (c *Context) reserve(n uint64) api.Status {
+	w, status := c.worker()
+	if status != cl.SUCCESS {
+		return status
+	}
+	err := w.ReserveDevice(n)
+	if err == nil {
+		return cl.SUCCESS
+	}
+	text := fmt.Sprintf("tendril: no device memory for %d bytes: %v", n, err)
+	if !errors.Is(err, object.ErrQuota) {
+		c.d.cfg.Log(text)
+	}
+	c.notify(text)
+	return cl.MEM_OBJECT_ALLOCATION_FAILURE
+}
+
+func (d *Driver) showBuffer(b *Buffer) (uintptr, api.Status) {
 	h, err := d.buffers.Put(b)
 	if err != nil {
-		b.giveMemory()
-		return 0, OutOfHostMemory
+		b.freeMemory()
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	b.handle = h
 	b.ctx.refs.Retain()
@@ -183,36 +231,38 @@ func (d *Driver) showBuffer(b *Buffer) (uintptr, Status) {
 		b.parent.adopt(b)
 	}
 	if b.mirror != nil {
-		b.ctx.addMirror(b.mirror)
+		b.ctx.mirrors.Add(b.mirror)
 	}
-	return h, Success
+	return h, cl.SUCCESS
 }
 
 // CreateSubBuffer is clCreateSubBuffer (§5.2.1) with CL_BUFFER_CREATE_TYPE_REGION.
-func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32, hasInfo bool, origin, size uint64) (uintptr, Status) {
+func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32, hasInfo bool, origin,
+	size uint64) (uintptr, api.Status) {
 	p := d.buffers.Get(parent)
 	if p == nil || p.parent != nil || p.image != nil {
-		return 0, InvalidMemObject
+		return 0, cl.INVALID_MEM_OBJECT
 	}
 	flags, status := inheritFlags(p.flags, flags)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
-	if createType != bufferCreateTypeRegion || !hasInfo {
-		return 0, InvalidValue
+	if createType != cl.BUFFER_CREATE_TYPE_REGION || !hasInfo {
+		return 0, cl.INVALID_VALUE
 	}
 	if size == 0 {
-		return 0, InvalidBufferSize
+		return 0, cl.INVALID_BUFFER_SIZE
 	}
 	if origin > p.size || size > p.size-origin {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	if !p.ctx.aligned(origin) {
-		return 0, MisalignedSubBufferOffset
+		return 0, cl.MISALIGNED_SUB_BUFFER_OFFSET
 	}
-	b := &Buffer{d: d, ctx: p.ctx, flags: flags, size: size, parent: p, origin: origin, root: p}
+	b := &Buffer{d: d, ctx: p.ctx, flags: flags, size: size,
+		bufferFamily: bufferFamily{parent: p, origin: origin, root: p}}
 	if !p.host.Nil() {
-		b.host = p.host.plus(origin)
+		b.host = p.host.Plus(origin)
 	}
 	b.id.Store(d.newID())
 	b.refs.Set(1)
@@ -222,7 +272,7 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 // aligned says whether some device of the context takes a sub-buffer at origin.
 func (c *Context) aligned(origin uint64) bool {
 	for _, dev := range c.devices {
-		if origin%dev.limits.alignBytes == 0 {
+		if origin%dev.limits.AlignBytes == 0 {
 			return true
 		}
 	}
@@ -230,15 +280,15 @@ func (c *Context) aligned(origin uint64) bool {
 }
 
 // inheritFlags merges a sub-buffer's flags with its parent's by table 15 of §5.2.1.
-func inheritFlags(parent, flags uint64) (uint64, Status) {
+func inheritFlags(parent, flags uint64) (uint64, api.Status) {
 	switch {
 	case flags&^memKnown != 0, flags&memHostPtr != 0, !oneOf(flags, memAccess), !oneOf(flags, memHostAccess),
-		parent&memWriteOnly != 0 && flags&(memReadWrite|memReadOnly) != 0,
-		parent&memReadOnly != 0 && flags&(memReadWrite|memWriteOnly) != 0,
-		parent&memHostWriteOnly != 0 && flags&memHostReadOnly != 0,
-		parent&memHostReadOnly != 0 && flags&memHostWriteOnly != 0,
-		parent&memHostNoAccess != 0 && flags&(memHostReadOnly|memHostWriteOnly) != 0:
-		return 0, InvalidValue
+		parent&cl.MEM_WRITE_ONLY != 0 && flags&(cl.MEM_READ_WRITE|cl.MEM_READ_ONLY) != 0,
+		parent&cl.MEM_READ_ONLY != 0 && flags&(cl.MEM_READ_WRITE|cl.MEM_WRITE_ONLY) != 0,
+		parent&cl.MEM_HOST_WRITE_ONLY != 0 && flags&cl.MEM_HOST_READ_ONLY != 0,
+		parent&cl.MEM_HOST_READ_ONLY != 0 && flags&cl.MEM_HOST_WRITE_ONLY != 0,
+		parent&cl.MEM_HOST_NO_ACCESS != 0 && flags&(cl.MEM_HOST_READ_ONLY|cl.MEM_HOST_WRITE_ONLY) != 0:
+		return 0, cl.INVALID_VALUE
 	}
 	if flags&memAccess == 0 {
 		flags |= parent & memAccess
@@ -246,57 +296,58 @@ func inheritFlags(parent, flags uint64) (uint64, Status) {
 	if flags&memHostAccess == 0 {
 		flags |= parent & memHostAccess
 	}
-	return flags | parent&memHostPtr, Success
+	return flags | parent&memHostPtr, cl.SUCCESS
 }
 
 // ensureRemote makes the buffer known to the worker before the record that names it.
-func (b *Buffer) ensureRemote(w *worker) Status {
+func (b *Buffer) ensureRemote(w *worker) api.Status {
 	if b.remote.Load() == w {
-		return Success
+		return cl.SUCCESS
 	}
 	if b.parent != nil {
-		if status := b.parent.ensureRemote(w); status != Success {
+		if status := b.parent.ensureRemote(w); status != cl.SUCCESS {
 			return status
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.remote.Load() == w {
-		return Success
+		return cl.SUCCESS
 	}
 	if b.image != nil {
 		m := b.imageRecord()
-		if w.send(&m, 0, 0) != nil {
-			return OutOfResources
+		if w.Send(&m, 0, 0) != nil {
+			return cl.OUT_OF_RESOURCES
 		}
 		b.remote.Store(w)
-		return Success
+		return cl.SUCCESS
 	}
-	m := clwire.CreateBuffer{ID: b.id.Load(), Context: b.ctx.id, Flags: b.flags & memAccess, Size: b.size, Offset: b.origin}
-	if is, status := b.objectRecord(&m); status != Success {
+	m := clwire.CreateBuffer{ID: b.id.Load(), Context: b.ctx.id, Flags: b.flags & memAccess, Size: b.size,
+		Offset: b.origin}
+	if is, status := b.objectRecord(&m); status != cl.SUCCESS {
 		return status
 	} else if is {
 		// The record is whole.
 	} else if p := b.root.placeOf(b); p != nil {
-		if w.addSegment(p.seg) != nil {
-			return OutOfResources
+		if w.addSegment(p.Segment) != nil {
+			return cl.OUT_OF_RESOURCES
 		}
-		m.Segment, m.Offset = p.seg.ID, p.off+b.origin
+		m.Segment, m.Offset = p.Segment.ID, p.Offset+b.origin
 	} else if b.parent != nil {
 		m.Parent = b.parent.id.Load()
 	}
-	if w.send(&m, 0, 0) != nil {
-		return OutOfResources
+	if w.Send(&m, 0, 0) != nil {
+		return cl.OUT_OF_RESOURCES
 	}
 	if b.content != nil {
 		b.tellContentLocked(w)
 	}
 	b.remote.Store(w)
-	return Success
+	return cl.SUCCESS
 }
 
 // placeOf reads the root's place; asking is the buffer whose lock the caller holds.
-func (b *Buffer) placeOf(asking *Buffer) *place {
+func (b *Buffer) placeOf(asking *Buffer) *memory.Place {
 	if b != asking {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -310,24 +361,24 @@ func (b *Buffer) bytes() []byte {
 	if p == nil {
 		return nil
 	}
-	return p.bytes(b.root.size)[b.origin : b.origin+b.size : b.origin+b.size]
+	return p.Bytes(b.root.size)[b.origin : b.origin+b.size : b.origin+b.size]
 }
 
 // RetainMemObject is clRetainMemObject.
-func (d *Driver) RetainMemObject(h uintptr) Status {
+func (d *Driver) RetainMemObject(h uintptr) api.Status {
 	if b := d.buffers.Get(h); b != nil && b.refs.Retain() {
-		return Success
+		return cl.SUCCESS
 	}
-	return InvalidMemObject
+	return cl.INVALID_MEM_OBJECT
 }
 
 // ReleaseMemObject is clReleaseMemObject.
-func (d *Driver) ReleaseMemObject(h uintptr) Status {
+func (d *Driver) ReleaseMemObject(h uintptr) api.Status {
 	b := d.buffers.Get(h)
 	if b == nil || !d.releaseBuffer(b) {
-		return InvalidMemObject
+		return cl.INVALID_MEM_OBJECT
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 func (d *Driver) releaseBuffer(b *Buffer) bool {
@@ -340,67 +391,77 @@ func (d *Driver) releaseBuffer(b *Buffer) bool {
 		d.dropBuffer(b)
 		return true
 	}
-	b.ctx.dropMirror(b.mirror)
+	b.ctx.mirrors.Drop(b.mirror)
 	b.endMirror()
 	return true
 }
 
-// endMirror gives the program's memory back: with the last results in it before the release returns, since a program may reuse it then.
-// Where that would wait for the program itself (a user event without an end, one of its callbacks) the memory is the program's once the
-// destructor callback has run, if there is one, and at once if there is none.
+// endMirror gives the program's memory back: with the last results in it before the release returns, since a program
+// may reuse it then. Where that would wait for the program itself (a user event without an end, one of its callbacks)
+// the memory is the program's once the destructor callback has run, if there is one, and at once if there is none.
 func (b *Buffer) endMirror() {
 	m := b.mirror
-	ended := m.end()
-	if !ended && b.ctx.unwaited.gates.Load() == 0 && !b.d.callbacks.here() {
-		m.waitQuiet()
-		ended = m.end()
+	ended := m.End()
+	if !ended && b.ctx.asyncWrites.userEvents.Load() == 0 && !b.d.callbacks.Here() {
+		m.WaitQuiet()
+		ended = m.End()
 	}
 	b.mu.Lock()
 	told := len(b.destructors) > 0
 	b.mu.Unlock()
 	if !ended && !told {
-		m.close()
+		m.Close()
 	}
-	if m.quiet() {
+	if m.Quiet() {
 		b.d.dropBuffer(b)
 		return
 	}
-	go func() {
-		m.waitQuiet()
-		m.end()
+	b.d.background.Go(func() {
+		m.WaitQuiet()
+		m.End()
 		b.d.dropBuffer(b)
-	}()
+	})
 }
 
 func (d *Driver) dropBuffer(b *Buffer) {
 	b.mu.Lock()
 	b.dropped = true
-	moving := b.moves > 0
+	kept := b.moves > 0
 	destructors := b.destructors
 	b.destructors = nil
 	b.mu.Unlock()
-	if !moving {
-		b.forget()
+	if !kept {
+		b.releaseRemote()
+		b.freeMemory()
 	}
-	b.giveMemory()
 	runLatestFirst(d.callbacks, destructors)
 	if b.parent != nil {
 		b.parent.disown(b)
 		d.releaseBuffer(b.parent)
 	}
-	d.releaseContext(b.ctx)
-}
-
-// forget lets the worker's object go.
-func (b *Buffer) forget() {
-	if w := b.remote.Load(); w != nil {
-		w.tell(&clwire.Release{ID: b.id.Load()})
+	if !kept {
+		d.releaseContext(b.ctx)
 	}
 }
 
-// moving keeps the worker's object until the returned function is called: a program may release a memory object whose
-// reads and writes are under way.
-func (b *Buffer) moving() (done func()) {
+// releaseRemote releases the worker's object.
+func (b *Buffer) releaseRemote() {
+	if w := b.remote.Load(); w != nil {
+		w.SendOneWay(&clwire.Release{ID: b.id.Load()})
+	}
+}
+
+// keep keeps the worker's object, the memory and the context until the returned function is called: a program may
+// release a memory object whose reads and writes are under way.
+func (b *Buffer) keep() (done func()) {
+	if b.root == b {
+		return b.keepOwn()
+	}
+	own, root := b.keepOwn(), b.root.keepOwn()
+	return func() { own(); root() }
+}
+
+func (b *Buffer) keepOwn() (done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.moves++
@@ -410,7 +471,9 @@ func (b *Buffer) moving() (done func()) {
 		last := b.moves == 0 && b.dropped
 		b.mu.Unlock()
 		if last {
-			b.forget()
+			b.releaseRemote()
+			b.freeMemory()
+			b.d.releaseContext(b.ctx)
 		}
 	}
 }
@@ -430,18 +493,19 @@ func (b *Buffer) disown(sub *Buffer) {
 	delete(b.subs, sub)
 }
 
-func (b *Buffer) giveMemory() {
+func (b *Buffer) freeMemory() {
 	b.mu.Lock()
 	p, old := b.place, b.old
 	published, debited := b.published.Load(), b.debited
 	if len(b.maps) > 0 {
-		b.shadow, b.shadowPlace = nil, nil // stays mapped: a program that releases a buffer while it is mapped may still look at it
+		// stays mapped: a program that releases a buffer while it is mapped may still look at it
+		b.shadow, b.shadowPlace = nil, nil
 	}
 	b.place, b.old, b.released = nil, nil, true
 	drop := b.pins == 0 && (b.shadow != nil || b.shadowPlace != nil)
 	b.mu.Unlock()
 	for _, seg := range old {
-		b.d.letGo(seg)
+		b.d.releasePublished(seg)
 	}
 	if drop {
 		b.dropShadow()
@@ -451,14 +515,14 @@ func (b *Buffer) giveMemory() {
 		if debited {
 			b.ctx.credit(b.size)
 		}
-		b.letObjectGo()
+		b.detachObject()
 	case p == nil && b.parent == nil:
 		b.ctx.credit(b.size)
 	case p == nil:
 	case published:
-		b.d.letGo(p.seg)
+		b.d.releasePublished(p.Segment)
 	default:
-		b.d.slabs.free(p, b.ctx.bound())
+		b.ctx.bound().freeMemory(b.d, p)
 	}
 }
 
@@ -469,61 +533,61 @@ func (b *Buffer) dropShadow() {
 	b.mu.Unlock()
 	switch {
 	case p != nil:
-		b.d.slabs.free(p, b.ctx.bound())
+		b.ctx.bound().freeMemory(b.d, p)
 	case shadow != nil:
 		_ = unix.Munmap(shadow) // ours, and mapped: it cannot fail
 	}
 }
 
 // SetMemObjectDestructorCallback is clSetMemObjectDestructorCallback (§5.5.1).
-func (d *Driver) SetMemObjectDestructorCallback(h uintptr, call func()) Status {
+func (d *Driver) SetMemObjectDestructorCallback(h uintptr, call func()) api.Status {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return InvalidMemObject
+		return cl.INVALID_MEM_OBJECT
 	}
 	if call == nil {
-		return InvalidValue
+		return cl.INVALID_VALUE
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.destructors = append(b.destructors, call)
-	return Success
+	return cl.SUCCESS
 }
 
 // MemObjectInfo is clGetMemObjectInfo (§5.5.5).
-func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return nil, InvalidMemObject
+		return nil, cl.INVALID_MEM_OBJECT
 	}
 	switch param {
-	case 0x1100:
-		return infoU32(b.memType()), Success
-	case 0x1101:
-		return infoU64(b.flags), Success
-	case 0x1102:
-		return infoSize(b.size), Success
-	case 0x1103:
-		return infoSize(b.host.Address()), Success
-	case 0x1104:
+	case cl.MEM_TYPE:
+		return answers.U32(b.memType()), cl.SUCCESS
+	case cl.MEM_FLAGS:
+		return answers.U64(b.flags), cl.SUCCESS
+	case cl.MEM_SIZE:
+		return answers.Size(b.size), cl.SUCCESS
+	case cl.MEM_HOST_PTR:
+		return answers.Size(b.host.Address()), cl.SUCCESS
+	case cl.MEM_MAP_COUNT:
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return infoU32(uint32(len(b.maps))), Success
-	case 0x1105:
-		return infoU32(b.refs.Count()), Success
-	case 0x1106:
-		return infoSize(b.ctx.handle), Success
-	case 0x1107:
+		return answers.U32(uint32(len(b.maps))), cl.SUCCESS
+	case cl.MEM_REFERENCE_COUNT:
+		return answers.U32(b.refs.Count()), cl.SUCCESS
+	case cl.MEM_CONTEXT:
+		return answers.Size(b.ctx.handle), cl.SUCCESS
+	case cl.MEM_ASSOCIATED_MEMOBJECT:
 		if b.parent == nil {
-			return infoSize(0), Success
+			return answers.Size(0), cl.SUCCESS
 		}
-		return infoSize(b.parent.handle), Success
-	case 0x1108:
-		return infoSize(b.origin), Success // 0 for images: they lie at their buffer's start
-	case 0x1109:
-		return infoU32(0), Success
-	case 0x110A:
-		return infoSizes(b.given), Success
+		return answers.Size(b.parent.handle), cl.SUCCESS
+	case cl.MEM_OFFSET:
+		return answers.Size(b.origin), cl.SUCCESS // 0 for images: they lie at their buffer's start
+	case cl.MEM_USES_SVM_POINTER:
+		return answers.U32(0), cl.SUCCESS
+	case cl.MEM_PROPERTIES:
+		return answers.Sizes(b.given), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }

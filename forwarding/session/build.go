@@ -8,21 +8,25 @@ import (
 	"os"
 	"slices"
 
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/includes"
 )
 
-// construction is one clBuildProgram, clCompileProgram or clLinkProgram: under way, and afterwards what a program's code came from on a device.
+// construction is one clBuildProgram, clCompileProgram or clLinkProgram: under way, and afterwards what a program's
+// code came from on a device.
 type construction struct {
-	p        *Program
-	list     []*Device
-	options  string
-	headers  []embedded // of a compilation
-	compile  bool
-	inputs   []*Program // of a link
-	given    bool       // a link: the program named the devices
-	files    []byte     // manifest of the files that were included, which the worker's tenant has by their hashes; nil: none
-	buildErr Status     // what the call answers where its sources cannot be read
+	p       *Program
+	list    []*Device
+	options string
+	headers []embedded // of a compilation
+	compile bool
+	inputs  []*Program // of a link
+	given   bool       // a link: the program named the devices
+	// manifest of the files that were included, which the worker's tenant has by their hashes; nil: none
+	files    []byte
+	buildErr api.Status // what the call answers where its sources cannot be read
 }
 
 // embedded is one header of clCompileProgram.
@@ -32,76 +36,77 @@ type embedded struct {
 }
 
 // Build is clBuildProgram (§5.8.2). With done the call returns at once, and done runs when the build has ended.
-func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options string, done func()) Status {
+func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options string, done func()) api.Status {
 	p := d.programs.Get(h)
 	if p == nil {
-		return InvalidProgram
+		return cl.INVALID_PROGRAM
 	}
 	list, status := d.buildDevices(p.devices, hasList, devices)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return status
 	}
-	return d.construct(&construction{p: p, list: list, options: options, buildErr: BuildProgramFailure}, done)
+	return d.construct(&construction{p: p, list: list, options: options, buildErr: cl.BUILD_PROGRAM_FAILURE}, done)
 }
 
 // Compile is clCompileProgram (§5.8.4): headers and names are those that the source may include by name. hasHeaders
 // and hasNames say which of the arrays the program gave.
-func (d *Driver) Compile(h uintptr, hasList bool, devices []uintptr, options string, headers []uintptr, names []string, hasHeaders, hasNames bool, done func()) Status {
+func (d *Driver) Compile(h uintptr, hasList bool, devices []uintptr, options string, headers []uintptr, names []string,
+	hasHeaders, hasNames bool, done func()) api.Status {
 	p := d.programs.Get(h)
 	if p == nil {
-		return InvalidProgram
+		return cl.INVALID_PROGRAM
 	}
 	if n := max(len(headers), len(names)); hasHeaders != (n > 0) || hasNames != (n > 0) || n > clwire.MaxPrograms {
-		return InvalidValue
+		return cl.INVALID_VALUE
 	}
 	list, status := d.buildDevices(p.devices, hasList, devices)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return status
 	}
-	c := &construction{p: p, list: list, options: options, compile: true, buildErr: CompileProgramFailure}
+	c := &construction{p: p, list: list, options: options, compile: true, buildErr: cl.COMPILE_PROGRAM_FAILURE}
 	for i, h := range headers {
 		header := d.programs.Get(h)
 		if header == nil {
-			return InvalidProgram
+			return cl.INVALID_PROGRAM
 		}
 		c.headers = append(c.headers, embedded{header, names[i]})
 	}
 	if p.kind != programSource {
-		return InvalidOperation
+		return cl.INVALID_OPERATION
 	}
 	for _, header := range c.headers {
 		if header.p.kind != programSource {
-			return InvalidOperation
+			return cl.INVALID_OPERATION
 		}
 	}
 	return d.construct(c, done)
 }
 
 // buildDevices resolves the devices of a build: all of own without a list.
-func (d *Driver) buildDevices(own []*Device, hasList bool, devices []uintptr) ([]*Device, Status) {
+func (d *Driver) buildDevices(own []*Device, hasList bool, devices []uintptr) ([]*Device, api.Status) {
 	if hasList != (len(devices) > 0) {
-		return nil, InvalidValue
+		return nil, cl.INVALID_VALUE
 	}
 	if !hasList {
-		return own, Success
+		return own, cl.SUCCESS
 	}
 	list := d.lookUp(devices)
 	if list == nil {
-		return nil, InvalidDevice
+		return nil, cl.INVALID_DEVICE
 	}
 	for _, dev := range list {
 		if !hasDevice(own, dev) {
-			return nil, InvalidDevice
+			return nil, cl.INVALID_DEVICE
 		}
 	}
-	return list, Success
+	return list, cl.SUCCESS
 }
 
 func hasDevice(list []*Device, dev *Device) bool { return slices.Contains(list, dev) }
 
 // construct starts the build, and waits for it or lets done tell.
-func (d *Driver) construct(c *construction, done func()) Status {
-	if status := c.start(); status != Success {
+func (d *Driver) construct(c *construction, done func()) api.Status {
+	if status := c.start(); status != cl.SUCCESS {
 		return status
 	}
 	if done == nil {
@@ -111,52 +116,52 @@ func (d *Driver) construct(c *construction, done func()) Status {
 	for _, header := range c.headers {
 		header.p.refs.Retain()
 	}
-	go func() {
+	d.background.Go(func() {
 		c.run()
 		for _, header := range c.headers {
 			d.releaseProgram(header.p)
 		}
-		d.callbacks.run(func() {
+		d.callbacks.Run(func() {
 			done()
 			d.releaseProgram(c.p)
 		})
-	}()
-	return Success
+	})
+	return cl.SUCCESS
 }
 
 // start refuses a program that has kernels, or is being built.
-func (c *construction) start() Status {
+func (c *construction) start() api.Status {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.kernels > 0 || p.building > 0 {
-		return InvalidOperation
+		return cl.INVALID_OPERATION
 	}
 	p.building++
 	for _, dev := range c.list {
-		p.builds[dev.index] = &build{status: buildInProgress, by: c}
+		p.builds[dev.index] = &build{status: cl.BUILD_IN_PROGRESS, by: c}
 	}
-	return Success
+	return cl.SUCCESS
 }
 
-func (c *construction) fail(status Status, why string) {
+func (c *construction) fail(status api.Status, why string) {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.building--
 	for _, dev := range c.list {
-		p.builds[dev.index].status = buildError
+		p.builds[dev.index].status = cl.BUILD_ERROR
 		p.builds[dev.index].log = []byte(why)
 	}
 }
 
 // run makes what the build needs known to the worker, asks for it and takes the answer over.
-func (c *construction) run() Status {
+func (c *construction) run() api.Status {
 	w, status := c.p.ctx.worker()
-	if status == Success {
+	if status == cl.SUCCESS {
 		status = c.prepare(w)
 	}
-	if status != Success {
+	if status != cl.SUCCESS {
 		c.fail(status, fmt.Sprintf("tendril: the worker did not build this program (status %d)", status))
 		return status
 	}
@@ -166,27 +171,27 @@ func (c *construction) run() Status {
 		return c.buildErr
 	}
 	if err != nil {
-		c.fail(OutOfResources, "tendril: "+err.Error())
-		return OutOfResources
+		c.fail(cl.OUT_OF_RESOURCES, "tendril: "+err.Error())
+		return cl.OUT_OF_RESOURCES
 	}
-	answer, err := w.ask(m)
+	answer, err := w.Ask(m)
 	if err != nil {
-		c.fail(OutOfResources, "tendril: "+err.Error())
-		return OutOfResources
+		c.fail(cl.OUT_OF_RESOURCES, "tendril: "+err.Error())
+		return cl.OUT_OF_RESOURCES
 	}
 	var result clwire.BuildResult
-	if len(answer.data) > 0 {
-		if err := json.Unmarshal(answer.data, &result); err != nil {
-			c.fail(OutOfResources, "tendril: the worker's answer: "+err.Error())
-			return OutOfResources
+	if len(answer.Data) > 0 {
+		if err := json.Unmarshal(answer.Data, &result); err != nil {
+			c.fail(cl.OUT_OF_RESOURCES, "tendril: the worker's answer: "+err.Error())
+			return cl.OUT_OF_RESOURCES
 		}
 	}
-	c.take(answer.status, &result)
-	return answer.status
+	c.take(api.Status(answer.Status), &result)
+	return api.Status(answer.Status)
 }
 
 // prepare makes the programs known to the worker.
-func (c *construction) prepare(w *worker) Status {
+func (c *construction) prepare(w *worker) api.Status {
 	var all []*Program
 	if c.inputs == nil {
 		all = append(all, c.p)
@@ -196,11 +201,11 @@ func (c *construction) prepare(w *worker) Status {
 		all = append(all, header.p)
 	}
 	for _, p := range all {
-		if status := p.createRemote(w); status != Success {
+		if status := p.createRemote(w); status != cl.SUCCESS {
 			return status
 		}
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 func (c *construction) message(w *worker) (clwire.Message, error) {
@@ -263,73 +268,77 @@ func (c *construction) sendFiles(w *worker) (options string, set uint64, err err
 // sendSet tells of a set of files and brings what is missing.
 func (w *worker) sendSet(set uint64, manifest []byte, files []includes.File) error {
 	blob := w.d.newID()
-	if err := w.sendBlob(blob, manifest); err != nil {
+	if err := w.SendBlob(blob, manifest); err != nil {
 		return err
 	}
-	answer, err := w.ask(&clwire.Files{Set: set, Blob: blob})
-	if err != nil || len(answer.data) == 0 {
+	answer, err := w.Ask(&clwire.Files{Set: set, Blob: blob})
+	if err != nil || len(answer.Data) == 0 {
 		return err
 	}
 	var missing [][]byte
-	for at := 0; at+4 <= len(answer.data); at += 4 {
-		i := le.Uint32(answer.data[at:])
+	for at := 0; at+4 <= len(answer.Data); at += 4 {
+		i := le.Uint32(answer.Data[at:])
 		if int64(i) >= int64(len(files)) {
 			return fmt.Errorf("%w: file %d of %d is missing", clwire.ErrRecord, i, len(files))
 		}
 		missing = append(missing, files[i].Content)
 	}
 	blob = w.d.newID()
-	if err := w.sendBlob(blob, missing...); err != nil {
+	if err := w.SendBlob(blob, missing...); err != nil {
 		return err
 	}
-	return w.send(&clwire.FileData{Set: set, Blob: blob}, 0, 0)
+	return w.Send(&clwire.FileData{Set: set, Blob: blob}, 0, 0)
 }
 
 // take takes the worker's answer over.
-func (c *construction) take(status Status, result *clwire.BuildResult) {
+func (c *construction) take(status api.Status, result *clwire.BuildResult) {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.building--
-	p.facts, p.order = nil, nil
 	if c.inputs != nil {
 		p.created = result.Made
 	}
-	executable := !c.compile
 	for _, dev := range c.list { // a device the answer leaves out did not build
-		p.builds[dev.index].status = buildError
-		if status == Success {
-			p.builds[dev.index].status = buildSuccess
+		p.builds[dev.index].status = cl.BUILD_ERROR
+		if status == cl.SUCCESS {
+			p.builds[dev.index].status = cl.BUILD_SUCCESS
 		}
 	}
+	notLinked := c.compile
 	for _, answer := range result.Devices {
 		if b := p.builds[answer.Device]; b != nil {
-			b.status, b.log, b.binaryType, b.globals = answer.Status, answer.Log, answer.BinaryType, answer.GlobalVarBytes
-			executable = executable && b.binaryType != binaryTypeLibrary && b.binaryType != binaryTypeCompiled
+			b.status, b.log, b.binaryType, b.globals = answer.Status, answer.Log, answer.BinaryType,
+				answer.GlobalVarBytes
+			notLinked = notLinked || b.binaryType == cl.PROGRAM_BINARY_TYPE_LIBRARY ||
+				b.binaryType == cl.PROGRAM_BINARY_TYPE_COMPILED_OBJECT
 		}
 	}
-	if status == Success && executable {
-		p.takeKernelsLocked(result.Kernels)
+	for _, dev := range c.list {
+		p.builds[dev.index].executable = status == cl.SUCCESS && !notLinked
 	}
+	p.takeKernelsLocked(result.Kernels) // where the build failed, none: those of another device's code are asked for
 }
 
-// Link is clLinkProgram (§5.8.5). done, if not nil, runs when the program is there, which it may be although linking failed.
-func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options string, programs []uintptr, done func(program uintptr)) (uintptr, Status) {
+// Link is clLinkProgram (§5.8.5). done, if not nil, runs when the program is there, which it may be although linking
+// failed.
+func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options string, programs []uintptr,
+	done func(program uintptr)) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
 	if len(programs) == 0 || len(programs) > clwire.MaxPrograms || hasList != (len(devices) > 0) {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	list := ctx.devices
 	if hasList {
 		if list = d.lookUp(devices); list == nil {
-			return 0, InvalidDevice
+			return 0, cl.INVALID_DEVICE
 		}
 		for _, dev := range list {
 			if !ctx.has(dev) {
-				return 0, InvalidDevice
+				return 0, cl.INVALID_DEVICE
 			}
 		}
 	}
@@ -337,26 +346,27 @@ func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options 
 	for _, h := range programs {
 		in := d.programs.Get(h)
 		if in == nil || in.ctx != ctx {
-			return 0, InvalidProgram
+			return 0, cl.INVALID_PROGRAM
 		}
 		inputs = append(inputs, in)
 	}
 	p := &Program{d: d, ctx: ctx, devices: list, kind: programLinked, id: d.newID(), builds: map[uint32]*build{}}
 	p.refs.Set(1)
-	c := &construction{p: p, list: list, options: options, inputs: inputs, given: hasList, buildErr: LinkProgramFailure}
+	c := &construction{p: p, list: list, options: options, inputs: inputs, given: hasList,
+		buildErr: cl.LINK_PROGRAM_FAILURE}
 	return d.link(c, done)
 }
 
-// link waits for the linker also where a callback is given, which is allowed, so that refusals are answered as the driver's
-// own are.
-func (d *Driver) link(c *construction, done func(uintptr)) (uintptr, Status) {
+// link waits for the linker also where a callback is given, which is allowed, so that refusals are answered as the
+// driver's own are.
+func (d *Driver) link(c *construction, done func(uintptr)) (uintptr, api.Status) {
 	status := d.construct(c, nil)
 	if !c.p.created { // nobody else has it yet
 		c.p.forget()
 		return 0, status
 	}
 	h, shown := d.showProgram(c.p)
-	if shown != Success {
+	if shown != cl.SUCCESS {
 		c.p.forget()
 		return 0, shown
 	}
@@ -364,7 +374,7 @@ func (d *Driver) link(c *construction, done func(uintptr)) (uintptr, Status) {
 		return h, status
 	}
 	c.p.refs.Retain()
-	d.callbacks.run(func() {
+	d.callbacks.Run(func() {
 		done(h)
 		d.releaseProgram(c.p)
 	})

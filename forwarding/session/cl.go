@@ -1,180 +1,21 @@
 package session
 
-// Status is a cl_int: 0 or one of the negative numbers of OpenCL 3.0 (cl.h).
-type Status int32
+import (
+	"encoding/binary"
 
-// Status values.
-const (
-	Success                     Status = 0
-	DeviceNotFound              Status = -1
-	CompilerNotAvailable        Status = -3
-	MemObjectAllocationFailure  Status = -4
-	OutOfResources              Status = -5
-	OutOfHostMemory             Status = -6
-	ProfilingInfoNotAvailable   Status = -7
-	MemCopyOverlap              Status = -8
-	BuildProgramFailure         Status = -11
-	MapFailure                  Status = -12
-	CompileProgramFailure       Status = -15
-	LinkProgramFailure          Status = -17
-	MisalignedSubBufferOffset   Status = -13
-	ExecStatusErrorForEvents    Status = -14
-	LinkerNotAvailable          Status = -16
-	KernelArgInfoNotAvailable   Status = -19
-	InvalidValue                Status = -30
-	InvalidDeviceType           Status = -31
-	InvalidPlatform             Status = -32
-	InvalidDevice               Status = -33
-	InvalidContext              Status = -34
-	InvalidQueueProperties      Status = -35
-	InvalidCommandQueue         Status = -36
-	InvalidHostPtr              Status = -37
-	InvalidMemObject            Status = -38
-	InvalidSampler              Status = -41
-	InvalidBinary               Status = -42
-	InvalidBuildOptions         Status = -43
-	InvalidProgram              Status = -44
-	InvalidProgramExecutable    Status = -45
-	InvalidKernelName           Status = -46
-	InvalidKernelDefinition     Status = -47
-	InvalidKernel               Status = -48
-	InvalidArgIndex             Status = -49
-	InvalidArgValue             Status = -50
-	InvalidArgSize              Status = -51
-	InvalidKernelArgs           Status = -52
-	InvalidWorkDimension        Status = -53
-	InvalidWorkGroupSize        Status = -54
-	InvalidWorkItemSize         Status = -55
-	InvalidGlobalOffset         Status = -56
-	InvalidEventWaitList        Status = -57
-	InvalidEvent                Status = -58
-	InvalidOperation            Status = -59
-	InvalidBufferSize           Status = -61
-	InvalidGlobalWorkSize       Status = -63
-	InvalidProperty             Status = -64
-	PlatformNotFound            Status = -1001 // cl_khr_icd
-	statusQueued                int32  = 3
-	statusSubmitted             int32  = 2
-	statusComplete              int32  = 0
-	buildSuccess                int32  = 0
-	buildNone                   int32  = -1
-	buildError                  int32  = -2
-	buildInProgress             int32  = -3
-	maxWaitEvents                      = 4096 // clwire.MaxWait, of events not known to be done
-	maxHostBytes                uint64 = 1 << 47
-	deviceTypeDefault           uint64 = 1 << 0
-	deviceTypeAll               uint64 = 0xFFFFFFFF
-	deviceTypeKnown             uint64 = 0x1F
-	queueOutOfOrder             uint64 = 1 << 0
-	queueProfiling              uint64 = 1 << 1
-	queueOnDevice               uint64 = 1 << 2
-	queueOnDeviceDefault        uint64 = 1 << 3
-	memReadWrite                uint64 = 1 << 0
-	memWriteOnly                uint64 = 1 << 1
-	memReadOnly                 uint64 = 1 << 2
-	memUseHostPtr               uint64 = 1 << 3
-	memAllocHostPtr             uint64 = 1 << 4
-	memCopyHostPtr              uint64 = 1 << 5
-	memHostWriteOnly            uint64 = 1 << 7
-	memHostReadOnly             uint64 = 1 << 8
-	memHostNoAccess             uint64 = 1 << 9
-	memKernelReadWrite          uint64 = 1 << 12
-	memAccess                          = memReadWrite | memWriteOnly | memReadOnly
-	memHostAccess                      = memHostWriteOnly | memHostReadOnly | memHostNoAccess
-	memHostPtr                         = memUseHostPtr | memAllocHostPtr | memCopyHostPtr
-	memKnown                           = memAccess | memHostPtr | memHostAccess | memKernelReadWrite
-	mapRead                     uint64 = 1 << 0
-	mapWrite                    uint64 = 1 << 1
-	mapWriteInvalidate          uint64 = 1 << 2
-	migrateHost                 uint64 = 1 << 0
-	migrateUndefined            uint64 = 1 << 1
-	addressGlobal               uint32 = 0x119B
-	addressLocal                uint32 = 0x119C
-	addressConstant             uint32 = 0x119D
-	addressPrivate              uint32 = 0x119E
-	typeConst                   uint64 = 1 << 0
-	binaryTypeNone              uint32 = 0
-	binaryTypeCompiled          uint32 = 1
-	binaryTypeLibrary           uint32 = 2
-	contextPlatform                    = 0x1084
-	contextInteropUserSync             = 0x1085
-	queueProperties                    = 0x1093
-	queueSize                          = 0x1094
-	bufferCreateTypeRegion             = 0x1220
-	memObjectBuffer             uint32 = 0x10F0
-	kernelWorkGroupSize         uint32 = 0x11B0
-	kernelGlobalWorkSize        uint32 = 0x11B5
-	maxNamedVersionName                = 64
-	platformVersion             uint32 = 0x0901
-	platformName                uint32 = 0x0902
-	platformVendor              uint32 = 0x0903
-	platformExtensions          uint32 = 0x0904
-	platformHostTimerResolution uint32 = 0x0905
-	platformNumericVersion      uint32 = 0x0906
-	platformExtensionsVersions  uint32 = 0x0907
-	platformICDSuffix           uint32 = 0x0920
+	"tendril/forwarding/cl"
 )
 
-// Commands (CL_EVENT_COMMAND_TYPE).
-const (
-	cmdNDRange           uint32 = 0x11F0
-	cmdTask              uint32 = 0x11F1
-	cmdRead              uint32 = 0x11F3
-	cmdWrite             uint32 = 0x11F4
-	cmdCopy              uint32 = 0x11F5
-	cmdReadImage         uint32 = 0x11F6
-	cmdWriteImage        uint32 = 0x11F7
-	cmdCopyImage         uint32 = 0x11F8
-	cmdCopyImageToBuffer uint32 = 0x11F9
-	cmdCopyBufferToImage uint32 = 0x11FA
-	cmdMap               uint32 = 0x11FB
-	cmdMapImage          uint32 = 0x11FC
-	cmdUnmap             uint32 = 0x11FD
-	cmdMarker            uint32 = 0x11FE
-	cmdReadRect          uint32 = 0x1201
-	cmdWriteRect         uint32 = 0x1202
-	cmdCopyRect          uint32 = 0x1203
-	cmdUser              uint32 = 0x1204
-	cmdBarrier           uint32 = 0x1205
-	cmdMigrate           uint32 = 0x1206
-	cmdFill              uint32 = 0x1207
-	cmdFillImage         uint32 = 0x1208
-)
+var le = binary.LittleEndian
 
-// Device parameters that this package reads or changes (CL_DEVICE_…).
+// Limits, and flags that belong together.
 const (
-	devType                 uint32 = 0x1000
-	devMaxDimensions        uint32 = 0x1003
-	devMaxWorkGroupSize     uint32 = 0x1004
-	devMaxWorkItemSizes     uint32 = 0x1005
-	devAddressBits          uint32 = 0x100D
-	devMaxMemAlloc          uint32 = 0x1010
-	devImageSupport         uint32 = 0x1016
-	devMemBaseAddrAlign     uint32 = 0x1019
-	devGlobalMemSize        uint32 = 0x101F
-	devLocalMemSize         uint32 = 0x1023
-	devCompilerAvailable    uint32 = 0x1028
-	devExecCapabilities     uint32 = 0x1029
-	devQueueProperties      uint32 = 0x102A
-	devName                 uint32 = 0x102B
-	devVersion              uint32 = 0x102F
-	devExtensions           uint32 = 0x1030
-	devPlatform             uint32 = 0x1031
-	devHostUnifiedMemory    uint32 = 0x1035
-	devParent               uint32 = 0x1042
-	devPartitionMax         uint32 = 0x1043
-	devPartitionProperties  uint32 = 0x1044
-	devPartitionAffinity    uint32 = 0x1045
-	devPartitionType        uint32 = 0x1046
-	devReferenceCount       uint32 = 0x1047
-	devSVM                  uint32 = 0x1053
-	devILVersion            uint32 = 0x105B
-	devExtensionsVersions   uint32 = 0x1060
-	devILsVersions          uint32 = 0x1061
-	devOpenCLCFeatures      uint32 = 0x106F
-	devDeviceEnqueueCaps    uint32 = 0x1070
-	devPipeSupport          uint32 = 0x1071
-	execKernel              uint64 = 1
-	devBuiltInKernels       uint32 = 0x103F
-	devBuiltInKernelVersion uint32 = 0x1062
+	maxWaitEvents          = 4096 // clwire.MaxWait, of events not known to be done
+	maxHostBytes    uint64 = 1 << 47
+	deviceTypeKnown        = cl.DEVICE_TYPE_DEFAULT | cl.DEVICE_TYPE_CPU | cl.DEVICE_TYPE_GPU |
+		cl.DEVICE_TYPE_ACCELERATOR | cl.DEVICE_TYPE_CUSTOM
+	memAccess     = cl.MEM_READ_WRITE | cl.MEM_WRITE_ONLY | cl.MEM_READ_ONLY
+	memHostAccess = cl.MEM_HOST_WRITE_ONLY | cl.MEM_HOST_READ_ONLY | cl.MEM_HOST_NO_ACCESS
+	memHostPtr    = cl.MEM_USE_HOST_PTR | cl.MEM_ALLOC_HOST_PTR | cl.MEM_COPY_HOST_PTR
+	memKnown      = memAccess | memHostPtr | memHostAccess | cl.MEM_KERNEL_READ_AND_WRITE
 )

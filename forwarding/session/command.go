@@ -1,19 +1,10 @@
 package session
 
 import (
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
-
-// Waits is how an enqueue call names what it waits for and whether it wants an event: num_events_in_wait_list,
-// event_wait_list (nil: NULL) and event.
-type Waits struct {
-	N    uint32
-	List []uintptr
-	Want bool
-
-	graph   *CommandBuffer // not nil: the command is recorded there, under its lock, and not sent
-	unasked bool           // see Unasked
-}
 
 // command is one enqueue call on its way.
 type command struct {
@@ -32,33 +23,34 @@ type command struct {
 }
 
 // liveQueue resolves a queue.
-func (d *Driver) liveQueue(h uintptr) (*Queue, Status) {
+func (d *Driver) liveQueue(h uintptr) (*Queue, api.Status) {
 	q := d.queues.Get(h)
 	if q == nil {
-		return nil, InvalidCommandQueue
+		return nil, cl.INVALID_COMMAND_QUEUE
 	}
-	return q, Success
+	return q, cl.SUCCESS
 }
 
 // open resolves the wait list and makes the event. The caller has checked everything else: what follows can fail
 // for want of resources alone.
-func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
-	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N, graph: w.graph}
+func (d *Driver) open(q *Queue, kind uint32, w api.Waits) (command, api.Status) {
+	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N}
+	c.graph, _ = w.Recorder.(*CommandBuffer)
 	if w.N > 0 || w.List != nil {
-		var status Status
-		if c.wait, status = d.waitList(q, w); status != Success {
+		var status api.Status
+		if c.wait, status = d.waitList(q, w); status != cl.SUCCESS {
 			return c, status
 		}
 	}
-	if q.w.dead.Load() {
-		return c, OutOfResources
+	if q.w.Dead() {
+		return c, cl.OUT_OF_RESOURCES
 	}
 	if q.ctx.inPlace {
 		q.ctx.publishing.RLock()
 		c.holds = true
 	}
 	status := c.afterWrites()
-	if !w.Want || status != Success {
+	if !w.Want || status != cl.SUCCESS {
 		return c, status
 	}
 	c.e, status = d.shownEvent(q.ctx, q, kind)
@@ -66,32 +58,32 @@ func (d *Driver) open(q *Queue, kind uint32, w Waits) (command, Status) {
 }
 
 // checkWaits looks at a wait list's handles.
-func (d *Driver) checkWaits(ctx *Context, w Waits) Status {
+func (d *Driver) checkWaits(ctx *Context, w api.Waits) api.Status {
 	if w.N == 0 && w.List == nil {
-		return Success
+		return cl.SUCCESS
 	}
 	if (w.N == 0) != (w.List == nil) {
-		return InvalidEventWaitList
+		return cl.INVALID_EVENT_WAIT_LIST
 	}
 	for _, h := range w.List {
 		e := d.events.Get(h)
 		if e == nil {
-			return InvalidEventWaitList
+			return cl.INVALID_EVENT_WAIT_LIST
 		}
 		if e.ctx != ctx {
-			return InvalidContext
+			return cl.INVALID_CONTEXT
 		}
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // waitList returns the worker's numbers of the events that are not known to have completed. A failed one stays in:
 // the worker fails the command as the specification says.
-func (d *Driver) waitList(q *Queue, w Waits) ([]uint64, Status) {
-	if status := d.checkWaits(q.ctx, w); status != Success {
+func (d *Driver) waitList(q *Queue, w api.Waits) ([]uint64, api.Status) {
+	if status := d.checkWaits(q.ctx, w); status != cl.SUCCESS {
 		return nil, status
 	}
-	q.w.reader.poll()
+	q.w.Poll()
 	var ids []uint64
 	for _, h := range w.List {
 		e := d.events.Get(h)
@@ -99,106 +91,113 @@ func (d *Driver) waitList(q *Queue, w Waits) ([]uint64, Status) {
 			continue
 		}
 		if e.id == 0 {
-			return nil, ExecStatusErrorForEvents // ended here, in error
+			return nil, cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST // ended here, in error
 		}
 		if e.ensureRemote(q.w) != nil {
-			return nil, OutOfResources
+			return nil, cl.OUT_OF_RESOURCES
 		}
 		ids = append(ids, e.id)
 	}
 	if len(ids) <= maxWaitEvents {
-		return ids, Success
+		return ids, cl.SUCCESS
 	}
 	return d.foldWaits(q, ids)
 }
 
 // foldWaits makes a long wait list short: markers gather its parts.
-func (d *Driver) foldWaits(q *Queue, ids []uint64) ([]uint64, Status) {
+func (d *Driver) foldWaits(q *Queue, ids []uint64) ([]uint64, api.Status) {
 	var folded []uint64
 	for len(ids) > 0 {
 		n := min(len(ids), maxWaitEvents)
 		e := d.internalEvent(q)
 		m := &clwire.Marker{}
-		if _, status := q.submit(m, &m.Cmd, e, ids[:n], 0); status != Success {
+		if _, status := q.submit(m, &m.Cmd, e, ids[:n], 0); status != cl.SUCCESS {
 			return nil, status
 		}
 		folded = append(folded, e.id)
 		ids = ids[n:]
 	}
 	if len(folded) > maxWaitEvents {
-		return nil, OutOfResources
+		return nil, cl.OUT_OF_RESOURCES
 	}
-	return folded, Success
+	return folded, cl.SUCCESS
 }
 
 // internalEvent makes an event that the program never sees; the worker drops it when it ended.
 func (d *Driver) internalEvent(q *Queue) *Event {
-	e := d.newEvent(q.ctx, q, cmdMarker)
+	e := d.newEvent(q.ctx, q, cl.COMMAND_MARKER)
 	e.freed = true
 	return e
 }
 
 // waitedEvent makes the event of a blocking command that has none: its caller is told of a failure, and an event keeps
 // that from being latched on the queue as well. The caller lets go of it.
-func (q *Queue) waitedEvent() *Event { return q.d.newEvent(q.ctx, q, cmdMarker) }
+func (q *Queue) waitedEvent() *Event { return q.d.newEvent(q.ctx, q, cl.COMMAND_MARKER) }
 
 // close returns the event's handle, or takes it back when the command failed.
-func (c *command) close(status Status) (uintptr, Status) {
+func (c *command) close(status api.Status) (uintptr, api.Status) {
 	if c.holds {
 		c.holds = false
 		c.q.ctx.publishing.RUnlock()
 	}
-	if status != Success {
-		if w := c.q.w; w.dead.Load() {
+	if status != cl.SUCCESS {
+		if w := c.q.w; w.Dead() {
 			w.awaitLanded()
 		}
 		c.d.abandon(c.e)
 		return 0, status
 	}
 	if !c.want {
-		return 0, Success
+		return 0, cl.SUCCESS
 	}
-	return c.e.handle, Success
+	return c.e.handle, cl.SUCCESS
 }
 
 // uses prepares a buffer that the command names to the worker.
-func (c *command) uses(b *Buffer, writes bool) Status {
+func (c *command) uses(b *Buffer, writes bool) api.Status {
 	if c.graph != nil {
 		c.note(b, writes)
 		return b.ensureRemote(c.q.w)
 	}
-	if status := c.touches(b, writes); status != Success {
+	if status := c.touches(b, writes); status != cl.SUCCESS {
 		return status
 	}
 	return b.ensureRemote(c.q.w)
 }
 
 // touches prepares a buffer for a command: fresh memory for one that was published, the program's own memory pushed.
-func (c *command) touches(b *Buffer, writes bool) Status {
+func (c *command) touches(b *Buffer, writes bool) api.Status {
 	root := b.root
 	if writes && root.object != nil {
-		return InvalidOperation
+		return cl.INVALID_OPERATION
 	}
 	if writes && root.published.Load() {
-		if status := root.freshen(c.whole != root); status != Success {
+		if status := root.freshen(c.whole != root); status != cl.SUCCESS {
 			return status
 		}
 	}
 	if root.mirror == nil {
-		return Success
+		return cl.SUCCESS
 	}
 	if c.e == nil {
 		c.e = c.d.internalEvent(c.q)
 	}
-	push, status := root.mirror.use(c.q, c.e, c.wait, writes)
-	if push != nil && c.q.outOf {
-		c.wait = append(c.wait, push.id)
+	return root.mirror.Use(c.e, writes, c.pushInTurn)
+}
+
+// pushInTurn has the program's memory pushed when what this command waits for is over, and before it.
+func (c *command) pushInTurn(push func() api.Status) api.Status {
+	e := c.d.internalEvent(c.q)
+	h := hostWork{q: c.q, wait: c.wait, event: e, work: push}
+	status := h.later()
+	if status == cl.SUCCESS && c.q.outOf {
+		c.wait = append(c.wait, e.id)
 	}
 	return status
 }
 
 // send submits a record of this command's own.
-func (c *command) send(m clwire.Message, cmd *clwire.Cmd) Status {
+func (c *command) send(m clwire.Message, cmd *clwire.Cmd) api.Status {
 	if c.graph != nil {
 		return c.graph.add(m, c.noted)
 	}
@@ -207,31 +206,31 @@ func (c *command) send(m clwire.Message, cmd *clwire.Cmd) Status {
 }
 
 // buffer resolves a cl_mem for a queue (§5.2.2: the same context). An image is none.
-func (d *Driver) buffer(q *Queue, h uintptr) (*Buffer, Status) {
+func (d *Driver) buffer(q *Queue, h uintptr) (*Buffer, api.Status) {
 	if b := d.buffers.Get(h); b == nil || b.image != nil {
-		return nil, InvalidMemObject
+		return nil, cl.INVALID_MEM_OBJECT
 	}
 	return d.memObject(q, h)
 }
 
 // memObject resolves a cl_mem of any kind.
-func (d *Driver) memObject(q *Queue, h uintptr) (*Buffer, Status) {
+func (d *Driver) memObject(q *Queue, h uintptr) (*Buffer, api.Status) {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return nil, InvalidMemObject
+		return nil, cl.INVALID_MEM_OBJECT
 	}
 	if b.ctx != q.ctx {
-		return nil, InvalidContext
+		return nil, cl.INVALID_CONTEXT
 	}
-	return b, Success
+	return b, cl.SUCCESS
 }
 
 // placed checks a sub-buffer's alignment for the queue's device.
-func (b *Buffer) placed(q *Queue) Status {
-	if b.parent != nil && b.origin%q.device.limits.alignBytes != 0 {
-		return MisalignedSubBufferOffset
+func (b *Buffer) placed(q *Queue) api.Status {
+	if b.parent != nil && b.origin%q.device.limits.AlignBytes != 0 {
+		return cl.MISALIGNED_SUB_BUFFER_OFFSET
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // overwrites notes that the command leaves nothing of the buffer's contents.

@@ -5,8 +5,13 @@ import (
 	"slices"
 	"sync"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/handle"
+	"tendril/forwarding/session/kernelfacts"
+	"tendril/forwarding/session/transfer"
 )
 
 // CommandBuffer is a cl_command_buffer_khr (cl_khr_command_buffer 0.9.0): commands that were checked and recorded here,
@@ -34,7 +39,7 @@ type recorded struct {
 	m      clwire.Message // of a copy or a fill; nil: of a launch
 	uses   []use          // of a copy or a fill
 	kernel *Kernel        // a copy with the arguments of the time of recording, which nobody else has
-	r      Range
+	r      api.Range
 }
 
 // use is a buffer that a command names.
@@ -44,94 +49,71 @@ type use struct {
 	id     uint64 // by which the record names it
 }
 
-// Parameters and values of the extension.
-const (
-	cmdCommandBuffer           uint32 = 0x12A8
-	commandBufferFlags                = 0x1293
-	commandBufferSimultaneous  uint64 = 1 << 0
-	commandBufferQueues        uint32 = 0x1294
-	commandBufferNumQueues     uint32 = 0x1295
-	commandBufferReferences    uint32 = 0x1296
-	commandBufferState         uint32 = 0x1297
-	commandBufferProperties    uint32 = 0x1298
-	devCommandBufferCaps       uint32 = 0x12A9
-	devCommandBufferQueueProps uint32 = 0x12AA
-
-	stateRecording, stateExecutable, statePending uint32 = 0, 1, 2
-
-	InvalidCommandBuffer    Status = -1138
-	InvalidSyncPoints       Status = -1139
-	IncompatibleQueue       Status = -1140
-	commandBufferExtension         = "cl_khr_command_buffer"
-	commandBufferVersion    uint32 = 9 << 12            // 0.9.0
-	commandBufferCapability uint64 = 1<<0 | 1<<2 | 1<<3 // printf in kernels, simultaneous use, out of order
-)
-
 // CreateCommandBuffer is clCreateCommandBufferKHR. The extension takes one queue.
-func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64) (uintptr, Status) {
+func (d *Driver) CreateCommandBuffer(n uint32, queues []uintptr, given []uint64) (uintptr, api.Status) {
 	if n != 1 || queues == nil {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	q, status := d.liveQueue(queues[0])
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	b := &CommandBuffer{d: d, id: d.newID(), q: q, given: given}
 	seen := false
 	for i := 0; i+1 < len(given) && given[i] != 0; i += 2 {
-		if given[i] != commandBufferFlags || seen || given[i+1]&^commandBufferSimultaneous != 0 {
-			return 0, InvalidValue
+		if given[i] != cl.COMMAND_BUFFER_FLAGS_KHR || seen || given[i+1]&^cl.COMMAND_BUFFER_SIMULTANEOUS_USE_KHR != 0 {
+			return 0, cl.INVALID_VALUE
 		}
 		seen, b.simultaneous = true, given[i+1] != 0
 	}
 	b.refs.Set(1)
 	h, err := d.graphs.Put(b)
 	if err != nil {
-		return 0, OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	b.handle = h
 	q.refs.Retain()
-	return h, Success
+	return h, cl.SUCCESS
 }
 
 // FinalizeCommandBuffer is clFinalizeCommandBufferKHR.
-func (d *Driver) FinalizeCommandBuffer(h uintptr) Status {
+func (d *Driver) FinalizeCommandBuffer(h uintptr) api.Status {
 	b := d.graphs.Get(h)
 	if b == nil {
-		return InvalidCommandBuffer
+		return cl.INVALID_COMMAND_BUFFER_KHR
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.final {
-		return InvalidOperation
+		return cl.INVALID_OPERATION
 	}
 	b.final = true
-	return Success
+	return cl.SUCCESS
 }
 
 // RetainCommandBuffer is clRetainCommandBufferKHR.
-func (d *Driver) RetainCommandBuffer(h uintptr) Status {
+func (d *Driver) RetainCommandBuffer(h uintptr) api.Status {
 	if b := d.graphs.Get(h); b != nil && b.refs.Retain() {
-		return Success
+		return cl.SUCCESS
 	}
-	return InvalidCommandBuffer
+	return cl.INVALID_COMMAND_BUFFER_KHR
 }
 
 // ReleaseCommandBuffer is clReleaseCommandBufferKHR.
-func (d *Driver) ReleaseCommandBuffer(h uintptr) Status {
+func (d *Driver) ReleaseCommandBuffer(h uintptr) api.Status {
 	b := d.graphs.Get(h)
 	if b == nil {
-		return InvalidCommandBuffer
+		return cl.INVALID_COMMAND_BUFFER_KHR
 	}
 	ok, last := b.refs.Release()
 	if !ok {
-		return InvalidCommandBuffer
+		return cl.INVALID_COMMAND_BUFFER_KHR
 	}
 	if last {
 		d.graphs.Remove(h)
 		b.forget()
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // forget lets the recorded commands' objects go. What was enqueued goes on: the worker holds what its commands use.
@@ -139,7 +121,7 @@ func (b *CommandBuffer) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sent || b.last != nil {
-		b.q.w.tell(&clwire.Release{ID: b.id})
+		b.q.w.SendOneWay(&clwire.Release{ID: b.id})
 	}
 	for i := range b.commands {
 		b.commands[i].letGo(b.d)
@@ -160,92 +142,86 @@ func (r *recorded) letGo(d *Driver) {
 				d.ReleaseSampler(a.sampler.handle)
 			}
 		}
-		d.ReleaseKernel(k.handle)
+		d.dropKernel(k)
 	}
 }
 
 // CommandBufferInfo is clGetCommandBufferInfoKHR.
-func (d *Driver) CommandBufferInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) CommandBufferInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	b := d.graphs.Get(h)
 	if b == nil {
-		return nil, InvalidCommandBuffer
+		return nil, cl.INVALID_COMMAND_BUFFER_KHR
 	}
 	switch param {
-	case commandBufferQueues:
-		return infoHandles([]uintptr{b.q.handle}), Success
-	case commandBufferNumQueues:
-		return infoU32(1), Success
-	case commandBufferReferences:
-		return infoU32(b.refs.Count()), Success
-	case commandBufferState:
+	case cl.COMMAND_BUFFER_QUEUES_KHR:
+		return answers.Handles([]uintptr{b.q.handle}), cl.SUCCESS
+	case cl.COMMAND_BUFFER_NUM_QUEUES_KHR:
+		return answers.U32(1), cl.SUCCESS
+	case cl.COMMAND_BUFFER_REFERENCE_COUNT_KHR:
+		return answers.U32(b.refs.Count()), cl.SUCCESS
+	case cl.COMMAND_BUFFER_STATE_KHR:
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return infoU32(b.stateLocked()), Success
-	case commandBufferProperties:
-		return infoSizes(b.given), Success
+		return answers.U32(b.stateLocked()), cl.SUCCESS
+	case cl.COMMAND_BUFFER_PROPERTIES_ARRAY_KHR:
+		return answers.Sizes(b.given), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 func (b *CommandBuffer) stateLocked() uint32 {
 	switch {
 	case !b.final:
-		return stateRecording
+		return cl.COMMAND_BUFFER_STATE_RECORDING_KHR
 	case b.last != nil && b.last.poll() > 0:
-		return statePending
+		return cl.COMMAND_BUFFER_STATE_PENDING_KHR
 	}
-	return stateExecutable
+	return cl.COMMAND_BUFFER_STATE_EXECUTABLE_KHR
 }
 
-// SyncPoints is how a recording call names what its command waits for, and what else it was given.
-type SyncPoints struct {
-	Queue   uintptr // must be none
-	N       uint32
-	List    []uint32 // nil: NULL
-	Mutable bool     // a place for a mutable handle, which there is none of
-}
-
-// Record checks and records a command: call is the enqueue call that carries the command's arguments, with the queue and
-// the waits to give it. Sync points need no more than to be ones: a replay keeps the order of recording.
-func (d *Driver) Record(h uintptr, s SyncPoints, call func(queue uintptr, w Waits) (uintptr, Status)) (point uint32, status Status) {
+// Record checks and records a command: call is the enqueue call that carries the command's arguments, with the queue
+// and the waits to give it. Sync points need no more than to be ones: a replay keeps the order of recording.
+func (d *Driver) Record(h uintptr, s api.SyncPoints, call func(queue uintptr, w api.Waits) (uintptr,
+	api.Status)) (point uint32,
+	status api.Status) {
 	b := d.graphs.Get(h)
 	if b == nil {
-		return 0, InvalidCommandBuffer
+		return 0, cl.INVALID_COMMAND_BUFFER_KHR
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case s.Queue != 0:
-		return 0, InvalidCommandQueue
+		return 0, cl.INVALID_COMMAND_QUEUE
 	case b.final:
-		return 0, InvalidOperation
+		return 0, cl.INVALID_OPERATION
 	case s.Mutable:
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	case (s.N == 0) != (s.List == nil), slices.ContainsFunc(s.List, func(p uint32) bool { return p >= b.points }):
-		return 0, InvalidSyncPoints
+		return 0, cl.INVALID_SYNC_POINT_WAIT_LIST_KHR
 	}
 	if call != nil { // nil: a barrier
-		if _, status := call(b.q.handle, Waits{graph: b}); status != Success {
+		if _, status := call(b.q.handle, api.Waits{Recorder: b}); status != cl.SUCCESS {
 			return 0, status
 		}
 	}
 	b.points++
-	return b.points - 1, Success
+	return b.points - 1, cl.SUCCESS
 }
 
 // roomLocked books the bytes of one more command.
-func (b *CommandBuffer) roomLocked(m clwire.Message) Status {
+func (b *CommandBuffer) roomLocked(m clwire.Message) api.Status {
 	n := len(clwire.AppendRecorded(nil, m))
-	if n > recordRoom || b.bytes+n > clwire.MaxGraphBytes || len(b.commands) == clwire.MaxGraphCommands {
-		return OutOfResources
+	if n > transfer.RecordBytes || b.bytes+n > clwire.MaxGraphBytes || len(b.commands) == clwire.MaxGraphCommands {
+		return cl.OUT_OF_RESOURCES
 	}
 	b.bytes += n
-	return Success
+	return cl.SUCCESS
 }
 
 // add records a copy or a fill with the buffers that the command has noted.
-func (b *CommandBuffer) add(m clwire.Message, uses []use) Status {
-	if status := b.roomLocked(m); status != Success {
+func (b *CommandBuffer) add(m clwire.Message, uses []use) api.Status {
+	if status := b.roomLocked(m); status != cl.SUCCESS {
 		return status
 	}
 	if fill, ok := m.(*clwire.Fill); ok {
@@ -256,7 +232,7 @@ func (b *CommandBuffer) add(m clwire.Message, uses []use) Status {
 		uses[i].b.refs.Retain()
 	}
 	b.commands = append(b.commands, recorded{m: m, uses: uses})
-	return Success
+	return cl.SUCCESS
 }
 
 // note keeps a buffer that a recorded command names; an image over a buffer may be named as that.
@@ -268,34 +244,31 @@ func (c *command) note(b *Buffer, writes bool) {
 }
 
 // addLaunch records a launch with a copy of the kernel, so that later arguments are not this launch's.
-func (b *CommandBuffer) addLaunch(k *Kernel, r *Range) Status {
+func (b *CommandBuffer) addLaunch(k *Kernel, r *api.Range) api.Status {
 	k.mu.Lock()
-	class, unset := r.class(b.q, k.localBytes), k.unset
+	class, unset := kernelfacts.ClassOf(r, b.q.device.index, k.localBytes), k.unset
 	k.mu.Unlock()
 	if unset > 0 {
-		return InvalidKernelArgs
+		return cl.INVALID_KERNEL_ARGS
 	}
-	if verdict, known := k.facts.launchVerdict(&class); known && verdict != Success {
+	if verdict, known := k.facts.LaunchVerdict(&class); known && verdict != cl.SUCCESS {
 		return verdict
 	}
-	h, status := b.d.CloneKernel(k.handle)
-	if status != Success {
-		return status
-	}
-	c := recorded{kernel: b.d.kernels.Get(h), r: *r}
-	if status := b.roomLocked(c.message()); status != Success {
-		b.d.ReleaseKernel(h)
+	c := recorded{kernel: k.clone(), r: *r}
+	if status := b.roomLocked(c.message()); status != cl.SUCCESS {
+		b.d.dropKernel(c.kernel)
 		return status
 	}
 	for _, i := range c.kernel.memArgs {
-		if a := &c.kernel.args[i]; a.buffer != nil && !a.buffer.refs.Retain() || a.sampler != nil && !a.sampler.refs.Retain() {
+		if a := &c.kernel.args[i]; a.buffer != nil && !a.buffer.refs.Retain() || a.sampler != nil &&
+			!a.sampler.refs.Retain() {
 			c.kernel.memArgs = slices.DeleteFunc(c.kernel.memArgs, func(j int) bool { return j >= i })
 			c.letGo(b.d)
-			return InvalidKernelArgs // released since it was set
+			return cl.INVALID_KERNEL_ARGS // released since it was set
 		}
 	}
 	b.commands = append(b.commands, c)
-	return Success
+	return cl.SUCCESS
 }
 
 // message is the command's record, with an empty Cmd.
@@ -304,7 +277,8 @@ func (r *recorded) message() clwire.Message {
 	if k == nil {
 		return r.m
 	}
-	m := &clwire.NDRange{Kernel: k.id, Dims: uint8(r.r.Dims), HasOffset: r.r.HasOffset, HasLocal: r.r.HasLocal, Global: r.r.Global, Offset: r.r.Offset, Local: r.r.Local}
+	m := &clwire.NDRange{Kernel: k.id, Dims: uint8(r.r.Dims), HasOffset: r.r.HasOffset, HasLocal: r.r.HasLocal,
+		Global: r.r.Global, Offset: r.r.Offset, Local: r.r.Local}
 	for i := range k.args {
 		m.Args = append(m.Args, clwire.Arg{Index: uint16(i), Kind: k.args[i].kind, Data: k.args[i].value()})
 	}
@@ -312,63 +286,64 @@ func (r *recorded) message() clwire.Message {
 }
 
 // EnqueueCommandBuffer is clEnqueueCommandBufferKHR: on the queue of its creation, or on one like it.
-func (d *Driver) EnqueueCommandBuffer(n uint32, queues []uintptr, h uintptr, w Waits) (uintptr, Status) {
+func (d *Driver) EnqueueCommandBuffer(n uint32, queues []uintptr, h uintptr, w api.Waits) (uintptr, api.Status) {
 	b := d.graphs.Get(h)
 	if b == nil {
-		return 0, InvalidCommandBuffer
+		return 0, cl.INVALID_COMMAND_BUFFER_KHR
 	}
 	q := b.q
 	if (n == 0) != (queues == nil) || n > 1 {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	if n == 1 {
-		var status Status
-		if q, status = b.replacement(queues[0]); status != Success {
+		var status api.Status
+		if q, status = b.replacement(queues[0]); status != cl.SUCCESS {
 			return 0, status
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if state := b.stateLocked(); state == stateRecording || state == statePending && !b.simultaneous {
-		return 0, InvalidOperation
+	if state := b.stateLocked(); state == cl.COMMAND_BUFFER_STATE_RECORDING_KHR ||
+		state == cl.COMMAND_BUFFER_STATE_PENDING_KHR && !b.simultaneous {
+		return 0, cl.INVALID_OPERATION
 	}
 	wanted := w.Want
 	w.Want = true
-	c, status := d.open(q, cmdCommandBuffer, w)
-	if status == Success {
+	c, status := d.open(q, cl.COMMAND_COMMAND_BUFFER_KHR, w)
+	if status == cl.SUCCESS {
 		status = b.replayLocked(&c)
 	}
 	event, status := c.close(status)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	b.last = c.e
-	c.e.hold()
+	c.e.Hold()
 	if !wanted {
 		d.ReleaseEvent(event)
 		event = 0
 	}
-	return event, Success
+	return event, cl.SUCCESS
 }
 
 // replacement resolves a queue that stands in for the one of the creation.
-func (b *CommandBuffer) replacement(h uintptr) (*Queue, Status) {
+func (b *CommandBuffer) replacement(h uintptr) (*Queue, api.Status) {
 	q, status := b.d.liveQueue(h)
 	switch {
-	case status != Success:
+	case status != cl.SUCCESS:
 		return nil, status
 	case q.ctx != b.q.ctx:
-		return nil, InvalidContext
+		return nil, cl.INVALID_CONTEXT
 	case q.device != b.q.device || q.props != b.q.props:
-		return nil, IncompatibleQueue
+		return nil, cl.INCOMPATIBLE_COMMAND_QUEUE_KHR
 	}
-	return q, Success
+	return q, cl.SUCCESS
 }
 
 // replayLocked readies the buffers, sends the commands unless the worker has them as they are, and asks for them.
-func (b *CommandBuffer) replayLocked(c *command) Status {
+func (b *CommandBuffer) replayLocked(c *command) api.Status {
 	for i := range b.commands {
-		if status := b.prepareLocked(c, &b.commands[i]); status != Success {
+		if status := b.prepareLocked(c, &b.commands[i]); status != cl.SUCCESS {
 			return status
 		}
 	}
@@ -378,8 +353,8 @@ func (b *CommandBuffer) replayLocked(c *command) Status {
 			data = clwire.AppendRecorded(data, b.commands[i].message())
 		}
 		blob := b.d.newID()
-		if c.q.w.sendBlob(blob, data) != nil || c.q.w.send(&clwire.Graph{ID: b.id, Blob: blob}, 0, 0) != nil {
-			return OutOfResources
+		if c.q.w.SendBlob(blob, data) != nil || c.q.w.Send(&clwire.Graph{ID: b.id, Blob: blob}, 0, 0) != nil {
+			return cl.OUT_OF_RESOURCES
 		}
 		b.sent = true
 	}
@@ -391,10 +366,10 @@ func (b *CommandBuffer) replayLocked(c *command) Status {
 }
 
 // prepareLocked readies one command's buffers. One whose number has changed makes the commands travel again.
-func (b *CommandBuffer) prepareLocked(c *command, r *recorded) Status {
+func (b *CommandBuffer) prepareLocked(c *command, r *recorded) api.Status {
 	for i := range r.uses {
 		u := &r.uses[i]
-		if status := c.uses(u.b, u.writes); status != Success {
+		if status := c.uses(u.b, u.writes); status != cl.SUCCESS {
 			return status
 		}
 		if id := u.b.id.Load(); id != u.id {
@@ -404,14 +379,12 @@ func (b *CommandBuffer) prepareLocked(c *command, r *recorded) Status {
 	}
 	k := r.kernel
 	if k == nil {
-		return Success
+		return cl.SUCCESS
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if status := k.ensureRemote(c.q.w); status != Success {
+	if status := k.ensureRemote(c.q.w); status != cl.SUCCESS { // b.mu guards the kernel, which nobody else has
 		return status
 	}
-	if status := c.prepareArgsLocked(k); status != Success {
+	if status := c.prepareArgsLocked(k); status != cl.SUCCESS {
 		return status
 	}
 	if k.dirty > 0 {
@@ -420,7 +393,7 @@ func (b *CommandBuffer) prepareLocked(c *command, r *recorded) Status {
 		}
 		k.dirty, b.sent = 0, false
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // renumber makes a record name a buffer by its new number.

@@ -5,8 +5,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/handle"
+	"tendril/forwarding/session/callback"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/mirror"
+	"tendril/forwarding/session/node"
 )
 
 // Context is a cl_context over devices of one platform. It starts no worker; the first queue or build does.
@@ -25,155 +32,154 @@ type Context struct {
 	debited    atomic.Uint64     // bytes of buffers in the driver's memory
 
 	mu          sync.Mutex
-	w           atomic.Pointer[worker]              // written under mu
-	moves       map[*Device]*Queue                  // for moves of our own; guarded by mu
-	destructors []func()                            // guarded by mu
-	formats     map[imageFormatsAsked][]ImageFormat // guarded by mu
-	staging     stagingPool
-	unwaited    unwaited
+	w           atomic.Pointer[worker]                  // written under mu
+	moves       map[*Device]*Queue                      // for moves of our own; guarded by mu
+	destructors []func()                                // guarded by mu
+	formats     map[imageFormatsAsked][]api.ImageFormat // guarded by mu
+	staging     memory.Staging
+	asyncWrites asyncWrites
+	mirrors     mirror.List // of buffers with the program's own memory
 
-	mirrors   atomic.Pointer[[]*mirror] // buffers with the program's own memory; replaced under mirrorsMu
-	mirrorsMu sync.Mutex                // leaf
-
-	// publishing is held for reading by each enqueue call of a context in place, and for writing while memory becomes an object: so no
-	// command that found it writable comes after it is not.
+	// publishing is held for reading by each enqueue call of a context in place, and for writing while memory becomes
+	// an object: so no command that found it writable comes after it is not.
 	publishing sync.RWMutex
 }
 
 // CreateContext is clCreateContext (§4.4). report may be nil.
-func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report func(text string)) (uintptr, Status) {
+func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report func(text string)) (uintptr, api.Status) {
 	platform, status := d.checkProperties(properties)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if len(devices) == 0 {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	list := d.lookUp(devices)
 	if list == nil {
-		return 0, InvalidDevice
+		return 0, cl.INVALID_DEVICE
 	}
 	if platform == nil {
 		platform = list[0].platform
 	}
 	for _, dev := range list {
 		if dev.platform != platform {
-			return 0, InvalidDevice
+			return 0, cl.INVALID_DEVICE
 		}
 	}
 	return d.makeContext(platform, properties, list, report)
 }
 
 // CreateContextFromType is clCreateContextFromType (§4.4).
-func (d *Driver) CreateContextFromType(properties []uint64, kind uint64, report func(text string)) (uintptr, Status) {
+func (d *Driver) CreateContextFromType(properties []uint64, kind uint64, report func(text string)) (uintptr,
+	api.Status) {
 	platform, status := d.checkProperties(properties)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if platform == nil {
-		if d.mu.Lock(); len(d.shown) > 0 {
-			platform = d.shown[0]
+		if shown := d.connectedPlatforms(); len(shown) > 0 {
+			platform = shown[0]
 		}
-		d.mu.Unlock()
 	}
 	if platform == nil {
-		return 0, InvalidPlatform
+		return 0, cl.INVALID_PLATFORM
 	}
-	if kind&deviceTypeAll != deviceTypeAll && (kind == 0 || kind&^deviceTypeKnown != 0) {
-		return 0, InvalidDeviceType
+	if kind&cl.DEVICE_TYPE_ALL != cl.DEVICE_TYPE_ALL && (kind == 0 || kind&^deviceTypeKnown != 0) {
+		return 0, cl.INVALID_DEVICE_TYPE
 	}
 	list := platform.devicesOf(kind)
 	if len(list) == 0 {
-		return 0, DeviceNotFound
+		return 0, cl.DEVICE_NOT_FOUND
 	}
 	return d.makeContext(platform, properties, list, report)
 }
 
-func (d *Driver) checkProperties(properties []uint64) (platform *Platform, status Status) {
+func (d *Driver) checkProperties(properties []uint64) (platform *Platform, status api.Status) {
 	seen := map[uint64]bool{}
 	for i := 0; i+1 < len(properties) && properties[i] != 0; i += 2 {
 		if seen[properties[i]] {
-			return nil, InvalidProperty
+			return nil, cl.INVALID_PROPERTY
 		}
 		seen[properties[i]] = true
 		switch properties[i] {
-		case contextPlatform:
+		case cl.CONTEXT_PLATFORM:
 			if platform = d.platforms.Get(uintptr(properties[i+1])); platform == nil {
-				return nil, InvalidPlatform
+				return nil, cl.INVALID_PLATFORM
 			}
-		case contextInteropUserSync:
+		case cl.CONTEXT_INTEROP_USER_SYNC:
 			if properties[i+1] > 1 {
-				return nil, InvalidProperty
+				return nil, cl.INVALID_PROPERTY
 			}
 		default:
-			return nil, InvalidProperty
+			return nil, cl.INVALID_PROPERTY
 		}
 	}
-	return platform, Success
+	return platform, cl.SUCCESS
 }
 
-func (d *Driver) makeContext(p *Platform, properties []uint64, devices []*Device, report func(string)) (uintptr, Status) {
+func (d *Driver) makeContext(p *Platform, properties []uint64, devices []*Device,
+	report func(string)) (uintptr, api.Status) {
 	c := &Context{
 		d: d, id: d.newID(), platform: p, devices: devices, properties: properties, report: report,
 		inPlace: true, alignBytes: 128, moves: map[*Device]*Queue{},
 	}
-	_, c.remote = p.control.(RemoteControl)
+	_, c.remote = p.control.(node.Remote)
 	c.refs.Set(1)
 	for _, dev := range devices {
 		c.inPlace = c.inPlace && dev.inPlace
-		c.alignBytes = max(c.alignBytes, dev.limits.alignBytes)
+		c.alignBytes = max(c.alignBytes, dev.limits.AlignBytes)
 	}
 	h, err := d.contexts.Put(c)
 	if err != nil {
-		return 0, OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	c.handle = h
 	for _, dev := range devices {
 		dev.hold()
 	}
-	return h, Success
+	return h, cl.SUCCESS
 }
 
 // bound returns the context's worker, nil before the first use.
 func (c *Context) bound() *worker { return c.w.Load() }
 
 // worker returns the context's worker, starting it at first use. The error was told on standard error.
-func (c *Context) worker() (*worker, Status) {
+func (c *Context) worker() (*worker, api.Status) {
 	if w := c.w.Load(); w != nil {
-		if w.dead.Load() {
-			return nil, OutOfResources
+		if w.Dead() {
+			return nil, cl.OUT_OF_RESOURCES
 		}
-		return w, Success
+		return w, cl.SUCCESS
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.w.Load(); w != nil {
-		return w, Success
+		return w, cl.SUCCESS
 	}
 	w, err := c.platform.worker()
 	if err == nil {
 		for _, dev := range c.devices {
-			if status := w.ensurePartition(dev.made); status != Success {
+			if status := w.ensurePartition(dev.made); status != cl.SUCCESS {
 				return nil, status
 			}
 		}
-		err = w.send(&clwire.CreateContext{ID: c.id, Devices: indices(c.devices)}, 0, 0)
+		err = w.Send(&clwire.CreateContext{ID: c.id, Devices: indices(c.devices)}, 0, 0)
 	}
 	if err != nil {
 		c.d.cfg.Log(fmt.Sprintf("tendril: %v", err))
-		return nil, OutOfResources
+		return nil, cl.OUT_OF_RESOURCES
 	}
 	w.mu.Lock()
 	w.contexts[c] = struct{}{}
 	w.mu.Unlock()
 	c.w.Store(w)
-	return w, Success
+	return w, cl.SUCCESS
 }
 
 // notify calls the program's context callback with text.
 func (c *Context) notify(text string) {
 	if c.report != nil {
-		c.d.callbacks.run(func() { c.report(text) })
+		c.d.callbacks.Run(func() { c.report(text) })
 	}
 }
 
@@ -191,20 +197,20 @@ func (c *Context) has(dev *Device) bool {
 }
 
 // RetainContext is clRetainContext.
-func (d *Driver) RetainContext(h uintptr) Status {
+func (d *Driver) RetainContext(h uintptr) api.Status {
 	if c := d.contexts.Get(h); c != nil && c.refs.Retain() {
-		return Success
+		return cl.SUCCESS
 	}
-	return InvalidContext
+	return cl.INVALID_CONTEXT
 }
 
 // ReleaseContext is clReleaseContext.
-func (d *Driver) ReleaseContext(h uintptr) Status {
+func (d *Driver) ReleaseContext(h uintptr) api.Status {
 	c := d.contexts.Get(h)
 	if c == nil || !d.releaseContext(c) {
-		return InvalidContext
+		return cl.INVALID_CONTEXT
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 func (d *Driver) releaseContext(c *Context) bool {
@@ -221,12 +227,12 @@ func (d *Driver) dropContext(c *Context) {
 	moves, destructors := c.moves, c.destructors
 	c.moves, c.destructors = nil, nil
 	c.mu.Unlock()
-	c.staging.close(d, c.bound())
+	c.staging.Close(d.slabs, c.bound().sent)
 	if w := c.bound(); w != nil {
 		for _, q := range moves {
 			w.forgetQueue(q)
 		}
-		w.tell(&clwire.Release{ID: c.id})
+		w.SendOneWay(&clwire.Release{ID: c.id})
 		w.mu.Lock()
 		delete(w.contexts, c)
 		w.mu.Unlock()
@@ -238,42 +244,42 @@ func (d *Driver) dropContext(c *Context) {
 }
 
 // runLatestFirst calls destructor callbacks in the order that the specification gives (§4.4, §5.4).
-func runLatestFirst(p *dispatcher, calls []func()) {
+func runLatestFirst(p *callback.Dispatcher, calls []func()) {
 	for i := len(calls) - 1; i >= 0; i-- {
-		p.run(calls[i])
+		p.Run(calls[i])
 	}
 }
 
 // SetContextDestructorCallback is clSetContextDestructorCallback (§4.4).
-func (d *Driver) SetContextDestructorCallback(h uintptr, call func()) Status {
+func (d *Driver) SetContextDestructorCallback(h uintptr, call func()) api.Status {
 	c := d.contexts.Get(h)
 	if c == nil {
-		return InvalidContext
+		return cl.INVALID_CONTEXT
 	}
 	if call == nil {
-		return InvalidValue
+		return cl.INVALID_VALUE
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.destructors = append(c.destructors, call)
-	return Success
+	return cl.SUCCESS
 }
 
 // ContextInfo is clGetContextInfo (§4.4).
-func (d *Driver) ContextInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) ContextInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	c := d.contexts.Get(h)
 	if c == nil {
-		return nil, InvalidContext
+		return nil, cl.INVALID_CONTEXT
 	}
 	switch param {
-	case 0x1080:
-		return infoU32(c.refs.Count()), Success
-	case 0x1081:
-		return infoHandles(handlesOf(c.devices)), Success
-	case 0x1082:
-		return infoSizes(c.properties), Success
-	case 0x1083:
-		return infoU32(uint32(len(c.devices))), Success
+	case cl.CONTEXT_REFERENCE_COUNT:
+		return answers.U32(c.refs.Count()), cl.SUCCESS
+	case cl.CONTEXT_DEVICES:
+		return answers.Handles(handlesOf(c.devices)), cl.SUCCESS
+	case cl.CONTEXT_PROPERTIES:
+		return answers.Sizes(c.properties), cl.SUCCESS
+	case cl.CONTEXT_NUM_DEVICES:
+		return answers.U32(uint32(len(c.devices))), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }

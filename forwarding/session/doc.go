@@ -4,20 +4,35 @@
 // codes of the specification, and sends commands to the worker of a context one-way. package icd turns C calls into
 // calls of Driver; handles are numbers (package handle).
 //
-// Trust: the program may pass anything as a handle or a size and is answered with an error; pointers to its own memory
-// are followed, as in every OpenCL driver. The worker runs the tenant's kernels and may be broken: what it sends is
-// checked by clwire and link, and looked up in tables; a fault ends that worker. The daemon is trusted with memory.
+// Trust: the program may pass anything as a handle or a size and is answered with an error; pointers to its own
+// memory are followed, as in every OpenCL driver. The worker runs the tenant's kernels and may be broken: what it
+// sends is checked by conn and looked up in tables (worker.go); a fault ends that worker. The daemon is trusted with
+// memory.
 //
-// Lock order, outermost first; a lock may be taken while any before it is held:
+// What needs no object of OpenCL has packages of its own below this one: devices (which are shown), callback (the
+// program's), node (the daemon), memory (shared memory), peers (links between workers), transfer (which way bytes go),
+// includes (files of a source), kernelfacts (what is known of a kernel by its name), mirror (a buffer and the program's
+// memory under it).
 //
-//	Driver.mu > CommandBuffer.mu > Context.mu > Program.mu > Kernel.mu > mirror.mu > Buffer.mu > unwaited.mu > Queue.mu > worker.segMu > link's own
+// Lock order, outermost first. A lock may be taken while one of an earlier line is held, and no two of one line are
+// held together:
 //
-// Context.publishing comes before them all. A blocking command holds it for reading while it waits, so who wants it for writing tries
-// (Context.beginPublishing) and never waits for it: enqueue calls would wait behind him.
+//	CommandBuffer.mu, and Context.publishing after it
+//	Kernel.mu
+//	Mirror.mu (package mirror), Staging's once, asyncWrites.mu
+//	Buffer.mu, Queue.mu, Context.mu, Program.mu, Sampler.mu > the connection's own (package conn)
 //
-// The reader's lock (worker.rx) is held while records are dispatched; under it only leaves are taken: worker.mu,
-// Event.mu, slabs.mu, dispatcher.mu, bulk.mu. bulkOp.memory stands apart: senders and lane readers hold it for reading
-// while they touch the program's memory, with a lane's own lock alone after it; bulkOp.giveUp takes it for writing, under
-// the reader's lock or none, and so waits for one chunk at most, on a lane that is being read or shut down. No lock is
-// held while a callback of the program runs or while a thread waits.
+// No thread holds more than four of them: a command that is recorded takes Kernel.mu and no mirror's, one that is
+// replayed no Kernel.mu (the copies in a command buffer are its own), and memory that is published in place is never
+// staged. Buffer.mu is let go before memory is freed, which may ask a queue for its progress.
+//
+// A worker is started under Context.mu > Platform.mu > Driver.keptMu, by who holds nothing else; Driver.mu is held
+// while the daemons are connected to, and nothing else then. A sub-buffer's mu comes before its root's.
+//
+// Context.publishing is held for reading by each command in place, while it waits too. So who wants it for writing
+// tries (Context.beginPublishing) and never waits for it: enqueue calls would wait behind him.
+//
+// A worker is called by its connection (conn.Sink, conn.BulkOwner) with the reader's lock held; under it only leaves
+// are taken: worker.mu, Event.mu, memory.Slabs.mu, callback.Dispatcher.mu. No lock is held while a callback of the
+// program runs, nor, but publishing, while a thread waits for a command of the program's.
 package session

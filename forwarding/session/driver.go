@@ -8,42 +8,61 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/forwarding/api"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/conn"
+	"tendril/forwarding/handle"
+	"tendril/forwarding/session/callback"
+	"tendril/forwarding/session/devices"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/node"
+	"tendril/forwarding/session/peers"
+	"tendril/forwarding/session/transfer"
 	"tendril/forwarding/trace"
 )
 
 // Config says how a Driver reaches its daemon. The zero value has no way to: Dial must be set.
 type Config struct {
-	Dial       func() (Control, error) // connects to the daemon; called once, at the first question for platforms
-	Servers    []Server                // daemons of other machines, in place of Dial; each gives platforms of its own
-	Lanes      int                     // bulk lanes to a worker on another machine; 0: by the number of cores
-	Plaintext  bool                    // lanes without TLS, where the other machine allows it
-	NoCompress bool                    // what lanes carry is never packed
-	Dispatch   uintptr                 // address of the ICD dispatch table, the first word of every object
-	Version    string                  // of this library, told to the daemon
-	Program    string                  // told to the worker, for status
-	Selector   string                  // which devices are shown, see ParseSelector
-	Publish    string                  // "" or a name: see publish.go
-	Spin       time.Duration           // how long a waiting caller polls before it sleeps
-	RemoteSpin time.Duration           // the same where the worker is on another machine
-	Resume     time.Duration           // how long a session waits for a connection that was lost; 0: not at all
-	Silence    time.Duration           // how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
-	NoPeers    bool                    // contexts that span workers use no links between these
-	KernelTime time.Duration           // that one command may run on its device, 0: no bound of the program's own
-	BuildTime  time.Duration           // the same for one build
-	Disabled   bool                    // inside a worker: no platform
-	Log        func(line string)       // one line for the person at the terminal
-	Print      func(data []byte)       // what kernels print
-	Env        map[string]string       // driver variables of the program, for the session
-	Trace      *trace.Writer           // nil: no trace; the caller closes it after the Driver
-	Counters   *trace.Counters         // round trips by cause; nil: the Driver's own
+	// connects to the daemon; called once, at the first question for platforms
+	Dial       func() (node.Control, error)
+	Servers    []Server      // daemons of other machines, in place of Dial; each gives platforms of its own
+	Lanes      int           // bulk lanes to a worker on another machine; 0: by the number of cores
+	Plaintext  bool          // lanes without TLS, where the other machine allows it
+	NoCompress bool          // what lanes carry is never packed
+	Dispatch   uintptr       // address of the ICD dispatch table, the first word of every object
+	Version    string        // of this library, told to the daemon
+	Program    string        // told to the worker, for status
+	Selector   string        // which devices are shown, see ParseSelector
+	Publish    string        // "" or a name: see publish.go
+	Spin       time.Duration // how long a waiting caller polls before it sleeps
+	RemoteSpin time.Duration // the same where the worker is on another machine
+	Resume     time.Duration // how long a session waits for a connection that was lost; 0: not at all
+	// how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
+	Silence    time.Duration
+	NoPeers    bool              // contexts that span workers use no links between these
+	KernelTime time.Duration     // that one command may run on its device, 0: no bound of the program's own
+	BuildTime  time.Duration     // the same for one build
+	Disabled   bool              // inside a worker: no platform
+	Log        func(line string) // one line for the person at the terminal
+	Print      func(data []byte) // what kernels print
+	Env        map[string]string // driver variables of the program, for the session
+	Trace      *trace.Writer     // nil: no trace; the caller closes it after the Driver
+	Counters   *trace.Counters   // round trips by cause; nil: the Driver's own
 }
 
-// wasHandle says that a number lies where handles come from: one of an object that is gone, or of a kind that is no argument.
+// Server is one daemon that a process was pointed to, in place of its own node's.
+type Server struct {
+	Name string // HOST:PORT or ssh://…, for the person at the terminal
+	Dial func() (node.Control, error)
+}
+
+// wasHandle says that a number lies where handles come from: one of an object that is gone, or of a kind that is no
+// argument.
 func (d *Driver) wasHandle(h uintptr) bool {
-	return d.buffers.Contains(h) || d.samplers.Contains(h) || d.platforms.Contains(h) || d.devices.Contains(h) || d.contexts.Contains(h) ||
-		d.queues.Contains(h) || d.programs.Contains(h) || d.kernels.Contains(h) || d.events.Contains(h) || d.graphs.Contains(h)
+	return d.buffers.Contains(h) || d.samplers.Contains(h) || d.platforms.Contains(h) || d.devices.Contains(h) ||
+		d.contexts.Contains(h) ||
+		d.queues.Contains(h) || d.programs.Contains(h) || d.kernels.Contains(h) || d.events.Contains(h) ||
+		d.graphs.Contains(h)
 }
 
 // Slots of address space for each kind of object.
@@ -52,6 +71,8 @@ const (
 	someSlots = 1 << 20
 	manySlots = 16 << 20
 )
+
+var _ api.Base = (*Driver)(nil)
 
 // Driver is one process's OpenCL. All methods may be called concurrently, also from callbacks.
 type Driver struct {
@@ -68,34 +89,48 @@ type Driver struct {
 	samplers  *handle.Table[Sampler]
 	graphs    *handle.Table[CommandBuffer]
 
-	ids       atomic.Uint64 // object, request, blob and host-operation numbers of the session
-	slabs     *slabs
-	trace     *tracer // nil: nobody traces
-	counters  *trace.Counters
-	callbacks *dispatcher
-	landings  landings
-	lateBytes atomic.Int64   // of reads that end late and are under way
-	lingering sync.WaitGroup // what waits for commands before it lets an object go
-	closing   chan struct{}  // closed by Close
-	closeOnce sync.Once
-	peers     peerTable
-	telling   atomic.Int32 // workers whose end is being told of
+	ids             atomic.Uint64 // object, request, blob and host-operation numbers of the session
+	slabs           *memory.Slabs
+	trace           *conn.Tracer // nil: nobody traces
+	tracedKernels   sync.Map     // kernel number → number of its name in the trace
+	counters        *trace.Counters
+	callbacks       *callback.Dispatcher
+	readHazards     transfer.ReadHazards
+	stagedReadBytes atomic.Int64   // of staged reads under way
+	background      sync.WaitGroup // goroutines that outlive the call that started them, which Close joins
+	closing         chan struct{}  // closed by Close, and by WaitReports of a process that ends
+	closeOnce       sync.Once
+	peers           *peers.Table
+	reporting       atomic.Int32 // workers whose end is being told of
 
 	mu        sync.Mutex
 	connected bool
-	control   Control                // of this node, which memory is shared with; nil without one
-	controls  []Control              // all
-	keptMu    sync.Mutex             // held while a daemon is asked
-	kept      map[RemoteControl]bool // sessions that outlive their connections
-	shown     []*Platform            // immutable once connected
+	control   node.Control         // of this node, which memory is shared with; nil without one
+	controls  []node.Control       // all
+	keptMu    sync.Mutex           // held while a daemon is asked
+	kept      map[node.Remote]bool // sessions that outlive their connections
+	shown     []*Platform          // immutable once connected
+
+	visible atomic.Pointer[[]*Platform] // shown, once connected
 }
 
-// AwaitFates waits until it has been said how workers ended that have, limit at most: a program that exits at its first error would
-// otherwise leave nobody to say why.
-func (d *Driver) AwaitFates(limit time.Duration) {
-	for end := time.Now().Add(limit); d.telling.Load() > 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
+// WaitReports is for a process that ends: it waits until it has been said that workers ended that have, since a program
+// that exits at its first error would otherwise leave nobody to say why. What is not known within limit is said
+// without its reason.
+func (d *Driver) WaitReports(limit time.Duration) {
+	if !d.reported(limit) {
+		d.closeOnce.Do(func() { close(d.closing) })
+		d.reported(limit)
 	}
+}
+
+func (d *Driver) reported(limit time.Duration) bool {
+	for end := time.Now().Add(limit); d.reporting.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 // Leave tells the daemons of other machines that the program ends, limit at most: their sessions need not wait for it.
@@ -127,11 +162,13 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Print == nil {
 		cfg.Print = func([]byte) {}
 	}
-	d := &Driver{cfg: cfg, callbacks: newDispatcher(), trace: newTracer(cfg.Trace), counters: cfg.Counters, closing: make(chan struct{})}
+	d := &Driver{cfg: cfg, callbacks: callback.New(), trace: conn.NewTracer(cfg.Trace), counters: cfg.Counters,
+		closing: make(chan struct{})}
 	if d.counters == nil {
 		d.counters = &trace.Counters{}
 	}
-	d.slabs = newSlabs(d)
+	d.peers = peers.New(&peersOf{d}, peers.Options{Off: cfg.NoPeers, Plaintext: cfg.Plaintext, Lanes: cfg.Lanes})
+	d.slabs = memory.New(&memoryOf{d})
 	var errs [10]error
 	d.platforms, errs[0] = handle.New[Platform](cfg.Dispatch, fewSlots)
 	d.devices, errs[1] = handle.New[Device](cfg.Dispatch, fewSlots)
@@ -163,6 +200,7 @@ func (d *Driver) Platforms() []uintptr {
 		if err := d.connectLocked(); err != nil {
 			d.cfg.Log(fmt.Sprintf("tendril: no OpenCL platform: %v", err))
 		}
+		d.visible.Store(&d.shown)
 	}
 	hs := make([]uintptr, len(d.shown))
 	for i, p := range d.shown {
@@ -175,7 +213,7 @@ func (d *Driver) connectLocked() error {
 	if d.cfg.Disabled {
 		return nil
 	}
-	selector, err := ParseSelector(d.cfg.Selector)
+	selector, err := devices.ParseSelector(d.cfg.Selector)
 	if err != nil {
 		return fmt.Errorf("TENDRIL_DEVICES: %w", err)
 	}
@@ -197,13 +235,22 @@ func (d *Driver) connectLocked() error {
 	return errors.Join(errs...)
 }
 
+// connectedPlatforms are those shown, none before the Driver is connected. It takes no lock.
+func (d *Driver) connectedPlatforms() []*Platform {
+	if shown := d.visible.Load(); shown != nil {
+		return *shown
+	}
+	return nil
+}
+
 // joinLocked opens a session with one daemon and shows its platforms.
-func (d *Driver) joinLocked(server Server, selector *Selector) error {
+func (d *Driver) joinLocked(server Server, selector *devices.Selector) error {
 	control, err := server.Dial()
 	if err != nil {
 		return err
 	}
-	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector, Env: d.cfg.Env})
+	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector,
+		Env: d.cfg.Env})
 	if err != nil {
 		return err
 	}
@@ -220,8 +267,8 @@ func (d *Driver) joinLocked(server Server, selector *Selector) error {
 		return fmt.Errorf("the daemon's list of devices: %w", err)
 	}
 	d.controls = append(d.controls, control)
-	if _, remote := control.(RemoteControl); remote {
-		distance(&snapshot)
+	if _, remote := control.(node.Remote); remote {
+		devices.Distance(&snapshot)
 	} else {
 		d.control = control
 	}
@@ -229,7 +276,7 @@ func (d *Driver) joinLocked(server Server, selector *Selector) error {
 }
 
 // showLocked makes the shadows of the chosen platforms and devices, in the selector's order.
-func (d *Driver) showLocked(control Control, snapshot *clwire.Snapshot, choices []Choice) error {
+func (d *Driver) showLocked(control node.Control, snapshot *clwire.Snapshot, choices []devices.Choice) error {
 	byIndex := map[int]*Platform{}
 	for _, choice := range choices {
 		p := byIndex[choice.Platform]
@@ -243,7 +290,8 @@ func (d *Driver) showLocked(control Control, snapshot *clwire.Snapshot, choices 
 			byIndex[choice.Platform] = p
 			d.shown = append(d.shown, p)
 		}
-		if err := p.addDevice(uint32(choice.Device), snapshot.Platforms[choice.Platform].Devices[choice.Device]); err != nil {
+		if err := p.addDevice(uint32(choice.Device),
+			snapshot.Platforms[choice.Platform].Devices[choice.Device]); err != nil {
 			return err
 		}
 	}
@@ -257,16 +305,23 @@ func (d *Driver) showLocked(control Control, snapshot *clwire.Snapshot, choices 
 // its process); tests do.
 func (d *Driver) Close() {
 	d.mu.Lock()
-	shown, controls := d.shown, d.controls
+	controls := d.controls
 	d.mu.Unlock()
-	d.trace.close()
+	d.trace.Close()
 	d.closeOnce.Do(func() { close(d.closing) })
-	d.lingering.Wait()
-	for _, p := range shown {
-		p.closeWorker()
+	var workers []*worker
+	for _, p := range d.connectedPlatforms() {
+		if w := p.takeWorker(); w != nil {
+			w.End()
+			workers = append(workers, w)
+		}
 	}
-	d.slabs.close()
-	d.callbacks.close()
+	d.background.Wait()
+	d.callbacks.Close()
+	for _, w := range workers {
+		w.Close()
+	}
+	d.slabs.Close()
 	for _, control := range controls {
 		control.Close()
 	}

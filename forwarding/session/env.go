@@ -6,16 +6,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"tendril/forwarding/session/node"
 	"time"
-
-	"tendril/ipc"
 )
 
 // DefaultSpin is how long a waiting caller polls before it sleeps: waking an idle core takes some 35 µs.
 const DefaultSpin = 60 * time.Microsecond
 
-// DefaultRemoteSpin is the same for a worker that is reached over a network: an answer over TLS and loopback takes longer
-// than DefaultSpin, so that every poll would be in vain (measured, kernel and clFinish on 2 cores: 90 µs with 60, 50 with 200).
+// DefaultRemoteSpin is the same for a worker that is reached over a network: an answer over TLS and loopback takes
+// longer than DefaultSpin, so that every poll would be in vain (measured, kernel and clFinish on 2 cores: 90 µs with
+// 60, 50 with 200).
 const DefaultRemoteSpin = 200 * time.Microsecond
 
 // maxSpin bounds what a program's environment may ask for.
@@ -23,22 +23,22 @@ const maxSpin = time.Second
 
 // FromEnv reads the configuration of a driver library from the environment. getenv is os.Getenv.
 //
-//	TENDRIL_SOCKET   the daemon's socket; default: ipc.DefaultSocket
+//	TENDRIL_SOCKET   the daemon's socket; default: the first of ipc.Sockets where one answers
 //	TENDRIL_DEVICES  which devices are shown, and in which order: see ParseSelector
 //	TENDRIL_SPIN_US  how long a waiting call polls before it sleeps, in µs; 0: not at all
 //	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
-//	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's; "local" among
-//	                 them is this node's, as is the path of a socket
+//	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's;
+//	                 "local" among them is this node's (TENDRIL_SOCKET), as is the path of a socket
 //	TENDRIL_PLATFORMS  read by the driver library (package span): native, node or one
 //	TENDRIL_PLAINTEXT  1: data connections to them without TLS, where they allow it
-//	TENDRIL_RESUME   how long a session waits for a connection that was lost: seconds, 0 for not at all, "block" for as long as the
-//	                 daemon keeps it; default 60
+//	TENDRIL_RESUME   how long a session waits for a connection that was lost: seconds, 0 for not at all,
+//	                 "block" for as long as the daemon keeps it; default 60
 //	TENDRIL_DEADLINE seconds that another machine may say nothing before a connection to it counts as lost; default 10
 //	TENDRIL_LANES    how many data connections carry large payloads, 1 to 7; default: by the number of cores
 //	TENDRIL_COMPRESS off: payload is never compressed; otherwise it is where a connection is slower than that
 //	TENDRIL_PEERS    off: contexts that span workers use no links between these
-//	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one build, such as 10s: beyond it
-//	                 the worker is ended. The daemon's own limits hold all the same
+//	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one
+//	                 build, such as 10s: beyond it the worker is ended. The daemon's own limits hold all the same
 //	TENDRIL_WORKER   1 inside a worker: no platform
 func FromEnv(getenv func(string) string) Config {
 	c := Config{
@@ -57,27 +57,25 @@ func FromEnv(getenv func(string) string) Config {
 	c.Resume = patienceOf(getenv("TENDRIL_RESUME"))
 	c.Silence = secondsOf(getenv("TENDRIL_DEADLINE"), defaultSilence)
 	socket := getenv("TENDRIL_SOCKET")
-	if socket == "" {
-		for _, name := range strings.FieldsFunc(getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' }) {
-			c.Servers = append(c.Servers, Server{name, func() (Control, error) { return dialNamed(name, c.Program, c.Silence) }})
-		}
-		socket = ipc.DefaultSocket()
+	for _, name := range strings.FieldsFunc(getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' }) {
+		c.Servers = append(c.Servers,
+			Server{name, func() (node.Control, error) { return dialNamed(name, socket, c.Program, c.Silence) }})
 	}
-	c.Dial = func() (Control, error) { return DialDaemon(socket, c.Program) }
+	c.Dial = func() (node.Control, error) { return node.Dial(socket, c.Program) }
 	return c
 }
 
 // LocalServer names this node's daemon in a list of servers.
 const LocalServer = "local"
 
-func dialNamed(name, program string, silence time.Duration) (Control, error) {
+func dialNamed(name, socket, program string, silence time.Duration) (node.Control, error) {
 	switch {
 	case name == LocalServer:
-		return DialDaemon(ipc.DefaultSocket(), program)
+		return node.Dial(socket, program)
 	case filepath.IsAbs(name):
-		return DialDaemon(name, program)
+		return node.Dial(name, program)
 	}
-	return DialServer(name, program, silence)
+	return node.DialServer(name, program, silence)
 }
 
 // Defaults of TENDRIL_RESUME and TENDRIL_DEADLINE.

@@ -4,39 +4,48 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/conn"
+	"tendril/forwarding/handle"
 	"tendril/forwarding/trace"
 )
 
 // Event is a cl_event: of a command, or of the user (queue nil).
 type Event struct {
-	completion // done once status is 0 or negative
-	refs       handle.Refs
-	handle     uintptr // 0: internal
-	id         uint64  // 0: ended on this side, unknown to the worker
-	ctx        *Context
-	queue      *Queue
-	kind       uint32 // CL_EVENT_COMMAND_TYPE
-	seq        uint64 // position in its queue; guarded by Queue.mu while it is sent
+	conn.Completion // done once status is 0 or negative
+	refs            handle.Refs
+	handle          uintptr // 0: internal
+	id              uint64  // 0: ended on this side, unknown to the worker
+	ctx             *Context
+	queue           *Queue
+	kind            uint32 // CL_EVENT_COMMAND_TYPE
+	seq             uint64 // position in its queue; guarded by Queue.mu while it is sent
 
 	status   atomic.Int32
 	reported atomic.Bool // the worker said how it ended: the profile is there
 	remote   atomic.Bool // user events: the worker knows it
 
-	mu        sync.Mutex // leaf
+	mu        sync.Mutex // before the connection's own locks, to send
 	profile   clwire.Profile
 	callbacks []eventCallback
 	decided   bool          // a user event: it is set, to
 	set       int32         // this
 	freed     bool          // the program let go; the worker is told at the end
 	ended     chan struct{} // made by who waits without a worker
-	foreign   bool          // it ends by another worker's word (peers.go); immutable
+	foreign   bool          // it ends by another worker's word (bridge.go); immutable
 	whenEnded func()        // not nil: called once it has ended; guarded by mu, and called under it
 	held      bool          // something here looks at its end, though the program let go
-	hosted    atomic.Bool   // it ends by this side's word, also when the worker dies: the program's memory is in use until then
-	late      *lateRead     // what brings the command's bytes before its end is seen, or nil; immutable once it is sent
+	// it ends by this side's word, also when the worker dies: the program's memory is in use until then
+	hosted  atomic.Bool
+	landing landing // what the command's bytes still need before its end is seen, or nil; immutable once it is sent
 }
+
+// landing is a read whose bytes are the program's when its command has ended. end says that it has, however often, and
+// returns how: as was said first.
+type landing interface{ end(status int32) int32 }
 
 type eventCallback struct {
 	level int32
@@ -47,19 +56,19 @@ type eventCallback struct {
 func (d *Driver) newEvent(ctx *Context, q *Queue, kind uint32) *Event {
 	e := &Event{ctx: ctx, queue: q, kind: kind, id: d.newID()}
 	e.refs.Set(1)
-	e.status.Store(statusQueued)
+	e.status.Store(cl.QUEUED)
 	if q == nil {
-		e.status.Store(statusSubmitted) // §5.9: where a user event starts
+		e.status.Store(cl.SUBMITTED) // §5.9: where a user event starts
 	}
 	return e
 }
 
 // shownEvent makes an event with a handle and references of its context and queue.
-func (d *Driver) shownEvent(ctx *Context, q *Queue, kind uint32) (*Event, Status) {
+func (d *Driver) shownEvent(ctx *Context, q *Queue, kind uint32) (*Event, api.Status) {
 	e := d.newEvent(ctx, q, kind)
 	h, err := d.events.Put(e)
 	if err != nil {
-		return nil, OutOfHostMemory
+		return nil, cl.OUT_OF_HOST_MEMORY
 	}
 	e.handle = h
 	if q != nil {
@@ -67,7 +76,7 @@ func (d *Driver) shownEvent(ctx *Context, q *Queue, kind uint32) (*Event, Status
 	} else {
 		ctx.refs.Retain()
 	}
-	return e, Success
+	return e, cl.SUCCESS
 }
 
 // abandon undoes shownEvent when its command was not sent.
@@ -83,7 +92,7 @@ func (d *Driver) abandon(e *Event) {
 	e.mu.Lock()
 	e.freed = false // the worker may never have heard of it
 	e.mu.Unlock()
-	e.advance(int32(OutOfResources)) // a mirror waits for its end
+	e.advance(int32(cl.OUT_OF_RESOURCES)) // a mirror waits for its end
 	d.dropEvent(e, false)
 }
 
@@ -101,7 +110,7 @@ func (d *Driver) dropEvent(e *Event, tell bool) {
 		return
 	}
 	if !e.foreign && e.status.Load() > 0 {
-		e.ctx.opened() // nobody can set it any more
+		e.ctx.userEventEnded() // nobody can set it any more
 	}
 	d.releaseContext(e.ctx)
 }
@@ -116,26 +125,35 @@ func (e *Event) letGo(w *worker) {
 		return
 	}
 	if e.status.Load() > 0 {
-		w.tell(&clwire.Release{ID: e.id})
+		w.SendOneWay(&clwire.Release{ID: e.id})
 	} else {
-		w.mention(&clwire.Release{ID: e.id})
+		w.SendLazy(&clwire.Release{ID: e.id})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.events, e.id)
 }
 
-// hold keeps the worker reporting the event's end after the program let it go.
-func (e *Event) hold() {
+// Hold keeps the worker reporting the event's end after the program let it go. It implements mirror.Command, as do
+// those below.
+func (e *Event) Hold() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.held = true
 }
 
+func (e *Event) Over() bool { return e.status.Load() <= 0 }
+
+func (e *Event) Await() {
+	if w := e.ctx.bound(); w != nil {
+		w.WaitUnhurried(&e.Completion)
+	}
+}
+
 // report takes over what the worker says.
 func (e *Event) report(end *clwire.EventEnd) {
-	if e.late != nil && end.Status <= 0 {
-		end.Status = e.late.end(end.Status)
+	if e.landing != nil && end.Status <= 0 {
+		end.Status = e.landing.end(end.Status)
 	}
 	if end.HasProfile {
 		e.mu.Lock()
@@ -151,9 +169,9 @@ func (e *Event) report(end *clwire.EventEnd) {
 	e.advance(end.Status)
 }
 
-func (e *Event) fail(status Status) {
-	if e.late != nil {
-		status = Status(e.late.end(int32(status)))
+func (e *Event) fail(status api.Status) {
+	if e.landing != nil {
+		status = api.Status(e.landing.end(int32(status)))
 	}
 	e.reported.Store(true)
 	e.advance(int32(status))
@@ -168,7 +186,7 @@ func (e *Event) advance(status int32) {
 	}
 	e.status.Store(status)
 	if status <= 0 {
-		e.done.Store(true)
+		e.Complete()
 		if e.ended != nil {
 			close(e.ended)
 		}
@@ -176,7 +194,7 @@ func (e *Event) advance(status int32) {
 			e.whenEnded()
 		}
 		if w := e.ctx.bound(); e.freed && w != nil {
-			e.ctx.d.callbacks.run(func() { w.mention(&clwire.Release{ID: e.id}) })
+			e.ctx.d.callbacks.Run(func() { w.SendLazy(&clwire.Release{ID: e.id}) })
 		}
 	}
 	e.fireLocked(status)
@@ -194,8 +212,8 @@ func (e *Event) fireLocked(status int32) {
 		if status < 0 {
 			told = status
 		}
-		e.ctx.d.callbacks.run(func() {
-			e.ctx.syncHost()
+		e.ctx.d.callbacks.Run(func() {
+			e.ctx.mirrors.Sync()
 			cb.call(told)
 		})
 	}
@@ -218,27 +236,27 @@ func (e *Event) waitLocal() {
 }
 
 // CreateUserEvent is clCreateUserEvent (§5.9). The worker hears of it when a command waits for it.
-func (d *Driver) CreateUserEvent(context uintptr) (uintptr, Status) {
+func (d *Driver) CreateUserEvent(context uintptr) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
-	e, status := d.shownEvent(ctx, nil, cmdUser)
-	if status != Success {
+	e, status := d.shownEvent(ctx, nil, cl.COMMAND_USER)
+	if status != cl.SUCCESS {
 		return 0, status
 	}
-	ctx.settle(nil, func(u *unwaited) { u.gates.Add(1) })
-	return e.handle, Success
+	ctx.makeVisible(nil, func(u *asyncWrites) { u.userEvents.Add(1) })
+	return e.handle, cl.SUCCESS
 }
 
 // SetUserEventStatus is clSetUserEventStatus (§5.9): once, 0 or negative.
-func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
+func (d *Driver) SetUserEventStatus(h uintptr, status int32) api.Status {
 	e := d.events.Get(h)
 	if e == nil || e.queue != nil {
-		return InvalidEvent
+		return cl.INVALID_EVENT
 	}
 	if status > 0 {
-		return InvalidValue
+		return cl.INVALID_VALUE
 	}
 	if e.foreign {
 		return e.endForeign(status)
@@ -246,19 +264,19 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) Status {
 	e.mu.Lock()
 	if e.decided {
 		e.mu.Unlock()
-		return InvalidOperation
+		return cl.INVALID_OPERATION
 	}
 	e.decided, e.set = true, status
 	remote := e.remote.Load() // if not, who makes it known tells its end too
 	e.mu.Unlock()
 	if w := e.ctx.bound(); w != nil && remote {
-		w.copied.Add(1)
-		w.tell(&clwire.SetUserEvent{ID: e.id, Status: status})
-		w.link.Kick()
+		w.MemoryWritten()
+		w.SendOneWay(&clwire.SetUserEvent{ID: e.id, Status: status})
+		w.Kick()
 	}
 	e.advance(status)
-	e.ctx.opened()
-	return Success
+	e.ctx.userEventEnded()
+	return cl.SUCCESS
 }
 
 // ensureRemote makes a user event known to the worker, with its end if that has come.
@@ -271,78 +289,79 @@ func (e *Event) ensureRemote(w *worker) error {
 	if e.remote.Load() {
 		return nil
 	}
-	if err := w.send(&clwire.UserEvent{ID: e.id}, 0, 0); err != nil {
+	if err := w.Send(&clwire.UserEvent{ID: e.id}, 0, 0); err != nil {
 		return err
 	}
 	e.remote.Store(true)
 	if e.decided {
-		return w.send(&clwire.SetUserEvent{ID: e.id, Status: e.set}, 0, 0)
+		return w.Send(&clwire.SetUserEvent{ID: e.id, Status: e.set}, 0, 0)
 	}
 	return nil
 }
 
 // RetainEvent is clRetainEvent.
-func (d *Driver) RetainEvent(h uintptr) Status {
+func (d *Driver) RetainEvent(h uintptr) api.Status {
 	if e := d.events.Get(h); e != nil && e.refs.Retain() {
-		return Success
+		return cl.SUCCESS
 	}
-	return InvalidEvent
+	return cl.INVALID_EVENT
 }
 
 // ReleaseEvent is clReleaseEvent. Callbacks that wait for the end still come.
-func (d *Driver) ReleaseEvent(h uintptr) Status {
+func (d *Driver) ReleaseEvent(h uintptr) api.Status {
 	e := d.events.Get(h)
 	if e == nil {
-		return InvalidEvent
+		return cl.INVALID_EVENT
 	}
 	ok, last := e.refs.Release()
 	if !ok {
-		return InvalidEvent
+		return cl.INVALID_EVENT
 	}
 	if last {
 		d.dropEvent(e, true)
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // EventInfo is clGetEventInfo (§5.9). A status query takes what the worker has said, without waiting.
-func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	e := d.events.Get(h)
 	if e == nil {
-		return nil, InvalidEvent
+		return nil, cl.INVALID_EVENT
 	}
 	switch param {
-	case 0x11D0:
+	case cl.EVENT_COMMAND_QUEUE:
 		if e.queue == nil {
-			return infoSize(0), Success
+			return answers.Size(0), cl.SUCCESS
 		}
-		return infoSize(e.queue.handle), Success
-	case 0x11D1:
-		return infoU32(e.kind), Success
-	case 0x11D2:
-		return infoU32(e.refs.Count()), Success
-	case 0x11D3:
-		return infoU32(uint32(e.poll())), Success
-	case 0x11D4:
-		return infoSize(e.ctx.handle), Success
+		return answers.Size(e.queue.handle), cl.SUCCESS
+	case cl.EVENT_COMMAND_TYPE:
+		return answers.U32(e.kind), cl.SUCCESS
+	case cl.EVENT_REFERENCE_COUNT:
+		return answers.U32(e.refs.Count()), cl.SUCCESS
+	case cl.EVENT_COMMAND_EXECUTION_STATUS:
+		return answers.U32(uint32(e.poll())), cl.SUCCESS
+	case cl.EVENT_CONTEXT:
+		return answers.Size(e.ctx.handle), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // poll returns the status as far as it is known without waiting.
 func (e *Event) poll() int32 {
-	if w := e.ctx.bound(); e.status.Load() > 0 && w != nil && !w.dead.Load() {
-		w.link.Kick()
-		w.reader.poll()
+	if w := e.ctx.bound(); e.status.Load() > 0 && w != nil && !w.Dead() {
+		w.Kick()
+		w.Poll()
 	}
 	status := e.status.Load()
 	if status == 0 && e.queue != nil {
-		e.ctx.syncHost()
+		e.ctx.mirrors.Sync()
 	}
 	return status
 }
 
-// Hear takes what the workers of events have to say of commands that have ended: whatever ended before the call is known after it.
+// Hear takes what the workers of events have to say of commands that have ended: whatever ended before the call is
+// known after it.
 func (d *Driver) Hear(events []uintptr) {
 	asked := map[*worker]struct{}{}
 	for _, h := range events {
@@ -355,54 +374,52 @@ func (d *Driver) Hear(events []uintptr) {
 			continue
 		}
 		asked[w] = struct{}{}
-		w.waitForNone()
+		w.WaitForNone()
 	}
 }
 
-// waitForNone waits for no event: an answer comes behind all ends that the worker knows of. A dead worker has none.
-func (w *worker) waitForNone() { _, _ = w.askFor(trace.CauseWait, "", &clwire.Wait{}) }
-
 // InCallback says whether the caller is one of the program's callbacks, which must not wait for others.
-func (d *Driver) InCallback() bool { return d.callbacks.here() }
+func (d *Driver) InCallback() bool { return d.callbacks.Here() }
 
 // EventProfilingInfo is clGetEventProfilingInfo (§5.14).
-func (d *Driver) EventProfilingInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) EventProfilingInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	e := d.events.Get(h)
 	if e == nil {
-		return nil, InvalidEvent
+		return nil, cl.INVALID_EVENT
 	}
-	if e.queue == nil || e.queue.props&queueProfiling == 0 || e.poll() != 0 {
-		return nil, ProfilingInfoNotAvailable
+	if e.queue == nil || e.queue.props&cl.QUEUE_PROFILING_ENABLE == 0 || e.poll() != 0 {
+		return nil, cl.PROFILING_INFO_NOT_AVAILABLE
 	}
-	if param < 0x1280 || param > 0x1284 {
-		return nil, InvalidValue
+	if param < cl.PROFILING_COMMAND_QUEUED || param > cl.PROFILING_COMMAND_COMPLETE {
+		return nil, cl.INVALID_VALUE
 	}
 	if w := e.ctx.bound(); w != nil && !e.reported.Load() && e.id != 0 {
 		w.waitEvents(trace.CauseWait, e.id)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return infoU64(e.profile[param-0x1280]), Success
+	return answers.U64(e.profile[param-cl.PROFILING_COMMAND_QUEUED]), cl.SUCCESS
 }
 
 // SetEventCallback is clSetEventCallback (§5.9). call runs once, on the dispatcher.
-func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32)) Status {
+func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32)) api.Status {
 	e := d.events.Get(h)
 	if e == nil {
-		return InvalidEvent
+		return cl.INVALID_EVENT
 	}
 	if call == nil || level < 0 || level > 2 {
-		return InvalidValue
+		return cl.INVALID_VALUE
 	}
 	w := e.ctx.bound()
 	ends := e.queue != nil || e.foreign // the worker says when
 	if w != nil && ends && e.status.Load() > 0 {
-		done := w.reader.want()
+		done := w.ReadPromptly()
 		inner := call
 		call = func(status int32) { done(); inner(status) }
 	}
 	e.mu.Lock()
-	// Each time: the worker may have answered for a callback before this one, and tells nobody of an end that nobody asked for.
+	// Each time: the worker may have answered for a callback before this one, and tells nobody of an end that nobody
+	// asked for.
 	ask := e.status.Load() > 0 && ends
 	e.callbacks = append(e.callbacks, eventCallback{level, call})
 	// What the status has passed already fires now: a command's was said by the worker, which does not move it again.
@@ -411,7 +428,7 @@ func (d *Driver) SetEventCallback(h uintptr, level int32, call func(status int32
 	}
 	e.mu.Unlock()
 	if ask && w != nil {
-		w.tell(&clwire.Watch{Event: e.id, Level: level})
+		w.SendOneWay(&clwire.Watch{Event: e.id, Level: level})
 	}
-	return Success
+	return cl.SUCCESS
 }

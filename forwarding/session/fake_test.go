@@ -14,8 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/conn"
 	"tendril/forwarding/link"
+	"tendril/forwarding/session/node"
 	"tendril/store/object"
 )
 
@@ -31,27 +36,35 @@ type fakeNode struct {
 	asked     int    // times
 	reserved  uint64 // bytes
 	next      uint64
-	segments  map[uint64]*Segment
+	segments  map[uint64]*node.Segment
 	bytes     uint64
 	workers   map[uint64]*fakeWorker
-	published map[string]*Segment
-	attached  map[uint64]*AttachedObject // references that were not given back
+	published map[string]*node.Segment
+	fateKnown chan struct{}           // nil, or closed when workers' ends are known
+	attached  map[uint64]*node.Object // references that were not given back
 	wg        sync.WaitGroup
 }
 
 func newFakeNode(t testing.TB, inPlace bool) *fakeNode {
-	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*Segment{}, workers: map[uint64]*fakeWorker{}, published: map[string]*Segment{}, attached: map[uint64]*AttachedObject{}}
+	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*node.Segment{}, workers: map[uint64]*fakeWorker{},
+		published: map[string]*node.Segment{}, attached: map[uint64]*node.Object{}}
 }
 
 func fakeSnapshot(inPlace bool) clwire.Snapshot {
 	device := clwire.DeviceSnapshot{InPlace: inPlace, UUID: "0123456789abcdef", Info: map[uint32][]byte{
-		devType: infoU64(2), devMaxDimensions: infoU32(3), devMaxWorkGroupSize: infoSize(256), devMaxWorkItemSizes: infoSizes([]uint64{256, 256, 64}),
-		devMaxMemAlloc: infoU64(1 << 30), devMemBaseAddrAlign: infoU32(1024), devLocalMemSize: infoU64(32 << 10), devAddressBits: infoU32(64),
-		devQueueProperties: infoU64(3), devName: infoString("fake device"), devGlobalMemSize: infoU64(8 << 30), devImageSupport: infoU32(1),
-		devExtensions: infoString("cl_khr_fp64 cl_khr_3d_image_writes cl_khr_int64_base_atomics"), devSVM: infoU64(7),
+		cl.DEVICE_TYPE: answers.U64(2), cl.DEVICE_MAX_WORK_ITEM_DIMENSIONS: answers.U32(3),
+		cl.DEVICE_MAX_WORK_GROUP_SIZE: answers.Size(256),
+		cl.DEVICE_MAX_WORK_ITEM_SIZES: answers.Sizes([]uint64{256, 256, 64}),
+		cl.DEVICE_MAX_MEM_ALLOC_SIZE:  answers.U64(1 << 30), cl.DEVICE_MEM_BASE_ADDR_ALIGN: answers.U32(1024),
+		cl.DEVICE_LOCAL_MEM_SIZE: answers.U64(32 << 10), cl.DEVICE_ADDRESS_BITS: answers.U32(64),
+		cl.DEVICE_QUEUE_PROPERTIES: answers.U64(3), cl.DEVICE_NAME: answers.String("fake device"),
+		cl.DEVICE_GLOBAL_MEM_SIZE: answers.U64(8 << 30), cl.DEVICE_IMAGE_SUPPORT: answers.U32(1),
+		cl.DEVICE_EXTENSIONS:       answers.String("cl_khr_fp64 cl_khr_3d_image_writes cl_khr_int64_base_atomics"),
+		cl.DEVICE_SVM_CAPABILITIES: answers.U64(7),
 	}}
 	return clwire.Snapshot{Platforms: []clwire.PlatformSnapshot{{
-		Info:    map[uint32][]byte{platformName: infoString("Fake"), platformVersion: infoString("OpenCL 3.0 fake")},
+		Info: map[uint32][]byte{cl.PLATFORM_NAME: answers.String("Fake"),
+			cl.PLATFORM_VERSION: answers.String("OpenCL 3.0 fake")},
 		Devices: []clwire.DeviceSnapshot{device},
 	}}}
 }
@@ -60,32 +73,32 @@ func (n *fakeNode) OpenSession(string, []byte) ([]byte, error) {
 	return json.Marshal(fakeSnapshot(n.inPlace))
 }
 
-func (n *fakeNode) OpenWorker(uint32) (WorkerFiles, error) {
+func (n *fakeNode) OpenWorker(uint32) (conn.WorkerFiles, error) {
 	ring, err := memfd(clwire.RingBytes)
 	if err != nil {
-		return WorkerFiles{}, err
+		return conn.WorkerFiles{}, err
 	}
 	if _, err := ring.WriteAt(clwire.RingHeader(), 0); err != nil {
-		return WorkerFiles{}, err
+		return conn.WorkerFiles{}, err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return WorkerFiles{}, err
+		return conn.WorkerFiles{}, err
 	}
 	mine, theirs := os.NewFile(uintptr(pair[0]), "worker"), os.NewFile(uintptr(pair[1]), "client")
-	conn, err := link.New(link.Worker, ring, mine)
+	end, err := link.New(link.Worker, ring, mine)
 	mine.Close()
 	if err != nil {
-		return WorkerFiles{}, err
+		return conn.WorkerFiles{}, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.next++
-	w := newFakeWorker(conn)
+	w := newFakeWorker(end)
 	w.node = n
 	n.workers[n.next] = w
 	n.wg.Go(w.run)
-	return WorkerFiles{ID: n.next, Socket: theirs, Ring: ring}, nil
+	return conn.WorkerFiles{ID: n.next, Socket: theirs, Ring: ring}, nil
 }
 
 func (n *fakeNode) CloseWorker(uint64) {}
@@ -103,6 +116,12 @@ func (n *fakeNode) ReserveDevice(worker, bytes uint64, less bool) error {
 }
 
 func (n *fakeNode) WorkerFate(uint64) (bool, string, error) {
+	n.mu.Lock()
+	known := n.fateKnown
+	n.mu.Unlock()
+	if known != nil {
+		<-known
+	}
 	return false, "killed by the test", nil
 }
 
@@ -114,7 +133,7 @@ func memfd(size int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "fake"), unix.Ftruncate(fd, int64(size))
 }
 
-func (n *fakeNode) AllocSegment(size uint64) (*Segment, error) {
+func (n *fakeNode) AllocSegment(size uint64) (*node.Segment, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.capacity != 0 && n.bytes+size > n.capacity {
@@ -131,12 +150,12 @@ func (n *fakeNode) AllocSegment(size uint64) (*Segment, error) {
 	}
 	n.next++
 	n.bytes += size
-	s := &Segment{ID: n.next, Bytes: b, File: f}
+	s := &node.Segment{ID: n.next, Bytes: b, File: f}
 	n.segments[s.ID] = s
 	return s, nil
 }
 
-func (n *fakeNode) FreeSegment(s *Segment) {
+func (n *fakeNode) FreeSegment(s *node.Segment) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.segments[s.ID] != s {
@@ -149,7 +168,7 @@ func (n *fakeNode) FreeSegment(s *Segment) {
 	s.File.Close()
 }
 
-func (n *fakeNode) PublishSegment(s *Segment, size uint64, name string, _ []byte) (id [16]byte, err error) {
+func (n *fakeNode) PublishSegment(s *node.Segment, size uint64, name string, _ []byte) (id [16]byte, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.segments, s.ID)
@@ -159,12 +178,12 @@ func (n *fakeNode) PublishSegment(s *Segment, size uint64, name string, _ []byte
 		return id, err
 	}
 	b, err := unix.Mmap(dup, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
-	n.published[name] = &Segment{ID: s.ID, Bytes: b, File: os.NewFile(uintptr(dup), "published")}
+	n.published[name] = &node.Segment{ID: s.ID, Bytes: b, File: os.NewFile(uintptr(dup), "published")}
 	le.PutUint64(id[:], s.ID)
 	return id, err
 }
 
-func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*AttachedObject, error) {
+func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*node.Object, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.published[name]
@@ -172,12 +191,12 @@ func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*AttachedOb
 		return nil, fmt.Errorf("%w: object %q %x", object.ErrNotFound, name, id)
 	}
 	n.next++
-	o := &AttachedObject{ID: id, Segment: clwire.AttachedSegment | n.next, Size: uint64(len(s.Bytes)), Bytes: s.Bytes}
+	o := &node.Object{ID: id, Segment: clwire.AttachedSegment | n.next, Size: uint64(len(s.Bytes)), Bytes: s.Bytes}
 	n.attached[o.Segment] = o
 	return o, nil
 }
 
-func (n *fakeNode) DetachObject(o *AttachedObject) {
+func (n *fakeNode) DetachObject(o *node.Object) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.attached[o.Segment] != o {
@@ -193,8 +212,8 @@ func (n *fakeNode) sent(segment uint64) []byte {
 	return n.attached[segment].Bytes
 }
 
-func (n *fakeNode) UnmapSegment(s *Segment) { unix.Munmap(s.Bytes); s.File.Close() }
-func (n *fakeNode) Close() error            { return nil }
+func (n *fakeNode) UnmapSegment(s *node.Segment) { unix.Munmap(s.Bytes); s.File.Close() }
+func (n *fakeNode) Close() error                 { return nil }
 
 // check fails the test for what was left behind. Call it after Driver.Close.
 func (n *fakeNode) check() {
@@ -219,18 +238,21 @@ func (n *fakeNode) kill() {
 }
 
 func newFakeWorker(l link.Link) *fakeWorker {
-	return &fakeWorker{conn: l, wake: -1, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{}, events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{},
-		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{}, contents: map[uint64]uint64{}, graphs: map[uint64][]byte{}}
+	return &fakeWorker{conn: l, wake: -1, buffers: map[uint64]*fakeBuffer{}, segments: map[uint64][]byte{},
+		events: map[uint64]int32{}, kernels: map[uint64]*fakeKernel{},
+		programs: map[uint64]string{}, blobs: map[uint64][]byte{}, gates: map[uint64]int32{},
+		contents: map[uint64]uint64{}, graphs: map[uint64][]byte{}}
 }
 
-// fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to each
-// byte of its first argument, "nop" does nothing, "fail" fails.
+// fakeWorker runs commands as PROTOCOL.md says, one at a time, holding what must wait. Its kernels: "inc" adds 1 to
+// each byte of its first argument, "nop" does nothing, "fail" fails.
 type fakeWorker struct {
 	node     *fakeNode
 	conn     link.Link
 	far      *fakeFar // nil: on this node
 	wake     int      // eventfd of chunks that arrived, or -1
 	killed   atomic.Bool
+	turn     sync.Mutex // held while a record is handled: a test that has it holds the worker
 	buffers  map[uint64]*fakeBuffer
 	segments map[uint64][]byte
 	events   map[uint64]int32 // 3: not ended
@@ -273,7 +295,6 @@ type fakeCommand struct {
 type fakeWait struct {
 	request uint64
 	queue   uint64   // Finish: commands of this queue
-	upTo    int      // that were pending then
 	events  []uint64 // Wait
 	cmds    []*fakeCommand
 }
@@ -296,8 +317,10 @@ func (w *fakeWorker) run() {
 		h, payload, ok, err := w.conn.Next()
 		if err == nil && ok {
 			w.records.Add(1)
+			w.turn.Lock()
 			err = w.handle(h, payload)
 			w.advance()
+			w.turn.Unlock()
 		}
 		if err == nil && !ok && w.conn.Arm(clwire.ConsumerAsleep) {
 			err = w.conn.Block(w.wake, time.Second)
@@ -315,7 +338,7 @@ func (w *fakeWorker) run() {
 	}
 }
 
-func (w *fakeWorker) reply(request uint64, status Status, data []byte) {
+func (w *fakeWorker) reply(request uint64, status api.Status, data []byte) {
 	for request != 0 {
 		n := min(len(data), 60000)
 		flags := uint16(clwire.FlagUrgent)
@@ -382,9 +405,9 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 	case clwire.TypeCreateProgram:
 		m := decode(&clwire.CreateProgram{}, p)
 		w.programs[m.ID] = string(w.blobs[m.Blob])
-		status := Success
+		var status api.Status
 		if strings.Contains(w.programs[m.ID], "broken") && m.Kind == clwire.ProgramBinaries {
-			status = InvalidBinary
+			status = cl.INVALID_BINARY
 		}
 		w.reply(h.Request, status, nil)
 	case clwire.TypeCompileProgram, clwire.TypeLinkProgram, clwire.TypeFiles, clwire.TypeFileData:
@@ -397,9 +420,9 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 	case clwire.TypeSetArg:
 		m := decode(&clwire.SetArg{}, p)
 		w.setArgs.Add(1)
-		status := Success
+		var status api.Status
 		if m.Arg.Kind == clwire.ArgBytes && len(m.Arg.Data) == 7 {
-			status = InvalidArgSize
+			status = cl.INVALID_ARG_SIZE
 		}
 		w.reply(h.Request, status, nil)
 	case clwire.TypeUserEvent:
@@ -435,12 +458,20 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 func (w *fakeWorker) query(request uint64, m *clwire.Query) {
 	binary := []byte("bin:" + w.programs[m.Object])
 	switch m.Param {
-	case 0x1165:
-		w.reply(request, 0, infoSizes([]uint64{uint64(len(binary))}))
-	case 0x1166:
+	case cl.PROGRAM_BINARY_SIZES:
+		w.reply(request, 0, answers.Sizes([]uint64{uint64(len(binary))}))
+	case cl.PROGRAM_BINARIES:
 		w.reply(request, 0, binary)
+	case cl.PROGRAM_KERNEL_NAMES:
+		var names []string
+		for line := range strings.Lines(w.programs[m.Object]) {
+			if words := strings.Fields(line); len(words) > 1 && words[0] == "kernel" {
+				names = append(names, words[1])
+			}
+		}
+		w.reply(request, 0, answers.String(strings.Join(names, ";")))
 	default:
-		w.reply(request, InvalidValue, nil)
+		w.reply(request, cl.INVALID_VALUE, nil)
 	}
 }
 
@@ -458,19 +489,22 @@ func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) {
 }
 
 var fakeShapes = map[string]clwire.ArgShape{
-	"int": {Kind: clwire.ShapeValue, Bytes: 4}, "long": {Kind: clwire.ShapeValue, Bytes: 8}, "global": {Kind: clwire.ShapeBuffer},
-	"local": {Kind: clwire.ShapeLocal}, "image2d_t": {Kind: clwire.ShapeImage}, "sampler_t": {Kind: clwire.ShapeSampler},
+	"int": {Kind: clwire.ShapeValue, Bytes: 4}, "long": {Kind: clwire.ShapeValue, Bytes: 8},
+	"global": {Kind: clwire.ShapeBuffer},
+	"local":  {Kind: clwire.ShapeLocal}, "image2d_t": {Kind: clwire.ShapeImage},
+	"sampler_t": {Kind: clwire.ShapeSampler},
 }
 
 // build reads a source of lines "kernel NAME TYPE…"; "noinfo" leaves argument information out, "shapes" gives shapes in
 // its place, "error" fails.
 func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 	source := w.programs[m.Program]
-	result := clwire.BuildResult{Made: true, Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
+	result := clwire.BuildResult{Made: true,
+		Devices: []clwire.BuildDevice{{Log: []byte("log of " + string(m.Options)), BinaryType: 4}}}
 	if strings.Contains(source, "error") {
-		result.Devices[0].Status = buildError
+		result.Devices[0].Status = cl.BUILD_ERROR
 		data, _ := json.Marshal(result)
-		w.reply(request, BuildProgramFailure, data)
+		w.reply(request, cl.BUILD_PROGRAM_FAILURE, data)
 		return
 	}
 	for _, line := range strings.Split(source, "\n") {
@@ -478,16 +512,18 @@ func (w *fakeWorker) build(request uint64, m *clwire.BuildProgram) {
 		if len(words) < 2 || words[0] != "kernel" {
 			continue
 		}
-		k := clwire.KernelFacts{Name: words[1], NumArgs: uint32(len(words) - 2), HasArgInfo: !strings.Contains(source, "noinfo"), WorkGroups: []clwire.WorkGroup{{Size: 256, PreferredMultiple: 8}}}
+		k := clwire.KernelFacts{Name: words[1], NumArgs: uint32(len(words) - 2), HasArgInfo: !strings.Contains(source,
+			"noinfo"), WorkGroups: []clwire.WorkGroup{{Size: 256, PreferredMultiple: 8}}}
 		for _, word := range words[2:] {
-			a := clwire.ArgFacts{Address: addressPrivate, TypeName: word}
+			a := clwire.ArgFacts{Address: cl.KERNEL_ARG_ADDRESS_PRIVATE, TypeName: word}
 			switch word {
 			case "global":
-				a = clwire.ArgFacts{Address: addressGlobal, TypeName: "uchar*"}
+				a = clwire.ArgFacts{Address: cl.KERNEL_ARG_ADDRESS_GLOBAL, TypeName: "uchar*"}
 			case "const":
-				a = clwire.ArgFacts{Address: addressGlobal, TypeName: "uchar*", TypeQualifier: typeConst}
+				a = clwire.ArgFacts{Address: cl.KERNEL_ARG_ADDRESS_GLOBAL, TypeName: "uchar*",
+					TypeQualifier: cl.KERNEL_ARG_TYPE_CONST}
 			case "local":
-				a = clwire.ArgFacts{Address: addressLocal, TypeName: "uchar*"}
+				a = clwire.ArgFacts{Address: cl.KERNEL_ARG_ADDRESS_LOCAL, TypeName: "uchar*"}
 			}
 			k.Args = append(k.Args, a)
 			if strings.Contains(source, "shapes") {
@@ -511,7 +547,7 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 		if h.Request != 0 {
 			w.launches.Add(1)
 			if m.HasLocal && m.Global[0]%m.Local[0] != 0 {
-				w.reply(h.Request, InvalidWorkGroupSize, nil)
+				w.reply(h.Request, cl.INVALID_WORK_GROUP_SIZE, nil)
 				return nil
 			}
 			w.reply(h.Request, 0, nil)
@@ -554,7 +590,7 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 	case clwire.TypeTransfer:
 		m := decode(&clwire.Transfer{}, p)
 		b, seg := w.buffers[m.Buffer], w.segments[m.Segment]
-		c.cmd, c.run = m.Cmd, func() int32 { transfer(m, b.data, seg[m.SegmentOffset:]); return 0 }
+		c.cmd, c.run = m.Cmd, func() int32 { fakeTransfer(m, b.data, seg[m.SegmentOffset:]); return 0 }
 	case clwire.TypeCopyRect:
 		m := decode(&clwire.CopyRect{}, p)
 		c.cmd = m.Cmd
@@ -584,7 +620,8 @@ func (w *fakeWorker) replay(c *fakeCommand, graph []byte) error {
 	var runs []func() int32
 	_, err := clwire.Recorded(graph, func(t clwire.Type, payload []byte) error {
 		before := len(w.pending)
-		if err := w.enqueue(clwire.Header{Type: t}, clwire.Replayed(nil, &clwire.Cmd{Queue: c.cmd.Queue}, payload)); err != nil {
+		if err := w.enqueue(clwire.Header{Type: t},
+			clwire.Replayed(nil, &clwire.Cmd{Queue: c.cmd.Queue}, payload)); err != nil {
 			return err
 		}
 		runs = append(runs, w.pending[before].run)
@@ -617,12 +654,12 @@ func launch(name string, args map[uint16]*fakeBuffer) int32 {
 	case "copy":
 		copy(args[1].data, args[0].data)
 	case "fail":
-		return int32(OutOfResources)
+		return int32(cl.OUT_OF_RESOURCES)
 	}
 	return 0
 }
 
-func transfer(m *clwire.Transfer, data, dense []byte) {
+func fakeTransfer(m *clwire.Transfer, data, dense []byte) {
 	move := func(off, at, n uint64) {
 		if m.Direction == clwire.ToBuffer {
 			copy(data[off:off+n], dense[at:])
@@ -656,20 +693,20 @@ func (w *fakeWorker) advance() {
 	}
 }
 
-func (w *fakeWorker) waitOver(wait *fakeWait) (bool, Status) {
+func (w *fakeWorker) waitOver(wait *fakeWait) (bool, api.Status) {
 	for _, c := range wait.cmds {
 		if slices.Contains(w.pending, c) {
 			return false, 0
 		}
 	}
-	status := Success
+	var status api.Status
 	for _, e := range wait.events {
 		s, ok := w.events[e]
 		if ok && s > 0 {
 			return false, 0
 		}
 		if s < 0 {
-			status = ExecStatusErrorForEvents
+			status = cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
 		}
 	}
 	return true, status
@@ -698,7 +735,7 @@ func (w *fakeWorker) step() bool {
 			continue
 		}
 		if failed {
-			status = int32(ExecStatusErrorForEvents)
+			status = int32(cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
 		}
 		if c.bulk != nil {
 			over, ended := w.far.stepBulk(c, status)
@@ -730,7 +767,8 @@ func (w *fakeWorker) step() bool {
 func (w *fakeWorker) end(c *fakeCommand, status int32) {
 	if c.cmd.Event == 0 {
 		if status < 0 {
-			w.conn.Send(&clwire.Fault{Queue: c.cmd.Queue, Status: status, Text: "a command without an event failed"}, clwire.FlagUrgent, 0)
+			w.conn.Send(&clwire.Fault{Queue: c.cmd.Queue, Status: status, Text: "a command without an event failed"},
+				clwire.FlagUrgent, 0)
 		}
 		return
 	}
@@ -739,6 +777,7 @@ func (w *fakeWorker) end(c *fakeCommand, status int32) {
 			delete(w.events, c.cmd.Event)
 		}
 		now := uint64(time.Now().UnixNano())
-		w.conn.Send(&clwire.Events{Ends: []clwire.EventEnd{{Event: c.cmd.Event, Status: status, HasProfile: true, Profile: clwire.Profile{now, now, now, now + 1, now + 1}}}}, clwire.FlagUrgent, 0)
+		w.conn.Send(&clwire.Events{Ends: []clwire.EventEnd{{Event: c.cmd.Event, Status: status, HasProfile: true,
+			Profile: clwire.Profile{now, now, now, now + 1, now + 1}}}}, clwire.FlagUrgent, 0)
 	}
 }

@@ -11,12 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/conn"
 	"tendril/forwarding/link"
+	"tendril/forwarding/session/node"
 )
 
-// fakeFar is a fakeNode on another machine: it shares no memory, its workers are reached over TCP, and their bulk commands
-// run as PROTOCOL.md says.
+// fakeFar is a fakeNode on another machine: it shares no memory, its workers are reached over TCP, and their bulk
+// commands run as PROTOCOL.md says.
 type fakeFar struct {
 	*fakeNode
 	secure bool
@@ -66,21 +69,24 @@ func newFakeFar(n *fakeNode, secure bool) *fakeFar {
 	return f
 }
 
-func (f *fakeFar) AllocSegment(uint64) (*Segment, error)  { return nil, errNoShared }
-func (f *fakeFar) OpenWorker(uint32) (WorkerFiles, error) { return WorkerFiles{}, errNoShared }
+func (f *fakeFar) AllocSegment(uint64) (*node.Segment, error) { return nil, node.ErrNoShared }
+func (f *fakeFar) OpenWorker(uint32) (conn.WorkerFiles, error) {
+	return conn.WorkerFiles{}, node.ErrNoShared
+}
 
-func (f *fakeFar) OpenRemoteWorker(_ uint32, own link.Fingerprint, lanes int, plaintext, _ bool) (RemoteWorker, error) {
+func (f *fakeFar) OpenRemoteWorker(_ uint32, own link.Fingerprint, lanes int, plaintext,
+	_ bool) (conn.RemoteWorker, error) {
 	if plaintext == f.secure {
-		return RemoteWorker{}, fmt.Errorf("plaintext %v", plaintext)
+		return conn.RemoteWorker{}, fmt.Errorf("plaintext %v", plaintext)
 	}
 	id, err := link.NewIdentity()
 	if err != nil {
-		return RemoteWorker{}, err
+		return conn.RemoteWorker{}, err
 	}
 	if f.secure {
 		f.config = id.Config(own)
 	}
-	w := RemoteWorker{ID: 7, Fingerprint: id.Fingerprint(), Tickets: make([][32]byte, lanes)}
+	w := conn.RemoteWorker{ID: 7, Fingerprint: id.Fingerprint(), Tickets: make([][32]byte, lanes)}
 	for i := range w.Tickets {
 		w.Tickets[i][0] = byte(i)
 	}
@@ -88,7 +94,7 @@ func (f *fakeFar) OpenRemoteWorker(_ uint32, own link.Fingerprint, lanes int, pl
 }
 
 func (f *fakeFar) KeepSession(time.Duration) (time.Duration, error) { return 0, nil }
-func (f *fakeFar) ResumeWorker(uint64, []int) ([][32]byte, error)   { return nil, errNoShared }
+func (f *fakeFar) ResumeWorker(uint64, []int) ([][32]byte, error)   { return nil, node.ErrNoShared }
 
 // DialLane connects the two ends itself; ticket 0 is the control stream.
 func (f *fakeFar) DialLane(ticket [32]byte) (*os.File, error) {
@@ -124,7 +130,7 @@ func (f *fakeFar) DialLane(ticket [32]byte) (*os.File, error) {
 
 func (f *fakeFar) serve(socket *os.File) {
 	defer close(f.quiet)
-	s, err := link.NewStream(link.Worker, socket, f.config)
+	s, err := link.OpenStream(link.Worker, socket, link.Options{TLS: f.config})
 	if err != nil {
 		f.t.Errorf("the worker's stream: %v", err)
 		return
@@ -164,7 +170,7 @@ func (f *fakeFar) end() {
 }
 
 func (f *fakeFar) serveLane(socket *os.File) {
-	l, err := link.NewLane(link.Worker, socket, f.config)
+	l, err := link.OpenLane(link.Worker, socket, link.Options{TLS: f.config})
 	if err != nil {
 		return // the session ended meanwhile
 	}
@@ -297,7 +303,7 @@ func (f *fakeFar) stepBulk(c *fakeCommand, status int32) (over bool, ended int32
 		return false, 0
 	}
 	if b.status == 0 && b.skipped {
-		b.status = int32(OutOfResources)
+		b.status = int32(cl.OUT_OF_RESOURCES)
 	}
 	if b.status == 0 {
 		b.apply()
@@ -386,7 +392,7 @@ func newFarRig(t testing.TB, secure bool, change ...func(*Config)) (*rig, *fakeF
 		inner := c.Dial
 		c.Plaintext = !secure
 		c.Lanes = 2
-		c.Dial = func() (Control, error) {
+		c.Dial = func() (node.Control, error) {
 			node, err := inner()
 			if err == nil {
 				far = newFakeFar(node.(*fakeNode), secure)

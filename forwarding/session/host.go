@@ -1,7 +1,11 @@
 package session
 
 import (
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/conn"
+	"tendril/forwarding/session/transfer"
 	"tendril/forwarding/trace"
 )
 
@@ -13,21 +17,80 @@ type hostWork struct {
 	event    *Event   // nil: nobody wants one
 	blocking bool
 	kind     uint32
-	prompt   bool // run by the caller if nothing is outstanding, though the call does not block
-	work     func() Status
+	work     func() api.Status
 	after    func() // nil, or runs once when the command is over, whether or not work ran
 }
 
-// keeps holds an object's shadow and the worker's object until the command is over: the program may unmap and release it before.
+// copyNow does a transfer that has nothing to wait for. No message is sent.
+func (c *command) copyNow(t *hostTransfer) api.Status {
+	if t.shown != nil {
+		t.shown.pin()
+		defer t.shown.unpin()
+		defer t.shown.keep()()
+	}
+	transfer.AwaitOthers(t.reads, c.q.w)
+	status := t.now()
+	c.endHere(status)
+	return status
+}
+
+// copyInTurn does a blocking transfer when its turn has come.
+func (c *command) copyInTurn(t *hostTransfer) api.Status {
+	if c.e == nil {
+		c.e = c.q.waitedEvent()
+		defer c.e.letGo(c.q.w)
+	}
+	h := c.hostWork(t)
+	return h.inTurn()
+}
+
+// copyLater leaves a transfer to a goroutine.
+func (c *command) copyLater(t *hostTransfer) api.Status {
+	h := c.hostWork(t)
+	if !t.write {
+		h.lands(c.d, &t.host)
+	}
+	return h.later()
+}
+
+// hostWork makes a command of this side's own of a transfer.
+func (c *command) hostWork(t *hostTransfer) hostWork {
+	own := *t
+	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: t.blocking}
+	h.work = func() api.Status {
+		transfer.AwaitOthers(own.reads, h.q.w)
+		return own.now()
+	}
+	if t.b != nil {
+		h.then(t.b.keep())
+	}
+	if t.shown != nil {
+		h.keeps(t.shown)
+	}
+	return h
+}
+
+// keeps holds an object's shadow and the worker's object until the command is over: the program may unmap and release
+// it before.
 func (h *hostWork) keeps(owner *Buffer) {
 	owner.pin()
-	moved, after := owner.moving(), h.after
-	h.after = func() {
-		moved()
+	kept := owner.keep()
+	h.then(func() {
+		kept()
 		owner.unpin()
-		if after != nil {
-			after()
-		}
+	})
+}
+
+// then has f run when the command is over, before what was to run already.
+func (h *hostWork) then(f func()) {
+	after := h.after
+	if after == nil {
+		h.after = f
+		return
+	}
+	h.after = func() {
+		f()
+		after()
 	}
 }
 
@@ -38,72 +101,58 @@ func (h *hostWork) over() {
 	}
 }
 
-// run carries the command out. Where nothing is outstanding that it must wait for, no message is sent.
-func (h *hostWork) run() Status {
+// inTurn carries the command out when the worker says that its turn has come, and returns then.
+func (h *hostWork) inTurn() api.Status {
 	q := h.q
-	if h.free() && (h.blocking || h.prompt) {
-		status := h.work()
-		h.endHere(status)
-		h.over()
-		return status
-	}
-	if h.blocking && h.event == nil {
-		h.event = q.waitedEvent()
-		defer h.event.letGo(q.w)
-	}
-	if !h.blocking {
-		return h.runLater()
-	}
-	op, id := &hostOp{}, q.d.newID()
-	q.w.mu.Lock()
-	q.w.ops[id] = op
-	q.w.mu.Unlock()
+	gate, id := &conn.Gate{}, q.d.newID()
+	q.w.AddGate(id, gate)
 	seq, status := h.announce(id)
-	if status != Success {
-		q.w.takeOp(id)
+	if status != cl.SUCCESS {
+		q.w.TakeGate(id)
 		h.over()
 		return status
 	}
 	began := q.d.began()
-	arrived := q.w.reader.wait(&op.completion, q.w.spin)
+	arrived := q.w.Wait(&gate.Completion)
 	q.d.tripped(began, causeOfCommand(h.kind), q.w, "")
 	if !arrived {
 		h.over()
-		return OutOfResources
+		return cl.OUT_OF_RESOURCES
 	}
-	return h.carryOut(op.status, id, seq)
+	return h.carryOut(api.Status(gate.Status), id, seq)
 }
 
-// runLater has the command carried out by a goroutine that starts when its turn comes: nothing waits until then, so
+// later has the command carried out by a goroutine that starts when its turn comes: nothing waits until then, so
 // that any number can be under way and none is woken for another's sake.
-func (h *hostWork) runLater() Status {
+func (h hostWork) later() api.Status {
 	w, id := h.q.w, h.q.d.newID()
-	promptly, announced := w.reader.want(), make(chan uint64, 1)
-	ended := h.hosted()
-	op := &hostOp{}
-	op.then = func() {
+	promptly, announced := w.ReadPromptly(), make(chan uint64, 1)
+	ended, background := h.hosted(), &h.q.d.background
+	background.Add(1) // here: the goroutine may start while Close waits
+	gate := &conn.Gate{}
+	gate.Then = func() {
 		go func() {
+			defer background.Done()
 			defer promptly()
 			defer ended()
-			h.carryOut(op.status, id, <-announced)
+			h.carryOut(api.Status(gate.Status), id, <-announced)
 		}()
 	}
-	w.mu.Lock()
-	w.ops[id] = op
-	w.mu.Unlock()
+	w.AddGate(id, gate)
 	seq, status := h.announce(id)
 	announced <- seq
 	// A worker that died before the operation was among the others has not ended it.
-	if (status != Success || w.dead.Load()) && w.takeOp(id) != nil {
+	if (status != cl.SUCCESS || w.Dead()) && w.TakeGate(id) != nil {
 		h.over()
 		ended()
 		promptly()
+		background.Done()
 	}
 	return status
 }
 
-// hosted says until ended is called that the command may touch the program's memory. Where the worker dies, the command's event and the
-// calls that fail wait for that: the program may have other uses for the memory then.
+// hosted says until ended is called that the command may touch the program's memory. Where the worker dies, the
+// command's event and the calls that fail wait for that: the program may have other uses for the memory then.
 func (h *hostWork) hosted() (ended func()) {
 	w := h.q.w
 	w.hosting.Add(1)
@@ -111,34 +160,29 @@ func (h *hostWork) hosted() (ended func()) {
 		h.event.hosted.Store(true)
 	}
 	return func() {
-		if h.event != nil && w.dead.Load() {
-			h.event.fail(OutOfResources)
+		if h.event != nil && w.Dead() {
+			h.event.fail(cl.OUT_OF_RESOURCES)
 		}
 		w.hosting.Add(-1)
 	}
 }
 
-// free says that there is nothing to wait for and nobody to tell.
-func (h *hostWork) free() bool {
-	return len(h.wait) == 0 && (h.q.idle() || h.unordered()) && !h.timed()
-}
-
-// unordered says that the queue orders nothing before this command but its (empty) wait list.
-func (h *hostWork) unordered() bool { return h.q.outOf && !h.q.gated.Load() }
-
 // timed says that the program may ask for the command's times, which the worker stamps.
-func (h *hostWork) timed() bool { return h.event != nil && h.q.props&queueProfiling != 0 }
+func (c *command) timed() bool { return c.e.timed() }
+
+// timed: see command.timed. A nil event is not.
+func (e *Event) timed() bool { return e != nil && e.queue.props&cl.QUEUE_PROFILING_ENABLE != 0 }
 
 // endHere ends the event of a command that the worker never heard of.
-func (h *hostWork) endHere(status Status) {
-	if h.event == nil {
+func (c *command) endHere(status api.Status) {
+	if c.e == nil {
 		return
 	}
-	h.event.id = 0
-	h.event.advance(int32(min(status, 0)))
+	c.e.id = 0
+	c.e.advance(int32(min(status, 0)))
 }
 
-func (h *hostWork) announce(id uint64) (uint64, Status) {
+func (h *hostWork) announce(id uint64) (uint64, api.Status) {
 	q := h.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,19 +192,19 @@ func (h *hostWork) announce(id uint64) (uint64, Status) {
 }
 
 // carryOut does the work when the command's turn has come (ready is 0 then, else what it failed of), and says so.
-func (h *hostWork) carryOut(ready Status, id, seq uint64) Status {
+func (h *hostWork) carryOut(ready api.Status, id, seq uint64) api.Status {
 	defer h.over()
 	w, status := h.q.w, ready
-	if status == Success {
+	if status == cl.SUCCESS {
 		status = h.work()
 	}
-	w.copied.Add(1)
-	w.tell(&clwire.HostDone{Op: id, Status: int32(status)})
-	w.link.Kick()
-	if w.dead.Load() {
-		return OutOfResources
+	w.MemoryWritten()
+	w.SendOneWay(&clwire.HostDone{Op: id, Status: int32(status)})
+	w.Kick()
+	if w.Dead() {
+		return cl.OUT_OF_RESOURCES
 	}
-	if ready == Success {
+	if ready == cl.SUCCESS {
 		h.q.ended(seq)
 	}
 	h.settle(status)
@@ -168,29 +212,23 @@ func (h *hostWork) carryOut(ready Status, id, seq uint64) Status {
 }
 
 // settle makes the event of a finished command say so before the call returns, or the worker's word arrives.
-func (h *hostWork) settle(status Status) {
+func (h *hostWork) settle(status api.Status) {
 	e := h.event
 	if e == nil {
 		return
 	}
-	if status == Success && h.timed() && h.blocking {
+	if status == cl.SUCCESS && h.event.timed() && h.blocking {
 		h.q.w.waitEvents(trace.CauseWait, e.id)
 	}
 	e.advance(int32(min(status, 0)))
 }
 
-// waitEvents waits until the worker has reported the events: 0, −14 where one failed, −5 when the worker died.
-func (w *worker) waitEvents(cause trace.Cause, ids ...uint64) Status {
-	for len(ids) > 0 {
-		n := min(len(ids), clwire.MaxWait)
-		c, err := w.askFor(cause, "", &clwire.Wait{Events: ids[:n]})
-		if err != nil {
-			return OutOfResources
-		}
-		if c.status != Success {
-			return c.status
-		}
-		ids = ids[n:]
+// lands notes that the command brings bytes into the program's memory at its leisure.
+func (h *hostWork) lands(d *Driver, s *hostShape) {
+	x, work := d.readHazards.Add(s.ptr.Address(), &s.Side, h.q.w), h.work
+	h.work = func() api.Status {
+		defer d.readHazards.End(x) // before the worker hears of it
+		return work()
 	}
-	return Success
+	h.then(func() { d.readHazards.End(x) })
 }

@@ -1,35 +1,39 @@
 package session
 
 import (
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
 
 // EnqueueCopyImage is clEnqueueCopyImage (§5.3.4); r.Origin is the source's.
-func (d *Driver) EnqueueCopyImage(queue, src, dst uintptr, r ImageRegion, to [3]uint64, w Waits) (uintptr, Status) {
+func (d *Driver) EnqueueCopyImage(queue, src, dst uintptr, r api.ImageRegion, to [3]uint64, w api.Waits) (uintptr,
+	api.Status) {
 	q, status := d.liveQueue(queue)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	s, status := d.image(q, src)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	t, status := d.image(q, dst)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if s.image.format != t.image.format {
-		return 0, ImageFormatMismatch
+		return 0, cl.IMAGE_FORMAT_MISMATCH
 	}
 	if !s.image.holds(&r) || !t.image.inside(to, r.Region) {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	if s == t && overlap(r.Origin, to, r.Region) || s.linear() && t.linear() && s.root == t.root &&
-		spansMeet(s.parent.origin+s.image.bytes(r.Origin)[0], t.parent.origin+t.image.bytes(to)[0], s.image.bytes(r.Region)[0]) {
-		return 0, MemCopyOverlap
+		spansMeet(s.parent.origin+s.image.bytes(r.Origin)[0], t.parent.origin+t.image.bytes(to)[0],
+			s.image.bytes(r.Region)[0]) {
+		return 0, cl.MEM_COPY_OVERLAP
 	}
-	c, status := d.openPair(q, cmdCopyImage, w, s, t)
-	if status != Success {
+	c, status := d.openPair(q, cl.COMMAND_COPY_IMAGE, w, s, t)
+	if status != cl.SUCCESS {
 		return c.close(status)
 	}
 	if s.linear() || t.linear() {
@@ -40,20 +44,26 @@ func (d *Driver) EnqueueCopyImage(queue, src, dst uintptr, r ImageRegion, to [3]
 }
 
 // linear says that the image's elements lie in a buffer one after another.
-func (b *Buffer) linear() bool { return b.image.under != nil && b.image.desc.Kind == image1DBuffer }
+func (b *Buffer) linear() bool {
+	return b.image.under != nil && b.image.desc.Kind == cl.MEM_OBJECT_IMAGE1D_BUFFER
+}
 
 // copyLinear copies between images of which one at least is linear: to and from that one it is a copy of its buffer.
 // Some drivers do not survive it otherwise.
-func (c *command) copyLinear(s, t *Buffer, from, to, region [3]uint64) Status {
+func (c *command) copyLinear(s, t *Buffer, from, to, region [3]uint64) api.Status {
 	src, dst := s.image.bytes(from)[0], t.image.bytes(to)[0]
-	if s.linear() && t.linear() {
-		m := &clwire.Copy{Src: s.parent.id.Load(), Dst: t.parent.id.Load(), SrcOffset: src, DstOffset: dst, Size: s.image.bytes(region)[0]}
+	switch {
+	case s.linear() && t.linear():
+		m := &clwire.Copy{Src: s.parent.id.Load(), Dst: t.parent.id.Load(), SrcOffset: src, DstOffset: dst,
+			Size: s.image.bytes(region)[0]}
+		return c.send(m, &m.Cmd)
+	case s.linear():
+		m := &clwire.CopyImageBuffer{Direction: clwire.BufferToImage, Image: t.id.Load(), Buffer: s.parent.id.Load(),
+			Offset: src, Origin: to, Region: region}
 		return c.send(m, &m.Cmd)
 	}
-	m := &clwire.CopyImageBuffer{Direction: clwire.BufferToImage, Image: t.id.Load(), Buffer: s.parent.id.Load(), Offset: src, Origin: to, Region: region}
-	if t.linear() {
-		m = &clwire.CopyImageBuffer{Direction: clwire.ImageToBuffer, Image: s.id.Load(), Buffer: t.parent.id.Load(), Offset: dst, Origin: from, Region: region}
-	}
+	m := &clwire.CopyImageBuffer{Direction: clwire.ImageToBuffer, Image: s.id.Load(), Buffer: t.parent.id.Load(),
+		Offset: dst, Origin: from, Region: region}
 	return c.send(m, &m.Cmd)
 }
 
@@ -67,42 +77,44 @@ func overlap(a, b, region [3]uint64) bool {
 	return true
 }
 
-// EnqueueCopyImageBuffer is clEnqueueCopyImageToBuffer (toBuffer) or clEnqueueCopyBufferToImage (§5.3.5); offset in bytes.
-func (d *Driver) EnqueueCopyImageBuffer(toBuffer bool, queue, image, buffer uintptr, r ImageRegion, offset uint64, w Waits) (uintptr, Status) {
+// EnqueueCopyImageBuffer is clEnqueueCopyImageToBuffer (toBuffer) or clEnqueueCopyBufferToImage (§5.3.5); offset in
+// bytes.
+func (d *Driver) EnqueueCopyImageBuffer(toBuffer bool, queue, image, buffer uintptr, r api.ImageRegion, offset uint64,
+	w api.Waits) (uintptr, api.Status) {
 	q, status := d.liveQueue(queue)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	im, status := d.image(q, image)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	b, status := d.buffer(q, buffer)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if !im.image.holds(&r) {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	region := im.image.bytes(r.Region)
 	if !b.inside(offset, region[0]*region[1]*region[2]) {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
-	if status := b.placed(q); status != Success {
+	if status := b.placed(q); status != cl.SUCCESS {
 		return 0, status
 	}
 	n, start := region[0]*region[1]*region[2], im.image.bytes(r.Origin)[0]
 	if im.linear() && im.parent.root == b.root && spansMeet(im.parent.origin+start, b.origin+offset, n) {
-		return 0, MemCopyOverlap
+		return 0, cl.MEM_COPY_OVERLAP
 	}
 	m := &clwire.CopyImageBuffer{Direction: clwire.BufferToImage, Offset: offset, Origin: r.Origin, Region: r.Region}
-	kind, from, to := cmdCopyBufferToImage, b, im
+	kind, from, to := uint32(cl.COMMAND_COPY_BUFFER_TO_IMAGE), b, im
 	if toBuffer {
 		m.Direction = clwire.ImageToBuffer
-		kind, from, to = cmdCopyImageToBuffer, im, b
+		kind, from, to = cl.COMMAND_COPY_IMAGE_TO_BUFFER, im, b
 	}
 	c, status := d.openPair(q, kind, w, from, to)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return c.close(status)
 	}
 	if im.linear() {
@@ -120,33 +132,34 @@ func (d *Driver) EnqueueCopyImageBuffer(toBuffer bool, queue, image, buffer uint
 func spansMeet(a, b, n uint64) bool { return a < b+n && b < a+n }
 
 // EnqueueFillImage is clEnqueueFillImage (§5.3.6): color is four components of 32 bits, of a depth image one.
-func (d *Driver) EnqueueFillImage(queue, image uintptr, color HostPtr, r ImageRegion, w Waits) (uintptr, Status) {
+func (d *Driver) EnqueueFillImage(queue, image uintptr, color api.HostPtr, r api.ImageRegion, w api.Waits) (uintptr,
+	api.Status) {
 	q, status := d.liveQueue(queue)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	b, status := d.image(q, image)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if color.Nil() || !b.image.holds(&r) {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cmdFillImage, w)
-	if status == Success {
+	c, status := d.open(q, cl.COMMAND_FILL_IMAGE, w)
+	if status == cl.SUCCESS {
 		status = c.uses(b, true)
 	}
-	if status != Success {
+	if status != cl.SUCCESS {
 		return c.close(status)
 	}
 	m := &clwire.FillImage{Image: b.id.Load(), Origin: r.Origin, Region: r.Region}
-	copy(m.Color[:], color.bytes(0, b.image.colorBytes()))
+	copy(m.Color[:], color.Bytes(0, b.image.colorBytes()))
 	return c.close(c.send(m, &m.Cmd))
 }
 
 // colorBytes is how much of a fill color the program has to give.
 func (im *image) colorBytes() uint64 {
-	const depth = 0x10BD
+	const depth = cl.DEPTH
 	if im.format.Order == depth {
 		return 4
 	}

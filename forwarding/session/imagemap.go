@@ -1,154 +1,152 @@
 package session
 
 import (
-	"tendril/forwarding/clwire"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/session/transfer"
 )
 
 // imageMapping is the part of a mapping that images have: what is shown (x of the region in bytes), and how it lies
 // from base on.
 type imageMapping struct {
 	origin, region [3]uint64
-	base           HostPtr
-	layout         box
-}
-
-// ImageMap is what clEnqueueMapImage answers; pitches in bytes.
-type ImageMap struct {
-	At         HostPtr
-	Row, Slice uint64
-	Event      uintptr
+	base           api.HostPtr
+	layout         transfer.Box
 }
 
 // EnqueueMapImage is clEnqueueMapImage (§5.3.7). hasSlice: the program takes a slice pitch. The address and the pitches
 // are known at once; the contents are when the event has ended.
-func (d *Driver) EnqueueMapImage(queue, image uintptr, blocking bool, flags uint64, r ImageRegion, hasSlice bool, w Waits) (ImageMap, Status) {
+func (d *Driver) EnqueueMapImage(queue, image uintptr, blocking bool, flags uint64, r api.ImageRegion, hasSlice bool,
+	w api.Waits) (api.ImageMap, api.Status) {
 	q, b, status := d.mapImageAccess(queue, image, flags, &r)
-	if status == Success && !hasSlice && b.image.sliced() {
-		status = InvalidValue
+	if status == cl.SUCCESS && !hasSlice && b.image.sliced() {
+		status = cl.INVALID_VALUE
 	}
-	if status != Success {
-		return ImageMap{}, status
+	if status != cl.SUCCESS {
+		return api.ImageMap{}, status
 	}
-	c, status := d.open(q, cmdMapImage, w)
-	if status == Success {
-		status = c.touches(b, flags&^mapRead != 0 && b.root.mirror == nil) // as for buffers: see EnqueueMap
+	c, status := d.open(q, cl.COMMAND_MAP_IMAGE, w)
+	if status == cl.SUCCESS {
+		status = c.touches(b, flags&^cl.MAP_READ != 0 && b.root.mirror == nil) // as for buffers: see EnqueueMap
 	}
-	if status != Success {
+	if status != cl.SUCCESS {
 		_, status = c.close(status)
-		return ImageMap{}, status
+		return api.ImageMap{}, status
 	}
 	m, status := c.mapImage(b, blocking, flags, &r)
-	if m.Event, status = c.close(status); status != Success {
-		return ImageMap{}, status
+	if m.Event, status = c.close(status); status != cl.SUCCESS {
+		return api.ImageMap{}, status
 	}
 	if blocking {
-		q.ctx.syncHost()
+		q.ctx.mirrors.Sync()
 	}
-	return m, Success
+	return m, cl.SUCCESS
 }
 
 // mapImage books the mapping and brings its contents.
-func (c *command) mapImage(b *Buffer, blocking bool, flags uint64, r *ImageRegion) (ImageMap, Status) {
+func (c *command) mapImage(b *Buffer, blocking bool, flags uint64, r *api.ImageRegion) (api.ImageMap, api.Status) {
 	shown, status := b.showImage(r)
-	if status != Success {
-		return ImageMap{}, status
+	if status != cl.SUCCESS {
+		return api.ImageMap{}, status
 	}
-	m := ImageMap{At: shown.base.plus(shown.layout.offset(0, 0))}
+	m := api.ImageMap{At: shown.base.Plus(shown.layout.Offset(0, 0))}
 	m.Row, m.Slice = b.image.mapPitches(&shown.layout)
 	b.addMapping(mapping{address: m.At.Address(), flags: flags, image: &shown})
-	if status = c.fetchImage(b, blocking, flags, &shown); status != Success {
+	if status = c.fetchImage(b, blocking, flags, &shown); status != cl.SUCCESS {
 		b.takeMapping(m.At.Address())
 	}
 	return m, status
 }
 
-func (d *Driver) mapImageAccess(queue, image uintptr, flags uint64, r *ImageRegion) (*Queue, *Buffer, Status) {
+func (d *Driver) mapImageAccess(queue, image uintptr, flags uint64, r *api.ImageRegion) (*Queue, *Buffer, api.Status) {
 	q, status := d.liveQueue(queue)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, nil, status
 	}
 	b, status := d.image(q, image)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, nil, status
 	}
-	if status := b.mapFlags(flags); status != Success {
+	if status := b.mapFlags(flags); status != cl.SUCCESS {
 		return nil, nil, status
 	}
 	if !b.image.holds(r) {
-		return nil, nil, InvalidValue
+		return nil, nil, cl.INVALID_VALUE
 	}
-	return q, b, Success
+	return q, b, cl.SUCCESS
 }
 
 // mapFlags checks what a map asks for against what the object allows.
-func (b *Buffer) mapFlags(flags uint64) Status {
-	if flags&^(mapRead|mapWrite|mapWriteInvalidate) != 0 || flags&mapWriteInvalidate != 0 && flags&(mapRead|mapWrite) != 0 {
-		return InvalidValue
+func (b *Buffer) mapFlags(flags uint64) api.Status {
+	if flags&^(cl.MAP_READ|cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) != 0 ||
+		flags&cl.MAP_WRITE_INVALIDATE_REGION != 0 && flags&(cl.MAP_READ|cl.MAP_WRITE) != 0 {
+		return cl.INVALID_VALUE
 	}
-	reads, writes := flags&mapRead != 0, flags&(mapWrite|mapWriteInvalidate) != 0
-	if reads && b.flags&(memHostWriteOnly|memHostNoAccess) != 0 || writes && b.flags&(memHostReadOnly|memHostNoAccess) != 0 {
-		return InvalidOperation
+	reads, writes := flags&cl.MAP_READ != 0, flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) != 0
+	if reads && b.flags&(cl.MEM_HOST_WRITE_ONLY|cl.MEM_HOST_NO_ACCESS) != 0 ||
+		writes && b.flags&(cl.MEM_HOST_READ_ONLY|cl.MEM_HOST_NO_ACCESS) != 0 {
+		return cl.INVALID_OPERATION
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // showImage says where a map shows a region: in the program's own memory, in the buffer under the image, or in memory
 // of this side's, the whole image without gaps.
-func (b *Buffer) showImage(r *ImageRegion) (imageMapping, Status) {
+func (b *Buffer) showImage(r *api.ImageRegion) (imageMapping, api.Status) {
 	im := b.image
 	m := imageMapping{origin: r.Origin, region: im.bytes(r.Region)}
 	switch {
 	case im.under != nil:
 		m.layout = im.underBox(r.Origin, m.region)
-		m.layout.slice = im.underRow * im.extent[1]
+		m.layout.Slice = im.underRow * im.extent[1]
 		return m, m.under(im.under)
 	case b.mirror != nil:
 		m.base, m.layout = b.host, im.host
 	default:
 		shadow, status := b.shadowed()
-		if status != Success {
+		if status != cl.SUCCESS {
 			return m, status
 		}
-		m.base = pointerTo(shadow)
+		m.base = api.HostBytes(shadow)
 		width := im.extent[0] * im.elementBytes
-		m.layout = box{row: width, slice: width * im.extent[1]}
+		m.layout = transfer.Box{Row: width, Slice: width * im.extent[1]}
 	}
-	m.layout.origin = im.bytes(r.Origin)
-	return m, Success
+	m.layout.Origin = im.bytes(r.Origin)
+	return m, cl.SUCCESS
 }
 
 // under finds the memory that maps of a buffer show.
-func (m *imageMapping) under(b *Buffer) Status {
+func (m *imageMapping) under(b *Buffer) api.Status {
 	if b.root.mirror != nil {
-		m.base = b.root.host.plus(b.origin)
-		return Success
+		m.base = b.root.host.Plus(b.origin)
+		return cl.SUCCESS
 	}
 	if in := b.bytes(); in != nil {
-		m.base = pointerTo(in)
-		return Success
+		m.base = api.HostBytes(in)
+		return cl.SUCCESS
 	}
 	shadow, status := b.root.shadowed()
-	if status == Success {
-		m.base = pointerTo(shadow[b.origin:])
+	if status == cl.SUCCESS {
+		m.base = api.HostBytes(shadow[b.origin:])
 	}
 	return status
 }
 
 // mapPitches are what clEnqueueMapImage answers: no slice pitch where the image has none.
-func (im *image) mapPitches(layout *box) (row, slice uint64) {
+func (im *image) mapPitches(layout *transfer.Box) (row, slice uint64) {
 	switch {
 	case !im.sliced():
-		return layout.row, 0
-	case im.desc.Kind == image1DArray:
-		return max(im.extent[0]*im.elementBytes, min(im.row, layout.row)), layout.row
+		return layout.Row, 0
+	case im.desc.Kind == cl.MEM_OBJECT_IMAGE1D_ARRAY:
+		return max(im.extent[0]*im.elementBytes, min(im.row, layout.Row)), layout.Row
 	}
-	return layout.row, layout.slice
+	return layout.Row, layout.Slice
 }
 
 // sliced says whether the image has a slice pitch.
 func (im *image) sliced() bool {
 	switch im.desc.Kind {
-	case image1D, image1DBuffer, image2D:
+	case cl.MEM_OBJECT_IMAGE1D, cl.MEM_OBJECT_IMAGE1D_BUFFER, cl.MEM_OBJECT_IMAGE2D:
 		return false
 	}
 	return true
@@ -158,14 +156,22 @@ func (im *image) sliced() bool {
 func (b *Buffer) direct() bool { return b.image.under != nil && b.image.under.bytes() != nil }
 
 // fetchImage puts the map into its place among the commands, and its contents where it shows them.
-func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *imageMapping) Status {
-	switch {
-	case b.root.mirror != nil:
-		return c.order(blocking, b.root.mirror.fetch, b.root)
-	case flags&mapWriteInvalidate != 0 || b.direct():
-		return c.order(blocking, nil, nil)
+func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *imageMapping) api.Status {
+	if m := b.root.mirror; m == nil && (flags&cl.MAP_WRITE_INVALIDATE_REGION != 0 || b.direct()) {
+		return c.order(blocking)
 	}
-	return c.moveImage(b, clwire.FromBuffer, blocking, m.origin, m.region, m.layout, m.base, b.shadowOwner())
+	t := b.mapImageTransfer(false, blocking, m)
+	if b.root.mirror != nil {
+		t.program, t.fetch, t.shown = true, b.root.mirror.Fetch, b.root
+	}
+	return c.carryOut(&t)
+}
+
+// mapImageTransfer is the transfer of a map or an unmap of an image that shows a shadow.
+func (b *Buffer) mapImageTransfer(write, blocking bool, m *imageMapping) hostTransfer {
+	t := b.imageTransfer(write, blocking, m.origin, m.region, b.hostSide(m.region, m.layout, m.base))
+	t.purpose, t.shown = transfer.Map, b.shadowOwner()
+	return t
 }
 
 // shadowOwner is the object whose shadow maps show.
@@ -176,27 +182,15 @@ func (b *Buffer) shadowOwner() *Buffer {
 	return b
 }
 
-// pushShadow brings what the program wrote into a shadow to the device, in its turn.
-func (c *command) pushShadow(owner *Buffer, push func() Status) Status {
-	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, work: push}
-	h.keeps(owner)
-	return h.run()
-}
-
 // unmapImage is the unmap's half of fetchImage.
-func (c *command) unmapImage(b *Buffer, flags uint64, m *imageMapping) Status {
-	switch {
-	case flags&(mapWrite|mapWriteInvalidate) == 0:
-		return c.order(false, nil, nil)
-	case b.root.mirror != nil:
-		b.root.mirror.written()
-		return c.order(false, nil, nil)
-	case b.direct():
-		return c.order(false, nil, nil)
+func (c *command) unmapImage(b *Buffer, flags uint64, m *imageMapping) api.Status {
+	writes := flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) != 0
+	if writes && b.root.mirror != nil {
+		b.root.mirror.Written()
 	}
-	owner := b.shadowOwner()
-	if c.q.ctx.remote {
-		return c.moveImage(b, clwire.ToBuffer, false, m.origin, m.region, m.layout, m.base, owner)
+	if !writes || b.root.mirror != nil || b.direct() {
+		return c.order(false)
 	}
-	return c.pushShadow(owner, func() Status { return b.moveImage(clwire.ToBuffer, m.origin, m.region, m.layout, m.base) })
+	t := b.mapImageTransfer(true, false, m)
+	return c.carryOut(&t)
 }

@@ -1,165 +1,144 @@
 package session
 
 import (
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/conn"
+	"tendril/forwarding/session/kernelfacts"
 	"tendril/forwarding/trace"
 )
 
-// Range is the index space of a launch. Lengths are those of the arrays that the program passed, 0 for NULL.
-type Range struct {
-	Dims                uint32
-	HasOffset, HasLocal bool
-	Offset              [3]uint64
-	Global              [3]uint64
-	Local               [3]uint64
-}
-
 // EnqueueNDRange is clEnqueueNDRangeKernel (§5.10). The first launch of each class waits for the driver's verdict,
 // later ones do not wait for anything.
-func (d *Driver) EnqueueNDRange(queue, kernel uintptr, r *Range, w Waits) (uintptr, Status) {
-	return d.launch(queue, kernel, r, w, cmdNDRange)
+func (d *Driver) EnqueueNDRange(queue, kernel uintptr, r *api.Range, w api.Waits) (uintptr, api.Status) {
+	return d.launch(queue, kernel, r, w, cl.COMMAND_NDRANGE_KERNEL)
 }
 
 // EnqueueTask is clEnqueueTask (OpenCL 1.2 §5.10).
-func (d *Driver) EnqueueTask(queue, kernel uintptr, w Waits) (uintptr, Status) {
+func (d *Driver) EnqueueTask(queue, kernel uintptr, w api.Waits) (uintptr, api.Status) {
 	one := [3]uint64{1, 1, 1}
-	r := Range{Dims: 1, HasLocal: true, Global: one, Local: one}
-	return d.launch(queue, kernel, &r, w, cmdTask)
+	r := api.Range{Dims: 1, HasLocal: true, Global: one, Local: one}
+	return d.launch(queue, kernel, &r, w, cl.COMMAND_TASK)
 }
 
-func (d *Driver) launch(queue, kernel uintptr, r *Range, w Waits, kind uint32) (uintptr, Status) {
+func (d *Driver) launch(queue, kernel uintptr, r *api.Range, w api.Waits, kind uint32) (uintptr, api.Status) {
 	q := d.queues.Get(queue)
 	if q == nil {
-		return 0, InvalidCommandQueue
+		return 0, cl.INVALID_COMMAND_QUEUE
 	}
 	k := d.kernels.Get(kernel)
 	if k == nil {
-		return 0, InvalidKernel
+		return 0, cl.INVALID_KERNEL
 	}
 	if k.program.ctx != q.ctx {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
-	if status := k.checkRange(q.device, r); status != Success {
+	if status := k.checkRange(q.device, r); status != cl.SUCCESS {
 		return 0, status
 	}
 	c, status := d.open(q, kind, w)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return c.close(status)
 	}
 	return c.close(c.launch(k, r))
 }
 
 // checkRange decides what the build's facts and the device's limits decide.
-func (k *Kernel) checkRange(dev *Device, r *Range) Status {
-	group := k.facts.workGroup(dev.index)
+func (k *Kernel) checkRange(dev *Device, r *api.Range) api.Status {
+	group := k.workGroup(dev)
 	if group == nil {
-		return InvalidProgramExecutable
+		return cl.INVALID_PROGRAM_EXECUTABLE
 	}
-	if r.Dims < 1 || r.Dims > 3 || uint64(r.Dims) > dev.limits.dimensions {
-		return InvalidWorkDimension
+	if r.Dims < 1 || r.Dims > 3 || uint64(r.Dims) > dev.limits.Dimensions {
+		return cl.INVALID_WORK_DIMENSION
 	}
 	for i := range r.Dims {
 		if r.HasOffset && r.Offset[i]+r.Global[i] < r.Offset[i] {
-			return InvalidGlobalOffset
+			return cl.INVALID_GLOBAL_OFFSET
 		}
 	}
 	if !r.HasLocal {
-		return Success
+		return cl.SUCCESS
 	}
 	return k.checkLocal(dev, group, r)
 }
 
-func (k *Kernel) checkLocal(dev *Device, group *clwire.WorkGroup, r *Range) Status {
+func (k *Kernel) checkLocal(dev *Device, group *clwire.WorkGroup, r *api.Range) api.Status {
 	total := uint64(1)
 	for i := range r.Dims {
 		local := r.Local[i]
 		if local == 0 {
-			return InvalidWorkGroupSize
+			return cl.INVALID_WORK_GROUP_SIZE
 		}
 		if group.CompileSize[0] != 0 && local != group.CompileSize[i] || total > maxHostBytes/local {
-			return InvalidWorkGroupSize
+			return cl.INVALID_WORK_GROUP_SIZE
 		}
 		total *= local
 	}
-	if dev.limits.groupSize != 0 && total > dev.limits.groupSize {
-		return InvalidWorkGroupSize
+	if dev.limits.GroupSize != 0 && total > dev.limits.GroupSize {
+		return cl.INVALID_WORK_GROUP_SIZE
 	}
 	for i := range r.Dims {
-		if r.Local[i] > dev.limits.itemSizes[i] {
-			return InvalidWorkItemSize
+		if r.Local[i] > dev.limits.ItemSizes[i] {
+			return cl.INVALID_WORK_ITEM_SIZE
 		}
 	}
-	return Success
-}
-
-func (r *Range) class(q *Queue, localBytes uint64) launchClass {
-	class := launchClass{
-		device: q.device.index, dims: uint8(r.Dims), hasLocal: r.HasLocal, hasOffset: r.HasOffset, localBytes: localBytes,
-	}
-	for i := range r.Dims {
-		if r.Global[i] == 0 {
-			class.zero |= 1 << i
-		}
-		if r.HasLocal {
-			class.local[i] = r.Local[i]
-			if r.Global[i]%r.Local[i] == 0 {
-				class.divides |= 1 << i
-			}
-		}
-	}
-	return class
+	return cl.SUCCESS
 }
 
 // launch sends the launch, and waits for the verdict if it is the first of its class.
-func (c *command) launch(k *Kernel, r *Range) Status {
+func (c *command) launch(k *Kernel, r *api.Range) api.Status {
 	if c.graph != nil {
 		return c.graph.addLaunch(k, r)
 	}
 	k.mu.Lock()
-	class := r.class(c.q, k.localBytes)
+	class := kernelfacts.ClassOf(r, c.q.device.index, k.localBytes)
 	known := k.lastOK && class == k.last
 	if !known {
-		verdict, remembered := k.facts.launchVerdict(&class)
-		if remembered && verdict != Success {
+		verdict, remembered := k.facts.LaunchVerdict(&class)
+		if remembered && verdict != cl.SUCCESS {
 			k.mu.Unlock()
 			return verdict
 		}
 		known = remembered
 	}
-	var asked *call
+	var asked *conn.Call
 	var request uint64
 	if !known {
-		asked, request = c.q.w.begin(nil)
+		asked, request = c.q.w.Begin(nil)
 	}
 	status := c.sendLaunchLocked(k, r, request)
-	if status == Success && known {
+	if status == cl.SUCCESS && known {
 		k.last, k.lastOK = class, true
 	}
 	k.mu.Unlock()
 	if asked == nil {
 		return status
 	}
-	if status != Success {
-		c.q.w.forget(request)
+	if status != cl.SUCCESS {
+		c.q.w.Forget(request)
 		return status
 	}
 	return c.awaitVerdict(k, class, asked)
 }
 
-func (c *command) awaitVerdict(k *Kernel, class launchClass, asked *call) Status {
-	asked.cause, asked.detail = trace.CauseFirstLaunch, k.facts.Name
-	if c.q.w.await(asked) != nil || c.q.w.dead.Load() {
-		return OutOfResources
+func (c *command) awaitVerdict(k *Kernel, class kernelfacts.LaunchClass, asked *conn.Call) api.Status {
+	asked.Cause, asked.Detail = trace.CauseFirstLaunch, k.facts.Name
+	if c.q.w.Await(asked) != nil || c.q.w.Dead() {
+		return cl.OUT_OF_RESOURCES
 	}
-	k.facts.rememberLaunch(&class, asked.status)
+	verdict := api.Status(asked.Status)
+	k.facts.RememberLaunch(&class, verdict)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if asked.status != Success {
+	if verdict != cl.SUCCESS {
 		k.resendLocked()
-		return asked.status
+		return verdict
 	}
 	k.last, k.lastOK = class, true
-	return Success
+	return cl.SUCCESS
 }
 
 // resendLocked marks every argument as not sent: nobody knows what a refused launch left behind.
@@ -172,14 +151,14 @@ func (k *Kernel) resendLocked() {
 	}
 }
 
-func (c *command) sendLaunchLocked(k *Kernel, r *Range, request uint64) Status {
+func (c *command) sendLaunchLocked(k *Kernel, r *api.Range, request uint64) api.Status {
 	if k.unset > 0 {
-		return InvalidKernelArgs
+		return cl.INVALID_KERNEL_ARGS
 	}
-	if status := c.prepareArgsLocked(k); status != Success {
+	if status := c.prepareArgsLocked(k); status != cl.SUCCESS {
 		return status
 	}
-	if status := k.ensureRemote(c.q.w); status != Success {
+	if status := k.ensureRemote(c.q.w); status != cl.SUCCESS {
 		return status
 	}
 	q := c.q
@@ -193,7 +172,7 @@ func (c *command) sendLaunchLocked(k *Kernel, r *Range, request uint64) Status {
 		m.Args = k.takeDirtyLocked(m.Args)
 	}
 	_, status := q.submitLocked(m, &m.Cmd, c.e, c.wait, request)
-	if status != Success {
+	if status != cl.SUCCESS {
 		k.resendLocked()
 	}
 	return status
@@ -211,14 +190,14 @@ func (k *Kernel) takeDirtyLocked(args []clwire.Arg) []clwire.Arg {
 }
 
 // prepareArgsLocked readies the kernel's buffers: alive, known to the worker, in their latest memory.
-func (c *command) prepareArgsLocked(k *Kernel) Status {
+func (c *command) prepareArgsLocked(k *Kernel) api.Status {
 	for _, i := range k.memArgs {
 		a := &k.args[i]
 		if p := a.sampler; p != nil {
 			if !p.refs.Alive() {
-				return InvalidKernelArgs // released since it was set
+				return cl.INVALID_KERNEL_ARGS // released since it was set
 			}
-			if status := p.ensureRemote(c.q.w); status != Success {
+			if status := p.ensureRemote(c.q.w); status != cl.SUCCESS {
 				return status
 			}
 			continue
@@ -228,16 +207,16 @@ func (c *command) prepareArgsLocked(k *Kernel) Status {
 			continue
 		}
 		if !b.refs.Alive() {
-			return InvalidKernelArgs // released since it was set
+			return cl.INVALID_KERNEL_ARGS // released since it was set
 		}
 		if b.parent != nil {
-			if status := b.placed(c.q); status != Success {
+			if status := b.placed(c.q); status != cl.SUCCESS {
 				return status
 			}
 		}
 		if b.root.special.Load() || b.remote.Load() != c.q.w {
-			writes := b.flags&memReadOnly == 0 && !k.facts.sizes[i].reads
-			if status := c.uses(b, writes); status != Success {
+			writes := b.flags&cl.MEM_READ_ONLY == 0 && !k.facts.Sizes[i].Reads
+			if status := c.uses(b, writes); status != cl.SUCCESS {
 				return status
 			}
 		}
@@ -250,137 +229,133 @@ func (c *command) prepareArgsLocked(k *Kernel) Status {
 			}
 		}
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // KernelInfo is clGetKernelInfo (§5.9.4).
-func (d *Driver) KernelInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) KernelInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	k := d.kernels.Get(h)
 	if k == nil {
-		return nil, InvalidKernel
+		return nil, cl.INVALID_KERNEL
 	}
 	switch param {
-	case 0x1190:
-		return infoString(k.facts.Name), Success
-	case 0x1191:
-		return infoU32(k.facts.NumArgs), Success
-	case 0x1192:
-		return infoU32(k.refs.Count()), Success
-	case 0x1193:
-		return infoSize(k.program.ctx.handle), Success
-	case 0x1194:
-		return infoSize(k.program.handle), Success
-	case 0x1195:
-		return infoString(k.facts.Attributes), Success
+	case cl.KERNEL_FUNCTION_NAME:
+		return answers.String(k.facts.Name), cl.SUCCESS
+	case cl.KERNEL_NUM_ARGS:
+		return answers.U32(k.facts.NumArgs), cl.SUCCESS
+	case cl.KERNEL_REFERENCE_COUNT:
+		return answers.U32(k.refs.Count()), cl.SUCCESS
+	case cl.KERNEL_CONTEXT:
+		return answers.Size(k.program.ctx.handle), cl.SUCCESS
+	case cl.KERNEL_PROGRAM:
+		return answers.Size(k.program.handle), cl.SUCCESS
+	case cl.KERNEL_ATTRIBUTES:
+		return answers.String(k.facts.Attributes), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // KernelArgInfo is clGetKernelArgInfo (§5.9.4).
-func (d *Driver) KernelArgInfo(h uintptr, index, param uint32) ([]byte, Status) {
+func (d *Driver) KernelArgInfo(h uintptr, index, param uint32) ([]byte, api.Status) {
 	k := d.kernels.Get(h)
 	if k == nil {
-		return nil, InvalidKernel
+		return nil, cl.INVALID_KERNEL
 	}
 	if index >= k.facts.NumArgs {
-		return nil, InvalidArgIndex
+		return nil, cl.INVALID_ARG_INDEX
 	}
 	if !k.facts.HasArgInfo {
-		return nil, KernelArgInfoNotAvailable
+		return nil, cl.KERNEL_ARG_INFO_NOT_AVAILABLE
 	}
 	a := &k.facts.Args[index]
 	switch param {
-	case 0x1196:
-		return infoU32(a.Address), Success
-	case 0x1197:
-		return infoU32(a.Access), Success
-	case 0x1198:
-		return infoString(a.TypeName), Success
-	case 0x1199:
-		return infoU64(a.TypeQualifier), Success
-	case 0x119A:
-		return infoString(a.Name), Success
+	case cl.KERNEL_ARG_ADDRESS_QUALIFIER:
+		return answers.U32(a.Address), cl.SUCCESS
+	case cl.KERNEL_ARG_ACCESS_QUALIFIER:
+		return answers.U32(a.Access), cl.SUCCESS
+	case cl.KERNEL_ARG_TYPE_NAME:
+		return answers.String(a.TypeName), cl.SUCCESS
+	case cl.KERNEL_ARG_TYPE_QUALIFIER:
+		return answers.U64(a.TypeQualifier), cl.SUCCESS
+	case cl.KERNEL_ARG_NAME:
+		return answers.String(a.Name), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // kernelDevice resolves the device of a kernel query; 0 is right where there is only one.
-func (d *Driver) kernelDevice(kernel, device uintptr) (*Kernel, *Device, Status) {
+func (d *Driver) kernelDevice(kernel, device uintptr) (*Kernel, *Device, api.Status) {
 	k := d.kernels.Get(kernel)
 	if k == nil {
-		return nil, nil, InvalidKernel
+		return nil, nil, cl.INVALID_KERNEL
 	}
 	devices := k.program.devices
 	if device == 0 {
 		if len(devices) != 1 {
-			return nil, nil, InvalidDevice
+			return nil, nil, cl.INVALID_DEVICE
 		}
-		return k, devices[0], Success
+		return k, devices[0], cl.SUCCESS
 	}
 	dev := d.devices.Get(device)
-	if dev == nil || !hasDevice(devices, dev) {
-		return nil, nil, InvalidDevice
+	if dev == nil || !hasDevice(devices, dev) && (!k.program.ctx.has(dev) || k.workGroup(dev) == nil) {
+		return nil, nil, cl.INVALID_DEVICE
 	}
-	return k, dev, Success
+	return k, dev, cl.SUCCESS
 }
 
 // KernelWorkGroupInfo is clGetKernelWorkGroupInfo (§5.9.4).
-func (d *Driver) KernelWorkGroupInfo(kernel, device uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) KernelWorkGroupInfo(kernel, device uintptr, param uint32) ([]byte, api.Status) {
 	k, dev, status := d.kernelDevice(kernel, device)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
-	group := k.facts.workGroup(dev.index)
+	group := k.workGroup(dev)
 	if group == nil {
-		return nil, InvalidDevice
+		return nil, cl.INVALID_DEVICE
 	}
 	switch param {
-	case 0x11B0:
-		return infoSize(group.Size), Success
-	case 0x11B1:
-		return infoSizes(group.CompileSize[:]), Success
-	case 0x11B2:
+	case cl.KERNEL_WORK_GROUP_SIZE:
+		return answers.Size(group.Size), cl.SUCCESS
+	case cl.KERNEL_COMPILE_WORK_GROUP_SIZE:
+		return answers.Sizes(group.CompileSize[:]), cl.SUCCESS
+	case cl.KERNEL_LOCAL_MEM_SIZE:
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return infoU64(group.LocalBytes + k.localBytes), Success
-	case 0x11B3:
-		return infoSize(group.PreferredMultiple), Success
-	case 0x11B4:
-		return infoU64(group.PrivateBytes), Success
-	case kernelGlobalWorkSize:
+		return answers.U64(group.LocalBytes + k.localBytes), cl.SUCCESS
+	case cl.KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE:
+		return answers.Size(group.PreferredMultiple), cl.SUCCESS
+	case cl.KERNEL_PRIVATE_MEM_SIZE:
+		return answers.U64(group.PrivateBytes), cl.SUCCESS
+	case cl.KERNEL_GLOBAL_WORK_SIZE:
 		if k.program.kind != programBuiltIn {
-			return nil, InvalidValue // for custom devices and built-in kernels
+			return nil, cl.INVALID_VALUE // for custom devices and built-in kernels
 		}
 	}
 	return k.query(clwire.QueryKernelWorkGroup, dev, param, nil)
 }
 
 // KernelSubGroupInfo is clGetKernelSubGroupInfo (§5.9.4); input as the program gave it.
-func (d *Driver) KernelSubGroupInfo(kernel, device uintptr, param uint32, input []byte) ([]byte, Status) {
+func (d *Driver) KernelSubGroupInfo(kernel, device uintptr, param uint32, input []byte) ([]byte, api.Status) {
 	k, dev, status := d.kernelDevice(kernel, device)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
 	if len(input) > 256 {
-		return nil, InvalidValue
+		return nil, cl.INVALID_VALUE
 	}
 	return k.query(clwire.QueryKernelSubGroup, dev, param, input)
 }
 
-func (k *Kernel) query(kind uint8, dev *Device, param uint32, input []byte) ([]byte, Status) {
+func (k *Kernel) query(kind uint8, dev *Device, param uint32, input []byte) ([]byte, api.Status) {
 	w, status := k.program.ctx.worker()
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
 	k.mu.Lock()
 	status = k.ensureRemote(w)
 	k.mu.Unlock()
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
-	c, err := w.ask(&clwire.Query{Kind: kind, Object: k.id, Device: dev.index, Param: param, Input: input})
-	if err != nil {
-		return nil, OutOfResources
-	}
-	return c.data, c.status
+	return w.ask(&clwire.Query{Kind: kind, Object: k.id, Device: dev.index, Param: param, Input: input})
 }

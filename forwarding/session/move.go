@@ -1,175 +1,70 @@
 package session
 
 import (
-	"sync"
-	"sync/atomic"
-
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/transfer"
 	"tendril/forwarding/trace"
-	"tendril/store/alloc"
 	"tendril/store/segment"
 )
 
-// Staging memory for buffers out of place: chunks of one shared segment a context, taken by whoever moves bytes. Behind them lies what
-// is lent to small transfers that nobody waits for (ahead.go).
-const (
-	chunkBytes  = 4 << 20
-	chunkCount  = 6
-	lentBytes   = 8 << 20
-	poolBytes   = chunkBytes*chunkCount + lentBytes
-	maxInFlight = 4 // chunks of one move, so that two moves go on side by side
-	maxHeld     = 3 // chunks that wait with commands for what the program may have still to do: moves, which wait for nobody, have the others
-)
+// maxInFlight is how many chunks one move has, so that two go on side by side.
+const maxInFlight = 4
 
-type stagingPool struct {
-	once   sync.Once
-	seg    *Segment
-	free   chan int             // chunk numbers
-	held   atomic.Int32         // chunks with the program's commands
-	lent   atomic.Pointer[slab] // nil: the pool is not open yet
-	status Status
-}
-
-// open makes the pool at a context's first move, which is b's through q. The driver pins the whole segment at the first
-// transfer, and may write all of it back then: that first one carries nothing and is waited for.
-func (p *stagingPool) open(b *Buffer, q *Queue) Status {
-	p.once.Do(func() {
-		place, status := q.d.slabs.allocOwn(poolBytes)
-		if p.status = status; status != Success {
-			return
-		}
-		p.seg, p.free = place.seg, make(chan int, chunkCount)
-		if q.w.addSegment(p.seg) != nil {
-			p.status = OutOfResources
-			return
-		}
-		p.put(0)
-		m := &mover{b: b, w: q.w, q: q, pool: p, direction: clwire.FromBuffer}
-		m.start(b.onePiece())
-		for len(m.flying) > 0 {
-			m.finishOldest()
-		}
-		p.status = m.status
-		for i := 1; i < chunkCount; i++ {
-			p.put(i)
-		}
-		p.lend()
-	})
-	return p.status
-}
-
-// lend makes the memory behind the chunks a slab, of which the chunks are a part that is never given back.
-func (p *stagingPool) lend() {
-	lent := &slab{seg: p.seg, ranges: alloc.NewSized(poolBytes)}
-	lent.ranges.Alloc(chunkCount*chunkBytes, chunkBytes)
-	p.lent.Store(lent)
+// pinStaging has the driver pin the staging memory with a transfer of nothing that matters.
+func (b *Buffer) pinStaging(q *Queue) api.Status {
+	pool := &b.ctx.staging
+	if q.w.addSegment(pool.Segment) != nil {
+		return cl.OUT_OF_RESOURCES
+	}
+	m := &mover{b: b, w: q.w, q: q, pool: pool, direction: clwire.FromBuffer}
+	m.start(b.onePiece())
+	for len(m.flying) > 0 {
+		m.finishOldest()
+	}
+	return m.status
 }
 
 // onePiece is the least that can be moved, and goes nowhere.
-func (b *Buffer) onePiece() piece {
+func (b *Buffer) onePiece() transfer.Piece {
 	if b.image != nil {
 		px := b.image.elementBytes
-		return piece{bytes: px, transfer: clwire.Transfer{Rect: true, Region: [3]uint64{px, 1, 1}}, copy: func([]byte, bool) {}}
+		return transfer.Piece{Bytes: px, Transfer: clwire.Transfer{Rect: true, Region: [3]uint64{px, 1, 1}}}
 	}
-	return piece{bytes: 1, transfer: clwire.Transfer{Size: 1}, copy: func([]byte, bool) {}}
+	return transfer.Piece{Bytes: 1, Transfer: clwire.Transfer{Size: 1}}
 }
-
-// close gives the segment back, or once the writes that lie in it have ended. Nobody may move bytes any more.
-func (p *stagingPool) close(d *Driver, w *worker) {
-	p.once.Do(func() {})
-	switch {
-	case p.seg == nil:
-	case d.slabs.holds(p.lent.Load(), chunkCount*chunkBytes):
-		d.slabs.free(&place{seg: p.seg, size: uint64(len(p.seg.Bytes))}, w)
-	default:
-		d.slabs.giveBack(p.seg)
-	}
-}
-
-// hold takes a free chunk for a command of the program's, which may wait for long; let gives it back. false: there is none for that now.
-func (p *stagingPool) hold() (int, bool) {
-	if p.held.Add(1) <= maxHeld {
-		if i, ok := p.take(); ok {
-			return i, true
-		}
-	}
-	p.held.Add(-1)
-	return 0, false
-}
-
-func (p *stagingPool) let(i int) {
-	p.put(i)
-	p.held.Add(-1)
-}
-
-// take takes a free chunk, if there is one.
-func (p *stagingPool) take() (int, bool) {
-	select {
-	case i := <-p.free:
-		return i, true
-	default:
-		return 0, false
-	}
-}
-
-func (p *stagingPool) put(i int) { p.free <- i }
-
-func (p *stagingPool) chunk(i int) []byte { return p.seg.Bytes[i*chunkBytes : (i+1)*chunkBytes] }
 
 // store puts data into the buffer at off, load takes it out: by this thread, now. The caller has seen to the order.
-func (b *Buffer) store(off uint64, data []byte) Status {
-	if in := b.bytes(); in != nil {
-		segment.Copy(in[off:], data)
-		return Success
-	}
-	if b.ctx.remote {
-		return b.carry(true, clwire.Shape{Offset: off, Size: uint64(len(data))}, linear(pointerTo(data), uint64(len(data))))
-	}
-	return b.move(clwire.ToBuffer, wholeRange(off, data))
+func (b *Buffer) store(off uint64, data []byte) api.Status {
+	n := uint64(len(data))
+	return b.moveNow(true, clwire.Shape{Offset: off, Size: n}, linear(api.HostBytes(data), n))
 }
 
-func (b *Buffer) load(off uint64, data []byte) Status {
-	if in := b.bytes(); in != nil {
-		segment.Copy(data, in[off:])
-		return Success
-	}
-	if b.ctx.remote {
-		return b.carry(false, clwire.Shape{Offset: off, Size: uint64(len(data))}, linear(pointerTo(data), uint64(len(data))))
-	}
-	return b.move(clwire.FromBuffer, wholeRange(off, data))
+func (b *Buffer) load(off uint64, data []byte) api.Status {
+	n := uint64(len(data))
+	return b.moveNow(false, clwire.Shape{Offset: off, Size: n}, linear(api.HostBytes(data), n))
 }
 
-// piece is one part of a move that fits a chunk: a row range of the buffer, rows of the program's.
-type piece struct {
-	transfer clwire.Transfer // Cmd, Segment and SegmentOffset are filled in when it is sent
-	bytes    uint64
-	copy     func(chunk []byte, toChunk bool)
-}
+// overHost is a buffer or an image over the program's own memory, as its mirror moves it.
+type overHost struct{ b *Buffer }
 
-// wholeRange cuts a contiguous move.
-func wholeRange(off uint64, data []byte) func(yield func(piece) bool) {
-	return func(yield func(piece) bool) {
-		for at := uint64(0); at < uint64(len(data)); at += chunkBytes {
-			part := data[at:min(at+chunkBytes, uint64(len(data)))]
-			p := piece{bytes: uint64(len(part)), transfer: clwire.Transfer{Offset: off + at, Size: uint64(len(part))}}
-			p.copy = func(chunk []byte, toChunk bool) {
-				if toChunk {
-					segment.Copy(chunk, part)
-				} else {
-					segment.Copy(part, chunk)
-				}
-			}
-			if !yield(p) {
-				return
-			}
-		}
+func (x overHost) Push() api.Status  { return x.move(true) }
+func (x overHost) Fetch() api.Status { return x.move(false) }
+
+func (x overHost) move(write bool) api.Status {
+	b := x.b
+	if b.image != nil {
+		return b.whole(write, b.host)
 	}
+	return b.moveNow(write, clwire.Shape{Size: b.size}, linear(b.host, b.size))
 }
 
 type inFlight struct {
 	event *Event
 	chunk int
-	piece piece
+	piece transfer.Piece
 }
 
 // mover runs one move through the staging chunks, several in flight.
@@ -177,39 +72,40 @@ type mover struct {
 	b         *Buffer
 	w         *worker
 	q         *Queue
-	pool      *stagingPool
+	pool      *memory.Staging
 	direction uint8
+	program   api.HostPtr // the program's side
 	flying    []inFlight
-	status    Status
+	status    api.Status
 }
 
 // moveQueue is the context's own queue for moves; the buffer is known to its worker.
-func (b *Buffer) moveQueue() (*Queue, Status) {
+func (b *Buffer) moveQueue() (*Queue, api.Status) {
 	q, status := b.ctx.moveQueue(b.ctx.devices[0])
-	if status == Success {
+	if status == cl.SUCCESS {
 		status = b.ensureRemote(q.w)
 	}
 	return q, status
 }
 
 // prepare is moveQueue, with the staging pool open.
-func (b *Buffer) prepare() (*Queue, Status) {
+func (b *Buffer) prepare() (*Queue, api.Status) {
 	q, status := b.moveQueue()
-	if status == Success {
-		status = b.ctx.staging.open(b, q)
+	if status == cl.SUCCESS {
+		status = b.ctx.staging.Open(b.d.slabs, func() api.Status { return b.pinStaging(q) })
 	}
 	return q, status
 }
 
 // move moves pieces between the buffer and the program's memory, now.
-func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Status {
+func (b *Buffer) move(direction uint8, program api.HostPtr, pieces func(yield func(transfer.Piece) bool)) api.Status {
 	q, status := b.prepare()
-	if status != Success {
+	if status != cl.SUCCESS {
 		return status
 	}
-	m := &mover{b: b, w: q.w, q: q, pool: &b.ctx.staging, direction: direction}
+	m := &mover{b: b, w: q.w, q: q, pool: &b.ctx.staging, direction: direction, program: program}
 	for p := range pieces {
-		if m.status != Success {
+		if m.status != cl.SUCCESS {
 			break
 		}
 		m.start(p)
@@ -224,26 +120,27 @@ func (b *Buffer) move(direction uint8, pieces func(yield func(piece) bool)) Stat
 func (m *mover) chunk() int {
 	for len(m.flying) > 0 {
 		if len(m.flying) < maxInFlight {
-			if i, ok := m.pool.take(); ok {
+			if i, ok := m.pool.Take(); ok {
 				return i
 			}
 		}
 		m.finishOldest()
 	}
-	return <-m.pool.free
+	return m.pool.Wait()
 }
 
-func (m *mover) start(p piece) {
+func (m *mover) start(p transfer.Piece) {
 	i := m.chunk()
 	if m.direction == clwire.ToBuffer {
-		p.copy(m.pool.chunk(i)[:p.bytes], true)
+		chunk := m.pool.Chunk(i)
+		p.Runs(func(from, at, n uint64) { segment.Copy(chunk[from:], m.program.Bytes(at, n)) })
 	}
-	e, t := m.q.waitedEvent(), &p.transfer
+	e, t := m.q.waitedEvent(), &p.Transfer
 	t.Direction, t.Buffer = m.direction, m.b.id.Load()
-	t.Segment, t.SegmentOffset = m.pool.seg.ID, uint64(i)*chunkBytes
-	if _, status := m.q.submit(t, &t.Cmd, e, nil, 0); status != Success {
+	t.Segment, t.SegmentOffset = m.pool.Segment.ID, m.pool.Offset(i)
+	if _, status := m.q.submit(t, &t.Cmd, e, nil, 0); status != cl.SUCCESS {
 		m.status = status
-		m.pool.put(i)
+		m.pool.Put(i)
 		return
 	}
 	m.flying = append(m.flying, inFlight{e, i, p})
@@ -258,13 +155,14 @@ func (m *mover) finishOldest() {
 	end := f.event.status.Load()
 	switch {
 	case end == 0 && m.direction == clwire.FromBuffer:
-		f.piece.copy(m.pool.chunk(f.chunk)[:f.piece.bytes], false)
-	case end != 0 && m.status == Success:
-		m.status = OutOfResources
+		chunk := m.pool.Chunk(f.chunk)
+		f.piece.Runs(func(from, at, n uint64) { segment.Copy(m.program.Bytes(at, n), chunk[from:]) })
+	case end != 0 && m.status == cl.SUCCESS:
+		m.status = cl.OUT_OF_RESOURCES
 		if end < 0 {
-			m.status = Status(end)
+			m.status = api.Status(end)
 		}
 	}
-	m.w.tell(&clwire.Release{ID: f.event.id})
-	m.pool.put(f.chunk)
+	m.w.SendOneWay(&clwire.Release{ID: f.event.id})
+	m.pool.Put(f.chunk)
 }

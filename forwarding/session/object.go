@@ -5,114 +5,105 @@ import (
 	"fmt"
 	"time"
 
-	"tendril/client"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/node"
 	"tendril/forwarding/trace"
 	"tendril/store/object"
 )
 
-// AttachedObject is a sealed object of the store that a worker may read. Immutable.
-type AttachedObject struct {
-	ID      [16]byte
-	Segment uint64 // the worker's number for the memory; no client's segment has it
-	Offset  uint64 // of the object in it, in bytes
-	Size    uint64 // bytes
-	Bytes   []byte // the object, mapped for reading; nil where no memory is shared
-
-	theirs *client.Object // of a daemonControl, or nil
-}
-
-// OpenObject is clCreateBufferFromObjectTENDRIL: a buffer that is a sealed object of the store of the context's node, by
-// id, or by name where id is zero. The buffer is read-only, for kernels and for the host.
+// OpenObject is clCreateBufferFromObjectTENDRIL: a buffer that is a sealed object of the store of the context's node,
+// by id, or by name where id is zero. The buffer is read-only, for kernels and for the host.
 //
 // A device that computes on shared memory works on the object's own memory. Any other gets its copy, from the node's
 // memory, when a command other than a copy from the buffer first needs it there.
-func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, Status) {
+func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
 	if (id == [16]byte{}) == (name == "") {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	w, status := ctx.worker()
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	began := d.began()
-	o, err := ctx.platform.control.AttachObject(w.id, id, name)
+	o, err := ctx.platform.control.AttachObject(w.ID(), id, name)
 	d.tripped(began, trace.CauseObject, nil, name)
 	if err != nil {
 		d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: %v", err))
 		return 0, objectStatus(err)
 	}
 	// The worker takes the memory now: what the daemon sent it does not pile up there.
-	if w.send(&clwire.AddSegment{ID: o.Segment, Bytes: o.Offset + o.Size}, 0, 0) != nil {
+	if w.Send(&clwire.AddSegment{ID: o.Segment, Bytes: o.Offset + o.Size}, 0, 0) != nil {
 		ctx.platform.control.DetachObject(o)
-		return 0, OutOfResources
+		return 0, cl.OUT_OF_RESOURCES
 	}
-	b := &Buffer{d: d, ctx: ctx, flags: memReadOnly | memHostReadOnly, size: o.Size, object: o}
+	b := &Buffer{d: d, ctx: ctx, flags: cl.MEM_READ_ONLY | cl.MEM_HOST_READ_ONLY, size: o.Size}
+	b.object = o
 	b.root = b
 	b.id.Store(d.newID())
 	b.refs.Set(1)
 	b.special.Store(true)
 	if o.Bytes != nil {
-		b.place = &place{seg: &Segment{ID: o.Segment, Bytes: o.Bytes}, size: o.Size}
+		b.place = &memory.Place{Segment: &node.Segment{ID: o.Segment, Bytes: o.Bytes}, Size: o.Size}
 	}
 	return d.showBuffer(b)
 }
 
-func objectStatus(err error) Status {
+func objectStatus(err error) api.Status {
 	switch {
 	case errors.Is(err, object.ErrNotFound), errors.Is(err, object.ErrInvalid), errors.Is(err, object.ErrNotSealed):
-		return InvalidValue
+		return cl.INVALID_VALUE
 	case errors.Is(err, object.ErrPermission), errors.Is(err, object.ErrUnsupported):
-		return InvalidOperation
+		return cl.INVALID_OPERATION
 	case errors.Is(err, object.ErrFull), errors.Is(err, object.ErrQuota):
-		return MemObjectAllocationFailure
+		return cl.MEM_OBJECT_ALLOCATION_FAILURE
 	}
-	return OutOfResources
+	return cl.OUT_OF_RESOURCES
 }
 
 // isObject says whether a buffer, or what it is part of, is an object of the store: nothing may write to it.
 func (b *Buffer) isObject() bool { return b.root.object != nil }
 
 // objectRecord fills in where the worker finds an object's buffer; false: the buffer is none. The caller holds b.mu.
-func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, Status) {
+func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
 	o := b.root.object
 	switch {
 	case o == nil:
-		return false, Success
+		return false, cl.SUCCESS
 	case b.parent != nil && !b.ctx.inPlace:
 		m.Parent = b.parent.id.Load() // a part of the device's copy
-		return true, Success
+		return true, cl.SUCCESS
 	case b.parent == nil && !b.ctx.inPlace:
 		if b.size > b.ctx.maxAlloc() {
-			return true, MemObjectAllocationFailure
+			return true, cl.MEM_OBJECT_ALLOCATION_FAILURE
 		}
-		if status := b.ctx.debit(b.size); status != Success {
+		if status := b.ctx.debit(b.size); status != cl.SUCCESS {
 			return true, status
 		}
 		b.debited = true
 	}
 	m.Segment, m.Offset = o.Segment, o.Offset+b.origin
-	return true, Success
+	return true, cl.SUCCESS
 }
 
-// copyOfObject returns the record that copies a part of an object straight from the node's memory into another buffer, which the caller fills
-// in; nil where the device has the object already, or computes on it.
+// copyOfObject returns the record that copies a part of an object straight from the node's memory into another buffer,
+// which the caller fills in; nil where the device has the object already, or computes on it.
 func (b *Buffer) copyOfObject(q *Queue, off, toOff, size uint64) *clwire.Transfer {
 	o := b.root.object
 	if o == nil || b.ctx.inPlace || b.root.remote.Load() == q.w {
 		return nil
 	}
 	return &clwire.Transfer{
-		Direction: clwire.ToBuffer, Offset: toOff, Size: size, Segment: o.Segment, SegmentOffset: o.Offset + b.origin + off,
+		Direction: clwire.ToBuffer, Offset: toOff, Size: size, Segment: o.Segment,
+		SegmentOffset: o.Offset + b.origin + off,
 	}
 }
-
-// storeVersion is the version of cl_tendril_store, as CL_MAKE_VERSION packs it: 1.0.0.
-const storeVersion = 1 << 22
 
 // Pauses between looks at commands that may still read a released object.
 const (
@@ -120,26 +111,24 @@ const (
 	lastLook  = time.Second
 )
 
-// letObjectGo gives the reference to a released buffer's object back once no command can read it any more: the
+// detachObject gives the reference to a released buffer's object back once no command can read it any more: the
 // store may use the memory for something else then.
-func (b *Buffer) letObjectGo() {
+func (b *Buffer) detachObject() {
 	d, o, w := b.d, b.object, b.ctx.bound()
 	control := b.ctx.platform.control
 	end := func() {
-		w.tell(&clwire.DropSegment{ID: o.Segment})
+		w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
 		control.DetachObject(o)
 	}
-	held := limbo{marks: w.busyQueues()}
-	if held.passed() {
+	readers := w.sent()
+	if readers.Passed() {
 		end()
 		return
 	}
-	for _, m := range held.marks {
-		m.q.finishLater()
-	}
-	d.lingering.Go(func() {
-		for pause := firstLook; !held.passed(); pause = min(2*pause, lastLook) {
-			w.reader.poll()
+	readers.Request()
+	d.background.Go(func() {
+		for pause := firstLook; !readers.Passed(); pause = min(2*pause, lastLook) {
+			w.Poll()
 			select {
 			case <-time.After(pause):
 			case <-d.closing:

@@ -8,14 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
 
 // parts is the fake worker's half of programs in parts: a compilation keeps its options and headers as the program's
 // text, a link joins texts. A set of files is kept as text; of two files it says that the second is missing.
 func (w *fakeWorker) parts(h clwire.Header, p []byte) {
-	answer := func(status Status, kind uint32, made bool, log string) {
-		data, _ := json.Marshal(clwire.BuildResult{Made: made, Devices: []clwire.BuildDevice{{BinaryType: kind, Log: []byte(log)}}})
+	answer := func(status api.Status, kind uint32, made bool, log string) {
+		data, _ := json.Marshal(clwire.BuildResult{Made: made,
+			Devices: []clwire.BuildDevice{{BinaryType: kind, Log: []byte(log)}}})
 		w.reply(h.Request, status, data)
 	}
 	if w.files == nil {
@@ -29,7 +33,8 @@ func (w *fakeWorker) parts(h clwire.Header, p []byte) {
 			text += fmt.Sprintf(" %s=%s", header.Name, w.programs[header.Program])
 		}
 		w.programs[m.Program] = text
-		answer(Success, binaryTypeCompiled, false, fmt.Sprintf("%s|%s", m.Options, w.files[m.Files]))
+		answer(cl.SUCCESS, cl.PROGRAM_BINARY_TYPE_COMPILED_OBJECT, false,
+			fmt.Sprintf("%s|%s", m.Options, w.files[m.Files]))
 	case clwire.TypeLinkProgram:
 		m := decode(&clwire.LinkProgram{}, p)
 		for _, id := range m.Programs {
@@ -37,11 +42,11 @@ func (w *fakeWorker) parts(h clwire.Header, p []byte) {
 		}
 		switch {
 		case strings.Contains(string(m.Options), "nothing"):
-			answer(InvalidOperation, 0, false, "")
+			answer(cl.INVALID_OPERATION, 0, false, "")
 		case strings.Contains(string(m.Options), "failing"):
-			answer(LinkProgramFailure, 0, true, "undefined")
+			answer(cl.LINK_PROGRAM_FAILURE, 0, true, "undefined")
 		case strings.Contains(string(m.Options), "-create-library"):
-			answer(Success, binaryTypeLibrary, true, "")
+			answer(cl.SUCCESS, cl.PROGRAM_BINARY_TYPE_LIBRARY, true, "")
 		default:
 			w.build(h.Request, &clwire.BuildProgram{Program: m.ID})
 		}
@@ -60,7 +65,7 @@ func (w *fakeWorker) parts(h clwire.Header, p []byte) {
 			}
 		}
 		w.files[m.Set] = text
-		w.reply(h.Request, Success, missing)
+		w.reply(h.Request, cl.SUCCESS, missing)
 	case clwire.TypeFileData:
 		m := decode(&clwire.FileData{}, p)
 		w.files[m.Set] += fmt.Sprintf(" +%q", w.blobs[m.Blob])
@@ -74,9 +79,9 @@ func (r *rig) source(text string) uintptr {
 
 func (r *rig) buildLog(p uintptr) string {
 	r.t.Helper()
-	b, status := r.d.ProgramBuildInfo(p, r.dev, 0x1183)
+	b, status := r.d.ProgramBuildInfo(p, r.dev, cl.PROGRAM_BUILD_LOG)
 	r.ok(status)
-	return text(b)
+	return answers.Text(b)
 }
 
 func TestCompileAndLink(t *testing.T) {
@@ -88,25 +93,26 @@ func TestCompileAndLink(t *testing.T) {
 			t.Errorf("log %q", got)
 		}
 		_, status := r.d.CreateKernel(a, "inc")
-		r.is(status, InvalidProgramExecutable)
+		r.is(status, cl.INVALID_PROGRAM_EXECUTABLE)
 		library := r.handle(r.d.Link(r.ctx, false, nil, "-create-library", []uintptr{a}, nil))
 		_, status = r.d.CreateKernel(library, "inc")
-		r.is(status, InvalidProgramExecutable)
+		r.is(status, cl.INVALID_PROGRAM_EXECUTABLE)
 		done := make(chan uintptr, 1)
-		linked := r.handle(r.d.Link(r.ctx, true, []uintptr{r.dev}, "", []uintptr{library}, func(h uintptr) { done <- h }))
+		linked := r.handle(r.d.Link(r.ctx, true, []uintptr{r.dev}, "", []uintptr{library},
+			func(h uintptr) { done <- h }))
 		if got := <-done; got != linked {
 			t.Errorf("the callback got %#x, the call gave %#x", got, linked)
 		}
 		k := r.handle(r.d.CreateKernel(linked, "inc"))
-		r.is(r.d.Build(linked, false, nil, "", nil), InvalidOperation)
+		r.is(r.d.Build(linked, false, nil, "", nil), cl.INVALID_OPERATION)
 		r.ok(r.d.ReleaseKernel(k))
 		failed, status := r.d.Link(r.ctx, false, nil, "failing", []uintptr{a}, nil)
-		r.is(status, LinkProgramFailure)
+		r.is(status, cl.LINK_PROGRAM_FAILURE)
 		if got := r.buildLog(failed); got != "undefined" {
 			t.Errorf("log of a link that failed: %q", got)
 		}
 		none, status := r.d.Link(r.ctx, false, nil, "nothing", []uintptr{a}, nil)
-		r.is(status, InvalidOperation)
+		r.is(status, cl.INVALID_OPERATION)
 		if none != 0 {
 			t.Error("a program that the driver did not make")
 		}
@@ -139,7 +145,7 @@ func TestIncludedFilesTravel(t *testing.T) {
 	if err := big.Truncate(clwire.MaxFileBytes + 1); err != nil {
 		t.Fatal(err)
 	}
-	r.is(r.d.Build(p, false, nil, "", nil), BuildProgramFailure)
+	r.is(r.d.Build(p, false, nil, "", nil), cl.BUILD_PROGRAM_FAILURE)
 	if got := r.buildLog(p); !strings.Contains(got, "includes too much") {
 		t.Errorf("log %q", got)
 	}

@@ -4,25 +4,33 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/conn"
+	"tendril/forwarding/handle"
+	"tendril/forwarding/session/devices"
+	"tendril/forwarding/session/node"
 )
 
 // Platform is one native platform, shown as Tendril's. A context never spans two.
 type Platform struct {
 	d       *Driver
-	control Control // immutable: of the node that has the devices
+	control node.Control // immutable: of the node that has the devices
 	handle  uintptr
 	index   uint32 // in the snapshot
 	info    map[uint32][]byte
 	devices []*Device // immutable once shown
 	subs    firsts
 
-	mu      sync.Mutex
-	current *worker // serves new contexts; nil before the first and after a death
+	mu      sync.Mutex             // held while a worker is started
+	current atomic.Pointer[worker] // serves new contexts; nil before the first and at the end; written under mu
+	closed  bool                   // takeWorker was here
 }
 
 // Device is one native device, or a part of one. Root devices live as long as the process; retain and release count
@@ -36,43 +44,18 @@ type Device struct {
 	inPlace  bool   // computes on shared segments
 	images   bool   // has images and samplers
 	info     map[uint32][]byte
-	limits   deviceLimits
+	limits   devices.Limits
 }
 
-// deviceLimits are the numbers that every command looks at.
-type deviceLimits struct {
-	kind         uint64 // cl_device_type
-	dimensions   uint64
-	groupSize    uint64
-	itemSizes    [3]uint64
-	maxAlloc     uint64 // bytes
-	globalBytes  uint64 // of the device's memory
-	alignBytes   uint64 // of a buffer's base address
-	localBytes   uint64
-	addressBytes uint64
-	queueProps   uint64
-}
-
-func newPlatform(d *Driver, control Control, index uint32, snapshot *clwire.PlatformSnapshot) *Platform {
-	p := &Platform{d: d, control: control, index: index, info: map[uint32][]byte{}}
-	for param, value := range snapshot.Info {
-		p.info[param] = value
-	}
-	p.info[platformName] = infoString("Tendril (" + text(snapshot.Info[platformName]) + ")")
-	p.info[platformVendor] = infoString("Tendril")
-	p.info[platformICDSuffix] = infoString("TENDRIL")
-	p.info[platformExtensions] = infoString("cl_khr_icd cl_tendril_store cl_pocl_content_size")
-	if _, ok := p.info[platformExtensionsVersions]; ok {
-		p.info[platformExtensionsVersions] = infoNameVersions([]nameVersion{{1 << 22, "cl_khr_icd"}, {storeVersion, "cl_tendril_store"}, {contentVersion, "cl_pocl_content_size"}})
-	}
-	return p
+func newPlatform(d *Driver, control node.Control, index uint32, snapshot *clwire.PlatformSnapshot) *Platform {
+	return &Platform{d: d, control: control, index: index, info: devices.MaskPlatform(snapshot)}
 }
 
 func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error {
-	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: maskDevice(snapshot)}
-	dev.info[devPlatform] = infoSize(p.handle)
-	dev.images = number(snapshot.Info[devImageSupport]) != 0
-	dev.limits = limitsOf(dev.info)
+	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: devices.Mask(snapshot)}
+	dev.info[cl.DEVICE_PLATFORM] = answers.Size(p.handle)
+	dev.images = answers.Number(snapshot.Info[cl.DEVICE_IMAGE_SUPPORT]) != 0
+	dev.limits = devices.LimitsOf(dev.info)
 	h, err := p.d.devices.Put(dev)
 	if err != nil {
 		return fmt.Errorf("device %d: %w", index, err)
@@ -82,60 +65,45 @@ func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error
 	return nil
 }
 
-func limitsOf(info map[uint32][]byte) deviceLimits {
-	l := deviceLimits{
-		kind: number(info[devType]), dimensions: number(info[devMaxDimensions]), groupSize: number(info[devMaxWorkGroupSize]),
-		maxAlloc: number(info[devMaxMemAlloc]), globalBytes: number(info[devGlobalMemSize]), localBytes: number(info[devLocalMemSize]),
-		alignBytes: max(number(info[devMemBaseAddrAlign])/8, 1), addressBytes: max(number(info[devAddressBits])/8, 4),
-		queueProps: number(info[devQueueProperties]),
-	}
-	for i := range l.itemSizes {
-		l.itemSizes[i] = ^uint64(0)
-		if b := info[devMaxWorkItemSizes]; len(b) >= 8*(i+1) {
-			l.itemSizes[i] = le.Uint64(b[8*i:])
-		}
-	}
-	return l
-}
-
 // PlatformInfo is clGetPlatformInfo (OpenCL 3.0 §4.1).
-func (d *Driver) PlatformInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) PlatformInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	p := d.platforms.Get(h)
 	if p == nil {
-		return nil, InvalidPlatform
+		return nil, cl.INVALID_PLATFORM
 	}
 	if value, ok := p.info[param]; ok {
-		return value, Success
+		return value, cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // DeviceIDs is clGetDeviceIDs (§4.2): the matching devices' handles.
-func (d *Driver) DeviceIDs(platform uintptr, kind uint64) ([]uintptr, Status) {
+func (d *Driver) DeviceIDs(platform uintptr, kind uint64) ([]uintptr, api.Status) {
 	p := d.platforms.Get(platform)
 	if p == nil {
-		return nil, InvalidPlatform
+		return nil, cl.INVALID_PLATFORM
 	}
-	if kind&deviceTypeAll != deviceTypeAll && (kind == 0 || kind&^deviceTypeKnown != 0) {
-		return nil, InvalidDeviceType
+	if kind&cl.DEVICE_TYPE_ALL != cl.DEVICE_TYPE_ALL && (kind == 0 || kind&^deviceTypeKnown != 0) {
+		return nil, cl.INVALID_DEVICE_TYPE
 	}
 	found := p.devicesOf(kind)
 	if len(found) == 0 {
-		return nil, DeviceNotFound
+		return nil, cl.DEVICE_NOT_FOUND
 	}
 	hs := make([]uintptr, len(found))
 	for i, dev := range found {
 		hs[i] = dev.handle
 	}
-	return hs, Success
+	return hs, cl.SUCCESS
 }
 
 // devicesOf returns the devices of a type. The default device is the first shown, whatever the node's default was: the
 // selector's order is the user's word.
 func (p *Platform) devicesOf(kind uint64) (found []*Device) {
 	for i, dev := range p.devices {
-		isDefault := kind&deviceTypeDefault != 0 && i == 0
-		if kind&deviceTypeAll == deviceTypeAll || dev.limits.kind&kind&^deviceTypeDefault != 0 || isDefault {
+		isDefault := kind&cl.DEVICE_TYPE_DEFAULT != 0 && i == 0
+		if kind&cl.DEVICE_TYPE_ALL == cl.DEVICE_TYPE_ALL ||
+			dev.limits.Kind&kind&^cl.DEVICE_TYPE_DEFAULT != 0 || isDefault {
 			found = append(found, dev)
 		}
 	}
@@ -143,31 +111,31 @@ func (p *Platform) devicesOf(kind uint64) (found []*Device) {
 }
 
 // DeviceInfo is clGetDeviceInfo (§4.2).
-func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	dev := d.devices.Get(h)
 	if dev == nil {
-		return nil, InvalidDevice
+		return nil, cl.INVALID_DEVICE
 	}
-	if param == devReferenceCount && dev.made != nil {
-		return infoU32(dev.refs.Count()), Success
+	if param == cl.DEVICE_REFERENCE_COUNT && dev.made != nil {
+		return answers.U32(dev.refs.Count()), cl.SUCCESS
 	}
 	if value, ok := dev.info[param]; ok {
-		return value, Success
+		return value, cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // HostTimer is clGetHostTimer and the host half of clGetDeviceAndHostTimer (§4.3): ns of CLOCK_MONOTONIC, which is
 // also what devices in place stamp their profiles with.
-func (d *Driver) HostTimer(h uintptr) (uint64, Status) {
+func (d *Driver) HostTimer(h uintptr) (uint64, api.Status) {
 	dev := d.devices.Get(h)
 	if dev == nil {
-		return 0, InvalidDevice
+		return 0, cl.INVALID_DEVICE
 	}
-	if number(dev.platform.info[platformHostTimerResolution]) == 0 {
-		return 0, InvalidOperation
+	if answers.Number(dev.platform.info[cl.PLATFORM_HOST_TIMER_RESOLUTION]) == 0 {
+		return 0, cl.INVALID_OPERATION
 	}
-	return monotonic(), Success
+	return monotonic(), cl.SUCCESS
 }
 
 func monotonic() uint64 {
@@ -178,65 +146,66 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// DeviceTimer is clGetDeviceAndHostTimer. In place both are this machine's clock; another device's driver is asked, and the
-// host's time is taken in the middle of the question.
-func (d *Driver) DeviceTimer(h uintptr) (device, host uint64, status Status) {
+// DeviceTimer is clGetDeviceAndHostTimer. In place both are this machine's clock; another device's driver is asked, and
+// the host's time is taken in the middle of the question.
+func (d *Driver) DeviceTimer(h uintptr) (device, host uint64, status api.Status) {
 	before, status := d.HostTimer(h)
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, 0, status
 	}
 	dev := d.devices.Get(h)
 	if dev.inPlace {
-		return before, before, Success
+		return before, before, cl.SUCCESS
 	}
 	w, err := dev.platform.worker()
 	if err != nil {
-		return 0, 0, OutOfResources
+		return 0, 0, cl.OUT_OF_RESOURCES
 	}
-	if status := w.ensurePartition(dev.made); status != Success {
+	if status := w.ensurePartition(dev.made); status != cl.SUCCESS {
 		return 0, 0, status
 	}
-	c, err := w.ask(&clwire.Query{Kind: clwire.QueryDeviceTimer, Device: dev.index})
-	if err != nil || c.status == Success && len(c.data) != 16 {
-		return 0, 0, OutOfResources
+	data, status := w.ask(&clwire.Query{Kind: clwire.QueryDeviceTimer, Device: dev.index})
+	switch {
+	case status != cl.SUCCESS:
+		return 0, 0, status
+	case len(data) != 16:
+		return 0, 0, cl.OUT_OF_RESOURCES
 	}
-	if c.status != Success {
-		return 0, 0, c.status
-	}
-	return le.Uint64(c.data), before + (monotonic()-before)/2, Success
+	return le.Uint64(data), before + (monotonic()-before)/2, cl.SUCCESS
 }
 
 // UnloadPlatformCompiler is clUnloadPlatformCompiler: a hint that is not forwarded.
-func (d *Driver) UnloadPlatformCompiler(h uintptr) Status {
+func (d *Driver) UnloadPlatformCompiler(h uintptr) api.Status {
 	if d.platforms.Get(h) == nil {
-		return InvalidPlatform
+		return cl.INVALID_PLATFORM
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // worker returns the platform's worker, starting one where there is none alive.
 func (p *Platform) worker() (*worker, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current != nil && !p.current.dead.Load() {
-		return p.current, nil
+	if w := p.current.Load(); w != nil && !w.Dead() {
+		return w, nil
+	}
+	if p.closed {
+		return nil, conn.ErrDead
 	}
 	w, err := startWorker(p)
 	if err != nil {
 		return nil, err
 	}
-	p.current = w
+	p.current.Store(w)
 	return w, nil
 }
 
-func (p *Platform) closeWorker() {
+// takeWorker returns the platform's worker, nil where it has none, and has the platform forget it and start no other.
+func (p *Platform) takeWorker() *worker {
 	p.mu.Lock()
-	w := p.current
-	p.current = nil
-	p.mu.Unlock()
-	if w != nil {
-		w.close()
-	}
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.current.Swap(nil)
 }
 
 // indices returns the devices' positions in the snapshot.

@@ -4,9 +4,13 @@ import (
 	"strings"
 	"sync"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/handle"
 	"tendril/forwarding/session/includes"
+	"tendril/forwarding/session/kernelfacts"
 )
 
 // programKind is where a program comes from.
@@ -35,10 +39,10 @@ type Program struct {
 	mu       sync.Mutex
 	created  bool // the worker knows it
 	builds   map[uint32]*build
-	facts    map[string]*kernelFacts // of the last successful build
-	order    []string                // kernel names as the driver lists them
-	special  map[uint32][]byte       // specialization constants that the driver took; nil: none
-	kernels  int                     // attached kernel objects: no build while there are any
+	facts    map[string]*kernelfacts.Facts // of kernels that the last build brought, or that were made since
+	round    int                           // builds taken over: facts asked for before one are not those after it
+	special  map[uint32][]byte             // specialization constants that the driver took; nil: none
+	kernels  int                           // attached kernel objects: no build while there are any
 	building int
 }
 
@@ -49,67 +53,70 @@ type build struct {
 	log        []byte
 	binaryType uint32
 	globals    uint64
+	executable bool // built, and neither a library nor a compiled object
 }
 
 // maxSourceBytes keeps a program within one blob.
 const maxSourceBytes = clwire.MaxBlob
 
 // CreateProgramWithSource is clCreateProgramWithSource (§5.8.1); strings hold the source's parts.
-func (d *Driver) CreateProgramWithSource(context uintptr, parts []string) (uintptr, Status) {
+func (d *Driver) CreateProgramWithSource(context uintptr, parts []string) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
 	if len(parts) == 0 {
-		return 0, InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	source := strings.Join(parts, "")
 	if len(source) > maxSourceBytes {
-		return 0, OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	return d.showProgram(&Program{d: d, ctx: ctx, devices: ctx.devices, source: source})
 }
 
 // CreateProgramWithBinary is clCreateProgramWithBinary (§5.8.1). The driver looks at the binaries now: its verdict
 // goes to every device's binary_status.
-func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, binaries [][]byte) (h uintptr, verdict, status Status) {
+func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, binaries [][]byte) (h uintptr, verdict,
+	status api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, Success, InvalidContext
+		return 0, cl.SUCCESS, cl.INVALID_CONTEXT
 	}
 	if len(devices) == 0 || len(binaries) != len(devices) {
-		return 0, Success, InvalidValue
+		return 0, cl.SUCCESS, cl.INVALID_VALUE
 	}
 	list := d.lookUp(devices)
 	if list == nil {
-		return 0, Success, InvalidDevice
+		return 0, cl.SUCCESS, cl.INVALID_DEVICE
 	}
 	total := 0
 	for i, dev := range list {
 		if !ctx.has(dev) || len(list) != len(devices) {
-			return 0, Success, InvalidDevice
+			return 0, cl.SUCCESS, cl.INVALID_DEVICE
 		}
 		if len(binaries[i]) == 0 {
-			return 0, InvalidValue, InvalidValue
+			return 0, cl.INVALID_VALUE, cl.INVALID_VALUE
 		}
 		total += len(binaries[i])
 	}
 	if total > maxSourceBytes {
-		return 0, InvalidBinary, OutOfHostMemory
+		return 0, cl.INVALID_BINARY, cl.OUT_OF_HOST_MEMORY
 	}
-	p := &Program{d: d, ctx: ctx, devices: list, kind: programBinaries, binaries: binaries, id: d.newID(), builds: map[uint32]*build{}}
+	p := &Program{d: d, ctx: ctx, devices: list, kind: programBinaries, binaries: binaries, id: d.newID(),
+		builds: map[uint32]*build{}}
 	w, status := ctx.worker()
-	if status == Success {
+	if status == cl.SUCCESS {
 		status = p.createRemote(w)
 	}
-	if status != Success {
+	if status != cl.SUCCESS {
 		return 0, status, status
 	}
 	h, status = d.showProgram(p)
-	return h, Success, status
+	return h, cl.SUCCESS, status
 }
 
-func (d *Driver) showProgram(p *Program) (uintptr, Status) {
+func (d *Driver) showProgram(p *Program) (uintptr, api.Status) {
 	if p.id == 0 {
 		p.id, p.builds = d.newID(), map[uint32]*build{}
 	}
@@ -118,34 +125,11 @@ func (d *Driver) showProgram(p *Program) (uintptr, Status) {
 	}
 	h, err := d.programs.Put(p)
 	if err != nil {
-		return 0, OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	p.handle = h
 	p.ctx.refs.Retain()
-	return h, Success
-}
-
-// blobPiece is how much of a blob one record carries.
-const blobPiece = 60 << 10
-
-func (w *worker) sendBlob(id uint64, parts ...[]byte) error {
-	var total, at uint64
-	for _, part := range parts {
-		total += uint64(len(part))
-	}
-	if total == 0 {
-		return w.send(&clwire.Blob{ID: id}, 0, 0)
-	}
-	for _, part := range parts {
-		for len(part) > 0 {
-			n := min(len(part), blobPiece)
-			if err := w.send(&clwire.Blob{ID: id, Total: total, Offset: at, Data: part[:n]}, 0, 0); err != nil {
-				return err
-			}
-			part, at = part[n:], at+uint64(n)
-		}
-	}
-	return nil
+	return h, cl.SUCCESS
 }
 
 func (k programKind) wire() uint8 {
@@ -159,22 +143,22 @@ func (k programKind) wire() uint8 {
 }
 
 // createRemote makes the program known to the worker. Binaries are judged by the driver; source cannot be wrong yet.
-func (p *Program) createRemote(w *worker) Status {
+func (p *Program) createRemote(w *worker) api.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.created {
-		return Success
+		return cl.SUCCESS
 	}
 	if p.kind == programLinked {
-		return InvalidProgram // linking failed
+		return cl.INVALID_PROGRAM // linking failed
 	}
 	m := &clwire.CreateProgram{ID: p.id, Context: p.ctx.id, Kind: clwire.ProgramSource, Blob: p.d.newID()}
 	if p.kind == programSource {
-		if w.sendBlob(m.Blob, []byte(includes.Localize(p.source))) != nil || w.send(m, 0, 0) != nil {
-			return OutOfResources
+		if w.SendBlob(m.Blob, []byte(includes.Localize(p.source))) != nil || w.Send(m, 0, 0) != nil {
+			return cl.OUT_OF_RESOURCES
 		}
 		p.created = true
-		return Success
+		return cl.SUCCESS
 	}
 	m.Kind = p.kind.wire()
 	for i, dev := range p.devices {
@@ -185,22 +169,19 @@ func (p *Program) createRemote(w *worker) Status {
 			m.Binaries = append(m.Binaries, clwire.DeviceBytes{Device: dev.index})
 		}
 	}
-	if w.sendBlob(m.Blob, p.binaries...) != nil {
-		return OutOfResources
+	if w.SendBlob(m.Blob, p.binaries...) != nil {
+		return cl.OUT_OF_RESOURCES
 	}
-	c, err := w.ask(m)
-	if err != nil {
-		return OutOfResources
-	}
-	p.created = c.status == Success
-	return c.status
+	_, status := w.ask(m)
+	p.created = status == cl.SUCCESS
+	return status
 }
 
 func (p *Program) takeKernelsLocked(kernels []clwire.KernelFacts) {
-	p.facts, p.order = map[string]*kernelFacts{}, nil
+	p.facts = map[string]*kernelfacts.Facts{}
+	p.round++
 	for i := range kernels {
-		p.facts[kernels[i].Name] = newKernelFacts(&kernels[i])
-		p.order = append(p.order, kernels[i].Name)
+		p.facts[kernels[i].Name] = kernelfacts.New(&kernels[i])
 	}
 }
 
@@ -210,7 +191,7 @@ func (p *Program) executableLocked() bool {
 		return true
 	}
 	for _, b := range p.builds {
-		if b.status == buildSuccess && p.facts != nil {
+		if b.executable {
 			return true
 		}
 	}
@@ -218,20 +199,20 @@ func (p *Program) executableLocked() bool {
 }
 
 // RetainProgram is clRetainProgram.
-func (d *Driver) RetainProgram(h uintptr) Status {
+func (d *Driver) RetainProgram(h uintptr) api.Status {
 	if p := d.programs.Get(h); p != nil && p.refs.Retain() {
-		return Success
+		return cl.SUCCESS
 	}
-	return InvalidProgram
+	return cl.INVALID_PROGRAM
 }
 
 // ReleaseProgram is clReleaseProgram.
-func (d *Driver) ReleaseProgram(h uintptr) Status {
+func (d *Driver) ReleaseProgram(h uintptr) api.Status {
 	p := d.programs.Get(h)
 	if p == nil || !d.releaseProgram(p) {
-		return InvalidProgram
+		return cl.INVALID_PROGRAM
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 func (d *Driver) releaseProgram(p *Program) bool {
@@ -250,137 +231,170 @@ func (p *Program) forget() {
 	known := p.created || p.kind == programLinked
 	p.mu.Unlock()
 	if w := p.ctx.bound(); w != nil && known {
-		w.tell(&clwire.Release{ID: p.id})
+		w.SendOneWay(&clwire.Release{ID: p.id})
 	}
 }
 
 // ProgramInfo is clGetProgramInfo (§5.8.7), all but CL_PROGRAM_BINARIES.
-func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	p := d.programs.Get(h)
 	if p == nil {
-		return nil, InvalidProgram
+		return nil, cl.INVALID_PROGRAM
 	}
 	switch param {
-	case 0x1160:
-		return infoU32(p.refs.Count()), Success
-	case 0x1161:
-		return infoSize(p.ctx.handle), Success
-	case 0x1162:
-		return infoU32(uint32(len(p.devices))), Success
-	case 0x1163:
-		return infoHandles(handlesOf(p.devices)), Success
-	case 0x1164:
-		return infoString(p.source), Success
-	case 0x1165:
+	case cl.PROGRAM_REFERENCE_COUNT:
+		return answers.U32(p.refs.Count()), cl.SUCCESS
+	case cl.PROGRAM_CONTEXT:
+		return answers.Size(p.ctx.handle), cl.SUCCESS
+	case cl.PROGRAM_NUM_DEVICES:
+		return answers.U32(uint32(len(p.devices))), cl.SUCCESS
+	case cl.PROGRAM_DEVICES:
+		return answers.Handles(handlesOf(p.devices)), cl.SUCCESS
+	case cl.PROGRAM_SOURCE:
+		return answers.String(p.source), cl.SUCCESS
+	case cl.PROGRAM_BINARY_SIZES:
 		return p.binarySizes()
-	case 0x1167, 0x1168:
-		return p.kernelNames(param)
-	case 0x1169:
+	case cl.PROGRAM_NUM_KERNELS:
+		names, status := p.kernelNames()
+		return answers.Size(len(names)), status
+	case cl.PROGRAM_KERNEL_NAMES:
+		names, status := p.kernelNames()
+		return answers.String(strings.Join(names, ";")), status
+	case cl.PROGRAM_IL:
 		if p.kind == programIL {
-			return p.binaries[0], Success
+			return p.binaries[0], cl.SUCCESS
 		}
-		return []byte{}, Success
-	case 0x116A, 0x116B:
-		return infoU32(0), Success
+		return []byte{}, cl.SUCCESS
+	case cl.PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT, cl.PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT:
+		return answers.U32(0), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
-func (p *Program) kernelNames(param uint32) ([]byte, Status) {
+// kernelNames is the driver's list. It is asked for when the program asks: not every driver survives the question.
+func (p *Program) kernelNames() ([]string, api.Status) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.executableLocked() {
-		return nil, InvalidProgramExecutable
+	executable := p.executableLocked()
+	p.mu.Unlock()
+	if !executable {
+		return nil, cl.INVALID_PROGRAM_EXECUTABLE
 	}
-	if param == 0x1167 {
-		return infoSize(len(p.order)), Success
+	if p.kind == programBuiltIn {
+		return strings.Split(string(p.binaries[0]), ";"), cl.SUCCESS
 	}
-	return infoString(strings.Join(p.order, ";")), Success
+	w, status := p.ctx.worker()
+	if status != cl.SUCCESS {
+		return nil, status
+	}
+	list, status := w.ask(&clwire.Query{Kind: clwire.QueryProgram, Object: p.id, Param: cl.PROGRAM_KERNEL_NAMES})
+	return strings.FieldsFunc(answers.Text(list), func(r rune) bool { return r == ';' }), status
+}
+
+// buildLocked is the build of the code that a device runs: its own, or that of the device that it is a part of (§4.3);
+// nil: there is none.
+func (p *Program) buildLocked(dev *Device) *build {
+	for of := dev; of != nil; of = of.parent() {
+		if b := p.builds[of.index]; b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// binaryType is CL_PROGRAM_BINARY_TYPE of a program that was not built: what the driver calls the binary.
+func (p *Program) binaryType(dev *Device) ([]byte, api.Status) {
+	w, status := p.ctx.worker()
+	if status != cl.SUCCESS {
+		return nil, status
+	}
+	data, status := w.ask(&clwire.Query{Kind: clwire.QueryProgramBuild, Object: p.id, Device: dev.index,
+		Param: cl.PROGRAM_BINARY_TYPE})
+	return answers.U32(uint32(answers.Number(data))), status
 }
 
 // binarySizes is CL_PROGRAM_BINARY_SIZES: of the program's devices in its order.
-func (p *Program) binarySizes() ([]byte, Status) {
+func (p *Program) binarySizes() ([]byte, api.Status) {
 	sizes := make([]uint64, len(p.devices))
 	p.mu.Lock()
 	created := p.created
 	p.mu.Unlock()
 	if w := p.ctx.bound(); w != nil && created {
-		c, err := w.ask(&clwire.Query{Kind: clwire.QueryProgram, Object: p.id, Param: 0x1165})
-		if err != nil {
-			return nil, OutOfResources
-		}
-		if c.status != Success {
-			return nil, c.status
+		data, status := w.ask(&clwire.Query{Kind: clwire.QueryProgram, Object: p.id, Param: cl.PROGRAM_BINARY_SIZES})
+		if status != cl.SUCCESS {
+			return nil, status
 		}
 		for i := range sizes {
-			if len(c.data) >= 8*(i+1) {
-				sizes[i] = le.Uint64(c.data[8*i:])
+			if len(data) >= 8*(i+1) {
+				sizes[i] = le.Uint64(data[8*i:])
 			}
 		}
 	}
-	return infoSizes(sizes), Success
+	return answers.Sizes(sizes), cl.SUCCESS
 }
 
 // Binaries is CL_PROGRAM_BINARIES: one slice a device, empty where there is none.
-func (d *Driver) Binaries(h uintptr) ([][]byte, Status) {
+func (d *Driver) Binaries(h uintptr) ([][]byte, api.Status) {
 	p := d.programs.Get(h)
 	if p == nil {
-		return nil, InvalidProgram
+		return nil, cl.INVALID_PROGRAM
 	}
 	raw, status := p.binarySizes()
-	if status != Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
 	list := make([][]byte, len(p.devices))
 	w := p.ctx.bound()
 	if w == nil {
-		return list, Success
+		return list, cl.SUCCESS
 	}
-	c, err := w.ask(&clwire.Query{Kind: clwire.QueryProgram, Object: p.id, Param: 0x1166})
-	if err != nil {
-		return nil, OutOfResources
+	rest, status := w.ask(&clwire.Query{Kind: clwire.QueryProgram, Object: p.id, Param: cl.PROGRAM_BINARIES})
+	if status != cl.SUCCESS {
+		return nil, status
 	}
-	if c.status != Success {
-		return nil, c.status
-	}
-	rest := c.data
 	for i := range list {
 		n := le.Uint64(raw[8*i:])
 		if n > uint64(len(rest)) {
-			return nil, OutOfResources
+			return nil, cl.OUT_OF_RESOURCES
 		}
 		list[i], rest = rest[:n:n], rest[n:]
 	}
-	return list, Success
+	return list, cl.SUCCESS
 }
 
 // ProgramBuildInfo is clGetProgramBuildInfo (§5.8.7).
-func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, api.Status) {
 	p := d.programs.Get(h)
 	if p == nil {
-		return nil, InvalidProgram
+		return nil, cl.INVALID_PROGRAM
 	}
 	dev := d.devices.Get(device)
-	if dev == nil || !hasDevice(p.devices, dev) {
-		return nil, InvalidDevice
+	if dev == nil {
+		return nil, cl.INVALID_DEVICE
 	}
 	p.mu.Lock()
+	b, created := p.buildLocked(dev), p.created
+	if b == nil && param == cl.PROGRAM_BINARY_TYPE && created && p.kind != programSource && hasDevice(p.devices, dev) {
+		p.mu.Unlock() // the worker answers once the builds under way are over
+		return p.binaryType(dev)
+	}
 	defer p.mu.Unlock()
-	b := p.builds[dev.index]
+	if !hasDevice(p.devices, dev) && (b == nil || !p.ctx.has(dev)) {
+		return nil, cl.INVALID_DEVICE
+	}
 	if b == nil {
-		b = &build{status: buildNone, binaryType: binaryTypeNone, by: &construction{}}
+		b = &build{status: cl.BUILD_NONE, binaryType: cl.PROGRAM_BINARY_TYPE_NONE, by: &construction{}}
 	}
 	switch param {
-	case 0x1181:
-		return infoU32(uint32(b.status)), Success
-	case 0x1182:
-		return infoString(b.by.options), Success
-	case 0x1183:
-		return infoString(text(b.log)), Success
-	case 0x1184:
-		return infoU32(b.binaryType), Success
-	case 0x1185:
-		return infoSize(b.globals), Success
+	case cl.PROGRAM_BUILD_STATUS:
+		return answers.U32(uint32(b.status)), cl.SUCCESS
+	case cl.PROGRAM_BUILD_OPTIONS:
+		return answers.String(b.by.options), cl.SUCCESS
+	case cl.PROGRAM_BUILD_LOG:
+		return answers.String(answers.Text(b.log)), cl.SUCCESS
+	case cl.PROGRAM_BINARY_TYPE:
+		return answers.U32(b.binaryType), cl.SUCCESS
+	case cl.PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE:
+		return answers.Size(b.globals), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }

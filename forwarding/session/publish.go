@@ -9,7 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/node"
 	"tendril/forwarding/trace"
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -26,8 +30,8 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	if b == nil || b.image != nil {
 		return id, fmt.Errorf("%w: publish %#x: no live buffer", object.ErrInvalid, h)
 	}
-	if status := b.ctx.beginPublishing(); status != Success {
-		return id, fmt.Errorf("%w: publish: a command before failed (OpenCL error %d)", object.ErrInvalid, status)
+	if status := b.ctx.beginPublishing(); status != cl.SUCCESS {
+		return id, fmt.Errorf("%w: publish: an earlier command failed (OpenCL error %d)", object.ErrInvalid, status)
 	}
 	defer b.ctx.publishing.Unlock()
 	return b.publish(name, meta)
@@ -36,17 +40,18 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 // publishTries is how often beginPublishing lets others' commands go first where the program holds some back.
 const publishTries = 100
 
-// beginPublishing waits for every command sent so far, and gives publishing locked. A command may wait for the program (a user event), and
-// that for its next call: so nobody is kept from enqueueing while anything waits, neither by the lock nor by who waits for it.
-func (c *Context) beginPublishing() Status {
+// beginPublishing waits for every command sent so far, and gives publishing locked. A command may wait for the program
+// (a user event), and that for its next call: so nobody is kept from enqueueing while anything waits, neither by the
+// lock nor by who waits for it.
+func (c *Context) beginPublishing() api.Status {
 	for try, pause := 0, time.Microsecond; ; try++ {
-		if status := c.finishAll(); status != Success {
+		if status := c.finishAll(); status != cl.SUCCESS {
 			return status
 		}
 		if c.publishing.TryLock() {
-			if try >= publishTries || c.unwaited.gates.Load() == 0 || len(c.bound().busyQueues()) == 0 {
+			if try >= publishTries || c.asyncWrites.userEvents.Load() == 0 || len(c.bound().busyQueues()) == 0 {
 				status := c.finishAll()
-				if status != Success {
+				if status != cl.SUCCESS {
 					c.publishing.Unlock()
 				}
 				return status
@@ -59,32 +64,18 @@ func (c *Context) beginPublishing() Status {
 }
 
 // finishAll waits for every command sent so far.
-func (c *Context) finishAll() Status {
-	for _, m := range c.bound().busyQueues() {
-		if status := m.q.finish(); status != Success {
+func (c *Context) finishAll() api.Status {
+	for _, q := range c.bound().busyQueues() {
+		if status := q.finish(); status != cl.SUCCESS {
 			return status
 		}
 	}
-	return Success
-}
-
-// ErrNotPublishable answers Publish for memory that is not a buffer's own.
-var ErrNotPublishable = fmt.Errorf("%w: publish: a sub-buffer, or a buffer over the program's own memory", object.ErrUnsupported)
-
-// PublishStatus is the OpenCL code for an error of Publish.
-func PublishStatus(err error) Status {
-	switch {
-	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrExists):
-		return InvalidOperation
-	case errors.Is(err, object.ErrInvalid):
-		return InvalidMemObject
-	}
-	return OutOfResources
+	return cl.SUCCESS
 }
 
 func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if b.parent != nil || b.mirror != nil {
-		return id, ErrNotPublishable
+		return id, api.ErrNotPublishable
 	}
 	if b.object != nil {
 		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)
@@ -92,25 +83,28 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if !b.ctx.inPlace || b.mappedForWriting() {
 		return b.publishCopy(name, meta)
 	}
+	var left *memory.Place
+	defer func() { b.free(left) }()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.published.Load():
-		return id, fmt.Errorf("%w: publish: this memory is an object already; write to the buffer first", object.ErrExists)
-	case b.place.small != nil:
-		if err := b.moveOutLocked(); err != nil {
+		return id, fmt.Errorf("%w: publish: this memory is an object already; write to the buffer first",
+			object.ErrExists)
+	case b.place.Shared():
+		if left, err = b.moveOutLocked(); err != nil {
 			return id, err
 		}
 	}
 	began := b.d.began()
 	defer func() { b.d.tripped(began, trace.CausePublish, nil, name) }()
-	writable := b.d.protect(b.place.seg)
-	id, err = b.d.control.PublishSegment(b.place.seg, b.size, name, meta)
+	writable := b.d.protect(b.place.Segment)
+	id, err = b.d.control.PublishSegment(b.place.Segment, b.size, name, meta)
 	if err != nil {
 		writable()
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}
-	b.d.slabs.disown(b.place.seg)
+	b.d.slabs.Disown(b.place.Segment)
 	b.published.Store(true)
 	b.special.Store(true)
 	return id, nil
@@ -123,7 +117,7 @@ func (b *Buffer) mappedForWriting() bool {
 	b.mu.Unlock()
 	for _, x := range all {
 		x.mu.Lock()
-		writes := slices.ContainsFunc(x.maps, func(m mapping) bool { return m.flags&^mapRead != 0 })
+		writes := slices.ContainsFunc(x.maps, func(m mapping) bool { return m.flags&^cl.MAP_READ != 0 })
 		x.mu.Unlock()
 		if writes {
 			return true
@@ -132,9 +126,10 @@ func (b *Buffer) mappedForWriting() bool {
 	return false
 }
 
-// protect leaves this process and its workers mappings of a segment that cannot be written, so that the daemon can seal the memory as it
-// is. Where that fails the daemon finds a mapping that can, and copies. The returned function undoes it.
-func (d *Driver) protect(seg *Segment) (undo func()) {
+// protect leaves this process and its workers mappings of a segment that cannot be written, so that the daemon can seal
+// the memory as it is. Where that fails the daemon finds a mapping that can, and copies. The returned function undoes
+// it.
+func (d *Driver) protect(seg *node.Segment) (undo func()) {
 	ro, err := segment.ReadOnly(int(seg.File.Fd()))
 	if err != nil {
 		return func() {}
@@ -145,7 +140,7 @@ func (d *Driver) protect(seg *Segment) (undo func()) {
 	return func() { d.remap(seg, seg.File, true) }
 }
 
-func (d *Driver) remap(seg *Segment, by *os.File, writable bool) {
+func (d *Driver) remap(seg *node.Segment, by *os.File, writable bool) {
 	for _, w := range d.workers() {
 		if err := w.protect(seg, by, writable); err != nil {
 			d.cfg.Log(fmt.Sprintf("tendril: publish: the worker's mapping: %v", err))
@@ -157,42 +152,25 @@ func (d *Driver) remap(seg *Segment, by *os.File, writable bool) {
 }
 
 // protect has the worker map a segment that it knows anew. A worker that cannot, or is dead, leaves it as it is.
-func (w *worker) protect(seg *Segment, by *os.File, writable bool) error {
-	c, request := w.begin(nil)
-	c.cause, c.detail = trace.CausePublish, "protect"
-	w.segMu.Lock()
-	if !w.segments[seg.ID] || w.capabilities&clwire.CapProtect == 0 || w.dead.Load() {
-		w.segMu.Unlock()
-		w.forget(request)
-		return nil
-	}
-	err := w.link.SendFD(by)
-	if err != nil {
-		w.die(err)
-	} else {
-		err = w.send(&clwire.ProtectSegment{ID: seg.ID, Writable: writable}, clwire.FlagUrgent, request)
-	}
-	w.segMu.Unlock()
-	if err != nil {
-		w.forget(request)
-		return err
-	}
-	if err = w.await(c); err == nil && c.status != Success {
-		err = fmt.Errorf("%w: OpenCL error %d", object.ErrInternal, c.status)
+func (w *worker) protect(seg *node.Segment, by *os.File, writable bool) error {
+	status, err := w.ProtectSegment(seg.ID, by, writable)
+	if err == nil && api.Status(status) != cl.SUCCESS {
+		err = fmt.Errorf("%w: OpenCL error %d", object.ErrInternal, status)
 	}
 	return err
 }
 
-// publishCopy makes the object of a buffer in the driver's memory, or of one that the program may write at any time: the bytes are copied
-// once, into the object's own segment, and the buffer stays as it is.
+// publishCopy makes the object of a buffer in the driver's memory, or of one that the program may write at any time:
+// the bytes are copied once, into the object's own segment, and the buffer stays as it is.
 func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) {
 	seg, err := b.d.control.AllocSegment(b.size)
 	if err != nil {
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}
-	if status := b.load(0, seg.Bytes[:b.size]); status != Success {
+	if status := b.load(0, seg.Bytes[:b.size]); status != cl.SUCCESS {
 		b.d.control.FreeSegment(seg)
-		return id, fmt.Errorf("%w: publish %d bytes as %q: the device's copy failed (OpenCL error %d)", object.ErrInternal, b.size, name, status)
+		return id, fmt.Errorf("%w: publish %d bytes as %q: the device's copy failed (OpenCL error %d)",
+			object.ErrInternal, b.size, name, status)
 	}
 	writable := b.d.protect(seg)
 	if id, err = b.d.control.PublishSegment(seg, b.size, name, meta); err != nil {
@@ -204,69 +182,76 @@ func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) 
 	return id, nil
 }
 
-// moveOutLocked gives a buffer that shares a slab a segment of its own.
-func (b *Buffer) moveOutLocked() error {
-	p, status := b.d.slabs.alloc(b.size, b.ctx.alignBytes, true)
-	if status != Success {
-		return fmt.Errorf("%w: publish: no segment of %d bytes", object.ErrFull, b.size)
+// free gives memory of the buffer's back once the commands sent so far cannot use it any more; nil is none. The caller
+// holds no lock: queues may be asked for their progress.
+func (b *Buffer) free(p *memory.Place) {
+	if p != nil {
+		b.ctx.bound().freeMemory(b.d, p)
 	}
-	segment.Copy(p.bytes(b.size), b.place.bytes(b.size))
-	b.replaceLocked(p)
-	return nil
+}
+
+// moveOutLocked gives a buffer that shares a slab a segment of its own. The caller frees the place that it left.
+func (b *Buffer) moveOutLocked() (left *memory.Place, err error) {
+	p, status := b.d.slabs.Alloc(b.size, b.ctx.alignBytes, true)
+	if status != cl.SUCCESS {
+		return nil, fmt.Errorf("%w: publish: no segment of %d bytes", object.ErrFull, b.size)
+	}
+	segment.Copy(p.Bytes(b.size), b.place.Bytes(b.size))
+	return b.replaceLocked(p), nil
 }
 
 // replaceLocked puts the buffer into other memory: a new object for the worker, made when next used. Sub-buffers are
-// made anew too, since they alias the old memory.
-func (b *Buffer) replaceLocked(p *place) {
-	old := b.place
+// made anew too, since they alias the old memory. The caller frees the place that was left.
+func (b *Buffer) replaceLocked(p *memory.Place) (left *memory.Place) {
+	left = b.place
 	b.place = p
 	b.renumber()
 	for sub := range b.subs {
 		sub.renumber()
 	}
 	if b.published.Load() {
-		b.old = append(b.old, old.seg)
-	} else {
-		b.d.slabs.free(old, b.ctx.bound())
+		b.old = append(b.old, left.Segment)
+		return nil
 	}
+	return left
 }
 
 func (b *Buffer) renumber() {
 	old := b.id.Swap(b.d.newID())
 	if w := b.remote.Swap(nil); w != nil {
-		w.tell(&clwire.Release{ID: old})
+		w.SendOneWay(&clwire.Release{ID: old})
 	}
 }
 
 // freshen gives a published buffer memory that it may write; its contents come along if keep.
-func (b *Buffer) freshen(keep bool) Status {
+func (b *Buffer) freshen(keep bool) api.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.published.Load() {
-		return Success
+		return cl.SUCCESS
 	}
-	p, status := b.d.slabs.alloc(b.size, b.ctx.alignBytes, true)
-	if status != Success {
+	p, status := b.d.slabs.Alloc(b.size, b.ctx.alignBytes, true)
+	if status != cl.SUCCESS {
 		return status
 	}
 	if keep {
-		segment.Copy(p.bytes(b.size), b.place.bytes(b.size))
+		segment.Copy(p.Bytes(b.size), b.place.Bytes(b.size))
 	}
 	b.replaceLocked(p)
 	b.published.Store(false)
 	b.special.Store(b.mirror != nil)
 	if len(b.maps) == 0 && len(b.ctx.bound().busyQueues()) == 0 {
 		for _, seg := range b.old {
-			b.d.letGo(seg)
+			b.d.releasePublished(seg)
 		}
 		b.old = nil
 	}
-	return Success
+	return cl.SUCCESS
 }
 
-// letGo ends this session's use of memory that was published.
-func (d *Driver) letGo(seg *Segment) {
-	d.slabs.dropFromWorkers(seg)
+// releasePublished ends this session's use of memory that was published.
+func (d *Driver) releasePublished(seg *node.Segment) {
+	d.slabs.Forget(seg)
 	d.control.UnmapSegment(seg)
 }
 

@@ -6,9 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/session/node"
+	"tendril/forwarding/session/peers"
 	"tendril/forwarding/trace"
+	"tendril/tools/e2e/await"
 )
 
 // Writes behind a user event are taken in their turn: the program may fill their memory until then.
@@ -19,11 +24,11 @@ func TestWritesAreFilledLate(t *testing.T) {
 		for _, size := range []uint64{64, 3 << 20} {
 			b, gate := r.buffer(size), r.handle(r.d.CreateUserEvent(r.ctx))
 			in, out, want := make([]byte, size), make([]byte, size), pattern(int(size), 5)
-			r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{N: 1, List: []uintptr{gate}}))
+			r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), api.Waits{N: 1, List: []uintptr{gate}}))
 			r.ok(r.d.Flush(q))
 			copy(in, want)
 			r.ok(r.d.SetUserEventStatus(gate, 0))
-			r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{}))
+			r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), api.Waits{}))
 			if !bytes.Equal(out, want) {
 				t.Errorf("%d bytes: what was there when the write was enqueued came back", size)
 			}
@@ -33,8 +38,8 @@ func TestWritesAreFilledLate(t *testing.T) {
 	})
 }
 
-// Many writes whose turn has not come: what travels ahead stays within the allowance (the fake checks it), and the rest comes
-// once their turn has come, each in its place.
+// Many writes whose turn has not come: what travels ahead stays within the allowance (the fake checks it), and the rest
+// comes once their turn has come, each in its place.
 func TestManyGatedWrites(t *testing.T) {
 	overTCPAndTLS(t, func(t *testing.T, secure bool) {
 		r, far := newFarRig(t, secure)
@@ -42,24 +47,25 @@ func TestManyGatedWrites(t *testing.T) {
 		const n, size = 300, 40 << 10
 		b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
 		want, out := pattern(n*size, 5), make([]byte, n*size)
-		gates := &r.d.contexts.Get(r.ctx).unwaited.gates
+		gates := &r.d.contexts.Get(r.ctx).asyncWrites.userEvents
 		gates.Store(0) // as if it were a long kernel that they wait for
-		first := Waits{N: 1, List: []uintptr{gate}, Want: false}
+		first := api.Waits{N: 1, List: []uintptr{gate}, Want: false}
 		for i := range n {
 			r.handle(r.d.EnqueueWrite(q, b, false, uint64(i*size), size, ptr(want[i*size:]), first))
-			first = Waits{}
+			first = api.Waits{}
 		}
 		large, also := r.buffer(6<<20), pattern(6<<20, 9)
-		r.handle(r.d.EnqueueWrite(q, large, false, 0, 6<<20, ptr(also), Waits{}))
-		eventually(t, "what travels ahead", func() bool { return far.most.Load() >= clwire.StagingBytes/2 }) // else the gate gates nothing
+		r.handle(r.d.EnqueueWrite(q, large, false, 0, 6<<20, ptr(also), api.Waits{}))
+		// else the gate gates nothing
+		eventually(t, "what travels ahead", func() bool { return far.most.Load() >= clwire.StagingBytes/2 })
 		gates.Store(1)
 		r.ok(r.d.SetUserEventStatus(gate, 0))
-		r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), Waits{}))
+		r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), api.Waits{}))
 		if !bytes.Equal(out, want) {
 			t.Error("other bytes came back")
 		}
 		got := make([]byte, 6<<20)
-		r.handle(r.d.EnqueueRead(q, large, true, 0, 6<<20, ptr(got), Waits{}))
+		r.handle(r.d.EnqueueRead(q, large, true, 0, 6<<20, ptr(got), api.Waits{}))
 		if !bytes.Equal(got, also) {
 			t.Error("other bytes of the large write")
 		}
@@ -72,27 +78,28 @@ func TestManyGatedWrites(t *testing.T) {
 func TestGatedWriteIsCancelled(t *testing.T) {
 	overTCPAndTLS(t, func(t *testing.T, secure bool) {
 		r, _ := newFarRig(t, secure)
-		q := r.queue(queueOutOfOrder)
+		q := r.queue(cl.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
 		const size = 9 << 20
 		b, gate := r.buffer(size), r.handle(r.d.CreateUserEvent(r.ctx))
-		r.handle(r.d.EnqueueFill(q, b, ptr([]byte{7}), 1, 0, size, Waits{}))
+		r.handle(r.d.EnqueueFill(q, b, ptr([]byte{7}), 1, 0, size, api.Waits{}))
 		r.ok(r.d.Finish(q))
 		in, out := pattern(size, 1), make([]byte, size)
-		wait := Waits{N: 1, List: []uintptr{gate}, Want: true}
+		wait := api.Waits{N: 1, List: []uintptr{gate}, Want: true}
 		wrote := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), wait))
 		read := r.handle(r.d.EnqueueRead(q, b, false, 0, size, ptr(out), wait))
 		r.ok(r.d.SetUserEventStatus(gate, -5))
-		r.is(r.d.WaitForEvents(1, []uintptr{wrote}), ExecStatusErrorForEvents)
-		r.is(r.d.WaitForEvents(1, []uintptr{read}), ExecStatusErrorForEvents)
+		r.is(r.d.WaitForEvents(1, []uintptr{wrote}), cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
+		r.is(r.d.WaitForEvents(1, []uintptr{read}), cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
 		clear(in) // the program's own again: the race detector watches
-		_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{N: 1, List: []uintptr{wrote}, Want: false})
-		r.is(status, ExecStatusErrorForEvents)
-		_, status = r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{N: 1, List: []uintptr{wrote}, Want: false})
-		r.is(status, ExecStatusErrorForEvents)
+		_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), api.Waits{N: 1, List: []uintptr{wrote},
+			Want: false})
+		r.is(status, cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
+		_, status = r.d.EnqueueRead(q, b, true, 0, size, ptr(out), api.Waits{N: 1, List: []uintptr{wrote}, Want: false})
+		r.is(status, cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
 		if !bytes.Equal(out, make([]byte, size)) {
 			t.Error("a failed read changed the program's memory")
 		}
-		r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{}))
+		r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(out), api.Waits{}))
 		if !bytes.Equal(out, bytes.Repeat([]byte{7}, size)) {
 			t.Error("a cancelled write reached the buffer")
 		}
@@ -112,8 +119,8 @@ func TestTransfersOfManyThreads(t *testing.T) {
 				for round := range 6 {
 					in[round] ^= 0xff
 					blocking := (round+i)%2 == 0
-					r.handle(r.d.EnqueueWrite(q, b, blocking, 0, size, ptr(in), Waits{}))
-					r.handle(r.d.EnqueueRead(q, b, blocking, 0, size, ptr(out), Waits{}))
+					r.handle(r.d.EnqueueWrite(q, b, blocking, 0, size, ptr(in), api.Waits{}))
+					r.handle(r.d.EnqueueRead(q, b, blocking, 0, size, ptr(out), api.Waits{}))
 					if r.ok(r.d.Finish(q)); !bytes.Equal(in, out) {
 						t.Errorf("thread %d, round %d: other bytes came back", i, round)
 					}
@@ -125,7 +132,8 @@ func TestTransfersOfManyThreads(t *testing.T) {
 }
 
 // midway is a far node whose worker does something in the middle of a read.
-func midway(t *testing.T, secure bool, then func(f *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool) (*rig, Status) {
+func midway(t *testing.T, secure bool, then func(f *fakeFar, l *link.Lane, h *clwire.LaneHeader) bool) (*rig,
+	api.Status) {
 	t.Helper()
 	r, far := newFarRig(t, secure)
 	q := r.queue(0)
@@ -140,7 +148,7 @@ func midway(t *testing.T, secure bool, then func(f *fakeFar, l *link.Lane, h *cl
 		return then(f, l, h)
 	}
 	far.mu.Unlock()
-	_, status := r.d.EnqueueRead(q, b, true, 0, size, ptr(out), Waits{})
+	_, status := r.d.EnqueueRead(q, b, true, 0, size, ptr(out), api.Waits{})
 	clear(out) // ours again, whatever came: the race detector watches
 	return r, status
 }
@@ -152,7 +160,7 @@ func TestWorkerDiesInATransfer(t *testing.T) {
 			f.worker.conn.Shutdown()
 			return false // its last chunks might be on their way
 		})
-		r.is(status, OutOfResources)
+		r.is(status, cl.OUT_OF_RESOURCES)
 		eventually(t, "word of the end", func() bool { return r.log.contain("killed by the test") })
 	})
 }
@@ -163,7 +171,7 @@ func TestLaneIsCutInATransfer(t *testing.T) {
 			l.Shutdown()
 			return true
 		})
-		r.is(status, OutOfResources)
+		r.is(status, cl.OUT_OF_RESOURCES)
 		eventually(t, "word of the end", func() bool { return r.log.contain("ended") })
 	})
 }
@@ -183,7 +191,7 @@ func TestHostileChunksEndTheWorker(t *testing.T) {
 				change(h)
 				return true
 			})
-			r.is(status, OutOfResources)
+			r.is(status, cl.OUT_OF_RESOURCES)
 			eventually(t, "word of the end", func() bool { return r.log.contain("ended") })
 		})
 	}
@@ -206,18 +214,19 @@ func TestLossInTheMiddleOfWrites(t *testing.T) {
 		const size = 8 << 20
 		b, in := r.buffer(size), pattern(size, 1)
 		gate := r.handle(r.d.CreateUserEvent(r.ctx))
-		e := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), Waits{N: 1, List: []uintptr{gate}, Want: true}))
-		ended := make(chan Status, 1)
+		e := r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in), api.Waits{N: 1, List: []uintptr{gate},
+			Want: true}))
+		ended := make(chan api.Status, 1)
 		go func() { // beyond the allowance: waits for its turn
-			_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{})
+			_, status := r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), api.Waits{})
 			ended <- status
 		}()
-		time.Sleep(5 * time.Millisecond) // most often it has begun; either order must end
+		await.Blocked(t, 1, "session.(*Driver).EnqueueWrite")
 		r.node.kill()
-		if status := <-ended; status == Success {
+		if status := <-ended; status == cl.SUCCESS {
 			t.Error("a write to a worker that is gone succeeded")
 		}
-		r.is(r.d.WaitForEvents(1, []uintptr{e}), ExecStatusErrorForEvents)
+		r.is(r.d.WaitForEvents(1, []uintptr{e}), cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
 		clear(in)
 	})
 }
@@ -226,14 +235,15 @@ func TestLossInTheMiddleOfWrites(t *testing.T) {
 func TestTwoServers(t *testing.T) {
 	var fars []*fakeFar
 	server := func(name string, secure bool) Server {
-		return Server{Name: name, Dial: func() (Control, error) {
+		return Server{Name: name, Dial: func() (node.Control, error) {
 			f := newFakeFar(newFakeNode(t, false), secure)
 			fars = append(fars, f)
 			return f, nil
 		}}
 	}
 	log := &logLines{}
-	d, err := New(Config{Servers: []Server{server("one:7433", true), server("two:7433", true)}, Spin: 20 * time.Microsecond, Log: log.add})
+	d, err := New(Config{Servers: []Server{server("one:7433", true), server("two:7433", true)},
+		Spin: 20 * time.Microsecond, Log: log.add})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +260,7 @@ func TestTwoServers(t *testing.T) {
 	var rigs []*rig
 	for _, p := range platforms {
 		r := &rig{t: t, d: d, log: log}
-		devices, status := d.DeviceIDs(p, deviceTypeAll)
+		devices, status := d.DeviceIDs(p, cl.DEVICE_TYPE_ALL)
 		r.ok(status)
 		r.dev, r.ctx = devices[0], r.handle(d.CreateContext(nil, devices, nil))
 		rigs = append(rigs, r)
@@ -259,19 +269,20 @@ func TestTwoServers(t *testing.T) {
 	queues, buffers, wants := [2]uintptr{}, [2]uintptr{}, [2][]byte{}
 	for i, r := range rigs {
 		queues[i], buffers[i], wants[i] = r.queue(0), r.buffer(size), pattern(size, byte(i))
-		r.handle(d.EnqueueWrite(queues[i], buffers[i], false, 0, size, ptr(wants[i]), Waits{}))
+		r.handle(d.EnqueueWrite(queues[i], buffers[i], false, 0, size, ptr(wants[i]), api.Waits{}))
 	}
 	fars[0].kill()
 	out := make([]byte, size)
-	if _, status := d.EnqueueRead(queues[0], buffers[0], true, 0, size, ptr(out), Waits{}); status == Success {
+	if _, status := d.EnqueueRead(queues[0], buffers[0], true, 0, size, ptr(out), api.Waits{}); status == cl.SUCCESS {
 		t.Error("a read from a machine that is gone succeeded")
 	}
 	clear(out)
-	rigs[1].handle(d.EnqueueRead(queues[1], buffers[1], true, 0, size, ptr(out), Waits{}))
+	rigs[1].handle(d.EnqueueRead(queues[1], buffers[1], true, 0, size, ptr(out), api.Waits{}))
 	if !bytes.Equal(out, wants[1]) {
 		t.Error("the other machine's session was disturbed")
 	}
-	if _, status := d.EnqueueCopy(queues[0], buffers[0], buffers[1], 0, 0, 16, Waits{}); status != InvalidContext {
+	if _, status := d.EnqueueCopy(queues[0], buffers[0], buffers[1], 0, 0, 16,
+		api.Waits{}); status != cl.INVALID_CONTEXT {
 		t.Errorf("a copy between contexts: %d", status)
 	}
 }
@@ -294,14 +305,14 @@ func TestUnwaitedWrites(t *testing.T) {
 		writes := func() {
 			for i := range n {
 				part := append([]byte(nil), want[i*size:(i+1)*size]...)
-				r.handle(r.d.EnqueueWrite(q, b, true, uint64(i*size), size, ptr(part), Waits{}))
+				r.handle(r.d.EnqueueWrite(q, b, true, uint64(i*size), size, ptr(part), api.Waits{}))
 				clear(part) // the program's own again
 			}
 		}
 		read := func(q uintptr) {
 			t.Helper()
 			clear(out)
-			if r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), Waits{})); !bytes.Equal(out, want) {
+			if r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), api.Waits{})); !bytes.Equal(out, want) {
 				t.Error("other bytes came back")
 			}
 		}
@@ -312,7 +323,7 @@ func TestUnwaitedWrites(t *testing.T) {
 		}
 		want = pattern(n*size, 4)
 		writes()
-		others := []uintptr{r.queue(0), r.queue(queueOutOfOrder)}
+		others := []uintptr{r.queue(0), r.queue(cl.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)}
 		for i := range 20 {
 			want = pattern(n*size, byte(i))
 			writes()
@@ -330,9 +341,9 @@ func TestUnwaitedWrites(t *testing.T) {
 		}
 		r.ok(r.d.SetUserEventStatus(gate, 0))
 		r.ok(r.d.ReleaseEvent(gate))
-		kept := r.handle(r.d.EnqueueFill(q, b, ptr([]byte{1}), 1, 0, size, Waits{Want: true}))
+		kept := r.handle(r.d.EnqueueFill(q, b, ptr([]byte{1}), 1, 0, size, api.Waits{Want: true}))
 		writes() // in order: after these, the event has ended
-		if got, _ := r.d.EventInfo(kept, 0x11D3); le.Uint32(got) != 0 {
+		if got, _ := r.d.EventInfo(kept, cl.EVENT_COMMAND_EXECUTION_STATUS); le.Uint32(got) != 0 {
 			t.Errorf("an event before a blocking write says %d", got)
 		}
 		r.ok(r.d.ReleaseEvent(kept))
@@ -343,8 +354,9 @@ func TestUnwaitedWrites(t *testing.T) {
 	})
 }
 
-// An event that ends by another worker's word may wait for a user event there: beside it writes are waited for, and those before it are over once it
-// is made. Else a user event made later would wait for a fence behind what waits for the program.
+// An event that ends by another worker's word may wait for a user event there: beside it writes are waited for, and
+// those before it are over once it is made. Else a user event made later would wait for a fence behind what waits for
+// the program.
 func TestWritesBesideAnotherWorkersEvent(t *testing.T) {
 	r, _ := newFarRig(t, false)
 	q := r.queue(0)
@@ -352,7 +364,7 @@ func TestWritesBesideAnotherWorkersEvent(t *testing.T) {
 	b, in := r.buffer(size), pattern(size, 3)
 	write := func() {
 		for range n {
-			r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), Waits{}))
+			r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), api.Waits{}))
 		}
 	}
 	trips := func(what string, want uint64, f func()) {
@@ -365,11 +377,11 @@ func TestWritesBesideAnotherWorkersEvent(t *testing.T) {
 	trips("writes that nobody can tell from ended ones", 0, write)
 	ctx := r.d.contexts.Get(r.ctx)
 	w := ctx.bound()
-	l := &peerLink{d: r.d, ends: [2]*worker{w, w}, open: map[*Event]func(){}}
+	l := &peers.Link{}
 	ended := make(chan struct{})
 	var e *Event
 	trips("another worker's event behind them", 1, func() {
-		e = l.event(ctx, func(*Event) {}, func(*Event) { close(ended) })
+		e = r.d.foreignEvent(l, ctx, func(*Event) {}, func(*Event) { close(ended) })
 	})
 	trips("writes beside it", n, write)
 	w.mu.Lock()

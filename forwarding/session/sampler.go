@@ -3,8 +3,11 @@ package session
 import (
 	"sync"
 
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/handle"
 )
 
 // Sampler is a cl_sampler. The worker hears of it when a kernel uses it.
@@ -23,95 +26,89 @@ type Sampler struct {
 	remote *worker    // that knows it; guarded by mu
 }
 
-// Sampler parameters and values (CL_SAMPLER_…, CL_ADDRESS_…, CL_FILTER_…).
-const (
-	samplerNormalized = 0x1152
-	samplerAddressing = 0x1153
-	samplerFilter     = 0x1154
-	addressNone       = 0x1130
-	addressClamp      = 0x1132
-	addressRepeat     = 0x1133
-	addressMirrored   = 0x1134
-	filterNearest     = 0x1140
-	filterLinear      = 0x1141
-)
-
 // CreateSampler is clCreateSampler (OpenCL 1.2 §5.5).
-func (d *Driver) CreateSampler(context uintptr, normalized, addressing, filter uint32) (uintptr, Status) {
+func (d *Driver) CreateSampler(context uintptr, normalized, addressing, filter uint32) (uintptr, api.Status) {
 	return d.createSampler(context, uint64(normalized), uint64(addressing), uint64(filter), nil)
 }
 
 // CreateSamplerWithProperties is clCreateSamplerWithProperties (§5.7.1); given is 0-terminated, nil for NULL.
-func (d *Driver) CreateSamplerWithProperties(context uintptr, given []uint64) (uintptr, Status) {
-	values := map[uint64]uint64{samplerNormalized: 1, samplerAddressing: addressClamp, samplerFilter: filterNearest}
+func (d *Driver) CreateSamplerWithProperties(context uintptr, given []uint64) (uintptr, api.Status) {
+	values := map[uint64]uint64{cl.SAMPLER_NORMALIZED_COORDS: 1, cl.SAMPLER_ADDRESSING_MODE: cl.ADDRESS_CLAMP,
+		cl.SAMPLER_FILTER_MODE: cl.FILTER_NEAREST}
 	seen := map[uint64]bool{}
 	for i := 0; i+1 < len(given) && given[i] != 0; i += 2 {
 		if _, known := values[given[i]]; !known || seen[given[i]] {
 			if d.contexts.Get(context) == nil {
-				return 0, InvalidContext
+				return 0, cl.INVALID_CONTEXT
 			}
-			return 0, InvalidValue
+			return 0, cl.INVALID_VALUE
 		}
 		seen[given[i]] = true
 		values[given[i]] = given[i+1]
 	}
-	return d.createSampler(context, values[samplerNormalized], values[samplerAddressing], values[samplerFilter], given)
+	return d.createSampler(context, values[cl.SAMPLER_NORMALIZED_COORDS], values[cl.SAMPLER_ADDRESSING_MODE],
+		values[cl.SAMPLER_FILTER_MODE], given)
 }
 
-func (d *Driver) createSampler(context uintptr, normalized, addressing, filter uint64, given []uint64) (uintptr, Status) {
+func (d *Driver) createSampler(context uintptr, normalized, addressing, filter uint64,
+	given []uint64) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
-		return 0, InvalidContext
+		return 0, cl.INVALID_CONTEXT
 	}
-	wraps := addressing == addressRepeat || addressing == addressMirrored // needs normalized coordinates (§5.7.1)
-	if normalized > 1 || addressing < addressNone || addressing > addressMirrored || filter < filterNearest || filter > filterLinear || wraps && normalized == 0 {
-		return 0, InvalidValue
+	// needs normalized coordinates (§5.7.1)
+	wraps := addressing == cl.ADDRESS_REPEAT || addressing == cl.ADDRESS_MIRRORED_REPEAT
+	if normalized > 1 || addressing < cl.ADDRESS_NONE || addressing > cl.ADDRESS_MIRRORED_REPEAT ||
+		filter < cl.FILTER_NEAREST || filter > cl.FILTER_LINEAR || wraps && normalized == 0 {
+		return 0, cl.INVALID_VALUE
 	}
 	if !ctx.hasImages() {
-		return 0, InvalidOperation
+		return 0, cl.INVALID_OPERATION
 	}
-	p := &Sampler{d: d, id: d.newID(), ctx: ctx, given: given, normalized: normalized == 1, addressing: uint32(addressing), filter: uint32(filter)}
+	p := &Sampler{d: d, id: d.newID(), ctx: ctx, given: given, normalized: normalized == 1,
+		addressing: uint32(addressing), filter: uint32(filter)}
 	p.refs.Set(1)
 	h, err := d.samplers.Put(p)
 	if err != nil {
-		return 0, OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	p.handle = h
 	ctx.refs.Retain()
-	return h, Success
+	return h, cl.SUCCESS
 }
 
 // ensureRemote makes the sampler known to the worker before the record that names it.
-func (p *Sampler) ensureRemote(w *worker) Status {
+func (p *Sampler) ensureRemote(w *worker) api.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.remote == w {
-		return Success
+		return cl.SUCCESS
 	}
-	if w.send(&clwire.CreateSampler{ID: p.id, Context: p.ctx.id, Normalized: p.normalized, Addressing: p.addressing, Filter: p.filter}, 0, 0) != nil {
-		return OutOfResources
+	if w.Send(&clwire.CreateSampler{ID: p.id, Context: p.ctx.id, Normalized: p.normalized, Addressing: p.addressing,
+		Filter: p.filter}, 0, 0) != nil {
+		return cl.OUT_OF_RESOURCES
 	}
 	p.remote = w
-	return Success
+	return cl.SUCCESS
 }
 
 // RetainSampler is clRetainSampler.
-func (d *Driver) RetainSampler(h uintptr) Status {
+func (d *Driver) RetainSampler(h uintptr) api.Status {
 	if p := d.samplers.Get(h); p != nil && p.refs.Retain() {
-		return Success
+		return cl.SUCCESS
 	}
-	return InvalidSampler
+	return cl.INVALID_SAMPLER
 }
 
 // ReleaseSampler is clReleaseSampler.
-func (d *Driver) ReleaseSampler(h uintptr) Status {
+func (d *Driver) ReleaseSampler(h uintptr) api.Status {
 	p := d.samplers.Get(h)
 	if p == nil {
-		return InvalidSampler
+		return cl.INVALID_SAMPLER
 	}
 	ok, last := p.refs.Release()
 	if !ok {
-		return InvalidSampler
+		return cl.INVALID_SAMPLER
 	}
 	if last {
 		d.samplers.Remove(p.handle)
@@ -119,48 +116,48 @@ func (d *Driver) ReleaseSampler(h uintptr) Status {
 		w := p.remote
 		p.mu.Unlock()
 		if w != nil {
-			w.tell(&clwire.Release{ID: p.id})
+			w.SendOneWay(&clwire.Release{ID: p.id})
 		}
 		d.releaseContext(p.ctx)
 	}
-	return Success
+	return cl.SUCCESS
 }
 
 // SamplerInfo is clGetSamplerInfo (§5.7.2).
-func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, Status) {
+func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	p := d.samplers.Get(h)
 	if p == nil {
-		return nil, InvalidSampler
+		return nil, cl.INVALID_SAMPLER
 	}
 	switch param {
-	case 0x1150:
-		return infoU32(p.refs.Count()), Success
-	case 0x1151:
-		return infoSize(p.ctx.handle), Success
-	case samplerNormalized:
-		return infoBool(p.normalized), Success
-	case samplerAddressing:
-		return infoU32(p.addressing), Success
-	case samplerFilter:
-		return infoU32(p.filter), Success
-	case 0x1158:
-		return infoSizes(p.given), Success
+	case cl.SAMPLER_REFERENCE_COUNT:
+		return answers.U32(p.refs.Count()), cl.SUCCESS
+	case cl.SAMPLER_CONTEXT:
+		return answers.Size(p.ctx.handle), cl.SUCCESS
+	case cl.SAMPLER_NORMALIZED_COORDS:
+		return answers.Bool(p.normalized), cl.SUCCESS
+	case cl.SAMPLER_ADDRESSING_MODE:
+		return answers.U32(p.addressing), cl.SUCCESS
+	case cl.SAMPLER_FILTER_MODE:
+		return answers.U32(p.filter), cl.SUCCESS
+	case cl.SAMPLER_PROPERTIES:
+		return answers.Sizes(p.given), cl.SUCCESS
 	}
-	return nil, InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
-func (k *Kernel) toSampler(size uint64, value HostPtr, a *argument) Status {
+func (k *Kernel) toSampler(size uint64, value api.HostPtr, a *argument) api.Status {
 	if size != 8 {
-		return InvalidArgSize
+		return cl.INVALID_ARG_SIZE
 	}
 	if value.Nil() {
-		return InvalidArgValue
+		return cl.INVALID_ARG_VALUE
 	}
-	p := k.d.samplers.Get(uintptr(le.Uint64(value.bytes(0, 8))))
+	p := k.d.samplers.Get(uintptr(le.Uint64(value.Bytes(0, 8))))
 	if p == nil || p.ctx != k.program.ctx {
-		return InvalidSampler
+		return cl.INVALID_SAMPLER
 	}
 	a.kind, a.sampler = clwire.ArgSampler, p
 	le.PutUint64(a.small[:], p.id)
-	return Success
+	return cl.SUCCESS
 }

@@ -1,8 +1,10 @@
 package span
 
 import (
-	"tendril/forwarding/session"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/handle"
 )
 
 // Buffer is a cl_mem of a spanning context: a buffer or image of session's at each member that has used it.
@@ -11,13 +13,13 @@ type Buffer struct {
 	ctx    *Context
 	handle uintptr
 	flags  uint64
-	size   uint64          // bytes; of an image rows
-	host   session.HostPtr // the program's memory (CL_MEM_USE_HOST_PTR), or NULL
-	given  []uint64        // properties, 0-terminated; nil: none
-	parent *Buffer         // of a sub-buffer, or what an image lies in; nil: none
-	origin uint64          // in root
-	root   *Buffer         // itself when parent is nil
-	image  *image          // nil: a buffer
+	size   uint64      // bytes; of an image rows
+	host   api.HostPtr // the program's memory (CL_MEM_USE_HOST_PTR), or NULL
+	given  []uint64    // properties, 0-terminated; nil: none
+	parent *Buffer     // of a sub-buffer, or what an image lies in; nil: none
+	origin uint64      // in root
+	root   *Buffer     // itself when parent is nil
+	image  *image      // nil: a buffer
 
 	// Guarded by Context.mu.
 	inner       []uintptr // session's, by member; 0: not made yet
@@ -35,68 +37,53 @@ type mapping struct {
 	member  int
 	off, n  uint64
 	writes  bool
-	host    bool                 // the program's own memory was given: session knows of no mapping
-	region  *session.ImageRegion // of an image's own memory that was given
+	host    bool             // the program's own memory was given: session knows of no mapping
+	region  *api.ImageRegion // of an image's own memory that was given
 }
 
-// Flags and parameters of memory objects.
-const (
-	memReadOnly        uint64 = 1 << 2
-	memUseHostPtr      uint64 = 1 << 3
-	memAllocHostPtr    uint64 = 1 << 4
-	memCopyHostPtr     uint64 = 1 << 5
-	memSize            uint32 = 0x1102
-	memHostPointer     uint32 = 0x1103
-	memMapCount        uint32 = 0x1104
-	memRefs            uint32 = 0x1105
-	memContext         uint32 = 0x1106
-	memParent          uint32 = 0x1107
-	memFlags           uint32 = 0x1101
-	memOffset          uint32 = 0x1108
-	memProperties      uint32 = 0x110A
-	createTypeRegion   uint32 = 0x1220
-	sameInnerFlagsMask        = ^(memUseHostPtr | memCopyHostPtr)
-)
+// sameInnerFlagsMask are the flags that a member's buffer has of the program's.
+const sameInnerFlagsMask = ^uint64(cl.MEM_USE_HOST_PTR | cl.MEM_COPY_HOST_PTR)
 
 // CreateBuffer is clCreateBuffer and clCreateBufferWithProperties (§5.2.1). The first member checks the arguments and
 // takes the first contents; the others get memory when they first use the buffer.
-func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint64, host session.HostPtr) (uintptr, session.Status) {
+func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint64, host api.HostPtr) (uintptr,
+	api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
-		return d.Driver.CreateBuffer(context, given, flags, size, host)
+		return d.base.CreateBuffer(context, given, flags, size, host)
 	}
 	if size > c.limit {
-		return 0, session.InvalidBufferSize
+		return 0, cl.INVALID_BUFFER_SIZE
 	}
 	native := flags
-	if flags&memUseHostPtr != 0 && flags&(memAllocHostPtr|memCopyHostPtr) == 0 && !host.Nil() {
-		native = flags&^memUseHostPtr | memCopyHostPtr // the mirror is this package's
+	if flags&cl.MEM_USE_HOST_PTR != 0 && flags&(cl.MEM_ALLOC_HOST_PTR|cl.MEM_COPY_HOST_PTR) == 0 && !host.Nil() {
+		native = flags&^cl.MEM_USE_HOST_PTR | cl.MEM_COPY_HOST_PTR // the mirror is this package's
 	}
-	inner, status := d.Driver.CreateBuffer(c.members[0].context, given, native, size, host)
-	if status != session.Success {
+	inner, status := d.base.CreateBuffer(c.members[0].context, given, native, size, host)
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	b := &Buffer{ctx: c, flags: flags, size: size, given: given, inner: make([]uintptr, len(c.members))}
-	value, _ := d.Driver.MemObjectInfo(inner, memFlags)
-	b.flags = number(value)&sameInnerFlagsMask | flags&^sameInnerFlagsMask
+	value, _ := d.base.MemObjectInfo(inner, cl.MEM_FLAGS)
+	b.flags = answers.Number(value)&sameInnerFlagsMask | flags&^sameInnerFlagsMask
 	b.root, b.inner[0] = b, inner
 	p := part{hi: size}
-	if native&memCopyHostPtr != 0 {
+	if native&cl.MEM_COPY_HOST_PTR != 0 {
 		p.valid = 1
 	}
 	b.parts = parts{p}
-	if flags&memUseHostPtr != 0 {
+	if flags&cl.MEM_USE_HOST_PTR != 0 {
 		b.host, b.mirror = host, &mirror{}
 	}
 	return b.show()
 }
 
-func (b *Buffer) show() (uintptr, session.Status) {
+func (b *Buffer) show() (uintptr, api.Status) {
 	b.refs.Set(1)
 	h, err := b.ctx.d.buffers.Put(b)
 	if err != nil {
 		b.dropInner()
-		return 0, session.OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	b.handle = h
 	b.ctx.refs.Retain()
@@ -108,18 +95,19 @@ func (b *Buffer) show() (uintptr, session.Status) {
 		b.ctx.mirrors[b] = struct{}{}
 		b.ctx.mu.Unlock()
 	}
-	return h, session.Success
+	return h, cl.SUCCESS
 }
 
-// CreateSubBuffer is clCreateSubBuffer (§5.2.1). It is checked at a member whose devices take the origin; a member whose
-// devices do not refuses the commands that use it (CL_MISALIGNED_SUB_BUFFER_OFFSET).
-func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32, hasInfo bool, origin, size uint64) (uintptr, session.Status) {
+// CreateSubBuffer is clCreateSubBuffer (§5.2.1). It is checked at a member whose devices take the origin; a member
+// whose devices do not refuses the commands that use it (CL_MISALIGNED_SUB_BUFFER_OFFSET).
+func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32, hasInfo bool, origin,
+	size uint64) (uintptr, api.Status) {
 	p := d.buffers.Get(parent)
 	if p == nil {
-		return d.Driver.CreateSubBuffer(parent, flags, createType, hasInfo, origin, size)
+		return d.base.CreateSubBuffer(parent, flags, createType, hasInfo, origin, size)
 	}
 	if p.parent != nil {
-		return 0, session.InvalidMemObject
+		return 0, cl.INVALID_MEM_OBJECT
 	}
 	c := p.ctx
 	at := 0
@@ -132,16 +120,16 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	whole, status := p.atLocked(at)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
-	inner, status := d.Driver.CreateSubBuffer(whole, flags, createType, hasInfo, origin, size)
-	if status != session.Success {
+	inner, status := d.base.CreateSubBuffer(whole, flags, createType, hasInfo, origin, size)
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	b := &Buffer{ctx: c, size: size, parent: p, origin: origin, root: p, inner: make([]uintptr, len(c.members))}
-	value, _ := d.Driver.MemObjectInfo(inner, memFlags)
-	b.flags = number(value)&sameInnerFlagsMask | p.flags&^sameInnerFlagsMask
+	value, _ := d.base.MemObjectInfo(inner, cl.MEM_FLAGS)
+	b.flags = answers.Number(value)&sameInnerFlagsMask | p.flags&^sameInnerFlagsMask
 	if b.inner[at] = inner; !p.host.Nil() {
 		b.host = p.host.Plus(origin)
 	}
@@ -149,51 +137,53 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 }
 
 // atLocked is the buffer at a member, made now if the member never used it.
-func (b *Buffer) atLocked(member int) (uintptr, session.Status) {
+func (b *Buffer) atLocked(member int) (uintptr, api.Status) {
 	if h := b.inner[member]; h != 0 {
-		return h, session.Success
+		return h, cl.SUCCESS
 	}
-	d := b.ctx.d.Driver
+	d := b.ctx.d.base
 	var h uintptr
-	var status session.Status
+	var status api.Status
 	if b.image != nil {
 		h, status = b.againLocked(member)
 	} else if b.parent == nil {
-		h, status = d.CreateBuffer(b.ctx.members[member].context, b.given, b.flags&sameInnerFlagsMask, b.size, session.HostPtr{})
+		h, status = d.CreateBuffer(b.ctx.members[member].context, b.given, b.flags&sameInnerFlagsMask, b.size,
+			api.HostPtr{})
 	} else {
 		var whole uintptr
-		if whole, status = b.parent.atLocked(member); status == session.Success {
-			h, status = d.CreateSubBuffer(whole, b.flags&sameInnerFlagsMask&^memAllocHostPtr, createTypeRegion, true, b.origin, b.size)
+		if whole, status = b.parent.atLocked(member); status == cl.SUCCESS {
+			h, status = d.CreateSubBuffer(whole, b.flags&sameInnerFlagsMask&^cl.MEM_ALLOC_HOST_PTR,
+				cl.BUFFER_CREATE_TYPE_REGION, true, b.origin, b.size)
 		}
 	}
-	if status == session.Success {
+	if status == cl.SUCCESS {
 		b.inner[member] = h
 	}
 	return h, status
 }
 
 // RetainMemObject is clRetainMemObject.
-func (d *Driver) RetainMemObject(h uintptr) session.Status {
+func (d *Driver) RetainMemObject(h uintptr) api.Status {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return d.Driver.RetainMemObject(h)
+		return d.base.RetainMemObject(h)
 	}
 	if !b.refs.Retain() {
-		return session.InvalidMemObject
+		return cl.INVALID_MEM_OBJECT
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // ReleaseMemObject is clReleaseMemObject.
-func (d *Driver) ReleaseMemObject(h uintptr) session.Status {
+func (d *Driver) ReleaseMemObject(h uintptr) api.Status {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return d.Driver.ReleaseMemObject(h)
+		return d.base.ReleaseMemObject(h)
 	}
 	if !b.drop() {
-		return session.InvalidMemObject
+		return cl.INVALID_MEM_OBJECT
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 func (b *Buffer) drop() bool {
@@ -231,71 +221,71 @@ func (b *Buffer) end() {
 func (b *Buffer) dropInner() {
 	for _, h := range b.inner {
 		if h != 0 {
-			b.ctx.d.Driver.ReleaseMemObject(h)
+			b.ctx.d.base.ReleaseMemObject(h)
 		}
 	}
 }
 
 func (c *Context) ends() ends {
-	return ends{event: func(h uintptr) { c.d.Driver.ReleaseEvent(h) }}
+	return ends{event: func(h uintptr) { c.d.base.ReleaseEvent(h) }}
 }
 
 // SetMemObjectDestructorCallback is clSetMemObjectDestructorCallback (§5.5.1).
-func (d *Driver) SetMemObjectDestructorCallback(h uintptr, call func()) session.Status {
+func (d *Driver) SetMemObjectDestructorCallback(h uintptr, call func()) api.Status {
 	b := d.buffers.Get(h)
 	switch {
 	case b == nil:
-		return d.Driver.SetMemObjectDestructorCallback(h, call)
+		return d.base.SetMemObjectDestructorCallback(h, call)
 	case call == nil:
-		return session.InvalidValue
+		return cl.INVALID_VALUE
 	}
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.destructors = append(b.destructors, call)
-	return session.Success
+	return cl.SUCCESS
 }
 
 // MemObjectInfo is clGetMemObjectInfo (§5.5.5).
-func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return d.Driver.MemObjectInfo(h, param)
+		return d.base.MemObjectInfo(h, param)
 	}
 	switch param {
-	case memFlags:
-		return infoU64(b.flags), session.Success
-	case memSize:
+	case cl.MEM_FLAGS:
+		return answers.U64(b.flags), cl.SUCCESS
+	case cl.MEM_SIZE:
 		if b.image != nil {
-			return d.Driver.MemObjectInfo(b.inner[b.image.home], param)
+			return d.base.MemObjectInfo(b.inner[b.image.home], param)
 		}
-		return infoU64(b.size), session.Success
-	case memHostPointer:
-		return infoHandle(b.host.Address()), session.Success
-	case memMapCount:
+		return answers.U64(b.size), cl.SUCCESS
+	case cl.MEM_HOST_PTR:
+		return answers.Size(b.host.Address()), cl.SUCCESS
+	case cl.MEM_MAP_COUNT:
 		b.ctx.mu.Lock()
 		defer b.ctx.mu.Unlock()
-		return infoU32(uint32(len(b.maps))), session.Success
-	case memRefs:
-		return infoU32(b.refs.Count()), session.Success
-	case memContext:
-		return infoHandle(b.ctx.handle), session.Success
-	case memParent:
+		return answers.U32(uint32(len(b.maps))), cl.SUCCESS
+	case cl.MEM_REFERENCE_COUNT:
+		return answers.U32(b.refs.Count()), cl.SUCCESS
+	case cl.MEM_CONTEXT:
+		return answers.Size(b.ctx.handle), cl.SUCCESS
+	case cl.MEM_ASSOCIATED_MEMOBJECT:
 		if b.parent == nil {
-			return infoHandle(0), session.Success
+			return answers.Size(0), cl.SUCCESS
 		}
-		return infoHandle(b.parent.handle), session.Success
-	case memOffset:
+		return answers.Size(b.parent.handle), cl.SUCCESS
+	case cl.MEM_OFFSET:
 		if b.image != nil {
-			return infoU64(0), session.Success // it lies at its buffer's start
+			return answers.U64(0), cl.SUCCESS // it lies at its buffer's start
 		}
-		return infoU64(b.origin), session.Success
-	case memProperties:
-		return infoList(b.given), session.Success
+		return answers.U64(b.origin), cl.SUCCESS
+	case cl.MEM_PROPERTIES:
+		return answers.Sizes(b.given), cl.SUCCESS
 	}
 	for _, inner := range b.inner {
 		if inner != 0 {
-			return d.Driver.MemObjectInfo(inner, param)
+			return d.base.MemObjectInfo(inner, param)
 		}
 	}
-	return nil, session.InvalidValue
+	return nil, cl.INVALID_VALUE
 }

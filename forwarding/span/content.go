@@ -3,12 +3,14 @@ package span
 import (
 	"slices"
 
-	"tendril/forwarding/session"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
-// A content size buffer spares moves and transfers to the host the bytes that mean nothing. Its number is looked at by the worker that has
-// the bytes, when their turn comes; so it must have been written there by then, by a command that the one which wants the bytes comes
-// behind in any case. Where that is not certain all bytes go: a command never waits for another on account of a hint.
+// A content size buffer spares moves and transfers to the host the bytes that mean nothing. Its number is looked at by
+// the worker that has the bytes, when their turn comes; so it must have been written there by then, by a command that
+// the one which wants the bytes comes behind in any case. Where that is not certain all bytes go: a command never waits
+// for another on account of a hint.
 
 // contentBytes is how long the number is.
 const contentBytes = 8
@@ -26,19 +28,19 @@ type behind struct {
 	events []*Event
 }
 
-// SetContentSizeBuffer is clSetContentSizeBufferPoCL; 0 for size ends it. A number within the same buffer is not heeded, nor are buffers
-// over the program's memory.
-func (d *Driver) SetContentSizeBuffer(buffer, size uintptr) session.Status {
+// SetContentSizeBuffer is clSetContentSizeBufferPoCL; 0 for size ends it. A number within the same buffer is not
+// heeded, nor are buffers over the program's memory.
+func (d *Driver) SetContentSizeBuffer(buffer, size uintptr) api.Status {
 	b := d.buffers.Get(buffer)
 	if b == nil {
-		return d.Driver.SetContentSizeBuffer(buffer, size)
+		return d.base.SetContentSizeBuffer(buffer, size)
 	}
 	of := d.buffers.Get(size)
 	switch {
 	case b.image != nil, size != 0 && (of == nil || of.image != nil || of.size < contentBytes):
-		return session.InvalidMemObject
+		return cl.INVALID_MEM_OBJECT
 	case size != 0 && of.ctx != b.ctx:
-		return session.InvalidContext
+		return cl.INVALID_CONTEXT
 	}
 	if of != nil && (of.root == b.root || of.root.mirror != nil || b.root.mirror != nil) {
 		of = nil
@@ -46,7 +48,7 @@ func (d *Driver) SetContentSizeBuffer(buffer, size uintptr) session.Status {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.setContentLocked(of)
-	return session.Success
+	return cl.SUCCESS
 }
 
 // setContentLocked changes whose number counts the buffer's content. What it counted last no longer holds.
@@ -103,20 +105,20 @@ func (b *Buffer) countLocked(member int, command behind) (u use, ok bool) {
 	return u, true
 }
 
-// trimmed is a call that leaves out what the number at a member does not count. The hint ends with the call, as no other
-// command can know whether the number there is the newest.
-func (b *Buffer) trimmed(member int, call func(session.Waits) (uintptr, session.Status)) func(session.Waits) (uintptr, session.Status) {
-	return func(w session.Waits) (uintptr, session.Status) {
-		d := b.ctx.d.Driver
+// trimmed is a call that leaves out what the number at a member does not count. The hint ends with the call, as no
+// other command can know whether the number there is the newest.
+func (b *Buffer) trimmed(member int, call func(api.Waits) (uintptr, api.Status)) func(api.Waits) (uintptr, api.Status) {
+	return func(w api.Waits) (uintptr, api.Status) {
+		d := b.ctx.d.base
 		inner, status := b.atLocked(member)
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			return 0, status
 		}
 		size, status := b.content.atLocked(member)
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			return 0, status
 		}
-		if status = d.SetContentSizeBuffer(inner, size); status != session.Success {
+		if status = d.SetContentSizeBuffer(inner, size); status != cl.SUCCESS {
 			return 0, status
 		}
 		defer d.SetContentSizeBuffer(inner, 0)
@@ -125,9 +127,9 @@ func (b *Buffer) trimmed(member int, call func(session.Waits) (uintptr, session.
 }
 
 // contentLocked readies the number that counts the bytes of a part at the source of its move.
-func (c *Context) contentLocked(u *use, p *part, source int, command behind) (content, session.Status) {
+func (c *Context) contentLocked(u *use, p *part, source int, command behind) (content, api.Status) {
 	if u.whole {
-		return content{}, session.Success
+		return content{}, cl.SUCCESS
 	}
 	count, ok := u.b.root.numberLocked()
 	m := content{}
@@ -136,22 +138,22 @@ func (c *Context) contentLocked(u *use, p *part, source int, command behind) (co
 		m.origin = u.b.origin
 	}
 	if !ok {
-		return m, session.Success
+		return m, cl.SUCCESS
 	}
 	lo, hi, _ := count.place()
 	from, to := count.b.root.parts.cut(lo, hi)
 	for i := from; i < to; i++ {
 		n := &count.b.root.parts[i]
 		if n.valid == 0 || !command.isBehind(c, n.writer, p.writer) {
-			return content{}, session.Success
+			return content{}, cl.SUCCESS
 		}
-		if n.writer != nil && n.writer.member == source && c.d.statusOf(n.writer.event) > complete {
-			c.d.Driver.Flush(n.writer.queue)
+		if n.writer != nil && n.writer.member == source && c.d.statusOf(n.writer.event) > cl.COMPLETE {
+			c.d.base.Flush(n.writer.queue)
 			m.after = append(m.after, n.writer.event)
 		}
 	}
 	arrivals, status := c.planLocked(source, []use{count}, command)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return content{}, status
 	}
 	for _, a := range arrivals {
@@ -164,7 +166,7 @@ func (c *Context) contentLocked(u *use, p *part, source int, command behind) (co
 // isBehind says whether a command, which needs what beside wrote, runs behind a write in any case.
 func (a behind) isBehind(c *Context, w, beside *write) bool {
 	switch {
-	case w == nil || w == beside || c.d.statusOf(w.event) <= complete:
+	case w == nil || w == beside || c.d.statusOf(w.event) <= cl.COMPLETE:
 		return true
 	case beside != nil && w.inOrder && w.queue == beside.queue && w.seq < beside.seq:
 		return true
@@ -180,12 +182,12 @@ func (m *move) measure() {
 		m.pump()
 		return
 	}
-	w := session.Waits{Want: true}.Unasked()
-	e, status := m.d.EnqueueRead(m.from, m.content.size, false, 0, contentBytes, session.HostBytes(m.number[:]), w)
+	w := api.Waits{Want: true, Internal: true}
+	e, status := m.d.EnqueueRead(m.from, m.content.size, false, 0, contentBytes, api.HostBytes(m.number[:]), w)
 	m.watch(m.from, e, status, func(status int32) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if n := le.Uint64(m.number[:]); status == complete && n < m.hi {
+		if n := le.Uint64(m.number[:]); status == cl.COMPLETE && n < m.hi {
 			m.hi = max(m.next, min(m.hi, m.content.origin+n))
 		}
 		m.pumpLocked()

@@ -5,8 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"tendril/forwarding/session"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/handle"
 )
 
 // maxMembers bounds the platforms of one context: their sets are kept in a word.
@@ -39,45 +41,33 @@ type Context struct {
 	writes      uint64               // commands that wrote; guarded by mu
 }
 
-// Parameters of clCreateContext's list, clGetDeviceInfo and clGetContextInfo.
-const (
-	contextPlatform  = 0x1084
-	deviceMaxAlloc   = 0x1010
-	deviceBaseAlign  = 0x1019 // bits
-	deviceImages     = 0x1016
-	contextRefs      = 0x1080
-	contextDevices   = 0x1081
-	contextProps     = 0x1082
-	contextNumDevice = 0x1083
-)
-
 // nativeProperties replaces a spanning platform by the one of session's that a member context is made on.
-func (d *Driver) nativeProperties(properties []uint64, inner uintptr) (native []uint64, status session.Status) {
+func (d *Driver) nativeProperties(properties []uint64, inner uintptr) (native []uint64, status api.Status) {
 	native = slices.Clone(properties)
 	for i := 0; i+1 < len(native) && native[i] != 0; i += 2 {
-		if native[i] != contextPlatform {
+		if native[i] != cl.CONTEXT_PLATFORM {
 			continue
 		}
 		p := d.platforms.Get(uintptr(native[i+1]))
 		switch {
 		case p == nil && d.mode != Native:
-			return nil, session.InvalidPlatform
+			return nil, cl.INVALID_PLATFORM
 		case p != nil && !slices.Contains(p.members, inner):
-			return nil, session.InvalidDevice
+			return nil, cl.INVALID_DEVICE
 		case p != nil:
 			native[i+1] = uint64(inner)
 		}
 	}
-	return native, session.Success
+	return native, cl.SUCCESS
 }
 
 // CreateContext is clCreateContext (§4.4). report may be nil.
-func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report func(text string)) (uintptr, session.Status) {
+func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report func(text string)) (uintptr, api.Status) {
 	if d.mode == Native {
-		return d.Driver.CreateContext(properties, devices, report)
+		return d.base.CreateContext(properties, devices, report)
 	}
 	if len(devices) == 0 {
-		return 0, session.InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	var unique []uintptr
 	byPlatform := map[uintptr][]uintptr{}
@@ -85,7 +75,7 @@ func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report fu
 	for _, h := range devices {
 		inner := d.platformOf(h)
 		if inner == 0 {
-			return 0, session.InvalidDevice
+			return 0, cl.INVALID_DEVICE
 		}
 		if slices.Contains(unique, h) {
 			continue
@@ -98,21 +88,21 @@ func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report fu
 	}
 	if len(order) == 1 {
 		native, status := d.nativeProperties(properties, order[0])
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			return 0, status
 		}
-		return d.Driver.CreateContext(native, devices, report)
+		return d.base.CreateContext(native, devices, report)
 	}
 	if len(order) > maxMembers {
-		return 0, session.OutOfResources
+		return 0, cl.OUT_OF_RESOURCES
 	}
 	c := &Context{d: d, devices: unique, properties: properties, mirrors: map[*Buffer]struct{}{}}
 	for _, inner := range order {
 		native, status := d.nativeProperties(properties, inner)
-		if status == session.Success {
+		if status == cl.SUCCESS {
 			status = c.addMember(native, byPlatform[inner], report)
 		}
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			c.dropMembers()
 			return 0, status
 		}
@@ -120,93 +110,94 @@ func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report fu
 	return c.show()
 }
 
-func (c *Context) addMember(properties []uint64, devices []uintptr, report func(string)) session.Status {
-	h, status := c.d.Driver.CreateContext(properties, devices, report)
-	if status != session.Success {
+func (c *Context) addMember(properties []uint64, devices []uintptr, report func(string)) api.Status {
+	h, status := c.d.base.CreateContext(properties, devices, report)
+	if status != cl.SUCCESS {
 		return status
 	}
 	m := &member{context: h, devices: devices, align: ^uint64(0)}
 	for _, dev := range devices {
-		value, _ := c.d.Driver.DeviceInfo(dev, deviceBaseAlign)
-		m.align = min(m.align, max(number(value)/8, 1))
-		value, _ = c.d.Driver.DeviceInfo(dev, deviceImages)
-		m.images = m.images || number(value) != 0
-		value, _ = c.d.Driver.DeviceInfo(dev, deviceMaxAlloc)
-		if n := number(value); c.limit == 0 || n < c.limit {
+		value, _ := c.d.base.DeviceInfo(dev, cl.DEVICE_MEM_BASE_ADDR_ALIGN)
+		m.align = min(m.align, max(answers.Number(value)/8, 1))
+		value, _ = c.d.base.DeviceInfo(dev, cl.DEVICE_IMAGE_SUPPORT)
+		m.images = m.images || answers.Number(value) != 0
+		value, _ = c.d.base.DeviceInfo(dev, cl.DEVICE_MAX_MEM_ALLOC_SIZE)
+		if n := answers.Number(value); c.limit == 0 || n < c.limit {
 			c.limit = n
 		}
 	}
 	c.members = append(c.members, m)
-	return session.Success
+	return cl.SUCCESS
 }
 
-func (c *Context) show() (uintptr, session.Status) {
+func (c *Context) show() (uintptr, api.Status) {
 	c.refs.Set(1)
 	h, err := c.d.contexts.Put(c)
 	if err != nil {
 		c.dropMembers()
-		return 0, session.OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	c.handle = h
-	return h, session.Success
+	return h, cl.SUCCESS
 }
 
 func (c *Context) dropMembers() {
 	for _, m := range c.members {
 		if m.move != 0 {
-			c.d.Driver.ReleaseQueue(m.move)
+			c.d.base.ReleaseQueue(m.move)
 		}
-		c.d.Driver.ReleaseContext(m.context)
+		c.d.base.ReleaseContext(m.context)
 	}
 }
 
 // CreateContextFromType is clCreateContextFromType (§4.4).
-func (d *Driver) CreateContextFromType(properties []uint64, kind uint64, report func(text string)) (uintptr, session.Status) {
+func (d *Driver) CreateContextFromType(properties []uint64, kind uint64, report func(text string)) (uintptr,
+	api.Status) {
 	if d.mode == Native {
-		return d.Driver.CreateContextFromType(properties, kind, report)
+		return d.base.CreateContextFromType(properties, kind, report)
 	}
 	shown := d.Platforms()
 	if len(shown) == 0 {
-		return 0, session.InvalidPlatform
+		return 0, cl.INVALID_PLATFORM
 	}
 	h := shown[0]
 	for i := 0; i+1 < len(properties) && properties[i] != 0; i += 2 {
-		if properties[i] == contextPlatform {
+		if properties[i] == cl.CONTEXT_PLATFORM {
 			h = uintptr(properties[i+1])
 		}
 	}
 	if d.platforms.Get(h) == nil {
-		return 0, session.InvalidPlatform
+		return 0, cl.INVALID_PLATFORM
 	}
 	devices, status := d.DeviceIDs(h, kind)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	return d.CreateContext(properties, devices, report)
 }
 
 // RetainContext is clRetainContext.
-func (d *Driver) RetainContext(h uintptr) session.Status {
+func (d *Driver) RetainContext(h uintptr) api.Status {
 	c := d.contexts.Get(h)
 	if c == nil {
-		return d.Driver.RetainContext(h)
+		return d.base.RetainContext(h)
 	}
 	if !c.refs.Retain() {
-		return session.InvalidContext
+		return cl.INVALID_CONTEXT
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // ReleaseContext is clReleaseContext.
-func (d *Driver) ReleaseContext(h uintptr) session.Status {
+func (d *Driver) ReleaseContext(h uintptr) api.Status {
 	c := d.contexts.Get(h)
 	if c == nil {
-		return d.Driver.ReleaseContext(h)
+		return d.base.ReleaseContext(h)
 	}
 	if !c.drop() {
-		return session.InvalidContext
+		return cl.INVALID_CONTEXT
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // drop gives up a reference, and with the last one everything.
@@ -228,53 +219,53 @@ func (c *Context) drop() bool {
 // runLatestFirst calls destructor callbacks in the order of §4.4 and §5.5.
 func (d *Driver) runLatestFirst(calls []func()) {
 	for _, call := range slices.Backward(calls) {
-		d.Notify(call)
+		d.base.Notify(call)
 	}
 }
 
 // SetContextDestructorCallback is clSetContextDestructorCallback (§4.4).
-func (d *Driver) SetContextDestructorCallback(h uintptr, call func()) session.Status {
+func (d *Driver) SetContextDestructorCallback(h uintptr, call func()) api.Status {
 	c := d.contexts.Get(h)
 	switch {
 	case c == nil:
-		return d.Driver.SetContextDestructorCallback(h, call)
+		return d.base.SetContextDestructorCallback(h, call)
 	case call == nil:
-		return session.InvalidValue
+		return cl.INVALID_VALUE
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.destructors = append(c.destructors, call)
-	return session.Success
+	return cl.SUCCESS
 }
 
 // ContextInfo is clGetContextInfo (§4.4).
-func (d *Driver) ContextInfo(h uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) ContextInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	c := d.contexts.Get(h)
 	if c == nil {
-		value, status := d.Driver.ContextInfo(h, param)
-		if status == session.Success && param == contextProps && d.mode != Native {
+		value, status := d.base.ContextInfo(h, param)
+		if status == cl.SUCCESS && param == cl.CONTEXT_PROPERTIES && d.mode != Native {
 			value = d.shownProperties(value)
 		}
 		return value, status
 	}
 	switch param {
-	case contextRefs:
-		return infoU32(c.refs.Count()), session.Success
-	case contextDevices:
-		return infoHandles(c.devices), session.Success
-	case contextProps:
-		return infoList(c.properties), session.Success
-	case contextNumDevice:
-		return infoU32(uint32(len(c.devices))), session.Success
+	case cl.CONTEXT_REFERENCE_COUNT:
+		return answers.U32(c.refs.Count()), cl.SUCCESS
+	case cl.CONTEXT_DEVICES:
+		return answers.Handles(c.devices), cl.SUCCESS
+	case cl.CONTEXT_PROPERTIES:
+		return answers.Sizes(c.properties), cl.SUCCESS
+	case cl.CONTEXT_NUM_DEVICES:
+		return answers.U32(uint32(len(c.devices))), cl.SUCCESS
 	}
-	return nil, session.InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // shownProperties is a native context's list as the program gave it.
 func (d *Driver) shownProperties(list []byte) []byte {
 	list = slices.Clone(list)
 	for at := 0; at+16 <= len(list); at += 16 {
-		if le.Uint64(list[at:]) == contextPlatform {
+		if le.Uint64(list[at:]) == cl.CONTEXT_PLATFORM {
 			le.PutUint64(list[at+8:], uint64(d.shownAs(uintptr(le.Uint64(list[at+8:])))))
 		}
 	}
@@ -288,14 +279,14 @@ func (c *Context) memberOf(device uintptr) int {
 
 // moveQueueLocked is the member's queue for moves. It runs in order and nothing on it ever waits for an event, so that
 // a move never waits for another's condition.
-func (c *Context) moveQueueLocked(i int) (uintptr, session.Status) {
+func (c *Context) moveQueueLocked(i int) (uintptr, api.Status) {
 	m := c.members[i]
 	if m.move == 0 {
-		q, status := c.d.Driver.CreateQueue(m.context, m.devices[0], 0)
-		if status != session.Success {
+		q, status := c.d.base.CreateQueue(m.context, m.devices[0], 0)
+		if status != cl.SUCCESS {
 			return 0, status
 		}
 		m.move = q
 	}
-	return m.move, session.Success
+	return m.move, cl.SUCCESS
 }

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"sync"
 
-	"tendril/forwarding/session"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/api"
+	"tendril/forwarding/handle"
 )
 
 // Mode says which devices share a platform (TENDRIL_PLATFORMS).
@@ -17,8 +17,8 @@ const (
 	One                // all devices are one platform
 )
 
-// ParseMode reads native, node or one. "" is Native for one node and One for several: whoever names several servers wants
-// their devices together.
+// ParseMode reads native, node or one. "" is Native for one node and One for several: whoever names several servers
+// wants their devices together.
 func ParseMode(text string, servers int) (Mode, bool) {
 	switch strings.ToLower(text) {
 	case "":
@@ -43,10 +43,10 @@ const (
 	manySlots = 4 << 20
 )
 
-// Driver is session.Driver with platforms and contexts that span. All methods may be called concurrently, also from
-// callbacks; those that are not here are session's, and answer the objects of this package as they do foreign ones.
+// Driver is a Base with platforms and contexts that span. All methods may be called concurrently, also from callbacks.
+// What is not of this package's objects goes to the Base, which answers for its own and refuses what is nobody's.
 type Driver struct {
-	*session.Driver
+	base     api.Base
 	mode     Mode
 	dispatch uintptr
 
@@ -64,10 +64,10 @@ type Driver struct {
 	graphs    *handle.Table[CommandBuffer]
 }
 
-// New makes a Driver over inner. dispatch is the address of the ICD dispatch table. Tables are made only where platforms
+// New makes a Driver over base. dispatch is the address of the ICD dispatch table. Tables are made only where platforms
 // may span.
-func New(inner *session.Driver, mode Mode, dispatch uintptr) (*Driver, error) {
-	d := &Driver{Driver: inner, mode: mode, dispatch: dispatch}
+func New(base api.Base, mode Mode, dispatch uintptr) (*Driver, error) {
+	d := &Driver{base: base, mode: mode, dispatch: dispatch}
 	slots := uint32(1)
 	if mode != Native {
 		slots = someSlots

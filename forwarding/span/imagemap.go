@@ -1,55 +1,59 @@
 package span
 
 import (
-	"tendril/forwarding/session"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
 // EnqueueMapImage is clEnqueueMapImage (§5.3.7): of the copy at the queue's member, or of the program's own memory.
-func (d *Driver) EnqueueMapImage(queue, h uintptr, blocking bool, flags uint64, r session.ImageRegion, hasSlice bool, w session.Waits) (session.ImageMap, session.Status) {
+func (d *Driver) EnqueueMapImage(queue, h uintptr, blocking bool, flags uint64, r api.ImageRegion, hasSlice bool,
+	w api.Waits) (api.ImageMap, api.Status) {
 	q, b, ok := d.image(queue, h)
-	var shown session.ImageMap
+	var shown api.ImageMap
 	if !ok {
-		_, status := notImage(q, b, queue, func(queue uintptr) (event uintptr, status session.Status) {
-			shown, status = d.Driver.EnqueueMapImage(queue, h, blocking, flags, r, hasSlice, w)
+		_, status := notImage(q, b, queue, func(queue uintptr) (event uintptr, status api.Status) {
+			shown, status = d.base.EnqueueMapImage(queue, h, blocking, flags, r, hasSlice, w)
 			return 0, status
 		})
 		return shown, status
 	}
-	m := mapping{member: q.member, writes: flags&(mapWrite|mapWriteInvalidate) != 0}
-	req := request{q: q, w: w, kind: commandMapImage, uses: []use{b.allOf(flags&mapWriteInvalidate == 0 || b.overwritten(r.Region).reads, false)}}
+	m := mapping{member: q.member, writes: flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) != 0}
+	req := request{q: q, w: w, kind: cl.COMMAND_MAP_IMAGE,
+		uses: []use{b.allOf(flags&cl.MAP_WRITE_INVALIDATE_REGION == 0 || b.overwritten(r.Region).reads, false)}}
 	if b.root.mirror != nil {
 		m.host, m.region = true, &r
 		shown = b.hostImage(&r)
-		req.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
+		req.call = b.onMember(q, func(inner uintptr, w api.Waits) (uintptr, api.Status) {
 			if !mappable(flags) || !hasSlice && b.image.sliced() {
-				return 0, session.InvalidValue
+				return 0, cl.INVALID_VALUE
 			}
-			return d.Driver.EnqueueReadImage(q.inner, inner, false, r, b.image.row, b.image.slicePitch(), shown.At, w)
+			return d.base.EnqueueReadImage(q.inner, inner, false, r, b.image.row, b.image.slicePitch(), shown.At, w)
 		})
 	} else {
-		req.call = b.onMember(q, func(inner uintptr, w session.Waits) (event uintptr, status session.Status) {
-			shown, status = d.Driver.EnqueueMapImage(q.inner, inner, false, flags, r, hasSlice, w)
+		req.call = b.onMember(q, func(inner uintptr, w api.Waits) (event uintptr, status api.Status) {
+			shown, status = d.base.EnqueueMapImage(q.inner, inner, false, flags, r, hasSlice, w)
 			return shown.Event, status
 		})
 	}
 	req.call = b.noting(&m, req.call, func() uintptr { return shown.At.Address() })
 	event, status := req.run(blocking)
-	if status != session.Success {
-		return session.ImageMap{}, status
+	if status != cl.SUCCESS {
+		return api.ImageMap{}, status
 	}
 	shown.Event = event
-	return shown, session.Success
+	return shown, cl.SUCCESS
 }
 
 // hostImage is where a region lies in the program's own memory: under the image, or under its buffer.
-func (b *Buffer) hostImage(r *session.ImageRegion) session.ImageMap {
+func (b *Buffer) hostImage(r *api.ImageRegion) api.ImageMap {
 	im := b.image
-	shown := session.ImageMap{Row: im.row, Slice: im.slicePitch()}
+	shown := api.ImageMap{Row: im.row, Slice: im.slicePitch()}
 	row, slice := im.row, im.slice
-	if im.desc.Kind == image1DArray {
+	if im.desc.Kind == cl.MEM_OBJECT_IMAGE1D_ARRAY {
 		row = im.slice
 	}
-	off := saturatedSum(r.Origin[0]*(im.rowBytes/im.extent[0]), saturated(r.Origin[1], row), saturated(r.Origin[2], slice))
+	off := saturatedSum(r.Origin[0]*(im.rowBytes/im.extent[0]), saturated(r.Origin[1], row),
+		saturated(r.Origin[2], slice))
 	if off != ^uint64(0) { // else session finds that no such region is there
 		shown.At = b.host.Plus(off)
 	}
@@ -65,6 +69,7 @@ func (im *image) slicePitch() uint64 {
 }
 
 // unmapImage writes what a map of the program's own memory may have changed.
-func (b *Buffer) unmapImage(q *Queue, inner uintptr, r *session.ImageRegion, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
-	return b.ctx.d.Driver.EnqueueWriteImage(q.inner, inner, false, *r, b.image.row, b.image.slicePitch(), ptr, w)
+func (b *Buffer) unmapImage(q *Queue, inner uintptr, r *api.ImageRegion, ptr api.HostPtr, w api.Waits) (uintptr,
+	api.Status) {
+	return b.ctx.d.base.EnqueueWriteImage(q.inner, inner, false, *r, b.image.row, b.image.slicePitch(), ptr, w)
 }

@@ -3,56 +3,54 @@ package span
 import (
 	"slices"
 
-	"tendril/forwarding/session"
-)
-
-// Flags of clEnqueueMapBuffer.
-const (
-	mapWrite           uint64 = 1 << 1
-	mapWriteInvalidate uint64 = 1 << 2
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
 // EnqueueMap is clEnqueueMapBuffer (§5.2.3): of the copy at the queue's member, or of the program's own memory.
-func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, size uint64, w session.Waits) (session.HostPtr, uintptr, session.Status) {
+func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, size uint64, w api.Waits) (api.HostPtr,
+	uintptr, api.Status) {
 	q, b := d.queues.Get(queue), d.buffers.Get(buffer)
 	if q == nil || b == nil || b.ctx != q.ctx {
-		var at session.HostPtr
-		event, status := mixed(q, b, queue, func(queue uintptr) (event uintptr, status session.Status) {
-			at, event, status = d.Driver.EnqueueMap(queue, buffer, blocking, flags, off, size, w)
+		var at api.HostPtr
+		event, status := mixed(q, b, queue, func(queue uintptr) (event uintptr, status api.Status) {
+			at, event, status = d.base.EnqueueMap(queue, buffer, blocking, flags, off, size, w)
 			return event, status
 		})
 		return at, event, status
 	}
-	m := mapping{member: q.member, off: off, n: size, writes: flags&(mapWrite|mapWriteInvalidate) != 0}
-	r := request{q: q, w: w, kind: commandMap, sized: b, uses: []use{{b: b, off: off, n: size, reads: flags&mapWriteInvalidate == 0}}}
-	var at session.HostPtr
-	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (event uintptr, status session.Status) {
-		at, event, status = d.Driver.EnqueueMap(q.inner, inner, false, flags, off, size, w)
+	m := mapping{member: q.member, off: off, n: size, writes: flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) != 0}
+	r := request{q: q, w: w, kind: cl.COMMAND_MAP_BUFFER, sized: b,
+		uses: []use{{b: b, off: off, n: size, reads: flags&cl.MAP_WRITE_INVALIDATE_REGION == 0}}}
+	var at api.HostPtr
+	r.call = b.onMember(q, func(inner uintptr, w api.Waits) (event uintptr, status api.Status) {
+		at, event, status = d.base.EnqueueMap(q.inner, inner, false, flags, off, size, w)
 		return event, status
 	})
 	if b.root.mirror != nil {
 		m.host = true
 		at = b.host.Plus(off)
-		r.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
+		r.call = b.onMember(q, func(inner uintptr, w api.Waits) (uintptr, api.Status) {
 			if !mappable(flags) || size == 0 {
-				return 0, session.InvalidValue
+				return 0, cl.INVALID_VALUE
 			}
-			return d.Driver.EnqueueRead(q.inner, inner, false, off, size, at, w)
+			return d.base.EnqueueRead(q.inner, inner, false, off, size, at, w)
 		})
 	}
 	r.call = b.noting(&m, r.call, func() uintptr { return at.Address() })
 	event, status := r.run(blocking)
-	if status != session.Success {
-		return session.HostPtr{}, 0, status
+	if status != cl.SUCCESS {
+		return api.HostPtr{}, 0, status
 	}
-	return at, event, session.Success
+	return at, event, cl.SUCCESS
 }
 
 // noting makes a map's call note the mapping before a blocking call waits: the program may unmap from a callback.
-func (b *Buffer) noting(m *mapping, call func(session.Waits) (uintptr, session.Status), address func() uintptr) func(session.Waits) (uintptr, session.Status) {
-	return func(w session.Waits) (uintptr, session.Status) {
+func (b *Buffer) noting(m *mapping, call func(api.Waits) (uintptr, api.Status),
+	address func() uintptr) func(api.Waits) (uintptr, api.Status) {
+	return func(w api.Waits) (uintptr, api.Status) {
 		event, status := call(w)
-		if status == session.Success {
+		if status == cl.SUCCESS {
 			m.address = address()
 			b.maps = append(b.maps, *m)
 		}
@@ -62,29 +60,30 @@ func (b *Buffer) noting(m *mapping, call func(session.Waits) (uintptr, session.S
 
 // mappable checks a map's flags (§5.2.3).
 func mappable(flags uint64) bool {
-	return flags&^7 == 0 && (flags&mapWriteInvalidate == 0 || flags == mapWriteInvalidate)
+	return flags&^(cl.MAP_READ|cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) == 0 &&
+		(flags&cl.MAP_WRITE_INVALIDATE_REGION == 0 || flags == cl.MAP_WRITE_INVALIDATE_REGION)
 }
 
 // EnqueueUnmap is clEnqueueUnmapMemObject (§5.5.3). What was written through the map is the buffer's newest contents.
-func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
+func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr api.HostPtr, w api.Waits) (uintptr, api.Status) {
 	q, b := d.queues.Get(queue), d.buffers.Get(buffer)
 	if q == nil || b == nil || b.ctx != q.ctx {
-		return mixed(q, b, queue, func(queue uintptr) (uintptr, session.Status) {
-			return d.Driver.EnqueueUnmap(queue, buffer, ptr, w)
+		return mixed(q, b, queue, func(queue uintptr) (uintptr, api.Status) {
+			return d.base.EnqueueUnmap(queue, buffer, ptr, w)
 		})
 	}
 	m, ok := b.takeMapping(ptr.Address())
 	if !ok {
-		return 0, session.InvalidValue
+		return 0, cl.INVALID_VALUE
 	}
 	var event uintptr
-	var status session.Status
+	var status api.Status
 	if q.member == m.member || m.host {
 		event, status = b.unmap(q, m, ptr, w)
 	} else {
 		event, status = b.unmapElsewhere(q, m, ptr, w)
 	}
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		b.ctx.mu.Lock()
 		b.maps = append(b.maps, m)
 		b.ctx.mu.Unlock()
@@ -105,14 +104,14 @@ func (b *Buffer) takeMapping(address uintptr) (mapping, bool) {
 	return mapping{}, false
 }
 
-func (b *Buffer) unmap(q *Queue, m mapping, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
-	d := b.ctx.d.Driver
+func (b *Buffer) unmap(q *Queue, m mapping, ptr api.HostPtr, w api.Waits) (uintptr, api.Status) {
+	d := b.ctx.d.base
 	touched := use{b: b, off: m.off, n: m.n, writes: m.writes}
 	if b.image != nil {
 		touched = b.allOf(m.writes, m.writes)
 	}
-	r := request{q: q, w: w, kind: commandUnmap, uses: []use{touched}}
-	r.call = b.onMember(q, func(inner uintptr, w session.Waits) (uintptr, session.Status) {
+	r := request{q: q, w: w, kind: cl.COMMAND_UNMAP_MEM_OBJECT, uses: []use{touched}}
+	r.call = b.onMember(q, func(inner uintptr, w api.Waits) (uintptr, api.Status) {
 		switch {
 		case !m.host:
 			return d.EnqueueUnmap(q.inner, inner, ptr, w)
@@ -128,27 +127,28 @@ func (b *Buffer) unmap(q *Queue, m mapping, ptr session.HostPtr, w session.Waits
 
 // unmapElsewhere unmaps at the member where the map was made, in the order of a queue of another member: what is behind
 // the unmap on the queue waits for it.
-func (b *Buffer) unmapElsewhere(q *Queue, m mapping, ptr session.HostPtr, w session.Waits) (uintptr, session.Status) {
+func (b *Buffer) unmapElsewhere(q *Queue, m mapping, ptr api.HostPtr, w api.Waits) (uintptr, api.Status) {
 	c, d := b.ctx, b.ctx.d
-	home, status := c.newQueue(c.members[m.member].devices[0], func(context uintptr) (uintptr, session.Status) {
-		return d.Driver.CreateQueue(context, c.members[m.member].devices[0], 0)
+	home, status := c.newQueue(c.members[m.member].devices[0], func(context uintptr) (uintptr, api.Status) {
+		return d.base.CreateQueue(context, c.members[m.member].devices[0], 0)
 	})
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	defer d.ReleaseQueue(home)
-	before, status := d.EnqueueMarker(q.handle, session.Waits{N: w.N, List: w.List, Want: true})
-	if status != session.Success {
+	before, status := d.EnqueueMarker(q.handle, api.Waits{N: w.N, List: w.List, Want: true})
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	defer d.ReleaseEvent(before)
-	event, status := b.unmap(d.queues.Get(home), m, ptr, session.Waits{N: 1, List: []uintptr{before}, Want: true})
-	if status != session.Success {
+	event, status := b.unmap(d.queues.Get(home), m, ptr, api.Waits{N: 1, List: []uintptr{before}, Want: true})
+	if status != cl.SUCCESS {
 		return 0, status
 	}
-	if _, status = d.EnqueueBarrier(q.handle, session.Waits{N: 1, List: []uintptr{event}}); status != session.Success || !w.Want {
+	if _, status = d.EnqueueBarrier(q.handle, api.Waits{N: 1, List: []uintptr{event}}); status != cl.SUCCESS ||
+		!w.Want {
 		d.ReleaseEvent(event)
 		return 0, status
 	}
-	return event, session.Success
+	return event, cl.SUCCESS
 }

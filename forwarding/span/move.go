@@ -5,11 +5,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"tendril/forwarding/session"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
-// Moves that no link between workers takes go in chunks through this process, several under way, so that both links are busy and memory
-// is bounded.
+// Moves that no link between workers takes go in chunks through this process, several under way, so that both links are
+// busy and memory is bounded.
 const (
 	chunkBytes = 4 << 20
 	maxFlying  = 4
@@ -20,7 +21,7 @@ var chunks = sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &
 // move carries a range of one buffer from a member to another. It starts when the range is there to be read and nobody
 // writes it at its target any more, and ends its arrival's event with what came of it.
 type move struct {
-	d        *session.Driver
+	d        api.Base
 	src, dst uintptr // session's buffers; a reference is held of each
 	from, to uintptr // session's queues, one a member, on which nothing waits
 	image    *image  // nil: of a buffer, in bytes; else in rows
@@ -37,25 +38,27 @@ type move struct {
 }
 
 // moveLocked brings a part of what a use is of to a member. The part's arrivals tell who must be waited for.
-func (c *Context) moveLocked(u *use, p *part, member int, command behind) session.Status {
+func (c *Context) moveLocked(u *use, p *part, member int, command behind) api.Status {
 	b := u.b.root
 	source, pending := p.source()
-	m := &move{d: c.d.Driver, image: b.image, next: p.lo, hi: p.hi, end: &arrival{member: member}}
-	var status session.Status
-	if m.from, status = c.moveQueueLocked(source); status != session.Success {
+	m := &move{d: c.d.base, image: b.image, next: p.lo, hi: p.hi, end: &arrival{member: member}}
+	var status api.Status
+	if m.from, status = c.moveQueueLocked(source); status != cl.SUCCESS {
 		return status
 	}
-	if m.to, status = c.moveQueueLocked(member); status != session.Success {
+	if m.to, status = c.moveQueueLocked(member); status != cl.SUCCESS {
 		return status
 	}
-	if m.src, status = b.atLocked(source); status != session.Success {
+	if m.src, status = b.atLocked(source); status != cl.SUCCESS {
 		return status
 	}
-	if m.dst, status = b.atLocked(member); status != session.Success {
+	if m.dst, status = b.atLocked(member); status != cl.SUCCESS {
 		return status
 	}
-	var after, before []uintptr                                      // what is waited for at the source, at the target
-	if w := p.writer; w != nil && c.d.statusOf(w.event) > complete { // of a failed command, contents are whatever they are
+	// what is waited for at the source, at the target
+	var after, before []uintptr
+	// of a failed command, contents are whatever they are
+	if w := p.writer; w != nil && c.d.statusOf(w.event) > cl.COMPLETE {
 		m.d.Flush(w.queue)
 		after, m.end.behind = append(after, w.event), w.event
 	}
@@ -67,12 +70,12 @@ func (c *Context) moveLocked(u *use, p *part, member int, command behind) sessio
 			before = append(before, a.event)
 		}
 	}
-	if m.content, status = c.contentLocked(u, p, source, command); status != session.Success {
+	if m.content, status = c.contentLocked(u, p, source, command); status != cl.SUCCESS {
 		return status
 	}
 	m.hold()
 	if !m.push(after, before) {
-		if m.end.event, status = m.d.CreateUserEvent(c.members[member].context); status != session.Success {
+		if m.end.event, status = m.d.CreateUserEvent(c.members[member].context); status != cl.SUCCESS {
 			m.letGo()
 			return status
 		}
@@ -86,7 +89,7 @@ func (c *Context) moveLocked(u *use, p *part, member int, command behind) sessio
 	p.supersede(member, c.ends())
 	p.arrivals = append(p.arrivals, m.end)
 	m.end.refs++
-	return session.Success
+	return cl.SUCCESS
 }
 
 // hold keeps the buffers until the move has ended.
@@ -124,11 +127,13 @@ func (m *move) push(after, before []uintptr) bool {
 			m.d.ReleaseEvent(e)
 		}
 	}
-	event, ok := m.d.Push(session.Push{
-		Src: m.src, Dst: m.dst, Off: m.next * unit, Size: (m.hi - m.next) * unit, After: after, Before: before, Ended: over,
-		Content: session.PushContent{Size: m.content.size, Origin: m.content.origin, After: m.content.after},
+	event, ok := m.d.Push(api.Push{
+		Src: m.src, Dst: m.dst, Off: m.next * unit, Size: (m.hi - m.next) * unit, After: after,
+		Before: before, Ended: over,
+		Content: api.PushContent{Size: m.content.size, Origin: m.content.origin, After: m.content.after},
 		Lost: func(event uintptr) {
-			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi, image: m.image, content: m.content, end: &arrival{event: event}}
+			fallback := &move{d: m.d, src: m.src, dst: m.dst, from: m.from, to: m.to, next: m.next, hi: m.hi,
+				image: m.image, content: m.content, end: &arrival{event: event}}
 			fallback.hold()
 			m.d.RetainEvent(event)
 			fallback.begin(after, before)
@@ -151,12 +156,12 @@ func (m *move) begin(after, before []uintptr) {
 		m.after(e, m.met)
 	}
 	for _, e := range before { // what it left is written over, however it ended
-		m.after(e, func(int32) { m.met(complete) })
+		m.after(e, func(int32) { m.met(cl.COMPLETE) })
 	}
 	for _, e := range m.content.after {
-		m.after(e, func(int32) { m.met(complete) })
+		m.after(e, func(int32) { m.met(cl.COMPLETE) })
 	}
-	m.met(complete)
+	m.met(cl.COMPLETE)
 }
 
 // source chooses the member to read from: the writer's, else one where the bytes are already, else one where they are
@@ -191,14 +196,14 @@ func (p *part) arriving(member int) (latest *arrival) {
 // after makes the move wait for an event of session's.
 func (m *move) after(event uintptr, met func(status int32)) {
 	m.waiting.Add(1)
-	if m.d.SetEventCallback(event, complete, met) != session.Success {
-		m.met(int32(session.OutOfResources))
+	if m.d.SetEventCallback(event, cl.COMPLETE, met) != cl.SUCCESS {
+		m.met(int32(cl.OUT_OF_RESOURCES))
 	}
 }
 
 // met counts a condition as come; the last one starts the move.
 func (m *move) met(status int32) {
-	if status < complete {
+	if status < cl.COMPLETE {
 		m.fail(status)
 	}
 	if m.waiting.Add(-1) == 0 {
@@ -244,11 +249,11 @@ func (m *move) carry(off, n uint64) {
 		return
 	}
 	if at := m.d.Memory(m.dst); at != nil {
-		m.read(off, n, session.HostBytes(at[off:]), m.landed)
+		m.read(off, n, api.HostBytes(at[off:]), m.landed)
 		return
 	}
 	if at := m.d.Memory(m.src); at != nil {
-		m.write(off, n, session.HostBytes(at[off:]), m.landed)
+		m.write(off, n, api.HostBytes(at[off:]), m.landed)
 		return
 	}
 	m.through(off, n, n)
@@ -260,23 +265,23 @@ func (m *move) through(off, n, bytes uint64) {
 	if bytes > uint64(len(*room)) {
 		*room = make([]byte, bytes)
 	}
-	m.read(off, n, session.HostBytes(*room), func(status int32) {
-		if status < complete {
+	m.read(off, n, api.HostBytes(*room), func(status int32) {
+		if status < cl.COMPLETE {
 			chunks.Put(room)
 			m.landed(status)
 			return
 		}
-		m.write(off, n, session.HostBytes(*room), func(status int32) {
+		m.write(off, n, api.HostBytes(*room), func(status int32) {
 			chunks.Put(room)
 			m.landed(status)
 		})
 	})
 }
 
-func (m *move) read(off, n uint64, at session.HostPtr, then func(int32)) {
+func (m *move) read(off, n uint64, at api.HostPtr, then func(int32)) {
 	var e uintptr
-	var status session.Status
-	if w := (session.Waits{Want: true}).Unasked(); m.image != nil {
+	var status api.Status
+	if w := (api.Waits{Want: true, Internal: true}); m.image != nil {
 		e, status = m.d.EnqueueReadImage(m.from, m.src, false, m.image.box(off, off+n), 0, 0, at, w)
 	} else {
 		e, status = m.d.EnqueueRead(m.from, m.src, false, off, n, at, w)
@@ -284,10 +289,10 @@ func (m *move) read(off, n uint64, at session.HostPtr, then func(int32)) {
 	m.watch(m.from, e, status, then)
 }
 
-func (m *move) write(off, n uint64, at session.HostPtr, then func(int32)) {
+func (m *move) write(off, n uint64, at api.HostPtr, then func(int32)) {
 	var e uintptr
-	var status session.Status
-	if w := (session.Waits{Want: true}).Unasked(); m.image != nil {
+	var status api.Status
+	if w := (api.Waits{Want: true, Internal: true}); m.image != nil {
 		e, status = m.d.EnqueueWriteImage(m.to, m.dst, false, m.image.box(off, off+n), 0, 0, at, w)
 	} else {
 		e, status = m.d.EnqueueWrite(m.to, m.dst, false, off, n, at, w)
@@ -296,19 +301,19 @@ func (m *move) write(off, n uint64, at session.HostPtr, then func(int32)) {
 }
 
 // watch calls then at a command's end, on the goroutine of the callbacks, never before it returns.
-func (m *move) watch(queue, event uintptr, status session.Status, then func(int32)) {
-	if status == session.Success {
-		status = m.d.SetEventCallback(event, complete, then)
+func (m *move) watch(queue, event uintptr, status api.Status, then func(int32)) {
+	if status == cl.SUCCESS {
+		status = m.d.SetEventCallback(event, cl.COMPLETE, then)
 		m.d.ReleaseEvent(event)
 		m.d.Flush(queue)
 	}
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		m.d.Notify(func() { then(int32(status)) })
 	}
 }
 
 func (m *move) landed(status int32) {
-	if status < complete {
+	if status < cl.COMPLETE {
 		m.fail(status)
 	}
 	m.mu.Lock()
@@ -328,7 +333,7 @@ func (m *move) finish(status int32) {
 // arrived notes how the move ended.
 func (m *move) arrived(status int32) {
 	state := arrived
-	if status != complete {
+	if status != cl.COMPLETE {
 		state = lost
 	}
 	m.end.state.Store(state)

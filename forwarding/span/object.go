@@ -1,30 +1,36 @@
 package span
 
 import (
+	"encoding/binary"
 	"fmt"
 
-	"tendril/forwarding/session"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
+
+var le = binary.LittleEndian
 
 // OpenObject is clCreateBufferFromObjectTENDRIL: the object of the first member's node that has it. The other members
 // get its bytes as they get those of any buffer, when they first use them.
-func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, session.Status) {
+func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
-		return d.Driver.OpenObject(context, id, name)
+		return d.base.OpenObject(context, id, name)
 	}
-	var status session.Status
+	var status api.Status
 	for i, m := range c.members {
-		inner, refused := d.Driver.OpenObject(m.context, id, name)
-		if refused != session.Success {
-			if i == 0 || status == session.InvalidValue { // which says that there is none
+		inner, refused := d.base.OpenObject(m.context, id, name)
+		if refused != cl.SUCCESS {
+			if i == 0 || status == cl.INVALID_VALUE { // which says that there is none
 				status = refused
 			}
 			continue
 		}
-		size, _ := d.Driver.MemObjectInfo(inner, memSize)
-		flags, _ := d.Driver.MemObjectInfo(inner, memFlags)
-		b := &Buffer{ctx: c, flags: number(flags), size: number(size), inner: make([]uintptr, len(c.members))}
+		size, _ := d.base.MemObjectInfo(inner, cl.MEM_SIZE)
+		flags, _ := d.base.MemObjectInfo(inner, cl.MEM_FLAGS)
+		b := &Buffer{ctx: c, flags: answers.Number(flags), size: answers.Number(size),
+			inner: make([]uintptr, len(c.members))}
 		b.root, b.inner[i] = b, inner
 		b.parts = parts{{hi: b.size, valid: 1 << i}}
 		return b.show()
@@ -37,10 +43,10 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err error) {
 	b := d.buffers.Get(h)
 	if b == nil {
-		return d.Driver.Publish(h, name, meta)
+		return d.base.Publish(h, name, meta)
 	}
 	if b.root.mirror != nil || b.parent != nil {
-		return id, session.ErrNotPublishable
+		return id, api.ErrNotPublishable
 	}
 	c := b.ctx
 	c.mu.Lock()
@@ -52,22 +58,22 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	}
 	inner, status := b.atLocked(member)
 	var waits []*arrival
-	if status == session.Success {
+	if status == cl.SUCCESS {
 		waits, status = c.planLocked(member, []use{b.allOf(true, false)}, behind{})
 	}
 	for _, a := range waits {
-		c.d.Driver.RetainEvent(a.event)
+		c.d.base.RetainEvent(a.event)
 	}
 	c.mu.Unlock()
 	for _, a := range waits {
 		e := a.event
-		if waited := c.await(e); status == session.Success {
+		if waited := c.await(e); status == cl.SUCCESS {
 			status = waited
 		}
-		c.d.Driver.ReleaseEvent(e)
+		c.d.base.ReleaseEvent(e)
 	}
-	if status != session.Success {
-		return id, fmt.Errorf("publish: the buffer's bytes do not come together at one node (OpenCL error %d)", status)
+	if status != cl.SUCCESS {
+		return id, fmt.Errorf("publish: cannot bring the buffer's bytes together at one node (OpenCL error %d)", status)
 	}
-	return d.Driver.Publish(inner, name, meta)
+	return d.base.Publish(inner, name, meta)
 }

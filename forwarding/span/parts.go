@@ -152,7 +152,8 @@ func (ps *parts) merge(free ends) {
 	out := list[:1]
 	for _, p := range list[1:] {
 		last := &out[len(out)-1]
-		if last.valid != p.valid || last.partial != p.partial || last.writer != p.writer || len(last.arrivals) > 0 || len(p.arrivals) > 0 {
+		if last.valid != p.valid || last.partial != p.partial || last.writer != p.writer || len(last.arrivals) > 0 ||
+			len(p.arrivals) > 0 {
 			out = append(out, p)
 			continue
 		}

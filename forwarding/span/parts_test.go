@@ -99,7 +99,8 @@ func checkParts(t *testing.T, seed uint64, ps parts, model []oneByte) {
 		for ; at < p.hi; at++ {
 			want := model[at]
 			if p.valid != want.valid || p.writer != want.writer || under != want.arrivals {
-				t.Fatalf("seed %d, byte %d: valid %b writer %p %d arrivals, want %b %p %d", seed, at, p.valid, p.writer, under, want.valid, want.writer, want.arrivals)
+				t.Fatalf("seed %d, byte %d: valid %b writer %p %d arrivals, want %b %p %d", seed, at, p.valid, p.writer,
+					under, want.valid, want.writer, want.arrivals)
 			}
 		}
 	}

@@ -3,7 +3,8 @@ package span
 import (
 	"slices"
 
-	"tendril/forwarding/session"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
 // use is what a command does with a byte range of a buffer.
@@ -23,8 +24,9 @@ func (u *use) place() (lo, hi uint64, ok bool) {
 	return lo, lo + u.n, u.n > 0
 }
 
-// planLocked readies the uses at a member, of a command behind what is given, and returns the arrivals there that it waits for.
-func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arrival, status session.Status) {
+// planLocked readies the uses at a member, of a command behind what is given, and returns the arrivals there that it
+// waits for.
+func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arrival, status api.Status) {
 	for i := range uses {
 		u := &uses[i]
 		lo, hi, ok := u.place()
@@ -33,7 +35,7 @@ func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arr
 		}
 		root := u.b.root
 		if root.mirror != nil {
-			if status := root.pushLocked(member); status != session.Success {
+			if status := root.pushLocked(member); status != cl.SUCCESS {
 				return nil, status
 			}
 		}
@@ -42,7 +44,7 @@ func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arr
 			p := &root.parts[j]
 			p.trim(c.ends())
 			if u.reads && p.valid != 0 && !p.has(member) {
-				if status := c.moveLocked(u, p, member, after); status != session.Success {
+				if status := c.moveLocked(u, p, member, after); status != cl.SUCCESS {
 					return nil, status
 				}
 			}
@@ -53,7 +55,7 @@ func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arr
 			}
 		}
 	}
-	return waits, session.Success
+	return waits, cl.SUCCESS
 }
 
 // noteLocked takes down what a command, whose event is one of session's, does to the buffers.
@@ -68,7 +70,7 @@ func (c *Context) noteLocked(q *Queue, event uintptr, uses []use) {
 		}
 		root := u.b.root
 		if root.mirror != nil {
-			c.d.Driver.RetainEvent(event)
+			c.d.base.RetainEvent(event)
 			root.mirror.pending = append(root.mirror.pending, event)
 			root.mirror.devNewer = root.mirror.devNewer || u.writes
 		}
@@ -78,79 +80,82 @@ func (c *Context) noteLocked(q *Queue, event uintptr, uses []use) {
 		}
 	}
 	if w.refs > 0 {
-		c.d.Driver.RetainEvent(event)
+		c.d.base.RetainEvent(event)
 	}
 }
 
 // listed gives a program's wait list as events of the context.
-func (c *Context) listed(w session.Waits) ([]*Event, session.Status) {
+func (c *Context) listed(w api.Waits) ([]*Event, api.Status) {
 	if w.N == 0 && w.List == nil {
-		return nil, session.Success
+		return nil, cl.SUCCESS
 	}
 	if (w.N == 0) != (w.List == nil) {
-		return nil, session.InvalidEventWaitList
+		return nil, cl.INVALID_EVENT_WAIT_LIST
 	}
 	list := make([]*Event, 0, len(w.List))
 	for _, h := range w.List {
 		e := c.d.events.Get(h)
 		switch {
-		case e == nil && c.d.Driver.RetainEvent(h) == session.Success: // session's, of another context
-			c.d.Driver.ReleaseEvent(h)
-			return nil, session.InvalidContext
+		case e == nil && c.d.base.RetainEvent(h) == cl.SUCCESS: // session's, of another context
+			c.d.base.ReleaseEvent(h)
+			return nil, cl.INVALID_CONTEXT
 		case e == nil:
-			return nil, session.InvalidEventWaitList
+			return nil, cl.INVALID_EVENT_WAIT_LIST
 		case e.ctx != c:
-			return nil, session.InvalidContext
+			return nil, cl.INVALID_CONTEXT
 		}
 		list = append(list, e)
 	}
-	return list, session.Success
+	return list, cl.SUCCESS
 }
 
-// waitsLocked turns a wait list into one of the member's. keep keeps events that have completed, for the commands that mean something
-// else with an empty list. What the command waits for anyway is left out: moves that begin behind an event end as it does where it fails,
-// and never before it.
-func (c *Context) waitsLocked(list []*Event, member int, keep bool, moved []*arrival) (waits []uintptr, status session.Status) {
+// waitsLocked turns a wait list into one of the member's. keep keeps events that have completed, for the commands that
+// mean something else with an empty list. What the command waits for anyway is left out: moves that begin behind an
+// event end as it does where it fails, and never before it.
+func (c *Context) waitsLocked(list []*Event, member int, keep bool, moved []*arrival) (waits []uintptr,
+	status api.Status) {
 	for _, e := range list {
-		if !keep && e.member != member && slices.ContainsFunc(moved, func(a *arrival) bool { return a.behind == e.inner }) {
+		if !keep && e.member != member &&
+			slices.ContainsFunc(moved, func(a *arrival) bool { return a.behind == e.inner }) {
 			continue
 		}
 		inner, status := e.at(member, keep)
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			return nil, status
 		}
 		if inner != 0 {
 			waits = append(waits, inner)
 		}
 	}
-	return waits, session.Success
+	return waits, cl.SUCCESS
 }
 
-func waitsOn(list []uintptr) session.Waits {
+func waitsOn(list []uintptr) api.Waits {
 	if len(list) == 0 {
-		return session.Waits{}
+		return api.Waits{}
 	}
-	return session.Waits{N: uint32(len(list)), List: list}
+	return api.Waits{N: uint32(len(list)), List: list}
 }
 
 // request is one enqueue call of a program's on its way to session.
 type request struct {
 	q     *Queue
-	w     session.Waits
+	w     api.Waits
 	uses  []use
 	sized *Buffer // not nil: a transfer to the host of a range of it, which brings its content alone
 	kind  uint32  // CL_EVENT_COMMAND_TYPE where session's command is another; 0: it is the same
 	keep  bool    // an empty wait list would mean something else: events that have completed stay in it
-	call  func(w session.Waits) (uintptr, session.Status)
+	call  func(w api.Waits) (uintptr, api.Status)
 }
 
-// sendLocked plans, sends and notes a command. The event that comes back is session's, a reference with it; 0 unless want.
-func (r *request) sendLocked(want bool) (uintptr, session.Status) {
+// sendLocked plans, sends and notes a command. The event that comes back is session's, a reference with it; 0 unless
+// want.
+func (r *request) sendLocked(want bool) (uintptr, api.Status) {
 	c, q := r.q.ctx, r.q
 	list, status := c.listed(r.w)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		// What else is wrong comes first: session looks at the wait list last.
-		if _, first := r.call(session.Waits{N: 1}); first != session.InvalidEventWaitList {
+		if _, first := r.call(api.Waits{N: 1}); first != cl.INVALID_EVENT_WAIT_LIST {
 			return 0, first
 		}
 		return 0, status
@@ -161,11 +166,11 @@ func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 		call = r.sized.trimmed(q.member, call)
 	}
 	moves, status := c.planLocked(q.member, uses, after)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	events, status := c.waitsLocked(list, q.member, r.keep, moves)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	for _, a := range moves {
@@ -177,22 +182,22 @@ func (r *request) sendLocked(want bool) (uintptr, session.Status) {
 	noted := slices.ContainsFunc(r.uses, func(u use) bool { return u.writes || u.b.root.mirror != nil })
 	waits.Want = want || noted
 	event, status := call(waits)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if noted {
 		c.noteLocked(q, event, r.uses)
 	}
 	if event != 0 && !want {
-		c.d.Driver.ReleaseEvent(event)
+		c.d.base.ReleaseEvent(event)
 		event = 0
 	}
-	return event, session.Success
+	return event, cl.SUCCESS
 }
 
 // run enqueues the command. A blocking one is sent as any other and waited for outside the lock: what it waits for may
 // take another call of the program's.
-func (r *request) run(blocking bool) (uintptr, session.Status) {
+func (r *request) run(blocking bool) (uintptr, api.Status) {
 	if r.w.Recorded() {
 		return r.recordLocked()
 	}
@@ -200,12 +205,12 @@ func (r *request) run(blocking bool) (uintptr, session.Status) {
 	c.mu.Lock()
 	event, status := r.sendLocked(blocking || r.w.Want)
 	c.mu.Unlock()
-	if status != session.Success || event == 0 {
+	if status != cl.SUCCESS || event == 0 {
 		return 0, status
 	}
 	if blocking {
-		if status = c.await(event); status != session.Success || !r.w.Want {
-			c.d.Driver.ReleaseEvent(event)
+		if status = c.await(event); status != cl.SUCCESS || !r.w.Want {
+			c.d.base.ReleaseEvent(event)
 			return 0, status
 		}
 	}
@@ -213,10 +218,10 @@ func (r *request) run(blocking bool) (uintptr, session.Status) {
 }
 
 // await waits for an event of session's, as a blocking call does.
-func (c *Context) await(event uintptr) session.Status {
-	status := c.d.Driver.WaitForEvents(1, []uintptr{event})
-	if end := c.d.statusOf(event); status != session.Success && end < complete {
-		status = session.Status(end)
+func (c *Context) await(event uintptr) api.Status {
+	status := c.d.base.WaitForEvents(1, []uintptr{event})
+	if end := c.d.statusOf(event); status != cl.SUCCESS && end < cl.COMPLETE {
+		status = api.Status(end)
 	}
 	c.syncHost()
 	return status

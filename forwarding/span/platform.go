@@ -4,7 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"tendril/forwarding/session"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
 )
 
 // platform is one that is shown in place of several native ones.
@@ -14,17 +16,9 @@ type platform struct {
 	info    map[uint32][]byte
 }
 
-// Parameters of clGetPlatformInfo and clGetDeviceInfo that this package answers.
-const (
-	platformVersion        uint32 = 0x0901
-	platformName           uint32 = 0x0902
-	platformNumericVersion uint32 = 0x0906
-	devicePlatform         uint32 = 0x1031
-)
-
 // Platforms returns the handles of the platforms that the program sees.
 func (d *Driver) Platforms() []uintptr {
-	inner := d.Driver.Platforms()
+	inner := d.base.Platforms()
 	if d.mode == Native || len(inner) == 0 {
 		return inner
 	}
@@ -41,7 +35,7 @@ func (d *Driver) merge(inner []uintptr) {
 	for _, h := range inner {
 		node := 0
 		if d.mode == Node {
-			node = d.NodeOf(h)
+			node = d.base.NodeOf(h)
 		}
 		p := byNode[node]
 		if p == nil {
@@ -72,20 +66,20 @@ func (d *Driver) describe(p *platform) {
 			least = h
 		}
 	}
-	for param := uint32(0x0900); param <= 0x0920; param++ {
-		if value, status := d.Driver.PlatformInfo(least, param); status == session.Success {
+	for param := uint32(cl.PLATFORM_PROFILE); param <= cl.PLATFORM_ICD_SUFFIX_KHR; param++ {
+		if value, status := d.base.PlatformInfo(least, param); status == cl.SUCCESS {
 			p.info[param] = value
 		}
 	}
-	p.info[platformName] = infoString("Tendril")
+	p.info[cl.PLATFORM_NAME] = answers.String("Tendril")
 }
 
 // numericVersion is CL_PLATFORM_NUMERIC_VERSION, or what the version's text says.
 func (d *Driver) numericVersion(h uintptr) uint32 {
-	if value, status := d.Driver.PlatformInfo(h, platformNumericVersion); status == session.Success && len(value) == 4 {
+	if value, status := d.base.PlatformInfo(h, cl.PLATFORM_NUMERIC_VERSION); status == cl.SUCCESS && len(value) == 4 {
 		return le.Uint32(value)
 	}
-	value, _ := d.Driver.PlatformInfo(h, platformVersion)
+	value, _ := d.base.PlatformInfo(h, cl.PLATFORM_VERSION)
 	digits := strings.TrimPrefix(string(value), "OpenCL ") // "OpenCL 1.2 …"
 	if len(digits) < 3 {
 		return 0
@@ -104,70 +98,64 @@ func (d *Driver) shownAs(inner uintptr) uintptr {
 }
 
 // PlatformInfo is clGetPlatformInfo (OpenCL 3.0 §4.1).
-func (d *Driver) PlatformInfo(h uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) PlatformInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	p := d.platforms.Get(h)
 	if p == nil {
-		return d.Driver.PlatformInfo(h, param)
+		return d.base.PlatformInfo(h, param)
 	}
 	if value, ok := p.info[param]; ok {
-		return value, session.Success
+		return value, cl.SUCCESS
 	}
-	return nil, session.InvalidValue
+	return nil, cl.INVALID_VALUE
 }
 
 // UnloadPlatformCompiler is clUnloadPlatformCompiler, a hint that is not forwarded.
-func (d *Driver) UnloadPlatformCompiler(h uintptr) session.Status {
+func (d *Driver) UnloadPlatformCompiler(h uintptr) api.Status {
 	if d.platforms.Get(h) != nil {
-		return session.Success
+		return cl.SUCCESS
 	}
-	return d.Driver.UnloadPlatformCompiler(h)
+	return d.base.UnloadPlatformCompiler(h)
 }
 
-// deviceTypeDefault is CL_DEVICE_TYPE_DEFAULT: of all that are shown, the first.
-const (
-	deviceTypeDefault uint64 = 1 << 0
-	deviceTypeAll     uint64 = 0xFFFFFFFF
-)
-
 // DeviceIDs is clGetDeviceIDs (§4.2).
-func (d *Driver) DeviceIDs(h uintptr, kind uint64) ([]uintptr, session.Status) {
+func (d *Driver) DeviceIDs(h uintptr, kind uint64) ([]uintptr, api.Status) {
 	p := d.platforms.Get(h)
 	if p == nil {
-		return d.Driver.DeviceIDs(h, kind)
+		return d.base.DeviceIDs(h, kind)
 	}
 	var found []uintptr
 	for i, member := range p.members {
 		asked := kind
-		if i > 0 && kind&deviceTypeAll != deviceTypeAll {
-			if asked &^= deviceTypeDefault; asked == 0 {
+		if i > 0 && kind&cl.DEVICE_TYPE_ALL != cl.DEVICE_TYPE_ALL {
+			if asked &^= cl.DEVICE_TYPE_DEFAULT; asked == 0 {
 				continue
 			}
 		}
-		devices, status := d.Driver.DeviceIDs(member, asked)
-		if status != session.Success && status != session.DeviceNotFound {
+		devices, status := d.base.DeviceIDs(member, asked)
+		if status != cl.SUCCESS && status != cl.DEVICE_NOT_FOUND {
 			return nil, status
 		}
 		found = append(found, devices...)
 	}
 	if len(found) == 0 {
-		return nil, session.DeviceNotFound
+		return nil, cl.DEVICE_NOT_FOUND
 	}
-	return found, session.Success
+	return found, cl.SUCCESS
 }
 
 // DeviceInfo is clGetDeviceInfo (§4.2).
-func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, session.Status) {
-	value, status := d.Driver.DeviceInfo(h, param)
-	if status == session.Success && param == devicePlatform && d.mode != Native {
-		return infoHandle(d.shownAs(uintptr(le.Uint64(value)))), status
+func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, api.Status) {
+	value, status := d.base.DeviceInfo(h, param)
+	if status == cl.SUCCESS && param == cl.DEVICE_PLATFORM && d.mode != Native {
+		return answers.Size(d.shownAs(uintptr(le.Uint64(value)))), status
 	}
 	return value, status
 }
 
 // platformOf is session's platform of a device; 0 for no device of ours.
 func (d *Driver) platformOf(device uintptr) uintptr {
-	value, status := d.Driver.DeviceInfo(device, devicePlatform)
-	if status != session.Success {
+	value, status := d.base.DeviceInfo(device, cl.DEVICE_PLATFORM)
+	if status != cl.SUCCESS {
 		return 0
 	}
 	return uintptr(le.Uint64(value))

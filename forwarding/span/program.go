@@ -4,8 +4,10 @@ import (
 	"slices"
 	"sync"
 
-	"tendril/forwarding/session"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/handle"
 )
 
 // Program is a cl_program of a spanning context: one of session's for each member whose devices it is for.
@@ -17,25 +19,16 @@ type Program struct {
 	devices []uintptr // immutable
 }
 
-// Parameters of clGetProgramInfo and clGetProgramBuildInfo.
-const (
-	programRefs        uint32 = 0x1160
-	programContext     uint32 = 0x1161
-	programNumDevices  uint32 = 0x1162
-	programDevices     uint32 = 0x1163
-	programBinarySizes uint32 = 0x1165
-)
-
 // CreateProgramWithSource is clCreateProgramWithSource (§5.8.1).
-func (d *Driver) CreateProgramWithSource(context uintptr, parts []string) (uintptr, session.Status) {
+func (d *Driver) CreateProgramWithSource(context uintptr, parts []string) (uintptr, api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
-		return d.Driver.CreateProgramWithSource(context, parts)
+		return d.base.CreateProgramWithSource(context, parts)
 	}
 	p := &Program{ctx: c, devices: c.devices, inner: make([]uintptr, len(c.members))}
 	for i, m := range c.members {
-		h, status := d.Driver.CreateProgramWithSource(m.context, parts)
-		if status != session.Success {
+		h, status := d.base.CreateProgramWithSource(m.context, parts)
+		if status != cl.SUCCESS {
 			p.dropInner()
 			return 0, status
 		}
@@ -45,13 +38,14 @@ func (d *Driver) CreateProgramWithSource(context uintptr, parts []string) (uintp
 }
 
 // CreateProgramWithBinary is clCreateProgramWithBinary (§5.8.1): each member's driver judges its devices' binaries.
-func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, binaries [][]byte) (h uintptr, verdict, status session.Status) {
+func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, binaries [][]byte) (h uintptr, verdict,
+	status api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
-		return d.Driver.CreateProgramWithBinary(context, devices, binaries)
+		return d.base.CreateProgramWithBinary(context, devices, binaries)
 	}
 	if len(devices) == 0 || len(binaries) != len(devices) {
-		return 0, session.Success, session.InvalidValue
+		return 0, cl.SUCCESS, cl.INVALID_VALUE
 	}
 	p := &Program{ctx: c, devices: slices.Clone(devices), inner: make([]uintptr, len(c.members))}
 	for i, m := range c.members {
@@ -65,61 +59,62 @@ func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, bin
 		if len(own) == 0 {
 			continue
 		}
-		if p.inner[i], verdict, status = d.Driver.CreateProgramWithBinary(m.context, own, code); status != session.Success {
+		if p.inner[i], verdict, status = d.base.CreateProgramWithBinary(m.context, own, code); status != cl.SUCCESS {
 			p.dropInner()
 			return 0, verdict, status
 		}
 	}
 	if slices.ContainsFunc(devices, func(dev uintptr) bool { return c.memberOf(dev) < 0 }) {
 		p.dropInner()
-		return 0, session.Success, session.InvalidDevice
+		return 0, cl.SUCCESS, cl.INVALID_DEVICE
 	}
 	h, status = p.show()
-	return h, session.Success, status
+	return h, cl.SUCCESS, status
 }
 
-func (p *Program) show() (uintptr, session.Status) {
+func (p *Program) show() (uintptr, api.Status) {
 	p.refs.Set(1)
 	h, err := p.ctx.d.programs.Put(p)
 	if err != nil {
 		p.dropInner()
-		return 0, session.OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	p.handle = h
 	p.ctx.refs.Retain()
-	return h, session.Success
+	return h, cl.SUCCESS
 }
 
 func (p *Program) dropInner() {
 	for _, h := range p.inner {
 		if h != 0 {
-			p.ctx.d.Driver.ReleaseProgram(h)
+			p.ctx.d.base.ReleaseProgram(h)
 		}
 	}
 }
 
 // Build is clBuildProgram (§5.8.2): all members at once. With done it returns at once.
-func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options string, done func()) session.Status {
+func (d *Driver) Build(h uintptr, hasList bool, devices []uintptr, options string, done func()) api.Status {
 	p := d.programs.Get(h)
 	if p == nil {
-		return d.Driver.Build(h, hasList, devices, options, done)
+		return d.base.Build(h, hasList, devices, options, done)
 	}
-	return p.construct(hasList, devices, done, func(member int, devices []uintptr) session.Status {
-		return d.Driver.Build(p.inner[member], true, devices, options, nil)
+	return p.construct(hasList, devices, done, func(member int, devices []uintptr) api.Status {
+		return d.base.Build(p.inner[member], true, devices, options, nil)
 	})
 }
 
 // construct builds or compiles: every member its devices, at once. With done it returns before.
-func (p *Program) construct(hasList bool, devices []uintptr, done func(), call func(member int, devices []uintptr) session.Status) session.Status {
+func (p *Program) construct(hasList bool, devices []uintptr, done func(),
+	call func(member int, devices []uintptr) api.Status) api.Status {
 	if hasList != (len(devices) > 0) {
-		return session.InvalidValue
+		return cl.INVALID_VALUE
 	}
 	list := p.devices
 	if hasList {
 		list = devices
 	}
 	byMember, status := p.split(list)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return status
 	}
 	if done == nil {
@@ -128,16 +123,16 @@ func (p *Program) construct(hasList bool, devices []uintptr, done func(), call f
 	p.refs.Retain()
 	go func() {
 		constructAll(byMember, call)
-		p.ctx.d.Notify(func() {
+		p.ctx.d.base.Notify(func() {
 			done()
 			p.drop()
 		})
 	}()
-	return session.Success
+	return cl.SUCCESS
 }
 
-func constructAll(byMember [][]uintptr, call func(member int, devices []uintptr) session.Status) session.Status {
-	results := make([]session.Status, len(byMember))
+func constructAll(byMember [][]uintptr, call func(member int, devices []uintptr) api.Status) api.Status {
+	results := make([]api.Status, len(byMember))
 	var work sync.WaitGroup
 	for i, devices := range byMember {
 		if len(devices) > 0 {
@@ -146,35 +141,35 @@ func constructAll(byMember [][]uintptr, call func(member int, devices []uintptr)
 	}
 	work.Wait()
 	for _, status := range results {
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			return status
 		}
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // RetainProgram is clRetainProgram.
-func (d *Driver) RetainProgram(h uintptr) session.Status {
+func (d *Driver) RetainProgram(h uintptr) api.Status {
 	p := d.programs.Get(h)
 	if p == nil {
-		return d.Driver.RetainProgram(h)
+		return d.base.RetainProgram(h)
 	}
 	if !p.refs.Retain() {
-		return session.InvalidProgram
+		return cl.INVALID_PROGRAM
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // ReleaseProgram is clReleaseProgram.
-func (d *Driver) ReleaseProgram(h uintptr) session.Status {
+func (d *Driver) ReleaseProgram(h uintptr) api.Status {
 	p := d.programs.Get(h)
 	if p == nil {
-		return d.Driver.ReleaseProgram(h)
+		return d.base.ReleaseProgram(h)
 	}
 	if !p.drop() {
-		return session.InvalidProgram
+		return cl.INVALID_PROGRAM
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 func (p *Program) drop() bool {
@@ -188,37 +183,37 @@ func (p *Program) drop() bool {
 }
 
 // ProgramInfo is clGetProgramInfo (§5.8.7), all but CL_PROGRAM_BINARIES.
-func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	p := d.programs.Get(h)
 	if p == nil {
-		return d.Driver.ProgramInfo(h, param)
+		return d.base.ProgramInfo(h, param)
 	}
 	switch param {
-	case programRefs:
-		return infoU32(p.refs.Count()), session.Success
-	case programContext:
-		return infoHandle(p.ctx.handle), session.Success
-	case programNumDevices:
-		return infoU32(uint32(len(p.devices))), session.Success
-	case programDevices:
-		return infoHandles(p.devices), session.Success
-	case programBinarySizes:
-		return p.eachDevice(func(inner uintptr) ([][]byte, session.Status) {
-			sizes, status := d.Driver.ProgramInfo(inner, param)
+	case cl.PROGRAM_REFERENCE_COUNT:
+		return answers.U32(p.refs.Count()), cl.SUCCESS
+	case cl.PROGRAM_CONTEXT:
+		return answers.Size(p.ctx.handle), cl.SUCCESS
+	case cl.PROGRAM_NUM_DEVICES:
+		return answers.U32(uint32(len(p.devices))), cl.SUCCESS
+	case cl.PROGRAM_DEVICES:
+		return answers.Handles(p.devices), cl.SUCCESS
+	case cl.PROGRAM_BINARY_SIZES:
+		return p.eachDevice(func(inner uintptr) ([][]byte, api.Status) {
+			sizes, status := d.base.ProgramInfo(inner, param)
 			return slices.Collect(slices.Chunk(sizes, 8)), status
 		})
 	}
-	return p.first(func(inner uintptr) ([]byte, session.Status) { return d.Driver.ProgramInfo(inner, param) })
+	return p.first(func(inner uintptr) ([]byte, api.Status) { return d.base.ProgramInfo(inner, param) })
 }
 
 // first is the answer of the first member that has one: kernels' names are those of a member that built the program.
-func (p *Program) first(ask func(inner uintptr) ([]byte, session.Status)) (answer []byte, status session.Status) {
-	status = session.InvalidProgramExecutable
+func (p *Program) first(ask func(inner uintptr) ([]byte, api.Status)) (answer []byte, status api.Status) {
+	status = cl.INVALID_PROGRAM_EXECUTABLE
 	for _, inner := range p.inner {
 		if inner == 0 {
 			continue
 		}
-		if answer, status = ask(inner); status == session.Success {
+		if answer, status = ask(inner); status == cl.SUCCESS {
 			break
 		}
 	}
@@ -226,19 +221,19 @@ func (p *Program) first(ask func(inner uintptr) ([]byte, session.Status)) (answe
 }
 
 // collect asks each member for something a device of its own, and gives it in the order of the program's devices.
-func (p *Program) collect(ask func(inner uintptr) ([][]byte, session.Status)) ([][]byte, session.Status) {
+func (p *Program) collect(ask func(inner uintptr) ([][]byte, api.Status)) ([][]byte, api.Status) {
 	of := map[uintptr][]byte{}
 	for _, inner := range p.inner {
 		if inner == 0 {
 			continue
 		}
 		answers, status := ask(inner)
-		if status != session.Success {
+		if status != cl.SUCCESS {
 			return nil, status
 		}
-		devices, status := p.ctx.d.Driver.ProgramInfo(inner, programDevices)
-		if status != session.Success || len(answers) != len(devices)/8 {
-			return nil, session.OutOfResources
+		devices, status := p.ctx.d.base.ProgramInfo(inner, cl.PROGRAM_DEVICES)
+		if status != cl.SUCCESS || len(answers) != len(devices)/8 {
+			return nil, cl.OUT_OF_RESOURCES
 		}
 		for i, answer := range answers {
 			of[uintptr(le.Uint64(devices[8*i:]))] = answer
@@ -248,32 +243,32 @@ func (p *Program) collect(ask func(inner uintptr) ([][]byte, session.Status)) ([
 	for i, dev := range p.devices {
 		list[i] = of[dev]
 	}
-	return list, session.Success
+	return list, cl.SUCCESS
 }
 
-func (p *Program) eachDevice(ask func(inner uintptr) ([][]byte, session.Status)) ([]byte, session.Status) {
+func (p *Program) eachDevice(ask func(inner uintptr) ([][]byte, api.Status)) ([]byte, api.Status) {
 	list, status := p.collect(ask)
 	return slices.Concat(list...), status
 }
 
 // Binaries is CL_PROGRAM_BINARIES: one slice a device, empty where there is none.
-func (d *Driver) Binaries(h uintptr) ([][]byte, session.Status) {
+func (d *Driver) Binaries(h uintptr) ([][]byte, api.Status) {
 	p := d.programs.Get(h)
 	if p == nil {
-		return d.Driver.Binaries(h)
+		return d.base.Binaries(h)
 	}
-	return p.collect(d.Driver.Binaries)
+	return p.collect(d.base.Binaries)
 }
 
 // ProgramBuildInfo is clGetProgramBuildInfo (§5.8.7).
-func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, api.Status) {
 	p := d.programs.Get(h)
 	if p == nil {
-		return d.Driver.ProgramBuildInfo(h, device, param)
+		return d.base.ProgramBuildInfo(h, device, param)
 	}
 	i := p.ctx.memberOf(device)
 	if i < 0 || p.inner[i] == 0 {
-		return nil, session.InvalidDevice
+		return nil, cl.INVALID_DEVICE
 	}
-	return d.Driver.ProgramBuildInfo(p.inner[i], device, param)
+	return d.base.ProgramBuildInfo(p.inner[i], device, param)
 }

@@ -1,8 +1,10 @@
 package span
 
 import (
-	"tendril/forwarding/session"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/handle"
 )
 
 // Queue is a cl_command_queue of a spanning context: one of session's, on the member of its device.
@@ -15,121 +17,114 @@ type Queue struct {
 	inOrder bool
 }
 
-// Parameters of clGetCommandQueueInfo.
-const (
-	queueContext uint32 = 0x1090
-	queueRefs    uint32 = 0x1092
-	queueProps   uint32 = 0x1093
-	outOfOrder   uint64 = 1
-)
-
 // CreateQueueWithProperties is clCreateCommandQueueWithProperties (§5.1).
-func (d *Driver) CreateQueueWithProperties(context, device uintptr, given []uint64) (uintptr, session.Status) {
+func (d *Driver) CreateQueueWithProperties(context, device uintptr, given []uint64) (uintptr, api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
-		return d.Driver.CreateQueueWithProperties(context, device, given)
+		return d.base.CreateQueueWithProperties(context, device, given)
 	}
-	return c.newQueue(device, func(inner uintptr) (uintptr, session.Status) {
-		return d.Driver.CreateQueueWithProperties(inner, device, given)
+	return c.newQueue(device, func(inner uintptr) (uintptr, api.Status) {
+		return d.base.CreateQueueWithProperties(inner, device, given)
 	})
 }
 
 // CreateQueue is clCreateCommandQueue (§5.1 of OpenCL 1.2).
-func (d *Driver) CreateQueue(context, device uintptr, props uint64) (uintptr, session.Status) {
+func (d *Driver) CreateQueue(context, device uintptr, props uint64) (uintptr, api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
-		return d.Driver.CreateQueue(context, device, props)
+		return d.base.CreateQueue(context, device, props)
 	}
-	return c.newQueue(device, func(inner uintptr) (uintptr, session.Status) {
-		return d.Driver.CreateQueue(inner, device, props)
+	return c.newQueue(device, func(inner uintptr) (uintptr, api.Status) {
+		return d.base.CreateQueue(inner, device, props)
 	})
 }
 
-func (c *Context) newQueue(device uintptr, create func(context uintptr) (uintptr, session.Status)) (uintptr, session.Status) {
+func (c *Context) newQueue(device uintptr, create func(context uintptr) (uintptr, api.Status)) (uintptr, api.Status) {
 	i := c.memberOf(device)
 	if i < 0 {
-		return 0, session.InvalidDevice
+		return 0, cl.INVALID_DEVICE
 	}
 	inner, status := create(c.members[i].context)
-	if status != session.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
-	props, _ := c.d.Driver.QueueInfo(inner, queueProps)
-	q := &Queue{ctx: c, inner: inner, member: i, inOrder: number(props)&outOfOrder == 0}
+	props, _ := c.d.base.QueueInfo(inner, cl.QUEUE_PROPERTIES)
+	q := &Queue{ctx: c, inner: inner, member: i,
+		inOrder: answers.Number(props)&cl.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0}
 	q.refs.Set(1)
 	h, err := c.d.queues.Put(q)
 	if err != nil {
-		c.d.Driver.ReleaseQueue(inner)
-		return 0, session.OutOfHostMemory
+		c.d.base.ReleaseQueue(inner)
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	q.handle = h
 	c.refs.Retain()
-	return h, session.Success
+	return h, cl.SUCCESS
 }
 
 // RetainQueue is clRetainCommandQueue.
-func (d *Driver) RetainQueue(h uintptr) session.Status {
+func (d *Driver) RetainQueue(h uintptr) api.Status {
 	q := d.queues.Get(h)
 	if q == nil {
-		return d.Driver.RetainQueue(h)
+		return d.base.RetainQueue(h)
 	}
 	if !q.refs.Retain() {
-		return session.InvalidCommandQueue
+		return cl.INVALID_COMMAND_QUEUE
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // ReleaseQueue is clReleaseCommandQueue.
-func (d *Driver) ReleaseQueue(h uintptr) session.Status {
+func (d *Driver) ReleaseQueue(h uintptr) api.Status {
 	q := d.queues.Get(h)
 	if q == nil {
-		return d.Driver.ReleaseQueue(h)
+		return d.base.ReleaseQueue(h)
 	}
 	if !q.drop() {
-		return session.InvalidCommandQueue
+		return cl.INVALID_COMMAND_QUEUE
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 func (q *Queue) drop() bool {
 	ok, last := q.refs.Release()
 	if last {
 		q.ctx.d.queues.Remove(q.handle)
-		q.ctx.d.Driver.ReleaseQueue(q.inner)
+		q.ctx.d.base.ReleaseQueue(q.inner)
 		q.ctx.drop()
 	}
 	return ok
 }
 
 // QueueInfo is clGetCommandQueueInfo (§5.1).
-func (d *Driver) QueueInfo(h uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) QueueInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	q := d.queues.Get(h)
 	switch {
 	case q == nil:
-		return d.Driver.QueueInfo(h, param)
-	case param == queueContext:
-		return infoHandle(q.ctx.handle), session.Success
-	case param == queueRefs:
-		return infoU32(q.refs.Count()), session.Success
+		return d.base.QueueInfo(h, param)
+	case param == cl.QUEUE_CONTEXT:
+		return answers.Size(q.ctx.handle), cl.SUCCESS
+	case param == cl.QUEUE_REFERENCE_COUNT:
+		return answers.U32(q.refs.Count()), cl.SUCCESS
 	}
-	return d.Driver.QueueInfo(q.inner, param)
+	return d.base.QueueInfo(q.inner, param)
 }
 
 // Flush is clFlush (§5.15).
-func (d *Driver) Flush(h uintptr) session.Status {
+func (d *Driver) Flush(h uintptr) api.Status {
 	if q := d.queues.Get(h); q != nil {
 		h = q.inner
 	}
-	return d.Driver.Flush(h)
+	return d.base.Flush(h)
 }
 
 // Finish is clFinish (§5.15).
-func (d *Driver) Finish(h uintptr) session.Status {
+func (d *Driver) Finish(h uintptr) api.Status {
 	q := d.queues.Get(h)
 	if q == nil {
-		return d.Driver.Finish(h)
+		return d.base.Finish(h)
 	}
-	status := d.Driver.Finish(q.inner)
+	status := d.base.Finish(q.inner)
 	q.ctx.syncHost()
 	return status
 }

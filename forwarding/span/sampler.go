@@ -3,8 +3,10 @@ package span
 import (
 	"slices"
 
-	"tendril/forwarding/session"
-	"tendril/forwarding/session/handle"
+	"tendril/forwarding/answers"
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/handle"
 )
 
 // Sampler is a cl_sampler of a spanning context: one of session's at each member that has images.
@@ -15,42 +17,36 @@ type Sampler struct {
 	inner  []uintptr // by member; 0: no images there; immutable
 }
 
-// Parameters of clGetSamplerInfo.
-const (
-	samplerRefs    uint32 = 0x1150
-	samplerContext uint32 = 0x1151
-)
-
 // CreateSampler is clCreateSampler (OpenCL 1.2 §5.5).
-func (d *Driver) CreateSampler(context uintptr, normalized, addressing, filter uint32) (uintptr, session.Status) {
-	return d.newSampler(context, func(context uintptr) (uintptr, session.Status) {
-		return d.Driver.CreateSampler(context, normalized, addressing, filter)
+func (d *Driver) CreateSampler(context uintptr, normalized, addressing, filter uint32) (uintptr, api.Status) {
+	return d.newSampler(context, func(context uintptr) (uintptr, api.Status) {
+		return d.base.CreateSampler(context, normalized, addressing, filter)
 	})
 }
 
 // CreateSamplerWithProperties is clCreateSamplerWithProperties (§5.7.1).
-func (d *Driver) CreateSamplerWithProperties(context uintptr, given []uint64) (uintptr, session.Status) {
-	return d.newSampler(context, func(context uintptr) (uintptr, session.Status) {
-		return d.Driver.CreateSamplerWithProperties(context, given)
+func (d *Driver) CreateSamplerWithProperties(context uintptr, given []uint64) (uintptr, api.Status) {
+	return d.newSampler(context, func(context uintptr) (uintptr, api.Status) {
+		return d.base.CreateSamplerWithProperties(context, given)
 	})
 }
 
-func (d *Driver) newSampler(context uintptr, create func(context uintptr) (uintptr, session.Status)) (uintptr, session.Status) {
+func (d *Driver) newSampler(context uintptr, create func(context uintptr) (uintptr, api.Status)) (uintptr, api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
 		return create(context)
 	}
 	s := &Sampler{ctx: c, inner: make([]uintptr, len(c.members))}
-	made, refused := false, session.Success
+	made, refused := false, api.Status(cl.SUCCESS)
 	for i, m := range c.members {
 		h, status := create(m.context)
 		switch {
-		case status == session.Success:
+		case status == cl.SUCCESS:
 			s.inner[i], made = h, true
 		case m.images:
 			s.dropInner()
 			return 0, status
-		case refused == session.Success: // of a member without images, which need not take it
+		case refused == cl.SUCCESS: // of a member without images, which need not take it
 			refused = status
 		}
 	}
@@ -61,61 +57,61 @@ func (d *Driver) newSampler(context uintptr, create func(context uintptr) (uintp
 	h, err := d.samplers.Put(s)
 	if err != nil {
 		s.dropInner()
-		return 0, session.OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	s.handle = h
 	c.refs.Retain()
-	return h, session.Success
+	return h, cl.SUCCESS
 }
 
 func (s *Sampler) dropInner() {
 	for _, h := range s.inner {
 		if h != 0 {
-			s.ctx.d.Driver.ReleaseSampler(h)
+			s.ctx.d.base.ReleaseSampler(h)
 		}
 	}
 }
 
 // RetainSampler is clRetainSampler.
-func (d *Driver) RetainSampler(h uintptr) session.Status {
+func (d *Driver) RetainSampler(h uintptr) api.Status {
 	s := d.samplers.Get(h)
 	if s == nil {
-		return d.Driver.RetainSampler(h)
+		return d.base.RetainSampler(h)
 	}
 	if !s.refs.Retain() {
-		return session.InvalidSampler
+		return cl.INVALID_SAMPLER
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // ReleaseSampler is clReleaseSampler.
-func (d *Driver) ReleaseSampler(h uintptr) session.Status {
+func (d *Driver) ReleaseSampler(h uintptr) api.Status {
 	s := d.samplers.Get(h)
 	if s == nil {
-		return d.Driver.ReleaseSampler(h)
+		return d.base.ReleaseSampler(h)
 	}
 	ok, last := s.refs.Release()
 	if !ok {
-		return session.InvalidSampler
+		return cl.INVALID_SAMPLER
 	}
 	if last {
 		d.samplers.Remove(h)
 		s.dropInner()
 		s.ctx.drop()
 	}
-	return session.Success
+	return cl.SUCCESS
 }
 
 // SamplerInfo is clGetSamplerInfo (§5.7.2).
-func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, session.Status) {
+func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	s := d.samplers.Get(h)
 	switch {
 	case s == nil:
-		return d.Driver.SamplerInfo(h, param)
-	case param == samplerRefs:
-		return infoU32(s.refs.Count()), session.Success
-	case param == samplerContext:
-		return infoHandle(s.ctx.handle), session.Success
+		return d.base.SamplerInfo(h, param)
+	case param == cl.SAMPLER_REFERENCE_COUNT:
+		return answers.U32(s.refs.Count()), cl.SUCCESS
+	case param == cl.SAMPLER_CONTEXT:
+		return answers.Size(s.ctx.handle), cl.SUCCESS
 	}
-	return d.Driver.SamplerInfo(s.inner[slices.IndexFunc(s.inner, func(h uintptr) bool { return h != 0 })], param)
+	return d.base.SamplerInfo(s.inner[slices.IndexFunc(s.inner, func(h uintptr) bool { return h != 0 })], param)
 }

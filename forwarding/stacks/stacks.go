@@ -1,7 +1,9 @@
-// Package stacks says where a process of ours is that does not go on: asked by SIGQUIT, it writes the stacks of all goroutines to a file.
-// The daemon, its workers, the verbs and the driver library inside a program use it where TENDRIL_STACKS names a directory.
+// Package stacks says where a process of ours is that does not go on: asked by SIGQUIT, it writes the stacks of all
+// goroutines to a file. The daemon, its workers, the verbs and the driver library inside a program use it where
+// TENDRIL_STACKS names a directory.
 //
-// Trust: the directory is whoever's who set the variable; a file there is replaced, never written through. It has no lock.
+// Trust: the directory is whoever's who set the variable; a file there is replaced, never written through. It has no
+// lock.
 package stacks
 
 import (
@@ -26,8 +28,8 @@ const (
 // Path is the file of a process in a directory.
 func Path(dir string, pid int) string { return filepath.Join(dir, fmt.Sprintf("stacks.%d", pid)) }
 
-// OnQuit has SIGQUIT no longer end this process, but write Path(dir) and go on, until stop is called, which joins its goroutine. Nobody is
-// told of a file that cannot be written.
+// OnQuit has SIGQUIT no longer end this process, but write Path(dir) and go on, until stop is called, which joins its
+// goroutine. Nobody is told of a file that cannot be written.
 func OnQuit(dir string) (stop func()) {
 	signals, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGQUIT)
@@ -63,7 +65,8 @@ func Write(dir string) error {
 	return err
 }
 
-// PID is this process's number as those who see the same /proc know it. In a PID namespace of its own, getpid(2) says 1.
+// PID is this process's number as those who see the same /proc know it. In a PID namespace of its own, getpid(2) says
+// 1.
 func PID() int {
 	said, err := os.Readlink("/proc/self")
 	if pid, bad := strconv.Atoi(said); err == nil && bad == nil {

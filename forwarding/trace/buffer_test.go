@@ -47,25 +47,29 @@ func read(t testing.TB, f *os.File) *Capture {
 func TestRecordsComeBackInOrder(t *testing.T) {
 	f, path := newBuffer(t, 1<<20)
 	w := newWriter(t, path)
-	want := Record{Time: -5, X: 1 << 60, Kind: KindCall, Flags: 3, Code: 0xbeef, Thread: 7, Aux: 8, A: 1, B: 2, C: 1<<64 - 1}
+	want := Record{Time: -5, X: 1 << 60, Kind: KindCall, Flags: 3, Code: 0xbeef, Thread: 7, Aux: 8, A: 1, B: 2,
+		C: 1<<64 - 1}
 	r := want
 	w.Append(&r)
 	w.AppendPair(&Record{Kind: KindCommand, Time: 1}, &Record{Kind: KindDevice, Time: 2})
 	got := read(t, f)
 	want.PID = uint32(os.Getpid())
-	if len(got.Records) != 3 || got.Records[0] != want || got.Records[1].Kind != KindCommand || got.Records[2].Kind != KindDevice || got.Lost != 0 || got.Torn != 0 {
+	if len(got.Records) != 3 || got.Records[0] != want || got.Records[1].Kind != KindCommand ||
+		got.Records[2].Kind != KindDevice || got.Lost != 0 || got.Torn != 0 {
 		t.Errorf("%+v", got)
 	}
 }
 
 // The layout is shared with the C half of the driver library, which other builds may have made.
 func TestGoldenSlot(t *testing.T) {
-	r := Record{Time: 0x0102030405060708, X: 9, Kind: KindTrip, Flags: 0x11, Code: 0x2233, PID: 0x44556677, Thread: 0x8899aabb, Aux: 0xccddeeff, A: 10, B: 11, C: 12}
+	r := Record{Time: 0x0102030405060708, X: 9, Kind: KindTrip, Flags: 0x11, Code: 0x2233, PID: 0x44556677,
+		Thread: 0x8899aabb, Aux: 0xccddeeff, A: 10, B: 11, C: 12}
 	var b []byte
 	for _, w := range r.words() {
 		b = le.AppendUint64(b, w)
 	}
-	const want = "0000000000000000" + "0807060504030201" + "0900000000000000" + "0411332277665544" + "bbaa9988ffeeddcc" +
+	const want = "0000000000000000" + "0807060504030201" + "0900000000000000" + "0411332277665544" +
+		"bbaa9988ffeeddcc" +
 		"0a00000000000000" + "0b00000000000000" + "0c00000000000000"
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("layout changed:\n got %s\nwant %s", got, want)
@@ -84,7 +88,8 @@ func TestOldestAreOverwritten(t *testing.T) {
 		w.Append(&Record{Kind: KindWire, A: i})
 	}
 	got := read(t, f)
-	if len(got.Records) != minSlots || got.Lost != n-minSlots || got.Records[0].A != n-minSlots || got.Records[minSlots-1].A != n-1 {
+	if len(got.Records) != minSlots || got.Lost != n-minSlots || got.Records[0].A != n-minSlots ||
+		got.Records[minSlots-1].A != n-1 {
 		t.Errorf("%d records from %d, %d lost", len(got.Records), got.Records[0].A, got.Lost)
 	}
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -26,7 +27,7 @@ func offsetsOf(readings []point) offsets {
 	if len(readings) == 0 {
 		return offsets{}
 	}
-	slices.SortFunc(readings, func(a, b point) int { return compare(a.at, b.at) })
+	slices.SortFunc(readings, func(a, b point) int { return cmp.Compare(a.at, b.at) })
 	var best []point
 	least := int64(math.MaxInt64)
 	for _, p := range readings {
@@ -49,16 +50,6 @@ func offsetsOf(readings []point) offsets {
 	return o
 }
 
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // ours turns a time of the other clock into ours.
 func (o *offsets) ours(t int64) int64 { return t - o.at(t) }
 
@@ -68,7 +59,7 @@ func (o *offsets) at(t int64) int64 {
 	if n == 0 {
 		return 0
 	}
-	i, _ := slices.BinarySearchFunc(o.points, t, func(p point, t int64) int { return compare(p.at, t) })
+	i, _ := slices.BinarySearchFunc(o.points, t, func(p point, t int64) int { return cmp.Compare(p.at, t) })
 	switch i {
 	case 0:
 		return o.points[0].offset
@@ -96,7 +87,8 @@ func clockReading(r *Record) (point, bool) {
 		return point{}, false
 	}
 	return point{
-		at: taken, offset: ((taken - sent) + (replied - answered)) / 2, bound: ((answered - sent) - (replied - taken) + 1) / 2,
+		at: taken, offset: ((taken - sent) + (replied - answered)) / 2,
+		bound: ((answered - sent) - (replied - taken) + 1) / 2,
 	}, true
 }
 

@@ -41,9 +41,11 @@ const (
 func (c Cause) Own() bool { return c == CauseClock || c == CauseFlush }
 
 var causeNames = [numCauses]string{
-	"other", "connect", "start a worker", "greet a worker", "build", "first launch verdict", "argument verdict", "query",
+	"other", "connect", "start a worker", "greet a worker", "build", "first launch verdict",
+	"argument verdict", "query",
 	"clFinish", "wait for events", "blocking read", "blocking write", "map", "memory from the daemon", "publish",
-	"compare clocks", "fetch the trace", "object of the store", "link two workers", "driver's own object", "included files",
+	"compare clocks", "fetch the trace", "object of the store", "link two workers", "driver's own object",
+	"included files",
 }
 
 func (c Cause) String() string {

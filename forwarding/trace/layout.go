@@ -8,8 +8,8 @@ import "errors"
 //	       128 u64 head: records ever begun      192 u64 texts' cursor   200 u64 texts that found no room
 //	page 1   texts, then slots
 //
-//	text     u32 bytes n   u32 kind   u64 id   u32 process   u32 0   n bytes, padded to 8; the first word is written last
-//	slot     8 words, see Record; word 0 is 1 + the record's number once it is whole, 0 while it is written
+//	text     u32 bytes n   u32 kind   u64 id   u32 process   u32 0   n bytes, padded to 8; the first word is last
+//	slot     8 words, see Record; word 0 is 1 + its number once it is whole, 0 while it is written
 const (
 	magic   = 0x31304352544c4454 // "TDLTRC01"
 	version = 1
@@ -48,7 +48,8 @@ const (
 	// kernel's name. Aux: worker. A: the queue's handle. B: the queue's number. C: bytes that the command moves.
 	KindSent
 	// KindWire: a record or a chunk crossed. X: ns it took (chunks). Flags: FlagFromWorker. Code: record type. Aux:
-	// worker. A: lane, 0 the control stream. B: bytes. C: operation. Thread: bytes of the operation in a chunk, which may be packed.
+	// worker. A: lane, 0 the control stream. B: bytes. C: operation. Thread: bytes of the operation in a chunk, which
+	// may be packed.
 	KindWire
 	// KindTrip: a call waited for an answer. X: end. Code: Cause. Thread. Aux: worker, 0 the daemon. A: text with
 	// the detail. B: the number of answers.
@@ -65,8 +66,8 @@ const (
 	KindDevice
 	// KindNote: something that was done without. A: text. Aux: worker or 0.
 	KindNote
-	// KindPush: bytes went from worker to worker. X: when the program heard that they had come. Aux: the worker that they came to. Thread:
-	// the one that had them. B: bytes. C: the cl_int status. Flags: FlagLost.
+	// KindPush: bytes went from worker to worker. X: when the program heard that they had come. Aux: the worker that
+	// they came to. Thread: the one that had them. B: bytes. C: the cl_int status. Flags: FlagLost.
 	KindPush
 )
 

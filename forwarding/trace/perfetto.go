@@ -74,7 +74,8 @@ type wireKey struct {
 // WritePerfetto writes a timeline as JSON of at most maxBytes (0: any size) and returns how many events were dropped
 // for that, the oldest first.
 func (t *Timeline) WritePerfetto(w io.Writer, maxBytes int) (dropped int, err error) {
-	p := &perfetto{t: t, lanes: map[setKey]*trackSet{}, tids: firstTID, sets: map[QueueKey]uint64{}, pids: map[workerKey]uint64{}, bytes: map[wireKey]uint64{}}
+	p := &perfetto{t: t, lanes: map[setKey]*trackSet{}, tids: firstTID, sets: map[QueueKey]uint64{},
+		pids: map[workerKey]uint64{}, bytes: map[wireKey]uint64{}}
 	p.processes()
 	for i := range t.Calls {
 		p.call(&t.Calls[i])
@@ -177,7 +178,8 @@ func (p *perfetto) call(c *Call) {
 		args["round trips"] = c.Trips
 		args["waited µs"] = micros(c.Waited)
 	}
-	p.add(c.Start, c.Start, c.End, event{Name: c.Name, Cat: "call", Ph: "X", PID: uint64(c.PID), TID: uint64(c.Thread), Args: args})
+	p.add(c.Start, c.Start, c.End,
+		event{Name: c.Name, Cat: "call", Ph: "X", PID: uint64(c.PID), TID: uint64(c.Thread), Args: args})
 }
 
 func (p *perfetto) trip(t *Trip) {
@@ -185,7 +187,11 @@ func (p *perfetto) trip(t *Trip) {
 	if t.Detail != "" {
 		args["detail"] = t.Detail
 	}
-	e := event{Name: "wait: " + t.Cause.String(), Cat: "wait", Ph: "X", PID: uint64(t.PID), TID: uint64(t.Thread), Args: args}
+	if t.Behind != "" {
+		args["behind"] = t.Behind
+	}
+	e := event{Name: "wait: " + t.Cause.String(), Cat: "wait", Ph: "X", PID: uint64(t.PID),
+		TID: uint64(t.Thread), Args: args}
 	if t.Call < 0 {
 		// A goroutine has no thread of its own: several may have ended their waits on one.
 		if e.TID = p.lane(e.PID, 0, "the library's own waits", t.Start, t.End); e.TID == 0 {
@@ -214,13 +220,15 @@ func (p *perfetto) wire(w *Wire) {
 		e.Ph, e.S = "i", "t"
 		e.TID = p.lane(pid, set, "records "+direction, w.Start, w.Start)
 		p.add(w.Start, w.Start, w.Start, e)
-	} else if e.TID = p.lane(pid, set, fmt.Sprintf("lane %d %s", w.Lane, direction), w.Start, w.Start+w.Took); e.TID != 0 {
+	} else if e.TID = p.lane(pid, set, fmt.Sprintf("lane %d %s", w.Lane, direction), w.Start,
+		w.Start+w.Took); e.TID != 0 {
 		e.Ph = "X"
 		p.add(w.Start, w.Start, w.Start+w.Took, e)
 	}
 	sum := wireKey{k, w.FromWorker}
 	p.bytes[sum] += w.Bytes
-	p.add(w.Start, w.Start, w.Start, event{Name: "bytes " + direction, Cat: "wire", Ph: "C", PID: pid, Args: map[string]any{"bytes": p.bytes[sum]}})
+	p.add(w.Start, w.Start, w.Start,
+		event{Name: "bytes " + direction, Cat: "wire", Ph: "C", PID: pid, Args: map[string]any{"bytes": p.bytes[sum]}})
 }
 
 // pushSet is the set of pushes to a worker, behind those of its lanes.
@@ -304,7 +312,8 @@ func (p *perfetto) command(i int, c *Command) {
 	queue, set := p.queueName(c), 2*p.queueSet(c)
 	draw := func(set uint64, track, cat string, start, end int64) (tid uint64) {
 		if tid = p.lane(pid, set, track, start, end); tid != 0 {
-			p.add(age, start, end, event{Name: c.title(), Cat: cat, Ph: "X", PID: pid, TID: tid, Args: p.commandArgs(c)})
+			p.add(age, start, end,
+				event{Name: c.title(), Cat: cat, Ph: "X", PID: pid, TID: tid, Args: p.commandArgs(c)})
 		}
 		return tid
 	}
@@ -379,12 +388,13 @@ func (p *perfetto) depths() {
 		key := QueueKey{c.PID, c.Queue}
 		steps = append(steps, step{c.Sent, 1, key, pid}, step{max(c.End, c.Sent), -1, key, pid})
 	}
-	slices.SortStableFunc(steps, func(a, b step) int { return compare(a.at, b.at) })
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	depth := map[QueueKey]int{}
 	for _, s := range steps {
 		depth[s.queue] += s.by
-		p.add(s.at, s.at, s.at, event{Name: fmt.Sprintf("commands in queue %d", s.queue.Queue), Cat: "queue", Ph: "C", PID: s.pid,
-			Args: map[string]any{"commands": depth[s.queue]}})
+		p.add(s.at, s.at, s.at,
+			event{Name: fmt.Sprintf("commands in queue %d", s.queue.Queue), Cat: "queue", Ph: "C", PID: s.pid,
+				Args: map[string]any{"commands": depth[s.queue]}})
 	}
 }
 
@@ -395,7 +405,8 @@ func (p *perfetto) header(dropped int) ([]byte, error) {
 		clocks = append(clocks, fmt.Sprintf("worker %d: %s", w.Number, w.bound()))
 	}
 	other, err := json.Marshal(map[string]any{
-		"made by": "tendril trace", "clocks": clocks, "notes": p.t.Notes, "records overwritten": p.t.Lost, "records torn": p.t.Torn,
+		"made by": "tendril trace", "clocks": clocks, "notes": p.t.Notes, "records overwritten": p.t.Lost,
+		"records torn":   p.t.Torn,
 		"events dropped": dropped, "ns of CLOCK_MONOTONIC at 0": p.t.Begin,
 	})
 	if err != nil {
@@ -415,7 +426,7 @@ func (p *perfetto) header(dropped int) ([]byte, error) {
 const ending = "\n]}\n"
 
 func (p *perfetto) write(w io.Writer, maxBytes int) (int, error) {
-	slices.SortStableFunc(p.items, func(a, b item) int { return compare(b.age, a.age) })
+	slices.SortStableFunc(p.items, func(a, b item) int { return cmp.Compare(b.age, a.age) })
 	head, err := p.header(0)
 	if err != nil {
 		return 0, err
@@ -435,7 +446,7 @@ func (p *perfetto) write(w io.Writer, maxBytes int) (int, error) {
 		return 0, err
 	}
 	kept := p.items[:keep]
-	slices.SortStableFunc(kept, func(a, b item) int { return compare(a.at, b.at) })
+	slices.SortStableFunc(kept, func(a, b item) int { return cmp.Compare(a.at, b.at) })
 	out := bufio.NewWriterSize(w, 1<<16)
 	out.Write(head) // its error comes from Flush
 	for i := range kept {

@@ -35,18 +35,6 @@ func Recorded(f *os.File) (uint64, error) {
 	return le.Uint64(b[:]), nil
 }
 
-// Parse is Read for a copy of a buffer. b is aligned to 8.
-func Parse(b []byte) (*Capture, error) {
-	if len(b) < headerBytes {
-		return nil, fmt.Errorf("%w: %d bytes", ErrBuffer, len(b))
-	}
-	slots, err := checkHeader(b)
-	if err != nil {
-		return nil, err
-	}
-	return capture(b, slots), nil
-}
-
 func capture(mem []byte, slots uint64) *Capture {
 	c := &Capture{Texts: texts(mem), TextsLost: cell(mem, textLostAt).Load()}
 	head := cell(mem, headAt).Load()
@@ -87,7 +75,8 @@ func texts(mem []byte) map[uint32]Text {
 		n--
 		e := b[at:]
 		found[uint32(at)+1] = Text{
-			Kind: TextKind(le.Uint32(e[4:])), ID: le.Uint64(e[8:]), PID: le.Uint32(e[16:]), Text: string(e[textHead : textHead+n]),
+			Kind: TextKind(le.Uint32(e[4:])), ID: le.Uint64(e[8:]), PID: le.Uint32(e[16:]),
+			Text: string(e[textHead : textHead+n]),
 		}
 		at += (textHead + n + 7) &^ 7
 	}

@@ -88,13 +88,16 @@ type TransferTime struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// TripTime sums up the round trips of one cause and detail.
+// TripTime sums up the round trips of one cause, call and detail.
 type TripTime struct {
 	Cause  string `json:"cause"`
 	Detail string `json:"detail,omitempty"`
 	Count  int    `json:"count"`
 	Total  int64  `json:"ns"`
 	Own    bool   `json:"of_the_trace,omitempty"`
+
+	Call   string `json:"call,omitempty"`   // which call waited; "": the library did, on its own
+	Behind string `json:"behind,omitempty"` // what was waited for in truth, see Trip
 }
 
 // WireBytes sums up one direction.
@@ -127,9 +130,11 @@ type WorkerSummary struct {
 // Summary sums a timeline up.
 func (t *Timeline) Summary() *Summary {
 	s := &Summary{
-		Wall: t.End - t.Begin, Notes: t.Notes, Lost: t.Lost, Torn: t.Torn, TextsLost: t.TextsLost, Unmatched: t.Unmatched,
-		Threads: t.threadTimes(), Calls: t.callTimes(), Stages: t.stageTimes(), Kernels: t.kernelTimes(), Transfers: t.transferTimes(),
-		Wire: t.wireBytes(), Pushes: t.pushBytes(),
+		Wall: t.End - t.Begin, Notes: t.Notes, Lost: t.Lost, Torn: t.Torn, TextsLost: t.TextsLost,
+		Unmatched: t.Unmatched,
+		Threads:   t.threadTimes(), Calls: t.callTimes(), Stages: t.stageTimes(), Kernels: t.kernelTimes(),
+		Transfers: t.transferTimes(),
+		Wire:      t.wireBytes(), Pushes: t.pushBytes(),
 	}
 	s.Trips, s.TripCount = t.tripTimes()
 	for _, w := range t.Workers {
@@ -161,7 +166,7 @@ func (t *Timeline) threadTimes() []ThreadTime {
 		s := states[k]
 		list = append(list, ThreadTime{t.Processes[uint32(k>>32)], t.Threads[k], s.last - s.first, s.in, s.waiting})
 	}
-	slices.SortStableFunc(list, func(a, b ThreadTime) int { return compare(b.InCalls, a.InCalls) })
+	slices.SortStableFunc(list, func(a, b ThreadTime) int { return cmp.Compare(b.InCalls, a.InCalls) })
 	return list
 }
 
@@ -181,7 +186,7 @@ func ranked[T any](m map[string]*T, key func(*T) int64) []T {
 	for _, name := range sortedKeys(m) {
 		list = append(list, *m[name])
 	}
-	slices.SortStableFunc(list, func(a, b T) int { return compare(key(&b), key(&a)) })
+	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(key(&b), key(&a)) })
 	return list
 }
 
@@ -261,7 +266,8 @@ func (t *Timeline) transferTimes() []TransferTime {
 	}
 	for i := range t.Calls {
 		c := &t.Calls[i]
-		if c.Bytes > 0 && !commanded[i] && (strings.Contains(c.Name, "ReadBuffer") || strings.Contains(c.Name, "WriteBuffer")) {
+		if c.Bytes > 0 && !commanded[i] &&
+			(strings.Contains(c.Name, "ReadBuffer") || strings.Contains(c.Name, "WriteBuffer")) {
 			add(c.Name+", by the caller", c.Bytes, c.End-c.Start)
 		}
 	}
@@ -280,8 +286,9 @@ func (t *Timeline) transferName(c *Command) string {
 		call = t.Calls[c.Call].Name
 	}
 	way := map[string]string{
-		"Host": "by the caller, in its turn", "Transfer": "through pinned shared memory", "WriteInline": "in its record",
-		"BulkRead": "over the network", "BulkWrite": "over the network",
+		"Host": "by the caller, in its turn", "Transfer": "through pinned shared memory",
+		"WriteInline": "in its record",
+		"BulkRead":    "over the network", "BulkWrite": "over the network",
 	}[c.Type]
 	if way == "" {
 		way = "on the device"
@@ -294,7 +301,12 @@ func (t *Timeline) tripTimes() ([]TripTime, int) {
 	total := 0
 	for i := range t.Trips {
 		trip := &t.Trips[i]
-		e := tally(m, trip.Cause.String()+"\x00"+trip.Detail)
+		call := ""
+		if trip.Call >= 0 {
+			call = t.Calls[trip.Call].Name
+		}
+		e := tally(m, strings.Join([]string{trip.Cause.String(), trip.Detail, call, trip.Behind}, "\x00"))
+		e.Call, e.Behind = call, trip.Behind
 		e.Cause, e.Detail, e.Own = trip.Cause.String(), trip.Detail, trip.Cause.Own()
 		e.Count++
 		e.Total += trip.End - trip.Start
@@ -353,6 +365,7 @@ func (t *Timeline) pushBytes() []PushBytes {
 	for _, e := range m {
 		list = append(list, *e)
 	}
-	slices.SortFunc(list, func(a, b PushBytes) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	slices.SortFunc(list,
+		func(a, b PushBytes) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	return list
 }

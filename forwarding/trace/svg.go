@@ -110,7 +110,8 @@ func (p *picture) wire(w *Wire) {
 	if w.FromWorker {
 		name, down = fmt.Sprintf("wire from worker %d", w.Worker), 1
 	}
-	p.add(p.line(pictureKey{sort: 1, pid: w.PID, a: uint64(w.Worker), part: down}, name), pictureBox{w.Start, w.Start + w.Took, 0, colourWire, ""})
+	p.add(p.line(pictureKey{sort: 1, pid: w.PID, a: uint64(w.Worker), part: down}, name),
+		pictureBox{w.Start, w.Start + w.Took, 0, colourWire, ""})
 }
 
 func (p *picture) command(c *Command) {
@@ -131,7 +132,8 @@ func (p *picture) command(c *Command) {
 func (p *picture) draw() {
 	slices.SortFunc(p.rows, func(a, b *pictureLine) int {
 		x, y := a.key, b.key
-		return cmp.Or(cmp.Compare(x.sort, y.sort), cmp.Compare(x.pid, y.pid), cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b), cmp.Compare(x.part, y.part))
+		return cmp.Or(cmp.Compare(x.sort, y.sort), cmp.Compare(x.pid, y.pid), cmp.Compare(x.a, y.a),
+			cmp.Compare(x.b, y.b), cmp.Compare(x.part, y.part))
 	})
 	more := len(p.rows) - pictureRows
 	rows := p.rows[:min(len(p.rows), pictureRows)]
@@ -148,7 +150,8 @@ func (p *picture) draw() {
 
 // x is where a time is.
 func (p *picture) x(at int64) float64 {
-	return pictureName + float64(at-p.t.Begin)*(pictureWidth-pictureName-pictureRight)/float64(max(p.t.End-p.t.Begin, 1))
+	return pictureName + float64(at-p.t.Begin)*(pictureWidth-pictureName-pictureRight)/float64(max(p.t.End-p.t.Begin,
+		1))
 }
 
 // scale draws lines at round times, ten of them at most.
@@ -188,7 +191,8 @@ func (p *picture) row(l *pictureLine, y int) {
 		}
 		drawn = max(end, x+pictureStep)
 		wide := max(drawn-x, 0.8)
-		fmt.Fprintf(p.out, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", x, y+2+4*b.layer, wide, pictureRow-6-4*b.layer, b.colour)
+		fmt.Fprintf(p.out, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", x, y+2+4*b.layer,
+			wide, pictureRow-6-4*b.layer, b.colour)
 		if s := shortened(b.label, wide-4); s != "" {
 			fmt.Fprintf(p.out, "<text x=\"%.1f\" y=\"%d\">%s</text>\n", x+2, y+14, escaped(s))
 		}
@@ -198,7 +202,8 @@ func (p *picture) row(l *pictureLine, y int) {
 func (p *picture) legend(y, more int) {
 	x := 6
 	for _, l := range []struct{ colour, text string }{
-		{colourCall, "an OpenCL call"}, {colourWait, "of it, waiting for an answer"}, {colourWire, "records and chunks"}, {colourDriver, "enqueued with the driver"}, {colourDevice, "on the device"},
+		{colourCall, "an OpenCL call"}, {colourWait, "of it, waiting for an answer"}, {colourWire,
+			"records and chunks"}, {colourDriver, "enqueued with the driver"}, {colourDevice, "on the device"},
 	} {
 		fmt.Fprintf(p.out, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"10\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s</text>\n", x, y-9, l.colour, x+16, y, l.text)
 		x += 190

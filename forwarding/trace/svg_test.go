@@ -39,7 +39,8 @@ func TestAPictureOfAStory(t *testing.T) {
 	s.call("clFinish", 30_000, 95_000, 77, 0)
 	s.Append(&Record{Kind: KindTrip, Time: 31_000, X: 94_000, Thread: 1, Aux: s.worker, Code: uint16(CauseFinish)})
 	svg, texts := drawn(t, s.line(f, 0))
-	for _, want := range []string{"thread main", "worker 3, queue 9: device", "worker 3, queue 9: driver", "edges<&>", "blur", "clFinish", "waits: clFinish", "10µs"} {
+	for _, want := range []string{"thread main", "worker 3, queue 9: device", "worker 3, queue 9: driver", "edges<&>",
+		"blur", "clFinish", "waits: clFinish", "10µs"} {
 		if texts[want] == 0 {
 			t.Errorf("%q is not in it: %v", want, texts)
 		}
@@ -67,7 +68,8 @@ func TestAPictureOfNothing(t *testing.T) {
 }
 
 func TestRoundSteps(t *testing.T) {
-	for span, want := range map[int64]int64{0: 1, 9: 1, 10: 2, 20: 5, 49: 5, 50: 10, 100: 20, 7_000: 1_000, 1 << 62: 500_000_000_000_000_000} {
+	for span, want := range map[int64]int64{0: 1, 9: 1, 10: 2, 20: 5, 49: 5, 50: 10, 100: 20, 7_000: 1_000,
+		1 << 62: 500_000_000_000_000_000} {
 		if got := roundStep(span); got != want {
 			t.Errorf("%d: %d, want %d", span, got, want)
 		}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -62,6 +63,10 @@ type Trip struct {
 	Detail              string
 	Start, End          int64
 	Call                int // index of the call that waited, −1: the library did, on its own
+
+	// Behind says what the worker had to end before it could answer: a build that another call asked for, and its
+	// options. "": nothing that is known.
+	Behind string
 }
 
 // Worker is a worker process as a trace names it.
@@ -207,7 +212,8 @@ func (b *builder) pair(i int) (command, device *Record) {
 		return nil, nil
 	}
 	command, device = &b.c.Records[i], &b.c.Records[i+1]
-	if command.Kind != KindCommand || device.Kind != KindDevice || command.PID != device.PID || command.Aux != device.Aux {
+	if command.Kind != KindCommand || device.Kind != KindDevice || command.PID != device.PID ||
+		command.Aux != device.Aux {
 		return nil, nil
 	}
 	return command, device
@@ -237,21 +243,25 @@ func (b *builder) take(i int) {
 	switch r.Kind {
 	case KindCall:
 		if sane(r.Time, r.X) && r.X >= r.Time {
-			b.Calls = append(b.Calls, Call{PID: r.PID, Thread: r.Thread, Name: b.text(uint64(r.Aux)), Start: r.Time, End: r.X, Object: r.A, Bytes: r.B})
+			b.Calls = append(b.Calls, Call{PID: r.PID, Thread: r.Thread, Name: b.text(uint64(r.Aux)), Start: r.Time,
+				End: r.X, Object: r.A, Bytes: r.B})
 		}
 	case KindTrip:
 		if sane(r.Time, r.X) && r.X >= r.Time {
-			b.Trips = append(b.Trips, Trip{PID: r.PID, Thread: r.Thread, Worker: r.Aux, Cause: Cause(r.Code), Detail: b.text(r.A), Start: r.Time, End: r.X, Call: -1})
+			b.Trips = append(b.Trips, Trip{PID: r.PID, Thread: r.Thread, Worker: r.Aux, Cause: Cause(r.Code),
+				Detail: b.text(r.A), Start: r.Time, End: r.X, Call: -1})
 		}
 	case KindWire:
 		if sane(r.Time, r.X) {
-			b.Wires = append(b.Wires, Wire{PID: r.PID, Worker: r.Aux, FromWorker: r.Flags&FlagFromWorker != 0, Lane: int(uint16(r.A)),
-				Type: b.wireType(r), Start: r.Time, Took: r.X, Bytes: r.B & (1<<48 - 1), Moved: uint64(r.Thread)})
+			b.Wires = append(b.Wires,
+				Wire{PID: r.PID, Worker: r.Aux, FromWorker: r.Flags&FlagFromWorker != 0, Lane: int(uint16(r.A)),
+					Type: b.wireType(r), Start: r.Time, Took: r.X, Bytes: r.B & (1<<48 - 1), Moved: uint64(r.Thread)})
 		}
 	case KindPush:
 		if sane(r.Time, r.X) && r.X >= r.Time {
-			b.Pushes = append(b.Pushes, Push{PID: r.PID, From: r.Thread, To: r.Aux, Start: r.Time, End: r.X, Bytes: r.B & (1<<48 - 1),
-				Status: int32(uint32(r.C)), Lost: r.Flags&FlagLost != 0})
+			b.Pushes = append(b.Pushes,
+				Push{PID: r.PID, From: r.Thread, To: r.Aux, Start: r.Time, End: r.X, Bytes: r.B & (1<<48 - 1),
+					Status: int32(uint32(r.C)), Lost: r.Flags&FlagLost != 0})
 		}
 	case KindSent:
 		b.sent(r)
@@ -376,15 +386,12 @@ func (b *builder) cut(before int64) {
 
 func (b *builder) order() {
 	slices.SortStableFunc(b.Calls, func(x, y Call) int {
-		if c := compare(x.Start, y.Start); c != 0 {
-			return c
-		}
-		return compare(y.End, x.End) // what encloses comes first
+		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(y.End, x.End)) // what encloses comes first
 	})
-	slices.SortStableFunc(b.Trips, func(x, y Trip) int { return compare(x.Start, y.Start) })
-	slices.SortStableFunc(b.Wires, func(x, y Wire) int { return compare(x.Start, y.Start) })
-	slices.SortStableFunc(b.Pushes, func(x, y Push) int { return compare(x.Start, y.Start) })
-	slices.SortStableFunc(b.Commands, func(x, y Command) int { return compare(x.begin(), y.begin()) })
+	slices.SortStableFunc(b.Trips, func(x, y Trip) int { return cmp.Compare(x.Start, y.Start) })
+	slices.SortStableFunc(b.Wires, func(x, y Wire) int { return cmp.Compare(x.Start, y.Start) })
+	slices.SortStableFunc(b.Pushes, func(x, y Push) int { return cmp.Compare(x.Start, y.Start) })
+	slices.SortStableFunc(b.Commands, func(x, y Command) int { return cmp.Compare(x.begin(), y.begin()) })
 	slices.SortFunc(b.Workers, func(x, y *Worker) int {
 		if x.PID != y.PID {
 			return int(x.PID) - int(y.PID)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"tendril/forwarding/trace/tracetest"
 )
 
 const (
@@ -21,7 +23,8 @@ func typeName(code uint16) string {
 	return map[uint16]string{ndRange: "NDRange", bulk: "BulkWrite", hostType: "Host"}[code]
 }
 
-// story writes a program's trace by hand: one thread, one worker whose clock is ahead, one device whose clock is ahead of that.
+// story writes a program's trace by hand: one thread, one worker whose clock is ahead, one device whose clock is ahead
+// of that.
 type story struct {
 	*Writer
 	t             testing.TB
@@ -43,21 +46,25 @@ func newStory(t testing.TB, ahead, device int64) (*story, *os.File) {
 // compare notes a comparison of the clocks that took `out` ns there and `back` ns back.
 func (s *story) compare(at, out, back int64) {
 	taken := at + out + s.ahead
-	s.Append(&Record{Kind: KindClock, Time: at, X: at + out + 100 + back, Aux: s.worker, A: uint64(taken), B: uint64(taken + 100)})
+	s.Append(&Record{Kind: KindClock, Time: at, X: at + out + 100 + back, Aux: s.worker, A: uint64(taken),
+		B: uint64(taken + 100)})
 }
 
 func (s *story) call(name string, start, end int64, object, bytes uint64) {
-	s.Append(&Record{Kind: KindCall, Time: start, X: end, Thread: 1, Aux: s.Text(TextFunction, 0, name), A: object, B: bytes})
+	s.Append(&Record{Kind: KindCall, Time: start, X: end, Thread: 1, Aux: s.Text(TextFunction, 0, name),
+		A: object, B: bytes})
 }
 
 // launch notes a kernel whose enqueue took 1 µs from at on, which ran from start to end.
 func (s *story) launch(seq uint32, kernel string, at, start, end int64) {
 	s.call("clEnqueueNDRangeKernel", at, at+1000, 77, 0)
-	s.Append(&Record{Kind: KindSent, Time: at + 500, X: int64(seq), Code: ndRange, Aux: s.worker, A: 77, B: 9, Thread: s.Text(TextKernel, 0, kernel)})
+	s.Append(&Record{Kind: KindSent, Time: at + 500, X: int64(seq), Code: ndRange, Aux: s.worker, A: 77, B: 9,
+		Thread: s.Text(TextKernel, 0, kernel)})
 	half := WorkerHalf{
 		Worker: s.worker, Queue: 9, Seq: seq, Type: ndRange, Profiled: true,
 		Taken: at + 2000 + s.ahead, Begun: at + 2100 + s.ahead, Given: at + 2300 + s.ahead, Seen: end + 50 + s.ahead,
-		Times: [4]int64{at + 2200 + s.ahead + s.device, at + 2250 + s.ahead + s.device, start + s.ahead + s.device, end + s.ahead + s.device},
+		Times: [4]int64{at + 2200 + s.ahead + s.device, at + 2250 + s.ahead + s.device, start + s.ahead + s.device,
+			end + s.ahead + s.device},
 	}
 	half.AppendTo(s.Writer)
 }
@@ -67,7 +74,7 @@ func (s *story) line(f *os.File, last time.Duration) *Timeline {
 }
 
 // checked writes a timeline and reads it back as a viewer does.
-func checked(t testing.TB, line *Timeline, most int) (*Checked, int, int) {
+func checked(t testing.TB, line *Timeline, most int) (*tracetest.Checked, int, int) {
 	t.Helper()
 	var out bytes.Buffer
 	dropped, err := line.WritePerfetto(&out, most)
@@ -75,7 +82,7 @@ func checked(t testing.TB, line *Timeline, most int) (*Checked, int, int) {
 		t.Fatal(err)
 	}
 	size := out.Len()
-	c, err := CheckPerfetto(&out)
+	c, err := tracetest.Check(&out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +107,8 @@ func TestOneClock(t *testing.T) {
 		if !within(k.Taken, 2e9+2e3, w.ClockBound) {
 			t.Errorf("taken %d ns off, ±%d said", k.Taken-(2e9+2e3), w.ClockBound)
 		}
-		if bound := w.ClockBound + w.DeviceBounds[0]; !k.OnDevice || !within(k.Start, 2e9+5e3, bound) || k.End-k.Start != 4e3 {
+		if bound := w.ClockBound + w.DeviceBounds[0]; !k.OnDevice || !within(k.Start, 2e9+5e3, bound) ||
+			k.End-k.Start != 4e3 {
 			t.Errorf("started %d ns off, ±%d said; ran %d", k.Start-(2e9+5e3), bound, k.End-k.Start)
 		}
 	}
@@ -130,7 +138,8 @@ func TestClockOfTheSameNodeAndOfNobody(t *testing.T) {
 		t.Errorf("%+v, %+v", line.Workers[0], line.Commands[0])
 	}
 	s.Text(TextClock, uint64(s.worker), "same")
-	if line := s.line(f, 0); !line.Workers[0].ClockKnown || line.Workers[0].ClockBound != 0 || line.Commands[0].Taken != 2e9+2e3 || line.Unmatched != 0 {
+	if line := s.line(f, 0); !line.Workers[0].ClockKnown || line.Workers[0].ClockBound != 0 ||
+		line.Commands[0].Taken != 2e9+2e3 || line.Unmatched != 0 {
 		t.Errorf("%+v, %+v", line.Workers[0], line.Commands[0])
 	}
 }
@@ -142,25 +151,29 @@ func TestSummaryOfAStory(t *testing.T) {
 	s.launch(1, "left", 1e6, 1e6+5e3, 1e6+9e3)
 	s.launch(2, "right", 1e6+2e3, 1e6+9e3, 1e6+10e3)
 	s.call("clFinish", 1e6+4e3, 1e6+12e3, 77, 0)
-	s.Append(&Record{Kind: KindTrip, Time: 1e6 + 5e3, X: 1e6 + 11e3, Code: uint16(CauseFinish), Thread: 1, Aux: s.worker, B: 1})
+	s.Append(&Record{Kind: KindTrip, Time: 1e6 + 5e3, X: 1e6 + 11e3, Code: uint16(CauseFinish), Thread: 1,
+		Aux: s.worker, B: 1})
 	s.Append(&Record{Kind: KindTrip, Time: 3e6, X: 3e6 + 1e3, Code: uint16(CauseClock), Thread: 1, Aux: s.worker, B: 1})
 	s.call("clEnqueueReadBuffer", 2e6, 2e6+4e3, 77, 4096)
 	s.Note(s.worker, "without wings")
 	line := s.line(f, 0)
 	sum := line.Summary()
-	if len(sum.Threads) != 1 || sum.Threads[0].Thread != "main" || sum.Threads[0].Waiting != 6e3 || sum.Threads[0].InCalls != 14e3 {
+	if len(sum.Threads) != 1 || sum.Threads[0].Thread != "main" || sum.Threads[0].Waiting != 6e3 ||
+		sum.Threads[0].InCalls != 14e3 {
 		t.Errorf("threads: %+v", sum.Threads)
 	}
 	if sum.Calls[0].Name != "clFinish" || sum.Calls[0].Total != 8e3 || sum.Calls[0].Waiting != 6e3 {
 		t.Errorf("calls: %+v", sum.Calls)
 	}
-	if len(sum.Kernels) != 2 || sum.Kernels[0].Name != "left" || sum.Kernels[0].Device != 4e3 || sum.Kernels[1].Device != 1e3 {
+	if len(sum.Kernels) != 2 || sum.Kernels[0].Name != "left" || sum.Kernels[0].Device != 4e3 ||
+		sum.Kernels[1].Device != 1e3 {
 		t.Errorf("kernels: %+v", sum.Kernels)
 	}
 	if sum.TripCount != 1 || len(sum.Trips) != 2 {
 		t.Errorf("trips: %d of %+v", sum.TripCount, sum.Trips)
 	}
-	if want := (TransferTime{"clEnqueueReadBuffer, by the caller", 1, 4096, 4e3, 1.024e9}); len(sum.Transfers) != 1 || sum.Transfers[0] != want {
+	if want := (TransferTime{"clEnqueueReadBuffer, by the caller", 1, 4096, 4e3, 1.024e9}); len(sum.Transfers) != 1 ||
+		sum.Transfers[0] != want {
 		t.Errorf("transfers: %+v", sum.Transfers)
 	}
 	if len(sum.Notes) != 1 || sum.Notes[0] != "without wings" || sum.Unmatched != 0 {
@@ -170,8 +183,42 @@ func TestSummaryOfAStory(t *testing.T) {
 		t.Errorf("the second launch belongs to call %d", call)
 	}
 	c, dropped, _ := checked(t, line, 0)
-	if c.Arrows != 2 || c.Names["left"] != 2 || c.Names["wait: clFinish"] != 1 || c.Categories["call"] != 4 || dropped != 0 {
+	if c.Arrows != 2 || c.Names["left"] != 2 || c.Names["wait: clFinish"] != 1 || c.Categories["call"] != 4 ||
+		dropped != 0 {
 		t.Errorf("%+v, %d dropped", c, dropped)
+	}
+}
+
+// A question that waited for a build of another thread says so; one that came later, or of another worker, does not.
+// Each trip has the call that waited.
+func TestTripsBehindABuild(t *testing.T) {
+	s, f := newStory(t, 0, 0)
+	trip := func(cause Cause, thread, worker uint32, start, end int64, detail string) {
+		r := Record{Kind: KindTrip, Time: start, X: end, Code: uint16(cause), Thread: thread, Aux: worker, B: 1}
+		if detail != "" {
+			r.A = uint64(s.Writer.Text(TextDetail, 0, detail))
+		}
+		s.Append(&r)
+	}
+	trip(CauseBuild, 9, s.worker, 1e6, 9e6, "-DN=1")
+	s.call("clGetProgramInfo", 2e6, 10e6, 77, 0)
+	trip(CauseQuery, 1, s.worker, 3e6, 9e6+10, "sizes")
+	trip(CauseQuery, 1, s.worker, 9e6+20, 9e6+900, "sizes")
+	trip(CauseQuery, 1, s.worker+1, 4e6, 5e6, "sizes")
+	sum := s.line(f, 0).Summary()
+	behind := map[string]int{}
+	for _, x := range sum.Trips {
+		if x.Cause == CauseQuery.String() {
+			behind[x.Behind] += x.Count
+			if x.Call != "clGetProgramInfo" || x.Detail != "sizes" {
+				t.Errorf("%+v", x)
+			}
+		} else if x.Call != "" || x.Behind != "" {
+			t.Errorf("%+v", x)
+		}
+	}
+	if behind["a build (-DN=1)"] != 1 || behind[""] != 2 || len(behind) != 2 {
+		t.Errorf("%v", behind)
 	}
 }
 
@@ -209,12 +256,12 @@ func TestCheckFindsFaults(t *testing.T) {
 		"negative counter":    `{"ph":"C","ts":1,"name":"c","args":{"n":-1}}`,
 		"unknown event":       `{"ph":"Q","ts":1}`,
 	} {
-		if _, err := CheckPerfetto(bytes.NewReader(fmt.Appendf(nil, `{"traceEvents":[%s]}`, events))); err == nil {
+		if _, err := tracetest.Check(bytes.NewReader(fmt.Appendf(nil, `{"traceEvents":[%s]}`, events))); err == nil {
 			t.Errorf("%s: not found", name)
 		}
 	}
 	good := `{"traceEvents":[{"ph":"M","name":"process_name"},{"ph":"X","ts":1,"dur":5,"name":"a"},{"ph":"s","ts":1,"id":1},{"ph":"X","ts":2,"dur":4,"name":"b"},{"ph":"f","ts":2,"id":1},{"ph":"C","ts":3,"args":{"n":0}}]}`
-	c, err := CheckPerfetto(bytes.NewReader([]byte(good)))
+	c, err := tracetest.Check(bytes.NewReader([]byte(good)))
 	if err != nil || c.Slices != 2 || c.Arrows != 1 || c.Counters != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -233,10 +280,22 @@ func hostile(head, textsUsed uint64, texts, slots []byte) []byte {
 	return b
 }
 
+// parse is Read for a copy of a buffer. b is aligned to 8.
+func parse(b []byte) (*Capture, error) {
+	if len(b) < headerBytes {
+		return nil, fmt.Errorf("%w: %d bytes", ErrBuffer, len(b))
+	}
+	slots, err := checkHeader(b)
+	if err != nil {
+		return nil, err
+	}
+	return capture(b, slots), nil
+}
+
 // digest does all that `tendril trace` does with a buffer. What a program wrote there may be nonsense.
 func digest(t testing.TB, b []byte) {
 	t.Helper()
-	c, err := Parse(b)
+	c, err := parse(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,20 +319,23 @@ func TestPushes(t *testing.T) {
 	s, f := newStory(t, 1e9, 1e9)
 	s.compare(1e9, 1e4, 1e4)
 	s.Append(&Record{Kind: KindPush, Time: 2e9, X: 2e9 + 5e3, Aux: s.worker, Thread: 7, B: 4096})
-	s.Append(&Record{Kind: KindPush, Flags: FlagLost, Time: 2e9 + 1e3, X: 2e9 + 9e3, Aux: s.worker, Thread: 7, B: 100, C: 1<<32 - 5})
+	s.Append(&Record{Kind: KindPush, Flags: FlagLost, Time: 2e9 + 1e3, X: 2e9 + 9e3, Aux: s.worker, Thread: 7, B: 100,
+		C: 1<<32 - 5})
 	s.Append(&Record{Kind: KindPush, Time: 2e9, X: 1e9, Aux: s.worker, Thread: 7, B: 1})
 	tl := s.line(f, 0)
-	if len(tl.Pushes) != 2 || tl.Pushes[1] != (Push{PID: tl.Pushes[0].PID, From: 7, To: s.worker, Start: 2e9 + 1e3, End: 2e9 + 9e3, Bytes: 100, Status: -5, Lost: true}) {
+	if len(tl.Pushes) != 2 || tl.Pushes[1] != (Push{PID: tl.Pushes[0].PID, From: 7, To: s.worker, Start: 2e9 + 1e3,
+		End: 2e9 + 9e3, Bytes: 100, Status: -5, Lost: true}) {
 		t.Errorf("%+v", tl.Pushes)
 	}
-	if got := tl.Summary().Pushes; len(got) != 1 || got[0] != (PushBytes{From: 7, To: s.worker, Count: 2, Bytes: 4196, Lost: 1}) {
+	if got := tl.Summary().Pushes; len(got) != 1 ||
+		got[0] != (PushBytes{From: 7, To: s.worker, Count: 2, Bytes: 4196, Lost: 1}) {
 		t.Errorf("%+v", got)
 	}
 	var out bytes.Buffer
 	if _, err := tl.WritePerfetto(&out, 0); err != nil {
 		t.Fatal(err)
 	}
-	c, err := CheckPerfetto(&out)
+	c, err := tracetest.Check(&out)
 	if err != nil || c.Names["push from worker 7"] != 2 || c.Categories["push"] != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -320,10 +382,12 @@ func FuzzBuffer(f *testing.F) {
 		}
 		return b
 	}
-	text := append(append(le.AppendUint32(le.AppendUint32(nil, 2), uint32(TextWorker)), make([]byte, 16)...), "w       "...)
+	text := append(append(le.AppendUint32(le.AppendUint32(nil, 2), uint32(TextWorker)), make([]byte, 16)...),
+		"w       "...)
 	f.Add(uint64(0), uint64(0), []byte{}, []byte{})
 	for k := KindCall; k <= KindPush; k++ {
-		f.Add(uint64(2), uint64(len(text)), text, append(slot(0, Record{Kind: k, Time: 5, X: 9, A: 1, B: 2, Code: ndRange}), slot(1, Record{Kind: k + 1, Time: 6, X: 1 << 62})...))
+		f.Add(uint64(2), uint64(len(text)), text, append(slot(0, Record{Kind: k, Time: 5, X: 9, A: 1, B: 2,
+			Code: ndRange}), slot(1, Record{Kind: k + 1, Time: 6, X: 1 << 62})...))
 	}
 	f.Fuzz(func(t *testing.T, head, used uint64, texts, slots []byte) {
 		digest(t, hostile(head, used, texts, slots))

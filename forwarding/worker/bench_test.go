@@ -5,6 +5,7 @@ package worker
 import (
 	"testing"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 )
@@ -24,7 +25,7 @@ func newNative(b testing.TB) *native {
 	n := &native{t: b, rng: opencl.Range{Dims: 1, Global: [3]uintptr{1, 1, 1}}}
 	var s opencl.Status
 	check := func() {
-		if s != opencl.Success {
+		if s != cl.SUCCESS {
 			b.Fatalf("OpenCL error %d", s)
 		}
 	}
@@ -53,7 +54,7 @@ func (f *fixture) warm(k uint64) {
 
 func (n *native) launch(q opencl.Queue, a opencl.After) opencl.Event {
 	e, _, s := q.Launch(n.empty, &n.rng, nil, nil, a)
-	if s != opencl.Success {
+	if s != cl.SUCCESS {
 		n.t.Fatalf("launch: %d", s)
 	}
 	return e

@@ -5,9 +5,11 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 )
@@ -22,7 +24,7 @@ type construction struct {
 	what    string
 	call    func(options string) opencl.Status // the driver's; sets program.native where that is new
 	after   []*program                         // others whose builds must be over before
-	kernels bool                               // the result names them
+	kernels bool                               // the result has facts of them
 	limit   time.Duration                      // 0: none
 }
 
@@ -82,7 +84,7 @@ func (s *session) construct(h clwire.Header, c *construction) {
 		close(built)
 		if id != 0 {
 			s.reply(id, status, result)
-		} else if status != opencl.Success {
+		} else if status != cl.SUCCESS {
 			s.sendNow(&clwire.Fault{Status: int32(status), Text: c.what})
 		}
 	})
@@ -90,18 +92,18 @@ func (s *session) construct(h clwire.Header, c *construction) {
 
 func (s *session) compile(c *construction) (opencl.Status, []byte) {
 	p := c.program
-	if p.status != opencl.Success {
+	if p.status != cl.SUCCESS {
 		return p.status, nil
 	}
 	for _, of := range c.after {
-		if of.status != opencl.Success {
-			p.status = opencl.InvalidProgram
+		if of.status != cl.SUCCESS {
+			p.status = cl.INVALID_PROGRAM
 			return of.status, nil
 		}
 	}
 	layout, err := s.files.lay(c.files)
 	if err != nil {
-		return opencl.OutOfHostMemory, s.complain(c, err)
+		return cl.OUT_OF_HOST_MEMORY, s.complain(c, err)
 	}
 	if layout != nil {
 		defer layout.Remove()
@@ -109,7 +111,7 @@ func (s *session) compile(c *construction) (opencl.Status, []byte) {
 	defer s.timed(c)()
 	var status opencl.Status
 	if err := layout.Run(func() error { status = c.call(layout.Options(c.options)); return nil }); err != nil {
-		return opencl.OutOfHostMemory, s.complain(c, err)
+		return cl.OUT_OF_HOST_MEMORY, s.complain(c, err)
 	}
 	r := clwire.BuildResult{Made: p.native != 0}
 	for _, i := range c.indices {
@@ -120,8 +122,8 @@ func (s *session) compile(c *construction) (opencl.Status, []byte) {
 		d.Log = []byte(layout.Log(string(d.Log)))
 		r.Devices = append(r.Devices, d)
 	}
-	if status == opencl.Success && c.kernels {
-		r.Kernels = s.kernelFacts(p.native, c.indices)
+	if status == cl.SUCCESS && c.kernels {
+		r.Kernels = s.kernelFacts(p)
 	}
 	return status, s.described(&r)
 }
@@ -130,12 +132,11 @@ func (s *session) compile(c *construction) (opencl.Status, []byte) {
 func (s *session) complain(c *construction, err error) []byte {
 	var r clwire.BuildResult
 	for _, i := range c.indices {
-		r.Devices = append(r.Devices, clwire.BuildDevice{Device: i, Status: buildFailed, Log: []byte("tendril: " + err.Error() + "\n")})
+		r.Devices = append(r.Devices,
+			clwire.BuildDevice{Device: i, Status: cl.BUILD_ERROR, Log: []byte("tendril: " + err.Error() + "\n")})
 	}
 	return s.described(&r)
 }
-
-const buildFailed = -2 // CL_BUILD_ERROR
 
 func (s *session) described(r *clwire.BuildResult) []byte {
 	out, err := json.Marshal(r)
@@ -147,13 +148,13 @@ func (s *session) described(r *clwire.BuildResult) []byte {
 
 func buildDevice(p opencl.Program, d opencl.Device, index uint32) clwire.BuildDevice {
 	b := clwire.BuildDevice{Device: index}
-	status, _ := p.BuildInfo(d, opencl.BuildStatus)
+	status, _ := p.BuildInfo(d, cl.PROGRAM_BUILD_STATUS)
 	b.Status = int32(number(status))
-	log, _ := p.BuildInfo(d, opencl.BuildLog)
+	log, _ := p.BuildInfo(d, cl.PROGRAM_BUILD_LOG)
 	b.Log = []byte(text(log))
-	kind, _ := p.BuildInfo(d, opencl.BuildBinaryType)
+	kind, _ := p.BuildInfo(d, cl.PROGRAM_BINARY_TYPE)
 	b.BinaryType = uint32(number(kind))
-	vars, _ := p.BuildInfo(d, opencl.BuildGlobalVarTotal)
+	vars, _ := p.BuildInfo(d, cl.PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE)
 	b.GlobalVarBytes = number(vars)
 	return b
 }
@@ -172,51 +173,78 @@ func number(b []byte) uint64 {
 // text cuts the terminating zero.
 func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
 
-// kernelFacts makes each kernel once, to ask what a program may ask.
-func (s *session) kernelFacts(p opencl.Program, indices []uint32) []clwire.KernelFacts {
-	names, status := p.Info(opencl.ProgramKernelNames)
-	if status != opencl.Success {
-		return nil
-	}
-	var facts []clwire.KernelFacts
-	for name := range strings.SplitSeq(text(names), ";") {
-		if name == "" {
-			continue
+// kernelFacts makes each kernel of a program once, to ask what the client may ask.
+func (s *session) kernelFacts(p *program) (facts []clwire.KernelFacts) {
+	devices := s.builtFor(p)
+	for _, name := range s.namesOf(p) {
+		k, status := p.native.CreateKernel(name)
+		if status != cl.SUCCESS {
+			continue // left out by the preprocessor, or no kernel
 		}
-		k, status := p.CreateKernel(name)
-		if status != opencl.Success {
-			continue
-		}
-		facts = append(facts, s.factsOf(k, name, indices))
+		facts = append(facts, s.factsOf(k, name, devices))
 		k.Release()
 	}
 	return facts
 }
 
-// oneKernel answers for a kernel that a build's result did not name, as the driver does: with its refusal, or its facts.
+// namesOf are the names of a program's kernels: the driver's list, or, where the driver is not asked, those in its
+// source.
+func (s *session) namesOf(p *program) []string {
+	if !s.longWords.Load() {
+		if list, status := p.native.Info(cl.PROGRAM_KERNEL_NAMES); status == cl.SUCCESS {
+			return strings.FieldsFunc(text(list), func(r rune) bool { return r == ';' })
+		}
+	}
+	return p.sourceNames()
+}
+
+// sourceNames are the names of kernels in a program's source, or in those that it was linked of. Looking for them takes
+// seconds in a hostile source of many MiB: that is a build's work and not the reader's.
+func (p *program) sourceNames() []string {
+	if p.names != nil {
+		return p.names
+	}
+	source, _ := p.native.Info(cl.PROGRAM_SOURCE)
+	return kernelNames([]byte(text(source)))
+}
+
+// meetWords looks at what a program may be built from.
+func (s *session) meetWords(data []byte) {
+	if !s.longWords.Load() && hasLongWord(data) {
+		s.longWords.Store(true)
+	}
+}
+
+// builtFor are the devices for which there is an executable, of this build or of one before.
+func (s *session) builtFor(p *program) (devices []uint32) {
+	for _, i := range p.devices {
+		if status, _ := p.native.BuildInfo(s.device(i), cl.PROGRAM_BUILD_STATUS); p.builtIn ||
+			int32(number(status)) == cl.BUILD_SUCCESS {
+			devices = append(devices, i)
+		}
+	}
+	return devices
+}
+
+// oneKernel answers for a kernel that a build's result did not name, as the driver does: with its refusal, or its
+// facts.
 func (s *session) oneKernel(p *program, name string) ([]byte, opencl.Status) {
 	k, status := p.native.CreateKernel(name)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
 	defer k.Release()
-	var have []uint32
-	for _, i := range p.context.devices {
-		if size, s := k.WorkGroupInfo(s.device(i), opencl.WorkGroupSize); s == opencl.Success && len(size) > 0 {
-			have = append(have, i)
-		}
-	}
-	out, err := json.Marshal(s.factsOf(k, name, have))
+	out, err := json.Marshal(s.factsOf(k, name, s.builtFor(p)))
 	if err != nil {
-		return nil, opencl.OutOfHostMemory
+		return nil, cl.OUT_OF_HOST_MEMORY
 	}
 	return out, status
 }
 
 // factsOf asks for everything; it leaves k with arguments set.
 func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire.KernelFacts {
-	n, _ := k.Info(opencl.KernelNumArgs)
-	attributes, _ := k.Info(opencl.KernelAttributes)
+	n, _ := k.Info(cl.KERNEL_NUM_ARGS)
+	attributes, _ := k.Info(cl.KERNEL_ATTRIBUTES)
 	f := clwire.KernelFacts{Name: name, NumArgs: uint32(number(n)), Attributes: text(attributes), HasArgInfo: true}
 	for i := range min(f.NumArgs, clwire.MaxArgs) {
 		a, ok := argFacts(k, i)
@@ -233,18 +261,19 @@ func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire
 }
 
 func argFacts(k opencl.Kernel, i uint32) (clwire.ArgFacts, bool) {
-	address, s1 := k.ArgInfo(i, opencl.ArgAddress)
-	access, s2 := k.ArgInfo(i, opencl.ArgAccess)
-	typeName, s3 := k.ArgInfo(i, opencl.ArgTypeName)
-	qualifier, s4 := k.ArgInfo(i, opencl.ArgTypeQualifier)
-	name, s5 := k.ArgInfo(i, opencl.ArgName)
+	address, s1 := k.ArgInfo(i, cl.KERNEL_ARG_ADDRESS_QUALIFIER)
+	access, s2 := k.ArgInfo(i, cl.KERNEL_ARG_ACCESS_QUALIFIER)
+	typeName, s3 := k.ArgInfo(i, cl.KERNEL_ARG_TYPE_NAME)
+	qualifier, s4 := k.ArgInfo(i, cl.KERNEL_ARG_TYPE_QUALIFIER)
+	name, s5 := k.ArgInfo(i, cl.KERNEL_ARG_NAME)
 	for _, s := range [...]opencl.Status{s1, s2, s3, s4, s5} {
-		if s != opencl.Success {
+		if s != cl.SUCCESS {
 			return clwire.ArgFacts{}, false
 		}
 	}
-	return clwire.ArgFacts{Address: uint32(number(address)), Access: uint32(number(access)), TypeQualifier: number(qualifier),
-		TypeName: text(typeName), Name: text(name)}, true
+	return clwire.ArgFacts{Address: uint32(number(address)), Access: uint32(number(access)),
+		TypeQualifier: number(qualifier),
+		TypeName:      text(typeName), Name: text(name)}, true
 }
 
 func workGroup(k opencl.Kernel, d opencl.Device, index uint32) clwire.WorkGroup {
@@ -252,23 +281,17 @@ func workGroup(k opencl.Kernel, d opencl.Device, index uint32) clwire.WorkGroup 
 		b, _ := k.WorkGroupInfo(d, param)
 		return number(b)
 	}
-	w := clwire.WorkGroup{Device: index, Size: ask(opencl.WorkGroupSize), LocalBytes: ask(opencl.WorkGroupLocalMem),
-		PreferredMultiple: ask(opencl.WorkGroupMultiple), PrivateBytes: ask(opencl.WorkGroupPrivateMem)}
-	if b, s := k.WorkGroupInfo(d, opencl.WorkGroupCompile); s == opencl.Success && len(b) == 24 {
+	w := clwire.WorkGroup{Device: index, Size: ask(cl.KERNEL_WORK_GROUP_SIZE),
+		LocalBytes:        ask(cl.KERNEL_LOCAL_MEM_SIZE),
+		PreferredMultiple: ask(cl.KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE),
+		PrivateBytes:      ask(cl.KERNEL_PRIVATE_MEM_SIZE)}
+	if b, s := k.WorkGroupInfo(d, cl.KERNEL_COMPILE_WORK_GROUP_SIZE); s == cl.SUCCESS && len(b) == 24 {
 		for i := range w.CompileSize {
 			w.CompileSize[i] = nativeOrder.Uint64(b[8*i:])
 		}
 	}
 	return w
 }
-
-// Parameters whose answers hold handles; they mean nothing to a client.
-const (
-	programContext = 0x1161
-	programDevices = 0x1163
-	kernelContext  = 0x1193
-	kernelProgram  = 0x1194
-)
 
 // query reads one native value, in a goroutine: the object may be under construction.
 func (s *session) query(h clwire.Header, m *clwire.Query) error {
@@ -321,23 +344,72 @@ func (s *session) query(h clwire.Header, m *clwire.Query) error {
 
 func (s *session) askProgram(p *program, q *clwire.Query, d opencl.Device, input string) ([]byte, opencl.Status) {
 	switch {
-	case p.status != opencl.Success:
+	case p.status != cl.SUCCESS:
 		return nil, p.status
 	case q.Kind == clwire.QueryKernelFacts:
 		return s.oneKernel(p, input)
 	case q.Kind == clwire.QueryProgramBuild && d == 0:
-		return nil, opencl.InvalidDevice
+		return nil, cl.INVALID_DEVICE
 	case q.Kind == clwire.QueryProgramBuild:
 		return p.native.BuildInfo(d, q.Param)
-	case q.Param == programContext || q.Param == programDevices:
-		return nil, opencl.InvalidValue
+	case q.Param == cl.PROGRAM_CONTEXT || q.Param == cl.PROGRAM_DEVICES:
+		return nil, cl.INVALID_VALUE
+	case q.Param == cl.PROGRAM_BINARY_SIZES || q.Param == cl.PROGRAM_BINARIES:
+		return s.binaries(p, q.Param)
 	}
 	return p.native.Info(q.Param)
 }
 
+// binaries is CL_PROGRAM_BINARY_SIZES and CL_PROGRAM_BINARIES (one after another), of the program's devices in the
+// client's order. A driver that names a device in the place of its parts has one binary for all of them.
+func (s *session) binaries(p *program, param uint32) ([]byte, opencl.Status) {
+	devices, status := p.native.Devices()
+	if status != cl.SUCCESS {
+		return nil, status
+	}
+	sizes, status := p.native.Info(cl.PROGRAM_BINARY_SIZES)
+	if status != cl.SUCCESS {
+		return nil, status
+	}
+	var bytes []byte
+	if param == cl.PROGRAM_BINARIES {
+		if bytes, status = p.native.Binaries(); status != cl.SUCCESS {
+			return nil, status
+		}
+	}
+	var out []byte
+	for _, i := range p.devices {
+		at, size, begin := s.position(devices, s.device(i)), uint64(0), uint64(0)
+		for j := 0; j <= at && 8*(j+1) <= len(sizes); j++ {
+			begin, size = begin+size, nativeOrder.Uint64(sizes[8*j:])
+		}
+		switch {
+		case param == cl.PROGRAM_BINARY_SIZES:
+			out = nativeOrder.AppendUint64(out, size)
+		case begin+size > uint64(len(bytes)): // built again meanwhile
+			return nil, cl.INVALID_PROGRAM
+		default:
+			out = append(out, bytes[begin:begin+size]...)
+		}
+	}
+	return out, cl.SUCCESS
+}
+
+// position finds a device, or else one that it is a part of, in a list; -1: neither is there.
+func (s *session) position(list []opencl.Device, d opencl.Device) int {
+	for d != 0 {
+		if at := slices.Index(list, d); at >= 0 {
+			return at
+		}
+		parent, _ := d.Info(cl.DEVICE_PARENT_DEVICE)
+		d = opencl.Device(number(parent))
+	}
+	return -1
+}
+
 func askKernel(k *kernel, q *clwire.Query, d opencl.Device, input []byte) ([]byte, opencl.Status) {
 	switch {
-	case k.status != opencl.Success:
+	case k.status != cl.SUCCESS:
 		return nil, k.status
 	case q.Kind == clwire.QueryKernelArg && len(input) == 4:
 		return k.native.ArgInfo(nativeOrder.Uint32(input), q.Param)
@@ -345,8 +417,8 @@ func askKernel(k *kernel, q *clwire.Query, d opencl.Device, input []byte) ([]byt
 		return k.native.WorkGroupInfo(d, q.Param)
 	case q.Kind == clwire.QueryKernelSubGroup && d != 0:
 		return k.native.SubGroupInfo(d, q.Param, input)
-	case q.Kind == clwire.QueryKernel && q.Param != kernelContext && q.Param != kernelProgram:
+	case q.Kind == clwire.QueryKernel && q.Param != cl.KERNEL_CONTEXT && q.Param != cl.KERNEL_PROGRAM:
 		return k.native.Info(q.Param)
 	}
-	return nil, opencl.InvalidValue
+	return nil, cl.INVALID_VALUE
 }

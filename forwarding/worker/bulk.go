@@ -8,9 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
 
@@ -55,32 +55,14 @@ func newBulk(s *session) *bulk {
 	return b
 }
 
-// tellEnd tells the engine and the client. The engine's reports come first, so that the client's call returns to a program
-// that finds its event complete.
+// tellEnd tells the engine and the client. The engine's reports come first, so that the client's call returns to a
+// program that finds its event complete.
 func (b *bulk) tellEnd(o *bulkOp, status int32) {
 	if !o.over {
 		b.s.hostDone(o.id, status)
 	}
 	b.s.send(&clwire.BulkDone{Op: o.id, Status: status}, clwire.FlagUrgent, 0)
 	b.forget(o.id)
-}
-
-// close ends the lanes and joins their readers and the operations.
-func (b *bulk) close() {
-	b.mu.Lock()
-	b.closed = true
-	for _, l := range b.lanes {
-		l.Shutdown()
-	}
-	b.grown.Broadcast()
-	b.mu.Unlock()
-	b.work.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.lanes {
-		l.Close()
-	}
-	b.lanes = nil
 }
 
 // addLane takes over a lane and reads it until it ends.
@@ -198,7 +180,7 @@ func (b *bulk) runDue() {
 func (b *bulk) begin(id uint64, buf *buffer, shape *clwire.Shape, write, inline bool) error {
 	ext, status := extentOf(buf, shape)
 	if write && buf.seg != nil && buf.seg.readOnly {
-		status = opencl.InvalidOperation
+		status = cl.INVALID_OPERATION
 	}
 	if inline && ext.size > clwire.InlineBytes {
 		return fmt.Errorf("%w: an inline read of %d bytes", errRecord, ext.size)
@@ -217,7 +199,7 @@ func (b *bulk) begin(id uint64, buf *buffer, shape *clwire.Shape, write, inline 
 	buf.refs.Add(1)
 	op.known, op.write, op.inline, op.buffer, op.ext, op.refused = true, write, inline, buf, ext, status
 	op.size = sizeOf(shape)
-	if !write && !shape.Rect && status == opencl.Success {
+	if !write && !shape.Rect && status == cl.SUCCESS {
 		op.content = b.s.sizeBuffer(buf, buf.content)
 	}
 	op.left = op.size
@@ -275,7 +257,8 @@ func (b *bulk) received(id uint64) {
 }
 
 // bulkCommand hands a bulk operation to the engine.
-func (s *session) bulkCommand(h clwire.Header, cmd *clwire.Cmd, id, buf uint64, shape *clwire.Shape, write, inline bool) error {
+func (s *session) bulkCommand(h clwire.Header, cmd *clwire.Cmd, id, buf uint64, shape *clwire.Shape, write,
+	inline bool) error {
 	b, err := lookup[*buffer](s, buf)
 	if err != nil {
 		return err

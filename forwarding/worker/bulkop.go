@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
@@ -49,7 +50,8 @@ type stagedChunk struct {
 // countLocked books a chunk of the wire.
 func (o *bulkOp) countLocked(at, n uint64) error {
 	if !o.write || at > o.size || n > o.size-at || n > o.left {
-		return fmt.Errorf("%w: a chunk of %d bytes at %d for operation %d of %d bytes, %d of them expected", errRecord, n, at, o.id, o.size, o.left)
+		return fmt.Errorf("%w: a chunk of %d bytes at %d for operation %d of %d bytes, %d of them expected", errRecord,
+			n, at, o.id, o.size, o.left)
 	}
 	o.left -= n
 	return nil
@@ -74,7 +76,7 @@ func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 	o.mu.Unlock()
 	switch {
 	case h.Skipped && now:
-		o.placed(int32(opencl.OutOfResources))
+		o.placed(int32(cl.OUT_OF_RESOURCES))
 		return nil
 	case h.Skipped:
 		return o.stage(stagedChunk{at: h.Offset, n: n}, known)
@@ -88,7 +90,8 @@ func (o *bulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 		return o.receiveDevice(l, h.Offset, n)
 	}
 	if o.b.staged.Add(int64(n)) > maxStaged {
-		return fmt.Errorf("%w: %d bytes for writes whose turn has not come, the limit is %d", errRecord, o.b.staged.Load(), clwire.StagingBytes)
+		return fmt.Errorf("%w: %d bytes for writes whose turn has not come, the limit is %d", errRecord,
+			o.b.staged.Load(), clwire.StagingBytes)
 	}
 	data := make([]byte, n)
 	if err := l.Read(data); err != nil {
@@ -128,7 +131,7 @@ func (o *bulkOp) stage(c stagedChunk, counted bool) error {
 // place puts a chunk that was kept where it belongs.
 func (o *bulkOp) place(c stagedChunk) {
 	if c.data == nil {
-		o.placed(int32(opencl.OutOfResources))
+		o.placed(int32(cl.OUT_OF_RESOURCES))
 		return
 	}
 	o.b.staged.Add(-int64(c.n))

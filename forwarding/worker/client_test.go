@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/opencl"
 )
 
 // client is a minimal driver library: it speaks records and waits for answers.
@@ -172,7 +172,8 @@ func newClient(t testing.TB, ring, socket *os.File) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return &client{t: t, link: l, replies: map[uint64]*clwire.Reply{}, partial: map[uint64][]byte{}, ends: map[uint64]clwire.EventEnd{},
+	return &client{t: t, link: l, replies: map[uint64]*clwire.Reply{}, partial: map[uint64][]byte{},
+		ends:  map[uint64]clwire.EventEnd{},
 		count: map[uint64]int{}, ready: map[uint64]int32{}}
 }
 
@@ -253,6 +254,33 @@ func inProcess(t testing.TB, lanes bool) *client {
 	return c
 }
 
+// close ends the lanes and joins their readers and the operations. A worker does not: its process ends.
+func (b *bulk) close() {
+	b.mu.Lock()
+	b.closed = true
+	for _, l := range b.lanes {
+		l.Shutdown()
+	}
+	b.grown.Broadcast()
+	b.mu.Unlock()
+	b.work.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lanes {
+		l.Close()
+	}
+	b.lanes = nil
+}
+
+// close ends all links, behind the reader.
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.link.Close()
+	}
+}
+
 // fixture is what most tests need.
 type fixture struct {
 	*client
@@ -329,7 +357,7 @@ func (f *fixture) addSegment(size int) {
 func (f *fixture) buffer(size int) (uint64, []byte) {
 	id, at := f.id(), f.used
 	f.used += uint64(size+4095) &^ 4095
-	m := clwire.CreateBuffer{ID: id, Context: f.context, Flags: opencl.MemReadWrite, Size: uint64(size)}
+	m := clwire.CreateBuffer{ID: id, Context: f.context, Flags: cl.MEM_READ_WRITE, Size: uint64(size)}
 	mem := f.segment[at : at+uint64(size)]
 	if f.inPlace {
 		m.Segment, m.Offset = f.segmentID, at
@@ -337,7 +365,8 @@ func (f *fixture) buffer(size int) (uint64, []byte) {
 		return id, mem
 	}
 	f.send(&m)
-	t := clwire.Transfer{Cmd: clwire.Cmd{Queue: f.newQueue(0)}, Buffer: id, Segment: f.segmentID, SegmentOffset: at, Size: uint64(size)}
+	t := clwire.Transfer{Cmd: clwire.Cmd{Queue: f.newQueue(0)}, Buffer: id, Segment: f.segmentID, SegmentOffset: at,
+		Size: uint64(size)}
 	f.send(&t)
 	f.call(&clwire.Finish{Queue: t.Queue})
 	t.Direction = clwire.FromBuffer

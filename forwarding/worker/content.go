@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 )
@@ -10,7 +11,8 @@ import (
 // contentBytes is how long the number in a size buffer is.
 const contentBytes = 8
 
-// contentSize notes which buffer says how much of another means something. By number: a size buffer may be released first.
+// contentSize notes which buffer says how much of another means something. By number: a size buffer may be released
+// first.
 func (s *session) contentSize(m *clwire.ContentSize) error {
 	b, err := lookup[*buffer](s, m.Buffer)
 	if err != nil {
@@ -20,10 +22,11 @@ func (s *session) contentSize(m *clwire.ContentSize) error {
 	return nil
 }
 
-// sizeBuffer returns the buffer of a number that says how much of b means something, held for the caller; nil: all of b does.
+// sizeBuffer returns the buffer of a number that says how much of b means something, held for the caller; nil: all of b
+// does.
 func (s *session) sizeBuffer(b *buffer, id uint64) *buffer {
 	size, ok := s.objects[id].(*buffer)
-	if !ok || size.image != nil || size.inside(0, contentBytes) != opencl.Success || size.context != b.context {
+	if !ok || size.image != nil || size.inside(0, contentBytes) != cl.SUCCESS || size.context != b.context {
 		return nil
 	}
 	size.refs.Add(1)
@@ -39,14 +42,15 @@ func (o *bulkOp) trim() {
 	}
 }
 
-// meant is how many bytes of a read or push mean something, where the content begins at origin. It may wait for the device.
+// meant is how many bytes of a read or push mean something, where the content begins at origin. It may wait for the
+// device.
 func (o *bulkOp) meant(origin uint64) uint64 {
 	var n uint64
 	if o.content.seg != nil {
 		n = nativeOrder.Uint64(o.content.bytes())
 	} else {
 		var status opencl.Status
-		if n, status = o.readContent(); status != opencl.Success {
+		if n, status = o.readContent(); status != cl.SUCCESS {
 			return o.size // a hint that cannot be read is none
 		}
 	}
@@ -61,14 +65,14 @@ func (o *bulkOp) meant(origin uint64) uint64 {
 func (o *bulkOp) readContent() (uint64, opencl.Status) {
 	p := &o.b.staging
 	q, status := p.queue(o.b.s, o.content.context)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		return 0, status
 	}
 	i := <-p.free
 	defer func() { p.free <- i }()
 	e, status := q.Transfer(true, o.content.native, 0, contentBytes, addressOf(p.slot(i)), opencl.After{Want: true})
 	q.Flush()
-	if status = waitFor(e, status); status != opencl.Success {
+	if status = waitFor(e, status); status != cl.SUCCESS {
 		return 0, status
 	}
 	return nativeOrder.Uint64(p.slot(i)), status

@@ -7,35 +7,40 @@ import (
 	"math/rand"
 	"testing"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/opencl"
 )
 
-// TestContentSize: a read brings what the size buffer says when its turn has come, which is what a command before it in the
-// queue wrote there.
+// TestContentSize: a read brings what the size buffer says when its turn has come, which is what a command before it in
+// the queue wrote there.
 func TestContentSize(t *testing.T) {
 	everyMemory(t, func(t *testing.T, inPlace bool) {
 		f, fix := farFixture(t, inPlace, 0)
 		const size = 1 << 20
 		buf, count := f.id(), f.id()
-		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
-		f.send(&clwire.CreateBuffer{ID: count, Context: fix.context, Flags: opencl.MemReadWrite, Size: 64})
+		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: size})
+		f.send(&clwire.CreateBuffer{ID: count, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: 64})
 		want := make([]byte, size)
 		rand.New(rand.NewSource(3)).Read(want)
 		op := f.id()
-		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf,
+			Shape: clwire.Shape{Size: size}})
 		f.chunks(op, want, clwire.MaxChunk, false)
 		f.send(&clwire.ContentSize{Buffer: buf, Size: count})
 		says := func(n uint64) {
-			f.send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: fix.queue}, Buffer: count, Data: nativeOrder.AppendUint64(nil, n)})
+			f.send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: fix.queue}, Buffer: count,
+				Data: nativeOrder.AppendUint64(nil, n)})
 		}
 		for _, c := range []struct{ says, offset, size, brings uint64 }{
-			{700_001, 0, size, 700_001}, {1000, 0, size, 1000}, {0, 0, size, 0}, {1 << 60, 0, size, size}, {size, 0, size, size},
-			{500_000, 400_000, 300_000, 100_000}, {300_000, 400_000, 300_000, 0}, {700, 0, 4096, 700}, {0, 0, 4096, 0}, {4096, 100, 3000, 3000},
+			{700_001, 0, size, 700_001}, {1000, 0, size, 1000}, {0, 0, size, 0}, {1 << 60, 0, size, size},
+			{size, 0, size, size},
+			{500_000, 400_000, 300_000, 100_000}, {300_000, 400_000, 300_000, 0}, {700, 0, 4096, 700}, {0, 0, 4096, 0},
+			{4096, 100, 3000, 3000},
 		} {
 			says(c.says)
 			got, told, n := f.trimmed(fix, buf, clwire.Shape{Offset: c.offset, Size: c.size}, c.brings)
-			if uint64(len(got)) != c.brings || !bytes.Equal(got, want[c.offset:][:len(got)]) || told != (c.brings < c.size) || told && n != c.brings {
+			if uint64(len(got)) != c.brings || !bytes.Equal(got, want[c.offset:][:len(got)]) ||
+				told != (c.brings < c.size) || told && n != c.brings {
 				t.Errorf("%+v: %d bytes, told %v of %d", c, len(got), told, n)
 			}
 		}
@@ -47,8 +52,9 @@ func TestContentSize(t *testing.T) {
 	})
 }
 
-// TestPeerContent: a push sends what the size buffer counts once its turn has come, from the content's origin on, and the receiving side's
-// client hears how much that was; however the command ends that wrote the number, the push goes on.
+// TestPeerContent: a push sends what the size buffer counts once its turn has come, from the content's origin on, and
+// the receiving side's client hears how much that was; however the command ends that wrote the number, the push goes
+// on.
 func TestPeerContent(t *testing.T) {
 	everyMemory(t, func(t *testing.T, inPlace bool) {
 		w := newLinked(t, inPlace, inPlace)
@@ -69,7 +75,8 @@ func TestPeerContent(t *testing.T) {
 			dst := w.buffer(1, size, before)
 			op, gate, written := w.next(), w.next(), w.next()
 			w.far[0].send(&clwire.UserEvent{ID: gate})
-			w.far[0].send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: w.fix[0].queue, Event: written, Wait: []uint64{gate}}, Buffer: count, Data: nativeOrder.AppendUint64(nil, c.says)})
+			w.far[0].send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: w.fix[0].queue, Event: written,
+				Wait: []uint64{gate}}, Buffer: count, Data: nativeOrder.AppendUint64(nil, c.says)})
 			w.far[1].send(clwire.NewPeerPull(w.number, op, dst, c.off, c.size, nil))
 			push := clwire.NewPeerPush(w.number, op, src, c.off, c.size, nil)
 			push.Content = clwire.PeerContent{Size: count, Origin: c.origin, Wait: []uint64{written}}

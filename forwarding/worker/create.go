@@ -5,44 +5,11 @@ package worker
 import (
 	"fmt"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
-
-func (s *session) create(h clwire.Header, p []byte) error {
-	switch h.Type {
-	case clwire.TypeCreateContext:
-		var m clwire.CreateContext
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createContext(h, &m)
-	case clwire.TypeCreateQueue:
-		var m clwire.CreateQueue
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createQueue(h, &m)
-	case clwire.TypeCreateBuffer:
-		var m clwire.CreateBuffer
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createBuffer(h, &m)
-	case clwire.TypeCreateProgram:
-		var m clwire.CreateProgram
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createProgram(h, &m)
-	}
-	var m clwire.CreateKernel
-	if err := m.Decode(p); err != nil {
-		return err
-	}
-	return s.createKernel(h, &m)
-}
 
 func (s *session) createContext(h clwire.Header, m *clwire.CreateContext) error {
 	if err := s.fresh(m.ID); err != nil {
@@ -76,15 +43,15 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 	}
 	q := &clQueue{id: m.ID, context: c, device: m.Device}
 	status := c.status
-	if status == opencl.Success {
+	if status == cl.SUCCESS {
 		q.native, status = c.native.CreateQueue(device[0], s.nativeProperties(m.Properties))
 	}
-	if status == opencl.Success && m.Properties&opencl.Profiling != 0 {
-		if q.clock, status = c.native.CreateQueue(device[0], opencl.Profiling); status != opencl.Success {
+	if status == cl.SUCCESS && m.Properties&cl.QUEUE_PROFILING_ENABLE != 0 {
+		if q.clock, status = c.native.CreateQueue(device[0], cl.QUEUE_PROFILING_ENABLE); status != cl.SUCCESS {
 			q.native.Release()
 		}
 	}
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		// Without a queue no command can be taken: the session cannot go on unless the client asked.
 		s.outcome(h, m.ID, status, "clCreateCommandQueue")
 		if h.Request == 0 {
@@ -97,17 +64,18 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 	s.liveMu.Lock()
 	s.live[q] = struct{}{}
 	s.liveMu.Unlock()
-	err = s.engine.AddQueue(m.ID, engine.Native(q.native), m.Properties&opencl.OutOfOrder != 0, engine.Native(q.clock), func() {
-		s.liveMu.Lock()
-		delete(s.live, q)
-		s.liveMu.Unlock()
-		q.unref()
-	})
-	s.outcome(h, m.ID, opencl.Success, "")
+	err = s.engine.AddQueue(m.ID, engine.Native(q.native), m.Properties&cl.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
+		engine.Native(q.clock), func() {
+			s.liveMu.Lock()
+			delete(s.live, q)
+			s.liveMu.Unlock()
+			q.unref()
+		})
+	s.outcome(h, m.ID, cl.SUCCESS, "")
 	return err
 }
 
-const accessFlags = opencl.MemReadWrite | opencl.MemWriteOnly | opencl.MemReadOnly
+const accessFlags = cl.MEM_READ_WRITE | cl.MEM_WRITE_ONLY | cl.MEM_READ_ONLY
 
 func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
 	if err := s.fresh(m.ID); err != nil {
@@ -124,17 +92,17 @@ func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
 		err = s.subBuffer(b, m)
 	case m.Segment != 0:
 		err = s.inPlaceBuffer(b, m)
-	case b.status != opencl.Success:
-	case s.take(b, m.Size) != opencl.Success:
+	case b.status != cl.SUCCESS:
+	case s.take(b, m.Size) != cl.SUCCESS:
 	case s.bulk != nil && s.inPlace:
 		s.privateBuffer(b, m)
 	default:
-		b.native, b.status = c.native.CreateBuffer(m.Flags&(accessFlags|opencl.MemAllocHostPtr), m.Size, 0)
+		b.native, b.status = c.native.CreateBuffer(m.Flags&(accessFlags|cl.MEM_ALLOC_HOST_PTR), m.Size, 0)
 	}
 	if err != nil {
 		return err
 	}
-	if b.status != opencl.Success && b.charged > 0 { // the driver had none
+	if b.status != cl.SUCCESS && b.charged > 0 { // the driver had none
 		b.memory.give(b.charged)
 		b.charged = 0
 	}
@@ -143,7 +111,8 @@ func (s *session) createBuffer(h clwire.Header, m *clwire.CreateBuffer) error {
 	return nil
 }
 
-// take books a new buffer's bytes of the devices' own memory. They go back with the buffer, which stays in its table if it failed.
+// take books a new buffer's bytes of the devices' own memory. They go back with the buffer, which stays in its table if
+// it failed.
 func (s *session) take(b *buffer, n uint64) opencl.Status {
 	b.status = s.deviceMemory.take(b, n)
 	return b.status
@@ -154,7 +123,7 @@ func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	if err != nil {
 		return err
 	}
-	if b.status = parent.inside(m.Offset, m.Size); b.status != opencl.Success {
+	if b.status = parent.inside(m.Offset, m.Size); b.status != cl.SUCCESS {
 		return nil
 	}
 	if parent.seg != nil {
@@ -162,7 +131,7 @@ func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
 		return nil
 	}
 	b.native, b.status = parent.native.CreateSubBuffer(m.Flags&accessFlags, m.Offset, m.Size)
-	if b.status == opencl.Success {
+	if b.status == cl.SUCCESS {
 		b.parent = parent
 		parent.refs.Add(1)
 	}
@@ -177,20 +146,22 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 		return err
 	}
 	if !seg.inside(m.Offset, m.Size) || m.Size == 0 {
-		return fmt.Errorf("%w: a buffer of %d bytes at %d of a segment of %d", errRecord, m.Size, m.Offset, len(seg.mem))
+		return fmt.Errorf("%w: a buffer of %d bytes at %d of a segment of %d", errRecord, m.Size, m.Offset,
+			len(seg.mem))
 	}
 	if !s.inPlace && !seg.readOnly {
 		return fmt.Errorf("%w: this platform does not compute on segments", errRecord)
 	}
-	if b.status != opencl.Success {
+	if b.status != cl.SUCCESS {
 		return nil
 	}
 	if seg.readOnly && (!s.inPlace || m.Offset%storeAlign != 0) {
 		// The driver makes a copy of its own, for its device or because a wide load of PoCL's would fault.
-		if (!s.inPlace || s.bulk != nil) && s.take(b, m.Size) != opencl.Success {
+		if (!s.inPlace || s.bulk != nil) && s.take(b, m.Size) != cl.SUCCESS {
 			return nil
 		}
-		b.native, b.status = b.context.native.CreateBuffer(opencl.MemReadOnly|opencl.MemCopyHostPtr, b.size, addressOf(seg.mem)+uintptr(m.Offset))
+		b.native, b.status = b.context.native.CreateBuffer(cl.MEM_READ_ONLY|cl.MEM_COPY_HOST_PTR, b.size,
+			addressOf(seg.mem)+uintptr(m.Offset))
 		return nil
 	}
 	s.layOver(b, m.Flags, seg, m.Offset)
@@ -202,8 +173,9 @@ const storeAlign = 128
 
 // layOver makes the native buffer over memory in place.
 func (s *session) layOver(b *buffer, flags uint64, seg *segment, at uint64) {
-	b.native, b.status = b.context.native.CreateBuffer(flags&accessFlags|opencl.MemUseHostPtr, b.size, addressOf(seg.mem)+uintptr(at))
-	if b.status == opencl.Success {
+	b.native, b.status = b.context.native.CreateBuffer(flags&accessFlags|cl.MEM_USE_HOST_PTR, b.size,
+		addressOf(seg.mem)+uintptr(at))
+	if b.status == cl.SUCCESS {
 		b.seg, b.at = seg, at
 		seg.refs.Add(1)
 	}
@@ -221,11 +193,12 @@ func (s *session) createProgram(h clwire.Header, m *clwire.CreateProgram) error 
 	if err != nil {
 		return err
 	}
-	p := &program{context: c, status: c.status}
+	p := &program{context: c, status: c.status, devices: c.devices}
 	p.refs.Store(1)
+	s.meetWords(data)
 	var verdicts []byte
 	switch {
-	case p.status != opencl.Success:
+	case p.status != cl.SUCCESS:
 	case m.Kind == clwire.ProgramSource:
 		p.native, p.status = c.native.CreateProgram(data)
 	case m.Kind == clwire.ProgramIL:
@@ -257,6 +230,7 @@ func (s *session) fromBuiltIn(p *program, m *clwire.CreateProgram, names string)
 	if err != nil {
 		return err
 	}
+	p.devices, p.builtIn = indices, true
 	p.native, p.status = p.context.native.CreateProgramBuiltIn(devices, names)
 	return nil
 }
@@ -272,6 +246,7 @@ func (s *session) fromBinaries(p *program, m *clwire.CreateProgram, data []byte)
 	if err != nil {
 		return nil, err
 	}
+	p.devices = indices
 	var verdicts []int32
 	p.native, verdicts, p.status = p.context.native.CreateProgramBinary(devices, sizes, data)
 	var out []byte
@@ -304,13 +279,13 @@ func (s *session) createKernel(h clwire.Header, m *clwire.CreateKernel) error {
 	p.refs.Add(1)
 	k.refs.Add(1)
 	built := p.built
-	s.work.Go(func() {
+	s.work.Go(func() { // behind the return: m is another kernel's then
 		<-built
 		k.make(p, name)
 		p.unref()
 		close(k.ready)
 		k.gate.Open(int32(k.status))
-		s.outcome(h, m.ID, k.status, "clCreateKernel of "+name)
+		s.outcome(h, k.id, k.status, "clCreateKernel of "+name)
 		k.unref()
 	})
 	return nil
@@ -319,7 +294,7 @@ func (s *session) createKernel(h clwire.Header, m *clwire.CreateKernel) error {
 func (k *kernel) make(p *program, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.status = p.status; k.status == opencl.Success {
+	if k.status = p.status; k.status == cl.SUCCESS {
 		k.native, k.status = p.native.CreateKernel(name)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"tendril/forwarding/worker/engine"
 )
 
-// ordinary is a program's stream, of one record of each sort: over the objects of fuzzSession it adds 1, by way of a kernel, to what was
-// written to the first 16 words of buffer 3, and copies them behind it.
+// ordinary is a program's stream, of one record of each sort: over the objects of fuzzSession it adds 1, by way of a
+// kernel, to what was written to the first 16 words of buffer 3, and copies them behind it.
 func ordinary() []clwire.Message {
 	const ctx, queue, buf = 1, 2, 3
 	text := []byte("kernel void add(global int *v, int by) { v[get_global_id(0)] += by; }")
@@ -74,8 +74,9 @@ func play(s *session, records []framed) error {
 	return nil
 }
 
-// TestDisorderedRecords: a stream of which each record in turn comes twice, is left out, comes late, early or cut, and all of it twice, ends
-// with an error or goes on: nothing panics, nothing hangs (what it leaves is joined), and no byte is written that no record names.
+// TestDisorderedRecords: a stream of which each record in turn comes twice, is left out, comes late, early or cut, and
+// all of it twice, ends with an error or goes on: nothing panics, nothing hangs (what it leaves is joined), and no byte
+// is written that no record names.
 func TestDisorderedRecords(t *testing.T) {
 	var stream []framed
 	for i, m := range ordinary() {
@@ -112,7 +113,8 @@ func TestDisorderedRecords(t *testing.T) {
 			switch err := play(s, records); {
 			case err == nil:
 				taken++
-			case errors.Is(err, errRecord), errors.Is(err, clwire.ErrRecord), errors.Is(err, engine.ErrNoEvent), errors.Is(err, engine.ErrNotUser), errors.Is(err, engine.ErrTaken):
+			case errors.Is(err, errRecord), errors.Is(err, clwire.ErrRecord), errors.Is(err, engine.ErrNoEvent),
+				errors.Is(err, engine.ErrNotUser), errors.Is(err, engine.ErrTaken):
 				refused++
 			default:
 				t.Errorf("refused for another reason than the stream: %v", err)

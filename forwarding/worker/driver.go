@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"tendril/forwarding/cl"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
@@ -25,7 +26,7 @@ func (nativeDriver) Wait(e engine.Native) { opencl.Event(e).Wait() }
 
 func (nativeDriver) Profile(e engine.Native) ([5]uint64, bool) {
 	t, s := opencl.Event(e).Profile()
-	return t, s == opencl.Success
+	return t, s == cl.SUCCESS
 }
 
 func (nativeDriver) Release(events []engine.Native) { opencl.ReleaseEvents(asEvents(events)) }

@@ -95,6 +95,7 @@ func (e *extent) rows(from, n uint64) (box opencl.Box, region [3]uintptr, ok boo
 	if y+count > e.Region[1] {
 		return box, region, false
 	}
-	box, region = boxOf([3]uint64{e.Origin[0], e.Origin[1] + y, e.Origin[2] + z}, e.RowPitch, e.SlicePitch, [3]uint64{width, count, 1})
+	box, region = boxOf([3]uint64{e.Origin[0], e.Origin[1] + y, e.Origin[2] + z}, e.RowPitch, e.SlicePitch,
+		[3]uint64{width, count, 1})
 	return box, region, true
 }

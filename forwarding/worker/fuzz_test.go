@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/opencl"
 )
 
 // FuzzRecords lets a client send anything: the session takes it or ends with an
@@ -30,28 +30,45 @@ func FuzzRecords(f *testing.F) {
 	}
 	const ctx, queue, buf, k = 1, 2, 3, 4
 	cmd := clwire.Cmd{Queue: queue, Event: 50}
-	seed(&clwire.UserEvent{ID: 40}, &clwire.Marker{Cmd: clwire.Cmd{Queue: queue, Event: 41, Wait: []uint64{40}}}, &clwire.SetUserEvent{ID: 40}, &clwire.Finish{Queue: queue})
-	seed(&clwire.CreateBuffer{ID: 60, Context: ctx, Flags: 1, Size: 64}, &clwire.CreateBuffer{ID: 61, Context: ctx, Size: 8, Parent: 60, Offset: 8}, &clwire.Release{ID: 60})
-	seed(&clwire.CreateBuffer{ID: 60, Context: ctx, Flags: 1, Size: 64, Segment: 9, Offset: 128}, &clwire.DropSegment{ID: 9})
-	seed(&clwire.Copy{Cmd: cmd, Src: buf, Dst: buf, DstOffset: 32, Size: 16}, &clwire.Fill{Cmd: clwire.Cmd{Queue: queue}, Buffer: buf, Size: 8, Pattern: []byte{1}})
-	seed(&clwire.CopyRect{Cmd: cmd, Src: buf, Dst: buf, DstOrigin: [3]uint64{0, 4, 0}, Region: [3]uint64{4, 2, 1}, SrcRow: 4, DstRow: 4})
-	seed(&clwire.Transfer{Cmd: cmd, Direction: 1, Buffer: buf, Segment: 9, Rect: true, Region: [3]uint64{4, 2, 1}, RowPitch: 8})
-	seed(&clwire.WriteInline{Cmd: cmd, Buffer: buf, Data: []byte("abc")}, &clwire.Wait{Events: []uint64{50}}, &clwire.Watch{Event: 50, Level: 1})
+	seed(&clwire.UserEvent{ID: 40}, &clwire.Marker{Cmd: clwire.Cmd{Queue: queue, Event: 41, Wait: []uint64{40}}},
+		&clwire.SetUserEvent{ID: 40}, &clwire.Finish{Queue: queue})
+	seed(&clwire.CreateBuffer{ID: 60, Context: ctx, Flags: 1, Size: 64},
+		&clwire.CreateBuffer{ID: 61, Context: ctx, Size: 8, Parent: 60, Offset: 8}, &clwire.Release{ID: 60})
+	seed(&clwire.CreateBuffer{ID: 60, Context: ctx, Flags: 1, Size: 64, Segment: 9, Offset: 128},
+		&clwire.DropSegment{ID: 9})
+	seed(&clwire.Copy{Cmd: cmd, Src: buf, Dst: buf, DstOffset: 32, Size: 16},
+		&clwire.Fill{Cmd: clwire.Cmd{Queue: queue}, Buffer: buf, Size: 8, Pattern: []byte{1}})
+	seed(&clwire.CopyRect{Cmd: cmd, Src: buf, Dst: buf, DstOrigin: [3]uint64{0, 4, 0}, Region: [3]uint64{4, 2, 1},
+		SrcRow: 4, DstRow: 4})
+	seed(&clwire.Transfer{Cmd: cmd, Direction: 1, Buffer: buf, Segment: 9, Rect: true, Region: [3]uint64{4, 2, 1},
+		RowPitch: 8})
+	seed(&clwire.WriteInline{Cmd: cmd, Buffer: buf, Data: []byte("abc")}, &clwire.Wait{Events: []uint64{50}},
+		&clwire.Watch{Event: 50, Level: 1})
 	seed(&clwire.Host{Cmd: cmd, Op: 7}, &clwire.HostDone{Op: 7}, &clwire.Barrier{Cmd: clwire.Cmd{Queue: queue}})
-	seed(run1(cmd, k, 1, argMem(0, buf)), &clwire.SetArg{Kernel: k, Arg: argInt(1, 1)}, &clwire.Query{Kind: 2, Object: k, Param: 0x1190})
-	seed(&clwire.Blob{ID: 5, Total: 3, Data: []byte("abc")}, &clwire.CreateProgram{ID: 70, Context: ctx, Kind: 1, Blob: 5}, &clwire.CreateKernel{ID: 71, Program: 70, Name: "x"})
-	seed(&clwire.CreateContext{ID: 80, Devices: []uint32{0}}, &clwire.CreateQueue{ID: 81, Context: 80, Properties: 3}, &clwire.Flush{Queue: 81}, &clwire.Release{ID: 81})
-	graph := clwire.AppendRecorded(clwire.AppendRecorded(nil, &clwire.Fill{Buffer: buf, Size: 8, Pattern: []byte{1}}), &clwire.Copy{Src: buf, Dst: buf, DstOffset: 32, Size: 16})
-	seed(&clwire.Blob{ID: 5, Total: uint64(len(graph)), Data: graph}, &clwire.Graph{ID: 70, Blob: 5}, &clwire.Replay{Cmd: cmd, Graph: 70, First: 80}, &clwire.Replay{Cmd: clwire.Cmd{Queue: queue}, Graph: 70}, &clwire.Release{ID: 70})
+	seed(run1(cmd, k, 1, argMem(0, buf)), &clwire.SetArg{Kernel: k, Arg: argInt(1, 1)},
+		&clwire.Query{Kind: 2, Object: k, Param: cl.KERNEL_FUNCTION_NAME})
+	seed(&clwire.Blob{ID: 5, Total: 3, Data: []byte("abc")}, &clwire.CreateProgram{ID: 70, Context: ctx, Kind: 1,
+		Blob: 5}, &clwire.CreateKernel{ID: 71, Program: 70, Name: "x"})
+	seed(&clwire.CreateContext{ID: 80, Devices: []uint32{0}}, &clwire.CreateQueue{ID: 81, Context: 80, Properties: 3},
+		&clwire.Flush{Queue: 81}, &clwire.Release{ID: 81})
+	graph := clwire.AppendRecorded(clwire.AppendRecorded(nil, &clwire.Fill{Buffer: buf, Size: 8, Pattern: []byte{1}}),
+		&clwire.Copy{Src: buf, Dst: buf, DstOffset: 32, Size: 16})
+	seed(&clwire.Blob{ID: 5, Total: uint64(len(graph)), Data: graph}, &clwire.Graph{ID: 70, Blob: 5},
+		&clwire.Replay{Cmd: cmd, Graph: 70, First: 80}, &clwire.Replay{Cmd: clwire.Cmd{Queue: queue}, Graph: 70},
+		&clwire.Release{ID: 70})
 	bulk := clwire.Cmd{Queue: queue, Event: 51}
-	seed(&clwire.BulkWrite{Cmd: bulk, Op: 90, Buffer: buf, Shape: clwire.Shape{Offset: 8, Size: 16}}, clwire.NewBulkBytes(90, 0, make([]byte, 16)), &clwire.Finish{Queue: queue})
-	seed(&clwire.BulkRead{Cmd: bulk, Op: 91, Inline: true, Buffer: buf, Shape: clwire.Shape{Rect: true, Origin: [3]uint64{1, 1, 0}, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}})
-	seed(&clwire.TimeLimits{KernelNanos: 1 << 40, BuildNanos: 1}, &clwire.TimeLimits{KernelNanos: 1}, &clwire.Finish{Queue: queue})
+	seed(&clwire.BulkWrite{Cmd: bulk, Op: 90, Buffer: buf, Shape: clwire.Shape{Offset: 8, Size: 16}},
+		clwire.NewBulkBytes(90, 0, make([]byte, 16)), &clwire.Finish{Queue: queue})
+	seed(&clwire.BulkRead{Cmd: bulk, Op: 91, Inline: true, Buffer: buf, Shape: clwire.Shape{Rect: true,
+		Origin: [3]uint64{1, 1, 0}, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}})
+	seed(&clwire.TimeLimits{KernelNanos: 1 << 40, BuildNanos: 1}, &clwire.TimeLimits{KernelNanos: 1},
+		&clwire.Finish{Queue: queue})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		s, stop := fuzzSession(t)
 		defer stop()
 		for len(input) >= 6 {
-			h := clwire.Header{Type: clwire.Type(binary.LittleEndian.Uint16(input)), Request: uint64(binary.LittleEndian.Uint16(input[2:]))}
+			h := clwire.Header{Type: clwire.Type(binary.LittleEndian.Uint16(input)),
+				Request: uint64(binary.LittleEndian.Uint16(input[2:]))}
 			n := min(int(binary.LittleEndian.Uint16(input[4:])), len(input)-6)
 			p := input[6 : 6+n]
 			input = input[6+n:]
@@ -100,7 +117,7 @@ func fuzzSession(t *testing.T) (*session, func()) {
 	seg := &segment{id: 9, mem: mem, gone: s.unmap}
 	seg.refs.Store(1)
 	s.segments[9] = seg
-	k := &kernel{status: opencl.InvalidKernel}
+	k := &kernel{status: cl.INVALID_KERNEL}
 	k.refs.Store(1)
 	s.objects[4] = k
 	for _, m := range []clwire.Message{

@@ -16,21 +16,6 @@ type graph struct {
 	n        int
 }
 
-func (s *session) graphRecord(h clwire.Header, p []byte) error {
-	if h.Type == clwire.TypeReplay {
-		var m clwire.Replay
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.replay(h, &m)
-	}
-	var m clwire.Graph
-	if err := m.Decode(p); err != nil {
-		return err
-	}
-	return s.defineGraph(&m)
-}
-
 func (s *session) defineGraph(m *clwire.Graph) error {
 	commands, err := s.takeBlob(m.Blob)
 	if err != nil {
@@ -55,8 +40,8 @@ func (s *session) defineGraph(m *clwire.Graph) error {
 	return nil
 }
 
-// replay enqueues a graph: an in-order queue keeps the commands in order by itself, and each has the replay's wait list, so
-// that a failure there fails them all; out of order a chain of events does both.
+// replay enqueues a graph: an in-order queue keeps the commands in order by itself, and each has the replay's wait
+// list, so that a failure there fails them all; out of order a chain of events does both.
 func (s *session) replay(h clwire.Header, m *clwire.Replay) error {
 	g, err := lookup[*graph](s, m.Graph)
 	if err != nil {
@@ -70,7 +55,8 @@ func (s *session) replay(h clwire.Header, m *clwire.Replay) error {
 	if _, err := clwire.Recorded(g.commands, func(t clwire.Type, payload []byte) error {
 		cmd.Event = next
 		s.scratch.replay = clwire.Replayed(s.scratch.replay[:0], &cmd, payload)
-		if err := s.execute(clwire.Header{Length: uint32(len(s.scratch.replay)), Type: t}, s.scratch.replay); err != nil {
+		if err := s.execute(clwire.Header{Length: uint32(len(s.scratch.replay)), Type: t},
+			s.scratch.replay); err != nil {
 			return err
 		}
 		if next != 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 )
@@ -30,31 +31,6 @@ func (p *sampler) unref() {
 	}
 }
 
-// imageRecord carries a record about images or samplers out.
-func (s *session) imageRecord(h clwire.Header, p []byte) error {
-	switch h.Type {
-	case clwire.TypeCreateImage:
-		var m clwire.CreateImage
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createImage(h, &m)
-	case clwire.TypeCreateSampler:
-		var m clwire.CreateSampler
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createSampler(h, &m)
-	case clwire.TypeImageFormats:
-		var m clwire.ImageFormats
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.imageFormats(h, &m)
-	}
-	return s.imageCommand(h, p)
-}
-
 func (s *session) createImage(h clwire.Header, m *clwire.CreateImage) error {
 	if err := s.fresh(m.ID); err != nil {
 		return err
@@ -63,7 +39,8 @@ func (s *session) createImage(h clwire.Header, m *clwire.CreateImage) error {
 	if err != nil {
 		return err
 	}
-	desc := opencl.ImageDesc{Order: m.Order, DataType: m.DataType, Kind: m.Kind, Width: m.Width, Height: m.Height, Depth: m.Depth,
+	desc := opencl.ImageDesc{Order: m.Order, DataType: m.DataType, Kind: m.Kind, Width: m.Width, Height: m.Height,
+		Depth:     m.Depth,
 		ArraySize: m.ArraySize, RowPitch: m.RowPitch, SlicePitch: m.SlicePitch}
 	b := &buffer{context: c, status: c.status, image: &imageShape{kind: m.Kind, extent: extentOfImage(m)}}
 	b.refs.Store(1)
@@ -77,12 +54,12 @@ func (s *session) createImage(h clwire.Header, m *clwire.CreateImage) error {
 		parent.refs.Add(1)
 	}
 	var facts clwire.ImageFacts
-	if b.status == opencl.Success {
+	if b.status == cl.SUCCESS {
 		facts = b.makeImage(m.Flags, &desc)
 		s.takeImage(b, facts.MemBytes)
 	}
 	s.objects[m.ID] = b
-	if h.Request != 0 && b.status == opencl.Success {
+	if h.Request != 0 && b.status == cl.SUCCESS {
 		s.reply(h.Request, b.status, facts.Append(nil))
 		return nil
 	}
@@ -92,10 +69,10 @@ func (s *session) createImage(h clwire.Header, m *clwire.CreateImage) error {
 
 // takeImage books an image's bytes, which only its driver knew; where they are too many it goes again.
 func (s *session) takeImage(b *buffer, n uint64) {
-	if b.status != opencl.Success || b.parent != nil {
+	if b.status != cl.SUCCESS || b.parent != nil {
 		return
 	}
-	if b.status = s.deviceMemory.take(b, n); b.status != opencl.Success {
+	if b.status = s.deviceMemory.take(b, n); b.status != cl.SUCCESS {
 		b.native.Release()
 		b.native = 0
 	}
@@ -104,17 +81,18 @@ func (s *session) takeImage(b *buffer, n uint64) {
 // makeImage makes the native image and reads what its driver says of it.
 func (b *buffer) makeImage(flags uint64, desc *opencl.ImageDesc) (facts clwire.ImageFacts) {
 	flags &= accessFlags
-	if b.native, b.status = b.context.native.CreateImage(flags, desc); b.status != opencl.Success {
+	if b.native, b.status = b.context.native.CreateImage(flags, desc); b.status != cl.SUCCESS {
 		return facts
 	}
 	for _, f := range [...]struct {
 		param uint32
 		into  *uint64
-	}{{opencl.ImageElementSize, &facts.ElementBytes}, {opencl.ImageRowPitch, &facts.RowPitch}, {opencl.ImageSlicePitch, &facts.SlicePitch}} {
+	}{{cl.IMAGE_ELEMENT_SIZE, &facts.ElementBytes}, {cl.IMAGE_ROW_PITCH, &facts.RowPitch},
+		{cl.IMAGE_SLICE_PITCH, &facts.SlicePitch}} {
 		value, _ := b.native.ImageInfo(f.param) // what a driver does not say is 0
 		*f.into = number(value)
 	}
-	value, _ := b.native.MemInfo(opencl.MemSize)
+	value, _ := b.native.MemInfo(cl.MEM_SIZE)
 	facts.MemBytes = number(value)
 	b.image.elementBytes = facts.ElementBytes
 	return facts
@@ -123,15 +101,15 @@ func (b *buffer) makeImage(flags uint64, desc *opencl.ImageDesc) (facts clwire.I
 // extentOfImage is the size of an image in the three dimensions of its regions; 0 where it has none.
 func extentOfImage(m *clwire.CreateImage) [3]uint64 {
 	switch m.Kind {
-	case opencl.Image1D, opencl.Image1DBuffer:
+	case cl.MEM_OBJECT_IMAGE1D, cl.MEM_OBJECT_IMAGE1D_BUFFER:
 		return [3]uint64{m.Width, 1, 1}
-	case opencl.Image1DArray:
+	case cl.MEM_OBJECT_IMAGE1D_ARRAY:
 		return [3]uint64{m.Width, m.ArraySize, 1}
-	case opencl.Image2D:
+	case cl.MEM_OBJECT_IMAGE2D:
 		return [3]uint64{m.Width, m.Height, 1}
-	case opencl.Image2DArray:
+	case cl.MEM_OBJECT_IMAGE2D_ARRAY:
 		return [3]uint64{m.Width, m.Height, m.ArraySize}
-	case opencl.Image3D:
+	case cl.MEM_OBJECT_IMAGE3D:
 		return [3]uint64{m.Width, m.Height, m.Depth}
 	}
 	return [3]uint64{}
@@ -139,32 +117,32 @@ func extentOfImage(m *clwire.CreateImage) [3]uint64 {
 
 // region checks a part of an image, in elements.
 func (b *buffer) region(origin, region [3]uint64) (r opencl.Region, s opencl.Status) {
-	if b.status != opencl.Success {
+	if b.status != cl.SUCCESS {
 		return r, b.status
 	}
 	if b.image == nil {
-		return r, opencl.InvalidMemObject
+		return r, cl.INVALID_MEM_OBJECT
 	}
 	for i := range 3 {
 		if region[i] == 0 || origin[i] > b.image.extent[i] || region[i] > b.image.extent[i]-origin[i] {
-			return r, opencl.InvalidValue
+			return r, cl.INVALID_VALUE
 		}
 		r.Origin[i], r.Region[i] = uintptr(origin[i]), uintptr(region[i])
 	}
-	return r, opencl.Success
+	return r, cl.SUCCESS
 }
 
 // bytesRegion is region for a part whose x counts bytes; it must be whole elements.
 func (b *buffer) bytesRegion(origin, region [3]uint64) (r opencl.Region, s opencl.Status) {
-	if b.status != opencl.Success {
+	if b.status != cl.SUCCESS {
 		return r, b.status
 	}
 	if b.image == nil {
-		return r, opencl.InvalidMemObject
+		return r, cl.INVALID_MEM_OBJECT
 	}
 	px := b.image.elementBytes
 	if px == 0 || origin[0]%px != 0 || region[0]%px != 0 {
-		return r, opencl.InvalidValue
+		return r, cl.INVALID_VALUE
 	}
 	origin[0], region[0] = origin[0]/px, region[0]/px
 	return b.region(origin, region)
@@ -174,9 +152,9 @@ func (b *buffer) bytesRegion(origin, region [3]uint64) (r opencl.Region, s openc
 func (b *buffer) densePitches(r *opencl.Region) (row, slice uint64) {
 	row = uint64(r.Region[0]) * b.image.elementBytes
 	switch b.image.kind {
-	case opencl.Image1DArray:
+	case cl.MEM_OBJECT_IMAGE1D_ARRAY:
 		return row, row
-	case opencl.Image2DArray, opencl.Image3D:
+	case cl.MEM_OBJECT_IMAGE2D_ARRAY, cl.MEM_OBJECT_IMAGE3D:
 		return row, row * uint64(r.Region[1])
 	}
 	return row, 0
@@ -192,7 +170,7 @@ func (s *session) createSampler(h clwire.Header, m *clwire.CreateSampler) error 
 	}
 	p := &sampler{status: c.status}
 	p.refs.Store(1)
-	if p.status == opencl.Success {
+	if p.status == cl.SUCCESS {
 		p.native, p.status = c.native.CreateSampler(m.Normalized, m.Addressing, m.Filter)
 	}
 	s.objects[m.ID] = p
@@ -208,7 +186,7 @@ func (s *session) imageFormats(h clwire.Header, m *clwire.ImageFormats) error {
 	if err != nil {
 		return err
 	}
-	if c.status != opencl.Success {
+	if c.status != cl.SUCCESS {
 		s.reply(h.Request, c.status, nil)
 		return nil
 	}

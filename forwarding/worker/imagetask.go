@@ -5,47 +5,10 @@ package worker
 import (
 	"runtime"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
-	"tendril/forwarding/worker/engine"
 )
-
-// imageCommand hands a command on images to the engine.
-func (s *session) imageCommand(h clwire.Header, p []byte) error {
-	var cmd *clwire.Cmd
-	var t *memTask
-	var err error
-	switch h.Type {
-	case clwire.TypeCopyImage:
-		var m clwire.CopyImage
-		if err = m.Decode(p); err == nil {
-			t, err = s.copyImageTask(&m)
-		}
-		cmd = &m.Cmd
-	case clwire.TypeCopyImageBuffer:
-		var m clwire.CopyImageBuffer
-		if err = m.Decode(p); err == nil {
-			t, err = s.copyImageBufferTask(&m)
-		}
-		cmd = &m.Cmd
-	case clwire.TypeFillImage:
-		var m clwire.FillImage
-		if err = m.Decode(p); err == nil {
-			t, err = s.fillImageTask(&m)
-		}
-		cmd = &m.Cmd
-	default:
-		var m clwire.WriteImageInline
-		if err = m.Decode(p); err == nil {
-			t, err = s.writeImageTask(&m)
-		}
-		cmd = &m.Cmd
-	}
-	if err != nil {
-		return err
-	}
-	return s.enqueue(h, engine.KindTask, cmd, t, nil, 0)
-}
 
 func (s *session) copyImageTask(m *clwire.CopyImage) (*memTask, error) {
 	src, dst, err := s.twoBuffers(m.Src, m.Dst)
@@ -67,7 +30,7 @@ func (s *session) copyImageBufferTask(m *clwire.CopyImageBuffer) (*memTask, erro
 		return nil, err
 	}
 	at, status := image.region(m.Origin, m.Region)
-	if status == opencl.Success {
+	if status == cl.SUCCESS {
 		status = b.inside(m.Offset, image.denseBytes(&at))
 	}
 	t := &memTask{what: "copy between an image and a buffer", buffers: [2]*buffer{image, b}, status: status}
@@ -111,11 +74,11 @@ func (s *session) writeImageTask(m *clwire.WriteImageInline) (*memTask, error) {
 		return nil, err
 	}
 	at, status := image.bytesRegion(m.Origin, m.Region)
-	if status == opencl.Success && image.denseBytes(&at) != uint64(len(m.Data)) {
-		status = opencl.InvalidValue
+	if status == cl.SUCCESS && image.denseBytes(&at) != uint64(len(m.Data)) {
+		status = cl.INVALID_VALUE
 	}
 	t := &memTask{what: "clEnqueueWriteImage", buffers: [2]*buffer{image}, status: status}
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		return t.hold(), nil
 	}
 	data, pinner := append([]byte(nil), m.Data...), new(runtime.Pinner)
@@ -132,10 +95,10 @@ func (s *session) writeImageTask(m *clwire.WriteImageInline) (*memTask, error) {
 func (s *session) transferImage(t *memTask, m *clwire.Transfer, image *buffer, seg *segment, read bool) {
 	at, status := image.bytesRegion(m.Origin, m.Region)
 	if !m.Rect {
-		status = opencl.InvalidValue
+		status = cl.INVALID_VALUE
 	}
-	if status == opencl.Success && !seg.inside(m.SegmentOffset, image.denseBytes(&at)) {
-		status = opencl.InvalidValue
+	if status == cl.SUCCESS && !seg.inside(m.SegmentOffset, image.denseBytes(&at)) {
+		status = cl.INVALID_VALUE
 	}
 	t.status = status
 	offset := m.SegmentOffset
@@ -150,45 +113,50 @@ func (s *session) transferImage(t *memTask, m *clwire.Transfer, image *buffer, s
 func imageExtent(image *buffer, e extent) (extent, opencl.Status) {
 	_, status := image.bytesRegion(e.Origin, e.Region)
 	if !e.Rect {
-		status = firstOf(image.status, opencl.InvalidValue)
+		status = firstOf(image.status, cl.INVALID_VALUE)
 	}
 	e.unit = image.image.elementBytes
 	return e, status
 }
 
-// imageRows is the extent of a range of all an image's bytes, row by row through its slices without gaps: of whole rows.
+// imageRows is the extent of a range of all an image's bytes, row by row through its slices without gaps: of whole
+// rows.
 func imageRows(image *buffer, offset, size uint64) (extent, opencl.Status) {
 	im := image.image
-	e := extent{Shape: clwire.Shape{Rect: true, Region: [3]uint64{im.extent[0] * im.elementBytes, im.extent[1], im.extent[2]}}, size: size, unit: im.elementBytes, base: offset}
+	e := extent{Shape: clwire.Shape{Rect: true, Region: [3]uint64{im.extent[0] * im.elementBytes, im.extent[1],
+		im.extent[2]}}, size: size, unit: im.elementBytes, base: offset}
 	row, all := e.Region[0], sizeOf(&e.Shape)
 	switch {
-	case image.status != opencl.Success:
+	case image.status != cl.SUCCESS:
 		return e, image.status
 	case all == 0 || size == 0 || offset > all || size > all-offset || offset%row != 0 || size%row != 0:
-		return e, opencl.InvalidValue
+		return e, cl.INVALID_VALUE
 	}
-	return e, opencl.Success
+	return e, cl.SUCCESS
 }
 
 // transferImage moves a dense range of an image's extent between a slot's memory and the device: whole rows at once,
 // parts of rows one by one. It returns the event of the last.
-func (o *bulkOp) transferImage(q opencl.Queue, read bool, from, n uint64, host uintptr) (last opencl.Event, status opencl.Status) {
+func (o *bulkOp) transferImage(q opencl.Queue, read bool, from, n uint64, host uintptr) (last opencl.Event,
+	status opencl.Status) {
 	width := o.ext.Region[0]
 	from += o.ext.base
-	for n > 0 && status == opencl.Success {
+	for n > 0 && status == cl.SUCCESS {
 		row := from / width
 		x, y, z := from%width, row%o.ext.Region[1], row/o.ext.Region[1]
 		part, rows := min(n, width-x), uint64(1)
 		if x == 0 && n >= width {
 			rows = min(n/width, o.ext.Region[1]-y)
 		}
-		at, bad := o.buffer.bytesRegion([3]uint64{o.ext.Origin[0] + x, o.ext.Origin[1] + y, o.ext.Origin[2] + z}, [3]uint64{part, rows, 1})
-		if status = bad; status != opencl.Success {
+		at, bad := o.buffer.bytesRegion([3]uint64{o.ext.Origin[0] + x, o.ext.Origin[1] + y, o.ext.Origin[2] + z},
+			[3]uint64{part, rows, 1})
+		if status = bad; status != cl.SUCCESS {
 			break
 		}
 		var e opencl.Event
 		pitch, slice := o.buffer.densePitches(&at)
-		if e, status = q.TransferImage(read, o.buffer.native, &at, pitch, slice, host, opencl.After{Want: true}); status != opencl.Success {
+		if e, status = q.TransferImage(read, o.buffer.native, &at, pitch, slice, host,
+			opencl.After{Want: true}); status != cl.SUCCESS {
 			break
 		}
 		if last != 0 {

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/opencl"
 )
 
 // addLanes gives the client n more lanes, in the clear, and returns all.
@@ -24,9 +24,9 @@ func (f *far) addLanes(n int) []*link.Lane {
 	lanes := []*link.Lane{f.lane}
 	for range n {
 		a, b := tcpEnds(f.t)
-		mine, err := link.NewLane(link.Client, a, nil)
+		mine, err := link.OpenLane(link.Client, a, link.Options{})
 		f.must(err)
-		theirs, err := link.NewLane(link.Worker, b, nil)
+		theirs, err := link.OpenLane(link.Worker, b, link.Options{})
 		f.must(err)
 		f.session.bulk.addLane(theirs)
 		f.t.Cleanup(mine.Shutdown)
@@ -76,11 +76,12 @@ func TestReadsLeaveByEveryLane(t *testing.T) {
 		lanes := f.addLanes(2)
 		const size = 6<<20 + 777
 		buf := f.id()
-		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: size})
 		want := make([]byte, size)
 		rand.New(rand.NewSource(4)).Read(want)
 		op := f.id()
-		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf,
+			Shape: clwire.Shape{Size: size}})
 		f.link.Kick()
 		f.until("the write's turn", func() bool { _, ok := f.ready[op]; return ok })
 		f.chunks(op, want, clwire.MaxChunk, false)
@@ -92,8 +93,10 @@ func TestReadsLeaveByEveryLane(t *testing.T) {
 		}
 		shapes := []clwire.Shape{
 			{Size: size}, {Offset: 5, Size: 3}, {Offset: 1 << 20, Size: 4<<20 + 1},
-			{Rect: true, Origin: [3]uint64{3, 1, 0}, Region: [3]uint64{1500, 700, 2}, RowPitch: 2048, SlicePitch: 1024 * 2048},
-			{Rect: true, Origin: [3]uint64{1, 0, 0}, Region: [3]uint64{300_000, 9, 1}, RowPitch: 310_000, SlicePitch: 2_790_000},
+			{Rect: true, Origin: [3]uint64{3, 1, 0}, Region: [3]uint64{1500, 700, 2}, RowPitch: 2048,
+				SlicePitch: 1024 * 2048},
+			{Rect: true, Origin: [3]uint64{1, 0, 0}, Region: [3]uint64{300_000, 9, 1}, RowPitch: 310_000,
+				SlicePitch: 2_790_000},
 		}
 		ops := map[uint64]clwire.Shape{}
 		for _, shape := range shapes {
@@ -146,8 +149,9 @@ func TestHostileChunksEndTheSession(t *testing.T) {
 			everyMemory(t, func(t *testing.T, inPlace bool) {
 				f, fix := farFixture(t, inPlace, 0)
 				buf, op := f.id(), f.id()
-				f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
-				f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+				f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: size})
+				f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf,
+					Shape: clwire.Shape{Size: size}})
 				f.link.Kick()
 				f.until("the write's turn", func() bool { _, ok := f.ready[op]; return ok })
 				h.Op = op
@@ -165,7 +169,7 @@ func TestChunksTooManyEndTheSession(t *testing.T) {
 			f, fix := farFixture(t, false, 0)
 			buf, op, gate := f.id(), f.id(), f.id()
 			const size = 300 << 10
-			f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+			f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: size})
 			f.send(&clwire.UserEvent{ID: gate})
 			cmd := clwire.Cmd{Queue: fix.queue, Wait: []uint64{gate}}
 			if write {
@@ -191,11 +195,13 @@ func TestLaneIsCut(t *testing.T) {
 				lanes := f.addLanes(1)
 				buf, op := f.id(), f.id()
 				const size = 24 << 20
-				f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: opencl.MemReadWrite, Size: size})
+				f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: size})
 				if write {
-					f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+					f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf,
+						Shape: clwire.Shape{Size: size}})
 				} else {
-					f.send(&clwire.BulkRead{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf, Shape: clwire.Shape{Size: size}})
+					f.send(&clwire.BulkRead{Cmd: clwire.Cmd{Queue: fix.queue}, Op: op, Buffer: buf,
+						Shape: clwire.Shape{Size: size}})
 				}
 				f.link.Kick()
 				f.until("its turn", func() bool { _, ok := f.ready[op]; return ok })
@@ -228,7 +234,8 @@ func FuzzLane(f *testing.F) {
 		f.Add(b)
 	}
 	seed(clwire.LaneHeader{Op: 90, Length: 100}, clwire.LaneHeader{Op: 90, Offset: 100, Length: 100})
-	seed(clwire.LaneHeader{Op: 91, Length: 8}, clwire.LaneHeader{Op: 92, Offset: 4, Length: 4}, clwire.LaneHeader{Op: 93, Length: 30})
+	seed(clwire.LaneHeader{Op: 91, Length: 8}, clwire.LaneHeader{Op: 92, Offset: 4, Length: 4},
+		clwire.LaneHeader{Op: 93, Length: 30})
 	seed(clwire.LaneHeader{Op: 90, Length: 200, Skipped: true}, clwire.LaneHeader{Op: 92, Length: 8, Skipped: true})
 	seed(clwire.LaneHeader{Op: 90, Offset: 199, Length: 2}, clwire.LaneHeader{Op: 94, Length: 1})
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -237,7 +244,8 @@ func FuzzLane(f *testing.F) {
 		for _, m := range []clwire.Message{
 			&clwire.UserEvent{ID: 40},
 			&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: 2}, Op: 90, Buffer: 3, Shape: clwire.Shape{Offset: 8, Size: 200}},
-			&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: 2, Wait: []uint64{40}}, Op: 92, Buffer: 3, Shape: clwire.Shape{Rect: true, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}},
+			&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: 2, Wait: []uint64{40}}, Op: 92, Buffer: 3,
+				Shape: clwire.Shape{Rect: true, Region: [3]uint64{4, 2, 1}, RowPitch: 8, SlicePitch: 16}},
 			&clwire.BulkRead{Cmd: clwire.Cmd{Queue: 2}, Op: 94, Buffer: 3, Shape: clwire.Shape{Size: 256}},
 		} {
 			if err := s.execute(clwire.Header{Type: m.Type()}, m.Append(nil)); err != nil {
@@ -250,7 +258,7 @@ func FuzzLane(f *testing.F) {
 			t.Fatal(err)
 		}
 		theirs, mine := os.NewFile(uintptr(fds[0]), "theirs"), os.NewFile(uintptr(fds[1]), "mine")
-		l, err := link.NewLane(link.Worker, theirs, nil)
+		l, err := link.OpenLane(link.Worker, theirs, link.Options{})
 		theirs.Close()
 		if err != nil {
 			t.Fatal(err)

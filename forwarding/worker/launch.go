@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
@@ -43,7 +44,8 @@ func (l *launch) load(s *session, k *kernel, m *clwire.NDRange) error {
 	l.rng.Dims = uint32(m.Dims)
 	l.rng.HasOffset, l.rng.HasLocal = one(m.HasOffset), one(m.HasLocal)
 	for i := range 3 {
-		l.rng.Global[i], l.rng.Offset[i], l.rng.Local[i] = uintptr(m.Global[i]), uintptr(m.Offset[i]), uintptr(m.Local[i])
+		l.rng.Global[i], l.rng.Offset[i], l.rng.Local[i] = uintptr(m.Global[i]), uintptr(m.Offset[i]),
+			uintptr(m.Local[i])
 	}
 	return nil
 }
@@ -79,8 +81,8 @@ func (l *launch) Keep() engine.Task {
 
 // deadBuffer and deadSampler stand for those that were released before the launch that names them.
 var (
-	deadBuffer  = &buffer{status: opencl.InvalidMemObject}
-	deadSampler = &sampler{status: opencl.InvalidSampler}
+	deadBuffer  = &buffer{status: cl.INVALID_MEM_OBJECT}
+	deadSampler = &sampler{status: cl.INVALID_SAMPLER}
 )
 
 // Drop implements engine.Task.
@@ -107,16 +109,16 @@ func (l *launch) Submit(q engine.Native, waits []engine.Native, want bool) (engi
 	k := l.kernel
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.status != opencl.Success {
+	if k.status != cl.SUCCESS {
 		return 0, int32(k.status), "the kernel could not be made"
 	}
-	if index, s := l.differences(); s != opencl.Success {
+	if index, s := l.differences(); s != cl.SUCCESS {
 		k.inStep = false
 		return 0, int32(s), fmt.Sprintf("kernel argument %d", index)
 	}
 	e, bad, s := opencl.Queue(q).Launch(k.native, &l.rng, k.low, k.val, after(waits, want))
 	l.remember(bad)
-	if s != opencl.Success {
+	if s != cl.SUCCESS {
 		if bad >= 0 {
 			return 0, int32(s), fmt.Sprintf("clSetKernelArg: argument %d", k.low[bad].Index)
 		}
@@ -134,25 +136,25 @@ func (l *launch) differences() (int, opencl.Status) {
 	}
 	for i := range l.args {
 		a := &l.args[i]
-		if a.mem != nil && (a.mem.status != opencl.Success || a.mem.refs.Load() <= 0) {
-			return i, opencl.InvalidKernelArgs
+		if a.mem != nil && (a.mem.status != cl.SUCCESS || a.mem.refs.Load() <= 0) {
+			return i, cl.INVALID_KERNEL_ARGS
 		}
-		if a.samp != nil && (a.samp.status != opencl.Success || a.samp.refs.Load() <= 0) {
-			return i, opencl.InvalidKernelArgs
+		if a.samp != nil && (a.samp.status != cl.SUCCESS || a.samp.refs.Load() <= 0) {
+			return i, cl.INVALID_KERNEL_ARGS
 		}
 	}
 	if k.inStep && !l.kept {
 		for _, i := range l.step {
 			k.put(int(i), &l.args[i])
 		}
-		return 0, opencl.Success
+		return 0, cl.SUCCESS
 	}
 	for i := range l.args {
 		if a := &l.args[i]; a.isSet && !a.equal(&k.set[i]) {
 			k.put(i, a)
 		}
 	}
-	return 0, opencl.Success
+	return 0, cl.SUCCESS
 }
 
 // put adds one argument to the call under way.

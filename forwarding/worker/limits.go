@@ -17,12 +17,18 @@ type limitError struct {
 
 func (l limitError) Error() string { return l.text }
 
-// timeLimits bound commands and builds. Nothing can end a kernel or a compiler inside a process: a session that exceeds one
-// ends, and its process with it. The reader owns it.
+// timeLimits bound commands and builds. Nothing can end a kernel or a compiler inside a process: a session that exceeds
+// one ends, and its process with it. The reader owns it.
 type timeLimits struct {
 	now      clwire.TimeLimits
 	over     chan struct{} // closed when the session ends
 	watching bool
+}
+
+// limit is the program's own wish.
+func (s *session) limit(m *clwire.TimeLimits) error {
+	s.bound(*m)
+	return nil
 }
 
 // bound makes the limits at least as tight as m.
@@ -65,7 +71,8 @@ func (s *session) watchKernels(limit time.Duration, over <-chan struct{}) {
 			return
 		case now := <-tick.C:
 			if ran := s.engine.Longest(now); ran > limit {
-				s.fail(limitError{fmt.Sprintf("a command has run for %v on its device, the limit is %v (--kernel-time)", ran.Round(time.Millisecond), limit), clwire.ExitKernelTime})
+				s.fail(limitError{fmt.Sprintf("a command has run for %v on its device, the limit is %v (--kernel-time)",
+					ran.Round(time.Millisecond), limit), clwire.ExitKernelTime})
 				return
 			}
 		}

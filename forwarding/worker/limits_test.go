@@ -75,7 +75,8 @@ func endlessSource() string {
 	var b strings.Builder
 	b.WriteString("#define A0 v[0] += v[1];\n")
 	for i := 1; i <= 28; i++ {
-		n, before := string(rune('A'+i/10))+string(rune('0'+i%10)), string(rune('A'+(i-1)/10))+string(rune('0'+(i-1)%10))
+		n, before := string(rune('A'+i/10))+string(rune('0'+i%10)),
+			string(rune('A'+(i-1)/10))+string(rune('0'+(i-1)%10))
 		b.WriteString("#define " + n + " " + before + " " + before + "\n")
 	}
 	b.WriteString("kernel void hard(global int *v) { C8 }\n")

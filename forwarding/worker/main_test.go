@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
 
@@ -99,7 +100,8 @@ func startProcess(t testing.TB) *process {
 func (p *process) assign(t testing.TB) {
 	t.Helper()
 	ring, sockets := linkEnds(t)
-	b, err := json.Marshal(clwire.DaemonMessage{Assign: &clwire.WorkerAssign{Session: 1, Worker: 1, Tenant: "test", RingBytes: clwire.RingBytes}})
+	b, err := json.Marshal(clwire.DaemonMessage{Assign: &clwire.WorkerAssign{Session: 1, Worker: 1, Tenant: "test",
+		RingBytes: clwire.RingBytes}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,11 +202,12 @@ func TestProbe(t *testing.T) {
 		t.Fatalf("%+v", result)
 	}
 	d := result.Platforms[0].Devices[0]
-	t.Logf("%s: %d + %d answers, in place %v %s", text(result.Platforms[0].Info[platformName]), len(result.Platforms[0].Info), len(d.Info), d.InPlace, d.InPlaceReason)
+	t.Logf("%s: %d + %d answers, in place %v %s", text(result.Platforms[0].Info[cl.PLATFORM_NAME]),
+		len(result.Platforms[0].Info), len(d.Info), d.InPlace, d.InPlaceReason)
 	if d.InPlace != (d.InPlaceReason == "") || len(d.Info) < 80 {
 		t.Errorf("in place %v (%s), %d answers", d.InPlace, d.InPlaceReason, len(d.Info))
 	}
-	if _, ok := d.Info[0x1031]; ok {
+	if _, ok := d.Info[cl.DEVICE_PLATFORM]; ok {
 		t.Error("a handle is in the snapshot")
 	}
 }

@@ -6,14 +6,16 @@ import (
 	"sync"
 	"time"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/opencl"
 )
 
-// limitWait is how long a creation beyond the limit waits for a higher one: the daemon sent it before it answered the client, but on another
-// way than the client's record.
+// limitWait is how long a creation beyond the limit waits for a higher one: the daemon sent it before it answered the
+// client, but on another way than the client's record.
 const limitWait = 2 * time.Second
 
-// deviceMemory counts what a session's buffers and images take of its devices' own memory, and keeps the daemon's limit.
+// deviceMemory counts what a session's buffers and images take of its devices' own memory, and keeps the daemon's
+// limit.
 type deviceMemory struct {
 	mu      sync.Mutex // leaf
 	changed sync.Cond
@@ -47,11 +49,11 @@ func (m *deviceMemory) take(b *buffer, n uint64) opencl.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.short(n) && !m.waitFor(n) {
-		return opencl.MemObjectAllocationFailure
+		return cl.MEM_OBJECT_ALLOCATION_FAILURE
 	}
 	m.taken += n
 	b.memory, b.charged = m, n
-	return opencl.Success
+	return cl.SUCCESS
 }
 
 func (m *deviceMemory) short(n uint64) bool {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
@@ -80,13 +81,13 @@ func (b *buffer) bytes() []byte { return b.seg.mem[b.at : b.at+b.size : b.at+b.s
 
 // inside checks a range of the buffer, in bytes.
 func (b *buffer) inside(offset, size uint64) opencl.Status {
-	if b.status != opencl.Success {
+	if b.status != cl.SUCCESS {
 		return b.status
 	}
 	if offset > b.size || size > b.size-offset || size == 0 {
-		return opencl.InvalidValue
+		return cl.INVALID_VALUE
 	}
-	return opencl.Success
+	return cl.SUCCESS
 }
 
 // segment is shared memory of the client. Its mapping goes when the client
@@ -125,9 +126,9 @@ func (s *segment) pinFor(c *clContext, q opencl.Queue) {
 	}
 	var p pin
 	n := uint64(len(s.mem))
-	m, status := c.native.CreateBuffer(opencl.MemReadWrite|opencl.MemUseHostPtr, n, addressOf(s.mem))
-	if status == opencl.Success {
-		if at, status := q.Map(m, n); status == opencl.Success && at == addressOf(s.mem) {
+	m, status := c.native.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, n, addressOf(s.mem))
+	if status == cl.SUCCESS {
+		if at, status := q.Map(m, n); status == cl.SUCCESS && at == addressOf(s.mem) {
 			p.native = m
 		} else {
 			m.Release()
@@ -152,6 +153,9 @@ type program struct {
 	native  opencl.Program
 	status  opencl.Status
 	context *clContext
+	devices []uint32      // that it is for, as the client has them: indices in the platform, and of sub-devices
+	names   []string      // of a linked program: see sourceNames; the link's goroutine sets it
+	builtIn bool          // its kernels are the device's own
 	built   chan struct{} // closed when the last build asked for is over; nil: none was
 	refs    atomic.Int32
 }
@@ -211,7 +215,8 @@ type argument struct {
 }
 
 func (a *argument) equal(b *argument) bool {
-	return a.kind == b.kind && a.isSet == b.isSet && a.n == b.n && a.small == b.small && a.size == b.size && a.mem == b.mem && a.samp == b.samp &&
+	return a.kind == b.kind && a.isSet == b.isSet && a.n == b.n && a.small == b.small && a.size == b.size &&
+		a.mem == b.mem && a.samp == b.samp &&
 		string(a.big) == string(b.big)
 }
 

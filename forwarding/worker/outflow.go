@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
@@ -39,7 +40,7 @@ func (o *bulkOp) sendOut() {
 	}
 	f.send(lanes[0])
 	others.Wait()
-	if f.status != opencl.Success {
+	if f.status != cl.SUCCESS {
 		o.end(int32(f.status))
 	}
 }
@@ -56,7 +57,7 @@ func (f *outflow) send(l *link.Lane) {
 func (f *outflow) next() (at, n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.at == f.o.size || f.broken || f.status != opencl.Success {
+	if f.at == f.o.size || f.broken || f.status != cl.SUCCESS {
 		return 0, 0
 	}
 	at = f.at
@@ -82,7 +83,7 @@ func (f *outflow) failed(status opencl.Status) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.status = firstOf(f.status, status)
-	return f.broken || f.status != opencl.Success
+	return f.broken || f.status != cl.SUCCESS
 }
 
 // sendInPlace sends from where the bytes are.
@@ -153,7 +154,7 @@ func (o *bulkOp) Again(h clwire.LaneHeader, send func(payload []byte) error) err
 	}
 	defer b.unref()
 	data, status := o.fetch(h.Offset, uint64(h.Length))
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		err := fmt.Errorf("a chunk cannot be read again: status %d", status)
 		o.b.s.fail(err)
 		return err
@@ -181,10 +182,10 @@ func (o *bulkOp) fetch(at, n uint64) ([]byte, opencl.Status) {
 			data = append(data, mem[at:at+n]...)
 			return true
 		})
-		return data, opencl.Success
+		return data, cl.SUCCESS
 	}
 	q, status := o.b.staging.queue(o.b.s, o.buffer.context)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		return nil, status
 	}
 	data = data[:n]

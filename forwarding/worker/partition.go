@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 )
@@ -51,27 +52,13 @@ func (m *subDevices) count() int {
 	return len(m.byID)
 }
 
-func (s *session) partition(h clwire.Header, p []byte) error {
-	switch h.Type {
-	case clwire.TypeCreateSubDevices:
-		var m clwire.CreateSubDevices
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.createSubDevices(h, &m)
-	case clwire.TypeReleaseSubDevice:
-		var m clwire.ReleaseSubDevice
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		// Only its number goes: PoCL 3.1 crashes where an event that the engine still holds outlives its device.
-		s.subs.put(m.Device, 0)
-		return nil
-	}
-	var m clwire.SpecConstant
-	if err := m.Decode(p); err != nil {
-		return err
-	}
+func (s *session) releaseSubDevice(m *clwire.ReleaseSubDevice) error {
+	// Only its number goes: PoCL 3.1 crashes where an event that the engine still holds outlives its device.
+	s.subs.put(m.Device, 0)
+	return nil
+}
+
+func (s *session) specConstant(h clwire.Header, m *clwire.SpecConstant) error {
 	program, err := lookup[*program](s, m.Program)
 	if err != nil {
 		return err
@@ -79,8 +66,8 @@ func (s *session) partition(h clwire.Header, p []byte) error {
 	status := program.status
 	switch {
 	case program.building():
-		status = opencl.InvalidOperation
-	case status == opencl.Success && len(m.Value) > 0:
+		status = cl.INVALID_OPERATION
+	case status == cl.SUCCESS && len(m.Value) > 0:
 		status = program.native.SetSpecConstant(m.ID, m.Value)
 	}
 	s.outcome(h, m.Program, status, "clSetProgramSpecializationConstant")
@@ -101,15 +88,15 @@ func (s *session) createSubDevices(h clwire.Header, m *clwire.CreateSubDevices) 
 	var answer clwire.SubDevices
 	n, status := parent.CountSubDevices(properties)
 	switch {
-	case status != opencl.Success:
+	case status != cl.SUCCESS:
 	case n > clwire.MaxSubDevices || uint64(s.subs.count())+uint64(n) > clwire.MaxSubDevices:
-		status = opencl.OutOfResources
+		status = cl.OUT_OF_RESOURCES
 	case m.Room != 0 && n > m.Room:
-		status = opencl.InvalidValue
+		status = cl.INVALID_VALUE
 	case m.Room != 0:
 		answer, status = s.makeSubDevices(parent, properties, m.First, n)
 	}
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		s.reply(h.Request, status, nil)
 		return nil
 	}
@@ -122,10 +109,11 @@ func (s *session) createSubDevices(h clwire.Header, m *clwire.CreateSubDevices) 
 	return nil
 }
 
-func (s *session) makeSubDevices(parent opencl.Device, properties []uintptr, first, n uint32) (answer clwire.SubDevices, status opencl.Status) {
+func (s *session) makeSubDevices(parent opencl.Device, properties []uintptr, first, n uint32) (answer clwire.SubDevices,
+	status opencl.Status) {
 	for i := range n {
 		if s.subs.get(first+i) != 0 {
-			return answer, opencl.InvalidValue
+			return answer, cl.INVALID_VALUE
 		}
 	}
 	devices, status := parent.CreateSubDevices(properties, n)

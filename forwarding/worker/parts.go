@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/include"
@@ -13,35 +14,12 @@ import (
 
 // Programs in parts, and the files that sources include.
 
-func (s *session) parts(h clwire.Header, p []byte) error {
-	switch h.Type {
-	case clwire.TypeCompileProgram:
-		var m clwire.CompileProgram
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.compileProgram(h, &m)
-	case clwire.TypeLinkProgram:
-		var m clwire.LinkProgram
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.linkProgram(h, &m)
-	case clwire.TypeFiles:
-		var m clwire.Files
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.filesRecord(h, &m)
-	}
-	var m clwire.FileData
-	if err := m.Decode(p); err != nil {
-		return err
-	}
+func (s *session) fileData(m *clwire.FileData) error {
 	data, err := s.takeBlob(m.Blob)
 	if err != nil {
 		return err
 	}
+	s.meetWords(data)
 	return s.files.bring(m.Set, data)
 }
 
@@ -84,7 +62,8 @@ func (s *session) linkProgram(h clwire.Header, m *clwire.LinkProgram) error {
 	}
 	p := &program{context: context, status: context.status}
 	p.refs.Store(1)
-	c := &construction{program: p, what: "clLinkProgram", options: string(m.Options), indices: append([]uint32(nil), m.Devices...), kernels: true}
+	c := &construction{program: p, what: "clLinkProgram", options: string(m.Options),
+		indices: append([]uint32(nil), m.Devices...), kernels: true}
 	if c.devices, err = s.nativeDevices(m.Devices); err != nil {
 		return err
 	}
@@ -98,6 +77,7 @@ func (s *session) linkProgram(h clwire.Header, m *clwire.LinkProgram) error {
 		}
 		c.after = append(c.after, in)
 	}
+	p.devices = c.indices
 	c.call = func(options string) opencl.Status {
 		inputs := make([]opencl.Program, len(c.after))
 		for i, in := range c.after {
@@ -105,8 +85,11 @@ func (s *session) linkProgram(h clwire.Header, m *clwire.LinkProgram) error {
 		}
 		var status opencl.Status
 		p.native, status = context.native.Link(c.devices, options, inputs)
+		for _, in := range c.after { // now: they may be released before a long word is met
+			p.names = withNames(p.names, in.sourceNames())
+		}
 		if p.native == 0 {
-			p.status = opencl.InvalidProgram
+			p.status = cl.INVALID_PROGRAM
 		}
 		return status
 	}
@@ -155,7 +138,7 @@ func (s *session) filesRecord(h clwire.Header, m *clwire.Files) error {
 		out = nativeOrder.AppendUint32(out, i)
 	}
 	if h.Request != 0 {
-		s.reply(h.Request, opencl.Success, out)
+		s.reply(h.Request, cl.SUCCESS, out)
 	}
 	return nil
 }
@@ -191,7 +174,7 @@ func (f *fileSets) lay(set *fileSet) (*include.Layout, error) {
 		return nil, nil
 	}
 	if f.store == nil {
-		return nil, fmt.Errorf("this worker has no directory for the files that the source includes")
+		return nil, fmt.Errorf("this worker has no directory for included files")
 	}
 	if err := f.store.Put(set.manifest, set.missing, set.data); err != nil {
 		return nil, err

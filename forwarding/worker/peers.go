@@ -7,13 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/peer"
 )
 
-// peers is a session's links to other workers of its program (package peer). The reader owns links but for what mu guards.
+// peers is a session's links to other workers of its program (package peer). The reader owns links but for what mu
+// guards.
 type peers struct {
 	s        *session
 	identity *link.Identity // made by the first PeerOpen; the reader's
@@ -42,67 +44,27 @@ type peerLink struct {
 // lookEvery is how often the words' reader looks at commands that nobody waits for, while it is awake.
 const lookEvery = 100 * time.Microsecond
 
-// record carries out one record about links.
-func (p *peers) record(h clwire.Header, payload []byte) error {
-	switch h.Type {
-	case clwire.TypePeerOpen:
-		var m clwire.PeerOpen
-		if err := m.Decode(payload); err != nil {
-			return err
-		}
-		return p.open(h)
-	case clwire.TypePeerExpect:
-		var m clwire.PeerExpect
-		if err := m.Decode(payload); err != nil {
-			return err
-		}
-		return p.expect(&m)
-	case clwire.TypePeerPush:
-		var m clwire.PeerPush
-		if err := m.Decode(payload); err != nil {
-			return err
-		}
-		return p.push(&m)
-	case clwire.TypePeerPull:
-		var m clwire.PeerPull
-		if err := m.Decode(payload); err != nil {
-			return err
-		}
-		return p.pull(&m)
+func (p *peers) signal(m *clwire.PeerSignal) error {
+	l, err := p.find(m.Link)
+	if err != nil {
+		return err
 	}
-	return p.event(h, payload)
+	there := m.There
+	return p.s.engine.After([]uint64{m.Event}, func(status int32) { l.link.Tell(there, status) })
 }
 
-func (p *peers) event(h clwire.Header, payload []byte) error {
-	switch h.Type {
-	case clwire.TypePeerSignal:
-		var m clwire.PeerSignal
-		if err := m.Decode(payload); err != nil {
-			return err
-		}
-		l, err := p.find(m.Link)
-		if err != nil {
-			return err
-		}
-		return p.s.engine.After([]uint64{m.Event}, func(status int32) { l.link.Tell(m.There, status) })
-	case clwire.TypePeerEvent:
-		var m clwire.PeerEvent
-		if err := m.Decode(payload); err != nil {
-			return err
-		}
-		l, err := p.find(m.Link)
-		if err == nil {
-			err = p.foreign(m.ID)
-		}
-		if err == nil {
-			err = l.link.Expect(m.ID)
-		}
-		return err
+func (p *peers) event(m *clwire.PeerEvent) error {
+	l, err := p.find(m.Link)
+	if err == nil {
+		err = p.foreign(m.ID)
 	}
-	var m clwire.PeerClose
-	if err := m.Decode(payload); err != nil {
-		return err
+	if err == nil {
+		err = l.link.Expect(m.ID)
 	}
+	return err
+}
+
+func (p *peers) end(m *clwire.PeerClose) error {
 	l, err := p.find(m.Link)
 	if err == nil {
 		l.link.End(peer.ErrClosed)
@@ -137,7 +99,7 @@ func (p *peers) open(h clwire.Header) error {
 		p.identity = id
 	}
 	own := p.identity.Fingerprint()
-	p.s.reply(h.Request, opencl.Success, own[:])
+	p.s.reply(h.Request, cl.SUCCESS, own[:])
 	return nil
 }
 
@@ -146,7 +108,8 @@ func (p *peers) expect(m *clwire.PeerExpect) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.Link == 0 || p.links[m.Link] != nil || len(p.links) >= clwire.MaxPeerLinks || p.identity == nil {
-		return fmt.Errorf("%w: link %d is there already, or not opened, or one of more than %d", errRecord, m.Link, clwire.MaxPeerLinks)
+		return fmt.Errorf("%w: link %d is there already, or not opened, or one of more than %d", errRecord, m.Link,
+			clwire.MaxPeerLinks)
 	}
 	l := &peerLink{s: p.s, id: m.Link, bulk: newBulk(p.s), pushes: map[uint64]*bulkOp{}}
 	o := peer.Options{Answers: m.Answers, Lanes: int(m.Lanes), Worker: l}
@@ -195,7 +158,7 @@ func (p *peers) push(m *clwire.PeerPush) error {
 		return err
 	}
 	o := &bulkOp{b: l.bulk, id: m.Op, known: true, buffer: b, ext: ext, size: m.Size, origin: m.Content.Origin}
-	if m.Content.Size != 0 && status == opencl.Success {
+	if m.Content.Size != 0 && status == cl.SUCCESS {
 		o.content = p.s.sizeBuffer(b, m.Content.Size)
 	}
 	if !l.keep(o) {
@@ -284,8 +247,8 @@ func (l *peerLink) trim(o *bulkOp) {
 	}
 }
 
-// atOnce is the largest push that whoever learns that it is due sends himself: copied and encrypted in the time that waking
-// somebody else takes.
+// atOnce is the largest push that whoever learns that it is due sends himself: copied and encrypted in the time that
+// waking somebody else takes.
 const atOnce = 16 << 10
 
 // sendApart sends a push on a goroutine that may wait.
@@ -302,7 +265,7 @@ func (l *peerLink) sendApart(o *bulkOp) {
 		return
 	}
 	data, status := o.fetch(0, o.size)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		l.link.Fail(o.id, int32(status))
 		return
 	}
@@ -333,7 +296,8 @@ func (l *peerLink) letGo(b *buffer) {
 	}
 }
 
-// pull takes a range once the events are over. Their failures do not matter: what the earlier commands left is overwritten.
+// pull takes a range once the events are over. Their failures do not matter: what the earlier commands left is
+// overwritten.
 func (p *peers) pull(m *clwire.PeerPull) error {
 	l, err := p.find(m.Link)
 	if err != nil {
@@ -344,9 +308,10 @@ func (p *peers) pull(m *clwire.PeerPull) error {
 		return err
 	}
 	if b.seg != nil && b.seg.readOnly {
-		status = opencl.InvalidOperation
+		status = cl.INVALID_OPERATION
 	}
-	o := &bulkOp{b: l.bulk, id: m.Op, known: true, write: true, turn: true, buffer: b, ext: ext, size: m.Size, left: m.Size, status: int32(status)}
+	o := &bulkOp{b: l.bulk, id: m.Op, known: true, write: true, turn: true, buffer: b, ext: ext, size: m.Size,
+		left: m.Size, status: int32(status)}
 	if err := p.foreign(o.id); err != nil {
 		b.unref()
 		return err
@@ -534,14 +499,5 @@ func (p *peers) forget(c *clContext) {
 	defer p.mu.Unlock()
 	for _, l := range p.links {
 		l.bulk.staging.forget(c)
-	}
-}
-
-// close ends all links, behind the reader.
-func (p *peers) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.links {
-		l.link.Close()
 	}
 }

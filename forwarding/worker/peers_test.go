@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/opencl"
 )
 
 // linked is two workers of one program with a link between them.
@@ -58,7 +58,8 @@ func newLinked(t *testing.T, inPlace, plaintext bool) *linked {
 				continue
 			}
 			if index == 1 {
-				w.far[i].send(&clwire.PeerExpect{Link: w.number, Answers: i == 1, Plaintext: plaintext, Lanes: 3, PeerSHA: prints[1-i]})
+				w.far[i].send(&clwire.PeerExpect{Link: w.number, Answers: i == 1, Plaintext: plaintext, Lanes: 3,
+					PeerSHA: prints[1-i]})
 				w.far[i].link.Kick()
 			}
 			w.far[i].session.peers.sockets.put(&clwire.WorkerPeer{Link: w.number, Index: index}, fd)
@@ -89,7 +90,7 @@ func (w *linked) next() uint64 { w.last++; return w.last }
 func (w *linked) buffer(i int, size int, data []byte) uint64 {
 	f := w.far[i]
 	id := f.id()
-	f.send(&clwire.CreateBuffer{ID: id, Context: w.fix[i].context, Flags: opencl.MemReadWrite, Size: uint64(size)})
+	f.send(&clwire.CreateBuffer{ID: id, Context: w.fix[i].context, Flags: cl.MEM_READ_WRITE, Size: uint64(size)})
 	for at := 0; at < len(data); at += 4096 {
 		part := data[at:min(at+4096, len(data))]
 		f.send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: w.fix[i].queue}, Buffer: id, Offset: uint64(at), Data: part})
@@ -224,7 +225,7 @@ func TestPeerFailures(t *testing.T) {
 		want      int32
 	}{
 		"a failed command": {0, 100, []uint64{gate}, -7},
-		"outside":          {90, 100, nil, int32(opencl.InvalidValue)},
+		"outside":          {90, 100, nil, int32(cl.INVALID_VALUE)},
 		"well":             {0, 100, nil, 0},
 	} {
 		op := w.next()
@@ -309,12 +310,12 @@ func hostileEnd(t *testing.T) (w *linked, words *link.Stream, chunks *link.Lane)
 		w.far[0].must(err)
 		p.sockets.put(&clwire.WorkerPeer{Link: w.number, Index: index}, fd)
 		if index == 0 {
-			words, err = link.NewStream(link.Worker, a, nil)
+			words, err = link.OpenStream(link.Worker, a, link.Options{})
 			w.far[0].must(err)
 			t.Cleanup(func() { words.Close() })
 			continue
 		}
-		chunks, err = link.NewLane(link.Client, a, nil)
+		chunks, err = link.OpenLane(link.Client, a, link.Options{})
 		w.far[0].must(err)
 		t.Cleanup(func() { chunks.Close() })
 	}
@@ -347,9 +348,13 @@ func TestHostilePeer(t *testing.T) {
 		"a positive status": func(e end, op uint64) error {
 			return word(e, clwire.PeerWord{Kind: clwire.PeerDone, Status: 3, Number: op})
 		},
-		"a record of a client's": func(e end, _ uint64) error { return e.words.Send(&clwire.Finish{Queue: 1}, clwire.FlagUrgent, 1) },
+		"a record of a client's": func(e end,
+			_ uint64) error {
+			return e.words.Send(&clwire.Finish{Queue: 1}, clwire.FlagUrgent, 1)
+		},
 		"an event told twice": func(e end, _ uint64) error {
-			return word(e, clwire.PeerWord{Kind: clwire.PeerDone, Number: 99}, clwire.PeerWord{Kind: clwire.PeerDone, Number: 99})
+			return word(e, clwire.PeerWord{Kind: clwire.PeerDone, Number: 99},
+				clwire.PeerWord{Kind: clwire.PeerDone, Number: 99})
 		},
 		"a push nobody knows fails": func(e end, _ uint64) error {
 			return word(e, clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: 99})
@@ -380,19 +385,24 @@ func TestHostilePeer(t *testing.T) {
 			failed := clwire.PeerWord{Kind: clwire.PeerFailed, Status: -5, Number: op}
 			return errors.Join(piece(e, op, 0, 500), word(e, failed))
 		},
-		"a length of no push": func(e end, _ uint64) error { return e.words.Send(&clwire.BulkLength{Op: 99}, clwire.FlagUrgent, 0) },
+		"a length of no push": func(e end,
+			_ uint64) error {
+			return e.words.Send(&clwire.BulkLength{Op: 99}, clwire.FlagUrgent, 0)
+		},
 		"longer than it is": func(e end, op uint64) error {
 			return e.words.Send(&clwire.BulkLength{Op: op, Bytes: 1000}, clwire.FlagUrgent, 0)
 		},
 		"shorter than what came": func(e end, op uint64) error {
-			return errors.Join(piece(e, op, 0, 600), e.words.Send(&clwire.BulkLength{Op: op, Bytes: 599}, clwire.FlagUrgent, 0))
+			return errors.Join(piece(e, op, 0, 600),
+				e.words.Send(&clwire.BulkLength{Op: op, Bytes: 599}, clwire.FlagUrgent, 0))
 		},
 		"shortened twice": func(e end, op uint64) error {
 			return errors.Join(e.words.Send(&clwire.BulkLength{Op: op, Bytes: 900}, clwire.FlagUrgent, 0),
 				e.words.Send(&clwire.BulkLength{Op: op, Bytes: 800}, clwire.FlagUrgent, 0))
 		},
 		"bytes behind the shorter end": func(e end, op uint64) error {
-			return errors.Join(e.words.Send(&clwire.BulkLength{Op: op, Bytes: 500}, clwire.FlagUrgent, 0), piece(e, op, 499, 2))
+			return errors.Join(e.words.Send(&clwire.BulkLength{Op: op, Bytes: 500}, clwire.FlagUrgent, 0),
+				piece(e, op, 499, 2))
 		},
 		"a cable cut":       func(e end, _ uint64) error { e.Shutdown(); return nil },
 		"words are cut off": func(e end, _ uint64) error { e.words.Shutdown(); return nil },

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/cl"
 )
 
 // policies counts a process's threads by their scheduling policy.
@@ -40,7 +42,7 @@ func TestTheDriversThreadsDoNotTakeProcessorsAway(t *testing.T) {
 	if err != nil || own.Policy != unix.SCHED_NORMAL {
 		t.Skipf("policy %+v, %v: that stays", own, err)
 	}
-	name, _ := testDriver(t).platform.Info(platformName)
+	name, _ := testDriver(t).platform.Info(cl.PLATFORM_NAME)
 	if text(name) != "Portable Computing Language" {
 		t.Skip("not for this driver: ", text(name))
 	}

@@ -3,14 +3,13 @@
 package worker
 
 import (
-	"fmt"
 	"math/bits"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/opencl"
 )
 
 // keptPrivateBytes is how much released memory a session keeps for its next
@@ -67,7 +66,7 @@ func (p *privateMemory) keep(seg *segment) bool {
 // privateBuffer lays a buffer over memory of its own.
 func (s *session) privateBuffer(b *buffer, m *clwire.CreateBuffer) {
 	if m.Size == 0 || m.Size > 1<<46 {
-		b.status = opencl.InvalidValue
+		b.status = cl.INVALID_VALUE
 		return
 	}
 	size := classOf(m.Size)
@@ -75,7 +74,7 @@ func (s *session) privateBuffer(b *buffer, m *clwire.CreateBuffer) {
 	if seg == nil {
 		mem, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 		if err != nil {
-			b.status = opencl.OutOfHostMemory
+			b.status = cl.OUT_OF_HOST_MEMORY
 			return
 		}
 		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // fewer faults where the kernel does it
@@ -108,28 +107,10 @@ func (s *session) keepOrUnmap(seg *segment) {
 	}
 }
 
-// bulkRecord carries a record of a bulk operation out.
-func (s *session) bulkRecord(h clwire.Header, p []byte) error {
-	if s.bulk == nil {
-		return fmt.Errorf("%w: a client on this node has segments", errRecord)
-	}
-	switch h.Type {
-	case clwire.TypeBulkWrite:
-		var m clwire.BulkWrite
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.bulkCommand(h, &m.Cmd, m.Op, m.Buffer, &m.Shape, true, false)
-	case clwire.TypeBulkRead:
-		var m clwire.BulkRead
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.bulkCommand(h, &m.Cmd, m.Op, m.Buffer, &m.Shape, false, m.Inline)
-	}
-	var m clwire.BulkBytes
-	if err := m.Decode(p); err != nil {
-		return err
-	}
-	return s.bulk.take(&m)
+func (s *session) bulkWrite(h clwire.Header, m *clwire.BulkWrite) error {
+	return s.bulkCommand(h, &m.Cmd, m.Op, m.Buffer, &m.Shape, true, false)
+}
+
+func (s *session) bulkRead(h clwire.Header, m *clwire.BulkRead) error {
+	return s.bulkCommand(h, &m.Cmd, m.Op, m.Buffer, &m.Shape, false, m.Inline)
 }

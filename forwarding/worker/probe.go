@@ -12,13 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
-)
-
-const (
-	platformName = 0x0902
-	deviceUUID   = 0x106A // cl_khr_device_uuid
 )
 
 // Probe is the process `tendril probe`: inside the same sandbox as a worker it
@@ -54,7 +50,8 @@ func Probe(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Snapshot loads a driver into this process and describes its platforms. noInPlace: no device computes on segments, whatever it could.
+// Snapshot loads a driver into this process and describes its platforms. noInPlace: no device computes on segments,
+// whatever it could.
 func Snapshot(icd string, noInPlace bool) ([]clwire.PlatformSnapshot, error) {
 	lib, err := opencl.Open(icd)
 	if err != nil {
@@ -85,7 +82,7 @@ func snapshot(p opencl.Platform, noInPlace bool) (clwire.PlatformSnapshot, error
 	}
 	for _, d := range devices {
 		ds := describe(d)
-		if u := ds.Info[deviceUUID]; len(u) == 16 {
+		if u := ds.Info[cl.DEVICE_UUID_KHR]; len(u) == 16 {
 			ds.UUID = hex.EncodeToString(u)
 		}
 		if ds.InPlaceReason = "the daemon's in-place is off"; !noInPlace {
@@ -109,7 +106,7 @@ func ask(into map[uint32][]byte, params [][2]uint32, info func(uint32) ([]byte, 
 			if _, handle := handleParams[p]; handle {
 				continue
 			}
-			if b, s := info(p); s == opencl.Success {
+			if b, s := info(p); s == cl.SUCCESS {
 				into[p] = append([]byte{}, b...)
 			}
 		}
@@ -140,9 +137,9 @@ var (
 	}
 	// handleParams have answers that mean something in this process only.
 	handleParams = map[uint32]struct{}{
-		0x1031: {}, // CL_DEVICE_PLATFORM
-		0x1042: {}, // CL_DEVICE_PARENT_DEVICE
-		0x2051: {}, // CL_DEVICE_HANDLE_LIST_KHR
+		cl.DEVICE_PLATFORM:        {},
+		cl.DEVICE_PARENT_DEVICE:   {},
+		cl.DEVICE_HANDLE_LIST_KHR: {},
 	}
 )
 
@@ -152,8 +149,8 @@ const canaryBytes = 64 << 10
 // inPlace finds out by doing whether a device computes in the memory that a
 // segment is made of; if not, it says why.
 func inPlace(p opencl.Platform, d opencl.Device) (bool, string) {
-	kind, s := d.Info(opencl.DeviceType)
-	if s != opencl.Success || number(kind)&opencl.DeviceTypeCPU == 0 {
+	kind, s := d.Info(cl.DEVICE_TYPE)
+	if s != cl.SUCCESS || number(kind)&cl.DEVICE_TYPE_CPU == 0 {
 		return false, "the device has memory of its own"
 	}
 	fd, err := unix.MemfdCreate("canary", unix.MFD_CLOEXEC)
@@ -185,21 +182,22 @@ const canary = 0x7E4D811D_5EED_CA4A
 // fill writes the canary over mem through a buffer and takes the buffer away again.
 func fill(p opencl.Platform, d opencl.Device, mem []byte) error {
 	c, s := p.CreateContext([]opencl.Device{d})
-	if s != opencl.Success {
+	if s != cl.SUCCESS {
 		return s.Err("clCreateContext")
 	}
 	defer c.Release()
 	q, s := c.CreateQueue(d, 0)
-	if s != opencl.Success {
+	if s != cl.SUCCESS {
 		return s.Err("clCreateCommandQueue")
 	}
 	defer q.Release()
-	m, s := c.CreateBuffer(opencl.MemReadWrite|opencl.MemUseHostPtr, uint64(len(mem)), addressOf(mem))
-	if s != opencl.Success {
+	m, s := c.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, uint64(len(mem)), addressOf(mem))
+	if s != cl.SUCCESS {
 		return s.Err("clCreateBuffer with CL_MEM_USE_HOST_PTR")
 	}
 	defer m.Release()
-	if _, s := q.Fill(m, binary.LittleEndian.AppendUint64(nil, canary), 0, uint64(len(mem)), opencl.After{}); s != opencl.Success {
+	if _, s := q.Fill(m, binary.LittleEndian.AppendUint64(nil, canary), 0, uint64(len(mem)),
+		opencl.After{}); s != cl.SUCCESS {
 		return s.Err("clEnqueueFillBuffer")
 	}
 	return q.Finish().Err("clFinish")

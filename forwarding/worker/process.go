@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
@@ -122,11 +123,13 @@ func environment(from []string, cache string) []string {
 	var env []string
 	set := map[string]string{
 		"HOME": cache, "TMPDIR": filepath.Join(cache, "tmp"), "XDG_CACHE_HOME": cache,
-		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "cuda"), "TENDRIL_WORKER": "1",
+		"POCL_CACHE_DIR": filepath.Join(cache, "pocl"), "CUDA_CACHE_PATH": filepath.Join(cache, "cuda"),
+		"TENDRIL_WORKER": "1",
 	}
 	for _, kv := range from {
 		name, _, _ := strings.Cut(kv, "=")
-		if _, ours := set[name]; ours || strings.HasPrefix(name, "OCL_ICD_") || strings.HasPrefix(name, "OPENCL_") || name == stageVariable {
+		if _, ours := set[name]; ours || strings.HasPrefix(name, "OCL_ICD_") || strings.HasPrefix(name, "OPENCL_") ||
+			name == stageVariable {
 			continue
 		}
 		env = append(env, kv)
@@ -231,7 +234,7 @@ func load(icd string, index int, noInPlace bool) (*driver, error) {
 		return nil, fmt.Errorf("driver %s has %d platforms, not one of number %d", lib.Path(), len(platforms), index)
 	}
 	d := &driver{platform: platforms[index]}
-	name, _ := d.platform.Info(platformName)
+	name, _ := d.platform.Info(cl.PLATFORM_NAME)
 	pocl := text(name) == "Portable Computing Language"
 	d.blocks = noInPlace || !pocl // PoCL's enqueue hands over to its own threads
 	if pocl {
@@ -262,7 +265,8 @@ type control struct {
 	sockets  peerSockets
 	limits   clwire.TimeLimits // of the assignment
 
-	compression *link.Compression // of a session of this node: only what goes to another node's worker is packed; nil: nothing is
+	// of a session of this node: only what goes to another node's worker is packed; nil: nothing is
+	compression *link.Compression
 }
 
 // send is best effort: a daemon that is gone is noticed by watch.

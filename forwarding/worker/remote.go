@@ -46,14 +46,16 @@ type carriedLane struct {
 // awaitRemote answers an assignment and waits for its control stream.
 func (c *control) awaitRemote(m *clwire.AssignRemote) (link.Link, *remote, error) {
 	if m.Lanes < 1 || m.Lanes > clwire.MaxLanes || len(m.ClientSHA256) != len(link.Fingerprint{}) {
-		return nil, nil, fmt.Errorf("assignment of %d lanes and a fingerprint of %d bytes", m.Lanes, len(m.ClientSHA256))
+		return nil, nil, fmt.Errorf("assignment of %d lanes and a fingerprint of %d bytes", m.Lanes,
+			len(m.ClientSHA256))
 	}
 	id, err := link.NewIdentity()
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &remote{control: c, up: make([]resumable, m.Lanes), streams: make(chan *link.Stream, 1), lanes: make(chan carriedLane, clwire.MaxLanes),
-		lost: make(chan struct{}, 1), patience: time.Duration(m.ResumeMillis) * time.Millisecond}
+	r := &remote{control: c, up: make([]resumable, m.Lanes), streams: make(chan *link.Stream, 1),
+		lanes: make(chan carriedLane, clwire.MaxLanes),
+		lost:  make(chan struct{}, 1), patience: time.Duration(m.ResumeMillis) * time.Millisecond}
 	r.options.Silence = time.Duration(m.SilenceMillis) * time.Millisecond
 	if !m.Plaintext {
 		r.options.TLS = id.Config(link.Fingerprint(m.ClientSHA256))
@@ -161,7 +163,8 @@ func (r *remote) tellMoved() {
 	for range time.Tick(movedEvery) {
 		if n := r.options.Compression.Counts(); n.Packed() && n != told {
 			told = n
-			r.control.send(&clwire.WorkerMessage{Moved: &clwire.Moved{Sent: n.Sent, SentWire: n.SentWire, Taken: n.Taken, TakenWire: n.TakenWire}})
+			r.control.send(&clwire.WorkerMessage{Moved: &clwire.Moved{Sent: n.Sent, SentWire: n.SentWire,
+				Taken: n.Taken, TakenWire: n.TakenWire}})
 		}
 	}
 }

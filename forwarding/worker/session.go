@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
@@ -52,7 +53,10 @@ type session struct {
 	launch     launch
 	tracer     *tracer // nil: nobody traces
 	scratch    records
-	attached   *attachments // segments that the daemon sends; nil in tests
+	rows       *[rowCount]row           // dispatch.go
+	messages   [rowCount]clwire.Message // what records are decoded into
+	longWords  atomic.Bool              // of what programs are built from: see hasLongWord
+	attached   *attachments             // segments that the daemon sends; nil in tests
 
 	liveMu sync.Mutex
 	live   map[*clQueue]struct{} // native queues, for Finish before an unmap
@@ -65,13 +69,10 @@ type session struct {
 	failed atomic.Pointer[error]
 }
 
-// records are reused from one decode to the next.
+// records are reused from one to the next.
 type records struct {
-	ndrange  clwire.NDRange
-	transfer clwire.Transfer
-	wait     clwire.Wait
-	command  engine.Command
-	replay   []byte // a recorded command with the Cmd of its turn
+	command engine.Command
+	replay  []byte // a recorded command with the Cmd of its turn
 }
 
 // blob gathers the pieces of something larger than a record.
@@ -80,14 +81,16 @@ type blob struct {
 	total uint64
 }
 
-// newSession makes a session over an open link. lanes: the driver may block in clEnqueue….
-func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace, lanes bool, out *output) *session {
+// newSession makes a session over an open link. submitters: the driver may block in clEnqueue….
+func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace, submitters bool,
+	out *output) *session {
 	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, output: out,
-		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{}, blobs: map[uint64]*blob{},
-		live: map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory()}
+		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{},
+		blobs: map[uint64]*blob{},
+		live:  map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory(), rows: &rows}
 	s.ring, _ = l.(*link.Conn)
 	s.peers.s = s
-	o := engine.Options{Lanes: lanes}
+	o := engine.Options{Submitters: submitters}
 	if s.ring == nil {
 		o.Reported = l.Kick
 	}
@@ -112,7 +115,7 @@ func (s *session) run() (err error) {
 			err = *f
 		}
 		if err != nil && !errors.Is(err, link.ErrHangup) {
-			s.sendNow(&clwire.Fault{Status: int32(opencl.OutOfResources), Text: err.Error()})
+			s.sendNow(&clwire.Fault{Status: int32(cl.OUT_OF_RESOURCES), Text: err.Error()})
 			s.link.Flush()
 			return
 		}
@@ -221,7 +224,8 @@ func (r reporter) Events(ends []engine.End, urgent bool) {
 	case urgent:
 		flags = clwire.FlagUrgent
 	case r.s.ring == nil:
-		flags = clwire.FlagMore // an answer, or engine.Options.Reported: the stream's flusher would be one thread more to wake
+		// an answer, or engine.Options.Reported: the stream's flusher would be one thread more to wake
+		flags = clwire.FlagMore
 	}
 	r.s.send(&clwire.Events{Ends: ends}, flags, 0)
 }
@@ -299,7 +303,7 @@ func (s *session) outcome(h clwire.Header, object uint64, status opencl.Status, 
 	switch {
 	case h.Request != 0:
 		s.reply(h.Request, status, nil)
-	case status != opencl.Success:
+	case status != cl.SUCCESS:
 		s.sendNow(&clwire.Fault{Object: object, Status: int32(status), Text: text})
 	}
 }
@@ -351,8 +355,8 @@ func (s *session) addSegment(m *clwire.AddSegment) error {
 	return nil
 }
 
-// protectSegment takes the right to write away from this process's own mapping, or gives it back. Commands that came before may still
-// write.
+// protectSegment takes the right to write away from this process's own mapping, or gives it back. Commands that came
+// before may still write.
 func (s *session) protectSegment(h clwire.Header, m *clwire.ProtectSegment) error {
 	f, err := s.link.TakeFD()
 	if err != nil {
@@ -363,7 +367,8 @@ func (s *session) protectSegment(h clwire.Header, m *clwire.ProtectSegment) erro
 		f.Close()
 		return fmt.Errorf("%w: segment %d is none to protect", errRecord, m.ID)
 	}
-	seg.readOnly = !m.Writable
+	writable := m.Writable
+	seg.readOnly = !writable
 	seg.refs.Add(1)
 	queues := s.liveQueues()
 	s.work.Go(func() {
@@ -373,9 +378,9 @@ func (s *session) protectSegment(h clwire.Header, m *clwire.ProtectSegment) erro
 			q.native.Finish()
 			q.unref()
 		}
-		status := opencl.Success
-		if storesegment.Remap(seg.mem, f, m.Writable) != nil {
-			status = opencl.OutOfResources // the client learns that from what it tries then
+		var status opencl.Status
+		if storesegment.Remap(seg.mem, f, writable) != nil {
+			status = cl.OUT_OF_RESOURCES // the client learns that from what it tries then
 		}
 		s.reply(h.Request, status, nil)
 	})

@@ -5,13 +5,15 @@ package worker
 import (
 	"testing"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 )
 
 // What two drivers answered, seen on an H200 (driver 580.159) and with PoCL 3.1.
 func TestShapeOf(t *testing.T) {
-	const ok, badValue, badSize, badMem, badSampler = opencl.Success, opencl.InvalidArgValue, opencl.InvalidArgSize, opencl.InvalidMemObject, opencl.InvalidSampler
+	const ok, badValue, badSize, badMem, badSampler = cl.SUCCESS, cl.INVALID_ARG_VALUE, cl.INVALID_ARG_SIZE,
+		cl.INVALID_MEM_OBJECT, cl.INVALID_SAMPLER
 	for _, c := range []struct {
 		what       string
 		null, zero opencl.Status // of 8 bytes
@@ -28,7 +30,7 @@ func TestShapeOf(t *testing.T) {
 		{"structure of 24 bytes", badValue, badSize, 24, clwire.ArgShape{Kind: clwire.ShapeValue}},
 		{"structure, sizes not checked", badValue, ok, 1 << 63, clwire.ArgShape{}},
 		{"a driver that takes NULL and nothing else", ok, badSize, 0, clwire.ArgShape{}},
-		{"a driver out of memory", opencl.OutOfHostMemory, opencl.OutOfHostMemory, 4, clwire.ArgShape{}},
+		{"a driver out of memory", cl.OUT_OF_HOST_MEMORY, cl.OUT_OF_HOST_MEMORY, 4, clwire.ArgShape{}},
 	} {
 		got := shapeOf(func(size uint64, null bool) opencl.Status {
 			switch {

@@ -7,14 +7,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
 )
 
-// stagingSlots is how many chunks may be between lanes and devices at once, outSlots how many of them on their way out, and inlineSlots
-// how many inline reads. Who sends holds a slot until the other end takes bytes; if senders had all, of two workers that send to each
-// other neither could take any.
+// stagingSlots is how many chunks may be between lanes and devices at once, outSlots how many of them on their way out,
+// and inlineSlots how many inline reads. Who sends holds a slot until the other end takes bytes; if senders had all, of
+// two workers that send to each other neither could take any.
 const (
 	stagingSlots = 64
 	outSlots     = stagingSlots / 2
@@ -37,7 +38,8 @@ type staging struct {
 
 func (p *staging) open() bool {
 	p.once.Do(func() {
-		mem, err := unix.Mmap(-1, 0, stagingSlots*clwire.MaxChunk+inlineSlots*clwire.InlineBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		mem, err := unix.Mmap(-1, 0, stagingSlots*clwire.MaxChunk+inlineSlots*clwire.InlineBytes,
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 		if err != nil {
 			return
 		}
@@ -64,7 +66,8 @@ func (p *staging) inlineSlot(i int) []byte {
 	return p.seg.mem[stagingSlots*clwire.MaxChunk:][i*clwire.InlineBytes : (i+1)*clwire.InlineBytes]
 }
 
-// takeOut returns a free slot to send from, or -1: there is none now, or it may have none. wait: the caller holds none, so that it can wait.
+// takeOut returns a free slot to send from, or -1: there is none now, or it may have none. wait: the caller holds none,
+// so that it can wait.
 func (p *staging) takeOut(wait, may bool) int {
 	if wait {
 		return <-p.out
@@ -82,15 +85,15 @@ func (p *staging) takeOut(wait, may bool) int {
 // queue returns a context's queue for chunks, with the staging memory pinned for it.
 func (p *staging) queue(s *session, c *clContext) (opencl.Queue, opencl.Status) {
 	if !p.open() {
-		return 0, opencl.OutOfHostMemory
+		return 0, cl.OUT_OF_HOST_MEMORY
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if q, ok := p.queues[c]; ok {
-		return q, opencl.Success
+		return q, cl.SUCCESS
 	}
 	q, status := c.native.CreateQueue(s.device(c.devices[0]), 0)
-	if status == opencl.Success {
+	if status == cl.SUCCESS {
 		p.queues[c] = q
 		p.seg.pinFor(c, q)
 	}
@@ -115,7 +118,8 @@ func (p *staging) forget(c *clContext) {
 }
 
 // transfer moves a dense range between a slot's memory and the device, and returns the event of its last part.
-func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte, a opencl.After) (opencl.Event, opencl.Status) {
+func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte, a opencl.After) (opencl.Event,
+	opencl.Status) {
 	host := addressOf(mem)
 	if o.buffer.image != nil {
 		return o.transferImage(q, read, from, n, host)
@@ -132,10 +136,10 @@ func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte,
 		return e, status
 	}
 	var last opencl.Event
-	status := opencl.Success
+	var status opencl.Status
 	o.ext.runs(from, n, func(at, part uint64) bool {
 		var e opencl.Event
-		if e, status = q.Transfer(read, o.buffer.native, at, part, host, a); status != opencl.Success {
+		if e, status = q.Transfer(read, o.buffer.native, at, part, host, a); status != cl.SUCCESS {
 			return false
 		}
 		if last != 0 {
@@ -152,7 +156,7 @@ func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte,
 func (o *bulkOp) receiveDevice(l *link.Lane, at, n uint64) error {
 	p := &o.b.staging
 	q, status := p.queue(o.b.s, o.buffer.context)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		err := l.Discard(int(n))
 		o.placed(int32(status))
 		return err
@@ -160,7 +164,7 @@ func (o *bulkOp) receiveDevice(l *link.Lane, at, n uint64) error {
 	i := <-p.free
 	if err := l.Read(p.slot(i)[:n]); err != nil {
 		p.free <- i
-		o.placed(int32(opencl.OutOfResources))
+		o.placed(int32(cl.OUT_OF_RESOURCES))
 		return err
 	}
 	o.copyIn(q, i, at, n)
@@ -170,7 +174,7 @@ func (o *bulkOp) receiveDevice(l *link.Lane, at, n uint64) error {
 func (o *bulkOp) placeDevice(c stagedChunk) {
 	p := &o.b.staging
 	q, status := p.queue(o.b.s, o.buffer.context)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		o.placed(int32(status))
 		return
 	}
@@ -203,14 +207,14 @@ func waitFor(e opencl.Event, status opencl.Status) opencl.Status {
 func (o *bulkOp) readInlineDevice() {
 	p := &o.b.staging
 	q, status := p.queue(o.b.s, o.buffer.context)
-	if status != opencl.Success {
+	if status != cl.SUCCESS {
 		o.end(int32(status))
 		return
 	}
 	i := <-p.free
 	defer func() { p.free <- i }()
 	e, status := o.transfer(q, true, 0, o.size, p.slot(i), opencl.After{Want: true})
-	if status = waitFor(e, status); status == opencl.Success {
+	if status = waitFor(e, status); status == cl.SUCCESS {
 		o.b.s.send(clwire.NewBulkData(o.id, 0, p.slot(i)[:o.size]), 0, 0)
 	}
 	o.end(int32(status))

@@ -7,16 +7,18 @@ import (
 	"time"
 )
 
-// PoCL tries whether it may write to its cache by making an empty file there, once a process, and leaves it. A program natively has one
-// process; a node has a worker a session, and would fill its disk with entries. A compiler that is killed leaves others.
+// PoCL tries whether it may write to its cache by making an empty file there, once a process, and leaves it. A program
+// natively has one process; a node has a worker a session, and would fill its disk with entries. A compiler that is
+// killed leaves others.
 const (
 	leftPrefix = "tempfile_"
 	leftEmpty  = time.Minute // after which nobody looks at an empty one any more
-	leftLong   = time.Hour   // after which none is in use: sources are read at once, and what is linked gets its name when it is whole
+	// after which none is in use: sources are read at once, and what is linked gets its name when it is whole
+	leftLong = time.Hour
 )
 
-// sweepCache removes what earlier workers of the tenant left in PoCL's cache. What cannot be looked at or removed stays: another worker may be
-// at it, and nothing depends on it.
+// sweepCache removes what earlier workers of the tenant left in PoCL's cache. What cannot be looked at or removed
+// stays: another worker may be at it, and nothing depends on it.
 func sweepCache(dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

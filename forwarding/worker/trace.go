@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/trace"
@@ -53,7 +54,8 @@ func (s *session) startTracer(m *clwire.TraceOn) error {
 			return err
 		}
 	}
-	t := &tracer{s: s, on: *m, out: out, clock: trace.NewClock(), seqs: map[uint64]uint32{}, hosts: map[uint64]*clwire.Traced{}, stop: make(chan struct{})}
+	t := &tracer{s: s, on: *m, out: out, clock: trace.NewClock(), seqs: map[uint64]uint32{},
+		hosts: map[uint64]*clwire.Traced{}, stop: make(chan struct{})}
 	s.tracer = t
 	s.work.Go(t.tend)
 	return nil
@@ -96,7 +98,7 @@ func (s *session) nativeProperties(properties uint64) uint64 {
 	if s.tracer == nil {
 		return properties
 	}
-	return properties | opencl.Profiling
+	return properties | cl.QUEUE_PROFILING_ENABLE
 }
 
 // traced puts the tracer before a command's task. It counts every command of a queue, whatever becomes of it.
@@ -231,7 +233,8 @@ func (t *tracer) follow(k *tracedTask) {
 	t.pending = append(t.pending, k)
 }
 
-// tell sends what has ended. What ended before the call has been sent when it returns, also what another goroutine took.
+// tell sends what has ended. What ended before the call has been sent when it returns, also what another goroutine
+// took.
 func (t *tracer) tell() {
 	t.telling.Lock()
 	defer t.telling.Unlock()
@@ -256,7 +259,8 @@ func (t *tracer) append(told []clwire.Traced, lost uint32) {
 	for i := range told {
 		c := &told[i]
 		half := trace.WorkerHalf{
-			Worker: t.on.Worker, Queue: c.Queue, Seq: c.Seq, Type: uint16(c.Command), Device: c.DeviceNumber, Status: c.Status,
+			Worker: t.on.Worker, Queue: c.Queue, Seq: c.Seq, Type: uint16(c.Command), Device: c.DeviceNumber,
+			Status:   c.Status,
 			Profiled: c.Profiled, Taken: c.Taken, Begun: c.Begun, Given: c.Given, Seen: c.Seen, Times: c.Device,
 		}
 		half.AppendTo(t.out)
@@ -301,7 +305,7 @@ func (t *tracer) harvestLocked() {
 
 func (t *tracer) finishLocked(k *tracedTask, status int32) {
 	k.rec.Seen, k.rec.Status = t.clock.Now(), status
-	if times, s := k.event.Profile(); status == 0 && s == opencl.Success {
+	if times, s := k.event.Profile(); status == 0 && s == cl.SUCCESS {
 		k.rec.Profiled = true
 		for i := range k.rec.Device {
 			k.rec.Device[i] = int64(times[i])
@@ -310,34 +314,19 @@ func (t *tracer) finishLocked(k *tracedTask, status int32) {
 	t.told = append(t.told, k.rec)
 }
 
-// traceRecord answers the records that are about the trace.
-func (s *session) traceRecord(h clwire.Header, p []byte) error {
-	switch h.Type {
-	case clwire.TypeClockSync:
-		var m clwire.ClockSync
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		clock := s.clock()
-		answer := clwire.ClockReply{Taken: clock.Now()}
-		answer.Answered = clock.Now()
-		s.reply(h.Request, opencl.Success, answer.Append(nil))
-		return nil
-	case clwire.TypeTraceOn:
-		var m clwire.TraceOn
-		if err := m.Decode(p); err != nil {
-			return err
-		}
-		return s.startTracer(&m)
-	}
-	var m clwire.TraceFlush
-	if err := m.Decode(p); err != nil {
-		return err
-	}
+func (s *session) clockSync(h clwire.Header, _ *clwire.ClockSync) error {
+	clock := s.clock()
+	answer := clwire.ClockReply{Taken: clock.Now()}
+	answer.Answered = clock.Now()
+	s.reply(h.Request, cl.SUCCESS, answer.Append(nil))
+	return nil
+}
+
+func (s *session) traceFlush(h clwire.Header, _ *clwire.TraceFlush) error {
 	if s.tracer != nil {
 		s.tracer.tell()
 	}
-	s.reply(h.Request, opencl.Success, nil)
+	s.reply(h.Request, cl.SUCCESS, nil)
 	return nil
 }
 

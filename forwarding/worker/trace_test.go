@@ -30,7 +30,8 @@ func tracedClient(t *testing.T, lanes bool) (*client, *[]clwire.Traced) {
 	return c, told
 }
 
-// Every command is told once, with times in the order in which things happen, whether the program wanted its event or not.
+// Every command is told once, with times in the order in which things happen, whether the program wanted its event or
+// not.
 func TestTraceTellsOfEveryCommand(t *testing.T) {
 	for _, lanes := range []bool{false, true} {
 		c, told := tracedClient(t, lanes)
@@ -93,7 +94,8 @@ func checkTold(t *testing.T, told []clwire.Traced, queue uint64, launches int) {
 		}
 		if want == clwire.TypeNDRange || want == clwire.TypeWriteInline {
 			d := c.Device
-			if !c.Profiled || d[0] > d[1] || d[1] > d[2] || d[2] > d[3] || c.Taken > c.Begun || c.Begun > c.Given || c.Given > c.Seen {
+			if !c.Profiled || d[0] > d[1] || d[1] > d[2] || d[2] > d[3] || c.Taken > c.Begun || c.Begun > c.Given ||
+				c.Given > c.Seen {
 				t.Errorf("command %d: %+v", seq, c)
 			}
 		}

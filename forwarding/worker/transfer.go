@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
@@ -56,11 +57,11 @@ func (t *memTask) Finished() func(int32) { return t.finished }
 
 // Now implements engine.Prompt.
 func (t *memTask) Now() bool {
-	if t.now == nil || t.status != opencl.Success {
+	if t.now == nil || t.status != cl.SUCCESS {
 		return false
 	}
 	for _, b := range t.buffers {
-		if b != nil && b.status != opencl.Success {
+		if b != nil && b.status != cl.SUCCESS {
 			return false
 		}
 	}
@@ -73,15 +74,15 @@ func (t *memTask) Submit(q engine.Native, waits []engine.Native, want bool) (eng
 	t.submitted = true
 	s := t.status
 	for _, b := range t.buffers {
-		if b != nil && s == opencl.Success {
+		if b != nil && s == cl.SUCCESS {
 			s = b.status
 		}
 	}
-	if s != opencl.Success {
+	if s != cl.SUCCESS {
 		return 0, int32(s), t.what
 	}
 	e, s := t.call(opencl.Queue(q), after(waits, want || t.finished != nil))
-	if s != opencl.Success {
+	if s != cl.SUCCESS {
 		return 0, int32(s), t.what
 	}
 	return engine.Native(e), 0, ""
@@ -124,7 +125,7 @@ func (s *session) fillTask(m *clwire.Fill) (*memTask, error) {
 	t := &memTask{what: "clEnqueueFillBuffer", buffers: [2]*buffer{b}, status: b.inside(m.Offset, m.Size)}
 	pattern, offset, size := append([]byte(nil), m.Pattern...), m.Offset, m.Size
 	if len(pattern) == 0 {
-		t.status = opencl.InvalidValue
+		t.status = cl.INVALID_VALUE
 	}
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		return q.Fill(b.native, pattern, offset, size, a)
@@ -140,7 +141,7 @@ func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 	}
 	offset, size := m.Offset, uint64(len(m.Data))
 	t := &memTask{what: "clEnqueueWriteBuffer", buffers: [2]*buffer{b}, status: b.inside(offset, size)}
-	if t.status != opencl.Success {
+	if t.status != cl.SUCCESS {
 		return t.hold(), nil
 	}
 	data, pinner := append([]byte(nil), m.Data...), new(runtime.Pinner)
@@ -180,7 +181,7 @@ func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 		offset, size, at := m.Offset, m.Size, m.SegmentOffset
 		t.status = b.inside(offset, size)
 		if !seg.inside(at, size) {
-			t.status = opencl.InvalidValue
+			t.status = cl.INVALID_VALUE
 		}
 		t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 			s.stage(seg, b, q)
@@ -201,8 +202,8 @@ func (s *session) transferRect(t *memTask, m *clwire.Transfer, b *buffer, seg *s
 	dense, _ := boxOf([3]uint64{}, m.Region[0], m.Region[0]*m.Region[1], m.Region)
 	at := m.SegmentOffset
 	t.status = boxInside(b, &side, &region)
-	if t.status == opencl.Success && !seg.inside(at, uint64(region[0]*region[1]*region[2])) {
-		t.status = opencl.InvalidValue
+	if t.status == cl.SUCCESS && !seg.inside(at, uint64(region[0]*region[1]*region[2])) {
+		t.status = cl.INVALID_VALUE
 	}
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		s.stage(seg, b, q)
@@ -226,7 +227,7 @@ func (s *session) twoBuffers(a, b uint64) (x, y *buffer, err error) {
 }
 
 func firstOf(a, b opencl.Status) opencl.Status {
-	if a != opencl.Success {
+	if a != cl.SUCCESS {
 		return a
 	}
 	return b
@@ -252,17 +253,18 @@ func boxInside(b *buffer, box *opencl.Box, region *[3]uintptr) opencl.Status {
 		row = x
 	}
 	if x == 0 || y == 0 || z == 0 || x > maxExtent || y > maxExtent || row < x || row > maxExtent {
-		return opencl.InvalidValue
+		return cl.INVALID_VALUE
 	}
 	if slice == 0 {
 		if !fits(row, y) {
-			return opencl.InvalidValue
+			return cl.INVALID_VALUE
 		}
 		slice = row * y
 	}
 	end, ok := lastByte(uint64(box.Origin[0])+x, uint64(box.Origin[1])+y-1, row, uint64(box.Origin[2])+z-1, slice)
-	if !ok || uint64(box.Origin[0]) > maxExtent || uint64(box.Origin[1]) > maxExtent || uint64(box.Origin[2]) > maxExtent {
-		return opencl.InvalidValue
+	if !ok || uint64(box.Origin[0]) > maxExtent || uint64(box.Origin[1]) > maxExtent ||
+		uint64(box.Origin[2]) > maxExtent {
+		return cl.INVALID_VALUE
 	}
 	return b.inside(0, end)
 }

@@ -1,58 +1,50 @@
 package wire
 
 import (
-	"fmt"
+	"encoding/binary"
 	"maps"
 	"slices"
 
+	"tendril/ipc/field"
 	"tendril/store/object"
 )
 
-// labels reads u16 count, then count × (str16 key, str16 value), keys in ascending order, each once; nil for none.
-func (c *cursor) labels() map[string]string {
-	n := int(c.u16())
-	if n > object.MaxLabels+1 && c.err == nil { // one more than allowed, so that the store can say what is wrong
-		c.err = fmt.Errorf("%w: %d labels", object.ErrProtocol, n)
-	}
-	if n == 0 || c.err != nil {
+// decodeLabels reads u16 count, then count × (str16 key, str16 value), keys in ascending order, each once; nil for
+// none.
+func decodeLabels(r *field.Reader) map[string]string {
+	n := int(r.U16("labels"))
+	// one more than allowed, so that the store can say what is wrong
+	if n == 0 || !r.Count(n, object.MaxLabels+1, 4, "labels") {
 		return nil
 	}
 	labels, last := make(map[string]string, n), ""
 	for i := range n {
-		k, v := c.str16(), c.str16()
-		if c.err == nil && i > 0 && k <= last {
-			c.err = fmt.Errorf("%w: label %.40q after %.40q", object.ErrProtocol, k, last)
+		k, v := text(r), text(r)
+		if i > 0 && k <= last {
+			r.Fail("order of labels")
 		}
 		labels[k], last = v, k
 	}
 	return labels
 }
 
+func text(r *field.Reader) string { return string(r.Take(int(r.U16("label")), "label")) }
+
 func appendLabels(b []byte, labels map[string]string) []byte {
-	b = le.AppendUint16(b, uint16(len(labels)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(labels)))
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		b = appendStr16(appendStr16(b, k), labels[k])
+		b = field.AppendText(field.AppendText(b, k), labels[k])
 	}
 	return b
 }
 
 // CreateWithRequest is Create with what came later. The reply is Create's.
+//
+//wire:payload CreateWith Upload
 type CreateWithRequest struct {
 	CreateRequest
 	TTLMS  uint64 // class ttl: ms from Seal on
 	Labels map[string]string
-}
-
-// AppendTo appends the payload.
-func (m *CreateWithRequest) AppendTo(b []byte) []byte {
-	return appendLabels(le.AppendUint64(m.CreateRequest.AppendTo(b), m.TTLMS), m.Labels)
-}
-
-// Decode reads the payload.
-func (m *CreateWithRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = CreateWithRequest{CreateRequest: c.create(), TTLMS: c.u64(), Labels: c.labels()}
-	return c.done()
 }
 
 // Update's flags say what is to change.
@@ -65,6 +57,8 @@ const (
 )
 
 // UpdateRequest alters a sealed object, by name where ID is zero.
+//
+//wire:payload Update
 type UpdateRequest struct {
 	ID     object.ID
 	Name   string
@@ -73,18 +67,8 @@ type UpdateRequest struct {
 	Labels map[string]string
 }
 
-// AppendTo appends the payload.
-func (m *UpdateRequest) AppendTo(b []byte) []byte {
-	b = append(appendStr16(append(b, m.ID[:]...), m.Name), m.Flags)
-	return appendLabels(le.AppendUint64(b, m.TTLMS), m.Labels)
-}
-
-// Decode reads the payload.
-func (m *UpdateRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = UpdateRequest{ID: c.id(), Name: c.str16(), Flags: c.u8(), TTLMS: c.u64(), Labels: c.labels()}
-	if c.err == nil && (m.Flags&^31 != 0 || m.Flags&3 == 3) {
-		c.err = fmt.Errorf("%w: Update flags 0x%x", object.ErrProtocol, m.Flags)
+func (m *UpdateRequest) check(r *field.Reader) {
+	if m.Flags >= 2*UpdatePersist || m.Flags&UpdatePin != 0 && m.Flags&UpdateUnpin != 0 {
+		r.Fail("flags")
 	}
-	return c.done()
 }

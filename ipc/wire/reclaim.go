@@ -1,8 +1,7 @@
 package wire
 
 import (
-	"fmt"
-
+	"tendril/ipc/field"
 	"tendril/store/object"
 )
 
@@ -16,29 +15,10 @@ type Claim struct {
 }
 
 // ReclaimRequest asks for references again, each for itself: an object may stand in it several times.
-type ReclaimRequest struct{ Claims []Claim }
-
-// AppendTo appends the payload.
-func (m *ReclaimRequest) AppendTo(b []byte) []byte {
-	b = le.AppendUint16(b, uint16(len(m.Claims)))
-	for _, claim := range m.Claims {
-		b = le.AppendUint64(append(b, claim.ID[:]...), claim.Segment)
-	}
-	return b
-}
-
-// Decode reads the payload.
-func (m *ReclaimRequest) Decode(b []byte) error {
-	c := read(b)
-	n := int(c.u16())
-	if (n > MaxClaims || n*(object.IDBytes+8) != len(c.b)) && c.err == nil {
-		return fmt.Errorf("%w: %d claims in %d bytes, at most %d", object.ErrProtocol, n, len(c.b), MaxClaims)
-	}
-	m.Claims = nil
-	for range n {
-		m.Claims = append(m.Claims, Claim{ID: c.id(), Segment: c.u64()})
-	}
-	return c.done()
+//
+//wire:payload Reclaim
+type ReclaimRequest struct {
+	Claims []Claim `wire:"max=MaxClaims"`
 }
 
 // Verdict is what became of a claim.
@@ -52,59 +32,26 @@ const (
 )
 
 // ReclaimReply has a verdict for each claim, in order.
-type ReclaimReply struct{ Verdicts []Verdict }
-
-// AppendTo appends the payload.
-func (m *ReclaimReply) AppendTo(b []byte) []byte {
-	b = le.AppendUint16(b, uint16(len(m.Verdicts)))
-	for _, v := range m.Verdicts {
-		b = append(b, uint8(v))
-	}
-	return b
+//
+//wire:payload re Reclaim
+type ReclaimReply struct {
+	Verdicts []Verdict `wire:"max=MaxClaims"`
 }
 
-// Decode reads the payload.
-func (m *ReclaimReply) Decode(b []byte) error {
-	c := read(b)
-	n := int(c.u16())
-	if n != len(c.b) && c.err == nil {
-		return fmt.Errorf("%w: %d verdicts in %d bytes", object.ErrProtocol, n, len(c.b))
-	}
-	m.Verdicts = nil
-	for range n {
-		v := Verdict(c.u8())
+func (m *ReclaimReply) check(r *field.Reader) {
+	for _, v := range m.Verdicts {
 		if v > Held {
-			return fmt.Errorf("%w: verdict %d", object.ErrProtocol, v)
+			r.Fail("verdict")
 		}
-		m.Verdicts = append(m.Verdicts, v)
 	}
-	return c.done()
 }
 
 // TakeoverRequest asks to become the next daemon.
+//
+//wire:payload Takeover
 type TakeoverRequest struct{ Lowest, Highest uint16 } // formats of the handover that the peer reads
 
-// AppendTo appends the payload.
-func (m *TakeoverRequest) AppendTo(b []byte) []byte {
-	return le.AppendUint16(le.AppendUint16(b, m.Lowest), m.Highest)
-}
-
-// Decode reads the payload.
-func (m *TakeoverRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = TakeoverRequest{Lowest: c.u16(), Highest: c.u16()}
-	return c.done()
-}
-
 // TakeoverReply comes with the handover's socket.
+//
+//wire:payload re Takeover
 type TakeoverReply struct{ Format uint16 }
-
-// AppendTo appends the payload.
-func (m *TakeoverReply) AppendTo(b []byte) []byte { return le.AppendUint16(b, m.Format) }
-
-// Decode reads the payload.
-func (m *TakeoverReply) Decode(b []byte) error {
-	c := read(b)
-	*m = TakeoverReply{Format: c.u16()}
-	return c.done()
-}

@@ -1,8 +1,7 @@
 package wire
 
 import (
-	"fmt"
-
+	"tendril/ipc/field"
 	"tendril/store/object"
 )
 
@@ -20,6 +19,8 @@ const (
 const WaitForEver = 1<<32 - 1
 
 // StreamOpenRequest opens a stream.
+//
+//wire:payload StreamOpen
 type StreamOpenRequest struct {
 	Flags  uint8
 	Frames uint32 // that may wait; 0 = as it is
@@ -27,41 +28,24 @@ type StreamOpenRequest struct {
 	Name   string
 }
 
-// AppendTo appends the payload.
-func (m *StreamOpenRequest) AppendTo(b []byte) []byte {
-	return appendStr16(le.AppendUint64(le.AppendUint32(append(b, m.Flags), m.Frames), m.Bytes), m.Name)
-}
-
-// Decode reads the payload.
-func (m *StreamOpenRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = StreamOpenRequest{Flags: c.u8(), Frames: c.u32(), Bytes: c.u64(), Name: c.str16()}
-	if m.Flags&^63 != 0 && c.err == nil {
-		c.err = fmt.Errorf("%w: StreamOpen flags 0x%x", object.ErrProtocol, m.Flags)
+func (m *StreamOpenRequest) check(r *field.Reader) {
+	if m.Flags >= 2*StreamKeep {
+		r.Fail("flags")
 	}
-	return c.done()
 }
 
 // StreamOpenReply gives the connection's number for the stream and its bounds.
+//
+//wire:payload re StreamOpen
 type StreamOpenReply struct {
 	Stream uint64
 	Frames uint32
 	Bytes  uint64
 }
 
-// AppendTo appends the payload.
-func (m *StreamOpenReply) AppendTo(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint32(le.AppendUint64(b, m.Stream), m.Frames), m.Bytes)
-}
-
-// Decode reads the payload.
-func (m *StreamOpenReply) Decode(b []byte) error {
-	c := read(b)
-	*m = StreamOpenReply{Stream: c.u64(), Frames: c.u32(), Bytes: c.u64()}
-	return c.done()
-}
-
 // StreamPushRequest moves a reference into a stream.
+//
+//wire:payload StreamPush
 type StreamPushRequest struct {
 	Stream uint64
 	ID     object.ID
@@ -70,91 +54,35 @@ type StreamPushRequest struct {
 	Meta   []byte // with Seal: the object's metadata from now on; empty = as Create said
 }
 
-// AppendTo appends the payload.
-func (m *StreamPushRequest) AppendTo(b []byte) []byte {
-	b = append(le.AppendUint64(b, m.Stream), m.ID[:]...)
-	return appendBytes32(le.AppendUint32(appendBool(b, m.Seal), m.WaitMS), m.Meta)
-}
-
-// Decode reads the payload.
-func (m *StreamPushRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = StreamPushRequest{Stream: c.u64(), ID: c.id(), Seal: c.bool(), WaitMS: c.u32(), Meta: c.bytes32()}
-	return c.done()
-}
-
 // StreamPopRequest takes the frame that waits longest.
+//
+//wire:payload StreamPop
 type StreamPopRequest struct {
 	Stream uint64
 	WaitMS uint32 // WaitForEver: without end
 }
 
-// AppendTo appends the payload.
-func (m *StreamPopRequest) AppendTo(b []byte) []byte {
-	return le.AppendUint32(le.AppendUint64(b, m.Stream), m.WaitMS)
-}
-
-// Decode reads the payload.
-func (m *StreamPopRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = StreamPopRequest{Stream: c.u64(), WaitMS: c.u32()}
-	return c.done()
-}
-
 // StreamPopReply is a frame: its number in the stream, then what a Get answers.
+//
+//wire:payload re StreamPop
 type StreamPopReply struct {
 	Number uint64
 	GetReply
 }
 
-// AppendTo appends the payload.
-func (m *StreamPopReply) AppendTo(b []byte) []byte {
-	return m.GetReply.AppendTo(le.AppendUint64(b, m.Number))
-}
-
-// Decode reads the payload.
-func (m *StreamPopReply) Decode(b []byte) error {
-	c := read(b)
-	m.Number = c.u64()
-	if c.err != nil {
-		return c.err
-	}
-	return m.GetReply.Decode(c.b)
-}
-
 // StreamEndRequest says that no more frames come.
+//
+//wire:payload StreamEnd
 type StreamEndRequest struct {
 	Stream uint64
 	Abort  bool // what waits is dropped
 }
 
-// AppendTo appends the payload.
-func (m *StreamEndRequest) AppendTo(b []byte) []byte {
-	return appendBool(le.AppendUint64(b, m.Stream), m.Abort)
-}
-
-// Decode reads the payload.
-func (m *StreamEndRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = StreamEndRequest{Stream: c.u64(), Abort: c.bool()}
-	return c.done()
-}
-
 // StreamUnpopRequest puts a popped frame back.
+//
+//wire:payload StreamUnpop
 type StreamUnpopRequest struct {
 	Stream uint64
 	ID     object.ID
 	Number uint64
-}
-
-// AppendTo appends the payload.
-func (m *StreamUnpopRequest) AppendTo(b []byte) []byte {
-	return le.AppendUint64(append(le.AppendUint64(b, m.Stream), m.ID[:]...), m.Number)
-}
-
-// Decode reads the payload.
-func (m *StreamUnpopRequest) Decode(b []byte) error {
-	c := read(b)
-	*m = StreamUnpopRequest{Stream: c.u64(), ID: c.id(), Number: c.u64()}
-	return c.done()
 }

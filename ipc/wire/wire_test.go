@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write testdata anew: only for a new message")
 
 type message interface {
-	AppendTo([]byte) []byte
+	Append([]byte) []byte
 	Decode([]byte) error
 }
 
@@ -28,7 +28,8 @@ func messages() []message {
 	ref := object.Ref{Segment: 7, SegmentBytes: 1 << 26, Offset: 64}
 	return []message{
 		&HelloRequest{Magic: Magic, Lowest: 1, Highest: 3, Program: "prog"},
-		&HelloReply{Version: 1, DaemonVersion: "v0", Incarnation: id, Tenant: "uid:0", DaemonPID: 42, CapacityBytes: 1 << 34},
+		&HelloReply{Version: 1, DaemonVersion: "v0", Incarnation: id, Tenant: "uid:0", DaemonPID: 42,
+			CapacityBytes: 1 << 34},
 		&CreateRequest{SizeBytes: 100, Class: object.Named, Flags: CreateOwn, Name: "n", Meta: []byte(`{}`)},
 		&CreateReply{ID: id, Ref: ref},
 		&SealRequest{ID: id, Strict: true},
@@ -42,7 +43,8 @@ func messages() []message {
 		&SweepReply{Segments: []uint64{1, 1 << 40}},
 		&ErrorReply{Code: object.ErrFull.Code(), Text: "full"},
 		&OpenSessionRequest{LibraryVersion: "v1", Options: []byte(`{"selector":""}`)},
-		&KeepSessionRequest{Millis: 60000, PulseMillis: 2500}, &KeepSessionReply{Secret: [32]byte{1, 31: 2}, Millis: 30000},
+		&KeepSessionRequest{Millis: 60000, PulseMillis: 2500},
+		&KeepSessionReply{Secret: [32]byte{1, 31: 2}, Millis: 30000},
 		&ResumeSessionRequest{Session: 3, Secret: [32]byte{1, 31: 2}},
 		&ResumeWorkerRequest{Worker: 4, Lanes: 5}, &ResumeWorkerReply{Tickets: [][32]byte{{1}, {2}}},
 		&OpenSessionReply{Session: 3, Snapshot: []byte(`{}`)},
@@ -50,7 +52,8 @@ func messages() []message {
 		&OpenWorkerReply{Worker: 5, RingBytes: 1 << 20},
 		&AllocSegmentReply{Segment: 8, Bytes: 4096},
 		&ReserveDeviceRequest{Worker: 5, Bytes: 1 << 36},
-		&PublishSegmentRequest{Segment: 8, SizeBytes: 4000, Class: object.Named, Replace: true, Name: "r", Meta: []byte("m")},
+		&PublishSegmentRequest{Segment: 8, SizeBytes: 4000, Class: object.Named, Replace: true, Name: "r",
+			Meta: []byte("m")},
 		&CreateTokenRequest{Role: 2, LifeSeconds: 86400, Once: true, Tenant: "lab"},
 		&RevokeTokenRequest{ID: id, Certificates: true},
 		&TextReply{Text: "text"},
@@ -60,8 +63,10 @@ func messages() []message {
 		&AttachReply{ID: object.ID{2}, Segment: 1<<63 | 5, Offset: 4096, SizeBytes: 77},
 		&OpenRemoteWorkerRequest{Platform: 1, ClientSHA256: hash, Lanes: 3, Plaintext: true},
 		&OpenRemoteWorkerReply{Worker: 4, WorkerSHA256: hash, Tickets: [][32]byte{hash, {31: 9}}},
-		&CreateWithRequest{CreateRequest: CreateRequest{SizeBytes: 5, Class: object.TTL, Name: "n", Meta: []byte("m")}, TTLMS: 90, Labels: map[string]string{"a": "b", "c": ""}},
-		&UpdateRequest{ID: id, Name: "n", Flags: UpdateTTL | UpdateLabels, TTLMS: 7, Labels: map[string]string{"k": "v"}},
+		&CreateWithRequest{CreateRequest: CreateRequest{SizeBytes: 5, Class: object.TTL, Name: "n", Meta: []byte("m")},
+			TTLMS: 90, Labels: map[string]string{"a": "b", "c": ""}},
+		&UpdateRequest{ID: id, Name: "n", Flags: UpdateTTL | UpdateLabels, TTLMS: 7,
+			Labels: map[string]string{"k": "v"}},
 		&GrantRequest{ID: id, Name: "n", Revoke: true, To: "uid:7"},
 		&ListWhereRequest{Prefix: "p", All: true, Shared: true, Labels: map[string]string{"k": "v"}},
 		&RenameRequest{From: "a", To: "b", Replace: true},
@@ -74,11 +79,13 @@ func messages() []message {
 		&StreamOpenReply{Stream: 3, Frames: 16, Bytes: 5},
 		&StreamPushRequest{Stream: 3, ID: id, Seal: true, WaitMS: WaitForEver, Meta: []byte(`{"t":1}`)},
 		&StreamPopRequest{Stream: 3, WaitMS: 250},
-		&StreamPopReply{Number: 77, GetReply: GetReply{ID: id, Ref: ref, SizeBytes: 99, Class: object.Ephemeral, Meta: []byte("meta")}},
+		&StreamPopReply{Number: 77,
+			GetReply: GetReply{ID: id, Ref: ref, SizeBytes: 99, Class: object.Ephemeral, Meta: []byte("meta")}},
 		&StreamEndRequest{Stream: 3, Abort: true},
 		&StreamUnpopRequest{Stream: 3, ID: id, Number: 77},
 		&SealFilledRequest{SealRequest: SealRequest{ID: id, Strict: true}, Despite: true, WaitMS: 77},
-		&ComposeRequest{Class: object.TTL, Name: "n", Meta: []byte("m"), TTLMS: 8, Labels: map[string]string{"k": "v"}, Members: []object.Member{{Name: "a", ID: id}, {Name: "b"}}},
+		&ComposeRequest{Class: object.TTL, Name: "n", Meta: []byte("m"), TTLMS: 8, Labels: map[string]string{"k": "v"},
+			Members: []object.Member{{Name: "a", ID: id}, {Name: "b"}}},
 		&ReclaimRequest{Claims: []Claim{{ID: id, Segment: 1 << 40}, {ID: object.ID{9}}}},
 		&ReclaimReply{Verdicts: []Verdict{Held, Gone, Moved}},
 		&TakeoverRequest{Lowest: 1, Highest: 3},
@@ -93,7 +100,8 @@ func messages() []message {
 		&TellPeerRequest{Worker: 3, Link: 1 << 33, Up: true, With: "node b", Text: "why"},
 		&ScrubRequest{From: "1f-00@uid:0"},
 		&SetPeerRequest{Authority: hash, Address: "b:7433"},
-		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true, Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
+		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
+			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
 		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},
 		&PageReply{Next: "n", Items: []byte("[]")},
 	}
@@ -105,7 +113,7 @@ func TestGoldenBytes(t *testing.T) {
 	for _, m := range messages() {
 		name := reflect.TypeOf(m).Elem().Name()
 		path := filepath.Join("testdata", name+".hex")
-		got := m.AppendTo(nil)
+		got := m.Append(nil)
 		if *update {
 			if err := os.WriteFile(path, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
 				t.Fatal(err)
@@ -128,7 +136,7 @@ func TestGoldenBytes(t *testing.T) {
 
 func TestEveryTruncationAndExtensionIsRefused(t *testing.T) {
 	for _, m := range messages() {
-		whole := m.AppendTo(nil)
+		whole := m.Append(nil)
 		for n := range len(whole) {
 			if err := fresh(m).Decode(whole[:n]); !errors.Is(err, object.ErrProtocol) {
 				t.Errorf("%T cut to %d bytes: %v", m, n, err)
@@ -156,7 +164,7 @@ func TestHostileLengths(t *testing.T) {
 // FuzzDecode runs every decoder: the first byte chooses. What decodes must encode to the same bytes.
 func FuzzDecode(f *testing.F) {
 	for i, m := range messages() {
-		whole := append([]byte{byte(i)}, m.AppendTo(nil)...)
+		whole := append([]byte{byte(i)}, m.Append(nil)...)
 		for n := 1; n <= len(whole); n++ {
 			f.Add(whole[:n])
 		}
@@ -170,14 +178,15 @@ func FuzzDecode(f *testing.F) {
 		if m.Decode(b[1:]) != nil {
 			return
 		}
-		if again := m.AppendTo(nil); !bytes.Equal(again, b[1:]) {
+		if again := m.Append(nil); !bytes.Equal(again, b[1:]) {
 			t.Errorf("%T: %x decodes and encodes to %x", m, b[1:], again)
 		}
 	})
 }
 
 func TestTypeNames(t *testing.T) {
-	for typ, want := range map[Type]string{Get: "Get", Get | ReplyBit: "Get reply", Error: "Error", 999: "message 999"} {
+	for typ, want := range map[Type]string{Get: "Get", Get | ReplyBit: "Get reply", Error: "Error",
+		999: "message 999"} {
 		if fmt.Sprint(typ) != want {
 			t.Errorf("%d is %q, want %q", uint16(typ), typ, want)
 		}

@@ -51,8 +51,8 @@ func New(size uint64) *Ranges {
 	return r
 }
 
-// NewSized is New for an owner that keeps the length of what it got, and gives it back with FreeSized: the book of lengths is
-// the larger part of what Alloc and Free cost.
+// NewSized is New for an owner that keeps the length of what it got, and gives it back with FreeSized: the book of
+// lengths is the larger part of what Alloc and Free cost.
 func NewSized(size uint64) *Ranges {
 	r := &Ranges{size: min(size, MaxBytes) &^ (Granule - 1), seed: 0x9E3779B9, nodes: make([]node, 1, 16)}
 	if r.size > 0 {

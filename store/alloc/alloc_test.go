@@ -94,7 +94,8 @@ func driveRanges(t *testing.T, r *Ranges, granules uint64, program []byte) {
 		}
 		largest, used := m.largestAndUsed()
 		if r.Largest() != largest || r.Used() != used || r.Count() != len(live) {
-			t.Fatalf("Largest %d Used %d Count %d, want %d %d %d", r.Largest(), r.Used(), r.Count(), largest, used, len(live))
+			t.Fatalf("Largest %d Used %d Count %d, want %d %d %d", r.Largest(), r.Used(), r.Count(), largest,
+				used, len(live))
 		}
 	}
 }

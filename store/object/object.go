@@ -28,7 +28,8 @@ func NewID() ID {
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) != 2*IDBytes {
-		return ID{}, fmt.Errorf("%w: object id %.40q has %d characters, want %d hexadecimal digits", ErrInvalid, s, len(s), 2*IDBytes)
+		return ID{}, fmt.Errorf("%w: object id %.40q has %d characters, want %d hexadecimal digits", ErrInvalid, s,
+			len(s), 2*IDBytes)
 	}
 	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
 		return ID{}, fmt.Errorf("%w: object id %q: %v", ErrInvalid, s, err)
@@ -182,10 +183,11 @@ type Info struct {
 	Pinned  bool              `json:"pinned,omitempty"`  // never goes to disk to make room
 	OnDisk  bool              `json:"on_disk,omitempty"` // a copy is there, whatever State says
 	Moving  *Transfer         `json:"moving,omitempty"`  // between memory and disk, right now
-	Fault   string            `json:"fault,omitempty"`   // what the disk last answered, where that was no success; or what is damaged
-	Grants  []string          `json:"grants,omitempty"`  // who else may read it: "uid:N", "gid:N", "all"
-	Members []Member          `json:"members,omitempty"` // of a composite
-	Fillers int               `json:"fillers,omitempty"` // other connections that fill it
+	// what the disk last answered, where that was no success; or what is damaged
+	Fault   string   `json:"fault,omitempty"`
+	Grants  []string `json:"grants,omitempty"`  // who else may read it: "uid:N", "gid:N", "all"
+	Members []Member `json:"members,omitempty"` // of a composite
+	Fillers int      `json:"fillers,omitempty"` // other connections that fill it
 
 	Checksum bool `json:"checksum,omitempty"` // checksums of its bytes are known, and compared
 }

@@ -52,7 +52,8 @@ func TestErrorsKeepTheirIdentityAcrossTheWire(t *testing.T) {
 func TestInfoJSON(t *testing.T) {
 	at := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	info := Info{ID: ID{0: 0xab, 15: 1}, Name: "n", Class: Named, State: Sealed, SizeBytes: 5, Tenant: "uid:0", Refs: 1,
-		Segment: 3, Offset: 64, Created: at, Sealed: &at, CreatorPID: 9, Creator: "prog", Meta: MetaJSON([]byte(`{"dtype":"<f4"}`))}
+		Segment: 3, Offset: 64, Created: at, Sealed: &at, CreatorPID: 9, Creator: "prog",
+		Meta: MetaJSON([]byte(`{"dtype":"<f4"}`))}
 	b, err := json.Marshal(info)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +65,8 @@ func TestInfoJSON(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", b, want)
 	}
 	var back Info
-	if err := json.Unmarshal(b, &back); err != nil || back.ID != info.ID || back.Class != Named || back.State != Sealed {
+	if err := json.Unmarshal(b, &back); err != nil || back.ID != info.ID || back.Class != Named ||
+		back.State != Sealed {
 		t.Errorf("back: %+v, %v", back, err)
 	}
 	if got := string(MetaJSON([]byte{0xff, 0})); got != `{"base64":"/wA="}` {

@@ -17,13 +17,14 @@ type Damage struct {
 
 // ScrubReport says what one step, or a whole pass, has found. The JSON travels.
 type ScrubReport struct {
-	Objects     int      `json:"objects"`      // looked at
-	MemoryBytes uint64   `json:"memory_bytes"` // compared there
-	DiskBytes   uint64   `json:"disk_bytes"`   // compared there
-	New         int      `json:"new"`          // objects that have checksums from now on
-	Unread      int      `json:"unread"`       // objects that could not be read, being on their way or without memory to map them
-	Damaged     []Damage `json:"damaged"`
-	More        int      `json:"more"` // damages that are not listed
+	Objects     int    `json:"objects"`      // looked at
+	MemoryBytes uint64 `json:"memory_bytes"` // compared there
+	DiskBytes   uint64 `json:"disk_bytes"`   // compared there
+	New         int    `json:"new"`          // objects that have checksums from now on
+	// objects that could not be read, being on their way or without memory to map them
+	Unread  int      `json:"unread"`
+	Damaged []Damage `json:"damaged"`
+	More    int      `json:"more"` // damages that are not listed
 
 	Next       string `json:"next,omitempty"`        // where the next step goes on; "": this was the last one
 	TotalBytes uint64 `json:"total_bytes,omitempty"` // of a whole pass, about

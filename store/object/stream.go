@@ -11,9 +11,10 @@ const (
 
 // StreamInfo describes a stream of objects. The JSON form is part of ipc/PROTOCOL.md.
 type StreamInfo struct {
-	Name           string       `json:"name"`
-	Tenant         string       `json:"tenant"`
-	State          string       `json:"state"` // "open", "ended" (what waits may still be popped), "broken" (the last writer died)
+	Name   string `json:"name"`
+	Tenant string `json:"tenant"`
+	// "open", "ended" (what waits may still be popped), "broken" (the last writer died)
+	State          string       `json:"state"`
 	Frames         int          `json:"frames"`
 	FramesAtMost   int          `json:"frames_at_most"`
 	Bytes          uint64       `json:"bytes"`

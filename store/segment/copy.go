@@ -24,8 +24,15 @@ func Copy(dst, src []byte) int {
 	dst, src = dst[:n], src[:n]
 	if n < splitBytes {
 		copyPart(dst, src)
-		return n
+	} else {
+		copyByMany(dst, src)
 	}
+	return n
+}
+
+// copyByMany copies with several cores. It is apart from Copy so that a small copy allocates nothing.
+func copyByMany(dst, src []byte) {
+	n := len(dst)
 	parts := min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxCopiers, n/(splitBytes/2))
 	step := (n/parts + 4095) &^ 4095
 	var wait sync.WaitGroup
@@ -34,7 +41,6 @@ func Copy(dst, src []byte) int {
 	}
 	copyPart(dst[:step], src[:step])
 	wait.Wait()
-	return n
 }
 
 func copyPart(dst, src []byte) {

@@ -18,7 +18,8 @@ func TestCopyMatchesTheBuiltin(t *testing.T) {
 	}
 	got := make([]byte, len(src)+2*guard)
 	blank := bytes.Repeat([]byte{0xA5}, len(got))
-	for _, n := range []int{0, 1, 63, 64, 4097, streamBytes - 1, streamBytes, streamBytes + 65, splitBytes - 1, splitBytes, splitBytes + 12345, splitBytes * 2} {
+	for _, n := range []int{0, 1, 63, 64, 4097, streamBytes - 1, streamBytes, streamBytes + 65, splitBytes - 1,
+		splitBytes, splitBytes + 12345, splitBytes * 2} {
 		for range max(1, 4-n/streamBytes) {
 			from, to := r.IntN(100), guard+r.IntN(100)
 			copy(got, blank)
@@ -41,7 +42,8 @@ func BenchmarkCopy(b *testing.B) {
 		for i := 0; i < n; i += 4096 {
 			src[i], dst[i] = 1, 2
 		}
-		for name, f := range map[string]func(d, s []byte) int{"builtin": func(d, s []byte) int { return copy(d, s) }, "stream": Copy} {
+		for name, f := range map[string]func(d, s []byte) int{"builtin": func(d, s []byte) int { return copy(d, s) },
+			"stream": Copy} {
 			b.Run(fmt.Sprintf("size=%dKiB/path=%s", n>>10, name), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {

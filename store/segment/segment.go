@@ -46,9 +46,10 @@ func Create(sys System, bytes uint64) (*Memory, error) {
 // hugeStepBytes is the largest huge page that is used: populating goes in steps of whole pages.
 const hugeStepBytes = populateStepBytes
 
-// CreateHuge makes a segment of bytes, rounded up to whole huge pages, over the pages that the machine has reserved (vm.nr_hugepages): a
-// large object costs a five-hundredth of the faults and page-table entries. The memory is populated and cannot be resized. Where there are not enough
-// such pages, or none at all, the error is object.ErrFull or ErrUnsupported, and nothing is taken: ordinary pages do.
+// CreateHuge makes a segment of bytes, rounded up to whole huge pages, over the pages that the machine has reserved
+// (vm.nr_hugepages): a large object costs a five-hundredth of the faults and page-table entries. The memory is
+// populated and cannot be resized. Where there are not enough such pages, or none at all, the error is object.ErrFull
+// or ErrUnsupported, and nothing is taken: ordinary pages do.
 func CreateHuge(sys System, bytes uint64, stop func() bool) (*Memory, error) {
 	fd, page, err := sys.MemfdHuge("tendril")
 	if err != nil {
@@ -72,8 +73,8 @@ func CreateHuge(sys System, bytes uint64, stop func() bool) (*Memory, error) {
 	return m, nil
 }
 
-// Adopt makes a Memory of the descriptor of a segment that another process made, fixed and sealed for readers; bytes is its size. It takes
-// the descriptor over, and closes it on an error. What is no such segment is object.ErrProtocol.
+// Adopt makes a Memory of the descriptor of a segment that another process made, fixed and sealed for readers; bytes is
+// its size. It takes the descriptor over, and closes it on an error. What is no such segment is object.ErrProtocol.
 func Adopt(sys System, fd int, bytes uint64) (*Memory, error) {
 	m := &Memory{sys: sys, fd: fd, bytes: int64(bytes)}
 	var st unix.Stat_t
@@ -140,8 +141,9 @@ func (m *Memory) SealForReaders() error {
 }
 
 // SealStrict also ends writing through mappings: it adds F_SEAL_WRITE, which the kernel grants only when no
-// writable mapping is left anywhere (otherwise object.ErrBusy, and no seal was added). It cannot follow
-// SealForReaders. Sealing again does nothing.
+// writable mapping is left anywhere and nobody else has a page in hand: not a device, nor the kernel itself, which
+// takes pages for moments to move or to look at them. Otherwise it answers object.ErrBusy, and no seal was added. It
+// cannot follow SealForReaders. Sealing again does nothing.
 func (m *Memory) SealStrict() error {
 	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
 	err := m.seal(want)
@@ -151,7 +153,8 @@ func (m *Memory) SealStrict() error {
 		}
 	}
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%w: a writable mapping of the segment still exists: unmap it, then seal", object.ErrBusy)
+		return fmt.Errorf("%w: a writable mapping of the segment exists, or a device uses its pages: end that, then seal",
+			object.ErrBusy)
 	}
 	return err
 }
@@ -165,8 +168,8 @@ func ReadOnly(fd int) (int, error) {
 	return ro, nil
 }
 
-// LendReadOnly makes what Dup gives read alone: kernels before 6.7 map nothing shared by a writable descriptor of memory that is sealed
-// strictly. Where it cannot be (no /proc), newer ones do not need it.
+// LendReadOnly makes what Dup gives read alone: kernels before 6.7 map nothing shared by a writable descriptor of
+// memory that is sealed strictly. Where it cannot be (no /proc), newer ones do not need it.
 func (m *Memory) LendReadOnly() {
 	if ro, err := ReadOnly(m.fd); err == nil {
 		unix.Close(m.fd)
@@ -190,7 +193,7 @@ func (m *Memory) Populate(from, to uint64, stop func() bool) error {
 	}
 	for at := int64(from &^ (PageBytes - 1)); at < int64(to); at += populateStepBytes {
 		if stop != nil && stop() {
-			return fmt.Errorf("%w: populating a segment was given up", object.ErrTimeout)
+			return fmt.Errorf("%w: populating a segment was cancelled", object.ErrTimeout)
 		}
 		n := min(populateStepBytes, int64(to)-at)
 		if err := m.sys.Populate(m.fd, at, n); err != nil {
@@ -209,7 +212,8 @@ func (m *Memory) Dup() (int, error) {
 	return fd, nil
 }
 
-// Again gives a second Memory of the same memory, for who works on it while others may close the first. The caller must Close it.
+// Again gives a second Memory of the same memory, for who works on it while others may close the first. The caller must
+// Close it.
 func (m *Memory) Again() (*Memory, error) {
 	fd, err := m.Dup()
 	if err != nil {

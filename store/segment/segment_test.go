@@ -129,6 +129,43 @@ func TestStrict(t *testing.T) {
 	mustNotWrite(t, received(t, m), int(m.Bytes()))
 }
 
+// A child that has not executed its program yet, as a worker is for a while, keeps no mapping of its parent's.
+func TestChildrenHaveNoMapping(t *testing.T) {
+	m := create(t, PageBytes)
+	w, err := m.Map(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := fork()
+	if child <= 0 {
+		t.Fatalf("fork: %d", child)
+	}
+	defer func() {
+		_ = unix.Kill(child, unix.SIGKILL)
+		_, _ = unix.Wait4(child, nil, 0, nil)
+	}()
+	if err := w.Unmap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SealStrict(); err != nil {
+		t.Error(err)
+	}
+}
+
+// fork makes a copy of this process that only sleeps.
+//
+//go:norace
+func fork() int {
+	pid, _, err := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if err != 0 {
+		return -int(err)
+	}
+	for pid == 0 {
+		unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+	}
+	return int(pid)
+}
+
 func TestFixedBeforeSharing(t *testing.T) {
 	m := create(t, 2*PageBytes)
 	if err := m.Resize(PageBytes); err != nil {

@@ -22,7 +22,8 @@ type System interface {
 	Dup(fd int) (int, error)
 	// MemfdHuge is MemfdCreate over the machine's reserved huge pages (hugetlb), whose size it gives.
 	MemfdHuge(name string) (fd int, pageBytes int64, err error)
-	// Watch has the inotify instance watch report when nobody has the memfd fd any more, under the number that it gives.
+	// Watch has the inotify instance watch report when nobody has the memfd fd any more, under the number that it
+	// gives.
 	Watch(watch, fd int) (number int, err error)
 	// Map maps the first n bytes, shared; prot is mmap.RDONLY or mmap.RDWR.
 	Map(f *os.File, n, prot int) (mmap.MMap, error)
@@ -52,12 +53,20 @@ func (Linux) Populate(fd int, off, n int64) error {
 		return err
 	}
 	defer unix.Munmap(b)
+	notForked(b)
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice only
 	err = retryInterrupted(func() error { return unix.Madvise(b, unix.MADV_POPULATE_WRITE) })
 	if errors.Is(err, unix.EINVAL) {
 		err = retryInterrupted(func() error { return unix.Fallocate(fd, 0, off, n) })
 	}
 	return err
+}
+
+// notForked keeps a mapping out of children. A process in a user namespace of its own, as workers are, begins as a copy
+// of the whole address space until it executes its program; with this mapping in it nobody could seal the memory
+// strictly meanwhile.
+func notForked(mapped []byte) {
+	_ = unix.Madvise(mapped, unix.MADV_DONTFORK) // without it a strict seal may have to wait
 }
 
 // AddSeals implements System.

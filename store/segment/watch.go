@@ -17,9 +17,10 @@ import (
 // A peer that received a descriptor can keep the memory for as long as it likes: through the descriptor, through a
 // mapping, through descriptors of its own making (O_PATH, /proc/self/fd), in a child, in a message that nobody has
 // read. Each of these holds the memfd's directory entry in the kernel. A memfd has no other name, so the entry goes
-// with the last of them, and inotify(7) then reports IN_DELETE_SELF. What that does not see are pages that the kernel
-// itself uses for the peer after the mapping has gone: registered buffers of io_uring, pages in pipes. Those are
-// bounded by RLIMIT_MEMLOCK and fs.pipe-user-pages-soft.
+// with the last of them, and inotify(7) then reports IN_DELETE_SELF and, as it gives the watch up, IN_IGNORED. The
+// latter counts: where the queue was full for the former, and Alive was asked before the watch went, nothing else tells
+// of it. What neither sees are pages that the kernel itself uses for the peer after the mapping has gone: registered
+// buffers of io_uring, pages in pipes. Those are bounded by RLIMIT_MEMLOCK and fs.pipe-user-pages-soft.
 //
 // (A lease, F_SETLEASE, was tried first: it does not see a descriptor opened with O_PATH, nor the description that
 // memfd_create made.)
@@ -120,7 +121,7 @@ func (w *Watch) Freed() (numbers []int32, lost bool) {
 			number := int32(binary.NativeEndian.Uint32(b[at:]))
 			mask, name := binary.NativeEndian.Uint32(b[at+4:]), binary.NativeEndian.Uint32(b[at+12:])
 			lost = lost || mask&unix.IN_Q_OVERFLOW != 0
-			if mask&unix.IN_DELETE_SELF != 0 {
+			if mask&unix.IN_IGNORED != 0 {
 				numbers = append(numbers, number)
 			}
 			at += unix.SizeofInotifyEvent + int(name)

@@ -1,8 +1,12 @@
 package segment
 
 import (
+	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 )
@@ -55,6 +59,29 @@ func TestWatch(t *testing.T) {
 				t.Errorf("alive at the end: %v, %v", alive, err)
 			}
 		})
+	}
+}
+
+// Memory is free when the kernel gives its watch up, though there was no room for the event before that.
+func TestWatchGivenUp(t *testing.T) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	w := &Watch{fd: fds[0]}
+	defer unix.Close(w.fd)
+	var b []byte
+	for _, event := range [][2]uint32{{7, unix.IN_DELETE_SELF}, {7, unix.IN_IGNORED}, {8, unix.IN_IGNORED}} {
+		for _, word := range []uint32{event[0], event[1], 0, 0} {
+			b = binary.NativeEndian.AppendUint32(b, word)
+		}
+	}
+	if _, err := unix.Write(fds[1], b); err != nil {
+		t.Fatal(err)
+	}
+	if numbers, lost := w.Freed(); lost || !slices.Equal(numbers, []int32{7, 8}) {
+		t.Errorf("reported %v, lost %v; want 7 and 8", numbers, lost)
 	}
 }
 

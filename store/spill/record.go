@@ -57,7 +57,8 @@ func (r *Record) encode() ([]byte, error) {
 // decodeRecord reads a record's file; what does not check out is ErrStorage.
 func decodeRecord(b []byte) (*Record, error) {
 	const around = len(recordMagic) + 4 + 8
-	if len(b) < around || string(b[:8]) != recordMagic || uint64(binary.LittleEndian.Uint32(b[8:])) != uint64(len(b)-around) {
+	if len(b) < around || string(b[:8]) != recordMagic ||
+		uint64(binary.LittleEndian.Uint32(b[8:])) != uint64(len(b)-around) {
 		return nil, fmt.Errorf("%w: a record of %d bytes is cut short or is none", object.ErrStorage, len(b))
 	}
 	end := len(b) - 8
@@ -69,7 +70,8 @@ func decodeRecord(b []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: the record: %w", object.ErrStorage, err)
 	}
 	if !FitSums(r.SizeBytes, r.Sums) || !r.Class.Valid() {
-		return nil, fmt.Errorf("%w: the record of %d bytes of class %d has %d bytes of checksums", object.ErrStorage, r.SizeBytes, r.Class, len(r.Sums))
+		return nil, fmt.Errorf("%w: the record of %d bytes of class %d has %d bytes of checksums", object.ErrStorage,
+			r.SizeBytes, r.Class, len(r.Sums))
 	}
 	return r, nil
 }

@@ -2,14 +2,14 @@
 // ID.record what is known of it, with a checksum of each chunk. The record comes last and by renaming, so an object is
 // on disk whole or not at all. Files are the daemon's user's alone.
 //
-// It trusts nobody's disk: what comes back is checked against the record, and a fault is the error of that object
-// alone (object.ErrStorage; object.ErrFull where there is no room). Large objects go around the page cache (O_DIRECT)
-// where the file system can: memory that is short is not spent on a second copy of what leaves it. That goes by whole pages,
-// and other objects begin in an object's last page: only whole pages go that way, and what is left over goes through the page
-// cache, byte by byte. Nothing beyond an object's bytes is ever read or written.
+// It trusts nobody's disk: what comes back is checked against the record, and a fault is the error of that object alone
+// (object.ErrStorage; object.ErrFull where there is no room). Large objects go around the page cache (O_DIRECT) where
+// the file system can: memory that is short is not spent on a second copy of what leaves it. That goes by whole pages,
+// and other objects begin in an object's last page: only whole pages go that way, and what is left over goes through
+// the page cache, byte by byte. Nothing beyond an object's bytes is ever read or written.
 //
-// Locks: Dir.mu is a leaf and guards the room taken; no file is touched under it. At most Parallel transfers run at once, and those who
-// ask for them take turns (turns.go).
+// Locks: Dir.mu is a leaf and guards the room taken; no file is touched under it. Dir.mark is held while two files are
+// made (mark.go). At most Parallel transfers run at once, and those who ask for them take turns (turns.go).
 package spill
 
 import (
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -31,7 +32,8 @@ import (
 const (
 	// Parallel is how many transfers run at once: a disk wants some requests in flight, memory bandwidth not many.
 	Parallel = 4
-	// directFrom is the size from which the page cache is avoided; below it opening and rounding cost more than it saves.
+	// directFrom is the size from which the page cache is avoided; below it opening and rounding cost more than it
+	// saves.
 	directFrom = 1 << 20
 	pageBytes  = 4096
 	// recordRoom is charged for a record's file.
@@ -43,7 +45,7 @@ const (
 )
 
 // errStopped is what a transfer ends with that its caller gave up.
-var errStopped = fmt.Errorf("%w: the transfer was given up", object.ErrTimeout)
+var errStopped = fmt.Errorf("%w: the transfer was cancelled", object.ErrTimeout)
 
 // Dir is a directory of objects. Safe for concurrent use; two calls for one object must not overlap, except reads.
 type Dir struct {
@@ -54,9 +56,13 @@ type Dir struct {
 
 	mu    sync.Mutex
 	taken uint64
+
+	mark   sync.Mutex // held while the marks are made
+	marked bool       // under mark: they are there
 }
 
-// Open makes the directory where it is missing (mode 0700) and bounds what is kept there to limit bytes. sys nil is Linux.
+// Open makes the directory where it is missing (mode 0700) and bounds what is kept there to limit bytes. sys nil is
+// Linux.
 func Open(path string, limit uint64, sys System) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("spill directory: %w", err)
@@ -85,7 +91,8 @@ func (d *Dir) reserve(size uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n > d.limit || d.taken > d.limit-n {
-		return fmt.Errorf("%w: %d of %d bytes of spill space are taken and %d more are asked for", object.ErrFull, d.taken, d.limit, n)
+		return fmt.Errorf("%w: %d of %d bytes of spill space are in use and %d more are needed", object.ErrFull,
+			d.taken, d.limit, n)
 	}
 	d.taken += n
 	return nil
@@ -203,7 +210,8 @@ func (d *Dir) writeBytes(r *Record, src Source, durable bool, stop func() bool) 
 	return nil
 }
 
-// bytesFile is an object's bytes, open. Where it is read or written around the page cache, what is no whole page is not.
+// bytesFile is an object's bytes, open. Where it is read or written around the page cache, what is no whole page is
+// not.
 type bytesFile struct {
 	sys    System
 	fd     int
@@ -263,6 +271,11 @@ func (d *Dir) writeFull(fd int, b []byte, off int64) error {
 
 // writeRecord puts the record beside the bytes, whole or not at all.
 func (d *Dir) writeRecord(r *Record, durable bool) error {
+	if durable {
+		if err := d.markKept(); err != nil {
+			return storage("record", err)
+		}
+	}
 	b, err := r.encode()
 	if err != nil {
 		return fmt.Errorf("%w: %w", object.ErrInternal, err)
@@ -280,7 +293,7 @@ func (d *Dir) writeRecord(r *Record, durable bool) error {
 		return storage("record", err)
 	}
 	if durable {
-		return d.syncDir()
+		return d.syncDir(d.path)
 	}
 	return nil
 }
@@ -298,8 +311,8 @@ func (d *Dir) writeFile(path string, b []byte, durable bool) (err error) {
 }
 
 // syncDir makes renames durable.
-func (d *Dir) syncDir() error {
-	fd, err := d.sys.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY)
+func (d *Dir) syncDir(path string) error {
+	fd, err := d.sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return storage("directory", err)
 	}
@@ -310,8 +323,8 @@ func (d *Dir) syncDir() error {
 	return nil
 }
 
-// Remove takes an object of size bytes off the disk and gives its room back. What cannot be removed is charged no more, either: the next
-// start finds it.
+// Remove takes an object of size bytes off the disk and gives its room back. What cannot be removed is charged no more,
+// either: the next start finds it.
 func (d *Dir) Remove(id object.ID, size uint64) {
 	d.unlink(id)
 	d.giveBack(size)
@@ -350,7 +363,10 @@ func (d *Dir) Load() (records []*Record, damaged []error, err error) {
 		d.mu.Unlock()
 	}
 	d.clearStrays(entries, known)
-	return records, damaged, nil
+	if slices.ContainsFunc(records, func(r *Record) bool { return r.Class == object.Persisted }) {
+		err = d.markKept() // a daemon of an earlier release put them there
+	}
+	return records, damaged, err
 }
 
 // lengthsOf gives the lengths of objects' bytes, by the object.
@@ -440,7 +456,8 @@ func (d *Dir) restore(id object.ID, dst Source, sums []byte, stop func() bool) e
 func (d *Dir) readAs(id object.ID, sums []byte) (*Record, error) {
 	r, err := d.Read(id.String())
 	if err == nil && sums != nil && !bytes.Equal(r.Sums, sums) {
-		err = fmt.Errorf("%w: object %s is damaged: its record has other checksums than the object", object.ErrStorage, id)
+		err = fmt.Errorf("%w: object %s is damaged: its record and its bytes have different checksums",
+			object.ErrStorage, id)
 	}
 	return r, err
 }
@@ -462,7 +479,8 @@ func (d *Dir) readChunks(r *Record, dst Source, first uint64, stop func() bool) 
 			return err
 		}
 		if have, want := xxhash.Sum64(chunk), r.sum(number); have != want {
-			return fmt.Errorf("%w: checksum of chunk %d is %016x, was %016x when it was written", object.ErrStorage, number, have, want)
+			return fmt.Errorf("%w: checksum of chunk %d is %016x, was %016x when it was written", object.ErrStorage,
+				number, have, want)
 		}
 	}
 	return nil

@@ -69,8 +69,8 @@ func (d *ill) Rename(from, to string) error {
 	return d.Linux.Rename(from, to)
 }
 
-// rude is a disk that goes around the page cache as file systems may: a read fills all that it was given, with zeros behind the
-// file's end. It notes what it was given to write, and refuses what no O_DIRECT takes.
+// rude is a disk that goes around the page cache as file systems may: a read fills all that it was given, with zeros
+// behind the file's end. It notes what it was given to write, and refuses what no O_DIRECT takes.
 type rude struct {
 	Linux
 	direct  map[int]bool // by descriptor
@@ -101,8 +101,8 @@ func (d *rude) Pwrite(fd int, b []byte, off int64) (int, error) {
 	return d.Linux.Pwrite(fd, b, off)
 }
 
-// TestNeighbours writes and reads objects in front of others in one page: not a byte behind an object's own goes to its file, and not one
-// is changed.
+// TestNeighbours writes and reads objects in front of others in one page: not a byte behind an object's own goes to its
+// file, and not one is changed.
 func TestNeighbours(t *testing.T) {
 	for _, n := range []int{ChunkBytes, ChunkBytes + 1, 1_100_000, 2*ChunkBytes + 64, 3*ChunkBytes - 64} {
 		for name, sys := range map[string]System{"rude": &rude{direct: map[int]bool{}}, "real": Linux{}} {
@@ -133,7 +133,8 @@ func TestNeighbours(t *testing.T) {
 // pages gives n bytes that begin at a page, with room to the page's end.
 func pages(t testing.TB, n int) []byte {
 	t.Helper()
-	b, err := unix.Mmap(-1, 0, max(n+pageBytes-1, pageBytes)&^(pageBytes-1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	b, err := unix.Mmap(-1, 0, max(n+pageBytes-1, pageBytes)&^(pageBytes-1), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,8 @@ func openDir(t testing.TB, limit uint64, sys System) *Dir {
 
 func recordOf(n int) *Record {
 	return &Record{
-		ID: object.NewID(), SizeBytes: uint64(n), Tenant: "uid:1", Name: "näme", Class: object.Persisted, Meta: []byte{0, 1}, Labels: map[string]string{"k": "v"},
+		ID: object.NewID(), SizeBytes: uint64(n), Tenant: "uid:1", Name: "näme", Class: object.Persisted,
+		Meta: []byte{0, 1}, Labels: map[string]string{"k": "v"},
 		Created: time.Unix(1, 2).UTC(), Sealed: time.Unix(3, 4).UTC(), CreatorPID: 7, Creator: "prog",
 	}
 }
@@ -177,13 +179,15 @@ func TestWriteAndRestore(t *testing.T) {
 			if err := d.Write(r, Source{Bytes: b, Aligned: true}, true, nil); err != nil {
 				t.Fatal(err)
 			}
-			if info, err := os.Stat(d.file(r.ID, bytesSuffix)); err != nil || info.Size() != int64(n) || info.Mode().Perm() != 0o600 {
+			if info, err := os.Stat(d.file(r.ID, bytesSuffix)); err != nil || info.Size() != int64(n) ||
+				info.Mode().Perm() != 0o600 {
 				t.Errorf("file %v, %v", info, err)
 			}
 			for _, aligned := range []bool{true, false} {
 				got := pages(t, n)
 				clear(got)
-				if err := d.Restore(r.ID, Source{Bytes: got, Aligned: aligned}, nil, nil); err != nil || !bytes.Equal(got, b) {
+				if err := d.Restore(r.ID, Source{Bytes: got, Aligned: aligned}, nil, nil); err != nil ||
+					!bytes.Equal(got, b) {
 					t.Fatalf("aligned %v: %v", aligned, err)
 				}
 			}
@@ -197,7 +201,8 @@ func TestWriteAndRestore(t *testing.T) {
 				t.Errorf("a range beyond the end: %v", err)
 			}
 			loaded, damaged, err := d.Load()
-			if err != nil || len(damaged) != 0 || len(loaded) != 1 || !bytes.Equal(encoded(t, loaded[0]), encoded(t, r)) {
+			if err != nil || len(damaged) != 0 || len(loaded) != 1 ||
+				!bytes.Equal(encoded(t, loaded[0]), encoded(t, r)) {
 				t.Errorf("loaded %+v, %v, %v; want %+v", loaded, damaged, err, r)
 			}
 			d.giveBack(r.SizeBytes) // Load charged it a second time
@@ -236,6 +241,7 @@ func TestEachCallFails(t *testing.T) {
 			if !errors.Is(err, want) || d.TakenBytes() != 0 {
 				t.Fatalf("call %d: %v, %d bytes charged", bad, err, d.TakenBytes())
 			}
+			_ = os.Remove(filepath.Join(d.path, markName)) // it stays
 			if left, _ := os.ReadDir(d.path); len(left) != 0 {
 				t.Fatalf("call %d leaves %v", bad, left)
 			}

@@ -12,17 +12,17 @@ import (
 type turns struct {
 	mu    sync.Mutex
 	free  int
-	lanes map[string]*lane // of those who wait
-	ring  []*lane          // the same, the next one first
+	lines map[string]*line // of those who wait
+	ring  []*line          // the same, the next one first
 }
 
-// lane is who waits on one owner's behalf.
-type lane struct {
+// line is who waits on one owner's behalf.
+type line struct {
 	owner string
 	wait  []chan struct{}
 }
 
-func newTurns(n int) *turns { return &turns{free: n, lanes: make(map[string]*lane)} }
+func newTurns(n int) *turns { return &turns{free: n, lines: make(map[string]*line)} }
 
 // take waits for a turn. give has to follow.
 func (t *turns) take(owner string) {
@@ -39,10 +39,10 @@ func (t *turns) take(owner string) {
 
 // queue notes somebody who waits, before or behind the owner's others. mu is held.
 func (t *turns) queue(owner string, first bool) chan struct{} {
-	l := t.lanes[owner]
+	l := t.lines[owner]
 	if l == nil {
-		l = &lane{owner: owner}
-		t.lanes[owner] = l
+		l = &line{owner: owner}
+		t.lines[owner] = l
 		t.ring = append(t.ring, l)
 	}
 	mine := make(chan struct{})
@@ -60,7 +60,7 @@ func (t *turns) give() {
 	t.next()
 }
 
-// next gives a turn to the lane whose time has come. mu is held.
+// next gives a turn to the line whose time has come. mu is held.
 func (t *turns) next() {
 	if len(t.ring) == 0 {
 		t.free++
@@ -72,7 +72,7 @@ func (t *turns) next() {
 	if l.wait = l.wait[1:]; len(l.wait) > 0 {
 		t.ring = append(t.ring, l)
 	} else {
-		delete(t.lanes, l.owner)
+		delete(t.lines, l.owner)
 	}
 }
 
@@ -97,7 +97,7 @@ func (t *turns) yield(owner string) {
 func (d *Dir) Waiting() (n int) {
 	d.turns.mu.Lock()
 	defer d.turns.mu.Unlock()
-	for _, l := range d.turns.lanes {
+	for _, l := range d.turns.lines {
 		n += len(l.wait)
 	}
 	return n

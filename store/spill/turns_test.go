@@ -11,7 +11,7 @@ import (
 func (t *turns) waiting(owner string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lanes[owner]; l != nil {
+	if l := t.lines[owner]; l != nil {
 		return len(l.wait)
 	}
 	return 0
@@ -65,7 +65,7 @@ func TestTurns(t *testing.T) {
 	}
 	turns.give()
 	turns.give()
-	if turns.free != 2 || len(turns.ring)+len(turns.lanes) != 0 {
+	if turns.free != 2 || len(turns.ring)+len(turns.lines) != 0 {
 		t.Errorf("at the end: %+v", turns)
 	}
 }

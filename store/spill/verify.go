@@ -8,14 +8,16 @@ import (
 	"tendril/store/object"
 )
 
-// Verify reads an object on disk and compares each chunk with its checksum, and that with sums where they are not nil. stop, which may be
-// nil, is asked with the length of each chunk; true ends it: object.ErrTimeout. It needs one chunk of memory.
+// Verify reads an object on disk and compares each chunk with its checksum, and that with sums where they are not nil.
+// stop, which may be nil, is asked with the length of each chunk; true ends it: object.ErrTimeout. It needs one chunk
+// of memory.
 func (s Share) Verify(id object.ID, sums []byte, stop func(n uint64) bool) error {
 	r, err := s.d.readAs(id, sums)
 	if err != nil {
 		return err
 	}
-	memory, err := unix.Mmap(-1, 0, ChunkBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // begins at a page
+	// begins at a page
+	memory, err := unix.Mmap(-1, 0, ChunkBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return fmt.Errorf("%w: %d bytes to read into: %w", object.ErrFull, ChunkBytes, err)
 	}

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,35 +19,6 @@ import (
 )
 
 const root = "../.."
-
-// rooms says which of our packages a room may import; a room covers the
-// packages below it. "*" is a program: it wires what it needs. Imports inside a
-// room, and those of tests, are its own business.
-var rooms = map[string][]string{
-	"store/object":              {},
-	"store/segment":             {"store/object"}, // the sentinel errors
-	"store/alloc":               {},
-	"store":                     {"store/object", "store/segment", "store/alloc", "ipc/index"}, // retires what the index tells of
-	"ipc/index":                 {"store/object", "store/segment"},
-	"ipc":                       {"store/object", "store/segment"},
-	"client":                    {"ipc", "ipc/index", "cluster/pki", "store/object", "store/segment"},
-	"forwarding/clwire":         {},
-	"forwarding/link":           {"forwarding/clwire", "store/segment"},
-	"forwarding/trace":          {},
-	"forwarding/stacks":         {},
-	"forwarding/opencl":         {"forwarding/clwire"},
-	"forwarding/session":        {"forwarding/clwire", "forwarding/link", "forwarding/trace", "client", "ipc", "store/object", "store/segment", "store/alloc"},
-	"forwarding/span":           {"forwarding/session"},
-	"forwarding/icd":            {"forwarding/session", "forwarding/span", "forwarding/trace", "forwarding/stacks"},
-	"forwarding/worker/engine":  {"forwarding/clwire"},
-	"forwarding/worker/sandbox": {"forwarding/clwire"},
-	"forwarding/worker/include": {"forwarding/clwire"},
-	"forwarding/worker/peer":    {"forwarding/clwire", "forwarding/link"},
-	"forwarding/worker":         {"forwarding/clwire", "forwarding/link", "forwarding/trace", "forwarding/stacks", "forwarding/opencl", "store/segment"},
-	"cluster":                   {"store/object"},
-	"daemon":                    {"store", "store/object", "store/segment", "ipc", "ipc/index", "cluster", "forwarding/clwire"},
-	"tools":                     {"*"},
-}
 
 // modules says which rooms a third-party module serves, by its import path's start.
 var modules = map[string][]string{
@@ -67,6 +37,8 @@ var modules = map[string][]string{
 	"go.uber.org/goleak":                  {"*"},
 	"github.com/schollz/progressbar/":     {"tools"},
 	"github.com/vbauerster/mpb/":          {"tools"},
+	"github.com/fatih/color":              {"tools"},
+	"github.com/mattn/go-runewidth":       {"tools"},
 	"golang.org/x/term":                   {"tools"},
 	"github.com/prometheus/client_golang": {"daemon/inspect"},
 	"github.com/VictoriaMetrics/metrics":  {"daemon/inspect"},
@@ -105,53 +77,6 @@ func packages(t *testing.T) []pkg {
 	return all
 }
 
-// roomOf returns the longest room that covers a package, without the module's name.
-func roomOf(importPath string) string {
-	p := strings.TrimPrefix(importPath, "tendril/")
-	for ; p != "."; p = path.Dir(p) {
-		if _, ok := rooms[p]; ok {
-			return p
-		}
-	}
-	return ""
-}
-
-func within(p, room string) bool { return p == room || strings.HasPrefix(p, room+"/") }
-
-func TestImportsRunOneWay(t *testing.T) {
-	for _, p := range packages(t) {
-		room := roomOf(p.ImportPath)
-		if room == "" {
-			t.Errorf("%s belongs to no room of docs/ARCHITECTURE.md", p.ImportPath)
-			continue
-		}
-		for _, imp := range p.Imports {
-			if strings.HasPrefix(imp, "tendril/") && !mayImport(room, imp) {
-				t.Errorf("%s imports %s: %s may import %v alone", p.ImportPath, imp, room, rooms[room])
-			}
-		}
-	}
-}
-
-func mayImport(room, imp string) bool {
-	target := strings.TrimPrefix(imp, "tendril/")
-	if within(target, room) && roomOf(imp) == room {
-		return true
-	}
-	allowed := rooms[room]
-	if slices.Contains(allowed, "*") {
-		return true
-	}
-	// A room of its own inside another (store/object in store) is named by itself;
-	// a room's parts (worker imports worker/engine, daemon daemon/frontdoor) are its own.
-	if within(target, room) && room != "store" {
-		return true
-	}
-	return slices.ContainsFunc(allowed, func(a string) bool {
-		return roomOf(imp) == a || target == a || (within(target, a) && roomOf("tendril/"+a) == roomOf(imp))
-	})
-}
-
 func TestThirdPartyModulesStayInTheirRoom(t *testing.T) {
 	for _, p := range packages(t) {
 		own := strings.TrimPrefix(p.ImportPath, "tendril/")
@@ -161,7 +86,8 @@ func TestThirdPartyModulesStayInTheirRoom(t *testing.T) {
 			}
 			if where, ok := moduleRooms(imp); !ok {
 				t.Errorf("%s imports %s, which has no room in this test", p.ImportPath, imp)
-			} else if !slices.Contains(where, "*") && !slices.ContainsFunc(where, func(r string) bool { return within(own, r) }) {
+			} else if !slices.Contains(where, "*") &&
+				!slices.ContainsFunc(where, func(r string) bool { return within(own, r) }) {
 				t.Errorf("%s imports %s, which serves %v alone", p.ImportPath, imp, where)
 			}
 		}
@@ -287,7 +213,8 @@ func TestNoMachineInTheTree(t *testing.T) {
 	}
 	bad := regexp.MustCompile(pattern)
 	for _, name := range strings.Fields(string(out)) {
-		if strings.HasSuffix(name, "arch_test.go") || strings.HasSuffix(name, ".jpg") || strings.HasSuffix(name, ".png") {
+		if strings.HasSuffix(name, "arch_test.go") || strings.HasSuffix(name, ".jpg") ||
+			strings.HasSuffix(name, ".png") {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(root, name))

@@ -1,4 +1,4 @@
-// Package archtest holds no code: its tests keep the shape of the repository
-// as docs/ARCHITECTURE.md draws it (who may import whom, where cgo and unsafe
-// may stand, which room a third-party module serves, one package comment each).
+// Package archtest holds no code: its tests keep the shape of the repository. They check who imports whom
+// (docs/design/imports.md), where cgo and unsafe stand, which room uses a third-party module, that each package has
+// one comment, and that tests wait for states.
 package archtest

@@ -2,14 +2,19 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,12 +26,15 @@ import (
 	"tendril/store/object"
 )
 
-// What one tenant does must not slow another one down: each row is what root's create, seal and release take while another user, who is
-// another tenant, attacks, against what they take when it does not. The attacker is this program once more, as that user.
+// What one tenant does must not slow another one down: each row is what root's create, seal and release take while
+// another user, who is another tenant, attacks. The attacker is this program once more, as that user. Its process takes
+// processor time, which the daemon can do nothing about: the reference is the same beside a process that takes as much
+// and does not talk to the daemon. So the ratio is about the daemon. What they take on an idle machine stands beside
+// it.
 
 const (
 	attackerID    = 64_123 // user and group: nobody's
-	attackTime    = time.Second
+	attackTime    = 700 * time.Millisecond
 	attackConns   = 2000
 	attackWaits   = 64 // of one connection: as many as there may be
 	attackWaitMS  = 300
@@ -44,47 +52,110 @@ var attacks = map[string]attack{
 	"unread-lists":       attackLists,
 	"connections=2000":   attackConnections,
 	"broken-connections": attackBroken,
+	"stats=64":           attackStats,
 }
 
 // attackBenchmarks makes a row of each.
 func attackBenchmarks(ctx context.Context, r *rig) (all []benchmark) {
-	for _, name := range []string{"watches=128000", "ending-gets=64000", "floods=4", "unread-lists", "connections=2000", "broken-connections"} {
+	for _, name := range slices.Sorted(maps.Keys(attacks)) {
+		var rounds []attackRound
 		all = append(all, benchmark{
-			name: "fair/create+seal+release/attack=" + name, unit: "ns", against: "the same without the attack", atMost: 2, rounds: 3,
-			measure: func() (float64, float64, error) { return underAttack(ctx, r, name) },
+			name: "fair/create+seal+release/attack=" + name, unit: "ns", atMost: 2, rounds: 3,
+			against: "the same beside a process that takes as much processor time elsewhere",
+			note:    func() string { return attackNote(rounds) },
+			measure: func() (float64, float64, error) {
+				round, err := underAttack(ctx, r, name)
+				rounds = append(rounds, round)
+				return round.attacked, round.beside, err
+			},
 		})
 	}
 	return all
 }
 
-// underAttack measures both sides on a daemon of their own.
-func underAttack(ctx context.Context, r *rig, name string) (attacked, alone float64, err error) {
-	if os.Geteuid() != 0 {
-		return 0, 0, &missingError{"only root can be two users"}
+// attackRound is what create, seal and release took, in ns, and what the attacker took of the processors.
+type attackRound struct{ attacked, beside, idle, processors float64 }
+
+// attackNote says what the rounds showed besides; the first one warmed up.
+func attackNote(rounds []attackRound) string {
+	if len(rounds) > 1 {
+		rounds = rounds[1:]
 	}
+	var ratios, processors []float64
+	for _, r := range rounds {
+		ratios, processors = append(ratios, r.attacked/r.idle), append(processors, r.processors)
+	}
+	return fmt.Sprintf("%.2f × an idle machine; the attacker took %.2f processors", median(ratios), median(processors))
+}
+
+// underAttack measures a round, each part on a daemon of its own: what an attack left to do is not the reference's.
+func underAttack(ctx context.Context, r *rig, name string) (round attackRound, err error) {
+	if os.Geteuid() != 0 {
+		return round, &missingError{"only root can be two users"}
+	}
+	err = r.ownDaemon(ctx, func(socket string) (err error) {
+		if round.idle, err = meanCost(socket); err == nil {
+			round.attacked, round.processors, err = costBeside(ctx, name, socket)
+		}
+		return err
+	})
+	if err != nil {
+		return round, err
+	}
+	return round, r.ownDaemon(ctx, func(socket string) (err error) {
+		round.beside, _, err = costBeside(ctx, spinName+strconv.FormatFloat(round.processors, 'f', 3, 64), socket)
+		return err
+	})
+}
+
+// ownDaemon runs f with a daemon of its own, which other users can reach.
+func (r *rig) ownDaemon(ctx context.Context, f func(socket string) error) error {
 	own := &rig{dir: filepath.Join(r.dir, "attacked"), bin: r.bin}
 	own.socket = filepath.Join(own.dir, "tendril.sock")
 	if err := errors.Join(os.MkdirAll(own.dir, 0o711), os.Chmod(r.dir, 0o711), os.Chmod(own.dir, 0o711)); err != nil {
-		return 0, 0, err
+		return err
 	}
 	own.atEnd(func() { os.RemoveAll(own.dir) })
 	defer own.close()
 	if err := own.startDaemon(ctx); err != nil {
-		return 0, 0, err
+		return err
 	}
-	if alone, err = meanCost(own.socket); err != nil {
-		return 0, 0, err
-	}
-	end, err := startAttacker(ctx, name, own.socket)
+	return f(own.socket)
+}
+
+// costBeside gives meanCost while an attack goes on, and how many processors the attacker's process took.
+func costBeside(ctx context.Context, name, socket string) (cost, processors float64, err error) {
+	attacker, err := startAttacker(ctx, name, socket)
 	if err != nil {
 		return 0, 0, err
 	}
-	attacked, err = meanCost(own.socket)
-	return attacked, alone, errors.Join(err, end())
+	defer func() {
+		_ = attacker.Process.Kill()
+		_ = attacker.Wait() // killed
+	}()
+	began, before := time.Now(), processorTime(attacker.Process.Pid)
+	cost, err = meanCost(socket)
+	took := processorTime(attacker.Process.Pid) - before
+	return cost, took.Seconds() / time.Since(began).Seconds(), err
 }
 
-// startAttacker gives what ends the attack, once it is under way.
-func startAttacker(ctx context.Context, name, socket string) (end func() error, err error) {
+// processorTime gives what a process has taken of the processors, all its threads together: the twelfth and thirteenth
+// field behind the name in /proc/PID/stat, in ticks of 10 ms.
+func processorTime(pid int) (sum time.Duration) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	for _, field := range fields[min(11, len(fields)):min(13, len(fields))] {
+		ticks, _ := strconv.Atoi(field)
+		sum += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	return sum
+}
+
+// startAttacker gives the attacker's process, once the attack is under way.
+func startAttacker(ctx context.Context, name, socket string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-attack", name, "-socket", socket)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -94,20 +165,17 @@ func startAttacker(ctx context.Context, name, socket string) (end func() error, 
 	if err != nil {
 		return nil, fmt.Errorf("start the attacker: %w", err)
 	}
-	end = func() error {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
-		return nil
-	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(line) != "begun" {
-		return nil, errors.Join(fmt.Errorf("the attacker ended: %q, %w", line, err), end())
+		_ = cmd.Process.Kill()
+		return nil, errors.Join(fmt.Errorf("the attacker ended: %q, %w", line, err), cmd.Wait())
 	}
-	return end, nil
+	return cmd, nil
 }
 
 // meanCost gives the mean time of create, seal and release of a small object: a median would hide a stall.
 func meanCost(socket string) (float64, error) {
-	conn, err := client.DialOptions(client.Options{Socket: socket, NoReconnect: true}) // a daemon that ends is an error, not waited for
+	// a daemon that ends is an error, not waited for
+	conn, err := client.DialOptions(client.Options{Socket: socket, NoReconnect: true})
 	if err != nil {
 		return 0, err
 	}
@@ -126,13 +194,21 @@ func meanCost(socket string) (float64, error) {
 	return float64(time.Since(began).Nanoseconds()) / float64(n), nil
 }
 
-// runAttack is the attacker's process.
+// runAttack is the attacker's process. It returns only when it fails.
 func runAttack(name, socket string) error {
 	attack := attacks[name]
+	if share, is := strings.CutPrefix(name, spinName); is {
+		processors, err := strconv.ParseFloat(share, 64)
+		if err != nil {
+			return fmt.Errorf("attack %q: %w", name, err)
+		}
+		attack = func(_ string, begun func()) error { return spin(processors, begun) }
+	}
 	if attack == nil {
 		return fmt.Errorf("no attack is called %q", name)
 	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(attackerID, attackerID, attackerID), syscall.Setresuid(attackerID, attackerID, attackerID)); err != nil {
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(attackerID, attackerID, attackerID),
+		syscall.Setresuid(attackerID, attackerID, attackerID)); err != nil {
 		return fmt.Errorf("become user %d: %w", attackerID, err)
 	}
 	var once sync.Once
@@ -140,6 +216,29 @@ func runAttack(name, socket string) error {
 		return err
 	}
 	select {} // until it is killed
+}
+
+// spinName begins the name of what is no attack: a process that takes so many processors and talks to nobody.
+const spinName = "spin="
+
+// spinPeriod is in what time each thread of it takes its share.
+const spinPeriod = 2 * time.Millisecond
+
+func spin(processors float64, begun func()) error {
+	threads := math.Ceil(processors)
+	busy := time.Duration(processors / max(threads, 1) * float64(spinPeriod))
+	for range int(threads) {
+		go func() {
+			for {
+				began := time.Now()
+				for time.Since(began) < busy {
+				}
+				time.Sleep(spinPeriod - busy)
+			}
+		}()
+	}
+	begun()
+	return nil
 }
 
 // raw is a connection whose replies nobody looks at.
@@ -190,13 +289,23 @@ func attackWaiting(socket string, begun func()) error {
 	for {
 		var frames []byte
 		for i := range attackWaits {
-			frames = ipc.AppendFrame(frames, wire.Get, 0, uint64(2+i), &wire.GetRequest{Name: "nothing", WaitMS: attackWaitMS})
+			frames = ipc.AppendFrame(frames, wire.Get, 0, uint64(2+i),
+				&wire.GetRequest{Name: "nothing", WaitMS: attackWaitMS})
 		}
 		conns := many(socket, attackConns/2, frames)
 		begun()
 		time.Sleep(2 * attackWaitMS * time.Millisecond)
 		for _, c := range conns {
 			c.Close()
+		}
+	}
+}
+
+// writeForEver writes the same frames until the connection ends.
+func writeForEver(conn net.Conn, frames []byte) {
+	for {
+		if _, err := conn.Write(frames); err != nil {
+			return
 		}
 	}
 }
@@ -212,13 +321,7 @@ func attackFloods(socket string, begun func()) error {
 			return err
 		}
 		go io.Copy(io.Discard, conn)
-		go func() {
-			for {
-				if _, err := conn.Write(frames); err != nil {
-					return
-				}
-			}
-		}()
+		go writeForEver(conn, frames)
 	}
 	begun()
 	return nil
@@ -274,6 +377,26 @@ func attackBroken(socket string, begun func()) error {
 				}
 			}
 		}()
+	}
+	begun()
+	return nil
+}
+
+// attackStats asks for the descriptions of nothing, over many connections, and hardly reads the answers.
+func attackStats(socket string, begun func()) error {
+	var frames []byte
+	for range 2000 {
+		frames = ipc.AppendFrame(frames, wire.Stat, 0, 7, &wire.NameMessage{Name: "nothing"})
+	}
+	for _, conn := range many(socket, 64, nil) {
+		go func() {
+			for b := make([]byte, 1<<16); ; time.Sleep(time.Millisecond) {
+				if _, err := conn.Read(b); err != nil {
+					return
+				}
+			}
+		}()
+		go writeForEver(conn, frames)
 	}
 	begun()
 	return nil

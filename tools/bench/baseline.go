@@ -45,7 +45,8 @@ func iperf3(ctx context.Context) (float64, error) {
 	}
 	defer func() { cancel(); _ = server.Wait() }() // its figure is the client's to print
 	for {
-		out, err := exec.CommandContext(ctx, "iperf3", "-c", "127.0.0.1", "-p", port, "-n", strconv.Itoa(baselineBytes), "-J").Output()
+		out, err := exec.CommandContext(ctx, "iperf3", "-c", "127.0.0.1", "-p", port, "-n", strconv.Itoa(baselineBytes),
+			"-J").Output()
 		var answer struct {
 			End struct {
 				Received struct {
@@ -53,7 +54,8 @@ func iperf3(ctx context.Context) (float64, error) {
 				} `json:"sum_received"`
 			} `json:"end"`
 		}
-		if jsonErr := json.Unmarshal(out, &answer); err == nil && jsonErr == nil && answer.End.Received.BitsPerSecond > 0 {
+		if jsonErr := json.Unmarshal(out, &answer); err == nil && jsonErr == nil &&
+			answer.End.Received.BitsPerSecond > 0 {
 			return answer.End.Received.BitsPerSecond / 8, nil
 		}
 		if ctx.Err() != nil {
@@ -133,7 +135,8 @@ func selfSigned() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13}, nil
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		MinVersion: tls.VersionTLS13}, nil
 }
 
 // publishSyncs is how often one publish on a cluster of one makes a file durable: raft-wal's append, once (strace -e

@@ -37,7 +37,8 @@ type frameTimes struct {
 // connection of the same link. Both sides' segments are lost and overtake each other by themselves.
 func frameBenchmarks(ctx context.Context, r *rig) []benchmark {
 	row := func(name string, part float64) benchmark {
-		return benchmark{name: "opencl/frame/size=64KiB/link=5±3ms,1%/" + name, unit: "ns", against: "the same bytes over bare TCP", atMost: 1.2, once: true,
+		return benchmark{name: "opencl/frame/size=64KiB/link=5±3ms,1%/" + name, unit: "ns",
+			against: "the same bytes over bare TCP", atMost: 1.2, once: true,
 			measure: func() (float64, float64, error) {
 				if r.frames == nil {
 					f, err := r.measureFrames(ctx)

@@ -15,33 +15,37 @@ const indexReach = 500
 // A clock read costs a tenth of what is measured: so many calls go between two.
 const indexCalls = 16
 
-// indexBenchmarks measures get + release through the index in shared memory, from Go and C, against its reach, and how its
-// cost changes with the size of the object and with the number of objects.
+// indexBenchmarks measures get + release through the index in shared memory, from Go and C, against its reach, and how
+// its cost changes with the size of the object and with the number of objects.
 func indexBenchmarks(r *rig) (list []benchmark) {
 	for _, size := range []struct {
 		name  string
 		bytes uint64
 	}{{"64B", 64}, {"1MiB", shared}, {"1GiB", largest}} {
-		list = append(list, benchmark{name: "store/get+release/size=" + size.name + "/path=index/client=go", unit: "ns", against: "0.5 µs", atMost: 1,
+		list = append(list, benchmark{name: "store/get+release/size=" + size.name + "/path=index/client=go", unit: "ns",
+			against: "0.5 µs", atMost: 1,
 			measure: func() (float64, float64, error) {
 				v, err := r.indexed(size.bytes)
 				return v, indexReach, err
-			}}, benchmark{name: "store/get+release/size=" + size.name + "/path=index/client=c", unit: "ns", against: "0.5 µs", atMost: 1,
+			}}, benchmark{name: "store/get+release/size=" + size.name + "/path=index/client=c", unit: "ns",
+			against: "0.5 µs", atMost: 1,
 			measure: func() (float64, float64, error) {
 				v, err := r.cIndexed.ask("get_release_" + size.name)
 				return v, indexReach, err
 			}})
 	}
 	return append(list,
-		benchmark{name: "store/get+release/size=1GiB/path=index/flat", unit: "ns", against: "64 B", atMost: 1.25, measure: func() (float64, float64, error) {
-			ref, err := r.indexed(64)
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := r.indexed(largest)
-			return v, ref, err
-		}},
-		benchmark{name: "store/get+release/objects=100000/path=index", unit: "ns", against: "a look-up in a Go map of as many", atMost: 4,
+		benchmark{name: "store/get+release/size=1GiB/path=index/flat", unit: "ns", against: "64 B", atMost: 1.25,
+			measure: func() (float64, float64, error) {
+				ref, err := r.indexed(64)
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := r.indexed(largest)
+				return v, ref, err
+			}},
+		benchmark{name: "store/get+release/objects=100000/path=index", unit: "ns",
+			against: "a look-up in a Go map of as many", atMost: 4,
 			measure: func() (float64, float64, error) { return r.indexedAmong(100_000) }},
 	)
 }
@@ -83,9 +87,9 @@ func (r *rig) indexed(bytes uint64) (float64, error) {
 	return batches(func(int) error { return getOnce(reader, o.ID(), bytes) })
 }
 
-// indexedAmong measures get + release among so many objects of 64 bytes, all of which it gets in turn, in an order that has
-// nothing to do with that of their making, so that few of their records are in a cache; and beside it a look-up in a map of
-// as many, which meets the same caches.
+// indexedAmong measures get + release among so many objects of 64 bytes, all of which it gets in turn, in an order that
+// has nothing to do with that of their making, so that few of their records are in a cache; and beside it a look-up in
+// a map of as many, which meets the same caches.
 func (r *rig) indexedAmong(n int) (index, inMap float64, err error) {
 	reader, err := r.indexReader()
 	if err != nil {
@@ -134,8 +138,8 @@ func (r *rig) makeObjects(n int) error {
 	return nil
 }
 
-// warm gets an object until that goes through the index: the first time it brings its segment's mapping, and a level of the
-// index may still be on its way.
+// warm gets an object until that goes through the index: the first time it brings its segment's mapping, and a level of
+// the index may still be on its way.
 func warm(c *client.Conn, id object.ID) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		o, err := c.Get(context.Background(), id, 0)

@@ -43,6 +43,7 @@ type benchmark struct {
 	atMost  float64 // ratio's limit, or 0
 	atLeast float64
 	measure func() (value, reference float64, err error)
+	note    func() string // what else the rounds showed, said behind against; nil: nothing
 
 	// rounds: so few of them are enough, for a link's fixed rate decides; 0: as many as asked for.
 	rounds int
@@ -67,11 +68,8 @@ func main() {
 	socket := flag.String("socket", "", "for -attack")
 	flag.Parse()
 	if *attack != "" {
-		if err := runAttack(*attack, *socket); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: the attacker:", err)
-			os.Exit(1)
-		}
-		return
+		fmt.Fprintln(os.Stderr, "bench: the attacker:", runAttack(*attack, *socket))
+		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -91,7 +89,9 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), attackBenchmarks(ctx, rig)...), append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...), append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
+	all := append(append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), attackBenchmarks(ctx, rig)...),
+		append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...),
+			append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.noDevice(); err != nil {
@@ -145,6 +145,9 @@ func (b benchmark) run(ctx context.Context, rounds int) (Figure, error) {
 		f.Value, f.Reference = slices.Max(values), slices.Max(references)
 	}
 	f.Ratio = f.Value / f.Reference
+	if b.note != nil {
+		f.Against += " (" + b.note() + ")"
+	}
 	f.Spread = 1 // of a count that may be zero
 	if least := slices.Min(ratios); least > 0 {
 		f.Spread = slices.Max(ratios) / least

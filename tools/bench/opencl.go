@@ -31,30 +31,45 @@ func openclBenchmarks(r *rig) []benchmark {
 	}
 	const trip1 = "native + 1 socket round trip"
 	return []benchmark{
-		{name: "opencl/kernel+finish/path=unix", unit: "ns", against: trip1, atMost: 1.5, measure: plus("kernel_finish", 1, 0)},
-		{name: "opencl/kernel/batch=1000/path=unix", unit: "ns", against: "native", atMost: 1.5, measure: both("kernels_1000")},
-		{name: "opencl/kernel/chain=100/queues=2/path=unix", unit: "ns", against: "native", atMost: 1.5, measure: both("chain_100")},
-		{name: "opencl/kernel/chain=100/queues=1/path=unix", unit: "ns", against: "native", atMost: 1.5, measure: both("chain_100_one_queue")},
-		{name: "opencl/write/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.9, measure: both("write_128MiB")},
-		{name: "opencl/read/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.9, measure: both("read_128MiB")},
-		{name: "opencl/map+touch+unmap/size=1MiB/path=unix", unit: "ns", against: "native + 30 µs", atMost: 1, measure: plus("map_1MiB", 0, 30e3)},
-		{name: "opencl/map+touch+unmap/size=16MiB/path=unix", unit: "ns", against: "native + 30 µs", atMost: 1, measure: plus("map_16MiB", 0, 30e3)},
-		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: trip1, atMost: 1.3, measure: plus("write_4B", 1, 0)},
-		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: trip1, atMost: 1.3, measure: plus("write_kernel_read_4KiB", 1, 0)},
-		{name: "opencl/write+kernel+read/size=16KiB/batch=256/path=unix", unit: "ns", against: "native", atMost: 1.5, measure: both("tiles")},
-		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: trip1, atMost: 1.3, measure: plus("create_release_4KiB", 1, 0)},
-		{name: "opencl/call/traced/path=unix", unit: "ns", against: "untraced + 100 ns", atMost: 1, measure: r.tracedCall},
-		{name: "opencl/create+release/buffers=100000/path=unix", unit: "ns", against: "1 µs", atMost: 1, measure: func() (float64, float64, error) {
-			v, err := r.forwarded.ask("buffers_100000")
-			return v, 1e3, err
-		}},
-		{name: "opencl/descriptors/buffers=100000/path=unix", against: "those without them + 16", atMost: 1, measure: func() (float64, float64, error) {
-			idle, err := r.forwarded.reference("descriptors")
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := r.forwarded.ask("descriptors_100000")
-			return v, idle + 16, err
-		}},
+		{name: "opencl/kernel+finish/path=unix", unit: "ns", against: trip1, atMost: 1.5,
+			measure: plus("kernel_finish", 1, 0)},
+		{name: "opencl/kernel/batch=1000/path=unix", unit: "ns", against: "native", atMost: 1.5,
+			measure: both("kernels_1000")},
+		{name: "opencl/kernel/chain=100/queues=2/path=unix", unit: "ns", against: "native", atMost: 1.5,
+			measure: both("chain_100")},
+		{name: "opencl/kernel/chain=100/queues=1/path=unix", unit: "ns", against: "native", atMost: 1.5,
+			measure: both("chain_100_one_queue")},
+		{name: "opencl/write/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.9,
+			measure: both("write_128MiB")},
+		{name: "opencl/read/size=128MiB/path=unix", unit: "B/s", against: "native", atLeast: 0.9,
+			measure: both("read_128MiB")},
+		{name: "opencl/map+touch+unmap/size=1MiB/path=unix", unit: "ns", against: "native + 30 µs", atMost: 1,
+			measure: plus("map_1MiB", 0, 30e3)},
+		{name: "opencl/map+touch+unmap/size=16MiB/path=unix", unit: "ns", against: "native + 30 µs", atMost: 1,
+			measure: plus("map_16MiB", 0, 30e3)},
+		{name: "opencl/write/size=4B/path=unix", unit: "ns", against: trip1, atMost: 1.3,
+			measure: plus("write_4B", 1, 0)},
+		{name: "opencl/write+kernel+read/size=4KiB/path=unix", unit: "ns", against: trip1, atMost: 1.3,
+			measure: plus("write_kernel_read_4KiB", 1, 0)},
+		{name: "opencl/write+kernel+read/size=16KiB/batch=256/path=unix", unit: "ns", against: "native", atMost: 1.5,
+			measure: both("tiles")},
+		{name: "opencl/create+release/size=4KiB/path=unix", unit: "ns", against: trip1, atMost: 1.3,
+			measure: plus("create_release_4KiB", 1, 0)},
+		{name: "opencl/call/traced/path=unix", unit: "ns", against: "untraced + 100 ns", atMost: 1,
+			measure: r.tracedCall},
+		{name: "opencl/create+release/buffers=100000/path=unix", unit: "ns", against: "1 µs", atMost: 1,
+			measure: func() (float64, float64, error) {
+				v, err := r.forwarded.ask("buffers_100000")
+				return v, 1e3, err
+			}},
+		{name: "opencl/descriptors/buffers=100000/path=unix", against: "those without them + 16", atMost: 1,
+			measure: func() (float64, float64, error) {
+				idle, err := r.forwarded.reference("descriptors")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := r.forwarded.ask("descriptors_100000")
+				return v, idle + 16, err
+			}},
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// program is one that measures on request. The first figure that asks it starts it, and the first after it died; what keeps
-// it from starting is an error of every figure that asks.
+// program is one that measures on request. The first figure that asks it starts it, and the first after it died; what
+// keeps it from starting is an error of every figure that asks.
 type program struct {
 	rig     *rig
 	start   func() (*reference, error)
@@ -74,7 +74,8 @@ func (f *reference) ask(test string) (value, steps float64, err error) {
 	}
 	steps = 1 // unless it says so
 	if n, err := fmt.Sscan(line, &value, &steps); n == 0 || value <= 0 || steps < 1 {
-		return 0, 0, fmt.Errorf("%s: answer %q: %w", test, line, errors.Join(err, errors.New("a number above 0 is wanted")))
+		return 0, 0, fmt.Errorf("%s: answer %q: %w", test, line,
+			errors.Join(err, errors.New("a number above 0 is wanted")))
 	}
 	return value, steps, nil
 }
@@ -103,7 +104,8 @@ func (r *rig) begin(env []string, name string, args ...string) (*reference, erro
 	}
 	f := &reference{cmd: cmd, in: in, out: bufio.NewReader(out), counters: counters}
 	if f.ready, err = f.out.ReadString('\n'); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s does not start: %w", filepath.Base(cmd.Args[len(cmd.Args)-1]), err), f.stop())
+		return nil, errors.Join(fmt.Errorf("%s does not start: %w", filepath.Base(cmd.Args[len(cmd.Args)-1]),
+			err), f.stop())
 	}
 	return f, nil
 }

@@ -57,7 +57,8 @@ func newRemote(ctx context.Context, r *rig) *remote {
 			if err != nil {
 				return nil, err
 			}
-			return r.begin(r.env(), r.tendril(), append(append([]string{"run", "--server", addr}, flags...), "--", path)...)
+			return r.begin(r.env(), r.tendril(),
+				append(append([]string{"run", "--server", addr}, flags...), "--", path)...)
 		})
 	}
 	m.tls, m.clear, m.bare = at(m.door), at(m.door, "--plaintext"), at(m.door, "--compress", "off")
@@ -123,7 +124,8 @@ func (m *remote) delay(ctx context.Context, link *slow.Proxy) error {
 	}
 	like.SetDelay(slowTrip / 2)
 	delayed, err := m.trip.reference(port)
-	fmt.Fprintf(os.Stderr, "  the slow link's proxy: a TCP round trip of %s becomes %s without delay, %s with %v a way\n",
+	fmt.Fprintf(os.Stderr,
+		"  the slow link's proxy: a TCP round trip of %s becomes %s without delay, %s with %v a way\n",
 		show(straight, "ns"), show(through, "ns"), show(delayed, "ns"), slowTrip/2)
 	return errors.Join(err, ctx.Err())
 }
@@ -163,7 +165,8 @@ func (r *rig) verb(ctx context.Context, args ...string) ([]byte, error) {
 // remoteBenchmarks measures sessions of another machine over loopback, and what the front door does for them.
 func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 	all := []benchmark{
-		{name: "cluster/publish/nodes=1", unit: "ns", against: fmt.Sprintf("%d fsync of an append beside the log", publishSyncs), atMost: 1.3, measure: func() (float64, float64, error) { return publish(r) }},
+		{name: "cluster/publish/nodes=1", unit: "ns", against: fmt.Sprintf("%d fsync of an append beside the log",
+			publishSyncs), atMost: 1.3, measure: func() (float64, float64, error) { return publish(r) }},
 	}
 	m := r.remote
 	// with measures one side of the remote programs and a reference.
@@ -206,38 +209,61 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 		return []benchmark{
 			{name: "opencl/write/size=4B/path=" + path, unit: "ns", against: "native + 1 TCP round trip", atMost: 1.3,
 				measure: with(side, "write_4B", native("write_4B", 1, 0))},
-			{name: "opencl/write+kernel+read/size=4KiB/path=" + path, unit: "ns", against: "native + 1 TCP round trip", atMost: 1.3,
+			{name: "opencl/write+kernel+read/size=4KiB/path=" + path, unit: "ns",
+				against: "native + 1 TCP round trip", atMost: 1.3,
 				measure: with(side, "write_kernel_read_4KiB", native("write_kernel_read_4KiB", 1, 0))},
 		}
 	}
 	all = append(append(all, small("tcp", m.clear)...), small("tls", m.tls)...)
 	all = append(all,
-		benchmark{name: "opencl/write/size=4B/trips", against: "1 round trip", atMost: 1, measure: trips("write_4B", 1)},
-		benchmark{name: "opencl/write+kernel+read/size=4KiB/trips", against: "1 round trip", atMost: 1, measure: trips("write_kernel_read_4KiB", 1)},
-		benchmark{name: "opencl/write+kernel/batch=100/read/trips", against: "3 round trips", atMost: 1, measure: trips("writes_kernels_read", 3)},
-		benchmark{name: "opencl/write+kernel/batch=100/read/path=tls/rtt=1ms", unit: "ns", against: "native + 3 ms", atMost: 1,
-			measure: with(m.far, "writes_kernels_read", native("writes_kernels_read", 0, 3*float64(slowTrip.Nanoseconds())))},
+		benchmark{name: "opencl/write/size=4B/trips", against: "1 round trip", atMost: 1,
+			measure: trips("write_4B", 1)},
+		benchmark{name: "opencl/write+kernel+read/size=4KiB/trips", against: "1 round trip", atMost: 1,
+			measure: trips("write_kernel_read_4KiB", 1)},
+		benchmark{name: "opencl/write+kernel/batch=100/read/trips", against: "3 round trips", atMost: 1,
+			measure: trips("writes_kernels_read", 3)},
+		benchmark{name: "opencl/write+kernel/batch=100/read/path=tls/rtt=1ms", unit: "ns",
+			against: "native + 3 ms", atMost: 1,
+			measure: with(m.far, "writes_kernels_read",
+				native("writes_kernels_read", 0, 3*float64(slowTrip.Nanoseconds())))},
 		benchmark{name: "opencl/create+release/buffers=100000/path=tls", unit: "ns", against: "1 µs", atMost: 1,
 			measure: with(m.tls, "buffers_100000", func() (float64, error) { return 1e3, nil })},
-		benchmark{name: "opencl/write+read/size=32MiB/data=text/link=100Mbit", rounds: 3, unit: "B/s", against: "the same with --compress off", atLeast: 1.5,
+		benchmark{name: "opencl/write+read/size=32MiB/data=text/link=100Mbit", rounds: 3, unit: "B/s",
+			against: "the same with --compress off", atLeast: 1.5,
 			measure: with(m.squeezed, "move_text", plainly(m.wide, "move_text"))},
-		benchmark{name: "opencl/write+read/size=32MiB/data=field/link=100Mbit", rounds: 3, unit: "B/s", against: "the same with --compress off", atLeast: 1.1,
+		benchmark{name: "opencl/write+read/size=32MiB/data=field/link=100Mbit", rounds: 3, unit: "B/s",
+			against: "the same with --compress off", atLeast: 1.1,
 			measure: with(m.squeezed, "move_field", plainly(m.wide, "move_field"))},
-		benchmark{name: "opencl/write+read/size=32MiB/data=text/path=tls", unit: "B/s", against: "the same with --compress off", atLeast: 0.95,
+		benchmark{name: "opencl/write+read/size=32MiB/data=text/path=tls", unit: "B/s",
+			against: "the same with --compress off", atLeast: 0.95,
 			measure: with(m.tls, "move_text", plainly(m.bare, "move_text"))},
 	)
 	return append(all,
-		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(m.clear, "kernel_finish", native("kernel_finish", 1, 0))},
-		benchmark{name: "opencl/kernel+finish/path=tls", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5, measure: with(m.tls, "kernel_finish", native("kernel_finish", 1, 0))},
-		benchmark{name: "opencl/kernel/batch=1000/path=tls", unit: "ns", against: "native", atMost: 1.5, measure: with(m.tls, "kernels_1000", native("kernels_1000", 0, 0))},
-		benchmark{name: "opencl/kernel/batch=1000/path=tls/rtt=1ms", unit: "ns", against: "native + 2 ms a batch", atMost: 1.2, measure: with(m.far, "kernels_1000", native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
-		benchmark{name: "opencl/write/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, measure: with(m.clear, "write_128MiB", iperf)},
-		benchmark{name: "opencl/read/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, measure: with(m.clear, "read_128MiB", iperf)},
-		benchmark{name: "opencl/write/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9, measure: with(m.tls, "write_128MiB", stream)},
-		benchmark{name: "opencl/read/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9, measure: with(m.tls, "read_128MiB", stream)},
-		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tcp", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(m.clear, "kernel_finish_p99_loaded", idle(m.clear))},
-		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tls", unit: "ns", against: "idle p99 + one chunk's time", atMost: 1, measure: with(m.tls, "kernel_finish_p99_loaded", idle(m.tls))},
-		benchmark{name: "opencl/first-kernel/path=unix", unit: "ns", against: "native + 100 ms", atMost: 1, measure: func() (float64, float64, error) { return r.firstKernels(ctx) }},
+		benchmark{name: "opencl/kernel+finish/path=tcp", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5,
+			measure: with(m.clear, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{name: "opencl/kernel+finish/path=tls", unit: "ns", against: "native + 1 TCP round trip", atMost: 1.5,
+			measure: with(m.tls, "kernel_finish", native("kernel_finish", 1, 0))},
+		benchmark{name: "opencl/kernel/batch=1000/path=tls", unit: "ns", against: "native", atMost: 1.5,
+			measure: with(m.tls, "kernels_1000", native("kernels_1000", 0, 0))},
+		benchmark{name: "opencl/kernel/batch=1000/path=tls/rtt=1ms", unit: "ns", against: "native + 2 ms a batch",
+			atMost: 1.2, measure: with(m.far, "kernels_1000",
+				native("kernels_1000", 0, 2*float64(slowTrip.Nanoseconds())/batch))},
+		benchmark{name: "opencl/write/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95,
+			measure: with(m.clear, "write_128MiB", iperf)},
+		benchmark{name: "opencl/read/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95,
+			measure: with(m.clear, "read_128MiB", iperf)},
+		benchmark{name: "opencl/write/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9,
+			measure: with(m.tls, "write_128MiB", stream)},
+		benchmark{name: "opencl/read/size=128MiB/path=tls", unit: "B/s", against: "a bare Go TLS stream", atLeast: 0.9,
+			measure: with(m.tls, "read_128MiB", stream)},
+		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tcp", unit: "ns",
+			against: "idle p99 + one chunk's time", atMost: 1,
+			measure: with(m.clear, "kernel_finish_p99_loaded", idle(m.clear))},
+		benchmark{name: "opencl/kernel+finish/p99/moving=1GiB/path=tls", unit: "ns",
+			against: "idle p99 + one chunk's time", atMost: 1,
+			measure: with(m.tls, "kernel_finish_p99_loaded", idle(m.tls))},
+		benchmark{name: "opencl/first-kernel/path=unix", unit: "ns", against: "native + 100 ms", atMost: 1,
+			measure: func() (float64, float64, error) { return r.firstKernels(ctx) }},
 		benchmark{name: "opencl/first-kernel/path=tls", unit: "ns", against: "native + 100 ms", atMost: 1,
 			measure: func() (float64, float64, error) {
 				at, err := m.door()
@@ -246,7 +272,8 @@ func remoteBenchmarks(ctx context.Context, r *rig) []benchmark {
 				}
 				return r.firstKernels(ctx, "--server", at)
 			}},
-		benchmark{name: "opencl/device-queries/trips", against: "1 round trip", atMost: 1, measure: func() (float64, float64, error) { return r.queryTrips(ctx) }},
+		benchmark{name: "opencl/device-queries/trips", against: "1 round trip", atMost: 1,
+			measure: func() (float64, float64, error) { return r.queryTrips(ctx) }},
 	)
 }
 
@@ -303,7 +330,8 @@ func (r *rig) queryTrips(ctx context.Context) (trips, reach float64, err error) 
 
 // awaitWarmWorker lets the daemon start the next worker first: its start is no part of what a user waits for.
 func (r *rig) awaitWarmWorker(ctx context.Context) error {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) &&
+		ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		out, err := r.verb(ctx, "status", "--json")
 		if err != nil {
 			return err

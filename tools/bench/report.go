@@ -12,8 +12,8 @@ import (
 	"text/tabwriter"
 )
 
-// report is what came of the figures: a table of those that were measured, and below it what misses its reach, what this
-// machine does not have, and what went wrong.
+// report is what came of the figures: a table of those that were measured, and below it what misses its reach, what
+// this machine does not have, and what went wrong.
 type report struct {
 	figures        []Figure
 	missed         []string
@@ -100,7 +100,8 @@ func table(w io.Writer, figures []Figure) error {
 		if !f.OK {
 			mark = "✗"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s %s\t%.1f\t%s\t%s\n", f.Name, show(f.Value, f.Unit), show(f.Reference, f.Unit), f.Ratio, f.Reach, mark, f.Spread, f.trips(), f.Against)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s %s\t%.1f\t%s\t%s\n", f.Name, show(f.Value, f.Unit),
+			show(f.Reference, f.Unit), f.Ratio, f.Reach, mark, f.Spread, f.trips(), f.Against)
 	}
 	return t.Flush()
 }

@@ -73,7 +73,8 @@ func (r *rig) close() {
 	}
 }
 
-// built is where a C program of this directory is: in bin/bench, for a machine without a compiler, or compiled when it is first asked for.
+// built is where a C program of this directory is: in bin/bench, for a machine without a compiler, or compiled when it
+// is first asked for.
 func (r *rig) built(name string) (string, error) {
 	if made := filepath.Join(r.bin, "bench", name); isFile(made) {
 		return made, nil

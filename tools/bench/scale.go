@@ -30,18 +30,21 @@ const (
 // scaleBenchmarks measures what grows: with clients, with objects, with time.
 func scaleBenchmarks(r *rig) []benchmark {
 	all := []benchmark{
-		{name: "store/idle-client/clients=2000", unit: "B", against: "32 KiB", atMost: 1, once: true, measure: func() (float64, float64, error) {
-			v, err := idleCost(r)
-			return v, idleLimit, err
-		}},
-		{name: "store/mapped÷used/random-sizes", unit: "", against: "1", atMost: 1.25, once: true, measure: func() (float64, float64, error) {
-			v, err := fragmentation(r)
-			return v, 1, err
-		}},
+		{name: "store/idle-client/clients=2000", unit: "B", against: "32 KiB", atMost: 1, once: true,
+			measure: func() (float64, float64, error) {
+				v, err := idleCost(r)
+				return v, idleLimit, err
+			}},
+		{name: "store/mapped÷used/random-sizes", unit: "", against: "1", atMost: 1.25, once: true,
+			measure: func() (float64, float64, error) {
+				v, err := fragmentation(r)
+				return v, 1, err
+			}},
 	}
 	for _, n := range []int{100_000, 1_000_000} {
 		all = append(all, benchmark{
-			name: fmt.Sprintf("store/create+get+delete/objects=%d", n), unit: "ns", against: "the same among 1,000 objects", atMost: 1.3, once: true,
+			name: fmt.Sprintf("store/create+get+delete/objects=%d", n), unit: "ns",
+			against: "the same among 1,000 objects", atMost: 1.3, once: true,
 			measure: func() (float64, float64, error) { return amongObjects(r, n) },
 		})
 	}
@@ -92,8 +95,8 @@ func residentBytes(pid int) (uint64, error) {
 	return 0, fmt.Errorf("process %d has no RssAnon", pid)
 }
 
-// fragmentation lets writers make and drop objects of random sizes and gives what the store has mapped for them ÷ what is in use, while
-// they hold on to what they have.
+// fragmentation lets writers make and drop objects of random sizes and gives what the store has mapped for them ÷ what
+// is in use, while they hold on to what they have.
 func fragmentation(r *rig) (float64, error) {
 	conns := make([]*client.Conn, churnWriters)
 	errs := make([]error, churnWriters)
@@ -137,7 +140,8 @@ func fragmentation(r *rig) (float64, error) {
 	return float64(status.Store.SegmentBytes) / float64(status.Store.UsedBytes), nil
 }
 
-// churn makes objects, their sizes spread evenly over the powers of two, and drops a random one for each beyond churnLive.
+// churn makes objects, their sizes spread evenly over the powers of two, and drops a random one for each beyond
+// churnLive.
 func churn(c *client.Conn, seed uint64) (live []*client.Object, err error) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	for range churnObjects {
@@ -162,7 +166,8 @@ func churn(c *client.Conn, seed uint64) (live []*client.Object, err error) {
 	return live, nil
 }
 
-// amongObjects gives the time of create, seal, get by name and delete among n objects, and among a thousand, measured before.
+// amongObjects gives the time of create, seal, get by name and delete among n objects, and among a thousand, measured
+// before.
 func amongObjects(r *rig, n int) (value, reference float64, err error) {
 	c, err := client.Dial(r.socket)
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 
 // spanning is two nodes beside the rig's daemon, and programs whose context spans them.
 type spanning struct {
-	nodes  [2]*nodes.Node
-	links  *program  // c/delay.c: client to node 0 and 1, node 0 to node 1, one to the round-trip server, one to the second half of hand
+	nodes [2]*nodes.Node
+	// c/delay.c: client to node 0 and 1, node 0 to node 1, one to the round-trip server, one to the second half of hand
+	links  *program
 	ports  [5]string // of links
 	doors  [2]string
 	clear  *program // in the clear, without delays
@@ -262,11 +263,18 @@ func spanBenchmarks(ctx context.Context, r *rig) []benchmark {
 		return v, near + 2*float64(clientFar-nodeHop)/chainLong, err
 	}
 	return []benchmark{
-		{name: "opencl/span/push/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95, best: true, measure: push},
-		{name: "opencl/span/chain/hop=0.1ms", unit: "ns", against: "native + 1 hop", atMost: 1.5, measure: chain("chain")},
-		{name: "opencl/span/events/hop=0.1ms", unit: "ns", against: "native + 1 hop", atMost: 1.5, measure: chain("events")},
-		{name: "opencl/span/chain/hop=0.1ms/byhand", unit: "ns", against: "two native programs and a socket", atMost: 1.5, measure: hand("chain")},
-		{name: "opencl/span/events/hop=0.1ms/byhand", unit: "ns", against: "two native programs and a socket", atMost: 1.5, measure: hand("events")},
-		{name: "opencl/span/chain/hop=0.1ms/client=10ms", unit: "ns", against: "the same with a near client + 1 round trip of the far one a chain", atMost: 1.1, measure: farClient},
+		{name: "opencl/span/push/size=128MiB/path=tcp", unit: "B/s", against: "iperf3, one stream", atLeast: 0.95,
+			best: true, measure: push},
+		{name: "opencl/span/chain/hop=0.1ms", unit: "ns", against: "native + 1 hop", atMost: 1.5,
+			measure: chain("chain")},
+		{name: "opencl/span/events/hop=0.1ms", unit: "ns", against: "native + 1 hop", atMost: 1.5,
+			measure: chain("events")},
+		{name: "opencl/span/chain/hop=0.1ms/byhand", unit: "ns", against: "two native programs and a socket",
+			atMost: 1.5, measure: hand("chain")},
+		{name: "opencl/span/events/hop=0.1ms/byhand", unit: "ns", against: "two native programs and a socket",
+			atMost: 1.5, measure: hand("events")},
+		{name: "opencl/span/chain/hop=0.1ms/client=10ms", unit: "ns",
+			against: "the same with a near client + 1 round trip of the far one a chain", atMost: 1.1,
+			measure: farClient},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -42,38 +43,65 @@ func storeBenchmarks(r *rig) []benchmark {
 	}
 	const socket = "64-byte socket round trip in C"
 	all := []benchmark{
-		{name: "store/get+release/size=1MiB/client=go", unit: "ns", against: socket, atMost: 1.7, best: true, measure: trip(getRelease)},
-		{name: "store/get+release/size=64B/client=c", unit: "ns", against: socket, atMost: 1.7, best: true, measure: trip(inC("get_release_64B"))},
-		{name: "store/get+release/size=1MiB/client=c", unit: "ns", against: socket, atMost: 1.7, best: true, measure: trip(inC("get_release_1MiB"))},
-		{name: "store/create+seal/size=4KiB/client=go", unit: "ns", against: socket, atMost: 2.5, best: true, measure: trip(createSeal)},
-		{name: "store/create+seal/size=4KiB/client=c", unit: "ns", against: socket, atMost: 2.5, best: true, measure: trip(inC("create_seal_4KiB"))},
-		{name: "store/create+seal+delete/size=64B/clients=4", unit: "1/s", against: "60,000 a second", atLeast: 1, best: true, measure: func() (float64, float64, error) {
-			v, err := r.c.ask("churn_64B")
-			return v, 60000, err
-		}},
-		{name: "store/create+seal+delete/size=64B/clients=4/floor", unit: "1/s", against: "two round trips, of 4 clients in C to one server", atLeast: 0.8, best: true, measure: func() (float64, float64, error) {
-			ref, err := r.rtt.reference("crowd")
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := r.c.ask("churn_64B")
-			return v, ref, err
-		}},
-		{name: "store/create+fill+seal/size=1GiB/client=go", unit: "B/s", against: "memcpy into a touched mapping", atLeast: 0.95, measure: fill(fillLargest)},
-		{name: "store/create+fill+seal/size=1GiB/client=c", unit: "B/s", against: "memcpy into a touched mapping", atLeast: 0.95, measure: fill(inC("fill_1GiB"))},
-		{name: "store/first-read/size=1GiB/client=c", unit: "B/s", against: "MADV_POPULATE_READ of a plain memfd, by a new process", atLeast: 0.9, measure: func() (float64, float64, error) {
-			ref, err := r.memory.reference("populate")
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := r.c.ask("first_read_1GiB")
-			return v, ref, err
-		}},
+		{name: "store/get+release/size=1MiB/client=go", unit: "ns", against: socket, atMost: 1.7, best: true,
+			measure: trip(getRelease)},
+		{name: "store/get+release/size=64B/client=c", unit: "ns", against: socket, atMost: 1.7, best: true,
+			measure: trip(inC("get_release_64B"))},
+		{name: "store/get+release/size=1MiB/client=c", unit: "ns", against: socket, atMost: 1.7, best: true,
+			measure: trip(inC("get_release_1MiB"))},
+		{name: "store/create+seal/size=4KiB/client=go", unit: "ns", against: socket, atMost: 2.5, best: true,
+			measure: trip(createSeal(small))},
+		{name: "store/create+seal/size=4KiB/client=c", unit: "ns", against: socket, atMost: 2.5, best: true,
+			measure: trip(inC("create_seal_4KiB"))},
+		{name: "store/create+seal+delete/size=64B/clients=4", unit: "1/s", against: "60,000 a second", atLeast: 1,
+			best: true, measure: func() (float64, float64, error) {
+				v, err := r.c.ask("churn_64B")
+				return v, 60000, err
+			}},
+		{name: "store/create+seal+delete/size=64B/clients=4/floor", unit: "1/s",
+			against: "two round trips, of 4 clients in C to one server", atLeast: 0.8, best: true,
+			measure: func() (float64, float64, error) {
+				ref, err := r.rtt.reference("crowd")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := r.c.ask("churn_64B")
+				return v, ref, err
+			}},
+		{name: "store/create+fill+seal/size=1GiB/client=go", unit: "B/s", against: "memcpy into a touched mapping",
+			atLeast: 0.95, measure: fill(fillLargest)},
+		{name: "store/create+fill+seal/size=1GiB/client=c", unit: "B/s", against: "memcpy into a touched mapping",
+			atLeast: 0.95, measure: fill(inC("fill_1GiB"))},
+		{name: "store/first-read/size=1GiB/client=c", unit: "B/s",
+			against: "MADV_POPULATE_READ of a plain memfd, by a new process", atLeast: 0.9,
+			measure: func() (float64, float64, error) {
+				ref, err := r.memory.reference("populate")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := r.c.ask("first_read_1GiB")
+				return v, ref, err
+			}},
 	}
-	all = append(all, benchmark{name: "store/get/size=1GiB/client=python", unit: "ns", against: "60 µs", atMost: 1, best: true, measure: func() (float64, float64, error) {
-		v, err := r.python.ask("get")
-		return v, 60000, err
-	}})
+	inPlace := func(of string, atMost float64, measure func(*rig) (float64, error)) benchmark {
+		return benchmark{name: "store/create+fill in place+seal/size=1MiB/client=" + of, unit: "ns",
+			against: "memcpy of 1 MiB + 2 socket round trips",
+			atMost:  atMost, best: true, measure: func() (float64, float64, error) {
+				rate, err := r.memory.reference("again")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, ref, err := trip(measure)()
+				return v, 2*ref + shared/rate*1e9, err
+			}}
+	}
+	all = append(all, inPlace("go", 1.5, createSeal(shared)), inPlace("c", 1.5, inC("fill_1MiB")),
+		inPlace("python", 4, func(r *rig) (float64, error) { return r.python.ask("fill") }))
+	all = append(all, benchmark{name: "store/get/size=1GiB/client=python", unit: "ns", against: "60 µs", atMost: 1,
+		best: true, measure: func() (float64, float64, error) {
+			v, err := r.python.ask("get")
+			return v, 60000, err
+		}})
 	return append(append(all, streamBenchmarks(r)...), scaleBenchmarks(r)...)
 }
 
@@ -120,27 +148,29 @@ func getRelease(r *rig) (_ float64, err error) {
 	})
 }
 
-// createSeal makes, fills and seals an object, and lets it go.
-func createSeal(r *rig) (float64, error) {
-	c, err := client.Dial(r.socket)
-	if err != nil {
-		return 0, err
+// createSeal makes objects of a size, fills each in its memory, seals it and lets it go.
+func createSeal(size int) func(*rig) (float64, error) {
+	return func(r *rig) (float64, error) {
+		c, err := client.Dial(r.socket)
+		if err != nil {
+			return 0, err
+		}
+		defer c.Close()
+		content := bytes.Repeat([]byte{1}, size)
+		return perCall(calls, func() error {
+			b, err := c.Create(uint64(size), client.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			copy(b.Bytes(), content)
+			o, err := b.Seal()
+			if err != nil {
+				return err
+			}
+			o.Release()
+			return nil
+		})
 	}
-	defer c.Close()
-	content := make([]byte, small)
-	return perCall(calls, func() error {
-		b, err := c.Create(small, client.CreateOptions{})
-		if err != nil {
-			return err
-		}
-		copy(b.Bytes(), content)
-		o, err := b.Seal()
-		if err != nil {
-			return err
-		}
-		o.Release()
-		return nil
-	})
 }
 
 // fillLargest makes one object of 1 GiB in memory that an earlier one left warm.

@@ -18,28 +18,33 @@ const (
 // streamBenchmarks measures streams: one writer and one reader, on a connection each.
 func streamBenchmarks(r *rig) []benchmark {
 	return []benchmark{
-		{name: "store/stream/size=1MiB/client=go", unit: "B/s", against: "memcpy of 1 MiB into the slots of a touched ring", atLeast: 0.9, best: true, measure: func() (float64, float64, error) {
-			return streamRate(r, "frames")
-		}},
-		{name: "store/stream/size=1MiB/client=go/floor", unit: "B/s", against: "a ring between two processes in C", atLeast: 0.9, best: true, measure: func() (float64, float64, error) {
-			return streamRate(r, "ring")
-		}},
-		{name: "store/stream/hand-over/client=go", unit: "ns", against: "64-byte socket round trip in C", atMost: 2, best: true, measure: func() (float64, float64, error) {
-			reference, err := r.rtt.reference("rtt")
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := handOver(r)
-			return v, reference, err
-		}},
-		{name: "store/stream/hand-over/client=go/floor", unit: "ns", against: "64 bytes through a third process in C", atMost: 2, best: true, measure: func() (float64, float64, error) {
-			reference, err := r.rtt.reference("chain")
-			if err != nil {
-				return 0, 0, err
-			}
-			v, err := handOver(r)
-			return v, reference, err
-		}},
+		{name: "store/stream/size=1MiB/client=go", unit: "B/s",
+			against: "memcpy of 1 MiB into the slots of a touched ring", atLeast: 0.9, best: true,
+			measure: func() (float64, float64, error) {
+				return streamRate(r, "frames")
+			}},
+		{name: "store/stream/size=1MiB/client=go/floor", unit: "B/s", against: "a ring between two processes in C",
+			atLeast: 0.9, best: true, measure: func() (float64, float64, error) {
+				return streamRate(r, "ring")
+			}},
+		{name: "store/stream/hand-over/client=go", unit: "ns", against: "64-byte socket round trip in C", atMost: 2,
+			best: true, measure: func() (float64, float64, error) {
+				reference, err := r.rtt.reference("rtt")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := handOver(r)
+				return v, reference, err
+			}},
+		{name: "store/stream/hand-over/client=go/floor", unit: "ns", against: "64 bytes through a third process in C",
+			atMost: 2, best: true, measure: func() (float64, float64, error) {
+				reference, err := r.rtt.reference("chain")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := handOver(r)
+				return v, reference, err
+			}},
 	}
 }
 
@@ -131,8 +136,8 @@ func (s stream) popAll(n, size int) error {
 	return nil
 }
 
-// handOver gives the median time from a push of 64 bytes to the frame in the reader's hands: half of what a frame takes through
-// one stream, and back through another.
+// handOver gives the median time from a push of 64 bytes to the frame in the reader's hands: half of what a frame takes
+// through one stream, and back through another.
 func handOver(r *rig) (float64, error) {
 	a, b, err := r.connections()
 	if err != nil {

@@ -26,7 +26,8 @@ func tripsSoFar(path string) float64 {
 	return float64(trace.Total(counts))
 }
 
-// roundTripsOf runs a figure and says what a step of the measured program needed, the first round, which starts it, left out.
+// roundTripsOf runs a figure and says what a step of the measured program needed, the first round, which starts it,
+// left out.
 func (r *rig) roundTripsOf(b benchmark, run func(benchmark) (Figure, error)) (Figure, error) {
 	rounds, measure := 0, b.measure
 	b.measure = func() (float64, float64, error) {

@@ -48,7 +48,8 @@ func run(ctx context.Context, o options) error {
 	d := &demo{options: o}
 	defer d.close()
 	for _, step := range []func(context.Context) error{
-		d.start, d.put, d.native, d.forwarded, d.publish, d.show, d.clinfo, d.clpeak, d.status, d.login, d.remote, d.inspect,
+		d.start, d.put, d.native, d.forwarded, d.publish, d.show, d.clinfo, d.clpeak, d.status, d.login,
+		d.remote, d.inspect,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -14,9 +14,11 @@ import (
 	"time"
 )
 
-// laptop is the environment of another machine: no socket of the node, and a directory of its own for what a login brings.
+// laptop is the environment of another machine: no socket of the node, and a directory of its own for what a login
+// brings.
 func (d *demo) laptop() []string {
-	return d.environment("TENDRIL_SOCKET="+d.path("nobody.sock"), "XDG_CONFIG_HOME="+d.path("laptop"), "PYTHONPATH="+d.python)
+	return d.environment("TENDRIL_SOCKET="+d.path("nobody.sock"), "XDG_CONFIG_HOME="+d.path("laptop"),
+		"PYTHONPATH="+d.python)
 }
 
 // far runs tendril as that machine would.
@@ -63,7 +65,8 @@ func (d *demo) remote(ctx context.Context) error {
 	}
 	began := time.Now()
 	result := d.path("remote.raw")
-	said, err := d.far(ctx, photo, "run", "--server", d.address, "--", filepath.Join(d.bin, "demo-filter"), "-out", result)
+	said, err := d.far(ctx, photo, "run", "--server", d.address, "--", filepath.Join(d.bin, "demo-filter"),
+		"-out", result)
 	if err != nil {
 		return err
 	}
@@ -90,7 +93,8 @@ func (d *demo) remote(ctx context.Context) error {
 	if back != string(a) {
 		return errors.New("what was put over the network came back as other bytes")
 	}
-	line("put, get", began, "the same %d bytes as native; put into the node's store over the network and got back", len(a))
+	line("put, get", began,
+		"the same %d bytes as native; put into the node's store over the network and got back", len(a))
 	return nil
 }
 
@@ -120,7 +124,8 @@ func (d *demo) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line("GET", began, "%s → %s, %d bytes (curl -H \"Authorization: Bearer …\" %s)", "/v1/status", answer.Status, len(body), request.URL)
+	line("GET", began, "%s → %s, %d bytes (curl -H \"Authorization: Bearer …\" %s)", "/v1/status", answer.Status,
+		len(body), request.URL)
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, body, "    ", "  "); err != nil || answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s: %s", request.URL, answer.Status, body)

@@ -57,7 +57,8 @@ func (d *demo) start(ctx context.Context) (err error) {
 	defer log.Close()
 	began := time.Now()
 	d.daemon = exec.Command(filepath.Join(d.bin, "tendril"), "daemon")
-	d.daemon.Env = d.environment("TENDRIL_STATE_DIR="+filepath.Join(d.dir, "state"), "TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_HTTP=127.0.0.1:0")
+	d.daemon.Env = d.environment("TENDRIL_STATE_DIR="+filepath.Join(d.dir, "state"), "TENDRIL_LISTEN=127.0.0.1:0",
+		"TENDRIL_HTTP=127.0.0.1:0")
 	d.daemon.Stdout, d.daemon.Stderr = log, log
 	d.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is ours to pass on
 	if err := d.daemon.Start(); err != nil {
@@ -141,7 +142,8 @@ func (d *demo) commandIn(ctx context.Context, env []string, stdin []byte, name s
 		return "", fmt.Errorf("%s is not installed: run make deps", name)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err,
+			strings.TrimSpace(complaint.String()))
 	}
 	return out.String(), nil
 }

@@ -87,7 +87,8 @@ func (d *demo) forwarded(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	said, err := d.command(ctx, photo, filepath.Join(d.bin, "tendril"), "run", "--", filepath.Join(d.bin, "demo-filter"), "-out", d.path("forwarded.raw"))
+	said, err := d.command(ctx, photo, filepath.Join(d.bin, "tendril"), "run", "--",
+		filepath.Join(d.bin, "demo-filter"), "-out", d.path("forwarded.raw"))
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,8 @@ func (d *demo) publish(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if _, err := d.command(ctx, photo, filepath.Join(d.bin, "tendril"), "run", "--publish", "edges", "--", filepath.Join(d.bin, "demo-filter")); err != nil {
+	if _, err := d.command(ctx, photo, filepath.Join(d.bin, "tendril"), "run", "--publish", "edges", "--",
+		filepath.Join(d.bin, "demo-filter")); err != nil {
 		return err
 	}
 	out, err := d.tendril(ctx, "stat", "edges", "--json")
@@ -131,7 +133,8 @@ func (d *demo) publish(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(out), &info); err != nil {
 		return fmt.Errorf("tendril stat --json said %q: %w", out, err)
 	}
-	line("published", began, "edges: %d bytes, %s, the buffer's own memory (segment %d)", info.Size, info.State, info.Segment)
+	line("published", began, "edges: %d bytes, %s, the buffer's own memory (segment %d)", info.Size, info.State,
+		info.Segment)
 	return nil
 }
 
@@ -184,7 +187,8 @@ func (d *demo) clpeak(ctx context.Context) error {
 func after(text, label string) string {
 	found := "?"
 	for l := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(l, ":"); ok && strings.Contains(name+" ", label) && strings.TrimSpace(value) != "" {
+		if name, value, ok := strings.Cut(l, ":"); ok && strings.Contains(name+" ", label) &&
+			strings.TrimSpace(value) != "" {
 			found = strings.TrimSpace(value)
 		}
 	}
@@ -205,7 +209,8 @@ func (d *demo) status(ctx context.Context) error {
 
 func (d *demo) farewell() {
 	if d.keep {
-		fmt.Printf("\nThe node stays: export TENDRIL_SOCKET=%s\nEnd it with: kill %d; rm -r %s\n", d.socket(), d.daemon.Process.Pid, d.dir)
+		fmt.Printf("\nThe node stays: export TENDRIL_SOCKET=%s\nEnd it with: kill %d; rm -r %s\n", d.socket(),
+			d.daemon.Process.Pid, d.dir)
 		return
 	}
 	fmt.Println("\nDone; nothing is left running. (KEEP=1 keeps the node, IMAGE=my.jpg takes your picture.)")

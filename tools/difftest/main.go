@@ -21,6 +21,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,10 +39,14 @@ func main() {
 	allow := flag.String("allow", "tools/difftest/allow.txt", "accepted differences with their reasons")
 	only := flag.String("only", "", "regular expression: run these programs alone")
 	self := flag.Bool("self", false, "run natively twice: shows what differs from run to run")
-	server := flag.String("server", "", "run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
+	server := flag.String("server", "",
+		"run forwarded programs on this server (HOST:PORT, logged in to) instead of on a node of the test's own")
 	short := flag.Bool("short", false, "of scripts, what takes seconds")
 	all := flag.Bool("all", false, "of scripts, also what takes a quarter of an hour")
-	far := flag.String("far", "", "tls or tcp: reach the test's own node as if it were another machine; span: contexts over its device twice, here and there; links: the same with a link between the two workers; several with commas between them, unix being its socket: each program runs natively once")
+	far := flag.String("far", "",
+		"ways to the test's own node, with commas between them, each NAME or NAME=REGEX for some of the programs alone; each program runs natively once.\n"+
+			"unix: by its socket (default); tls, tcp: as if it were another machine; span: contexts over its device twice, here and there; links: the same with a link between the two workers; copies: by the socket, with --in-place off")
+	jobs := flag.Int("jobs", 1, "programs that run at a time")
 	write := flag.String("write", "", "run nothing: write the C programs of the tables to this directory")
 	verbose := flag.Bool("v", false, "show accepted differences too")
 	flag.Parse()
@@ -53,14 +59,15 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, ways: strings.Split(*far, ","), verbose: *verbose, limit: *limit}
+	d := &differ{bin: *bin, tests: *dir, self: *self, server: *server, verbose: *verbose, limit: *limit, jobs: *jobs,
+		nodes: map[string]*rig.Node{}}
 	if *short {
 		d.env = append(d.env, "DIFFTEST_SHORT=1")
 	}
 	if *all {
 		d.env = append(d.env, "DIFFTEST_ALL=1")
 	}
-	ok, err := d.run(ctx, *allow, *only)
+	ok, err := d.run(ctx, *allow, *only, *far)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "difftest:", err)
 		os.Exit(2)
@@ -73,16 +80,19 @@ func main() {
 type differ struct {
 	bin, tests    string
 	self, verbose bool
-	server        string   // "": this machine's node
-	ways          []string // to the test's own node: "" or unix, tls, tcp, span, links
+	server        string // "": this machine's nodes
+	ways          []*way
 	limit         time.Duration
+	jobs          int
 	env           []string // how much scripts do; nil: as always
-	work          string   // compiled programs
-	node          *rig.Node
-	rules         []*rule
+	work          string   // compiled programs, and the credentials of ways that need some
+	nodes         map[string]*rig.Node
+
+	mu    sync.Mutex // guards what rules were used, and standard output
+	rules []*rule
 }
 
-func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err error) {
+func (d *differ) run(ctx context.Context, allow, only, far string) (ok bool, err error) {
 	if d.bin, err = filepath.Abs(d.bin); err != nil {
 		return false, err
 	}
@@ -93,48 +103,78 @@ func (d *differ) run(ctx context.Context, allow, only string) (ok bool, err erro
 	if d.rules, err = readRules(allow); err != nil {
 		return false, err
 	}
+	if d.ways, err = readWays(far); err != nil {
+		return false, err
+	}
 	if d.work, err = os.MkdirTemp("", "tendril-difftest-"); err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(d.work)
-	if !d.self && d.server == "" {
-		if d.node, err = rig.Start(ctx, d.bin, "TENDRIL_LISTEN=127.0.0.1:0"); err != nil {
+	switch {
+	case !d.self && d.server == "":
+		defer func() { err = d.stopNodes(err) }()
+		if err := d.startNodes(ctx); err != nil {
 			return false, err
 		}
-		defer func() { err = errors.Join(err, d.node.Stop()) }()
+	case far != "":
+		return false, fmt.Errorf("-far %s: neither with -server nor with -self", far)
+	default:
+		d.ways[0].server = d.server
 	}
-	if err := d.goFar(ctx); err != nil {
-		return false, err
-	}
-	programs, err := d.programs()
+	programs, err := d.programs(pattern)
 	if err != nil {
 		return false, err
 	}
-	ok = true
-	met := !slices.Contains(d.ways, links)
-	for _, source := range programs {
-		name := strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))
-		if !pattern.MatchString(name) {
-			continue
-		}
-		same, err := d.compare(ctx, name, source)
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", name, err)
-		}
-		ok = ok && same
-		met = met || strings.Contains(d.node.Log(), linked)
-	}
-	if !met {
-		return false, fmt.Errorf("-far %s: no link came up:\n%s", links, d.node.Log())
+	if ok, err = d.compareAll(ctx, programs); err != nil {
+		return false, err
 	}
 	if only == "" && !d.self && d.env == nil {
-		ok = d.reportUnused() && ok
+		var names []string
+		for _, source := range programs {
+			names = append(names, programName(source))
+		}
+		ok = d.reportUnused(names) && ok
 	}
 	return ok, nil
 }
 
-// programs are the C files, and the scripts but for what they share.
-func (d *differ) programs() ([]string, error) {
+// compareAll compares the programs, so many at a time, and says whether all were the same. The first error ends it.
+func (d *differ) compareAll(ctx context.Context, programs []string) (same bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan string)
+	var working sync.WaitGroup
+	var different atomic.Bool
+	for range max(1, d.jobs) {
+		working.Go(func() {
+			for source := range next {
+				name := programName(source)
+				same, err := d.compare(ctx, name, source)
+				if err != nil {
+					cancel(fmt.Errorf("%s: %w", name, err))
+				}
+				if !same {
+					different.Store(true)
+				}
+			}
+		})
+	}
+	for _, source := range programs {
+		if ctx.Err() == nil {
+			next <- source
+		}
+	}
+	close(next)
+	working.Wait()
+	return !different.Load(), context.Cause(ctx)
+}
+
+func programName(source string) string {
+	return strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))
+}
+
+// programs are the C files, and the scripts but for what they share, whose names match.
+func (d *differ) programs(only *regexp.Regexp) ([]string, error) {
 	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
 	tables, _ := filepath.Glob(filepath.Join(d.tests, "*.table")) // a bad pattern is the only error
 	programs = append(programs, tables...)
@@ -150,7 +190,7 @@ func (d *differ) programs() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("programs in %s: %w", d.tests, err)
 	}
-	return programs, nil
+	return slices.DeleteFunc(programs, func(source string) bool { return !only.MatchString(programName(source)) }), nil
 }
 
 // build compiles a C file; a script is run as it is.
@@ -165,78 +205,95 @@ func (d *differ) build(ctx context.Context, name, source string) ([]string, erro
 		}
 		source = program + ".c"
 	}
-	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function", "-I", include, "-o", program, source, "-lOpenCL", "-lpthread"))
+	_, err := rig.Output(exec.CommandContext(ctx, "cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-function",
+		"-I", include, "-o", program, source, "-lOpenCL", "-lpthread"))
 	return []string{program}, err
 }
 
-// compare builds one program, runs it both ways and prints what differs.
+// compare builds one program, runs it natively and on its ways, and prints what differs.
 func (d *differ) compare(ctx context.Context, name, source string) (bool, error) {
+	ways := slices.DeleteFunc(slices.Clone(d.ways), func(w *way) bool { return !w.only.MatchString(name) })
+	if len(ways) == 0 {
+		return true, nil
+	}
 	program, err := d.build(ctx, name, source)
 	if err != nil {
 		return false, err
 	}
 	native := d.say(ctx, rig.Native(), program...)
 	if native.lacks {
-		fmt.Printf("%-14s skipped: %s\n", name, native.complaint[strings.LastIndexByte(native.complaint, '\n')+1:])
 		d.spare(name)
+		d.print(fmt.Sprintf("%-14s skipped: %s\n", name,
+			native.complaint[strings.LastIndexByte(native.complaint, '\n')+1:]))
 		return true, nil
 	}
 	if native.end != "" {
 		return false, fmt.Errorf("natively: %s\n%s", native.end, native.complaint)
 	}
 	same := true
-	for _, way := range d.ways {
+	for _, w := range ways {
 		title := name
 		if len(d.ways) > 1 {
-			title = fmt.Sprintf("%s (%s)", name, way)
+			title = fmt.Sprintf("%s (%s)", name, w.name)
 		}
-		same = d.judge(name, title, way, native, d.forwarded(ctx, way, program)) && same
+		same = d.judge(name, title, w, native, d.forwarded(ctx, w, program)) && same
 	}
 	return same, nil
 }
 
 // forwarded runs a program on a way.
-func (d *differ) forwarded(ctx context.Context, way string, program []string) said {
+func (d *differ) forwarded(ctx context.Context, w *way, program []string) said {
 	switch {
 	case d.self:
 		return d.say(ctx, rig.Native(), program...)
-	case way == spans, way == links:
-		far := []string{d.node.Tendril(), "run", "--server", "local", "--server", d.server, "--"}
-		return d.say(ctx, d.node.Env("DT_SPAN=1", "XDG_CONFIG_HOME="+d.work), append(far, program...)...)
-	case isFar(way):
-		far := []string{d.node.Tendril(), "run", "--server", d.server, fmt.Sprintf("--plaintext=%v", way == "tcp"), "--"}
+	case w.name == spans, w.name == links:
+		far := []string{w.node.Tendril(), "run", "--server", "local", "--server", w.server, "--"}
+		return d.say(ctx, w.node.Env("DT_SPAN=1", "XDG_CONFIG_HOME="+d.work), append(far, program...)...)
+	case isFar(w.name):
+		far := []string{w.node.Tendril(), "run", "--server", w.server,
+			fmt.Sprintf("--plaintext=%v", w.name == tcp), "--"}
 		return d.say(ctx, d.farEnv(), append(far, program...)...)
-	case d.node == nil:
-		return d.say(ctx, os.Environ(), append([]string{filepath.Join(d.bin, "tendril"), "run", "--server", d.server, "--"}, program...)...)
+	case w.node == nil:
+		return d.say(ctx, os.Environ(),
+			append([]string{filepath.Join(d.bin, "tendril"), "run", "--server", w.server, "--"}, program...)...)
 	default:
-		return d.say(ctx, d.node.Env(), append([]string{d.node.Tendril(), "run", "--"}, program...)...)
+		return d.say(ctx, w.node.Env(), append([]string{w.node.Tendril(), "run", "--"}, program...)...)
 	}
 }
 
 // judge prints what differs and is accepted by no rule, and whether that is nothing.
-func (d *differ) judge(name, title, way string, native, other said) bool {
+func (d *differ) judge(name, title string, w *way, native, other said) bool {
+	var text strings.Builder
 	bad, accepted := 0, 0
 	for _, diff := range differences(native, other) {
-		if r := d.rule(name, way, diff); r != nil {
+		if r := d.rule(name, w, diff); r != nil {
 			accepted++
 			if d.verbose {
-				fmt.Printf("%s: accepted: %s (%s)\n", title, diff, r.reason)
+				fmt.Fprintf(&text, "%s: accepted: %s (%s)\n", title, diff, r.reason)
 			}
 			continue
 		}
 		bad++
-		fmt.Printf("%s: %s\n", title, diff)
+		fmt.Fprintf(&text, "%s: %s\n", title, diff)
 	}
 	if other.end != "" {
 		bad++
-		fmt.Printf("%s: forwarded: %s\n%s\n", title, other.end, other.complaint)
+		fmt.Fprintf(&text, "%s: forwarded: %s\n%s\n", title, other.end, other.complaint)
 	}
 	verdict := "same"
 	if bad > 0 {
 		verdict = fmt.Sprintf("%d DIFFERENT", bad)
 	}
-	fmt.Printf("%-14s %4d lines, %d accepted differences, %s\n", title, len(native.order), accepted, verdict)
+	fmt.Fprintf(&text, "%-24s %4d lines, %d accepted differences, %s\n", title, len(native.order), accepted, verdict)
+	d.print(text.String())
 	return bad == 0
+}
+
+// print prints what belongs together.
+func (d *differ) print(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Print(text)
 }
 
 // said is what a program printed, by label, and how it ended ("": well).

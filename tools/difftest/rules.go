@@ -15,8 +15,8 @@ func (d difference) String() string {
 	return fmt.Sprintf("%s: native %s, forwarded %s", d.label, d.native, d.other)
 }
 
-// rule accepts differences: program | label | native | forwarded | reason, the first four regular
-// expressions that must match as a whole. A program that begins with "far:" makes a rule for runs on another machine alone.
+// rule accepts differences: program | label | native | forwarded | reason, the first four regular expressions that must
+// match as a whole. A program that begins with "far:" makes a rule for runs on another machine alone.
 type rule struct {
 	text                          string
 	program, label, native, other *regexp.Regexp
@@ -51,12 +51,15 @@ func readRules(path string) ([]*rule, error) {
 	return rules, nil
 }
 
-func (d *differ) rule(program, way string, diff difference) *rule {
+func (d *differ) rule(program string, w *way, diff difference) *rule {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, r := range d.rules {
-		if r.far && !d.elsewhere(way) {
+		if r.far && !d.elsewhere(w) {
 			continue
 		}
-		if r.program.MatchString(program) && r.label.MatchString(diff.label) && r.native.MatchString(diff.native) && r.other.MatchString(diff.other) {
+		if r.program.MatchString(program) && r.label.MatchString(diff.label) && r.native.MatchString(diff.native) &&
+			r.other.MatchString(diff.other) {
 			r.used = true
 			return r
 		}
@@ -64,11 +67,16 @@ func (d *differ) rule(program, way string, diff difference) *rule {
 	return nil
 }
 
-// reportUnused: a rule that accepts nothing hides nothing, and its reason is no longer true.
-func (d *differ) reportUnused() bool {
+// reportUnused: a rule that accepts nothing of these programs hides nothing, and its reason is no longer true.
+func (d *differ) reportUnused(names []string) bool {
 	ok := true
 	for _, r := range d.rules {
-		if !r.used && (!r.far || slices.ContainsFunc(d.ways, d.elsewhere)) {
+		names := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.program.MatchString(name) })
+		due := len(names) == 0 // of a program that there is not
+		for _, w := range d.ways {
+			due = due || (!r.far || d.elsewhere(w)) && slices.ContainsFunc(names, w.only.MatchString)
+		}
+		if !r.used && due {
 			ok = false
 			fmt.Println("allow.txt: accepts nothing any more:", r.text)
 		}
@@ -78,6 +86,8 @@ func (d *differ) reportUnused() bool {
 
 // spare keeps the rules of a program that did not run.
 func (d *differ) spare(program string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, r := range d.rules {
 		r.used = r.used || r.program.MatchString(program)
 	}

@@ -8,14 +8,16 @@ import (
 	"strings"
 )
 
-// A table lists calls of the API with one wrong argument each; it becomes a program whose lines are what each call answers. Before the line "%%"
-// stands C: objects that the arguments name. Behind it a function a paragraph:
+// A table lists calls of the API with one wrong argument each; it becomes a program whose lines are what each call
+// answers. Before the line "%%" stands C: objects that the arguments name. Behind it a function a paragraph:
 //
 //	clFunction
 //	  argument = right value ; wrong value ; ! wrong value …
 //
-// The arguments come in the function's order, each with what is right in a call whose other arguments are wrong. A "!" is before a value with which
-// PoCL's own call ends the program, or hangs: it is tried forwarded alone (with any driver); before a function's first right value it stands for all its calls. An argument without a wrong value says why: "= right value # reason".
+// The arguments come in the function's order, each with what is right in a call whose other arguments are wrong. A "!"
+// is before a value with which PoCL's own call ends the program, or hangs: it is tried forwarded alone (with any
+// driver); before a function's first right value it stands for all its calls. An argument without a wrong value says
+// why: "= right value # reason".
 
 // tableCall is one function of a table.
 type tableCall struct {
@@ -69,8 +71,8 @@ func (c *tableCall) makesObject() bool {
 	return len(c.arguments) > 0 && c.arguments[len(c.arguments)-1].name == "errcode_ret"
 }
 
-// writeTable makes a table's program. Its argument, if any, names the function behind which it begins, to go on where a driver
-// ended the program, or is "-"; it then says which function begins.
+// writeTable makes a table's program. Its argument, if any, names the function behind which it begins, to go on where a
+// driver ended the program, or is "-"; it then says which function begins.
 func writeTable(path, program string) error {
 	before, calls, err := readTable(path)
 	if err != nil {
@@ -92,7 +94,8 @@ func writeTable(path, program string) error {
 	for _, c := range calls {
 		fmt.Fprintf(&b, "    if (reached && argc > 1) SAY(\"%[1]s\", \"begins\");\n    if (reached) try_%[1]s();\n    reached |= argc > 1 && strcmp(argv[1], \"%[1]s\") == 0;\n", c.function)
 	}
-	// Not return: PoCL's threads may still compile what wrong calls have left under way, and its compiler is taken down under them.
+	// Not return: PoCL's threads may still compile what wrong calls have left under way, and its compiler is taken down
+	// under them.
 	b.WriteString("    fflush(stdout);\n    _exit(0);\n}\n")
 	return os.WriteFile(program, []byte(b.String()), 0o644)
 }

@@ -10,13 +10,16 @@ import (
 
 // notWrong are functions of the dispatch table without a paragraph in wrong.table.
 var notWrong = map[string]string{
-	"clGetExtensionFunctionAddress": "has no error code", "clGetExtensionFunctionAddressForPlatform": "has no error code",
-	"clCreateSubDevicesEXT": "clCreateSubDevices by another name", "clRetainDeviceEXT": "clRetainDevice by another name",
-	"clReleaseDeviceEXT": "clReleaseDevice by another name", "clGetKernelSubGroupInfoKHR": "clGetKernelSubGroupInfo by another name",
+	"clGetExtensionFunctionAddress":            "has no error code",
+	"clGetExtensionFunctionAddressForPlatform": "has no error code",
+	"clCreateSubDevicesEXT":                    "clCreateSubDevices by another name",
+	"clRetainDeviceEXT":                        "clRetainDevice by another name",
+	"clReleaseDeviceEXT":                       "clReleaseDevice by another name",
+	"clGetKernelSubGroupInfoKHR":               "clGetKernelSubGroupInfo by another name",
 }
 
-// TestEveryArgumentIsWrong compares wrong.table with the dispatch table and the API's header: a paragraph for each function that is forwarded, with each
-// of its arguments, each wrong or for a reason never wrong.
+// TestEveryArgumentIsWrong compares wrong.table with the dispatch table and the API's header: a paragraph for each
+// function that is forwarded, with each of its arguments, each wrong or for a reason never wrong.
 func TestEveryArgumentIsWrong(t *testing.T) {
 	_, calls, err := readTable("tests/wrong.table")
 	if err != nil {
@@ -32,7 +35,8 @@ func TestEveryArgumentIsWrong(t *testing.T) {
 		}
 	}
 	refused := readText(t, "../../forwarding/icd/unsupported.h")
-	for _, m := range regexp.MustCompile(`(?m)^    \.(cl\w+) = `).FindAllStringSubmatch(readText(t, "../../forwarding/icd/dispatch.h"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^    \.(cl\w+) = `).FindAllStringSubmatch(readText(t,
+		"../../forwarding/icd/dispatch.h"), -1) {
 		isRefused := regexp.MustCompile(`(?m)(^UNSUPPORTED(_CREATE)?\(|tdl_)` + m[1] + `\b`).MatchString(refused)
 		if !tried[m[1]] && !isRefused && notWrong[m[1]] == "" {
 			t.Errorf("%s has no paragraph in wrong.table", m[1])

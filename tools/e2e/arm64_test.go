@@ -32,6 +32,7 @@ func objects(t *testing.T, listing string) []object {
 
 // TestARM64 runs the client half, built for arm64, against this machine's daemon.
 func TestARM64(t *testing.T) {
+	t.Parallel()
 	qemu, err := exec.LookPath("qemu-aarch64-static")
 	if runtime.GOARCH != "amd64" {
 		err = fmt.Errorf("this is %s", runtime.GOARCH)

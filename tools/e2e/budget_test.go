@@ -20,6 +20,7 @@ type way struct {
 
 // TestBudgets: what programs wait for and what they hold.
 func TestBudgets(t *testing.T) {
+	t.Parallel()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	n, address, config := far(t)
@@ -33,7 +34,8 @@ func TestBudgets(t *testing.T) {
 			return counted(t, n.Command(t.Context(), append([]string{"run", "--"}, program...)...), counters)
 		}},
 		{"tls", func(t *testing.T, counters string, program ...string) *program {
-			return counted(t, n.Far(t.Context(), config, append([]string{"run", "--server", address, "--"}, program...)...), counters)
+			return counted(t, n.Far(t.Context(), config,
+				append([]string{"run", "--server", address, "--"}, program...)...), counters)
 		}},
 	} {
 		t.Run("queries/"+w.name, func(t *testing.T) { queriesAreOneRoundTrip(t, w) })
@@ -51,8 +53,8 @@ func warm(t *testing.T, n *rig.Node) error {
 	return err
 }
 
-// queriesAreOneRoundTrip: all that clinfo asks of platforms and devices comes with the connection. The rest is for a kernel that it
-// builds to learn the preferred size of work-groups.
+// queriesAreOneRoundTrip: all that clinfo asks of platforms and devices comes with the connection. The rest is for a
+// kernel that it builds to learn the preferred size of work-groups.
 func queriesAreOneRoundTrip(t *testing.T, w way) {
 	need(t, "clinfo", installed("clinfo"))
 	counters := filepath.Join(t.TempDir(), "counters")
@@ -63,7 +65,8 @@ func queriesAreOneRoundTrip(t *testing.T, w way) {
 	if err := errors.Join(p.cmd.Wait(), watch.End()); err != nil {
 		t.Fatalf("%v\n%s", err, p.err)
 	}
-	wantTrips(t, counters, map[trace.Cause]uint64{trace.CauseConnect: 1, trace.CauseStartWorker: 1, trace.CauseHello: 1, trace.CauseBuild: 1})
+	wantTrips(t, counters, map[trace.Cause]uint64{trace.CauseConnect: 1, trace.CauseStartWorker: 1, trace.CauseHello: 1,
+		trace.CauseBuild: 1})
 }
 
 // firstKernelsRoundTrips: from the first call to the end of the first kernel nothing is waited for that need not be.

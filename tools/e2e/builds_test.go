@@ -13,6 +13,7 @@ import (
 
 // TestLargeSource: a source of 100 MiB builds, and the session goes on.
 func TestLargeSource(t *testing.T) {
+	t.Parallel()
 	p := opened(t, node(t))
 	p.want("large 0", "large 100")
 	p.want("add 0", "add 1")
@@ -24,7 +25,8 @@ func compiled(t *testing.T, n *rig.Node) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(filepath.Join(n.Dir, "state"), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.Contains(path, "/pocl/") || !strings.HasSuffix(path, ".so") && !strings.HasSuffix(path, ".bc") {
+		if err != nil || e.IsDir() || !strings.Contains(path, "/pocl/") || !strings.HasSuffix(path, ".so") &&
+			!strings.HasSuffix(path, ".bc") {
 			return err
 		}
 		info, err := e.Info()
@@ -37,8 +39,10 @@ func compiled(t *testing.T, n *rig.Node) map[string]string {
 	return files
 }
 
-// TestASecondSessionCompilesNothing: the driver's own cache is the tenant's, and so a session finds what an earlier one compiled.
+// TestASecondSessionCompilesNothing: the driver's own cache is the tenant's, and so a session finds what an earlier one
+// compiled.
 func TestASecondSessionCompilesNothing(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	opened(t, n).want("good", "verify")
 	first := compiled(t, n)
@@ -51,9 +55,10 @@ func TestASecondSessionCompilesNothing(t *testing.T) {
 	}
 }
 
-// TestABuildDelaysNobody: while the compiler is at a source that it would be at for very long, the session's commands go on, and
-// so do other sessions. The program's end ends the build (TestKilledClient).
+// TestABuildDelaysNobody: while the compiler is at a source that it would be at for very long, the session's commands
+// go on, and so do other sessions. The program's end ends the build (TestKilledClient).
 func TestABuildDelaysNobody(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	p, other := opened(t, n), opened(t, n)
 	p.want("compile 0", "compile")

@@ -33,11 +33,11 @@ func narrow(t *testing.T, extra ...string) (n *rig.Node, at, program string) {
 	}
 	t.Cleanup(func() { p.Close() })
 	p.SetRate(100e6 / 8)
-	config := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", config)
-	logIn(t, n, config, p.Addr())
+	n.Config = t.TempDir()
+	logIn(t, n, n.Config, p.Addr())
 	program = filepath.Join(t.TempDir(), "moved")
-	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "testdata/moved.c", "-lOpenCL")); err != nil {
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", program, "testdata/moved.c",
+		"-lOpenCL")); err != nil {
 		t.Fatal(err)
 	}
 	return n, p.Addr(), program
@@ -45,9 +45,11 @@ func narrow(t *testing.T, extra ...string) (n *rig.Node, at, program string) {
 
 // What goes over a slow link is compressed both ways; the trace and the status say so.
 func TestSlowLinkIsCompressed(t *testing.T) {
+	t.Parallel()
 	n, at, program := narrow(t)
 	t.Run("trace", func(t *testing.T) {
-		for _, s := range movedIn(t, n, "trace", "--server", at, "--json", "-o", filepath.Join(t.TempDir(), "out.json"), "--", program) {
+		for _, s := range movedIn(t, n, "trace", "--server", at, "--json", "-o", filepath.Join(t.TempDir(), "out.json"),
+			"--", program) {
 			if s.ChunkBytes >= s.Moved { // how much of it, the first looks at the link decide
 				t.Errorf("%s: %d bytes went as %d", s.Direction, s.Moved, s.ChunkBytes)
 			}
@@ -121,10 +123,13 @@ func movedIn(t *testing.T, n *rig.Node, args ...string) []trace.WireBytes {
 
 // Nothing is where either side is against it.
 func TestNothingIsCompressedUnasked(t *testing.T) {
-	for name, x := range map[string]struct{ daemon, program string }{"the daemon is against it": {"off", "auto"}, "the program is": {"auto", "off"}} {
+	t.Parallel()
+	for name, x := range map[string]struct{ daemon, program string }{"the daemon is against it": {"off", "auto"},
+		"the program is": {"auto", "off"}} {
 		t.Run(name, func(t *testing.T) {
 			n, at, program := narrow(t, "TENDRIL_COMPRESS="+x.daemon)
-			for _, s := range movedIn(t, n, "trace", "--server", at, "--compress", x.program, "--json", "-o", filepath.Join(t.TempDir(), "out.json"), "--", program) {
+			for _, s := range movedIn(t, n, "trace", "--server", at, "--compress", x.program, "--json", "-o",
+				filepath.Join(t.TempDir(), "out.json"), "--", program) {
 				if s.ChunkBytes < s.Moved {
 					t.Errorf("%s: %d bytes went as %d", s.Direction, s.Moved, s.ChunkBytes)
 				}
@@ -133,8 +138,8 @@ func TestNothingIsCompressedUnasked(t *testing.T) {
 	}
 }
 
-// What one node's worker pushes to another's over a slow link is compressed too, unless the program is against it. It takes
-// half a minute until the workers have looked often enough at the link: TENDRIL_LONG=1.
+// What one node's worker pushes to another's over a slow link is compressed too, unless the program is against it. It
+// takes half a minute until the workers have looked often enough at the link: TENDRIL_LONG=1.
 func TestSlowLinkBetweenNodesIsCompressed(t *testing.T) {
 	if os.Getenv("TENDRIL_LONG") == "" {
 		t.Skip("TENDRIL_LONG=1 takes the time")
@@ -152,7 +157,8 @@ func TestSlowLinkBetweenNodesIsCompressed(t *testing.T) {
 	p.SetRate(100e6 / 8)
 	peersOf(t, near, there, p.Addr())
 	pushing := func(compress string) (push func() int64) {
-		cmd := near.Command(t.Context(), "run", "--server", "local", "--server", address, "--compress", compress, "--", program, "16")
+		cmd := near.Command(t.Context(), "run", "--server", "local", "--server", address, "--compress", compress, "--",
+			program, "16")
 		cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
 		s := converse(t, cmd)
 		s.ask("events") // links the workers

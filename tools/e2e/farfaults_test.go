@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestFaultsFromElsewhere: what a program of another machine does to its worker costs it its own session alone, and what is only large
-// works: a kernel that takes more memory than there is, a build that would not end, a source of 100 MiB. The same on this machine:
-// TestWorkerCrash, TestLargeSource, and TestBuildTime of forwarding/worker.
+// TestFaultsFromElsewhere: what a program of another machine does to its worker costs it its own session alone, and
+// what is only large works: a kernel that takes more memory than there is, a build that would not end, a source of 100
+// MiB. The same on this machine: TestWorkerCrash, TestLargeSource, and TestBuildTime of forwarding/worker.
 func TestFaultsFromElsewhere(t *testing.T) {
 	t.Parallel()
 	n, at, config := far(t)

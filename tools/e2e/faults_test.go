@@ -38,6 +38,7 @@ func failed(t *testing.T, answer string) {
 // TestWorkerCrash: a kernel's stray store kills its own session's worker. That session gets errors, its
 // program can open another context, and nobody else notices.
 func TestWorkerCrash(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	bystander := opened(t, n)
 	for _, how := range []string{"stray 1000000000000", "at 8 1", "at 140737488355328 1", "hog 268435456"} {
@@ -61,6 +62,7 @@ func TestWorkerCrash(t *testing.T) {
 
 // TestDivisionByZero: a device defines what it gives, or its worker dies of it; nobody else notices.
 func TestDivisionByZero(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	bystander := opened(t, n)
 	p := opened(t, n)
@@ -74,9 +76,10 @@ func TestDivisionByZero(t *testing.T) {
 	bystander.want("good", "verify")
 }
 
-// TestKernelTime: a kernel that does not end loses its worker at the program's own limit, and at the daemon's. What the program
-// hears is what it hears of every lost worker, with the reason.
+// TestKernelTime: a kernel that does not end loses its worker at the program's own limit, and at the daemon's. What the
+// program hears is what it hears of every lost worker, with the reason.
 func TestKernelTime(t *testing.T) {
+	t.Parallel()
 	free, bound := node(t), node(t, "TENDRIL_KERNEL_TIME=300ms")
 	for name, start := range map[string]func() *program{
 		"the program's": func() *program { return startWith(t, free, "--kernel-time", "300ms") },
@@ -100,8 +103,10 @@ func TestKernelTime(t *testing.T) {
 	}
 }
 
-// TestStrayStoresStayInside: whatever a kernel writes, another session's buffers and the store's objects stay as they are.
+// TestStrayStoresStayInside: whatever a kernel writes, another session's buffers and the store's objects stay as they
+// are.
 func TestStrayStoresStayInside(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	kept := t.TempDir() + "/kept"
 	want := strings.Repeat("kept", 1<<18)
@@ -123,6 +128,7 @@ func TestStrayStoresStayInside(t *testing.T) {
 }
 
 func TestKilledWorker(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	p := opened(t, n)
 	serving := workers(t, n)
@@ -141,8 +147,10 @@ func TestKilledWorker(t *testing.T) {
 	p.want("good", "verify")
 }
 
-// TestKilledClient: whatever a client was doing, and though its forked child still holds its socket, all it had is gone.
+// TestKilledClient: whatever a client was doing, and though its forked child still holds its socket, all it had is
+// gone.
 func TestKilledClient(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	other := opened(t, n)
 	other.want("good", "verify")
@@ -179,6 +187,7 @@ func TestKilledClient(t *testing.T) {
 
 // TestKilledDaemon: its workers end with it, programs get errors, and a new daemon takes the socket over.
 func TestKilledDaemon(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	p := opened(t, n)
 	serving := workers(t, n)
@@ -196,6 +205,7 @@ func TestKilledDaemon(t *testing.T) {
 }
 
 func TestForkedChildGetsAnError(t *testing.T) {
+	t.Parallel()
 	p := opened(t, node(t))
 	p.want("child exited 7", "fork")
 	p.want("add 0", "add 1")
@@ -203,6 +213,7 @@ func TestForkedChildGetsAnError(t *testing.T) {
 }
 
 func TestNoOpenCLOnTheMachine(t *testing.T) {
+	t.Parallel()
 	n := node(t, "TENDRIL_VENDORS="+t.TempDir())
 	out, said, err := rig.Said(n.Command(t.Context(), "devices"), limit)
 	if err != nil {
@@ -225,6 +236,7 @@ func TestNoOpenCLOnTheMachine(t *testing.T) {
 
 // TestFullStore: clCreateBuffer fails when the memory is gone, and works again when it is back.
 func TestFullStore(t *testing.T) {
+	t.Parallel()
 	n := node(t, "TENDRIL_CAPACITY=256MiB", "TENDRIL_WARM_MEMORY=none")
 	p := opened(t, n)
 	if got := p.ask("buffer %d", 1<<30); got != "buffer -4 none" && got != "buffer -61 none" {
@@ -245,6 +257,7 @@ func TestFullStore(t *testing.T) {
 
 // TestFateIsToldBeforeTheEnd: a program that ends at its first error leaves a line that says why.
 func TestFateIsToldBeforeTheEnd(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	for range 5 {
 		need(t, "cc", noCC)

@@ -9,16 +9,19 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"tendril/client"
+	"tendril/tools/e2e/await"
 )
 
-// TestHandover upgrades a daemon three times under clients that put, get and read. Nothing that they hold goes or changes, and no call fails
-// but with ErrDisconnected, and rarely.
+// TestHandover upgrades a daemon three times under clients that put, get and read. Nothing that they hold goes or
+// changes, and no call fails but with ErrDisconnected, and rarely.
 func TestHandover(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	successors := []int{}
 	t.Cleanup(func() {
@@ -54,7 +57,10 @@ func TestHandover(t *testing.T) {
 		}
 		pid = servedByAnother(t, filepath.Join(n.Dir, "state", "lock"), pid)
 		successors = append(successors, pid)
-		time.Sleep(200 * time.Millisecond)
+		for _, l := range load {
+			before := l.calls.Load()
+			await.Until(t, "calls that the successor answers", func() bool { return l.calls.Load() > before+10 })
+		}
 	}
 	close(stop)
 	running.Wait()
@@ -65,9 +71,9 @@ func TestHandover(t *testing.T) {
 	if got, err := n.Run(t.Context(), "get", "program", "-o", "-"); err != nil || !bytes.Equal([]byte(got), want) {
 		t.Errorf("a named object after three handovers: %d bytes of %d, %v", len(got), len(want), err)
 	}
-	calls, broken, longest := 0, 0, time.Duration(0)
+	calls, broken, longest := int64(0), 0, time.Duration(0)
 	for _, l := range load {
-		calls, broken, longest = calls+l.calls, broken+l.broken, max(longest, l.longest)
+		calls, broken, longest = calls+l.calls.Load(), broken+l.broken, max(longest, l.longest)
 	}
 	t.Logf("%d calls, %d of them answered ErrDisconnected, the longest took %v", calls, broken, longest)
 	if calls < 100 || broken > 4*3*4 {
@@ -92,12 +98,13 @@ func servedByAnother(t *testing.T, lock string, pid int) int {
 
 // handoverClient is a client's load.
 type handoverClient struct {
-	t             *testing.T
-	c             *client.Conn
-	seed          byte
-	calls, broken int
-	longest       time.Duration
-	held          []*client.Object
+	t       *testing.T
+	c       *client.Conn
+	seed    byte
+	calls   atomic.Int64
+	broken  int
+	longest time.Duration
+	held    []*client.Object
 }
 
 func (l *handoverClient) run(stop chan struct{}) {
@@ -144,7 +151,7 @@ func (l *handoverClient) run(stop chan struct{}) {
 func (l *handoverClient) call(f func() error) {
 	began := time.Now()
 	err := f()
-	l.calls++
+	l.calls.Add(1)
 	l.longest = max(l.longest, time.Since(began))
 	if errors.Is(err, client.ErrDisconnected) {
 		l.broken++

@@ -9,7 +9,8 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// A program that hangs is ended, and the report names what the program, the worker and the daemon are in: the next hang explains itself.
+// A program that hangs is ended, and the report names what the program, the worker and the daemon are in: the next hang
+// explains itself.
 func TestHungProgramSaysWhere(t *testing.T) {
 	n := node(t)
 	p := steer(t, n, nil, 1)
@@ -26,7 +27,8 @@ func TestHungProgramSaysWhere(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	said := err.Error()
-	for _, want := range []string{"/states", "tdlFinish", "tendril daemon", "frontdoor.", "tendril worker", "forwarding/worker.", "system call"} {
+	for _, want := range []string{"/states", "tdlFinish", "tendril daemon", "frontdoor.", "tendril worker",
+		"forwarding/worker.", "system call"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not in the report", want)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // holdings is what a process holds of the kernel.
-type holdings struct{ descriptors, mappings, children, threads, memfds int }
+type holdings struct{ descriptors, mappings, children, memfds int }
 
 func of(pid int) (holdings, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
@@ -58,6 +58,7 @@ func shared(t *testing.T) []string {
 
 // TestNothingLeaks: sessions, objects and clients that end in every way leave the daemon as it was.
 func TestNothingLeaks(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	round := func() {
 		p := opened(t, n)
@@ -114,7 +115,8 @@ func settled(t *testing.T, n *rig.Node, limit *holdings) holdings {
 			}
 			return nil
 		}
-		if h.descriptors > limit.descriptors || h.memfds > limit.memfds || h.mappings > limit.mappings || h.children > limit.children {
+		if h.descriptors > limit.descriptors || h.memfds > limit.memfds || h.mappings > limit.mappings ||
+			h.children > limit.children {
 			return fmt.Errorf("the daemon holds %+v, before %+v", h, *limit)
 		}
 		return nil
@@ -138,7 +140,8 @@ func TestNothingStays(t *testing.T) {
 	if err := os.Chmod(temporary, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	n, err := rig.Start(t.Context(), bin, "TMPDIR="+temporary, "TENDRIL_STATE_DIR="+filepath.Join(t.TempDir(), "closed"))
+	n, err := rig.Start(t.Context(), bin, "TMPDIR="+temporary,
+		"TENDRIL_STATE_DIR="+filepath.Join(t.TempDir(), "closed"))
 	if err != nil {
 		t.Fatal(err)
 	}

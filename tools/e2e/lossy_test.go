@@ -14,10 +14,12 @@ import (
 
 // A session over a link that loses and reorders packets computes what it should, and ends as it should.
 func TestSessionOverALinkThatLosesPackets(t *testing.T) {
+	t.Parallel()
 	networks(t)
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
-	link, err := lossy.Lay(fmt.Sprintf("te%d", os.Getpid()), lossy.Quality{Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Loss: 0.03})
+	link, err := lossy.Lay(fmt.Sprintf("te%d", os.Getpid()),
+		lossy.Quality{Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Loss: 0.03})
 	if err != nil {
 		t.Skipf("skipped: this machine makes no such link: %v", err)
 	}
@@ -27,7 +29,7 @@ func TestSessionOverALinkThatLosesPackets(t *testing.T) {
 		}
 	})
 	at := lossy.There + ":7433"
-	n, err := rig.StartInside(t.Context(), link.InsideThere(), bin, "TENDRIL_LISTEN="+at)
+	n, err := rig.StartInside(t.Context(), link.InsideThere(), bin, littleWarm, "TENDRIL_LISTEN="+at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,8 @@ func TestSessionOverALinkThatLosesPackets(t *testing.T) {
 	here := func(words string, args ...string) string {
 		argv := append(link.InsideHere(), append([]string{n.Tendril()}, args...)...)
 		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-		cmd.Env, cmd.Stdin = append(rig.Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_STACKS="+config), strings.NewReader(words)
+		cmd.Env, cmd.Stdin = append(rig.Native(), "XDG_CONFIG_HOME="+config, "TENDRIL_STACKS="+config),
+			strings.NewReader(words)
 		out, err := rig.Output(cmd)
 		if err != nil {
 			t.Fatal(err)

@@ -52,7 +52,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	session = filepath.Join(dir, "session")
-	_, noCC = rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", session, "testdata/session.c", "-lOpenCL"))
+	_, noCC = rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", session,
+		"testdata/session.c", "-lOpenCL"))
 	if end, err := time.ParseDuration(flag.Lookup("test.timeout").Value.String()); err == nil && end > time.Minute {
 		// What hangs in a way that no test thought of says where before the package is ended.
 		defer time.AfterFunc(end-30*time.Second, func() { fmt.Fprintln(os.Stderr, rig.Where(os.Getpid())) }).Stop()
@@ -108,10 +109,14 @@ func node(t *testing.T, extra ...string) *rig.Node {
 	return nodeInside(t, nil, extra...)
 }
 
+// littleWarm: a daemon fills 256 MiB ahead of its first client, which for those that live for a second is most of what
+// they do.
+const littleWarm = "TENDRIL_WARM_MEMORY=16MiB"
+
 // nodeInside is node with a command that the daemon and its verbs are started by.
 func nodeInside(t *testing.T, inside []string, extra ...string) *rig.Node {
 	t.Helper()
-	n, err := rig.StartInside(t.Context(), inside, bin, extra...)
+	n, err := rig.StartInside(t.Context(), inside, bin, append([]string{littleWarm}, extra...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +131,8 @@ func nodeInside(t *testing.T, inside []string, extra ...string) *rig.Node {
 	return n
 }
 
-// far is a node that other machines may come to, its address, and the configuration directory of a user who is logged in there.
+// far is a node that other machines may come to, its address, and the configuration directory of a user who is logged
+// in there.
 func far(t *testing.T) (n *rig.Node, address, config string) {
 	t.Helper()
 	n, config = node(t, "TENDRIL_LISTEN=127.0.0.1:0"), t.TempDir()

@@ -14,7 +14,8 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// cgroup makes a memory cgroup that ends with the test. It gives the file that takes processes and one that says what they use, in bytes.
+// cgroup makes a memory cgroup that ends with the test. It gives the file that takes processes and one that says what
+// they use, in bytes.
 func cgroup(t *testing.T, limit uint64) (procs, usage string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -57,12 +58,14 @@ func number(t *testing.T, file string) uint64 {
 	return n
 }
 
-// TestMemoryOfTheDaemon: a daemon whose cgroup has less than the capacity that it was promised refuses, with words, what would have the kernel
-// end it; and what is deleted really goes back to the kernel.
+// TestMemoryOfTheDaemon: a daemon whose cgroup has less than the capacity that it was promised refuses, with words,
+// what would have the kernel end it; and what is deleted really goes back to the kernel.
 func TestMemoryOfTheDaemon(t *testing.T) {
+	t.Parallel()
 	procs, usage := cgroup(t, 400<<20)
 	enter := []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, procs}
-	n, err := rig.StartInside(t.Context(), enter, bin, "TENDRIL_CAPACITY=2GiB", "TENDRIL_SPILL=none", "TENDRIL_WARM_MEMORY=none", "TENDRIL_WARM_WORKERS=-1")
+	n, err := rig.StartInside(t.Context(), enter, bin, "TENDRIL_CAPACITY=2GiB", "TENDRIL_SPILL=none",
+		"TENDRIL_WARM_MEMORY=none", "TENDRIL_WARM_WORKERS=-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +86,8 @@ func TestMemoryOfTheDaemon(t *testing.T) {
 			break
 		}
 	}
-	if err == nil || put < 3 || !strings.Contains(err.Error(), "store is full") || !strings.Contains(err.Error(), "machine has") {
+	if err == nil || put < 3 || !strings.Contains(err.Error(), "store is full") ||
+		!strings.Contains(err.Error(), "machine has") {
 		t.Fatalf("%d objects of 48 MiB in a cgroup of 400, then: %v", put, err)
 	}
 	if full := number(t, usage); full < uint64(put)*40<<20 { // the rest of the group gave way

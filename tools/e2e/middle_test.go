@@ -30,9 +30,8 @@ func middle(t *testing.T, extra ...string) (*rig.Node, *rig.Proxy) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	config := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", config)
-	logIn(t, n, config, p.Address())
+	n.Config = t.TempDir()
+	logIn(t, n, n.Config, p.Address())
 	return n, p
 }
 
@@ -42,7 +41,8 @@ type outcome struct {
 	err              error
 }
 
-// through runs a session to its end, however that comes. What comes of one connection is looked at here: the same fault would strike the next, too.
+// through runs a session to its end, however that comes. What comes of one connection is looked at here: the same fault
+// would strike the next, too.
 func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
 	t.Helper()
 	return throughWaiting(t, n, p, script, "0")
@@ -72,7 +72,8 @@ func (o outcome) judge() error {
 	for line := range strings.Lines(o.said) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
-		case word == "ready", word == "good", word == "add" && rest == "0", word == "buffer" && strings.HasPrefix(rest, "0 "):
+		case word == "ready", word == "good", word == "add" && rest == "0", word == "buffer" &&
+			strings.HasPrefix(rest, "0 "):
 		default:
 			failed = true
 		}
@@ -92,15 +93,18 @@ func (o outcome) judge() error {
 // faultsInTheMiddle are all kinds at every kind of place: preface, handshakes, control connection, lanes.
 func faultsInTheMiddle() (list []rig.Fault) {
 	places := map[rig.Lane][2][]int64{
-		rig.Control: {rig.ToServer: {0, 12, 20, 47, 60, 400, 1700, 2400, 3000}, rig.ToClient: {0, 200, 900, 2000, 5000}},
-		rig.Data:    {rig.ToServer: {0, 13, 17, 47, 52, 300, 900, 1500, 4000, 100_000}, rig.ToClient: {0, 150, 700, 1200, 4000, 100_000}},
+		rig.Control: {rig.ToServer: {0, 12, 20, 47, 60, 400, 1700, 2400, 3000},
+			rig.ToClient: {0, 200, 900, 2000, 5000}},
+		rig.Data: {rig.ToServer: {0, 13, 17, 47, 52, 300, 900, 1500, 4000, 100_000},
+			rig.ToClient: {0, 150, 700, 1200, 4000, 100_000}},
 	}
 	kinds := []rig.Fault{{Cut: true}, {Flip: true}, {Drop: true}, {Double: true}, {Swap: true}}
 	i := 0
 	for _, lane := range []rig.Lane{rig.Control, rig.Data} {
 		for way, offsets := range places[lane] {
 			for _, after := range offsets {
-				// Not every kind at every place each time: two of the five in turn, so that each kind meets each sort of place.
+				// Not every kind at every place each time: two of the five in turn, so that each kind meets each sort
+				// of place.
 				for range 2 {
 					f := kinds[i%len(kinds)]
 					i++
@@ -114,6 +118,7 @@ func faultsInTheMiddle() (list []rig.Fault) {
 }
 
 func TestManInTheMiddle(t *testing.T) {
+	t.Parallel()
 	n, p := middle(t)
 	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
 		t.Fatalf("without a fault: %v\n%s%s", o.err, o.said, o.complained)
@@ -127,10 +132,12 @@ func TestManInTheMiddle(t *testing.T) {
 			struck++
 		}
 		if err := o.judge(); err != nil {
-			t.Errorf("%+v (struck %d times, %v): %v\nsaid: %s\ncomplained: %s\n%v", f, p.Struck(), time.Since(began), err, o.said, o.complained, o.err)
+			t.Errorf("%+v (struck %d times, %v): %v\nsaid: %s\ncomplained: %s\n%v", f, p.Struck(), time.Since(began),
+				err, o.said, o.complained, o.err)
 		}
 		if testing.Verbose() {
-			t.Logf("%+v struck %d: %v; %q; %q", f, p.Struck(), time.Since(began).Round(time.Millisecond), o.said, o.complained)
+			t.Logf("%+v struck %d: %v; %q; %q", f, p.Struck(), time.Since(began).Round(time.Millisecond), o.said,
+				o.complained)
 		}
 	}
 	if struck < 40 {
@@ -146,10 +153,12 @@ func TestManInTheMiddle(t *testing.T) {
 
 // Somebody in the middle meets a session that may come back: it ends with an error, or goes on exactly where it was.
 func TestManInTheMiddleOfASessionThatComesBack(t *testing.T) {
+	t.Parallel()
 	n, p := middle(t)
 	struck, whole := 0, 0
 	for i, f := range faultsInTheMiddle() {
-		if i%3 != 0 && os.Getenv("TENDRIL_LONG") == "" || f.Lane == rig.Control && f.After < 1700 { // before there is a session
+		// before there is a session
+		if i%3 != 0 && os.Getenv("TENDRIL_LONG") == "" || f.Lane == rig.Control && f.After < 1700 {
 			continue
 		}
 		f.Once = true
@@ -163,10 +172,12 @@ func TestManInTheMiddleOfASessionThatComesBack(t *testing.T) {
 			}
 		}
 		if err := o.judge(); err != nil {
-			t.Errorf("%+v (struck %d times, %v): %v\nsaid: %s\ncomplained: %s\n%v", f, p.Struck(), time.Since(began), err, o.said, o.complained, o.err)
+			t.Errorf("%+v (struck %d times, %v): %v\nsaid: %s\ncomplained: %s\n%v", f, p.Struck(), time.Since(began),
+				err, o.said, o.complained, o.err)
 		}
 		if testing.Verbose() {
-			t.Logf("%+v struck %d: %v; %q; %q", f, p.Struck(), time.Since(began).Round(time.Millisecond), o.said, o.complained)
+			t.Logf("%+v struck %d: %v; %q; %q", f, p.Struck(), time.Since(began).Round(time.Millisecond), o.said,
+				o.complained)
 		}
 	}
 	t.Logf("%d faults, %d sessions came through", struck, whole)
@@ -180,6 +191,7 @@ func TestManInTheMiddleOfASessionThatComesBack(t *testing.T) {
 
 // A line that is slow, in pieces, changes nothing but the time.
 func TestSlowLine(t *testing.T) {
+	t.Parallel()
 	n, p := middle(t)
 	for _, way := range []rig.Way{rig.ToServer, rig.ToClient} {
 		p.Set(&rig.Fault{Lane: rig.Any, Way: way, Delay: 5 * time.Millisecond})
@@ -191,6 +203,7 @@ func TestSlowLine(t *testing.T) {
 
 // A ticket that was seen on the wire is of no use to others, and its owner comes in nevertheless.
 func TestStolenTickets(t *testing.T) {
+	t.Parallel()
 	n, p := middle(t)
 	p.Steal(3)
 	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
@@ -209,6 +222,7 @@ func TestStolenTickets(t *testing.T) {
 
 // What lets somebody in stands in no log, however much is logged: not the owner's, not what strangers make of it.
 func TestTicketsAreInNoLog(t *testing.T) {
+	t.Parallel()
 	n, p := middle(t, "TENDRIL_LOG_LEVEL=debug")
 	p.Steal(2)
 	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
@@ -217,7 +231,8 @@ func TestTicketsAreInNoLog(t *testing.T) {
 	p.CutAll()
 	eventually(t, idle(t.Context(), n))
 	log, err := os.ReadFile(filepath.Join(n.Dir, "daemon.log"))
-	if err != nil || !strings.Contains(string(log), "level=debug") || !strings.Contains(string(log), "worker serves another machine") {
+	if err != nil || !strings.Contains(string(log), "level=debug") ||
+		!strings.Contains(string(log), "worker serves another machine") {
 		t.Fatalf("no log of it: %v\n%s", err, log)
 	}
 	tickets := p.Tickets()
@@ -226,7 +241,8 @@ func TestTicketsAreInNoLog(t *testing.T) {
 	}
 	for _, ticket := range tickets {
 		for _, form := range []string{
-			string(ticket), hex.EncodeToString(ticket), base64.StdEncoding.EncodeToString(ticket), base64.RawURLEncoding.EncodeToString(ticket),
+			string(ticket), hex.EncodeToString(ticket), base64.StdEncoding.EncodeToString(ticket),
+			base64.RawURLEncoding.EncodeToString(ticket),
 			strings.Trim(fmt.Sprint(ticket), "[]"), fmt.Sprintf("%q", ticket),
 		} {
 			if strings.Contains(string(log), form[:min(len(form), 24)]) {
@@ -236,8 +252,10 @@ func TestTicketsAreInNoLog(t *testing.T) {
 	}
 }
 
-// A session whose connections are cut ends, and says so to its program, which lives on, where it is not to wait for another.
+// A session whose connections are cut ends, and says so to its program, which lives on, where it is not to wait for
+// another.
 func TestCutSession(t *testing.T) {
+	t.Parallel()
 	n, proxy := middle(t)
 	p := startWith(t, n, "--server", proxy.Address(), "--on-loss", "0")
 	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
@@ -255,8 +273,10 @@ func TestCutSession(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// Where a session may wait, its program finds results as if nothing had been cut: the daemon knows of no loss afterwards.
+// Where a session may wait, its program finds results as if nothing had been cut: the daemon knows of no loss
+// afterwards.
 func TestCutSessionGoesOn(t *testing.T) {
+	t.Parallel()
 	n, proxy := middle(t)
 	p := startWith(t, n, "--server", proxy.Address())
 	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
@@ -275,6 +295,7 @@ func TestCutSessionGoesOn(t *testing.T) {
 
 // A session whose client is killed does not wait for it for long, one that took leave not at all.
 func TestKilledClientIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
 	n, proxy := middle(t)
 	p := startWith(t, n, "--server", proxy.Address())
 	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {

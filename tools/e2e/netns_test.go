@@ -15,7 +15,8 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// network is two machines of a sort: network namespaces with a cable between them, the daemon in one, programs in the other.
+// network is two machines of a sort: network namespaces with a cable between them, the daemon in one, programs in the
+// other.
 type network struct {
 	*rig.Node
 	t           *testing.T
@@ -67,7 +68,8 @@ func lay(t *testing.T) *network {
 	ip(t, "-n", w.there, "addr", "add", "10.77.0.1/24", "dev", cableOf)
 	ip(t, "-n", w.here, "addr", "add", "10.77.0.2/24", "dev", cableOf)
 	w.link("up")
-	n, err := rig.StartInside(t.Context(), []string{"ip", "netns", "exec", w.there}, bin, "TENDRIL_LISTEN="+w.server)
+	n, err := rig.StartInside(t.Context(), []string{"ip", "netns", "exec", w.there}, bin, littleWarm,
+		"TENDRIL_LISTEN="+w.server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,8 @@ func (w *network) link(state string) {
 // far is a command on the program's machine.
 func (w *network) far(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", w.here}, argv...)...)
-	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config, "TENDRIL_STACKS="+w.config)
+	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config,
+		"TENDRIL_STACKS="+w.config)
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
@@ -129,12 +132,14 @@ func TestNetworkPrograms(t *testing.T) {
 	if _, err := rig.Output(put); err != nil {
 		t.Error(err)
 	}
-	if out, err := rig.Output(w.far(t.Context(), w.Tendril(), "--server", w.server, "get", "big")); err != nil || out != string(big) {
+	if out, err := rig.Output(w.far(t.Context(), w.Tendril(), "--server", w.server, "get", "big")); err != nil ||
+		out != string(big) {
 		t.Errorf("%d other bytes came back: %v", len(out), err)
 	}
 	runner := filepath.Join(t.TempDir(), "difftest")
 	goBuild(t, runner, "tendril/tools/difftest")
-	diff := w.far(t.Context(), runner, "-bin", bin, "-tests", "../difftest/tests", "-allow", "../difftest/allow.txt", "-server", w.server, "-only", "^(args_buffers|kernels|events)")
+	diff := w.far(t.Context(), runner, "-bin", bin, "-tests", "../difftest/tests", "-allow", "../difftest/allow.txt",
+		"-server", w.server, "-only", "^(args_buffers|kernels|events)")
 	said, complaint, err := rig.Said(diff, 2*limit) // several programs, each both ways
 	if err != nil {
 		t.Errorf("difftest: %v\n%s%s", err, said, complaint)
@@ -156,7 +161,8 @@ func TestNetworkLinkDownAndUp(t *testing.T) {
 	p.want("good", "verify")
 }
 
-// The cable is out for so long that the connections are lost: what ran goes on, and where it is not to wait for so long it ends with an error.
+// The cable is out for so long that the connections are lost: what ran goes on, and where it is not to wait for so long
+// it ends with an error.
 func TestNetworkLinkDownForLong(t *testing.T) {
 	t.Parallel()
 	w := lay(t)
@@ -207,7 +213,7 @@ func TestNetworkSleepers(t *testing.T) {
 	stop(w.PID(), syscall.SIGSTOP)
 	awake.want("add 0", "add 6") // the worker does it, without the daemon
 	awake.want("good", "verify")
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * time.Second) // Pause: nobody gives them up meanwhile
 	stop(w.PID(), syscall.SIGCONT)
 	stop(asleep.cmd.Process.Pid, syscall.SIGCONT)
 	asleep.want("good", "verify")
@@ -222,7 +228,8 @@ func TestNetworkNarrowLine(t *testing.T) {
 	w := lay(t)
 	need(t, "tc", installed("tc"))
 	for _, ns := range []string{w.here, w.there} {
-		if out, err := exec.Command("tc", "-n", ns, "qdisc", "add", "dev", cableOf, "root", "tbf", "rate", "50mbit", "burst", "64kb", "latency", "20ms").CombinedOutput(); err != nil {
+		if out, err := exec.Command("tc", "-n", ns, "qdisc", "add", "dev", cableOf, "root", "tbf", "rate", "50mbit",
+			"burst", "64kb", "latency", "20ms").CombinedOutput(); err != nil {
 			t.Skipf("skipped: this kernel limits no rate: %s", out)
 		}
 	}

@@ -21,7 +21,8 @@ func buildWithExtension(t *testing.T, source string) string {
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
-	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", out, source, "-lOpenCL")
+	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", out,
+		source, "-lOpenCL")
 	if _, err := rig.Output(cc); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +52,7 @@ func summed(t *testing.T, path string, size int) string {
 
 // A kernel reads an object of the store as its buffer; a small one shares its segment with others.
 func TestAnObjectAsABuffer(t *testing.T) {
+	t.Parallel()
 	program, n, dir := objectSum(t), node(t), t.TempDir()
 	for name, size := range map[string]int{"large": 5<<20 + 3, "small": 1001} {
 		file := filepath.Join(dir, name)
@@ -65,7 +67,8 @@ func TestAnObjectAsABuffer(t *testing.T) {
 			t.Errorf("an object that was a buffer cannot be removed: %v", err)
 		}
 	}
-	if _, err := n.Run(t.Context(), "run", "--", program, "nothing"); err == nil || !strings.Contains(err.Error(), "not found") {
+	if _, err := n.Run(t.Context(), "run", "--", program, "nothing"); err == nil ||
+		!strings.Contains(err.Error(), "not found") {
 		t.Errorf("no object: %v", err)
 	}
 	eventually(t, idle(t.Context(), n))
@@ -73,6 +76,7 @@ func TestAnObjectAsABuffer(t *testing.T) {
 
 // An object that lies at another node is used there: its bytes do not cross the program's link.
 func TestAnObjectOfAnotherMachine(t *testing.T) {
+	t.Parallel()
 	program := objectSum(t)
 	n, at, laptop := far(t)
 	const size = 24 << 20
@@ -81,7 +85,8 @@ func TestAnObjectOfAnotherMachine(t *testing.T) {
 	if _, err := rig.Output(n.Far(t.Context(), laptop, "put", "--server", at, file)); err != nil {
 		t.Fatal(err)
 	}
-	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "big"))
+	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o",
+		filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "big"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +108,17 @@ func TestAnObjectOfAnotherMachine(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// An object of one node is a buffer of a context that spans two, and buffers that the host may not touch move like others.
+// An object of one node is a buffer of a context that spans two, and buffers that the host may not touch move like
+// others.
 func TestAnObjectInAContextThatSpans(t *testing.T) {
+	t.Parallel()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	near := node(t)
 	_, address, config := far(t)
 	program := filepath.Join(t.TempDir(), "spanned")
-	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o", program, "testdata/spanned.c", "-lOpenCL")); err != nil {
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-I../../forwarding/icd/include", "-o",
+		program, "testdata/spanned.c", "-lOpenCL")); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "lump")
@@ -129,7 +137,8 @@ func TestAnObjectInAContextThatSpans(t *testing.T) {
 			here = 0
 		}
 		sum, err := near.Run(t.Context(), "get", fmt.Sprintf("sum%d", here))
-		if got := fmt.Sprintf("sum %d\n", binary.LittleEndian.Uint64([]byte(sum + "12345678")[:8])); err != nil || !strings.HasSuffix(want, got) {
+		if got := fmt.Sprintf("sum %d\n", binary.LittleEndian.Uint64([]byte(sum + "12345678")[:8])); err != nil ||
+			!strings.HasSuffix(want, got) {
 			t.Errorf("servers %v: published %q, %v, want %q", order, got, err, want)
 		}
 	}

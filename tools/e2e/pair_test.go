@@ -10,9 +10,11 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// TestOneContextOverTwoPlatformsOfANode gives a node its driver twice, under two names, and a program on another machine a context over
-// both: the same bytes come as natively, and what goes between the two workers takes the pair of sockets that the daemon made them.
+// TestOneContextOverTwoPlatformsOfANode gives a node its driver twice, under two names, and a program on another
+// machine a context over both: the same bytes come as natively, and what goes between the two workers takes the pair of
+// sockets that the daemon made them.
 func TestOneContextOverTwoPlatformsOfANode(t *testing.T) {
+	t.Parallel()
 	program := spanProgram(t)
 	need(t, "driver", hasDriver())
 	found, err := filepath.Glob("/etc/OpenCL/vendors/pocl.icd")
@@ -34,7 +36,8 @@ func TestOneContextOverTwoPlatformsOfANode(t *testing.T) {
 	if err := os.Chmod(vendors, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, library := range map[string]string{"one.icd": strings.TrimSpace(string(driver)), "two.icd": "libpocl.so.2"} {
+	for name, library := range map[string]string{"one.icd": strings.TrimSpace(string(driver)),
+		"two.icd": "libpocl.so.2"} {
 		if err := os.WriteFile(filepath.Join(vendors, name), []byte(library), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +60,8 @@ func TestOneContextOverTwoPlatformsOfANode(t *testing.T) {
 	}
 	over(3)
 	over(4, "--server", address)
-	if log := n.Log(); strings.Count(log, "two workers are linked") < 2 || strings.Contains(log, "no link between two workers") {
+	if log := n.Log(); strings.Count(log, "two workers are linked") < 2 ||
+		strings.Contains(log, "no link between two workers") {
 		t.Errorf("the workers of the node were not linked:\n%s", log)
 	}
 }

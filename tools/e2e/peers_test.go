@@ -39,7 +39,8 @@ func layTriangle(t *testing.T) *triangle {
 	need(t, "driver", hasDriver())
 	w := &triangle{t: t, config: t.TempDir()}
 	for i, name := range []string{"p", "a", "b"} {
-		w.ns[i] = fmt.Sprintf("tendril-%d-%s-%s", os.Getpid(), strings.ToLower(t.Name()[4:min(len(t.Name()), 16)]), name)
+		w.ns[i] = fmt.Sprintf("tendril-%d-%s-%s", os.Getpid(),
+			strings.ToLower(t.Name()[4:min(len(t.Name()), 16)]), name)
 		ns := w.ns[i]
 		ip(t, "netns", "add", ns)
 		t.Cleanup(func() { exec.Command("ip", "netns", "del", ns).Run() })
@@ -67,7 +68,8 @@ func (w *triangle) cable(name, a, b, net string) {
 // start starts a node, and logs the program's machine in to it.
 func (w *triangle) start(i int) {
 	w.t.Helper()
-	n, err := rig.StartInside(w.t.Context(), []string{"ip", "netns", "exec", w.ns[1+i]}, bin, "TENDRIL_LISTEN=0.0.0.0:7433", "TENDRIL_PLAINTEXT_PEERS=10.78.0.0/16")
+	n, err := rig.StartInside(w.t.Context(), []string{"ip", "netns", "exec", w.ns[1+i]}, bin, littleWarm,
+		"TENDRIL_LISTEN=0.0.0.0:7433", "TENDRIL_PLAINTEXT_PEERS=10.78.0.0/16")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -94,8 +96,10 @@ func (w *triangle) start(i int) {
 
 // program is a tendril command on the program's machine.
 func (w *triangle) program(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(w.t.Context(), "ip", append([]string{"netns", "exec", w.ns[0], w.nodes[0].Tendril()}, args...)...)
-	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config, "TENDRIL_STACKS="+w.config)
+	cmd := exec.CommandContext(w.t.Context(), "ip",
+		append([]string{"netns", "exec", w.ns[0], w.nodes[0].Tendril()}, args...)...)
+	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config,
+		"TENDRIL_STACKS="+w.config)
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
@@ -109,7 +113,8 @@ func (w *triangle) run(program ...string) *exec.Cmd {
 func (w *triangle) carried(ns, cable string) (n uint64) {
 	w.t.Helper()
 	for _, way := range []string{"rx_bytes", "tx_bytes"} {
-		out, err := rig.Output(exec.Command("ip", "netns", "exec", ns, "cat", "/sys/class/net/"+cable+"/statistics/"+way))
+		out, err := rig.Output(exec.Command("ip", "netns", "exec", ns, "cat",
+			"/sys/class/net/"+cable+"/statistics/"+way))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -224,16 +229,19 @@ func links(t *testing.T, n *rig.Node) (list []linkStatus) {
 	return list
 }
 
-// What goes between two nodes' workers takes the cable between them, and the program's own carries no byte of it; when that cable's
-// link breaks, or was never there, the program's carries all, and the nodes say why, until there is another.
+// What goes between two nodes' workers takes the cable between them, and the program's own carries no byte of it; when
+// that cable's link breaks, or was never there, the program's carries all, and the nodes say why, until there is
+// another.
 func TestPeersOfTwoNodes(t *testing.T) {
+	t.Parallel()
 	w := layTriangle(t)
 	const bulk = 5 * 16 << 20
 	straight := func(s *spanning, want bool) {
 		t.Helper()
 		before, own := w.carried(w.ns[1], between), w.carried(w.ns[0], toNode0)+w.carried(w.ns[0], toNode1)
 		s.ask("push")
-		across, through := w.carried(w.ns[1], between)-before, w.carried(w.ns[0], toNode0)+w.carried(w.ns[0], toNode1)-own
+		across, through := w.carried(w.ns[1], between)-before,
+			w.carried(w.ns[0], toNode0)+w.carried(w.ns[0], toNode1)-own
 		t.Logf("a push of %d bytes: %d by the cable between the nodes, %d by the program's", bulk, across, through)
 		if want != (across > bulk) || want != (through < bulk/20) {
 			t.Errorf("%d bytes went between the nodes, %d by the program's cables", across, through)
@@ -263,7 +271,10 @@ func TestPeersOfTwoNodes(t *testing.T) {
 	}
 	straight(s, false)
 	for _, n := range w.nodes {
-		awaitLinks(t, n, "that it was cut", func(l []linkStatus) bool { return len(l) == 2 && !l[1].Up && l[1].Why != "" })
+		awaitLinks(t, n, "that it was cut", func(l []linkStatus) bool {
+			return len(l) == 2 && !l[1].Up &&
+				l[1].Why != ""
+		})
 	}
 	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
 	awaitLinks(t, w.nodes[0], "that there is another", func(l []linkStatus) bool {
@@ -273,15 +284,17 @@ func TestPeersOfTwoNodes(t *testing.T) {
 	straight(s, true)
 }
 
-// A worker that is killed while others wait for what it would have sent ends their program's commands with an error, and
-// nobody waits for ever.
+// A worker that is killed while others wait for what it would have sent ends their program's commands with an error,
+// and nobody waits for ever.
 func TestPeerKilled(t *testing.T) {
+	t.Parallel()
 	w := layTriangle(t)
 	peersOf(t, w.nodes[0], w.nodes[1], "10.78.2.2:7433")
 	for _, n := range w.nodes {
 		s := w.spanning("TENDRIL_COMPRESS=off")
 		s.ask("chain")
-		awaitLinks(t, n, "that it is up", func(l []linkStatus) bool { return slices.ContainsFunc(l, func(x linkStatus) bool { return x.Up }) })
+		awaitLinks(t, n, "that it is up",
+			func(l []linkStatus) bool { return slices.ContainsFunc(l, func(x linkStatus) bool { return x.Up }) })
 		for range 200 {
 			fmt.Fprintln(s.in, "chain")
 		}

@@ -10,6 +10,7 @@ import (
 
 // TestUnmodifiedPrograms: programs that were never told of Tendril.
 func TestUnmodifiedPrograms(t *testing.T) {
+	t.Parallel()
 	need(t, "driver", hasDriver())
 	n := node(t)
 	t.Run("clinfo", func(t *testing.T) {
@@ -51,9 +52,10 @@ func TestUnmodifiedPrograms(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// A thread whose signal stack came and went with the program (CPython's faulthandler, so every run of pytest) can still call: the library's
-// runtime sends itself no signals, which it could not take there.
+// A thread whose signal stack came and went with the program (CPython's faulthandler, so every run of pytest) can still
+// call: the library's runtime sends itself no signals, which it could not take there.
 func TestThreadWithoutItsSignalStack(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	p := start(t, n)
 	p.want("altstack 0", "altstack 1")

@@ -37,6 +37,7 @@ func same(t *testing.T, o *client.Object, plus uint32) {
 // TestPublish: the buffer that an unmodified program reads back becomes an object, and what the program does to the
 // buffer afterwards does not touch it. The object outlives the program and its worker.
 func TestPublish(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
@@ -74,8 +75,10 @@ func TestPublish(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// TestDemoFilter: a Go program written against go-opencl gives the same bytes natively and forwarded (two Go runtimes in one process).
+// TestDemoFilter: a Go program written against go-opencl gives the same bytes natively and forwarded (two Go runtimes
+// in one process).
 func TestDemoFilter(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	need(t, "driver", hasDriver())
 	filter := t.TempDir() + "/filter"

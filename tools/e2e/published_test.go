@@ -31,9 +31,10 @@ func mapsInode(t *testing.T, inode string) bool {
 	return bytes.Contains(maps, []byte(" "+inode+" "))
 }
 
-// What was published cannot be changed: not through a mapping that the program kept beside its own, nor in a child that inherited one, nor by
-// what a worker's code kept. Where nothing is kept the memory itself becomes the object.
+// What was published cannot be changed: not through a mapping that the program kept beside its own, nor in a child that
+// inherited one, nor by what a worker's code kept. Where nothing is kept the memory itself becomes the object.
 func TestPublishedIsUnchangeable(t *testing.T) {
+	t.Parallel()
 	program, n := publisher(t), node(t)
 	for _, x := range []struct {
 		keeps string
@@ -55,7 +56,8 @@ func TestPublishedIsUnchangeable(t *testing.T) {
 	}
 }
 
-// publishedBy has the program fill and publish its buffer, whose memory has an inode, and says whether the object is that memory.
+// publishedBy has the program fill and publish its buffer, whose memory has an inode, and says whether the object is
+// that memory.
 func publishedBy(t *testing.T, n *rig.Node, p *program, filled func(inode string)) (o *client.Object, moved bool) {
 	t.Helper()
 	inode, ok := strings.CutPrefix(p.ask("fill"), "filled ")
@@ -87,6 +89,7 @@ func unchanged(t *testing.T, o *client.Object) {
 
 // A vendor library, or a kernel that got so far, keeps a second mapping of all that its worker maps for writing.
 func TestPublishedFromAHostileWorker(t *testing.T) {
+	t.Parallel()
 	program := publisher(t)
 	pocl, err := poclLibrary()
 	need(t, "driver", err)
@@ -99,12 +102,14 @@ func TestPublishedFromAHostileWorker(t *testing.T) {
 	if err := os.Mkdir(vendors, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(vendors, "keeps.icd"), []byte(library+"\n"), 0o644)} {
+	for _, err := range []error{os.Chmod(dir, 0o755),
+		os.WriteFile(filepath.Join(vendors, "keeps.icd"), []byte(library+"\n"), 0o644)} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rig.Output(exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-DPOCL=\""+pocl+"\"", "-o", library, "testdata/keeps.c", "-ldl", "-lpthread")); err != nil {
+	if _, err := rig.Output(exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-DPOCL=\""+pocl+"\"", "-o", library,
+		"testdata/keeps.c", "-ldl", "-lpthread")); err != nil {
 		t.Fatal(err)
 	}
 	n := node(t, "TENDRIL_VENDORS="+vendors)

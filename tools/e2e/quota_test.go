@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// TestDeviceQuota: what programs take of the devices' own memory (here: that of a worker whose client is not on this machine) is bounded for
-// a tenant, and shown.
+// TestDeviceQuota: what programs take of the devices' own memory (here: that of a worker whose client is not on this
+// machine) is bounded for a tenant, and shown.
 func TestDeviceQuota(t *testing.T) {
+	t.Parallel()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	n := node(t, "TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_QUOTA_DEVICE=100MiB")
@@ -25,7 +26,8 @@ func TestDeviceQuota(t *testing.T) {
 	if err != nil || !strings.Contains(out, fmt.Sprintf(`"device_bytes": %d`, 90<<20+1<<18)) {
 		t.Errorf("status: %v: %s", err, out)
 	}
-	if out, err = n.Run(t.Context(), "top"); err != nil || !strings.Contains(out, "DEVICE MEMORY") || !strings.Contains(out, "lab") {
+	if out, err = n.Run(t.Context(), "top"); err != nil || !strings.Contains(out, "DEVICE MEMORY") ||
+		!strings.Contains(out, "lab") {
 		t.Errorf("top: %v: %s", err, out)
 	}
 	p.want("buffer -4 none", "buffer %d", 30<<20)

@@ -13,6 +13,7 @@ import (
 
 // TestKilledAnywhere kills clients of every kind after a random time: wherever it hits them, nothing of theirs stays.
 func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	n := node(t)
 	file := filepath.Join(t.TempDir(), "big")
 	if err := os.WriteFile(file, make([]byte, 48<<20), 0o600); err != nil {
@@ -28,13 +29,13 @@ func TestKilledAnywhere(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(after / 2)
+			time.Sleep(after / 2) // Pause: the kill comes at any moment
 			cmd.Process.Kill()
 			cmd.Wait()
 		} else {
 			p := start(t, n)
 			fmt.Fprint(p.in, "open\nadd 1\nverify\nbuffer 9000000\nadd 1\nverify\nspin\n")
-			time.Sleep(after * 2)
+			time.Sleep(after * 2) // Pause: the kill comes at any moment
 			p.cmd.Process.Kill()
 			p.cmd.Wait()
 		}

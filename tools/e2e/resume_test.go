@@ -16,7 +16,8 @@ import (
 func built(t *testing.T, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
-	cc := exec.CommandContext(t.Context(), "cc", "-O1", "-w", "-o", out, filepath.Join("..", "difftest", "tests", name+".c"), "-lOpenCL", "-lpthread", "-lm")
+	cc := exec.CommandContext(t.Context(), "cc", "-O1", "-w", "-o", out,
+		filepath.Join("..", "difftest", "tests", name+".c"), "-lOpenCL", "-lpthread", "-lm")
 	if _, err := rig.Output(cc); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func serving(n *rig.Node) bool {
 	return false
 }
 
-// cutting cuts a session's connections once it has begun, for it can go on only then, again and again until it is asked how often it did.
+// cutting cuts a session's connections once it has begun, for it can go on only then, again and again until it is asked
+// how often it did.
 func cutting(proxy *rig.Proxy, begun func() bool) (cuts func() int) {
 	over, cut := make(chan struct{}), make(chan int)
 	go func() {
@@ -71,6 +73,7 @@ func cutting(proxy *rig.Proxy, begun func() bool) (cuts func() int) {
 
 // Programs whose connections are cut again and again say what they say undisturbed.
 func TestResultsWhileConnectionsAreCut(t *testing.T) {
+	t.Parallel()
 	n, proxy := middle(t)
 	for _, name := range []string{"rects", "volume"} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +84,8 @@ func TestResultsWhileConnectionsAreCut(t *testing.T) {
 			}
 			for _, way := range [][]string{nil, {"--plaintext"}} {
 				cuts := cutting(proxy, func() bool { return serving(n) })
-				got, complained, err := output(t, n, append(append([]string{"--server", proxy.Address(), "--on-loss", "60"}, way...), "--", program)...)
+				got, complained, err := output(t, n,
+					append(append([]string{"--server", proxy.Address(), "--on-loss", "60"}, way...), "--", program)...)
 				t.Logf("%v: cut %d times", way, cuts())
 				if err != nil || got != want {
 					t.Errorf("%v: %v\nsaid:\n%s\nwant:\n%s\ncomplained:\n%s", way, err, got, want, complained)
@@ -94,6 +98,7 @@ func TestResultsWhileConnectionsAreCut(t *testing.T) {
 
 // A context over two devices whose workers are linked goes on while the program's connections to one of them are cut.
 func TestLinkedWhileConnectionsAreCut(t *testing.T) {
+	t.Parallel()
 	program := spanProgram(t)
 	n, proxy := middle(t)
 	at, err := n.Listening(t.Context())
@@ -103,7 +108,8 @@ func TestLinkedWhileConnectionsAreCut(t *testing.T) {
 	peersOf(t, n, n, at)
 	want := natively(t, program, 5)
 	cuts := cutting(proxy, func() bool { return strings.Count(n.Log(), "two workers are linked") == 2 })
-	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--on-loss", "60", "--", program, "5", "120")
+	got, complained, err := output(t, n, "--server", "local", "--server", proxy.Address(), "--on-loss", "60", "--",
+		program, "5", "120")
 	t.Logf("cut %d times", cuts())
 	if err != nil || got != want {
 		t.Errorf("%v: %q, natively %q\n%s", err, got, want, complained)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,7 +61,8 @@ func hostileNodeInside(t *testing.T, inside []string, extra ...string) *attack {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rig.Output(exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-DPOCL=\""+pocl+"\"", "-o", filepath.Join(driver, "libhostile.so"), "testdata/hostile.c", "-ldl", "-lpthread")); err != nil {
+	if _, err := rig.Output(exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-DPOCL=\""+pocl+"\"", "-o",
+		filepath.Join(driver, "libhostile.so"), "testdata/hostile.c", "-ldl", "-lpthread")); err != nil {
 		t.Fatal(err)
 	}
 	if len(inside) > 0 { // perhaps as another user, who makes it
@@ -68,7 +70,8 @@ func hostileNodeInside(t *testing.T, inside []string, extra ...string) *attack {
 			t.Fatal(err)
 		}
 	}
-	a.Node = nodeInside(t, inside, append([]string{"TENDRIL_STATE_DIR=" + a.state, "TENDRIL_VENDORS=" + vendors, "TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_WARM_WORKERS=-1"}, extra...)...)
+	a.Node = nodeInside(t, inside, append([]string{"TENDRIL_STATE_DIR=" + a.state, "TENDRIL_VENDORS=" + vendors,
+		"TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_WARM_WORKERS=-1"}, extra...)...)
 	a.victim = exec.Command("sleep", "600")
 	a.victim.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	switch {
@@ -91,7 +94,7 @@ func (a *attack) aim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	abstract := fmt.Sprintf("tendril-hostile-%d", os.Getpid())
+	abstract := "tendril-hostile-" + a.name
 	neighbour := filepath.Join(a.dir, "neighbour.sock")
 	listeners := []net.Listener{tcp}
 	for _, address := range []string{"@" + abstract, neighbour} {
@@ -114,7 +117,8 @@ func (a *attack) aim(t *testing.T) {
 		t.Fatal("no authority's key: ", keys, err)
 	}
 	targets := fmt.Sprintf("name %s\ngreedy %t\ndaemon %d\nvictim %d\nstate %s\nkey %s\nother %s\ncache %s\nsocket %s\nneighbour %s\nabstract %s\nport %d\n",
-		a.name, a.greedy, a.PID(), a.victim.Process.Pid, a.state, keys[0], filepath.Join(a.dir, "other"), filepath.Join(a.state, "cache"), a.Socket(), neighbour, abstract, tcp.Addr().(*net.TCPAddr).Port)
+		a.name, a.greedy, a.PID(), a.victim.Process.Pid, a.state, keys[0], filepath.Join(a.dir, "other"),
+		filepath.Join(a.state, "cache"), a.Socket(), neighbour, abstract, tcp.Addr().(*net.TCPAddr).Port)
 	fresh := filepath.Join(a.dir, "driver", ".targets")
 	if err := os.WriteFile(fresh, []byte(targets), 0o644); err != nil {
 		t.Fatal(err)
@@ -137,7 +141,8 @@ func (a *attack) judge(t *testing.T, pid int, min int) {
 		return string(b)
 	}
 	eventually(t, func() error {
-		if done := regexp.MustCompile(`hostile \d+ done`).FindAllString(raw(), -1); len(done) >= min && (pid == 0 || strings.Contains(raw(), fmt.Sprintf("hostile %d done", pid))) {
+		if done := regexp.MustCompile(`hostile \d+ done`).FindAllString(raw(), -1); len(done) >= min &&
+			(pid == 0 || strings.Contains(raw(), fmt.Sprintf("hostile %d done", pid))) {
 			return nil
 		}
 		return fmt.Errorf("the driver of process %d did not strike:\n%s", pid, a.Log())
@@ -152,7 +157,8 @@ func (a *attack) judge(t *testing.T, pid int, min int) {
 			t.Errorf("process %s got through:%s: %s", m[1], m[3], m[4])
 		}
 	}
-	own, _ := syscall.Getpriority(syscall.PRIO_PROCESS, 0) // the victim had this test's: getpriority(2), 20 less the value
+	// the victim had this test's: getpriority(2), 20 less the value
+	own, _ := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
 	if nice, err := syscall.Getpriority(syscall.PRIO_PROCESS, a.victim.Process.Pid); err != nil || nice != own {
 		t.Errorf("the victim's priority is %d now, %v", 20-nice, err)
 	}
@@ -171,7 +177,8 @@ func (a *attack) weak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, without, _ := strings.Cut(out, "done without:"); strings.Contains(without, "landlock") || strings.Contains(without, "seccomp") {
+	if _, without, _ := strings.Cut(out, "fallbacks:"); strings.Contains(without, "landlock") ||
+		strings.Contains(without, "seccomp") {
 		t.Skipf("skipped: this kernel has not the whole sandbox:%s", without)
 	}
 }
@@ -227,7 +234,8 @@ func (a *attack) cachesAreClosed(t *testing.T) {
 	}
 	for _, dir := range caches {
 		var st syscall.Stat_t
-		if err := syscall.Lstat(dir, &st); err != nil || st.Mode&0o7777 != 0o700 || os.Getuid() == 0 && st.Uid < worker0 {
+		if err := syscall.Lstat(dir, &st); err != nil || st.Mode&0o7777 != 0o700 || os.Getuid() == 0 &&
+			st.Uid < worker0 {
 			t.Errorf("%s is user %d's, mode %o, %v", dir, st.Uid, st.Mode, err)
 		}
 	}
@@ -272,6 +280,7 @@ func TestHostileDriver(t *testing.T) {
 
 // What a worker has started ends with the daemon, also with one that is killed.
 func TestNothingOutlivesTheDaemon(t *testing.T) {
+	t.Parallel()
 	for how, end := range map[string]func(*attack){
 		"killed":  func(a *attack) { a.Kill() },
 		"stopped": func(a *attack) { _ = syscall.Kill(a.PID(), syscall.SIGTERM); <-a.Exited() },
@@ -294,7 +303,35 @@ func TestNothingOutlivesTheDaemon(t *testing.T) {
 const plainUser = 4711
 
 // asPlainUser starts a daemon as that user, who gets the node's directory.
-var asPlainUser = []string{"sh", "-c", fmt.Sprintf(`export HOME=/nowhere XDG_CONFIG_HOME=/nowhere; chown %[1]d:%[1]d "${TENDRIL_SOCKET%%/*}" && exec setpriv --reuid %[1]d --regid %[1]d --clear-groups "$@"`, plainUser), "sh"}
+var asPlainUser = []string{"sh", "-c",
+	fmt.Sprintf(`export HOME=/nowhere XDG_CONFIG_HOME=/nowhere; chown %[1]d:%[1]d "${TENDRIL_SOCKET%%/*}" && exec setpriv --reuid %[1]d --regid %[1]d --clear-groups "$@"`, plainUser), "sh"}
+
+// withoutNamespaces starts a daemon as that user in another root, where the kernel grants nobody a user namespace. The
+// mounts are its own and end with it.
+var withoutNamespaces = []string{"sh", "-c",
+	`exec unshare --mount -- sh -c 'd=$(mktemp -d) && mount --rbind / "$d" && exec chroot "$d" "$@"' sh "$@"`, "sh"}
+
+// The same where workers begin no namespaces: the guard ends what they forked.
+func TestNothingOutlivesTheDaemonWithoutNamespaces(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root can keep user namespaces from a daemon")
+	}
+	a := hostileNodeInside(t, slices.Concat(withoutNamespaces, asPlainUser))
+	a.strike(t)
+	if out, err := a.Run(t.Context(), "status"); err != nil || !strings.Contains(out, "process group and guard") {
+		t.Fatalf("workers have namespaces, so this test shows nothing: %v\n%s", err, out)
+	}
+	if a.left() == 0 {
+		t.Fatal("the driver left nothing behind, so this test shows nothing")
+	}
+	a.Kill()
+	eventually(t, func() error {
+		if n := a.left(); n > 0 {
+			return fmt.Errorf("%d processes outlive the daemon", n)
+		}
+		return nil
+	})
+}
 
 func TestHostileDriverOfAnOrdinaryUser(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -345,6 +382,7 @@ func pidsGroup(t *testing.T, most int) string {
 
 // The same from another machine.
 func TestHostileDriverOverTCP(t *testing.T) {
+	t.Parallel()
 	a := hostileNode(t)
 	a.weak(t)
 	server := loginTo(t, a.Node)
@@ -361,7 +399,6 @@ func TestHostileDriverOverTCP(t *testing.T) {
 // loginTo makes the node's caller a client of its TCP door, with credentials in a directory of the test's.
 func loginTo(t *testing.T, n *rig.Node) (server string) {
 	t.Helper()
-	config := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", config)
-	return logIn(t, n, config, "")
+	n.Config = t.TempDir()
+	return logIn(t, n, n.Config, "")
 }

@@ -27,9 +27,10 @@ func devices(t *testing.T, n *rig.Node) int {
 	return len(list)
 }
 
-// TestReloadFindsDrivers: a driver that is installed while the node runs is there after SIGHUP (systemctl reload), one that is removed is
-// gone; programs that run notice neither.
+// TestReloadFindsDrivers: a driver that is installed while the node runs is there after SIGHUP (systemctl reload), one
+// that is removed is gone; programs that run notice neither.
 func TestReloadFindsDrivers(t *testing.T) {
+	t.Parallel()
 	need(t, "cc", noCC)
 	icd, err := os.ReadFile("/etc/OpenCL/vendors/pocl.icd")
 	need(t, "driver", err)
@@ -90,6 +91,7 @@ func TestReloadFindsDrivers(t *testing.T) {
 
 // TestSystemdUnits: what is installed is what systemd understands.
 func TestSystemdUnits(t *testing.T) {
+	t.Parallel()
 	if err := installed("systemd-analyze"); err != nil {
 		t.Skipf("skipped: %v", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// TestSessionKill ends the session of a program that computes for ever, beside one that goes on: on the same node, and of another machine, where the
-// program would wait for as long as it takes. Its calls fail, and nothing is left of it.
+// TestSessionKill ends the session of a program that computes for ever, beside one that goes on: on the same node, and
+// of another machine, where the program would wait for as long as it takes. Its calls fail, and nothing is left of it.
 func TestSessionKill(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, n *rig.Node, env, flags []string) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"tendril/forwarding/trace"
+	"tendril/forwarding/trace/tracetest"
 	"tendril/tools/e2e/rig"
 )
 
@@ -34,7 +35,8 @@ func cProgram(t *testing.T, source string) string {
 	t.Helper()
 	need(t, "cc", noCC)
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
-	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-Wno-unused-function", "-o", out, source, "-lOpenCL"))
+	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-Wno-unused-function", "-o", out,
+		source, "-lOpenCL"))
 	need(t, "cc", err)
 	return out
 }
@@ -58,7 +60,8 @@ func tracedOverTwo(t *testing.T, program string, env ...string) (s trace.Summary
 	near := node(t)
 	there, address, config := far(t)
 	peersOf(t, near, there, address)
-	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "few")
+	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o",
+		filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "few")
 	cmd.Env = append(append(near.Env(), "XDG_CONFIG_HOME="+config, "DT_SPAN=1"), env...)
 	text, err := rig.Output(cmd)
 	if err != nil {
@@ -71,8 +74,10 @@ func tracedOverTwo(t *testing.T, program string, env ...string) (s trace.Summary
 	return s, said
 }
 
-// Pushes of buffers with content size buffers bring what means something alone, and the results are the same as when all comes.
+// Pushes of buffers with content size buffers bring what means something alone, and the results are the same as when
+// all comes.
 func TestContentBetweenTwoNodes(t *testing.T) {
+	t.Parallel()
 	need(t, "driver", hasDriver())
 	program := cProgram(t, "../difftest/tests/content.c")
 	content, said := pushedBy(t, program)
@@ -88,6 +93,7 @@ func TestContentBetweenTwoNodes(t *testing.T) {
 
 // Images of all kinds go from worker to worker, none of their bytes by way of the program.
 func TestImagesBetweenTwoNodes(t *testing.T) {
+	t.Parallel()
 	need(t, "driver", hasDriver())
 	s, said := tracedOverTwo(t, cProgram(t, "testdata/images.c"))
 	if strings.Count(said, " right\n") != 6 {
@@ -119,12 +125,14 @@ func peersOf(t *testing.T, of, node *rig.Node, address string) {
 // TestOneContextOverTwoNodes runs one program natively and on a context over this node's device and another node's: the
 // same commands in the same order of events give the same bytes, with a link between the workers and without one.
 func TestOneContextOverTwoNodes(t *testing.T) {
+	t.Parallel()
 	program := spanProgram(t)
 	near := node(t)
 	there, address, config := far(t)
 	over := func(seed int, want, env string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), near.Tendril(), "run", "--server", "local", "--server", address, "--", program, fmt.Sprint(seed), "120")
+		cmd := exec.CommandContext(t.Context(), near.Tendril(), "run", "--server", "local", "--server", address, "--",
+			program, fmt.Sprint(seed), "120")
 		cmd.Env = near.Env("XDG_CONFIG_HOME="+config, env)
 		got, said, err := rig.Said(cmd, limit)
 		if err != nil || got != want {
@@ -139,7 +147,8 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 		rounds = 1
 	}
 	over(9, natively(t, program, 9), "TENDRIL_PEERS=")
-	if log := near.Log(); !strings.Contains(log, "no link between two workers") || !strings.Contains(log, "peer add HOST:PORT") {
+	if log := near.Log(); !strings.Contains(log, "no link between two workers") ||
+		!strings.Contains(log, "peer add HOST:PORT") {
 		t.Errorf("the node does not say why its worker has no link, and what to do:\n%s", log)
 	}
 	peersOf(t, near, there, address)
@@ -157,12 +166,14 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 
 // A trace of a context that spans has both workers, each on a clock of its own, and each one's kernels.
 func TestTraceOfAContextThatSpans(t *testing.T) {
+	t.Parallel()
 	need(t, "driver", hasDriver())
 	program, near := spanProgram(t), node(t)
 	there, address, config := far(t)
 	peersOf(t, near, there, address)
 	out := filepath.Join(t.TempDir(), "out.json")
-	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", out, "--json", "--", program, "1", "120")
+	cmd := near.Command(t.Context(), "trace", "--server", "local", "--server", address, "-o", out, "--json", "--",
+		program, "1", "120")
 	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
 	text, err := rig.Output(cmd)
 	if err != nil {
@@ -173,7 +184,7 @@ func TestTraceOfAContextThatSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	c, err := trace.CheckPerfetto(f)
+	c, err := tracetest.Check(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +195,8 @@ func TestTraceOfAContextThatSpans(t *testing.T) {
 	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &s); err != nil {
 		t.Fatalf("%v in %q", err, text)
 	}
-	if len(s.Pushes) == 0 || s.Pushes[0].Bytes == 0 || c.Categories["push"] == 0 || len(s.Notes) > 0 && strings.Contains(s.Notes[0], "no link") {
+	if len(s.Pushes) == 0 || s.Pushes[0].Bytes == 0 || c.Categories["push"] == 0 || len(s.Notes) > 0 &&
+		strings.Contains(s.Notes[0], "no link") {
 		t.Errorf("from worker to worker: %+v, %+v, %q", s.Pushes, c.Categories, s.Notes)
 	}
 	if len(s.Workers) != 2 {

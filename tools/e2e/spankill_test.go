@@ -11,8 +11,9 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// A daemon or worker of one node is killed under random commands in a context over two nodes whose workers are linked: calls return, those
-// of the device that is gone with errors, and the other device works, in that context and in a new one.
+// A daemon or worker of one node is killed under random commands in a context over two nodes whose workers are linked:
+// calls return, those of the device that is gone with errors, and the other device works, in that context and in a new
+// one.
 func TestKilledBesideAnotherNode(t *testing.T) {
 	t.Parallel()
 	need(t, "driver", hasDriver())
@@ -31,7 +32,8 @@ func killedBeside(t *testing.T, program string, gone int, what string) {
 	there, address, config := far(t)
 	peersOf(t, near, there, address)
 	nodes := [2]*rig.Node{near, there}
-	cmd := near.Command(t.Context(), "run", "--on-loss", "1", "--server", "local", "--server", address, "--", program, fmt.Sprint(1-gone))
+	cmd := near.Command(t.Context(), "run", "--on-loss", "1", "--server", "local", "--server", address, "--", program,
+		fmt.Sprint(1-gone))
 	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
 	var complaint rig.Buffer
 	cmd.Stderr = &complaint
@@ -57,11 +59,13 @@ func killedBeside(t *testing.T, program string, gone int, what string) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	if err := errors.Join(cmd.Wait(), watch.End()); err != nil || strings.Join(said, "; ") != "ready; the other works; alone too; released" {
+	if err := errors.Join(cmd.Wait(), watch.End()); err != nil ||
+		strings.Join(said, "; ") != "ready; the other works; alone too; released" {
 		t.Errorf("%v: %q\n%s", err, said, complaint.String())
 	}
 	eventually(t, func() error {
-		if s, err := nodes[1-gone].Status(t.Context()); err != nil || len(s.Sessions) != 0 || len(workers(t, nodes[1-gone])) != 0 {
+		if s, err := nodes[1-gone].Status(t.Context()); err != nil || len(s.Sessions) != 0 ||
+			len(workers(t, nodes[1-gone])) != 0 {
 			return fmt.Errorf("%v: sessions %+v, workers %v are left", err, s.Sessions, workers(t, nodes[1-gone]))
 		}
 		return nil

@@ -13,7 +13,8 @@ import (
 	"tendril/tools/e2e/rig"
 )
 
-// sshServer starts sshd(8) for this user on a port of this machine, and gives a program to be TENDRIL_SSH that trusts it.
+// sshServer starts sshd(8) for this user on a port of this machine, and gives a program to be TENDRIL_SSH that trusts
+// it.
 func sshServer(t *testing.T) (program, server string) {
 	t.Helper()
 	sshd, err := exec.LookPath("sshd")
@@ -31,7 +32,8 @@ func sshServer(t *testing.T) (program, server string) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, key := range []string{"host", "own"} {
-		if _, err := rig.Output(exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key))); err != nil {
+		if _, err := rig.Output(exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+			at(key))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,8 +79,10 @@ func sshServer(t *testing.T) (program, server string) {
 	return at("ssh"), fmt.Sprintf("ssh://%s@127.0.0.1:%d", me.Username, port)
 }
 
-// TestProgramsOverSSH: the same as TestRealSSH, with a program in ssh's place that runs what it is told on this machine.
+// TestProgramsOverSSH: the same as TestRealSSH, with a program in ssh's place that runs what it is told on this
+// machine.
 func TestProgramsOverSSH(t *testing.T) {
+	t.Parallel()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	fake := filepath.Join(t.TempDir(), "ssh")
@@ -90,6 +94,7 @@ func TestProgramsOverSSH(t *testing.T) {
 
 // TestRealSSH: a machine's devices and objects through ssh alone, without a token and without a port of ours.
 func TestRealSSH(t *testing.T) {
+	t.Parallel()
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	ssh, server := sshServer(t)
@@ -100,11 +105,13 @@ func overSSH(t *testing.T, ssh, server string) {
 	n := node(t, "TENDRIL_LISTEN=none")
 	// What ssh starts has its own environment: a program there that knows the node's socket.
 	there := filepath.Join(t.TempDir(), "tendril")
-	if err := os.WriteFile(there, fmt.Appendf(nil, "#!/bin/sh\nexec %s --socket %s \"$@\"\n", n.Tendril(), n.Socket()), 0o755); err != nil {
+	if err := os.WriteFile(there, fmt.Appendf(nil, "#!/bin/sh\nexec %s --socket %s \"$@\"\n", n.Tendril(), n.Socket()),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	run := func(stdin string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), n.Tendril(), append([]string{args[0], "--server", server + there}, args[1:]...)...)
+		cmd := exec.CommandContext(t.Context(), n.Tendril(),
+			append([]string{args[0], "--server", server + there}, args[1:]...)...)
 		cmd.Env = append(rig.Native(), "TENDRIL_SSH="+ssh)
 		cmd.Stdin = strings.NewReader(stdin)
 		return rig.Output(cmd)

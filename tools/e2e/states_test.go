@@ -29,7 +29,8 @@ type steered struct {
 
 var statesProgram = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(filepath.Dir(session), "states")
-	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/states.c", "-lOpenCL", "-lpthread"))
+	_, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/states.c", "-lOpenCL",
+		"-lpthread"))
 	return out, err
 })
 
@@ -39,7 +40,8 @@ func steer(t *testing.T, n *rig.Node, env []string, mib int, flags ...string) *s
 	need(t, "driver", hasDriver())
 	program, noCC := statesProgram()
 	need(t, "cc", noCC)
-	p := &steered{t: t, cmd: n.Command(t.Context(), append(append([]string{"run"}, flags...), "--", program)...), answers: make(chan string, 100)}
+	p := &steered{t: t, cmd: n.Command(t.Context(), append(append([]string{"run"}, flags...), "--", program)...),
+		answers: make(chan string, 100)}
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stderr = &p.err
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -109,8 +111,8 @@ type step struct {
 	later         time.Duration
 }
 
-// steps are the calls in the middle of which a network fails, and where that is: after how many bytes on data connections, one way, and how much
-// later where they only begin something.
+// steps are the calls in the middle of which a network fails, and where that is: after how many bytes on data
+// connections, one way, and how much later where they only begin something.
 var steps = []step{
 	{"write", "write 1", rig.ToServer, 3 << 20, 0},
 	{"read", "read 1", rig.ToClient, 3 << 20, 0},
@@ -161,8 +163,8 @@ func throughProxy(t *testing.T, extra ...string) (n *rig.Node, p *rig.Proxy, env
 	return n, p, []string{"XDG_CONFIG_HOME=" + config, "TENDRIL_COMPRESS=off"} // the proxy strikes after so many bytes
 }
 
-// A network that fails in the middle of a call delays it, whatever the failure is: cable pulled, connections cut, or everything swallowed by
-// something that acknowledges it. The results are exact, a callback comes once.
+// A network that fails in the middle of a call delays it, whatever the failure is: cable pulled, connections cut, or
+// everything swallowed by something that acknowledges it. The results are exact, a callback comes once.
 func TestOutagesInEveryState(t *testing.T) {
 	t.Parallel()
 	n, proxy, env := throughProxy(t)
@@ -186,8 +188,8 @@ func TestOutagesInEveryState(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// struckIn has a program do a step, which must come to its end, and reports whether the network failed meanwhile. A machine under load may be
-// done with a kernel or a build before a proxy's timer comes to it.
+// struckIn has a program do a step, which must come to its end, and reports whether the network failed meanwhile. A
+// machine under load may be done with a kernel or a build before a proxy's timer comes to it.
 func (p *steered) struckIn(s step, proxy *rig.Proxy, strike func(), seed int) bool {
 	p.t.Helper()
 	var struck atomic.Bool
@@ -287,7 +289,8 @@ func gone(t *testing.T, pids []int) {
 	}
 }
 
-// Client, worker and daemon are killed in each state of a program: the others hear of it, nothing hangs, and nothing is left.
+// Client, worker and daemon are killed in each state of a program: the others hear of it, nothing hangs, and nothing is
+// left.
 func TestKilledInEveryState(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, n *rig.Node, env, flags []string) {
@@ -369,7 +372,8 @@ func TestKilledInEveryState(t *testing.T) {
 	})
 }
 
-// bothWays runs a test over the unix socket and as from another machine, with a node of its own each: env and flags are for tendril run.
+// bothWays runs a test over the unix socket and as from another machine, with a node of its own each: env and flags are
+// for tendril run.
 func bothWays(t *testing.T, f func(t *testing.T, n *rig.Node, env, flags []string)) {
 	for _, transport := range []string{"unix", "tls"} {
 		t.Run(transport, func(t *testing.T) {

@@ -29,7 +29,8 @@ func inside(t *testing.T, n *rig.Node, first int, stdin string, args ...string) 
 	t.Helper()
 	cmd := n.Command(t.Context(), args...)
 	cmd.Dir = "/"
-	// As a container's mount would have it: of sockets under /tmp only the user's own and root's are believed, and in here root is nobody.
+	// As a container's mount would have it: of sockets under /tmp only the user's own and root's are believed, and in
+	// here root is nobody.
 	mount := fmt.Sprintf("/var/tmp/tendril-e2e-%d", os.Getpid())
 	if err := os.Symlink(n.Dir, mount); err != nil {
 		t.Fatal(err)
@@ -43,25 +44,29 @@ func inside(t *testing.T, n *rig.Node, first int, stdin string, args ...string) 
 	if err := os.Chown(own, first, first); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = append(cmd.Env, "HOME=/nonexistent", "XDG_RUNTIME_DIR="+own, "TENDRIL_SOCKET="+filepath.Join(mount, "tendril.sock"))
+	cmd.Env = append(cmd.Env, "HOME=/nonexistent", "XDG_RUNTIME_DIR="+own,
+		"TENDRIL_SOCKET="+filepath.Join(mount, "tendril.sock"))
 	numbers := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: 1000}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
-		UidMappings: numbers, GidMappings: numbers, GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{Uid: 0, Gid: 0},
+		UidMappings: numbers, GidMappings: numbers, GidMappingsEnableSetgroups: true,
+		Credential: &syscall.Credential{Uid: 0, Gid: 0},
 	}
 	cmd.Stdin = strings.NewReader(stdin)
 	return rig.Output(cmd)
 }
 
-// TestContainersOfOnePersonAreOneTenant: the numbers under which a person's containers run are configured as one tenant. They share
-// what they have, and another's container has no part in it.
+// TestContainersOfOnePersonAreOneTenant: the numbers under which a person's containers run are configured as one
+// tenant. They share what they have, and another's container has no part in it.
 func TestContainersOfOnePersonAreOneTenant(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root can give user namespaces numbers of others")
 	}
 	const first, second, other = 2_100_000, 2_200_000, 2_300_000
 	config := filepath.Join(t.TempDir(), "tendril.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "[tenants.alice]\nusers = [%d]\ngroups = [%d]\n", first, second), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[tenants.alice]\nusers = [%d]\ngroups = [%d]\n", first, second),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := node(t, "TENDRIL_CONFIG="+config)
@@ -86,7 +91,8 @@ func TestContainersOfOnePersonAreOneTenant(t *testing.T) {
 	need(t, "driver", hasDriver())
 	need(t, "clinfo", installed("clinfo"))
 	for _, container := range []int{first, second, other} {
-		if got, err := inside(t, n, container, "", "run", "--", "clinfo", "--list"); err != nil || !strings.Contains(got, "Tendril") {
+		if got, err := inside(t, n, container, "", "run", "--", "clinfo", "--list"); err != nil ||
+			!strings.Contains(got, "Tendril") {
 			t.Errorf("container %d sees no device: %q, %v", container, got, err)
 		}
 	}
@@ -94,6 +100,7 @@ func TestContainersOfOnePersonAreOneTenant(t *testing.T) {
 
 // TestUsersAreTenants: what one user holds another neither sees nor gets, and both compute.
 func TestUsersAreTenants(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root can start programs as other users")
 	}
@@ -134,7 +141,8 @@ func TestUsersAreTenants(t *testing.T) {
 	need(t, "driver", hasDriver())
 	need(t, "clinfo", installed("clinfo"))
 	for _, uid := range []uint32{alice, bob} {
-		if got, err := as(t, n, uid, "", "run", "--", "clinfo", "--list"); err != nil || !strings.Contains(got, "Tendril") {
+		if got, err := as(t, n, uid, "", "run", "--", "clinfo", "--list"); err != nil ||
+			!strings.Contains(got, "Tendril") {
 			t.Errorf("user %d sees no device: %q, %v", uid, got, err)
 		}
 	}

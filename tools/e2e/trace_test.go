@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"tendril/forwarding/trace"
+	"tendril/forwarding/trace/tracetest"
 	"tendril/tools/e2e/rig"
 )
 
@@ -24,21 +25,22 @@ func tracedProgram(t *testing.T) string {
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
 	out := filepath.Join(t.TempDir(), "traced")
-	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/traced.c", "-lOpenCL", "-lpthread")); err != nil {
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-o", out, "testdata/traced.c", "-lOpenCL",
+		"-lpthread")); err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
 // checkTrace reads a trace and its summary of a program that got to its end.
-func checkTrace(t *testing.T, path, summary string, atLeast int) (*trace.Checked, *trace.Summary) {
+func checkTrace(t *testing.T, path, summary string, atLeast int) (*tracetest.Checked, *trace.Summary) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	c, err := trace.CheckPerfetto(f)
+	c, err := tracetest.Check(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,8 @@ func checkTrace(t *testing.T, path, summary string, atLeast int) (*trace.Checked
 			t.Errorf("%d slices of kernel %s", n, kernel)
 		}
 	}
-	if c.Arrows < atLeast || c.Categories["call"] < atLeast || c.Counters == 0 || c.Names["wait: blocking read"] == 0 && c.Names["wait: clFinish"] == 0 {
+	if c.Arrows < atLeast || c.Categories["call"] < atLeast || c.Counters == 0 || c.Names["wait: blocking read"] == 0 &&
+		c.Names["wait: clFinish"] == 0 {
 		t.Errorf("%+v", c)
 	}
 	var s trace.Summary
@@ -62,13 +65,15 @@ func checkTrace(t *testing.T, path, summary string, atLeast int) (*trace.Checked
 }
 
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
 	text, err := n.Run(t.Context(), "trace", "-o", out, "--svg", out+".svg", "--json", "--", program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(out + ".svg"); err != nil || !bytes.Contains(b, []byte("queue")) || !bytes.HasSuffix(b, []byte("</svg>\n")) {
+	if b, err := os.ReadFile(out + ".svg"); err != nil || !bytes.Contains(b, []byte("queue")) ||
+		!bytes.HasSuffix(b, []byte("</svg>\n")) {
 		t.Errorf("the picture: %d bytes, %v", len(b), err)
 	}
 	text, ok := strings.CutPrefix(text, "done\n")
@@ -77,9 +82,11 @@ func TestTrace(t *testing.T) {
 	}
 	c, s := checkTrace(t, out, text, 2*launches)
 	if c.Names["left"] != 2*launches || s.Unmatched != 0 || s.Lost != 0 || s.Torn != 0 || s.Dropped != 0 {
-		t.Errorf("%d slices, %d halves alone, %d lost, %d torn, %d dropped", c.Names["left"], s.Unmatched, s.Lost, s.Torn, s.Dropped)
+		t.Errorf("%d slices, %d halves alone, %d lost, %d torn, %d dropped", c.Names["left"], s.Unmatched, s.Lost,
+			s.Torn, s.Dropped)
 	}
-	if len(s.Kernels) != 2 || s.Kernels[0].Launches != launches || s.Kernels[1].Launches != launches || s.Kernels[0].Device <= 0 {
+	if len(s.Kernels) != 2 || s.Kernels[0].Launches != launches || s.Kernels[1].Launches != launches ||
+		s.Kernels[0].Device <= 0 {
 		t.Errorf("kernels: %+v", s.Kernels)
 	}
 	verdicts := map[string]int{}
@@ -102,6 +109,7 @@ func TestTrace(t *testing.T) {
 
 // A program that crashes leaves its trace, and its exit code.
 func TestTraceOfACrash(t *testing.T) {
+	t.Parallel()
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
 	text, err := n.Run(t.Context(), "trace", "-o", out, "--json", "--", program, "crash")
@@ -115,6 +123,7 @@ func TestTraceOfACrash(t *testing.T) {
 
 // SIGUSR1 writes the file while the program runs; small files and short times drop what is old.
 func TestTraceInBetween(t *testing.T) {
+	t.Parallel()
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
 	cmd := n.Command(t.Context(), "trace", "-o", out, "--max-size", "1MiB", "--", program, "wait")
@@ -156,7 +165,8 @@ func TestTraceInBetween(t *testing.T) {
 	if err := errors.Join(cmd.Wait(), watch.End()); err != nil {
 		t.Fatalf("%v\n%s", err, &said)
 	}
-	for _, want := range []string{"the program goes on", "calls by time", "clEnqueueNDRangeKernel", "first launch verdict"} {
+	for _, want := range []string{"the program goes on", "calls by time", "clEnqueueNDRangeKernel",
+		"first launch verdict"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &said)
 		}
@@ -169,6 +179,7 @@ func TestTraceInBetween(t *testing.T) {
 
 // A session of another machine, with TLS: both halves on one clock within a bound that is shown.
 func TestTraceThroughTheNetwork(t *testing.T) {
+	t.Parallel()
 	program := tracedProgram(t)
 	n, at, laptop := far(t)
 	out := filepath.Join(t.TempDir(), "out.json")
@@ -191,7 +202,8 @@ func TestTraceThroughTheNetwork(t *testing.T) {
 	for _, tr := range s.Transfers {
 		over[tr.Name] = tr.Bytes
 	}
-	if over["clEnqueueWriteBuffer, over the network"] != 2<<20 || over["clEnqueueReadBuffer, over the network"] != 2<<20 {
+	if over["clEnqueueWriteBuffer, over the network"] != 2<<20 ||
+		over["clEnqueueReadBuffer, over the network"] != 2<<20 {
 		t.Errorf("transfers: %+v", s.Transfers)
 	}
 }

@@ -26,7 +26,8 @@ const (
 )
 
 // clients says what the store's clients do.
-var clients = trial.World{Lanes: clientLanes, LiveBytes: 60 << 20, HeldBytes: 12 << 20, Sizes: []uint64{1, 64, 4096, 50_000, 700_000, 3 << 20, 9 << 20}}
+var clients = trial.World{Lanes: clientLanes, LiveBytes: 60 << 20, HeldBytes: 12 << 20,
+	Sizes: []uint64{1, 64, 4096, 50_000, 700_000, 3 << 20, 9 << 20}}
 
 // churn keeps clients coming.
 type churn struct {
@@ -67,7 +68,8 @@ func newChurn(ctx context.Context, n *rig.Node, pause time.Duration, seed uint64
 		return c, nil
 	}
 	program := filepath.Join(dir, "session")
-	cc := exec.Command("cc", "-std=gnu11", "-O1", "-o", program, filepath.Join("tools", "e2e", "testdata", "session.c"), "-lOpenCL")
+	cc := exec.Command("cc", "-std=gnu11", "-O1", "-o", program,
+		filepath.Join("tools", "e2e", "testdata", "session.c"), "-lOpenCL")
 	if _, c.missing = rig.Output(cc); c.missing == nil {
 		c.program = program
 	}
@@ -90,7 +92,8 @@ func (c *churn) sessions() string {
 
 func (c *churn) counts() string {
 	return fmt.Sprintf("%d clients (%d killed), %d sessions (%d killed), %d from elsewhere (%d killed, %d cuts, %d of them before there was a session)",
-		c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load(), c.farLives.Load(), c.farKills.Load(), c.cuts.Load(), c.refused.Load())
+		c.lives.Load(), c.kills.Load(), c.sessionLives.Load(), c.sessionKills.Load(), c.farLives.Load(),
+		c.farKills.Load(), c.cuts.Load(), c.refused.Load())
 }
 
 // round lets clients come and go for so long, ends them all and deletes what they left.
@@ -144,7 +147,8 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 	return trial.Sweep(conn)
 }
 
-// storeLife runs a process of a lane of the store's clients, which is killed at a moment that nobody chose or told to end.
+// storeLife runs a process of a lane of the store's clients, which is killed at a moment that nobody chose or told to
+// end.
 func (c *churn) storeLife(ctx context.Context, rng *rand.Rand, row *trial.Row) error {
 	cmd, err := row.Next(c.n.Env())
 	if err != nil {
@@ -155,7 +159,8 @@ func (c *churn) storeLife(ctx context.Context, rng *rand.Rand, row *trial.Row) e
 
 // sessionLife runs one OpenCL program.
 func (c *churn) sessionLife(ctx context.Context, rng *rand.Rand) error {
-	return c.live(ctx, rng, c.n.Command(context.Background(), "run", "--", c.program), words(rng), &c.sessionLives, &c.sessionKills)
+	return c.live(ctx, rng, c.n.Command(context.Background(), "run", "--", c.program), words(rng), &c.sessionLives,
+		&c.sessionKills)
 }
 
 // farLife runs one as another machine would.
@@ -188,9 +193,10 @@ func words(rng *rand.Rand) string {
 // lastWords are for a program that will be killed: it computes for ever, or its worker dies before it.
 var lastWords = []string{"", "spin\n", "stray 1099511627776\n"}
 
-// live starts cmd, says words to it, kills it or closes its standard input in the end, and wants no complaint from one that ended by
-// itself.
-func (c *churn) live(ctx context.Context, rng *rand.Rand, cmd *exec.Cmd, words string, lives, kills *atomic.Int64) error {
+// live starts cmd, says words to it, kills it or closes its standard input in the end, and wants no complaint from one
+// that ended by itself.
+func (c *churn) live(ctx context.Context, rng *rand.Rand, cmd *exec.Cmd, words string, lives,
+	kills *atomic.Int64) error {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	in, err := cmd.StdinPipe()

@@ -1,13 +1,14 @@
 // Command soak runs daemons for long under clients that come, work, are killed or leave.
 //
-// One daemon has OpenCL sessions and clients of the store, and is looked at after each round: descriptors, mappings, threads, goroutines,
-// children, private memory, files, bytes charged. The rounds have all ended when it looks, so whatever grows from round to round leaks, and the
-// command fails. Sessions come over the socket and as from another machine, where their connections are cut now and then and they go on; killed
-// ones leave kernels that never end, or have lost their worker. Beside it the store's trials run (tools/soak/trial), a daemon each, which are
-// killed too and take over from each other; a wrong byte or a lost object fails.
+// One daemon has OpenCL sessions and clients of the store, and is looked at after each round: descriptors, mappings,
+// threads, goroutines, children, private memory, files, bytes charged. The rounds have all ended when it looks, so
+// whatever grows from round to round leaks, and the command fails. Sessions come over the socket and as from another
+// machine, where their connections are cut now and then and they go on; killed ones leave kernels that never end, or
+// have lost their worker. Beside it the store's trials run (tools/soak/trial), a daemon each, which are killed too and
+// take over from each other; a wrong byte or a lost object fails.
 //
-// It trusts the binaries that it is given. It starts itself again as a client of the store; OpenCL sessions are the end-to-end tests'
-// program, where there are a compiler and a driver.
+// It trusts the binaries that it is given. It starts itself again as a client of the store; OpenCL sessions are the
+// end-to-end tests' program, where there are a compiler and a driver.
 package main
 
 import (
@@ -58,9 +59,10 @@ func all(ctx context.Context, bin string, duration, round, pause time.Duration, 
 	begin(func() error { return run(ctx, bin, duration, round, pause, seed) })
 	for _, w := range trial.Worlds {
 		w.Pause = pause
-		o := trial.Options{Bin: bin, World: w, Seed: seed, Duration: duration, Round: round, Log: func(format string, args ...any) {
-			fmt.Printf(time.Now().Format("15:04:05")+"  "+format+"\n", args...)
-		}}
+		o := trial.Options{Bin: bin, World: w, Seed: seed, Duration: duration, Round: round,
+			Log: func(format string, args ...any) {
+				fmt.Printf(time.Now().Format("15:04:05")+"  "+format+"\n", args...)
+			}}
 		begin(func() error { return trial.Run(ctx, o) })
 	}
 	running.Wait()
@@ -69,7 +71,8 @@ func all(ctx context.Context, bin string, duration, round, pause time.Duration, 
 
 // run does rounds until the time is over: at least three, the first of which only warms the pools.
 func run(ctx context.Context, bin string, duration, round, pause time.Duration, seed uint64) (err error) {
-	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_LISTEN=127.0.0.1:0",
+	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn",
+		"TENDRIL_LISTEN=127.0.0.1:0",
 		"TENDRIL_RESUME_TIME=8s") // of clients that were killed while their connection was cut; less than rig.RestLimit
 	if err != nil {
 		return err
@@ -86,21 +89,23 @@ func run(ctx context.Context, bin string, duration, round, pause time.Duration, 
 	}
 	defer c.close()
 	fmt.Printf("seed %d; sessions: %s\n", seed, c.sessions())
-	var first, last rig.Holdings
+	var first *rig.Holdings
 	for i, end := 0, time.Now().Add(duration); i < 3 || time.Now().Before(end); i++ {
 		if err := c.round(ctx, round); err != nil {
 			return err
 		}
-		if last, err = n.AtRest(ctx); err != nil {
+		rest, err := n.AtRest(ctx, nil)
+		if err != nil {
 			return err
 		}
 		if i == 1 {
-			first = last
+			first = &rest
 		}
-		fmt.Printf("%s  round %3d  %s  %s\n", time.Now().Format("15:04:05"), i, c.counts(), last)
+		fmt.Printf("%s  round %3d  %s  %s\n", time.Now().Format("15:04:05"), i, c.counts(), rest)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	return last.GrownFrom(first)
+	_, err = n.AtRest(ctx, first)
+	return err
 }

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		built = dir
-		build := exec.Command("go", "build", "-ldflags", "-X main.version=test", "-o", filepath.Join(dir, "tendril"), ".")
+		build := exec.Command("go", "build", "-ldflags", "-X main.version=test", "-o",
+			filepath.Join(dir, "tendril"), ".")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
 			return 1
@@ -66,7 +67,8 @@ func (n *node) start(args ...string) {
 	n.t.Helper()
 	n.ended = make(chan struct{})
 	n.process = exec.Command(filepath.Join(built, "tendril"), append([]string{
-		"daemon", "--socket", n.socket, "--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB", "--warm-memory", "none",
+		"daemon", "--socket", n.socket, "--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB",
+		"--warm-memory", "none",
 		"--vendors", filepath.Join(n.dir, "vendors"), "--name", "testnode", "--listen", "none"}, args...)...)
 	n.process.Stderr = &n.log
 	if err := n.process.Start(); err != nil {
@@ -90,7 +92,8 @@ func (n *node) start(args ...string) {
 func newNode(t *testing.T) *node {
 	dir := t.TempDir()
 	n := &node{t: t, dir: dir, socket: filepath.Join(dir, "s"), ended: make(chan struct{})}
-	n.env = append(os.Environ(), "TENDRIL_SOCKET="+n.socket, "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "XDG_CONFIG_HOME=", "TENDRIL_LIBRARY=", "TENDRIL_SERVER=", "TENDRIL_CONFIG=")
+	n.env = append(os.Environ(), "TENDRIL_SOCKET="+n.socket, "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "XDG_CONFIG_HOME=",
+		"TENDRIL_LIBRARY=", "TENDRIL_SERVER=", "TENDRIL_CONFIG=")
 	return n
 }
 
@@ -167,7 +170,7 @@ func TestPutGetListStatRemove(t *testing.T) {
 		if got, err := os.ReadFile(path + ".copy"); err != nil || !bytes.Equal(got, pattern(size)) {
 			t.Errorf("%s: the file holds %d other bytes, %v", name, len(got), err)
 		}
-		n.want(0, []string{fmt.Sprintf("%d bytes", size), "named", "sealed"}, "stat", name)
+		n.want(0, []string{counted(size, "byte") + " (", "named", "sealed"}, "stat", name)
 	}
 	n.want(0, []string{"NAME", "f4096"}, "ls")
 	if out := n.want(0, nil, "ls", "f1"); strings.Contains(out, "f4096") {
@@ -193,7 +196,8 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: %d other bytes", name, len(out))
 		}
 	}
-	if code, _, err := n.run(strings.Repeat("x", 70<<20), "put", "-", "--name", "toolong"); code != 5 || !strings.Contains(err, "store") {
+	if code, _, err := n.run(strings.Repeat("x", 70<<20), "put", "-", "--name", "toolong"); code != 5 ||
+		!strings.Contains(err, "store") {
 		t.Errorf("too long a stream: %d %s", code, err)
 	}
 	n.want(2, []string{"--name"}, "put", "-")
@@ -210,7 +214,8 @@ func TestNamesAndReplacement(t *testing.T) {
 	n.want(0, nil, "put", b, "--name", "x", "--replace")
 	n.want(0, []string{"second"}, "get", "x")
 	var list []struct{ ID, Name string }
-	if err := json.Unmarshal([]byte(n.want(0, nil, "ls", "--json")), &list); err != nil || len(list) != 1 || list[0].Name != "x" {
+	if err := json.Unmarshal([]byte(n.want(0, nil, "ls", "--json")), &list); err != nil || len(list) != 1 ||
+		list[0].Name != "x" {
 		t.Fatalf("%v, %v", list, err)
 	}
 	n.want(0, []string{"second"}, "get", list[0].ID)
@@ -227,7 +232,8 @@ func TestNamesAndReplacement(t *testing.T) {
 	for _, file := range []string{a, b, a, b} { // what is replaced goes, from the disk, too
 		n.want(0, nil, "put", file, "--name", "kept", "--persist", "--replace")
 	}
-	if err := json.Unmarshal([]byte(n.want(0, nil, "ls", "--json")), &list); err != nil || len(list) != 1 || list[0].Name != "kept" {
+	if err := json.Unmarshal([]byte(n.want(0, nil, "ls", "--json")), &list); err != nil || len(list) != 1 ||
+		list[0].Name != "kept" {
 		t.Errorf("after four objects replaced each other: %v, %v", list, err)
 	}
 }
@@ -247,7 +253,7 @@ func TestBadInput(t *testing.T) {
 	n.want(2, nil, "ls", "--nonsense")
 	n.want(2, nil, "run")
 	n.want(2, []string{"term"}, "run", "--device", "mem>5=2", "--", "true")
-	n.want(1, []string{"never-heard-of"}, "run", "--", "never-heard-of")
+	n.want(127, []string{"never-heard-of"}, "run", "--", "never-heard-of")
 	n.want(9, []string{"timed out"}, "get", "later", "--wait", "20ms", "-o", "-")
 	n.want(1, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
 }
@@ -284,7 +290,8 @@ func TestGetWaitsForAnObject(t *testing.T) {
 func TestNoDaemon(t *testing.T) {
 	n := newNode(t)
 	path := n.file("x", []byte("x"))
-	for _, args := range [][]string{{"ls"}, {"put", path}, {"get", "x", "-o", "-"}, {"stat", "x"}, {"rm", "x"}, {"status"}, {"devices"}, {"env"}, {"run", "--", "true"}} {
+	for _, args := range [][]string{{"ls"}, {"put", path}, {"get", "x", "-o", "-"}, {"stat", "x"}, {"rm", "x"},
+		{"status"}, {"devices"}, {"env"}, {"run", "--", "true"}} {
 		n.want(3, []string{n.socket, "tendril daemon"}, args...)
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -301,9 +308,12 @@ func TestNoDaemon(t *testing.T) {
 func TestSecondDaemonSaysWhoIsThere(t *testing.T) {
 	n := startNode(t)
 	state := []string{"--state-dir", filepath.Join(n.dir, "state"), "--capacity", "64MiB"}
-	n.want(1, []string{"state directory", fmt.Sprint("pid ", n.process.Process.Pid)}, append([]string{"daemon", "--socket", n.socket + "2"}, state...)...)
-	n.want(1, []string{"another daemon", n.socket}, "daemon", "--state-dir", filepath.Join(n.dir, "state2"), "--capacity", "64MiB")
-	n.want(2, []string{"--quota", "lots", "loud"}, "daemon", "--capacity", "64MiB", "--quota", "lots", "--log-level", "loud")
+	n.want(1, []string{"state directory", fmt.Sprint("pid ", n.process.Process.Pid)},
+		append([]string{"daemon", "--socket", n.socket + "2"}, state...)...)
+	n.want(1, []string{"another daemon", n.socket}, "daemon", "--state-dir", filepath.Join(n.dir, "state2"),
+		"--capacity", "64MiB")
+	n.want(2, []string{"--quota", "lots", "loud"}, "daemon", "--capacity", "64MiB", "--quota", "lots",
+		"--log-level", "loud")
 	n.want(2, []string{"capacity", "loud"}, "daemon", "--capacity", "1k", "--log-level", "loud")
 	n.want(0, nil, "ls")
 }
@@ -332,7 +342,7 @@ func TestKilledDaemonIsReplaced(t *testing.T) {
 var varying = regexp.MustCompile(`"(id|incarnation|created|sealed|since|go|arch|socket|state_dir|cache_dir|library|library_version|` +
 	`cpu_by|ended_by|memory_by|processes_by)": "[^"]*"|` +
 	`"(pid|creator_pid|file_limit|uid|segment|offset|charged_bytes|segment_bytes|idle_bytes|table_bytes|leaving_bytes|kept_bytes|` +
-	`segments|connections|references|refs|memory_bytes|goroutines|files|processes|tenant_bytes|tenant_processes)": \d+|uid:\d+`)
+	`segments|connections|references|refs|memory_bytes|goroutines|open_segments|segment_limit|tenant_segment_limit|files|processes|tenant_bytes|tenant_processes)": \d+|uid:\d+`)
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -343,7 +353,12 @@ func golden(t *testing.T, name, got string) {
 		key, _, _ := strings.Cut(m, ":")
 		return key + `: "…"`
 	})
-	path := filepath.Join("testdata", name+".json")
+	wantFile(t, filepath.Join("testdata", name+".json"), got)
+}
+
+// wantFile compares with a file of testdata.
+func wantFile(t *testing.T, path, got string) {
+	t.Helper()
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -416,7 +431,9 @@ func TestDriverThatDoesNotLoad(t *testing.T) {
 
 func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
 	n := newNode(t)
-	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run", "env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke", "login", "ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {
+	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run",
+		"env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke", "login",
+		"ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {
 		n.want(0, []string{"Examples:", "  tendril " + verb}, append(strings.Fields(verb), "--help")...)
 	}
 	n.want(0, []string{"Exit codes"}, "--help")
@@ -440,11 +457,13 @@ func TestRunRefusesProgramsThatGainRights(t *testing.T) {
 func goProgram(t *testing.T, stamp string) string {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(source, []byte("package main\n\nvar version = \"\"\n\nfunc main() { println(version) }\n"), 0o644); err != nil {
+	if err := os.WriteFile(source, []byte("package main\n\nvar version = \"\"\n\nfunc main() { println(version) }\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, libraryName)
-	if text, err := exec.Command("go", "build", "-ldflags", "-X main.version="+stamp, "-o", out, source).CombinedOutput(); err != nil {
+	if text, err := exec.Command("go", "build", "-ldflags", "-X main.version="+stamp, "-o", out,
+		source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return out
@@ -455,7 +474,12 @@ func TestLibraryIsChecked(t *testing.T) {
 	n.want(1, []string{"driver library is missing", "make build"}, "run", "--", "true")
 	n.want(1, []string{"no such file"}, "run", "--library", "absent.so", "--", "true")
 	for _, build := range []string{"test", "other"} { // builds may be mixed: the session compares protocols
-		n.want(7, []string{"has none", "tendril devices"}, "run", "--library", goProgram(t, build), "--", "true")
+		library := goProgram(t, build)
+		n.want(7, []string{"has no device", "tendril devices"}, "run", "--library", library, "--", "true")
+		_, _, errs := n.run("", "run", "--library", library, "--", "true")
+		if strings.Contains(errs, "is version other, this command is version test") != (build == "other") {
+			t.Error(errs)
+		}
 	}
 }
 
@@ -467,7 +491,8 @@ func TestRunBecomesTheProgram(t *testing.T) {
 	n := startNode(t, "--vendors", system)
 	n.want(0, []string{"uuid"}, "devices", "--json") // waits for the probe
 	n.env = append(n.env, "TENDRIL_LIBRARY="+goProgram(t, "test"), "OCL_ICD_FILENAMES=other", "TENDRIL_PUBLISH=stale")
-	code, out, errs := n.run("", "run", "--device", "0", "--", "sh", "-c", `echo "$TENDRIL_SOCKET,$TENDRIL_DEVICES,$TENDRIL_PUBLISH,$OCL_ICD_FILENAMES"; cat "$OCL_ICD_VENDORS"/*; exit 5`)
+	code, out, errs := n.run("", "run", "--device", "0", "--", "sh", "-c",
+		`echo "$TENDRIL_SOCKET,$TENDRIL_DEVICES,$TENDRIL_PUBLISH,$OCL_ICD_FILENAMES"; cat "$OCL_ICD_VENDORS"/*; exit 5`)
 	library := n.env[len(n.env)-3][len("TENDRIL_LIBRARY="):]
 	if want := n.socket + ",0,," + library + "\n" + library + "\n"; code != 5 || out != want {
 		t.Errorf("code %d, got %q, want %q\n%s%s", code, out, want, errs, &n.log)
@@ -477,9 +502,14 @@ func TestRunBecomesTheProgram(t *testing.T) {
 }
 
 func TestGetRefusesATerminal(t *testing.T) {
-	var errs bytes.Buffer
-	term := terminal{in: os.Stdin, out: io.Discard, err: &errs, isOut: true}
-	if code := run(t.Context(), term, []string{"get", "x"}); code != exitUsage || !strings.Contains(errs.String(), "-o FILE") {
-		t.Errorf("code %d: %s", code, &errs)
+	n := startNode(t)
+	n.want(0, nil, "put", n.file("x", []byte{0, 1}))
+	for name, want := range map[string]int{"x": exitUsage, "absent": exitNotFound} { // what is not there is said first
+		var errs bytes.Buffer
+		term := terminal{in: os.Stdin, out: io.Discard, err: &errs, isOut: true}
+		code := run(t.Context(), term, []string{"--socket", n.socket, "get", name})
+		if code != want || strings.Contains(errs.String(), "-o FILE") != (want == exitUsage) {
+			t.Errorf("get %s: code %d: %s", name, code, &errs)
+		}
 	}
 }

@@ -17,8 +17,8 @@ func (c *cli) composeVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compose NAME PART=OBJECT…",
 		Short: "Make an object whose parts are other objects",
-		Long: "Make an object whose parts are other objects, by name or ID. It keeps them: a part that is deleted loses its name, and\n" +
-			"stays until what it is a part of goes. `tendril stat NAME` shows the tree.",
+		Long: "Make an object whose parts are other objects, given by name or ID. It keeps its parts: a part that is deleted loses\n" +
+			"its name, but stays as long as the whole. `tendril stat NAME` shows the tree.",
 		Example: "  tendril compose sample image=photo.jpg mask=photo.mask --meta '{\"split\":\"train\"}'\n  tendril compose set a=sample b=0123456789abcdef0123456789abcdef --persist",
 		GroupID: "store",
 		Args:    cobra.MinimumNArgs(2),
@@ -31,8 +31,8 @@ func (c *cli) composeVerb() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&meta, "meta", "", "metadata, such as JSON")
-	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "KEY=VALUE, to list by; may be given several times")
-	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too; its parts must be kept there already")
+	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "`KEY=VALUE`, for ls --label; may be repeated")
+	cmd.Flags().BoolVar(&persist, "persist", false, "also keep it on disk; its parts must already be persisted")
 	return c.jsonFlag(cmd)
 }
 
@@ -66,15 +66,8 @@ func (c *cli) compose(parts []string, opts client.CreateOptions) error {
 		}
 		return c.printJSON(info)
 	}
-	fmt.Fprintf(c.term.out, "%s  %s  %s\n", obj.ID(), plural(len(members), "part"), plain(opts.Name))
+	fmt.Fprintf(c.term.out, "%s  %s  %s\n", obj.ID(), counted(len(members), "part"), plain(opts.Name))
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // printTree shows what a composite has, indented.
@@ -85,7 +78,8 @@ func (c *cli) printTree(conn *client.Conn, members []object.Member, indent strin
 			fmt.Fprintf(c.term.out, "%s%s  %s  (%v)\n", indent, plain(m.Name), m.ID, err)
 			continue
 		}
-		fmt.Fprintf(c.term.out, "%s%s  %s  %s  %s\n", indent, plain(m.Name), m.ID, size(info.SizeBytes), orDash(plain(info.Name)))
+		fmt.Fprintf(c.term.out, "%s%s  %s  %s  %s\n", indent, plain(m.Name), m.ID, size(info.SizeBytes),
+			orDash(plain(info.Name)))
 		if err := c.printTree(conn, info.Members, indent+"  "); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func (c *cli) configVerb() *cobra.Command {
 	}
 	show := &cobra.Command{
 		Use:     "show",
-		Short:   "Show every setting that a daemon started here would have, and where its value comes from",
+		Short:   "Show all settings that a daemon would start with here, and where each comes from",
 		Example: "  tendril config show\n  tendril config show --capacity 8GiB --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,7 +33,7 @@ func (c *cli) configVerb() *cobra.Command {
 			for _, s := range cfg.Show() {
 				rows = append(rows, []string{s.Key, orDash(plain(settingText(s))), s.Origin})
 			}
-			return errors.Join(table(c.term.out, "SETTING | VALUE | FROM", rows), asUsage(faults))
+			return errors.Join(table(c.term.out, c.term.screen, "SETTING | VALUE | FROM?", rows), asUsage(faults))
 		},
 	}
 	addDaemonFlags(show)
@@ -44,7 +44,16 @@ func (c *cli) configVerb() *cobra.Command {
 // settingText gives sizes in a form that people read, besides the bytes.
 func settingText(s daemon.Shown) string {
 	switch s.Key {
-	case "capacity", "quota", "spill", "quota-spill", "high-water", "warm-memory", "kernel-cache":
+	case "kernel-time", "build-time":
+		if s.Value == "0s" {
+			return "no limit"
+		}
+	case "scrub-interval":
+		if s.Value == "0s" {
+			return "only when asked for"
+		}
+	case "capacity", "quota", "spill", "quota-spill", "quota-device", "high-water", "warm-memory", "kernel-cache",
+		"request-memory", "scrub-rate", "worker-memory", "worker-file-size", "tenant-memory":
 		if n, err := strconv.ParseUint(s.Value, 10, 64); err == nil {
 			return fmt.Sprintf("%s (%s)", s.Value, size(n))
 		}

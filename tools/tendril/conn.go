@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"path/filepath"
 	"strings"
 
 	"tendril/client"
+	"tendril/daemon"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session"
 	"tendril/ipc"
@@ -24,18 +27,38 @@ func (c *cli) dial() (*client.Conn, error) {
 	case len(servers) > 1:
 		return nil, usagef("several servers (%s): this verb asks one", strings.Join(servers, ", "))
 	case len(servers) == 1:
-		return dialServer(servers[0])
+		return c.met(dialServer(servers[0]))
 	}
-	conn, err := client.Dial(c.socketPath())
+	return c.met(dialSocket(c.socket))
+}
+
+// met says once a command that a daemon is of another build.
+func (c *cli) met(conn *client.Conn, err error) (*client.Conn, error) {
+	if err != nil || c.quietBuild || conn.Daemon().Version == version {
+		return conn, err
+	}
+	c.quietBuild = true
+	there, do := "the daemon", "After an upgrade replace the daemon: tendril daemon --takeover."
+	if conn.Remote() {
+		there, do = "the daemon at "+conn.Socket(), "Install the same release on both machines."
+	}
+	c.say(fmt.Sprintf("tendril: %s is version %s, this command is version %s. %s", there,
+		orDash(plain(conn.Daemon().Version)), version, do))
+	return conn, nil
+}
+
+// dialSocket connects to the daemon of this machine at a socket, "" for where one answers.
+func dialSocket(socket string) (*client.Conn, error) {
+	conn, err := client.Dial(socket)
+	var none *ipc.NoDaemonError
+	var ended *client.EndedError
 	switch {
-	case err == nil:
-		return conn, nil
-	case errors.Is(err, object.ErrVersion), errors.Is(err, object.ErrProtocol):
-		return nil, err // somebody answered
-	case errors.Is(err, object.ErrBusy): // and lets nobody in now
-		return nil, refusedError{c.socketPath(), err}
+	case errors.As(err, &none):
+		return nil, noDaemonError{none}
+	case errors.As(err, &ended):
+		return nil, refusedError{ended}
 	}
-	return nil, noDaemonError{c.socketPath(), err}
+	return conn, err
 }
 
 // asking is what a verb runs that asks one daemon: ask with a connection to it, and with the verb's arguments.
@@ -51,8 +74,11 @@ func (c *cli) asking(ask func(conn *client.Conn, args []string) error) func(*cob
 }
 
 func dialServer(server string) (*client.Conn, error) {
-	if server == session.LocalServer {
-		return client.Dial(ipc.DefaultSocket())
+	switch {
+	case server == session.LocalServer:
+		return dialSocket("")
+	case filepath.IsAbs(server):
+		return dialSocket(server)
 	}
 	conn, err := client.DialServer(server, client.Options{})
 	if err != nil {
@@ -74,11 +100,19 @@ func devicesOf(conn *client.Conn) (*clwire.Snapshot, error) {
 	return &snap, nil
 }
 
-// lookup finds an object by what a person wrote: 32 hexadecimal digits are an ID, and a name when no object has that ID.
+// lookup finds an object by what a person wrote: 32 hexadecimal digits are an ID, and a name when no object has that
+// ID; fewer are a name, and when there is none the beginning of an ID.
 func lookup(conn *client.Conn, what string) (object.Info, error) {
 	id, err := object.ParseID(what)
 	if err != nil {
-		return conn.StatByName(what)
+		info, err := conn.StatByName(what)
+		if errors.Is(err, object.ErrNotFound) && isShortID(what) {
+			id, err = longID(what, objectIDs(conn), err)
+			if err == nil {
+				return conn.Stat(id)
+			}
+		}
+		return info, err
 	}
 	info, err := conn.Stat(id)
 	if errors.Is(err, object.ErrNotFound) {
@@ -87,4 +121,63 @@ func lookup(conn *client.Conn, what string) (object.Info, error) {
 		}
 	}
 	return info, err
+}
+
+// leastShortID is how many digits of an ID are enough, where no other begins with them.
+const leastShortID = 4
+
+func isShortID(what string) bool {
+	return len(what) >= leastShortID && len(what) < 2*len(object.ID{}) && strings.Trim(what, "0123456789abcdef") == ""
+}
+
+// longID finds the one ID that begins with these digits; none is the error that there was.
+func longID(digits string, ids iter.Seq2[object.ID, error], none error) (found object.ID, err error) {
+	for id, err := range ids {
+		if err != nil {
+			return found, err
+		}
+		if !strings.HasPrefix(id.String(), digits) {
+			continue
+		}
+		if !found.IsZero() {
+			return object.ID{}, fmt.Errorf("%w: the IDs %s and %s both begin with %s: write more of it",
+				object.ErrInvalid, found, id, digits)
+		}
+		found = id
+	}
+	if found.IsZero() {
+		return found, none
+	}
+	return found, nil
+}
+
+// objectIDs are those of this tenant's objects.
+func objectIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
+	return func(yield func(object.ID, error) bool) {
+		for info, err := range conn.Objects(client.Query{All: true}) {
+			if !yield(info.ID, err) {
+				return
+			}
+		}
+	}
+}
+
+// tokensOf lists the tokens.
+func tokensOf(conn *client.Conn) iter.Seq2[daemon.TokenStatus, error] {
+	return decoded[daemon.TokenStatus](conn.EachToken(), "tokens")
+}
+
+// tokenIDs are the tokens'.
+func tokenIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
+	return func(yield func(object.ID, error) bool) {
+		for x, err := range tokensOf(conn) {
+			var id object.ID
+			if err == nil {
+				id, err = object.ParseID(x.ID)
+			}
+			if !yield(id, err) {
+				return
+			}
+		}
+	}
 }

@@ -21,54 +21,58 @@ const daemonExample = `  tendril daemon                                  # a nod
   tendril daemon --capacity 8GiB --name lab-3
   TENDRIL_CAPACITY=8GiB tendril daemon            # each flag has a variable
   kill -HUP PID                                   # look for drivers again
-  tendril daemon --takeover                       # in place of the one that runs, which hands its objects over
-  kill -USR2 PID                                  # the same after an upgrade: it starts its successor itself`
+  tendril daemon --takeover                       # replace the running daemon; it hands over its objects
+  kill -USR2 PID                                  # the same: after an upgrade, the running daemon starts its successor`
 
 // daemonFlags are the flags and their help, in its order. Their values are read by daemon.Config.
 var daemonFlags = [][2]string{
-	{"capacity", "the store's size, such as 8GiB (default: half of the memory that the machine and its cgroup allow)"},
-	{"compress", "auto: what programs of other machines move is compressed where their link is slower than that; or off (default auto)"},
+	{"capacity", "size of the store, such as 8GiB (default: half of the memory of the machine and its cgroup)"},
+	{"compress", "auto or off: compress data on connections to other machines where the link is slower than compression (default auto)"},
 	{"config", "configuration file in TOML (default /etc/tendril/tendril.toml for root, else ~/.config/tendril/tendril.toml)"},
-	{"http", "HOST:PORT where inspection answers over HTTP, with a key (default: on a unix socket beside the main one alone)"},
-	{"http-hosts", "names that HTTP clients may use for this node, with ',' between them"},
-	{"kernel-cache", "what one tenant's compiled kernels and temporary files may take on disk (default 4GiB)"},
-	{"kernel-time", "that one command may run on its device, such as 10s; then its session's worker is ended (default: no bound)"},
-	{"build-time", "that one build of a program may take; then its session's worker is ended (default: no bound)"},
-	{"listen", "HOST:PORT where other machines come in, or none (default " + daemon.DefaultListen + "); beyond loopback it opens with the first token"},
-	{"high-water", "above it memory is given back ahead of need (default: 7/8 of the capacity)"},
-	{"in-place", "auto: devices that can compute on memory shared with programs (CPUs) do; off: they are treated as GPUs are, for a driver that goes wrong there"},
-	{"index", "on: processes that ask for it (TENDRIL_INDEX=on) get objects through shared memory, without a system call; or off (default on)"},
+	{"http", "HOST:PORT for inspection over HTTP; requests need a key (default: only a unix socket beside the main one)"},
+	{"http-hosts", "host names that HTTP clients may use for this node, separated by commas"},
+	{"kernel-cache", "disk space for one tenant's compiled kernels and temporary files (default 4GiB)"},
+	{"kernel-time", "longest time for one command on its device, such as 10s; a worker that exceeds it is ended (default: no limit)"},
+	{"build-time", "longest time for one build of a program; a worker that exceeds it is ended (default: no limit)"},
+	{"listen", "HOST:PORT for other machines, or none (default " + daemon.DefaultListen +
+		"); beyond loopback it opens once there is a token"},
+	{"high-water", "use of the store above which memory is freed ahead of need (default: 7/8 of the capacity)"},
+	{"in-place", "auto: CPU devices compute in memory that programs share; off: they are used like GPUs, for a driver that fails on shared memory (default auto)"},
+	{"index", "on or off: let processes with TENDRIL_INDEX=on get objects through shared memory, without system calls (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
-	{"max-connections", "connections at the front door at one time (default 4096, fewer where the limit of open files is low: each takes up to 4)"},
-	{"max-workers", "workers at one time (default 256); an eighth is for tenants that have none, and who has an equal share leaves a quarter free"},
-	{"name", "the node's name, kept (default: the host's)"},
-	{"plaintext-peers", "addresses or networks whose sessions may do without TLS, with ',' between them (default: this machine alone)"},
-	{"probe-timeout", "for one driver to answer the probe (default 30s)"},
-	{"quota", "what one tenant may hold (default: the capacity)"},
-	{"quota-device", "what one tenant's programs may take of the devices' own memory, all devices together (default: all of it)"},
-	{"quota-objects", "how many objects one tenant may have (default: as many as there is memory for)"},
-	{"quota-spill", "what one tenant may have on disk (default: all of it)"},
-	{"spill", "space for objects on disk, or none (default: 4 times the capacity, at most half of what is free)"},
-	{"resume-time", "how long a session of another machine waits for a client whose connection was lost, or none (default 1m)"},
-	{"scrub-interval", "between two scrubs of all objects, such as 24h (default: none but those that are asked for: tendril scrub)"},
-	{"scrub-rate", "bytes a second that these may read (default 64MiB)"},
-	{"session-deadline", "how long the machine of such a client may say nothing before its connection counts as lost (default 10s)"},
-	{"start-timeout", "for one worker to load its driver (default 1m)"},
-	{"state-dir", "identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
-	{"tenant-connections", "connections of one tenant at one time (default: half of all; an eighth is always for others)"},
-	{"trust-remote", "true: serve programs of other machines also where workers have no sandbox (default false)"},
-	{"vendors", "directories of *.icd files, with ':' between them (default /etc/OpenCL/vendors)"},
-	{"huge-pages", "auto: objects from 16 MiB on lie in huge pages while the machine has reserved ones free (vm.nr_hugepages); none: those are left to others"},
-	{"warm-memory", "memory kept populated for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
-	{"tenant-memory", "memory of one tenant's workers together, or none (default: three eighths of the machine's)"},
-	{"tenant-processes", "processes and threads of one tenant's workers together, or none (default: 32 times a worker's)"},
-	{"worker-files", "open files of a worker, or none (default 16384)"},
-	{"worker-file-size", "of one file that a worker writes, or none (default 1GiB)"},
-	{"worker-memory", "memory of its own that a worker may take with all that it starts, or none (default: a quarter of the machine's); beyond it the worker is ended"},
-	{"worker-processes", "processes and threads of a worker, or none (default: 256 and 8 a processor)"},
-	{"worker-wait", "how long a program waits for a worker where too many serve (default 5s; negative: not at all)"},
-	{"worker-uid-range", "FIRST-LAST of the user numbers that a daemon of root gives tenants' workers, one a tenant, kept; those of users and groups are left out (default " + workers.DefaultIDs.String() + ")"},
-	{"warm-workers", "workers kept ready, a platform; -1 for none (default 1)"},
+	{"max-connections", "most connections at a time (default 4096, or fewer if the limit of open files is low: each takes 1 to 3)"},
+	{"max-workers", "most workers at a time (default 256); an eighth is reserved for tenants that have none, and a tenant with an equal share leaves a quarter free"},
+	{"name", "name of the node, kept for later starts (default: the host's name)"},
+	{"plaintext-peers", "addresses or networks whose sessions may use no TLS, separated by commas (default: only this machine)"},
+	{"probe-timeout", "longest time for one driver to answer the probe (default 30s)"},
+	{"quota", "most memory of one tenant in the store (default: the capacity)"},
+	{"quota-device", "most device memory of one tenant's programs, over all devices (default: all of it)"},
+	{"quota-objects", "most objects of one tenant (default: as many as fit in memory)"},
+	{"quota-segments", "most segments of memory of one tenant, each an open file of the daemon: every large, strict or shared object has one (default: half of what the limit of open files leaves)"},
+	{"quota-spill", "most disk space of one tenant's objects (default: all of --spill)"},
+	{"spill", "disk space for objects, or none (default: 4 times the capacity, at most half of the free space)"},
+	{"request-memory", "most memory of the daemon itself for requests that wait and replies that are not read, a quarter of it for one tenant (default: an eighth of the capacity, 64MiB to 512MiB)"},
+	{"resume-time", "how long a session waits for a client on another machine that lost its connection, or none (default 1m)"},
+	{"scrub-interval", "time between two scrubs of all objects, such as 24h (default: only when asked for: tendril scrub)"},
+	{"scrub-rate", "bytes a second that these scrubs read (default 64MiB)"},
+	{"session-deadline", "how long a client's machine may be silent before its connection counts as lost (default 10s)"},
+	{"start-timeout", "longest time for a worker to load its driver (default 1m)"},
+	{"state-dir", "directory for identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
+	{"tenant-connections",
+		"most connections of one tenant (default: half of all; an eighth is always kept for others)"},
+	{"trust-remote", "true or false: serve programs of other machines even if workers have no sandbox (default false)"},
+	{"vendors", "directories of *.icd files, separated by colons (default /etc/OpenCL/vendors)"},
+	{"huge-pages", "auto: put objects of 16 MiB and more into reserved huge pages while some are free (vm.nr_hugepages); none: leave them to others (default auto)"},
+	{"warm-memory", "memory kept ready for new objects, or none (default: 256MiB, at most a sixteenth of the capacity)"},
+	{"tenant-memory", "most memory of all workers of one tenant, or none for no limit (default: three eighths of the machine's)"},
+	{"tenant-processes", "most processes and threads of all workers of one tenant, or none for no limit (default: 32 times a worker's)"},
+	{"worker-files", "most open files of a worker, or none for no limit (default 16384)"},
+	{"worker-file-size", "largest file that a worker may write, or none for no limit (default 1GiB)"},
+	{"worker-memory", "most memory of a worker and its processes, or none for no limit; a worker that exceeds it is ended (default: a quarter of the machine's)"},
+	{"worker-processes", "most processes and threads of a worker, or none for no limit (default: 256 and 8 for each processor)"},
+	{"worker-wait", "how long a program waits if all workers are in use (default 5s; negative: not at all)"},
+	{"worker-uid-range", "FIRST-LAST: user ids for workers if the daemon runs as root, one for each tenant; ids of existing users and groups are skipped (default " + workers.DefaultIDs.String() + ")"},
+	{"warm-workers", "workers kept ready for each platform, -1 for none (default 1)"},
 }
 
 func (c *cli) daemonVerb() *cobra.Command {
@@ -76,12 +80,14 @@ func (c *cli) daemonVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run this machine's node in the foreground",
-		Long: "Run this machine's node until SIGINT or SIGTERM; SIGHUP makes it look for drivers and certificates again. SIGUSR2 makes it start the program\n" +
-			"that is installed now, with --takeover: a daemon that takes the running one's place, with its objects in memory, names, grants, streams and socket.\n" +
-			"Clients keep what they have mapped and reconnect by themselves; what was being filled, open streams and OpenCL sessions end. Where the new\n" +
-			"daemon fails the old one goes on. Every flag but --takeover and --bootstrap-anyway has\n" +
-			"a key of its name in the configuration file and an environment variable, TENDRIL_ and its name in capitals with _ for - (but\n" +
-			"TENDRIL_NODE_NAME for --name). Flags win over variables, variables over the file: tendril config show.",
+		Long: "Run this machine's node until SIGINT or SIGTERM. SIGHUP makes it look for drivers and read its certificate again.\n\n" +
+			"SIGUSR2 replaces the running daemon by the program that is installed now: it starts a daemon with --takeover. The\n" +
+			"new daemon takes over the objects in memory, names, grants, streams and the socket. Clients reconnect by themselves\n" +
+			"and keep what they have mapped. Unsealed objects, open streams and OpenCL sessions end. If the new daemon fails,\n" +
+			"the old one continues.\n\n" +
+			"Every flag but --takeover and --bootstrap-anyway is also a key of the configuration file and an environment\n" +
+			"variable: TENDRIL_ and the flag in capitals, with _ for - (TENDRIL_NODE_NAME for --name). A flag overrides a\n" +
+			"variable, a variable overrides the file. tendril config show prints all settings.",
 		Example: daemonExample,
 		GroupID: "node",
 		Args:    cobra.NoArgs,
@@ -94,8 +100,10 @@ func (c *cli) daemonVerb() *cobra.Command {
 		},
 	}
 	addDaemonFlags(cmd)
-	cmd.Flags().BoolVar(&takeover, "takeover", false, "take over from the daemon that serves the socket, where one does")
-	cmd.Flags().BoolVar(&anyway, "bootstrap-anyway", false, "for one start: make anew what the state directory has lost (without its log, revoked certificates are good again)")
+	cmd.Flags().BoolVar(&takeover, "takeover", false,
+		"take over from the daemon that serves the socket, if there is one")
+	cmd.Flags().BoolVar(&anyway, "bootstrap-anyway", false,
+		"for one start: create again what the state directory has lost (if the log is lost, revoked certificates are valid again)")
 	return cmd
 }
 
@@ -142,7 +150,7 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover, anyway boo
 		for {
 			select {
 			case <-hup:
-				log.Info("told to look for drivers and certificates again")
+				log.Info("SIGHUP: looking for drivers and reading the certificate again")
 				d.Reload()
 			case <-usr2:
 				startSuccessor(log)
@@ -171,7 +179,7 @@ func startSuccessor(log logrus.FieldLogger) {
 		cmd := exec.Command(path, args...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err = cmd.Start(); err == nil {
-			log.WithField("pid", cmd.Process.Pid).Info("told to hand over: started the next daemon")
+			log.WithField("pid", cmd.Process.Pid).Info("SIGUSR2: started the next daemon")
 			go func() { // ends with the successor where that fails, else with this process
 				if err := cmd.Wait(); err != nil {
 					log.WithError(err).Error("the next daemon failed")
@@ -196,6 +204,6 @@ func notifySystemd(log logrus.FieldLogger, state string) {
 		c.Close()
 	}
 	if err != nil {
-		log.WithError(err).Warn("the service manager could not be told how the node is")
+		log.WithError(err).Warn("cannot notify the service manager")
 	}
 }

@@ -9,21 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-)
-
-// Parameters of clGetPlatformInfo and clGetDeviceInfo (OpenCL 3.0 §4.1, §4.2).
-const (
-	clPlatformName     = 0x0902
-	clDeviceType       = 0x1000
-	clDeviceUnits      = 0x1002
-	clDeviceGlobalMem  = 0x101F
-	clDeviceName       = 0x102B
-	clDeviceVendor     = 0x102C
-	clDeviceDriver     = 0x102D
-	clDeviceVersion    = 0x102F
-	clTypeCPU, clTypeG = 1 << 1, 1 << 2
-	clTypeAccelerator  = 1 << 3
 )
 
 // deviceInfo is one device in `tendril devices --json`.
@@ -56,8 +43,8 @@ func (c *cli) devicesVerb() *cobra.Command {
 			}
 			list := describeDevices(snap)
 			if len(list) == 0 {
-				fmt.Fprintln(c.term.err, "No OpenCL device. Install a driver: for the CPU the package pocl-opencl-icd, for a GPU its vendor's;\n"+
-					"then send the daemon SIGHUP. Drivers that were found and do not work: tendril status")
+				c.say("No OpenCL device. Install a driver: the package pocl-opencl-icd for the CPU, the vendor's for a GPU.\n" +
+					"The daemon finds it by itself. tendril status lists drivers that were found and do not work.")
 			}
 			if c.json {
 				return c.printJSON(list)
@@ -75,15 +62,20 @@ func describeDevices(snap *clwire.Snapshot) []deviceInfo {
 	for _, p := range snap.Platforms {
 		for _, d := range p.Devices {
 			list = append(list, deviceInfo{
-				Index: len(list), Name: text(d.Info[clDeviceName]), Platform: text(p.Info[clPlatformName]), Type: deviceType(number(d.Info[clDeviceType])),
-				MemoryBytes: number(d.Info[clDeviceGlobalMem]), ComputeUnits: number(d.Info[clDeviceUnits]), UUID: d.UUID,
-				Vendor: text(d.Info[clDeviceVendor]), Version: text(d.Info[clDeviceVersion]), Driver: text(d.Info[clDeviceDriver]),
+				Index: len(list), Name: text(d.Info[cl.DEVICE_NAME]), Platform: text(p.Info[cl.PLATFORM_NAME]),
+				Type:         deviceType(number(d.Info[cl.DEVICE_TYPE])),
+				MemoryBytes:  number(d.Info[cl.DEVICE_GLOBAL_MEM_SIZE]),
+				ComputeUnits: number(d.Info[cl.DEVICE_MAX_COMPUTE_UNITS]), UUID: d.UUID,
+				Vendor: text(d.Info[cl.DEVICE_VENDOR]), Version: text(d.Info[cl.DEVICE_VERSION]),
+				Driver:  text(d.Info[cl.DRIVER_VERSION]),
 				InPlace: d.InPlace, InPlaceReason: d.InPlaceReason,
 			})
 		}
 	}
 	return list
 }
+
+const devicesHead = "N | TYPE | MEMORY | UNITS? | BUFFERS?? | NAME | PLATFORM? | UUID??"
 
 func (c *cli) printDevices(list []deviceInfo) error {
 	rows := make([][]string, len(list))
@@ -92,9 +84,10 @@ func (c *cli) printDevices(list []deviceInfo) error {
 		if !d.InPlace {
 			memory = "copied"
 		}
-		rows[i] = []string{strconv.Itoa(d.Index), d.Type, size(d.MemoryBytes), fmt.Sprint(d.ComputeUnits), memory, d.Name, d.Platform, d.UUID}
+		rows[i] = []string{strconv.Itoa(d.Index), d.Type, size(d.MemoryBytes), fmt.Sprint(d.ComputeUnits), memory,
+			d.Name, d.Platform, d.UUID}
 	}
-	return table(c.term.out, "N | TYPE | MEMORY | UNITS | BUFFERS | NAME | PLATFORM | UUID", rows)
+	return table(c.term.out, c.term.screen, devicesHead, rows)
 }
 
 // text reads a C string.
@@ -116,11 +109,11 @@ func number(b []byte) uint64 {
 
 func deviceType(t uint64) string {
 	switch {
-	case t&clTypeG != 0:
+	case t&cl.DEVICE_TYPE_GPU != 0:
 		return "gpu"
-	case t&clTypeCPU != 0:
+	case t&cl.DEVICE_TYPE_CPU != 0:
 		return "cpu"
-	case t&clTypeAccelerator != 0:
+	case t&cl.DEVICE_TYPE_ACCELERATOR != 0:
 		return "accelerator"
 	}
 	return "other"

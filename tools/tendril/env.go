@@ -14,7 +14,7 @@ import (
 	"tendril/client"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session"
-	"tendril/ipc"
+	"tendril/forwarding/session/devices"
 	"tendril/store/object"
 )
 
@@ -34,15 +34,24 @@ type launchOptions struct {
 }
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.device, "device", "", "devices to show, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' = and, ';' = then")
-	cmd.Flags().StringVar(&o.publish, "publish", "", "publish the program's result in the store under this name")
-	cmd.Flags().StringVar(&o.onLoss, "on-loss", "", "with --server: how long the program waits for a connection that was lost before its calls fail: SECONDS, 0, or block (default 60)")
-	cmd.Flags().DurationVar(&o.deadline, "deadline", 0, "with --server: how long the other machine may say nothing before a connection counts as lost, though something acknowledges what is sent (default 10s)")
-	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false, "with --server: no TLS for the data, where the daemon allows that (its own machine, named peers)")
-	cmd.Flags().StringVar(&o.compress, "compress", "", "with --server: auto or off: whether data is compressed where the link is slower than that (default auto)")
-	cmd.Flags().StringVar(&o.platforms, "platforms", "", "one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
-	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0, "how long one command may run on its device, such as 10s: then the program's worker is ended (default: no bound but the daemon's)")
-	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0, "how long one build of a program may take, such as 1m: then the program's worker is ended (default: no bound but the daemon's)")
+	cmd.Flags().StringVar(&o.device, "device", "",
+		"devices that the program sees, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' means and, ';' means then")
+	cmd.Flags().StringVar(&o.publish, "publish", "",
+		"make the buffer that the program reads back last an object of this name")
+	cmd.Flags().StringVar(&o.onLoss, "on-loss", "",
+		"with --server: how long calls wait for a lost connection before they fail: SECONDS, 0, or block (default 60)")
+	cmd.Flags().DurationVar(&o.deadline, "deadline", 0,
+		"with --server: how long the other machine may be silent before its connection counts as lost (default 10s)")
+	cmd.Flags().BoolVar(&o.plaintext, "plaintext", false,
+		"with --server: no TLS for the data, if the daemon allows it (--plaintext-peers)")
+	cmd.Flags().StringVar(&o.compress, "compress", "",
+		"with --server: auto or off: compress data where the link is slower than compression (default auto)")
+	cmd.Flags().StringVar(&o.platforms, "platforms", "",
+		"one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
+	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0,
+		"longest time for one command on its device, such as 10s; a worker that exceeds it is ended (default: the daemon's limit)")
+	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0,
+		"longest time for one build of a program, such as 1m; a worker that exceeds it is ended (default: the daemon's limit)")
 	cmd.Flags().StringVar(&o.library, "library", "", "the driver library (default: the one built with this program)")
 }
 
@@ -55,7 +64,7 @@ func (c *cli) envVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "env",
 		Short:   "Print the environment that makes OpenCL programs use the daemon",
-		Long:    "Print the environment that makes OpenCL programs use the daemon, as shell exports, for services, notebooks and\nIDEs. Programs that run setuid or with file capabilities ignore it.",
+		Long:    "Print the environment variables that make OpenCL programs use the daemon, as shell exports: for services, notebooks\nand IDEs. Programs that run setuid or with file capabilities ignore them.",
 		Example: envExample,
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
@@ -80,12 +89,12 @@ func (c *cli) envVerb() *cobra.Command {
 // shellQuote makes one word of s for a POSIX shell.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// environment checks that a program can be served as o says, and returns the variables that make it so. Every loader is served:
-// ocl-icd reads OCL_ICD_VENDORS (a directory) and OPENCL_VENDOR_PATH, the Khronos loader OCL_ICD_VENDORS and OCL_ICD_FILENAMES,
-// and counts a library that is named twice once.
+// environment checks that a program can be served as o says, and returns the variables that make it so. Every loader is
+// served: ocl-icd reads OCL_ICD_VENDORS (a directory) and OPENCL_VENDOR_PATH, the Khronos loader OCL_ICD_VENDORS and
+// OCL_ICD_FILENAMES, and counts a library that is named twice once.
 func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if len(o.publish) > object.MaxNameBytes {
-		return nil, usagef("--publish: a name of %d bytes is longer than %d", len(o.publish), object.MaxNameBytes)
+		return nil, usagef("--publish: a name of %d bytes: at most %d", len(o.publish), object.MaxNameBytes)
 	}
 	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
 		return nil, usagef("--platforms %q: want one, node or native", o.platforms)
@@ -93,13 +102,16 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if !slices.Contains([]string{"", "auto", "off"}, o.compress) {
 		return nil, usagef("--compress %q: want auto or off", o.compress)
 	}
+	if d, err := time.ParseDuration(o.onLoss); err == nil && d >= 0 {
+		o.onLoss = strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+	}
 	if !session.ValidPatience(o.onLoss) {
-		return nil, usagef("--on-loss %q: want a number of seconds, or block", o.onLoss)
+		return nil, usagef("--on-loss %q: want a time such as 30s or 5m, a number of seconds, or block", o.onLoss)
 	}
 	if o.deadline != 0 && (o.deadline < time.Second || o.deadline > time.Hour) {
 		return nil, usagef("--deadline %v: want 1s to 1h", o.deadline)
 	}
-	sel, err := session.ParseSelector(o.device)
+	sel, err := devices.ParseSelector(o.device)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--device: %w", err)}
 	}
@@ -107,13 +119,17 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap, err := c.snapshotOf(servers)
+	snap, sockets, err := c.snapshotOf(servers)
 	if err != nil {
 		return nil, err
 	}
 	library, err := findLibrary(o.library)
 	if err != nil {
 		return nil, err
+	}
+	if stamp := libraryVersion(library); stamp != version {
+		c.say(fmt.Sprintf("tendril: the driver library %s is version %s, this command is version %s.", library,
+			orDash(plain(stamp)), version))
 	}
 	if err := checkDevices(snap, o.device, sel); err != nil {
 		return nil, err
@@ -124,16 +140,11 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}
 	socket := ""
 	if len(servers) == 0 {
-		if socket, err = filepath.Abs(c.socketPath()); err != nil {
-			return nil, err
-		}
+		socket = sockets[0]
 	}
 	for i, s := range servers {
-		if s != session.LocalServer {
-			continue
-		}
-		if servers[i], err = filepath.Abs(ipc.DefaultSocket()); err != nil { // the program's own variable names no socket
-			return nil, err
+		if s == session.LocalServer {
+			servers[i] = sockets[i] // the program's own variable names no socket
 		}
 	}
 	plaintext := ""
@@ -160,7 +171,8 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if o.deadline != 0 {
 		vars["TENDRIL_DEADLINE"] = strconv.FormatFloat(o.deadline.Seconds(), 'f', -1, 64)
 	}
-	for name, limit := range map[string]time.Duration{"TENDRIL_KERNEL_TIME": o.kernelTime, "TENDRIL_BUILD_TIME": o.buildTime} {
+	for name, limit := range map[string]time.Duration{"TENDRIL_KERNEL_TIME": o.kernelTime,
+		"TENDRIL_BUILD_TIME": o.buildTime} {
 		if limit < 0 {
 			return nil, usagef("a time limit of %v is below 0", limit)
 		}
@@ -171,39 +183,45 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	return vars, nil
 }
 
-// snapshotOf asks each node that the program will use (the local one where no server is named) what it has.
-func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, error) {
+// snapshotOf asks each node that the program will use (the local one where no server is named) what it has, and says
+// where it was found.
+func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, []string, error) {
 	dials := []func() (*client.Conn, error){c.dial}
 	if len(servers) > 0 {
 		dials = nil
 	}
 	for _, s := range servers {
-		dials = append(dials, func() (*client.Conn, error) { return dialServer(s) })
+		dials = append(dials, func() (*client.Conn, error) { return c.met(dialServer(s)) })
 	}
 	var all clwire.Snapshot
+	var sockets []string
 	for _, dial := range dials {
 		conn, err := dial()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		snap, err := devicesOf(conn)
+		at := conn.Socket()
+		if !conn.Remote() && err == nil {
+			at, err = filepath.Abs(at) // the program may run elsewhere
+		}
 		conn.Close()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		all.Platforms = append(all.Platforms, snap.Platforms...)
+		all.Platforms, sockets = append(all.Platforms, snap.Platforms...), append(sockets, at)
 	}
-	return &all, nil
+	return &all, sockets, nil
 }
 
 // checkDevices refuses a selector that chooses nothing.
-func checkDevices(snap *clwire.Snapshot, text string, sel *session.Selector) error {
+func checkDevices(snap *clwire.Snapshot, text string, sel *devices.Selector) error {
 	total := 0
 	for _, p := range snap.Platforms {
 		total += len(p.Devices)
 	}
 	if total == 0 {
-		return fmt.Errorf("%w: this node has none", object.ErrNoDevice)
+		return fmt.Errorf("%w: this node has no device", object.ErrNoDevice)
 	}
 	if len(sel.Select(snap)) == 0 {
 		return fmt.Errorf("%w: --device %q matches none of this node's devices (%d)", object.ErrNoDevice, text, total)

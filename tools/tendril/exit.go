@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os/exec"
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"tendril/client"
+	"tendril/ipc"
 	"tendril/store/object"
 )
 
@@ -27,10 +27,14 @@ const (
 	exitNoDevice   = 7
 	exitExists     = 8
 	exitTimeout    = 9
+
+	exitNotRunnable = 126 // as a shell has it
+	exitNoProgram   = 127
 )
 
 const exitHelp = `Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon, 4 not found, 5 the store or the quota is full,
-6 not allowed, 7 no such device, 8 the name is taken, 9 timed out. "run" and "trace" end with the program's own code.`
+6 not allowed, 7 no such device, 8 the name is taken, 9 timed out. "run" and "trace" exit with the program's own code,
+127 where there is no such program and 126 where it cannot be run.`
 
 // usageError is a fault in how the command was written.
 type usageError struct{ error }
@@ -39,33 +43,47 @@ func (u usageError) Unwrap() error { return u.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// noDaemonError says that nobody answers at a socket.
-type noDaemonError struct {
-	socket string
-	why    error
+// hinted is an error with a next step of its own.
+type hinted struct {
+	error
+	step string
 }
 
-func (n noDaemonError) Error() string {
-	if errno := syscall.Errno(0); errors.As(n.why, &errno) { // the rest of it is said below
-		return fmt.Sprintf("no daemon answers at %s: %v", n.socket, errno)
+func (h hinted) Unwrap() error { return h.error }
+
+// noProgramError says that a program cannot be found, or run.
+type noProgramError struct {
+	name string
+	why  error
+}
+
+func (n noProgramError) Error() string {
+	if errors.Is(n.why, exec.ErrNotFound) {
+		return fmt.Sprintf("there is no program %s in PATH", n.name)
 	}
-	return fmt.Sprintf("no daemon answers at %s: %v", n.socket, n.why)
+	return fmt.Sprintf("program %s: %v", n.name, errnoOf(n.why))
 }
 
-func (n noDaemonError) Unwrap() error { return n.why }
+func (n noProgramError) Unwrap() error { return n.why }
 
-// refusedError says that a daemon answers at a socket, but has as many connections open as it may.
-type refusedError struct {
-	socket string
-	why    error
+// errnoOf gives the system's words alone, where they are the reason.
+func errnoOf(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
+
+// noDaemonError says that nobody answers on this machine.
+type noDaemonError struct{ *ipc.NoDaemonError }
+
+// refusedError says that a daemon answered, and lets nobody in for now or speaks another version.
+type refusedError struct{ *client.EndedError }
 
 func (r refusedError) Error() string {
-	_, why, _ := strings.Cut(r.why.Error(), object.ErrBusy.Error()+": ")
-	return fmt.Sprintf("the daemon at %s refuses the connection: %s", r.socket, why)
+	return fmt.Sprintf("the daemon at %s refuses the connection: %s", r.At,
+		strings.TrimPrefix(r.Why.Error(), object.ErrBusy.Error()+": "))
 }
-
-func (r refusedError) Unwrap() error { return r.why }
 
 // serverError says that another machine's daemon could not be spoken to.
 type serverError struct {
@@ -83,15 +101,18 @@ func classifyServer(err serverError) (code int, step string) {
 	case errors.Is(err.why, object.ErrInvalid):
 		return exitUsage, "See tendril login --help."
 	case overSSH && errors.Is(err.why, client.ErrDisconnected):
-		return exitNoDaemon, "Does ssh get there, is tendril in your PATH there (or name it: ssh://HOST/PATH/TO/tendril), and does a daemon run there (tendril daemon)?"
+		return exitNoDaemon, "Check that ssh works, that tendril is in your PATH there (or name it: ssh://HOST/PATH/TO/tendril), and that a daemon runs there."
 	case errors.Is(err.why, object.ErrPermission):
-		return exitPermission, "Get a token there (tendril token create), and log in with it: tendril login " + err.server
+		return exitPermission,
+			"Create a token there (tendril token create), and log in with it: tendril login " + err.server
 	case errors.Is(err.why, object.ErrVersion):
-		return exitFailure, "Run one release on both machines."
+		return exitFailure, "Install the same release on both machines."
 	case errors.Is(err.why, object.ErrProtocol):
-		return exitFailure, "Is the address right? The front door's port is " + client.DefaultPort + " unless the daemon says otherwise (tendril status)."
+		return exitFailure, "Check the address. The default port is " + client.DefaultPort +
+			"; tendril status on that machine shows the daemon's."
 	}
-	return exitNoDaemon, "Does a daemon run there, and listen beyond its own machine (tendril daemon --listen :" + client.DefaultPort + ")?"
+	return exitNoDaemon, "Does a daemon run there, and listen beyond its own machine (tendril daemon --listen :" +
+		client.DefaultPort + ")?"
 }
 
 // report prints err with its next step and returns the exit code.
@@ -103,7 +124,11 @@ func report(w io.Writer, err error) int {
 		return int(child) // it has said what it had to say
 	}
 	code, step := classify(err)
-	fmt.Fprintln(w, "tendril: "+strings.TrimPrefix(err.Error(), "tendril: "))
+	text := strings.TrimPrefix(err.Error(), "tendril: ")
+	if code == exitUsage {
+		text = strings.TrimPrefix(text, object.ErrInvalid.Error()+": ") // the usage line says so
+	}
+	fmt.Fprintln(w, "tendril: "+text)
 	if step != "" {
 		fmt.Fprintln(w, step)
 	}
@@ -115,15 +140,27 @@ func classify(err error) (code int, step string) {
 	var usage usageError
 	var none noDaemonError
 	var server serverError
+	var line lineError
+	var hint hinted
+	var program noProgramError
 	switch {
+	case errors.As(err, &hint):
+		code, _ = classify(hint.error)
+		return code, hint.step
+	case errors.As(err, &line):
+		return exitUsage, line.step()
+	case errors.As(err, &program) && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)):
+		return exitNoProgram, ""
+	case errors.As(err, &program):
+		return exitNotRunnable, ""
 	case errors.As(err, &usage):
 		return exitUsage, "See tendril --help, or --help after a verb."
 	case errors.As(err, &server):
 		return classifyServer(server)
+	case errors.As(err, &none) && none.Denied():
+		return exitPermission,
+			"A daemon may be there that does not let you in: ask who runs it, or name another with --socket or TENDRIL_SOCKET."
 	case errors.As(err, &none):
-		if errors.Is(none.why, unix.EACCES) {
-			return exitPermission, "The socket is another user's: start a daemon of your own (tendril daemon), or name another with --socket."
-		}
 		return exitNoDaemon, "Start one with: tendril daemon    (or name another socket: --socket, TENDRIL_SOCKET)"
 	// A stream and an object have one number: the text tells them apart.
 	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "no stream is named"):
@@ -131,23 +168,23 @@ func classify(err error) (code int, step string) {
 	case errors.Is(err, object.ErrNotFound):
 		return exitNotFound, "See what is there with: tendril ls"
 	case errors.Is(err, object.ErrFull):
-		return exitFull, "Delete objects (tendril ls, tendril rm), or start the daemon with a larger --capacity."
+		return exitFull, "See what takes the space with: tendril top    For a larger store: tendril daemon --capacity"
 	case errors.Is(err, object.ErrQuota):
-		return exitFull, "Delete objects of yours (tendril ls, tendril rm), or ask for a larger quota (tendril daemon --quota)."
+		return exitFull, "See what takes the space with: tendril top    For a larger quota: tendril daemon --quota"
 	case errors.Is(err, object.ErrPermission):
 		return exitPermission, ""
 	case errors.Is(err, fs.ErrPermission):
 		return exitPermission, ""
 	case errors.Is(err, object.ErrNoDevice):
-		return exitNoDevice, "See what is there with: tendril devices    and why not more with: tendril status"
+		return exitNoDevice, "List devices with: tendril devices    Drivers that do not work: tendril status"
 	case errors.Is(err, object.ErrExists):
-		return exitExists, "Choose another name, or replace the old object with --replace."
+		return exitExists, "Choose another name."
 	case errors.Is(err, object.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout, ""
 	case errors.Is(err, object.ErrStorage):
-		return exitFailure, "Where it is damaged, delete it (tendril rm), and put it again. What else is: tendril scrub."
+		return exitFailure, "If the object is damaged, delete it (tendril rm) and put it again. tendril scrub finds others."
 	case errors.Is(err, object.ErrVersion), errors.Is(err, object.ErrProtocol):
-		return exitFailure, "Run the daemon, the command and the library of one build."
+		return exitFailure, "Use the daemon, the command and the library of the same build."
 	}
 	return exitFailure, ""
 }

@@ -29,25 +29,30 @@ func farNode(t *testing.T, args ...string) (*node, string) {
 func TestLoginFromAnotherMachine(t *testing.T) {
 	n, at := farNode(t)
 	n.want(6, []string{"tendril login " + at}, "--server", at, "ls")
-	token := strings.TrimSpace(n.want(0, []string{"tdl_"}, "token", "create", "--expires", "1h", "--tenant", "lab", "--once"))
+	token := strings.TrimSpace(n.want(0, []string{"tdl_"}, "token", "create", "--expires", "1h", "--tenant",
+		"lab", "--once"))
 	code, out, errs := n.run(token+"\n", "login", at, "--name", "laptop")
 	if code != 0 || !strings.Contains(out, "laptop (user, tenant lab)") {
 		t.Fatalf("code %d: %s%s", code, out, errs)
 	}
 	code, _, errs = n.run(token, "login", at)
-	if code != 6 || !strings.Contains(errs, "one use") || strings.Contains(errs, token) || strings.Contains(errs, "client.pem") {
+	if code != 6 || !strings.Contains(errs, "one use") || strings.Contains(errs, token) ||
+		strings.Contains(errs, "client.pem") {
 		t.Errorf("a used token: code %d: %s", code, errs)
 	}
 	n.want(0, []string{"testnode"}, "--server", at, "status")
-	n.want(0, []string{"NAME"}, "--server", at, "ls")
+	n.want(0, []string{"You have no sealed objects"}, "--server", at, "ls")
+	n.want(0, []string{"You have no sealed objects"}, "--server", n.socket, "ls")
 	n.want(6, []string{"on its machine"}, "--server", at, "token", "ls")
 	n.want(2, []string{"several servers"}, "--server", at, "--server", at, "ls")
 	n.want(2, []string{"one or the other"}, "--server", at, "--socket", n.socket, "ls")
 	var tokens []daemon.TokenStatus
-	if err := json.Unmarshal([]byte(n.want(0, nil, "token", "ls", "--json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].State != "used" || tokens[0].Certificates != 1 {
+	if err := json.Unmarshal([]byte(n.want(0, nil, "token", "ls", "--json")), &tokens); err != nil ||
+		len(tokens) != 1 || tokens[0].State != "used" || tokens[0].Certificates != 1 {
 		t.Fatalf("%+v, %v", tokens, err)
 	}
 	n.want(0, []string{"laptop"}, "token", "ls")
+	tenantByClient(t, n)
 	n.want(0, nil, "token", "revoke", tokens[0].ID, "--certificates")
 	n.want(6, []string{"refuses our certificate"}, "--server", at, "ls")
 	n.want(0, []string{"revoked"}, "token", "ls")
@@ -85,14 +90,16 @@ func throughServer(t *testing.T, n *node, server string) {
 		if _, out, errs := n.run("", "--server", server, "get", name); out != string(pattern(size)) {
 			t.Errorf("%s: %d other bytes came back: %s", name, len(out), errs)
 		}
-		if _, out, _ := n.run("", "--server", server, "get", name, "--offset", "3000", "--length", "2000"); size > 3000 && out != string(pattern(size)[3000:min(size, 5000)]) {
+		if _, out, _ := n.run("", "--server", server, "get", name, "--offset", "3000", "--length",
+			"2000"); size > 3000 && out != string(pattern(size)[3000:min(size, 5000)]) {
 			t.Errorf("%s: a part: %d other bytes", name, len(out))
 		}
-		far(0, []string{fmt.Sprintf("%d bytes", size), "named", "sealed"}, "stat", name)
+		far(0, []string{counted(size, "byte") + " (", "named", "sealed"}, "stat", name)
 	}
 	far(1, []string{"beyond"}, "get", "far1", "--offset", "2", "-o", "-")
 	far(2, []string{"--length"}, "get", "far1", "--length", "lots", "-o", "-")
-	if code, _, errs := n.run(strings.Repeat("x", 9<<20), "--server", server, "put", "-", "--name", "stream"); code != 0 {
+	if code, _, errs := n.run(strings.Repeat("x", 9<<20), "--server", server, "put", "-", "--name",
+		"stream"); code != 0 {
 		t.Errorf("a stream: %s", errs)
 	}
 	big := n.file("big", nil)
@@ -131,7 +138,8 @@ func TestServersThatAreNone(t *testing.T) {
 	n.want(2, []string{"no token"}, "login", at)
 	for _, server := range []string{"http://gpubox", "gpubox:lots", "gpubox:0", "me@gpubox", ":7433", "gpubox/7433"} {
 		n.want(2, []string{"want HOST"}, "--server", server, "ls")
-		n.want(2, []string{"want HOST"}, "login", server, "--token", strings.TrimSpace(n.want(0, nil, "token", "create")))
+		n.want(2, []string{"want HOST"}, "login", server, "--token",
+			strings.TrimSpace(n.want(0, nil, "token", "create")))
 	}
 	token := strings.TrimSpace(n.want(0, nil, "token", "create"))
 	other, otherAt := farNode(t)
@@ -205,7 +213,8 @@ func TestPublishAndGetByName(t *testing.T) {
 	n.want(0, nil, "rm", "soon", "local")
 	n.want(0, nil, "put", file, "--name", "fleeting", "--ttl", "300ms", "--publish")
 	n.want(0, nil, "put", file, "--name", "moved", "--publish")
-	n.want(0, nil, "put", n.file("other", []byte("other")), "--name", "moved", "--replace") // no longer what was published
+	// no longer what was published
+	n.want(0, nil, "put", n.file("other", []byte("other")), "--name", "moved", "--replace")
 	gone := func() bool {
 		out := n.want(0, nil, "ls", "--published")
 		return !strings.Contains(out, "fleeting") && !strings.Contains(out, "moved")
@@ -230,11 +239,15 @@ func TestPublishAndGetByName(t *testing.T) {
 
 func TestConfigurationFile(t *testing.T) {
 	n := newNode(t)
-	file := n.file("t.toml", []byte("capacity = \"128MiB\"\nvendors = [\"/a\", \"/b\"]\nmax-workers = 9\n[tenants.lab]\nusers = [4242]\n"))
+	file := n.file("t.toml",
+		[]byte("capacity = \"128MiB\"\nvendors = [\"/a\", \"/b\"]\nmax-workers = 9\n[tenants.lab]\nusers = [4242]\n"))
 	n.env = append(n.env, "TENDRIL_QUOTA=64MiB")
-	n.want(0, []string{"134217728 (128 MiB)", "auto", "file " + file, "67108864", "environment TENDRIL_QUOTA", "flag --name", "users [4242]", "/a:/b"}, "config", "show", "--config", file, "--name", "x")
-	bad := n.file("bad.toml", []byte("capacity = \"lots\"\nmax-workers = true\nsuch = 1\nlisten = \"nowhere\"\n[tenants.\"uid:7\"]\nusers = [\"no such user\"]\n[tenants.b]\ncolours = [\"red\"]\n"))
-	n.want(2, []string{"lots", "max-workers", "such", "nowhere", "uid:7", "no such user", "colours"}, "daemon", "--config", bad)
+	n.want(0, []string{"134217728 (128 MiB)", "auto", "file " + file, "67108864", "environment TENDRIL_QUOTA",
+		"flag --name", "users [4242]", "/a:/b"}, "config", "show", "--config", file, "--name", "x")
+	bad := n.file("bad.toml",
+		[]byte("capacity = \"lots\"\nmax-workers = true\nsuch = 1\nlisten = \"nowhere\"\n[tenants.\"uid:7\"]\nusers = [\"no such user\"]\n[tenants.b]\ncolours = [\"red\"]\n"))
+	n.want(2, []string{"lots", "max-workers", "such", "nowhere", "uid:7", "no such user", "colours"}, "daemon",
+		"--config", bad)
 	n.want(2, []string{"no such file"}, "daemon", "--config", "absent.toml")
 	n.want(2, []string{"torn.toml"}, "daemon", "--config", n.file("torn.toml", []byte("capacity = ")))
 }
@@ -253,15 +266,53 @@ func TestPageOverHTTP(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	if got := curl("-H", "Authorization: Bearer "+secret, base+"/v1/status"); !strings.Contains(got, `"name":"testnode"`) {
+	if got := curl("-H", "Authorization: Bearer "+secret, base+"/v1/status"); !strings.Contains(got,
+		`"name":"testnode"`) {
 		t.Error(got)
 	}
 	if got := curl(base + "/v1/status"); !strings.Contains(got, "error") {
 		t.Errorf("without a token: %s", got)
 	}
-	if got := curl("--unix-socket", n.socket+".http", "http://node/v1/raft"); !strings.Contains(got, `"state":"Leader"`) {
+	if got := curl("--unix-socket", n.socket+".http", "http://node/v1/raft"); !strings.Contains(got,
+		`"state":"Leader"`) {
 		t.Error(got)
 	}
 	plain := startNode(t)
 	plain.want(1, []string{"--http"}, "ui")
+}
+
+// tenantByClient: a tenant may be named by a client of it, which token ls shows, where that is said. A client's name
+// alone is a tenant's: clients choose theirs.
+func tenantByClient(t *testing.T, n *node) {
+	t.Helper()
+	made := func(want string, args ...string) string {
+		t.Helper()
+		var token struct{ Token string }
+		code, out, errs := n.run("", append([]string{"token", "create", "--json"}, args...)...)
+		if code != 0 {
+			t.Fatal(errs)
+		}
+		decode(t, out, &token)
+		var list []daemon.TokenStatus
+		n.json(&list, "token", "ls")
+		if last := list[len(list)-1]; last.Tenant != want {
+			t.Errorf("%q is for %q, want %q", args, last.Tenant, want)
+		}
+		n.want(0, nil, "token", "revoke", list[len(list)-1].ID)
+		return errs
+	}
+	if errs := made("lab", "--tenant", "client:laptop"); errs != "" {
+		t.Error(errs)
+	}
+	if errs := made("laptop", "--tenant", "laptop"); !strings.Contains(errs, "--tenant client:laptop") {
+		t.Error(errs)
+	}
+	if errs := made("lab", "--tenant", "lab"); errs != "" {
+		t.Error(errs)
+	}
+	n.want(4, []string{`no client is called "nobody"`, "tendril token ls"}, "token", "create", "--tenant", "client:nobody")
+	if _, out, _ := n.run("", "__complete", "token", "create", "--tenant", "cl"); !strings.Contains(out,
+		"client:laptop\ttenant lab") {
+		t.Error(out)
+	}
 }

@@ -2,26 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
 )
-
-// table prints rows under a head line, in aligned columns. Cells come from other processes, so control characters are left out.
-func table(w io.Writer, head string, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, strings.ReplaceAll(head, " | ", "\t"))
-	for _, r := range rows {
-		for i := range r {
-			r[i] = plain(r[i])
-		}
-		fmt.Fprintln(tw, strings.Join(r, "\t"))
-	}
-	return tw.Flush()
-}
 
 // plain takes out what could move a terminal's cursor.
 func plain(s string) string {
@@ -40,6 +25,14 @@ func since(t time.Time) string {
 		return "-"
 	}
 	return time.Since(t).Round(time.Second).String()
+}
+
+// counted is a number of things whose plural has an s: "1 object", "2 objects".
+func counted[N int | uint32 | uint64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func orDash(s string) string {

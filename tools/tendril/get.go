@@ -19,7 +19,7 @@ import (
 
 const getExample = `  tendril get photo.jpg -o copy.jpg
   tendril get 0123456789abcdef0123456789abcdef | sha256sum
-  tendril get result -o result.bin --wait 30s   # until it is there, or published
+  tendril get result -o result.bin --wait 30s   # wait until it exists
   tendril get weights.bin --server gpubox --offset 1MiB --length 4096 -o part`
 
 func (c *cli) getVerb() *cobra.Command {
@@ -28,15 +28,12 @@ func (c *cli) getVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get NAME|ID",
 		Short: "Write an object's bytes to a file or to standard output",
-		Long: "Write an object's bytes to a file or to standard output. A name is looked for among this node's objects first, then\n" +
-			"among those that are published. With --server the bytes come over the network.",
+		Long: "Write an object's bytes to a file or to standard output. A name is looked up among this node's objects first, then\n" +
+			"among published ones. With --server the bytes come over the network.",
 		Example: getExample,
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if out == "" && c.term.isOut {
-				return usagef("objects are bytes that a terminal may not bear: name a file (-o FILE), pipe it on, or insist (-o -)")
-			}
 			part, err := parsePart(offset, length)
 			if err != nil {
 				return err
@@ -45,9 +42,9 @@ func (c *cli) getVerb() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; - is standard output (the default)")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the object to be there and sealed, or published")
-	cmd.Flags().StringVar(&offset, "offset", "", "begin so many bytes after the object's beginning, such as 4096 or 1MiB")
-	cmd.Flags().StringVar(&length, "length", "", "at most so many bytes (default: to the object's end)")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the object to be sealed or published")
+	cmd.Flags().StringVar(&offset, "offset", "", "first byte to write, such as 4096 or 1MiB")
+	cmd.Flags().StringVar(&length, "length", "", "most bytes to write (default: up to the object's end)")
 	return cmd
 }
 
@@ -95,6 +92,11 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 	if conn.Remote() {
 		open = openThere
 	}
+	if isShortID(what) {
+		if info, err := lookup(conn, what); err == nil {
+			what = info.ID.String()
+		}
+	}
 	obj, err := fetch(what, wait, func(id object.ID, name string, wait time.Duration) (source, error) {
 		return open(ctx, conn, id, name, wait)
 	})
@@ -102,6 +104,9 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 		return fmt.Errorf("get %s: %w", what, err)
 	}
 	defer obj.close()
+	if out == "" && c.term.isOut {
+		return usagef("refusing to write binary data to a terminal: use -o FILE, pipe the output, or force it with -o -")
+	}
 	off, n, err := part.of(obj.size)
 	if err != nil {
 		return fmt.Errorf("get %s: %w", what, err)
@@ -118,7 +123,8 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 }
 
 // fetch opens an object by ID or name, as lookup does.
-func fetch(what string, wait time.Duration, open func(id object.ID, name string, wait time.Duration) (source, error)) (source, error) {
+func fetch(what string, wait time.Duration,
+	open func(id object.ID, name string, wait time.Duration) (source, error)) (source, error) {
 	id, err := object.ParseID(what)
 	if err != nil {
 		return open(object.ID{}, what, wait)
@@ -142,7 +148,8 @@ func openHere(ctx context.Context, conn *client.Conn, id object.ID, name string,
 	if err != nil {
 		return source{}, err
 	}
-	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return copySteps(w, obj.Bytes()[off:][:n]) }, obj.Release}, nil
+	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return copySteps(w, obj.Bytes()[off:][:n]) },
+		obj.Release}, nil
 }
 
 // openThere is openHere for a daemon that shared memory does not reach.
@@ -151,7 +158,8 @@ func openThere(ctx context.Context, conn *client.Conn, id object.ID, name string
 	if err != nil {
 		return source{}, err
 	}
-	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return obj.CopyRange(ctx, w, off, n) }, obj.Close}, nil
+	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return obj.CopyRange(ctx, w, off, n) },
+		obj.Close}, nil
 }
 
 func copySteps(w io.Writer, b []byte) error {
@@ -165,8 +173,8 @@ func copySteps(w io.Writer, b []byte) error {
 	return nil
 }
 
-// writeFile replaces a file as a whole: a reader sees the old one or the new one, and a failure leaves the old one. What is not an
-// ordinary file (a device, a pipe) is written to as it is.
+// writeFile replaces a file as a whole: a reader sees the old one or the new one, and a failure leaves the old one.
+// What is not an ordinary file (a device, a pipe) is written to as it is.
 func writeFile(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -177,7 +185,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s: %w", path, errnoOf(err)) // not of a name that nobody has written
 	}
 	defer os.Remove(f.Name()) // gone already when the rename succeeded
 	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {

@@ -19,8 +19,8 @@ const (
 	icdName     = "tendril.icd"
 )
 
-// findLibrary returns the absolute path of the driver library: told, else TENDRIL_LIBRARY, else beside this program (bin/), else
-// ../lib/tendril (an installation).
+// findLibrary returns the absolute path of the driver library: told, else TENDRIL_LIBRARY, else beside this program
+// (bin/), else ../lib/tendril (an installation).
 func findLibrary(told string) (string, error) {
 	if told == "" {
 		told = os.Getenv("TENDRIL_LIBRARY")
@@ -42,7 +42,7 @@ func findLibrary(told string) (string, error) {
 			return lib, nil
 		}
 	}
-	return "", fmt.Errorf("the driver library is missing: it is neither %s; build it with: make build    (or name it: --library, TENDRIL_LIBRARY)",
+	return "", fmt.Errorf("the driver library is missing: it is neither %s. Build it (make build), or name it with --library or TENDRIL_LIBRARY",
 		strings.Join(places, " nor "))
 }
 
@@ -63,8 +63,8 @@ func existing(path string) (string, error) {
 
 var stampPattern = regexp.MustCompile(`-X[ =]'?"?main\.version=([^\s'"]+)`)
 
-// libraryVersion reads the version that the build stamped into a library, without loading it: the Go linker records its flags
-// (debug/buildinfo). "" when it has none.
+// libraryVersion reads the version that the build stamped into a library, without loading it: the Go linker records its
+// flags (debug/buildinfo). "" when it has none.
 func libraryVersion(path string) string {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -78,8 +78,8 @@ func libraryVersion(path string) string {
 	return ""
 }
 
-// vendorsDir returns a directory that holds our .icd file, with the library's absolute path, and no other. The one beside the
-// library serves unless it was moved since it was built; then one is made for this user.
+// vendorsDir returns a directory that holds our .icd file, with the library's absolute path, and no other. The one
+// beside the library serves unless it was moved since it was built; then one is made for this user.
 func vendorsDir(library string) (string, error) {
 	for _, dir := range []string{filepath.Join(filepath.Dir(library), "vendors"), filepath.Dir(library)} {
 		if onlyOurs(dir, library) {
@@ -110,8 +110,8 @@ func onlyOurs(dir, library string) bool {
 	return err == nil && strings.TrimSpace(string(raw)) == library
 }
 
-// userDir is a directory that belongs to this user alone. Another user who made /tmp/tendril-UID first could choose what our
-// programs load, so its owner and mode are checked.
+// userDir is a directory that belongs to this user alone. Another user who made /tmp/tendril-UID first could choose
+// what our programs load, so its owner and mode are checked.
 func userDir() (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("tendril-%d", os.Getuid()))
 	if run := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
@@ -125,7 +125,7 @@ func userDir() (string, error) {
 		return "", err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() || st.Mode&0o022 != 0 {
-		return "", fmt.Errorf("%s is not a directory of yours that only you may write", dir)
+		return "", fmt.Errorf("%s must be a directory that only you can write", dir)
 	}
 	return dir, nil
 }

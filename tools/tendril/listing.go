@@ -7,18 +7,23 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"unicode/utf8"
 )
 
-// A listing is printed as it comes from the daemon, page by page, so that a million objects need no more memory than a thousand.
+// A listing is printed as it comes from the daemon, page by page, so that a million objects need no more memory than a
+// thousand.
 
-// printListing prints a listing as a table, or as a JSON array where that is asked for.
-func printListing[T any](c *cli, seq iter.Seq2[T, error], head string, row func(T) []string) error {
-	out := bufio.NewWriter(c.term.out)
+// printListing prints a listing as a table, or as a JSON array where that is asked for. In place of a table without
+// rows it says none, beside the output.
+func printListing[T any](c *cli, seq iter.Seq2[T, error], none, head string, row func(T) []string) error {
 	if c.json {
+		out := bufio.NewWriter(c.term.out)
 		return firstError(listJSON(out, seq), out.Flush())
 	}
-	return firstError(listTable(out, seq, head, row), out.Flush())
+	rows, err := listTable(c.term.out, c.term.screen, seq, head, row)
+	if rows == 0 && err == nil {
+		c.say(none)
+	}
+	return err
 }
 
 // listJSON writes what printJSON would of the whole.
@@ -48,42 +53,24 @@ func listJSON[T any](w io.Writer, seq iter.Seq2[T, error]) error {
 // tableRows is how many rows a table's columns are measured for at a time.
 const tableRows = 1000
 
-// listTable writes what table would, but that columns may become wider after some rows.
-func listTable[T any](w io.Writer, seq iter.Seq2[T, error], head string, row func(T) []string) error {
-	rows := [][]string{strings.Split(head, " | ")}
-	widths := make([]int, len(rows[0]))
+// listTable writes what table would, but that columns may become wider after some rows, and says how many there are.
+func listTable[T any](w io.Writer, s screen, seq iter.Seq2[T, error], head string, row func(T) []string) (n int,
+	err error) {
+	t := newTabular(w, s, head, strings.Count(head, " | ")+1)
+	var rows [][]string
 	for item, err := range seq {
 		if err != nil {
-			return firstError(printRows(w, rows, widths), err)
+			return n, firstError(t.print(rows), err)
 		}
-		if rows = append(rows, row(item)); len(rows) > tableRows {
-			if err := printRows(w, rows, widths); err != nil {
-				return err
+		n++
+		if rows = append(rows, row(item)); len(rows) == tableRows {
+			if err := t.print(rows); err != nil {
+				return n, err
 			}
 			rows = rows[:0]
 		}
 	}
-	return printRows(w, rows, widths)
-}
-
-// printRows prints rows under each other, in columns of the widths, which grow with what is in them.
-func printRows(w io.Writer, rows [][]string, widths []int) error {
-	for _, r := range rows {
-		for i := range r {
-			r[i] = plain(r[i])
-			widths[i] = max(widths[i], utf8.RuneCountInString(r[i])+2)
-		}
-	}
-	for _, r := range rows {
-		last := len(r) - 1
-		for i, cell := range r[:last] {
-			fmt.Fprint(w, cell, strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)))
-		}
-		if _, err := fmt.Fprintln(w, r[last]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return n, firstError(t.print(rows), t.end())
 }
 
 // decoded gives what a listing of JSON values describes.

@@ -34,13 +34,15 @@ func TestListingsPrintAsWholes(t *testing.T) {
 		}
 		enc := json.NewEncoder(&want)
 		enc.SetIndent("", "  ")
-		if err := errors.Join(enc.Encode(list), listJSON(&got, numbers(n, nil))); err != nil || got.String() != want.String() {
+		if err := errors.Join(enc.Encode(list), listJSON(&got, numbers(n, nil))); err != nil ||
+			got.String() != want.String() {
 			t.Errorf("JSON of %d: %v, %.200q, want %.200q", n, err, got.String(), want.String())
 		}
 		got.Reset()
 		want.Reset()
-		err := errors.Join(table(&want, "NUMBER | LETTER | LAST", rows), listTable(&got, numbers(n, nil), "NUMBER | LETTER | LAST", row))
-		if err != nil || got.String() != want.String() {
+		printed, failed := listTable(&got, screen{}, numbers(n, nil), "NUMBER | LETTER | LAST", row)
+		err := errors.Join(table(&want, screen{}, "NUMBER | LETTER | LAST", rows), failed)
+		if err != nil || got.String() != want.String() || printed != n {
 			t.Errorf("table of %d: %v, %.200q, want %.200q", n, err, got.String(), want.String())
 		}
 	}
@@ -50,10 +52,61 @@ func TestListingsPrintAsWholes(t *testing.T) {
 func TestAListingThatFails(t *testing.T) {
 	var out strings.Builder
 	gone := errors.New("gone")
-	if err := listTable(&out, numbers(2, gone), "A | B", func(m map[string]string) []string { return []string{m["n"], ""} }); err != gone || strings.Count(out.String(), "\n") != 3 {
+	if _, err := listTable(&out, screen{}, numbers(2, gone), "A | B", func(m map[string]string) []string {
+		return []string{m["n"], ""}
+	}); err != gone || strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("%v, %q", err, out.String())
 	}
 	if err := listJSON(&out, numbers(2, gone)); err != gone {
 		t.Error(err)
 	}
+}
+
+// An empty list is one sentence beside the output, and no heads; as JSON it is an empty list, and nothing is said.
+func TestEmptyLists(t *testing.T) {
+	n := startNode(t)
+	n.env = append(n.env, "TENDRIL_CREDENTIALS="+n.dir+"/servers")
+	for _, x := range []struct {
+		says string
+		args []string
+	}{
+		{"You have no sealed objects", []string{"ls"}},
+		{"You have no objects.", []string{"ls", "--all"}},
+		{`No object has a name that begins with "photo".`, []string{"ls", "photo"}},
+		{"No object has the label kind=raw.", []string{"ls", "--label", "kind=raw"}},
+		{"Nobody shares an object with you.", []string{"ls", "--shared"}},
+		{"You have no published objects.", []string{"ls", "--published"}},
+		{"No objects.", []string{"ls", "--all-tenants"}},
+		{"No OpenCL program", []string{"session", "ls"}},
+		{"No tokens.", []string{"token", "ls"}},
+		{"You have no streams.", []string{"stream", "ls"}},
+		{`No stream has a name that begins with "video".`, []string{"stream", "ls", "video"}},
+		{"You have no objects.", []string{"top", "--once"}},
+		{"not logged in to any", []string{"servers"}},
+	} {
+		code, out, errs := n.run("", x.args...)
+		if code != 0 || out != "" || !strings.Contains(errs, x.says) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%q: %d %q %q", x.args, code, out, errs)
+		}
+		if code, out, errs := n.run("", append(x.args, "--json")...); code != 0 || out != "[]\n" || errs != "" {
+			t.Errorf("%q as JSON: %d %q %q", x.args, code, out, errs)
+		}
+	}
+	if code, out, errs := n.run("", "peer", "ls"); code != 0 || strings.Count(out, "\n") != 1 ||
+		!strings.Contains(errs, "No peers.") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
+// One of a thing is not called several.
+func TestCounted(t *testing.T) {
+	if got := counted(0, "object") + ", " + counted(1, "object") + ", " + counted(uint64(2), "object"); got !=
+		"0 objects, 1 object, 2 objects" {
+		t.Error(got)
+	}
+	n := startNode(t)
+	n.want(0, nil, "put", "--name", "x", n.file("x", []byte("x")))
+	n.want(0, []string{"1 object, ", "1 connection\n"}, "status")
+	n.want(0, []string{"1 object: "}, "scrub")
+	n.want(0, []string{"1 byte ("}, "stat", "x")
 }

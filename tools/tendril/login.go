@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"tendril/client"
 )
@@ -23,17 +25,17 @@ func (c *cli) loginVerb() *cobra.Command {
 	var token, name string
 	cmd := &cobra.Command{
 		Use:   "login HOST[:PORT]",
-		Short: "Get a certificate of another machine's daemon with a token",
-		Long: "Show a token (tendril token create) to the daemon of another machine, check that the daemon is the token's, and keep its\n" +
-			"authority and a key of your own, which never leaves this machine, under your XDG configuration directory\n" +
-			"(or $TENDRIL_CREDENTIALS). The token is asked for, or read from standard input, or $TENDRIL_TOKEN, or --token (which other\n" +
-			"users of this machine can see).",
+		Short: "Get a certificate from another machine's daemon with a token",
+		Long: "Get a certificate from the daemon of another machine with a token (tendril token create). The command checks that the\n" +
+			"token is that daemon's. It keeps the certificate, and a key that never leaves this machine, in your XDG configuration\n" +
+			"directory or in $TENDRIL_CREDENTIALS. It asks for the token, or reads it from standard input, from $TENDRIL_TOKEN,\n" +
+			"or from --token, which other users of this machine can see.",
 		Example: loginExample,
 		GroupID: "node",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if strings.HasPrefix(args[0], "ssh://") {
-				return usagef("%s needs no login but ssh's: tendril run --server %s -- PROGRAM", args[0], args[0])
+				return usagef("%s needs no login: tendril run --server %s -- PROGRAM", args[0], args[0])
 			}
 			if token == "" {
 				token = os.Getenv("TENDRIL_TOKEN")
@@ -48,7 +50,8 @@ func (c *cli) loginVerb() *cobra.Command {
 			if err != nil {
 				return serverError{args[0], err}
 			}
-			fmt.Fprintf(c.term.out, "Logged in to %s as %s (%v, tenant %s), until %s; renewed by use.\n", in.Server, plain(in.Name), in.Role, plain(in.Tenant), in.Expires.Format("2006-01-02"))
+			fmt.Fprintf(c.term.out, "Logged in to %s as %s (%v, tenant %s), until %s; using it renews it.\n", in.Server,
+				plain(in.Name), in.Role, plain(in.Tenant), in.Expires.Format("2006-01-02"))
 			return nil
 		},
 	}
@@ -57,17 +60,46 @@ func (c *cli) loginVerb() *cobra.Command {
 	return cmd
 }
 
-// askToken reads a token from standard input.
+// askToken reads a token from standard input; on a terminal it is not shown.
 func (c *cli) askToken() (string, error) {
 	if isTerminal(c.term.in) {
-		fmt.Fprint(c.term.err, "Token: ")
+		fmt.Fprint(c.term.err, "Token (not shown): ")
+		defer fmt.Fprintln(c.term.err)
+		defer hideInput(c.term.in)()
 	}
 	line, err := bufio.NewReader(io.LimitReader(c.term.in, maxTokenInput)).ReadString('\n')
 	if line = strings.TrimSpace(line); line == "" {
 		if err == nil || err == io.EOF {
-			return "", usagef("no token: make one on the other machine with tendril token create")
+			return "", usagef("no token: create one on the other machine with tendril token create")
 		}
 		return "", err
 	}
 	return line, nil
+}
+
+// hideInput has a terminal not show what is typed, until the function that it returns is called, or a signal ends the
+// program.
+func hideInput(f *os.File) (show func()) {
+	fd := int(f.Fd())
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return func() {}
+	}
+	hidden := *before
+	hidden.Lflag &^= unix.ECHO
+	_ = unix.IoctlSetTermios(fd, unix.TCSETS, &hidden)
+	restore := func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	go func() { // ends with the program, which reads one token
+		if s, told := <-stopped; told {
+			restore()
+			os.Exit(128 + int(s.(unix.Signal)))
+		}
+	}()
+	return func() {
+		signal.Stop(stopped)
+		close(stopped)
+		restore()
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -17,35 +18,65 @@ func (c *cli) lsVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Short:   "List your objects, oldest first",
-		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --label kind=raw\n  tendril ls --shared\n  tendril ls --all     # with those that are still being filled",
+		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --label kind=raw\n  tendril ls --shared\n  tendril ls --all     # unsealed ones too\n  sudo tendril ls --all-tenants",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			if len(args) == 1 {
 				q.Prefix = args[0]
 			}
-			if published {
+			switch {
+			case published:
 				return c.listPublished(conn, q.Prefix)
+			case q.AllTenants:
+				return printListing(c, conn.Objects(q), noneOf(q, "No objects."), "TENANT | "+objectsHead, func(o object.Info) []string {
+					return append([]string{o.Tenant}, objectRow(o)...)
+				})
 			}
-			return printListing(c, conn.Objects(q), objectsHead, objectRow)
+			none := "You have no sealed objects (--all lists others, too). Make one of a file: tendril put FILE"
+			switch {
+			case q.Shared:
+				none = "Nobody shares an object with you."
+			case q.All:
+				none = "You have no objects. Make one of a file: tendril put FILE"
+			}
+			return printListing(c, conn.Objects(q), noneOf(q, none), objectsHead, objectRow)
 		}),
 	}
-	cmd.Flags().BoolVar(&published, "published", false, "what the cluster knows of, wherever it is")
-	cmd.Flags().BoolVar(&q.All, "all", false, "also objects that are not sealed yet")
-	cmd.Flags().BoolVar(&q.Shared, "shared", false, "what others share with you, instead of your own")
-	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "KEY=VALUE; may be given several times: all must be there")
+	cmd.Flags().BoolVar(&published, "published", false, "list published objects of the whole cluster")
+	cmd.Flags().BoolVar(&q.All, "all", false, "also list objects that are not sealed yet")
+	cmd.Flags().BoolVar(&q.Shared, "shared", false, "list what others share with you, instead of your own")
+	cmd.Flags().BoolVar(&q.AllTenants, "all-tenants", false,
+		"list every tenant's objects, and whose they are: for root and the daemon's own user")
+	cmd.Flags().StringToStringVar(&q.Labels, "label", nil, "only objects with this `KEY=VALUE`; may be repeated")
+	cmd.MarkFlagsMutuallyExclusive("published", "shared", "all-tenants")
 	return c.jsonFlag(cmd)
 }
 
 func (c *cli) listPublished(conn *client.Conn, prefix string) error {
 	list := decoded[daemon.PublishedStatus](conn.EachPublished(prefix), "published objects")
-	return printListing(c, list, "ID | SIZE | AGE | NODES | NAME", func(o daemon.PublishedStatus) []string {
+	none := noneOf(client.Query{Prefix: prefix}, "You have no published objects. Publish one: tendril put FILE --publish")
+	return printListing(c, list, none, "ID | SIZE | AGE? | NODES? | NAME", func(o daemon.PublishedStatus) []string {
 		return []string{o.ID.String(), size(o.SizeBytes), since(o.Created), strings.Join(o.Nodes, ","), plain(o.Name)}
 	})
 }
 
-const objectsHead = "ID | SIZE | CLASS | STATE | REFS | AGE | NAME"
+// noneOf says that there is nothing like q; all is what to say where q does not narrow it down.
+func noneOf(q client.Query, all string) string {
+	switch {
+	case len(q.Labels) > 0 && q.Prefix != "":
+		return fmt.Sprintf("No object whose name begins with %q has the label %s.", q.Prefix, labelText(q.Labels))
+	case len(q.Labels) > 0:
+		return fmt.Sprintf("No object has the label %s.", labelText(q.Labels))
+	case q.Prefix != "":
+		return fmt.Sprintf("No object has a name that begins with %q.", q.Prefix)
+	}
+	return all
+}
+
+const objectsHead = "ID | SIZE | CLASS?? | STATE??? | REFS?? | AGE? | NAME"
 
 func objectRow(o object.Info) []string {
-	return []string{o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), strconv.Itoa(o.Refs), since(o.Created), orDash(o.Name)}
+	return []string{o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), strconv.Itoa(o.Refs),
+		since(o.Created), orDash(o.Name)}
 }

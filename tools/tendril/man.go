@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"tendril/ipc"
 )
 
 // manVerb prints tendril(1), from the same tree of commands as the help. `make install` writes it down.
@@ -106,7 +104,7 @@ func (p *page) whole(root *cobra.Command) {
 	p.terms(manFiles)
 	p.line(".SH EXIT STATUS")
 	p.terms(exitMeanings())
-	p.line(".PP\nThe commands\n.B run\nand\n.B trace\nend with the program's own.")
+	p.line(".PP\nThe commands\n.B run\nand\n.B trace\nexit with the program's own code.")
 	p.line(".SH SEE ALSO\n.BR tendril (3),\n.BR clinfo (1),\n.BR memfd_create (2)")
 }
 
@@ -145,7 +143,6 @@ func (p *page) flags(set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		p.line(".TP\n.BR \"%s\" \"%s\"", roff(name), roff(strings.TrimRight(" "+value, " ")))
-		usage = strings.ReplaceAll(usage, " (default "+ipc.DefaultSocket()+")", "") // of who made the page
 		if d := f.DefValue; d != "" && d != "false" && d != "0" && d != "0s" && d != "[]" {
 			usage += " (default " + d + ")"
 		}
@@ -164,23 +161,31 @@ func exitMeanings() (list [][2]string) {
 // lower makes a sentence's beginning what stands behind a name.
 func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
-// manEnvironment is what the command line itself reads. Each setting of the daemon has a variable besides, and OpenCL programs read more: docs/OPENCL.md.
+// manEnvironment is what the command line itself reads. Each setting of the daemon has a variable besides, and OpenCL
+// programs read more: docs/OPENCL.md.
 var manEnvironment = [][2]string{
 	{"TENDRIL_SOCKET", "the daemon's socket, as --socket"},
-	{"TENDRIL_SERVER", "daemons of other machines, commas between them, as --server"},
-	{"TENDRIL_CREDENTIALS", "directory of what tendril login keeps, in place of servers in the configuration directory"},
-	{"TENDRIL_TOKEN", "the token that tendril login uses when none is given to it"},
+	{"TENDRIL_SERVER", "daemons of other machines, separated by commas, as --server"},
+	{"TENDRIL_CREDENTIALS",
+		"directory for keys and certificates of tendril login (default: servers in the configuration directory)"},
+	{"TENDRIL_TOKEN", "the token for tendril login, if --token is not given"},
 	{"TENDRIL_CONFIG", "the daemon's configuration file, as --config"},
 	{"TENDRIL_LIBRARY", "the driver library, as --library of tendril run"},
-	{"TENDRIL_SSH", "what is run for ssh:// in place of ssh(1)"},
-	{"TENDRIL_CAPACITY, TENDRIL_LISTEN, …", "the daemon's settings: TENDRIL_ and a flag of tendril daemon in capitals, with _ for -; but TENDRIL_NODE_NAME for --name"},
+	{"TENDRIL_SSH", "the program to run for ssh:// instead of ssh(1)"},
+	{"TENDRIL_CAPACITY, TENDRIL_LISTEN, …",
+		"the daemon's settings: TENDRIL_ and a flag of tendril daemon in capitals, with _ for -; but TENDRIL_NODE_NAME for --name"},
 	{"TENDRIL_DEVICES, TENDRIL_RESUME, …", "what tendril run sets for OpenCL programs: tendril env prints it"},
 }
 
 var manFiles = [][2]string{
-	{"/run/tendril/tendril.sock", "the socket of a daemon that root runs; another user's is tendril/tendril.sock in $XDG_RUNTIME_DIR, or /tmp/tendril-UID/tendril.sock"},
-	{"/etc/tendril/tendril.toml, ~/.config/tendril/tendril.toml", "the daemon's configuration, root's and a user's: a key a flag of tendril daemon"},
-	{"/var/lib/tendril, ~/.local/state/tendril", "a daemon's identity, certificates, objects on disk and compiled kernels (--state-dir)"},
+	{"$XDG_RUNTIME_DIR/tendril/tendril.sock",
+		"the socket of a user's own daemon; without that variable /tmp/tendril-UID/tendril.sock. Commands and programs look there first"},
+	{"/run/tendril/tendril.sock",
+		"the socket of the system's daemon, which root runs for everybody: where no daemon of the user's own answers. Root's own is this one, whatever XDG_RUNTIME_DIR says"},
+	{"/etc/tendril/tendril.toml, ~/.config/tendril/tendril.toml",
+		"the daemon's configuration, for root and for a user: each flag of tendril daemon is a key"},
+	{"/var/lib/tendril, ~/.local/state/tendril",
+		"a daemon's identity, certificates, objects on disk and compiled kernels (--state-dir)"},
 	{"~/.config/tendril/servers", "keys and certificates of tendril login"},
 	{"/etc/OpenCL/vendors/*.icd", "drivers that the daemon finds (--vendors)"},
 }

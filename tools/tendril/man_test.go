@@ -13,14 +13,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestManPage checks that every command and flag stands in tendril(1), and that nothing in it is taken for a request by mistake.
+// TestManPage checks that every command and flag stands in tendril(1), and that nothing in it is taken for a request by
+// mistake.
 func TestManPage(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := run(context.Background(), terminal{in: os.Stdin, out: &out, err: &errs}, []string{"man"}); code != 0 {
 		t.Fatalf("%d: %s", code, &errs)
 	}
 	page := out.String()
-	for _, section := range []string{"NAME", "SYNOPSIS", "OPTIONS", "OBJECTS", "OPENCL PROGRAMS", "THE NODE", "EXAMPLES", "ENVIRONMENT", "FILES", "EXIT STATUS"} {
+	for _, section := range []string{"NAME", "SYNOPSIS", "OPTIONS", "OBJECTS", "OPENCL PROGRAMS", "THE NODE",
+		"EXAMPLES", "ENVIRONMENT", "FILES", "EXIT STATUS"} {
 		if !strings.Contains(page, "\n.SH "+section+"\n") {
 			t.Errorf("no section %s", section)
 		}
@@ -54,7 +56,8 @@ func TestManPage(t *testing.T) {
 		}
 	}
 	for code := exitOK; code <= exitTimeout; code++ {
-		if _, after, _ := strings.Cut(page, ".SH EXIT STATUS"); !strings.Contains(after, "\n.B "+strconv.Itoa(code)+"\n") {
+		if _, after, _ := strings.Cut(page, ".SH EXIT STATUS"); !strings.Contains(after,
+			"\n.B "+strconv.Itoa(code)+"\n") {
 			t.Errorf("exit status %d is not told", code)
 		}
 	}

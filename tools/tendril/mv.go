@@ -10,14 +10,15 @@ func (c *cli) mvVerb() *cobra.Command {
 	var replace bool
 	cmd := &cobra.Command{
 		Use:     "mv NAME NEWNAME",
-		Short:   "Rename an object, at once for all",
+		Short:   "Rename an object",
 		Example: "  tendril mv result.new result --replace",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(2),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			return conn.Rename(args[0], args[1], replace)
+			return replaceable(conn.Rename(args[0], args[1], replace))
 		}),
 	}
-	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it, which is deleted once nobody uses it")
+	cmd.Flags().BoolVar(&replace, "replace", false,
+		"replace the object that has the name; it is deleted once nobody uses it")
 	return cmd
 }

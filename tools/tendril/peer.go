@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -9,20 +10,21 @@ import (
 	"tendril/client"
 	"tendril/cluster/pki"
 	"tendril/daemon"
+	"tendril/store/object"
 )
 
-const peerExample = `  tendril peer ls                                # on node b: shows its authority, AUTHORITY
-  tendril peer add b:7433 --ca AUTHORITY         # on node a: a's workers may be connected to b's
+const peerExample = `  tendril peer ls                                # on node b: prints its authority, AUTHORITY
+  tendril peer add b:7433 --ca AUTHORITY         # on node a: its workers may connect to b's
   tendril peer rm b:7433`
 
 func (c *cli) peerVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peer",
-		Short: "Name the nodes that this one's workers may be connected to",
-		Long: "A program whose context spans two nodes has their workers move buffers and tell of events directly, where one node's\n" +
-			"daemon may dial the other's front door: one direction is enough. A daemon dials no other address than those named here, and\n" +
-			"believes there no other authority than the one named with it. Without that the program carries what goes between the two.\n" +
-			"Peers are for root and the daemon's own user.",
+		Short: "Name the nodes whose workers this node's workers may connect to",
+		Long: "If a program's context spans two nodes, their workers exchange buffers and events directly. For that one node's\n" +
+			"daemon must be able to dial the other; one direction is enough. A daemon dials only the addresses named here, and\n" +
+			"accepts there only the authority named with the address. Without peers the data goes through the program. Only root\n" +
+			"and the daemon's own user manage peers.",
 		Example: peerExample,
 		GroupID: "node",
 	}
@@ -34,7 +36,7 @@ func (c *cli) peerAddVerb() *cobra.Command {
 	var authority string
 	cmd := &cobra.Command{
 		Use:     "add HOST:PORT --ca FINGERPRINT",
-		Short:   "Let workers be connected to those of the node there",
+		Short:   "Let this node's workers connect to those of another node",
 		Example: "  tendril peer add b:7433 --ca 0123…",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -45,7 +47,7 @@ func (c *cli) peerAddVerb() *cobra.Command {
 			return c.setPeer(args[0], f)
 		},
 	}
-	cmd.Flags().StringVar(&authority, "ca", "", "the authority of the node there, as tendril peer ls shows it there")
+	cmd.Flags().StringVar(&authority, "ca", "", "the authority of that node, as tendril peer ls prints it there")
 	_ = cmd.MarkFlagRequired("ca") // fails only for a flag that is not there
 	return cmd
 }
@@ -53,10 +55,12 @@ func (c *cli) peerAddVerb() *cobra.Command {
 func (c *cli) peerRemoveVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm HOST:PORT",
-		Short:   "Make no more connections there; those that are stay",
+		Short:   "Make no new connections to that node; existing ones stay",
 		Example: "  tendril peer rm b:7433",
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return c.setPeer(args[0], pki.Fingerprint{}) },
+
+		ValidArgsFunction: c.completing(peersToComplete),
 	}
 }
 
@@ -66,7 +70,11 @@ func (c *cli) setPeer(address string, authority pki.Fingerprint) error {
 		return err
 	}
 	defer conn.Close()
-	return conn.SetPeer(address, authority)
+	err = conn.SetPeer(address, authority)
+	if errors.Is(err, object.ErrNotFound) {
+		return hinted{err, "See which there are with: tendril peer ls"}
+	}
+	return err
 }
 
 func (c *cli) peerListVerb() *cobra.Command {
@@ -76,13 +84,9 @@ func (c *cli) peerListVerb() *cobra.Command {
 		Example: "  tendril peer ls --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			raw, err := conn.Peers()
+			s, err := peersOf(conn)
 			if err != nil {
 				return err
-			}
-			var s daemon.PeersStatus
-			if err := json.Unmarshal(raw, &s); err != nil {
-				return fmt.Errorf("the daemon's list of peers: %w", err)
 			}
 			if c.json {
 				return c.printJSON(s)
@@ -92,14 +96,29 @@ func (c *cli) peerListVerb() *cobra.Command {
 	})
 }
 
+// peersOf asks for the peers.
+func peersOf(conn *client.Conn) (s daemon.PeersStatus, err error) {
+	raw, err := conn.Peers()
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, fmt.Errorf("the daemon's list of peers: %w", err)
+	}
+	return s, nil
+}
+
 func (c *cli) printPeers(s daemon.PeersStatus) error {
-	fmt.Fprintf(c.term.out, "this node's authority: %s\n", s.Authority)
+	if err := hanging(c.term.out, c.term.screen, "this node's authority: ", nil, s.Authority); err != nil {
+		return err
+	}
 	if len(s.Peers) == 0 {
+		c.say("No peers. Name one: tendril peer add HOST:PORT --ca FINGERPRINT")
 		return nil
 	}
 	rows := make([][]string, len(s.Peers))
 	for i, p := range s.Peers {
 		rows[i] = []string{plain(p.Address), p.Authority}
 	}
-	return table(c.term.out, "ADDRESS | AUTHORITY", rows)
+	return table(c.term.out, c.term.screen, "ADDRESS | AUTHORITY", rows)
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progressStep is how much is copied between two looks at the clock; progressFrom is where a copy is long enough for a bar.
+// progressStep is how much is copied between two looks at the clock; progressFrom is where a copy is long enough for a
+// bar.
 const (
 	progressStep = 4 << 20
 	progressFrom = 64 << 20
@@ -25,7 +26,8 @@ func (c *cli) newProgress(what string, total uint64) progress {
 	all := mpb.New(mpb.WithOutput(c.term.err), mpb.WithWidth(48))
 	bar := all.AddBar(int64(total), mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(what+" ")),
-		mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f "), decor.AverageSpeed(decor.SizeB1024(0), "% .1f ")))
+		mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f "),
+			decor.AverageSpeed(decor.SizeB1024(0), "% .1f ")))
 	return progress{all, bar}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -20,17 +21,20 @@ func (c *cli) proxyVerb() *cobra.Command {
 		Hidden:  true,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			socket, err := ipc.DialUnix(c.socketPath())
-			if err != nil {
-				return noDaemonError{c.socketPath(), err}
+			conn, at, err := ipc.Lookup(c.socket, 0)
+			if none := (*ipc.NoDaemonError)(nil); errors.As(err, &none) {
+				return noDaemonError{none}
 			}
-			return splice(socket, c.term.in, c.term.out)
+			if err != nil {
+				return err
+			}
+			return splice(conn.Socket(at), c.term.in, c.term.out)
 		},
 	}
 }
 
-// splice copies both ways until the daemon hangs up. The copy from standard input cannot be interrupted; it ends with the process,
-// which has nothing left to do by then.
+// splice copies both ways until the daemon hangs up. The copy from standard input cannot be interrupted; it ends with
+// the process, which has nothing left to do by then.
 func splice(socket *ipc.Socket, in io.Reader, out io.Writer) error {
 	go func() {
 		_, _ = io.Copy(socketWriter{socket}, in)

@@ -28,14 +28,17 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "put FILE|-",
 		Short:   "Put a file or a stream into the store, under a name",
-		Long:    "Put a file or, with -, standard input into the store. The object has a name, which holds it until `tendril rm`.",
+		Long:    "Put a file, or standard input (-), into the store. The object gets a name and stays until `tendril rm`.",
 		Example: putExample,
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if name == "" && cmd.Flags().Changed("name") {
+				return usagef(`--name "": want a name`)
+			}
 			if name == "" {
 				if args[0] == "-" {
-					return usagef("what comes from standard input needs a name: --name N")
+					return usagef("standard input needs a name: --name N")
 				}
 				name = filepath.Base(args[0])
 			}
@@ -43,14 +46,17 @@ func (c *cli) putVerb() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
-	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that has it, which is deleted once nobody uses it")
-	cmd.Flags().BoolVar(&publish, "publish", false, "make it known to the cluster under its name")
+	cmd.Flags().BoolVar(&replace, "replace", false,
+		"replace the object that has the name; it is deleted once nobody uses it")
+	cmd.Flags().BoolVar(&publish, "publish", false, "publish it: list it under its name for the whole cluster")
 	var persist bool
-	cmd.Flags().BoolVar(&persist, "persist", false, "keep it on disk, too: it is there after a restart")
-	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long it is to live (default: until tendril rm)")
-	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "KEY=VALUE, to list by; may be given several times")
-	cmd.Flags().BoolVar(&opts.Strict, "strict", false, "seal it so that no writable mapping of it is left anywhere, and none can be made")
-	cmd.Flags().BoolVar(&opts.Checksum, "checksum", false, "make checksums of it at once, and compare them from then on: tendril scrub")
+	cmd.Flags().BoolVar(&persist, "persist", false, "also keep it on disk, so that it survives a restart")
+	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long the object lives (default: until tendril rm)")
+	cmd.Flags().StringToStringVar(&opts.Labels, "label", nil, "`KEY=VALUE`, for ls --label; may be repeated")
+	cmd.Flags().BoolVar(&opts.Strict, "strict", false,
+		"seal it strictly: no process keeps or gets a writable mapping of it")
+	cmd.Flags().BoolVar(&opts.Checksum, "checksum", false,
+		"compute checksums now, and compare them at restores and scrubs")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
 	cmd.PreRun = func(*cobra.Command, []string) {
 		switch {
@@ -76,12 +82,12 @@ func (c *cli) put(file, name string, replace, publish bool, opts client.CreateOp
 	defer conn.Close()
 	if !replace { // before a long stream is read for nothing
 		if _, err := conn.StatByName(name); err == nil {
-			return fmt.Errorf("%w: an object is called %q", object.ErrExists, name)
+			return replaceable(fmt.Errorf("%w: an object is named %q", object.ErrExists, name))
 		}
 	}
 	id, err := c.send(conn, in, name, replace, opts)
 	if err != nil {
-		return fmt.Errorf("put %s: %w", file, err)
+		return replaceable(fmt.Errorf("put %s: %w", file, err))
 	}
 	if publish {
 		if _, err := conn.Publish(id, name, replace); err != nil {
@@ -97,6 +103,14 @@ func (c *cli) put(file, name string, replace, publish bool, opts client.CreateOp
 	}
 	fmt.Fprintf(c.term.out, "%s  %s  %s\n", info.ID, size(info.SizeBytes), plain(info.Name))
 	return nil
+}
+
+// replaceable says of a name that is taken what put and mv have for it.
+func replaceable(err error) error {
+	if errors.Is(err, object.ErrExists) {
+		return hinted{err, "Choose another name, or replace the old object with --replace."}
+	}
+	return err
 }
 
 // openInput opens what put reads; the caller closes it.
@@ -122,8 +136,10 @@ type content struct {
 	send func(w io.Writer) error
 }
 
-// send makes the object. A file's size is known; a stream is gathered first, because an object's size is fixed when it is created.
-func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, opts client.CreateOptions) (object.ID, error) {
+// send makes the object. A file's size is known; a stream is gathered first, because an object's size is fixed when it
+// is created.
+func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool,
+	opts client.CreateOptions) (object.ID, error) {
 	what, err := c.contentOf(in, conn.Daemon().CapacityBytes)
 	if err != nil {
 		return object.ID{}, err
@@ -138,7 +154,7 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool, op
 	store := storeHere
 	if conn.Remote() {
 		if opts.Strict {
-			return object.ID{}, usagef("--strict is for this machine's store: another machine's daemon fills the object itself")
+			return object.ID{}, usagef("--strict works only with this machine's store")
 		}
 		store = storeThere
 	}
@@ -170,14 +186,16 @@ func (c *cli) contentOf(in *os.File, limit uint64) (content, error) {
 			return content{}, err
 		}
 		if left := info.Size() - at; left > 0 { // files of /proc say 0 and have more
-			return content{uint64(left), func(b []byte) error { return c.readFull(in, b) }, func(w io.Writer) error { return c.sendFull(w, in, left) }}, nil
+			return content{uint64(left), func(b []byte) error { return c.readFull(in, b) },
+				func(w io.Writer) error { return c.sendFull(w, in, left) }}, nil
 		}
 	}
 	parts, total, err := gather(in, limit)
 	if err != nil {
 		return content{}, err
 	}
-	return content{total, func(b []byte) error { spread(b, parts); return nil }, func(w io.Writer) error { return c.sendParts(w, parts, total) }}, nil
+	return content{total, func(b []byte) error { spread(b, parts); return nil },
+		func(w io.Writer) error { return c.sendParts(w, parts, total) }}, nil
 }
 
 // storeHere makes an object in shared memory. The caller calls release.
@@ -213,7 +231,7 @@ func storeThere(conn *client.Conn, what content, opts client.CreateOptions) (id 
 	return up.ID(), up.Release, nil
 }
 
-var errShorter = errors.New("the file became shorter while it was read")
+var errShorter = errors.New("the file was truncated while it was read")
 
 // readFull reads exactly len(b) bytes and shows how far it is.
 func (c *cli) readFull(in io.Reader, b []byte) error {
@@ -237,7 +255,8 @@ func (c *cli) readFull(in io.Reader, b []byte) error {
 func (c *cli) sendFull(w io.Writer, in io.Reader, n int64) error {
 	p := c.newProgress("put", uint64(n))
 	defer p.end()
-	done, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(w, p)}, io.LimitReader(in, n), make([]byte, progressStep))
+	done, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(w, p)}, io.LimitReader(in, n),
+		make([]byte, progressStep))
 	if err == nil && done < n {
 		err = fmt.Errorf("%w: %d of %d bytes", errShorter, done, n)
 	}
@@ -276,7 +295,7 @@ func gather(in io.Reader, limit uint64) (parts [][]byte, total uint64, err error
 		case err != nil:
 			return nil, 0, err
 		case total > limit:
-			return nil, 0, fmt.Errorf("%w: the stream has more than the store's %d bytes", object.ErrFull, limit)
+			return nil, 0, fmt.Errorf("%w: the input is larger than the store (%d bytes)", object.ErrFull, limit)
 		}
 	}
 }

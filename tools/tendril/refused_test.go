@@ -14,11 +14,12 @@ import (
 func TestRefused(t *testing.T) {
 	why := fmt.Errorf("%w: %d connections open", object.ErrBusy, 2)
 	var out bytes.Buffer
-	code := report(&out, refusedError{"/s", fmt.Errorf("%w: the daemon ended the connection: %w", client.ErrDisconnected, why)})
+	code := report(&out, refusedError{&client.EndedError{At: "/s", Why: why}})
 	if code != exitFailure || out.String() != "tendril: the daemon at /s refuses the connection: 2 connections open\n" {
 		t.Errorf("%d, %q", code, &out)
 	}
-	if code = report(&out, fmt.Errorf("%w: Create flags 0x5", object.ErrProtocol)); code != exitFailure || !strings.Contains(out.String(), "of one build") {
+	if code = report(&out, fmt.Errorf("%w: Create flags 0x5", object.ErrProtocol)); code != exitFailure ||
+		!strings.Contains(out.String(), "of the same build") {
 		t.Errorf("%d, %q", code, &out)
 	}
 }

@@ -13,8 +13,8 @@ func (c *cli) rmVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm NAME|ID…",
 		Short: "Delete objects",
-		Long: "Delete objects. The names are free at once; the memory goes when nobody uses the bytes any more. Those that cannot\n" +
-			"be deleted are reported and the others are.",
+		Long: "Delete objects. Their names are free at once; their memory is freed when nobody uses them any more. If one object cannot\n" +
+			"be deleted, the command reports it and deletes the others.",
 		Example: "  tendril rm photo.jpg\n  tendril rm a b 0123456789abcdef0123456789abcdef\n  tendril rm --force perhaps",
 		GroupID: "store",
 		Args:    cobra.MinimumNArgs(1),
@@ -32,6 +32,6 @@ func (c *cli) rmVerb() *cobra.Command {
 			return errors.Join(faults...)
 		}),
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "an object that is not there is no failure")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "ignore objects that do not exist")
 	return cmd
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"tendril/ipc"
 )
@@ -18,11 +18,8 @@ type cli struct {
 	socket  string   // --socket
 	servers []string // --server
 	json    bool     // --json
-}
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	quietBuild bool // that a daemon is of another build has been said, or is said elsewhere
 }
 
 // run executes one command line and returns its exit code.
@@ -41,7 +38,19 @@ func markUsage(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, prefix := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs", "invalid argument", "accepts ", "requires at least", "required flag", "if any flags in the group", "bad flag syntax"} {
+	if m := exclusive.FindStringSubmatch(err.Error()); m != nil {
+		return usagef("--%s: use one of them", strings.Join(strings.Fields(m[1]), " and --"))
+	}
+	if m := unknownVerb.FindStringSubmatch(err.Error()); m != nil {
+		near := strings.Join(strings.Fields(m[2]), " or ")
+		if near != "" {
+			near = ": did you mean " + near + "?"
+		}
+		return usagef("there is no command %s%s", m[1], near)
+	}
+	for _, prefix := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs",
+		"invalid argument", "accepts ", "requires at least", "required flag",
+		"bad flag syntax"} {
 		if strings.HasPrefix(err.Error(), prefix) {
 			return usageError{err}
 		}
@@ -49,50 +58,62 @@ func markUsage(err error) error {
 	return err
 }
 
+// unknownVerb is what cobra says of a command that is not there, with those that are near.
+var unknownVerb = regexp.MustCompile(`^unknown command ("[^"]*") for "tendril"(?s:\s+Did you mean this\?\s+(.*))?`)
+
+// exclusive is what cobra says of flags that exclude each other.
+var exclusive = regexp.MustCompile(`^if any flags in the group .*\[([^]]+)\] were all set$`)
+
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tendril",
 		Short: "A shared-memory object store that reaches remote GPUs",
-		Long: "Tendril keeps buffers that processes share without copying, and lets unmodified OpenCL programs use\n" +
-			"devices through the node's daemon.\n\n" + exitHelp,
+		Long: "Tendril keeps objects in memory that processes share without copying them. It runs the OpenCL commands of\n" +
+			"unmodified programs on this node's devices, or on another machine's.\n\n" + exitHelp,
 		Example:       "  tendril daemon &\n  tendril put photo.jpg\n  tendril ls\n  tendril run -- clinfo -l",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
 	}
-	root.PersistentFlags().StringVar(&c.socket, "socket", "", "the daemon's socket (default "+ipc.DefaultSocket()+")")
-	root.PersistentFlags().StringArrayVar(&c.servers, "server", nil, "the daemon of another machine: HOST:PORT (after tendril login), ssh://USER@HOST or local; run takes several")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"}, &cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
+	root.PersistentFlags().StringVar(&c.socket, "socket", "",
+		"`PATH` of the daemon's socket (default: your own daemon's where it answers, else "+ipc.SystemSocket+")")
+	root.PersistentFlags().StringArrayVar(&c.servers, "server", nil,
+		"the daemon of another machine: `HOST:PORT` (after tendril login), ssh://USER@HOST, local or "+
+			"the path of a socket; run accepts several")
+	root.SetFlagErrorFunc(flagError)
+	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"},
+		&cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
 	root.AddCommand(
-		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.peerVerb(), c.loginVerb(), c.uiVerb(), c.proxyVerb(),
-		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(), c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
+		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.peerVerb(), c.loginVerb(),
+		c.logoutVerb(), c.serversVerb(), c.doctorVerb(), c.uiVerb(), c.proxyVerb(),
+		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(),
+		c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
 		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
-		workerVerb(), probeVerb(), c.manVerb(),
+		workerVerb(), probeVerb(), guardVerb(), c.manVerb(),
 	)
+	root.SetHelpCommandGroupID("node")
+	root.SetCompletionCommandGroupID("node")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	sayUsage(root)
+	c.completeArguments(root)
+	fitHelp(root, c.term.screen.columns)
 	return root
 }
 
-// socketPath is where the daemon is looked for.
-func (c *cli) socketPath() string {
-	if c.socket != "" {
-		return c.socket
-	}
-	return ipc.DefaultSocket()
-}
-
-// serverList is which other machines are asked: --server, else TENDRIL_SERVER (commas between them) unless a socket is named.
+// serverList is which other machines are asked: --server, else TENDRIL_SERVER (commas between them) unless a socket is
+// named.
 func (c *cli) serverList() ([]string, error) {
 	list := c.servers
 	if len(list) == 0 && c.socket == "" {
 		list = strings.FieldsFunc(os.Getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' })
 	}
 	if len(c.servers) > 0 && c.socket != "" {
-		return nil, usagef("--server and --socket: one or the other")
+		return nil, usagef("use --server or --socket: one or the other")
 	}
 	for _, s := range list {
 		if s == "" || strings.ContainsAny(s, ", \t\n") {
-			return nil, usagef("--server %q: want HOST:PORT, ssh://USER@HOST, or local", s)
+			return nil, usagef("--server %q: want HOST:PORT, ssh://USER@HOST, local, or the path of a socket", s)
 		}
 	}
 	return list, nil

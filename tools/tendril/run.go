@@ -24,8 +24,8 @@ func (c *cli) runVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- PROGRAM [ARGS…]",
 		Short: "Run an OpenCL program on the daemon's devices",
-		Long: "Run an unmodified OpenCL program so that it sees this node's devices through Tendril and no others. The program\n" +
-			"takes this process's place: signals and the exit code are its own.",
+		Long: "Run an unmodified OpenCL program on the devices that the daemon offers. The program sees no other devices. It\n" +
+			"replaces this process, so signals and the exit code are the program's own.",
 		Example: runExample,
 		GroupID: "opencl",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -44,7 +44,7 @@ func (c *cli) runVerb() *cobra.Command {
 				return err
 			}
 			err = syscall.Exec(program, args, mergeEnv(os.Environ(), vars))
-			return fmt.Errorf("start %s: %w", program, err)
+			return noProgramError{program, err}
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
@@ -67,12 +67,12 @@ func mergeEnv(env []string, vars map[string]string) []string {
 	return merged
 }
 
-// runnable finds a program as the shell would and refuses those that would silently run on other devices: the dynamic linker and
-// the OpenCL loaders ignore these variables in programs that gain rights (ld.so(8), secure-execution mode).
+// runnable finds a program as the shell would and refuses those that would silently run on other devices: the dynamic
+// linker and the OpenCL loaders ignore these variables in programs that gain rights (ld.so(8), secure-execution mode).
 func runnable(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("program: %w", err)
+		return "", noProgramError{name, err}
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func runnable(name string) (string, error) {
 	default:
 		return path, nil
 	}
-	return "", fmt.Errorf("%s %s: the OpenCL loader ignores the environment of such programs, so it would not use Tendril; run a copy without these rights", path, why)
+	return "", fmt.Errorf("%s %s: the OpenCL loader ignores environment variables in such programs, so it would not find Tendril; run a copy without these rights", path, why)
 }
 
 // hasCapabilities reports whether a file grants capabilities(7).

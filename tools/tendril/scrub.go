@@ -13,10 +13,10 @@ func (c *cli) scrubVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scrub",
 		Short: "Compare objects with their checksums, in memory and on disk",
-		Long: "Compare objects with their checksums: what lies on disk, and what lies in memory where checksums are known. They are from the seal on\n" +
-			"where that was asked for (put --checksum) or the object is persisted, else from when it first went to disk or a scrub came by: an object\n" +
-			"without any gets them. Root and the daemon's own user scrub everybody's objects, others their own. The daemon does it by itself with\n" +
-			"--scrub-interval. Damaged objects are listed, and end it with exit code 1: delete them, and put them again.",
+		Long: "Compare objects with their checksums, in memory and on disk. An object has checksums from its seal on if it is\n" +
+			"persisted or was put with --checksum; others get them when they first go to disk, or at their first scrub. Root and\n" +
+			"the daemon's own user scrub all objects, other users their own. With --scrub-interval the daemon scrubs by itself.\n" +
+			"Damaged objects are listed, and the exit code is 1: delete them and put them again.",
 		Example: "  tendril scrub\n  tendril scrub --json",
 		GroupID: "store",
 		Args:    cobra.NoArgs,
@@ -48,20 +48,22 @@ func (c *cli) scrub(cmd *cobra.Command, conn *client.Conn) error {
 		err = c.printScrub(all)
 	}
 	if n := all.Damages(); n > 0 && err == nil {
-		return fmt.Errorf("%d damaged: delete what is listed (tendril rm), and put it again", n)
+		return fmt.Errorf("%s: delete with tendril rm, and put again", counted(n, "damaged object"))
 	}
 	return err
 }
 
 func (c *cli) printScrub(all object.ScrubReport) error {
-	fmt.Fprintf(c.term.out, "%d objects: %s in memory and %s on disk compared, %d got checksums, %d could not be read, %d damaged\n",
-		all.Objects, size(all.MemoryBytes), size(all.DiskBytes), all.New, all.Unread, all.Damages())
+	fmt.Fprintf(c.term.out,
+		"%s: %s in memory and %s on disk compared, %d got checksums, %d could not be read, %d damaged\n",
+		counted(all.Objects, "object"), size(all.MemoryBytes), size(all.DiskBytes), all.New, all.Unread, all.Damages())
 	if len(all.Damaged) == 0 {
 		return nil
 	}
 	var rows [][]string
 	for _, d := range all.Damaged {
-		rows = append(rows, []string{d.ID.String(), d.Tenant, orDash(plain(d.Name)), size(d.SizeBytes), d.Where, plain(d.Why)})
+		rows = append(rows, []string{d.ID.String(), d.Tenant, orDash(plain(d.Name)), size(d.SizeBytes), d.Where,
+			plain(d.Why)})
 	}
-	return table(c.term.out, "ID | TENANT | NAME | SIZE | WHERE | WHY", rows)
+	return table(c.term.out, c.term.screen, "ID | TENANT? | NAME | SIZE? | WHERE | WHY", rows)
 }

@@ -4,24 +4,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"tendril/client"
 	"tendril/daemon"
+	"tendril/store/object"
 )
 
 const sessionExample = `  tendril session ls
-  tendril session kill 17          # its program's calls fail from then on; what it had is given back`
+  tendril session kill 17          # its program's OpenCL calls fail from then on`
 
 func (c *cli) sessionVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "List the OpenCL programs that use the node, and end one's session",
-		Long: "A session is one OpenCL program's use of this node: its workers, its buffers, its place in the queues. To end one leaves the program\n" +
-			"running: its calls return errors, as when a device is lost. Yours are the sessions of your tenant; root and the daemon's own user may\n" +
-			"end any. The daemon asked is this machine's.",
+		Short: "List the OpenCL programs that use this node, and end sessions",
+		Long: "A session is one OpenCL program's use of this node, with its workers and buffers. If you end a session, the program\n" +
+			"goes on, but its OpenCL calls return errors, as if a device were lost. You may end sessions of your tenant; root and\n" +
+			"the daemon's own user may end any. The command works on this machine's daemon only.",
 		Example: sessionExample,
 		GroupID: "opencl",
 	}
@@ -36,30 +38,46 @@ func (c *cli) sessionListVerb() *cobra.Command {
 		Example: "  tendril session ls\n  tendril session ls --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			s, err := nodeStatus(conn)
-			switch {
-			case err != nil:
-				return err
-			case c.json && s.Sessions == nil:
-				return c.printJSON([]daemon.SessionStatus{})
-			case c.json:
-				return c.printJSON(s.Sessions)
-			}
-			return table(c.term.out, sessionHead, sessionRows(s))
+			return printListing(c, sessionsOf(conn), "No OpenCL program that you may see uses this node.", sessionHead, sessionRow)
 		}),
 	})
 }
 
+// sessionsOf lists the sessions page by page; a daemon that knows no pages of them has them in its status.
+func sessionsOf(conn *client.Conn) iter.Seq2[daemon.SessionStatus, error] {
+	return func(yield func(daemon.SessionStatus, error) bool) {
+		for x, err := range decoded[daemon.SessionStatus](conn.EachSession(), "sessions") {
+			if errors.Is(err, object.ErrUnsupported) {
+				sessionsOfStatus(conn, yield)
+				return
+			}
+			if !yield(x, err) {
+				return
+			}
+		}
+	}
+}
+
+func sessionsOfStatus(conn *client.Conn, yield func(daemon.SessionStatus, error) bool) {
+	s, err := nodeStatus(conn)
+	if err != nil {
+		yield(daemon.SessionStatus{}, err)
+	}
+	for _, x := range s.Sessions {
+		if !yield(x, nil) {
+			return
+		}
+	}
+}
+
 func (c *cli) sessionKillVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "kill ID…",
-		Short:   "End sessions: their workers, and all that they have",
-		Long:    "End sessions: their workers, and all that they have. Those that cannot be ended are reported and the others are.",
-		Example: "  tendril session kill 17\n  tendril session kill 17 18 --json",
-		Args:    cobra.MinimumNArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return c.sessionsToComplete(), cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "kill ID…",
+		Short:             "End sessions with their workers and buffers",
+		Long:              "End sessions with their workers and buffers. If one session cannot be ended, the command reports it and ends the others.",
+		Example:           "  tendril session kill 17\n  tendril session kill 17 18 --json",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.completing(sessionsToComplete),
 		RunE: func(_ *cobra.Command, args []string) error {
 			ids := make([]uint64, len(args))
 			for i, text := range args {
@@ -85,7 +103,8 @@ func (c *cli) endSessions(ids []uint64) error {
 	var faults []error
 	for _, id := range ids {
 		if err := conn.EndSession(id); err != nil {
-			faults = append(faults, fmt.Errorf("session kill %d: %w", id, err))
+			faults = append(faults,
+				hinted{fmt.Errorf("session kill %d: %w", id, err), "See which there are with: tendril session ls"})
 			continue
 		}
 		ended = append(ended, id)
@@ -96,18 +115,12 @@ func (c *cli) endSessions(ids []uint64) error {
 	return errors.Join(faults...)
 }
 
-// sessionsToComplete are the sessions' numbers with their programs, for the shell; none where nobody answers.
-func (c *cli) sessionsToComplete() (list []string) {
-	conn, err := c.dial()
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	s, err := nodeStatus(conn)
-	if err != nil {
-		return nil
-	}
-	for _, x := range s.Sessions {
+// sessionsToComplete are the sessions' numbers with their programs, for the shell.
+func sessionsToComplete(conn *client.Conn, _ string) (list []string) {
+	for x, err := range sessionsOf(conn) {
+		if err != nil || len(list) == mostCompleted {
+			break
+		}
 		list = append(list, fmt.Sprintf("%d\t%s, pid %d", x.ID, plain(x.Program), x.PID))
 	}
 	return list

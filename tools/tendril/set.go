@@ -18,8 +18,8 @@ func (c *cli) setVerb() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:     "set NAME|ID",
-		Short:   "Change an object's labels, how long it lives, and whether it may go to disk",
-		Example: "  tendril set model --persist\n  tendril set frame --ttl 10m        # from now on; 0 ends the limit\n  tendril set hot --pin\n  tendril set photo --label year=2026 --label kind=raw",
+		Short:   "Change an object's labels, lifetime and pinning",
+		Example: "  tendril set model --persist\n  tendril set frame --ttl 10m        # from now on; 0: no limit\n  tendril set hot --pin\n  tendril set photo --label year=2026 --label kind=raw",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,7 +30,7 @@ func (c *cli) setVerb() *cobra.Command {
 				change.TTL = &ttl
 			}
 			if change.Pinned == nil && change.TTL == nil && change.Labels == nil && !change.Persist {
-				return usagef("nothing to set: name a flag")
+				return usagef("nothing to set: give at least one flag")
 			}
 			conn, err := c.dial()
 			if err != nil {
@@ -47,11 +47,11 @@ func (c *cli) setVerb() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&pin, "pin", false, "keep it in memory whatever is short of it")
-	cmd.Flags().BoolVar(&unpin, "unpin", false, "let it go to disk again")
-	cmd.Flags().BoolVar(&change.Persist, "persist", false, "keep it on disk, too: it is there after a restart")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long it is to live from now on; 0: without end")
-	cmd.Flags().StringToStringVar(&change.Labels, "label", nil, "KEY=VALUE; all labels given take the place of the old ones")
+	cmd.Flags().BoolVar(&pin, "pin", false, "keep it in memory, even when memory is short")
+	cmd.Flags().BoolVar(&unpin, "unpin", false, "allow spilling it to disk again")
+	cmd.Flags().BoolVar(&change.Persist, "persist", false, "also keep it on disk, so that it survives a restart")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long it lives from now on; 0: no limit")
+	cmd.Flags().StringToStringVar(&change.Labels, "label", nil, "`KEY=VALUE`; the labels given replace all old ones")
 	cmd.MarkFlagsMutuallyExclusive("pin", "unpin")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
 	return cmd

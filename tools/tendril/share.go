@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os/user"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/store/object"
 )
 
 func (c *cli) shareVerb() *cobra.Command {
@@ -15,25 +17,23 @@ func (c *cli) shareVerb() *cobra.Command {
 	var revoke bool
 	cmd := &cobra.Command{
 		Use:   "share NAME|ID --to USER|GROUP|all",
-		Short: "Let others read an object, or no longer",
-		Long: "Let users, groups (written :GROUP) or all read an object of yours. They find it by its ID, or as YOUR-TENANT/NAME; `tendril ls --shared`\n" +
-			"shows it to them. With --revoke there are no new readers; who has the object keeps it until it is released.",
-		Example: "  tendril share photo --to ada\n  tendril share photo --to :video --to uid:1005\n  tendril share photo --to all\n  tendril share photo --to ada --revoke\n  tendril stat photo                 # shows who may",
+		Short: "Let others read an object, or revoke that",
+		Long: "Let users, groups (written :GROUP) or all read one of your objects. They use its ID, or YOUR-TENANT/NAME; they see it\n" +
+			"in `tendril ls --shared`. --revoke admits no new readers; those that have the object keep it until they release it.",
+		Example: "  tendril share photo --to ada\n  tendril share photo --to :video --to uid:1005\n  tendril share photo --to all\n  tendril share photo --to ada --revoke\n  tendril stat photo                 # lists who may read it",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			info, err := lookup(conn, args[0])
-			for i := 0; i < len(to) && err == nil; i++ {
-				err = shareWith(conn, info.ID.String(), to[i], revoke)
-			}
-			if err != nil {
-				return fmt.Errorf("share %s: %w", args[0], err)
+			for _, who := range to {
+				if err := shareWith(conn, args[0], who, revoke); err != nil {
+					return fmt.Errorf("share %s: %w", args[0], err)
+				}
 			}
 			return nil
 		}),
 	}
-	cmd.Flags().StringArrayVar(&to, "to", nil, "a user, a :group, uid:N, gid:N or all; may be given several times")
-	cmd.Flags().BoolVar(&revoke, "revoke", false, "end it for new readers")
+	cmd.Flags().StringArrayVar(&to, "to", nil, "`WHO` may read it: a user, a :group, uid:N, gid:N or all; may be repeated")
+	cmd.Flags().BoolVar(&revoke, "revoke", false, "admit no new readers")
 	_ = cmd.MarkFlagRequired("to") // the flag was defined a line ago
 	return cmd
 }
@@ -48,7 +48,11 @@ func shareWith(conn *client.Conn, what, to string, revoke bool) error {
 	case err != nil:
 		return err
 	case revoke:
-		return conn.Unshare(info.ID, who)
+		err := conn.Unshare(info.ID, who)
+		if errors.Is(err, object.ErrNotFound) {
+			return hinted{err, "See whom it is shared with: tendril stat " + plain(what)}
+		}
+		return err
 	}
 	return conn.Share(info.ID, who)
 }
@@ -61,13 +65,13 @@ func principal(to string) (string, error) {
 	if name, isGroup := strings.CutPrefix(to, ":"); isGroup {
 		g, err := user.LookupGroup(name)
 		if err != nil {
-			return "", usagef("%v", err)
+			return "", usagef("there is no group %s on this machine", name)
 		}
 		return "gid:" + g.Gid, nil
 	}
 	u, err := user.Lookup(to)
 	if err != nil {
-		return "", usagef("%v; a group is written :GROUP", err)
+		return "", usagef("there is no user %s on this machine; a group is written :GROUP", to)
 	}
 	return "uid:" + u.Uid, nil
 }

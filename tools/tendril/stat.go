@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,11 +36,11 @@ func (c *cli) statVerb() *cobra.Command {
 }
 
 func (c *cli) printObject(o object.Info) error {
-	w := tabwriter.NewWriter(c.term.out, 0, 8, 2, ' ', 0)
-	line := func(what, value string) { fmt.Fprintf(w, "%s\t%s\n", what, plain(value)) }
+	var rows [][]string
+	line := func(what, value string) { rows = append(rows, []string{what, value}) }
 	line("name", orDash(o.Name))
 	line("id", o.ID.String())
-	line("size", fmt.Sprintf("%d bytes (%s)", o.SizeBytes, size(o.SizeBytes)))
+	line("size", fmt.Sprintf("%s (%s)", counted(o.SizeBytes, "byte"), size(o.SizeBytes)))
 	line("kind, class", o.Kind.String()+", "+o.Class.String())
 	line("state", o.State.String())
 	line("references", fmt.Sprint(o.Refs))
@@ -82,5 +81,5 @@ func (c *cli) printObject(o object.Info) error {
 	if len(o.Meta) > 0 {
 		line("meta", string(o.Meta))
 	}
-	return w.Flush()
+	return fields(c.term.out, c.term.screen, rows)
 }

@@ -17,7 +17,7 @@ import (
 func (c *cli) statusVerb() *cobra.Command {
 	return c.jsonFlag(&cobra.Command{
 		Use:     "status",
-		Short:   "Show the node: store, drivers, sessions, workers, and what it had to do without",
+		Short:   "Show the node: store, drivers, sessions, workers, limits and fallbacks",
 		Example: "  tendril status\n  tendril status --json",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
@@ -39,40 +39,49 @@ func (c *cli) statusVerb() *cobra.Command {
 }
 
 func (c *cli) printStatus(s daemon.Status) error {
-	w := c.term.out
 	n := s.Node
-	fmt.Fprintf(w, "node       %s (%s), version %s, pid %d, up %s\n", plain(n.Name), n.ID, plain(n.Version), n.PID, since(n.Since))
-	fmt.Fprintf(w, "socket     %s\nstate      %s, caches in %s\n", plain(n.Socket), plain(n.StateDir), plain(n.CacheDir))
+	rows := [][]string{
+		{"node", fmt.Sprintf("%s (%s), version %s, pid %d, up %s", n.Name, n.ID, n.Version, n.PID, since(n.Since))},
+		{"socket", n.Socket},
+		{"state", fmt.Sprintf("%s, caches in %s", n.StateDir, n.CacheDir)},
+	}
+	note := func(what, format string, args ...any) {
+		rows = append(rows, []string{what, fmt.Sprintf(format, args...)})
+	}
 	if n.Listen != "" {
-		fmt.Fprintf(w, "network    other machines come in at %s\n", n.Listen)
+		note("network", "open to other machines at %s", n.Listen)
 	}
 	if n.HTTP != "" {
-		fmt.Fprintf(w, "http       %s (tendril ui)\n", n.HTTP)
+		note("http", "%s (tendril ui)", n.HTTP)
 	}
-	fmt.Fprintf(w, "store      %d objects, %s of %s in use, %s ready for new ones, %d connections\n",
-		s.Store.Objects, size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes), s.Store.Connections)
+	note("store", "%s, %s of %s in use, %s ready for new ones, %s", counted(s.Store.Objects, "object"),
+		size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes),
+		counted(s.Store.Connections, "connection"))
 	if x := s.Store.Scrub; x.Last != nil {
-		fmt.Fprintf(w, "scrub      ended %s ago: %d objects, %s in memory and %s on disk, %d damaged\n",
-			since(x.Last.Ended), x.Last.Objects, size(x.Last.MemoryBytes), size(x.Last.DiskBytes), x.Last.Damages())
+		note("scrub", "last ended %s ago: %s, %s in memory and %s on disk, %d damaged", since(x.Last.Ended),
+			counted(x.Last.Objects, "object"), size(x.Last.MemoryBytes), size(x.Last.DiskBytes), x.Last.Damages())
 	} else if x.IntervalSeconds > 0 {
-		fmt.Fprintf(w, "scrub      every %v, none has ended yet\n", time.Duration(x.IntervalSeconds*float64(time.Second)))
+		note("scrub", "every %v; the first one has not ended yet",
+			time.Duration(x.IntervalSeconds*float64(time.Second)))
 	}
 	if x := s.Store.Index; x.Connections > 0 {
-		fmt.Fprintf(w, "index      %d connections get %d objects through shared memory, %s of it, and hold %d references there\n",
-			x.Connections, x.Objects, size(x.Bytes), x.References)
+		note("index", "%s, %s, %s, in %s of shared memory", counted(x.Connections, "connection"),
+			counted(x.Objects, "object"), counted(x.References, "reference"), size(x.Bytes))
 	}
 	if o := s.Others; o != nil && o.Sessions+o.Workers > 0 {
-		fmt.Fprintf(w, "others     %d programs and %d workers of other tenants, which root and the daemon's user see\n", o.Sessions, o.Workers)
+		note("others", "%s and %s of other tenants (root and the daemon's user see them)",
+			counted(o.Sessions, "program"), counted(o.Workers, "worker"))
 	}
 	return firstError(
-		c.section("drivers", "STATE | DEVICES | PLATFORMS | FILE | WHY NOT", driverRows(s)),
+		fields(c.term.out, c.term.screen, rows),
+		c.section("drivers", "STATE | DEVICES? | PLATFORMS | FILE?? | ERROR", driverRows(s)),
 		c.section("sessions", sessionHead, sessionRows(s)),
-		c.section("workers", "STATE | PID | TENANT | SESSION | SINCE | MEMORY | PLATFORM", workerRows(s)),
+		c.section("workers", "STATE | PID | TENANT?? | SESSION? | SINCE?? | MEMORY | PLATFORM?", workerRows(s)),
 		c.compressedSection(s),
 		c.peerLinkSection(s),
 		c.keptSection(s),
-		c.boundSection(s.Bounds),
-		c.section("done without", "WHAT | WHY", fallbackRows(s)),
+		c.boundSection(s),
+		c.section("fallbacks", "NOT USED | WHY", fallbackRows(s)),
 	)
 }
 
@@ -80,19 +89,21 @@ func (c *cli) printStatus(s daemon.Status) error {
 func (c *cli) keptSection(s daemon.Status) error {
 	var rows [][]string
 	for _, k := range s.Kept {
-		whole := "all that is known"
+		whole := "all listed"
 		if !k.Whole {
-			whole = "others may, too"
+			whole = "there may be more"
 		}
 		rows = append(rows, []string{k.Tenant, size(k.Bytes), since(k.Since), "-", "-", "-", whole})
 		for _, h := range k.Holders {
-			rows = append(rows, []string{k.Tenant, size(h.Bytes), "-", strconv.Itoa(h.PID), fmt.Sprint(h.UID), orDash(h.Program), "-"})
+			rows = append(rows, []string{k.Tenant, size(h.Bytes), "-", strconv.Itoa(h.PID), fmt.Sprint(h.UID),
+				orDash(h.Program), "-"})
 		}
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	return c.section("let go and still mapped or open", "CHARGED TO | BYTES | FOR | PID | UID | PROGRAM | HOLDERS", rows)
+	return c.section("freed, but still mapped or open in a process",
+		"CHARGED TO | BYTES | FOR? | PID | UID?? | PROGRAM? | HOLDERS??", rows)
 }
 
 // section prints a table with its title, or one line that there is nothing.
@@ -101,35 +112,40 @@ func (c *cli) section(title, head string, rows [][]string) error {
 		_, err := fmt.Fprintf(c.term.out, "\n%s: none\n", title)
 		return err
 	}
-	fmt.Fprintf(c.term.out, "\n%s:\n", title)
-	return table(c.term.out, head, rows)
+	fmt.Fprintf(c.term.out, "\n%s\n", c.term.screen.in(titles, title+":"))
+	return table(c.term.out, c.term.screen, head, rows)
 }
 
 func driverRows(s daemon.Status) (rows [][]string) {
 	for _, d := range s.Drivers {
-		rows = append(rows, []string{string(d.State), strconv.Itoa(d.Devices), orDash(strings.Join(d.Platforms, ", ")), d.ICD, orDash(d.Error)})
+		rows = append(rows, []string{string(d.State), strconv.Itoa(d.Devices), orDash(strings.Join(d.Platforms, ", ")),
+			d.ICD, orDash(d.Error)})
 	}
 	return rows
 }
 
-const sessionHead = "ID | PID OR FROM | TENANT | SINCE | PROGRAM | DEVICES"
+const sessionHead = "ID | PID OR FROM | TENANT? | SINCE?? | PROGRAM | DEVICES???"
 
 func sessionRows(s daemon.Status) (rows [][]string) {
 	for _, x := range s.Sessions {
-		devices := x.Selector
-		if devices == "" {
-			devices = "all"
-		}
-		from := strconv.Itoa(x.PID)
-		if x.Peer != "" {
-			from = x.Peer
-		}
-		if !x.WaitsUntil.IsZero() {
-			from = fmt.Sprintf("waiting for its client %s", time.Until(x.WaitsUntil).Round(time.Second))
-		}
-		rows = append(rows, []string{fmt.Sprint(x.ID), from, x.Tenant, since(x.Since), orDash(x.Program), devices})
+		rows = append(rows, sessionRow(x))
 	}
 	return rows
+}
+
+func sessionRow(x daemon.SessionStatus) []string {
+	from := strconv.Itoa(x.PID)
+	if x.Peer != "" {
+		from = x.Peer
+	}
+	if !x.WaitsUntil.IsZero() {
+		from = fmt.Sprintf("waiting for its client: %s left", time.Until(x.WaitsUntil).Round(time.Second))
+	}
+	devices := x.Selector
+	if devices == "" {
+		devices = "all"
+	}
+	return []string{fmt.Sprint(x.ID), from, x.Tenant, since(x.Since), orDash(x.Program), devices}
 }
 
 func workerRows(s daemon.Status) (rows [][]string) {
@@ -138,7 +154,8 @@ func workerRows(s daemon.Status) (rows [][]string) {
 		if x.Session != 0 {
 			session = fmt.Sprint(x.Session)
 		}
-		rows = append(rows, []string{x.State, strconv.Itoa(x.PID), x.Tenant, session, since(x.Since), size(x.MemoryBytes), x.Platform})
+		rows = append(rows, []string{x.State, strconv.Itoa(x.PID), x.Tenant, session, since(x.Since),
+			size(x.MemoryBytes), x.Platform})
 	}
 	return rows
 }
@@ -153,13 +170,14 @@ func (c *cli) compressedSection(s daemon.Status) error {
 	for _, w := range s.Workers {
 		if m := w.Moved; m != nil {
 			p := programs[w.Session]
-			rows = append(rows, []string{fmt.Sprint(w.Session), orDash(p.Program), orDash(p.Peer), compressed(m.Taken, m.TakenWire), compressed(m.Sent, m.SentWire)})
+			rows = append(rows, []string{fmt.Sprint(w.Session), orDash(p.Program), orDash(p.Peer),
+				compressed(m.Taken, m.TakenWire), compressed(m.Sent, m.SentWire)})
 		}
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	return c.section("compressed on slow links", "SESSION | PROGRAM | FROM | FROM THE PROGRAM | TO IT", rows)
+	return c.section("compressed on slow links", "SESSION | PROGRAM | FROM? | RECEIVED | SENT", rows)
 }
 
 // peerLinkSection shows links between workers where there are, or should be, any.
@@ -170,44 +188,53 @@ func (c *cli) peerLinkSection(s daemon.Status) error {
 		if !x.Up {
 			state = "none"
 		}
-		rows = append(rows, []string{fmt.Sprint(x.Session), fmt.Sprint(x.Worker), plain(x.With), state, orDash(plain(x.Why))})
+		rows = append(rows, []string{fmt.Sprint(x.Session), fmt.Sprint(x.Worker), plain(x.With), state,
+			orDash(plain(x.Why))})
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	return c.section("links between workers", "SESSION | WORKER | WITH | STATE | WHY NOT", rows)
+	return c.section("links between workers", "SESSION | WORKER?? | WITH | STATE | ERROR", rows)
 }
 
 // boundSection shows bounds where the daemon tells them: one from before them does not.
-func (c *cli) boundSection(b workers.Bounds) error {
-	if b == (workers.Bounds{}) {
+func (c *cli) boundSection(s daemon.Status) error {
+	if s.Bounds == (workers.Bounds{}) {
 		return nil
 	}
-	return c.section("bounds", "WHAT | OF A WORKER | OF A TENANT | KEPT BY", boundRows(b))
+	rows := boundRows(s.Bounds)
+	if x := s.Store; x.SegmentLimit > 0 {
+		rows = append(rows, []string{"segments of objects' memory", "-",
+			fmt.Sprintf("%d; %d of %d are in use", x.TenantSegmentLimit, x.OpenSegments, x.SegmentLimit), "daemon"})
+	}
+	return c.section("limits", boundsHead, rows)
 }
+
+const boundsHead = "WHAT | OF A WORKER | OF A TENANT | ENFORCED BY?"
 
 // boundRows shows what workers may take, and who sees to it.
 func boundRows(b workers.Bounds) [][]string {
 	count := func(n int) string {
 		if n <= 0 {
-			return "no bound"
+			return "no limit"
 		}
 		return strconv.Itoa(n)
 	}
 	bytes := func(n int64) string {
 		if n <= 0 {
-			return "no bound"
+			return "no limit"
 		}
 		return size(uint64(n))
 	}
 	return [][]string{
 		{"processes and threads", count(b.Processes), count(b.TenantProcesses), b.ProcessesBy},
-		{"memory of their own", bytes(b.MemoryBytes), bytes(b.TenantBytes), b.MemoryBy},
+		{"memory", bytes(b.MemoryBytes), bytes(b.TenantBytes), b.MemoryBy},
 		{"open files of a process", count(b.Files), "-", "process limit"},
 		{"size of a file", bytes(b.FileBytes), "-", "process limit"},
 		{"processors", "an equal share", "-", b.CPUBy},
-		{"workers", "-", fmt.Sprintf("%d less %d for newcomers", b.Workers, b.KeptWorkers), "daemon"},
-		{"what it starts ends with it", "-", "-", b.EndedBy},
+		{"workers", "-", fmt.Sprintf("%d, of which %d are kept for tenants without one", b.Workers,
+			b.KeptWorkers), "daemon"},
+		{"its child processes end with it", "-", "-", b.EndedBy},
 	}
 }
 

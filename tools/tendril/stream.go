@@ -28,8 +28,8 @@ func (c *cli) streamVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stream",
 		Short: "Streams of objects: bounded channels between processes",
-		Long: "Streams of objects: bounded channels between processes of one user. A push into a full stream waits for a reader, or drops what\n" +
-			"waits longest; each frame goes to one reader. Frames are objects: shared, not copied.",
+		Long: "Streams of objects: bounded channels between processes of one user. A push into a full stream waits for a reader,\n" +
+			"or drops the oldest frame. Each frame goes to one reader. Frames are objects: shared, not copied.",
 		Example: streamExample,
 		GroupID: "store",
 	}
@@ -52,8 +52,8 @@ func (c *cli) streamPushVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push STREAM [FILE…]",
 		Short: "Push files, or standard input cut into frames, into a stream",
-		Long: "Push each FILE as a frame; without files, standard input: in frames of --frame bytes (the last one may be shorter), or by --lines.\n" +
-			"The stream is made where it is missing, and ends with the input unless there are --more writers to come.",
+		Long: "Push each FILE as one frame. Without files, cut standard input into frames of --frame bytes (the last one may be\n" +
+			"shorter), or into --lines. The stream is created if it does not exist, and ends with the input unless --more is set.",
 		Example: "  tendril stream push frames *.png\n  tar c . | tendril stream push archive --frame 4MiB\n  tendril stream push jobs job-17.json --more",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,14 +68,15 @@ func (c *cli) streamPushVerb() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&p.frame, "frame", "1MiB", "the size of a frame of standard input")
-	cmd.Flags().BoolVar(&p.lines, "lines", false, "a frame a line of standard input, without its end")
-	cmd.Flags().IntVar(&p.Frames, "frames", 0, "how many may wait (default: as it is, 16 for a new stream)")
-	cmd.Flags().StringVar(&most, "bytes", "", "how much may wait, such as 64MiB (default: as it is, for a new stream without bound)")
-	cmd.Flags().BoolVar(&p.DropOldest, "drop-oldest", false, "drop what waits longest instead of waiting for a reader")
-	cmd.Flags().BoolVar(&p.Keep, "keep", false, "the stream stays when nobody has it open")
-	cmd.Flags().BoolVar(&p.New, "new", false, "it must not be there yet")
-	cmd.Flags().BoolVar(&p.more, "more", false, "do not end the stream: others push, too, or later")
-	cmd.Flags().DurationVar(&p.wait, "wait", -1, "how long to wait for room, each time (default: for ever)")
+	cmd.Flags().BoolVar(&p.lines, "lines", false, "make each line of standard input a frame, without the newline")
+	cmd.Flags().IntVar(&p.Frames, "frames", 0, "most frames that wait (default: unchanged; 16 for a new stream)")
+	cmd.Flags().StringVar(&most, "bytes", "",
+		"most bytes that wait, such as 64MiB (default: unchanged; no limit for a new stream)")
+	cmd.Flags().BoolVar(&p.DropOldest, "drop-oldest", false, "drop the oldest frame instead of waiting for a reader")
+	cmd.Flags().BoolVar(&p.Keep, "keep", false, "keep the stream when nobody has it open")
+	cmd.Flags().BoolVar(&p.New, "new", false, "fail if the stream exists")
+	cmd.Flags().BoolVar(&p.more, "more", false, "do not end the stream: other writers follow")
+	cmd.Flags().DurationVar(&p.wait, "wait", -1, "how long to wait for room, for each frame (default: forever)")
 	cmd.MarkFlagsMutuallyExclusive("lines", "frame")
 	return cmd
 }
@@ -92,6 +93,9 @@ func (c *cli) streamPush(ctx context.Context, name string, files []string, p pus
 	defer conn.Close()
 	p.Ahead = streamAhead
 	w, err := conn.OpenWriter(name, p.StreamOptions)
+	if errors.Is(err, object.ErrEnded) {
+		return endedStream(name, err)
+	}
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
 	}
@@ -107,10 +111,19 @@ func (c *cli) streamPush(ctx context.Context, name string, files []string, p pus
 	if err == nil && !p.more {
 		err = w.End()
 	}
+	if errors.Is(err, object.ErrEnded) {
+		err = endedStream(name, err)
+	}
 	if err != nil {
 		return fmt.Errorf("stream push %s: %w", name, err)
 	}
 	return nil
+}
+
+// endedStream says what is to be done about a stream that takes no more frames.
+func endedStream(name string, err error) error {
+	return hinted{fmt.Errorf("stream push %s: %w", name, err),
+		"It is there until its last frame is read: tendril stream pop " + plain(name) + "    or: tendril stream rm " + plain(name)}
 }
 
 // streamAhead is how many frames are on their way at once.
@@ -186,20 +199,22 @@ func (c *cli) streamPopVerb() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dir == "" && !lines && c.term.isOut {
-				return usagef("frames are bytes that a terminal may not bear: name a directory (--dir), pipe them on, or say that they are --lines")
+				return usagef("refusing to write binary data to a terminal: use --dir, pipe the output, or use --lines for text")
 			}
-			return c.streamPop(cmd.Context(), args[0], count, wait, func(f *client.Frame) error { return c.putFrame(f, dir, lines) })
+			return c.streamPop(cmd.Context(), args[0], count, wait,
+				func(f *client.Frame) error { return c.putFrame(f, dir, lines) })
 		},
 	}
-	cmd.Flags().IntVarP(&count, "number", "n", 0, "end after so many frames (0: with the stream)")
-	cmd.Flags().DurationVar(&wait, "wait", -1, "how long to wait for a frame, each time (default: for ever)")
-	cmd.Flags().StringVar(&dir, "dir", "", "the directory for a file a frame, named by its number")
-	cmd.Flags().BoolVar(&lines, "lines", false, "end each frame with a new line, and leave out what could move a terminal's cursor")
+	cmd.Flags().IntVarP(&count, "number", "n", 0, "stop after this many frames (0: at the end of the stream)")
+	cmd.Flags().DurationVar(&wait, "wait", -1, "how long to wait for each frame (default: forever)")
+	cmd.Flags().StringVar(&dir, "dir", "", "write each frame to a file in this directory, named by its number")
+	cmd.Flags().BoolVar(&lines, "lines", false, "print each frame as a line, without control characters")
 	cmd.MarkFlagsMutuallyExclusive("dir", "lines")
 	return cmd
 }
 
-func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.Duration, put func(*client.Frame) error) error {
+func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.Duration,
+	put func(*client.Frame) error) error {
 	conn, err := c.dial()
 	if err != nil {
 		return err
@@ -211,7 +226,12 @@ func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.D
 	}
 	defer r.Close()
 	for n := 0; n < count || count == 0; n++ {
+		done := func() {}
+		if n == 0 { // there may be nobody who writes
+			done = c.doing("waiting for a frame of " + name)
+		}
 		f, err := r.Pop(ctx, wait)
+		done()
 		if errors.Is(err, object.ErrEnded) && (count == 0 || n > 0) {
 			return nil
 		}
@@ -234,7 +254,8 @@ func (c *cli) putFrame(f *client.Frame, dir string, lines bool) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		return writeFile(fmt.Sprintf("%s/%08d", dir, f.Number), func(w io.Writer) error { return copySteps(w, f.Bytes()) })
+		return writeFile(fmt.Sprintf("%s/%08d", dir, f.Number),
+			func(w io.Writer) error { return copySteps(w, f.Bytes()) })
 	case lines:
 		_, err := fmt.Fprintln(c.term.out, plain(string(f.Bytes())))
 		return err
@@ -250,8 +271,13 @@ func (c *cli) streamLsVerb() *cobra.Command {
 		Example: "  tendril stream ls\n  tendril stream ls video --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			list := conn.EachStream(strings.Join(args, ""))
-			return printListing(c, list, "NAME | STATE | WAITING | SIZE | PUSHED | POPPED | DROPPED | AGE | WRITERS | READERS", streamRow)
+			prefix := strings.Join(args, "")
+			none := "You have no streams. Open one: tendril stream push STREAM FILE"
+			if prefix != "" {
+				none = fmt.Sprintf("No stream has a name that begins with %q.", prefix)
+			}
+			return printListing(c, conn.EachStream(prefix), none,
+				"NAME | STATE | WAITING | SIZE? | PUSHED?? | POPPED?? | DROPPED? | AGE?? | WRITERS? | READERS?", streamRow)
 		}),
 	})
 }
@@ -268,7 +294,8 @@ func streamRow(st object.StreamInfo) []string {
 		}
 	}
 	return []string{
-		st.Name, st.State, fmt.Sprintf("%d of %d", st.Frames, st.FramesAtMost), size(st.Bytes), fmt.Sprint(st.Pushed), fmt.Sprint(st.Popped), fmt.Sprint(st.Dropped),
+		st.Name, st.State, fmt.Sprintf("%d of %d", st.Frames, st.FramesAtMost), size(st.Bytes), fmt.Sprint(st.Pushed),
+		fmt.Sprint(st.Popped), fmt.Sprint(st.Dropped),
 		since(st.Created), orDash(strings.Join(writers, ", ")), orDash(strings.Join(readers, ", ")),
 	}
 }
@@ -276,7 +303,7 @@ func streamRow(st object.StreamInfo) []string {
 func (c *cli) streamRmVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm STREAM…",
-		Short:   "End streams for everybody who has them open, and drop what waits",
+		Short:   "End streams for all that have them open, and drop the waiting frames",
 		Example: "  tendril stream rm video",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {

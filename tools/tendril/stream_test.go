@@ -97,13 +97,15 @@ func TestComposeVerb(t *testing.T) {
 			t.Fatal(errs)
 		}
 	}
-	if code, out, errs := n.run("", "compose", "sample", "i=image", "m=mask"); code != 0 || !strings.Contains(out, "2 parts") {
+	if code, out, errs := n.run("", "compose", "sample", "i=image", "m=mask"); code != 0 ||
+		!strings.Contains(out, "2 parts") {
 		t.Fatal(code, out, errs)
 	}
 	if code, _, errs := n.run("", "rm", "mask"); code != 0 {
 		t.Fatal(errs)
 	}
-	if _, out, _ := n.run("", "stat", "sample"); !strings.Contains(out, "parts\n  i  ") || !strings.Contains(out, "  m  ") {
+	if _, out, _ := n.run("", "stat", "sample"); !strings.Contains(out, "parts\n  i  ") ||
+		!strings.Contains(out, "  m  ") {
 		t.Error(out)
 	}
 	if code, _, _ := n.run("", "compose", "x", "i=nothere"); code != exitNotFound {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,16 +16,16 @@ import (
 	"tendril/store/object"
 )
 
-const tokenExample = `  tendril token create                                # for one of your machines; a day, any number of uses
+const tokenExample = `  tendril token create                                # for one of your machines: valid for a day, any number of uses
   tendril token create --once --expires 1h --tenant lab
   tendril token ls
-  tendril token revoke ID --certificates              # and throw out who came in with it`
+  tendril token revoke ID --certificates              # also end the connections of its clients`
 
 func (c *cli) tokenVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "token",
-		Short:   "Let other machines in, and out again",
-		Long:    "A token lets a client on another machine get a certificate (tendril login). Tokens are for root and the daemon's own user.",
+		Short:   "Admit clients on other machines, and revoke them",
+		Long:    "With a token a client on another machine gets a certificate (tendril login). Only root and the daemon's own user\nmanage tokens.",
 		Example: tokenExample,
 		GroupID: "node",
 	}
@@ -37,7 +38,7 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:     "create",
-		Short:   "Make a token and print it, this once",
+		Short:   "Create a token and print it, once",
 		Example: "  tendril token create --expires 24h --once",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -52,10 +53,12 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 			return c.createToken(o)
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (looks at things) or node")
-	cmd.Flags().StringVar(&expires, "expires", "24h", "how long it is good for, such as 90m or 24h, or never")
-	cmd.Flags().BoolVar(&once, "once", false, "good for one login")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "for whom (default: you; root: a tenant of the token's own)")
+	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (lists and reads) or node")
+	cmd.Flags().StringVar(&expires, "expires", "24h", "how long the token is valid, such as 90m or 24h, or never")
+	cmd.Flags().BoolVar(&once, "once", false, "valid for one login only")
+	cmd.Flags().StringVar(&tenant, "tenant", "",
+		"the tenant that clients belong to; client:NAME is that of a client in token ls "+
+			"(default: you; for root: a new tenant)")
 	return c.jsonFlag(cmd)
 }
 
@@ -77,6 +80,9 @@ func (c *cli) createToken(o client.TokenOptions) error {
 		return err
 	}
 	defer conn.Close()
+	if o.Tenant, err = c.tenantMeant(conn, o.Tenant); err != nil {
+		return err
+	}
 	text, err := conn.CreateToken(o)
 	if err != nil {
 		return err
@@ -85,8 +91,48 @@ func (c *cli) createToken(o client.TokenOptions) error {
 		return c.printJSON(map[string]string{"token": text})
 	}
 	fmt.Fprintln(c.term.out, text)
-	fmt.Fprintf(c.term.err, "On the other machine: tendril login HOST:PORT    and then this token, which is a secret.\n%s", c.whereToLogIn(conn))
+	fmt.Fprintf(c.term.err,
+		"On the other machine run: tendril login HOST:PORT    and enter this token. It is a secret.\n%s",
+		c.whereToLogIn(conn))
 	return nil
+}
+
+// clientPrefix stands before a client's name where a tenant is wanted. A name alone is always a tenant's: clients
+// choose theirs, and one that calls itself as a tenant that is about to be made must not get that tenant's tokens.
+const clientPrefix = "client:"
+
+// tenantMeant is the tenant that a person has written: its name, or client:NAME.
+func (c *cli) tenantMeant(conn *client.Conn, written string) (string, error) {
+	name, ofClient := strings.CutPrefix(written, clientPrefix)
+	if written == "" || written == conn.Daemon().Tenant {
+		return written, nil
+	}
+	var tenants []string
+	known := false
+	for x, err := range tokensOf(conn) {
+		if err != nil {
+			return "", err
+		}
+		known = known || x.Tenant == written
+		if slices.Contains(x.Clients, name) && !slices.Contains(tenants, x.Tenant) {
+			tenants = append(tenants, x.Tenant)
+		}
+	}
+	switch {
+	case !ofClient && !known && len(tenants) > 0:
+		c.say(fmt.Sprintf("%s is a tenant of its own. For the tenant of the client %s write --tenant %s%s.", plain(name),
+			plain(name), clientPrefix, plain(name)))
+		return written, nil
+	case !ofClient:
+		return written, nil
+	case len(tenants) == 0:
+		return "", hinted{fmt.Errorf("%w: no client is called %q", object.ErrNotFound, name),
+			"See which there are with: tendril token ls"}
+	case len(tenants) > 1:
+		return "", usagef("--tenant %s: there are clients of this name of the tenants %s: write the tenant", written,
+			strings.Join(tenants, ", "))
+	}
+	return tenants[0], nil
 }
 
 // whereToLogIn says where the front door is, or why it is nowhere.
@@ -100,26 +146,28 @@ func (c *cli) whereToLogIn(conn *client.Conn) string {
 		return ""
 	}
 	if s.Node.Listen == "" {
-		return "The front door is not open for other machines: see tendril status.\n"
+		return "The daemon does not listen for other machines: see tendril status.\n"
 	}
 	if daemon.Loopback(s.Node.Listen) {
-		return "The front door is at " + s.Node.Listen + ", for this machine alone: start the daemon with --listen :" + client.DefaultPort + " for others.\n"
+		return "The daemon listens at " + s.Node.Listen +
+			", for this machine only. For others start it with --listen :" + client.DefaultPort + ".\n"
 	}
-	return "The front door is at " + s.Node.Listen + ".\n"
+	return "The daemon listens at " + s.Node.Listen + ".\n"
 }
 
 func (c *cli) tokenListVerb() *cobra.Command {
 	return c.jsonFlag(&cobra.Command{
 		Use:     "ls",
-		Short:   "List the tokens, oldest first, without their secrets, and whose certificates they paid for",
+		Short:   "List the tokens and their clients, oldest first; secrets are not shown",
 		Example: "  tendril token ls --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			list := decoded[daemon.TokenStatus](conn.EachToken(), "tokens")
-			return printListing(c, list, "ID | ROLE | STATE | EXPIRES | USES ALLOWED | USES | TENANT | WHO MAY COME IN WITH IT", tokenRow)
+			return printListing(c, tokensOf(conn), "No tokens. Create one: tendril token create", tokensHead, tokenRow)
 		}),
 	})
 }
+
+const tokensHead = "ID | ROLE? | STATE | EXPIRES | USES ALLOWED?? | USES?? | TENANT? | CLIENTS?"
 
 func tokenRow(t daemon.TokenStatus) []string {
 	expires, once := "never", "any"
@@ -129,7 +177,8 @@ func tokenRow(t daemon.TokenStatus) []string {
 	if t.Once {
 		once = "one"
 	}
-	return []string{t.ID, t.Role, t.State, expires, once, strconv.FormatUint(uint64(t.Uses), 10), orDash(t.Tenant), orDash(plain(clientsOf(t)))}
+	return []string{t.ID, t.Role, t.State, expires, once, strconv.FormatUint(uint64(t.Uses), 10), orDash(t.Tenant),
+		orDash(plain(clientsOf(t)))}
 }
 
 // clientsOf names some of who has a good certificate by a token: to find the one of a laptop that was stolen.
@@ -145,22 +194,45 @@ func (c *cli) tokenRevokeVerb() *cobra.Command {
 	var certificates bool
 	cmd := &cobra.Command{
 		Use:     "revoke ID",
-		Short:   "End a token, and with --certificates what it paid for",
-		Example: "  tendril token revoke 0123456789abcdef0123456789abcdef --certificates",
+		Short:   "Revoke a token, and with --certificates also its clients' certificates",
+		Example: "  tendril token revoke 0123456789ab --certificates     # the beginning of its ID is enough",
 		Args:    cobra.ExactArgs(1),
+		ValidArgsFunction: c.completing(func(conn *client.Conn, typed string) (list []string) {
+			for x, err := range tokensOf(conn) {
+				if err != nil || len(list) == mostCompleted {
+					break
+				}
+				if x.Revoked.IsZero() && strings.HasPrefix(x.ID, typed) {
+					list = append(list, x.ID+"\t"+plain(strings.TrimSpace(x.Role+" "+clientsOf(x))))
+				}
+			}
+			return list
+		}),
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, err := object.ParseID(args[0])
-			if err != nil {
-				return usageError{fmt.Errorf("a token's ID, as tendril token ls shows it: %w", err)}
+			if err != nil && !isShortID(args[0]) {
+				return usagef("%q: want a token's ID, or %d digits or more of its beginning, as tendril token ls shows it", args[0],
+					leastShortID)
 			}
-			conn, err := c.dial()
-			if err != nil {
-				return err
+			conn, failed := c.dial()
+			if failed != nil {
+				return failed
 			}
 			defer conn.Close()
-			return conn.RevokeToken(id, certificates)
+			if err != nil {
+				id, err = longID(args[0], tokenIDs(conn), fmt.Errorf("%w: no token's ID begins with %s",
+					object.ErrNotFound, args[0]))
+			}
+			if err == nil {
+				err = conn.RevokeToken(id, certificates)
+			}
+			if err != nil {
+				return hinted{err, "See which there are with: tendril token ls"}
+			}
+			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&certificates, "certificates", false, "also the certificates that it paid for; their connections end at once")
+	cmd.Flags().BoolVar(&certificates, "certificates", false,
+		"also revoke the certificates made with it; their connections end at once")
 	return cmd
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,31 +14,61 @@ import (
 
 func (c *cli) topVerb() *cobra.Command {
 	var limit int
+	var once bool
+	live := liveTop{c: c, order: orders[0]}
 	cmd := &cobra.Command{
-		Use:     "top",
-		Short:   "Show your largest objects, who holds them and since when, and what programs have of devices' memory",
-		Example: "  tendril top\n  tendril top -n 5 --json",
+		Use:   "top",
+		Short: "Show your largest objects with their holders, and the device memory of programs",
+		Long: "Show your largest objects with their holders, and the device memory of programs. On a terminal the list is live:\n" +
+			"q quits, s, a, r and n sort by size, age, references and name. Elsewhere, or with --once, it is printed once.",
+		Example: "  tendril top\n  tendril top --once -n 5\n  tendril top --json",
 		GroupID: "store",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			list, err := conn.Top(limit)
-			if err != nil {
-				return err
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return usagef("--number %d: want a number from 1 on", limit)
 			}
-			if c.json {
-				return c.printJSON(list)
+			if live.interval < leastInterval {
+				return usagef("--interval %v: want a time from %v on", live.interval, leastInterval)
 			}
-			if err := c.printTop(list); err != nil {
-				return err
-			}
-			return c.printPrograms(conn)
-		}),
+			return c.asking(func(conn *client.Conn, _ []string) error {
+				if c.term.isOut && isTerminal(c.term.in) && !c.json && !once && !cmd.Flags().Changed("number") {
+					live.conn = conn
+					return live.run(cmd.Context())
+				}
+				return c.topOnce(conn, limit)
+			})(cmd, nil)
+		},
 	}
-	cmd.Flags().IntVarP(&limit, "number", "n", 20, "how many")
+	cmd.Flags().IntVarP(&limit, "number", "n", 20, "print so many objects, once")
+	cmd.Flags().BoolVar(&once, "once", false, "print the list once, also on a terminal")
+	cmd.Flags().DurationVar(&live.interval, "interval", 2*time.Second, "time between two looks of the live list")
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) printTop(list []client.Held) error {
+const leastInterval = 100 * time.Millisecond
+
+func (c *cli) topOnce(conn *client.Conn, limit int) error {
+	list, err := conn.Top(limit)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(append([]client.Held{}, list...)) // none is [], not null
+	}
+	s, err := nodeStatus(conn)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		c.say("You have no objects.")
+	}
+	return firstError(table(c.term.out, c.term.screen, topHead, topRows(list)), c.printPrograms(s))
+}
+
+const topHead = "ID | SIZE | CLASS?? | STATE??? | AGE? | REFS?? | NAME | HELD BY?"
+
+func topRows(list []client.Held) [][]string {
 	rows := make([][]string, len(list))
 	for i, o := range list {
 		var holders []string
@@ -46,22 +76,16 @@ func (c *cli) printTop(list []client.Held) error {
 			holders = append(holders, fmt.Sprintf("%s (pid %d) for %s", orDash(h.Program), h.PID, since(h.Since)))
 		}
 		rows[i] = []string{
-			o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), since(o.Created), strconv.Itoa(o.Refs), orDash(o.Name), orDash(strings.Join(holders, ", ")),
+			o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), since(o.Created),
+			strconv.Itoa(o.Refs), orDash(o.Name), orDash(strings.Join(holders, ", ")),
 		}
 	}
-	return table(c.term.out, "ID | SIZE | CLASS | STATE | AGE | REFS | NAME | HELD BY", rows)
+	return rows
 }
 
-// printPrograms shows the programs that have some of the devices' own memory, and those whose links are slow, where there are any.
-func (c *cli) printPrograms(conn *client.Conn) error {
-	raw, err := conn.Status()
-	if err != nil {
-		return err
-	}
-	var s daemon.Status
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return err
-	}
+// printPrograms shows the programs that have some of the devices' own memory, and those whose links are slow, where
+// there are any.
+func (c *cli) printPrograms(s daemon.Status) error {
 	programs := map[uint64]daemon.SessionStatus{}
 	for _, session := range s.Sessions {
 		programs[session.ID] = session
@@ -69,12 +93,13 @@ func (c *cli) printPrograms(conn *client.Conn) error {
 	var rows [][]string
 	for _, w := range s.Workers {
 		if p, ok := programs[w.Session]; ok && w.DeviceBytes > 0 {
-			rows = append(rows, []string{orDash(p.Program), strconv.Itoa(p.PID), p.Tenant, size(w.DeviceBytes), w.Platform, since(p.Since)})
+			rows = append(rows, []string{orDash(p.Program), strconv.Itoa(p.PID), p.Tenant, size(w.DeviceBytes),
+				w.Platform, since(p.Since)})
 		}
 	}
 	if len(rows) == 0 {
 		return c.compressedSection(s)
 	}
-	fmt.Fprintln(c.term.out)
-	return firstError(table(c.term.out, "PROGRAM | PID | TENANT | DEVICE MEMORY | PLATFORM | FOR", rows), c.compressedSection(s))
+	return firstError(c.section("programs on devices",
+		"PROGRAM | PID | TENANT? | DEVICE MEMORY | PLATFORM?? | FOR?", rows), c.compressedSection(s))
 }

@@ -67,10 +67,11 @@ func (c *cli) traceVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return c.trace(cmd.Context(), &o, args) },
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
-	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file that is written")
-	cmd.Flags().DurationVar(&o.last, "last", 0, "keep only what happened in the last so long, e.g. 10s (default: all that has room)")
-	cmd.Flags().StringVar(&o.maxSize, "max-size", "64MiB", "bytes of the file at most; memory in proportion. The oldest events are dropped, which is said")
-	cmd.Flags().StringVar(&o.picture, "svg", "", "also draw what the file shows as a picture, to this file")
+	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file to write")
+	cmd.Flags().DurationVar(&o.last, "last", 0, "keep only the end of the run, such as 10s (default: as much as fits)")
+	cmd.Flags().StringVar(&o.maxSize, "max-size", "64MiB",
+		"most bytes of the file; memory is used in proportion. The oldest events are dropped, and the summary says so")
+	cmd.Flags().StringVar(&o.picture, "svg", "", "also draw the trace as a picture, into this file")
 	_ = cmd.MarkFlagFilename("output", "json") // fails only for a flag that is not there
 	_ = cmd.MarkFlagFilename("svg", "svg")
 	o.flags(cmd)
@@ -103,7 +104,7 @@ func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	}
 	for flag, file := range map[string]string{"output": o.out, "svg": o.picture} { // "" is in the working directory
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
-			return fmt.Errorf("--%s %s: its directory is not there", flag, file)
+			return fmt.Errorf("--%s %s: no such directory", flag, file)
 		}
 	}
 	// A record makes three or four times its size of JSON.
@@ -129,7 +130,8 @@ func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	return childExit(ended)
 }
 
-// run runs the program to its end. Signals from the terminal reach it by themselves; those sent to this process go on to it.
+// run runs the program to its end. Signals from the terminal reach it by themselves; those sent to this process go on
+// to it.
 func (t *tracer) run(ctx context.Context, program string, args, env []string) (*os.ProcessState, error) {
 	cmd := exec.Command(program)
 	cmd.Args, cmd.Env = args, env
@@ -209,21 +211,21 @@ func (t *tracer) write() (*trace.Summary, error) {
 	}
 	line := trace.NewTimeline(capture, func(code uint16) string { return clwire.Type(code).String() }, t.o.last)
 	summary := line.Summary()
-	err = replaceFile(t.o.out, func(w io.Writer) (err error) {
+	err = replaceFile(t.o.out, 0o644, func(w io.Writer) (err error) {
 		summary.Dropped, err = line.WritePerfetto(w, int(t.maxBytes))
 		return err
 	})
 	if err == nil && t.o.picture != "" {
-		err = replaceFile(t.o.picture, line.WriteSVG)
+		err = replaceFile(t.o.picture, 0o644, line.WriteSVG)
 	}
 	return summary, err
 }
 
 // replaceFile writes a file beside path and renames it, so that nobody sees half of it.
-func replaceFile(path string, fill func(io.Writer) error) (err error) {
+func replaceFile(path string, mode os.FileMode, fill func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, errnoOf(err))
 	}
 	defer func() {
 		if err != nil {
@@ -234,7 +236,7 @@ func replaceFile(path string, fill func(io.Writer) error) (err error) {
 	if err = fill(f); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err = f.Chmod(0o644); err != nil {
+	if err = f.Chmod(mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err = f.Close(); err != nil {

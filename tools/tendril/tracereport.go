@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"tendril/forwarding/trace"
@@ -16,49 +17,54 @@ func (t *tracer) report(s *trace.Summary) error {
 	}
 	w := t.c.term.err
 	if s.Wall == 0 {
-		_, err := fmt.Fprintf(w, "tendril: wrote %s, which is empty: the program made no OpenCL call through Tendril\n", t.o.out)
+		_, err := fmt.Fprintf(w,
+			"tendril: wrote %s, which is empty: the program made no OpenCL call through Tendril\n", t.o.out)
 		return err
 	}
 	fmt.Fprintf(w, "\ntendril: wrote %s; open it at https://ui.perfetto.dev\n", t.o.out)
 	fmt.Fprintf(w, "%s from the first OpenCL call to the last\n", took(s.Wall))
 	return firstError(
-		reportTable(w, "where the threads were", "THREAD | SPAN | IN OPENCL | WAITING THERE | ELSEWHERE", threadRows(s)),
-		reportTable(w, "calls by time", "CALL | COUNT | TOTAL | WAITING | MEAN | LONGEST | BYTES", callRows(s)),
-		reportTable(w, "round trips: "+strconv.Itoa(s.TripCount), "CAUSE | COUNT | TOTAL | MEAN | DETAIL", tripRows(s)),
-		reportTable(w, "commands", "PART | COUNT | TOTAL | MEAN | LONGEST | WHAT", stageRows(s)),
-		reportTable(w, "kernels by time on the device", "KERNEL | LAUNCHES | TOTAL | MEAN | LONGEST | MEAN WAIT IN QUEUE", kernelRows(s)),
-		reportTable(w, "transfers by time", "TRANSFER | COUNT | BYTES | TOTAL | RATE", transferRows(s)),
-		reportTable(w, "wire", "DIRECTION | WORKER | RECORDS | CHUNKS | BYTES | CHUNKS COMPRESSED", wireRows(s)),
-		reportTable(w, "from worker to worker", "FROM | TO | PUSHES | BYTES | OF THEM THROUGH THE PROGRAM AFTER ALL", pushRows(s)),
-		reportTable(w, "clocks", "WORKER | PLATFORM | HOW FAR ITS TIMES MAY BE OFF", clockRows(s)),
-		reportLines(w, "done without", s.Notes),
-		reportLines(w, "not in the file", missing(s)),
+		reportTable(w, t.c.term.errScreen, "where the threads were", "THREAD | DURATION | IN OPENCL | WAITING THERE? | ELSEWHERE?",
+			threadRows(s)),
+		reportTable(w, t.c.term.errScreen, "calls by time", "CALL | COUNT | TOTAL | WAITING? | MEAN?? | LONGEST? | BYTES??", callRows(s)),
+		reportTable(w, t.c.term.errScreen, "round trips: "+strconv.Itoa(s.TripCount),
+			"CAUSE | COUNT | TOTAL | MEAN?? | CALL? | DETAIL", tripRows(s)),
+		reportTable(w, t.c.term.errScreen, "commands", "PART | COUNT | TOTAL | MEAN? | LONGEST?? | WHAT", stageRows(s)),
+		reportTable(w, t.c.term.errScreen, "kernels by time on the device",
+			"KERNEL | LAUNCHES | TOTAL | MEAN? | LONGEST?? | MEAN WAIT IN QUEUE??", kernelRows(s)),
+		reportTable(w, t.c.term.errScreen, "transfers by time", "TRANSFER | COUNT? | BYTES | TOTAL? | RATE", transferRows(s)),
+		reportTable(w, t.c.term.errScreen, "wire", "DIRECTION | WORKER | RECORDS? | CHUNKS? | BYTES | CHUNKS COMPRESSED??", wireRows(s)),
+		reportTable(w, t.c.term.errScreen, "from worker to worker", "FROM | TO | PUSHES? | BYTES | SENT THROUGH THE PROGRAM INSTEAD?",
+			pushRows(s)),
+		reportTable(w, t.c.term.errScreen, "clocks", "WORKER | PLATFORM | ERROR OF ITS TIMES AT MOST", clockRows(s)),
+		reportLines(w, t.c.term.errScreen, "fallbacks", s.Notes),
+		reportLines(w, t.c.term.errScreen, "not in the file", missing(s)),
 	)
 }
 
 // most is how many rows of a ranking are shown.
 const most = 12
 
-func reportTable(w io.Writer, title, head string, rows [][]string) error {
+func reportTable(w io.Writer, on screen, title, head string, rows [][]string) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	more := len(rows) - most
-	fmt.Fprintf(w, "\n%s:\n", title)
-	if err := table(w, head, rows[:min(len(rows), most)]); err != nil || more <= 0 {
+	fmt.Fprintf(w, "\n%s\n", on.in(titles, title+":"))
+	if err := table(w, on, head, rows[:min(len(rows), most)]); err != nil || more <= 0 {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "and %d more (--json has all)\n", more)
 	return err
 }
 
-func reportLines(w io.Writer, title string, lines []string) error {
+func reportLines(w io.Writer, on screen, title string, lines []string) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\n%s:\n", title)
+	fmt.Fprintf(w, "\n%s\n", on.in(titles, title+":"))
 	for _, l := range lines {
-		if _, err := fmt.Fprintf(w, "  %s\n", plain(l)); err != nil {
+		if err := hanging(w, on, "  ", nil, plain(l)); err != nil {
 			return err
 		}
 	}
@@ -93,7 +99,8 @@ func share(part, whole int64) string {
 
 func threadRows(s *trace.Summary) (rows [][]string) {
 	for _, t := range s.Threads {
-		rows = append(rows, []string{orDash(t.Process) + " / " + orDash(t.Thread), took(t.Span), share(t.InCalls, t.Span), share(t.Waiting, t.Span), share(t.Span-t.InCalls, t.Span)})
+		rows = append(rows, []string{orDash(t.Process) + " / " + orDash(t.Thread), took(t.Span),
+			share(t.InCalls, t.Span), share(t.Waiting, t.Span), share(t.Span-t.InCalls, t.Span)})
 	}
 	return rows
 }
@@ -104,7 +111,8 @@ func callRows(s *trace.Summary) (rows [][]string) {
 		if c.Bytes > 0 {
 			bytes = size(c.Bytes)
 		}
-		rows = append(rows, []string{c.Name, strconv.Itoa(c.Count), took(c.Total), took(c.Waiting), mean(c.Total, c.Count), took(c.Longest), bytes})
+		rows = append(rows, []string{c.Name, strconv.Itoa(c.Count), took(c.Total), took(c.Waiting),
+			mean(c.Total, c.Count), took(c.Longest), bytes})
 	}
 	return rows
 }
@@ -112,7 +120,12 @@ func callRows(s *trace.Summary) (rows [][]string) {
 func tripRows(s *trace.Summary) (rows [][]string) {
 	for _, t := range s.Trips {
 		if !t.Own {
-			rows = append(rows, []string{t.Cause, strconv.Itoa(t.Count), took(t.Total), mean(t.Total, t.Count), orDash(t.Detail)})
+			detail := t.Detail
+			if t.Behind != "" {
+				detail = strings.TrimPrefix(detail+", behind "+t.Behind, ", ")
+			}
+			rows = append(rows, []string{t.Cause, strconv.Itoa(t.Count), took(t.Total), mean(t.Total, t.Count),
+				orDash(t.Call), orDash(detail)})
 		}
 	}
 	return rows
@@ -120,13 +133,15 @@ func tripRows(s *trace.Summary) (rows [][]string) {
 
 // stageWhat says what the parts of a command's life are, in the order of Summary.Stages.
 var stageWhat = []string{
-	"from the enqueue call to the worker", "there, until the driver has it", "with the driver, until it starts", "on the device",
+	"from the enqueue call to the worker", "in the worker, until the driver has it", "in the driver, until it starts",
+	"on the device",
 }
 
 func stageRows(s *trace.Summary) (rows [][]string) {
 	for i, st := range s.Stages {
 		if st.Count > 0 && i < len(stageWhat) {
-			rows = append(rows, []string{st.Name, strconv.Itoa(st.Count), took(st.Total), mean(st.Total, st.Count), took(st.Longest), stageWhat[i]})
+			rows = append(rows, []string{st.Name, strconv.Itoa(st.Count), took(st.Total), mean(st.Total, st.Count),
+				took(st.Longest), stageWhat[i]})
 		}
 	}
 	return rows
@@ -134,28 +149,32 @@ func stageRows(s *trace.Summary) (rows [][]string) {
 
 func kernelRows(s *trace.Summary) (rows [][]string) {
 	for _, k := range s.Kernels {
-		rows = append(rows, []string{k.Name, strconv.Itoa(k.Launches), took(k.Device), mean(k.Device, k.Launches), took(k.Longest), mean(k.Queue, k.Launches)})
+		rows = append(rows, []string{k.Name, strconv.Itoa(k.Launches), took(k.Device), mean(k.Device, k.Launches),
+			took(k.Longest), mean(k.Queue, k.Launches)})
 	}
 	return rows
 }
 
 func transferRows(s *trace.Summary) (rows [][]string) {
 	for _, t := range s.Transfers {
-		rows = append(rows, []string{t.Name, strconv.Itoa(t.Count), size(t.Bytes), took(t.Time), size(uint64(t.BytesPerSecond)) + "/s"})
+		rows = append(rows, []string{t.Name, strconv.Itoa(t.Count), size(t.Bytes), took(t.Time),
+			size(uint64(t.BytesPerSecond)) + "/s"})
 	}
 	return rows
 }
 
 func wireRows(s *trace.Summary) (rows [][]string) {
 	for _, w := range s.Wire {
-		rows = append(rows, []string{w.Direction, strconv.FormatUint(uint64(w.Worker), 10), strconv.Itoa(w.Records), strconv.Itoa(w.Chunks), size(w.Bytes), compressed(w.Moved, w.ChunkBytes)})
+		rows = append(rows, []string{w.Direction, strconv.FormatUint(uint64(w.Worker), 10), strconv.Itoa(w.Records),
+			strconv.Itoa(w.Chunks), size(w.Bytes), compressed(w.Moved, w.ChunkBytes)})
 	}
 	return rows
 }
 
 func pushRows(s *trace.Summary) (rows [][]string) {
 	for _, p := range s.Pushes {
-		rows = append(rows, []string{strconv.FormatUint(uint64(p.From), 10), strconv.FormatUint(uint64(p.To), 10), strconv.Itoa(p.Count), size(p.Bytes), strconv.Itoa(p.Lost)})
+		rows = append(rows, []string{strconv.FormatUint(uint64(p.From), 10), strconv.FormatUint(uint64(p.To), 10),
+			strconv.Itoa(p.Count), size(p.Bytes), strconv.Itoa(p.Lost)})
 	}
 	return rows
 }
@@ -180,14 +199,15 @@ func missing(s *trace.Summary) (lines []string) {
 		n    uint64
 		what string
 	}{
-		{s.Lost, "records were overwritten by newer ones: a larger --max-size keeps more"},
-		{uint64(s.Dropped), "events, the oldest, have no room in the file: a larger --max-size keeps them"},
-		{s.Torn, "records were never finished: the program was killed over them"},
-		{s.TextsLost, "names had no room"},
-		{uint64(s.Unmatched), "commands lack the worker's half or the program's: under way at the end, overwritten, or never told"},
+		{s.Lost, "records overwritten by newer ones (use a larger --max-size)"},
+		{uint64(s.Dropped), "oldest events, which did not fit into the file (use a larger --max-size)"},
+		{s.Torn, "records that are incomplete, as the program was killed while it wrote them"},
+		{s.TextsLost, "names that did not fit"},
+		{uint64(s.Unmatched),
+			"commands without the worker's or the program's half: still running at the end, overwritten, or never reported"},
 	} {
 		if m.n > 0 {
-			lines = append(lines, fmt.Sprintf("%d %s", m.n, m.what))
+			lines = append(lines, fmt.Sprintf("%s: %d", m.what, m.n))
 		}
 	}
 	return lines

@@ -10,8 +10,8 @@ import (
 func (c *cli) uiVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ui",
-		Short:   "Print the address of the daemon's page, with a key to it",
-		Long:    "Print the address of the daemon's page. It carries a key that is good for a day: who has the address sees what you see.\nThe daemon shows a page when it was started with --http 127.0.0.1:7434.",
+		Short:   "Print the address of the daemon's page, with a key",
+		Long:    "Print the address of the daemon's page. The address contains a key that is valid for a day: whoever has it sees what\nyou see. The daemon has a page only if it was started with --http, such as --http 127.0.0.1:7434.",
 		Example: "  tendril ui\n  firefox \"$(tendril ui)\"",
 		GroupID: "node",
 		Args:    cobra.NoArgs,

@@ -15,11 +15,11 @@ func (c *cli) watchVerb() *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
-		Short: "Print what happens to your objects, a line an event, until interrupted",
-		Long: "Prints what happens to your objects, a line an event, until interrupted. It goes on when the daemon is restarted or handed over: it says so, once, on\n" +
-			"standard error, waits for the next daemon, and prints a line \"lost\", for what happened meanwhile is not told.\n\n" +
-			"Events: sealed, named, unnamed (the object has that name no more: it was renamed, another took its name, or it was deleted and a composite has it),\n" +
-			"gone (an object's last), spilled, restored.",
+		Short: "Print events of your objects, one line each, until interrupted",
+		Long: "Print events of your objects, one line each, until interrupted. If the daemon is restarted or replaced, the command says\n" +
+			"so on standard error, waits for the next daemon, and prints \"lost\": what happened in between is not reported.\n\n" +
+			"Events: sealed, named, unnamed (the object lost its name: it was renamed, another object took the name, or it was\n" +
+			"deleted while it is part of another), gone (the last event of an object), spilled, restored.",
 		Example: "  tendril watch\n  tendril watch frame- --json\n  tendril watch result -n 1       # until something happens to it",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
@@ -32,17 +32,19 @@ func (c *cli) watchVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			socket := probe.Socket()
 			probe.Close()
 			seen, away, enough := 0, false, errors.New("enough")
-			err = client.Watch(cmd.Context(), client.Options{Socket: c.socketPath()}, prefix, nil, func(ev client.Event) error {
+			err = client.Watch(cmd.Context(), client.Options{Socket: socket}, prefix, nil, func(ev client.Event) error {
 				switch ev.Kind {
 				case client.EventDisconnected:
 					away = true
-					fmt.Fprintln(c.term.err, "The daemon is gone: waiting for the next one.")
+					fmt.Fprintln(c.term.err, "The daemon is gone. Waiting for the next one.")
 					return nil
 				case client.EventLost:
 					if away {
-						fmt.Fprintln(c.term.err, "Connected again. What happened meanwhile is missing: tendril ls says what is there now.")
+						fmt.Fprintln(c.term.err,
+							"Connected again. Events in between are missing: tendril ls lists what is there now.")
 					}
 					away = false
 				}
@@ -60,7 +62,7 @@ func (c *cli) watchVerb() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().IntVarP(&count, "number", "n", 0, "end after so many (0: never)")
+	cmd.Flags().IntVarP(&count, "number", "n", 0, "stop after this many events (0: never)")
 	return c.jsonFlag(cmd)
 }
 
@@ -68,6 +70,7 @@ func (c *cli) printEvent(ev client.Event) error {
 	if c.json {
 		return json.NewEncoder(c.term.out).Encode(ev) // a line each
 	}
-	_, err := fmt.Fprintf(c.term.out, "%s  %-8s  %s  %s  %s\n", ev.At.Local().Format(time.TimeOnly), ev.Kind, ev.ID, size(ev.SizeBytes), orDash(plain(ev.Name)))
+	_, err := fmt.Fprintf(c.term.out, "%s  %-8s  %s  %s  %s\n", ev.At.Local().Format(time.TimeOnly), ev.Kind, ev.ID,
+		size(ev.SizeBytes), orDash(plain(ev.Name)))
 	return err
 }

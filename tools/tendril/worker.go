@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"tendril/daemon/workers"
 	"tendril/forwarding/worker"
 )
 
@@ -40,6 +41,11 @@ func workerVerb() *cobra.Command {
 		return worker.Main(cmd.Context(), *o)
 	}
 	return cmd
+}
+
+func guardVerb() *cobra.Command {
+	return &cobra.Command{Use: "guard", Short: "End what workers leave behind when the daemon is killed", Hidden: true,
+		Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return workers.Guard(os.Stdin) }}
 }
 
 func probeVerb() *cobra.Command {

@@ -2,11 +2,13 @@
  * hold. Whatever comes, a call ends with a status, nothing outside the library's memory is touched (the sanitizers
  * watch), and no descriptor stays. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "check.h"
@@ -133,10 +135,33 @@ static void serve_one(int fd)
 	}
 }
 
+static bool refuses; /* everybody: says so and hangs up */
+
+static void refuse(int fd)
+{
+	static const uint8_t text[] = {12, 0, 8, 0, 't', 'o', 'o', ' ', 'm', 'a', 'n', 'y'};
+	uint8_t bytes[16 + sizeof text];
+	memcpy(header(bytes, sizeof text, ERROR_FRAME, 0, 0), text, sizeof text);
+	send_bytes(fd, bytes, sizeof bytes, 0);
+}
+
+/* The library's connect: where everybody is refused it comes back when the peer has hung up, so that nothing can be written. */
+int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t n)
+{
+	long status = syscall(SYS_connect, fd, to.__sockaddr__, n);
+	struct pollfd end = {.fd = fd};
+	while (status == 0 && refuses && !(end.revents & POLLHUP) && poll(&end, 1, -1) >= 0)
+		;
+	return (int)status;
+}
+
 static void *serve(void *unused)
 {
 	for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
-		serve_one(fd);
+		if (refuses)
+			refuse(fd);
+		else
+			serve_one(fd);
 		close(fd);
 	}
 	return unused;
@@ -529,6 +554,15 @@ static void errors(void)
 	IS(77, call(GET));
 }
 
+static void refused(void)
+{
+	tendril *t;
+	refuses = true;
+	IS(TENDRIL_BUSY, tendril_connect(path, &t));
+	refuses = false;
+	CHECK(strstr(tendril_message(), "too many"));
+}
+
 static void bad_json(void)
 {
 	static const char *const lists[] = {
@@ -599,6 +633,7 @@ int main(void)
 	newer_replies();
 	lying_verdicts();
 	errors();
+	refused();
 	bad_json();
 	mutations();
 	shutdown(listener, SHUT_RDWR);

@@ -166,7 +166,7 @@ static void memory_opens_again(void)
 	memset(held, 0, sizeof held);
 	srand(1);
 	for (int i = 0; i < TURNS; i++) {
-		size_t size = 1 + (size_t)(rand() % 300000 >> rand() % 12);
+		size_t size = 1 + (size_t)(rand() % 700000 >> rand() % 12);
 		tendril_object *o = &held[rand() % HELD];
 		if (o->data)
 			is_filled(o->data, o->size, (int)o->size);

@@ -12,8 +12,9 @@ import weakref
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
 
-from . import connection, wire
+from . import connection, objects, wire
 from .connection import Connection, Hold
+from .data import fill, meta_of, source_of
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, Quota, Timeout, Unsupported
 from .objects import Draft, Info, Object, ObjectID, Part, Tree
 
@@ -30,7 +31,6 @@ _T = TypeVar("_T")
 _U32 = struct.Struct("<I")
 
 _CLASSES = {"ephemeral": 0, "ttl": 1, "named": 2, "persisted": 3}
-_COPY_STEP = 64 << 20  # bytes copied at a time, so that an interrupt is heard
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect, doubled and spread
 _FULL_PAUSES = (0.0, 0.02, 0.08, 0.3)  # other clients let go some 250 ms after their last use
@@ -44,7 +44,8 @@ _shared_lock = threading.Lock()
 
 
 def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> "Client":
-    """A client of the daemon at socket (default: $TENDRIL_SOCKET, then the usual places).
+    """A client of the daemon at socket . Without one: at $TENDRIL_SOCKET, or where that is not set at that of
+    this user's own daemon, and where none answers at the system's.
 
     patience in seconds: how long to try, with growing, random pauses, when there is no daemon. reconnect: a request on a connection that
     broke opens a new one, with the same patience; one that was under way is made again if it alters nothing, others raise Disconnected. It claims the references that are still held: a daemon that took
@@ -66,6 +67,9 @@ def shared(path: str) -> "Client":
         return client
 
 
+objects.client_of = shared
+
+
 class Client:
     """The store, as seen by one process. Safe for any number of threads.
 
@@ -75,7 +79,7 @@ class Client:
     """
 
     def __init__(self, socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> None:
-        self._path = socket or connection.default_socket()
+        self._path = socket or None  # None until a daemon was found
         self._patience, self._reconnect, self._background = patience, reconnect, background
         self._lock = threading.Lock()
         self._live: Optional[Connection] = None
@@ -115,7 +119,9 @@ class Client:
         deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             try:
-                return Connection(self._path, self._background)
+                live = Connection(self._path, self._background)
+                self._path = live.path  # what comes after it is the same daemon, or its successor
+                return live
             except Disconnected:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -519,27 +525,6 @@ class _Got:
         return Object(hold, self.live.attach(f, ref, size, hold, False), meta_of(raw), self.live.path)
 
 
-def source_of(data: Any, meta: Optional[Dict[str, Any]]) -> "tuple[memoryview, Optional[Dict[str, Any]]]":
-    """The bytes of bytes, any buffer, or an array, whose dtype and shape go into the metadata."""
-    if hasattr(data, "__array_interface__"):
-        from . import arrays
-        array = arrays.dense(data)
-        described = arrays.describe(array)
-        described.update(meta or {})
-        return arrays.flat(array), described
-    whole = memoryview(data)
-    return whole.cast("B") if whole.c_contiguous and whole.nbytes else memoryview(whole.tobytes()), meta
-
-
-def fill(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> None:
-    """Copies the parts to their offsets."""
-    target = draft._memory()
-    for offset, part in parts:
-        for at in range(0, part.nbytes, _COPY_STEP):
-            piece = part[at:at + _COPY_STEP]
-            target[offset + at:offset + at + piece.nbytes] = piece
-
-
 def _seal_full(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:
     """Copies the parts to their offsets and seals."""
     try:
@@ -603,17 +588,6 @@ def _key(key: Key) -> bytes:
     if not key:
         raise Invalid("an empty name")
     return wire.ZERO_ID + wire.str16(key)
-
-
-def meta_of(raw: bytes) -> Optional[Dict[str, Any]]:
-    """An object's metadata; what is not a JSON object is another program's and stays out."""
-    if not raw:
-        return None
-    try:
-        meta = json.loads(raw.decode("utf-8"))
-    except ValueError:
-        return None
-    return meta if isinstance(meta, dict) else None
 
 
 _resting: List[Connection] = []  # whose threads a fork under way has ended

@@ -41,17 +41,19 @@ _T = TypeVar("_T")
 Decode = Callable[[wire.Fields], Any]
 
 
-def default_socket() -> str:
-    """Where the daemon listens unless told otherwise (ipc/PROTOCOL.md)."""
+_SYSTEM_SOCKET = "/run/tendril/tendril.sock"
+
+
+def sockets() -> List[str]:
+    """Where a daemon is looked for: what $TENDRIL_SOCKET names alone, else the user's own, then the system's (ipc/PROTOCOL.md)."""
     told = os.environ.get("TENDRIL_SOCKET")
     if told:
-        return told
+        return [told]
     if os.getuid() == 0:
-        return "/run/tendril/tendril.sock"
+        return [_SYSTEM_SOCKET]
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return os.path.join(runtime, "tendril", "tendril.sock")
-    return "/tmp/tendril-%d/tendril.sock" % os.getuid()
+    own = os.path.join(runtime, "tendril") if runtime else "/tmp/tendril-%d" % os.getuid()
+    return [os.path.join(own, "tendril.sock"), _SYSTEM_SOCKET]
 
 
 class _Pending:
@@ -116,13 +118,15 @@ class _Segment:
 
     def enter(self, offset: int, size: int) -> None:
         """Lets this process store to an unsealed object, whatever lay there before."""
+        new = self.table.is_new(offset, size)
         shut = self.table.enter(offset, size)
-        if shut is None or self._protect(shut, True):
-            return
-        self.table.open_all()  # the kernel has no room for one mapping more: the whole as one needs none
-        if not self.filled().protect(0, self.size, True):
-            self.table.leave(offset, size, False)
-            raise Full("cannot open %d bytes for writing: the process has too many mappings" % size)
+        if shut is not None and not self._protect(shut, True):
+            self.table.open_all()  # the kernel has no room for one mapping more: the whole as one needs none
+            if not self.filled().protect(0, self.size, True):
+                self.table.leave(offset, size, False)
+                raise Full("cannot open %d bytes for writing: the process has too many mappings" % size)
+        if new:
+            memory.populate(self.filled().address + offset, size, True)
 
     def leave(self, offset: int, size: int, shut: bool) -> None:
         """The object is sealed or given up; with shut stores to it fault from here on."""
@@ -150,10 +154,9 @@ class _Segment:
 class Connection:
     """A live connection to the daemon. Belongs to the process that made it."""
 
-    def __init__(self, path: str, background: bool = True) -> None:
-        """background: whether a thread may give idle mappings back."""
+    def __init__(self, path: Optional[str], background: bool = True) -> None:
+        """path None: the first of sockets() where a daemon answers. background: whether a thread may give idle mappings back."""
         self.pid = os.getpid()
-        self.path = path
         self._tidier = tidy.Tidier(self) if background else None
         self._sending = threading.Lock()
         self._turn = threading.Condition(threading.Lock())
@@ -168,7 +171,7 @@ class Connection:
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
         self._swept = time.monotonic()
         self._dead: Optional[TendrilError] = None
-        self._sock = _dial(path)
+        self._sock, self.path = _find(path)
         try:
             self._hello()
         except BaseException:
@@ -230,10 +233,11 @@ class Connection:
 
     # Requests -------------------------------------------------------------
 
-    def call(self, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]", deadline: Optional[float] = None) -> _T:
+    def call(self, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]", deadline: Optional[float] = None,
+             meanwhile: "Optional[Callable[[], None]]" = None) -> _T:
         """Sends a request and returns what decode makes of its reply.
 
-        decode runs in the order of the stream, whichever thread reads, and must not block.
+        decode runs in the order of the stream, whichever thread reads, and must not block. meanwhile is done while the daemon is at it.
         """
         p = _Pending(kind, decode)
         with self._turn:
@@ -244,6 +248,8 @@ class Connection:
         whole = False
         try:
             whole = self._send(wire.frame(kind, number, payload))
+            if meanwhile is not None:
+                meanwhile()
             self._await(p, deadline)
         except BaseException:
             with self._turn:
@@ -764,16 +770,33 @@ def _unsent(why: BaseException) -> Disconnected:
     return error
 
 
+def _find(path: Optional[str]) -> "tuple[socket.socket, str]":
+    """The daemon at path, or the first of sockets() that answers, and where that is."""
+    tried: List[str] = []
+    refused: List[TendrilError] = []
+    for at in [path] if path else sockets():
+        try:
+            return _dial(at), at
+        except Permission as e:
+            refused.append(e)
+            tried.append("%s (%s)" % (at, e))
+        except (OSError, ValueError) as e:
+            tried.append("%s (%s)" % (at, e.strerror if isinstance(e, OSError) and e.strerror else e))
+            if isinstance(e, PermissionError):
+                refused.append(Disconnected(""))
+    text = "no daemon answers at %s: %s" % (
+        " or ".join(tried), "ask who runs the daemon there to let you in" if refused else "start one with: tendril daemon")
+    raise (Permission(text) if any(isinstance(e, Permission) for e in refused) else Disconnected(text)) from None
+
+
 def _dial(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         sock.connect(path)
         _check_owner(sock, path)
-    except (OSError, ValueError) as e:
+    except BaseException:
         sock.close()
-        if isinstance(e, TendrilError):
-            raise
-        raise Disconnected("no daemon at %s (%s); start one with: tendril daemon" % (path, e)) from None
+        raise
     return sock
 
 

@@ -222,22 +222,21 @@ class Draft(Unsealed):
         """
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
-        from .streams import wait_ms
-        return self._sealed(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", self._strict, despite, wait_ms(timeout)), self._strict)
+        return self._sealed(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", self._strict, despite, wire.wait_ms(timeout)), self._strict)
 
     def _sealed(self, kind: int, body: bytes, strict: bool) -> Object:
-        ask: Callable[[], None] = lambda: self._connection.call(kind, body, wire.nothing)
-        self._end_views()
+        seen = self._end_views()
         try:
             if strict and self.size:
-                part = self._seal_strictly(ask)
+                part = self._seal_strictly(lambda: self._connection.call(kind, body, wire.nothing))
             else:
                 part = self._connection.sealed_face(self._ref, self._part)
-                ask()
-        except Disconnected:
-            raise  # it may have been sealed
-        except TendrilError:
-            self._open_again()
+                self._connection.call(kind, body, wire.nothing, meanwhile=lambda: self._shut(seen))
+        except BaseException as e:
+            if isinstance(e, TendrilError) and not isinstance(e, Disconnected):
+                self._open_again()
+            else:
+                self._shut(seen)  # it may have been sealed
             raise
         self._hold.ends_with = wire.RELEASE
         self._part = self._scratch = None
@@ -246,19 +245,23 @@ class Draft(Unsealed):
     def _seal_strictly(self, ask: Callable[[], None]) -> Any:
         if not self._whole:
             raise Invalid("object %s cannot be sealed strictly: that is for create(strict=True)" % self.id.hex())
+        self._shut(False)
         self._connection.seal_strictly(self._ref, ask)
         return self._part
 
-    def _end_views(self) -> None:
-        """What the program has of the object's memory can alter it no more."""
+    def _end_views(self) -> bool:
+        """What the program has of the object's memory can alter it no more, once _shut was called with what this returns."""
         memory.release_views(self._views)
         if self._scratch is None:
-            self._connection.shut(self._hold, sys.getrefcount(self._part) > 2)
-            return
+            return sys.getrefcount(self._part) > 2
         memory.copy(self._part, self._scratch.part)
-        self._connection.shut(self._hold, False)
         if sys.getrefcount(self._scratch.part) > 2:
             self._scratch.allow(False)
+        return False
+
+    def _shut(self, seen: bool) -> None:
+        """Stores to the object's pages fault from here on, if anything has seen them. The second call does nothing."""
+        self._connection.shut(self._hold, seen)
 
     def _open_again(self) -> None:
         """After a seal that was refused."""
@@ -351,5 +354,12 @@ class Tree:
 
 def _get_again(path: str, key: bytes) -> Object:
     """Unpickles an Object: a get by a client that this process has for the socket, or makes and keeps."""
-    from .client import shared
-    return shared(path).get(key)
+    found: Object = client_of(path).get(key)
+    return found
+
+
+def _no_client(path: str) -> Any:
+    raise TendrilError("tendril.client was not imported")
+
+
+client_of: Callable[[str], Any] = _no_client  # client.shared, which client.py puts here: it imports this module, and not the reverse

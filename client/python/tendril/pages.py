@@ -10,7 +10,8 @@ from typing import Optional, Tuple
 
 BYTES = 4096
 WHOLE_FROM = 64 << 10  # bytes of an object
-_SHUT = 0x80  # of a page; any other value is how many unsealed objects begin or end there, at most 64
+_SHUT = 0x80  # of a page
+_NEW = 0x7F  # nothing lay there yet; any other value is how many unsealed objects begin or end there, at most 64
 
 Range = Tuple[int, int]  # first and last page
 
@@ -21,16 +22,22 @@ class Table:
     __slots__ = ("_pages",)
 
     def __init__(self, size: int) -> None:
-        self._pages = bytearray(-(-size // BYTES))
+        self._pages = bytearray([_NEW]) * -(-size // BYTES)
+
+    def is_new(self, offset: int, size: int) -> bool:
+        """Whether an object is the first one in a page of its own: then the page is in no page table yet. To be asked before enter."""
+        first, last = _span(offset, size)
+        return self._pages.find(_NEW, first, last + 1) >= 0
 
     def enter(self, offset: int, size: int) -> Optional[Range]:
         """Notes an unsealed object of at least a byte; returns the pages that must be opened for it."""
         first, last = _span(offset, size)
+        self._clear(_NEW, first, last)
         shut = self._pages.find(_SHUT, first, last + 1)
         found = None
         if shut >= 0:
             found = shut, self._pages.rfind(_SHUT, first, last + 1)
-            self._open(*found)
+            self._clear(_SHUT, *found)
         self._count(first, last, 1)
         return found
 
@@ -51,10 +58,11 @@ class Table:
 
     def open_all(self) -> None:
         """Notes that every page is open."""
-        self._open(0, len(self._pages) - 1)
+        self._clear(_SHUT, 0, len(self._pages) - 1)
 
-    def _open(self, first: int, last: int) -> None:
-        self._pages[first:last + 1] = self._pages[first:last + 1].replace(bytes([_SHUT]), b"\0")
+    def _clear(self, value: int, first: int, last: int) -> None:
+        if self._pages.find(value, first, last + 1) >= 0:
+            self._pages[first:last + 1] = self._pages[first:last + 1].replace(bytes([value]), b"\0")
 
     def _count(self, first: int, last: int, by: int) -> None:
         self._pages[first] += by

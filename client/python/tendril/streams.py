@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
 
 from . import wire
 from .connection import Connection, Hold
+from .data import fill, meta_of, source_of
 from .errors import Ended, Invalid, Sealed
 from .objects import Draft, Object
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _READS, _WRITES, _NEW, _EXISTING, _DROP_OLDEST, _KEEP = 1, 2, 4, 8, 16, 32
 _MAX_FRAMES = 65536
-_STEP_MS = 0xFFFFFFFE  # the longest wait with an end
 
 
 class Frame(Object):
@@ -82,7 +82,6 @@ class Writer(_End):
             frame.close()
 
     def _copy(self, data: Any, meta: Optional[Dict[str, Any]]) -> Draft:
-        from .client import fill, source_of
         source, described = source_of(data, meta)
         draft = self._client.create(source.nbytes, meta=described)
         fill(draft, [(0, source)])
@@ -94,9 +93,9 @@ class Writer(_End):
         hold: Hold = frame._hold
         draft = isinstance(frame, Draft)
         if draft:
-            frame._end_views()  # for good, as it is to be pushed again unchanged
+            frame._shut(frame._end_views())  # for good, as it is to be pushed again unchanged
             hold.ends_with = wire.RELEASE  # sealed or not: of an unsealed object it is an abort
-        body = self._body() + hold.object_id + struct.pack("<BII", draft, wait_ms(timeout), 0)
+        body = self._body() + hold.object_id + struct.pack("<BII", draft, wire.wait_ms(timeout), 0)
         self._live.call(wire.STREAM_PUSH, body, wire.nothing)
         hold.ends_with = None  # the stream's now
         if draft:
@@ -138,14 +137,13 @@ class Reader(_End):
 
         Raises Timeout, Ended (there was the last one), Aborted (the stream was removed, or its last writer died), Disconnected.
         """
-        body = self._body() + struct.pack("<I", wait_ms(timeout))
+        body = self._body() + struct.pack("<I", wire.wait_ms(timeout))
         frame: Frame = self._live.call(wire.STREAM_POP, body, self._decode)
         frame._hold.ends_with = wire.RELEASE
         return frame
 
     def _decode(self, f: wire.Fields) -> Frame:
         """Until pop has come back the frame ends by going back to its place, so that an interrupted pop loses none."""
-        from .client import meta_of
         number = f.u64()
         key, ref, size, raw = f.got()
         hold = Hold(key, wire.STREAM_UNPOP)
@@ -175,13 +173,6 @@ class Reader(_End):
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def wait_ms(seconds: Optional[float]) -> int:
-    """A wait as streams and fills send it: None is for ever."""
-    if seconds is None:
-        return wire.MAX_WAIT_MS
-    return int(max(0.0, min(-(-seconds * 1000 // 1), float(_STEP_MS))))
 
 
 def open_body(name: str, writes: bool, frames: int, size: int, drop_oldest: bool, keep: bool, new: bool, existing: bool) -> bytes:

@@ -39,7 +39,7 @@ class Event:
 class Watch:
     """The events of the objects whose name begins with a prefix, in order: an iterator without end, and a context manager. For one thread at a time."""
 
-    def __init__(self, path: str, prefix: str) -> None:
+    def __init__(self, path: Optional[str], prefix: str) -> None:
         self._connection = Connection(path, background=False)
         self._events: Deque[bytes] = collections.deque()
         try:

@@ -65,6 +65,13 @@ def bytes32(raw: bytes) -> bytes:
     return _U32.pack(len(raw)) + raw
 
 
+def wait_ms(seconds: Optional[float]) -> int:
+    """A wait as streams and fills send it: None is for ever."""
+    if seconds is None:
+        return MAX_WAIT_MS
+    return int(max(0.0, min(-(-seconds * 1000 // 1), float(MAX_WAIT_MS - 1))))
+
+
 def labels(values: Optional[Mapping[str, str]]) -> bytes:
     """Labels as they travel: keys ascending in their bytes."""
     pairs = sorted((k.encode("utf-8"), v.encode("utf-8")) for k, v in (values or {}).items())

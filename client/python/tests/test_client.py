@@ -1,15 +1,19 @@
 """The client against the tests' own server: views, threads, forks, garbage."""
 
+import ast
 import gc
 import os
+import pathlib
+import socket
 import struct
 import sys
+import tempfile
 import threading
 import unittest
 from unittest import mock
 
 import tendril
-from tendril import wire
+from tendril import connection, wire
 
 from .fake import FakeDaemon, descriptors, frame
 
@@ -389,6 +393,23 @@ class Garbage(unittest.TestCase):
                 store.get("x")
             store.status()
 
+    def test_refused_before_the_hello(self):
+        with tempfile.TemporaryDirectory() as home, socket.socket(socket.AF_UNIX) as listener:
+            path = os.path.join(home, "s")
+            listener.bind(path)
+            listener.listen(1)
+            dial = connection._dial
+
+            def dial_late(path):
+                sock = dial(path)
+                peer, _ = listener.accept()
+                peer.sendall(struct.pack("<IHHQHH", 12, 0xFFFF, 0, 0, 12, 8) + b"too many")
+                peer.close()
+                return sock
+            with mock.patch.object(connection, "_dial", dial_late):
+                with self.assertRaisesRegex(tendril.Disconnected, "too many"):
+                    tendril.connect(path)
+
     def test_refusal_is_no_broken_rule(self):
         fake = FakeDaemon(lambda k, p: struct.pack("<IHHQHH", 8, 0xFFFF, 0, 0, 12, 4) + b"full")
         self.addCleanup(fake.close)
@@ -501,15 +522,57 @@ class NewerGarbage(unittest.TestCase):
 
 
 class Environment(unittest.TestCase):
-    def test_default_socket(self):
-        from tendril.connection import default_socket
+    def test_where_a_daemon_is_looked_for(self):
+        from tendril.connection import sockets
+        system = "/run/tendril/tendril.sock"
         with mock.patch.dict(os.environ, {"TENDRIL_SOCKET": "/a"}):
-            self.assertEqual(default_socket(), "/a")
-        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": "/run/user/7"}), mock.patch("os.getuid", lambda: 7):
+            self.assertEqual(sockets(), ["/a"])
+        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": "/run/user/7"}):
             os.environ.pop("TENDRIL_SOCKET", None)
-            self.assertEqual(default_socket(), "/run/user/7/tendril/tendril.sock")
-            del os.environ["XDG_RUNTIME_DIR"]
-            self.assertEqual(default_socket(), "/tmp/tendril-7/tendril.sock")
+            with mock.patch("os.getuid", lambda: 0):
+                self.assertEqual(sockets(), [system])
+            with mock.patch("os.getuid", lambda: 7):
+                self.assertEqual(sockets(), ["/run/user/7/tendril/tendril.sock", system])
+                del os.environ["XDG_RUNTIME_DIR"]
+                self.assertEqual(sockets(), ["/tmp/tendril-7/tendril.sock", system])
+
+    def test_the_first_that_answers(self):
+        fake, late = FakeDaemon(), FakeDaemon()
+        self.addCleanup(fake.close)
+        self.addCleanup(late.close)
+        none = fake.path + "-none"
+        with mock.patch.object(connection, "sockets", lambda: [none, fake.path]):
+            store = tendril.connect()
+            self.addCleanup(store.close)
+        with mock.patch.object(connection, "sockets", lambda: [late.path]):
+            store._live._fail(tendril.Disconnected("lost"))
+            store.ping()  # the same daemon again
+        self.assertEqual((fake.connections, late.connections), (2, 0))
+        with mock.patch.object(connection, "sockets", lambda: [none, none + "2"]):
+            with self.assertRaisesRegex(tendril.Disconnected, "%s .*%s2 .*start one" % (none, none)):
+                tendril.connect()
+
+
+class Modules(unittest.TestCase):
+    def test_import_each_other_in_one_direction(self):
+        """A module imports those that it is made of, also inside functions; for type checkers alone it may import any."""
+        folder = pathlib.Path(tendril.__file__).parent
+        uses = {}
+        for path in folder.glob("*.py"):
+            tree = ast.parse(path.read_text())
+            checked = {n for i in ast.walk(tree) if isinstance(i, ast.If) and getattr(i.test, "id", "") == "TYPE_CHECKING"
+                       for n in ast.walk(i)}
+            names = set()
+            for n in ast.walk(tree):
+                if isinstance(n, ast.ImportFrom) and n.level == 1 and n not in checked:
+                    names.update([n.module] if n.module else [a.name for a in n.names])
+            uses[path.stem] = {n for n in names if (folder / (n + ".py")).exists()}
+        self.assertGreater(sum(map(len, uses.values())), 20)
+        while uses:
+            free = [m for m, of in uses.items() if not of & set(uses)]
+            self.assertTrue(free, "modules that import each other: %s" % sorted(uses))
+            for m in free:
+                del uses[m]
 
 
 if __name__ == "__main__":

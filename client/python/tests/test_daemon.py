@@ -32,7 +32,8 @@ class Daemon:
         empty = os.path.join(self.dir, "vendors")
         os.mkdir(empty)
         clean.update(TENDRIL_SOCKET=self.socket, TENDRIL_STATE_DIR=os.path.join(self.dir, "state"), TENDRIL_VENDORS=empty,
-                     TENDRIL_LISTEN="none", **env)
+                     TENDRIL_LISTEN="none", TENDRIL_WARM_MEMORY="16MiB")  # 256 would be most of what one does that lives for a second
+        clean.update(env)
         self.env = clean
         self.start()
 

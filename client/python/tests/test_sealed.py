@@ -197,7 +197,7 @@ class Sealed(WithReader):
             choose, held = random.Random(seed), []
             try:
                 for _ in range(150):
-                    size = 1 + choose.randrange(200000) >> choose.randrange(12) or 1
+                    size = 1 + choose.randrange(700000) >> choose.randrange(12) or 1
                     want = pattern(size, choose.randrange(256))[:size]
                     array = self.store.empty(size, "u1")
                     array[:] = np.frombuffer(want, "u1")

@@ -1,8 +1,8 @@
-// Package includes finds the files that an OpenCL C source includes, as its compiler will look for them, so that they can be
-// sent to the machine that has the compiler: never a whole directory, only what a directive names.
+// Package includes finds the files that an OpenCL C source includes, as its compiler will look for them, so that they
+// can be sent to the machine that has the compiler: never a whole directory, only what a directive names.
 //
-// It reads too much rather than too little: conditions are not evaluated, so that both branches count. It gives up on names
-// that a macro of unusual kind builds; then the compiler says what it did not find.
+// It reads too much rather than too little: conditions are not evaluated, so that both branches count. It gives up on
+// names that a macro of unusual kind builds; then the compiler says what it did not find.
 //
 // Trust: the source and its files are the program's own, and so are the rights with which they are read. Everything is
 // bounded. No locks, no state.
@@ -81,7 +81,8 @@ func Localize(source string) string {
 	var out strings.Builder
 	done := 0
 	for _, d := range scan(source) {
-		if d.include && d.at >= 0 && len(d.operand) > 2 && (d.operand[0] == '"' || d.operand[0] == '<') && d.operand[1] == '/' {
+		if d.include && d.at >= 0 && len(d.operand) > 2 && (d.operand[0] == '"' || d.operand[0] == '<') &&
+			d.operand[1] == '/' {
 			out.WriteString(source[done:d.at+1] + clwire.FilesAlias)
 			done = d.at + 1
 		}

@@ -30,7 +30,6 @@ type device struct {
 type fakeQueue struct {
 	outOfOrder bool
 	pending    []*fakeCommand
-	marker     int // markers given without being part of the test
 }
 
 type fakeCommand struct {
@@ -80,6 +79,7 @@ func (d *device) start() {
 			}
 			if d.rnd.IntN(4) == 0 {
 				d.mu.Unlock()
+				// Pause: a device takes its time.
 				time.Sleep(time.Duration(d.rnd.IntN(30)) * time.Microsecond)
 				d.mu.Lock()
 			}

@@ -14,11 +14,11 @@
 //
 // Goroutines: the caller's (the reader of the control stream); while it sleeps
 // with commands under way (Park) one waiter for each queue that somebody waits
-// for and one pacer for everything else; with Options.Lanes one lane a queue,
+// for and one pacer for everything else; with Options.Submitters one submitter a queue,
 // which submits. Close joins them.
 //
 // Locks: Engine.mu guards everything here. It is held while Sink is called and,
-// without Lanes, while a Task is submitted; both must not call the engine back.
+// without Submitters, while a Task is submitted; both must not call the engine back.
 // Task and driver locks come after it. The package uses no driver, trusts its
 // caller's native handles, and checks every id.
 package engine

@@ -50,7 +50,8 @@ type Task interface {
 	Keep() Task
 	// Drop releases what the task holds.
 	Drop()
-	// Finished is called when the driver is done with the command, with how it ended (0 or negative), or nil. The engine is locked.
+	// Finished is called when the driver is done with the command, with how it ended (0 or negative), or nil. The
+	// engine is locked.
 	Finished() func(status int32)
 }
 
@@ -83,11 +84,11 @@ var (
 
 // Options of an engine.
 type Options struct {
-	// Lanes gives each queue a goroutine that submits, for drivers that may
+	// Submitters gives each queue a goroutine that submits, for drivers that may
 	// block in clEnqueue…. Without it commands are submitted by whoever frees them.
-	Lanes bool
-	// Reported, if not nil, is called behind the last of the ends and answers that the Sink was given: no more is about to be said. Behind ends that
-	// are urgent alone it may be left out. The engine is locked, as for a Sink.
+	Submitters bool
+	// Reported, if not nil, is called behind the last of the ends and answers that the Sink was given: no more is about
+	// to be said. Behind ends that are urgent alone it may be left out. The engine is locked, as for a Sink.
 	Reported func()
 }
 
@@ -115,7 +116,7 @@ type Engine struct {
 	pacing   bool                // keepPace runs
 	closed   bool
 	all      bool           // every command is followed
-	work     sync.WaitGroup // lanes, waiters and closers
+	work     sync.WaitGroup // submitters, waiters and closers
 
 	natives  []Native // scratch, submission
 	probes   []Native // scratch, sweep
@@ -125,7 +126,8 @@ type Engine struct {
 // New makes an engine without queues.
 func New(d Driver, s Sink, o Options) *Engine {
 	return &Engine{driver: d, sink: s, opt: o, awake: 1,
-		queues: map[uint64]*queue{}, open: map[*queue]struct{}{}, events: map[uint64]*event{}, hosts: map[uint64]*command{}}
+		queues: map[uint64]*queue{}, open: map[*queue]struct{}{}, events: map[uint64]*event{},
+		hosts: map[uint64]*command{}}
 }
 
 // queue is one command queue. Guarded by Engine.mu; id, native and the flags are immutable.
@@ -136,9 +138,9 @@ type queue struct {
 	clock      Native // for times; 0: not a profiling queue
 	gone       func() // releases the native queue; called once
 
-	held  []*command // in order: fifo. Out of order: not submitted yet
-	ready []*command // out of order: free to be submitted
-	lane  chan struct{}
+	held      []*command // in order: fifo. Out of order: not submitted yet
+	ready     []*command // out of order: free to be submitted
+	submitter chan struct{}
 
 	live       []*event // natively submitted and followed, oldest first
 	sweeping   bool     // somebody goes through live, and takes out what has ended
@@ -149,11 +151,11 @@ type queue struct {
 	tailEvent  *event   // event of the last command, if followed
 	barrier    *event   // out of order: the last barrier
 	taken      int      // commands submitted since the queue was last seen to be empty
-	unflushed  bool     // with Lanes: the caller submitted past the lane
+	unflushed  bool     // with Submitters: the caller submitted past the submitter
 	fresh      bool     // something was submitted since tail, tailEvent
 	running    int      // live events watched for Running
 	latched    int32    // first failure since the last Finish
-	submitting bool     // a lane is in the driver
+	submitting bool     // a submitter is in the driver
 	waiting    bool     // a waiter goroutine runs
 	isDirty    bool
 	dropped    bool
@@ -182,7 +184,7 @@ type Command struct {
 	Task    Task   // KindTask
 	Op      uint64 // KindHost
 	More    bool   // another command is known to follow at once
-	Quick   bool   // with Lanes: the driver takes it without blocking while it has few others
+	Quick   bool   // with Submitters: the driver takes it without blocking while it has few others
 	Urgent  bool   // somebody waits for its end
 }
 
@@ -198,10 +200,10 @@ func (e *Engine) AddQueue(id uint64, native Native, outOfOrder bool, clock Nativ
 	q := &queue{id: id, native: native, outOfOrder: outOfOrder, clock: clock, gone: gone}
 	e.queues[id] = q
 	e.open[q] = struct{}{}
-	if e.opt.Lanes {
-		q.lane = make(chan struct{}, 1)
-		lane := q.lane
-		e.work.Go(func() { e.runLane(q, lane) })
+	if e.opt.Submitters {
+		q.submitter = make(chan struct{}, 1)
+		submitter := q.submitter
+		e.work.Go(func() { e.runSubmitter(q, submitter) })
 	}
 	return nil
 }
@@ -233,8 +235,8 @@ func (e *Engine) retire(q *queue) {
 	gone := q.gone
 	q.gone = nil
 	delete(e.open, q)
-	if q.lane != nil {
-		close(q.lane)
+	if q.submitter != nil {
+		close(q.submitter)
 	}
 	e.work.Go(gone)
 }
@@ -276,7 +278,7 @@ func (e *Engine) enqueue(c *Command) error {
 		}
 		ev.urgent, ev.hurry = true, true
 	}
-	if c.Kind == KindTask && (!e.opt.Lanes || q.hasRoom(c)) && e.free(q, c) {
+	if c.Kind == KindTask && (!e.opt.Submitters || q.hasRoom(c)) && e.free(q, c) {
 		e.submitNow(q, c, ev)
 		return nil
 	}
@@ -301,7 +303,7 @@ func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
 // than drivers have room for.
 const quickRoom = 128
 
-// hasRoom says whether a lane can be spared: waking it costs more than the command.
+// hasRoom says whether a submitter can be spared: waking it costs more than the command.
 func (q *queue) hasRoom(c *Command) bool {
 	return c.Quick && q.taken < quickRoom && len(q.held) == 0 && !q.submitting
 }
@@ -364,7 +366,7 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 	}
 	e.natives = waits
 	want := ev != nil || e.all || !c.More && !q.outOfOrder
-	q.unflushed = e.opt.Lanes
+	q.unflushed = e.opt.Submitters
 	native, status, text := c.Task.Submit(q.native, waits, want)
 	after := c.Task.Finished()
 	c.Task.Drop()
@@ -372,7 +374,8 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 }
 
 // submitted books what the driver answered. ev is nil if nobody follows the command.
-func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, text string, after func(int32), request uint64) {
+func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, text string, after func(int32),
+	request uint64) {
 	if status != 0 {
 		if after != nil {
 			after(status)

@@ -8,8 +8,9 @@ import (
 type state uint8
 
 const (
-	stateHeld      state = iota // not with the driver: a held command, a host operation, an open user event, a closed gate
-	stateSubmitted              // the driver has it
+	// not with the driver: a held command, a host operation, an open user event, a closed gate
+	stateHeld      state = iota
+	stateSubmitted       // the driver has it
 	stateDone
 )
 

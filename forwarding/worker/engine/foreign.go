@@ -24,9 +24,9 @@ func (e *Engine) SetForeign(id uint64, status int32) {
 	}
 }
 
-// After calls then once all events have ended, with the status of one that failed, else 0: before the client is told of the
-// ends, and by whoever learns of the last. It is called with the engine's
-// lock held, as a Sink is: it must not wait, nor call the engine. The events need not exist after this call.
+// After calls then once all events have ended, with the status of one that failed, else 0: before the client is told of
+// the ends, and by whoever learns of the last. It is called with the engine's lock held, as a Sink is: it must not
+// wait, nor call the engine. The events need not exist after this call.
 func (e *Engine) After(events []uint64, then func(status int32)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -174,7 +174,7 @@ func (e *Engine) pump() {
 		e.collect()
 	}
 	if e.awake == 0 {
-		e.startWaiters() // a lane, a build or another worker brought this about
+		e.startWaiters() // a submitter, a build or another worker brought this about
 	}
 }
 
@@ -183,8 +183,8 @@ func (e *Engine) drain() {
 		q := e.dirty[len(e.dirty)-1]
 		e.dirty = e.dirty[:len(e.dirty)-1]
 		q.isDirty = false
-		if e.opt.Lanes {
-			e.wakeLane(q)
+		if e.opt.Submitters {
+			e.wakeSubmitter(q)
 			continue
 		}
 		for h := q.next(); h != nil; h = q.next() {
@@ -194,12 +194,12 @@ func (e *Engine) drain() {
 	}
 }
 
-func (e *Engine) wakeLane(q *queue) {
+func (e *Engine) wakeSubmitter(q *queue) {
 	if q.gone == nil {
 		return
 	}
 	select {
-	case q.lane <- struct{}{}:
+	case q.submitter <- struct{}{}:
 	default:
 	}
 	if len(q.held) == 0 {
@@ -207,9 +207,9 @@ func (e *Engine) wakeLane(q *queue) {
 	}
 }
 
-// runLane submits one queue's commands, outside the engine's lock.
-func (e *Engine) runLane(q *queue, lane <-chan struct{}) {
-	for range lane {
+// runSubmitter submits one queue's commands, outside the engine's lock.
+func (e *Engine) runSubmitter(q *queue, submitter <-chan struct{}) {
+	for range submitter {
 		e.mu.Lock()
 		some := false
 		for h := q.next(); h != nil && !e.closed; h = q.next() {
@@ -281,8 +281,9 @@ func (e *Engine) submit(h *command) {
 	var native Native
 	var status int32
 	var text string
-	want := e.all || h.event.id != 0 || len(h.event.dependents) > 0 || len(q.held) <= 1 || q.outOfOrder || q.held[1].kind != KindTask
-	if e.opt.Lanes {
+	want := e.all || h.event.id != 0 || len(h.event.dependents) > 0 || len(q.held) <= 1 || q.outOfOrder ||
+		q.held[1].kind != KindTask
+	if e.opt.Submitters {
 		q.submitting = true
 		e.mu.Unlock()
 	}
@@ -292,7 +293,7 @@ func (e *Engine) submit(h *command) {
 		native, status = e.driver.Marker(q.native, h.kind == KindBarrier, natives, true)
 		text, h.event.all = "marker", len(h.deps) == 0
 	}
-	if e.opt.Lanes {
+	if e.opt.Submitters {
 		e.mu.Lock()
 		q.submitting = false
 	}

@@ -2,16 +2,16 @@ package engine
 
 import "time"
 
-// FollowAll makes the engine follow every command from now on, also those whose end nobody asks for, so that Longest sees
-// them. It costs a native event a command.
+// FollowAll makes the engine follow every command from now on, also those whose end nobody asks for, so that Longest
+// sees them. It costs a native event a command.
 func (e *Engine) FollowAll() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = true
 }
 
-// Longest returns for how long the driver has been seen to run the command that has run longest: 0 when none runs. The first
-// look at a command that runs starts its clock, so that who asks every so often is late by that much at most.
+// Longest returns for how long the driver has been seen to run the command that has run longest: 0 when none runs. The
+// first look at a command that runs starts its clock, so that who asks every so often is late by that much at most.
 func (e *Engine) Longest(now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

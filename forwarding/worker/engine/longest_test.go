@@ -20,8 +20,8 @@ func (d *runningDriver) Statuses(events []Native, status []int32) {
 	}
 }
 
-// TestLongestSeesWhatNobodyAsksFor: commands without events, in order and out of it; the clock of each begins when it is first seen
-// to run.
+// TestLongestSeesWhatNobodyAsksFor: commands without events, in order and out of it; the clock of each begins when it
+// is first seen to run.
 func TestLongestSeesWhatNobodyAsksFor(t *testing.T) {
 	d := &runningDriver{handDriver: handDriver{ended: map[Native]bool{}}}
 	var log []string
@@ -34,7 +34,8 @@ func TestLongestSeesWhatNobodyAsksFor(t *testing.T) {
 		}
 	}
 	for _, queue := range []uint64{1, 1, 2, 2} { // native events 1 to 4
-		if err := e.Enqueue(&Command{Kind: KindTask, Queue: queue, Task: &plainTask{&quickTask{&d.handDriver, "k", &log}}}); err != nil {
+		if err := e.Enqueue(&Command{Kind: KindTask, Queue: queue,
+			Task: &plainTask{&quickTask{&d.handDriver, "k", &log}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,11 +1,12 @@
 package engine
 
-// The client is told of no end before those of everything that the command came after. A program that knows one command to have ended
-// may look at what the others were to bring: a small read on another queue, memory of its own under a buffer. A sweep looks at one
-// queue after another, and so may see a command's end and have looked at what that waited for too early.
+// The client is told of no end before those of everything that the command came after. A program that knows one command
+// to have ended may look at what the others were to bring: a small read on another queue, memory of its own under a
+// buffer. A sweep looks at one queue after another, and so may see a command's end and have looked at what that waited
+// for too early.
 
-// precede ends what an event's command came after. The driver has it done, or the command would not have run; of the same queue in
-// order it is done already.
+// precede ends what an event's command came after. The driver has it done, or the command would not have run; of the
+// same queue in order it is done already.
 func (e *Engine) precede(ev *event) {
 	for _, d := range ev.deps {
 		e.endThrough(d)
@@ -69,8 +70,9 @@ func (q *queue) comesAfter(d *event) {
 	q.behind = append(q.behind, d)
 }
 
-// putBehind gives an event that is now followed what came before it on its queue unfollowed, or by the rules of a queue out of order.
-// There only a marker or barrier behind everything takes what unfollowed commands waited for: another command may end long before those.
+// putBehind gives an event that is now followed what came before it on its queue unfollowed, or by the rules of a queue
+// out of order. There only a marker or barrier behind everything takes what unfollowed commands waited for: another
+// command may end long before those.
 func (q *queue) putBehind(ev *event) {
 	if !q.outOfOrder {
 		ev.behind, q.behind = q.behind, nil

@@ -103,7 +103,8 @@ func TestPrompt(t *testing.T) {
 			must(e.AddQueue(1, 1, c.outOfOrder, c.clock, func() {}))
 			put := func(name string, event uint64, wait ...uint64) {
 				t.Helper()
-				must(e.Enqueue(&Command{Kind: KindTask, Queue: 1, Event: event, Wait: wait, Task: &quickTask{d, name, &log}}))
+				must(e.Enqueue(&Command{Kind: KindTask, Queue: 1, Event: event, Wait: wait,
+					Task: &quickTask{d, name, &log}}))
 			}
 			put("a", 1)
 			e.Poll()

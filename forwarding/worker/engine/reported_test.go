@@ -2,7 +2,8 @@ package engine
 
 import "testing"
 
-// gathering is a Sink as a stream's is: what is not urgent stays until something urgent, or Reported, sends it. HostReady may send nothing.
+// gathering is a Sink as a stream's is: what is not urgent stays until something urgent, or Reported, sends it.
+// HostReady may send nothing.
 type gathering struct{ kept, sent int }
 
 func (g *gathering) Events(ends []End, urgent bool) {
@@ -50,5 +51,6 @@ func TestReportsAreSent(t *testing.T) {
 	step("answer", 4, nil)
 	step("task", 4, enqueue(6, KindTask))
 	d.endAll()
-	step("host operation behind what has ended unseen", 5, e.Enqueue(&Command{Kind: KindHost, Queue: 1, Event: 7, Op: 7}))
+	step("host operation behind what has ended unseen", 5,
+		e.Enqueue(&Command{Kind: KindHost, Queue: 1, Event: 7, Op: 7}))
 }

@@ -9,8 +9,8 @@ const (
 	sweepChunk = 64
 	// pace is the least time between two reports that nobody waits for.
 	pace = 100 * time.Microsecond
-	// reportPace is the least time between two reports where other workers have their word directly: each report wakes the client, which then
-	// lets go of what has ended and so wakes this process.
+	// reportPace is the least time between two reports where other workers have their word directly: each report wakes
+	// the client, which then lets go of what has ended and so wakes this process.
 	reportPace = 2 * time.Millisecond
 	// maxPace is the longest pause between two looks at what nobody waits for.
 	maxPace = 2 * time.Millisecond
@@ -120,8 +120,8 @@ func (e *Engine) Poll() bool {
 	return e.urgent > 0
 }
 
-// awaitedEnded asks the driver for what somebody waits for alone: a look at each event of a chain would take its lock from
-// the thread that is about to end it, for every look.
+// awaitedEnded asks the driver for what somebody waits for alone: a look at each event of a chain would take its lock
+// from the thread that is about to end it, for every look.
 func (e *Engine) awaitedEnded(q *queue) bool {
 	if q.running > 0 {
 		return true // somebody waits for a beginning
@@ -161,7 +161,7 @@ func (e *Engine) Look() {
 	e.sendDue()
 }
 
-// start makes the driver start what was submitted past a lane.
+// start makes the driver start what was submitted past a submitter.
 func (e *Engine) start(q *queue) {
 	if q.unflushed {
 		q.unflushed = false
@@ -185,8 +185,8 @@ func (e *Engine) sendDue() {
 	}
 }
 
-// Park reports what is done. The caller may sleep until Unpark: where nobody else polls, the rest is left to waiters, which
-// block in the driver. A new engine has one caller that polls.
+// Park reports what is done. The caller may sleep until Unpark: where nobody else polls, the rest is left to waiters,
+// which block in the driver. A new engine has one caller that polls.
 func (e *Engine) Park() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -199,7 +199,8 @@ func (e *Engine) Park() {
 	}
 }
 
-// Unpark says that a caller polls (again): it calls Poll, and Tick now and then, until it Parks. Waiters finish what they are at.
+// Unpark says that a caller polls (again): it calls Poll, and Tick now and then, until it Parks. Waiters finish what
+// they are at.
 func (e *Engine) Unpark() {
 	e.mu.Lock()
 	e.awake++
@@ -313,9 +314,9 @@ func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
 	for q := range e.open {
-		if q.lane != nil {
-			close(q.lane)
-			q.lane = nil
+		if q.submitter != nil {
+			close(q.submitter)
+			q.submitter = nil
 		}
 		q.gone = nil
 	}

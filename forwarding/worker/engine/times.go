@@ -1,8 +1,8 @@
 package engine
 
-// A host operation's times. The device knows nothing of it, and a program may compare its times with those of the device's commands:
-// so the device is asked for the time when the operation's turn comes, and when it is over, by markers on a queue that has
-// nothing else to do. Until the second has come the operation is not over.
+// A host operation's times. The device knows nothing of it, and a program may compare its times with those of the
+// device's commands: so the device is asked for the time when the operation's turn comes, and when it is over, by
+// markers on a queue that has nothing else to do. Until the second has come the operation is not over.
 //
 // Any command that the engine holds was enqueued before the driver hears of it: a marker taken then says when.
 
@@ -38,7 +38,8 @@ func (e *Engine) endTimed(h *command) bool {
 	return true
 }
 
-// times are those of what began and ended with two marks: queued, submitted, started, ended, complete. nil: the driver has none.
+// times are those of what began and ended with two marks: queued, submitted, started, ended, complete. nil: the driver
+// has none.
 func (e *Engine) times(begun, ended Native) *[5]uint64 {
 	b, ok := e.driver.Profile(begun)
 	l, too := e.driver.Profile(ended)

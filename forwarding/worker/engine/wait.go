@@ -304,7 +304,7 @@ func (e *Engine) Flush(queue uint64) error {
 	if q == nil {
 		return fmt.Errorf("queue %d: %w", queue, ErrNoQueue)
 	}
-	if !e.opt.Lanes { // a lane flushes by itself
+	if !e.opt.Submitters { // a submitter flushes by itself
 		e.driver.Flush(q.native)
 	}
 	return nil

@@ -16,7 +16,8 @@ func (b *bells) Events(ends []End, urgent bool) {
 	b.urgent, b.ends = append(b.urgent, urgent), append(b.ends, len(ends))
 }
 
-// A client is not woken for the end of an event that nobody waits for. Who watches it afterwards is rung for what lies there.
+// A client is not woken for the end of an event that nobody waits for. Who watches it afterwards is rung for what lies
+// there.
 func TestWatchOfAnEndedEvent(t *testing.T) {
 	d := &handDriver{ended: map[Native]bool{}}
 	var log []string
@@ -52,7 +53,8 @@ func TestWatchOfWhatIsNeverSubmitted(t *testing.T) {
 	for _, err := range []error{
 		e.AddQueue(1, 1, false, 0, func() {}),
 		e.UserEvent(5),
-		e.Enqueue(&Command{Kind: KindTask, Queue: 1, Event: 7, Wait: []uint64{5}, Task: &plainTask{&quickTask{d, "a", &log}}}),
+		e.Enqueue(&Command{Kind: KindTask, Queue: 1, Event: 7, Wait: []uint64{5},
+			Task: &plainTask{&quickTask{d, "a", &log}}}),
 		e.Watch(7, Submitted),
 		e.SetUserEvent(5, -7),
 	} {

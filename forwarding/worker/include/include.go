@@ -57,7 +57,9 @@ func NewStore(dir string) *Store {
 	left, _ := filepath.Glob(filepath.Join(s.temp, layoutPrefix+"*")) // the pattern is well formed
 	for _, path := range left {
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > staleAfter {
-			os.RemoveAll(path)
+			if lock, err := lockDirectory(path); err == nil {
+				(&Layout{base: path, lock: lock}).Remove()
+			}
 		}
 	}
 	return s
@@ -199,25 +201,32 @@ func (s *Store) trim() error {
 	return nil
 }
 
-// Layout is the directory of one build.
+// Layout is a directory of files to include. Its path comes from what is in it, because drivers look compiled programs
+// up by their options too, and those name directories of the layout. So builds of one set of files share it, also those
+// of other processes: each holds a shared lock on the directory, and who can lock it alone removes it.
 type Layout struct {
 	store *Store
-	base  string // holds FilesAlias
-	root  string // stands for the client's root
-	dir   string // stands for the client's working directory
-	made  int    // directories
+	base  string   // holds FilesAlias
+	lock  *os.File // base, locked
+	root  string   // stands for the client's root
+	dir   string   // stands for the client's working directory
+	made  int      // directories
 }
 
 // Lay makes the layout of a manifest. The caller removes it.
 func (s *Store) Lay(m *clwire.FilesManifest) (*Layout, error) {
-	if err := os.MkdirAll(s.temp, 0o700); err != nil {
-		return nil, fmt.Errorf("lay out included files: %w", err)
+	name, err := layoutName(m)
+	if err == nil {
+		err = os.MkdirAll(s.temp, 0o700)
 	}
-	base, err := os.MkdirTemp(s.temp, layoutPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("lay out included files: %w", err)
 	}
+	base := filepath.Join(s.temp, name)
 	l := &Layout{store: s, base: base, root: filepath.Join(base, clwire.FilesAlias)}
+	if l.lock, err = lockDirectory(base); err != nil {
+		return nil, fmt.Errorf("lay out included files: %w", err)
+	}
 	if err := l.fill(m); err != nil {
 		l.Remove()
 		return nil, err
@@ -225,8 +234,49 @@ func (s *Store) Lay(m *clwire.FilesManifest) (*Layout, error) {
 	return l, nil
 }
 
+// layoutName is the same for the same files, in whatever order, seen from the same working directory.
+func layoutName(m *clwire.FilesManifest) (string, error) {
+	sorted := clwire.FilesManifest{Dir: m.Dir, Files: slices.Clone(m.Files)}
+	slices.SortStableFunc(sorted.Files, func(a, b clwire.FileEntry) int { return bytes.Compare(a.Path, b.Path) })
+	text, err := json.Marshal(&sorted)
+	sum := sha256.Sum256(text)
+	return layoutPrefix + hex.EncodeToString(sum[:16]), err
+}
+
+// lockDirectory makes a directory, or finds it, and locks it against its removal.
+func lockDirectory(path string) (*os.File, error) {
+	for {
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
+		var locked, there os.FileInfo
+		if err == nil {
+			locked, err = f.Stat()
+		}
+		if err == nil {
+			if there, err = os.Stat(path); err == nil && os.SameFile(locked, there) {
+				now := time.Now()
+				_ = os.Chtimes(path, now, now) // only NewStore looks at it
+				return f, nil
+			}
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EINTR) {
+			return nil, err
+		}
+	}
+}
+
 func (l *Layout) fill(m *clwire.FilesManifest) error {
-	if err := os.Mkdir(l.root, 0o700); err != nil {
+	if err := os.Mkdir(l.root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("lay out included files: %w", err)
 	}
 	dir, err := l.directory(string(m.Dir))
@@ -250,13 +300,21 @@ func (l *Layout) fill(m *clwire.FilesManifest) error {
 			err = fmt.Errorf("%w: %.100q has %d bytes, not %d", ErrManifest, f.Path, len(content), f.Bytes)
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
+			err = l.place(filepath.Join(dir, name), content)
 		}
 		if err != nil {
 			return fmt.Errorf("lay out an included file: %w", err)
 		}
 	}
 	return nil
+}
+
+// place writes a file, unless another build of the same set has.
+func (l *Layout) place(path string, content []byte) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == int64(len(content)) {
+		return nil
+	}
+	return l.store.keep(path, content)
 }
 
 // directory makes every directory that a path goes through, as its spelling has it, and returns the last.
@@ -287,8 +345,13 @@ func (l *Layout) directory(path string) (string, error) {
 	return at, nil
 }
 
-// Remove takes the layout away.
-func (l *Layout) Remove() { os.RemoveAll(l.base) }
+// Remove ends the use of the layout. It goes with its last user.
+func (l *Layout) Remove() {
+	if unix.Flock(int(l.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		os.RemoveAll(l.base)
+	}
+	l.lock.Close()
+}
 
 // Options puts the layout's directories into a client's options. A nil layout has none.
 func (l *Layout) Options(options string) string {

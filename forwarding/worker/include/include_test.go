@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"tendril/forwarding/clwire"
 )
@@ -24,7 +25,8 @@ func manifest(dir string, files ...clwire.FileEntry) *clwire.FilesManifest {
 
 func TestLayout(t *testing.T) {
 	s := NewStore(t.TempDir())
-	m := manifest("/srv/u/proj", entry("/srv/u/proj/inc/../a.h", "A"), entry("/usr/b.h", "B"), entry("/srv/u/proj/c.h", "A"), entry("/../../top.h", "T"))
+	m := manifest("/srv/u/proj", entry("/srv/u/proj/inc/../a.h", "A"), entry("/usr/b.h", "B"),
+		entry("/srv/u/proj/c.h", "A"), entry("/../../top.h", "T"))
 	missing := s.Missing(m)
 	if len(missing) != 3 {
 		t.Fatalf("%v: the same content is wanted once", missing)
@@ -43,7 +45,8 @@ func TestLayout(t *testing.T) {
 	for range 4 { // each on a thread with a directory of its own
 		wg.Go(func() {
 			err := l.Run(func() error {
-				for path, want := range map[string]string{"a.h": "A", "inc/../a.h": "A", "c.h": "A", "../../../usr/b.h": "B"} {
+				for path, want := range map[string]string{"a.h": "A", "inc/../a.h": "A", "c.h": "A",
+					"../../../usr/b.h": "B"} {
 					if got, err := os.ReadFile(path); err != nil || string(got) != want {
 						t.Errorf("%s: %q, %v", path, got, err)
 					}
@@ -62,12 +65,96 @@ func TestLayout(t *testing.T) {
 	if got := l.Options("-I\x01/usr -I inc -I\x02"); got != "-I"+l.root+"/usr -I inc -I"+l.base {
 		t.Errorf("options: %s", got)
 	}
-	if got := l.Log("error: " + l.root + "/usr/b.h:1 and .tendril-root/usr/b.h and inc/x.h"); got != "error: /usr/b.h:1 and /usr/b.h and inc/x.h" {
+	if got := l.Log("error: " + l.root +
+		"/usr/b.h:1 and .tendril-root/usr/b.h and inc/x.h"); got != "error: /usr/b.h:1 and /usr/b.h and inc/x.h" {
 		t.Errorf("log: %s", got)
 	}
 	l.Remove()
 	if _, err := os.Stat(l.base); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the layout stays: %v", err)
+	}
+}
+
+// TestOnePath: drivers look compiled programs up by their options too, so the same files lie at the same path, for
+// every build and every worker.
+func TestOnePath(t *testing.T) {
+	dir := t.TempDir()
+	a, b := entry("/inc/a.h", "A"), entry("/inc/b.h", "B")
+	sets := []*clwire.FilesManifest{manifest("/srv", a, b), manifest("/srv", b, a)}
+	if NewStore(dir).Put(sets[0], []uint32{0, 1}, []byte("AB")) != nil {
+		t.Fatal("two files are not kept")
+	}
+	var paths sync.Map
+	var wg sync.WaitGroup
+	for i := range 8 {
+		s := NewStore(dir)
+		wg.Go(func() {
+			for range 50 {
+				l, err := s.Lay(sets[i%2])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				paths.Store(l.root, nil)
+				for name, want := range map[string]string{"a.h": "A", "b.h": "B"} {
+					if got, err := os.ReadFile(filepath.Join(l.root, "inc", name)); err != nil || string(got) != want {
+						t.Errorf("%s: %q, %v", name, got, err)
+					}
+				}
+				l.Remove()
+			}
+		})
+	}
+	wg.Wait()
+	n := 0
+	paths.Range(func(_, _ any) bool { n++; return true })
+	if n != 1 {
+		t.Errorf("the same files lay at %d paths", n)
+	}
+	s := NewStore(dir)
+	if left, _ := filepath.Glob(filepath.Join(s.temp, "*")); len(left) > 0 {
+		t.Errorf("left over: %v", left)
+	}
+	for name, other := range map[string]*clwire.FilesManifest{"directory": manifest("/usr", a, b),
+		"content": manifest("/srv", entry("/inc/a.h", "B"), b), "file": manifest("/srv", a)} {
+		l, err := s.Lay(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, same := paths.Load(l.root); same {
+			t.Errorf("another %s has the same path", name)
+		}
+		l.Remove()
+	}
+}
+
+// TestLeftBehind: what a killed worker left goes when it is old, unless a build uses it.
+func TestLeftBehind(t *testing.T) {
+	dir := t.TempDir()
+	s := NewStore(dir)
+	m := manifest("/", entry("/a.h", "A"))
+	if err := s.Put(m, []uint32{0}, []byte("A")); err != nil {
+		t.Fatal(err)
+	}
+	for _, used := range []bool{false, true} {
+		l, err := s.Lay(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !used {
+			l.lock.Close() // as its end would
+		}
+		old := time.Now().Add(-2 * staleAfter)
+		if err := os.Chtimes(l.base, old, old); err != nil {
+			t.Fatal(err)
+		}
+		NewStore(dir)
+		if _, err := os.Stat(l.base); (err == nil) != used {
+			t.Errorf("used %v: %v", used, err)
+		}
+		if used {
+			l.Remove()
+		}
 	}
 }
 
@@ -125,10 +212,13 @@ func TestBadSets(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}
-	long := manifest("/", clwire.FileEntry{Path: []byte("/" + strings.Repeat("x", clwire.MaxPath)), SHA256: make([]byte, 32)})
-	huge := manifest("/", clwire.FileEntry{Path: []byte("/x"), SHA256: make([]byte, 32), Bytes: clwire.MaxFileBytes + 1})
+	long := manifest("/",
+		clwire.FileEntry{Path: []byte("/" + strings.Repeat("x", clwire.MaxPath)), SHA256: make([]byte, 32)})
+	huge := manifest("/",
+		clwire.FileEntry{Path: []byte("/x"), SHA256: make([]byte, 32), Bytes: clwire.MaxFileBytes + 1})
 	for name, m := range map[string]*clwire.FilesManifest{
-		"relative": manifest("/", entry("a", "A")), "relative directory": manifest("x"), "NUL": manifest("/", entry("/a\x00", "A")), "long": long, "huge": huge,
+		"relative": manifest("/", entry("a", "A")), "relative directory": manifest("x"),
+		"NUL": manifest("/", entry("/a\x00", "A")), "long": long, "huge": huge,
 		"short hash": manifest("/", clwire.FileEntry{Path: []byte("/a"), SHA256: []byte{1}}),
 	} {
 		b, err := json.Marshal(m)
@@ -143,7 +233,8 @@ func TestBadSets(t *testing.T) {
 
 // FuzzManifest: whatever a manifest says, nothing appears outside its layout.
 func FuzzManifest(f *testing.F) {
-	for _, m := range []*clwire.FilesManifest{manifest("/a/b", entry("/a/../../x", "A")), manifest("/", entry("/", "")), manifest("/..")} {
+	for _, m := range []*clwire.FilesManifest{manifest("/a/b", entry("/a/../../x", "A")), manifest("/", entry("/", "")),
+		manifest("/..")} {
 		b, err := json.Marshal(m)
 		if err != nil {
 			f.Fatal(err)

@@ -1,18 +1,19 @@
-// Package peer is a link between the workers of one program, on one node or two: ends of events and announced bytes go from
-// worker to worker without passing the program.
+// Package peer is a link between the workers of one program, on one node or two: ends of events and announced bytes go
+// from worker to worker without passing the program.
 //
-// Lane 0 of a link carries records: words (clwire.PeerWord) and the bytes of small pushes, sent by whoever learns that they are due
-// and without waiting; the others carry chunks of pushes. A push has two halves that their workers hear
-// of from the program: who has the bytes offers them once nothing before them is under way, who takes them says Ready once
-// nothing writes over them any more; only then do they flow, so that nothing is ever kept aside for a push. A link that breaks
-// stays broken: its worker is told once, after its last goroutine has ended, and the program finds another way, or makes another link.
+// Lane 0 of a link carries records: words (clwire.PeerWord) and the bytes of small pushes, sent by whoever learns that
+// they are due and without waiting; the others carry chunks of pushes. A push has two halves that their workers hear of
+// from the program: who has the bytes offers them once nothing before them is under way, who takes them says Ready once
+// nothing writes over them any more; only then do they flow, so that nothing is ever kept aside for a push. A link that
+// breaks stays broken: its worker is told once, after its last goroutine has ended, and the program finds another way,
+// or makes another link.
 //
 // Trust: the other worker runs tenant code, and so may say anything. Every length and number is bounded; a word about
 // something that this side's program has not told of is kept, up to a bound, for the program's records may come later.
 //
-// Goroutines, all joined by Close: a handshake each connection, a reader each lane; the one of lane 0 looks after the worker's
-// commands while nothing comes (Worker.Wait), so that what a record frees, and what that brings about, costs no other thread a
-// wake-up. Locks: Link.mu, then the stream's own; the Worker is called with it not held.
+// Goroutines, all joined by Close: a handshake each connection, a reader each lane; the one of lane 0 looks after the
+// worker's commands while nothing comes (Worker.Wait), so that what a record frees, and what that brings about, costs
+// no other thread a wake-up. Locks: Link.mu, then the stream's own; the Worker is called with it not held.
 package peer
 
 import (
@@ -43,7 +44,8 @@ type Worker interface {
 	Length(op, bytes uint64) error
 	// Bytes takes a piece of a small push; data is the link's after the call.
 	Bytes(op, offset uint64, data []byte) error
-	// Wait is called by one goroutine whenever no record is there. It returns when more holds or may hold; sleep waits for that.
+	// Wait is called by one goroutine whenever no record is there. It returns when more holds or may hold; sleep waits
+	// for that.
 	Wait(more func() bool, sleep func() error) error
 	// Chunk takes the payload of a chunk, if it has one, off the lane.
 	Chunk(l *link.Lane, h clwire.LaneHeader) error
@@ -98,12 +100,14 @@ type Link struct {
 
 // New makes a link without connections: see Take.
 func New(o Options) *Link {
-	return &Link{o: o, lanes: make([]lane, o.Lanes), missing: o.Lanes, over: make(chan struct{}), shaking: map[*os.File]struct{}{},
+	return &Link{o: o, lanes: make([]lane, o.Lanes), missing: o.Lanes, over: make(chan struct{}),
+		shaking:  map[*os.File]struct{}{},
 		expected: map[uint64]bool{}, early: map[uint64]int32{}, ready: map[uint64]bool{}, offered: map[uint64]func(){}}
 }
 
-// Take makes a connected socket a lane of the link. It owns f. A connection that does not come through its handshake changes nothing
-// on the side that answers: somebody else may have shown the ticket. The side that dialed knows whom, and ends the link.
+// Take makes a connected socket a lane of the link. It owns f. A connection that does not come through its handshake
+// changes nothing on the side that answers: somebody else may have shown the ticket. The side that dialed knows whom,
+// and ends the link.
 func (l *Link) Take(index int, f *os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +205,8 @@ func (l *Link) Tell(event uint64, status int32) {
 	l.send(clwire.PeerWord{Kind: clwire.PeerDone, Status: min(status, 0), Number: event})
 }
 
-// Ready says that the bytes of a push may come. It never waits. What a record frees here is mostly followed by a record to the other side:
-// such a word goes with it.
+// Ready says that the bytes of a push may come. It never waits. What a record frees here is mostly followed by a record
+// to the other side: such a word goes with it.
 func (l *Link) Ready(op uint64) {
 	w := &clwire.PeerWord{Kind: clwire.PeerReady, Number: op}
 	l.mu.Lock()
@@ -223,7 +227,8 @@ func (l *Link) Fail(op uint64, status int32) {
 	l.send(clwire.PeerWord{Kind: clwire.PeerFailed, Status: min(status, -1), Number: op})
 }
 
-// Bytes sends a piece of a small push that Offer's start was called for. It never waits; data is the caller's after the call.
+// Bytes sends a piece of a small push that Offer's start was called for. It never waits; data is the caller's after the
+// call.
 func (l *Link) Bytes(op, offset uint64, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,8 +246,8 @@ func (l *Link) Length(op, bytes uint64) {
 	}
 }
 
-// Offer has start called once the other side is ready for a push, before it returns or by the goroutine that hears of that. start must not
-// wait; it may be called while the link ends, and is not called behind that.
+// Offer has start called once the other side is ready for a push, before it returns or by the goroutine that hears of
+// that. start must not wait; it may be called while the link ends, and is not called behind that.
 func (l *Link) Offer(op uint64, start func()) {
 	l.mu.Lock()
 	now := l.why == nil && l.ready[op]
@@ -256,7 +261,8 @@ func (l *Link) Offer(op uint64, start func()) {
 	}
 }
 
-// Go runs f, which may wait for the link, on a goroutine that the link's end waits for. It reports false, and does nothing, behind that end.
+// Go runs f, which may wait for the link, on a goroutine that the link's end waits for. It reports false, and does
+// nothing, behind that end.
 func (l *Link) Go(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -399,7 +405,8 @@ func (l *Link) heedReady(w clwire.PeerWord) error {
 	case start != nil:
 		start()
 	case full:
-		return fmt.Errorf("%w: the other worker is ready for more than %d pushes that nobody offered", clwire.ErrRecord, clwire.MaxPeerEarly)
+		return fmt.Errorf("%w: the other worker is ready for more than %d pushes that nobody offered", clwire.ErrRecord,
+			clwire.MaxPeerEarly)
 	}
 	return nil
 }
@@ -418,7 +425,8 @@ func (l *Link) heedDone(w clwire.PeerWord) error {
 	case wanted:
 		l.o.Worker.Done(w.Number, w.Status)
 	case full || twice:
-		return fmt.Errorf("%w: the other worker tells of event %d twice, or of more than %d that nobody expects", clwire.ErrRecord, w.Number, clwire.MaxPeerEarly)
+		return fmt.Errorf("%w: the other worker tells of event %d twice, or of more than %d that nobody expects",
+			clwire.ErrRecord, w.Number, clwire.MaxPeerEarly)
 	}
 	return nil
 }

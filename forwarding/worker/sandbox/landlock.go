@@ -11,11 +11,12 @@ import (
 // Rights by version of the interface (landlock(7)).
 const (
 	rightsV1 uint64 = 1<<13 - 1
-	forFiles uint64 = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
-		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
-	toRead uint64 = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	toUse  uint64 = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR |
-		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	forFiles uint64 = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	toRead uint64 = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+		unix.LANDLOCK_ACCESS_FS_READ_DIR
+	toUse uint64 = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // ruleset is what a version of landlock can restrict.
@@ -31,7 +32,8 @@ func rulesetFor(abi int) ruleset {
 	r.attr.Handled_access_fs = rightsV1
 	lack := func(least int, what string) bool {
 		if abi < least {
-			r.fallbacks = append(r.fallbacks, Fallback{what, fmt.Sprintf("this kernel's landlock is version %d, it needs %d", abi, least)})
+			r.fallbacks = append(r.fallbacks,
+				Fallback{what, fmt.Sprintf("this kernel's landlock is version %d, it needs %d", abi, least)})
 		}
 		return abi < least
 	}
@@ -58,7 +60,10 @@ func rulesetFor(abi int) ruleset {
 func landlock(o Options) ([]Fallback, error) {
 	abi, err := landlockVersion()
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
-		return []Fallback{{"landlock", "this kernel has none, or has it turned off (add landlock to lsm= on its command line): " + err.Error()}}, nil
+		return []Fallback{{"landlock",
+				"this kernel has none, or has it turned off (add landlock to lsm= on its command line): " +
+					err.Error()}},
+			nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("landlock: %w", err)
@@ -85,7 +90,9 @@ func (r *ruleset) allow(fd int, o Options) error {
 		}
 	}
 	for _, path := range o.Write {
-		if err := r.allowPath(fd, path, r.attr.Handled_access_fs&^(unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK|unix.LANDLOCK_ACCESS_FS_MAKE_CHAR)); err != nil {
+		if err := r.allowPath(fd, path,
+			r.attr.Handled_access_fs&^(unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK|
+				unix.LANDLOCK_ACCESS_FS_MAKE_CHAR)); err != nil {
 			return err
 		}
 	}

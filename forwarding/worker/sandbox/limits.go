@@ -18,8 +18,8 @@ type Limits struct {
 	OOMScore  int    // oom_score_adj
 }
 
-// Take puts limits on the calling process, soft and hard, so that nothing in it can raise them. It has to come before Apply,
-// which closes /proc for writing. What cannot be had is a Fallback.
+// Take puts limits on the calling process, soft and hard, so that nothing in it can raise them. It has to come before
+// Apply, which closes /proc for writing. What cannot be had is a Fallback.
 func (l Limits) Take() []Fallback {
 	var fallbacks []Fallback
 	lack := func(what string, err error) {
@@ -44,7 +44,8 @@ func (l Limits) Take() []Fallback {
 		lack("bound on priorities", lower(resource, 0))
 	}
 	if l.OOMScore != 0 {
-		lack("end before others when memory is short", os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(l.OOMScore)), 0))
+		lack("end before others when memory is short",
+			os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(l.OOMScore)), 0))
 	}
 	return fallbacks
 }

@@ -38,13 +38,16 @@ func ForDriver(cache string, extra ...string) Options {
 	return Options{
 		Read: append([]string{
 			"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sys",
-			"/etc/OpenCL", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives",
+			"/etc/OpenCL", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload",
+			"/etc/alternatives",
 			"/etc/nvidia", "/etc/vulkan", "/etc/localtime",
-			"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/modules", "/proc/devices", "/proc/filesystems",
+			"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/modules",
+			"/proc/devices", "/proc/filesystems",
 			"/proc/sys", "/proc/driver", "/proc/self/exe",
 		}, extra...),
-		Write:   []string{cache},
-		Devices: []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri", "/dev/kfd"},
+		Write: []string{cache},
+		Devices: []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia*",
+			"/dev/nvidia-caps/*", "/dev/dri", "/dev/kfd"},
 	}
 }
 

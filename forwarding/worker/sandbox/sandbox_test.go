@@ -49,7 +49,8 @@ func enter() {
 	for _, f := range fallbacks {
 		fmt.Printf("fallback %s: %s\n", f.What, f.Why)
 	}
-	fatal(unix.Exec("/proc/self/exe", os.Args, []string{"SANDBOX_TEST_ROLE=hostile", "SANDBOX_TEST_VICTIMS=" + os.Getenv("SANDBOX_TEST_VICTIMS")}))
+	fatal(unix.Exec("/proc/self/exe", os.Args,
+		[]string{"SANDBOX_TEST_ROLE=hostile", "SANDBOX_TEST_VICTIMS=" + os.Getenv("SANDBOX_TEST_VICTIMS")}))
 }
 
 func fatal(err error) {
@@ -145,7 +146,8 @@ func memfd() error {
 
 func TestHostileChild(t *testing.T) {
 	dir := t.TempDir()
-	v := victims{Cache: filepath.Join(dir, "cache"), Secret: filepath.Join(dir, "secret"), Socket: filepath.Join(dir, "socket"),
+	v := victims{Cache: filepath.Join(dir, "cache"), Secret: filepath.Join(dir, "secret"),
+		Socket:   filepath.Join(dir, "socket"),
 		Abstract: fmt.Sprintf("tendril-sandbox-test-%d", os.Getpid()), PID: os.Getpid()}
 	if err := errors.Join(os.Mkdir(v.Cache, 0o700), os.WriteFile(v.Secret, []byte("s"), 0o644)); err != nil {
 		t.Fatal(err)
@@ -179,7 +181,8 @@ func TestHostileChild(t *testing.T) {
 // something says so as a fallback, and that much is let pass.
 func judge(t *testing.T, out string) {
 	t.Log(out)
-	must := map[string]bool{"write in the cache": true, "read a library": true, "run a program": true, "make a memfd": true, "give a thread a directory of its own": true}
+	must := map[string]bool{"write in the cache": true, "read a library": true, "run a program": true,
+		"make a memfd": true, "give a thread a directory of its own": true}
 	weak := strings.Contains(out, "fallback ")
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
@@ -225,7 +228,8 @@ func TestFilterDecides(t *testing.T) {
 		for _, n := range denied {
 			check(fmt.Sprint("denied ", n), decide(n, arch, 0), refuse)
 		}
-		for _, n := range []uint32{unix.SYS_READ, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_MMAP, unix.SYS_EXECVE, unix.SYS_FUTEX, unix.SYS_PPOLL} {
+		for _, n := range []uint32{unix.SYS_READ, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_MMAP, unix.SYS_EXECVE,
+			unix.SYS_FUTEX, unix.SYS_PPOLL} {
 			check(fmt.Sprint("allowed ", n), decide(n, arch, 0), allow)
 		}
 		check("clone of a thread", decide(unix.SYS_CLONE, arch, unix.CLONE_VM|unix.CLONE_THREAD), allow)

@@ -4,8 +4,9 @@
 // line "populate" the rate at which a new process maps the memfd, enters all of
 // its pages with MADV_POPULATE_READ and looks at each; for the line "frames" that
 // of one frame of 1 MiB copied again and again into the slots of a ring in the
-// memfd, as a stream's writer does; for the line "ring" that of the same where another
-// process takes each frame, and wakes the writer, or is woken, where one waits.
+// memfd, as a stream's writer does; for the line "again" that of one frame of 1 MiB
+// copied again and again into the same place; for the line "ring" that of frames where another
+// process takes each one, and wakes the writer, or is woken, where one waits.
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <stdatomic.h>
@@ -93,11 +94,11 @@ static double ring(char *to, const char *from)
 	return (double)FRAME * FRAMES / (now() - start);
 }
 
-static double frames(char *to, const char *from)
+static double frames(char *to, const char *from, int slots)
 {
 	double start = now();
 	for (int i = 0; i < FRAMES; i++)
-		memcpy(to + (size_t)(i % SLOTS) * FRAME, from, FRAME);
+		memcpy(to + (size_t)(i % slots) * FRAME, from, FRAME);
 	return (double)FRAME * FRAMES / (now() - start);
 }
 
@@ -126,7 +127,12 @@ int main(void)
 			continue;
 		}
 		if (strcmp(line, "frames\n") == 0) {
-			printf("%.0f\n", frames(to, from));
+			printf("%.0f\n", frames(to, from, SLOTS));
+			fflush(stdout);
+			continue;
+		}
+		if (strcmp(line, "again\n") == 0) {
+			printf("%.0f\n", frames(to, from, 1));
 			fflush(stdout);
 			continue;
 		}

@@ -18,7 +18,7 @@
 #define CHECK(e) do { if ((e) != TENDRIL_OK) { \
 	fprintf(stderr, "store: %s: %s\n", #e, tendril_message()); exit(1); } } while (0)
 
-enum { WARM = 300, CALLS = 3000, SMALL = 4096, CLIENTS = 4, TINY = 64 };
+enum { WARM = 300, CALLS = 3000, SMALL = 4096, MEDIUM = 1 << 20, CLIENTS = 4, TINY = 64 };
 #define LARGE (1ul << 30)
 
 static tendril *writer, *reader;
@@ -94,6 +94,27 @@ static double fill(void)
 	double start = now();
 	CHECK(tendril_put(writer, warm, LARGE, NULL, NULL));
 	return LARGE / (now() - start) * 1e9;
+}
+
+static void fill_once(void *from)
+{
+	tendril_buffer b;
+	CHECK(tendril_create(writer, MEDIUM, NULL, &b));
+	memcpy(b.data, from, MEDIUM);
+	CHECK(tendril_seal(&b, NULL));
+}
+
+// fill_in_place gives the time of create + fill + seal of 1 MiB that the program writes itself, and lets go of.
+static double fill_in_place(void)
+{
+	static char *from;
+	if (!from) {
+		from = malloc(MEDIUM);
+		if (!from)
+			exit(1);
+		memset(from, 1, MEDIUM);
+	}
+	return median_of(fill_once, from);
 }
 
 // first_read gives the rate at which a new process gets 1 GiB, enters all of its pages and looks at each. What the memcpy
@@ -181,7 +202,7 @@ static double churn(void)
 static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"get_release_64B", get_tiny}, {"get_release_1MiB", get_shared}, {"get_release_1GiB", get_large},
 	{"create_seal_4KiB", create_seal}, {"fill_1GiB", fill}, {"churn_64B", churn},
-	{"first_read_1GiB", first_read},
+	{"first_read_1GiB", first_read}, {"fill_1MiB", fill_in_place},
 };
 
 /* idle waits for the next test and gives back, once a second, what this process maps without use: other figures are of

@@ -47,7 +47,8 @@ func run(in, out string, index int) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", device.Name(), err)
 	}
-	fmt.Printf("%dx%d on %s in %.1f ms\n", photo.Rect.Dx(), photo.Rect.Dy(), device.Name(), time.Since(start).Seconds()*1e3)
+	fmt.Printf("%dx%d on %s in %.1f ms\n", photo.Rect.Dx(), photo.Rect.Dy(), device.Name(),
+		time.Since(start).Seconds()*1e3)
 	if out == "" {
 		return nil
 	}

@@ -233,6 +233,36 @@ static void kernels(void) {
     ERR("arg info without -cl-kernel-arg-info", clGetKernelArgInfo(k, 0, CL_KERNEL_ARG_TYPE_NAME, sizeof tn, tn, NULL));
 }
 
+// Kernels whose names are long, made by a macro, or left out.
+static void names(void) {
+    static const int lengths[] = {1, 255, 256, 300, 512, 1000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        char name[1001], text[1200];
+        memset(name, 'n', sizeof name), name[lengths[i]] = 0;
+        snprintf(text, sizeof text, "kernel void %s(global int *p) { p[0] = 7; }", name);
+        cl_program p = build(text, "");
+        cl_kernel k;
+        MAKE(L("name of %d", lengths[i]), k, clCreateKernel(p, name, &err));
+        if (k) clReleaseKernel(k); // PoCL launches no kernel whose name is longer than a file's
+        clReleaseProgram(p);
+    }
+    cl_program p = build("#define MAKE(n) kernel void made_##n(global int *p) { p[0] = n; }\nMAKE(1) MAKE(2)\n"
+                         "#if 0\nkernel void left_out() {}\n#endif\nkernel void plain() {} // kernel void comment() {}\n", "");
+    static const char *const all[] = {"made_1", "made_2", "left_out", "plain", "comment", "MAKE", "made_"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        cl_kernel k;
+        MAKE(L("kernel named %s", all[i]), k, clCreateKernel(p, all[i], &err));
+        if (k) clReleaseKernel(k);
+    }
+    size_t n = 99;
+    cl_int e = clGetProgramInfo(p, CL_PROGRAM_NUM_KERNELS, sizeof n, &n, NULL);
+    SAY("kernels named", "%s %zu", dt_name(e), n);
+    cl_kernel made[8];
+    cl_uint count = 99;
+    ERR("kernels named, all", clCreateKernelsInProgram(p, 8, made, &count));
+    SAY("kernels named, all are", "%u", count);
+}
+
 // A binary of more than a megabyte, and back.
 static void large(void) {
     enum { N = 1 << 18 };
@@ -270,6 +300,7 @@ int main(void) {
     binaries();
     callbacks();
     kernels();
+    names();
     large();
     return 0;
 }

@@ -2,8 +2,9 @@
 // for netem where the kernel has no such queueing discipline: TCP at both ends is the kernel's own, and loses real
 // segments. It needs root, ip(8) and /dev/net/tun.
 //
-// A TUN device lies in each namespace; one goroutine a direction reads packets and has each written to the other
-// device when it is due; Go's timers may add a millisecond. The package trusts its callers. It has no lock; Close joins everything.
+// A TUN device lies in each namespace; one goroutine a direction reads packets and has each written to the other device
+// when it is due; Go's timers may add a millisecond. The package trusts its callers. It has no lock; Close joins
+// everything.
 package lossy
 
 import (
@@ -48,7 +49,8 @@ type Link struct {
 	passed, lost atomic.Uint64
 }
 
-// Lay makes the namespaces and the link. Their names begin with tag, which must be short and no other link's of this machine.
+// Lay makes the namespaces and the link. Their names begin with tag, which must be short and no other link's of this
+// machine.
 func Lay(tag string, q Quality) (_ *Link, err error) {
 	l := &Link{here: tag + "-here", there: tag + "-there", quality: q}
 	defer func() {
@@ -147,7 +149,8 @@ func (l *Link) InsideHere() []string { return []string{"ip", "netns", "exec", l.
 // InsideThere is the same for There.
 func (l *Link) InsideThere() []string { return []string{"ip", "netns", "exec", l.there} }
 
-// AtHere calls f on a thread that is inside: the sockets that f itself makes belong there for good. f starts no goroutine.
+// AtHere calls f on a thread that is inside: the sockets that f itself makes belong there for good. f starts no
+// goroutine.
 func (l *Link) AtHere(f func() error) error { return inside(l.here, f) }
 
 // AtThere is the same for There.

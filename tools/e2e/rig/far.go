@@ -17,8 +17,8 @@ func (n *Node) Listening(ctx context.Context) (string, error) {
 	return s.Node.Listen, err
 }
 
-// Login makes the user of a configuration directory (XDG_CONFIG_HOME) one that may come to address, which is the node's front door or
-// leads to it.
+// Login makes the user of a configuration directory (XDG_CONFIG_HOME) one that may come to address, which is the node's
+// front door or leads to it.
 func (n *Node) Login(ctx context.Context, config, address string) error {
 	token, err := n.Run(ctx, "token", "create", "--tenant", "lab", "--expires", "1h")
 	if err != nil {
@@ -37,7 +37,8 @@ func (n *Node) Far(ctx context.Context, config string, args ...string) *exec.Cmd
 	return cmd
 }
 
-// AddPeer makes there, whose front door is at address, a node that this one's workers may be linked to. It may be this one.
+// AddPeer makes there, whose front door is at address, a node that this one's workers may be linked to. It may be this
+// one.
 func (n *Node) AddPeer(ctx context.Context, there *Node, address string) error {
 	out, err := there.Run(ctx, "peer", "ls", "--json")
 	if err != nil {

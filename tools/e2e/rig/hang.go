@@ -32,7 +32,8 @@ type hung struct {
 func (h hung) Error() string        { return fmt.Sprintf("no end within %v\n%s", h.limit, h.where) }
 func (h hung) Is(target error) bool { return target == ErrHung }
 
-// Said runs cmd and returns what it wrote. The error of one that takes longer than limit is an ErrHung that says where it was; it is killed.
+// Said runs cmd and returns what it wrote. The error of one that takes longer than limit is an ErrHung that says where
+// it was; it is killed.
 func Said(cmd *exec.Cmd, limit time.Duration) (out, complaint string, err error) {
 	var o, c Buffer
 	cmd.Stdout, cmd.Stderr = &o, &c
@@ -100,8 +101,8 @@ func (w *Watch) End() error {
 	return hung{w.limit, w.where}
 }
 
-// Hung says where a command is, and where Tendril's processes under this one are, and kills the command with all that it started. To be
-// called before cmd is waited for.
+// Hung says where a command is, and where Tendril's processes under this one are, and kills the command with all that
+// it started. To be called before cmd is waited for.
 func Hung(cmd *exec.Cmd) string {
 	pid := cmd.Process.Pid
 	said := strings.Join(cmd.Args, " ") + "\n" + Where(pid)
@@ -113,17 +114,18 @@ func Hung(cmd *exec.Cmd) string {
 
 // Bounds of a report, in bytes.
 const (
-	mostStackBytes  = 24 << 10 // of the goroutines of one process
+	mostStackBytes  = 128 << 10 // of the goroutines of one process
 	mostReportBytes = 512 << 10
 )
 
-// Where says what the threads of a process, of those under it, and of Tendril's daemons and workers under this one wait for, and their
-// goroutines where they can say them (package stacks). It ends none of them.
+// Where says what the threads of a process, of those under it, and of Tendril's daemons and workers under this one wait
+// for, and their goroutines where they can say them (package stacks). It ends none of them.
 func Where(pid int) string {
 	own := tree(pid)
 	all := slices.Clone(own)
 	for _, p := range tree(os.Getpid()) {
-		if !slices.Contains(all, p) && strings.HasPrefix(commandLine(p), "tendril ") || strings.Contains(commandLine(p), "/tendril daemon") {
+		if !slices.Contains(all, p) && strings.HasPrefix(commandLine(p), "tendril ") ||
+			strings.Contains(commandLine(p), "/tendril daemon") {
 			all = append(all, p)
 		}
 	}
@@ -165,7 +167,8 @@ func commandLine(pid int) string {
 	return strings.TrimSpace(strings.ReplaceAll(string(raw), "\x00", " "))
 }
 
-// threads says what those of a process are in, alike ones once (proc(5): comm, wchan, syscall, stack; the last for root alone).
+// threads says what those of a process are in, alike ones once (proc(5): comm, wchan, syscall, stack; the last for root
+// alone).
 func threads(pid int) string {
 	var order []string
 	count := map[string]int{}
@@ -192,7 +195,8 @@ func threads(pid int) string {
 	return b.String()
 }
 
-// goroutines asks a process for them, which must have said in its environment that it can be asked, or it would end of it.
+// goroutines asks a process for them, which must have said in its environment that it can be asked, or it would end of
+// it.
 func goroutines(pid int) string {
 	dir := ""
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

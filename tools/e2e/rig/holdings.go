@@ -19,22 +19,25 @@ import (
 // Holdings is what a daemon at rest holds of the kernel.
 type Holdings struct {
 	descriptors, memfds, mappings, threads, goroutines, children int
-	privateKiB                                                   int    // RssAnon of /proc/PID/status
-	files                                                        int    // below its directory, kernel caches and state, but for:
-	left                                                         int    // what killed compilers left within the last hour, after which the next worker removes it
-	kinds                                                        string // of them, the most first
-	charged                                                      uint64 // bytes, the store's
-	open                                                         string // descriptors of each kind
+	privateKiB                                                   int // RssAnon of /proc/PID/status
+	// below its directory, kernel caches and state, but for:
+	files int
+	// what killed compilers left within the last hour, after which the next worker removes it
+	left    int
+	kinds   string // of them, the most first
+	charged uint64 // bytes, the store's
+	open    string // descriptors of each kind
 }
 
 func (h Holdings) String() string {
 	return fmt.Sprintf("%d descriptors (%d memfds), %d mappings of segments, %d threads, %d goroutines, %d children, %d MiB private, %d files (%s), %d of killed compilers, %d bytes charged",
-		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.kinds, h.left, h.charged)
+		h.descriptors, h.memfds, h.mappings, h.threads, h.goroutines, h.children, h.privateKiB>>10, h.files, h.kinds,
+		h.left, h.charged)
 }
 
-// GrownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and memory
-// only slowly, so those have slack; all else must not grow at all.
-func (h Holdings) GrownFrom(first Holdings) error {
+// grownFrom names what grew. Threads and private memory are the Go runtime's to keep: it never gives threads back, and
+// memory only slowly, so those have slack; all else must not grow at all.
+func (h Holdings) grownFrom(first Holdings) error {
 	var faults []error
 	grew := func(what string, was, is, slack int) {
 		if is > was+slack {
@@ -48,7 +51,8 @@ func (h Holdings) GrownFrom(first Holdings) error {
 	grew("children", first.children, h.children, 0)
 	grew("threads", first.threads, h.threads, 12)
 	grew("private memory (KiB)", first.privateKiB, h.privateKiB, 24<<10)
-	grew("files", first.files, h.files, 200) // PoCL leaves an empty one a process, which a later one removes after a minute
+	// PoCL leaves an empty one a process, which a later one removes after a minute
+	grew("files", first.files, h.files, 200)
 	grew("bytes charged", int(first.charged), int(h.charged), 0)
 	return errors.Join(faults...)
 }
@@ -56,15 +60,17 @@ func (h Holdings) GrownFrom(first Holdings) error {
 // RestLimit bounds the wait for a daemon to be at rest; clients that were killed have left by then, workers have ended.
 const RestLimit = 30 * time.Second
 
-// AtRest waits until the daemon has no client, no session and no object, looks twice the same in a row, and gives that.
-func (n *Node) AtRest(ctx context.Context) (Holdings, error) {
+// AtRest waits until the daemon has no client, no session and no object, looks twice the same in a row, and holds no
+// more than first did, where that is not nil. It gives what it holds then. The error says what does not go.
+func (n *Node) AtRest(ctx context.Context, first *Holdings) (Holdings, error) {
 	ctx, cancel := context.WithTimeout(ctx, RestLimit)
 	defer cancel()
 	var before Holdings
+	var grown error
 	for {
 		s, err := n.Status(ctx)
 		if err != nil {
-			return Holdings{}, err
+			return Holdings{}, errors.Join(err, grown)
 		}
 		busy := fmt.Sprintf("%d sessions, store %+v", len(s.Sessions), s.Store)
 		quiet := len(s.Sessions) == 0 && s.Store.Objects == 0 && s.Store.Connections <= 1 && s.Store.SessionBytes == 0
@@ -80,21 +86,27 @@ func (n *Node) AtRest(ctx context.Context) (Holdings, error) {
 		}
 		h.goroutines, h.charged = s.Node.Goroutines, s.Store.ChargedBytes
 		settled := h
-		settled.privateKiB, settled.threads, settled.files, settled.left, settled.kinds = before.privateKiB, before.threads, before.files, before.left, before.kinds
-		if quiet && settled == before {
-			return h, nil
+		settled.privateKiB, settled.threads, settled.files, settled.left, settled.kinds = before.privateKiB,
+			before.threads, before.files, before.left, before.kinds
+		if grown = nil; quiet && settled == before {
+			if first != nil {
+				grown = h.grownFrom(*first) // perhaps the connection that Status came over, not quite gone
+			}
+			if grown == nil {
+				return h, nil
+			}
 		}
 		before = h
 		select {
 		case <-time.After(250 * time.Millisecond):
 		case <-ctx.Done():
-			return h, fmt.Errorf("the daemon does not come to rest: %s; %s", busy, h)
+			return h, errors.Join(fmt.Errorf("the daemon does not come to rest: %s; %s", busy, h), grown)
 		}
 	}
 }
 
-// countFiles counts what lies below dir, and how many there are of each kind: its path without what is in it of numbers and
-// chance. What goes meanwhile is not there.
+// countFiles counts what lies below dir, and how many there are of each kind: its path without what is in it of numbers
+// and chance. What goes meanwhile is not there.
 func (h *Holdings) countFiles(dir string, now time.Time) error {
 	h.files, h.left = 0, 0
 	counts := map[string]int{}
@@ -129,8 +141,9 @@ func counted(counts map[string]int, most int) string {
 	return strings.Join(list, ", ")
 }
 
-// ofKilledCompiler says whether a file is one of those that a worker removes an hour later (worker/sweep.go): how many there are says how
-// many compilers were killed within it, which on a busy machine is most of the killed sessions. One that is older is a file like others.
+// ofKilledCompiler says whether a file is one of those that a worker removes an hour later (worker/sweep.go): how many
+// there are says how many compilers were killed within it, which on a busy machine is most of the killed sessions. One
+// that is older is a file like others.
 func ofKilledCompiler(e fs.DirEntry, now time.Time) bool {
 	if !strings.HasPrefix(e.Name(), "tempfile_") {
 		return false

@@ -15,7 +15,8 @@ type outage struct {
 // pair is a connection through the proxy.
 type pair struct{ swallowed [2]bool }
 
-// Arm has action called once, when so many more bytes have come by on data connections in a way; these are held back meanwhile.
+// Arm has action called once, when so many more bytes have come by on data connections in a way; these are held back
+// meanwhile.
 func (p *Proxy) Arm(way Way, after int64, action func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,8 +42,8 @@ func (p *Proxy) Plug() {
 	}
 }
 
-// Swallow takes everything that comes by on the connections of now in these ways, with an acknowledgement, and passes nothing of it on, not even
-// their ends. Connections that come later are as they should be.
+// Swallow takes everything that comes by on the connections of now in these ways, with an acknowledgement, and passes
+// nothing of it on, not even their ends. Connections that come later are as they should be.
 func (p *Proxy) Swallow(ways ...Way) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +106,8 @@ func (p *Proxy) passing(x *pair, lane Lane, way Way, n int) bool {
 	return !x.swallowed[way]
 }
 
-// AfterArm is Arm for what takes a while to begin behind the bytes that ask for it: action is called that much later, and holds nothing back.
+// AfterArm is Arm for what takes a while to begin behind the bytes that ask for it: action is called that much later,
+// and holds nothing back.
 func (p *Proxy) AfterArm(way Way, after int64, later time.Duration, action func()) {
 	p.Arm(way, after, func() { time.AfterFunc(later, action) })
 }

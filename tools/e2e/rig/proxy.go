@@ -67,7 +67,8 @@ func NewProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, listener: l, conns: map[net.Conn]struct{}{}, outage: outage{pairs: map[*pair]struct{}{}, ended: make(chan struct{})}}
+	p := &Proxy{target: target, listener: l, conns: map[net.Conn]struct{}{},
+		outage: outage{pairs: map[*pair]struct{}{}, ended: make(chan struct{})}}
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -82,8 +83,8 @@ func (p *Proxy) Set(f *Fault) {
 	p.fault, p.struck = f, 0
 }
 
-// Steal has so many strangers show each ticket that passes before its owner does: half of them then talk nonsense, the others keep
-// silent.
+// Steal has so many strangers show each ticket that passes before its owner does: half of them then talk nonsense, the
+// others keep silent.
 func (p *Proxy) Steal(strangers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +225,8 @@ func (f *Fault) on(lane Lane, way Way) *Fault {
 }
 
 // pass copies one way, what may. both are ended by a cut.
-func (p *Proxy) pass(to io.Writer, from io.Reader, fault *Fault, may func(bytes int) bool, first []byte, err error, both ...net.Conn) {
+func (p *Proxy) pass(to io.Writer, from io.Reader, fault *Fault, may func(bytes int) bool, first []byte, err error,
+	both ...net.Conn) {
 	cut := func() {
 		for _, c := range both {
 			c.Close()

@@ -30,6 +30,9 @@ type Node struct {
 	// Inside is put before the daemon's command line and its verbs', such as ip netns exec NAME.
 	Inside []string
 
+	// Config is the configuration directory (XDG_CONFIG_HOME) of whoever runs verbs; "" is the caller's own.
+	Config string
+
 	extra  []string // environment, of every daemon of this node
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once the daemon was reaped
@@ -111,8 +114,8 @@ const (
 	Successor
 )
 
-// TakeOver has another daemon take the node over and waits until it answers. Unless death is Nobody one of the two is killed so long after
-// the start; then the other one is the node's, and TakeOver waits until that answers.
+// TakeOver has another daemon take the node over and waits until it answers. Unless death is Nobody one of the two is
+// killed so long after the start; then the other one is the node's, and TakeOver waits until that answers.
 func (n *Node) TakeOver(ctx context.Context, death Death, after time.Duration) error {
 	cmd, exited, err := n.spawn("--takeover")
 	if err != nil {
@@ -145,7 +148,8 @@ func (n *Node) TakeOver(ctx context.Context, death Death, after time.Duration) e
 	select {
 	case <-n.exited:
 	case <-exited:
-		return fmt.Errorf("the next daemon, process %d, ended and did not take over from %d:\n%s", cmd.Process.Pid, n.PID(), n.Log())
+		return fmt.Errorf("the next daemon, process %d, ended and did not take over from %d:\n%s", cmd.Process.Pid,
+			n.PID(), n.Log())
 	case <-time.After(startLimit):
 		cmd.Process.Kill()
 		<-exited
@@ -186,7 +190,11 @@ func (n *Node) Exited() <-chan struct{} { return n.exited }
 
 // Env is the caller's environment without the variables that steer OpenCL loaders and Tendril, with this node's socket.
 func (n *Node) Env(extra ...string) []string {
-	return append(append(Native(), "TENDRIL_SOCKET="+n.Socket(), "TENDRIL_STACKS="+n.Dir), extra...)
+	env := append(Native(), "TENDRIL_SOCKET="+n.Socket(), "TENDRIL_STACKS="+n.Dir)
+	if n.Config != "" {
+		env = append(env, "XDG_CONFIG_HOME="+n.Config)
+	}
+	return append(env, extra...)
 }
 
 // Native is the environment in which OpenCL programs meet the machine's own drivers.
@@ -200,7 +208,8 @@ func Native() []string {
 	return env
 }
 
-// Run runs a verb and returns its standard output; the error carries what it complained of and, by errors.As, its *exec.ExitError.
+// Run runs a verb and returns its standard output; the error carries what it complained of and, by errors.As, its
+// *exec.ExitError.
 func (n *Node) Run(ctx context.Context, args ...string) (string, error) {
 	return Output(n.Command(ctx, args...))
 }
@@ -286,8 +295,9 @@ func (n *Node) Stop() error {
 	n.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-n.exited:
-	case <-time.After(15 * time.Second):
-		late = fmt.Errorf("the daemon did not end within 15 s of SIGTERM:\n%s", n.Log())
+	case <-time.After(Limit): // it waits twice 10 s for a killed worker that gets no processor
+		late = fmt.Errorf("the daemon did not end within %v of SIGTERM:\n%s\n%s", Limit, n.Log(),
+			Where(n.cmd.Process.Pid))
 		n.Kill()
 	}
 	return errors.Join(late, os.RemoveAll(n.Dir))

@@ -1,9 +1,10 @@
-// Package slow is a TCP proxy that makes a link of its own kind out of loopback: every byte arrives later, or not at all
-// any more. It stands for netem where the kernel has no such queueing discipline; it needs no rights.
+// Package slow is a TCP proxy that makes a link of its own kind out of loopback: every byte arrives later, or not at
+// all any more. It stands for netem where the kernel has no such queueing discipline; it needs no rights.
 //
-// It trusts both sides, and keeps up to 32 MiB a direction under way, so that only time is lost and no bandwidth. Each direction
-// has two goroutines on threads of their own in plain system calls: Go's timers and netpoller would add up to a
-// millisecond. With a rate all connections share it, each way, and little is under way. Proxy.mu and the directions' are leaves; Close joins everything.
+// It trusts both sides, and keeps up to 32 MiB a direction under way, so that only time is lost and no bandwidth. Each
+// direction has two goroutines on threads of their own in plain system calls: Go's timers and netpoller would add up to
+// a millisecond. With a rate all connections share it, each way, and little is under way. Proxy.mu and the directions'
+// are leaves; Close joins everything.
 package slow
 
 import (
@@ -82,7 +83,8 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// SetRate bounds what goes each way from now on, in bytes a second; 0: not at all. Connections that are up keep their buffers.
+// SetRate bounds what goes each way from now on, in bytes a second; 0: not at all. Connections that are up keep their
+// buffers.
 func (p *Proxy) SetRate(bytes int64) { p.rate.Store(bytes) }
 
 // Passed is how many bytes have come so far, both ways.

@@ -11,8 +11,8 @@ import (
 	"tendril/store/object"
 )
 
-// thing is an object's contents: all of it follows from its number, which stands in its metadata and, where it is long enough, at its head.
-// So any process can check any object, whoever put it.
+// thing is an object's contents: all of it follows from its number, which stands in its metadata and, where it is long
+// enough, at its head. So any process can check any object, whoever put it.
 type thing struct {
 	Number  uint64
 	Size    uint64
@@ -97,7 +97,8 @@ func (t thing) check(b []byte) error {
 			zeros++
 		}
 	}
-	return fmt.Errorf("%d of its %d bytes are wrong, from byte %d to byte %d; %d of them are zero", wrong, len(b), first, last, zeros)
+	return fmt.Errorf("%d of its %d bytes are wrong, from byte %d to byte %d; %d of them are zero", wrong, len(b),
+		first, last, zeros)
 }
 
 // recognised gives what an object is by its metadata, and compares every byte.

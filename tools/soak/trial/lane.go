@@ -58,7 +58,8 @@ type holding struct {
 	thing
 }
 
-// Client is the main function of a lane's process, until standard input ends. It gives false where this process is none.
+// Client is the main function of a lane's process, until standard input ends. It gives false where this process is
+// none.
 func Client() (is bool) {
 	text := os.Getenv(Variable)
 	if text == "" {
@@ -89,7 +90,11 @@ func (l *lane) run() (err error) {
 	if l.Index {
 		use = client.IndexOn
 	}
-	if err := l.retry(func() (err error) { l.conn, err = client.DialOptions(client.Options{Index: use}); return err }); err != nil {
+	if err := l.retry(func() (err error) {
+		l.conn,
+			err = client.DialOptions(client.Options{Index: use})
+		return err
+	}); err != nil {
 		return err
 	}
 	defer l.conn.Close()
@@ -134,7 +139,8 @@ func (l *lane) begin() error {
 			time.Sleep(20 * time.Millisecond)
 		}
 		if l.ledger.open != nil {
-			time.Sleep(time.Second) // its connection may have come to a new daemon with the deed itself, before there was a mark
+			// its connection may have come to a new daemon with the deed itself, before there was a mark
+			time.Sleep(time.Second)
 		}
 	}
 	if err := l.ledger.write(deed{Do: doLife}); err != nil {
@@ -160,7 +166,8 @@ func (l *lane) notice() error {
 		l.mark, err = l.conn.Put(make([]byte, 1), client.CreateOptions{Name: l.markName(l.Life)})
 		return err
 	})
-	if errors.Is(err, object.ErrExists) { // it was there, and the daemon handed over before it answered; it ends with this connection
+	// it was there, and the daemon handed over before it answered; it ends with this connection
+	if errors.Is(err, object.ErrExists) {
 		return nil
 	}
 	return err

@@ -11,8 +11,9 @@ import (
 	"tendril/store/object"
 )
 
-// A lane alone changes the names that are its own, and writes into its ledger what it is about to do, and how that ended. Who reads a ledger
-// knows what each name must give: one object, or none, or, where a process or a daemon was killed in the middle, one of several.
+// A lane alone changes the names that are its own, and writes into its ledger what it is about to do, and how that
+// ended. Who reads a ledger knows what each name must give: one object, or none, or, where a process or a daemon was
+// killed in the middle, one of several.
 
 // deed is a line of a ledger.
 type deed struct {

@@ -151,7 +151,8 @@ func (l *lane) tree(id object.ID, t thing, strict bool) error {
 	}
 	defer tree.ReleaseAll()
 	if len(tree.Members) != len(t.Members) {
-		return fmt.Errorf("%w: composite %s, number %d, has %d members, was made of %d", errFault, id, t.Number, len(tree.Members), len(t.Members))
+		return fmt.Errorf("%w: composite %s, number %d, has %d members, was made of %d", errFault, id, t.Number,
+			len(tree.Members), len(t.Members))
 	}
 	for i, want := range t.Members {
 		part := tree.Members[strconv.Itoa(i)]
@@ -262,7 +263,8 @@ func (l *lane) remove(name string) error {
 		return err
 	}
 	if number == 0 {
-		if err := l.conn.DeleteByName(name); err != nil && !errors.Is(err, object.ErrNotFound) && !l.turnedDown("delete", err) {
+		if err := l.conn.DeleteByName(name); err != nil && !errors.Is(err, object.ErrNotFound) &&
+			!l.turnedDown("delete", err) {
 			return fmt.Errorf("%w: delete of %q, which is not there: %w", errFault, name, err)
 		}
 		return nil
@@ -398,7 +400,8 @@ func (l *lane) contest() error {
 			l.keep(obj, *t)
 		}
 	}
-	if err == nil || errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrExists) || l.turnedDown("contest", err) {
+	if err == nil || errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrExists) ||
+		l.turnedDown("contest", err) {
 		return nil
 	}
 	return fmt.Errorf("%w: %q: %w", errFault, name, err)
@@ -429,7 +432,8 @@ func (l *lane) sum() error {
 	t.fill(want)
 	if info.SizeBytes != t.Size || have != xxhash.Sum64(want) {
 		if c, _ := l.ledger.certain(name); before == l.conn.Daemon().Incarnation && c == number {
-			return fmt.Errorf("%w: %q, number %d: the daemon's checksum is %016x, of %d bytes; must be %016x, of %d", errFault, name, number, have, info.SizeBytes, xxhash.Sum64(want), t.Size)
+			return fmt.Errorf("%w: %q, number %d: the daemon's checksum is %016x, of %d bytes; must be %016x, of %d",
+				errFault, name, number, have, info.SizeBytes, xxhash.Sum64(want), t.Size)
 		}
 	}
 	return nil

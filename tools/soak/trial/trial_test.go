@@ -14,13 +14,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestStore runs two worlds for some seconds. TENDRIL_TRIAL says for how long, TENDRIL_TRIAL_SEED with which seed.
+// TestStore runs two worlds for some seconds; make soak runs them for as long as it is told. TENDRIL_TRIAL says for how
+// long, TENDRIL_TRIAL_SEED with which seed.
 func TestStore(t *testing.T) {
 	bin := os.Getenv("TENDRIL_BIN_DIR")
 	if bin == "" {
 		t.Skip("no binaries: make test builds them and sets TENDRIL_BIN_DIR")
 	}
-	long := 40 * time.Second
+	long := 20 * time.Second
 	if text := os.Getenv("TENDRIL_TRIAL"); text != "" {
 		var err error
 		if long, err = time.ParseDuration(text); err != nil {
@@ -38,7 +39,8 @@ func TestStore(t *testing.T) {
 		t.Run(w.Name, func(t *testing.T) {
 			t.Parallel()
 			w.Pause = time.Millisecond
-			if err := Run(t.Context(), Options{Bin: bin, World: w, Seed: seed, Duration: long, Round: long, Log: t.Logf}); err != nil {
+			if err := Run(t.Context(),
+				Options{Bin: bin, World: w, Seed: seed, Duration: long, Round: long, Log: t.Logf}); err != nil {
 				t.Fatal(err)
 			}
 		})

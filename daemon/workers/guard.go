@@ -1,0 +1,205 @@
+package workers
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// A worker that begins no PID namespace can leave processes behind, in its process group, which nothing may leave. The
+// daemon ends them with the worker. Where the daemon itself is killed, nobody would: its workers end by their
+// parent-death signal, what they forked does not. So there is a guard, one process a daemon: the daemon tells it over a
+// pipe of the groups that there are, and the guard kills these when the pipe closes without a goodbye. It is of the
+// daemon's user, as workers of an ordinary user's daemon are: code that sets out to can end it first.
+
+// guardVerb is the guard's verb: the daemon's program, started with it, calls Guard.
+const guardVerb = "guard"
+
+// What the daemon tells the guard, a line each.
+const (
+	guardAdd    = "+" // and the group's number
+	guardRemove = "-"
+	guardBye    = "bye"
+)
+
+// guardLimit bounds a write to the guard, which reads at once, and the wait for its end.
+const guardLimit = time.Second
+
+// Guard is what the guard does: it reads from in, the daemon's pipe, to its end.
+func Guard(in io.Reader) error {
+	// whoever ends the daemon by a signal to its group or unit gives it the time to say goodbye
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	return killWhatIsLeft(in)
+}
+
+// killWhatIsLeft kills the groups that it was told of and not told to forget, where nobody says goodbye.
+func killWhatIsLeft(in io.Reader) error {
+	groups := make(map[int]struct{})
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		line := lines.Text()
+		if line == guardBye {
+			return nil
+		}
+		if number, ok := strings.CutPrefix(line, guardAdd); ok {
+			if pid, err := strconv.Atoi(number); err == nil && pid > 1 {
+				groups[pid] = struct{}{}
+			}
+		} else if number, ok := strings.CutPrefix(line, guardRemove); ok {
+			if pid, err := strconv.Atoi(number); err == nil {
+				delete(groups, pid)
+			}
+		}
+	}
+	for pid := range groups {
+		_ = unix.Kill(-pid, unix.SIGKILL) // nothing left is as good
+	}
+	return lines.Err()
+}
+
+// guard is the daemon's end of it.
+type guard struct {
+	exe  string             // immutable
+	argv []string           // immutable
+	log  logrus.FieldLogger // immutable
+
+	mu      sync.Mutex
+	groups  map[int]struct{} // guarded by mu, like all below
+	pipe    *os.File         // nil: there is no guard
+	process *os.Process      // the last one
+	ended   chan struct{}    // closed when that has been reaped; nil: there was none
+	closed  bool
+}
+
+func newGuard(o Options) *guard {
+	return &guard{exe: o.Executable, argv: o.argv(guardVerb), log: o.Log, groups: make(map[int]struct{})}
+}
+
+// add has a group of processes killed should the daemon be. It starts the guard where there is none.
+func (g *guard) add(pid int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.groups[pid] = struct{}{}
+	if g.pipe != nil {
+		g.tell(guardAdd, pid)
+	}
+	g.replace()
+}
+
+// replace starts a guard where there is none and should be. mu is held.
+func (g *guard) replace() {
+	if g.closed || g.pipe != nil || len(g.groups) == 0 {
+		return
+	}
+	if err := g.start(); err != nil {
+		g.log.WithError(err).Warn("what workers start outlives them should the daemon be killed: no guard can be started")
+	}
+}
+
+// remove takes a group back. Its leader is not reaped yet: its number is still its own.
+func (g *guard) remove(pid int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, there := g.groups[pid]; !there {
+		return
+	}
+	delete(g.groups, pid)
+	if g.pipe == nil { // it was noticed, and said, that the guard has ended: add begins another
+		return
+	}
+	g.tell(guardRemove, pid)
+	g.replace()
+}
+
+// start starts the guard and tells it of all groups. mu is held.
+func (g *guard) start() error {
+	in, pipe, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		pipe.Close()
+		return err
+	}
+	defer null.Close()
+	p, err := os.StartProcess(g.exe, g.argv, &os.ProcAttr{
+		Dir: "/", Env: []string{}, Files: []*os.File{in, null, null}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		pipe.Close()
+		return describe(g.exe, err)
+	}
+	ended := make(chan struct{})
+	g.pipe, g.process, g.ended = pipe, p, ended
+	go g.await(p, pipe, ended)
+	for pid := range g.groups {
+		if g.pipe != nil {
+			g.tell(guardAdd, pid)
+		}
+	}
+	if g.pipe == nil {
+		return fmt.Errorf("process %d does not read", p.Pid)
+	}
+	return nil
+}
+
+// await reaps a guard. One that ends before it was told goodbye is missed: the next worker's start begins another.
+func (g *guard) await(p *os.Process, pipe *os.File, ended chan struct{}) {
+	defer close(ended)
+	_, _ = p.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pipe == pipe {
+		pipe.Close()
+		g.pipe = nil
+	}
+	if !g.closed {
+		g.log.WithField("pid", p.Pid).Warn("the guard, which ends what workers leave behind should the daemon be killed, has ended; the next worker's start, at the latest, begins another")
+	}
+}
+
+// tell writes a line. A guard that does not read is ended: it would kill groups that it should not know any more. mu is
+// held.
+func (g *guard) tell(what string, pid int) {
+	_ = g.pipe.SetWriteDeadline(time.Now().Add(guardLimit)) // a pipe has deadlines
+	if _, err := fmt.Fprintf(g.pipe, "%s%d\n", what, pid); err != nil {
+		_ = g.process.Kill() // before its pipe closes; it may have ended
+		g.pipe.Close()
+		g.pipe = nil
+	}
+}
+
+// close ends the guard, if there is one, when all processes have ended.
+func (g *guard) close() {
+	g.mu.Lock()
+	g.closed = true
+	ended, process := g.ended, g.process
+	if g.pipe != nil {
+		_ = g.pipe.SetWriteDeadline(time.Now().Add(guardLimit))
+		_, _ = g.pipe.WriteString(guardBye + "\n") // nothing is left that it could end
+		g.pipe.Close()
+		g.pipe = nil
+	}
+	g.mu.Unlock()
+	if ended == nil {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(guardLimit): // somebody has stopped it
+		_ = process.Kill() // it may have ended just now
+		<-ended
+	}
+}

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"os"
+
+	"tendril/client"
+	"tendril/forwarding/conn"
+)
+
+// Control is the connection to the daemon. Its methods may be called concurrently.
+type Control interface {
+	// OpenSession begins a session and returns the snapshot of the node's devices (JSON of clwire.Snapshot).
+	OpenSession(libraryVersion string, options []byte) (snapshot []byte, err error)
+	// Control is what a connection to a worker asks.
+	conn.Control
+	// AllocSegment maps fresh zeroed memory of at least size bytes, writable.
+	AllocSegment(size uint64) (*Segment, error)
+	// FreeSegment unmaps a segment and gives it back.
+	FreeSegment(*Segment)
+	// PublishSegment makes the first size bytes of a segment an object in the store, replacing what has the name.
+	// The segment is no longer the session's; its mapping stays valid until UnmapSegment.
+	PublishSegment(s *Segment, size uint64, name string, meta []byte) (id [16]byte, err error)
+	UnmapSegment(*Segment)
+	// AttachObject shows a sealed object to a worker, by name where id is zero, and maps it here where memory is
+	// shared. It stays until DetachObject.
+	AttachObject(worker uint64, id [16]byte, name string) (*Object, error)
+	DetachObject(*Object)
+	Close() error
+}
+
+// Segment is shared memory of the session. The fields do not change.
+type Segment struct {
+	ID    uint64
+	Bytes []byte // the mapping
+	File  *os.File
+
+	theirs *client.Segment // of a client's connection
+}
+
+// Object is a sealed object of the store that a worker may read. Immutable.
+type Object struct {
+	ID      [16]byte
+	Segment uint64 // the worker's number for the memory; no client's segment has it
+	Offset  uint64 // of the object in it, in bytes
+	Size    uint64 // bytes
+	Bytes   []byte // the object, mapped for reading; nil where no memory is shared
+
+	theirs *client.Object // of a client's connection, or nil
+}
+
+// Remote is the connection to a daemon on another machine: no memory is shared with it, so that AllocSegment
+// and what belongs to it fail.
+type Remote interface {
+	Control
+	conn.Remote
+}
+
+// Peers is a Control whose daemon connects workers.
+type Peers interface {
+	Control
+	// OfferPeer makes the daemon let another node's worker come to one of this session's, soon: for DialPeer there.
+	OfferPeer(worker, link uint64, lanes int, plaintext bool) (offer []byte, err error)
+	DialPeer(worker, link uint64, offer []byte) error
+	// PairPeers connects two workers of this session.
+	PairPeers(a, b, link uint64, lanes int) error
+	// TellPeer says for the node's status what became of a link.
+	TellPeer(worker, link uint64, up bool, with, why string)
+}

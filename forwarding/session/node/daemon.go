@@ -1,0 +1,199 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/forwarding/conn"
+	"tendril/forwarding/link"
+	"tendril/store/object"
+)
+
+// aboveStandard is the lowest descriptor this library keeps: a program may close 0 to 2 and open files there.
+const aboveStandard = 10
+
+// local is the client's connection as a Control. Mappings are its own: the client lets a segment go when it is
+// published, a cl_mem does not.
+type local struct{ conn *client.Conn }
+
+// Dial connects to the daemon at socket, "" for the default one.
+func Dial(socket, program string) (Control, error) {
+	conn, err := client.DialOptions(client.Options{Socket: socket, Program: program})
+	if err != nil {
+		return nil, err
+	}
+	return &local{conn}, nil
+}
+
+func (c *local) OpenSession(version string, options []byte) ([]byte, error) {
+	_, snapshot, err := c.conn.OpenSession(version, options)
+	return snapshot, err
+}
+
+func (c *local) OpenWorker(platform uint32) (conn.WorkerFiles, error) {
+	w, err := c.conn.OpenWorker(platform)
+	return conn.WorkerFiles{ID: w.ID, Socket: w.Socket, Ring: w.Ring}, err
+}
+
+func (c *local) CloseWorker(worker uint64) { c.conn.CloseWorker(worker) }
+
+func (c *local) WorkerFate(worker uint64) (bool, string, error) {
+	return c.conn.WorkerFate(worker)
+}
+
+func (c *local) ReserveDevice(worker, bytes uint64, less bool) error {
+	if less {
+		c.conn.ReturnDevice(worker, bytes)
+		return nil
+	}
+	return c.conn.ReserveDevice(worker, bytes)
+}
+
+func (c *local) AllocSegment(size uint64) (*Segment, error) {
+	theirs, err := c.conn.AllocSegment(size)
+	if err != nil {
+		return nil, err
+	}
+	file, err := raise(theirs.File)
+	if err != nil {
+		theirs.Free()
+		return nil, err
+	}
+	n := len(theirs.Bytes())
+	theirs.Unmap()
+	bytes, err := unix.Mmap(int(file.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		file.Close()
+		theirs.Free()
+		return nil, fmt.Errorf("map a segment of %d bytes: %w", n, err)
+	}
+	// The daemon has touched the memory; this spares a fault a page here. Advice: the faults do it otherwise.
+	_ = unix.Madvise(bytes, unix.MADV_POPULATE_WRITE)
+	return &Segment{ID: theirs.ID, Bytes: bytes, File: file, theirs: theirs}, nil
+}
+
+// raise duplicates a descriptor to a number that no program takes for its own standard files, and closes the first.
+func raise(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aboveStandard)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate a descriptor: %w", err)
+	}
+	f.Close()
+	return os.NewFile(uintptr(fd), "segment"), nil
+}
+
+func (c *local) FreeSegment(s *Segment) {
+	c.UnmapSegment(s)
+	s.theirs.Free()
+}
+
+func (c *local) UnmapSegment(s *Segment) {
+	_ = unix.Munmap(s.Bytes) // ours, and mapped: it cannot fail
+	s.File.Close()
+}
+
+// PublishSegment makes a named object, or without a name an ephemeral one that lives as long as this process.
+func (c *local) PublishSegment(s *Segment, size uint64, name string, meta []byte) ([16]byte, error) {
+	o := client.CreateOptions{Name: name, Class: object.Named, Meta: meta}
+	if name == "" {
+		o.Class = object.Ephemeral
+	}
+	id, err := s.theirs.Publish(size, o, name != "")
+	if err == nil && name != "" {
+		c.conn.ReleaseID(id)
+	}
+	return id, err
+}
+
+func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, error) {
+	a, err := c.conn.AttachObject(worker, id, name)
+	if err != nil {
+		return nil, err
+	}
+	o := &Object{ID: a.ID, Segment: a.Segment, Offset: a.Offset, Size: a.SizeBytes}
+	if c.conn.Remote() {
+		return o, nil
+	}
+	if o.theirs, err = c.conn.Get(context.Background(), a.ID, 0); err != nil {
+		c.conn.ReleaseID(a.ID)
+		return nil, err
+	}
+	o.Bytes = o.theirs.Bytes()
+	return o, nil
+}
+
+func (c *local) DetachObject(o *Object) {
+	if o.theirs != nil {
+		o.theirs.Release()
+	}
+	c.conn.ReleaseID(o.ID)
+}
+
+func (c *local) Close() error { return c.conn.Close() }
+
+// serverControl is a local of another machine.
+type remote struct{ local }
+
+// DialServer connects to the daemon of another machine, named as client.DialServer has it. silence: as client.Options
+// has it.
+func DialServer(server, program string, silence time.Duration) (Control, error) {
+	conn, err := client.DialServer(server, client.Options{Program: program, Silence: silence})
+	if err != nil {
+		return nil, err
+	}
+	return &remote{local{conn}}, nil
+}
+
+func (c *remote) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext,
+	resume bool) (conn.RemoteWorker, error) {
+	w, err := c.conn.OpenRemoteWorker(platform, own, lanes, plaintext, resume)
+	return conn.RemoteWorker{ID: w.ID, Fingerprint: w.WorkerSHA256, Tickets: w.Tickets}, err
+}
+
+func (c *remote) KeepSession(limit time.Duration) (time.Duration, error) {
+	return c.conn.KeepSession(limit)
+}
+
+func (c *remote) ResumeWorker(worker uint64, lanes []int) ([][32]byte, error) {
+	return c.conn.ResumeWorker(worker, lanes)
+}
+
+func (c *remote) Leave() { c.conn.LeaveSession() }
+
+func (c *remote) DialLane(ticket [32]byte) (*os.File, error) {
+	s, err := c.conn.DialLane(ticket)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(s.Release()), "lane"), nil
+}
+
+// AllocSegment is object.ErrUnsupported: buffers lie in the worker's memory.
+func (c *remote) AllocSegment(uint64) (*Segment, error) {
+	return nil, fmt.Errorf("%w: %w", object.ErrUnsupported, ErrNoShared)
+}
+
+func (c *local) OfferPeer(worker, link uint64, lanes int, plaintext bool) ([]byte, error) {
+	return c.conn.OfferPeer(worker, link, lanes, plaintext)
+}
+
+func (c *local) DialPeer(worker, link uint64, offer []byte) error {
+	return c.conn.DialPeer(worker, link, offer)
+}
+
+func (c *local) PairPeers(a, b, link uint64, lanes int) error {
+	return c.conn.PairPeers(a, b, link, lanes)
+}
+
+func (c *local) TellPeer(worker, link uint64, up bool, with, why string) {
+	c.conn.TellPeer(worker, link, up, with, why)
+}
+
+// ErrNoShared is what a remote daemon's Control answers where memory would be shared.
+var ErrNoShared = errors.New("there is no shared memory with another machine")

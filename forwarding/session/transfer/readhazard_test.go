@@ -1,0 +1,71 @@
+package transfer
+
+import "testing"
+
+// fakeWorker ends a read when it is polled.
+type fakeWorker struct {
+	dead  bool
+	polls int
+	ends  func()
+}
+
+func (w *fakeWorker) Dead() bool { return w.dead }
+
+func (w *fakeWorker) Poll() {
+	if w.polls++; w.ends != nil {
+		w.ends()
+	}
+}
+
+// A write meets the reads that bring bytes it is to take, and no others.
+func TestReadHazards(t *testing.T) {
+	var h ReadHazards
+	w := &fakeWorker{}
+	line := Side{Size: 100}
+	rows := Side{Rect: true, Region: [3]uint64{10, 3, 1}, Box: Box{Origin: [3]uint64{5, 0, 0}, Row: 50, Slice: 150}}
+	if h.Meeting(1000, &line) != nil {
+		t.Error("something meets nothing")
+	}
+	first, second := h.Add(1000, &line, w), h.Add(2000, &rows, w)
+	for _, c := range []struct {
+		at   uintptr
+		want []*ReadHazard
+	}{
+		{900, nil}, {901, []*ReadHazard{first}}, {1099, []*ReadHazard{first}}, {1100, nil},
+		{1905, nil}, {1906, []*ReadHazard{second}}, {2114, []*ReadHazard{second}}, {2115, nil},
+	} {
+		if got := h.Meeting(c.at, &line); len(got) != len(c.want) || len(got) == 1 && got[0] != c.want[0] {
+			t.Errorf("100 bytes at %d meet %d reads", c.at, len(got))
+		}
+	}
+	third := h.Add(3000, &line, w)
+	h.End(second)
+	h.End(second)
+	h.End(nil)
+	if h.Len() != 2 || h.Meeting(2050, &line) != nil {
+		t.Error("a read that ended is there")
+	}
+	h.End(first)
+	h.End(third)
+	if h.Len() != 0 {
+		t.Errorf("%d reads are left", h.Len())
+	}
+}
+
+// A write waits for the reads of other workers that live, and asks them what they have said.
+func TestAwaitOthers(t *testing.T) {
+	var h ReadHazards
+	line := Side{Size: 100}
+	own, dead, other := &fakeWorker{}, &fakeWorker{dead: true}, &fakeWorker{}
+	AwaitOthers(nil, own)
+	reads := []*ReadHazard{h.Add(0, &line, own), h.Add(0, &line, dead), h.Add(0, &line, other)}
+	other.ends = func() {
+		if other.polls == 3 {
+			h.End(reads[2])
+		}
+	}
+	AwaitOthers(reads, own)
+	if own.polls+dead.polls != 0 || other.polls != 3 || h.Len() != 2 {
+		t.Errorf("polled %d, %d and %d times, %d reads are left", own.polls, dead.polls, other.polls, h.Len())
+	}
+}

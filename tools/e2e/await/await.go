@@ -1,0 +1,43 @@
+// Package await lets a test wait for a state instead of sleeping.
+package await
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// limit is how long a state may take on a busy machine.
+const limit = time.Minute
+
+// Until waits until a state is there. what names it.
+func Until(t testing.TB, what string, there func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !there(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("within %v there was no %s", limit, what)
+		}
+	}
+}
+
+// Blocked waits until n goroutines at least are inside a function and cannot go on: they wait for a lock, a channel,
+// the network, or in a system call. function is the end of its name, such as "link.(*Conn).Block".
+func Blocked(t testing.TB, n int, function string) {
+	t.Helper()
+	Until(t, "goroutine that waits in "+function, func() bool { return blocked(function) >= n })
+}
+
+func blocked(function string) int {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	n := 0
+	for _, g := range strings.Split(string(stacks), "\n\n") {
+		head, frames, _ := strings.Cut(g, "\n")
+		if !strings.Contains(head, "[running") && !strings.Contains(head, "[runnable") &&
+			strings.Contains(frames, function+"(") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,44 @@
+package await
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+//go:noinline
+func waitsHere(m *sync.Mutex) { m.Lock() }
+
+//go:noinline
+func turnsHere(stop *atomic.Bool) {
+	for !stop.Load() {
+	}
+}
+
+// Who waits is told from who runs, and from who is elsewhere.
+func TestBlocked(t *testing.T) {
+	var m sync.Mutex
+	m.Lock()
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	for range 2 {
+		running.Go(func() { waitsHere(&m); m.Unlock() })
+	}
+	running.Go(func() { turnsHere(&stop) })
+	Blocked(t, 2, "await.waitsHere")
+	if n := blocked("await.waitsHere"); n != 2 {
+		t.Errorf("%d wait, and should be 2", n)
+	}
+	if n := blocked("await.turnsHere"); n != 0 {
+		t.Errorf("%d wait where one runs", n)
+	}
+	if n := blocked("await.waits"); n != 0 {
+		t.Errorf("%d are in a function that is not there", n)
+	}
+	stop.Store(true)
+	m.Unlock()
+	running.Wait()
+	if n := blocked("await.waitsHere"); n != 0 {
+		t.Errorf("%d wait and should have ended", n)
+	}
+}

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Runs targets of the Makefile side by side, and says at the end which of them failed. What a target says comes as a whole, when it ends.
+# Arguments: how many at a time, the targets in the order in which they begin.
+set -uo pipefail
+set -m # a step is a group of its own; without this the shell has what runs in the background ignore SIGINT, and with it all that a step starts
+jobs=$1
+shift
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'for group in $(jobs -p); do kill -- "-$group" 2>/dev/null; done; exit 130' INT TERM # whoever is under way ends with us
+TIMEFORMAT='%R s, %U s of user and %S s of system time'
+
+step() {
+  printf '== %s: %s begins\n' "$(date +%H:%M:%S)" "$1"
+  { time "${MAKE:-make}" --no-print-directory "$1" >"$work/$1.out" 2>&1; } 2>"$work/$1.time" || touch "$work/$1.failed"
+  ended "$1"
+}
+
+# ended prints what a target said; two that end at once do not mix.
+ended() {
+  exec 9>"$work/lock"
+  flock 9
+  printf '\n== %s: %s %s: %s\n' "$(date +%H:%M:%S)" "$1" "$([ -e "$work/$1.failed" ] && echo FAILED || echo passed)" "$(cat "$work/$1.time")"
+  cat "$work/$1.out"
+}
+
+for target; do
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+  step "$target" &
+done
+wait
+failed=$(cd "$work" && ls ./*.failed 2>/dev/null | sed 's|^./||; s|\.failed$||' | tr '\n' ' ')
+[ -z "$failed" ] || { printf '\n== %s: FAILED: %s\n' "$(date +%H:%M:%S)" "$failed"; exit 1; }
+printf '\n== %s: all passed\n' "$(date +%H:%M:%S)"

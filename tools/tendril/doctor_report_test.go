@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"tendril/daemon"
+	"tendril/store/object"
+)
+
+// A report says what is in it, and holds no secret and no object's name.
+func TestDoctorReport(t *testing.T) {
+	n := startNode(t)
+	n.want(0, nil, "put", "--name", "private-name", "--label", "kind=private-label", n.file("x", []byte("private-bytes")))
+	n.want(0, nil, "stream", "push", "private-stream", filepath.Join(n.dir, "x"), "--keep")
+	var token struct{ Token string }
+	n.json(&token, "token", "create")
+	n.env = append(n.env, "TENDRIL_TOKEN=private-token", "TENDRIL_PUBLISH=private-result")
+	path := filepath.Join(n.dir, "report.txt")
+	_, _, errs := n.run("", "doctor", "--report", path)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err, errs)
+	}
+	report := string(raw)
+	for _, part := range []string{"Not in it: tokens", "\n== versions\n", "daemon    test\n", "ok    daemon: ",
+		"\nTENDRIL_TOKEN\n", "\ncapacity ", `"charged_bytes": `} {
+		if !strings.Contains(report, part) {
+			t.Errorf("no %q in:\n%s", part, report)
+		}
+	}
+	if strings.Contains(report, "private-") || strings.Contains(report, token.Token) {
+		t.Errorf("what is nobody's business:\n%s", report)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info.Mode(), err)
+	}
+	if !strings.Contains(errs, "Read it before you send it.") {
+		t.Error(errs)
+	}
+	n.want(1, []string{"no such file"}, "doctor", "--report", filepath.Join(n.dir, "no", "where"))
+	n.want(2, []string{"--report"}, "doctor", "--report", "")
+}
+
+// Names that a status has of damaged objects go.
+func TestReportedStatus(t *testing.T) {
+	var s daemon.Status
+	s.Store.Damaged = []string{"private"}
+	s.Store.Scrub.Last = &object.ScrubPass{ScrubReport: object.ScrubReport{Damaged: []object.Damage{{Name: "private"}}}}
+	b, err := json.Marshal(withoutNames(s))
+	if err != nil || strings.Contains(string(b), "private") {
+		t.Errorf("%s %v", b, err)
+	}
+	if s.Store.Damaged[0] != "private" || s.Store.Scrub.Last.Damaged[0].Name != "private" {
+		t.Error("it altered the status")
+	}
+}
+
+// Every text of a status has been looked at: does it hold a secret, or an object's name? A new one that does is to be
+// taken out by withoutNames.
+func TestTextsOfAStatus(t *testing.T) {
+	var texts []string
+	var visit func(path string, of reflect.Type)
+	visit = func(path string, of reflect.Type) {
+		switch of.Kind() {
+		case reflect.String:
+			texts = append(texts, path)
+		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
+			visit(path, of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				f := of.Field(i)
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				switch {
+				case !f.IsExported() || name == "-":
+				case f.Anonymous && name == "":
+					visit(path, f.Type)
+				default:
+					visit(path+"."+name, f.Type)
+				}
+			}
+		}
+	}
+	visit("", reflect.TypeFor[daemon.Status]())
+	slices.Sort(texts)
+	goldenText(t, "report-texts", strings.Join(texts, "\n")+"\n")
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// lineError is a usageError of one command, whose usage line says how it is written.
+type lineError struct {
+	cmd *cobra.Command
+	error
+}
+
+func (e lineError) Unwrap() error { return e.error }
+
+// step says how the command is written.
+func (e lineError) step() string {
+	return fmt.Sprintf("Usage: %s\nSee %s --help.", e.cmd.UseLine(), e.cmd.CommandPath())
+}
+
+// sayUsage has the commands of a tree say in our words how they are written, in place of the library's; and a command
+// that only holds others refuse one that it does not have, which otherwise would print the help and be good.
+func sayUsage(cmd *cobra.Command) {
+	for _, below := range cmd.Commands() {
+		sayUsage(below)
+	}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return inLine(cmd, run(cmd, args)) }
+	}
+	switch {
+	case cmd.Name() == "help":
+		cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
+			asked, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("there is no command %q", strings.Join(args, " "))
+			}
+			return asked.Help()
+		}
+	case cmd.HasParent() && cmd.HasSubCommands() && !cmd.Runnable():
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return lineError{cmd, unknownBelow(cmd, args[0])}
+		}
+	case cmd.Args != nil:
+		check := cmd.Args
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if usage := (usageError{}); errors.As(err, &usage) {
+				return inLine(cmd, err)
+			}
+			if err != nil {
+				return lineError{cmd, countError(cmd, args)}
+			}
+			return missingFlag(cmd)
+		}
+	}
+}
+
+// missingFlag says which flag a command cannot do without.
+func missingFlag(cmd *cobra.Command) (err error) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, required := f.Annotations[cobra.BashCompOneRequiredFlag]; required && !f.Changed && err == nil {
+			err = lineError{cmd, fmt.Errorf("%s needs --%s", below(cmd), f.Name)}
+		}
+	})
+	return err
+}
+
+// inLine gives a fault in how a command was written the command's line.
+func inLine(cmd *cobra.Command, err error) error {
+	usage := usageError{}
+	if line := (lineError{}); !errors.As(err, &usage) || errors.As(err, &line) {
+		return err
+	}
+	if hint := (hinted{}); errors.As(err, &hint) {
+		return err
+	}
+	return lineError{cmd, err}
+}
+
+// below is a command's path without the program's name, which stands before every error.
+func below(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+func unknownBelow(cmd *cobra.Command, arg string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	if near := cmd.SuggestionsFor(arg); len(near) > 0 {
+		return fmt.Errorf("%s has no command %q: did you mean %s?", below(cmd), arg, strings.Join(near, " or "))
+	}
+	return fmt.Errorf("%s has no command %q: it has %s", below(cmd), arg, strings.Join(names, ", "))
+}
+
+// countError says that a command has more or fewer arguments than it takes.
+func countError(cmd *cobra.Command, args []string) error {
+	wants := strings.TrimSpace(strings.TrimPrefix(cmd.Use, cmd.Name()))
+	switch {
+	case wants == "":
+		return fmt.Errorf("%s takes no arguments, and has %q", below(cmd), args)
+	case len(args) == 0:
+		return fmt.Errorf("%s needs %s", below(cmd), wants)
+	}
+	return fmt.Errorf("%s takes %s, and has %q", below(cmd), wants, args)
+}
+
+// flagError says what is wrong with a flag, and what it takes.
+func flagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &value):
+		err = fmt.Errorf("--%s %q: want %s", value.GetFlag().Name, value.GetValue(), kindOf(value.GetFlag()))
+	case errors.As(err, &missing):
+		err = fmt.Errorf("--%s needs %s", missing.GetSpecifiedName(), "a value")
+	}
+	return lineError{cmd, err}
+}
+
+// kindOf says what a flag takes.
+func kindOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "duration":
+		return "a time with its unit, such as 30s, 5m or 24h"
+	case "int", "int64", "uint", "uint64", "uint32":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "stringToString":
+		return "KEY=VALUE"
+	}
+	return "another value"
+}
