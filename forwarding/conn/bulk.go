@@ -98,21 +98,21 @@ func (o *BulkOp) Finish(status int32) {
 }
 
 // receive takes a chunk of a read off a lane, straight into the program's memory where it is in one piece.
-func (o *BulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
+// last: the caller ends the read now, by arrived.
+func (o *BulkOp) receive(l *link.Lane, h clwire.LaneHeader) (last bool, err error) {
 	n := uint64(h.Length)
 	if o.Write || h.Skipped || h.Offset > o.Size || n > o.Size-h.Offset {
-		return fmt.Errorf("%w: a chunk of %d bytes at %d of a read of %d", clwire.ErrRecord, n, h.Offset, o.Size)
+		return false, fmt.Errorf("%w: a chunk of %d bytes at %d of a read of %d", clwire.ErrRecord, n, h.Offset, o.Size)
 	}
 	var dense []byte
 	if !o.OnePiece {
 		dense = make([]byte, n)
 		if err := l.Read(dense); err != nil {
-			return err
+			return false, err
 		}
 	}
 	o.memory.RLock()
 	gone := o.gone
-	var err error
 	switch {
 	case gone:
 	case !o.OnePiece:
@@ -122,12 +122,9 @@ func (o *BulkOp) receive(l *link.Lane, h clwire.LaneHeader) error {
 	}
 	o.memory.RUnlock()
 	if gone && o.OnePiece {
-		return l.Discard(int(n))
+		return false, l.Discard(int(n))
 	}
-	if err == nil && o.left.Add(-int64(n)) <= 0 && !gone {
-		o.arrived()
-	}
-	return err
+	return err == nil && o.left.Add(-int64(n)) <= 0 && !gone, err
 }
 
 // turned takes HostReady of a read by lanes. It may run under the reader's lock.

@@ -129,8 +129,12 @@ func (b *bulk) read(l *link.Lane) error {
 		switch {
 		case o != nil:
 			began := b.c.opt.Tracer.Began()
-			err = o.receive(l, h)
+			var last bool
+			last, err = o.receive(l, h)
 			b.c.traceChunk(began, number, h.Op, h.Length, h.WireBytes(), trace.FlagFromWorker)
+			if last { // whoever has all its bytes may end the process: the trace has them before
+				o.arrived()
+			}
 		case !h.Skipped:
 			err = l.Discard(int(h.Length)) // it failed meanwhile
 		}
