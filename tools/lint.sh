@@ -1,10 +1,10 @@
 #!/bin/bash
 # What no test sees: mistakes and unused code (staticcheck.conf), functions that nothing reaches, a go.mod that is not tidy.
-# The tools are pinned in tools/lint.mod, apart from go.mod: what they need is nothing of Tendril's.
+# The tools are pinned in tools/tools.mod, apart from go.mod: what they need is nothing of Tendril's.
 # Argument: the go command.
 set -uo pipefail
 go=${1:-go}
-tool() { "$go" tool -modfile=tools/lint.mod "$@"; }
+tool() { "$go" tool -modfile=tools/tools.mod "$@"; }
 bad=0
 export GOGC=400 # half of the time is the collector's otherwise
 
