@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -122,7 +123,7 @@ func parseWarm(text string) (int64, error) {
 	}
 	n, err := ParseBytes(text)
 	if err == nil && n > MaxCapacityBytes {
-		err = fmt.Errorf("%q is above %d bytes", text, uint64(MaxCapacityBytes))
+		err = fmt.Errorf("%q: want at most %s", text, sizeText(MaxCapacityBytes))
 	}
 	return int64(n), err
 }
@@ -211,7 +212,7 @@ func defaultStateDir(uid int, lookup Lookup) (string, error) {
 	return "", errors.New("neither XDG_STATE_HOME nor HOME is set: set --state-dir")
 }
 
-// Validate names every fault of a configuration that Defaults has filled in, with its value.
+// Validate names every fault of a configuration that Defaults has filled in: setting, value, and what is wanted.
 func (c Config) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -219,83 +220,122 @@ func (c Config) Validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	fault(!filepath.IsAbs(c.Socket), "socket %q is not an absolute path", c.Socket)
-	fault(len(c.Socket) > maxUnixPathBytes, "socket path of %d bytes is longer than the %d a unix socket allows: %s",
-		len(c.Socket), maxUnixPathBytes, c.Socket)
-	fault(!filepath.IsAbs(c.StateDir), "state directory %q is not an absolute path", c.StateDir)
+	fault(!filepath.IsAbs(c.Socket), "socket %q: want an absolute path", c.Socket)
+	fault(len(c.Socket) > maxUnixPathBytes, "socket %s: its path has %d bytes, and a unix socket's has at most %d",
+		c.Socket, len(c.Socket), maxUnixPathBytes)
+	fault(!filepath.IsAbs(c.StateDir), "state-dir %q: want an absolute path", c.StateDir)
 	if err := cluster.CheckName(c.NodeName); err != nil {
 		faults = append(faults, err)
 	}
-	fault(c.CapacityBytes < MinCapacityBytes, "capacity of %d bytes is below %d", c.CapacityBytes, MinCapacityBytes)
-	fault(c.CapacityBytes > MaxCapacityBytes, "capacity of %d bytes is above %d", c.CapacityBytes,
-		uint64(MaxCapacityBytes))
-	fault(c.QuotaBytes == 0 || c.QuotaBytes > c.CapacityBytes,
-		"quota of %d bytes is not between 1 and the capacity of %d", c.QuotaBytes, c.CapacityBytes)
-	fault(c.SpillBytes < -1, "spill space of %d bytes: want none (-1) or more", c.SpillBytes)
-	fault(c.QuotaObjects < 0, "a quota of %d objects is below 0", c.QuotaObjects)
-	fault(c.QuotaSegments < 0, "a quota of %d segments is below 0", c.QuotaSegments)
-	fault(c.Connections < 0 || c.Connections > MaxConnections, "%d connections: want 1 to %d", c.Connections,
+	faults = append(faults, c.checkMemory()...)
+	fault(c.QuotaObjects < 0, "quota-objects %d: want 0 (no limit) or more", c.QuotaObjects)
+	fault(c.QuotaSegments < 0, "quota-segments %d: want 0 (the default) or more", c.QuotaSegments)
+	fault(c.Connections < 0 || c.Connections > MaxConnections, "max-connections %d: want 1 to %d", c.Connections,
 		MaxConnections)
 	all := orDefault(c.Connections, DefaultConnections)
 	fault(c.TenantConns < 0 || all > 0 && c.TenantConns > all-all/8,
-		"%d connections of one tenant: want 1 to %d, for an eighth of all %d is for other tenants (--max-connections)",
+		"tenant-connections %d: want 1 to %d: an eighth of all %d is for other tenants (max-connections)",
 		c.TenantConns, all-all/8, all)
-	fault(c.RequestBytes != 0 && (c.RequestBytes < 16<<20 || c.RequestBytes > 1<<60),
-		"request memory of %d bytes: want 16 MiB to 1 EiB", c.RequestBytes)
-	fault(c.HighBytes > c.CapacityBytes, "high-water mark of %d bytes is above the capacity of %d", c.HighBytes,
-		c.CapacityBytes)
-	fault(c.WarmBytes < -1 || c.WarmBytes > 0 && uint64(c.WarmBytes) > c.CapacityBytes,
-		"warm memory of %d bytes is not between none (-1) and the capacity of %d", c.WarmBytes, c.CapacityBytes)
 	for _, dir := range c.Vendors {
-		fault(!filepath.IsAbs(dir), "vendors directory %q is not an absolute path", dir)
+		fault(!filepath.IsAbs(dir), "vendors %q: want absolute paths", dir)
 	}
-	fault(c.KernelCache < MinKernelCache, "a kernel cache of %d bytes is below %d", c.KernelCache, MinKernelCache)
-	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "%d warm workers is not between -1 and %d",
+	fault(c.WarmWorkers < -1 || c.WarmWorkers > MaxWarmWorkers, "warm-workers %d: want -1 (none) to %d",
 		c.WarmWorkers, MaxWarmWorkers)
-	fault(c.MaxWorkers < 1, "at most %d workers: at least one is needed", c.MaxWorkers)
-	fault(c.Workers.Processes > 0 && c.Workers.Processes < minProcesses,
-		"%d processes for a worker: a driver's threads count, so at least %d", c.Workers.Processes, minProcesses)
-	fault(c.Workers.Files > 0 && c.Workers.Files < minFiles, "%d open files for a worker: at least %d",
-		c.Workers.Files, minFiles)
-	fault(c.Workers.MemoryBytes > 0 && c.Workers.MemoryBytes < minWorkerBytes,
-		"%s of memory for a worker: a driver needs at least %s", humanize.IBytes(uint64(c.Workers.MemoryBytes)),
-		humanize.IBytes(minWorkerBytes))
-	fault(c.Workers.FileBytes > 0 && c.Workers.FileBytes < 1<<20,
-		"files of at most %d bytes for a worker: compiled kernels need at least 1 MiB", c.Workers.FileBytes)
-	fault(c.Workers.TenantProcesses > 0 && c.Workers.TenantProcesses < c.Workers.Processes,
-		"%d processes for a tenant are fewer than the %d of one worker (--worker-processes)", c.Workers.TenantProcesses,
-		c.Workers.Processes)
-	fault(c.Workers.TenantBytes > 0 && c.Workers.TenantBytes < c.Workers.MemoryBytes,
-		"%s of memory for a tenant's workers are less than the %s of one (--worker-memory)",
-		humanize.IBytes(uint64(c.Workers.TenantBytes)), humanize.IBytes(uint64(c.Workers.MemoryBytes)))
-	fault(c.WorkerWait > MaxWait, "worker wait %v is more than %v", c.WorkerWait, MaxWait)
-	fault(c.ProbeTimeout <= 0 || c.ProbeTimeout > MaxWait, "probe timeout %v is not between 1ns and %v",
-		c.ProbeTimeout, MaxWait)
-	fault(c.ResumeTime > MaxWait, "resume time %v is more than %v", c.ResumeTime, MaxWait)
-	fault(c.Deadline < time.Second || c.Deadline > MaxWait, "session deadline %v is not between 1s and %v",
-		c.Deadline, MaxWait)
-	fault(c.StartTimeout <= 0 || c.StartTimeout > MaxWait, "start timeout %v is not between 1ns and %v",
-		c.StartTimeout, MaxWait)
-	fault(c.ScrubEvery < 0, "a scrub interval of %v is below 0", c.ScrubEvery)
-	fault(c.KernelTime < 0, "a kernel time of %v is below 0", c.KernelTime)
-	fault(c.BuildTime < 0, "a build time of %v is below 0", c.BuildTime)
+	fault(c.MaxWorkers < 1, "max-workers %d: want 1 or more", c.MaxWorkers)
+	faults = append(faults, c.checkWorkers()...)
+	for _, x := range []struct {
+		key         string
+		value       time.Duration
+		least, most time.Duration
+	}{
+		{"worker-wait", c.WorkerWait, -MaxWait, MaxWait},
+		{"probe-timeout", c.ProbeTimeout, 1, MaxWait},
+		{"start-timeout", c.StartTimeout, 1, MaxWait},
+		{"resume-time", c.ResumeTime, -MaxWait, MaxWait},
+		{"session-deadline", c.Deadline, time.Second, MaxWait},
+	} {
+		fault(x.value < x.least && x.least > 0, "%s %v: want %v or more", x.key, x.value, x.least)
+		fault(x.value > x.most, "%s %v: want at most %v", x.key, x.value, x.most)
+	}
+	fault(c.ScrubEvery < 0, "scrub-interval %v: want 0 (never) or more", c.ScrubEvery)
+	fault(c.KernelTime < 0, "kernel-time %v: want 0 (no bound) or more", c.KernelTime)
+	fault(c.BuildTime < 0, "build-time %v: want 0 (no bound) or more", c.BuildTime)
 	faults = append(faults, c.checkAddresses()...)
 	switch c.LogLevel {
 	case "error", "warn", "info", "debug":
 	default:
-		fault(true, "log level %q is not error, warn, info or debug", c.LogLevel)
+		fault(true, "log-level %q: want error, warn, info or debug", c.LogLevel)
 	}
 	return errors.Join(faults...)
+}
+
+// sizeText is a size as people write it, with the bytes where it is not exact.
+func sizeText(n uint64) string {
+	text := humanize.IBytes(n)
+	if same, err := humanize.ParseBytes(text); err == nil && same == n {
+		return text
+	}
+	return fmt.Sprintf("%s (%d bytes)", text, n)
+}
+
+// checkMemory names the faults of the sizes of store, disk and caches.
+func (c Config) checkMemory() (faults []error) {
+	within := func(key string, n, least, most uint64, why string) {
+		if n < least || n > most {
+			faults = append(faults, fmt.Errorf("%s %s: want %s to %s%s", key, sizeText(n), sizeText(least), sizeText(most), why))
+		}
+	}
+	const capacity = " (the capacity)"
+	within("capacity", c.CapacityBytes, MinCapacityBytes, MaxCapacityBytes, "")
+	within("quota", c.QuotaBytes, 1, c.CapacityBytes, capacity)
+	within("high-water", c.HighBytes, 0, c.CapacityBytes, capacity)
+	within("kernel-cache", c.KernelCache, MinKernelCache, math.MaxUint64, "")
+	if c.RequestBytes != 0 {
+		within("request-memory", c.RequestBytes, 16<<20, 1<<60, "")
+	}
+	if c.WarmBytes > 0 {
+		within("warm-memory", uint64(c.WarmBytes), 0, c.CapacityBytes, capacity)
+	}
+	if c.WarmBytes < -1 {
+		faults = append(faults, fmt.Errorf("warm-memory %d: want none, or a size", c.WarmBytes))
+	}
+	if c.SpillBytes < -1 {
+		faults = append(faults, fmt.Errorf("spill %d: want none, or a size", c.SpillBytes))
+	}
+	return faults
+}
+
+// checkWorkers names the faults of workers' bounds. A bound below 0 is none.
+func (c Config) checkWorkers() (faults []error) {
+	number := func(key string, n, least int, why string) {
+		if n > 0 && n < least {
+			faults = append(faults, fmt.Errorf("%s %d: want %d or more: %s", key, n, least, why))
+		}
+	}
+	bytes := func(key string, n, least int64, why string) {
+		if n > 0 && n < least {
+			faults = append(faults, fmt.Errorf("%s %s: want %s or more: %s", key, sizeText(uint64(n)),
+				sizeText(uint64(least)), why))
+		}
+	}
+	l := c.Workers
+	number("worker-processes", l.Processes, minProcesses, "a driver's threads count")
+	number("worker-files", l.Files, minFiles, "a driver and its compiler open as many")
+	bytes("worker-memory", l.MemoryBytes, minWorkerBytes, "a driver and its compiler take as much")
+	bytes("worker-file-size", l.FileBytes, 1<<20, "compiled kernels are as large")
+	number("tenant-processes", l.TenantProcesses, l.Processes, "one worker may have them (worker-processes)")
+	bytes("tenant-memory", l.TenantBytes, l.MemoryBytes, "one worker may have it (worker-memory)")
+	return faults
 }
 
 // checkAddresses names the faults of what is listened on and who is named.
 func (c Config) checkAddresses() (faults []error) {
 	check := func(what, address string) {
 		if _, port, err := net.SplitHostPort(address); err != nil {
-			faults = append(faults, fmt.Errorf("%s %q: want host:port: %w", what, address, err))
-		} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-			faults = append(faults,
-				fmt.Errorf("%s %q: port %q is not between 0 and 65535 (%d)", what, address, port, n))
+			faults = append(faults, fmt.Errorf("%s %q: want host:port, such as 10.0.0.1:7433, or :7433 for all addresses", what,
+				address))
+		} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			faults = append(faults, fmt.Errorf("%s %q: want a port from 0 to 65535, not %q", what, address, port))
 		}
 	}
 	if c.Listen != "none" {
@@ -310,7 +350,7 @@ func (c Config) checkAddresses() (faults []error) {
 	for _, p := range c.PlaintextPeers {
 		if _, err := parsePrefix(p); err != nil {
 			faults = append(faults,
-				fmt.Errorf("plaintext peer %q is neither an address nor a network such as 10.0.0.0/8", p))
+				fmt.Errorf("plaintext-peers %q: want an address, or a network such as 10.0.0.0/8", p))
 		}
 	}
 	if _, err := tenancy.NewTable(c.Tenants); err != nil {

@@ -133,25 +133,31 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 		{func(c *Config) { c.Socket = "/" + strings.Repeat("s", 200) }, "201 bytes"},
 		{func(c *Config) { c.StateDir = "state" }, `"state"`},
 		{func(c *Config) { c.NodeName = "a\nb" }, `"a\nb"`},
-		{func(c *Config) { c.CapacityBytes = 4096 }, "4096 bytes"},
-		{func(c *Config) { c.CapacityBytes = 1 << 60 }, "1152921504606846976"},
-		{func(c *Config) { c.QuotaBytes = c.CapacityBytes + 1 }, "quota"},
+		{func(c *Config) { c.CapacityBytes = 4096 }, "capacity 4.0 KiB: want 16 MiB to 1.0 PiB"},
+		{func(c *Config) { c.CapacityBytes = 1 << 60 }, "capacity 1.0 EiB"},
+		{func(c *Config) { c.QuotaBytes = c.CapacityBytes + 1 }, " bytes): want 1 B to "},
 		{func(c *Config) { c.Vendors = []string{"/ok", "vendors"} }, `"vendors"`},
-		{func(c *Config) { c.WarmWorkers = 17 }, "17 warm"},
-		{func(c *Config) { c.WarmWorkers = -2 }, "-2 warm"},
-		{func(c *Config) { c.MaxWorkers = -3 }, "-3 workers"},
+		{func(c *Config) { c.WarmWorkers = 17 }, "warm-workers 17"},
+		{func(c *Config) { c.WarmWorkers = -2 }, "warm-workers -2"},
+		{func(c *Config) { c.MaxWorkers = -3 }, "max-workers -3"},
 		{func(c *Config) { c.Workers.MemoryBytes = 1 << 20 },
-			"1.0 MiB of memory for a worker: a driver needs at least 128 MiB"},
-		{func(c *Config) { c.ProbeTimeout = -1 }, "-1ns"},
-		{func(c *Config) { c.StartTimeout = 2 * MaxWait }, "2h0m0s"},
+			"worker-memory 1.0 MiB: want 128 MiB or more"},
+		{func(c *Config) { c.ProbeTimeout = -1 }, "probe-timeout -1ns"},
+		{func(c *Config) { c.StartTimeout = 2 * MaxWait }, "start-timeout 2h0m0s: want at most 1h0m0s"},
+		{func(c *Config) { c.Deadline = time.Millisecond }, "session-deadline 1ms: want 1s or more"},
+		{func(c *Config) { c.ResumeTime = 2 * MaxWait }, "resume-time 2h0m0s"},
+		{func(c *Config) { c.Workers.TenantProcesses = 1 }, "tenant-processes 1"},
+		{func(c *Config) { c.Listen = "7433" }, `listen "7433": want host:port, such as`},
+		{func(c *Config) { c.Listen = ":99999" }, "want a port from 0 to 65535"},
+		{func(c *Config) { c.PlaintextPeers = []string{"lab"} }, `plaintext-peers "lab"`},
 		{func(c *Config) { c.LogLevel = "loud" }, `"loud"`},
 		{func(c *Config) { c.Compress = "always" }, `"always"`},
-		{func(c *Config) { c.WarmBytes = -2 }, "warm memory of -2"},
-		{func(c *Config) { c.WarmBytes = 1 << 62 }, "warm memory of 4611686018427387904"},
+		{func(c *Config) { c.WarmBytes = -2 }, "warm-memory -2"},
+		{func(c *Config) { c.WarmBytes = 1 << 62 }, "warm-memory 4.0 EiB"},
 	}
 	one := good
 	one.Connections = -1
-	if err := one.Validate(); err == nil || strings.Contains(err.Error(), "of one tenant") {
+	if err := one.Validate(); err == nil || strings.Contains(err.Error(), "tenant-connections") {
 		t.Errorf("a wrong number of connections is one fault: %v", err)
 	}
 	all := good
@@ -164,7 +170,7 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 	}
 	all.Socket, all.StateDir, all.CapacityBytes, all.LogLevel, all.MaxWorkers = "s", "d", 1, "l", -1
 	err = all.Validate()
-	for _, want := range []string{`"s"`, `"d"`, "capacity of 1 ", `"l"`, "-1 workers"} {
+	for _, want := range []string{`"s"`, `"d"`, "capacity 1 B", `"l"`, "max-workers -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("one error for all faults lacks %s: %v", want, err)
 		}

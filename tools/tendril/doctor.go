@@ -34,18 +34,32 @@ type finding struct {
 	Do    string `json:"do,omitempty"` // what to do about it
 }
 
-// doctor collects findings.
+// doctor collects findings, and prints each as it comes.
 type doctor struct {
 	c      *cli
 	found  []finding
 	status *daemon.Status // of the daemon here; nil where it did not answer
+	err    error          // of printing
 }
 
 func (d *doctor) note(check, state, do, format string, args ...any) {
 	if state == good {
 		do = ""
 	}
-	d.found = append(d.found, finding{check, state, plain(fmt.Sprintf(format, args...)), do})
+	f := finding{check, state, plain(fmt.Sprintf(format, args...)), do}
+	d.found = append(d.found, f)
+	if !d.c.json && d.err == nil {
+		d.err = d.print(f)
+	}
+}
+
+func (d *doctor) print(f finding) error {
+	w, s := d.c.term.out, d.c.term.screen
+	err := hanging(w, s, fmt.Sprintf("%-5s ", f.State), stateInk(f.State), f.Check+": "+f.Found)
+	if err != nil || f.Do == "" {
+		return err
+	}
+	return hanging(w, s, "      ", nil, f.Do)
 }
 
 // okIf is good where ok holds, and otherwise the state given.
@@ -96,34 +110,21 @@ func (c *cli) doctorVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
+// report ends the visit: the list as JSON where that was asked for, and an error where something is bad.
 func (d *doctor) report() error {
 	if d.c.json {
-		if err := d.c.printJSON(d.found); err != nil {
-			return err
-		}
+		d.err = d.c.printJSON(d.found)
 	}
 	bad := 0
 	for _, f := range d.found {
 		if f.State == faulty {
 			bad++
 		}
-		if d.c.json {
-			continue
-		}
-		w, s := d.c.term.out, d.c.term.screen
-		if err := hanging(w, s, fmt.Sprintf("%-5s ", f.State), stateInk(f.State), f.Check+": "+f.Found); err != nil {
-			return err
-		}
-		if f.Do != "" {
-			if err := hanging(w, s, "      ", nil, f.Do); err != nil {
-				return err
-			}
-		}
 	}
-	if bad > 0 {
+	if d.err == nil && bad > 0 {
 		return fmt.Errorf("%d of %d checks failed", bad, len(d.found))
 	}
-	return nil
+	return d.err
 }
 
 // checkHere looks at this machine.

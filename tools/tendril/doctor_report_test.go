@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -89,4 +90,27 @@ func TestTextsOfAStatus(t *testing.T) {
 	visit("", reflect.TypeFor[daemon.Status]())
 	slices.Sort(texts)
 	goldenText(t, "report-texts", strings.Join(texts, "\n")+"\n")
+}
+
+// What the doctor finds is printed when it is found; with --json there is one list, at the end.
+func TestDoctorPrintsAsItGoes(t *testing.T) {
+	var out bytes.Buffer
+	d := &doctor{c: &cli{term: terminal{out: &out}}}
+	d.note("disk", notable, "Free some.", "%d bytes left", 7)
+	if got := out.String(); got != "warn  disk: 7 bytes left\n      Free some.\n" {
+		t.Errorf("%q", got)
+	}
+	d.note("clock", faulty, "", "none")
+	out.Reset()
+	if err := d.report(); err == nil || err.Error() != "1 of 2 checks failed" || out.Len() != 0 {
+		t.Errorf("%v, and once more %q", err, out.String())
+	}
+	d.c.json = true
+	d.note("kernel", good, "ignored", "Linux")
+	if out.Len() != 0 {
+		t.Errorf("before the list: %q", out.String())
+	}
+	if err := d.report(); err == nil || !strings.HasPrefix(out.String(), "[") {
+		t.Errorf("%v %q", err, out.String())
+	}
 }
