@@ -27,7 +27,7 @@ func (s *Store) reconsider(e *entry) {
 		return
 	}
 	usable := e.state == object.Sealed && e.refs == 0 && (e.held || e.memberOf > 0) && !e.pinned && !e.sealing &&
-		e.moving == nil
+		e.moving == nil && (e.damage == nil || e.onDisk)
 	if usable == e.usable {
 		return
 	}
@@ -77,6 +77,7 @@ func (t *tenant) made() { t.making-- }
 // objects to disk. mu is held, and let go meanwhile. stop may be nil.
 func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 	looked, vain := false, 0
+	var cannot error // why some of t's own memory cannot go to disk
 	for {
 		err := s.reserve(t, n)
 		if err == nil || s.closed || stop != nil && stop() {
@@ -102,16 +103,25 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 			return err
 		}
 		s.freshenUsed(of)
-		victims := s.victims(of, missing, s.leaving(of))
+		victims, more := s.victims(of, missing, s.leaving(of))
+		if len(victims) == 0 && more {
+			vain++
+			s.pause(nil)
+			continue
+		}
 		if len(victims) == 0 {
 			if s.reserve(t, n) == nil { // mu was let go
 				return nil
 			}
-			return err
+			return withDisk(err, cannot)
 		}
 		gone, why := s.evict(victims, s.spill.For(t.name), stop)
-		if why != nil {
-			return fmt.Errorf("%w (and to disk: %w)", err, why)
+		if own := (*ownFault)(nil); errors.As(why, &own) {
+			if own.tenant == t { // what another tenant has is not t's to know
+				cannot = why
+			}
+		} else if why != nil {
+			return withDisk(err, why)
 		}
 		if gone == 0 {
 			vain++
@@ -119,6 +129,23 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		s.pause(nil) // closes what went: only then the kernel says that it is free
 	}
 }
+
+// withDisk says why memory is short, and why what could go to disk cannot; cannot may be nil.
+func withDisk(short, cannot error) error {
+	if cannot == nil {
+		return short
+	}
+	return fmt.Errorf("%w (and to disk: %w)", short, cannot)
+}
+
+// ownFault is why a segment cannot go to disk where the next one may: an object in it is damaged, or its tenant has no
+// room on disk. Neither keeps anybody else from memory, and neither is met again as long as nothing changes.
+type ownFault struct {
+	error
+	tenant *tenant // whose the segment is
+}
+
+func (f *ownFault) Unwrap() error { return f.error }
 
 // missing gives how many bytes would have to go for n more to fit. mu is held.
 func (s *Store) missing(n uint64) uint64 {
@@ -172,22 +199,40 @@ func (s *Store) coldOf(of *tenant) *list.List {
 }
 
 // victims takes cold segments, a tenant's or anybody's, the coldest first, until their bytes and those on their way
-// back are enough. mu is held.
-func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentState) {
-	for at := s.coldOf(of).Front(); at != nil && leaving < missing && len(list) < maxVictims; {
-		g := at.Value.(*segmentState)
-		at = at.Next()
+// back are enough. Those whose tenant has no room for them on disk go behind the others; more: there were so many of
+// them that it ended there. mu is held.
+func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentState, more bool) {
+	cold := s.coldOf(of)
+	left := cold.Len()
+	for steps := 0; left > 0 && leaving < missing && len(list) < maxVictims; steps++ {
+		if steps == lockSteps {
+			return list, true
+		}
+		left--
+		g := cold.Front().Value.(*segmentState)
+		if s.lacksDisk(g) {
+			s.cold.MoveToBack(g.ranked[0])
+			g.tenant.cold.MoveToBack(g.ranked[1])
+			continue
+		}
 		leaving += g.bytes
 		g.evicting = true
 		s.rank(g)
 		list = append(list, g)
 	}
-	return list
+	return list, false
+}
+
+// lacksDisk reports whether a segment was met that has no room on disk, and its tenant has no more now. mu is held.
+func (s *Store) lacksDisk(g *segmentState) bool {
+	limit := s.opts.TenantSpillBytes
+	return g.lacking > 0 && limit > 0 && (g.lacking > limit || g.tenant.disk > limit-g.lacking)
 }
 
 // evict sends segments to disk, several at once, and says how many it took on: those that nobody holds through the
-// index. mu is held, and let go meanwhile. The error is the first one; the segments that it does not concern are gone
-// nevertheless. share is of the tenant that needs the memory, whosever the objects are.
+// index. mu is held, and let go meanwhile. The error is the first one, an ownFault only where there is no other; the
+// segments that it does not concern are gone nevertheless. share is of the tenant that needs the memory, whosever
+// the objects are.
 func (s *Store) evict(victims []*segmentState, share spill.Share, stop func() bool) (n int, first error) {
 	s.transfers.Add(1)
 	defer s.transfers.Done()
@@ -209,7 +254,8 @@ func (s *Store) evict(victims []*segmentState, share spill.Share, stop func() bo
 	running.Wait()
 	s.mu.Lock()
 	for _, j := range jobs {
-		if err := s.finishEviction(j); err != nil && first == nil {
+		err := s.finishEviction(j)
+		if own := (*ownFault)(nil); err != nil && (first == nil || errors.As(first, &own)) {
 			first = err
 		}
 	}
@@ -256,12 +302,14 @@ type outgoing struct {
 	done    *atomic.Uint64
 	sums    []byte // that it must have; nil: not known
 	err     error
+	damaged bool // err says that its memory is not what it was
 }
 
 // newEviction says what is to be written. Who has claimed the file of one object of the segment has claimed no other
 // that an eviction waits for, and waits for nobody, so that waiting for it ends. mu is held, and let go meanwhile.
 func (s *Store) newEviction(g *segmentState) *eviction {
 	j := &eviction{g: g}
+	g.lacking = 0
 	if g.mem == nil { // its objects were deleted meanwhile
 		return j
 	}
@@ -274,11 +322,14 @@ func (s *Store) newEviction(g *segmentState) *eviction {
 		case e.claimed():
 			j.others = append(j.others, e.claim)
 		default:
-			if j.err = s.roomOnDisk(e); j.err == nil {
-				j.files = append(j.files, s.beginWriting(e, false))
+			if err := s.roomOnDisk(e); err != nil {
+				g.lacking = spill.RoomFor(e.size)
+				j.err = &ownFault{err, g.tenant}
+				return false
 			}
+			j.files = append(j.files, s.beginWriting(e, false))
 		}
-		return j.err == nil
+		return true
 	})
 	return j
 }
@@ -333,6 +384,9 @@ func (f *outgoing) write(s *Store, view *segment.Mapping, share spill.Share, sto
 		if f.err = differ(f.record.ID, f.record.Sums, f.sums); f.err != nil {
 			s.spill.Remove(f.record.ID, f.record.SizeBytes)
 			f.record.Sums = nil
+			f.damaged = true
+			s.tellDamage(f.e.damaged(f.record.Name, "memory", f.err))
+			return &ownFault{f.err, f.e.tenant}
 		}
 	}
 	return f.err
@@ -349,6 +403,9 @@ func (s *Store) endWriting(f *outgoing) {
 		if !errors.Is(f.err, object.ErrTimeout) {
 			e.fault = f.err
 		}
+	}
+	if f.damaged && e.state != object.Deleted {
+		s.foundDamaged(e, f.err)
 	}
 	s.yieldFile(e)
 }

@@ -263,7 +263,8 @@ func TestOldPlaceIsKeptWhileItIsWritten(t *testing.T) {
 	evicted := later(func() error {
 		s.mu.Lock()
 		defer s.unlock()
-		_, err := s.evict(s.victims(nil, 1, 0), s.spill.For("x"), nil)
+		victims, _ := s.victims(nil, 1, 0)
+		_, err := s.evict(victims, s.spill.For("x"), nil)
 		return err
 	})
 	arrived()

@@ -106,6 +106,10 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 		s.spilledBytes -= e.size
 	}
 	e.state, e.strict = object.Sealed, o.strict
+	if o.damaged {
+		why := fmt.Errorf("%w: object %s is damaged: the daemon before this one found that", object.ErrStorage, r.ID)
+		e.damage, e.fault = why, why
+	}
 	if g != nil {
 		s.attach(e, g, o.offset)
 	}

@@ -127,7 +127,7 @@ func (s *Store) returnMemory() {
 		return
 	}
 	s.freshenUsed(nil)
-	if victims := s.victims(nil, s.above(target), s.leaving(nil)); len(victims) > 0 && !s.closed {
+	if victims, _ := s.victims(nil, s.above(target), s.leaving(nil)); len(victims) > 0 && !s.closed {
 		// the objects say what was wrong; who needs the room meets it again
 		_, _ = s.evict(victims, s.spill.For(""), s.isClosed)
 	}

@@ -24,6 +24,9 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 	case e.state != object.Sealed:
 		return Handle{}, e.notSealed()
 	}
+	if err := e.isDamaged(); err != nil {
+		return Handle{}, err
+	}
 	fd := -1
 	if e.seg != nil {
 		if fd, err = e.seg.mem.Dup(); err != nil {

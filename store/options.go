@@ -63,8 +63,8 @@ type Options struct {
 	ScrubEvery time.Duration
 	// ScrubRate bounds those, in bytes a second. Default 64 MiB.
 	ScrubRate uint64
-	// OnDamage hears of each object that a scrub finds damaged, whoever asked for it. It must not block. nil: the
-	// status alone tells.
+	// OnDamage hears of each object that is found damaged, by a scrub or on its way to disk. It must not block. nil:
+	// the status alone tells.
 	OnDamage func(object.Damage)
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool

@@ -66,9 +66,7 @@ func (s *Store) scrubStep(ctx context.Context, only, from string,
 	}
 	defer func() {
 		for _, d := range report.Damaged {
-			if s.opts.OnDamage != nil {
-				s.opts.OnDamage(d)
-			}
+			s.tellDamage(d)
 		}
 	}()
 	w := &scrubbing{s: s, ctx: ctx, pace: pace,
@@ -195,9 +193,8 @@ func (w *scrubbing) lookInMemory(e *entry) (sound bool) {
 	}
 	why := differ(e.id, have, e.sums)
 	if why != nil {
-		s.unindex(e) // nobody gets it any more
-		e.damage, e.fault = why, why
-		w.report.Note(e.damaged("memory", why))
+		s.foundDamaged(e, why)
+		w.report.Note(e.damaged(e.name, "memory", why))
 	}
 	return why == nil
 }
@@ -233,7 +230,7 @@ func (w *scrubbing) lookOnDisk(e *entry, sound bool) {
 		return
 	}
 	e.fault = why
-	w.report.Note(e.damaged("disk", why))
+	w.report.Note(e.damaged(e.name, "disk", why))
 	if sound {
 		s.writeAnew(e)
 	}
@@ -244,8 +241,15 @@ func (w *scrubbing) onDisk(e *entry) bool {
 	return e.onDisk && !e.claimed() && e.state != object.Deleted && e.size > 0
 }
 
-func (e *entry) damaged(where string, why error) object.Damage {
-	return object.Damage{ID: e.id, Name: e.name, Tenant: e.tenant.name, SizeBytes: e.size, Where: where,
+// tellDamage tells who wants to hear of it. mu is not held.
+func (s *Store) tellDamage(d object.Damage) {
+	if s.opts.OnDamage != nil {
+		s.opts.OnDamage(d)
+	}
+}
+
+func (e *entry) damaged(name, where string, why error) object.Damage {
+	return object.Damage{ID: e.id, Name: name, Tenant: e.tenant.name, SizeBytes: e.size, Where: where,
 		Why: why.Error()}
 }
 

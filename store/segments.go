@@ -2,6 +2,7 @@ package store
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,7 @@ type segmentState struct {
 	walk     *entry           // the next one that eachIn comes to
 	usable   int              // of which may go to disk
 	evicting bool             // its objects are on their way to disk
+	lacking  uint64           // room on disk that its tenant did not have when that was tried; 0: it was not short
 	ranked   [2]*list.Element // places in Store.cold and tenant.cold; nil: in use
 	mapping  *segment.Mapping // an internal writer's
 	left     time.Time        // when mem was given up
@@ -126,6 +128,7 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 // openOne counts another segment with memory in for c's tenant. Where that has as many as it may, an empty one makes
 // way, or one whose objects can go to disk. mu is held, and let go meanwhile.
 func (s *Store) openOne(c *Conn) error {
+	var cannot error
 	for try := 0; ; try++ {
 		why := s.mayOpen(c.tenant)
 		switch {
@@ -140,12 +143,13 @@ func (s *Store) openOne(c *Conn) error {
 		case s.spill == nil:
 			return why
 		}
-		victims := s.victims(c.tenant, 1, 0)
+		victims, _ := s.victims(c.tenant, 1, 0)
 		if len(victims) == 0 {
-			return why
+			return withDisk(why, cannot)
 		}
-		if _, err := s.evict(victims, s.spill.For(c.tenant.name), c.stopped.Load); err != nil {
-			return fmt.Errorf("%w (and to disk: %w)", why, err)
+		_, cannot = s.evict(victims, s.spill.For(c.tenant.name), c.stopped.Load)
+		if own := (*ownFault)(nil); cannot != nil && !errors.As(cannot, &own) {
+			return withDisk(why, cannot)
 		}
 	}
 }

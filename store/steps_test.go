@@ -54,7 +54,8 @@ func evictTiny(t *testing.T, n int) (pauses, want int) {
 	pauses = pausesOf(s, func() {
 		s.mu.Lock()
 		defer s.unlock()
-		if _, err := s.evict(s.victims(nil, math.MaxInt, 0), s.spill.For("x"), nil); err != nil {
+		victims, _ := s.victims(nil, math.MaxInt, 0)
+		if _, err := s.evict(victims, s.spill.For("x"), nil); err != nil {
 			t.Error(err)
 		}
 	})

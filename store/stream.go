@@ -515,9 +515,14 @@ func (c *Conn) Pop(stream uint64, wait time.Duration, wake func(*Waiter)) (Poppe
 	return Popped{}, w, err
 }
 
-// popped describes a frame that is c's; where that cannot be the frame goes back. mu is held.
+// popped describes a frame that is c's; where that cannot be the frame goes back. One that was found damaged is given
+// to nobody: it is dropped, and the next pop gets the next one. mu is held.
 func (c *Conn) popped(end *streamEnd, f frame) (Popped, error) {
 	e, fd := f.e, -1
+	if err := e.isDamaged(); err != nil {
+		_ = c.release(e.id) // c has it
+		return Popped{}, fmt.Errorf("frame %d: %w", f.number, err)
+	}
 	if e.seg != nil {
 		var err error
 		if fd, err = c.s.show(c, e.seg); err != nil {

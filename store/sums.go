@@ -69,6 +69,14 @@ func (s *Store) sumUp(e *entry) error {
 	return nil
 }
 
+// foundDamaged notes that an object's memory is not what it was: nobody gets it any more, and it does not go to disk.
+// mu is held.
+func (s *Store) foundDamaged(e *entry, why error) {
+	s.unindex(e)
+	e.damage, e.fault = why, why
+	s.reconsider(e)
+}
+
 // isDamaged says that an object's memory is not what it was, for who would get it.
 func (e *entry) isDamaged() error {
 	if e.damage == nil {
