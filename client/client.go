@@ -176,7 +176,7 @@ func (c *Conn) hello(program string) error {
 	defer cancel()
 	// In this life alone: a refusal is the answer, and nothing to try again for.
 	call, err := c.roundTripIn(ctx, 1, wire.Hello, &wire.HelloRequest{
-		Magic: wire.Magic, Lowest: wire.Version, Highest: wire.Version, Program: program[:min(len(program), 255)],
+		Magic: wire.Magic, Lowest: wire.LowestVersion, Highest: wire.Version, Program: program[:min(len(program), 255)],
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: no answer at %s within %v: is it a Tendril daemon?", ErrDisconnected, c.socket, limit)
@@ -189,8 +189,8 @@ func (c *Conn) hello(program string) error {
 	if len(call.payload) >= 2 { // what follows may have another layout in another version
 		m.Version = binary.LittleEndian.Uint16(call.payload)
 	}
-	if m.Version != wire.Version {
-		return fmt.Errorf("%w: the daemon at %s answers in version %d, this client speaks %d: use a client and a daemon of the same release", object.ErrVersion, c.socket, m.Version, wire.Version)
+	if m.Version < wire.LowestVersion || m.Version > wire.Version {
+		return fmt.Errorf("%w: the daemon at %s answers in version %d, this client speaks %d to %d: use a client and a daemon of the same release", object.ErrVersion, c.socket, m.Version, wire.LowestVersion, wire.Version)
 	}
 	if err := m.Decode(call.payload); err != nil {
 		return err

@@ -50,7 +50,7 @@ type Buffer struct {
 }
 
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
-// otherwise. Errors: object.ErrInvalid, ErrFull, ErrQuota, ErrUnsupported; ErrDisconnected.
+// otherwise. Errors: object.ErrInvalid, ErrFull, ErrQuota, ErrLimit, ErrUnsupported; ErrDisconnected.
 func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	if err := c.notShared("create"); err != nil {
 		return nil, err

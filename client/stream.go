@@ -88,7 +88,7 @@ func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen ui
 }
 
 // OpenWriter opens a stream to push into. A stream may have many writers. Errors: object.ErrExists, ErrNotFound,
-// ErrInvalid, ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
+// ErrInvalid, ErrLimit, ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
 func (c *Conn) OpenWriter(name string, o StreamOptions) (*Writer, error) {
 	id, gen, err := c.openStream(name, wire.StreamWrites, o)
 	if err != nil {

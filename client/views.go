@@ -158,7 +158,7 @@ var fullPauses = [...]time.Duration{0, 20 * time.Millisecond, 80 * time.Millisec
 // for some seconds more.
 func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.Payload) (*call, error) {
 	for try := range len(fullPauses) + leavingTries {
-		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
+		if !object.IsShort(err) {
 			break
 		}
 		pause, last := leavingPause, false

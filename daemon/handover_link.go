@@ -128,7 +128,7 @@ func (l *handoverLink) expect(want byte, limit time.Duration) error {
 // closes nothing of the caller's.
 func meetPredecessor(link *ipc.Dialed, version string) (*predecessor, error) {
 	var hello wire.HelloReply
-	f, err := ask(link, 1, wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: wire.Version,
+	f, err := ask(link, 1, wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: wire.LowestVersion,
 		Highest: wire.Version, Program: "tendril daemon " + version})
 	if err == nil {
 		err = hello.Decode(f.Payload)

@@ -60,7 +60,7 @@ func (s *Store) rank(g *segmentState) {
 // the hold of mu in which it calls insert or has given up.
 func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) (made func(), err error) {
 	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len()+t.making >= limit {
-		return nil, fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrQuota, t.name, limit)
+		return nil, fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrLimit, t.name, limit)
 	}
 	t.making++
 	if err := s.reserveRoom(t, n, stop); err != nil {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -231,8 +230,7 @@ const freeingTime = 250 * time.Millisecond
 // meanwhile.
 func (s *Store) awaitFreed(why error, t *tenant, until time.Time) bool {
 	wait := time.Until(until)
-	short := errors.Is(why, object.ErrQuota) || errors.Is(why, object.ErrFull)
-	if wait <= 0 || !short || s.closed || t.remnants == 0 || time.Since(t.forgot) > freeingTime {
+	if wait <= 0 || !object.IsShort(why) || s.closed || t.remnants == 0 || time.Since(t.forgot) > freeingTime {
 		return false
 	}
 	freed := s.freed

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -36,7 +35,7 @@ type Handle struct {
 
 // Create makes an unsealed object that c fills; c holds one reference. The memory is populated and its contents
 // are undefined (zero, or what c's own dead objects left).
-// Errors: ErrInvalid, ErrUnsupported (class), ErrFull, ErrQuota.
+// Errors: ErrInvalid, ErrUnsupported (class), ErrFull, ErrQuota, ErrLimit.
 func (c *Conn) Create(spec Spec) (Handle, error) { return c.create(spec, false) }
 
 // create is Create, of Conn or AtOnce.
@@ -188,7 +187,7 @@ func extent(size uint64) (bytes, align uint64) {
 func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
 	n := max(min(max(c.room.used/roomShare, firstSegmentBytes), c.s.opts.SegmentBytes), atLeast)
 	g, err := c.s.newSegment(c, n)
-	for n > atLeast && (errors.Is(err, object.ErrQuota) || errors.Is(err, object.ErrFull)) && !c.closed {
+	for n > atLeast && object.IsShort(err) && !c.closed {
 		n = max(n/2, atLeast)
 		g, err = c.s.newSegment(c, n)
 	}

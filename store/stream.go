@@ -110,7 +110,7 @@ type Popped struct {
 }
 
 // OpenStream opens a stream of the tenant's, which is made where it is missing. Bounds and DropOldest are a writer's to
-// set. Errors: ErrInvalid, ErrExists (New), ErrNotFound (Existing), ErrQuota, ErrFull.
+// set. Errors: ErrInvalid, ErrExists (New), ErrNotFound (Existing), ErrLimit, ErrQuota, ErrFull.
 func (c *Conn) OpenStream(spec StreamSpec) (StreamEnd, error) {
 	if err := checkStream(spec); err != nil {
 		return StreamEnd{}, err
@@ -190,7 +190,7 @@ func (st *stream) hasEnded() error { return fmt.Errorf("%w: %q", object.ErrEnded
 func (c *Conn) newStream(spec StreamSpec) (*stream, error) {
 	s, t, name := c.s, c.tenant, spec.Name
 	if len(t.streams) >= object.MaxStreams {
-		return nil, fmt.Errorf("%w: %s has %d streams, which is the limit", object.ErrQuota, t.name, len(t.streams))
+		return nil, fmt.Errorf("%w: %s has %d streams, which is the limit", object.ErrLimit, t.name, len(t.streams))
 	}
 	st := &stream{
 		tenant: t, name: name, created: time.Now(), charge: streamBytes + uint64(len(name)),

@@ -49,7 +49,8 @@ enum {
 	FLAG_MORE = 4,
 	REPLY_BIT = 0x8000,
 	ERROR_FRAME = 0xFFFF,
-	WIRE_VERSION = 1
+	WIRE_LOWEST = 1,
+	WIRE_VERSION = 2 /* the highest */
 };
 #define WIRE_MAGIC 0x4C524454u
 

@@ -60,8 +60,8 @@ static int read_hello(tendril *t, const struct frame *f)
 	t->daemon.capacity_bytes = take_u64(&r);
 	if (f->type != (M_HELLO | REPLY_BIT) || f->nfds || !took_all(&r))
 		return tdl_fail(TENDRIL_PROTOCOL, "what answers at %s is no Tendril daemon", t->socket);
-	if (version != WIRE_VERSION)
-		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u, %d was offered", version, WIRE_VERSION);
+	if (version < WIRE_LOWEST || version > WIRE_VERSION)
+		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u, %d to %d were offered", version, WIRE_LOWEST, WIRE_VERSION);
 	memcpy(t->daemon.incarnation, incarnation, sizeof t->daemon.incarnation);
 	t->daemon.version = keep_text(t, program, n);
 	t->daemon.tenant = keep_text(t, tenant, m);
@@ -87,7 +87,7 @@ static int hello(tendril *t, const char *program)
 	size_t sent;
 	snprintf(name, sizeof name, "%s", program ? program : program_invocation_short_name);
 	put_u32(&w, WIRE_MAGIC);
-	put_u16(&w, WIRE_VERSION);
+	put_u16(&w, WIRE_LOWEST);
 	put_u16(&w, WIRE_VERSION);
 	put_str16(&w, name);
 	raw[0] = (uint8_t)(w.n - HEADER_BYTES);

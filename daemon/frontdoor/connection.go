@@ -73,6 +73,7 @@ type connection struct {
 	attached   *attached // nil: none
 
 	mu      sync.Mutex // guards the rest
+	version uint16     // of the protocol, agreed on in Hello; 0 before
 	gone    bool       // nothing may be sent any more
 	out     []byte     // replies not yet sent
 	sendErr error
@@ -179,7 +180,7 @@ func (c *connection) saysWhyAtOnce() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sendErr == nil {
-		_, c.sendErr = c.link.(*ipc.Accepted).SendNow(errorFrame(c.out, requestOf(c.fault), c.fault), nil)
+		_, c.sendErr = c.link.(*ipc.Accepted).SendNow(errorFrame(c.out, c.version, requestOf(c.fault), c.fault), nil)
 	}
 	c.resetOut()
 	return true
@@ -300,7 +301,7 @@ func (c *connection) answerRefused(err error) bool {
 	defer c.mu.Unlock()
 	c.wanted = true
 	if r.Request != 0 {
-		c.out = errorFrame(c.out, r.Request, r)
+		c.out = errorFrame(c.out, c.version, r.Request, r)
 	}
 	return true
 }
@@ -359,7 +360,7 @@ func (c *connection) flushLast(why error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out = errorFrame(c.out, requestOf(why), why)
+	c.out = errorFrame(c.out, c.version, requestOf(why), why)
 	c.flush()
 }
 
@@ -430,7 +431,8 @@ func (c *connection) appendRaw(f *ipc.Frame, flags uint16, payload []byte) {
 	ipc.FinishFrame(c.out, at)
 }
 
-// errorFrame appends the frame that carries err.
-func errorFrame(b []byte, request uint64, err error) []byte {
-	return ipc.AppendFrame(b, wire.Error, 0, request, &wire.ErrorReply{Code: object.CodeOf(err), Text: err.Error()})
+// errorFrame appends the frame that carries err to a peer of a version of the protocol.
+func errorFrame(b []byte, version uint16, request uint64, err error) []byte {
+	code := wire.CodeFor(version, object.CodeOf(err))
+	return ipc.AppendFrame(b, wire.Error, 0, request, &wire.ErrorReply{Code: code, Text: err.Error()})
 }

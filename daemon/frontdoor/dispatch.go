@@ -320,7 +320,7 @@ func (c *connection) act(f *ipc.Frame) error {
 	if f.Request != 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.out = errorFrame(c.out, f.Request, err)
+		c.out = errorFrame(c.out, c.version, f.Request, err)
 	}
 	return nil
 }

@@ -304,7 +304,7 @@ func (s *Server) welcome(fd int) (tenant string) {
 
 // refuse says why and closes. The answer fits into any socket buffer, so it cannot block.
 func refuse(link transport, why error) {
-	link.Send(errorFrame(nil, 0, why), nil)
+	link.Send(errorFrame(nil, 0, 0, why), nil)
 	link.Close()
 }
 

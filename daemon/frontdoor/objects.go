@@ -16,8 +16,9 @@ func (c *connection) hello(m wire.HelloRequest) (ipc.Payload, error) {
 	if m.Magic != wire.Magic {
 		return nil, fmt.Errorf("%w: Hello with magic 0x%x, want 0x%x", object.ErrProtocol, m.Magic, uint32(wire.Magic))
 	}
-	if m.Lowest > wire.Version || m.Highest < wire.Version {
-		return nil, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use a client and a daemon of the same release", object.ErrVersion, m.Lowest, m.Highest, wire.Version)
+	version := min(m.Highest, wire.Version)
+	if m.Lowest > version || version < wire.LowestVersion {
+		return nil, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d to %d: use a client and a daemon of the same release", object.ErrVersion, m.Lowest, m.Highest, wire.LowestVersion, wire.Version)
 	}
 	if !c.greeting.Stop() {
 		return nil, fmt.Errorf("%w: Hello after more than %v", object.ErrTimeout, c.srv.opts.HelloTime)
@@ -30,9 +31,10 @@ func (c *connection) hello(m wire.HelloRequest) (ipc.Payload, error) {
 	c.stateMu.Lock()
 	c.peer.Name, c.store = m.Program, conn
 	c.stateMu.Unlock()
+	c.version = version
 	c.srv.heirs.returned(c.peer.PID)
 	return &wire.HelloReply{
-		Version: wire.Version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation,
+		Version: version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation,
 		Tenant:    c.peer.Tenant,
 		DaemonPID: uint32(os.Getpid()), CapacityBytes: c.srv.opts.Store.CapacityBytes(),
 	}, nil

@@ -68,7 +68,7 @@ func (c *connection) later(bytes uint64, run func()) error {
 // answer ends a request that ran by itself (later): with p, or with why there is none. mu is held.
 func (c *connection) answer(f *ipc.Frame, p ipc.Payload, err error) {
 	if err != nil {
-		c.out = errorFrame(c.out, f.Request, err)
+		c.out = errorFrame(c.out, c.version, f.Request, err)
 	} else {
 		c.reply(f, p)
 	}

@@ -221,7 +221,7 @@ func (s *Server) enroll(link *ipc.Stream, remote string) error {
 		der, err = s.opts.Cluster.Enroll(remote, m)
 	}
 	if err != nil {
-		return errors.Join(err, link.Send(errorFrame(nil, f.Request, forStrangers(err)), nil))
+		return errors.Join(err, link.Send(errorFrame(nil, 0, f.Request, forStrangers(err)), nil))
 	}
 	return link.Send(ipc.AppendFrame(nil, f.Type|wire.ReplyBit, 0, f.Request, &wire.DERMessage{DER: der}), nil)
 }

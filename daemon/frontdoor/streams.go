@@ -90,7 +90,7 @@ func (c *connection) answerWaiter(h ipc.Header, w *store.Waiter) {
 	p, err := w.Result()
 	switch {
 	case err != nil:
-		c.out = errorFrame(c.out, h.Request, err)
+		c.out = errorFrame(c.out, c.version, h.Request, err)
 	case h.Type == wire.StreamPop:
 		c.replyPop(&f, p)
 	default:

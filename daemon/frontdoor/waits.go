@@ -276,7 +276,7 @@ func (r *pendingRequest) fetch() {
 // end ends the request, with err in place of an answer where it is one. connection.mu is held, and who holds it sends.
 func (r *pendingRequest) end(err error) {
 	if err != nil {
-		r.c.out = errorFrame(r.c.out, r.f.Request, err)
+		r.c.out = errorFrame(r.c.out, r.c.version, r.f.Request, err)
 	}
 	r.over()
 }

@@ -12,8 +12,20 @@ import (
 // Magic begins a Hello: "TDRL".
 const Magic = 0x4C524454
 
-// Version is the only protocol version so far.
-const Version = 1
+// Protocol versions that this package speaks. Version 2 has the error code of object.ErrLimit.
+const (
+	LowestVersion = 1
+	Version       = 2
+)
+
+// CodeFor gives the code that says an error to a peer of a protocol version, which must understand it: to one of
+// version 1, or of none yet (0), an ErrLimit is the ErrQuota that it was there.
+func CodeFor(version uint16, code object.Code) object.Code {
+	if version < 2 && code == object.ErrLimit.Code() {
+		return object.ErrQuota.Code()
+	}
+	return code
+}
 
 // Create's flags.
 const (

@@ -12,6 +12,7 @@ type Code uint16
 type Sentinel struct {
 	code Code
 	text string
+	of   *Sentinel // the wider one that it is a case of; nil: none
 }
 
 // Error gives the sentinel's short text.
@@ -20,32 +21,43 @@ func (s *Sentinel) Error() string { return s.text }
 // Code gives the sentinel's number.
 func (s *Sentinel) Code() Code { return s.code }
 
+// Unwrap gives the wider sentinel that this one is a case of; nil: there is none.
+func (s *Sentinel) Unwrap() error {
+	if s.of == nil {
+		return nil
+	}
+	return s.of
+}
+
 // The sentinel errors of the whole store. Their numbers never change.
 var (
-	ErrProtocol    = &Sentinel{1, "protocol violation"}
-	ErrInvalid     = &Sentinel{2, "invalid argument"}
-	ErrNotFound    = &Sentinel{3, "not found"}
-	ErrExists      = &Sentinel{4, "already exists"}
-	ErrNotSealed   = &Sentinel{5, "not sealed yet"}
-	ErrSealed      = &Sentinel{6, "already sealed"}
-	ErrFull        = &Sentinel{7, "store is full"}
-	ErrQuota       = &Sentinel{8, "tenant's quota is used up"}
-	ErrPermission  = &Sentinel{9, "permission denied"}
-	ErrUnsupported = &Sentinel{10, "not supported"}
-	ErrTimeout     = &Sentinel{11, "timed out"}
-	ErrBusy        = &Sentinel{12, "busy"}
-	ErrVersion     = &Sentinel{13, "no common protocol version"}
-	ErrInternal    = &Sentinel{14, "internal error"}
-	ErrNoDevice    = &Sentinel{15, "no such device, driver or worker"}
-	ErrStorage     = &Sentinel{64, "the object's bytes cannot be used"}
-	ErrEnded       = &Sentinel{80, "the stream has ended"}
-	ErrAborted     = &Sentinel{81, "aborted"}
+	ErrProtocol    = &Sentinel{code: 1, text: "protocol violation"}
+	ErrInvalid     = &Sentinel{code: 2, text: "invalid argument"}
+	ErrNotFound    = &Sentinel{code: 3, text: "not found"}
+	ErrExists      = &Sentinel{code: 4, text: "already exists"}
+	ErrNotSealed   = &Sentinel{code: 5, text: "not sealed yet"}
+	ErrSealed      = &Sentinel{code: 6, text: "already sealed"}
+	ErrFull        = &Sentinel{code: 7, text: "store is full"}
+	ErrQuota       = &Sentinel{code: 8, text: "tenant's quota is used up"}
+	ErrPermission  = &Sentinel{code: 9, text: "permission denied"}
+	ErrUnsupported = &Sentinel{code: 10, text: "not supported"}
+	ErrTimeout     = &Sentinel{code: 11, text: "timed out"}
+	ErrBusy        = &Sentinel{code: 12, text: "busy"}
+	ErrVersion     = &Sentinel{code: 13, text: "no common protocol version"}
+	ErrInternal    = &Sentinel{code: 14, text: "internal error"}
+	ErrNoDevice    = &Sentinel{code: 15, text: "no such device, driver or worker"}
+	// ErrLimit is a number that is used up, of objects, segments or streams: waiting for memory does not help. It is an
+	// ErrQuota, too.
+	ErrLimit   = &Sentinel{code: 16, text: "tenant's limit is reached", of: ErrQuota}
+	ErrStorage = &Sentinel{code: 64, text: "the object's bytes cannot be used"}
+	ErrEnded   = &Sentinel{code: 80, text: "the stream has ended"}
+	ErrAborted = &Sentinel{code: 81, text: "aborted"}
 )
 
 // sentinels is indexed by code; numbers that are not given are nil. Read only.
 var sentinels = [...]*Sentinel{
 	nil, ErrProtocol, ErrInvalid, ErrNotFound, ErrExists, ErrNotSealed, ErrSealed, ErrFull, ErrQuota,
-	ErrPermission, ErrUnsupported, ErrTimeout, ErrBusy, ErrVersion, ErrInternal, ErrNoDevice,
+	ErrPermission, ErrUnsupported, ErrTimeout, ErrBusy, ErrVersion, ErrInternal, ErrNoDevice, ErrLimit,
 	64: ErrStorage, 80: ErrEnded, 81: ErrAborted,
 }
 
@@ -59,6 +71,11 @@ func CodeOf(err error) Code {
 		return s.code
 	}
 	return ErrInternal.code
+}
+
+// IsShort reports whether err is for want of memory, which comes back when others let go of it: waiting may help.
+func IsShort(err error) bool {
+	return (errors.Is(err, ErrFull) || errors.Is(err, ErrQuota)) && !errors.Is(err, ErrLimit)
 }
 
 // RemoteError is an error that another process answered. errors.Is finds its sentinel.

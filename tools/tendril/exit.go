@@ -169,6 +169,9 @@ func classify(err error) (code int, step string) {
 		return exitNotFound, "See what is there with: tendril ls"
 	case errors.Is(err, object.ErrFull):
 		return exitFull, "See what takes the space with: tendril top    For a larger store: tendril daemon --capacity"
+	case errors.Is(err, object.ErrLimit):
+		return exitFull, "See what is there with: tendril ls, tendril stream ls    For more objects, or segments of memory: " +
+			"tendril daemon --quota-objects, --quota-segments"
 	case errors.Is(err, object.ErrQuota):
 		return exitFull, "See what takes the space with: tendril top    For a larger quota: tendril daemon --quota"
 	case errors.Is(err, object.ErrPermission):

@@ -30,6 +30,7 @@ struct script {
 static char dir[] = "/tmp/tendril-hostile-XXXXXX", path[64];
 static int listener, memory;
 static struct script script;
+static int begun, served, requests; /* connections, those that are over, and what the last one asked; the latter two with __atomic */
 
 /* What it answers the request before that with, once; hang_up: and that ends the connection, so that script meets the next. n 0: nothing. */
 static struct {
@@ -109,12 +110,14 @@ static void serve_one(int fd)
 {
 	uint8_t in[1 << 16], hello[256] = {0};
 	bool greeted = false, answered = false;
+	__atomic_store_n(&requests, 0, __ATOMIC_SEQ_CST);
 	for (;;) {
 		if (!read_all(fd, in, 16))
 			return;
 		uint32_t length = in[0] | in[1] << 8 | in[2] << 16;
 		if (!read_all(fd, in + 16, length))
 			return;
+		__atomic_add_fetch(&requests, 1, __ATOMIC_SEQ_CST);
 		if (!greeted && !script.greet_badly) {
 			send_bytes(fd, hello, greeting(hello), 0);
 			greeted = true;
@@ -150,6 +153,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t n)
 {
 	long status = syscall(SYS_connect, fd, to.__sockaddr__, n);
 	struct pollfd end = {.fd = fd};
+	begun += status == 0;
 	while (status == 0 && refuses && !(end.revents & POLLHUP) && poll(&end, 1, -1) >= 0)
 		;
 	return (int)status;
@@ -163,6 +167,7 @@ static void *serve(void *unused)
 		else
 			serve_one(fd);
 		close(fd);
+		__atomic_add_fetch(&served, 1, __ATOMIC_SEQ_CST);
 	}
 	return unused;
 }
@@ -554,6 +559,19 @@ static void errors(void)
 	IS(77, call(GET));
 }
 
+/* What the tenant may have no more of is no memory that others are about to unmap: it is not asked for again. */
+static void limit(void)
+{
+	static const uint8_t text[] = {16, 0, 4, 0, 'm', 'a', 'n', 'y'};
+	script = (struct script){.n = 24};
+	header(script.bytes, 8, ERROR_FRAME, 0, 2);
+	memcpy(script.bytes + 16, text, sizeof text);
+	IS(TENDRIL_LIMIT, call(CREATE));
+	while (__atomic_load_n(&served, __ATOMIC_SEQ_CST) < begun)
+		pause_ms(1);
+	CHECK(__atomic_load_n(&requests, __ATOMIC_SEQ_CST) == 2); /* Hello, Create */
+}
+
 static void refused(void)
 {
 	tendril *t;
@@ -633,6 +651,7 @@ int main(void)
 	newer_replies();
 	lying_verdicts();
 	errors();
+	limit();
 	refused();
 	bad_json();
 	mutations();

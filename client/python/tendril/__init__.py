@@ -23,7 +23,7 @@ daemon about meaning, never about lengths.
 
 from .client import Client, connect
 from .errors import (
-    Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, NoDevice, NotFound, NotSealed, Permission,
+    Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, Limit, NoDevice, NotFound, NotSealed, Permission,
     Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
 )
 from .faults import explain_faults, explain_if_asked
@@ -35,9 +35,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aborted", "Busy", "Client", "Disconnected", "Draft", "Ended", "Event", "Exists", "Frame", "Full", "Info", "Internal",
-    "Invalid", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission", "Protocol", "Quota", "Reader",
-    "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version", "Watch", "Writer", "connect",
-    "explain_faults",
+    "Invalid", "Limit", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission", "Protocol", "Quota",
+    "Reader", "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version", "Watch", "Writer",
+    "connect", "explain_faults",
 ]
 
 explain_if_asked()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from . import connection, objects, wire
 from .connection import Connection, Hold
 from .data import fill, meta_of, source_of
-from .errors import Disconnected, Full, Invalid, Permission, Protocol, Quota, Timeout, Unsupported
+from .errors import Disconnected, Full, Invalid, Limit, Permission, Protocol, Quota, Timeout, Unsupported
 from .objects import Draft, Info, Object, ObjectID, Part, Tree
 
 if TYPE_CHECKING:
@@ -217,6 +217,8 @@ class Client:
         for attempt in range(len(_FULL_PAUSES) + _LEAVING_TRIES):
             try:
                 return ask()
+            except Limit:
+                raise  # no memory helps
             except (Full, Quota):
                 if attempt >= len(_FULL_PAUSES) and not self._memory_leaves():
                     break  # what was on its way may just have arrived: once more
@@ -363,7 +365,7 @@ class Client:
         for at in range(0, len(keys), _GET_AHEAD):
             batch = keys[at:at + _GET_AHEAD]
             for key, got in zip(batch, live.call_many(wire.GET, [_key(k) + _U32.pack(0) for k in batch], _Got(live))):
-                if isinstance(got, (Full, Quota)):  # it comes from disk, and memory is short
+                if isinstance(got, (Full, Quota)) and not isinstance(got, Limit):  # it comes from disk, and memory is short
                     got = self.get(key)
                 if isinstance(got, BaseException):
                     raise got  # what was found goes with the list

@@ -182,13 +182,13 @@ class Connection:
 
     def _hello(self) -> None:
         name = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else "python")[:200] or "python"
-        body = struct.pack("<IHH", wire.MAGIC, wire.VERSION, wire.VERSION)
+        body = struct.pack("<IHH", wire.MAGIC, wire.LOWEST_VERSION, wire.VERSION)
         body += wire.str16(name.encode("utf-8", "replace").decode("utf-8"))
         deadline = time.monotonic() + _HELLO_SECONDS
         (self.version, self.daemon_version, self.incarnation, self.tenant, self.daemon_pid,
          self.capacity_bytes) = self.call(wire.HELLO, body, _decode_hello, deadline)
-        if self.version != wire.VERSION:
-            raise Protocol("daemon chose version %d, offered was %d" % (self.version, wire.VERSION))
+        if not wire.LOWEST_VERSION <= self.version <= wire.VERSION:
+            raise Protocol("daemon chose version %d, offered were %d to %d" % (self.version, wire.LOWEST_VERSION, wire.VERSION))
 
     def close(self) -> None:
         """Ends the connection. Memory that is still in use stays mapped until its last view is gone."""

@@ -59,6 +59,12 @@ class Quota(TendrilError, MemoryError):
     code = 8
 
 
+class Limit(Quota):
+    """The tenant may have no more objects, segments or streams: waiting for memory does not help."""
+
+    code = 16
+
+
 class Permission(TendrilError, PermissionError):
     """The object belongs to another tenant."""
 
@@ -127,7 +133,7 @@ class Disconnected(TendrilError, ConnectionError):
 
 _CLASSES = (
     Protocol, Invalid, NotFound, Exists, NotSealed, Sealed, Full, Quota,
-    Permission, Unsupported, Timeout, Busy, Version, Internal, NoDevice, Storage, Ended,
+    Permission, Unsupported, Timeout, Busy, Version, Internal, NoDevice, Limit, Storage, Ended,
     Aborted,
 )  # type: tuple[Type[TendrilError], ...]
 _BY_CODE: Dict[int, Type[TendrilError]] = {c.code: c for c in _CLASSES}

@@ -8,7 +8,8 @@ from typing import List, Mapping, NamedTuple, Optional
 from .errors import Invalid, Protocol
 
 MAGIC = 0x4C524454
-VERSION = 1
+LOWEST_VERSION = 1
+VERSION = 2  # the highest
 HEADER = struct.Struct("<IHHQ")
 MAX_PAYLOAD = 1 << 20
 MAX_META = 4096

@@ -337,6 +337,26 @@ class Processes(WithFake):
         self.assertEqual(len(caught), 1)
 
 
+class Limits(WithFake):
+    def test_a_limit_is_not_waited_for(self):
+        """What the tenant may have no more of is no memory that others are about to unmap."""
+        asked = []
+
+        def hook(kind, payload):
+            asked.append(kind)
+            if kind in (wire.CREATE, wire.GET):
+                return frame(0xFFFF, struct.pack("<HH", 16, 4) + b"many")
+            return None
+
+        self.fake.hook = hook
+        for ask in (lambda: self.store.create(5), lambda: self.store.get("x"), lambda: self.store.get_many(["x"])):
+            with self.assertRaises(tendril.Limit):
+                ask()
+        self.assertEqual([k for k in asked if k in (wire.CREATE, wire.GET)], [wire.CREATE, wire.GET, wire.GET])
+        self.assertEqual([k for k in asked if k in (wire.SWEEP, wire.STATUS)], [])
+        self.assertTrue(issubclass(tendril.Limit, tendril.Quota))
+
+
 class Garbage(unittest.TestCase):
     """Whatever a daemon sends, the client raises: it never crashes, hangs, or keeps a descriptor."""
 

@@ -1,0 +1,128 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// counted is a daemon of protocol version `version` at its socket that answers each request by a function, and counts
+// the requests by kind.
+type counted struct {
+	socket  string
+	version uint16
+	answer  func(kind wire.Type) (wire.Type, ipc.Payload)
+
+	mu   sync.Mutex
+	came map[wire.Type]int
+}
+
+func newCounted(t *testing.T, version uint16, answer func(kind wire.Type) (wire.Type, ipc.Payload)) *counted {
+	t.Helper()
+	d := &counted{socket: filepath.Join(t.TempDir(), "s"), version: version, answer: answer,
+		came: make(map[wire.Type]int)}
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for d.serveOne(c) == nil {
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return d
+}
+
+// serveOne reads one request, which is whole and short, and answers it.
+func (d *counted) serveOne(c net.Conn) error {
+	raw := make([]byte, ipc.HeaderBytes)
+	if _, err := io.ReadFull(c, raw); err != nil {
+		return err
+	}
+	length, kind := binary.LittleEndian.Uint32(raw), wire.Type(binary.LittleEndian.Uint16(raw[4:]))
+	request := binary.LittleEndian.Uint64(raw[8:])
+	if _, err := io.CopyN(io.Discard, c, int64(length)); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.came[kind]++
+	d.mu.Unlock()
+	if request == 0 {
+		return nil
+	}
+	said, reply := kind|wire.ReplyBit, ipc.Payload(&wire.HelloReply{Version: d.version, Tenant: "t"})
+	if kind != wire.Hello {
+		said, reply = d.answer(kind)
+	}
+	_, err := c.Write(ipc.AppendFrame(nil, said, 0, request, reply))
+	return err
+}
+
+func (d *counted) count(kind wire.Type) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.came[kind]
+}
+
+// TestLimitIsNotWaitedFor: what a tenant may have no more of is no memory that others are about to unmap: such a
+// refusal is the answer, at once. A daemon of protocol version 1 has one code for both.
+func TestLimitIsNotWaitedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		version uint16
+		code    object.Code
+		want    error
+		asked   bool // more than once
+	}{
+		"a limit":                      {2, 16, object.ErrLimit, false},
+		"memory":                       {2, 8, object.ErrQuota, true},
+		"either, said by an older one": {1, 8, object.ErrQuota, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newCounted(t, test.version, func(kind wire.Type) (wire.Type, ipc.Payload) {
+				switch kind {
+				case wire.Sweep:
+					return kind | wire.ReplyBit, &wire.SweepReply{}
+				case wire.Status:
+					return kind | wire.ReplyBit, rawPayload(`{}`)
+				}
+				return wire.Error, &wire.ErrorReply{Code: test.code, Text: "no more"}
+			})
+			c, err := Dial(d.socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, createErr := c.Create(5, CreateOptions{})
+			_, getErr := c.GetByName(context.Background(), "x", 0) // of an object on disk
+			for _, err := range []error{createErr, getErr} {
+				if !errors.Is(err, test.want) || !errors.Is(err, object.ErrQuota) {
+					t.Errorf("%v, want %v", err, test.want)
+				}
+			}
+			again := d.count(wire.Sweep)+d.count(wire.Status) > 0
+			if again != test.asked || d.count(wire.Create) > 1 != test.asked || d.count(wire.Get) > 1 != test.asked {
+				t.Errorf("asked again: %v, want %v: %v", again, test.asked, d.came)
+			}
+		})
+	}
+}
