@@ -114,7 +114,7 @@ var rows = map[wire.Type]row{
 		answer: answers((*connection).uploading)},
 	wire.Write:      {mutates: true, maxPayload: ipc.MaxPayload, answer: done((*connection).write)},
 	wire.Hold:       {maxPayload: idBytes + stringMax + 4, handle: on((*connection).hold)},
-	wire.WorkerFate: {slow: true, session: true, maxPayload: 8, answer: answers((*connection).workerFate)},
+	wire.WorkerFate: {session: true, maxPayload: 8, handle: on((*connection).workerFate)},
 	wire.CreateWith: {local: true, mutates: true, maxPayload: 10 + stringMax + metaMax + 8 + labelsMax,
 		handle: on((*connection).createWith)},
 	wire.Update: {mutates: true, maxPayload: idBytes + stringMax + 9 + labelsMax,

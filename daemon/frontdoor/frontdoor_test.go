@@ -33,12 +33,14 @@ type fakeBackend struct {
 	last    uint64
 	closed  int
 	release chan struct{} // OpenWorker waits for it, or for its session's end
+	fate    chan struct{} // WorkerFate waits for it
 	ended   map[uint64]chan struct{}
 	lane    func(ticket [ipc.TicketBytes]byte, fd int) error // what Lane does; nil: there is no ticket
 }
 
 func newFakeBackend() *fakeBackend {
-	return &fakeBackend{open: map[uint64]bool{}, release: make(chan struct{}), ended: map[uint64]chan struct{}{}}
+	return &fakeBackend{open: map[uint64]bool{}, release: make(chan struct{}), fate: make(chan struct{}),
+		ended: map[uint64]chan struct{}{}}
 }
 
 func (b *fakeBackend) Status(Peer) ([]byte, error) { panic("a fault of the daemon") }
@@ -118,7 +120,8 @@ func (b *fakeBackend) ReserveDevice(session, worker, bytes uint64) error {
 	return nil
 }
 func (b *fakeBackend) WorkerFate(session, worker uint64) (bool, string, error) {
-	return true, "", nil
+	<-b.fate
+	return true, fmt.Sprintf("worker %d of session %d", worker, session), nil
 }
 
 func (b *fakeBackend) sessions() (open, closed int) {

@@ -134,9 +134,15 @@ func (c *connection) closeWorker(m wire.Number) error {
 	return nil
 }
 
-func (c *connection) workerFate(m wire.Number) (ipc.Payload, error) {
-	alive, text, err := c.srv.opts.Backend.WorkerFate(c.session, m.N)
-	return &wire.WorkerFateReply{Alive: alive, Text: text}, err
+// workerFate may wait for a worker's end, and holds no other request of the connection up meanwhile. mu is held.
+func (c *connection) workerFate(f *ipc.Frame, m wire.Number) error {
+	header, session := ipc.Frame{Header: f.Header}, c.session
+	return c.later(store.WaitBytes, func() {
+		alive, text, err := c.srv.opts.Backend.WorkerFate(session, m.N)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer(&header, &wire.WorkerFateReply{Alive: alive, Text: text}, err)
+	})
 }
 
 // reserveDevice is answered in its turn: of two the later one counts.
