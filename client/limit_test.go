@@ -20,13 +20,13 @@ import (
 type counted struct {
 	socket  string
 	version uint16
-	answer  func(kind wire.Type) (wire.Type, ipc.Payload)
+	answer  func(kind wire.Type, nth int) (wire.Type, ipc.Payload) // nth: of its kind, from 1 on
 
 	mu   sync.Mutex
 	came map[wire.Type]int
 }
 
-func newCounted(t *testing.T, version uint16, answer func(kind wire.Type) (wire.Type, ipc.Payload)) *counted {
+func newCounted(t *testing.T, version uint16, answer func(kind wire.Type, nth int) (wire.Type, ipc.Payload)) *counted {
 	t.Helper()
 	d := &counted{socket: filepath.Join(t.TempDir(), "s"), version: version, answer: answer,
 		came: make(map[wire.Type]int)}
@@ -65,13 +65,14 @@ func (d *counted) serveOne(c net.Conn) error {
 	}
 	d.mu.Lock()
 	d.came[kind]++
+	nth := d.came[kind]
 	d.mu.Unlock()
 	if request == 0 {
 		return nil
 	}
 	said, reply := kind|wire.ReplyBit, ipc.Payload(&wire.HelloReply{Version: d.version, Tenant: "t"})
 	if kind != wire.Hello {
-		said, reply = d.answer(kind)
+		said, reply = d.answer(kind, nth)
 	}
 	_, err := c.Write(ipc.AppendFrame(nil, said, 0, request, reply))
 	return err
@@ -98,7 +99,7 @@ func TestLimitIsNotWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newCounted(t, test.version, func(kind wire.Type) (wire.Type, ipc.Payload) {
+			d := newCounted(t, test.version, func(kind wire.Type, _ int) (wire.Type, ipc.Payload) {
 				switch kind {
 				case wire.Sweep:
 					return kind | wire.ReplyBit, &wire.SweepReply{}
@@ -122,6 +123,49 @@ func TestLimitIsNotWaitedFor(t *testing.T) {
 			again := d.count(wire.Sweep)+d.count(wire.Status) > 0
 			if again != test.asked || d.count(wire.Create) > 1 != test.asked || d.count(wire.Get) > 1 != test.asked {
 				t.Errorf("asked again: %v, want %v: %v", again, test.asked, d.came)
+			}
+		})
+	}
+}
+
+// TestOnlyOnesOwnMemoryHelpsAQuota: who was refused memory goes on asking while some is on its way back that would
+// help: anybody's where the store is full, the tenant's own where its quota is used up. So others, who need only keep
+// what they should give back, delay no refusal.
+func TestOnlyOnesOwnMemoryHelpsAQuota(t *testing.T) {
+	const enough = 7 // requests: more than are made without asking what leaves
+	for name, test := range map[string]struct {
+		code   object.Code
+		status string
+		goesOn bool
+	}{
+		"quota, others' memory":        {8, `{"store":{"leaving_bytes":5,"tenant_leaving_bytes":0}}`, false},
+		"quota, own memory":            {8, `{"store":{"leaving_bytes":5,"tenant_leaving_bytes":5}}`, true},
+		"quota, an older daemon":       {8, `{"store":{"leaving_bytes":5}}`, true},
+		"quota, an older one, nothing": {8, `{"store":{"leaving_bytes":0}}`, false},
+		"full, others' memory":         {7, `{"store":{"leaving_bytes":5,"tenant_leaving_bytes":0}}`, true},
+		"full, nothing":                {7, `{"store":{"leaving_bytes":0,"tenant_leaving_bytes":0}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newCounted(t, wire.Version, func(kind wire.Type, nth int) (wire.Type, ipc.Payload) {
+				switch {
+				case kind == wire.Sweep:
+					return kind | wire.ReplyBit, &wire.SweepReply{}
+				case kind == wire.Status:
+					return kind | wire.ReplyBit, rawPayload(test.status)
+				case nth > enough:
+					return wire.Error, &wire.ErrorReply{Code: object.ErrInvalid.Code(), Text: "enough"}
+				}
+				return wire.Error, &wire.ErrorReply{Code: test.code, Text: "no more"}
+			})
+			c, err := Dial(d.socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, err = c.Create(5, CreateOptions{})
+			if goesOn := errors.Is(err, object.ErrInvalid); goesOn != test.goesOn || d.count(wire.Status) == 0 {
+				t.Errorf("went on: %v, want %v: %v: %v", goesOn, test.goesOn, err, d.came)
 			}
 		})
 	}

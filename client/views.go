@@ -164,7 +164,7 @@ func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.P
 		pause, last := leavingPause, false
 		if try < len(fullPauses) {
 			pause = fullPauses[try]
-		} else if !c.memoryLeaves() {
+		} else if !c.memoryLeaves(err) {
 			pause, last = 0, true // what was on its way may just have arrived
 		}
 		select {
@@ -191,18 +191,26 @@ const (
 	leavingPause = 200 * time.Millisecond
 )
 
-// memoryLeaves asks whether the daemon waits for memory that is of no use any more.
-func (c *Conn) memoryLeaves() bool {
-	raw, err := c.Status()
-	if err != nil {
+// memoryLeaves asks whether the daemon waits for memory that is of no use any more and whose return may mend err: where
+// the tenant's quota is used up, for the tenant's own. A daemon that does not tell it apart answers with everybody's.
+func (c *Conn) memoryLeaves(err error) bool {
+	raw, statusErr := c.Status()
+	if statusErr != nil {
 		return false
 	}
 	var status struct {
 		Store struct {
-			LeavingBytes uint64 `json:"leaving_bytes"`
+			LeavingBytes       uint64  `json:"leaving_bytes"`
+			TenantLeavingBytes *uint64 `json:"tenant_leaving_bytes"`
 		} `json:"store"`
 	}
-	return json.Unmarshal(raw, &status) == nil && status.Store.LeavingBytes > 0
+	if json.Unmarshal(raw, &status) != nil {
+		return false
+	}
+	if own := status.Store.TenantLeavingBytes; own != nil && errors.Is(err, object.ErrQuota) {
+		return *own > 0
+	}
+	return status.Store.LeavingBytes > 0
 }
 
 // forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under

@@ -119,6 +119,7 @@ func (d *Daemon) nodeStatus() NodeStatus {
 // Status implements frontdoor.Backend. Root and the daemon's user see everything, others what their tenant has.
 func (d *Daemon) Status(p frontdoor.Peer) ([]byte, error) {
 	s := d.status()
+	s.Store.For(p.Tenant)
 	if !p.Admin {
 		s.only(p.Tenant)
 	}

@@ -76,5 +76,8 @@ func TestStatusOfAPeer(t *testing.T) {
 		if strings.Contains(string(raw), "secret-program") != x.shown {
 			t.Errorf("to %+v: %s", x.peer, raw)
 		}
+		if !strings.Contains(string(raw), `"tenant_leaving_bytes":0`) {
+			t.Errorf("to %+v nothing is said of the tenant's own memory: %s", x.peer, raw)
+		}
 	}
 }

@@ -194,6 +194,8 @@ type Status struct {
 	// of no use, but some connection, or a process whose connection has ended just now, has not let go, or on its way
 	// to disk
 	LeavingBytes uint64 `json:"leaving_bytes"`
+	// TenantLeavingBytes is how much of that is charged to the tenant that asks; nil: whoever asks is none.
+	TenantLeavingBytes *uint64 `json:"tenant_leaving_bytes,omitempty"`
 	// given up by all who say what they have, and still in somebody's hands
 	KeptBytes    uint64 `json:"kept_bytes"`
 	SessionBytes uint64 `json:"session_bytes"` // sessions' segments
@@ -227,7 +229,8 @@ type TenantStatus struct {
 	Connections  int    `json:"connections"`
 	OpenSegments int    `json:"open_segments"`
 	ChargedBytes uint64 `json:"charged_bytes"`
-	KeptBytes    uint64 `json:"kept_bytes"` // of it, as Status.KeptBytes
+	LeavingBytes uint64 `json:"leaving_bytes"` // of it, as Status.LeavingBytes
+	KeptBytes    uint64 `json:"kept_bytes"`    // of it, as Status.KeptBytes
 	DiskBytes    uint64 `json:"disk_bytes"`
 	RequestBytes uint64 `json:"request_bytes"`
 }
@@ -256,6 +259,11 @@ func (s *Store) Status() Status {
 	}
 	st.Index, st.Scrub = inIndex, s.scrubStatus()
 	st.References += st.Index.References
+	leaves := make(map[*tenant]uint64)
+	leaving := func(g *segmentState) {
+		st.LeavingBytes += g.bytes
+		leaves[g.charged()] += g.bytes
+	}
 	steps := 0
 	for _, g := range s.segments {
 		s.breathe(&steps)
@@ -266,12 +274,12 @@ func (s *Store) Status() Status {
 		switch {
 		case g.mem == nil && len(g.seen) == 0: // KeptBytes, and what a process that ended just now still has
 			if time.Since(g.ended) < leavingTime {
-				st.LeavingBytes += g.bytes
+				leaving(g)
 			}
 		case g.mem == nil || g.evicting:
-			st.LeavingBytes += g.bytes
+			leaving(g)
 		case g.session && g.writer != nil && g.writer.stopped.Load(): // the session's workers are being ended
-			st.LeavingBytes += g.bytes
+			leaving(g)
 		case g.session:
 			st.SessionBytes += g.bytes
 		case g.idle:
@@ -289,12 +297,20 @@ func (s *Store) Status() Status {
 	for _, t := range s.tenants {
 		st.Tenants = append(st.Tenants, TenantStatus{
 			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t],
-			DiskBytes: t.disk, OpenSegments: t.opened,
-			RequestBytes: s.requests.held(t),
+			LeavingBytes: leaves[t], DiskBytes: t.disk, OpenSegments: t.opened, RequestBytes: s.requests.held(t),
 		})
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })
 	return st
+}
+
+// For makes it the status that a tenant asked for.
+func (st *Status) For(tenant string) {
+	st.TenantLeavingBytes = new(uint64)
+	at := sort.Search(len(st.Tenants), func(i int) bool { return st.Tenants[i].Name >= tenant })
+	if at < len(st.Tenants) && st.Tenants[at].Name == tenant {
+		*st.TenantLeavingBytes = st.Tenants[at].LeavingBytes
+	}
 }
 
 // Tenants gives the names of those that have something, in order.

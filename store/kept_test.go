@@ -325,3 +325,33 @@ func TestEndedProcessesAreLeaving(t *testing.T) {
 	})
 	waitUntil(t, func() bool { return s.Status().ChargedBytes == 0 })
 }
+
+// TestLeavingIsATenantsOwn: what a tenant's connections have not let go of is told apart from what others' have: it is
+// no hope for who needs memory under a quota of his own.
+func TestLeavingIsATenantsOwn(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 32 << 20})
+	hostile, keeper, other := connect(t, s, "hostile"), connect(t, s, "hostile"), connect(t, s, "other")
+	sealedObject(t, other, Spec{SizeBytes: 1})
+	id := sealedObject(t, hostile, Spec{SizeBytes: 1 << 20, Own: true})
+	h, err := keeper.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeHandle(h)
+	if err := errors.Join(hostile.Release(id), keeper.Release(id)); err != nil { // and nobody says Forget
+		t.Fatal(err)
+	}
+	want := map[string]uint64{"hostile": 1 << 20, "other": 0}
+	for asks, own := range map[string]uint64{"hostile": 1 << 20, "other": 0, "stranger": 0} {
+		st := s.Status()
+		st.For(asks)
+		if st.LeavingBytes != 1<<20 || *st.TenantLeavingBytes != own {
+			t.Errorf("%d bytes leave, %d of %s's", st.LeavingBytes, *st.TenantLeavingBytes, asks)
+		}
+		for _, x := range st.Tenants {
+			if x.LeavingBytes != want[x.Name] {
+				t.Errorf("%d bytes of %s leave, want %d", x.LeavingBytes, x.Name, want[x.Name])
+			}
+		}
+	}
+}

@@ -319,12 +319,16 @@ func (s *Store) settle(g *segmentState) {
 	if len(g.seen) == 0 && g.kept == nil && s.segments[g.id] == g {
 		delete(s.segments, g.id)
 		s.backAgain(g)
-		if g.payer != nil {
-			s.uncharge(g.payer, g.bytes)
-			return
-		}
-		s.uncharge(g.tenant, g.bytes)
+		s.uncharge(g.charged(), g.bytes)
 	}
+}
+
+// charged gives who is charged for a segment.
+func (g *segmentState) charged() *tenant {
+	if g.payer != nil {
+		return g.payer
+	}
+	return g.tenant
 }
 
 // leave gives up the memory of a segment. unlock closes it. mu is held.

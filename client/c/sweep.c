@@ -85,17 +85,25 @@ int sweep(tendril *t, bool now)
 	return TENDRIL_OK;
 }
 
-/* Whether the daemon waits for memory that is of no use any more. */
-static bool memory_leaves(tendril *t)
+/* The number after a key in the daemon's status; 0 where it is not there. */
+static uint64_t told(const char *status, const char *key)
 {
+	const char *at = strstr(status, key);
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+/* Whether the daemon waits for memory that is of no use any more; own: for the tenant's own, where the daemon tells it apart. */
+static bool memory_leaves(tendril *t, bool own)
+{
+	static const char tenants[] = "\"tenant_leaving_bytes\":", all[] = "\"leaving_bytes\":";
 	uint8_t raw[HEADER_BYTES];
 	struct writer w = begin_frame(raw, sizeof raw, M_STATUS);
 	struct call c;
 	init_call(&c, M_STATUS);
 	if (round_trip(t, &w, &c) != TENDRIL_OK)
 		return false;
-	const char *told = c.bytes ? strstr((const char *)c.bytes, "\"leaving_bytes\":") : NULL;
-	bool leaves = told && strtoull(told + strlen("\"leaving_bytes\":"), NULL, 10) > 0;
+	const char *status = c.bytes ? (const char *)c.bytes : "";
+	bool leaves = told(status, own && strstr(status, tenants) ? tenants : all) > 0;
 	drop_call(&c);
 	return leaves;
 }
@@ -109,7 +117,7 @@ int round_trip_full(tendril *t, struct writer *w, struct call *c)
 	for (int try = 0; try < PAUSES + LEAVING_TRIES && (status == TENDRIL_FULL || status == TENDRIL_QUOTA); try++) {
 		char text[256];
 		snprintf(text, sizeof text, "%s", tendril_message());
-		bool more = try < PAUSES || memory_leaves(t);
+		bool more = try < PAUSES || memory_leaves(t, status == TENDRIL_QUOTA);
 		int ms = try < PAUSES ? pauses_ms[try] : LEAVING_MS;
 		struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
 		while (more && nanosleep(&left, &left) < 0 && errno == EINTR)

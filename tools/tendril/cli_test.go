@@ -341,7 +341,7 @@ func TestKilledDaemonIsReplaced(t *testing.T) {
 // varying replaces what differs from run to run.
 var varying = regexp.MustCompile(`"(id|incarnation|created|sealed|since|go|arch|socket|state_dir|cache_dir|library|library_version|` +
 	`cpu_by|ended_by|memory_by|processes_by)": "[^"]*"|` +
-	`"(pid|creator_pid|file_limit|uid|segment|offset|charged_bytes|segment_bytes|idle_bytes|table_bytes|leaving_bytes|kept_bytes|` +
+	`"(pid|creator_pid|file_limit|uid|segment|offset|charged_bytes|segment_bytes|idle_bytes|table_bytes|leaving_bytes|tenant_leaving_bytes|kept_bytes|` +
 	`segments|connections|references|refs|memory_bytes|goroutines|open_segments|segment_limit|tenant_segment_limit|files|processes|tenant_bytes|tenant_processes)": \d+|uid:\d+`)
 
 func golden(t *testing.T, name, got string) {

@@ -15,7 +15,7 @@
 
 enum {
 	MAX_REPLY = 4096, PAGE = 4096, ERROR_FRAME = 0xFFFF, REPLY = 0x8000,
-	GET = 4, CREATE = 2, LIST = 145, STAT = 9, SWEEP = 14, OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93
+	GET = 4, CREATE = 2, LIST = 145, STAT = 9, STATUS = 10, SWEEP = 14, OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93
 };
 
 /* What the peer answers the first request after the greeting with, in place of what is right: the last one, where prelude is another. */
@@ -30,6 +30,10 @@ struct script {
 static char dir[] = "/tmp/tendril-hostile-XXXXXX", path[64];
 static int listener, memory;
 static struct script script;
+static struct { /* it answers CREATE with a status, STATUS with a text, SWEEP with nothing to sweep; after some CREATEs it says INVALID */
+	int status, creates, enough;
+	const char *text;
+} store;
 static int begun, served, requests; /* connections, those that are over, and what the last one asked; the latter two with __atomic */
 
 /* What it answers the request before that with, once; hang_up: and that ends the connection, so that script meets the next. n 0: nothing. */
@@ -105,6 +109,22 @@ static size_t greeting(uint8_t *to)
 	return (size_t)(p - to);
 }
 
+/* Answers a request of who needs memory. */
+static void answer_full(int fd, const uint8_t *asked)
+{
+	static const uint8_t nothing[4];
+	uint8_t out[16 + 256], error[] = {TENDRIL_INVALID, 0, 1, 0, 'x'};
+	int kind = asked[4];
+	const void *payload = kind == SWEEP ? (const void *)nothing : kind == STATUS ? (const void *)store.text : error;
+	size_t n = kind == SWEEP ? sizeof nothing : kind == STATUS ? strlen(store.text) : sizeof error;
+	if (kind == CREATE && ++store.creates <= store.enough)
+		error[0] = (uint8_t)store.status;
+	header(out, (uint32_t)n, kind == SWEEP || kind == STATUS ? (uint16_t)(kind | REPLY) : ERROR_FRAME, 0, 0);
+	memcpy(out + 8, asked + 8, 8);
+	memcpy(out + 16, payload, n);
+	send_bytes(fd, out, 16 + n, 0);
+}
+
 /* Answers one connection: the greeting, the prelude, then the script, then nothing more until the client leaves. */
 static void serve_one(int fd)
 {
@@ -121,6 +141,10 @@ static void serve_one(int fd)
 		if (!greeted && !script.greet_badly) {
 			send_bytes(fd, hello, greeting(hello), 0);
 			greeted = true;
+			continue;
+		}
+		if (store.status) {
+			answer_full(fd, in);
 			continue;
 		}
 		if (!answered && prelude.is.n && !prelude.told) {
@@ -572,6 +596,30 @@ static void limit(void)
 	CHECK(__atomic_load_n(&requests, __ATOMIC_SEQ_CST) == 2); /* Hello, Create */
 }
 
+/* Who was refused memory goes on asking while some is on its way back that would help: the tenant's own, where its quota is used up. */
+static void leaving(void)
+{
+	static const struct {
+		int status;
+		const char *text;
+		bool goes_on;
+	} cases[] = {
+		{TENDRIL_QUOTA, "{\"store\":{\"leaving_bytes\":5,\"tenant_leaving_bytes\":0}}", false},
+		{TENDRIL_QUOTA, "{\"store\":{\"leaving_bytes\":5,\"tenant_leaving_bytes\":5}}", true},
+		{TENDRIL_QUOTA, "{\"store\":{\"leaving_bytes\":5}}", true}, /* an older daemon */
+		{TENDRIL_FULL, "{\"store\":{\"leaving_bytes\":5,\"tenant_leaving_bytes\":0}}", true},
+		{TENDRIL_FULL, "{\"store\":{\"leaving_bytes\":0,\"tenant_leaving_bytes\":0}}", false},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		store.status = cases[i].status;
+		store.text = cases[i].text;
+		store.creates = 0;
+		store.enough = 7; /* more than are made without asking what leaves */
+		IS(cases[i].goes_on ? TENDRIL_INVALID : cases[i].status, call(CREATE));
+	}
+	store.status = 0;
+}
+
 static void refused(void)
 {
 	tendril *t;
@@ -652,6 +700,7 @@ int main(void)
 	lying_verdicts();
 	errors();
 	limit();
+	leaving();
 	refused();
 	bad_json();
 	mutations();

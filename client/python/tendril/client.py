@@ -219,16 +219,20 @@ class Client:
                 return ask()
             except Limit:
                 raise  # no memory helps
-            except (Full, Quota):
-                if attempt >= len(_FULL_PAUSES) and not self._memory_leaves():
+            except (Full, Quota) as e:
+                if attempt >= len(_FULL_PAUSES) and not self._memory_leaves(isinstance(e, Quota)):
                     break  # what was on its way may just have arrived: once more
             time.sleep(_FULL_PAUSES[attempt] if attempt < len(_FULL_PAUSES) else _LEAVING_PAUSE)
             live.sweep(now=True)
         return ask()
 
-    def _memory_leaves(self) -> bool:
+    def _memory_leaves(self, own: bool) -> bool:
+        """Whether the daemon waits for memory that is of no use any more; own: for the tenant's own, where the daemon tells it apart."""
         store = self.status().get("store")
-        return isinstance(store, dict) and bool(store.get("leaving_bytes"))
+        if not isinstance(store, dict):
+            return False
+        whole = store.get("leaving_bytes")
+        return bool(store.get("tenant_leaving_bytes", whole) if own else whole)
 
     def empty(self, shape: "int | Sequence[int]", dtype: Any = "f8", name: str = "", *, order: str = "C",
               lifetime: Optional[str] = None, ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None,

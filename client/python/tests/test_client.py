@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import json
 import os
 import pathlib
 import socket
@@ -355,6 +356,29 @@ class Limits(WithFake):
         self.assertEqual([k for k in asked if k in (wire.CREATE, wire.GET)], [wire.CREATE, wire.GET, wire.GET])
         self.assertEqual([k for k in asked if k in (wire.SWEEP, wire.STATUS)], [])
         self.assertTrue(issubclass(tendril.Limit, tendril.Quota))
+
+    def test_only_ones_own_memory_helps_a_quota(self):
+        """Others, who need only keep what they should give back, delay no refusal."""
+        enough = 7  # requests: more than are made without asking what leaves
+        for code, leaves, own, goes_on in ((8, 5, 0, False), (8, 5, 5, True), (8, 5, None, True), (8, 0, None, False),
+                                           (7, 5, 0, True), (7, 0, 0, False)):
+            made = []
+
+            def hook(kind, payload):
+                if kind == wire.STATUS:
+                    store = {"leaving_bytes": leaves}
+                    if own is not None:
+                        store["tenant_leaving_bytes"] = own
+                    return frame(kind | 0x8000, json.dumps({"store": store}).encode())
+                if kind != wire.CREATE:
+                    return None
+                made.append(kind)
+                return frame(0xFFFF, struct.pack("<HH", 2 if len(made) > enough else code, 4) + b"many")
+
+            self.fake.hook = hook
+            with self.subTest(code=code, leaves=leaves, own=own), mock.patch("tendril.client._LEAVING_PAUSE", 0.01):
+                with self.assertRaises(tendril.Invalid if goes_on else tendril.Quota if code == 8 else tendril.Full):
+                    self.store.create(5)
 
 
 class Garbage(unittest.TestCase):
