@@ -32,6 +32,10 @@ const (
 	guardBye    = "bye"
 )
 
+// guardPause is the least time between the start of a guard and that of the next where nobody needs it at once:
+// somebody may end each one.
+const guardPause = time.Second
+
 // guardLimit bounds a write to the guard, which reads at once, and the wait for its end.
 const guardLimit = time.Second
 
@@ -78,6 +82,8 @@ type guard struct {
 	pipe    *os.File         // nil: there is no guard
 	process *os.Process      // the last one
 	ended   chan struct{}    // closed when that has been reaped; nil: there was none
+	began   time.Time        // when that was started
+	again   *time.Timer      // begins the next one; nil: nothing does
 	closed  bool
 }
 
@@ -114,7 +120,7 @@ func (g *guard) remove(pid int) {
 		return
 	}
 	delete(g.groups, pid)
-	if g.pipe == nil { // it was noticed, and said, that the guard has ended: add begins another
+	if g.pipe == nil { // it was noticed, and said, that the guard has ended: another follows
 		return
 	}
 	g.tell(guardRemove, pid)
@@ -142,7 +148,7 @@ func (g *guard) start() error {
 		return describe(g.exe, err)
 	}
 	ended := make(chan struct{})
-	g.pipe, g.process, g.ended = pipe, p, ended
+	g.pipe, g.process, g.ended, g.began = pipe, p, ended, time.Now()
 	go g.await(p, pipe, ended)
 	for pid := range g.groups {
 		if g.pipe != nil {
@@ -155,7 +161,7 @@ func (g *guard) start() error {
 	return nil
 }
 
-// await reaps a guard. One that ends before it was told goodbye is missed: the next worker's start begins another.
+// await reaps a guard. One that ends before it was told goodbye is replaced, soon.
 func (g *guard) await(p *os.Process, pipe *os.File, ended chan struct{}) {
 	defer close(ended)
 	_, _ = p.Wait()
@@ -166,8 +172,19 @@ func (g *guard) await(p *os.Process, pipe *os.File, ended chan struct{}) {
 		g.pipe = nil
 	}
 	if !g.closed {
-		g.log.WithField("pid", p.Pid).Warn("the guard, which ends what workers leave behind should the daemon be killed, has ended; the next worker's start, at the latest, begins another")
+		g.log.WithField("pid", p.Pid).Warn("the guard, which ends what workers leave behind should the daemon be killed, has ended; another one is started")
+		if g.again == nil {
+			g.again = time.AfterFunc(guardPause-time.Since(g.began), g.beginAgain)
+		}
 	}
+}
+
+// beginAgain starts another guard where one has ended and none has been started since.
+func (g *guard) beginAgain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.again = nil
+	g.replace()
 }
 
 // tell writes a line. A guard that does not read is ended: it would kill groups that it should not know any more. mu is
@@ -185,6 +202,9 @@ func (g *guard) tell(what string, pid int) {
 func (g *guard) close() {
 	g.mu.Lock()
 	g.closed = true
+	if g.again != nil {
+		g.again.Stop()
+	}
 	ended, process := g.ended, g.process
 	if g.pipe != nil {
 		_ = g.pipe.SetWriteDeadline(time.Now().Add(guardLimit))

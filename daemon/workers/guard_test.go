@@ -172,6 +172,25 @@ func TestGuardIsReplaced(t *testing.T) {
 	}
 }
 
+// A guard that somebody ends is replaced although no worker comes or goes: the daemon may be killed next.
+func TestGuardIsReplacedByItself(t *testing.T) {
+	p, _ := newPool(t, func(o *Options) { alone(o); o.Warm = 0 }, "stays")
+	one, _ := open(t, p, 1, me())
+	for range 3 {
+		before := p.guardPID()
+		if before == 0 {
+			t.Fatal("there is no guard")
+		}
+		if err := unix.Kill(before, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another guard", func() bool { return p.guardPID() != 0 && p.guardPID() != before })
+	}
+	if err := p.Release(1, one.ID); err != nil {
+		t.Error(err)
+	}
+}
+
 // A guard that is found not to read when it is told of a worker is replaced there and then, not with the next worker.
 func TestGuardThatDoesNotReadIsReplaced(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) { alone(o); o.Warm = 0 }, "stays")
