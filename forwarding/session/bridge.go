@@ -64,14 +64,14 @@ func (d *Driver) foreignEvent(l *peers.Link, ctx *Context, lost func(e *Event), 
 	}
 	w := ctx.bound()
 	over := l.Expect(e.id, w, func() { lost(e) })
-	ctx.makeVisible(nil, func(*asyncWrites) { // from here on writes are waited for: see watched
+	ctx.AsyncWrites.MakeVisible(nil, func() { // from here on writes are waited for: see watched
 		w.mu.Lock()
 		w.events[e.id] = e
 		w.mu.Unlock()
 	})
 	switch {
 	case w.Dead():
-		e.fail(cl.OUT_OF_RESOURCES)
+		e.Fail(cl.OUT_OF_RESOURCES)
 	case over:
 		d.callbacks.Run(func() { lost(e) })
 	}
@@ -212,6 +212,6 @@ func (e *Event) endForeign(status int32) api.Status {
 		w.SendOneWay(&clwire.SetUserEvent{ID: e.id, Status: status})
 		w.Kick()
 	}
-	e.advance(status)
+	e.Advance(status)
 	return cl.SUCCESS
 }

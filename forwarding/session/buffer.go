@@ -148,7 +148,7 @@ func (c *Context) maxAlloc() uint64 {
 
 // takeMemory gives a new buffer its memory and first contents.
 func (b *Buffer) takeMemory(host api.HostPtr) api.Status {
-	if b.ctx.inPlace {
+	if b.ctx.InPlace {
 		p, status := b.d.slabs.Alloc(b.size, b.ctx.alignBytes, b.d.cfg.Publish != "")
 		if status != cl.SUCCESS {
 			return status
@@ -402,7 +402,7 @@ func (d *Driver) releaseBuffer(b *Buffer) bool {
 func (b *Buffer) endMirror() {
 	m := b.mirror
 	ended := m.End()
-	if !ended && b.ctx.asyncWrites.userEvents.Load() == 0 && !b.d.callbacks.Here() {
+	if !ended && b.ctx.AsyncWrites.UserEvents() == 0 && !b.d.callbacks.Here() {
 		m.WaitQuiet()
 		ended = m.End()
 	}
@@ -451,9 +451,9 @@ func (b *Buffer) releaseRemote() {
 	}
 }
 
-// keep keeps the worker's object, the memory and the context until the returned function is called: a program may
+// Keep keeps the worker's object, the memory and the context until the returned function is called: a program may
 // release a memory object whose reads and writes are under way.
-func (b *Buffer) keep() (done func()) {
+func (b *Buffer) Keep() (done func()) {
 	if b.root == b {
 		return b.keepOwn()
 	}

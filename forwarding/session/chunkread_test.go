@@ -123,7 +123,7 @@ func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
 			statuses <- status
 		}()
 	}
-	pool := &r.d.contexts.Get(r.ctx).staging
+	pool := &r.d.contexts.Get(r.ctx).Staging
 	eventually(t, "reads that hold what they may", func() bool { return pool.Held() >= memory.MaxHeld })
 	written := make(chan api.Status, 1)
 	go func() {

@@ -45,7 +45,7 @@ func (d *Driver) open(q *Queue, kind uint32, w api.Waits) (command, api.Status) 
 	if q.w.Dead() {
 		return c, cl.OUT_OF_RESOURCES
 	}
-	if q.ctx.inPlace {
+	if q.ctx.InPlace {
 		q.ctx.publishing.RLock()
 		c.holds = true
 	}
@@ -123,16 +123,28 @@ func (d *Driver) foldWaits(q *Queue, ids []uint64) ([]uint64, api.Status) {
 	return folded, cl.SUCCESS
 }
 
+// afterWrites adds to what a command waits for the writes of other queues that were not waited for.
+func (c *command) afterWrites() (status api.Status) {
+	// these order their own queue alone
+	if !c.q.ctx.Remote || c.kind == cl.COMMAND_MARKER || c.kind == cl.COMMAND_BARRIER {
+		return cl.SUCCESS
+	}
+	c.wait, status = c.q.ctx.AsyncWrites.Before(c.q, c.wait)
+	if status == cl.SUCCESS && len(c.wait) > maxWaitEvents {
+		c.wait, status = c.d.foldWaits(c.q, c.wait)
+	}
+	return status
+}
+
+// timed says that the program may ask for the command's times, which the worker stamps.
+func (c *command) timed() bool { return c.e != nil && c.e.Timed() }
+
 // internalEvent makes an event that the program never sees; the worker drops it when it ended.
 func (d *Driver) internalEvent(q *Queue) *Event {
 	e := d.newEvent(q.ctx, q, cl.COMMAND_MARKER)
 	e.freed = true
 	return e
 }
-
-// waitedEvent makes the event of a blocking command that has none: its caller is told of a failure, and an event keeps
-// that from being latched on the queue as well. The caller lets go of it.
-func (q *Queue) waitedEvent() *Event { return q.d.newEvent(q.ctx, q, cl.COMMAND_MARKER) }
 
 // close returns the event's handle, or takes it back when the command failed.
 func (c *command) close(status api.Status) (uintptr, api.Status) {
@@ -188,8 +200,7 @@ func (c *command) touches(b *Buffer, writes bool) api.Status {
 // pushInTurn has the program's memory pushed when what this command waits for is over, and before it.
 func (c *command) pushInTurn(push func() api.Status) api.Status {
 	e := c.d.internalEvent(c.q)
-	h := hostWork{q: c.q, wait: c.wait, event: e, work: push}
-	status := h.later()
+	status := c.d.transfers.Later(c.q, e, c.wait, push)
 	if status == cl.SUCCESS && c.q.outOf {
 		c.wait = append(c.wait, e.id)
 	}

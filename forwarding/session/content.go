@@ -40,7 +40,7 @@ func (b *Buffer) tellContentLocked(w *worker) {
 	if b.content != nil {
 		m.Size = b.content.id.Load()
 	}
-	if b.ctx.remote {
+	if b.ctx.Remote {
 		w.SendOneWay(&m)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/handle"
 	"tendril/forwarding/session/callback"
-	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/mirror"
 	"tendril/forwarding/session/node"
+	"tendril/forwarding/session/ways"
 )
 
 // Context is a cl_context over devices of one platform. It starts no worker; the first queue or build does.
@@ -25,8 +25,6 @@ type Context struct {
 	platform   *Platform
 	devices    []*Device
 	properties []uint64 // as the program gave them, 0-terminated; nil: none
-	inPlace    bool     // every device computes on shared segments
-	remote     bool     // the worker is on another machine
 	alignBytes uint64
 	report     func(text string) // the program's callback; nil: none
 	debited    atomic.Uint64     // bytes of buffers in the driver's memory
@@ -36,9 +34,8 @@ type Context struct {
 	moves       map[*Device]*Queue                      // for moves of our own; guarded by mu
 	destructors []func()                                // guarded by mu
 	formats     map[imageFormatsAsked][]api.ImageFormat // guarded by mu
-	staging     memory.Staging
-	asyncWrites asyncWrites
-	mirrors     mirror.List // of buffers with the program's own memory
+	mirrors     mirror.List                             // of buffers with the program's own memory
+	ways.Context
 
 	// publishing is held for reading by each enqueue call of a context in place, and for writing while memory becomes
 	// an object: so no command that found it writable comes after it is not.
@@ -121,12 +118,13 @@ func (d *Driver) makeContext(p *Platform, properties []uint64, devices []*Device
 	report func(string)) (uintptr, api.Status) {
 	c := &Context{
 		d: d, id: d.newID(), platform: p, devices: devices, properties: properties, report: report,
-		inPlace: true, alignBytes: 128, moves: map[*Device]*Queue{},
+		alignBytes: 128, moves: map[*Device]*Queue{},
 	}
-	_, c.remote = p.control.(node.Remote)
+	c.Context = ways.Context{Session: &d.transfers, InPlace: true, Mirrors: &c.mirrors, MoveQueue: c.ownQueue}
+	_, c.Remote = p.control.(node.Remote)
 	c.refs.Set(1)
 	for _, dev := range devices {
-		c.inPlace = c.inPlace && dev.inPlace
+		c.InPlace = c.InPlace && dev.inPlace
 		c.alignBytes = max(c.alignBytes, dev.limits.AlignBytes)
 	}
 	h, err := d.contexts.Put(c)
@@ -183,10 +181,6 @@ func (c *Context) notify(text string) {
 	}
 }
 
-// staged says that bytes pass through shared memory on their way to a device: neither does it compute there nor is it
-// on another machine.
-func (c *Context) staged() bool { return !c.inPlace && !c.remote }
-
 func (c *Context) has(dev *Device) bool {
 	for _, own := range c.devices {
 		if own == dev {
@@ -227,7 +221,7 @@ func (d *Driver) dropContext(c *Context) {
 	moves, destructors := c.moves, c.destructors
 	c.moves, c.destructors = nil, nil
 	c.mu.Unlock()
-	c.staging.Close(d.slabs, c.bound().sent)
+	c.Staging.Close(d.slabs, c.bound().sent)
 	if w := c.bound(); w != nil {
 		for _, q := range moves {
 			w.forgetQueue(q)

@@ -11,15 +11,15 @@
 //
 // What needs no object of OpenCL has packages of its own below this one: devices (which are shown), callback (the
 // program's), node (the daemon), memory (shared memory), peers (links between workers), transfer (which way bytes go),
-// includes (files of a source), kernelfacts (what is known of a kernel by its name), mirror (a buffer and the program's
-// memory under it).
+// ways (how they go it), includes (files of a source), kernelfacts (what is known of a kernel by its name), mirror (a
+// buffer and the program's memory under it).
 //
 // Lock order, outermost first. A lock may be taken while one of an earlier line is held, and no two of one line are
 // held together:
 //
 //	CommandBuffer.mu, and Context.publishing after it
 //	Kernel.mu
-//	Mirror.mu (package mirror), Staging's once, asyncWrites.mu
+//	Mirror.mu (package mirror), Staging's once, AsyncWrites.mu (package ways)
 //	Buffer.mu, Queue.mu, Context.mu, Program.mu, Sampler.mu > the connection's own (package conn)
 //
 // No thread holds more than four of them: a command that is recorded takes Kernel.mu and no mirror's, one that is

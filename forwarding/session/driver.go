@@ -17,7 +17,7 @@ import (
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/session/peers"
-	"tendril/forwarding/session/transfer"
+	"tendril/forwarding/session/ways"
 	"tendril/forwarding/trace"
 )
 
@@ -89,19 +89,18 @@ type Driver struct {
 	samplers  *handle.Table[Sampler]
 	graphs    *handle.Table[CommandBuffer]
 
-	ids             atomic.Uint64 // object, request, blob and host-operation numbers of the session
-	slabs           *memory.Slabs
-	trace           *conn.Tracer // nil: nobody traces
-	tracedKernels   sync.Map     // kernel number → number of its name in the trace
-	counters        *trace.Counters
-	callbacks       *callback.Dispatcher
-	readHazards     transfer.ReadHazards
-	stagedReadBytes atomic.Int64   // of staged reads under way
-	background      sync.WaitGroup // goroutines that outlive the call that started them, which Close joins
-	closing         chan struct{}  // closed by Close, and by WaitReports of a process that ends
-	closeOnce       sync.Once
-	peers           *peers.Table
-	reporting       atomic.Int32 // workers whose end is being told of
+	ids           atomic.Uint64 // object, request, blob and host-operation numbers of the session
+	slabs         *memory.Slabs
+	trace         *conn.Tracer // nil: nobody traces
+	tracedKernels sync.Map     // kernel number → number of its name in the trace
+	counters      *trace.Counters
+	callbacks     *callback.Dispatcher
+	transfers     ways.Session
+	background    sync.WaitGroup // goroutines that outlive the call that started them, which Close joins
+	closing       chan struct{}  // closed by Close, and by WaitReports of a process that ends
+	closeOnce     sync.Once
+	peers         *peers.Table
+	reporting     atomic.Int32 // workers whose end is being told of
 
 	mu        sync.Mutex
 	connected bool
@@ -169,6 +168,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d.peers = peers.New(&peersOf{d}, peers.Options{Off: cfg.NoPeers, Plaintext: cfg.Plaintext, Lanes: cfg.Lanes})
 	d.slabs = memory.New(&memoryOf{d})
+	d.transfers.Slabs, d.transfers.NewID, d.transfers.Background = d.slabs, d.newID, &d.background
 	var errs [10]error
 	d.platforms, errs[0] = handle.New[Platform](cfg.Dispatch, fewSlots)
 	d.devices, errs[1] = handle.New[Device](cfg.Dispatch, fewSlots)

@@ -4,6 +4,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/ways"
 	"tendril/forwarding/trace"
 )
 
@@ -24,7 +25,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
-	t := bufferTransfer(b, false, blocking, off, linear(ptr, size))
+	t := bufferTransfer(b, false, blocking, off, ways.Linear(ptr, size))
 	status = c.carryOut(&t)
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()
@@ -54,7 +55,7 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
-	t := bufferTransfer(b, true, blocking, off, linear(ptr, size))
+	t := bufferTransfer(b, true, blocking, off, ways.Linear(ptr, size))
 	status = c.carryOut(&t)
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()
@@ -192,7 +193,9 @@ func (d *Driver) mark(queue uintptr, kind uint32, w api.Waits) (uintptr, api.Sta
 	if w.N > 0 && len(c.wait) == 0 && q.outOf {
 		// Every event of the list has ended: an empty list would mean all earlier commands.
 		if !c.timed() {
-			c.endHere(cl.SUCCESS)
+			if c.e != nil {
+				c.e.EndHere(cl.SUCCESS)
+			}
 			return c.close(cl.SUCCESS)
 		}
 		c.wait, status = d.endedEvent(q)

@@ -10,6 +10,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/ways"
 	"tendril/forwarding/trace"
 )
 
@@ -40,12 +41,8 @@ type Event struct {
 	held      bool          // something here looks at its end, though the program let go
 	// it ends by this side's word, also when the worker dies: the program's memory is in use until then
 	hosted  atomic.Bool
-	landing landing // what the command's bytes still need before its end is seen, or nil; immutable once it is sent
+	landing ways.Landing // hears of the command's end before it is seen, or nil; immutable once it is sent
 }
-
-// landing is a read whose bytes are the program's when its command has ended. end says that it has, however often, and
-// returns how: as was said first.
-type landing interface{ end(status int32) int32 }
 
 type eventCallback struct {
 	level int32
@@ -92,7 +89,7 @@ func (d *Driver) abandon(e *Event) {
 	e.mu.Lock()
 	e.freed = false // the worker may never have heard of it
 	e.mu.Unlock()
-	e.advance(int32(cl.OUT_OF_RESOURCES)) // a mirror waits for its end
+	e.Advance(int32(cl.OUT_OF_RESOURCES)) // a mirror waits for its end
 	d.dropEvent(e, false)
 }
 
@@ -110,7 +107,7 @@ func (d *Driver) dropEvent(e *Event, tell bool) {
 		return
 	}
 	if !e.foreign && e.status.Load() > 0 {
-		e.ctx.userEventEnded() // nobody can set it any more
+		e.ctx.AsyncWrites.UserEventEnded() // nobody can set it any more
 	}
 	d.releaseContext(e.ctx)
 }
@@ -153,7 +150,7 @@ func (e *Event) Await() {
 // report takes over what the worker says.
 func (e *Event) report(end *clwire.EventEnd) {
 	if e.landing != nil && end.Status <= 0 {
-		end.Status = e.landing.end(end.Status)
+		end.Status = e.landing.End(end.Status)
 	}
 	if end.HasProfile {
 		e.mu.Lock()
@@ -163,22 +160,22 @@ func (e *Event) report(end *clwire.EventEnd) {
 	if end.Status <= 0 {
 		e.reported.Store(true)
 		if end.Status == 0 && e.queue != nil {
-			e.queue.ended(e.seq)
+			e.queue.Ended(e.seq)
 		}
 	}
-	e.advance(end.Status)
+	e.Advance(end.Status)
 }
 
-func (e *Event) fail(status api.Status) {
+func (e *Event) Fail(status api.Status) {
 	if e.landing != nil {
-		status = api.Status(e.landing.end(int32(status)))
+		status = api.Status(e.landing.End(int32(status)))
 	}
 	e.reported.Store(true)
-	e.advance(int32(status))
+	e.Advance(int32(status))
 }
 
-// advance moves the status towards the end, never back, and hands due callbacks to the dispatcher.
-func (e *Event) advance(status int32) {
+// Advance moves the status towards the end, never back, and hands due callbacks to the dispatcher.
+func (e *Event) Advance(status int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if now := e.status.Load(); now <= 0 || status >= now {
@@ -245,7 +242,7 @@ func (d *Driver) CreateUserEvent(context uintptr) (uintptr, api.Status) {
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	ctx.makeVisible(nil, func(u *asyncWrites) { u.userEvents.Add(1) })
+	ctx.AsyncWrites.UserEventMade()
 	return e.handle, cl.SUCCESS
 }
 
@@ -274,8 +271,8 @@ func (d *Driver) SetUserEventStatus(h uintptr, status int32) api.Status {
 		w.SendOneWay(&clwire.SetUserEvent{ID: e.id, Status: status})
 		w.Kick()
 	}
-	e.advance(status)
-	e.ctx.userEventEnded()
+	e.Advance(status)
+	e.ctx.AsyncWrites.UserEventEnded()
 	return cl.SUCCESS
 }
 

@@ -44,7 +44,7 @@ func TestWriteOfWhatAMapBrings(t *testing.T) {
 		}
 		r.ok(statusOf(r.d.EnqueueUnmap(q, b, at, api.Waits{})))
 		r.ok(r.d.Finish(q))
-		if n := r.d.readHazards.Len(); n != 0 {
+		if n := r.d.transfers.Reads.Len(); n != 0 {
 			t.Errorf("%d reads are said to be under way", n)
 		}
 	}

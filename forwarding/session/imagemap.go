@@ -4,6 +4,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/session/transfer"
+	"tendril/forwarding/session/ways"
 )
 
 // imageMapping is the part of a mapping that images have: what is shown (x of the region in bytes), and how it lies
@@ -162,15 +163,15 @@ func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *imageMap
 	}
 	t := b.mapImageTransfer(false, blocking, m)
 	if b.root.mirror != nil {
-		t.program, t.fetch, t.shown = true, b.root.mirror.Fetch, b.root
+		t.Program, t.Fetch, t.Shown = true, b.root.mirror.Fetch, b.root
 	}
 	return c.carryOut(&t)
 }
 
 // mapImageTransfer is the transfer of a map or an unmap of an image that shows a shadow.
-func (b *Buffer) mapImageTransfer(write, blocking bool, m *imageMapping) hostTransfer {
+func (b *Buffer) mapImageTransfer(write, blocking bool, m *imageMapping) ways.Transfer {
 	t := b.imageTransfer(write, blocking, m.origin, m.region, b.hostSide(m.region, m.layout, m.base))
-	t.purpose, t.shown = transfer.Map, b.shadowOwner()
+	t.Purpose, t.Shown = transfer.Map, b.shadowOwner()
 	return t
 }
 

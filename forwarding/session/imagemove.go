@@ -5,6 +5,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/transfer"
+	"tendril/forwarding/session/ways"
 )
 
 // image resolves a cl_mem that must be an image, for a queue.
@@ -126,14 +127,14 @@ func (d *Driver) transferImage(queue, image uintptr, blocking bool, r api.ImageR
 }
 
 // imageTransfer is one of a region (x in bytes) of an image, or of the buffer under it.
-func (b *Buffer) imageTransfer(write, blocking bool, origin, region [3]uint64, host hostShape) hostTransfer {
+func (b *Buffer) imageTransfer(write, blocking bool, origin, region [3]uint64, host ways.Host) ways.Transfer {
 	target, shape := b.imageShape(origin, region)
-	return hostTransfer{b: target, write: write, blocking: blocking, device: shape, host: host}
+	return ways.Transfer{Buffer: target, Write: write, Blocking: blocking, Device: shape, Host: host}
 }
 
 // hostSide is the program's side of a bulk operation.
-func (b *Buffer) hostSide(region [3]uint64, host transfer.Box, ptr api.HostPtr) hostShape {
-	return hostShape{ptr, transfer.Side{
+func (b *Buffer) hostSide(region [3]uint64, host transfer.Box, ptr api.HostPtr) ways.Host {
+	return ways.Host{Ptr: ptr, Side: transfer.Side{
 		Size: region[0] * region[1] * region[2], Rect: true, Box: host, Region: region, Unit: b.image.elementBytes,
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/transfer"
+	"tendril/forwarding/session/ways"
 )
 
 // EnqueueMap is clEnqueueMapBuffer (§5.2.3). The address is known at once; its contents are when the event has ended.
@@ -102,11 +103,12 @@ func (b *Buffer) shadowed() ([]byte, api.Status) {
 // mapTransfer is the transfer of a map or an unmap of [off, off+size), shown at an address; by is how this side does it
 // itself, nil where there is nothing to bring.
 func (b *Buffer) mapTransfer(write, blocking bool, off, size uint64, at api.HostPtr,
-	by func() api.Status) *hostTransfer {
-	t := &hostTransfer{purpose: transfer.Map, b: b, write: write, blocking: blocking}
+	by func() api.Status) *ways.Transfer {
+	t := &ways.Transfer{Purpose: transfer.Map, Buffer: b, Write: write, Blocking: blocking}
 	if by != nil {
-		t.device, t.host = clwire.Shape{Offset: off, Size: size}, linear(at, size)
-		t.fetch, t.shown, t.shared, t.program = by, b.root, b.root.shadowSegment(), b.root.mirror != nil
+		t.Device, t.Host = clwire.Shape{Offset: off, Size: size}, ways.Linear(at, size)
+		t.Fetch, t.Shown, t.ShownAt = by, b.root, b.origin+off
+		t.Shared, t.Program = b.root.shadowSegment(), b.root.mirror != nil
 	}
 	return t
 }
@@ -116,7 +118,7 @@ func (c *command) order(blocking bool) api.Status {
 	if c.graph != nil {
 		return cl.SUCCESS
 	}
-	return c.carryOut(&hostTransfer{purpose: transfer.Map, blocking: blocking})
+	return c.carryOut(&ways.Transfer{Purpose: transfer.Map, Blocking: blocking})
 }
 
 func (b *Buffer) addMapping(m mapping) {

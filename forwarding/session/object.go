@@ -76,10 +76,10 @@ func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
 	switch {
 	case o == nil:
 		return false, cl.SUCCESS
-	case b.parent != nil && !b.ctx.inPlace:
+	case b.parent != nil && !b.ctx.InPlace:
 		m.Parent = b.parent.id.Load() // a part of the device's copy
 		return true, cl.SUCCESS
-	case b.parent == nil && !b.ctx.inPlace:
+	case b.parent == nil && !b.ctx.InPlace:
 		if b.size > b.ctx.maxAlloc() {
 			return true, cl.MEM_OBJECT_ALLOCATION_FAILURE
 		}
@@ -96,7 +96,7 @@ func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
 // which the caller fills in; nil where the device has the object already, or computes on it.
 func (b *Buffer) copyOfObject(q *Queue, off, toOff, size uint64) *clwire.Transfer {
 	o := b.root.object
-	if o == nil || b.ctx.inPlace || b.root.remote.Load() == q.w {
+	if o == nil || b.ctx.InPlace || b.root.remote.Load() == q.w {
 		return nil
 	}
 	return &clwire.Transfer{

@@ -49,7 +49,7 @@ func (c *Context) beginPublishing() api.Status {
 			return status
 		}
 		if c.publishing.TryLock() {
-			if try >= publishTries || c.asyncWrites.userEvents.Load() == 0 || len(c.bound().busyQueues()) == 0 {
+			if try >= publishTries || c.AsyncWrites.UserEvents() == 0 || len(c.bound().busyQueues()) == 0 {
 				status := c.finishAll()
 				if status != cl.SUCCESS {
 					c.publishing.Unlock()
@@ -80,7 +80,7 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if b.object != nil {
 		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)
 	}
-	if !b.ctx.inPlace || b.mappedForWriting() {
+	if !b.ctx.InPlace || b.mappedForWriting() {
 		return b.publishCopy(name, meta)
 	}
 	var left *memory.Place

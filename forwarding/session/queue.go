@@ -10,6 +10,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/ways"
 	"tendril/forwarding/trace"
 )
 
@@ -179,11 +180,17 @@ func (w *worker) forgetQueue(q *Queue) {
 	w.dropQueueLocked(q)
 }
 
+// ownQueue is the move queue of the context's first device.
+func (c *Context) ownQueue() (ways.Queue, api.Status) {
+	q, status := c.moveQueue(c.devices[0])
+	return q, status
+}
+
 // idle says that nothing sent to the queue can still be under way.
 func (q *Queue) idle() bool { return q.doneSeq.Load() == q.sentSeq.Load() }
 
-// ended notes that a command of the queue completed. In order, so has everything before it.
-func (q *Queue) ended(seq uint64) {
+// Ended notes that a command of the queue completed. In order, so has everything before it.
+func (q *Queue) Ended(seq uint64) {
 	if !q.outOf {
 		q.endedUpTo(seq)
 	}
@@ -265,7 +272,7 @@ func (d *Driver) ReleaseQueue(h uintptr) api.Status {
 func (d *Driver) releaseQueue(q *Queue) bool {
 	ok, last := q.refs.Release()
 	if last {
-		q.ctx.makeVisible(q, func(*asyncWrites) {})
+		q.ctx.AsyncWrites.MakeVisible(q, func() {})
 		d.queues.Remove(q.handle)
 		q.w.forgetQueue(q)
 		d.releaseContext(q.ctx)

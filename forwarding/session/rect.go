@@ -5,6 +5,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/transfer"
+	"tendril/forwarding/session/ways"
 )
 
 func emptyRegion(region [3]uint64) bool { return region[0] == 0 || region[1] == 0 || region[2] == 0 }
@@ -69,10 +70,11 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r api.Rect, ptr 
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
-	side := hostShape{ptr,
-		transfer.Side{Size: r.Region[0] * r.Region[1] * r.Region[2], Rect: true, Box: host, Region: r.Region}}
-	t := hostTransfer{b: b, write: direction == clwire.ToBuffer, blocking: blocking,
-		device: dev.Shape(r.Region), host: side}
+	side := ways.Host{Ptr: ptr, Side: transfer.Side{
+		Size: r.Region[0] * r.Region[1] * r.Region[2], Rect: true, Box: host, Region: r.Region,
+	}}
+	t := ways.Transfer{Buffer: b, Write: direction == clwire.ToBuffer, Blocking: blocking,
+		Device: dev.Shape(r.Region), Host: side}
 	status = c.carryOut(&t)
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()

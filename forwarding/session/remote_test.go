@@ -47,8 +47,8 @@ func TestManyGatedWrites(t *testing.T) {
 		const n, size = 300, 40 << 10
 		b, gate := r.buffer(n*size), r.handle(r.d.CreateUserEvent(r.ctx))
 		want, out := pattern(n*size, 5), make([]byte, n*size)
-		gates := &r.d.contexts.Get(r.ctx).asyncWrites.userEvents
-		gates.Store(0) // as if it were a long kernel that they wait for
+		gates := &r.d.contexts.Get(r.ctx).AsyncWrites
+		gates.UserEventEnded() // as if it were a long kernel that they wait for
 		first := api.Waits{N: 1, List: []uintptr{gate}, Want: false}
 		for i := range n {
 			r.handle(r.d.EnqueueWrite(q, b, false, uint64(i*size), size, ptr(want[i*size:]), first))
@@ -58,7 +58,7 @@ func TestManyGatedWrites(t *testing.T) {
 		r.handle(r.d.EnqueueWrite(q, large, false, 0, 6<<20, ptr(also), api.Waits{}))
 		// else the gate gates nothing
 		eventually(t, "what travels ahead", func() bool { return far.most.Load() >= clwire.StagingBytes/2 })
-		gates.Store(1)
+		gates.UserEventMade()
 		r.ok(r.d.SetUserEventStatus(gate, 0))
 		r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), api.Waits{}))
 		if !bytes.Equal(out, want) {
@@ -387,7 +387,7 @@ func TestWritesBesideAnotherWorkersEvent(t *testing.T) {
 	w.mu.Lock()
 	delete(w.events, e.id) // as the worker's word of its end does
 	w.mu.Unlock()
-	e.advance(0)
+	e.Advance(0)
 	<-ended
 	trips("writes behind it", 0, write)
 }

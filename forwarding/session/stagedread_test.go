@@ -11,7 +11,7 @@ import (
 // quiet checks that nothing is left of reads that end late.
 func (r *rig) quiet() {
 	r.t.Helper()
-	if n, bytes := r.d.readHazards.Len(), r.d.stagedReadBytes.Load(); n != 0 || bytes != 0 {
+	if n, bytes := r.d.transfers.Reads.Len(), r.d.transfers.StagedBytes(); n != 0 || bytes != 0 {
 		r.t.Errorf("%d reads of %d bytes are still under way", n, bytes)
 	}
 }
@@ -37,8 +37,8 @@ func stagedReads(t *testing.T, inPlace bool) {
 			seen = append(seen, e)
 		}
 	}
-	if r.d.stagedReadBytes.Load() != n*size {
-		t.Errorf("%d bytes are on their way, not %d: another way is tested", r.d.stagedReadBytes.Load(), n*size)
+	if r.d.transfers.StagedBytes() != n*size {
+		t.Errorf("%d bytes are on their way, not %d: another way is tested", r.d.transfers.StagedBytes(), n*size)
 	}
 	if !isZero(out) {
 		t.Error("bytes came before their turn")
@@ -50,7 +50,7 @@ func stagedReads(t *testing.T, inPlace bool) {
 		t.Error("other bytes came")
 	}
 	r.quiet()
-	if r.d.contexts.Get(r.ctx).staging.Lending(r.d.slabs) {
+	if r.d.contexts.Get(r.ctx).Staging.Lending(r.d.slabs) {
 		t.Error("a piece of memory did not come back")
 	}
 }
@@ -111,10 +111,10 @@ func TestWritesOfWhatLands(t *testing.T) {
 				r.handle(r.d.EnqueueFill(q, from, ptr([]byte{i + 1}), 1, 0, size, api.Waits{N: 1,
 					List: []uintptr{gate}}))
 				read := r.handle(r.d.EnqueueRead(q, from, false, 0, size, ptr(via), api.Waits{Want: true}))
-				r.d.contexts.Get(r.ctx).asyncWrites.userEvents.Store(0) // the read alone tells
+				r.d.contexts.Get(r.ctx).AsyncWrites.UserEventEnded() // the read alone tells
 				wrote := r.handle(r.d.EnqueueWrite(q2, to, false, 0, size, ptr(via),
 					api.Waits{N: 1, List: []uintptr{read}, Want: true}))
-				r.d.contexts.Get(r.ctx).asyncWrites.userEvents.Store(1)
+				r.d.contexts.Get(r.ctx).AsyncWrites.UserEventMade()
 				r.ok(r.d.SetUserEventStatus(gate, 0))
 				r.ok(r.d.WaitForEvents(1, []uintptr{wrote}))
 				got := make([]byte, size)

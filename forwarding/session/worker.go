@@ -120,6 +120,18 @@ func (w *worker) awaitLanded() {
 	}
 }
 
+// watched says whether the program has an event of a context's command that is not known to have ended.
+func (w *worker) watched(ctx *Context) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if e.ctx == ctx && e.handle != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (w *worker) addQueue(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +228,7 @@ func (w *worker) Lost(cause error, closed bool) {
 	w.mu.Unlock()
 	for _, e := range events {
 		if !e.hosted.Load() {
-			e.fail(cl.OUT_OF_RESOURCES)
+			e.Fail(cl.OUT_OF_RESOURCES)
 		}
 	}
 	if !closed {

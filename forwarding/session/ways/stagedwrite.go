@@ -1,4 +1,4 @@
-package session
+package ways
 
 import (
 	"tendril/forwarding/api"
@@ -16,17 +16,16 @@ const stagedAlign = 64 // of what drivers copy from and to
 
 // stagingMemory takes shared memory that the device copies from or to: out of place what its driver has pinned. nil:
 // there is none now, or not yet. It is given back with Slabs.FreeNow, or Slabs.FreeAfter.
-func (c *command) stagingMemory(size uint64) *memory.Place {
-	ctx, s := c.q.ctx, c.d.slabs
-	if ctx.staged() {
-		return ctx.staging.Lend(s, size, stagedAlign)
+func (c *Command) stagingMemory(size uint64) *memory.Place {
+	if c.Staged() {
+		return c.Staging.Lend(c.Slabs, size, stagedAlign)
 	}
-	p, status := s.Alloc(size, stagedAlign, false)
+	p, status := c.Slabs.Alloc(size, stagedAlign, false)
 	if status != cl.SUCCESS {
 		return nil
 	}
-	if c.q.w.addSegment(p.Segment) != nil {
-		s.FreeNow(p)
+	if c.Queue.Worker().Share(p.Segment) != nil {
+		c.Slabs.FreeNow(p)
 		return nil
 	}
 	return p
@@ -34,19 +33,19 @@ func (c *command) stagingMemory(size uint64) *memory.Place {
 
 // stagedWrite sends a write that does not block as a transfer from memory that it fills now. done false: there is none,
 // and nothing was sent.
-func (c *command) stagedWrite(t *hostTransfer) (done bool, status api.Status) {
-	q, size := c.q, t.host.Size
-	if t.b.ensureRemote(q.w) != cl.SUCCESS {
+func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
+	q, size := c.Queue, t.Host.Size
+	if t.Buffer.Reach(q) != cl.SUCCESS {
 		return false, cl.SUCCESS // the long way says why
 	}
 	p := c.stagingMemory(size)
 	if p == nil {
 		return false, cl.SUCCESS
 	}
-	copy(p.Bytes(size), t.host.ptr.Bytes(0, size))
-	m := clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.b.id.Load(), Offset: t.device.Offset, Size: size,
+	copy(p.Bytes(size), t.Host.Ptr.Bytes(0, size))
+	m := clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset, Size: size,
 		Segment: p.Segment.ID, SegmentOffset: p.Offset}
-	seq, status := q.submit(&m, &m.Cmd, c.e, c.wait, 0)
-	c.d.slabs.FreeAfter(p, memory.Marks{{Queue: q, Seq: seq}})
+	seq, status := q.Submit(&m, &m.Cmd, c.Event, c.Wait, nil)
+	c.Slabs.FreeAfter(p, memory.Marks{{Queue: q, Seq: seq}})
 	return true, status
 }

@@ -1,4 +1,4 @@
-package session
+package ways
 
 import (
 	"sync"
@@ -20,69 +20,69 @@ const maxStagedReadBytes = 8 << 20
 
 // stagedRead is one of them. It ends once, whoever brings the end: the worker's word or the worker's death.
 type stagedRead struct {
-	d      *Driver
+	s      *Session
 	to     api.HostPtr
 	size   uint64
 	place  *memory.Place // lent
 	hazard *transfer.ReadHazard
 
-	mu     sync.Mutex // held while the program's memory is written; leaf but for slabs.mu, readHazards.mu
+	mu     sync.Mutex // held while the program's memory is written; leaf but for slabs.mu, Session.Reads
 	over   bool
 	status int32
 }
 
 // stagedRead sends a read that does not block as a command of the device's own. done false: there is no memory, and
 // nothing was sent.
-func (c *command) stagedRead(t *hostTransfer) (done bool, status api.Status) {
-	r := c.newStagedRead(&t.host)
+func (c *Command) stagedRead(t *Transfer) (done bool, status api.Status) {
+	r := c.newStagedRead(&t.Host)
 	if r == nil {
 		return false, cl.SUCCESS
 	}
-	if status := t.b.ensureRemote(c.q.w); status != cl.SUCCESS {
-		r.end(int32(status))
+	if status := t.Buffer.Reach(c.Queue); status != cl.SUCCESS {
+		r.End(int32(status))
 		return true, status
 	}
-	m := &clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.b.id.Load(), Offset: t.device.Offset, Size: r.size,
-		Segment: r.place.Segment.ID, SegmentOffset: r.place.Offset}
+	m := &clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset,
+		Size: r.size, Segment: r.place.Segment.ID, SegmentOffset: r.place.Offset}
 	return true, c.sendLanding(m, r)
 }
 
 // sendLanding sends a transfer that does not block, and has x hear of its end.
-func (c *command) sendLanding(m *clwire.Transfer, x landing) api.Status {
-	shown := c.e != nil
+func (c *Command) sendLanding(m *clwire.Transfer, x Landing) api.Status {
+	shown := c.Event != nil
 	if !shown {
-		c.e = c.d.newEvent(c.q.ctx, c.q, c.kind)
+		c.Event = c.Queue.NewEvent(c.Kind)
 	}
-	c.e.landing, c.e.held = x, true // nobody else knows the event yet
-	if _, status := c.q.submit(m, &m.Cmd, c.e, c.wait, 0); status != cl.SUCCESS {
-		x.end(int32(status))
+	c.Event.Land(x) // nobody else knows the event yet
+	if _, status := c.Queue.Submit(m, &m.Cmd, c.Event, c.Wait, nil); status != cl.SUCCESS {
+		x.End(int32(status))
 		return status
 	}
 	if !shown {
-		c.q.w.SendOneWay(&clwire.Release{ID: c.e.id}) // its end is told all the same
+		c.Queue.Worker().SendOneWay(&clwire.Release{ID: c.Event.Number()}) // its end is told all the same
 	}
 	return cl.SUCCESS
 }
 
 // newStagedRead takes shared memory for a read; nil: there is none now, or enough is under way.
-func (c *command) newStagedRead(host *hostShape) *stagedRead {
-	d, w, size := c.d, c.q.w, host.Size
-	if d.stagedReadBytes.Add(int64(size)) > maxStagedReadBytes {
-		d.stagedReadBytes.Add(-int64(size))
+func (c *Command) newStagedRead(host *Host) *stagedRead {
+	size := host.Size
+	if c.stagedBytes.Add(int64(size)) > maxStagedReadBytes {
+		c.stagedBytes.Add(-int64(size))
 		return nil
 	}
 	p := c.stagingMemory(size)
 	if p == nil {
-		d.stagedReadBytes.Add(-int64(size))
+		c.stagedBytes.Add(-int64(size))
 		return nil
 	}
-	return &stagedRead{d: d, to: host.ptr, size: size, place: p,
-		hazard: d.readHazards.Add(host.ptr.Address(), &host.Side, w)}
+	return &stagedRead{s: c.Session, to: host.Ptr, size: size, place: p,
+		hazard: c.Reads.Add(host.Ptr.Address(), &host.Side, c.Queue.Worker())}
 }
 
-// end brings the bytes where the program wants them, if the command went well, and returns how it ended: as was said
+// End brings the bytes where the program wants them, if the command went well, and returns how it ended: as was said
 // first. Nothing touches the program's memory after it has returned. It may run under the reader's lock.
-func (r *stagedRead) end(status int32) int32 {
+func (r *stagedRead) End(status int32) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -92,8 +92,8 @@ func (r *stagedRead) end(status int32) int32 {
 	if status == 0 {
 		copy(r.to.Bytes(0, r.size), r.place.Bytes(r.size))
 	}
-	r.d.readHazards.End(r.hazard)
-	r.d.stagedReadBytes.Add(-int64(r.size))
-	r.d.slabs.FreeNow(r.place)
+	r.s.Reads.End(r.hazard)
+	r.s.stagedBytes.Add(-int64(r.size))
+	r.s.Slabs.FreeNow(r.place)
 	return status
 }

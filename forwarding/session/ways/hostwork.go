@@ -1,4 +1,4 @@
-package session
+package ways
 
 import (
 	"tendril/forwarding/api"
@@ -12,72 +12,78 @@ import (
 // hostWork is a command that this side carries out itself: reads, writes and maps. work runs when what the command
 // must wait for is done; it returns 0 or the command's failure.
 type hostWork struct {
-	q        *Queue
+	s        *Session
+	q        Queue
 	wait     []uint64 // events that may not have ended
-	event    *Event   // nil: nobody wants one
+	event    Event    // nil: nobody wants one
 	blocking bool
 	kind     uint32
 	work     func() api.Status
 	after    func() // nil, or runs once when the command is over, whether or not work ran
 }
 
+// Later has work carried out by a goroutine as a command of the queue, when its turn has come. The event may be nil.
+func (s *Session) Later(q Queue, event Event, wait []uint64, work func() api.Status) api.Status {
+	return hostWork{s: s, q: q, wait: wait, event: event, work: work}.later()
+}
+
 // copyNow does a transfer that has nothing to wait for. No message is sent.
-func (c *command) copyNow(t *hostTransfer) api.Status {
-	if t.shown != nil {
-		t.shown.pin()
-		defer t.shown.unpin()
-		defer t.shown.keep()()
+func (c *Command) copyNow(t *Transfer) api.Status {
+	if t.Shown != nil {
+		t.Shown.Pin()
+		defer t.Shown.Unpin()
+		defer t.Shown.Keep()()
 	}
-	transfer.AwaitOthers(t.reads, c.q.w)
-	status := t.now()
+	transfer.AwaitOthers(t.reads, c.Queue.Worker())
+	status := t.now(c.Context)
 	c.endHere(status)
 	return status
 }
 
 // copyInTurn does a blocking transfer when its turn has come.
-func (c *command) copyInTurn(t *hostTransfer) api.Status {
-	if c.e == nil {
-		c.e = c.q.waitedEvent()
-		defer c.e.letGo(c.q.w)
+func (c *Command) copyInTurn(t *Transfer) api.Status {
+	if made := c.waited(); made != nil {
+		defer made.LetGo()
 	}
 	h := c.hostWork(t)
 	return h.inTurn()
 }
 
 // copyLater leaves a transfer to a goroutine.
-func (c *command) copyLater(t *hostTransfer) api.Status {
+func (c *Command) copyLater(t *Transfer) api.Status {
 	h := c.hostWork(t)
-	if !t.write {
-		h.lands(c.d, &t.host)
+	if !t.Write {
+		h.lands(&t.Host)
 	}
 	return h.later()
 }
 
 // hostWork makes a command of this side's own of a transfer.
-func (c *command) hostWork(t *hostTransfer) hostWork {
-	own := *t
-	h := hostWork{q: c.q, kind: c.kind, wait: c.wait, event: c.e, blocking: t.blocking}
+func (c *Command) hostWork(t *Transfer) hostWork {
+	own, ctx := *t, c.Context
+	h := hostWork{s: c.Session, q: c.Queue, kind: c.Kind, wait: c.Wait, event: c.Event, blocking: t.Blocking}
+	w := h.q.Worker()
 	h.work = func() api.Status {
-		transfer.AwaitOthers(own.reads, h.q.w)
-		return own.now()
+		transfer.AwaitOthers(own.reads, w)
+		return own.now(ctx)
 	}
-	if t.b != nil {
-		h.then(t.b.keep())
+	if t.Buffer != nil {
+		h.then(t.Buffer.Keep())
 	}
-	if t.shown != nil {
-		h.keeps(t.shown)
+	if t.Shown != nil {
+		h.keeps(t.Shown)
 	}
 	return h
 }
 
 // keeps holds an object's shadow and the worker's object until the command is over: the program may unmap and release
 // it before.
-func (h *hostWork) keeps(owner *Buffer) {
-	owner.pin()
-	kept := owner.keep()
+func (h *hostWork) keeps(owner Buffer) {
+	owner.Pin()
+	kept := owner.Keep()
 	h.then(func() {
 		kept()
-		owner.unpin()
+		owner.Unpin()
 	})
 }
 
@@ -103,18 +109,18 @@ func (h *hostWork) over() {
 
 // inTurn carries the command out when the worker says that its turn has come, and returns then.
 func (h *hostWork) inTurn() api.Status {
-	q := h.q
-	gate, id := &conn.Gate{}, q.d.newID()
-	q.w.AddGate(id, gate)
-	seq, status := h.announce(id)
+	w := h.q.Worker()
+	gate, id := &conn.Gate{}, h.s.NewID()
+	w.AddGate(id, gate)
+	seq, status := h.q.SubmitHost(id, h.event, h.wait)
 	if status != cl.SUCCESS {
-		q.w.TakeGate(id)
+		w.TakeGate(id)
 		h.over()
 		return status
 	}
-	began := q.d.began()
-	arrived := q.w.Wait(&gate.Completion)
-	q.d.tripped(began, causeOfCommand(h.kind), q.w, "")
+	began := w.Began()
+	arrived := w.Wait(&gate.Completion)
+	w.Tripped(began, causeOfCommand(h.kind), "")
 	if !arrived {
 		h.over()
 		return cl.OUT_OF_RESOURCES
@@ -125,10 +131,10 @@ func (h *hostWork) inTurn() api.Status {
 // later has the command carried out by a goroutine that starts when its turn comes: nothing waits until then, so
 // that any number can be under way and none is woken for another's sake.
 func (h hostWork) later() api.Status {
-	w, id := h.q.w, h.q.d.newID()
+	w, id := h.q.Worker(), h.s.NewID()
 	promptly, announced := w.ReadPromptly(), make(chan uint64, 1)
-	ended, background := h.hosted(), &h.q.d.background
-	background.Add(1) // here: the goroutine may start while Close waits
+	ended, background := h.hosted(), h.s.Background
+	background.Add(1) // here: the goroutine may start while the session is being closed
 	gate := &conn.Gate{}
 	gate.Then = func() {
 		go func() {
@@ -139,7 +145,7 @@ func (h hostWork) later() api.Status {
 		}()
 	}
 	w.AddGate(id, gate)
-	seq, status := h.announce(id)
+	seq, status := h.q.SubmitHost(id, h.event, h.wait)
 	announced <- seq
 	// A worker that died before the operation was among the others has not ended it.
 	if (status != cl.SUCCESS || w.Dead()) && w.TakeGate(id) != nil {
@@ -154,47 +160,23 @@ func (h hostWork) later() api.Status {
 // hosted says until ended is called that the command may touch the program's memory. Where the worker dies, the
 // command's event and the calls that fail wait for that: the program may have other uses for the memory then.
 func (h *hostWork) hosted() (ended func()) {
-	w := h.q.w
-	w.hosting.Add(1)
+	w := h.q.Worker()
+	w.Hosting(1)
 	if h.event != nil {
-		h.event.hosted.Store(true)
+		h.event.Host()
 	}
 	return func() {
 		if h.event != nil && w.Dead() {
-			h.event.fail(cl.OUT_OF_RESOURCES)
+			h.event.Fail(cl.OUT_OF_RESOURCES)
 		}
-		w.hosting.Add(-1)
+		w.Hosting(-1)
 	}
-}
-
-// timed says that the program may ask for the command's times, which the worker stamps.
-func (c *command) timed() bool { return c.e.timed() }
-
-// timed: see command.timed. A nil event is not.
-func (e *Event) timed() bool { return e != nil && e.queue.props&cl.QUEUE_PROFILING_ENABLE != 0 }
-
-// endHere ends the event of a command that the worker never heard of.
-func (c *command) endHere(status api.Status) {
-	if c.e == nil {
-		return
-	}
-	c.e.id = 0
-	c.e.advance(int32(min(status, 0)))
-}
-
-func (h *hostWork) announce(id uint64) (uint64, api.Status) {
-	q := h.q
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	m := &q.pool.host
-	m.Op = id
-	return q.submitLocked(m, &m.Cmd, h.event, h.wait, 0)
 }
 
 // carryOut does the work when the command's turn has come (ready is 0 then, else what it failed of), and says so.
 func (h *hostWork) carryOut(ready api.Status, id, seq uint64) api.Status {
 	defer h.over()
-	w, status := h.q.w, ready
+	w, status := h.q.Worker(), ready
 	if status == cl.SUCCESS {
 		status = h.work()
 	}
@@ -205,7 +187,7 @@ func (h *hostWork) carryOut(ready api.Status, id, seq uint64) api.Status {
 		return cl.OUT_OF_RESOURCES
 	}
 	if ready == cl.SUCCESS {
-		h.q.ended(seq)
+		h.q.Ended(seq)
 	}
 	h.settle(status)
 	return status
@@ -217,18 +199,19 @@ func (h *hostWork) settle(status api.Status) {
 	if e == nil {
 		return
 	}
-	if status == cl.SUCCESS && h.event.timed() && h.blocking {
-		h.q.w.waitEvents(trace.CauseWait, e.id)
+	if status == cl.SUCCESS && e.Timed() && h.blocking {
+		h.q.Worker().WaitEvents(trace.CauseWait, e.Number())
 	}
-	e.advance(int32(min(status, 0)))
+	e.Advance(int32(min(status, 0)))
 }
 
 // lands notes that the command brings bytes into the program's memory at its leisure.
-func (h *hostWork) lands(d *Driver, s *hostShape) {
-	x, work := d.readHazards.Add(s.ptr.Address(), &s.Side, h.q.w), h.work
+func (h *hostWork) lands(host *Host) {
+	reads := &h.s.Reads
+	x, work := reads.Add(host.Ptr.Address(), &host.Side, h.q.Worker()), h.work
 	h.work = func() api.Status {
-		defer d.readHazards.End(x) // before the worker hears of it
+		defer reads.End(x) // before the worker hears of it
 		return work()
 	}
-	h.then(func() { d.readHazards.End(x) })
+	h.then(func() { reads.End(x) })
 }

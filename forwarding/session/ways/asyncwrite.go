@@ -1,0 +1,137 @@
+package ways
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/clwire"
+)
+
+// AsyncWrites lets small blocking writes to another machine return once their bytes are in their record, where nobody
+// can tell: a round trip each would buy nothing but the news that they ended. A blocking write promises that its
+// command is complete (§5.2.2). What could show that it is not:
+//
+//   - another queue, which does not come after it: the commands of other queues wait for a fence behind it, at the
+//     worker;
+//   - an event that says how far the queue is, and the program's own memory behind a buffer: such writes are waited
+//     for;
+//   - a command that waits for something the program has still to do: while a user event has not ended, or one that
+//     ends by another worker's word and so may wait for a user event there, writes are waited for, and making one
+//     waits for those before it. So a fence always comes to its end.
+//
+// The zero value is ready for use.
+type AsyncWrites struct {
+	mu         sync.Mutex   // before the queue's lock and the connection's
+	userEvents atomic.Int32 // that have not ended; changed under mu
+	list       []asyncWrite // one a queue at most
+}
+
+// asyncWrite is the last write of a queue that was not waited for.
+type asyncWrite struct {
+	q     Queue
+	seq   uint64
+	fence Event // nil: no other queue has asked yet
+}
+
+func (x *asyncWrite) over() bool { return x.q.Passed(x.seq) }
+
+// UserEvents is how many user events of the context have not ended.
+func (u *AsyncWrites) UserEvents() int { return int(u.userEvents.Load()) }
+
+// UserEventMade notes a new user event. Writes that would be seen to be under way have ended when it returns.
+func (u *AsyncWrites) UserEventMade() { u.MakeVisible(nil, func() { u.userEvents.Add(1) }) }
+
+// UserEventEnded notes that a user event has ended.
+func (u *AsyncWrites) UserEventEnded() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.userEvents.Add(-1)
+}
+
+// visible says whether the state of a context's queues would show the program that a write is still under way.
+func (c *Context) visible() bool { return c.AsyncWrites.UserEvents() != 0 || !c.Mirrors.Empty() }
+
+// inlineAsync sends a blocking write that is not waited for. sent false: the program could see that.
+func (c *Command) inlineAsync(t *Transfer) (sent bool, status api.Status) {
+	if status := t.Buffer.Reach(c.Queue); status != cl.SUCCESS {
+		return true, status
+	}
+	u := &c.AsyncWrites
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c.visible() || c.Queue.Watched() {
+		return false, cl.SUCCESS
+	}
+	status = c.sendInline(t)
+	u.forgetLocked(c.Queue)
+	u.list = append(u.list, asyncWrite{q: c.Queue, seq: c.Queue.Sent()})
+	return true, status
+}
+
+// forgetLocked drops what is known of a queue, and of those whose writes have ended.
+func (u *AsyncWrites) forgetLocked(q Queue) {
+	u.list = slices.DeleteFunc(u.list, func(x asyncWrite) bool {
+		gone := x.q == q || x.over()
+		if gone && x.fence != nil {
+			x.fence.LetGo()
+		}
+		return gone
+	})
+}
+
+// Before adds to what a command of a queue waits for the writes of other queues that were not waited for.
+func (u *AsyncWrites) Before(q Queue, wait []uint64) ([]uint64, api.Status) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range u.list {
+		x := &u.list[i]
+		if x.q == q || x.over() {
+			continue
+		}
+		if status := x.fenceIn(); status != cl.SUCCESS {
+			return wait, status
+		}
+		wait = append(wait, x.fence.Number())
+	}
+	return wait, cl.SUCCESS
+}
+
+// fenceIn puts a fence behind the write, once.
+func (x *asyncWrite) fenceIn() api.Status {
+	if x.fence != nil {
+		return cl.SUCCESS
+	}
+	e, m := x.q.NewEvent(cl.COMMAND_MARKER), &clwire.Marker{}
+	_, status := x.q.Submit(m, &m.Cmd, e, nil, nil)
+	if status == cl.SUCCESS {
+		x.fence = e
+	}
+	return status
+}
+
+// MakeVisible makes a change after which writes would be seen to be under way, and waits for those that are: of a
+// queue, or (nil) of all.
+func (u *AsyncWrites) MakeVisible(q Queue, change func()) {
+	var asked []func()
+	u.mu.Lock()
+	change()
+	for _, x := range u.list {
+		if x.over() || q != nil && x.q != q {
+			continue
+		}
+		// Asked before the lock is given up: so nothing that waits for a later user event can come before the question.
+		if await, status := x.q.AskFinish(); status == cl.SUCCESS {
+			asked = append(asked, await)
+		}
+	}
+	u.mu.Unlock()
+	for _, await := range asked {
+		await()
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.forgetLocked(q)
+}

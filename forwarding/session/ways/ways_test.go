@@ -1,0 +1,597 @@
+package ways
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/transfer"
+)
+
+func pattern(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7+i>>8) + seed
+	}
+	return b
+}
+
+func linear(b *fakeBuffer, write, blocking bool, off uint64, mine []byte) *Transfer {
+	n := uint64(len(mine))
+	return &Transfer{Buffer: b, Write: write, Blocking: blocking, Device: clwire.Shape{Offset: off, Size: n},
+		Host: Linear(api.HostBytes(mine), n)}
+}
+
+// types are the records sent, by name.
+func types(sent []clwire.Message) (all string) {
+	for _, m := range sent {
+		all += fmt.Sprintf("%T ", m)[len("*clwire."):]
+	}
+	return all
+}
+
+// TestEachWay: what is sent for a transfer of each way, and that its bytes are where they belong.
+func TestEachWay(t *testing.T) {
+	const shared, device, remote = 0, 1, 2
+	for _, c := range []struct {
+		name            string
+		memory          int
+		write, blocking bool
+		busy            bool
+		size            int
+		sent            string
+	}{
+		{"copy now", shared, true, true, false, 5000, ""},
+		{"copy now", shared, false, true, false, 5000, ""},
+		{"copy now, a small one that does not block", shared, false, false, false, 5000, ""},
+		{"copy in turn", shared, false, true, true, 5000, "Marker Host HostDone "},
+		{"copy in turn", shared, true, true, true, 5000, "Marker Host HostDone "},
+		{"copy later", shared, false, false, true, 100 << 10, "Marker Host HostDone "},
+		{"copy later", shared, true, false, true, 100 << 10, "Marker Host HostDone "},
+		{"inline", shared, true, false, true, 1000, "Marker WriteInline "},
+		{"staged write", shared, true, false, true, 5000, "Marker Transfer "},
+		{"staged read", shared, false, false, true, 5000, "Marker Transfer Release "},
+		{"inline", device, true, true, false, 1000, "WriteInline "},
+		{"inline", device, true, false, true, 1000, "Marker WriteInline "},
+		{"chunk read", device, false, true, true, 5000, "Marker Transfer Release Transfer "},
+		{"chunks, in turn", device, true, true, true, 9 << 20,
+			"Marker Host Transfer Release Transfer Transfer Transfer Release Release Release HostDone "},
+		{"inline async", remote, true, true, false, 1000, "WriteInline "},
+		{"stream", remote, false, true, false, 5000, "BulkRead "},
+		{"stream", remote, false, false, true, 5000, "Marker BulkRead "},
+		{"lanes", remote, true, false, false, 1 << 20, "BulkWrite "},
+		{"lanes", remote, false, true, true, 1 << 20, "Marker BulkRead "},
+	} {
+		t.Run(fmt.Sprintf("%s/memory=%d/write=%v", c.name, c.memory, c.write), func(t *testing.T) {
+			r := newRig(t, c.memory == shared, c.memory == remote)
+			b, mine := r.buffer(c.size+100), pattern(c.size, 3)
+			copy(b.data[50:], pattern(c.size, 9))
+			want := bytes.Clone(b.data[50 : 50+c.size])
+			if c.write {
+				want = bytes.Clone(mine)
+			}
+			if c.busy {
+				r.busy()
+			}
+			r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(b, c.write, c.blocking, 50, mine)))
+			if c.busy && c.blocking && r.w.left() > 1 { // of a copy in turn the worker has the end still to hear
+				t.Errorf("%d commands are left", r.w.left())
+			}
+			r.w.finish()
+			r.background.Wait()
+			if got := types(r.sentSince(0)); got != c.sent {
+				t.Errorf("sent %s, want %s", got, c.sent)
+			}
+			if !bytes.Equal(mine, want) || !bytes.Equal(b.data[50:50+c.size], want) {
+				t.Error("other bytes")
+			}
+		})
+	}
+}
+
+// TestRandomTransfers compares random transfers of every kind with copies that are done at once.
+func TestRandomTransfers(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		inPlace, remote bool
+	}{{"shared", true, false}, {"device", false, false}, {"remote", false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			r := newRig(t, c.inPlace, c.remote)
+			const size = 300 << 10
+			b, model := r.buffer(size), make([]byte, size)
+			img, elements := r.image(64, 16, 4), make([]byte, 64*16*4*4)
+			for range 400 {
+				if rng.IntN(4) == 0 {
+					r.w.finish()
+				}
+				if !c.inPlace && rng.IntN(4) == 0 {
+					r.randomImage(rng, img, elements)
+				} else {
+					r.randomRange(rng, b, model)
+				}
+			}
+			r.w.finish()
+			if !bytes.Equal(b.data, model) || !bytes.Equal(img.data, elements) {
+				t.Error("other bytes are in the device's memory")
+			}
+		})
+	}
+}
+
+func (r *rig) randomRange(rng *rand.Rand, b *fakeBuffer, model []byte) {
+	n := rng.IntN([]int{100, 5000, 70 << 10, 200 << 10}[rng.IntN(4)]) + 1
+	off, write, blocking := rng.IntN(len(model)-n+1), rng.IntN(2) == 0, rng.IntN(2) == 0
+	mine := pattern(n, byte(rng.Uint32()))
+	tr := linear(b, write, blocking, uint64(off), mine)
+	if n > 64 && rng.IntN(2) == 0 { // rows, with gaps on the program's side
+		region := [3]uint64{8, uint64(n / 32), 1}
+		dev := transfer.Box{Origin: [3]uint64{uint64(off), 0, 0}, Row: 16, Slice: 16 * region[1]}
+		host := transfer.Box{Row: 24, Slice: 24 * region[1]}
+		mine = pattern(int(24*region[1]), 5)
+		tr.Device = dev.Shape(region)
+		tr.Host = Host{api.HostBytes(mine), transfer.Side{Size: region[0] * region[1], Rect: true, Box: host,
+			Region: region}}
+	}
+	want := bytes.Clone(mine)
+	tr.Host.Runs(0, tr.Host.Size, func() func(at, n uint64) {
+		i := uint64(0)
+		return func(at, n uint64) {
+			for k := range n {
+				if place := b.place(&tr.Device, i); write {
+					model[place] = mine[at+k]
+				} else {
+					want[at+k] = model[place]
+				}
+				i++
+			}
+		}
+	}())
+	r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(tr))
+	if !blocking {
+		r.w.finish()
+		r.background.Wait()
+	}
+	if !bytes.Equal(mine, want) {
+		r.t.Fatalf("a transfer (write %v, blocking %v) of %d bytes brought others", write, blocking, n)
+	}
+}
+
+func (r *rig) randomImage(rng *rand.Rand, b *fakeBuffer, model []byte) {
+	region := [3]uint64{4 * (1 + rng.Uint64N(64)), 1 + rng.Uint64N(16), 1 + rng.Uint64N(4)}
+	shape := clwire.Shape{Rect: true, Region: region}
+	host := transfer.Box{Row: region[0] + 12, Slice: (region[0] + 12) * region[1]}
+	mine := pattern(int(host.Slice*region[2]), byte(rng.Uint32()))
+	tr := &Transfer{Buffer: b, Write: rng.IntN(2) == 0, Blocking: rng.IntN(2) == 0, Device: shape,
+		Host: Host{api.HostBytes(mine), transfer.Side{Size: region[0] * region[1] * region[2], Rect: true, Box: host,
+			Region: region, Unit: 4}}}
+	want, i := bytes.Clone(mine), uint64(0)
+	tr.Host.Runs(0, tr.Host.Size, func(at, n uint64) {
+		for k := range n {
+			if place := b.place(&shape, i); tr.Write {
+				model[place] = mine[at+k]
+			} else {
+				want[at+k] = model[place]
+			}
+			i++
+		}
+	})
+	r.ok(r.command(cl.COMMAND_WRITE_IMAGE).CarryOut(tr))
+	if !tr.Blocking {
+		r.w.finish()
+		r.background.Wait()
+	}
+	if !bytes.Equal(mine, want) {
+		r.t.Fatalf("a transfer of an image (write %v, blocking %v) brought other bytes", tr.Write, tr.Blocking)
+	}
+}
+
+// A blocking transfer's event is let go; one of the program's ends, on this side where the worker never heard of it.
+func TestEvents(t *testing.T) {
+	r := newRig(t, true, false)
+	b, mine := r.buffer(5000), make([]byte, 5000)
+	e := newFakeEvent(false)
+	c := r.command(cl.COMMAND_READ_BUFFER)
+	c.Event, c.Wanted = e, true
+	r.ok(c.CarryOut(linear(b, false, true, 0, mine)))
+	if e.Status() != 0 || e.id != 0 {
+		t.Errorf("the event of a copy has status %d and number %d", e.Status(), e.id)
+	}
+	timed := newFakeEvent(true)
+	c = r.command(cl.COMMAND_READ_BUFFER)
+	c.Event, c.Wanted, r.q.state.Timed = timed, true, true
+	r.ok(c.CarryOut(linear(b, false, true, 0, mine)))
+	if timed.Status() != 0 || timed.id == 0 {
+		t.Error("the worker did not stamp the times of a command that may be asked for them")
+	}
+	r.busy()
+	c = r.command(cl.COMMAND_READ_BUFFER)
+	r.ok(c.CarryOut(linear(b, false, true, 0, mine)))
+	if made := c.Event.(*fakeEvent); made.letGo.Load() != 1 {
+		t.Errorf("the event of a blocking command was let go %d times", made.letGo.Load())
+	}
+}
+
+// A transfer of nothing has its place: none, a marker, or the wait for those before it.
+func TestNothing(t *testing.T) {
+	r := newRig(t, true, false)
+	order := func(blocking bool, e Event) {
+		c := r.command(cl.COMMAND_MAP_BUFFER)
+		c.Event = e
+		r.ok(c.CarryOut(&Transfer{Purpose: transfer.Map, Blocking: blocking}))
+	}
+	here := newFakeEvent(false)
+	order(false, here)
+	if here.Status() != 0 || len(r.sentSince(0)) != 0 {
+		t.Error("a map of an idle queue was sent")
+	}
+	r.busy()
+	order(false, nil)
+	if got := types(r.sentSince(1)); got != "" {
+		t.Errorf("sent %s for what nobody can see", got)
+	}
+	marked := newFakeEvent(false)
+	order(false, marked)
+	order(true, nil)
+	r.w.finish()
+	if got := types(r.sentSince(1)); got != "Marker Host HostDone " || marked.Status() != 0 {
+		t.Errorf("sent %s", got)
+	}
+}
+
+// A failure reaches the caller or the event, whatever the way, and leaves the program's memory alone.
+func TestFailures(t *testing.T) {
+	for _, inPlace := range []bool{true, false} {
+		r := newRig(t, inPlace, false)
+		b, mine := r.buffer(5000), make([]byte, 5000)
+		r.warm(b)
+		r.busy()
+		r.w.finish()
+		before := bytes.Clone(mine)
+		for range 2 { // the command before, the read
+			r.busy()
+		}
+		r.w.step()
+		e := newFakeEvent(false)
+		c := r.command(cl.COMMAND_READ_BUFFER)
+		c.Event = e
+		r.ok(c.CarryOut(linear(b, false, false, 0, mine)))
+		r.w.step()
+		r.w.fail = cl.OUT_OF_RESOURCES
+		r.w.finish()
+		if e.Status() != cl.OUT_OF_RESOURCES || !bytes.Equal(mine, before) {
+			t.Errorf("in place %v: status %d", inPlace, e.Status())
+		}
+	}
+	r := newRig(t, false, true)
+	b, mine := r.buffer(1<<20), make([]byte, 1<<20)
+	r.w.fail = cl.MEM_OBJECT_ALLOCATION_FAILURE
+	if status := r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(b, false, true, 0, mine)); status !=
+		cl.MEM_OBJECT_ALLOCATION_FAILURE {
+		t.Errorf("a read by lanes: %d", status)
+	}
+}
+
+// warm opens the staging pool.
+func (r *rig) warm(b *fakeBuffer) {
+	r.t.Helper()
+	if r.Staged() {
+		r.ok(r.MoveNow(b, false, clwire.Shape{Size: 1}, Linear(api.HostBytes(make([]byte, 1)), 1)))
+	}
+}
+
+// What a buffer or the memory refuses is said, or goes another way, and nothing stays behind.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		inPlace, remote bool
+		write, blocking bool
+		size            int
+	}{
+		{"inline", false, false, true, true, 100}, {"async", false, true, true, true, 100},
+		{"lanes", false, true, false, true, 1 << 20}, {"staged read", true, false, false, false, 5000},
+		{"staged read", false, false, false, false, 5000}, {"chunks", false, false, true, true, 9 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.inPlace, c.remote)
+			b := r.buffer(c.size)
+			r.warm(b)
+			r.busy()
+			b.refuse = cl.MEM_OBJECT_ALLOCATION_FAILURE
+			mine := make([]byte, c.size)
+			status := r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(b, c.write, c.blocking, 0, mine))
+			if status != cl.MEM_OBJECT_ALLOCATION_FAILURE {
+				t.Errorf("status %d", status)
+			}
+			b.refuse = cl.SUCCESS
+		})
+	}
+	t.Run("no staging memory", func(t *testing.T) {
+		r := newRig(t, true, false)
+		r.source.left = 0
+		for _, write := range []bool{true, false} {
+			b, mine := r.buffer(5000), pattern(5000, 1)
+			r.busy()
+			r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(b, write, false, 0, mine)))
+			r.w.finish()
+			r.background.Wait()
+			if !bytes.Equal(b.data, mine) {
+				t.Error("other bytes")
+			}
+		}
+	})
+	t.Run("a segment that cannot be shared", func(t *testing.T) {
+		r := newRig(t, true, false)
+		r.w.refuse = true
+		b, mine := r.buffer(5000), pattern(5000, 1)
+		r.busy()
+		r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(b, true, false, 0, mine)))
+		r.w.finish()
+		r.background.Wait()
+		if !bytes.Equal(b.data, mine) {
+			t.Error("other bytes")
+		}
+		far := newRig(t, false, false)
+		far.w.refuse = true
+		dev := far.buffer(100)
+		if status := far.MoveNow(dev, false, clwire.Shape{Size: 100},
+			Linear(api.HostBytes(make([]byte, 100)), 100)); status != cl.OUT_OF_RESOURCES {
+			t.Errorf("a move through memory that the worker does not have: %d", status)
+		}
+	})
+}
+
+// Staged reads have a bound; beyond it reads go another way, and all bring their bytes.
+func TestManyStagedReads(t *testing.T) {
+	r := newRig(t, true, false)
+	const size, count = 60 << 10, maxStagedReadBytes/(60<<10) + 10
+	b := r.buffer(size)
+	copy(b.data, pattern(size, 6))
+	r.busy()
+	all := make([][]byte, count)
+	for i := range all {
+		all[i] = make([]byte, size)
+		r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(b, false, false, 0, all[i])))
+	}
+	if n := r.StagedBytes(); n > maxStagedReadBytes || n < maxStagedReadBytes-size {
+		t.Errorf("%d bytes are under way", n)
+	}
+	r.w.finish()
+	r.background.Wait()
+	for i := range all {
+		if !bytes.Equal(all[i], b.data) {
+			t.Fatalf("read %d brought other bytes", i)
+		}
+	}
+}
+
+// TestLostWorker: a worker that dies ends every transfer, and lets go of the program's memory before their events end.
+func TestLostWorker(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		inPlace, remote bool
+		size            int
+	}{
+		{"copy later", true, false, 100 << 10}, {"staged read", true, false, 5000}, {"lanes", false, true, 1 << 20},
+		{"staged read out of place", false, false, 5000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.inPlace, c.remote)
+			b, e := r.buffer(c.size), newFakeEvent(false)
+			r.warm(b)
+			r.busy()
+			cmd := r.command(cl.COMMAND_READ_BUFFER)
+			cmd.Event = e
+			r.ok(cmd.CarryOut(linear(b, false, false, 0, make([]byte, c.size))))
+			r.w.die()
+			r.background.Wait()
+			if e.Status() >= 0 {
+				t.Errorf("the event has status %d", e.Status())
+			}
+			cmd = r.command(cl.COMMAND_READ_BUFFER)
+			for _, blocking := range []bool{true, false} {
+				if status := cmd.CarryOut(linear(b, false, blocking, 0, make([]byte, c.size))); !c.inPlace &&
+					status == cl.SUCCESS {
+					t.Error("a transfer of a dead worker's went well")
+				}
+			}
+		})
+	}
+}
+
+// TestMaps: a map shows the device's bytes, an unmap brings the program's, by whichever way.
+func TestMaps(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		r := newRig(t, false, false)
+		const size = 300 << 10
+		b, shown := r.buffer(size), make([]byte, size)
+		copy(b.data, pattern(size, 1))
+		var p *memory.Place
+		if shared {
+			var status api.Status
+			p, status = r.Slabs.AllocOwn(size)
+			r.ok(status)
+			r.ok(r.PinMap(b, p))
+			shown = p.Bytes(size)
+		}
+		show := func(write, blocking bool) {
+			tr := linear(b, write, blocking, 0, shown)
+			tr.Purpose, tr.Shown = transfer.Map, b
+			if shared {
+				tr.Shared = p.Segment
+			} else {
+				tr.Fetch = func() api.Status {
+					return r.MoveNow(b, write, tr.Device, tr.Host)
+				}
+			}
+			r.ok(r.command(cl.COMMAND_MAP_BUFFER).CarryOut(tr))
+		}
+		for _, blocking := range []bool{true, false} {
+			r.busy()
+			show(false, blocking)
+			r.w.finish()
+			r.background.Wait()
+			if !bytes.Equal(shown, b.data) {
+				t.Errorf("shared %v: a map shows other bytes", shared)
+			}
+			copy(shown, pattern(size, 77))
+			show(true, false)
+			r.w.finish()
+			r.background.Wait()
+			if !bytes.Equal(b.data, pattern(size, 77)) {
+				t.Errorf("shared %v: an unmap brought other bytes", shared)
+			}
+			copy(b.data, pattern(size, 2))
+		}
+	}
+}
+
+// TestMoves: moves of this side's own, of ranges and of images, larger than all chunks.
+func TestMoves(t *testing.T) {
+	for _, kind := range []string{"shared", "device", "remote"} {
+		r := newRig(t, kind == "shared", kind == "remote")
+		const size = 7*memory.ChunkBytes + 5
+		b, mine := r.buffer(size), pattern(size, 4)
+		shape := clwire.Shape{Size: size}
+		r.ok(r.MoveNow(b, true, shape, Linear(api.HostBytes(mine), size)))
+		if !bytes.Equal(b.data, mine) {
+			t.Errorf("%s: other bytes went", kind)
+		}
+		back := make([]byte, size)
+		r.ok(r.MoveNow(b, false, shape, Linear(api.HostBytes(back), size)))
+		if !bytes.Equal(back, mine) {
+			t.Errorf("%s: other bytes came", kind)
+		}
+		r.ok(r.MoveNow(b, false, clwire.Shape{}, Linear(api.HostBytes(nil), 0)))
+		if kind == "device" {
+			r.w.fail = cl.MEM_OBJECT_ALLOCATION_FAILURE
+			if status := r.MoveNow(b, false, shape, Linear(api.HostBytes(back), size)); status !=
+				cl.MEM_OBJECT_ALLOCATION_FAILURE {
+				t.Errorf("a piece that failed: %d", status)
+			}
+		}
+	}
+	r := newRig(t, false, false)
+	img := r.image(16, 4, 2)
+	region := [3]uint64{64, 4, 2}
+	mine := pattern(64*4*2, 8)
+	r.ok(r.MoveNow(img, true, clwire.Shape{Rect: true, Region: region}, Host{api.HostBytes(mine), transfer.Side{
+		Size: 512, Rect: true, Region: region, Box: transfer.Box{Row: 64, Slice: 256}, Unit: 4,
+	}}))
+	if !bytes.Equal(img.data, mine) {
+		t.Error("other bytes went to an image")
+	}
+}
+
+// A write of what a read is still to bring takes it when its turn comes.
+func TestWriteOfWhatIsRead(t *testing.T) {
+	for _, kind := range []string{"shared", "device", "remote"} {
+		r := newRig(t, kind == "shared", kind == "remote")
+		for _, size := range []int{500, 5000, 100 << 10} {
+			from, to, via := r.buffer(size), r.buffer(size), make([]byte, size)
+			r.warm(from)
+			copy(from.data, pattern(size, 5))
+			r.busy()
+			r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(from, false, false, 0, via)))
+			r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(to, true, false, 0, via)))
+			r.w.finish()
+			r.background.Wait()
+			if !bytes.Equal(to.data, from.data) {
+				t.Errorf("%s, %d bytes: what was there before came", kind, size)
+			}
+		}
+	}
+}
+
+// Later runs work in its turn, whether or not somebody has the event.
+func TestLater(t *testing.T) {
+	r := newRig(t, true, false)
+	e, ran := newFakeEvent(false), 0
+	r.busy()
+	for _, event := range []Event{e, nil} {
+		r.ok(r.Later(r.q, event, nil, func() api.Status { ran++; return cl.SUCCESS }))
+		if event == nil {
+			break
+		}
+		if ran != 0 {
+			t.Error("work ran before its turn")
+		}
+	}
+	r.w.finish()
+	r.background.Wait()
+	if ran != 2 || e.Status() != 0 || !e.hosted.Load() {
+		t.Errorf("work ran %d times, and its event has status %d", ran, e.Status())
+	}
+	r.w.die()
+	status := r.Later(r.q, nil, nil, func() api.Status { ran++; return cl.SUCCESS })
+	if status == cl.SUCCESS || ran != 2 {
+		t.Errorf("work of a dead worker: status %d, ran %d times", status, ran)
+	}
+}
+
+// TestAsyncWrites: a small blocking write to another machine returns at once; a command of another queue comes after
+// it; and what would show that it is under way waits for it.
+func TestAsyncWrites(t *testing.T) {
+	r := newRig(t, false, true)
+	b := r.buffer(1000)
+	write := func(seed byte) {
+		r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(b, true, true, 0, pattern(1000, seed))))
+	}
+	write(1)
+	if b.data[0] != 0 || r.w.left() != 1 {
+		t.Error("the write was waited for")
+	}
+	if wait, status := r.AsyncWrites.Before(r.q, nil); len(wait) != 0 || status != cl.SUCCESS {
+		t.Error("its own queue waits for it")
+	}
+	for range 2 { // one fence is enough
+		wait, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, []uint64{7})
+		if r.ok(status); len(wait) != 2 || r.w.left() != 2 {
+			t.Errorf("another queue waits for %d, and %d commands are under way", wait, r.w.left())
+		}
+	}
+	r.AsyncWrites.UserEventMade()
+	if r.w.left() != 0 || !bytes.Equal(b.data, pattern(1000, 1)) {
+		t.Error("a write is under way, and the program could see it")
+	}
+	write(2)
+	if r.w.left() != 0 || r.AsyncWrites.UserEvents() != 1 {
+		t.Error("a write was not waited for while a user event was open")
+	}
+	r.AsyncWrites.UserEventEnded()
+	r.q.watched = true
+	if write(3); r.w.left() != 0 {
+		t.Error("a write was not waited for while an event shows how far the queue is")
+	}
+	r.q.watched = false
+	write(4)
+	r.AsyncWrites.MakeVisible(r.q, func() {})
+	if r.w.left() != 0 {
+		t.Error("a queue ends, and a write is under way")
+	}
+	write(5)
+	r.w.die()
+	if wait, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, nil); len(wait) != 0 || status != cl.SUCCESS {
+		t.Errorf("a dead worker's write is waited for: %d", status)
+	}
+	r.AsyncWrites.MakeVisible(nil, func() {})
+}
+
+// TestCopyNowAllocatesNothing: a transfer in shared memory that waits for nothing is a copy and nothing else.
+func TestCopyNowAllocatesNothing(t *testing.T) {
+	r := newRig(t, true, false)
+	b, mine := r.buffer(4096), make([]byte, 4096)
+	if n := testing.AllocsPerRun(1000, func() {
+		c := Command{Context: r.Context, Queue: r.q}
+		tr := Transfer{Buffer: b, Blocking: true, Device: clwire.Shape{Size: 4096},
+			Host: Linear(api.HostBytes(mine), 4096)}
+		r.ok(c.CarryOut(&tr))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
