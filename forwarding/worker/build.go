@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -195,17 +196,19 @@ func (s *session) namesOf(p *program) []string {
 			return strings.FieldsFunc(text(list), func(r rune) bool { return r == ';' })
 		}
 	}
-	return p.sourceNames()
+	return namesIn(p.parts())
 }
 
-// sourceNames are the names of kernels in a program's source, or in those that it was linked of. Looking for them takes
-// seconds in a hostile source of many MiB: that is a build's work and not the reader's.
-func (p *program) sourceNames() []string {
-	if p.names != nil {
-		return p.names
-	}
-	source, _ := p.native.Info(cl.PROGRAM_SOURCE)
-	return kernelNames([]byte(text(source)))
+// parts are the sources of a program: its own, or of those that it was linked of, which may be released before anybody
+// looks into them. Looking takes seconds in a hostile source of many MiB: it is a build's work and not the reader's.
+func (p *program) parts() []*sourceText {
+	p.asked.Do(func() {
+		if !p.linked {
+			text, _ := p.native.Info(cl.PROGRAM_SOURCE)
+			p.sources = []*sourceText{{text: bytes.TrimRight(text, "\x00")}}
+		}
+	})
+	return p.sources
 }
 
 // meetWords looks at what a program may be built from.

@@ -56,7 +56,8 @@ func TestNamesWithoutTheDriversList(t *testing.T) {
 	}
 }
 
-// TestNamesOfALibrary: a library was linked before a long word was met, and a program is linked of it after.
+// TestNamesOfALibrary: a library was linked before a long word was met, and a program is linked of it after, when the
+// library's part is gone.
 func TestNamesOfALibrary(t *testing.T) {
 	f := newFixture(inProcess(t, false), 0)
 	part := f.create("kernel void d(global int *x) { *x = 4; }")
@@ -68,10 +69,31 @@ func TestNamesOfALibrary(t *testing.T) {
 		Options: []byte("-create-library")}); r.Status != 0 {
 		t.Fatalf("library: %d %s", r.Status, r.Data)
 	}
+	f.send(&clwire.Release{ID: part})
 	f.create("// " + strings.Repeat("w", longWord+1))
 	link := &clwire.LinkProgram{ID: f.id(), Context: f.context, Programs: []uint64{library}}
 	if got := f.kernels(f.call(link)); !slices.Equal(got, []string{"d"}) {
 		t.Errorf("of a program that was linked: %q", got)
+	}
+}
+
+// TestLinkLooksForNoNames: neither is one when a program is linked of it, where the driver has its list.
+func TestLinkLooksForNoNames(t *testing.T) {
+	f := newFixture(inProcess(t, false), 0)
+	const words = 8192
+	part := f.create("/* " + strings.Repeat("kernel ", words) + "*/ kernel void d(global int *x) { *x = 4; }")
+	if r := f.call(&clwire.CompileProgram{BuildProgram: clwire.BuildProgram{Program: part}}); r.Status != 0 {
+		t.Fatalf("compile: %d %s", r.Status, r.Data)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := f.call(&clwire.LinkProgram{ID: f.id(), Context: f.context, Programs: []uint64{part}})
+	runtime.ReadMemStats(&after)
+	if got := f.kernels(r); !slices.Equal(got, []string{"d"}) {
+		t.Errorf("of a program that was linked: %q", got)
+	}
+	if n := after.Mallocs - before.Mallocs; n > words/2 {
+		t.Errorf("%d allocations for a source of %d words", n, words)
 	}
 }
 

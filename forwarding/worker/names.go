@@ -3,6 +3,7 @@ package worker
 import (
 	"regexp"
 	"slices"
+	"sync"
 )
 
 const (
@@ -44,6 +45,37 @@ func kernelNames(source []byte) (names []string) {
 		}
 	}
 	return names
+}
+
+// sourceText is a program's source, which is looked through for kernels when somebody wants their names. Programs that
+// were linked of it share it.
+type sourceText struct {
+	once  sync.Once
+	text  []byte   // nil once it was looked through
+	names []string // of kernels
+}
+
+func (x *sourceText) kernels() []string {
+	x.once.Do(func() { x.names, x.text = kernelNames(x.text), nil })
+	return x.names
+}
+
+// namesIn are the names of the kernels in some sources.
+func namesIn(sources []*sourceText) (names []string) {
+	for _, x := range sources {
+		names = withNames(names, x.kernels())
+	}
+	return names
+}
+
+// withSources is a list with more sources behind it, each once, at most maxNames: a program is linked of many.
+func withSources(list, more []*sourceText) []*sourceText {
+	for _, x := range more {
+		if len(list) < maxNames && !slices.Contains(list, x) {
+			list = append(list, x)
+		}
+	}
+	return list
 }
 
 // withNames is a list with more names behind it, each once, at most maxNames: a program is linked of many.

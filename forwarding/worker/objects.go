@@ -154,7 +154,9 @@ type program struct {
 	status  opencl.Status
 	context *clContext
 	devices []uint32      // that it is for, as the client has them: indices in the platform, and of sub-devices
-	names   []string      // of a linked program: see sourceNames; the link's goroutine sets it
+	linked  bool          // of others
+	asked   sync.Once     // for sources, unless linked: then the link's goroutine sets them
+	sources []*sourceText // see parts
 	builtIn bool          // its kernels are the device's own
 	built   chan struct{} // closed when the last build asked for is over; nil: none was
 	refs    atomic.Int32

@@ -60,7 +60,7 @@ func (s *session) linkProgram(h clwire.Header, m *clwire.LinkProgram) error {
 	if err != nil {
 		return err
 	}
-	p := &program{context: context, status: context.status}
+	p := &program{context: context, status: context.status, linked: true}
 	p.refs.Store(1)
 	c := &construction{program: p, what: "clLinkProgram", options: string(m.Options),
 		indices: append([]uint32(nil), m.Devices...), kernels: true}
@@ -85,8 +85,8 @@ func (s *session) linkProgram(h clwire.Header, m *clwire.LinkProgram) error {
 		}
 		var status opencl.Status
 		p.native, status = context.native.Link(c.devices, options, inputs)
-		for _, in := range c.after { // now: they may be released before a long word is met
-			p.names = withNames(p.names, in.sourceNames())
+		for _, in := range c.after {
+			p.sources = withSources(p.sources, in.parts())
 		}
 		if p.native == 0 {
 			p.status = cl.INVALID_PROGRAM
