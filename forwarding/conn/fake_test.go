@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/link/loopback"
 	"tendril/forwarding/trace"
 	"tendril/store/object"
 )
@@ -437,27 +437,12 @@ func (f *fakeFar) DialLane(ticket [32]byte) (*os.File, error) {
 			return nil, err
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	dialed, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	defer dialed.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		return nil, err
-	}
-	defer accepted.Close()
-	mine, err := accepted.(*net.TCPConn).File()
+	dialed, mine, err := loopback.Pair()
 	if err != nil {
 		return nil, err
 	}
 	f.work.Go(func() { f.accept(int(ticket[0]), mine) })
-	return dialed.(*net.TCPConn).File()
+	return dialed, nil
 }
 
 func (f *fakeFar) accept(number int, socket *os.File) {

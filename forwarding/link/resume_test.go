@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/link/loopback"
 )
 
 // cutter is a pair of ends whose connections run through a wire that is cut after so many bytes, in either direction.
@@ -72,24 +73,7 @@ func (x *cutter) pair(limit int64) (client, worker *os.File) {
 
 func tcpFiles(t testing.TB) (a, b *os.File) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	defer d.Close()
-	if a, err = c.(*net.TCPConn).File(); err == nil {
-		b, err = d.(*net.TCPConn).File()
-	}
+	a, b, err := loopback.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}

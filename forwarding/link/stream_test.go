@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -16,34 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/link/loopback"
 )
 
 // tcpPair returns both ends of a TCP connection over loopback.
 func tcpPair(t testing.TB) (client, worker *os.File) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	client, worker, err := loopback.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	a, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := func(c net.Conn) *os.File {
-		f, err := c.(*net.TCPConn).File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	return file(a), file(b)
+	t.Cleanup(func() {
+		client.Close()
+		worker.Close()
+	})
+	return client, worker
 }
 
 // configs returns TLS for both ends, or nil twice.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tendril/forwarding/cl"
@@ -27,6 +28,24 @@ func TestWorkersEndIsToldAtExit(t *testing.T) {
 	if !r.log.contain("the worker of") {
 		t.Errorf("nobody was told: %q", r.log.lines)
 	}
+}
+
+// TestWaitReportsHasOneLimit: a program's exit waits once for an end that stays unknown, by a clock that the test has.
+func TestWaitReportsHasOneLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Driver{closing: make(chan struct{})}
+		d.reporting.Store(1) // and nobody says more
+		began := time.Now()
+		d.WaitReports(time.Second)
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("waited for %v", waited)
+		}
+		select {
+		case <-d.closing:
+		default:
+			t.Error("those who ask for the reason were not told to hurry")
+		}
+	})
 }
 
 // TestNoWorkerIsMadeWhileClosing: neither a callback nor a build in the background, each the first to use its context,

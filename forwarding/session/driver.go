@@ -114,20 +114,23 @@ type Driver struct {
 }
 
 // WaitReports is for a process that ends: it waits until it has been said that workers ended that have, since a program
-// that exits at its first error would otherwise leave nobody to say why. What is not known within limit is said
-// without its reason.
+// that exits at its first error would otherwise leave nobody to say why. It waits for limit at most: what is not known
+// after four fifths of it is said without its reason.
 func (d *Driver) WaitReports(limit time.Duration) {
-	if !d.reported(limit) {
+	end := time.Now().Add(limit)
+	if !d.reported(end.Add(-limit / 5)) {
 		d.closeOnce.Do(func() { close(d.closing) })
-		d.reported(limit)
+		d.reported(end)
 	}
 }
 
-func (d *Driver) reported(limit time.Duration) bool {
-	for end := time.Now().Add(limit); d.reporting.Load() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+// reported waits for the reports under way, until end at most.
+func (d *Driver) reported(end time.Time) bool {
+	for d.reporting.Load() > 0 {
+		if !time.Now().Before(end) {
 			return false
 		}
+		time.Sleep(time.Millisecond)
 	}
 	return true
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/link"
+	"tendril/forwarding/link/loopback"
 	"tendril/forwarding/session/node"
 )
 
@@ -98,22 +98,7 @@ func (f *fakeFar) ResumeWorker(uint64, []int) ([][32]byte, error)   { return nil
 
 // DialLane connects the two ends itself; ticket 0 is the control stream.
 func (f *fakeFar) DialLane(ticket [32]byte) (*os.File, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	dialed, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	defer dialed.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		return nil, err
-	}
-	defer accepted.Close()
-	mine, err := accepted.(*net.TCPConn).File()
+	dialed, mine, err := loopback.Pair()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +110,7 @@ func (f *fakeFar) DialLane(ticket [32]byte) (*os.File, error) {
 			f.serveLane(mine)
 		}
 	})
-	return dialed.(*net.TCPConn).File()
+	return dialed, nil
 }
 
 func (f *fakeFar) serve(socket *os.File) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/forwarding/link/loopback"
 	"tendril/tools/e2e/await"
 )
 
@@ -32,28 +32,15 @@ type far struct {
 
 func tcpEnds(t testing.TB) (a, b *os.File) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	a, b, err := loopback.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	dialed, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := [2]*os.File{}
-	for i, c := range []net.Conn{dialed, accepted} {
-		if files[i], err = c.(*net.TCPConn).File(); err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		t.Cleanup(func() { files[i].Close() })
-	}
-	return files[0], files[1]
+	t.Cleanup(func() {
+		a.Close()
+		b.Close()
+	})
+	return a, b
 }
 
 // farFixture runs a remote session in this process. inPlace false lets a CPU device stand for one with memory of its

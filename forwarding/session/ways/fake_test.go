@@ -109,12 +109,20 @@ func shapeBytes(s *clwire.Shape) uint64 {
 
 // take puts dense bytes into the buffer, give takes them out.
 func (b *fakeBuffer) take(s *clwire.Shape, dense []byte) {
+	if !s.Rect {
+		copy(b.data[s.Offset:], dense[:s.Size])
+		return
+	}
 	for i := range shapeBytes(s) {
 		b.data[b.place(s, i)] = dense[i]
 	}
 }
 
 func (b *fakeBuffer) give(s *clwire.Shape, dense []byte) {
+	if !s.Rect {
+		copy(dense, b.data[s.Offset:][:s.Size])
+		return
+	}
 	for i := range shapeBytes(s) {
 		dense[i] = b.data[b.place(s, i)]
 	}

@@ -34,7 +34,9 @@ func (c *Command) copyNow(t *Transfer) api.Status {
 		defer t.Shown.Unpin()
 		defer t.Shown.Keep()()
 	}
-	transfer.AwaitOthers(t.reads, c.Queue.Worker())
+	if len(t.reads) > 0 {
+		transfer.AwaitOthers(t.reads, c.Queue.Worker())
+	}
 	status := t.now(c.Context)
 	c.endHere(status)
 	return status

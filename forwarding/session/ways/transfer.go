@@ -42,7 +42,10 @@ type Transfer struct {
 	reads []*transfer.ReadHazard // of a write: those under way that may still change its bytes
 }
 
-func (t *Transfer) isImage() bool { return t.Buffer != nil && t.Buffer.ElementBytes() != 0 }
+// isImage: a transfer of an image is one of rows.
+func (t *Transfer) isImage() bool {
+	return t.Host.Rect && t.Buffer != nil && t.Buffer.ElementBytes() != 0
+}
 
 func (t *Transfer) layout() transfer.Layout {
 	switch {
