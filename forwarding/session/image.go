@@ -5,23 +5,17 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/geometry"
 	"tendril/forwarding/session/kernelfacts"
 	"tendril/forwarding/session/mirror"
-	"tendril/forwarding/session/transfer"
 )
 
 // image is what makes a Buffer an image: one whose memory is opaque to all but its driver, or (over) lies in a buffer,
 // where the host reaches it. Immutable once shown.
 type image struct {
-	format       api.ImageFormat
-	desc         api.ImageDesc
-	extent       [3]uint64 // elements; an array's images are its last dimension
-	elementBytes uint64
-	row, slice   uint64 // bytes, as CL_IMAGE_ROW_PITCH and CL_IMAGE_SLICE_PITCH
-	under        *Buffer
-	underRow     uint64       // bytes between rows in under
-	host         transfer.Box // how the program's own memory is laid out (CL_MEM_USE_HOST_PTR, CL_MEM_COPY_HOST_PTR)
-	create       imageMade    // makes the worker's object again
+	geometry.Image
+	under  *Buffer
+	create imageMade // makes the worker's object again
 }
 
 type imageMade struct{ flags, rowPitch, slicePitch uint64 }
@@ -56,7 +50,7 @@ func (d *Driver) CreateImage(context uintptr, given []uint64, flags uint64, form
 		return 0, cl.INVALID_OPERATION
 	}
 	b := &Buffer{d: d, ctx: ctx, flags: flags, given: given,
-		image: &image{format: *format, desc: *desc, extent: extent}}
+		image: &image{Image: geometry.Image{Format: *format, Desc: *desc, Extent: extent}}}
 	if status := b.imageMemory(host); status != cl.SUCCESS {
 		return 0, status
 	}
@@ -78,11 +72,11 @@ func (c *Context) hasImages() bool {
 func (b *Buffer) imageMemory(host api.HostPtr) api.Status {
 	im := b.image
 	b.root = b
-	if im.desc.Parent != 0 {
-		if im.desc.Kind != cl.MEM_OBJECT_IMAGE1D_BUFFER && im.desc.Kind != cl.MEM_OBJECT_IMAGE2D {
+	if im.Desc.Parent != 0 {
+		if im.Desc.Kind != cl.MEM_OBJECT_IMAGE1D_BUFFER && im.Desc.Kind != cl.MEM_OBJECT_IMAGE2D {
 			return cl.INVALID_IMAGE_DESCRIPTOR
 		}
-		if status := b.inherit(b.d.buffers.Get(im.desc.Parent)); status != cl.SUCCESS {
+		if status := b.inherit(b.d.buffers.Get(im.Desc.Parent)); status != cl.SUCCESS {
 			return status
 		}
 		if !host.Nil() {
@@ -94,7 +88,7 @@ func (b *Buffer) imageMemory(host api.HostPtr) api.Status {
 	if b.flags&(memAccess|memHostAccess|memHostPtr) == 0 {
 		b.flags = cl.MEM_READ_WRITE
 	}
-	im.create = imageMade{b.flags & memAccess, im.desc.RowPitch, im.desc.SlicePitch}
+	im.create = imageMade{b.flags & memAccess, im.Desc.RowPitch, im.Desc.SlicePitch}
 	if !host.Nil() {
 		im.create.rowPitch, im.create.slicePitch = 0, 0 // the program's layout is this side's business
 	}
@@ -103,7 +97,7 @@ func (b *Buffer) imageMemory(host api.HostPtr) api.Status {
 
 // inherit makes b an image over another object (table 15 of §5.2.1 for the flags).
 func (b *Buffer) inherit(parent *Buffer) api.Status {
-	if parent == nil || parent.image != nil && b.image.desc.Kind != cl.MEM_OBJECT_IMAGE2D {
+	if parent == nil || parent.image != nil && b.image.Desc.Kind != cl.MEM_OBJECT_IMAGE2D {
 		return cl.INVALID_MEM_OBJECT
 	}
 	if parent.ctx != b.ctx {
@@ -161,10 +155,10 @@ func (d *Driver) makeImage(b *Buffer, host api.HostPtr) (uintptr, api.Status) {
 // imageRecord is what makes the worker's object. The parent, if any, is known to the worker already.
 func (b *Buffer) imageRecord() clwire.CreateImage {
 	im := b.image
-	m := clwire.CreateImage{ID: b.id.Load(), Context: b.ctx.id, Flags: im.create.flags, Order: im.format.Order,
-		DataType: im.format.DataType,
-		Kind:     im.desc.Kind, Width: im.desc.Width, Height: im.desc.Height, Depth: im.desc.Depth,
-		ArraySize: im.desc.ArraySize,
+	m := clwire.CreateImage{ID: b.id.Load(), Context: b.ctx.id, Flags: im.create.flags, Order: im.Format.Order,
+		DataType: im.Format.DataType,
+		Kind:     im.Desc.Kind, Width: im.Desc.Width, Height: im.Desc.Height, Depth: im.Desc.Depth,
+		ArraySize: im.Desc.ArraySize,
 		RowPitch:  im.create.rowPitch, SlicePitch: im.create.slicePitch}
 	if b.parent != nil {
 		m.Parent = b.parent.id.Load()
@@ -175,89 +169,26 @@ func (b *Buffer) imageRecord() clwire.CreateImage {
 // takeFacts keeps what the driver said of the image, and checks the layout of the program's memory.
 func (b *Buffer) takeFacts(facts *clwire.ImageFacts, host api.HostPtr) api.Status {
 	im := b.image
-	im.elementBytes, im.row, im.slice, b.size = facts.ElementBytes, facts.RowPitch, facts.SlicePitch, facts.MemBytes
-	width, ok := product(im.extent[0], im.elementBytes)
-	if im.elementBytes == 0 || !ok {
-		return cl.INVALID_IMAGE_SIZE
-	}
-	if _, ok := product(width, im.extent[1], im.extent[2]); !ok {
-		return cl.INVALID_IMAGE_SIZE
-	}
-	if im.under != nil {
-		return im.fitUnder(width)
-	}
-	if host.Nil() {
+	b.size = facts.MemBytes
+	width, status := im.Take(facts)
+	switch {
+	case status != cl.SUCCESS:
+		return status
+	case im.under != nil:
+		return im.FitUnder(width, im.under.size)
+	case host.Nil():
 		return cl.SUCCESS
 	}
-	status := im.layOut(width)
-	if status == cl.SUCCESS {
-		b.size = im.hostBytes()
+	if status = im.LayOut(width); status == cl.SUCCESS {
+		b.size = im.HostBytes()
 	}
 	return status
-}
-
-// fitUnder checks that the image lies in its buffer.
-func (im *image) fitUnder(width uint64) api.Status {
-	im.underRow = max(im.row, width)
-	end, ok := product(im.underRow, im.extent[1])
-	if !ok || end-(im.underRow-width) > im.under.size {
-		return cl.INVALID_IMAGE_SIZE
-	}
-	return cl.SUCCESS
-}
-
-// layOut takes the pitches that the program gave for its own memory (§5.3.1.2); 0 means without gaps.
-func (im *image) layOut(width uint64) api.Status {
-	row, slice := im.desc.RowPitch, im.desc.SlicePitch
-	if row == 0 {
-		row = width
-	}
-	if row < width || row%im.elementBytes != 0 || row > maxHostBytes {
-		return cl.INVALID_IMAGE_DESCRIPTOR
-	}
-	switch im.desc.Kind {
-	case cl.MEM_OBJECT_IMAGE1D, cl.MEM_OBJECT_IMAGE1D_BUFFER, cl.MEM_OBJECT_IMAGE2D:
-		if slice != 0 && slice%row != 0 { // it has none
-			return cl.INVALID_IMAGE_DESCRIPTOR
-		}
-		im.host, im.row = transfer.Box{Row: row, Slice: row * max(im.extent[1], 1)}, row
-		return cl.SUCCESS
-	}
-	height := im.extent[1]
-	if im.desc.Kind == cl.MEM_OBJECT_IMAGE1D_ARRAY {
-		height = 1
-	}
-	least, ok := product(row, height)
-	if slice == 0 {
-		slice = least
-	}
-	if !ok || slice < least || slice%row != 0 || slice > maxHostBytes {
-		return cl.INVALID_IMAGE_DESCRIPTOR
-	}
-	im.row, im.slice, im.host = row, slice, transfer.Box{Row: row, Slice: slice}
-	if im.desc.Kind == cl.MEM_OBJECT_IMAGE1D_ARRAY {
-		im.host = transfer.Box{Row: slice, Slice: slice}
-	}
-	return cl.SUCCESS
-}
-
-// hostBytes is how much of the program's memory the image covers, pitches and all.
-func (im *image) hostBytes() uint64 {
-	switch im.desc.Kind {
-	case cl.MEM_OBJECT_IMAGE1D:
-		return im.row
-	case cl.MEM_OBJECT_IMAGE2D:
-		return im.row * im.extent[1]
-	case cl.MEM_OBJECT_IMAGE1D_ARRAY:
-		return im.slice * im.extent[1]
-	}
-	return im.slice * im.extent[2]
 }
 
 // memType is CL_MEM_TYPE.
 func (b *Buffer) memType() uint32 {
 	if b.image != nil {
-		return b.image.desc.Kind
+		return b.image.Desc.Kind
 	}
 	return cl.MEM_OBJECT_BUFFER
 }
@@ -265,21 +196,9 @@ func (b *Buffer) memType() uint32 {
 // shadowBytes is how much memory maps of an object out of place show.
 func (b *Buffer) shadowBytes() uint64 {
 	if im := b.image; im != nil {
-		return im.elementBytes * im.extent[0] * im.extent[1] * im.extent[2]
+		return im.DenseBytes()
 	}
 	return b.size
-}
-
-// product multiplies sizes; false when the result is no size of memory.
-func product(v ...uint64) (uint64, bool) {
-	n := uint64(1)
-	for _, x := range v {
-		if x != 0 && n > maxHostBytes/x {
-			return 0, false
-		}
-		n *= x
-	}
-	return n, n <= maxHostBytes
 }
 
 // firstImage gives a new image its memory's price and the contents that the program passed.
@@ -305,12 +224,6 @@ func (b *Buffer) firstImage(host api.HostPtr) api.Status {
 	return status
 }
 
-// bytes is a region with x in bytes.
-func (im *image) bytes(region [3]uint64) [3]uint64 {
-	region[0] *= im.elementBytes
-	return region
-}
-
 // ImageInfo is clGetImageInfo (§5.3.8).
 func (d *Driver) ImageInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	b := d.buffers.Get(h)
@@ -320,39 +233,29 @@ func (d *Driver) ImageInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	im := b.image
 	switch param {
 	case cl.IMAGE_FORMAT:
-		return le.AppendUint32(answers.U32(im.format.Order), im.format.DataType), cl.SUCCESS
+		return le.AppendUint32(answers.U32(im.Format.Order), im.Format.DataType), cl.SUCCESS
 	case cl.IMAGE_ELEMENT_SIZE:
-		return answers.Size(im.elementBytes), cl.SUCCESS
+		return answers.Size(im.ElementBytes), cl.SUCCESS
 	case cl.IMAGE_ROW_PITCH:
-		return answers.Size(im.row), cl.SUCCESS
+		return answers.Size(im.Row), cl.SUCCESS
 	case cl.IMAGE_SLICE_PITCH:
-		return answers.Size(im.slice), cl.SUCCESS
+		return answers.Size(im.Slice), cl.SUCCESS
 	case cl.IMAGE_WIDTH:
-		return answers.Size(im.desc.Width), cl.SUCCESS
+		return answers.Size(im.Desc.Width), cl.SUCCESS
 	case cl.IMAGE_HEIGHT:
-		return answers.Size(im.dimension(im.desc.Height, cl.MEM_OBJECT_IMAGE2D, cl.MEM_OBJECT_IMAGE2D_ARRAY,
+		return answers.Size(im.Size(im.Desc.Height, cl.MEM_OBJECT_IMAGE2D, cl.MEM_OBJECT_IMAGE2D_ARRAY,
 			cl.MEM_OBJECT_IMAGE3D)), cl.SUCCESS
 	case cl.IMAGE_DEPTH:
-		return answers.Size(im.dimension(im.desc.Depth, cl.MEM_OBJECT_IMAGE3D)), cl.SUCCESS
+		return answers.Size(im.Size(im.Desc.Depth, cl.MEM_OBJECT_IMAGE3D)), cl.SUCCESS
 	case cl.IMAGE_ARRAY_SIZE:
-		return answers.Size(im.dimension(im.desc.ArraySize, cl.MEM_OBJECT_IMAGE1D_ARRAY, cl.MEM_OBJECT_IMAGE2D_ARRAY)),
+		return answers.Size(im.Size(im.Desc.ArraySize, cl.MEM_OBJECT_IMAGE1D_ARRAY, cl.MEM_OBJECT_IMAGE2D_ARRAY)),
 			cl.SUCCESS
 	case cl.IMAGE_BUFFER:
-		return answers.Size(im.desc.Parent), cl.SUCCESS
+		return answers.Size(im.Desc.Parent), cl.SUCCESS
 	case cl.IMAGE_NUM_MIP_LEVELS, cl.IMAGE_NUM_SAMPLES:
 		return answers.U32(0), cl.SUCCESS // no mip levels, no samples
 	}
 	return nil, cl.INVALID_VALUE
-}
-
-// dimension is a size that only some kinds of image have: 0 for the others.
-func (im *image) dimension(size uint64, kinds ...uint32) uint64 {
-	for _, kind := range kinds {
-		if im.desc.Kind == kind {
-			return size
-		}
-	}
-	return 0
 }
 
 // imageFormatsAsked is one question of clGetSupportedImageFormats.
@@ -412,7 +315,7 @@ func (k *Kernel) toImage(index int, known kernelfacts.Arg, size uint64, value ap
 	if b == nil || b.ctx != k.program.ctx {
 		return cl.INVALID_MEM_OBJECT
 	}
-	if b.image == nil || known.Kind != 0 && known.Kind != b.image.desc.Kind {
+	if b.image == nil || known.Kind != 0 && known.Kind != b.image.Desc.Kind {
 		return cl.INVALID_ARG_VALUE
 	}
 	if known.Reads && b.flags&cl.MEM_WRITE_ONLY != 0 || known.Writes && b.flags&cl.MEM_READ_ONLY != 0 {

@@ -4,6 +4,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/geometry"
 )
 
 // EnqueueCopyImage is clEnqueueCopyImage (§5.3.4); r.Origin is the source's.
@@ -21,15 +22,15 @@ func (d *Driver) EnqueueCopyImage(queue, src, dst uintptr, r api.ImageRegion, to
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	if s.image.format != t.image.format {
+	if s.image.Format != t.image.Format {
 		return 0, cl.IMAGE_FORMAT_MISMATCH
 	}
-	if !s.image.holds(&r) || !t.image.inside(to, r.Region) {
+	if !s.image.Holds(&r) || !t.image.Inside(to, r.Region) {
 		return 0, cl.INVALID_VALUE
 	}
-	if s == t && overlap(r.Origin, to, r.Region) || s.linear() && t.linear() && s.root == t.root &&
-		spansMeet(s.parent.origin+s.image.bytes(r.Origin)[0], t.parent.origin+t.image.bytes(to)[0],
-			s.image.bytes(r.Region)[0]) {
+	if s == t && geometry.Overlap(r.Origin, to, r.Region) || s.linear() && t.linear() && s.root == t.root &&
+		geometry.SpansMeet(s.parent.origin+s.image.Bytes(r.Origin)[0], t.parent.origin+t.image.Bytes(to)[0],
+			s.image.Bytes(r.Region)[0]) {
 		return 0, cl.MEM_COPY_OVERLAP
 	}
 	c, status := d.openPair(q, cl.COMMAND_COPY_IMAGE, w, s, t)
@@ -45,17 +46,17 @@ func (d *Driver) EnqueueCopyImage(queue, src, dst uintptr, r api.ImageRegion, to
 
 // linear says that the image's elements lie in a buffer one after another.
 func (b *Buffer) linear() bool {
-	return b.image.under != nil && b.image.desc.Kind == cl.MEM_OBJECT_IMAGE1D_BUFFER
+	return b.image.under != nil && b.image.Desc.Kind == cl.MEM_OBJECT_IMAGE1D_BUFFER
 }
 
 // copyLinear copies between images of which one at least is linear: to and from that one it is a copy of its buffer.
 // Some drivers do not survive it otherwise.
 func (c *command) copyLinear(s, t *Buffer, from, to, region [3]uint64) api.Status {
-	src, dst := s.image.bytes(from)[0], t.image.bytes(to)[0]
+	src, dst := s.image.Bytes(from)[0], t.image.Bytes(to)[0]
 	switch {
 	case s.linear() && t.linear():
 		m := &clwire.Copy{Src: s.parent.id.Load(), Dst: t.parent.id.Load(), SrcOffset: src, DstOffset: dst,
-			Size: s.image.bytes(region)[0]}
+			Size: s.image.Bytes(region)[0]}
 		return c.send(m, &m.Cmd)
 	case s.linear():
 		m := &clwire.CopyImageBuffer{Direction: clwire.BufferToImage, Image: t.id.Load(), Buffer: s.parent.id.Load(),
@@ -65,16 +66,6 @@ func (c *command) copyLinear(s, t *Buffer, from, to, region [3]uint64) api.Statu
 	m := &clwire.CopyImageBuffer{Direction: clwire.ImageToBuffer, Image: s.id.Load(), Buffer: t.parent.id.Load(),
 		Offset: dst, Origin: from, Region: region}
 	return c.send(m, &m.Cmd)
-}
-
-// overlap says whether two regions of one size share an element.
-func overlap(a, b, region [3]uint64) bool {
-	for i := range region {
-		if max(a[i], b[i])-min(a[i], b[i]) >= region[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // EnqueueCopyImageBuffer is clEnqueueCopyImageToBuffer (toBuffer) or clEnqueueCopyBufferToImage (§5.3.5); offset in
@@ -93,18 +84,18 @@ func (d *Driver) EnqueueCopyImageBuffer(toBuffer bool, queue, image, buffer uint
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	if !im.image.holds(&r) {
+	if !im.image.Holds(&r) {
 		return 0, cl.INVALID_VALUE
 	}
-	region := im.image.bytes(r.Region)
+	region := im.image.Bytes(r.Region)
 	if !b.inside(offset, region[0]*region[1]*region[2]) {
 		return 0, cl.INVALID_VALUE
 	}
 	if status := b.placed(q); status != cl.SUCCESS {
 		return 0, status
 	}
-	n, start := region[0]*region[1]*region[2], im.image.bytes(r.Origin)[0]
-	if im.linear() && im.parent.root == b.root && spansMeet(im.parent.origin+start, b.origin+offset, n) {
+	n, start := region[0]*region[1]*region[2], im.image.Bytes(r.Origin)[0]
+	if im.linear() && im.parent.root == b.root && geometry.SpansMeet(im.parent.origin+start, b.origin+offset, n) {
 		return 0, cl.MEM_COPY_OVERLAP
 	}
 	m := &clwire.CopyImageBuffer{Direction: clwire.BufferToImage, Offset: offset, Origin: r.Origin, Region: r.Region}
@@ -128,9 +119,6 @@ func (d *Driver) EnqueueCopyImageBuffer(toBuffer bool, queue, image, buffer uint
 	return c.close(c.send(m, &m.Cmd))
 }
 
-// spansMeet says whether two spans of n bytes share one.
-func spansMeet(a, b, n uint64) bool { return a < b+n && b < a+n }
-
 // EnqueueFillImage is clEnqueueFillImage (§5.3.6): color is four components of 32 bits, of a depth image one.
 func (d *Driver) EnqueueFillImage(queue, image uintptr, color api.HostPtr, r api.ImageRegion, w api.Waits) (uintptr,
 	api.Status) {
@@ -142,7 +130,7 @@ func (d *Driver) EnqueueFillImage(queue, image uintptr, color api.HostPtr, r api
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	if color.Nil() || !b.image.holds(&r) {
+	if color.Nil() || !b.image.Holds(&r) {
 		return 0, cl.INVALID_VALUE
 	}
 	c, status := d.open(q, cl.COMMAND_FILL_IMAGE, w)
@@ -153,15 +141,6 @@ func (d *Driver) EnqueueFillImage(queue, image uintptr, color api.HostPtr, r api
 		return c.close(status)
 	}
 	m := &clwire.FillImage{Image: b.id.Load(), Origin: r.Origin, Region: r.Region}
-	copy(m.Color[:], color.Bytes(0, b.image.colorBytes()))
+	copy(m.Color[:], color.Bytes(0, b.image.ColorBytes()))
 	return c.close(c.send(m, &m.Cmd))
-}
-
-// colorBytes is how much of a fill color the program has to give.
-func (im *image) colorBytes() uint64 {
-	const depth = cl.DEPTH
-	if im.format.Order == depth {
-		return 4
-	}
-	return clwire.ColorBytes
 }

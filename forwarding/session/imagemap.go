@@ -20,7 +20,7 @@ type imageMapping struct {
 func (d *Driver) EnqueueMapImage(queue, image uintptr, blocking bool, flags uint64, r api.ImageRegion, hasSlice bool,
 	w api.Waits) (api.ImageMap, api.Status) {
 	q, b, status := d.mapImageAccess(queue, image, flags, &r)
-	if status == cl.SUCCESS && !hasSlice && b.image.sliced() {
+	if status == cl.SUCCESS && !hasSlice && b.image.Sliced() {
 		status = cl.INVALID_VALUE
 	}
 	if status != cl.SUCCESS {
@@ -51,7 +51,7 @@ func (c *command) mapImage(b *Buffer, blocking bool, flags uint64, r *api.ImageR
 		return api.ImageMap{}, status
 	}
 	m := api.ImageMap{At: shown.base.Plus(shown.layout.Offset(0, 0))}
-	m.Row, m.Slice = b.image.mapPitches(&shown.layout)
+	m.Row, m.Slice = b.image.MapPitches(&shown.layout)
 	b.addMapping(mapping{address: m.At.Address(), flags: flags, image: &shown})
 	if status = c.fetchImage(b, blocking, flags, &shown); status != cl.SUCCESS {
 		b.takeMapping(m.At.Address())
@@ -71,7 +71,7 @@ func (d *Driver) mapImageAccess(queue, image uintptr, flags uint64, r *api.Image
 	if status := b.mapFlags(flags); status != cl.SUCCESS {
 		return nil, nil, status
 	}
-	if !b.image.holds(r) {
+	if !b.image.Holds(r) {
 		return nil, nil, cl.INVALID_VALUE
 	}
 	return q, b, cl.SUCCESS
@@ -95,24 +95,23 @@ func (b *Buffer) mapFlags(flags uint64) api.Status {
 // of this side's, the whole image without gaps.
 func (b *Buffer) showImage(r *api.ImageRegion) (imageMapping, api.Status) {
 	im := b.image
-	m := imageMapping{origin: r.Origin, region: im.bytes(r.Region)}
+	m := imageMapping{origin: r.Origin, region: im.Bytes(r.Region)}
 	switch {
 	case im.under != nil:
-		m.layout = im.underBox(r.Origin, m.region)
-		m.layout.Slice = im.underRow * im.extent[1]
+		m.layout = im.UnderBox(r.Origin, m.region)
+		m.layout.Slice = im.UnderRow * im.Extent[1]
 		return m, m.under(im.under)
 	case b.mirror != nil:
-		m.base, m.layout = b.host, im.host
+		m.base, m.layout = b.host, im.Host
 	default:
 		shadow, status := b.shadowed()
 		if status != cl.SUCCESS {
 			return m, status
 		}
 		m.base = api.HostBytes(shadow)
-		width := im.extent[0] * im.elementBytes
-		m.layout = transfer.Box{Row: width, Slice: width * im.extent[1]}
+		m.layout = im.DenseBox()
 	}
-	m.layout.Origin = im.bytes(r.Origin)
+	m.layout.Origin = im.Bytes(r.Origin)
 	return m, cl.SUCCESS
 }
 
@@ -131,26 +130,6 @@ func (m *imageMapping) under(b *Buffer) api.Status {
 		m.base = api.HostBytes(shadow[b.origin:])
 	}
 	return status
-}
-
-// mapPitches are what clEnqueueMapImage answers: no slice pitch where the image has none.
-func (im *image) mapPitches(layout *transfer.Box) (row, slice uint64) {
-	switch {
-	case !im.sliced():
-		return layout.Row, 0
-	case im.desc.Kind == cl.MEM_OBJECT_IMAGE1D_ARRAY:
-		return max(im.extent[0]*im.elementBytes, min(im.row, layout.Row)), layout.Row
-	}
-	return layout.Row, layout.Slice
-}
-
-// sliced says whether the image has a slice pitch.
-func (im *image) sliced() bool {
-	switch im.desc.Kind {
-	case cl.MEM_OBJECT_IMAGE1D, cl.MEM_OBJECT_IMAGE1D_BUFFER, cl.MEM_OBJECT_IMAGE2D:
-		return false
-	}
-	return true
 }
 
 // direct says whether maps of the image show the very memory that the device computes on.

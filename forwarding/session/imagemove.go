@@ -20,57 +20,6 @@ func (d *Driver) image(q *Queue, h uintptr) (*Buffer, api.Status) {
 	return b, cl.SUCCESS
 }
 
-// holds says whether a region lies in the image.
-func (im *image) holds(r *api.ImageRegion) bool { return !r.Missing && im.inside(r.Origin, r.Region) }
-
-func (im *image) inside(origin, region [3]uint64) bool {
-	for i, n := range im.extent {
-		if region[i] == 0 || origin[i] > n || region[i] > n-origin[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// hostBox is the layout of the program's side of a read or write: pitches in bytes, 0 for without gaps (§5.3.3).
-func (im *image) hostBox(region [3]uint64, row, slice uint64) (transfer.Box, api.Status) {
-	width := region[0] * im.elementBytes
-	if row == 0 {
-		row = width
-	}
-	if row < width || row > maxHostBytes {
-		return transfer.Box{}, cl.INVALID_VALUE
-	}
-	switch im.desc.Kind {
-	case cl.MEM_OBJECT_IMAGE1D, cl.MEM_OBJECT_IMAGE1D_BUFFER, cl.MEM_OBJECT_IMAGE2D:
-		if slice != 0 {
-			return transfer.Box{}, cl.INVALID_VALUE
-		}
-		slice = row * region[1]
-	case cl.MEM_OBJECT_IMAGE1D_ARRAY:
-		slice = max(slice, row)
-		return fitting(transfer.Box{Row: slice, Slice: slice}, region, width)
-	default:
-		least, ok := product(row, region[1])
-		if slice == 0 {
-			slice = least
-		}
-		if !ok || slice < least {
-			return transfer.Box{}, cl.INVALID_VALUE
-		}
-	}
-	return fitting(transfer.Box{Row: row, Slice: slice}, region, width)
-}
-
-// fitting refuses a layout that no address space holds.
-func fitting(b transfer.Box, region [3]uint64, width uint64) (transfer.Box, api.Status) {
-	region[0] = width
-	if _, ok := b.End(region); !ok || b.Slice > maxHostBytes {
-		return transfer.Box{}, cl.INVALID_VALUE
-	}
-	return b, cl.SUCCESS
-}
-
 // EnqueueReadImage is clEnqueueReadImage (§5.3.3); pitches in bytes.
 func (d *Driver) EnqueueReadImage(queue, image uintptr, blocking bool, r api.ImageRegion, row, slice uint64,
 	ptr api.HostPtr,
@@ -103,10 +52,10 @@ func (d *Driver) transferImage(queue, image uintptr, blocking bool, r api.ImageR
 	if b.flags&denied != 0 && !w.Internal {
 		return 0, cl.INVALID_OPERATION
 	}
-	if ptr.Nil() || !b.image.holds(&r) {
+	if ptr.Nil() || !b.image.Holds(&r) {
 		return 0, cl.INVALID_VALUE
 	}
-	host, status := b.image.hostBox(r.Region, row, slice)
+	host, status := b.image.HostBox(r.Region, row, slice)
 	if status != cl.SUCCESS {
 		return 0, status
 	}
@@ -117,8 +66,8 @@ func (d *Driver) transferImage(queue, image uintptr, blocking bool, r api.ImageR
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
-	t := b.imageTransfer(direction == clwire.ToBuffer, blocking, r.Origin, b.image.bytes(r.Region),
-		b.hostSide(b.image.bytes(r.Region), host, ptr))
+	t := b.imageTransfer(direction == clwire.ToBuffer, blocking, r.Origin, b.image.Bytes(r.Region),
+		b.hostSide(b.image.Bytes(r.Region), host, ptr))
 	status = c.carryOut(&t)
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()
@@ -135,28 +84,23 @@ func (b *Buffer) imageTransfer(write, blocking bool, origin, region [3]uint64, h
 // hostSide is the program's side of a bulk operation.
 func (b *Buffer) hostSide(region [3]uint64, host transfer.Box, ptr api.HostPtr) ways.Host {
 	return ways.Host{Ptr: ptr, Side: transfer.Side{
-		Size: region[0] * region[1] * region[2], Rect: true, Box: host, Region: region, Unit: b.image.elementBytes,
+		Size: region[0] * region[1] * region[2], Rect: true, Box: host, Region: region, Unit: b.image.ElementBytes,
 	}}
 }
 
 // imageShape is the device's side of a bulk operation, and the object that it is of: the image, or the buffer under it.
 func (b *Buffer) imageShape(origin, region [3]uint64) (*Buffer, clwire.Shape) {
 	if under := b.image.under; under != nil {
-		side := b.image.underBox(origin, region)
+		side := b.image.UnderBox(origin, region)
 		return under, side.Shape(region)
 	}
-	return b, clwire.Shape{Rect: true, Origin: b.image.bytes(origin), Region: region}
-}
-
-// underBox is where a region lies in the buffer under an image.
-func (im *image) underBox(origin, region [3]uint64) transfer.Box {
-	return transfer.Box{Origin: im.bytes(origin), Row: im.underRow, Slice: im.underRow * region[1]}
+	return b, clwire.Shape{Rect: true, Origin: b.image.Bytes(origin), Region: region}
 }
 
 // whole moves all of an image from or to the program's memory, laid out as it was created from, by this thread. The
 // caller has seen to the order.
 func (b *Buffer) whole(write bool, program api.HostPtr) api.Status {
-	region := b.image.bytes(b.image.extent)
+	region := b.image.Bytes(b.image.Extent)
 	target, shape := b.imageShape([3]uint64{}, region)
-	return target.moveNow(write, shape, b.hostSide(region, b.image.host, program))
+	return target.moveNow(write, shape, b.hostSide(region, b.image.Host, program))
 }

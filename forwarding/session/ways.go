@@ -112,7 +112,7 @@ func (b *Buffer) ElementBytes() uint64 {
 	if b.image == nil {
 		return 0
 	}
-	return b.image.elementBytes
+	return b.image.ElementBytes
 }
 
 // Share implements ways.Worker, as do the worker's methods below.
