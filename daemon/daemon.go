@@ -404,7 +404,7 @@ func (d *Daemon) openStore() (err error) {
 		ScrubRate: d.cfg.ScrubRate,
 		OnDamage: func(x object.Damage) {
 			d.log.WithFields(logrus.Fields{"object": x.ID, "name": x.Name,
-				"tenant": x.Tenant}).Error("an object is damaged in " + x.Where + ": " + x.Why)
+				"tenant": x.Tenant, "why": x.Why}).Error("an object is damaged in " + x.Where)
 		},
 	}
 	if has := memoryBytes("/"); has > 0 && o.CapacityBytes > has {

@@ -14,9 +14,10 @@ import (
 // are counted, and after some the rest are left out for a while, and their number is said.
 const (
 	logBurst    = 10               // lines of one kind and origin in logEvery
+	logBurstWho = 5 * logBurst     // lines of one origin, of all kinds: some name what a peer made
 	logBurstAll = 100              // lines of one kind, whoever causes them
 	logEvery    = 10 * time.Second // what is counted together
-	logOrigins  = 1024             // counted at a time; further ones count as one
+	logOrigins  = 2048             // counters at a time; what has none counts as one
 )
 
 // logLimit is a logrus.Formatter that formats what is left out as nothing. Safe for concurrent use.
@@ -29,7 +30,7 @@ type logLimit struct {
 	counts map[logOrigin]*logCount
 }
 
-// logOrigin is a kind of line and who causes it; "" is everybody.
+// logOrigin is a kind of line and who causes it; "" is every kind, and everybody.
 type logOrigin struct {
 	message string
 	who     string
@@ -75,11 +76,12 @@ func whoCaused(e *logrus.Entry) string {
 func (l *logLimit) allows(message, who string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	origin := logOrigin{message, who}
-	if l.counts[origin] == nil && len(l.counts) >= logOrigins {
-		origin.who = "others"
+	his := l.count(logOrigin{who: who})
+	if his.lines >= logBurstWho { // before there are counters of more kinds
+		his.left++
+		return false
 	}
-	one := l.count(origin)
+	one := l.count(logOrigin{message, who})
 	if one.lines >= logBurst {
 		one.left++
 		return false
@@ -89,13 +91,18 @@ func (l *logLimit) allows(message, who string) bool {
 		all.left++
 		return false
 	}
+	his.lines++
 	one.lines++
 	all.lines++
 	return true
 }
 
-// count finds a counter, or begins one, which ends by itself. mu is held.
+// count finds a counter, or begins one, which ends by itself; where there are too many, it is that of all others. mu is
+// held.
 func (l *logLimit) count(origin logOrigin) *logCount {
+	if l.counts[origin] == nil && len(l.counts) >= logOrigins {
+		origin = logOrigin{who: "others"}
+	}
 	c := l.counts[origin]
 	if c == nil {
 		c = &logCount{}
@@ -118,6 +125,10 @@ func (l *logLimit) settle(origin logOrigin) {
 	if by == "" {
 		by = "everybody"
 	}
-	l.log.WithField("lines", left).WithField("from", by).Warnf("%d more like this in the last %v: %s", left, l.every,
-		origin.message)
+	log := l.log.WithField("lines", left).WithField("from", by)
+	if origin.message == "" {
+		log.Warnf("%d more lines in the last %v, of several kinds", left, l.every)
+		return
+	}
+	log.Warnf("%d more like this in the last %v: %s", left, l.every, origin.message)
 }

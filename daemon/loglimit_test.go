@@ -67,6 +67,33 @@ func TestLogIsLimited(t *testing.T) {
 	}
 }
 
+// One tenant whose lines are each of a kind of their own, because they name what it made, fills no log either, and
+// takes nobody's counters.
+func TestLogOfManyKinds(t *testing.T) {
+	book := &logBook{}
+	log := logrus.New()
+	log.SetOutput(book)
+	LimitLog(log)
+	limit := log.Formatter.(*logLimit)
+	limit.every = time.Hour
+	for i := range 5 * logOrigins {
+		log.WithField("tenant", "loud").Infof("object %d is damaged", i)
+	}
+	log.WithField("tenant", "quiet").Info("a rule was broken")
+	if got := book.count("is damaged"); got != logBurstWho || book.count("tenant=quiet") != 1 {
+		t.Errorf("%d lines of one tenant, %d of the other", got, book.count("tenant=quiet"))
+	}
+	limit.mu.Lock()
+	if got := len(limit.counts); got > 2*logBurstWho+4 {
+		t.Errorf("%d counters", got)
+	}
+	limit.mu.Unlock()
+	limit.settle(logOrigin{who: "tenant loud"})
+	if book.count(fmt.Sprintf("%d more", 5*logOrigins-logBurstWho)) != 1 {
+		t.Errorf("what was left out is not said: %s", book.text.String())
+	}
+}
+
 // However many origins there are, few lines of a kind are written and few counters kept.
 func TestLogOfManyOrigins(t *testing.T) {
 	book := &logBook{}
