@@ -6,25 +6,26 @@
     with store.get("grid", timeout=5) as grid:
         print(grid.numpy().sum())
 
-Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither, and whatever an
-Object gives (data, numpy(), DLPack, load()) lies in memory that faults when it is written, also in the process that made the object,
-and whatever a library makes of it (torch.from_numpy). What that process had before is closed: memoryviews of a draft raise
-ValueError, the array of empty() is read-only, and a store through another view of them faults, or does not reach the object. What
-remains is code in the process that made it and sets out to: it can make pages writable again (mprotect), or write through a child
-that was forked before the seal. strict=True (put, create, empty, dump) ends that too: then no writable mapping is left, and none can
-be made.
+Sealed objects do not change. From the seal on, the kernel gives nobody a new writable mapping, not even root. All that
+an Object hands out (data, numpy(), DLPack, load()) lies in memory that faults when it is written, also in the process
+that made the object, and also what a library makes of it (torch.from_numpy).
 
-A store to sealed memory is a SIGSEGV, because the page is mapped read-only: "Segmentation fault", and no exception. tendril.explain_faults(),
-or TENDRIL_EXPLAIN_FAULTS=1 in the environment, has the process say so, and where it was.
+What that process had before is closed: memoryviews of a draft raise ValueError, and the array of empty() is read-only.
+A write through another view of them faults, or does not reach the object. What remains is code in that process that
+sets out to: it can make pages writable again (mprotect), or write through a child that was forked before the seal.
+strict=True (put, create, empty, dump) ends that too: no writable mapping is left, and none can be made.
 
-Pure Python, written from ipc/PROTOCOL.md alone; NumPy is needed only for arrays. It trusts the
-daemon about meaning, never about lengths.
+A write to sealed memory is a SIGSEGV and no exception, because the page is mapped read-only. With
+tendril.explain_faults(), or TENDRIL_EXPLAIN_FAULTS=1 in the environment, the process says so, and where it was.
+
+Pure Python, written from ipc/PROTOCOL.md. Only arrays need NumPy. The client trusts what the daemon says, but checks
+every length.
 """
 
 from .client import Client, connect
 from .errors import (
-    Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, Limit, NoDevice, NotFound, NotSealed, Permission,
-    Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
+    Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, Limit, NoDevice, NotFound, NotSealed,
+    Permission, Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
 )
 from .faults import explain_faults, explain_if_asked
 from .objects import Draft, Info, Object, ObjectID, Part, Tree
@@ -34,10 +35,10 @@ from .watch import Event, Watch
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "Busy", "Client", "Disconnected", "Draft", "Ended", "Event", "Exists", "Frame", "Full", "Info", "Internal",
-    "Invalid", "Limit", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission", "Protocol", "Quota",
-    "Reader", "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version", "Watch", "Writer",
-    "connect", "explain_faults",
+    "Aborted", "Busy", "Client", "Disconnected", "Draft", "Ended", "Event", "Exists", "Frame", "Full", "Info",
+    "Internal", "Invalid", "Limit", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission",
+    "Protocol", "Quota", "Reader", "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version",
+    "Watch", "Writer", "connect", "explain_faults",
 ]
 
 explain_if_asked()

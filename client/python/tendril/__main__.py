@@ -1,4 +1,7 @@
-"""python3 -m tendril: put, get and ls, for machines that have only Python."""
+"""python3 -m tendril: put, get and ls, for machines without the tendril command.
+
+Exit codes: 0, 1 for an error, 3 without a daemon, 4 if there is no such object.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,18 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
     p = argparse.ArgumentParser(prog="python3 -m tendril", description="Puts, gets and lists objects of the store.")
     p.add_argument("--socket", help="the daemon's socket (default: $TENDRIL_SOCKET, then the usual places)")
     verbs = p.add_subparsers(required=True, metavar="VERB")
-    put = verbs.add_parser("put", help="store a file ('-': standard input)")
-    put.add_argument("file")
-    put.add_argument("--name", help="default: the file's base name")
+    put = verbs.add_parser("put", help="store a file and print its id")
+    put.add_argument("file", help="'-' is standard input, which needs --name")
+    put.add_argument("--name", help="the object's name (default: the file's name without its folder)")
     put.set_defaults(do=_put)
     get = verbs.add_parser("get", help="write an object to standard output or a file")
-    get.add_argument("key", metavar="NAME|ID")
-    get.add_argument("-o", "--output")
-    get.add_argument("--wait", type=float, default=0.0, metavar="SECONDS")
+    get.add_argument("key", metavar="NAME|ID", help="the object")
+    get.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: standard output)")
+    get.add_argument("--wait", type=float, default=0.0, metavar="SECONDS",
+                     help="how long to wait for the object (default: do not wait)")
     get.set_defaults(do=_get)
-    ls = verbs.add_parser("ls", help="list objects")
-    ls.add_argument("prefix", nargs="?", default="")
+    ls = verbs.add_parser("ls", help="list objects: id, size in bytes, state, name")
+    ls.add_argument("prefix", nargs="?", default="", help="only names that begin with it")
     ls.set_defaults(do=_ls)
     return p.parse_args(argv)
 

@@ -1,4 +1,4 @@
-"""Tensor metadata and NumPy arrays over the store's memory. Imported only where NumPy is wanted."""
+"""Tensor metadata, and NumPy arrays over the store's memory. Imported only when arrays are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_DIMENSIONS = 32
 
 
 def describe(array: "np.ndarray[Any, Any]") -> Dict[str, Any]:
-    """The metadata of an array laid out as array is (strides in elements)."""
+    """The metadata of an array: dtype, shape, and strides in elements. Raises Invalid for a dtype with objects."""
     dtype = _plain(array.dtype)
     return {
         "dtype": dtype.str,
@@ -23,12 +23,12 @@ def describe(array: "np.ndarray[Any, Any]") -> Dict[str, Any]:
 
 def _plain(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
     if dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None or dtype.itemsize == 0:
-        raise Invalid("dtype %s has no plain typestr: store a view of simple elements" % dtype)
+        raise Invalid("dtype %s has objects, fields or subarrays: store a view with a plain dtype" % dtype)
     return dtype
 
 
 def dense(array: Any) -> "np.ndarray[Any, Any]":
-    """array, or a copy of it that has no gaps: Fortran order is kept, all else becomes C order."""
+    """The array itself if it is contiguous, in C or Fortran order. Otherwise a copy in C order."""
     given: "np.ndarray[Any, Any]" = np.asarray(array)
     if given.flags.f_contiguous or given.flags.c_contiguous:
         return given
@@ -42,7 +42,7 @@ def flat(array: "np.ndarray[Any, Any]") -> memoryview:
 
 
 def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, Any]":
-    """The array that meta describes over view, or its bytes where meta describes none."""
+    """The array over view that meta describes; without a dtype in meta an array of bytes. Raises Invalid."""
     if not meta or "dtype" not in meta:
         return np.frombuffer(view, dtype=np.uint8) if len(view) else np.empty(0, np.uint8)
     try:
@@ -50,10 +50,10 @@ def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, A
         shape = _integers(meta.get("shape", [len(view) // dtype.itemsize]), 0)
         strides = meta.get("strides")
         steps = None if strides is None else tuple(s * dtype.itemsize for s in _integers(strides, None))
-        # By way of frombuffer: an array over a memoryview would have the writable exporter
-        # below it as its base, and could be made writable again.
+        # frombuffer, because the base of an array over a memoryview is the writable exporter below it. Such an array
+        # could be made writable again.
         if not len(view) and 0 not in shape:
-            raise ValueError("it has no bytes")
+            raise ValueError("the object is empty")
         line = np.frombuffer(view if len(view) else bytes(dtype.itemsize), dtype=np.uint8)
         return np.ndarray(shape, dtype, buffer=line, strides=steps)
     except (TypeError, ValueError, OverflowError) as e:
@@ -65,14 +65,14 @@ def _integers(values: Any, least: Optional[int]) -> Tuple[int, ...]:
         raise ValueError("not a list of at most %d integers" % _MAX_DIMENSIONS)
     for v in values:
         if not isinstance(v, int) or isinstance(v, bool) or (least is not None and v < least):
-            raise ValueError("%r is no dimension" % (v,))
+            raise ValueError("%r is not a dimension" % (v,))
     return tuple(values)
 
 
 class Filling(np.ndarray):  # type: ignore[type-arg]
-    """An array in the store's memory that is filled in place and then sealed.
+    """An array in the store's memory to fill in place and then seal. For one thread at a time.
 
-    Only the array that Client.empty returned can be sealed, not what was computed from it.
+    Only the array that Client.empty returned can be sealed, not a view of it or a result.
     """
 
     draft: Any
@@ -81,7 +81,10 @@ class Filling(np.ndarray):  # type: ignore[type-arg]
         self.draft = None
 
     def seal(self) -> Any:
-        """Seals the object and returns it; from now on this array is read-only, and so is the memory of all others over it."""
+        """Seals the object and returns it, as Draft.seal. This array and all others over its memory are read-only.
+
+        Raises Invalid if Client.empty did not return this array.
+        """
         if self.draft is None:
             raise Invalid("this array is not the one that empty() returned")
         sealed = self.draft.seal()
@@ -89,13 +92,13 @@ class Filling(np.ndarray):  # type: ignore[type-arg]
         return sealed
 
     def close(self) -> None:
-        """Makes this array and the one below it read-only: the object was sealed, or pushed into a stream."""
+        """Makes this array and its base read-only, after the object was sealed or pushed into a stream."""
         self.flags.writeable = False
         if isinstance(self.base, np.ndarray):
             self.base.flags.writeable = False
 
     def abort(self) -> None:
-        """Gives the unsealed object up; the array keeps its memory until it is gone itself."""
+        """Aborts the unsealed object. Its memory stays until the array is gone."""
         if self.draft is not None:
             self.draft.abort()
 
@@ -109,11 +112,11 @@ def fillable(view: memoryview, shape: Sequence[int], dtype: Any, order: Any, dra
 
 
 def measure(shape: Any, dtype: Any, order: str) -> Tuple[Tuple[int, ...], Any, int, Dict[str, Any]]:
-    """Shape, dtype, size in bytes and metadata of an array that is still to be made."""
+    """Shape, dtype, size in bytes and metadata of a new array. Raises Invalid."""
     kind = _plain(np.dtype(dtype))
     dims = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
     if any(n < 0 for n in dims) or order not in ("C", "F"):
-        raise Invalid("shape %r, order %r" % (dims, order))
+        raise Invalid("shape %r with order %r: want sizes from 0 on, and order C or F" % (dims, order))
     count = 1
     for n in dims:
         count *= n

@@ -1,4 +1,4 @@
-"""The client: puts, gets and names objects."""
+"""The client: makes, gets, names and lists objects, and opens streams."""
 
 from __future__ import annotations
 
@@ -32,26 +32,33 @@ _U32 = struct.Struct("<I")
 
 _CLASSES = {"ephemeral": 0, "ttl": 1, "named": 2, "persisted": 3}
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect, doubled and spread
-_FULL_PAUSES = (0.0, 0.02, 0.08, 0.3)  # other clients let go some 250 ms after their last use
-_LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # while the daemon says that memory is on its way back
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect; doubled each time, and randomised
+_FULL_PAUSES = (0.0, 0.02, 0.08, 0.3)  # seconds; other clients unmap what they do not use after some 250 ms
+_LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # count and seconds, while the daemon says that memory is being freed
 _LONGEST_TTL = 1 << 53  # ms
-_GET_AHEAD = 32  # gets under way at once: a batch costs one round trip
+_GET_AHEAD = 32  # gets in progress at once: a batch costs one round trip
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 _shared: Dict[str, "Client"] = {}
 _shared_lock = threading.Lock()
 
 
-def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> "Client":
-    """A client of the daemon at socket . Without one: at $TENDRIL_SOCKET, or where that is not set at that of
-    this user's own daemon, and where none answers at the system's.
+def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True,
+            background: bool = True) -> "Client":
+    """Connects to a daemon. Close the client with close(), or use it as a context manager.
 
-    patience in seconds: how long to try, with growing, random pauses, when there is no daemon. reconnect: a request on a connection that
-    broke opens a new one, with the same patience; one that was under way is made again if it alters nothing, others raise Disconnected. It claims the references that are still held: a daemon that took
-    over from the one before has all objects, one that was started after a crash those on disk. See Object.gone.
-    background: a thread gives back what the client keeps mapped without need while the program asks for nothing (it is
-    not there while the process forks); without it only the client's own calls do.
+    socket: the path of the daemon's socket. None: $TENDRIL_SOCKET if it is set, and no other; else this user's own
+    daemon, else the system's.
+    patience: for how many seconds to try if there is no daemon, with growing, random pauses. 0: one try.
+    reconnect: the next request replaces a connection that broke, with the same patience. A request that was in
+    progress is repeated if it changes nothing, or if it had not left. Others raise Disconnected. The new connection
+    claims the references that are still held: a daemon that took over has all objects; one that was started after a
+    crash has those on disk (Object.gone).
+    background: a thread unmaps what the client no longer uses while the program asks for nothing. It ends before a
+    fork and begins again afterwards. False: only the client's own calls unmap.
+
+    Raises Disconnected if there is no daemon, Permission if its socket may not be used, Version if the two share no
+    protocol version.
     """
     client = Client(socket, patience=patience, reconnect=reconnect, background=background)
     client.ping()
@@ -59,7 +66,7 @@ def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: b
 
 
 def shared(path: str) -> "Client":
-    """The client through which this process unpickles objects of the daemon at path."""
+    """The client that this process uses to unpickle objects of the daemon at path. It stays open."""
     with _shared_lock:
         client = _shared.get(path)
         if client is None:
@@ -71,14 +78,21 @@ objects.client_of = shared
 
 
 class Client:
-    """The store, as seen by one process. Safe for any number of threads.
+    """The store, as seen by one process. Any number of threads may use it at once.
 
-    A forked child may go on using it: its first request opens a connection of its own. References,
-    drafts and objects that the parent holds stay the parent's; the child may read them as long as
-    the parent holds them.
+    A forked child may go on using it: its first request opens a connection of its own. References and drafts of the
+    parent stay the parent's. The child may read them as long as the parent holds them.
+
+    Sizes and offsets are bytes, times are seconds. A key is a name, an id (ObjectID, 16 bytes or 32 hexadecimal
+    digits), an Object or a Draft. Objects that a method returns hold a reference: release them, or drop them and all
+    views of them. All methods may raise Disconnected, Invalid (an argument is out of range), Protocol, Internal and
+    Unsupported (an older daemon). Those with a key may raise NotFound, NotSealed, and Permission (the object belongs to
+    another tenant). Further errors are named at the method.
     """
 
-    def __init__(self, socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True, background: bool = True) -> None:
+    def __init__(self, socket: Optional[str] = None, *, patience: float = 0.0, reconnect: bool = True,
+                 background: bool = True) -> None:
+        """Arguments as connect's. The first request opens the connection."""
         self._path = socket or None  # None until a daemon was found
         self._patience, self._reconnect, self._background = patience, reconnect, background
         self._lock = threading.Lock()
@@ -104,7 +118,7 @@ class Client:
             return self._live
 
     def _reopen(self, before: Optional[Connection]) -> Connection:
-        """A new connection, with the references of a lost one of this process."""
+        """A new connection, which claims the references of a lost one of this process."""
         live = self._open()
         if before is not None and before.pid == os.getpid():
             try:
@@ -115,12 +129,12 @@ class Client:
         return live
 
     def _open(self) -> Connection:
-        """A new connection. The pauses between tries are random, so that a daemon that comes back is not overrun."""
+        """A new connection. The pauses between tries are random, so that not all clients come at once."""
         deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             try:
                 live = Connection(self._path, self._background)
-                self._path = live.path  # what comes after it is the same daemon, or its successor
+                self._path = live.path  # later connections go to the same daemon, or its successor
                 return live
             except Disconnected:
                 left = deadline - time.monotonic()
@@ -130,23 +144,26 @@ class Client:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _before_fork(self) -> Optional[Connection]:
-        """Ends the background thread; the connection that had one."""
+        """Ends the background thread. Returns the connection, or None if it had no thread."""
         live = self._live
         return live if live is not None and live.rest() else None
 
     def _forked(self) -> None:
-        """In a forked child: a lock that another thread held belongs to nobody now."""
+        """In a forked child: makes new locks, because threads that held the old ones do not exist here."""
         self._lock = threading.Lock()
         if self._live is not None:
             self._live.abandon()
             self._live = None
 
     def ping(self) -> None:
-        """Opens the connection if there is none. Raises Disconnected if there is no daemon."""
+        """Opens the connection if there is none. Sends nothing otherwise."""
         self._connection()
 
     def close(self) -> None:
-        """Ends the connection: unsealed objects and references are gone, views stay readable."""
+        """Ends the connection, and with it unsealed objects and references. Views of sealed objects stay readable.
+
+        Later requests raise Disconnected. A second call does nothing.
+        """
         with self._lock:
             self._closed = True
             live, self._live = self._live, None
@@ -161,14 +178,17 @@ class Client:
 
     @property
     def tenant(self) -> str:
+        """This process's tenant: whom the daemon charges."""
         return str(self._connection().tenant)
 
     @property
     def daemon_version(self) -> str:
+        """The daemon's version."""
         return str(self._connection().daemon_version)
 
     @property
     def capacity_bytes(self) -> int:
+        """How much the store may hold, in bytes."""
         return int(self._connection().capacity_bytes)
 
     # Making objects -------------------------------------------------------
@@ -176,20 +196,28 @@ class Client:
     def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
                labels: Optional[Mapping[str, str]] = None, strict: bool = False, shared: bool = False,
                meta: Optional[Dict[str, Any]] = None, checksum: bool = False) -> Draft:
-        """An object of size bytes to fill in place. shared: other processes of the tenant may help (fill, seal_filled).
+        """Makes an object of size bytes to fill in place. Seal or abort the draft.
 
-        strict: the seal leaves nobody a mapping that can be written, and the kernel makes no other; see the package's words on sealed objects.
-        checksum: the daemon makes checksums at the seal, which takes longer, and compares them from then on (tendril scrub).
-        lifetime: ephemeral (default), ttl (default with a ttl, in seconds from the seal on), named (default with a name), or
-        persisted: on disk once sealed. labels: at most 16, for list().
+        name: bound by the seal. lifetime: "ephemeral" (gone with its last reference; the default), "ttl" (gone after
+        ttl seconds from the seal on; the default with a ttl), "named" (kept by its name; the default with a name) or
+        "persisted" (on disk once sealed).
+        labels: at most 16, for list(). meta: stored as JSON, at most 4 KiB.
+        strict: the seal leaves no writable mapping, and none can be made (see the package's docstring).
+        shared: other processes of the tenant may help to fill it (fill, seal_filled).
+        checksum: the daemon computes checksums at the seal, which takes longer, and checks them later (tendril scrub).
+
+        Raises Full or Quota if there is no room. Before that it waits some seconds at most for memory that is being
+        freed. Raises Limit, without waiting, if the tenant may have no more objects or segments.
         """
         if size < 0 or size >= 1 << 63:
-            raise Invalid("size %d" % size)
+            raise Invalid("size %d is out of range" % size)
         chosen = _lifetime(lifetime, name, ttl)
         raw = _raw_meta(meta)
-        kind, body = wire.CREATE, struct.pack("<QBB", size, chosen, strict | shared << 1 | checksum << 2) + wire.str16(name) + wire.bytes32(raw)
+        body = struct.pack("<QBB", size, chosen, strict | shared << 1 | checksum << 2)
+        kind, body = wire.CREATE, body + wire.str16(name) + wire.bytes32(raw)
         if ttl is not None or labels:
-            kind, body = wire.CREATE_WITH, body + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
+            expiry = struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
+            kind, body = wire.CREATE_WITH, body + expiry + wire.labels(labels)
 
         def ask(live: Connection) -> Draft:
             def decode(f: wire.Fields) -> Draft:
@@ -203,7 +231,7 @@ class Client:
         return self._request(ask, True)
 
     def _request(self, ask: "Callable[[Connection], _T]", repeatable: bool) -> "_T":
-        """Makes a request; once more, on a new connection, where it had not left, or alters nothing and its connection broke meanwhile."""
+        """Makes a request, and repeats it on a new connection if that is safe: it had not left, or is repeatable."""
         live = self._connection()
         try:
             return ask(live)
@@ -213,7 +241,7 @@ class Client:
         return ask(self._connection())
 
     def _until_room(self, live: Connection, ask: "Callable[[], _T]") -> "_T":
-        """Asks again while the store is full and what this and other clients keep mapped without need may be what is missing."""
+        """Asks again while the store is full and memory is being freed: clients unmap what they do not use."""
         for attempt in range(len(_FULL_PAUSES) + _LEAVING_TRIES):
             try:
                 return ask()
@@ -221,13 +249,13 @@ class Client:
                 raise  # no memory helps
             except (Full, Quota) as e:
                 if attempt >= len(_FULL_PAUSES) and not self._memory_leaves(isinstance(e, Quota)):
-                    break  # what was on its way may just have arrived: once more
+                    break  # the last of that memory may just have been freed: ask once more
             time.sleep(_FULL_PAUSES[attempt] if attempt < len(_FULL_PAUSES) else _LEAVING_PAUSE)
             live.sweep(now=True)
         return ask()
 
     def _memory_leaves(self, own: bool) -> bool:
-        """Whether the daemon waits for memory that is of no use any more; own: for the tenant's own, where the daemon tells it apart."""
+        """Whether memory is being freed: clients have yet to unmap it. own: the tenant's own, if the daemon says."""
         store = self.status().get("store")
         if not isinstance(store, dict):
             return False
@@ -237,7 +265,10 @@ class Client:
     def empty(self, shape: "int | Sequence[int]", dtype: Any = "f8", name: str = "", *, order: str = "C",
               lifetime: Optional[str] = None, ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None,
               strict: bool = False) -> "Filling":
-        """An array in the store to fill in place; its seal() makes the object. Contents are undefined before. strict: as create's."""
+        """An array in the store's memory to fill in place. Its contents are undefined. Call its seal() or abort().
+
+        order: "C" or "F". Other arguments and errors as create's.
+        """
         from . import arrays
         dims, kind, size, meta = arrays.measure(shape, dtype, order)
         draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta)
@@ -246,47 +277,67 @@ class Client:
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
             labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False,
             checksum: bool = False) -> Object:
-        """Copies bytes, any buffer, or an array (with dtype and shape) into a new sealed object. strict, checksum: as create's."""
+        """Copies bytes, a buffer or an array into a new sealed object.
+
+        An array's dtype, shape and strides become metadata, so that Object.numpy() returns the array. Raises Exists if
+        the name is taken. Other arguments and errors as create's.
+        """
         source, meta = source_of(data, meta)
-        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta, checksum=checksum)
+        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta,
+                            checksum=checksum)
         return _seal_full(draft, [(0, source)])
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
              labels: Optional[Mapping[str, str]] = None, strict: bool = False) -> Object:
-        """Pickles value (protocol 5) into one object: the buffers of arrays in it are copied once and never serialised. strict: as create's."""
+        """Pickles value (protocol 5) into one new sealed object. Buffers of arrays in it are copied, not serialised.
+
+        Raises what pickle raises, and Exists if the name is taken. Other arguments and errors as create's.
+        """
         from . import pickles
         size, parts = pickles.plan(value)
-        return _seal_full(self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=pickles.META), parts)
+        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=pickles.META)
+        return _seal_full(draft, parts)
 
     def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
-        """The value that dump stored; arrays in it are read-only views of the store's memory.
+        """Returns the value that dump stored. Arrays in it are read-only views of the store's memory.
 
-        Unpickling runs what the pickle says, so another tenant's object is Permission unless foreign is set.
+        Unpickling runs code that the pickle names. So another tenant's object raises Permission unless foreign is set.
+        timeout and errors as get's. Raises Invalid if the object holds no pickled value.
         """
         found = self.get(key, timeout)
         if not foreign and self.stat(found).tenant != self.tenant:
-            raise Permission("object %s is another tenant's: unpickling it would run that tenant's code (foreign=True allows it)" % found.id.hex())
+            raise Permission("object %s is another tenant's: unpickling it would run that tenant's code "
+                             "(foreign=True allows it)" % found.id.hex())
         return found.load()
 
     def fill(self, key: Key) -> Part:
-        """Joins in filling an object that another process made with create(shared=True); its name finds it before it is sealed."""
+        """Joins in filling an object that another process of the tenant made with create(shared=True).
+
+        The key may be its future name. Call the part's done().
+        """
         live = self._connection()
 
         def decode(f: wire.Fields) -> Part:
             found, ref, size, raw = f.got()
             hold = Hold(found, wire.FILLED)
-            hold.ends_with = None  # done() says it; a part that is dropped is not done
+            hold.ends_with = None  # done() sends it: a part that is dropped is not done
             return Part(live, hold, ref, live.attach(f, ref, size, hold, True), meta_of(raw))
 
         return live.call(wire.FILL, _key(key), decode)
 
-    def compose(self, members: "Mapping[str, Key]", name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
-                labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None) -> Object:
-        """A composite: an object without bytes of its own that keeps its members, sealed objects of this tenant (not their names)."""
+    def compose(self, members: "Mapping[str, Key]", name: str = "", *, lifetime: Optional[str] = None,
+                ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None,
+                meta: Optional[Dict[str, Any]] = None) -> Object:
+        """Makes a composite: an object without bytes of its own that keeps its members, sealed objects of this tenant.
+
+        members: 1 to 1,024; the keys are the members' names in the composite, the values ids, Objects or Drafts. A
+        member's own name in the store is not kept. Other arguments and errors as put's.
+        """
         if not 1 <= len(members) <= wire.MAX_MEMBERS:
             raise Invalid("a composite of %d members: want 1 to %d" % (len(members), wire.MAX_MEMBERS))
         body = bytes([_lifetime(lifetime, name, ttl)]) + wire.str16(name) + wire.bytes32(_raw_meta(meta))
-        body += struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels) + struct.pack("<H", len(members))
+        body += struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
+        body += struct.pack("<H", len(members))
         for part, key in members.items():
             body += wire.str16(part) + bytes(key.id if isinstance(key, (Object, Draft)) else ObjectID(key))
         live = self._connection()
@@ -298,7 +349,10 @@ class Client:
         return live.call(wire.COMPOSE, body, decode)
 
     def tree(self, key: Key, timeout: Optional[float] = 0.0) -> Tree:
-        """An object and, where it is a composite, its members and theirs; timeout is get's, for the object itself."""
+        """Gets an object and, if it is a composite, its members, and theirs. timeout is get's, for the object itself.
+
+        Release the tree.
+        """
         top = Tree(self.get(key, timeout))
         if top.object.size == 0:
             for member in self.stat(top.object).members or ():
@@ -309,38 +363,48 @@ class Client:
 
     def writer(self, name: str, *, frames: int = 0, size: int = 0, drop_oldest: bool = False, keep: bool = False,
                new: bool = False, existing: bool = False) -> "Writer":
-        """Opens a stream to push into, and makes it where it is missing.
+        """Opens a stream to push into, and creates it if it does not exist.
 
-        frames and size (bytes) bound what may wait (0: as it is; a new stream: 16 frames); a push into a full stream waits,
-        or with drop_oldest drops the frame that waits longest. keep: it stays when nobody has it open and nothing waits. new: it must not
-        be there yet (Exists); existing: it must be there (NotFound).
+        frames, size: how many frames and bytes may wait. 0: unchanged; a new stream has room for 16 frames. One frame
+        may always wait.
+        drop_oldest: a push into a full stream drops the oldest frame. Without it the push waits.
+        keep: the stream stays when nobody has it open and nothing waits in it.
+        new: raises Exists if the stream exists. existing: raises NotFound if it does not.
         """
         from . import streams
-        return self._open_stream(streams.Writer, name, streams.open_body(name, True, frames, size, drop_oldest, keep, new, existing))
+        body = streams.open_body(name, True, frames, size, drop_oldest, keep, new, existing)
+        return self._open_stream(streams.Writer, name, body)
 
     def reader(self, name: str, *, keep: bool = False, new: bool = False, existing: bool = False) -> "Reader":
-        """Opens a stream to pop from: each frame goes to one of its readers."""
+        """Opens a stream to pop from, and creates it if it does not exist. Each frame goes to one reader.
+
+        keep, new, existing as writer's.
+        """
         from . import streams
-        return self._open_stream(streams.Reader, name, streams.open_body(name, False, 0, 0, False, keep, new, existing))
+        body = streams.open_body(name, False, 0, 0, False, keep, new, existing)
+        return self._open_stream(streams.Reader, name, body)
 
     def _open_stream(self, kind: "Callable[[Client, Connection, str, int], _T]", name: str, body: bytes) -> "_T":
         live = self._connection()
         return kind(self, live, name, live.call(wire.STREAM_OPEN, body, lambda f: (f.u64(), f.u32(), f.u64()))[0])
 
     def streams(self, prefix: str = "") -> "List[Dict[str, Any]]":
-        """The tenant's streams whose name begins with prefix: name, state, frames, bytes, pushed, popped, dropped, who has them open."""
+        """The tenant's streams whose name begins with prefix: fields as StreamInfo of ipc/PROTOCOL.md."""
         return list(self._listing(wire.STREAM_PAGE, wire.str16(prefix), wire.STREAM_LIST, wire.str16(prefix)))
 
     def remove_stream(self, name: str) -> None:
-        """Ends a stream for everybody, with Aborted, and drops what waits in it."""
+        """Ends a stream for everybody, with Aborted, and drops its waiting frames."""
         self._plain(wire.STREAM_REMOVE, wire.ZERO_ID + wire.str16(name))
 
     # Getting objects ------------------------------------------------------
 
     def get(self, key: Key, timeout: Optional[float] = 0.0) -> Object:
-        """The sealed object of a name, or of an ID (an ObjectID, 16 bytes or 32 hexadecimal digits).
+        """Takes a reference to a sealed object and maps it. Nothing is copied.
 
-        timeout in seconds: how long to wait until it is there; None waits for ever. Raises NotFound, NotSealed, Timeout.
+        timeout: how many seconds to wait until it exists and is sealed. 0: do not wait; None: wait without limit.
+        Another tenant's object that is shared with this user has the name TENANT/NAME.
+        Raises Timeout; with timeout 0 NotFound or NotSealed. Storage, Full or Quota if the object is on disk and cannot
+        be restored.
         """
         while True:
             wait = wire.MAX_WAIT_MS if timeout is None else int(max(0.0, min(timeout * 1000, float(wire.MAX_WAIT_MS))))
@@ -356,7 +420,7 @@ class Client:
         return self._until_room(live, lambda: live.call(wire.GET, body, decode))
 
     def get_many(self, keys: Sequence[Key], timeout: Optional[float] = 0.0) -> List[Object]:
-        """All objects, in order, or none; timeout in seconds bounds the wait for all together (None: for ever)."""
+        """Gets all objects, in the order of the keys, or none. timeout bounds the wait for all. Errors as get's."""
         return self._request(lambda live: self._get_many(live, keys, timeout), True)
 
     def _get_many(self, live: Connection, keys: Sequence[Key], timeout: Optional[float]) -> List[Object]:
@@ -369,10 +433,11 @@ class Client:
         for at in range(0, len(keys), _GET_AHEAD):
             batch = keys[at:at + _GET_AHEAD]
             for key, got in zip(batch, live.call_many(wire.GET, [_key(k) + _U32.pack(0) for k in batch], _Got(live))):
-                if isinstance(got, (Full, Quota)) and not isinstance(got, Limit):  # it comes from disk, and memory is short
+                # Full, Quota: it is on disk, and memory is short. get waits for memory.
+                if isinstance(got, (Full, Quota)) and not isinstance(got, Limit):
                     got = self.get(key)
                 if isinstance(got, BaseException):
-                    raise got  # what was found goes with the list
+                    raise got  # the objects in found are released with it
                 found.append(got)
         return found
 
@@ -387,91 +452,101 @@ class Client:
                     raise
 
     def read(self, key: Key, offset: int = 0, size: Optional[int] = None) -> bytes:
-        """A copy of size bytes from offset on (None: to the end), by way of the socket: maps nothing, brings nothing back from disk."""
+        """Copies size bytes from offset on over the socket. It maps nothing and restores nothing from disk.
+
+        size None: to the end. Raises Invalid if the range does not lie in the object.
+        """
         size = self.stat(key).size_bytes - offset if size is None else size
         if offset < 0 or size < 0:
-            raise Invalid("%d bytes at %d" % (size, offset))
+            raise Invalid("cannot read %d bytes at offset %d" % (size, offset))
         out = bytearray()
         while True:
             n = min(size - len(out), wire.MAX_READ)
             body = _key(key) + struct.pack("<QI", offset + len(out), n)
             part: bytes = self._request(lambda live: live.call(wire.READ_RANGE, body, _rest), True)
             if len(part) != n:
-                raise Protocol("%d of %d bytes" % (len(part), n))
+                raise Protocol("the daemon sent %d bytes of an object instead of %d" % (len(part), n))
             out += part
             if len(out) == size:
                 return bytes(out)
 
     def checksum(self, key: Key) -> int:
-        """XXH64 (seed 0) of the object's bytes, computed by the daemon, also from disk."""
+        """XXH64 (seed 0) of the object's bytes. The daemon computes it, also of an object on disk."""
         return int(self._request(lambda live: live.call(wire.CHECKSUM, _key(key), wire.Fields.u64), True))
 
     # Names and facts ------------------------------------------------------
 
     def bind(self, key: Key, name: str, replace: bool = False) -> None:
-        """Names a sealed object; with replace a name that is taken moves in one step."""
+        """Names a sealed object. key is an id or an Object, not a name.
+
+        Raises Exists if the name is taken. With replace the object takes the name over, atomically.
+        """
         if not isinstance(key, (Object, Draft)):
             key = ObjectID(key)
-        self._plain(wire.BIND, bytes(key.id if not isinstance(key, bytes) else key) + wire.str16(name) + bytes([replace]))
+        raw = bytes(key.id if not isinstance(key, bytes) else key)
+        self._plain(wire.BIND, raw + wire.str16(name) + bytes([replace]))
 
     def rename(self, name: str, to: str, replace: bool = False) -> None:
-        """Gives the object that is called name the name to, in one step for all."""
+        """Renames the object named name to to, atomically. Raises Exists if to is taken, unless replace is set."""
         self._plain(wire.RENAME, wire.str16(name) + wire.str16(to) + bytes([replace]))
 
     def update(self, key: Key, *, pinned: Optional[bool] = None, ttl: Optional[float] = None,
                labels: Optional[Mapping[str, str]] = None, persist: bool = False) -> None:
-        """Alters a sealed object of the own tenant; what is None stays.
+        """Changes a sealed object of the own tenant. What is None is left as it is.
 
-        pinned: stays in memory whatever is short of it. ttl: seconds from now on, 0 for no end any more. labels take the
-        place of all. persist: on disk when this comes back.
+        pinned: keep it in memory, even when memory is short. ttl: seconds from now on; 0: no limit. labels replace all
+        old ones. persist: it is on disk when the call returns. Raises Storage, Full or Quota if that fails.
         """
-        what = (0 if pinned is None else 1 if pinned else 2) | (0 if ttl is None else 4) | (0 if labels is None else 8) | 16 * persist
-        self._plain(wire.UPDATE, _key(key) + struct.pack("<BQ", what, _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels))
+        what = 0 if pinned is None else 1 if pinned else 2
+        what |= (0 if ttl is None else 4) | (0 if labels is None else 8) | 16 * persist
+        body = struct.pack("<BQ", what, _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
+        self._plain(wire.UPDATE, _key(key) + body)
 
     def share(self, key: Key, to: str) -> None:
-        """Lets others read the object: to is "uid:N", "gid:N" or "all". They find it as TENANT/NAME, or by its ID."""
+        """Lets others read the object: to is "uid:N", "gid:N" or "all". They get it as TENANT/NAME, or by its id."""
         self._plain(wire.GRANT, _key(key) + b"\0" + wire.str16(to))
 
     def unshare(self, key: Key, to: str) -> None:
-        """Ends that for new readers."""
+        """Admits no new readers. Who holds the object already keeps it."""
         self._plain(wire.GRANT, _key(key) + b"\1" + wire.str16(to))
 
     def delete(self, key: Key) -> None:
-        """Takes the name away; the memory goes with the last reference."""
+        """Deletes a sealed object and its name. Its memory is freed with the last reference."""
         self._plain(wire.DELETE, _key(key))
 
     def stat(self, key: Key) -> Info:
-        """What the daemon knows about one object."""
-        told = self._json(wire.STAT, _key(key))
-        if not isinstance(told, dict):
-            raise Protocol("Stat's reply is no JSON object")
-        return Info.of(told)
+        """Describes one object."""
+        info = self._json(wire.STAT, _key(key))
+        if not isinstance(info, dict):
+            raise Protocol("the reply to Stat is not a JSON object")
+        return Info.of(info)
 
     def list(self, prefix: str = "", all: bool = False, *, labels: Optional[Mapping[str, str]] = None,
              shared: bool = False) -> "List[Info]":
-        """The tenant's objects whose name starts with prefix and that have all the labels, oldest first.
+        """Describes the tenant's objects whose name begins with prefix and that have all the labels, oldest first.
 
-        all includes what others are still filling; shared: other tenants' objects that may be read, instead of the own ones.
+        all: also objects that other connections still fill. shared: other tenants' objects that this user may read,
+        instead of the own ones.
         """
         return list(self.objects(prefix, all, labels=labels, shared=shared))
 
     def objects(self, prefix: str = "", all: bool = False, *, labels: Optional[Mapping[str, str]] = None,
                 shared: bool = False) -> "Iterator[Info]":
-        """What list() gives, one by one: they come from the daemon page by page, as they are asked for.
+        """list(), one object at a time: a generator that fetches page by page, in bounded memory.
 
-        An object that is there all the while comes once; what comes or goes meanwhile may be among them or not.
+        An object that exists all the time comes once. One that is made or deleted meanwhile may come or not.
         """
         body = wire.str16(prefix) + bytes([all, shared]) + wire.labels(labels)
         old, whole = (wire.LIST_WHERE, body) if labels or shared else (wire.LIST, wire.str16(prefix) + bytes([all]))
         return (Info.of(o) for o in self._listing(wire.LIST_PAGE, body, old, whole))
 
     def top(self, limit: int = 20) -> "List[Info]":
-        """The tenant's largest objects, and in holders who holds them since when."""
+        """Describes the tenant's largest objects, at most limit. Info.holders says who holds them, and since when."""
         found = self._listing(wire.TOP_PAGE, wire.str16(""), wire.TOP, struct.pack("<Q", limit), limit)
         return [Info.of(o) for o in islice(found, max(limit, 0))]
 
     def _listing(self, kind: int, body: bytes, old: int, whole: bytes, most: int = 0) -> Iterator[Dict[str, Any]]:
-        """The entries of a listing, page by page; a daemon that knows no pages (old is what it knows) is asked for the whole."""
+        """The entries of a listing, page by page. A daemon without pages is asked for the whole (message old)."""
         cursor = ""
         while True:
             request = body + struct.pack("<I", min(most, 0xFFFFFFFF)) + wire.str16(cursor)
@@ -485,25 +560,28 @@ class Client:
             try:
                 items = json.loads(raw)
             except ValueError as e:
-                raise Protocol("a page is no JSON: %s" % e) from None
+                raise Protocol("a page of a listing is not JSON: %s" % e) from None
             if not isinstance(items, list) or after and after == cursor:
-                raise Protocol("a page is no array, or ends where it began")
+                raise Protocol("a page of a listing is not an array, or its cursor is the one that was sent")
             yield from items
             if not after:
                 return
             cursor = after
 
     def watch(self, prefix: str = "") -> "Watch":
-        """What happens to the objects whose name begins with prefix, from now on, on a connection of its own."""
+        """Reports events of the tenant's objects whose name begins with prefix, on a connection of its own.
+
+        No event after the return is missed. Close the watch.
+        """
         from .watch import Watch
         return Watch(self._path, prefix)
 
     def status(self) -> Dict[str, Any]:
-        """The node: store, drivers, sessions, workers, and what is not as good as it could be."""
+        """The daemon's status: store, drivers, sessions, workers and fallbacks, as `tendril status --json` shows it."""
         return self._json(wire.STATUS, b"")  # type: ignore[no-any-return]
 
     def devices(self) -> Any:
-        """The platforms and devices that programs can be given."""
+        """The platforms and devices that programs may use."""
         return self._json(wire.DEVICES, b"")
 
     def _plain(self, kind: int, body: bytes) -> None:
@@ -514,7 +592,7 @@ class Client:
         try:
             return _documents(raw.decode("utf-8")) if many else json.loads(raw)
         except ValueError as e:
-            raise Protocol("reply %d is no JSON: %s" % (kind, e)) from None
+            raise Protocol("the reply to message %d is not JSON: %s" % (kind, e)) from None
 
 
 class _Got:
@@ -532,7 +610,7 @@ class _Got:
 
 
 def _seal_full(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:
-    """Copies the parts to their offsets and seals."""
+    """Copies the parts to their offsets and seals the draft; aborts it if that fails."""
     try:
         fill(draft, parts)
         return draft.seal()
@@ -541,11 +619,11 @@ def _seal_full(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Objec
         raise
 
 
-def _lifetime(told: Optional[str], name: str, ttl: Optional[float]) -> int:
-    """A life-time's number; without one told: ttl with a ttl, named with a name."""
-    chosen = told or ("ttl" if ttl is not None else "named" if name else "ephemeral")
+def _lifetime(lifetime: Optional[str], name: str, ttl: Optional[float]) -> int:
+    """The number of a life-time. None is ttl with a ttl, named with a name, else ephemeral."""
+    chosen = lifetime or ("ttl" if ttl is not None else "named" if name else "ephemeral")
     if chosen not in _CLASSES:
-        raise Invalid("lifetime %r is none of %s" % (chosen, ", ".join(_CLASSES)))
+        raise Invalid("unknown lifetime %r: use one of %s" % (chosen, ", ".join(_CLASSES)))
     return _CLASSES[chosen]
 
 
@@ -557,9 +635,8 @@ def _raw_meta(meta: Optional[Dict[str, Any]]) -> bytes:
 
 
 def _milliseconds(seconds: float, most: int = wire.MAX_WAIT_MS) -> int:
-    """Rounded up, at most what the message's field holds."""
+    """Seconds as milliseconds, rounded up, at most what the message's field holds."""
     return int(max(0.0, min(-(-seconds * 1000 // 1), float(most))))
-
 
 
 def _page(f: wire.Fields) -> "tuple[str, bytes]":
@@ -573,7 +650,7 @@ def _rest(f: wire.Fields) -> bytes:
 
 
 def _documents(text: str) -> List[Any]:
-    """The elements of the arrays that text holds one after another (a page each)."""
+    """The elements of the arrays that text holds, one array after another."""
     decoder, at, found = json.JSONDecoder(), 0, []
     while at < len(text):
         part, at = decoder.raw_decode(text, at)
@@ -584,7 +661,7 @@ def _documents(text: str) -> List[Any]:
 
 
 def _key(key: Key) -> bytes:
-    """id and name of a request: one of the two is empty."""
+    """The id and the name of a request: one of the two is empty."""
     if isinstance(key, (Object, Draft)):
         return bytes(key.id) + wire.str16("")
     if isinstance(key, bytes):
@@ -592,11 +669,11 @@ def _key(key: Key) -> bytes:
     if len(key) == 32 and all(c in "0123456789abcdefABCDEF" for c in key):
         return bytes(ObjectID(key)) + wire.str16("")
     if not key:
-        raise Invalid("an empty name")
+        raise Invalid("the name is empty")
     return wire.ZERO_ID + wire.str16(key)
 
 
-_resting: List[Connection] = []  # whose threads a fork under way has ended
+_resting: List[Connection] = []  # whose threads were ended for a fork that is in progress
 
 
 def _before_fork() -> None:

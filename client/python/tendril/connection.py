@@ -1,12 +1,14 @@
 """One connection of one process: frames, descriptors and mapped segments.
 
-Trust: the daemon is believed about meaning, never about lengths.
+Trust: the connection trusts what the daemon says, but checks every length.
 
-Threads: any. A thread that waits for its reply takes the reader's turn and delivers what comes
-in to the others. Lock order: _sending, then _turn. _turn also guards the segment table.
-A lease can end inside a garbage collection, in a thread that holds either lock, so that end only
-appends to a deque and tries to send without waiting. A connection that has mapped something has a
-thread of its own (package tidy) that gives idle mappings back while the program asks for nothing.
+Threads: any number. One of the threads that wait for a reply reads the socket, and delivers the replies of the others
+too. Lock order: _sending, then _turn. _turn also guards the segment table. A lease can end in a garbage collection, in
+a thread that holds either lock. So its end only appends to a deque, and tries to send without waiting. A connection
+that has mapped something has a thread of its own (tidy.py). It unmaps idle segments while the program asks for nothing.
+
+A lease is this process's use of an object's memory, a hold its reference to the object. A segment is idle while it has
+no leases.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilEr
 _HELLO_SECONDS = 10.0
 _MAX_REPLY = 256 << 20  # bytes of one reply in all its frames
 _MAX_FDS = 8            # descriptors that may wait for their frames
-_KEEP_BYTES = 4 << 30   # so much of other writers' stays mapped while nothing uses it, for the next get; the longest unused goes first
-_ALONE_KEEP_BYTES = 64 << 20  # the largest such segment where no thread gives it back
-_KEEP_SECONDS = 5.0     # and no longer than that
-_SWEEP_SECONDS = 1.0    # how often a client with idle mappings asks which are of no more use
+_KEEP_BYTES = 4 << 30   # idle segments of other writers that stay mapped for the next get; the longest idle goes first
+_KEEP_SECONDS = 5.0     # the longest time that one stays mapped
+_ALONE_KEEP_BYTES = 64 << 20  # the largest that stays mapped without a background thread
+_SWEEP_SECONDS = 1.0    # how often a client with idle segments asks which the daemon no longer needs
 
-# Plain integers: the socket module's are enumerations, whose | takes longer than the system call is slow.
+# Plain integers, because the | of the socket module's enumerations is slow.
 _NOSIGNAL, _DONTWAIT, _CLOEXEC = int(socket.MSG_NOSIGNAL), int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)
 _CTRUNC = int(socket.MSG_CTRUNC)
 _CONTROL = socket.CMSG_SPACE(4 * 16)
@@ -45,10 +47,10 @@ _SYSTEM_SOCKET = "/run/tendril/tendril.sock"
 
 
 def sockets() -> List[str]:
-    """Where a daemon is looked for: what $TENDRIL_SOCKET names alone, else the user's own, then the system's (ipc/PROTOCOL.md)."""
-    told = os.environ.get("TENDRIL_SOCKET")
-    if told:
-        return [told]
+    """Where to look for a daemon: $TENDRIL_SOCKET alone, else the user's own, then the system's (ipc/PROTOCOL.md)."""
+    only = os.environ.get("TENDRIL_SOCKET")
+    if only:
+        return [only]
     if os.getuid() == 0:
         return [_SYSTEM_SOCKET]
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -57,13 +59,13 @@ def sockets() -> List[str]:
 
 
 class _Pending:
-    """A request whose reply is still to come; fields are guarded by _turn."""
+    """A request whose reply has not come yet. _turn guards its fields."""
 
     __slots__ = ("kind", "decode", "each", "pages", "size", "done", "value", "error")
 
     def __init__(self, kind: int, decode: Decode, each: Optional[Callable[[bytes], None]] = None) -> None:
         self.kind, self.decode = kind, decode
-        self.each = each  # takes every frame of a reply that goes on for ever
+        self.each = each  # called with every frame of a reply without end
         self.pages: List[bytes] = []
         self.size = 0
         self.done = False
@@ -72,23 +74,24 @@ class _Pending:
 
 
 class Hold:
-    """This process's reference on an object, given back when its lease ends by the message ends_with with body, or else the id."""
+    """This process's reference to an object. When its lease ends, the message ends_with releases it."""
 
     __slots__ = ("object_id", "ends_with", "body", "heir", "gone", "filling")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
-        self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: nothing is held any more
-        self.body: Optional[bytes] = None  # of STREAM_UNPOP
-        self.heir: "Optional[Connection]" = None  # whose reference it is now, where the connection that it came over is lost
-        self.gone = False  # the daemon of now does not have the object
-        self.filling: "Optional[tuple[int, int, int]]" = None  # segment, offset and size, while this process stores to it; under _turn
+        self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: there is no reference any more
+        self.body: Optional[bytes] = None  # the payload of STREAM_UNPOP; other messages carry the id
+        self.heir: "Optional[Connection]" = None  # the connection that claimed the reference, if its own was lost
+        self.gone = False  # the daemon that this client came back to does not have the object
+        # Segment, offset and size while this process fills the object. _turn guards it.
+        self.filling: "Optional[tuple[int, int, int]]" = None
 
 
 class _Segment:
-    """A segment this connection knows: its descriptor (owned), and its mapping while something uses it.
+    """A segment that this connection knows: its descriptor, which it owns, and its mappings.
 
-    One that this connection fills is mapped for writing, and once more for reading when the first object in it is sealed.
+    One that this connection fills is mapped writable, and once more read-only when the first object in it is sealed.
     """
 
     __slots__ = ("number", "fd", "size", "mapping", "shown", "table", "leases", "writable", "idle_since")
@@ -96,20 +99,20 @@ class _Segment:
     def __init__(self, number: int, fd: int, size: int, writable: bool) -> None:
         self.number, self.fd, self.size, self.writable = number, fd, size, writable
         self.mapping: Optional[memory.Mapping] = None
-        self.shown: Optional[memory.Mapping] = None  # for reading, where mapping is for writing
-        self.table = pages.Table(0)  # of mapping, where that is for writing
+        self.shown: Optional[memory.Mapping] = None  # the read-only mapping beside a writable one
+        self.table = pages.Table(0)  # the pages of a writable mapping
         self.leases = 0
-        self.idle_since = time.monotonic()  # where leases is 0
+        self.idle_since = time.monotonic()  # only if leases is 0
 
     def filled(self) -> memory.Mapping:
-        """The mapping that unsealed objects lie in."""
+        """The mapping in which unsealed objects lie."""
         if self.mapping is None:
             self.mapping = memory.Mapping(self.fd, self.size, self.writable)
             self.table = pages.Table(self.size if self.writable else 0)
         return self.mapping
 
     def read(self) -> memory.Mapping:
-        """The mapping that sealed objects lie in: nobody can store to it."""
+        """The mapping in which sealed objects lie. It is read-only."""
         if not self.writable:
             return self.filled()
         if self.shown is None:
@@ -117,30 +120,30 @@ class _Segment:
         return self.shown
 
     def enter(self, offset: int, size: int) -> None:
-        """Lets this process store to an unsealed object, whatever lay there before."""
+        """Makes an unsealed object's pages writable. Raises Full if the kernel refuses."""
         new = self.table.is_new(offset, size)
         shut = self.table.enter(offset, size)
         if shut is not None and not self._protect(shut, True):
-            self.table.open_all()  # the kernel has no room for one mapping more: the whole as one needs none
+            self.table.open_all()  # the process has too many mappings: to open the whole segment takes none
             if not self.filled().protect(0, self.size, True):
                 self.table.leave(offset, size, False)
-                raise Full("cannot open %d bytes for writing: the process has too many mappings" % size)
+                raise Full("cannot make %d bytes writable: the process has too many mappings" % size)
         if new:
             memory.populate(self.filled().address + offset, size, True)
 
     def leave(self, offset: int, size: int, shut: bool) -> None:
-        """The object is sealed or given up; with shut stores to it fault from here on."""
+        """Notes that the object is sealed or aborted. With shut, writes to its pages fault from now on."""
         if self.mapping is None or not self.writable:
             return
         found = self.table.leave(offset, size, shut)
         if found is not None:
-            self._protect(found, False)  # a page that is said to be shut and is not does no harm
+            self._protect(found, False)  # if that fails, the table calls a writable page read-only: no harm
 
     def _protect(self, found: pages.Range, stores: bool) -> bool:
         return self.filled().protect(found[0] * pages.BYTES, min((found[1] + 1) * pages.BYTES, self.size), stores)
 
     def close(self) -> None:
-        """Gives up the descriptor, and the mappings if no lease is left in them."""
+        """Closes the descriptor, and unmaps if there are no leases."""
         if self.leases == 0:
             for mapping in (self.mapping, self.shown):
                 if mapping is not None:
@@ -155,7 +158,7 @@ class Connection:
     """A live connection to the daemon. Belongs to the process that made it."""
 
     def __init__(self, path: Optional[str], background: bool = True) -> None:
-        """path None: the first of sockets() where a daemon answers. background: whether a thread may give idle mappings back."""
+        """path None: the first of sockets() where a daemon answers. background: a thread unmaps idle segments."""
         self.pid = os.getpid()
         self._tidier = tidy.Tidier(self) if background else None
         self._sending = threading.Lock()
@@ -188,17 +191,18 @@ class Connection:
         (self.version, self.daemon_version, self.incarnation, self.tenant, self.daemon_pid,
          self.capacity_bytes) = self.call(wire.HELLO, body, _decode_hello, deadline)
         if not wire.LOWEST_VERSION <= self.version <= wire.VERSION:
-            raise Protocol("daemon chose version %d, offered were %d to %d" % (self.version, wire.LOWEST_VERSION, wire.VERSION))
+            raise Protocol("the daemon chose version %d; this client offered %d to %d" % (
+                self.version, wire.LOWEST_VERSION, wire.VERSION))
 
     def close(self) -> None:
-        """Ends the connection. Memory that is still in use stays mapped until its last view is gone."""
+        """Ends the connection. Memory that is in use stays mapped until its last view is gone."""
         self._fail(Disconnected("the connection was closed"))
 
     def abandon(self) -> None:
-        """In a forked child: drops the inherited descriptors and locks; the parent notices nothing."""
+        """In a forked child: closes the inherited descriptors and makes new locks. The parent notices nothing."""
         self._sending, self._turn = threading.Lock(), threading.Condition(threading.Lock())
         self._reading = False
-        self._out = bytearray()  # another thread may have been sending the old one
+        self._out = bytearray()  # another thread of the parent may have been sending the old one
         self.pid = os.getpid()
         self._dead = None
         self._fail(Disconnected("the connection belongs to the parent process"), hang_up=False)
@@ -235,9 +239,10 @@ class Connection:
 
     def call(self, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]", deadline: Optional[float] = None,
              meanwhile: "Optional[Callable[[], None]]" = None) -> _T:
-        """Sends a request and returns what decode makes of its reply.
+        """Sends a request and returns what decode makes of its reply. Raises the error of the reply.
 
-        decode runs in the order of the stream, whichever thread reads, and must not block. meanwhile is done while the daemon is at it.
+        Whichever thread reads calls decode, under _turn and in the order of the replies. decode must not block.
+        meanwhile is called between sending and waiting.
         """
         p = _Pending(kind, decode)
         with self._turn:
@@ -253,7 +258,7 @@ class Connection:
             self._await(p, deadline)
         except BaseException:
             with self._turn:
-                # The reply is still read and decoded: what it brings is given back by its lease.
+                # The reply is still read and decoded. Nobody takes its value, so its lease ends.
                 p.done = True
             raise
         finally:
@@ -267,7 +272,7 @@ class Connection:
         return value
 
     def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
-        """Sends requests in one write; gives what decode makes of each reply, or the reply's error in its place."""
+        """Sends requests in one write. Returns for each what decode makes of its reply, or the reply's error."""
         calls, raw = [_Pending(kind, decode) for _ in payloads], b""
         with self._turn:
             self._check()
@@ -290,7 +295,7 @@ class Connection:
         return [p.value if p.error is None else p.error for p in calls]
 
     def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> _Pending:
-        """Sends a request whose reply goes on until the connection ends; each takes its frames, in pump."""
+        """Sends a request whose reply goes on until the connection ends. pump calls each with its frames."""
         p = _Pending(kind, wire.nothing, each)
         with self._turn:
             self._check()
@@ -300,7 +305,7 @@ class Connection:
         return p
 
     def pump(self, p: _Pending, deadline: Optional[float]) -> bool:
-        """Takes in what comes next for p's stream. False: nothing came in time. Raises what ended the stream."""
+        """Receives once, and delivers the frames of p's reply. False: nothing came in time. Raises what ended it."""
         if not p.done and not self._ready(deadline):
             return False
         try:
@@ -332,21 +337,21 @@ class Connection:
             raise _unsent(self._dead)
 
     def _send(self, raw: bytes) -> bool:
-        """False: the daemon does not get the whole of it."""
+        """Sends raw, after the releases that wait. False: the daemon does not get all of it."""
         with self._sending:
             self._take_ended()
             self._out += raw
             return self._push(0)
 
     def _push(self, flags: int) -> bool:
-        """Writes _out; what a full socket does not take stays in _out, so that an interruption tears no frame. False: the socket failed."""
+        """Writes _out. What a full socket does not take stays there. False: the socket failed."""
         while self._out:
             try:
                 n = self._sock.send(self._out, flags | _NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 return True
             except OSError as e:
-                # The daemon may have said why before it hung up: leave that to the reader.
+                # EPIPE and ECONNRESET: the daemon may have sent its reason before it hung up. The reader sees it.
                 self._out.clear()
                 if e.errno not in (32, 104):
                     self._fail(Disconnected("cannot write to the daemon at %s: %s" % (self.path, e)))
@@ -394,19 +399,20 @@ class Connection:
             poll = select.poll()
             poll.register(self._sock, select.POLLIN)
             if left <= 0 or not poll.poll(left * 1000):
-                raise Disconnected("no answer from %s within %g s: is it a Tendril daemon?" % (self.path, _HELLO_SECONDS))
+                raise Disconnected("no answer from %s within %g s: is it a Tendril daemon?" % (
+                    self.path, _HELLO_SECONDS))
         raw, anc, flags, _ = self._sock.recvmsg(1 << 16, _CONTROL, _CLOEXEC)
         for level, kind, data in anc:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._fds.extend(struct.unpack("%di" % (len(data) // 4), data[: len(data) // 4 * 4]))
         if flags & _CTRUNC or len(self._fds) > _MAX_FDS:
-            raise Protocol("more descriptors than frames may carry")
+            raise Protocol("the daemon sent more descriptors than frames may carry")
         if not raw:
             raise Disconnected("the daemon at %s closed the connection" % self.path)
         self._in += raw
 
     def _deliver(self) -> bool:
-        """Handles one frame if a whole one has arrived."""
+        """Handles one frame. False: no whole frame has arrived."""
         if len(self._in) < wire.HEADER.size:
             return False
         size, kind, flags, number = wire.HEADER.unpack_from(self._in)
@@ -423,14 +429,14 @@ class Connection:
         try:
             self._dispatch(kind, number, payload, flags, fds)
         finally:
-            for fd in fds:  # those that no segment took
+            for fd in fds:  # no segment took these
                 os.close(fd)
         self._flush_ended()
         return True
 
     def _take_fd(self) -> int:
         if not self._fds:
-            raise Protocol("a frame announced a descriptor and brought none")
+            raise Protocol("a frame announced a descriptor but carried none")
         return self._fds.popleft()
 
     def _dispatch(self, kind: int, number: int, payload: bytes, flags: int, fds: List[int]) -> None:
@@ -468,25 +474,26 @@ class Connection:
 
     def _finish(self, number: int, p: _Pending, value: Any, error: Optional[BaseException]) -> None:
         del self._pending[number]
-        if not p.done:  # else its caller was interrupted, and value is dropped here
+        if not p.done:  # else its caller was interrupted, and the value is dropped here
             p.value, p.error, p.done = value, error, True
         self._turn.notify_all()
 
     # Segments -------------------------------------------------------------
 
     def attach(self, fields: wire.Fields, ref: wire.Ref, size: int, hold: Hold, writable: bool) -> Any:
-        """In a decode: the lease of size bytes at ref; its end gives hold back."""
+        """Called by a decode: a lease of size bytes at ref. Its end releases hold. Raises Protocol, or Full."""
         segment = self._adopt(fields, ref, writable)
         if size == 0:
             return memory.nothing(self._lease_end(0, hold))
         if ref.offset + size > ref.segment_bytes or ref.offset % 64:
-            raise Protocol("object of %d bytes at %d does not lie in a segment of %d" % (size, ref.offset, ref.segment_bytes))
+            raise Protocol("object of %d bytes at %d does not lie in a segment of %d" % (
+                size, ref.offset, ref.segment_bytes))
         if segment is None:
             raise Protocol("segment %d came without a descriptor" % ref.segment)
         if segment.size != ref.segment_bytes:
             raise Protocol("segment %d has %d bytes, not %d" % (ref.segment, segment.size, ref.segment_bytes))
         if writable and not segment.writable:
-            raise Protocol("segment %d is not this connection's to write" % ref.segment)
+            raise Protocol("this connection may not write to segment %d" % ref.segment)
         try:
             mapping = segment.filled() if writable else segment.read()
             if writable:
@@ -499,21 +506,21 @@ class Connection:
         return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold))
 
     def freeze(self, number: int) -> None:
-        """Unmaps an object's own segment, which from now on is mapped for reading only."""
+        """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
         with self._sending:
             while not self._take_ended():
                 time.sleep(0)
             with self._turn:
                 segment = self._segments.get(number)
                 if segment is None or segment.leases or not segment.writable:
-                    raise Invalid("views of the object are in use, or it has no segment of its own")
+                    raise Invalid("views of the object are still in use, or it has no segment of its own")
                 if segment.mapping is not None:
                     segment.mapping.close()
                     segment.mapping = None
                 segment.writable = False
 
     def sealed_face(self, ref: wire.Ref, lease: Any) -> Any:
-        """The exporter of an object's bytes after its seal, which can be read alone; lease is what it was filled through, and is kept."""
+        """An object's bytes after its seal, read-only. It keeps lease, through which the object was filled."""
         if len(lease) == 0:
             return lease
         with self._turn:
@@ -521,12 +528,12 @@ class Connection:
             return self._segments[ref.segment].read().other_face(ref.offset, lease)
 
     def shut(self, hold: Hold, tight: bool) -> None:
-        """Ends the filling of hold's object: with tight stores to its pages fault from here on."""
+        """Ends the filling of hold's object. With tight, writes to its pages fault from now on."""
         with self._turn:
             self._leave(hold, tight)
 
     def reopen(self, hold: Hold, ref: wire.Ref, size: int) -> None:
-        """After a seal that was refused."""
+        """Makes the object's pages writable again, after a seal that was refused."""
         with self._turn:
             segment = self._segments.get(ref.segment)
             if self._dead is None and segment is not None and size and hold.filling is None:
@@ -534,7 +541,7 @@ class Connection:
                 hold.filling = ref.segment, ref.offset, size
 
     def _leave(self, hold: Hold, tight: bool) -> None:
-        """Under _turn."""
+        """Called under _turn."""
         if hold.filling is None:
             return
         (number, offset, size), hold.filling = hold.filling, None
@@ -543,8 +550,11 @@ class Connection:
             segment.leave(offset, size, tight)
 
     def seal_strictly(self, ref: wire.Ref, seal: Callable[[], None]) -> None:
-        """Runs seal while the object's own segment is not mapped: the kernel refuses F_SEAL_WRITE while a mapping for writing is left, and
-        counts some for reading as such. Then it is mapped for reading in the same place, or as before where the seal failed."""
+        """Calls seal while the object's own segment is not mapped, then maps it read-only in the same place.
+
+        The kernel refuses F_SEAL_WRITE while there is a writable mapping, and counts some read-only ones as such. If
+        the seal fails, the segment is mapped as before.
+        """
         with self._turn:
             self._check()
             segment = self._segments[ref.segment]
@@ -559,17 +569,17 @@ class Connection:
                 try:
                     mapping.map_again(fd, not sealed)
                 except Full:
-                    mapping.map_again(fd, False)  # it was sealed, although nobody said so
+                    mapping.map_again(fd, False)  # it was sealed, but the reply did not arrive
                 segment.writable = mapping.writable
             os.close(fd)
 
     def drop(self, hold: Hold) -> None:
-        """Gives back a reference that has no lease."""
+        """Releases a reference that has no lease."""
         self._ended.append((0, hold))
         self._flush_ended()
 
     def _adopt(self, fields: wire.Fields, ref: wire.Ref, writable: bool) -> Optional[_Segment]:
-        """The segment of ref; takes the descriptor that came with this frame."""
+        """The segment of ref, or None. Takes the descriptor that came with this frame."""
         known = self._segments.get(ref.segment)
         if not fields.fds:
             return known
@@ -580,7 +590,7 @@ class Connection:
         segment = _Segment(ref.segment, fd, ref.segment_bytes, writable)
         self._segments[ref.segment] = segment
         if writable:
-            # Once the first object in it is sealed the kernel refuses this mapping.
+            # Now, because the kernel refuses a writable mapping once the first object in it is sealed.
             try:
                 segment.filled()
             except TendrilError:
@@ -590,16 +600,16 @@ class Connection:
         return segment
 
     def claim(self, before: "Connection") -> None:
-        """Takes over the references of the lost connection before this one, as far as the daemon knows the objects."""
+        """Claims the references of the lost connection before this one. An object that the daemon lacks is gone."""
         with before._turn:
             holds = [h for h in before._holds if h.ends_with == wire.RELEASE]
         for at in range(0, len(holds), wire.MAX_CLAIMS):
             some = holds[at:at + wire.MAX_CLAIMS]
-            # Segments are not claimed: what is got from now on comes with their descriptors anew.
+            # Segments are not claimed: later gets bring their descriptors again.
             body = struct.pack("<H", len(some)) + b"".join(h.object_id + bytes(8) for h in some)
             verdicts = self.call(wire.RECLAIM, body, _decode_verdicts)
             if len(verdicts) != len(some):
-                raise Protocol("%d verdicts on %d claims" % (len(verdicts), len(some)))
+                raise Protocol("the daemon answered %d of %d claims" % (len(verdicts), len(some)))
             with before._turn:
                 for hold, verdict in zip(some, verdicts):
                     if not verdict:
@@ -607,7 +617,7 @@ class Connection:
                     elif hold in before._holds:
                         hold.heir = self
                         self._holds.add(hold)
-                    else:  # let go meanwhile
+                    else:  # released meanwhile
                         self._ended.append((0, hold))
         before._flush_ended()
         self._flush_ended()
@@ -621,7 +631,7 @@ class Connection:
         return end
 
     def _flush_ended(self) -> None:
-        """Sends the releases of ended leases unless somebody else holds a lock, who will do it. Never waits."""
+        """Sends the releases of ended leases. Never waits: who holds a lock now sends them afterwards."""
         if self.pid != os.getpid():
             return
         while self._ended and self._dead is None:
@@ -640,7 +650,7 @@ class Connection:
                 self._turn.release()
 
     def _take_ended(self) -> bool:
-        """Under _sending: turns ended leases into Release frames. Reports false when _turn was not to be had."""
+        """Called under _sending: appends the releases of ended leases to _out. False: _turn is taken."""
         if not self._ended:
             return True
         if not self._turn.acquire(False):
@@ -648,30 +658,31 @@ class Connection:
         try:
             for hold in self._settle():
                 if hold.ends_with is not None:
-                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _last_words(hold))
+                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _end_payload(hold))
             self._keep_little()
         finally:
             self._turn.release()
         return True
 
     def has_idle(self) -> bool:
+        """Whether a segment is idle."""
         return self._dead is None and any(s.leases == 0 for s in list(self._segments.values()))
 
     def _begin_to_tidy(self) -> None:
-        """Outside of all locks: starts the thread where there is something for it to do."""
+        """Called without locks: starts the background thread if it has something to do."""
         if self._tidier is not None and not self._tidier.started and self._segments and self._dead is None:
             self._tidier.start()
 
     def rest(self) -> bool:
-        """Before a fork: ends the thread. Whether there was one, for the parent to begin_again."""
+        """Before a fork: ends the background thread. True: there was one, and the parent calls begin_again."""
         return self._tidier is not None and self._tidier.rest()
 
     def begin_again(self) -> None:
-        """In the parent, after a fork."""
+        """In the parent, after a fork: starts the background thread again."""
         self._begin_to_tidy()
 
     def _keep_little(self) -> None:
-        """Under both locks: forgets other writers' idle segments beyond what may stay."""
+        """Called under both locks: forgets idle segments of other writers beyond _KEEP_BYTES."""
         if self._pending:
             return
         idle = [s for s in self._segments.values() if s.leases == 0 and not s.writable]
@@ -688,7 +699,7 @@ class Connection:
                     too_much -= s.size
 
     def tidy(self) -> bool:
-        """Gives back what is idle and of no more use, or idle for long. False: nothing is left to be given back by and by."""
+        """Forgets idle segments that the daemon no longer needs, or that were idle for long. False: none is left."""
         try:
             self.sweep(now=True)
         except TendrilError:
@@ -698,7 +709,8 @@ class Connection:
             with self._turn:
                 long_ago = time.monotonic() - _KEEP_SECONDS
                 if not self._pending and self._dead is None:
-                    for s in [s for s in self._segments.values() if s.leases == 0 and not s.writable and s.idle_since < long_ago]:
+                    idle = [s for s in self._segments.values() if s.leases == 0 and not s.writable]
+                    for s in [s for s in idle if s.idle_since < long_ago]:
                         self._forget(s)
                 left = self.has_idle()
             self._push(_DONTWAIT)
@@ -706,7 +718,7 @@ class Connection:
         return left
 
     def _unasked(self, kind: int) -> int:
-        """Under _turn: the request number of a message that nobody waits for; Release and StreamUnpop have no reply at all."""
+        """Called under _turn: the number of a request for whose reply nobody waits. 0: the message has no reply."""
         if kind in (wire.RELEASE, wire.STREAM_UNPOP):
             return 0
         p = _Pending(kind, wire.nothing)
@@ -716,7 +728,7 @@ class Connection:
         return number
 
     def _settle(self) -> List[Hold]:
-        """Under _turn: counts ended leases off their segments; returns the references to give back."""
+        """Called under _turn: takes ended leases off their segments. Returns the references to release."""
         gone: List[Hold] = []
         while self._ended:
             number, hold = self._ended.popleft()
@@ -739,13 +751,13 @@ class Connection:
         return gone
 
     def _forget(self, segment: _Segment) -> None:
-        """Under both locks, with no request under way: lets an idle segment go and tells the daemon so."""
+        """Called under both locks, while no request is in progress: unmaps an idle segment and tells the daemon."""
         del self._segments[segment.number]
         segment.close()
         self._out += wire.frame(wire.FORGET, 0, segment.number.to_bytes(8, "little"))
 
     def sweep(self, now: bool = False) -> None:
-        """Lets go what the daemon has no more use for, at most once a second unless now is set."""
+        """Forgets idle segments that the daemon no longer needs. At most once a second, unless now is set."""
         if not now and (time.monotonic() - self._swept < _SWEEP_SECONDS
                         or all(s.leases for s in list(self._segments.values()))):
             return
@@ -771,7 +783,7 @@ def _unsent(why: BaseException) -> Disconnected:
 
 
 def _find(path: Optional[str]) -> "tuple[socket.socket, str]":
-    """The daemon at path, or the first of sockets() that answers, and where that is."""
+    """Connects to path, or to the first of sockets() that answers. Returns the socket and its path."""
     tried: List[str] = []
     refused: List[TendrilError] = []
     for at in [path] if path else sockets():
@@ -784,8 +796,8 @@ def _find(path: Optional[str]) -> "tuple[socket.socket, str]":
             tried.append("%s (%s)" % (at, e.strerror if isinstance(e, OSError) and e.strerror else e))
             if isinstance(e, PermissionError):
                 refused.append(Disconnected(""))
-    text = "no daemon answers at %s: %s" % (
-        " or ".join(tried), "ask who runs the daemon there to let you in" if refused else "start one with: tendril daemon")
+    advice = "ask who runs the daemon there to let you in" if refused else "start one with: tendril daemon"
+    text = "no daemon answers at %s: %s" % (" or ".join(tried), advice)
     raise (Permission(text) if any(isinstance(e, Permission) for e in refused) else Disconnected(text)) from None
 
 
@@ -801,7 +813,7 @@ def _dial(path: str) -> socket.socket:
 
 
 def _check_owner(sock: socket.socket, path: str) -> None:
-    """A socket under /tmp could be anybody's: believe only our own user's and root's."""
+    """Accepts a socket under /tmp only from this user or root, because anybody can make one there."""
     if not path.startswith("/tmp/tendril-"):
         return
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -809,7 +821,7 @@ def _check_owner(sock: socket.socket, path: str) -> None:
         raise Permission("the daemon at %s belongs to user %d" % (path, uid))
 
 
-def _last_words(hold: Hold) -> bytes:
+def _end_payload(hold: Hold) -> bytes:
     return hold.body if hold.ends_with == wire.STREAM_UNPOP and hold.body is not None else hold.object_id
 
 
@@ -820,7 +832,7 @@ def _decode_hello(f: wire.Fields) -> Any:
 def _decode_verdicts(f: wire.Fields) -> bytes:
     verdicts = f.take(f.u16())
     if any(v > 2 for v in verdicts):
-        raise Protocol("a verdict of %d" % max(verdicts))
+        raise Protocol("unknown verdict %d on a claim" % max(verdicts))
     return verdicts
 
 

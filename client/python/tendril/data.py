@@ -1,4 +1,4 @@
-"""What goes into an object and what comes out: bytes of buffers and arrays, metadata."""
+"""Bytes and metadata of what is stored: buffers and arrays."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
 if TYPE_CHECKING:
     from .objects import Draft
 
-_COPY_STEP = 64 << 20  # bytes copied at a time, so that an interrupt is heard
+_COPY_STEP = 64 << 20  # bytes copied at a time, so that Ctrl-C does not wait long
 
 
 def source_of(data: Any, meta: Optional[Dict[str, Any]]) -> "tuple[memoryview, Optional[Dict[str, Any]]]":
-    """The bytes of bytes, any buffer, or an array, whose dtype and shape go into the metadata."""
+    """The bytes of a buffer or array, and the metadata. An array's dtype, shape and strides are added to meta."""
     if hasattr(data, "__array_interface__"):
         from . import arrays
         array = arrays.dense(data)
@@ -33,7 +33,7 @@ def fill(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> None:
 
 
 def meta_of(raw: bytes) -> Optional[Dict[str, Any]]:
-    """An object's metadata; what is not a JSON object is another program's and stays out."""
+    """An object's metadata as a dict. None if it has none, or if another program stored something else than JSON."""
     if not raw:
         return None
     try:

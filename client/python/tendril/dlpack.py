@@ -1,8 +1,7 @@
 """DLPack over the store's memory: tensors for other libraries without a copy (dmlc/dlpack, version 1.0).
 
-The store's memory is read-only, and writing to it would end the process. Version 1.0 can say so, older ones cannot:
-a consumer that does not ask for 1.0 gets a copy if it accepts one, else BufferError, as NumPy does it for its own
-read-only arrays.
+The store's memory is read-only, and writing to it would end the process. DLPack 1.0 can say so, older versions cannot.
+A consumer that does not ask for 1.0 gets a copy if it accepts one, else BufferError, as with NumPy's read-only arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ class _DataType(ctypes.Structure):
 class _Tensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p), ("device", _Device), ("ndim", ctypes.c_int32), ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
     ]
 
 
@@ -59,7 +59,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.
 
 _NAME, _OLD_NAME = b"dltensor_versioned", b"dltensor"
 
-# What the tensors that other libraries hold refer to, by the address of their record: its deleter takes it out.
+# What other libraries' tensors refer to, by the address of their record. The record's deleter removes it.
 _lent: Dict[int, Tuple[Any, ...]] = {}
 
 
@@ -72,18 +72,18 @@ def _delete_old(managed: Any) -> None:
 
 
 def _capsule_ends(capsule: int) -> None:
-    """A capsule that nobody took (a consumer renames it)."""
+    """Frees the tensor of a capsule that no consumer took. A consumer renames the capsule."""
     for name in (_NAME, _OLD_NAME):
         if _is_valid(capsule, name):
             _lent.pop(_pointer(capsule, name), None)
 
 
-# What C calls; it must live as long as this module.
+# C code calls these: they live as long as this module.
 _deleter, _old_deleter, _destructor = _Deleter(_delete), _OldDeleter(_delete_old), _Destructor(_capsule_ends)
 
 
 def _describe(address: int, dtype: str, shape: List[int], strides: List[int]) -> Tuple[_Tensor, Any]:
-    """The tensor, and what must live as long as it."""
+    """The tensor, and what must live as long as it. Raises BufferError for a dtype that DLPack does not have."""
     kind, size = dtype[1:2], int(dtype[2:])
     if kind not in _CODES or dtype[0] == ">":
         raise BufferError("DLPack has no type for %s" % dtype)
@@ -97,23 +97,32 @@ def _describe(address: int, dtype: str, shape: List[int], strides: List[int]) ->
 
 def export(array: Any, stream: Any = None, max_version: Optional[Tuple[int, int]] = None,
            dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
-    """A capsule of a NumPy array, whose memory it keeps, by the rules of __dlpack__ of the Python array API."""
+    """A capsule of a NumPy array, which it keeps. Arguments as those of __dlpack__ in the Python array API standard.
+
+    Raises BufferError for another device, a stream, or a consumer that cannot be given read-only memory.
+    """
     if stream is not None:
-        raise BufferError("a stream makes no sense for memory of the CPU")
+        raise BufferError("the object is in the CPU's memory, where stream must be None")
     if dl_device is not None and tuple(dl_device) != CPU:
-        raise BufferError("the object is in the CPU's memory; device %r" % (dl_device,))
+        raise BufferError("the object is in the CPU's memory, not on device %r" % (dl_device,))
     versioned = max_version is not None and max_version[0] >= 1
     copied = bool(copy) or not (versioned or array.flags.writeable)
     if copied and copy is False:
-        raise BufferError("only DLPack 1.0 can say that the memory is read-only: ask for it with max_version=(1, 0), or for a copy")
+        raise BufferError("the store's memory is read-only, which only DLPack 1.0 can say: use max_version=(1, 0), "
+                          "or a copy")
     if copied and copy is None:
-        raise BufferError("the store's memory is read-only, which only DLPack 1.0 can say: use max_version=(1, 0), copy=True, or numpy()")
+        raise BufferError("the store's memory is read-only, which only DLPack 1.0 can say: use max_version=(1, 0), "
+                          "copy=True, or numpy()")
     if copied:
         array = array.copy()
     size = max(array.dtype.itemsize, 1)
     tensor, keep = _describe(array.ctypes.data, array.dtype.str, list(array.shape), [s // size for s in array.strides])
     flags = (_IS_COPIED if copied else 0) | (0 if array.flags.writeable else _READ_ONLY)
-    managed: Any = _Managed(1, 0, None, _deleter, flags, tensor) if versioned else _OldManaged(tensor, None, _old_deleter)
+    managed: Any = None
+    if versioned:
+        managed = _Managed(1, 0, None, _deleter, flags, tensor)
+    else:
+        managed = _OldManaged(tensor, None, _old_deleter)
     at = ctypes.addressof(managed)
     _lent[at] = (managed, keep, array)
     return _new(at, _NAME if versioned else _OLD_NAME, _destructor)

@@ -1,4 +1,4 @@
-"""Exceptions of the store, one for each error code of the local protocol."""
+"""The exceptions of this package, one for each error code of ipc/PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TendrilError(Exception):
 
 
 class Protocol(TendrilError):
-    """A frame broke a rule of the protocol; the connection is over."""
+    """A message broke a rule of the protocol. This ended the connection."""
 
     code = 1
 
@@ -24,7 +24,7 @@ class Invalid(TendrilError, ValueError):
 
 
 class NotFound(TendrilError, LookupError):
-    """No object has this name or ID."""
+    """There is no object with this name or id, or no such stream."""
 
     code = 3
 
@@ -42,19 +42,19 @@ class NotSealed(TendrilError):
 
 
 class Sealed(TendrilError):
-    """The object is sealed and can no longer change."""
+    """The object is sealed or aborted, and can no longer change."""
 
     code = 6
 
 
 class Full(TendrilError, MemoryError):
-    """The store has no room for the object."""
+    """The store has no room for the object, or the process no room for a mapping."""
 
     code = 7
 
 
 class Quota(TendrilError, MemoryError):
-    """The tenant may hold no more memory."""
+    """The tenant's quota is used up."""
 
     code = 8
 
@@ -66,7 +66,7 @@ class Limit(Quota):
 
 
 class Permission(TendrilError, PermissionError):
-    """The object belongs to another tenant."""
+    """The daemon does not allow it: the object, or the daemon's socket, belongs to somebody else."""
 
     code = 9
 
@@ -78,19 +78,19 @@ class Unsupported(TendrilError):
 
 
 class Timeout(TendrilError, TimeoutError):
-    """A waiting get ran out of time."""
+    """A wait ran out of time."""
 
     code = 11
 
 
 class Busy(TendrilError):
-    """The daemon, or what was asked for, is in use."""
+    """The daemon, or the object, is in use."""
 
     code = 12
 
 
 class Version(TendrilError):
-    """Client and daemon share no protocol version."""
+    """Client and daemon have no protocol version in common."""
 
     code = 13
 
@@ -108,27 +108,27 @@ class NoDevice(TendrilError):
 
 
 class Storage(TendrilError, OSError):
-    """The object's copy on disk cannot be used (an I/O error, a wrong checksum), or its bytes in memory are damaged."""
+    """The object's copy on disk cannot be used (an I/O error, a wrong checksum), or its bytes are damaged."""
 
     code = 64
 
 
 class Ended(TendrilError, EOFError):
-    """The stream has ended: there was the last frame."""
+    """The stream has ended: there are no more frames."""
 
     code = 80
 
 
 class Aborted(TendrilError):
-    """The stream was removed or lost its last writer; or somebody ended in the middle of filling the object."""
+    """The stream was removed or lost its last writer; or an object was filled only in part."""
 
     code = 81
 
 
 class Disconnected(TendrilError, ConnectionError):
-    """There is no daemon, or it is gone, and unsealed objects with it."""
+    """There is no daemon, or the connection broke. Unsealed objects and streams are lost; sealed ones stay readable."""
 
-    unsent = False  # the request had not left: it is known that it did not take place
+    unsent = False  # the request had not left, so it did not take place
 
 
 _CLASSES = (
@@ -140,7 +140,7 @@ _BY_CODE: Dict[int, Type[TendrilError]] = {c.code: c for c in _CLASSES}
 
 
 def from_code(code: int, text: str) -> TendrilError:
-    """The exception for a code of the wire; a code of a newer daemon becomes a plain TendrilError."""
+    """The exception for an error code of a message. An unknown code (a newer daemon's) is a plain TendrilError."""
     cls = _BY_CODE.get(code)
     if cls is None:
         return TendrilError("error %d: %s" % (code, text))

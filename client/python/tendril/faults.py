@@ -1,7 +1,7 @@
-"""explain_faults: what a store to a sealed object says on standard error before it ends the process.
+"""explain_faults: what a process writes to standard error before a write to a sealed object ends it.
 
-A handler for SIGSEGV may run no Python: the thread may hold any lock. faulthandler's is C, and tells where the program was. What was
-stored to is told by a few machine instructions in front of it, on x86-64; where there can be none, faulthandler's words are all.
+A handler for SIGSEGV may run no Python, because the thread may hold any lock. faulthandler's handler is C, and says
+where the program was. On x86-64 a few machine instructions before it say that the memory was a sealed object's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import struct
 import threading
 from typing import Any, Dict, List, Tuple
 
-_SENTENCE = (b"tendril: this process wrote to a sealed object. Sealed objects never change, so they are mapped read-only, "
-             b"and SIGSEGV follows: write before the seal, or to a copy.\n")
+_SENTENCE = (b"tendril: this process wrote to a sealed object. Sealed objects never change, so they are mapped "
+             b"read-only, and SIGSEGV follows: write before the seal, or to a copy.\n")
 
-# rdi is the signal, rsi its siginfo_t. It looks for si_addr in a table of (first byte, one behind the last), which ends with zeroes.
+# rdi is the signal, rsi its siginfo_t. The code looks for si_addr in a table of ranges (begin, end), which ends with
+# zeroes.
 _CODE = (
     b"\x83\x7e\x08\x02"          # cmpl $SEGV_ACCERR, 8(%rsi)     si_code
     b"\x75\x48"                  # jne next
@@ -46,31 +47,33 @@ _CODE = (
 )
 
 _ENTRIES = 4096
-_FREE = (1, 0)  # an entry in which nothing lies
+_FREE = (1, 0)  # an entry that no address matches
 _SA_SIGINFO, _SA_ONSTACK, _SA_NODEFER = 4, 0x08000000, 0x40000000
 
 
 class _Sigaction(ctypes.Structure):
-    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)]
+    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int),
+                ("restorer", ctypes.c_void_p)]
 
 
-_mapped: Dict[int, int] = {}  # sizes by address, of what is or may be read-only
-_table: Any = None            # what the handler looks at; it lives as long as the process, like the rest of it
-_free: List[int] = []         # entries; list.append and pop are atomic, and a mapping may end within a garbage collection
+# No lock guards _mapped, _free and _at, because a mapping may end in a garbage collection. Each operation is atomic.
+_mapped: Dict[int, int] = {}  # sizes in bytes by address, of mappings that are or may become read-only
+_table: Any = None            # the table that the handler reads; like the handler it lives as long as the process
+_free: List[int] = []         # free entries of the table
 _at: Dict[int, int] = {}      # entries by address
 _once = threading.Lock()
 _kept: List[Any] = []
 
 
 def entered(address: int, size: int) -> None:
-    """A store to [address, address+size) is to be explained."""
+    """From now on writes to [address, address+size) are explained."""
     _mapped[address] = size
     if _table is not None:
         _enter(address, size)
 
 
 def left(address: int) -> None:
-    """It is unmapped."""
+    """The range that begins at address is unmapped or writable again. Does nothing for an unknown address."""
     _mapped.pop(address, None)
     entry = _at.pop(address, None)
     if entry is not None:
@@ -82,22 +85,25 @@ def _enter(address: int, size: int) -> None:
     try:
         entry = _free.pop()
     except IndexError:
-        return  # so many are not explained
+        return  # the table is full: writes to this one are not explained
     _at[address] = entry
     _set(entry, (address, address + size))
 
 
 def _set(entry: int, bounds: Tuple[int, int]) -> None:
-    _table[2 * entry + 1] = 0  # nothing lies in it while it changes
+    _table[2 * entry + 1] = 0  # no address matches while it changes
     _table[2 * entry], _table[2 * entry + 1] = bounds
 
 
 def explain_faults() -> bool:
-    """Has a sentence, and where each thread was (faulthandler.enable), written to standard error before a store to a sealed object ends the process.
+    """Installs a handler for SIGSEGV that explains a write to a sealed object before it ends the process.
 
-    For programs under development. TENDRIL_EXPLAIN_FAULTS=1 in the environment has the import of this package do it. A handler for SIGSEGV that
-    was there before is called in the end. Returns False where the sentence cannot be said (other machines than x86-64, and
-    where the system allows no new code); faulthandler is enabled there, too.
+    It writes a sentence, and where each thread was (faulthandler.enable), to standard error. Then the previous handler
+    is called. For programs under development. With TENDRIL_EXPLAIN_FAULTS=1 in the environment the import of this
+    package calls it. A second call does nothing. Any thread may call it.
+
+    Returns False if the sentence cannot be written: on machines other than x86-64, and if the system allows no new
+    code. Then faulthandler is enabled all the same.
     """
     global _table
     with _once:
@@ -141,6 +147,6 @@ def _install(table: Any) -> bool:
 
 
 def explain_if_asked() -> None:
-    """Does it where the environment says so."""
+    """Calls explain_faults if TENDRIL_EXPLAIN_FAULTS asks for it."""
     if os.environ.get("TENDRIL_EXPLAIN_FAULTS", "").lower() in ("1", "on", "yes", "true"):
         explain_faults()

@@ -1,10 +1,8 @@
-"""Mappings of the store's segments, and leases on parts of them.
+"""Mappings of the store's segments, and leases of parts of them.
 
-A lease is what keeps a daemon's reference alive: every memoryview and array taken
-from it keeps it, and when the last of them is gone its end is called. ctypes arrays
-serve as the exporting objects, because they can be watched (weakref.finalize) and
-laid over memory that is mapped read-only; mmap objects can do neither and cost a
-descriptor each.
+A lease keeps a reference to an object. Every memoryview and array over the object's memory keeps the lease; when the
+last of them is gone, the lease's end is called. A lease is a ctypes array, because such arrays have weak references
+and can lie over read-only memory. mmap objects can do neither, and cost a descriptor each.
 """
 
 from __future__ import annotations
@@ -30,21 +28,22 @@ _libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctyp
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
-_POPULATE_FROM = 1 << 20  # bytes; below this a few page faults are cheaper than the call
+_POPULATE_FROM = 1 << 20  # bytes; below this, page faults cost less than the call
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
-# From this size on moving page table entries beats changing them: 75 ns a page, twice an object. store/segment has the figures.
+# Bytes. From this size on it is faster to move page table entries than to change them, which costs 75 ns a page, twice
+# for each object. store/segment has the figures.
 _PARK_FROM = 256 << 10
 
 
 class _End(weakref.ref):  # type: ignore[type-arg]
-    """Calls end when its lease is gone. weakref.finalize does the same for five times the price, on every get."""
+    """Calls end when its lease is gone. weakref.finalize does the same, but takes five times as long on every get."""
 
     __slots__ = ("end",)
     end: Callable[[], None]
 
 
-_ends: Dict[int, _End] = {}  # they must live until then
+_ends: Dict[int, _End] = {}  # keeps each until its lease is gone
 
 
 def _gone(ref: _End) -> None:
@@ -59,24 +58,24 @@ def _when_gone(part: object, end: Callable[[], None]) -> None:
 
 
 class Mapping:
-    """One segment in this process. Not thread-safe: the segment table's lock guards it."""
+    """One mapping of a segment in this process. Not thread-safe: the lock of the segment table guards it."""
 
     def __init__(self, fd: int, size: int, writable: bool) -> None:
-        """Maps size bytes of fd, which stays the caller's."""
+        """Maps size bytes of fd, which stays the caller's. Raises Protocol if it is smaller, Full if mmap fails."""
         have = os.fstat(fd).st_size
         if size <= 0 or have < size:
-            raise Protocol("segment announced with %d bytes has %d" % (size, have))
+            raise Protocol("the daemon announced a segment of %d bytes, but it has %d" % (size, have))
         self.address = _map(None, size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED, fd)
         self.size = size
         self.writable = writable
         faults.entered(self.address, size)
-        # The unit of protect: huge pages' size, where the segment has those (or perhaps has them, which costs nothing but precision).
+        # The unit of protect: the size of huge pages, if the segment has them or may have them.
         self._unit = max(mmap.PAGESIZE, os.fstat(fd).st_blksize)
-        self._parking = 0  # an address; 0: nothing was parked yet
-        self._parks = writable  # until the kernel says that it cannot
+        self._parking = 0  # the address of the second mapping (_park); 0: there is none yet
+        self._parks = writable  # False once the kernel refused it
 
     def close(self) -> None:
-        """Unmaps. Precondition: no lease is left."""
+        """Unmaps. Precondition: there are no leases."""
         if self.address:
             faults.left(self.address)
             _libc.munmap(self.address, self.size)
@@ -84,30 +83,36 @@ class Mapping:
         self._end_parking()
 
     def protect(self, start: int, end: int, stores: bool) -> bool:
-        """Allows or forbids stores to [start, end), multiples of a page: from then on they fault. False: the kernel refuses."""
+        """Makes [start, end), multiples of the page size, writable or read-only. False: the kernel refuses."""
         if end - start >= _PARK_FROM:
             self._park(start, end - start, not stores)
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)
         if _libc.mprotect(self.address + start, end - start, prot) == 0:
             return True
-        # Huge pages can be protected as a whole alone: what is opened is opened with them, what is shut is shut where they are all of it.
-        up, down = -(-(start if not stores else end) // self._unit) * self._unit, (end if not stores else start) // self._unit * self._unit
-        start, end = (down, min(up, self.size)) if stores else (up, down)
+        # A huge page can only be protected as a whole: widen to whole ones for writing, else narrow to whole ones.
+        if stores:
+            start, end = start // self._unit * self._unit, min(-(-end // self._unit) * self._unit, self.size)
+        else:
+            start, end = -(-start // self._unit) * self._unit, end // self._unit * self._unit
         return end > start and _libc.mprotect(self.address + start, end - start, prot) == 0
 
     def _park(self, start: int, size: int, away: bool) -> None:
-        """A second mapping of the memory, at an address that nobody is told of, takes the page table entries, whole tables at a time where
-        it can be, or gives them back. What they leave can be made read-only without a look at each page. Entries that are not there where
-        they are looked for come back by faults, so parked and mprotected pages may be mixed."""
+        """Moves page table entries to a second mapping of the memory, or back. It makes mprotect faster.
+
+        The second mapping lies at an address that nobody is told. The kernel moves whole tables at a time if it can. A
+        range without entries can be made read-only without a look at each page. Missing entries come back by page
+        faults, so parked and protected pages may be mixed.
+        """
         if not self._parks or not self._parking and not away:
             return
         if not self._parking:
-            # A length of 0 asks for a copy of the mapping, which may write as the first does, whatever seals there are.
+            # A length of 0 makes a copy of the mapping. It may be writable as the first is, in spite of seals.
             got = _libc.mremap(self.address, 0, self.size, _MREMAP_MAYMOVE, None)
             self._parks = got is not None and got != _MAP_FAILED
             if not self._parks:
                 return
-            if _libc.mprotect(got, self.size, mmap.PROT_READ | mmap.PROT_WRITE) != 0:  # it begins with the protection of the first page
+            # The copy has the protection of the first page.
+            if _libc.mprotect(got, self.size, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
                 self._parks = False
                 _libc.munmap(got, self.size)
                 return
@@ -123,24 +128,25 @@ class Mapping:
             self._parking = 0
 
     def empty(self) -> None:
-        """Maps nothing in its place: whatever touches a lease faults until map_again."""
+        """Maps nothing in the mapping's place: until map_again, any access to a lease faults."""
         self._end_parking()
         anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
         _map(self.address, self.size, 0, anonymous, -1)
 
     def map_again(self, fd: int, writable: bool) -> None:
-        """Maps fd in the same place, where leases find it."""
-        _map(self.address, self.size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED | _MAP_FIXED, fd)
+        """Maps fd in the same place, so that leases stay valid. Raises Full."""
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        _map(self.address, self.size, prot, mmap.MAP_SHARED | _MAP_FIXED, fd)
         self.writable = writable
 
     def lease(self, offset: int, size: int, end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
-        """An exporter over [offset, offset+size); end is called once nothing uses it any more, in any thread."""
+        """A lease of [offset, offset+size). end is called when nothing uses it any more, in any thread."""
         part = (ctypes.c_ubyte * size).from_address(self.address + offset)
         _when_gone(part, end)
         return part
 
     def other_face(self, offset: int, lease: "ctypes.Array[ctypes.c_ubyte]") -> "ctypes.Array[ctypes.c_ubyte]":
-        """An exporter over the same bytes as a lease of another mapping of this segment, which it keeps."""
+        """The same bytes as a lease of another mapping of this segment, through this one. It keeps that lease."""
         part: Any = (ctypes.c_ubyte * len(lease)).from_address(self.address + offset)
         part.keeps = lease
         return part  # type: ignore[no-any-return]
@@ -154,11 +160,14 @@ def _map(address: "int | None", size: int, prot: int, flags: int, fd: int) -> in
 
 
 class Scratch:
-    """Memory of this process alone in which a small object is filled: what lies beside it in a segment cannot be shut, but this can."""
+    """Memory of this process alone in which a small object is filled.
+
+    Its pages can be made read-only. Those of the segment cannot, because other unsealed objects lie in them too.
+    """
 
     __slots__ = ("part", "_state")
-    _free: "Dict[int, List[int]]" = {}  # addresses by size in bytes, of what can be used again
-    _KEPT = 16  # of each size
+    _free: "Dict[int, List[int]]" = {}  # addresses by size in bytes, to be used again
+    _KEPT = 16  # at most, of each size
 
     def __init__(self, size: int) -> None:
         whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -166,14 +175,15 @@ class Scratch:
             address = self._free[whole].pop()
         except (KeyError, IndexError):
             address = _map(None, whole, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
-        state = self._state = [address, whole, True]  # the last: stores are allowed
+        state = self._state = [address, whole, True]  # the last: it is writable
         self.part: Any = (ctypes.c_ubyte * size).from_address(address)
         _when_gone(self.part, lambda: Scratch._ended(state))
 
     def allow(self, stores: bool) -> None:
-        """Allows or forbids stores."""
+        """Makes the memory writable or read-only."""
         address, whole, now = self._state
-        if now != stores and _libc.mprotect(address, whole, mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)) == 0:
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)
+        if now != stores and _libc.mprotect(address, whole, prot) == 0:
             self._state[2] = stores
             if stores:
                 faults.left(address)
@@ -197,7 +207,7 @@ def copy(to: "ctypes.Array[ctypes.c_ubyte]", source: "ctypes.Array[ctypes.c_ubyt
 
 
 def release_views(views: "List[weakref.ref[memoryview]]") -> None:
-    """Releases memoryviews: later use raises ValueError. One that others are made from stays."""
+    """Releases memoryviews: later use raises ValueError. A view from which others were made stays."""
     for ref in views:
         found = ref()
         if found is not None:
@@ -214,9 +224,9 @@ def address_of(part: "ctypes.Array[ctypes.c_ubyte]") -> int:
 
 
 def populate(address: int, size: int, writable: bool) -> None:
-    """Enters a large range into the page tables at once; the pages themselves are the daemon's already.
+    """Maps the pages of a large range with one system call. The daemon has allocated them already.
 
-    A kernel before 5.14 refuses the advice, and then the faults come one by one.
+    A kernel before 5.14 refuses this. Then each page is mapped by a page fault.
     """
     if size < _POPULATE_FROM:
         return
@@ -226,14 +236,14 @@ def populate(address: int, size: int, writable: bool) -> None:
 
 
 def nothing(end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
-    """The lease of an object of no bytes."""
+    """The lease of an empty object."""
     part = (ctypes.c_ubyte * 0)()
     _when_gone(part, end)
     return part
 
 
 def view(part: "ctypes.Array[ctypes.c_ubyte]", writable: bool) -> memoryview:
-    """The bytes of a lease, one dimension of format 'B'."""
+    """A memoryview of a lease: one dimension, format 'B'."""
     if len(part) == 0:
         return memoryview(b"") if not writable else memoryview(bytearray())
     whole = memoryview(part).cast("B")

@@ -1,4 +1,4 @@
-"""What a client gets: sealed objects, drafts that are still filled, and descriptions."""
+"""What a client returns: sealed objects, drafts that are being filled, and descriptions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class ObjectID(bytes):
-    """128 random bits; text is 32 hexadecimal digits."""
+    """An object's id: 16 random bytes. Its text is 32 hexadecimal digits."""
 
     def __new__(cls, value: "bytes | str") -> "ObjectID":
         raw = bytes.fromhex(value) if isinstance(value, str) else bytes(value)
         if len(raw) != 16:
-            raise Invalid("an object ID has 16 bytes, not %d" % len(raw))
+            raise Invalid("an object id has 16 bytes, not %d" % len(raw))
         return super().__new__(cls, raw)
 
     def __str__(self) -> str:
@@ -34,13 +34,12 @@ class ObjectID(bytes):
 
 @dataclass(frozen=True)
 class Info:
-    """What the daemon tells about an object; sizes in bytes, times RFC 3339."""
+    """The daemon's description of an object. Sizes are bytes, times are RFC 3339."""
 
     id: str
     name: str = ""
     kind: str = "host"
-    # "class" is a word of the language
-    lifetime: str = ""
+    lifetime: str = ""  # the daemon's "class", which is a keyword of Python
     state: str = ""
     size_bytes: int = 0
     tenant: str = ""
@@ -55,14 +54,15 @@ class Info:
     expires: str = ""
     pinned: bool = False
     on_disk: bool = False
-    moving: Any = None  # {"to": "disk" or "memory", "done_bytes": N} while it is on its way
+    moving: Any = None  # {"to": "disk" or "memory", "done_bytes": N} while it is spilled or restored
     members: Any = None  # of a composite: [{"name", "id"}]
     fault: str = ""  # why its copy on disk cannot be used, or what is damaged
-    checksum: bool = False  # checksums of its bytes are known, and compared
+    checksum: bool = False  # it has checksums, which the daemon checks
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
     @classmethod
     def of(cls, told: Dict[str, Any]) -> "Info":
+        """From the daemon's JSON. Fields that this client does not know are ignored."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in told.items() if k in known and v is not None}
         values["lifetime"] = told.get("class", "")
@@ -70,13 +70,15 @@ class Info:
 
 
 class Object:
-    """A sealed object, read-only and shared.
+    """A sealed object, which this process holds a reference to. Its memory is shared and read-only.
 
-    The daemon's reference lasts until release() (or the end of a with block) and until the last
-    memoryview and array taken from it is gone: what you still hold stays valid.
+    The reference lasts until release() or the end of a with block, and until the last view of the memory is gone
+    (memoryviews and arrays). So every view stays valid. Any number of threads may use an object, but release() is for
+    one.
     """
 
     def __init__(self, hold: Hold, part: Any, meta: Optional[Dict[str, Any]], path: Optional[str] = None) -> None:
+        """Only clients make objects. size is bytes; meta is the metadata, None if there is none."""
         self._hold = hold
         self._path = path
         self._part = part
@@ -89,12 +91,12 @@ class Object:
 
     @property
     def gone(self) -> bool:
-        """Whether the client came back to a daemon that does not have the object any more. What is held stays readable."""
+        """Whether the client came back to a daemon that no longer has the object. Its memory stays readable."""
         return self._hold.gone
 
     @property
     def data(self) -> memoryview:
-        """The bytes, without a copy, read-only."""
+        """The bytes, read-only and without a copy. Raises Invalid after release()."""
         if self._part is None:
             raise Invalid("object %s was released" % self.id.hex())
         return memory.view(self._part, False)
@@ -110,17 +112,20 @@ class Object:
         return bytes(self.data)
 
     def numpy(self) -> "numpy.ndarray[Any, Any]":
-        """The array that the metadata describes (without any: uint8), without a copy, read-only."""
+        """The array that the metadata describes, read-only and without a copy. Without metadata: uint8.
+
+        Raises Invalid if the metadata does not fit the object, or after release().
+        """
         from . import arrays
         return arrays.over(self.data, self.meta)
 
     def populate(self) -> None:
-        """Enters all pages into this process's page table at once: for a large object that is about to be read whole."""
+        """Maps all pages with one system call: for a large object that will be read whole. Does nothing below 1 MiB."""
         if self._part is not None and self.size:
             memory.populate(memory.address_of(self._part), self.size, False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """The tensor for another library (from_dlpack), without a copy, read-only: see tendril.dlpack."""
+        """A read-only tensor for another library's from_dlpack, without a copy (see dlpack.py)."""
         from . import dlpack
         return dlpack.export(self.numpy(), **options)
 
@@ -128,24 +133,26 @@ class Object:
         return 1, 0  # kDLCPU
 
     def load(self) -> Any:
-        """The Python value that Client.dump stored: arrays in it are read-only views of the store's memory.
+        """Returns the value that Client.dump stored. Arrays in it are read-only views of the store's memory.
 
-        Unpickling runs what the pickle says: only for objects of somebody you trust. Client.load checks whose it is.
+        Unpickling runs code that the pickle names: use it only if you trust the object's creator. Client.load checks
+        the tenant. Raises Invalid if the object holds no pickled value.
         """
         from . import pickles
         return pickles.restore(self.data)
 
     def __reduce__(self) -> Any:
-        """By reference: whoever unpickles it gets the object from the same daemon, as long as it is held here."""
+        """Pickles a reference: unpickling gets the object from the same daemon. Hold the object until then."""
         if self._part is None or self._path is None:
             raise Invalid("object %s was released" % self.id.hex())
         return _get_again, (self._path, bytes(self.id))
 
     def release(self) -> bool:
-        """Gives up this handle. Returns False if views still keep the reference, which goes with the last of them."""
+        """Releases the reference, or leaves that to the last view and returns False. A second call does nothing."""
         if self._part is None:
             return True
-        last = sys.getrefcount(self._part) <= 2 and (not hasattr(self._part, "keeps") or sys.getrefcount(self._part.keeps) <= 2)
+        last = sys.getrefcount(self._part) <= 2
+        last = last and (not hasattr(self._part, "keeps") or sys.getrefcount(self._part.keeps) <= 2)
         self._part = None
         return last
 
@@ -161,9 +168,10 @@ class Object:
 
 
 class Unsealed:
-    """An object's memory that this process writes: what Draft and Part have in common."""
+    """An object that this process fills: what Draft and Part have in common. For one thread at a time."""
 
-    def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]]) -> None:
+    def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any,
+                 meta: Optional[Dict[str, Any]]) -> None:
         self._connection, self._hold, self._ref, self._part, self.meta = connection, hold, ref, part, meta
         self.size = len(part)
 
@@ -173,42 +181,45 @@ class Unsealed:
 
 
 class Draft(Unsealed):
-    """An object that is being filled. As a context manager it is sealed at the end, or aborted by an exception."""
+    """An unsealed object that this process made. The end of a with block seals it; an exception aborts it."""
 
-    # A small object shares its pages with others that are still filled, and they cannot be made read-only. So where the
-    # program wants to see its bytes they are filled in memory of this process alone, and copied by the seal.
+    # A small object shares pages with others that are still being filled, so these pages cannot be made read-only. If
+    # the program asks for its data, it gets memory of this process alone, which the seal copies into the store.
 
     def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]],
                  whole: bool = False, strict: bool = False) -> None:
         super().__init__(connection, hold, ref, part, meta)
         self._strict = strict
-        self._whole = whole or strict  # its segment is its own
+        self._whole = whole or strict  # it has a segment of its own
         self._in_place = self._whole or self.size >= pages.WHOLE_FROM or self.size == 0
         self._scratch: Optional[memory.Scratch] = None
         self._views: "List[weakref.ref[memoryview]]" = []
 
     @property
     def data(self) -> memoryview:
-        """The bytes, writable until the object is sealed. Then this view is released: its use raises ValueError."""
+        """The bytes, writable. The seal releases this view: later use raises ValueError. Raises Sealed afterwards."""
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
         if not self._in_place and self._scratch is None:
             self._scratch = memory.Scratch(self.size)
-            self._scratch.part.keeps = self._part  # what is seen keeps the draft
+            self._scratch.part.keeps = self._part  # views keep the draft
         whole = memory.view(self._part if self._scratch is None else self._scratch.part, True)
         self._views.append(weakref.ref(whole))
         return whole
 
     def _memory(self) -> memoryview:
-        """The store's own memory, for a copy at once."""
+        """The store's own memory, for a copy that keeps no view."""
         return memory.view(self._part, True)
 
     def seal(self, strict: Optional[bool] = None) -> Object:
-        """Makes the object immutable and visible, and binds its name.
+        """Makes the object immutable and visible, and binds its name. Release the object that it returns.
 
-        Views that were taken before end: memoryviews raise ValueError, the memory of arrays is read-only, and a store to it by another way
-        (another array over it, another library) is a SIGSEGV: see explain_faults. strict asks for memory that the kernel refuses
-        to write at all: what create was told, and only for a draft that it was told for. No other thread may use views meanwhile.
+        Earlier views end: memoryviews raise ValueError, and the memory of arrays becomes read-only. A write to it
+        through another array or library is a SIGSEGV (see explain_faults). No other thread may use views meanwhile.
+        strict: None is what create was given. True raises Invalid unless create was given strict or shared.
+
+        Raises Exists if the name is taken; then the draft stays, to be sealed again or aborted. Raises Sealed after a
+        seal or abort. After Disconnected the draft is lost.
         """
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
@@ -216,13 +227,15 @@ class Draft(Unsealed):
         return self._sealed(wire.SEAL, self._hold.object_id + bytes([strict]), strict)
 
     def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
-        """seal() that first waits until nobody else fills the object (create(shared=True)): timeout in seconds, None for ever.
+        """seal(), after waiting until nobody else fills the object (create(shared=True)).
 
-        Raises Timeout; Busy with timeout 0; Aborted where somebody ended in the middle, unless despite says to seal it as it is.
+        timeout: seconds; None: wait without limit. Raises Timeout, or Busy with timeout 0. Raises Aborted if a process
+        ended before it had filled its part; with despite the object is sealed anyway. Otherwise as seal().
         """
         if self._part is None:
             raise Sealed("object %s is sealed or aborted" % self.id.hex())
-        return self._sealed(wire.SEAL_FILLED, self._hold.object_id + struct.pack("<BBI", self._strict, despite, wire.wait_ms(timeout)), self._strict)
+        body = self._hold.object_id + struct.pack("<BBI", self._strict, despite, wire.wait_ms(timeout))
+        return self._sealed(wire.SEAL_FILLED, body, self._strict)
 
     def _sealed(self, kind: int, body: bytes, strict: bool) -> Object:
         seen = self._end_views()
@@ -236,7 +249,7 @@ class Draft(Unsealed):
             if isinstance(e, TendrilError) and not isinstance(e, Disconnected):
                 self._open_again()
             else:
-                self._shut(seen)  # it may have been sealed
+                self._shut(seen)  # the daemon may have sealed it
             raise
         self._hold.ends_with = wire.RELEASE
         self._part = self._scratch = None
@@ -244,13 +257,13 @@ class Draft(Unsealed):
 
     def _seal_strictly(self, ask: Callable[[], None]) -> Any:
         if not self._whole:
-            raise Invalid("object %s cannot be sealed strictly: that is for create(strict=True)" % self.id.hex())
+            raise Invalid("object %s cannot be sealed strictly: create it with strict=True" % self.id.hex())
         self._shut(False)
         self._connection.seal_strictly(self._ref, ask)
         return self._part
 
     def _end_views(self) -> bool:
-        """What the program has of the object's memory can alter it no more, once _shut was called with what this returns."""
+        """Ends the program's views. Returns what to call _shut with: whether views of the store's memory are left."""
         memory.release_views(self._views)
         if self._scratch is None:
             return sys.getrefcount(self._part) > 2
@@ -260,17 +273,17 @@ class Draft(Unsealed):
         return False
 
     def _shut(self, seen: bool) -> None:
-        """Stores to the object's pages fault from here on, if anything has seen them. The second call does nothing."""
+        """Ends the filling. With seen, writes to the object's pages fault from now on. A second call does nothing."""
         self._connection.shut(self._hold, seen)
 
     def _open_again(self) -> None:
-        """After a seal that was refused."""
+        """Makes the memory writable again, after a seal that was refused."""
         self._connection.reopen(self._hold, self._ref, self.size)
         if self._scratch is not None:
             self._scratch.allow(True)
 
     def abort(self) -> None:
-        """Gives the object up. Without seal() or abort() that happens when the draft and its views are gone."""
+        """Aborts the object, once its last view is gone. A draft that is dropped is aborted, too."""
         self._part = self._scratch = None
 
     def __enter__(self) -> "Draft":
@@ -289,26 +302,26 @@ class Draft(Unsealed):
 
 
 class Part(Unsealed):
-    """Another process's unsealed object that this one helps to fill: which bytes are whose is for them to agree on.
+    """Another process's unsealed object that this one helps to fill. The processes agree on who fills which bytes.
 
-    A context manager that ends with done(), unless by an exception. A part that is never done keeps the object from being
-    sealed while this connection lasts; when that ends the seal is Aborted.
+    The end of a with block calls done(), but not after an exception. A part that is never done keeps the object from
+    being sealed while this connection lasts. When the connection ends, sealing raises Aborted.
     """
 
     @property
     def data(self) -> memoryview:
-        """The whole object's bytes, writable."""
+        """All bytes of the object, writable. Raises Invalid after done()."""
         if self._part is None:
             raise Invalid("this part of object %s is done" % self.id.hex())
         return memory.view(self._part, True)
 
     def numpy(self) -> "numpy.ndarray[Any, Any]":
-        """The whole array that the metadata describes (without any: uint8), writable."""
+        """The whole array that the metadata describes, writable. Without metadata: uint8."""
         from . import arrays
         return arrays.over(self.data, self.meta)
 
     def done(self) -> None:
-        """Unmaps the memory and says that this process has filled its part. Views of it must be gone: Invalid otherwise."""
+        """Unmaps the memory and says that this process has filled its part. Raises Invalid while views are in use."""
         if self._part is None:
             return
         if sys.getrefcount(self._part) > 2:
@@ -331,13 +344,13 @@ class Part(Unsealed):
 
 @dataclass(frozen=True)
 class Tree:
-    """A composite with what it has, or a plain object: then members is empty. A context manager that releases all."""
+    """A composite and its members by name, or a plain object: then members is empty. A with block releases all."""
 
     object: Object
     members: "Dict[str, Tree]" = field(default_factory=dict)
 
     def release(self) -> None:
-        """Releases the object and everything below it; views that were taken stay good."""
+        """Releases the object and all members. Views that were taken stay valid."""
         for part in self.members.values():
             part.release()
         self.object.release()
@@ -353,7 +366,7 @@ class Tree:
 
 
 def _get_again(path: str, key: bytes) -> Object:
-    """Unpickles an Object: a get by a client that this process has for the socket, or makes and keeps."""
+    """Unpickles an Object: a get through the client that this process keeps for the socket."""
     found: Object = client_of(path).get(key)
     return found
 
@@ -362,4 +375,5 @@ def _no_client(path: str) -> Any:
     raise TendrilError("tendril.client was not imported")
 
 
-client_of: Callable[[str], Any] = _no_client  # client.shared, which client.py puts here: it imports this module, and not the reverse
+# client.py sets this to its function shared. It imports this module, so this one cannot import it.
+client_of: Callable[[str], Any] = _no_client

@@ -1,7 +1,7 @@
-"""Who stores to which page of a segment that this connection fills.
+"""Which pages of a segment that this connection fills are open (writable) or shut (read-only).
 
-A page of sealed objects alone may be shut: stores to it fault. One that has a part of an unsealed object must be open.
-Objects of WHOLE_FROM bytes and more have their pages for themselves (ipc/PROTOCOL.md, "Sealing").
+A page on which only sealed objects lie may be shut: then writes to it fault. A page with a part of an unsealed object
+must be open. Objects of WHOLE_FROM bytes and more share no page with others (ipc/PROTOCOL.md, "Sealing").
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import Optional, Tuple
 
 BYTES = 4096
 WHOLE_FROM = 64 << 10  # bytes of an object
-_SHUT = 0x80  # of a page
-_NEW = 0x7F  # nothing lay there yet; any other value is how many unsealed objects begin or end there, at most 64
+# The state of a page: one of these, or how many unsealed objects begin or end on it, at most 64.
+_SHUT = 0x80
+_NEW = 0x7F  # no object lay on it yet
 
 Range = Tuple[int, int]  # first and last page
 
 
 class Table:
-    """Not thread-safe: the segment table's lock guards it."""
+    """The pages of one segment. Not thread-safe: the lock of the segment table guards it. Sizes are bytes."""
 
     __slots__ = ("_pages",)
 
@@ -25,12 +26,12 @@ class Table:
         self._pages = bytearray([_NEW]) * -(-size // BYTES)
 
     def is_new(self, offset: int, size: int) -> bool:
-        """Whether an object is the first one in a page of its own: then the page is in no page table yet. To be asked before enter."""
+        """Whether a page of the object is new, and so in no page table yet. Ask before enter."""
         first, last = _span(offset, size)
         return self._pages.find(_NEW, first, last + 1) >= 0
 
     def enter(self, offset: int, size: int) -> Optional[Range]:
-        """Notes an unsealed object of at least a byte; returns the pages that must be opened for it."""
+        """Notes an unsealed object of at least one byte. Returns the pages to open for it, or None."""
         first, last = _span(offset, size)
         self._clear(_NEW, first, last)
         shut = self._pages.find(_SHUT, first, last + 1)
@@ -42,7 +43,10 @@ class Table:
         return found
 
     def leave(self, offset: int, size: int, shut: bool) -> Optional[Range]:
-        """Notes that an object is unsealed no more; with shut returns the pages to be shut: not a first or last one that another has a part of."""
+        """Notes that an object is sealed or aborted. With shut, returns the pages to shut, or None.
+
+        A first or last page that has a part of another unsealed object stays open.
+        """
         first, last = _span(offset, size)
         self._count(first, last, -1)
         if not shut:

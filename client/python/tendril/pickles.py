@@ -2,10 +2,10 @@
 
     header   magic "TDLPKL5\\n", u64 n, n × (u64 offset, u64 bytes): the stream first, then each buffer, aligned to 64
     stream   the pickle
-    buffers  NumPy arrays' and other exporters' bytes: written once, and read in place by load
+    buffers  the bytes of NumPy arrays and other exporters: copied once by dump, read in place by load
 
-Unpickling runs what the pickle says. Who may create objects as this tenant may do what this tenant may; another
-tenant's pickle is refused unless the caller says otherwise.
+Unpickling runs code that the pickle names. Whoever can create objects as this tenant can run code as this tenant
+anyway. Another tenant's pickle is refused, unless the caller allows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_PARTS = 1 << 20
 
 
 def plan(value: Any) -> Tuple[int, List[Tuple[int, memoryview]]]:
-    """Size of the object that value makes, and what goes where. The parts alias value's memory."""
+    """The size in bytes of value's object, and its parts with their offsets. The parts alias value's memory."""
     buffers: List[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -48,7 +48,7 @@ def plan(value: Any) -> Tuple[int, List[Tuple[int, memoryview]]]:
 
 
 def restore(data: memoryview) -> Any:
-    """What plan made of a value; its buffers are read-only views of data. Every place is checked."""
+    """The value that plan laid out. Its buffers are views of data. Raises Invalid if data is no such object."""
     if len(data) < _HEAD.size:
         raise Invalid("the object holds no pickled value")
     magic, count = _HEAD.unpack_from(data)

@@ -20,13 +20,19 @@ _MAX_FRAMES = 65536
 
 
 class Frame(Object):
-    """An object out of a stream; number counts from 1 in the order of the pushes: what is missing was dropped, or popped by others."""
+    """An object popped from a stream. number counts from 1 in the order of the pushes.
+
+    Missing numbers were dropped, or popped by others.
+    """
 
     number = 0
 
 
 class _End:
-    """What writers and readers have in common: the connection that the stream is open on, and its number there."""
+    """What writers and readers have in common: the connection on which the stream is open, and its number there.
+
+    If that connection breaks, calls raise Disconnected: close this end and open the stream again.
+    """
 
     def __init__(self, client: "Client", live: Connection, name: str, number: int) -> None:
         self._client, self._live, self.name, self._number = client, live, name, number
@@ -38,32 +44,37 @@ class _End:
         return self._number.to_bytes(8, "little")
 
     def close(self) -> None:
-        """Leaves the stream to others. Frames that were popped stay. A second close does nothing."""
+        """Closes this end. The stream goes on for others. Popped frames stay. A second call does nothing."""
         if not self._closed and self._live.alive:
             self._live.call(wire.STREAM_CLOSE, self._body(), wire.nothing)
         self._closed = True
 
 
 class Writer(_End):
-    """Pushes objects into a stream. For one thread at a time; as a context manager it ends the stream, or aborts it after an exception.
+    """Pushes frames into a stream. For one thread at a time. The end of a with block ends the stream; an exception
+    aborts it.
 
-    Where the process of a stream's last writer ends without end() or close(), readers get Aborted once the stream is empty.
+    If the process of the last writer ends without end() or close(), readers get the waiting frames, then Aborted.
     """
 
     def create(self, size: int, *, meta: Optional[Dict[str, Any]] = None) -> Draft:
-        """Memory for the next frame: fill its data, then push it."""
+        """Makes an object of size bytes for the next frame: fill its data, then push it. Errors as Client.create's."""
         return self._client.create(size, meta=meta)
 
     def empty(self, shape: "int | Sequence[int]", dtype: Any = "u1", *, order: str = "C") -> "Filling":
-        """An array for the next frame: fill it, then push it."""
+        """Makes an array for the next frame: fill it, then push it. Errors as Client.create's."""
         return self._client.empty(shape, dtype, order=order)
 
     def push(self, frame: Any, timeout: Optional[float] = None, *, meta: Optional[Dict[str, Any]] = None) -> None:
-        """Puts a frame into the stream: what create or empty gave (sealed by this), an Object (its reference goes with it), or bytes,
-        a buffer or an array (copied). Afterwards the frame and arrays over it must not be used: its memory is a later frame's, and until then read-only.
+        """Puts a frame into the stream.
 
-        Where the stream is full it waits: timeout in seconds, None for ever. After Timeout the frame may be pushed again.
-        Raises Timeout, Ended, Aborted (the stream was removed), Disconnected.
+        frame: what create or empty returned, which is sealed; an Object, whose reference goes with it; or bytes, a
+        buffer or an array, which are copied. Afterwards the frame and arrays over it must not be used: a later frame
+        gets the memory, which is read-only until then.
+        timeout: for how many seconds to wait while the stream is full; None: without limit. After Timeout the frame
+        may be pushed again, unchanged.
+
+        Raises Timeout, Ended, Aborted (the stream was removed), Disconnected; Sealed if the frame was pushed already.
         """
         made = None
         if isinstance(frame, (Draft, Object)):
@@ -93,22 +104,22 @@ class Writer(_End):
         hold: Hold = frame._hold
         draft = isinstance(frame, Draft)
         if draft:
-            frame._shut(frame._end_views())  # for good, as it is to be pushed again unchanged
-            hold.ends_with = wire.RELEASE  # sealed or not: of an unsealed object it is an abort
+            frame._shut(frame._end_views())  # also if the push fails: it may only be pushed again unchanged
+            hold.ends_with = wire.RELEASE  # sealed or not: the daemon takes it as an abort of an unsealed object
         body = self._body() + hold.object_id + struct.pack("<BII", draft, wire.wait_ms(timeout), 0)
         self._live.call(wire.STREAM_PUSH, body, wire.nothing)
-        hold.ends_with = None  # the stream's now
+        hold.ends_with = None  # the reference is the stream's
         if draft:
-            frame.abort()  # this handle alone
+            frame.abort()  # ends this handle only
         else:
             frame._part = None
 
     def end(self) -> None:
-        """No more frames come, from any writer: readers get what waits, then Ended. Closes this writer."""
+        """Ends the stream for all writers. Readers get the waiting frames, then Ended. Closes this writer."""
         self._finish(False)
 
     def abort(self) -> None:
-        """Drops what waits; writers and readers get Aborted. Closes this writer."""
+        """Drops the waiting frames; all writers and readers get Aborted. Closes this writer."""
         self._finish(True)
 
     def _finish(self, abort: bool) -> None:
@@ -130,12 +141,14 @@ class Writer(_End):
 
 
 class Reader(_End):
-    """Pops frames from a stream; an iterator until the stream's end, and a context manager. Threads may share it."""
+    """Pops frames from a stream. An iterator until the stream's end, and a context manager. Threads may share it."""
 
     def pop(self, timeout: Optional[float] = None) -> Frame:
-        """The frame that waits longest; timeout in seconds: how long to wait for one (None: for ever).
+        """Takes the oldest frame. Release it; then the writer may use its memory again.
 
-        Raises Timeout, Ended (there was the last one), Aborted (the stream was removed, or its last writer died), Disconnected.
+        timeout: for how many seconds to wait for a frame; None: without limit.
+        Raises Timeout, Ended (there are no more frames), Aborted (the stream was removed, or its last writer's process
+        ended), Disconnected.
         """
         body = self._body() + struct.pack("<I", wire.wait_ms(timeout))
         frame: Frame = self._live.call(wire.STREAM_POP, body, self._decode)
@@ -143,7 +156,7 @@ class Reader(_End):
         return frame
 
     def _decode(self, f: wire.Fields) -> Frame:
-        """Until pop has come back the frame ends by going back to its place, so that an interrupted pop loses none."""
+        """The frame of a reply. Until pop returns, its end puts it back, so that an interrupted pop loses no frame."""
         number = f.u64()
         key, ref, size, raw = f.got()
         hold = Hold(key, wire.STREAM_UNPOP)
@@ -153,7 +166,7 @@ class Reader(_End):
         return frame
 
     def unpop(self, frame: Frame) -> None:
-        """Puts a frame back to where it was, for whoever pops next, once its last view is gone too."""
+        """Puts a frame back in its place, for the next pop, once its last view is gone. Raises Invalid if released."""
         if frame._part is None:
             raise Invalid("frame %d was released" % frame.number)
         frame._hold.ends_with = wire.STREAM_UNPOP
@@ -175,9 +188,11 @@ class Reader(_End):
         self.close()
 
 
-def open_body(name: str, writes: bool, frames: int, size: int, drop_oldest: bool, keep: bool, new: bool, existing: bool) -> bytes:
-    """StreamOpen's payload."""
+def open_body(name: str, writes: bool, frames: int, size: int, drop_oldest: bool, keep: bool, new: bool,
+              existing: bool) -> bytes:
+    """The payload of StreamOpen."""
     if not 0 <= frames <= _MAX_FRAMES or size < 0:
         raise Invalid("a stream of %d frames and %d bytes: at most %d frames" % (frames, size, _MAX_FRAMES))
-    flags = (_WRITES if writes else _READS) | new * _NEW | existing * _EXISTING | drop_oldest * _DROP_OLDEST | keep * _KEEP
+    flags = (_WRITES if writes else _READS) | new * _NEW | existing * _EXISTING
+    flags |= drop_oldest * _DROP_OLDEST | keep * _KEEP
     return struct.pack("<BIQ", flags, frames, size) + wire.str16(name)

@@ -1,7 +1,8 @@
-"""A connection's background thread: it gives idle mappings back while the program asks for nothing, so that the daemon gets the memory.
+"""A connection's background thread. It unmaps idle segments while the program asks for nothing, so that the daemon can
+free their memory.
 
-It sleeps until something is idle, and ends with its connection, which it does not keep alive. A process that forks has
-ended it before, so that the child finds no lock that a thread held, and begins it again.
+It sleeps until a segment is idle. It ends with its connection, which it does not keep alive. It ends before a fork, so
+that no lock in the child is held by a thread that does not exist there. The parent starts it again.
 """
 
 from __future__ import annotations
@@ -15,52 +16,54 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 1.0  # seconds between questions, doubled
-_REST_SECONDS = 2.0  # how long a fork waits for a question that is under way
+_REST_SECONDS = 2.0  # how long a fork waits for a question that is in progress
 
 
 class Tidier:
-    """wake may be called in a garbage collection, under any lock: it takes none, but releases one that is there for that."""
+    """Owns the thread. wake may be called in a garbage collection and under any lock, because it takes none."""
 
     def __init__(self, owner: "Connection") -> None:
-        self._wakes = _thread.allocate_lock()
+        self._wakes = _thread.allocate_lock()  # releasing it wakes the thread
         self._wakes.acquire()
         self._owner: "weakref.ref[Connection]" = weakref.ref(owner, self._orphaned)
         self._thread: Optional[threading.Thread] = None
         self._starting = _thread.allocate_lock()
         self._over = False
-        self._asleep = False  # nothing is idle as far as it knows; else it looks by itself, and waking it would cost each release a switch
+        self._asleep = False  # nothing is idle. If not, the thread looks by itself and need not be woken
 
     @property
     def started(self) -> bool:
+        """Whether the thread was started."""
         return self._thread is not None
 
     def wake(self) -> None:
-        """Something is idle."""
+        """Says that a segment is idle."""
         if self._asleep:
             self._kick()
 
     def _kick(self) -> None:
         try:
             self._wakes.release()
-        except RuntimeError:  # it is kicked already
+        except RuntimeError:  # it was woken already
             pass
 
     def start(self) -> None:
+        """Starts the thread, unless it runs or end was called."""
         with self._starting:
             if self._thread is None and not self._over:
                 self._thread = threading.Thread(target=self._run, name="tendril tidier", daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # the interpreter ends, or there can be no more threads: calls do it then
+                except RuntimeError:  # the interpreter ends, or there are too many threads: calls unmap then
                     self._thread = None
 
     def end(self) -> None:
-        """Ends it for good, and waits for nothing."""
+        """Ends the thread for good. Does not wait for it."""
         self._over = True
         self._kick()
 
     def rest(self) -> bool:
-        """Ends it until start, and waits for that."""
+        """Ends the thread until start, and waits for its end. Returns whether there was one."""
         with self._starting:
             thread = self._thread
             if thread is None or self._over or thread is threading.current_thread():
@@ -77,7 +80,7 @@ class Tidier:
     def _run(self) -> None:
         while not self._over:
             self._asleep = True
-            if not self._has_idle():  # looked at after the flag was set: who makes something idle later wakes it
+            if not self._has_idle():  # asked after _asleep was set: whoever makes a segment idle later wakes it
                 self._wakes.acquire()
             self._asleep = False
             pause, left = _FIRST_PAUSE, True

@@ -1,4 +1,4 @@
-"""Frames and fields of the local protocol (ipc/PROTOCOL.md). Knows no socket."""
+"""Frames and fields of the protocol between client and daemon (ipc/PROTOCOL.md). It uses no socket."""
 
 from __future__ import annotations
 
@@ -35,13 +35,11 @@ ZERO_ID = bytes(16)
 
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _REF = struct.Struct("<QQQ")
-
-
 _GOT = struct.Struct("<16sQQQQBI")
 
 
 class Ref(NamedTuple):
-    """Where an object's bytes lie: offsets and sizes in bytes."""
+    """Where an object lies. Sizes and offset are bytes."""
 
     segment: int
     segment_bytes: int
@@ -49,13 +47,14 @@ class Ref(NamedTuple):
 
 
 def frame(kind: int, request: int, payload: bytes) -> bytes:
-    """One frame without descriptors (a client never sends one)."""
+    """One frame without descriptors, because clients send none. Raises Protocol if the payload is too large."""
     if len(payload) > MAX_PAYLOAD:
         raise Protocol("payload of %d bytes exceeds %d" % (len(payload), MAX_PAYLOAD))
     return HEADER.pack(len(payload), kind, 0, request) + payload
 
 
 def str16(text: str) -> bytes:
+    """A text with its length in 16 bits."""
     raw = text.encode("utf-8")
     if len(raw) > 0xFFFF:
         raise Protocol("text of %d bytes exceeds 65535" % len(raw))
@@ -63,18 +62,19 @@ def str16(text: str) -> bytes:
 
 
 def bytes32(raw: bytes) -> bytes:
+    """Bytes with their length in 32 bits."""
     return _U32.pack(len(raw)) + raw
 
 
 def wait_ms(seconds: Optional[float]) -> int:
-    """A wait as streams and fills send it: None is for ever."""
+    """A wait in milliseconds, rounded up. None: without limit."""
     if seconds is None:
         return MAX_WAIT_MS
     return int(max(0.0, min(-(-seconds * 1000 // 1), float(MAX_WAIT_MS - 1))))
 
 
 def labels(values: Optional[Mapping[str, str]]) -> bytes:
-    """Labels as they travel: keys ascending in their bytes."""
+    """Labels, with their keys in the order of their bytes. Raises Invalid if there are too many, or one is too long."""
     pairs = sorted((k.encode("utf-8"), v.encode("utf-8")) for k, v in (values or {}).items())
     if len(pairs) > MAX_LABELS or any(max(len(k), len(v)) > MAX_LABEL_BYTES for k, v in pairs):
         raise Invalid("at most %d labels of %d bytes each" % (MAX_LABELS, MAX_LABEL_BYTES))
@@ -86,9 +86,9 @@ def labels(values: Optional[Mapping[str, str]]) -> bytes:
 
 
 class Fields:
-    """Reads a payload from front to back; every length is checked before it is used.
+    """Reads a payload from front to back. It checks every length before it uses it, and raises Protocol.
 
-    fds are the descriptors of its frame; whoever takes one removes it, the rest is closed.
+    fds are the descriptors of the payload's frame. Whoever takes one removes it; the connection closes the others.
     """
 
     def __init__(self, payload: bytes, fds: Optional[List[int]] = None) -> None:
@@ -97,6 +97,7 @@ class Fields:
         self.fds = fds if fds is not None else []
 
     def take(self, n: int) -> bytes:
+        """The next n bytes."""
         end = self._at + n
         if end > len(self._raw):
             raise Protocol("field of %d bytes at %d exceeds a payload of %d" % (n, self._at, len(self._raw)))
@@ -133,16 +134,18 @@ class Fields:
         return Ref(*_REF.unpack(self.take(_REF.size)))
 
     def got(self) -> "tuple[bytes, Ref, int, bytes]":
-        """A get's reply: id, place, size and metadata, at once, for it is what happens most."""
+        """The reply to a get: id, place, size in bytes, metadata. Decoded at once, because it is the most frequent."""
         key, segment, size, offset, object_size, _, meta = _GOT.unpack(self.take(_GOT.size))
         return key, Ref(segment, size, offset), object_size, self.take(meta)
 
     def rest(self) -> bytes:
+        """All bytes that were not read yet."""
         return self.take(len(self._raw) - self._at)
 
     def end(self) -> None:
+        """Checks that all was read."""
         if self._at != len(self._raw):
-            raise Protocol("payload has %d bytes too many" % (len(self._raw) - self._at))
+            raise Protocol("the payload is %d bytes too long" % (len(self._raw) - self._at))
 
 
 def nothing(_: Fields) -> None:
@@ -150,6 +153,7 @@ def nothing(_: Fields) -> None:
 
 
 def error_of(payload: bytes) -> "tuple[int, str]":
+    """The code and the text of an error message."""
     f = Fields(payload)
     code, text = f.u16(), f.str16()
     f.end()

@@ -13,19 +13,22 @@ SEGMENT = 1 << 20
 
 
 def descriptors():
-    """What this process has open. What earlier tests left may go at any time: compare sets, not numbers."""
+    """This process's open descriptors. Those of earlier tests may be closed at any time: compare sets, not numbers."""
     found = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
             st = os.fstat(int(fd))
-        except OSError:  # the directory's own, or one that went meanwhile
+        except OSError:  # the directory's own, or one that was closed meanwhile
             continue
         found.add((int(fd), st.st_dev, st.st_ino))
     return found
 
 
 class FakeDaemon:
-    """Serves any number of connections until close(). hook(kind, payload) may return what to send instead of a reply: raw bytes, or those and descriptors."""
+    """Serves any number of connections until close().
+
+    hook(kind, payload) may return what to send instead of a reply: raw bytes, or raw bytes and descriptors.
+    """
 
     def __init__(self, hook=None):
         self.hook = hook
@@ -185,5 +188,5 @@ class FakeDaemon:
 
 
 def frame(kind, payload, flags=0, size=None):
-    """Raw bytes of a reply whose request number is filled in by the server."""
+    """Raw bytes of a reply. The server fills in the request number."""
     return struct.pack("<IHH", len(payload) if size is None else size, kind, flags) + b"<request>" + payload

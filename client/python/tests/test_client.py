@@ -424,7 +424,8 @@ class Garbage(unittest.TestCase):
 
     def test_hello(self):
         self.meet(frame(wire.HELLO | 0x8000, b"\x02\x00"), kind=wire.HELLO)
-        self.meet(frame(wire.HELLO | 0x8000, struct.pack("<HH", 9, 0) + bytes(16) + struct.pack("<HIQ", 0, 1, 1)), kind=wire.HELLO)
+        hello = struct.pack("<HH", 9, 0) + bytes(16) + struct.pack("<HIQ", 0, 1, 1)
+        self.meet(frame(wire.HELLO | 0x8000, hello), kind=wire.HELLO)
 
     def test_noise(self):
         self.meet(os.urandom(1000).replace(b"<", b"_"))
@@ -462,7 +463,10 @@ class Garbage(unittest.TestCase):
 
 
 class NewerGarbage(unittest.TestCase):
-    """The same of streams, fills, composites and claims: right, cut at every byte, too long, without descriptors and with too many."""
+    """The same for replies about streams, fills, composites and claims.
+
+    They are right, cut at every byte, too long, without descriptors, and with too many.
+    """
 
     PLACE = bytes([7] * 16) + struct.pack("<QQQ", 5, 4096, 64)
     GOT = PLACE + struct.pack("<QBI", 100, 0, 2) + b"{}"
@@ -475,7 +479,7 @@ class NewerGarbage(unittest.TestCase):
         self.memory = os.memfd_create("lies")
         self.addCleanup(os.close, self.memory)
         os.ftruncate(self.memory, 4096)
-        self.said = {}  # what is answered to a kind of request
+        self.said = {}  # the reply to a kind of request
         self.fake = FakeDaemon(lambda kind, payload: self.said.get(kind))
         self.addCleanup(self.fake.close)
 
@@ -484,7 +488,7 @@ class NewerGarbage(unittest.TestCase):
         return frame(kind | 0x8000, payload, flags=min(fds, 1)), [self.memory] * fds
 
     def ask(self, kind, said):
-        """What a client makes of the answer: its name, or OK. A descriptor that stays is a failure."""
+        """The name of the error that a client makes of the reply, or OK. Fails if a descriptor stays open."""
         self.said = {k: self.reply(k, v) for k, v in self.RIGHT.items()}
         self.said[kind] = said
         before = descriptors()
@@ -531,14 +535,14 @@ class NewerGarbage(unittest.TestCase):
 
     def test_places(self):
         top = (1 << 64) - 1
-        for segment, size, offset, length in ((1, 4096, 0, 4097), (1, 4096, 64, 4096), (1, 4096, top, 1), (1, 4096, top - 63, 128), (1, 1 << 40, 0, 1),
-                                              (1, 8192, 0, 1), (1, top, 0, top), (1, 0, 0, 1)):
-            got = bytes([7] * 16) + struct.pack("<QQQQBI", segment, size, offset, length, 0, 0)
+        for place in ((1, 4096, 0, 4097), (1, 4096, 64, 4096), (1, 4096, top, 1), (1, 4096, top - 63, 128),
+                      (1, 1 << 40, 0, 1), (1, 8192, 0, 1), (1, top, 0, top), (1, 0, 0, 1)):
+            got = bytes([7] * 16) + struct.pack("<QQQQBI", *place, 0, 0)
             for kind, payload in ((wire.STREAM_POP, bytes(8) + got), (wire.FILL, got)):
-                self.assertIn(self.ask(kind, self.reply(kind, payload)), ("Protocol", "Full"), (segment, size, offset, length))
+                self.assertIn(self.ask(kind, self.reply(kind, payload)), ("Protocol", "Full"), place)
 
     def come_back(self, said):
-        """Loses the connection with an object in hand, and tells the claim something. Whether it was said to be gone, or the error."""
+        """Loses the connection while an object is held, and answers the claim. Returns Object.gone, or the error."""
         self.said = {wire.STATUS: frame(wire.STATUS | 0x8000, b"{}")}
         store = tendril.connect(self.fake.path)
         self.addCleanup(store.close)
@@ -561,7 +565,8 @@ class NewerGarbage(unittest.TestCase):
     def test_claims(self):
         for verdict in (0, 1, 2):
             self.assertEqual(self.come_back(self.reply(wire.RECLAIM, struct.pack("<HB", 1, verdict))), verdict == 0)
-        for lie in (b"", b"\1", b"\1\0", b"\1\0\2\0", b"\0\0", b"\0\0\2", b"\2\0\2\2", b"\xff\xff\2", b"\1\0\3", b"\1\0\xff"):
+        for lie in (b"", b"\1", b"\1\0", b"\1\0\2\0", b"\0\0", b"\0\0\2", b"\2\0\2\2", b"\xff\xff\2", b"\1\0\3",
+                    b"\1\0\xff"):
             self.assertEqual(self.come_back(self.reply(wire.RECLAIM, lie)), "Protocol", lie)
 
 
@@ -599,13 +604,13 @@ class Environment(unittest.TestCase):
 
 class Modules(unittest.TestCase):
     def test_import_each_other_in_one_direction(self):
-        """A module imports those that it is made of, also inside functions; for type checkers alone it may import any."""
+        """The imports have no cycle, those inside functions included. Imports for type checkers do not count."""
         folder = pathlib.Path(tendril.__file__).parent
         uses = {}
         for path in folder.glob("*.py"):
             tree = ast.parse(path.read_text())
-            checked = {n for i in ast.walk(tree) if isinstance(i, ast.If) and getattr(i.test, "id", "") == "TYPE_CHECKING"
-                       for n in ast.walk(i)}
+            checked = {n for i in ast.walk(tree)
+                       if isinstance(i, ast.If) and getattr(i.test, "id", "") == "TYPE_CHECKING" for n in ast.walk(i)}
             names = set()
             for n in ast.walk(tree):
                 if isinstance(n, ast.ImportFrom) and n.level == 1 and n not in checked:

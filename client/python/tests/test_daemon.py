@@ -19,7 +19,7 @@ except ImportError:
 
 _ROOT = os.path.join(os.path.dirname(__file__), "..", "..", "..")
 BIN = os.environ.get("TENDRIL_BIN") or os.path.join(_ROOT, "bin", "tendril")
-# A set TENDRIL_BIN says that the binary must be there: no silent skip then.
+# If TENDRIL_BIN is set the binary must exist. Then nothing is skipped silently.
 MISSING = not os.path.exists(BIN) and "TENDRIL_BIN" not in os.environ
 
 
@@ -31,15 +31,19 @@ class Daemon:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TENDRIL_")}
         empty = os.path.join(self.dir, "vendors")
         os.mkdir(empty)
-        clean.update(TENDRIL_SOCKET=self.socket, TENDRIL_STATE_DIR=os.path.join(self.dir, "state"), TENDRIL_VENDORS=empty,
-                     TENDRIL_LISTEN="none", TENDRIL_WARM_MEMORY="16MiB")  # 256 would be most of what one does that lives for a second
+        clean.update(TENDRIL_SOCKET=self.socket, TENDRIL_STATE_DIR=os.path.join(self.dir, "state"))
+        # The default of 256 MiB of warm memory would be most of the work of a daemon that lives for a second.
+        clean.update(TENDRIL_VENDORS=empty, TENDRIL_LISTEN="none", TENDRIL_WARM_MEMORY="16MiB")
         clean.update(env)
         self.env = clean
         self.start()
 
+    def spawn(self, *args):
+        return subprocess.Popen([BIN, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
     def start(self):
-        """Starts it, again after it was killed, and waits until it answers."""
-        self.process = subprocess.Popen([BIN, "daemon"], env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        """Starts the daemon, also after it was killed, and waits until it answers."""
+        self.process = self.spawn("daemon")
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -52,9 +56,9 @@ class Daemon:
                 time.sleep(0.02)
 
     def hand_over(self):
-        """Starts another one, which takes this one's place."""
+        """Starts a daemon that takes over from this one."""
         before, self.process = self.process, None
-        self.process = subprocess.Popen([BIN, "daemon", "--takeover"], env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self.process = self.spawn("daemon", "--takeover")
         if before.wait(30) != 0:
             raise AssertionError("the daemon that was taken over ended with %d" % before.returncode)
 
@@ -99,8 +103,8 @@ class Store(WithDaemon):
         a.seal()
         code = ("import sys, tendril; a = tendril.connect(sys.argv[1]).get('array').numpy();"
                 "print(a.dtype, a.shape, float(a.sum()), a.flags.writeable)")
-        out = subprocess.run([sys.executable, "-c", code, self.daemon.socket], capture_output=True, text=True, check=True,
-                             cwd=os.path.join(os.path.dirname(__file__), "..")).stdout
+        out = subprocess.run([sys.executable, "-c", code, self.daemon.socket], capture_output=True, text=True,
+                             check=True, cwd=os.path.join(os.path.dirname(__file__), "..")).stdout
         self.assertEqual(out.split("\n")[0], "float32 (100, 200) %s False" % float(a.sum(dtype="f8")))
 
     def test_names(self):
@@ -201,10 +205,10 @@ class Store(WithDaemon):
         self.store.delete("forked")
 
     def test_a_killed_client_leaves_nothing(self):
-        code = ("import os, sys, tendril, time; s = tendril.connect(sys.argv[1]); d = s.create(1 << 20); o = s.put(b'x');"
-                "child = os.fork()\nif child: print(d.id, o.id, flush=True)\ntime.sleep(60)")
-        p = subprocess.Popen([sys.executable, "-c", code, self.daemon.socket], stdout=subprocess.PIPE, text=True, start_new_session=True,
-                             cwd=os.path.join(os.path.dirname(__file__), ".."))
+        code = ("import os, sys, tendril, time; s = tendril.connect(sys.argv[1]); d = s.create(1 << 20);"
+                "o = s.put(b'x'); child = os.fork()\nif child: print(d.id, o.id, flush=True)\ntime.sleep(60)")
+        p = subprocess.Popen([sys.executable, "-c", code, self.daemon.socket], stdout=subprocess.PIPE, text=True,
+                             start_new_session=True, cwd=os.path.join(os.path.dirname(__file__), ".."))
         keys = p.stdout.readline().split()
         p.kill()  # the forked child still holds the socket
         p.wait()
@@ -228,15 +232,14 @@ class Store(WithDaemon):
         self.store.devices()
 
     def test_command_line(self):
-        def run(*args, **kw):
-            return subprocess.run([sys.executable, "-m", "tendril", "--socket", self.daemon.socket, *args], capture_output=True,
+        def run(*args, socket=self.daemon.socket, **kw):
+            return subprocess.run([sys.executable, "-m", "tendril", "--socket", socket, *args], capture_output=True,
                                   cwd=os.path.join(os.path.dirname(__file__), ".."), **kw)
         self.assertEqual(run("put", "-", "--name", "cli", input=b"hello").returncode, 0)
         self.assertEqual(run("get", "cli").stdout, b"hello")
         self.assertIn(b"cli", run("ls").stdout)
         self.assertEqual(run("get", "nobody").returncode, 4)
-        self.assertEqual(subprocess.run([sys.executable, "-m", "tendril", "--socket", "/nonexistent", "ls"], capture_output=True,
-                                        cwd=os.path.join(os.path.dirname(__file__), "..")).returncode, 3)
+        self.assertEqual(run("ls", socket="/nonexistent").returncode, 3)
 
 
 class Restarts(unittest.TestCase):
@@ -313,7 +316,7 @@ class Restarts(unittest.TestCase):
     def test_what_had_not_left_is_sent_to_the_next_daemon(self):
         self.store.put(b"x", name="n").release()
         self.daemon.hand_over()
-        self.store.rename("n", "m")  # alters something, and nothing of it had left
+        self.store.rename("n", "m")  # not repeatable, but the request had not left
         self.assertEqual(self.store.get("m").bytes(), b"x")
 
 
@@ -323,7 +326,7 @@ class SmallStore(WithDaemon):
     def test_full_and_room_again(self):
         with self.assertRaises(tendril.Full):
             self.store.create(1 << 30)
-        for _ in range(10):  # each time the memory of the one before must have come back
+        for _ in range(10):  # each time the memory of the object before must have been freed
             self.store.put(bytes(70 << 20)).release()
 
     def test_an_idle_reader_gives_memory_back(self):

@@ -27,7 +27,7 @@ class Pages(WithDaemon):
             self.store.put(b"", "pg%04d" % i, lifetime="named").release()
         names = []
         for o in self.store.objects("pg"):
-            if not names:  # what is there all the while comes once, though others come and go
+            if not names:  # objects that exist all the time come once, though others are made and deleted
                 self.store.delete("pg1099")
                 self.store.put(b"", "pgx", lifetime="named").release()
             names.append(o.name)
@@ -43,7 +43,8 @@ class Attributes(WithDaemon):
         self.store.put(b"1", "l1", labels={"kind": "map", "area": "nörd"}).release()
         self.store.put(b"2", "l2", labels={"kind": "map"}, lifetime="named").release()
         self.assertEqual([o.name for o in self.store.list("l", labels={"kind": "map"})], ["l1", "l2"])
-        self.assertEqual([o.labels for o in self.store.list(labels={"area": "nörd"})], [{"kind": "map", "area": "nörd"}])
+        found = [o.labels for o in self.store.list(labels={"area": "nörd"})]
+        self.assertEqual(found, [{"kind": "map", "area": "nörd"}])
         self.assertEqual([o.name for o in self.store.list("l2", labels={"kind": "map"})], ["l2"])
         short = self.store.put(b"3", ttl=0.05)
         key = short.id
@@ -169,16 +170,19 @@ class Watching(WithDaemon):
 @unittest.skipIf(np is None, "NumPy is not installed")
 class Pickles(WithDaemon):
     def test_values(self):
-        value = {"a": np.arange(1000.0).reshape(10, 100), "b": [1, "zwei"], "f": np.asfortranarray(np.ones((3, 4), "u1")), "s": np.arange(10)[::2]}
+        value = {"a": np.arange(1000.0).reshape(10, 100), "b": [1, "zwei"],
+                 "f": np.asfortranarray(np.ones((3, 4), "u1")), "s": np.arange(10)[::2]}
         self.store.dump(value, "value").release()
         back = self.store.load("value")
-        self.assertEqual((back["b"], back["a"].tolist(), back["s"].tolist()), (value["b"], value["a"].tolist(), value["s"].tolist()))
+        self.assertEqual(back["b"], value["b"])
+        self.assertEqual((back["a"].tolist(), back["s"].tolist()), (value["a"].tolist(), value["s"].tolist()))
         self.assertTrue(back["f"].flags.f_contiguous)
         self.assertFalse(back["a"].flags.writeable)
         self.assertEqual(back["a"].ctypes.data % 64, 0)
         inside = self.store.get("value")
         start = np.frombuffer(inside.data, "u1").ctypes.data
-        self.assertTrue(start <= inside.load()["a"].ctypes.data < start + inside.size)  # the store's own memory, not a copy
+        # The store's own memory, not a copy.
+        self.assertTrue(start <= inside.load()["a"].ctypes.data < start + inside.size)
         self.store.delete("value")
 
     def test_views_keep_the_object(self):
@@ -310,7 +314,7 @@ class Reconnecting(unittest.TestCase):
         self.assertEqual(kept.bytes(), b"kept")
         second = threading.Timer(0.2, first.start)
         second.start()
-        with self.assertRaises(tendril.NotFound):  # the second daemon's answer: waited for, and connected anew
+        with self.assertRaises(tendril.NotFound):  # the client waited, reconnected, and the second daemon answered
             store.get("kept")
         second.join()
         store.put(b"new", "kept").release()

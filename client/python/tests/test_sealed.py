@@ -1,4 +1,4 @@
-"""Sealed objects do not change: whatever the process that made one has of it raises or faults when it is written."""
+"""Sealed objects do not change: in the process that made one, a write to any view of it raises or faults."""
 
 import ctypes
 import os
@@ -19,14 +19,16 @@ try:
 except ImportError:
     np = None
 
-# Objects that share pages with others, that have theirs for themselves, and a segment.
+# Objects that share pages with others, that have pages of their own, and that have a segment of their own.
 SIZES = (100, 64 << 10, 100001, (24 << 20) + 5)
 WAYS = [(size, {}) for size in SIZES] + [(5000, {"shared": True}), (5000, {"strict": True}), (100001, {"strict": True})]
 
 
 def address_of(view):
-    """Where a buffer's bytes lie, as a library finds it that does not ask whether they may be written."""
-    return np.frombuffer(view, "u1").ctypes.data if np is not None else ctypes.addressof(ctypes.c_char.from_buffer(view))
+    """The address of a buffer's bytes, as a library finds it that does not ask whether it may write to them."""
+    if np is not None:
+        return np.frombuffer(view, "u1").ctypes.data
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 
 def pattern(size, seed=0):
@@ -41,7 +43,7 @@ class WithReader(WithDaemon):
         self.beside = self.store.put(b"lies before the others")
 
     def faults(self, address):
-        """Whether a store there ends a process: a child's, which has the mappings as they are here."""
+        """Whether a write there ends the process. It is done in a child, which has the same mappings."""
         child = os.fork()
         if child == 0:
             try:
@@ -74,7 +76,7 @@ class Sealed(WithReader):
             made.append(array.seal())
             made += [self.store.get(o) for o in made]
             for i, o in enumerate(made):
-                # torch.from_numpy(o.numpy())[0] = 5 comes to this
+                # torch.from_numpy(o.numpy())[0] = 5 does the same.
                 self.cannot_alter("object %d" % i, o.numpy().ctypes.data, size, o.id, want)
                 self.cannot_alter("its data", address_of(o.data), size, o.id, want)
 
@@ -154,7 +156,7 @@ class Sealed(WithReader):
 
     def test_pushed_frames(self):
         with self.store.writer("frames") as w, self.reader.reader("frames") as r:
-            for i in range(12):  # the memory of each comes back
+            for i in range(12):  # the memory of each is freed
                 for size in (100, 100001):
                     want = pattern(size, i)[:size]
                     array = w.empty(size)
@@ -190,7 +192,7 @@ class Sealed(WithReader):
         self.assertEqual(o.bytes(), bytes(9000))
 
     def test_memory_opens_for_the_next_object(self):
-        """Objects of all sizes share segments and come and go: each can be filled when it is new, and holds that in the end."""
+        """Objects of all sizes come and go in shared segments. Each can be filled, and has those bytes at the end."""
         failed = []
 
         def work(seed):
@@ -221,7 +223,7 @@ class Sealed(WithReader):
 
 @unittest.skipIf(np is None, "NumPy is not installed")
 class Restarts(WithReader):
-    """A claim keeps mappings as they are."""
+    """A claim leaves mappings as they are."""
 
     def test_a_handover_and_a_crash(self):
         want = pattern(100001)[:100001]
@@ -266,12 +268,12 @@ writes()
 """
 
 
-@unittest.skipUnless(platform.machine() == "x86_64", "the sentence is said on x86-64")
+@unittest.skipUnless(platform.machine() == "x86_64", "the sentence is written on x86-64 only")
 class Explained(WithDaemon):
     def child(self, how, wild):
         env = dict(os.environ, TENDRIL_EXPLAIN_FAULTS="1" if how == "environment" else "")
-        return subprocess.run([sys.executable, "-c", CHILD, self.daemon.socket, how, wild], capture_output=True, text=True, env=env,
-                              cwd=os.path.join(os.path.dirname(__file__), ".."))
+        return subprocess.run([sys.executable, "-c", CHILD, self.daemon.socket, how, wild], capture_output=True,
+                              text=True, env=env, cwd=os.path.join(os.path.dirname(__file__), ".."))
 
     def test_a_store_to_a_sealed_object(self):
         for how in ("asked", "late", "first", "environment"):

@@ -1,4 +1,4 @@
-"""Streams, objects that several fill, and composites, against the real daemon."""
+"""Streams, objects that several processes fill, and composites, against the real daemon."""
 
 import gc
 import os
@@ -94,7 +94,7 @@ class Streams(WithDaemon):
             writer.push(second, timeout=0)
         first = reader.pop()
         self.assertEqual(first.bytes(), b"1")
-        writer.push(second, timeout=0)  # the same one again
+        writer.push(second, timeout=0)  # the same frame again
         with self.assertRaises(tendril.Sealed):
             writer.push(second)
         reader.unpop(first)
@@ -148,10 +148,11 @@ print(frame.number, frame.bytes().decode(), flush=True)
 """
         writer = self.store.writer("s-int")
         env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
-        child = subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 text=True)
         try:
             self.assertEqual(child.stdout.readline(), "ready\n")
-            time.sleep(0.1)  # most likely it waits by now; the outcome is the same if not
+            time.sleep(0.1)  # Pause: most likely it waits by now. If not, the outcome is the same.
             child.send_signal(signal.SIGUSR1)
             self.assertEqual(child.stdout.readline(), "interrupted\n")
             writer.push(b"first")
@@ -171,7 +172,8 @@ print(frame.number, frame.bytes().decode(), flush=True)
 
     def test_a_killed_writer(self):
         writer = self.store.writer("s-dead")
-        code = "import tendril, time; w = tendril.connect().writer('s-dead'); w.push(b'1'); print(flush=True); time.sleep(60)"
+        code = ("import tendril, time; w = tendril.connect().writer('s-dead'); w.push(b'1'); print(flush=True);"
+                "time.sleep(60)")
         env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
         child = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
         child.stdout.readline()

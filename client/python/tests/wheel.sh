@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds wheel and sdist from this tree without a network, installs the wheel into a virtual environment and runs the tests there,
-# so that what is tested is what is shipped. Types are checked where mypy is.
-# Arguments: the python (with setuptools and wheel; NumPy is taken from it), the directory that gets the packages.
+# Builds wheel and sdist from this tree without a network, installs the wheel into a virtual environment and runs the
+# tests there, so that what is tested is what is shipped. Checks the types if mypy is installed.
+# Arguments: the Python (with setuptools, wheel and, for all tests, NumPy), the directory that gets the packages.
 set -euo pipefail
 python=$1 out=$(mkdir -p "$2" && cd "$2" && pwd)
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +16,7 @@ rm -f "$out"/tendril-*.whl "$out"/tendril-*.tar.gz
 import sys
 from setuptools import build_meta
 build_meta.build_sdist(sys.argv[1])" "$out" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
-# The wheel comes from the sdist, so that the sdist is known to be whole.
+# The wheel is built from the sdist, which proves that the sdist is complete.
 mkdir "$work/sdist"
 tar -xzf "$out"/tendril-*.tar.gz -C "$work/sdist" --strip-components=1
 (cd "$work/sdist" && "$python" -c "
@@ -27,7 +27,7 @@ wheel=$(ls "$out"/tendril-*.whl)
 
 "$python" -m venv --system-site-packages --without-pip "$work/venv"
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-"$python" -m zipfile -e "$wheel" "$site" # a pure wheel is its files
+"$python" -m zipfile -e "$wheel" "$site" # a pure wheel only has to be unpacked
 cp -r "$here/tests" "$work/tests"
 cd "$work"
 "$work/venv/bin/python" - "$site" <<'CHECK'
