@@ -45,7 +45,7 @@ func (a AtOnce) SealWith(id object.ID, meta []byte) error {
 func (a AtOnce) Push(stream uint64, id object.ID, wait time.Duration, wake func(*Waiter)) (*Waiter, error) {
 	a.c.s.mu.Lock()
 	defer a.c.s.unlock()
-	if !a.c.atOnce(id) {
+	if !a.c.atOnce(id) || !a.c.makesWayAtOnce(stream, id) {
 		return nil, ErrWouldWait
 	}
 	return a.c.push(stream, id, wait, wake)
@@ -86,8 +86,35 @@ const releaseAtOnce = 4 << 20
 // releasesAtOnce reports whether a release of the object waits for nothing. mu is held.
 func (c *Conn) releasesAtOnce(id object.ID) bool {
 	e := c.refs[id].e
-	return e == nil || e.tree == 0 && !e.onDisk && !e.claimed() &&
+	return e == nil || e.goesAtOnce()
+}
+
+// goesAtOnce reports whether letting an object go waits for nothing. mu is held.
+func (e *entry) goesAtOnce() bool {
+	return e.tree == 0 && !e.onDisk && !e.claimed() &&
 		(e.seg == nil || e.seg.writer != nil || e.seg.bytes <= releaseAtOnce)
+}
+
+// makesWayAtOnce reports whether a stream that drops its oldest frames has room for one more object without waiting:
+// their writers may be gone, and with a frame its memory. mu is held.
+func (c *Conn) makesWayAtOnce(stream uint64, id object.ID) bool {
+	end := c.streams[stream]
+	if end == nil || !end.st.dropOldest {
+		return true
+	}
+	st, n := end.st, c.s.objects[id].size
+	bytes := st.bytes
+	for i, f := range st.frames {
+		left := len(st.frames) - i
+		if left < st.limit && (st.limitBytes == 0 || bytes+n <= st.limitBytes) || i == lockSteps {
+			break // room, or so many that the attendant lets them go
+		}
+		if f.e.refs == 1 && !f.e.goesAtOnce() {
+			return false
+		}
+		bytes -= f.e.size
+	}
+	return true
 }
 
 // createsAtOnce reports whether an object can be made without waiting: there is memory for it. mu is held.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -206,4 +207,63 @@ func TestOpenStreamTwiceWhileMemoryIsShort(t *testing.T) {
 	}
 	s.unlock()
 	mustAgree(t, s, false)
+}
+
+// TestDropOldestFreesNothingOnThePoller: a push that drops a frame whose writer has gone frees that frame's memory,
+// which takes long where it is much: that is not for who may not wait.
+func TestDropOldestFreesNothingOnThePoller(t *testing.T) {
+	for name, test := range map[string]struct {
+		size     uint64
+		stays    bool // the writer
+		held     bool // by somebody else
+		wouldNot error
+	}{
+		"much, its writer is gone":          {releaseAtOnce + 1<<20, false, false, ErrWouldWait},
+		"much, its writer uses it again":    {releaseAtOnce + 1<<20, true, false, nil},
+		"much, and somebody has it":         {releaseAtOnce + 1<<20, false, true, nil},
+		"little, though its writer is gone": {1 << 20, false, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, Options{CapacityBytes: 64 << 20})
+			first, c := connect(t, s, "x"), connect(t, s, "x")
+			spec := StreamSpec{Name: "s", Reads: true, Writes: true, Frames: 1, DropOldest: true}
+			mine, err := c.OpenStream(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs, err := first.OpenStream(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			large := sealedObject(t, first, Spec{SizeBytes: test.size})
+			if test.held {
+				h, err := connect(t, s, "x").Get(large)
+				if err != nil {
+					t.Fatal(err)
+				}
+				closeHandle(h)
+			}
+			if _, err := first.Push(theirs.ID, large, 0, nil); err != nil {
+				t.Fatal(err)
+			}
+			if !test.stays {
+				first.Close()
+			}
+			small := sealedObject(t, c, Spec{SizeBytes: 100})
+			_, err = c.AtOnce().Push(mine.ID, small, 0, nil)
+			if !errors.Is(err, test.wouldNot) || test.wouldNot == nil && err != nil {
+				t.Errorf("at once: %v, want %v", err, test.wouldNot)
+			}
+			if err != nil {
+				if _, err = c.Push(mine.ID, small, 0, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			p, _, err := c.Pop(mine.ID, 0, nil)
+			if err != nil || p.ID != small {
+				t.Errorf("popped %v, %v", p.ID, err)
+			}
+			closeHandle(p.Handle)
+		})
+	}
 }
