@@ -249,7 +249,7 @@ func lockDirectory(path string) (*os.File, error) {
 		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		f, err := os.Open(path)
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0) // a link to nowhere is there
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}
@@ -262,7 +262,7 @@ func lockDirectory(path string) (*os.File, error) {
 			locked, err = f.Stat()
 		}
 		if err == nil {
-			if there, err = os.Stat(path); err == nil && os.SameFile(locked, there) {
+			if there, err = os.Lstat(path); err == nil && os.SameFile(locked, there) {
 				now := time.Now()
 				_ = os.Chtimes(path, now, now) // only NewStore looks at it
 				return f, nil

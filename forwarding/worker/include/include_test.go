@@ -264,3 +264,43 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// TestALinkInTheWay: what stands in a layout's place and is no directory is an error; a link that leads nowhere is
+// there and cannot be opened, and is not tried again for ever.
+func TestALinkInTheWay(t *testing.T) {
+	for name, block := range map[string]func(path string) error{
+		"a link to nowhere":     func(path string) error { return os.Symlink("/nowhere/at/all", path) },
+		"a link to a directory": func(path string) error { return os.Symlink(os.TempDir(), path) },
+		"a file":                func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m := NewStore(t.TempDir()), manifest("/srv/u", entry("/srv/u/a.h", "A"))
+			if err := s.Put(m, s.Missing(m), []byte("A")); err != nil {
+				t.Fatal(err)
+			}
+			at, err := layoutName(m)
+			if err == nil {
+				err = os.MkdirAll(s.temp, 0o700)
+			}
+			if err == nil {
+				err = block(filepath.Join(s.temp, at))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.Lay(m)
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				if err == nil {
+					t.Error("it was laid out there")
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("it goes on trying")
+			}
+		})
+	}
+}
