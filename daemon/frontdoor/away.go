@@ -277,11 +277,13 @@ func (s *Server) claimAway(m *wire.ResumeSessionRequest, who Peer) *awaySession 
 // takeOver gives a session and what its connection held to this one.
 func (c *connection) takeOver(a *awaySession) bool {
 	c.stateMu.Lock()
-	defer c.stateMu.Unlock()
 	if c.ended {
+		c.stateMu.Unlock()
 		return false
 	}
-	c.store.Close() // new, and empty
+	before := c.store
 	c.store, c.session, c.hasSession, c.keeping, c.attached = a.store, a.session, true, a.keeping, a.attached
+	c.stateMu.Unlock()
+	before.Close() // new, and empty; nobody waits for that under stateMu, which a look at all connections takes
 	return true
 }
