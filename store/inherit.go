@@ -34,7 +34,8 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		}
 		t := s.tenantOf(g.Tenant)
 		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i],
-			seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true}
+			seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true,
+			foreign: fewForeign(g.Foreign)}
 		s.charged += g.Bytes
 		t.charged += g.Bytes
 		s.opened++

@@ -31,9 +31,17 @@ func (g *segmentState) showForeign(c *Conn) {
 	}
 }
 
+// fewForeign is what another daemon says that a segment remembers, within this one's bound.
+func fewForeign(said map[uint32]string) map[uint32]string {
+	if len(said) > maxForeign {
+		return nil
+	}
+	return said
+}
+
 // dispute has judge find out who is to pay for a remnant that others were shown. mu is held.
 func (s *Store) dispute(r *remnant) {
-	if len(r.g.foreign) == 0 {
+	if len(r.foreign) == 0 {
 		return
 	}
 	if s.disputed == nil {
@@ -98,7 +106,7 @@ func (s *Store) judge() {
 	s.mu.Lock()
 	defer s.unlock()
 	for number, r := range s.disputed {
-		if payer := r.g.payerAmong(users[alive[number]]); payer != "" {
+		if payer := payerAmong(r.foreign, users[alive[number]]); payer != "" {
 			delete(s.disputed, number)
 			s.chargeInstead(r, s.tenantOf(payer))
 		}
@@ -106,10 +114,10 @@ func (s *Store) judge() {
 	}
 }
 
-// payerAmong gives one of the tenants that g was shared with where all who have it are theirs; "" otherwise.
-func (g *segmentState) payerAmong(users []uint32) (payer string) {
+// payerAmong gives one of the tenants that memory was shared with where all who have it are theirs; "" otherwise.
+func payerAmong(foreign map[uint32]string, users []uint32) (payer string) {
 	for _, uid := range users {
-		if payer = g.foreign[uid]; payer == "" {
+		if payer = foreign[uid]; payer == "" {
 			return ""
 		}
 	}
@@ -125,6 +133,9 @@ func (s *Store) chargeInstead(r *remnant, t *tenant) {
 	t.remnants++
 	t.remnantBytes += r.bytes
 	t.charged += r.bytes
-	r.tenant, r.g.payer = t, t
+	r.tenant = t
+	if r.g != nil {
+		r.g.payer = t
+	}
 	s.dropTenant(from)
 }

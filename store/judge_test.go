@@ -111,3 +111,70 @@ func TestReaderPaysForWhatItKeeps(t *testing.T) {
 	}
 	mustAgree(t, s, true)
 }
+
+// A takeover does not make the owner pay: neither for what a reader keeps of objects that were deleted before, nor of
+// those that are deleted after it.
+func TestReaderPaysAfterATakeover(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it looks into other users' processes")
+	}
+	const reader, size = 65533, 3 << 20
+	for _, deleted := range []string{"before", "after", "after it came back"} {
+		t.Run(deleted, func(t *testing.T) {
+			s := newStore(t, Options{})
+			owner := connect(t, s, "owner")
+			id := sealedObject(t, owner, Spec{SizeBytes: size, Own: true, Class: object.Named, Name: "n"})
+			if err := owner.Grant(id, "", Everybody, false); err != nil {
+				t.Fatal(err)
+			}
+			who := Owner{Tenant: "reader", Principals: []string{"uid:65533"}}
+			other, err := s.Connect(who)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := other.Get(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := holdAs(t, reader, h.FD)
+			defer end()
+			if deleted == "before" {
+				other.Close()
+				if err := errors.Join(owner.Delete(id, ""), owner.Release(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Leave()
+			other.Close()
+			owner.Close()
+			next := handOver(t, s, s.opts)
+			if deleted == "after it came back" {
+				again, err := next.Connect(who)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer again.Close()
+				if held, here := again.Reclaim(id, h.Ref.Segment); !held || !here {
+					t.Fatalf("held again: %v, in its place: %v", held, here)
+				}
+				if err := errors.Join(again.Release(id), again.Forget(h.Ref.Segment)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, heir := range next.Heirs() {
+				heir.Close()
+			}
+			if deleted != "before" {
+				if err := connect(t, next, "owner").Delete(id, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waitUntil(t, func() bool { judgeNow(next); return chargedTo(next, "reader") >= size })
+			if got := chargedTo(next, "owner"); got >= size {
+				t.Errorf("the owner is charged %d bytes for what the reader keeps", got)
+			}
+			end()
+			waitUntil(t, func() bool { return next.Status().KeptBytes == 0 })
+		})
+	}
+}

@@ -25,6 +25,8 @@ type remnant struct {
 	number int32         // the kernel's, of its report
 	used   bool          // not given up: who has it has it by right
 	since  time.Time
+	// users of other tenants that were shown it, and those tenants; never changed from here on
+	foreign map[uint32]string
 }
 
 // fewRemnants is the least bound of a tenant's remnants, also where the machine does not say how many can be watched.
@@ -261,6 +263,9 @@ func (s *Store) bequeathRemnants(l *Legacy) {
 	}
 	for number, r := range s.remnants {
 		left := LegacyRemnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since}
+		if s.disputed[number] != nil {
+			left.Foreign = r.foreign
+		}
 		l.Catalog.Remnants = append(l.Catalog.Remnants, left)
 	}
 	if w, err := s.watch.Renew(); err == nil {
@@ -278,7 +283,9 @@ func (s *Store) inheritRemnants(list []LegacyRemnant) {
 			continue
 		}
 		t := s.tenantOf(o.Tenant)
-		s.remnants[o.Number] = &remnant{tenant: t, bytes: o.Bytes, number: o.Number, since: o.Since}
+		r := &remnant{tenant: t, bytes: o.Bytes, number: o.Number, since: o.Since, foreign: fewForeign(o.Foreign)}
+		s.remnants[o.Number] = r
+		s.dispute(r)
 		s.lastRemnant = max(s.lastRemnant, o.Number)
 		s.charged += o.Bytes
 		t.charged += o.Bytes

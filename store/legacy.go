@@ -38,6 +38,8 @@ type LegacyRemnant struct {
 	Bytes  uint64
 	Number int32 // under which the Legacy's watch reports that it is free
 	Since  time.Time
+	// users of other tenants that were shown it, and those tenants, where it is not known yet who pays
+	Foreign map[uint32]string
 }
 
 // LegacySegment is one segment; its descriptor stands at the same place in Legacy's.
@@ -46,6 +48,8 @@ type LegacySegment struct {
 	Bytes  uint64
 	Tenant string
 	Alone  bool // holds one object and never another one
+	// users of other tenants that were shown it, and those tenants
+	Foreign map[uint32]string
 }
 
 // LegacyStream is a stream with what waits in it.
@@ -175,7 +179,8 @@ func (s *Store) Bequeath() *Legacy {
 			continue
 		}
 		l.Catalog.Segments = append(l.Catalog.Segments,
-			LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once})
+			LegacySegment{ID: g.id, Bytes: g.bytes, Tenant: g.tenant.name, Alone: g.once,
+				Foreign: g.foreign})
 		l.memory = append(l.memory, g.mem)
 		g.mem = nil
 	}

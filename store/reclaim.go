@@ -27,6 +27,9 @@ func (c *Conn) Reclaim(id object.ID, mapped uint64) (again, here bool) {
 		return true, false
 	}
 	g.shown = true
+	if c.tenant != g.tenant {
+		g.showForeign(c)
+	}
 	g.seen[c] = struct{}{}
 	c.seen[g.id] = g
 	return true, true

@@ -333,7 +333,7 @@ func (g *segmentState) charged() *tenant {
 
 // leave gives up the memory of a segment. unlock closes it. mu is held.
 func (s *Store) leave(g *segmentState) {
-	if g.shown && s.giveUp(g.mem, remnant{tenant: g.tenant, bytes: g.bytes, g: g}) {
+	if g.shown && s.giveUp(g.mem, remnant{tenant: g.tenant, bytes: g.bytes, g: g, foreign: g.foreign}) {
 		g.kept = s.remnants[s.lastRemnant]
 		s.dispute(g.kept)
 		if len(g.seen) == 0 {
