@@ -16,7 +16,7 @@ int64_t clock_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* So that a daemon that comes back is not overrun by all its clients at once. */
+/* The pause is random so that not all clients connect at once when a daemon starts again. */
 void pause_about(int64_t ms, int64_t until)
 {
 	struct timespec now;
@@ -31,7 +31,7 @@ void pause_about(int64_t ms, int64_t until)
 static void set_timer(const tendril *t, int64_t ms)
 {
 	struct itimerspec at = {.it_value = {ms / 1000, ms % 1000 * 1000000L}};
-	(void)timerfd_settime(t->sweep_fd, 0, &at, NULL); /* fails for a descriptor that is none */
+	(void)timerfd_settime(t->sweep_fd, 0, &at, NULL); /* fails if there is no timer */
 }
 
 void sweep_timer_ran(tendril *t)

@@ -1,4 +1,4 @@
-/* A program's connection: opened with patience, and brought back after it broke. */
+/* What programs call to connect: it tries for patience_ms, and sets up reconnecting. */
 #include "internal.h"
 
 int tendril_connect_with(const tendril_connect_options *o, tendril **out)

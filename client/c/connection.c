@@ -1,7 +1,8 @@
 /* A connection: requests and their replies, for any number of threads.
  *
- * The calling thread itself writes its request and reads its reply with blocking system calls. Where several wait, one
- * reads for all (tendril.reading) and then hands the turn over. There is no thread of the library's own. */
+ * The calling thread itself writes its request and reads its reply, with blocking system calls. If several threads
+ * wait, one reads for all (tendril.reading). When it has its own reply, it wakes another one to read. The library
+ * starts no thread. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ int check_mine(const tendril *t)
 {
 	if (is_mine(t))
 		return TENDRIL_OK;
-	return tdl_fail(TENDRIL_FORKED, "this connection is the parent process's: a forked child makes its own with tendril_connect");
+	return tdl_fail(TENDRIL_FORKED,
+		"this connection is the parent process's: a forked child opens its own with tendril_connect");
 }
 
 /* ---- the end of a connection ---- */
@@ -39,7 +41,7 @@ static void finish(tendril *t, struct call *c, int status)
 		pthread_cond_signal(&c->cond);
 }
 
-/* Ends the connection for everybody; the first reason counts. mu is held. */
+/* Ends the connection for all threads. The first reason counts. mu is held. */
 static void fail_connection(tendril *t, int status, const char *why)
 {
 	if (t->status == TENDRIL_OK) {
@@ -53,7 +55,7 @@ static void fail_connection(tendril *t, int status, const char *why)
 		struct call *c = t->calls;
 		c->lost = true;
 		c->length = 0;
-		(void)keep_bytes(c, (const uint8_t *)t->why, strlen(t->why)); /* else the status says it in a few words */
+		(void)keep_bytes(c, (const uint8_t *)t->why, strlen(t->why)); /* without memory: tendril_strerror's words */
 		finish(t, c, t->status);
 	}
 	views_drop_idle(t);
@@ -63,13 +65,14 @@ static void fail_connection(tendril *t, int status, const char *why)
 
 static int bad_reply(const struct frame *f)
 {
-	return tdl_fail(TENDRIL_PROTOCOL, "a reply of type 0x%x and %u bytes that makes no sense", (unsigned)f->type, (unsigned)f->length);
+	return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a malformed reply of type 0x%x and %u bytes",
+		(unsigned)f->type, (unsigned)f->length);
 }
 
 int keep_bytes(struct call *c, const uint8_t *p, size_t n)
 {
 	if (n > MAX_REPLY - c->length)
-		return tdl_fail(TENDRIL_PROTOCOL, "a reply of more than %d bytes", MAX_REPLY);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a reply of more than %d bytes", MAX_REPLY);
 	if (c->length + n + 1 > c->room) {
 		size_t room = c->room ? 2 * c->room : n + 1;
 		while (room < c->length + n + 1)
@@ -97,7 +100,7 @@ static void take_place(struct reader *r, struct call *c)
 	c->place.offset = take_u64(r);
 }
 
-/* Takes a frame's contents over. Only replies that are bytes alone come in several frames. */
+/* Moves a frame's contents into its call. Only replies without structure come in several frames. */
 static int fill_call(tendril *t, struct call *c, struct frame *f)
 {
 	struct reader r = {f->payload, f->payload + f->length, false};
@@ -170,14 +173,14 @@ static int deliver(tendril *t, struct frame *f)
 	if (f->type == ERROR_FRAME)
 		return deliver_error(t, c, f);
 	if (!c || f->type != (c->kind | REPLY_BIT))
-		return tdl_fail(TENDRIL_PROTOCOL, "a reply of type 0x%x to nothing that was asked", (unsigned)f->type);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a reply of type 0x%x to no request", (unsigned)f->type);
 	int status = fill_call(t, c, f);
 	if (status == TENDRIL_OK && !(f->flags & FLAG_MORE))
 		finish(t, c, TENDRIL_OK);
 	return status;
 }
 
-/* Reads until c is done. mu is held, and let go while it sleeps in the kernel. */
+/* Reads until c is done. mu is held, but not while the thread waits in the kernel. */
 static void read_until(tendril *t, struct call *c)
 {
 	t->reading = true;
@@ -250,7 +253,7 @@ void drop_call(struct call *c)
 
 /* ---- sending ---- */
 
-/* Takes note of what a failed send means. A daemon that hung up may have said why: that is left to who reads. */
+/* Ends the connection after a failed send. If the daemon hung up, it may have sent the reason: the reader sees it. */
 static void sending_failed(tendril *t)
 {
 	int err = errno;
@@ -264,7 +267,7 @@ static void sending_failed(tendril *t)
 	pthread_mutex_unlock(&t->mu);
 }
 
-/* What a full socket does not take with MSG_DONTWAIT stays in out, so that no frame is torn. */
+/* With MSG_DONTWAIT, what a full socket does not take stays in out. So no frame is sent in part. */
 bool push(tendril *t, int flags)
 {
 	size_t sent;
@@ -282,8 +285,8 @@ bool push(tendril *t, int flags)
 	return true;
 }
 
-/* Sends a frame; where something waits or more is to come, all goes in one system call, with the next push. send_mu is held.
- * False: the daemon does not get the whole of it. */
+/* Sends a frame. If out has something, or more follows, the frame goes with the next push, in one system call. send_mu
+ * is held. False: the daemon does not get all of it. */
 static bool send_frame(tendril *t, const struct writer *w, bool more)
 {
 	size_t sent;
@@ -311,7 +314,8 @@ static int register_calls(tendril *t, struct writer *frames, struct call **calls
 	pthread_mutex_lock(&t->mu);
 	int status = t->status;
 	if (calls[0]->bound && calls[0]->gen != t->gen)
-		status = tdl_fail(TENDRIL_DISCONNECTED, "it was lost with its connection: there is a new one, to begin anew with (%s)", t->socket);
+		status = tdl_fail(TENDRIL_DISCONNECTED, "it was lost with its connection: begin again on the new one (%s)",
+			t->socket);
 	else if (status != TENDRIL_OK)
 		tdl_fail(status, "%s", t->why);
 	for (size_t i = 0; status == TENDRIL_OK && i < n; i++) {
@@ -329,7 +333,7 @@ static int register_calls(tendril *t, struct writer *frames, struct call **calls
 	return status;
 }
 
-/* An error: nothing was sent. What cannot be sent once the calls are registered is left to who awaits them. */
+/* On an error nothing was sent. If sending fails after the calls are registered, await_call returns the error. */
 static int send_once(tendril *t, struct writer *frames, struct call **calls, size_t n)
 {
 	pthread_mutex_lock(&t->send_mu);
@@ -361,12 +365,12 @@ int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 	return status;
 }
 
-/* Whether a request that is made twice alters nothing, or nothing that outlives its connection. */
+/* Whether a request may be sent twice: it changes nothing, or only what ends with its connection. */
 static bool is_repeatable(enum message kind)
 {
 	switch (kind) {
-	case M_GET: case M_CREATE: case M_CREATE_WITH: case M_STAT: case M_STATUS: case M_SWEEP: case M_LIST_WHERE: case M_AWAIT_MANY:
-	case M_CHECKSUM: case M_READ_RANGE: case M_STREAM_LIST: case M_LIST_PAGE:
+	case M_GET: case M_CREATE: case M_CREATE_WITH: case M_STAT: case M_STATUS: case M_SWEEP: case M_LIST_WHERE:
+	case M_AWAIT_MANY: case M_CHECKSUM: case M_READ_RANGE: case M_STREAM_LIST: case M_LIST_PAGE:
 		return true;
 	default:
 		return false;
@@ -383,7 +387,8 @@ int round_trip(tendril *t, struct writer *w, struct call *c)
 {
 	struct call asked = *c;
 	int status = round_trip_once(t, w, c);
-	if (status != TENDRIL_DISCONNECTED || !c->lost || asked.bound || !t->revive || !(c->unsent || is_repeatable(asked.kind)))
+	bool again = status == TENDRIL_DISCONNECTED && c->lost && (c->unsent || is_repeatable(asked.kind));
+	if (!again || asked.bound || !t->revive)
 		return status;
 	init_call(c, asked.kind);
 	c->into = asked.into;
@@ -453,7 +458,7 @@ void give_back(tendril *t, uint64_t gen, const tendril_id *id, struct view *v, b
 	bool live = !t->closed && t->status == TENDRIL_OK && gen == t->gen, large = false;
 	if (v && filling && !t->closed)
 		v->filling--;
-	if (v && !(filling && t->closed)) /* closing ended what was being filled */
+	if (v && !(filling && t->closed)) /* tendril_close has aborted what was being filled */
 		large = view_unref(t, v);
 	pthread_mutex_unlock(&t->mu);
 	if (live)

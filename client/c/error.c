@@ -1,4 +1,4 @@
-/* Error texts: one a thread, as errno is. */
+/* Error texts. Each thread has its last one, like errno. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static const struct {
 	{TENDRIL_UNSUPPORTED, "not supported"},
 	{TENDRIL_TIMEOUT, "timed out"},
 	{TENDRIL_BUSY, "in use"},
-	{TENDRIL_VERSION, "client and daemon share no protocol version"},
+	{TENDRIL_VERSION, "client and daemon have no protocol version in common"},
 	{TENDRIL_INTERNAL, "the daemon failed"},
 	{TENDRIL_NO_DEVICE, "no such device"},
 	{TENDRIL_LIMIT, "the tenant's limit of objects, segments or streams is reached"},
@@ -40,7 +40,7 @@ const char *tendril_strerror(int status)
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		if (texts[i].status == status)
 			return texts[i].text;
-	return "an error of a newer daemon";
+	return "unknown error";
 }
 
 const char *tendril_message(void)

@@ -1,4 +1,4 @@
-/* tendril_explain_faults: a sentence on standard error for who stores to a sealed object, before the SIGSEGV takes its course. */
+/* tendril_explain_faults: a sentence on standard error before a write to a sealed object ends the process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -9,13 +9,14 @@
 
 #include "internal.h"
 
-/* Where segments are mapped, for a handler that may take no lock. What does not fit is not explained. */
+/* Where segments are mapped. The handler may take no lock, so this is a table of atomics. If it is full, writes to
+ * further segments are not explained. */
 enum { RANGES = 4096 };
 static struct range {
-	_Atomic uintptr_t from; /* 0: free; 1: being entered */
+	_Atomic uintptr_t from; /* 0: the entry is free; 1: it is being filled in */
 	_Atomic uintptr_t to;
 } ranges[RANGES];
-static atomic_size_t used; /* those behind it are free */
+static atomic_size_t used; /* all entries from this one on are free */
 
 void range_enter(const void *from, uint64_t bytes)
 {
@@ -52,11 +53,12 @@ static bool is_ours(uintptr_t at)
 	return false;
 }
 
-/* Only what signal-safety(7) allows. */
+/* Calls only what signal-safety(7) allows. */
 static void explain(uintptr_t at)
 {
 	static const char before[] = "tendril: this process wrote to a sealed object, at 0x";
-	static const char after[] = ". Sealed objects never change, so they are mapped read-only, and SIGSEGV follows: write before the seal, or to a copy.\n";
+	static const char after[] = ". Sealed objects never change, so they are mapped read-only, and SIGSEGV follows: "
+	                            "write before the seal, or to a copy.\n";
 	char text[sizeof before + 2 * sizeof at + sizeof after];
 	size_t n = sizeof before - 1;
 	memcpy(text, before, n);
@@ -66,10 +68,10 @@ static void explain(uintptr_t at)
 	memcpy(text + n, after, sizeof after - 1);
 	n += sizeof after - 1;
 	if (write(STDERR_FILENO, text, n) < 0)
-		return; /* nobody to tell */
+		return; /* standard error is closed */
 }
 
-static struct sigaction earlier; /* immutable once the handler is there */
+static struct sigaction earlier; /* immutable once the handler is installed */
 
 static void on_fault(int signo, siginfo_t *info, void *context)
 {
@@ -85,7 +87,7 @@ static void on_fault(int signo, siginfo_t *info, void *context)
 		struct sigaction end = {.sa_handler = SIG_DFL};
 		(void)sigaction(signo, &end, NULL);
 		if (info->si_code <= 0)
-			(void)raise(signo); /* somebody sent it: it does not come again by itself */
+			(void)raise(signo); /* a process sent it (kill): it does not occur again by itself */
 	}
 }
 
@@ -98,7 +100,7 @@ int tendril_explain_faults(void)
 	ours.sa_sigaction = on_fault;
 	pthread_mutex_lock(&once);
 	if (!done && (sigaction(SIGSEGV, NULL, &earlier) < 0 || sigaction(SIGSEGV, &ours, NULL) < 0))
-		status = tdl_fail(TENDRIL_UNSUPPORTED, "a handler for SIGSEGV: %s", strerror(errno));
+		status = tdl_fail(TENDRIL_UNSUPPORTED, "cannot install a handler for SIGSEGV: %s", strerror(errno));
 	done = done || status == TENDRIL_OK;
 	pthread_mutex_unlock(&once);
 	return status;

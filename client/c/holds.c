@@ -1,5 +1,5 @@
-/* What the program holds: a record a reference, so that all can be claimed from the daemon that comes after this one. The records are of the
- * library, for the program may move its tendril_object about. */
+/* What the program holds: one record for each reference, so that the next connection can claim them all. The records
+ * are the library's, because the program may move or copy its tendril_object. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ void hold_release(tendril *t, struct hold *h, bool quiet)
 	struct view *v = h->view;
 	bool say = !quiet && !t->closed && t->status == TENDRIL_OK && h->state == HOLD_GOOD, large = false;
 	if (h->state == HOLD_CLAIMED)
-		h->state = HOLD_DROPPED; /* who claims it ends it */
+		h->state = HOLD_DROPPED; /* the thread that claims it ends it */
 	else
 		large = hold_end(t, h);
 	pthread_mutex_unlock(&t->mu);

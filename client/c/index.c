@@ -1,8 +1,8 @@
-/* The index in shared memory, the client's side: an object is found, held and given back without a system call
- * (store/index/PROTOCOL.md says in which order, and why that is safe). Whatever it does not answer at once is asked over the
- * socket. Nothing here takes a lock but opening, growing and remembering.
+/* The client's side of the index in shared memory: an object is found, held and released without a system call.
+ * store/index/PROTOCOL.md says in which order, and why that is safe. What the index does not have is asked over the
+ * socket. Getting and releasing take no lock.
  *
- * What the daemon wrote is believed as to its meaning, never as to its bounds. */
+ * The client trusts what the daemon wrote there, but checks every number before it uses it as a bound. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ enum {
 	H_MAGIC = 0, H_LEVEL = 1, H_BUCKETS = 2, H_RECORDS = 3, H_LEVELS = 4,
 	B_AWAY = 0, B_ENTRIES = 1,
 	R_WORD = 0, R_ID = 1, R_SEGMENT = 3, R_OFFSET = 4, R_SIZE = 5, R_KIND = 6, R_TEXT = 8,
-	SLOTS_BYTES = 8192, RING = 128, S_USED = 0, S_AT = 1, S_ENDED = 2, S_LEAVING = 3, S_RING = 8, S_FIRST = S_RING + RING,
+	SLOTS_BYTES = 8192, RING = 128,
+	S_USED = 0, S_AT = 1, S_ENDED = 2, S_LEAVING = 3, S_RING = 8, S_FIRST = S_RING + RING,
 	MAX_SLOTS = SLOTS_BYTES / 8 - S_FIRST, TAKEN_WORDS = (MAX_SLOTS + 63) / 64,
 	RECORD_BITS = 21, LEVEL_BITS = 3,
 	VIEW_SETS = 256, VIEW_WAYS = 8,
@@ -35,36 +36,39 @@ typedef _Atomic uint64_t word;
 /* What is held in a slot, as this process knows it. */
 struct slot_record {
 	atomic_int state;       /* enum slot_state */
-	struct fast_view *fast; /* where it lies; NULL: an object of no bytes */
-	struct hold hold;       /* its id; once it is rescued, the reference itself */
+	struct fast_view *fast; /* where it lies; NULL: an empty object */
+	struct hold hold;       /* its id. In a rescued slot: the reference itself */
 };
 
-/* A rescued slot's reference went to the list of holds when its connection broke. */
+/* When a connection breaks, its slots are rescued: their references move to the list of holds. */
 enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_RESCUED };
 
 struct shared_index {
 	struct shared_index *next; /* on tendril.retired */
-	uint64_t gen;           /* the life of the connection that it belongs to */
-	size_t rescued;         /* slots that are; guarded by tendril.mu */
+	uint64_t gen;           /* the generation to which it belongs */
+	size_t rescued;         /* rescued slots; guarded by tendril.mu */
 	struct slot_record records[MAX_SLOTS];
 	word *slots;
 	const word *levels[MAX_LEVELS];
 	size_t level_bytes[MAX_LEVELS];
 	atomic_int count;
 	word taken[TAKEN_WORDS];
-	word swept;         /* the daemon's count of segments to let go of, as of the last sweep */
+	word swept;         /* the daemon's S_LEAVING, as of the last sweep */
 	atomic_bool over;   /* the connection has ended */
-	_Atomic int64_t asked_ms; /* when it was last seen alive */
+	_Atomic int64_t asked_ms; /* when the daemon was last seen alive */
 	atomic_flag growing;
 	struct fast_view views[VIEW_SETS][VIEW_WAYS];
 };
 
-/* A connection's way to it: tendril.index_state. */
+/* The values of tendril.index_state. */
 enum { INDEX_UNWANTED, INDEX_WANTED, INDEX_OPENING, INDEX_OPEN, INDEX_REFUSED };
 
 static inline uint64_t look(const word *w) { return atomic_load_explicit(w, memory_order_relaxed); }
 
-static uint64_t records_of(int level) { return (uint64_t)FIRST_RECORDS << 2 * (level < MAX_LEVELS - 2 ? level : MAX_LEVELS - 2); }
+static uint64_t records_of(int level)
+{
+	return (uint64_t)FIRST_RECORDS << 2 * (level < MAX_LEVELS - 2 ? level : MAX_LEVELS - 2);
+}
 static uint64_t buckets_of(int level) { return records_of(level) / 2; }
 static const word *bucket_at(const struct shared_index *ix, int level, uint64_t n)
 {
@@ -117,7 +121,7 @@ static struct wanted want(const tendril_key *key)
 	return k;
 }
 
-/* Copies a record; false where it is none, or is being written. */
+/* Copies a record. False: it is empty, or being written. */
 static bool read_record(const word *r, struct found *f)
 {
 	f->word = atomic_load_explicit(&r[R_WORD], memory_order_acquire);
@@ -152,7 +156,8 @@ static bool find_in(const struct shared_index *ix, int level, uint64_t bucket, c
 	uint64_t tag = (k->hash & ~(2 * ENTRY_SET - 1)) | ENTRY_SET;
 	for (int i = B_ENTRIES; i < BUCKET_WORDS; i++) {
 		uint64_t e = look(&entries[i]), n = e & RECORD_MASK;
-		if ((e & ~RECORD_MASK) == tag && n < records_of(level) && read_record(record_at(ix, level, n), f) && is_wanted(k, f))
+		if ((e & ~RECORD_MASK) == tag && n < records_of(level) &&
+		    read_record(record_at(ix, level, n), f) && is_wanted(k, f))
 			return true;
 	}
 	return false;
@@ -169,7 +174,7 @@ static bool find(const struct shared_index *ix, const struct wanted *k, struct f
 	return false;
 }
 
-/* Whether what was read still is so. */
+/* Whether a record has not changed since it was read. */
 static bool still_valid(const struct shared_index *ix, uint64_t w)
 {
 	int level = (int)(w >> RECORD_BITS & ((1u << LEVEL_BITS) - 1));
@@ -181,14 +186,15 @@ static bool still_valid(const struct shared_index *ix, uint64_t w)
 
 static void drop_rescued(tendril *, struct shared_index *, int slot);
 
-/* Finds a free slot, a low one; −1: all are taken. */
+/* Takes the lowest free slot. −1: all are taken. */
 static int take_slot(struct shared_index *ix)
 {
 	for (int i = 0; i < TAKEN_WORDS; i++) {
 		uint64_t taken = look(&ix->taken[i]);
 		while (~taken) {
 			int bit = __builtin_ctzll(~taken);
-			if (atomic_compare_exchange_weak_explicit(&ix->taken[i], &taken, taken | 1ull << bit, memory_order_acquire, memory_order_relaxed))
+			if (atomic_compare_exchange_weak_explicit(&ix->taken[i], &taken, taken | 1ull << bit,
+			                                          memory_order_acquire, memory_order_relaxed))
 				return 64 * i + bit;
 		}
 	}
@@ -206,18 +212,18 @@ static void leave_view(struct fast_view *v)
 		atomic_fetch_sub_explicit(&v->users, 1, memory_order_release);
 }
 
-/* Ends what is in a slot. Where the index has retired meanwhile the state is the last that is looked at: it may be freed. */
+/* Releases what a slot holds. If the index has retired meanwhile, it may be freed once the state is exchanged. */
 static void drop(tendril *t, struct shared_index *ix, int slot)
 {
 	struct slot_record *r = &ix->records[slot];
 	atomic_store_explicit(&ix->slots[S_FIRST + slot], 0, memory_order_release);
 	leave_view(r->fast);
-	free_bit(ix, slot); /* whoever takes the bit now waits for the state, or asks over the socket */
+	free_bit(ix, slot); /* a thread that takes the bit before the state is free asks over the socket */
 	if (atomic_exchange(&r->state, SLOT_FREE) == SLOT_RESCUED)
 		drop_rescued(t, ix, slot);
 }
 
-/* Puts what was found into a slot and looks again: the slot's number if the object is held, else −1. */
+/* Enters a record into a slot, and checks that it is still valid. Returns the slot; −1: the object is not held. */
 static int hold(tendril *t, struct shared_index *ix, const struct found *f, struct fast_view *v)
 {
 	int slot = take_slot(ix), as_free = SLOT_FREE;
@@ -228,7 +234,7 @@ static int hold(tendril *t, struct shared_index *ix, const struct found *f, stru
 		leave_view(v);
 		return -1;
 	}
-	if (atomic_load(&ix->over)) { /* the record may have been a rescued one's a moment ago */
+	if (atomic_load(&ix->over)) { /* the slot may have been rescued a moment ago */
 		ix->records[slot].fast = v;
 		drop(t, ix, slot);
 		return -1;
@@ -240,26 +246,27 @@ static int hold(tendril *t, struct shared_index *ix, const struct found *f, stru
 	while (used <= (uint64_t)slot && !atomic_compare_exchange_weak(&ix->slots[S_USED], &used, (uint64_t)slot + 1))
 		;
 	atomic_store_explicit(&ix->slots[S_FIRST + slot], w, memory_order_release);
-	atomic_thread_fence(memory_order_seq_cst); /* the daemon sees the slot, or this thread sees that the record has gone */
+	/* Either the daemon sees the slot, or this thread sees that the record is not valid any more. */
+	atomic_thread_fence(memory_order_seq_cst);
 	if (still_valid(ix, w) && look(&ix->slots[S_ENDED]) == 0 && !atomic_load(&ix->over))
 		return slot;
 	drop(t, ix, slot);
 	return -1;
 }
 
-/* Tells the daemon of an access, so that it does not take the object for unused. */
-static void tell(struct shared_index *ix, uint64_t w)
+/* Notes an access for the daemon, so that it does not spill the object as unused. */
+static void note_access(struct shared_index *ix, uint64_t w)
 {
 	uint64_t at = look(&ix->slots[S_AT]);
 	if (look(&ix->slots[S_RING + (at - 1) % RING]) == w)
-		return; /* the same again */
+		return; /* the last access was to the same object */
 	at = atomic_fetch_add_explicit(&ix->slots[S_AT], 1, memory_order_relaxed);
 	atomic_store_explicit(&ix->slots[S_RING + at % RING], w, memory_order_relaxed);
 }
 
 /* ---- segments ---- */
 
-/* Keeps a segment's mapping while an object in it is held; NULL where it is not known. */
+/* Keeps a segment's mapping until leave_view. NULL: the segment is not in the table. */
 static struct fast_view *enter_view(struct shared_index *ix, uint64_t segment)
 {
 	for (int i = 0; i < VIEW_WAYS; i++) {
@@ -268,7 +275,8 @@ static struct fast_view *enter_view(struct shared_index *ix, uint64_t segment)
 			continue;
 		long users = atomic_load_explicit(&v->users, memory_order_relaxed);
 		while (users > 0)
-			if (atomic_compare_exchange_weak_explicit(&v->users, &users, users + 1, memory_order_acquire, memory_order_relaxed)) {
+			if (atomic_compare_exchange_weak_explicit(&v->users, &users, users + 1,
+			                                          memory_order_acquire, memory_order_relaxed)) {
 				if (look(&v->segment) == segment)
 					return v;
 				atomic_fetch_sub(&v->users, 1);
@@ -311,7 +319,7 @@ static bool keep_meta(const struct found *f, tendril_object *o)
 	return true;
 }
 
-/* Holds what was found; false: it is to be asked for over the socket. */
+/* Holds what was found. False: ask for it over the socket. */
 static bool hold_found(tendril *t, struct shared_index *ix, const struct found *f, tendril_object *o)
 {
 	struct fast_view *v = NULL;
@@ -329,7 +337,7 @@ static bool hold_found(tendril *t, struct shared_index *ix, const struct found *
 		drop(t, ix, slot);
 		return false;
 	}
-	tell(ix, f->word);
+	note_access(ix, f->word);
 	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 	store_u64(o->id.bytes, f->id[0]);
 	store_u64(o->id.bytes + 8, f->id[1]);
@@ -342,7 +350,7 @@ static bool hold_found(tendril *t, struct shared_index *ix, const struct found *
 	return true;
 }
 
-/* Looks once a second whether the daemon is still there: one that died leaves an index that alters no more. */
+/* Checks once a second that the daemon is alive, because the index of a dead daemon does not change any more. */
 static bool is_alive(tendril *t, struct shared_index *ix)
 {
 	int64_t now = clock_ms();
@@ -354,11 +362,12 @@ static bool is_alive(tendril *t, struct shared_index *ix)
 	atomic_store_explicit(&ix->asked_ms, now, memory_order_relaxed);
 	ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-		atomic_store(&ix->over, true); /* and the socket tells why */
+		atomic_store(&ix->over, true); /* the next request over the socket gets the reason */
 	return !atomic_load(&ix->over);
 }
 
-/* The index of now, until leave_index: one that retires meanwhile is not freed before. NULL: there is none, and nothing to leave. */
+/* The open index. Until leave_index it is not freed, even if it retires. NULL: none is open, and leave_index must not
+ * be called. */
 static struct shared_index *enter_index(tendril *t)
 {
 	if (!atomic_load_explicit(&t->index, memory_order_relaxed))
@@ -426,21 +435,22 @@ void index_sweep_again(tendril *t)
 void index_want(tendril *t, const tendril_connect_options *o)
 {
 	const char *env = getenv("TENDRIL_INDEX");
-	bool on = env && (!strcasecmp(env, "on") || !strcmp(env, "1") || !strcasecmp(env, "yes") || !strcasecmp(env, "true"));
+	bool on = env &&
+	          (!strcasecmp(env, "on") || !strcmp(env, "1") || !strcasecmp(env, "yes") || !strcasecmp(env, "true"));
 	if (o && o->index)
 		on = o->index > 0;
 	atomic_init(&t->index_state, on ? INDEX_WANTED : INDEX_UNWANTED);
 }
 
-/* Maps n bytes of what a descriptor has, once it is known to be as large. */
+/* Maps n bytes of a descriptor, after checking that it has as many. */
 static int map_shared(int fd, size_t n, bool writable, void **out)
 {
 	struct stat have;
 	if (fstat(fd, &have) < 0 || have.st_size < 0 || (uint64_t)have.st_size < n)
-		return tdl_fail(TENDRIL_PROTOCOL, "the index has not the %zu bytes that it should have", n);
+		return tdl_fail(TENDRIL_PROTOCOL, "the index has less than the %zu bytes that it should have", n);
 	void *p = mmap(NULL, n, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
-		return tdl_fail(TENDRIL_NO_MEMORY, "map the index: %s", strerror(errno));
+		return tdl_fail(TENDRIL_NO_MEMORY, "cannot map the index: %s", strerror(errno));
 	*out = p;
 	return TENDRIL_OK;
 }
@@ -450,14 +460,15 @@ static int add_level(struct shared_index *ix, int fd, uint64_t bytes)
 	int n = atomic_load(&ix->count);
 	void *p;
 	if (n == MAX_LEVELS || bytes != bytes_of(n))
-		return tdl_fail(TENDRIL_PROTOCOL, "level %d of the index in %llu bytes", n, (unsigned long long)bytes);
+		return tdl_fail(TENDRIL_PROTOCOL, "level %d of the index has %llu bytes", n, (unsigned long long)bytes);
 	int status = map_shared(fd, bytes_of(n), false, &p);
 	if (status != TENDRIL_OK)
 		return status;
 	const word *h = p;
-	if (look(&h[H_MAGIC]) != MAGIC || look(&h[H_LEVEL]) != (uint64_t)n || look(&h[H_BUCKETS]) != buckets_of(n) || look(&h[H_RECORDS]) != records_of(n)) {
+	if (look(&h[H_MAGIC]) != MAGIC || look(&h[H_LEVEL]) != (uint64_t)n || look(&h[H_BUCKETS]) != buckets_of(n) ||
+	    look(&h[H_RECORDS]) != records_of(n)) {
 		munmap(p, bytes_of(n));
-		return tdl_fail(TENDRIL_PROTOCOL, "level %d of the index has another one's header", n);
+		return tdl_fail(TENDRIL_PROTOCOL, "level %d of the index has a wrong header", n);
 	}
 	ix->levels[n] = h;
 	ix->level_bytes[n] = bytes_of(n);
@@ -481,13 +492,14 @@ static int fill_index(struct shared_index *ix, const struct call *c)
 	uint64_t slots = take_u64(&r), level = take_u64(&r);
 	void *p;
 	if (!took_all(&r) || c->nfds != 2 || slots != SLOTS_BYTES)
-		return tdl_fail(TENDRIL_PROTOCOL, "an index without its descriptors, or with slots of %llu bytes", (unsigned long long)slots);
+		return tdl_fail(TENDRIL_PROTOCOL, "the index came without its descriptors, or with slots of %llu bytes",
+			(unsigned long long)slots);
 	int status = map_shared(c->fds[0], SLOTS_BYTES, true, &p);
 	if (status != TENDRIL_OK)
 		return status;
 	ix->slots = p;
 	if (madvise(p, SLOTS_BYTES, MADV_DONTFORK) < 0) /* a forked child must not write its parent's slots */
-		return tdl_fail(TENDRIL_UNSUPPORTED, "keep the index from children: %s", strerror(errno));
+		return tdl_fail(TENDRIL_UNSUPPORTED, "cannot keep the index from forked children: %s", strerror(errno));
 	for (int i = MAX_SLOTS; i < 64 * TAKEN_WORDS; i++)
 		ix->taken[i / 64] |= 1ull << i % 64; /* there are no such slots */
 	return add_level(ix, c->fds[1], level);
@@ -516,7 +528,6 @@ static int ask_index(tendril *t, struct shared_index **out)
 	return TENDRIL_OK;
 }
 
-/* Opens the index where it is wanted, once. What was refused is left to the socket. */
 void index_open(tendril *t)
 {
 	int wanted = INDEX_WANTED;
@@ -532,8 +543,9 @@ void index_open(tendril *t)
 		t->index_over = &ix->over;
 		atomic_store_explicit(&t->index, ix, memory_order_release);
 	}
-	/* One of a connection that is over is asked for anew. */
-	atomic_store(&t->index_state, good ? INDEX_OPEN : status == TENDRIL_OK || status == TENDRIL_DISCONNECTED ? INDEX_WANTED : INDEX_REFUSED);
+	/* If the connection broke meanwhile, the index is opened on the next one. */
+	int failed = status == TENDRIL_OK || status == TENDRIL_DISCONNECTED ? INDEX_WANTED : INDEX_REFUSED;
+	atomic_store(&t->index_state, good ? INDEX_OPEN : failed);
 	pthread_mutex_unlock(&t->mu);
 	if (status == TENDRIL_OK && !good)
 		free_index(ix);
@@ -551,7 +563,10 @@ static int next_level(tendril *t, struct shared_index *ix)
 		return status;
 	struct reader r = {c.bytes, c.bytes + c.length, false};
 	uint64_t bytes = take_u64(&r);
-	status = took_all(&r) && c.nfds == 1 ? add_level(ix, c.fds[0], bytes) : tdl_fail(TENDRIL_PROTOCOL, "a level of the index without its descriptor");
+	if (took_all(&r) && c.nfds == 1)
+		status = add_level(ix, c.fds[0], bytes);
+	else
+		status = tdl_fail(TENDRIL_PROTOCOL, "a level of the index came without its descriptor");
 	drop_call(&c);
 	return status;
 }
@@ -566,16 +581,17 @@ void index_grow(tendril *t)
 		return;
 	}
 	int status = TENDRIL_OK;
-	while (status == TENDRIL_OK && atomic_load(&ix->count) < MAX_LEVELS && look(&ix->levels[0][H_LEVELS]) > (uint64_t)atomic_load(&ix->count))
+	while (status == TENDRIL_OK && atomic_load(&ix->count) < MAX_LEVELS &&
+	       look(&ix->levels[0][H_LEVELS]) > (uint64_t)atomic_load(&ix->count))
 		status = next_level(t, ix);
 	if (status == TENDRIL_OK)
-		atomic_flag_clear(&ix->growing); /* else it is not asked for again */
+		atomic_flag_clear(&ix->growing); /* after an error the index does not grow any more */
 	leave_index(t);
 }
 
 /* ---- the end ---- */
 
-/* Frees retired indexes that nothing is held in and nobody looks at. Who enters after this has looked finds another one. mu is held. */
+/* No thread can enter a retired index. So one in which nothing is held, while in_index is 0, can be freed. */
 void index_tidy(tendril *t)
 {
 	for (struct shared_index **at = &t->retired; *at;) {
@@ -589,8 +605,8 @@ void index_tidy(tendril *t)
 	}
 }
 
-/* Puts a slot's reference on the list of holds. A slot without its word is being taken or dropped: its thread finds it rescued, and
- * that nothing is held. mu is held. */
+/* Moves a slot's reference to the list of holds. In a slot whose word is 0 nothing is held: another thread is taking or
+ * dropping it, and sees SLOT_RESCUED. mu is held. */
 static void rescue(tendril *t, struct shared_index *ix, int slot)
 {
 	struct slot_record *r = &ix->records[slot];
@@ -616,19 +632,20 @@ void index_retire(tendril *t)
 		atomic_store(&t->index_state, INDEX_WANTED);
 	if (ix) {
 		atomic_store(&ix->over, true);
-		atomic_thread_fence(memory_order_seq_cst); /* a thread that takes a slot sees that it is over, or this one sees the slot */
+		/* Either a thread that takes a slot sees over, or this thread sees the slot. */
+		atomic_thread_fence(memory_order_seq_cst);
 		for (int i = 0; i < MAX_SLOTS; i++)
 			rescue(t, ix, i);
 		for (size_t i = 0; i < BUCKETS; i++)
 			for (struct view *v = t->views[i]; v; v = v->next)
-				v->fast = NULL; /* what lies in it has a hold now */
+				v->fast = NULL; /* the objects in it have holds now */
 		ix->next = t->retired;
 		t->retired = ix;
 	}
 	index_tidy(t);
 }
 
-/* Ends a rescued slot, whose index stays as long as its hold does. */
+/* Releases the hold of a rescued slot. The index is not freed before. */
 static void drop_rescued(tendril *t, struct shared_index *ix, int slot)
 {
 	struct hold *h = &ix->records[slot].hold;
@@ -671,9 +688,9 @@ int tendril_index_state(tendril *t)
 	case INDEX_OPENING:
 		return tdl_fail(TENDRIL_BUSY, "the index is being opened by another thread");
 	case INDEX_REFUSED:
-		return tdl_fail(TENDRIL_UNSUPPORTED, "the daemon gave no index: objects are had over the socket");
+		return tdl_fail(TENDRIL_UNSUPPORTED, "the daemon offers no index: objects are found over the socket");
 	}
-	return tdl_fail(TENDRIL_UNSUPPORTED, "the index is not asked for: set the option index, or TENDRIL_INDEX=on");
+	return tdl_fail(TENDRIL_UNSUPPORTED, "the index is off: set the option index, or TENDRIL_INDEX=on");
 }
 
 int tendril_through_index(const tendril_object *o) { return o->internal[OF_SLOT] != NULL; }

@@ -15,12 +15,15 @@
  *   objects, queries      create, seal, get, release; descriptions and lists
  *   stream, watch         streams, parts and composites; events
  *
- * What a lower file needs of a higher one it finds in struct tendril: revive, index_over, hold.rescued.
+ * Where a file needs something of one below it, struct tendril has a pointer: revive, index_over, hold.rescued.
  *
- * Lock order: tendril.revival.mu, tendril.send_mu, tendril.mu. The inbox belongs to the thread that has the reader's turn (reading).
+ * Lock order: tendril.revival.mu, tendril.send_mu, tendril.mu. The inbox belongs to the thread that reads (reading).
  *
- * A tendril that breaks comes back as another connection of the same process; each that it has been is a life of it, counted
- * by gen. What belongs to one (a call under way, an unsealed buffer, a stream) ends with it. */
+ * A tendril whose connection breaks gets a new one. Each of its connections is a generation, counted by gen. A call in
+ * progress, an unsealed buffer and a stream belong to one generation and end with it.
+ *
+ * A view is a segment as this process has it, a hold one reference to a sealed object. A view is idle while nothing
+ * refers to it. Sizes and offsets are bytes. Functions that return int return a status, and set the message. */
 #ifndef TENDRIL_INTERNAL_H
 #define TENDRIL_INTERNAL_H
 
@@ -59,12 +62,12 @@ enum message {
 	M_STAT = 9, M_STATUS = 10, M_BIND = 12, M_FORGET = 13, M_SWEEP = 14,
 	M_CREATE_WITH = 64, M_UPDATE = 65, M_GRANT = 66, M_LIST_WHERE = 67, M_RENAME = 68, M_AWAIT_MANY = 69,
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
-	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84, M_STREAM_UNPOP = 85,
-	M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91, M_COMPOSE = 92, M_RECLAIM = 93,
-	M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145
+	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84,
+	M_STREAM_UNPOP = 85, M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91,
+	M_COMPOSE = 92, M_RECLAIM = 93, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145
 };
 
-/* A frame that is being built in caller's memory; bad once something did not fit. */
+/* Builds a frame in the caller's memory. bad: something did not fit. */
 struct writer {
 	uint8_t *to;
 	size_t n, cap;
@@ -79,12 +82,13 @@ void put_bytes(struct writer *, const void *, size_t);
 void put_str16(struct writer *, const char *); /* NULL is "" */
 void put_bytes32(struct writer *, const void *, size_t);
 void put_key(struct writer *, tendril_key);
-void put_labels(struct writer *, const tendril_label *, size_t); /* sorts by key, as the protocol wants */
-/* A wait as messages have it: the longest is without end (of a Get: 49 days). */
+void put_labels(struct writer *, const tendril_label *, size_t); /* sorts by key, as the protocol demands */
+/* A wait as messages carry it. The largest value means without limit, except in a Get: 49 days. */
 uint32_t wire_wait(int64_t ms);
-/* Begins a frame at to; the request number is entered when it is sent. */
+/* Begins a frame at to. Sending enters its length and request number. */
 struct writer begin_frame(uint8_t *to, size_t cap, enum message);
 
+/* Reads a payload from front to back. bad: it was too short. */
 struct reader {
 	const uint8_t *at, *end;
 	bool bad;
@@ -94,8 +98,8 @@ uint8_t take_u8(struct reader *);
 uint16_t take_u16(struct reader *);
 uint32_t take_u32(struct reader *);
 uint64_t take_u64(struct reader *);
-const uint8_t *take(struct reader *, size_t); /* NULL: not there */
-bool took_all(const struct reader *);
+const uint8_t *take(struct reader *, size_t); /* NULL: the payload is too short */
+bool took_all(const struct reader *); /* the payload was as long as what was read */
 
 uint64_t load_u64(const uint8_t *);
 void store_u64(uint8_t *, uint64_t);
@@ -114,10 +118,10 @@ struct frame {
 int64_t clock_ms(void);
 /* Sleeps between half and one and a half times ms, but not beyond until. */
 void pause_about(int64_t ms, int64_t until);
-/* Arms the timer of tendril_sweep_fd where that is wanted and there is something to sweep; ms 0: for the first time. While the index
- * is open the daemon may want segments back that no release made idle. mu is held. */
+/* Arms the timer of tendril_sweep_fd, if it exists and there may be something to sweep. ms 0: the delay after a
+ * release. While the index is open, the daemon may ask for segments that no release made idle. mu is held. */
 void sweep_later(tendril *, int64_t ms);
-/* Disarms it, which also ends its being readable. mu is held. */
+/* Disarms it. Then its descriptor is not readable. mu is held. */
 void sweep_timer_ran(tendril *);
 
 /* ---- socket.c: bytes and descriptors of one socket ---- */
@@ -131,25 +135,26 @@ struct inbox {
 
 enum { MAX_SOCKETS = 2, SOCKET_BYTES = 512 };
 
-/* Connects, close-on-exec; the descriptor goes to *fd. *denied is set where a daemon may be there that does not let this user in, and left
- * alone otherwise. The message says why, and not where. */
+/* Connects. *fd is close-on-exec and the caller's. Sets *denied if the socket refuses this user, or is a stranger's.
+ * The message says why, but not the path. */
 int dial(const char *path, int *fd, bool *denied);
-/* Where a daemon is looked for, the first place first; how many there are. */
+/* Where to look for a daemon, in order. Returns how many places there are. */
 int default_sockets(char paths[MAX_SOCKETS][SOCKET_BYTES]);
-/* Sends everything; false: the socket failed. flags as send(2). *sent tells how far it came. */
+/* Sends everything. False: the socket failed; errno says why. flags as send(2). *sent: how many bytes were sent. */
 bool send_all(int fd, const uint8_t *p, size_t n, int flags, size_t *sent);
-/* The next whole frame, waiting for it up to wait_ms (TENDRIL_FOREVER). Its payload lives until the next call. */
+/* Waits up to wait_ms (or TENDRIL_FOREVER) for the next whole frame. Its payload is valid until the next call. */
 int receive_frame(int fd, struct inbox *, int64_t wait_ms, struct frame *);
 void close_frame_fds(struct frame *);
 void inbox_free(struct inbox *);
 
 /* ---- segments.c ---- */
 
-/* A mapped segment, found by its number without a lock. These never go before the connection: a look at one that has
- * become another's is harmless. index.c fills them. */
+/* A mapped segment that index.c finds by its number without a lock. The memory of these lives as long as the index, so
+ * a thread may look at one that has become another segment's. */
 struct fast_view {
 	_Atomic uint64_t segment;
-	atomic_long users; /* 0: empty; 1, and one an object held in it. What follows stays while it is not 0 */
+	/* 0: empty; otherwise 1, and 1 for each object held in it. While it is not 0, the rest does not change. */
+	atomic_long users;
 	const uint8_t *base;
 	uint64_t bytes;
 };
@@ -158,85 +163,87 @@ struct fast_view {
 struct view {
 	struct view *next;
 	uint64_t id, bytes;
-	int fd; /* −1 once there is nothing left to map */
-	void *writable, *readable;
-	void *parking; /* where writable's page table entries wait while stores shall fault; NULL: nothing was parked yet */
-	bool never_parks; /* the kernel cannot, or has no addresses left */
-	uint8_t *pages;      /* of writable: who stores to each; NULL while there is none */
-	uint64_t page_bytes; /* the unit of its protection: huge pages' size, where it has those */
+	int fd; /* −1 once all is mapped */
+	void *writable, *readable; /* the two mappings; NULL: not mapped */
+	void *parking; /* a second mapping that keeps the page table entries of read-only pages (park); NULL: none yet */
+	bool never_parks; /* the kernel refused that */
+	uint8_t *pages;      /* the state of each page of writable (segments.c); NULL while there is none */
+	uint64_t page_bytes; /* the unit of its protection: the size of its pages, which may be huge */
 	size_t refs; /* objects and buffers */
 	size_t filling; /* those that are buffers */
 	struct fast_view *fast; /* where the index finds it; NULL: nowhere */
-	bool own, frozen; /* this connection fills it; a strict seal ended that */
-	bool orphan; /* another life's: no message names it any more, and it goes with its last reference */
-	uint64_t gen; /* the life in which a claim found it again */
+	bool own, frozen; /* own: this connection fills it; frozen: a strict seal ended that */
+	bool orphan; /* of an earlier generation: no message names it any more. Unmapped with its last reference */
+	uint64_t gen; /* the generation in which a claim confirmed it */
 };
 
 struct place {
 	uint64_t segment, bytes, offset;
 };
 
-/* Finds or makes the view that a reply names and takes a reference; *out is NULL for an empty object. mu is held. */
+/* Finds or makes the view of the segment that a reply names, and takes a reference. *out is NULL for an empty object.
+ * mu is held. */
 int view_adopt(tendril *, struct frame *, const struct place *, bool own, struct view **out);
-/* Memory of [offset, offset+size), for reading, or for writing until view_leave. mu is held. */
+/* Memory of [offset, offset+size): readable, or writable until view_leave. mu is held. */
 int view_map(struct view *, const struct place *, uint64_t size, bool writable, void **out);
-/* Notes that a buffer is filled no more. With shut stores to its pages fault from here on, but for a first or last one that another buffer
- * has a part of; where the kernel has no room for that they stay as they are. mu is held. */
+/* Notes that a buffer is not filled any more. With shut, writes to its pages fault from now on. A first or last page
+ * that has a part of another buffer stays writable, and so does every page if the kernel refuses. mu is held. */
 void view_leave(struct view *, uint64_t offset, uint64_t size, bool shut);
 /* Ends the writable mapping, for a strict seal. mu is held. */
 void view_freeze(struct view *);
-/* Gives a reference back. mu is held. True: it is to be let go now, by view_forget. */
+/* Releases a reference. mu is held. True: the caller unmaps the view now, with view_let_go and view_forget. */
 bool view_unref(tendril *, struct view *);
-/* Ends what the index gives in a view; false: an object in it is held. mu is held. */
+/* Removes a view from the index's table. False: an object in it is held through the index. mu is held. */
 bool view_let_go(struct view *);
-/* Takes an idle view out and unmaps it. mu is held. */
+/* Unlinks an idle view and unmaps it. mu is held. */
 void view_forget(tendril *, struct view *);
 struct view *view_find(tendril *, uint64_t id);
+/* Unmaps what was being filled and what is idle; all: everything. mu is held, or nobody else has the tendril. */
 void views_free(tendril *, bool all);
-/* Unmaps what nothing refers to, on a connection that broke. mu is held. */
+/* Unmaps all idle views, after the connection broke. mu is held. */
 void views_drop_idle(tendril *);
-/* Makes orphans of all views that no claim of this life has found again, and unmaps those without references. mu is held. */
+/* Makes orphans of all views that no claim of this generation confirmed, and unmaps the idle ones. mu is held. */
 void views_orphan(tendril *);
 
 /* ---- faults.c ---- */
 
-/* Where a segment is mapped, for tendril_explain_faults; any thread. */
+/* Where a segment is mapped, for tendril_explain_faults. Any thread. */
 void range_enter(const void *from, uint64_t bytes);
 void range_leave(const void *from);
-/* Does it where $TENDRIL_EXPLAIN_FAULTS wants it. */
+/* Calls tendril_explain_faults if $TENDRIL_EXPLAIN_FAULTS asks for it. */
 void explain_if_asked(void);
 
 /* ---- connection.c ---- */
 
-/* One request under way. Lives on its caller's stack; guarded by tendril.mu until done. */
+/* One request in progress. It lies on its caller's stack. tendril.mu guards it until done. */
 struct call {
 	struct call *next, *prev;
 	uint64_t request;
 	enum message kind;
 	bool done, sleeping;
-	bool bound;      /* it belongs to the life gen, and is not made in another one */
+	bool bound;      /* it belongs to the generation gen, and is not sent in another one */
 	bool lost;       /* the connection broke before its reply */
-	bool unsent;     /* the daemon did not get the whole of it */
-	uint64_t gen;    /* the life in which it was made; where bound, set before */
+	bool unsent;     /* the daemon did not get all of it */
+	uint64_t gen;    /* the generation in which it was sent. If bound, the caller sets it */
 	int status;
-	pthread_cond_t cond; /* wakes the caller: done, or the reader's turn is free */
-	/* what came */
+	pthread_cond_t cond; /* wakes the caller: done, or nobody reads */
+	/* The reply: */
 	tendril_id id;
 	struct place place;
 	struct view *view; /* one reference, the caller's */
 	uint64_t size;
-	uint64_t number; /* a frame's */
+	uint64_t number; /* of a stream's frame */
 	uint8_t lifetime;
-	uint8_t *bytes;  /* malloc; a get's meta, another reply's payload, an error's text; a NUL follows */
+	uint8_t *bytes;  /* malloc; a get's metadata, another reply's payload, or an error's text. A NUL follows */
 	size_t length, room;
-	int fds[MAX_FDS]; /* of the index's messages: nfds of them, until drop_call */
+	int fds[MAX_FDS]; /* nfds descriptors, of replies about the index. drop_call closes them */
 	int nfds;
-	/* where a reply's payload goes at once, in place of bytes */
+	/* If not NULL, the payload goes here instead of bytes. */
 	uint8_t *into;
 	size_t into_cap;
 };
 
-/* There is no spare; its call is under way or done and nobody's; somebody has taken it and waits for it. */
+/* NONE: there is no spare. THERE: its call was sent, and a thread may take it. TAKEN: a thread sends or awaits it. */
 enum spare_state { SPARE_NONE, SPARE_THERE, SPARE_TAKEN };
 
 struct text {
@@ -248,15 +255,22 @@ enum { BUCKETS = 256, OUT_BYTES = 16 << 10 };
 
 /* ---- holds.c ---- */
 
-enum hold_state { HOLD_NONE, HOLD_GOOD, HOLD_CLAIMED /* a claim is under way */, HOLD_DROPPED /* released meanwhile */, HOLD_GONE };
+enum hold_state {
+	HOLD_NONE,
+	HOLD_GOOD,
+	HOLD_CLAIMED, /* a claim is in progress */
+	HOLD_DROPPED, /* released while a claim is in progress */
+	HOLD_GONE     /* the daemon does not have the object */
+};
 
-/* A reference of the program's to a sealed object, on a list so that the next daemon can be asked for it. Guarded by tendril.mu. */
+/* The program's reference to a sealed object, on a list from which the next connection claims it. Guarded by
+ * tendril.mu. */
 struct hold {
-	struct hold *next, *prev; /* on tendril.held; next: the free list's, too */
-	struct view *view;        /* one reference; NULL: an object of no bytes */
+	struct hold *next, *prev; /* on tendril.held; next also on the free list */
+	struct view *view;        /* one reference; NULL: an empty object */
 	tendril_id id;
 	enum hold_state state;
-	size_t *rescued;          /* it is in a record of an index, which counts it here; NULL: one of the free list */
+	size_t *rescued;          /* it lies in an index, which counts it here (index_retire); NULL: from the free list */
 };
 
 enum { HOLD_BLOCK = 64 };
@@ -265,132 +279,135 @@ struct hold_block {
 	struct hold holds[HOLD_BLOCK];
 };
 
-/* Takes note of a reference that came in the life gen, with the view's; TENDRIL_DISCONNECTED: that is over. mu is held. */
+/* Notes a reference that came in the generation gen, and the view's. TENDRIL_DISCONNECTED: gen is over. mu is held. */
 int hold_new(tendril *, uint64_t gen, const tendril_id *, struct view *, struct hold **out);
-/* The same for a record that is there already. mu is held. */
+/* hold_new with a given record. It cannot fail. mu is held. */
 void hold_enter(tendril *, struct hold *, const tendril_id *, struct view *);
-/* Takes it off the list, and gives the view's reference back as view_unref does. mu is held. */
+/* Takes a hold off the list and releases its reference to the view, as view_unref does. mu is held. */
 bool hold_end(tendril *, struct hold *);
-/* Gives a reference back; quiet: somebody else has it now. */
+/* Releases a reference. quiet: sends nothing, because somebody else has the reference now. */
 void hold_release(tendril *, struct hold *, bool quiet);
 void holds_free(tendril *);
 
 struct tendril {
-	atomic_size_t refs;            /* 1 while open, and one an object or buffer: the last one frees */
+	atomic_size_t refs;            /* 1 while open, and 1 for each object, buffer and stream. The last one frees it */
 	volatile unsigned char *mine;  /* a page that is zero in a forked child; immutable */
-	int fd;                        /* immutable until close: another connection takes the number over (dup3) */
-	char *socket, *program;        /* immutable, as what follows; program may be NULL */
+	int fd;                        /* immutable until close: a new connection takes over the number (dup3) */
+	char *socket, *program;        /* immutable, like the next four; program may be NULL */
 	uint64_t keep_bytes;
 	int64_t patience_ms;
 	bool ahead, defer;
-	int (*revive)(tendril *);      /* brings it back after it broke, no lock held; NULL: it does not come back */
+	int (*revive)(tendril *);      /* replaces a connection that broke; no lock is held. NULL: no_reconnect */
 
 	struct {
-		pthread_mutex_t mu;    /* one thread brings the connection back; guards what follows */
+		pthread_mutex_t mu;    /* held by the thread that makes a new connection; guards the rest */
 		int64_t not_until_ms, penalty_ms;
 	} revival;
 
 	pthread_mutex_t send_mu;
-	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket did not take yet */
+	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket has not taken yet */
 	size_t out_n;
-	uint64_t next;
+	uint64_t next;                 /* the last request number; guarded by mu */
 
 	pthread_mutex_t mu;
-	struct call *calls;            /* under way */
+	struct call *calls;            /* in progress */
 	bool reading, closed;
-	pthread_cond_t turn_free;      /* nobody reads any more from a connection that broke */
+	pthread_cond_t turn_free;      /* the connection broke, and nobody reads from it any more */
 	uint64_t gen;
-	int status;                    /* why the connection is over */
+	int status;                    /* why the connection is over; TENDRIL_OK: it is not */
 	char why[256];
 	tendril_daemon daemon;
-	struct text *texts;            /* what daemon points to, now or in another life */
+	struct text *texts;            /* what daemon points to, in any generation */
 	struct hold *held, *free_holds;
 	struct hold_block *hold_blocks;
-	struct view *views[BUCKETS + 1]; /* the last: orphans */
-	size_t idle;                   /* views without references */
+	struct view *views[BUCKETS + 1]; /* the last list: orphans */
+	size_t idle;                   /* how many views are idle */
 	int64_t swept_ms;
-	int sweep_fd;                  /* a timer; −1: nobody wants it */
+	int sweep_fd;                  /* a timer; −1: tendril_sweep_fd was not called */
 	bool sweep_set;
 	atomic_int spare_state;        /* enum spare_state; changed under mu */
-	struct {                       /* the object that a seal asked for ahead; guarded by mu */
+	struct {                       /* the object that a seal asked for; guarded by mu */
 		struct call call;
 		uint64_t size, last_size;
 		unsigned row, needed;      /* plain objects of last_size in a row; how many make another one likely */
 	} spare;
 
 	_Atomic(struct shared_index *) index; /* NULL unless open; changed under mu */
-	atomic_bool *index_over;       /* of the index: set at the connection's end, from when on it gives nothing; guarded by mu */
+	atomic_bool *index_over;       /* the index's over, set when the connection ends; guarded by mu */
 	atomic_int index_state;
-	atomic_long in_index;          /* threads that may look at an index without holding an object in it */
-	struct shared_index *retired;  /* other lives' */
+	atomic_long in_index;          /* threads that may read an index without holding an object in it */
+	struct shared_index *retired;  /* indexes of earlier generations */
 
-	struct inbox in;               /* the reader's */
+	struct inbox in;               /* of the thread that reads */
 };
 
-/* TENDRIL_OK, or TENDRIL_FORKED with its text. Before any lock. */
+/* TENDRIL_OK, or TENDRIL_FORKED and its message. Call it before taking a lock. */
 int check_mine(const tendril *);
 static inline bool is_mine(const tendril *t) { return *t->mine != 0; }
 
-/* Sends the frames (each begun by begin_frame; n of them, one call each) in one system call and registers the calls. On a connection
- * that broke it first makes a new one, unless they are bound to the old one. */
+/* Registers n calls and sends their frames (begun by begin_frame) in one system call. If the connection broke, it makes
+ * a new one first, unless the calls are bound. On an error the calls are dropped. */
 int send_calls(tendril *, struct writer *frames, struct call **calls, size_t n);
-/* Waits for a sent call. On an error its text is tendril_message's and nothing is left to free. */
+/* Waits for a call that was sent. On an error the call is dropped. */
 int await_call(tendril *, struct call *);
 void init_call(struct call *, enum message);
-/* Frees what the call's reply left. */
-void drop_call(struct call *);
 void init_bound_call(struct call *, enum message, uint64_t gen);
-/* send_calls and await_call of one; once more where the connection broke in the middle and that changes nothing twice. */
+/* Frees what the reply left. */
+void drop_call(struct call *);
+/* send_calls and await_call for one call. If the connection breaks, the call is repeated if that is harmless. */
 int round_trip(tendril *, struct writer *, struct call *);
-/* round_trip for a request whose reply is empty; of the life gen where that is not 0. */
+/* round_trip for a request with an empty reply. gen not 0: bound to that generation. */
 int simple(tendril *, uint64_t gen, struct writer *);
 
-/* Sends a one-way message now if the socket takes it, else with the next one. send_mu is held. */
+/* Appends a one-way message to out. send_mu is held. */
 void post_locked(tendril *, enum message, const void *payload, size_t n);
+/* Sends a one-way message now if the socket takes it, else with the next message. */
 void post(tendril *, enum message, const void *payload, size_t n);
-/* Gives an id of the life gen and the view back: a Release (of an unsealed object: an abort), and Forget where that is due. */
+/* Releases a reference of the generation gen, or aborts an unsealed object (filling), and releases the view. */
 void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool filling);
-/* Says Release, and Forget where large; send_mu is held. */
+/* Sends Release and, if large and the view is idle, unmaps it and sends Forget. send_mu is held. */
 void say_released(tendril *, const tendril_id *, struct view *, bool large);
-/* Lets an idle segment go and tells the daemon so; only while no reply is under way that could name it. Both locks are held. */
+/* Unmaps an idle segment and tells the daemon. No reply may be in progress that could name it. Both locks are held. */
 void forget(tendril *, struct view *);
-/* Sends what waits. send_mu is held. False: the socket failed. */
+/* Sends out. send_mu is held. False: the socket failed. */
 bool push(tendril *, int flags);
 
-/* Adds n bytes to what the call brought. */
+/* Appends n bytes to the call's bytes. */
 int keep_bytes(struct call *, const uint8_t *, size_t n);
 
 /* ---- spare.c ---- */
 
-/* Takes the spare if it fits; its call is copied out once it is done. */
+/* Takes the spare if it has this size, and waits for it. *out gets its call. */
 bool take_spare(tendril *, uint64_t size, struct call *out);
-/* Gives it back where there is one. */
+/* Returns the spare to the daemon, if there is one. */
 void give_up_spare(tendril *);
-/* Notes a plain create; whether another one of its size is likely. */
+/* Notes a plain create. Returns whether another one of this size is likely. */
 bool spare_is_likely(tendril *, uint64_t size);
-/* Makes room for one, whose call is to be sent; false: there is one. */
+/* Reserves the spare for a call that the caller sends. False: there is a spare already. */
 bool reserve_spare(tendril *, uint64_t size);
 void set_spare(tendril *, enum spare_state);
 
 /* ---- sweep.c ---- */
 
-/* Asks which mappings can go: at most once a second unless now is set. Not on a connection that broke: TENDRIL_DISCONNECTED. */
+/* Unmaps idle segments that the daemon does not need, at most once a second unless now is set. It makes no new
+ * connection: TENDRIL_DISCONNECTED. */
 int sweep(tendril *, bool now);
-/* round_trip, again where the store is full but memory may be on its way back. */
+/* round_trip, repeated while the store is full but memory is being freed. */
 int round_trip_full(tendril *, struct writer *, struct call *);
 
 /* ---- open.c ---- */
 
-/* Opens a connection without anything on it. */
+/* Opens a connection that does not reconnect. */
 int open_connection(const tendril_connect_options *, tendril **);
-/* Takes over what another connection's daemon told about itself. mu is held. */
+/* Copies the facts about another connection's daemon. mu is held. */
 void adopt_daemon(tendril *, const tendril *from);
-/* Gives one of its references back; the last one frees it. */
+/* Releases a reference to the connection. The last one frees it. */
 void unref_connection(tendril *);
 
 /* ---- revive.c ---- */
 
-/* Brings a connection that broke back, with what is held; TENDRIL_OK where it lives. Waits some seconds the first time. No lock is held. */
+/* Replaces a connection that broke and claims what is held. TENDRIL_OK if it lives. The first time it tries for some
+ * seconds. No lock is held. */
 int revive(tendril *);
 
 /* ---- objects.c, for stream.c ---- */
@@ -399,76 +416,79 @@ tendril *buffer_connection(const tendril_buffer *); /* NULL: it is sealed, abort
 tendril *object_connection(const tendril_object *);
 bool buffer_is_part(const tendril_buffer *);
 bool buffer_is_strict(const tendril_buffer *);
-/* Whether tendril_seal may try. */
+uint64_t buffer_gen(const tendril_buffer *);
+/* TENDRIL_OK if the buffer can be sealed. */
 int check_sealable(const tendril_buffer *);
-/* Ends the buffer of an object that was sealed. */
+/* Ends the buffer of an object that was sealed. out gets the object; NULL: the reference is released. */
 int buffer_sealed(tendril_buffer *, tendril_object *out);
-/* Ends a buffer or an object whose reference is somebody else's now. */
+/* Ends a buffer or an object whose reference somebody else has now. Sends nothing. */
 void buffer_moved(tendril_buffer *);
 void object_moved(tendril_object *);
-/* Has the daemon know of the reference, which the index's are not. */
+/* Makes a reference known to the daemon. References through the index are not. */
 int object_hold(tendril_object *);
-/* Ends the writable mapping; the buffer stays. */
+/* Ends the writable mapping. The buffer stays. */
 void buffer_unmap(tendril_buffer *);
-/* Ends the filling, as far as the buffer's size allows: while the daemon seals it or puts it into a stream. */
+/* Ends the filling, while the daemon seals the buffer. Its pages become read-only if they are its own. */
 void buffer_shut(tendril_buffer *);
-/* Follows a seal that failed with status, unless it may have been carried out all the same. Keeps status, and its text. */
+/* Makes the buffer writable again after a seal failed with status, unless the daemon may have sealed it. Returns
+ * status, and keeps its message. */
 int buffer_reopen(tendril_buffer *, int status);
-/* Sends a buffer's last request and, where another such buffer is likely, the Create of the next one with it. */
+/* Sends a buffer's last request and, if another such buffer is likely, the Create of the next one with it. */
 int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, struct call *);
-/* Turns a reply like a Get's into an object, or a Fill's into a buffer; the call is spent. */
-uint64_t buffer_gen(const tendril_buffer *);
+/* Turn the reply to a Get into an object, or that to a Fill into a buffer. They drop the call. */
 int object_of_call(tendril *, struct call *, tendril_object *);
 int part_of_call(tendril *, struct call *, tendril_buffer *);
 enum tendril_lifetime lifetime_of(const tendril_options *);
 
 /* ---- index.c: store/index/PROTOCOL.md ---- */
 
-/* What an object's internal fields are: a hold, or an index and one more than the number of a slot in it. */
+/* An object's internal fields: a hold, or an index and the number of its slot plus one. */
 enum { OF_CONNECTION, OF_HOLD, OF_INDEX, OF_SLOT };
 
-/* Notes whether the index is wanted. Before the connection is anybody else's. */
+/* Notes whether the program wants the index. Call it before another thread can have the connection. */
 void index_want(tendril *, const tendril_connect_options *);
-/* Opens it where it is wanted, once. Before a get over the socket: the daemon puts what is got into an index that is open. */
+/* Opens the index once, if it is wanted. Call it before a get over the socket: the daemon enters what is got into an
+ * open index. */
 void index_open(tendril *);
 /* Gets the levels that the daemon has added. */
 void index_grow(tendril *);
-/* An object that the index has; false: ask over the socket. No lock, no system call but one look at the socket a second. */
+/* Gets an object through the index. False: ask over the socket. Takes no lock, and makes one system call a second. */
 bool index_get(tendril *, const tendril_key *, tendril_object *);
-/* Gives back what index_get gave. */
+/* Releases an object of index_get. */
 void index_release(tendril *, tendril_object *);
-/* Lets the index give objects in a segment that is mapped for reading. mu is held. */
+/* From now on index_get finds objects in this readable segment. mu is held. */
 void index_remember(tendril *, struct view *);
-/* Whether the daemon has said that segments should be let go of; and that they were. */
+/* Whether the daemon asks for a sweep, and that one was done. */
 bool index_wants_sweep(tendril *);
 void index_swept(tendril *);
-/* One of them was about to be used: it is to be asked for again. */
+/* The sweep could not unmap a segment because an object in it is held: ask again later. */
 void index_sweep_again(tendril *);
-/* Whether the daemon of now does not have an object that index_get gave. mu is held. */
+/* Whether the daemon no longer has an object of index_get. mu is held. */
 bool index_is_gone(const tendril_object *);
-/* Before another life: puts what is held in slots on the list of holds, and leaves the index to its last object. mu is held. */
+/* At the end of a generation: moves the references in slots to the list of holds. The index stays until its last object
+ * is released. mu is held. */
 void index_retire(tendril *);
-/* Frees what retired and is not needed any more. mu is held. */
+/* Frees retired indexes that nobody needs any more. mu is held. */
 void index_tidy(tendril *);
 void index_free(tendril *);
 
 /* ---- json.c ---- */
 
 struct json {
-	char *at, *end; /* altered while it is read: strings are unescaped in place */
+	char *at, *end; /* the text, which is changed: strings are unescaped in place */
 	bool bad;
 	unsigned depth;
 };
 
-bool json_enter(struct json *, char bracket);           /* '{' or '[': false, and bad, if something else stands there */
-bool json_next(struct json *, char bracket, bool *first); /* another member or element? else the closing bracket is passed */
-char *json_key(struct json *);                          /* a member's key; the colon is passed */
+bool json_enter(struct json *, char bracket); /* passes '{' or '['; false, and bad, if something else stands there */
+bool json_next(struct json *, char bracket, bool *first); /* false: no more members; passes the closing bracket */
+char *json_key(struct json *);                          /* a member's key; passes the colon */
 char *json_string(struct json *);                       /* NUL-terminated, in place; null is "" */
 uint64_t json_u64(struct json *);
 bool json_bool(struct json *);
-char *json_raw(struct json *, size_t *n);               /* any value, as it stands */
+char *json_raw(struct json *, size_t *n);               /* any value, as it is written */
 void json_skip(struct json *);
 bool json_id(struct json *, tendril_id *);
-bool json_done(struct json *);                          /* nothing but white space is left */
+bool json_done(struct json *);                          /* only white space is left */
 
 #endif

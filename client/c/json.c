@@ -1,5 +1,5 @@
-/* A reader of JSON (RFC 8259), for the daemon's descriptions: no tree, no allocation. Strings are unescaped in place,
- * which never takes more room than the text. Nesting is bounded. */
+/* Ids, and a reader of JSON (RFC 8259) for the daemon's descriptions. It makes no tree and allocates nothing. Strings
+ * are unescaped in place, because an unescaped string is never longer. Nesting is bounded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +18,12 @@ char *tendril_id_text(const tendril_id *id, char text[33])
 	return text;
 }
 
+/* The value of a hexadecimal digit; −1: it is none. */
 static int digit(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 int tendril_id_parse(const char *text, tendril_id *out)
@@ -96,7 +99,7 @@ static int hex4(const char *p)
 {
 	int v = 0;
 	for (int i = 0; i < 4; i++) {
-		int c = p[i], d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+		int d = digit(p[i]);
 		if (d < 0)
 			return -1;
 		v = v << 4 | d;
@@ -124,7 +127,7 @@ static char *put_utf8(char *to, uint32_t c)
 	return to;
 }
 
-/* A \uXXXX, two of them for one beyond the basic plane; half of such a pair becomes U+FFFD. */
+/* \uXXXX, or two of them (a surrogate pair). Half a pair becomes U+FFFD. */
 static char *unescape_u(struct json *j, char *to)
 {
 	int c = j->end - j->at >= 4 ? hex4(j->at) : -1;
@@ -180,7 +183,7 @@ char *json_string(struct json *j)
 		j->bad = true;
 		return empty;
 	}
-	j->at++; /* the quote, where the NUL may come to stand */
+	j->at++; /* the quote, which the NUL may overwrite */
 	*to = 0;
 	return start;
 }
@@ -218,7 +221,7 @@ bool json_bool(struct json *j)
 	return false;
 }
 
-/* Passes a string without altering it. */
+/* Passes a string without changing it. */
 static void skip_string(struct json *j)
 {
 	if (!expect(j, '"'))
@@ -239,7 +242,7 @@ static bool is_scalar_char(char c)
 
 void json_skip(struct json *j)
 {
-	unsigned depth = 0; /* open brackets: a loop, for a stack is short */
+	unsigned depth = 0; /* open brackets. A loop, because recursion could exhaust the stack */
 	do {
 		blank(j);
 		if (j->bad || j->at >= j->end || depth > MAX_DEPTH) {

@@ -1,5 +1,5 @@
-/* Objects: create, seal, get, release. A get and a release take two system calls and one more, and allocate nothing
- * unless the object has metadata. */
+/* Objects: create, seal, get, release. A get takes three system calls, a release one. They allocate nothing unless the
+ * object has metadata. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,23 +14,26 @@
 #endif
 
 enum {
-	SPARE_BYTES = 64 << 10, /* above it a round trip is little beside the filling */
-	SHUT_BYTES = 64 << 10, /* from here on an object has its pages for itself */
+	SPARE_BYTES = 64 << 10, /* of larger objects, a round trip costs little beside the filling */
+	SHUT_BYTES = 64 << 10, /* objects of this size and larger share no page with others */
 	SMALL_FRAME = HEADER_BYTES + 32 + TENDRIL_MAX_NAME,
-	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
+	LABELS_BYTES = TENDRIL_MAX_LABELS * 2 * (TENDRIL_MAX_NAME + 2),
+	CREATE_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME + TENDRIL_MAX_META + LABELS_BYTES,
 	GET_AHEAD = 32, MAX_WANTED = 2048,
 	CREATE_OWN = 1, CREATE_SHARED = 2, CREATE_SUMMED = 4
 };
 
-/* What a buffer's internal fields are, after the connection. */
+/* A buffer's internal fields, after the connection. */
 enum { OF_VIEW = OF_CONNECTION + 1, OF_META, OF_META_SIZE, OF_OFFSET, OF_LIFETIME, OF_FLAGS, OF_GEN };
-/* IS_WHOLE: its pages are its own. IS_UNSEEN: the program never had its address. IS_OPEN: the view counts it as being filled. */
+/* IS_WHOLE: it has a segment of its own. IS_UNSEEN: the program never had its address. IS_OPEN: the view counts it as
+ * being filled. */
 enum { IS_STRICT = 1, IS_PLAIN = 2, IS_PART = 4, IS_WHOLE = 8, IS_UNSEEN = 16, IS_OPEN = 32 };
 
 static tendril *owner(void *const *internal) { return internal[OF_CONNECTION]; }
-static bool has_flag(const tendril_buffer *b, uintptr_t flag) { return (uintptr_t)b->internal[OF_FLAGS] & flag; }
-static void set_flag(tendril_buffer *b, uintptr_t flag) { b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] | flag); }
-static void clear_flag(tendril_buffer *b, uintptr_t flag) { b->internal[OF_FLAGS] = (void *)((uintptr_t)b->internal[OF_FLAGS] & ~flag); }
+static uintptr_t flags_of(const tendril_buffer *b) { return (uintptr_t)b->internal[OF_FLAGS]; }
+static bool has_flag(const tendril_buffer *b, uintptr_t flag) { return flags_of(b) & flag; }
+static void set_flag(tendril_buffer *b, uintptr_t flag) { b->internal[OF_FLAGS] = (void *)(flags_of(b) | flag); }
+static void clear_flag(tendril_buffer *b, uintptr_t flag) { b->internal[OF_FLAGS] = (void *)(flags_of(b) & ~flag); }
 
 tendril *buffer_connection(const tendril_buffer *b) { return owner(b->internal); }
 tendril *object_connection(const tendril_object *o) { return owner(o->internal); }
@@ -66,7 +69,8 @@ static struct writer create_frame(uint8_t *raw, size_t cap, uint64_t size, const
 	struct writer w = begin_frame(raw, cap, with ? M_CREATE_WITH : M_CREATE);
 	put_u64(&w, size);
 	put_u8(&w, (uint8_t)lifetime_of(o));
-	put_u8(&w, (o->own || o->strict ? CREATE_OWN : 0) | (o->shared ? CREATE_SHARED : 0) | (o->checksum ? CREATE_SUMMED : 0));
+	int own = o->own || o->strict ? CREATE_OWN : 0, shared = o->shared ? CREATE_SHARED : 0;
+	put_u8(&w, (uint8_t)(own | shared | (o->checksum ? CREATE_SUMMED : 0)));
 	put_str16(&w, o->name);
 	put_bytes32(&w, o->meta, o->meta_size);
 	if (with) {
@@ -82,7 +86,7 @@ static int ask_create(tendril *t, uint64_t size, const tendril_options *o, bool 
 	if (plain && take_spare(t, size, c))
 		return TENDRIL_OK;
 	give_up_spare(t);
-	(void)sweep(t, false); /* a connection that broke is the next request's matter */
+	(void)sweep(t, false); /* if the connection broke, the next request makes a new one */
 	int status;
 	uint8_t *large = NULL, small[SMALL_FRAME];
 	size_t cap = sizeof small;
@@ -123,7 +127,7 @@ static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struc
 	b->internal[OF_VIEW] = c->view;
 	b->internal[OF_OFFSET] = (void *)(uintptr_t)c->place.offset;
 	b->internal[OF_LIFETIME] = (void *)(uintptr_t)lifetime_of(o);
-	b->internal[OF_FLAGS] = (void *)(uintptr_t)((o->strict ? IS_STRICT : 0) | (o->own || o->strict || o->shared ? IS_WHOLE : 0));
+	set_flag(b, (o->strict ? IS_STRICT : 0) | (o->own || o->strict || o->shared ? IS_WHOLE : 0));
 	b->internal[OF_GEN] = (void *)(uintptr_t)c->gen;
 	int status = keep_meta(b, o);
 	pthread_mutex_lock(&t->mu);
@@ -139,7 +143,7 @@ static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struc
 	return status;
 }
 
-/* Ends the filling in the view's books. */
+/* Tells the view that the buffer is not filled any more. */
 static void leave(tendril_buffer *b, bool shut)
 {
 	tendril *t = owner(b->internal);
@@ -152,7 +156,10 @@ static void leave(tendril_buffer *b, bool shut)
 	pthread_mutex_unlock(&t->mu);
 }
 
-void buffer_shut(tendril_buffer *b) { leave(b, !has_flag(b, IS_UNSEEN) && (has_flag(b, IS_WHOLE) || b->size >= SHUT_BYTES)); }
+void buffer_shut(tendril_buffer *b)
+{
+	leave(b, !has_flag(b, IS_UNSEEN) && (has_flag(b, IS_WHOLE) || b->size >= SHUT_BYTES));
+}
 
 int buffer_reopen(tendril_buffer *b, int status)
 {
@@ -164,7 +171,7 @@ int buffer_reopen(tendril_buffer *b, int status)
 	snprintf(text, sizeof text, "%s", tendril_message());
 	struct place p = {v->id, v->bytes, (uint64_t)(uintptr_t)b->internal[OF_OFFSET]};
 	pthread_mutex_lock(&t->mu);
-	/* Without memory for mappings it can still be aborted, or sealed as it is. */
+	/* If mapping fails, the buffer can still be aborted, or sealed as it is. */
 	if (!t->closed && view_map(v, &p, b->size, true, &b->data) == TENDRIL_OK)
 		set_flag(b, IS_OPEN);
 	pthread_mutex_unlock(&t->mu);
@@ -195,7 +202,7 @@ int tendril_create(tendril *t, uint64_t size, const tendril_options *options, te
 		return status;
 	bool plain = is_plain(size, o);
 	status = create_once(t, size, o, plain, b);
-	if (status == TENDRIL_DISCONNECTED && t->revive) /* it came with a connection that is over, a spare for one */
+	if (status == TENDRIL_DISCONNECTED && t->revive) /* the reply, or the spare, came with a connection that broke */
 		status = create_once(t, size, o, plain, b);
 	if (status == TENDRIL_OK && plain && spare_is_likely(t, size))
 		set_flag(b, IS_PLAIN);
@@ -220,7 +227,7 @@ void tendril_abort(tendril_buffer *b)
 		return;
 	}
 	if (has_flag(b, IS_PART)) {
-		buffer_moved(b); /* nothing is said: the creator's seal hears of it when this connection ends */
+		buffer_moved(b); /* sends nothing: the creator's seal fails when this connection ends */
 		return;
 	}
 	leave(b, false);
@@ -234,9 +241,9 @@ void buffer_moved(tendril_buffer *b)
 	struct view *v = b->internal[OF_VIEW];
 	leave(b, false);
 	pthread_mutex_lock(&t->mu);
-	if (v && !t->closed) { /* closing ended what was being filled */
+	if (v && !t->closed) { /* otherwise tendril_close has done this */
 		v->filling--;
-		(void)view_unref(t, v); /* an own view is never to be let go at once */
+		(void)view_unref(t, v); /* false: this connection fills the segment */
 	}
 	pthread_mutex_unlock(&t->mu);
 	end_buffer(b);
@@ -263,7 +270,8 @@ void buffer_unmap(tendril_buffer *b)
 
 int part_of_call(tendril *t, struct call *c, tendril_buffer *b)
 {
-	tendril_options o = {.meta = c->length ? c->bytes : NULL, .meta_size = c->length, .lifetime = (enum tendril_lifetime)c->lifetime};
+	tendril_options o = {.meta = c->length ? c->bytes : NULL, .meta_size = c->length};
+	o.lifetime = (enum tendril_lifetime)c->lifetime;
 	int status = own_buffer(t, c->size, &o, c, b);
 	set_flag(b, IS_PART);
 	drop_call(c);
@@ -298,7 +306,7 @@ static int send_seal(tendril *t, const tendril_buffer *b, struct call *c)
 	return send_with_spare(t, b, &w, c);
 }
 
-/* Turns a sealed buffer into the object that the caller holds. */
+/* Turns a sealed buffer into an object. */
 static int become_object(tendril *t, tendril_buffer *b, tendril_object *o)
 {
 	struct view *v = b->internal[OF_VIEW];
@@ -313,16 +321,17 @@ static int become_object(tendril *t, tendril_buffer *b, tendril_object *o)
 		v->filling--;
 	pthread_mutex_unlock(&t->mu);
 	if (status != TENDRIL_OK) {
-		tendril_abort(b); /* a Release, for it is sealed */
+		tendril_abort(b); /* sends a Release, which is right for a sealed object */
 		return status;
 	}
 	*o = (tendril_object){
-		.id = b->id, .data = data, .size = b->size, .meta = b->internal[OF_META], .meta_size = (size_t)b->internal[OF_META_SIZE],
+		.id = b->id, .data = data, .size = b->size,
+		.meta = b->internal[OF_META], .meta_size = (size_t)b->internal[OF_META_SIZE],
 		.lifetime = (enum tendril_lifetime)(uintptr_t)b->internal[OF_LIFETIME],
 	};
 	o->internal[OF_CONNECTION] = t;
 	o->internal[OF_HOLD] = h;
-	memset(b, 0, sizeof *b); /* its reference to the connection is the object's now */
+	memset(b, 0, sizeof *b); /* the object has its reference to the connection now */
 	return TENDRIL_OK;
 }
 
@@ -331,7 +340,7 @@ int check_sealable(const tendril_buffer *b)
 	if (!owner(b->internal))
 		return tdl_fail(TENDRIL_SEALED, "the buffer is sealed or aborted already");
 	if (has_flag(b, IS_PART))
-		return tdl_fail(TENDRIL_INVALID, "only who created an object seals it: say tendril_filled");
+		return tdl_fail(TENDRIL_INVALID, "only the creator seals an object: call tendril_filled instead");
 	return check_mine(owner(b->internal));
 }
 
@@ -339,7 +348,7 @@ int buffer_sealed(tendril_buffer *b, tendril_object *out)
 {
 	if (out)
 		return become_object(owner(b->internal), b, out);
-	tendril_abort(b); /* a Release, for it is sealed */
+	tendril_abort(b); /* sends a Release, which is right for a sealed object */
 	return TENDRIL_OK;
 }
 
@@ -425,7 +434,7 @@ static int check_key(tendril_key key)
 {
 	static const tendril_id none;
 	if (key.name ? *key.name == 0 : memcmp(&key.id, &none, sizeof none) == 0)
-		return tdl_fail(TENDRIL_INVALID, "an empty name or zero id names nothing");
+		return tdl_fail(TENDRIL_INVALID, "the name is empty, or the id is zero");
 	return TENDRIL_OK;
 }
 
@@ -459,7 +468,7 @@ int tendril_get(tendril *t, tendril_key key, int64_t wait_ms, tendril_object *ou
 	if (status != TENDRIL_OK)
 		return status;
 	status = ask_get(t, key, wait_ms, out);
-	if (status == TENDRIL_DISCONNECTED && t->revive) /* the reply came, and with it the end of the connection */
+	if (status == TENDRIL_DISCONNECTED && t->revive) /* the connection broke after the reply */
 		status = ask_get(t, key, wait_ms, out);
 	index_grow(t);
 	return status;
@@ -507,12 +516,12 @@ void tendril_populate(const tendril_object *o)
 		return;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uintptr_t from = (uintptr_t)o->data & ~(uintptr_t)(page - 1);
-	(void)madvise((void *)from, (size_t)((uintptr_t)o->data + o->size - from), MADV_POPULATE_READ); /* advice */
+	(void)madvise((void *)from, (size_t)((uintptr_t)o->data + o->size - from), MADV_POPULATE_READ); /* may fail */
 }
 
 /* ---- many ---- */
 
-/* Waits until a get of each would find it: as many keys as one frame takes. *took: how many these were. */
+/* Waits until the objects of the first keys exist and are sealed. *took: how many keys fit into one frame. */
 static int await_some(tendril *t, const tendril_key *keys, size_t count, uint32_t wait_ms, uint8_t *raw, size_t *took)
 {
 	struct writer w = begin_frame(raw, HEADER_BYTES + MAX_PAYLOAD, M_AWAIT_MANY);
@@ -543,7 +552,7 @@ static int await_many(tendril *t, const tendril_key *keys, size_t count, int64_t
 	return status;
 }
 
-/* Gets count ≤ GET_AHEAD objects in one round trip; after an error some of out may be there. */
+/* Gets count ≤ GET_AHEAD objects in one round trip. After an error some of out may hold objects. */
 static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t *raw, tendril_object *out)
 {
 	struct writer w[GET_AHEAD];
@@ -560,7 +569,8 @@ static int get_batch(tendril *t, const tendril_key *keys, size_t count, uint8_t 
 	for (size_t i = 0; i < count; i++) {
 		int one = await_call(t, &calls[i]);
 		one = one == TENDRIL_OK ? object_of_call(t, &calls[i], &out[i]) : one;
-		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA /* it comes from disk, and memory is short */ || (one == TENDRIL_DISCONNECTED && t->revive))
+		/* FULL, QUOTA: it is on disk, and memory is short: tendril_get waits for memory. */
+		if (one == TENDRIL_FULL || one == TENDRIL_QUOTA || (one == TENDRIL_DISCONNECTED && t->revive))
 			one = tendril_get(t, keys[i], 0, &out[i]);
 		if (one != TENDRIL_OK && status == TENDRIL_OK) {
 			status = one;
@@ -579,7 +589,7 @@ int tendril_get_many(tendril *t, const tendril_key *keys, size_t count, int64_t 
 		status = check_key(keys[i]);
 	if (status != TENDRIL_OK || count == 0)
 		return status;
-	size_t have = 0; /* through the index, as far as it goes */
+	size_t have = 0; /* how many came through the index */
 	while (have < count && index_get(t, &keys[have], &out[have]))
 		have++;
 	if (have == count)

@@ -12,12 +12,13 @@
 
 enum { HELLO_MS = 5000, PROGRAM_BYTES = 255 };
 
-/* A page that a forked child finds zeroed: no system call, and no registration that outlives an unloaded library. */
+/* Makes the page that is zero in a forked child. Reading it takes no system call, and unlike pthread_atfork it leaves
+ * no handler behind when the library is unloaded. */
 static int mark_mine(tendril *t)
 {
 	void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED)
-		return tdl_fail(TENDRIL_NO_MEMORY, "map a page: %s", strerror(errno));
+		return tdl_fail(TENDRIL_NO_MEMORY, "cannot map a page: %s", strerror(errno));
 	t->mine = page;
 	if (madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) < 0)
 		return tdl_fail(TENDRIL_UNSUPPORTED, "this kernel is older than Linux 4.14: %s", strerror(errno));
@@ -48,7 +49,8 @@ static int read_hello(tendril *t, const struct frame *f)
 		int code = take_u16(&r);
 		size_t n = take_u16(&r);
 		const uint8_t *text = take(&r, n);
-		return took_all(&r) && code ? tdl_fail_text(code, (const char *)text, n) : tdl_fail(TENDRIL_PROTOCOL, "a greeting that makes no sense");
+		return took_all(&r) && code ? tdl_fail_text(code, (const char *)text, n)
+		                            : tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a malformed error");
 	}
 	uint16_t version = take_u16(&r);
 	size_t n = take_u16(&r);
@@ -59,13 +61,16 @@ static int read_hello(tendril *t, const struct frame *f)
 	t->daemon.pid = take_u32(&r);
 	t->daemon.capacity_bytes = take_u64(&r);
 	if (f->type != (M_HELLO | REPLY_BIT) || f->nfds || !took_all(&r))
-		return tdl_fail(TENDRIL_PROTOCOL, "what answers at %s is no Tendril daemon", t->socket);
+		return tdl_fail(TENDRIL_PROTOCOL, "what answers at %s is not a Tendril daemon", t->socket);
 	if (version < WIRE_LOWEST || version > WIRE_VERSION)
-		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u, %d to %d were offered", version, WIRE_LOWEST, WIRE_VERSION);
+		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u; this client offered %d to %d",
+			version, WIRE_LOWEST, WIRE_VERSION);
 	memcpy(t->daemon.incarnation, incarnation, sizeof t->daemon.incarnation);
 	t->daemon.version = keep_text(t, program, n);
 	t->daemon.tenant = keep_text(t, tenant, m);
-	return t->daemon.version && t->daemon.tenant ? TENDRIL_OK : tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+	if (!t->daemon.version || !t->daemon.tenant)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a connection");
+	return TENDRIL_OK;
 }
 
 void adopt_daemon(tendril *t, const tendril *from)
@@ -95,19 +100,20 @@ static int hello(tendril *t, const char *program)
 	store_u64(raw + 8, ++t->next);
 	bool whole = send_all(t->fd, raw, w.n, 0, &sent);
 	int err = errno;
-	/* A daemon that lets nobody in says why and hangs up: that is there to be read, though nothing can be written. */
+	/* A daemon that refuses the connection sends the reason and hangs up. It can be read although writing failed. */
 	int status = receive_frame(t->fd, &t->in, whole ? HELLO_MS : 0, &f);
 	if (!whole && status != TENDRIL_OK)
 		return tdl_fail(TENDRIL_DISCONNECTED, "cannot write to the daemon at %s: %s", t->socket, strerror(err));
 	if (status == TENDRIL_TIMEOUT)
-		return tdl_fail(TENDRIL_DISCONNECTED, "no answer at %s within %d s: is it a Tendril daemon?", t->socket, HELLO_MS / 1000);
+		return tdl_fail(TENDRIL_DISCONNECTED, "no answer at %s within %d s: is it a Tendril daemon?",
+			t->socket, HELLO_MS / 1000);
 	if (status == TENDRIL_OK)
 		status = read_hello(t, &f);
 	close_frame_fds(&f);
 	return status;
 }
 
-/* Connects to the daemon at the named socket; without one to the first of the default ones where a daemon answers. */
+/* Connects to the named socket. NULL: to the first of the default ones at which a daemon answers. */
 static int find_daemon(tendril *t, const char *named)
 {
 	char paths[MAX_SOCKETS][SOCKET_BYTES], tried[2 * (SOCKET_BYTES + 128)] = "";
@@ -147,7 +153,7 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	t->defer = o && o->defer;
 	t->patience_ms = o ? o->patience_ms : 0;
 	if (o && o->program)
-		t->program = strdup(o->program); /* without memory for it: the default */
+		t->program = strdup(o->program); /* without memory: the default name */
 	index_want(t, o);
 	explain_if_asked();
 	int status = mark_mine(t);
@@ -191,7 +197,8 @@ void unref_connection(tendril *t)
 	free(t);
 }
 
-/* In a forked child: the descriptors only. Memory that the parent's objects lie in stays mapped; the locks may be another thread's. */
+/* In a forked child: closes the descriptors. The parent's objects stay mapped. It takes no lock, because a thread of
+ * the parent may have held it at the fork. */
 static void close_inherited(tendril *t)
 {
 	for (size_t i = 0; i <= BUCKETS; i++)
@@ -226,7 +233,7 @@ void tendril_close(tendril *t)
 		snprintf(t->why, sizeof t->why, "the connection was closed");
 	}
 	if (t->fd >= 0) {
-		shutdown(t->fd, SHUT_RDWR); /* the daemon gives everything back that was this connection's */
+		shutdown(t->fd, SHUT_RDWR); /* the daemon releases all that this connection held */
 		close(t->fd);
 		t->fd = -1;
 	}
@@ -241,7 +248,7 @@ void tendril_close(tendril *t)
 
 void tendril_about(tendril *t, tendril_daemon *out)
 {
-	if (!is_mine(t)) { /* the lock may be another thread's of the parent; what it guards alters no more */
+	if (!is_mine(t)) { /* no lock: a thread of the parent may have held it at the fork. Nothing changes here any more */
 		*out = t->daemon;
 		return;
 	}

@@ -1,4 +1,4 @@
-/* Names, changes and facts. */
+/* Names, changes, lists and descriptions. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ int tendril_update(tendril *t, tendril_key key, unsigned what, const tendril_opt
 	put_u64(&w, what & TENDRIL_SET_TTL ? o->ttl_ms : 0);
 	put_labels(&w, o->labels, what & TENDRIL_SET_LABELS ? o->label_count : 0);
 	if (what > UINT8_MAX)
-		return tdl_fail(TENDRIL_INVALID, "bits 0x%x are no change", what);
+		return tdl_fail(TENDRIL_INVALID, "unknown bits 0x%x of enum tendril_change_bits", what);
 	return simple(t, 0, &w);
 }
 
@@ -90,7 +90,7 @@ int tendril_read(tendril *t, tendril_key key, uint64_t offset, void *to, size_t 
 		if (status != TENDRIL_OK)
 			return status;
 		if (c.length != n)
-			status = tdl_fail(TENDRIL_PROTOCOL, "%zu of %zu bytes came", c.length, n);
+			status = tdl_fail(TENDRIL_PROTOCOL, "the daemon sent %zu bytes of an object instead of %zu", c.length, n);
 		drop_call(&c);
 		at += n;
 		if (size == 0)
@@ -116,16 +116,16 @@ int tendril_checksum(tendril *t, tendril_key key, uint64_t *out)
 	if (c.length == sizeof sum)
 		*out = load_u64(sum);
 	else
-		status = tdl_fail(TENDRIL_PROTOCOL, "a checksum of %zu bytes", c.length);
+		status = tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a checksum of %zu bytes", c.length);
 	drop_call(&c);
 	return status;
 }
 
 /* ---- descriptions ---- */
 
-/* What tendril_stat and tendril_list give is one block: this head, then the infos. */
+/* tendril_stat and tendril_list return infos, which lie in one of these. */
 struct listing {
-	char *text;           /* the reply, which the strings lie in */
+	char *text;           /* the reply, in which the strings lie */
 	tendril_label *pool;  /* all labels */
 	size_t pool_n, pool_cap;
 	tendril_member *parts; /* all members */
@@ -228,7 +228,7 @@ static void read_members(struct json *j, struct listing *l, tendril_info *i)
 	}
 }
 
-/* A value as it stands; its end is marked with NUL only once the text behind it was read. */
+/* The end of a value that is kept as it is written. It gets its NUL once the character there was read. */
 struct raw_end {
 	char *end;
 };
@@ -237,7 +237,8 @@ static void read_member(struct json *j, const char *key, struct listing *l, tend
 {
 	const struct { const char *key; const char **to; } texts[] = {
 		{"name", &i->name}, {"kind", &i->kind}, {"class", &i->lifetime}, {"state", &i->state}, {"tenant", &i->tenant},
-		{"creator", &i->creator}, {"created", &i->created}, {"sealed", &i->sealed}, {"expires", &i->expires}, {"fault", &i->fault},
+		{"creator", &i->creator}, {"created", &i->created}, {"sealed", &i->sealed}, {"expires", &i->expires},
+		{"fault", &i->fault},
 	};
 	const struct { const char *key; uint8_t *to; } flags[] = {
 		{"strict", &i->strict}, {"pinned", &i->pinned}, {"on_disk", &i->on_disk}, {"checksum", &i->checksum},
@@ -269,7 +270,7 @@ static void read_member(struct json *j, const char *key, struct listing *l, tend
 		i->meta = json_raw(j, &n);
 		meta->end = (char *)i->meta + n;
 	} else {
-		json_skip(j); /* a newer daemon's */
+		json_skip(j); /* a newer daemon's field */
 	}
 }
 
@@ -278,19 +279,19 @@ static bool read_info(struct json *j, struct listing *l)
 	tendril_info *i = &l->infos[l->n];
 	struct raw_end meta = {NULL};
 	bool first = true;
-	*i = (tendril_info){.name = "", .kind = "", .lifetime = "", .state = "", .tenant = "", .creator = "", .created = "", .sealed = "",
-	                    .expires = "", .meta = "", .fault = ""};
+	*i = (tendril_info){.name = "", .kind = "", .lifetime = "", .state = "", .tenant = "", .creator = "", .created = "",
+	                    .sealed = "", .expires = "", .meta = "", .fault = ""};
 	if (!json_enter(j, '{'))
 		return false;
 	while (json_next(j, '{', &first))
 		read_member(j, json_key(j), l, i, &meta);
 	if (meta.end && !j->bad)
-		*meta.end = 0; /* a comma or bracket that is behind us */
+		*meta.end = 0; /* a comma or bracket that was read */
 	l->n++;
 	return !j->bad;
 }
 
-/* Labels and members are found by count while their pools grow; here they get their places. */
+/* Sets the pointers into the pools. While the pools grow, infos have only the counts. */
 static void place_pools(struct listing *l)
 {
 	const tendril_label *at = l->pool;
@@ -303,7 +304,7 @@ static void place_pools(struct listing *l)
 	}
 }
 
-/* Reads what a call brought, and takes its bytes over. The reply of a List is several arrays or pieces of one. */
+/* Reads the descriptions in a call's reply, and takes over its bytes. A List's reply is one array or several. */
 static int read_listing(struct call *c, bool many, struct listing **out)
 {
 	struct listing *l = grow(NULL);
@@ -329,7 +330,7 @@ static int read_listing(struct call *c, bool many, struct listing **out)
 	}
 	if (!json_done(&j)) {
 		free_listing(l);
-		return tdl_fail(TENDRIL_PROTOCOL, "the daemon's description is no JSON of an object");
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a malformed description of an object");
 	}
 	place_pools(l);
 	*out = l;
@@ -343,7 +344,7 @@ static int ask_text(tendril *t, struct writer *w, struct call *c)
 	int status = round_trip(t, w, c);
 	if (status == TENDRIL_OK && !c->bytes) {
 		drop_call(c);
-		status = tdl_fail(TENDRIL_PROTOCOL, "the daemon answered nothing");
+		status = tdl_fail(TENDRIL_PROTOCOL, "the daemon sent an empty reply");
 	}
 	return status;
 }
@@ -379,7 +380,7 @@ int tendril_stat(tendril *t, tendril_key key, tendril_info **out)
 
 enum { MAX_CURSOR = 1024 };
 
-/* The conditions of a list, as a ListWhere has them and a ListPage begins. */
+/* A list's conditions: the payload of ListWhere, and the first part of that of ListPage. */
 static void put_query(struct writer *w, const tendril_query *query)
 {
 	static const tendril_query everything;
@@ -390,8 +391,10 @@ static void put_query(struct writer *w, const tendril_query *query)
 	put_labels(w, q->labels, q->label_count);
 }
 
-/* A page: its JSON stays in c->bytes, at the front; next gets the cursor behind it, "" at the end. The caller drops the call. */
-static int ask_page(tendril *t, const tendril_query *query, uint32_t limit, const char *cursor, struct call *c, char next[MAX_CURSOR + 1])
+/* Asks for a page. Its JSON is c->bytes, and next gets the cursor of the next page, "" after the last. The caller drops
+ * the call. */
+static int ask_page(tendril *t, const tendril_query *query, uint32_t limit, const char *cursor, struct call *c,
+                    char next[MAX_CURSOR + 1])
 {
 	uint8_t raw[FRAME + MAX_CURSOR];
 	struct writer w = begin_frame(raw, sizeof raw, M_LIST_PAGE);
@@ -411,17 +414,18 @@ static int ask_page(tendril *t, const tendril_query *query, uint32_t limit, cons
 	    (letters && strlen(cursor) == letters && memcmp(cursor, text, letters) == 0)) {
 		size_t had = c->length;
 		drop_call(c);
-		return tdl_fail(TENDRIL_PROTOCOL, "the daemon's page of %zu bytes is none, or ends where it began", had);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a malformed page of %zu bytes, or the same cursor again",
+			had);
 	}
 	memcpy(next, text, letters);
 	next[letters] = 0;
 	memmove(c->bytes, items, n);
-	c->bytes[n] = 0; /* there is room: the items were not at the front */
+	c->bytes[n] = 0; /* there is room, because the items were not at the front */
 	c->length = n;
 	return TENDRIL_OK;
 }
 
-/* Appends a page's JSON to text; its bytes are spent. */
+/* Appends a page's JSON to text. */
 static int join_page(struct call *text, struct call *page)
 {
 	uint8_t *joined = realloc(text->bytes, text->length + page->length + 1);
@@ -471,14 +475,16 @@ int tendril_list(tendril *t, const tendril_query *query, tendril_info **out, siz
 	return status;
 }
 
-int tendril_list_page(tendril *t, const tendril_query *query, uint32_t limit, char **cursor, tendril_info **out, size_t *count)
+int tendril_list_page(tendril *t, const tendril_query *query, uint32_t limit, char **cursor, tendril_info **out,
+                      size_t *count)
 {
 	char next[MAX_CURSOR + 1];
 	struct call page;
 	*out = NULL;
 	*count = 0;
 	if (*cursor && strlen(*cursor) > MAX_CURSOR)
-		return tdl_fail(TENDRIL_INVALID, "a cursor of %zu bytes: pass on what the last page gave, or NULL", strlen(*cursor));
+		return tdl_fail(TENDRIL_INVALID, "the cursor has %zu bytes: pass on what the last call set, or NULL",
+			strlen(*cursor));
 	int status = ask_page(t, query, limit, *cursor ? *cursor : "", &page, next);
 	if (status != TENDRIL_OK)
 		return status;

@@ -1,8 +1,8 @@
-/* Coming back: a connection that broke becomes a new one with the program's next call, to the daemon that took over, or to one that
- * was started after a crash, and claims what is held. No thread does it but the one that calls.
+/* Reconnecting: the program's next call replaces a connection that broke, and claims what is held. It connects to the
+ * daemon that took over, or to one that was started after a crash. The calling thread does it.
  *
- * Segments whose number still means the same memory (the incarnation is) and in which a claim was granted stay mapped and known. All other
- * views become orphans: readable, and gone with their last object. */
+ * If the daemon has the same incarnation, segment numbers mean the same memory. Then a view stays known if a claim in
+ * it was granted. All other views become orphans: readable until their last object is released. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,18 +17,18 @@
 enum {
 	FIRST_TRY_MS = 5000,                    /* how long the first call tries, unless patience_ms says otherwise */
 	FIRST_PAUSE_MS = 5, LONGEST_PAUSE_MS = 400, /* between tries */
-	FIRST_PENALTY_MS = 1000, LONGEST_PENALTY_MS = 30000, /* for how long calls fail at once after that */
+	FIRST_PENALTY_MS = 1000, LONGEST_PENALTY_MS = 30000, /* how long calls fail at once after a call that tried */
 	MAX_CLAIMS = 4096, CLAIM_BYTES = 24
 };
 
 enum verdict { VERDICT_GONE = 0, VERDICT_HELD = 1, VERDICT_IN_PLACE = 2 };
 
-/* The claims of one try. Nobody else ends a hold that is in it. */
+/* The claims of one try to reconnect. No other thread ends a hold that is in it. */
 struct claims {
 	struct hold **holds;
 	uint8_t *verdicts;
 	size_t count;
-	bool same; /* the new daemon has the memory of the one before */
+	bool same; /* same incarnation: the new daemon has the memory of the one before */
 };
 
 /* ---- claiming ---- */
@@ -45,13 +45,13 @@ static void undo_claims(tendril *t, struct claims *c)
 	pthread_mutex_unlock(&t->mu);
 }
 
-/* Ends the life that was, and lists what is to be claimed. What other threads release from now on waits for the verdict. */
+/* Ends the old generation, and lists what to claim. What other threads release from now on waits for its verdict. */
 static int begin_claims(tendril *t, const tendril *n, struct claims *c)
 {
 	pthread_mutex_lock(&t->mu);
 	while (t->reading)
 		pthread_cond_wait(&t->turn_free, &t->mu);
-	t->gen++; /* a reply that came, but is not yet an object, is lost */
+	t->gen++; /* replies that have not become objects yet are lost */
 	index_retire(t);
 	size_t count = 0;
 	for (struct hold *h = t->held; h; h = h->next)
@@ -69,18 +69,18 @@ static int begin_claims(tendril *t, const tendril *n, struct claims *c)
 	return status;
 }
 
-/* The reply's verdicts on count claims. */
+/* Reads the verdicts on count claims. */
 static int take_verdicts(const struct call *r, uint8_t *verdicts, size_t count)
 {
 	struct reader in = {r->bytes, r->bytes + r->length, false};
 	size_t n = take_u16(&in);
-	const uint8_t *told = take(&in, n);
+	const uint8_t *given = take(&in, n);
 	if (!took_all(&in) || n != count)
-		return tdl_fail(TENDRIL_PROTOCOL, "%zu verdicts on %zu claims", n, count);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon answered %zu of %zu claims", n, count);
 	for (size_t i = 0; i < count; i++)
-		if (told[i] > VERDICT_IN_PLACE)
-			return tdl_fail(TENDRIL_PROTOCOL, "a verdict of %u", (unsigned)told[i]);
-	memcpy(verdicts, told, count);
+		if (given[i] > VERDICT_IN_PLACE)
+			return tdl_fail(TENDRIL_PROTOCOL, "unknown verdict %u on a claim", (unsigned)given[i]);
+	memcpy(verdicts, given, count);
 	return TENDRIL_OK;
 }
 
@@ -94,7 +94,7 @@ static int claim_some(tendril *n, const struct claims *c, size_t from, size_t co
 	struct writer w = begin_frame(raw, room, M_RECLAIM);
 	put_u16(&w, (uint16_t)count);
 	for (size_t i = from; i < from + count; i++) {
-		const struct hold *h = c->holds[i]; /* its fields but the state stay while it is claimed */
+		const struct hold *h = c->holds[i]; /* while it is claimed, only its state changes */
 		put_bytes(&w, &h->id, sizeof h->id);
 		put_u64(&w, c->same && h->view && !h->view->orphan ? h->view->id : 0);
 	}
@@ -116,7 +116,7 @@ static int claim_all(tendril *n, const struct claims *c)
 	return status;
 }
 
-/* ---- the new life ---- */
+/* ---- the new generation ---- */
 
 /* Applies the verdicts. Both locks are held, and the connection is the new one. */
 static void sort_holds(tendril *t, const struct claims *c)
@@ -140,26 +140,26 @@ static void sort_holds(tendril *t, const struct claims *c)
 static void drop_spare(tendril *t)
 {
 	if (t->spare_state != SPARE_THERE)
-		return; /* or a thread is at it, and finds it lost */
+		return; /* there is none, or a thread waits for it and gets an error */
 	if (t->spare.call.status == TENDRIL_OK && t->spare.call.view)
 		(void)view_unref(t, t->spare.call.view);
 	drop_call(&t->spare.call);
 	t->spare_state = SPARE_NONE;
 }
 
-/* Makes t the connection n, which is nobody else's, and frees n's record. */
+/* Makes n's socket that of t. Nobody else has n; it has no socket afterwards. */
 static int follow(tendril *t, tendril *n, const struct claims *c)
 {
 	int status = TENDRIL_OK;
 	pthread_mutex_lock(&t->send_mu);
 	pthread_mutex_lock(&t->mu);
 	if (dup3(n->fd, t->fd, O_CLOEXEC) < 0) {
-		status = tdl_fail(TENDRIL_DISCONNECTED, "take a new socket over: %s", strerror(errno));
+		status = tdl_fail(TENDRIL_DISCONNECTED, "cannot take over a new socket: %s", strerror(errno));
 	} else {
 		inbox_free(&t->in);
 		t->in = n->in;
 		memset(&n->in, 0, sizeof n->in);
-		t->out_n = 0; /* what was to be released was not claimed */
+		t->out_n = 0; /* releases that were not sent: these references were not claimed */
 		t->next = n->next;
 		adopt_daemon(t, n);
 		close(n->fd);
@@ -175,10 +175,12 @@ static int follow(tendril *t, tendril *n, const struct claims *c)
 	return status;
 }
 
-/* One try. */
+/* One try to reconnect. */
 static int come_back(tendril *t)
 {
-	tendril_connect_options o = {.socket = t->socket, .program = t->program, .no_ahead = 1, .index = -1, .no_reconnect = 1};
+	tendril_connect_options o = {.socket = t->socket, .program = t->program};
+	o.no_ahead = o.no_reconnect = 1;
+	o.index = -1;
 	struct claims c = {0};
 	tendril *n;
 	int status = open_connection(&o, &n);
@@ -197,7 +199,7 @@ static int come_back(tendril *t)
 	return status;
 }
 
-/* Why the connection is of no use, for tendril_message; TENDRIL_OK: it lives. *final: it stays so. */
+/* The status of the connection, and its reason. *final: it does not reconnect. */
 static int broken(tendril *t, char *why, size_t n, bool *final)
 {
 	pthread_mutex_lock(&t->mu);
@@ -225,7 +227,7 @@ static int revive_once(tendril *t)
 	bool final;
 	int status = broken(t, why, sizeof why, &final);
 	if (status == TENDRIL_OK)
-		return TENDRIL_OK; /* another thread did it */
+		return TENDRIL_OK; /* another thread has reconnected */
 	if (final || clock_ms() < t->revival.not_until_ms)
 		return tdl_fail(status, "%s", why);
 	if (try_for_a_while(t) == TENDRIL_OK) {
@@ -236,7 +238,7 @@ static int revive_once(tendril *t)
 	t->revival.penalty_ms = penalty < LONGEST_PENALTY_MS ? penalty : LONGEST_PENALTY_MS;
 	t->revival.not_until_ms = clock_ms() + t->revival.penalty_ms;
 	snprintf(again, sizeof again, "%s", tendril_message());
-	return tdl_fail(status, "%s; and to connect again: %s", why, again);
+	return tdl_fail(status, "%s; reconnecting failed: %s", why, again);
 }
 
 int revive(tendril *t)

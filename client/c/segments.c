@@ -1,4 +1,4 @@
-/* Segments: descriptors and mappings, one each however many objects lie in a segment. All under tendril.mu. */
+/* Segments: one descriptor and one or two mappings each, for any number of objects. tendril.mu guards them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -18,23 +18,27 @@
 #define HUGETLBFS_MAGIC 0x958458f6
 #endif
 
-/* The unit of a view's table of pages, and of the memory that the daemon gives to larger objects alone. */
+/* Bytes: the unit of a view's table of pages. Larger objects share no such page with others. */
 enum { TABLE_PAGE = 4096 };
-/* In the table: no store to the page is possible any more. Any other value is how many unsealed buffers begin or end there, at most 64. */
+/* In the table: writes to the page fault. Other values: how many unsealed buffers begin or end on it, at most 64. */
 enum { PAGE_SHUT = 0x80 };
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
 
-/* From this size on moving page table entries beats changing them: 75 ns a page, twice an object. store/segment has the figures. */
+/* Bytes. From this size on it is faster to move page table entries than to change them, which costs 75 ns a page, twice
+ * for each object. store/segment has the figures. */
 #define PARK_FROM (256u << 10)
 
-/* From this size on entering all pages at once beats a fault a page. */
+/* Bytes. From this size on it is faster to map all pages with one call than by page faults. */
 #define POPULATE_FROM (1u << 20)
 
 static struct view **slot_of(tendril *t, uint64_t id) { return &t->views[id % BUCKETS]; }
-static struct view **list_of(tendril *t, const struct view *v) { return v->orphan ? &t->views[BUCKETS] : slot_of(t, v->id); }
+static struct view **list_of(tendril *t, const struct view *v)
+{
+	return v->orphan ? &t->views[BUCKETS] : slot_of(t, v->id);
+}
 
 struct view *view_find(tendril *t, uint64_t id)
 {
@@ -67,9 +71,10 @@ int view_adopt(tendril *t, struct frame *f, const struct place *p, bool own, str
 		return TENDRIL_OK;
 	struct view *v = view_find(t, p->segment);
 	if (f->nfds > 1)
-		return tdl_fail(TENDRIL_PROTOCOL, "a segment came with a descriptor too many");
+		return tdl_fail(TENDRIL_PROTOCOL, "a segment came with two descriptors");
 	if (!v && f->nfds == 0)
-		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu came without its descriptor", (unsigned long long)p->segment);
+		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu came without its descriptor",
+			(unsigned long long)p->segment);
 	if (v && v->bytes != p->bytes)
 		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu changed its size", (unsigned long long)p->segment);
 	if (!v) {
@@ -84,17 +89,20 @@ int view_adopt(tendril *t, struct frame *f, const struct place *p, bool own, str
 	return TENDRIL_OK;
 }
 
-/* The whole segment, once the file is known to be as large as was said: a smaller one would kill with SIGBUS. */
+/* Maps the whole segment. It checks the file's size first, because access beyond its end raises SIGBUS. */
 static int map_whole(struct view *v, bool writable, void **out)
 {
+	unsigned long long id = v->id, bytes = v->bytes;
 	struct stat have;
 	if (v->fd < 0)
-		return tdl_fail(TENDRIL_PERMISSION, "segment %llu can no longer be mapped", (unsigned long long)v->id);
-	if (fstat(v->fd, &have) < 0 || have.st_size < 0 || (uint64_t)have.st_size < v->bytes || v->bytes == 0 || v->bytes > SIZE_MAX)
-		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu has not the %llu bytes that were announced", (unsigned long long)v->id, (unsigned long long)v->bytes);
+		return tdl_fail(TENDRIL_PERMISSION, "segment %llu can no longer be mapped", id);
+	bool fits = fstat(v->fd, &have) == 0 && have.st_size >= 0 && (uint64_t)have.st_size >= v->bytes;
+	if (!fits || v->bytes == 0 || v->bytes > SIZE_MAX)
+		return tdl_fail(TENDRIL_PROTOCOL, "segment %llu has less than the %llu bytes announced", id, bytes);
 	void *p = mmap(NULL, (size_t)v->bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, v->fd, 0);
 	if (p == MAP_FAILED)
-		return tdl_fail(errno == ENOMEM ? TENDRIL_NO_MEMORY : TENDRIL_PROTOCOL, "map a segment of %llu bytes: %s", (unsigned long long)v->bytes, strerror(errno));
+		return tdl_fail(errno == ENOMEM ? TENDRIL_NO_MEMORY : TENDRIL_PROTOCOL,
+			"cannot map a segment of %llu bytes: %s", bytes, strerror(errno));
 	range_enter(p, v->bytes);
 	*out = p;
 	return TENDRIL_OK;
@@ -116,10 +124,10 @@ static void unmap_writable(struct view *v)
 	v->writable = v->parking = NULL;
 }
 
-/* ---- who stores to which page: ipc/PROTOCOL.md, "Sealing" ---- */
+/* ---- which pages are writable: ipc/PROTOCOL.md, "Sealing" ---- */
 
 struct pages {
-	size_t first, last; /* none where last < first; then first is not 0 */
+	size_t first, last; /* last < first: none; then first is not 0 */
 };
 
 static struct pages pages_of(uint64_t offset, uint64_t size)
@@ -134,20 +142,23 @@ static void count_ends(struct view *v, struct pages p, int by)
 		v->pages[p.last] = (uint8_t)(v->pages[p.last] + by);
 }
 
-/* A second mapping of the memory, at an address that nobody is told of, takes the page table entries of [from, to), whole tables at a time
- * where it can be, or gives them back. What they leave can be made read-only without a look at each page. Entries that are not there where
- * they are looked for come back by faults, so parked and mprotected pages may be mixed. */
+/* Moves the page table entries of [from, to) to a second mapping of the memory (away), or back. This makes mprotect
+ * faster: a range without entries can be made read-only without a look at each page. The second mapping lies at an
+ * address that nobody is told. The kernel moves whole tables at a time if it can. Missing entries come back by page
+ * faults, so parked and protected pages may be mixed. */
 static void park(struct view *v, uint64_t from, uint64_t to, bool away)
 {
 	size_t n = (size_t)(to - from);
 	if (v->never_parks || (!v->parking && !away))
 		return;
-	if (!v->parking) { /* a length of 0 asks for a copy of the mapping, which may write as the first does, whatever seals there are */
+	if (!v->parking) {
+		/* A length of 0 makes a copy of the mapping. It may be writable as the first is, in spite of seals. */
 		void *p = mremap(v->writable, 0, (size_t)v->bytes, MREMAP_MAYMOVE);
 		v->never_parks = p == MAP_FAILED;
 		if (v->never_parks)
 			return;
-		if (mprotect(p, (size_t)v->bytes, PROT_READ | PROT_WRITE) < 0) { /* it begins with the protection of the first page */
+		/* The copy has the protection of the first page. */
+		if (mprotect(p, (size_t)v->bytes, PROT_READ | PROT_WRITE) < 0) {
 			v->never_parks = true;
 			munmap(p, (size_t)v->bytes);
 			return;
@@ -155,11 +166,12 @@ static void park(struct view *v, uint64_t from, uint64_t to, bool away)
 		v->parking = p;
 	}
 	char *here = (char *)v->writable + from, *there = (char *)v->parking + from;
-	if (mremap(away ? here : there, n, n, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, away ? there : here) == MAP_FAILED)
+	int how = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+	if (mremap(away ? here : there, n, n, how, away ? there : here) == MAP_FAILED)
 		v->never_parks = errno == EINVAL; /* before Linux 5.13 */
 }
 
-/* Opens pages, with what else is in their huge pages, or shuts them, but for huge pages that are not theirs alone. */
+/* Makes pages writable or read-only. A huge page is made writable as a whole, and read-only only if all of it is. */
 static bool protect(struct view *v, struct pages p, bool stores)
 {
 	uint64_t unit = v->page_bytes, from = (uint64_t)p.first * TABLE_PAGE, to = (uint64_t)(p.last + 1) * TABLE_PAGE;
@@ -172,7 +184,7 @@ static bool protect(struct view *v, struct pages p, bool stores)
 	return mprotect((char *)v->writable + from, (size_t)(to - from), PROT_READ | (stores ? PROT_WRITE : 0)) == 0;
 }
 
-/* Lets this process store to a new buffer's pages, whatever lay there before. */
+/* Makes a new buffer's pages writable. */
 static int view_open(struct view *v, uint64_t offset, uint64_t size)
 {
 	struct pages p = pages_of(offset, size), shut = {1, 0};
@@ -182,9 +194,9 @@ static int view_open(struct view *v, uint64_t offset, uint64_t size)
 			v->pages[i] = 0;
 		}
 	if (shut.first <= shut.last && !protect(v, shut, true)) {
-		/* The kernel has no room for one mapping more: the whole as one needs none. */
+		/* The process has too many mappings. To make the whole segment writable takes none. */
 		if (mprotect(v->writable, (size_t)v->bytes, PROT_READ | PROT_WRITE) < 0)
-			return tdl_fail(TENDRIL_NO_MEMORY, "open pages for writing: %s", strerror(errno));
+			return tdl_fail(TENDRIL_NO_MEMORY, "cannot make pages writable: %s", strerror(errno));
 		for (size_t i = 0; i <= (size_t)((v->bytes - 1) / TABLE_PAGE); i++)
 			v->pages[i] = v->pages[i] == PAGE_SHUT ? 0 : v->pages[i];
 	}
@@ -207,14 +219,15 @@ void view_leave(struct view *v, uint64_t offset, uint64_t size, bool shut)
 	if (p.first > p.last)
 		return;
 	memset(v->pages + p.first, PAGE_SHUT, p.last - p.first + 1);
-	(void)protect(v, p, false); /* a page that is said to be shut and is not does no harm */
+	(void)protect(v, p, false); /* if that fails, the table calls writable pages shut: no harm */
 }
 
-/* Makes the table of a mapping that is as large as was said. */
+/* Makes the table of pages of a writable mapping. */
 static int view_new_pages(struct view *v)
 {
 	struct statfs fs;
-	v->page_bytes = fstatfs(v->fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC && fs.f_bsize > TABLE_PAGE ? (uint64_t)fs.f_bsize : TABLE_PAGE;
+	bool huge = fstatfs(v->fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC && fs.f_bsize > TABLE_PAGE;
+	v->page_bytes = huge ? (uint64_t)fs.f_bsize : TABLE_PAGE;
 	free(v->pages);
 	v->pages = calloc((size_t)((v->bytes + TABLE_PAGE - 1) / TABLE_PAGE), 1);
 	if (v->pages)
@@ -225,12 +238,13 @@ static int view_new_pages(struct view *v)
 
 static int map_writable(struct view *v, const struct place *p, uint64_t size)
 {
-	int status = v->own && !v->frozen ? map_whole(v, true, &v->writable)
-	                                  : tdl_fail(TENDRIL_PROTOCOL, "segment %llu is not this connection's to write", (unsigned long long)v->id);
+	if (!v->own || v->frozen)
+		return tdl_fail(TENDRIL_PROTOCOL, "this connection may not write to segment %llu", (unsigned long long)v->id);
+	int status = map_whole(v, true, &v->writable);
 	if (status == TENDRIL_OK)
 		status = view_new_pages(v);
 	if (status == TENDRIL_OK && size >= POPULATE_FROM) {
-		/* Advice: the pages are the daemon's already. The offset of so large an object is page-aligned or near it. */
+		/* Maps the object's pages with one call. It may fail: then page faults do it. */
 		size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)p->offset & ~(page - 1);
 		(void)madvise((char *)v->writable + from, (size_t)(p->offset + size) - from, MADV_POPULATE_WRITE);
 	}
@@ -243,14 +257,15 @@ int view_map(struct view *v, const struct place *p, uint64_t size, bool writable
 	if (size == 0)
 		return TENDRIL_OK;
 	if (!v || p->offset > v->bytes || size > v->bytes - p->offset)
-		return tdl_fail(TENDRIL_PROTOCOL, "an object of %llu bytes does not lie in its segment", (unsigned long long)size);
+		return tdl_fail(TENDRIL_PROTOCOL, "an object of %llu bytes does not lie in its segment",
+			(unsigned long long)size);
 	int status = TENDRIL_OK;
 	if (writable && !v->writable)
 		status = map_writable(v, p, size);
 	if (!writable && !v->readable) {
 		status = map_whole(v, false, &v->readable);
 		if (status == TENDRIL_OK && (!v->own || v->writable || v->frozen)) {
-			close(v->fd); /* nothing is left to map */
+			close(v->fd); /* all is mapped */
 			v->fd = -1;
 		}
 	}
@@ -355,7 +370,7 @@ void views_free(tendril *t, bool all)
 	for (size_t i = 0; i <= BUCKETS; i++)
 		for (struct view *v = t->views[i], *next; v; v = next) {
 			next = v->next;
-			view_freeze(v); /* ends what was being filled */
+			view_freeze(v); /* buffers must not be used any more */
 			v->refs -= v->filling;
 			v->filling = 0;
 			if (all || (v->refs == 0 && view_let_go(v)))

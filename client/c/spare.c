@@ -1,4 +1,4 @@
-/* The spare: an object asked for together with the last seal. */
+/* The spare: an object that a seal asked for, in the expectation that the program creates one like it. */
 #include "internal.h"
 
 enum { SPARE_ROW = 2, SPARE_ROW_MOST = 4096 };
@@ -22,7 +22,7 @@ bool take_spare(tendril *t, uint64_t size, struct call *out)
 	t->spare_state = SPARE_NONE;
 	t->spare.needed = SPARE_ROW;
 	pthread_mutex_unlock(&t->mu);
-	return status == TENDRIL_OK; /* asked for again otherwise: that error counts */
+	return status == TENDRIL_OK; /* otherwise the caller asks again, and reports that error */
 }
 
 void give_up_spare(tendril *t)
@@ -37,7 +37,7 @@ void give_up_spare(tendril *t)
 	if (!take_spare(t, size, &c))
 		return;
 	pthread_mutex_lock(&t->mu);
-	t->spare.row = 0; /* whoever does other things between is asked for more evidence each time */
+	t->spare.row = 0; /* each spare that was not used doubles the row that makes the next one likely */
 	t->spare.needed = needed < SPARE_ROW_MOST ? 2 * needed : needed;
 	pthread_mutex_unlock(&t->mu);
 	give_back(t, c.gen, &c.id, c.view, false);
@@ -63,7 +63,7 @@ bool reserve_spare(tendril *t, uint64_t size)
 	pthread_mutex_lock(&t->mu);
 	bool free = t->spare_state == SPARE_NONE && t->status == TENDRIL_OK;
 	if (free) {
-		t->spare_state = SPARE_TAKEN; /* nobody's to take before it is sent */
+		t->spare_state = SPARE_TAKEN; /* no thread can take it before it is sent */
 		t->spare.size = size;
 		init_call(&t->spare.call, M_CREATE);
 	}

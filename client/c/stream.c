@@ -1,4 +1,4 @@
-/* Streams, objects that several fill, and composites. */
+/* Streams, objects that several processes fill, and composites. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
 struct tendril_stream {
 	tendril *t; /* one reference */
 	uint64_t number;
-	uint64_t gen; /* the life of the connection in which it is open */
+	uint64_t gen; /* the generation of the connection in which it is open */
 	bool writes;
 };
 
@@ -31,7 +31,7 @@ static int open_stream(tendril *t, const char *name, const tendril_stream_option
 	o = o ? o : &none;
 	int status = check_mine(t);
 	if (status == TENDRIL_OK && (o->flags & ~(unsigned)STREAM_FLAGS))
-		status = tdl_fail(TENDRIL_INVALID, "stream flags 0x%x", o->flags);
+		status = tdl_fail(TENDRIL_INVALID, "unknown stream flags in 0x%x", o->flags);
 	if (status != TENDRIL_OK)
 		return status;
 	put_u8(&w, (uint8_t)(o->flags | (writes ? STREAM_WRITES : STREAM_READS)));
@@ -47,7 +47,7 @@ static int open_stream(tendril *t, const char *name, const tendril_stream_option
 		if (c.length == 20)
 			*s = (tendril_stream){t, load_u64(c.bytes), c.gen, writes};
 		else
-			status = tdl_fail(TENDRIL_PROTOCOL, "StreamOpen was answered with %zu bytes", c.length);
+			status = tdl_fail(TENDRIL_PROTOCOL, "the reply to StreamOpen has %zu bytes", c.length);
 		drop_call(&c);
 	}
 	if (status != TENDRIL_OK) {
@@ -87,7 +87,9 @@ void tendril_stream_close(tendril_stream *s)
 		uint8_t raw[HEADER_BYTES + 8];
 		struct writer w = begin_frame(raw, sizeof raw, M_STREAM_CLOSE);
 		put_u64(&w, s->number);
-		(void)simple(t, s->gen, &w); /* when it is answered the next reader finds all in order; a connection that is over has closed it */
+		/* Waits for the reply, so that whoever opens the stream next finds it closed here. If the connection broke,
+		 * the daemon has closed it. */
+		(void)simple(t, s->gen, &w);
 		unref_connection(t);
 	}
 	free(s);
@@ -103,7 +105,8 @@ int tendril_stream_remove(tendril *t, const char *name)
 
 /* ---- frames ---- */
 
-static struct writer push_frame(uint8_t *raw, size_t cap, const tendril_stream *s, const tendril_id *id, bool seal, int64_t wait_ms)
+static struct writer push_frame(uint8_t *raw, size_t cap, const tendril_stream *s, const tendril_id *id, bool seal,
+                                int64_t wait_ms)
 {
 	struct writer w = begin_frame(raw, cap, M_STREAM_PUSH);
 	put_u64(&w, s->number);
@@ -121,8 +124,10 @@ static int check_writer(const tendril_stream *s, const void *owner)
 		return status;
 	if (!s->writes)
 		return tdl_fail(TENDRIL_INVALID, "the stream was opened to read");
+	if (!owner)
+		return tdl_fail(TENDRIL_INVALID, "the frame was pushed, sealed, aborted or released already");
 	if (owner != s->t)
-		return tdl_fail(TENDRIL_INVALID, owner ? "the frame belongs to another connection than the stream" : "the frame was pushed, sealed, aborted or released already");
+		return tdl_fail(TENDRIL_INVALID, "the frame belongs to another connection than the stream");
 	return TENDRIL_OK;
 }
 
@@ -132,7 +137,8 @@ int tendril_stream_push(tendril_stream *s, tendril_buffer *b, int64_t wait_ms)
 	struct call c;
 	int status = check_writer(s, buffer_connection(b));
 	if (status == TENDRIL_OK && buffer_gen(b) != s->gen)
-		status = tdl_fail(TENDRIL_DISCONNECTED, "the stream or the buffer was lost with its connection: there is a new one, to begin anew with");
+		status = tdl_fail(TENDRIL_DISCONNECTED,
+			"the stream or the buffer was lost with its connection: begin again on the new one");
 	if (status != TENDRIL_OK)
 		return status;
 	struct writer w = push_frame(raw, sizeof raw, s, &b->id, true, wait_ms);
@@ -140,7 +146,7 @@ int tendril_stream_push(tendril_stream *s, tendril_buffer *b, int64_t wait_ms)
 	status = send_with_spare(s->t, b, &w, &c);
 	if (status != TENDRIL_OK)
 		return status;
-	buffer_shut(b); /* while the daemon pushes; for good, as it is to be pushed again unchanged */
+	buffer_shut(b); /* also if the push fails: it may only be pushed again unchanged */
 	status = await_call(s->t, &c);
 	if (status != TENDRIL_OK)
 		return status;
@@ -193,7 +199,7 @@ int tendril_stream_unpop(tendril_stream *s, tendril_object *o, uint64_t number)
 	uint8_t raw[HEADER_BYTES + 32];
 	int status = check_mine(s->t);
 	if (status == TENDRIL_OK && object_connection(o) != s->t)
-		status = tdl_fail(TENDRIL_INVALID, "the frame is not one of this stream's connection");
+		status = tdl_fail(TENDRIL_INVALID, "the frame belongs to another connection than the stream, or was released");
 	if (status != TENDRIL_OK)
 		return status;
 	struct writer w = begin_frame(raw, sizeof raw, M_STREAM_UNPOP);
@@ -225,13 +231,13 @@ int tendril_filled(tendril_buffer *b)
 	uint8_t raw[HEADER_BYTES + 16];
 	tendril *t = buffer_connection(b);
 	if (!t || !buffer_is_part(b))
-		return tdl_fail(TENDRIL_INVALID, "the buffer is none that tendril_fill gave");
+		return tdl_fail(TENDRIL_INVALID, "the buffer is not one of tendril_fill, or is done already");
 	int status = check_mine(t);
 	if (status != TENDRIL_OK)
 		return status;
 	struct writer w = begin_frame(raw, sizeof raw, M_FILLED);
 	put_bytes(&w, &b->id, sizeof b->id);
-	buffer_unmap(b); /* before it is said */
+	buffer_unmap(b); /* before the daemon is told */
 	uint64_t gen = buffer_gen(b);
 	atomic_fetch_add(&t->refs, 1);
 	buffer_moved(b);
@@ -277,7 +283,8 @@ static void put_composite(struct writer *w, const tendril_member *members, size_
 	w->bad = w->bad || o->meta_size > TENDRIL_MAX_META || (unsigned)o->lifetime > TENDRIL_PERSISTED;
 }
 
-int tendril_compose(tendril *t, const tendril_member *members, size_t count, const tendril_options *options, tendril_object *out)
+int tendril_compose(tendril *t, const tendril_member *members, size_t count, const tendril_options *options,
+                    tendril_object *out)
 {
 	static const tendril_options none;
 	const tendril_options *o = options ? options : &none;
@@ -300,13 +307,13 @@ int tendril_compose(tendril *t, const tendril_member *members, size_t count, con
 	if (c.length == sizeof c.id)
 		memcpy(&c.id, c.bytes, sizeof c.id);
 	else
-		status = tdl_fail(TENDRIL_PROTOCOL, "Compose was answered with %zu bytes", c.length);
+		status = tdl_fail(TENDRIL_PROTOCOL, "the reply to Compose has %zu bytes", c.length);
 	c.length = 0;
 	c.lifetime = (uint8_t)lifetime_of(o);
 	if (status == TENDRIL_OK && o->meta_size)
 		status = keep_bytes(&c, o->meta, o->meta_size);
 	if (status != TENDRIL_OK) {
-		drop_call(&c); /* what it made goes with the connection at the latest */
+		drop_call(&c); /* the reference that came is released with the connection at the latest */
 		return status;
 	}
 	status = object_of_call(t, &c, &made);

@@ -1,5 +1,6 @@
-/* Letting memory go: a mapping cannot be revoked, so whoever has one without need asks the daemon now and then whether it can go.
- * With the calls that need memory, and for programs that go idle, by a descriptor in their poll loop: there is no thread to do it. */
+/* Sweeping: a daemon cannot revoke a mapping, so clients ask it now and then which idle ones it wants them to unmap.
+ * Calls that need memory ask. A program that goes idle asks with tendril_sweep, from its poll loop, because the library
+ * has no thread. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ int tendril_sweep_fd(tendril *t)
 	if (t->sweep_fd < 0)
 		t->sweep_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (t->sweep_fd < 0)
-		tdl_fail(TENDRIL_NO_MEMORY, "make a timer: %s", strerror(errno));
+		tdl_fail(TENDRIL_NO_MEMORY, "cannot make a timer: %s", strerror(errno));
 	sweep_later(t, 0);
 	int fd = t->sweep_fd;
 	pthread_mutex_unlock(&t->mu);
@@ -58,7 +59,7 @@ int sweep(tendril *t, bool now)
 	uint8_t raw[HEADER_BYTES];
 	struct writer w = begin_frame(raw, sizeof raw, M_SWEEP);
 	struct call c;
-	init_bound_call(&c, M_SWEEP, gen); /* for this alone no connection is made */
+	init_bound_call(&c, M_SWEEP, gen); /* bound: a sweep alone makes no new connection */
 	index_swept(t);
 	status = round_trip(t, &w, &c);
 	if (status != TENDRIL_OK)
@@ -85,14 +86,14 @@ int sweep(tendril *t, bool now)
 	return TENDRIL_OK;
 }
 
-/* The number after a key in the daemon's status; 0 where it is not there. */
-static uint64_t told(const char *status, const char *key)
+/* The number after a key in the daemon's status; 0 if the key is missing. */
+static uint64_t number_after(const char *status, const char *key)
 {
 	const char *at = strstr(status, key);
 	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Whether the daemon waits for memory that is of no use any more; own: for the tenant's own, where the daemon tells it apart. */
+/* Whether memory is being freed: clients have yet to unmap it. own: the tenant's own, if the daemon says. */
 static bool memory_leaves(tendril *t, bool own)
 {
 	static const char tenants[] = "\"tenant_leaving_bytes\":", all[] = "\"leaving_bytes\":";
@@ -103,14 +104,14 @@ static bool memory_leaves(tendril *t, bool own)
 	if (round_trip(t, &w, &c) != TENDRIL_OK)
 		return false;
 	const char *status = c.bytes ? (const char *)c.bytes : "";
-	bool leaves = told(status, own && strstr(status, tenants) ? tenants : all) > 0;
+	bool leaves = number_after(status, own && strstr(status, tenants) ? tenants : all) > 0;
 	drop_call(&c);
 	return leaves;
 }
 
 int round_trip_full(tendril *t, struct writer *w, struct call *c)
 {
-	static const int pauses_ms[] = {0, 20, 80, 300}; /* other clients sweep some 250 ms after they let go */
+	static const int pauses_ms[] = {0, 20, 80, 300}; /* other clients sweep some 250 ms after a release */
 	enum { PAUSES = 4, LEAVING_TRIES = 40, LEAVING_MS = 200 };
 	enum message kind = c->kind;
 	int status = round_trip(t, w, c);

@@ -26,24 +26,27 @@
  * A write to sealed memory is a SIGSEGV, because the page is mapped read-only. tendril_explain_faults() makes it say
  * so.
  *
- * Errors. Functions return TENDRIL_OK (0) or one of enum tendril_status; tendril_message() then says in words what
- * went wrong and what to do. What a failed call was to fill in is zeroed.
+ * Errors. Functions return TENDRIL_OK (0) or one of enum tendril_status. tendril_message() then says what went wrong,
+ * and what to do. A failed call zeroes its results. Any call that asks the daemon may return TENDRIL_DISCONNECTED,
+ * TENDRIL_FORKED, TENDRIL_NO_MEMORY, TENDRIL_INVALID, TENDRIL_PROTOCOL, and TENDRIL_INTERNAL. Calls with a key may
+ * return TENDRIL_NOT_FOUND, TENDRIL_NOT_SEALED, and TENDRIL_PERMISSION (another tenant's object). Further errors stand
+ * at the call.
  *
- * Threads. A tendril may be used by any number of threads at once; one tendril_object or tendril_buffer by one at a
- * time (reading the memory of an object by many is what it is for).
+ * Threads. Any number of threads may use a tendril at once. A tendril_object, tendril_buffer, tendril_stream or
+ * tendril_watch is for one thread at a time, but any number may read an object's memory.
  *
- * Coming back. The next call replaces a connection that broke. It waits up to 5 s for a daemon, with growing, random
- * pauses. If that fails, calls fail at once, and one of them tries again every 1 to 30 s. A daemon that took over
- * (tendril daemon --takeover) has all objects that are held; one that was started after a crash has those on disk.
- * tendril_gone reports the others. What was mapped stays readable until tendril_release.
+ * Reconnecting. The next call replaces a connection that broke. It waits up to 5 s (patience_ms) for a daemon, with
+ * growing, random pauses. If that fails, calls fail at once, and one of them tries again every 1 to 30 s. A daemon that
+ * took over (tendril daemon --takeover) has all objects that are held. One that was started after a crash has those on
+ * disk. tendril_gone reports the others. What was mapped stays readable until tendril_release.
  *
- * A call that was in progress is repeated if that is harmless: all that only ask, tendril_get, tendril_create, and
- * any that had not left yet. Others return TENDRIL_DISCONNECTED: it is not known whether they took place. So do
+ * A call that was in progress is repeated if that is harmless: calls that only ask, tendril_get, tendril_create, and
+ * any whose request had not left. Others return TENDRIL_DISCONNECTED: it is not known whether they took place. So do
  * calls with what ended with the connection: unsealed buffers (tendril_abort them), parts of tendril_fill, streams
  * (close and reopen them), watches. The option no_reconnect turns all of this off.
  *
- * Fork. A child may read what its parent holds as long as the parent holds it. All else on the parent's connection
- * returns TENDRIL_FORKED: the child opens its own. tendril_close in the child closes the inherited descriptors; the
+ * Fork. A child may read what its parent holds, as long as the parent holds it. Other calls on the parent's connection
+ * return TENDRIL_FORKED: the child opens its own. tendril_close in the child closes the inherited descriptors. The
  * parent notices nothing.
  *
  * Signals. No call raises SIGPIPE or ends early for a signal (EINTR). Only tendril_explain_faults installs a
@@ -92,11 +95,11 @@ enum tendril_status {
 	TENDRIL_VERSION = 13,      /* no protocol version in common */
 	TENDRIL_INTERNAL = 14,     /* the daemon failed; its log says more */
 	TENDRIL_NO_DEVICE = 15,
-	TENDRIL_LIMIT = 16,        /* the tenant may have no more objects, segments or streams; older daemons say TENDRIL_QUOTA */
+	TENDRIL_LIMIT = 16,        /* the tenant has as many objects, segments or streams as it may. Before: QUOTA */
 	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used, or its bytes are damaged */
 	TENDRIL_ENDED = 80,        /* the stream has ended: there are no more frames */
 	TENDRIL_ABORTED = 81,      /* the stream was removed or lost its last writer; an object was filled only in part */
-	TENDRIL_DISCONNECTED = 1000, /* no daemon, or the connection broke; held objects stay readable ("Coming back") */
+	TENDRIL_DISCONNECTED = 1000, /* no daemon, or the connection broke; held objects stay readable ("Reconnecting") */
 	TENDRIL_FORKED = 1001,     /* the connection is the parent process's */
 	TENDRIL_NO_MEMORY = 1002   /* malloc or mmap failed in this process */
 };
@@ -110,8 +113,9 @@ TENDRIL_API const char *tendril_message(void);
 
 /* Installs a handler for SIGSEGV that writes a sentence to standard error before a write to a sealed object ends the
  * process. Then it calls the previous handler, or lets the signal take its course. It acts only on faults in the
- * library's own mappings, and is async-signal-safe. For programs under development. A second call does nothing. With
- * $TENDRIL_EXPLAIN_FAULTS=1 tendril_connect calls it. */
+ * library's own mappings, and is async-signal-safe. For programs under development. A second call does nothing. Any
+ * thread may call it. With $TENDRIL_EXPLAIN_FAULTS=1 tendril_connect calls it. TENDRIL_UNSUPPORTED: the system refuses
+ * the handler. */
 TENDRIL_API int tendril_explain_faults(void);
 
 /* ---- Connections ---------------------------------------------------------------------------------------------- */
@@ -119,33 +123,41 @@ TENDRIL_API int tendril_explain_faults(void);
 typedef struct tendril tendril;
 
 typedef struct tendril_connect_options {
-	const char *socket;      /* path; NULL: $TENDRIL_SOCKET, else the user's own daemon, else the system's */
-	const char *program;     /* what the daemon shows; NULL: the program's name */
-	uint64_t keep_bytes;     /* other writers' segments up to this size stay mapped while nothing in them is held, until
-	                          * the daemon has no use for them (tendril_create and tendril_get ask once a second);
-	                          * larger ones are unmapped with their last release. 0: 64 MiB */
-	int no_ahead;            /* 1: do not ask for the next small object together with a seal (see tendril_seal) */
-	int defer;               /* 1: releases travel with the next request or tendril_flush, without a system call of their
-	                          * own: for busy loops. Call tendril_flush before a pause */
-	int64_t patience_ms;     /* how long to try if there is no daemon, with growing, random pauses; 0: one try to connect,
-	                          * 5 s to reconnect */
-	int index;               /* 1: find, hold and release objects through shared memory where possible, without a system
-	                          * call (segments of any size then stay mapped until the daemon has no use for them); -1:
-	                          * only over the socket. 0: what $TENDRIL_INDEX says (on or off), else -1 */
-	int no_reconnect;        /* 1: after the connection broke, all calls return TENDRIL_DISCONNECTED */
+	/* The socket's path. NULL: $TENDRIL_SOCKET, else the user's own daemon, else the system's. */
+	const char *socket;
+	/* What the daemon shows as the program. NULL: the program's name. */
+	const char *program;
+	/* Bytes. Segments of other writers up to this size stay mapped while nothing in them is held, until the daemon
+	 * wants them unmapped (tendril_create and tendril_get ask once a second). Larger ones are unmapped with their last
+	 * release. 0: 64 MiB. */
+	uint64_t keep_bytes;
+	/* 1: a seal does not ask for the next small object (see tendril_seal). */
+	int no_ahead;
+	/* 1: releases travel with the next request or tendril_flush, without a system call of their own. For busy loops.
+	 * Call tendril_flush before a pause. */
+	int defer;
+	/* How long to try if there is no daemon, with growing, random pauses. 0: one try to connect, 5 s to reconnect. */
+	int64_t patience_ms;
+	/* 1: find, hold and release objects through shared memory if possible, without a system call. Then segments of any
+	 * size stay mapped until the daemon wants them unmapped. -1: only over the socket. 0: what $TENDRIL_INDEX says (on
+	 * or off), else -1. */
+	int index;
+	/* 1: after the connection broke, all calls return TENDRIL_DISCONNECTED. */
+	int no_reconnect;
 } tendril_connect_options;
 
-/* Connects to the daemon (socket NULL: the default). Close *out with tendril_close. TENDRIL_DISCONNECTED: there is
- * none. */
+/* Connect to a daemon. NULL: the default socket, and default options. Close *out with tendril_close.
+ * TENDRIL_DISCONNECTED: no daemon answers. TENDRIL_PERMISSION: the socket under /tmp belongs to somebody else.
+ * TENDRIL_VERSION: no protocol version in common. */
 TENDRIL_API int tendril_connect(const char *socket, tendril **out);
 TENDRIL_API int tendril_connect_with(const tendril_connect_options *options, tendril **out);
 
-/* Ends the connection, and with it unsealed objects and references. No other thread may be in a call on it. Objects
- * that are held stay readable until tendril_release; buffers must not be used any more. NULL does nothing. */
+/* Ends the connection, and with it unsealed objects and references. No other thread may be in a call on it. Held
+ * objects stay readable until tendril_release; buffers must not be used any more. NULL does nothing. */
 TENDRIL_API void tendril_close(tendril *);
 
 typedef struct tendril_daemon {
-	const char *version, *tenant; /* valid until tendril_close; tenant is this process's */
+	const char *version, *tenant; /* valid until tendril_close. tenant: whom the daemon charges for this process */
 	uint8_t incarnation[16];      /* new each time the daemon starts, except with --takeover */
 	uint32_t pid;
 	uint64_t capacity_bytes;
@@ -154,7 +166,7 @@ typedef struct tendril_daemon {
 /* The daemon of the current connection. */
 TENDRIL_API void tendril_about(tendril *, tendril_daemon *out);
 
-/* Sends deferred releases. */
+/* Sends deferred releases (the option defer). */
 TENDRIL_API void tendril_flush(tendril *);
 
 /* The state of the connection: TENDRIL_OK, TENDRIL_DISCONNECTED (the next call reconnects) or TENDRIL_FORKED. Sends
@@ -167,12 +179,12 @@ typedef struct tendril_id {
 	uint8_t bytes[16];
 } tendril_id;
 
-/* Text of an id: 32 hexadecimal digits and NUL. Returns text. */
+/* Writes an id as 32 hexadecimal digits and NUL. Returns text. */
 TENDRIL_API char *tendril_id_text(const tendril_id *, char text[33]);
-/* The reverse; TENDRIL_INVALID where text is not 32 hexadecimal digits. */
+/* Reads an id. TENDRIL_INVALID: text is not 32 hexadecimal digits. */
 TENDRIL_API int tendril_id_parse(const char *text, tendril_id *out);
 
-/* Names one object: by name, or by id where name is NULL. */
+/* Identifies an object: by its name, or by its id if name is NULL. */
 typedef struct tendril_key {
 	tendril_id id;
 	const char *name;
@@ -208,19 +220,20 @@ typedef struct tendril_label {
 typedef struct tendril_options {
 	const char *name;            /* bound by the seal; NULL: none */
 	enum tendril_lifetime lifetime;
-	uint64_t ttl_ms;             /* TENDRIL_TTL: from the seal on */
-	const void *meta;            /* opaque; tensors: {"dtype":"<f4","shape":[2,3],"strides":[3,1]}, strides in elements */
+	uint64_t ttl_ms;             /* TENDRIL_TTL: how long it lives from the seal on */
+	/* Opaque bytes. Of tensors: {"dtype":"<f4","shape":[2,3],"strides":[3,1]}, with strides in elements. */
+	const void *meta;
 	size_t meta_size;            /* ≤ TENDRIL_MAX_META */
 	const tendril_label *labels;
 	size_t label_count;          /* ≤ TENDRIL_MAX_LABELS */
-	int own;                     /* 1: memory of its own, freed as a whole: for single objects that stay long */
+	int own;                     /* 1: a segment of its own, freed as a whole: for single objects that live long */
 	int strict;                  /* 1: sealed strictly: no code of this process can write it either; implies own */
-	int ephemeral_name;          /* 1: with a name and TENDRIL_EPHEMERAL: the name finds the object but does not keep it */
+	int ephemeral_name;          /* 1: with TENDRIL_EPHEMERAL: the name finds the object but does not keep it */
 	int shared;                  /* 1: other processes of the tenant may help to fill it (tendril_fill); implies own */
 	int checksum;                /* 1: the daemon computes checksums at the seal (slower), and checks them later */
 } tendril_options;
 
-/* An unsealed object that this process fills. */
+/* An unsealed object that this process fills. It may be moved, but not copied. */
 typedef struct tendril_buffer {
 	tendril_id id;
 	void *data;    /* size bytes, aligned to 64, contents undefined; NULL where size is 0 */
@@ -228,7 +241,7 @@ typedef struct tendril_buffer {
 	void *internal[8];
 } tendril_buffer;
 
-/* A sealed object that this process holds a reference to. */
+/* A sealed object that this process holds a reference to. It may be moved, but not copied. */
 typedef struct tendril_object {
 	tendril_id id;
 	const void *data; /* size bytes, aligned to 64, in memory that faults when written; NULL where size is 0 */
@@ -240,7 +253,8 @@ typedef struct tendril_object {
 } tendril_object;
 
 /* Makes an object of size bytes to fill. Give it to tendril_seal or tendril_abort; otherwise it ends with the
- * connection. While the store is full, the call waits some seconds at most for memory that is being freed. */
+ * connection. While the store is full, the call waits some seconds at most for memory that is being freed. Then it
+ * returns TENDRIL_FULL or TENDRIL_QUOTA. TENDRIL_LIMIT comes at once. */
 TENDRIL_API int tendril_create(tendril *, uint64_t size, const tendril_options *, tendril_buffer *out);
 
 /* Makes the object immutable and visible, and binds its name. Release *out (NULL: not wanted, the reference is
@@ -254,85 +268,87 @@ TENDRIL_API int tendril_seal(tendril_buffer *, tendril_object *out);
 /* Aborts an unsealed object. Does nothing after tendril_seal, and for a zeroed buffer. */
 TENDRIL_API void tendril_abort(tendril_buffer *);
 
-/* Copies size bytes into a new sealed object. Release *out (NULL: not wanted). */
+/* Copies size bytes into a new sealed object. Release *out (NULL: not wanted). Errors as tendril_create and
+ * tendril_seal. */
 TENDRIL_API int tendril_put(tendril *, const void *data, size_t size, const tendril_options *, tendril_object *out);
 
-/* Takes a reference to a sealed object and maps it. wait_ms: how long to wait until it exists and is sealed; 0: do
- * not wait; TENDRIL_FOREVER. Release *out. Another tenant's object that is shared with this user has the name
- * TENANT/NAME. */
+/* Takes a reference to a sealed object and maps it. wait_ms: how long to wait until it exists and is sealed
+ * (TENDRIL_TIMEOUT); 0: do not wait; TENDRIL_FOREVER. Release *out. Another tenant's object that is shared with this
+ * user has the name TENANT/NAME. TENDRIL_STORAGE, TENDRIL_FULL, TENDRIL_QUOTA: it is on disk and cannot be restored. */
 TENDRIL_API int tendril_get(tendril *, tendril_key, int64_t wait_ms, tendril_object *out);
 
-/* Gets count objects, in order, or none, in one round trip. wait_ms bounds the wait for all. Release each of
- * out[0..count). */
+/* Gets count objects, in order, or none; 32 in each round trip. wait_ms bounds the wait for all. Release each of
+ * out[0..count). Errors as tendril_get. */
 TENDRIL_API int tendril_get_many(tendril *, const tendril_key *, size_t count, int64_t wait_ms, tendril_object *out);
 
-/* Releases the reference; nothing may use data and meta any more. Does nothing for a zeroed or released object. */
+/* Releases the reference and zeroes the object. Its data and meta must not be used any more. Does nothing for a zeroed
+ * object. */
 TENDRIL_API void tendril_release(tendril_object *);
 
-/* 1 if the connection came back to a daemon that no longer has the object. Its memory stays readable until
+/* 1 if the connection was replaced and the new daemon does not have the object. Its memory stays readable until
  * tendril_release. */
 TENDRIL_API int tendril_gone(const tendril_object *);
 
 /* 1 if the reference was taken through the index in shared memory (see tendril_connect_options.index). */
 TENDRIL_API int tendril_through_index(const tendril_object *);
 
-/* TENDRIL_OK if the connection uses the index in shared memory; opens it if it is wanted and not open yet.
- * TENDRIL_UNSUPPORTED: it is off, or the daemon offers none. */
+/* Opens the index in shared memory if it is wanted and not open yet. TENDRIL_OK: it is open. TENDRIL_UNSUPPORTED: it is
+ * off, or the daemon offers none. TENDRIL_BUSY: another thread is opening it. */
 TENDRIL_API int tendril_index_state(tendril *);
 
 /* Maps all pages of the object with one system call: for a large object that will be read whole. */
 TENDRIL_API void tendril_populate(const tendril_object *);
 
-/* Copies size bytes from offset on, over the socket: maps nothing, restores nothing from disk. The range must lie in
- * the object (TENDRIL_INVALID). */
+/* Copies size bytes from offset on into to, over the socket. It maps nothing and restores nothing from disk. The range
+ * must lie in the object (TENDRIL_INVALID). TENDRIL_STORAGE: its copy on disk cannot be read. */
 TENDRIL_API int tendril_read(tendril *, tendril_key, uint64_t offset, void *to, size_t size);
 
-/* XXH64 (seed 0) of the object's bytes, computed by the daemon. */
+/* XXH64 (seed 0) of the object's bytes. The daemon computes it, also of an object on disk (TENDRIL_STORAGE). */
 TENDRIL_API int tendril_checksum(tendril *, tendril_key, uint64_t *out);
 
-/* Unmaps segments in which nothing is held and that the daemon no longer needs; create and get do so once a second.
- * It does not replace a broken connection. */
+/* Unmaps segments in which nothing is held and that the daemon wants unmapped. tendril_create and tendril_get do so
+ * once a second. It does not replace a connection that broke. */
 TENDRIL_API int tendril_sweep(tendril *);
 
 /* A descriptor for the poll(2) loop of a program that goes idle. It becomes readable when tendril_sweep is worth
  * calling: some 250 ms after a release that left a segment unused, and then once a second while there is one.
- * tendril_sweep clears it. So the daemon gets memory back from an idle program. The library owns the descriptor,
- * until tendril_close. −1: there is none (tendril_message says why). */
+ * tendril_sweep clears it. So the daemon can free memory that an idle program does not use. The library owns the
+ * descriptor, until tendril_close. −1: there is none (tendril_message says why). */
 TENDRIL_API int tendril_sweep_fd(tendril *);
 
 /* ---- Filling together ------------------------------------------------------------------------------------------- */
 
-/* Joins in filling an object that another process of the tenant made with the option shared: by its id, or by its
- * future name. The buffer has the whole memory; the processes agree on who fills which bytes. Give *out to
- * tendril_filled. After tendril_abort, or if the connection ends first, sealing returns TENDRIL_ABORTED once the
- * connection has ended. */
+/* Joins in filling an object that another process of the tenant made with the option shared. The key is its id or its
+ * future name. The buffer is the whole object; the processes agree on who fills which bytes. Give *out to
+ * tendril_filled. If a process calls tendril_abort instead, or ends before, the creator's tendril_seal_filled returns
+ * TENDRIL_ABORTED once that process's connection has ended. */
 TENDRIL_API int tendril_fill(tendril *, tendril_key, tendril_buffer *out);
 
 /* Unmaps the memory and says that this process has filled its part. The buffer is zeroed. */
 TENDRIL_API int tendril_filled(tendril_buffer *);
 
-/* tendril_seal for the creator, which first waits until nobody else fills the object. wait_ms as for tendril_get (0:
- * TENDRIL_BUSY, else TENDRIL_TIMEOUT). TENDRIL_ABORTED: a process ended before it had filled its part; with despite the
- * object is sealed anyway. */
+/* Waits until nobody else fills the object, then seals it as tendril_seal. For the creator. wait_ms as for tendril_get
+ * (0: TENDRIL_BUSY, else TENDRIL_TIMEOUT). TENDRIL_ABORTED: a process ended before it had filled its part. With despite
+ * 1 the object is sealed anyway. */
 TENDRIL_API int tendril_seal_filled(tendril_buffer *, int64_t wait_ms, int despite, tendril_object *out);
 
 /* ---- Composites ------------------------------------------------------------------------------------------------- */
 
 typedef struct tendril_member {
-	const char *name;
+	const char *name; /* in the composite; unique there */
 	tendril_id id;
 } tendril_member;
 
-/* Makes a composite: an object without bytes of its own that keeps its members, sealed objects of this tenant. It
- * uses name, lifetime, ttl_ms, meta and labels of the options. tendril_stat returns an object's members. Release *out
- * (NULL: not wanted). */
+/* Makes a composite: an object without bytes of its own that keeps its members, sealed objects of this tenant. Of the
+ * options it uses name, lifetime, ttl_ms, meta and labels. tendril_stat returns an object's members. Release *out
+ * (NULL: not wanted). TENDRIL_EXISTS: the name is taken. */
 TENDRIL_API int tendril_compose(tendril *, const tendril_member *, size_t count, const tendril_options *,
                                 tendril_object *out);
 
 /* ---- Streams ---------------------------------------------------------------------------------------------------- */
 
-/* One end of a stream: a bounded channel of sealed objects (frames) between processes of one tenant, found by its
- * name. For one thread at a time. Each frame goes to one reader. */
+/* One end of a stream: a bounded channel of sealed objects (frames) between processes of one tenant, found by its name.
+ * For one thread at a time. Each frame goes to one reader. */
 typedef struct tendril_stream tendril_stream;
 
 enum tendril_stream_flags {
@@ -342,14 +358,15 @@ enum tendril_stream_flags {
 	TENDRIL_STREAM_KEEP = 32         /* the stream stays when nobody has it open and nothing waits in it */
 };
 
-/* NULL, or zeroes: unchanged; a new stream has room for 16 frames. Only writers set bounds. */
+/* Options of a stream. Only writers set bounds. 0: unchanged; a new stream has room for 16 frames. */
 typedef struct tendril_stream_options {
-	uint32_t frames; /* that may wait; ≤ 65,536 */
-	uint64_t bytes;  /* that may wait; one frame always may */
+	uint32_t frames; /* how many frames may wait; ≤ 65,536 */
+	uint64_t bytes;  /* how many bytes may wait; one frame always may */
 	unsigned flags;  /* bits of enum tendril_stream_flags */
 } tendril_stream_options;
 
-/* Open a stream to push into, or to pop from; create it if it does not exist. Close *out with tendril_stream_close. */
+/* Open a stream to push into, or to pop from, and create it if it does not exist. Options NULL: zeroes. Close *out with
+ * tendril_stream_close. */
 TENDRIL_API int tendril_stream_write(tendril *, const char *name, const tendril_stream_options *, tendril_stream **out);
 TENDRIL_API int tendril_stream_read(tendril *, const char *name, const tendril_stream_options *, tendril_stream **out);
 
@@ -359,11 +376,13 @@ TENDRIL_API int tendril_stream_read(tendril *, const char *name, const tendril_s
  * nobody will pop it. */
 TENDRIL_API int tendril_stream_push(tendril_stream *, tendril_buffer *, int64_t wait_ms);
 
-/* Puts a sealed object of this tenant into the stream, with its reference: on TENDRIL_OK the object is zeroed. */
+/* Puts a sealed object of this tenant into the stream, with its reference: on TENDRIL_OK the object is zeroed. wait_ms
+ * and errors as tendril_stream_push. */
 TENDRIL_API int tendril_stream_push_object(tendril_stream *, tendril_object *, int64_t wait_ms);
 
-/* Takes the oldest frame, or waits for one. Release *out; then the writer may use its memory again. *number (NULL:
- * not wanted) counts from 1 in the order of the pushes; missing numbers were dropped, or popped by others.
+/* Takes the oldest frame, or waits for one up to wait_ms (TENDRIL_TIMEOUT; TENDRIL_FOREVER). Release *out; then the
+ * writer may use its memory again. *number (NULL: not wanted) counts from 1 in the order of the pushes; missing numbers
+ * were dropped, or popped by others.
  * TENDRIL_ENDED: there are no more frames. TENDRIL_ABORTED: the stream was removed, or its last writer's connection
  * ended while it had the stream open. */
 TENDRIL_API int tendril_stream_pop(tendril_stream *, int64_t wait_ms, tendril_object *out, uint64_t *number);
@@ -371,8 +390,8 @@ TENDRIL_API int tendril_stream_pop(tendril_stream *, int64_t wait_ms, tendril_ob
 /* Puts a popped frame back in its place, for the next pop. On TENDRIL_OK the object is zeroed. */
 TENDRIL_API int tendril_stream_unpop(tendril_stream *, tendril_object *, uint64_t number);
 
-/* For writers: no more frames follow, from any writer. Readers get the waiting frames, then TENDRIL_ENDED. With
- * abort, waiting frames are dropped and all get TENDRIL_ABORTED. The stream must still be closed. */
+/* Ends the stream for all writers. Readers get the waiting frames, then TENDRIL_ENDED. With abort 1, waiting frames are
+ * dropped and all get TENDRIL_ABORTED. For writers. The stream must still be closed. */
 TENDRIL_API int tendril_stream_end(tendril_stream *, int abort);
 
 /* Closes this end. The stream goes on for others and for later writers, and readers keep waiting. Popped frames stay.
@@ -388,34 +407,35 @@ TENDRIL_API int tendril_streams_json(tendril *, const char *prefix, char **out);
 
 /* ---- Names and life-times --------------------------------------------------------------------------------------- */
 
-/* Deletes a sealed object; its memory goes with the last reference. */
+/* Deletes a sealed object and its name. Its memory is freed with the last reference. */
 TENDRIL_API int tendril_delete(tendril *, tendril_key);
 
-/* Names a sealed object. A taken name is TENDRIL_EXISTS; with replace the object takes the name over, atomically. */
+/* Names a sealed object. TENDRIL_EXISTS: the name is taken. replace 1: it takes over the name, atomically. */
 TENDRIL_API int tendril_bind(tendril *, const tendril_id *, const char *name, int replace);
 
-/* Renames the object named from to to, atomically. */
+/* Renames the object that is named from, atomically. replace as for tendril_bind. */
 TENDRIL_API int tendril_rename(tendril *, const char *from, const char *to, int replace);
 
 enum tendril_change_bits {
 	TENDRIL_PIN = 1,       /* keep it in memory, even when memory is short */
 	TENDRIL_UNPIN = 2,
-	TENDRIL_SET_TTL = 4,   /* ttl_ms from now on; 0: no limit */
+	TENDRIL_SET_TTL = 4,   /* ttl_ms counts from now on; 0: no limit */
 	TENDRIL_SET_LABELS = 8, /* labels replace all old ones */
-	TENDRIL_PERSIST = 16   /* on disk when the call returns */
+	TENDRIL_PERSIST = 16   /* it is on disk when the call returns */
 };
 
-/* Changes a sealed object of the own tenant. what: bits of enum tendril_change_bits. Only ttl_ms, labels and
- * label_count of the options are read (NULL if the bits need none). */
+/* Changes a sealed object of this tenant. what: bits of enum tendril_change_bits. Of the options it reads ttl_ms,
+ * labels and label_count (NULL: the bits need none). TENDRIL_STORAGE, TENDRIL_FULL, TENDRIL_QUOTA: it cannot be written
+ * to disk or kept in memory. */
 TENDRIL_API int tendril_update(tendril *, tendril_key, unsigned what, const tendril_options *);
 
-/* Lets others read an object: to is "uid:N", "gid:N" or "all". tendril_unshare admits no new readers. */
+/* Lets others read an object: to is "uid:N", "gid:N" or "all". tendril_unshare ends that for new readers. */
 TENDRIL_API int tendril_share(tendril *, tendril_key, const char *to);
 TENDRIL_API int tendril_unshare(tendril *, tendril_key, const char *to);
 
-/* ---- Facts ------------------------------------------------------------------------------------------------------ */
+/* ---- Descriptions ----------------------------------------------------------------------------------------------- */
 
-/* Facts about an object. Strings are never NULL ("" if empty); times are RFC 3339. */
+/* Describes an object. Strings are never NULL ("" if empty). Times are RFC 3339. */
 typedef struct tendril_info {
 	tendril_id id;
 	const char *name, *kind, *lifetime, *state, *tenant, *creator, *created, *sealed, *expires;
@@ -432,55 +452,57 @@ typedef struct tendril_info {
 
 typedef struct tendril_query {
 	const char *prefix;          /* of the name; NULL: all */
-	const tendril_label *labels; /* all of these */
+	const tendril_label *labels; /* only objects that have all of these */
 	size_t label_count;
 	int all;                     /* 1: also objects that other connections still fill */
-	int shared;                  /* 1: other tenants' objects that this user may read, instead of the own ones */
+	int shared;                  /* 1: other tenants' objects that this user may read, instead of this tenant's */
 } tendril_query;
 
 /* Describes one object. Free *out with tendril_info_free. */
 TENDRIL_API int tendril_stat(tendril *, tendril_key, tendril_info **out);
 
-/* Describes objects, oldest first. *out has *count elements and is to be freed once, with tendril_info_free. query
- * NULL: all. */
+/* Describes objects, oldest first. *out has *count elements; free it once, with tendril_info_free. query NULL: all. */
 TENDRIL_API int tendril_list(tendril *, const tendril_query *, tendril_info **out, size_t *count);
 
 /* tendril_list page by page, in bounded memory: at most limit objects (0: as many as the daemon gives, up to 1,000).
  * A page may be empty although more follow. *cursor is NULL at first. Each call that succeeds frees it and sets it
- * for the next call, to NULL after the last page. Free it if you stop earlier. What exists all the time comes once.
- * TENDRIL_UNSUPPORTED: the daemon is of an earlier release. */
+ * for the next call, to NULL after the last page. Free it if you stop earlier. An object that exists all the time comes
+ * once. TENDRIL_UNSUPPORTED: the daemon is of an earlier release. */
 TENDRIL_API int tendril_list_page(tendril *, const tendril_query *, uint32_t limit, char **cursor, tendril_info **out,
                                   size_t *count);
 
 /* Frees the result of tendril_stat, tendril_list or tendril_list_page. NULL does nothing. */
 TENDRIL_API void tendril_info_free(tendril_info *);
 
-/* The daemon's status as JSON. Free *out with free(). */
+/* The daemon's status as JSON, as tendril status --json prints it. Free *out with free(). */
 TENDRIL_API int tendril_status_json(tendril *, char **out);
 
 typedef struct tendril_watch tendril_watch;
 
 typedef struct tendril_event {
 	/* "sealed", "named", "unnamed" (the object lost that name), "gone" (the last event of an object), "spilled",
-	 * "restored"; "lost": this process was slow, list again. Ignore events that you do not know. */
+	 * "restored"; "lost": this process was slow and events are missing, list again. Ignore events that you do not
+	 * know. */
 	const char *event;
 	tendril_id id;
-	const char *name, *at;
+	const char *name, *at; /* at: the time, RFC 3339 */
 	uint64_t size;
 } tendril_event;
 
-/* Reports events of the tenant's objects whose name begins with prefix, on a connection of its own. No event after
- * the return is missed. Close *out with tendril_watch_close. */
+/* Reports events of the tenant's objects whose name begins with prefix (NULL: all), on a connection of its own. No
+ * event after the return is missed. A watch does not reconnect. Options and errors as tendril_connect_with. Close *out
+ * with tendril_watch_close. */
 TENDRIL_API int tendril_watch_open(const tendril_connect_options *, const char *prefix, tendril_watch **out);
 
-/* The next event; its strings are valid until the next call. wait_ms as tendril_get's (TENDRIL_TIMEOUT). One thread
- * at a time. */
+/* Waits for the next event. Its strings are valid until the next call. wait_ms as for tendril_get (TENDRIL_TIMEOUT).
+ * One thread at a time. After TENDRIL_DISCONNECTED close the watch and open another one. */
 TENDRIL_API int tendril_watch_next(tendril_watch *, int64_t wait_ms, tendril_event *out);
 
 /* A descriptor for poll(2): readable when tendril_watch_next(…, 0, …) is worth calling. Call that until it returns
  * TENDRIL_TIMEOUT. The library owns the descriptor. */
 TENDRIL_API int tendril_watch_fd(const tendril_watch *);
 
+/* Ends a watch and its connection. NULL does nothing. */
 TENDRIL_API void tendril_watch_close(tendril_watch *);
 
 #ifdef __cplusplus

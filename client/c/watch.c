@@ -1,4 +1,4 @@
-/* Watching: a connection of its own on which the daemon sends one frame an event. */
+/* Watching: a connection of its own, on which the daemon sends one frame for each event. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,10 @@ enum { BEGIN_MS = 5000 };
 struct tendril_watch {
 	tendril *t;
 	uint64_t request;
-	char *text; /* the last event's */
+	char *text; /* the last event, in which its strings lie */
 };
 
-/* The next frame's payload; the frame's descriptors are nobody's. */
+/* Receives the next event. A frame's descriptors are closed, because no event has any. */
 static int next_payload(tendril_watch *w, int64_t wait_ms, struct frame *f)
 {
 	*f = (struct frame){.fds = {-1, -1}};
@@ -32,7 +32,7 @@ static int next_payload(tendril_watch *w, int64_t wait_ms, struct frame *f)
 			return tdl_fail_text(code, (const char *)text, n);
 	}
 	if (f->type != (M_WATCH | REPLY_BIT) || f->request != w->request)
-		return tdl_fail(TENDRIL_PROTOCOL, "a reply of type 0x%x to a watch", (unsigned)f->type);
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a message of type 0x%x to a watch", (unsigned)f->type);
 	return TENDRIL_OK;
 }
 
@@ -44,7 +44,7 @@ static int begin(tendril_watch *w, const char *prefix)
 	size_t sent;
 	put_str16(&m, prefix);
 	if (m.bad)
-		return tdl_fail(TENDRIL_INVALID, "a prefix of more than %d bytes", TENDRIL_MAX_NAME);
+		return tdl_fail(TENDRIL_INVALID, "the prefix has more than %d bytes", TENDRIL_MAX_NAME);
 	w->request = ++w->t->next;
 	raw[0] = (uint8_t)(m.n - HEADER_BYTES);
 	raw[1] = (uint8_t)((m.n - HEADER_BYTES) >> 8);
@@ -53,7 +53,7 @@ static int begin(tendril_watch *w, const char *prefix)
 		return tdl_fail(TENDRIL_DISCONNECTED, "cannot write to the daemon");
 	int status = next_payload(w, BEGIN_MS, &f);
 	if (status == TENDRIL_OK && f.length)
-		status = tdl_fail(TENDRIL_PROTOCOL, "a watch began with an event");
+		status = tdl_fail(TENDRIL_PROTOCOL, "the daemon did not confirm the watch");
 	return status;
 }
 
@@ -97,7 +97,7 @@ static int read_event(struct json *j, tendril_event *e)
 	if (json_done(j))
 		return TENDRIL_OK;
 	memset(e, 0, sizeof *e);
-	return tdl_fail(TENDRIL_PROTOCOL, "an event that is no JSON");
+	return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a malformed event");
 }
 
 int tendril_watch_next(tendril_watch *w, int64_t wait_ms, tendril_event *out)

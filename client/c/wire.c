@@ -1,4 +1,4 @@
-/* Encoding and decoding, byte by byte; every length is checked before it is used. */
+/* Encoding and decoding, byte by byte. Every length is checked before it is used. */
 #include <string.h>
 
 #include "internal.h"
@@ -107,7 +107,7 @@ uint32_t wire_wait(int64_t ms)
 struct writer begin_frame(uint8_t *to, size_t cap, enum message kind)
 {
 	struct writer w = {.to = to, .cap = cap};
-	put_u32(&w, 0); /* the length and the request number are entered when it is sent */
+	put_u32(&w, 0); /* sending enters the length and the request number */
 	put_u16(&w, (uint16_t)kind);
 	put_u16(&w, 0);
 	put_u64(&w, 0);

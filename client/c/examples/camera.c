@@ -1,10 +1,10 @@
-/* A camera-like producer and its consumer: a stream of frames that are written in place into shared memory and read there.
+/* A producer of images, like a camera, and its consumer. The frames are written and read in place, in shared memory.
  *
  *     ./camera produce 100 &
  *     ./camera consume               # shows how bright each frame is
  *
- * At most AHEAD frames wait: then the producer does. Memory that is released comes back to the same producer, already
- * warm. The tensor's metadata says what the bytes are, so that Python sees an array:
+ * At most AHEAD frames wait in the stream; then the producer waits. The producer gets released memory back, which costs
+ * no page faults. The metadata says what the bytes are, so that Python sees an array:
  *     for frame in tendril.connect().reader("camera"): frame.numpy()
  */
 #include <stdio.h>

@@ -1,11 +1,12 @@
-/* A program that outlives its daemon: it shows an object every 200 ms, whatever becomes of the node, and goes idle between.
+/* A program that outlives its daemon: it shows an object every 200 ms, and is idle between.
  *
  *     cc steady.c $(pkg-config --cflags --libs tendril) -o steady
  *     ./share put greeting "hello, world"
- *     ./steady greeting 50            # meanwhile, in another terminal: tendril daemon --takeover; or kill -9 it and start another one
+ *     ./steady greeting 50
  *
- * The connection comes back by itself. After --takeover nothing is lost; after a crash the object that is held stays readable, and
- * is said to be gone unless it was on disk.
+ * Meanwhile run tendril daemon --takeover in another terminal, or kill -9 the daemon and start another one. The program
+ * reconnects. After --takeover nothing is lost. After a crash the object that it holds stays readable; it is gone for
+ * others unless it was on disk.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -14,12 +15,12 @@
 
 enum { EVERY_MS = 200 };
 
-/* Goes idle. What the process keeps mapped without need it gives back when the daemon wants it: there is no thread to do that. */
+/* Waits. When the daemon wants memory unmapped that is not in use, this does it, because the library has no thread. */
 static void idle(tendril *store)
 {
 	struct pollfd wake = {.fd = tendril_sweep_fd(store), .events = POLLIN};
 	if (poll(&wake, 1, EVERY_MS) == 1)
-		tendril_sweep(store); /* its error is the next call's, too */
+		tendril_sweep(store); /* if it fails, the next call fails too */
 }
 
 int main(int argc, char **argv)
@@ -37,12 +38,13 @@ int main(int argc, char **argv)
 	for (int left = argc > 2 ? atoi(argv[2]) : 10; left > 0; left--) {
 		tendril_object now;
 		int status = tendril_get(store, tendril_named(argv[1]), 0, &now);
-		if (status == TENDRIL_OK) { /* the newest is kept until there is a newer one */
+		if (status == TENDRIL_OK) { /* keep the newest object until there is a newer one */
 			tendril_release(&held);
 			held = now;
 		}
+		const char *missing = tendril_gone(&held) ? "lost, and still held" : tendril_strerror(status);
 		printf("%.*s (%s)\n", (int)held.size, held.data ? (const char *)held.data : "",
-		       status == TENDRIL_OK ? "there" : tendril_gone(&held) ? "lost, and still held" : tendril_strerror(status));
+		       status == TENDRIL_OK ? "there" : missing);
 		fflush(stdout);
 		idle(store);
 	}

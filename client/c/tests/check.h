@@ -17,11 +17,13 @@
 #include "tendril.h"
 
 #define CHECK(cond) do { if (!(cond)) { \
-	fprintf(stderr, "%s:%d: %s: not so (last message: %s)\n", __FILE__, __LINE__, #cond, tendril_message()); exit(1); } } while (0)
+	fprintf(stderr, "%s:%d: %s is false (last message: %s)\n", __FILE__, __LINE__, #cond, tendril_message()); \
+	exit(1); } } while (0)
 #define OK(call) do { int s_ = (call); if (s_ != TENDRIL_OK) { \
 	fprintf(stderr, "%s:%d: %s: %d %s\n", __FILE__, __LINE__, #call, s_, tendril_message()); exit(1); } } while (0)
 #define IS(status, call) do { int s_ = (call); if (s_ != (status)) { \
-	fprintf(stderr, "%s:%d: %s gave %d (%s), not %s\n", __FILE__, __LINE__, #call, s_, tendril_message(), #status); exit(1); } } while (0)
+	fprintf(stderr, "%s:%d: %s returned %d (%s), not %s\n", __FILE__, __LINE__, #call, s_, tendril_message(), #status); \
+	exit(1); } } while (0)
 
 static inline int count_fds(void)
 {
@@ -64,7 +66,7 @@ static inline void stop_daemon(void)
 	CHECK(system(command) == 0);
 }
 
-/* Starts a daemon in daemon_dir, with a store of 512 MiB; flag NULL: no more than that. */
+/* Starts a daemon in daemon_dir, with a store of 512 MiB. flag: a further flag, or NULL. */
 static inline void spawn_daemon(const char *flag)
 {
 	const char *bin = getenv("TENDRIL_BIN");
@@ -102,7 +104,7 @@ static inline void await_daemon(void)
 	CHECK(!"the daemon answers within 30 s");
 }
 
-/* Starts a daemon of this test's own. Skips the test where there is no TENDRIL_BIN. */
+/* Starts a daemon for this test alone. Skips the test if TENDRIL_BIN is not set. */
 static inline void start_daemon(void)
 {
 	char path[128];
@@ -125,7 +127,7 @@ static inline void kill_daemon(void)
 	daemon_pid = 0;
 }
 
-/* Another daemon takes the place of the one that runs. */
+/* Starts a daemon that takes over from the one that runs. */
 static inline void hand_over(void)
 {
 	pid_t before = daemon_pid;
@@ -138,7 +140,8 @@ struct test {
 	void (*run)(void);
 };
 
-/* Runs n tests against one daemon, and last the one in which it dies; each is to leave as many descriptors as it found. */
+/* Runs n tests against one daemon, and last the one in which the daemon dies. Each must leave as many descriptors open
+ * as it found. */
 static inline int run_tests(const char *program, const struct test *tests, size_t n, void (*daemon_dies)(void))
 {
 	tendril *t;

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs the examples as their comments say, against a daemon of its own. TENDRIL_BIN: the daemon; EXAMPLES: where they lie.
+# Runs the examples as their comments say, against a daemon of its own. TENDRIL_BIN: the daemon; EXAMPLES: their folder.
 set -eu
 [ -n "${TENDRIL_BIN:-}" ] && [ -x "$TENDRIL_BIN" ] || { echo "examples: skipped: no daemon"; exit 0; }
 dir=$(mktemp -d)
-export TENDRIL_SOCKET="$dir/s" TENDRIL_STATE_DIR="$dir/state" TENDRIL_VENDORS="$dir/vendors" TENDRIL_CAPACITY=256MiB TENDRIL_LISTEN=none
+export TENDRIL_SOCKET="$dir/s" TENDRIL_STATE_DIR="$dir/state" TENDRIL_VENDORS="$dir/vendors"
+export TENDRIL_CAPACITY=256MiB TENDRIL_LISTEN=none
 mkdir "$dir/vendors"
 "$TENDRIL_BIN" daemon >"$dir/log" 2>&1 </dev/null &
 daemon=$!

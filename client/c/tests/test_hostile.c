@@ -1,6 +1,6 @@
-/* The library against a peer that lies: garbage, truncations, wrong counts of descriptors, lengths and places that do not
- * hold. Whatever comes, a call ends with a status, nothing outside the library's memory is touched (the sanitizers
- * watch), and no descriptor stays. */
+/* The library against a peer that lies: garbage, truncations, wrong numbers of descriptors, wrong lengths and places.
+ * Whatever comes, a call ends with a status, nothing outside the library's memory is touched (the sanitizers watch),
+ * and no descriptor stays open. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -15,10 +15,11 @@
 
 enum {
 	MAX_REPLY = 4096, PAGE = 4096, ERROR_FRAME = 0xFFFF, REPLY = 0x8000,
-	GET = 4, CREATE = 2, LIST = 145, STAT = 9, STATUS = 10, SWEEP = 14, OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93
+	GET = 4, CREATE = 2, LIST = 145, STAT = 9, STATUS = 10, SWEEP = 14,
+	OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93
 };
 
-/* What the peer answers the first request after the greeting with, in place of what is right: the last one, where prelude is another. */
+/* What the peer sends instead of the right reply: to the first request after the greeting, or after prelude's. */
 struct script {
 	uint8_t bytes[MAX_REPLY];
 	size_t n;
@@ -30,13 +31,17 @@ struct script {
 static char dir[] = "/tmp/tendril-hostile-XXXXXX", path[64];
 static int listener, memory;
 static struct script script;
-static struct { /* it answers CREATE with a status, STATUS with a text, SWEEP with nothing to sweep; after some CREATEs it says INVALID */
+/* The peer answers CREATE with a status, STATUS with a text, SWEEP with nothing to sweep. After some CREATEs it answers
+ * with INVALID. */
+static struct {
 	int status, creates, enough;
 	const char *text;
 } store;
-static int begun, served, requests; /* connections, those that are over, and what the last one asked; the latter two with __atomic */
+/* Connections, those that are over, and the requests of the last one. The latter two are accessed with __atomic. */
+static int begun, served, requests;
 
-/* What it answers the request before that with, once; hang_up: and that ends the connection, so that script meets the next. n 0: nothing. */
+/* The reply to the request before that, once. n 0: there is none. hang_up: then the peer ends the connection, and the
+ * script is for the next one. */
 static struct {
 	struct script is;
 	bool hang_up, told;
@@ -172,7 +177,7 @@ static void refuse(int fd)
 	send_bytes(fd, bytes, sizeof bytes, 0);
 }
 
-/* The library's connect: where everybody is refused it comes back when the peer has hung up, so that nothing can be written. */
+/* The library's connect. If the peer refuses everybody, it returns once the peer has hung up: then writing fails. */
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t n)
 {
 	long status = syscall(SYS_connect, fd, to.__sockaddr__, n);
@@ -404,8 +409,9 @@ static void right_ones(void)
 static void lying_places(void)
 {
 	static const struct { uint64_t segment, bytes, offset, size; uint32_t meta; } lies[] = {
-		{1, PAGE, 0, PAGE + 1, 2}, {1, PAGE, 64, PAGE, 2}, {1, PAGE, UINT64_MAX, 1, 2}, {1, PAGE, UINT64_MAX - 50, 100, 2},
-		{1, 1ull << 40, 0, 1, 2}, {1, 2 * PAGE, 0, 1, 2}, {1, UINT64_MAX, 0, UINT64_MAX, 2}, {1, 0, 0, 1, 2}, {0, PAGE, 0, 1, 2},
+		{1, PAGE, 0, PAGE + 1, 2}, {1, PAGE, 64, PAGE, 2}, {1, PAGE, UINT64_MAX, 1, 2},
+		{1, PAGE, UINT64_MAX - 50, 100, 2}, {1, 1ull << 40, 0, 1, 2}, {1, 2 * PAGE, 0, 1, 2},
+		{1, UINT64_MAX, 0, UINT64_MAX, 2}, {1, 0, 0, 1, 2}, {0, PAGE, 0, 1, 2},
 		{1, PAGE, 0, 1, 3}, {1, PAGE, 0, 1, 1}, {1, PAGE, 0, 1, UINT32_MAX},
 	};
 	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
@@ -419,7 +425,8 @@ static void wrong_descriptors(void)
 	for (int fds = 0; fds <= 12; fds++) {
 		right_get(1, PAGE, 64, 100, 2);
 		script.fds = fds;
-		IS(fds >= 1 && fds <= 4 ? TENDRIL_OK : TENDRIL_PROTOCOL, call(GET)); /* a few more may belong to the next frame */
+		/* A few more may belong to the next frame. */
+		IS(fds >= 1 && fds <= 4 ? TENDRIL_OK : TENDRIL_PROTOCOL, call(GET));
 	}
 	right_get(1, PAGE, 64, 100, 2);
 	script.bytes[6] = 0; /* no descriptor is announced, so that the segment is unknown */
@@ -440,7 +447,8 @@ static void broken_frames(void)
 		script.fds = n ? 1 : 0;
 		IS(TENDRIL_DISCONNECTED, call(GET));
 	}
-	static const struct { int at; uint8_t value; } lies[] = {{3, 1}, {2, 0x20}, {5, 0}, {4, 9}, {6, 8}, {6, 3}, {7, 1}, {8, 3}};
+	static const struct { int at; uint8_t value; } lies[] = {
+		{3, 1}, {2, 0x20}, {5, 0}, {4, 9}, {6, 8}, {6, 3}, {7, 1}, {8, 3}};
 	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
 		script = right;
 		script.bytes[lies[i].at] = lies[i].value;
@@ -472,7 +480,8 @@ static void right(int kind)
 	}
 }
 
-/* The replies of streams, fills and composites: right, cut at every byte, too long, with descriptors missing and too many. */
+/* Replies about streams, fills and composites: right, cut at every byte, too long, with too few and too many
+ * descriptors. */
 static void newer_replies(void)
 {
 	static const int kinds[] = {OPEN, POP, FILL, COMPOSE};
@@ -489,7 +498,8 @@ static void newer_replies(void)
 			script.fds = cut ? script.fds : 0;
 			IS(TENDRIL_DISCONNECTED, call(kind));
 		}
-		for (int longer = -1; longer <= 1; longer += 2) { /* the header and what comes agree, but it is another payload */
+		/* The header and the size agree, but the payload is another one. */
+		for (int longer = -1; longer <= 1; longer += 2) {
 			right(kind);
 			script.n += (size_t)longer;
 			script.bytes[0] = (uint8_t)(script.n - 16);
@@ -509,7 +519,8 @@ static void newer_replies(void)
 		IS(TENDRIL_PROTOCOL, call(kind));
 	}
 	static const struct { uint64_t segment, bytes, offset, size; } lies[] = {
-		{1, PAGE, 0, PAGE + 1}, {1, PAGE, 64, PAGE}, {1, PAGE, UINT64_MAX, 1}, {1, PAGE, UINT64_MAX - 50, 100}, {1, 1ull << 40, 0, 1},
+		{1, PAGE, 0, PAGE + 1}, {1, PAGE, 64, PAGE}, {1, PAGE, UINT64_MAX, 1}, {1, PAGE, UINT64_MAX - 50, 100},
+		{1, 1ull << 40, 0, 1},
 		{1, 2 * PAGE, 0, 1}, {1, UINT64_MAX, 0, UINT64_MAX}, {1, 0, 0, 1}, {0, PAGE, 0, 1},
 	};
 	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
@@ -535,7 +546,8 @@ static void lying_verdicts(void)
 		CHECK(gone == (verdict == 0));
 	}
 	static const struct { uint8_t count, high, verdict, n; } lies[] = {
-		{1, 0, 3, 3}, {1, 0, 255, 3}, {0, 0, 0, 3}, {2, 0, 0, 3}, {255, 255, 0, 3}, {1, 0, 0, 2}, {1, 0, 0, 1}, {1, 0, 0, 0}, {1, 0, 0, 4}, {2, 0, 0, 4},
+		{1, 0, 3, 3}, {1, 0, 255, 3}, {0, 0, 0, 3}, {2, 0, 0, 3}, {255, 255, 0, 3}, {1, 0, 0, 2}, {1, 0, 0, 1},
+		{1, 0, 0, 0}, {1, 0, 0, 4}, {2, 0, 0, 4},
 		{0, 0, 0, 2},
 	};
 	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
@@ -596,7 +608,7 @@ static void limit(void)
 	CHECK(__atomic_load_n(&requests, __ATOMIC_SEQ_CST) == 2); /* Hello, Create */
 }
 
-/* Who was refused memory goes on asking while some is on its way back that would help: the tenant's own, where its quota is used up. */
+/* A client that was refused memory asks again while memory is being freed that helps: for a quota, the tenant's own. */
 static void leaving(void)
 {
 	static const struct {
@@ -650,7 +662,7 @@ static void bad_json(void)
 	OK(call(STAT));
 }
 
-/* Random changes to right replies; a fixed seed, so that a failure comes again. */
+/* Random changes to right replies. The seed is fixed, so that a failure can be repeated. */
 static void mutations(void)
 {
 	enum { KINDS = 10 };
@@ -670,7 +682,8 @@ static void mutations(void)
 			script.fds = 0;
 		int status = call(kind);
 		CHECK(status >= TENDRIL_OK && status <= 0xFFFF);
-		statuses |= 1 << (status == TENDRIL_OK ? 0 : status == TENDRIL_PROTOCOL ? 1 : status == TENDRIL_DISCONNECTED ? 2 : 3);
+		statuses |= 1 << (status == TENDRIL_OK ? 0 : status == TENDRIL_PROTOCOL ? 1 :
+		                  status == TENDRIL_DISCONNECTED ? 2 : 3);
 	}
 	memset(&prelude, 0, sizeof prelude);
 	CHECK((statuses & 7) == 7); /* the changes reach all three */

@@ -71,7 +71,7 @@ static void gets(void)
 	tendril_close(reader);
 }
 
-/* What was let go of comes back to the daemon, though the reader asks nothing over the socket but what the index tells it to. */
+/* Released memory is freed, although the reader sends only the sweeps that the index asks for. */
 static void memory_comes_back(void)
 {
 	enum { N = 90 << 20 };
@@ -400,7 +400,8 @@ static void refused_indexes(void)
 	static const struct { int slots, level, fds, word; uint64_t is; } lies[] = {
 		{0, LEVEL_BYTES, 2, 0, 0x315844494C524454ull}, {SLOTS_BYTES * 2, LEVEL_BYTES, 2, 0, 0x315844494C524454ull},
 		{SLOTS_BYTES, LEVEL_BYTES * 2, 2, 0, 0x315844494C524454ull}, {SLOTS_BYTES, 0, 2, 0, 0x315844494C524454ull},
-		{SLOTS_BYTES, LEVEL_BYTES, 1, 0, 0x315844494C524454ull}, {SLOTS_BYTES, LEVEL_BYTES, 0, 0, 0x315844494C524454ull},
+		{SLOTS_BYTES, LEVEL_BYTES, 1, 0, 0x315844494C524454ull},
+		{SLOTS_BYTES, LEVEL_BYTES, 0, 0, 0x315844494C524454ull},
 		{SLOTS_BYTES, LEVEL_BYTES, 2, 0, 0}, {SLOTS_BYTES, LEVEL_BYTES, 2, 1, 1},
 		{SLOTS_BYTES, LEVEL_BYTES, 2, 2, 1u << 20}, {SLOTS_BYTES, LEVEL_BYTES, 2, 3, 1u << 20},
 	};
@@ -426,7 +427,8 @@ static void lying_records(void)
 {
 	static const uint64_t numbers[] = {0, 5, RECORDS - 1, RECORDS, (1 << 21) - 1};
 	static const struct { int word; uint64_t is; } lies[] = {
-		{0, 0}, {0, ~0ull}, {0, 7ull << 21 | 1 << 24}, {3, 99}, {3, ~0ull}, {5, 1}, {4, ~0ull}, {6, 0xffffffffffffffffull},
+		{0, 0}, {0, ~0ull}, {0, 7ull << 21 | 1 << 24}, {3, 99}, {3, ~0ull}, {5, 1}, {4, ~0ull},
+		{6, 0xffffffffffffffffull},
 		{6, 129ull << 16}, {6, 129ull << 32}, {6, 100ull << 16 | 100ull << 32},
 	};
 	begin_level();
@@ -440,7 +442,8 @@ static void lying_records(void)
 			uint64_t *r = enter(id, numbers[n]);
 			r[lies[i].word] = lies[i].is;
 			int status = tendril_get(t, tendril_by_id(id), 0, &o);
-			CHECK(status == TENDRIL_NOT_FOUND || (status == TENDRIL_OK && o.data == NULL)); /* at most an empty object */
+			/* At most an empty object. */
+			CHECK(status == TENDRIL_NOT_FOUND || (status == TENDRIL_OK && o.data == NULL));
 			tendril_release(&o);
 		}
 	begin_level(); /* one that does not lie, and slots of which a stranger has written every word */

@@ -193,18 +193,21 @@ static void names_and_changes(void)
 	tendril_info *info;
 	size_t n;
 	const tendril_label labels[] = {{"kind", "map"}, {"area", "n\"ö\n"}};
-	OK(tendril_put(t, "abc", 3, &(tendril_options){.labels = labels, .label_count = 2, .ttl_ms = 600000, .lifetime = TENDRIL_TTL}, &o));
+	tendril_options labelled = {.labels = labels, .label_count = 2, .ttl_ms = 600000, .lifetime = TENDRIL_TTL};
+	OK(tendril_put(t, "abc", 3, &labelled, &o));
 	OK(tendril_bind(t, &o.id, "first", 0));
 	OK(tendril_rename(t, "first", "second", 0));
 	IS(TENDRIL_NOT_FOUND, tendril_stat(t, tendril_named("first"), &info));
 	OK(tendril_stat(t, tendril_named("second"), &info));
-	CHECK(info->size == 3 && info->label_count == 2 && strcmp(info->labels[0].key, "area") == 0 && strcmp(info->labels[0].value, "n\"ö\n") == 0);
+	CHECK(info->size == 3 && info->label_count == 2);
+	CHECK(strcmp(info->labels[0].key, "area") == 0 && strcmp(info->labels[0].value, "n\"ö\n") == 0);
 	CHECK(*info->expires && strcmp(info->state, "sealed") == 0 && (pid_t)info->creator_pid == getpid());
 	tendril_info_free(info);
 	OK(tendril_list(t, &(tendril_query){.prefix = "sec", .labels = labels, .label_count = 1}, &info, &n));
 	CHECK(n == 1 && memcmp(&info->id, &o.id, sizeof o.id) == 0);
 	tendril_info_free(info);
-	OK(tendril_update(t, tendril_named("second"), TENDRIL_PIN | TENDRIL_SET_TTL | TENDRIL_SET_LABELS, &(tendril_options){.labels = labels, .label_count = 1}));
+	OK(tendril_update(t, tendril_named("second"), TENDRIL_PIN | TENDRIL_SET_TTL | TENDRIL_SET_LABELS,
+	                  &(tendril_options){.labels = labels, .label_count = 1}));
 	OK(tendril_list(t, &(tendril_query){.labels = labels + 1, .label_count = 1}, &info, &n));
 	CHECK(n == 0);
 	tendril_info_free(info);

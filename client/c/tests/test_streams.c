@@ -127,7 +127,8 @@ static void bounds(void)
 	OK(tendril_stream_write(t, "bounds", &(tendril_stream_options){.frames = 1, .flags = TENDRIL_STREAM_NEW}, &w));
 	IS(TENDRIL_EXISTS, tendril_stream_write(t, "bounds", &(tendril_stream_options){.flags = TENDRIL_STREAM_NEW}, &no));
 	CHECK(no == NULL);
-	IS(TENDRIL_NOT_FOUND, tendril_stream_read(t, "none", &(tendril_stream_options){.flags = TENDRIL_STREAM_EXISTING}, &no));
+	tendril_stream_options existing = {.flags = TENDRIL_STREAM_EXISTING};
+	IS(TENDRIL_NOT_FOUND, tendril_stream_read(t, "none", &existing, &no));
 	IS(TENDRIL_INVALID, tendril_stream_read(t, "none", &(tendril_stream_options){.flags = 1 << 10}, &no));
 	IS(TENDRIL_INVALID, tendril_stream_read(t, "", NULL, &no));
 	OK(tendril_stream_read(t, "bounds", NULL, &r));
@@ -150,7 +151,8 @@ static void bounds(void)
 	push_text(w, t, "five", TENDRIL_ABORTED);
 	tendril_stream_close(w);
 	tendril_stream_close(r);
-	OK(tendril_stream_write(dying, "drop", &(tendril_stream_options){.frames = 2, .flags = TENDRIL_STREAM_DROP_OLDEST}, &w));
+	tendril_stream_options dropping = {.frames = 2, .flags = TENDRIL_STREAM_DROP_OLDEST};
+	OK(tendril_stream_write(dying, "drop", &dropping, &w));
 	OK(tendril_stream_read(t, "drop", NULL, &r));
 	for (int i = 0; i < 5; i++)
 		push_text(w, dying, (char[]){(char)('a' + i), 0}, TENDRIL_OK);
@@ -255,7 +257,8 @@ static void composites(void)
 		tendril_release(&parts[i]);
 	tendril_release(&whole);
 	OK(tendril_stat(t, tendril_named("pair"), &info));
-	CHECK(info->member_count == 2 && strcmp(info->members[0].name, "left") == 0 && strcmp(info->members[1].name, "right") == 0);
+	CHECK(info->member_count == 2 && strcmp(info->members[0].name, "left") == 0);
+	CHECK(strcmp(info->members[1].name, "right") == 0);
 	OK(tendril_get(t, tendril_by_id(info->members[1].id), 0, &got));
 	CHECK(memcmp(got.data, "right", 5) == 0);
 	tendril_release(&got);
