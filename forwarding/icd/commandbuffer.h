@@ -1,5 +1,5 @@
-// cl_khr_command_buffer, by name only. Included by stubs.c. The types are the extension's: handles, and sync points of 32
-// bits. They are spelled out, since the extension's header is provisional and differs from release to release.
+// cl_khr_command_buffer, by name only. Included by stubs.c. The types are the extension's: handles, and sync points of
+// 32 bits. They are spelled out, because the extension's header is provisional and differs from release to release.
 
 #define SYNC_ARGS cl_uint n, const cl_uint *list, cl_uint *point, void *mutable_handle
 #define RECORD                                                                                                         \

@@ -15,8 +15,8 @@ cl_mem CL_API_CALL tdl_clCreateImageWithProperties(cl_context context, const cl_
   CREATE(cl_mem, tdlCreateImage(U(context), U(properties), flags, U(format), U(desc), U(host), U(&code)));
 }
 
-// WIDTH is the width that stands for a size of 1.1's functions, which refuse any size of 0; clCreateImage looks at the width alone in
-// some drivers.
+// WIDTH is the image's width, or 0 if another size is 0. The functions of OpenCL 1.1 refuse any size of 0, but
+// clCreateImage of some drivers checks the width only.
 #define WIDTH(all) ((all) ? width : 0)
 
 cl_mem CL_API_CALL tdl_clCreateImage2D(cl_context context, cl_mem_flags flags, const cl_image_format *format,

@@ -469,7 +469,8 @@ cl_int CL_API_CALL tdl_clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer
 void *CL_API_CALL tdl_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags,
                                          size_t offset, size_t size, ENQUEUE_ARGS, cl_int *errcode_ret) {
   WAITS;
-  CREATE_NOTED(void *, queue, size, tdlEnqueueMap(U(queue), U(buffer), blocking, flags, offset, size, &waits, U(&code)));
+  CREATE_NOTED(void *, queue, size,
+               tdlEnqueueMap(U(queue), U(buffer), blocking, flags, offset, size, &waits, U(&code)));
 }
 
 cl_int CL_API_CALL tdl_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memobj, void *ptr, ENQUEUE_ARGS) {

@@ -51,9 +51,12 @@ UNSUPPORTED(clSetCommandQueueProperty, TDL_QUEUE, CL_INVALID_OPERATION)
 
 // Sharing with graphics: no context here is made from one.
 UNSUPPORTED_CREATE(clCreateFromGLBuffer, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint b)
-UNSUPPORTED_CREATE(clCreateFromGLTexture, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
-UNSUPPORTED_CREATE(clCreateFromGLTexture2D, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
-UNSUPPORTED_CREATE(clCreateFromGLTexture3D, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
+UNSUPPORTED_CREATE(clCreateFromGLTexture, TDL_CONTEXT, CL_INVALID_CONTEXT,
+                   cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
+UNSUPPORTED_CREATE(clCreateFromGLTexture2D, TDL_CONTEXT, CL_INVALID_CONTEXT,
+                   cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
+UNSUPPORTED_CREATE(clCreateFromGLTexture3D, TDL_CONTEXT, CL_INVALID_CONTEXT,
+                   cl_mem_flags f, cl_uint t, cl_int m, cl_uint x)
 UNSUPPORTED_CREATE(clCreateFromGLRenderbuffer, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint b)
 UNSUPPORTED(clGetGLObjectInfo, TDL_ANY, CL_INVALID_GL_OBJECT)
 UNSUPPORTED(clGetGLTextureInfo, TDL_ANY, CL_INVALID_GL_OBJECT)
@@ -61,7 +64,8 @@ UNSUPPORTED(clEnqueueAcquireGLObjects, TDL_QUEUE, CL_INVALID_CONTEXT)
 UNSUPPORTED(clEnqueueReleaseGLObjects, TDL_QUEUE, CL_INVALID_CONTEXT)
 UNSUPPORTED(clGetGLContextInfoKHR, TDL_ANY, CL_INVALID_GL_SHAREGROUP_REFERENCE_KHR)
 UNSUPPORTED_CREATE(clCreateEventFromGLsyncKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, void *s)
-UNSUPPORTED_CREATE(clCreateFromEGLImageKHR, TDL_CONTEXT, CL_INVALID_OPERATION, void *d, void *i, cl_mem_flags f, void *p)
+UNSUPPORTED_CREATE(clCreateFromEGLImageKHR, TDL_CONTEXT, CL_INVALID_OPERATION,
+                   void *d, void *i, cl_mem_flags f, void *p)
 UNSUPPORTED_CREATE(clCreateEventFromEGLSyncKHR, TDL_CONTEXT, CL_INVALID_OPERATION, void *s, void *d)
 UNSUPPORTED(clEnqueueAcquireEGLObjectsKHR, TDL_QUEUE, CL_INVALID_OPERATION)
 UNSUPPORTED(clEnqueueReleaseEGLObjectsKHR, TDL_QUEUE, CL_INVALID_OPERATION)
@@ -78,6 +82,7 @@ UNSUPPORTED_CREATE(clCreateFromD3D11Texture3DKHR, TDL_CONTEXT, CL_INVALID_CONTEX
 UNSUPPORTED(clEnqueueAcquireD3D11ObjectsKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
 UNSUPPORTED(clEnqueueReleaseD3D11ObjectsKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
 UNSUPPORTED(clGetDeviceIDsFromDX9MediaAdapterKHR, TDL_ANY, CL_INVALID_PLATFORM)
-UNSUPPORTED_CREATE(clCreateFromDX9MediaSurfaceKHR, TDL_CONTEXT, CL_INVALID_CONTEXT, cl_mem_flags f, cl_uint t, void *i, cl_uint p)
+UNSUPPORTED_CREATE(clCreateFromDX9MediaSurfaceKHR, TDL_CONTEXT, CL_INVALID_CONTEXT,
+                   cl_mem_flags f, cl_uint t, void *i, cl_uint p)
 UNSUPPORTED(clEnqueueAcquireDX9MediaSurfacesKHR, TDL_QUEUE, CL_INVALID_CONTEXT)
 UNSUPPORTED(clEnqueueReleaseDX9MediaSurfacesKHR, TDL_QUEUE, CL_INVALID_CONTEXT)

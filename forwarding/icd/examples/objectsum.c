@@ -2,7 +2,9 @@
  *
  *   cc -o objectsum objectsum.c -lOpenCL                    (cl_tendril_store.h: PREFIX/include/tendril)
  *   tendril put big.bin && tendril run -- ./objectsum big.bin
- *   tendril put --server gpu7 big.bin && tendril run --server gpu7 -- ./objectsum big.bin    the bytes cross once, for any number of runs
+ *   tendril put --server gpu7 big.bin && tendril run --server gpu7 -- ./objectsum big.bin
+ *
+ * The last line's bytes cross the network once, for any number of runs.
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -12,7 +14,8 @@
 #include <string.h>
 #include <tendril/cl_tendril_store.h>
 
-#define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { fprintf(stderr, "objectsum: %s: %d\n", #e, s_); exit(1); } } while (0)
+#define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { \
+	fprintf(stderr, "objectsum: %s: %d\n", #e, s_); exit(1); } } while (0)
 
 enum { ITEMS = 1024 };
 
@@ -39,8 +42,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "objectsum: this platform has no cl_tendril_store: run it with tendril run\n");
 		return 1;
 	}
-	clCreateBufferFromObjectTENDRIL_fn open_object =
-		(clCreateBufferFromObjectTENDRIL_fn)clGetExtensionFunctionAddressForPlatform(platform, "clCreateBufferFromObjectTENDRIL");
+	clCreateBufferFromObjectTENDRIL_fn open_object = (clCreateBufferFromObjectTENDRIL_fn)
+		clGetExtensionFunctionAddressForPlatform(platform, "clCreateBufferFromObjectTENDRIL");
 	CHECK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
 	cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
 	CHECK(code);

@@ -36,7 +36,8 @@ static cl_int platforms(const char *library) {
   void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (!lib) FAIL("%s", dlerror());
   void *(*address)(const char *) = (void *(*)(const char *))dlsym(lib, "clGetExtensionFunctionAddress");
-  cl_int (*ids)(cl_uint, cl_platform_id *, cl_uint *) = (cl_int(*)(cl_uint, cl_platform_id *, cl_uint *))address("clIcdGetPlatformIDsKHR");
+  typedef cl_int (*platform_ids)(cl_uint, cl_platform_id *, cl_uint *);
+  platform_ids ids = (platform_ids)address("clIcdGetPlatformIDsKHR");
   cl_uint n = 99;
   cl_int status = ids(1, &platform, &n);
   if (status == CL_SUCCESS) cl = ((struct object *)platform)->dispatch;
@@ -196,7 +197,10 @@ static void standard_descriptors(const char *library) {
   for (int fd = 0; fd < 3; fd++) {
     char path[64], target[256] = {0};
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (readlink(path, target, sizeof target - 1) > 0) dprintf(out, "descriptor %d is taken by %s\n", fd, target), _exit(1);
+    if (readlink(path, target, sizeof target - 1) > 0) {
+      dprintf(out, "descriptor %d is taken by %s\n", fd, target);
+      _exit(1);
+    }
   }
   char read_back[8];
   if (read(pipes[0], read_back, 8) != 5) dprintf(out, "somebody read the pipe\n"), _exit(1);
@@ -236,8 +240,9 @@ static void crash(void) {
 }
 
 static void library_path(void) {
-  cl_int (*publish)(cl_mem, const char *, cl_uchar *) =
-      (cl_int(*)(cl_mem, const char *, cl_uchar *))cl->clGetExtensionFunctionAddressForPlatform(platform, "clPublishBufferTENDRIL");
+  typedef cl_int (*publish_buffer)(cl_mem, const char *, cl_uchar *);
+  publish_buffer publish = (publish_buffer)
+      cl->clGetExtensionFunctionAddressForPlatform(platform, "clPublishBufferTENDRIL");
   if (!publish) FAIL("no clPublishBufferTENDRIL");
   cl_int e, seven = 7;
   cl_mem m = cl->clCreateBuffer(context, 0, 4096, NULL, &e);
