@@ -585,6 +585,19 @@ class Environment(unittest.TestCase):
                 del os.environ["XDG_RUNTIME_DIR"]
                 self.assertEqual(sockets(), ["/tmp/tendril-7/tendril.sock", system])
 
+    def test_a_strangers_socket_under_tmp(self):
+        """Anybody can make a socket under /tmp: the client accepts its own user's and root's."""
+        peer = mock.Mock()
+        for path, uid, good in (("/tmp/tendril-7/tendril.sock", 8, False), ("/tmp/any.sock", 8, False),
+                                ("/tmp/any.sock", 7, True), ("/tmp/any.sock", 0, True), ("/run/any.sock", 8, True)):
+            peer.getsockopt.return_value = struct.pack("3i", 1, uid, 1)
+            with mock.patch("os.getuid", lambda: 7):
+                if good:
+                    connection._check_owner(peer, path)
+                else:
+                    with self.assertRaises(tendril.Permission, msg=path):
+                        connection._check_owner(peer, path)
+
     def test_the_first_that_answers(self):
         fake, late = FakeDaemon(), FakeDaemon()
         self.addCleanup(fake.close)
