@@ -6,13 +6,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"tendril/forwarding/answers"
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/mapped"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/mirror"
 	"tendril/forwarding/session/node"
@@ -37,7 +36,7 @@ type Buffer struct {
 	bufferFamily
 	bufferMemory
 	remoteBuffer
-	mapState
+	maps mapped.Maps
 }
 
 // bufferFamily is what a buffer and its sub-buffers are to each other.
@@ -68,23 +67,6 @@ type remoteBuffer struct {
 	moves   int     // commands under way that this side carries out with the object; guarded by mu
 	dropped bool    // object and memory go with the last of them; guarded by mu
 	content *Buffer // nil, or the buffer that says how much of this one means something; guarded by mu
-}
-
-// mapState is what maps show. All of it is guarded by mu.
-type mapState struct {
-	maps        []mapping
-	shadow      []byte        // what maps of a buffer out of place show
-	shadowPlace *memory.Place // where shadow is shared memory
-	pins        int           // of a root: bulk operations on shadow
-	released    bool          // the program has let go: shadow goes with the last pin
-}
-
-// mapping is one clEnqueueMapBuffer not yet unmapped.
-type mapping struct {
-	address uintptr
-	off, n  uint64
-	flags   uint64
-	image   *imageMapping // nil: of a buffer
 }
 
 // oneOf says whether at most one bit of mask is set in flags.
@@ -497,19 +479,12 @@ func (b *Buffer) freeMemory() {
 	b.mu.Lock()
 	p, old := b.place, b.old
 	published, debited := b.published.Load(), b.debited
-	if len(b.maps) > 0 {
-		// stays mapped: a program that releases a buffer while it is mapped may still look at it
-		b.shadow, b.shadowPlace = nil, nil
-	}
-	b.place, b.old, b.released = nil, nil, true
-	drop := b.pins == 0 && (b.shadow != nil || b.shadowPlace != nil)
+	b.place, b.old = nil, nil
 	b.mu.Unlock()
 	for _, seg := range old {
 		b.d.releasePublished(seg)
 	}
-	if drop {
-		b.dropShadow()
-	}
+	b.maps.Release().Free(b.free)
 	switch {
 	case b.object != nil:
 		if debited {
@@ -523,19 +498,6 @@ func (b *Buffer) freeMemory() {
 		b.d.releasePublished(p.Segment)
 	default:
 		b.ctx.bound().freeMemory(b.d, p)
-	}
-}
-
-func (b *Buffer) dropShadow() {
-	b.mu.Lock()
-	shadow, p := b.shadow, b.shadowPlace
-	b.shadow, b.shadowPlace = nil, nil
-	b.mu.Unlock()
-	switch {
-	case p != nil:
-		b.ctx.bound().freeMemory(b.d, p)
-	case shadow != nil:
-		_ = unix.Munmap(shadow) // ours, and mapped: it cannot fail
 	}
 }
 
@@ -570,9 +532,7 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	case cl.MEM_HOST_PTR:
 		return answers.Size(b.host.Address()), cl.SUCCESS
 	case cl.MEM_MAP_COUNT:
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return answers.U32(uint32(len(b.maps))), cl.SUCCESS
+		return answers.U32(uint32(b.maps.Count())), cl.SUCCESS
 	case cl.MEM_REFERENCE_COUNT:
 		return answers.U32(b.refs.Count()), cl.SUCCESS
 	case cl.MEM_CONTEXT:

@@ -68,7 +68,7 @@ func TestMapsInSharedMemory(t *testing.T) {
 	b, copied, out := r.buffer(size), r.buffer(size), make([]byte, size)
 	at, _, status := r.d.EnqueueMap(q, b, true, cl.MAP_READ|cl.MAP_WRITE, 0, size, api.Waits{})
 	r.ok(status)
-	if r.d.buffers.Get(b).shadowSegment() == nil {
+	if r.d.buffers.Get(b).maps.Segment() == nil {
 		t.Fatal("the map shows memory of this side's alone")
 	}
 	copy(at.Bytes(0, size), pattern(size, 5))

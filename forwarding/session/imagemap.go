@@ -3,17 +3,10 @@ package session
 import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
+	"tendril/forwarding/session/mapped"
 	"tendril/forwarding/session/transfer"
 	"tendril/forwarding/session/ways"
 )
-
-// imageMapping is the part of a mapping that images have: what is shown (x of the region in bytes), and how it lies
-// from base on.
-type imageMapping struct {
-	origin, region [3]uint64
-	base           api.HostPtr
-	layout         transfer.Box
-}
 
 // EnqueueMapImage is clEnqueueMapImage (§5.3.7). hasSlice: the program takes a slice pitch. The address and the pitches
 // are known at once; the contents are when the event has ended.
@@ -50,11 +43,11 @@ func (c *command) mapImage(b *Buffer, blocking bool, flags uint64, r *api.ImageR
 	if status != cl.SUCCESS {
 		return api.ImageMap{}, status
 	}
-	m := api.ImageMap{At: shown.base.Plus(shown.layout.Offset(0, 0))}
-	m.Row, m.Slice = b.image.MapPitches(&shown.layout)
-	b.addMapping(mapping{address: m.At.Address(), flags: flags, image: &shown})
+	m := api.ImageMap{At: shown.Base.Plus(shown.Layout.Offset(0, 0))}
+	m.Row, m.Slice = b.image.MapPitches(&shown.Layout)
+	b.maps.Add(mapped.Map{Address: m.At.Address(), Flags: flags, Image: &shown})
 	if status = c.fetchImage(b, blocking, flags, &shown); status != cl.SUCCESS {
-		b.takeMapping(m.At.Address())
+		b.maps.Take(m.At.Address())
 	}
 	return m, status
 }
@@ -93,41 +86,41 @@ func (b *Buffer) mapFlags(flags uint64) api.Status {
 
 // showImage says where a map shows a region: in the program's own memory, in the buffer under the image, or in memory
 // of this side's, the whole image without gaps.
-func (b *Buffer) showImage(r *api.ImageRegion) (imageMapping, api.Status) {
+func (b *Buffer) showImage(r *api.ImageRegion) (mapped.Image, api.Status) {
 	im := b.image
-	m := imageMapping{origin: r.Origin, region: im.Bytes(r.Region)}
+	m := mapped.Image{Origin: r.Origin, Region: im.Bytes(r.Region)}
 	switch {
 	case im.under != nil:
-		m.layout = im.UnderBox(r.Origin, m.region)
-		m.layout.Slice = im.UnderRow * im.Extent[1]
-		return m, m.under(im.under)
+		m.Layout = im.UnderBox(r.Origin, m.Region)
+		m.Layout.Slice = im.UnderRow * im.Extent[1]
+		return m, showUnder(&m, im.under)
 	case b.mirror != nil:
-		m.base, m.layout = b.host, im.Host
+		m.Base, m.Layout = b.host, im.Host
 	default:
 		shadow, status := b.shadowed()
 		if status != cl.SUCCESS {
 			return m, status
 		}
-		m.base = api.HostBytes(shadow)
-		m.layout = im.DenseBox()
+		m.Base = api.HostBytes(shadow)
+		m.Layout = im.DenseBox()
 	}
-	m.layout.Origin = im.Bytes(r.Origin)
+	m.Layout.Origin = im.Bytes(r.Origin)
 	return m, cl.SUCCESS
 }
 
-// under finds the memory that maps of a buffer show.
-func (m *imageMapping) under(b *Buffer) api.Status {
+// showUnder finds the memory that maps of a buffer show.
+func showUnder(m *mapped.Image, b *Buffer) api.Status {
 	if b.root.mirror != nil {
-		m.base = b.root.host.Plus(b.origin)
+		m.Base = b.root.host.Plus(b.origin)
 		return cl.SUCCESS
 	}
 	if in := b.bytes(); in != nil {
-		m.base = api.HostBytes(in)
+		m.Base = api.HostBytes(in)
 		return cl.SUCCESS
 	}
 	shadow, status := b.root.shadowed()
 	if status == cl.SUCCESS {
-		m.base = api.HostBytes(shadow[b.origin:])
+		m.Base = api.HostBytes(shadow[b.origin:])
 	}
 	return status
 }
@@ -136,7 +129,7 @@ func (m *imageMapping) under(b *Buffer) api.Status {
 func (b *Buffer) direct() bool { return b.image.under != nil && b.image.under.bytes() != nil }
 
 // fetchImage puts the map into its place among the commands, and its contents where it shows them.
-func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *imageMapping) api.Status {
+func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *mapped.Image) api.Status {
 	if m := b.root.mirror; m == nil && (flags&cl.MAP_WRITE_INVALIDATE_REGION != 0 || b.direct()) {
 		return c.order(blocking)
 	}
@@ -148,8 +141,8 @@ func (c *command) fetchImage(b *Buffer, blocking bool, flags uint64, m *imageMap
 }
 
 // mapImageTransfer is the transfer of a map or an unmap of an image that shows a shadow.
-func (b *Buffer) mapImageTransfer(write, blocking bool, m *imageMapping) ways.Transfer {
-	t := b.imageTransfer(write, blocking, m.origin, m.region, b.hostSide(m.region, m.layout, m.base))
+func (b *Buffer) mapImageTransfer(write, blocking bool, m *mapped.Image) ways.Transfer {
+	t := b.imageTransfer(write, blocking, m.Origin, m.Region, b.hostSide(m.Region, m.Layout, m.Base))
 	t.Purpose, t.Shown = transfer.Map, b.shadowOwner()
 	return t
 }
@@ -163,7 +156,7 @@ func (b *Buffer) shadowOwner() *Buffer {
 }
 
 // unmapImage is the unmap's half of fetchImage.
-func (c *command) unmapImage(b *Buffer, flags uint64, m *imageMapping) api.Status {
+func (c *command) unmapImage(b *Buffer, flags uint64, m *mapped.Image) api.Status {
 	writes := flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) != 0
 	if writes && b.root.mirror != nil {
 		b.root.mirror.Written()

@@ -1,11 +1,10 @@
 package session
 
 import (
-	"golang.org/x/sys/unix"
-
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/mapped"
 	"tendril/forwarding/session/transfer"
 	"tendril/forwarding/session/ways"
 )
@@ -36,11 +35,11 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 		e, status := c.close(status)
 		return api.HostPtr{}, e, status
 	}
-	b.addMapping(mapping{address: at.Address(), off: off, n: size, flags: flags})
+	b.maps.Add(mapped.Map{Address: at.Address(), Off: off, N: size, Flags: flags})
 	status = c.carryOut(b.mapTransfer(false, blocking, off, size, at, fetch))
 	e, status := c.close(status)
 	if status != cl.SUCCESS {
-		b.takeMapping(at.Address())
+		b.maps.Take(at.Address())
 		return api.HostPtr{}, 0, status
 	}
 	if blocking {
@@ -86,19 +85,7 @@ func (b *Buffer) mapped(off, size, flags uint64) (api.HostPtr, func() api.Status
 }
 
 // shadowed returns the memory that maps of a buffer out of place show.
-func (b *Buffer) shadowed() ([]byte, api.Status) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.shadow == nil {
-		shadow, err := unix.Mmap(-1, 0, int(b.shadowBytes()), unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-		if err != nil {
-			return nil, cl.MAP_FAILURE
-		}
-		b.shadow = shadow
-	}
-	return b.shadow, cl.SUCCESS
-}
+func (b *Buffer) shadowed() ([]byte, api.Status) { return b.maps.Shadow(b.shadowBytes()) }
 
 // mapTransfer is the transfer of a map or an unmap of [off, off+size), shown at an address; by is how this side does it
 // itself, nil where there is nothing to bring.
@@ -108,7 +95,7 @@ func (b *Buffer) mapTransfer(write, blocking bool, off, size uint64, at api.Host
 	if by != nil {
 		t.Device, t.Host = clwire.Shape{Offset: off, Size: size}, ways.Linear(at, size)
 		t.Fetch, t.Shown, t.ShownAt = by, b.root, b.origin+off
-		t.Shared, t.Program = b.root.shadowSegment(), b.root.mirror != nil
+		t.Shared, t.Program = b.root.maps.Segment(), b.root.mirror != nil
 	}
 	return t
 }
@@ -119,26 +106,6 @@ func (c *command) order(blocking bool) api.Status {
 		return cl.SUCCESS
 	}
 	return c.carryOut(&ways.Transfer{Purpose: transfer.Map, Blocking: blocking})
-}
-
-func (b *Buffer) addMapping(m mapping) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.maps = append(b.maps, m)
-}
-
-// takeMapping removes the latest mapping at an address.
-func (b *Buffer) takeMapping(address uintptr) (mapping, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := len(b.maps) - 1; i >= 0; i-- {
-		if b.maps[i].address == address {
-			m := b.maps[i]
-			b.maps = append(b.maps[:i], b.maps[i+1:]...)
-			return m, true
-		}
-	}
-	return mapping{}, false
 }
 
 // EnqueueUnmap is clEnqueueUnmapMemObject (§5.5.3).
@@ -157,24 +124,24 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr api.HostPtr, w api.Wait
 	if status := d.checkWaits(q.ctx, w); status != cl.SUCCESS {
 		return 0, status
 	}
-	m, ok := b.takeMapping(ptr.Address())
+	m, ok := b.maps.Take(ptr.Address())
 	if !ok {
 		return 0, cl.INVALID_VALUE
 	}
 	c, status := d.open(q, cl.COMMAND_UNMAP_MEM_OBJECT, w)
 	if status != cl.SUCCESS {
-		b.addMapping(m)
+		b.maps.Add(m)
 		return c.close(status)
 	}
-	if m.image != nil {
-		return c.close(c.unmapImage(b, m.flags, m.image))
+	if m.Image != nil {
+		return c.close(c.unmapImage(b, m.Flags, m.Image))
 	}
-	return c.close(c.carryOut(b.mapTransfer(true, false, m.off, m.n, api.NewHostPtr(m.address), b.unmapping(m))))
+	return c.close(c.carryOut(b.mapTransfer(true, false, m.Off, m.N, api.NewHostPtr(m.Address), b.unmapping(m))))
 }
 
 // unmapping returns what an unmap must do: nil for nothing.
-func (b *Buffer) unmapping(m mapping) func() api.Status {
-	if m.flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) == 0 {
+func (b *Buffer) unmapping(m mapped.Map) func() api.Status {
+	if m.Flags&(cl.MAP_WRITE|cl.MAP_WRITE_INVALIDATE_REGION) == 0 {
 		return nil
 	}
 	root := b.root
@@ -185,14 +152,12 @@ func (b *Buffer) unmapping(m mapping) func() api.Status {
 	if b.bytes() != nil {
 		return nil
 	}
-	at := b.origin + m.off
+	at := b.origin + m.Off
 	return func() api.Status {
-		root.mu.Lock()
-		shadow := root.shadow
-		root.mu.Unlock()
+		shadow := root.maps.Shown()
 		if shadow == nil {
 			return cl.INVALID_MEM_OBJECT
 		}
-		return root.store(at, shadow[at:at+m.n])
+		return root.store(at, shadow[at:at+m.N])
 	}
 }

@@ -116,10 +116,7 @@ func (b *Buffer) mappedForWriting() bool {
 	all := append(slices.Collect(maps.Keys(b.subs)), b)
 	b.mu.Unlock()
 	for _, x := range all {
-		x.mu.Lock()
-		writes := slices.ContainsFunc(x.maps, func(m mapping) bool { return m.flags&^cl.MAP_READ != 0 })
-		x.mu.Unlock()
-		if writes {
+		if x.maps.Writable() {
 			return true
 		}
 	}
@@ -240,7 +237,7 @@ func (b *Buffer) freshen(keep bool) api.Status {
 	b.replaceLocked(p)
 	b.published.Store(false)
 	b.special.Store(b.mirror != nil)
-	if len(b.maps) == 0 && len(b.ctx.bound().busyQueues()) == 0 {
+	if b.maps.Count() == 0 && len(b.ctx.bound().busyQueues()) == 0 {
 		for _, seg := range b.old {
 			b.d.releasePublished(seg)
 		}

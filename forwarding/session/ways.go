@@ -107,6 +107,8 @@ func (b *Buffer) Number() uint64                { return b.id.Load() }
 func (b *Buffer) Reach(q ways.Queue) api.Status { return b.ensureRemote(q.(*Queue).w) }
 func (b *Buffer) Mapped() []byte                { return b.bytes() }
 func (b *Buffer) Special() bool                 { return b.root.special.Load() }
+func (b *Buffer) Pin()                          { b.maps.Pin() }
+func (b *Buffer) Unpin()                        { b.maps.Unpin().Free(b.free) }
 
 func (b *Buffer) ElementBytes() uint64 {
 	if b.image == nil {

@@ -1,0 +1,169 @@
+// Package mapped keeps the maps of a buffer or an image, and the memory that they show where the device's own is not
+// mapped here: the shadow.
+//
+// Trust: sizes were checked by the caller. Locks: Maps.mu is a leaf.
+package mapped
+
+import (
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/api"
+	"tendril/forwarding/cl"
+	"tendril/forwarding/session/memory"
+	"tendril/forwarding/session/node"
+	"tendril/forwarding/session/transfer"
+)
+
+// Map is one map that is not yet unmapped.
+type Map struct {
+	Address uintptr
+	Off, N  uint64 // bytes of the buffer
+	Flags   uint64
+	Image   *Image // nil: of a buffer
+}
+
+// Image is the part of a map that images have: what is shown (x of the region in bytes), and how it lies from Base on.
+type Image struct {
+	Origin, Region [3]uint64
+	Base           api.HostPtr
+	Layout         transfer.Box
+}
+
+// Memory is memory that maps showed, and that the caller gives back.
+type Memory struct {
+	bytes []byte
+	place *memory.Place // where bytes are shared memory
+}
+
+// Free gives the memory back: what is shared by means of shared.
+func (m Memory) Free(shared func(*memory.Place)) {
+	switch {
+	case m.place != nil:
+		shared(m.place)
+	case m.bytes != nil:
+		_ = unix.Munmap(m.bytes) // ours, and mapped: it cannot fail
+	}
+}
+
+// Maps are the maps of one object. The zero value has none.
+type Maps struct {
+	mu       sync.Mutex
+	list     []Map
+	shadow   Memory
+	pins     int  // bulk operations on the shadow
+	released bool // the program has let the object go: the shadow goes with the last pin
+}
+
+// Add notes a map.
+func (s *Maps) Add(m Map) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, m)
+}
+
+// Take removes the latest map at an address.
+func (s *Maps) Take(address uintptr) (m Map, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.list) - 1; i >= 0; i-- {
+		if s.list[i].Address == address {
+			m = s.list[i]
+			s.list = slices.Delete(s.list, i, i+1)
+			return m, true
+		}
+	}
+	return Map{}, false
+}
+
+// Count is how many maps there are.
+func (s *Maps) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list)
+}
+
+// Writable says whether the program has a pointer by which it may write at any time.
+func (s *Maps) Writable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.list, func(m Map) bool { return m.Flags&^cl.MAP_READ != 0 })
+}
+
+// Shadow is the shadow, of size bytes: memory of this process's alone, unless Show was before.
+func (s *Maps) Shadow(size uint64) ([]byte, api.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shadow.bytes == nil {
+		shadow, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return nil, cl.MAP_FAILURE
+		}
+		s.shadow.bytes = shadow
+	}
+	return s.shadow.bytes, cl.SUCCESS
+}
+
+// Shown is the shadow, nil where there is none.
+func (s *Maps) Shown() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shadow.bytes
+}
+
+// Show makes shared memory the shadow, of size bytes. false: another thread was first, or the object is released.
+func (s *Maps) Show(p *memory.Place, size uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shadow.bytes != nil || s.released {
+		return false
+	}
+	s.shadow = Memory{p.Bytes(size), p}
+	return true
+}
+
+// Segment is the shared segment under the shadow, nil where there is none.
+func (s *Maps) Segment() *node.Segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shadow.place == nil {
+		return nil
+	}
+	return s.shadow.place.Segment
+}
+
+// Pin keeps the shadow until Unpin, also after Release: a write of it may be under way.
+func (s *Maps) Pin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pins++
+}
+
+// Unpin undoes Pin. The caller gives back what goes with the last pin.
+func (s *Maps) Unpin() Memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pins--
+	return s.leftLocked()
+}
+
+// Release says that the program has let the object go. The caller gives back what nobody uses. What is mapped stays: a
+// program that releases an object while it is mapped may still look at it.
+func (s *Maps) Release() Memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released = true; len(s.list) > 0 {
+		s.shadow = Memory{}
+	}
+	return s.leftLocked()
+}
+
+// leftLocked takes the shadow, if nobody will use it any more.
+func (s *Maps) leftLocked() (left Memory) {
+	if s.released && s.pins == 0 {
+		left, s.shadow = s.shadow, Memory{}
+	}
+	return left
+}
