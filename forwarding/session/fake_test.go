@@ -276,7 +276,10 @@ type fakeWorker struct {
 	released map[uint64]bool // queues
 }
 
-type fakeBuffer struct{ data []byte }
+type fakeBuffer struct {
+	data   []byte
+	extent [3]uint64 // of an image, x in bytes
+}
 
 type fakeKernel struct {
 	name string
@@ -384,6 +387,11 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		return err
 	case clwire.TypeCreateBuffer:
 		w.createBuffer(decode(&clwire.CreateBuffer{}, p))
+	case clwire.TypeCreateImage:
+		w.newFakeImage(h.Request, decode(&clwire.CreateImage{}, p))
+	case clwire.TypeCreateSampler, clwire.TypeReleaseSubDevice:
+	case clwire.TypeImageFormats:
+		w.reply(h.Request, 0, slices.Concat(answers.U32(cl.RGBA), answers.U32(cl.UNORM_INT8)))
 	case clwire.TypeGraph:
 		m := decode(&clwire.Graph{}, p)
 		w.graphs[m.ID] = w.blobs[m.Blob]
@@ -590,6 +598,9 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 	case clwire.TypeTransfer:
 		m := decode(&clwire.Transfer{}, p)
 		b, seg := w.buffers[m.Buffer], w.segments[m.Segment]
+		if b.extent != [3]uint64{} {
+			m.RowPitch, m.SlicePitch = b.extent[0], b.extent[0]*b.extent[1]
+		}
 		c.cmd, c.run = m.Cmd, func() int32 { fakeTransfer(m, b.data, seg[m.SegmentOffset:]); return 0 }
 	case clwire.TypeCopyRect:
 		m := decode(&clwire.CopyRect{}, p)
@@ -609,7 +620,7 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 		m := decode(&clwire.Barrier{}, p)
 		c.cmd, c.barrier = m.Cmd, true
 	default:
-		return fmt.Errorf("the fake knows no %v", h.Type)
+		return w.enqueueImage(h, p, c)
 	}
 	w.accept(c)
 	return nil
