@@ -461,6 +461,40 @@ func TestTakeoverThatFails(t *testing.T) {
 	stop()
 }
 
+// Somebody who takes the ports for other machines and for inspection between two daemons ends neither: the node goes on
+// with all that it has, without them.
+func TestTakeoverWhosePortsAreTaken(t *testing.T) {
+	c := aConfig(t)
+	first, up := newDaemon(t, c), make(chan struct{})
+	first.OnReady(func() { close(up) })
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(context.Background()) }()
+	<-up
+	b := settle(t, c.Socket)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	c.Listen, c.HTTP = taken.Addr().String(), taken.Addr().String()
+	c.origins = map[string]string{"listen": "flag", "http": "flag"}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	next, served := takeOver(t, ctx, c)
+	if err := <-ended; err != nil {
+		t.Errorf("the daemon before: %v", err)
+	}
+	b.check(t, true)
+	if why := next.whyClosed(); !strings.Contains(why, c.Listen) {
+		t.Errorf("why there is no door for other machines: %q", why)
+	}
+	b.c.Close()
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
 // A daemon that is killed while its successor connects is gone, and no reason to fail.
 func TestKilledBeforeItsAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")

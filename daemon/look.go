@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -82,9 +83,19 @@ func (k *pageKeys) find(hash [32]byte) (pageKey, bool) {
 }
 
 // openInspect serves HTTP on a unix socket beside the main one, and on TCP where that is configured.
+// In a takeover a port that somebody has taken meanwhile does not end the start.
 func (d *Daemon) openInspect() error {
+	err := d.openInspectAt(d.cfg.HTTP)
+	if errors.Is(err, object.ErrBusy) && d.cfg.HTTP != "" && d.inherited != nil {
+		d.log.WithError(err).Warn("no inspection over TCP until the next start")
+		err = d.openInspectAt("")
+	}
+	return err
+}
+
+func (d *Daemon) openInspectAt(tcp string) error {
 	server, err := inspect.Start(inspect.Options{
-		Unix: d.cfg.Socket + ".http", TCP: d.cfg.HTTP, Hosts: d.cfg.HTTPHosts, Source: (*look)(d), Log: d.log,
+		Unix: d.cfg.Socket + ".http", TCP: tcp, Hosts: d.cfg.HTTPHosts, Source: (*look)(d), Log: d.log,
 		AllowUID: func(uid uint32) bool { return d.administers(uid) || os.Geteuid() == 0 },
 		Bearer:   func(hash [32]byte) bool { _, ok := d.pages.find(hash); return ok },
 	})

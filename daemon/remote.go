@@ -16,10 +16,11 @@ import (
 	"tendril/store/object"
 )
 
-// openRemoteDoor is the start-up step: a port that was asked for and is taken ends the start, the default one does not.
+// openRemoteDoor is the start-up step: a port that was asked for and is taken ends the start, the default one does not,
+// and none does in a takeover: anybody can take a port in the moment between two daemons, and the objects matter more.
 func (d *Daemon) openRemoteDoor() error {
 	err := d.openTCP()
-	if errors.Is(err, object.ErrBusy) && d.cfg.Origin("listen") == "default" {
+	if errors.Is(err, object.ErrBusy) && (d.cfg.Origin("listen") == "default" || d.inherited != nil) {
 		return nil // whyClosed shows it
 	}
 	return err
