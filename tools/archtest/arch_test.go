@@ -44,9 +44,9 @@ var modules = map[string][]string{
 	"github.com/VictoriaMetrics/metrics":  {"daemon/inspect"},
 }
 
-// cgoRooms are the only ones where import "C" stands: the driver binding and
+// cgoRooms are the only ones where import "C" stands: the driver bindings and
 // the driver library. Everything else builds with CGO_ENABLED=0.
-var cgoRooms = []string{"forwarding/opencl", "forwarding/icd"}
+var cgoRooms = []string{"forwarding/opencl", "forwarding/cuda", "forwarding/icd"}
 
 type pkg struct {
 	ImportPath, Dir string

@@ -1,0 +1,69 @@
+//go:build !cgo
+
+package cuda
+
+import "errors"
+
+// Library cannot be had without cgo.
+type Library struct{}
+
+// Context cannot be had without cgo.
+type Context struct{}
+
+// Memory cannot be had without cgo.
+type Memory struct{}
+
+// Mapping cannot be had without cgo.
+type Mapping struct{}
+
+var errNoCgo = errors.New("this binary was built without cgo and cannot load the CUDA driver")
+
+// Open fails: this binary was built with CGO_ENABLED=0.
+func Open(path string) (*Library, error) { return nil, errNoCgo }
+
+// Devices fails.
+func (l *Library) Devices() ([]Device, error) { return nil, errNoCgo }
+
+// Context fails.
+func (l *Library) Context(d Device) (*Context, error) { return nil, errNoCgo }
+
+// Granularity fails.
+func (c *Context) Granularity() (uint64, error) { return 0, errNoCgo }
+
+// FreeBytes fails.
+func (c *Context) FreeBytes() (uint64, error) { return 0, errNoCgo }
+
+// Create fails.
+func (c *Context) Create(bytes uint64) (*Memory, error) { return nil, errNoCgo }
+
+// Import fails.
+func (c *Context) Import(fd int, bytes uint64) (*Memory, error) { return nil, errNoCgo }
+
+// Close fails.
+func (c *Context) Close() error { return errNoCgo }
+
+// Export fails.
+func (m *Memory) Export() (int, error) { return -1, errNoCgo }
+
+// Map fails.
+func (m *Memory) Map() (*Mapping, error) { return nil, errNoCgo }
+
+// Release fails.
+func (m *Memory) Release() error { return errNoCgo }
+
+// Fill fails.
+func (m *Mapping) Fill(value byte, offset, bytes uint64) error { return errNoCgo }
+
+// Write fails.
+func (m *Mapping) Write(offset uint64, from []byte) error { return errNoCgo }
+
+// Read fails.
+func (m *Mapping) Read(to []byte, offset uint64) error { return errNoCgo }
+
+// CopyFrom fails.
+func (m *Mapping) CopyFrom(offset uint64, from *Mapping, fromOffset, bytes uint64) error {
+	return errNoCgo
+}
+
+// Unmap fails.
+func (m *Mapping) Unmap() error { return errNoCgo }

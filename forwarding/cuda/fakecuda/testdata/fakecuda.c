@@ -1,0 +1,413 @@
+/* A CUDA driver for tests: the entry points that package cuda calls, over the host's memory. An allocation is a memfd,
+ * which passes between processes as a real driver's descriptor does; a device's address is the process's own.
+ *
+ *   FAKE_CUDA_DEVICES=N    how many devices there are (default 2)
+ *   FAKE_CUDA_BYTES=N      what one device has for this process's allocations (default 64 MiB)
+ *   FAKE_CUDA_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
+ *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
+ *   FAKE_CUDA_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
+ *   FAKE_CUDA_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
+	ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800 };
+enum { DEVICES = 16, HANDLES = 4096, GRANULE = 2 << 20 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long calls, left;
+static int initialised, contexts[DEVICES];
+static size_t used[DEVICES];
+static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
+static struct { char *at; size_t bytes; int mapped, device, accessible; size_t of; } ranges[HANDLES];
+static __thread int current = -1;
+
+static long number(const char *name, long otherwise)
+{
+	const char *text = getenv(name);
+	return text && *text ? atol(text) : otherwise;
+}
+
+static int devices(void)
+{
+	long n = number("FAKE_CUDA_DEVICES", 2);
+	return n < DEVICES ? (int)n : DEVICES;
+}
+
+static int troubled(void)
+{
+	const char *once = getenv("FAKE_CUDA_ONCE");
+	static int mine = -1;
+	if (!once)
+		return 1;
+	if (mine < 0) {
+		int fd = open(once, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+		mine = fd >= 0;
+		if (fd >= 0)
+			close(fd);
+	}
+	return mine;
+}
+
+/* begin counts a call, with the lock held, and gives what it is to answer; 0: what is true. */
+static int begin(void)
+{
+	const char *fail = getenv("FAKE_CUDA_FAIL");
+	calls++;
+	if (number("FAKE_CUDA_DIE", 0) == calls && troubled())
+		kill(getpid(), SIGKILL);
+	if (number("FAKE_CUDA_HANG", 0) == calls && troubled())
+		for (;;)
+			pause();
+	if (fail && atol(fail) == calls && strchr(fail, ':') && troubled())
+		return atoi(strchr(fail, ':') + 1);
+	return SUCCESS;
+}
+
+/* end counts for the log and lets others call. */
+static int end(int answer)
+{
+	static int log = -1;
+	const char *path = getenv("FAKE_CUDA_LOG");
+	char line[64];
+	int n = snprintf(line, sizeof line, "calls %10ld left %10ld\n", calls, left);
+	if (path && log < 0) {
+		char name[4096];
+		snprintf(name, sizeof name, "%s.%d", path, getpid());
+		log = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	}
+	if (path && pwrite(log, line, n, 0) != n)
+		abort();
+	pthread_mutex_unlock(&lock);
+	return answer;
+}
+
+#define CALL \
+	int answer; \
+	pthread_mutex_lock(&lock); \
+	answer = begin(); \
+	if (answer) \
+		return end(answer)
+#define END(code) return end(code)
+
+int cuInit(unsigned flags)
+{
+	CALL;
+	initialised = 1;
+	END(flags ? INVALID_VALUE : SUCCESS);
+}
+
+int cuGetErrorName(int code, const char **text)
+{
+	*text = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" :
+		code == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : NULL;
+	return *text ? SUCCESS : INVALID_VALUE;
+}
+
+int cuDeviceGetCount(int *n)
+{
+	CALL;
+	*n = devices();
+	END(initialised ? SUCCESS : NOT_INITIALIZED);
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+	CALL;
+	*device = ordinal;
+	END(ordinal >= 0 && ordinal < devices() ? SUCCESS : INVALID_DEVICE);
+}
+
+int cuDeviceGetName(char *name, int size, int device)
+{
+	CALL;
+	snprintf(name, size, "Fake GPU %d", device);
+	END(SUCCESS);
+}
+
+int cuDeviceGetUuid(unsigned char *uuid, int device)
+{
+	CALL;
+	memset(uuid, 0xfa, 16);
+	uuid[15] = (unsigned char)device;
+	END(SUCCESS);
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+	CALL;
+	*bytes = number("FAKE_CUDA_BYTES", 64 << 20);
+	END(device < devices() ? SUCCESS : INVALID_DEVICE);
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	CALL;
+	*value = attribute == 102 || attribute == 103;
+	END(device < devices() ? SUCCESS : INVALID_DEVICE);
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	CALL;
+	if (device < 0 || device >= devices())
+		END(INVALID_DEVICE);
+	contexts[device]++;
+	left++;
+	*context = &contexts[device];
+	END(SUCCESS);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	CALL;
+	if (device < 0 || device >= devices() || !contexts[device])
+		END(INVALID_CONTEXT);
+	contexts[device]--;
+	left--;
+	END(SUCCESS);
+}
+
+int cuCtxSetCurrent(void *context)
+{
+	CALL;
+	current = (int)((int *)context - contexts);
+	END(current >= 0 && current < devices() && contexts[current] ? SUCCESS : INVALID_CONTEXT);
+}
+
+int cuCtxSynchronize(void)
+{
+	CALL;
+	END(current >= 0 ? SUCCESS : INVALID_CONTEXT);
+}
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes)
+{
+	CALL;
+	if (current < 0)
+		END(INVALID_CONTEXT);
+	*bytes = number("FAKE_CUDA_BYTES", 64 << 20);
+	*free_bytes = *bytes - used[current];
+	END(SUCCESS);
+}
+
+int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option)
+{
+	CALL;
+	(void)properties;
+	*bytes = GRANULE;
+	END(option ? INVALID_VALUE : SUCCESS);
+}
+
+static size_t add(int fd, int device, size_t bytes, int own)
+{
+	for (size_t i = 1; i < HANDLES; i++)
+		if (!handles[i].bytes) {
+			handles[i].fd = fd;
+			handles[i].device = device;
+			handles[i].bytes = bytes;
+			handles[i].own = own;
+			left++;
+			return i;
+		}
+	return 0;
+}
+
+static int known(uint64_t h) { return h > 0 && h < HANDLES && handles[h].bytes; }
+
+int cuMemCreate(uint64_t *memory, size_t bytes, const int *properties, unsigned long long flags)
+{
+	int fd, device = properties[3];
+	CALL;
+	/* pinned, exported as a descriptor, on a device */
+	if (flags || properties[0] != 1 || properties[1] != 1 || properties[2] != 1 || bytes == 0 || bytes % GRANULE)
+		END(INVALID_VALUE);
+	if (device < 0 || device >= devices())
+		END(INVALID_DEVICE);
+	if (used[device] + bytes > (size_t)number("FAKE_CUDA_BYTES", 64 << 20))
+		END(OUT_OF_MEMORY);
+	if ((fd = memfd_create("fakecuda", MFD_CLOEXEC)) < 0)
+		END(OUT_OF_MEMORY);
+	if (ftruncate(fd, bytes) || pwrite(fd, "not zero", 8, 0) != 8 || pwrite(fd, "not zero", 8, bytes - 8) != 8 ||
+	    !(*memory = add(fd, device, bytes, 1))) {
+		close(fd);
+		END(OUT_OF_MEMORY);
+	}
+	used[device] += bytes;
+	END(SUCCESS);
+}
+
+int cuMemExportToShareableHandle(int *fd, uint64_t memory, int type, unsigned long long flags)
+{
+	CALL;
+	if (type != 1 || flags || !known(memory))
+		END(INVALID_VALUE);
+	*fd = fcntl(handles[memory].fd, F_DUPFD_CLOEXEC, 0);
+	END(*fd < 0 ? OUT_OF_MEMORY : SUCCESS);
+}
+
+int cuMemImportFromShareableHandle(uint64_t *memory, void *handle, int type)
+{
+	int fd = (int)(intptr_t)handle;
+	char link[64], target[64] = "";
+	struct stat st;
+	CALL;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	if (type != 1 || readlink(link, target, sizeof target - 1) < 0 || strncmp(target, "/memfd:fakecuda", 15) ||
+	    fstat(fd, &st) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+		END(INVALID_VALUE);
+	if (!(*memory = add(fd, 0, st.st_size, 0))) {
+		close(fd);
+		END(OUT_OF_MEMORY);
+	}
+	END(SUCCESS);
+}
+
+int cuMemRelease(uint64_t memory)
+{
+	CALL;
+	if (!known(memory))
+		END(INVALID_VALUE);
+	close(handles[memory].fd);
+	if (handles[memory].own)
+		used[handles[memory].device] -= handles[memory].bytes;
+	memset(&handles[memory], 0, sizeof handles[memory]);
+	left--;
+	END(SUCCESS);
+}
+
+static int range(uint64_t at)
+{
+	for (int i = 0; i < HANDLES; i++)
+		if (ranges[i].at && (uint64_t)(uintptr_t)ranges[i].at <= at &&
+		    at < (uint64_t)(uintptr_t)ranges[i].at + ranges[i].bytes)
+			return i;
+	return -1;
+}
+
+int cuMemAddressReserve(uint64_t *at, size_t bytes, size_t align, uint64_t near, unsigned long long flags)
+{
+	char *p;
+	CALL;
+	if (align || near || flags || bytes == 0 || bytes % GRANULE)
+		END(INVALID_VALUE);
+	if ((p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
+		END(OUT_OF_MEMORY);
+	for (int i = 0; i < HANDLES; i++)
+		if (!ranges[i].at) {
+			memset(&ranges[i], 0, sizeof ranges[i]);
+			ranges[i].at = p;
+			ranges[i].bytes = bytes;
+			left++;
+			*at = (uint64_t)(uintptr_t)p;
+			END(SUCCESS);
+		}
+	munmap(p, bytes);
+	END(OUT_OF_MEMORY);
+}
+
+int cuMemAddressFree(uint64_t at, size_t bytes)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (i < 0 || ranges[i].mapped || bytes != ranges[i].bytes)
+		END(INVALID_VALUE);
+	munmap(ranges[i].at, bytes);
+	ranges[i].at = NULL;
+	left--;
+	END(SUCCESS);
+}
+
+int cuMemMap(uint64_t at, size_t bytes, size_t offset, uint64_t memory, unsigned long long flags)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (i < 0 || ranges[i].mapped || offset || flags || !known(memory) || bytes != ranges[i].bytes ||
+	    bytes != handles[memory].bytes)
+		END(INVALID_VALUE);
+	if (mmap(ranges[i].at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handles[memory].fd, 0) == MAP_FAILED)
+		END(OUT_OF_MEMORY);
+	ranges[i].mapped = 1;
+	left++;
+	END(SUCCESS);
+}
+
+int cuMemSetAccess(uint64_t at, size_t bytes, const int *access, size_t n)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (i < 0 || !ranges[i].mapped || n != 1 || access[0] != 1 || access[2] != 3 || bytes != ranges[i].bytes ||
+	    mprotect(ranges[i].at, bytes, PROT_READ | PROT_WRITE))
+		END(INVALID_VALUE);
+	ranges[i].accessible = 1;
+	END(SUCCESS);
+}
+
+int cuMemUnmap(uint64_t at, size_t bytes)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (i < 0 || !ranges[i].mapped || bytes != ranges[i].bytes ||
+	    mmap(ranges[i].at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		END(INVALID_VALUE);
+	ranges[i].mapped = ranges[i].accessible = 0;
+	left--;
+	END(SUCCESS);
+}
+
+/* within says whether bytes from at on may be touched. */
+static int within(uint64_t at, size_t bytes)
+{
+	int i = range(at);
+	return i >= 0 && ranges[i].accessible && at + bytes <= (uint64_t)(uintptr_t)ranges[i].at + ranges[i].bytes;
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes)
+{
+	CALL;
+	if (current < 0 || !within(to, bytes))
+		END(ILLEGAL_ADDRESS);
+	memcpy((void *)(uintptr_t)to, from, bytes);
+	END(SUCCESS);
+}
+
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes)
+{
+	CALL;
+	if (current < 0 || !within(from, bytes))
+		END(ILLEGAL_ADDRESS);
+	memcpy(to, (void *)(uintptr_t)from, bytes);
+	END(SUCCESS);
+}
+
+int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t bytes)
+{
+	CALL;
+	if (current < 0 || !within(from, bytes) || !within(to, bytes))
+		END(ILLEGAL_ADDRESS);
+	memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+	END(SUCCESS);
+}
+
+int cuMemsetD8_v2(uint64_t at, unsigned char value, size_t bytes)
+{
+	CALL;
+	if (current < 0 || !within(at, bytes))
+		END(ILLEGAL_ADDRESS);
+	memset((void *)(uintptr_t)at, value, bytes);
+	END(SUCCESS);
+}
