@@ -129,6 +129,7 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 	$(GO) build -o bin/demo-filter ./tools/demo/filter
 	$(GO) build -o bin/gpu/demo ./tools/demo
 	$(GO) test -c -o bin/gpu/worker.test ./forwarding/worker
+	$(GO) build -o bin/gpu/memory ./tools/gpucheck/memory
 	@for t in tools/difftest/tests/*.c; do cc -std=gnu11 -O1 -o bin/gpu/diff-$$(basename $$t .c) $$t -lOpenCL -lpthread || exit 1; done
 	$(GO) run ./tools/difftest -write bin/gpu
 	cc -std=gnu11 -O1 -Itools/difftest/tests -o bin/gpu/wrong bin/gpu/wrong.c -lOpenCL -lpthread

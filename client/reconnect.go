@@ -212,6 +212,9 @@ var repeatable = map[wire.Type]bool{
 	wire.TopPage:          true,
 	wire.SessionPage:      true,
 	wire.AllPage:          true,
+	wire.GPUs:             true,
+	wire.CreateDevice:     true,
+	wire.GetDevice:        true,
 	wire.AttachObject:     true, // the daemon knows the attempt
 	wire.OpenRemoteWorker: true, // of a kept session: a worker that nobody knows of ends with it
 }

@@ -47,8 +47,10 @@ type Config struct {
 	CapacityBytes uint64 // the store's; 0 = half of the memory that the machine and the cgroup allow
 	QuotaBytes    uint64 // what one tenant may hold of the store; 0 = all of it
 	// of objects on disk, under StateDir; 0 = four times the capacity, at most half of what is free there; -1 = none
-	SpillBytes  int64
-	QuotaDevice uint64 // what one tenant's sessions may take of the devices' own memory; 0 = all of it
+	SpillBytes int64
+	// what one tenant's sessions may take of the devices' own memory, and its objects of each GPU's; 0 = all of it
+	QuotaDevice uint64
+	CUDADriver  string // path or name; "" = libcuda.so.1 where there is an NVIDIA GPU; "none": no objects on GPUs
 	QuotaSpill  uint64 // what one tenant may have on disk; 0 = all of it
 	NoIndex     bool   // local processes are offered no index in shared memory
 	// RequestBytes of the daemon's own memory may be held by requests that wait and by replies that nobody has read;

@@ -31,6 +31,7 @@ import (
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
+	"tendril/daemon/keeper"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
@@ -64,6 +65,7 @@ type Daemon struct {
 	startFallbacks []clwire.Fallback
 	store          *store.Store
 	pool           *workers.Pool
+	keeper         *keeper.Keeper // starts its process when it is needed
 	sessions       *sessions
 	peering        *peering
 	meta           metadata
@@ -136,6 +138,7 @@ func (d *Daemon) steps() []step {
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
 		{"sessions", d.letIn, func() error { d.cancel(); d.sessions.stop(); return nil }},
+		{"keeper", func() error { return nil }, func() error { d.keeper.Close(); return nil }}, // ends who waits for it
 	}
 }
 
@@ -395,7 +398,10 @@ func (d *Daemon) removeLeftCaches() {
 }
 
 func (d *Daemon) openStore() (err error) {
+	d.keeper = keeper.New(keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
+		Driver: d.cfg.CUDADriver, Log: d.log})
 	o := store.Options{
+		Devices: d.keeper, TenantDeviceBytes: d.cfg.QuotaDevice,
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex,
 		Segments: d.segmentFiles(), TenantSegments: d.tenantSegments(),
@@ -524,7 +530,8 @@ func (d *Daemon) openDoor() error {
 		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers,
 		Cluster: d, Peers: d,
-		TLS: pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
+		GPUs: func() (any, error) { list, err := d.keeper.Devices(); return notNil(list), err },
+		TLS:  pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
 		Revoked:       d.verifier().Revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"tendril/cluster"
 	"tendril/daemon/frontdoor"
+	"tendril/forwarding/keeper"
 	"tendril/store/object"
 )
 
@@ -23,6 +25,14 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-node" {
 		aDaemonProcess()
+	}
+	if len(os.Args) == 5 && os.Args[1] == "-fake" && os.Args[2] == "keeper" {
+		err := keeper.Main(context.Background(), keeper.Options{Control: os.NewFile(3, "control"), Driver: os.Args[4]})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "-fake") {
 		answer := "{}"

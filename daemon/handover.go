@@ -26,7 +26,8 @@ import (
 //	successor → hello (its state directory)
 //	            predecessor: the store notes who holds what; connections, sessions and workers end;
 //	            the cluster's log is closed
-//	predecessor → locks and the listening socket, the catalog; the segments, some a message (each → ack); end
+//	predecessor → locks and the listening socket, the catalog; the segments, then memory of GPUs, some a message
+//	              (each → ack); end
 //	            successor: its start, up to the open door
 //	successor → ready
 //	predecessor → go
@@ -41,9 +42,9 @@ import (
 
 // handoverFormat is the number of the catalog's and the messages' form, and handoverOldest that of the oldest one that
 // is spoken, too. From 2 on a fifth descriptor among the fixtures is what reports that memory which was given up is
-// free.
+// free. From 3 on descriptors of memory of GPUs follow the segments.
 const (
-	handoverFormat = 2
+	handoverFormat = 3
 	handoverOldest = 1
 )
 
@@ -192,13 +193,15 @@ func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) erro
 		return err
 	}
 	d.at("fixtures")
-	for fds := w.legacy.Descriptors(); len(fds) > 0; fds = fds[min(len(fds), handoverFDs):] {
-		if err := s.link.send(handoverSegments, nil, fds[:min(len(fds), handoverFDs)]...); err != nil {
-			return err
-		}
-		if err := s.link.expect(handoverAck, handoverTime); err != nil {
-			return err
-		}
+	err = s.send(handoverSegments, w.legacy.Descriptors())
+	if gpus := w.legacy.DeviceDescriptors(); err == nil && s.format >= 3 {
+		err = s.send(handoverDevices, gpus)
+	} else if err == nil && len(gpus) > 0 {
+		d.log.Warnf("%d objects in the memory of GPUs are lost: the next daemon is of a release that does not know them",
+			len(gpus))
+	}
+	if err != nil {
+		return err
 	}
 	if err := s.link.send(handoverEnd, nil); err != nil {
 		return err
@@ -214,6 +217,19 @@ func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) erro
 	}
 	d.at("go")
 	return s.link.expect(handoverServing, handoverTime)
+}
+
+// send sends descriptors, some a message.
+func (s *successor) send(kind byte, fds []int) error {
+	for ; len(fds) > 0; fds = fds[min(len(fds), handoverFDs):] {
+		if err := s.link.send(kind, nil, fds[:min(len(fds), handoverFDs)]...); err != nil {
+			return err
+		}
+		if err := s.link.expect(handoverAck, handoverTime); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write puts the catalog into a file of memory.
@@ -360,16 +376,20 @@ func (p *predecessor) fixtures() (*inheritance, *os.File, int, error) {
 // memory receives the segments and reads what is in them. It takes watch over in any case.
 func (p *predecessor) memory(w *inheritance, will *os.File, watch int, at func(string)) error {
 	var t testament
-	fds, err := p.segments()
+	fds, gpus, err := p.segments()
 	if err == nil {
 		at("all come")
 		if err = readTestament(will, &t); err != nil {
-			closeAll(fds)
+			closeAll(append(fds, gpus...))
 		}
 	}
 	if err == nil {
 		w.incarnation = t.Incarnation
-		w.legacy, err = store.NewLegacy(t.Catalog, fds) // which takes fds over in any case
+		if w.legacy, err = store.NewLegacy(t.Catalog, fds); err == nil { // which takes fds over in any case
+			err = w.legacy.TakeDevices(gpus)
+		} else {
+			closeAll(gpus)
+		}
 	}
 	switch {
 	case watch < 0:
@@ -381,24 +401,27 @@ func (p *predecessor) memory(w *inheritance, will *os.File, watch int, at func(s
 	return w.legacy.TakeWatch(watch)
 }
 
-// segments receives the segments' descriptors, to the end of the delivery.
-func (p *predecessor) segments() (fds []int, err error) {
+// segments receives the segments' descriptors, and those of memory of GPUs, to the end of the delivery.
+func (p *predecessor) segments() (fds, gpus []int, err error) {
 	for {
 		kind, _, some, err := p.link.receive(handoverTime)
-		fds = append(fds, some...)
+		if kind == handoverDevices {
+			gpus = append(gpus, some...)
+		} else {
+			fds = append(fds, some...)
+		}
 		switch {
 		case err != nil:
-			closeAll(fds)
-			return nil, err
 		case kind == handoverEnd:
-			return fds, nil
-		case kind != handoverSegments:
-			closeAll(fds)
-			return nil, fmt.Errorf("%w: message %q for segments", object.ErrProtocol, kind)
+			return fds, gpus, nil
+		case kind != handoverSegments && kind != handoverDevices:
+			err = fmt.Errorf("%w: message %q for segments", object.ErrProtocol, kind)
+		default:
+			err = p.link.send(handoverAck, nil)
 		}
-		if err := p.link.send(handoverAck, nil); err != nil {
-			closeAll(fds)
-			return nil, err
+		if err != nil {
+			closeAll(append(fds, gpus...))
+			return nil, nil, err
 		}
 	}
 }

@@ -21,6 +21,7 @@ const (
 	handoverRefused  byte = 'X' // predecessor: why not
 	handoverFixtures byte = 'F' // state lock, socket, its lock, catalog
 	handoverSegments byte = 'S' // at most handoverFDs
+	handoverDevices  byte = 'D' // as many
 	handoverAck      byte = 'A'
 	handoverEnd      byte = 'E'
 	handoverReady    byte = 'R'

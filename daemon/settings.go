@@ -37,6 +37,7 @@ var settings = []setting{
 	size("quota", "TENDRIL_QUOTA", func(c *Config) *uint64 { return &c.QuotaBytes }),
 	sizeOrNone("spill", "TENDRIL_SPILL", func(c *Config) *int64 { return &c.SpillBytes }),
 	size("quota-device", "TENDRIL_QUOTA_DEVICE", func(c *Config) *uint64 { return &c.QuotaDevice }),
+	text("cuda-driver", "TENDRIL_CUDA_DRIVER", func(c *Config) *string { return &c.CUDADriver }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),
 	size("request-memory", "TENDRIL_REQUEST_MEMORY", func(c *Config) *uint64 { return &c.RequestBytes }),
 	number("max-connections", "TENDRIL_MAX_CONNECTIONS", func(c *Config) *int { return &c.Connections }),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/keeper"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
@@ -22,8 +23,9 @@ type Status struct {
 	Workers   []workers.Status       `json:"workers"`
 	Bounds    workers.Bounds         `json:"bounds"` // of workers and tenants
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
-	PeerLinks []PeerLinkStatus       `json:"peer_links"` // of sessions whose contexts span workers
-	Kept      []store.Kept           `json:"kept"`       // who has memory that was given up, a tenant each
+	PeerLinks []PeerLinkStatus       `json:"peer_links"`       // of sessions whose contexts span workers
+	Kept      []store.Kept           `json:"kept"`             // who has memory that was given up, a tenant each
+	Keeper    *keeper.Status         `json:"keeper,omitempty"` // nil: none was needed so far
 
 	Others *OthersStatus `json:"others,omitempty"` // what is not shown: other tenants'. nil: everything is
 }
@@ -75,6 +77,7 @@ func (d *Daemon) status() Status {
 		Fallbacks: notNil(d.fallbacks()),
 		PeerLinks: notNil(d.peering.list()),
 		Kept:      notNil(d.store.Kept()),
+		Keeper:    d.keeper.Status(),
 	}
 }
 

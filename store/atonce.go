@@ -91,7 +91,7 @@ func (c *Conn) releasesAtOnce(id object.ID) bool {
 
 // goesAtOnce reports whether letting an object go waits for nothing. mu is held.
 func (e *entry) goesAtOnce() bool {
-	return e.tree == 0 && !e.onDisk && !e.claimed() &&
+	return e.tree == 0 && !e.onDisk && !e.claimed() && e.gpu == nil &&
 		(e.seg == nil || e.seg.writer != nil || e.seg.bytes <= releaseAtOnce)
 }
 

@@ -45,6 +45,9 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	case change.Persist && s.spill == nil:
 		return fmt.Errorf("%w: class persisted: this node has no directory for objects", object.ErrUnsupported)
 	}
+	if err := e.inHostMemory("persist"); err != nil && change.Persist {
+		return err
+	}
 	if err := s.relabel(e, change.Labels); err != nil {
 		return err
 	}

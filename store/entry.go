@@ -22,6 +22,7 @@ type entry struct {
 	creatorName string    // immutable
 	created     time.Time // immutable; with id its place in tenant.entries
 	seg         *segmentState
+	gpu         *deviceMemory // in the memory of a GPU, instead of seg; nil: it is not. Immutable once in the table
 	off         uint64
 
 	class   object.Class
@@ -31,6 +32,7 @@ type entry struct {
 	sealing bool   // a strict seal is under way without mu
 	strict  bool
 	held    bool // the name holds a reference
+	copying int  // copies into it that are under way, while open
 	refs    int  // of all connections, and of retired
 	retired int  // records of the index that are retired and not free
 	sealed  time.Time
@@ -85,7 +87,7 @@ func (e *entry) ref() object.Ref {
 func (s *Store) insert(e *entry) {
 	s.objects[e.id] = e
 	e.tenant.entries.insert(e)
-	s.usedBytes += e.size
+	s.usedBytes += e.hostBytes()
 	s.tableBytes += e.charge
 }
 
@@ -139,7 +141,7 @@ func (s *Store) removeFromTable(e *entry) {
 	s.dropFile(e)
 	delete(s.objects, e.id)
 	e.tenant.entries.remove(e)
-	s.usedBytes -= e.size
+	s.usedBytes -= e.hostBytes()
 }
 
 // closeOpen ends an object's time as an unsealed one. mu is held.
@@ -178,6 +180,7 @@ func (s *Store) freeMemory(e *entry) {
 	e.charge = 0
 	s.dropMembers(e)
 	s.detach(e)
+	s.freeDevice(e)
 	s.dropShadow(e)
 }
 

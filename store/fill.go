@@ -163,5 +163,8 @@ func (e *entry) ready() error {
 	if len(e.fillers) > 0 {
 		return e.errFillers()
 	}
+	if e.copying > 0 {
+		return fmt.Errorf("%w: object %s is being copied into", object.ErrBusy, e.id)
+	}
 	return e.fillFault
 }

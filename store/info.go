@@ -160,10 +160,13 @@ func (x *sight) describe() object.Info {
 func (e *entry) look() sight {
 	ref := e.ref()
 	info := object.Info{
-		ID: e.id, Name: e.name, Kind: object.Host, Class: e.class, State: e.state, SizeBytes: e.size,
+		ID: e.id, Name: e.name, Kind: e.kind(), Class: e.class, State: e.state, SizeBytes: e.size,
 		Tenant: e.tenant.name,
 		Refs:   e.refs - e.retired, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(),
 		CreatorPID: e.creatorPID, Creator: e.creatorName, Strict: e.strict,
+	}
+	if e.gpu != nil {
+		info.Device = e.gpu.device
 	}
 	if e.state != object.Open {
 		sealed := e.sealed.UTC()
@@ -205,9 +208,10 @@ type Status struct {
 	MachineShort bool `json:"machine_short"`
 	// of the daemon's own memory, that requests hold while they wait or lie unread
 	RequestBytes uint64         `json:"request_bytes"`
-	RequestLimit uint64         `json:"request_limit"` // what they may hold; a tenant's a quarter
-	Tenants      []TenantStatus `json:"tenants"`       // by name
-	Index        IndexStatus    `json:"index"`         // in shared memory
+	RequestLimit uint64         `json:"request_limit"`     // what they may hold; a tenant's a quarter
+	Tenants      []TenantStatus `json:"tenants"`           // by name
+	Index        IndexStatus    `json:"index"`             // in shared memory
+	Devices      []DeviceStatus `json:"devices,omitempty"` // memory of GPUs in objects
 
 	// KeptUnknown says why memory counted as free as soon as those who had it said so; "" = the kernel was asked.
 	KeptUnknown string `json:"kept_unknown,omitempty"`
@@ -233,6 +237,8 @@ type TenantStatus struct {
 	KeptBytes    uint64 `json:"kept_bytes"`    // of it, as Status.KeptBytes
 	DiskBytes    uint64 `json:"disk_bytes"`
 	RequestBytes uint64 `json:"request_bytes"`
+
+	Devices []DeviceStatus `json:"devices,omitempty"` // memory of GPUs in its objects
 }
 
 // Status counts. The cost is in proportion to the segments, tenants and slots in use, not to the objects.
@@ -251,7 +257,7 @@ func (s *Store) Status() Status {
 	if st.SegmentLimit > 0 {
 		st.TenantSegmentLimit = s.opts.TenantSegments
 	}
-	st.KeptUnknown = s.whyUnwatched()
+	st.KeptUnknown, st.Devices = s.whyUnwatched(), s.devices.list()
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
@@ -298,6 +304,7 @@ func (s *Store) Status() Status {
 		st.Tenants = append(st.Tenants, TenantStatus{
 			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t],
 			LeavingBytes: leaves[t], DiskBytes: t.disk, OpenSegments: t.opened, RequestBytes: s.requests.held(t),
+			Devices: t.devices.list(),
 		})
 	}
 	sort.Slice(st.Tenants, func(i, j int) bool { return st.Tenants[i].Name < st.Tenants[j].Name })

@@ -54,6 +54,9 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		}
 		table, last = rest, o
 	}
+	if err := s.inheritDevices(l); err != nil {
+		return err
+	}
 	for _, c := range l.Catalog.Conns {
 		s.inheritConn(c)
 	}

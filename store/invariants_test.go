@@ -160,7 +160,7 @@ func (i *inspection) entries() {
 			open++
 			i.must(e.creator != nil, "object %s is open and nobody's", e.id)
 		default:
-			i.must(e.seg != nil || e.size == 0, "object %s of %d bytes is nowhere", e.id, e.size)
+			i.must(e.seg != nil || e.size == 0 || e.gpu != nil, "object %s of %d bytes is nowhere", e.id, e.size)
 		}
 		if e.seg != nil {
 			i.live[e.seg]++
@@ -209,6 +209,7 @@ func (i *inspection) segments() {
 	}
 	idle, leaving := 0, uint64(0)
 	i.opened = map[*tenant]int{}
+	i.devices()
 	for id, g := range i.s.segments {
 		if g.mem != nil {
 			i.opened[g.tenant]++
@@ -247,6 +248,34 @@ func (i *inspection) segments() {
 	}
 	i.must(idle == i.s.idle.Len(), "%d segments are idle, %d listed", idle, i.s.idle.Len())
 	i.must(leaving == i.s.leavingBytes, "%d bytes leave, %d counted", leaving, i.s.leavingBytes)
+}
+
+// devices compares what is charged of GPUs' memory; what is being allocated may be charged, too.
+func (i *inspection) devices() {
+	all, own := make(deviceCharges), map[*tenant]deviceCharges{}
+	for e := range i.s.onDevices {
+		i.must((i.alive[e] || e.refs > 0) && e.gpu != nil && e.gpu.fd >= 0 && e.seg == nil, "object %s has memory of a GPU and is not alive", e.id)
+		i.opened[e.tenant]++
+		if own[e.tenant] == nil {
+			own[e.tenant] = make(deviceCharges)
+		}
+		own[e.tenant].add(e.gpu.device, e.gpu.bytes, 1)
+		all.add(e.gpu.device, e.gpu.bytes, 1)
+	}
+	for d, x := range all {
+		i.must(i.s.devices[d].objects == x.objects && i.s.devices[d].bytes >= x.bytes, "GPU %s: %v, and %v is counted", d, x,
+			i.s.devices[d])
+	}
+	for t, m := range own {
+		for d, x := range m {
+			i.must(t.devices[d].objects == x.objects && t.devices[d].bytes >= x.bytes, "GPU %s: tenant %s has %v, and %v is counted",
+				d, t.name, x, t.devices[d])
+		}
+	}
+	for e := range i.alive {
+		_, has := i.s.onDevices[e]
+		i.must(has == (e.gpu != nil && e.gpu.fd >= 0), "object %s in the memory of a GPU is not counted", e.id)
+	}
 }
 
 func (i *inspection) names() {

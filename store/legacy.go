@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -19,6 +21,7 @@ import (
 type Legacy struct {
 	Catalog Catalog
 	memory  []*segment.Memory // in the order of Catalog.Segments
+	devices []int             // descriptors of memory of GPUs, in the order of Catalog.DeviceMemory
 	watch   *segment.Watch    // reports when Catalog.Remnants are free; nil: nothing does
 }
 
@@ -30,6 +33,16 @@ type Catalog struct {
 	Streams     []LegacyStream
 	Conns       []LegacyConn
 	Remnants    []LegacyRemnant
+
+	// Those in the memory of GPUs are apart: a release that does not know them goes on without.
+	DeviceObjects []byte // a table as Objects
+	DeviceMemory  []LegacyDevice
+}
+
+// LegacyDevice is the memory of a GPU that one of Catalog.DeviceObjects lies in, which stands at the same place there.
+type LegacyDevice struct {
+	Device object.Device
+	Bytes  uint64 // of the allocation
 }
 
 // LegacyRemnant is memory that was given up and that somebody still has.
@@ -132,6 +145,20 @@ func (l *Legacy) TakeWatch(fd int) error {
 	return err
 }
 
+// DeviceDescriptors gives the descriptors of memory of GPUs in the catalog's order; they stay the Legacy's.
+func (l *Legacy) DeviceDescriptors() []int { return l.devices }
+
+// TakeDevices gives a Legacy that came from another process the descriptors that are DeviceDescriptors there, which it
+// takes over in any case. Without them the objects are forgotten.
+func (l *Legacy) TakeDevices(fds []int) error {
+	l.devices = append(l.devices, fds...)
+	if len(l.devices) != len(l.Catalog.DeviceMemory) {
+		return fmt.Errorf("%w: %d descriptors for %d objects in the memory of GPUs", object.ErrProtocol, len(l.devices),
+			len(l.Catalog.DeviceMemory))
+	}
+	return nil
+}
+
 // Close gives the memory up, as far as nobody else has it. It may be nil.
 func (l *Legacy) Close() {
 	if l == nil {
@@ -142,7 +169,10 @@ func (l *Legacy) Close() {
 	for _, m := range l.memory {
 		m.Close()
 	}
-	l.memory = nil
+	for _, fd := range l.devices {
+		unix.Close(fd)
+	}
+	l.memory, l.devices = nil, nil
 }
 
 // Leave prepares for Bequeath: from here on the references of a connection that ends stay, for its heir.
@@ -162,6 +192,10 @@ func (s *Store) Bequeath() *Legacy {
 	for _, t := range s.tenants {
 		t.entries.all(func(e *entry) { // in their order: the next store's lists then grow at their ends
 			o := e.legacy()
+			if e.gpu != nil {
+				s.bequeathDevice(l, e, &o)
+				return
+			}
 			l.Catalog.Objects = o.appendTo(l.Catalog.Objects)
 		})
 		for _, st := range t.streams {
@@ -184,6 +218,7 @@ func (s *Store) Bequeath() *Legacy {
 		l.memory = append(l.memory, g.mem)
 		g.mem = nil
 	}
+	s.dropDevices() // of those that are deleted or unsealed
 	s.bequeathRemnants(l)
 	s.doomed = append(s.doomed, s.warm...)
 	s.warm = nil

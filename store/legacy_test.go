@@ -44,6 +44,17 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 	if opts.Legacy, err = NewLegacy(catalog, fds); err != nil {
 		t.Fatal(err)
 	}
+	var gpus []int
+	for _, fd := range l.DeviceDescriptors() {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gpus = append(gpus, dup)
+	}
+	if err = opts.Legacy.TakeDevices(gpus); err != nil {
+		t.Fatal(err)
+	}
 	if fd := l.WatchDescriptor(); fd >= 0 {
 		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			err = opts.Legacy.TakeWatch(fd)

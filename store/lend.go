@@ -27,6 +27,9 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 	if err := e.isDamaged(); err != nil {
 		return Handle{}, err
 	}
+	if err := e.inHostMemory("attach"); err != nil {
+		return Handle{}, err
+	}
 	fd := -1
 	if e.seg != nil {
 		if fd, err = e.seg.mem.Dup(); err != nil {

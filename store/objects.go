@@ -289,6 +289,9 @@ func (c *Conn) take(e *entry) (Handle, error) {
 	if err := e.isDamaged(); err != nil {
 		return Handle{}, err
 	}
+	if err := e.inHostMemory("get"); err != nil {
+		return Handle{}, err
+	}
 	fd := -1
 	if e.seg != nil {
 		var err error

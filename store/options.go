@@ -66,6 +66,10 @@ type Options struct {
 	// OnDamage hears of each object that is found damaged, by a scrub or on its way to disk. It must not block. nil:
 	// the status alone tells.
 	OnDamage func(object.Damage)
+	// Devices makes the memory of GPUs. nil: there is none.
+	Devices Devices
+	// TenantDeviceBytes bounds what one tenant's objects take of one GPU's memory. Default 0: no bound.
+	TenantDeviceBytes uint64
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.

@@ -51,6 +51,9 @@ func (c *Conn) Open(id object.ID, name string) (*Reading, error) {
 	case e.state == object.Open:
 		return nil, e.notSealed()
 	}
+	if err := e.inHostMemory("read"); err != nil {
+		return nil, err
+	}
 	r := &Reading{ID: e.id, Size: e.size, Class: e.class, Meta: e.meta, c: c}
 	return r, r.reach(e)
 }

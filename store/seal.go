@@ -30,6 +30,9 @@ func (c *Conn) seal(id object.ID, strict bool) error {
 	if err := e.ready(); err != nil {
 		return err
 	}
+	if err := e.inHostMemory("a strict seal"); err != nil && strict {
+		return err
+	}
 	if err := e.nameFree(e.name, false); err != nil {
 		return err
 	}

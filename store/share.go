@@ -74,6 +74,9 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 		return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid,
 			e.id, maxGrants)
 	}
+	if err := e.inHostMemory("share, for who can read the memory of a GPU can write it"); err != nil && !revoke {
+		return err
+	}
 	if revoke {
 		s.setGrants(e, slices.DeleteFunc(slices.Clone(e.grants), func(g string) bool { return g == who }))
 		s.uncharge(e.tenant, grantBytes)

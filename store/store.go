@@ -27,6 +27,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -50,7 +52,8 @@ type Store struct {
 	trash      []*entry  // whose files unlock removes; claimed
 	wakes      []*Waiter // whose wake unlock calls
 
-	pauses       int // how often a long piece of work let others have mu; tests count it
+	pauses       int   // how often a long piece of work let others have mu; tests count it
+	doomedFDs    []int // of memory of GPUs
 	doomedSlots  []*index.Slots
 	doomedLevels []*index.Level
 	looking      map[*tenant]struct{} // those with retired records in the index
@@ -58,6 +61,9 @@ type Store struct {
 	expiries expiryHeap
 	idle     list.List // empty segments that are kept for their writers, the one longest empty first
 	cold     list.List // segments whose objects may all go to disk, the one longest without use first
+
+	devices   deviceCharges       // memory of GPUs in objects
+	onDevices map[*entry]struct{} // that have some
 
 	spilled      int
 	spilledBytes uint64
@@ -124,8 +130,9 @@ type tenant struct {
 	making  int // objects that are not in entries yet
 	conns   int
 	charged uint64
-	opened  int          // segments that have memory
-	index   *tenantIndex // nil: no connection asked for it
+	opened  int           // segments that have memory
+	index   *tenantIndex  // nil: no connection asked for it
+	devices deviceCharges // made with the first
 
 	remnants     int // memory given up that somebody still has
 	remnantBytes uint64
@@ -171,6 +178,8 @@ func New(opts Options) (*Store, error) {
 		keep:      make(chan struct{}, 1),
 		shared:    make(map[string]*entryList),
 		followers: make(map[object.ID]map[*Follower]struct{}),
+		devices:   make(deviceCharges),
+		onDevices: make(map[*entry]struct{}),
 		kept:      make(chan struct{}),
 		scrubTurn: make(chan struct{}, 1),
 		scrubbed:  make(chan struct{}),
@@ -211,6 +220,7 @@ func (s *Store) begin(l *Legacy) error {
 		for _, g := range s.segments {
 			s.doomed = append(s.doomed, g.mem)
 		}
+		s.dropDevices()
 		s.unlock()
 		s.watch.Close()
 	}
@@ -237,6 +247,7 @@ func (s *Store) Ending() {
 // dropAll lets go of everything that is left: memory, and all that was known. mu is held, and every connection is
 // closed.
 func (s *Store) dropAll() {
+	s.dropDevices()
 	for _, g := range s.segments {
 		if g.mapping != nil {
 			s.doomedMaps = append(s.doomedMaps, g.mapping)
@@ -288,6 +299,8 @@ func (s *Store) unlock() {
 	}
 	doomed, maps, trash, wakes := s.doomed, s.doomedMaps, s.trash, s.wakes
 	s.doomed, s.doomedMaps, s.trash, s.wakes = nil, nil, nil, nil
+	fds := s.doomedFDs
+	s.doomedFDs = nil
 	slots, levels := s.doomedSlots, s.doomedLevels
 	s.doomedSlots, s.doomedLevels = nil, nil
 	s.mu.Unlock()
@@ -305,6 +318,9 @@ func (s *Store) unlock() {
 	}
 	for _, m := range doomed {
 		m.Close()
+	}
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
 	if len(doomed)+len(slots)+len(levels) > 0 {
 		s.mu.Lock()

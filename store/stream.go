@@ -335,6 +335,9 @@ func (c *Conn) push(stream uint64, id object.ID, wait time.Duration, wake func(*
 	case end.st.closedFor(true) != nil:
 		return nil, end.st.closedFor(true)
 	}
+	if err := r.e.inHostMemory("push"); err != nil {
+		return nil, err
+	}
 	st := end.st
 	if st.dropOldest {
 		s.makeWay(st, r.e.size)

@@ -158,6 +158,7 @@ step "call by call" same_calls
 step "wrong calls" wrong_calls
 step "objects of the store" objects
 step "device quota" quota
+case $library in *nvidia*) step "memory of GPUs" timeout 300 bin/gpu/memory -tendril bin/tendril ;; esac
 step "command buffers" forwarded bin/gpu/replay
 step "figures" measure
 step "demonstration" timeout 120 bin/gpu/demo -bin bin

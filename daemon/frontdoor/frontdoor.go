@@ -48,6 +48,8 @@ type Options struct {
 	Cluster Cluster
 	// Peers connects workers to each other; nil = unsupported.
 	Peers Peers
+	// GPUs lists those whose memory objects can lie in, for JSON; nil = unsupported. It may wait.
+	GPUs func() (any, error)
 	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
 	TLS    *tls.Config
 	Remote func(pki.Peer) Peer

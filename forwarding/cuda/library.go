@@ -58,7 +58,8 @@ func (l *Library) Devices() ([]Device, error) {
 			C.tc_describe(l.handle, i, &d)); err != nil {
 			return nil, err
 		}
-		x := Device{Ordinal: int(d.ordinal), Name: C.GoString(&d.name[0]), Bytes: uint64(d.bytes), Shares: d.shares != 0}
+		x := Device{Ordinal: int(d.ordinal), Name: C.GoString(&d.name[0]), Bytes: uint64(d.bytes),
+			Shares: d.shares != 0}
 		for k := range x.UUID {
 			x.UUID[k] = byte(d.uuid[k])
 		}

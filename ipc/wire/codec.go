@@ -166,6 +166,65 @@ func (m *ComposeRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "ComposeRequest")
 }
 
+// Append appends the payload: 16 bytes to, u64 toOffset, 16 bytes from, str16 fromName, u64 fromOffset bytes.
+func (m *CopyRequest) Append(b []byte) []byte {
+	b = append(b, m.To[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.ToOffset)
+	b = append(b, m.From[:]...)
+	b = field.AppendText(b, m.FromName)
+	b = binary.LittleEndian.AppendUint64(b, m.FromOffset)
+	b = binary.LittleEndian.AppendUint64(b, m.Bytes)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *CopyRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(42, "to to from name"); p != nil {
+		copy(m.To[:], p[0:])
+		m.ToOffset = binary.LittleEndian.Uint64(p[16:])
+		copy(m.From[:], p[24:])
+		m.FromName = string(r.Take(int(binary.LittleEndian.Uint16(p[40:])), "from name"))
+	}
+	if p := r.Take(16, "from offset to bytes"); p != nil {
+		m.FromOffset = binary.LittleEndian.Uint64(p)
+		m.Bytes = binary.LittleEndian.Uint64(p[8:])
+	}
+	return r.End(object.ErrProtocol, "CopyRequest")
+}
+
+// Append appends the payload: u64 sizeBytes, 16 bytes device, u8 class, str16 name, bytes32 meta, u64 ttlms, u16
+// × (str16, str16) labels.
+func (m *CreateDeviceRequest) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.SizeBytes)
+	b = append(b, m.Device[:]...)
+	b = append(b, uint8(m.Class))
+	b = field.AppendText(b, m.Name)
+	b = field.AppendBytes(b, m.Meta)
+	b = binary.LittleEndian.AppendUint64(b, m.TTLMS)
+	b = appendLabels(b, m.Labels)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *CreateDeviceRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(27, "size bytes to name"); p != nil {
+		m.SizeBytes = binary.LittleEndian.Uint64(p)
+		copy(m.Device[:], p[8:])
+		m.Class = object.Class(p[24])
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[25:])), "name"))
+	}
+	if p := r.Take(4, "meta"); p != nil {
+		m.Meta = r.Take(int(binary.LittleEndian.Uint32(p)), "meta")
+	}
+	if p := r.Take(8, "ttlms"); p != nil {
+		m.TTLMS = binary.LittleEndian.Uint64(p)
+	}
+	m.Labels = decodeLabels(&r)
+	return r.End(object.ErrProtocol, "CreateDeviceRequest")
+}
+
 // Append appends the payload: 16 bytes id, u64 segment segmentBytes offset.
 func (m *CreateReply) Append(b []byte) []byte {
 	b = append(b, m.ID[:]...)
@@ -274,6 +333,31 @@ func (m *DERMessage) Decode(b []byte) error {
 		m.DER = r.Take(int(binary.LittleEndian.Uint32(p)), "der")
 	}
 	return r.End(object.ErrProtocol, "DERMessage")
+}
+
+// Append appends the payload: 16 bytes id device, u64 sizeBytes bytes, u8 class, bytes32 meta.
+func (m *DeviceReply) Append(b []byte) []byte {
+	b = append(b, m.ID[:]...)
+	b = append(b, m.Device[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.SizeBytes)
+	b = binary.LittleEndian.AppendUint64(b, m.Bytes)
+	b = append(b, uint8(m.Class))
+	b = field.AppendBytes(b, m.Meta)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *DeviceReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(53, "id to meta"); p != nil {
+		copy(m.ID[:], p[0:])
+		copy(m.Device[:], p[16:])
+		m.SizeBytes = binary.LittleEndian.Uint64(p[32:])
+		m.Bytes = binary.LittleEndian.Uint64(p[40:])
+		m.Class = object.Class(p[48])
+		m.Meta = r.Take(int(binary.LittleEndian.Uint32(p[49:])), "meta")
+	}
+	return r.End(object.ErrProtocol, "DeviceReply")
 }
 
 // Append appends the payload: u64 worker link, bytes32 offer.
@@ -1580,4 +1664,8 @@ var typeNames = map[Type]string{
 	TopPage:          "TopPage",
 	SessionPage:      "SessionPage",
 	AllPage:          "AllPage",
+	CreateDevice:     "CreateDevice",
+	GetDevice:        "GetDevice",
+	CopyObject:       "CopyObject",
+	GPUs:             "GPUs",
 }

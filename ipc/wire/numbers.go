@@ -95,6 +95,10 @@ const (
 	TopPage          Type = 150 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items
 	SessionPage      Type = 151 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items
 	AllPage          Type = 152 // ListWhereRequest, u32 limit, str16 cursor → str16 next, bytes32 items
+	CreateDevice     Type = 160 // u64 sizeBytes, 16 bytes device, u8 class, str16 name, bytes32 meta, u64 ttlms, …
+	GetDevice        Type = 161 // 16 bytes id, str16 name → 16 bytes id device, u64 sizeBytes bytes, u8 class, …
+	CopyObject       Type = 162 // 16 bytes to, u64 toOffset, 16 bytes from, str16 fromName, u64 fromOffset bytes
+	GPUs             Type = 163
 )
 
 // Numbers of replies.

@@ -115,7 +115,7 @@ type IDMessage struct{ ID object.ID }
 
 // NameMessage is the payload of Delete, Stat and Unpublish: by name where ID is zero.
 //
-//wire:payload Delete Stat Unpublish Checksum Fill StreamRemove
+//wire:payload Delete Stat Unpublish Checksum Fill StreamRemove GetDevice
 type NameMessage struct {
 	ID   object.ID
 	Name string

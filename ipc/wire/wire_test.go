@@ -103,6 +103,11 @@ func messages() []message {
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
 			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
 		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},
+		&CreateDeviceRequest{SizeBytes: 5, Device: object.Device{1, 15: 2}, Class: object.TTL, Name: "n",
+			Meta: []byte("m"), TTLMS: 90, Labels: map[string]string{"a": "b"}},
+		&DeviceReply{ID: id, Device: object.Device{1, 15: 2}, SizeBytes: 99, Bytes: 2 << 20, Class: object.Named,
+			Meta: []byte("meta")},
+		&CopyRequest{To: id, ToOffset: 1 << 33, FromName: "n", FromOffset: 7, Bytes: 1 << 34},
 		&PageReply{Next: "n", Items: []byte("[]")},
 	}
 }

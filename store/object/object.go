@@ -164,6 +164,7 @@ type Info struct {
 	ID         ID              `json:"id"`
 	Name       string          `json:"name"`
 	Kind       Kind            `json:"kind"`
+	Device     Device          `json:"device,omitzero"` // kind cuda: in whose memory it lies
 	Class      Class           `json:"class"`
 	State      State           `json:"state"`
 	SizeBytes  uint64          `json:"size_bytes"`

@@ -145,6 +145,11 @@ func openHere(ctx context.Context, conn *client.Conn, id object.ID, name string,
 		get = func() (*client.Object, error) { return conn.GetByName(ctx, name, wait) }
 	}
 	obj, err := get()
+	if errors.Is(err, object.ErrUnsupported) {
+		if gpu, second := openOnGPU(ctx, conn, id, name, wait); !errors.Is(second, object.ErrUnsupported) {
+			return gpu, second
+		}
+	}
 	if err != nil {
 		return source{}, err
 	}

@@ -77,6 +77,10 @@ func noneOf(q client.Query, all string) string {
 const objectsHead = "ID | SIZE | CLASS?? | STATE??? | REFS?? | AGE? | NAME"
 
 func objectRow(o object.Info) []string {
-	return []string{o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), strconv.Itoa(o.Refs),
+	class := o.Class.String()
+	if o.Kind != object.Host {
+		class += " " + o.Kind.String()
+	}
+	return []string{o.ID.String(), size(o.SizeBytes), class, o.State.String(), strconv.Itoa(o.Refs),
 		since(o.Created), orDash(o.Name)}
 }

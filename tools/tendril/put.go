@@ -19,10 +19,11 @@ const putExample = `  tendril put photo.jpg                     # under the name
   tendril put frame.raw --ttl 10m
   tar c src | tendril put - --name src.tar  # a stream, of any length
   tendril put weights.bin --publish         # for the whole cluster
+  tendril put tensor.bin --device cuda:0    # into the memory of a GPU
   tendril put data.bin --json`
 
 func (c *cli) putVerb() *cobra.Command {
-	var name string
+	var name, device string
 	var replace, publish bool
 	var opts client.CreateOptions
 	cmd := &cobra.Command{
@@ -42,7 +43,7 @@ func (c *cli) putVerb() *cobra.Command {
 				}
 				name = filepath.Base(args[0])
 			}
-			return c.put(args[0], name, replace, publish, opts)
+			return c.put(args[0], name, device, replace, publish, opts)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
@@ -57,7 +58,12 @@ func (c *cli) putVerb() *cobra.Command {
 		"seal it strictly: no process keeps or gets a writable mapping of it")
 	cmd.Flags().BoolVar(&opts.Checksum, "checksum", false,
 		"compute checksums now, and compare them at restores and scrubs")
+	cmd.Flags().StringVar(&device, "device", "",
+		"put it into the memory of a GPU of this node: a `UUID`, or cuda:0 for the first")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
+	for _, other := range []string{"persist", "strict", "checksum"} {
+		cmd.MarkFlagsMutuallyExclusive("device", other)
+	}
 	cmd.PreRun = func(*cobra.Command, []string) {
 		switch {
 		case persist:
@@ -69,7 +75,7 @@ func (c *cli) putVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) put(file, name string, replace, publish bool, opts client.CreateOptions) error {
+func (c *cli) put(file, name, device string, replace, publish bool, opts client.CreateOptions) error {
 	in, err := openInput(file, c.term.in)
 	if err != nil {
 		return err
@@ -85,7 +91,7 @@ func (c *cli) put(file, name string, replace, publish bool, opts client.CreateOp
 			return replaceable(fmt.Errorf("%w: an object is named %q", object.ErrExists, name))
 		}
 	}
-	id, err := c.send(conn, in, name, replace, opts)
+	id, err := c.send(conn, in, name, device, replace, opts)
 	if err != nil {
 		return replaceable(fmt.Errorf("put %s: %w", file, err))
 	}
@@ -138,7 +144,7 @@ type content struct {
 
 // send makes the object. A file's size is known; a stream is gathered first, because an object's size is fixed when it
 // is created.
-func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool,
+func (c *cli) send(conn *client.Conn, in *os.File, name, device string, replace bool,
 	opts client.CreateOptions) (object.ID, error) {
 	what, err := c.contentOf(in, conn.Daemon().CapacityBytes)
 	if err != nil {
@@ -157,6 +163,13 @@ func (c *cli) send(conn *client.Conn, in *os.File, name string, replace bool,
 			return object.ID{}, usagef("--strict works only with this machine's store")
 		}
 		store = storeThere
+	}
+	if device != "" {
+		gpu, err := conn.FindGPU(device)
+		if err != nil {
+			return object.ID{}, err
+		}
+		store = onGPU(gpu)
 	}
 	id, release, err := store(conn, what, opts)
 	if err != nil {

@@ -89,7 +89,7 @@ func (c *cli) root() *cobra.Command {
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(),
 		c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
 		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
-		workerVerb(), probeVerb(), guardVerb(), c.manVerb(),
+		workerVerb(), probeVerb(), keeperVerb(), guardVerb(), c.manVerb(),
 	)
 	root.SetHelpCommandGroupID("node")
 	root.SetCompletionCommandGroupID("node")

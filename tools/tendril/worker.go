@@ -6,7 +6,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"tendril/daemon/keeper"
 	"tendril/daemon/workers"
+	host "tendril/forwarding/keeper"
 	"tendril/forwarding/worker"
 )
 
@@ -56,6 +58,20 @@ func probeVerb() *cobra.Command {
 			return err
 		}
 		return worker.Probe(cmd.Context(), *o)
+	}
+	return cmd
+}
+
+func keeperVerb() *cobra.Command {
+	cmd := &cobra.Command{Use: "keeper", Short: "Make the memory of GPUs that objects lie in", Hidden: true,
+		Args: cobra.NoArgs}
+	o := &host.Options{}
+	cmd.Flags().StringVar(&o.Driver, "driver", keeper.DefaultDriver, "the CUDA driver")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.Control, err = control(); err != nil {
+			return err
+		}
+		return host.Main(cmd.Context(), *o)
 	}
 	return cmd
 }

@@ -1,0 +1,248 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Objects in the memory of GPUs. This package calls no CUDA: it gives the descriptor of an allocation, which the
+// program imports (cuMemImportFromShareableHandle) and maps on the GPU with that UUID. A program waits for its GPU's
+// work on the memory before Seal, and ends its mapping before Release. The hardware lets everyone write who has the
+// memory.
+
+// GPU is a device whose memory objects can lie in.
+type GPU struct {
+	Index  int           `json:"index"` // in the driver's order on the daemon's side: cuda:INDEX
+	UUID   object.Device `json:"uuid"`
+	Name   string        `json:"name"`
+	Bytes  uint64        `json:"memory_bytes"`
+	Shares bool          `json:"shares"` // its memory can be objects
+}
+
+// GPUs lists them. object.ErrUnsupported says why there are none, or that the daemon is of an earlier release.
+func (c *Conn) GPUs() ([]GPU, error) {
+	k, err := c.roundTrip(context.Background(), wire.GPUs, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	var list []GPU
+	if err := json.Unmarshal(k.payload, &list); err != nil {
+		return nil, fmt.Errorf("%w: %v reply: %w", object.ErrProtocol, wire.GPUs, err)
+	}
+	return list, nil
+}
+
+// FindGPU reads a UUID, or cuda:N for the N-th of GPUs.
+func (c *Conn) FindGPU(text string) (object.Device, error) {
+	place, is := strings.CutPrefix(text, "cuda:")
+	if !is {
+		return object.ParseDevice(text)
+	}
+	list, err := c.GPUs()
+	if err != nil {
+		return object.Device{}, err
+	}
+	n, err := strconv.Atoi(place)
+	for _, g := range list {
+		if err == nil && g.Index == n {
+			return g.UUID, nil
+		}
+	}
+	return object.Device{}, fmt.Errorf("%w: %q: this node has %d GPUs, the first is cuda:0", object.ErrInvalid, text,
+		len(list))
+}
+
+// DeviceMemory is an allocation of a GPU.
+type DeviceMemory struct {
+	Device object.Device
+	Bytes  uint64 // of the allocation: what is to be mapped. The object's bytes are its first ones
+
+	mu   sync.Mutex
+	file *os.File // nil: taken, or closed
+}
+
+// TakeFile gives the descriptor, once: the caller closes it, or hands it to what consumes it. nil: it was taken.
+func (m *DeviceMemory) TakeFile() *os.File {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.file
+	m.file = nil
+	return f
+}
+
+func (m *DeviceMemory) close() {
+	if f := m.TakeFile(); f != nil {
+		f.Close()
+	}
+}
+
+// DeviceBuffer is an object in the memory of a GPU that this process fills. Not safe for concurrent Seal and Abort.
+type DeviceBuffer struct {
+	Memory DeviceMemory // zero at first
+
+	c     *Conn
+	id    object.ID
+	size  uint64
+	class object.Class
+	meta  []byte
+	gen   uint64 // the life of the connection that made it
+	ended bool
+}
+
+// CreateDevice makes an unsealed object of size bytes in the memory of a GPU. Of the options Own, Checksum, Shared and
+// Strict are object.ErrUnsupported. The caller must Seal or Abort it. Errors: object.ErrUnsupported (no such GPU),
+// ErrInvalid, ErrFull, ErrQuota, ErrNoDevice (the driver failed); ErrDisconnected.
+func (c *Conn) CreateDevice(device object.Device, size uint64, o CreateOptions) (*DeviceBuffer, error) {
+	if o.Own || o.Checksum || o.Shared || o.Strict {
+		return nil, fmt.Errorf("%w: Own, Checksum, Shared or Strict in the memory of a GPU", object.ErrUnsupported)
+	}
+	b := &DeviceBuffer{c: c, size: size, class: o.Class, meta: o.Meta}
+	k, m, err := c.askDevice(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size, Device: device,
+		Class: o.Class, Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels})
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	b.id, b.gen = m.ID, k.gen
+	b.Memory.Device, b.Memory.Bytes, b.Memory.file = m.Device, m.Bytes, k.takeFile()
+	return b, nil
+}
+
+// askDevice asks for memory of a GPU. The caller recycles the call.
+func (c *Conn) askDevice(kind wire.Type, p interface{ Append([]byte) []byte }) (*call, wire.DeviceReply, error) {
+	var m wire.DeviceReply
+	if err := c.notShared(kind.String()); err != nil {
+		return nil, m, err
+	}
+	k, err := c.roundTrip(context.Background(), kind, p)
+	if err != nil {
+		return nil, m, err
+	}
+	if err = m.Decode(k.payload); err == nil && k.files[0] == nil {
+		err = fmt.Errorf("%w: a %v reply without a descriptor", object.ErrProtocol, kind)
+	}
+	if err != nil {
+		k.closeFiles()
+		k.recycle()
+		return nil, m, err
+	}
+	m.Meta = append([]byte(nil), m.Meta...)
+	return k, m, nil
+}
+
+// takeFile gives a reply's descriptor.
+func (k *call) takeFile() *os.File {
+	f := k.files[0]
+	k.files[0] = nil
+	return f
+}
+
+// ID names the object.
+func (b *DeviceBuffer) ID() object.ID { return b.id }
+
+// Seal makes the object findable, with the creator's reference. The GPU's work on it must have ended. On an error (the
+// name is taken: object.ErrExists) the buffer stays.
+func (b *DeviceBuffer) Seal() (*DeviceObject, error) {
+	if b.ended {
+		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
+	}
+	if err := b.c.simpleIn(b.gen, wire.Seal, &wire.SealRequest{ID: b.id}); err != nil {
+		return nil, err
+	}
+	b.ended = true
+	o := &DeviceObject{held: &Object{c: b.c, id: b.id, size: b.size, class: b.class, meta: b.meta}}
+	o.Memory.Device, o.Memory.Bytes, o.Memory.file = b.Memory.Device, b.Memory.Bytes, b.Memory.TakeFile()
+	if !b.c.hold(o.held, b.gen) {
+		o.Memory.close()
+		return nil, fmt.Errorf("%w: object %s was sealed, then the connection broke", ErrDisconnected, b.id)
+	}
+	return o, nil
+}
+
+// Abort drops the object. After Seal it does nothing.
+func (b *DeviceBuffer) Abort() error {
+	if b.ended {
+		return nil
+	}
+	b.ended = true
+	b.Memory.close()
+	err := b.c.simpleIn(b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
+	if errors.Is(err, ErrDisconnected) {
+		return nil // the object went with its connection
+	}
+	return err
+}
+
+// DeviceObject is a sealed object in the memory of a GPU that this process holds a reference to.
+type DeviceObject struct {
+	Memory DeviceMemory
+	held   *Object
+}
+
+// GetDevice takes a reference to an object in the memory of a GPU, by name where id is zero. wait bounds how long to
+// wait for one that is not there or not sealed yet. The caller must Release it. Errors: as Get's; object.ErrUnsupported
+// for one in host memory.
+func (c *Conn) GetDevice(ctx context.Context, id object.ID, name string, wait time.Duration) (*DeviceObject, error) {
+	k, m, err := c.askDevice(wire.GetDevice, &wire.NameMessage{ID: id, Name: name})
+	if wait > 0 && (errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)) {
+		var waited *call
+		if waited, err = c.roundTrip(ctx, wire.AwaitMany, &wire.AwaitManyRequest{WaitMS: milliseconds(wait),
+			Wanted: []wire.NameMessage{{ID: id, Name: name}}}); err == nil {
+			waited.recycle()
+			k, m, err = c.askDevice(wire.GetDevice, &wire.NameMessage{ID: id, Name: name})
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	o := &DeviceObject{held: &Object{c: c, id: m.ID, size: m.SizeBytes, class: m.Class, meta: m.Meta}}
+	o.Memory.Device, o.Memory.Bytes, o.Memory.file = m.Device, m.Bytes, k.takeFile()
+	if !c.hold(o.held, k.gen) {
+		o.Memory.close()
+		return nil, errOtherLife
+	}
+	return o, nil
+}
+
+// ID names the object.
+func (o *DeviceObject) ID() object.ID { return o.held.id }
+
+// Size gives the object's size in bytes.
+func (o *DeviceObject) Size() uint64 { return o.held.size }
+
+// Class gives the object's life-time class.
+func (o *DeviceObject) Class() object.Class { return o.held.class }
+
+// Meta gives the object's metadata; it must not be changed.
+func (o *DeviceObject) Meta() []byte { return o.held.meta }
+
+// Release gives the reference back; the program has ended its mapping before. A second Release does nothing.
+func (o *DeviceObject) Release() {
+	o.Memory.close()
+	o.held.Release()
+}
+
+// CopyObject has the daemon copy bytes of a sealed object, by name where from is zero, into an unsealed one of this
+// connection. One of the two at least is in the memory of a GPU, and one in host memory that is copied into was created
+// with Own. Errors: object.ErrInvalid, ErrNotFound, ErrNotSealed, ErrSealed, ErrPermission, ErrNoDevice (the driver
+// failed); ErrDisconnected.
+func (c *Conn) CopyObject(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset,
+	bytes uint64) error {
+	if err := c.notShared("copy"); err != nil {
+		return err
+	}
+	return c.simple(wire.CopyObject, &wire.CopyRequest{To: to, ToOffset: toOffset, From: from, FromName: fromName,
+		FromOffset: fromOffset, Bytes: bytes})
+}

@@ -1,0 +1,79 @@
+package frontdoor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// What the keeper does takes long, and may hang: such requests have goroutines of their own.
+
+// createDevice makes an object in the memory of a GPU. mu is held.
+func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) error {
+	header := ipc.Frame{Header: f.Header}
+	m.Meta = bytes.Clone(m.Meta) // it is the frame's
+	return c.later(store.WaitBytes+uint64(len(f.Payload)), func() {
+		h, err := c.store.CreateDevice(store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Name: m.Name, Meta: m.Meta,
+			TTL: duration(m.TTLMS), Labels: m.Labels}, m.Device)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil {
+			c.answer(&header, nil, err)
+			return
+		}
+		c.replyDevice(&header, h)
+	})
+}
+
+// replyDevice answers with memory of a GPU. mu is held.
+func (c *connection) replyDevice(f *ipc.Frame, h store.DeviceHandle) {
+	c.replyFD(f, &wire.DeviceReply{ID: h.ID, Device: h.Device, SizeBytes: h.Size, Bytes: h.Bytes, Class: h.Class,
+		Meta: h.Meta}, h.FD)
+}
+
+func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
+	h, err := c.store.GetDevice(m.ID, m.Name)
+	if err != nil {
+		return err
+	}
+	c.replyDevice(f, h)
+	return nil
+}
+
+func (c *connection) copyObject(f *ipc.Frame, m wire.CopyRequest) error {
+	header := ipc.Frame{Header: f.Header}
+	return c.later(store.WaitBytes, func() {
+		err := c.store.Copy(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
+		for errors.Is(err, store.ErrAway) {
+			if err = c.store.BringBack(c.ctx, m.From, m.FromName); err == nil {
+				err = c.store.Copy(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer(&header, nil, err)
+	})
+}
+
+func (c *connection) gpus(f *ipc.Frame, _ none) error {
+	header := ipc.Frame{Header: f.Header}
+	return c.later(store.WaitBytes, func() {
+		var b []byte
+		err := fmt.Errorf("%w: this daemon keeps no memory of GPUs", object.ErrUnsupported)
+		if ask := c.srv.opts.GPUs; ask != nil {
+			var list any
+			if list, err = ask(); err == nil {
+				b, err = json.Marshal(list)
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer(&header, long(b), err)
+	})
+}

@@ -1,0 +1,246 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/daemon/frontdoor"
+	"tendril/forwarding/cuda/fakecuda"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// contents reads the first bytes of memory of a fake GPU: behind its descriptor is a memfd.
+func contents(t *testing.T, m *client.DeviceMemory, n int) string {
+	t.Helper()
+	f := m.TakeFile()
+	if f == nil {
+		t.Fatal("there is no descriptor")
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	if _, err := unix.Pread(int(f.Fd()), b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// putOnGPU makes an object with a text, as a program does that has CUDA.
+func putOnGPU(t *testing.T, c *client.Conn, gpu object.Device, text string,
+	o client.CreateOptions) *client.DeviceObject {
+	t.Helper()
+	b, err := c.CreateDevice(gpu, uint64(len(text)), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := b.Memory.TakeFile()
+	defer f.Close()
+	if _, err := unix.Pwrite(int(f.Fd()), []byte(text), 0); err != nil {
+		t.Fatal(err)
+	}
+	obj, err := b.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+func TestObjectsOnGPUs(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver, c.QuotaDevice = fakecuda.Build(t), 8<<20
+	d, stop := serve(t, c)
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := d.Status(frontdoor.Peer{Admin: true})
+	if err != nil || strings.Contains(string(raw), "keeper") || strings.Contains(string(raw), `"device"`) {
+		t.Errorf("before anybody asks: %s, %v", raw, err)
+	}
+	gpu, err := conn.FindGPU("cuda:1")
+	if err != nil || gpu.String() != "fafafafafafafafafafafafafafafa01" {
+		t.Fatalf("%v, %v", gpu, err)
+	}
+	if _, err := conn.FindGPU("cuda:2"); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("a GPU that is not there: %v", err)
+	}
+	text := strings.Repeat("0123456789", 1000)
+	obj := putOnGPU(t, conn, gpu, text, client.CreateOptions{Name: "n", Class: object.Named, Meta: []byte("{}"),
+		Labels: map[string]string{"k": "v"}})
+	list, err := conn.ListWhere(client.Query{Labels: map[string]string{"k": "v"}})
+	if err != nil || len(list) != 1 || list[0].Kind != object.CUDA || list[0].Device != gpu {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := conn.GetByName(context.Background(), "n", 0); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("get: %v", err)
+	}
+	if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	back, err := conn.Create(6, client.CreateOptions{Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CopyObject(back.ID(), 1, object.ID{}, "n", 9000, 5); err != nil || string(back.Bytes()[1:]) != "01234" {
+		t.Errorf("copied after the keeper was killed: %q, %v", back.Bytes(), err)
+	}
+	back.Abort()
+	other, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := other.GetDevice(context.Background(), object.ID{}, "n", 0)
+	if err != nil || got.Size() != 10000 || string(got.Meta()) != "{}" || got.Memory.Bytes != 2<<20 ||
+		got.Memory.Device != gpu || contents(t, &got.Memory, 10) != text[:10] {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, x := range []struct {
+		device object.Device
+		bytes  uint64
+		want   error
+	}{{object.Device{1}, 1, object.ErrUnsupported}, {gpu, 7 << 20, object.ErrQuota}, {gpu, 0, object.ErrInvalid}} {
+		if _, err := conn.CreateDevice(x.device, x.bytes, client.CreateOptions{}); !errors.Is(err, x.want) {
+			t.Errorf("%d bytes of %v: %v", x.bytes, x.device, err)
+		}
+	}
+	waits := make(chan error, 1)
+	go func() {
+		late, err := other.GetDevice(context.Background(), object.ID{}, "late", time.Minute)
+		if err == nil {
+			late.Release()
+		}
+		waits <- err
+	}()
+	late := putOnGPU(t, conn, gpu, "late", client.CreateOptions{Name: "late", Class: object.Named})
+	if err := <-waits; err != nil {
+		t.Errorf("who waited: %v", err)
+	}
+	late.Release()
+	got.Release()
+	obj.Release()
+	if err := errors.Join(conn.DeleteByName("n"), conn.DeleteByName("late")); err != nil {
+		t.Error(err)
+	}
+	await.Until(t, "release of both, which travel with what follows", func() bool {
+		st, err := conn.Status()
+		return err == nil && !strings.Contains(string(st), `"device"`)
+	})
+	conn.Close()
+	other.Close()
+	stop()
+}
+
+// A node without a GPU starts nothing, says why, and serves as ever.
+func TestNoGPU(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver = "none"
+	d, stop := serve(t, c)
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.GPUs(); !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), "--cuda-driver") {
+		t.Errorf("%v", err)
+	}
+	_, err = conn.CreateDevice(object.Device{1}, 1, client.CreateOptions{})
+	if !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+	if s := d.keeper.Status(); s != nil {
+		t.Errorf("%+v", s)
+	}
+	conn.Close()
+	stop()
+}
+
+// The next daemon has the memory of GPUs, and who held it holds it; a keeper of its own copies.
+func TestTakeoverWithMemoryOfGPUs(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	c := aConfig(t)
+	c.CUDADriver = fakecuda.Build(t)
+	first, up := newDaemon(t, c), make(chan struct{})
+	first.OnReady(func() { close(up) })
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(context.Background()) }()
+	<-up
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, err := conn.FindGPU("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := putOnGPU(t, conn, gpu, "held", client.CreateOptions{})
+	putOnGPU(t, conn, gpu, "named", client.CreateOptions{Name: "n", Class: object.Named}).Release()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for range 2 {
+		_, served := takeOver(t, ctx, c)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		ended = served
+		got, err := conn.GetDevice(context.Background(), object.ID{}, "n", 0)
+		if errors.Is(err, client.ErrDisconnected) { // it broke with the request under way
+			got, err = conn.GetDevice(context.Background(), object.ID{}, "n", 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := contents(t, &got.Memory, 5); text != "named" {
+			t.Errorf("%q", text)
+		}
+		got.Release()
+		again, err := conn.GetDevice(context.Background(), held.ID(), "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := contents(t, &again.Memory, 4); text != "held" {
+			t.Errorf("%q", text)
+		}
+		again.Release()
+		back, err := conn.Create(4, client.CreateOptions{Own: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = conn.CopyObject(back.ID(), 0, held.ID(), "", 0, 4)
+		if err != nil || string(back.Bytes()) != "held" {
+			t.Errorf("%q, %v", back.Bytes(), err)
+		}
+		back.Abort()
+	}
+	held.Release()
+	conn.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	goleak.VerifyNone(t, leaks)
+	if n := memfds(t, "fakecuda"); n != 0 {
+		t.Errorf("%d descriptors of memory of GPUs are left", n)
+	}
+}
+
+// memfds counts this process's descriptors of memfds with a name.
+func memfds(t *testing.T, name string) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + x.Name()); err == nil && strings.HasPrefix(to, "/memfd:"+name) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,309 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/cuda/fakecuda"
+	host "tendril/forwarding/keeper"
+	"tendril/store"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// This program is the keeper, too: daemons start their own program.
+const keeperArgument = "be-the-keeper"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 5 && os.Args[1] == keeperArgument {
+		err := host.Main(context.Background(), host.Options{Control: os.NewFile(3, "control"), Driver: os.Args[4]})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// device is one that the fake driver has.
+func device(n byte) (d object.Device) {
+	for i := range d {
+		d[i] = 0xfa
+	}
+	d[15] = n
+	return d
+}
+
+func newKeeper(t *testing.T, o Options) *Keeper {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	o.Executable, o.Args, o.Log = "/proc/self/exe", []string{keeperArgument}, log
+	k := New(o)
+	t.Cleanup(k.Close)
+	return k
+}
+
+// left gives what the fake driver's processes have not given back, by their number.
+func left(t *testing.T, log string) (total int) {
+	t.Helper()
+	files, err := filepath.Glob(log + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls, n int
+		if _, err := fmt.Sscanf(string(text), "calls %d left %d", &calls, &n); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		total += n
+	}
+	return total
+}
+
+// hostMemory is a memfd with bytes in it.
+func hostMemory(t *testing.T, b []byte) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("host", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if _, err := unix.Pwrite(fd, b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func contents(t *testing.T, fd, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	if got, err := unix.Pread(fd, b, 0); err != nil || got != n {
+		t.Fatalf("%d of %d bytes: %v", got, n, err)
+	}
+	return b
+}
+
+func TestMemoryOfAGPU(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	t.Setenv("FAKE_CUDA_LOG", log)
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	if k.Status() != nil {
+		t.Errorf("before the first request: %+v", k.Status())
+	}
+	list, err := k.Devices()
+	if err != nil || len(list) != 2 || list[1].UUID != device(1).String() || list[1].Index != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	fd, n, err := k.Allocate(device(1), 5000)
+	if err != nil || n != 2<<20 {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	defer unix.Close(fd)
+	if zero := contents(t, fd, int(n)); !bytes.Equal(zero, make([]byte, n)) {
+		t.Error("the memory is not zeroed")
+	}
+	text := bytes.Repeat([]byte("0123456789"), 500)
+	memory := store.Place{FD: fd, Device: device(1), Bytes: n, Offset: 4096}
+	from := store.Place{FD: hostMemory(t, text), Bytes: 5000, Offset: 3}
+	back := store.Place{FD: hostMemory(t, make([]byte, 8192)), Bytes: 8192, Offset: 5001}
+	if err := errors.Join(k.Copy(memory, from, 3000), k.Copy(back, memory, 3000)); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, back.FD, 8192)[5001:8001]; !bytes.Equal(got, text[3:3003]) {
+		t.Errorf("what came back begins with %q", got[:20])
+	}
+	other, m, err := k.Allocate(device(0), 4<<20)
+	if err != nil || m != 4<<20 {
+		t.Fatalf("%d bytes, %v", m, err)
+	}
+	defer unix.Close(other)
+	if err := k.Copy(store.Place{FD: other, Device: device(0), Bytes: m}, memory, 3000); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, other, 3000); !bytes.Equal(got, text[3:3003]) {
+		t.Errorf("the other device has %q", got[:20])
+	}
+	// two contexts stay for the next request
+	if n := left(t, log); n != 2 {
+		t.Errorf("the keeper has %d things of the driver's", n)
+	}
+}
+
+func TestWhatCannotBeHad(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	small := store.Place{FD: hostMemory(t, []byte("1234")), Bytes: 4}
+	fd, n, err := k.Allocate(device(0), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	memory := store.Place{FD: fd, Device: device(0), Bytes: n}
+	end := memory
+	end.Offset = n - 1
+	foreign := memory
+	foreign.FD = small.FD
+	for what, x := range map[string]struct {
+		err  error
+		want error
+	}{
+		"no such device":                      {allocate(k, device(9), 1), object.ErrUnsupported},
+		"more than there is":                  {allocate(k, device(0), 1<<40), object.ErrFull},
+		"no bytes":                            {allocate(k, device(0), 0), object.ErrNoDevice},
+		"so many that rounding overflows":     {allocate(k, device(0), ^uint64(0)), object.ErrNoDevice},
+		"beyond the host memory's end":        {k.Copy(memory, small, 5), object.ErrNoDevice},
+		"beyond the device memory's end":      {k.Copy(end, small, 2), object.ErrNoDevice},
+		"a foreign descriptor as allocation":  {k.Copy(foreign, small, 1), object.ErrNoDevice},
+		"between two places of host memory":   {k.Copy(small, small, 1), object.ErrNoDevice},
+		"an allocation of another size, less": {k.Copy(store.Place{FD: fd, Device: device(0), Bytes: 4096}, small, 1), object.ErrNoDevice},
+	} {
+		if !errors.Is(x.err, x.want) {
+			t.Errorf("%s: %v", what, x.err)
+		}
+	}
+	if s := k.Status(); s.Starts != 1 || s.Fault != "" {
+		t.Errorf("an error is an answer: %+v", s)
+	}
+}
+
+func allocate(k *Keeper, d object.Device, bytes uint64) error {
+	fd, _, err := k.Allocate(d, bytes)
+	closeFD(fd)
+	return err
+}
+
+func TestNoKeeperWithoutADriver(t *testing.T) {
+	k := newKeeper(t, Options{})
+	k.nodes = func() []string { return nil }
+	off := newKeeper(t, Options{Driver: None})
+	for _, k := range []*Keeper{k, off} {
+		if _, err := k.Devices(); !errors.Is(err, object.ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+		if k.Status() != nil {
+			t.Errorf("a keeper was started: %+v", k.Status())
+		}
+	}
+	missing := newKeeper(t, Options{Driver: "/nonexistent/libcuda.so.1"})
+	if _, err := missing.Devices(); !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), "nonexistent") {
+		t.Errorf("a driver that cannot be loaded: %v", err)
+	}
+}
+
+// The keeper is killed between two requests: what it made is whole, and another one makes more.
+func TestAKilledKeeper(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	fd, n, err := k.Allocate(device(0), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	text := store.Place{FD: hostMemory(t, []byte("canary")), Bytes: 6}
+	memory := store.Place{FD: fd, Device: device(0), Bytes: n}
+	if err := k.Copy(memory, text, 6); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	back := store.Place{FD: hostMemory(t, make([]byte, 6)), Bytes: 6}
+	if err := k.Copy(back, memory, 6); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, back.FD, 6); string(got) != "canary" {
+		t.Errorf("%q", got)
+	}
+	if s := k.Status(); s.Starts != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A keeper that ends in the middle of a request, at each of the driver's calls in turn: another one does it.
+func TestAKeeperThatDiesAtARequest(t *testing.T) {
+	driver, log := fakecuda.Build(t), filepath.Join(t.TempDir(), "log")
+	t.Setenv("FAKE_CUDA_LOG", log)
+	for _, call := range []string{"1", "10", "20", "25", "28"} {
+		t.Setenv("FAKE_CUDA_DIE", call)
+		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
+		k := newKeeper(t, Options{Driver: driver})
+		fd, n, err := k.Allocate(device(0), 1)
+		closeFD(fd)
+		if s := k.Status(); err != nil || n == 0 || s.Starts != 2 || s.Fault != "" {
+			t.Errorf("at call %s: %d bytes, %v, %+v", call, n, err, s)
+		}
+		k.Close()
+	}
+}
+
+// A driver at which every keeper dies, or hangs, is asked twice, and then not at once again.
+func TestADriverThatAlwaysFails(t *testing.T) {
+	driver := fakecuda.Build(t)
+	for variable, says := range map[string]string{"FAKE_CUDA_DIE": "killed", "FAKE_CUDA_HANG": "did not answer"} {
+		t.Setenv("FAKE_CUDA_DIE", "")
+		t.Setenv("FAKE_CUDA_HANG", "")
+		t.Setenv(variable, "5")
+		o := Options{Driver: driver}
+		if variable == "FAKE_CUDA_HANG" {
+			o.RequestTime = 2 * time.Second
+		}
+		k := newKeeper(t, o)
+		_, err := k.Devices()
+		if !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", variable, err)
+		}
+		k.mu.Lock()
+		k.until = time.Now().Add(time.Hour) // as if this had gone on for long
+		k.mu.Unlock()
+		if _, err := k.Devices(); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s, again: %v", variable, err)
+		}
+		if s := k.Status(); s.Starts != 2 || s.PID != 0 || s.Fault == "" {
+			t.Errorf("%s: %+v", variable, s)
+		}
+		k.Close()
+	}
+}
+
+// A keeper that nobody asks ends, and comes back.
+func TestAKeeperRests(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t), IdleTime: time.Millisecond})
+	for i := range 3 {
+		if _, err := k.Devices(); err != nil {
+			t.Fatal(err)
+		}
+		await.Until(t, "keeper at rest", func() bool { s := k.Status(); return s.PID == 0 && s.Starts > i })
+	}
+}
+
+// Close ends a request that hangs.
+func TestCloseEndsWhatHangs(t *testing.T) {
+	t.Setenv("FAKE_CUDA_HANG", "1")
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	answer := make(chan error, 1)
+	go func() { _, err := k.Devices(); answer <- err }()
+	await.Until(t, "keeper", func() bool { s := k.Status(); return s != nil && s.PID != 0 })
+	k.Close()
+	if err := <-answer; !errors.Is(err, object.ErrNoDevice) {
+		t.Errorf("%v", err)
+	}
+	if _, err := k.Devices(); !errors.Is(err, object.ErrNoDevice) {
+		t.Errorf("after Close: %v", err)
+	}
+}

@@ -1,0 +1,280 @@
+// Package keeper is the process `tendril keeper`: it makes the memory of GPUs that objects of the store lie in. It
+// allocates, zeroes and exports; the daemon has the descriptors, and memory lives as long as a descriptor does, so this
+// process may end at any time and loses nothing. It also copies between such memory and host memory for those who have
+// no driver.
+//
+// Trust: the daemon, which alone speaks to it, and the driver, which runs in this process. No tenant's code runs here.
+//
+// Locks: none. One request is served at a time, on one goroutine.
+package keeper
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/cuda"
+)
+
+// score is this process's oom_score_adj: where memory is short it goes before the daemon, whose score it inherited.
+const score = "300"
+
+// Options says how a keeper runs.
+type Options struct {
+	Control *os.File // the socket to the daemon
+	Driver  string   // path or name of the CUDA driver
+}
+
+// Main serves requests until the daemon closes the socket.
+func Main(ctx context.Context, o Options) error {
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0) // in a container that forbids it: as the daemon
+	fd, err := unix.FcntlInt(o.Control.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	o.Control.Close()
+	defer unix.Close(fd)
+	k := keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}}
+	packet, rights := make([]byte, clwire.MaxControlBytes), make([]byte, unix.CmsgSpace(4*4))
+	for ctx.Err() == nil {
+		n, nc, _, _, err := unix.Recvmsg(fd, packet, rights, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return err // 0: the daemon is gone, or wants this process gone
+		}
+		if err := k.serve(fd, packet[:n], rights[:nc]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keeper is what stays between requests.
+type keeper struct {
+	driver   string
+	library  *cuda.Library // nil until it is needed
+	devices  []cuda.Device
+	contexts map[int]*cuda.Context // by ordinal: those that were needed
+}
+
+// serve answers one request. An error is one of the socket.
+func (k *keeper) serve(fd int, packet, control []byte) error {
+	files := received(control)
+	defer func() {
+		for _, f := range files {
+			unix.Close(f)
+		}
+	}()
+	reply, made := k.answer(packet, files)
+	var rights []byte
+	if made >= 0 {
+		defer unix.Close(made)
+		rights = unix.UnixRights(made)
+	}
+	raw, err := json.Marshal(reply)
+	if err != nil {
+		return err
+	}
+	return unix.Sendmsg(fd, raw, rights, nil, unix.MSG_NOSIGNAL)
+}
+
+// received gives the descriptors that came with a packet.
+func received(control []byte) (files []int) {
+	messages, _ := unix.ParseSocketControlMessage(control)
+	for i := range messages {
+		some, _ := unix.ParseUnixRights(&messages[i])
+		files = append(files, some...)
+	}
+	return files
+}
+
+// fault is an error that is not of the driver.
+type fault struct {
+	sort clwire.KeeperFault
+	text string
+}
+
+func (f *fault) Error() string { return f.text }
+
+// answer does what a packet asks. made is a descriptor for the reply; −1: none.
+func (k *keeper) answer(packet []byte, files []int) (reply *clwire.KeeperReply, made int) {
+	reply, made = &clwire.KeeperReply{}, -1
+	var m clwire.KeeperRequest
+	err := json.Unmarshal(packet, &m)
+	if err == nil {
+		err = k.load()
+	}
+	switch {
+	case err != nil:
+	case m.List != nil:
+		reply.Devices = k.list()
+	case m.Allocate != nil:
+		made, reply.Bytes, err = k.allocate(m.Allocate)
+	case m.Copy != nil && len(files) == 2:
+		err = k.copy(m.Copy, files[0], files[1])
+	default:
+		err = fmt.Errorf("a request of %d bytes with %d descriptors asks for nothing", len(packet), len(files))
+	}
+	if err != nil {
+		reply.Error, reply.Fault = err.Error(), sortOf(err)
+	}
+	return reply, made
+}
+
+func sortOf(err error) clwire.KeeperFault {
+	var own *fault
+	var drivers *cuda.Error
+	switch {
+	case errors.As(err, &own):
+		return own.sort
+	case errors.As(err, &drivers) && drivers.Code == cuda.OutOfMemory:
+		return clwire.KeeperFull
+	}
+	return clwire.KeeperFailed
+}
+
+// load loads the driver, once.
+func (k *keeper) load() error {
+	if k.library != nil {
+		return nil
+	}
+	l, err := cuda.Open(k.driver)
+	if err != nil {
+		return &fault{clwire.KeeperNoDevice, err.Error()}
+	}
+	if k.devices, err = l.Devices(); err != nil {
+		return err
+	}
+	k.library = l
+	return nil
+}
+
+func (k *keeper) list() (list []clwire.KeeperDevice) {
+	for _, d := range k.devices {
+		list = append(list, clwire.KeeperDevice{Index: d.Ordinal, UUID: hex.EncodeToString(d.UUID[:]), Name: d.Name,
+			Bytes: d.Bytes, Shares: d.Shares})
+	}
+	return list
+}
+
+// use gives a device's context, by its UUID: orders change, UUIDs stay.
+func (k *keeper) use(uuid string) (*cuda.Context, error) {
+	for _, d := range k.devices {
+		switch {
+		case hex.EncodeToString(d.UUID[:]) != uuid:
+			continue
+		case !d.Shares:
+			return nil, &fault{clwire.KeeperNoDevice,
+				fmt.Sprintf("device %s (%s) cannot share its memory as a descriptor", uuid, d.Name)}
+		case k.contexts[d.Ordinal] != nil:
+			return k.contexts[d.Ordinal], nil
+		}
+		c, err := k.library.Context(d)
+		if err == nil {
+			k.contexts[d.Ordinal] = c
+		}
+		return c, err
+	}
+	return nil, &fault{clwire.KeeperNoDevice,
+		fmt.Sprintf("the driver shows no device %.40q; it shows %d", uuid, len(k.devices))}
+}
+
+// allocate makes zeroed memory and gives its only descriptor.
+func (k *keeper) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err error) {
+	c, err := k.use(m.Device)
+	if err != nil {
+		return -1, 0, err
+	}
+	granule, err := c.Granularity()
+	if err != nil {
+		return -1, 0, err
+	}
+	if bytes = (m.Bytes + granule - 1) &^ (granule - 1); bytes < m.Bytes || bytes == 0 {
+		return -1, 0, fmt.Errorf("an allocation of %d bytes", m.Bytes)
+	}
+	memory, err := c.Create(bytes)
+	if err != nil {
+		return -1, 0, err
+	}
+	err = onMapping(memory, func(v *cuda.Mapping) error { return v.Fill(0, 0, bytes) })
+	fd = -1
+	if err == nil {
+		fd, err = memory.Export()
+	}
+	if given := memory.Release(); err == nil && given != nil {
+		unix.Close(fd)
+		fd, err = -1, given
+	}
+	return fd, bytes, err
+}
+
+// onMapping maps memory for as long as f runs.
+func onMapping(memory *cuda.Memory, f func(*cuda.Mapping) error) error {
+	v, err := memory.Map()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(v), v.Unmap())
+}
+
+// copy copies between two places.
+func (k *keeper) copy(m *clwire.KeeperCopy, to, from int) error {
+	switch {
+	case m.To.Device == "" && m.From.Device == "":
+		return errors.New("a copy between two places in host memory")
+	case m.To.Device == "":
+		return k.inHost(m.To, to, m.Bytes, true, func(memory []byte) error {
+			return k.onDevice(m.From, from, func(v *cuda.Mapping) error { return v.Read(memory, m.From.Offset) })
+		})
+	case m.From.Device == "":
+		return k.inHost(m.From, from, m.Bytes, false, func(memory []byte) error {
+			return k.onDevice(m.To, to, func(v *cuda.Mapping) error { return v.Write(m.To.Offset, memory) })
+		})
+	}
+	return k.onDevice(m.To, to, func(v *cuda.Mapping) error {
+		return k.onDevice(m.From, from, func(w *cuda.Mapping) error {
+			return v.CopyFrom(m.To.Offset, w, m.From.Offset, m.Bytes)
+		})
+	})
+}
+
+// onDevice has a device's memory mapped while f runs.
+func (k *keeper) onDevice(p clwire.KeeperPlace, fd int, f func(*cuda.Mapping) error) error {
+	c, err := k.use(p.Device)
+	if err != nil {
+		return err
+	}
+	memory, err := c.Import(fd, p.Bytes)
+	if err != nil {
+		return err
+	}
+	return errors.Join(onMapping(memory, f), memory.Release())
+}
+
+// inHost has n bytes of a memfd mapped while f runs.
+func (k *keeper) inHost(p clwire.KeeperPlace, fd int, n uint64, write bool, f func([]byte) error) error {
+	if p.Offset > p.Bytes || n > p.Bytes-p.Offset {
+		return fmt.Errorf("bytes [%d, +%d) of a memfd of %d", p.Offset, n, p.Bytes)
+	}
+	if n == 0 {
+		return nil
+	}
+	access := unix.PROT_READ
+	if write {
+		access |= unix.PROT_WRITE
+	}
+	begin := p.Offset &^ uint64(os.Getpagesize()-1)
+	memory, err := unix.Mmap(fd, int64(begin), int(p.Offset-begin+n), access, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %d bytes of host memory: %w", n, err)
+	}
+	return errors.Join(f(memory[p.Offset-begin:]), unix.Munmap(memory))
+}

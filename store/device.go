@@ -1,0 +1,440 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// Objects in the memory of GPUs. The store has a descriptor of each one's allocation, which keeps the memory whoever
+// ends, and loads no driver: Options.Devices makes allocations and copies. Whoever gets such an object gets a
+// descriptor of its own; the hardware lets everyone write who has one, so such an object is for its own tenant alone.
+// It is neither in the index nor on disk, and goes with the daemon, unless another one takes over.
+//
+// An allocation is charged to its tenant and its GPU until the object has no references any more, whatever processes
+// keep of it then: the kernel does not tell of a driver's memory.
+
+// Devices is what the store asks for the memory of GPUs. Safe for concurrent use; daemon/keeper implements it.
+type Devices interface {
+	// Available says why there is none: ErrUnsupported. It does not wait.
+	Available() error
+	// Allocate makes zeroed memory: a descriptor, which the caller owns, of real bytes, at least those asked for.
+	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice.
+	Allocate(device object.Device, bytes uint64) (fd int, real uint64, err error)
+	// Copy copies between two places, of which one at least is a device's.
+	Copy(to, from Place, bytes uint64) error
+}
+
+// Place is memory behind a descriptor.
+type Place struct {
+	FD     int
+	Device object.Device // zero: host memory
+	Bytes  uint64        // of the whole allocation or segment
+	Offset uint64
+}
+
+// deviceMemory is where an object in the memory of a GPU lies.
+type deviceMemory struct {
+	device object.Device // immutable
+	bytes  uint64        // immutable; of the allocation, and charged
+	fd     int           // −1: given up. Guarded by Store.mu
+}
+
+// deviceCharge is what one tenant, or all, have on one GPU.
+type deviceCharge struct {
+	bytes   uint64
+	objects int
+}
+
+// deviceCharges is that by GPU. Guarded by Store.mu.
+type deviceCharges map[object.Device]deviceCharge
+
+func (m deviceCharges) add(d object.Device, bytes uint64, objects int) {
+	m[d] = deviceCharge{m[d].bytes + bytes, m[d].objects + objects}
+}
+
+func (m deviceCharges) sub(d object.Device, bytes uint64, objects int) {
+	if x := (deviceCharge{m[d].bytes - bytes, m[d].objects - objects}); x != (deviceCharge{}) {
+		m[d] = x
+	} else {
+		delete(m, d)
+	}
+}
+
+// deviceGranule is of what an allocation's size is a multiple on every GPU seen so far: what is charged beforehand.
+const deviceGranule = 2 << 20
+
+// DeviceHandle is an object in the memory of a GPU as its holder needs it.
+type DeviceHandle struct {
+	ID     object.ID
+	Device object.Device
+	Size   uint64 // of the object
+	Bytes  uint64 // of the allocation: what is to be mapped
+	Class  object.Class
+	Meta   []byte // immutable; shared with the store
+	FD     int    // owned by the caller
+}
+
+// CreateDevice makes an unsealed object in the memory of a GPU; c holds one reference. The memory is zero. It waits for
+// the driver. Errors: ErrInvalid, ErrUnsupported (no such GPU, or what such an object cannot be), ErrFull, ErrQuota,
+// ErrNoDevice (the driver failed).
+func (c *Conn) CreateDevice(spec Spec, device object.Device) (h DeviceHandle, err error) {
+	s := c.s
+	if err := s.checkDeviceSpec(spec, device); err != nil {
+		return h, err
+	}
+	e := &entry{
+		id: object.NewID(), size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
+		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
+		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, meta: append([]byte(nil), spec.Meta...),
+	}
+	e.charge = e.recordBytes(spec.Name, spec.Meta)
+	s.mu.Lock()
+	defer s.unlock()
+	if c.closed || s.closed {
+		return h, errConnClosed
+	}
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	made, err := s.reserveObject(c.tenant, e.charge, c.stopped.Load)
+	if err != nil {
+		return h, err
+	}
+	defer made()
+	fd := -1
+	if err = s.allocateDevice(c, e, device); err == nil {
+		if fd, err = e.gpu.dup(); err != nil {
+			s.freeDevice(e)
+		}
+	}
+	if err != nil {
+		s.uncharge(c.tenant, e.charge)
+		return h, err
+	}
+	s.insert(e)
+	e.creator = c
+	c.open[e] = struct{}{}
+	s.openCount++
+	c.refer(e)
+	return e.deviceHandle(fd), nil
+}
+
+func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
+	switch {
+	case s.opts.Devices == nil:
+		return fmt.Errorf("%w: this store has no memory of GPUs", object.ErrUnsupported)
+	case spec.SizeBytes == 0 || device.IsZero():
+		return fmt.Errorf("%w: an object of %d bytes in the memory of GPU %s", object.ErrInvalid, spec.SizeBytes, device)
+	case spec.Class == object.Persisted:
+		return fmt.Errorf("%w: class persisted in the memory of a GPU: copy it into host memory for that",
+			object.ErrUnsupported)
+	case spec.Own || spec.Shared || spec.Checksum:
+		return fmt.Errorf("%w: a segment, fillers or checksums for an object in the memory of a GPU", object.ErrUnsupported)
+	}
+	if err := s.opts.Devices.Available(); err != nil {
+		return err
+	}
+	spec.SizeBytes = 0 // the capacity is host memory's
+	return s.checkSpec(spec)
+}
+
+// allocateDevice gives e memory of a GPU, charged to c's tenant. mu is held, and let go meanwhile.
+func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
+	if err := s.openOne(c); err != nil { // a descriptor, as a segment is one
+		return err
+	}
+	want := (e.size + deviceGranule - 1) &^ (deviceGranule - 1)
+	err := s.chargeDevice(c.tenant, device, max(want, e.size), 0) // a size near 2^64 is the driver's to refuse
+	if err != nil {
+		s.closeOne(c.tenant)
+		return err
+	}
+	charged := max(want, e.size)
+	s.unlock()
+	fd, bytes, err := s.opts.Devices.Allocate(device, e.size)
+	s.mu.Lock()
+	s.unchargeDevice(c.tenant, device, charged, 0)
+	switch {
+	case err != nil:
+	case c.closed || s.closed:
+		err = errConnClosed
+	default:
+		err = s.chargeDevice(c.tenant, device, bytes, 1)
+	}
+	if err != nil {
+		if fd >= 0 {
+			s.doomedFDs = append(s.doomedFDs, fd)
+		}
+		s.closeOne(c.tenant)
+		return err
+	}
+	s.setDevice(e, &deviceMemory{device, bytes, fd})
+	return nil
+}
+
+// chargeDevice charges memory of a GPU. mu is held.
+func (s *Store) chargeDevice(t *tenant, device object.Device, bytes uint64, objects int) error {
+	has, limit := t.devices[device].bytes, s.opts.TenantDeviceBytes
+	if limit > 0 && (bytes > limit || has > limit-bytes) {
+		return fmt.Errorf("%w: %s has %d of %d bytes of GPU %s in objects and needs %d more: delete objects, or raise --quota-device",
+			object.ErrQuota, t.name, has, limit, device, bytes)
+	}
+	if t.devices == nil {
+		t.devices = make(deviceCharges)
+	}
+	t.devices.add(device, bytes, objects)
+	s.devices.add(device, bytes, objects)
+	return nil
+}
+
+// unchargeDevice is the reverse. mu is held.
+func (s *Store) unchargeDevice(t *tenant, device object.Device, bytes uint64, objects int) {
+	t.devices.sub(device, bytes, objects)
+	s.devices.sub(device, bytes, objects)
+}
+
+// setDevice gives an object memory that is charged. mu is held, or s is not shared yet.
+func (s *Store) setDevice(e *entry, m *deviceMemory) {
+	e.gpu = m
+	s.onDevices[e] = struct{}{}
+}
+
+// freeDevice gives an object's memory of a GPU back, once. unlock closes the descriptor: that may take milliseconds.
+// mu is held.
+func (s *Store) freeDevice(e *entry) {
+	m := e.gpu
+	if m == nil || m.fd < 0 {
+		return
+	}
+	s.doomedFDs = append(s.doomedFDs, m.fd)
+	m.fd = -1
+	delete(s.onDevices, e)
+	s.unchargeDevice(e.tenant, m.device, m.bytes, 1)
+	s.closeOne(e.tenant)
+}
+
+// dropDevices gives all of it back. mu is held.
+func (s *Store) dropDevices() {
+	for e := range s.onDevices {
+		s.freeDevice(e)
+	}
+}
+
+func (m *deviceMemory) dup() (int, error) {
+	if m.fd < 0 {
+		return -1, errStoreClosed
+	}
+	fd, err := unix.FcntlInt(uintptr(m.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("%w: a descriptor of memory of a GPU: %w", object.ErrFull, err)
+	}
+	return fd, nil
+}
+
+func (e *entry) deviceHandle(fd int) DeviceHandle {
+	return DeviceHandle{ID: e.id, Device: e.gpu.device, Size: e.size, Bytes: e.gpu.bytes, Class: e.class, Meta: e.meta,
+		FD: fd}
+}
+
+// kind says what memory an object lies in.
+func (e *entry) kind() object.Kind {
+	if e.gpu != nil {
+		return object.CUDA
+	}
+	return object.Host
+}
+
+// hostBytes is what an object takes of host memory.
+func (e *entry) hostBytes() uint64 {
+	if e.gpu != nil {
+		return 0
+	}
+	return e.size
+}
+
+// inHostMemory says why something cannot be done with an object in the memory of a GPU: ErrUnsupported. mu is held.
+func (e *entry) inHostMemory(what string) error {
+	if e.gpu == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: object %s is in the memory of GPU %s: get it as memory of that GPU, or copy it into host memory first",
+		object.ErrUnsupported, what, e.id, e.gpu.device)
+}
+
+// GetDevice takes a reference to a sealed object in the memory of a GPU, by name where id is zero, and gives a
+// descriptor of its memory. Release gives the reference back. Errors: ErrNotFound, ErrNotSealed, ErrPermission,
+// ErrUnsupported (it is in host memory).
+func (c *Conn) GetDevice(id object.ID, name string) (h DeviceHandle, err error) {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	e, err := c.find(id, name) // no other tenant's: who reads such memory can write it
+	switch {
+	case err != nil:
+		return h, err
+	case c.closed:
+		return h, errConnClosed
+	case e.state == object.Open:
+		return h, e.notSealed()
+	case e.gpu == nil:
+		return h, fmt.Errorf("%w: object %s is in host memory, not in a GPU's", object.ErrUnsupported, e.id)
+	}
+	fd, err := e.gpu.dup()
+	if err != nil {
+		return h, err
+	}
+	c.refer(e)
+	return e.deviceHandle(fd), nil
+}
+
+// Copy copies bytes of a sealed object of the tenant's, by name where from is zero, into an unsealed one of c's. One of
+// the two at least is in the memory of a GPU; an unsealed one in host memory must have a segment of its own (Spec.Own).
+// Seals of to answer ErrBusy meanwhile. Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrSealed, ErrAway,
+// ErrInvalid; ErrNoDevice (the driver failed).
+func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset, bytes uint64) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.unlock()
+	target, source, err := c.copied(to, from, fromName)
+	if err != nil {
+		return err
+	}
+	into, err := target.place(toOffset, bytes)
+	if err != nil {
+		return err
+	}
+	defer func() { s.doomedFDs = append(s.doomedFDs, into.FD) }()
+	out, err := source.place(fromOffset, bytes)
+	if err != nil {
+		return err
+	}
+	defer func() { s.doomedFDs = append(s.doomedFDs, out.FD) }()
+	if bytes == 0 {
+		return nil
+	}
+	s.transfers.Add(1)
+	defer s.transfers.Done()
+	target.copying++
+	for _, e := range []*entry{target, source} {
+		e.refs++ // neither goes, nor goes to disk
+		s.reconsider(e)
+	}
+	s.unlock()
+	err = s.opts.Devices.Copy(into, out, bytes)
+	s.mu.Lock()
+	target.copying--
+	for _, e := range []*entry{target, source} {
+		e.refs--
+		s.collect(e)
+	}
+	return err
+}
+
+// copied finds what Copy copies. mu is held.
+func (c *Conn) copied(to, from object.ID, fromName string) (target, source *entry, err error) {
+	if c.closed || c.s.closed {
+		return nil, nil, errConnClosed
+	}
+	if target, err = c.ownOpen(to); err != nil {
+		return nil, nil, err
+	}
+	source, err = c.find(from, fromName)
+	switch {
+	case err != nil:
+	case source.state == object.Open:
+		err = source.notSealed()
+	case source.state == object.Spilled || source.moving != nil:
+		err = fmt.Errorf("%w: object %s is on disk", ErrAway, source.id)
+	case source.gpu == nil && target.gpu == nil:
+		err = fmt.Errorf("%w: objects %s and %s are both in host memory: who has them can copy", object.ErrInvalid,
+			target.id, source.id)
+	case target.gpu == nil && (target.seg == nil || !target.seg.once || target.seg.sealed):
+		err = fmt.Errorf("%w: object %s has no segment of its own: create it with one", object.ErrInvalid, target.id)
+	default:
+		err = source.isDamaged()
+	}
+	return target, source, err
+}
+
+// place gives where bytes of an object lie; the caller owns the descriptor. mu is held.
+func (e *entry) place(offset, bytes uint64) (p Place, err error) {
+	if offset > e.size || bytes > e.size-offset {
+		return Place{FD: -1}, fmt.Errorf("%w: bytes [%d, +%d) of object %s of %d", object.ErrInvalid, offset, bytes,
+			e.id, e.size)
+	}
+	switch {
+	case e.gpu != nil:
+		p = Place{Device: e.gpu.device, Bytes: e.gpu.bytes, Offset: offset}
+		p.FD, err = e.gpu.dup()
+	case e.seg == nil:
+		err = fmt.Errorf("%w: object %s is empty", object.ErrInvalid, e.id)
+	default:
+		p = Place{Bytes: e.seg.bytes, Offset: e.off + offset}
+		p.FD, err = e.seg.mem.Dup()
+	}
+	return p, err
+}
+
+// DeviceStatus is one GPU's memory in objects.
+type DeviceStatus struct {
+	Device  object.Device `json:"device"`
+	Objects int           `json:"objects"`
+	Bytes   uint64        `json:"bytes"` // of their allocations
+}
+
+// list gives it by GPU, in order.
+func (m deviceCharges) list() (list []DeviceStatus) {
+	for _, d := range slices.SortedFunc(maps.Keys(m), object.Device.Compare) {
+		list = append(list, DeviceStatus{d, m[d].objects, m[d].bytes})
+	}
+	return list
+}
+
+// bequeathDevice leaves an object in the memory of a GPU to the next store. mu is held.
+func (s *Store) bequeathDevice(l *Legacy, e *entry, o *legacyObject) {
+	if e.state != object.Sealed || e.gpu.fd < 0 {
+		return
+	}
+	l.Catalog.DeviceObjects = o.appendTo(l.Catalog.DeviceObjects)
+	l.Catalog.DeviceMemory = append(l.Catalog.DeviceMemory, LegacyDevice{e.gpu.device, e.gpu.bytes})
+	l.devices = append(l.devices, e.gpu.fd)
+	e.gpu.fd = -1
+	delete(s.onDevices, e)
+}
+
+// inheritDevices takes over what lies in the memory of GPUs; quotas are charged, and not asked. Before s is shared.
+func (s *Store) inheritDevices(l *Legacy) error {
+	table, last := l.Catalog.DeviceObjects, (*legacyObject)(nil)
+	for i := 0; len(l.devices) > 0 && len(table) > 0; i++ {
+		o, rest, err := nextObject(table, last)
+		if err != nil {
+			return err
+		}
+		r := &o.record
+		if m := l.Catalog.DeviceMemory; i >= len(m) || r.ID.IsZero() || s.objects[r.ID] != nil || !r.Class.Valid() ||
+			r.Class == object.Persisted || r.SizeBytes == 0 || r.SizeBytes > m[i].Bytes || m[i].Device.IsZero() {
+			return fmt.Errorf("%w: object %s of %d bytes in the memory of a GPU", object.ErrProtocol, r.ID, r.SizeBytes)
+		}
+		e, m := s.inheritRecord(o), l.Catalog.DeviceMemory[i]
+		e.state = object.Sealed
+		s.setDevice(e, &deviceMemory{m.Device, m.Bytes, l.devices[0]})
+		l.devices = l.devices[1:]
+		if e.tenant.devices == nil {
+			e.tenant.devices = make(deviceCharges)
+		}
+		e.tenant.devices.add(m.Device, m.Bytes, 1)
+		s.devices.add(m.Device, m.Bytes, 1)
+		s.opened++
+		e.tenant.opened++
+		s.charged += e.charge
+		e.tenant.charged += e.charge
+		s.insert(e)
+		table, last = rest, o
+	}
+	return nil
+}

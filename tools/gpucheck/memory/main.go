@@ -1,0 +1,527 @@
+// Command memory checks objects in the memory of GPUs on a machine that has one: a daemon of its own makes them, other
+// processes import them, write a canary and read it, the keeper is killed, then the daemon. It prints what each step
+// took, the least and the median of several tries, and exits with the number of checks that failed.
+//
+//	bin/gpu/memory -tendril bin/tendril
+//
+// It trusts the machine. No locks: each process has one goroutine that matters.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/daemon/keeper"
+	"tendril/forwarding/cuda"
+	"tendril/store/object"
+)
+
+func main() {
+	program := flag.String("tendril", "bin/tendril", "the program")
+	driver := flag.String("driver", keeper.DefaultDriver, "the CUDA driver")
+	largest := flag.Uint64("bytes", 1<<30, "size of the large object")
+	role := flag.String("role", "", "what a child does; for this program itself")
+	flag.Parse()
+	if *role != "" {
+		if err := child(*driver, *role); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		return
+	}
+	c := &check{program: *program, driver: *driver, out: os.Stdout}
+	if err := c.run(*largest); err != nil {
+		c.failed++
+		fmt.Println("FAILED:", err)
+	}
+	c.close()
+	fmt.Printf("%d checks failed\n", c.failed)
+	os.Exit(c.failed)
+}
+
+// check is one run.
+type check struct {
+	program, driver string
+	out             *os.File
+	dir             string
+	daemon          *exec.Cmd
+	conn            *client.Conn
+	failed          int
+}
+
+// must counts a check.
+func (c *check) must(ok bool, format string, args ...any) {
+	word := "ok"
+	if !ok {
+		word = "FAILED"
+		c.failed++
+	}
+	fmt.Fprintf(c.out, "%-7s"+format+"\n", append([]any{word}, args...)...)
+}
+
+// timed runs f some times and prints the least and the median.
+func (c *check) timed(what string, n int, f func() error) error {
+	var took []time.Duration
+	for range n {
+		begin := time.Now()
+		if err := f(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		took = append(took, time.Since(begin))
+	}
+	c.print(what, took)
+	return nil
+}
+
+func (c *check) print(what string, took []time.Duration) {
+	slices.Sort(took)
+	fmt.Fprintf(c.out, "time   %-58s least %10.3f ms, median %10.3f ms, %d tries\n", what, ms(took[0]),
+		ms(took[len(took)/2]), len(took))
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// start starts the daemon, and connects.
+func (c *check) start(args ...string) (err error) {
+	c.daemon = exec.Command(c.program, append([]string{"daemon", "--socket", filepath.Join(c.dir, "s"), "--state-dir",
+		filepath.Join(c.dir, "state"), "--listen", "none", "--vendors", c.dir, "--cuda-driver", c.driver,
+		"--capacity", "4GiB"}, args...)...)
+	log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c.daemon.Stdout, c.daemon.Stderr = log, log
+	if err := c.daemon.Start(); err != nil {
+		return err
+	}
+	for range 300 { // Pause: until the daemon serves
+		if c.conn, err = client.Dial(filepath.Join(c.dir, "s")); err == nil {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
+}
+
+func (c *check) close() {
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	if c.daemon != nil && c.daemon.Process != nil {
+		_ = c.daemon.Process.Kill()
+		_ = c.daemon.Wait()
+	}
+	if log, err := os.ReadFile(filepath.Join(c.dir, "log")); err == nil {
+		fmt.Fprintf(c.out, "the daemon's log:\n%s", log)
+	}
+	os.RemoveAll(c.dir)
+}
+
+func (c *check) run(largest uint64) (err error) {
+	if c.dir, err = os.MkdirTemp("", "gpu-memory-"); err != nil {
+		return err
+	}
+	if err := c.start(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	list, err := c.conn.GPUs()
+	if err != nil {
+		return fmt.Errorf("the GPUs: %w", err)
+	}
+	fmt.Fprintf(c.out, "time   %-58s %.3f ms\n", "the keeper's start, and the list of GPUs", ms(time.Since(begin)))
+	for _, g := range list {
+		fmt.Fprintf(c.out, "cuda:%d %s %s, %d MiB, shares %v\n", g.Index, g.UUID, g.Name, g.Bytes>>20, g.Shares)
+	}
+	if len(list) == 0 {
+		return errors.New("there is no GPU")
+	}
+	gpu := list[0].UUID
+	one, err := c.conn.CreateDevice(gpu, 1, client.CreateOptions{}) // the first one makes the context
+	if err != nil {
+		return err
+	}
+	one.Abort()
+	if err := c.figures(gpu, 1<<20, largest); err != nil {
+		return err
+	}
+	return c.lives(gpu, largest)
+}
+
+// figures times what an object costs.
+func (c *check) figures(gpu object.Device, sizes ...uint64) error {
+	for _, n := range sizes {
+		what := strconv.FormatUint(n>>20, 10) + " MiB"
+		err := c.timed("create and abort "+what+" through the daemon, zeroed", 10, func() error {
+			b, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			return b.Abort()
+		})
+		if err == nil {
+			err = c.copies(gpu, n, what)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copies times the keeper's copies between host memory and the GPU.
+func (c *check) copies(gpu object.Device, n uint64, what string) error {
+	host, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	if err != nil {
+		return err
+	}
+	for i := range host.Bytes() {
+		host.Bytes()[i] = byte(i * 7)
+	}
+	from, err := host.Seal()
+	if err != nil {
+		return err
+	}
+	defer from.Release()
+	buf, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	err = c.timed("host object to GPU by the keeper, "+what, 5, func() error {
+		return c.conn.CopyObject(buf.ID(), 0, from.ID(), "", 0, n)
+	})
+	if err != nil {
+		return err
+	}
+	obj, err := buf.Seal()
+	if err != nil {
+		return err
+	}
+	defer obj.Release()
+	back, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	if err != nil {
+		return err
+	}
+	defer back.Abort()
+	err = c.timed("GPU to host object by the keeper, "+what, 5, func() error {
+		return c.conn.CopyObject(back.ID(), 0, obj.ID(), "", 0, n)
+	})
+	if err == nil {
+		c.must(bytes.Equal(back.Bytes(), from.Bytes()), "%s went to the GPU and came back the same", what)
+	}
+	return err
+}
+
+// lives passes objects between processes while the keeper, then the daemon are killed.
+func (c *check) lives(gpu object.Device, largest uint64) error {
+	writer, err := c.child("writer")
+	if err != nil {
+		return err
+	}
+	defer writer.end()
+	reader, err := c.child("reader")
+	if err != nil {
+		return err
+	}
+	defer reader.end()
+	before, err := reader.number("free " + gpu.String())
+	if err != nil {
+		return err
+	}
+	for _, n := range []uint64{1 << 20, largest} {
+		if err := c.pass(gpu, n, writer, reader); err != nil {
+			return err
+		}
+	}
+	after, err := reader.number("free " + gpu.String())
+	c.must(err == nil && after >= before-min(before, 8<<20), "the GPU's free memory is as before: %d MiB, then %d (%v)",
+		before>>20, after>>20, err)
+	return c.ends(gpu, writer, reader)
+}
+
+// pass has one process write an object and another one read it, with the keeper killed in between.
+func (c *check) pass(gpu object.Device, n uint64, writer, reader *helper) error {
+	what, name := strconv.FormatUint(n>>20, 10)+" MiB", "canary-"+strconv.FormatUint(n, 10)
+	buf, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{Name: name, Class: object.Named})
+	if err != nil {
+		return err
+	}
+	obj, err := buf.Seal()
+	if err != nil {
+		return err
+	}
+	obj.Release()
+	_, err = writer.ask("write " + name + " canary-of-" + name)
+	c.must(err == nil, "%s: another process imported it and wrote (%v)", what, err)
+	pid, err := c.killKeeper()
+	c.must(err == nil, "the keeper, process %d, was killed by SIGKILL (%v)", pid, err)
+	got, err := reader.ask("read " + name + " " + strconv.Itoa(len("canary-of-"+name)))
+	c.must(err == nil && got == "canary-of-"+name, "%s: a third process read %q (%v)", what, got, err)
+	var took []time.Duration
+	for range 10 {
+		us, err := reader.number("time " + name)
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Duration(us)*time.Microsecond)
+	}
+	c.print("get "+what+" from the daemon, import, map; both started", took)
+	stage, err := c.conn.Create(64, client.CreateOptions{Own: true})
+	if err != nil {
+		return err
+	}
+	defer stage.Abort()
+	err = c.conn.CopyObject(stage.ID(), 0, object.ID{}, name, 0, 64)
+	c.must(err == nil && bytes.HasPrefix(stage.Bytes(), []byte("canary-of-"+name)),
+		"%s: the next keeper copies %.40q (%v)", what, stage.Bytes(), err)
+	return c.conn.DeleteByName(name)
+}
+
+func (c *check) killKeeper() (pid int, err error) {
+	status, err := c.conn.Status()
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := bytes.Cut(status, []byte(`"keeper":{"pid":`))
+	digits, _, _ := bytes.Cut(rest, []byte(","))
+	if pid, err = strconv.Atoi(string(digits)); err != nil {
+		return 0, fmt.Errorf("the status has no keeper: %w", err)
+	}
+	return pid, unix.Kill(pid, unix.SIGKILL)
+}
+
+// ends kills the daemon while a process has an object mapped.
+func (c *check) ends(gpu object.Device, writer, reader *helper) error {
+	buf, err := c.conn.CreateDevice(gpu, 1<<20, client.CreateOptions{Name: "last", Class: object.Named})
+	if err != nil {
+		return err
+	}
+	if _, err := buf.Seal(); err != nil {
+		return err
+	}
+	_, err = writer.ask("write last still-there")
+	c.must(err == nil, "a process wrote (%v)", err)
+	_, err = reader.ask("hold last")
+	c.must(err == nil, "another one holds a mapping (%v)", err)
+	next := *c
+	err = next.start("--takeover")
+	c.must(err == nil, "another daemon takes over (%v)", err)
+	_ = c.daemon.Wait()
+	c.conn.Close()
+	c.daemon, c.conn = next.daemon, next.conn
+	info, err := c.conn.StatByName("last")
+	c.must(err == nil && info.Kind == object.CUDA && info.Device == gpu, "it has the object, of kind %v (%v)", info.Kind, err)
+	_ = c.daemon.Process.Kill()
+	_ = c.daemon.Wait()
+	got, err := reader.ask("look " + strconv.Itoa(len("still-there")))
+	c.must(err == nil && got == "still-there", "the daemon was killed by SIGKILL, and the mapping holds %q (%v)", got, err)
+	c.conn.Close()
+	if err := c.start(); err != nil {
+		return err
+	}
+	_, err = c.conn.StatByName("last")
+	c.must(errors.Is(err, object.ErrNotFound), "the next daemon does not have the object: %v", err)
+	return nil
+}
+
+// helper is this program as a child: one line asks, one line answers.
+type helper struct {
+	cmd *exec.Cmd
+	in  *os.File
+	out *bufio.Reader
+}
+
+func (c *check) child(role string) (*helper, error) {
+	cmd := exec.Command("/proc/self/exe", "-role", role, "-driver", c.driver)
+	cmd.Env = append(os.Environ(), "TENDRIL_SOCKET="+filepath.Join(c.dir, "s"))
+	cmd.Stderr = os.Stderr
+	theirs, mine, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	cmd.Stdin = theirs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		mine.Close()
+		return nil, err
+	}
+	h := &helper{cmd, mine, bufio.NewReader(out)}
+	_, err = h.ask("hello")
+	return h, err
+}
+
+func (h *helper) end() {
+	h.in.Close()
+	_ = h.cmd.Wait()
+}
+
+func (h *helper) ask(line string) (string, error) {
+	if _, err := fmt.Fprintln(h.in, line); err != nil {
+		return "", err
+	}
+	answer, err := h.out.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("the helper ended: %w", err)
+	}
+	word, rest, _ := strings.Cut(strings.TrimSpace(answer), " ")
+	if word != "ok" {
+		return "", errors.New(rest)
+	}
+	return rest, nil
+}
+
+func (h *helper) number(line string) (uint64, error) {
+	text, err := h.ask(line)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(text, 10, 64)
+}
+
+// child answers lines until its input ends.
+func child(driver, role string) error {
+	conn, err := client.DialOptions(client.Options{Program: role})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	l, err := cuda.Open(driver)
+	if err != nil {
+		return err
+	}
+	w := &work{conn: conn, library: l, contexts: map[object.Device]*cuda.Context{}}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		answer, err := w.do(strings.Fields(in.Text()))
+		if err != nil {
+			fmt.Println("error", strings.ReplaceAll(err.Error(), "\n", "; "))
+			continue
+		}
+		fmt.Println("ok", answer)
+	}
+	return nil
+}
+
+// work is a child's state.
+type work struct {
+	conn     *client.Conn
+	library  *cuda.Library
+	contexts map[object.Device]*cuda.Context
+	held     *cuda.Mapping
+}
+
+func (w *work) do(words []string) (string, error) {
+	switch {
+	case len(words) == 1 && words[0] == "hello":
+		return "", nil
+	case len(words) == 2 && words[0] == "free":
+		gpu, err := object.ParseDevice(words[1])
+		if err != nil {
+			return "", err
+		}
+		c, err := w.use(gpu)
+		if err != nil {
+			return "", err
+		}
+		n, err := c.FreeBytes()
+		return strconv.FormatUint(n, 10), err
+	case len(words) == 3 && words[0] == "write":
+		return "", w.with(words[1], func(v *cuda.Mapping) error { return v.Write(0, []byte(words[2])) })
+	case len(words) == 3 && words[0] == "read":
+		return w.read(words[1], words[2])
+	case len(words) == 2 && words[0] == "time":
+		begin, mapped := time.Now(), time.Duration(0)
+		err := w.with(words[1], func(*cuda.Mapping) error { mapped = time.Since(begin); return nil })
+		return strconv.FormatInt(mapped.Microseconds(), 10), err
+	case len(words) == 2 && words[0] == "hold":
+		v, _, err := w.open(words[1])
+		w.held = v
+		return "", err
+	case len(words) == 2 && words[0] == "look" && w.held != nil:
+		return look(w.held, words[1])
+	}
+	return "", fmt.Errorf("unknown words %q", words)
+}
+
+func look(v *cuda.Mapping, bytes string) (string, error) {
+	n, err := strconv.Atoi(bytes)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, n)
+	err = v.Read(b, 0)
+	return string(b), err
+}
+
+func (w *work) read(name, bytes string) (text string, err error) {
+	err = w.with(name, func(v *cuda.Mapping) error {
+		text, err = look(v, bytes)
+		return err
+	})
+	return text, err
+}
+
+// use gives a GPU's context, by its UUID.
+func (w *work) use(gpu object.Device) (*cuda.Context, error) {
+	if c := w.contexts[gpu]; c != nil {
+		return c, nil
+	}
+	list, err := w.library.Devices()
+	for _, d := range list {
+		if d.UUID == gpu {
+			c, err := w.library.Context(d)
+			w.contexts[gpu] = c
+			return c, err
+		}
+	}
+	return nil, errors.Join(err, fmt.Errorf("no GPU %s in this process", gpu))
+}
+
+// open maps an object.
+func (w *work) open(name string) (*cuda.Mapping, *client.DeviceObject, error) {
+	obj, err := w.conn.GetDevice(context.Background(), object.ID{}, name, time.Minute)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := w.use(obj.Memory.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	file := obj.Memory.TakeFile()
+	defer file.Close()
+	memory, err := c.Import(int(file.Fd()), obj.Memory.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := memory.Map()
+	return v, obj, errors.Join(err, memory.Release())
+}
+
+func (w *work) with(name string, f func(*cuda.Mapping) error) error {
+	v, obj, err := w.open(name)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f(v), v.Unmap())
+	obj.Release()
+	return err
+}
