@@ -220,7 +220,7 @@ func (k *Keeper) ask(m *clwire.KeeperRequest, files ...int) (reply *clwire.Keepe
 	}
 	select {
 	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
+		defer k.endTurn()
 	case <-k.ended:
 		return nil, -1, errClosed
 	}
@@ -296,7 +296,14 @@ func (k *Keeper) answered() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fault, k.wait, k.until = nil, 0, time.Time{}
-	if k.closed {
+}
+
+// endTurn lets others have the turn, and from then on counts the time without requests: rest needs the turn.
+func (k *Keeper) endTurn() {
+	<-k.turn
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || k.process == nil {
 		return
 	}
 	if k.idle == nil {
