@@ -4,16 +4,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"tendril/store/object"
 )
 
 // invariants looks at every table of a store at one moment and gives what does not agree; "" where all does. They hold
-// whenever mu is free, transfers under way or not, but for those about files: atRest says that there is no transfer.
+// whenever mu is free, transfers under way or not, but for those about files: atRest says that there is no transfer. A
+// look through the index in steps, which has records that stand nowhere else, is waited for.
 func (s *Store) invariants(atRest bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for s.looks() {
+		s.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+	}
 	i := inspection{s: s, refs: map[*entry]int{}, live: map[*segmentState]int{}, usable: map[*segmentState]int{},
 		members: map[*entry]int{}, charges: map[*tenant]uint64{}}
 	i.connections()
@@ -26,6 +34,16 @@ func (s *Store) invariants(atRest bool) string {
 		i.files()
 	}
 	return i.fault
+}
+
+// looks reports whether a look through a tenant's index is under way. mu is held.
+func (s *Store) looks() bool {
+	for _, t := range s.tenants {
+		if t.index != nil && t.index.looking != nil {
+			return true
+		}
+	}
+	return false
 }
 
 type inspection struct {
@@ -95,6 +113,26 @@ func (i *inspection) connections() {
 				i.alive[f.e] = true
 			}
 		}
+		i.retired(t)
+	}
+}
+
+// retired counts the references that records have which are out of a tenant's index and were not found to be nobody's.
+func (i *inspection) retired(t *tenant) {
+	lists := t.unheld
+	if ix := t.index; ix != nil {
+		lists = append(slices.Clone(lists), ix.fresh, ix.kept)
+	}
+	counts := map[*entry]int{}
+	for _, list := range lists {
+		for _, r := range list {
+			counts[r.e]++
+			i.refs[r.e]++
+			i.alive[r.e] = true
+		}
+	}
+	for e, n := range counts {
+		i.must(e.retired == n, "object %s has %d retired records and counts %d", e.id, n, e.retired)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type thing struct {
 	fault   bool // somebody ended in the middle of filling it
 	refs    map[*actor]int
 	frames  int // places in streams
+	pinned  int // slots of the index
 	grants  map[string]bool
 	members []*thing
 	in      int // composites
@@ -52,6 +54,7 @@ type actor struct {
 	tenant int
 	maps   map[uint64]*segment.Mapping
 	ends   map[string]uint64 // streams that it has open, to read and to write
+	eyes   *eyes
 }
 
 // channel is the reference's stream.
@@ -77,6 +80,10 @@ type world struct {
 	log     []string
 	refused int
 	clock   int
+	indexed bool // clients have the index
+	lookers []*looker
+	pins    int          // objects that were held in slots
+	seen    atomic.Int64 // by lookers
 }
 
 // later gives the next due.
@@ -86,8 +93,9 @@ const worldTenants = 3
 
 func tenantName(i int) string { return fmt.Sprintf("uid:%d", i) }
 
+// newWorld makes a world; in those of odd seeds clients have the index.
 func newWorld(t testing.TB, seed uint64, dir string) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 11)), opts: Options{
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 11)), indexed: seed%2 == 1, opts: Options{
 		CapacityBytes: 2 << 20, SegmentBytes: 256 << 10, LargeBytes: 64 << 10, TenantBytes: 1 << 20, TenantObjects: 40,
 		SpillDir: dir, SpillBytes: 64 << 20, HighBytes: 1800 << 10,
 	}}
@@ -107,6 +115,7 @@ func (w *world) open() {
 	for i := range w.streams {
 		w.streams[i] = map[string]*channel{}
 	}
+	w.joinLookers()
 }
 
 func (w *world) join(tenant int) *actor {
@@ -114,12 +123,19 @@ func (w *world) join(tenant int) *actor {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return &actor{Conn: c, tenant: tenant, maps: map[uint64]*segment.Mapping{}, ends: map[string]uint64{}}
+	a := &actor{Conn: c, tenant: tenant, maps: map[uint64]*segment.Mapping{}, ends: map[string]uint64{}}
+	if w.indexed {
+		w.openEyes(a)
+	}
+	return a
 }
 
 // sweep is what clients do by themselves within a second.
 func (a *actor) sweep() {
 	for _, id := range a.Sweep() {
+		if a.eyes != nil && slices.ContainsFunc(a.eyes.held, func(p pinned) bool { return p.segment == id }) {
+			panic(fmt.Sprintf("segment %d is to go, and an object in it is held in a slot", id))
+		}
 		if m := a.maps[id]; m != nil {
 			m.Unmap()
 			delete(a.maps, id)
@@ -153,7 +169,21 @@ func (w *world) pair() (*actor, *thing) {
 	return a, o
 }
 
-func (w *world) name() string { return "n" + strconv.Itoa(w.rng.IntN(8)) }
+// sweepAll lets everybody give back what is of no use.
+func (w *world) sweepAll() {
+	for _, a := range w.actors {
+		a.sweep()
+	}
+	for _, l := range w.lookers {
+		l.sweep()
+	}
+}
+
+const worldNames = 8
+
+func worldName(i int) string { return "n" + strconv.Itoa(i) }
+
+func (w *world) name() string { return worldName(w.rng.IntN(worldNames)) }
 
 func (w *world) named(tenant int, name string) *thing {
 	for _, o := range w.things {
@@ -197,6 +227,31 @@ func (w *world) step() {
 		w.release, w.release, w.release, w.remove, w.rename, w.share,
 		w.compose, w.fill, w.push, w.push, w.pop, w.stream, w.read, w.read, w.change,
 	}
+	if w.indexed {
+		w.look(steps[:])
+		return
+	}
+	w.take(steps[:])
+	w.compare()
+}
+
+// look takes a step of a world whose clients have the index.
+func (w *world) look(steps []func()) {
+	over := w.onlookers()
+	func() {
+		defer func() { // also where the step has failed
+			if fault := over(); fault != "" && !w.t.Failed() {
+				w.fail("%s", fault)
+			}
+		}()
+		w.take(append(steps, w.pin, w.pin, w.pin, w.unpin, w.releasePinned, w.releasePinned))
+	}()
+	w.compare()
+	w.checkPinned()
+	w.showLookers()
+}
+
+func (w *world) take(steps []func()) {
 	switch n := w.rng.IntN(180); {
 	case n == 0:
 		w.kill()
@@ -207,7 +262,6 @@ func (w *world) step() {
 	default:
 		steps[w.rng.IntN(len(steps))]()
 	}
-	w.compare()
 }
 
 func (w *world) create() {
@@ -311,9 +365,7 @@ func (w *world) get() {
 	if o != nil {
 		want = o.readable(a)
 	}
-	for _, other := range w.actors {
-		other.sweep()
-	}
+	w.sweepAll()
 	var h Handle
 	var err error
 	if want == nil && o.sealed {
@@ -394,7 +446,7 @@ func (w *world) drop(o *thing, a *actor, n int) {
 }
 
 func (w *world) collect(o *thing) {
-	if len(o.refs) > 0 || o.frames > 0 || o.held || o.in > 0 {
+	if len(o.refs) > 0 || o.frames > 0 || o.held || o.in > 0 || o.pinned > 0 {
 		return
 	}
 	w.unlist(o)
@@ -504,9 +556,7 @@ func (w *world) share() {
 	case revoke && !o.grants[who]:
 		want = object.ErrNotFound
 	}
-	for _, other := range w.actors {
-		other.sweep()
-	}
+	w.sweepAll()
 	err := a.Grant(o.id, "", who, revoke)
 	w.did(err, want, "grant %s to %s, revoke %v", o.id, who, revoke)
 	if want != nil && len(o.members) == 0 {
@@ -830,6 +880,8 @@ func (w *world) kill() {
 	w.log = append(w.log, "kill a client of "+a.owner.Tenant)
 	a.Conn.Close()
 	a.unmapAll()
+	w.unpinAll(a, false)
+	a.shut()
 	for name := range a.ends {
 		w.leave(a, name, true)
 	}
@@ -881,13 +933,14 @@ func (w *world) expire() {
 func (w *world) compare() {
 	w.t.Helper()
 	w.things = slices.DeleteFunc(w.things, func(o *thing) bool {
-		return !o.listed && len(o.refs) == 0 && o.frames == 0 && o.in == 0
+		return !o.listed && len(o.refs) == 0 && o.frames == 0 && o.in == 0 && o.pinned == 0
 	})
 	objects, open, refs := 0, 0, 0
 	for _, o := range w.things {
 		for _, n := range o.refs {
 			refs += n
 		}
+		refs += o.pinned
 		if o.listed {
 			objects++
 		}
@@ -979,8 +1032,10 @@ func (w *world) differ() string {
 // bytes; what had gone to disk may be, and then is whole.
 func (w *world) restart() {
 	w.log = append(w.log, "restart")
+	w.endLookers()
 	for _, a := range w.actors {
 		a.unmapAll()
+		a.shut()
 	}
 	w.s.Close()
 	old := w.things
@@ -1008,6 +1063,7 @@ func (w *world) restart() {
 			w.fail("object %s was of class %v, now %v", o.id, o.class, e.class)
 		}
 		o.name, o.held, o.in, o.frames, o.creator, o.lost = e.name, e.held, e.memberOf, 0, nil, e.fault != nil
+		o.pinned = 0
 		o.refs, o.fillers = map[*actor]int{}, map[*actor]bool{}
 		w.things = append(w.things, o)
 		found[o.id] = o
@@ -1033,10 +1089,13 @@ func (w *world) restart() {
 // ends; so does what was deleted and had references alone.
 func (w *world) handOver() {
 	w.log = append(w.log, "handover")
+	w.endLookers()
 	w.s.Leave()
 	old := w.actors
 	for _, a := range old {
 		a.Conn.Close()
+		w.unpinAll(a, true)
+		a.shut()
 		for name := range a.ends {
 			w.leave(a, name, false)
 		}
@@ -1072,6 +1131,7 @@ func (w *world) handOver() {
 	for _, o := range w.things {
 		w.collect(o)
 	}
+	w.joinLookers()
 	w.compare()
 }
 
@@ -1137,6 +1197,7 @@ func (w *world) segmentOf(o *thing) uint64 {
 // finish deletes all and wants nothing left, in memory or on disk.
 func (w *world) finish() {
 	w.t.Helper()
+	w.endLookers()
 	for range w.actors {
 		w.kill()
 	}
@@ -1163,6 +1224,7 @@ func (w *world) finish() {
 	for _, a := range w.actors {
 		a.Conn.Close()
 		a.unmapAll()
+		a.shut()
 	}
 	waitUntil(w.t, func() bool {
 		st := w.s.Status()
@@ -1176,7 +1238,7 @@ func (w *world) finish() {
 }
 
 // runWorld takes steps, with a restart or a handover now and then.
-func runWorld(t testing.TB, seed uint64, steps int, dir string) (refused int) {
+func runWorld(t testing.TB, seed uint64, steps int, dir string) *world {
 	w := newWorld(t, seed, dir)
 	defer func() {
 		if t.Failed() {
@@ -1200,7 +1262,10 @@ func runWorld(t testing.TB, seed uint64, steps int, dir string) (refused int) {
 	w.finish()
 	t.Logf("%d objects on average; some were on disk alone in %d of %d steps; %d steps refused for want of room",
 		living/steps, away, steps, w.refused)
-	return w.refused
+	if w.indexed {
+		t.Logf("%d objects held in slots of the index, %d seen there meanwhile", w.pins, w.seen.Load())
+	}
+	return w
 }
 
 // worldLasts says how long TestWorld goes on with new seeds: TENDRIL_SOAK, a duration; make soak sets it.
@@ -1235,18 +1300,24 @@ func TestWorld(t *testing.T) {
 	runWorld(t, first, 200, t.TempDir())
 	before := resources(t)
 	end := time.Now().Add(lasts)
-	refused, ran := 0, 0
+	refused, ran, pins, seen := 0, 0, 0, int64(0)
 	for seed := first; seed < first+seeds || time.Now().Before(end); seed++ {
 		dir, err := os.MkdirTemp(t.TempDir(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { refused += runWorld(t, seed, steps, dir) }) {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := runWorld(t, seed, steps, dir)
+			refused, pins, seen = refused+w.refused, pins+w.pins, seen+w.seen.Load()
+		}) {
 			t.Fatalf("again: TENDRIL_SEED=%d (steps as in this run)", seed)
 		}
 		os.RemoveAll(dir)
 		ran++
 	}
 	t.Logf("%d worlds of %d steps; %d refused for want of room", ran, steps, refused)
+	if ran > 1 && (pins == 0 || seen == 0) {
+		t.Errorf("%d objects held in slots of the index, %d seen there meanwhile", pins, seen)
+	}
 	waitUntil(t, func() bool { return resources(t) == before })
 }
