@@ -16,9 +16,9 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/link/loopback"
 	"tendril/forwarding/trace"
 	"tendril/store/object"
+	"tendril/tools/e2e/loopback"
 )
 
 const (

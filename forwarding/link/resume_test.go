@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/link/loopback"
+	"tendril/tools/e2e/loopback"
 )
 
 // cutter is a pair of ends whose connections run through a wire that is cut after so many bytes, in either direction.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/link/loopback"
+	"tendril/tools/e2e/loopback"
 )
 
 // tcpPair returns both ends of a TCP connection over loopback.

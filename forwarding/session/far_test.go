@@ -14,8 +14,8 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/link"
-	"tendril/forwarding/link/loopback"
 	"tendril/forwarding/session/node"
+	"tendril/tools/e2e/loopback"
 )
 
 // fakeFar is a fakeNode on another machine: it shares no memory, its workers are reached over TCP, and their bulk

@@ -15,8 +15,8 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
-	"tendril/forwarding/link/loopback"
 	"tendril/tools/e2e/await"
+	"tendril/tools/e2e/loopback"
 )
 
 // far is a client on another machine: a stream and a lane over TLS.

@@ -44,14 +44,6 @@ var ways = [wayCount]struct{ name, meaning string }{
 	CopyLater:   {"copy later", "a goroutine copies when the worker says so, and the call returns at once"},
 }
 
-// String implements fmt.Stringer.
-func (w Way) String() string {
-	if int(w) < len(ways) {
-		return ways[w].name
-	}
-	return fmt.Sprintf("way %d", uint8(w))
-}
-
 // Choice is a way and why it is taken.
 type Choice struct {
 	Way Way

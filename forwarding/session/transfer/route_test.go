@@ -1,6 +1,9 @@
 package transfer
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // sizes are the classes of sizes: each limit, and one byte more.
 var sizes = []uint64{
@@ -94,4 +97,12 @@ func TestOneRowMatches(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests", asked)
+}
+
+// String implements fmt.Stringer.
+func (w Way) String() string {
+	if int(w) < len(ways) {
+		return ways[w].name
+	}
+	return fmt.Sprintf("way %d", uint8(w))
 }

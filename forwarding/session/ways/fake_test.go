@@ -477,7 +477,6 @@ type fakeQueue struct {
 	w       *fakeWorker
 	state   State
 	watched bool
-	latched api.Status
 
 	mu   sync.Mutex
 	sent uint64
