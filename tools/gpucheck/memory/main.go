@@ -239,6 +239,9 @@ func (c *check) lives(gpu object.Device, largest uint64) error {
 		return err
 	}
 	defer reader.end()
+	if _, err := writer.number("free " + gpu.String()); err != nil { // its context is there before we count
+		return err
+	}
 	before, err := reader.number("free " + gpu.String())
 	if err != nil {
 		return err
@@ -272,15 +275,22 @@ func (c *check) pass(gpu object.Device, n uint64, writer, reader *helper) error 
 	c.must(err == nil, "the keeper, process %d, was killed by SIGKILL (%v)", pid, err)
 	got, err := reader.ask("read " + name + " " + strconv.Itoa(len("canary-of-"+name)))
 	c.must(err == nil && got == "canary-of-"+name, "%s: a third process read %q (%v)", what, got, err)
-	var took []time.Duration
-	for range 10 {
-		us, err := reader.number("time " + name)
+	var gets, maps, all []time.Duration
+	for range 20 {
+		answer, err := reader.ask("time " + name)
 		if err != nil {
 			return err
 		}
-		took = append(took, time.Duration(us)*time.Microsecond)
+		var get, mapped int64 // ns
+		if _, err := fmt.Sscan(answer, &get, &mapped); err != nil {
+			return fmt.Errorf("%q: %w", answer, err)
+		}
+		gets, maps = append(gets, time.Duration(get)), append(maps, time.Duration(mapped))
+		all = append(all, time.Duration(get+mapped))
 	}
-	c.print("get "+what+" from the daemon, import, map; both started", took)
+	c.print("get "+what+" from the daemon, import, map; both started", all)
+	c.print("  of it the daemon's answer, with the descriptor", gets)
+	c.print("  of it import and map", maps)
 	stage, err := c.conn.Create(64, client.CreateOptions{Own: true})
 	if err != nil {
 		return err
@@ -418,7 +428,10 @@ func child(driver, role string) error {
 		}
 		fmt.Println("ok", answer)
 	}
-	return nil
+	for _, c := range w.contexts {
+		err = errors.Join(err, c.Close())
+	}
+	return err
 }
 
 // work is a child's state.
@@ -449,9 +462,7 @@ func (w *work) do(words []string) (string, error) {
 	case len(words) == 3 && words[0] == "read":
 		return w.read(words[1], words[2])
 	case len(words) == 2 && words[0] == "time":
-		begin, mapped := time.Now(), time.Duration(0)
-		err := w.with(words[1], func(*cuda.Mapping) error { mapped = time.Since(begin); return nil })
-		return strconv.FormatInt(mapped.Microseconds(), 10), err
+		return w.time(words[1])
 	case len(words) == 2 && words[0] == "hold":
 		v, _, err := w.open(words[1])
 		w.held = v
@@ -496,12 +507,34 @@ func (w *work) use(gpu object.Device) (*cuda.Context, error) {
 	return nil, errors.Join(err, fmt.Errorf("no GPU %s in this process", gpu))
 }
 
+// time says how long the daemon's answer took, and the import and map after it, in ns.
+func (w *work) time(name string) (string, error) {
+	began := time.Now()
+	obj, err := w.conn.GetDevice(context.Background(), object.ID{}, name, time.Minute)
+	if err != nil {
+		return "", err
+	}
+	got := time.Now()
+	v, _, err := w.mapped(obj)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprint(got.Sub(began).Nanoseconds(), time.Since(got).Nanoseconds())
+	err = v.Unmap()
+	obj.Release()
+	return text, err
+}
+
 // open maps an object.
 func (w *work) open(name string) (*cuda.Mapping, *client.DeviceObject, error) {
 	obj, err := w.conn.GetDevice(context.Background(), object.ID{}, name, time.Minute)
 	if err != nil {
 		return nil, nil, err
 	}
+	return w.mapped(obj)
+}
+
+func (w *work) mapped(obj *client.DeviceObject) (*cuda.Mapping, *client.DeviceObject, error) {
 	c, err := w.use(obj.Memory.Device)
 	if err != nil {
 		return nil, nil, err
