@@ -126,41 +126,41 @@ func (b *Buffer) trimmed(member int, call func(api.Waits) (uintptr, api.Status))
 	}
 }
 
-// contentLocked readies the number that counts the bytes of a part at the source of its move.
-func (c *Context) contentLocked(u *use, p *part, source int, command behind) (content, api.Status) {
+// contentLocked readies the number that counts the bytes of a part at the source of its move. The caller drops waits,
+// whose events the content names, when the move has begun.
+func (c *Context) contentLocked(u *use, p *part, source int, command behind) (m content, waits []*arrival,
+	status api.Status) {
 	if u.whole {
-		return content{}, cl.SUCCESS
+		return content{}, nil, cl.SUCCESS
 	}
 	count, ok := u.b.root.numberLocked()
-	m := content{}
 	if !ok {
 		count, ok = u.b.numberLocked()
 		m.origin = u.b.origin
 	}
 	if !ok {
-		return m, cl.SUCCESS
+		return m, nil, cl.SUCCESS
 	}
 	lo, hi, _ := count.place()
 	from, to := count.b.root.parts.cut(lo, hi)
 	for i := from; i < to; i++ {
 		n := &count.b.root.parts[i]
 		if n.valid == 0 || !command.isBehind(c, n.writer, p.writer) {
-			return content{}, cl.SUCCESS
+			return content{}, nil, cl.SUCCESS
 		}
 		if n.writer != nil && n.writer.member == source && c.d.statusOf(n.writer.event) > cl.COMPLETE {
 			c.d.base.Flush(n.writer.queue)
 			m.after = append(m.after, n.writer.event)
 		}
 	}
-	arrivals, status := c.planLocked(source, []use{count}, command)
-	if status != cl.SUCCESS {
-		return content{}, status
+	if waits, status = c.planLocked(source, []use{count}, command); status != cl.SUCCESS {
+		return content{}, nil, status
 	}
-	for _, a := range arrivals {
+	for _, a := range waits {
 		m.after = append(m.after, a.event)
 	}
 	m.size, status = count.b.atLocked(source)
-	return m, status
+	return m, waits, status
 }
 
 // isBehind says whether a command, which needs what beside wrote, runs behind a write in any case.

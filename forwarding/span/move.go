@@ -70,7 +70,10 @@ func (c *Context) moveLocked(u *use, p *part, member int, command behind) api.St
 			before = append(before, a.event)
 		}
 	}
-	if m.content, status = c.contentLocked(u, p, source, command); status != cl.SUCCESS {
+	var counted []*arrival
+	m.content, counted, status = c.contentLocked(u, p, source, command)
+	defer c.dropLocked(counted)
+	if status != cl.SUCCESS {
 		return status
 	}
 	m.hold()

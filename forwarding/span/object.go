@@ -64,6 +64,7 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	for _, a := range waits {
 		c.d.base.RetainEvent(a.event)
 	}
+	c.dropLocked(waits)
 	c.mu.Unlock()
 	for _, a := range waits {
 		e := a.event

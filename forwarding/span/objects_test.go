@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"tendril/forwarding/answers"
 	"tendril/forwarding/api"
@@ -652,6 +653,41 @@ func TestContentIsMovedAlone(t *testing.T) {
 	if r.ok(status); !bytes.Equal(got, data) {
 		t.Errorf("without a number all bytes mean something: %x", got)
 	}
+	r.end()
+}
+
+// TestWaitsOutliveTheirArrival: a move that ends while its command is planned keeps its event for the command, also when
+// another argument's content size looks at the same range.
+func TestWaitsOutliveTheirArrival(t *testing.T) {
+	r := newRig(t, 2, 1)
+	h := r.buffer(0, 8, api.HostPtr{})
+	_, status := r.d.EnqueueWrite(r.queues[0], h, true, 0, 8, api.HostBytes(make([]byte, 8)), api.Waits{})
+	r.ok(status)
+	b := r.d.buffers.Get(h)
+	c := b.ctx
+	uses := []use{{b: b, n: 8, reads: true}}
+	c.mu.Lock()
+	waits, status := c.planLocked(1, uses, behind{})
+	r.ok(status)
+	if len(waits) != 1 {
+		t.Fatalf("%d moves to wait for", len(waits))
+	}
+	for waits[0].state.Load() == underWay {
+		time.Sleep(time.Millisecond)
+	}
+	others, status := c.planLocked(1, uses, behind{})
+	r.ok(status)
+	for range 50 { // the move's own reference goes a moment after its state
+		if status := c.d.base.RetainEvent(waits[0].event); status != cl.SUCCESS {
+			t.Errorf("the event that the command waits for is gone: %d", status)
+			break
+		}
+		c.d.base.ReleaseEvent(waits[0].event)
+		time.Sleep(time.Millisecond)
+	}
+	c.dropLocked(others)
+	c.dropLocked(waits)
+	c.mu.Unlock()
 	r.end()
 }
 

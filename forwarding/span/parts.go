@@ -18,7 +18,7 @@ type arrival struct {
 	event  uintptr // a user event of session's at that member; a reference is held
 	behind uintptr // session's event that it begins behind; 0: none
 	state  atomic.Int32
-	refs   int // parts that name it; guarded by Context.mu
+	refs   int // parts that name it, and plans that wait for it; guarded by Context.mu
 }
 
 // States of an arrival.

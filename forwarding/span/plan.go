@@ -25,7 +25,8 @@ func (u *use) place() (lo, hi uint64, ok bool) {
 }
 
 // planLocked readies the uses at a member, of a command behind what is given, and returns the arrivals there that it
-// waits for.
+// waits for. The caller names them in its command and then drops them: without a reference of its own, one that ends
+// meanwhile would go, with its event, when another use looks at the same range.
 func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arrival, status api.Status) {
 	for i := range uses {
 		u := &uses[i]
@@ -36,6 +37,7 @@ func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arr
 		root := u.b.root
 		if root.mirror != nil {
 			if status := root.pushLocked(member); status != cl.SUCCESS {
+				c.dropLocked(waits)
 				return nil, status
 			}
 		}
@@ -45,17 +47,26 @@ func (c *Context) planLocked(member int, uses []use, after behind) (waits []*arr
 			p.trim(c.ends())
 			if u.reads && p.valid != 0 && !p.has(member) {
 				if status := c.moveLocked(u, p, member, after); status != cl.SUCCESS {
+					c.dropLocked(waits)
 					return nil, status
 				}
 			}
 			for _, a := range p.arrivals {
 				if a.member == member && !slices.Contains(waits, a) {
+					a.refs++
 					waits = append(waits, a)
 				}
 			}
 		}
 	}
 	return waits, cl.SUCCESS
+}
+
+// dropLocked lets go of what planLocked gave.
+func (c *Context) dropLocked(waits []*arrival) {
+	for _, a := range waits {
+		c.ends().arrival(a)
+	}
 }
 
 // noteLocked takes down what a command, whose event is one of session's, does to the buffers.
@@ -169,6 +180,7 @@ func (r *request) sendLocked(want bool) (uintptr, api.Status) {
 	if status != cl.SUCCESS {
 		return 0, status
 	}
+	defer c.dropLocked(moves)
 	events, status := c.waitsLocked(list, q.member, r.keep, moves)
 	if status != cl.SUCCESS {
 		return 0, status
