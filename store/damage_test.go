@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/store/object"
 )
 
@@ -36,6 +38,27 @@ func TestDamagedIsGivenToNobody(t *testing.T) {
 	s.Leave()
 	next := handOver(t, s, s.opts)
 	wantRefused(t, connect(t, next, "uid:1"), id)
+}
+
+// A damaged object that gets another name is not found in the index either.
+func TestDamagedIsNotInTheIndexAgain(t *testing.T) {
+	s := newStore(t, spillOptions(t.TempDir()))
+	c, id := spoiled(t, s)
+	slots, level, err := c.OpenIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(slots)
+	unix.Close(level)
+	wantDamage(t, scrubbed(t, c, false), id, "memory")
+	if err := c.Bind(id, "another", false); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects[id].indexed() {
+		t.Error("it is")
+	}
 }
 
 // Damage that is found on the way to disk is as damage that a scrub finds.

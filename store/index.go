@@ -231,11 +231,11 @@ func (s *Store) dropIndex(t *tenant) {
 func (e *entry) indexed() bool { return e.word != 0 && e.inIndex == e.tenant.index && e.inIndex != nil }
 
 // enindex makes a sealed object findable in its tenant's index, where there is one. What does not fit is had over the
-// socket. mu is held.
+// socket, and what is damaged not at all. mu is held.
 func (s *Store) enindex(e *entry) {
 	ix := e.tenant.index
 	if ix == nil || s.closed || e.indexed() || e.state != object.Sealed || e.sealing || e.moving != nil ||
-		e.seg == nil && e.size > 0 || e.seg != nil && e.seg.evicting {
+		e.damage != nil || e.seg == nil && e.size > 0 || e.seg != nil && e.seg.evicting {
 		return
 	}
 	r := index.Record{ID: e.id, Name: e.name, Bytes: e.size, Class: e.class, Meta: e.meta}
