@@ -4,10 +4,11 @@
 // request starts another.
 //
 // Trust: the driver may crash, hang or answer nonsense. A request that is not answered in time ends the keeper; what is
-// answered is checked for its form. No client speaks to the keeper.
+// answered is checked for its form. One that does not end when it is killed holds nobody up, and as long as it is there
+// no other is started. No client speaks to the keeper.
 //
 // Life: the keeper dies with the daemon (PDEATHSIG, bound to a thread of its own that lives as long as the keeper).
-// Close ends it and joins every goroutine.
+// Close ends it and joins every goroutine, but those of a keeper that does not end.
 //
 // Locks: Keeper.turn is held for a whole request; Keeper.mu, under it, is a leaf.
 package keeper
@@ -42,6 +43,7 @@ type Options struct {
 	Driver      string
 	RequestTime time.Duration // for one request; 0 = 1 min
 	IdleTime    time.Duration // without requests, after which the keeper ends; 0 = 5 min
+	EndTime     time.Duration // how long its end is waited for when it was killed; 0 = 10 s
 	Log         logrus.FieldLogger
 }
 
@@ -64,10 +66,11 @@ type Keeper struct {
 
 	mu      sync.Mutex // guards what follows
 	process *process   // nil: none runs
+	stuck   *process   // was killed and did not end in time; nil: none
 	idle    *time.Timer
 	closed  bool
 	starts  int
-	fault   error // of the last request that two keepers failed at
+	fault   error // of the last request that two keepers failed at, or that found one that does not end
 	wait    time.Duration
 	until   time.Time // no keeper is started before
 }
@@ -86,6 +89,9 @@ func New(o Options) *Keeper {
 	}
 	if o.IdleTime == 0 {
 		o.IdleTime = 5 * time.Minute
+	}
+	if o.EndTime == 0 {
+		o.EndTime = 10 * time.Second
 	}
 	return &Keeper{opts: o, turn: make(chan struct{}, 1), ended: make(chan struct{}), nodes: deviceNodes}
 }
@@ -145,10 +151,27 @@ func (k *Keeper) Close() {
 	}
 	k.mu.Unlock()
 	if p != nil {
-		p.end()
+		k.end(p)
 	}
 	k.turn <- struct{}{} // a request under way fails now
-	k.links.Wait()
+	k.mu.Lock()
+	stuck := k.stuck != nil && !k.stuck.over()
+	k.mu.Unlock()
+	if !stuck {
+		k.links.Wait()
+	}
+}
+
+// end ends a process, and notes one that does not. mu is not held.
+func (k *Keeper) end(p *process) (fate string) {
+	fate, ended := p.end(k.opts.EndTime)
+	if !ended {
+		k.opts.Log.WithField("pid", p.pid).Error("the keeper of GPU memory: " + fate)
+		k.mu.Lock()
+		k.stuck = p
+		k.mu.Unlock()
+	}
+	return fate
 }
 
 // Devices lists the GPUs. Errors: ErrUnsupported, ErrNoDevice.
@@ -263,6 +286,10 @@ func (k *Keeper) running() (*process, error) {
 		return nil, errClosed
 	case k.process != nil && !k.process.over():
 		return k.process, nil
+	case k.stuck != nil && !k.stuck.over():
+		k.fault = fmt.Errorf("%w: the keeper before, process %d, was killed and does not end: the kernel waits for the driver, which dmesg may tell of; no other is started meanwhile",
+			object.ErrNoDevice, k.stuck.pid)
+		return nil, k.fault
 	case time.Now().Before(k.until):
 		return nil, fmt.Errorf("%w: the keeper failed twice and is started again in %v: %w", object.ErrNoDevice,
 			time.Until(k.until).Round(time.Second), k.fault)
@@ -271,6 +298,7 @@ func (k *Keeper) running() (*process, error) {
 		k.process.control.Close()
 		k.process = nil
 	}
+	k.stuck = nil
 	p, err := k.start()
 	if err != nil {
 		return nil, fmt.Errorf("%w: start the keeper: %w", object.ErrNoDevice, err)
@@ -326,7 +354,7 @@ func (k *Keeper) rest() {
 	k.process = nil
 	k.mu.Unlock()
 	if p != nil {
-		p.end()
+		k.end(p)
 		k.opts.Log.WithField("pid", p.pid).Info("the keeper of GPU memory rests")
 	}
 }
@@ -334,7 +362,7 @@ func (k *Keeper) rest() {
 // lost ends a process that did not answer, and says how it went. The turn is held.
 func (k *Keeper) lost(p *process, why error) error {
 	slow := errors.Is(why, os.ErrDeadlineExceeded)
-	fate := p.end()
+	fate := k.end(p)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.process == p {
@@ -343,7 +371,7 @@ func (k *Keeper) lost(p *process, why error) error {
 	if k.closed {
 		return errClosed
 	}
-	if slow {
+	if slow && k.stuck != p {
 		fate = fmt.Sprintf("it did not answer within %v, and was ended", k.opts.RequestTime)
 	}
 	k.opts.Log.WithField("pid", p.pid).Warn("the keeper of GPU memory is gone: " + fate)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -305,5 +306,43 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	}
 	if _, err := k.Devices(); !errors.Is(err, object.ErrNoDevice) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A keeper that does not end when it is killed, for its driver hangs in the kernel, holds up neither who asks nor Close,
+// and no other one is started before it has ended.
+func TestAKeeperThatDoesNotEnd(t *testing.T) {
+	child := exec.Command("true")
+	if err := child.Run(); err != nil {
+		t.Fatal(err)
+	}
+	control, theirs, err := controlPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close() // it answers nothing
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t), EndTime: time.Millisecond})
+	p := &process{pid: child.Process.Pid, process: child.Process, control: control, done: make(chan struct{})}
+	k.mu.Lock()
+	k.process = p
+	k.mu.Unlock()
+	k.links.Add(1) // of who waits for it
+	for range 2 {
+		if _, err := k.Devices(); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "does not end") {
+			t.Errorf("%v", err)
+		}
+	}
+	if s := k.Status(); s == nil || s.Starts != 0 || !strings.Contains(s.Fault, "does not end") {
+		t.Errorf("%+v", s)
+	}
+	other := newKeeper(t, Options{EndTime: time.Millisecond})
+	other.stuck = p
+	other.links.Add(1)
+	other.Close()
+	other.links.Done()
+	k.links.Done()
+	close(p.done)
+	if _, err := k.Devices(); err != nil {
+		t.Errorf("when it has ended: %v", err)
 	}
 }

@@ -130,12 +130,17 @@ func (p *process) over() bool {
 	}
 }
 
-// end kills the process and waits for its end: it has nothing that anybody needs. It says how it ended.
-func (p *process) end() string {
+// end kills the process and waits for its end, for a bounded time: it has nothing that anybody needs, but the kernel
+// keeps a process within a call of a driver that hangs. It says how it ended; ended false: it has not.
+func (p *process) end(limit time.Duration) (fate string, ended bool) {
 	p.control.Close()
 	_ = p.process.Kill() // it may have ended
-	<-p.done
-	return p.fate
+	select {
+	case <-p.done:
+		return p.fate, true
+	case <-time.After(limit):
+		return fmt.Sprintf("process %d does not end though it was killed: the kernel waits for the driver", p.pid), false
+	}
 }
 
 // ask is one round trip. The caller owns fd; −1: none came. An error means that the process is of no use any more.
