@@ -282,6 +282,24 @@ func TestADriverThatAlwaysFails(t *testing.T) {
 	}
 }
 
+// After an error with which the driver is of no use to its process any more the next request has another keeper; after
+// one of the request alone it has the same.
+func TestAnErrorThatLasts(t *testing.T) {
+	driver := fakecuda.Build(t)
+	for code, starts := range map[string]int{"1": 1, "700": 2, "999": 2} {
+		t.Setenv("FAKE_CUDA_FAIL", "20:"+code)
+		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
+		k := newKeeper(t, Options{Driver: driver})
+		if err := allocate(k, device(0), 1); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "("+code+")") {
+			t.Errorf("code %s: %v", code, err)
+		}
+		if err := allocate(k, device(0), 1); err != nil || k.Status().Starts != starts {
+			t.Errorf("after code %s: %v, %+v", code, err, k.Status())
+		}
+		k.Close()
+	}
+}
+
 // A keeper that nobody asks ends, and comes back.
 func TestAKeeperRests(t *testing.T) {
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t), IdleTime: time.Millisecond})

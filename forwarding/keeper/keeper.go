@@ -31,7 +31,7 @@ type Options struct {
 	Driver  string   // path or name of the CUDA driver
 }
 
-// Main serves requests until the daemon closes the socket.
+// Main serves requests until the daemon closes the socket, or the driver is of no use to this process any more.
 func Main(ctx context.Context, o Options) error {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0) // in a container that forbids it: as the daemon
 	fd, err := unix.FcntlInt(o.Control.Fd(), unix.F_DUPFD_CLOEXEC, 3)
@@ -50,8 +50,8 @@ func Main(ctx context.Context, o Options) error {
 		if err != nil || n == 0 {
 			return err // 0: the daemon is gone, or wants this process gone
 		}
-		if err := k.serve(fd, packet[:n], rights[:nc]); err != nil {
-			return err
+		if err := k.serve(fd, packet[:n], rights[:nc]); err != nil || k.broken != nil {
+			return errors.Join(err, k.broken)
 		}
 	}
 	return nil
@@ -63,6 +63,7 @@ type keeper struct {
 	library  *cuda.Library // nil until it is needed
 	devices  []cuda.Device
 	contexts map[int]*cuda.Context // by ordinal: those that were needed
+	broken   error                 // of the driver, where it lasts
 }
 
 // serve answers one request. An error is one of the socket.
@@ -125,6 +126,9 @@ func (k *keeper) answer(packet []byte, files []int) (reply *clwire.KeeperReply, 
 	}
 	if err != nil {
 		reply.Error, reply.Fault = err.Error(), sortOf(err)
+	}
+	if drivers := (*cuda.Error)(nil); errors.As(err, &drivers) && drivers.Lasts() {
+		k.broken = err
 	}
 	return reply, made
 }
