@@ -24,10 +24,11 @@ type Devices interface {
 	// Available says why there is none: ErrUnsupported. It does not wait.
 	Available() error
 	// Allocate makes zeroed memory: a descriptor, which the caller owns, of real bytes, at least those asked for.
-	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice.
-	Allocate(device object.Device, bytes uint64) (fd int, real uint64, err error)
+	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice; ErrTimeout where stop says that nobody wants it any
+	// more: it is asked before what takes long.
+	Allocate(device object.Device, bytes uint64, stop func() bool) (fd int, real uint64, err error)
 	// Copy copies between two places, of which one at least is a device's.
-	Copy(to, from Place, bytes uint64) error
+	Copy(to, from Place, bytes uint64, stop func() bool) error
 }
 
 // Place is memory behind a descriptor.
@@ -156,7 +157,7 @@ func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
 	}
 	charged := max(want, e.size)
 	s.unlock()
-	fd, bytes, err := s.opts.Devices.Allocate(device, e.size)
+	fd, bytes, err := s.opts.Devices.Allocate(device, e.size, c.stopped.Load)
 	s.mu.Lock()
 	s.unchargeDevice(c.tenant, device, charged, 0)
 	switch {
@@ -325,7 +326,7 @@ func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName stri
 		s.reconsider(e)
 	}
 	s.unlock()
-	err = s.opts.Devices.Copy(into, out, bytes)
+	err = s.opts.Devices.Copy(into, out, bytes, c.stopped.Load)
 	s.mu.Lock()
 	target.copying--
 	for _, e := range []*entry{target, source} {

@@ -38,7 +38,7 @@ func (f *fakeDevices) called() error {
 	return err
 }
 
-func (f *fakeDevices) Allocate(device object.Device, n uint64) (int, uint64, error) {
+func (f *fakeDevices) Allocate(device object.Device, n uint64, _ func() bool) (int, uint64, error) {
 	if err := f.called(); err != nil {
 		return -1, 0, err
 	}
@@ -53,7 +53,7 @@ func (f *fakeDevices) Allocate(device object.Device, n uint64) (int, uint64, err
 	return fd, real, unix.Ftruncate(fd, int64(real))
 }
 
-func (f *fakeDevices) Copy(to, from Place, n uint64) error {
+func (f *fakeDevices) Copy(to, from Place, n uint64, _ func() bool) error {
 	f.mu.Lock()
 	f.places = append(f.places, to, from)
 	f.mu.Unlock()

@@ -176,7 +176,7 @@ func (k *Keeper) end(p *process) (fate string) {
 
 // Devices lists the GPUs. Errors: ErrUnsupported, ErrNoDevice.
 func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
-	reply, fd, err := k.ask(&clwire.KeeperRequest{List: &clwire.KeeperList{}})
+	reply, fd, err := k.ask(wanted, &clwire.KeeperRequest{List: &clwire.KeeperList{}})
 	closeFD(fd)
 	if err != nil {
 		return nil, err
@@ -190,9 +190,10 @@ func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
 }
 
 // Allocate makes zeroed memory of a device: a descriptor, which the caller owns, of real bytes, which are at least what
-// is asked for. Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice.
-func (k *Keeper) Allocate(device object.Device, bytes uint64) (fd int, real uint64, err error) {
-	reply, fd, err := k.ask(&clwire.KeeperRequest{
+// is asked for. stop is asked when the keeper is free for it. Errors: ErrUnsupported (no such device), ErrFull,
+// ErrNoDevice; ErrTimeout (stop).
+func (k *Keeper) Allocate(device object.Device, bytes uint64, stop func() bool) (fd int, real uint64, err error) {
+	reply, fd, err := k.ask(stop, &clwire.KeeperRequest{
 		Allocate: &clwire.KeeperAllocate{Device: device.String(), Bytes: bytes}})
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {
 		err = fmt.Errorf("%w: the keeper gave %d bytes for %d, as descriptor %d", object.ErrNoDevice, reply.Bytes, bytes, fd)
@@ -214,11 +215,11 @@ func wire(p store.Place, done uint64) clwire.KeeperPlace {
 }
 
 // Copy copies bytes from one place to another, one of which at least is a device's; the descriptors stay the caller's.
-// Errors: as Allocate's.
-func (k *Keeper) Copy(to, from store.Place, bytes uint64) error {
+// stop is asked before each step. Errors: as Allocate's.
+func (k *Keeper) Copy(to, from store.Place, bytes uint64, stop func() bool) error {
 	for done := uint64(0); done < bytes; {
 		n := min(bytes-done, copyStep)
-		_, fd, err := k.ask(&clwire.KeeperRequest{
+		_, fd, err := k.ask(stop, &clwire.KeeperRequest{
 			Copy: &clwire.KeeperCopy{To: wire(to, done), From: wire(from, done), Bytes: n}}, to.FD, from.FD)
 		closeFD(fd)
 		if err != nil {
@@ -235,9 +236,13 @@ func closeFD(fd int) {
 	}
 }
 
+// wanted is a stop of who waits for the answer in any case.
+func wanted() bool { return false }
+
 // ask has the keeper do something, and asks another one where it ends meanwhile: nothing of a request that was not
-// answered stays. fd is what came with the reply; −1: nothing.
-func (k *Keeper) ask(m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int, err error) {
+// answered stays. Those who wait for their turn may have gone when it comes (stop). fd is what came with the reply; −1:
+// nothing.
+func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int, err error) {
 	if err := k.Available(); err != nil {
 		return nil, -1, err
 	}
@@ -248,6 +253,9 @@ func (k *Keeper) ask(m *clwire.KeeperRequest, files ...int) (reply *clwire.Keepe
 		return nil, -1, errClosed
 	}
 	for range 2 {
+		if stop() {
+			return nil, -1, fmt.Errorf("%w: who asked for memory of a GPU is gone", object.ErrTimeout)
+		}
 		var p *process
 		if p, err = k.running(); err != nil {
 			return nil, -1, err
