@@ -244,3 +244,59 @@ func memfds(t *testing.T, name string) (n int) {
 	}
 	return n
 }
+
+// Who asks for memory of a GPU while another daemon takes over has it from that one: it hears of no failure.
+func TestTakeoverWhileMemoryOfGPUsIsAskedFor(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver = fakecuda.Build(t)
+	first, up := newDaemon(t, c), make(chan struct{})
+	first.OnReady(func() { close(up) })
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(context.Background()) }()
+	<-up
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, err := conn.FindGPU("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, asked := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				asked <- nil
+				return
+			default:
+			}
+			b, err := conn.CreateDevice(gpu, 1, client.CreateOptions{})
+			if err == nil {
+				err = b.Abort()
+			}
+			if err != nil && !errors.Is(err, client.ErrDisconnected) {
+				asked <- err
+				return
+			}
+		}
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for range 3 {
+		_, served := takeOver(t, ctx, c)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		ended = served
+	}
+	close(stop)
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+	conn.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

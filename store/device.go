@@ -31,6 +31,9 @@ type Devices interface {
 	Copy(to, from Place, bytes uint64, stop func() bool) error
 }
 
+// ErrDevicesEnded is what Devices answers when the daemon is ending; it is an ErrNoDevice.
+var ErrDevicesEnded = fmt.Errorf("%w: the daemon is ending", object.ErrNoDevice)
+
 // Place is memory behind a descriptor.
 type Place struct {
 	FD     int

@@ -12,7 +12,8 @@ import (
 	"tendril/store/object"
 )
 
-// What the keeper does takes long, and may hang: such requests have goroutines of their own.
+// What the keeper does takes long, and may hang: such requests have goroutines of their own. What a
+// daemon that ends did not do is not answered: the connection ends next, and the client asks the daemon that takes over.
 
 // createDevice makes an object in the memory of a GPU. mu is held.
 func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) error {
@@ -21,6 +22,9 @@ func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) erro
 	return c.later(store.WaitBytes+uint64(len(f.Payload)), func() {
 		h, err := c.store.CreateDevice(store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Name: m.Name, Meta: m.Meta,
 			TTL: duration(m.TTLMS), Labels: m.Labels}, m.Device)
+		if errors.Is(err, store.ErrDevicesEnded) {
+			return
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if err != nil {
@@ -55,6 +59,9 @@ func (c *connection) copyObject(f *ipc.Frame, m wire.CopyRequest) error {
 				err = c.store.Copy(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
 			}
 		}
+		if errors.Is(err, store.ErrDevicesEnded) {
+			return
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.answer(&header, nil, err)
@@ -71,6 +78,9 @@ func (c *connection) gpus(f *ipc.Frame, _ none) error {
 			if list, err = ask(); err == nil {
 				b, err = json.Marshal(list)
 			}
+		}
+		if errors.Is(err, store.ErrDevicesEnded) {
+			return
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -250,7 +250,7 @@ func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (r
 	case k.turn <- struct{}{}:
 		defer k.endTurn()
 	case <-k.ended:
-		return nil, -1, errClosed
+		return nil, -1, store.ErrDevicesEnded
 	}
 	for range 2 {
 		if stop() {
@@ -269,8 +269,6 @@ func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (r
 	k.failed(err)
 	return nil, -1, err
 }
-
-var errClosed = fmt.Errorf("%w: the daemon is ending", object.ErrNoDevice)
 
 // faultOf makes an error of what the keeper answered.
 func faultOf(r *clwire.KeeperReply) error {
@@ -291,7 +289,7 @@ func (k *Keeper) running() (*process, error) {
 	defer k.mu.Unlock()
 	switch {
 	case k.closed:
-		return nil, errClosed
+		return nil, store.ErrDevicesEnded
 	case k.process != nil && !k.process.over():
 		return k.process, nil
 	case k.stuck != nil && !k.stuck.over():
@@ -377,7 +375,7 @@ func (k *Keeper) lost(p *process, why error) error {
 		k.process = nil
 	}
 	if k.closed {
-		return errClosed
+		return store.ErrDevicesEnded
 	}
 	if slow && k.stuck != p {
 		fate = fmt.Sprintf("it did not answer within %v, and was ended", k.opts.RequestTime)
