@@ -48,6 +48,24 @@ func TestWaitReportsHasOneLimit(t *testing.T) {
 	})
 }
 
+// TestWaitReportsLeavesTimeToHurry: who is told to hurry has time to, also where the wait before ended late.
+func TestWaitReportsLeavesTimeToHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Driver{closing: make(chan struct{})}
+		d.reporting.Store(1)
+		go func() {
+			<-d.closing
+			time.Sleep(100 * time.Microsecond)
+			d.reporting.Add(-1)
+		}()
+		d.WaitReports(time.Millisecond) // a look each millisecond: the second comes after four fifths, and at the end
+		if d.reporting.Load() != 0 {
+			t.Error("a program ends before it is said that its worker did")
+		}
+		time.Sleep(time.Second) // until nobody is left
+	})
+}
+
 // TestNoWorkerIsMadeWhileClosing: neither a callback nor a build in the background, each the first to use its context,
 // starts a worker that nobody would end.
 func TestNoWorkerIsMadeWhileClosing(t *testing.T) {

@@ -114,13 +114,13 @@ type Driver struct {
 }
 
 // WaitReports is for a process that ends: it waits until it has been said that workers ended that have, since a program
-// that exits at its first error would otherwise leave nobody to say why. It waits for limit at most: what is not known
-// after four fifths of it is said without its reason.
+// that exits at its first error would otherwise leave nobody to say why. It waits for limit: what is not known after
+// four fifths of it is said without its reason, for which there is the last fifth, however late it begins.
 func (d *Driver) WaitReports(limit time.Duration) {
-	end := time.Now().Add(limit)
-	if !d.reported(end.Add(-limit / 5)) {
+	last := limit / 5
+	if !d.reported(time.Now().Add(limit - last)) {
 		d.closeOnce.Do(func() { close(d.closing) })
-		d.reported(end)
+		d.reported(time.Now().Add(last))
 	}
 }
 
