@@ -24,8 +24,8 @@ type Devices interface {
 	// Available says why there is none: ErrUnsupported. It does not wait.
 	Available() error
 	// Allocate makes zeroed memory: a descriptor, which the caller owns, of real bytes, at least those asked for.
-	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice; ErrTimeout where stop says that nobody wants it any
-	// more: it is asked before what takes long.
+	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice; ErrTimeout where stop says that nobody wants it
+	// any more: it is asked before what takes long.
 	Allocate(device object.Device, bytes uint64, stop func() bool) (fd int, real uint64, err error)
 	// Copy copies between two places, of which one at least is a device's.
 	Copy(to, from Place, bytes uint64, stop func() bool) error

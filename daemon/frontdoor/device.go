@@ -12,8 +12,8 @@ import (
 	"tendril/store/object"
 )
 
-// What the keeper does takes long, and may hang: such requests have goroutines of their own. What a
-// daemon that ends did not do is not answered: the connection ends next, and the client asks the daemon that takes over.
+// What the keeper does takes long, and may hang: such requests have goroutines of their own. What a daemon that ends
+// did not do is not answered: the connection ends next, and the client asks the daemon that takes over.
 
 // createDevice makes an object in the memory of a GPU. mu is held.
 func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) error {

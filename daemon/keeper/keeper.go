@@ -242,7 +242,8 @@ func wanted() bool { return false }
 // ask has the keeper do something, and asks another one where it ends meanwhile: nothing of a request that was not
 // answered stays. Those who wait for their turn may have gone when it comes (stop). fd is what came with the reply; −1:
 // nothing.
-func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int, err error) {
+func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int,
+	err error) {
 	if err := k.Available(); err != nil {
 		return nil, -1, err
 	}

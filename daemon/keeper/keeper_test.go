@@ -290,7 +290,8 @@ func TestAnErrorThatLasts(t *testing.T) {
 		t.Setenv("FAKE_CUDA_FAIL", "20:"+code)
 		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
 		k := newKeeper(t, Options{Driver: driver})
-		if err := allocate(k, device(0), 1); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "("+code+")") {
+		err := allocate(k, device(0), 1)
+		if !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "("+code+")") {
 			t.Errorf("code %s: %v", code, err)
 		}
 		if err := allocate(k, device(0), 1); err != nil || k.Status().Starts != starts {
@@ -349,8 +350,8 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	}
 }
 
-// A keeper that does not end when it is killed, for its driver hangs in the kernel, holds up neither who asks nor Close,
-// and no other one is started before it has ended.
+// A keeper that does not end when it is killed, for its driver hangs in the kernel, holds up neither who asks nor
+// Close, and no other one is started before it has ended.
 func TestAKeeperThatDoesNotEnd(t *testing.T) {
 	child := exec.Command("true")
 	if err := child.Run(); err != nil {

@@ -55,14 +55,14 @@ func TestWaitReportsLeavesTimeToHurry(t *testing.T) {
 		d.reporting.Store(1)
 		go func() {
 			<-d.closing
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(100 * time.Microsecond) // Pause: on the bubble's clock
 			d.reporting.Add(-1)
 		}()
 		d.WaitReports(time.Millisecond) // a look each millisecond: the second comes after four fifths, and at the end
 		if d.reporting.Load() != 0 {
 			t.Error("a program ends before it is said that its worker did")
 		}
-		time.Sleep(time.Second) // until nobody is left
+		time.Sleep(time.Second) // Pause: until nobody is left, on the bubble's clock
 	})
 }
 

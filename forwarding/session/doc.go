@@ -11,8 +11,8 @@
 //
 // What needs no object of OpenCL has packages of its own below this one: devices (which are shown), callback (the
 // program's), node (the daemon), memory (shared memory), peers (links between workers), transfer (which way bytes go),
-// ways (how they go it), includes (files of a source), kernelfacts (what is known of a kernel by its name), mirror (a
-// buffer and the program's memory under it).
+// ways (how they go it), geometry (how images lie), mapped (what the maps of a buffer show), includes (files of a
+// source), kernelfacts (what is known of a kernel by its name), mirror (a buffer and the program's memory under it).
 //
 // Lock order, outermost first. A lock may be taken while one of an earlier line is held, and no two of one line are
 // held together:
@@ -33,6 +33,7 @@
 // tries (Context.beginPublishing) and never waits for it: enqueue calls would wait behind him.
 //
 // A worker is called by its connection (conn.Sink, conn.BulkOwner) with the reader's lock held; under it only leaves
-// are taken: worker.mu, Event.mu, memory.Slabs.mu, callback.Dispatcher.mu. No lock is held while a callback of the
-// program runs, nor, but publishing, while a thread waits for a command of the program's.
+// are taken: worker.mu, Event.mu, mapped.Maps.mu, transfer.ReadHazards.mu, stagedRead.mu (package ways),
+// memory.Slabs.mu, callback.Dispatcher.mu. No lock is held while a callback of the program runs, nor, but publishing,
+// while a thread waits for a command of the program's.
 package session

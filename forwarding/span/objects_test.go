@@ -656,8 +656,8 @@ func TestContentIsMovedAlone(t *testing.T) {
 	r.end()
 }
 
-// TestWaitsOutliveTheirArrival: a move that ends while its command is planned keeps its event for the command, also when
-// another argument's content size looks at the same range.
+// TestWaitsOutliveTheirArrival: a move that ends while its command is planned keeps its event for the command, also
+// when another argument's content size looks at the same range.
 func TestWaitsOutliveTheirArrival(t *testing.T) {
 	r := newRig(t, 2, 1)
 	h := r.buffer(0, 8, api.HostPtr{})

@@ -167,6 +167,10 @@ func classify(err error) (code int, step string) {
 		return exitNotFound, "See what is there with: tendril stream ls"
 	case errors.Is(err, object.ErrNotFound):
 		return exitNotFound, "See what is there with: tendril ls"
+	case errors.Is(err, object.ErrFull) && strings.Contains(err.Error(), "the GPU has no memory left"):
+		return exitFull, "See what is there with: tendril ls    Programs and sessions take a GPU's memory, too."
+	case errors.Is(err, object.ErrQuota) && strings.Contains(err.Error(), "--quota-device"):
+		return exitFull, "See what is there with: tendril ls    For more on each GPU: tendril daemon --quota-device"
 	case errors.Is(err, object.ErrFull):
 		return exitFull, "See what takes the space with: tendril top    For a larger store: tendril daemon --capacity"
 	case errors.Is(err, object.ErrLimit):

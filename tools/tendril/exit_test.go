@@ -12,14 +12,16 @@ import (
 // memory and for numbers.
 func TestStepsOfShortages(t *testing.T) {
 	for _, test := range []struct {
-		why  error
-		want string
+		why        error
+		text, want string
 	}{
-		{object.ErrFull, "--capacity"},
-		{object.ErrQuota, "daemon --quota"},
-		{object.ErrLimit, "--quota-objects, --quota-segments"},
+		{object.ErrFull, "no", "--capacity"},
+		{object.ErrFull, "the GPU has no memory left: no", "sessions take a GPU's memory, too."},
+		{object.ErrQuota, "no", "daemon --quota"},
+		{object.ErrQuota, "delete objects, or raise --quota-device", "daemon --quota-device"},
+		{object.ErrLimit, "no", "--quota-objects, --quota-segments"},
 	} {
-		sent := object.FromCode(object.CodeOf(test.why), "no")
+		sent := object.FromCode(object.CodeOf(test.why), test.text)
 		code, step := classify(fmt.Errorf("put: %w", sent))
 		if code != exitFull || !strings.HasSuffix(step, test.want) {
 			t.Errorf("%v: exit code %d: %s", test.why, code, step)
