@@ -100,6 +100,26 @@ static void take_place(struct reader *r, struct call *c)
 	c->place.offset = take_u64(r);
 }
 
+/* Memory of a GPU, which comes with its descriptor. */
+static int take_device(struct call *c, struct frame *f)
+{
+	struct reader r = {f->payload, f->payload + f->length, false};
+	const uint8_t *id = take(&r, sizeof c->id), *device = take(&r, sizeof c->device);
+	c->size = take_u64(&r);
+	c->place.bytes = take_u64(&r);
+	c->lifetime = take_u8(&r);
+	uint32_t n = take_u32(&r);
+	const uint8_t *meta = take(&r, n);
+	bool fits = took_all(&r) && n <= TENDRIL_MAX_META && c->size > 0 && c->size <= c->place.bytes;
+	if (!fits || f->flags & FLAG_MORE || f->nfds != 1)
+		return bad_reply(f);
+	memcpy(&c->id, id, sizeof c->id);
+	memcpy(&c->device, device, sizeof c->device);
+	c->fds[c->nfds++] = f->fds[0];
+	f->fds[0] = -1;
+	return n ? keep_bytes(c, meta, n) : TENDRIL_OK;
+}
+
 /* Moves a frame's contents into its call. Only replies without structure come in several frames. */
 static int fill_call(tendril *t, struct call *c, struct frame *f)
 {
@@ -125,6 +145,9 @@ static int fill_call(tendril *t, struct call *c, struct frame *f)
 		int status = n ? keep_bytes(c, meta, n) : TENDRIL_OK;
 		return status == TENDRIL_OK ? view_adopt(t, f, &c->place, c->kind == M_FILL, &c->view) : status;
 	}
+	case M_CREATE_DEVICE:
+	case M_GET_DEVICE:
+		return take_device(c, f);
 	case M_OPEN_INDEX:
 	case M_INDEX_LEVEL:
 		if (more)
@@ -371,6 +394,7 @@ static bool is_repeatable(enum message kind)
 	switch (kind) {
 	case M_GET: case M_CREATE: case M_CREATE_WITH: case M_STAT: case M_STATUS: case M_SWEEP: case M_LIST_WHERE:
 	case M_AWAIT_MANY: case M_CHECKSUM: case M_READ_RANGE: case M_STREAM_LIST: case M_LIST_PAGE:
+	case M_CREATE_DEVICE: case M_GET_DEVICE: case M_GPUS:
 		return true;
 	default:
 		return false;

@@ -14,6 +14,7 @@
  *   revive, connect       bringing one back; what programs call to connect
  *   objects, queries      create, seal, get, release; descriptions and lists
  *   stream, watch         streams, parts and composites; events
+ *   device                objects in the memory of GPUs
  *
  * Where a file needs something of one below it, struct tendril has a pointer: revive, index_over, hold.rescued.
  *
@@ -64,7 +65,8 @@ enum message {
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
 	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84,
 	M_STREAM_UNPOP = 85, M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91,
-	M_COMPOSE = 92, M_RECLAIM = 93, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145
+	M_COMPOSE = 92, M_RECLAIM = 93, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145,
+	M_CREATE_DEVICE = 160, M_GET_DEVICE = 161, M_COPY_OBJECT = 162, M_GPUS = 163
 };
 
 /* Builds a frame in the caller's memory. bad: something did not fit. */
@@ -233,10 +235,11 @@ struct call {
 	struct view *view; /* one reference, the caller's */
 	uint64_t size;
 	uint64_t number; /* of a stream's frame */
+	tendril_device device; /* of memory of a GPU, whose allocation has place.bytes */
 	uint8_t lifetime;
 	uint8_t *bytes;  /* malloc; a get's metadata, another reply's payload, or an error's text. A NUL follows */
 	size_t length, room;
-	int fds[MAX_FDS]; /* nfds descriptors, of replies about the index. drop_call closes them */
+	int fds[MAX_FDS]; /* nfds descriptors, of the index or of memory of a GPU. drop_call closes them */
 	int nfds;
 	/* If not NULL, the payload goes here instead of bytes. */
 	uint8_t *into;

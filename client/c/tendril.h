@@ -405,6 +405,84 @@ TENDRIL_API int tendril_stream_remove(tendril *, const char *name);
  * with free(). */
 TENDRIL_API int tendril_streams_json(tendril *, const char *prefix, char **out);
 
+/* ---- Memory of GPUs --------------------------------------------------------------------------------------------- */
+
+/* An object can lie in the memory of a GPU. This library loads no driver: it gives a descriptor of the allocation. The
+ * program imports it (cuMemImportFromShareableHandle with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) and maps all of its
+ * bytes on the GPU with that UUID; examples/gpu.c does so. It waits for its GPU's work on the memory before it seals
+ * the object, and ends its mapping before it releases it. Everybody who has the memory can write it, also after the
+ * seal: the hardware knows no other mapping. TENDRIL_UNSUPPORTED says why there is no such memory. */
+
+/* A GPU's UUID. */
+typedef struct tendril_device {
+	uint8_t bytes[16];
+} tendril_device;
+
+typedef struct tendril_gpu {
+	tendril_device device;
+	uint64_t bytes; /* of its memory */
+	int index;      /* in the daemon's order: cuda:INDEX. A program's own order may differ */
+	int shares;     /* 1: its memory can be objects */
+	char name[128];
+} tendril_gpu;
+
+/* The GPUs that objects can lie in. *out has *count elements; free it with free(). */
+TENDRIL_API int tendril_gpus(tendril *, tendril_gpu **out, size_t *count);
+
+/* The GPU that text names: a UUID, with or without GPU- before it and hyphens in it, or cuda:N, the N-th of
+ * tendril_gpus. */
+TENDRIL_API int tendril_find_gpu(tendril *, const char *text, tendril_device *out);
+
+/* An unsealed object in the memory of a GPU. It may be moved, but not copied. */
+typedef struct tendril_device_buffer {
+	tendril_id id;
+	tendril_device device;
+	uint64_t size;  /* of the object: the first bytes of the allocation */
+	uint64_t bytes; /* of the allocation: what is to be mapped */
+	int fd;         /* of the allocation; the buffer's. A program that closes it, or hands it on, sets this to -1 */
+	void *internal[6];
+} tendril_device_buffer;
+
+/* A sealed object in the memory of a GPU, to which this process holds a reference. It may be moved, but not copied. */
+typedef struct tendril_device_object {
+	tendril_id id;
+	tendril_device device;
+	uint64_t size, bytes; /* as the buffer's */
+	int fd;               /* as the buffer's */
+	const void *meta;     /* as tendril_object's */
+	size_t meta_size;
+	enum tendril_lifetime lifetime;
+	void *internal[4];
+} tendril_device_object;
+
+/* Makes an object of size bytes, not 0, in the memory of a GPU. The memory is zero. Give it to tendril_seal_device or
+ * tendril_abort_device. own, strict, shared, checksum and TENDRIL_PERSISTED are TENDRIL_UNSUPPORTED. TENDRIL_FULL: the
+ * GPU has no room. TENDRIL_QUOTA, TENDRIL_LIMIT. TENDRIL_NO_DEVICE: the driver failed. */
+TENDRIL_API int tendril_create_device(tendril *, const tendril_device *, uint64_t size, const tendril_options *,
+                                      tendril_device_buffer *out);
+
+/* Makes the object visible, and binds its name. The GPU's work on it must have ended. Release *out (NULL: not wanted,
+ * the reference is released); it gets the descriptor. The buffer is zeroed. On an error, such as TENDRIL_EXISTS for a
+ * taken name, the buffer stays; seal it again or abort it. */
+TENDRIL_API int tendril_seal_device(tendril_device_buffer *, tendril_device_object *out);
+
+/* Aborts an unsealed object. Does nothing after tendril_seal_device, and for a zeroed buffer. */
+TENDRIL_API void tendril_abort_device(tendril_device_buffer *);
+
+/* Takes a reference to a sealed object in the memory of a GPU. wait_ms as for tendril_get. Release *out.
+ * TENDRIL_UNSUPPORTED: it is in host memory. (tendril_get of one in the memory of a GPU returns that, too.) */
+TENDRIL_API int tendril_get_device(tendril *, tendril_key, int64_t wait_ms, tendril_device_object *out);
+
+/* Releases the reference, closes the descriptor unless it is -1, and zeroes the object. The program's mapping has ended
+ * before. Does nothing for a zeroed object. */
+TENDRIL_API void tendril_release_device(tendril_device_object *);
+
+/* Has the daemon copy size bytes of a sealed object into an unsealed one of this connection, named by its id. One of
+ * the two at least is in the memory of a GPU. One in host memory that is copied into was created with the option own.
+ * It returns when the bytes are there. TENDRIL_NO_DEVICE: the driver failed. */
+TENDRIL_API int tendril_copy(tendril *, const tendril_id *to, uint64_t to_offset, tendril_key from,
+                             uint64_t from_offset, uint64_t size);
+
 /* ---- Names and life-times --------------------------------------------------------------------------------------- */
 
 /* Deletes a sealed object and its name. Its memory is freed with the last reference. */

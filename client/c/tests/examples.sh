@@ -1,10 +1,11 @@
 #!/bin/sh
-# Runs the examples as their comments say, against a daemon of its own. TENDRIL_BIN: the daemon; EXAMPLES: their folder.
+# Runs the examples as their comments say, against a daemon of its own. TENDRIL_BIN: the daemon; EXAMPLES: their folder;
+# FAKE_CUDA: the CUDA driver for tests.
 set -eu
 [ -n "${TENDRIL_BIN:-}" ] && [ -x "$TENDRIL_BIN" ] || { echo "examples: skipped: no daemon"; exit 0; }
 dir=$(mktemp -d)
 export TENDRIL_SOCKET="$dir/s" TENDRIL_STATE_DIR="$dir/state" TENDRIL_VENDORS="$dir/vendors"
-export TENDRIL_CAPACITY=256MiB TENDRIL_LISTEN=none
+export TENDRIL_CAPACITY=256MiB TENDRIL_LISTEN=none TENDRIL_CUDA_DRIVER="${FAKE_CUDA:-none}"
 mkdir "$dir/vendors"
 "$TENDRIL_BIN" daemon >"$dir/log" 2>&1 </dev/null &
 daemon=$!
@@ -20,6 +21,15 @@ done
 "$EXAMPLES/share" delete greeting
 if "$EXAMPLES/share" put ready again 2>"$dir/taken"; then echo "a taken name was taken again"; exit 1; fi
 grep -q ready "$dir/taken"
+if [ -n "${FAKE_CUDA:-}" ]; then
+  "$EXAMPLES/gpu" put cuda:1 tensor "in a GPU's memory"
+  [ "$("$EXAMPLES/gpu" get tensor)" = "in a GPU's memory" ]
+  if "$EXAMPLES/gpu" put cuda:9 other text 2>"$dir/none"; then echo "a GPU that is not there was used"; exit 1; fi
+  grep -q "cuda:9" "$dir/none"
+  if "$EXAMPLES/share" get tensor 2>"$dir/elsewhere"; then echo "a GPU's memory was mapped as the host's"; exit 1; fi
+  grep -q "memory of GPU" "$dir/elsewhere"
+  "$EXAMPLES/share" delete tensor
+fi
 "$EXAMPLES/camera" produce 20 &
 camera=$!
 "$EXAMPLES/camera" consume >"$dir/frames"

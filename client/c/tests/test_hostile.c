@@ -16,7 +16,8 @@
 enum {
 	MAX_REPLY = 4096, PAGE = 4096, ERROR_FRAME = 0xFFFF, REPLY = 0x8000,
 	GET = 4, CREATE = 2, LIST = 145, STAT = 9, STATUS = 10, SWEEP = 14,
-	OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93
+	OPEN = 80, POP = 82, FILL = 89, COMPOSE = 92, RECLAIM = 93, CREATE_DEVICE = 160, GET_DEVICE = 161, COPY = 162,
+	GPUS = 163
 };
 
 /* What the peer sends instead of the right reply: to the first request after the greeting, or after prelude's. */
@@ -39,6 +40,9 @@ static struct {
 } store;
 /* Connections, those that are over, and the requests of the last one. The latter two are accessed with __atomic. */
 static int begun, served, requests;
+/* The last request's payload, for who has its answer. */
+static uint8_t last[4096];
+static size_t last_n;
 
 /* The reply to the request before that, once. n 0: there is none. hang_up: then the peer ends the connection, and the
  * script is for the next one. */
@@ -142,6 +146,8 @@ static void serve_one(int fd)
 		uint32_t length = in[0] | in[1] << 8 | in[2] << 16;
 		if (!read_all(fd, in + 16, length))
 			return;
+		last_n = length < sizeof last ? length : sizeof last;
+		memcpy(last, in + 16, last_n);
 		__atomic_add_fetch(&requests, 1, __ATOMIC_SEQ_CST);
 		if (!greeted && !script.greet_badly) {
 			send_bytes(fd, hello, greeting(hello), 0);
@@ -232,7 +238,8 @@ static void right_bytes(int type, const void *payload, size_t n)
 {
 	script = (struct script){.n = 16 + n};
 	header(script.bytes, (uint32_t)n, (uint16_t)(type | REPLY), 0, 2);
-	memcpy(script.bytes + 16, payload, n);
+	if (n)
+		memcpy(script.bytes + 16, payload, n);
 }
 
 static void right_open(void) { right_bytes(OPEN, (uint8_t[20]){5, [8] = 16}, 20); }
@@ -280,6 +287,25 @@ static void right_text(int type, const char *text)
 	memcpy(script.bytes + 16, text, strlen(text));
 }
 
+static void right_device(uint64_t bytes, uint64_t size, uint32_t meta)
+{
+	uint8_t *start = script.bytes + 16, *p = start + 32;
+	script = (struct script){.fds = 1};
+	memset(start, 7, 32);
+	put(&p, size, 8);
+	put(&p, bytes, 8);
+	put(&p, 2, 1);
+	put(&p, meta, 4);
+	memcpy(p, "{}", 2);
+	p += 2;
+	header(script.bytes, (uint32_t)(p - start), GET_DEVICE | REPLY, 1, 2);
+	script.n = (size_t)(p - script.bytes);
+}
+
+static const char gpus[] =
+	"[{\"index\":0,\"uuid\":\"000102030405060708090a0b0c0d0e0f\",\"name\":\"A \\\"GPU\\\"\",\"memory_bytes\":12,"
+	"\"shares\":true,\"new\":[]},{\"index\":7,\"uuid\":\"100102030405060708090a0b0c0d0e0f\"}]";
+
 static const char listing[] =
 	"[{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"name\":\"a\\u00e9\\ud83d\\ude00\",\"class\":\"named\",\"size_bytes\":12,"
 	"\"labels\":{\"k\":\"v\\\"\"},\"meta\":{\"x\":[1,2,{\"y\":null}]},\"strict\":false,\"new\":[[],{}]}][{\"name\":null}]";
@@ -325,6 +351,8 @@ static int call(int kind)
 	tendril_buffer b;
 	tendril_info *info;
 	tendril_stream *s;
+	tendril_device_object in_gpu;
+	tendril_device gpu;
 	size_t n;
 	bool gone;
 	prelude.told = false;
@@ -370,6 +398,15 @@ static int call(int kind)
 		status = tendril_compose(t, &(tendril_member){"m", {{1}}}, 1, NULL, &o);
 		CHECK(o.data == NULL);
 		tendril_release(&o);
+		break;
+	case GET_DEVICE:
+		status = tendril_get_device(t, tendril_named("x"), 0, &in_gpu);
+		CHECK((status == TENDRIL_OK) == (in_gpu.fd >= 0));
+		CHECK(in_gpu.size <= in_gpu.bytes && in_gpu.meta_size <= TENDRIL_MAX_META);
+		tendril_release_device(&in_gpu);
+		break;
+	case GPUS:
+		status = tendril_find_gpu(t, "cuda:7", &gpu);
 		break;
 	case STAT:
 		status = tendril_stat(t, tendril_named("x"), &info);
@@ -476,6 +513,8 @@ static void right(int kind)
 	case RECLAIM: right_reclaim(); break;
 	case SWEEP: right_bytes(SWEEP, "\2\0\0\0""12345678""abcdefgh", 20); break;
 	case LIST: right_page("", listing); break;
+	case GET_DEVICE: right_device(2 << 20, 100, 2); break;
+	case GPUS: right_text(GPUS, gpus); break;
 	default: right_text(kind, "{\"id\":\"000102030405060708090a0b0c0d0e0f\",\"meta\":{},\"labels\":{\"a\":\"b\"}}");
 	}
 }
@@ -484,7 +523,7 @@ static void right(int kind)
  * descriptors. */
 static void newer_replies(void)
 {
-	static const int kinds[] = {OPEN, POP, FILL, COMPOSE};
+	static const int kinds[] = {OPEN, POP, FILL, COMPOSE, GET_DEVICE};
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
 		int kind = kinds[k];
 		right(kind);
@@ -665,8 +704,9 @@ static void bad_json(void)
 /* Random changes to right replies. The seed is fixed, so that a failure can be repeated. */
 static void mutations(void)
 {
-	enum { KINDS = 10 };
-	static const int kinds[KINDS] = {GET, CREATE, LIST, STAT, SWEEP, OPEN, POP, FILL, COMPOSE, RECLAIM};
+	enum { KINDS = 12 };
+	static const int kinds[KINDS] = {GET, CREATE, LIST, STAT, SWEEP, OPEN, POP, FILL, COMPOSE, RECLAIM, GET_DEVICE,
+	                                 GPUS};
 	unsigned seed = 20261121;
 	int statuses = 0;
 	for (int round = 0; round < 4000; round++) {
@@ -687,6 +727,90 @@ static void mutations(void)
 	}
 	memset(&prelude, 0, sizeof prelude);
 	CHECK((statuses & 7) == 7); /* the changes reach all three */
+}
+
+/* The bytes of a file in ipc/wire/testdata. Returns how many. */
+static size_t golden(const char *name, uint8_t *to, size_t cap)
+{
+	char file[128];
+	unsigned byte;
+	size_t n = 0;
+	snprintf(file, sizeof file, "../../ipc/wire/testdata/%s.hex", name);
+	FILE *f = fopen(file, "r");
+	CHECK(f);
+	while (fscanf(f, "%2x", &byte) == 1 && n < cap)
+		to[n++] = (uint8_t)byte;
+	fclose(f);
+	CHECK(n > 0 && n < cap);
+	return n;
+}
+
+static void asked_golden(const char *name)
+{
+	uint8_t want[512];
+	size_t n = golden(name, want, sizeof want);
+	CHECK(last_n == n && memcmp(last, want, n) == 0);
+}
+
+/* The messages about memory of GPUs are the bytes that the daemon's own side has as its golden ones. */
+static void golden_devices(void)
+{
+	uint8_t reply[512];
+	size_t n = golden("DeviceReply", reply, sizeof reply);
+	const tendril_device device = {{1, [15] = 2}};
+	const tendril_id id = {{1, 2, [15] = 16}};
+	const tendril_label label = {"a", "b"};
+	const tendril_options o = {.name = "n", .lifetime = TENDRIL_TTL, .ttl_ms = 90, .meta = "m", .meta_size = 1,
+	                           .labels = &label, .label_count = 1};
+	tendril *t;
+	tendril_device_buffer b;
+	memset(&prelude, 0, sizeof prelude);
+	right_bytes(CREATE_DEVICE, reply, n);
+	script.bytes[6] = script.fds = 1;
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = path, .no_reconnect = 1}, &t));
+	OK(tendril_create_device(t, &device, 5, &o, &b));
+	asked_golden("CreateDeviceRequest");
+	CHECK(memcmp(&b.id, &id, sizeof id) == 0 && memcmp(&b.device, &device, sizeof device) == 0);
+	CHECK(b.size == 99 && b.bytes == 2 << 20 && b.fd >= 0);
+	tendril_abort_device(&b);
+	CHECK(b.fd == -1);
+	tendril_close(t);
+	right_bytes(COPY, NULL, 0);
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = path, .no_reconnect = 1}, &t));
+	OK(tendril_copy(t, &id, 1ull << 33, tendril_named("n"), 7, 1ull << 34));
+	asked_golden("CopyRequest");
+	tendril_close(t);
+}
+
+/* What a reply about memory of a GPU must not say. */
+static void lying_devices(void)
+{
+	static const struct { uint64_t bytes, size; uint32_t meta; } lies[] = {
+		{100, 101, 2}, {100, 0, 2}, {0, 0, 2}, {UINT64_MAX, 0, 2}, {100, 100, 3}, {100, 100, 1},
+		{100, 100, UINT32_MAX}};
+	right(GET_DEVICE);
+	OK(call(GET_DEVICE));
+	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+		right_device(lies[i].bytes, lies[i].size, lies[i].meta);
+		IS(TENDRIL_PROTOCOL, call(GET_DEVICE));
+	}
+	right(GET_DEVICE);
+	script.bytes[6] = script.fds = 0;
+	IS(TENDRIL_PROTOCOL, call(GET_DEVICE));
+	right(GET_DEVICE);
+	script.bytes[6] = 3;
+	script.fds = 2;
+	IS(TENDRIL_PROTOCOL, call(GET_DEVICE));
+	right(GPUS);
+	OK(call(GPUS));
+	static const char *const lists[] = {"", "null", "{}", "[", "[1]", "[{\"uuid\":\"zz\"}]", "[{\"index\":-1}]",
+	                                    "[{}]x"};
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		right_text(GPUS, lists[i]);
+		IS(TENDRIL_PROTOCOL, call(GPUS));
+	}
+	right_text(GPUS, "[{\"index\":3}]");
+	IS(TENDRIL_INVALID, call(GPUS));
 }
 
 int main(void)
@@ -716,6 +840,8 @@ int main(void)
 	leaving();
 	refused();
 	bad_json();
+	golden_devices();
+	lying_devices();
 	mutations();
 	shutdown(listener, SHUT_RDWR);
 	pthread_join(server, NULL);

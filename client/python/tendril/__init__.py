@@ -18,27 +18,31 @@ strict=True (put, create, empty, dump) ends that too: no writable mapping is lef
 A write to sealed memory is a SIGSEGV and no exception, because the page is mapped read-only. With
 tendril.explain_faults(), or TENDRIL_EXPLAIN_FAULTS=1 in the environment, the process says so, and where it was.
 
+Objects can lie in the memory of GPUs: create(device="cuda:0"), put(tensor). Their cuda() is taken by CuPy, PyTorch,
+Numba and JAX without a copy. Such memory can be written after the seal: the hardware knows no other mapping.
+
 Pure Python, written from ipc/PROTOCOL.md. Only arrays need NumPy. The client trusts what the daemon says, but checks
 every length.
 """
 
 from .client import Client, connect
+from .cuda import CudaArray
 from .errors import (
     Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, Limit, NoDevice, NotFound, NotSealed,
     Permission, Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
 )
 from .faults import explain_faults, explain_if_asked
-from .objects import Draft, Info, Object, ObjectID, Part, Tree
+from .objects import CudaDraft, CudaObject, Draft, Info, Object, ObjectID, Part, Tree
 from .streams import Frame, Reader, Writer
 from .watch import Event, Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "Busy", "Client", "Disconnected", "Draft", "Ended", "Event", "Exists", "Frame", "Full", "Info",
-    "Internal", "Invalid", "Limit", "NoDevice", "NotFound", "NotSealed", "Object", "ObjectID", "Part", "Permission",
-    "Protocol", "Quota", "Reader", "Sealed", "Storage", "TendrilError", "Timeout", "Tree", "Unsupported", "Version",
-    "Watch", "Writer", "connect", "explain_faults",
+    "Aborted", "Busy", "Client", "CudaArray", "CudaDraft", "CudaObject", "Disconnected", "Draft", "Ended", "Event",
+    "Exists", "Frame", "Full", "Info", "Internal", "Invalid", "Limit", "NoDevice", "NotFound", "NotSealed", "Object",
+    "ObjectID", "Part", "Permission", "Protocol", "Quota", "Reader", "Sealed", "Storage", "TendrilError", "Timeout",
+    "Tree", "Unsupported", "Version", "Watch", "Writer", "connect", "explain_faults",
 ]
 
 explain_if_asked()

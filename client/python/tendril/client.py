@@ -16,12 +16,13 @@ from . import connection, objects, wire
 from .connection import Connection, Hold
 from .data import fill, meta_of, source_of
 from .errors import Disconnected, Full, Invalid, Limit, Permission, Protocol, Quota, Timeout, Unsupported
-from .objects import Draft, Info, Object, ObjectID, Part, Tree
+from .objects import CudaDraft, CudaObject, Draft, Info, Object, ObjectID, Part, Tree
 
 if TYPE_CHECKING:
     import numpy
 
     from .arrays import Filling
+    from .cuda import Memory
     from .streams import Reader, Writer
     from .watch import Watch
 
@@ -195,7 +196,7 @@ class Client:
 
     def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
                labels: Optional[Mapping[str, str]] = None, strict: bool = False, shared: bool = False,
-               meta: Optional[Dict[str, Any]] = None, checksum: bool = False) -> Draft:
+               meta: Optional[Dict[str, Any]] = None, checksum: bool = False, device: str = "host") -> Draft:
         """Makes an object of size bytes to fill in place. Seal or abort the draft.
 
         name: bound by the seal. lifetime: "ephemeral" (gone with its last reference; the default), "ttl" (gone after
@@ -205,15 +206,28 @@ class Client:
         strict: the seal leaves no writable mapping, and none can be made (see the package's docstring).
         shared: other processes of the tenant may help to fill it (fill, seal_filled).
         checksum: the daemon computes checksums at the seal, which takes longer, and checks them later (tendril scrub).
+        device: "host", or the GPU in whose memory the object lies: "cuda:N" in the order of gpus(), or a UUID. Then the
+        draft is a CudaDraft: fill its cuda(). strict, shared, checksum and "persisted" are Unsupported there, as is a
+        node without such memory, and NoDevice says that the driver failed.
 
         Raises Full or Quota if there is no room. Before that it waits some seconds at most for memory that is being
         freed. Raises Limit, without waiting, if the tenant may have no more objects or segments.
         """
+        if device != "host":
+            if strict or shared or checksum:
+                raise Unsupported("strict, shared or checksum for an object in the memory of a GPU")
+            return self._create_device(size, self.find_gpu(device), name, lifetime, ttl, labels, meta)
+        return self._create(size, name, lifetime, ttl, labels, meta, strict, shared, checksum, strict)
+
+    def _create(self, size: int, name: str, lifetime: Optional[str], ttl: Optional[float],
+                labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]], strict: bool, shared: bool,
+                checksum: bool, own: bool) -> Draft:
+        """create, in host memory. own: in a segment of its own."""
         if size < 0 or size >= 1 << 63:
             raise Invalid("size %d is out of range" % size)
         chosen = _lifetime(lifetime, name, ttl)
         raw = _raw_meta(meta)
-        body = struct.pack("<QBB", size, chosen, strict | shared << 1 | checksum << 2)
+        body = struct.pack("<QBB", size, chosen, own | shared << 1 | checksum << 2)
         kind, body = wire.CREATE, body + wire.str16(name) + wire.bytes32(raw)
         if ttl is not None or labels:
             expiry = struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
@@ -223,12 +237,73 @@ class Client:
             def decode(f: wire.Fields) -> Draft:
                 hold = Hold(f.id(), wire.ABORT)
                 ref = f.ref()
-                return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta, shared, strict)
+                return Draft(live, hold, ref, live.attach(f, ref, size, hold, True), meta, shared or own, strict)
 
             live.sweep()
             return self._until_room(live, lambda: live.call(kind, body, decode))
 
         return self._request(ask, True)
+
+    def _create_device(self, size: int, uuid: bytes, name: str, lifetime: Optional[str], ttl: Optional[float],
+                       labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]]) -> CudaDraft:
+        """create, in the memory of a GPU."""
+        if size <= 0 or size >= 1 << 63:
+            raise Invalid("size %d is out of range for an object in the memory of a GPU" % size)
+        body = struct.pack("<Q16sB", size, uuid, _lifetime(lifetime, name, ttl)) + wire.str16(name)
+        body += wire.bytes32(_raw_meta(meta)) + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
+        body += wire.labels(labels)
+
+        def ask(live: Connection) -> CudaDraft:
+            def decode(f: wire.Fields) -> CudaDraft:
+                hold, lease, memory, _ = _gpu_memory(live, f, wire.ABORT)
+                return CudaDraft(self, live, hold, lease, memory, meta)
+
+            return live.call(wire.CREATE_DEVICE, body, decode)
+
+        return self._request(ask, True)
+
+    def gpus(self) -> "List[Dict[str, Any]]":
+        """The GPUs in whose memory objects can lie: index, uuid, name, memory_bytes, shares. Raises Unsupported."""
+        found = self._json(wire.GPUS, b"")
+        if not isinstance(found, list):
+            raise Protocol("the reply to GPUs is not a JSON array")
+        return found
+
+    def find_gpu(self, text: str) -> bytes:
+        """The UUID of the GPU that text names: "cuda:N", in the order of gpus(), "cuda" for the first, or a UUID."""
+        from . import cuda
+        uuid = cuda.uuid_of(text)
+        if uuid is not None:
+            return uuid
+        found = self.gpus()
+        for gpu in found:
+            if gpu.get("index") == int(text[5:] or 0):
+                return bytes.fromhex(gpu["uuid"])
+        raise Invalid("%r: this node has %d GPUs, the first is 'cuda:0'" % (text, len(found)))
+
+    def copy(self, key: Key, device: str, name: str = "", *, lifetime: Optional[str] = None,
+             ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None) -> Object:
+        """Copies a sealed object between host memory and that of GPUs. The daemon's keeper copies.
+
+        device: "host", "cuda:N" in the order of gpus(), or a GPU's UUID. The metadata is copied, too. Release the
+        object that it returns. Raises Invalid from host to host memory (who has the object can put() it), NoDevice if
+        the driver fails, Exists if the name is taken. Other arguments and errors as create's.
+        """
+        info = self.stat(key)
+        if device == "host" and info.kind == "host":
+            raise Invalid("object %s is in host memory already: put() copies its data" % info.id)
+        if device == "host":
+            draft = self._create(info.size_bytes, name, lifetime, ttl, labels, info.meta, False, False, False, True)
+        else:
+            draft = self._create_device(info.size_bytes, self.find_gpu(device), name, lifetime, ttl, labels, info.meta)
+        body = bytes(draft.id) + bytes(8) + bytes(ObjectID(info.id)) + wire.str16("")
+        body += struct.pack("<QQ", 0, info.size_bytes)
+        try:
+            self._plain(wire.COPY_OBJECT, body)
+            return draft.seal()
+        except BaseException:
+            draft.abort()
+            raise
 
     def _request(self, ask: "Callable[[Connection], _T]", repeatable: bool) -> "_T":
         """Makes a request, and repeats it on a new connection if that is safe: it had not left, or is repeatable."""
@@ -274,18 +349,59 @@ class Client:
         draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta)
         return arrays.fillable(draft.data, dims, kind, order, draft)
 
+    def empty_cuda(self, shape: "int | Sequence[int]", dtype: Any = "<f4", name: str = "", *, device: str = "cuda:0",
+                   order: str = "C", lifetime: Optional[str] = None, ttl: Optional[float] = None,
+                   labels: Optional[Mapping[str, str]] = None) -> CudaDraft:
+        """An array in the memory of a GPU, zero at first: fill the draft's cuda() in place, and seal or abort the draft.
+
+        dtype: a NumPy dtype, or its text. device: as create's. Other arguments and errors as empty's and create's.
+        """
+        from . import layouts
+        how = layouts.new_layout(shape, dtype, order)
+        return self._create_device(how.nbytes, self.find_gpu(device), name, lifetime, ttl, labels, how.meta())
+
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
             labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False,
-            checksum: bool = False) -> Object:
+            checksum: bool = False, device: Optional[str] = None) -> Object:
         """Copies bytes, a buffer or an array into a new sealed object.
 
-        An array's dtype, shape and strides become metadata, so that Object.numpy() returns the array. Raises Exists if
-        the name is taken. Other arguments and errors as create's.
+        An array's dtype, shape and strides become metadata, so that Object.numpy() returns the array. An array in the
+        memory of a GPU (with __cuda_array_interface__, or DLPack) is copied on that GPU, after the work of its stream,
+        into an object there. It must lie densely. Raises Exists if the name is taken.
+        device: where the object lies, if not where the data are: "host", "cuda:N" in the order of gpus(), or a GPU's
+        UUID. Then the daemon's keeper copies once more. Other arguments and errors as create's.
         """
+        if not isinstance(data, (bytes, bytearray, memoryview)) and not hasattr(data, "__array_interface__"):
+            from . import cuda
+            if cuda.is_cuda(data):
+                if strict or checksum:
+                    raise Unsupported("strict or checksum for an object in the memory of a GPU")
+                return self._put_cuda(data, name, lifetime, ttl, labels, meta, device)
+        if device is not None and device != "host":
+            with self.put(data, meta=meta) as there:
+                return self.copy(there, device, name, lifetime=lifetime, ttl=ttl, labels=labels)
         source, meta = source_of(data, meta)
         draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta,
                             checksum=checksum)
         return _seal_full(draft, [(0, source)])
+
+    def _put_cuda(self, data: Any, name: str, lifetime: Optional[str], ttl: Optional[float],
+                  labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]], device: Optional[str]) -> Object:
+        """put of an array in the memory of a GPU."""
+        from . import cuda
+        source = cuda.source_of(data)
+        uuid = cuda.driver().uuid(source.ordinal)
+        described = dict(source.how.meta(), **(meta or {}))
+        if device is not None and (device == "host" or self.find_gpu(device) != uuid):
+            with self._put_cuda(data, "", None, None, None, meta, None) as there:
+                return self.copy(there, device, name, lifetime=lifetime, ttl=ttl, labels=labels)
+        draft = self._create_device(source.size, uuid, name, lifetime, ttl, labels, described)
+        try:
+            draft._allocation().fill(source)
+            return draft.seal()
+        except BaseException:
+            draft.abort()
+            raise
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
              labels: Optional[Mapping[str, str]] = None, strict: bool = False) -> Object:
@@ -403,6 +519,7 @@ class Client:
 
         timeout: how many seconds to wait until it exists and is sealed. 0: do not wait; None: wait without limit.
         Another tenant's object that is shared with this user has the name TENANT/NAME.
+        One in the memory of a GPU is a CudaObject: its cuda() is the array there, numpy() and data are copies.
         Raises Timeout; with timeout 0 NotFound or NotSealed. Storage, Full or Quota if the object is on disk and cannot
         be restored.
         """
@@ -417,7 +534,13 @@ class Client:
     def _get(self, live: Connection, key: Key, wait_ms: int) -> Object:
         live.sweep()
         body, decode = _key(key) + _U32.pack(wait_ms), _Got(live)
-        return self._until_room(live, lambda: live.call(wire.GET, body, decode))
+        try:
+            return self._until_room(live, lambda: live.call(wire.GET, body, decode))
+        except Unsupported as e:
+            try:
+                return live.call(wire.GET_DEVICE, _key(key), _GotDevice(self, live))
+            except Unsupported:
+                raise e from None  # the daemon is of an earlier release
 
     def get_many(self, keys: Sequence[Key], timeout: Optional[float] = 0.0) -> List[Object]:
         """Gets all objects, in the order of the keys, or none. timeout bounds the wait for all. Errors as get's."""
@@ -433,8 +556,8 @@ class Client:
         for at in range(0, len(keys), _GET_AHEAD):
             batch = keys[at:at + _GET_AHEAD]
             for key, got in zip(batch, live.call_many(wire.GET, [_key(k) + _U32.pack(0) for k in batch], _Got(live))):
-                # Full, Quota: it is on disk, and memory is short. get waits for memory.
-                if isinstance(got, (Full, Quota)) and not isinstance(got, Limit):
+                # Full, Quota: it is on disk, and memory is short. get waits for memory. Unsupported: it is on a GPU.
+                if isinstance(got, (Full, Quota, Unsupported)) and not isinstance(got, Limit):
                     got = self.get(key)
                 if isinstance(got, BaseException):
                     raise got  # the objects in found are released with it
@@ -607,6 +730,29 @@ class _Got:
         key, ref, size, raw = f.got()
         hold = Hold(key, wire.RELEASE)
         return Object(hold, self.live.attach(f, ref, size, hold, False), meta_of(raw), self.live.path)
+
+
+class _GotDevice:
+    """Decodes the reply to a get of an object in the memory of a GPU."""
+
+    __slots__ = ("client", "live")
+
+    def __init__(self, client: Client, live: Connection) -> None:
+        self.client, self.live = client, live
+
+    def __call__(self, f: wire.Fields) -> Object:
+        hold, lease, memory, meta = _gpu_memory(self.live, f, wire.RELEASE)
+        return CudaObject(self.client, hold, lease, memory, meta, self.live.path)
+
+
+def _gpu_memory(live: Connection, f: wire.Fields,
+                ends_with: int) -> "tuple[Hold, Any, Memory, Optional[Dict[str, Any]]]":
+    """A reply about memory of a GPU: this process's reference to the object, and where it lies."""
+    from . import cuda
+    key, uuid, size, whole, meta, file = cuda.reply_of(f)
+    hold = Hold(key, ends_with)
+    lease = live.attach(f, wire.Ref(0, 0, 0), 0, hold, False)
+    return hold, lease, cuda.Memory(uuid, size, whole, lease, file), meta_of(meta)
 
 
 def _seal_full(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:

@@ -1,5 +1,6 @@
 """DLPack over the store's memory: tensors for other libraries without a copy (dmlc/dlpack, version 1.0).
 
+Of objects in host memory:
 The store's memory is read-only, and writing to it would end the process. DLPack 1.0 can say so, older versions cannot.
 A consumer that does not ask for 1.0 gets a copy if it accepts one, else BufferError, as with NumPy's read-only arrays.
 """
@@ -7,9 +8,13 @@ A consumer that does not ask for 1.0 gets a copy if it accepts one, else BufferE
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from .errors import Invalid
+from .layouts import MAX_DIMENSIONS, Layout
 
 CPU = (1, 0)  # kDLCPU, device 0
+_CUDA = 2  # kDLCUDA
 
 _READ_ONLY, _IS_COPIED = 1, 2
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # kDLInt, kDLUInt, kDLFloat, kDLComplex, kDLBool
@@ -82,7 +87,8 @@ def _capsule_ends(capsule: int) -> None:
 _deleter, _old_deleter, _destructor = _Deleter(_delete), _OldDeleter(_delete_old), _Destructor(_capsule_ends)
 
 
-def _describe(address: int, dtype: str, shape: List[int], strides: List[int]) -> Tuple[_Tensor, Any]:
+def _describe(address: int, dtype: str, shape: Sequence[int], strides: Sequence[int],
+              device: Tuple[int, int]) -> Tuple[_Tensor, Any]:
     """The tensor, and what must live as long as it. Raises BufferError for a dtype that DLPack does not have."""
     kind, size = dtype[1:2], int(dtype[2:])
     if kind not in _CODES or dtype[0] == ">":
@@ -90,7 +96,7 @@ def _describe(address: int, dtype: str, shape: List[int], strides: List[int]) ->
     dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
     steps = (ctypes.c_int64 * max(len(shape), 1))(*strides)
     p = ctypes.POINTER(ctypes.c_int64)
-    tensor = _Tensor(address, _Device(*CPU), len(shape), _DataType(_CODES[kind], 8 * size, 1),
+    tensor = _Tensor(address, _Device(*device), len(shape), _DataType(_CODES[kind], 8 * size, 1),
                      ctypes.cast(dims, p), ctypes.cast(steps, p), 0)
     return tensor, (dims, steps)
 
@@ -116,13 +122,61 @@ def export(array: Any, stream: Any = None, max_version: Optional[Tuple[int, int]
     if copied:
         array = array.copy()
     size = max(array.dtype.itemsize, 1)
-    tensor, keep = _describe(array.ctypes.data, array.dtype.str, list(array.shape), [s // size for s in array.strides])
+    tensor, keep = _describe(array.ctypes.data, array.dtype.str, array.shape, [s // size for s in array.strides], CPU)
     flags = (_IS_COPIED if copied else 0) | (0 if array.flags.writeable else _READ_ONLY)
+    return _lend(tensor, flags, versioned, (keep, array))
+
+
+def _lend(tensor: _Tensor, flags: int, versioned: bool, keep: Any) -> Any:
+    """The capsule of a tensor, with what must live as long as it."""
     managed: Any = None
     if versioned:
         managed = _Managed(1, 0, None, _deleter, flags, tensor)
     else:
         managed = _OldManaged(tensor, None, _old_deleter)
     at = ctypes.addressof(managed)
-    _lent[at] = (managed, keep, array)
+    _lent[at] = (managed, keep)
     return _new(at, _NAME if versioned else _OLD_NAME, _destructor)
+
+
+def export_cuda(array: Any, address: int, ordinal: int, how: Layout, *, stream: Any = None,
+                max_version: Optional[Tuple[int, int]] = None, dl_device: Optional[Tuple[int, int]] = None,
+                copy: Optional[bool] = None) -> Any:
+    """A capsule of an array in the memory of a GPU, which it keeps. Arguments as those of __dlpack__ in the standard.
+
+    The stream needs nothing: no work on a sealed object is under way. Raises BufferError for another device or a copy.
+    """
+    if dl_device is not None and tuple(dl_device) != (_CUDA, ordinal):
+        raise BufferError("the array is on device %r, not on %r" % ((_CUDA, ordinal), tuple(dl_device)))
+    if copy:
+        raise BufferError("the array is in the memory of a GPU: copy it with the library that takes it")
+    tensor, keep = _describe(address, how.dtype, how.shape, how.strides, (_CUDA, ordinal))
+    return _lend(tensor, 0, max_version is not None and max_version[0] >= 1, (keep, array))
+
+
+_LETTERS = {code: letter for letter, code in _CODES.items()}
+
+
+def take_cuda(data: Any) -> Tuple[int, Layout, Optional[int], bool, Any]:
+    """Reads another library's tensor in the memory of a GPU: address, layout, its stream, False, and what keeps it.
+
+    Its producer makes the legacy default stream wait for the work on the tensor.
+    """
+    capsule = data.__dlpack__(stream=1)
+    if not _is_valid(id(capsule), _OLD_NAME):
+        raise Invalid("the array's __dlpack__ gave no tensor, though it was asked for one before version 1.0")
+    tensor = _OldManaged.from_address(_pointer(id(capsule), _OLD_NAME)).tensor
+    kind, n = tensor.dtype, tensor.ndim
+    if tensor.device.device_type != _CUDA or not 0 <= n <= MAX_DIMENSIONS:
+        raise Invalid("a tensor of %d dimensions on a device of type %d" % (n, tensor.device.device_type))
+    if kind.code not in _LETTERS or kind.bits % 8 or kind.lanes != 1:
+        raise Invalid("a tensor of DLPack's type %d with %d bits and %d lanes: store a view of it as integers" % (
+            kind.code, kind.bits, kind.lanes))
+    shape = tuple(tensor.shape[i] for i in range(n))
+    steps, step = [1] * n, 1
+    for i in reversed(range(n)):
+        steps[i] = tensor.strides[i] if tensor.strides else step
+        step *= max(shape[i], 1)
+    item = kind.bits // 8
+    how = Layout(("|" if item == 1 else "<") + _LETTERS[kind.code] + str(item), item, shape, tuple(steps))
+    return (tensor.data or 0) + tensor.byte_offset, how, 1, False, (data, capsule)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from . import memory, pages, wire
 from .connection import Connection, Hold
-from .errors import Disconnected, Invalid, Sealed, TendrilError
+from .errors import Disconnected, Invalid, Sealed, TendrilError, Unsupported
 
 if TYPE_CHECKING:
     import numpy
+
+    from .cuda import CudaArray, Memory
 
 
 class ObjectID(bytes):
@@ -58,6 +60,7 @@ class Info:
     members: Any = None  # of a composite: [{"name", "id"}]
     fault: str = ""  # why its copy on disk cannot be used, or what is damaged
     checksum: bool = False  # it has checksums, which the daemon checks
+    device: str = ""  # of kind cuda: the UUID of its GPU
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
     @classmethod
@@ -100,6 +103,26 @@ class Object:
         if self._part is None:
             raise Invalid("object %s was released" % self.id.hex())
         return memory.view(self._part, False)
+
+    @property
+    def device(self) -> str:
+        """Where the bytes lie: "host", or the UUID of a GPU."""
+        return "host"
+
+    def cuda(self) -> "CudaArray":
+        """The array in the memory of a GPU (see CudaObject). Raises Unsupported for an object in host memory."""
+        raise Unsupported("object %s is in host memory: to('cuda:0') copies it" % self.id.hex())
+
+    def to(self, device: str) -> "Object":
+        """A copy in the memory of a GPU ("cuda:N" in the daemon's order, or a UUID), or in "host" memory.
+
+        The daemon's keeper copies. The copy is ephemeral; Client.copy can name it. Release it. Raises Invalid from host
+        to host, and what Client.copy raises.
+        """
+        if self._part is None or self._path is None:
+            raise Invalid("object %s was released" % self.id.hex())
+        copied: Object = client_of(self._path).copy(self, device)
+        return copied
 
     def __buffer__(self, flags: int) -> memoryview:  # Python 3.12: memoryview(object) works
         return self.data
@@ -167,6 +190,93 @@ class Object:
         return "<tendril.Object %s, %s>" % (self.id.hex(), state)
 
 
+class CudaObject(Object):
+    """A sealed object in the memory of a GPU.
+
+    cuda() is the array there, without a copy. What an Object in host memory has works as well: data, numpy(), bytes()
+    and load() read one copy in host memory, which the daemon's keeper makes when it is first needed. It takes an object
+    of the store. So a program without CUDA can read the bytes.
+
+    The hardware lets everyone write who has the memory: nothing keeps a reader from it, and nothing faults.
+    """
+
+    def __init__(self, client: Any, hold: Hold, lease: Any, memory_: "Memory", meta: Optional[Dict[str, Any]],
+                 path: str) -> None:
+        super().__init__(hold, lease, meta, path)
+        self._client, self._uuid = client, memory_.uuid
+        self._memory: "Optional[Memory]" = memory_
+        self._host: Optional[Object] = None
+        self.size = memory_.size
+
+    @property
+    def device(self) -> str:
+        return self._uuid.hex()
+
+    def cuda(self) -> "CudaArray":
+        """The array that the metadata describes, in the GPU's memory, mapped in this process. Without metadata: uint8.
+
+        Raises Unsupported if this process has no CUDA driver or may not use that GPU, NoDevice if the driver fails,
+        Invalid if the metadata does not fit the object, or after release().
+        """
+        from . import cuda, layouts
+        if self._memory is None:
+            raise Invalid("object %s was released" % self.id.hex())
+        return cuda.CudaArray(self._memory, layouts.layout(self.meta, self.size))
+
+    def to(self, device: str) -> Object:
+        if self._part is None:
+            raise Invalid("object %s was released" % self.id.hex())
+        copied: Object = self._client.copy(self, device)
+        return copied
+
+    def _copy(self) -> Object:
+        if self._host is None:
+            self._host = self.to("host")
+        return self._host
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes of the copy in host memory, read-only. Raises what Client.copy raises, and Invalid after release().
+        """
+        return self._copy().data
+
+    def numpy(self) -> "numpy.ndarray[Any, Any]":
+        """The array that the metadata describes, read-only, in the copy in host memory. Without metadata: uint8."""
+        return self._copy().numpy()
+
+    def populate(self) -> None:
+        """Does nothing: pages of a GPU's memory need no mapping by page faults."""
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        return self.cuda().__cuda_array_interface__
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """cuda().__dlpack__(), or of the copy in host memory if dl_device says so."""
+        wanted = options.get("dl_device")
+        if wanted is not None and tuple(wanted) == (1, 0):
+            return self._copy().__dlpack__(**options)
+        return self.cuda().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self.cuda().__dlpack_device__()
+
+    def release(self) -> bool:
+        """Releases the reference, or leaves that to the last array and returns False. A second call does nothing."""
+        if self._part is None:
+            return True
+        lease = weakref.ref(self._part)
+        if self._host is not None:
+            self._host.release()
+        self._part = self._host = self._memory = None
+        return lease() is None
+
+    def __repr__(self) -> str:
+        if self._part is None:
+            return super().__repr__()
+        return "<tendril.CudaObject %s, %d bytes on GPU %s>" % (self.id.hex(), self.size, self.device)
+
+
 class Unsealed:
     """An object that this process fills: what Draft and Part have in common. For one thread at a time."""
 
@@ -194,6 +304,15 @@ class Draft(Unsealed):
         self._in_place = self._whole or self.size >= pages.WHOLE_FROM or self.size == 0
         self._scratch: Optional[memory.Scratch] = None
         self._views: "List[weakref.ref[memoryview]]" = []
+
+    @property
+    def device(self) -> str:
+        """Where the bytes lie: "host", or the UUID of a GPU."""
+        return "host"
+
+    def cuda(self) -> "CudaArray":
+        """The array in the memory of a GPU (see CudaDraft). Raises Unsupported for an object in host memory."""
+        raise Unsupported("object %s is in host memory: create(device='cuda:0') makes one on a GPU" % self.id.hex())
 
     @property
     def data(self) -> memoryview:
@@ -299,6 +418,79 @@ class Draft(Unsealed):
 
     def __repr__(self) -> str:
         return "<tendril.Draft %s, %d bytes>" % (self.id.hex(), self.size)
+
+
+class CudaDraft(Draft):
+    """An unsealed object in the memory of a GPU, zero at first. Fill cuda() with another library, then seal it.
+
+    The end of a with block seals it; an exception aborts it.
+    """
+
+    def __init__(self, client: Any, connection: Connection, hold: Hold, lease: Any, memory_: "Memory",
+                 meta: Optional[Dict[str, Any]]) -> None:
+        super().__init__(connection, hold, wire.Ref(0, 0, 0), lease, meta)
+        self._client = client
+        self._gpu: "Optional[Memory]" = memory_
+        self.size = memory_.size
+
+    def _allocation(self) -> "Memory":
+        if self._gpu is None:
+            raise Sealed("object %s is sealed or aborted" % self.id.hex())
+        return self._gpu
+
+    @property
+    def device(self) -> str:
+        return self._allocation().uuid.hex()
+
+    def cuda(self) -> "CudaArray":
+        """The array that the metadata describes, in the GPU's memory, writable. Without metadata: uint8.
+
+        Raises Sealed afterwards, and what CudaObject.cuda raises.
+        """
+        from . import cuda, layouts
+        return cuda.CudaArray(self._allocation(), layouts.layout(self.meta, self.size))
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        return self.cuda().__cuda_array_interface__
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.cuda().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self.cuda().__dlpack_device__()
+
+    @property
+    def data(self) -> memoryview:
+        """Raises Unsupported: the bytes are in the memory of a GPU."""
+        raise Unsupported("object %s is in the memory of a GPU: fill cuda(), or copy an object into it" % self.id.hex())
+
+    def seal(self, strict: Optional[bool] = None) -> CudaObject:
+        """Waits for the work that this process has given to the GPU, if cuda() was used, and seals the object.
+
+        Release the object that it returns. Arrays from before lie in the same memory and must not be written any more;
+        the hardware does not prevent it. Raises Exists if the name is taken; then the draft stays. Raises NoDevice if
+        work on the GPU has failed, Unsupported for strict, Sealed after a seal or abort.
+        """
+        gpu = self._allocation()
+        if strict:
+            raise Unsupported("a strict seal in the memory of a GPU: the hardware cannot take the right to write")
+        gpu.synchronize()
+        self._connection.call(wire.SEAL, self._hold.object_id + b"\0", wire.nothing)
+        self._hold.ends_with = wire.RELEASE
+        lease, self._part, self._gpu = self._part, None, None
+        return CudaObject(self._client, self._hold, lease, gpu, self.meta, self._connection.path)
+
+    def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
+        """Raises Unsupported: one process fills an object in the memory of a GPU."""
+        raise Unsupported("object %s is in the memory of a GPU: one process fills it" % self.id.hex())
+
+    def abort(self) -> None:
+        super().abort()
+        self._gpu = None
+
+    def __repr__(self) -> str:
+        return "<tendril.CudaDraft %s, %d bytes>" % (self.id.hex(), self.size)
 
 
 class Part(Unsealed):

@@ -7,6 +7,8 @@
  *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
  *   FAKE_CUDA_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
  *   FAKE_CUDA_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
+ *
+ * Work of a stream does not happen by itself: fakecuda_later queues some, and who synchronises lets it happen.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -31,6 +33,7 @@ static size_t used[DEVICES];
 static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
 static struct { char *at; size_t bytes; int mapped, device, accessible; size_t of; } ranges[HANDLES];
 static __thread int current = -1;
+static struct { void *stream; uint64_t at; unsigned char value; } later[64]; /* at 0: none */
 
 static long number(const char *name, long otherwise)
 {
@@ -181,14 +184,60 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 int cuCtxSetCurrent(void *context)
 {
 	CALL;
+	if (!context) {
+		current = -1;
+		END(SUCCESS);
+	}
 	current = (int)((int *)context - contexts);
 	END(current >= 0 && current < devices() && contexts[current] ? SUCCESS : INVALID_CONTEXT);
+}
+
+int cuCtxGetCurrent(void **context)
+{
+	CALL;
+	*context = current < 0 ? NULL : &contexts[current];
+	END(SUCCESS);
+}
+
+static int within(uint64_t at, size_t bytes);
+
+/* happen does what was queued in a stream, or in all of them. */
+static int happen(void *stream, int all)
+{
+	for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+		if (later[i].at && (all || later[i].stream == stream)) {
+			if (!within(later[i].at, 1))
+				return ILLEGAL_ADDRESS;
+			*(unsigned char *)(uintptr_t)later[i].at = later[i].value;
+			later[i].at = 0;
+		}
+	return SUCCESS;
+}
+
+/* For tests: queues in a stream that the byte at an address becomes value. */
+int fakecuda_later(void *stream, uint64_t at, unsigned char value)
+{
+	CALL;
+	for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+		if (!later[i].at) {
+			later[i].stream = stream;
+			later[i].at = at;
+			later[i].value = value;
+			END(SUCCESS);
+		}
+	END(OUT_OF_MEMORY);
 }
 
 int cuCtxSynchronize(void)
 {
 	CALL;
-	END(current >= 0 ? SUCCESS : INVALID_CONTEXT);
+	END(current >= 0 ? happen(NULL, 1) : INVALID_CONTEXT);
+}
+
+int cuStreamSynchronize(void *stream)
+{
+	CALL;
+	END(current >= 0 ? happen(stream, 0) : INVALID_CONTEXT);
 }
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes)
@@ -353,6 +402,18 @@ int cuMemSetAccess(uint64_t at, size_t bytes, const int *access, size_t n)
 	    mprotect(ranges[i].at, bytes, PROT_READ | PROT_WRITE))
 		END(INVALID_VALUE);
 	ranges[i].accessible = 1;
+	ranges[i].device = access[1];
+	END(SUCCESS);
+}
+
+int cuPointerGetAttribute(void *value, int attribute, uint64_t at)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (attribute != 9 || i < 0 || !ranges[i].accessible)
+		END(INVALID_VALUE);
+	*(int *)value = ranges[i].device;
 	END(SUCCESS);
 }
 
