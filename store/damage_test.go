@@ -71,6 +71,43 @@ func TestDamageFoundOnTheWayToDisk(t *testing.T) {
 	wantRefused(t, c, id)
 }
 
+// Of what goes to disk with a damaged object nothing says that it is damaged: each fault names the object that has it.
+func TestFaultsNameTheirObject(t *testing.T) {
+	opts := spillOptions(t.TempDir())
+	opts.HighBytes = opts.CapacityBytes
+	s := newStore(t, opts)
+	c := connect(t, s, "uid:1")
+	ids := make([]object.ID, 3)
+	for i := range ids {
+		spec := named(fmt.Sprint("n", i), 5000)
+		spec.Checksum = true
+		ids[i] = filled(t, c, spec, byte(i))
+	}
+	spoil(t, c, ids[1], 7)
+	s.mu.Lock()
+	victims, _ := s.victims(nil, 1, 0)
+	_, err := s.evict(victims, s.spill.For("uid:1"), nil)
+	s.unlock()
+	if len(victims) != 1 || !errors.Is(err, object.ErrStorage) {
+		t.Fatalf("%d segments, %v", len(victims), err)
+	}
+	damaged := 0
+	for i, id := range ids {
+		info, err := c.Stat(id, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 && strings.Contains(info.Fault, id.String()) {
+			damaged++
+		} else if info.Fault != "" {
+			t.Errorf("object %d, %s: fault %q", i, id, info.Fault)
+		}
+	}
+	if damaged != 1 {
+		t.Error("the damaged object has no fault")
+	}
+}
+
 // A frame that was found damaged is given to no reader, and holds up no other frame.
 func TestDamagedFrame(t *testing.T) {
 	s := newStore(t, spillOptions(t.TempDir()))

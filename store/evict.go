@@ -301,6 +301,7 @@ type outgoing struct {
 	durable bool
 	done    *atomic.Uint64
 	sums    []byte // that it must have; nil: not known
+	tried   bool   // otherwise err is of the whole segment, or of another object in it
 	err     error
 	damaged bool // err says that its memory is not what it was
 }
@@ -324,6 +325,7 @@ func (s *Store) newEviction(g *segmentState) *eviction {
 		default:
 			if err := s.roomOnDisk(e); err != nil {
 				g.lacking = spill.RoomFor(e.size)
+				e.fault = err
 				j.err = &ownFault{err, g.tenant}
 				return false
 			}
@@ -365,29 +367,25 @@ func (j *eviction) run(s *Store, share spill.Share, stop func() bool) {
 		if j.err == nil {
 			j.err = f.write(s, j.view, share, stop)
 		}
-		if j.err != nil && f.err == nil && !f.written() {
+		if j.err != nil && !f.tried {
 			f.err = j.err
 		}
 	}
 }
 
-func (f *outgoing) written() bool { return f.record.Sums != nil }
-
 // write writes one object.
 func (f *outgoing) write(s *Store, view *segment.Mapping, share spill.Share, stop func() bool) error {
-	src := spill.Source{Bytes: view.Bytes()[f.off:][:f.record.SizeBytes], Aligned: f.off%segment.PageBytes == 0}
+	src := spill.Source{Bytes: view.Bytes()[f.off:][:f.record.SizeBytes], Aligned: f.off%segment.PageBytes == 0,
+		Sums: f.sums}
 	f.err = share.Write(f.record, src, f.durable, func() bool {
 		f.done.Add(spill.ChunkBytes)
 		return stop != nil && stop() || s.isClosed()
 	})
-	if f.err == nil && f.sums != nil {
-		if f.err = differ(f.record.ID, f.record.Sums, f.sums); f.err != nil {
-			s.spill.Remove(f.record.ID, f.record.SizeBytes)
-			f.record.Sums = nil
-			f.damaged = true
-			s.tellDamage(f.e.damaged(f.record.Name, "memory", f.err))
-			return &ownFault{f.err, f.e.tenant}
-		}
+	f.tried = true
+	if damage := (*spill.DamageError)(nil); errors.As(f.err, &damage) {
+		f.damaged = true
+		s.tellDamage(f.e.damaged(f.record.Name, "memory", f.err))
+		return &ownFault{f.err, f.e.tenant}
 	}
 	return f.err
 }
@@ -400,7 +398,7 @@ func (s *Store) endWriting(f *outgoing) {
 		e.onDisk, e.fault, e.sums = true, nil, f.record.Sums
 	} else {
 		e.tenant.disk -= spill.RoomFor(e.size)
-		if !errors.Is(f.err, object.ErrTimeout) {
+		if f.tried && !errors.Is(f.err, object.ErrTimeout) {
 			e.fault = f.err
 		}
 	}
@@ -414,7 +412,7 @@ func (s *Store) endWriting(f *outgoing) {
 func (s *Store) finishEviction(j *eviction) error {
 	g, steps := j.g, 0
 	for _, f := range j.files {
-		if j.err != nil && f.err == nil && !f.written() {
+		if j.err != nil && !f.tried {
 			f.err = j.err
 		}
 		s.endWriting(f)

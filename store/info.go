@@ -282,7 +282,11 @@ func (s *Store) Status() Status {
 			if time.Since(g.ended) < leavingTime {
 				leaving(g)
 			}
-		case g.mem == nil || g.evicting:
+		case g.mem == nil: // who has not unmapped it by then may never do so
+			if time.Since(g.left) < leavingTime {
+				leaving(g)
+			}
+		case g.evicting:
 			leaving(g)
 		case g.session && g.writer != nil && g.writer.stopped.Load(): // the session's workers are being ended
 			leaving(g)

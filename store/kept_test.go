@@ -354,4 +354,14 @@ func TestLeavingIsATenantsOwn(t *testing.T) {
 			}
 		}
 	}
+	// who has kept it for so long may keep it for ever: nobody waits for it any more
+	s.mu.Lock()
+	for _, g := range s.segments {
+		g.left = g.left.Add(-leavingTime)
+	}
+	s.mu.Unlock()
+	st := s.Status()
+	if st.For("hostile"); st.LeavingBytes != 0 || *st.TenantLeavingBytes != 0 {
+		t.Errorf("later: %d bytes leave, %d of the tenant's", st.LeavingBytes, *st.TenantLeavingBytes)
+	}
 }

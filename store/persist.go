@@ -167,9 +167,12 @@ func (s *Store) writeStale(e *entry) error {
 func (s *Store) rewriteRecord(e *entry) error {
 	e.claimFile()
 	e.stale = false
-	fresh := e.record()
+	fresh, sums := e.record(), e.sums
 	s.unlock()
 	old, err := s.spill.Read(e.id.String())
+	if err == nil && sums != nil { // the new record must not call sound what is not
+		err = spill.Compare(e.id, old.Sums, sums)
+	}
 	if err == nil {
 		fresh.Sums = old.Sums
 		err = s.spill.For(e.tenant.name).Update(fresh)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/store/spill"
 )
 
 // A scrub compares objects with their sums: what lies in memory, where they are known, and what lies on disk. An object
@@ -191,7 +192,7 @@ func (w *scrubbing) lookInMemory(e *entry) (sound bool) {
 		w.report.New++
 		return true
 	}
-	why := differ(e.id, have, e.sums)
+	why := spill.Compare(e.id, have, e.sums)
 	if why != nil {
 		s.foundDamaged(e, why)
 		w.report.Note(e.damaged(e.name, "memory", why))

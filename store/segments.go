@@ -175,7 +175,7 @@ func (s *Store) mayOpen(t *tenant) error {
 		return fmt.Errorf("%w: %d of %d segments of memory are in use, each a descriptor of the daemon's, and the last "+
 			"ones are reserved for tenants that have few; %s has %d: delete objects that have memory of their own, "+
 			"close connections that write, or raise the daemon's limit of open files (ulimit -Hn, LimitNOFILE=)",
-			object.ErrFull, s.opened, all, t.name, t.opened)
+			object.ErrLimit, s.opened, all, t.name, t.opened)
 	}
 	return nil
 }

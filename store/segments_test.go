@@ -46,8 +46,8 @@ func TestSegmentsAreBounded(t *testing.T) {
 			t.Errorf("try %d: %d segments, then %v", try, len(ids), err)
 		}
 		more, err := takeSegments(t, louder, own)
-		wantErr(t, err, object.ErrFull)
-		if len(ids)+len(more) != all-all/8 || !strings.Contains(err.Error(), "ulimit") {
+		wantErr(t, err, object.ErrLimit)
+		if len(ids)+len(more) != all-all/8 || !strings.Contains(err.Error(), "ulimit") || object.IsShort(err) {
 			t.Errorf("try %d: %d and %d segments, then %v", try, len(ids), len(more), err)
 		}
 		if has := memfds(t) - before; has > all {

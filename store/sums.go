@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -28,24 +27,6 @@ func sumsOf(b []byte, stop func(n uint64) bool) []byte {
 		sums = binary.LittleEndian.AppendUint64(sums, xxhash.Sum64(chunk))
 	}
 	return sums
-}
-
-// differ names the first chunk in which two lists of sums differ, as ErrStorage.
-func differ(id object.ID, have, want []byte) error {
-	if bytes.Equal(have, want) {
-		return nil
-	}
-	at := 0
-	for at+8 <= min(len(have), len(want)) && bytes.Equal(have[at:at+8], want[at:at+8]) {
-		at += 8
-	}
-	if at+8 > min(len(have), len(want)) {
-		return fmt.Errorf("%w: object %s is damaged: %d checksums instead of %d", object.ErrStorage, id,
-			len(have)/8, len(want)/8)
-	}
-	return fmt.Errorf("%w: object %s is damaged: the checksum of the MiB at byte %d is %016x, but was %016x",
-		object.ErrStorage, id, at/8*spill.ChunkBytes, binary.LittleEndian.Uint64(have[at:]),
-		binary.LittleEndian.Uint64(want[at:]))
 }
 
 // sumUp notes the sums of an object that is about to be sealed, where they were asked for. mu is held, and let go

@@ -26,7 +26,7 @@ static const struct {
 	{TENDRIL_VERSION, "client and daemon have no protocol version in common"},
 	{TENDRIL_INTERNAL, "the daemon failed"},
 	{TENDRIL_NO_DEVICE, "no such device"},
-	{TENDRIL_LIMIT, "the tenant's limit of objects, segments or streams is reached"},
+	{TENDRIL_LIMIT, "a limit of objects, segments or streams is reached"},
 	{TENDRIL_STORAGE, "the object's bytes cannot be used"},
 	{TENDRIL_ENDED, "the stream has ended"},
 	{TENDRIL_ABORTED, "aborted"},

@@ -95,7 +95,7 @@ enum tendril_status {
 	TENDRIL_VERSION = 13,      /* no protocol version in common */
 	TENDRIL_INTERNAL = 14,     /* the daemon failed; its log says more */
 	TENDRIL_NO_DEVICE = 15,
-	TENDRIL_LIMIT = 16,        /* the tenant has as many objects, segments or streams as it may. Before: QUOTA */
+	TENDRIL_LIMIT = 16,        /* no more objects, segments or streams, for now or for this tenant. Before: QUOTA */
 	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used, or its bytes are damaged */
 	TENDRIL_ENDED = 80,        /* the stream has ended: there are no more frames */
 	TENDRIL_ABORTED = 81,      /* the stream was removed or lost its last writer; an object was filled only in part */

@@ -48,7 +48,7 @@ var (
 	ErrNoDevice    = &Sentinel{code: 15, text: "no such device, driver or worker"}
 	// ErrLimit is a number that is used up, of objects, segments or streams: waiting for memory does not help. It is an
 	// ErrQuota, too.
-	ErrLimit   = &Sentinel{code: 16, text: "tenant's limit is reached", of: ErrQuota}
+	ErrLimit   = &Sentinel{code: 16, text: "a limit is reached", of: ErrQuota}
 	ErrStorage = &Sentinel{code: 64, text: "the object's bytes cannot be used"}
 	ErrEnded   = &Sentinel{code: 80, text: "the stream has ended"}
 	ErrAborted = &Sentinel{code: 81, text: "aborted"}

@@ -111,11 +111,45 @@ func (d *Dir) file(id object.ID, suffix string) string {
 // Source is an object's bytes in memory.
 type Source struct {
 	Bytes   []byte
-	Aligned bool // Bytes begins at a page
+	Aligned bool   // Bytes begins at a page
+	Sums    []byte // what a Write must find; nil: not known
+}
+
+// DamageError says that an object's bytes do not have the sums that they must have; it is an object.ErrStorage.
+type DamageError struct {
+	ID         object.ID
+	have, want []byte
+}
+
+// Error names the first chunk that differs.
+func (e *DamageError) Error() string {
+	at := 0
+	for at+8 <= min(len(e.have), len(e.want)) && bytes.Equal(e.have[at:at+8], e.want[at:at+8]) {
+		at += 8
+	}
+	if at+8 > min(len(e.have), len(e.want)) {
+		return fmt.Sprintf("%v: object %s is damaged: %d checksums instead of %d", object.ErrStorage, e.ID,
+			len(e.have)/8, len(e.want)/8)
+	}
+	return fmt.Sprintf("%v: object %s is damaged: the checksum of the MiB at byte %d is %016x, but was %016x",
+		object.ErrStorage, e.ID, at/8*ChunkBytes, binary.LittleEndian.Uint64(e.have[at:]),
+		binary.LittleEndian.Uint64(e.want[at:]))
+}
+
+// Unwrap gives the sentinel.
+func (e *DamageError) Unwrap() error { return object.ErrStorage }
+
+// Compare says where sums differ from what they must be: a *DamageError.
+func Compare(id object.ID, have, want []byte) error {
+	if bytes.Equal(have, want) {
+		return nil
+	}
+	return &DamageError{id, have, want}
 }
 
 // Write puts an object on the disk and fills r.Sums. With durable it survives the machine's end once Write has come
-// back. On an error nothing of it is left. stop, which may be nil, is asked between chunks.
+// back. On an error nothing of it is left. Bytes that do not have src.Sums get no record, not for a moment: a
+// *DamageError. stop, which may be nil, is asked between chunks.
 func (d *Dir) Write(r *Record, src Source, durable bool, stop func() bool) error {
 	return d.For("").Write(r, src, durable, stop)
 }
@@ -123,12 +157,18 @@ func (d *Dir) Write(r *Record, src Source, durable bool, stop func() bool) error
 // write is Write of what has room and a turn.
 func (d *Dir) write(r *Record, src Source, durable bool, stop func() bool) error {
 	err := d.writeBytes(r, src, durable, stop)
+	if err == nil && src.Sums != nil { // a daemon that is killed later must not leave a record that calls them sound
+		err = Compare(r.ID, r.Sums, src.Sums)
+	}
 	if err == nil {
 		err = d.writeRecord(r, durable)
 	}
 	if err != nil {
 		d.unlink(r.ID)
 		d.giveBack(r.SizeBytes)
+		if damage := (*DamageError)(nil); errors.As(err, &damage) {
+			return err // it names the object
+		}
 		return fmt.Errorf("object %s to disk: %w", r.ID, err)
 	}
 	return nil
