@@ -126,9 +126,10 @@ type Conn struct {
 	closed, unlinked bool
 	session          bool // has one: it does not outlive the connection, unless it is kept
 	sessionID        uint64
-	kept             *kept   // nil: not
-	gen              uint64  // lives of the connection, this one among them
-	held             *Object // the first of those that are not released
+	kept             *kept       // nil: not
+	renewing         *time.Timer // the next look at the certificate; nil: there is none
+	gen              uint64      // lives of the connection, this one among them
+	held             *Object     // the first of those that are not released
 }
 
 // Dial connects to the daemon at socket ("" = the first of ipc.Sockets() where one answers). The caller must Close.
@@ -270,8 +271,10 @@ func (c *Conn) stopTimers() {
 	}
 	c.sendMu.Unlock()
 	c.mu.Lock()
-	if c.sweep != nil && c.sweep.Stop() {
-		c.background.Done()
+	for _, timer := range []*time.Timer{c.sweep, c.renewing} {
+		if timer != nil && timer.Stop() {
+			c.background.Done()
+		}
 	}
 	c.mu.Unlock()
 }

@@ -17,7 +17,8 @@ func TestServerNames(t *testing.T) {
 		"host": "host:7433", "host:1": "host:1", "[::1]": "[::1]:7433", "[::1]:5": "[::1]:5", "::1": "[::1]:7433",
 		"192.0.2.1": "192.0.2.1:7433",
 		"":          "", ":7433": "", "host:0": "", "host:65536": "", "host:x": "", "host:-1": "", "a/b": "", "u@host": "",
-		"a b:1": "",
+		"a b:1": "", "[a:1": "", "a]:1": "", "[a:1]": "", "[a:1]:80": "", "a:1:2": "", "[[::1]]": "", "::1]": "",
+		"[fe80::1%eth0]:5": "[fe80::1%eth0]:5",
 	} {
 		got, err := withPort(server)
 		if got != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, object.ErrInvalid) {

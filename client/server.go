@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,6 +35,15 @@ const (
 // login nor open port. No descriptors come over such a connection: what shares memory answers object.ErrUnsupported.
 // o.Socket and o.Spin do not matter. The caller must Close.
 func DialServer(server string, o Options) (*Conn, error) {
+	c, err := dialServer(server, o)
+	if err == nil {
+		c.keepRenewed(renewalEvery)
+	}
+	return c, err
+}
+
+// dialServer is DialServer without a watch over the certificate's life.
+func dialServer(server string, o Options) (*Conn, error) {
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
 	}
@@ -58,9 +68,33 @@ func DialServer(server string, o Options) (*Conn, error) {
 		return nil, pki.Explain(err)
 	}
 	if c.renewal != nil {
-		_ = c.renewal() // the present certificate is good; the next connection tries again
+		_ = c.renewal() // the present certificate is good; it is tried again
 	}
 	return c, nil
+}
+
+// renewalEvery is how often a connection looks whether its certificate is to be renewed: from two thirds of its life
+// on. The daemon ends the connection with the certificate, and knows that it was renewed over this one.
+const renewalEvery = time.Hour
+
+// keepRenewed renews the certificate in time, until Close.
+func (c *Conn) keepRenewed(every time.Duration) {
+	if c.renewal == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewing = time.AfterFunc(every, func() {
+		defer c.background.Done()
+		_ = c.renewal() // the next look tries again
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.closed {
+			c.background.Add(1)
+			c.renewing.Reset(every)
+		}
+	})
+	c.background.Add(1)
 }
 
 // Remote reports whether the daemon is reached without descriptors: no shared memory.
@@ -84,13 +118,18 @@ func (c *Conn) DialLane(ticket [32]byte) (*ipc.Socket, error) {
 func withPort(server string) (string, error) {
 	full := server
 	host, port, err := net.SplitHostPort(server)
-	if err != nil {
-		host, port = strings.TrimSuffix(strings.TrimPrefix(server, "["), "]"), DefaultPort
+	if err != nil { // without a port; an IPv6 address may stand in brackets then
+		host, port = server, DefaultPort
+		if inner, is := strings.CutPrefix(server, "["); is && strings.HasSuffix(inner, "]") {
+			host = strings.TrimSuffix(inner, "]")
+		}
 		full = net.JoinHostPort(host, port)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); host == "" || strings.ContainsAny(host, "/[]@ ") ||
-		err != nil || n == 0 {
-		return "", fmt.Errorf("%w: want HOST, HOST:PORT or ssh://[USER@]HOST", object.ErrInvalid)
+	_, notIP := netip.ParseAddr(host)
+	n, notPort := strconv.ParseUint(port, 10, 16)
+	if host == "" || strings.ContainsAny(host, "/[]@ ") || notPort != nil || n == 0 ||
+		strings.Contains(host, ":") && notIP != nil {
+		return "", fmt.Errorf("%w: %.80q: want HOST, HOST:PORT or ssh://[USER@]HOST; an IPv6 address with a port stands in brackets: [ADDRESS]:PORT", object.ErrInvalid, server)
 	}
 	return full, nil
 }
@@ -119,7 +158,7 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	socket.Watch(o.Silence)
 	c = newConn(ipc.NewRemote(secure, socket), server)
 	c.remote = true
-	c.redial = func() (*Conn, error) { return DialServer(server, o) }
+	c.redial = func() (*Conn, error) { return dialServer(server, o) }
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
 	c.renewal = func() error { return keys.ring.RenewIfDue(context.Background()) }
 	return c, nil

@@ -28,3 +28,33 @@ func TestTheTimerIsCountedOnce(t *testing.T) {
 		t.Error("Close would wait for a timer that is not set")
 	}
 }
+
+// A connection looks at its certificate again and again while it is open, and Close waits for a look under way.
+func TestKeepRenewed(t *testing.T) {
+	c := &Conn{}
+	looks := make(chan struct{})
+	c.renewal = func() error { looks <- struct{}{}; return nil }
+	c.keepRenewed(time.Millisecond)
+	for range 3 {
+		<-looks
+	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stopTimers()
+	ended := make(chan struct{})
+	go func() {
+		c.background.Wait()
+		close(ended)
+	}()
+	for over := false; !over; {
+		select {
+		case <-looks: // one may have been under way
+		case <-ended:
+			over = true
+		}
+	}
+	if c.renewing.Stop() {
+		t.Error("a look is to come after Close")
+	}
+}

@@ -66,7 +66,8 @@ func remotePeer(p pki.Peer) frontdoor.Peer {
 		tenant = "node:" + p.Node
 	}
 	uid, gid := tenancy.UserOf(tenant)
-	return frontdoor.Peer{UID: uid, GID: gid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
+	return frontdoor.Peer{UID: uid, GID: gid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Expires: p.Expires,
+		Role: p.Role}
 }
 
 // checkSandbox refuses programs of other machines where nothing keeps a worker from the rest of this one.

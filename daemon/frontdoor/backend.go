@@ -23,6 +23,7 @@ type Peer struct {
 	Remote  string     // address; "" = a process of this machine
 	Subject string     // name in the certificate
 	Serial  pki.Serial // of the certificate
+	Expires time.Time  // that, too
 	Role    pki.Role   // User for local peers
 	Admin   bool       // may make and revoke tokens
 }

@@ -50,6 +50,9 @@ func (c *connection) renew(cluster Cluster, m wire.DERMessage) (ipc.Payload, err
 		return nil, fmt.Errorf("%w: a client on the unix socket has no certificate to renew", object.ErrInvalid)
 	}
 	der, err := cluster.Renew(c.peer, m.DER)
+	if err == nil {
+		err = c.renewed(der)
+	}
 	return &wire.DERMessage{DER: der}, err
 }
 

@@ -48,6 +48,7 @@ type connection struct {
 	process  *ipc.Watching   // immutable; nil: on another machine
 	greeting *time.Timer     // immutable; ends the time for Hello
 	late     atomic.Bool     // it has
+	expired  atomic.Bool     // the peer's certificate has
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
 	waits    sync.WaitGroup // the Gets that wait
@@ -70,7 +71,8 @@ type connection struct {
 	hasSession bool
 	ended      bool // no session may be opened any more
 	keeping    keeping
-	attached   *attached // nil: none
+	attached   *attached   // nil: none
+	expiry     *time.Timer // nil: the peer has no certificate, or it is not looked at yet
 
 	mu      sync.Mutex // guards the rest
 	version uint16     // of the protocol, agreed on in Hello; 0 before
@@ -129,6 +131,9 @@ func (c *connection) serveSome() (polled bool) {
 	if c.late.Load() && c.store == nil {
 		err = fmt.Errorf("%w: no Hello within %v", object.ErrTimeout, c.srv.opts.HelloTime)
 	}
+	if c.expired.Load() && c.ctx.Err() == nil {
+		err = errExpired
+	}
 	c.flushLast(err)
 	c.depart(err)
 	return false
@@ -137,6 +142,7 @@ func (c *connection) serveSome() (polled bool) {
 // finish gives everything back. take is how it comes to a turn for that.
 func (c *connection) finish(take func(tenant string) (over func())) {
 	c.greeting.Stop()
+	c.stopExpiry()
 	c.cleanUp(take)
 	c.srv.dismiss(c)
 }

@@ -198,6 +198,7 @@ func (s *Server) admitRemote(c *connection) error {
 		return fmt.Errorf("%w: the certificate of %.60q was revoked: log in again with a new token",
 			object.ErrPermission, c.peer.Subject)
 	}
+	c.expires()
 	return nil
 }
 
