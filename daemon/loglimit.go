@@ -92,8 +92,12 @@ func (l *logLimit) allows(message, who string) bool {
 		return false
 	}
 	his.lines++
-	one.lines++
-	all.lines++
+	if one != his { // where there are no counters left, all three are the one of all others
+		one.lines++
+	}
+	if all != one {
+		all.lines++
+	}
 	return true
 }
 

@@ -67,6 +67,35 @@ func TestLogIsLimited(t *testing.T) {
 	}
 }
 
+// Where there are no counters left, a line of who has none counts once.
+func TestLogWithoutCounters(t *testing.T) {
+	book := &logBook{}
+	log := logrus.New()
+	log.SetOutput(book)
+	LimitLog(log)
+	limit := log.Formatter.(*logLimit)
+	limit.every = time.Hour
+	for i := range 2 * logOrigins {
+		log.WithField("tenant", fmt.Sprint("t", i)).Info("a rule was broken")
+	}
+	limit.mu.Lock()
+	n := len(limit.counts)
+	delete(limit.counts, logOrigin{who: "others"})
+	for i := 0; len(limit.counts) < logOrigins; i++ {
+		limit.counts[logOrigin{who: fmt.Sprint("more", i)}] = &logCount{}
+	}
+	limit.mu.Unlock()
+	if n < logOrigins || n > logOrigins+1 {
+		t.Fatalf("%d counters", n)
+	}
+	for range 2 * logBurst {
+		log.WithField("tenant", "late").Info("late")
+	}
+	if got := book.count("tenant=late"); got != logBurst {
+		t.Errorf("%d lines of who has no counter, want %d", got, logBurst)
+	}
+}
+
 // One tenant whose lines are each of a kind of their own, because they name what it made, fills no log either, and
 // takes nobody's counters.
 func TestLogOfManyKinds(t *testing.T) {

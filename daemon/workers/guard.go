@@ -36,6 +36,9 @@ const (
 // somebody may end each one.
 const guardPause = time.Second
 
+// guardPauseAtMost bounds the time between two tries to start one: it is twice as long after each that fails.
+const guardPauseAtMost = time.Minute
+
 // guardLimit bounds a write to the guard, which reads at once, and the wait for its end.
 const guardLimit = time.Second
 
@@ -73,18 +76,19 @@ func killWhatIsLeft(in io.Reader) error {
 
 // guard is the daemon's end of it.
 type guard struct {
-	exe  string             // immutable
+	exe  string             // immutable, but in tests
 	argv []string           // immutable
 	log  logrus.FieldLogger // immutable
 
-	mu      sync.Mutex
-	groups  map[int]struct{} // guarded by mu, like all below
-	pipe    *os.File         // nil: there is no guard
-	process *os.Process      // the last one
-	ended   chan struct{}    // closed when that has been reaped; nil: there was none
-	began   time.Time        // when that was started
-	again   *time.Timer      // begins the next one; nil: nothing does
-	closed  bool
+	mu       sync.Mutex
+	groups   map[int]struct{} // guarded by mu, like all below
+	pipe     *os.File         // nil: there is no guard
+	process  *os.Process      // the last one
+	ended    chan struct{}    // closed when that has been reaped; nil: there was none
+	began    time.Time        // when that was started
+	again    *time.Timer      // begins the next one; nil: nothing does
+	failures int              // to start one, since the last one that started
+	closed   bool
 }
 
 func newGuard(o Options) *guard {
@@ -102,13 +106,27 @@ func (g *guard) add(pid int) {
 	g.replace()
 }
 
-// replace starts a guard where there is none and should be. mu is held.
+// replace starts a guard where there is none and should be. Where it cannot, it is tried again. mu is held.
 func (g *guard) replace() {
 	if g.closed || g.pipe != nil || len(g.groups) == 0 {
 		return
 	}
-	if err := g.start(); err != nil {
-		g.log.WithError(err).Warn("what workers start outlives them should the daemon be killed: no guard can be started")
+	err := g.start()
+	if err == nil {
+		g.failures = 0
+		return
+	}
+	wait := min(guardPause<<min(g.failures, 10), guardPauseAtMost)
+	g.failures++
+	g.log.WithError(err).Warnf("what workers start outlives them should the daemon be killed: no guard can be started; the next try is in %v",
+		wait)
+	g.later(wait)
+}
+
+// later begins another guard after a time, unless one is about to begin. mu is held.
+func (g *guard) later(wait time.Duration) {
+	if g.again == nil {
+		g.again = time.AfterFunc(wait, g.beginAgain)
 	}
 }
 
@@ -173,9 +191,7 @@ func (g *guard) await(p *os.Process, pipe *os.File, ended chan struct{}) {
 	}
 	if !g.closed {
 		g.log.WithField("pid", p.Pid).Warn("the guard, which ends what workers leave behind should the daemon be killed, has ended; another one is started")
-		if g.again == nil {
-			g.again = time.AfterFunc(guardPause-time.Since(g.began), g.beginAgain)
-		}
+		g.later(guardPause - time.Since(g.began))
 	}
 }
 

@@ -258,3 +258,31 @@ func TestGuardKillsWhatIsLeft(t *testing.T) {
 		t.Error("the guard killed a group that it was not to kill")
 	}
 }
+
+// A guard that cannot be started is started as soon as it can, though no worker comes or goes meanwhile.
+func TestGuardThatDoesNotStartIsStartedLater(t *testing.T) {
+	p, log := newPool(t, func(o *Options) { alone(o); o.Warm = 0 }, "stays")
+	one, _ := open(t, p, 1, me())
+	first := p.guardPID()
+	if first == 0 {
+		t.Fatal("there is no guard")
+	}
+	p.guard.mu.Lock()
+	exe := p.guard.exe
+	p.guard.exe = "/nonexistent"
+	p.guard.mu.Unlock()
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the failure is said", func() bool { return strings.Contains(log.String(), "no guard can be started") })
+	if pid := p.guardPID(); pid != 0 {
+		t.Fatalf("guard %d was started", pid)
+	}
+	p.guard.mu.Lock()
+	p.guard.exe = exe
+	p.guard.mu.Unlock()
+	eventually(t, "a guard", func() bool { return p.guardPID() != 0 })
+	if err := p.Release(1, one.ID); err != nil {
+		t.Error(err)
+	}
+}
