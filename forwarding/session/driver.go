@@ -319,6 +319,7 @@ func (d *Driver) Close() {
 			workers = append(workers, w)
 		}
 	}
+	d.peers.Close()
 	d.background.Wait()
 	d.callbacks.Close()
 	for _, w := range workers {

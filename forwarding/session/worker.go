@@ -226,6 +226,7 @@ func (w *worker) Lost(cause error, closed bool) {
 	events, contexts := w.events, w.contextsLocked()
 	w.events, w.contexts = map[uint64]*Event{}, map[*Context]struct{}{}
 	w.mu.Unlock()
+	w.d.peers.Forget(w)
 	for _, e := range events {
 		if !e.hosted.Load() {
 			e.Fail(cl.OUT_OF_RESOURCES)

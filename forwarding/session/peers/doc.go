@@ -8,6 +8,9 @@
 //	table.go  the links by pair of workers: who waits for the first attempt, and when the next may be
 //	link.go   one attempt: the workers learn each other's certificates, the nodes bring them together
 //
+// What is known of a worker goes when it has died (Forget). A try that nobody waits for has a goroutine, which Close
+// joins.
+//
 // Trust: a worker runs the tenant's kernels; what it says of a link that is not its own ends it. Locks: pair.first (a
 // sync.Once) > pair.mu > Link.mu; Table.mu and Link.mu are leaves, taken under the connection's reader's lock too. Only
 // pair.first is held while anything waits.

@@ -133,8 +133,8 @@ func askPrints(ends [2]Worker, prints *[2][32]byte) error {
 func (t *Table) attempt(ends [2]Worker, prints [2][32]byte, plaintext bool,
 	connect func(id uint64, lanes int) error) (*Link, error) {
 	l := &Link{ID: t.host.NewID(), ends: ends, host: t.host, settled: make(chan struct{})}
-	if !t.add(l) {
-		return nil, errMany
+	if err := t.add(l); err != nil {
+		return nil, err
 	}
 	lanes := 1 + conn.BulkLanes(t.opt.Lanes)
 	packed := ends[0].Control() != ends[1].Control() && ends[0].Packs() && ends[1].Packs()
@@ -162,17 +162,21 @@ func (t *Table) attempt(ends [2]Worker, prints [2][32]byte, plaintext bool,
 	return nil, err
 }
 
-// add counts a link; false: one of its workers was told of as many as it takes.
-func (t *Table) add(l *Link) bool {
+// add counts a link. Errors: errMany where one of its workers was told of as many as it takes; conn.ErrDead.
+func (t *Table) add(l *Link) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed || l.ends[0].Dead() || l.ends[1].Dead() {
+		return conn.ErrDead
+	}
 	if max(t.made[l.ends[0]], t.made[l.ends[1]]) >= clwire.MaxPeerLinks {
-		return false
+		return errMany
 	}
 	t.byID[l.ID] = l
+	t.newest = max(t.newest, l.ID)
 	t.made[l.ends[0]]++
 	t.made[l.ends[1]]++
-	return true
+	return nil
 }
 
 func (l *Link) reason() error {
@@ -240,6 +244,19 @@ func (l *Link) nowDown(end int, why error) {
 			f()
 		}
 	})
+}
+
+// overWithout reports whether nothing more comes of the link where one end, w, says nothing more: its other end has
+// said that it has the link no more, or is dead.
+func (l *Link) overWithout(w Worker) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, end := range l.ends {
+		if end != w && !l.down[i] && !end.Dead() {
+			return false
+		}
+	}
+	return true
 }
 
 // lost notes that an end has the link no more, and gives what is to be done for the events that it waits for.

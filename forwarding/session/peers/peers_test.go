@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -68,6 +69,7 @@ type fakeWorker struct {
 	print   []byte
 	expects []*clwire.PeerExpect
 	closed  int
+	dead    bool
 }
 
 func newFakeWorker(id uint64, control node.Control) *fakeWorker {
@@ -75,7 +77,7 @@ func newFakeWorker(id uint64, control node.Control) *fakeWorker {
 }
 
 func (w *fakeWorker) ID() uint64            { return w.id }
-func (w *fakeWorker) Dead() bool            { return false }
+func (w *fakeWorker) Dead() bool            { return w.dead }
 func (w *fakeWorker) Packs() bool           { return true }
 func (w *fakeWorker) Control() node.Control { return w.control }
 func (w *fakeWorker) Name() string          { return "Fake" }
@@ -106,7 +108,7 @@ func (w *fakeWorker) SendOneWay(m clwire.Message) {
 
 // rig is two workers, of one node or of two, whose links come up as meet says. A nil answer of its last step brings
 // them up.
-func rig(t *testing.T, sameNode bool, opt Options, meet func(how string) error) (*Table, *fakeHost, [2]*fakeWorker,
+func rig(t *testing.T, sameNode bool, opt Options, meet func(how string) error) (*Table, *fakeHost, *[2]*fakeWorker,
 	[2]*fakeNode) {
 	h := &fakeHost{}
 	table := New(h, opt)
@@ -127,7 +129,7 @@ func rig(t *testing.T, sameNode bool, opt Options, meet func(how string) error) 
 	if sameNode {
 		ends[1].control = nodes[0]
 	}
-	return table, h, ends, nodes
+	return table, h, &ends, nodes
 }
 
 func fine(string) error { return nil }
@@ -189,7 +191,7 @@ func TestWhyNot(t *testing.T) {
 	} {
 		table, h, w, _ := rig(t, false, c.opt, c.meet)
 		if c.change != nil {
-			c.change(table, w)
+			c.change(table, *w)
 		}
 		if table.Of(w[0], w[1]) != nil || len(h.refused) == 0 || !strings.Contains(h.refused[0].Error(), c.why) {
 			t.Errorf("%s: %v", c.why, h.refused)
@@ -269,5 +271,94 @@ func TestStateOfOthers(t *testing.T) {
 		if err := table.State(c.w, &clwire.PeerState{Link: c.link}); !errors.Is(err, clwire.ErrRecord) {
 			t.Errorf("%d: %v", c.link, err)
 		}
+	}
+}
+
+// sizes gives how much a table knows.
+func (t *Table) sizes() [3]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return [3]int{len(t.byPair), len(t.byID), len(t.made)}
+}
+
+// TestForget: nothing is kept of a worker that has died, and of its links nothing once the other end has said that it
+// has them no more; what that end waited for is done otherwise then, not before.
+func TestForget(t *testing.T) {
+	table, h, w, nodes := rig(t, true, Options{}, fine)
+	for i := range 3 * clwire.MaxPeerLinks { // workers come and go: there is no end to it
+		if i > 0 {
+			w[0], w[1] = newFakeWorker(uint64(2*i+1), nodes[0]), newFakeWorker(uint64(2*i+2), nodes[0])
+		}
+		a, b := w[0], w[1]
+		l := table.Of(a, b)
+		if l == nil {
+			t.Fatalf("no link between the workers of round %d", i)
+		}
+		otherwise := false
+		if l.Expect(5, a, func() { otherwise = true }) {
+			t.Fatal("the link is over")
+		}
+		b.dead = true
+		table.Forget(b)
+		if h.run(); otherwise {
+			t.Fatal("what was on its way is done otherwise before its end said anything")
+		}
+		if table.Of(a, b) != nil {
+			t.Fatal("a link to a dead worker")
+		}
+		for range 2 {
+			if err := table.State(a, &clwire.PeerState{Link: l.ID, Text: "gone"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if h.run(); !otherwise {
+			t.Fatal("what was to come from the dead worker is waited for still")
+		}
+		a.dead = true
+		table.Forget(a)
+		if n := table.sizes(); n != [3]int{} {
+			t.Fatalf("after %d pairs of workers the table has %v", i+1, n)
+		}
+	}
+	if err := table.State(w[0], &clwire.PeerState{Link: 1 << 40}); err == nil {
+		t.Error("a link that there never was")
+	}
+}
+
+// TestCloseJoins: a try that nobody waits for ends with the table.
+func TestCloseJoins(t *testing.T) {
+	trying := make(chan struct{}, 1)
+	hold := make(chan struct{})
+	calls := 0
+	table, _, w, _ := rig(t, true, Options{}, func(string) error {
+		if calls++; calls > 1 {
+			trying <- struct{}{}
+			<-hold
+		}
+		return errors.New("no")
+	})
+	if table.Of(w[0], w[1]) != nil {
+		t.Fatal("a link")
+	}
+	table.mu.Lock()
+	for _, p := range table.byPair {
+		p.again = time.Time{}
+	}
+	table.mu.Unlock()
+	if table.Of(w[0], w[1]) != nil {
+		t.Fatal("a link")
+	}
+	<-trying
+	closed := make(chan struct{})
+	go func() { table.Close(); close(closed) }()
+	select {
+	case <-closed:
+		t.Error("Close did not wait")
+	default:
+	}
+	close(hold)
+	<-closed
+	if calls != 2 {
+		t.Errorf("%d tries", calls)
 	}
 }

@@ -3,6 +3,8 @@ package peers
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,10 +59,14 @@ type Table struct {
 	host Host
 	opt  Options
 
+	running sync.WaitGroup // tries that nobody waits for; added to under mu while not closed
+
 	mu     sync.Mutex // leaf
+	closed bool
 	byPair map[[2]Worker]*pair
-	byID   map[uint64]*Link
-	made   map[Worker]int // links that a worker was ever told of
+	byID   map[uint64]*Link // until both ends have said that they have it no more, or died
+	newest uint64           // the largest of those IDs that was ever given
+	made   map[Worker]int   // links that a worker was ever told of
 }
 
 // New returns a table without links.
@@ -89,6 +95,9 @@ func (t *Table) Of(a, b Worker) *Link {
 		key = [2]Worker{b, a}
 	}
 	p := t.pair(key)
+	if p == nil {
+		return nil
+	}
 	p.first.Do(func() {
 		done := t.host.Connecting(key)
 		t.connect(p, key)
@@ -103,15 +112,73 @@ func (t *Table) Of(a, b Worker) *Link {
 	case p.link != nil: // it broke
 		p.link, p.again = nil, now.Add(p.pauseLocked())
 	case now.After(p.again):
-		p.trying = true
-		go t.connect(p, key)
+		p.trying = t.begin(func() { t.connect(p, key) })
 	}
 	return nil
 }
 
+// begin runs f on a goroutine that Close joins; false: the table is closed.
+func (t *Table) begin(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.running.Go(f)
+	}
+	return !t.closed
+}
+
+// Close ends the tries that are under way and joins them. No link is made any more. The workers must have ended, so
+// that no try waits for one.
+func (t *Table) Close() {
+	t.mu.Lock()
+	t.closed = true
+	links := slices.Collect(maps.Values(t.byID))
+	t.mu.Unlock()
+	for _, l := range links {
+		l.fail(conn.ErrDead)
+	}
+	t.running.Wait()
+}
+
+// Forget drops what is known of a worker that is dead. A link of its stays until its other end has said that it has it
+// no more: what came over it may be on the way still.
+func (t *Table) Forget(w Worker) {
+	t.mu.Lock()
+	delete(t.made, w)
+	for key := range t.byPair {
+		if key[0] == w || key[1] == w {
+			delete(t.byPair, key)
+		}
+	}
+	var links []*Link
+	for _, l := range t.byID {
+		if l.ends[0] == w || l.ends[1] == w {
+			links = append(links, l)
+		}
+	}
+	t.mu.Unlock()
+	for _, l := range links {
+		l.fail(conn.ErrDead) // a try that waits for it ends
+		t.forgetIfOver(l, w)
+	}
+}
+
+// forgetIfOver drops a link of which one end, w, says nothing more, unless the other one may.
+func (t *Table) forgetIfOver(l *Link, w Worker) {
+	if l.overWithout(w) {
+		t.mu.Lock()
+		delete(t.byID, l.ID)
+		t.mu.Unlock()
+	}
+}
+
+// pair gives what two workers have; nil: one of them is dead, and was forgotten, or is about to be.
 func (t *Table) pair(key [2]Worker) *pair {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if key[0].Dead() || key[1].Dead() {
+		return nil
+	}
 	p := t.byPair[key]
 	if p == nil {
 		p = &pair{}
@@ -162,8 +229,11 @@ func tell(ends [2]Worker, id uint64, err error) {
 // State takes what a worker says of a link. An error is the worker's fault.
 func (t *Table) State(w Worker, m *clwire.PeerState) error {
 	t.mu.Lock()
-	l := t.byID[m.Link]
+	l, was := t.byID[m.Link], m.Link <= t.newest
 	t.mu.Unlock()
+	if l == nil && was {
+		return nil // it is forgotten: its other end has died
+	}
 	if l == nil || l.ends[0] != w && l.ends[1] != w {
 		return fmt.Errorf("%w: no link %d", clwire.ErrRecord, m.Link)
 	}
@@ -173,8 +243,9 @@ func (t *Table) State(w Worker, m *clwire.PeerState) error {
 	}
 	if m.Up {
 		l.nowUp(end)
-	} else {
-		l.nowDown(end, errors.New(m.Text))
+		return nil
 	}
+	l.nowDown(end, errors.New(m.Text))
+	t.forgetIfOver(l, w)
 	return nil
 }
