@@ -94,8 +94,8 @@ func objectsToComplete(conn *client.Conn, typed string) (list []string) {
 		if err != nil || len(list) == mostCompleted {
 			break
 		}
-		if info.Name != "" {
-			list = append(list, plain(info.Name)+"\t"+size(info.SizeBytes))
+		if info.Name != "" && info.Name == plain(info.Name) { // what is escaped is no name of an object's
+			list = append(list, info.Name+"\t"+size(info.SizeBytes))
 		}
 	}
 	return list
@@ -106,7 +106,9 @@ func streamsToComplete(conn *client.Conn, typed string) (list []string) {
 		if err != nil || len(list) == mostCompleted {
 			break
 		}
-		list = append(list, plain(s.Name)+"\t"+s.State)
+		if s.Name == plain(s.Name) {
+			list = append(list, s.Name+"\t"+s.State)
+		}
 	}
 	return list
 }

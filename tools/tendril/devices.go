@@ -93,7 +93,7 @@ func (c *cli) printDevices(list []deviceInfo) error {
 // text reads a C string.
 func text(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
-	return strings.TrimSpace(plain(s))
+	return plain(strings.TrimSpace(s))
 }
 
 // number reads a cl_uint or cl_ulong; 0 where it has another length.
