@@ -59,11 +59,28 @@ type PeersStatus struct {
 type peering struct {
 	mu    sync.Mutex
 	links map[uint64]map[uint64]PeerLinkStatus // by session, by link
-	used  map[[sha256.Size]byte]time.Time      // tickets of offers that were dialed, until they are too old anyway
+	// offers that were dialed, by their tickets, until they are too old anyway; in order, and how many each tenant has
+	used  map[[sha256.Size]byte]struct{}
+	queue []usedOffer
+	has   map[string]int
 }
 
+// usedOffer is one of them.
+type usedOffer struct {
+	tickets [sha256.Size]byte
+	tenant  string
+	at      time.Time
+}
+
+const (
+	offerMemory = time.Hour // longer than pki.OpenOffer takes one for young
+	// maxOffers bounds what is remembered of one tenant's. An offer costs its program two round trips.
+	maxOffers = 1 << 14
+)
+
 func newPeering() *peering {
-	return &peering{links: map[uint64]map[uint64]PeerLinkStatus{}, used: map[[sha256.Size]byte]time.Time{}}
+	return &peering{links: map[uint64]map[uint64]PeerLinkStatus{}, used: map[[sha256.Size]byte]struct{}{},
+		has: map[string]int{}}
 }
 
 // forget drops what is known of a session.
@@ -87,20 +104,31 @@ func (p *peering) list() (list []PeerLinkStatus) {
 	return list
 }
 
-// first reports whether an offer is seen for the first time, by its tickets (its bytes can be written in other ways),
-// and notes it.
-func (p *peering) first(o pki.Offer, now time.Time) bool {
+// spend notes that an offer is dialed for a tenant, once: by its tickets, for its bytes can be written in other ways.
+// Errors: ErrPermission (it was dialed before), ErrBusy.
+func (p *peering) spend(o pki.Offer, tenant string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for sum, at := range p.used {
-		if now.Sub(at) > time.Hour { // pki.OpenOffer refuses it by then
-			delete(p.used, sum)
+	for len(p.queue) > 0 && now.Sub(p.queue[0].at) > offerMemory {
+		old := p.queue[0]
+		p.queue = p.queue[1:]
+		delete(p.used, old.tickets)
+		if p.has[old.tenant]--; p.has[old.tenant] == 0 {
+			delete(p.has, old.tenant)
 		}
 	}
 	sum := sha256.Sum256(slices.Concat(o.Tickets...))
-	_, again := p.used[sum]
-	p.used[sum] = now
-	return !again
+	if _, again := p.used[sum]; again {
+		return fmt.Errorf("%w: this offer was used before: ask for another", object.ErrPermission)
+	}
+	if p.has[tenant] >= maxOffers {
+		return fmt.Errorf("%w: workers of %s were linked to other nodes' %d times within %v: wait", object.ErrBusy,
+			tenant, maxOffers, offerMemory)
+	}
+	p.used[sum] = struct{}{}
+	p.queue = append(p.queue, usedOffer{sum, tenant, now})
+	p.has[tenant]++
+	return nil
 }
 
 // OfferPeer implements frontdoor.Peers.
@@ -152,8 +180,8 @@ func (d *Daemon) DialPeer(session uint64, m wire.DialPeerRequest) error {
 	if err != nil {
 		return err
 	}
-	if !d.peering.first(offer, now) {
-		return fmt.Errorf("%w: this offer was used before: ask for another", object.ErrPermission)
+	if err := d.peering.spend(offer, s.peer.Tenant, now); err != nil {
+		return err
 	}
 	peers = slices.DeleteFunc(peers, func(p PeerStatus) bool { return p.Authority != authority.String() })
 	slices.SortStableFunc(peers, func(a, b PeerStatus) int { // the address that the node itself names first

@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"tendril/client"
+	"tendril/forwarding/cuda/fakecuda"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// rawClient speaks the protocol by hand, and may stop anywhere.
+type rawClient struct {
+	*net.UnixConn
+	t       *testing.T
+	request uint64
+}
+
+func dialRaw(t *testing.T, socket string) *rawClient {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &rawClient{conn, t, 0}
+	c.ask(wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: 1, Highest: 2, Program: "hostile"})
+	return c
+}
+
+// frame gives a request as it goes over the socket.
+func (c *rawClient) frame(kind wire.Type, m ipc.Payload) []byte {
+	c.request++
+	return ipc.AppendFrame(nil, kind, 0, c.request, m)
+}
+
+// ask sends a request and reads its reply, whose descriptors it leaves.
+func (c *rawClient) ask(kind wire.Type, m ipc.Payload) (wire.Type, []byte) {
+	c.t.Helper()
+	if _, err := c.Write(c.frame(kind, m)); err != nil {
+		c.t.Fatal(err)
+	}
+	var header [16]byte
+	if _, err := io.ReadFull(c, header[:]); err != nil {
+		c.t.Fatal(err)
+	}
+	payload := make([]byte, binary.LittleEndian.Uint32(header[0:]))
+	if _, err := io.ReadFull(c, payload); err != nil {
+		c.t.Fatal(err)
+	}
+	return wire.Type(binary.LittleEndian.Uint16(header[4:])), payload
+}
+
+// wantNoDeviceMemory waits until nothing is left of memory of GPUs, neither in the books nor as a descriptor.
+func wantNoDeviceMemory(t *testing.T, conn *client.Conn) {
+	t.Helper()
+	await.Until(t, "the end of all memory of GPUs", func() bool {
+		st, err := conn.Status()
+		return err == nil && !strings.Contains(string(st), `"device"`) && memfds(t, "fakecuda") == 0
+	})
+}
+
+// Whatever a client asks of the memory of GPUs, it gets an answer that says what is wrong, the keeper goes on, and
+// nothing is left.
+func TestHostileRequestsForGPUs(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver = fakecuda.Build(t)
+	d, stop := serve(t, c)
+	defer stop()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	gpu, err := conn.FindGPU("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := gpu
+	unknown[15] ^= 0x55
+	var asking sync.WaitGroup
+	for _, bytes := range []uint64{1 << 63, 1<<63 - 1, 1<<64 - 1, 1<<64 - 1<<21, 1<<64 - 1<<21 + 1, 1 << 62, 1 << 45} {
+		for _, device := range []object.Device{gpu, unknown} {
+			asking.Go(func() {
+				b, err := conn.CreateDevice(device, bytes, client.CreateOptions{})
+				if err == nil {
+					b.Abort()
+				}
+				if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrNoDevice) &&
+					!errors.Is(err, object.ErrUnsupported) {
+					t.Errorf("%d bytes of %v: %v", bytes, device, err)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	obj := putOnGPU(t, conn, gpu, "0123456789", client.CreateOptions{})
+	back, err := conn.Create(10, client.CreateOptions{Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range [][3]uint64{{1<<64 - 1, 0, 2}, {0, 1<<64 - 1, 2}, {0, 0, 1<<64 - 1}, {1 << 63, 1 << 63, 1 << 63},
+		{5, 0, 6}, {0, 5, 6}, {10, 10, 1}} {
+		if err := conn.CopyObject(back.ID(), x[0], obj.ID(), "", x[1], x[2]); !errors.Is(err, object.ErrInvalid) {
+			t.Errorf("a copy of %v: %v", x, err)
+		}
+	}
+	if err := conn.CopyObject(back.ID(), 2, obj.ID(), "", 4, 6); err != nil || string(back.Bytes()[2:8]) != "456789" {
+		t.Errorf("%q, %v", back.Bytes(), err)
+	}
+	back.Abort()
+	obj.Release()
+	for range 4 {
+		asking.Go(func() {
+			other, err := client.Dial(c.Socket)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer other.Close()
+			for range 300 {
+				b, err := other.CreateDevice(gpu, 1, client.CreateOptions{})
+				if err == nil {
+					err = b.Abort()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+	wantNoDeviceMemory(t, conn)
+	if s := d.keeper.Status(); s == nil || s.Starts != 1 || s.Fault != "" {
+		t.Errorf("the keeper: %+v", s)
+	}
+}
+
+// A client that is killed at any step of its requests for memory of GPUs leaves nothing behind.
+func TestKilledWithMemoryOfGPUs(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver = fakecuda.Build(t)
+	_, stop := serve(t, c)
+	defer stop()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	gpu, err := conn.FindGPU("cuda:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := &wire.CreateDeviceRequest{SizeBytes: 4 << 20, Device: gpu}
+	made := func(h *rawClient) object.ID {
+		kind, payload := h.ask(wire.CreateDevice, create)
+		var m wire.DeviceReply
+		if kind != wire.CreateDevice|wire.ReplyBit || m.Decode(payload) != nil {
+			t.Fatalf("%v: %q", kind, payload)
+		}
+		return m.ID
+	}
+	ends := func(h *rawClient, b []byte) {
+		if _, err := h.Write(b); err != nil {
+			t.Error(err)
+		}
+		h.Close()
+	}
+	for n, step := range []func(h *rawClient){
+		func(h *rawClient) { b := h.frame(wire.CreateDevice, create); ends(h, b[:len(b)/2]) },
+		func(h *rawClient) { ends(h, h.frame(wire.CreateDevice, create)) },
+		func(h *rawClient) {
+			var all []byte
+			for range 20 {
+				all = append(all, h.frame(wire.CreateDevice, create)...)
+			}
+			ends(h, all)
+		},
+		func(h *rawClient) { made(h); h.Close() },
+		func(h *rawClient) { ends(h, h.frame(wire.Seal, &wire.SealRequest{ID: made(h)})) },
+		func(h *rawClient) { ends(h, h.frame(wire.Abort, &wire.IDMessage{ID: made(h)})) },
+		func(h *rawClient) {
+			id := made(h)
+			if kind, text := h.ask(wire.Seal, &wire.SealRequest{ID: id}); kind != wire.Seal|wire.ReplyBit {
+				t.Errorf("%v: %q", kind, text)
+			}
+			ends(h, h.frame(wire.CopyObject, &wire.CopyRequest{To: made(h), From: id, Bytes: 4 << 20}))
+		},
+		func(h *rawClient) {
+			id := made(h)
+			h.ask(wire.Seal, &wire.SealRequest{ID: id})
+			ends(h, h.frame(wire.GetDevice, &wire.NameMessage{ID: id}))
+		},
+	} {
+		t.Run(fmt.Sprint("step=", n), func(t *testing.T) {
+			step(dialRaw(t, c.Socket))
+			wantNoDeviceMemory(t, conn)
+		})
+	}
+	// a descriptor that nobody received is closed by the kernel; one of a client that lives stays
+	obj := putOnGPU(t, conn, gpu, "lives", client.CreateOptions{})
+	got, err := conn.GetDevice(context.Background(), obj.ID(), "", 0)
+	if err != nil || contents(t, &got.Memory, 5) != "lives" {
+		t.Errorf("%v", err)
+	}
+	got.Release()
+	obj.Release()
+}
