@@ -19,7 +19,7 @@ import (
 	"tendril/store/segment"
 )
 
-// Buffer is a cl_mem: a buffer with memory of its own, a sub-buffer of one, or an image. mu guards what the groups say.
+// Buffer is a cl_mem: a buffer with memory of its own, a sub-buffer of one, or an image.
 type Buffer struct {
 	refs   handle.Refs
 	d      *Driver
@@ -30,43 +30,25 @@ type Buffer struct {
 	given  []uint64 // properties, 0-terminated; nil: none
 	image  *image   // nil: a buffer
 
-	mu          sync.Mutex
-	destructors []func() // guarded by mu
+	parent *Buffer // nil: not a sub-buffer
+	root   *Buffer // itself when parent is nil
+	origin uint64  // in root
 
-	bufferFamily
-	bufferMemory
-	remoteBuffer
-	maps mapped.Maps
-}
-
-// bufferFamily is what a buffer and its sub-buffers are to each other.
-type bufferFamily struct {
-	parent *Buffer              // nil: not a sub-buffer
-	root   *Buffer              // itself when parent is nil
-	origin uint64               // in root
-	subs   map[*Buffer]struct{} // of a root; guarded by its mu
-}
-
-// bufferMemory says where a root's bytes lie on this side, if they do.
-type bufferMemory struct {
 	host    api.HostPtr    // the program's memory (CL_MEM_USE_HOST_PTR), or NULL; a sub-buffer's part of it
 	mirror  *mirror.Mirror // of a root over the program's memory, or nil
 	object  *node.Object   // of a root that is an object of the store, or nil
-	debited bool           // of a root that is an object: the device has a copy; guarded by mu
+	special atomic.Bool    // published, mirrored or an object: every use needs a look
 
-	place     *memory.Place   // of a root in place; guarded by mu, changes as id does
-	old       []*node.Segment // published memory that a reader of ours may still look at; guarded by mu
-	published atomic.Bool     // the memory is a store object now, not to be written again
-	special   atomic.Bool     // published, mirrored or an object: every use needs a look
-}
+	remoteObject // changed under mu
+	maps         mapped.Maps
 
-// remoteBuffer is the buffer as its worker knows it.
-type remoteBuffer struct {
-	id      atomic.Uint64 // changes when a published buffer gets fresh memory
-	remote  atomic.Pointer[worker]
-	moves   int     // commands under way that this side carries out with the object; guarded by mu
-	dropped bool    // object and memory go with the last of them; guarded by mu
-	content *Buffer // nil, or the buffer that says how much of this one means something; guarded by mu
+	mu sync.Mutex // guards what follows
+	placement
+	inUse
+	subs        map[*Buffer]struct{} // of a root: its sub-buffers
+	debited     bool                 // of a root that is an object: the device has a copy
+	content     *Buffer              // nil, or the buffer that says how much of this one means something
+	destructors []func()
 }
 
 // oneOf says whether at most one bit of mask is set in flags.
@@ -241,8 +223,7 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 	if !p.ctx.aligned(origin) {
 		return 0, cl.MISALIGNED_SUB_BUFFER_OFFSET
 	}
-	b := &Buffer{d: d, ctx: p.ctx, flags: flags, size: size,
-		bufferFamily: bufferFamily{parent: p, origin: origin, root: p}}
+	b := &Buffer{d: d, ctx: p.ctx, flags: flags, size: size, parent: p, origin: origin, root: p}
 	if !p.host.Nil() {
 		b.host = p.host.Plus(origin)
 	}
@@ -407,12 +388,11 @@ func (b *Buffer) endMirror() {
 
 func (d *Driver) dropBuffer(b *Buffer) {
 	b.mu.Lock()
-	b.dropped = true
-	kept := b.moves > 0
+	unused := b.drop()
 	destructors := b.destructors
 	b.destructors = nil
 	b.mu.Unlock()
-	if !kept {
+	if unused {
 		b.releaseRemote()
 		b.freeMemory()
 	}
@@ -421,15 +401,8 @@ func (d *Driver) dropBuffer(b *Buffer) {
 		b.parent.disown(b)
 		d.releaseBuffer(b.parent)
 	}
-	if !kept {
+	if unused {
 		d.releaseContext(b.ctx)
-	}
-}
-
-// releaseRemote releases the worker's object.
-func (b *Buffer) releaseRemote() {
-	if w := b.remote.Load(); w != nil {
-		w.SendOneWay(&clwire.Release{ID: b.id.Load()})
 	}
 }
 
@@ -446,11 +419,10 @@ func (b *Buffer) Keep() (done func()) {
 func (b *Buffer) keepOwn() (done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.moves++
+	b.use()
 	return func() {
 		b.mu.Lock()
-		b.moves--
-		last := b.moves == 0 && b.dropped
+		last := b.endUse()
 		b.mu.Unlock()
 		if last {
 			b.releaseRemote()
@@ -477,9 +449,8 @@ func (b *Buffer) disown(sub *Buffer) {
 
 func (b *Buffer) freeMemory() {
 	b.mu.Lock()
-	p, old := b.place, b.old
+	p, old := b.takePlaces()
 	published, debited := b.published.Load(), b.debited
-	b.place, b.old = nil, nil
 	b.mu.Unlock()
 	for _, seg := range old {
 		b.d.releasePublished(seg)

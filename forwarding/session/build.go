@@ -106,7 +106,7 @@ func hasDevice(list []*Device, dev *Device) bool { return slices.Contains(list, 
 
 // construct starts the build, and waits for it or lets done tell.
 func (d *Driver) construct(c *construction, done func()) api.Status {
-	if status := c.start(); status != cl.SUCCESS {
+	if status := c.p.builds.Begin(indices(c.list), c.options, c); status != cl.SUCCESS {
 		return status
 	}
 	if done == nil {
@@ -129,30 +129,10 @@ func (d *Driver) construct(c *construction, done func()) api.Status {
 	return cl.SUCCESS
 }
 
-// start refuses a program that has kernels, or is being built.
-func (c *construction) start() api.Status {
-	p := c.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.kernels > 0 || p.building > 0 {
-		return cl.INVALID_OPERATION
-	}
-	p.building++
-	for _, dev := range c.list {
-		p.builds[dev.index] = &build{status: cl.BUILD_IN_PROGRESS, by: c}
-	}
-	return cl.SUCCESS
-}
-
-func (c *construction) fail(status api.Status, why string) {
-	p := c.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.building--
-	for _, dev := range c.list {
-		p.builds[dev.index].status = cl.BUILD_ERROR
-		p.builds[dev.index].log = []byte(why)
-	}
+// fail ends a build that the worker did not carry out, and returns the status.
+func (c *construction) fail(status api.Status, why string) api.Status {
+	c.p.builds.Fail(indices(c.list), "tendril: "+why)
+	return status
 }
 
 // run makes what the build needs known to the worker, asks for it and takes the answer over.
@@ -162,31 +142,26 @@ func (c *construction) run() api.Status {
 		status = c.prepare(w)
 	}
 	if status != cl.SUCCESS {
-		c.fail(status, fmt.Sprintf("tendril: the worker did not build this program (status %d)", status))
-		return status
+		return c.fail(status, fmt.Sprintf("the worker did not build this program (status %d)", status))
 	}
 	m, err := c.message(w)
 	if errors.Is(err, includes.ErrTooMuch) {
-		c.fail(c.buildErr, "tendril: "+err.Error())
-		return c.buildErr
+		return c.fail(c.buildErr, err.Error())
 	}
 	if err != nil {
-		c.fail(cl.OUT_OF_RESOURCES, "tendril: "+err.Error())
-		return cl.OUT_OF_RESOURCES
+		return c.fail(cl.OUT_OF_RESOURCES, err.Error())
 	}
 	answer, err := w.Ask(m)
 	if err != nil {
-		c.fail(cl.OUT_OF_RESOURCES, "tendril: "+err.Error())
-		return cl.OUT_OF_RESOURCES
+		return c.fail(cl.OUT_OF_RESOURCES, err.Error())
 	}
 	var result clwire.BuildResult
 	if len(answer.Data) > 0 {
 		if err := json.Unmarshal(answer.Data, &result); err != nil {
-			c.fail(cl.OUT_OF_RESOURCES, "tendril: the worker's answer: "+err.Error())
-			return cl.OUT_OF_RESOURCES
+			return c.fail(cl.OUT_OF_RESOURCES, "the worker's answer: "+err.Error())
 		}
 	}
-	c.take(api.Status(answer.Status), &result)
+	c.end(api.Status(answer.Status), &result)
 	return api.Status(answer.Status)
 }
 
@@ -290,34 +265,14 @@ func (w *worker) sendSet(set uint64, manifest []byte, files []includes.File) err
 	return w.Send(&clwire.FileData{Set: set, Blob: blob}, 0, 0)
 }
 
-// take takes the worker's answer over.
-func (c *construction) take(status api.Status, result *clwire.BuildResult) {
-	p := c.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.building--
+// end takes the worker's answer over.
+func (c *construction) end(status api.Status, result *clwire.BuildResult) {
 	if c.inputs != nil {
-		p.created = result.Made
+		c.p.mu.Lock()
+		c.p.created = result.Made
+		c.p.mu.Unlock()
 	}
-	for _, dev := range c.list { // a device the answer leaves out did not build
-		p.builds[dev.index].status = cl.BUILD_ERROR
-		if status == cl.SUCCESS {
-			p.builds[dev.index].status = cl.BUILD_SUCCESS
-		}
-	}
-	notLinked := c.compile
-	for _, answer := range result.Devices {
-		if b := p.builds[answer.Device]; b != nil {
-			b.status, b.log, b.binaryType, b.globals = answer.Status, answer.Log, answer.BinaryType,
-				answer.GlobalVarBytes
-			notLinked = notLinked || b.binaryType == cl.PROGRAM_BINARY_TYPE_LIBRARY ||
-				b.binaryType == cl.PROGRAM_BINARY_TYPE_COMPILED_OBJECT
-		}
-	}
-	for _, dev := range c.list {
-		p.builds[dev.index].executable = status == cl.SUCCESS && !notLinked
-	}
-	p.takeKernelsLocked(result.Kernels) // where the build failed, none: those of another device's code are asked for
+	c.p.builds.End(indices(c.list), status, result, c.compile)
 }
 
 // Link is clLinkProgram (§5.8.5). done, if not nil, runs when the program is there, which it may be although linking
@@ -350,7 +305,7 @@ func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options 
 		}
 		inputs = append(inputs, in)
 	}
-	p := &Program{d: d, ctx: ctx, devices: list, kind: programLinked, id: d.newID(), builds: map[uint32]*build{}}
+	p := &Program{d: d, ctx: ctx, devices: list, kind: programLinked, id: d.newID()}
 	p.refs.Set(1)
 	c := &construction{p: p, list: list, options: options, inputs: inputs, given: hasList,
 		buildErr: cl.LINK_PROGRAM_FAILURE}

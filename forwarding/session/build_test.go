@@ -5,50 +5,8 @@ import (
 	"time"
 
 	"tendril/forwarding/answers"
-	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
-	"tendril/forwarding/clwire"
 )
-
-// TestFailedBuildOfAnotherDevice: what was built for one device stays when a build for another fails (§5.8.2).
-func TestFailedBuildOfAnotherDevice(t *testing.T) {
-	p := &Program{builds: map[uint32]*build{}}
-	build := func(dev uint32, status api.Status, kernels ...clwire.KernelFacts) {
-		c := &construction{p: p, list: []*Device{{index: dev}}}
-		if got := c.start(); got != cl.SUCCESS {
-			t.Fatalf("a build starts with %d", got)
-		}
-		answer := clwire.BuildDevice{Device: dev, BinaryType: cl.PROGRAM_BINARY_TYPE_EXECUTABLE}
-		if status != cl.SUCCESS {
-			answer.Status = cl.BUILD_ERROR
-		}
-		c.take(status, &clwire.BuildResult{Made: true, Devices: []clwire.BuildDevice{answer}, Kernels: kernels})
-	}
-	build(0, cl.SUCCESS, clwire.KernelFacts{Name: "k"})
-	build(1, cl.BUILD_PROGRAM_FAILURE)
-	if !p.executableLocked() {
-		t.Error("the other device's executable is gone")
-	}
-	build(0, cl.BUILD_PROGRAM_FAILURE)
-	if p.executableLocked() {
-		t.Error("a failed build left an executable")
-	}
-}
-
-// TestFactsOfABuildBefore: what was asked about a kernel before a build is not noted after it.
-func TestFactsOfABuildBefore(t *testing.T) {
-	p := &Program{builds: map[uint32]*build{}}
-	p.takeKernelsLocked(nil)
-	round := p.round
-	p.takeKernelsLocked(nil)
-	p.noteFactsLocked("k", &clwire.KernelFacts{Name: "k"}, round)
-	if p.facts["k"] != nil {
-		t.Error("facts of the build before are noted")
-	}
-	if p.noteFactsLocked("k", &clwire.KernelFacts{Name: "k"}, p.round); p.facts["k"] == nil {
-		t.Error("facts of this build are not noted")
-	}
-}
 
 // TestBinaryTypeIsAskedWithoutALock: a program is not held while its worker is asked about it, since the worker answers
 // once the builds under way are over.

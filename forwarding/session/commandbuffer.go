@@ -10,6 +10,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/kernelargs"
 	"tendril/forwarding/session/kernelfacts"
 	"tendril/forwarding/session/transfer"
 )
@@ -135,14 +136,20 @@ func (r *recorded) letGo(d *Driver) {
 		d.ReleaseMemObject(u.b.handle)
 	}
 	if k := r.kernel; k != nil {
-		for _, i := range k.memArgs {
-			if a := &k.args[i]; a.buffer != nil {
-				d.ReleaseMemObject(a.buffer.handle)
-			} else if a.sampler != nil {
-				d.ReleaseSampler(a.sampler.handle)
-			}
+		for _, i := range k.args.Objects() {
+			d.releaseArg(k.args.Object(i))
 		}
 		d.dropKernel(k)
+	}
+}
+
+// releaseArg gives back the reference to an object that a recorded launch's argument names.
+func (d *Driver) releaseArg(o kernelargs.Object) {
+	switch o := o.(type) {
+	case *Buffer:
+		d.ReleaseMemObject(o.handle)
+	case *Sampler:
+		d.ReleaseSampler(o.handle)
 	}
 }
 
@@ -246,9 +253,9 @@ func (c *command) note(b *Buffer, writes bool) {
 // addLaunch records a launch with a copy of the kernel, so that later arguments are not this launch's.
 func (b *CommandBuffer) addLaunch(k *Kernel, r *api.Range) api.Status {
 	k.mu.Lock()
-	class, unset := kernelfacts.ClassOf(r, b.q.device.index, k.localBytes), k.unset
+	class, complete := kernelfacts.ClassOf(r, b.q.device.index, k.args.LocalBytes()), k.args.Complete()
 	k.mu.Unlock()
-	if unset > 0 {
+	if !complete {
 		return cl.INVALID_KERNEL_ARGS
 	}
 	if verdict, known := k.facts.LaunchVerdict(&class); known && verdict != cl.SUCCESS {
@@ -259,13 +266,9 @@ func (b *CommandBuffer) addLaunch(k *Kernel, r *api.Range) api.Status {
 		b.d.dropKernel(c.kernel)
 		return status
 	}
-	for _, i := range c.kernel.memArgs {
-		if a := &c.kernel.args[i]; a.buffer != nil && !a.buffer.refs.Retain() || a.sampler != nil &&
-			!a.sampler.refs.Retain() {
-			c.kernel.memArgs = slices.DeleteFunc(c.kernel.memArgs, func(j int) bool { return j >= i })
-			c.letGo(b.d)
-			return cl.INVALID_KERNEL_ARGS // released since it was set
-		}
+	if !c.kernel.args.Retain(b.d.releaseArg) {
+		b.d.dropKernel(c.kernel)
+		return cl.INVALID_KERNEL_ARGS // released since it was set
 	}
 	b.commands = append(b.commands, c)
 	return cl.SUCCESS
@@ -279,9 +282,7 @@ func (r *recorded) message() clwire.Message {
 	}
 	m := &clwire.NDRange{Kernel: k.id, Dims: uint8(r.r.Dims), HasOffset: r.r.HasOffset, HasLocal: r.r.HasLocal,
 		Global: r.r.Global, Offset: r.r.Offset, Local: r.r.Local}
-	for i := range k.args {
-		m.Args = append(m.Args, clwire.Arg{Index: uint16(i), Kind: k.args[i].kind, Data: k.args[i].value()})
-	}
+	m.Args = k.args.All(nil)
 	return m
 }
 
@@ -387,11 +388,8 @@ func (b *CommandBuffer) prepareLocked(c *command, r *recorded) api.Status {
 	if status := c.prepareArgsLocked(k); status != cl.SUCCESS {
 		return status
 	}
-	if k.dirty > 0 {
-		for i := range k.args {
-			k.args[i].dirty = false
-		}
-		k.dirty, b.sent = 0, false
+	if k.args.Sent() {
+		b.sent = false
 	}
 	return cl.SUCCESS
 }

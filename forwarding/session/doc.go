@@ -12,7 +12,8 @@
 // What needs no object of OpenCL has packages of its own below this one: devices (which are shown), callback (the
 // program's), node (the daemon), memory (shared memory), peers (links between workers), transfer (which way bytes go),
 // ways (how they go it), geometry (how images lie), mapped (what the maps of a buffer show), includes (files of a
-// source), kernelfacts (what is known of a kernel by its name), mirror (a buffer and the program's memory under it).
+// source), builds (what a program's builds came to), kernelfacts (what is known of a kernel by its name), kernelargs
+// (its arguments, and which have yet to travel), mirror (a buffer and the program's memory under it).
 //
 // Lock order, outermost first. A lock may be taken while one of an earlier line is held, and no two of one line are
 // held together:

@@ -114,7 +114,7 @@ func TestReleasedWhileABlockingCopyWaits(t *testing.T) {
 		if !bytes.Equal(out, in) {
 			t.Error("a read brought other bytes after its buffer was released")
 		}
-		if kept.mu.Lock(); kept.moves != 0 || kept.place != nil {
+		if kept.mu.Lock(); kept.underWay != 0 || kept.place != nil {
 			t.Error("the buffer's memory is kept")
 		}
 		kept.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/geometry"
+	"tendril/forwarding/session/kernelargs"
 	"tendril/forwarding/session/kernelfacts"
 	"tendril/forwarding/session/mirror"
 )
@@ -303,8 +304,8 @@ func (d *Driver) ImageFormats(context uintptr, flags uint64, kind uint32) ([]api
 	return list, cl.SUCCESS
 }
 
-// toImage makes an argument of an image. Whether the driver takes an image of that kind is asked once.
-func (k *Kernel) toImage(index int, known kernelfacts.Arg, size uint64, value api.HostPtr, a *argument) api.Status {
+// toImage makes an argument of an image.
+func (k *Kernel) toImage(known kernelfacts.Arg, size uint64, value api.HostPtr, a *kernelargs.Value) api.Status {
 	if size != 8 {
 		return cl.INVALID_ARG_SIZE
 	}
@@ -321,7 +322,6 @@ func (k *Kernel) toImage(index int, known kernelfacts.Arg, size uint64, value ap
 	if known.Reads && b.flags&cl.MEM_WRITE_ONLY != 0 || known.Writes && b.flags&cl.MEM_READ_ONLY != 0 {
 		return cl.INVALID_ARG_VALUE
 	}
-	a.kind, a.buffer = clwire.ArgMem, b
-	le.PutUint64(a.small[:], b.id.Load())
+	a.SetObject(clwire.ArgMem, b)
 	return cl.SUCCESS
 }

@@ -9,6 +9,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/kernelargs"
 	"tendril/forwarding/session/kernelfacts"
 )
 
@@ -21,41 +22,11 @@ type Kernel struct {
 	program *Program
 	facts   *kernelfacts.Facts
 
-	mu         sync.Mutex
-	remote     atomic.Bool
-	args       []argument
-	unset      int    // arguments without a value
-	dirty      int    // arguments whose value differs from what was last sent
-	memArgs    []int  // indices of memory arguments; rebuilt when a kind changes
-	localBytes uint64 // of local-memory arguments
-	last       kernelfacts.LaunchClass
-	lastOK     bool // last was accepted
-}
-
-// argument is one value of clSetKernelArg.
-type argument struct {
-	set, dirty bool
-	kind       uint8
-	size       uint64
-	small      [16]byte
-	large      []byte  // values that do not fit small
-	buffer     *Buffer // of a memory argument; nil: NULL
-	sampler    *Sampler
-	sentID     uint64 // the buffer's number when last sent
-}
-
-func (a *argument) value() []byte {
-	if a.large != nil {
-		return a.large
-	}
-	return a.small[:a.wireBytes()]
-}
-
-func (a *argument) wireBytes() uint64 {
-	if a.kind == clwire.ArgBytes {
-		return a.size
-	}
-	return 8
+	mu     sync.Mutex
+	remote atomic.Bool
+	args   kernelargs.Table // its objects are *Buffer and *Sampler
+	last   kernelfacts.LaunchClass
+	lastOK bool // last was accepted
 }
 
 // CreateKernel is clCreateKernel (§5.9.1).
@@ -70,19 +41,13 @@ func (d *Driver) CreateKernel(program uintptr, name string) (uintptr, api.Status
 // createKernel asks the driver for a kernel of which nothing is known: it may be there all the same.
 func (d *Driver) createKernel(p *Program, name string) (uintptr, api.Status) {
 	for {
-		p.mu.Lock()
-		if !p.executableLocked() {
-			p.mu.Unlock()
-			return 0, cl.INVALID_PROGRAM_EXECUTABLE
+		facts, round, status := p.builds.Attach(name)
+		if status != cl.SUCCESS {
+			return 0, status
 		}
-		if facts := p.facts[name]; facts != nil {
-			k := newKernel(p, facts)
-			k.attachLocked()
-			p.mu.Unlock()
-			return d.showKernel(k)
+		if facts != nil {
+			return d.showKernel(newKernel(p, facts))
 		}
-		round := p.round
-		p.mu.Unlock()
 		if status := p.askFacts(name, round); status != cl.SUCCESS {
 			return 0, status
 		}
@@ -117,19 +82,13 @@ func (d *Driver) CreateKernels(program uintptr, count int) (handles []uintptr, t
 	return handles, len(names), cl.SUCCESS
 }
 
-// newKernel makes a kernel object without arguments, which its program does not count yet.
+// newKernel makes a kernel object without arguments, which its program's builds have counted.
 func newKernel(p *Program, facts *kernelfacts.Facts) *Kernel {
-	k := &Kernel{d: p.d, id: p.d.newID(), program: p, facts: facts, args: make([]argument, facts.NumArgs),
-		unset: int(facts.NumArgs)}
+	k := &Kernel{d: p.d, id: p.d.newID(), program: p, facts: facts, args: kernelargs.New(facts.NumArgs)}
 	k.refs.Set(1)
+	p.d.traceKernel(k.id, facts.Name)
+	p.refs.Retain()
 	return k
-}
-
-// attachLocked has the program count the kernel. The caller holds the program's mu.
-func (k *Kernel) attachLocked() {
-	k.d.traceKernel(k.id, k.facts.Name)
-	k.program.kernels++
-	k.program.refs.Retain()
 }
 
 // showKernel gives a kernel a handle.
@@ -154,27 +113,12 @@ func (d *Driver) CloneKernel(h uintptr) (uintptr, api.Status) {
 
 // clone makes a kernel with the same arguments that nobody else has. It is given back as the last reference is.
 func (k *Kernel) clone() *Kernel {
+	k.program.builds.AttachClone()
 	c := newKernel(k.program, k.facts)
 	k.mu.Lock()
-	c.copyArgs(k)
-	k.mu.Unlock()
-	k.program.mu.Lock()
-	defer k.program.mu.Unlock()
-	c.attachLocked()
+	defer k.mu.Unlock()
+	c.args = k.args.Clone()
 	return c
-}
-
-func (k *Kernel) copyArgs(like *Kernel) {
-	copy(k.args, like.args)
-	k.unset, k.localBytes = like.unset, like.localBytes
-	k.memArgs = append([]int(nil), like.memArgs...)
-	for i := range k.args {
-		if a := &k.args[i]; a.set {
-			a.dirty = true
-			a.large = bytes.Clone(a.large)
-			k.dirty++
-		}
-	}
 }
 
 // RetainKernel is clRetainKernel.
@@ -208,9 +152,7 @@ func (d *Driver) dropKernel(k *Kernel) {
 	if w := k.program.ctx.bound(); w != nil && k.remote.Load() {
 		w.SendOneWay(&clwire.Release{ID: k.id})
 	}
-	k.program.mu.Lock()
-	k.program.kernels--
-	k.program.mu.Unlock()
+	k.program.builds.Detach()
 	d.releaseProgram(k.program)
 }
 
@@ -232,16 +174,16 @@ func (d *Driver) SetKernelArg(h uintptr, index uint32, size uint64, value api.Ho
 	if k == nil {
 		return cl.INVALID_KERNEL
 	}
-	if index >= uint32(len(k.args)) {
+	if index >= uint32(k.args.Len()) {
 		return cl.INVALID_ARG_INDEX
 	}
-	var a argument
+	var a kernelargs.Value
 	if status := k.classify(int(index), size, value, &a); status != cl.SUCCESS {
 		return status
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.storeLocked(int(index), &a)
+	k.args.Set(int(index), &a)
 	return cl.SUCCESS
 }
 
@@ -249,48 +191,44 @@ func (d *Driver) SetKernelArg(h uintptr, index uint32, size uint64, value api.Ho
 const maxArgBytes = 32 << 10
 
 // classify turns what the program passed into an argument, or says what is wrong with it.
-func (k *Kernel) classify(index int, size uint64, value api.HostPtr, a *argument) api.Status {
-	a.set, a.dirty, a.size = true, true, size
+func (k *Kernel) classify(index int, size uint64, value api.HostPtr, a *kernelargs.Value) api.Status {
 	known := k.facts.Sizes[index]
 	switch {
 	case known.Other:
 		return cl.INVALID_ARG_VALUE
 	case known.Local:
-		return a.toLocal(size, value)
+		return toLocal(size, value, a)
 	case known.Image:
-		return k.toImage(index, known, size, value, a)
+		return k.toImage(known, size, value, a)
 	case known.Sampler:
 		return k.toSampler(size, value, a)
 	case known.Global:
-		if status := k.toBuffer(size, value, a); status != cl.SUCCESS {
-			return status
-		}
-		if a.buffer != nil && a.buffer.isObject() && !known.Reads && !known.Guessed {
+		b, status := k.toBuffer(size, value, a)
+		if status == cl.SUCCESS && b != nil && b.isObject() && !known.Reads && !known.Guessed {
 			return cl.INVALID_ARG_VALUE // the kernel may write through it
 		}
-		return cl.SUCCESS
+		return status
 	case known.Guessed && size == 8 && !value.Nil() && (known.Bytes == 8 || known.Bytes == 0 && !known.Value):
 		if status, handle := k.toHandle(value, a); handle {
 			return status
 		}
 	case known.Bytes != 0 && !known.Guessed:
-		return a.toValue(known.Bytes, size, value)
+		return toValue(known.Bytes, size, value, a)
 	}
 	return k.toUnknown(index, known.Bytes, size, value, a)
 }
 
 // toUnknown takes an argument that the driver alone can judge, unless it is as many bytes as the driver is known to
 // take.
-func (k *Kernel) toUnknown(index int, fits, size uint64, value api.HostPtr, a *argument) api.Status {
+func (k *Kernel) toUnknown(index int, fits, size uint64, value api.HostPtr, a *kernelargs.Value) api.Status {
 	if value.Nil() {
-		a.kind = clwire.ArgLocal
-		le.PutUint64(a.small[:], size)
+		a.SetLocal(size)
 		return k.askArg(index, a)
 	}
 	if size == 0 || size > maxArgBytes {
 		return cl.INVALID_ARG_SIZE
 	}
-	a.take(size, value)
+	a.SetBytes(value.Bytes(0, size))
 	if size == fits {
 		return cl.SUCCESS
 	}
@@ -299,78 +237,64 @@ func (k *Kernel) toUnknown(index int, fits, size uint64, value api.HostPtr, a *a
 
 // toHandle takes 8 bytes for a handle where the driver does not tell what they are and they can be one: ours come from
 // an address range of our own.
-func (k *Kernel) toHandle(value api.HostPtr, a *argument) (status api.Status, handle bool) {
+func (k *Kernel) toHandle(value api.HostPtr, a *kernelargs.Value) (status api.Status, handle bool) {
 	h := uintptr(le.Uint64(value.Bytes(0, 8)))
 	switch {
 	case k.d.buffers.Get(h) != nil:
-		return k.toBuffer(8, value, a), true
+		_, status = k.toBuffer(8, value, a)
+		return status, true
 	case k.d.samplers.Get(h) != nil:
 		return k.toSampler(8, value, a), true
 	}
 	return cl.INVALID_MEM_OBJECT, k.d.wasHandle(h) // the driver would follow it
 }
 
-func (a *argument) toLocal(size uint64, value api.HostPtr) api.Status {
+func toLocal(size uint64, value api.HostPtr, a *kernelargs.Value) api.Status {
 	if !value.Nil() {
 		return cl.INVALID_ARG_VALUE
 	}
 	if size == 0 {
 		return cl.INVALID_ARG_SIZE
 	}
-	a.kind = clwire.ArgLocal
-	le.PutUint64(a.small[:], size)
+	a.SetLocal(size)
 	return cl.SUCCESS
 }
 
-func (a *argument) toValue(want, size uint64, value api.HostPtr) api.Status {
+func toValue(want, size uint64, value api.HostPtr, a *kernelargs.Value) api.Status {
 	if value.Nil() {
 		return cl.INVALID_ARG_VALUE
 	}
 	if size != want {
 		return cl.INVALID_ARG_SIZE
 	}
-	a.take(size, value)
+	a.SetBytes(value.Bytes(0, size))
 	return cl.SUCCESS
 }
 
-func (a *argument) take(size uint64, value api.HostPtr) {
-	a.kind = clwire.ArgBytes
-	if size <= uint64(len(a.small)) {
-		copy(a.small[:], value.Bytes(0, size))
-		return
-	}
-	a.large = bytes.Clone(value.Bytes(0, size))
-}
-
-func (k *Kernel) toBuffer(size uint64, value api.HostPtr, a *argument) api.Status {
+// toBuffer makes an argument of a buffer, which it returns; nil for NULL.
+func (k *Kernel) toBuffer(size uint64, value api.HostPtr, a *kernelargs.Value) (*Buffer, api.Status) {
 	if size != 8 {
-		return cl.INVALID_ARG_SIZE
+		return nil, cl.INVALID_ARG_SIZE
 	}
-	a.kind = clwire.ArgMem
-	if value.Nil() {
-		return cl.SUCCESS
+	var h uintptr
+	if !value.Nil() {
+		h = uintptr(le.Uint64(value.Bytes(0, 8)))
 	}
-	h := uintptr(le.Uint64(value.Bytes(0, 8)))
 	if h == 0 {
-		return cl.SUCCESS
+		a.SetObject(clwire.ArgMem, nil)
+		return nil, cl.SUCCESS
 	}
-	a.buffer = k.d.buffers.Get(h)
-	if a.buffer == nil {
-		return cl.INVALID_MEM_OBJECT
+	b := k.d.buffers.Get(h)
+	if b == nil || b.ctx != k.program.ctx {
+		return nil, cl.INVALID_MEM_OBJECT
 	}
-	if a.buffer.ctx != k.program.ctx {
-		return cl.INVALID_MEM_OBJECT
-	}
-	le.PutUint64(a.small[:], a.buffer.id.Load())
-	return cl.SUCCESS
+	a.SetObject(clwire.ArgMem, b)
+	return b, cl.SUCCESS
 }
-
-// isObject says whether a launch must look after what the argument names.
-func (a *argument) isObject() bool { return a.kind == clwire.ArgMem || a.kind == clwire.ArgSampler }
 
 // askArg puts a size that only the driver can judge to it, once for each (index, kind, size).
-func (k *Kernel) askArg(index int, a *argument) api.Status {
-	class := kernelfacts.ArgClass{Index: uint16(index), Kind: a.kind, Size: a.size}
+func (k *Kernel) askArg(index int, a *kernelargs.Value) api.Status {
+	class := kernelfacts.ArgClass{Index: uint16(index), Kind: a.Kind(), Size: a.Size()}
 	if status, known := k.facts.ArgVerdict(class); known {
 		return status
 	}
@@ -385,44 +309,13 @@ func (k *Kernel) askArg(index int, a *argument) api.Status {
 		return status
 	}
 	// A copy: the argument itself stays on the caller's stack, which spares the hot path an allocation.
-	arg := clwire.Arg{Index: uint16(index), Kind: a.kind, Data: bytes.Clone(a.value())}
+	arg := clwire.Arg{Index: uint16(index), Kind: a.Kind(), Data: bytes.Clone(a.Wire())}
 	c, err := w.Ask(&clwire.SetArg{Kernel: k.id, Arg: arg})
 	if err != nil {
 		return cl.OUT_OF_RESOURCES
 	}
 	k.facts.RememberArg(class, api.Status(c.Status))
 	return api.Status(c.Status)
-}
-
-// storeLocked takes a new value over; one that equals what was sent last does not travel again.
-func (k *Kernel) storeLocked(index int, a *argument) {
-	old := &k.args[index]
-	if old.set && !old.dirty && old.kind == a.kind && old.size == a.size && old.buffer == a.buffer &&
-		old.sampler == a.sampler && bytes.Equal(old.value(), a.value()) {
-		return
-	}
-	if !old.set {
-		k.unset--
-	}
-	if !old.dirty {
-		k.dirty++
-	}
-	if old.set && old.kind == clwire.ArgLocal {
-		k.localBytes -= le.Uint64(old.small[:])
-	}
-	if a.kind == clwire.ArgLocal {
-		k.localBytes += le.Uint64(a.small[:])
-	}
-	moved := (old.set && old.isObject()) != a.isObject()
-	*old = *a
-	if moved {
-		k.memArgs = k.memArgs[:0]
-		for i := range k.args {
-			if k.args[i].set && k.args[i].isObject() {
-				k.memArgs = append(k.memArgs, i)
-			}
-		}
-	}
 }
 
 // workGroup is what is known of the kernel on a device. A device for which nothing was built runs the code of the one

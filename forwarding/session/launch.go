@@ -94,7 +94,7 @@ func (c *command) launch(k *Kernel, r *api.Range) api.Status {
 		return c.graph.addLaunch(k, r)
 	}
 	k.mu.Lock()
-	class := kernelfacts.ClassOf(r, c.q.device.index, k.localBytes)
+	class := kernelfacts.ClassOf(r, c.q.device.index, k.args.LocalBytes())
 	known := k.lastOK && class == k.last
 	if !known {
 		verdict, remembered := k.facts.LaunchVerdict(&class)
@@ -134,25 +134,15 @@ func (c *command) awaitVerdict(k *Kernel, class kernelfacts.LaunchClass, asked *
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if verdict != cl.SUCCESS {
-		k.resendLocked()
+		k.args.Resend() // nobody knows what a refused launch left behind
 		return verdict
 	}
 	k.last, k.lastOK = class, true
 	return cl.SUCCESS
 }
 
-// resendLocked marks every argument as not sent: nobody knows what a refused launch left behind.
-func (k *Kernel) resendLocked() {
-	for i := range k.args {
-		if a := &k.args[i]; a.set && !a.dirty {
-			a.dirty = true
-			k.dirty++
-		}
-	}
-}
-
 func (c *command) sendLaunchLocked(k *Kernel, r *api.Range, request uint64) api.Status {
-	if k.unset > 0 {
+	if !k.args.Complete() {
 		return cl.INVALID_KERNEL_ARGS
 	}
 	if status := c.prepareArgsLocked(k); status != cl.SUCCESS {
@@ -167,69 +157,45 @@ func (c *command) sendLaunchLocked(k *Kernel, r *api.Range, request uint64) api.
 	m := &q.pool.ndrange
 	m.Kernel, m.Dims, m.HasOffset, m.HasLocal = k.id, uint8(r.Dims), r.HasOffset, r.HasLocal
 	m.Global, m.Offset, m.Local = r.Global, r.Offset, r.Local
-	m.Args = m.Args[:0]
-	if k.dirty > 0 {
-		m.Args = k.takeDirtyLocked(m.Args)
-	}
+	m.Args = k.args.TakeDirty(m.Args[:0])
 	_, status := q.submitLocked(m, &m.Cmd, c.e, c.wait, request)
 	if status != cl.SUCCESS {
-		k.resendLocked()
+		k.args.Resend()
 	}
 	return status
 }
 
-func (k *Kernel) takeDirtyLocked(args []clwire.Arg) []clwire.Arg {
-	for i := range k.args {
-		if a := &k.args[i]; a.dirty {
-			args = append(args, clwire.Arg{Index: uint16(i), Kind: a.kind, Data: a.value()})
-			a.dirty = false
-		}
-	}
-	k.dirty = 0
-	return args
-}
-
-// prepareArgsLocked readies the kernel's buffers: alive, known to the worker, in their latest memory.
+// prepareArgsLocked readies the objects that the kernel's arguments name: alive, known to the worker.
 func (c *command) prepareArgsLocked(k *Kernel) api.Status {
-	for _, i := range k.memArgs {
-		a := &k.args[i]
-		if p := a.sampler; p != nil {
-			if !p.refs.Alive() {
-				return cl.INVALID_KERNEL_ARGS // released since it was set
-			}
-			if status := p.ensureRemote(c.q.w); status != cl.SUCCESS {
-				return status
-			}
-			continue
-		}
-		b := a.buffer
-		if b == nil {
-			continue
-		}
-		if !b.refs.Alive() {
+	for _, i := range k.args.Objects() {
+		o := k.args.Object(i)
+		if !o.Alive() {
 			return cl.INVALID_KERNEL_ARGS // released since it was set
 		}
-		if b.parent != nil {
-			if status := b.placed(c.q); status != cl.SUCCESS {
-				return status
-			}
+		var status api.Status
+		switch o := o.(type) {
+		case *Sampler:
+			status = o.ensureRemote(c.q.w)
+		case *Buffer:
+			status = c.prepareArg(o, k.facts.Sizes[i].Reads)
 		}
-		if b.root.special.Load() || b.remote.Load() != c.q.w {
-			writes := b.flags&cl.MEM_READ_ONLY == 0 && !k.facts.Sizes[i].Reads
-			if status := c.uses(b, writes); status != cl.SUCCESS {
-				return status
-			}
+		if status != cl.SUCCESS {
+			return status
 		}
-		if id := b.id.Load(); id != a.sentID {
-			a.sentID = id
-			le.PutUint64(a.small[:], id)
-			if !a.dirty {
-				a.dirty = true
-				k.dirty++
-			}
-		}
+		k.args.Renumber(i)
 	}
 	return cl.SUCCESS
+}
+
+// prepareArg readies a buffer, which the kernel only reads or not: in its latest memory, where it has several.
+func (c *command) prepareArg(b *Buffer, reads bool) api.Status {
+	if status := b.placed(c.q); status != cl.SUCCESS {
+		return status
+	}
+	if !b.root.special.Load() && b.remote.Load() == c.q.w {
+		return cl.SUCCESS
+	}
+	return c.uses(b, b.flags&cl.MEM_READ_ONLY == 0 && !reads)
 }
 
 // KernelInfo is clGetKernelInfo (§5.9.4).
@@ -321,7 +287,7 @@ func (d *Driver) KernelWorkGroupInfo(kernel, device uintptr, param uint32) ([]by
 	case cl.KERNEL_LOCAL_MEM_SIZE:
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return answers.U64(group.LocalBytes + k.localBytes), cl.SUCCESS
+		return answers.U64(group.LocalBytes + k.args.LocalBytes()), cl.SUCCESS
 	case cl.KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE:
 		return answers.Size(group.PreferredMultiple), cl.SUCCESS
 	case cl.KERNEL_PRIVATE_MEM_SIZE:

@@ -8,7 +8,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session/kernelfacts"
+	"tendril/forwarding/session/builds"
 )
 
 // Programs that are neither source nor binaries, and kernels that no build named.
@@ -57,13 +57,13 @@ func (d *Driver) CreateProgramWithBuiltInKernels(context uintptr, devices []uint
 		return 0, cl.INVALID_VALUE
 	}
 	p := &Program{d: d, ctx: ctx, devices: list, kind: programBuiltIn, binaries: [][]byte{[]byte(names)},
-		facts: map[string]*kernelfacts.Facts{}}
+		builds: builds.Table{BuiltIn: true}}
 	return d.originate(p)
 }
 
 // originate shows a program that the driver has accepted.
 func (d *Driver) originate(p *Program) (uintptr, api.Status) {
-	p.id, p.builds = d.newID(), map[uint32]*build{}
+	p.id = d.newID()
 	w, status := p.ctx.worker()
 	if status == cl.SUCCESS {
 		status = p.createRemote(w)
@@ -121,14 +121,6 @@ func (p *Program) askFacts(name string, round int) api.Status {
 	if err := json.Unmarshal(data, &facts); err != nil || facts.NumArgs > clwire.MaxArgs {
 		return cl.OUT_OF_RESOURCES
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.noteFactsLocked(name, &facts, round)
+	p.builds.Note(&facts, name, round)
 	return cl.SUCCESS
-}
-
-func (p *Program) noteFactsLocked(name string, facts *clwire.KernelFacts, round int) {
-	if p.round == round && p.facts[name] == nil {
-		p.facts[name] = kernelfacts.New(facts)
-	}
 }

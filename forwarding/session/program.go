@@ -9,8 +9,8 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/builds"
 	"tendril/forwarding/session/includes"
-	"tendril/forwarding/session/kernelfacts"
 )
 
 // programKind is where a program comes from.
@@ -36,24 +36,11 @@ type Program struct {
 	kind     programKind
 	binaries [][]byte // of programBinaries: one a device; of programIL and programBuiltIn one: the IL, the names
 
-	mu       sync.Mutex
-	created  bool // the worker knows it
-	builds   map[uint32]*build
-	facts    map[string]*kernelfacts.Facts // of kernels that the last build brought, or that were made since
-	round    int                           // builds taken over: facts asked for before one are not those after it
-	special  map[uint32][]byte             // specialization constants that the driver took; nil: none
-	kernels  int                           // attached kernel objects: no build while there are any
-	building int
-}
+	builds builds.Table
 
-// build is clGetProgramBuildInfo for one device.
-type build struct {
-	status     int32
-	by         *construction
-	log        []byte
-	binaryType uint32
-	globals    uint64
-	executable bool // built, and neither a library nor a compiled object
+	mu      sync.Mutex
+	created bool              // the worker knows it
+	special map[uint32][]byte // specialization constants that the driver took; nil: none
 }
 
 // maxSourceBytes keeps a program within one blob.
@@ -103,8 +90,7 @@ func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, bin
 	if total > maxSourceBytes {
 		return 0, cl.INVALID_BINARY, cl.OUT_OF_HOST_MEMORY
 	}
-	p := &Program{d: d, ctx: ctx, devices: list, kind: programBinaries, binaries: binaries, id: d.newID(),
-		builds: map[uint32]*build{}}
+	p := &Program{d: d, ctx: ctx, devices: list, kind: programBinaries, binaries: binaries, id: d.newID()}
 	w, status := ctx.worker()
 	if status == cl.SUCCESS {
 		status = p.createRemote(w)
@@ -118,7 +104,7 @@ func (d *Driver) CreateProgramWithBinary(context uintptr, devices []uintptr, bin
 
 func (d *Driver) showProgram(p *Program) (uintptr, api.Status) {
 	if p.id == 0 {
-		p.id, p.builds = d.newID(), map[uint32]*build{}
+		p.id = d.newID()
 	}
 	if p.kind != programLinked {
 		p.refs.Set(1)
@@ -177,27 +163,6 @@ func (p *Program) createRemote(w *worker) api.Status {
 	return status
 }
 
-func (p *Program) takeKernelsLocked(kernels []clwire.KernelFacts) {
-	p.facts = map[string]*kernelfacts.Facts{}
-	p.round++
-	for i := range kernels {
-		p.facts[kernels[i].Name] = kernelfacts.New(&kernels[i])
-	}
-}
-
-// executableLocked says whether some device has a program that was built or linked, and not only compiled.
-func (p *Program) executableLocked() bool {
-	if p.kind == programBuiltIn {
-		return true
-	}
-	for _, b := range p.builds {
-		if b.executable {
-			return true
-		}
-	}
-	return false
-}
-
 // RetainProgram is clRetainProgram.
 func (d *Driver) RetainProgram(h uintptr) api.Status {
 	if p := d.programs.Get(h); p != nil && p.refs.Retain() {
@@ -227,10 +192,7 @@ func (d *Driver) releaseProgram(p *Program) bool {
 
 // forget takes the program away from the worker.
 func (p *Program) forget() {
-	p.mu.Lock()
-	known := p.created || p.kind == programLinked
-	p.mu.Unlock()
-	if w := p.ctx.bound(); w != nil && known {
+	if w := p.ctx.bound(); w != nil && (p.kind == programLinked || p.known()) {
 		w.SendOneWay(&clwire.Release{ID: p.id})
 	}
 }
@@ -273,10 +235,7 @@ func (d *Driver) ProgramInfo(h uintptr, param uint32) ([]byte, api.Status) {
 
 // kernelNames is the driver's list. It is asked for when the program asks: not every driver survives the question.
 func (p *Program) kernelNames() ([]string, api.Status) {
-	p.mu.Lock()
-	executable := p.executableLocked()
-	p.mu.Unlock()
-	if !executable {
+	if !p.builds.Executable() {
 		return nil, cl.INVALID_PROGRAM_EXECUTABLE
 	}
 	if p.kind == programBuiltIn {
@@ -290,15 +249,15 @@ func (p *Program) kernelNames() ([]string, api.Status) {
 	return strings.FieldsFunc(answers.Text(list), func(r rune) bool { return r == ';' }), status
 }
 
-// buildLocked is the build of the code that a device runs: its own, or that of the device that it is a part of (§4.3);
-// nil: there is none.
-func (p *Program) buildLocked(dev *Device) *build {
+// build is that of the code that a device runs: its own, or that of the device that it is a part of (§4.3); false:
+// there is none.
+func (p *Program) build(dev *Device) (builds.Build, bool) {
 	for of := dev; of != nil; of = of.parent() {
-		if b := p.builds[of.index]; b != nil {
-			return b
+		if b, built := p.builds.Of(of.index); built {
+			return b, true
 		}
 	}
-	return nil
+	return builds.None, false
 }
 
 // binaryType is CL_PROGRAM_BINARY_TYPE of a program that was not built: what the driver calls the binary.
@@ -315,10 +274,7 @@ func (p *Program) binaryType(dev *Device) ([]byte, api.Status) {
 // binarySizes is CL_PROGRAM_BINARY_SIZES: of the program's devices in its order.
 func (p *Program) binarySizes() ([]byte, api.Status) {
 	sizes := make([]uint64, len(p.devices))
-	p.mu.Lock()
-	created := p.created
-	p.mu.Unlock()
-	if w := p.ctx.bound(); w != nil && created {
+	if w := p.ctx.bound(); w != nil && p.known() {
 		data, status := w.ask(&clwire.Query{Kind: clwire.QueryProgram, Object: p.id, Param: cl.PROGRAM_BINARY_SIZES})
 		if status != cl.SUCCESS {
 			return nil, status
@@ -371,30 +327,20 @@ func (d *Driver) ProgramBuildInfo(h, device uintptr, param uint32) ([]byte, api.
 	if dev == nil {
 		return nil, cl.INVALID_DEVICE
 	}
-	p.mu.Lock()
-	b, created := p.buildLocked(dev), p.created
-	if b == nil && param == cl.PROGRAM_BINARY_TYPE && created && p.kind != programSource && hasDevice(p.devices, dev) {
-		p.mu.Unlock() // the worker answers once the builds under way are over
-		return p.binaryType(dev)
-	}
-	defer p.mu.Unlock()
-	if !hasDevice(p.devices, dev) && (b == nil || !p.ctx.has(dev)) {
+	b, built := p.build(dev)
+	own := hasDevice(p.devices, dev)
+	if !own && (!built || !p.ctx.has(dev)) {
 		return nil, cl.INVALID_DEVICE
 	}
-	if b == nil {
-		b = &build{status: cl.BUILD_NONE, binaryType: cl.PROGRAM_BINARY_TYPE_NONE, by: &construction{}}
+	if !built && param == cl.PROGRAM_BINARY_TYPE && p.kind != programSource && p.known() {
+		return p.binaryType(dev) // the worker answers once the builds under way are over
 	}
-	switch param {
-	case cl.PROGRAM_BUILD_STATUS:
-		return answers.U32(uint32(b.status)), cl.SUCCESS
-	case cl.PROGRAM_BUILD_OPTIONS:
-		return answers.String(b.by.options), cl.SUCCESS
-	case cl.PROGRAM_BUILD_LOG:
-		return answers.String(answers.Text(b.log)), cl.SUCCESS
-	case cl.PROGRAM_BINARY_TYPE:
-		return answers.U32(b.binaryType), cl.SUCCESS
-	case cl.PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE:
-		return answers.Size(b.globals), cl.SUCCESS
-	}
-	return nil, cl.INVALID_VALUE
+	return b.Info(param)
+}
+
+// known says whether the worker knows the program.
+func (p *Program) known() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.created
 }

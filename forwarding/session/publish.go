@@ -11,7 +11,6 @@ import (
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
-	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/trace"
@@ -200,24 +199,11 @@ func (b *Buffer) moveOutLocked() (left *memory.Place, err error) {
 // replaceLocked puts the buffer into other memory: a new object for the worker, made when next used. Sub-buffers are
 // made anew too, since they alias the old memory. The caller frees the place that was left.
 func (b *Buffer) replaceLocked(p *memory.Place) (left *memory.Place) {
-	left = b.place
-	b.place = p
-	b.renumber()
+	b.renumber(b.d.newID()) // first: who finds the memory unpublished, without the lock, finds no object either
 	for sub := range b.subs {
-		sub.renumber()
+		sub.renumber(b.d.newID())
 	}
-	if b.published.Load() {
-		b.old = append(b.old, left.Segment)
-		return nil
-	}
-	return left
-}
-
-func (b *Buffer) renumber() {
-	old := b.id.Swap(b.d.newID())
-	if w := b.remote.Swap(nil); w != nil {
-		w.SendOneWay(&clwire.Release{ID: old})
-	}
+	return b.moveTo(p)
 }
 
 // freshen gives a published buffer memory that it may write; its contents come along if keep.
@@ -235,7 +221,6 @@ func (b *Buffer) freshen(keep bool) api.Status {
 		segment.Copy(p.Bytes(b.size), b.place.Bytes(b.size))
 	}
 	b.replaceLocked(p)
-	b.published.Store(false)
 	b.special.Store(b.mirror != nil)
 	if b.maps.Count() == 0 && len(b.ctx.bound().busyQueues()) == 0 {
 		for _, seg := range b.old {

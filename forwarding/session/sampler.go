@@ -8,6 +8,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/kernelargs"
 )
 
 // Sampler is a cl_sampler. The worker hears of it when a kernel uses it.
@@ -15,15 +16,14 @@ type Sampler struct {
 	refs   handle.Refs
 	d      *Driver
 	handle uintptr
-	id     uint64
 	ctx    *Context
 	given  []uint64 // properties, 0-terminated; nil: none
 
 	normalized         bool
 	addressing, filter uint32
 
-	mu     sync.Mutex // before worker.segMu, as Buffer.mu
-	remote *worker    // that knows it; guarded by mu
+	mu           sync.Mutex
+	remoteObject // changed under mu
 }
 
 // CreateSampler is clCreateSampler (OpenCL 1.2 §5.5).
@@ -65,8 +65,9 @@ func (d *Driver) createSampler(context uintptr, normalized, addressing, filter u
 	if !ctx.hasImages() {
 		return 0, cl.INVALID_OPERATION
 	}
-	p := &Sampler{d: d, id: d.newID(), ctx: ctx, given: given, normalized: normalized == 1,
-		addressing: uint32(addressing), filter: uint32(filter)}
+	p := &Sampler{d: d, ctx: ctx, given: given, normalized: normalized == 1, addressing: uint32(addressing),
+		filter: uint32(filter)}
+	p.id.Store(d.newID())
 	p.refs.Set(1)
 	h, err := d.samplers.Put(p)
 	if err != nil {
@@ -79,18 +80,26 @@ func (d *Driver) createSampler(context uintptr, normalized, addressing, filter u
 
 // ensureRemote makes the sampler known to the worker before the record that names it.
 func (p *Sampler) ensureRemote(w *worker) api.Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.remote == w {
+	if p.remote.Load() == w {
 		return cl.SUCCESS
 	}
-	if w.Send(&clwire.CreateSampler{ID: p.id, Context: p.ctx.id, Normalized: p.normalized, Addressing: p.addressing,
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.remote.Load() == w {
+		return cl.SUCCESS
+	}
+	if w.Send(&clwire.CreateSampler{ID: p.id.Load(), Context: p.ctx.id, Normalized: p.normalized, Addressing: p.addressing,
 		Filter: p.filter}, 0, 0) != nil {
 		return cl.OUT_OF_RESOURCES
 	}
-	p.remote = w
+	p.remote.Store(w)
 	return cl.SUCCESS
 }
+
+// Number implements kernelargs.Object, as do the methods below.
+func (p *Sampler) Number() uint64 { return p.id.Load() }
+func (p *Sampler) Alive() bool    { return p.refs.Alive() }
+func (p *Sampler) Retain() bool   { return p.refs.Retain() }
 
 // RetainSampler is clRetainSampler.
 func (d *Driver) RetainSampler(h uintptr) api.Status {
@@ -112,12 +121,7 @@ func (d *Driver) ReleaseSampler(h uintptr) api.Status {
 	}
 	if last {
 		d.samplers.Remove(p.handle)
-		p.mu.Lock()
-		w := p.remote
-		p.mu.Unlock()
-		if w != nil {
-			w.SendOneWay(&clwire.Release{ID: p.id})
-		}
+		p.releaseRemote()
 		d.releaseContext(p.ctx)
 	}
 	return cl.SUCCESS
@@ -146,7 +150,7 @@ func (d *Driver) SamplerInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	return nil, cl.INVALID_VALUE
 }
 
-func (k *Kernel) toSampler(size uint64, value api.HostPtr, a *argument) api.Status {
+func (k *Kernel) toSampler(size uint64, value api.HostPtr, a *kernelargs.Value) api.Status {
 	if size != 8 {
 		return cl.INVALID_ARG_SIZE
 	}
@@ -157,7 +161,6 @@ func (k *Kernel) toSampler(size uint64, value api.HostPtr, a *argument) api.Stat
 	if p == nil || p.ctx != k.program.ctx {
 		return cl.INVALID_SAMPLER
 	}
-	a.kind, a.sampler = clwire.ArgSampler, p
-	le.PutUint64(a.small[:], p.id)
+	a.SetObject(clwire.ArgSampler, p)
 	return cl.SUCCESS
 }

@@ -105,6 +105,8 @@ func (e *Event) EndHere(status api.Status) {
 // Number implements ways.Buffer, as do the buffer's methods below.
 func (b *Buffer) Number() uint64                { return b.id.Load() }
 func (b *Buffer) Reach(q ways.Queue) api.Status { return b.ensureRemote(q.(*Queue).w) }
+func (b *Buffer) Alive() bool                   { return b.refs.Alive() } // of kernelargs.Object, as Retain
+func (b *Buffer) Retain() bool                  { return b.refs.Retain() }
 func (b *Buffer) Mapped() []byte                { return b.bytes() }
 func (b *Buffer) Special() bool                 { return b.root.special.Load() }
 func (b *Buffer) Pin()                          { b.maps.Pin() }
