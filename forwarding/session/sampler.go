@@ -88,8 +88,8 @@ func (p *Sampler) ensureRemote(w *worker) api.Status {
 	if p.remote.Load() == w {
 		return cl.SUCCESS
 	}
-	if w.Send(&clwire.CreateSampler{ID: p.id.Load(), Context: p.ctx.id, Normalized: p.normalized, Addressing: p.addressing,
-		Filter: p.filter}, 0, 0) != nil {
+	if w.Send(&clwire.CreateSampler{ID: p.id.Load(), Context: p.ctx.id, Normalized: p.normalized,
+		Addressing: p.addressing, Filter: p.filter}, 0, 0) != nil {
 		return cl.OUT_OF_RESOURCES
 	}
 	p.remote.Store(w)
