@@ -114,3 +114,25 @@ func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes in
 	}
 	return RemoteWorker{ID: m.Worker, WorkerSHA256: m.WorkerSHA256, Tickets: m.Tickets}, nil
 }
+
+// JoinCluster makes the daemon's node a member of the cluster that has a node at address (HOST or HOST:PORT), with a
+// token of role pki.Node made there. The node keeps its objects and sessions; its clients on other machines have to
+// log in anew. It gives what became of it, as JSON. It may take some seconds. Errors: object.ErrExists for a node that
+// is in a cluster already, or whose name is taken there; object.ErrPermission for a token that is not good;
+// object.ErrVersion. The node then is what it was.
+func (c *Conn) JoinCluster(address, token string) (json.RawMessage, error) {
+	full, err := withPort(address)
+	if err != nil {
+		return nil, err
+	}
+	var raw json.RawMessage
+	err = c.query(wire.JoinCluster, &wire.JoinClusterRequest{Address: full, Token: token}, &raw)
+	return raw, err
+}
+
+// ClusterStatus describes the daemon's cluster, as its node knows it, as JSON.
+func (c *Conn) ClusterStatus() (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.ClusterStatus, nil, &raw)
+	return raw, err
+}

@@ -213,6 +213,7 @@ var repeatable = map[wire.Type]bool{
 	wire.SessionPage:      true,
 	wire.AllPage:          true,
 	wire.GPUs:             true,
+	wire.ClusterStatus:    true,
 	wire.CreateDevice:     true,
 	wire.GetDevice:        true,
 	wire.AttachObject:     true, // the daemon knows the attempt

@@ -28,7 +28,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/cluster"
-	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/keeper"
@@ -75,8 +74,10 @@ type Daemon struct {
 	pages          pageKeys
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
-	opening        sync.Mutex // one attempt to open the door for other machines at a time
-	closedDoor     string     // guarded by opening: why it is not open; "" = it is, or is not wanted
+	dialNode       nodeDial
+	wantsNodes     atomic.Bool // a join is under way: other nodes have to reach this one
+	opening        sync.Mutex  // one attempt to open the door for other machines at a time
+	closedDoor     string      // guarded by opening: why it is not open; "" = it is, or is not wanted
 	ready          func()
 
 	wantsTakeover bool
@@ -104,12 +105,15 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	}
 	build.Executable = orDefault(build.Executable, "/proc/self/exe")
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Daemon{
+	d := &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), peering: newPeering(), ready: func() {},
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}}, pages: pageKeys{keys: map[[32]byte]pageKey{}},
-	}, nil
+		dialNode: dialTCP,
+	}
+	d.meta.init()
+	return d, nil
 }
 
 // OnReady sets what is called once the node serves; before Run.
@@ -120,12 +124,13 @@ func (d *Daemon) steps() []step {
 	return []step{
 		{"takeover", d.beginTakeover, d.endTakeover},
 		{"state directory", d.openState, d.closeState},
+		{"join or leave", d.finishMove, nil},
 		{"state directory's parts", d.lookAtState, nil},
 		{"identity", d.loadIdentity, nil},
 		{"authority", d.openAuthority, nil},
-		{"cluster metadata", d.openMetadata, func() error { return d.meta.raft.Close() }},
-		{"membership", d.register, nil},
+		{"cluster metadata", d.openMetadata, d.closeMetadata},
 		{"node certificate", d.openKeyring, nil},
+		{"membership", d.enter, nil},
 		{"first start", d.endFirstStart, nil},
 		{"descriptor limit", d.raiseLimit, nil},
 		{"protection", d.protect, nil},
@@ -134,6 +139,7 @@ func (d *Daemon) steps() []step {
 		{"worker pool", d.openPool, func() error { return d.pool.Close() }},
 		{"drivers", d.startProbe, nil},
 		{"publications", d.resumePublishing, d.stopPublishing},
+		{"publications of before a join", d.resumeRepublishing, nil},
 		{"front door", d.openDoor, d.closeDoor},
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
@@ -529,10 +535,9 @@ func (d *Daemon) openDoor() error {
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers,
-		Cluster: d, Peers: d,
+		Cluster: d, Peers: d, Nodes: d,
 		GPUs: func() (any, error) { list, err := d.keeper.Devices(); return notNil(list), err },
-		TLS:  pki.ServerConfig(d.meta.keyring.Certificate, d.verifier()), Remote: remotePeer,
-		Revoked:       d.verifier().Revoked,
+		TLS:  d.doorTLS(), Remote: remotePeer, Revoked: d.revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
 		MaxFiles: d.connectionsFiles(),

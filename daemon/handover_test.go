@@ -77,7 +77,8 @@ func leaveAChild() {
 }
 
 func configUnder(dir string) Config {
-	c := Config{Listen: "none", Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"),
+	c := Config{Listen: orDefault(os.Getenv("HANDOVER_LISTEN"), "none"), NodeName: os.Getenv("HANDOVER_NAME"),
+		Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"),
 		CapacityBytes: 64 << 20, WarmBytes: -1, Vendors: []string{filepath.Join(dir, "vendors")}}
 	c, err := c.Defaults(aMachine(), env("HOME=/"))
 	if err != nil {
@@ -94,10 +95,10 @@ type nodeProcess struct {
 	said  bytes.Buffer // likewise
 }
 
-func startNodeProcess(t *testing.T, dir, kill string, take bool) *nodeProcess {
+func startNodeProcess(t *testing.T, dir, kill string, take bool, more ...string) *nodeProcess {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-node")
-	cmd.Env = append(os.Environ(), "HANDOVER_DIR="+dir, "HANDOVER_KILL="+kill)
+	cmd.Env = append(append(os.Environ(), "HANDOVER_DIR="+dir, "HANDOVER_KILL="+kill), more...)
 	if take {
 		cmd.Env = append(cmd.Env, "HANDOVER_TAKE=1")
 	}

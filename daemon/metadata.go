@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"tendril/cluster"
 	"tendril/cluster/fsm"
@@ -32,69 +30,205 @@ const (
 	sweepEvery  = time.Hour        // forgetting what expired
 )
 
-// metadata is this node's part of the cluster: its keys and its copy of the facts. The start-up steps set it; nothing
-// but tenants changes afterwards.
+// metadata is this node's part of the cluster: its keys and its copy of the facts. authority, keyring and raft are
+// those of the membership that holds now.
 type metadata struct {
-	authority   *pki.Authority
-	keyring     *pki.Keyring
-	raft        *raftnode.Node
+	now       current
+	authority authorityNow
+	keyring   keyringNow
+	raft      raftNow
+
 	node        fsm.UUID
 	incarnation fsm.UUID
 	tenants     atomic.Pointer[tenancy.Table]
+
+	// gate is held for reading by who proposes, and for writing while another membership takes the place of the
+	// present one: so nothing is changed in a cluster that the node has taken its leave of.
+	gate   sync.RWMutex
+	coming atomic.Pointer[membership] // the one that is about to: it answers the other nodes already
+	moving sync.Mutex                 // one join or leave at a time
 }
 
-func (d *Daemon) openAuthority() (err error) {
-	d.meta.authority, err = pki.OpenAuthority(d.cfg.StateDir, time.Now)
+// init makes the views.
+func (x *metadata) init() {
+	x.authority, x.keyring, x.raft = authorityNow{&x.now}, keyringNow{&x.now}, raftNow{&x.now}
+}
+
+func (d *Daemon) openAuthority() error {
+	d.meta.node, d.meta.incarnation = fsm.UUID(d.identity.Node), fsm.UUID(d.identity.Incarnation)
+	m := d.newMembership()
+	if err := m.book.open(); err != nil {
+		d.log.WithError(err).Warnf("%s cannot be read: other nodes are found by what the metadata says of them",
+			m.book.path)
+	}
+	var err error
+	m.authority, err = pki.OpenAuthority(d.cfg.StateDir, time.Now)
+	d.meta.now.Store(m)
 	return err
 }
 
 func (d *Daemon) openMetadata() (err error) {
-	ctx, cancel := context.WithTimeout(d.ctx, raftStart)
-	defer cancel()
-	d.meta.node, d.meta.incarnation = fsm.UUID(d.identity.Node), fsm.UUID(d.identity.Incarnation)
-	d.meta.raft, err = raftnode.Open(ctx, raftnode.Options{
-		Dir: filepath.Join(d.cfg.StateDir, raftFolder), ID: d.identity.Node.String(), Known: !d.first &&
-			!d.anyway, Log: d.log.WithField("part", "raft"), Level: logrus.WarnLevel,
-	})
-	return err
+	return d.meta.now.Load().openRaft(d, !d.first && !d.anyway)
 }
+
+func (d *Daemon) closeMetadata() error { return d.meta.now.Load().close() }
 
 // propose has the cluster do a command under a fresh request id.
 func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
-	return d.meta.raft.Propose(ctx, fsm.UUID(object.NewID()), cmd)
+	d.meta.gate.RLock()
+	defer d.meta.gate.RUnlock()
+	return d.meta.now.Load().propose(ctx, cmd)
 }
 
-// register tells the cluster of this run of the node, and brings the configured tenants in.
-func (d *Daemon) register() error {
-	var epoch uint64
-	d.meta.raft.View(func(s *fsm.State) {
-		if n, ok := s.Node(d.meta.node); ok {
-			epoch = n.Epoch
+// enter makes this run of the node known to its cluster. A cluster of one does so at once; otherwise the others may not
+// be there, and the node serves without them.
+func (d *Daemon) enter() error {
+	m := d.meta.now.Load()
+	if err := d.loadTenants(); err != nil {
+		return err
+	}
+	if m.raft.Leads() && !m.others() {
+		if err := d.register(m); err != nil {
+			return err
+		}
+		close(m.registered)
+		return d.syncTenants(m)
+	}
+	m.running.Go(func() { d.enterLate(m) })
+	return nil
+}
+
+// enterAgain is the pause before a node that could not tell its cluster of itself tries again.
+const enterAgain = time.Second
+
+// enterLate is enter for a node whose cluster may not answer yet.
+func (d *Daemon) enterLate(m *membership) {
+	said := false
+	for err := d.register(m); err != nil; err = d.register(m) {
+		if m.ctx.Err() != nil {
+			return
+		}
+		if !said {
+			said = true
+			d.log.WithError(err).Warn("the cluster does not know of this node's start yet; trying again")
+		}
+		m.pause(enterAgain)
+	}
+	close(m.registered)
+	if err := d.syncTenants(m); err != nil && m.ctx.Err() == nil {
+		d.log.WithError(err).Warn("cannot tell the cluster of this node's tenants")
+	}
+}
+
+// pause waits, and ends early with the membership.
+func (m *membership) pause(t time.Duration) {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-m.ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// whenEntered calls f once the cluster knows of this run of the node: now, where it does, and its error counts; else
+// later, and its error is logged. what says what f does.
+func (d *Daemon) whenEntered(what string, f func() error) error {
+	m := d.meta.now.Load()
+	select {
+	case <-m.registered:
+		return f()
+	default:
+	}
+	m.running.Go(func() {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-m.registered:
+		}
+		for err := f(); err != nil && m.ctx.Err() == nil; err = f() {
+			d.log.WithError(err).Warnf("cannot %s yet; trying again", what)
+			m.pause(enterAgain)
 		}
 	})
-	node := fsm.Node{ID: d.meta.node, Name: d.identity.Name, Incarnation: d.meta.incarnation, Version: d.build.Version,
-		Epoch: epoch}
-	if d.cfg.Listen != "none" {
-		node.Client = []string{d.cfg.Listen}
+	return nil
+}
+
+// proposeIn is propose in a membership that is not yet, or may not be any more, the present one.
+func (d *Daemon) proposeIn(m *membership, cmd fsm.Command) (fsm.Result, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	return m.propose(ctx, cmd)
+}
+
+// recordOwn has the cluster keep account of the certificate that the node shows, where it does not yet.
+func (d *Daemon) recordOwn(m *membership) error {
+	leaf := m.keyring.Certificate().Leaf
+	subject, err := pki.SubjectOf(leaf)
+	if err != nil {
+		return err
 	}
-	_, err := d.propose(&fsm.PutNode{Node: node})
+	serial, err := pki.SerialOf(leaf)
+	if err != nil {
+		return err
+	}
+	known := false
+	m.raft.View(func(s *fsm.State) { _, known = s.Certificate(fsm.UUID(serial)) })
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	result, _, err := m.send(ctx, &fsm.RecordCertificate{ // it does not show here before the node is a member
+		Certificate: certificateOf(pki.Issued{Certificate: leaf, Serial: serial}, subject)})
+	if err != nil || errors.Is(result.Err(), object.ErrExists) { // this node's copy of the metadata is behind
+		return err
+	}
+	return result.Err()
+}
+
+// register tells the cluster of this run of the node.
+func (d *Daemon) register(m *membership) error {
+	err := d.recordOwn(m)
 	if err == nil {
-		err = d.syncTenants()
+		err = d.putNode(m)
+	}
+	if errors.Is(err, object.ErrBusy) { // this node's copy of the metadata was behind: it is not now
+		err = d.putNode(m)
 	}
 	return err
 }
 
-// syncTenants makes the cluster's tenants those of the configuration, and the table of them.
-func (d *Daemon) syncTenants() error {
+func (d *Daemon) putNode(m *membership) error {
+	var epoch uint64
+	m.raft.View(func(s *fsm.State) {
+		if n, ok := s.Node(d.meta.node); ok {
+			epoch = n.Epoch
+		}
+	})
+	addresses := d.advertised()
+	_, err := d.proposeIn(m, &fsm.PutNode{Node: fsm.Node{ID: d.meta.node, Name: d.identity.Name,
+		Incarnation: d.meta.incarnation, Version: clip(d.build.Version), Epoch: epoch, Client: addresses,
+		Peer: addresses}})
+	return err
+}
+
+// loadTenants makes the table of the configured tenants.
+func (d *Daemon) loadTenants() error {
 	table, err := tenancy.NewTable(d.cfg.Tenants)
-	if err != nil {
-		return err
+	if err == nil {
+		d.meta.tenants.Store(table)
 	}
-	d.meta.tenants.Store(table)
+	return err
+}
+
+// syncTenants makes the cluster's tenants those of the configuration. In a cluster of several, each node has a
+// configuration: what one of them has defined stays, and what differs here is reported.
+func (d *Daemon) syncTenants(m *membership) error {
 	var have []fsm.Tenant
-	d.meta.raft.View(func(s *fsm.State) { have = s.Tenants() })
+	m.raft.View(func(s *fsm.State) { have = s.Tenants() })
+	alone := !m.others()
 	for _, t := range d.cfg.Tenants {
 		want := fsm.Tenant{Name: t.Name, Users: t.Users, Groups: t.Groups, Certificates: t.Certificates}
 		if i := slices.IndexFunc(have, func(h fsm.Tenant) bool { return h.Name == t.Name }); i >= 0 {
@@ -104,35 +238,37 @@ func (d *Daemon) syncTenants() error {
 				slices.Equal(old.Certificates, t.Certificates) {
 				continue
 			}
+			if !alone {
+				d.log.WithField("tenant", t.Name).Warn("another node of the cluster defines this tenant otherwise: " +
+					"the cluster keeps the first definition; make the configurations equal")
+				continue
+			}
 			want.Epoch = old.Epoch
 		}
-		if _, err := d.propose(&fsm.PutTenant{Tenant: want}); err != nil {
+		if _, err := d.proposeIn(m, &fsm.PutTenant{Tenant: want}); err != nil {
 			return err
 		}
 	}
+	if !alone {
+		return nil // the others' are not for this node to remove
+	}
 	for _, gone := range have {
-		if _, err := d.propose(&fsm.RemoveTenant{Name: gone.Name, Epoch: gone.Epoch}); err != nil {
+		if _, err := d.proposeIn(m, &fsm.RemoveTenant{Name: gone.Name, Epoch: gone.Epoch}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openKeyring gets the node's certificate and starts what renews it and what forgets expired tokens. Both end with
-// d.ctx.
-func (d *Daemon) openKeyring() (err error) {
-	subject := pki.Subject{Name: d.identity.Name, Role: pki.Node, Node: d.identity.Node.String()}
-	issue := pki.IssueFrom(d.meta.authority, subject, pki.NodeLife, func(_ context.Context, i pki.Issued) error {
-		_, err := d.propose(&fsm.RecordCertificate{Certificate: certificateOf(i, subject)})
-		return err
-	})
-	path := filepath.Join(d.cfg.StateDir, pki.NodeFile)
-	d.meta.keyring, err = pki.OpenKeyring(d.ctx, path, d.identity.Name, d.meta.authority.Certificate(), issue, time.Now)
-	if err != nil {
+// openKeyring gets the node's certificate and starts what renews it, what forgets expired tokens and what follows the
+// cluster. They end with d.ctx, or the membership.
+func (d *Daemon) openKeyring() error {
+	m := d.meta.now.Load()
+	if err := m.openKeyring(d); err != nil {
 		return err
 	}
-	d.joined.Go(func() { d.meta.keyring.Run(d.ctx, d.notRenewed) })
 	d.joined.Go(d.sweepMetadata)
+	d.serveCluster(m)
 	return nil
 }
 
@@ -149,10 +285,14 @@ func (d *Daemon) reloadCertificate() {
 }
 
 func certificateOf(i pki.Issued, s pki.Subject) fsm.Certificate {
-	return fsm.Certificate{
+	c := fsm.Certificate{
 		Serial: fsm.UUID(i.Serial), Subject: s.Name, Role: fsm.Role(s.Role), Tenant: s.Tenant,
 		Expires: i.Certificate.NotAfter.UnixNano(),
 	}
+	if id, err := parseUUID(s.Node); err == nil {
+		c.Tenant = fsm.NodeTenant(id)
+	}
+	return c
 }
 
 func (d *Daemon) sweepMetadata() {
@@ -163,6 +303,9 @@ func (d *Daemon) sweepMetadata() {
 		case <-d.ctx.Done():
 			return
 		case <-tick.C:
+			if !d.meta.now.Load().raft.Leads() {
+				continue
+			}
 			if _, err := d.propose(&fsm.Sweep{}); err != nil && d.ctx.Err() == nil {
 				d.log.WithError(err).Warn("cannot remove expired tokens and certificates")
 			}
@@ -170,14 +313,11 @@ func (d *Daemon) sweepMetadata() {
 	}
 }
 
-// verifier believes certificates of this cluster that were not revoked.
-func (d *Daemon) verifier() *pki.Verifier {
-	return &pki.Verifier{Authority: d.meta.authority.Certificate(), Now: time.Now,
-		Revoked: func(s pki.Serial) (revoked bool) {
-			d.meta.raft.View(func(st *fsm.State) { revoked = st.Revoked(fsm.UUID(s)) })
-			return revoked
-		}}
-}
+// verifier believes certificates of the present cluster that were not revoked.
+func (d *Daemon) verifier() *pki.Verifier { return d.meta.now.Load().verifier() }
+
+// revoked reports whether a certificate is good no more.
+func (d *Daemon) revoked(s pki.Serial) bool { return d.meta.now.Load().revoked(s) }
 
 // localTenant gives the tenant of a process of this machine.
 func (d *Daemon) localTenant(uid, gid uint32) string { return d.meta.tenants.Load().Local(uid, gid) }
@@ -187,6 +327,11 @@ func (d *Daemon) publishDevices() {
 	platforms, err := d.pool.Platforms(d.ctx)
 	if err != nil {
 		return // the daemon is ending
+	}
+	select {
+	case <-d.meta.now.Load().registered:
+	case <-d.ctx.Done():
+		return
 	}
 	cmd := &fsm.PutDevices{Node: d.meta.node, Incarnation: d.meta.incarnation}
 	seen := map[fsm.DeviceKey]bool{}
@@ -240,9 +385,9 @@ func explainMetadata(err error) error {
 }
 
 // certificateDER signs a request for s and records it with record.
-func (d *Daemon) certificateDER(request []byte, s pki.Subject,
+func (d *Daemon) certificateDER(request []byte, s pki.Subject, life time.Duration,
 	record func(fsm.Certificate) error) (*x509.Certificate, error) {
-	issued, err := d.meta.authority.Issue(request, s, pki.ClientLife)
+	issued, err := d.meta.authority.Issue(request, s, life)
 	if err != nil {
 		return nil, err
 	}

@@ -281,6 +281,10 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 func (d *Daemon) resumePublishing() error {
 	d.published.follower = d.store.Follow()
 	d.joined.Go(d.followPublished)
+	return d.whenEntered("tell the cluster what is still published here", d.holdPublished)
+}
+
+func (d *Daemon) holdPublished() error {
 	var mine []fsm.Object
 	d.meta.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {

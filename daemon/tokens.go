@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -131,9 +132,12 @@ func at(ns int64) time.Time {
 	return time.Unix(0, ns).UTC()
 }
 
-// anyoneMayCome reports whether some token or certificate lets a stranger in: before that nobody needs to reach the
-// front door.
+// anyoneMayCome reports whether some token or certificate lets a stranger in, or other nodes have to reach this one:
+// before that nobody needs to reach the front door.
 func (d *Daemon) anyoneMayCome() (may bool) {
+	if d.meta.now.Load().others() || d.meta.coming.Load() != nil || d.wantsNodes.Load() {
+		return true
+	}
 	d.meta.raft.View(func(s *fsm.State) {
 		now := max(s.Now(), time.Now().UnixNano())
 		for _, t := range s.Tokens() {
@@ -160,29 +164,50 @@ func (d *Daemon) RevokeToken(m wire.RevokeTokenRequest) error {
 
 func (d *Daemon) endRevoked() {
 	v := d.verifier()
+	if d.door.Load() == nil { // nobody came in yet
+		return
+	}
 	d.door.Load().EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" && v.Revoked(p.Serial) })
+}
+
+// currentTime is how long a stranger waits for what the cluster knows of its token.
+const currentTime = 3 * time.Second
+
+// goodToken gives a token that may be used. One that this node does not know, or knows to be no good, may have been
+// made at another node a moment ago: the leader is asked then.
+func (d *Daemon) goodToken(id object.ID, secretHash [32]byte) (token fsm.Token, err error) {
+	var check fsm.Result
+	look := func(s *fsm.State) {
+		token, _ = s.Token(fsm.UUID(id))
+		check = s.CheckToken(fsm.UUID(id), secretHash, max(s.Now(), time.Now().UnixNano()))
+	}
+	m := d.meta.now.Load()
+	m.raft.View(look)
+	if check.Code != 0 && m.others() && !m.raft.Leads() {
+		ctx, cancel := context.WithTimeout(m.ctx, currentTime)
+		defer cancel()
+		if err := m.read(ctx, look); err != nil {
+			d.log.WithError(err).Debug("the cluster cannot be asked for a token: it is judged by what this node knows")
+		}
+	}
+	return token, check.Err()
 }
 
 // Enroll implements frontdoor.Cluster: the token pays for a certificate, in one command.
 func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
-	var token fsm.Token
-	var check fsm.Result
-	d.meta.raft.View(func(s *fsm.State) {
-		token, _ = s.Token(fsm.UUID(m.Token))
-		check = s.CheckToken(fsm.UUID(m.Token), m.SecretHash, max(s.Now(), time.Now().UnixNano()))
-	})
-	if err := check.Err(); err != nil { // before anything is signed or written: anybody can come as far as this
+	token, err := d.goodToken(m.Token, m.SecretHash)
+	if err != nil { // before anything is signed or written: anybody can come as far as this
 		return nil, err
 	}
 	subject := pki.Subject{Name: m.Name, Role: pki.Role(token.Role), Tenant: token.Tenant}
 	if subject.Role == pki.Node {
-		return nil, fmt.Errorf("%w: nodes cannot join a cluster yet: make a token with --role user",
-			object.ErrUnsupported)
+		return nil, fmt.Errorf("%w: this token is for nodes (tendril cluster join): make one with --role user",
+			object.ErrPermission)
 	}
 	if owner := d.meta.tenants.Load().Reserved(m.Name); owner != "" && owner != token.Tenant {
 		return nil, fmt.Errorf("%w: the name %.60q is reserved for a tenant: use another --name, or a token made with --tenant", object.ErrPermission, m.Name)
 	}
-	cert, err := d.certificateDER(m.Request, subject, func(c fsm.Certificate) error {
+	cert, err := d.certificateDER(m.Request, subject, pki.ClientLife, func(c fsm.Certificate) error {
 		_, err := d.propose(&fsm.SpendToken{ID: fsm.UUID(m.Token), SecretHash: m.SecretHash, Certificate: c})
 		return err
 	})
@@ -198,7 +223,7 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 // the same token, so that revoking that ends both.
 func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
 	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant},
-		func(c fsm.Certificate) error {
+		pki.ClientLife, func(c fsm.Certificate) error {
 			_, err := d.propose(&fsm.RenewCertificate{Old: fsm.UUID(p.Serial), Certificate: c})
 			return err
 		})

@@ -21,6 +21,7 @@ const TicketBytes = 32
 const (
 	KindControl uint8 = 0 // TLS with the daemon, then frames
 	KindTicket  uint8 = 1 // goes on with the worker that the ticket names
+	KindRaft    uint8 = 2 // TLS between two daemons of a cluster, then raft's messages
 )
 
 // PrefaceVersion is the only version of what follows a preface so far.
@@ -36,7 +37,7 @@ const (
 type Preface struct {
 	Lowest, Highest uint16 // versions that the client speaks
 	Kind            uint8
-	Ticket          [TicketBytes]byte // zero for KindControl
+	Ticket          [TicketBytes]byte // zero but for KindTicket
 }
 
 // NewPreface makes a preface of this version.
@@ -70,9 +71,9 @@ func ParsePreface(b *[PrefaceBytes]byte) (p Preface, err error) {
 	case p.Lowest > PrefaceVersion || p.Highest < PrefaceVersion:
 		return p, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use the same release",
 			object.ErrVersion, p.Lowest, p.Highest, PrefaceVersion)
-	case p.Kind > KindTicket:
+	case p.Kind > KindRaft:
 		return p, fault("a connection of kind %d", p.Kind)
-	case (p.Kind == KindControl) != (p.Ticket == [TicketBytes]byte{}):
+	case (p.Kind != KindTicket) != (p.Ticket == [TicketBytes]byte{}):
 		return p, fault("a connection of kind %d with a ticket of the wrong form", p.Kind)
 	}
 	return p, nil

@@ -82,6 +82,9 @@ var commandTypes = []struct {
 	{TypeRenewCertificate, "RenewCertificate", func() Command { return new(RenewCertificate) }},
 }
 
+// Level says which commands this release knows: a node must know all that its cluster uses.
+const Level = uint16(TypeRenewCertificate)
+
 // Encode makes a command's bytes. request makes it idempotent: the same request again, within the last MaxRequests
 // requests, changes nothing and gets the same result; the zero request is never remembered. Errors: ErrProtocol when a
 // field is beyond its limit, ErrFull when the whole is beyond MaxCommandBytes.

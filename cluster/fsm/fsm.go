@@ -75,6 +75,9 @@ type State struct {
 	ordered  nameList          // of names' keys
 	requests map[UUID]*request // the last MaxRequests, also in order
 	order    []*request        // oldest first
+
+	nodeChanges uint64 // since this State was made: see NodeChanges
+	revocations uint64 // since this State was made: see Revocations
 }
 
 // New makes the empty state.

@@ -23,11 +23,18 @@ func (p *PutNode) apply(s *State, at int64) Result {
 		return refuse(object.ErrInvalid, "node %s (%q) with incarnation %s: none of them may be empty", p.Node.ID,
 			p.Node.Name, p.Node.Incarnation)
 	}
+	for _, other := range s.nodes {
+		if other.Name == p.Node.Name && other.ID != p.Node.ID {
+			return refuse(object.ErrExists, "node %s is called %q already: start this one with another --node-name",
+				other.ID, other.Name)
+		}
+	}
 	n := p.Node
 	old, r := put(s.nodes, n.ID, &n, MaxNodes, "node "+n.Name)
 	if r.Code != 0 {
 		return r
 	}
+	s.nodeChanges++
 	n.Joined = at
 	if old != nil {
 		n.Joined = old.Joined
@@ -38,7 +45,8 @@ func (p *PutNode) apply(s *State, at int64) Result {
 	return r
 }
 
-// RemoveNode takes a node out for good, with its devices and replicas. Objects that were nowhere else are gone.
+// RemoveNode takes a node out for good, with its devices and replicas. Objects that were nowhere else are gone, and its
+// certificates are good no more.
 type RemoveNode struct {
 	Node  UUID
 	Epoch uint64
@@ -50,7 +58,7 @@ func (r *RemoveNode) walk(c *codec) {
 	c.u64(&r.Epoch)
 }
 
-func (r *RemoveNode) apply(s *State, _ int64) Result {
+func (r *RemoveNode) apply(s *State, at int64) Result {
 	n := s.nodes[r.Node]
 	if n == nil {
 		return refuse(object.ErrNotFound, "node %s is no member", r.Node)
@@ -60,7 +68,14 @@ func (r *RemoveNode) apply(s *State, _ int64) Result {
 	}
 	s.dropDevices(r.Node)
 	s.dropReplicas(func(x Replica) bool { return x.Node == r.Node })
+	for _, c := range s.certificates {
+		if c.Role == RoleNode && c.Tenant == NodeTenant(r.Node) && c.Revoked == 0 {
+			c.Revoked, c.Reason = at, "its node left the cluster"
+		}
+	}
 	delete(s.nodes, r.Node)
+	s.nodeChanges++
+	s.revocations++
 	return done(0)
 }
 

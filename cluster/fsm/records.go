@@ -164,15 +164,18 @@ func (t *Token) walk(c *codec) {
 	c.i64(&t.Revoked)
 }
 
+// NodeTenant is the tenant in the records of a node's certificates: it says whose they are.
+func NodeTenant(node UUID) string { return "node:" + node.String() }
+
 // Certificate is what is kept of a certificate that this cluster's authority issued.
 type Certificate struct {
 	Serial  UUID // the serial number, big-endian, 128 bits
 	Subject string
 	Role    Role
-	Tenant  string
-	Token   UUID  // that paid for it, or for the one that it renews; zero = the node's own
-	Expires int64 // Unix ns; it is forgotten some time after
-	Revoked int64 // Unix ns; 0 = good
+	Tenant  string // of a node's: NodeTenant
+	Token   UUID   // that paid for it, or for the one that it renews; zero = the node's own
+	Expires int64  // Unix ns; it is forgotten some time after
+	Revoked int64  // Unix ns; 0 = good
 	Reason  string
 }
 

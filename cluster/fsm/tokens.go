@@ -36,7 +36,8 @@ func (t *CreateToken) apply(s *State, at int64) Result {
 }
 
 // SpendToken checks a token and records the certificate that it pays for, in one step: a token that may be used once
-// cannot be used twice, wherever in the cluster it is shown. Role and Tenant of the record are the token's.
+// cannot be used twice, wherever in the cluster it is shown. Role and Tenant of the record are the token's, but for a
+// node's: that has NodeTenant.
 type SpendToken struct {
 	ID          UUID
 	SecretHash  [32]byte
@@ -55,7 +56,10 @@ func (t *SpendToken) apply(s *State, at int64) Result {
 		return r
 	}
 	x, c := s.tokens[t.ID], t.Certificate
-	c.Role, c.Tenant, c.Token, c.Revoked, c.Reason = x.Role, x.Tenant, x.ID, 0, ""
+	if x.Role != RoleNode {
+		c.Tenant = x.Tenant
+	}
+	c.Role, c.Token, c.Revoked, c.Reason = x.Role, x.ID, 0, ""
 	if r := s.record(&c, at); r.Code != 0 {
 		return r
 	}
@@ -114,6 +118,7 @@ func (t *RevokeToken) apply(s *State, at int64) Result {
 	if x.Revoked == 0 {
 		x.Revoked = at
 	}
+	s.revocations++
 	for _, c := range s.certificates {
 		if t.Certificates && c.Token == t.ID && c.Revoked == 0 {
 			c.Revoked, c.Reason = at, "its token was revoked"
@@ -215,6 +220,7 @@ func (r *RevokeCertificate) apply(s *State, at int64) Result {
 	}
 	if c.Revoked == 0 {
 		c.Revoked, c.Reason = at, r.Reason
+		s.revocations++
 	}
 	return done(0)
 }

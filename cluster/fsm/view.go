@@ -89,6 +89,13 @@ func (s *State) Revoked(serial UUID) bool {
 	return c != nil && c.Revoked != 0
 }
 
+// NodeChanges rises with each change of the list of nodes, in this State's life: whoever keeps something of that list
+// looks again when it is another number, or another State.
+func (s *State) NodeChanges() uint64 { return s.nodeChanges }
+
+// Revocations is NodeChanges for certificates that are good no more.
+func (s *State) Revocations() uint64 { return s.revocations }
+
 // Object finds a published object.
 func (s *State) Object(id UUID) (Object, bool) {
 	o, ok := find(s.objects, id)

@@ -78,6 +78,29 @@ func newAuthority(path string, now func() time.Time) (*Authority, error) {
 	return &Authority{cert: cert, key: key, now: now}, nil
 }
 
+// AuthorityOf makes the authority of its certificate and its key (PKCS #8, DER), as a node gets them that joins a
+// cluster. Errors: ErrInvalid where they do not belong together.
+func AuthorityOf(cert *x509.Certificate, keyDER []byte, now func() time.Time) (*Authority, error) {
+	k, err := x509.ParsePKCS8PrivateKey(keyDER)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the authority's key cannot be read", object.ErrInvalid)
+	}
+	key, ok := k.(*ecdsa.PrivateKey)
+	if !ok || !key.PublicKey.Equal(cert.PublicKey) || !cert.IsCA || cert.CheckSignatureFrom(cert) != nil {
+		return nil, fmt.Errorf("%w: the key is not that of the authority %.60q", object.ErrInvalid,
+			cert.Subject.CommonName)
+	}
+	return &Authority{cert: cert, key: key, now: now}, nil
+}
+
+// Key gives the authority's key (PKCS #8, DER): for a node that joins, and nobody else.
+func (a *Authority) Key() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(a.key) }
+
+// Save writes the authority into dir, where OpenAuthority finds it.
+func (a *Authority) Save(dir string) error {
+	return writePair(filepath.Join(dir, AuthorityFile), a.cert, a.key)
+}
+
 // Certificate gives the authority's own certificate, which clients pin.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 

@@ -18,6 +18,7 @@ import (
 const (
 	Protocol     = "tendril/1"
 	ProtocolJoin = "tendril-join/1"
+	ProtocolRaft = "tendril-raft/1" // between nodes: raft's messages
 )
 
 // Peer is who is at the other end.
@@ -102,7 +103,7 @@ func leafOf(cs tls.ConnectionState) (*x509.Certificate, error) {
 // the node's current certificate (Keyring.Certificate).
 func ServerConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 	mutual := base()
-	mutual.NextProtos = []string{Protocol}
+	mutual.NextProtos = []string{Protocol, ProtocolRaft}
 	mutual.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(), nil }
 	mutual.VerifyConnection = func(cs tls.ConnectionState) error {
 		leaf, err := leafOf(cs)
@@ -136,6 +137,25 @@ func ClientConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 		peer, err := v.Verify(leaf, true)
 		if err == nil && peer.Role != Node {
 			err = fmt.Errorf("%w: %.60q answers as a server but is not a node", object.ErrPermission, peer.Name)
+		}
+		return err
+	}
+	return c
+}
+
+// NodeConfig is ClientConfig for a node that dials the node with this identifier and no other, to speak protocol.
+func NodeConfig(own func() *tls.Certificate, v *Verifier, node, protocol string) *tls.Config {
+	c := ClientConfig(own, v)
+	c.NextProtos = []string{protocol}
+	verify := c.VerifyConnection
+	c.VerifyConnection = func(cs tls.ConnectionState) error {
+		if err := verify(cs); err != nil {
+			return err
+		}
+		peer, _, err := PeerOf(cs)
+		if err == nil && peer.Node != node {
+			err = fmt.Errorf("%w: node %s answers, which calls itself %.60q, and not node %s", object.ErrPermission,
+				peer.Node, peer.Name, node)
 		}
 		return err
 	}

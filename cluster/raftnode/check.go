@@ -185,7 +185,7 @@ func (d *disk) openLog(opts Options, list *segmentList, logger hclog.Logger) err
 			return damaged(dir, fmt.Sprintf("entry %d of %d to %d: %v", i, first, last, err), wayOut)
 		}
 	}
-	if d.fresh = last == 0 && d.snapshotIndex == 0; d.fresh && opts.Known {
+	if d.fresh = last == 0 && d.snapshotIndex == 0; d.fresh && opts.Known && !opts.Join {
 		return damaged(dir, "the log has no entry, but this node was there before: it is lost", wayOut)
 	}
 	return nil
@@ -241,6 +241,9 @@ func (d *disk) checkEntry(index uint64) (err error) {
 
 // checkOwner refuses the directory of another node: two nodes with one history would both believe that they are it.
 func (d *disk) checkOwner(opts Options) error {
+	if opts.Join { // the first entries that it gets are of the time before it
+		return nil
+	}
 	if len(d.servers) == 1 && string(d.servers[0].ID) != opts.ID {
 		return damaged(opts.Dir, fmt.Sprintf("it belongs to the cluster of node %s; this is node %s", d.servers[0].ID,
 			opts.ID), "give the node its own identity back, or move the directory away")

@@ -25,7 +25,7 @@ type engine struct {
 	vote    *voteFile
 	machine *machine
 	stream  *trackedLayer // nil for a cluster of one without peers
-	alone   bool          // the only voter
+	alone   bool          // the only voter: nobody else can lead
 
 	failOnce sync.Once
 	failed   chan struct{} // closed by fail
@@ -89,13 +89,27 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	}
 	e.log.armed.Store(true)
 	e.vote.armed.Store(true)
-	e.alone = len(servers) == 1 && servers[0].ID == conf.LocalID && servers[0].Suffrage == raft.Voter
+	e.alone = soleVoter(servers, conf.LocalID)
 	if e.alone {
 		// Nobody else could be elected: do not sit the election timeout out.
 		_ = trans.TimeoutNow(conf.LocalID, trans.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: header(conf, trans)},
 			&raft.TimeoutNowResponse{})
 	}
 	return nil
+}
+
+// soleVoter reports whether nobody but id votes.
+func soleVoter(servers []raft.Server, id raft.ServerID) bool {
+	votes := 0
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if votes++; s.ID != id {
+			return false
+		}
+	}
+	return votes == 1
 }
 
 func header(conf *raft.Config, trans raft.Transport) raft.RPCHeader {
@@ -143,8 +157,12 @@ func (e *engine) explain(err error) error {
 	return fmt.Errorf("%w: the cluster's log: %w", object.ErrInternal, err)
 }
 
-// close joins raft's goroutines and closes its files.
+// close joins raft's goroutines and closes its files. A leader that others can follow hands over first, so that they
+// need not wait until they miss it.
 func (e *engine) close() {
+	if e.raft.State() == raft.Leader && !e.lastVoter() {
+		_ = e.raft.LeadershipTransfer().Error() // bounded by the election timeout; else they elect one
+	}
 	e.fail(errors.New("closed"))
 	_ = e.raft.Shutdown().Error() // never fails
 	if e.stream != nil {
@@ -155,17 +173,23 @@ func (e *engine) close() {
 	e.machine.water.Close()
 }
 
-// propose appends one command and waits for it.
-func (e *engine) propose(raw []byte) (fsm.Result, error) {
+// lastVoter reports whether nobody but this node votes now.
+func (e *engine) lastVoter() bool {
+	f := e.raft.GetConfiguration()
+	return f.Error() == nil && soleVoter(f.Configuration().Servers, raft.ServerID(e.id))
+}
+
+// propose appends one command and waits for it. It gives the entry's index, too.
+func (e *engine) propose(raw []byte) (fsm.Result, uint64, error) {
 	future := e.raft.Apply(raw, 0)
 	if err := future.Error(); err != nil {
-		return fsm.Result{}, e.proposalError(err)
+		return fsm.Result{}, 0, e.proposalError(err)
 	}
 	result, ok := future.Response().(fsm.Result)
 	if !ok { // the machine stopped instead of applying
-		return fsm.Result{}, e.proposalError(raft.ErrRaftShutdown)
+		return fsm.Result{}, 0, e.proposalError(raft.ErrRaftShutdown)
 	}
-	return result, nil
+	return result, future.Index(), nil
 }
 
 func (e *engine) proposalError(err error) error {
@@ -178,6 +202,9 @@ func (e *engine) proposalError(err error) error {
 	if errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 		address, id := e.raft.LeaderWithID()
 		return &NotLeaderError{LeaderID: string(id), LeaderAddress: string(address)}
+	}
+	if errors.Is(err, raft.ErrLeadershipLost) {
+		return fmt.Errorf("%w; %s", ErrLost, unknown)
 	}
 	return fmt.Errorf("%w; %s", e.explain(err), unknown)
 }
@@ -216,7 +243,7 @@ func (e *engine) mark(clock func() time.Time) (uint64, error) {
 	if err := fsm.Stamp(raw, clock().UnixNano()); err != nil {
 		return 0, err
 	}
-	if _, err := e.propose(raw); err != nil {
+	if _, _, err := e.propose(raw); err != nil {
 		return 0, err
 	}
 	e.markedFor = term

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -19,6 +20,7 @@ type machine struct {
 	bulky     chan struct{} // holds one token when a snapshot is due by size
 	snapBytes uint64
 	water     *highWater
+	newest    func() (uint64, error) // index of the newest snapshot on disk
 
 	mu      sync.RWMutex
 	state   *fsm.State
@@ -28,8 +30,15 @@ type machine struct {
 }
 
 func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
-	return &machine{fail: fail, bulky: make(chan struct{}, 1), snapBytes: snapBytes, water: d.water, state: fsm.New(),
-		applied: d.snapshotIndex}
+	newest := func() (uint64, error) {
+		list, err := d.snapshots.List()
+		if err != nil || len(list) == 0 {
+			return 0, fmt.Errorf("list the snapshots: %w", errors.Join(err, object.ErrInternal))
+		}
+		return list[0].Index, nil
+	}
+	return &machine{fail: fail, bulky: make(chan struct{}, 1), snapBytes: snapBytes, water: d.water, newest: newest,
+		state: fsm.New(), applied: d.snapshotIndex}
 }
 
 // Apply does a committed command. One that cannot be decoded ends the goroutine and the engine: to skip it would make
@@ -131,16 +140,22 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	return image(raw), nil
 }
 
-// Restore replaces the state by a snapshot's.
+// Restore replaces the state by a snapshot's: the newest one on disk, where raft puts what a leader sends before it
+// calls. raft does not say which index that is, and who waits for an entry that the snapshot covers waits for it.
 func (m *machine) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	state, err := fsm.Restore(r)
 	if err != nil {
 		return err
 	}
+	index, err := m.newest()
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = state
+	m.advance(max(m.applied, index))
 	return nil
 }
 

@@ -47,6 +47,12 @@ import (
 // ErrDamaged is returned, wrapped with the file, the fault and the way out, when what is on disk cannot be believed.
 var ErrDamaged = errors.New("the cluster's metadata on disk is damaged")
 
+// ErrLost is returned, wrapped, when a node stopped leading while a command of its was under way.
+var ErrLost = fmt.Errorf("%w: another node leads the cluster now", object.ErrBusy)
+
+// StreamLayer is what carries raft's connections.
+type StreamLayer = raft.StreamLayer
+
 // Options says how a node is run. Zero values mean the defaults that the comments name.
 type Options struct {
 	Dir     string // the node's own directory, made 0700 where it is not there
@@ -56,7 +62,8 @@ type Options struct {
 	// Stream makes the layer that carries raft's connections to and from peers (mutual TLS). It is called again when
 	// the node has to reopen its log. nil = a cluster of one that no peer reaches.
 	Stream func() (raft.StreamLayer, error)
-	// Join starts without a cluster, to be added to one by its leader; else a first start makes a cluster of one.
+	// Join says that the node has not heard from its cluster yet: with an empty log it waits to be added by the leader,
+	// where otherwise a first start makes a cluster of one.
 	Join bool
 	// Known says that the node has been there before: a log without an entry is then ErrDamaged, and no first start.
 	Known bool
@@ -337,27 +344,36 @@ func (n *Node) Propose(ctx context.Context, request fsm.UUID, cmd fsm.Command) (
 	if err != nil {
 		return fsm.Result{}, err
 	}
-	return n.ProposeEncoded(ctx, raw)
+	result, _, err := n.ProposeEncoded(ctx, raw)
+	if err != nil {
+		return result, err
+	}
+	return result, result.Err()
 }
 
-// ProposeEncoded is Propose for a command that another node forwarded. raw is stamped with this node's clock and
-// belongs to the node afterwards.
-func (n *Node) ProposeEncoded(ctx context.Context, raw []byte) (fsm.Result, error) {
+// ProposeEncoded is Propose for a command that another node forwarded, or that may be forwarded to one: a refusal is no
+// error here, and index is the entry to wait for (Await) before what was done shows in another node's View. raw is
+// stamped with this node's clock and belongs to the node afterwards.
+func (n *Node) ProposeEncoded(ctx context.Context, raw []byte) (result fsm.Result, index uint64, err error) {
 	if err := fsm.Stamp(raw, n.opts.Clock().UnixNano()); err != nil {
-		return fsm.Result{}, err
+		return result, 0, err
 	}
 	e, err := n.current()
 	if err != nil {
-		return fsm.Result{}, err
+		return result, 0, err
 	}
 	if err := ctx.Err(); err != nil {
-		return fsm.Result{}, err
+		return result, 0, err
 	}
-	result, err := await(ctx, n, func() (fsm.Result, error) { return e.propose(raw) })
-	if err != nil {
-		return fsm.Result{}, err
+	type outcome struct {
+		fsm.Result
+		index uint64
 	}
-	return result, result.Err()
+	done, err := await(ctx, n, func() (outcome, error) {
+		result, index, err := e.propose(raw)
+		return outcome{result, index}, err
+	})
+	return done.Result, done.index, err
 }
 
 // await runs f, and returns early where ctx ends; f then ends by itself, at the latest when the node is closed.
@@ -395,19 +411,33 @@ func await[T any](ctx context.Context, n *Node, f func() (T, error)) (T, error) 
 // Read calls f with the state as it is now: every command that was done anywhere before Read was called is in it. f
 // must not keep the state, alter it or block. Errors: *NotLeaderError; ctx's; what current says. f is not called then.
 func (n *Node) Read(ctx context.Context, f func(*fsm.State)) error {
+	index, err := n.ReadIndex(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.Await(ctx, index); err != nil {
+		return err
+	}
+	n.View(f)
+	return nil
+}
+
+// ReadIndex gives what a read that begins now has to wait for (Await), on this node or another. Errors: those of Read.
+func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
+	e, err := n.current()
+	if err != nil {
+		return 0, err
+	}
+	return await(ctx, n, func() (uint64, error) { return e.readIndex(n.opts.Clock) })
+}
+
+// Await waits until View shows what the entry index and all before it did.
+func (n *Node) Await(ctx context.Context, index uint64) error {
 	e, err := n.current()
 	if err != nil {
 		return err
 	}
-	index, err := await(ctx, n, func() (uint64, error) { return e.readIndex(n.opts.Clock) })
-	if err != nil {
-		return err
-	}
-	if err := e.machine.await(ctx, index, e.failed); err != nil {
-		return err
-	}
-	e.machine.view(f)
-	return nil
+	return e.machine.await(ctx, index, e.failed)
 }
 
 // View calls f with the state as this node knows it, which may be behind the cluster's; it also works without a leader
@@ -425,6 +455,31 @@ func (n *Node) Changed() <-chan struct{} {
 	m := n.last
 	n.mu.Unlock()
 	return m.changed()
+}
+
+// Leads reports whether this node leads the cluster, as far as it knows.
+func (n *Node) Leads() bool {
+	e, err := n.current()
+	return err == nil && e.raft.State() == raft.Leader
+}
+
+// InTouch reports whether the node leads, or has heard from its leader within that time: View is then not far behind.
+func (n *Node) InTouch(within time.Duration) bool {
+	e, err := n.current()
+	if err != nil {
+		return false
+	}
+	return e.raft.State() == raft.Leader || time.Since(e.raft.LastContact()) < within
+}
+
+// Wake wakes who waits for Changed: for those who look at another node from now on.
+func (n *Node) Wake() {
+	n.mu.Lock()
+	m := n.last
+	n.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wake()
 }
 
 // Status is what there is to see of a node.

@@ -117,7 +117,7 @@ func TestRefusalsCarryTheirSentinel(t *testing.T) {
 	if !errors.Is(err, object.ErrNotFound) || r.Code != object.ErrNotFound.Code() {
 		t.Fatal(r, err)
 	}
-	if _, err := n.ProposeEncoded(context.Background(), []byte("nonsense")); !errors.Is(err, object.ErrVersion) &&
+	if _, _, err := n.ProposeEncoded(context.Background(), []byte("nonsense")); !errors.Is(err, object.ErrVersion) &&
 		!errors.Is(err, object.ErrProtocol) {
 		t.Fatal(err)
 	}

@@ -26,6 +26,8 @@ type row struct {
 	local bool
 	// admin: for root and the daemon's own user, on this machine.
 	admin bool
+	// node: for the other nodes of the cluster alone.
+	node bool
 	// slow: may wait for something else than the store's lock, so mu is not held and earlier replies go out first.
 	slow bool
 	// atOnce says whether the request at hand waits for nothing, or says store.ErrWouldWait instead, which only acts
@@ -186,6 +188,11 @@ var rows = map[wire.Type]row{
 	wire.Scrub: {slow: true, maxPayload: 2 + wire.MaxScrubPlace, answer: answers((*connection).scrub)},
 	wire.StreamRemove: {mutates: true, maxPayload: idBytes + stringMax,
 		answer: done((*connection).streamRemove)},
+	wire.Join:          {maxPayload: joinMax, handle: (*connection).enrolled},
+	wire.Propose:       {node: true, maxPayload: ipc.MaxPayload, handle: on((*connection).propose)},
+	wire.ReadIndex:     {node: true, maxPayload: 0, handle: on((*connection).readIndex)},
+	wire.JoinCluster:   {admin: true, local: true, maxPayload: 2*2 + 256 + 1024, handle: on((*connection).joinCluster)},
+	wire.ClusterStatus: {maxPayload: 0, handle: on((*connection).clusterStatus)},
 }
 
 // What follows makes a row's handle or answer of a method that gets the request decoded.
@@ -369,6 +376,8 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 			object.ErrUnsupported, f.Type)
 	case row.admin && !c.peer.Admin:
 		return fmt.Errorf("%w: only root and the daemon's own user may do this, on its machine", object.ErrPermission)
+	case row.node && c.peer.Role != pki.Node:
+		return fmt.Errorf("%w: %v is for nodes of the cluster alone", object.ErrPermission, f.Type)
 	case row.mutates && c.peer.Role != pki.User:
 		return fmt.Errorf("%w: %v with a certificate of role %v: log in with a token of role user",
 			object.ErrPermission, f.Type, c.peer.Role)

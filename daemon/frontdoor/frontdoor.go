@@ -46,6 +46,8 @@ type Options struct {
 	Admin func(uid uint32) bool
 	// Cluster is the metadata; nil = what needs it is unsupported.
 	Cluster Cluster
+	// Nodes is the other nodes' side; nil = unsupported.
+	Nodes Nodes
 	// Peers connects workers to each other; nil = unsupported.
 	Peers Peers
 	// GPUs lists those whose memory objects can lie in, for JSON; nil = unsupported. It may wait.

@@ -108,10 +108,13 @@ func (s *Server) acceptRemote(l *net.TCPListener) {
 // receive finds out what a stranger wants. Its goroutine goes on as the connection's.
 func (s *Server) receive(who *stranger) {
 	defer s.running.Done()
-	c, err := s.introduce(who)
+	c, given, err := s.introduce(who)
 	s.part(who)
 	if err != nil {
 		s.noteStranger(err, who)
+	}
+	if given {
+		return
 	}
 	if c != nil {
 		c.framed = true
@@ -122,25 +125,31 @@ func (s *Server) receive(who *stranger) {
 	who.conn.Close()
 }
 
-// introduce reads the preface and acts on it. A connection that it gives is admitted; otherwise all is done.
-func (s *Server) introduce(who *stranger) (*connection, error) {
+// introduce reads the preface and acts on it. A connection that it gives is admitted; given says that somebody else has
+// the socket now; otherwise all is done.
+func (s *Server) introduce(who *stranger) (c *connection, given bool, err error) {
 	conn := who.conn
 	var raw [ipc.PrefaceBytes]byte
 	if err := conn.SetDeadline(time.Now().Add(prefaceTime)); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if _, err := io.ReadFull(conn, raw[:]); err != nil {
-		return nil, fmt.Errorf("preface: %w", err)
+		return nil, false, fmt.Errorf("preface: %w", err)
 	}
 	p, err := ipc.ParsePreface(&raw)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s.spoke(who)
-	if p.Kind == ipc.KindTicket {
-		return nil, s.passOn(conn, p)
+	switch p.Kind {
+	case ipc.KindTicket:
+		return nil, false, s.passOn(conn, p)
+	case ipc.KindRaft:
+		given, err = s.giveNode(conn)
+		return nil, given, err
 	}
-	return s.greet(conn)
+	c, err = s.greet(conn)
+	return c, false, err
 }
 
 // passOn hands the raw socket to the ticket's worker.
@@ -157,14 +166,49 @@ func (s *Server) passOn(conn *net.TCPConn, p ipc.Preface) error {
 	return errors.Join(err, laneErr)
 }
 
-// greet shakes hands. Who comes with a token alone is served here, who comes with a certificate as a connection.
-func (s *Server) greet(conn *net.TCPConn) (*connection, error) {
+// shake shakes hands. The preface says what a connection is for, where nobody has proven anything yet; the handshake
+// says it once more.
+func (s *Server) shake(conn *net.TCPConn, raft bool) (*tls.Conn, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return nil, err
 	}
 	secure := tls.Server(conn, s.opts.TLS)
 	if err := secure.Handshake(); err != nil {
 		return nil, fmt.Errorf("handshake: %w", err)
+	}
+	if is := secure.ConnectionState().NegotiatedProtocol; (is == pki.ProtocolRaft) != raft {
+		return nil, fmt.Errorf("%w: a connection of another kind (%q) than its preface says", object.ErrProtocol, is)
+	}
+	return secure, nil
+}
+
+// giveNode hands a node's connection to raft.
+func (s *Server) giveNode(conn *net.TCPConn) (given bool, err error) {
+	if s.opts.Nodes == nil {
+		return false, fmt.Errorf("%w: this daemon is in no cluster", object.ErrUnsupported)
+	}
+	secure, err := s.shake(conn, true)
+	if err != nil {
+		return false, err
+	}
+	peer, _, err := pki.PeerOf(secure.ConnectionState())
+	if err == nil && peer.Role != pki.Node {
+		err = fmt.Errorf("%w: %.60q is not a node", object.ErrPermission, peer.Name)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, s.opts.Nodes.GiveRaft(peer, secure)
+}
+
+// greet shakes hands. Who comes with a token alone is served here, who comes with a certificate as a connection.
+func (s *Server) greet(conn *net.TCPConn) (*connection, error) {
+	secure, err := s.shake(conn, false)
+	if err != nil {
+		return nil, err
 	}
 	certified, known, err := pki.PeerOf(secure.ConnectionState())
 	if err != nil {
@@ -202,29 +246,45 @@ func (s *Server) admitRemote(c *connection) error {
 	return nil
 }
 
-// enroll serves one Enroll and nothing else.
+// enroll serves one Enroll or Join and nothing else.
 func (s *Server) enroll(link *ipc.Stream, remote string) error {
 	defer time.AfterFunc(enrollTime, link.EndReceive).Stop()
 	f, err := link.Receive()
 	if err != nil {
 		return fmt.Errorf("enroll: %w", err)
 	}
-	var m wire.EnrollRequest
+	var reply ipc.Payload
 	switch {
-	case f.Type != wire.Enroll || f.Flags != 0 || f.Request == 0 || f.Length > enrollMax:
+	case f.Type == wire.Enroll && f.Flags == 0 && f.Request != 0 && f.Length <= enrollMax:
+		reply, err = s.enrollClient(remote, f.Payload)
+	case f.Type == wire.Join && s.opts.Nodes != nil && f.Flags == 0 && f.Request != 0 && f.Length <= joinMax:
+		reply, err = s.enrollNode(remote, f.Payload)
+	default:
 		err = fmt.Errorf("%w: %v of %d bytes without a certificate: only Enroll is allowed, log in first",
 			object.ErrProtocol, f.Type, f.Length)
-	default:
-		err = m.Decode(f.Payload)
-	}
-	var der []byte
-	if err == nil {
-		der, err = s.opts.Cluster.Enroll(remote, m)
 	}
 	if err != nil {
 		return errors.Join(err, link.Send(errorFrame(nil, 0, f.Request, forStrangers(err)), nil))
 	}
-	return link.Send(ipc.AppendFrame(nil, f.Type|wire.ReplyBit, 0, f.Request, &wire.DERMessage{DER: der}), nil)
+	return link.Send(ipc.AppendFrame(nil, f.Type|wire.ReplyBit, 0, f.Request, reply), nil)
+}
+
+func (s *Server) enrollClient(remote string, payload []byte) (ipc.Payload, error) {
+	var m wire.EnrollRequest
+	if err := m.Decode(payload); err != nil {
+		return nil, err
+	}
+	der, err := s.opts.Cluster.Enroll(remote, m)
+	return &wire.DERMessage{DER: der}, err
+}
+
+func (s *Server) enrollNode(remote string, payload []byte) (ipc.Payload, error) {
+	var m wire.JoinRequest
+	if err := m.Decode(payload); err != nil {
+		return nil, err
+	}
+	reply, err := s.opts.Nodes.Join(remote, m)
+	return &reply, err
 }
 
 // forStrangers keeps what is wrong inside the daemon, which may name its files, from who has not logged in.
@@ -235,8 +295,11 @@ func forStrangers(err error) error {
 	return fmt.Errorf("%w: the login failed: the daemon's log says why", object.ErrInternal)
 }
 
-// enrollMax bounds an Enroll in bytes.
-const enrollMax = idBytes + 32 + 2 + 256 + requestMax
+// enrollMax bounds an Enroll in bytes, joinMax a Join.
+const (
+	enrollMax = idBytes + 32 + 2 + 256 + requestMax
+	joinMax   = 2*idBytes + 32 + 4 + 2*(2+256) + requestMax
+)
 
 // EndIf ends the connections of some peers.
 func (s *Server) EndIf(which func(Peer) bool) {

@@ -600,6 +600,104 @@ func (m *IndexLevelRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "IndexLevelRequest")
 }
 
+// Append appends the payload: str16 address token.
+func (m *JoinClusterRequest) Append(b []byte) []byte {
+	b = field.AppendText(b, m.Address)
+	b = field.AppendText(b, m.Token)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *JoinClusterRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(2, "address"); p != nil {
+		m.Address = string(r.Take(int(binary.LittleEndian.Uint16(p)), "address"))
+	}
+	if p := r.Take(2, "token"); p != nil {
+		m.Token = string(r.Take(int(binary.LittleEndian.Uint16(p)), "token"))
+	}
+	return r.End(object.ErrProtocol, "JoinClusterRequest")
+}
+
+// Append appends the payload: 16 bytes node, bytes32 certificate authorityKey, u16 × (16 bytes node, str16 name
+// addresses) nodes.
+func (m *JoinReply) Append(b []byte) []byte {
+	b = append(b, m.Node[:]...)
+	b = field.AppendBytes(b, m.Certificate)
+	b = field.AppendBytes(b, m.AuthorityKey)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Nodes)))
+	for i := range m.Nodes {
+		e := &m.Nodes[i]
+		b = append(b, e.Node[:]...)
+		b = field.AppendText(b, e.Name)
+		b = field.AppendText(b, e.Addresses)
+	}
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *JoinReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(20, "node to certificate"); p != nil {
+		copy(m.Node[:], p[0:])
+		m.Certificate = r.Take(int(binary.LittleEndian.Uint32(p[16:])), "certificate")
+	}
+	if p := r.Take(4, "authority key"); p != nil {
+		m.AuthorityKey = r.Take(int(binary.LittleEndian.Uint32(p)), "authority key")
+	}
+	if p := r.Take(2, "nodes"); p != nil {
+		n := int(binary.LittleEndian.Uint16(p))
+		if r.Count(n, MaxNodeAddresses, 20, "nodes") {
+			m.Nodes = slices.Grow(m.Nodes[:0], n)[:n]
+			for i := range m.Nodes {
+				e := &m.Nodes[i]
+				if p := r.Take(18, "node to name"); p != nil {
+					copy(e.Node[:], p[0:])
+					e.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[16:])), "name"))
+				}
+				if p := r.Take(2, "addresses"); p != nil {
+					e.Addresses = string(r.Take(int(binary.LittleEndian.Uint16(p)), "addresses"))
+				}
+			}
+		}
+	}
+	return r.End(object.ErrProtocol, "JoinReply")
+}
+
+// Append appends the payload: 16 bytes token, 32 bytes secretHash, 16 bytes node, u16 lowest highest, str16 name
+// version, bytes32 request.
+func (m *JoinRequest) Append(b []byte) []byte {
+	b = append(b, m.Token[:]...)
+	b = append(b, m.SecretHash[:]...)
+	b = append(b, m.Node[:]...)
+	b = binary.LittleEndian.AppendUint16(b, m.Lowest)
+	b = binary.LittleEndian.AppendUint16(b, m.Highest)
+	b = field.AppendText(b, m.Name)
+	b = field.AppendText(b, m.Version)
+	b = field.AppendBytes(b, m.Request)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *JoinRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(70, "token to name"); p != nil {
+		copy(m.Token[:], p[0:])
+		copy(m.SecretHash[:], p[16:])
+		copy(m.Node[:], p[48:])
+		m.Lowest = binary.LittleEndian.Uint16(p[64:])
+		m.Highest = binary.LittleEndian.Uint16(p[66:])
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[68:])), "name"))
+	}
+	if p := r.Take(2, "version"); p != nil {
+		m.Version = string(r.Take(int(binary.LittleEndian.Uint16(p)), "version"))
+	}
+	if p := r.Take(4, "request"); p != nil {
+		m.Request = r.Take(int(binary.LittleEndian.Uint32(p)), "request")
+	}
+	return r.End(object.ErrProtocol, "JoinRequest")
+}
+
 // Append appends the payload: 32 bytes secret, u32 millis.
 func (m *KeepSessionReply) Append(b []byte) []byte {
 	b = append(b, m.Secret[:]...)
@@ -979,6 +1077,46 @@ func (m *PairPeersRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "PairPeersRequest")
 }
 
+// Append appends the payload: 16 bytes leader, u16 code, str16 text, u64 epoch index.
+func (m *ProposeReply) Append(b []byte) []byte {
+	b = append(b, m.Leader[:]...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(m.Code))
+	b = field.AppendText(b, m.Text)
+	b = binary.LittleEndian.AppendUint64(b, m.Epoch)
+	b = binary.LittleEndian.AppendUint64(b, m.Index)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *ProposeReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(20, "leader to text"); p != nil {
+		copy(m.Leader[:], p[0:])
+		m.Code = object.Code(binary.LittleEndian.Uint16(p[16:]))
+		m.Text = string(r.Take(int(binary.LittleEndian.Uint16(p[18:])), "text"))
+	}
+	if p := r.Take(16, "epoch to index"); p != nil {
+		m.Epoch = binary.LittleEndian.Uint64(p)
+		m.Index = binary.LittleEndian.Uint64(p[8:])
+	}
+	return r.End(object.ErrProtocol, "ProposeReply")
+}
+
+// Append appends the payload: bytes32 command.
+func (m *ProposeRequest) Append(b []byte) []byte {
+	b = field.AppendBytes(b, m.Command)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *ProposeRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(4, "command"); p != nil {
+		m.Command = r.Take(int(binary.LittleEndian.Uint32(p)), "command")
+	}
+	return r.End(object.ErrProtocol, "ProposeRequest")
+}
+
 // Append appends the payload: u64 segment sizeBytes, u8 class, bool replace, str16 name, bytes32 meta.
 func (m *PublishSegmentRequest) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.Segment)
@@ -1004,6 +1142,23 @@ func (m *PublishSegmentRequest) Decode(b []byte) error {
 		m.Meta = r.Take(int(binary.LittleEndian.Uint32(p)), "meta")
 	}
 	return r.End(object.ErrProtocol, "PublishSegmentRequest")
+}
+
+// Append appends the payload: 16 bytes leader, u64 index.
+func (m *ReadIndexReply) Append(b []byte) []byte {
+	b = append(b, m.Leader[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.Index)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *ReadIndexReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(24, "leader to index"); p != nil {
+		copy(m.Leader[:], p[0:])
+		m.Index = binary.LittleEndian.Uint64(p[16:])
+	}
+	return r.End(object.ErrProtocol, "ReadIndexReply")
 }
 
 // Append appends the payload: 16 bytes id, str16 name, u64 offset, u32 bytes.
@@ -1668,4 +1823,9 @@ var typeNames = map[Type]string{
 	GetDevice:        "GetDevice",
 	CopyObject:       "CopyObject",
 	GPUs:             "GPUs",
+	Join:             "Join",
+	Propose:          "Propose",
+	ReadIndex:        "ReadIndex",
+	JoinCluster:      "JoinCluster",
+	ClusterStatus:    "ClusterStatus",
 }

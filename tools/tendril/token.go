@@ -91,9 +91,13 @@ func (c *cli) createToken(o client.TokenOptions) error {
 		return c.printJSON(map[string]string{"token": text})
 	}
 	fmt.Fprintln(c.term.out, text)
+	command := "login"
+	if o.Role == pki.Node {
+		command = "cluster join"
+	}
 	fmt.Fprintf(c.term.err,
-		"On the other machine run: tendril login HOST:PORT    and enter this token. It is a secret.\n%s",
-		c.whereToLogIn(conn))
+		"On the other machine run: tendril %s HOST:PORT    and enter this token. It is a secret.\n%s",
+		command, c.whereToLogIn(conn))
 	return nil
 }
 

@@ -1,0 +1,394 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// aNode is aConfig with a name.
+func aNode(t testing.TB, name string) Config {
+	c := aConfig(t)
+	c.NodeName = name
+	return c
+}
+
+// nodes are daemons of a test, which end with it, before it is looked whether they left a goroutine.
+type nodes struct {
+	t    testing.TB
+	stop map[*Daemon]func()
+}
+
+func newNodes(t testing.TB) *nodes {
+	ns := &nodes{t, map[*Daemon]func(){}}
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		var ending sync.WaitGroup
+		for d := range ns.stop {
+			ending.Go(func() { ns.stop[d]() })
+		}
+		ending.Wait()
+		goleak.VerifyNone(t, leaks)
+	})
+	return ns
+}
+
+// start runs a daemon and waits until it serves.
+func (ns *nodes) start(c Config) *Daemon {
+	ns.t.Helper()
+	d := newDaemon(ns.t, c)
+	ctx, cancel := context.WithCancel(context.Background())
+	up, down := make(chan struct{}), make(chan error, 1)
+	d.OnReady(func() { close(up) })
+	go func() { down <- d.Run(ctx) }()
+	select {
+	case <-up:
+	case err := <-down:
+		cancel()
+		ns.t.Fatal(err)
+	}
+	ns.stop[d] = sync.OnceFunc(func() {
+		cancel()
+		if err := <-down; err != nil {
+			ns.t.Error(err)
+		}
+	})
+	return d
+}
+
+// end stops a daemon.
+func (ns *nodes) end(d *Daemon) { ns.stop[d]() }
+
+func (d *Daemon) address() string { return d.door.Load().RemoteAddr().String() }
+
+// nodeToken makes a token that lets a node in.
+func nodeToken(t testing.TB, c Config) string {
+	t.Helper()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return newToken(t, conn, client.TokenOptions{Role: pki.Node, Once: true})
+}
+
+// join makes b's node a member of a's cluster.
+func join(t testing.TB, a Config, at *Daemon, b *Daemon) MoveResult {
+	t.Helper()
+	raw, err := b.JoinCluster(wire.JoinClusterRequest{Address: at.address(), Token: nodeToken(t, a)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result MoveResult
+	if err := json.Unmarshal(raw, &result); err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func clusterInfo(t testing.TB, d *Daemon) (x ClusterInfo) {
+	t.Helper()
+	raw, err := d.ClusterStatus()
+	if err == nil {
+		err = json.Unmarshal(raw, &x)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func nodeNamesOf(x ClusterInfo) (names []string) {
+	for _, n := range x.Nodes {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// put makes a named object of one byte.
+func put(t testing.TB, c Config, name string) object.ID {
+	t.Helper()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	b, err := conn.Create(1, client.CreateOptions{Name: name, Class: object.Named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := b.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Release()
+	return b.ID()
+}
+
+func putPublished(t testing.TB, c Config, name string) {
+	t.Helper()
+	id := put(t, c, name)
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Publish(id, name, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// published lists the published names that a daemon knows.
+func (d *Daemon) publishedNames() (names []string) {
+	d.meta.raft.View(func(s *fsm.State) {
+		for _, o := range s.Objects() {
+			names = append(names, o.Name)
+		}
+	})
+	slices.Sort(names)
+	return names
+}
+
+// asAt has a client show at another server what it got by logging in at one.
+func asAt(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.Rename(credentialsAt(from), credentialsAt(to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func credentialsAt(server string) string {
+	return filepath.Join(os.Getenv("TENDRIL_CREDENTIALS"), "at-"+strings.ReplaceAll(server, ":", "_"))
+}
+
+func TestTwoNodesBecomeOneCluster(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	a, b := ns.start(ca), ns.start(cb)
+	putPublished(t, ca, "of-a")
+	putPublished(t, ca, "both")
+	putPublished(t, cb, "of-b")
+	putPublished(t, cb, "both")
+
+	result := join(t, ca, a, b)
+	slices.Sort(result.Nodes)
+	if !result.Entered || !slices.Equal(result.Nodes, []string{"a", "b"}) || result.Republished != 1 || len(result.Conflicts) != 1 || result.Conflicts[0].Name != "both" {
+		t.Fatalf("join: %+v", result)
+	}
+	for _, d := range []*Daemon{a, b} {
+		await.Until(t, "both nodes are known", func() bool {
+			return slices.Equal(nodeNamesOf(clusterInfo(t, d)), []string{"a", "b"})
+		})
+		await.Until(t, "what both have published is known", func() bool {
+			return slices.Equal(d.publishedNames(), []string{"both", "of-a", "of-b"})
+		})
+	}
+	putPublished(t, cb, "later") // forwarded to a, and seen here at once
+	if names := b.publishedNames(); !slices.Contains(names, "later") {
+		t.Errorf("b does not see what it has published: %v", names)
+	}
+	if names := a.publishedNames(); !slices.Contains(names, "later") {
+		t.Errorf("a does not see what b has published: %v", names)
+	}
+
+	// A client that logged in at a comes in at b, until it is revoked at a.
+	conn := dial(t, ca)
+	token := newToken(t, conn, client.TokenOptions{Tenant: "lab"})
+	if _, err := client.Login(a.address(), token, "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Login(b.address(), newToken(t, conn, client.TokenOptions{}), "at once"); err != nil {
+		t.Errorf("a token that the other node has just made: %v", err)
+	}
+	os.RemoveAll(credentialsAt(b.address()))
+	asAt(t, a.address(), b.address())
+	far, err := client.DialServer(b.address(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if err := conn.RevokeToken(tokenID(t, token), true); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "b ends the connection", func() bool { _, err := far.Devices(); return errors.Is(err, client.ErrDisconnected) })
+	if other, err := client.DialServer(b.address(), client.Options{}); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("b lets a revoked client in: %v", err)
+		if err == nil {
+			other.Close()
+		}
+	}
+}
+
+// Either node may be started again, or both at once; what the cluster knows stays.
+func TestNodesOfAClusterStartAgain(t *testing.T) {
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	ca.Listen, cb.Listen = freePort(t), freePort(t)
+	a, b := ns.start(ca), ns.start(cb)
+	join(t, ca, a, b)
+	ns.end(b)
+	putPublished(t, ca, "while b was away")
+	b = ns.start(cb)
+	await.Until(t, "b is told what it missed", func() bool { return slices.Contains(b.publishedNames(), "while b was away") })
+	entered := func(d *Daemon) func() bool { return func() bool { return clusterInfo(t, d).Entered } }
+	await.Until(t, "b is known", entered(b))
+	ns.end(a)
+	ns.end(b)
+	b = ns.start(cb) // it serves, although nobody leads
+	if id := put(t, cb, "local"); id.IsZero() {
+		t.Error("no object")
+	}
+	a = ns.start(ca)
+	await.Until(t, "b is known again", entered(b))
+	putPublished(t, cb, "by b")
+	if !slices.Contains(a.publishedNames(), "by b") {
+		t.Errorf("a knows %v", a.publishedNames())
+	}
+}
+
+// freePort gives an address that nobody listens at, for a daemon that has to have the same one again.
+func freePort(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestJoinsThatAreRefused(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	ns, ca, cb, cc := newNodes(t), aNode(t, "a"), aNode(t, "b"), aNode(t, "c")
+	a, b, c := ns.start(ca), ns.start(cb), ns.start(cc)
+	again := aNode(t, "a")
+	named := ns.start(again)
+	conn := dial(t, ca)
+	used := nodeToken(t, ca)
+	if _, err := c.JoinCluster(wire.JoinClusterRequest{Address: a.address(), Token: used}); err != nil {
+		t.Fatal(err)
+	}
+	revoked := nodeToken(t, ca)
+	if err := conn.RevokeToken(tokenID(t, revoked), false); err != nil {
+		t.Fatal(err)
+	}
+	silent := freePort(t)
+	for _, x := range []struct {
+		name, token, at string
+		d               *Daemon
+		is              error
+		want            string
+	}{
+		{"a client's token", newToken(t, conn, client.TokenOptions{}), a.address(), b, object.ErrPermission, "--role node"},
+		{"used", used, a.address(), b, object.ErrPermission, "one use"},
+		{"revoked", revoked, a.address(), b, object.ErrPermission, "revoked"},
+		{"of another cluster", nodeToken(t, again), a.address(), b, object.ErrPermission, "another authority"},
+		{"of its own cluster", nodeToken(t, cb), a.address(), b, object.ErrInvalid, "own cluster"},
+		{"no token", "hello", a.address(), b, object.ErrInvalid, "begins with"},
+		{"no address", nodeToken(t, ca), "nowhere", b, object.ErrInvalid, "HOST:PORT"},
+		{"nobody there", nodeToken(t, ca), silent, b, object.ErrTimeout, silent},
+		{"another machine", nodeToken(t, ca), "192.0.2.1:7433", b, object.ErrUnsupported, "--listen"},
+		{"a name that is taken", nodeToken(t, ca), a.address(), named, object.ErrExists, "--node-name"},
+		{"a member", nodeToken(t, again), named.address(), c, object.ErrExists, "leave"},
+		{"a member of the same", nodeToken(t, ca), a.address(), c, object.ErrExists, "with a"},
+	} {
+		before := clusterInfo(t, x.d)
+		_, err := x.d.JoinCluster(wire.JoinClusterRequest{Address: x.at, Token: x.token})
+		if !errors.Is(err, x.is) || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+		if after := clusterInfo(t, x.d); after.Authority != before.Authority ||
+			!slices.Equal(nodeNamesOf(after), nodeNamesOf(before)) {
+			t.Errorf("%s: the node was in %v, and is in %v", x.name, before, after)
+		}
+		if _, err := os.Stat(filepath.Join(x.d.cfg.StateDir, movingFolder)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: something is left: %v", x.name, err)
+		}
+	}
+	putPublished(t, cb, "b goes on")
+}
+
+// A node with the identity of another one, from a state directory that was copied, is refused.
+func TestACopiedIdentityIsRefused(t *testing.T) {
+	ns, ca, cb, twin := newNodes(t), aNode(t, "a"), aNode(t, "b"), aNode(t, "twin")
+	b := ns.start(cb)
+	ns.end(b)
+	if err := os.CopyFS(twin.StateDir, os.DirFS(cb.StateDir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pki.AuthorityFile, pki.NodeFile} {
+		if err := os.Chmod(filepath.Join(twin.StateDir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b, other := ns.start(ca), ns.start(cb), ns.start(twin)
+	join(t, ca, a, b)
+	_, err := other.JoinCluster(wire.JoinClusterRequest{Address: a.address(), Token: nodeToken(t, ca)})
+	if !errors.Is(err, object.ErrExists) || !strings.Contains(err.Error(), "copied") {
+		t.Errorf("the copy: %v", err)
+	}
+}
+
+// Raft speaks with members alone.
+func TestStrangersToACluster(t *testing.T) {
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	a, b := ns.start(ca), ns.start(cb)
+	join(t, ca, a, b)
+	other, forged := ns.start(aNode(t, "other")), b.meta.now.Load()
+	certificate := func(authority *pki.Authority, s pki.Subject) *tls.Certificate {
+		k, err := pki.OpenKeyring(t.Context(), filepath.Join(t.TempDir(), pki.NodeFile), s.Name, authority.Certificate(),
+			pki.IssueFrom(authority, s, pki.NodeLife, nil), time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.Certificate()
+	}
+	id := other.meta.node.String()
+	for _, x := range []struct {
+		name string
+		own  *tls.Certificate
+	}{
+		{"of another cluster", other.meta.keyring.Certificate()},
+		{"a client's", certificate(forged.authority, pki.Subject{Name: "client", Role: pki.User, Tenant: "lab"})},
+		{"a node's that is no member", certificate(forged.authority, pki.Subject{Name: "x", Role: pki.Node, Node: id})},
+		{"of a member, but not recorded",
+			certificate(forged.authority, pki.Subject{Name: "b", Role: pki.Node, Node: b.meta.node.String()})},
+	} {
+		raw, err := net.Dial("tcp", a.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		own := func() *tls.Certificate { return x.own }
+		secure, err := shakeHands(ctx, raw, kindRaft, pki.NodeConfig(own, forged.verifier(), a.meta.node.String(),
+			pki.ProtocolRaft))
+		if err == nil { // the server's word comes with the first read
+			raw.SetDeadline(time.Now().Add(10 * time.Second))
+			if _, err = secure.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: raft listens", x.name)
+			}
+		}
+		if err == nil {
+			t.Errorf("%s: raft answers", x.name)
+		}
+	}
+}

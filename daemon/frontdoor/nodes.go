@@ -1,0 +1,80 @@
+package frontdoor
+
+import (
+	"fmt"
+	"net"
+
+	"tendril/cluster/pki"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// Nodes is what the front door asks of the daemon for the other nodes of its cluster, and for who administers it. As
+// Backend says.
+type Nodes interface {
+	// GiveRaft takes a connection of a certified node over, in any case; where the node is no member it closes it and
+	// says why.
+	GiveRaft(p pki.Peer, conn net.Conn) error
+	// Join gives a certificate, and what else makes a node a member, for a token of role node. remote is for the log.
+	Join(remote string, m wire.JoinRequest) (wire.JoinReply, error)
+	// Propose does a member's command where this node leads. It may take seconds.
+	Propose(p Peer, command []byte) (wire.ProposeReply, error)
+	// ReadIndex says what a member's read waits for where this node leads. It may take seconds.
+	ReadIndex(p Peer) (wire.ReadIndexReply, error)
+
+	// JoinCluster makes this node a member of another cluster. It gives what became of it, as JSON.
+	JoinCluster(m wire.JoinClusterRequest) ([]byte, error)
+	// ClusterStatus describes the cluster as JSON.
+	ClusterStatus() ([]byte, error)
+}
+
+// nodes gives the other nodes' side; a front door without one answers ErrUnsupported.
+func (c *connection) nodes() (Nodes, error) {
+	if c.srv.opts.Nodes == nil {
+		return nil, fmt.Errorf("%w: this daemon is in no cluster", object.ErrUnsupported)
+	}
+	return c.srv.opts.Nodes, nil
+}
+
+// forNodes runs a request that waits for the cluster, and holds no other of the connection up meanwhile. bytes is what
+// it holds. mu is held.
+func (c *connection) forNodes(f *ipc.Frame, bytes int, do func(Nodes) (ipc.Payload, error)) error {
+	nodes, err := c.nodes()
+	if err != nil {
+		return err
+	}
+	header := ipc.Frame{Header: f.Header}
+	return c.later(store.WaitBytes+uint64(bytes), func() {
+		p, err := do(nodes)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer(&header, p, err)
+	})
+}
+
+func (c *connection) propose(f *ipc.Frame, m wire.ProposeRequest) error {
+	command := append([]byte(nil), m.Command...) // the frame's
+	return c.forNodes(f, len(command), func(nodes Nodes) (ipc.Payload, error) {
+		reply, err := nodes.Propose(c.peer, command)
+		return &reply, err
+	})
+}
+
+func (c *connection) readIndex(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		reply, err := nodes.ReadIndex(c.peer)
+		return &reply, err
+	})
+}
+
+func (c *connection) joinCluster(f *ipc.Frame, m wire.JoinClusterRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.JoinCluster(m)) })
+}
+
+func (c *connection) clusterStatus(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.ClusterStatus()) })
+}
+
+func longOf(b []byte, err error) (ipc.Payload, error) { return long(b), err }

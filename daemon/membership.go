@@ -1,0 +1,411 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"tendril/cluster/durable"
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/cluster/raftnode"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// membership is this node's part in one cluster: the authority that it believes, its certificate, its copy of the
+// metadata, and the connections to the other nodes. A node is always in exactly one, if of itself alone; when it joins
+// or leaves one, another membership takes the place of the present one (join.go). Fields are set before it is shown to
+// anybody.
+type membership struct {
+	authority *pki.Authority
+	keyring   *pki.Keyring
+	raft      *raftnode.Node
+	layer     atomic.Pointer[raftnode.Layer] // raft's connections; another one each time that the log is reopened
+	links     nodeLinks
+	book      addressBook
+	log       logrus.FieldLogger
+	node      fsm.UUID
+
+	opened     chan struct{} // closed when the fields above are set: raft asks for other nodes before
+	registered chan struct{} // closed once the cluster knows of this run of the node
+
+	ctx     context.Context // ends with close
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// current is the membership that holds. The methods of its views are those of the part that they stand for.
+type current struct{ atomic.Pointer[membership] }
+
+// authorityNow is the authority of the present cluster.
+type authorityNow struct{ *current }
+
+// keyringNow is the node's certificate of the present cluster.
+type keyringNow struct{ *current }
+
+// raftNow is the metadata of the present cluster.
+type raftNow struct{ *current }
+
+// NewToken is pki's.
+func (a authorityNow) NewToken() (pki.Token, error) { return a.Load().authority.NewToken() }
+
+// Certificate is pki's.
+func (a authorityNow) Certificate() *x509.Certificate { return a.Load().authority.Certificate() }
+
+// Issue is pki's.
+func (a authorityNow) Issue(request []byte, s pki.Subject, life time.Duration) (pki.Issued, error) {
+	return a.Load().authority.Issue(request, s, life)
+}
+
+// Certificate gives the node's certificate.
+func (k keyringNow) Certificate() *tls.Certificate { return k.Load().keyring.Certificate() }
+
+// Reload is pki's.
+func (k keyringNow) Reload(ctx context.Context) error { return k.Load().keyring.Reload(ctx) }
+
+// View is raftnode's.
+func (r raftNow) View(f func(*fsm.State)) { r.Load().raft.View(f) }
+
+// Changed is raftnode's.
+func (r raftNow) Changed() <-chan struct{} { return r.Load().raft.Changed() }
+
+// Status is raftnode's.
+func (r raftNow) Status() raftnode.Status { return r.Load().raft.Status() }
+
+// newMembership makes one that has nothing yet.
+func (d *Daemon) newMembership() *membership {
+	m := &membership{log: d.log, node: fsm.UUID(d.identity.Node), opened: make(chan struct{}),
+		registered: make(chan struct{})}
+	m.ctx, m.cancel = context.WithCancel(d.ctx)
+	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
+	m.book = addressBook{path: filepath.Join(d.cfg.StateDir, membersFile)}
+	return m
+}
+
+// openRaft opens the metadata in the state directory. known: the node was there before.
+func (m *membership) openRaft(d *Daemon, known bool) (err error) {
+	ctx, cancel := context.WithTimeout(d.ctx, raftStart)
+	defer cancel()
+	dir := filepath.Join(d.cfg.StateDir, raftFolder)
+	joining, err := hasState(filepath.Join(dir, joiningFile))
+	if err != nil {
+		return err
+	}
+	m.raft, err = raftnode.Open(ctx, raftnode.Options{
+		Dir: dir, ID: m.node.String(), Known: known, Join: joining, Log: d.log.WithField("part", "raft"),
+		Level: logrus.WarnLevel,
+		Stream: func() (raft raftnode.StreamLayer, err error) {
+			layer := raftnode.NewLayer(m.node.String(), m.dialRaft)
+			m.layer.Store(layer)
+			return layer, nil
+		},
+	})
+	return err
+}
+
+// openKeyring gets the node's certificate and keeps it renewed until close.
+func (m *membership) openKeyring(d *Daemon) (err error) {
+	subject := pki.Subject{Name: d.identity.Name, Role: pki.Node, Node: m.node.String()}
+	issue := pki.IssueFrom(m.authority, subject, pki.NodeLife, func(ctx context.Context, i pki.Issued) error {
+		if m.keyring == nil { // the first one here, without which nobody can be asked: recordOwn sees to it
+			return nil
+		}
+		_, err := m.propose(ctx, &fsm.RecordCertificate{Certificate: certificateOf(i, subject)})
+		return err
+	})
+	path := filepath.Join(d.cfg.StateDir, pki.NodeFile)
+	m.keyring, err = pki.OpenKeyring(m.ctx, path, d.identity.Name, m.authority.Certificate(), issue, time.Now)
+	if err != nil {
+		return err
+	}
+	close(m.opened)
+	m.running.Go(func() { m.keyring.Run(m.ctx, d.notRenewed) })
+	return nil
+}
+
+// close ends the membership's part in the cluster; its copy of the metadata can still be looked at.
+func (m *membership) close() error {
+	var err error
+	if m.raft != nil {
+		err = m.raft.Close()
+	}
+	m.cancel()
+	m.links.close()
+	m.running.Wait()
+	return err
+}
+
+// verifier believes certificates of this cluster that were not revoked.
+func (m *membership) verifier() *pki.Verifier {
+	return &pki.Verifier{Authority: m.authority.Certificate(), Now: time.Now, Revoked: m.revoked}
+}
+
+func (m *membership) revoked(s pki.Serial) (revoked bool) {
+	m.raft.View(func(st *fsm.State) { revoked = st.Revoked(fsm.UUID(s)) })
+	return revoked
+}
+
+// others reports whether there are other nodes in the cluster, as far as is known.
+func (m *membership) others() bool {
+	there := false
+	m.raft.View(func(s *fsm.State) { there = s.Counts()["nodes"] > 1 })
+	return there || len(m.book.list()) > 1
+}
+
+// touchTime is how long ago a follower may have heard from its leader to say that it knows what the cluster knows.
+const touchTime = 3 * time.Second
+
+// admits says why a certified node may not speak raft here. Where this node knows what the cluster knows, the cluster
+// must know the certificate and its node. A node that has been away, or is new, knows less, and can learn it from the
+// others alone: it then believes every certificate of the authority that it does not know to be revoked.
+func (m *membership) admits(p pki.Peer) error {
+	if !m.raft.InTouch(touchTime) {
+		return nil
+	}
+	var member, recorded bool
+	m.raft.View(func(s *fsm.State) {
+		_, recorded = s.Certificate(fsm.UUID(p.Serial))
+		for _, n := range s.Nodes() {
+			member = member || n.ID.String() == p.Node
+		}
+	})
+	if !member || !recorded {
+		return fmt.Errorf("%w: node %s (%.60q) is no member of this cluster", object.ErrPermission, p.Node, p.Name)
+	}
+	return nil
+}
+
+// dialRaft reaches a node for raft.
+func (m *membership) dialRaft(ctx context.Context, node string) (net.Conn, error) {
+	id, err := parseUUID(node)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-m.opened:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	secure, _, err := m.links.connect(ctx, id, kindRaft)
+	if err != nil {
+		return nil, err
+	}
+	return secure, nil
+}
+
+// proposeAgain is the pause before a command is proposed once more.
+const proposeAgain = 50 * time.Millisecond
+
+// propose has the cluster do a command, wherever its leader is, and waits until this node's View shows it. Errors: a
+// refusal is the sentinel that the state machine gave, with its Result; ErrTimeout where ctx ended before there was an
+// answer: then nobody knows whether the command was done.
+func (m *membership) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
+	result, index, err := m.send(ctx, cmd)
+	if err != nil {
+		return result, err
+	}
+	if err := m.raft.Await(ctx, index); err != nil && ctx.Err() == nil {
+		m.log.WithError(err).Debug("a command was done, but does not show here yet")
+	}
+	return result, result.Err()
+}
+
+// send is propose without the wait: a refusal is no error here.
+func (m *membership) send(ctx context.Context, cmd fsm.Command) (fsm.Result, uint64, error) {
+	raw, err := fsm.Encode(fsm.UUID(object.NewID()), cmd)
+	if err != nil {
+		return fsm.Result{}, 0, err
+	}
+	for {
+		result, index, err := m.proposeOnce(ctx, raw)
+		if err == nil || !worthAnother(err) {
+			return result, index, err
+		}
+		pause := time.NewTimer(proposeAgain)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return fsm.Result{}, 0, fmt.Errorf("%w: the cluster did not take a change in time: %w", object.ErrTimeout, err)
+		case <-pause.C:
+		}
+	}
+}
+
+// worthAnother reports whether a command may be proposed again: it was not done, or its request id keeps it from being
+// done twice.
+func worthAnother(err error) bool {
+	var elsewhere *raftnode.NotLeaderError
+	return errors.As(err, &elsewhere) || errors.Is(err, errNoAnswer) || errors.Is(err, raftnode.ErrLost)
+}
+
+// proposeOnce proposes here, or at the leader.
+func (m *membership) proposeOnce(ctx context.Context, raw []byte) (fsm.Result, uint64, error) {
+	result, index, err := m.raft.ProposeEncoded(ctx, slices.Clone(raw))
+	var elsewhere *raftnode.NotLeaderError
+	if !errors.As(err, &elsewhere) {
+		return result, index, err
+	}
+	var reply wire.ProposeReply
+	if err := m.askLeader(ctx, elsewhere.LeaderID, wire.Propose, &wire.ProposeRequest{Command: raw},
+		func(b []byte) (fsm.UUID, error) { err := reply.Decode(b); return fsm.UUID(reply.Leader), err }); err != nil {
+		return fsm.Result{}, 0, err
+	}
+	return fsm.Result{Code: reply.Code, Text: strings.Clone(reply.Text), Epoch: reply.Epoch}, reply.Index, nil
+}
+
+// askLeader asks the node that leads; where that is not known, those that may know. decode gives the leader that an
+// answer names instead of being one.
+func (m *membership) askLeader(ctx context.Context, leader string, kind wire.Type, p payload,
+	decode func([]byte) (fsm.UUID, error)) error {
+	var candidates []fsm.UUID
+	if id, err := parseUUID(leader); err == nil {
+		candidates = append(candidates, id)
+	} else {
+		candidates = m.otherNodes()
+	}
+	last := error(&raftnode.NotLeaderError{})
+	asked := map[fsm.UUID]bool{m.node: true}
+	for len(candidates) > 0 && ctx.Err() == nil {
+		id := candidates[0]
+		candidates = candidates[1:]
+		if asked[id] {
+			continue
+		}
+		asked[id] = true
+		b, err := m.links.ask(ctx, id, kind, p)
+		if errors.Is(err, object.ErrBusy) || errors.Is(err, object.ErrTimeout) { // it ends, or has lost the others
+			err = fmt.Errorf("%w: %w", errNoAnswer, err)
+		}
+		if err != nil {
+			if last = err; !worthAnother(err) {
+				return err
+			}
+			continue
+		}
+		next, err := decode(b)
+		if err != nil || next.IsZero() {
+			return err
+		}
+		if next != noLeader {
+			candidates = append([]fsm.UUID{next}, candidates...)
+		}
+	}
+	return last
+}
+
+// noLeader is what a node answers that neither leads nor knows who does.
+var noLeader = fsm.UUID{0: 0xff, 15: 0xff}
+
+// otherNodes lists the other nodes that are known of.
+func (m *membership) otherNodes() (list []fsm.UUID) {
+	m.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			list = append(list, n.ID)
+		}
+	})
+	for _, e := range m.book.list() {
+		if id, err := parseUUID(e.ID); err == nil && !slices.Contains(list, id) {
+			list = append(list, id)
+		}
+	}
+	return slices.DeleteFunc(list, func(id fsm.UUID) bool { return id == m.node })
+}
+
+// addresses says where a node is reached: as the cluster knows, then as this node has noted.
+func (m *membership) addresses(node fsm.UUID) (list []string) {
+	m.raft.View(func(s *fsm.State) {
+		if n, ok := s.Node(node); ok {
+			list = slices.Clone(n.Peer)
+		}
+	})
+	for _, e := range m.book.list() {
+		if e.ID == node.String() {
+			for _, a := range e.Addresses {
+				if !slices.Contains(list, a) {
+					list = append(list, a)
+				}
+			}
+		}
+	}
+	return list
+}
+
+func parseUUID(text string) (id fsm.UUID, err error) {
+	x, err := object.ParseID(text)
+	return fsm.UUID(x), err
+}
+
+// membersFile is where a node notes who is in its cluster: after a start it knows no more of the metadata than its last
+// snapshot says, until another node tells it, and it may have to reach that one first.
+const membersFile = "members.json"
+
+// addressBook is what stands in that file. Nothing but addresses rests on it: who answers there has to prove itself.
+type addressBook struct {
+	path string
+
+	mu    sync.Mutex
+	nodes []bookEntry
+}
+
+// bookEntry is one node in it.
+type bookEntry struct {
+	ID        string   `json:"id"`
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+}
+
+// maxBook bounds what is read of the file.
+const maxBook = 4 << 20
+
+// open reads the file. One that is not there, or makes no sense, is an empty one: it is a help, and no record.
+func (b *addressBook) open() error {
+	raw, err := os.ReadFile(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || len(raw) > maxBook {
+		return errors.Join(err, fmt.Errorf("%s has %d bytes", b.path, len(raw)))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return json.Unmarshal(raw, &b.nodes)
+}
+
+func (b *addressBook) list() []bookEntry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.nodes
+}
+
+// keep replaces the content, where it is another one.
+func (b *addressBook) keep(nodes []bookEntry) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	raw, err := json.Marshal(nodes)
+	if err != nil {
+		return err
+	}
+	if old, err := json.Marshal(b.nodes); err == nil && string(old) == string(raw) {
+		return nil
+	}
+	if err := durable.Replace(b.path, raw); err != nil {
+		return err
+	}
+	b.nodes = nodes
+	return nil
+}

@@ -1,0 +1,441 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"tendril/cluster"
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/cluster/raftnode"
+	"tendril/daemon/frontdoor"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// What the front door hands on for the other nodes of the cluster, and what a node does for them.
+
+// giveTime is how long raft may take to accept a connection.
+const giveTime = 5 * time.Second
+
+// doorTLS is the front door's TLS: that of the present cluster. While the node changes from one cluster to another,
+// the new one's nodes already speak raft with it.
+func (d *Daemon) doorTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config,
+		error) {
+		m := d.meta.now.Load()
+		if coming := d.meta.coming.Load(); coming != nil && slices.Contains(hello.SupportedProtos, pki.ProtocolRaft) {
+			m = coming
+		}
+		c := pki.ServerConfig(m.keyring.Certificate, m.verifier())
+		if other, err := c.GetConfigForClient(hello); other != nil || err != nil {
+			return other, err
+		}
+		return c, nil
+	}}
+}
+
+// GiveRaft implements frontdoor.Nodes.
+func (d *Daemon) GiveRaft(p pki.Peer, conn net.Conn) error {
+	m := d.meta.now.Load()
+	if coming := d.meta.coming.Load(); coming != nil {
+		m = coming
+	}
+	if err := m.checkRaft(p, conn); err != nil {
+		conn.Close()
+		return err
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, giveTime)
+	defer cancel()
+	return m.layer.Load().Give(ctx, conn)
+}
+
+// checkRaft looks once more at a node that shook hands: perhaps as a member of the cluster that this node was in
+// before.
+func (m *membership) checkRaft(p pki.Peer, conn net.Conn) error {
+	secure, ok := conn.(*tls.Conn)
+	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
+		return fmt.Errorf("%w: a node without a certificate", object.ErrPermission)
+	}
+	if _, err := m.verifier().Verify(secure.ConnectionState().PeerCertificates[0], false); err != nil {
+		return err
+	}
+	return m.admits(p)
+}
+
+// Join implements frontdoor.Nodes: the token pays for a node's certificate.
+func (d *Daemon) Join(remote string, m wire.JoinRequest) (wire.JoinReply, error) {
+	var reply wire.JoinReply
+	if err := d.mayJoin(m); err != nil { // before anything is signed or written: anybody can come as far as this
+		return reply, err
+	}
+	subject := pki.Subject{Name: strings.Clone(m.Name), Role: pki.Node, Node: m.Node.String()}
+	cert, err := d.certificateDER(m.Request, subject, pki.NodeLife, func(c fsm.Certificate) error {
+		_, err := d.propose(&fsm.SpendToken{ID: fsm.UUID(m.Token), SecretHash: m.SecretHash, Certificate: c})
+		return err
+	})
+	if err != nil {
+		return reply, err
+	}
+	now := d.meta.now.Load()
+	key, err := now.authority.Key()
+	if err != nil {
+		return reply, err
+	}
+	d.log.WithField("remote", remote).WithField("name", subject.Name).WithField("node",
+		subject.Node).Info("a node has a certificate of this cluster")
+	return wire.JoinReply{Node: object.ID(d.meta.node), Certificate: cert.Raw, AuthorityKey: key,
+		Nodes: now.nodeAddresses()}, nil
+}
+
+// mayJoin says why a node may not become a member.
+func (d *Daemon) mayJoin(m wire.JoinRequest) error {
+	token, err := d.goodToken(m.Token, m.SecretHash)
+	if err != nil {
+		return err
+	}
+	var taken string
+	d.meta.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			switch {
+			case n.ID == fsm.UUID(m.Node):
+				taken = fmt.Sprintf("node %s (%q) is a member already: if it is not this machine's, its state directory "+
+					"was copied; if this machine left without a word, first: tendril cluster remove %s", n.ID, n.Name, n.Name)
+			case n.Name == m.Name && taken == "":
+				taken = fmt.Sprintf("node %s is called %q already: start this node's daemon with another --node-name", n.ID,
+					n.Name)
+			}
+		}
+	})
+	switch err := cluster.CheckName(m.Name); {
+	case token.Role != fsm.RoleNode:
+		return fmt.Errorf("%w: this token is for clients (tendril login): make one with: tendril token create --role node",
+			object.ErrPermission)
+	case m.Lowest > fsm.Level || m.Highest < fsm.Level:
+		return fmt.Errorf("%w: the cluster runs release %s, whose metadata is of level %d; the node runs %.60q, which reads "+
+			"%d to %d: install the same release", object.ErrVersion, d.build.Version, fsm.Level, m.Version, m.Lowest,
+			m.Highest)
+	case err != nil || m.Name == "" || m.Node.IsZero():
+		return fmt.Errorf("%w: a node %q with id %s: %w", object.ErrInvalid, m.Name, m.Node,
+			errors.Join(err, errors.New("want both")))
+	case taken != "":
+		return fmt.Errorf("%w: %s", object.ErrExists, taken)
+	}
+	return nil
+}
+
+// nodeAddresses says where the nodes are reached: voters first, as many as a message holds.
+func (m *membership) nodeAddresses() (list []wire.NodeAddresses) {
+	votes := map[string]bool{}
+	for _, x := range m.raft.Status().Members {
+		votes[x.ID] = x.Voter
+	}
+	m.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			list = append(list, wire.NodeAddresses{Node: object.ID(n.ID), Name: n.Name,
+				Addresses: strings.Join(n.Peer, " ")})
+		}
+	})
+	slices.SortStableFunc(list, func(a, b wire.NodeAddresses) int {
+		return btoi(votes[b.Node.String()]) - btoi(votes[a.Node.String()])
+	})
+	return list[:min(len(list), wire.MaxNodeAddresses)]
+}
+
+// Propose implements frontdoor.Nodes.
+func (d *Daemon) Propose(p frontdoor.Peer, command []byte) (wire.ProposeReply, error) {
+	m := d.meta.now.Load()
+	if err := d.maySpeak(m, p, command); err != nil {
+		return wire.ProposeReply{}, err
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	result, index, err := m.raft.ProposeEncoded(ctx, command)
+	if leader, is := elsewhere(err); is {
+		return wire.ProposeReply{Leader: object.ID(leader)}, nil
+	}
+	return wire.ProposeReply{Code: result.Code, Text: result.Text, Epoch: result.Epoch, Index: index}, err
+}
+
+// elsewhere gives the leader that an error names.
+func elsewhere(err error) (fsm.UUID, bool) {
+	var other *raftnode.NotLeaderError
+	if !errors.As(err, &other) {
+		return fsm.UUID{}, false
+	}
+	if id, err := parseUUID(other.LeaderID); err == nil {
+		return id, true
+	}
+	return noLeader, true
+}
+
+// maySpeak says why a node may not change the metadata: the cluster must have recorded its certificate. A member that
+// was away for so long that it made itself a new one may have that recorded.
+func (d *Daemon) maySpeak(m *membership, p frontdoor.Peer, command []byte) error {
+	var recorded, member bool
+	m.raft.View(func(s *fsm.State) {
+		_, recorded = s.Certificate(fsm.UUID(p.Serial))
+		for _, n := range s.Nodes() {
+			member = member || p.Tenant == fsm.NodeTenant(n.ID)
+		}
+	})
+	if recorded {
+		return nil
+	}
+	e, err := fsm.Decode(command)
+	if record, is := e.Command.(*fsm.RecordCertificate); err == nil && member && is &&
+		record.Certificate.Tenant == p.Tenant {
+		return nil
+	}
+	if err == nil && !m.raft.Leads() { // it may know more than this node
+		return nil
+	}
+	return fmt.Errorf("%w: the cluster does not know the certificate of %.60q", object.ErrPermission, p.Subject)
+}
+
+// ReadIndex implements frontdoor.Nodes.
+func (d *Daemon) ReadIndex(frontdoor.Peer) (wire.ReadIndexReply, error) {
+	m := d.meta.now.Load()
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	index, err := m.raft.ReadIndex(ctx)
+	if leader, is := elsewhere(err); is {
+		return wire.ReadIndexReply{Leader: object.ID(leader)}, nil
+	}
+	return wire.ReadIndexReply{Index: index}, err
+}
+
+// read calls f with the metadata as it is now: what was done anywhere in the cluster before is in it. f must not keep
+// the state, alter it or block.
+func (m *membership) read(ctx context.Context, f func(*fsm.State)) error {
+	err := m.raft.Read(ctx, f)
+	var other *raftnode.NotLeaderError
+	if !errors.As(err, &other) {
+		return err
+	}
+	var reply wire.ReadIndexReply
+	if err := m.askLeader(ctx, other.LeaderID, wire.ReadIndex, nil, func(b []byte) (fsm.UUID, error) {
+		err := reply.Decode(b)
+		return fsm.UUID(reply.Leader), err
+	}); err != nil {
+		return err
+	}
+	if err := m.raft.Await(ctx, reply.Index); err != nil {
+		return err
+	}
+	m.raft.View(f)
+	return nil
+}
+
+// advertised says where other nodes and clients reach this node: what it listens on, at each of the machine's
+// addresses where that is all of them. Empty: it listens to nobody.
+func (d *Daemon) advertised() (list []string) {
+	if d.cfg.Listen == "none" {
+		return nil
+	}
+	listen := d.cfg.Listen
+	if door := d.door.Load(); door != nil && door.RemoteAddr() != nil {
+		listen = door.RemoteAddr().String()
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return []string{clip(listen)}
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range addresses {
+		n, ok := a.(*net.IPNet)
+		if ok && n.IP.IsGlobalUnicast() && len(list) < fsm.MaxAddresses {
+			list = append(list, net.JoinHostPort(n.IP.String(), port))
+		}
+	}
+	return list
+}
+
+// serveCluster starts what a member does for its cluster. It ends with the membership.
+func (d *Daemon) serveCluster(m *membership) {
+	m.running.Go(func() { d.follow(m) })
+	m.running.Go(func() { m.govern() })
+}
+
+// followPause is how long changes of the metadata are let pass before somebody looks what they were.
+const followPause = 20 * time.Millisecond
+
+// follow does what changes of the metadata ask of this node: who is revoked leaves, the address book is kept.
+func (d *Daemon) follow(m *membership) {
+	var state *fsm.State
+	var nodes, revocations uint64
+	for {
+		changed := m.raft.Changed()
+		var moved, revoked bool
+		m.raft.View(func(s *fsm.State) {
+			moved = s != state || s.NodeChanges() != nodes
+			revoked = s != state || s.Revocations() != revocations
+			state, nodes, revocations = s, s.NodeChanges(), s.Revocations()
+		})
+		if moved {
+			d.noteNodes(m)
+		}
+		if revoked && d.meta.now.Load() == m {
+			d.endRevoked()
+		}
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-changed:
+			m.pause(followPause)
+		}
+	}
+}
+
+// noteNodes writes the address book anew, and notes that the node has heard from its cluster.
+func (d *Daemon) noteNodes(m *membership) {
+	var list []bookEntry
+	self := false
+	m.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			list = append(list, bookEntry{ID: n.ID.String(), Name: n.Name, Addresses: n.Peer})
+			self = self || n.ID == m.node
+		}
+	})
+	if !self || len(list) < 2 { // it knows less than the book yet, or there is nobody else
+		return
+	}
+	if err := m.book.keep(list); err != nil {
+		d.log.WithError(err).Warn("cannot note where the other nodes are")
+		return
+	}
+	if err := d.endJoining(); err != nil {
+		d.log.WithError(err).Warn("cannot note that the node has heard from its cluster")
+	}
+}
+
+// governEvery is how often a leader looks whether raft's members are the cluster's.
+const governEvery = 500 * time.Millisecond
+
+// govern has raft's members follow the metadata's, while this node leads.
+func (m *membership) govern() {
+	var nodes uint64
+	for {
+		changed := m.raft.Changed()
+		if m.raft.Leads() {
+			if err := m.arrange(); err != nil && m.ctx.Err() == nil {
+				m.log.WithError(err).Debug("the cluster's members are not yet as wanted")
+			}
+		}
+		timer := time.NewTimer(governEvery)
+		for again := true; again; {
+			select {
+			case <-m.ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+				again = false
+			case <-changed:
+				m.pause(followPause)
+				changed = m.raft.Changed()
+				var now uint64
+				m.raft.View(func(s *fsm.State) { now = s.NodeChanges() })
+				again, nodes = now == nodes, now
+			}
+		}
+		timer.Stop()
+	}
+}
+
+// arrange makes the changes that are due.
+func (m *membership) arrange() error {
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	for {
+		var nodes []fsm.Node
+		if err := m.raft.Read(ctx, func(s *fsm.State) { nodes = s.Nodes() }); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(nodes, func(n fsm.Node) bool { return n.ID == m.node }) {
+			return nil // the node has just begun
+		}
+		changed, err := m.raft.SetMembers(ctx, m.voters(nodes))
+		if err != nil || !changed {
+			return err
+		}
+	}
+}
+
+// voters says who of the nodes votes.
+func (m *membership) voters(nodes []fsm.Node) map[string]bool {
+	wanted := map[string]bool{}
+	for _, n := range nodes {
+		wanted[n.ID.String()] = n.ID == m.node
+	}
+	return wanted
+}
+
+// ClusterNode is one node in `tendril cluster status`.
+type ClusterNode struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Self      bool      `json:"self"`
+	Leader    bool      `json:"leader"`
+	Voter     bool      `json:"voter"`
+	Addresses []string  `json:"addresses"`
+	Devices   []string  `json:"devices"`
+	Version   string    `json:"version"`
+	Joined    time.Time `json:"joined"`
+}
+
+// ClusterInfo is `tendril cluster status`.
+type ClusterInfo struct {
+	Node      string        `json:"node"`
+	Name      string        `json:"name"`
+	Authority string        `json:"authority"`
+	State     string        `json:"state"` // of this node in raft: leader, follower, candidate, failed
+	Leader    string        `json:"leader"`
+	Term      uint64        `json:"term"`
+	Applied   uint64        `json:"applied_index"`
+	Commit    uint64        `json:"commit_index"`
+	Entered   bool          `json:"entered"` // the cluster knows of this run of the node
+	Fault     string        `json:"fault,omitempty"`
+	Nodes     []ClusterNode `json:"nodes"`
+}
+
+// ClusterStatus implements frontdoor.Nodes.
+func (d *Daemon) ClusterStatus() ([]byte, error) {
+	m := d.meta.now.Load()
+	st := m.raft.Status()
+	x := ClusterInfo{Node: d.meta.node.String(), Name: d.identity.Name,
+		Authority: pki.FingerprintOf(m.authority.Certificate()).String(), State: strings.ToLower(st.State),
+		Leader: st.Leader, Term: st.Term, Applied: st.AppliedIndex, Commit: st.CommitIndex, Fault: st.Fault,
+		Nodes: []ClusterNode{}}
+	select {
+	case <-m.registered:
+		x.Entered = true
+	default:
+	}
+	m.raft.View(func(s *fsm.State) {
+		devices := map[fsm.UUID][]string{}
+		for _, dev := range s.Devices() {
+			devices[dev.Node] = append(devices[dev.Node], dev.Name)
+		}
+		for _, n := range s.Nodes() {
+			id := n.ID.String()
+			votes := func(v raftnode.Member) bool { return v.ID == id && v.Voter }
+			x.Nodes = append(x.Nodes, ClusterNode{ID: id, Name: n.Name, Self: n.ID == d.meta.node,
+				Leader: id == st.Leader, Voter: slices.ContainsFunc(st.Members, votes), Addresses: notNil(n.Peer),
+				Devices: notNil(devices[n.ID]), Version: n.Version, Joined: at(n.Joined)})
+		}
+	})
+	return json.Marshal(x)
+}

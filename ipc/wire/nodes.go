@@ -1,0 +1,72 @@
+package wire
+
+import "tendril/store/object"
+
+// Bounds of what nodes of a cluster tell each other.
+const (
+	MaxNodeAddresses = 64 // nodes in a JoinReply
+)
+
+// JoinRequest shows a token of role node: its sender wants to be a member of the cluster.
+//
+//wire:payload Join
+type JoinRequest struct {
+	Token           object.ID
+	SecretHash      [32]byte
+	Node            object.ID // the joining node's identifier
+	Lowest, Highest uint16    // formats of the metadata's commands that it reads
+	Name            string
+	Version         string // of its daemon
+	Request         []byte // RFC 2986, DER
+}
+
+// JoinReply makes it a member, as soon as it has said that it is one (PutNode, by Propose).
+//
+//wire:payload re Join
+type JoinReply struct {
+	Node         object.ID       // who answers
+	Certificate  []byte          // the joining node's, DER
+	AuthorityKey []byte          // PKCS #8, DER
+	Nodes        []NodeAddresses `wire:"max=MaxNodeAddresses"`
+}
+
+// NodeAddresses says where a node is reached.
+type NodeAddresses struct {
+	Node      object.ID
+	Name      string
+	Addresses string // HOST:PORT of its front door, best first, a space between two
+}
+
+// ProposeRequest forwards a command of the metadata to the leader.
+//
+//wire:payload Propose
+type ProposeRequest struct {
+	Command []byte // cluster/PROTOCOL.md
+}
+
+// ProposeReply is what became of it. Where Leader is not zero, nothing did: that node leads.
+//
+//wire:payload re Propose
+type ProposeReply struct {
+	Leader object.ID
+	Code   object.Code // of the result; 0 = done
+	Text   string
+	Epoch  uint64
+	Index  uint64 // the entry that shows what was done
+}
+
+// ReadIndexReply says what a read that begins now waits for. Where Leader is not zero, that node is to be asked.
+//
+//wire:payload re ReadIndex
+type ReadIndexReply struct {
+	Leader object.ID
+	Index  uint64
+}
+
+// JoinClusterRequest has the daemon make its node a member of another cluster.
+//
+//wire:payload JoinCluster
+type JoinClusterRequest struct {
+	Address string // HOST:PORT of one of its nodes
+	Token   string // as text
+}

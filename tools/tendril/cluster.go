@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tendril/client"
+	"tendril/daemon"
+)
+
+const clusterExample = `  tendril token create --role node --once        # on a node of the cluster
+  tendril cluster join gpubox:7433               # on the node that joins; asks for the token
+  tendril cluster status`
+
+func (c *cli) clusterVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Make several nodes one cluster, and see how it is",
+		Long: "The nodes of a cluster share one list of nodes, devices, tokens, certificates and published names. A node that joins\n" +
+			"keeps its objects and its sessions. What it has published is published in the cluster; a name that another object has\n" +
+			"there is reported. Tokens and logins of its own are no longer valid: the cluster's are.",
+		Example: clusterExample,
+		GroupID: "node",
+	}
+	cmd.AddCommand(c.clusterJoinVerb(), c.clusterStatusVerb())
+	return cmd
+}
+
+func (c *cli) clusterJoinVerb() *cobra.Command {
+	var token string
+	cmd := &cobra.Command{
+		Use:   "join HOST[:PORT]",
+		Short: "Make this node a member of another node's cluster",
+		Long: "Make this node a member of the cluster that has a node at HOST:PORT. The token comes from there (tendril token create\n" +
+			"--role node); the command asks for it, or reads it from standard input, from $TENDRIL_TOKEN, or from --token, which\n" +
+			"other users of this machine can see. All nodes have to reach each other: start their daemons with --listen. Only root\n" +
+			"and the daemon's own user may do this.",
+		Example: "  tendril cluster join gpubox:7433\n  tendril cluster join gpubox < token.txt",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if token == "" {
+				token = os.Getenv("TENDRIL_TOKEN")
+			}
+			if token == "" {
+				var err error
+				if token, err = c.askToken(); err != nil {
+					return err
+				}
+			}
+			return c.joinCluster(args[0], token)
+		},
+	}
+	cmd.Flags().StringVar(&token, "token", "", "the token")
+	return c.jsonFlag(cmd)
+}
+
+func (c *cli) joinCluster(address, token string) error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	raw, err := conn.JoinCluster(address, token)
+	if err != nil {
+		return err
+	}
+	var r daemon.MoveResult
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return fmt.Errorf("the daemon's answer: %w", err)
+	}
+	if c.json {
+		return c.printJSON(r)
+	}
+	c.say(fmt.Sprintf("This node is in the cluster of %s.", plain(strings.Join(r.Nodes, ", "))))
+	if !r.Entered {
+		c.say("The cluster has not answered yet; the node tells it as soon as it does: " + plain(r.Why))
+	} else if r.Why != "" {
+		c.say("Not all is published there yet; the node tries again: " + plain(r.Why))
+	}
+	if r.Republished > 0 {
+		c.say(fmt.Sprintf("Published there: %d objects.", r.Republished))
+	}
+	for _, x := range r.Conflicts {
+		c.say(fmt.Sprintf("Not published there: %s (tenant %s, object %s): %s", plain(x.Name), plain(x.Tenant), x.ID,
+			plain(x.Why)))
+	}
+	return nil
+}
+
+func (c *cli) clusterStatusVerb() *cobra.Command {
+	return c.jsonFlag(&cobra.Command{
+		Use:     "status",
+		Short:   "Show the cluster's nodes and who leads it",
+		Example: "  tendril cluster status --json",
+		Args:    cobra.NoArgs,
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
+			raw, err := conn.ClusterStatus()
+			if err != nil {
+				return err
+			}
+			var x daemon.ClusterInfo
+			if err := json.Unmarshal(raw, &x); err != nil {
+				return fmt.Errorf("the daemon's answer: %w", err)
+			}
+			if c.json {
+				return c.printJSON(x)
+			}
+			return c.printCluster(x)
+		}),
+	})
+}
+
+func (c *cli) printCluster(x daemon.ClusterInfo) error {
+	if err := hanging(c.term.out, c.term.screen, "authority: ", nil, x.Authority); err != nil {
+		return err
+	}
+	switch {
+	case x.Fault != "":
+		c.say("The metadata cannot be changed: " + plain(x.Fault))
+	case x.Leader == "":
+		c.say("No node leads the cluster just now: the metadata cannot be changed.")
+	case !x.Entered:
+		c.say("The cluster does not know of this start of the node yet.")
+	}
+	rows := make([][]string, len(x.Nodes))
+	for i, n := range x.Nodes {
+		role := "member"
+		switch {
+		case n.Leader:
+			role = "leader"
+		case n.Voter:
+			role = "voter"
+		}
+		name := plain(n.Name)
+		if n.Self {
+			name += " (this one)"
+		}
+		rows[i] = []string{name, role, orDash(plain(strings.Join(n.Addresses, " "))),
+			orDash(plain(strings.Join(n.Devices, ", "))), plain(n.Version), n.ID}
+	}
+	return table(c.term.out, c.term.screen, "NODE | ROLE | ADDRESSES? | DEVICES? | VERSION?? | ID??", rows)
+}
