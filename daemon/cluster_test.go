@@ -191,7 +191,8 @@ func TestTwoNodesBecomeOneCluster(t *testing.T) {
 
 	result := join(t, ca, a, b)
 	slices.Sort(result.Nodes)
-	if !result.Entered || !slices.Equal(result.Nodes, []string{"a", "b"}) || result.Republished != 1 || len(result.Conflicts) != 1 || result.Conflicts[0].Name != "both" {
+	if !result.Entered || !slices.Equal(result.Nodes, []string{"a", "b"}) || result.Republished != 1 ||
+		len(result.Conflicts) != 1 || result.Conflicts[0].Name != "both" {
 		t.Fatalf("join: %+v", result)
 	}
 	for _, d := range []*Daemon{a, b} {
@@ -353,7 +354,8 @@ func TestStrangersToACluster(t *testing.T) {
 	join(t, ca, a, b)
 	other, forged := ns.start(aNode(t, "other")), b.meta.now.Load()
 	certificate := func(authority *pki.Authority, s pki.Subject) *tls.Certificate {
-		k, err := pki.OpenKeyring(t.Context(), filepath.Join(t.TempDir(), pki.NodeFile), s.Name, authority.Certificate(),
+		path := filepath.Join(t.TempDir(), pki.NodeFile)
+		k, err := pki.OpenKeyring(t.Context(), path, s.Name, authority.Certificate(),
 			pki.IssueFrom(authority, s, pki.NodeLife, nil), time.Now)
 		if err != nil {
 			t.Fatal(err)
