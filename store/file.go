@@ -60,11 +60,15 @@ func (s *Store) emptyTrash(trash []*entry) {
 	if len(trash) == 0 {
 		return
 	}
-	for _, e := range trash {
-		s.spill.Remove(e.id, e.size)
+	stay := make([]bool, len(trash))
+	for i, e := range trash {
+		stay[i] = s.spill.Remove(e.id, e.size) != nil
 	}
 	s.mu.Lock()
-	for _, e := range trash {
+	for i, e := range trash {
+		if stay[i] && e.state == object.Deleted { // one that is written anew is no longer what stayed
+			s.undead[e.id] = struct{}{}
+		}
 		e.tenant.disk -= spill.RoomFor(e.size)
 		s.yieldFile(e)
 		s.transfers.Done()

@@ -41,7 +41,10 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		s.opened++
 		t.opened++
 	}
-	l.memory = nil // the table's from here on
+	l.memory = nil                // the table's from here on
+	for _, e := range s.objects { // of what is on disk: the store before knows which names they have now
+		s.unbind(e)
+	}
 	s.makeRoom(len(l.Catalog.Objects) / legacyObjectBytes)
 	var last *legacyObject
 	for table := l.Catalog.Objects; len(table) > 0; {
@@ -53,6 +56,11 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 			return err
 		}
 		table, last = rest, o
+	}
+	for _, id := range l.Catalog.Undead {
+		if e := s.objects[id]; e != nil && e.state == object.Spilled {
+			s.forgetEntry(e)
+		}
 	}
 	if err := s.inheritDevices(l); err != nil {
 		return err
@@ -85,13 +93,18 @@ func (s *Store) makeRoom(objects int) {
 // inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
 func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Member) error {
 	r := &o.record
-	e := s.objects[r.ID]
+	e, g := s.objects[r.ID], s.segments[o.segment]
+	if r.ID.IsZero() || !r.Class.Valid() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes ||
+		e.tenant.name != r.Tenant) {
+		return fmt.Errorf("%w: object %s of %d bytes, %q of %q", object.ErrProtocol, r.ID, r.SizeBytes, r.Name, r.Tenant)
+	}
+	if e != nil {
+		s.inheritChanges(e, o)
+	}
 	if o.spilled {
 		return nil
 	}
-	g := s.segments[o.segment]
-	if r.ID.IsZero() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes) || !r.Class.Valid() ||
-		(g == nil) != (r.SizeBytes == 0) ||
+	if (g == nil) != (r.SizeBytes == 0) ||
 		g != nil && (g.tenant.name != r.Tenant || o.offset > g.bytes || r.SizeBytes > g.bytes-o.offset) {
 		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes,
 			o.offset, o.segment)
@@ -118,6 +131,35 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 		s.attach(e, g, o.offset)
 	}
 	return nil
+}
+
+// inheritChanges takes over what the store before knows of an object on disk: the disk may not have taken all of it. What
+// differs is written with the object's next change.
+func (s *Store) inheritChanges(e *entry, o *legacyObject) {
+	r := &o.record
+	same := e.class == r.Class && e.pinned == r.Pinned && e.bound.Equal(r.Bound) && e.expires.Equal(r.Expires) &&
+		maps.Equal(e.labels, r.Labels) && slices.Equal(e.grants, r.Grants)
+	e.class, e.held, e.pinned, e.bound, e.labels = r.Class, r.Class != object.Ephemeral, r.Pinned, r.Bound, r.Labels
+	e.stale = !same
+	if !slices.Equal(e.grants, r.Grants) {
+		s.setGrants(e, r.Grants)
+	}
+	if r.Sums != nil {
+		e.sums = r.Sums
+	}
+	if r.Name != "" {
+		e.name = r.Name
+		e.tenant.names[r.Name] = e
+	}
+	s.unschedule(e)
+	if o.left > 0 {
+		s.schedule(e, time.Now().Add(o.left))
+	}
+	was := e.charge
+	e.charge = e.recordBytes(r.Name, e.meta) + membersBytes(r.Members)
+	for _, sum := range []*uint64{&s.charged, &s.tableBytes, &e.tenant.charged} {
+		*sum += e.charge - was
+	}
 }
 
 // inheritRecord makes the entry of an object that is in memory alone.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +31,8 @@ type Legacy struct {
 type Catalog struct {
 	NextSegment uint64 // last segment number given
 	Segments    []LegacySegment
-	Objects     []byte // a table: legacy_table.go
+	Objects     []byte      // a table: legacy_table.go
+	Undead      []object.ID // deleted ones whose files could not be removed
 	Streams     []LegacyStream
 	Conns       []LegacyConn
 	Remnants    []LegacyRemnant
@@ -187,7 +190,7 @@ func (s *Store) Bequeath() *Legacy {
 	s.end()
 	s.mu.Lock()
 	defer s.unlock()
-	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left}}
+	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left, Undead: slices.Collect(maps.Keys(s.undead))}}
 	l.Catalog.Objects = make([]byte, 0, len(s.objects)*3/2*legacyObjectBytes)
 	for _, t := range s.tenants {
 		t.entries.all(func(e *entry) { // in their order: the next store's lists then grow at their ends

@@ -41,8 +41,8 @@ func ForgoSpill(path string) error { return spill.Forgo(path) }
 // adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the
 // one that got it later has it.
 func (s *Store) adopt(r *spill.Record) *entry {
-	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) {
-		s.spill.Remove(r.ID, r.SizeBytes)
+	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) && s.opts.Legacy == nil { // else that knows better
+		_ = s.spill.Remove(r.ID, r.SizeBytes) // the next start tries again
 		return nil
 	}
 	e := &entry{

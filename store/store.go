@@ -69,10 +69,11 @@ type Store struct {
 	spilledBytes uint64
 	shared       map[string]*entryList // by who may read it
 	followers    map[object.ID]map[*Follower]struct{}
-	damaged      []string // records that could not be read at the start
-	nextID       uint64   // last segment number given
-	charged      uint64   // bytes of segments and table entries, the warm pool's not among them
-	usedBytes    uint64   // bytes of live objects as their creators asked
+	damaged      []string               // records that could not be read at the start
+	undead       map[object.ID]struct{} // deleted ones whose files could not be removed
+	nextID       uint64                 // last segment number given
+	charged      uint64                 // bytes of segments and table entries, the warm pool's not among them
+	usedBytes    uint64                 // bytes of live objects as their creators asked
 	tableBytes   uint64
 	opened       int // segments that have memory
 	references   int
@@ -177,6 +178,7 @@ func New(opts Options) (*Store, error) {
 		done:      make(chan struct{}),
 		keep:      make(chan struct{}, 1),
 		shared:    make(map[string]*entryList),
+		undead:    make(map[object.ID]struct{}),
 		followers: make(map[object.ID]map[*Follower]struct{}),
 		devices:   make(deviceCharges),
 		onDevices: make(map[*entry]struct{}),
@@ -214,6 +216,8 @@ func (s *Store) begin(l *Legacy) error {
 		s.adoptTrees(composites)
 	}
 	l.Close() // what was not taken over
+	s.mu.Lock()
+	s.unlock() // closes and removes what is of no use any more
 	if err != nil {
 		s.mu.Lock()
 		s.closed = true // files stay

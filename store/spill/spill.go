@@ -17,6 +17,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,7 +165,7 @@ func (d *Dir) write(r *Record, src Source, durable bool, stop func() bool) error
 		err = d.writeRecord(r, durable)
 	}
 	if err != nil {
-		d.unlink(r.ID)
+		_ = d.unlink(r.ID) // the first error is the one to tell
 		d.giveBack(r.SizeBytes)
 		if damage := (*DamageError)(nil); errors.As(err, &damage) {
 			return err // it names the object
@@ -364,15 +365,21 @@ func (d *Dir) syncDir(path string) error {
 }
 
 // Remove takes an object of size bytes off the disk and gives its room back. What cannot be removed is charged no more,
-// either: the next start finds it.
-func (d *Dir) Remove(id object.ID, size uint64) {
-	d.unlink(id)
+// either; an error says that the next start would find it.
+func (d *Dir) Remove(id object.ID, size uint64) error {
+	err := d.unlink(id)
 	d.giveBack(size)
+	return err
 }
 
-func (d *Dir) unlink(id object.ID) {
-	_ = d.sys.Remove(d.file(id, recordSuffix)) // first: without it there is no object
-	_ = d.sys.Remove(d.file(id, bytesSuffix))
+// unlink's error says that there still is an object.
+func (d *Dir) unlink(id object.ID) error {
+	err := d.sys.Remove(d.file(id, recordSuffix)) // first: without it there is no object
+	_ = d.sys.Remove(d.file(id, bytesSuffix))     // the next start clears it
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return storage("remove", err)
 }
 
 // Load reads every record, gives the objects their room and clears what is no whole object. Records that cannot be
