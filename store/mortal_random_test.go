@@ -141,7 +141,8 @@ func TestKilledAnywhereOnTheWayToDisk(t *testing.T) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			var w *mortalWorld
 			lifetimes(t, func(t *testing.T, s *Store, alive func() bool) {
-				w = &mortalWorld{t, rand.New(rand.NewPCG(seed, 7)), map[object.ID]*mortalObject{}, map[string]object.ID{}}
+				w = &mortalWorld{t: t, rng: rand.New(rand.NewPCG(seed, 7)), objects: map[object.ID]*mortalObject{},
+					names: map[string]object.ID{}}
 				c := connect(t, s, "uid:1")
 				defer unmapWriters(c)
 				for range 24 {
