@@ -133,8 +133,8 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 	return nil
 }
 
-// inheritChanges takes over what the store before knows of an object on disk: the disk may not have taken all of it. What
-// differs is written with the object's next change.
+// inheritChanges takes over what the store before knows of an object on disk: the disk may not have taken all of it.
+// What differs is written with the object's next change.
 func (s *Store) inheritChanges(e *entry, o *legacyObject) {
 	r := &o.record
 	same := e.class == r.Class && e.pinned == r.Pinned && e.bound.Equal(r.Bound) && e.expires.Equal(r.Expires) &&
