@@ -166,7 +166,7 @@ func (e *frameEnds) measure(ctx context.Context) error {
 // frameProgram is clbench at one end of the link, whose device is at the other. stop ends it and its node.
 func (r *rig) frameProgram(ctx context.Context, link *lossy.Link) (_ *reference, stop func(), err error) {
 	at := lossy.There + ":7433"
-	n, err := nodes.StartInside(ctx, link.InsideThere(), r.bin, "TENDRIL_LISTEN="+at)
+	n, err := nodes.StartWith(ctx, r.bin, nodes.Options{Inside: link.InsideThere(), Env: []string{"TENDRIL_LISTEN=" + at}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -43,7 +43,7 @@ func compiled(t *testing.T, n *rig.Node) map[string]string {
 // compiled.
 func TestASecondSessionCompilesNothing(t *testing.T) {
 	t.Parallel()
-	n := node(t)
+	n := nodeWith(t, rig.Options{}) // it has compiled nothing
 	opened(t, n).want("good", "verify")
 	first := compiled(t, n)
 	if len(first) == 0 {

@@ -29,18 +29,7 @@ func TestSessionOverALinkThatLosesPackets(t *testing.T) {
 		}
 	})
 	at := lossy.There + ":7433"
-	n, err := rig.StartInside(t.Context(), link.InsideThere(), bin, littleWarm, "TENDRIL_LISTEN="+at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the daemon's log:\n%s", n.Log())
-		}
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := nodeInside(t, link.InsideThere(), "TENDRIL_LISTEN="+at)
 	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,7 +117,14 @@ const littleWarm = "TENDRIL_WARM_MEMORY=16MiB"
 // nodeInside is node with a command that the daemon and its verbs are started by.
 func nodeInside(t *testing.T, inside []string, extra ...string) *rig.Node {
 	t.Helper()
-	n, err := rig.StartInside(t.Context(), inside, bin, append([]string{littleWarm}, extra...)...)
+	return nodeWith(t, rig.Options{Inside: inside, Env: extra, Kernels: compiledOnce()})
+}
+
+// nodeWith is a node with little warm memory, which is stopped when the test ends.
+func nodeWith(t *testing.T, o rig.Options) *rig.Node {
+	t.Helper()
+	o.Env = append([]string{littleWarm}, o.Env...)
+	n, err := rig.StartWith(t.Context(), bin, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,6 +137,38 @@ func nodeInside(t *testing.T, inside []string, extra ...string) *rig.Node {
 		}
 	})
 	return n
+}
+
+// compiledOnce has a node compile the kernel that every session of testdata/session.c begins with, for the nodes of all
+// tests: by each node anew it would be most of what many tests take. "": it could not, and each node does.
+var compiledOnce = sync.OnceValue(func() string {
+	dir := filepath.Join(filepath.Dir(session), "kernels")
+	if err := compileTo(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: each node compiles for itself:", err)
+		return ""
+	}
+	return dir
+})
+
+func compileTo(dir string) error {
+	if err := errors.Join(noCC, hasDriver()); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	n, err := rig.Start(ctx, bin, littleWarm)
+	if err != nil {
+		return err
+	}
+	cmd := n.Command(ctx, "run", "--", session)
+	cmd.Stdin = strings.NewReader("open\nadd 1\nverify\nquit\n")
+	_, err = rig.Output(cmd)
+	for end := time.Now().Add(limit); err == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if over := idle(ctx, n)(); over == nil {
+			err = n.SaveKernels(dir)
+			break
+		}
+	}
+	return errors.Join(err, n.Stop())
 }
 
 // far is a node that other machines may come to, its address, and the configuration directory of a user who is logged

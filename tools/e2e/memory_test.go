@@ -64,8 +64,8 @@ func TestMemoryOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	procs, usage := cgroup(t, 400<<20)
 	enter := []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, procs}
-	n, err := rig.StartInside(t.Context(), enter, bin, "TENDRIL_CAPACITY=2GiB", "TENDRIL_SPILL=none",
-		"TENDRIL_WARM_MEMORY=none", "TENDRIL_WARM_WORKERS=-1")
+	n, err := rig.StartWith(t.Context(), bin, rig.Options{Inside: enter, Env: []string{"TENDRIL_CAPACITY=2GiB",
+		"TENDRIL_SPILL=none", "TENDRIL_WARM_MEMORY=none", "TENDRIL_WARM_WORKERS=-1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

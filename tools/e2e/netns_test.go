@@ -68,20 +68,8 @@ func lay(t *testing.T) *network {
 	ip(t, "-n", w.there, "addr", "add", "10.77.0.1/24", "dev", cableOf)
 	ip(t, "-n", w.here, "addr", "add", "10.77.0.2/24", "dev", cableOf)
 	w.link("up")
-	n, err := rig.StartInside(t.Context(), []string{"ip", "netns", "exec", w.there}, bin, littleWarm,
-		"TENDRIL_LISTEN="+w.server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Node = n
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the daemon's log:\n%s", n.Log())
-		}
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	w.Node = nodeInside(t, []string{"ip", "netns", "exec", w.there}, "TENDRIL_LISTEN="+w.server)
+	n := w.Node
 	token, err := n.Run(t.Context(), "token", "create", "--tenant", "lab")
 	if err != nil {
 		t.Fatal(err)

@@ -68,20 +68,9 @@ func (w *triangle) cable(name, a, b, net string) {
 // start starts a node, and logs the program's machine in to it.
 func (w *triangle) start(i int) {
 	w.t.Helper()
-	n, err := rig.StartInside(w.t.Context(), []string{"ip", "netns", "exec", w.ns[1+i]}, bin, littleWarm,
-		"TENDRIL_LISTEN=0.0.0.0:7433", "TENDRIL_PLAINTEXT_PEERS=10.78.0.0/16")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	n := nodeInside(w.t, []string{"ip", "netns", "exec", w.ns[1+i]}, "TENDRIL_LISTEN=0.0.0.0:7433",
+		"TENDRIL_PLAINTEXT_PEERS=10.78.0.0/16")
 	w.nodes[i] = n
-	w.t.Cleanup(func() {
-		if w.t.Failed() {
-			w.t.Logf("node %d's log:\n%s", i, n.Log())
-		}
-		if err := n.Stop(); err != nil {
-			w.t.Error(err)
-		}
-	})
 	token, err := n.Run(w.t.Context(), "token", "create", "--tenant", "lab")
 	if err != nil {
 		w.t.Fatal(err)

@@ -17,10 +17,13 @@ func (n *Node) Listening(ctx context.Context) (string, error) {
 	return s.Node.Listen, err
 }
 
+// loginTenant is whom Login's users belong to.
+const loginTenant = "lab"
+
 // Login makes the user of a configuration directory (XDG_CONFIG_HOME) one that may come to address, which is the node's
 // front door or leads to it.
 func (n *Node) Login(ctx context.Context, config, address string) error {
-	token, err := n.Run(ctx, "token", "create", "--tenant", "lab", "--expires", "1h")
+	token, err := n.Run(ctx, "token", "create", "--tenant", loginTenant, "--expires", "1h")
 	if err != nil {
 		return err
 	}

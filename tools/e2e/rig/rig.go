@@ -38,13 +38,20 @@ type Node struct {
 	exited chan struct{} // closed once the daemon was reaped
 }
 
-// Start starts a daemon with extra environment (NAME=value, over the caller's) and waits until it answers.
-func Start(ctx context.Context, bin string, extra ...string) (*Node, error) {
-	return StartInside(ctx, nil, bin, extra...)
+// Options of a node. The zero value has none.
+type Options struct {
+	Inside  []string // Node.Inside
+	Env     []string // NAME=value, over the caller's
+	Kernels string   // a directory that SaveKernels has filled, or ""
 }
 
-// StartInside is Start with Node.Inside.
-func StartInside(ctx context.Context, inside []string, bin string, extra ...string) (*Node, error) {
+// Start starts a daemon with extra environment and waits until it answers.
+func Start(ctx context.Context, bin string, extra ...string) (*Node, error) {
+	return StartWith(ctx, bin, Options{Env: extra})
+}
+
+// StartWith is Start with options.
+func StartWith(ctx context.Context, bin string, o Options) (*Node, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return nil, err
@@ -61,8 +68,14 @@ func StartInside(ctx context.Context, inside []string, bin string, extra ...stri
 	if err := os.Chmod(dir, 0o711); err != nil { // workers run as other users and reach their caches through it
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	n := &Node{Bin: bin, Dir: dir, Inside: inside, extra: extra}
-	if err := n.Restart(ctx); err != nil {
+	n := &Node{Bin: bin, Dir: dir, Inside: o.Inside, extra: o.Env}
+	if o.Kernels != "" {
+		err = n.giveKernels(o.Kernels)
+	}
+	if err == nil {
+		err = n.Restart(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return n, nil
