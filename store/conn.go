@@ -36,8 +36,10 @@ type Conn struct {
 	room      roomBuckets
 	idle      []*segmentState
 	idleBytes uint64
-	closed    bool
-	gone      chan struct{} // immutable; closed when Close has done everything
+	// memory of GPUs that is kept for its next objects; made with the first
+	idleDevices map[fit][]*idleMemory
+	closed      bool
+	gone        chan struct{} // immutable; closed when Close has done everything
 
 	fills      map[object.ID]*entry  // others' objects that this connection fills; made with the first
 	streams    map[uint64]*streamEnd // made with the first
@@ -88,7 +90,8 @@ var (
 func (c *Conn) ClosesAtOnce() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return len(c.refs)+len(c.open)+len(c.seen)+len(c.written)+len(c.idle)+len(c.fills)+len(c.streams) == 0 &&
+	return len(c.refs)+len(c.open)+len(c.seen)+len(c.written)+len(c.idle)+len(c.fills)+len(c.streams)+
+		len(c.idleDevices) == 0 &&
 		c.slots() == nil
 }
 
@@ -110,6 +113,7 @@ func (c *Conn) Close() {
 	defer close(c.gone)
 	defer s.unlock()
 	c.closed = true
+	c.dropIdleOf()
 	c.disinherit()
 	if s.departing {
 		c.keepSlots()

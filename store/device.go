@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,22 +18,33 @@ import (
 // It is neither in the index nor on disk, and goes with the daemon, unless another one takes over.
 //
 // An allocation is charged to its tenant and its GPU until the object has no references any more, whatever processes
-// keep of it then: the kernel does not tell of a driver's memory.
+// keep of it then: the kernel does not tell of a driver's memory. Some is kept for its maker's next object, and stays
+// charged (deviceidle.go).
 
 // Devices is what the store asks for the memory of GPUs. Safe for concurrent use; daemon/keeper implements it.
 type Devices interface {
 	// Available says why there is none: ErrUnsupported. It does not wait.
 	Available() error
 	// Allocate makes zeroed memory: a descriptor, which the caller owns, of real bytes, at least those asked for.
-	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice; ErrTimeout where stop says that nobody wants it
-	// any more: it is asked before what takes long.
-	Allocate(device object.Device, bytes uint64, stop func() bool) (fd int, real uint64, err error)
-	// Copy copies between two places, of which one at least is a device's.
-	Copy(to, from Place, bytes uint64, stop func() bool) error
+	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice; ErrTimeout where who asks is gone.
+	Allocate(who Asker, device object.Device, bytes uint64) (fd int, real uint64, err error)
+	// Copy copies between two places, of which one at least is a device's. Afterwards the memory of both is as it
+	// was, but that a host segment may be pinned, and mapped, until Forget.
+	Copy(who Asker, to, from Place, bytes uint64) error
+	// Forget ends that for a segment which goes, or which nobody may have mapped. It does not wait.
+	Forget(fd int)
+}
+
+// Asker is for whom Devices does something: tenants have their turns one after the other.
+type Asker struct {
+	Tenant string
+	Gone   func() bool // nobody waits for it any more; asked before what takes long
 }
 
 // ErrDevicesEnded is what Devices answers when the daemon is ending; it is an ErrNoDevice.
 var ErrDevicesEnded = fmt.Errorf("%w: the daemon is ending", object.ErrNoDevice)
+
+func (c *Conn) asker() Asker { return Asker{c.tenant.name, c.stopped.Load} }
 
 // Place is memory behind a descriptor.
 type Place struct {
@@ -47,6 +59,8 @@ type deviceMemory struct {
 	device object.Device // immutable
 	bytes  uint64        // immutable; of the allocation, and charged
 	fd     int           // −1: given up. Guarded by Store.mu
+	// the only connection that was given a descriptor. nil: others were, or may have it in use; guarded by Store.mu
+	maker *Conn
 }
 
 // deviceCharge is what one tenant, or all, have on one GPU.
@@ -84,8 +98,8 @@ type DeviceHandle struct {
 	FD     int    // owned by the caller
 }
 
-// CreateDevice makes an unsealed object in the memory of a GPU; c holds one reference. The memory is zero. It waits for
-// the driver. Errors: ErrInvalid, ErrUnsupported (no such GPU, or what such an object cannot be), ErrFull, ErrQuota,
+// CreateDevice makes an unsealed object in the memory of a GPU; c holds one reference. The memory is zero, or what an
+// object of c's own left in it that nobody else had (deviceidle.go). It waits for the driver. Errors: ErrInvalid, ErrUnsupported (no such GPU, or what such an object cannot be), ErrFull, ErrQuota,
 // ErrNoDevice (the driver failed).
 func (c *Conn) CreateDevice(spec Spec, device object.Device) (h DeviceHandle, err error) {
 	s := c.s
@@ -112,7 +126,7 @@ func (c *Conn) CreateDevice(spec Spec, device object.Device) (h DeviceHandle, er
 	defer made()
 	fd := -1
 	if err = s.allocateDevice(c, e, device); err == nil {
-		if fd, err = e.gpu.dup(); err != nil {
+		if fd, err = e.gpu.give(c); err != nil {
 			s.freeDevice(e)
 		}
 	}
@@ -147,21 +161,31 @@ func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
 	return s.checkSpec(spec)
 }
 
-// allocateDevice gives e memory of a GPU, charged to c's tenant. mu is held, and let go meanwhile.
+// allocateDevice gives e memory of a GPU, charged to c's tenant: what c keeps, else what the driver makes. mu is held,
+// and let go meanwhile.
 func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
+	charged := max((e.size+deviceGranule-1)&^(deviceGranule-1), e.size) // a size near 2^64 is the driver's to refuse
+	if m := c.takeIdle(device, charged); m != nil {
+		c.tenant.devices.add(device, 0, 1)
+		s.devices.add(device, 0, 1)
+		s.setDevice(e, m)
+		return nil
+	}
 	if err := s.openOne(c); err != nil { // a descriptor, as a segment is one
 		return err
 	}
-	want := (e.size + deviceGranule - 1) &^ (deviceGranule - 1)
-	err := s.chargeDevice(c.tenant, device, max(want, e.size), 0) // a size near 2^64 is the driver's to refuse
+	err := s.chargeDevice(c.tenant, device, charged, 0)
+	for err != nil && s.dropIdleOfTenant(c.tenant, device) {
+		err = s.chargeDevice(c.tenant, device, charged, 0)
+	}
 	if err != nil {
 		s.closeOne(c.tenant)
 		return err
 	}
-	charged := max(want, e.size)
-	s.unlock()
-	fd, bytes, err := s.opts.Devices.Allocate(device, e.size, c.stopped.Load)
-	s.mu.Lock()
+	fd, bytes, err := s.makeDevice(c, device, e.size)
+	if errors.Is(err, object.ErrFull) && s.dropIdleOn(device) {
+		fd, bytes, err = s.makeDevice(c, device, e.size)
+	}
 	s.unchargeDevice(c.tenant, device, charged, 0)
 	switch {
 	case err != nil:
@@ -177,8 +201,15 @@ func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
 		s.closeOne(c.tenant)
 		return err
 	}
-	s.setDevice(e, &deviceMemory{device, bytes, fd})
+	s.setDevice(e, &deviceMemory{device, bytes, fd, c})
 	return nil
+}
+
+// makeDevice asks the driver for memory. mu is held, and let go meanwhile; what was doomed under it is closed before.
+func (s *Store) makeDevice(c *Conn, device object.Device, bytes uint64) (fd int, real uint64, err error) {
+	s.unlock()
+	defer s.mu.Lock()
+	return s.opts.Devices.Allocate(c.asker(), device, bytes)
 }
 
 // chargeDevice charges memory of a GPU. mu is held.
@@ -208,16 +239,21 @@ func (s *Store) setDevice(e *entry, m *deviceMemory) {
 	s.onDevices[e] = struct{}{}
 }
 
-// freeDevice gives an object's memory of a GPU back, once. unlock closes the descriptor: that may take milliseconds.
-// mu is held.
+// freeDevice gives an object's memory of a GPU back, once, where its maker does not keep it. unlock closes the
+// descriptor: that may take milliseconds. mu is held.
 func (s *Store) freeDevice(e *entry) {
 	m := e.gpu
 	if m == nil || m.fd < 0 {
 		return
 	}
+	delete(s.onDevices, e)
+	if s.keepIdle(e.tenant, m) {
+		m.fd, m.maker = -1, nil
+		s.unchargeDevice(e.tenant, m.device, 0, 1)
+		return
+	}
 	s.doomedFDs = append(s.doomedFDs, m.fd)
 	m.fd = -1
-	delete(s.onDevices, e)
 	s.unchargeDevice(e.tenant, m.device, m.bytes, 1)
 	s.closeOne(e.tenant)
 }
@@ -225,11 +261,26 @@ func (s *Store) freeDevice(e *entry) {
 // dropDevices gives all of it back. mu is held.
 func (s *Store) dropDevices() {
 	for e := range s.onDevices {
+		e.gpu.maker = nil
 		s.freeDevice(e)
+	}
+	for at := s.idleDevices.Front(); at != nil; at = s.idleDevices.Front() {
+		s.dropIdleMemory(at.Value.(*idleMemory))
 	}
 }
 
-func (m *deviceMemory) dup() (int, error) {
+// give gives a descriptor for a connection, which owns it: every one that leaves the daemon comes from here. From then
+// on the memory is not its maker's alone, unless c is that. mu is held.
+func (m *deviceMemory) give(c *Conn) (int, error) {
+	fd, err := m.forKeeper()
+	if err == nil && m.maker != c {
+		m.maker = nil
+	}
+	return fd, err
+}
+
+// forKeeper gives a descriptor for a copy, which ends with the copy. mu is held.
+func (m *deviceMemory) forKeeper() (int, error) {
 	if m.fd < 0 {
 		return -1, errStoreClosed
 	}
@@ -288,7 +339,7 @@ func (c *Conn) GetDevice(id object.ID, name string) (h DeviceHandle, err error) 
 	case e.gpu == nil:
 		return h, fmt.Errorf("%w: object %s is in host memory, not in a GPU's", object.ErrUnsupported, e.id)
 	}
-	fd, err := e.gpu.dup()
+	fd, err := e.gpu.give(c)
 	if err != nil {
 		return h, err
 	}
@@ -329,10 +380,13 @@ func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName stri
 		s.reconsider(e)
 	}
 	s.unlock()
-	err = s.opts.Devices.Copy(into, out, bytes, c.stopped.Load)
+	err = s.opts.Devices.Copy(c.asker(), into, out, bytes)
 	s.mu.Lock()
 	target.copying--
 	for _, e := range []*entry{target, source} {
+		if err != nil && e.gpu != nil {
+			e.gpu.maker = nil // a device may still be at it
+		}
 		e.refs--
 		s.collect(e)
 	}
@@ -374,7 +428,7 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 	switch {
 	case e.gpu != nil:
 		p = Place{Device: e.gpu.device, Bytes: e.gpu.bytes, Offset: offset}
-		p.FD, err = e.gpu.dup()
+		p.FD, err = e.gpu.forKeeper()
 	case e.seg == nil:
 		err = fmt.Errorf("%w: object %s is empty", object.ErrInvalid, e.id)
 	default:
@@ -388,7 +442,7 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 type DeviceStatus struct {
 	Device  object.Device `json:"device"`
 	Objects int           `json:"objects"`
-	Bytes   uint64        `json:"bytes"` // of their allocations
+	Bytes   uint64        `json:"bytes"` // of their allocations, and of those that are kept for the next objects
 }
 
 // list gives it by GPU, in order.
@@ -426,7 +480,7 @@ func (s *Store) inheritDevices(l *Legacy) error {
 		}
 		e, m := s.inheritRecord(o), l.Catalog.DeviceMemory[i]
 		e.state = object.Sealed
-		s.setDevice(e, &deviceMemory{m.Device, m.Bytes, l.devices[0]})
+		s.setDevice(e, &deviceMemory{m.Device, m.Bytes, l.devices[0], nil})
 		l.devices = l.devices[1:]
 		if e.tenant.devices == nil {
 			e.tenant.devices = make(deviceCharges)

@@ -24,6 +24,9 @@ type fakeDevices struct {
 	real   uint64        // what the next allocation really has; 0: as asked for, rounded
 	places []Place       // of the copies
 	last   object.Device // that was asked for
+	made   int           // allocations
+	forgot int           // segments
+	full   int           // so many allocations more find no memory
 }
 
 func (f *fakeDevices) Available() error { return f.gone }
@@ -38,9 +41,13 @@ func (f *fakeDevices) called() error {
 	return err
 }
 
-func (f *fakeDevices) Allocate(device object.Device, n uint64, _ func() bool) (int, uint64, error) {
+func (f *fakeDevices) Allocate(_ Asker, device object.Device, n uint64) (int, uint64, error) {
 	if err := f.called(); err != nil {
 		return -1, 0, err
+	}
+	if f.full > 0 {
+		f.full--
+		return -1, 0, object.ErrFull
 	}
 	fd, err := unix.MemfdCreate("device", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -49,11 +56,18 @@ func (f *fakeDevices) Allocate(device object.Device, n uint64, _ func() bool) (i
 	real := max((n+deviceGranule-1)&^(deviceGranule-1), f.real)
 	f.mu.Lock()
 	f.last = device
+	f.made++
 	f.mu.Unlock()
 	return fd, real, unix.Ftruncate(fd, int64(real))
 }
 
-func (f *fakeDevices) Copy(to, from Place, n uint64, _ func() bool) error {
+func (f *fakeDevices) Forget(fd int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgot++
+}
+
+func (f *fakeDevices) Copy(_ Asker, to, from Place, n uint64) error {
 	f.mu.Lock()
 	f.places = append(f.places, to, from)
 	f.mu.Unlock()

@@ -300,6 +300,7 @@ func (i *inspection) devices() {
 		own[e.tenant].add(e.gpu.device, e.gpu.bytes, 1)
 		all.add(e.gpu.device, e.gpu.bytes, 1)
 	}
+	i.idleDevices(all, own)
 	for d, x := range all {
 		i.must(i.s.devices[d].objects == x.objects && i.s.devices[d].bytes >= x.bytes, "GPU %s: %v, and %v is counted", d, x,
 			i.s.devices[d])
@@ -313,6 +314,31 @@ func (i *inspection) devices() {
 	for e := range i.alive {
 		_, has := i.s.onDevices[e]
 		i.must(has == (e.gpu != nil && e.gpu.fd >= 0), "object %s in the memory of a GPU is not counted", e.id)
+	}
+}
+
+// idleDevices compares what is kept of GPUs' memory with its lists, and adds it to what is charged.
+func (i *inspection) idleDevices(all deviceCharges, own map[*tenant]deviceCharges) {
+	kept := map[*tenant]deviceCharges{}
+	for at := i.s.idleDevices.Front(); at != nil; at = at.Next() {
+		x := at.Value.(*idleMemory)
+		t := x.maker.tenant
+		i.must(x.fd >= 0 && !x.maker.closed && slices.Contains(x.maker.idleDevices[fit{x.device, x.bytes}], x),
+			"%d bytes of GPU %s are kept for nobody", x.bytes, x.device)
+		for _, m := range []map[*tenant]deviceCharges{own, kept} {
+			if m[t] == nil {
+				m[t] = make(deviceCharges)
+			}
+			m[t].add(x.device, x.bytes, 0)
+		}
+		all.add(x.device, x.bytes, 0)
+		i.opened[t]++
+	}
+	for _, t := range i.s.tenants {
+		for d, on := range t.idleDevices {
+			i.must(on.bytes == kept[t][d].bytes && on.bytes <= i.s.opts.IdleDeviceBytes,
+				"tenant %s keeps %d bytes of GPU %s, and counts %d", t.name, kept[t][d].bytes, d, on.bytes)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func (s *Store) janitor() {
 		s.expire(time.Now())
 		s.returnMemory()
 		wait := s.lookInTime(time.Now())
-		wait = min(wait, s.judgeInTime(time.Now()))
+		wait = min(wait, s.judgeInTime(time.Now()), s.dropIdleSince(time.Now()))
 		if s.opts.Available != nil {
 			wait = min(wait, lookEvery)
 		}

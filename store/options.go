@@ -70,6 +70,9 @@ type Options struct {
 	Devices Devices
 	// TenantDeviceBytes bounds what one tenant's objects take of one GPU's memory. Default 0: no bound.
 	TenantDeviceBytes uint64
+	// IdleDeviceBytes bounds what one tenant's connections keep of one GPU's memory for their next objects. Default 0:
+	// they keep none.
+	IdleDeviceBytes uint64
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.

@@ -112,6 +112,9 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 	creator := e.creator
 	e.sealing = true
 	s.unlock()
+	if s.opts.Devices != nil {
+		s.opts.Devices.Forget(g.mem.FD()) // the keeper may have it mapped
+	}
 	err := sealStrict(g.mem, func() bool { return s.isClosed() || creator.stopped.Load() })
 	s.mu.Lock()
 	e.sealing = false

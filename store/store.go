@@ -64,6 +64,8 @@ type Store struct {
 
 	devices   deviceCharges       // memory of GPUs in objects
 	onDevices map[*entry]struct{} // that have some
+	// memory of GPUs that is kept for its maker, the one longest idle first
+	idleDevices list.List
 
 	spilled      int
 	spilledBytes uint64
@@ -134,6 +136,8 @@ type tenant struct {
 	opened  int           // segments that have memory
 	index   *tenantIndex  // nil: no connection asked for it
 	devices deviceCharges // made with the first
+	// what is kept of GPUs' memory; made with the first
+	idleDevices map[object.Device]*idleOn
 
 	remnants     int // memory given up that somebody still has
 	remnantBytes uint64
@@ -321,6 +325,9 @@ func (s *Store) unlock() {
 		m.Unmap() // fails only for a mapping that is none
 	}
 	for _, m := range doomed {
+		if s.opts.Devices != nil {
+			s.opts.Devices.Forget(m.FD())
+		}
 		m.Close()
 	}
 	for _, fd := range fds {

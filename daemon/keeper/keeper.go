@@ -10,14 +10,16 @@
 // Life: the keeper dies with the daemon (PDEATHSIG, bound to a thread of its own that lives as long as the keeper).
 // Close ends it and joins every goroutine, but those of a keeper that does not end.
 //
-// Locks: Keeper.turn is held for a whole request; Keeper.mu, under it, is a leaf.
+// Locks: a turn (turns.go) is held for a whole request, which is one step of a copy; Keeper.mu, under it, is a leaf.
 package keeper
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -44,11 +46,10 @@ type Options struct {
 	RequestTime time.Duration // for one request; 0 = 1 min
 	IdleTime    time.Duration // without requests, after which the keeper ends; 0 = 5 min
 	EndTime     time.Duration // how long its end is waited for when it was killed; 0 = 10 s
+	PinBytes    uint64        // how much host memory it may pin for copies; 0: none
+	StepBytes   uint64        // how much of a copy one request does: others have the keeper in between; 0 = 256 MiB
 	Log         logrus.FieldLogger
 }
-
-// copyStep is how much of a copy one request does: others have the keeper in between.
-const copyStep = 256 << 20
 
 // Pauses before a keeper is started again whose two predecessors failed at one request.
 const (
@@ -59,7 +60,7 @@ const (
 // Keeper is the daemon's side of the keeper. Safe for concurrent use.
 type Keeper struct {
 	opts  Options         // immutable
-	turn  chan struct{}   // capacity 1; who has put its token in speaks to the process
+	turns turns           // who has the turn speaks to the process
 	ended chan struct{}   // closed by Close
 	links sync.WaitGroup  // the processes' goroutines
 	nodes func() []string // the device nodes that there are; for tests
@@ -73,6 +74,11 @@ type Keeper struct {
 	fault   error // of the last request that two keepers failed at, or that found one that does not end
 	wait    time.Duration
 	until   time.Time // no keeper is started before
+	copies  map[clwire.KeeperWay]CopyStatus
+	last    uint64                         // number of the last copy
+	pinned  map[clwire.HostMemory]struct{} // by the process
+	doomed  []clwire.HostMemory            // of pinned: what the process is to forget
+	forgets bool                           // a goroutine of links' has it do so
 }
 
 // Status is what `tendril status` shows of the keeper.
@@ -80,6 +86,16 @@ type Status struct {
 	PID    int    `json:"pid,omitempty"` // 0: none runs
 	Starts int    `json:"starts"`        // of this daemon's keepers
 	Fault  string `json:"fault,omitempty"`
+
+	Copies []CopyStatus `json:"copies,omitempty"` // of this daemon's keepers, by way
+}
+
+// CopyStatus is what was copied by one way.
+type CopyStatus struct {
+	Way   clwire.KeeperWay `json:"way"` // device, peer, pinned, staged or plain
+	Bytes uint64           `json:"bytes"`
+	Steps int              `json:"steps"`
+	Why   string           `json:"why,omitempty"` // the last of them went no better way
 }
 
 // New makes a Keeper, and starts nothing. The caller must Close it.
@@ -93,7 +109,11 @@ func New(o Options) *Keeper {
 	if o.EndTime == 0 {
 		o.EndTime = 10 * time.Second
 	}
-	return &Keeper{opts: o, turn: make(chan struct{}, 1), ended: make(chan struct{}), nodes: deviceNodes}
+	if o.StepBytes == 0 {
+		o.StepBytes = 256 << 20
+	}
+	return &Keeper{opts: o, ended: make(chan struct{}), nodes: deviceNodes,
+		copies: map[clwire.KeeperWay]CopyStatus{}, pinned: map[clwire.HostMemory]struct{}{}}
 }
 
 // deviceNodes gives what NVIDIA's driver makes: in /dev, and where Windows lends its GPU.
@@ -126,6 +146,9 @@ func (k *Keeper) Status() *Status {
 		return nil
 	}
 	s := &Status{Starts: k.starts}
+	for _, way := range slices.Sorted(maps.Keys(k.copies)) {
+		s.Copies = append(s.Copies, k.copies[way])
+	}
 	if k.process != nil {
 		s.PID = k.process.pid
 	}
@@ -153,7 +176,7 @@ func (k *Keeper) Close() {
 	if p != nil {
 		k.end(p)
 	}
-	k.turn <- struct{}{} // a request under way fails now
+	k.turns.take("", nil) // a request under way fails now
 	k.mu.Lock()
 	stuck := k.stuck != nil && !k.stuck.over()
 	k.mu.Unlock()
@@ -176,7 +199,7 @@ func (k *Keeper) end(p *process) (fate string) {
 
 // Devices lists the GPUs. Errors: ErrUnsupported, ErrNoDevice.
 func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
-	reply, fd, err := k.ask(wanted, &clwire.KeeperRequest{List: &clwire.KeeperList{}})
+	reply, fd, err := k.ask(nobody, &clwire.KeeperRequest{List: &clwire.KeeperList{}})
 	closeFD(fd)
 	if err != nil {
 		return nil, err
@@ -190,10 +213,10 @@ func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
 }
 
 // Allocate makes zeroed memory of a device: a descriptor, which the caller owns, of real bytes, which are at least what
-// is asked for. stop is asked when the keeper is free for it. Errors: ErrUnsupported (no such device), ErrFull,
-// ErrNoDevice; ErrTimeout (stop).
-func (k *Keeper) Allocate(device object.Device, bytes uint64, stop func() bool) (fd int, real uint64, err error) {
-	reply, fd, err := k.ask(stop, &clwire.KeeperRequest{
+// is asked for. Whether who asks is gone is looked at when the keeper is free for it. Errors: ErrUnsupported (no such
+// device), ErrFull, ErrNoDevice; ErrTimeout (who asks is gone).
+func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (fd int, real uint64, err error) {
+	reply, fd, err := k.ask(who, &clwire.KeeperRequest{
 		Allocate: &clwire.KeeperAllocate{Device: device.String(), Bytes: bytes}})
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {
 		err = fmt.Errorf("%w: the keeper gave %d bytes for %d, as descriptor %d", object.ErrNoDevice, reply.Bytes, bytes, fd)
@@ -215,19 +238,113 @@ func wire(p store.Place, done uint64) clwire.KeeperPlace {
 }
 
 // Copy copies bytes from one place to another, one of which at least is a device's; the descriptors stay the caller's.
-// stop is asked before each step. Errors: as Allocate's.
-func (k *Keeper) Copy(to, from store.Place, bytes uint64, stop func() bool) error {
+// Others have their turns between its steps, before each of which it is looked at whether who asks is gone. Errors: as
+// Allocate's.
+func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error {
+	k.mu.Lock()
+	k.last++
+	id := k.last
+	k.mu.Unlock()
+	known := false // the keeper has both places mapped
 	for done := uint64(0); done < bytes; {
-		n := min(bytes-done, copyStep)
-		_, fd, err := k.ask(stop, &clwire.KeeperRequest{
-			Copy: &clwire.KeeperCopy{To: wire(to, done), From: wire(from, done), Bytes: n}}, to.FD, from.FD)
+		n := min(bytes-done, k.opts.StepBytes)
+		m := &clwire.KeeperRequest{Copy: &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done), Bytes: n,
+			Last: done+n == bytes}}
+		var files []int
+		if !known {
+			files = []int{to.FD, from.FD}
+		}
+		reply, fd, err := k.ask(who, m, files...)
 		closeFD(fd)
+		if errors.Is(err, errUnknownCopy) && known { // another keeper answers
+			known = false
+			continue
+		}
 		if err != nil {
+			if known && done > 0 {
+				k.endCopy(id)
+			}
 			return err
 		}
+		known = true
 		done += n
+		k.copied(reply, n)
 	}
 	return nil
+}
+
+// endCopy has the keeper unmap what a copy had mapped that is given up. One that answers nothing is ended by ask.
+func (k *Keeper) endCopy(id uint64) {
+	_, fd, err := k.ask(nobody, &clwire.KeeperRequest{End: &clwire.KeeperEnd{ID: id}})
+	closeFD(fd)
+	if err != nil && !errors.Is(err, store.ErrDevicesEnded) {
+		k.opts.Log.WithError(err).Warn("a copy that was given up")
+	}
+}
+
+// copied notes a step of a copy.
+func (k *Keeper) copied(r *clwire.KeeperReply, n uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x := k.copies[r.Way]
+	k.copies[r.Way] = CopyStatus{r.Way, x.Bytes + n, x.Steps + 1, r.Why}
+}
+
+// Forget has the keeper let go of a segment that goes: what it has pinned of it would stay. It waits for nothing; fd
+// stays the caller's.
+func (k *Keeper) Forget(fd int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.pinned) == 0 {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return
+	}
+	key := clwire.HostMemory{Device: uint64(st.Dev), Inode: st.Ino}
+	if _, is := k.pinned[key]; !is || k.closed {
+		return
+	}
+	delete(k.pinned, key)
+	if k.doomed = append(k.doomed, key); !k.forgets {
+		k.forgets = true
+		k.links.Go(k.forget)
+	}
+}
+
+// forgetAtOnce bounds one request: a packet has room for as many.
+const forgetAtOnce = 256
+
+// forget has the process let go of what is doomed, until nothing is.
+func (k *Keeper) forget() {
+	for k.turns.take("", k.ended) {
+		k.mu.Lock()
+		p, some := k.process, k.doomed[:min(len(k.doomed), forgetAtOnce)]
+		k.doomed = k.doomed[len(some):]
+		if len(some) == 0 || p == nil { // what is gone has nothing
+			k.doomed, k.forgets = nil, false
+			k.mu.Unlock()
+			k.endTurn()
+			return
+		}
+		k.mu.Unlock()
+		m := &clwire.KeeperRequest{Forget: &clwire.KeeperForget{Memory: some}}
+		reply, fd, err := p.ask(m, k.opts.RequestTime, nil)
+		closeFD(fd)
+		if err != nil {
+			err = k.lost(p, err) // its end lets go of everything
+		} else {
+			err = faultOf(reply)
+		}
+		if err != nil && !errors.Is(err, store.ErrDevicesEnded) {
+			k.opts.Log.WithError(err).Warn("memory that the keeper was to let go of")
+		}
+		k.endTurn()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forgets = false
 }
 
 func closeFD(fd int) {
@@ -236,25 +353,23 @@ func closeFD(fd int) {
 	}
 }
 
-// wanted is a stop of who waits for the answer in any case.
-func wanted() bool { return false }
+// nobody asks for the daemon itself, which waits for the answer in any case.
+var nobody = store.Asker{Gone: func() bool { return false }}
 
 // ask has the keeper do something, and asks another one where it ends meanwhile: nothing of a request that was not
-// answered stays. Those who wait for their turn may have gone when it comes (stop). fd is what came with the reply; −1:
+// answered stays. Those who wait for their turn may have gone when it comes. fd is what came with the reply; −1:
 // nothing.
-func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int,
+func (k *Keeper) ask(who store.Asker, m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int,
 	err error) {
 	if err := k.Available(); err != nil {
 		return nil, -1, err
 	}
-	select {
-	case k.turn <- struct{}{}:
-		defer k.endTurn()
-	case <-k.ended:
+	if !k.turns.take(who.Tenant, k.ended) {
 		return nil, -1, store.ErrDevicesEnded
 	}
+	defer k.endTurn()
 	for range 2 {
-		if stop() {
+		if who.Gone() {
 			return nil, -1, fmt.Errorf("%w: who asked for memory of a GPU is gone", object.ErrTimeout)
 		}
 		var p *process
@@ -262,7 +377,7 @@ func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (r
 			return nil, -1, err
 		}
 		if reply, fd, err = p.ask(m, k.opts.RequestTime, files); err == nil {
-			k.answered()
+			k.answered(reply)
 			return reply, fd, faultOf(reply)
 		}
 		err = k.lost(p, err)
@@ -271,6 +386,9 @@ func (k *Keeper) ask(stop func() bool, m *clwire.KeeperRequest, files ...int) (r
 	return nil, -1, err
 }
 
+// errUnknownCopy is of a keeper that has the copy's places not mapped.
+var errUnknownCopy = fmt.Errorf("%w: the keeper does not know the copy", object.ErrNoDevice)
+
 // faultOf makes an error of what the keeper answered.
 func faultOf(r *clwire.KeeperReply) error {
 	switch {
@@ -278,6 +396,8 @@ func faultOf(r *clwire.KeeperReply) error {
 		return nil
 	case r.Fault == clwire.KeeperNoDevice:
 		return fmt.Errorf("%w: memory of a GPU: %.500s", object.ErrUnsupported, r.Error)
+	case r.Fault == clwire.KeeperUnknown:
+		return errUnknownCopy
 	case r.Fault == clwire.KeeperFull:
 		return fmt.Errorf("%w: the GPU has no memory left: %.500s", object.ErrFull, r.Error)
 	}
@@ -322,20 +442,30 @@ func (k *Keeper) start() (*process, error) {
 	if driver == "" {
 		driver = DefaultDriver
 	}
-	argv := append(slices.Clone(k.opts.Args), "keeper", "--driver", driver)
+	argv := append(slices.Clone(k.opts.Args), "keeper", "--driver", driver, "--pin",
+		strconv.FormatUint(k.opts.PinBytes, 10))
 	return startProcess(&k.links, k.opts.Executable, argv)
 }
 
 // answered notes a request that was answered. The turn is held.
-func (k *Keeper) answered() {
+func (k *Keeper) answered(r *clwire.KeeperReply) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fault, k.wait, k.until = nil, 0, time.Time{}
+	if r.Pinned == nil {
+		return
+	}
+	clear(k.pinned)
+	for _, key := range r.Pinned.Memory {
+		if !slices.Contains(k.doomed, key) {
+			k.pinned[key] = struct{}{}
+		}
+	}
 }
 
 // endTurn lets others have the turn, and from then on counts the time without requests: rest needs the turn.
 func (k *Keeper) endTurn() {
-	<-k.turn
+	k.turns.give()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed || k.process == nil {
@@ -350,15 +480,14 @@ func (k *Keeper) endTurn() {
 
 // rest ends a keeper that nobody has asked for a while: its context takes memory of the GPU.
 func (k *Keeper) rest() {
-	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
-	default:
+	if !k.turns.try() {
 		return // a request is under way, and sets the timer again
 	}
+	defer k.turns.give()
 	k.mu.Lock()
 	p := k.process
 	k.process = nil
+	clear(k.pinned)
 	k.mu.Unlock()
 	if p != nil {
 		k.end(p)
@@ -375,6 +504,7 @@ func (k *Keeper) lost(p *process, why error) error {
 	if k.process == p {
 		k.process = nil
 	}
+	clear(k.pinned)
 	if k.closed {
 		return store.ErrDevicesEnded
 	}

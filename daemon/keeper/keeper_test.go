@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,10 @@ import (
 const keeperArgument = "be-the-keeper"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 5 && os.Args[1] == keeperArgument {
-		err := host.Main(context.Background(), host.Options{Control: os.NewFile(3, "control"), Driver: os.Args[4]})
+	if len(os.Args) == 7 && os.Args[1] == keeperArgument {
+		pin, _ := strconv.ParseUint(os.Args[6], 10, 64)
+		err := host.Main(context.Background(), host.Options{Control: os.NewFile(3, "control"), Driver: os.Args[4],
+			PinBytes: pin})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -113,7 +116,7 @@ func TestMemoryOfAGPU(t *testing.T) {
 	if err != nil || len(list) != 2 || list[1].UUID != device(1).String() || list[1].Index != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	fd, n, err := k.Allocate(device(1), 5000, wanted)
+	fd, n, err := k.Allocate(nobody, device(1), 5000)
 	if err != nil || n != 2<<20 {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
@@ -125,18 +128,18 @@ func TestMemoryOfAGPU(t *testing.T) {
 	memory := store.Place{FD: fd, Device: device(1), Bytes: n, Offset: 4096}
 	from := store.Place{FD: hostMemory(t, text), Bytes: 5000, Offset: 3}
 	back := store.Place{FD: hostMemory(t, make([]byte, 8192)), Bytes: 8192, Offset: 5001}
-	if err := errors.Join(k.Copy(memory, from, 3000, wanted), k.Copy(back, memory, 3000, wanted)); err != nil {
+	if err := errors.Join(k.Copy(nobody, memory, from, 3000), k.Copy(nobody, back, memory, 3000)); err != nil {
 		t.Fatal(err)
 	}
 	if got := contents(t, back.FD, 8192)[5001:8001]; !bytes.Equal(got, text[3:3003]) {
 		t.Errorf("what came back begins with %q", got[:20])
 	}
-	other, m, err := k.Allocate(device(0), 4<<20, wanted)
+	other, m, err := k.Allocate(nobody, device(0), 4<<20)
 	if err != nil || m != 4<<20 {
 		t.Fatalf("%d bytes, %v", m, err)
 	}
 	defer unix.Close(other)
-	if err := k.Copy(store.Place{FD: other, Device: device(0), Bytes: m}, memory, 3000, wanted); err != nil {
+	if err := k.Copy(nobody, store.Place{FD: other, Device: device(0), Bytes: m}, memory, 3000); err != nil {
 		t.Fatal(err)
 	}
 	if got := contents(t, other, 3000); !bytes.Equal(got, text[3:3003]) {
@@ -151,7 +154,7 @@ func TestMemoryOfAGPU(t *testing.T) {
 func TestWhatCannotBeHad(t *testing.T) {
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
 	small := store.Place{FD: hostMemory(t, []byte("1234")), Bytes: 4}
-	fd, n, err := k.Allocate(device(0), 1, wanted)
+	fd, n, err := k.Allocate(nobody, device(0), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,11 +172,11 @@ func TestWhatCannotBeHad(t *testing.T) {
 		"more than there is":                  {allocate(k, device(0), 1<<40), object.ErrFull},
 		"no bytes":                            {allocate(k, device(0), 0), object.ErrNoDevice},
 		"so many that rounding overflows":     {allocate(k, device(0), ^uint64(0)), object.ErrNoDevice},
-		"beyond the host memory's end":        {k.Copy(memory, small, 5, wanted), object.ErrNoDevice},
-		"beyond the device memory's end":      {k.Copy(end, small, 2, wanted), object.ErrNoDevice},
-		"a foreign descriptor as allocation":  {k.Copy(foreign, small, 1, wanted), object.ErrNoDevice},
-		"between two places of host memory":   {k.Copy(small, small, 1, wanted), object.ErrNoDevice},
-		"an allocation of another size, less": {k.Copy(store.Place{FD: fd, Device: device(0), Bytes: 4096}, small, 1, wanted), object.ErrNoDevice},
+		"beyond the host memory's end":        {k.Copy(nobody, memory, small, 5), object.ErrNoDevice},
+		"beyond the device memory's end":      {k.Copy(nobody, end, small, 2), object.ErrNoDevice},
+		"a foreign descriptor as allocation":  {k.Copy(nobody, foreign, small, 1), object.ErrNoDevice},
+		"between two places of host memory":   {k.Copy(nobody, small, small, 1), object.ErrNoDevice},
+		"an allocation of another size, less": {k.Copy(nobody, store.Place{FD: fd, Device: device(0), Bytes: 4096}, small, 1), object.ErrNoDevice},
 	} {
 		if !errors.Is(x.err, x.want) {
 			t.Errorf("%s: %v", what, x.err)
@@ -185,7 +188,7 @@ func TestWhatCannotBeHad(t *testing.T) {
 }
 
 func allocate(k *Keeper, d object.Device, bytes uint64) error {
-	fd, _, err := k.Allocate(d, bytes, wanted)
+	fd, _, err := k.Allocate(nobody, d, bytes)
 	closeFD(fd)
 	return err
 }
@@ -211,21 +214,21 @@ func TestNoKeeperWithoutADriver(t *testing.T) {
 // The keeper is killed between two requests: what it made is whole, and another one makes more.
 func TestAKilledKeeper(t *testing.T) {
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
-	fd, n, err := k.Allocate(device(0), 1, wanted)
+	fd, n, err := k.Allocate(nobody, device(0), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	text := store.Place{FD: hostMemory(t, []byte("canary")), Bytes: 6}
 	memory := store.Place{FD: fd, Device: device(0), Bytes: n}
-	if err := k.Copy(memory, text, 6, wanted); err != nil {
+	if err := k.Copy(nobody, memory, text, 6); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	back := store.Place{FD: hostMemory(t, make([]byte, 6)), Bytes: 6}
-	if err := k.Copy(back, memory, 6, wanted); err != nil {
+	if err := k.Copy(nobody, back, memory, 6); err != nil {
 		t.Fatal(err)
 	}
 	if got := contents(t, back.FD, 6); string(got) != "canary" {
@@ -244,7 +247,7 @@ func TestAKeeperThatDiesAtARequest(t *testing.T) {
 		t.Setenv("FAKE_CUDA_DIE", call)
 		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
 		k := newKeeper(t, Options{Driver: driver})
-		fd, n, err := k.Allocate(device(0), 1, wanted)
+		fd, n, err := k.Allocate(nobody, device(0), 1)
 		closeFD(fd)
 		if s := k.Status(); err != nil || n == 0 || s.Starts != 2 || s.Fault != "" {
 			t.Errorf("at call %s: %d bytes, %v, %+v", call, n, err, s)
@@ -305,14 +308,14 @@ func TestAnErrorThatLasts(t *testing.T) {
 func TestNothingIsDoneForWhoHasGone(t *testing.T) {
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
 	gone, ended := make(chan struct{}), make(chan error, 2)
-	stop := func() bool { <-gone; return true }
-	k.turn <- struct{}{} // somebody is served
-	go func() { _, _, err := k.Allocate(device(0), 1, stop); ended <- err }()
+	who := store.Asker{Tenant: "x", Gone: func() bool { <-gone; return true }}
+	k.turns.take("", nil) // somebody is served
+	go func() { _, _, err := k.Allocate(who, device(0), 1); ended <- err }()
 	go func() {
-		ended <- k.Copy(store.Place{FD: -1, Device: device(0), Bytes: 1}, store.Place{FD: -1, Bytes: 1}, 1, stop)
+		ended <- k.Copy(who, store.Place{FD: -1, Device: device(0), Bytes: 1}, store.Place{FD: -1, Bytes: 1}, 1)
 	}()
 	close(gone)
-	<-k.turn
+	k.turns.give()
 	for range 2 {
 		if err := <-ended; !errors.Is(err, object.ErrTimeout) {
 			t.Errorf("%v", err)

@@ -9,6 +9,8 @@ type KeeperRequest struct {
 	List     *KeeperList     `json:"list,omitempty"`
 	Allocate *KeeperAllocate `json:"allocate,omitempty"`
 	Copy     *KeeperCopy     `json:"copy,omitempty"`
+	End      *KeeperEnd      `json:"end,omitempty"`
+	Forget   *KeeperForget   `json:"forget,omitempty"`
 }
 
 // KeeperList asks for the devices.
@@ -20,12 +22,31 @@ type KeeperAllocate struct {
 	Bytes  uint64 `json:"bytes"`  // rounded up to what the device gives
 }
 
-// KeeperCopy copies between two places, of which one at least is a device's. Two descriptors come with it: To's,
-// From's.
+// KeeperCopy is one step of a copy between two places, of which one at least is a device's. Two descriptors come with
+// the first step, To's and From's; both are mapped until the last one, or a KeeperEnd. A step without descriptors of a
+// copy that the keeper does not know is answered KeeperUnknown.
 type KeeperCopy struct {
+	ID    uint64      `json:"id"` // of the copy, never used again
 	To    KeeperPlace `json:"to"`
 	From  KeeperPlace `json:"from"`
 	Bytes uint64      `json:"bytes"`
+	Last  bool        `json:"last,omitempty"`
+}
+
+// KeeperEnd ends a copy before its last step. One that is not known is no error.
+type KeeperEnd struct {
+	ID uint64 `json:"id"`
+}
+
+// KeeperForget has the keeper unpin and unmap host memory.
+type KeeperForget struct {
+	Memory []HostMemory `json:"memory"`
+}
+
+// HostMemory is a memfd by its inode, which is its own as long as anybody has it.
+type HostMemory struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
 }
 
 // KeeperPlace is memory behind a descriptor: of a device, or with Device "" a memfd's.
@@ -40,7 +61,27 @@ type KeeperReply struct {
 	Error   string         `json:"error,omitempty"` // why not; "" = it is done
 	Fault   KeeperFault    `json:"fault,omitempty"` // what sort of error
 	Devices []KeeperDevice `json:"devices,omitempty"`
-	Bytes   uint64         `json:"bytes,omitempty"` // of the allocation
+	Bytes   uint64         `json:"bytes,omitempty"`  // of the allocation
+	Way     KeeperWay      `json:"way,omitempty"`    // of a copy's step
+	Why     string         `json:"why,omitempty"`    // no better way
+	Pinned  *KeeperPins    `json:"pinned,omitempty"` // after a copy's step; nil: what the last one said
+}
+
+// KeeperWay is how bytes went.
+type KeeperWay string
+
+// The ways of a copy, the best first.
+const (
+	KeeperOnDevice KeeperWay = "device" // within a device
+	KeeperPeer     KeeperWay = "peer"   // from one device to another by themselves
+	KeeperPinned   KeeperWay = "pinned" // the device reads or writes the host memory by itself
+	KeeperStaged   KeeperWay = "staged" // threads copy through pinned memory of the keeper's
+	KeeperPlain    KeeperWay = "plain"  // the driver does as it likes
+)
+
+// KeeperPins is what host memory is pinned.
+type KeeperPins struct {
+	Memory []HostMemory `json:"memory"`
 }
 
 // KeeperFault is a sort of error.
@@ -51,6 +92,7 @@ const (
 	KeeperNoDevice KeeperFault = "no device" // no driver, no such device, or it cannot share memory
 	KeeperFull     KeeperFault = "full"      // the device has no memory left
 	KeeperFailed   KeeperFault = "failed"    // the driver failed otherwise
+	KeeperUnknown  KeeperFault = "unknown"   // the copy's first step is wanted again
 )
 
 // KeeperDevice is one device.

@@ -16,6 +16,12 @@ type Memory struct{}
 // Mapping cannot be had without cgo.
 type Mapping struct{}
 
+// Pinned cannot be had without cgo.
+type Pinned struct{}
+
+// Stream cannot be had without cgo.
+type Stream struct{}
+
 var errNoCgo = errors.New("this binary was built without cgo and cannot load the CUDA driver")
 
 // Open fails: this binary was built with CGO_ENABLED=0.
@@ -67,3 +73,30 @@ func (m *Mapping) CopyFrom(offset uint64, from *Mapping, fromOffset, bytes uint6
 
 // Unmap fails.
 func (m *Mapping) Unmap() error { return errNoCgo }
+
+// Pin fails.
+func (c *Context) Pin(memory []byte, readOnly bool) (*Pinned, error) { return nil, errNoCgo }
+
+// Reaches fails.
+func (c *Context) Reaches(other *Context) (bool, error) { return false, errNoCgo }
+
+// Stream fails.
+func (c *Context) Stream() (*Stream, error) { return nil, errNoCgo }
+
+// Unpin fails.
+func (p *Pinned) Unpin() error { return errNoCgo }
+
+// Wait fails.
+func (s *Stream) Wait() error { return errNoCgo }
+
+// Close fails.
+func (s *Stream) Close() error { return errNoCgo }
+
+// WriteLater fails.
+func (v *Mapping) WriteLater(s *Stream, offset uint64, from []byte) error { return errNoCgo }
+
+// ReadLater fails.
+func (v *Mapping) ReadLater(s *Stream, to []byte, offset uint64) error { return errNoCgo }
+
+// Admit fails.
+func (v *Mapping) Admit(other *Context) error { return errNoCgo }

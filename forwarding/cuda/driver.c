@@ -12,6 +12,9 @@ enum {
 	HANDLE_FD = 1,               /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 	ACCESS_READ_WRITE = 3,       /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
 	GRANULARITY_MINIMUM = 0,     /* CU_MEM_ALLOC_GRANULARITY_MINIMUM */
+	REGISTER_PORTABLE = 1,       /* CU_MEMHOSTREGISTER_PORTABLE: for all contexts */
+	REGISTER_READ_ONLY = 8,      /* CU_MEMHOSTREGISTER_READ_ONLY */
+	STREAM_NON_BLOCKING = 1,     /* CU_STREAM_NON_BLOCKING */
 	ATTRIBUTE_VIRTUAL = 102,     /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 	ATTRIBUTE_HANDLE_FD = 103,   /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
 };
@@ -64,6 +67,14 @@ typedef struct { /* CUmemAccessDesc */
 	F(to_device, "cuMemcpyHtoD_v2", (tc_pointer to, const void *from, size_t bytes)) \
 	F(to_host, "cuMemcpyDtoH_v2", (void *to, tc_pointer from, size_t bytes)) \
 	F(copy, "cuMemcpyDtoD_v2", (tc_pointer to, tc_pointer from, size_t bytes)) \
+	F(can_access, "cuDeviceCanAccessPeer", (int *can, int device, int peer)) \
+	F(host_register, "cuMemHostRegister_v2", (void *at, size_t bytes, unsigned flags)) \
+	F(host_unregister, "cuMemHostUnregister", (void *at)) \
+	F(stream, "cuStreamCreate", (void **stream, unsigned flags)) \
+	F(end_stream, "cuStreamDestroy_v2", (void *stream)) \
+	F(wait_stream, "cuStreamSynchronize", (void *stream)) \
+	F(to_device_later, "cuMemcpyHtoDAsync_v2", (tc_pointer to, const void *from, size_t bytes, void *stream)) \
+	F(to_host_later, "cuMemcpyDtoHAsync_v2", (void *to, tc_pointer from, size_t bytes, void *stream)) \
 	F(fill, "cuMemsetD8_v2", (tc_pointer at, unsigned char value, size_t bytes))
 
 typedef struct {
@@ -270,4 +281,61 @@ int tc_synchronize(void *lib, tc_context context)
 {
 	ENTER(lib, context);
 	return T(lib)->synchronize();
+}
+
+int tc_can_access(void *lib, int ordinal, int peer, int *can)
+{
+	int device, other, r;
+
+	*can = 0;
+	if ((r = T(lib)->get(&device, ordinal)) || (r = T(lib)->get(&other, peer)))
+		return r;
+	return T(lib)->can_access(can, device, other);
+}
+
+int tc_register(void *lib, tc_context context, uintptr_t at, uint64_t bytes, int read_only)
+{
+	ENTER(lib, context);
+	return T(lib)->host_register((void *)at, bytes, REGISTER_PORTABLE | (read_only ? REGISTER_READ_ONLY : 0));
+}
+
+int tc_unregister(void *lib, tc_context context, uintptr_t at)
+{
+	ENTER(lib, context);
+	return T(lib)->host_unregister((void *)at);
+}
+
+int tc_stream_of(void *lib, tc_context context, tc_stream *stream)
+{
+	void *s = NULL;
+	int r;
+
+	ENTER(lib, context);
+	r = T(lib)->stream(&s, STREAM_NON_BLOCKING);
+	*stream = (tc_stream)s;
+	return r;
+}
+
+int tc_end_stream(void *lib, tc_context context, tc_stream stream)
+{
+	ENTER(lib, context);
+	return T(lib)->end_stream((void *)stream);
+}
+
+int tc_wait_stream(void *lib, tc_context context, tc_stream stream)
+{
+	ENTER(lib, context);
+	return T(lib)->wait_stream((void *)stream);
+}
+
+int tc_to_device_later(void *lib, tc_context context, tc_pointer to, uintptr_t from, uint64_t bytes, tc_stream stream)
+{
+	ENTER(lib, context);
+	return T(lib)->to_device_later(to, (const void *)from, bytes, (void *)stream);
+}
+
+int tc_to_host_later(void *lib, tc_context context, uintptr_t to, tc_pointer from, uint64_t bytes, tc_stream stream)
+{
+	ENTER(lib, context);
+	return T(lib)->to_host_later((void *)to, from, bytes, (void *)stream);
 }

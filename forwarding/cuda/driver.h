@@ -10,6 +10,7 @@
 typedef uint64_t tc_pointer; /* CUdeviceptr */
 typedef uint64_t tc_memory;  /* CUmemGenericAllocationHandle */
 typedef uintptr_t tc_context;
+typedef uintptr_t tc_stream;
 
 typedef struct {
 	int ordinal;
@@ -40,6 +41,18 @@ int tc_free_address(void *lib, tc_context context, tc_pointer at, uint64_t bytes
 int tc_map(void *lib, tc_context context, tc_pointer at, uint64_t bytes, tc_memory memory);
 int tc_set_access(void *lib, tc_context context, int ordinal, tc_pointer at, uint64_t bytes);
 int tc_unmap(void *lib, tc_context context, tc_pointer at, uint64_t bytes);
+
+int tc_can_access(void *lib, int ordinal, int peer, int *can);
+
+/* Host memory that the device copies from and to by itself. It may only be read by the device: read_only. */
+int tc_register(void *lib, tc_context context, uintptr_t at, uint64_t bytes, int read_only);
+int tc_unregister(void *lib, tc_context context, uintptr_t at);
+
+int tc_stream_of(void *lib, tc_context context, tc_stream *stream);
+int tc_end_stream(void *lib, tc_context context, tc_stream stream);
+int tc_wait_stream(void *lib, tc_context context, tc_stream stream);
+int tc_to_device_later(void *lib, tc_context context, tc_pointer to, uintptr_t from, uint64_t bytes, tc_stream stream);
+int tc_to_host_later(void *lib, tc_context context, uintptr_t to, tc_pointer from, uint64_t bytes, tc_stream stream);
 
 int tc_to_device(void *lib, tc_context context, tc_pointer to, uintptr_t from, uint64_t bytes);
 int tc_to_host(void *lib, tc_context context, uintptr_t to, tc_pointer from, uint64_t bytes);

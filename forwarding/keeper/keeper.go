@@ -1,11 +1,11 @@
 // Package keeper is the process `tendril keeper`: it makes the memory of GPUs that objects of the store lie in. It
 // allocates, zeroes and exports; the daemon has the descriptors, and memory lives as long as a descriptor does, so this
 // process may end at any time and loses nothing. It also copies between such memory and host memory for those who have
-// no driver.
+// no driver, in steps, and keeps pinned what host memory it was asked for more than once.
 //
 // Trust: the daemon, which alone speaks to it, and the driver, which runs in this process. No tenant's code runs here.
 //
-// Locks: none. One request is served at a time, on one goroutine.
+// Locks: none. One request is served at a time; the goroutines of a copy through pinned memory are joined within it.
 package keeper
 
 import (
@@ -29,6 +29,8 @@ const score = "300"
 type Options struct {
 	Control *os.File // the socket to the daemon
 	Driver  string   // path or name of the CUDA driver
+	// how much of the store's memory may be pinned for copies, in bytes; 0: none. The keeper's own staging is beside it
+	PinBytes uint64
 }
 
 // Main serves requests until the daemon closes the socket, or the driver is of no use to this process any more.
@@ -40,7 +42,7 @@ func Main(ctx context.Context, o Options) error {
 	}
 	o.Control.Close()
 	defer unix.Close(fd)
-	k := keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}}
+	k := newKeeper(o)
 	packet, rights := make([]byte, clwire.MaxControlBytes), make([]byte, unix.CmsgSpace(4*4))
 	for ctx.Err() == nil {
 		n, nc, _, _, err := unix.Recvmsg(fd, packet, rights, unix.MSG_CMSG_CLOEXEC)
@@ -64,6 +66,14 @@ type keeper struct {
 	devices  []cuda.Device
 	contexts map[int]*cuda.Context // by ordinal: those that were needed
 	broken   error                 // of the driver, where it lasts
+	copies   map[uint64]*copying   // those that go on
+	host     hostMemory
+	staging  staging
+}
+
+func newKeeper(o Options) *keeper {
+	return &keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}, copies: map[uint64]*copying{},
+		host: hostMemory{limit: o.PinBytes, pinned: map[clwire.HostMemory]*pinned{}}}
 }
 
 // serve answers one request. An error is one of the socket.
@@ -119,8 +129,13 @@ func (k *keeper) answer(packet []byte, files []int) (reply *clwire.KeeperReply, 
 		reply.Devices = k.list()
 	case m.Allocate != nil:
 		made, reply.Bytes, err = k.allocate(m.Allocate)
-	case m.Copy != nil && len(files) == 2:
-		err = k.copy(m.Copy, files[0], files[1])
+	case m.Copy != nil && (len(files) == 2 || len(files) == 0):
+		reply.Way, reply.Why, err = k.copy(m.Copy, files)
+		reply.Pinned = k.host.list()
+	case m.End != nil:
+		err = k.end(m.End.ID)
+	case m.Forget != nil:
+		err = k.host.forget(m.Forget.Memory)
 	default:
 		err = fmt.Errorf("a request of %d bytes with %d descriptors asks for nothing", len(packet), len(files))
 	}
@@ -227,58 +242,4 @@ func onMapping(memory *cuda.Memory, f func(*cuda.Mapping) error) error {
 		return err
 	}
 	return errors.Join(f(v), v.Unmap())
-}
-
-// copy copies between two places.
-func (k *keeper) copy(m *clwire.KeeperCopy, to, from int) error {
-	switch {
-	case m.To.Device == "" && m.From.Device == "":
-		return errors.New("a copy between two places in host memory")
-	case m.To.Device == "":
-		return k.inHost(m.To, to, m.Bytes, true, func(memory []byte) error {
-			return k.onDevice(m.From, from, func(v *cuda.Mapping) error { return v.Read(memory, m.From.Offset) })
-		})
-	case m.From.Device == "":
-		return k.inHost(m.From, from, m.Bytes, false, func(memory []byte) error {
-			return k.onDevice(m.To, to, func(v *cuda.Mapping) error { return v.Write(m.To.Offset, memory) })
-		})
-	}
-	return k.onDevice(m.To, to, func(v *cuda.Mapping) error {
-		return k.onDevice(m.From, from, func(w *cuda.Mapping) error {
-			return v.CopyFrom(m.To.Offset, w, m.From.Offset, m.Bytes)
-		})
-	})
-}
-
-// onDevice has a device's memory mapped while f runs.
-func (k *keeper) onDevice(p clwire.KeeperPlace, fd int, f func(*cuda.Mapping) error) error {
-	c, err := k.use(p.Device)
-	if err != nil {
-		return err
-	}
-	memory, err := c.Import(fd, p.Bytes)
-	if err != nil {
-		return err
-	}
-	return errors.Join(onMapping(memory, f), memory.Release())
-}
-
-// inHost has n bytes of a memfd mapped while f runs.
-func (k *keeper) inHost(p clwire.KeeperPlace, fd int, n uint64, write bool, f func([]byte) error) error {
-	if p.Offset > p.Bytes || n > p.Bytes-p.Offset {
-		return fmt.Errorf("bytes [%d, +%d) of a memfd of %d", p.Offset, n, p.Bytes)
-	}
-	if n == 0 {
-		return nil
-	}
-	access := unix.PROT_READ
-	if write {
-		access |= unix.PROT_WRITE
-	}
-	begin := p.Offset &^ uint64(os.Getpagesize()-1)
-	memory, err := unix.Mmap(fd, int64(begin), int(p.Offset-begin+n), access, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map %d bytes of host memory: %w", n, err)
-	}
-	return errors.Join(f(memory[p.Offset-begin:]), unix.Munmap(memory))
 }

@@ -67,6 +67,7 @@ func keeperVerb() *cobra.Command {
 		Args: cobra.NoArgs}
 	o := &host.Options{}
 	cmd.Flags().StringVar(&o.Driver, "driver", keeper.DefaultDriver, "the CUDA driver")
+	cmd.Flags().Uint64Var(&o.PinBytes, "pin", 0, "how many bytes of the store's memory may be pinned")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Control, err = control(); err != nil {
 			return err

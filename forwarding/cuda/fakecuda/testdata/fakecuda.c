@@ -6,6 +6,7 @@
  *   FAKE_CUDA_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
  *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
  *   FAKE_CUDA_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
+ *   FAKE_CUDA_PIN=N        how much host memory may be pinned (default all); FAKE_CUDA_PEERS=0: no device reaches another
  *   FAKE_CUDA_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
  *
  * Work of a stream does not happen by itself: fakecuda_later queues some, and who synchronises lets it happen.
@@ -24,6 +25,7 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
 	ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800 };
+enum { HOST_ALREADY = 712, HOST_NOT = 713, STREAMS = 256 };
 enum { DEVICES = 16, HANDLES = 4096, GRANULE = 2 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,7 +33,11 @@ static long calls, left;
 static int initialised, contexts[DEVICES];
 static size_t used[DEVICES];
 static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
-static struct { char *at; size_t bytes; int mapped, device, accessible; size_t of; } ranges[HANDLES];
+static struct { char *at; size_t bytes; int mapped, device, accessible; unsigned reach; } ranges[HANDLES];
+static struct { char *at; size_t bytes; int read_only; } pins[HANDLES];
+static size_t pinned;
+/* a stream's copies are done when it is waited for, not before */
+static struct { int device, n; struct { void *to; const void *from; size_t bytes; } copies[16]; } streams[STREAMS];
 static __thread int current = -1;
 static struct { void *stream; uint64_t at; unsigned char value; } later[64]; /* at 0: none */
 
@@ -234,9 +240,14 @@ int cuCtxSynchronize(void)
 	END(current >= 0 ? happen(NULL, 1) : INVALID_CONTEXT);
 }
 
+static int streamed(void *stream);
+static void drain(int s);
+
 int cuStreamSynchronize(void *stream)
 {
 	CALL;
+	if (streamed(stream) >= 0)
+		drain(streamed(stream));
 	END(current >= 0 ? happen(stream, 0) : INVALID_CONTEXT);
 }
 
@@ -403,6 +414,7 @@ int cuMemSetAccess(uint64_t at, size_t bytes, const int *access, size_t n)
 		END(INVALID_VALUE);
 	ranges[i].accessible = 1;
 	ranges[i].device = access[1];
+	ranges[i].reach |= 1u << access[1];
 	END(SUCCESS);
 }
 
@@ -425,16 +437,16 @@ int cuMemUnmap(uint64_t at, size_t bytes)
 	if (i < 0 || !ranges[i].mapped || bytes != ranges[i].bytes ||
 	    mmap(ranges[i].at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		END(INVALID_VALUE);
-	ranges[i].mapped = ranges[i].accessible = 0;
+	ranges[i].mapped = ranges[i].accessible = ranges[i].reach = 0;
 	left--;
 	END(SUCCESS);
 }
 
-/* within says whether bytes from at on may be touched. */
+/* within says whether the current device may touch bytes from at on. */
 static int within(uint64_t at, size_t bytes)
 {
 	int i = range(at);
-	return i >= 0 && ranges[i].accessible && at + bytes <= (uint64_t)(uintptr_t)ranges[i].at + ranges[i].bytes;
+	return i >= 0 && current >= 0 && ranges[i].accessible && ranges[i].reach & 1u << current && at + bytes <= (uint64_t)(uintptr_t)ranges[i].at + ranges[i].bytes;
 }
 
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes)
@@ -470,5 +482,129 @@ int cuMemsetD8_v2(uint64_t at, unsigned char value, size_t bytes)
 	if (current < 0 || !within(at, bytes))
 		END(ILLEGAL_ADDRESS);
 	memset((void *)(uintptr_t)at, value, bytes);
+	END(SUCCESS);
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	CALL;
+	if (device < 0 || device >= devices() || peer < 0 || peer >= devices())
+		END(INVALID_DEVICE);
+	*can = device != peer && number("FAKE_CUDA_PEERS", 1);
+	END(SUCCESS);
+}
+
+static int pin(const void *at)
+{
+	for (int i = 0; i < HANDLES; i++)
+		if (pins[i].at && pins[i].at <= (const char *)at && (const char *)at < pins[i].at + pins[i].bytes)
+			return i;
+	return -1;
+}
+
+int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
+{
+	CALL;
+	/* portable, perhaps read only; whole pages as a driver pins them */
+	if ((flags & ~8u) != 1 || bytes == 0 || (uintptr_t)at % 4096 || current < 0)
+		END(INVALID_VALUE);
+	if (pin(at) >= 0)
+		END(HOST_ALREADY);
+	if (number("FAKE_CUDA_PIN", -1) >= 0 && pinned + bytes > (size_t)number("FAKE_CUDA_PIN", -1))
+		END(OUT_OF_MEMORY);
+	for (int i = 0; i < HANDLES; i++)
+		if (!pins[i].at) {
+			pins[i].at = at;
+			pins[i].bytes = bytes;
+			pins[i].read_only = !!(flags & 8);
+			pinned += bytes;
+			left++;
+			END(SUCCESS);
+		}
+	END(OUT_OF_MEMORY);
+}
+
+int cuMemHostUnregister(void *at)
+{
+	int i;
+	CALL;
+	i = pin(at);
+	if (i < 0 || pins[i].at != at)
+		END(HOST_NOT);
+	pinned -= pins[i].bytes;
+	pins[i].at = NULL;
+	left--;
+	END(SUCCESS);
+}
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+	CALL;
+	if (flags != 1 || current < 0)
+		END(INVALID_VALUE);
+	for (int i = 0; i < STREAMS; i++)
+		if (!streams[i].device) {
+			streams[i].device = 1 + current;
+			left++;
+			*stream = &streams[i];
+			END(SUCCESS);
+		}
+	END(OUT_OF_MEMORY);
+}
+
+static int streamed(void *stream)
+{
+	size_t i = ((char *)stream - (char *)streams) / sizeof streams[0];
+	return stream && i < STREAMS && streams[i].device == 1 + current ? (int)i : -1;
+}
+
+static void drain(int s)
+{
+	for (int i = 0; i < streams[s].n; i++)
+		memcpy(streams[s].copies[i].to, streams[s].copies[i].from, streams[s].copies[i].bytes);
+	streams[s].n = 0;
+}
+
+static void queue(int s, void *to, const void *from, size_t bytes)
+{
+	if (streams[s].n == 16)
+		drain(s);
+	streams[s].copies[streams[s].n].to = to;
+	streams[s].copies[streams[s].n].from = from;
+	streams[s].copies[streams[s].n++].bytes = bytes;
+}
+
+int cuStreamDestroy_v2(void *stream)
+{
+	int s;
+	CALL;
+	if ((s = streamed(stream)) < 0)
+		END(INVALID_VALUE);
+	streams[s].device = streams[s].n = 0;
+	left--;
+	END(SUCCESS);
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream)
+{
+	int s;
+	CALL;
+	if ((s = streamed(stream)) < 0 || pin(from) < 0)
+		END(INVALID_VALUE);
+	if (!within(to, bytes))
+		END(ILLEGAL_ADDRESS);
+	queue(s, (void *)(uintptr_t)to, from, bytes);
+	END(SUCCESS);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
+{
+	int s;
+	CALL;
+	if ((s = streamed(stream)) < 0 || pin(to) < 0 || pins[pin(to)].read_only)
+		END(INVALID_VALUE);
+	if (!within(from, bytes))
+		END(ILLEGAL_ADDRESS);
+	queue(s, to, (void *)(uintptr_t)from, bytes);
 	END(SUCCESS);
 }
