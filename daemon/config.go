@@ -50,9 +50,13 @@ type Config struct {
 	SpillBytes int64
 	// what one tenant's sessions may take of the devices' own memory, and its objects of each GPU's; 0 = all of it
 	QuotaDevice uint64
-	CUDADriver  string // path or name; "" = libcuda.so.1 where there is an NVIDIA GPU; "none": no objects on GPUs
-	QuotaSpill  uint64 // what one tenant may have on disk; 0 = all of it
-	NoIndex     bool   // local processes are offered no index in shared memory
+	Devices     []string // which are offered: types, indices, UUIDs (workers.ParseChoice); nil = all
+	// what one tenant's connections keep of each GPU's memory for their next objects; 0 = 1 GiB, -1 = none
+	IdleDevice int64
+	PinBytes   int64  // of the store's memory that stays pinned for copies to GPUs; 0 = half of the capacity, -1 = none
+	CUDADriver string // path or name; "" = libcuda.so.1 where there is an NVIDIA GPU; "none": no objects on GPUs
+	QuotaSpill uint64 // what one tenant may have on disk; 0 = all of it
+	NoIndex    bool   // local processes are offered no index in shared memory
 	// RequestBytes of the daemon's own memory may be held by requests that wait and by replies that nobody has read;
 	// 0 = an eighth of the capacity, 64 to 512 MiB.
 	RequestBytes uint64
@@ -156,6 +160,8 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 		c.Vendors = defaultVendors(lookup)
 	}
 	c.ScrubRate = orDefault(c.ScrubRate, 64<<20)
+	c.IdleDevice = orDefault(c.IdleDevice, 1<<30)
+	c.PinBytes = orDefault(c.PinBytes, int64(c.CapacityBytes/2))
 	c.KernelCache = orDefault(c.KernelCache, 4<<30)
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
@@ -259,6 +265,9 @@ func (c Config) Validate() error {
 		fault(x.value < x.least && x.least > 0, "%s %v: want %v or more", x.key, x.value, x.least)
 		fault(x.value > x.most, "%s %v: want at most %v", x.key, x.value, x.most)
 	}
+	if _, err := workers.ParseChoice(c.Devices); err != nil {
+		faults = append(faults, err)
+	}
 	fault(c.ScrubEvery < 0, "scrub-interval %v: want 0 (never) or more", c.ScrubEvery)
 	fault(c.KernelTime < 0, "kernel-time %v: want 0 (no bound) or more", c.KernelTime)
 	fault(c.BuildTime < 0, "build-time %v: want 0 (no bound) or more", c.BuildTime)
@@ -297,6 +306,15 @@ func (c Config) checkMemory() (faults []error) {
 	}
 	if c.WarmBytes > 0 {
 		within("warm-memory", uint64(c.WarmBytes), 0, c.CapacityBytes, capacity)
+	}
+	if c.PinBytes > 0 {
+		within("pin-memory", uint64(c.PinBytes), 0, c.CapacityBytes, capacity)
+	}
+	if c.PinBytes < -1 {
+		faults = append(faults, fmt.Errorf("pin-memory %d: want none, or a size", c.PinBytes))
+	}
+	if c.IdleDevice < -1 {
+		faults = append(faults, fmt.Errorf("idle-device %d: want none, or a size", c.IdleDevice))
 	}
 	if c.WarmBytes < -1 {
 		faults = append(faults, fmt.Errorf("warm-memory %d: want none, or a size", c.WarmBytes))

@@ -405,9 +405,10 @@ func (d *Daemon) removeLeftCaches() {
 
 func (d *Daemon) openStore() (err error) {
 	d.keeper = keeper.New(keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
-		Driver: d.cfg.CUDADriver, Log: d.log})
+		Driver: d.cfg.CUDADriver, PinBytes: uint64(max(d.cfg.PinBytes, 0)), Log: d.log,
+		Offers: func(uuid string) (bool, string) { return d.pool.OffersGPU(uuid) }})
 	o := store.Options{
-		Devices: d.keeper, TenantDeviceBytes: d.cfg.QuotaDevice,
+		Devices: d.keeper, TenantDeviceBytes: d.cfg.QuotaDevice, IdleDeviceBytes: uint64(max(d.cfg.IdleDevice, 0)),
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex,
 		Segments: d.segmentFiles(), TenantSegments: d.tenantSegments(),
@@ -463,6 +464,10 @@ func (d *Daemon) spillBytes() uint64 {
 }
 
 func (d *Daemon) openPool() error {
+	choice, err := workers.ParseChoice(d.cfg.Devices)
+	if err != nil {
+		return err
+	}
 	self := d.localTenant(uint32(os.Geteuid()), uint32(os.Getegid()))
 	group, noGroup := d.ownGroup()
 	d.pool = workers.New(workers.Options{
@@ -473,6 +478,7 @@ func (d *Daemon) openPool() error {
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime,
 		BuildTime:    d.cfg.BuildTime,
 		NoInPlace:    d.cfg.NoInPlace,
+		Devices:      choice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
 	return nil

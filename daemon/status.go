@@ -21,7 +21,8 @@ type Status struct {
 	Drivers   []workers.DriverStatus `json:"drivers"`
 	Sessions  []SessionStatus        `json:"sessions"`
 	Workers   []workers.Status       `json:"workers"`
-	Bounds    workers.Bounds         `json:"bounds"` // of workers and tenants
+	Bounds    workers.Bounds         `json:"bounds"`                   // of workers and tenants
+	Hidden    []workers.Hidden       `json:"hidden_devices,omitempty"` // by --devices
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
 	PeerLinks []PeerLinkStatus       `json:"peer_links"`       // of sessions whose contexts span workers
 	Kept      []store.Kept           `json:"kept"`             // who has memory that was given up, a tenant each
@@ -74,6 +75,7 @@ func (d *Daemon) status() Status {
 		Sessions:  notNil(d.sessions.list()),
 		Workers:   notNil(d.pool.Workers()),
 		Bounds:    d.pool.Bounds(),
+		Hidden:    d.pool.Hidden(),
 		Fallbacks: notNil(d.fallbacks()),
 		PeerLinks: notNil(d.peering.list()),
 		Kept:      notNil(d.store.Kept()),
@@ -98,6 +100,10 @@ func (d *Daemon) fallbacks() []clwire.Fallback {
 	if why := d.store.KeptUnknown(); why != "" {
 		list = append(list, clwire.Fallback{What: "charging memory until it is free",
 			Why: why + ": what a process keeps after it was let go is nobody's"})
+	}
+	for _, v := range workers.Visible() {
+		list = append(list, clwire.Fallback{What: "devices that the daemon's environment hides",
+			Why: v + ": drivers show others to no worker; start the daemon without it, or with another value"})
 	}
 	if fault := d.meta.raft.Status().Fault; fault != "" {
 		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: fault})

@@ -47,8 +47,10 @@ type Options struct {
 	IdleTime    time.Duration // without requests, after which the keeper ends; 0 = 5 min
 	EndTime     time.Duration // how long its end is waited for when it was killed; 0 = 10 s
 	PinBytes    uint64        // how much host memory it may pin for copies; 0: none
-	StepBytes   uint64        // how much of a copy one request does: others have the keeper in between; 0 = 256 MiB
-	Log         logrus.FieldLogger
+	// which GPUs are offered, by UUID, and why not; nil: all
+	Offers    func(uuid string) (offers bool, why string)
+	StepBytes uint64 // how much of a copy one request does: others have the keeper in between; 0 = 256 MiB
+	Log       logrus.FieldLogger
 }
 
 // Pauses before a keeper is started again whose two predecessors failed at one request.
@@ -204,18 +206,37 @@ func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
 	if err != nil {
 		return nil, err
 	}
+	var offered []clwire.KeeperDevice
 	for _, d := range reply.Devices {
-		if _, err := object.ParseDevice(d.UUID); err != nil {
+		device, err := object.ParseDevice(d.UUID)
+		if err != nil {
 			return nil, fmt.Errorf("%w: the keeper's list: %w", object.ErrNoDevice, err)
 		}
+		if k.offered(device) == nil {
+			offered = append(offered, d)
+		}
 	}
-	return reply.Devices, nil
+	return offered, nil
+}
+
+// offered says why there are no objects on a GPU: ErrUnsupported; nil: it is offered.
+func (k *Keeper) offered(device object.Device) error {
+	if k.opts.Offers == nil {
+		return nil
+	}
+	if ok, why := k.opts.Offers(device.String()); !ok {
+		return fmt.Errorf("%w: this node does not offer GPU %s: %s", object.ErrUnsupported, device, why)
+	}
+	return nil
 }
 
 // Allocate makes zeroed memory of a device: a descriptor, which the caller owns, of real bytes, which are at least what
 // is asked for. Whether who asks is gone is looked at when the keeper is free for it. Errors: ErrUnsupported (no such
 // device), ErrFull, ErrNoDevice; ErrTimeout (who asks is gone).
 func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (fd int, real uint64, err error) {
+	if err := k.offered(device); err != nil {
+		return -1, 0, err
+	}
 	reply, fd, err := k.ask(who, &clwire.KeeperRequest{
 		Allocate: &clwire.KeeperAllocate{Device: device.String(), Bytes: bytes}})
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {

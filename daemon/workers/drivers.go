@@ -38,7 +38,11 @@ func (p *Pool) Probe() {
 	}
 	wg.Wait()
 	p.setDrivers(states)
-	p.setPlatforms(slices.Concat(found...))
+	offered, hidden, missing := p.opts.Devices.choose(slices.Concat(found...))
+	if len(missing) > 0 {
+		p.opts.Log.WithField("devices", missing).Warn("--devices names devices that this node does not have: see tendril status")
+	}
+	p.setPlatforms(offered, hidden)
 }
 
 func (p *Pool) setDrivers(states []DriverStatus) {
@@ -85,9 +89,10 @@ func (p *Pool) newest() string {
 }
 
 // setPlatforms replaces the platforms and ends the warm workers of the old ones.
-func (p *Pool) setPlatforms(list []*Platform) {
+func (p *Pool) setPlatforms(list []*Platform, hidden []Hidden) {
 	p.mu.Lock()
 	old := p.warm
+	p.hidden = hidden
 	p.platforms, p.warm, p.pause = list, nil, map[*Platform]*backoff{}
 	p.mu.Unlock()
 	for _, w := range old {

@@ -53,7 +53,7 @@ func fake(verb string, args []string) {
 		fakeProbe(mode)
 		return
 	}
-	fakeWorker(mode, flags["--cache"])
+	fakeWorker(mode, flags["--cache"], flags["--only"])
 }
 
 func fakeProbe(mode string) {
@@ -82,7 +82,7 @@ func fakeProbe(mode string) {
 	json.NewEncoder(out).Encode(clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}})
 }
 
-func fakeWorker(mode, cache string) {
+func fakeWorker(mode, cache, only string) {
 	switch mode {
 	case "start-dies":
 		fmt.Fprintln(os.Stderr, "cannot go on")
@@ -111,7 +111,7 @@ func fakeWorker(mode, cache string) {
 	}
 	a, files := receive(control)
 	socket := os.NewFile(uintptr(files[0]), "socket")
-	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s env=%s\n", ownPID(), os.Getuid(), a.Tenant, cache,
+	facts := fmt.Sprintf("pid=%d uid=%d tenant=%s cache=%s only=%s env=%s\n", ownPID(), os.Getuid(), a.Tenant, cache, only,
 		strings.Join(os.Environ(), ","))
 	if err := os.WriteFile(cache+"/pocl/probe", nil, 0o600); err != nil {
 		facts = err.Error() + "\n"

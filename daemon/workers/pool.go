@@ -54,6 +54,7 @@ type Pool struct {
 	live      map[*process]struct{}  // everything that Close must kill and wait for
 	drivers   []DriverStatus         // replaced, never altered
 	platforms []*Platform            // replaced, never altered
+	hidden    []Hidden               // replaced, never altered
 	faults    map[string]string      // fallbacks that probes reported: what → why
 	around    *surroundings          // what the last probe hangs on; nil before the first
 	looked    chan struct{}          // closed at a probe's end, then replaced

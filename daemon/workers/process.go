@@ -289,6 +289,14 @@ func (o *Options) argv(verb string) []string {
 	return argv
 }
 
+func joined(numbers []int) string {
+	words := make([]string, len(numbers))
+	for i, n := range numbers {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ",")
+}
+
 // startWorker starts a worker for k on a platform. cache is the tenant's directory.
 func (p *Pool) startWorker(pl *Platform, k key, u user, cache string) (*worker, error) {
 	control, theirs, err := seqpacketPair()
@@ -298,6 +306,9 @@ func (p *Pool) startWorker(pl *Platform, k key, u user, cache string) (*worker, 
 	defer theirs.Close()
 	argv := append(p.opts.argv("worker"), "--icd", pl.Driver.ICD, "--cache", cache, "--platform",
 		strconv.Itoa(pl.Snapshot.Index))
+	if pl.Places != nil {
+		argv = append(argv, "--only", joined(pl.Places))
+	}
 	var driver []string
 	if k.env != "" {
 		driver = strings.Split(k.env, "\n")

@@ -54,6 +54,7 @@ type Options struct {
 	KernelTime   time.Duration // that one command may run on its device; 0 = no bound
 	BuildTime    time.Duration // that one build may take; 0 = no bound
 	NoInPlace    bool          // no device computes on shared memory, whatever it could
+	Devices      Choice        // which devices are offered
 	ProbeTimeout time.Duration // for one driver to be probed
 	StartTimeout time.Duration // for one worker to load its driver
 	Log          logrus.FieldLogger
@@ -67,6 +68,7 @@ type Platform struct {
 	Driver   Driver
 	Name     string // CL_PLATFORM_NAME
 	Snapshot clwire.PlatformSnapshot
+	Places   []int // of its devices in the driver's list, where some are hidden; nil: all are there
 }
 
 // DriverState is where a driver stands.

@@ -174,7 +174,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	if err != nil {
 		return fmt.Errorf("standard output: %w", err)
 	}
-	d, err := load(o.ICD, o.Platform, o.NoInPlace)
+	d, err := load(*o)
 	if err != nil {
 		return err
 	}
@@ -221,8 +221,9 @@ type driver struct {
 	blocks   bool // clEnqueue… may block
 }
 
-func load(icd string, index int, noInPlace bool) (*driver, error) {
-	lib, err := opencl.Open(icd)
+func load(o Options) (*driver, error) {
+	index, noInPlace := o.Platform, o.NoInPlace
+	lib, err := opencl.Open(o.ICD)
 	if err != nil {
 		return nil, err
 	}
@@ -238,15 +239,25 @@ func load(icd string, index int, noInPlace bool) (*driver, error) {
 	pocl := text(name) == "Portable Computing Language"
 	d.blocks = noInPlace || !pocl // PoCL's enqueue hands over to its own threads
 	if pocl {
-		return d, withPatientThreads(func() error { return d.start(noInPlace) })
+		return d, withPatientThreads(func() error { return d.start(noInPlace, o.Only) })
 	}
-	return d, d.start(noInPlace)
+	return d, d.start(noInPlace, o.Only)
 }
 
 // start makes the driver start its devices.
-func (d *driver) start(noInPlace bool) (err error) {
+func (d *driver) start(noInPlace bool, only []int) (err error) {
 	if d.devices, err = d.platform.Devices(); err != nil {
 		return err
+	}
+	if only != nil {
+		all := d.devices
+		d.devices = nil
+		for _, place := range only {
+			if place < 0 || place >= len(all) {
+				return fmt.Errorf("the driver has %d devices, and not one of number %d: it had when it was probed", len(all), place)
+			}
+			d.devices = append(d.devices, all[place])
+		}
 	}
 	d.inPlace = len(d.devices) > 0 && !noInPlace
 	for _, dev := range d.devices {

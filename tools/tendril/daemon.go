@@ -30,6 +30,7 @@ var daemonFlags = [][2]string{
 	{"compress", "auto or off: compress data on connections to other machines where the link is slower than compression (default auto)"},
 	{"config", "configuration file in TOML (default /etc/tendril/tendril.toml for root, else ~/.config/tendril/tendril.toml)"},
 	{"cuda-driver", "CUDA driver for objects in the memory of GPUs, or none (default libcuda.so.1, if there is an NVIDIA GPU)"},
+	{"devices", "devices that this node offers: types (cpu, gpu, accelerator), indices among all devices, or UUIDs, separated by commas (default all)"},
 	{"http", "HOST:PORT for inspection over HTTP; requests need a key (default: only a unix socket beside the main one)"},
 	{"http-hosts", "host names that HTTP clients may use for this node, separated by commas"},
 	{"kernel-cache", "disk space for one tenant's compiled kernels and temporary files (default 4GiB)"},
@@ -39,11 +40,13 @@ var daemonFlags = [][2]string{
 		"); beyond loopback it opens once there is a token"},
 	{"high-water", "use of the store above which memory is freed ahead of need (default: 7/8 of the capacity)"},
 	{"in-place", "auto: CPU devices compute in memory that programs share; off: they are used like GPUs, for a driver that fails on shared memory (default auto)"},
+	{"idle-device", "memory of each GPU that the programs of one tenant keep for their next objects, or none (default 1GiB)"},
 	{"index", "on or off: let processes with TENDRIL_INDEX=on get objects through shared memory, without system calls (default on)"},
 	{"log-level", "error, warn, info or debug (default info)"},
 	{"max-connections", "most connections at a time (default 4096, or fewer if the limit of open files is low: each takes 1 to 3)"},
 	{"max-workers", "most workers at a time (default 256); an eighth is reserved for tenants that have none, and a tenant with an equal share leaves a quarter free"},
 	{"name", "name of the node, kept for later starts (default: the host's name)"},
+	{"pin-memory", "memory of the store that may stay pinned for copies to and from GPUs, or none (default: half of the capacity)"},
 	{"plaintext-peers", "addresses or networks whose sessions may use no TLS, separated by commas (default: only this machine)"},
 	{"probe-timeout", "longest time for one driver to answer the probe (default 30s)"},
 	{"quota", "most memory of one tenant in the store (default: the capacity)"},
@@ -87,8 +90,8 @@ func (c *cli) daemonVerb() *cobra.Command {
 			"and keep what they have mapped. Unsealed objects, open streams and OpenCL sessions end. If the new daemon fails,\n" +
 			"the old one continues.\n\n" +
 			"Every flag but --takeover and --bootstrap-anyway is also a key of the configuration file and an environment\n" +
-			"variable: TENDRIL_ and the flag in capitals, with _ for - (TENDRIL_NODE_NAME for --name). A flag overrides a\n" +
-			"variable, a variable overrides the file. tendril config show prints all settings.",
+			"variable: TENDRIL_ and the flag in capitals, with _ for - (but TENDRIL_NODE_NAME for --name, TENDRIL_NODE_DEVICES\n" +
+			"for --devices). A flag overrides a variable, a variable overrides the file. tendril config show prints all settings.",
 		Example: daemonExample,
 		GroupID: "node",
 		Args:    cobra.NoArgs,

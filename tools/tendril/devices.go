@@ -42,7 +42,8 @@ func (c *cli) devicesVerb() *cobra.Command {
 				return err
 			}
 			list := describeDevices(snap)
-			if len(list) == 0 {
+			hidden := c.sayHidden(conn)
+			if len(list) == 0 && !hidden {
 				c.say("No OpenCL device. Install a driver: the package pocl-opencl-icd for the CPU, the vendor's for a GPU.\n" +
 					"The daemon finds it by itself. tendril status lists drivers that were found and do not work.")
 			}
@@ -55,6 +56,18 @@ func (c *cli) devicesVerb() *cobra.Command {
 			return c.printDevices(list)
 		}),
 	})
+}
+
+// sayHidden says which devices the node has and does not offer; any: there are some.
+func (c *cli) sayHidden(conn *client.Conn) (any bool) {
+	status, err := nodeStatus(conn)
+	if err != nil {
+		return false // a daemon of another release
+	}
+	for _, x := range status.Hidden {
+		c.say(fmt.Sprintf("Not offered: %s (%s): %s", x.Name, x.UUID, x.Why))
+	}
+	return len(status.Hidden) > 0
 }
 
 func describeDevices(snap *clwire.Snapshot) []deviceInfo {

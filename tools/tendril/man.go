@@ -173,7 +173,7 @@ var manEnvironment = [][2]string{
 	{"TENDRIL_LIBRARY", "the driver library, as --library of tendril run"},
 	{"TENDRIL_SSH", "the program to run for ssh:// instead of ssh(1)"},
 	{"TENDRIL_CAPACITY, TENDRIL_LISTEN, …",
-		"the daemon's settings: TENDRIL_ and a flag of tendril daemon in capitals, with _ for -; but TENDRIL_NODE_NAME for --name"},
+		"the daemon's settings: TENDRIL_ and a flag of tendril daemon in capitals, with _ for -; but TENDRIL_NODE_NAME for --name and TENDRIL_NODE_DEVICES for --devices"},
 	{"TENDRIL_DEVICES, TENDRIL_RESUME, …", "what tendril run sets for OpenCL programs: tendril env prints it"},
 }
 

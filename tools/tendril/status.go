@@ -81,8 +81,21 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.peerLinkSection(s),
 		c.keptSection(s),
 		c.boundSection(s),
+		c.hiddenSection(s),
 		c.section("fallbacks", "NOT USED | WHY", fallbackRows(s)),
 	)
+}
+
+// hiddenSection shows which devices the node has and does not offer, where there are any.
+func (c *cli) hiddenSection(s daemon.Status) error {
+	if len(s.Hidden) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, x := range s.Hidden {
+		rows = append(rows, []string{strconv.Itoa(x.Index), x.Name, x.Platform, x.UUID, x.Why})
+	}
+	return c.section("devices that are not offered", "N | NAME | PLATFORM? | UUID?? | WHY", rows)
 }
 
 // keptSection shows who has memory that was let go, where anybody has.
