@@ -47,6 +47,7 @@ func TestShownValuesCanBeSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.NodeName, c.HTTP, c.HTTPHosts, c.PlaintextPeers = "n", "127.0.0.1:1", []string{"a", "b"}, []string{"10.0.0.0/8"}
+	c.Devices = []string{"gpu", "3"}
 	again := Config{HighBytes: 7, QuotaObjects: 7, QuotaSpill: 7}
 	values := map[string]string{}
 	for _, s := range c.Show() {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-node" {
 		aDaemonProcess()
 	}
-	if len(os.Args) == 5 && os.Args[1] == "-fake" && os.Args[2] == "keeper" {
+	if len(os.Args) == 7 && os.Args[1] == "-fake" && os.Args[2] == "keeper" {
 		err := keeper.Main(context.Background(), keeper.Options{Control: os.NewFile(3, "control"), Driver: os.Args[4]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

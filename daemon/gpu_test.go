@@ -300,3 +300,33 @@ func TestTakeoverWhileMemoryOfGPUsIsAskedFor(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A GPU that the administrator does not offer is not listed, and has no objects; the reason names the setting.
+func TestAGPUThatIsNotOffered(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver, c.Devices = fakecuda.Build(t), []string{"fafafafa-fafa-fafa-fafa-fafafafafa01"}
+	_, stop := serve(t, c)
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := conn.GPUs()
+	if err != nil || len(list) != 1 || list[0].Index != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	hidden := list[0].UUID
+	hidden[15] = 0
+	_, err = conn.CreateDevice(hidden, 1, client.CreateOptions{})
+	if !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), "--devices") {
+		t.Errorf("%v", err)
+	}
+	b, err := conn.CreateDevice(list[0].UUID, 1, client.CreateOptions{})
+	if err == nil {
+		err = b.Abort()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	conn.Close()
+	stop()
+}
