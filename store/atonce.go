@@ -51,6 +51,21 @@ func (a AtOnce) Push(stream uint64, id object.ID, wait time.Duration, wake func(
 	return a.c.push(stream, id, wait, wake)
 }
 
+// CreateDevice is Conn.CreateDevice. Only memory that the connection keeps is had at once.
+func (a AtOnce) CreateDevice(spec Spec, device object.Device) (DeviceHandle, error) {
+	return a.c.createDevice(spec, device, true)
+}
+
+// Abort is Conn.Abort. It waits, but of memory of a GPU that its maker keeps.
+func (a AtOnce) Abort(id object.ID) error {
+	a.c.s.mu.Lock()
+	defer a.c.s.unlock()
+	if e := a.c.s.objects[id]; e == nil || e.gpu == nil || !e.goesAtOnce() {
+		return ErrWouldWait
+	}
+	return a.c.abort(id)
+}
+
 // Release is Conn.Release.
 func (a AtOnce) Release(id object.ID) error {
 	a.c.s.mu.Lock()
@@ -91,7 +106,7 @@ func (c *Conn) releasesAtOnce(id object.ID) bool {
 
 // goesAtOnce reports whether letting an object go waits for nothing. mu is held.
 func (e *entry) goesAtOnce() bool {
-	return e.tree == 0 && !e.onDisk && !e.claimed() && e.gpu == nil &&
+	return e.tree == 0 && !e.onDisk && !e.claimed() && (e.gpu == nil || e.gpu.staysAtOnce(e.tenant)) &&
 		(e.seg == nil || e.seg.writer != nil || e.seg.bytes <= releaseAtOnce)
 }
 

@@ -87,6 +87,9 @@ func (m deviceCharges) sub(d object.Device, bytes uint64, objects int) {
 // deviceGranule is of what an allocation's size is a multiple on every GPU seen so far: what is charged beforehand.
 const deviceGranule = 2 << 20
 
+// roundDevice gives the size of an allocation for an object; a size near 2^64 is the driver's to refuse.
+func roundDevice(size uint64) uint64 { return max((size+deviceGranule-1)&^(deviceGranule-1), size) }
+
 // DeviceHandle is an object in the memory of a GPU as its holder needs it.
 type DeviceHandle struct {
 	ID     object.ID
@@ -99,9 +102,14 @@ type DeviceHandle struct {
 }
 
 // CreateDevice makes an unsealed object in the memory of a GPU; c holds one reference. The memory is zero, or what an
-// object of c's own left in it that nobody else had (deviceidle.go). It waits for the driver. Errors: ErrInvalid, ErrUnsupported (no such GPU, or what such an object cannot be), ErrFull, ErrQuota,
-// ErrNoDevice (the driver failed).
+// object of c's own left in it that nobody else had (deviceidle.go). It waits for the driver. Errors:
+// ErrInvalid, ErrUnsupported (no such GPU, or what such an object cannot be), ErrFull, ErrQuota, ErrNoDevice (the
+// driver failed).
 func (c *Conn) CreateDevice(spec Spec, device object.Device) (h DeviceHandle, err error) {
+	return c.createDevice(spec, device, false)
+}
+
+func (c *Conn) createDevice(spec Spec, device object.Device, atOnce bool) (h DeviceHandle, err error) {
 	s := c.s
 	if err := s.checkDeviceSpec(spec, device); err != nil {
 		return h, err
@@ -116,6 +124,9 @@ func (c *Conn) CreateDevice(spec Spec, device object.Device) (h DeviceHandle, er
 	defer s.unlock()
 	if c.closed || s.closed {
 		return h, errConnClosed
+	}
+	if atOnce && !(c.roomAtOnce() && len(c.idleDevices[fit{device, roundDevice(e.size)}]) > 0) {
+		return h, ErrWouldWait
 	}
 	s.transfers.Add(1)
 	defer s.transfers.Done()
@@ -164,7 +175,7 @@ func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
 // allocateDevice gives e memory of a GPU, charged to c's tenant: what c keeps, else what the driver makes. mu is held,
 // and let go meanwhile.
 func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
-	charged := max((e.size+deviceGranule-1)&^(deviceGranule-1), e.size) // a size near 2^64 is the driver's to refuse
+	charged := roundDevice(e.size)
 	if m := c.takeIdle(device, charged); m != nil {
 		c.tenant.devices.add(device, 0, 1)
 		s.devices.add(device, 0, 1)

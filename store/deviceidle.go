@@ -75,6 +75,21 @@ func (s *Store) keepIdle(t *tenant, m *deviceMemory) bool {
 	return true
 }
 
+// staysAtOnce reports whether an object's memory would be kept, and nothing of its tenant's would go for it. mu is held.
+func (m *deviceMemory) staysAtOnce(t *tenant) bool {
+	if m.fd < 0 {
+		return true // it is gone
+	}
+	if m.maker == nil || m.maker.closed || m.maker.s.closed {
+		return false
+	}
+	kept := uint64(0)
+	if on := t.idleDevices[m.device]; on != nil {
+		kept = on.bytes
+	}
+	return kept+m.bytes <= m.maker.s.opts.IdleDeviceBytes
+}
+
 // takeIdle gives memory that c made and keeps, the one last used; nil: none fits. It stays charged. mu is held.
 func (c *Conn) takeIdle(device object.Device, bytes uint64) *deviceMemory {
 	of := c.idleDevices[fit{device, bytes}]

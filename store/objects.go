@@ -338,14 +338,18 @@ func (c *Conn) release(id object.ID) error {
 
 // Abort ends an unsealed object of this connection.
 func (c *Conn) Abort(id object.ID) error {
-	s := c.s
-	s.mu.Lock()
-	defer s.unlock()
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	return c.abort(id)
+}
+
+// abort is Abort. mu is held.
+func (c *Conn) abort(id object.ID) error {
 	e, err := c.ownOpen(id)
 	if err != nil {
 		return err
 	}
-	s.forgetEntry(e)
+	c.s.forgetEntry(e)
 	return nil
 }
 

@@ -17,11 +17,20 @@ import (
 
 // createDevice makes an object in the memory of a GPU. mu is held.
 func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) error {
+	spec := store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS),
+		Labels: m.Labels}
+	h, err := c.store.AtOnce().CreateDevice(spec, m.Device)
+	switch {
+	case err == nil:
+		c.replyDevice(f, h)
+		return nil
+	case c.polled || !errors.Is(err, store.ErrWouldWait):
+		return err
+	}
 	header := ipc.Frame{Header: f.Header}
-	m.Meta = bytes.Clone(m.Meta) // it is the frame's
+	spec.Meta = bytes.Clone(spec.Meta) // it is the frame's
 	return c.later(store.WaitBytes+uint64(len(f.Payload)), func() {
-		h, err := c.store.CreateDevice(store.Spec{SizeBytes: m.SizeBytes, Class: m.Class, Name: m.Name, Meta: m.Meta,
-			TTL: duration(m.TTLMS), Labels: m.Labels}, m.Device)
+		h, err := c.store.CreateDevice(spec, m.Device)
 		if errors.Is(err, store.ErrDevicesEnded) {
 			return
 		}

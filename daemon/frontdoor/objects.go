@@ -110,7 +110,7 @@ func (c *connection) release(m wire.IDMessage) error {
 }
 
 func (c *connection) abort(m wire.IDMessage) error {
-	if err := c.store.Abort(m.ID); err != nil {
+	if err := c.acts().Abort(m.ID); err != nil {
 		return err
 	}
 	c.endUpload(m.ID)

@@ -212,6 +212,7 @@ type acting interface {
 	Push(stream uint64, id object.ID, wait time.Duration, wake func(*store.Waiter)) (*store.Waiter, error)
 	Release(id object.ID) error
 	Delete(id object.ID, name string) error
+	Abort(id object.ID) error
 }
 
 // acts gives the store to act on: on the poller one that waits for nothing. What would wait, store.ErrWouldWait, is

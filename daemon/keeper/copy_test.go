@@ -237,8 +237,8 @@ func TestAKeeperIsKilledWithinACopy(t *testing.T) {
 	}
 }
 
-// A call of the driver fails in a copy, many in turn: that is an error, no byte is wrong where there is none, and nothing stays
-// taken but what the failed call was to give back.
+// A call of the driver fails in a copy, many in turn: that is an error, no byte is wrong where there is none, and the
+// copies after it are good.
 func TestCallsOfACopyThatFail(t *testing.T) {
 	driver := fakecuda.Build(t)
 	const size = 9 << 20

@@ -269,8 +269,8 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 	known := false // the keeper has both places mapped
 	for done := uint64(0); done < bytes; {
 		n := min(bytes-done, k.opts.StepBytes)
-		m := &clwire.KeeperRequest{Copy: &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done), Bytes: n,
-			Last: done+n == bytes}}
+		step := &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done), Bytes: n, Last: done+n == bytes}
+		m := &clwire.KeeperRequest{Copy: step}
 		var files []int
 		if !known {
 			files = []int{to.FD, from.FD}

@@ -122,7 +122,8 @@ func (c Choice) choose(all []*Platform) (offered []*Platform, hidden []Hidden, m
 				own.Snapshot.Devices, own.Places = append(own.Snapshot.Devices, d), append(own.Places, place)
 			} else {
 				name := d.Info[cl.DEVICE_NAME]
-				hidden = append(hidden, Hidden{index, printable(name[:min(len(name), maxNameBytes)]), p.Name, d.UUID, c.why()})
+				hidden = append(hidden, Hidden{index, printable(name[:min(len(name), maxNameBytes)]), p.Name, d.UUID,
+					c.why()})
 			}
 			delete(left, strconv.Itoa(index))
 			delete(left, d.UUID)

@@ -263,8 +263,8 @@ var refusedEnv = []string{"POCL_CACHE_DIR", "POCL_DEVICES"}
 
 // DriverEnv picks from a session's environment what its workers' drivers may see, as sorted "NAME=value": POCL_* and
 // CL_*, without POCL_CACHE_DIR and POCL_DEVICES, never LD_* or anything else. (CUDA_VISIBLE_DEVICES would renumber
-// devices that were already announced: the daemon's own holds, see visibleEnv.) The result is bounded; what is over the bounds is left
-// out.
+// devices that were already announced: the daemon's own holds, see visibleEnv.) The result is bounded; what
+// is over the bounds is left out.
 func DriverEnv(session map[string]string) []string {
 	var kept []string
 	for name, value := range session {

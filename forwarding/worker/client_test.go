@@ -220,7 +220,7 @@ var loaded struct {
 func testDriver(t testing.TB) *driver {
 	t.Helper()
 	icd := driverFile(t)
-	loaded.once.Do(func() { loaded.driver, loaded.err = load(icd, 0, false) })
+	loaded.once.Do(func() { loaded.driver, loaded.err = load(Options{ICD: icd}) })
 	if loaded.err != nil {
 		t.Fatal(loaded.err)
 	}

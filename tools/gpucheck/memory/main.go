@@ -1,6 +1,7 @@
 // Command memory checks objects in the memory of GPUs on a machine that has one: a daemon of its own makes them, other
 // processes import them, write a canary and read it, the keeper is killed, then the daemon. It prints what each step
-// took, the least and the median of several tries, and exits with the number of checks that failed.
+// took, the least and the median of several tries, and exits with the number of checks that failed. With two GPUs it
+// also copies between them, and reverses their order.
 //
 //	bin/gpu/memory -tendril bin/tendril
 //
@@ -11,6 +12,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -96,7 +98,10 @@ func (c *check) print(what string, took []time.Duration) {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // start starts the daemon, and connects.
-func (c *check) start(args ...string) (err error) {
+func (c *check) start(args ...string) error { return c.startIn(nil, args...) }
+
+// startIn starts it with more in its environment.
+func (c *check) startIn(env []string, args ...string) (err error) {
 	c.daemon = exec.Command(c.program, append([]string{"daemon", "--socket", filepath.Join(c.dir, "s"), "--state-dir",
 		filepath.Join(c.dir, "state"), "--listen", "none", "--vendors", c.dir, "--cuda-driver", c.driver,
 		"--capacity", "4GiB"}, args...)...)
@@ -106,6 +111,7 @@ func (c *check) start(args ...string) (err error) {
 	}
 	defer log.Close()
 	c.daemon.Stdout, c.daemon.Stderr = log, log
+	c.daemon.Env = append(os.Environ(), env...)
 	if err := c.daemon.Start(); err != nil {
 		return err
 	}
@@ -152,7 +158,7 @@ func (c *check) run(largest uint64) (err error) {
 		return errors.New("there is no GPU")
 	}
 	gpu := list[0].UUID
-	one, err := c.conn.CreateDevice(gpu, 1, client.CreateOptions{}) // the first one makes the context
+	one, err := c.conn.CreateDevice(gpu, 5<<20, client.CreateOptions{}) // the first one makes the context
 	if err != nil {
 		return err
 	}
@@ -160,20 +166,189 @@ func (c *check) run(largest uint64) (err error) {
 	if err := c.figures(gpu, 1<<20, largest); err != nil {
 		return err
 	}
-	return c.lives(gpu, largest)
+	if len(list) > 1 {
+		if err := c.between(list[0].UUID, list[1].UUID, largest); err != nil {
+			return err
+		}
+	}
+	if err := c.lives(gpu, largest); err != nil {
+		return err
+	}
+	return c.offers(list)
+}
+
+// ended ends the daemon.
+func (c *check) ended() {
+	c.conn.Close()
+	_ = c.daemon.Process.Kill()
+	_ = c.daemon.Wait()
+}
+
+// offers looks at which GPUs daemons offer that are told to: by UUID, and by the environment, in another order.
+func (c *check) offers(list []client.GPU) error {
+	last := list[len(list)-1]
+	for _, x := range []struct {
+		what string
+		env  []string
+		args []string
+		want []client.GPU
+	}{
+		{"--devices with the last one's UUID", nil, []string{"--devices", last.UUID.String()}, []client.GPU{last}},
+		{"--devices cpu", nil, []string{"--devices", "cpu"}, nil},
+		{"CUDA_VISIBLE_DEVICES with the last one's UUID", []string{"CUDA_VISIBLE_DEVICES=" + nvidiaUUID(last.UUID)}, nil,
+			[]client.GPU{last}},
+		{"CUDA_VISIBLE_DEVICES in reverse order", []string{"CUDA_VISIBLE_DEVICES=" + reversed(len(list))}, nil,
+			backward(list)},
+	} {
+		c.ended()
+		if err := c.startIn(x.env, x.args...); err != nil {
+			return err
+		}
+		got, err := c.conn.GPUs()
+		same := len(got) == len(x.want)
+		for i := range got {
+			same = same && got[i].UUID == x.want[i].UUID
+		}
+		c.must(err == nil && same, "%s: %d of %d GPUs are offered (%v)", x.what, len(got), len(list), err)
+		for _, g := range list {
+			offered := slices.ContainsFunc(x.want, func(w client.GPU) bool { return w.UUID == g.UUID })
+			b, err := c.conn.CreateDevice(g.UUID, 1<<20, client.CreateOptions{})
+			if err == nil {
+				err = b.Abort()
+			}
+			c.must(offered == (err == nil), "%s: an object on GPU %s: %v", x.what, g.UUID, err)
+		}
+	}
+	return nil
+}
+
+// nvidiaUUID is a UUID as NVIDIA's tools write it.
+func nvidiaUUID(d object.Device) string {
+	s := d.String()
+	return "GPU-" + s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+// backward is a list from its end on.
+func backward(list []client.GPU) []client.GPU {
+	other := slices.Clone(list)
+	slices.Reverse(other)
+	return other
+}
+
+// reversed is the numbers below n, the greatest first.
+func reversed(n int) string {
+	var words []string
+	for i := n - 1; i >= 0; i-- {
+		words = append(words, strconv.Itoa(i))
+	}
+	return strings.Join(words, ",")
+}
+
+// between copies an object from one GPU to another, and back.
+func (c *check) between(a, b object.Device, n uint64) error {
+	host, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	if err != nil {
+		return err
+	}
+	for i := range host.Bytes() {
+		host.Bytes()[i] = byte(i * 11)
+	}
+	last, err := host.Seal()
+	if err != nil {
+		return err
+	}
+	defer last.Release()
+	from := last.ID()
+	for _, gpu := range []object.Device{a, b, a} {
+		buf, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		err = c.timed(fmt.Sprintf("%d MiB to GPU %s", n>>20, gpu), 5, func() error {
+			return c.conn.CopyObject(buf.ID(), 0, from, "", 0, n)
+		})
+		if err != nil {
+			return err
+		}
+		obj, err := buf.Seal()
+		if err != nil {
+			return err
+		}
+		defer obj.Release()
+		from = obj.ID()
+	}
+	back, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	if err != nil {
+		return err
+	}
+	defer back.Abort()
+	err = c.conn.CopyObject(back.ID(), 0, from, "", 0, n)
+	c.must(err == nil && bytes.Equal(back.Bytes(), last.Bytes()), "%d MiB went to one GPU, the other and back (%v)",
+		n>>20, err)
+	return c.ways()
+}
+
+// ways prints how the keeper copied.
+func (c *check) ways() error {
+	raw, err := c.conn.Status()
+	if err != nil {
+		return err
+	}
+	var status struct {
+		Keeper keeper.Status `json:"keeper"`
+	}
+	if err := json.Unmarshal(raw, &status); err != nil {
+		return err
+	}
+	for _, x := range status.Keeper.Copies {
+		fmt.Fprintf(c.out, "way    %s: %d MiB in %d steps; %s\n", x.Way, x.Bytes>>20, x.Steps, x.Why)
+	}
+	return nil
+}
+
+// bus measures what the driver does by itself, in a process of its own.
+func (c *check) bus(gpu object.Device, n uint64) error {
+	h, err := c.child("bus")
+	if err != nil {
+		return err
+	}
+	defer h.end()
+	answer, err := h.ask(fmt.Sprintf("bus %s %d", gpu, n))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "time   the driver's own, %d MiB: plain there and back, pinned there and back: %s ms\n", n>>20, answer)
+	return nil
 }
 
 // figures times what an object costs.
 func (c *check) figures(gpu object.Device, sizes ...uint64) error {
 	for _, n := range sizes {
 		what := strconv.FormatUint(n>>20, 10) + " MiB"
-		err := c.timed("create and abort "+what+" through the daemon, zeroed", 10, func() error {
-			b, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+		for _, x := range []struct {
+			what  string
+			tries int
+		}{{", the first time", 1}, {", again", 200}} {
+			err := c.timed("create and abort "+what+" through the daemon"+x.what, x.tries, func() error {
+				b, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+				if err != nil {
+					return err
+				}
+				return b.Abort()
+			})
 			if err != nil {
 				return err
 			}
-			return b.Abort()
+		}
+		err := c.timed("for comparison: two questions that the daemon answers at once", 200, func() error {
+			for range 2 {
+				_, _ = c.conn.Stat(object.NewID()) // there is none: it is the time that counts
+			}
+			return nil
 		})
+		if err == nil {
+			err = c.bus(gpu, n)
+		}
 		if err == nil {
 			err = c.copies(gpu, n, what)
 		}
@@ -202,9 +377,10 @@ func (c *check) copies(gpu object.Device, n uint64, what string) error {
 	if err != nil {
 		return err
 	}
-	err = c.timed("host object to GPU by the keeper, "+what, 5, func() error {
-		return c.conn.CopyObject(buf.ID(), 0, from.ID(), "", 0, n)
-	})
+	there := func() error { return c.conn.CopyObject(buf.ID(), 0, from.ID(), "", 0, n) }
+	err = errors.Join(c.timed("host object to GPU by the keeper, the first time, "+what, 1, there),
+		c.timed("host object to GPU by the keeper, the second time, "+what, 1, there),
+		c.timed("host object to GPU by the keeper, again, "+what, 10, there))
 	if err != nil {
 		return err
 	}
@@ -218,9 +394,10 @@ func (c *check) copies(gpu object.Device, n uint64, what string) error {
 		return err
 	}
 	defer back.Abort()
-	err = c.timed("GPU to host object by the keeper, "+what, 5, func() error {
-		return c.conn.CopyObject(back.ID(), 0, obj.ID(), "", 0, n)
-	})
+	home := func() error { return c.conn.CopyObject(back.ID(), 0, obj.ID(), "", 0, n) }
+	err = errors.Join(c.timed("GPU to host object by the keeper, the first time, "+what, 1, home),
+		c.timed("GPU to host object by the keeper, the second time, "+what, 1, home),
+		c.timed("GPU to host object by the keeper, again, "+what, 10, home), c.ways())
 	if err == nil {
 		c.must(bytes.Equal(back.Bytes(), from.Bytes()), "%s went to the GPU and came back the same", what)
 	}
@@ -457,6 +634,8 @@ func (w *work) do(words []string) (string, error) {
 		}
 		n, err := c.FreeBytes()
 		return strconv.FormatUint(n, 10), err
+	case len(words) == 3 && words[0] == "bus":
+		return w.bus(words[1], words[2])
 	case len(words) == 3 && words[0] == "write":
 		return "", w.with(words[1], func(v *cuda.Mapping) error { return v.Write(0, []byte(words[2])) })
 	case len(words) == 3 && words[0] == "read":
@@ -471,6 +650,63 @@ func (w *work) do(words []string) (string, error) {
 		return look(w.held, words[1])
 	}
 	return "", fmt.Errorf("unknown words %q", words)
+}
+
+// bus times copies between memory of this process and a GPU: plain, then pinned, each the best of five; there and back,
+// in ms.
+func (w *work) bus(uuid, size string) (text string, err error) {
+	gpu, err := object.ParseDevice(uuid)
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.ParseUint(size, 10, 64)
+	if err != nil {
+		return "", err
+	}
+	c, err := w.use(gpu)
+	if err != nil {
+		return "", err
+	}
+	granule, err := c.Granularity()
+	if err != nil {
+		return "", err
+	}
+	memory, err := c.Create((n + granule - 1) / granule * granule)
+	if err != nil {
+		return "", err
+	}
+	v, err := memory.Map()
+	if err = errors.Join(err, memory.Release()); err != nil {
+		return "", err
+	}
+	host, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return "", err
+	}
+	for i := 0; i < len(host); i += 4096 {
+		host[i] = 1
+	}
+	var words []string
+	for _, pinned := range []bool{false, true} {
+		if pinned {
+			if _, err := c.Pin(host, false); err != nil {
+				return "", err
+			}
+		}
+		there, back := func() error { return v.Write(0, host) }, func() error { return v.Read(host, 0) }
+		for _, copied := range []func() error{there, back} {
+			least := time.Hour
+			for range 5 {
+				began := time.Now()
+				if err := copied(); err != nil {
+					return "", err
+				}
+				least = min(least, time.Since(began))
+			}
+			words = append(words, fmt.Sprintf("%.3f", ms(least)))
+		}
+	}
+	return strings.Join(words, " "), v.Unmap()
 }
 
 func look(v *cuda.Mapping, bytes string) (string, error) {

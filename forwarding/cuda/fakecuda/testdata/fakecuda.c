@@ -2,6 +2,7 @@
  * which passes between processes as a real driver's descriptor does; a device's address is the process's own.
  *
  *   FAKE_CUDA_DEVICES=N    how many devices there are (default 2)
+ *   CUDA_VISIBLE_DEVICES   which of them, and in which order: numbers, or GPU-UUID
  *   FAKE_CUDA_BYTES=N      what one device has for this process's allocations (default 64 MiB)
  *   FAKE_CUDA_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
  *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
@@ -51,6 +52,33 @@ static int devices(void)
 {
 	long n = number("FAKE_CUDA_DEVICES", 2);
 	return n < DEVICES ? (int)n : DEVICES;
+}
+
+/* shown gives the device at a place of what CUDA_VISIBLE_DEVICES shows, -1 beyond its end. */
+static int shown(int place)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	int all = devices();
+	if (!list)
+		return place < all ? place : -1;
+	for (; *list; list += *list == ',') {
+		size_t n = strcspn(list, ",");
+		int d = strncmp(list, "GPU-", 4) ? atoi(list) : n == 40 ? (int)strtol(list + 38, NULL, 16) : -1;
+		if (d < 0 || d >= all)
+			return -1;
+		if (place-- == 0)
+			return d;
+		list += n;
+	}
+	return -1;
+}
+
+static int count(void)
+{
+	int n = 0;
+	while (shown(n) >= 0)
+		n++;
+	return n;
 }
 
 static int troubled(void)
@@ -126,7 +154,7 @@ int cuGetErrorName(int code, const char **text)
 int cuDeviceGetCount(int *n)
 {
 	CALL;
-	*n = devices();
+	*n = count();
 	END(initialised ? SUCCESS : NOT_INITIALIZED);
 }
 
@@ -134,13 +162,13 @@ int cuDeviceGet(int *device, int ordinal)
 {
 	CALL;
 	*device = ordinal;
-	END(ordinal >= 0 && ordinal < devices() ? SUCCESS : INVALID_DEVICE);
+	END(ordinal >= 0 && ordinal < count() ? SUCCESS : INVALID_DEVICE);
 }
 
 int cuDeviceGetName(char *name, int size, int device)
 {
 	CALL;
-	snprintf(name, size, "Fake GPU %d", device);
+	snprintf(name, size, "Fake GPU %d", shown(device));
 	END(SUCCESS);
 }
 
@@ -148,7 +176,7 @@ int cuDeviceGetUuid(unsigned char *uuid, int device)
 {
 	CALL;
 	memset(uuid, 0xfa, 16);
-	uuid[15] = (unsigned char)device;
+	uuid[15] = (unsigned char)shown(device);
 	END(SUCCESS);
 }
 
