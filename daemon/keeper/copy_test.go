@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -213,6 +214,23 @@ func TestACopyThatNobodyWantsStops(t *testing.T) {
 	}
 	if n := inodes(t, k.Status().PID, from.FD); n != 0 {
 		t.Errorf("the keeper has %d mappings of what it copied from", n)
+	}
+}
+
+// A turn is as long as others may wait, whatever the way.
+func TestStepsOfACopy(t *testing.T) {
+	for _, x := range []struct {
+		n    uint64
+		took time.Duration
+		want uint64
+	}{
+		{256 << 20, 5 * time.Millisecond, 1 << 30}, {256 << 20, 10 * time.Millisecond, 512 << 20},
+		{256 << 20, 40 * time.Millisecond, 128 << 20}, {256 << 20, time.Minute, 64 << 20}, {1, 0, 64 << 20},
+		{1 << 30, 0, 1 << 30},
+	} {
+		if got := nextStep(x.n, x.took); got != x.want {
+			t.Errorf("after %d bytes in %v: %d", x.n, x.took, got)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@
 package keeper
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,8 +49,10 @@ type Options struct {
 	EndTime     time.Duration // how long its end is waited for when it was killed; 0 = 10 s
 	PinBytes    uint64        // how much host memory it may pin for copies; 0: none
 	// which GPUs are offered, by UUID, and why not; nil: all
-	Offers    func(uuid string) (offers bool, why string)
-	StepBytes uint64 // how much of a copy one request does: others have the keeper in between; 0 = 256 MiB
+	Offers func(uuid string) (offers bool, why string)
+	// how much of a copy one request does: others have the keeper in between. 0 = 256 MiB first, then what takes
+	// turnTime
+	StepBytes uint64
 	Log       logrus.FieldLogger
 }
 
@@ -110,9 +113,6 @@ func New(o Options) *Keeper {
 	}
 	if o.EndTime == 0 {
 		o.EndTime = 10 * time.Second
-	}
-	if o.StepBytes == 0 {
-		o.StepBytes = 256 << 20
 	}
 	return &Keeper{opts: o, ended: make(chan struct{}), nodes: deviceNodes,
 		copies: map[clwire.KeeperWay]CopyStatus{}, pinned: map[clwire.HostMemory]struct{}{}}
@@ -267,15 +267,17 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 	id := k.last
 	k.mu.Unlock()
 	known := false // the keeper has both places mapped
+	step := cmp.Or(k.opts.StepBytes, firstStep)
 	for done := uint64(0); done < bytes; {
-		n := min(bytes-done, k.opts.StepBytes)
-		step := &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done), Bytes: n, Last: done+n == bytes}
-		m := &clwire.KeeperRequest{Copy: step}
+		n := min(bytes-done, step)
+		m := &clwire.KeeperRequest{Copy: &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done), Bytes: n,
+			Last: done+n == bytes}}
 		var files []int
 		if !known {
 			files = []int{to.FD, from.FD}
 		}
-		reply, fd, err := k.ask(who, m, files...)
+		var took time.Duration
+		reply, fd, err := k.askTimed(who, &took, m, files...)
 		closeFD(fd)
 		if errors.Is(err, errUnknownCopy) && known { // another keeper answers
 			known = false
@@ -290,8 +292,26 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 		known = true
 		done += n
 		k.copied(reply, n)
+		if k.opts.StepBytes == 0 {
+			step = nextStep(n, took)
+		}
 	}
 	return nil
+}
+
+// What one request of a copy does: so much at first, then what takes turnTime, within bounds. Each request costs some
+// 0.1 ms beside the copy, and all others wait for it.
+const (
+	firstStep = 256 << 20
+	leastStep = 64 << 20
+	mostStep  = 1 << 30
+	turnTime  = 20 * time.Millisecond
+)
+
+// nextStep is the next request's bytes after one of n that took so long.
+func nextStep(n uint64, took time.Duration) uint64 {
+	ratio := float64(turnTime) / float64(max(took, time.Microsecond))
+	return max(leastStep, min(mostStep, uint64(float64(n)*ratio))) &^ (leastStep - 1)
 }
 
 // endCopy has the keeper unmap what a copy had mapped that is given up. One that answers nothing is ended by ask.
@@ -380,8 +400,14 @@ var nobody = store.Asker{Gone: func() bool { return false }}
 // ask has the keeper do something, and asks another one where it ends meanwhile: nothing of a request that was not
 // answered stays. Those who wait for their turn may have gone when it comes. fd is what came with the reply; −1:
 // nothing.
-func (k *Keeper) ask(who store.Asker, m *clwire.KeeperRequest, files ...int) (reply *clwire.KeeperReply, fd int,
-	err error) {
+func (k *Keeper) ask(who store.Asker, m *clwire.KeeperRequest, files ...int) (*clwire.KeeperReply, int, error) {
+	var took time.Duration
+	return k.askTimed(who, &took, m, files...)
+}
+
+// askTimed is ask that says how long the keeper took for it.
+func (k *Keeper) askTimed(who store.Asker, took *time.Duration, m *clwire.KeeperRequest,
+	files ...int) (reply *clwire.KeeperReply, fd int, err error) {
 	if err := k.Available(); err != nil {
 		return nil, -1, err
 	}
@@ -397,7 +423,9 @@ func (k *Keeper) ask(who store.Asker, m *clwire.KeeperRequest, files ...int) (re
 		if p, err = k.running(); err != nil {
 			return nil, -1, err
 		}
+		began := time.Now()
 		if reply, fd, err = p.ask(m, k.opts.RequestTime, files); err == nil {
+			*took = time.Since(began)
 			k.answered(reply)
 			return reply, fd, faultOf(reply)
 		}

@@ -145,10 +145,8 @@ func TestMemoryOfAGPU(t *testing.T) {
 	if got := contents(t, other, 3000); !bytes.Equal(got, text[3:3003]) {
 		t.Errorf("the other device has %q", got[:20])
 	}
-	// two contexts stay for the next request
-	if n := left(t, log); n != 2 {
-		t.Errorf("the keeper has %d things of the driver's", n)
-	}
+	await.Until(t, "keeper with its two contexts alone, which stay for the next request",
+		func() bool { return left(t, log) == 2 })
 }
 
 func TestWhatCannotBeHad(t *testing.T) {

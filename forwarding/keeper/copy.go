@@ -48,11 +48,10 @@ func (k *keeper) copy(m *clwire.KeeperCopy, files []int) (way clwire.KeeperWay, 
 	} else {
 		way, err = k.step(c, m)
 	}
-	why = c.why
 	if err != nil || m.Last {
-		err = errors.Join(err, k.end(m.ID))
+		k.over = append(k.over, m.ID)
 	}
-	return way, why, err
+	return way, c.why, err
 }
 
 func sidesOf(m *clwire.KeeperCopy) [2]clwire.KeeperPlace {

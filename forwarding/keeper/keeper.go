@@ -67,6 +67,7 @@ type keeper struct {
 	contexts map[int]*cuda.Context // by ordinal: those that were needed
 	broken   error                 // of the driver, where it lasts
 	copies   map[uint64]*copying   // those that go on
+	over     []uint64              // those of them that have ended
 	host     hostMemory
 	staging  staging
 }
@@ -91,10 +92,23 @@ func (k *keeper) serve(fd int, packet, control []byte) error {
 		rights = unix.UnixRights(made)
 	}
 	raw, err := json.Marshal(reply)
-	if err != nil {
-		return err
+	if err == nil {
+		err = unix.Sendmsg(fd, raw, rights, nil, unix.MSG_NOSIGNAL)
 	}
-	return unix.Sendmsg(fd, raw, rights, nil, unix.MSG_NOSIGNAL)
+	k.tidy()
+	return err
+}
+
+// tidy unmaps what copies that have ended had mapped: nobody waits for it. An error that lasts ends this process, as in
+// a request.
+func (k *keeper) tidy() {
+	for _, id := range k.over {
+		var drivers *cuda.Error
+		if err := k.end(id); errors.As(err, &drivers) && drivers.Lasts() {
+			k.broken = err
+		}
+	}
+	k.over = k.over[:0]
 }
 
 // received gives the descriptors that came with a packet.

@@ -126,6 +126,7 @@ func (l *lane) write(to *cuda.Mapping, offset uint64, host []byte) error {
 		if !more {
 			return nil
 		}
+		touch(host, at, unix.MADV_POPULATE_READ)
 		s, q := l.slots[turn%laneSlots], l.queues[turn%laneSlots]
 		if err := q.Wait(); err != nil { // what the slot held before is copied
 			return err
@@ -161,6 +162,7 @@ func (l *lane) read(host []byte, from *cuda.Mapping, offset uint64) error {
 			return err
 		}
 		filling[i] = part
+		touch(host, at, unix.MADV_POPULATE_WRITE) // while the device copies
 	}
 	for i := range laneSlots {
 		if err := empty(i); err != nil {
@@ -168,6 +170,16 @@ func (l *lane) read(host []byte, from *cuda.Mapping, offset uint64) error {
 		}
 	}
 	return nil
+}
+
+// touch has a part's pages mapped at once: a fault for each takes as long as the copy. host begins anywhere in a page;
+// what the kernel does not do for it happens at the copy.
+func touch(host []byte, at uint64, how int) {
+	const page = 4096
+	end := min(at+slotBytes, uint64(len(host))) &^ (page - 1)
+	if begin := at &^ (page - 1); begin < end {
+		_ = unix.Madvise(host[begin:end], how)
+	}
 }
 
 // part takes the next part of a copy.
