@@ -75,7 +75,8 @@ func (s *Store) keepIdle(t *tenant, m *deviceMemory) bool {
 	return true
 }
 
-// staysAtOnce reports whether an object's memory would be kept, and nothing of its tenant's would go for it. mu is held.
+// staysAtOnce reports whether an object's memory would be kept, and nothing of its tenant's would go for it. mu is
+// held.
 func (m *deviceMemory) staysAtOnce(t *tenant) bool {
 	if m.fd < 0 {
 		return true // it is gone

@@ -270,8 +270,8 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 	step := cmp.Or(k.opts.StepBytes, firstStep)
 	for done := uint64(0); done < bytes; {
 		n := min(bytes-done, step)
-		m := &clwire.KeeperRequest{Copy: &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done), Bytes: n,
-			Last: done+n == bytes}}
+		m := &clwire.KeeperRequest{Copy: &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done),
+			Bytes: n, Last: done+n == bytes}}
 		var files []int
 		if !known {
 			files = []int{to.FD, from.FD}
