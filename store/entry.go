@@ -71,6 +71,8 @@ type entry struct {
 	done   *atomic.Uint64 // bytes of the transfer under way; nil: none
 	fault  error          // what the disk last answered
 
+	cached *cachedPlace // of a copy that goes when memory is short; nil: it is none
+
 	summed bool   // checksums are wanted from the seal on
 	sums   []byte // sums.go; nil: not known
 	damage error  // its memory is not what it was
@@ -137,6 +139,7 @@ func (s *Store) removeFromTable(e *entry) {
 		s.spilledBytes -= e.size
 	}
 	e.state = object.Deleted
+	s.noteCopy(e)
 	s.setGrants(e, nil)
 	s.dropFile(e)
 	delete(s.objects, e.id)

@@ -23,7 +23,8 @@ const leavingTime = 3 * time.Second
 // reconsider notes whether an object may go to disk now. mu is held.
 func (s *Store) reconsider(e *entry) {
 	g := e.seg
-	if s.spill == nil || g == nil {
+	s.noteCopy(e)
+	if s.spill == nil || g == nil || e.isCopy() {
 		return
 	}
 	usable := e.state == object.Sealed && e.refs == 0 && (e.held || e.memberOf > 0) && !e.pinned && !e.sealing &&
@@ -59,7 +60,7 @@ func (s *Store) rank(g *segmentState) {
 // being made among them: mu may be let go before they are in the table. Where it succeeds the caller calls made, under
 // the hold of mu in which it calls insert or has given up.
 func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) (made func(), err error) {
-	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len()+t.making >= limit {
+	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len()+t.making >= limit && !s.dropOneCopy(t) {
 		return nil, fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrLimit, t.name, limit)
 	}
 	t.making++
@@ -90,9 +91,6 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 			s.pause(nil) // closes what went
 			continue
 		}
-		if s.spill == nil || vain > maxVictims {
-			return err
-		}
 		of, missing := (*tenant)(nil), s.missing(n) // of: whose memory would help; nil: anybody's
 		if errors.Is(err, object.ErrQuota) {
 			of, missing = t, t.charged+n-s.opts.TenantBytes
@@ -100,6 +98,13 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 				return err
 			}
 		} else if n > s.opts.CapacityBytes {
+			return err
+		}
+		if s.dropCopies(of, missing) {
+			s.pause(nil) // closes what went
+			continue
+		}
+		if s.spill == nil || vain > maxVictims {
 			return err
 		}
 		s.freshenUsed(of)

@@ -172,7 +172,7 @@ func (e *entry) look() sight {
 		sealed := e.sealed.UTC()
 		info.Sealed = &sealed
 	}
-	info.Fillers = len(e.fillers)
+	info.Fillers, info.Cached = len(e.fillers), e.isCopy()
 	e.describeStorage(&info)
 	return sight{e, info, e.meta, e.members}
 }

@@ -123,6 +123,9 @@ func (s *Store) returnMemory() {
 	for over = s.above(target); over > 0 && s.retireIdle(over); over = s.above(target) {
 		s.pause(nil)
 	}
+	for s.above(target) > 0 && s.dropCopies(nil, s.above(target)) {
+		s.pause(nil)
+	}
 	if over = s.above(target); over == 0 || s.spill == nil {
 		return
 	}

@@ -21,6 +21,8 @@ type Spec struct {
 	Name      string            // bound at Seal; "" = none
 	Meta      []byte            // opaque; copied
 	Checksum  bool              // checksums are made when it is sealed, and compared from then on
+	ID        object.ID         // of an object of another node that this is a copy of; zero: a new one
+	Cached    bool              // the copy goes when memory is short (copies.go); class Ephemeral
 }
 
 // Handle is an object as its holder needs it.
@@ -35,7 +37,7 @@ type Handle struct {
 
 // Create makes an unsealed object that c fills; c holds one reference. The memory is populated and its contents
 // are undefined (zero, or what c's own dead objects left).
-// Errors: ErrInvalid, ErrUnsupported (class), ErrFull, ErrQuota, ErrLimit.
+// Errors: ErrInvalid, ErrUnsupported (class), ErrFull, ErrQuota, ErrLimit; ErrExists (Spec.ID).
 func (c *Conn) Create(spec Spec) (Handle, error) { return c.create(spec, false) }
 
 // create is Create, of Conn or AtOnce.
@@ -44,9 +46,15 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 		return Handle{}, err
 	}
 	e := &entry{
-		id: object.NewID(), size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
+		id: spec.ID, size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
 		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
 		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, shared: spec.Shared, summed: spec.Checksum,
+	}
+	if e.id.IsZero() {
+		e.id = object.NewID()
+	}
+	if spec.Cached {
+		e.cached = &cachedPlace{}
 	}
 	e.charge = e.recordBytes(spec.Name, spec.Meta)
 	if len(spec.Meta) > 0 {
@@ -60,6 +68,8 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 		return Handle{}, errConnClosed
 	case atOnce && !c.createsAtOnce(&spec):
 		return Handle{}, ErrWouldWait
+	case s.objects[e.id] != nil:
+		return Handle{}, errCopyThere(e.id)
 	}
 	made, err := s.reserveObject(c.tenant, e.charge, c.stopped.Load)
 	if err != nil {
@@ -69,6 +79,11 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 	fd, err := -1, errConnClosed // where mu was let go
 	if !c.closed {
 		fd, err = c.place(e, spec.Own || spec.Shared)
+	}
+	if err == nil && s.objects[e.id] != nil { // mu was let go
+		s.detach(e)
+		closeFD(fd)
+		err = errCopyThere(e.id)
 	}
 	if err != nil {
 		s.uncharge(c.tenant, e.charge)
@@ -100,6 +115,8 @@ func (s *Store) checkSpec(spec Spec) error {
 		return fmt.Errorf("%w: a time to live of %v is for class ttl, not %s", object.ErrInvalid, spec.TTL, spec.Class)
 	case spec.Class == object.Persisted && s.spill == nil:
 		return fmt.Errorf("%w: class persisted: this node has no directory for objects", object.ErrUnsupported)
+	case spec.Cached && spec.Class != object.Ephemeral:
+		return fmt.Errorf("%w: a cached copy of class %v, want ephemeral", object.ErrInvalid, spec.Class)
 	case spec.Class == object.Named && spec.Name == "":
 		return fmt.Errorf("%w: an object of class named needs a name", object.ErrInvalid)
 	case len(spec.Meta) > object.MaxMetaBytes:

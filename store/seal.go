@@ -44,7 +44,7 @@ func (c *Conn) seal(id object.ID, strict bool) error {
 	}
 	s.closeOpen(e)
 	e.state, e.strict, e.sealed = object.Sealed, strict, time.Now()
-	e.held = e.class != object.Ephemeral
+	e.held = e.class != object.Ephemeral || e.cached != nil
 	if e.class == object.TTL {
 		s.schedule(e, e.sealed.Add(e.ttl))
 	}

@@ -138,7 +138,7 @@ func (s *Store) openOne(c *Conn) error {
 			return nil
 		case s.closed || c.stopped.Load() || try > maxVictims:
 			return why
-		case s.retireIdleOf(c), s.dropIdleFile(c.tenant):
+		case s.retireIdleOf(c), s.dropIdleFile(c.tenant), s.dropOneCopy(c.tenant):
 			continue
 		case s.spill == nil:
 			return why

@@ -58,9 +58,11 @@ type Store struct {
 	doomedLevels []*index.Level
 	looking      map[*tenant]struct{} // those with retired records in the index
 
-	expiries expiryHeap
-	idle     list.List // empty segments that are kept for their writers, the one longest empty first
-	cold     list.List // segments whose objects may all go to disk, the one longest without use first
+	expiries  expiryHeap
+	idle      list.List // empty segments that are kept for their writers, the one longest empty first
+	cold      list.List // segments whose objects may all go to disk, the one longest without use first
+	copies    list.List // cached copies that nobody uses, the one longest without use first
+	copyBytes uint64    // of those
 
 	devices   deviceCharges       // memory of GPUs in objects
 	onDevices map[*entry]struct{} // that have some
@@ -146,6 +148,7 @@ type tenant struct {
 
 	disk     uint64    // bytes on disk
 	cold     list.List // as Store.cold
+	copies   list.List // as Store.copies
 	restorer *Conn     // nil until something comes back from disk
 
 	watching  watchers // guards itself

@@ -191,6 +191,9 @@ type Info struct {
 	Fillers int      `json:"fillers,omitempty"` // other connections that fill it
 
 	Checksum bool `json:"checksum,omitempty"` // checksums of its bytes are known, and compared
+
+	Cached bool     `json:"cached,omitempty"` // a copy of what other nodes have, which goes when memory is short
+	Nodes  []string `json:"nodes,omitempty"`  // published, and on these nodes alone: a get brings it here
 }
 
 // Member is one of a composite's objects.

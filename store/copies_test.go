@@ -1,0 +1,126 @@
+package store
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// copyOf makes a cached copy, as the daemon does: in a mapping of its own, sealed with checksums that came with it.
+func copyOf(t *testing.T, s *Store, tenant string, id object.ID, n uint64) error {
+	t.Helper()
+	c := connect(t, s, tenant)
+	defer c.Close()
+	h, err := c.Create(Spec{ID: id, SizeBytes: n, Own: true, Cached: true})
+	if err != nil {
+		return err
+	}
+	if h.ID != id {
+		t.Fatalf("object %s, want %s", h.ID, id)
+	}
+	m := mapHandle(t, h, true)
+	fillPattern(m.Bytes()[h.Ref.Offset:][:n], 7)
+	sums := sumsOf(m.Bytes()[h.Ref.Offset:][:n], nil)
+	m.Unmap()
+	if err := c.SealCopy(id, sums[:len(sums)-8]); !errors.Is(err, object.ErrInvalid) {
+		t.Fatalf("too few checksums: %v", err)
+	}
+	return c.SealCopy(id, sums)
+}
+
+// there lists which of some objects are in the table.
+func there(c *Conn, ids []object.ID) (list []int) {
+	for i, id := range ids {
+		if _, err := c.Stat(id, ""); err == nil {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// TestCachedCopiesMakeWay: they go before anything else does, the one longest without use first, and only where nobody
+// uses them; whatever is short: memory, the quota, the number of objects or of segments.
+func TestCachedCopiesMakeWay(t *testing.T) {
+	for name, opts := range map[string]Options{
+		"memory":    {CapacityBytes: 8 << 20},
+		"quota":     {CapacityBytes: 64 << 20, TenantBytes: 8 << 20},
+		"objects":   {CapacityBytes: 64 << 20, TenantObjects: 4},
+		"segments":  {CapacityBytes: 64 << 20, Segments: 100, TenantSegments: 4},
+		"with disk": {CapacityBytes: 8 << 20, SpillDir: t.TempDir()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, opts)
+			c := connect(t, s, "a")
+			var ids []object.ID
+			for range 3 {
+				ids = append(ids, object.NewID())
+				if err := copyOf(t, s, "a", ids[len(ids)-1], 2<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := s.CachedBytes(); got != 6<<20 {
+				t.Errorf("%d bytes of copies", got)
+			}
+			if err := copyOf(t, s, "a", ids[0], 2<<20); !errors.Is(err, object.ErrExists) {
+				t.Errorf("a second copy of one object: %v", err)
+			}
+			h, err := c.Get(ids[0]) // used, and used last
+			if err != nil {
+				t.Fatal(err)
+			}
+			unix.Close(h.FD)
+			made, err := c.Create(Spec{SizeBytes: 3 << 20, Own: true})
+			for range 2 { // as many objects as there may be
+				if err == nil {
+					unix.Close(made.FD)
+					made, err = c.Create(Spec{SizeBytes: 1 << 19, Own: true})
+				}
+			}
+			if err != nil {
+				t.Fatalf("what needs the copies' place: %v", err)
+			}
+			unix.Close(made.FD)
+			if got := there(c, ids); !slices.Contains(got, 0) || slices.Contains(got, 1) {
+				t.Errorf("copies %v are left", got)
+			}
+			if name == "with disk" && s.Status().SpilledObjects != 0 {
+				t.Error("a copy went to disk")
+			}
+		})
+	}
+}
+
+// TestCopyThatBecameMore: one that got a name stays, and one that is deleted goes at once.
+func TestCopyThatBecameMore(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 8 << 20})
+	c := connect(t, s, "a")
+	named, deleted := object.NewID(), object.NewID()
+	for _, id := range []object.ID{named, deleted} {
+		if err := copyOf(t, s, "a", id, 2<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(c.Bind(named, "mine", false), c.Delete(deleted, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.CachedBytes(); got != 0 {
+		t.Errorf("%d bytes of copies", got)
+	}
+	if _, err := c.Create(Spec{SizeBytes: 7 << 20, Own: true}); !errors.Is(err, object.ErrFull) {
+		t.Errorf("an object in the place of one that has a name: %v", err)
+	}
+	if info, err := c.Stat(named, ""); err != nil || info.Cached || !info.Checksum {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if s.copies.Len() != 0 {
+		t.Errorf("%d copies in the list", s.copies.Len())
+	}
+	if _, err := c.Create(Spec{SizeBytes: 1, Cached: true, Class: object.Named, Name: "x"}); !errors.Is(err,
+		object.ErrInvalid) {
+		t.Errorf("a copy of another class: %v", err)
+	}
+}
