@@ -69,6 +69,7 @@ type Config struct {
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	ScrubEvery    time.Duration // between two scrubs of all objects; 0 = none
 	ScrubRate     uint64        // bytes a second that those read; 0 = 64 MiB
+	TransferRate  uint64        // bytes a second that come from other nodes' objects; 0 = as many as can
 	// memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
 	WarmBytes int64
 	NoInPlace bool // devices that compute on shared memory are treated as those with memory of their own

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/cluster"
+	"tendril/cluster/transfer"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/keeper"
@@ -71,6 +72,8 @@ type Daemon struct {
 	first          bool // a first start that has not made everything yet
 	anyway         bool // what is missing of the state directory is made anew
 	published      publications
+	bringing       *bringings
+	transferRate   *transfer.Rate // nil: as fast as it goes
 	pages          pageKeys
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
@@ -108,6 +111,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), peering: newPeering(), ready: func() {},
+		bringing: newBringings(), transferRate: transfer.NewRate(cfg.TransferRate),
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}}, pages: pageKeys{keys: map[[32]byte]pageKey{}},
 		dialNode: dialTCP,
@@ -541,7 +545,7 @@ func (d *Daemon) openDoor() error {
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Inherited: inherited, Heirs: d.store.Heirs(), Closed: true, Takeover: d.takeover,
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers,
-		Cluster: d, Peers: d, Nodes: d,
+		Cluster: d, Peers: d, Nodes: d, Elsewhere: d, Transfers: d.serveTransfers, TransfersTLS: d.transfersTLS(),
 		GPUs: func() (any, error) { list, err := d.keeper.Devices(); return notNil(list), err },
 		TLS:  d.doorTLS(), Remote: remotePeer, Revoked: d.revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,

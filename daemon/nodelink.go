@@ -14,6 +14,7 @@ import (
 
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
+	"tendril/cluster/transfer"
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -77,8 +78,11 @@ func (l *nodeLinks) connect(ctx context.Context, node fsm.UUID, kind uint8) (*tl
 		return nil, nil, fmt.Errorf("%w: no address of node %s is known", errNoAnswer, node)
 	}
 	protocol := pki.Protocol
-	if kind == kindRaft {
+	switch kind {
+	case kindRaft:
 		protocol = pki.ProtocolRaft
+	case ipc.KindTransfer:
+		protocol = transfer.Protocol
 	}
 	config := pki.NodeConfig(l.m.keyring.Certificate, l.m.verifier(), node.String(), protocol)
 	var faults []error

@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -211,22 +210,13 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	return true, nil
 }
 
-// Resolve implements frontdoor.Cluster: a published name gives an object of this node.
+// Resolve implements frontdoor.Cluster: a published name gives an object, of this node or of others.
 func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 	err = fmt.Errorf("%w: nothing here has the name %q, and nothing is published under it", object.ErrNotFound, name)
 	d.meta.raft.View(func(s *fsm.State) {
-		o, ok := s.ObjectByName(tenant, name)
-		if !ok {
-			return
+		if o, ok := s.ObjectByName(tenant, name); ok {
+			id, err = object.ID(o.ID), nil
 		}
-		for _, r := range o.Replicas {
-			if r.Node == d.meta.node && r.Incarnation == d.meta.incarnation {
-				id, err = object.ID(o.ID), nil
-				return
-			}
-		}
-		err = fmt.Errorf("%w: %q is only on other nodes (%s): fetching from there is not supported yet",
-			object.ErrUnsupported, name, strings.Join(nodeNames(s, o), ", "))
 	})
 	return id, err
 }
@@ -280,7 +270,10 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 // objects), and withdraws the rest: host memory does not outlive its daemon.
 func (d *Daemon) resumePublishing() error {
 	d.published.follower = d.store.Follow()
+	d.bringing.follower = d.store.Follow()
 	d.joined.Go(d.followPublished)
+	d.joined.Go(d.followCopies)
+	d.joined.Go(d.dropUnpublished)
 	return d.whenEntered("tell the cluster what is still published here", d.holdPublished)
 }
 
@@ -312,6 +305,7 @@ func (d *Daemon) holdPublished() error {
 // stopPublishing ends the daemon's own connections to the store.
 func (d *Daemon) stopPublishing() error {
 	d.published.follower.Close()
+	d.bringing.follower.Close()
 	d.published.mu.Lock()
 	defer d.published.mu.Unlock()
 	for tenant, h := range d.published.tenants {

@@ -53,6 +53,7 @@ var settings = []setting{
 	size("high-water", "TENDRIL_HIGH_WATER", func(c *Config) *uint64 { return &c.HighBytes }),
 	span("scrub-interval", "TENDRIL_SCRUB_INTERVAL", func(c *Config) *time.Duration { return &c.ScrubEvery }),
 	size("scrub-rate", "TENDRIL_SCRUB_RATE", func(c *Config) *uint64 { return &c.ScrubRate }),
+	size("transfer-rate", "TENDRIL_TRANSFER_RATE", func(c *Config) *uint64 { return &c.TransferRate }),
 	sizeOrNone("warm-memory", "TENDRIL_WARM_MEMORY", func(c *Config) *int64 { return &c.WarmBytes }),
 	{"huge-pages", "TENDRIL_HUGE_PAGES",
 		func(c *Config, v string) error {

@@ -27,6 +27,7 @@ type Status struct {
 	PeerLinks []PeerLinkStatus       `json:"peer_links"`       // of sessions whose contexts span workers
 	Kept      []store.Kept           `json:"kept"`             // who has memory that was given up, a tenant each
 	Keeper    *keeper.Status         `json:"keeper,omitempty"` // nil: none was needed so far
+	Transfers []TransferStatus       `json:"transfers"`        // objects on their way here from other nodes
 
 	Others *OthersStatus `json:"others,omitempty"` // what is not shown: other tenants'. nil: everything is
 }
@@ -80,6 +81,7 @@ func (d *Daemon) status() Status {
 		PeerLinks: notNil(d.peering.list()),
 		Kept:      notNil(d.store.Kept()),
 		Keeper:    d.keeper.Status(),
+		Transfers: notNil(d.bringing.list()),
 	}
 }
 
@@ -154,6 +156,7 @@ func (s *Status) only(tenant string) {
 	s.Workers, o.Workers = keep(s.Workers, func(x workers.Status) bool { return x.Tenant == tenant })
 	s.PeerLinks, o.PeerLinks = keep(s.PeerLinks, func(x PeerLinkStatus) bool { return own[x.Session] })
 	s.Kept, _ = keep(s.Kept, func(x store.Kept) bool { return x.Tenant == tenant })
+	s.Transfers, _ = keep(s.Transfers, func(x TransferStatus) bool { return x.Tenant == tenant })
 	s.Store.Tenants, _ = keep(s.Store.Tenants, func(x store.TenantStatus) bool { return x.Name == tenant })
 	s.Store.Damaged = nil
 	s.Others = &o

@@ -22,6 +22,8 @@ const (
 	KindControl uint8 = 0 // TLS with the daemon, then frames
 	KindTicket  uint8 = 1 // goes on with the worker that the ticket names
 	KindRaft    uint8 = 2 // TLS between two daemons of a cluster, then raft's messages
+
+	KindTransfer uint8 = 3 // TLS between two nodes, then cluster/transfer's messages
 )
 
 // PrefaceVersion is the only version of what follows a preface so far.
@@ -71,7 +73,7 @@ func ParsePreface(b *[PrefaceBytes]byte) (p Preface, err error) {
 	case p.Lowest > PrefaceVersion || p.Highest < PrefaceVersion:
 		return p, fmt.Errorf("%w: the client speaks versions %d to %d, this daemon %d: use the same release",
 			object.ErrVersion, p.Lowest, p.Highest, PrefaceVersion)
-	case p.Kind > KindRaft:
+	case p.Kind > KindTransfer:
 		return p, fault("a connection of kind %d", p.Kind)
 	case (p.Kind != KindTicket) != (p.Ticket == [TicketBytes]byte{}):
 		return p, fault("a connection of kind %d with a ticket of the wrong form", p.Kind)

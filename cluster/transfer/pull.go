@@ -20,7 +20,6 @@ type Source struct {
 	Node        ID
 	Name        string // for messages
 	Incarnation ID
-	Addresses   []string // best first
 }
 
 // Dial connects to a node and makes sure that it is that one. It gives a connection that nobody else uses.

@@ -95,8 +95,10 @@ func (c *connection) lend(id object.ID, name string) (store.Handle, error) {
 			if err := c.store.BringBack(c.ctx, id, name); err != nil {
 				return h, err
 			}
+		case err == nil:
+			return h, nil
 		default:
-			return h, err
+			return brought(c, id, func() (store.Handle, error) { return c.store.Lend(id, name) })
 		}
 	}
 }

@@ -85,7 +85,7 @@ type Cluster interface {
 	// EachPublished calls f with a tenant's published objects behind a place in their order, and with the place behind
 	// each, until f answers false.
 	EachPublished(tenant, prefix, after string, f func(item any, at string) bool) error
-	// Resolve finds an object of this node by its published name. It answers at once.
+	// Resolve finds an object by its published name, whichever nodes have it. It answers at once.
 	Resolve(tenant, name string) (object.ID, error)
 	// Changed gives a channel that is closed when Resolve may answer otherwise: get it, look, then wait.
 	Changed() <-chan struct{}

@@ -203,7 +203,7 @@ func (c *connection) readRange(f *ipc.Frame, m wire.ReadRangeRequest) error {
 	if h != nil {
 		return c.replyRange(f, h.reading, m)
 	}
-	r, err := c.store.Open(m.ID, m.Name)
+	r, err := brought(c, m.ID, func() (*store.Reading, error) { return c.store.Open(m.ID, m.Name) })
 	if err != nil {
 		return err
 	}

@@ -186,6 +186,8 @@ var rows = map[wire.Type]row{
 		handle: on((*connection).copyObject)},
 	wire.GPUs:  {maxPayload: 0, handle: on((*connection).gpus)},
 	wire.Scrub: {slow: true, maxPayload: 2 + wire.MaxScrubPlace, answer: answers((*connection).scrub)},
+	wire.Place: {slow: true, maxPayload: idBytes + stringMax + 2 + wire.MaxPolicy,
+		answer: answers((*connection).place)},
 	wire.StreamRemove: {mutates: true, maxPayload: idBytes + stringMax,
 		answer: done((*connection).streamRemove)},
 	wire.Join:          {maxPayload: joinMax, handle: (*connection).enrolled},

@@ -48,6 +48,11 @@ type Options struct {
 	Cluster Cluster
 	// Nodes is the other nodes' side; nil = unsupported.
 	Nodes Nodes
+	// Elsewhere is about objects that are on other nodes; nil = nobody gets those.
+	Elsewhere Elsewhere
+	// Transfers gives other nodes objects, with TransfersTLS; nil = they get none.
+	Transfers    Transfers
+	TransfersTLS *tls.Config
 	// Peers connects workers to each other; nil = unsupported.
 	Peers Peers
 	// GPUs lists those whose memory objects can lie in, for JSON; nil = unsupported. It may wait.
@@ -140,6 +145,7 @@ type Server struct {
 	closed  bool
 
 	heirs     heirs
+	askers    []*asker    // of other nodes, that want objects
 	remote    *remoteDoor // nil: not open
 	strangers strangers
 }
@@ -234,6 +240,9 @@ func (s *Server) Close() {
 	}
 	for who := range s.strangers.all {
 		who.conn.Close()
+	}
+	for _, n := range s.askers {
+		n.end()
 	}
 	s.mu.Unlock()
 	close(s.ended)

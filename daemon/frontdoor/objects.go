@@ -72,18 +72,26 @@ func (c *connection) getOrWait(f *ipc.Frame, m wire.GetRequest, give give) error
 	err := give(c, f, m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
 		if id, published := c.resolve(m.Name, err); published == nil {
-			if err = give(c, f, id, ""); errors.Is(err, store.ErrAway) {
+			if err = c.orElsewhere(id, give(c, f, id, "")); isAway(err) {
 				m.ID, m.Name = id, ""
 			}
 		} else {
 			err = published
 		}
+	} else if err != nil {
+		err = c.orElsewhere(m.ID, err)
 	}
-	if err == nil || !errors.Is(err, store.ErrAway) && (m.WaitMS == 0 || !comes(err)) {
+	if err == nil || !isAway(err) && (m.WaitMS == 0 || !comes(err)) {
 		return err
 	}
 	// apart, so that the request of a Get that need not wait stays on the stack
 	return c.waitFor(f.Header, m, give, err)
+}
+
+// isAway reports whether an object comes as soon as somebody fetches it: from disk, or from another node.
+func isAway(err error) bool {
+	_, elsewhere := isElsewhere(err)
+	return elsewhere || errors.Is(err, store.ErrAway)
 }
 
 // comes reports whether an object may still come.
@@ -156,10 +164,15 @@ func (c *connection) bind(m wire.BindRequest) error { return c.store.Bind(m.ID, 
 
 func (c *connection) stat(m wire.NameMessage) (ipc.Payload, error) {
 	info, err := c.store.Stat(m.ID, m.Name)
+	id := m.ID
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() {
-		var id object.ID
 		if id, err = c.resolve(m.Name, err); err == nil {
 			info, err = c.store.Stat(id, "")
+		}
+	}
+	if there := c.srv.opts.Elsewhere; there != nil && errors.Is(err, object.ErrNotFound) && !id.IsZero() {
+		if known, unknown := there.Describe(c.peer.Tenant, id); unknown == nil {
+			info, err = known, nil
 		}
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
+	"tendril/store"
 )
 
 // principals are who a peer is where others share with it: its user, its group, and the groups that its process had
@@ -42,7 +43,7 @@ func (c *connection) top(m wire.Number) (listing, error) {
 }
 
 func (c *connection) checksum(m wire.NameMessage) (ipc.Payload, error) {
-	r, err := c.store.Open(m.ID, m.Name)
+	r, err := brought(c, m.ID, func() (*store.Reading, error) { return c.store.Open(m.ID, m.Name) })
 	if err != nil {
 		return nil, err
 	}

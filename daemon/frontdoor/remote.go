@@ -147,6 +147,8 @@ func (s *Server) introduce(who *stranger) (c *connection, given bool, err error)
 	case ipc.KindRaft:
 		given, err = s.giveNode(conn)
 		return nil, given, err
+	case ipc.KindTransfer:
+		return nil, false, s.serveTransfers(who)
 	}
 	c, err = s.greet(conn)
 	return c, false, err
@@ -315,6 +317,7 @@ func (s *Server) EndIf(which func(Peer) bool) {
 		c.end()
 	}
 	s.endAwayIf(which)
+	s.endAskersIf(which)
 }
 
 // peerNow gives the peer from any goroutine.

@@ -97,11 +97,12 @@ func (s *Server) spoke(who *stranger) {
 	who.polite = true
 }
 
-// part is the reverse of meet: the stranger is known now, or gone. It leaves running to the caller.
+// part is the reverse of meet: the stranger is known now, or gone. It leaves running to the caller. A second call does
+// nothing.
 func (s *Server) part(who *stranger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !who.evicted {
+	if _, there := s.strangers.all[who]; there {
 		s.strangers.forget(who)
 	}
 }

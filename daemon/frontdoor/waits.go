@@ -208,7 +208,7 @@ func (r *pendingRequest) give(m wire.GetRequest, give give, err error) {
 	case r.c.ctx.Err() != nil:
 		r.end(errEnded)
 	default:
-		if err = give(r.c, &r.f, id, name); err != nil {
+		if err = r.c.orElsewhere(id, give(r.c, &r.f, id, name)); err != nil {
 			if !found.IsZero() && comes(err) {
 				r.lose(found)
 			}
@@ -231,9 +231,13 @@ func (r *pendingRequest) lose(found object.ID) {
 
 // again goes on after a Get that failed with err: with waiting, where that may mend it. connection.mu is held.
 func (r *pendingRequest) again(m wire.GetRequest, err error) {
+	id, elsewhere := isElsewhere(err)
 	switch {
 	case errors.Is(err, store.ErrAway):
 		go r.fetch()
+		return
+	case elsewhere:
+		go r.bring(id)
 		return
 	case m.WaitMS > 0 && comes(err):
 		waits, err := r.wait()

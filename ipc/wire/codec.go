@@ -1077,6 +1077,27 @@ func (m *PairPeersRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "PairPeersRequest")
 }
 
+// Append appends the payload: 16 bytes id, str16 name policy.
+func (m *PlaceRequest) Append(b []byte) []byte {
+	b = append(b, m.ID[:]...)
+	b = field.AppendText(b, m.Name)
+	b = field.AppendText(b, m.Policy)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *PlaceRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(18, "id to name"); p != nil {
+		copy(m.ID[:], p[0:])
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[16:])), "name"))
+	}
+	if p := r.Take(2, "policy"); p != nil {
+		m.Policy = string(r.Take(int(binary.LittleEndian.Uint16(p)), "policy"))
+	}
+	return r.End(object.ErrProtocol, "PlaceRequest")
+}
+
 // Append appends the payload: 16 bytes leader, u16 code, str16 text, u64 epoch index.
 func (m *ProposeReply) Append(b []byte) []byte {
 	b = append(b, m.Leader[:]...)
@@ -1828,4 +1849,5 @@ var typeNames = map[Type]string{
 	ReadIndex:        "ReadIndex",
 	JoinCluster:      "JoinCluster",
 	ClusterStatus:    "ClusterStatus",
+	Place:            "Place",
 }

@@ -104,6 +104,7 @@ const (
 	ReadIndex        Type = 172 // nothing → 16 bytes leader, u64 index
 	JoinCluster      Type = 173 // str16 address token
 	ClusterStatus    Type = 175
+	Place            Type = 185 // 16 bytes id, str16 name policy
 )
 
 // Numbers of replies.

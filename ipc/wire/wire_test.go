@@ -99,6 +99,7 @@ func messages() []message {
 		&PairPeersRequest{Workers: [2]uint64{3, 4}, Link: 1 << 33, Lanes: 2},
 		&TellPeerRequest{Worker: 3, Link: 1 << 33, Up: true, With: "node b", Text: "why"},
 		&ScrubRequest{From: "1f-00@uid:0"},
+		&PlaceRequest{ID: id, Name: "weights", Policy: "near b"},
 		&SetPeerRequest{Authority: hash, Address: "b:7433"},
 		&JoinRequest{Token: id, SecretHash: hash, Node: id, Lowest: 1, Highest: 2, Name: "b", Version: "v1",
 			Request: []byte("der")},

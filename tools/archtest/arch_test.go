@@ -24,7 +24,7 @@ const root = "../.."
 var modules = map[string][]string{
 	"github.com/sirupsen/logrus":          {"daemon", "cluster/raftnode", "tools"},
 	"github.com/edsrzf/mmap-go":           {"store/segment", "store/spill"},
-	"github.com/cespare/xxhash/v2":        {"store", "tools/soak"}, // checksums
+	"github.com/cespare/xxhash/v2":        {"store", "cluster/transfer", "tools/soak"}, // checksums
 	"github.com/jgillich/go-opencl":       {"tools/demo", "tools/e2e", "tools/difftest"},
 	"github.com/spf13/":                   {"tools", "daemon"},
 	"github.com/knadh/koanf":              {"daemon"},

@@ -53,7 +53,7 @@ func settingText(s daemon.Shown) string {
 			return "only when asked for"
 		}
 	case "capacity", "quota", "spill", "quota-spill", "quota-device", "high-water", "warm-memory", "kernel-cache",
-		"request-memory", "scrub-rate", "worker-memory", "worker-file-size", "tenant-memory":
+		"request-memory", "scrub-rate", "transfer-rate", "worker-memory", "worker-file-size", "tenant-memory":
 		if n, err := strconv.ParseUint(s.Value, 10, 64); err == nil {
 			return fmt.Sprintf("%s (%s)", s.Value, size(n))
 		}

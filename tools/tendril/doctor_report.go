@@ -78,6 +78,10 @@ func withoutNames(s daemon.Status) daemon.Status {
 		}
 		s.Store.Scrub.Last = &pass
 	}
+	s.Transfers = slices.Clone(s.Transfers)
+	for i := range s.Transfers {
+		s.Transfers[i].Name, s.Transfers[i].ID = "", object.ID{}
+	}
 	return s
 }
 

@@ -52,6 +52,7 @@ func TestDoctorReport(t *testing.T) {
 func TestReportedStatus(t *testing.T) {
 	var s daemon.Status
 	s.Store.Damaged = []string{"private"}
+	s.Transfers = []daemon.TransferStatus{{Name: "private"}}
 	s.Store.Scrub.Last = &object.ScrubPass{ScrubReport: object.ScrubReport{Damaged: []object.Damage{{Name: "private"}}}}
 	b, err := json.Marshal(withoutNames(s))
 	if err != nil || strings.Contains(string(b), "private") {

@@ -79,6 +79,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.section("workers", "STATE | PID | TENANT?? | SESSION? | SINCE?? | MEMORY | PLATFORM?", workerRows(s)),
 		c.compressedSection(s),
 		c.peerLinkSection(s),
+		c.transferSection(s),
 		c.keptSection(s),
 		c.boundSection(s),
 		c.hiddenSection(s),
@@ -208,6 +209,19 @@ func (c *cli) peerLinkSection(s daemon.Status) error {
 		return nil
 	}
 	return c.section("links between workers", "SESSION | WORKER?? | WITH | STATE | ERROR", rows)
+}
+
+// transferSection shows objects on their way here from other nodes, where there are any.
+func (c *cli) transferSection(s daemon.Status) error {
+	var rows [][]string
+	for _, x := range s.Transfers {
+		rows = append(rows, []string{plain(x.Name), x.Tenant, orDash(plain(x.From)), size(x.DoneBytes),
+			size(x.SizeBytes), since(x.Since)})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return c.section("objects on their way here", "NAME | TENANT? | FROM | DONE | OF | SINCE?", rows)
 }
 
 // boundSection shows bounds where the daemon tells them: one from before them does not.

@@ -1,0 +1,187 @@
+package frontdoor
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"tendril/cluster/pki"
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Objects that are published on other nodes and are not here: who gets one has it brought, in a goroutine of its own.
+
+// Elsewhere is what the front door asks of the cluster about them. As Backend says.
+type Elsewhere interface {
+	// Elsewhere reports whether an object of the tenant is published and other nodes have it. It answers at once.
+	Elsewhere(tenant string, id object.ID) bool
+	// Bring gets it into the store, where it stays at least until release is called. It waits, also for others that
+	// want the same.
+	Bring(ctx context.Context, tenant string, id object.ID) (release func(), err error)
+	// Describe gives what the cluster knows of it. ErrNotFound: nothing.
+	Describe(tenant string, id object.ID) (object.Info, error)
+	// Place says, as JSON, where a published object's next replica would go. It may wait for other nodes.
+	Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error)
+}
+
+// awayError says that an object is to be brought first.
+type awayError struct{ id object.ID }
+
+func (e *awayError) Error() string {
+	return fmt.Sprintf("object %s is on other nodes of the cluster", e.id)
+}
+
+// Unwrap gives ErrUnsupported: what those get that do not bring it.
+func (e *awayError) Unwrap() error { return object.ErrUnsupported }
+
+// orElsewhere gives why an object with this id could not be had: it is on other nodes, or what err says.
+func (c *connection) orElsewhere(id object.ID, err error) error {
+	lost := errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrStorage) // a damaged copy is got anew
+	if !lost || id.IsZero() || c.srv.opts.Elsewhere == nil || !c.srv.opts.Elsewhere.Elsewhere(c.peer.Tenant, id) {
+		return err
+	}
+	return &awayError{id}
+}
+
+// isElsewhere reports whether err says that an object is to be brought first, and which.
+func isElsewhere(err error) (id object.ID, is bool) {
+	var away *awayError
+	if errors.As(err, &away) {
+		return away.id, true
+	}
+	return id, false
+}
+
+// bring brings what a request waits for, in a goroutine of its own, and goes on.
+func (r *pendingRequest) bring(id object.ID) {
+	release, err := r.c.srv.opts.Elsewhere.Bring(r.c.ctx, r.c.peer.Tenant, id)
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	defer r.c.survive()
+	if err == nil {
+		r.proceed(r, nil)
+		release()
+	} else {
+		r.end(err)
+	}
+	r.c.flush() // a failure is met by serve
+}
+
+// brought does something with an object, and once more where it had to be brought.
+func brought[T any](c *connection, id object.ID, do func() (T, error)) (T, error) {
+	v, err := do()
+	wanted, is := isElsewhere(c.orElsewhere(id, err))
+	if !is {
+		return v, err
+	}
+	release, err := c.srv.opts.Elsewhere.Bring(c.ctx, c.peer.Tenant, wanted)
+	if err != nil {
+		return v, err
+	}
+	defer release()
+	return do()
+}
+
+func (c *connection) place(m wire.PlaceRequest) (ipc.Payload, error) {
+	if c.srv.opts.Elsewhere == nil {
+		return nil, fmt.Errorf("%w: this daemon has no cluster", object.ErrUnsupported)
+	}
+	b, err := c.srv.opts.Elsewhere.Place(c.ctx, c.peer.Tenant, m)
+	return long(b), err
+}
+
+// Transfers answers other nodes' requests for objects, on connections whose other end has proven who it is. It returns
+// when the connection ends, ctx ends, or the node does not keep to the protocol. The front door closes conn.
+type Transfers func(ctx context.Context, conn net.Conn, peer pki.Peer) error
+
+// serveTransfers shakes hands with another node that wants objects, and lets it ask. who is no stranger from then on.
+func (s *Server) serveTransfers(who *stranger) error {
+	conn := who.conn
+	if s.opts.Transfers == nil {
+		return fmt.Errorf("%w: a connection of another node: this daemon gives none anything", object.ErrUnsupported)
+	}
+	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
+		return err
+	}
+	secure := tls.Server(conn, s.opts.TransfersTLS)
+	if err := secure.Handshake(); err != nil {
+		return fmt.Errorf("handshake: %w", err)
+	}
+	peer, known, err := pki.PeerOf(secure.ConnectionState())
+	switch {
+	case err != nil:
+		return err
+	case !known || peer.Role != pki.Node:
+		return fmt.Errorf("%w: the certificate of %.60q is not a node's, and only nodes get objects like this",
+			object.ErrPermission, peer.Name)
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	ctx, leave, err := s.admitAsker(peer)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s.part(who)
+	return s.opts.Transfers(ctx, secure, peer)
+}
+
+// Bounds of nodes' connections: each may have an object open.
+const (
+	maxAskers  = 512
+	maxOneNode = 64
+)
+
+// asker is a connection of another node that wants objects.
+type asker struct {
+	peer pki.Peer
+	end  context.CancelFunc
+}
+
+// admitAsker counts a node's connection in. leave is the reverse.
+func (s *Server) admitAsker(peer pki.Peer) (ctx context.Context, leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := 0
+	for _, n := range s.askers {
+		if n.peer.Node == peer.Node {
+			own++
+		}
+	}
+	switch {
+	case s.closed:
+		return nil, nil, fmt.Errorf("%w: the daemon is stopping", object.ErrBusy)
+	case own >= maxOneNode || len(s.askers) >= maxAskers:
+		return nil, nil, fmt.Errorf("%w: %d connections of node %.60q are open, %d of all nodes", object.ErrBusy, own,
+			peer.Name, len(s.askers))
+	case s.opts.Revoked != nil && s.opts.Revoked(peer.Serial):
+		return nil, nil, fmt.Errorf("%w: the certificate of node %.60q was revoked", object.ErrPermission, peer.Name)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &asker{peer: peer, end: cancel}
+	s.askers = append(s.askers, n)
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.askers = slices.DeleteFunc(s.askers, func(other *asker) bool { return other == n })
+	}, nil
+}
+
+// endAskersIf ends nodes' connections.
+func (s *Server) endAskersIf(which func(Peer) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.askers {
+		if which(Peer{Subject: n.peer.Name, Serial: n.peer.Serial, Role: n.peer.Role, Tenant: "node:" + n.peer.Node}) {
+			n.end()
+		}
+	}
+}

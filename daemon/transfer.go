@@ -1,0 +1,673 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/cluster/placement"
+	"tendril/cluster/transfer"
+	"tendril/ipc"
+	"tendril/store"
+	"tendril/store/object"
+	"tendril/store/segment"
+)
+
+// Objects of other nodes: who gets one that is published and not here has it brought, once for all that want it. What
+// was brought stays as a cached copy (store/copies.go), until it is published no longer or memory is short.
+
+// Bounds of transfers to this node.
+const (
+	maxBringing       = 8 // objects at a time
+	maxTenantBringing = 4 // of one tenant
+	awayTime          = 10 * time.Second
+	catchUpTime       = time.Second // for the metadata here to know what the asking node knows
+	linkShare         = 1.0 / 4     // of a measurement in the mean
+	linkBytes         = 1 << 20     // from which on one counts
+)
+
+// bringings is what is known of transfers to this node. mu is a leaf.
+type bringings struct {
+	mu     sync.Mutex
+	all    map[bringKey]*bringing
+	of     map[string]int // that have a turn, by tenant
+	turns  int            // of all
+	change chan struct{}  // closed when a turn is free
+	copies map[object.ID]string
+	links  map[fsm.UUID]linkFacts
+
+	follower *store.Follower // of copies; set before the front door opens
+	serving  atomic.Int32    // chunks' requests of other nodes
+}
+
+type bringKey struct {
+	tenant string
+	id     object.ID
+}
+
+// bringing is one object on its way here.
+type bringing struct {
+	key    bringKey
+	cancel context.CancelFunc
+	done   chan struct{} // closed when err is there
+	err    error
+	began  time.Time
+	bytes  uint64 // the object's
+	name   string
+	from   atomic.Pointer[string]
+	have   atomic.Uint64
+
+	waiting int         // who still needs it; guarded by bringings.mu
+	conn    *store.Conn // keeps it until then; set before done
+}
+
+// linkFacts is what was measured of the way to another node.
+type linkFacts struct {
+	rate    float64 // bytes a second, a moving mean
+	latency time.Duration
+	away    time.Time // when it did not answer
+	why     string
+	state   transfer.State
+	asked   time.Time
+}
+
+func newBringings() *bringings {
+	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
+		copies: map[object.ID]string{}, links: map[fsm.UUID]linkFacts{}}
+}
+
+// TransferStatus is one object on its way to this node, in `tendril status`.
+type TransferStatus struct {
+	ID        object.ID `json:"id"`
+	Name      string    `json:"name"`
+	Tenant    string    `json:"tenant"`
+	SizeBytes uint64    `json:"size_bytes"`
+	DoneBytes uint64    `json:"done_bytes"`
+	From      string    `json:"from"` // nodes, as they are asked
+	Since     time.Time `json:"since"`
+	Waiting   int       `json:"waiting"` // requests that wait for it
+}
+
+func (b *bringings) list() (list []TransferStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, x := range b.all {
+		s := TransferStatus{ID: key.id, Name: x.name, Tenant: key.tenant, SizeBytes: x.bytes, DoneBytes: x.have.Load(),
+			Since: x.began, Waiting: x.waiting}
+		if from := x.from.Load(); from != nil {
+			s.From = *from
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b TransferStatus) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+// turn waits until one more of a tenant's objects may be brought. The caller calls over afterwards.
+func (b *bringings) turn(ctx context.Context, tenant string) (over func(), err error) {
+	for {
+		b.mu.Lock()
+		if b.turns < maxBringing && b.of[tenant] < maxTenantBringing {
+			b.turns++
+			b.of[tenant]++
+			b.mu.Unlock()
+			return func() { b.endTurn(tenant) }, nil
+		}
+		change := b.change
+		b.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: other objects are being brought: %w", object.ErrTimeout, context.Cause(ctx))
+		}
+	}
+}
+
+func (b *bringings) endTurn(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turns--
+	if b.of[tenant]--; b.of[tenant] == 0 {
+		delete(b.of, tenant)
+	}
+	close(b.change)
+	b.change = make(chan struct{})
+}
+
+// publishedAs finds a published object of a tenant, as this node's metadata has it, with the cluster's nodes.
+func (d *Daemon) publishedAs(tenant string, id object.ID) (o fsm.Object, nodes []fsm.Node, ok bool) {
+	d.meta.raft.View(func(s *fsm.State) {
+		if o, ok = s.Object(fsm.UUID(id)); ok && o.Tenant == tenant {
+			nodes = s.Nodes()
+		} else {
+			ok = false
+		}
+	})
+	return o, nodes, ok
+}
+
+// isHere reports whether this node has a replica, as the metadata says.
+func (d *Daemon) isHere(o fsm.Object) bool {
+	return slices.Contains(o.Replicas, fsm.Replica{Node: d.meta.node, Incarnation: d.meta.incarnation})
+}
+
+// Elsewhere implements frontdoor.Elsewhere.
+func (d *Daemon) Elsewhere(tenant string, id object.ID) (is bool) {
+	d.meta.raft.View(func(s *fsm.State) {
+		o, ok := s.Object(fsm.UUID(id))
+		is = ok && o.Tenant == tenant &&
+			slices.ContainsFunc(o.Replicas, func(r fsm.Replica) bool { return r.Node != d.meta.node })
+	})
+	return is
+}
+
+// Describe implements frontdoor.Elsewhere.
+func (d *Daemon) Describe(tenant string, id object.ID) (object.Info, error) {
+	o, _, ok := d.publishedAs(tenant, id)
+	if !ok {
+		return object.Info{}, fmt.Errorf("%w: object %s is not published", object.ErrNotFound, id)
+	}
+	created := at(o.Created)
+	info := object.Info{ID: id, Name: o.Name, Kind: object.Kind(o.Kind), Class: object.Class(o.Class),
+		State: object.Sealed, SizeBytes: o.SizeBytes, Tenant: o.Tenant, Created: created, Sealed: &created,
+		Meta: object.MetaJSON(o.Meta)}
+	d.meta.raft.View(func(s *fsm.State) { info.Nodes = nodeNames(s, o) })
+	return info, nil
+}
+
+// Bring implements frontdoor.Elsewhere.
+func (d *Daemon) Bring(ctx context.Context, tenant string, id object.ID) (release func(), err error) {
+	b := d.bringing
+	key := bringKey{tenant, id}
+	b.mu.Lock()
+	x := b.all[key]
+	for x != nil && x.waiting == 0 { // given up by all who wanted it, and ending
+		b.mu.Unlock()
+		select {
+		case <-x.done:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", object.ErrTimeout, context.Cause(ctx))
+		}
+		b.mu.Lock()
+		x = b.all[key]
+	}
+	if x == nil {
+		own, cancel := context.WithCancel(d.ctx)
+		x = &bringing{key: key, cancel: cancel, done: make(chan struct{}), began: time.Now()}
+		b.all[key] = x
+		d.joined.Go(func() { d.bring(own, x) })
+	}
+	x.waiting++
+	b.mu.Unlock()
+	release = func() { d.leaveBringing(x) }
+	select {
+	case <-x.done:
+		err = x.err
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: object %s is on its way from another node: %w", object.ErrTimeout, id,
+			context.Cause(ctx))
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// leaveBringing is called by each that waited. The last one ends what is still under way, and lets the copy be.
+func (d *Daemon) leaveBringing(x *bringing) {
+	b := d.bringing
+	b.mu.Lock()
+	x.waiting--
+	last := x.waiting == 0
+	b.mu.Unlock()
+	if !last {
+		return
+	}
+	x.cancel()
+	<-x.done
+	if x.conn != nil {
+		x.conn.Close()
+	}
+}
+
+// bring gets the object, and says so.
+func (d *Daemon) bring(ctx context.Context, x *bringing) {
+	conn, err := d.fetch(ctx, x)
+	d.bringing.mu.Lock()
+	if d.bringing.all[x.key] == x { // who wants it from here on looks into the store again
+		delete(d.bringing.all, x.key)
+	}
+	d.bringing.mu.Unlock()
+	x.conn, x.err = conn, err
+	close(x.done)
+}
+
+// fetch gives a connection that holds the object, which is whole in the store then.
+func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
+	o, nodes, ok := d.publishedAs(x.key.tenant, x.key.id)
+	if !ok {
+		return nil, fmt.Errorf("%w: object %s is not published", object.ErrNotFound, x.key.id)
+	}
+	d.bringing.mu.Lock()
+	x.bytes, x.name = o.SizeBytes, o.Name
+	d.bringing.mu.Unlock()
+	if object.Kind(o.Kind) != object.Host {
+		return nil, fmt.Errorf("%w: %q lies in the memory of a GPU of another node, and only objects in host memory are brought from there: copy it to host memory there, and publish that",
+			object.ErrUnsupported, o.Name)
+	}
+	over, err := d.bringing.turn(ctx, o.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer over()
+	conn, err := d.store.Connect(store.Owner{Tenant: o.Tenant, PID: os.Getpid(), Name: "transfer"})
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, conn.Stop)
+	defer stop()
+	if err := d.fetchInto(ctx, conn, o, nodes, x); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// fetchInto makes the object in the store. Where it fails nothing of it is there.
+func (d *Daemon) fetchInto(ctx context.Context, conn *store.Conn, o fsm.Object, nodes []fsm.Node, x *bringing) error {
+	id := object.ID(o.ID)
+	if h, err := conn.Get(id); err == nil { // it came meanwhile
+		if h.FD >= 0 {
+			unix.Close(h.FD)
+		}
+		return nil
+	} else if errors.Is(err, object.ErrStorage) && d.isCopy(id) {
+		if err := conn.Delete(id, ""); err != nil { // a copy that is damaged
+			return err
+		}
+	}
+	h, err := conn.Create(store.Spec{ID: id, SizeBytes: o.SizeBytes, Own: true, Cached: true, Meta: o.Meta})
+	if err != nil {
+		return fmt.Errorf("%q is on other nodes, and cannot be brought here: %w", o.Name, err)
+	}
+	var sums []byte
+	if o.SizeBytes > 0 {
+		file := os.NewFile(uintptr(h.FD), "transfer")
+		sums, err = d.receive(ctx, file, h, o, nodes, x)
+		file.Close()
+	}
+	if err == nil {
+		err = conn.SealCopy(id, sums)
+	}
+	if err != nil {
+		return errors.Join(err, ignoreNotFound(conn.Abort(id)))
+	}
+	d.noteCopy(o)
+	if _, _, still := d.publishedAs(o.Tenant, id); !still { // who forgets copies may have looked before
+		return errors.Join(fmt.Errorf("%w: %q was unpublished while it was brought here", object.ErrNotFound, o.Name),
+			d.dropCopy(o.Tenant, id))
+	}
+	return nil
+}
+
+func ignoreNotFound(err error) error {
+	if errors.Is(err, object.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// receive fills the object's memory from its replicas.
+func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o fsm.Object, nodes []fsm.Node,
+	x *bringing) ([]byte, error) {
+	memory, err := segment.Map(file, h.Ref.SegmentBytes, true)
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Unmap() // fails only for a mapping that is none
+	sources := d.sourcesOf(o, nodes)
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%w: no node that runs has %q: %s", object.ErrNotFound, o.Name,
+			"what the cluster lists is of nodes that were started anew since")
+	}
+	result, err := transfer.Pull(ctx, transfer.Job{ID: o.ID, Tenant: o.Tenant, Epoch: o.Epoch, SizeBytes: o.SizeBytes,
+		Into: memory.Bytes()[h.Ref.Offset:][:h.Size], Sources: sources, Rate: d.transferRate,
+		Progress: x.have.Store}, func(ctx context.Context, s transfer.Source) (net.Conn, error) {
+		x.from.Store(&s.Name)
+		return d.dialTransfer(ctx, s)
+	})
+	log := d.log.WithField("object", x.key.id).WithField("tenant", o.Tenant).WithField("name", o.Name)
+	for _, fault := range result.Faults {
+		log.WithError(fault).Info("a node did not give an object")
+	}
+	d.bringing.measured(result)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", o.Name, err)
+	}
+	log.WithField("bytes", o.SizeBytes).WithField("seconds", result.Took.Seconds()).Debug("an object was brought here")
+	return result.Sums, nil
+}
+
+// measured notes what a transfer says about links.
+func (b *bringings) measured(r transfer.Result) {
+	if r.Took <= 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for node, bytes := range r.Bytes {
+		if bytes < linkBytes {
+			continue
+		}
+		l := b.links[node]
+		rate := float64(bytes) / r.Took.Seconds()
+		if l.rate > 0 {
+			rate = l.rate*(1-linkShare) + rate*linkShare
+		}
+		l.rate = rate
+		b.links[node] = l
+	}
+}
+
+// sourcesOf gives the nodes that have an object, the best first.
+func (d *Daemon) sourcesOf(o fsm.Object, nodes []fsm.Node) (sources []transfer.Source) {
+	current := map[fsm.UUID]fsm.Replica{}
+	for _, n := range nodes {
+		i := slices.IndexFunc(o.Replicas, func(r fsm.Replica) bool { return r.Node == n.ID })
+		if i >= 0 && o.Replicas[i].Incarnation == n.Incarnation { // an earlier one has no memory any more
+			current[n.ID] = o.Replicas[i]
+		}
+	}
+	asked := placement.Object{ID: o.ID, SizeBytes: o.SizeBytes}
+	for id := range current {
+		asked.Replicas = append(asked.Replicas, id)
+	}
+	for _, c := range placement.Sources(asked, d.placeable(nodes), d.meta.node) {
+		n := nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })]
+		sources = append(sources, sourceOf(n))
+	}
+	return sources
+}
+
+// placeable is what placement is told of the cluster's nodes.
+func (d *Daemon) placeable(nodes []fsm.Node) []placement.Node {
+	b := d.bringing
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]placement.Node, len(nodes))
+	for i, n := range nodes {
+		l := b.links[n.ID]
+		list[i] = placement.Node{ID: n.ID, Name: n.Name, CapacityBytes: l.state.CapacityBytes,
+			FreeBytes: l.state.FreeBytes, Transfers: int(l.state.Transfers), Latency: l.latency, Rate: l.rate}
+		if !l.away.IsZero() && time.Since(l.away) < awayTime {
+			list[i].Away = l.why
+		}
+	}
+	return list
+}
+
+// dialTransfer connects to a node for transfers. The connection's other end is that node.
+func (d *Daemon) dialTransfer(ctx context.Context, s transfer.Source) (net.Conn, error) {
+	began := time.Now()
+	conn, _, err := d.meta.now.Load().links.connect(ctx, s.Node, ipc.KindTransfer)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.bringing.missed(s.Node, "it does not answer")
+		}
+		return nil, fmt.Errorf("%w: %w", object.ErrBusy, err)
+	}
+	d.bringing.answered(s.Node, time.Since(began))
+	return conn, nil
+}
+
+func (b *bringings) answered(node fsm.UUID, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.links[node]
+	l.away, l.why = time.Time{}, ""
+	if took /= 4; l.latency == 0 || took < l.latency { // TCP, the handshake and its cost: some four ways
+		l.latency = took
+	}
+	b.links[node] = l
+}
+
+func (b *bringings) missed(node fsm.UUID, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.links[node]
+	l.away, l.why = time.Now(), why
+	b.links[node] = l
+}
+
+// transfersTLS is the front door's for other nodes' transfers: that of the present cluster.
+func (d *Daemon) transfersTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+		error) {
+		m := d.meta.now.Load()
+		c := pki.ServerConfig(m.keyring.Certificate, m.verifier())
+		c.NextProtos, c.GetConfigForClient = []string{transfer.Protocol}, nil
+		return c, nil
+	}}
+}
+
+// serveTransfers implements frontdoor.Transfers: only members are answered.
+func (d *Daemon) serveTransfers(ctx context.Context, conn net.Conn, peer pki.Peer) error {
+	id, err := parseUUID(peer.Node)
+	if err != nil {
+		return err
+	}
+	member := false
+	d.meta.raft.View(func(s *fsm.State) { _, member = s.Node(id) })
+	if !member {
+		return fmt.Errorf("%w: node %s (%.60q) is no member of this cluster", object.ErrPermission, id, peer.Name)
+	}
+	if err := transfer.Serve(ctx, conn, id, (*nodeServer)(d)); err != nil && ctx.Err() == nil {
+		d.log.WithError(err).WithField("node", peer.Name).Info("another node's connection ended")
+	}
+	return nil
+}
+
+// nodeServer gives what this node has: transfer.Holder.
+type nodeServer Daemon
+
+// heldObject is a published object that another node reads.
+type heldObject struct {
+	*store.Reading
+	conn *store.Conn
+	end  func()
+}
+
+// Size implements transfer.Object.
+func (h *heldObject) Size() uint64 { return h.Reading.Size }
+
+// Close implements transfer.Object.
+func (h *heldObject) Close() {
+	h.Reading.Close()
+	h.conn.Close()
+	h.end()
+}
+
+// Open implements transfer.Holder: nothing is given but what is published, and of this incarnation.
+func (h *nodeServer) Open(ctx context.Context, _ transfer.ID, r transfer.Request) (transfer.Object, error) {
+	d := (*Daemon)(h)
+	if r.Incarnation != d.meta.incarnation {
+		return nil, fmt.Errorf("%w: this node was started anew: what it had before is gone", object.ErrPermission)
+	}
+	if err := d.knows(ctx, r); err != nil {
+		return nil, err
+	}
+	conn, err := d.store.Connect(store.Owner{Tenant: r.Tenant, Name: "transfer"})
+	if err != nil {
+		return nil, err
+	}
+	reading, err := conn.Open(object.ID(r.ID), "")
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	d.bringing.serving.Add(1)
+	return &heldObject{reading, conn, func() { d.bringing.serving.Add(-1) }}, nil
+}
+
+// knows checks that an object is published, and waits a little for metadata that the asking node has already.
+func (d *Daemon) knows(ctx context.Context, r transfer.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	for {
+		changed := d.meta.raft.Changed()
+		o, _, ok := d.publishedAs(r.Tenant, object.ID(r.ID))
+		if ok && o.Epoch >= r.Epoch {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if ok {
+				return fmt.Errorf("%w: the cluster's metadata here is at epoch %d of object %x, not yet at %d",
+					object.ErrBusy, o.Epoch, r.ID, r.Epoch)
+			}
+			return fmt.Errorf("%w: object %x of tenant %.60q is not published", object.ErrNotFound, r.ID, r.Tenant)
+		}
+	}
+}
+
+// Probe implements transfer.Holder.
+func (h *nodeServer) Probe() transfer.State {
+	d := (*Daemon)(h)
+	s := d.store.Status()
+	free := s.CapacityBytes - min(s.ChargedBytes, s.CapacityBytes) + d.store.CachedBytes()
+	d.bringing.mu.Lock()
+	under := len(d.bringing.all)
+	d.bringing.mu.Unlock()
+	return transfer.State{Node: d.meta.node, Incarnation: d.meta.incarnation, CapacityBytes: s.CapacityBytes,
+		FreeBytes: min(free, s.CapacityBytes), Transfers: uint32(under) + uint32(max(d.bringing.serving.Load(), 0))}
+}
+
+// Take implements transfer.Holder.
+func (h *nodeServer) Take(transfer.ID, transfer.Named) error {
+	return fmt.Errorf("%w: this daemon keeps no replicas on request", object.ErrUnsupported)
+}
+
+// Drop implements transfer.Holder: an object that is published no longer is deleted here, too.
+func (h *nodeServer) Drop(from transfer.ID, n transfer.Named) error {
+	return fmt.Errorf("%w: this daemon deletes nothing on request", object.ErrUnsupported)
+}
+
+// noteCopy remembers a cached copy.
+func (d *Daemon) noteCopy(o fsm.Object) {
+	b, id := d.bringing, object.ID(o.ID)
+	b.mu.Lock()
+	b.copies[id] = o.Tenant
+	b.mu.Unlock()
+	if !b.follower.Add(id) {
+		b.forget(id)
+	}
+}
+
+func (b *bringings) forget(id object.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.copies, id)
+}
+
+func (d *Daemon) isCopy(id object.ID) bool {
+	d.bringing.mu.Lock()
+	defer d.bringing.mu.Unlock()
+	_, is := d.bringing.copies[id]
+	return is
+}
+
+// dropCopy deletes a cached copy, unless somebody made it more than that here.
+func (d *Daemon) dropCopy(tenant string, id object.ID) error {
+	conn, err := d.store.Connect(store.Owner{Tenant: tenant, Name: "transfer"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if info, err := conn.Stat(id, ""); err != nil || info.Class != object.Ephemeral {
+		return ignoreNotFound(err)
+	}
+	return ignoreNotFound(conn.Delete(id, ""))
+}
+
+// followCopies forgets cached copies that go. It ends with d.ctx.
+func (d *Daemon) followCopies() {
+	for {
+		gone, err := d.bringing.follower.Next(d.ctx)
+		if err != nil {
+			return
+		}
+		for _, id := range gone {
+			d.bringing.forget(id)
+		}
+	}
+}
+
+// leastRest is how long dropUnpublished rests between looks at least; a long look is followed by four times as long.
+const leastRest = 10 * time.Millisecond
+
+// dropUnpublished deletes copies of what is published no longer, and lets go of what this node published itself,
+// whenever the metadata changed. It ends with d.ctx.
+func (d *Daemon) dropUnpublished() {
+	for {
+		changed, began := d.meta.raft.Changed(), time.Now()
+		for id, tenant := range d.bringing.unpublished(d.isPublished) {
+			if err := d.dropCopy(tenant, id); err != nil && d.ctx.Err() == nil {
+				d.log.WithError(err).WithField("object", id).Warn("a copy of what is published no longer stays")
+			}
+			d.bringing.forget(id)
+		}
+		for _, tenant := range d.published.names() {
+			d.settle(tenant, object.ID{})
+		}
+		rest := time.NewTimer(max(leastRest, 4*time.Since(began)))
+		select {
+		case <-d.ctx.Done():
+		case <-rest.C:
+		}
+		rest.Stop()
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// unpublished gives the cached copies of what is published no longer.
+func (b *bringings) unpublished(published func(object.ID) bool) map[object.ID]string {
+	b.mu.Lock()
+	all := make(map[object.ID]string, len(b.copies))
+	for id, tenant := range b.copies {
+		all[id] = tenant
+	}
+	b.mu.Unlock()
+	for id := range all {
+		if published(id) {
+			delete(all, id)
+		}
+	}
+	return all
+}
+
+// names gives the tenants of which something is published here.
+func (p *publications) names() (list []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for tenant := range p.tenants {
+		list = append(list, tenant)
+	}
+	return list
+}
