@@ -348,9 +348,10 @@ def is_cuda(data: Any) -> bool:
 
 def source_of(data: Any) -> Source:
     """Reads an array's interface. Raises Invalid for what cannot be stored, as elements that do not lie densely."""
-    if not hasattr(data, "__cuda_array_interface__"):
+    told = getattr(data, "__cuda_array_interface__", None)
+    # PyTorch says '<V2' of bfloat16 there. DLPack has its name.
+    if told is None or "V" in str(told["typestr"]) and hasattr(data, "__dlpack__"):
         return _source(*dlpack.take_cuda(data))
-    told = data.__cuda_array_interface__
     item = item_size(str(told["typestr"]))
     shape, strides = tuple(told["shape"]), told.get("strides")
     if told.get("mask") is not None:

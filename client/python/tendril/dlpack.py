@@ -11,7 +11,7 @@ import ctypes
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .errors import Invalid
-from .layouts import MAX_DIMENSIONS, Layout
+from .layouts import MAX_DIMENSIONS, Layout, is_more
 
 CPU = (1, 0)  # kDLCPU, device 0
 _CUDA = 2  # kDLCUDA
@@ -87,16 +87,21 @@ def _capsule_ends(capsule: int) -> None:
 _deleter, _old_deleter, _destructor = _Deleter(_delete), _OldDeleter(_delete_old), _Destructor(_capsule_ends)
 
 
-def _describe(address: int, dtype: str, shape: Sequence[int], strides: Sequence[int],
-              device: Tuple[int, int]) -> Tuple[_Tensor, Any]:
-    """The tensor, and what must live as long as it. Raises BufferError for a dtype that DLPack does not have."""
+def _code(dtype: str) -> Tuple[int, int]:
+    """DLPack's code and bits. Raises BufferError for a dtype that DLPack does not have."""
     kind, size = dtype[1:2], int(dtype[2:])
     if kind not in _CODES or dtype[0] == ">":
         raise BufferError("DLPack has no type for %s" % dtype)
+    return _CODES[kind], 8 * size
+
+
+def _describe(address: int, kind: Tuple[int, int], shape: Sequence[int], strides: Sequence[int],
+              device: Tuple[int, int]) -> Tuple[_Tensor, Any]:
+    """The tensor, and what must live as long as it. kind: DLPack's code and bits."""
     dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
     steps = (ctypes.c_int64 * max(len(shape), 1))(*strides)
     p = ctypes.POINTER(ctypes.c_int64)
-    tensor = _Tensor(address, _Device(*device), len(shape), _DataType(_CODES[kind], 8 * size, 1),
+    tensor = _Tensor(address, _Device(*device), len(shape), _DataType(kind[0], kind[1], 1),
                      ctypes.cast(dims, p), ctypes.cast(steps, p), 0)
     return tensor, (dims, steps)
 
@@ -122,7 +127,8 @@ def export(array: Any, stream: Any = None, max_version: Optional[Tuple[int, int]
     if copied:
         array = array.copy()
     size = max(array.dtype.itemsize, 1)
-    tensor, keep = _describe(array.ctypes.data, array.dtype.str, array.shape, [s // size for s in array.strides], CPU)
+    tensor, keep = _describe(array.ctypes.data, _code(array.dtype.str), array.shape,
+                             [s // size for s in array.strides], CPU)
     flags = (_IS_COPIED if copied else 0) | (0 if array.flags.writeable else _READ_ONLY)
     return _lend(tensor, flags, versioned, (keep, array))
 
@@ -150,7 +156,7 @@ def export_cuda(array: Any, address: int, ordinal: int, how: Layout, *, stream: 
         raise BufferError("the array is on device %r, not on %r" % ((_CUDA, ordinal), tuple(dl_device)))
     if copy:
         raise BufferError("the array is in the memory of a GPU: copy it with the library that takes it")
-    tensor, keep = _describe(address, how.dtype, how.shape, how.strides, (_CUDA, ordinal))
+    tensor, keep = _describe(address, how.kind or _code(how.dtype), how.shape, how.strides, (_CUDA, ordinal))
     return _lend(tensor, 0, max_version is not None and max_version[0] >= 1, (keep, array))
 
 
@@ -169,7 +175,8 @@ def take_cuda(data: Any) -> Tuple[int, Layout, Optional[int], bool, Any]:
     kind, n = tensor.dtype, tensor.ndim
     if tensor.device.device_type != _CUDA or not 0 <= n <= MAX_DIMENSIONS:
         raise Invalid("a tensor of %d dimensions on a device of type %d" % (n, tensor.device.device_type))
-    if kind.code not in _LETTERS or kind.bits % 8 or kind.lanes != 1:
+    more = is_more((kind.code, kind.bits))
+    if not more and (kind.code not in _LETTERS or kind.bits % 8) or kind.lanes != 1:
         raise Invalid("a tensor of DLPack's type %d with %d bits and %d lanes: store a view of it as integers" % (
             kind.code, kind.bits, kind.lanes))
     shape = tuple(tensor.shape[i] for i in range(n))
@@ -178,5 +185,6 @@ def take_cuda(data: Any) -> Tuple[int, Layout, Optional[int], bool, Any]:
         steps[i] = tensor.strides[i] if tensor.strides else step
         step *= max(shape[i], 1)
     item = kind.bits // 8
-    how = Layout(("|" if item == 1 else "<") + _LETTERS[kind.code] + str(item), item, shape, tuple(steps))
+    dtype = "<V%d" % item if more else ("|" if item == 1 else "<") + _LETTERS[kind.code] + str(item)
+    how = Layout(dtype, item, shape, tuple(steps), (kind.code, kind.bits) if more else None)
     return (tensor.data or 0) + tensor.byte_offset, how, 1, False, (data, capsule)

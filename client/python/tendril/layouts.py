@@ -10,6 +10,8 @@ from .errors import Invalid
 MAX_DIMENSIONS = 32
 
 _DTYPE = re.compile(r"[<>|=]?([biufc])([1-9][0-9]?)")
+# DLPack's types that NumPy lacks, in whole bytes: bfloat16 and the kinds of float8.
+_MORE = frozenset([(4, 16)] + [(code, 8) for code in range(7, 15)])
 
 
 class Layout(NamedTuple):
@@ -19,6 +21,7 @@ class Layout(NamedTuple):
     item: int  # bytes
     shape: Tuple[int, ...]
     strides: Tuple[int, ...]
+    kind: Optional[Tuple[int, int]] = None  # DLPack's code and bits, if NumPy lacks the type; dtype is then "<V2"
 
     @property
     def contiguous(self) -> bool:
@@ -34,7 +37,8 @@ class Layout(NamedTuple):
 
     def meta(self) -> Dict[str, Any]:
         """The metadata of an object that holds the array."""
-        return {"dtype": self.dtype, "shape": list(self.shape), "strides": list(self.strides)}
+        told = {"dtype": self.dtype, "shape": list(self.shape), "strides": list(self.strides)}
+        return told if self.kind is None else dict(told, dlpack=list(self.kind))
 
 
 def c_strides(shape: Sequence[int]) -> Tuple[int, ...]:
@@ -44,6 +48,11 @@ def c_strides(shape: Sequence[int]) -> Tuple[int, ...]:
         steps.append(step)
         step *= max(n, 1)
     return tuple(reversed(steps))
+
+
+def is_more(kind: Tuple[int, int]) -> bool:
+    """Whether DLPack's code and bits are a type that NumPy lacks and objects may have."""
+    return kind in _MORE
 
 
 def item_size(dtype: str) -> int:
@@ -60,7 +69,13 @@ def layout(meta: Optional[Dict[str, Any]], size: int) -> Layout:
         return Layout("|u1", 1, (size,), (1,))
     try:
         dtype = str(meta["dtype"])
-        item = item_size(dtype)
+        kind = None if "dlpack" not in meta else _integers(meta["dlpack"])
+        if kind is None:
+            item = item_size(dtype)
+        elif kind in _MORE and dtype == "<V%d" % (kind[1] // 8):
+            item = kind[1] // 8
+        else:
+            raise ValueError("no such type")
         shape = _integers(meta.get("shape", [size // item]))
         strides = meta.get("strides")
         steps = c_strides(shape) if strides is None else _integers(strides)
@@ -71,7 +86,7 @@ def layout(meta: Optional[Dict[str, Any]], size: int) -> Layout:
             raise ValueError("it needs %d bytes" % ((last + 1) * item))
     except ValueError as e:
         raise Invalid("metadata %.200r does not fit an object of %d bytes: %s" % (meta, size, e)) from None
-    return Layout(dtype, item, shape, steps)
+    return Layout(dtype, item, shape, steps, None if kind is None else (kind[0], kind[1]))
 
 
 def _integers(values: Any) -> Tuple[int, ...]:

@@ -470,6 +470,26 @@ class Putting(WithGPUs):
             self.assertEqual(capsule.streams, [1])
         self.assertEqual(dlpack._lent, {})
 
+    def test_types_that_numpy_lacks(self):
+        class BFloat16(Capsule):
+            __cuda_array_interface__ = {"typestr": "<V2"}  # as PyTorch's
+
+        array = self.source.cuda()
+        array._how = layouts.Layout("<V2", 2, (4, 2), (2, 1), (4, 16))
+        with self.store.put(BFloat16(array), "bf") as o, self.other.get("bf") as again:
+            self.assertEqual(o.meta, {"dtype": "<V2", "shape": [4, 2], "strides": [2, 1], "dlpack": [4, 16]})
+            capsule = again.__dlpack__()
+            t = dlpack._OldManaged.from_address(dlpack._pointer(id(capsule), b"dltensor")).tensor
+            self.assertEqual((t.dtype.code, t.dtype.bits, t.shape[:2]), (4, 16, [4, 2]))
+            self.assertEqual(o.bytes(), bytes(range(16)))
+            if np:
+                self.assertEqual((o.numpy().dtype.str, o.numpy().shape), ("|V2", (4, 2)))
+            del capsule
+        self.store.delete("bf")
+        array._how = layouts.Layout("<V1", 1, (4,), (1,), (17, 4))  # DLPack's float4
+        with self.assertRaises(tendril.Invalid):
+            self.store.put(Capsule(array))
+
     def test_it_waits_for_the_arrays_work(self):
         for value, how in ((7, {"stream": 5}), (8, {"stream": 1}), (9, {"version": 2})):
             later(how.get("stream", 77), self.at, value)
@@ -576,7 +596,9 @@ class Bytes(unittest.TestCase):
                            ({"dtype": "<f4", "shape": [0, 9]}, 8), ({"dtype": "|b1", "shape": [2, 2],
                                                                       "strides": [1, 2]}, 4)):
             self.assertLessEqual(layouts.layout(meta, size).nbytes, size)
-        for meta in ({"dtype": "<f4", "shape": [3]}, {"dtype": "O"}, {"dtype": "<U3"}, {"dtype": "<f4", "shape": "x"},
+        for meta in ({"dtype": "<V2", "dlpack": [4, 8]}, {"dtype": "<f4", "dlpack": [4, 16]}, {"dtype": "<V2"},
+                     {"dtype": "<V2", "dlpack": 4}, {"dtype": "<f4", "shape": [3]}, {"dtype": "O"}, {"dtype": "<U3"},
+                     {"dtype": "<f4", "shape": "x"},
                      {"dtype": "<f4", "shape": [True]}, {"dtype": "<f4", "shape": [-1]},
                      {"dtype": "<f4", "shape": [2], "strides": [2]}, {"dtype": "<f4", "shape": [2], "strides": []},
                      {"dtype": "<f4", "shape": 33 * [1]}, {"dtype": "<f4", "shape": [2], "strides": [-1]}):
