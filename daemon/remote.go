@@ -161,8 +161,8 @@ func (d *Daemon) plaintextFrom(remote string) (string, error) {
 }
 
 // AttachSegment implements frontdoor.Backend.
-func (d *Daemon) AttachSegment(session, worker, bytes uint64, fd int) (number uint64, err error) {
-	return d.pool.Attach(session, worker, bytes, fd)
+func (d *Daemon) AttachSegment(session, worker, bytes uint64, device object.Device, fd int) (uint64, error) {
+	return d.pool.Attach(session, worker, bytes, device, fd)
 }
 
 // Lane implements frontdoor.Backend.

@@ -63,6 +63,9 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 		return reply, nil
 	}
 	h, err := c.lend(m.ID, m.Name)
+	if errors.Is(err, object.ErrUnsupported) {
+		return c.attachDevice(m, err)
+	}
 	if err != nil {
 		return wire.AttachReply{}, err
 	}
@@ -71,11 +74,31 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 			object.ErrInvalid, h.ID), c.store.Release(h.ID))
 	}
 	defer unix.Close(h.FD)
-	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, h.Ref.SegmentBytes, h.FD)
+	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, h.Ref.SegmentBytes, object.Device{}, h.FD)
 	if err != nil {
 		return wire.AttachReply{}, errors.Join(err, c.store.Release(h.ID))
 	}
 	reply := wire.AttachReply{ID: h.ID, Segment: number, Offset: h.Ref.Offset, SizeBytes: h.Size}
+	c.noteAttached(m.Attempt, reply)
+	return reply, nil
+}
+
+// attachDevice shows a worker an object in the memory of a GPU; why says that it is in no host memory. The number in the
+// answer has clwire.AttachedDevice set.
+func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
+	h, err := c.store.GetDevice(m.ID, m.Name)
+	switch {
+	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrNotFound): // nor in a GPU's, under that name
+		return wire.AttachReply{}, why
+	case err != nil:
+		return wire.AttachReply{}, err
+	}
+	defer unix.Close(h.FD)
+	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, h.Bytes, h.Device, h.FD)
+	if err != nil {
+		return wire.AttachReply{}, errors.Join(err, c.store.Release(h.ID))
+	}
+	reply := wire.AttachReply{ID: h.ID, Segment: number, SizeBytes: h.Size}
 	c.noteAttached(m.Attempt, reply)
 	return reply, nil
 }

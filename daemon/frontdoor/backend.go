@@ -65,9 +65,10 @@ type Backend interface {
 	// Lane hands the socket that a ticket came in on to its worker. The descriptor stays the caller's. ErrPermission:
 	// there is no such ticket.
 	Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) error
-	// AttachSegment gives a worker of the session a segment, which it may read; it answers the worker's number for it.
+	// AttachSegment gives a worker of the session a segment, which it may read, or where device is not zero memory of
+	// that GPU; it answers the worker's number for it.
 	// The descriptor stays the caller's.
-	AttachSegment(session, worker, bytes uint64, fd int) (number uint64, err error)
+	AttachSegment(session, worker, bytes uint64, device object.Device, fd int) (number uint64, err error)
 	// CloseWorker ends one worker; an unknown one is ignored.
 	CloseWorker(session, worker uint64)
 	// ReserveDevice lets a worker's buffers take so many bytes of its devices' memory in all. ErrQuota: the tenant has

@@ -105,9 +105,12 @@ func (b *fakeBackend) Lane(ticket [ipc.TicketBytes]byte, remote string, fd int) 
 }
 
 // AttachSegment answers the size for a number, so that a test sees what came.
-func (b *fakeBackend) AttachSegment(session, worker, bytes uint64, fd int) (uint64, error) {
+func (b *fakeBackend) AttachSegment(session, worker, bytes uint64, device object.Device, fd int) (uint64, error) {
 	if worker != 7 {
 		return 0, fmt.Errorf("%w: no worker %d", object.ErrNotFound, worker)
+	}
+	if !device.IsZero() {
+		bytes |= 1 << 62
 	}
 	return 1<<63 | bytes, nil
 }

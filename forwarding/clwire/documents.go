@@ -169,14 +169,19 @@ type DeviceLimit struct {
 // AttachedSegment is set in the numbers of segments that the daemon gives a worker; a client gives its own without it.
 const AttachedSegment = 1 << 63
 
+// AttachedDevice is set beside it where the memory is a GPU's: nothing maps it, and a CreateBuffer that names it imports
+// it.
+const AttachedDevice = 1 << 62
+
 // MaxAttached bounds how many such segments wait in a worker for the buffer that names them.
 const MaxAttached = 1024
 
-// WorkerAttach shows a worker a segment of the store, one descriptor with it, which can be mapped for reading alone. A
-// CreateBuffer may name it from then on, a DropSegment ends it.
+// WorkerAttach shows a worker a segment of the store, one descriptor with it, which can be mapped for reading alone; or
+// an allocation of a GPU's memory. A CreateBuffer may name it from then on, a DropSegment ends it.
 type WorkerAttach struct {
 	Segment uint64 `json:"segment"` // with AttachedSegment
 	Bytes   uint64 `json:"bytes"`
+	Device  string `json:"device,omitempty"` // with AttachedDevice: the UUID of the GPU whose memory it is, 32 hex digits
 }
 
 // AssignRemote gives a warm worker a session whose client comes over the network. No descriptor comes with it.

@@ -38,6 +38,9 @@ cl_int td_info(uint32_t what, td_handle object, td_handle device, uint32_t index
 td_handle td_create_context(td_handle platform, uint32_t n, const td_handle *devices, cl_int *err);
 td_handle td_create_queue(td_handle context, td_handle device, uint64_t properties, cl_int *err);
 td_handle td_create_buffer(td_handle context, uint64_t flags, size_t size, uintptr_t host, cl_int *err);
+/* A buffer of memory that another driver allocated. device: the one it lies on; 0: the context's only one. The driver
+ * owns fd if it succeeds. */
+td_handle td_import_buffer(td_handle context, td_handle device, uint64_t flags, size_t size, int fd, cl_int *err);
 td_handle td_create_sub_buffer(td_handle mem, uint64_t flags, size_t origin, size_t size, cl_int *err);
 td_handle td_create_source(td_handle context, const char *text, size_t size, cl_int *err);
 td_handle td_create_binary(td_handle context, uint32_t n, const td_handle *devices, const size_t *sizes,

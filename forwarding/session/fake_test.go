@@ -29,6 +29,7 @@ type fakeNode struct {
 	t        testing.TB
 	inPlace  bool
 	capacity uint64 // of AllocSegment, in bytes; 0: no limit
+	gpu      string // in whose memory all objects are; "": host memory
 
 	quota uint64 // of ReserveDevice, in bytes; 0: no limit
 
@@ -42,12 +43,13 @@ type fakeNode struct {
 	published map[string]*node.Segment
 	fateKnown chan struct{}           // nil, or closed when workers' ends are known
 	attached  map[uint64]*node.Object // references that were not given back
+	lent      map[uint64][]byte       // what the worker has of objects in the memory of a GPU
 	wg        sync.WaitGroup
 }
 
 func newFakeNode(t testing.TB, inPlace bool) *fakeNode {
 	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*node.Segment{}, workers: map[uint64]*fakeWorker{},
-		published: map[string]*node.Segment{}, attached: map[uint64]*node.Object{}}
+		published: map[string]*node.Segment{}, attached: map[uint64]*node.Object{}, lent: map[uint64][]byte{}}
 }
 
 func fakeSnapshot(inPlace bool) clwire.Snapshot {
@@ -192,6 +194,10 @@ func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*node.Objec
 	}
 	n.next++
 	o := &node.Object{ID: id, Segment: clwire.AttachedSegment | n.next, Size: uint64(len(s.Bytes)), Bytes: s.Bytes}
+	if n.gpu != "" {
+		o.Segment, o.Bytes, o.Device = o.Segment|clwire.AttachedDevice, nil, n.gpu
+		n.lent[o.Segment] = s.Bytes
+	}
 	n.attached[o.Segment] = o
 	return o, nil
 }
@@ -209,6 +215,9 @@ func (n *fakeNode) DetachObject(o *node.Object) {
 func (n *fakeNode) sent(segment uint64) []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if b := n.lent[segment]; b != nil {
+		return b
+	}
 	return n.attached[segment].Bytes
 }
 

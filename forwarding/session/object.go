@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tendril/forwarding/api"
@@ -43,6 +44,13 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 		ctx.platform.control.DetachObject(o)
 		return 0, cl.OUT_OF_RESOURCES
 	}
+	if o.Device != "" && !ctx.imports(o.Device) {
+		w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
+		ctx.platform.control.DetachObject(o)
+		d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: object %x is in the memory of GPU %s, which is no device of "+
+			"the context, or whose driver imports no memory: copy it into host memory", o.ID, o.Device))
+		return 0, cl.INVALID_OPERATION
+	}
 	b := &Buffer{d: d, ctx: ctx, flags: cl.MEM_READ_ONLY | cl.MEM_HOST_READ_ONLY, size: o.Size}
 	b.object = o
 	b.root = b
@@ -53,6 +61,15 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 		b.place = &memory.Place{Segment: &node.Segment{ID: o.Segment, Bytes: o.Bytes}, Size: o.Size}
 	}
 	return d.showBuffer(b)
+}
+
+// externalMemory is the extension with which a driver makes a buffer of memory that another one allocated.
+const externalMemory = "cl_khr_external_memory_opaque_fd"
+
+// imports says whether a GPU's memory can be a buffer of the context: the GPU is a device of it, whose driver imports
+// descriptors.
+func (c *Context) imports(uuid string) bool {
+	return !c.InPlace && slices.ContainsFunc(c.devices, func(d *Device) bool { return d.imports == uuid })
 }
 
 func objectStatus(err error) api.Status {
@@ -79,6 +96,7 @@ func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
 	case b.parent != nil && !b.ctx.InPlace:
 		m.Parent = b.parent.id.Load() // a part of the device's copy
 		return true, cl.SUCCESS
+	case o.Device != "": // the memory is there already
 	case b.parent == nil && !b.ctx.InPlace:
 		if b.size > b.ctx.maxAlloc() {
 			return true, cl.MEM_OBJECT_ALLOCATION_FAILURE
@@ -93,10 +111,10 @@ func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
 }
 
 // copyOfObject returns the record that copies a part of an object straight from the node's memory into another buffer,
-// which the caller fills in; nil where the device has the object already, or computes on it.
+// which the caller fills in; nil where the device has the object already, in its own memory or where it computes.
 func (b *Buffer) copyOfObject(q *Queue, off, toOff, size uint64) *clwire.Transfer {
 	o := b.root.object
-	if o == nil || b.ctx.InPlace || b.root.remote.Load() == q.w {
+	if o == nil || o.Device != "" || b.ctx.InPlace || b.root.remote.Load() == q.w {
 		return nil
 	}
 	return &clwire.Transfer{

@@ -120,6 +120,68 @@ func TestObjectsThatCannotBeOpened(t *testing.T) {
 	}
 }
 
+// An object in the memory of a GPU is the buffer's memory for the GPU's own context: nothing is copied, and nothing is
+// debited. For any other context it is refused, and said why.
+func TestAnObjectInTheMemoryOfAGPU(t *testing.T) {
+	const size, gpu = 1 << 20, "fafafafafafafafafafafafafafafa00"
+	r, host := withObject(t, false, size)
+	r.ok(r.d.ReleaseMemObject(host))
+	eventually(t, "the release", func() bool { r.node.mu.Lock(); defer r.node.mu.Unlock(); return len(r.node.attached) == 0 })
+	r.node.gpu = gpu
+	for _, imports := range []string{"", "fafafafafafafafafafafafafafafa01"} {
+		r.d.devices.Get(r.dev).imports = imports
+		_, status := r.d.OpenObject(r.ctx, [16]byte{}, "input")
+		r.is(status, cl.INVALID_OPERATION)
+	}
+	if !r.log.contain("memory of GPU " + gpu) {
+		t.Error("nobody was told why")
+	}
+	r.node.mu.Lock()
+	if len(r.node.attached) != 0 {
+		t.Error("a refusal keeps a reference")
+	}
+	r.node.mu.Unlock()
+	r.d.devices.Get(r.dev).imports = gpu
+	before := r.d.contexts.Get(r.ctx).debited.Load()
+	in := r.handle(r.d.OpenObject(r.ctx, [16]byte{}, "input"))
+	q, out := r.queue(0), r.buffer(4096)
+	r.handle(r.d.EnqueueCopy(q, in, out, 8192, 0, 4096, api.Waits{}))
+	got := hostMemory(t, make([]byte, size))
+	r.handle(r.d.EnqueueRead(q, out, true, 0, 4096, ptr(got), api.Waits{}))
+	if !bytes.Equal(got[:4096], pattern(size, 0)[8192:8192+4096]) {
+		t.Error("something else was copied")
+	}
+	if r.d.buffers.Get(in).remote.Load() == nil {
+		t.Error("the bytes came from elsewhere than the device")
+	}
+	if debited := r.d.contexts.Get(r.ctx).debited.Load() - before; debited > 4096 {
+		t.Errorf("%d bytes were debited for memory that is there", debited)
+	}
+	r.handle(r.d.EnqueueRead(q, in, true, 0, size, ptr(got), api.Waits{}))
+	if at := difference(got, pattern(size, 0)); at >= 0 {
+		t.Errorf("the program read %d at %d", got[at], at)
+	}
+	sub := r.handle(r.d.CreateSubBuffer(in, 0, cl.BUFFER_CREATE_TYPE_REGION, true, 4096, 4096))
+	r.handle(r.d.EnqueueRead(q, sub, true, 0, 4096, ptr(got), api.Waits{}))
+	if !bytes.Equal(got[:4096], pattern(size, 0)[4096:8192]) {
+		t.Error("a part of it is something else")
+	}
+	_, status := r.d.EnqueueWrite(q, in, true, 0, 4096, ptr(got), api.Waits{})
+	r.is(status, cl.INVALID_OPERATION)
+	r.ok(r.d.ReleaseMemObject(sub))
+	r.ok(r.d.ReleaseMemObject(in))
+}
+
+// A context whose device computes in host memory cannot have it.
+func TestAnObjectInTheMemoryOfAGPUForACPU(t *testing.T) {
+	r, host := withObject(t, true, 4096)
+	r.ok(r.d.ReleaseMemObject(host))
+	r.node.gpu = "fafafafafafafafafafafafafafafa00"
+	r.d.devices.Get(r.dev).imports = r.node.gpu
+	_, status := r.d.OpenObject(r.ctx, [16]byte{}, "input")
+	r.is(status, cl.INVALID_OPERATION)
+}
+
 // A part of an object goes to a device with memory of its own without the rest.
 func TestPartOfAnObjectIsCopied(t *testing.T) {
 	const size = 1 << 20

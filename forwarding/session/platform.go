@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -43,6 +44,7 @@ type Device struct {
 	index    uint32 // in the platform's snapshot
 	inPlace  bool   // computes on shared segments
 	images   bool   // has images and samplers
+	imports  string // its UUID as CUDA has it, 32 hexadecimal digits, if its driver makes buffers of memory by descriptor
 	info     map[uint32][]byte
 	limits   devices.Limits
 }
@@ -55,6 +57,9 @@ func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error
 	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: devices.Mask(snapshot)}
 	dev.info[cl.DEVICE_PLATFORM] = answers.Size(p.handle)
 	dev.images = answers.Number(snapshot.Info[cl.DEVICE_IMAGE_SUPPORT]) != 0
+	if slices.Contains(strings.Fields(strings.Trim(string(snapshot.Info[cl.DEVICE_EXTENSIONS]), "\x00")), externalMemory) {
+		dev.imports = strings.ToLower(strings.ReplaceAll(snapshot.UUID, "-", ""))
+	}
 	dev.limits = devices.LimitsOf(dev.info)
 	h, err := p.d.devices.Put(dev)
 	if err != nil {

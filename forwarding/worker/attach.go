@@ -26,6 +26,7 @@ type attachments struct {
 type attached struct {
 	file  *os.File
 	bytes uint64
+	gpu   string // in whose memory it is; "": host memory
 }
 
 // put takes f over.
@@ -39,7 +40,7 @@ func (a *attachments) put(m *clwire.WorkerAttach, f *os.File) {
 		f.Close()
 		return
 	}
-	a.files[m.Segment] = attached{f, m.Bytes}
+	a.files[m.Segment] = attached{f, m.Bytes, m.Device}
 	if a.came != nil {
 		close(a.came)
 		a.came = nil
@@ -70,7 +71,7 @@ func (a *attachments) take(id uint64) (attached, bool) {
 	}
 }
 
-// attach maps a segment that the daemon has sent, for reading.
+// attach maps a segment that the daemon has sent, for reading. Memory of a GPU it keeps for the buffers that import it.
 func (s *session) attach(id uint64) (*segment, error) {
 	if s.attached == nil {
 		return nil, fmt.Errorf("%w: segment %d: nothing can be attached here", errRecord, id)
@@ -78,6 +79,12 @@ func (s *session) attach(id uint64) (*segment, error) {
 	got, ok := s.attached.take(id)
 	if !ok {
 		return nil, fmt.Errorf("%w: the daemon has sent no segment %d", errRecord, id)
+	}
+	if got.gpu != "" {
+		seg := &segment{id: id, readOnly: true, gpu: &allocation{got.file, got.bytes, got.gpu}, gone: s.unmap}
+		seg.refs.Store(1)
+		s.segments[id] = seg
+		return seg, nil
 	}
 	defer got.file.Close()
 	info, err := got.file.Stat()

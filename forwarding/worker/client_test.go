@@ -230,6 +230,12 @@ func testDriver(t testing.TB) *driver {
 // inProcess runs a session in this process and returns its client.
 func inProcess(t testing.TB, lanes bool) *client {
 	t.Helper()
+	return inProcessWith(t, lanes, nil)
+}
+
+// inProcessWith is inProcess with segments that the daemon sends.
+func inProcessWith(t testing.TB, lanes bool, attached *attachments) *client {
+	t.Helper()
 	d := testDriver(t)
 	ring, sockets := linkEnds(t)
 	l, err := link.New(link.Worker, ring, sockets[1])
@@ -237,6 +243,7 @@ func inProcess(t testing.TB, lanes bool) *client {
 		t.Fatal(err)
 	}
 	s := newSession(l, d.platform, d.devices, d.inPlace, lanes, nil)
+	s.attached = attached
 	ended := make(chan error, 1)
 	go func() { ended <- s.run() }()
 	c := newClient(t, ring, sockets[0])

@@ -3,7 +3,11 @@
 package worker
 
 import (
+	"bytes"
+	"encoding/hex"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
@@ -145,6 +149,9 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	if err != nil {
 		return err
 	}
+	if seg.gpu != nil {
+		return s.importBuffer(b, m, seg.gpu)
+	}
 	if !seg.inside(m.Offset, m.Size) || m.Size == 0 {
 		return fmt.Errorf("%w: a buffer of %d bytes at %d of a segment of %d", errRecord, m.Size, m.Offset,
 			len(seg.mem))
@@ -167,6 +174,50 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 	s.layOver(b, m.Flags, seg, m.Offset)
 	return nil
 }
+
+// importBuffer makes the native buffer of a GPU's memory that the store lent, on the device that has it.
+func (s *session) importBuffer(b *buffer, m *clwire.CreateBuffer, a *allocation) error {
+	if m.Offset != 0 || m.Size == 0 || m.Size > a.bytes {
+		return fmt.Errorf("%w: a buffer of %d bytes at %d of an allocation of %d", errRecord, m.Size, m.Offset, a.bytes)
+	}
+	if b.status != cl.SUCCESS {
+		return nil
+	}
+	device := s.importer(b.context, a.uuid)
+	if device == 0 {
+		b.status = cl.INVALID_OPERATION
+		return nil
+	}
+	if len(b.context.devices) == 1 {
+		device = 0 // there is nothing to say
+	}
+	own, err := unix.FcntlInt(a.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		b.status = cl.OUT_OF_RESOURCES
+		return nil
+	}
+	b.native, b.status = b.context.native.ImportBuffer(device, m.Flags&accessFlags, a.bytes, own)
+	if b.status != cl.SUCCESS {
+		unix.Close(own)
+	}
+	return nil
+}
+
+// importer is the context's device with this UUID, if its driver imports memory; 0: there is none.
+func (s *session) importer(c *clContext, uuid string) opencl.Device {
+	for _, index := range c.devices {
+		d := s.device(index)
+		own, status := d.Info(cl.DEVICE_UUID_KHR)
+		extensions, _ := d.Info(cl.DEVICE_EXTENSIONS)
+		if status == cl.SUCCESS && hex.EncodeToString(own) == uuid && bytes.Contains(extensions, []byte(externalMemory)) {
+			return d
+		}
+	}
+	return 0
+}
+
+// externalMemory is the extension with which a driver makes a buffer of memory that another one allocated.
+const externalMemory = "cl_khr_external_memory_opaque_fd"
 
 // storeAlign is what a buffer over a store object must be aligned to, in bytes: the widest vector of OpenCL C.
 const storeAlign = 128

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -94,8 +95,9 @@ func (b *buffer) inside(offset, size uint64) opencl.Status {
 // dropped it, no buffer or command uses it, and every command before has ended.
 type segment struct {
 	id       uint64
-	mem      []byte // immutable
-	readOnly bool   // of the store: mapped for reading
+	mem      []byte      // immutable
+	readOnly bool        // of the store: mapped for reading
+	gpu      *allocation // nil: host memory. Else there is no mem
 	refs     atomic.Int32
 	gone     func(*segment) // called once, with no refs left
 
@@ -140,7 +142,18 @@ func (s *segment) pinFor(c *clContext, q opencl.Queue) {
 	s.pinned[c] = p
 }
 
+// allocation is memory of a GPU that the store lent.
+type allocation struct {
+	file  *os.File
+	bytes uint64
+	uuid  string // of the GPU, 32 hexadecimal digits
+}
+
 func (s *segment) unmap() {
+	if s.gpu != nil {
+		s.gpu.file.Close()
+		return
+	}
 	for _, p := range s.pinned {
 		if p.native != 0 {
 			p.native.Release()

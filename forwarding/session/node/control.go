@@ -44,6 +44,7 @@ type Object struct {
 	Offset  uint64 // of the object in it, in bytes
 	Size    uint64 // bytes
 	Bytes   []byte // the object, mapped for reading; nil where no memory is shared
+	Device  string // the UUID of the GPU in whose memory it lies, 32 hexadecimal digits; "": host memory
 
 	theirs *client.Object // of a client's connection, or nil
 }

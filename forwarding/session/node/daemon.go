@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/link"
 	"tendril/store/object"
@@ -117,6 +118,15 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 		return nil, err
 	}
 	o := &Object{ID: a.ID, Segment: a.Segment, Offset: a.Offset, Size: a.SizeBytes}
+	if a.Segment&clwire.AttachedDevice != 0 {
+		info, err := c.conn.Stat(a.ID)
+		if err != nil {
+			c.conn.ReleaseID(a.ID)
+			return nil, err
+		}
+		o.Device = info.Device.String()
+		return o, nil
+	}
 	if c.conn.Remote() {
 		return o, nil
 	}
