@@ -60,7 +60,7 @@ func (b *backend) Lane([32]byte, string, int) error {
 	return fmt.Errorf("%w: not in this test", object.ErrUnsupported)
 }
 
-func (b *backend) AttachSegment(uint64, uint64, uint64, int) (uint64, error) {
+func (b *backend) AttachSegment(uint64, uint64, uint64, object.Device, int) (uint64, error) {
 	return 0, fmt.Errorf("%w: no worker", object.ErrNotFound)
 }
 func (b *backend) CloseWorker(uint64, uint64) {}

@@ -1,7 +1,8 @@
 """Checks and measures the Python client on a GPU, with PyTorch and CuPy (and JAX, where it is) as the programs.
 
-    PYTHONPATH=client/python python3 tools/gpucheck/tensors.py bin/tendril [the C example gpu]
+    PYTHONPATH=client/python python3 tools/gpucheck/tensors.py bin/tendril [DIRECTORY]
 
+DIRECTORY has what else is checked: the C client's example gpu, and the OpenCL example objectsum.
 Starts a daemon of its own. Prints a line for each check and each time; the exit status is the number of checks that
 failed. Times are medians; each stands beside what it is to be compared with, measured in the same run.
 """
@@ -76,9 +77,12 @@ class Other:
 
 
 def daemon(binary, work):
+    os.chmod(work, 0o755)  # workers run as another user
+    os.mkdir(work + "/v")
+    with open(work + "/v/nvidia.icd", "w") as f:
+        f.write("libnvidia-opencl.so.1\n")
     env = dict(os.environ, TENDRIL_SOCKET=work + "/s", TENDRIL_STATE_DIR=work + "/state", TENDRIL_VENDORS=work + "/v",
                TENDRIL_LISTEN="none", TENDRIL_CAPACITY="8GiB")
-    os.mkdir(work + "/v")
     started = subprocess.Popen([binary, "daemon"], env=env, stdin=subprocess.DEVNULL, stdout=open(work + "/log", "wb"),
                                stderr=subprocess.STDOUT)
     os.environ["TENDRIL_SOCKET"] = work + "/s"
@@ -173,6 +177,43 @@ def between_libraries(store, torch, cupy, other):
     check("a tensor dropped while kernels use it", dropped)
 
 
+def opencl(store, torch, program, objectsum):
+    def run(name, *flags):
+        done = subprocess.run([program, "run", *flags, "--", objectsum, name], capture_output=True, text=True,
+                              timeout=120, env=dict(os.environ, OCL_ICD_FILENAMES=""))
+        return done.returncode, done.stdout.strip(), done.stderr.strip()[-600:]
+
+    def uuids():
+        cuda = [g["uuid"] for g in store.gpus()]
+        cl = [d.get("uuid") for p in store.devices()["platforms"] for d in p["devices"]]
+        if not set(cuda) & set(cl):
+            raise AssertionError("CUDA names %s, OpenCL %s" % (cuda, cl))
+        return "%s is the same in both" % cuda[0]
+    check("OpenCL's and CUDA's UUIDs", uuids)
+
+    def sums():
+        for size in (100, 5000003, 1 << 30):
+            t = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
+            with store.put(t, "bytes"):
+                began = time.perf_counter()
+                same(run("bytes"), (0, "%d bytes, sum %d" % (size, int(t.sum(dtype=torch.int64))), ""))
+                took = time.perf_counter() - began
+                same(bool((torch.from_dlpack(store.get("bytes")) == t).all()), True)
+            store.delete("bytes")
+            del t
+        return "1 GiB with the program's start: %.2f s" % took
+    check("an OpenCL program's kernel reads what PyTorch put, in place", sums)
+
+    def elsewhere():
+        with store.put(torch.ones(1 << 20, dtype=torch.uint8, device="cuda"), "bytes"):
+            code, out, err = run("bytes", "--device", "type=cpu")
+        store.delete("bytes")
+        if code == 0:
+            raise AssertionError("a CPU read it: %s" % out)
+        return "%s" % err.replace("\n", " | ")[-220:]
+    check("a context without that GPU is refused, with a reason (or there is no other device)", elsewhere)
+
+
 def life(store, torch, binary):
     def tensor_outlives():
         o = store.put(torch.full((1000,), 7.0, device="cuda"))
@@ -199,13 +240,15 @@ def life(store, torch, binary):
                     torch.from_dlpack(o)
             after, less = held(), memory - torch.cuda.mem_get_info()[0]
             if round_ and (after != before or less > 2 << 20):
-                raise AssertionError("descriptors and mappings %s, then %s; %d bytes of the GPU" % (before, after, less))
+                raise AssertionError("descriptors and mappings %s, then %s; %d bytes of the GPU" % (
+                    before, after, less))
         return "%d descriptors, %d mappings" % after
     check("1000 gets as tensors leave nothing", leaks)
 
     def at_exit():
         code = ("import os, torch, tendril\nstore = tendril.connect()\n"
-                "kept = torch.from_dlpack(store.get('leak'))\nheld = store.get('leak').cuda()\nprint(float(kept.sum()))")
+                "kept = torch.from_dlpack(store.get('leak'))\nheld = store.get('leak').cuda()\n"
+                "print(float(kept.sum()))")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
         same((done.returncode, done.stdout, done.stderr), (0, "1048576.0\n", ""))
     check("a process that ends with tensors in its globals", at_exit)
@@ -264,7 +307,10 @@ def interfaces(store, torch, cupy):
                 return capsule
         said = []
         o = store.put(torch.ones(3, device="cuda"))
-        for name, take in (("torch", torch.from_dlpack), ("cupy", cupy.from_dlpack)):
+        takers = [("torch", torch.from_dlpack), ("cupy", cupy.from_dlpack)]
+        if "jax" in sys.modules:
+            takers.append(("jax", sys.modules["jax"].dlpack.from_dlpack))
+        for name, take in takers:
             asked = []
             try:
                 got = take(Flagged(o))
@@ -324,7 +370,10 @@ def main():
             torch.zeros(1, device="cuda")
             other = Other("import cupy; cupy.zeros(1)")
             between_libraries(store, torch, cupy, other)
-            life(store, torch, os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else "")
+            more = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else ""
+            if more:
+                opencl(store, torch, os.path.abspath(sys.argv[1]), os.path.join(more, "objectsum"))
+            life(store, torch, more and os.path.join(more, "gpu"))
             interfaces(store, torch, cupy)
             times(store, torch, other)
             other.close()

@@ -10,12 +10,14 @@ import threading
 import time
 import weakref
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, TypeVar, Union
 
 from . import connection, objects, wire
 from .connection import Connection, Hold
 from .data import fill, meta_of, source_of
-from .errors import Disconnected, Full, Invalid, Limit, Permission, Protocol, Quota, Timeout, Unsupported
+from .errors import (
+    Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, Timeout, Unsupported,
+)
 from .objects import CudaDraft, CudaObject, Draft, Info, Object, ObjectID, Part, Tree
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect; do
 _FULL_PAUSES = (0.0, 0.02, 0.08, 0.3)  # seconds; other clients unmap what they do not use after some 250 ms
 _LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # count and seconds, while the daemon says that memory is being freed
 _LONGEST_TTL = 1 << 53  # ms
+_ON_GPUS = 4096  # keys, at most
 _GET_AHEAD = 32  # gets in progress at once: a batch costs one round trip
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
@@ -99,6 +102,7 @@ class Client:
         self._lock = threading.Lock()
         self._live: Optional[Connection] = None
         self._closed = False
+        self._on_gpus: Set[bytes] = set()  # keys whose object was in the memory of a GPU: asked for there first
         _clients.add(self)
 
     # Connection -----------------------------------------------------------
@@ -533,14 +537,23 @@ class Client:
 
     def _get(self, live: Connection, key: Key, wait_ms: int) -> Object:
         live.sweep()
-        body, decode = _key(key) + _U32.pack(wait_ms), _Got(live)
+        raw, decode = _key(key), _Got(live)
+        if raw in self._on_gpus:
+            try:
+                return live.call(wire.GET_DEVICE, raw, _GotDevice(self, live))
+            except (NotFound, NotSealed, Unsupported):
+                self._on_gpus.discard(raw)  # it is gone, or the name another object's
         try:
-            return self._until_room(live, lambda: live.call(wire.GET, body, decode))
+            return self._until_room(live, lambda: live.call(wire.GET, raw + _U32.pack(wait_ms), decode))
         except Unsupported as e:
             try:
-                return live.call(wire.GET_DEVICE, _key(key), _GotDevice(self, live))
+                found = live.call(wire.GET_DEVICE, raw, _GotDevice(self, live))
             except Unsupported:
                 raise e from None  # the daemon is of an earlier release
+            if len(self._on_gpus) >= _ON_GPUS:
+                self._on_gpus.clear()
+            self._on_gpus.add(raw)
+            return found
 
     def get_many(self, keys: Sequence[Key], timeout: Optional[float] = 0.0) -> List[Object]:
         """Gets all objects, in the order of the keys, or none. timeout bounds the wait for all. Errors as get's."""

@@ -67,6 +67,7 @@ class Driver:
         """Loads and initialises it. Raises Unsupported, with the reason."""
         self.pid = os.getpid()
         self._contexts: Dict[int, int] = {}
+        self._ordinals: Dict[bytes, int] = {}
         try:
             library = ctypes.CDLL(path)
             self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
@@ -99,10 +100,14 @@ class Driver:
 
     def ordinal(self, uuid: bytes) -> int:
         """The place of a GPU in this process's order. Raises Unsupported if it is not there."""
+        known = self._ordinals.get(uuid)
+        if known is not None:
+            return known
         n = _INT()
         self.call("cuDeviceGetCount", ctypes.byref(n))
         for i in range(n.value):
             if self.uuid(i) == uuid:
+                self._ordinals[uuid] = i
                 return i
         raise Unsupported("GPU %s is not among the %d that this process may use: is CUDA_VISIBLE_DEVICES set?" % (
             uuid.hex(), n.value))
@@ -273,13 +278,14 @@ class CudaArray:
     """An array in the memory of a GPU, for other libraries. It keeps the object.
 
     CuPy, PyTorch, Numba and JAX take it as it is (cupy.asarray, torch.as_tensor, from_dlpack), without a copy, and keep
-    it as long as they use the memory. That of a sealed object must not be written. The hardware does not prevent it,
-    and the interfaces are not told that it is read-only, because PyTorch then refuses it.
+    it as long as they use the memory. That of a sealed object must not be written. DLPack 1.0 says so; nothing prevents
+    it. __cuda_array_interface__ does not say so, because PyTorch then refuses the array.
     """
 
-    def __init__(self, memory: Memory, how: Layout) -> None:
+    def __init__(self, memory: Memory, how: Layout, writable: bool) -> None:
         self._memory = memory
         self._how = how
+        self._writable = writable
         self._address, self._ordinal = memory.map()
 
     @property
@@ -314,7 +320,7 @@ class CudaArray:
 
     def __dlpack__(self, **options: Any) -> Any:
         """A capsule for another library's from_dlpack (see dlpack.py)."""
-        return dlpack.export_cuda(self, self._address, self._ordinal, self._how, **options)
+        return dlpack.export_cuda(self, self._address, self._ordinal, self._how, self._writable, **options)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return _CUDA_DLPACK, self._ordinal
@@ -338,9 +344,19 @@ class Source(NamedTuple):
     keeps: Any
 
 
+def _interface(data: Any) -> Any:
+    """An array's __cuda_array_interface__. None if it has none, or has no word for its type (PyTorch's float8)."""
+    try:
+        return getattr(data, "__cuda_array_interface__", None)
+    except (KeyError, TypeError):
+        if not hasattr(data, "__dlpack__"):
+            raise
+        return None
+
+
 def is_cuda(data: Any) -> bool:
     """Whether data is an array in the memory of a GPU."""
-    if hasattr(data, "__cuda_array_interface__"):
+    if _interface(data) is not None:
         return True
     device = getattr(data, "__dlpack_device__", None)
     return device is not None and hasattr(data, "__dlpack__") and int(device()[0]) == _CUDA_DLPACK
@@ -348,7 +364,7 @@ def is_cuda(data: Any) -> bool:
 
 def source_of(data: Any) -> Source:
     """Reads an array's interface. Raises Invalid for what cannot be stored, as elements that do not lie densely."""
-    told = getattr(data, "__cuda_array_interface__", None)
+    told = _interface(data)
     # PyTorch says '<V2' of bfloat16 there. DLPack has its name.
     if told is None or "V" in str(told["typestr"]) and hasattr(data, "__dlpack__"):
         return _source(*dlpack.take_cuda(data))

@@ -145,7 +145,7 @@ def _lend(tensor: _Tensor, flags: int, versioned: bool, keep: Any) -> Any:
     return _new(at, _NAME if versioned else _OLD_NAME, _destructor)
 
 
-def export_cuda(array: Any, address: int, ordinal: int, how: Layout, *, stream: Any = None,
+def export_cuda(array: Any, address: int, ordinal: int, how: Layout, writable: bool, *, stream: Any = None,
                 max_version: Optional[Tuple[int, int]] = None, dl_device: Optional[Tuple[int, int]] = None,
                 copy: Optional[bool] = None) -> Any:
     """A capsule of an array in the memory of a GPU, which it keeps. Arguments as those of __dlpack__ in the standard.
@@ -157,7 +157,8 @@ def export_cuda(array: Any, address: int, ordinal: int, how: Layout, *, stream: 
     if copy:
         raise BufferError("the array is in the memory of a GPU: copy it with the library that takes it")
     tensor, keep = _describe(address, how.kind or _code(how.dtype), how.shape, how.strides, (_CUDA, ordinal))
-    return _lend(tensor, 0, max_version is not None and max_version[0] >= 1, (keep, array))
+    versioned = max_version is not None and max_version[0] >= 1
+    return _lend(tensor, 0 if writable else _READ_ONLY, versioned, (keep, array))
 
 
 _LETTERS = {code: letter for letter, code in _CODES.items()}

@@ -221,7 +221,7 @@ class CudaObject(Object):
         from . import cuda, layouts
         if self._memory is None:
             raise Invalid("object %s was released" % self.id.hex())
-        return cuda.CudaArray(self._memory, layouts.layout(self.meta, self.size))
+        return cuda.CudaArray(self._memory, layouts.layout(self.meta, self.size), False)
 
     def to(self, device: str) -> Object:
         if self._part is None:
@@ -448,7 +448,7 @@ class CudaDraft(Draft):
         Raises Sealed afterwards, and what CudaObject.cuda raises.
         """
         from . import cuda, layouts
-        return cuda.CudaArray(self._allocation(), layouts.layout(self.meta, self.size))
+        return cuda.CudaArray(self._allocation(), layouts.layout(self.meta, self.size), True)
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:

@@ -283,6 +283,22 @@ class Objects(WithGPUs):
             self.assertEqual(read(o.cuda()), b"abc")
         self.store.delete("taken")
 
+    def test_a_name_that_moves_between_memories(self):
+        for _ in range(2):
+            gpu, host = self.gpu_object(b"gpu", "moves"), self.store.put(b"host")
+            for _ in range(2):
+                with self.store.get("moves") as o:
+                    self.assertEqual((o.bytes(), o.device != "host"), (b"gpu", True))
+            self.store.bind(host, "moves", replace=True)
+            with self.store.get("moves") as o:
+                self.assertEqual((o.bytes(), o.device), (b"host", "host"))
+            self.store.bind(gpu, "moves", replace=True)
+            self.store.get("moves").release()
+            self.store.delete("moves")
+            gpu.release()
+            with self.assertRaises(tendril.NotFound):
+                self.store.get("moves")
+
     def test_an_exception_aborts(self):
         before = left()
         with self.assertRaises(KeyError):
@@ -333,12 +349,19 @@ class Interfaces(WithGPUs):
             for version, name, kind in (((1, 0), b"dltensor_versioned", dlpack._Managed),
                                         (None, b"dltensor", dlpack._OldManaged)):
                 capsule = o.__dlpack__(max_version=version, stream=1)
-                t = kind.from_address(dlpack._pointer(id(capsule), name)).tensor
+                managed = kind.from_address(dlpack._pointer(id(capsule), name))
+                t = managed.tensor
+                self.assertEqual(getattr(managed, "flags", 1), 1)  # read-only
                 self.assertEqual((t.device.device_type, t.device.device_id, t.data), (2, 1, o.cuda().address))
                 self.assertEqual((t.ndim, t.shape[:2], t.strides[:2]), (2, [2, 3], [3, 1]))
                 self.assertEqual((t.dtype.code, t.dtype.bits, t.dtype.lanes), (2, 32, 1))
-                del capsule
+                del capsule, managed
             self.assertEqual(dlpack._lent, {})
+            with self.store.create(8, device="cuda:1") as draft:
+                capsule = draft.__dlpack__(max_version=(1, 1))
+                at = dlpack._pointer(id(capsule), b"dltensor_versioned")
+                self.assertEqual(dlpack._Managed.from_address(at).flags, 0)
+                del capsule
             self.assertEqual(o.__dlpack_device__(), (2, 1))
             for options in ({"dl_device": (2, 0)}, {"copy": True}):
                 with self.assertRaises(BufferError):
@@ -412,7 +435,7 @@ class Interfaces(WithGPUs):
                 self.assertEqual(descriptors(), files, "call %d" % i)
         finally:
             os.environ.pop("FAKE_CUDA_FAIL", None)
-        self.assertGreater(failed, 8)
+        self.assertGreater(failed, 7)
         self.assertEqual(sorted(lost)[:-1], [0] * (len(lost) - 1), lost)  # all but what one call was to give back
         self.store.delete("firm")
 
@@ -474,6 +497,11 @@ class Putting(WithGPUs):
         class BFloat16(Capsule):
             __cuda_array_interface__ = {"typestr": "<V2"}  # as PyTorch's
 
+        class Float8(Capsule):
+            @property
+            def __cuda_array_interface__(self):  # as PyTorch's
+                return {}["float8"]
+
         array = self.source.cuda()
         array._how = layouts.Layout("<V2", 2, (4, 2), (2, 1), (4, 16))
         with self.store.put(BFloat16(array), "bf") as o, self.other.get("bf") as again:
@@ -486,6 +514,9 @@ class Putting(WithGPUs):
                 self.assertEqual((o.numpy().dtype.str, o.numpy().shape), ("|V2", (4, 2)))
             del capsule
         self.store.delete("bf")
+        array._how = layouts.Layout("<V1", 1, (8,), (1,), (10, 8))
+        with self.store.put(Float8(array)) as o:
+            self.assertEqual((o.meta["dtype"], o.meta["dlpack"], o.bytes()), ("<V1", [10, 8], bytes(range(8))))
         array._how = layouts.Layout("<V1", 1, (4,), (1,), (17, 4))  # DLPack's float4
         with self.assertRaises(tendril.Invalid):
             self.store.put(Capsule(array))
