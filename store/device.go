@@ -280,8 +280,8 @@ func (s *Store) dropDevices() {
 	}
 }
 
-// give gives a descriptor for a connection, which owns it: every one that leaves the daemon comes from here. From then
-// on the memory is not its maker's alone, unless c is that. mu is held.
+// give gives a descriptor for a connection, which owns it, or with nil for another process: every one that leaves the
+// daemon comes from here. From then on the memory is not its maker's alone, unless c is that. mu is held.
 func (m *deviceMemory) give(c *Conn) (int, error) {
 	fd, err := m.forKeeper()
 	if err == nil && m.maker != c {
@@ -335,7 +335,12 @@ func (e *entry) inHostMemory(what string) error {
 // GetDevice takes a reference to a sealed object in the memory of a GPU, by name where id is zero, and gives a
 // descriptor of its memory. Release gives the reference back. Errors: ErrNotFound, ErrNotSealed, ErrPermission,
 // ErrUnsupported (it is in host memory).
-func (c *Conn) GetDevice(id object.ID, name string) (h DeviceHandle, err error) {
+func (c *Conn) GetDevice(id object.ID, name string) (DeviceHandle, error) {
+	return c.getDevice(id, name, c)
+}
+
+// getDevice is GetDevice, with a descriptor for whom's process; nil: for another one's.
+func (c *Conn) getDevice(id object.ID, name string, whom *Conn) (h DeviceHandle, err error) {
 	s := c.s
 	s.mu.Lock()
 	defer s.unlock()
@@ -350,7 +355,7 @@ func (c *Conn) GetDevice(id object.ID, name string) (h DeviceHandle, err error) 
 	case e.gpu == nil:
 		return h, fmt.Errorf("%w: object %s is in host memory, not in a GPU's", object.ErrUnsupported, e.id)
 	}
-	fd, err := e.gpu.give(c)
+	fd, err := e.gpu.give(whom)
 	if err != nil {
 		return h, err
 	}

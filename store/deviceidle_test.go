@@ -105,6 +105,19 @@ func TestMemoryThatOthersHadIsNotUsedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"a worker": func(t *testing.T, _ *fakeDevices, _ *Store, a *Conn, id object.ID) {
+			if err := a.Seal(id, false); err != nil {
+				t.Fatal(err)
+			}
+			h, err := a.LendDevice(id, "") // for its own maker's session: another process all the same
+			if err != nil {
+				t.Fatal(err)
+			}
+			unix.Close(h.FD)
+			if err := errors.Join(a.Release(id), a.Release(id)); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"a copy that failed": func(t *testing.T, f *fakeDevices, _ *Store, a *Conn, id object.ID) {
 			from := sealedObject(t, a, Spec{SizeBytes: 10})
 			f.fail = object.ErrNoDevice

@@ -43,3 +43,8 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 	c.refer(e)
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
 }
+
+// LendDevice is GetDevice for such a process: the memory is its maker's alone no more, whoever that is.
+func (c *Conn) LendDevice(id object.ID, name string) (DeviceHandle, error) {
+	return c.getDevice(id, name, nil)
+}

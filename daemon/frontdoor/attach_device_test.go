@@ -18,7 +18,7 @@ type oneGPU struct{ device object.Device }
 
 func (oneGPU) Available() error { return nil }
 
-func (g oneGPU) Allocate(device object.Device, _ uint64, _ func() bool) (int, uint64, error) {
+func (g oneGPU) Allocate(_ store.Asker, device object.Device, _ uint64) (int, uint64, error) {
 	if device != g.device {
 		return -1, 0, fmt.Errorf("%w: GPU %s", object.ErrUnsupported, device)
 	}
@@ -26,7 +26,9 @@ func (g oneGPU) Allocate(device object.Device, _ uint64, _ func() bool) (int, ui
 	return fd, 2 << 20, err
 }
 
-func (oneGPU) Copy(_, _ store.Place, _ uint64, _ func() bool) error { return object.ErrUnsupported }
+func (oneGPU) Copy(store.Asker, store.Place, store.Place, uint64) error { return object.ErrUnsupported }
+
+func (oneGPU) Forget(int) {}
 
 // An object in the memory of a GPU goes to the worker as one, with a reference of the connection's; an object of another
 // tenant, and one that is not there, do not.

@@ -43,7 +43,7 @@ type fakeNode struct {
 	published map[string]*node.Segment
 	fateKnown chan struct{}           // nil, or closed when workers' ends are known
 	attached  map[uint64]*node.Object // references that were not given back
-	lent      map[uint64][]byte       // what the worker has of objects in the memory of a GPU
+	lent      map[uint64][]byte       // what the worker has of objects
 	wg        sync.WaitGroup
 }
 
@@ -196,8 +196,8 @@ func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*node.Objec
 	o := &node.Object{ID: id, Segment: clwire.AttachedSegment | n.next, Size: uint64(len(s.Bytes)), Bytes: s.Bytes}
 	if n.gpu != "" {
 		o.Segment, o.Bytes, o.Device = o.Segment|clwire.AttachedDevice, nil, n.gpu
-		n.lent[o.Segment] = s.Bytes
 	}
+	n.lent[o.Segment] = s.Bytes // the worker has it from now on, also once the client gave it back
 	n.attached[o.Segment] = o
 	return o, nil
 }
@@ -215,10 +215,7 @@ func (n *fakeNode) DetachObject(o *node.Object) {
 func (n *fakeNode) sent(segment uint64) []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if b := n.lent[segment]; b != nil {
-		return b
-	}
-	return n.attached[segment].Bytes
+	return n.lent[segment]
 }
 
 func (n *fakeNode) UnmapSegment(s *node.Segment) { unix.Munmap(s.Bytes); s.File.Close() }

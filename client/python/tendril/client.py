@@ -356,7 +356,7 @@ class Client:
     def empty_cuda(self, shape: "int | Sequence[int]", dtype: Any = "<f4", name: str = "", *, device: str = "cuda:0",
                    order: str = "C", lifetime: Optional[str] = None, ttl: Optional[float] = None,
                    labels: Optional[Mapping[str, str]] = None) -> CudaDraft:
-        """An array in the memory of a GPU, zero at first: fill the draft's cuda(), then seal or abort it.
+        """An array in the memory of a GPU, with undefined contents: fill the draft's cuda(), then seal or abort it.
 
         dtype: a NumPy dtype, or its text. device: as create's. Other arguments and errors as empty's and create's.
         """

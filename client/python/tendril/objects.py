@@ -421,8 +421,9 @@ class Draft(Unsealed):
 
 
 class CudaDraft(Draft):
-    """An unsealed object in the memory of a GPU, zero at first. Fill cuda() with another library, then seal it.
+    """An unsealed object in the memory of a GPU. Fill cuda() with another library, then seal it.
 
+    Its memory is zero, or holds what objects that this client made before left in it.
     The end of a with block seals it; an exception aborts it.
     """
 

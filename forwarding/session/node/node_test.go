@@ -88,7 +88,7 @@ func (d *daemon) ReserveDevice(_, worker, bytes uint64) error {
 	return nil
 }
 
-func (d *daemon) AttachSegment(_, worker, bytes uint64, fd int) (uint64, error) {
+func (d *daemon) AttachSegment(_, worker, bytes uint64, _ object.Device, fd int) (uint64, error) {
 	if worker != 3 {
 		return 0, fmt.Errorf("%w: worker %d", object.ErrNotFound, worker)
 	}
