@@ -410,8 +410,8 @@ TENDRIL_API int tendril_streams_json(tendril *, const char *prefix, char **out);
 /* An object can lie in the memory of a GPU. This library loads no driver: it gives a descriptor of the allocation. The
  * program imports it (cuMemImportFromShareableHandle with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) and maps all of its
  * bytes on the GPU with that UUID; examples/gpu.c does so. It waits for its GPU's work on the memory before it seals
- * the object, and ends its mapping before it releases or aborts it. Everybody who has the memory can write it, also after the
- * seal: the hardware knows no other mapping. TENDRIL_UNSUPPORTED says why there is no such memory. */
+ * the object, and ends its mapping before it releases or aborts it. Everybody who has the memory can write it, also
+ * after the seal: the hardware knows no other mapping. TENDRIL_UNSUPPORTED says why there is no such memory. */
 
 /* A GPU's UUID. */
 typedef struct tendril_device {
@@ -456,8 +456,9 @@ typedef struct tendril_device_object {
 } tendril_device_object;
 
 /* Makes an object of size bytes, not 0, in the memory of a GPU. The memory is zero, or holds what objects that this
- * connection made before left in it. Give it to tendril_seal_device or tendril_abort_device. own, strict, shared, checksum and TENDRIL_PERSISTED are TENDRIL_UNSUPPORTED. TENDRIL_FULL: the
- * GPU has no room. TENDRIL_QUOTA, TENDRIL_LIMIT. TENDRIL_NO_DEVICE: the driver failed. */
+ * connection made before left in it. Give it to tendril_seal_device or tendril_abort_device. own, strict, shared,
+ * checksum and TENDRIL_PERSISTED are TENDRIL_UNSUPPORTED. TENDRIL_FULL: the GPU has no room. TENDRIL_QUOTA,
+ * TENDRIL_LIMIT. TENDRIL_NO_DEVICE: the driver failed. */
 TENDRIL_API int tendril_create_device(tendril *, const tendril_device *, uint64_t size, const tendril_options *,
                                       tendril_device_buffer *out);
 

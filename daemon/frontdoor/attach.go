@@ -83,8 +83,8 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 	return reply, nil
 }
 
-// attachDevice shows a worker an object in the memory of a GPU; why says that it is in no host memory. The number in the
-// answer has clwire.AttachedDevice set.
+// attachDevice shows a worker an object in the memory of a GPU; why says that it is in no host memory. The number in
+// the answer has clwire.AttachedDevice set.
 func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
 	h, err := c.store.LendDevice(m.ID, m.Name)
 	switch {

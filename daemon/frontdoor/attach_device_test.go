@@ -30,8 +30,8 @@ func (oneGPU) Copy(store.Asker, store.Place, store.Place, uint64) error { return
 
 func (oneGPU) Forget(int) {}
 
-// An object in the memory of a GPU goes to the worker as one, with a reference of the connection's; an object of another
-// tenant, and one that is not there, do not.
+// An object in the memory of a GPU goes to the worker as one, with a reference of the connection's. One that is not
+// sealed does not, and what fails leaves no reference.
 func TestAttachOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	gpu := object.Device{1}
 	s, err := store.New(store.Options{CapacityBytes: 64 << 20, Devices: oneGPU{gpu}})

@@ -169,8 +169,8 @@ type DeviceLimit struct {
 // AttachedSegment is set in the numbers of segments that the daemon gives a worker; a client gives its own without it.
 const AttachedSegment = 1 << 63
 
-// AttachedDevice is set beside it where the memory is a GPU's: nothing maps it, and a CreateBuffer that names it imports
-// it.
+// AttachedDevice is set beside it where the memory is a GPU's: nothing maps it, and a CreateBuffer that names it
+// imports it.
 const AttachedDevice = 1 << 62
 
 // MaxAttached bounds how many such segments wait in a worker for the buffer that names them.

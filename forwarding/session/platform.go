@@ -44,7 +44,7 @@ type Device struct {
 	index    uint32 // in the platform's snapshot
 	inPlace  bool   // computes on shared segments
 	images   bool   // has images and samplers
-	imports  string // its UUID as CUDA has it, 32 hexadecimal digits, if its driver makes buffers of memory by descriptor
+	imports  string // its UUID, 32 hexadecimal digits, if its driver makes buffers of a GPU's memory by descriptor
 	info     map[uint32][]byte
 	limits   devices.Limits
 }

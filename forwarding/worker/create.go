@@ -209,7 +209,8 @@ func (s *session) importer(c *clContext, uuid string) opencl.Device {
 		d := s.device(index)
 		own, status := d.Info(cl.DEVICE_UUID_KHR)
 		extensions, _ := d.Info(cl.DEVICE_EXTENSIONS)
-		if status == cl.SUCCESS && hex.EncodeToString(own) == uuid && bytes.Contains(extensions, []byte(externalMemory)) {
+		if status == cl.SUCCESS && hex.EncodeToString(own) == uuid &&
+			bytes.Contains(extensions, []byte(externalMemory)) {
 			return d
 		}
 	}

@@ -27,7 +27,8 @@ func TestMemoryOfAGPUWhereTheDriverImportsNone(t *testing.T) {
 	f := newFixture(inProcessWith(t, false, sent), 0)
 	f.send(&clwire.AddSegment{ID: number, Bytes: 100})
 	buffer := f.id()
-	r := f.call(&clwire.CreateBuffer{ID: buffer, Context: f.context, Flags: cl.MEM_READ_ONLY, Size: 100, Segment: number})
+	r := f.call(&clwire.CreateBuffer{ID: buffer, Context: f.context, Flags: cl.MEM_READ_ONLY, Size: 100,
+		Segment: number})
 	if r.Status != cl.INVALID_OPERATION {
 		t.Errorf("status %d", r.Status)
 	}

@@ -21,9 +21,9 @@
  *     writes to a copy.)
  *   - A device that computes in shared memory (CPU devices, here or on another node) works on the object itself,
  *     without a copy, if the object begins at a multiple of 128 bytes in its segment. Objects of 1 MiB and more do.
- *   - An object in the memory of a GPU (kind cuda) is that GPU's own memory, without a copy. The GPU must be a device of
- *     the context, and its driver must import memory (NVIDIA's does). The hardware lets a kernel write there: the
- *     const rule above is what keeps it from that.
+ *   - An object in the memory of a GPU (kind cuda) is that GPU's own memory, without a copy. The GPU must be a device
+ *     of the context, and its driver must import memory (NVIDIA's does). The hardware lets a kernel write there: the
+ *     rule about arguments above is what keeps it from that.
  *   - Any other device gets a copy from its node's memory when a kernel, or a read from the device, first needs the
  *     object there. Before that, clEnqueueCopyBuffer from such a buffer copies its part straight from the node's
  *     memory. So parts of an object that is larger than the device's memory can be used.
@@ -32,7 +32,8 @@
  *
  *   Errors: CL_INVALID_CONTEXT (also for a context over several platforms or nodes). CL_INVALID_VALUE: neither or both
  *   of id and name, no such object, or one that is not sealed or empty. CL_INVALID_OPERATION: another tenant's object
- *   that was not shared, or the memory of a GPU that the context cannot use. CL_MEM_OBJECT_ALLOCATION_FAILURE. CL_OUT_OF_RESOURCES.
+ *   that was not shared, or the memory of a GPU that the context cannot use. CL_MEM_OBJECT_ALLOCATION_FAILURE.
+ *   CL_OUT_OF_RESOURCES.
  *
  * clPublishBufferTENDRIL(buffer, name, id_out)
  *
