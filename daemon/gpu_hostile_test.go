@@ -141,7 +141,13 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	wantNoDeviceMemory(t, conn)
+	look, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer look.Close()
+	conn.Close() // and with it go the allocations that it keeps
+	wantNoDeviceMemory(t, look)
 	if s := d.keeper.Status(); s == nil || s.Starts != 1 || s.Fault != "" {
 		t.Errorf("the keeper: %+v", s)
 	}
