@@ -69,6 +69,12 @@ func (c *cli) printObject(o object.Info) error {
 	if o.Pinned {
 		line("pinned", "yes")
 	}
+	if o.Cached {
+		line("cached copy", "yes: it goes when memory is short")
+	}
+	if len(o.Nodes) > 0 {
+		line("on nodes", plain(strings.Join(o.Nodes, ", "))+" (a get brings it here)")
+	}
 	if len(o.Labels) > 0 {
 		line("labels", labelText(o.Labels))
 	}
