@@ -350,7 +350,7 @@ func TestDaemonGoes(t *testing.T) {
 func TestSession(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	if _, err := c.AllocSegment(100); !errors.Is(err, object.ErrInvalid) {
+	if _, err := c.AllocSegment(100, nil); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("AllocSegment outside a session: %v", err)
 	}
 	session, snapshot, err := c.OpenSession("v", []byte(`{}`))
@@ -383,7 +383,7 @@ func TestSession(t *testing.T) {
 	c.ReturnDevice(3, 0)
 	c.CloseWorker(3)
 
-	s := must(c.AllocSegment(100_000))(t)
+	s := must(c.AllocSegment(100_000, nil))(t)
 	copy(s.Bytes(), "result")
 	id := must(s.Publish(6, client.CreateOptions{Name: "r", Class: object.Named}, false))(t)
 	if s.Bytes() != nil {
@@ -396,9 +396,30 @@ func TestSession(t *testing.T) {
 	}
 	o.Release()
 	c.ReleaseID(id)
-	free := must(c.AllocSegment(1))(t)
+	free := must(c.AllocSegment(1, nil))(t)
 	free.Free()
 	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
+}
+
+// Where memory is short a session gives back what it keeps before it waits for others, once.
+func TestSessionSparesFirst(t *testing.T) {
+	n := startNode(t, store.Options{CapacityBytes: 8 << 20})
+	c := n.dial(t)
+	if _, _, err := c.OpenSession("v", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	kept := must(c.AllocSegment(6<<20, nil))(t)
+	spared := 0
+	s := must(c.AllocSegment(5<<20, func() { spared++; kept.Free() }))(t)
+	if spared != 1 {
+		t.Errorf("asked %d times to spare something", spared)
+	}
+	if _, err := c.AllocSegment(5<<20, func() { spared++ }); !errors.Is(err, object.ErrFull) || spared != 2 {
+		t.Errorf("with nothing to spare: %v, asked %d times", err, spared)
+	}
+	more := must(c.AllocSegment(1<<20, func() { t.Error("asked to spare where there is room") }))(t)
+	more.Free()
+	s.Free()
 }
 
 func (b *backend) EachSession(frontdoor.Peer, string, func(any, string) bool) error { return nil }

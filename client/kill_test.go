@@ -53,7 +53,7 @@ func victim(until string) error {
 			if _, _, err := c.OpenSession("v", nil); err != nil {
 				return err
 			}
-			segment, err = c.AllocSegment(3 << 20)
+			segment, err = c.AllocSegment(3<<20, nil)
 			return err
 		},
 		"published": func() error {

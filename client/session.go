@@ -116,10 +116,14 @@ type Segment struct {
 }
 
 // AllocSegment gives the session populated, zeroed memory of at least n bytes. The caller must Free or Publish it; it
-// ends with the connection otherwise.
-func (c *Conn) AllocSegment(n uint64) (*Segment, error) {
+// ends with the connection otherwise. Where memory is short, spare is called before others are waited for: it frees
+// what the caller keeps without need; may be nil.
+func (c *Conn) AllocSegment(n uint64, spare func()) (*Segment, error) {
 	k, err := c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
 	if err != nil {
+		if spare != nil && object.IsShort(err) {
+			spare()
+		}
 		k, err = c.retryFull(context.Background(), err, wire.AllocSegment, &wire.Number{N: n})
 	}
 	if err != nil {

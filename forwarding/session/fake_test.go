@@ -135,7 +135,7 @@ func memfd(size int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "fake"), unix.Ftruncate(fd, int64(size))
 }
 
-func (n *fakeNode) AllocSegment(size uint64) (*node.Segment, error) {
+func (n *fakeNode) AllocSegment(size uint64, _ func()) (*node.Segment, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.capacity != 0 && n.bytes+size > n.capacity {

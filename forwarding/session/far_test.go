@@ -69,7 +69,7 @@ func newFakeFar(n *fakeNode, secure bool) *fakeFar {
 	return f
 }
 
-func (f *fakeFar) AllocSegment(uint64) (*node.Segment, error) { return nil, node.ErrNoShared }
+func (f *fakeFar) AllocSegment(uint64, func()) (*node.Segment, error) { return nil, node.ErrNoShared }
 func (f *fakeFar) OpenWorker(uint32) (conn.WorkerFiles, error) {
 	return conn.WorkerFiles{}, node.ErrNoShared
 }

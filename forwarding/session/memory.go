@@ -8,10 +8,10 @@ import (
 // memoryOf is where a driver's shared memory comes from: the daemon of this node.
 type memoryOf struct{ d *Driver }
 
-func (m *memoryOf) AllocSegment(size uint64) (*node.Segment, error) {
+func (m *memoryOf) AllocSegment(size uint64, spare func()) (*node.Segment, error) {
 	began := m.d.began()
 	defer func() { m.d.tripped(began, trace.CauseSegment, nil, "") }()
-	return m.d.control.AllocSegment(size)
+	return m.d.control.AllocSegment(size, spare)
 }
 
 func (m *memoryOf) FreeSegment(s *node.Segment) { m.d.control.FreeSegment(s) }

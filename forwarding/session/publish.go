@@ -159,7 +159,7 @@ func (w *worker) protect(seg *node.Segment, by *os.File, writable bool) error {
 // publishCopy makes the object of a buffer in the driver's memory, or of one that the program may write at any time:
 // the bytes are copied once, into the object's own segment, and the buffer stays as it is.
 func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) {
-	seg, err := b.d.control.AllocSegment(b.size)
+	seg, err := b.d.control.AllocSegment(b.size, nil)
 	if err != nil {
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}

@@ -85,7 +85,8 @@ func (all Marks) Request() {
 
 // Source is where segments come from.
 type Source interface {
-	AllocSegment(size uint64) (*node.Segment, error)
+	// AllocSegment calls spare where memory is short, before it waits for what others let go of.
+	AllocSegment(size uint64, spare func()) (*node.Segment, error)
 	FreeSegment(*node.Segment)
 	ForgetSegment(*node.Segment) // no worker knows it afterwards
 	Log(line string)
@@ -210,12 +211,7 @@ func (s *Slabs) AllocOwn(size uint64) (*Place, api.Status) {
 		return p, cl.SUCCESS
 	}
 	s.freeRetired()
-	seg, err := s.source.AllocSegment(size)
-	if errors.Is(err, object.ErrFull) || errors.Is(err, object.ErrQuota) {
-		if s.trim() {
-			seg, err = s.source.AllocSegment(size)
-		}
-	}
+	seg, err := s.source.AllocSegment(size, s.Spare)
 	if err != nil {
 		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
 			s.source.Log(fmt.Sprintf("tendril: no memory for a buffer of %d bytes: %v", size, err))
@@ -335,8 +331,8 @@ func (s *Slabs) keepLocked(seg *node.Segment) {
 	}
 }
 
-// trim gives everything kept back to the daemon: false when there was nothing.
-func (s *Slabs) trim() bool {
+// Spare gives everything kept back to the daemon.
+func (s *Slabs) Spare() {
 	s.mu.Lock()
 	s.reapAllLocked()
 	kept := s.kept
@@ -345,7 +341,6 @@ func (s *Slabs) trim() bool {
 	for _, seg := range kept {
 		s.freeSegment(seg)
 	}
-	return len(kept) > 0
 }
 
 // freeRetired gives back what keepLocked let go: a call of the daemon's is not made under the lock.

@@ -14,7 +14,8 @@ type Control interface {
 	// Control is what a connection to a worker asks.
 	conn.Control
 	// AllocSegment maps fresh zeroed memory of at least size bytes, writable.
-	AllocSegment(size uint64) (*Segment, error)
+	// Where memory is short it calls spare, which may be nil, before it waits for others': that frees what is kept.
+	AllocSegment(size uint64, spare func()) (*Segment, error)
 	// FreeSegment unmaps a segment and gives it back.
 	FreeSegment(*Segment)
 	// PublishSegment makes the first size bytes of a segment an object in the store, replacing what has the name.

@@ -56,8 +56,8 @@ func (c *local) ReserveDevice(worker, bytes uint64, less bool) error {
 	return c.conn.ReserveDevice(worker, bytes)
 }
 
-func (c *local) AllocSegment(size uint64) (*Segment, error) {
-	theirs, err := c.conn.AllocSegment(size)
+func (c *local) AllocSegment(size uint64, spare func()) (*Segment, error) {
+	theirs, err := c.conn.AllocSegment(size, spare)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (c *remote) DialLane(ticket [32]byte) (*os.File, error) {
 }
 
 // AllocSegment is object.ErrUnsupported: buffers lie in the worker's memory.
-func (c *remote) AllocSegment(uint64) (*Segment, error) {
+func (c *remote) AllocSegment(uint64, func()) (*Segment, error) {
 	return nil, fmt.Errorf("%w: %w", object.ErrUnsupported, ErrNoShared)
 }
 

@@ -176,7 +176,7 @@ func TestNobodyThere(t *testing.T) {
 // program takes for its standard files.
 func TestSegment(t *testing.T) {
 	d, c := start(t)
-	s, err := c.AllocSegment(5000)
+	s, err := c.AllocSegment(5000, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,11 +194,11 @@ func TestSegment(t *testing.T) {
 	d.sessionBytes(t, uint64(len(s.Bytes)))
 	c.FreeSegment(s)
 	d.sessionBytes(t, 0)
-	half, err := c.AllocSegment(40 << 20)
+	half, err := c.AllocSegment(40<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AllocSegment(40 << 20); !errors.Is(err, object.ErrFull) {
+	if _, err := c.AllocSegment(40<<20, nil); !errors.Is(err, object.ErrFull) {
 		t.Errorf("80 MiB of 64: %v", err)
 	}
 	c.FreeSegment(half)
@@ -209,7 +209,7 @@ func TestPublish(t *testing.T) {
 	for _, name := range []string{"result", ""} {
 		t.Run("name="+name, func(t *testing.T) {
 			d, c := start(t)
-			s, err := c.AllocSegment(1 << 20)
+			s, err := c.AllocSegment(1<<20, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,7 +329,7 @@ func TestPeers(t *testing.T) {
 func TestRemote(t *testing.T) {
 	_, c := start(t)
 	far := Control(&remote{*c.(*local)}).(Remote)
-	if _, err := far.AllocSegment(100); !errors.Is(err, object.ErrUnsupported) || !errors.Is(err, ErrNoShared) {
+	if _, err := far.AllocSegment(100, nil); !errors.Is(err, object.ErrUnsupported) || !errors.Is(err, ErrNoShared) {
 		t.Errorf("memory: %v", err)
 	}
 	if _, err := far.OpenRemoteWorker(2, [32]byte{}, 1, false, true); !errors.Is(err, object.ErrNotFound) {

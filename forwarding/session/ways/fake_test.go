@@ -26,7 +26,7 @@ type fakeSource struct {
 	alive map[uint64]*node.Segment
 }
 
-func (f *fakeSource) AllocSegment(size uint64) (*node.Segment, error) {
+func (f *fakeSource) AllocSegment(size uint64, _ func()) (*node.Segment, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if size > f.left {
