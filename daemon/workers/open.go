@@ -279,6 +279,7 @@ func (p *Pool) end(s *assigned) {
 	_, first := p.serving[s.id]
 	delete(p.serving, s.id)
 	p.dropTickets(s.id)
+	p.peers.drop(s.session, func(t *peerTicket) bool { return t.worker == s.id })
 	p.mu.Unlock()
 	if !first { // the client closed it, and the session ended meanwhile
 		return

@@ -15,8 +15,37 @@ import (
 // maxPeerTickets bounds the tickets of one session's links that may be shown at a time.
 const maxPeerTickets = 1024
 
-// peerTickets let connections of links through to workers. Pool.mu guards them.
-type peerTickets map[[sha256.Size]byte]*peerTicket
+// peerTickets let connections of links through to workers. Pool.mu guards them. Nothing here goes through those of other
+// sessions.
+type peerTickets struct {
+	all map[[sha256.Size]byte]*peerTicket            // by the hash of the ticket
+	of  map[uint64]map[[sha256.Size]byte]*peerTicket // those of a session, as all
+}
+
+func newPeerTickets() peerTickets {
+	return peerTickets{map[[sha256.Size]byte]*peerTicket{}, map[uint64]map[[sha256.Size]byte]*peerTicket{}}
+}
+
+func (x peerTickets) add(key [sha256.Size]byte, t *peerTicket) {
+	x.all[key] = t
+	if x.of[t.session] == nil {
+		x.of[t.session] = map[[sha256.Size]byte]*peerTicket{}
+	}
+	x.of[t.session][key] = t
+}
+
+// drop drops those of a session that which says.
+func (x peerTickets) drop(session uint64, which func(*peerTicket) bool) {
+	for key, t := range x.of[session] {
+		if which(t) {
+			delete(x.all, key)
+			delete(x.of[session], key)
+		}
+	}
+	if len(x.of[session]) == 0 {
+		delete(x.of, session)
+	}
+}
 
 // peerTicket is good for one lane of a link until its client says what became of the link, or its time is over: whoever
 // has seen it on the wire can use it for nothing but an attempt at TLS with the worker.
@@ -46,25 +75,20 @@ func (p *Pool) OfferPeer(session, id, link uint64, lanes int, may func(remote st
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, have := time.Now(), 0
-	for key, t := range p.peers {
-		if now.After(t.expires) {
-			delete(p.peers, key)
-		} else if t.session == session {
-			have++
-		}
+	if p.serving[id] != s { // it has ended meanwhile, and its tickets are dropped
+		return nil, fmt.Errorf("%w: worker %d has ended", object.ErrNotFound, id)
 	}
+	now := time.Now()
+	p.peers.drop(session, func(t *peerTicket) bool { return now.After(t.expires) })
+	have := len(p.peers.of[session])
 	if have+lanes > maxPeerTickets {
 		return nil, fmt.Errorf("%w: %d connections of this session's links are awaited already", object.ErrBusy, have)
 	}
-	if p.peers == nil {
-		p.peers = peerTickets{}
-	}
 	for i, secret := range list {
-		p.peers[sha256.Sum256(secret)] = &peerTicket{
+		p.peers.add(sha256.Sum256(secret), &peerTicket{
 			w: s.w, session: session, worker: id, to: clwire.WorkerPeer{Link: link, Index: i}, may: may,
 			expires: now.Add(TicketLife),
-		}
+		})
 	}
 	return list, nil
 }
@@ -73,7 +97,7 @@ func (p *Pool) OfferPeer(session, id, link uint64, lanes int, may func(remote st
 func (p *Pool) peerLane(secret [sha256.Size]byte, remote string, fd int) (ours bool, err error) {
 	p.mu.Lock()
 	now := time.Now()
-	t := p.peers[sha256.Sum256(secret[:])]
+	t := p.peers.all[sha256.Sum256(secret[:])]
 	if t == nil || now.After(t.expires) {
 		p.mu.Unlock()
 		return false, nil
@@ -116,9 +140,5 @@ func (w *worker) givePeer(to clwire.WorkerPeer, fd int) error {
 func (p *Pool) SpendPeer(session, id, link uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key, t := range p.peers {
-		if t.session == session && t.worker == id && t.to.Link == link {
-			delete(p.peers, key)
-		}
-	}
+	p.peers.drop(session, func(t *peerTicket) bool { return t.worker == id && t.to.Link == link })
 }

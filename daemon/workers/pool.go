@@ -97,6 +97,7 @@ func New(o Options, first string) *Pool {
 		wake: make(chan struct{}, 1), probed: make(chan struct{}), looked: make(chan struct{}),
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
+		peers:  newPeerTickets(),
 		shares: newShares(o.Max),
 	}
 	if os.Geteuid() == 0 {

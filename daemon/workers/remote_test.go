@@ -216,3 +216,58 @@ func TestWorkersThatBehaveBadlyForAnotherMachine(t *testing.T) {
 		t.Errorf("fate: %v %q %v", alive, text, err)
 	}
 }
+
+// Tickets of links are bounded for each session, go with their worker, and are dropped for one link alone.
+func TestTicketsOfLinksGoWithTheirWorker(t *testing.T) {
+	p, _ := newPool(t, nil, "remote")
+	p.Probe()
+	a, err := openRemote(t, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openRemote(t, p, func(r *RemoteRequest) { r.Session = 2 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lanes = 8
+	offer := func(session, worker, link uint64) error {
+		_, err := p.OfferPeer(session, worker, link, lanes, nil)
+		return err
+	}
+	have := func(session uint64) (of, all int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.peers.of[session]), len(p.peers.all)
+	}
+	if err := offer(1, b.ID, 1); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("to another session's worker: %v", err)
+	}
+	for link := range uint64(maxPeerTickets / lanes) {
+		if err := offer(1, a.ID, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := offer(1, a.ID, 1000); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := offer(2, b.ID, 7); err != nil {
+		t.Errorf("another session's: %v", err)
+	}
+	p.SpendPeer(1, a.ID, 7)
+	if of, all := have(1); of != maxPeerTickets-lanes || all != maxPeerTickets {
+		t.Errorf("when one link is up %d tickets of the session are left, %d of all", of, all)
+	}
+	if err := p.Release(1, a.ID); err != nil {
+		t.Fatal(err)
+	}
+	if of, all := have(1); of != 0 || all != lanes {
+		t.Errorf("when its worker has ended %d tickets of the session are left, %d of all", of, all)
+	}
+	if err := offer(1, a.ID, 1); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("to a worker that has ended: %v", err)
+	}
+	p.ReleaseSession(2)
+	if of, all := have(2); of != 0 || all != 0 {
+		t.Errorf("in the end %d and %d tickets are left", of, all)
+	}
+}
