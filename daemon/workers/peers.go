@@ -15,8 +15,8 @@ import (
 // maxPeerTickets bounds the tickets of one session's links that may be shown at a time.
 const maxPeerTickets = 1024
 
-// peerTickets let connections of links through to workers. Pool.mu guards them. Nothing here goes through those of other
-// sessions.
+// peerTickets let connections of links through to workers. Pool.mu guards them. Nothing here goes through those of
+// other sessions.
 type peerTickets struct {
 	all map[[sha256.Size]byte]*peerTicket            // by the hash of the ticket
 	of  map[uint64]map[[sha256.Size]byte]*peerTicket // those of a session, as all

@@ -135,7 +135,13 @@ func memfd(size int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "fake"), unix.Ftruncate(fd, int64(size))
 }
 
-func (n *fakeNode) AllocSegment(size uint64, _ func()) (*node.Segment, error) {
+func (n *fakeNode) AllocSegment(size uint64, spare func()) (*node.Segment, error) {
+	n.mu.Lock()
+	short := n.capacity != 0 && n.bytes+size > n.capacity
+	n.mu.Unlock()
+	if short && spare != nil { // as the client does, before it waits
+		spare()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.capacity != 0 && n.bytes+size > n.capacity {
