@@ -91,6 +91,7 @@ type Status struct {
 	PID    int    `json:"pid,omitempty"` // 0: none runs
 	Starts int    `json:"starts"`        // of this daemon's keepers
 	Fault  string `json:"fault,omitempty"`
+	Driver string `json:"driver"` // path or name
 
 	Copies []CopyStatus `json:"copies,omitempty"` // of this daemon's keepers, by way
 }
@@ -147,7 +148,7 @@ func (k *Keeper) Status() *Status {
 	if k.starts == 0 && k.fault == nil {
 		return nil
 	}
-	s := &Status{Starts: k.starts}
+	s := &Status{Starts: k.starts, Driver: k.driver()}
 	for _, way := range slices.Sorted(maps.Keys(k.copies)) {
 		s.Copies = append(s.Copies, k.copies[way])
 	}
@@ -487,14 +488,13 @@ func (k *Keeper) running() (*process, error) {
 
 // start starts the process. mu is held.
 func (k *Keeper) start() (*process, error) {
-	driver := k.opts.Driver
-	if driver == "" {
-		driver = DefaultDriver
-	}
-	argv := append(slices.Clone(k.opts.Args), "keeper", "--driver", driver, "--pin",
+	argv := append(slices.Clone(k.opts.Args), "keeper", "--driver", k.driver(), "--pin",
 		strconv.FormatUint(k.opts.PinBytes, 10))
 	return startProcess(&k.links, k.opts.Executable, argv)
 }
+
+// driver is what the keeper loads.
+func (k *Keeper) driver() string { return cmp.Or(k.opts.Driver, DefaultDriver) }
 
 // answered notes a request that was answered. The turn is held.
 func (k *Keeper) answered(r *clwire.KeeperReply) {

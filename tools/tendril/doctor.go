@@ -32,6 +32,12 @@ type finding struct {
 	State string `json:"state"`
 	Found string `json:"found"`
 	Do    string `json:"do,omitempty"` // what to do about it
+
+	// of a way to the memory of a GPU
+	GPU         string  `json:"gpu,omitempty"`
+	Way         string  `json:"way,omitempty"`
+	MS          float64 `json:"ms,omitempty"`
+	GBPerSecond float64 `json:"gb_per_s,omitempty"`
 }
 
 // doctor collects findings, and prints each as it comes.
@@ -46,7 +52,7 @@ func (d *doctor) note(check, state, do, format string, args ...any) {
 	if state == good {
 		do = ""
 	}
-	f := finding{check, state, plain(fmt.Sprintf(format, args...)), do}
+	f := finding{Check: check, State: state, Found: plain(fmt.Sprintf(format, args...)), Do: do}
 	d.found = append(d.found, f)
 	if !d.c.json && d.err == nil {
 		d.err = d.print(f)
@@ -75,7 +81,7 @@ func (c *cli) doctorVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine, or with --server the way to another one, and say what to do",
-		Long: "Check this machine: kernel, limits, memory, daemon, drivers, a kernel run through a session on each device, disk, clock and certificates.\n" +
+		Long: "Check this machine: kernel, limits, memory, daemon, drivers, a kernel run through a session on each device, every way to the memory of each GPU, disk, clock and certificates.\n" +
 			"With --server check the way to another machine's daemon instead: name, port, TLS, login, version, round trip and bandwidth.\n" +
 			"Each line is ok, warn (it works, not as well as it could) or bad, with what to do. Exit code 1 if a line is bad.\n" +
 			"--report also writes a file for a bug report. Its first lines say what is in it; tokens, keys and names of objects are not.",
@@ -212,6 +218,7 @@ func (d *doctor) checkDaemon() {
 	d.checkStore(status)
 	d.checkDrivers(status)
 	d.checkDevices(conn.Socket())
+	d.checkGPUs(conn)
 	for _, x := range fallbackRows(status) {
 		d.note("done without", notable, "", "%s: %s", x[0], x[1])
 	}

@@ -21,17 +21,21 @@ const (
 
 const doctorPrintTime = 2 * time.Second // for what a kernel prints to arrive
 
+// doctorSession is how the doctor has a session.
+func doctorSession(socket string) session.Config {
+	return session.Config{Program: "tendril doctor", Version: version, Spin: session.DefaultSpin,
+		Dial: func() (sessionnode.Control, error) { return sessionnode.Dial(socket, "tendril doctor") }}
+}
+
 // checkDevices runs a kernel on each device, through a session as a program has one.
 func (d *doctor) checkDevices(socket string) {
 	var mu sync.Mutex
 	var printed bytes.Buffer
 	var why string
-	driver, err := session.New(session.Config{
-		Dial: func() (sessionnode.Control, error) { return sessionnode.Dial(socket, "tendril doctor") }, Version: version,
-		Program: "tendril doctor", Spin: session.DefaultSpin,
-		Log:   func(line string) { mu.Lock(); defer mu.Unlock(); why = line },
-		Print: func(data []byte) { mu.Lock(); defer mu.Unlock(); printed.Write(data) },
-	})
+	cfg := doctorSession(socket)
+	cfg.Log = func(line string) { mu.Lock(); defer mu.Unlock(); why = line }
+	cfg.Print = func(data []byte) { mu.Lock(); defer mu.Unlock(); printed.Write(data) }
+	driver, err := session.New(cfg)
 	if err != nil {
 		d.note("devices", faulty, "", "%v", err)
 		return

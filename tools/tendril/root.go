@@ -90,7 +90,7 @@ func (c *cli) root() *cobra.Command {
 		c.publishVerb(), c.unpublishVerb(), c.placeVerb(),
 		c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
 		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
-		workerVerb(), probeVerb(), keeperVerb(), guardVerb(), c.manVerb(),
+		workerVerb(), probeVerb(), keeperVerb(), importGPUVerb(), guardVerb(), c.manVerb(),
 	)
 	root.SetHelpCommandGroupID("node")
 	root.SetCompletionCommandGroupID("node")

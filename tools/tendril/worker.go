@@ -26,6 +26,9 @@ func workerFlags(cmd *cobra.Command) *worker.Options {
 	return o
 }
 
+// defaultCUDADriver is the keeper's where nobody names another.
+const defaultCUDADriver = keeper.DefaultDriver
+
 // control takes over descriptor 3. What the driver starts must not inherit it.
 func control() (*os.File, error) {
 	if _, err := unix.FcntlInt(controlFD, unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
@@ -67,7 +70,7 @@ func keeperVerb() *cobra.Command {
 	cmd := &cobra.Command{Use: "keeper", Short: "Make the memory of GPUs that objects lie in", Hidden: true,
 		Args: cobra.NoArgs}
 	o := &host.Options{}
-	cmd.Flags().StringVar(&o.Driver, "driver", keeper.DefaultDriver, "the CUDA driver")
+	cmd.Flags().StringVar(&o.Driver, "driver", defaultCUDADriver, "the CUDA driver")
 	cmd.Flags().Uint64Var(&o.PinBytes, "pin", 0, "how many bytes of the store's memory may be pinned")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Control, err = control(); err != nil {
