@@ -104,7 +104,11 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 		}
 	}
 	asking.Wait()
-	obj := putOnGPU(t, conn, gpu, "0123456789", client.CreateOptions{})
+	maker, err := client.Dial(c.Socket) // keeps the memory until its end
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := putOnGPU(t, maker, gpu, "0123456789", client.CreateOptions{})
 	back, err := conn.Create(10, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +124,7 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 	}
 	back.Abort()
 	obj.Release()
+	maker.Close()
 	for range 4 {
 		asking.Go(func() {
 			other, err := client.Dial(c.Socket)

@@ -62,7 +62,7 @@ func TestObjectsOnGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw, err := d.Status(frontdoor.Peer{Admin: true})
-	if err != nil || strings.Contains(string(raw), "keeper") || strings.Contains(string(raw), `"device"`) {
+	if err != nil || strings.Contains(string(raw), "keeper") || strings.Contains(string(raw), `"device":`) {
 		t.Errorf("before anybody asks: %s, %v", raw, err)
 	}
 	gpu, err := conn.FindGPU("cuda:1")
@@ -131,7 +131,7 @@ func TestObjectsOnGPUs(t *testing.T) {
 	}
 	await.Until(t, "release of both, which travel with what follows", func() bool {
 		st, err := conn.Status()
-		return err == nil && !strings.Contains(string(st), `"device"`)
+		return err == nil && !strings.Contains(string(st), `"device":`)
 	})
 	conn.Close()
 	other.Close()
