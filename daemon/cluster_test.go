@@ -306,7 +306,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		{"no address", nodeToken(t, ca), "nowhere", b, object.ErrInvalid, "HOST:PORT"},
 		{"nobody there", nodeToken(t, ca), silent, b, object.ErrTimeout, silent},
 		{"another machine", nodeToken(t, ca), "192.0.2.1:7433", b, object.ErrUnsupported, "--listen"},
-		{"a name that is taken", nodeToken(t, ca), a.address(), named, object.ErrExists, "--node-name"},
+		{"a name that is taken", nodeToken(t, ca), a.address(), named, object.ErrExists, "--name"},
 		{"a member", nodeToken(t, again), named.address(), c, object.ErrExists, "leave"},
 		{"a member of the same", nodeToken(t, ca), a.address(), c, object.ErrExists, "with a"},
 	} {

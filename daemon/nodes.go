@@ -109,7 +109,7 @@ func (d *Daemon) mayJoin(m wire.JoinRequest) error {
 				taken = fmt.Sprintf("node %s (%q) is a member already: if it is not this machine's, its state directory "+
 					"was copied; if this machine left without a word, first: tendril cluster remove %s", n.ID, n.Name, n.Name)
 			case n.Name == m.Name && taken == "":
-				taken = fmt.Sprintf("node %s is called %q already: start this node's daemon with another --node-name", n.ID,
+				taken = fmt.Sprintf("node %s is called %q already: start this node's daemon with another --name", n.ID,
 					n.Name)
 			}
 		}

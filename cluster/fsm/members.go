@@ -25,7 +25,7 @@ func (p *PutNode) apply(s *State, at int64) Result {
 	}
 	for _, other := range s.nodes {
 		if other.Name == p.Node.Name && other.ID != p.Node.ID {
-			return refuse(object.ErrExists, "node %s is called %q already: start this one with another --node-name",
+			return refuse(object.ErrExists, "node %s is called %q already: start this one with another --name",
 				other.ID, other.Name)
 		}
 	}
