@@ -30,7 +30,9 @@ type engine struct {
 	failOnce sync.Once
 	failed   chan struct{} // closed by fail
 	failure  error         // set before failed is closed
-	over     chan struct{} // closed once raft has ended
+
+	closeOnce sync.Once
+	over      chan struct{} // closed once raft has ended
 
 	marking   sync.Mutex
 	markedFor uint64 // the term that has its Nop
@@ -159,8 +161,10 @@ func (e *engine) explain(err error) error {
 }
 
 // close joins raft's goroutines and closes its files. A leader that others can follow hands over first, so that they
-// need not wait until they miss it.
-func (e *engine) close() {
+// need not wait until they miss it. Idempotent: a log can fail while the node is closed.
+func (e *engine) close() { e.closeOnce.Do(e.end) }
+
+func (e *engine) end() {
 	if e.raft.State() == raft.Leader && !e.lastVoter() {
 		_ = e.raft.LeadershipTransfer().Error() // bounded by the election timeout; else they elect one
 	}
@@ -181,9 +185,9 @@ func (e *engine) lastVoter() bool {
 	return f.Error() == nil && soleVoter(f.Configuration().Servers, raft.ServerID(e.id))
 }
 
-// settle waits for a future, or until raft has ended. Raft 1.8 never answers those that are queued in its verifyCh and
+// outcome waits for a future, or until raft has ended. Raft 1.8 never answers those that are queued in its verifyCh and
 // fsmMutateCh then; their goroutines stay.
-func (e *engine) settle(f raft.Future) error {
+func (e *engine) outcome(f raft.Future) error {
 	answer := make(chan error, 1)
 	go func() { answer <- f.Error() }()
 	select {
@@ -202,7 +206,7 @@ func (e *engine) settle(f raft.Future) error {
 // propose appends one command and waits for it. It gives the entry's index, too.
 func (e *engine) propose(raw []byte) (fsm.Result, uint64, error) {
 	future := e.raft.Apply(raw, 0)
-	if err := e.settle(future); err != nil {
+	if err := e.outcome(future); err != nil {
 		return fsm.Result{}, 0, e.proposalError(err)
 	}
 	result, ok := future.Response().(fsm.Result)
@@ -237,7 +241,7 @@ func (e *engine) readIndex(clock func() time.Time) (uint64, error) {
 		return 0, err
 	}
 	commit := e.raft.CommitIndex()
-	if err := e.settle(e.raft.VerifyLeader()); err != nil {
+	if err := e.outcome(e.raft.VerifyLeader()); err != nil {
 		return 0, e.proposalError(err)
 	}
 	if e.raft.CurrentTerm() != term {

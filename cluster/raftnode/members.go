@@ -30,7 +30,7 @@ func (e *engine) setMembers(wanted map[string]bool) (bool, error) {
 	if f == nil {
 		return false, nil
 	}
-	if err := e.settle(f); err != nil {
+	if err := e.outcome(f); err != nil {
 		return false, fmt.Errorf("change the cluster's members: %w", e.proposalError(err))
 	}
 	return true, nil
@@ -71,7 +71,7 @@ func (n *Node) HandOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = await(ctx, n, func() (struct{}, error) { return struct{}{}, e.settle(e.raft.LeadershipTransfer()) })
+	_, err = await(ctx, n, func() (struct{}, error) { return struct{}{}, e.outcome(e.raft.LeadershipTransfer()) })
 	if err != nil {
 		return fmt.Errorf("%w: no other node can lead the cluster: %w", object.ErrBusy, err)
 	}
