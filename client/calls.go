@@ -75,11 +75,17 @@ func (k *call) finish(err error) {
 // its error at once; the reply, when it comes, is undone.
 func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*call, error) {
 	k, err := c.roundTripIn(ctx, 0, kind, p)
-	if err != nil && c.worthRepeating(ctx, kind, err) {
-		return c.roundTripIn(ctx, 0, kind, p)
+	for range mostRepeats {
+		if err == nil || !c.worthRepeating(ctx, kind, err) {
+			break
+		}
+		k, err = c.roundTripIn(ctx, 0, kind, p)
 	}
 	return k, err
 }
+
+// mostRepeats bounds how often a request is sent again whose connection broke: one that comes back can break at once.
+const mostRepeats = 4
 
 // roundTripIn is roundTrip in one life of the connection, or with gen 0 in any, and never repeated.
 func (c *Conn) roundTripIn(ctx context.Context, gen uint64, kind wire.Type, p ipc.Payload) (*call, error) {

@@ -208,19 +208,26 @@ func (c *connection) resumeSession(m wire.ResumeSessionRequest) error {
 	if c.inSession() || c.peer.Remote == "" {
 		return fmt.Errorf("%w: ResumeSession is for another machine's connection without a session", object.ErrInvalid)
 	}
-	if err := c.srv.callBack(&m, c); err != nil {
-		return err
+	for end := time.After(surrenderTime); ; {
+		before, holder, err := c.srv.claimAway(&m, c)
+		if err != nil {
+			return err
+		}
+		if holder == nil {
+			before.Close() // new, and empty
+			break
+		}
+		holder.link.Shutdown()
+		select {
+		case <-holder.departed:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		case <-end:
+			return fmt.Errorf("%w: the session's old connection is still in use", object.ErrBusy)
+		}
 	}
-	a := c.srv.claimAway(&m, c.peer)
-	if a == nil {
-		return errNotKept
-	}
-	if !c.takeOver(a) {
-		c.srv.endAway(a)
-		return fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
-	}
-	c.srv.opts.Backend.SessionAway(a.session, time.Time{}, c.peer.Remote)
-	c.srv.opts.Log.WithFields(c.who()).WithField("session", a.session).Info("front door: a session's client is back")
+	c.srv.opts.Backend.SessionAway(m.Session, time.Time{}, c.peer.Remote)
+	c.srv.opts.Log.WithFields(c.who()).WithField("session", m.Session).Info("front door: a session's client is back")
 	return nil
 }
 
@@ -230,60 +237,44 @@ func (k *keeping) mayResume(of, who Peer, secret *[32]byte) bool {
 		of.Tenant == who.Tenant && of.Subject == who.Subject && of.Role == who.Role
 }
 
-// callBack ends the connection that still has the session, if there is one, and waits for that.
-func (s *Server) callBack(m *wire.ResumeSessionRequest, but *connection) error {
-	s.mu.Lock()
-	var old *connection
-	for c := range s.conns {
-		if c != but && c.mayBeResumed(m, but.peer) {
-			old = c
-		}
-	}
-	s.mu.Unlock()
-	if old == nil {
-		return nil
-	}
-	old.link.Shutdown()
-	select {
-	case <-old.departed:
-		return nil
-	case <-but.ctx.Done():
-		return but.ctx.Err()
-	case <-time.After(surrenderTime):
-		return fmt.Errorf("%w: the session's old connection is still in use", object.ErrBusy)
-	}
-}
-
 func (c *connection) mayBeResumed(m *wire.ResumeSessionRequest, who Peer) bool {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	return c.hasSession && c.session == m.Session && c.keeping.mayResume(c.peer, who, &m.Secret)
+	return c.hasSession && !c.ended && c.session == m.Session && c.keeping.mayResume(c.peer, who, &m.Secret)
 }
 
-// claimAway takes a session that waits for this peer; nil: there is none.
-func (s *Server) claimAway(m *wire.ResumeSessionRequest, who Peer) *awaySession {
+// claimAway makes a session c's that waits for c's peer, and gives what c had in the store before. If a connection has
+// the session still, holder is that one, and nothing is done: it may be another that came back, and broke again.
+// Errors: errNotKept.
+func (s *Server) claimAway(m *wire.ResumeSessionRequest, c *connection) (before *store.Conn, holder *connection,
+	err error) {
 	s.mu.Lock()
-	a := s.away[m.Session]
-	if a == nil || !a.keeping.mayResume(a.peer, who, &m.Secret) {
-		s.mu.Unlock()
-		return nil
+	defer s.mu.Unlock()
+	if a := s.away[m.Session]; a != nil && a.keeping.mayResume(a.peer, c.peer, &m.Secret) {
+		before, ok := c.adopt(a)
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: the connection has ended", object.ErrInvalid)
+		}
+		delete(s.away, m.Session)
+		s.stopTimer(a)
+		return before, nil, nil
 	}
-	delete(s.away, m.Session)
-	s.mu.Unlock()
-	s.stopTimer(a)
-	return a
+	for other := range s.conns {
+		if other != c && other.mayBeResumed(m, c.peer) {
+			return nil, other, nil
+		}
+	}
+	return nil, nil, errNotKept
 }
 
-// takeOver gives a session and what its connection held to this one.
-func (c *connection) takeOver(a *awaySession) bool {
+// adopt gives a session and what its connection held to this one, and this one's own store connection back.
+func (c *connection) adopt(a *awaySession) (before *store.Conn, ok bool) {
 	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
 	if c.ended {
-		c.stateMu.Unlock()
-		return false
+		return nil, false
 	}
-	before := c.store
+	before = c.store
 	c.store, c.session, c.hasSession, c.keeping, c.attached = a.store, a.session, true, a.keeping, a.attached
-	c.stateMu.Unlock()
-	before.Close() // new, and empty; nobody waits for that under stateMu, which a look at all connections takes
-	return true
+	return before, true
 }

@@ -146,6 +146,33 @@ func TestSessionComesBack(t *testing.T) {
 	refused("after its end", mustEnter(t, d, own), *m)
 }
 
+// A client whose connections break while it comes back has several that want its session at once: the last one alone
+// lives, and must get it.
+func TestManyComeBack(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	m := keep(t, mustEnter(t, d, own), time.Hour)
+	for range 30 {
+		links := make([]*ipc.Remote, 4)
+		for i := range links {
+			links[i] = mustEnter(t, d, own)
+		}
+		var tries sync.WaitGroup
+		for _, link := range links {
+			tries.Go(func() {
+				// The others take the session from it: it may find its connection ended, and is never refused.
+				if _, err := ask(link, wire.ResumeSession, m); errors.Is(err, object.ErrPermission) {
+					t.Errorf("refused: %v", err)
+				}
+			})
+		}
+		tries.Wait()
+	}
+	if _, err := ask(mustEnter(t, d, own), wire.ResumeSession, m); err != nil {
+		t.Error(err)
+	}
+}
+
 func mustEnter(t testing.TB, d *farDoor, own *tls.Certificate) *ipc.Remote {
 	t.Helper()
 	link, err := d.enter(t, own)

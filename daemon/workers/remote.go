@@ -60,9 +60,17 @@ type ticket struct {
 	attempts []time.Time // when those that are at it began
 }
 
+// opened is a worker's answer to one request, by the certificate that the client made for it alone.
+type opened struct{ client, worker [sha256.Size]byte }
+
 // OpenRemote gives a session on another machine a worker, as Open does. The worker is ended with Release or
-// ReleaseSession.
+// ReleaseSession. A request whose answer was lost with its connection, and that comes again, gets the same worker.
 func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, error) {
+	if o, ok := p.openedBefore(r); ok {
+		var err error
+		o.Tickets, err = p.Tickets(r.Session, o.ID, lanesTo(r.Lanes), r.From)
+		return o, err
+	}
 	w, err := p.acquire(ctx, r.Request)
 	if err != nil {
 		return OpenedRemote{}, err
@@ -78,8 +86,35 @@ func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, e
 		p.mu.Unlock()
 		return OpenedRemote{}, fmt.Errorf("%w: %w", object.ErrNoDevice, err)
 	}
+	if r.Resume {
+		p.mu.Lock()
+		if s := p.serving[id]; s != nil {
+			s.remote = &opened{r.ClientSHA256, o.WorkerSHA256}
+		}
+		p.mu.Unlock()
+	}
 	p.nudge()
 	return o, nil
+}
+
+// openedBefore finds the worker that an earlier request with the same certificate was given.
+func (p *Pool) openedBefore(r RemoteRequest) (o OpenedRemote, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, s := range p.serving {
+		if r.Resume && s.session == r.Session && s.remote != nil && s.remote.client == r.ClientSHA256 {
+			return OpenedRemote{ID: id, WorkerSHA256: s.remote.worker}, true
+		}
+	}
+	return OpenedRemote{}, false
+}
+
+func lanesTo(n int) []int {
+	lanes := make([]int, n)
+	for i := range lanes {
+		lanes[i] = i
+	}
+	return lanes
 }
 
 func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, error) {
@@ -100,11 +135,7 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	if o.WorkerSHA256, err = w.hearRemoteReady(r.Plaintext); err != nil {
 		return o, err
 	}
-	lanes := make([]int, r.Lanes)
-	for i := range lanes {
-		lanes[i] = i
-	}
-	if o.Tickets, err = p.issueTickets(w, id, lanes, r.From); err != nil {
+	if o.Tickets, err = p.issueTickets(w, id, lanesTo(r.Lanes), r.From); err != nil {
 		return o, err
 	}
 	if !p.listen(w, id) {

@@ -160,6 +160,41 @@ func TestTicketsOpenLanesOnce(t *testing.T) {
 	}
 }
 
+// A client whose connection broke before the answer came asks once more: it must not get a second worker.
+func TestOpenRemoteAgain(t *testing.T) {
+	p, _ := newPool(t, nil, "remote")
+	p.Probe()
+	open := func(client byte, resume bool) OpenedRemote {
+		o, err := openRemote(t, p, func(r *RemoteRequest) { r.ClientSHA256[0], r.Resume = client, resume })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	first, again := open(1, true), open(1, true)
+	if again.ID != first.ID || again.WorkerSHA256 != first.WorkerSHA256 || len(again.Tickets) != 3 {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	if _, err := lane(t, p, first.Tickets[1], "", "good\n"); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("a ticket of the answer that was lost: %v", err)
+	}
+	for i, ticket := range again.Tickets {
+		f, err := lane(t, p, ticket, "", "good\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer(t, f); got != fmt.Sprintf("lane %d\n", i) {
+			t.Errorf("lane %d: %q", i, got)
+		}
+	}
+	if o := open(2, true); o.ID == first.ID {
+		t.Error("another certificate got the same worker")
+	}
+	if a, b := open(3, false), open(3, false); a.ID == b.ID {
+		t.Error("a worker whose client cannot come back was given twice")
+	}
+}
+
 func TestTicketsAreBounded(t *testing.T) {
 	p, _ := newPool(t, nil, "remote")
 	p.Probe()

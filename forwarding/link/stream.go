@@ -133,6 +133,15 @@ func (s *Stream) Close() error {
 	return unix.Close(s.fd)
 }
 
+// Abandon is Close for a stream that another one took the place of: the peer is not told that the session ends, and
+// goes on by another connection.
+func (s *Stream) Abandon() error {
+	s.state.Lock()
+	s.hung.Store(true)
+	s.state.Unlock()
+	return s.Close()
+}
+
 // Shutdown ends the stream in both directions, after what the kernel takes at
 // once, and says so to a peer that would wait for another connection. The Stream stays valid until Close.
 func (s *Stream) Shutdown() {

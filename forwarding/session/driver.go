@@ -104,11 +104,9 @@ type Driver struct {
 
 	mu        sync.Mutex
 	connected bool
-	control   node.Control         // of this node, which memory is shared with; nil without one
-	controls  []node.Control       // all
-	keptMu    sync.Mutex           // held while a daemon is asked
-	kept      map[node.Remote]bool // sessions that outlive their connections
-	shown     []*Platform          // immutable once connected
+	control   node.Control   // of this node, which memory is shared with; nil without one
+	controls  []node.Control // all
+	shown     []*Platform    // immutable once connected
 
 	visible atomic.Pointer[[]*Platform] // shown, once connected
 }
@@ -248,21 +246,14 @@ func (d *Driver) connectedPlatforms() []*Platform {
 
 // joinLocked opens a session with one daemon and shows its platforms.
 func (d *Driver) joinLocked(server Server, selector *devices.Selector) error {
-	control, err := server.Dial()
-	if err != nil {
-		return err
-	}
 	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector,
 		Env: d.cfg.Env})
 	if err != nil {
 		return err
 	}
-	began := d.began()
-	raw, err := control.OpenSession(d.cfg.Version, options)
-	d.tripped(began, trace.CauseConnect, nil, server.Name)
+	control, raw, keeps, err := d.openSession(server, options)
 	if err != nil {
-		control.Close()
-		return fmt.Errorf("the daemon opens no session: %w", err)
+		return err
 	}
 	var snapshot clwire.Snapshot
 	if err := json.Unmarshal(raw, &snapshot); err != nil {
@@ -275,16 +266,38 @@ func (d *Driver) joinLocked(server Server, selector *devices.Selector) error {
 	} else {
 		d.control = control
 	}
-	return d.showLocked(control, &snapshot, selector.Select(&snapshot))
+	return d.showLocked(control, keeps, &snapshot, selector.Select(&snapshot))
+}
+
+// openSession connects to a daemon and opens a session there. keeps: the session outlives its connection from now on.
+func (d *Driver) openSession(server Server, options []byte) (control node.Control, snapshot []byte, keeps bool,
+	err error) {
+	if control, err = server.Dial(); err != nil {
+		return nil, nil, false, err
+	}
+	began := d.began()
+	snapshot, err = control.OpenSession(d.cfg.Version, options)
+	if remote, ok := control.(node.Remote); ok && err == nil && (d.cfg.Resume > 0 || d.cfg.Silence > 0) {
+		var granted time.Duration
+		granted, err = remote.KeepSession(d.cfg.Resume)
+		keeps = granted > 0 && d.cfg.Resume > 0
+	}
+	d.tripped(began, trace.CauseConnect, nil, server.Name)
+	if err != nil {
+		control.Close()
+		return nil, nil, false, fmt.Errorf("the daemon opens no session: %w", err)
+	}
+	return control, snapshot, keeps, nil
 }
 
 // showLocked makes the shadows of the chosen platforms and devices, in the selector's order.
-func (d *Driver) showLocked(control node.Control, snapshot *clwire.Snapshot, choices []devices.Choice) error {
+func (d *Driver) showLocked(control node.Control, keeps bool, snapshot *clwire.Snapshot,
+	choices []devices.Choice) error {
 	byIndex := map[int]*Platform{}
 	for _, choice := range choices {
 		p := byIndex[choice.Platform]
 		if p == nil {
-			p = newPlatform(d, control, uint32(choice.Platform), &snapshot.Platforms[choice.Platform])
+			p = newPlatform(d, control, keeps, uint32(choice.Platform), &snapshot.Platforms[choice.Platform])
 			h, err := d.platforms.Put(p)
 			if err != nil {
 				return err

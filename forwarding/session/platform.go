@@ -23,6 +23,7 @@ import (
 type Platform struct {
 	d       *Driver
 	control node.Control // immutable: of the node that has the devices
+	keeps   bool         // immutable: its session outlives its connections
 	handle  uintptr
 	index   uint32 // in the snapshot
 	info    map[uint32][]byte
@@ -49,8 +50,9 @@ type Device struct {
 	limits   devices.Limits
 }
 
-func newPlatform(d *Driver, control node.Control, index uint32, snapshot *clwire.PlatformSnapshot) *Platform {
-	return &Platform{d: d, control: control, index: index, info: devices.MaskPlatform(snapshot)}
+func newPlatform(d *Driver, control node.Control, keeps bool, index uint32,
+	snapshot *clwire.PlatformSnapshot) *Platform {
+	return &Platform{d: d, control: control, keeps: keeps, index: index, info: devices.MaskPlatform(snapshot)}
 }
 
 func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error {

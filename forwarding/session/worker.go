@@ -66,30 +66,10 @@ func (p *Platform) connOptions(sink conn.Sink) conn.Options {
 		NoCompress: cfg.NoCompress, Resume: cfg.Resume, Silence: cfg.Silence, Log: cfg.Log, Counters: d.counters,
 		Tracer: d.trace,
 	}
-	if remote, ok := p.control.(node.Remote); ok {
-		o.Spin, o.Resumes = cfg.RemoteSpin, d.keepsSession(remote)
+	if _, ok := p.control.(node.Remote); ok {
+		o.Spin, o.Resumes = cfg.RemoteSpin, p.keeps
 	}
 	return o
-}
-
-// keepsSession says whether the session with a daemon outlives its connections, asking for that once, and for the end
-// of calls that nobody answers.
-func (d *Driver) keepsSession(control node.Remote) bool {
-	if d.cfg.Resume <= 0 && d.cfg.Silence <= 0 {
-		return false
-	}
-	d.keptMu.Lock()
-	defer d.keptMu.Unlock()
-	keeps, asked := d.kept[control]
-	if !asked {
-		granted, err := control.KeepSession(d.cfg.Resume)
-		keeps = err == nil && granted > 0 && d.cfg.Resume > 0
-		if d.kept == nil {
-			d.kept = map[node.Remote]bool{}
-		}
-		d.kept[control] = keeps
-	}
-	return keeps
 }
 
 // ask sends a request and waits for its answer; OutOfResources where the worker is gone.

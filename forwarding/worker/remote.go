@@ -125,8 +125,8 @@ func (r *remote) takeOver(index int, f *os.File) bool {
 			r.ended(index, nil)
 			return false
 		}
-		if !r.ended(index, s) {
-			s.Close()
+		if !r.ended(index, s) { // the client made another connection while this one's handshake was under way
+			s.Abandon()
 			return false
 		}
 		r.streams <- s

@@ -48,7 +48,7 @@ func serving(n *rig.Node) bool {
 func cutting(proxy *rig.Proxy, begun func() bool) (cuts func() int) {
 	over, cut := make(chan struct{}), make(chan int)
 	go func() {
-		times, pause := 0, 20*time.Millisecond
+		times, pause := 0, time.Duration(rand.IntN(20))*time.Millisecond
 		for begins := false; ; {
 			select {
 			case <-over:
@@ -83,6 +83,7 @@ func TestResultsWhileConnectionsAreCut(t *testing.T) {
 				t.Fatalf("undisturbed: %v\n%s", err, complained)
 			}
 			for _, way := range [][]string{nil, {"--plaintext"}} {
+				eventually(t, idle(t.Context(), n)) // the worker that serves is this run's
 				cuts := cutting(proxy, func() bool { return serving(n) })
 				got, complained, err := output(t, n,
 					append(append([]string{"--server", proxy.Address(), "--on-loss", "60"}, way...), "--", program)...)
