@@ -40,6 +40,7 @@ type nodes struct {
 func newNodes(t testing.TB) *nodes {
 	ns := &nodes{t, map[*Daemon]func(){}}
 	leaks := goleak.IgnoreCurrent()
+	t.TempDir() // cleanups run in reverse: the folders are removed once the daemons have ended
 	t.Cleanup(func() {
 		var ending sync.WaitGroup
 		for d := range ns.stop {
