@@ -217,6 +217,7 @@ var repeatable = map[wire.Type]bool{
 	wire.CreateDevice:     true,
 	wire.GetDevice:        true,
 	wire.Place:            true,
+	wire.Replicate:        true,
 	wire.AttachObject:     true, // the daemon knows the attempt
 	wire.OpenRemoteWorker: true, // of a kept session: a worker that nobody knows of ends with it
 }

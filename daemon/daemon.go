@@ -72,6 +72,8 @@ type Daemon struct {
 	first          bool // a first start that has not made everything yet
 	anyway         bool // what is missing of the state directory is made anew
 	published      publications
+	replicas       replicas
+	repairTime     atomic.Int64 // ns, for tests; 0 = repairAfter
 	bringing       *bringings
 	transferRate   *transfer.Rate // nil: as fast as it goes
 	pages          pageKeys
@@ -113,7 +115,8 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), peering: newPeering(), ready: func() {},
 		bringing: newBringings(), transferRate: transfer.NewRate(cfg.TransferRate),
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
-		published: publications{tenants: map[string]*held{}}, pages: pageKeys{keys: map[[32]byte]pageKey{}},
+		published: publications{tenants: map[string]*held{}},
+		replicas:  newReplicas(), pages: pageKeys{keys: map[[32]byte]pageKey{}},
 		dialNode: dialTCP,
 	}
 	d.meta.init()

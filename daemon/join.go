@@ -311,7 +311,7 @@ func (d *Daemon) enterNext(next *membership, left republish) MoveResult {
 func (d *Daemon) exportPublished(m *membership) (left republish) {
 	m.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {
-			if slices.Contains(o.Replicas, fsm.Replica{Node: d.meta.node, Incarnation: d.meta.incarnation}) {
+			if !o.Deleted && slices.Contains(o.Replicas, d.ownReplica()) {
 				left.Objects = append(left.Objects, o)
 			}
 		}
@@ -325,11 +325,18 @@ func (d *Daemon) republish(m *membership, left republish) (done int, conflicts [
 	conflicts = []Conflict{}
 	for _, o := range left.Objects {
 		o.Epoch, o.Created = 0, 0
-		o.Replicas = []fsm.Replica{{Node: d.meta.node, Incarnation: d.meta.incarnation}}
+		o.Replicas = []fsm.Replica{d.ownReplica()}
 		_, err := d.proposeIn(m, &fsm.Publish{Object: o})
 		switch {
 		case err == nil:
 			done++
+			d.replicas.note(object.ID(o.ID), o.Tenant, false)
+			if o.Wanted > 1 {
+				_, err = d.proposeIn(m, &fsm.SetReplicas{ID: o.ID, Tenant: o.Tenant, Wanted: o.Wanted})
+			}
+			if err != nil {
+				return done, conflicts, err
+			}
 		case errors.Is(err, object.ErrTimeout) || m.ctx.Err() != nil:
 			return done, conflicts, err
 		default:

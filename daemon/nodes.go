@@ -268,6 +268,7 @@ func (d *Daemon) advertised() (list []string) {
 func (d *Daemon) serveCluster(m *membership) {
 	m.running.Go(func() { d.follow(m) })
 	m.running.Go(func() { m.govern() })
+	m.running.Go(func() { d.repair(m) })
 }
 
 // followPause is how long changes of the metadata are let pass before somebody looks what they were.

@@ -24,6 +24,11 @@ type publications struct {
 	follower *store.Follower // set before the front door opens: what is published here
 }
 
+// ownReplica is a replica at this run of this node.
+func (d *Daemon) ownReplica() fsm.Replica {
+	return fsm.Replica{Node: d.meta.node, Incarnation: d.meta.incarnation}
+}
+
 // held is what is published of one tenant. The connection is the daemon's own.
 type held struct {
 	conn    *store.Conn
@@ -37,7 +42,9 @@ type PublishedStatus struct {
 	SizeBytes uint64    `json:"size_bytes"`
 	Epoch     uint64    `json:"epoch"`
 	Created   time.Time `json:"created"`
-	Nodes     []string  `json:"nodes"` // that hold it
+	Nodes     []string  `json:"nodes"`  // that hold it
+	Wanted    int       `json:"wanted"` // how many are to
+	Have      int       `json:"have"`   // of them, those whose present run has it
 	Here      bool      `json:"here"`
 }
 
@@ -120,8 +127,17 @@ func (p *publications) drop(tenant string, h *held) {
 	}
 }
 
-// settle ends one publication of id, and lets go of what is published no longer.
-func (d *Daemon) settle(tenant string, id object.ID) { d.published.settle(tenant, id, d.isPublished) }
+// settle ends one publication of id, and lets go of what the cluster does not list here any more.
+func (d *Daemon) settle(tenant string, id object.ID) { d.published.settle(tenant, id, d.isListedHere) }
+
+// isListedHere reports whether the metadata, as this node has it, lists a replica of this run.
+func (d *Daemon) isListedHere(id object.ID) (is bool) {
+	d.meta.raft.View(func(s *fsm.State) {
+		o, ok := s.Object(fsm.UUID(id))
+		is = ok && d.isHere(o)
+	})
+	return is
+}
 
 func (d *Daemon) isPublished(id object.ID) (is bool) {
 	d.meta.raft.View(func(s *fsm.State) { _, is = s.Object(fsm.UUID(id)) })
@@ -150,8 +166,11 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	result, err := d.propose(&fsm.Publish{Replace: replace, Object: fsm.Object{
 		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class),
 		SizeBytes: info.SizeBytes, Meta: info.Meta,
-		Replicas: []fsm.Replica{{Node: d.meta.node, Incarnation: d.meta.incarnation}},
+		Replicas: []fsm.Replica{d.ownReplica()},
 	}})
+	if err == nil {
+		d.replicas.note(id, p.Tenant, false)
+	}
 	if err == nil && !d.published.follower.Has(id) { // it went, and the withdrawal may have been too early
 		return 0, errors.Join(fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound,
 			id), d.Unpublish(p.Tenant, id, ""))
@@ -177,10 +196,10 @@ func (d *Daemon) withdraw(id object.ID) {
 	var o fsm.Object
 	var published bool
 	d.meta.raft.View(func(s *fsm.State) { o, published = s.Object(fsm.UUID(id)) })
-	if !published {
+	if !published || !d.isHere(o) { // this node was told to have it no more
 		return
 	}
-	err := d.Unpublish(o.Tenant, id, "")
+	_, err := d.propose(&fsm.Delete{ID: o.ID, Tenant: o.Tenant, Gone: d.ownReplica()})
 	if err != nil && !errors.Is(err, object.ErrNotFound) && d.ctx.Err() == nil {
 		d.log.WithError(err).WithField("name",
 			o.Name).Warn("a published object is gone, but the cluster could not be told; the next start will do it")
@@ -194,7 +213,7 @@ func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
 	return err
 }
 
-// Dropped implements frontdoor.Cluster: a deleted object is published no longer.
+// Dropped implements frontdoor.Cluster: what is deleted at one node is deleted at all.
 func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	var mine bool
 	d.meta.raft.View(func(s *fsm.State) {
@@ -204,7 +223,9 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	if !mine {
 		return false, nil
 	}
-	if err := d.Unpublish(tenant, id, ""); err != nil && !errors.Is(err, object.ErrNotFound) {
+	_, err = d.propose(&fsm.Delete{ID: fsm.UUID(id), Tenant: tenant, Gone: d.ownReplica()})
+	d.settle(tenant, object.ID{})
+	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return true, fmt.Errorf("the object is deleted here, but the cluster could not be told: %w", err)
 	}
 	return true, nil
@@ -249,7 +270,7 @@ func (d *Daemon) EachPublished(tenant, prefix, after string, f func(any, string)
 
 func (d *Daemon) publishedStatus(s *fsm.State, o fsm.Object) PublishedStatus {
 	x := PublishedStatus{ID: object.ID(o.ID), Name: o.Name, SizeBytes: o.SizeBytes, Epoch: o.Epoch,
-		Created: at(o.Created), Nodes: nodeNames(s, o)}
+		Created: at(o.Created), Nodes: nodeNames(s, o), Wanted: max(1, int(o.Wanted)), Have: len(runningReplicas(s, o))}
 	for _, r := range o.Replicas {
 		x.Here = x.Here || r.Node == d.meta.node && r.Incarnation == d.meta.incarnation
 	}
@@ -274,11 +295,12 @@ func (d *Daemon) resumePublishing() error {
 	d.joined.Go(d.followPublished)
 	d.joined.Go(d.followCopies)
 	d.joined.Go(d.dropUnpublished)
+	d.joined.Go(d.followReplicas)
 	return d.whenEntered("tell the cluster what is still published here", d.holdPublished)
 }
 
 func (d *Daemon) holdPublished() error {
-	var mine []fsm.Object
+	var mine, lost []fsm.Object
 	d.meta.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {
 			for _, r := range o.Replicas {
@@ -290,15 +312,29 @@ func (d *Daemon) holdPublished() error {
 	})
 	withdraw := &fsm.Withdraw{Node: d.meta.node, Incarnation: d.meta.incarnation}
 	for _, o := range mine {
+		if o.Deleted { // while this node was away: Withdraw says that it is gone here
+			if err := d.dropReplica(o.Tenant, object.ID(o.ID)); err != nil {
+				return err
+			}
+			lost = append(lost, o)
+			continue
+		}
 		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil &&
 			d.published.follower.Add(object.ID(o.ID)) {
 			withdraw.Keep = append(withdraw.Keep, o.ID)
+			d.replicas.note(object.ID(o.ID), o.Tenant, false)
 			defer d.settle(o.Tenant, object.ID(o.ID))
 		} else {
+			lost = append(lost, o)
 			d.log.WithError(err).WithField("object", o.ID).Debug("a published object is no longer here")
 		}
 	}
 	_, err := d.propose(withdraw)
+	for _, o := range lost {
+		if err == nil && d.isHere(o) { // a daemon that took over from another has its incarnation
+			err = d.removeReplica(object.ID(o.ID), d.ownReplica())
+		}
+	}
 	return err
 }
 

@@ -159,7 +159,7 @@ func (d *Daemon) publishedAs(tenant string, id object.ID) (o fsm.Object, nodes [
 
 // isHere reports whether this node has a replica, as the metadata says.
 func (d *Daemon) isHere(o fsm.Object) bool {
-	return slices.Contains(o.Replicas, fsm.Replica{Node: d.meta.node, Incarnation: d.meta.incarnation})
+	return slices.Contains(o.Replicas, d.ownReplica())
 }
 
 // Elsewhere implements frontdoor.Elsewhere.
@@ -556,11 +556,9 @@ func (h *nodeServer) Probe() transfer.State {
 }
 
 // Take implements transfer.Holder.
-func (h *nodeServer) Take(transfer.ID, transfer.Named) error {
-	return fmt.Errorf("%w: this daemon keeps no replicas on request", object.ErrUnsupported)
-}
+func (h *nodeServer) Take(_ transfer.ID, n transfer.Named) error { return (*Daemon)(h).take(n) }
 
-// Drop implements transfer.Holder: an object that is published no longer is deleted here, too.
+// Drop implements transfer.Holder: nodes learn what they are to delete from the metadata.
 func (h *nodeServer) Drop(from transfer.ID, n transfer.Named) error {
 	return fmt.Errorf("%w: this daemon deletes nothing on request", object.ErrUnsupported)
 }

@@ -104,7 +104,7 @@ func (s *Store) setTTL(e *entry, ttl time.Duration) {
 	}
 	s.unschedule(e)
 	if e.class == object.TTL {
-		e.class, e.held = object.Ephemeral, false
+		e.class, e.held = object.Ephemeral, e.kept
 		if e.name != "" {
 			e.class, e.held = object.Named, true
 		}

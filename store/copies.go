@@ -57,8 +57,29 @@ func (r *Reading) Sums() []byte {
 	return nil
 }
 
-// isCopy reports whether an object may go when memory is short: not where somebody gave it a name, or a time, here.
-func (e *entry) isCopy() bool { return e.cached != nil && e.class == object.Ephemeral }
+// isCopy reports whether an object may go when memory is short: not where somebody gave it a name, or a time, here, and
+// not where it was asked to stay.
+func (e *entry) isCopy() bool { return e.cached != nil && !e.kept && e.class == object.Ephemeral }
+
+// KeepCopy has the store hold an ephemeral object until it is deleted: a cached copy goes no more when memory is short,
+// but to disk, as any other. An object of another class stays anyway. Errors: ErrNotFound; ErrNotSealed.
+func (c *Conn) KeepCopy(id object.ID) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	e := c.s.objects[id]
+	switch {
+	case e == nil || e.tenant != c.tenant || e.state == object.Deleted:
+		return fmt.Errorf("%w: object %s is not here", object.ErrNotFound, id)
+	case e.state != object.Sealed:
+		return fmt.Errorf("%w: object %s is not sealed yet", object.ErrNotSealed, id)
+	}
+	e.kept = true
+	c.s.noteCopy(e)
+	if e.class == object.Ephemeral {
+		e.held = true
+	}
+	return nil
+}
 
 // noteCopy keeps a cached copy's place: it stands where nobody uses it. mu is held.
 func (s *Store) noteCopy(e *entry) {

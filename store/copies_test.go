@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -122,5 +123,44 @@ func TestCopyThatBecameMore(t *testing.T) {
 	if _, err := c.Create(Spec{SizeBytes: 1, Cached: true, Class: object.Named, Name: "x"}); !errors.Is(err,
 		object.ErrInvalid) {
 		t.Errorf("a copy of another class: %v", err)
+	}
+}
+
+// TestKeptCopyStays: a copy that was asked to stay outlives shortness of memory and a time to live that was taken back.
+func TestKeptCopyStays(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 8 << 20})
+	id := object.NewID()
+	if err := copyOf(t, s, "a", id, 3<<20); err != nil {
+		t.Fatal(err)
+	}
+	c, other := connect(t, s, "a"), connect(t, s, "b")
+	if err := other.KeepCopy(id); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("another tenant keeps it: %v", err)
+	}
+	if err := c.KeepCopy(object.NewID()); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("an object that is not here: %v", err)
+	}
+	if err := c.KeepCopy(id); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedBytes(); n != 0 {
+		t.Errorf("%d bytes may go", n)
+	}
+	if _, err := c.Create(Spec{SizeBytes: 6 << 20, Own: true}); !errors.Is(err, object.ErrFull) {
+		t.Errorf("an object that needs its memory: %v", err)
+	}
+	for _, ttl := range []time.Duration{time.Hour, 0} {
+		if err := c.Update(id, "", Change{TTL: &ttl}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := c.Stat(id, ""); err != nil || info.Cached {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := c.Delete(id, ""); err != nil {
+		t.Fatal(err)
+	}
+	if left := there(c, []object.ID{id}); len(left) != 0 {
+		t.Error("it was deleted, and is there")
 	}
 }

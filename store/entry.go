@@ -72,6 +72,7 @@ type entry struct {
 	fault  error          // what the disk last answered
 
 	cached *cachedPlace // of a copy that goes when memory is short; nil: it is none
+	kept   bool         // a copy that stays (KeepCopy)
 
 	summed bool   // checksums are wanted from the seal on
 	sums   []byte // sums.go; nil: not known

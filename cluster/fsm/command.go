@@ -46,6 +46,8 @@ const (
 	TypeSetPolicy         Type = 17
 	TypeSweep             Type = 18
 	TypeRenewCertificate  Type = 19
+	TypeSetReplicas       Type = 20
+	TypeDelete            Type = 21
 )
 
 // Command is one change to the metadata. The commands are the exported structs of this package that have these methods.
@@ -80,10 +82,12 @@ var commandTypes = []struct {
 	{TypeSetPolicy, "SetPolicy", func() Command { return new(SetPolicy) }},
 	{TypeSweep, "Sweep", func() Command { return new(Sweep) }},
 	{TypeRenewCertificate, "RenewCertificate", func() Command { return new(RenewCertificate) }},
+	{TypeSetReplicas, "SetReplicas", func() Command { return new(SetReplicas) }},
+	{TypeDelete, "Delete", func() Command { return new(Delete) }},
 }
 
 // Level says which commands this release knows: a node must know all that its cluster uses.
-const Level = uint16(TypeRenewCertificate)
+const Level = uint16(TypeDelete)
 
 // Encode makes a command's bytes. request makes it idempotent: the same request again, within the last MaxRequests
 // requests, changes nothing and gets the same result; the zero request is never remembered. Errors: ErrProtocol when a

@@ -57,6 +57,8 @@ func samples() []Command {
 		&SetPolicy{Policy{"k", []byte("v"), 9}},
 		&Sweep{},
 		&RenewCertificate{uuid(9), cert},
+		&SetReplicas{uuid(5), "t", 3},
+		&Delete{uuid(5), "t", rep},
 	}
 }
 
@@ -414,6 +416,10 @@ func randomCommand(r *rand.Rand) Command {
 		return &Withdraw{id(), id(), []UUID{id()}}
 	case TypeSetPolicy:
 		return &SetPolicy{Policy{name(), []byte(name()), epoch()}}
+	case TypeSetReplicas:
+		return &SetReplicas{id(), "t", uint16(r.IntN(4))}
+	case TypeDelete:
+		return &Delete{id(), "t", rep()}
 	}
 	return &Sweep{}
 }
@@ -468,8 +474,8 @@ func TestSnapshotAnywhere(t *testing.T) {
 
 func checkInvariants(t *testing.T, s *State) {
 	t.Helper()
-	if len(s.names) != len(s.objects) || len(s.requests) != len(s.order) {
-		t.Fatalf("%d names, %d objects, %d and %d requests", len(s.names), len(s.objects), len(s.requests),
+	if len(s.names)+s.deleted != len(s.objects) || len(s.requests) != len(s.order) {
+		t.Fatalf("%d names, %d deleted, %d objects, %d and %d requests", len(s.names), s.deleted, len(s.objects), len(s.requests),
 			len(s.order))
 	}
 	if names := slices.SortedFunc(maps.Keys(s.names), compareNames); !slices.Equal(names,
@@ -477,7 +483,8 @@ func checkInvariants(t *testing.T, s *State) {
 		t.Fatalf("%v is not in order: %v", names, s.ordered.chunks)
 	}
 	for id, o := range s.objects {
-		if s.names[nameKey{o.Tenant, o.Name}] != id || len(o.Replicas) == 0 || o.Epoch == 0 {
+		_, many := s.wanted[id]
+		if (s.names[nameKey{o.Tenant, o.Name}] == id) == o.Deleted || many != (o.Wanted > 1 && !o.Deleted) || len(o.Replicas) == 0 || o.Epoch == 0 {
 			t.Fatalf("object %+v", o)
 		}
 		seen := map[UUID]bool{}

@@ -30,7 +30,9 @@ func (p *Publish) apply(s *State, at int64) Result {
 	if r := s.checkIncarnation(o.Replicas[0].Node, o.Replicas[0].Incarnation); r.Code != 0 {
 		return r
 	}
-	if old := s.objects[o.ID]; old != nil {
+	if old := s.objects[o.ID]; old != nil && old.Deleted {
+		return refuse(object.ErrNotFound, "object %s was deleted", o.ID)
+	} else if old != nil {
 		return s.publishAgain(old, &o)
 	}
 	key := nameKey{o.Tenant, o.Name}
@@ -43,8 +45,9 @@ func (p *Publish) apply(s *State, at int64) Result {
 	}
 	if taken {
 		delete(s.objects, holder)
+		delete(s.wanted, holder)
 	}
-	o.Created, o.Epoch = at, 1
+	o.Created, o.Epoch, o.Wanted, o.Deleted = at, 1, 0, false
 	s.objects[o.ID] = &o
 	s.bind(key, o.ID)
 	return done(1)
@@ -81,7 +84,7 @@ func (u *Unpublish) apply(s *State, _ int64) Result {
 		id = s.names[nameKey{u.Tenant, u.Name}]
 	}
 	o := s.objects[id]
-	if o == nil {
+	if o == nil || o.Deleted {
 		return refuse(object.ErrNotFound, "no object %s or name %q of tenant %q is published", u.ID, u.Name, u.Tenant)
 	}
 	if o.Tenant != u.Tenant {
@@ -94,6 +97,86 @@ func (u *Unpublish) apply(s *State, _ int64) Result {
 	}
 	s.dropObject(o)
 	return done(0)
+}
+
+// SetReplicas says how many nodes are to have an object. More than there are is good: nodes that join get replicas then.
+type SetReplicas struct {
+	ID     UUID
+	Tenant string
+	Wanted uint16 // 1 to MaxReplicas
+}
+
+func (*SetReplicas) number() Type { return TypeSetReplicas }
+func (x *SetReplicas) walk(c *codec) {
+	x.ID.walk(c)
+	c.str(&x.Tenant, MaxTextBytes)
+	c.u16(&x.Wanted)
+}
+
+func (x *SetReplicas) apply(s *State, _ int64) Result {
+	o, r := s.ownObject(x.ID, x.Tenant)
+	if r.Code != 0 {
+		return r
+	}
+	if x.Wanted < 1 || x.Wanted > MaxReplicas {
+		return refuse(object.ErrInvalid, "%d replicas of object %s: want 1 to %d", x.Wanted, x.ID, MaxReplicas)
+	}
+	if o.Wanted != x.Wanted {
+		o.Wanted = x.Wanted
+		o.Epoch++
+		s.noteWanted(o)
+	}
+	return done(o.Epoch)
+}
+
+// noteWanted keeps the derived set of objects of which several replicas are wanted.
+func (s *State) noteWanted(o *Object) {
+	if o.Wanted > 1 && !o.Deleted {
+		s.wanted[o.ID] = struct{}{}
+	} else {
+		delete(s.wanted, o.ID)
+	}
+}
+
+// ownObject finds a tenant's object that was not deleted.
+func (s *State) ownObject(id UUID, tenant string) (*Object, Result) {
+	o := s.objects[id]
+	switch {
+	case o == nil || o.Deleted:
+		return nil, refuse(object.ErrNotFound, "object %s is not published", id)
+	case o.Tenant != tenant:
+		return nil, refuse(object.ErrPermission, "object %s belongs to another tenant than %q", id, tenant)
+	}
+	return o, Result{}
+}
+
+// Delete takes an object's name away and has every node delete its replica (RemoveReplica says that it did). Gone is
+// the replica that its node deleted before it said so; zero: none.
+type Delete struct {
+	ID     UUID
+	Tenant string
+	Gone   Replica
+}
+
+func (*Delete) number() Type { return TypeDelete }
+func (d *Delete) walk(c *codec) {
+	d.ID.walk(c)
+	c.str(&d.Tenant, MaxTextBytes)
+	d.Gone.walk(c)
+}
+
+func (d *Delete) apply(s *State, _ int64) Result {
+	o, r := s.ownObject(d.ID, d.Tenant)
+	if r.Code != 0 {
+		return r
+	}
+	s.unbind(nameKey{o.Tenant, o.Name})
+	o.Deleted = true
+	o.Epoch++
+	s.deleted++
+	s.noteWanted(o)
+	s.filterReplicas(o, func(x Replica) bool { return x == d.Gone })
+	return done(o.Epoch)
 }
 
 // AddReplica says that a node holds a copy now. Epoch is the object's that was copied.
@@ -114,6 +197,9 @@ func (a *AddReplica) apply(s *State, _ int64) Result {
 	o, r := s.objectAt(a.ID, a.Epoch)
 	if r.Code != 0 {
 		return r
+	}
+	if o.Deleted {
+		return refuse(object.ErrNotFound, "object %s was deleted", a.ID)
 	}
 	if r := s.checkIncarnation(a.Replica.Node, a.Replica.Incarnation); r.Code != 0 {
 		return r
@@ -224,5 +310,10 @@ func (s *State) filterReplicas(o *Object, gone func(Replica) bool) {
 
 func (s *State) dropObject(o *Object) {
 	delete(s.objects, o.ID)
-	s.unbind(nameKey{o.Tenant, o.Name})
+	delete(s.wanted, o.ID)
+	if o.Deleted {
+		s.deleted--
+	} else {
+		s.unbind(nameKey{o.Tenant, o.Name}) // another object may have a deleted one's
+	}
 }

@@ -202,7 +202,7 @@ func (r *Replica) walk(c *codec) {
 }
 
 // Object is a published object: sealed, so its bytes are the same at every replica. Epoch rises with each change of its
-// name or replicas.
+// name, its replicas or their wanted number.
 type Object struct {
 	ID        UUID
 	Tenant    string
@@ -214,6 +214,10 @@ type Object struct {
 	Created   int64 // Unix ns
 	Epoch     uint64
 	Replicas  []Replica // oldest first
+	Wanted    uint16    // replicas; 0: nobody asked for a number
+	// Deleted: the object has no name and is found no more. It stays until no node has a replica, so that a node that
+	// was away learns of it.
+	Deleted bool
 }
 
 func (o *Object) walk(c *codec) {
@@ -227,6 +231,16 @@ func (o *Object) walk(c *codec) {
 	c.i64(&o.Created)
 	c.u64(&o.Epoch)
 	list(c, &o.Replicas, MaxReplicas, (*Replica).walk)
+}
+
+// walkWhole is walk with the fields that version 2 of the snapshot added. Command Publish has those of walk alone.
+func (o *Object) walkWhole(c *codec) {
+	o.walk(c)
+	c.u16(&o.Wanted)
+	c.flag(&o.Deleted)
+	if c.err == nil && o.Wanted > MaxReplicas {
+		c.fail("object %s: %d replicas are wanted, more than %d", o.ID, o.Wanted, MaxReplicas)
+	}
 }
 
 // Policy is one setting that holds for the whole cluster.

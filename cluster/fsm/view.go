@@ -27,7 +27,7 @@ func (s *State) Certificates() []Certificate { return sorted(s.certificates, com
 // Policies lists the policies, by key.
 func (s *State) Policies() []Policy { return sorted(s.policies, cmp.Compare[string]) }
 
-// Objects lists the published objects, by id.
+// Objects lists the published objects, by id, also those with Deleted.
 func (s *State) Objects() []Object {
 	list := sorted(s.objects, compareUUID)
 	for i := range list {
@@ -99,8 +99,32 @@ func (s *State) Revocations() uint64 { return s.revocations }
 // Object finds a published object.
 func (s *State) Object(id UUID) (Object, bool) {
 	o, ok := find(s.objects, id)
+	if !ok || o.Deleted {
+		return Object{}, false
+	}
 	o.Replicas = slices.Clone(o.Replicas)
-	return o, ok
+	return o, true
+}
+
+// Deleted finds an object that was deleted and of which some node may still have a replica.
+func (s *State) Deleted(id UUID) (Object, bool) {
+	o, ok := find(s.objects, id)
+	if !ok || !o.Deleted {
+		return Object{}, false
+	}
+	o.Replicas = slices.Clone(o.Replicas)
+	return o, true
+}
+
+// Replicated lists the objects of which more than one replica is wanted, by id.
+func (s *State) Replicated() []Object {
+	list := make([]Object, 0, len(s.wanted))
+	for id := range s.wanted {
+		o, _ := s.Object(id)
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(a, b Object) int { return compareUUID(a.ID, b.ID) })
+	return list
 }
 
 // ObjectByName finds a published object of a tenant.
@@ -119,7 +143,7 @@ func (s *State) Now() int64 { return s.now }
 func (s *State) Counts() map[string]int {
 	return map[string]int{"nodes": len(s.nodes), "devices": len(s.devices), "tenants": len(s.tenants),
 		"tokens":       len(s.tokens),
-		"certificates": len(s.certificates), "objects": len(s.objects), "policies": len(s.policies),
+		"certificates": len(s.certificates), "objects": len(s.objects) - s.deleted, "deleted": s.deleted, "policies": len(s.policies),
 		"requests": len(s.requests)}
 }
 

@@ -407,6 +407,13 @@ func call(ctx context.Context, conn net.Conn, kind byte, payload func([]byte) []
 	return slices.Clone(answer), nil
 }
 
+// Take asks a node to begin to get a replica of an object. It can be asked again: what is under way goes on, and a
+// failure is told for a while.
+func Take(ctx context.Context, conn net.Conn, n Named) error {
+	_, err := call(ctx, conn, typeTake, n.append)
+	return err
+}
+
 // Probe asks a node how it is.
 func Probe(ctx context.Context, conn net.Conn) (s State, err error) {
 	answer, err := call(ctx, conn, typeProbe, nothing)

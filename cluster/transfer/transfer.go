@@ -116,6 +116,10 @@ func (r *Request) append(b []byte) []byte {
 	return appendText(le.AppendUint32(b, r.Chunks), r.Tenant, maxTenantBytes)
 }
 
+func (n *Named) append(b []byte) []byte {
+	return appendText(le.AppendUint64(append(b, n.ID[:]...), n.Epoch), n.Tenant, maxTenantBytes)
+}
+
 func (s *State) append(b []byte) []byte {
 	b = append(append(b, s.Node[:]...), s.Incarnation[:]...)
 	return le.AppendUint32(le.AppendUint64(le.AppendUint64(b, s.CapacityBytes), s.FreeBytes), s.Transfers)

@@ -316,10 +316,6 @@ func pullReply(chunks uint32, flags byte) func([]byte) []byte {
 	return func(b []byte) []byte { return append(le.AppendUint32(b, chunks), flags) }
 }
 
-func (n *Named) append(b []byte) []byte {
-	return appendText(le.AppendUint64(append(b, n.ID[:]...), n.Epoch), n.Tenant, maxTenantBytes)
-}
-
 // TestHostileAnswers: whatever a node sends, the transfer ends, and says why.
 func TestHostileAnswers(t *testing.T) {
 	b := bytesOf(9, 3*ChunkBytes)

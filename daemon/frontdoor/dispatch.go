@@ -188,6 +188,8 @@ var rows = map[wire.Type]row{
 	wire.Scrub: {slow: true, maxPayload: 2 + wire.MaxScrubPlace, answer: answers((*connection).scrub)},
 	wire.Place: {slow: true, maxPayload: idBytes + stringMax + 2 + wire.MaxPolicy,
 		answer: answers((*connection).place)},
+	wire.Replicate: {mutates: true, slow: true, maxPayload: idBytes + 3*stringMax + 3,
+		answer: answers((*connection).replicate)},
 	wire.StreamRemove: {mutates: true, maxPayload: idBytes + stringMax,
 		answer: done((*connection).streamRemove)},
 	wire.Join:          {maxPayload: joinMax, handle: (*connection).enrolled},

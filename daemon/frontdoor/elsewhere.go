@@ -28,6 +28,8 @@ type Elsewhere interface {
 	Describe(tenant string, id object.ID) (object.Info, error)
 	// Place says, as JSON, where a published object's next replica would go. It may wait for other nodes.
 	Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error)
+	// Replicate says how many nodes are to have a published object, or which, and as JSON how far that is.
+	Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error)
 }
 
 // awayError says that an object is to be brought first.
@@ -93,6 +95,14 @@ func (c *connection) place(m wire.PlaceRequest) (ipc.Payload, error) {
 		return nil, fmt.Errorf("%w: this daemon has no cluster", object.ErrUnsupported)
 	}
 	b, err := c.srv.opts.Elsewhere.Place(c.ctx, c.peer.Tenant, m)
+	return long(b), err
+}
+
+func (c *connection) replicate(m wire.ReplicateRequest) (ipc.Payload, error) {
+	if c.srv.opts.Elsewhere == nil {
+		return nil, fmt.Errorf("%w: this daemon has no cluster", object.ErrUnsupported)
+	}
+	b, err := c.srv.opts.Elsewhere.Replicate(c.ctx, c.peer.Tenant, m)
 	return long(b), err
 }
 

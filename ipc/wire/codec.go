@@ -1282,6 +1282,37 @@ func (m *RenameRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "RenameRequest")
 }
 
+// Append appends the payload: 16 bytes id, str16 name, u16 wanted, str16 to from, bool move.
+func (m *ReplicateRequest) Append(b []byte) []byte {
+	b = append(b, m.ID[:]...)
+	b = field.AppendText(b, m.Name)
+	b = binary.LittleEndian.AppendUint16(b, m.Wanted)
+	b = field.AppendText(b, m.To)
+	b = field.AppendText(b, m.From)
+	b = append(b, field.Bit(m.Move))
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *ReplicateRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(18, "id to name"); p != nil {
+		copy(m.ID[:], p[0:])
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[16:])), "name"))
+	}
+	if p := r.Take(4, "wanted to to"); p != nil {
+		m.Wanted = binary.LittleEndian.Uint16(p)
+		m.To = string(r.Take(int(binary.LittleEndian.Uint16(p[2:])), "to"))
+	}
+	if p := r.Take(2, "from"); p != nil {
+		m.From = string(r.Take(int(binary.LittleEndian.Uint16(p)), "from"))
+	}
+	if p := r.Take(1, "move"); p != nil {
+		m.Move = r.Bool(uint32(p[0]), "move")
+	}
+	return r.End(object.ErrProtocol, "ReplicateRequest")
+}
+
 // Append appends the payload: u64 worker bytes.
 func (m *ReserveDeviceRequest) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.Worker)
@@ -1850,4 +1881,5 @@ var typeNames = map[Type]string{
 	JoinCluster:      "JoinCluster",
 	ClusterStatus:    "ClusterStatus",
 	Place:            "Place",
+	Replicate:        "Replicate",
 }

@@ -105,6 +105,7 @@ const (
 	JoinCluster      Type = 173 // str16 address token
 	ClusterStatus    Type = 175
 	Place            Type = 185 // 16 bytes id, str16 name policy
+	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 )
 
 // Numbers of replies.

@@ -100,6 +100,7 @@ func messages() []message {
 		&TellPeerRequest{Worker: 3, Link: 1 << 33, Up: true, With: "node b", Text: "why"},
 		&ScrubRequest{From: "1f-00@uid:0"},
 		&PlaceRequest{ID: id, Name: "weights", Policy: "near b"},
+		&ReplicateRequest{ID: id, Name: "weights", Wanted: 3, To: "b", From: "a", Move: true},
 		&SetPeerRequest{Authority: hash, Address: "b:7433"},
 		&JoinRequest{Token: id, SecretHash: hash, Node: id, Lowest: 1, Highest: 2, Name: "b", Version: "v1",
 			Request: []byte("der")},

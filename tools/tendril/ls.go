@@ -56,8 +56,9 @@ func (c *cli) lsVerb() *cobra.Command {
 func (c *cli) listPublished(conn *client.Conn, prefix string) error {
 	list := decoded[daemon.PublishedStatus](conn.EachPublished(prefix), "published objects")
 	none := noneOf(client.Query{Prefix: prefix}, "You have no published objects. Publish one: tendril put FILE --publish")
-	return printListing(c, list, none, "ID | SIZE | AGE? | NODES? | NAME", func(o daemon.PublishedStatus) []string {
-		return []string{o.ID.String(), size(o.SizeBytes), since(o.Created), strings.Join(o.Nodes, ","), plain(o.Name)}
+	return printListing(c, list, none, "ID | SIZE | AGE? | REPLICAS? | NODES? | NAME", func(o daemon.PublishedStatus) []string {
+		return []string{o.ID.String(), size(o.SizeBytes), since(o.Created), fmt.Sprintf("%d/%d", o.Have, o.Wanted),
+			strings.Join(o.Nodes, ","), plain(o.Name)}
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,33 +13,55 @@ import (
 func (c *cli) publishVerb() *cobra.Command {
 	var name string
 	var replace bool
+	var replicas uint16
 	cmd := &cobra.Command{
 		Use:   "publish NAME|ID",
 		Short: "List an object of this node for the whole cluster",
 		Long: "List an object of this node under a name in the cluster's metadata. Every node can get it then: the first get at a\n" +
 			"node brings a copy there, which stays until memory is short. The object stays here until tendril unpublish or rm.",
-		Example: "  tendril publish weights\n  tendril publish 0123456789abcdef0123456789abcdef --name weights --replace",
+		Example: "  tendril publish weights\n  tendril publish 0123456789abcdef0123456789abcdef --name weights --replace\n" +
+			"  tendril publish weights --replicas 3",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkReplicas(cmd, replicas); err != nil {
+			return err
+		}
+		return c.asking(func(conn *client.Conn, args []string) error {
 			info, err := lookup(conn, args[0])
 			if err != nil {
 				return fmt.Errorf("publish %s: %w", args[0], err)
 			}
-			_, err = conn.Publish(info.ID, name, replace)
-			return replaceable(err)
-		}),
+			if _, err = conn.Publish(info.ID, name, replace); err != nil {
+				return replaceable(err)
+			}
+			return c.publishedOn(conn, info.ID, args[0], replicas)
+		})(cmd, args)
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the published name (default: the object's own)")
 	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that is published under it")
+	cmd.Flags().Uint16Var(&replicas, "replicas", 0, "how many nodes are to have it; wait until they do")
 	return cmd
+}
+
+// publishedOn waits until as many nodes have what was published as are wanted; 0: this one is enough.
+func (c *cli) publishedOn(conn *client.Conn, id object.ID, what string, replicas uint16) error {
+	if replicas == 0 {
+		return nil
+	}
+	_, err := c.replicas(context.Background(), conn, id, "", client.ReplicateOptions{Wanted: replicas}, true)
+	if err != nil {
+		return fmt.Errorf("%s is published, but its replicas could not be made: %w", what, err)
+	}
+	return nil
 }
 
 func (c *cli) unpublishVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unpublish NAME|ID",
 		Short: "Take an object out of the cluster's list",
-		Long: "Take an object out of the cluster's list. Copies that gets brought to other nodes are deleted; who uses one keeps it\n" +
+		Long: "Take an object out of the cluster's list. Copies and replicas on other nodes are deleted; who uses one keeps it\n" +
 			"as long. On the node where it was put the object stays while its name, or somebody, holds it there.",
 		Example: "  tendril unpublish weights",
 		GroupID: "store",

@@ -19,12 +19,14 @@ const putExample = `  tendril put photo.jpg                     # under the name
   tendril put frame.raw --ttl 10m
   tar c src | tendril put - --name src.tar  # a stream, of any length
   tendril put weights.bin --publish         # for the whole cluster
+  tendril put weights.bin --publish --replicas 3
   tendril put tensor.bin --device cuda:0    # into the memory of a GPU
   tendril put data.bin --json`
 
 func (c *cli) putVerb() *cobra.Command {
 	var name, device string
 	var replace, publish bool
+	var replicas uint16
 	var opts client.CreateOptions
 	cmd := &cobra.Command{
 		Use:     "put FILE|-",
@@ -43,13 +45,20 @@ func (c *cli) putVerb() *cobra.Command {
 				}
 				name = filepath.Base(args[0])
 			}
-			return c.put(args[0], name, device, replace, publish, opts)
+			if replicas != 0 && !publish {
+				return usagef("--replicas is for what is published: --publish")
+			}
+			if err := checkReplicas(cmd, replicas); err != nil {
+				return err
+			}
+			return c.put(args[0], name, device, replace, publish, replicas, opts)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
 	cmd.Flags().BoolVar(&replace, "replace", false,
 		"replace the object that has the name; it is deleted once nobody uses it")
 	cmd.Flags().BoolVar(&publish, "publish", false, "publish it: list it under its name for the whole cluster")
+	cmd.Flags().Uint16Var(&replicas, "replicas", 0, "with --publish: how many nodes are to have it; wait until they do")
 	var persist bool
 	cmd.Flags().BoolVar(&persist, "persist", false, "also keep it on disk, so that it survives a restart")
 	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long the object lives (default: until tendril rm)")
@@ -75,7 +84,8 @@ func (c *cli) putVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) put(file, name, device string, replace, publish bool, opts client.CreateOptions) error {
+func (c *cli) put(file, name, device string, replace, publish bool, replicas uint16,
+	opts client.CreateOptions) error {
 	in, err := openInput(file, c.term.in)
 	if err != nil {
 		return err
@@ -98,6 +108,9 @@ func (c *cli) put(file, name, device string, replace, publish bool, opts client.
 	if publish {
 		if _, err := conn.Publish(id, name, replace); err != nil {
 			return fmt.Errorf("%s is in the store as %q, but it could not be published: %w", file, name, err)
+		}
+		if err := c.publishedOn(conn, id, name, replicas); err != nil {
+			return err
 		}
 	}
 	info, err := conn.Stat(id)

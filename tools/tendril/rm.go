@@ -14,7 +14,7 @@ func (c *cli) rmVerb() *cobra.Command {
 		Use:   "rm NAME|ID…",
 		Short: "Delete objects",
 		Long: "Delete objects. Their names are free at once; their memory is freed when nobody uses them any more. If one object cannot\n" +
-			"be deleted, the command reports it and deletes the others.",
+			"be deleted, the command reports it and deletes the others. A published object is deleted on every node.",
 		Example: "  tendril rm photo.jpg\n  tendril rm a b 0123456789abcdef0123456789abcdef\n  tendril rm --force perhaps",
 		GroupID: "store",
 		Args:    cobra.MinimumNArgs(1),

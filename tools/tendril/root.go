@@ -87,7 +87,7 @@ func (c *cli) root() *cobra.Command {
 		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.clusterVerb(),
 		c.peerVerb(), c.loginVerb(), c.logoutVerb(), c.serversVerb(), c.doctorVerb(), c.uiVerb(), c.proxyVerb(),
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(),
-		c.publishVerb(), c.unpublishVerb(), c.placeVerb(),
+		c.publishVerb(), c.unpublishVerb(), c.placeVerb(), c.replicateVerb(), c.migrateVerb(), c.drainVerb(),
 		c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
 		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
 		workerVerb(), probeVerb(), keeperVerb(), importGPUVerb(), guardVerb(), c.manVerb(),

@@ -1,0 +1,423 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tendril/cluster/fsm"
+	"tendril/cluster/placement"
+	"tendril/cluster/transfer"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// The leader sees to it that objects have as many replicas as are wanted. It asks nodes to take one (replicas.go), and
+// what becomes of that it reads in the metadata: nothing of its own has to survive it.
+
+// Times of repairs.
+const (
+	repairEvery  = 500 * time.Millisecond // between two looks
+	repairAfter  = 15 * time.Second       // without an answer, after which a node's replicas are made anew elsewhere
+	surplusAfter = 5 * time.Second        // that a surplus has to last: somebody may be moving the object
+	takeAgain    = 2 * time.Second        // after which a node is asked again for what it was asked for
+	takeFailed   = takeMemory             // for which a node that failed is not asked for the same
+	maxAsked     = 256                    // replicas that nodes were asked for, in the cluster
+)
+
+// repairer is what the leader keeps of its work; it begins empty.
+type repairer struct {
+	d       *Daemon
+	m       *membership
+	silent  map[fsm.UUID]time.Time  // nodes that do not answer, since when
+	asked   map[takeKey]time.Time   // replicas that a node was asked for, when last
+	failed  map[takeKey]time.Time   // that it could not take, when
+	surplus map[fsm.UUID]time.Time  // objects with too many, since when
+	objects map[fsm.UUID][]fsm.UUID // → nodes in asked
+	nodes   map[fsm.UUID]*fsm.Node  // of the look that is under way
+	known   []placement.Node        // of it, too
+}
+
+type takeKey struct{ object, node fsm.UUID }
+
+func newRepairer(d *Daemon, m *membership) *repairer {
+	return &repairer{d: d, m: m, silent: map[fsm.UUID]time.Time{}, asked: map[takeKey]time.Time{},
+		failed: map[takeKey]time.Time{}, surplus: map[fsm.UUID]time.Time{}, objects: map[fsm.UUID][]fsm.UUID{}}
+}
+
+// repair looks after replicas while this node leads. It ends with the membership.
+func (d *Daemon) repair(m *membership) {
+	r := newRepairer(d, m)
+	for m.ctx.Err() == nil {
+		changed := m.raft.Changed()
+		began := time.Now()
+		if !m.raft.Leads() {
+			r = newRepairer(d, m)
+		} else if r.look() == 0 { // no object has a number
+			select {
+			case <-m.ctx.Done():
+			case <-changed:
+			}
+		}
+		m.pause(max(repairEvery, 4*time.Since(began)))
+	}
+}
+
+// look does what is due, and gives how many objects have a number.
+func (r *repairer) look() int {
+	var list []fsm.Object
+	var nodes []fsm.Node
+	r.m.raft.View(func(s *fsm.State) {
+		if list = s.Replicated(); len(list) > 0 {
+			nodes = s.Nodes()
+		}
+	})
+	if len(list) == 0 {
+		return 0
+	}
+	r.d.probe(r.m.ctx, nodes)
+	r.known = r.d.placeable(nodes)
+	r.nodes = map[fsm.UUID]*fsm.Node{}
+	for i := range nodes {
+		r.nodes[nodes[i].ID] = &nodes[i]
+	}
+	r.noteSilent()
+	r.forgetOld(list)
+	for i := range list {
+		if r.m.ctx.Err() != nil {
+			break
+		}
+		r.arrange(&list[i])
+	}
+	return len(list)
+}
+
+// noteSilent keeps since when nodes do not answer.
+func (r *repairer) noteSilent() {
+	for i := range r.known {
+		id := fsm.UUID(r.known[i].ID)
+		if r.known[i].Away == "" {
+			delete(r.silent, id)
+		} else if _, known := r.silent[id]; !known {
+			r.silent[id] = time.Now()
+		}
+	}
+}
+
+// forgetOld drops what is over: nodes that have what they were asked for, failures that were long ago, objects that are
+// no more.
+func (r *repairer) forgetOld(list []fsm.Object) {
+	now := map[fsm.UUID]*fsm.Object{}
+	for i := range list {
+		now[list[i].ID] = &list[i]
+	}
+	for key := range r.asked {
+		o := now[key.object]
+		_, silent := r.silent[key.node]
+		if o == nil || r.nodes[key.node] == nil || silent || r.isAt(o, key.node) {
+			delete(r.asked, key)
+		}
+	}
+	for key, at := range r.failed {
+		if time.Since(at) > takeFailed {
+			delete(r.failed, key)
+		}
+	}
+	for id := range r.surplus {
+		if now[id] == nil {
+			delete(r.surplus, id)
+		}
+	}
+	r.objects = map[fsm.UUID][]fsm.UUID{}
+	for key := range r.asked {
+		r.objects[key.object] = append(r.objects[key.object], key.node)
+	}
+}
+
+// isAt reports whether a node's present run has a replica.
+func (r *repairer) isAt(o *fsm.Object, node fsm.UUID) bool {
+	n := r.nodes[node]
+	return n != nil && slices.Contains(o.Replicas, fsm.Replica{Node: node, Incarnation: n.Incarnation})
+}
+
+// count is what there is of an object.
+func (r *repairer) count(o *fsm.Object) placement.Count {
+	c := placement.Count{Wanted: int(o.Wanted)}
+	for _, x := range o.Replicas {
+		if !r.isAt(o, x.Node) {
+			continue
+		}
+		c.Have = append(c.Have, x.Node)
+		since, silent := r.silent[x.Node]
+		switch {
+		case silent && time.Since(since) >= r.d.repairAfter():
+			c.Gone = append(c.Gone, x.Node)
+		case silent:
+			c.Silent = append(c.Silent, x.Node)
+		}
+	}
+	for _, node := range r.objects[o.ID] {
+		c.Pending = append(c.Pending, node)
+	}
+	return c
+}
+
+// arrange does what is due for one object.
+func (r *repairer) arrange(o *fsm.Object) {
+	c := r.count(o)
+	if len(c.Have) == len(c.Gone)+len(c.Silent) { // nobody can give it
+		return
+	}
+	for _, node := range r.objects[o.ID] {
+		if key := (takeKey{o.ID, node}); time.Since(r.asked[key]) > takeAgain {
+			r.ask(o, key)
+		}
+	}
+	for range c.Missing() {
+		if !r.askBest(o) {
+			break
+		}
+	}
+	id, some := c.Surplus()
+	since, lasts := r.surplus[o.ID]
+	switch {
+	case !some:
+		delete(r.surplus, o.ID)
+	case !lasts:
+		r.surplus[o.ID] = time.Now()
+	case time.Since(since) >= surplusAfter:
+		delete(r.surplus, o.ID)
+		r.giveUp(o, id)
+	}
+}
+
+// askBest asks the best node for a replica; false: there is none.
+func (r *repairer) askBest(o *fsm.Object) bool {
+	if len(r.asked) >= maxAsked {
+		return false
+	}
+	x := placed(*o)
+	for _, node := range r.objects[o.ID] {
+		x.Replicas = append(x.Replicas, node)
+	}
+	for _, c := range placement.Targets(x, r.known, placement.Policy{}) {
+		key := takeKey{o.ID, c.Node}
+		if _, bad := r.failed[key]; c.OK && !bad {
+			r.objects[o.ID] = append(r.objects[o.ID], c.Node)
+			r.ask(o, key)
+			return true
+		}
+	}
+	return false
+}
+
+// ask asks a node for a replica, the first time or once more.
+func (r *repairer) ask(o *fsm.Object, key takeKey) {
+	r.asked[key] = time.Now()
+	if err := r.d.askToTake(r.m.ctx, *r.nodes[key.node], o); err != nil {
+		delete(r.asked, key)
+		r.failed[key] = time.Now()
+		r.d.log.WithError(err).WithField("object", o.ID).WithField("node",
+			r.nodes[key.node].Name).Debug("a node does not take a replica")
+	}
+}
+
+// giveUp has a node give up its replica, unless the object changed meanwhile.
+func (r *repairer) giveUp(o *fsm.Object, node fsm.UUID) {
+	ctx, cancel := context.WithTimeout(r.m.ctx, proposeTime)
+	defer cancel()
+	_, err := r.m.propose(ctx, &fsm.RemoveReplica{ID: o.ID, Epoch: o.Epoch,
+		Replica: fsm.Replica{Node: node, Incarnation: r.nodes[node].Incarnation}})
+	if err != nil && r.m.ctx.Err() == nil {
+		r.d.log.WithError(err).WithField("object", o.ID).Debug("a surplus replica stays for now")
+	}
+}
+
+// repairAfter is the time without an answer after which a node's replicas count no more.
+func (d *Daemon) repairAfter() time.Duration {
+	if t := d.repairTime.Load(); t > 0 {
+		return time.Duration(t)
+	}
+	return repairAfter
+}
+
+// askToTake has a node begin to take a replica.
+func (d *Daemon) askToTake(ctx context.Context, n fsm.Node, o *fsm.Object) error {
+	named := transfer.Named{ID: o.ID, Epoch: o.Epoch, Tenant: o.Tenant}
+	if n.ID == d.meta.node {
+		return d.take(named)
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := d.dialTransfer(ctx, sourceOf(n))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return transfer.Take(ctx, conn, named)
+}
+
+// ReplicateStatus is what `tendril replicate` shows.
+type ReplicateStatus struct {
+	ID        object.ID `json:"id"`
+	Name      string    `json:"name"`
+	SizeBytes uint64    `json:"size_bytes"`
+	Wanted    int       `json:"wanted"`
+	Have      int       `json:"have"`
+	Nodes     []string  `json:"nodes"`        // that have it
+	Possible  int       `json:"possible"`     // replicas, as the nodes are now
+	To        string    `json:"to,omitempty"` // the node that was asked to take it
+	Done      bool      `json:"done"`         // it is as was asked for, or as far as can be
+	Why       string    `json:"why,omitempty"`
+}
+
+// Replicate implements frontdoor.Elsewhere.
+func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error) {
+	id, err := m.ID, error(nil)
+	if id.IsZero() {
+		if id, err = d.Resolve(tenant, m.Name); err != nil {
+			return nil, err
+		}
+	}
+	o, nodes, ok := d.publishedAs(tenant, id)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: object %s is not published", object.ErrNotFound, id)
+	case object.Kind(o.Kind) != object.Host:
+		return nil, fmt.Errorf("%w: %q lies in the memory of a GPU, and only objects in host memory have replicas",
+			object.ErrUnsupported, o.Name)
+	case m.From != "" && !m.Move:
+		return nil, fmt.Errorf("%w: a replica is moved from a node, or added", object.ErrInvalid)
+	}
+	if m.Wanted > 0 && o.Wanted != m.Wanted {
+		if _, err := d.propose(&fsm.SetReplicas{ID: o.ID, Tenant: tenant, Wanted: m.Wanted}); err != nil {
+			return nil, err
+		}
+	}
+	d.probe(ctx, nodes)
+	done, to := true, ""
+	if m.Move || m.To != "" {
+		if done, to, err = d.placeAt(ctx, m, o, nodes); err != nil {
+			return nil, err
+		}
+	}
+	s := d.replicateStatus(tenant, id, done)
+	s.To = to
+	return json.Marshal(s)
+}
+
+// placeAt has a node take a replica and, where it is to be moved, another one give up its own after that. It says
+// whether that is done, and which node it is.
+func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node) (done bool,
+	name string, err error) {
+	from, err := d.movedFrom(m, o, nodes)
+	if err != nil {
+		return false, "", err
+	}
+	if m.Move && from.Node.IsZero() { // it was moved already
+		return true, m.To, nil
+	}
+	to, err := d.movedTo(m, o, nodes, from)
+	if err != nil {
+		return false, "", err
+	}
+	switch {
+	case to.ID == from.Node:
+		return true, to.Name, nil
+	case !slices.Contains(o.Replicas, fsm.Replica{Node: to.ID, Incarnation: to.Incarnation}):
+		return false, to.Name, d.askToTake(ctx, to, &o)
+	case m.Move:
+		return true, to.Name, d.removeReplica(object.ID(o.ID), from)
+	case m.Wanted == 0 && int(o.Wanted) > 0 && int(o.Wanted) < len(o.Replicas): // else the leader gives one up
+		_, err := d.propose(&fsm.SetReplicas{ID: o.ID, Tenant: o.Tenant, Wanted: uint16(len(o.Replicas))})
+		return true, to.Name, err
+	}
+	return true, to.Name, nil
+}
+
+func nodeNamed(nodes []fsm.Node, name string) (fsm.Node, error) {
+	i := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.Name == name })
+	if i < 0 {
+		return fsm.Node{}, fmt.Errorf("%w: the cluster has no node %.60q", object.ErrNotFound, name)
+	}
+	return nodes[i], nil
+}
+
+// movedFrom gives the replica that is to be given up; the zero one: the node has none.
+func (d *Daemon) movedFrom(m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node) (r fsm.Replica, err error) {
+	if !m.Move {
+		return r, nil
+	}
+	if m.From == "" && d.isHere(o) {
+		return d.ownReplica(), nil
+	}
+	if m.From == "" {
+		return o.Replicas[0], nil
+	}
+	n, err := nodeNamed(nodes, m.From)
+	if i := slices.IndexFunc(o.Replicas, func(x fsm.Replica) bool { return x.Node == n.ID }); err == nil && i >= 0 {
+		r = o.Replicas[i]
+	}
+	return r, err
+}
+
+// movedTo gives the node that is to have a replica.
+func (d *Daemon) movedTo(m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node, from fsm.Replica) (fsm.Node, error) {
+	if m.To != "" {
+		return nodeNamed(nodes, m.To)
+	}
+	if len(o.Replicas) > max(1, int(o.Wanted)) { // enough without that one, or one that came for this
+		for _, n := range nodes {
+			if n.ID != from.Node && slices.Contains(o.Replicas, fsm.Replica{Node: n.ID, Incarnation: n.Incarnation}) {
+				return n, nil
+			}
+		}
+	}
+	list := placement.Targets(placed(o), d.placeable(nodes), placement.Policy{})
+	for _, c := range list {
+		if c.OK {
+			return nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })], nil
+		}
+	}
+	return fsm.Node{}, fmt.Errorf("%w: no node can take %q: %s", object.ErrFull, o.Name, whyNot(list))
+}
+
+// whyNot says of each node why it cannot take a replica.
+func whyNot(list []placement.Choice) string {
+	var all []string
+	for _, c := range list {
+		if !c.OK {
+			all = append(all, c.Name+": "+c.Why)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func (d *Daemon) replicateStatus(tenant string, id object.ID, moved bool) ReplicateStatus {
+	o, nodes, _ := d.publishedAs(tenant, id)
+	x := ReplicateStatus{ID: id, Name: o.Name, SizeBytes: o.SizeBytes, Wanted: max(1, int(o.Wanted)), Nodes: []string{}}
+	known := d.placeable(nodes)
+	for i, n := range nodes {
+		if slices.Contains(o.Replicas, fsm.Replica{Node: n.ID, Incarnation: n.Incarnation}) {
+			x.Nodes = append(x.Nodes, n.Name)
+			if known[i].Away == "" {
+				x.Have++
+			}
+		}
+	}
+	targets := placement.Targets(placed(o), known, placement.Policy{})
+	x.Possible = x.Have
+	for _, c := range targets {
+		if c.OK {
+			x.Possible++
+		}
+	}
+	x.Done = moved && x.Have >= min(x.Wanted, x.Possible)
+	if x.Possible < x.Wanted {
+		x.Why = whyNot(targets)
+	}
+	return x
+}

@@ -1,0 +1,313 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tendril/cluster/fsm"
+	"tendril/cluster/transfer"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// Replicas at this node. The metadata says which nodes are to have an object, and a node follows it: one that is asked
+// to take a replica pulls it, keeps it, and then has itself listed (take). One that is listed no more, or whose object
+// was deleted, deletes it (followReplicas). So a node that was away learns at its return what it is to do.
+
+// Bounds of replicas that a node is asked to take.
+const (
+	maxTaking  = 64               // under way
+	takeMemory = 10 * time.Second // for which a failure is told to who asks again
+	busyTries  = 32               // of a change whose epoch was an older one
+)
+
+// replicas is what this node has, or is about to have. mu is a leaf.
+type replicas struct {
+	mu     sync.Mutex
+	here   map[object.ID]ownedReplica // that the metadata listed here
+	taking map[object.ID]*taking
+}
+
+// ownedReplica is an object of which the metadata listed a replica here. taken: it came from another node.
+type ownedReplica struct {
+	tenant string
+	taken  bool
+}
+
+// taking is a replica that this node was asked to take.
+type taking struct {
+	ended time.Time // zero: it is under way
+	err   error
+}
+
+func newReplicas() replicas {
+	return replicas{here: map[object.ID]ownedReplica{}, taking: map[object.ID]*taking{}}
+}
+
+// note says that the metadata lists a replica here.
+func (r *replicas) note(id object.ID, tenant string, taken bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old, there := r.here[id]; there {
+		taken = taken || old.taken
+	}
+	r.here[id] = ownedReplica{tenant, taken}
+}
+
+func (r *replicas) forget(id object.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.here, id)
+}
+
+func (r *replicas) list() map[object.ID]ownedReplica {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make(map[object.ID]ownedReplica, len(r.here))
+	for id, x := range r.here {
+		list[id] = x
+	}
+	return list
+}
+
+// begin enters a replica that is to be taken; false: it is under way, or has failed (err) a moment ago.
+func (r *replicas) begin(id object.ID) (begun bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	under := 0
+	for other, t := range r.taking {
+		switch {
+		case t.ended.IsZero():
+			under++
+		case time.Since(t.ended) > takeMemory:
+			delete(r.taking, other)
+		}
+	}
+	if t := r.taking[id]; t != nil {
+		return false, t.err
+	}
+	if under >= maxTaking || len(r.taking) >= 4*maxTaking {
+		return false, fmt.Errorf("%w: this node takes %d replicas already", object.ErrBusy, under)
+	}
+	r.taking[id] = &taking{}
+	return true, nil
+}
+
+// end notes what became of it: a success is in the metadata, and forgotten here.
+func (r *replicas) end(id object.ID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.taking, id)
+		return
+	}
+	r.taking[id] = &taking{ended: time.Now(), err: err}
+}
+
+// take begins to get a replica. It comes back at once.
+func (d *Daemon) take(n transfer.Named) error {
+	id := object.ID(n.ID)
+	if begun, err := d.replicas.begin(id); !begun {
+		return err
+	}
+	d.joined.Go(func() {
+		err := d.takeReplica(n)
+		d.replicas.end(id, err)
+		if err != nil && d.ctx.Err() == nil {
+			d.log.WithError(err).WithField("object", id).Warn("cannot take a replica")
+		}
+	})
+	return nil
+}
+
+// takeReplica pulls an object, keeps it, and has the cluster list it here.
+func (d *Daemon) takeReplica(n transfer.Named) error {
+	id := object.ID(n.ID)
+	if err := d.knows(d.ctx, transfer.Request{ID: n.ID, Epoch: n.Epoch, Tenant: n.Tenant}); err != nil {
+		return err
+	}
+	if d.isListedHere(id) {
+		return nil
+	}
+	release, err := d.Bring(d.ctx, n.Tenant, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := d.keep(n.Tenant, id); err != nil {
+		return err
+	}
+	if err := d.addReplica(n.Tenant, id); err != nil {
+		if !errors.Is(err, object.ErrTimeout) { // else it may be listed: followReplicas finds out
+			return errors.Join(err, d.dropCopy(n.Tenant, id))
+		}
+		d.replicas.note(id, n.Tenant, true)
+		return err
+	}
+	d.replicas.note(id, n.Tenant, true)
+	if !d.published.follower.Add(id) {
+		return errors.Join(fmt.Errorf("%w: object %s was deleted while its replica was being made", object.ErrNotFound, id),
+			d.removeReplica(id, d.ownReplica()))
+	}
+	return nil
+}
+
+// keep has the store hold a copy.
+func (d *Daemon) keep(tenant string, id object.ID) error {
+	conn, err := d.store.Connect(store.Owner{Tenant: tenant, Name: "replica"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.KeepCopy(id)
+}
+
+// addReplica has the cluster list a replica here.
+func (d *Daemon) addReplica(tenant string, id object.ID) error {
+	for try := 0; ; try++ {
+		o, _, ok := d.publishedAs(tenant, id)
+		if !ok {
+			return fmt.Errorf("%w: object %s is published no longer", object.ErrNotFound, id)
+		}
+		_, err := d.propose(&fsm.AddReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
+		if !errors.Is(err, object.ErrBusy) || try >= busyTries { // another node's came before
+			return err
+		}
+	}
+}
+
+// removeReplica has the cluster list a replica no more. One that is not listed is no error.
+func (d *Daemon) removeReplica(id object.ID, r fsm.Replica) error {
+	for try := 0; ; try++ {
+		var o fsm.Object
+		d.meta.raft.View(func(s *fsm.State) {
+			var ok bool
+			if o, ok = s.Object(fsm.UUID(id)); !ok {
+				o, _ = s.Deleted(fsm.UUID(id))
+			}
+		})
+		if !slices.Contains(o.Replicas, r) {
+			return nil
+		}
+		_, err := d.propose(&fsm.RemoveReplica{ID: o.ID, Epoch: o.Epoch, Replica: r})
+		if !errors.Is(err, object.ErrBusy) || try >= busyTries {
+			return ignoreNotFound(err)
+		}
+	}
+}
+
+// dropReplica deletes what this node has of an object, whatever holds it here. Who uses it keeps the memory.
+func (d *Daemon) dropReplica(tenant string, id object.ID) error {
+	conn, err := d.store.Connect(store.Owner{Tenant: tenant, Name: "replica"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return ignoreNotFound(conn.Delete(id, ""))
+}
+
+// followReplicas does what the metadata asks of the replicas here, whenever it changed. It ends with d.ctx.
+func (d *Daemon) followReplicas() {
+	for {
+		changed, began := d.meta.raft.Changed(), time.Now()
+		again := false
+		for id, x := range d.replicas.list() {
+			if err := d.followReplica(id, x); err != nil && d.ctx.Err() == nil {
+				d.log.WithError(err).WithField("object", id).Debug("a replica is not yet as the cluster wants it")
+				again = true
+			}
+		}
+		if !d.rest(max(leastRest, 4*time.Since(began))) {
+			return
+		}
+		if again {
+			if !d.rest(enterAgain) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// rest waits; false: the daemon ends.
+func (d *Daemon) rest(t time.Duration) bool {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-d.ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// followReplica does what the metadata asks of one.
+func (d *Daemon) followReplica(id object.ID, x ownedReplica) error {
+	listed, published, deleted := d.replicaState(id)
+	switch {
+	case published && listed:
+		return nil
+	case deleted && listed:
+		if err := d.dropReplica(x.tenant, id); err != nil {
+			return err
+		}
+		if err := d.removeReplica(id, d.ownReplica()); err != nil {
+			return err
+		}
+	case published: // it is to be on other nodes only: nothing is deleted on the word of metadata that may be behind
+		if current, err := d.isUnlisted(id); err != nil || !current {
+			return err
+		}
+		if err := d.dropReplica(x.tenant, id); err != nil {
+			return err
+		}
+	case x.taken:
+		if err := d.dropCopy(x.tenant, id); err != nil {
+			return err
+		}
+	}
+	d.replicas.forget(id)
+	return nil
+}
+
+func (d *Daemon) replicaState(id object.ID) (listed, published, deleted bool) {
+	d.meta.raft.View(func(s *fsm.State) {
+		var o fsm.Object
+		if o, published = s.Object(fsm.UUID(id)); !published {
+			o, deleted = s.Deleted(fsm.UUID(id))
+		}
+		listed = d.isHere(o)
+	})
+	return listed, published, deleted
+}
+
+// isUnlisted asks the cluster's leader whether an object is published, has a replica elsewhere, and none here.
+func (d *Daemon) isUnlisted(id object.ID) (is bool, err error) {
+	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	defer cancel()
+	err = d.meta.now.Load().read(ctx, func(s *fsm.State) {
+		o, ok := s.Object(fsm.UUID(id))
+		n, member := s.Node(d.meta.node)
+		is = ok && member && n.Incarnation == d.meta.incarnation && !d.isHere(o) && len(runningReplicas(s, o)) > 0
+	})
+	return is, err
+}
+
+// runningReplicas gives those whose nodes run the incarnation that made them, as far as the cluster knows.
+func runningReplicas(s *fsm.State, o fsm.Object) (list []fsm.Replica) {
+	for _, r := range o.Replicas {
+		if n, ok := s.Node(r.Node); ok && n.Incarnation == r.Incarnation {
+			list = append(list, r)
+		}
+	}
+	return list
+}

@@ -1,0 +1,201 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/store"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// replicate asks at node i until it is done, and gives what it came to.
+func (x *clusterOf) replicate(i int, name string, o client.ReplicateOptions) (s ReplicateStatus) {
+	x.t.Helper()
+	await.Until(x.t, fmt.Sprintf("%q is as wanted: %+v", name, o), func() bool {
+		raw, err := x.conns[i].Replicate(context.Background(), object.ID{}, name, o)
+		if err == nil {
+			err = json.Unmarshal(raw, &s)
+		}
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		return s.Done
+	})
+	return s
+}
+
+// whole checks that a node's own store has the object, not as a copy that may go, with these bytes.
+func (x *clusterOf) whole(i int, id object.ID, want []byte) {
+	x.t.Helper()
+	info, err := x.conns[i].Stat(id)
+	if err != nil || info.Cached || len(info.Nodes) != 0 {
+		x.t.Fatalf("node %d: %+v, %v", i, info, err)
+	}
+	obj, err := x.conns[i].Get(context.Background(), id, 0)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer obj.Release()
+	if !bytes.Equal(obj.Bytes(), want) {
+		x.t.Errorf("node %d has other bytes", i)
+	}
+}
+
+// has reports whether a node's own store has an object.
+func (x *clusterOf) has(i int, id object.ID) bool {
+	c := x.all[i]
+	conn, err := c.store.Connect(store.Owner{Tenant: fmt.Sprint("uid:", os.Getuid())})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = conn.Stat(id, "")
+	return err == nil
+}
+
+// listed gives the nodes that the metadata lists for an object, as node i knows it.
+func (x *clusterOf) listed(i int, id object.ID) (list []string) {
+	x.all[i].meta.raft.View(func(s *fsm.State) {
+		o, _ := s.Object(fsm.UUID(id))
+		for _, r := range runningReplicas(s, o) {
+			n, _ := s.Node(r.Node)
+			list = append(list, n.Name)
+		}
+	})
+	slices.Sort(list)
+	return list
+}
+
+// TestReplicasSurviveAllButOne: what is acknowledged with three replicas is whole on three nodes, and is there when two
+// of them, the one that published it among them, are gone.
+func TestReplicasSurviveAllButOne(t *testing.T) {
+	x := newCluster(t, 3, nil)
+	for _, size := range []int{0, 1, 3<<20 + 17} {
+		name, want := fmt.Sprint("size", size), noise(uint64(size), size)
+		id := x.put(0, name, want, client.CreateOptions{Meta: []byte(`{"k":1}`)})
+		s := x.replicate(0, name, client.ReplicateOptions{Wanted: 3})
+		if s.Have != 3 || s.Wanted != 3 || len(s.Nodes) != 3 || s.Why != "" {
+			t.Fatalf("%+v", s)
+		}
+		x.share()
+		for i := range x.all {
+			x.whole(i, id, want)
+		}
+	}
+	x.end(0)
+	x.end(1)
+	for _, size := range []int{0, 1, 3<<20 + 17} {
+		if got, err := x.get(2, fmt.Sprint("size", size)); err != nil || !bytes.Equal(got, noise(uint64(size), size)) {
+			t.Errorf("%d bytes with one node left: %v", size, err)
+		}
+	}
+}
+
+// TestMoreReplicasThanNodes: the number is accepted, shown as wanted and had, and reached when a node comes.
+func TestMoreReplicasThanNodes(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	want := noise(7, 1<<20)
+	id := x.put(0, "many", want, client.CreateOptions{})
+	x.share()
+	s := x.replicate(1, "many", client.ReplicateOptions{Wanted: 3})
+	if s.Wanted != 3 || s.Have != 2 || s.Possible != 2 || !strings.Contains(s.Why, "n0: it has a replica") {
+		t.Errorf("%+v", s)
+	}
+	for _, wanted := range []uint16{fsm.MaxReplicas + 1, 65535} {
+		if _, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{
+			Wanted: wanted}); !errors.Is(err, object.ErrInvalid) {
+			t.Errorf("%d replicas: %v", wanted, err)
+		}
+	}
+	c := aNode(t, "late")
+	c.Listen = freePort(t)
+	d := x.ns.start(c)
+	join(t, x.all[0].cfg, x.all[0], d)
+	await.Until(t, "the node that came has the third", func() bool { return len(x.listed(0, id)) == 3 })
+	x.all = append(x.all, d)
+	if !x.has(2, id) {
+		t.Error("it is listed there, and not there")
+	}
+}
+
+// TestDeleteReachesEveryReplica: from a node that has one, and from one that has none.
+func TestDeleteReachesEveryReplica(t *testing.T) {
+	x := newCluster(t, 3, nil)
+	for by := range 3 {
+		want := noise(8, 70_000)
+		id := x.put(0, "gone", want, client.CreateOptions{})
+		x.replicate(0, "gone", client.ReplicateOptions{To: "n1"})
+		x.share()
+		if by == 2 && x.has(2, id) {
+			t.Fatal("node 2 has it")
+		}
+		if err := x.conns[by].Delete(id); err != nil {
+			t.Fatalf("node %d: %v", by, err)
+		}
+		for i := range x.all {
+			await.Until(t, fmt.Sprintf("node %d has it no more", i), func() bool { return !x.has(i, id) })
+		}
+		await.Until(t, "the metadata has it no more", func() bool {
+			counts := map[string]int{}
+			x.all[0].meta.raft.View(func(s *fsm.State) { counts = s.Counts() })
+			return counts["objects"]+counts["deleted"] == 0
+		})
+	}
+}
+
+// TestMove: the object is on the other node then, and not on this one, whatever held it here.
+func TestMove(t *testing.T) {
+	x := newCluster(t, 3, nil)
+	want := noise(9, 2<<20)
+	id := x.put(0, "moved", want, client.CreateOptions{})
+	x.replicate(0, "moved", client.ReplicateOptions{To: "n2", Move: true, From: "n0"})
+	await.Until(t, "it is gone where it was", func() bool { return !x.has(0, id) })
+	if list := x.listed(0, id); !slices.Equal(list, []string{"n2"}) {
+		t.Errorf("on nodes %v", list)
+	}
+	x.share()
+	x.whole(2, id, want)
+	if got, err := x.get(1, "moved"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("from where it went: %v", err)
+	}
+	if _, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{Move: true,
+		To: "nowhere"}); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("to a node that is none: %v", err)
+	}
+}
+
+// TestRepair: a node that does not answer has its replicas made anew elsewhere; when it comes back the surplus goes.
+func TestRepair(t *testing.T) {
+	x := newCluster(t, 4, nil)
+	x.all[0].repairTime.Store(int64(time.Millisecond))
+	want := noise(10, 1<<20)
+	id := x.put(0, "dear", want, client.CreateOptions{})
+	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
+	x.share()
+	list := x.listed(0, id)
+	if len(list) != 2 || list[0] != "n0" {
+		t.Fatalf("on nodes %v", list)
+	}
+	lost := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.cfg.NodeName == list[1] })
+	x.end(lost)
+	other := 0
+	await.Until(t, "another node has a replica", func() bool {
+		other = slices.IndexFunc(x.all, func(d *Daemon) bool {
+			return d.cfg.NodeName != list[0] && d.cfg.NodeName != list[1] &&
+				slices.Contains(x.listed(0, id), d.cfg.NodeName)
+		})
+		return other > 0
+	})
+	x.whole(other, id, want)
+}
