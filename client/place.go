@@ -29,8 +29,8 @@ type ReplicateOptions struct {
 }
 
 // Replicate says how many nodes are to have a published object, or which, by name where id is zero, and gives as JSON
-// how far that is. It does not wait for a transfer: ask again until it is as wanted. Errors: object.ErrNotFound (object,
-// node); object.ErrInvalid; object.ErrFull (no node has room); what the node that was to get it says.
+// how far that is. It does not wait for a transfer: ask again until it is as wanted. Errors: object.ErrNotFound
+// (object, node); object.ErrInvalid; object.ErrFull (no node has room); what the node that was to get it says.
 func (c *Conn) Replicate(ctx context.Context, id object.ID, name string, o ReplicateOptions) (json.RawMessage, error) {
 	k, err := c.roundTrip(ctx, wire.Replicate, &wire.ReplicateRequest{ID: id, Name: name, Wanted: o.Wanted, To: o.To,
 		From: o.From, Move: o.Move})

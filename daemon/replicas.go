@@ -138,9 +138,11 @@ func (d *Daemon) takeReplica(n transfer.Named) error {
 		return err
 	}
 	defer release()
+	d.at("pulled a replica")
 	if err := d.keep(n.Tenant, id); err != nil {
 		return err
 	}
+	d.at("kept a replica")
 	if err := d.addReplica(n.Tenant, id); err != nil {
 		if !errors.Is(err, object.ErrTimeout) { // else it may be listed: followReplicas finds out
 			return errors.Join(err, d.dropCopy(n.Tenant, id))
@@ -148,6 +150,7 @@ func (d *Daemon) takeReplica(n transfer.Named) error {
 		d.replicas.note(id, n.Tenant, true)
 		return err
 	}
+	d.at("listed a replica")
 	d.replicas.note(id, n.Tenant, true)
 	if !d.published.follower.Add(id) {
 		return errors.Join(fmt.Errorf("%w: object %s was deleted while its replica was being made", object.ErrNotFound, id),

@@ -484,7 +484,8 @@ func checkInvariants(t *testing.T, s *State) {
 	}
 	for id, o := range s.objects {
 		_, many := s.wanted[id]
-		if (s.names[nameKey{o.Tenant, o.Name}] == id) == o.Deleted || many != (o.Wanted > 1 && !o.Deleted) || len(o.Replicas) == 0 || o.Epoch == 0 {
+		if (s.names[nameKey{o.Tenant, o.Name}] == id) == o.Deleted || many != (o.Wanted > 1 && !o.Deleted) ||
+			len(o.Replicas) == 0 || o.Epoch == 0 {
 			t.Fatalf("object %+v", o)
 		}
 		seen := map[UUID]bool{}

@@ -99,7 +99,7 @@ func (u *Unpublish) apply(s *State, _ int64) Result {
 	return done(0)
 }
 
-// SetReplicas says how many nodes are to have an object. More than there are is good: nodes that join get replicas then.
+// SetReplicas says how many nodes are to have an object. It may be more than there are: nodes that join get replicas.
 type SetReplicas struct {
 	ID     UUID
 	Tenant string

@@ -15,8 +15,8 @@ type PlaceRequest struct {
 	Policy string // "" = spread; pack; near NODE
 }
 
-// ReplicateRequest says how many nodes are to have a published object, or which. The reply is JSON. It does not wait for
-// a transfer: asked again, it goes on, and says how far it is.
+// ReplicateRequest says how many nodes are to have a published object, or which. The reply is JSON. It does not wait
+// for a transfer: asked again, it goes on, and says how far it is.
 //
 //wire:payload Replicate
 type ReplicateRequest struct {

@@ -120,8 +120,8 @@ func (c *cli) replicas(ctx context.Context, conn *client.Conn, id object.ID, nam
 }
 
 // awaitReplicas is replicas without a word.
-func (c *cli) awaitReplicas(ctx context.Context, conn *client.Conn, id object.ID, name string, o client.ReplicateOptions,
-	wait bool) (s daemon.ReplicateStatus, err error) {
+func (c *cli) awaitReplicas(ctx context.Context, conn *client.Conn, id object.ID, name string,
+	o client.ReplicateOptions, wait bool) (s daemon.ReplicateStatus, err error) {
 	for {
 		raw, err := conn.Replicate(ctx, id, name, o)
 		if err != nil {

@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// joinProcess starts a node in a process of its own, which dies at a step, and has it join.
+func (x *clusterOf) joinProcess(dir, listen, name, kill string) (*nodeProcess, *client.Conn) {
+	x.t.Helper()
+	p := startNodeProcess(x.t, dir, kill, false, "HANDOVER_LISTEN="+listen, "HANDOVER_NAME="+name)
+	conn := dialSoon(x.t, filepath.Join(dir, "s"))
+	if _, err := conn.JoinCluster(x.all[0].address(), nodeToken(x.t, x.all[0].cfg)); err != nil {
+		x.t.Fatal(err)
+	}
+	await.Until(x.t, "the process is a member", func() bool { return infoOf(x.t, conn).Entered })
+	return p, conn
+}
+
+// TestKilledWhileItTakesAReplica: the node is killed (SIGKILL) at each step. Another one takes the replica, and the
+// killed one, when it is back, is listed no more until it is asked again.
+func TestKilledWhileItTakesAReplica(t *testing.T) {
+	for _, step := range []string{"pulled a replica", "kept a replica", "listed a replica"} {
+		t.Run(step, func(t *testing.T) {
+			x := newCluster(t, 2, nil)
+			dir, listen := handoverDir(t), freePort(t)
+			p, _ := x.joinProcess(dir, listen, "killed", step)
+			want := noise(11, 2<<20)
+			id := x.put(0, "dear", want, client.CreateOptions{})
+			if _, err := x.conns[0].Replicate(context.Background(), id, "",
+				client.ReplicateOptions{To: "killed"}); err != nil {
+				t.Fatal(err)
+			}
+			<-p.ended
+			x.all[0].repairTime.Store(1)
+			x.replicate(0, "dear", client.ReplicateOptions{To: "n1"})
+			x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
+			x.share()
+			x.whole(1, id, want)
+
+			startNodeProcess(t, dir, "", false, "HANDOVER_LISTEN="+listen, "HANDOVER_NAME=killed")
+			conn := dialSoon(t, filepath.Join(dir, "s"))
+			await.Until(t, "the node is back", func() bool { return infoOf(t, conn).Entered })
+			await.Until(t, "its old replica is listed no more", func() (gone bool) {
+				x.all[0].meta.raft.View(func(s *fsm.State) {
+					o, _ := s.Object(fsm.UUID(id))
+					gone = len(o.Replicas) == 2
+				})
+				return gone
+			})
+			if list := x.listed(0, id); !slices.Equal(list, []string{"n0", "n1"}) {
+				t.Errorf("on nodes %v", list)
+			}
+			if o, err := conn.GetByName(t.Context(), "dear", 0); err != nil || !bytes.Equal(o.Bytes(), want) {
+				t.Errorf("a get at the node that is back: %v", err)
+			}
+		})
+	}
+}
+
+// TestGiverIsKilled: what was acknowledged with two replicas is there after its publisher was killed.
+func TestGiverIsKilled(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	p, conn := x.joinProcess(handoverDir(t), freePort(t), "giver", "")
+	want := noise(12, 3<<20+5)
+	buf, err := conn.Create(uint64(len(want)), client.CreateOptions{Name: "dear", Class: object.Named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(buf.Bytes(), want)
+	o, err := buf.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Publish(o.ID(), "", false); err != nil {
+		t.Fatal(err)
+	}
+	y := &clusterOf{t: t, conns: []*client.Conn{conn}}
+	y.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	x.all[0].repairTime.Store(1)
+	await.Until(t, "both nodes that are left have it", func() bool {
+		list := x.listed(0, o.ID())
+		return slices.Contains(list, "n0") && slices.Contains(list, "n1")
+	})
+	for i := range x.all {
+		x.share()
+		x.whole(i, o.ID(), want)
+	}
+}
