@@ -268,7 +268,7 @@ func TestSessionsAreChecked(t *testing.T) {
 	if _, err := d.OpenWorker(id+1, 0); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("no such session: %v", err)
 	}
-	if _, _, err := d.WorkerFate(id, 7); !errors.Is(err, object.ErrNotFound) {
+	if _, _, err := d.WorkerFate(t.Context(), id, 7); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("no such worker: %v", err)
 	}
 	d.CloseWorker(id, 7)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -166,7 +167,7 @@ func (d *Daemon) peers() (list []PeerStatus) {
 }
 
 // DialPeer implements frontdoor.Peers.
-func (d *Daemon) DialPeer(session uint64, m wire.DialPeerRequest) error {
+func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRequest) error {
 	s, err := d.sessions.get(session)
 	if err != nil {
 		return err
@@ -187,9 +188,12 @@ func (d *Daemon) DialPeer(session uint64, m wire.DialPeerRequest) error {
 	slices.SortStableFunc(peers, func(a, b PeerStatus) int { // the address that the node itself names first
 		return cmp.Compare(btoi(b.Address == offer.Address), btoi(a.Address == offer.Address))
 	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	var faults []error
 	for _, p := range peers {
-		if err = d.connectPeer(s, m, offer, p.Address); err == nil {
+		if err = d.connectPeer(ctx, s, m, offer, p.Address); err == nil {
 			return nil
 		}
 		faults = append(faults, fmt.Errorf("%s: %w", p.Address, err))
@@ -205,17 +209,17 @@ func btoi(b bool) int {
 }
 
 // connectPeer makes a link's connections to one address.
-func (d *Daemon) connectPeer(s *session, m wire.DialPeerRequest, offer pki.Offer, address string) error {
+func (d *Daemon) connectPeer(ctx context.Context, s *session, m wire.DialPeerRequest, offer pki.Offer, address string) error {
 	for i, ticket := range offer.Tickets {
-		if err := d.connectLane(s, m, offer, [ipc.TicketBytes]byte(ticket), i, address); err != nil {
+		if err := d.connectLane(ctx, s, m, offer, [ipc.TicketBytes]byte(ticket), i, address); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *Daemon) connectLane(s *session, m wire.DialPeerRequest, offer pki.Offer, ticket [ipc.TicketBytes]byte,
-	index int, address string) error {
+func (d *Daemon) connectLane(ctx context.Context, s *session, m wire.DialPeerRequest, offer pki.Offer,
+	ticket [ipc.TicketBytes]byte, index int, address string) error {
 	dialer := net.Dialer{Timeout: peerDialTime, Control: func(_, _ string, raw syscall.RawConn) error {
 		var set error
 		err := raw.Control(func(fd uintptr) {
@@ -224,7 +228,7 @@ func (d *Daemon) connectLane(s *session, m wire.DialPeerRequest, offer pki.Offer
 		})
 		return errors.Join(err, set)
 	}}
-	conn, err := dialer.DialContext(s.ctx, "tcp", address)
+	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}

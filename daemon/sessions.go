@@ -304,6 +304,6 @@ func (d *Daemon) ReserveDevice(session, worker, bytes uint64) error {
 }
 
 // WorkerFate implements frontdoor.Backend.
-func (d *Daemon) WorkerFate(session, worker uint64) (alive bool, text string, err error) {
-	return d.pool.Fate(session, worker)
+func (d *Daemon) WorkerFate(ctx context.Context, session, worker uint64) (alive bool, text string, err error) {
+	return d.pool.Fate(ctx, session, worker)
 }

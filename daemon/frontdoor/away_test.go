@@ -146,6 +146,21 @@ func TestSessionComesBack(t *testing.T) {
 	refused("after its end", mustEnter(t, d, own), *m)
 }
 
+// What a broken connection still waits for does not keep its session from the one that comes.
+func TestWaitsDoNotHoldAResumptionUp(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	link := mustEnter(t, d, own)
+	m := keep(t, link, time.Hour)
+	// the backend never answers this one
+	if err := link.Send(ipc.AppendFrame(nil, wire.WorkerFate, 0, 9, &wire.Number{N: 7})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(mustEnter(t, d, own), wire.ResumeSession, m); err != nil {
+		t.Error(err)
+	}
+}
+
 // A client whose connections break while it comes back has several that want its session at once: the last one alone
 // lives, and must get it.
 func TestManyComeBack(t *testing.T) {

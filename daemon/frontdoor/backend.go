@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -75,8 +76,8 @@ type Backend interface {
 	// no more; what was allowed before stays.
 	ReserveDevice(session, worker, bytes uint64) error
 	// WorkerFate says whether the worker lives and, when not, how it ended ("killed by SIGSEGV"). It waits up
-	// to 1 s for an end that is under way.
-	WorkerFate(session, worker uint64) (alive bool, text string, err error)
+	// to 1 s for an end that is under way, or until ctx ends.
+	WorkerFate(ctx context.Context, session, worker uint64) (alive bool, text string, err error)
 }
 
 // Cluster is what the front door asks of the cluster's metadata. As Backend says.

@@ -184,7 +184,7 @@ var rows = map[wire.Type]row{
 	wire.GetDevice: {local: true, maxPayload: idBytes + stringMax, handle: on((*connection).getDevice)},
 	wire.CopyObject: {local: true, mutates: true, maxPayload: 2*(idBytes+8) + stringMax + 8,
 		handle: on((*connection).copyObject)},
-	wire.GPUs:  {maxPayload: 0, handle: on((*connection).gpus)},
+	wire.GPUs:  {local: true, maxPayload: 0, handle: on((*connection).gpus)},
 	wire.Scrub: {slow: true, maxPayload: 2 + wire.MaxScrubPlace, answer: answers((*connection).scrub)},
 	wire.Place: {slow: true, maxPayload: idBytes + stringMax + 2 + wire.MaxPolicy,
 		answer: answers((*connection).place)},

@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -122,8 +123,12 @@ func (b *fakeBackend) ReserveDevice(session, worker, bytes uint64) error {
 	}
 	return nil
 }
-func (b *fakeBackend) WorkerFate(session, worker uint64) (bool, string, error) {
-	<-b.fate
+func (b *fakeBackend) WorkerFate(ctx context.Context, session, worker uint64) (bool, string, error) {
+	select {
+	case <-b.fate:
+	case <-ctx.Done():
+		return true, "", nil
+	}
 	return true, fmt.Sprintf("worker %d of session %d", worker, session), nil
 }
 

@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"context"
 	"fmt"
 
 	"tendril/ipc"
@@ -14,8 +15,9 @@ import (
 type Peers interface {
 	// OfferPeer gives a signed offer (pki.Offer) of tickets to a worker.
 	OfferPeer(session uint64, m wire.OfferPeerRequest) ([]byte, error)
-	// DialPeer connects a worker to the node that made an offer, if that is a peer of this node. It may take seconds.
-	DialPeer(session uint64, m wire.DialPeerRequest) error
+	// DialPeer connects a worker to the node that made an offer, if that is a peer of this node. It may take seconds, and
+	// ends with ctx.
+	DialPeer(ctx context.Context, session uint64, m wire.DialPeerRequest) error
 	// PairPeers connects two workers of this node.
 	PairPeers(session uint64, m wire.PairPeersRequest) error
 	// TellPeer takes down what became of a link.
@@ -47,9 +49,9 @@ func (c *connection) dialPeer(f *ipc.Frame, m wire.DialPeerRequest) error {
 		return err
 	}
 	m.Offer = append([]byte(nil), m.Offer...) // the frame's
-	header := ipc.Frame{Header: f.Header}
+	header, session := ipc.Frame{Header: f.Header}, c.session
 	return c.later(store.WaitBytes+uint64(len(m.Offer)), func() {
-		err := peers.DialPeer(c.session, m)
+		err := peers.DialPeer(c.ctx, session, m)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.answer(&header, nil, err)

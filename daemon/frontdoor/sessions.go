@@ -138,7 +138,7 @@ func (c *connection) closeWorker(m wire.Number) error {
 func (c *connection) workerFate(f *ipc.Frame, m wire.Number) error {
 	header, session := ipc.Frame{Header: f.Header}, c.session
 	return c.later(store.WaitBytes, func() {
-		alive, text, err := c.srv.opts.Backend.WorkerFate(session, m.N)
+		alive, text, err := c.srv.opts.Backend.WorkerFate(c.ctx, session, m.N)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.answer(&header, &wire.WorkerFateReply{Alive: alive, Text: text}, err)

@@ -49,7 +49,7 @@ func TestNothingOutlivesItsSession(t *testing.T) {
 			if _, err := o.Socket.WriteString("k"); err != nil {
 				return err
 			}
-			alive, _, err := p.Fate(1, o.ID)
+			alive, _, err := p.Fate(t.Context(), 1, o.ID)
 			if alive {
 				err = fmt.Errorf("its worker does not end: %w", err)
 			}

@@ -42,7 +42,7 @@ func TestWorkersThatTakeTooMuchAreEnded(t *testing.T) {
 			if !strings.Contains(w.fate, x.flag) {
 				t.Errorf("it ended otherwise: %q", w.fate)
 			}
-			if alive, why, err := p.Fate(1, neighbour.ID); !alive || err != nil {
+			if alive, why, err := p.Fate(t.Context(), 1, neighbour.ID); !alive || err != nil {
 				t.Errorf("another tenant's worker: %q, %v", why, err)
 			}
 		})
@@ -66,7 +66,7 @@ func TestForksAreNotChargedTwice(t *testing.T) {
 	for range 3 {
 		p.checkLimits()
 	}
-	if alive, why, err := p.Fate(1, o.ID); !alive || err != nil {
+	if alive, why, err := p.Fate(t.Context(), 1, o.ID); !alive || err != nil {
 		t.Errorf("it was ended for pages that its children share: %q, %v", why, err)
 	}
 }

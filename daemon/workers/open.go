@@ -229,8 +229,8 @@ func (p *Pool) find(session, id uint64) (*assigned, error) {
 }
 
 // Fate says whether a worker is alive and how it ended otherwise. Since a client asks when its socket hung up, it waits
-// up to a second for the end. ErrNotFound when the session has no such worker.
-func (p *Pool) Fate(session, id uint64) (alive bool, text string, err error) {
+// up to a second for the end, or until ctx ends. ErrNotFound when the session has no such worker.
+func (p *Pool) Fate(ctx context.Context, session, id uint64) (alive bool, text string, err error) {
 	s, err := p.find(session, id)
 	if err != nil {
 		return false, "", err
@@ -239,6 +239,8 @@ func (p *Pool) Fate(session, id uint64) (alive bool, text string, err error) {
 	case <-s.w.done:
 		return false, s.w.fate, nil
 	case <-time.After(fateLimit):
+		return true, "", nil
+	case <-ctx.Done():
 		return true, "", nil
 	case <-p.ctx.Done():
 		return true, "", nil

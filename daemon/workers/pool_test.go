@@ -287,10 +287,10 @@ func TestWorkerThatDiesIsSeen(t *testing.T) {
 	p, _ := newPool(t, nil, "good")
 	o, facts := open(t, p, 1, me())
 	other, _ := open(t, p, 2, me())
-	if alive, _, err := p.Fate(1, o.ID); !alive || err != nil {
+	if alive, _, err := p.Fate(t.Context(), 1, o.ID); !alive || err != nil {
 		t.Errorf("alive %v, %v", alive, err)
 	}
-	if _, _, err := p.Fate(2, o.ID); !errors.Is(err, object.ErrNotFound) {
+	if _, _, err := p.Fate(t.Context(), 2, o.ID); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("another session's worker: %v", err)
 	}
 	if err := p.Release(2, o.ID); !errors.Is(err, object.ErrNotFound) {
@@ -304,17 +304,17 @@ func TestWorkerThatDiesIsSeen(t *testing.T) {
 		t.Errorf("read %d, %v after its death", n, err)
 	}
 	eventually(t, "its fate", func() bool {
-		alive, text, err := p.Fate(1, o.ID)
+		alive, text, err := p.Fate(t.Context(), 1, o.ID)
 		return err == nil && !alive && text == "killed by SIGKILL"
 	})
-	if alive, _, err := p.Fate(2, other.ID); !alive || err != nil {
+	if alive, _, err := p.Fate(t.Context(), 2, other.ID); !alive || err != nil {
 		t.Errorf("the other session's worker: %v, %v", alive, err)
 	}
 	if err := p.Release(1, o.ID); err != nil {
 		t.Error(err)
 	}
 	p.ReleaseSession(2)
-	if _, _, err := p.Fate(2, other.ID); !errors.Is(err, object.ErrNotFound) {
+	if _, _, err := p.Fate(t.Context(), 2, other.ID); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("after its session: %v", err)
 	}
 	if _, err := other.Socket.Read(make([]byte, 1)); err == nil {
@@ -407,7 +407,7 @@ func TestReprobeKeepsSessions(t *testing.T) {
 	if err != nil || len(after) != 2 || len(before) != 1 {
 		t.Fatalf("platforms %d, then %d, %v", len(before), len(after), err)
 	}
-	if alive, _, err := p.Fate(1, o.ID); !alive || err != nil {
+	if alive, _, err := p.Fate(t.Context(), 1, o.ID); !alive || err != nil {
 		t.Errorf("the session's worker: %v %v", alive, err)
 	}
 	w, err := p.Open(t.Context(), Request{Session: 1, Platform: before[0], Tenant: me()})
@@ -466,21 +466,21 @@ func TestCachesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.checkUse(filepath.Base(dir))
-	if alive, fate, err := p.Fate(1, o.ID); !alive || err != nil {
+	if alive, fate, err := p.Fate(t.Context(), 1, o.ID); !alive || err != nil {
 		t.Fatalf("below the limit: %q, %v", fate, err)
 	}
 	if err := os.WriteFile(fill, make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "its worker's end", func() bool {
-		alive, fate, err := p.Fate(1, o.ID)
+		alive, fate, err := p.Fate(t.Context(), 1, o.ID)
 		return err == nil && !alive && strings.Contains(fate, "kernel cache")
 	})
 	eventually(t, "its cache's end", func() bool {
 		_, err := os.Stat(fill)
 		return errors.Is(err, os.ErrNotExist)
 	})
-	if alive, fate, err := p.Fate(2, neighbour.ID); !alive || err != nil {
+	if alive, fate, err := p.Fate(t.Context(), 2, neighbour.ID); !alive || err != nil {
 		t.Errorf("another tenant's worker: %q, %v", fate, err)
 	}
 	open(t, p, 3, me())

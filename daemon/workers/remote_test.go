@@ -247,7 +247,7 @@ func TestWorkersThatBehaveBadlyForAnotherMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if alive, text, err := p.Fate(1, o.ID); !alive || err != nil {
+	if alive, text, err := p.Fate(t.Context(), 1, o.ID); !alive || err != nil {
 		t.Errorf("fate: %v %q %v", alive, text, err)
 	}
 }
