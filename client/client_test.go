@@ -70,7 +70,7 @@ func (b *backend) ReserveDevice(_, _, bytes uint64) error {
 	}
 	return nil
 }
-func (b *backend) WorkerFate(uint64, uint64) (bool, string, error) {
+func (b *backend) WorkerFate(context.Context, uint64, uint64) (bool, string, error) {
 	return false, "killed by SIGSEGV", nil
 }
 

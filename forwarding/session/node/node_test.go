@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -76,7 +77,7 @@ func (d *daemon) ResumeWorker(_, worker uint64, _ []int) ([][32]byte, error) {
 
 func (d *daemon) CloseWorker(_, worker uint64) { d.note("end of worker %d", worker) }
 
-func (d *daemon) WorkerFate(_, worker uint64) (bool, string, error) {
+func (d *daemon) WorkerFate(_ context.Context, _, worker uint64) (bool, string, error) {
 	return false, fmt.Sprintf("worker %d was killed by SIGSEGV", worker), nil
 }
 
@@ -99,7 +100,7 @@ func (d *daemon) OfferPeer(_ uint64, m wire.OfferPeerRequest) ([]byte, error) {
 	return fmt.Appendf(nil, "offer of worker %d", m.Worker), nil
 }
 
-func (d *daemon) DialPeer(_ uint64, m wire.DialPeerRequest) error {
+func (d *daemon) DialPeer(_ context.Context, _ uint64, m wire.DialPeerRequest) error {
 	d.note("dial %d with %s", m.Worker, m.Offer)
 	return nil
 }
