@@ -209,7 +209,8 @@ func btoi(b bool) int {
 }
 
 // connectPeer makes a link's connections to one address.
-func (d *Daemon) connectPeer(ctx context.Context, s *session, m wire.DialPeerRequest, offer pki.Offer, address string) error {
+func (d *Daemon) connectPeer(ctx context.Context, s *session, m wire.DialPeerRequest, offer pki.Offer,
+	address string) error {
 	for i, ticket := range offer.Tickets {
 		if err := d.connectLane(ctx, s, m, offer, [ipc.TicketBytes]byte(ticket), i, address); err != nil {
 			return err

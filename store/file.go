@@ -1,6 +1,10 @@
 package store
 
 import (
+	"maps"
+	"slices"
+	"time"
+
 	"tendril/store/object"
 	"tendril/store/spill"
 )
@@ -55,6 +59,40 @@ func (s *Store) trashFile(e *entry) {
 	s.trash = append(s.trash, e)
 }
 
+// removeEvery is how often the removal of files that stayed is tried again.
+const removeEvery = 10 * time.Second
+
+// removeAgain tries to remove the files of deleted objects that could not be removed, and says when to do so next. mu
+// is held, and let go meanwhile. An error means that the others would fare alike.
+func (s *Store) removeAgain(now time.Time) (next time.Duration) {
+	if len(s.undead) == 0 || s.spill == nil || s.closed {
+		return keepAtMost
+	}
+	if wait := s.removing.Sub(now); wait > 0 {
+		return wait
+	}
+	left := slices.Collect(maps.Keys(s.undead))
+	s.transfers.Add(1)
+	s.mu.Unlock()
+	gone := 0
+	for _, id := range left {
+		if s.spill.RemoveAgain(id) != nil {
+			break
+		}
+		gone++
+	}
+	s.mu.Lock()
+	s.transfers.Done()
+	for _, id := range left[:gone] {
+		delete(s.undead, id)
+	}
+	s.removing = now.Add(removeEvery)
+	if len(s.undead) == 0 {
+		return keepAtMost
+	}
+	return removeEvery
+}
+
 // emptyTrash removes files that are claimed. mu is not held.
 func (s *Store) emptyTrash(trash []*entry) {
 	if len(trash) == 0 {
@@ -68,6 +106,7 @@ func (s *Store) emptyTrash(trash []*entry) {
 	for i, e := range trash {
 		if stay[i] && e.state == object.Deleted { // one that is written anew is no longer what stayed
 			s.undead[e.id] = struct{}{}
+			s.wakeJanitor()
 		}
 		e.tenant.disk -= spill.RoomFor(e.size)
 		s.yieldFile(e)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -499,5 +500,42 @@ func TestFileCutShortIsDamaged(t *testing.T) {
 	defer cancel()
 	if err := c.Await(ctx, whole, ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRemovalIsTriedAgain deletes what the disk keeps: that is seen in the status, and mended with the disk.
+func TestRemovalIsTriedAgain(t *testing.T) {
+	disk := &stuckDisk{}
+	s := newStore(t, Options{CapacityBytes: 8 << 20, SegmentBytes: 1 << 20, SpillDir: t.TempDir(), SpillSystem: disk})
+	c := connect(t, s, "x")
+	id := filled(t, c, Spec{SizeBytes: 10_000, Class: object.Persisted, Name: "kept"}, 0)
+	disk.stuck.Store(true)
+	if err := c.Delete(id, ""); err != nil {
+		t.Fatal(err)
+	}
+	left := func() int { return s.Status().FilesLeft }
+	for end := time.Now().Add(20 * time.Second); left() != 1; time.Sleep(time.Millisecond) { // Pause: the janitor's
+		if time.Now().After(end) {
+			t.Fatalf("%d files are left", left())
+		}
+	}
+	disk.stuck.Store(false)
+	s.mu.Lock()
+	s.removing = time.Time{} // not in ten seconds
+	s.wakeJanitor()
+	s.unlock()
+	for end := time.Now().Add(20 * time.Second); left() != 0; time.Sleep(time.Millisecond) { // Pause: the janitor's
+		if time.Now().After(end) {
+			t.Fatalf("%d files are left", left())
+		}
+	}
+	files, err := os.ReadDir(s.opts.SpillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.Contains(f.Name(), id.String()) {
+			t.Errorf("%s is left", f.Name())
+		}
 	}
 }

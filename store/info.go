@@ -222,6 +222,7 @@ type Status struct {
 	DiskBytesAtMost uint64   `json:"disk_bytes_at_most"`
 	DiskWaiting     int      `json:"disk_waiting"`      // transfers that wait for others: tenants take turns
 	Damaged         []string `json:"damaged,omitempty"` // files that could not be read at the start
+	FilesLeft       int      `json:"files_left"`        // of deleted objects: the disk let none be removed; tried again
 
 	Scrub object.ScrubStatus `json:"scrub"`
 }
@@ -259,6 +260,7 @@ func (s *Store) Status() Status {
 	}
 	st.KeptUnknown, st.Devices = s.whyUnwatched(), s.devices.list()
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
+	st.FilesLeft = len(s.undead)
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
 		st.DiskWaiting = s.spill.Waiting()

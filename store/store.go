@@ -75,6 +75,7 @@ type Store struct {
 	followers    map[object.ID]map[*Follower]struct{}
 	damaged      []string               // records that could not be read at the start
 	undead       map[object.ID]struct{} // deleted ones whose files could not be removed
+	removing     time.Time              // when that is tried again
 	nextID       uint64                 // last segment number given
 	charged      uint64                 // bytes of segments and table entries, the warm pool's not among them
 	usedBytes    uint64                 // bytes of live objects as their creators asked

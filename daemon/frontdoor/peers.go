@@ -15,8 +15,8 @@ import (
 type Peers interface {
 	// OfferPeer gives a signed offer (pki.Offer) of tickets to a worker.
 	OfferPeer(session uint64, m wire.OfferPeerRequest) ([]byte, error)
-	// DialPeer connects a worker to the node that made an offer, if that is a peer of this node. It may take seconds, and
-	// ends with ctx.
+	// DialPeer connects a worker to the node that made an offer, if that is a peer of this node. It may take seconds,
+	// and ends with ctx.
 	DialPeer(ctx context.Context, session uint64, m wire.DialPeerRequest) error
 	// PairPeers connects two workers of this node.
 	PairPeers(session uint64, m wire.PairPeersRequest) error

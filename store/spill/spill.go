@@ -372,14 +372,18 @@ func (d *Dir) Remove(id object.ID, size uint64) error {
 	return err
 }
 
-// unlink's error says that there still is an object.
+// RemoveAgain takes a file off the disk that Remove could not, which is charged no more.
+func (d *Dir) RemoveAgain(id object.ID) error { return d.unlink(id) }
+
+// unlink's error says that a file stayed: of both, the next start would find an object.
 func (d *Dir) unlink(id object.ID) error {
-	err := d.sys.Remove(d.file(id, recordSuffix)) // first: without it there is no object
-	_ = d.sys.Remove(d.file(id, bytesSuffix))     // the next start clears it
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil
+	var faults []error
+	for _, suffix := range []string{recordSuffix, bytesSuffix} { // without either there is no object
+		if err := d.sys.Remove(d.file(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			faults = append(faults, storage("remove", err))
+		}
 	}
-	return storage("remove", err)
+	return errors.Join(faults...)
 }
 
 // Load reads every record, gives the objects their room and clears what is no whole object. Records that cannot be

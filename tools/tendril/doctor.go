@@ -243,6 +243,10 @@ func (d *doctor) checkStore(s daemon.Status) {
 			"Objects that memory has no room for go there: free some, or move --state-dir.", "%s free at %s",
 			size(free), s.Node.StateDir)
 	}
+	if n := st.FilesLeft; n > 0 {
+		d.note("disk", faulty, "See whether the disk is read-only or its folder was given to another user; they are tried again.",
+			"%s of deleted objects cannot be removed", counted(n, "file"))
+	}
 	if n := len(st.Damaged); n > 0 {
 		d.note("objects", faulty, "See them with tendril status; delete them and put them again.",
 			"%d on disk cannot be read", n)
