@@ -267,10 +267,11 @@ type ReplicateStatus struct {
 	SizeBytes uint64    `json:"size_bytes"`
 	Wanted    int       `json:"wanted"`
 	Have      int       `json:"have"`
-	Nodes     []string  `json:"nodes"`        // that have it
-	Possible  int       `json:"possible"`     // replicas, as the nodes are now
-	To        string    `json:"to,omitempty"` // the node that was asked to take it
-	Done      bool      `json:"done"`         // it is as was asked for, or as far as can be
+	Nodes     []string  `json:"nodes"`          // that have it
+	Possible  int       `json:"possible"`       // replicas, as the nodes are now
+	To        string    `json:"to,omitempty"`   // the node that was asked to take it
+	From      string    `json:"from,omitempty"` // the node that is to give it up: who asks again names it
+	Done      bool      `json:"done"`           // it is as was asked for, or as far as can be
 	Why       string    `json:"why,omitempty"`
 }
 
@@ -298,25 +299,30 @@ func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateR
 		}
 	}
 	d.probe(ctx, nodes)
+	var from fsm.Replica
+	if m.Move {
+		if from, err = d.movedFrom(m, o, nodes); err != nil {
+			return nil, err
+		}
+	}
 	done, to := true, ""
 	if m.Move || m.To != "" {
-		if done, to, err = d.placeAt(ctx, m, o, nodes); err != nil {
+		if done, to, err = d.placeAt(ctx, m, o, nodes, from); err != nil {
 			return nil, err
 		}
 	}
 	s := d.replicateStatus(tenant, id, done)
-	s.To = to
+	s.To, s.From = to, m.From
+	if i := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == from.Node }); i >= 0 {
+		s.From = nodes[i].Name
+	}
 	return json.Marshal(s)
 }
 
 // placeAt has a node take a replica and, where it is to be moved, another one give up its own after that. It says
 // whether that is done, and which node it is.
-func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node) (done bool,
-	name string, err error) {
-	from, err := d.movedFrom(m, o, nodes)
-	if err != nil {
-		return false, "", err
-	}
+func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node,
+	from fsm.Replica) (done bool, name string, err error) {
 	if m.Move && from.Node.IsZero() { // it was moved already
 		return true, m.To, nil
 	}
@@ -330,12 +336,36 @@ func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Obj
 	case !slices.Contains(o.Replicas, fsm.Replica{Node: to.ID, Incarnation: to.Incarnation}):
 		return false, to.Name, d.askToTake(ctx, to, &o)
 	case m.Move:
+		if err := d.canSpare(o, nodes, from); err != nil {
+			return false, to.Name, err
+		}
 		return true, to.Name, d.removeReplica(object.ID(o.ID), from)
 	case m.Wanted == 0 && int(o.Wanted) > 0 && int(o.Wanted) < len(o.Replicas): // else the leader gives one up
 		_, err := d.propose(&fsm.SetReplicas{ID: o.ID, Tenant: o.Tenant, Wanted: uint16(len(o.Replicas))})
 		return true, to.Name, err
 	}
 	return true, to.Name, nil
+}
+
+// canSpare says why a replica cannot be given up: the others that can be reached would be too few, and the leader would
+// have one made anew, at the same node perhaps.
+func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) error {
+	there, others := 0, 0
+	for i, x := range d.placeable(nodes) {
+		if x.Away != "" {
+			continue
+		}
+		there++
+		r := fsm.Replica{Node: nodes[i].ID, Incarnation: nodes[i].Incarnation}
+		if r.Node != from.Node && slices.Contains(o.Replicas, r) {
+			others++
+		}
+	}
+	if wanted := max(1, int(o.Wanted)); others < min(wanted, there) {
+		return fmt.Errorf("%w: %q is to have %d replicas, and without that one %d can be reached: name a node that has none, or lower the number with tendril replicate --replicas",
+			object.ErrExists, o.Name, wanted, others)
+	}
+	return nil
 }
 
 func nodeNamed(nodes []fsm.Node, name string) (fsm.Node, error) {

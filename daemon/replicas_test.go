@@ -30,6 +30,7 @@ func (x *clusterOf) replicate(i int, name string, o client.ReplicateOptions) (s 
 		if err != nil {
 			x.t.Fatal(err)
 		}
+		o.To, o.From = s.To, s.From
 		return s.Done
 	})
 	return s
@@ -172,6 +173,33 @@ func TestMove(t *testing.T) {
 	if _, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{Move: true,
 		To: "nowhere"}); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("to a node that is none: %v", err)
+	}
+}
+
+// TestMoveKeepsTheNumber: a move gives up one replica, and none where the others would be too few.
+func TestMoveKeepsTheNumber(t *testing.T) {
+	x := newCluster(t, 4, nil)
+	id := x.put(0, "dear", noise(11, 1<<20), client.CreateOptions{})
+	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 3})
+	before := x.listed(0, id)
+	free := slices.IndexFunc(x.all, func(d *Daemon) bool { return !slices.Contains(before, d.cfg.NodeName) })
+	if len(before) != 3 || before[0] != "n0" || free < 0 {
+		t.Fatalf("on nodes %v", before)
+	}
+	for range 3 { // who asks again must not take another one away
+		_, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{Move: true, To: before[1]})
+		if !errors.Is(err, object.ErrExists) {
+			t.Fatalf("to a node that has one: %v", err)
+		}
+	}
+	if list := x.listed(0, id); !slices.Equal(list, before) {
+		t.Fatalf("on nodes %v, before on %v", list, before)
+	}
+	x.replicate(0, "dear", client.ReplicateOptions{Move: true, To: fmt.Sprint("n", free)})
+	want := append(before[1:], fmt.Sprint("n", free))
+	slices.Sort(want)
+	if list := x.listed(0, id); !slices.Equal(list, want) {
+		t.Errorf("on nodes %v, want %v", list, want)
 	}
 }
 

@@ -133,7 +133,7 @@ func (c *cli) awaitReplicas(ctx context.Context, conn *client.Conn, id object.ID
 		if s.Done || !wait {
 			return s, nil
 		}
-		o.To = s.To // the node that was asked
+		o.To, o.From = s.To, s.From // the nodes that were asked: a second look might choose others
 		pause := time.NewTimer(replicateEvery)
 		select {
 		case <-ctx.Done():
