@@ -127,7 +127,7 @@ func (c *connection) depart(why error) {
 		errors.Is(why, unix.EPIPE) {
 		patience = min(patience, closedGrace)
 	}
-	a := &awaySession{session: c.session, peer: c.peer, keeping: k, attached: c.attached, store: c.store}
+	a := &awaySession{session: c.session, peer: c.peerNow(), keeping: k, attached: c.attached, store: c.store}
 	if !c.handOver(a, patience) {
 		return
 	}

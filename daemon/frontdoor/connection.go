@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store"
@@ -58,10 +59,9 @@ type connection struct {
 	// closed when the connection is over but for cleaning up: its session may wait for its client then
 	departed chan struct{}
 
-	// Set by Hello in serve's goroutine, which alone may read them without stateMu.
-	peer    Peer
-	store   *store.Conn
-	indexed bool // it counts among those with the index; guarded by Server.mu
+	peer    Peer        // as it was admitted, for good but for Name, which Hello sets under stateMu; see peerNow
+	store   *store.Conn // Hello's; other goroutines than serve's that may run before it read it under stateMu
+	indexed bool        // it counts among those with the index; guarded by Server.mu
 
 	scrubbed object.ScrubPass // serve's: the pass that this peer has done in steps
 	endTurn  func()           // serve's: ends the turn of the request at hand, which has one
@@ -71,8 +71,13 @@ type connection struct {
 	hasSession bool
 	ended      bool // no session may be opened any more
 	keeping    keeping
-	attached   *attached   // nil: none
-	expiry     *time.Timer // nil: the peer has no certificate, or it is not looked at yet
+	attached   *attached // nil: none
+	// of the peer: the one of its handshake, or what renewed that; expires is zero where there is none, or no more
+	certificate struct {
+		serial  pki.Serial
+		expires time.Time
+	}
+	expiry *time.Timer // nil: the peer has no certificate, or it is not looked at yet
 
 	mu      sync.Mutex // guards the rest
 	version uint16     // of the protocol, agreed on in Hello; 0 before
@@ -93,6 +98,7 @@ type connection struct {
 
 func newConnection(s *Server, link transport, peer Peer) *connection {
 	c := &connection{srv: s, link: link, peer: peer, departed: make(chan struct{})}
+	c.certificate.serial, c.certificate.expires = peer.Serial, peer.Expires
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	link.Admit(c.admit, func(n int) { c.store.UnchargeRequest(uint64(n)) })
 	return c

@@ -21,10 +21,10 @@ const lookAtClock = 10 * time.Minute
 func (c *connection) expires() {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	if c.ended || c.peer.Expires.IsZero() {
+	if c.ended || c.certificate.expires.IsZero() {
 		return
 	}
-	left := time.Until(c.peer.Expires)
+	left := time.Until(c.certificate.expires)
 	if left > 0 {
 		c.expiry = time.AfterFunc(min(left, lookAtClock), c.expires)
 		return
@@ -43,7 +43,7 @@ func (c *connection) stopExpiry() {
 	if c.expiry != nil {
 		c.expiry.Stop()
 	}
-	c.peer.Expires = time.Time{}
+	c.certificate.expires = time.Time{}
 }
 
 // renewed notes that the peer has the next certificate: from here on the connection lives as long as that one, and ends
@@ -58,7 +58,7 @@ func (c *connection) renewed(der []byte) error {
 		return err
 	}
 	c.stateMu.Lock()
-	c.peer.Serial, c.peer.Expires = serial, cert.NotAfter
+	c.certificate.serial, c.certificate.expires = serial, cert.NotAfter
 	c.stateMu.Unlock()
 	if c.srv.opts.Revoked != nil && c.srv.opts.Revoked(serial) { // who revoked it a moment ago knew the old one alone
 		c.end()

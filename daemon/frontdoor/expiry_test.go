@@ -45,7 +45,7 @@ func (d *farDoor) expireAll(only func(Peer) bool) {
 	for _, c := range conns {
 		if only(c.peerNow()) {
 			c.stateMu.Lock()
-			c.peer.Expires = time.Now().Add(-time.Second)
+			c.certificate.expires = time.Now().Add(-time.Second)
 			c.stateMu.Unlock()
 			c.expires() // as the timer does
 		}

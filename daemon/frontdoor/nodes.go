@@ -57,14 +57,14 @@ func (c *connection) forNodes(f *ipc.Frame, bytes int, do func(Nodes) (ipc.Paylo
 func (c *connection) propose(f *ipc.Frame, m wire.ProposeRequest) error {
 	command := append([]byte(nil), m.Command...) // the frame's
 	return c.forNodes(f, len(command), func(nodes Nodes) (ipc.Payload, error) {
-		reply, err := nodes.Propose(c.peer, command)
+		reply, err := nodes.Propose(c.peerNow(), command)
 		return &reply, err
 	})
 }
 
 func (c *connection) readIndex(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
-		reply, err := nodes.ReadIndex(c.peer)
+		reply, err := nodes.ReadIndex(c.peerNow())
 		return &reply, err
 	})
 }

@@ -320,9 +320,16 @@ func (s *Server) EndIf(which func(Peer) bool) {
 	s.endAskersIf(which)
 }
 
-// peerNow gives the peer from any goroutine.
+// peerNow gives the peer with the certificate that it has now. Any goroutine may call it.
 func (c *connection) peerNow() Peer {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	return c.peer
+	return c.peerLocked()
+}
+
+// peerLocked is peerNow for who holds stateMu.
+func (c *connection) peerLocked() Peer {
+	p := c.peer
+	p.Serial, p.Expires = c.certificate.serial, c.certificate.expires
+	return p
 }
