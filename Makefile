@@ -138,6 +138,7 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 	cc -O2 -o bin/gpu/replay tools/gpucheck/replay.c -lOpenCL
 	cc -O2 -o bin/gpu/session tools/e2e/testdata/session.c -lOpenCL
 	cc -O2 -Ibin/include -o bin/gpu/objectsum forwarding/icd/examples/objectsum.c -lOpenCL
+	cc -O2 -Ibin/include -o bin/gpu/gpu client/c/examples/gpu.c bin/lib/libtendril.a -lpthread
 	@cp "$$(command -v clinfo)" "$$(command -v clpeak)" bin/gpu/
 
 .PHONY: bench

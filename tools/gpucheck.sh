@@ -72,7 +72,9 @@ same_calls() { # every program of the differential runner
 		echo "$name: $(wc -l <"$work/$name.native") lines, $(diff "$work/$name.native" "$work/$name.forwarded" | grep -c '^[<>]') differ"
 		diff "$work/$name.native" "$work/$name.forwarded" | grep '^[<>]' >>"$out/differences"
 		diff "$work/$name.native" "$work/$name.forwarded" | head -16
-		tail -n 1 "$work/$name.forwarded" | grep -q "exit 0" || bad=1
+		tail -n 1 "$work/$name.forwarded" | grep -q "exit 0" && continue
+		bad=1
+		echo "$name: forwarded $(tail -n 1 "$work/$name.forwarded"), native $(tail -n 1 "$work/$name.native")"
 	done
 	return $bad
 }

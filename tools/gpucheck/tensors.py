@@ -158,6 +158,7 @@ def between_libraries(store, torch, cupy, other):
         draft = store.empty_cuda(1 << 24, "f4")
         t = torch.from_dlpack(draft)
         with torch.cuda.stream(torch.cuda.Stream()):
+            t.zero_()  # a draft's contents are undefined
             for _ in range(400):
                 t += 1
             sealed = draft.seal()
