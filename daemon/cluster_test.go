@@ -55,7 +55,14 @@ func newNodes(t testing.TB) *nodes {
 // start runs a daemon and waits until it serves.
 func (ns *nodes) start(c Config) *Daemon {
 	ns.t.Helper()
+	return ns.startWith(c, func(*Daemon) {})
+}
+
+// startWith is start for a daemon that is changed before it runs.
+func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
+	ns.t.Helper()
 	d := newDaemon(ns.t, c)
+	change(d)
 	ctx, cancel := context.WithCancel(context.Background())
 	up, down := make(chan struct{}), make(chan error, 1)
 	d.OnReady(func() { close(up) })

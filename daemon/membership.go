@@ -37,6 +37,7 @@ type membership struct {
 	raft      *raftnode.Node
 	layer     atomic.Pointer[raftnode.Layer] // raft's connections; another one each time that the log is reopened
 	links     nodeLinks
+	live      liveness
 	book      addressBook
 	log       logrus.FieldLogger
 	node      fsm.UUID
@@ -93,6 +94,7 @@ func (d *Daemon) newMembership() *membership {
 		registered: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancel(d.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
+	m.live = liveness{m: m, nodes: map[fsm.UUID]*pulse{}}
 	m.book = addressBook{path: filepath.Join(d.cfg.StateDir, membersFile)}
 	return m
 }
@@ -145,6 +147,7 @@ func (m *membership) close() error {
 		err = m.raft.Close()
 	}
 	m.cancel()
+	m.live.end()
 	m.links.close()
 	m.running.Wait()
 	return err

@@ -232,6 +232,16 @@ func (l *nodeLinks) read(link *nodeLink) {
 	link.stream.Close()
 }
 
+// drop ends the connection to a node that is silent: who waits for its answer is told so.
+func (l *nodeLinks) drop(node fsm.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if link := l.links[node]; link != nil {
+		delete(l.links, node)
+		link.stream.Shutdown()
+	}
+}
+
 func (l *nodeLinks) close() {
 	l.mu.Lock()
 	l.closed = true

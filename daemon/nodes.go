@@ -268,6 +268,7 @@ func (d *Daemon) advertised() (list []string) {
 func (d *Daemon) serveCluster(m *membership) {
 	m.running.Go(func() { d.follow(m) })
 	m.running.Go(func() { m.govern() })
+	m.running.Go(m.live.watch)
 	m.running.Go(func() { d.repair(m) })
 }
 
@@ -391,6 +392,9 @@ type ClusterNode struct {
 	Self      bool      `json:"self"`
 	Leader    bool      `json:"leader"`
 	Voter     bool      `json:"voter"`
+	Answers   bool      `json:"answers"`
+	Since     time.Time `json:"since"`         // since when it answers, or is silent; zero: not known yet
+	Why       string    `json:"why,omitempty"` // it does not answer
 	Addresses []string  `json:"addresses"`
 	Devices   []string  `json:"devices"`
 	Version   string    `json:"version"`
@@ -431,10 +435,14 @@ func (d *Daemon) ClusterStatus() ([]byte, error) {
 			devices[dev.Node] = append(devices[dev.Node], dev.Name)
 		}
 		for _, n := range s.Nodes() {
-			id := n.ID.String()
+			id, state := n.ID.String(), m.live.alive(n.ID)
+			if n.ID == m.node {
+				state.Since = d.node.Since
+			}
 			votes := func(v raftnode.Member) bool { return v.ID == id && v.Voter }
 			x.Nodes = append(x.Nodes, ClusterNode{ID: id, Name: n.Name, Self: n.ID == d.meta.node,
-				Leader: id == st.Leader, Voter: slices.ContainsFunc(st.Members, votes), Addresses: notNil(n.Peer),
+				Leader: id == st.Leader, Voter: slices.ContainsFunc(st.Members, votes), Answers: state.Answers,
+				Since: state.Since, Why: state.Why, Addresses: notNil(n.Peer),
 				Devices: notNil(devices[n.ID]), Version: n.Version, Joined: at(n.Joined)})
 		}
 	})

@@ -44,7 +44,7 @@ type PublishedStatus struct {
 	Created   time.Time `json:"created"`
 	Nodes     []string  `json:"nodes"`  // that hold it
 	Wanted    int       `json:"wanted"` // how many are to
-	Have      int       `json:"have"`   // of them, those whose present run has it
+	Have      int       `json:"have"`   // of them, those that answer and whose present run has it
 	Here      bool      `json:"here"`
 }
 
@@ -270,7 +270,8 @@ func (d *Daemon) EachPublished(tenant, prefix, after string, f func(any, string)
 
 func (d *Daemon) publishedStatus(s *fsm.State, o fsm.Object) PublishedStatus {
 	x := PublishedStatus{ID: object.ID(o.ID), Name: o.Name, SizeBytes: o.SizeBytes, Epoch: o.Epoch,
-		Created: at(o.Created), Nodes: nodeNames(s, o), Wanted: max(1, int(o.Wanted)), Have: len(runningReplicas(s, o))}
+		Created: at(o.Created), Nodes: nodeNames(s, o), Wanted: max(1, int(o.Wanted)),
+		Have: len(d.answering(runningReplicas(s, o)))}
 	for _, r := range o.Replicas {
 		x.Here = x.Here || r.Node == d.meta.node && r.Incarnation == d.meta.incarnation
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tendril/cluster/fsm"
@@ -23,6 +24,7 @@ const (
 	repairEvery  = 500 * time.Millisecond // between two looks
 	repairAfter  = 15 * time.Second       // without an answer, after which a node's replicas are made anew elsewhere
 	surplusAfter = 5 * time.Second        // that a surplus has to last: somebody may be moving the object
+	takeTime     = 2 * time.Second        // for a node to say that it takes a replica
 	takeAgain    = 2 * time.Second        // after which a node is asked again for what it was asked for
 	takeFailed   = takeMemory             // for which a node that failed is not asked for the same
 	maxAsked     = 256                    // replicas that nodes were asked for, in the cluster
@@ -39,13 +41,18 @@ type repairer struct {
 	objects map[fsm.UUID][]fsm.UUID // → nodes in asked
 	nodes   map[fsm.UUID]*fsm.Node  // of the look that is under way
 	known   []placement.Node        // of it, too
+
+	mu       sync.Mutex           // a leaf; guards what follows
+	asking   map[takeKey]struct{} // nodes that are being asked just now
+	refusals []takeKey            // of them, those that said no, or nothing
 }
 
 type takeKey struct{ object, node fsm.UUID }
 
 func newRepairer(d *Daemon, m *membership) *repairer {
-	return &repairer{d: d, m: m, silent: map[fsm.UUID]time.Time{}, asked: map[takeKey]time.Time{},
-		failed: map[takeKey]time.Time{}, surplus: map[fsm.UUID]time.Time{}, objects: map[fsm.UUID][]fsm.UUID{}}
+	return &repairer{d: d, m: m, asked: map[takeKey]time.Time{},
+		failed: map[takeKey]time.Time{}, surplus: map[fsm.UUID]time.Time{}, objects: map[fsm.UUID][]fsm.UUID{},
+		asking: map[takeKey]struct{}{}}
 }
 
 // repair looks after replicas while this node leads. It ends with the membership.
@@ -78,13 +85,14 @@ func (r *repairer) look() int {
 	if len(list) == 0 {
 		return 0
 	}
-	r.d.probe(r.m.ctx, nodes)
+	r.m.live.settle(r.m.ctx, nodes)
 	r.known = r.d.placeable(nodes)
 	r.nodes = map[fsm.UUID]*fsm.Node{}
 	for i := range nodes {
 		r.nodes[nodes[i].ID] = &nodes[i]
 	}
 	r.noteSilent()
+	r.noteRefusals()
 	r.forgetOld(list)
 	for i := range list {
 		if r.m.ctx.Err() != nil {
@@ -97,12 +105,10 @@ func (r *repairer) look() int {
 
 // noteSilent keeps since when nodes do not answer.
 func (r *repairer) noteSilent() {
-	for i := range r.known {
-		id := fsm.UUID(r.known[i].ID)
-		if r.known[i].Away == "" {
-			delete(r.silent, id)
-		} else if _, known := r.silent[id]; !known {
-			r.silent[id] = time.Now()
+	r.silent = map[fsm.UUID]time.Time{}
+	for id := range r.nodes {
+		if x := r.m.live.alive(id); !x.Answers {
+			r.silent[id] = x.Since
 		}
 	}
 }
@@ -214,14 +220,42 @@ func (r *repairer) askBest(o *fsm.Object) bool {
 	return false
 }
 
-// ask asks a node for a replica, the first time or once more.
+// ask asks a node for a replica, the first time or once more. It waits for no answer: a node that is slow to say
+// something holds no other up.
 func (r *repairer) ask(o *fsm.Object, key takeKey) {
+	r.mu.Lock()
+	_, already := r.asking[key]
+	r.asking[key] = struct{}{}
+	r.mu.Unlock()
+	if already {
+		return
+	}
 	r.asked[key] = time.Now()
-	if err := r.d.askToTake(r.m.ctx, *r.nodes[key.node], o); err != nil {
+	node, wanted := *r.nodes[key.node], *o
+	r.m.running.Go(func() {
+		err := r.d.askToTake(r.m.ctx, node, &wanted)
+		r.mu.Lock()
+		delete(r.asking, key)
+		if err != nil {
+			r.refusals = append(r.refusals, key)
+		}
+		r.mu.Unlock()
+		if err != nil && r.m.ctx.Err() == nil {
+			r.d.log.WithError(err).WithField("object", wanted.ID).WithField("node",
+				node.Name).Debug("a node does not take a replica")
+		}
+	})
+}
+
+// noteRefusals keeps which nodes are not to be asked again for a while.
+func (r *repairer) noteRefusals() {
+	r.mu.Lock()
+	refusals := r.refusals
+	r.refusals = nil
+	r.mu.Unlock()
+	for _, key := range refusals {
 		delete(r.asked, key)
 		r.failed[key] = time.Now()
-		r.d.log.WithError(err).WithField("object", o.ID).WithField("node",
-			r.nodes[key.node].Name).Debug("a node does not take a replica")
 	}
 }
 
@@ -250,7 +284,7 @@ func (d *Daemon) askToTake(ctx context.Context, n fsm.Node, o *fsm.Object) error
 	if n.ID == d.meta.node {
 		return d.take(named)
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, takeTime)
 	defer cancel()
 	conn, err := d.dialTransfer(ctx, sourceOf(n))
 	if err != nil {
@@ -298,7 +332,7 @@ func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateR
 			return nil, err
 		}
 	}
-	d.probe(ctx, nodes)
+	d.meta.now.Load().live.settle(ctx, nodes)
 	var from fsm.Replica
 	if m.Move {
 		if from, err = d.movedFrom(m, o, nodes); err != nil {

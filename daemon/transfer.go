@@ -29,9 +29,8 @@ import (
 
 // Bounds of transfers to this node.
 const (
-	maxBringing       = 8 // objects at a time
-	maxTenantBringing = 4 // of one tenant
-	awayTime          = 10 * time.Second
+	maxBringing       = 8           // objects at a time
+	maxTenantBringing = 4           // of one tenant
 	catchUpTime       = time.Second // for the metadata here to know what the asking node knows
 	linkShare         = 1.0 / 4     // of a measurement in the mean
 	linkBytes         = 1 << 20     // from which on one counts
@@ -45,7 +44,7 @@ type bringings struct {
 	turns  int            // of all
 	change chan struct{}  // closed when a turn is free
 	copies map[object.ID]string
-	links  map[fsm.UUID]linkFacts
+	rates  map[fsm.UUID]float64 // bytes a second from other nodes, a moving mean
 
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
@@ -72,19 +71,9 @@ type bringing struct {
 	conn    *store.Conn // keeps it until then; set before done
 }
 
-// linkFacts is what was measured of the way to another node.
-type linkFacts struct {
-	rate    float64 // bytes a second, a moving mean
-	latency time.Duration
-	away    time.Time // when it did not answer
-	why     string
-	state   transfer.State
-	asked   time.Time
-}
-
 func newBringings() *bringings {
 	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
-		copies: map[object.ID]string{}, links: map[fsm.UUID]linkFacts{}}
+		copies: map[object.ID]string{}, rates: map[fsm.UUID]float64{}}
 }
 
 // TransferStatus is one object on its way to this node, in `tendril status`.
@@ -371,13 +360,11 @@ func (b *bringings) measured(r transfer.Result) {
 		if bytes < linkBytes {
 			continue
 		}
-		l := b.links[node]
 		rate := float64(bytes) / r.Took.Seconds()
-		if l.rate > 0 {
-			rate = l.rate*(1-linkShare) + rate*linkShare
+		if before := b.rates[node]; before > 0 {
+			rate = before*(1-linkShare) + rate*linkShare
 		}
-		l.rate = rate
-		b.links[node] = l
+		b.rates[node] = rate
 	}
 }
 
@@ -403,52 +390,29 @@ func (d *Daemon) sourcesOf(o fsm.Object, nodes []fsm.Node) (sources []transfer.S
 
 // placeable is what placement is told of the cluster's nodes.
 func (d *Daemon) placeable(nodes []fsm.Node) []placement.Node {
+	states := make([]nodeState, len(nodes))
+	for i, n := range nodes {
+		states[i] = d.alive(n.ID)
+	}
 	b := d.bringing
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := make([]placement.Node, len(nodes))
 	for i, n := range nodes {
-		l := b.links[n.ID]
-		list[i] = placement.Node{ID: n.ID, Name: n.Name, CapacityBytes: l.state.CapacityBytes,
-			FreeBytes: l.state.FreeBytes, Transfers: int(l.state.Transfers), Latency: l.latency, Rate: l.rate}
-		if !l.away.IsZero() && time.Since(l.away) < awayTime {
-			list[i].Away = l.why
-		}
+		x := states[i]
+		list[i] = placement.Node{ID: n.ID, Name: n.Name, CapacityBytes: x.CapacityBytes, FreeBytes: x.FreeBytes,
+			Transfers: int(x.Transfers), Latency: x.Latency, Rate: b.rates[n.ID], Away: x.Why}
 	}
 	return list
 }
 
 // dialTransfer connects to a node for transfers. The connection's other end is that node.
 func (d *Daemon) dialTransfer(ctx context.Context, s transfer.Source) (net.Conn, error) {
-	began := time.Now()
 	conn, _, err := d.meta.now.Load().links.connect(ctx, s.Node, ipc.KindTransfer)
 	if err != nil {
-		if ctx.Err() == nil {
-			d.bringing.missed(s.Node, "it does not answer")
-		}
 		return nil, fmt.Errorf("%w: %w", object.ErrBusy, err)
 	}
-	d.bringing.answered(s.Node, time.Since(began))
 	return conn, nil
-}
-
-func (b *bringings) answered(node fsm.UUID, took time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	l := b.links[node]
-	l.away, l.why = time.Time{}, ""
-	if took /= 4; l.latency == 0 || took < l.latency { // TCP, the handshake and its cost: some four ways
-		l.latency = took
-	}
-	b.links[node] = l
-}
-
-func (b *bringings) missed(node fsm.UUID, why string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	l := b.links[node]
-	l.away, l.why = time.Now(), why
-	b.links[node] = l
 }
 
 // transfersTLS is the front door's for other nodes' transfers: that of the present cluster.

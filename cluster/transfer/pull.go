@@ -413,12 +413,3 @@ func Take(ctx context.Context, conn net.Conn, n Named) error {
 	_, err := call(ctx, conn, typeTake, n.append)
 	return err
 }
-
-// Probe asks a node how it is.
-func Probe(ctx context.Context, conn net.Conn) (s State, err error) {
-	answer, err := call(ctx, conn, typeProbe, nothing)
-	if err == nil {
-		err = s.decode(answer)
-	}
-	return s, err
-}

@@ -77,7 +77,8 @@ type Named struct {
 	Tenant string
 }
 
-// State is what a node says of itself (Probe). The zero value of a field means that it is not known.
+// State is what a node says of itself (Probe, which earlier releases ask). The zero value of a field means that it is
+// not known.
 type State struct {
 	Node, Incarnation ID
 	CapacityBytes     uint64 // of its store
@@ -181,12 +182,6 @@ func (n *Named) decode(b []byte) error {
 	x := reader{b: b}
 	*n = Named{ID: x.id(), Epoch: x.u64(), Tenant: x.text(maxTenantBytes)}
 	return x.end("request")
-}
-
-func (s *State) decode(b []byte) error {
-	x := reader{b: b}
-	*s = State{Node: x.id(), Incarnation: x.id(), CapacityBytes: x.u64(), FreeBytes: x.u64(), Transfers: x.u32()}
-	return x.end("state")
 }
 
 // printable keeps another node's words from writing on a terminal.

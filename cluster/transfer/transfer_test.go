@@ -436,6 +436,21 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
+// Probe asks a node how it is, as earlier releases do.
+func Probe(ctx context.Context, conn net.Conn) (s State, err error) {
+	answer, err := call(ctx, conn, typeProbe, nothing)
+	if err == nil {
+		err = s.decode(answer)
+	}
+	return s, err
+}
+
+func (s *State) decode(b []byte) error {
+	x := reader{b: b}
+	*s = State{Node: x.id(), Incarnation: x.id(), CapacityBytes: x.u64(), FreeBytes: x.u64(), Transfers: x.u32()}
+	return x.end("state")
+}
+
 func TestProbeTakeDrop(t *testing.T) {
 	n := &node{name: "a", bytes: []byte{1}}
 	w, sources := newWorld(t, n)

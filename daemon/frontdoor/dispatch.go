@@ -195,6 +195,7 @@ var rows = map[wire.Type]row{
 	wire.Join:          {maxPayload: joinMax, handle: (*connection).enrolled},
 	wire.Propose:       {node: true, maxPayload: ipc.MaxPayload, handle: on((*connection).propose)},
 	wire.ReadIndex:     {node: true, maxPayload: 0, handle: on((*connection).readIndex)},
+	wire.Pulse:         {node: true, maxPayload: 0, handle: on((*connection).pulse)},
 	wire.JoinCluster:   {admin: true, local: true, maxPayload: 2*2 + 256 + 1024, handle: on((*connection).joinCluster)},
 	wire.ClusterStatus: {maxPayload: 0, handle: on((*connection).clusterStatus)},
 }

@@ -23,6 +23,8 @@ type Nodes interface {
 	Propose(p Peer, command []byte) (wire.ProposeReply, error)
 	// ReadIndex says what a member's read waits for where this node leads. It may take seconds.
 	ReadIndex(p Peer) (wire.ReadIndexReply, error)
+	// Pulse says how this node is. It waits for nobody.
+	Pulse() wire.PulseReply
 
 	// JoinCluster makes this node a member of another cluster. It gives what became of it, as JSON.
 	JoinCluster(m wire.JoinClusterRequest) ([]byte, error)
@@ -66,6 +68,13 @@ func (c *connection) readIndex(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
 		reply, err := nodes.ReadIndex(c.peerNow())
 		return &reply, err
+	})
+}
+
+func (c *connection) pulse(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		reply := nodes.Pulse()
+		return &reply, nil
 	})
 }
 

@@ -1165,6 +1165,34 @@ func (m *PublishSegmentRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "PublishSegmentRequest")
 }
 
+// Append appends the payload: 16 bytes node incarnation, u64 capacityBytes freeBytes, u32 transfers, u64
+// lastIndex, bool logFailed.
+func (m *PulseReply) Append(b []byte) []byte {
+	b = append(b, m.Node[:]...)
+	b = append(b, m.Incarnation[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.CapacityBytes)
+	b = binary.LittleEndian.AppendUint64(b, m.FreeBytes)
+	b = binary.LittleEndian.AppendUint32(b, m.Transfers)
+	b = binary.LittleEndian.AppendUint64(b, m.LastIndex)
+	b = append(b, field.Bit(m.LogFailed))
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *PulseReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(61, "node to log failed"); p != nil {
+		copy(m.Node[:], p[0:])
+		copy(m.Incarnation[:], p[16:])
+		m.CapacityBytes = binary.LittleEndian.Uint64(p[32:])
+		m.FreeBytes = binary.LittleEndian.Uint64(p[40:])
+		m.Transfers = binary.LittleEndian.Uint32(p[48:])
+		m.LastIndex = binary.LittleEndian.Uint64(p[52:])
+		m.LogFailed = r.Bool(uint32(p[60]), "log failed")
+	}
+	return r.End(object.ErrProtocol, "PulseReply")
+}
+
 // Append appends the payload: 16 bytes leader, u64 index.
 func (m *ReadIndexReply) Append(b []byte) []byte {
 	b = append(b, m.Leader[:]...)
@@ -1880,6 +1908,7 @@ var typeNames = map[Type]string{
 	ReadIndex:        "ReadIndex",
 	JoinCluster:      "JoinCluster",
 	ClusterStatus:    "ClusterStatus",
+	Pulse:            "Pulse",
 	Place:            "Place",
 	Replicate:        "Replicate",
 }

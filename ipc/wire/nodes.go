@@ -63,6 +63,19 @@ type ReadIndexReply struct {
 	Index  uint64
 }
 
+// PulseReply is how a node is. That it comes says that the node runs.
+//
+//wire:payload re Pulse
+type PulseReply struct {
+	Node          object.ID
+	Incarnation   object.ID
+	CapacityBytes uint64 // of its store
+	FreeBytes     uint64 // of it, cached copies counted as free
+	Transfers     uint32 // that it has under way, both ways
+	LastIndex     uint64 // of its log
+	LogFailed     bool   // it cannot write its log just now
+}
+
 // JoinClusterRequest has the daemon make its node a member of another cluster.
 //
 //wire:payload JoinCluster

@@ -104,6 +104,7 @@ const (
 	ReadIndex        Type = 172 // nothing → 16 bytes leader, u64 index
 	JoinCluster      Type = 173 // str16 address token
 	ClusterStatus    Type = 175
+	Pulse            Type = 176 // nothing → 16 bytes node incarnation, u64 capacityBytes freeBytes, u32 …
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 )

@@ -109,6 +109,8 @@ func messages() []message {
 		&ProposeRequest{Command: []byte("command")},
 		&ProposeReply{Leader: id, Code: object.ErrBusy.Code(), Text: "busy", Epoch: 7, Index: 8},
 		&ReadIndexReply{Leader: id, Index: 9},
+		&PulseReply{Node: id, Incarnation: id, CapacityBytes: 1 << 33, FreeBytes: 1 << 32, Transfers: 3, LastIndex: 9,
+			LogFailed: true},
 		&JoinClusterRequest{Address: "a:7433", Token: "tdl_x"},
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
 			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},

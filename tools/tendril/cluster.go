@@ -128,7 +128,7 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 	}
 	rows := make([][]string, len(x.Nodes))
 	for i, n := range x.Nodes {
-		role := "member"
+		role := "non-voter"
 		switch {
 		case n.Leader:
 			role = "leader"
@@ -139,8 +139,19 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 		if n.Self {
 			name += " (this one)"
 		}
-		rows[i] = []string{name, role, orDash(plain(strings.Join(n.Addresses, " "))),
+		rows[i] = []string{name, role, answers(n), orDash(plain(strings.Join(n.Addresses, " "))),
 			orDash(plain(strings.Join(n.Devices, ", "))), plain(n.Version), n.ID}
 	}
-	return table(c.term.out, c.term.screen, "NODE | ROLE | ADDRESSES? | DEVICES? | VERSION?? | ID??", rows)
+	return table(c.term.out, c.term.screen, "NODE | ROLE | ANSWERS | ADDRESSES? | DEVICES? | VERSION?? | ID??", rows)
+}
+
+// answers says whether a node does.
+func answers(n daemon.ClusterNode) string {
+	switch {
+	case n.Answers && n.Since.IsZero():
+		return "not known"
+	case n.Answers:
+		return "yes"
+	}
+	return "silent for " + since(n.Since)
 }

@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/ipc/wire"
+	"tendril/tools/e2e/await"
+)
+
+// nodeOf gives one node as cluster status at another one shows it.
+func (x *clusterOf) nodeOf(at, node int) ClusterNode {
+	x.t.Helper()
+	for _, n := range clusterInfo(x.t, x.all[at]).Nodes {
+		if n.ID == x.all[node].meta.node.String() {
+			return n
+		}
+	}
+	return ClusterNode{}
+}
+
+// TestLiveness: each node knows which others answer, and since when.
+func TestLiveness(t *testing.T) {
+	x := newCluster(t, 3, nil)
+	id := x.put(0, "dear", noise(1, 1000), client.CreateOptions{})
+	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 3})
+	x.share()
+	for i := range x.all {
+		for j, other := range x.all {
+			await.Until(t, "every node knows how every other one is", func() bool {
+				n, s := x.nodeOf(i, j), x.all[i].alive(other.meta.node)
+				return n.Answers && !n.Since.IsZero() && s.CapacityBytes > 0
+			})
+		}
+	}
+	have := func() int {
+		o, _, _ := x.all[0].publishedAs(fmt.Sprint("uid:", os.Getuid()), id)
+		var p PublishedStatus
+		x.all[0].meta.raft.View(func(s *fsm.State) { p = x.all[0].publishedStatus(s, o) })
+		return p.Have
+	}
+	if n := have(); n != 3 {
+		t.Errorf("%d nodes have it", n)
+	}
+	ended := time.Now()
+	c := x.all[2].cfg
+	x.end(2)
+	for i := range 2 {
+		await.Until(t, "the others know that it is silent", func() bool {
+			n := x.nodeOf(i, 2)
+			return !n.Answers && n.Why != "" && time.Since(n.Since) < time.Since(ended)+pulseEvery+pulseTime
+		})
+	}
+	if n := have(); n != 2 {
+		t.Errorf("%d nodes have it, and one of three is silent", n)
+	}
+	x.all[2] = x.ns.start(c)
+	for i := range 2 {
+		await.Until(t, "the others know that it is back", func() bool {
+			n := x.nodeOf(i, 2)
+			return n.Answers && n.Since.After(ended)
+		})
+	}
+}
+
+// TestSilentNodeHoldsNobodyUp: who waits for an answer of a node that is cut off gets an error, long before its own
+// time is over.
+func TestSilentNodeHoldsNobodyUp(t *testing.T) {
+	net := newNetwork(t)
+	x := net.cluster(2)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	links := &x.all[0].meta.now.Load().links
+	node := x.all[1].meta.node
+	if _, err := links.ask(ctx, node, wire.Pulse, nil); err != nil {
+		t.Fatal(err)
+	}
+	net.cut(0, 1)
+	net.cut(1, 0)
+	if _, err := links.ask(ctx, node, wire.Pulse, nil); !errors.Is(err, errNoAnswer) {
+		t.Errorf("a node that is cut off: %v", err)
+	}
+	net.heal()
+	await.Until(t, "the node answers again", func() bool { return x.all[0].answers(node) })
+}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"tendril/client"
+	"tendril/tools/e2e/await"
+)
+
+// network carries what the nodes of a test say to each other, and loses it where it is told to: in one direction, or
+// both. What is under way when it is cut arrives when it is healed, as with TCP, unless an end gave up meanwhile.
+type network struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	nodes   map[string]int // by address
+	lost    map[[2]int]bool
+	changed chan struct{} // closed when lost is another one
+	over    chan struct{} // closed with the test
+	running sync.WaitGroup
+}
+
+func newNetwork(t *testing.T) *network {
+	return &network{t: t, nodes: map[string]int{}, lost: map[[2]int]bool{}, changed: make(chan struct{}),
+		over: make(chan struct{})}
+}
+
+// cluster starts n nodes that reach each other over the network, as one cluster.
+func (w *network) cluster(n int) *clusterOf {
+	w.t.Helper()
+	w.t.Cleanup(func() { close(w.over); w.running.Wait() }) // once the nodes have ended
+	x := &clusterOf{t: w.t, ns: newNodes(w.t)}
+	w.t.Cleanup(w.heal)
+	for i := range n {
+		w.node(x, i)
+		if i > 0 {
+			join(w.t, x.all[0].cfg, x.all[0], x.all[i])
+		}
+	}
+	for _, d := range x.all {
+		await.Until(w.t, "every node knows all", func() bool { return len(clusterInfo(w.t, d).Nodes) == n })
+	}
+	return x
+}
+
+// node starts a node.
+func (w *network) node(x *clusterOf, i int) {
+	w.t.Helper()
+	c := aNode(w.t, fmt.Sprintf("n%d", i))
+	c.Listen = freePort(w.t)
+	w.mu.Lock()
+	w.nodes[c.Listen] = i
+	w.mu.Unlock()
+	d := x.ns.startWith(c, func(d *Daemon) { d.dialNode = w.dial(i) })
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { conn.Close() })
+	x.all, x.conns = append(x.all, d), append(x.conns, conn)
+}
+
+// cut loses what one node says to another.
+func (w *network) cut(from, to int) { w.change(func() { w.lost[[2]int{from, to}] = true }) }
+
+// heal loses nothing any more.
+func (w *network) heal() { w.change(func() { clear(w.lost) }) }
+
+func (w *network) change(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// pass waits until what one node says to another is not lost. False: the context has ended, or the test.
+func (w *network) pass(ctx context.Context, from, to int) bool {
+	for {
+		w.mu.Lock()
+		lost, changed := w.lost[[2]int{from, to}], w.changed
+		w.mu.Unlock()
+		if !lost {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		case <-w.over:
+			return false
+		}
+	}
+}
+
+// dial is a node's nodeDial.
+func (w *network) dial(from int) nodeDial {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		w.mu.Lock()
+		to, known := w.nodes[address]
+		w.mu.Unlock()
+		if !known || from == to {
+			return dialTCP(ctx, address)
+		}
+		if !w.pass(ctx, from, to) || !w.pass(ctx, to, from) {
+			return nil, fmt.Errorf("dial %s: %w", address, context.DeadlineExceeded)
+		}
+		far, err := dialTCP(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		near, here, err := tcpPair()
+		if err != nil {
+			far.Close()
+			return nil, err
+		}
+		w.carry(here, far, from, to)
+		return near, nil
+	}
+}
+
+// carry moves bytes between the two ends of a connection until one of them closes it.
+func (w *network) carry(near, far net.Conn, from, to int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	end := func() { cancel(); near.Close(); far.Close() }
+	w.running.Go(func() { defer end(); w.pump(ctx, far, near, from, to) })
+	w.running.Go(func() { defer end(); w.pump(ctx, near, far, to, from) })
+	w.running.Go(func() {
+		select {
+		case <-w.over:
+			end()
+		case <-ctx.Done():
+		}
+	})
+}
+
+func (w *network) pump(ctx context.Context, into io.Writer, out io.Reader, from, to int) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := out.Read(b)
+		if err != nil || !w.pass(ctx, from, to) {
+			return
+		}
+		if _, err := into.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// tcpPair gives both ends of a connection.
+func tcpPair() (near, far net.Conn, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if far, err = l.Accept(); err != nil {
+		near.Close()
+	}
+	return near, far, err
+}
