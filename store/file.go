@@ -59,20 +59,31 @@ func (s *Store) trashFile(e *entry) {
 	s.trash = append(s.trash, e)
 }
 
-// removeEvery is how often the removal of files that stayed is tried again.
-const removeEvery = 10 * time.Second
+// What a disk refused is tried again: files of deleted objects that it let nobody remove (undead), and records that
+// it did not take (behind). Until then a crash would bring back what they say.
+const (
+	diskAgainEvery = 10 * time.Second
+	diskFailures   = 16 // in a row, after which a round ends: the others would fare alike
+)
 
-// removeAgain tries to remove the files of deleted objects that could not be removed, and says when to do so next. mu
-// is held, and let go meanwhile. An error means that the others would fare alike.
-func (s *Store) removeAgain(now time.Time) (next time.Duration) {
-	if len(s.undead) == 0 || s.spill == nil || s.closed {
+// diskAgain tries again when it is time to, and says when the next time is. mu is held, and let go meanwhile.
+func (s *Store) diskAgain(now time.Time) (next time.Duration) {
+	if len(s.undead)+len(s.behind) == 0 || s.spill == nil || s.closed {
 		return keepAtMost
 	}
-	if wait := s.removing.Sub(now); wait > 0 {
+	if wait := s.diskTime.Sub(now); wait > 0 {
 		return wait
 	}
-	left := slices.Collect(maps.Keys(s.undead))
 	s.transfers.Add(1)
+	s.removeAgain()
+	s.writeAgain()
+	s.transfers.Done()
+	s.diskTime = now.Add(diskAgainEvery)
+	return diskAgainEvery
+}
+
+func (s *Store) removeAgain() {
+	left := slices.Collect(maps.Keys(s.undead))
 	s.mu.Unlock()
 	gone := 0
 	for _, id := range left {
@@ -82,15 +93,45 @@ func (s *Store) removeAgain(now time.Time) (next time.Duration) {
 		gone++
 	}
 	s.mu.Lock()
-	s.transfers.Done()
 	for _, id := range left[:gone] {
 		delete(s.undead, id)
 	}
-	s.removing = now.Add(removeEvery)
-	if len(s.undead) == 0 {
-		return keepAtMost
+}
+
+func (s *Store) writeAgain() {
+	failures := 0
+	for _, e := range slices.Collect(maps.Keys(s.behind)) {
+		if s.closed || failures == diskFailures {
+			return
+		}
+		switch {
+		case !e.stale || !e.onDisk || e.state == object.Deleted:
+			delete(s.behind, e)
+		case e.claimed(): // the next time
+		case s.rewriteRecord(e) != nil:
+			failures++
+		}
 	}
-	return removeEvery
+}
+
+// isBehind notes that the record of an object on disk is not what it should be; err, if not nil, is why. mu is held.
+func (s *Store) isBehind(e *entry, err error) {
+	if len(s.behind) == 0 {
+		s.wakeJanitor()
+	}
+	s.behind[e] = err
+}
+
+// isWritten notes the reverse. mu is held.
+func (s *Store) isWritten(e *entry) {
+	err, was := s.behind[e]
+	if !was {
+		return
+	}
+	delete(s.behind, e)
+	if err != nil && e.fault == err { //nolint:errorlint // the very one that was put there
+		e.fault = nil
+	}
 }
 
 // emptyTrash removes files that are claimed. mu is not held.

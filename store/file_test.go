@@ -521,7 +521,7 @@ func TestRemovalIsTriedAgain(t *testing.T) {
 	}
 	disk.stuck.Store(false)
 	s.mu.Lock()
-	s.removing = time.Time{} // not in ten seconds
+	s.diskTime = time.Time{} // not in ten seconds
 	s.wakeJanitor()
 	s.unlock()
 	for end := time.Now().Add(20 * time.Second); left() != 0; time.Sleep(time.Millisecond) { // Pause: the janitor's

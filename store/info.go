@@ -223,6 +223,7 @@ type Status struct {
 	DiskWaiting     int      `json:"disk_waiting"`      // transfers that wait for others: tenants take turns
 	Damaged         []string `json:"damaged,omitempty"` // files that could not be read at the start
 	FilesLeft       int      `json:"files_left"`        // of deleted objects: the disk let none be removed; tried again
+	RecordsBehind   int      `json:"records_behind"`    // of objects: the disk did not take the last change; tried again
 
 	Scrub object.ScrubStatus `json:"scrub"`
 }
@@ -260,7 +261,7 @@ func (s *Store) Status() Status {
 	}
 	st.KeptUnknown, st.Devices = s.whyUnwatched(), s.devices.list()
 	st.SpilledObjects, st.SpilledBytes, st.Damaged = s.spilled, s.spilledBytes, s.damaged
-	st.FilesLeft = len(s.undead)
+	st.FilesLeft, st.RecordsBehind = len(s.undead), len(s.behind)
 	if s.spill != nil {
 		st.DiskBytes, st.DiskBytesAtMost = s.spill.TakenBytes(), s.spill.LimitBytes()
 		st.DiskWaiting = s.spill.Waiting()

@@ -41,16 +41,20 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		s.opened++
 		t.opened++
 	}
-	l.memory = nil                // the table's from here on
-	for _, e := range s.objects { // of what is on disk: the store before knows which names they have now
-		s.unbind(e)
+	l.memory = nil                    // the table's from here on
+	onDisk := make(map[*entry]string) // the names there
+	for _, e := range s.objects {     // of what is on disk: the store before knows which names they have now
+		if e.name != "" {
+			onDisk[e] = e.name
+			s.unbind(e)
+		}
 	}
 	s.makeRoom(len(l.Catalog.Objects) / legacyObjectBytes)
 	var last *legacyObject
 	for table := l.Catalog.Objects; len(table) > 0; {
 		o, rest, err := nextObject(table, last)
 		if err == nil {
-			err = s.inheritObject(o, composites)
+			err = s.inheritObject(o, composites, onDisk)
 		}
 		if err != nil {
 			return err
@@ -90,8 +94,9 @@ func (s *Store) makeRoom(objects int) {
 	s.objects = grown
 }
 
-// inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
-func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Member) error {
+// inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged. onDisk has
+// the names there.
+func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Member, onDisk map[*entry]string) error {
 	r := &o.record
 	e, g := s.objects[r.ID], s.segments[o.segment]
 	if r.ID.IsZero() || !r.Class.Valid() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes ||
@@ -99,7 +104,7 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 		return fmt.Errorf("%w: object %s of %d bytes, %q of %q", object.ErrProtocol, r.ID, r.SizeBytes, r.Name, r.Tenant)
 	}
 	if e != nil {
-		s.inheritChanges(e, o)
+		s.inheritChanges(e, o, onDisk[e])
 	}
 	if o.spilled {
 		return nil
@@ -134,13 +139,15 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 }
 
 // inheritChanges takes over what the store before knows of an object on disk: the disk may not have taken all of it.
-// What differs is written with the object's next change.
-func (s *Store) inheritChanges(e *entry, o *legacyObject) {
+// It is called nameOnDisk there. What differs the janitor writes.
+func (s *Store) inheritChanges(e *entry, o *legacyObject, nameOnDisk string) {
 	r := &o.record
-	same := e.class == r.Class && e.pinned == r.Pinned && e.bound.Equal(r.Bound) && e.expires.Equal(r.Expires) &&
-		maps.Equal(e.labels, r.Labels) && slices.Equal(e.grants, r.Grants)
+	same := nameOnDisk == r.Name && e.class == r.Class && e.pinned == r.Pinned && e.bound.Equal(r.Bound) &&
+		e.expires.Equal(r.Expires) && maps.Equal(e.labels, r.Labels) && slices.Equal(e.grants, r.Grants)
 	e.class, e.held, e.pinned, e.bound, e.labels = r.Class, r.Class != object.Ephemeral, r.Pinned, r.Bound, r.Labels
-	e.stale = !same
+	if e.stale = !same; e.stale {
+		s.isBehind(e, nil)
+	}
 	if !slices.Equal(e.grants, r.Grants) {
 		s.setGrants(e, r.Grants)
 	}

@@ -65,7 +65,7 @@ func (s *Store) janitor() {
 		s.returnMemory()
 		wait := s.lookInTime(time.Now())
 		wait = min(wait, s.judgeInTime(time.Now()), s.dropIdleSince(time.Now()))
-		wait = min(wait, s.removeAgain(time.Now()))
+		wait = min(wait, s.diskAgain(time.Now()))
 		if s.opts.Available != nil {
 			wait = min(wait, lookEvery)
 		}

@@ -180,7 +180,10 @@ func (s *Store) rewriteRecord(e *entry) error {
 	s.mu.Lock()
 	gone := e.state == object.Deleted
 	if err != nil && !gone {
-		e.stale, e.fault = true, err // the next change tries again
+		e.stale, e.fault = true, err // the next change tries again, and the janitor
+		s.isBehind(e, err)
+	} else {
+		s.isWritten(e)
 	}
 	s.yieldFile(e)
 	if err != nil && !gone {

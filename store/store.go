@@ -75,7 +75,8 @@ type Store struct {
 	followers    map[object.ID]map[*Follower]struct{}
 	damaged      []string               // records that could not be read at the start
 	undead       map[object.ID]struct{} // deleted ones whose files could not be removed
-	removing     time.Time              // when that is tried again
+	behind       map[*entry]error       // whose records the disk did not take, and why, if that is known
+	diskTime     time.Time              // when both are tried again
 	nextID       uint64                 // last segment number given
 	charged      uint64                 // bytes of segments and table entries, the warm pool's not among them
 	usedBytes    uint64                 // bytes of live objects as their creators asked
@@ -187,6 +188,7 @@ func New(opts Options) (*Store, error) {
 		keep:      make(chan struct{}, 1),
 		shared:    make(map[string]*entryList),
 		undead:    make(map[object.ID]struct{}),
+		behind:    make(map[*entry]error),
 		followers: make(map[object.ID]map[*Follower]struct{}),
 		devices:   make(deviceCharges),
 		onDevices: make(map[*entry]struct{}),

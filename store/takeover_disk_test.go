@@ -3,8 +3,11 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -91,7 +94,12 @@ func TestTakeoverKnowsWhatTheDiskDoesNot(t *testing.T) {
 			for _, is := range after {
 				t.Errorf("there is %q again", is)
 			}
+			wantDiskCaughtUp(t, next)
 			mustAgree(t, next, false)
+			crashed := listed(t, connect(t, newStore(t, afterCrash(t, next)), "uid:1"))
+			if !maps.Equal(crashed, before) {
+				t.Errorf("after a crash there are\n%v\nwant\n%v", crashed, before)
+			}
 			for i, name := range []string{"granted", "labelled", "renamed"} {
 				wantPattern(t, c, ids[name], 1000, byte(i))
 			}
@@ -121,4 +129,64 @@ func listed(t *testing.T, c *Conn) map[object.ID]string {
 			info.Grants, info.Pinned)
 	}
 	return list
+}
+
+// wantDiskCaughtUp has the janitor try again what the disk refused, and waits until nothing of that is left.
+func wantDiskCaughtUp(t *testing.T, s *Store) {
+	t.Helper()
+	s.mu.Lock()
+	s.diskTime = time.Time{} // not in ten seconds
+	s.wakeJanitor()
+	s.unlock()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // Pause: the janitor's
+		st := s.Status()
+		if st.FilesLeft+st.RecordsBehind == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d files are left, %d records are behind", st.FilesLeft, st.RecordsBehind)
+		}
+	}
+}
+
+// afterCrash gives options of a store that finds what is on disk now.
+func afterCrash(t *testing.T, s *Store) Options {
+	t.Helper()
+	opts := spillOptions(t.TempDir())
+	if err := os.CopyFS(opts.SpillDir, os.DirFS(s.opts.SpillDir)); err != nil {
+		t.Fatal(err)
+	}
+	return opts
+}
+
+// A change that the disk did not take is answered so, shown, and written when the disk takes it.
+func TestRecordsAreWrittenAgain(t *testing.T) {
+	disk := &stuckDisk{}
+	opts := spillOptions(t.TempDir())
+	opts.SpillSystem = disk
+	s := newStore(t, opts)
+	c := connect(t, s, "uid:1")
+	spec := named("shared", 1000)
+	spec.Class = object.Persisted
+	id := filled(t, c, spec, 1)
+	if err := c.Grant(id, "", "uid:2", false); err != nil {
+		t.Fatal(err)
+	}
+	disk.stuck.Store(true)
+	if err := c.Grant(id, "", "uid:2", true); !errors.Is(err, object.ErrStorage) {
+		t.Fatalf("with a disk that takes nothing: %v", err)
+	}
+	info, err := c.Stat(id, "")
+	if err != nil || info.Fault == "" || s.Status().RecordsBehind != 1 {
+		t.Errorf("fault %q, %d records behind, %v", info.Fault, s.Status().RecordsBehind, err)
+	}
+	disk.stuck.Store(false)
+	wantDiskCaughtUp(t, s)
+	if info, err = c.Stat(id, ""); err != nil || info.Fault != "" {
+		t.Errorf("fault %q, %v", info.Fault, err)
+	}
+	next := newStore(t, afterCrash(t, s))
+	if _, err := connect(t, next, "uid:2").Stat(id, ""); err == nil {
+		t.Error("after a crash a grant that was revoked is there again")
+	}
 }

@@ -247,6 +247,10 @@ func (d *doctor) checkStore(s daemon.Status) {
 		d.note("disk", faulty, "See whether the disk is read-only or its folder was given to another user; they are tried again.",
 			"%s of deleted objects cannot be removed", counted(n, "file"))
 	}
+	if n := st.RecordsBehind; n > 0 {
+		d.note("disk", faulty, "See whether the disk is full or read-only; they are tried again. A crash before brings the old back.",
+			"the last change of %s is not on disk", counted(n, "object"))
+	}
 	if n := len(st.Damaged); n > 0 {
 		d.note("objects", faulty, "See them with tendril status; delete them and put them again.",
 			"%d on disk cannot be read", n)
