@@ -73,7 +73,8 @@ type Daemon struct {
 	anyway         bool // what is missing of the state directory is made anew
 	published      publications
 	replicas       replicas
-	repairTime     atomic.Int64 // ns, for tests; 0 = repairAfter
+	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
+	voteTime       time.Duration // for tests; 0 = stableTime and goneTime
 	bringing       *bringings
 	transferRate   *transfer.Rate // nil: as fast as it goes
 	pages          pageKeys
@@ -152,6 +153,7 @@ func (d *Daemon) steps() []step {
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
 		{"sessions", d.letIn, func() error { d.cancel(); d.sessions.stop(); return nil }},
 		{"keeper", func() error { return nil }, func() error { d.keeper.Close(); return nil }}, // ends who waits for it
+		{"leadership", func() error { return nil }, d.yield},                                   // while it can still vote
 	}
 }
 

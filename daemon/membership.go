@@ -41,6 +41,7 @@ type membership struct {
 	book      addressBook
 	log       logrus.FieldLogger
 	node      fsm.UUID
+	voteTime  time.Duration // 0 = stableTime and goneTime
 
 	opened     chan struct{} // closed when the fields above are set: raft asks for other nodes before
 	registered chan struct{} // closed once the cluster knows of this run of the node
@@ -91,7 +92,7 @@ func (r raftNow) Status() raftnode.Status { return r.Load().raft.Status() }
 // newMembership makes one that has nothing yet.
 func (d *Daemon) newMembership() *membership {
 	m := &membership{log: d.log, node: fsm.UUID(d.identity.Node), opened: make(chan struct{}),
-		registered: make(chan struct{})}
+		registered: make(chan struct{}), voteTime: d.voteTime}
 	m.ctx, m.cancel = context.WithCancel(d.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
 	m.live = liveness{m: m, nodes: map[fsm.UUID]*pulse{}}

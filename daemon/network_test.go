@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"tendril/client"
 	"tendril/tools/e2e/await"
@@ -15,7 +16,8 @@ import (
 // network carries what the nodes of a test say to each other, and loses it where it is told to: in one direction, or
 // both. What is under way when it is cut arrives when it is healed, as with TCP, unless an end gave up meanwhile.
 type network struct {
-	t *testing.T
+	t        *testing.T
+	voteTime time.Duration // of the nodes
 
 	mu      sync.Mutex
 	nodes   map[string]int // by address
@@ -56,13 +58,23 @@ func (w *network) node(x *clusterOf, i int) {
 	w.mu.Lock()
 	w.nodes[c.Listen] = i
 	w.mu.Unlock()
-	d := x.ns.startWith(c, func(d *Daemon) { d.dialNode = w.dial(i) })
+	d := x.ns.startWith(c, func(d *Daemon) { d.dialNode, d.voteTime = w.dial(i), w.voteTime })
 	conn, err := client.Dial(c.Socket)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { conn.Close() })
 	x.all, x.conns = append(x.all, d), append(x.conns, conn)
+}
+
+// cutOff loses all that a node says and all that is said to it.
+func (w *network) cutOff(node, nodes int) {
+	for i := range nodes {
+		if i != node {
+			w.cut(i, node)
+			w.cut(node, i)
+		}
+	}
 }
 
 // cut loses what one node says to another.

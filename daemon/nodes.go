@@ -324,6 +324,39 @@ func (d *Daemon) noteNodes(m *membership) {
 	}
 }
 
+// yieldTime is how long a node that ends tries to have another one lead.
+const yieldTime = 2 * time.Second
+
+// yield has another node lead the cluster, where this one does and there is another that votes and answers. Else the
+// others would miss it first, and take no change meanwhile.
+func (d *Daemon) yield() error {
+	m := d.meta.now.Load()
+	if !m.raft.Leads() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, yieldTime)
+	defer cancel()
+	if err := m.handOver(ctx); err != nil {
+		d.log.WithError(err).Warn("this node leads the cluster, and no other one could take over: the others elect one")
+	}
+	return nil
+}
+
+// handOver has another node lead. It is no error that no other one votes.
+func (m *membership) handOver(ctx context.Context) error {
+	var last error
+	for _, x := range m.raft.Status().Members {
+		id, err := parseUUID(x.ID)
+		if err != nil || !x.Voter || id == m.node || !m.live.alive(id).Answers {
+			continue
+		}
+		if last = m.raft.HandOver(ctx, x.ID); last == nil {
+			return nil
+		}
+	}
+	return last
+}
+
 // governEvery is how often a leader looks whether raft's members are the cluster's.
 const governEvery = 500 * time.Millisecond
 
@@ -376,13 +409,36 @@ func (m *membership) arrange() error {
 	}
 }
 
-// voters says who of the nodes votes.
+// Times after which votes change hands, unless a test says otherwise.
+const (
+	stableTime = 10 * time.Second // for which a node has to answer before it votes
+	goneTime   = 15 * time.Second // of silence, after which another one takes its place
+	maxBehind  = 250              // entries that a node's log may be behind the leader's before it votes
+)
+
+// voters says who of the nodes is to vote.
 func (m *membership) voters(nodes []fsm.Node) map[string]bool {
-	wanted := map[string]bool{}
-	for _, n := range nodes {
-		wanted[n.ID.String()] = n.ID == m.node
+	st := m.raft.Status()
+	votes := map[string]bool{}
+	for _, x := range st.Members {
+		votes[x.ID] = x.Voter
 	}
-	return wanted
+	members := map[string]raftnode.Prospect{}
+	for _, n := range nodes {
+		id := n.ID.String()
+		members[id] = m.prospect(m.live.alive(n.ID), votes[id], st.LastIndex)
+	}
+	return raftnode.Votes(m.node.String(), members)
+}
+
+// prospect is what is known of a node as raftnode.Votes wants it.
+func (m *membership) prospect(x nodeState, votes bool, last uint64) raftnode.Prospect {
+	lasts := !x.Since.IsZero() && time.Since(x.Since) >= orDefault(m.voteTime, stableTime)
+	return raftnode.Prospect{
+		Votes: votes, Answers: x.Answers && !x.LogFailed,
+		Stable: x.Answers && !x.LogFailed && lasts && x.LastIndex+maxBehind >= last,
+		Gone:   !x.Answers && time.Since(x.Since) >= orDefault(m.voteTime, goneTime),
+	}
 }
 
 // ClusterNode is one node in `tendril cluster status`.

@@ -65,15 +65,17 @@ func (e *engine) change(have []raft.Server, index uint64, wanted map[string]bool
 	return nil
 }
 
-// HandOver has another voter lead. ErrBusy: there is none that can.
-func (n *Node) HandOver(ctx context.Context) error {
+// HandOver has another member lead, which must be a voter. ErrBusy: it cannot.
+func (n *Node) HandOver(ctx context.Context, to string) error {
 	e, err := n.current()
 	if err != nil {
 		return err
 	}
-	_, err = await(ctx, n, func() (struct{}, error) { return struct{}{}, e.outcome(e.raft.LeadershipTransfer()) })
+	_, err = await(ctx, n, func() (struct{}, error) {
+		return struct{}{}, e.outcome(e.raft.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(to)))
+	})
 	if err != nil {
-		return fmt.Errorf("%w: no other node can lead the cluster: %w", object.ErrBusy, err)
+		return fmt.Errorf("%w: node %s cannot lead the cluster: %w", object.ErrBusy, to, err)
 	}
 	return nil
 }

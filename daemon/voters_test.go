@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tendril/tools/e2e/await"
+)
+
+// votersAt counts the voters, as a node knows it.
+func (x *clusterOf) votersAt(i int) (n int) {
+	for _, member := range x.all[i].meta.raft.Status().Members {
+		if member.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// votes reports whether a node does, as another one knows it.
+func (x *clusterOf) votes(at, node int) bool { return x.nodeOf(at, node).Voter }
+
+// leader gives the node of some that leads, once all of them say that it does.
+func (x *clusterOf) leader(some ...int) (leader int) {
+	x.t.Helper()
+	await.Until(x.t, "one of them leads, and all know", func() bool {
+		leader = -1
+		for _, i := range some {
+			if x.all[i].meta.now.Load().raft.Leads() {
+				leader = i
+			}
+		}
+		for _, i := range some {
+			if leader < 0 || x.all[i].meta.raft.Status().Leader != x.all[leader].meta.node.String() {
+				return false
+			}
+		}
+		return true
+	})
+	return leader
+}
+
+// TestVoters: three of four nodes vote. What they were told survives a leader that ends, one that is cut off, and a
+// voter that does not come back, whose place the fourth takes.
+func TestVoters(t *testing.T) {
+	w := newNetwork(t)
+	w.voteTime = 200 * time.Millisecond
+	x := w.cluster(4)
+	for i := range x.all {
+		await.Until(t, "three nodes vote", func() bool { return x.votersAt(i) == 3 })
+	}
+	put := func(i int, name string) {
+		t.Helper()
+		putPublished(t, x.all[i].cfg, name)
+	}
+	put(3, "of four")
+	lead := x.leader(0, 1, 2, 3)
+	var rest []int
+	for i := range x.all {
+		if i != lead {
+			rest = append(rest, i)
+		}
+	}
+	w.cutOff(lead, 4)
+	for n, i := range rest {
+		put(i, fmt.Sprint("without the leader ", n))
+	}
+	await.Until(t, "the one that is cut off votes no more", func() bool {
+		return !x.votes(rest[0], lead) && x.votersAt(rest[0]) == 3
+	})
+	w.heal()
+	x.leader(0, 1, 2, 3)
+	put(lead, "back")
+	names := len(x.all[rest[0]].publishedNames())
+	for i := range x.all {
+		await.Until(t, "all know all names", func() bool { return len(x.all[i].publishedNames()) == names })
+	}
+	if names != 5 {
+		t.Errorf("%v", x.all[0].publishedNames())
+	}
+}
+
+// TestLeaderThatEndsHandsOver: when a leader has ended, another one leads already.
+func TestLeaderThatEndsHandsOver(t *testing.T) {
+	w := newNetwork(t)
+	w.voteTime = 200 * time.Millisecond
+	x := w.cluster(3)
+	for i := range x.all {
+		await.Until(t, "three nodes vote", func() bool { return x.votersAt(i) == 3 })
+	}
+	lead := x.leader(0, 1, 2)
+	x.end(lead)
+	next, leads := (lead+1)%3, false
+	for _, i := range []int{next, (lead + 2) % 3} {
+		leads = leads || x.all[i].meta.now.Load().raft.Leads()
+	}
+	if !leads {
+		t.Error("nobody leads when the leader has ended")
+	}
+	putPublished(t, x.all[next].cfg, "afterwards")
+}
