@@ -248,15 +248,16 @@ func (p *steered) fails(word string) {
 // stuckStates are what a program can be in the middle of, for ever.
 var stuckStates = []string{"write", "read", "map", "build", "kernel", "finish", "callback"}
 
-// stuckPrograms are programs in all of these.
+// stuckPrograms are programs in all of these. All are open before the first one is stuck: some take a processor each.
 func stuckPrograms(t *testing.T, n *rig.Node, env []string, flags []string) map[string]*steered {
 	t.Helper()
 	programs := map[string]*steered{}
 	for _, state := range stuckStates {
-		p := steer(t, n, env, 1, flags...)
-		p.tell("stuck %s", state)
-		p.want("in " + state)
-		programs[state] = p
+		programs[state] = steer(t, n, env, 1, flags...)
+	}
+	for _, state := range stuckStates {
+		programs[state].tell("stuck %s", state)
+		programs[state].want("in " + state)
 	}
 	return programs
 }
