@@ -60,7 +60,7 @@ func (a AtOnce) CreateDevice(spec Spec, device object.Device) (DeviceHandle, err
 func (a AtOnce) Abort(id object.ID) error {
 	a.c.s.mu.Lock()
 	defer a.c.s.unlock()
-	if e := a.c.s.objects[id]; e == nil || e.gpu == nil || !e.goesAtOnce() {
+	if e := a.c.s.objects[id]; e == nil || e.gpu == nil || !a.c.s.goesAtOnce(e) {
 		return ErrWouldWait
 	}
 	return a.c.abort(id)
@@ -90,7 +90,7 @@ func (a AtOnce) Delete(id object.ID, name string) error {
 // nor for anybody else who has it. mu is held.
 func (c *Conn) atOnce(id object.ID) bool {
 	e := c.s.objects[id]
-	return e != nil && e.class == object.Ephemeral && !e.summed && !e.onDisk && !e.claimed() && !e.sealing &&
+	return e != nil && e.class == object.Ephemeral && !e.summed && !e.onDisk && !c.s.claimed(e) && !e.sealing &&
 		e.refs == c.refs[id].count && c.roomAtOnce()
 }
 
@@ -101,12 +101,12 @@ const releaseAtOnce = 4 << 20
 // releasesAtOnce reports whether a release of the object waits for nothing. mu is held.
 func (c *Conn) releasesAtOnce(id object.ID) bool {
 	e := c.refs[id].e
-	return e == nil || e.goesAtOnce()
+	return e == nil || c.s.goesAtOnce(e)
 }
 
 // goesAtOnce reports whether letting an object go waits for nothing. mu is held.
-func (e *entry) goesAtOnce() bool {
-	return e.tree == 0 && !e.onDisk && !e.claimed() && (e.gpu == nil || e.gpu.staysAtOnce(e.tenant)) &&
+func (s *Store) goesAtOnce(e *entry) bool {
+	return e.tree == 0 && !e.onDisk && !s.claimed(e) && (e.gpu == nil || e.gpu.staysAtOnce(e.tenant)) &&
 		(e.seg == nil || e.seg.writer != nil || e.seg.bytes <= releaseAtOnce)
 }
 
@@ -124,7 +124,7 @@ func (c *Conn) makesWayAtOnce(stream uint64, id object.ID) bool {
 		if left < st.limit && (st.limitBytes == 0 || bytes+n <= st.limitBytes) || i == lockSteps {
 			break // room, or so many that the attendant lets them go
 		}
-		if f.e.refs == 1 && !f.e.goesAtOnce() {
+		if f.e.refs == 1 && !c.s.goesAtOnce(f.e) {
 			return false
 		}
 		bytes -= f.e.size

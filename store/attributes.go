@@ -57,7 +57,7 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	if change.TTL != nil {
 		s.setTTL(e, *change.TTL)
 	}
-	e.stale = e.onDisk || e.claimed()
+	e.stale = e.onDisk || s.claimed(e)
 	defer s.collect(e)
 	if change.Persist {
 		if err := s.setPersisted(e); err != nil {

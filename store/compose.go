@@ -209,7 +209,7 @@ func (s *Store) letGo(e *entry) {
 		s.unbind(e)
 		s.unschedule(e)
 		e.class, e.pinned = object.Ephemeral, false
-		e.stale = e.onDisk || e.claimed()
+		e.stale = e.onDisk || s.claimed(e)
 	}
 	s.collect(e)
 }
@@ -245,7 +245,7 @@ func (s *Store) adoptTrees(composites map[*entry][]object.Member) {
 		s.adoptMembers(e)
 	}
 	for _, e := range s.objects {
-		if e.class == object.Ephemeral {
+		if e.class == object.Ephemeral && !e.kept {
 			e.held = false
 			s.collect(e)
 		}

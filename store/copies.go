@@ -74,10 +74,10 @@ func (c *Conn) KeepCopy(id object.ID) error {
 		return fmt.Errorf("%w: object %s is not sealed yet", object.ErrNotSealed, id)
 	}
 	e.kept = true
-	c.s.noteCopy(e)
 	if e.class == object.Ephemeral {
 		e.held = true
 	}
+	c.s.reconsider(e)
 	return nil
 }
 

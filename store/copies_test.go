@@ -164,3 +164,75 @@ func TestKeptCopyStays(t *testing.T) {
 		t.Error("it was deleted, and is there")
 	}
 }
+
+// TestKeptCopyOutlivesATakeover: a replica is the cluster's to end, and a copy that may go has no place in a catalog.
+func TestKeptCopyOutlivesATakeover(t *testing.T) {
+	opts := spillOptions(t.TempDir())
+	s := newStore(t, opts)
+	ids := map[string]object.ID{"in memory": object.NewID(), "on disk": object.NewID(), "not kept": object.NewID()}
+	for where, id := range ids {
+		if err := copyOf(t, s, "a", id, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		c := connect(t, s, "a")
+		if where != "not kept" {
+			if err := c.KeepCopy(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if where == "on disk" {
+			sendToDisk(t, s)
+		}
+		c.Close()
+	}
+	s.Leave()
+	next := handOver(t, s, opts)
+	for range 2 { // a reference that comes and goes ends nothing
+		for where, id := range ids {
+			c := connect(t, next, "a")
+			if _, err := c.Stat(id, ""); (err != nil) != (where == "not kept") {
+				t.Fatalf("%s: %v", where, err)
+			}
+			if where != "not kept" {
+				wantPattern(t, c, id, 1<<20, 7)
+			}
+			c.Close()
+		}
+	}
+	mustAgree(t, next, false)
+}
+
+// TestRemovalMeetsNoNewCopy: the file of a copy that was deleted, which the disk kept, is not there any more when the
+// object comes here again. Its removal must not take the new copy's file.
+func TestRemovalMeetsNoNewCopy(t *testing.T) {
+	disk := &stuckDisk{}
+	opts := spillOptions(t.TempDir())
+	opts.SpillSystem = disk
+	s := newStore(t, opts)
+	c := connect(t, s, "a")
+	id := object.NewID()
+	replica := func() {
+		t.Helper()
+		if err := copyOf(t, s, "a", id, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.KeepCopy(id); err != nil {
+			t.Fatal(err)
+		}
+		sendToDisk(t, s)
+	}
+	replica()
+	disk.stuck.Store(true)
+	if err := c.Delete(id, ""); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, func() bool { return s.Status().FilesLeft == 1 })
+	disk.stuck.Store(false)
+	replica()
+	s.mu.Lock()
+	s.diskTime = time.Time{} // not in ten seconds
+	s.wakeJanitor()
+	s.unlock()
+	waitUntil(t, func() bool { return s.Status().FilesLeft == 0 })
+	wantPattern(t, c, id, 1<<20, 7)
+}

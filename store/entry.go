@@ -65,7 +65,6 @@ type entry struct {
 	expiryAt int           // place in Store.expiries; −1 = not there
 
 	onDisk bool           // its file is there, whole
-	claim  chan struct{}  // closed when what is done to its file without mu has ended; nil: nothing is
 	stale  bool           // its record on disk wants writing anew
 	moving chan struct{}  // closed when the restore that is under way has ended
 	done   *atomic.Uint64 // bytes of the transfer under way; nil: none

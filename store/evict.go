@@ -325,8 +325,8 @@ func (s *Store) newEviction(g *segmentState) *eviction {
 	s.eachIn(g, func(e *entry) bool {
 		switch {
 		case e.onDisk:
-		case e.claimed():
-			j.others = append(j.others, e.claim)
+		case s.claimed(e):
+			j.others = append(j.others, s.claims[e.id])
 		default:
 			if err := s.roomOnDisk(e); err != nil {
 				g.lacking = spill.RoomFor(e.size)
@@ -352,7 +352,8 @@ func (s *Store) roomOnDisk(e *entry) error {
 }
 
 func (s *Store) beginWriting(e *entry, durable bool) *outgoing {
-	e.claimFile()
+	s.claimFile(e.id)
+	delete(s.undead, e.id) // what stayed of an earlier one is written over
 	e.stale = false
 	e.done = new(atomic.Uint64)
 	e.tenant.disk += spill.RoomFor(e.size)

@@ -12,20 +12,26 @@ import (
 // An object's file is written, gets another record and is removed without mu. Whoever does one of these has claimed the
 // file under mu before, and nobody else touches it until the claim ends. So what was decided about a file under mu
 // still holds when it is done: without that, a removal that was decided first would meet the file that another
-// goroutine wrote next. Who holds claims on several files (newEviction) waits only for holders of one, and those wait
-// for nobody; reading needs none.
+// goroutine wrote next. A claim is for an id, not for an entry: the copy of another node's object has that object's id,
+// and may come again while the file of the copy before it is being removed. Who holds claims on several files
+// (newEviction) waits only for holders of one, and those wait for nobody; reading needs none.
 
-// claimFile begins a claim. mu is held, and e has none.
-func (e *entry) claimFile() { e.claim = make(chan struct{}) }
+// claimFile begins a claim. mu is held, and nobody has one.
+func (s *Store) claimFile(id object.ID) { s.claims[id] = make(chan struct{}) }
 
 // claimed reports whether somebody has the file's claim. mu is held.
-func (e *entry) claimed() bool { return e.claim != nil }
+func (s *Store) claimed(e *entry) bool { return s.claims[e.id] != nil }
+
+// endClaim is the reverse of claimFile. mu is held.
+func (s *Store) endClaim(id object.ID) {
+	close(s.claims[id])
+	delete(s.claims, id)
+}
 
 // yieldFile ends a claim. What was deleted meanwhile takes its file with it, also while the store ends: it must not be
 // there again afterwards. mu is held; who had the claim counts as a transfer.
 func (s *Store) yieldFile(e *entry) {
-	close(e.claim)
-	e.claim = nil
+	s.endClaim(e.id)
 	if e.onDisk && e.state == object.Deleted {
 		s.trashFile(e)
 	}
@@ -35,8 +41,8 @@ func (s *Store) yieldFile(e *entry) {
 
 // awaitFile waits until nobody has the file's claim. mu is held, and let go meanwhile.
 func (s *Store) awaitFile(e *entry) {
-	for e.claimed() {
-		ended := e.claim
+	for s.claimed(e) {
+		ended := s.claims[e.id]
 		s.unlock()
 		<-ended
 		s.mu.Lock()
@@ -46,7 +52,7 @@ func (s *Store) awaitFile(e *entry) {
 // dropFile takes an object off the disk; unlock does it. What the store's end forgets stays there, and so does what is
 // on disk alone. A file that somebody has claimed stays, too, or goes when the claim ends. mu is held.
 func (s *Store) dropFile(e *entry) {
-	if e.onDisk && !e.claimed() && !s.closed && e.state != object.Spilled {
+	if e.onDisk && !s.claimed(e) && !s.closed && e.state != object.Spilled {
 		s.trashFile(e)
 	}
 }
@@ -54,7 +60,7 @@ func (s *Store) dropFile(e *entry) {
 // trashFile takes the file of an object that is on disk, whoever asks. mu is held, and nobody has the claim.
 func (s *Store) trashFile(e *entry) {
 	e.onDisk = false
-	e.claimFile()
+	s.claimFile(e.id)
 	s.transfers.Add(1)
 	s.trash = append(s.trash, e)
 }
@@ -83,19 +89,27 @@ func (s *Store) diskAgain(now time.Time) (next time.Duration) {
 }
 
 func (s *Store) removeAgain() {
-	left := slices.Collect(maps.Keys(s.undead))
-	s.mu.Unlock()
-	gone := 0
-	for _, id := range left {
-		if s.spill.RemoveAgain(id) != nil {
+	for _, id := range slices.Collect(maps.Keys(s.undead)) {
+		if _, is := s.undead[id]; !is || s.claims[id] != nil { // written over meanwhile, or about to be
+			continue
+		}
+		if s.closed || !s.removedNow(id) {
 			break
 		}
-		gone++
 	}
+}
+
+// removedNow removes the file of a deleted object, which nobody has claimed. mu is held, and let go meanwhile.
+func (s *Store) removedNow(id object.ID) bool {
+	s.claimFile(id)
+	s.unlock()
+	err := s.spill.RemoveAgain(id)
 	s.mu.Lock()
-	for _, id := range left[:gone] {
+	s.endClaim(id)
+	if err == nil {
 		delete(s.undead, id)
 	}
+	return err == nil
 }
 
 func (s *Store) writeAgain() {
@@ -107,7 +121,7 @@ func (s *Store) writeAgain() {
 		switch {
 		case !e.stale || !e.onDisk || e.state == object.Deleted:
 			delete(s.behind, e)
-		case e.claimed(): // the next time
+		case s.claimed(e): // the next time
 		case s.rewriteRecord(e) != nil:
 			failures++
 		}

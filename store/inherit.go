@@ -23,9 +23,9 @@ func (s *Store) Heirs() []*Conn {
 // Owner says for whom the connection acts.
 func (c *Conn) Owner() Owner { return c.owner }
 
-// inherit puts what the store before left into the table, in which what is on disk stands already; composites are those
-// of that. Capacity and quotas are charged, and not asked. Before s is shared.
-func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error {
+// inherit puts what the store before left into the table, in which what is on disk stands already; said is of that. The
+// janitor writes the records there that differ. Capacity and quotas are charged, and not asked. Before s is shared.
+func (s *Store) inherit(l *Legacy, said recordsSaid) error {
 	s.nextID = max(s.nextID, l.Catalog.NextSegment)
 	s.inheritRemnants(l.Catalog.Remnants)
 	for i, g := range l.Catalog.Segments {
@@ -41,20 +41,16 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 		s.opened++
 		t.opened++
 	}
-	l.memory = nil                    // the table's from here on
-	onDisk := make(map[*entry]string) // the names there
-	for _, e := range s.objects {     // of what is on disk: the store before knows which names they have now
-		if e.name != "" {
-			onDisk[e] = e.name
-			s.unbind(e)
-		}
+	l.memory = nil                // the table's from here on
+	for _, e := range s.objects { // of what is on disk: the store before knows which names they have now
+		s.unbind(e)
 	}
 	s.makeRoom(len(l.Catalog.Objects) / legacyObjectBytes)
 	var last *legacyObject
 	for table := l.Catalog.Objects; len(table) > 0; {
 		o, rest, err := nextObject(table, last)
 		if err == nil {
-			err = s.inheritObject(o, composites, onDisk)
+			err = s.inheritObject(o, said)
 		}
 		if err != nil {
 			return err
@@ -75,7 +71,7 @@ func (s *Store) inherit(l *Legacy, composites map[*entry][]object.Member) error 
 	for _, st := range l.Catalog.Streams {
 		s.inheritStream(st)
 	}
-	s.adoptTrees(composites)
+	s.adoptTrees(said.members)
 	for _, g := range s.segments {
 		if g.live == 0 {
 			s.settle(g)
@@ -94,9 +90,8 @@ func (s *Store) makeRoom(objects int) {
 	s.objects = grown
 }
 
-// inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged. onDisk has
-// the names there.
-func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Member, onDisk map[*entry]string) error {
+// inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
+func (s *Store) inheritObject(o *legacyObject, said recordsSaid) error {
 	r := &o.record
 	e, g := s.objects[r.ID], s.segments[o.segment]
 	if r.ID.IsZero() || !r.Class.Valid() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes ||
@@ -104,7 +99,7 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 		return fmt.Errorf("%w: object %s of %d bytes, %q of %q", object.ErrProtocol, r.ID, r.SizeBytes, r.Name, r.Tenant)
 	}
 	if e != nil {
-		s.inheritChanges(e, o, onDisk[e])
+		s.inheritChanges(e, o, said.names[e])
 	}
 	if o.spilled {
 		return nil
@@ -118,7 +113,7 @@ func (s *Store) inheritObject(o *legacyObject, composites map[*entry][]object.Me
 		e = s.inheritRecord(o)
 		if len(r.Members) > 0 {
 			e.charge += membersBytes(r.Members)
-			composites[e] = r.Members
+			said.members[e] = r.Members
 		}
 		s.charged += e.charge
 		e.tenant.charged += e.charge
@@ -144,7 +139,8 @@ func (s *Store) inheritChanges(e *entry, o *legacyObject, nameOnDisk string) {
 	r := &o.record
 	same := nameOnDisk == r.Name && e.class == r.Class && e.pinned == r.Pinned && e.bound.Equal(r.Bound) &&
 		e.expires.Equal(r.Expires) && maps.Equal(e.labels, r.Labels) && slices.Equal(e.grants, r.Grants)
-	e.class, e.held, e.pinned, e.bound, e.labels = r.Class, r.Class != object.Ephemeral, r.Pinned, r.Bound, r.Labels
+	e.class, e.pinned, e.bound, e.labels = r.Class, r.Pinned, r.Bound, r.Labels
+	e.kept, e.held = o.kept, o.kept || r.Class != object.Ephemeral
 	if e.stale = !same; e.stale {
 		s.isBehind(e, nil)
 	}
@@ -174,9 +170,9 @@ func (s *Store) inheritRecord(o *legacyObject) *entry {
 	r := &o.record
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID,
-		creatorName: r.Creator,
-		created:     r.Created, sealed: r.Sealed, class: r.Class, held: r.Class != object.Ephemeral, labels: r.Labels,
-		pinned: r.Pinned, bound: r.Bound, sums: r.Sums, expiryAt: -1,
+		creatorName: r.Creator, created: r.Created, sealed: r.Sealed, class: r.Class, labels: r.Labels,
+		held: o.kept || r.Class != object.Ephemeral, kept: o.kept, pinned: r.Pinned, bound: r.Bound, sums: r.Sums,
+		expiryAt: -1,
 	}
 	s.setGrants(e, r.Grants)
 	e.charge = e.recordBytes(r.Name, r.Meta)

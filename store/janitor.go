@@ -54,7 +54,8 @@ func (s *Store) unschedule(e *entry) {
 // keepAtMost bounds a sleep of janitor.
 const keepAtMost = time.Hour
 
-// janitor ends objects whose time is over and gives memory back above the high-water mark. It ends with Close.
+// janitor ends objects whose time is over, gives memory back above the high-water mark, and tries again what the disk
+// refused. It ends with Close.
 func (s *Store) janitor() {
 	defer close(s.kept)
 	timer := time.NewTimer(keepAtMost)

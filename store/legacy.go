@@ -233,7 +233,7 @@ func (s *Store) Bequeath() *Legacy {
 
 func (e *entry) legacy() legacyObject {
 	o := legacyObject{record: *e.record(), spilled: e.state == object.Spilled, strict: e.strict,
-		damaged: e.damage != nil}
+		damaged: e.damage != nil, kept: e.kept}
 	o.record.Sums = e.sums
 	if e.seg != nil {
 		o.segment, o.offset = e.seg.id, e.off

@@ -15,7 +15,7 @@ import (
 // str = u16 length and bytes; times in ns since 1970, 0 = none. An object:
 //
 //	u32 bytes that follow, of which those behind the last field below are for later releases
-//	id (16), u8 flags (1 on disk alone, 2 strict, 4 pinned, 8 damaged), u8 class, u64 size,
+//	id (16), u8 flags (1 on disk alone, 2 strict, 4 pinned, 8 damaged, 16 kept), u8 class, u64 size,
 //	u64 segment (0 = none), u64 offset,
 //	u64 created, u64 sealed, u64 bound, u64 expires, u64 left of its time in ns, u32 creator's pid, str tenant,
 //	str name, str creator, str meta, u16 labels × (str key, str value), u16 grants × str,
@@ -28,6 +28,7 @@ const (
 	legacyStrict  = 2
 	legacyPinned  = 4
 	legacyDamaged = 8
+	legacyKept    = 16
 
 	legacyRefBytes    = object.IDBytes + 4 + 8
 	legacyObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2 // the least
@@ -41,6 +42,7 @@ type legacyObject struct {
 	spilled bool
 	strict  bool
 	damaged bool          // its memory is not what it was
+	kept    bool          // a copy that stays
 	left    time.Duration // class ttl: of its time
 }
 
@@ -68,7 +70,7 @@ func (o *legacyObject) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(le.AppendUint32(b, 0), r.ID[:]...)
 	b = append(b, flagIf(o.spilled, legacySpilled)|flagIf(o.strict, legacyStrict)|flagIf(r.Pinned, legacyPinned)|
-		flagIf(o.damaged, legacyDamaged), byte(r.Class))
+		flagIf(o.damaged, legacyDamaged)|flagIf(o.kept, legacyKept), byte(r.Class))
 	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, r.SizeBytes), o.segment), o.offset)
 	b = appendTime(appendTime(appendTime(appendTime(b, r.Created), r.Sealed), r.Bound), r.Expires)
 	b = le.AppendUint32(le.AppendUint64(b, uint64(o.left)), uint32(r.CreatorPID))
@@ -151,7 +153,7 @@ func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byt
 	o = &legacyObject{record: spill.Record{ID: c.id()}}
 	r, flags := &o.record, c.number(1)
 	o.spilled, o.strict, r.Pinned = flags&legacySpilled != 0, flags&legacyStrict != 0, flags&legacyPinned != 0
-	o.damaged = flags&legacyDamaged != 0
+	o.damaged, o.kept = flags&legacyDamaged != 0, flags&legacyKept != 0
 	r.Class, r.SizeBytes, o.segment, o.offset = object.Class(c.number(1)), c.number(8), c.number(8), c.number(8)
 	r.Created, r.Sealed, r.Bound, r.Expires = c.time(), c.time(), c.time(), c.time()
 	o.left, r.CreatorPID = time.Duration(c.number(8)), int(c.number(4))

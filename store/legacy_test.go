@@ -321,7 +321,8 @@ func legacyExamples() []*legacyObject {
 		Grants: []string{"all", "uid:8"}, Members: []object.Member{{Name: "m", ID: object.ID{3}}, {}}, Pinned: true,
 		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
 	}}
-	return []*legacyObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}}}
+	return []*legacyObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}},
+		{kept: true, damaged: true}}
 }
 
 func TestLegacyTable(t *testing.T) {

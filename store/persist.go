@@ -8,9 +8,15 @@ import (
 	"tendril/store/spill"
 )
 
+// recordsSaid is what records on disk say that an entry cannot know before the others are in the table.
+type recordsSaid struct {
+	members map[*entry][]object.Member // of composites
+	names   map[*entry]string          // for inherit: of two that claim a name one has it
+}
+
 // openSpill opens the directory and puts into the table what a daemon before this one left there. Before s is shared.
-// Composites among it are noted.
-func (s *Store) openSpill(composites map[*entry][]object.Member) error {
+// What their records say of the others there is noted.
+func (s *Store) openSpill(said recordsSaid) error {
 	dir, err := spill.Open(s.opts.SpillDir, s.opts.SpillBytes, s.opts.SpillSystem)
 	if err != nil {
 		return err
@@ -24,8 +30,12 @@ func (s *Store) openSpill(composites map[*entry][]object.Member) error {
 		s.damaged = append(s.damaged, d.Error())
 	}
 	for _, r := range records {
-		if e := s.adopt(r); e != nil && len(r.Members) > 0 {
-			composites[e] = r.Members
+		e := s.adopt(r)
+		if e != nil && len(r.Members) > 0 {
+			said.members[e] = r.Members
+		}
+		if e != nil && r.Name != "" && s.opts.Legacy != nil {
+			said.names[e] = r.Name
 		}
 	}
 	return nil
@@ -139,10 +149,14 @@ func (s *Store) persist(e *entry, name string, sealed time.Time) error {
 	return f.err
 }
 
-// syncRecord writes the record of an object on disk anew where it changed. mu is held, and let go meanwhile.
+// syncRecord writes the record of an object on disk anew where it changed. What a store did not write that leaves
+// everything to a successor, the successor writes. mu is held, and let go meanwhile.
 func (s *Store) syncRecord(e *entry) error {
-	if s.closed || !e.stale {
+	switch {
+	case !e.stale || s.closed && s.departing:
 		return nil
+	case s.closed:
+		return errStoreClosed
 	}
 	s.transfers.Add(1)
 	defer s.transfers.Done()
@@ -153,7 +167,7 @@ func (s *Store) syncRecord(e *entry) error {
 // went to disk is known after a restart, too.
 func (s *Store) writeStale(e *entry) error {
 	for e.stale && e.onDisk { // what goes to disk just now is seen to by who takes it there
-		if e.claimed() {
+		if s.claimed(e) {
 			s.awaitFile(e)
 		} else if err := s.rewriteRecord(e); err != nil {
 			return err
@@ -165,7 +179,7 @@ func (s *Store) writeStale(e *entry) error {
 // rewriteRecord writes the record of an object on disk, which nobody has claimed, anew. mu is held, and let go
 // meanwhile.
 func (s *Store) rewriteRecord(e *entry) error {
-	e.claimFile()
+	s.claimFile(e.id)
 	e.stale = false
 	fresh, sums := e.record(), e.sums
 	s.unlock()

@@ -345,7 +345,7 @@ func (r *riot) picture() string {
 		fmt.Fprintf(&b, "segment %d of %d bytes, %d of %d objects usable, gone %v, evicting %v, seen by %d, written by one %v\n", g.id, g.bytes, g.usable, g.live, g.mem == nil, g.evicting, len(g.seen), g.writer != nil)
 		for e := g.first; e != nil; e = e.next {
 			fmt.Fprintf(&b, "  %s of %d bytes, %v, %v, %d references, held %v, on disk %v, claimed %v, %v\n", e.id,
-				e.size, e.state, e.class, e.refs, e.held, e.onDisk, e.claimed(), e.fault)
+				e.size, e.state, e.class, e.refs, e.held, e.onDisk, r.s.claimed(e), e.fault)
 		}
 	}
 	return b.String()

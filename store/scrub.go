@@ -239,7 +239,7 @@ func (w *scrubbing) lookOnDisk(e *entry, sound bool) {
 
 // onDisk reports whether an object's file is there and nobody is about to change it. mu is held.
 func (w *scrubbing) onDisk(e *entry) bool {
-	return e.onDisk && !e.claimed() && e.state != object.Deleted && e.size > 0
+	return e.onDisk && !w.s.claimed(e) && e.state != object.Deleted && e.size > 0
 }
 
 // tellDamage tells who wants to hear of it. mu is not held.

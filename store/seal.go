@@ -223,7 +223,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 	if other := e.tenant.names[name]; other != nil && other != e {
 		s.notify(EventUnnamed, other)
 		s.unbind(other)
-		other.stale = other.onDisk || other.claimed()
+		other.stale = other.onDisk || s.claimed(other)
 		if other.class == object.Named || other.class == object.Persisted { // its name was how to find it
 			// only references keep it, also across a restart or a handover
 			other.class, other.held = object.Ephemeral, false
@@ -237,7 +237,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 	}
 	s.unbind(e)
 	e.name, e.bound = name, time.Now()
-	e.stale = e.onDisk || e.claimed()
+	e.stale = e.onDisk || s.claimed(e)
 	e.tenant.names[name] = e
 	return nil
 }

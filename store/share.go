@@ -85,7 +85,7 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	} else if err := s.addGrant(e, who); err != nil {
 		return err
 	}
-	e.stale = e.onDisk || e.claimed()
+	e.stale = e.onDisk || s.claimed(e)
 	s.signal(e)
 	return s.syncRecord(e)
 }
@@ -190,7 +190,7 @@ func (s *Store) swapPlaces(e, copied *entry) {
 
 // dropShadow gives the old place back once nobody can be using it. mu is held.
 func (s *Store) dropShadow(e *entry) {
-	if e.shadow != nil && e.refs == 0 && !e.claimed() {
+	if e.shadow != nil && e.refs == 0 && !s.claimed(e) {
 		s.detach(e.shadow)
 		e.shadow = nil
 	}

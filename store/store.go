@@ -73,29 +73,31 @@ type Store struct {
 	spilledBytes uint64
 	shared       map[string]*entryList // by who may read it
 	followers    map[object.ID]map[*Follower]struct{}
-	damaged      []string               // records that could not be read at the start
-	undead       map[object.ID]struct{} // deleted ones whose files could not be removed
-	behind       map[*entry]error       // whose records the disk did not take, and why, if that is known
-	diskTime     time.Time              // when both are tried again
-	nextID       uint64                 // last segment number given
-	charged      uint64                 // bytes of segments and table entries, the warm pool's not among them
-	usedBytes    uint64                 // bytes of live objects as their creators asked
-	tableBytes   uint64
-	opened       int // segments that have memory
-	references   int
-	openCount    int
-	warm         []*segment.Memory
-	warmMaking   uint64 // bytes that the warm pool is populating now
-	short        bool   // the machine is: the warm pool waits
-	machineLeft  uint64 // what it could still give at machineAt, less what was taken since
-	machineAt    time.Time
-	closed       bool
-	ending       bool            // see Ending
-	departing    bool            // see Leave
-	left         []LegacyConn    // what connections held that ended since
-	heirs        []*Conn         // for Heirs
-	inherited    map[int][]*Conn // heirs that are not closed, by process
-	closing      atomic.Bool     // closed, for who does not hold mu
+	// files that somebody has claimed, by object; closed when what is done to them without mu has ended
+	claims      map[object.ID]chan struct{}
+	damaged     []string               // records that could not be read at the start
+	undead      map[object.ID]struct{} // deleted ones whose files could not be removed
+	behind      map[*entry]error       // whose records the disk did not take, and why, if that is known
+	diskTime    time.Time              // when both are tried again
+	nextID      uint64                 // last segment number given
+	charged     uint64                 // bytes of segments and table entries, the warm pool's not among them
+	usedBytes   uint64                 // bytes of live objects as their creators asked
+	tableBytes  uint64
+	opened      int // segments that have memory
+	references  int
+	openCount   int
+	warm        []*segment.Memory
+	warmMaking  uint64 // bytes that the warm pool is populating now
+	short       bool   // the machine is: the warm pool waits
+	machineLeft uint64 // what it could still give at machineAt, less what was taken since
+	machineAt   time.Time
+	closed      bool
+	ending      bool            // see Ending
+	departing   bool            // see Leave
+	left        []LegacyConn    // what connections held that ended since
+	heirs       []*Conn         // for Heirs
+	inherited   map[int][]*Conn // heirs that are not closed, by process
+	closing     atomic.Bool     // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
 	done chan struct{} // closed when fillWarmPool has ended
@@ -189,6 +191,7 @@ func New(opts Options) (*Store, error) {
 		shared:    make(map[string]*entryList),
 		undead:    make(map[object.ID]struct{}),
 		behind:    make(map[*entry]error),
+		claims:    make(map[object.ID]chan struct{}),
 		followers: make(map[object.ID]map[*Follower]struct{}),
 		devices:   make(deviceCharges),
 		onDevices: make(map[*entry]struct{}),
@@ -214,16 +217,16 @@ func New(opts Options) (*Store, error) {
 
 // begin fills the table with what is on disk and what a store before this one left. Before s is shared.
 func (s *Store) begin(l *Legacy) error {
-	composites := make(map[*entry][]object.Member)
+	said := recordsSaid{make(map[*entry][]object.Member), make(map[*entry]string)}
 	var err error
 	if s.opts.SpillDir != "" {
-		err = s.openSpill(composites)
+		err = s.openSpill(said)
 	}
 	switch {
 	case err == nil && l != nil:
-		err = s.inherit(l, composites)
+		err = s.inherit(l, said)
 	case err == nil:
-		s.adoptTrees(composites)
+		s.adoptTrees(said.members)
 	}
 	l.Close() // what was not taken over
 	s.mu.Lock()

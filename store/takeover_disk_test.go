@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,6 +105,51 @@ func TestTakeoverKnowsWhatTheDiskDoesNot(t *testing.T) {
 				wantPattern(t, c, ids[name], 1000, byte(i))
 			}
 		})
+	}
+}
+
+// stuckFor is a disk that does not take one object's record.
+type stuckFor struct {
+	spill.Linux
+	digits atomic.Pointer[string]
+}
+
+func (d *stuckFor) Rename(from, to string) error {
+	if digits := d.digits.Load(); digits != nil && strings.Contains(to, *digits) {
+		return unix.EROFS
+	}
+	return d.Linux.Rename(from, to)
+}
+
+// An object that lost its name to another one, which the disk did not take, does not have it again after a takeover, a
+// crash and the other one's end.
+func TestLostNameIsNotClaimedAgain(t *testing.T) {
+	disk := &stuckFor{}
+	opts := spillOptions(t.TempDir())
+	opts.SpillSystem = disk
+	s := newStore(t, opts)
+	c := connect(t, s, "uid:1")
+	loses := filled(t, c, Spec{Name: "name", SizeBytes: 1000, Class: object.TTL, TTL: time.Hour}, 1)
+	gets := filled(t, c, Spec{SizeBytes: 1000, Class: object.TTL, TTL: time.Hour}, 2)
+	sendToDisk(t, s)
+	digits := loses.String()
+	disk.digits.Store(&digits)
+	if err := c.Bind(gets, "name", true); !errors.Is(err, object.ErrStorage) {
+		t.Fatalf("with a disk that takes one record: %v", err)
+	}
+	unmapWriters(c)
+	s.Leave()
+	c.Close()
+	next := handOver(t, s, opts)
+	disk.digits.Store(nil)
+	wantDiskCaughtUp(t, next)
+	c = connect(t, next, "uid:1")
+	if err := c.Delete(gets, ""); err != nil {
+		t.Fatal(err)
+	}
+	c = connect(t, newStore(t, afterCrash(t, next)), "uid:1")
+	if info, err := c.Stat(loses, ""); err != nil || info.Name != "" {
+		t.Errorf("the object that lost its name is called %q, %v", info.Name, err)
 	}
 }
 
