@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -30,7 +31,8 @@ import (
 const (
 	peerDialTime    = 3 * time.Second
 	peerUserTimeout = time.Minute // TCP_USER_TIMEOUT, as at the front door
-	maxPeerLinks    = 1024        // of one session, in the status
+	maxPeerLinks    = 1024        // of one session, that are remembered
+	peerLinksShown  = 16          // of them in the status
 	peerKey         = "peer/"     // policies of the metadata: the address behind it, the authority as value
 )
 
@@ -91,18 +93,25 @@ func (p *peering) forget(session uint64) {
 	delete(p.links, session)
 }
 
-func (p *peering) list() (list []PeerLinkStatus) {
+// show gives the first peerLinksShown links of each session, those that are not up before the others, and notes in the
+// session's status how many it has. The lock is held for one session's at a time.
+func (p *peering) show(sessions []SessionStatus) (list []PeerLinkStatus) {
+	for i := range sessions {
+		links := p.of(sessions[i].ID)
+		sessions[i].PeerLinks = len(links)
+		slices.SortFunc(links, func(a, b PeerLinkStatus) int {
+			return cmp.Or(cmp.Compare(btoi(a.Up), btoi(b.Up)), cmp.Compare(a.Link, b.Link))
+		})
+		list = append(list, links[:min(len(links), peerLinksShown)]...)
+	}
+	return list
+}
+
+// of gives a session's links, in no order.
+func (p *peering) of(session uint64) []PeerLinkStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, links := range p.links {
-		for _, l := range links {
-			list = append(list, l)
-		}
-	}
-	slices.SortFunc(list, func(a, b PeerLinkStatus) int {
-		return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Link, b.Link))
-	})
-	return list
+	return slices.Collect(maps.Values(p.links[session]))
 }
 
 // spend notes that an offer is dialed for a tenant, once: by its tickets, for its bytes can be written in other ways.

@@ -24,7 +24,7 @@ type Status struct {
 	Bounds    workers.Bounds         `json:"bounds"`                   // of workers and tenants
 	Hidden    []workers.Hidden       `json:"hidden_devices,omitempty"` // by --devices
 	Fallbacks []clwire.Fallback      `json:"fallbacks"`
-	PeerLinks []PeerLinkStatus       `json:"peer_links"`       // of sessions whose contexts span workers
+	PeerLinks []PeerLinkStatus       `json:"peer_links"`       // some of each session whose contexts span workers
 	Kept      []store.Kept           `json:"kept"`             // who has memory that was given up, a tenant each
 	Keeper    *keeper.Status         `json:"keeper,omitempty"` // nil: none was needed so far
 	Transfers []TransferStatus       `json:"transfers"`        // objects on their way here from other nodes
@@ -64,21 +64,24 @@ type SessionStatus struct {
 	Peer      string `json:"peer,omitempty"` // address, of a program on another machine
 	Transport string `json:"transport"`
 
+	PeerLinks int `json:"peer_links,omitempty"` // between its workers and others; Status.PeerLinks has the first 16
+
 	WaitsUntil time.Time `json:"waits_until,omitzero"` // its client's connection was lost, and may come back until then
 }
 
 // status gathers everything; it waits for nothing.
 func (d *Daemon) status() Status {
+	sessions := notNil(d.sessions.list())
 	return Status{
 		Node:      d.nodeStatus(),
 		Store:     d.store.Status(),
 		Drivers:   notNil(d.pool.Drivers()),
-		Sessions:  notNil(d.sessions.list()),
+		Sessions:  sessions,
 		Workers:   notNil(d.pool.Workers()),
 		Bounds:    d.pool.Bounds(),
 		Hidden:    d.pool.Hidden(),
 		Fallbacks: notNil(d.fallbacks()),
-		PeerLinks: notNil(d.peering.list()),
+		PeerLinks: notNil(d.peering.show(sessions)),
 		Kept:      notNil(d.store.Kept()),
 		Keeper:    d.keeper.Status(),
 		Transfers: notNil(d.bringing.list()),
@@ -148,13 +151,15 @@ type OthersStatus struct {
 // only leaves out what other tenants have, and counts it. The store's totals stay: they say how much room there is.
 func (s *Status) only(tenant string) {
 	own := map[uint64]bool{}
-	for _, x := range s.Sessions {
-		own[x.ID] = x.Tenant == tenant
-	}
 	o := OthersStatus{Damaged: len(s.Store.Damaged)}
+	for _, x := range s.Sessions {
+		if own[x.ID] = x.Tenant == tenant; !own[x.ID] {
+			o.PeerLinks += x.PeerLinks
+		}
+	}
 	s.Sessions, o.Sessions = keep(s.Sessions, func(x SessionStatus) bool { return x.Tenant == tenant })
 	s.Workers, o.Workers = keep(s.Workers, func(x workers.Status) bool { return x.Tenant == tenant })
-	s.PeerLinks, o.PeerLinks = keep(s.PeerLinks, func(x PeerLinkStatus) bool { return own[x.Session] })
+	s.PeerLinks, _ = keep(s.PeerLinks, func(x PeerLinkStatus) bool { return own[x.Session] })
 	s.Kept, _ = keep(s.Kept, func(x store.Kept) bool { return x.Tenant == tenant })
 	s.Transfers, _ = keep(s.Transfers, func(x TransferStatus) bool { return x.Tenant == tenant })
 	s.Store.Tenants, _ = keep(s.Store.Tenants, func(x store.TenantStatus) bool { return x.Name == tenant })

@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/workers"
+	"tendril/ipc/wire"
 	"tendril/store"
 )
 
@@ -18,7 +20,7 @@ func TestStatusShowsATenantItsOwn(t *testing.T) {
 			Sessions: []SessionStatus{
 				{ID: 1, PID: 111, Tenant: "mine", Program: "my-program", Peer: "192.0.2.1:1"},
 				{ID: 2, PID: 222, Tenant: "theirs", Program: "secret-program", Peer: "198.51.100.2:2",
-					Selector: "secret-selector"},
+					Selector: "secret-selector", PeerLinks: 20},
 			},
 			Workers: []workers.Status{{ID: 1, Session: 1, Tenant: "mine", Platform: "my-platform"},
 				{ID: 2, PID: 333, Session: 2, Tenant: "theirs", Platform: "secret-platform"}},
@@ -46,8 +48,33 @@ func TestStatusShowsATenantItsOwn(t *testing.T) {
 			t.Errorf("%q is missing: %s", own, raw)
 		}
 	}
-	if *s.Others != (OthersStatus{Sessions: 1, Workers: 1, PeerLinks: 1, Damaged: 1}) || s.Store.Objects != 5 {
+	if *s.Others != (OthersStatus{Sessions: 1, Workers: 1, PeerLinks: 20, Damaged: 1}) || s.Store.Objects != 5 {
 		t.Errorf("totals: %+v, %d objects", s.Others, s.Store.Objects)
+	}
+}
+
+// A session of many links fills neither the status nor the lock: some are shown, those first that are not up, and their
+// number.
+func TestStatusShowsSomePeerLinks(t *testing.T) {
+	d, stop := serve(t, aConfig(t))
+	defer stop()
+	s := &session{peer: frontdoor.Peer{PID: 1, Tenant: "uid:1"}, cancel: func() {}}
+	if err := d.sessions.add(s); err != nil {
+		t.Fatal(err)
+	}
+	defer d.sessions.remove(s.id)
+	for i := range uint64(2 * maxPeerLinks) {
+		d.TellPeer(s.id, wire.TellPeerRequest{Worker: 1, Link: i, With: fmt.Sprint("worker ", i), Up: i != 1000})
+	}
+	st := d.status()
+	if len(st.PeerLinks) != peerLinksShown || st.PeerLinks[0].Link != 1000 || st.PeerLinks[1].Link != 0 {
+		t.Errorf("%d links are shown, %+v first", len(st.PeerLinks), st.PeerLinks[:min(2, len(st.PeerLinks))])
+	}
+	if n := st.Sessions[0].PeerLinks; n != maxPeerLinks {
+		t.Errorf("the session has %d links, want %d", n, maxPeerLinks)
+	}
+	if st.only("uid:2"); st.Others.PeerLinks != maxPeerLinks || len(st.PeerLinks) != 0 {
+		t.Errorf("another tenant sees %d links, and that there are %d", len(st.PeerLinks), st.Others.PeerLinks)
 	}
 }
 

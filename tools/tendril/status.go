@@ -208,7 +208,14 @@ func (c *cli) peerLinkSection(s daemon.Status) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return c.section("links between workers", "SESSION | WORKER?? | WITH | STATE | ERROR", rows)
+	title, all := "links between workers", 0
+	for _, x := range s.Sessions {
+		all += x.PeerLinks
+	}
+	if all > len(rows) {
+		title = fmt.Sprintf("links between workers (%d of %d)", len(rows), all)
+	}
+	return c.section(title, "SESSION | WORKER?? | WITH | STATE | ERROR", rows)
 }
 
 // transferSection shows objects on their way here from other nodes, where there are any.
