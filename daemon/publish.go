@@ -15,11 +15,12 @@ import (
 )
 
 // publications holds a reference to each ephemeral object that this node has published, so that it stays whatever
-// becomes of who made it. Others the store holds by itself, and a reference would keep them in memory when that is
-// short. Its mutex comes before the store's; nothing waits for the cluster under it.
+// becomes of who made it. Others, and replicas, the store holds by itself, and a reference would keep them in memory
+// when that is short. Its mutex comes before the store's; nothing waits for the cluster under it.
 type publications struct {
 	mu      sync.Mutex
 	tenants map[string]*held // guarded by mu
+	heirs   []*store.Conn    // of the daemon before this one, until it is known what is listed; guarded by mu
 
 	follower *store.Follower // set before the front door opens: what is published here
 }
@@ -48,6 +49,34 @@ type PublishedStatus struct {
 	Here      bool      `json:"here"`
 }
 
+// publishedOwner is the name of the connections that publications has, which are no process's.
+const publishedOwner = "published"
+
+// inherit keeps what the daemon before this one held, and gives the other heirs. A client elsewhere that took that name
+// gains nothing: release comes once the cluster has been asked.
+func (p *publications) inherit(heirs []*store.Conn) (others []*store.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range heirs {
+		if owner := conn.Owner(); owner.Name == publishedOwner && owner.PID == 0 {
+			p.heirs = append(p.heirs, conn)
+		} else {
+			others = append(others, conn)
+		}
+	}
+	return others
+}
+
+// release lets go of what was inherited.
+func (p *publications) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.heirs {
+		conn.Close()
+	}
+	p.heirs = nil
+}
+
 // hold describes a sealed object of tenant, and takes a reference where it is ephemeral.
 func (p *publications) hold(s *store.Store, tenant string, id object.ID) (object.Info, error) {
 	p.mu.Lock()
@@ -66,7 +95,7 @@ func (p *publications) hold(s *store.Store, tenant string, id object.ID) (object
 	case info.Tenant != tenant:
 		return info, fmt.Errorf("%w: object %s belongs to tenant %s, which alone can publish it", object.ErrPermission,
 			id, info.Tenant)
-	case info.Class != object.Ephemeral:
+	case info.Class != object.Ephemeral || s.IsKept(id):
 		return info, nil
 	}
 	if _, known := h.objects[id]; !known {
@@ -87,7 +116,7 @@ func (p *publications) of(s *store.Store, tenant string) (*held, error) {
 	if h := p.tenants[tenant]; h != nil {
 		return h, nil
 	}
-	conn, err := s.Connect(store.Owner{Tenant: tenant, Name: "published"})
+	conn, err := s.Connect(store.Owner{Tenant: tenant, Name: publishedOwner})
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +320,7 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 // resumePublishing takes hold of what an earlier run of this node published and the store still has (persisted
 // objects), and withdraws the rest: host memory does not outlive its daemon.
 func (d *Daemon) resumePublishing() error {
+	d.heirs = d.published.inherit(d.store.Heirs())
 	d.published.follower = d.store.Follow()
 	d.bringing.follower = d.store.Follow()
 	d.joined.Go(d.followPublished)
@@ -311,6 +341,10 @@ func (d *Daemon) holdPublished() error {
 			}
 		}
 	})
+	kept := d.store.KeptCopies() // of a daemon that handed over
+	for id, tenant := range kept {
+		d.replicas.note(id, tenant, true) // what is listed no more goes
+	}
 	withdraw := &fsm.Withdraw{Node: d.meta.node, Incarnation: d.meta.incarnation}
 	for _, o := range mine {
 		if o.Deleted { // while this node was away: Withdraw says that it is gone here
@@ -336,6 +370,9 @@ func (d *Daemon) holdPublished() error {
 			err = d.removeReplica(object.ID(o.ID), d.ownReplica())
 		}
 	}
+	if err == nil {
+		d.published.release()
+	}
 	return err
 }
 
@@ -343,6 +380,7 @@ func (d *Daemon) holdPublished() error {
 func (d *Daemon) stopPublishing() error {
 	d.published.follower.Close()
 	d.bringing.follower.Close()
+	d.published.release()
 	d.published.mu.Lock()
 	defer d.published.mu.Unlock()
 	for tenant, h := range d.published.tenants {

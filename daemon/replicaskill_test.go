@@ -99,3 +99,57 @@ func TestGiverIsKilled(t *testing.T) {
 		x.whole(i, o.ID(), want)
 	}
 }
+
+// TestReplicasGoOver: what a node has for the cluster outlives a takeover, also where it is the only one that has it,
+// and goes when it is deleted.
+func TestReplicasGoOver(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	dir, listen := handoverDir(t), freePort(t)
+	p, conn := x.joinProcess(dir, listen, "taken", "")
+	want := noise(13, 2<<20)
+	moved := x.put(0, "moved", want, client.CreateOptions{})
+	x.replicate(0, "moved", client.ReplicateOptions{Move: true, To: "taken"})
+	await.Until(t, "it is only on the other node", func() bool { return !x.has(0, moved) })
+	o, err := conn.Put(want, client.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Publish(o.ID(), "nobody's", false); err != nil {
+		t.Fatal(err)
+	}
+	o.Release()
+	conn.Close()
+
+	for range 2 { // what was inherited is handed over again
+		next := startNodeProcess(t, dir, "", true, "HANDOVER_LISTEN="+listen, "HANDOVER_NAME=taken")
+		<-p.ended
+		p, conn = next, dialSoon(t, filepath.Join(dir, "s"))
+		await.Until(t, "the next daemon is known", func() bool { return infoOf(t, conn).Entered })
+		for _, name := range []string{"moved", "nobody's"} {
+			o, err := conn.GetByName(t.Context(), name, 0)
+			if err != nil || !bytes.Equal(o.Bytes(), want) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			o.Release()
+		}
+		if list := x.listed(0, moved); !slices.Equal(list, []string{"taken"}) {
+			t.Fatalf("on nodes %v", list)
+		}
+	}
+	if got, err := x.get(0, "moved"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("from another node: %v", err)
+	}
+	x.share()
+	for _, name := range []string{"moved", "nobody's"} {
+		if err := x.conns[0].DeleteByName(name); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	await.Until(t, "the node has nothing any more", func() bool {
+		list, err := conn.List("", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list) == 0
+	})
+}

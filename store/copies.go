@@ -81,6 +81,27 @@ func (c *Conn) KeepCopy(id object.ID) error {
 	return nil
 }
 
+// IsKept reports whether the store holds a copy that stays (KeepCopy).
+func (s *Store) IsKept(id object.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[id]
+	return e != nil && e.kept
+}
+
+// KeptCopies gives the tenants of the copies that stay (KeepCopy).
+func (s *Store) KeptCopies() map[object.ID]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := map[object.ID]string{}
+	for id, e := range s.objects {
+		if e.kept && e.state != object.Deleted {
+			kept[id] = e.tenant.name
+		}
+	}
+	return kept
+}
+
 // noteCopy keeps a cached copy's place: it stands where nobody uses it. mu is held.
 func (s *Store) noteCopy(e *entry) {
 	at := e.cached
