@@ -203,6 +203,39 @@ func TestMoveKeepsTheNumber(t *testing.T) {
 	}
 }
 
+// TestReplicasOutliveATakeover: the next daemon has a replica that the one before took, listed all the while, and gone
+// when the object is published no longer.
+func TestReplicasOutliveATakeover(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	want := noise(10, 1<<20)
+	id := x.put(0, "stays", want, client.CreateOptions{})
+	x.replicate(0, "stays", client.ReplicateOptions{Wanted: 2})
+	epoch := func() (n uint64) {
+		x.all[0].meta.raft.View(func(s *fsm.State) {
+			o, _ := s.Object(fsm.UUID(id))
+			n = o.Epoch
+		})
+		return n
+	}
+	before := epoch()
+	x.all[1] = x.ns.startWith(x.all[1].cfg, (*Daemon).TakeOver)
+	conn, err := client.Dial(x.all[1].cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	x.conns[1] = conn
+	await.Until(t, "the cluster knows of the new daemon", func() bool { return clusterInfo(t, x.all[1]).Entered })
+	x.whole(1, id, want)
+	if list := x.listed(0, id); len(list) != 2 || epoch() != before {
+		t.Errorf("on nodes %v, and the metadata's record changed from epoch %d to %d", list, before, epoch())
+	}
+	if err := x.conns[0].Unpublish("stays"); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the replica is gone", func() bool { return !x.has(1, id) })
+}
+
 // TestRepair: a node that does not answer has its replicas made anew elsewhere; when it comes back the surplus goes.
 func TestRepair(t *testing.T) {
 	x := newCluster(t, 4, nil)

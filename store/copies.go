@@ -89,15 +89,17 @@ func (s *Store) IsKept(id object.ID) bool {
 	return e != nil && e.kept
 }
 
-// KeptCopies gives the tenants of the copies that stay (KeepCopy).
+// KeptCopies gives the tenants of the copies that stay (KeepCopy). The cost is in proportion to all objects; others
+// have the lock in between.
 func (s *Store) KeptCopies() map[object.ID]string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := map[object.ID]string{}
-	for id, e := range s.objects {
-		if e.kept && e.state != object.Deleted {
+	defer s.unlock()
+	kept, steps := map[object.ID]string{}, 0
+	for id, e := range s.objects { // without deleted ones
+		if e.kept {
 			kept[id] = e.tenant.name
 		}
+		s.breathe(&steps)
 	}
 	return kept
 }

@@ -573,5 +573,8 @@ func (d *Dir) readRange(id object.ID, off, n uint64, stop func() bool) ([]byte, 
 	if err := d.readChunks(r, Source{Bytes: b}, first, stop); err != nil {
 		return nil, fmt.Errorf("object %s from disk: %w", id, err)
 	}
-	return b[off-first*ChunkBytes:][:n], nil
+	if b = b[off-first*ChunkBytes:][:n]; cap(b) > 2*len(b) { // a caller that keeps little must not keep whole chunks
+		b = bytes.Clone(b)
+	}
+	return b, nil
 }
