@@ -216,6 +216,53 @@ func TestOneTransferForAll(t *testing.T) {
 	}
 }
 
+// TestGetJoinsATransfer: who comes while an object is on its way waits for it, whichever way it is asked for.
+func TestGetJoinsATransfer(t *testing.T) {
+	x := newCluster(t, 2, func(_ int, c *Config) { c.TransferRate = 8 << 20 })
+	for how, get := range map[string]func(c *client.Conn, id object.ID, name string) ([]byte, error){
+		"by name": func(c *client.Conn, _ object.ID, name string) ([]byte, error) {
+			o, err := c.GetByName(t.Context(), name, 0)
+			if err != nil {
+				return nil, err
+			}
+			return o.Bytes(), nil
+		},
+		"by id": func(c *client.Conn, id object.ID, _ string) ([]byte, error) {
+			o, err := c.Get(t.Context(), id, 0)
+			if err != nil {
+				return nil, err
+			}
+			return o.Bytes(), nil
+		},
+		"many": func(c *client.Conn, id object.ID, _ string) ([]byte, error) {
+			list, err := c.GetMany(t.Context(), []client.Wanted{{ID: id}}, 10*time.Second)
+			if err != nil {
+				return nil, err
+			}
+			return list[0].Bytes(), nil
+		},
+		"bytes": func(c *client.Conn, id object.ID, _ string) ([]byte, error) {
+			b := make([]byte, 4<<20)
+			return b, c.ReadAt(id, b, 0)
+		},
+	} {
+		want := noise(14, 4<<20)
+		id := x.put(0, how, want, client.CreateOptions{})
+		x.share()
+		var first sync.WaitGroup
+		first.Go(func() {
+			if got, err := x.get(1, how); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: the first one: %v", how, err)
+			}
+		})
+		await.Until(t, "the object is on its way", func() bool { return x.all[1].store.Status().OpenObjects > 0 })
+		if got, err := get(dial(t, x.all[1].cfg), id, how); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: while it is on its way: %v", how, err)
+		}
+		first.Wait()
+	}
+}
+
 // TestFallsBackToAnotherReplica: where the best node does not run, and where its bytes are damaged.
 func TestFallsBackToAnotherReplica(t *testing.T) {
 	x := newCluster(t, 3, nil)

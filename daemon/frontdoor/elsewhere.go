@@ -44,7 +44,9 @@ func (e *awayError) Unwrap() error { return object.ErrUnsupported }
 
 // orElsewhere gives why an object with this id could not be had: it is on other nodes, or what err says.
 func (c *connection) orElsewhere(id object.ID, err error) error {
-	lost := errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrStorage) // a damaged copy is got anew
+	lost := errors.Is(err, object.ErrNotFound) ||
+		errors.Is(err, object.ErrStorage) || // a damaged copy is got anew
+		errors.Is(err, object.ErrNotSealed) // what is published is sealed: a copy is on its way here
 	if !lost || id.IsZero() || c.srv.opts.Elsewhere == nil || !c.srv.opts.Elsewhere.Elsewhere(c.peer.Tenant, id) {
 		return err
 	}
