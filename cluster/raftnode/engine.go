@@ -185,7 +185,7 @@ func (e *engine) lastVoter() bool {
 	return f.Error() == nil && soleVoter(f.Configuration().Servers, raft.ServerID(e.id))
 }
 
-// outcome waits for a future, or until raft has ended. Raft 1.8 never answers those that are queued in its verifyCh and
+// outcome waits for a future, or until raft has ended. Raft 1.7 never answers those that are queued in its verifyCh and
 // fsmMutateCh then; their goroutines stay.
 func (e *engine) outcome(f raft.Future) error {
 	answer := make(chan error, 1)
