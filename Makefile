@@ -136,6 +136,10 @@ soak: build ## the store's model in one process and against daemons, killed clie
 	  $(GO) run ./tools/soak -bin bin -duration $(or $(DURATION),10m); churn=$$?; \
 	  wait $$model || { tail -40 bin/soak-model.log; exit 1; }; grep 'worlds of' bin/soak-model.log; exit $$churn
 
+.PHONY: soak-cluster
+soak-cluster: ## a cluster's nodes are killed and cut off from each other for DURATION (10m) each; what clients were told is checked
+	TENDRIL_SOAK=$(or $(DURATION),10m) $(GO) test ./daemon -count=1 -timeout 0 -v -run 'TestPartitions$$|TestKilledNodes$$'
+
 .PHONY: gpucheck-build
 gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go: bin/gpu
 	@mkdir -p bin/gpu

@@ -40,11 +40,12 @@ func aDaemonProcess() {
 			select {}
 		}
 	}
+	d.voteTime, _ = time.ParseDuration(os.Getenv("CLUSTER_VOTE_TIME"))
 	if os.Getenv("HANDOVER_TAKE") != "" {
 		d.TakeOver()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d.OnReady(func() { fmt.Println("ready") })
+	d.OnReady(func() { fmt.Println("ready"); workInProcess(d) })
 	go func() {
 		os.Stdin.Read(make([]byte, 1))
 		cancel()
