@@ -396,8 +396,9 @@ func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) erro
 		}
 	}
 	if wanted := max(1, int(o.Wanted)); others < min(wanted, there) {
-		return fmt.Errorf("%w: %q is to have %d replicas, and without that one %d can be reached: name a node that has none, or lower the number with tendril replicate --replicas",
-			object.ErrExists, o.Name, wanted, others)
+		return fmt.Errorf("%w: %q has a replica there, and is to have %d, of which %d can be reached without the one that "+
+			"goes: name a node that has none, or lower the number with tendril replicate --replicas",
+			object.ErrInvalid, o.Name, wanted, others)
 	}
 	return nil
 }

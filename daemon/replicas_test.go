@@ -188,7 +188,7 @@ func TestMoveKeepsTheNumber(t *testing.T) {
 	}
 	for range 3 { // who asks again must not take another one away
 		_, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{Move: true, To: before[1]})
-		if !errors.Is(err, object.ErrExists) {
+		if !errors.Is(err, object.ErrInvalid) {
 			t.Fatalf("to a node that has one: %v", err)
 		}
 	}

@@ -165,6 +165,8 @@ func classify(err error) (code int, step string) {
 	// A stream and an object have one number: the text tells them apart.
 	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "no stream is named"):
 		return exitNotFound, "See what is there with: tendril stream ls"
+	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "the cluster has no node"):
+		return exitNotFound, "See the cluster's nodes with: tendril cluster status"
 	case errors.Is(err, object.ErrNotFound):
 		return exitNotFound, "See what is there with: tendril ls"
 	case errors.Is(err, object.ErrFull) && strings.Contains(err.Error(), "the GPU has no memory left"):
@@ -184,6 +186,8 @@ func classify(err error) (code int, step string) {
 		return exitPermission, ""
 	case errors.Is(err, object.ErrNoDevice):
 		return exitNoDevice, "List devices with: tendril devices    Drivers that do not work: tendril status"
+	case errors.Is(err, object.ErrExists) && strings.Contains(err.Error(), "start this"): // it says what to do
+		return exitExists, ""
 	case errors.Is(err, object.ErrExists):
 		return exitExists, "Choose another name."
 	case errors.Is(err, object.ErrTimeout), errors.Is(err, context.DeadlineExceeded):

@@ -28,3 +28,21 @@ func TestStepsOfShortages(t *testing.T) {
 		}
 	}
 }
+
+// Where the error says itself what to do, or is about a node, no step about an object's name follows.
+func TestStepsOfNodes(t *testing.T) {
+	for _, test := range []struct {
+		why        error
+		text, want string
+		code       int
+	}{
+		{object.ErrNotFound, `the cluster has no node "x"`, "See the cluster's nodes with: tendril cluster status", exitNotFound},
+		{object.ErrExists, `node 1 is called "x" already: start this one with another --name`, "", exitExists},
+		{object.ErrExists, `an object is named "x"`, "Choose another name.", exitExists},
+	} {
+		code, step := classify(object.FromCode(object.CodeOf(test.why), test.text))
+		if code != test.code || step != test.want {
+			t.Errorf("%s: exit code %d: %q", test.text, code, step)
+		}
+	}
+}
