@@ -21,6 +21,10 @@ func TestMemoryOfAGPUWhereTheDriverImportsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var memory unix.Stat_t
+	if err = unix.Fstat(fd, &memory); err != nil {
+		t.Fatal(err)
+	}
 	file := os.NewFile(uintptr(fd), "allocation")
 	sent := &attachments{}
 	sent.put(&clwire.WorkerAttach{Segment: number, Bytes: 2 << 20, Device: "fafafafafafafafafafafafafafafa00"}, file)
@@ -42,5 +46,8 @@ func TestMemoryOfAGPUWhereTheDriverImportsNone(t *testing.T) {
 	if ordinary.Status != cl.SUCCESS {
 		t.Errorf("an ordinary buffer: status %d", ordinary.Status)
 	}
-	await.Until(t, "the descriptor is closed", func() bool { return file.Fd() == ^uintptr(0) })
+	await.Until(t, "the descriptor is closed", func() bool {
+		var now unix.Stat_t // its number may be another file's by now
+		return unix.Fstat(fd, &now) != nil || now.Ino != memory.Ino
+	})
 }
