@@ -114,7 +114,7 @@ func (c *Conn) openRemote(remote Remote) error {
 	}
 	if c.opt.Resumes {
 		c.resumer = newResumer(c, remote)
-		options.Lost = c.resumer.noteLoss
+		options.Lost = c.resumer.lossOf(0)
 	}
 	var stream *link.Stream
 	err = c.insist(remote, 0, worker.Tickets[0], func(ticket [32]byte) (err error) {
@@ -128,10 +128,14 @@ func (c *Conn) openRemote(remote Remote) error {
 	c.link, c.bulk = stream, newBulk(c)
 	options.Compression = &c.bulk.compression
 	if c.resumer != nil {
-		c.resumer.start(stream)
+		c.resumer.open(stream)
 	}
 	for i, ticket := range worker.Tickets[1:] {
-		c.bulk.work.Go(func() { c.bulk.connect(remote, ticket, 1+i, options) })
+		number, o := 1+i, options
+		if c.resumer != nil {
+			o.Lost = c.resumer.lossOf(number)
+		}
+		c.bulk.work.Go(func() { c.bulk.connect(remote, ticket, number, o) })
 	}
 	return nil
 }

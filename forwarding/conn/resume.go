@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -13,7 +14,8 @@ import (
 )
 
 // resumer replaces lost connections to a worker on another machine. Records and chunks wait in the link meanwhile, and
-// the program's calls with them. After Options.Resume, or where the daemon has the worker no longer, it is given up.
+// the program's calls with them. A lane that is without one for Options.Resume, or a worker that the daemon has no
+// longer, is given up.
 type resumer struct {
 	c      *Conn
 	remote Remote
@@ -21,13 +23,21 @@ type resumer struct {
 	stop   chan struct{}
 	work   sync.WaitGroup
 	once   sync.Once
+	start  time.Time     // of cut's times
+	pause  time.Duration // before the next try; run's
 
-	began time.Time     // of the loss at hand; run's, as are
-	back  time.Time     // when it was over
-	pause time.Duration // before the next try
+	mu    sync.Mutex // before the lanes' own
+	lanes [clwire.MaxLanes]lossy
+}
 
-	mu    sync.Mutex // leaf
-	lanes [clwire.MaxLanes]resumable
+// lossy is one lane, and what run knows of its connections.
+type lossy struct {
+	lane resumable    // nil: there was no connection yet; guarded by resumer.mu
+	cut  atomic.Int64 // when the last connection was lost, ns after resumer.start
+
+	out   bool          // its loss is known
+	began time.Duration // of the loss at hand
+	back  time.Duration // when the last connection came
 }
 
 // resumable is a *link.Stream or a *link.Lane.
@@ -53,12 +63,13 @@ func workerGone(err error) bool {
 }
 
 func newResumer(c *Conn, remote Remote) *resumer {
-	return &resumer{c: c, remote: remote, lost: make(chan struct{}, 1), stop: make(chan struct{})}
+	return &resumer{c: c, remote: remote, lost: make(chan struct{}, 1), stop: make(chan struct{}), start: time.Now()}
 }
 
-func (r *resumer) start(s *link.Stream) {
+// open has the first stream, and begins to look after it.
+func (r *resumer) open(s *link.Stream) {
 	r.mu.Lock()
-	r.lanes[0] = s
+	r.lanes[0].lane = s
 	r.mu.Unlock()
 	r.work.Go(r.run)
 }
@@ -69,12 +80,20 @@ func (r *resumer) add(l *link.Lane, number int) {
 		return
 	}
 	r.mu.Lock()
-	r.lanes[number] = l
+	r.lanes[number].lane = l
 	r.mu.Unlock()
 	r.noteLoss() // if it is none, nothing is missing
 }
 
-// noteLoss is link.Options.Lost.
+// lossOf is link.Options.Lost for a lane.
+func (r *resumer) lossOf(number int) func() {
+	return func() {
+		r.lanes[number].cut.Store(int64(time.Since(r.start)))
+		r.noteLoss()
+	}
+}
+
+// noteLoss has run look what is missing.
 func (r *resumer) noteLoss() {
 	select {
 	case r.lost <- struct{}{}:
@@ -110,8 +129,8 @@ func (r *resumer) run() {
 func (r *resumer) missing() (numbers []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, l := range r.lanes {
-		if l != nil && l.Lost() {
+	for i := range r.lanes {
+		if l := r.lanes[i].lane; l != nil && l.Lost() {
 			numbers = append(numbers, i)
 		}
 	}
@@ -120,13 +139,9 @@ func (r *resumer) missing() (numbers []int) {
 
 // bringBack tries until every lane is back, or the worker is dead.
 func (r *resumer) bringBack() {
-	if time.Since(r.back) > flapping {
-		r.began, r.pause = time.Now(), resumePause
-	}
-	defer func() { r.back = time.Now() }()
-	began, c := r.began, r.c
+	began, c := time.Now(), r.c
 	patience := c.opt.Resume
-	limit := time.AfterFunc(patience-time.Since(began), func() {
+	limit := time.AfterFunc(patience, func() {
 		c.die(fmt.Errorf("the connection was lost and did not come back within %v", patience))
 	})
 	defer limit.Stop()
@@ -137,12 +152,12 @@ func (r *resumer) bringBack() {
 		}
 	})
 	defer said.Stop()
-	for first := time.Since(r.back) > flapping; ; first = false {
-		numbers := r.missing()
-		if len(numbers) == 0 || c.Dead() {
-			break
-		}
-		if !first {
+	for numbers := r.missing(); len(numbers) > 0 && !c.Dead(); numbers = r.missing() {
+		oldest, fresh := r.losses(numbers)
+		limit.Reset(patience - (time.Since(r.start) - oldest))
+		if fresh {
+			r.pause = resumePause
+		} else {
 			select {
 			case <-r.stop:
 				return
@@ -161,6 +176,21 @@ func (r *resumer) bringBack() {
 	if !said.Stop() {
 		c.opt.Log(line)
 	}
+}
+
+// losses tells since when the first of the missing lanes is without a connection, and whether one of them had a
+// connection that lived since the last look: then the worker can be reached, and there is nothing to pause for.
+func (r *resumer) losses(numbers []int) (oldest time.Duration, fresh bool) {
+	oldest = time.Since(r.start)
+	for _, number := range numbers {
+		l := &r.lanes[number]
+		if cut := time.Duration(l.cut.Load()); !l.out && (l.back == 0 || cut-l.back > flapping) {
+			l.began, fresh = cut, true
+		}
+		l.out = true
+		oldest = min(oldest, l.began)
+	}
+	return oldest, fresh
 }
 
 // try makes a connection for each of the lanes. What fails is missing still.
@@ -186,10 +216,14 @@ func (r *resumer) reconnect(number int, ticket [32]byte) {
 		return
 	}
 	defer f.Close()
+	l := &r.lanes[number]
 	r.mu.Lock()
-	l := r.lanes[number]
+	lane := l.lane
 	r.mu.Unlock()
-	if err = l.Resume(f); errors.Is(err, link.ErrCorrupt) {
+	switch err = lane.Resume(f); {
+	case errors.Is(err, link.ErrCorrupt):
 		r.c.die(err)
+	case err == nil:
+		l.out, l.back = false, time.Since(r.start)
 	}
 }

@@ -116,6 +116,30 @@ func TestPatienceEnds(t *testing.T) {
 	r.gone()
 }
 
+// Lanes that lose their connections in turn, one while the other's comes back, are back long before patience ends: each
+// new connection says that the worker can be reached.
+func TestLanesAreCutInTurn(t *testing.T) {
+	r, f := openFar(t, false, true, func(_ *fakeFar, o *Options) { o.Resume = 2 * time.Second })
+	f.lane(1)
+	var cuts atomic.Int32
+	f.mu.Lock()
+	f.dialing = func() error {
+		if n := cuts.Add(1); n <= 15 { // the other lane is lost while this one comes back
+			time.Sleep(2 * flapping) // Pause: so long each connection lives
+			f.cut(int(n % 2))
+		}
+		return nil
+	}
+	f.mu.Unlock()
+	f.cut(0)
+	eventually(t, "connections of all lanes", func() bool {
+		return cuts.Load() > 15 && len(r.c.resumer.missing()) == 0 || r.c.Dead()
+	})
+	if r.c.Dead() {
+		t.Errorf("it was given up after %d connections: %q", cuts.Load(), r.sink.all())
+	}
+}
+
 // An end by this side while the connection is lost waits for nobody.
 func TestCloseWhileLost(t *testing.T) {
 	r, f := openFar(t, false, true)

@@ -35,6 +35,7 @@ type Lane struct {
 	tell func(received uint64) // nil, or tells the peer how much has come; immutable once in use
 
 	resuming sync.Mutex // one Resume at a time; before all others
+	tending  sync.WaitGroup
 	mu       sync.Mutex // sending
 	header   [clwire.LaneHeaderBytes]byte
 	packer   *packer // nil: chunks go plain; guarded by mu
@@ -177,10 +178,12 @@ func (l *Lane) Shutdown() {
 // Close closes the connection. No other call may be running or follow.
 func (l *Lane) Close() error {
 	l.Shutdown()
+	l.tending.Wait()
 	return nil
 }
 
-// Resume goes on by another connection, as Stream.Resume. What the peer lacks is sent again before anything else.
+// Resume goes on by another connection, as Stream.Resume. What the peer lacks is sent again before anything else, in
+// the background: it may wait for what the peer is to hear by another lane.
 func (l *Lane) Resume(socket *os.File) error {
 	l.resuming.Lock()
 	defer l.resuming.Unlock()
@@ -205,7 +208,10 @@ func (l *Lane) Resume(socket *os.File) error {
 		}
 		return err
 	}
-	l.tend()
+	go func() {
+		defer l.tending.Done()
+		l.tend()
+	}()
 	return nil
 }
 
@@ -259,6 +265,7 @@ func (l *Lane) install(c *laneConn) bool {
 	}
 	l.conn = c
 	l.change.Broadcast()
+	l.tending.Add(1) // Close waits
 	return true
 }
 

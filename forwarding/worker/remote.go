@@ -79,11 +79,17 @@ func (r *remote) noteLoss() {
 	}
 }
 
-// await ends the session when its control stream is without a connection for too long. It ends with the process.
+// await ends the session when its control stream is without a connection for too long. A connection that is lost
+// meanwhile was one: its client is there. It ends with the process.
 func (r *remote) await(s *session, l *link.Stream) {
 	for range r.lost {
-		for end := time.Now().Add(r.patience); l.Lost(); time.Sleep(100 * time.Millisecond) {
-			if !time.Now().Before(end) {
+		end := time.After(r.patience)
+		for l.Lost() {
+			select {
+			case <-r.lost:
+				end = time.After(r.patience)
+			case <-time.After(100 * time.Millisecond):
+			case <-end:
 				s.fail(fmt.Errorf("%w: its client did not come back within %v", link.ErrHangup, r.patience))
 				return
 			}
