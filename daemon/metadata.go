@@ -82,6 +82,22 @@ func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {
 	return d.meta.now.Load().propose(ctx, cmd)
 }
 
+// proposeOwn is propose for a command that names this run of the node. The cluster refuses one of a run that it does
+// not know of, so it waits until the node has entered.
+func (d *Daemon) proposeOwn(cmd fsm.Command) (fsm.Result, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	defer cancel()
+	select {
+	case <-d.meta.now.Load().registered:
+	case <-ctx.Done():
+		return fsm.Result{}, fmt.Errorf("%w: the cluster does not know of this node's start yet: try again; "+
+			"tendril cluster shows which nodes answer", object.ErrTimeout)
+	}
+	d.meta.gate.RLock()
+	defer d.meta.gate.RUnlock()
+	return d.meta.now.Load().propose(ctx, cmd)
+}
+
 // enter makes this run of the node known to its cluster. A cluster of one does so at once; otherwise the others may not
 // be there, and the node serves without them.
 func (d *Daemon) enter() error {
@@ -106,6 +122,7 @@ const enterAgain = time.Second
 // enterLate is enter for a node whose cluster may not answer yet.
 func (d *Daemon) enterLate(m *membership) {
 	said := false
+	d.at("entering")
 	for err := d.register(m); err != nil; err = d.register(m) {
 		if m.ctx.Err() != nil {
 			return

@@ -192,7 +192,7 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if !d.published.follower.Add(id) {
 		return 0, fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound, id)
 	}
-	result, err := d.propose(&fsm.Publish{Replace: replace, Object: fsm.Object{
+	result, err := d.proposeOwn(&fsm.Publish{Replace: replace, Object: fsm.Object{
 		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class),
 		SizeBytes: info.SizeBytes, Meta: info.Meta,
 		Replicas: []fsm.Replica{d.ownReplica()},

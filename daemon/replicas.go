@@ -176,7 +176,7 @@ func (d *Daemon) addReplica(tenant string, id object.ID) error {
 		if !ok {
 			return fmt.Errorf("%w: object %s is published no longer", object.ErrNotFound, id)
 		}
-		_, err := d.propose(&fsm.AddReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
+		_, err := d.proposeOwn(&fsm.AddReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
 		if !errors.Is(err, object.ErrBusy) || try >= busyTries { // another node's came before
 			return err
 		}
