@@ -72,12 +72,8 @@ func TestVoters(t *testing.T) {
 	w.heal()
 	x.leader(0, 1, 2, 3)
 	put(lead, "back")
-	names := len(x.all[rest[0]].publishedNames())
-	for i := range x.all {
-		await.Until(t, "all know all names", func() bool { return len(x.all[i].publishedNames()) == names })
-	}
-	if names != 5 {
-		t.Errorf("%v", x.all[0].publishedNames())
+	for i := range x.all { // a follower hears of a name a moment after the node that put it
+		await.Until(t, "all know the five names", func() bool { return len(x.all[i].publishedNames()) == 5 })
 	}
 }
 
