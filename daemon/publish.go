@@ -198,6 +198,7 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 		Replicas: []fsm.Replica{d.ownReplica()},
 	}})
 	if err == nil {
+		d.at("published")
 		d.replicas.note(id, p.Tenant, false)
 	}
 	if err == nil && !d.published.follower.Has(id) { // it went, and the withdrawal may have been too early

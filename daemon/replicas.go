@@ -30,6 +30,7 @@ type replicas struct {
 	mu     sync.Mutex
 	here   map[object.ID]ownedReplica // that the metadata listed here
 	taking map[object.ID]*taking
+	noted  chan struct{} // has one where followReplicas is to look at here again
 }
 
 // ownedReplica is an object of which the metadata listed a replica here. taken: it came from another node.
@@ -45,10 +46,11 @@ type taking struct {
 }
 
 func newReplicas() replicas {
-	return replicas{here: map[object.ID]ownedReplica{}, taking: map[object.ID]*taking{}}
+	return replicas{here: map[object.ID]ownedReplica{}, taking: map[object.ID]*taking{},
+		noted: make(chan struct{}, 1)}
 }
 
-// note says that the metadata lists a replica here.
+// note says that the metadata lists a replica here. What it asks of that may have come before: it is looked at again.
 func (r *replicas) note(id object.ID, tenant string, taken bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,6 +58,10 @@ func (r *replicas) note(id object.ID, tenant string, taken bool) {
 		taken = taken || old.taken
 	}
 	r.here[id] = ownedReplica{tenant, taken}
+	select {
+	case r.noted <- struct{}{}:
+	default:
+	}
 }
 
 func (r *replicas) forget(id object.ID) {
@@ -213,7 +219,8 @@ func (d *Daemon) dropReplica(tenant string, id object.ID) error {
 	return ignoreNotFound(conn.Delete(id, ""))
 }
 
-// followReplicas does what the metadata asks of the replicas here, whenever it changed. It ends with d.ctx.
+// followReplicas does what the metadata asks of the replicas here, whenever it changed, or one more is here. It ends
+// with d.ctx.
 func (d *Daemon) followReplicas() {
 	for {
 		changed, began := d.meta.raft.Changed(), time.Now()
@@ -237,6 +244,7 @@ func (d *Daemon) followReplicas() {
 		case <-d.ctx.Done():
 			return
 		case <-changed:
+		case <-d.replicas.noted:
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"tendril/client"
 	"tendril/cluster/fsm"
@@ -151,5 +152,47 @@ func TestReplicasGoOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		return len(list) == 0
+	})
+}
+
+// TestDeletedWhileItIsPublished: another node deletes an object that the cluster lists, and whose publisher does not
+// know yet that it does. The publisher deletes it all the same, without another change of the metadata.
+func TestDeletedWhileItIsPublished(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	listed, goOn := make(chan struct{}), make(chan struct{})
+	c := aNode(t, "n1")
+	c.Listen = freePort(t)
+	d := x.ns.startWith(c, func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "published" {
+				close(listed)
+				<-goOn
+			}
+		}
+	})
+	x.all, x.conns = append(x.all, d), append(x.conns, dial(t, c))
+	join(t, x.all[0].cfg, x.all[0], d)
+	o, err := x.conns[1].Put(noise(16, 1000), client.CreateOptions{Name: "short-lived", Class: object.Named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := o.ID()
+	o.Release()
+	published := make(chan error, 1)
+	go func() { _, err := x.conns[1].Publish(id, "", false); published <- err }()
+	<-listed
+	x.share()
+	if err := x.conns[0].Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	x.share()
+	// Pause: what follows the metadata looks at that change.
+	time.Sleep(200 * time.Millisecond)
+	close(goOn)
+	<-published // it was, or was deleted
+	await.Until(t, "the object is gone", func() bool { return !x.has(1, id) })
+	await.Until(t, "no node is waited for", func() (gone bool) {
+		x.all[0].meta.raft.View(func(s *fsm.State) { _, is := s.Deleted(fsm.UUID(id)); gone = !is })
+		return gone
 	})
 }

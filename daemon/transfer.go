@@ -343,10 +343,22 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 	}
 	d.bringing.measured(result)
 	if err != nil {
-		return nil, fmt.Errorf("%q: %w", o.Name, err)
+		return nil, d.notGiven(o, err)
 	}
 	log.WithField("bytes", o.SizeBytes).WithField("seconds", result.Took.Seconds()).Debug("an object was brought here")
 	return result.Sums, nil
+}
+
+// notGiven is the error where no node gave an object. A node that was started anew, or does not know of the object yet,
+// refuses what this node asks in good faith: as long as it is published, that is no answer about the object.
+func (d *Daemon) notGiven(o fsm.Object, err error) error {
+	_, _, still := d.publishedAs(o.Tenant, object.ID(o.ID))
+	code := object.CodeOf(err)
+	if still && (code == object.ErrNotFound.Code() || code == object.ErrPermission.Code()) {
+		return fmt.Errorf("%w: %q: what this node and others know of the object differs: try again: %v", object.ErrBusy,
+			o.Name, err)
+	}
+	return fmt.Errorf("%q: %w", o.Name, err)
 }
 
 // measured notes what a transfer says about links.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -260,6 +261,30 @@ func TestGetJoinsATransfer(t *testing.T) {
 			t.Errorf("%s: while it is on its way: %v", how, err)
 		}
 		first.Wait()
+	}
+}
+
+// TestDeleteWhileItIsBrought: the node at which an object is deleted may be about to get a copy of it.
+func TestDeleteWhileItIsBrought(t *testing.T) {
+	x := newCluster(t, 2, func(_ int, c *Config) { c.TransferRate = 8 << 20 })
+	id := x.put(0, "large", noise(15, 16<<20), client.CreateOptions{})
+	x.share()
+	got := make(chan error, 1)
+	go func() { _, err := x.get(1, "large"); got <- err }()
+	await.Until(t, "the object is on its way", func() bool { return x.all[1].store.Status().OpenObjects > 0 })
+	conn := dial(t, x.all[1].cfg)
+	info, err := conn.Stat(id)
+	if err != nil || info.State != object.Sealed || !slices.Equal(info.Nodes, []string{"n0"}) {
+		t.Errorf("stat while it is on its way: %+v, %v", info, err)
+	}
+	if err := conn.Delete(id); err != nil {
+		t.Fatalf("delete while it is on its way: %v", err)
+	}
+	if err := <-got; !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("who waited for it: %v", err)
+	}
+	for i := range x.all {
+		await.Until(t, "no node has it", func() bool { return !x.has(i, id) })
 	}
 }
 

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,8 +142,28 @@ func (p *pull) outcome(ctx context.Context) error {
 		return fmt.Errorf("%w: object %x: %d of %d bytes had arrived: %w", object.ErrTimeout, p.ID, p.done,
 			p.SizeBytes, context.Cause(ctx))
 	}
+	slices.SortStableFunc(p.refused, func(a, b error) int { // whose may end well the next time counts
+		return cmp.Compare(lasting(a), lasting(b))
+	})
 	return fmt.Errorf("object %x could not be got from any of %d nodes: %w", p.ID, len(p.Sources),
 		errors.Join(p.refused...))
+}
+
+// lasting gives 1 for an error that a source would give again, 0 for one of the moment.
+func lasting(err error) int {
+	if errors.Is(err, object.ErrBusy) || errors.Is(err, object.ErrTimeout) {
+		return 0
+	}
+	return 1
+}
+
+// cutError makes an error of the moment of what a connection ended with, unless that is an answer.
+func cutError(err error) error {
+	var no *refusal
+	if errors.As(err, &no) || errors.Is(err, object.ErrBusy) {
+		return err
+	}
+	return fmt.Errorf("%w: no answer came: %w", object.ErrBusy, err)
 }
 
 // stream gets extents over a connection of its own until there are none.
@@ -220,7 +241,7 @@ func (p *pull) settle(at int, rest extent, some bool, err error) {
 	if err == nil || p.ctx.Err() != nil {
 		return
 	}
-	err = fmt.Errorf("%s: %w", p.Sources[at].Name, err)
+	err = fmt.Errorf("%s: %w", p.Sources[at].Name, cutError(err))
 	if len(p.result.Faults) < maxFaults {
 		p.result.Faults = append(p.result.Faults, err)
 	}

@@ -244,6 +244,10 @@ func TestPullGivesUpANodeThatIsCutAgainAndAgain(t *testing.T) {
 	if dials := w.dials.Load(); dials < maxCuts+1 || dials > maxCuts+maxStreams {
 		t.Errorf("%d connections", dials)
 	}
+	_, err = Pull(context.Background(), jobOf(b, sources[:1]), w.dial)
+	if object.CodeOf(err) != object.ErrBusy.Code() {
+		t.Errorf("the node that is cut alone: %v", err)
+	}
 }
 
 // TestPullPassesOverDamage: a node whose bytes are not what they were gives nothing that is kept.
@@ -273,10 +277,14 @@ func TestPullSaysWhatEachNodeAnswered(t *testing.T) {
 	sources = append(sources, Source{Node: ID{99}, Name: "d"})
 	sources[2].Incarnation = ID{1} // an earlier one
 	_, err := Pull(context.Background(), jobOf(b, sources), w.dial)
-	for _, want := range []string{"a: not found: not published", "b: ", "c: permission denied", "d: connection refused"} {
+	for _, want := range []string{"a: not found: not published", "b: ", "c: permission denied", "d: busy",
+		"connection refused"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
+	}
+	if !errors.Is(err, object.ErrBusy) || object.CodeOf(err) != object.ErrBusy.Code() {
+		t.Errorf("%v: one of them may answer the next time", err)
 	}
 	sources[2].Incarnation = ID{6}
 	if _, err := Pull(context.Background(), jobOf(b, sources[2:3]), w.dial); !errors.Is(err, object.ErrStorage) ||

@@ -53,6 +53,11 @@ func (c *connection) orElsewhere(id object.ID, err error) error {
 	return &awayError{id}
 }
 
+// isComing reports whether what is not sealed yet is a copy on its way here: the object is whole on other nodes.
+func (c *connection) isComing(id object.ID, err error) bool {
+	return errors.Is(err, object.ErrNotSealed) && isAway(c.orElsewhere(id, err))
+}
+
 // isElsewhere reports whether err says that an object is to be brought first, and which.
 func isElsewhere(err error) (id object.ID, is bool) {
 	var away *awayError

@@ -131,7 +131,8 @@ func (c *connection) delete(m wire.NameMessage) error {
 		return err
 	}
 	err = c.acts().Delete(id, "")
-	if cluster := c.srv.opts.Cluster; cluster != nil && (err == nil || errors.Is(err, object.ErrNotFound)) {
+	if cluster := c.srv.opts.Cluster; cluster != nil &&
+		(err == nil || errors.Is(err, object.ErrNotFound) || c.isComing(id, err)) {
 		was, dropErr := cluster.Dropped(c.peer.Tenant, id)
 		if dropErr != nil || was { // deleted, though only a publication may have held it
 			err = dropErr
@@ -169,6 +170,9 @@ func (c *connection) stat(m wire.NameMessage) (ipc.Payload, error) {
 		if id, err = c.resolve(m.Name, err); err == nil {
 			info, err = c.store.Stat(id, "")
 		}
+	}
+	if err == nil && info.State == object.Open && c.isComing(id, object.ErrNotSealed) {
+		err = object.ErrNotFound
 	}
 	if there := c.srv.opts.Elsewhere; there != nil && errors.Is(err, object.ErrNotFound) && !id.IsZero() {
 		if known, unknown := there.Describe(c.peer.Tenant, id); unknown == nil {
