@@ -32,6 +32,7 @@ import (
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/keeper"
+	"tendril/daemon/leases"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
@@ -67,6 +68,7 @@ type Daemon struct {
 	pool           *workers.Pool
 	keeper         *keeper.Keeper // starts its process when it is needed
 	sessions       *sessions
+	leases         *leases.Table
 	peering        *peering
 	meta           metadata
 	first          bool // a first start that has not made everything yet
@@ -114,7 +116,8 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
-		reprobe: make(chan struct{}, 1), sessions: newSessions(), peering: newPeering(), ready: func() {},
+		reprobe: make(chan struct{}, 1), sessions: newSessions(), leases: leases.New(time.Now),
+		peering: newPeering(), ready: func() {},
 		bringing: newBringings(), transferRate: transfer.NewRate(cfg.TransferRate),
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}},

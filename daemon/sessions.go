@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/leases"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
@@ -39,6 +40,7 @@ type session struct {
 	selector  string
 	env       []string
 	platforms []*workers.Platform // as the session's snapshot numbers them
+	lease     *leases.Lease       // nil: it shares devices
 	since     time.Time
 	ctx       context.Context // ends with the session
 	cancel    context.CancelFunc
@@ -123,6 +125,9 @@ func (t *sessions) list() []SessionStatus {
 			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.remote, Transport: transportOf(s.peer),
 			WaitsUntil: s.until,
 		})
+		if s.lease != nil {
+			list[len(list)-1].Lease = s.lease.Number
+		}
 	}
 	slices.SortFunc(list, func(a, b SessionStatus) int { return int(a.ID) - int(b.ID) })
 	return list
@@ -187,17 +192,24 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 	if err := d.checkSandbox(p); err != nil { // after the first probe, which tried
 		return 0, nil, err
 	}
-	snap, err := snapshot(platforms)
+	lease, err := d.lease(p, &o, platforms)
 	if err != nil {
+		return 0, nil, err
+	}
+	platforms, shown := d.visible(lease, platforms)
+	snap, err := json.Marshal(shown)
+	if err != nil {
+		d.leases.Drop(lease)
 		return 0, nil, err
 	}
 	ctx, cancel := context.WithCancel(d.ctx)
 	s := &session{
 		peer: p, remote: p.Remote, library: library, selector: o.Selector, env: workers.DriverEnv(o.Env),
-		platforms: platforms, since: time.Now(), ctx: ctx, cancel: cancel,
+		platforms: platforms, lease: lease, since: time.Now(), ctx: ctx, cancel: cancel,
 	}
 	if err := d.sessions.add(s); err != nil {
 		cancel()
+		d.leases.Drop(lease)
 		return 0, nil, err
 	}
 	log := d.log.WithField("session", s.id).WithField("tenant", p.Tenant)
@@ -225,6 +237,10 @@ func parseOptions(raw []byte) (clwire.SessionOptions, error) {
 		return o, fmt.Errorf("%w: a device selector of %d bytes, at most %d", object.ErrInvalid, len(o.Selector),
 			maxSelectorBytes)
 	}
+	if l := o.Lease; l != nil && (l.Count < 0 || max(len(l.Ticket), len(l.Token)) > clwire.MaxLeaseText) {
+		return o, fmt.Errorf("%w: a lease of %d devices, a ticket of %d bytes and a token of %d: want no less than 0 and at most %d bytes each",
+			object.ErrInvalid, l.Count, len(l.Ticket), len(l.Token), clwire.MaxLeaseText)
+	}
 	return o, nil
 }
 
@@ -235,6 +251,8 @@ func (d *Daemon) CloseSession(id uint64) {
 		return
 	}
 	d.pool.ReleaseSession(id)
+	d.leases.Leave(id)
+	d.leases.Drop(s.lease)
 	d.peering.forget(id)
 	d.log.WithField("session", id).WithField("tenant", s.peer.Tenant).Info("session closed")
 }
@@ -284,6 +302,9 @@ func (d *Daemon) workerRequest(id uint64, platform uint32) (*session, workers.Re
 	if uint64(platform) >= uint64(len(s.platforms)) {
 		return nil, workers.Request{},
 			fmt.Errorf("%w: platform %d of %d", object.ErrNoDevice, platform, len(s.platforms))
+	}
+	if err := d.share(s, s.platforms[platform]); err != nil {
+		return nil, workers.Request{}, err
 	}
 	return s, workers.Request{
 		Session: id, Platform: s.platforms[platform], Env: s.env,

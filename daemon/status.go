@@ -9,6 +9,7 @@ import (
 
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/keeper"
+	"tendril/daemon/leases"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
@@ -20,6 +21,7 @@ type Status struct {
 	Store     store.Status           `json:"store"`
 	Drivers   []workers.DriverStatus `json:"drivers"`
 	Sessions  []SessionStatus        `json:"sessions"`
+	Leases    []leases.Status        `json:"leases"` // of devices, and who waits for one
 	Workers   []workers.Status       `json:"workers"`
 	Bounds    workers.Bounds         `json:"bounds"`                   // of workers and tenants
 	Hidden    []workers.Hidden       `json:"hidden_devices,omitempty"` // by --devices
@@ -63,6 +65,7 @@ type SessionStatus struct {
 
 	Peer      string `json:"peer,omitempty"` // address, of a program on another machine
 	Transport string `json:"transport"`
+	Lease     uint64 `json:"lease,omitempty"` // whose devices it uses; 0: it shares those that nobody leases
 
 	PeerLinks int `json:"peer_links,omitempty"` // between its workers and others; Status.PeerLinks has the first 16
 
@@ -77,6 +80,7 @@ func (d *Daemon) status() Status {
 		Store:     d.store.Status(),
 		Drivers:   notNil(d.pool.Drivers()),
 		Sessions:  sessions,
+		Leases:    d.leaseStatus(""),
 		Workers:   notNil(d.pool.Workers()),
 		Bounds:    d.pool.Bounds(),
 		Hidden:    d.pool.Hidden(),
@@ -136,6 +140,7 @@ func (d *Daemon) Status(p frontdoor.Peer) ([]byte, error) {
 	s.Store.For(p.Tenant)
 	if !p.Admin {
 		s.only(p.Tenant)
+		s.Leases = d.leaseStatus(p.Tenant)
 	}
 	return json.Marshal(s)
 }

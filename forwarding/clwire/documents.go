@@ -6,6 +6,17 @@ package clwire
 // Snapshot is what a node offers: the answer to Devices and OpenSession.
 type Snapshot struct {
 	Platforms []PlatformSnapshot `json:"platforms"`
+	// of the session, which sees the lease's devices alone; nil: it asked for none, or the daemon knows of none
+	Lease *LeaseSnapshot `json:"lease,omitempty"`
+	// devices that a session without a lease does not see: others have them for themselves alone, or wait for that
+	Leased int `json:"leased,omitempty"`
+}
+
+// LeaseSnapshot is the lease that a session uses.
+type LeaseSnapshot struct {
+	Number  uint64 `json:"number"`
+	Token   string `json:"token"`   // with it other sessions of the tenant use the lease, too
+	Devices int    `json:"devices"` // how many it has
 }
 
 // PlatformSnapshot is one native platform, as its driver answered a probe.
@@ -23,6 +34,8 @@ type DeviceSnapshot struct {
 	InPlaceReason string            `json:"in_place_reason,omitempty"` // why not
 	// cl_khr_device_uuid, else derived from node, driver and position
 	UUID string `json:"uuid,omitempty"`
+	// 1 + its position among all that the node offers, where a session sees only some; 0: it sees all
+	Number int `json:"number,omitempty"`
 }
 
 // ProbeResult is what `tendril probe` writes: a driver may hold several platforms.
@@ -230,4 +243,16 @@ type SessionOptions struct {
 	Selector string `json:"selector,omitempty"` // TENDRIL_DEVICES, for status
 	// driver variables of the program, filtered by the daemon's allow-list
 	Env map[string]string `json:"env,omitempty"`
+	// the session wants devices for itself alone; nil: it shares those that nobody leases
+	Lease *LeaseOptions `json:"lease,omitempty"`
 }
+
+// LeaseOptions ask for a lease of devices that Selector matches, or name one.
+type LeaseOptions struct {
+	Count  int    `json:"count,omitempty"`  // devices; 0: all that match
+	Ticket string `json:"ticket,omitempty"` // of a place in the line, the client's random text; "": it does not wait
+	Token  string `json:"token,omitempty"`  // of a lease that is there, in place of the others
+}
+
+// MaxLeaseText bounds a ticket and a token, in bytes.
+const MaxLeaseText = 64

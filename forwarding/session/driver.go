@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -33,6 +32,8 @@ type Config struct {
 	Version    string        // of this library, told to the daemon
 	Program    string        // told to the worker, for status
 	Selector   string        // which devices are shown, see ParseSelector
+	Lease      string        // what TENDRIL_LEASE takes, see ParseLease
+	LeaseWait  time.Duration // for them to be free; 0: not at all
 	Publish    string        // "" or a name: see publish.go
 	Spin       time.Duration // how long a waiting caller polls before it sleeps
 	RemoteSpin time.Duration // the same where the worker is on another machine
@@ -246,37 +247,34 @@ func (d *Driver) connectedPlatforms() []*Platform {
 
 // joinLocked opens a session with one daemon and shows its platforms.
 func (d *Driver) joinLocked(server Server, selector *devices.Selector) error {
-	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector,
-		Env: d.cfg.Env})
+	lease, err := ParseLease(d.cfg.Lease)
+	if err != nil {
+		return fmt.Errorf("TENDRIL_LEASE: %w", err)
+	}
+	control, snapshot, keeps, err := d.openSession(server, clwire.SessionOptions{Protocol: clwire.Version,
+		Selector: d.cfg.Selector, Env: d.cfg.Env, Lease: lease})
 	if err != nil {
 		return err
-	}
-	control, raw, keeps, err := d.openSession(server, options)
-	if err != nil {
-		return err
-	}
-	var snapshot clwire.Snapshot
-	if err := json.Unmarshal(raw, &snapshot); err != nil {
-		control.Close()
-		return fmt.Errorf("the daemon's list of devices: %w", err)
 	}
 	d.controls = append(d.controls, control)
 	if _, remote := control.(node.Remote); remote {
-		devices.Distance(&snapshot)
+		devices.Distance(snapshot)
 	} else {
 		d.control = control
 	}
-	return d.showLocked(control, keeps, &snapshot, selector.Select(&snapshot))
+	return d.showLocked(control, keeps, snapshot, selector.Select(snapshot))
 }
 
 // openSession connects to a daemon and opens a session there. keeps: the session outlives its connection from now on.
-func (d *Driver) openSession(server Server, options []byte) (control node.Control, snapshot []byte, keeps bool,
-	err error) {
+func (d *Driver) openSession(server Server, options clwire.SessionOptions) (control node.Control,
+	snapshot *clwire.Snapshot, keeps bool, err error) {
 	if control, err = server.Dial(); err != nil {
 		return nil, nil, false, err
 	}
 	began := d.began()
-	snapshot, err = control.OpenSession(d.cfg.Version, options)
+	snapshot, err = OpenLeased(func(options []byte) ([]byte, error) {
+		return control.OpenSession(d.cfg.Version, options)
+	}, options, d.cfg.LeaseWait, d.cfg.Log)
 	if remote, ok := control.(node.Remote); ok && err == nil && (d.cfg.Resume > 0 || d.cfg.Silence > 0) {
 		var granted time.Duration
 		granted, err = remote.KeepSession(d.cfg.Resume)
@@ -310,6 +308,10 @@ func (d *Driver) showLocked(control node.Control, keeps bool, snapshot *clwire.S
 			snapshot.Platforms[choice.Platform].Devices[choice.Device]); err != nil {
 			return err
 		}
+	}
+	if len(choices) == 0 && snapshot.Leased > 0 {
+		return fmt.Errorf("no device is left for TENDRIL_DEVICES=%q: others have %d for themselves alone (see: tendril leases); to wait for one: tendril run --lease 1 --wait",
+			d.cfg.Selector, snapshot.Leased)
 	}
 	if len(snapshot.Platforms) > 0 && len(choices) == 0 {
 		return fmt.Errorf("no device matches TENDRIL_DEVICES=%q; see: tendril devices", d.cfg.Selector)

@@ -39,6 +39,9 @@ const maxSpin = time.Second
 //	TENDRIL_PEERS    off: contexts that span workers use no links between these
 //	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one
 //	                 build, such as 10s: beyond it the worker is ended. The daemon's own limits hold all the same
+//	TENDRIL_LEASE    devices for this program alone: how many of those that match, "all", or "token:" and the token
+//	                 of a lease that is there (tendril lease)
+//	TENDRIL_LEASE_WAIT  how long it waits for them: seconds, or "block"; default: not at all
 //	TENDRIL_WORKER   1 inside a worker: no platform
 func FromEnv(getenv func(string) string) Config {
 	c := Config{
@@ -54,6 +57,8 @@ func FromEnv(getenv func(string) string) Config {
 	c.NoPeers = getenv("TENDRIL_PEERS") == "off"
 	c.KernelTime, c.BuildTime = limitOf(getenv("TENDRIL_KERNEL_TIME")), limitOf(getenv("TENDRIL_BUILD_TIME"))
 	c.Lanes, _ = strconv.Atoi(getenv("TENDRIL_LANES")) // anything else: the default
+	c.Lease = getenv("TENDRIL_LEASE")
+	c.LeaseWait = LeaseWait(getenv("TENDRIL_LEASE_WAIT"))
 	c.Resume = patienceOf(getenv("TENDRIL_RESUME"))
 	c.Silence = secondsOf(getenv("TENDRIL_DEADLINE"), defaultSilence)
 	socket := getenv("TENDRIL_SOCKET")

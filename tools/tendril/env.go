@@ -31,11 +31,17 @@ type launchOptions struct {
 	platforms string
 
 	kernelTime, buildTime time.Duration
+
+	lease, wait string
 }
 
+const deviceHelp = "devices that the program sees, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' means and, ';' means then"
+
 func (o *launchOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.device, "device", "",
-		"devices that the program sees, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' means and, ';' means then")
+	cmd.Flags().StringVar(&o.device, "device", "", deviceHelp)
+	cmd.Flags().StringVar(&o.lease, "lease", "",
+		"devices for this program alone until it ends: how many of those that match, or all. Without --wait, it sees none if they are not free")
+	waitFlag(cmd, &o.wait)
 	cmd.Flags().StringVar(&o.publish, "publish", "",
 		"make the buffer that the program reads back last an object of this name")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "",
@@ -86,6 +92,15 @@ func (c *cli) envVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
+// secondsText gives a duration as the driver library's variables take it.
+func secondsText(text string) (string, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%v is below 0", d)
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64), err
+}
+
 // shellQuote makes one word of s for a POSIX shell.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
@@ -102,8 +117,18 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if !slices.Contains([]string{"", "auto", "off"}, o.compress) {
 		return nil, usagef("--compress %q: want auto or off", o.compress)
 	}
-	if d, err := time.ParseDuration(o.onLoss); err == nil && d >= 0 {
-		o.onLoss = strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+	if text, err := secondsText(o.onLoss); err == nil {
+		o.onLoss = text
+	}
+	if _, err := session.ParseLease(o.lease); err != nil {
+		return nil, usageError{fmt.Errorf("--lease: %w", err)}
+	}
+	if o.wait != "" && o.lease == "" {
+		return nil, usagef("--wait is for devices that --lease asks for")
+	}
+	wait, err := leaseWait(o.wait)
+	if err != nil {
+		return nil, err
 	}
 	if !session.ValidPatience(o.onLoss) {
 		return nil, usagef("--on-loss %q: want a time such as 30s or 5m, a number of seconds, or block", o.onLoss)
@@ -161,6 +186,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
+	}
+	if o.lease != "" { // else what the environment says: tendril lease
+		vars["TENDRIL_LEASE"], vars["TENDRIL_LEASE_WAIT"] = o.lease, wait
 	}
 	if o.compress != "" {
 		vars["TENDRIL_COMPRESS"] = o.compress

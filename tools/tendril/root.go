@@ -89,7 +89,7 @@ func (c *cli) root() *cobra.Command {
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(),
 		c.publishVerb(), c.unpublishVerb(), c.placeVerb(), c.replicateVerb(), c.migrateVerb(), c.drainVerb(),
 		c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
-		c.devicesVerb(), c.runVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
+		c.devicesVerb(), c.runVerb(), c.leaseVerb(), c.leasesVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
 		workerVerb(), probeVerb(), keeperVerb(), importGPUVerb(), guardVerb(), c.manVerb(),
 	)
 	root.SetHelpCommandGroupID("node")

@@ -78,6 +78,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.section("sessions", sessionHead, sessionRows(s)),
 		c.section("workers", "STATE | PID | TENANT?? | SESSION? | SINCE?? | MEMORY | PLATFORM?", workerRows(s)),
 		c.compressedSection(s),
+		c.leaseSection(s),
 		c.peerLinkSection(s),
 		c.transferSection(s),
 		c.keptSection(s),
@@ -85,6 +86,14 @@ func (c *cli) printStatus(s daemon.Status) error {
 		c.hiddenSection(s),
 		c.section("fallbacks", "NOT USED | WHY", fallbackRows(s)),
 	)
+}
+
+// leaseSection shows who has devices for itself alone, and who waits, where there is anybody.
+func (c *cli) leaseSection(s daemon.Status) error {
+	if len(s.Leases) == 0 {
+		return nil
+	}
+	return c.section("leases", leaseHead, leaseRows(s))
 }
 
 // hiddenSection shows which devices the node has and does not offer, where there are any.

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -15,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/trace"
@@ -64,7 +59,7 @@ func (c *cli) traceVerb() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.trace(cmd.Context(), &o, args) },
+		RunE: func(_ *cobra.Command, args []string) error { return c.trace(&o, args) },
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
 	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file to write")
@@ -86,7 +81,7 @@ type tracer struct {
 	buffer   *os.File
 }
 
-func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
+func (c *cli) trace(o *traceOptions, args []string) error {
 	maxBytes, err := humanize.ParseBytes(o.maxSize)
 	if err != nil || maxBytes < 1<<20 || maxBytes > maxTraceSize {
 		return usagef("--max-size %q: want a size from 1MiB to 16GiB", o.maxSize)
@@ -115,7 +110,7 @@ func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	defer buffer.Close()
 	t := &tracer{c: c, o: o, maxBytes: maxBytes, buffer: buffer}
 	vars["TENDRIL_TRACE"] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), buffer.Fd())
-	ended, err := t.run(ctx, program, args, mergeEnv(os.Environ(), vars))
+	ended, err := runChild(program, args, mergeEnv(os.Environ(), vars), t.onSignal)
 	if err != nil {
 		return err
 	}
@@ -130,60 +125,17 @@ func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	return childExit(ended)
 }
 
-// run runs the program to its end. Signals from the terminal reach it by themselves; those sent to this process go on
-// to it.
-func (t *tracer) run(ctx context.Context, program string, args, env []string) (*os.ProcessState, error) {
-	cmd := exec.Command(program)
-	cmd.Args, cmd.Env = args, env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
-	defer signal.Stop(signals)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for {
-		select {
-		case err := <-ended:
-			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-				return nil, fmt.Errorf("run %s: %w", program, err)
-			}
-			return cmd.ProcessState, nil
-		case s := <-signals:
-			t.onSignal(cmd.Process, s)
-		}
-	}
-}
-
-func (t *tracer) onSignal(p *os.Process, s os.Signal) {
-	switch s {
-	case syscall.SIGUSR1:
-		if _, err := t.write(); err != nil {
-			fmt.Fprintf(t.c.term.err, "tendril: %v\n", err)
-			return
-		}
-		fmt.Fprintf(t.c.term.err, "tendril: wrote %s; the program goes on\n", t.o.out)
-	case syscall.SIGINT, syscall.SIGQUIT:
-		if foreground() {
-			return // the terminal has sent it to both
-		}
-		fallthrough
-	default:
-		_ = p.Signal(s) // it may have ended meanwhile
-	}
-}
-
-// foreground says whether this process gets the signals of its terminal's keys, and so does the program.
-func foreground() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
+// onSignal writes what there is at SIGUSR1.
+func (t *tracer) onSignal(s os.Signal) bool {
+	if s != syscall.SIGUSR1 {
 		return false
 	}
-	defer tty.Close()
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	if _, err := t.write(); err != nil {
+		fmt.Fprintf(t.c.term.err, "tendril: %v\n", err)
+	} else {
+		fmt.Fprintf(t.c.term.err, "tendril: wrote %s; the program goes on\n", t.o.out)
+	}
+	return true
 }
 
 const (

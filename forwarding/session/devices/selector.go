@@ -128,7 +128,12 @@ func (s *Selector) Select(snapshot *clwire.Snapshot) []Choice {
 	var where []Choice
 	for p := range snapshot.Platforms {
 		for d := range snapshot.Platforms[p].Devices {
-			all = append(all, candidate{len(all), &snapshot.Platforms[p], &snapshot.Platforms[p].Devices[d]})
+			device := &snapshot.Platforms[p].Devices[d]
+			ordinal := len(all)
+			if device.Number > 0 { // others, which this session does not see, come before it
+				ordinal = device.Number - 1
+			}
+			all = append(all, candidate{ordinal, &snapshot.Platforms[p], device})
 			where = append(where, Choice{p, d})
 		}
 	}

@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/leases"
+	"tendril/daemon/workers"
+	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/devices"
+	"tendril/store/object"
+)
+
+// deviceKey is what a device is called in leases: a GPU that two drivers show is one device.
+func deviceKey(p *workers.Platform, i int) string {
+	if uuid := p.Snapshot.Devices[i].UUID; uuid != "" {
+		return strings.ToLower(strings.ReplaceAll(uuid, "-", ""))
+	}
+	return fmt.Sprintf("%s, platform %d, device %d", p.Snapshot.ICD, p.Snapshot.Index, i)
+}
+
+// lease gives a session that asks for one its lease, and nil to others.
+func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*workers.Platform) (*leases.Lease, error) {
+	switch {
+	case o.Lease == nil:
+		return nil, nil
+	case o.Lease.Token != "":
+		return d.leases.Join(o.Lease.Token, p.Tenant)
+	}
+	selector, err := devices.ParseSelector(o.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)
+	}
+	s := clwire.Snapshot{}
+	for _, pl := range all {
+		s.Platforms = append(s.Platforms, pl.Snapshot)
+	}
+	var keys []string
+	for _, c := range selector.Select(&s) {
+		if key := deviceKey(all[c.Platform], c.Device); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	l, err := d.leases.Grant(leases.Request{Tenant: p.Tenant, Holder: p.Name, Devices: keys, Count: o.Lease.Count,
+		Ticket: o.Lease.Ticket})
+	if err == nil {
+		d.log.WithField("lease", l.Number).WithField("tenant", p.Tenant).WithField("devices", l.Devices).Info("leased")
+	}
+	return l, err
+}
+
+// visible gives the platforms as a session sees them: what its lease has, or what nobody leases. A platform of which it
+// sees all is the node's own, whose workers may be warm.
+func (d *Daemon) visible(l *leases.Lease, all []*workers.Platform) (own []*workers.Platform, s clwire.Snapshot) {
+	s.Platforms = []clwire.PlatformSnapshot{}
+	if l != nil {
+		s.Lease = &clwire.LeaseSnapshot{Number: l.Number, Token: l.Token, Devices: len(l.Devices)}
+	}
+	number := 0
+	for _, p := range all {
+		part := *p
+		part.Snapshot.Devices, part.Places = nil, []int{}
+		for i, device := range p.Snapshot.Devices {
+			number++
+			key := deviceKey(p, i)
+			if l != nil && !l.Has(key) {
+				continue
+			}
+			if l == nil && d.leases.Taken(key) != "" {
+				s.Leased++
+				continue
+			}
+			place := i
+			if p.Places != nil {
+				place = p.Places[i]
+			}
+			device.Number = number
+			part.Snapshot.Devices, part.Places = append(part.Snapshot.Devices, device), append(part.Places, place)
+		}
+		if len(part.Places) == 0 {
+			continue
+		}
+		s.Platforms = append(s.Platforms, part.Snapshot)
+		if len(part.Places) == len(p.Snapshot.Devices) {
+			own = append(own, p)
+		} else {
+			own = append(own, &part)
+		}
+	}
+	return own, s
+}
+
+// share notes that a session without a lease uses a platform's devices from now on.
+func (d *Daemon) share(s *session, p *workers.Platform) error {
+	if s.lease != nil {
+		return nil
+	}
+	var keys []string
+	for i := range p.Snapshot.Devices {
+		keys = append(keys, deviceKey(p, i))
+	}
+	if err := d.leases.Share(s.id, s.peer.Tenant, keys); err != nil {
+		return err
+	}
+	if _, err := d.sessions.get(s.id); err != nil { // it ended meanwhile, and nobody would end this
+		d.leases.Leave(s.id)
+		return err
+	}
+	return nil
+}
+
+// leaseStatus is the list as a tenant may see it, or with "" as an administrator.
+func (d *Daemon) leaseStatus(tenant string) []leases.Status {
+	list := notNil(d.leases.List())
+	for i := range list {
+		if tenant != "" && list[i].Tenant != tenant {
+			list[i].Holder = ""
+		}
+	}
+	return list
+}

@@ -1,0 +1,85 @@
+package session
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// leasePoll is how often a program that waits for a lease asks again. Its place in the line is kept far longer.
+const leasePoll = 500 * time.Millisecond
+
+// ParseLease reads what TENDRIL_LEASE takes: a number of devices, "all", or "token:" and the token of a lease that is
+// there. "": nil, no lease.
+func ParseLease(text string) (*clwire.LeaseOptions, error) {
+	token, named := strings.CutPrefix(text, "token:")
+	n, err := strconv.ParseUint(text, 10, 12)
+	switch {
+	case text == "":
+		return nil, nil
+	case text == "all":
+		return &clwire.LeaseOptions{}, nil
+	case named && token != "" && len(token) <= clwire.MaxLeaseText:
+		return &clwire.LeaseOptions{Token: token}, nil
+	case err == nil && n > 0:
+		return &clwire.LeaseOptions{Count: int(n)}, nil
+	}
+	return nil, fmt.Errorf("%q: want a number of devices from 1 on, all, or token: and a lease's token", text)
+}
+
+// LeaseWait reads TENDRIL_LEASE_WAIT: seconds, or "block" for as long as it takes. Anything else: not at all.
+func LeaseWait(text string) time.Duration {
+	if text == "block" {
+		return 100 * 365 * 24 * time.Hour
+	}
+	return secondsOf(text, 0)
+}
+
+// OpenLeased asks for a session by open until its lease is granted, at most as long as patience; 0: once. say is told,
+// once, what it waits for. o.Lease may be nil.
+func OpenLeased(open func(options []byte) (snapshot []byte, err error), o clwire.SessionOptions,
+	patience time.Duration, say func(line string)) (*clwire.Snapshot, error) {
+	if o.Lease != nil && o.Lease.Token == "" && patience > 0 {
+		var ticket [16]byte
+		_, _ = rand.Read(ticket[:]) // it does not fail: crypto/rand
+		own := *o.Lease
+		own.Ticket = hex.EncodeToString(ticket[:])
+		o.Lease = &own
+	}
+	options, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	for until, said := time.Now().Add(patience), false; ; time.Sleep(leasePoll) {
+		raw, err := open(options)
+		switch {
+		case err == nil:
+			return leasedSnapshot(raw, o.Lease != nil)
+		case o.Lease == nil || o.Lease.Ticket == "" || !errors.Is(err, object.ErrBusy) || !time.Now().Before(until):
+			return nil, err
+		case !said:
+			said = true
+			say(fmt.Sprintf("tendril: waiting for a lease: %v", err))
+		}
+	}
+}
+
+func leasedSnapshot(raw []byte, asked bool) (*clwire.Snapshot, error) {
+	var s clwire.Snapshot
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, fmt.Errorf("the daemon's list of devices: %w", err)
+	}
+	if asked && s.Lease == nil {
+		return nil, fmt.Errorf("%w: the daemon is older than its client and knows no leases: restart it",
+			object.ErrUnsupported)
+	}
+	return &s, nil
+}
