@@ -4,6 +4,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/graphs"
 )
 
 // command is one enqueue call on its way.
@@ -15,11 +16,11 @@ type command struct {
 	wait []uint64 // events that may not have ended
 	want bool
 
-	graph *CommandBuffer // not nil: the command is recorded
-	noted []use          // of a recorded command: its buffers
-	given uint32         // events in the program's wait list
-	whole *Buffer        // nil, or a root that the command overwrites from end to end
-	holds bool           // Context.publishing
+	graph *graphs.Graph[*Queue] // not nil: the command is recorded
+	noted []graphs.Use          // of a recorded command: its buffers
+	given uint32                // events in the program's wait list
+	whole *Buffer               // nil, or a root that the command overwrites from end to end
+	holds bool                  // Context.publishing
 }
 
 // liveQueue resolves a queue.
@@ -35,7 +36,7 @@ func (d *Driver) liveQueue(h uintptr) (*Queue, api.Status) {
 // for want of resources alone.
 func (d *Driver) open(q *Queue, kind uint32, w api.Waits) (command, api.Status) {
 	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N}
-	c.graph, _ = w.Recorder.(*CommandBuffer)
+	c.graph, _ = w.Recorder.(*graphs.Graph[*Queue])
 	if w.N > 0 || w.List != nil {
 		var status api.Status
 		if c.wait, status = d.waitList(q, w); status != cl.SUCCESS {
@@ -177,6 +178,14 @@ func (c *command) uses(b *Buffer, writes bool) api.Status {
 	return b.ensureRemote(c.q.w)
 }
 
+// note keeps a buffer that a recorded command names; an image over a buffer may be named as that.
+func (c *command) note(b *Buffer, writes bool) {
+	c.noted = append(c.noted, graphs.Use{Buffer: b, Writes: writes})
+	if b.image != nil && b.linear() {
+		c.noted = append(c.noted, graphs.Use{Buffer: b.parent, Writes: writes})
+	}
+}
+
 // touches prepares a buffer for a command: fresh memory for one that was published, the program's own memory pushed.
 func (c *command) touches(b *Buffer, writes bool) api.Status {
 	root := b.root
@@ -210,7 +219,7 @@ func (c *command) pushInTurn(push func() api.Status) api.Status {
 // send submits a record of this command's own.
 func (c *command) send(m clwire.Message, cmd *clwire.Cmd) api.Status {
 	if c.graph != nil {
-		return c.graph.add(m, c.noted)
+		return c.graph.Add(m, c.noted)
 	}
 	_, status := c.q.submit(m, cmd, c.e, c.wait, 0)
 	return status

@@ -13,12 +13,13 @@
 // program's), node (the daemon), memory (shared memory), peers (links between workers), transfer (which way bytes go),
 // ways (how they go it), geometry (how images lie), mapped (what the maps of a buffer show), includes (files of a
 // source), builds (what a program's builds came to), kernelfacts (what is known of a kernel by its name), kernelargs
-// (its arguments, and which have yet to travel), mirror (a buffer and the program's memory under it).
+// (its arguments, and which have yet to travel), graphs (what command buffers have recorded), mirror (a buffer and the
+// program's memory under it).
 //
 // Lock order, outermost first. A lock may be taken while one of an earlier line is held, and no two of one line are
 // held together:
 //
-//	CommandBuffer.mu, and Context.publishing after it
+//	graphs.Graph.mu (a command buffer), and Context.publishing after it
 //	Kernel.mu
 //	Mirror.mu (package mirror), Staging's once, AsyncWrites.mu (package ways)
 //	Buffer.mu, Queue.mu, Context.mu, Program.mu, Sampler.mu > the connection's own (package conn)

@@ -13,6 +13,7 @@ import (
 	"tendril/forwarding/handle"
 	"tendril/forwarding/session/callback"
 	"tendril/forwarding/session/devices"
+	"tendril/forwarding/session/graphs"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/session/peers"
@@ -88,7 +89,7 @@ type Driver struct {
 	kernels   *handle.Table[Kernel]
 	events    *handle.Table[Event]
 	samplers  *handle.Table[Sampler]
-	graphs    *handle.Table[CommandBuffer]
+	graphs    *handle.Table[graphs.Graph[*Queue]]
 
 	ids           atomic.Uint64 // object, request, blob and host-operation numbers of the session
 	slabs         *memory.Slabs
@@ -181,7 +182,7 @@ func New(cfg Config) (*Driver, error) {
 	d.kernels, errs[6] = handle.New[Kernel](cfg.Dispatch, someSlots)
 	d.events, errs[7] = handle.New[Event](cfg.Dispatch, manySlots)
 	d.samplers, errs[8] = handle.New[Sampler](cfg.Dispatch, someSlots)
-	d.graphs, errs[9] = handle.New[CommandBuffer](cfg.Dispatch, someSlots)
+	d.graphs, errs[9] = handle.New[graphs.Graph[*Queue]](cfg.Dispatch, someSlots)
 	for _, err := range errs {
 		if err != nil {
 			return nil, err

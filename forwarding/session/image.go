@@ -325,3 +325,8 @@ func (k *Kernel) toImage(known kernelfacts.Arg, size uint64, value api.HostPtr, 
 	a.SetObject(clwire.ArgMem, b)
 	return cl.SUCCESS
 }
+
+// linear says that the image's elements lie in a buffer one after another.
+func (b *Buffer) linear() bool {
+	return b.image.under != nil && b.image.Desc.Kind == cl.MEM_OBJECT_IMAGE1D_BUFFER
+}

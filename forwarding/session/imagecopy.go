@@ -44,11 +44,6 @@ func (d *Driver) EnqueueCopyImage(queue, src, dst uintptr, r api.ImageRegion, to
 	return c.close(c.send(m, &m.Cmd))
 }
 
-// linear says that the image's elements lie in a buffer one after another.
-func (b *Buffer) linear() bool {
-	return b.image.under != nil && b.image.Desc.Kind == cl.MEM_OBJECT_IMAGE1D_BUFFER
-}
-
 // copyLinear copies between images of which one at least is linear: to and from that one it is a copy of its buffer.
 // Some drivers do not survive it otherwise.
 func (c *command) copyLinear(s, t *Buffer, from, to, region [3]uint64) api.Status {

@@ -6,6 +6,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
+	"tendril/forwarding/session/kernelargs"
 	"tendril/forwarding/session/kernelfacts"
 	"tendril/forwarding/trace"
 )
@@ -91,7 +92,7 @@ func (k *Kernel) checkLocal(dev *Device, group *clwire.WorkGroup, r *api.Range) 
 // launch sends the launch, and waits for the verdict if it is the first of its class.
 func (c *command) launch(k *Kernel, r *api.Range) api.Status {
 	if c.graph != nil {
-		return c.graph.addLaunch(k, r)
+		return c.recordLaunch(k, r)
 	}
 	k.mu.Lock()
 	class := kernelfacts.ClassOf(r, c.q.device.index, k.args.LocalBytes())
@@ -163,6 +164,60 @@ func (c *command) sendLaunchLocked(k *Kernel, r *api.Range, request uint64) api.
 		k.args.Resend()
 	}
 	return status
+}
+
+// recordLaunch records a launch with a copy of the kernel, so that later arguments are not this launch's.
+func (c *command) recordLaunch(k *Kernel, r *api.Range) api.Status {
+	k.mu.Lock()
+	class, complete := kernelfacts.ClassOf(r, c.q.device.index, k.args.LocalBytes()), k.args.Complete()
+	k.mu.Unlock()
+	if !complete {
+		return cl.INVALID_KERNEL_ARGS
+	}
+	if verdict, known := k.facts.LaunchVerdict(&class); known && verdict != cl.SUCCESS {
+		return verdict
+	}
+	l := &recordedLaunch{d: c.d, k: k.clone(), r: *r}
+	if !l.k.args.Retain(c.d.releaseArg) {
+		c.d.dropKernel(l.k)
+		return cl.INVALID_KERNEL_ARGS // released since it was set
+	}
+	status := c.graph.AddLaunch(l)
+	if status != cl.SUCCESS {
+		l.LetGo()
+	}
+	return status
+}
+
+// recordedLaunch implements graphs.Launch. Nobody else has its kernel.
+type recordedLaunch struct {
+	d *Driver
+	k *Kernel
+	r api.Range
+}
+
+func (l *recordedLaunch) Record() clwire.Message {
+	m := &clwire.NDRange{Kernel: l.k.id, Dims: uint8(l.r.Dims), HasOffset: l.r.HasOffset, HasLocal: l.r.HasLocal,
+		Global: l.r.Global, Offset: l.r.Offset, Local: l.r.Local}
+	m.Args = l.k.args.All(nil)
+	return m
+}
+
+func (l *recordedLaunch) LetGo() {
+	for _, i := range l.k.args.Objects() {
+		l.d.releaseArg(l.k.args.Object(i))
+	}
+	l.d.dropKernel(l.k)
+}
+
+// releaseArg gives back the reference to an object that a recorded launch's argument names.
+func (d *Driver) releaseArg(o kernelargs.Object) {
+	switch o := o.(type) {
+	case *Buffer:
+		o.LetGo()
+	case *Sampler:
+		d.ReleaseSampler(o.handle)
+	}
 }
 
 // prepareArgsLocked readies the objects that the kernel's arguments name: alive, known to the worker.

@@ -97,6 +97,9 @@ func (e *Event) LetGo()              { e.letGo(e.queue.w) }
 func (e *Event) Host()               { e.hosted.Store(true) }
 func (e *Event) Land(x ways.Landing) { e.landing, e.held = x, true }
 
+// Pending implements graphs.Event.
+func (e *Event) Pending() bool { return e.poll() > 0 }
+
 func (e *Event) EndHere(status api.Status) {
 	e.id = 0
 	e.Advance(int32(min(status, 0)))
@@ -107,6 +110,7 @@ func (b *Buffer) Number() uint64                { return b.id.Load() }
 func (b *Buffer) Reach(q ways.Queue) api.Status { return b.ensureRemote(q.(*Queue).w) }
 func (b *Buffer) Alive() bool                   { return b.refs.Alive() } // of kernelargs.Object, as Retain
 func (b *Buffer) Retain() bool                  { return b.refs.Retain() }
+func (b *Buffer) LetGo()                        { b.d.ReleaseMemObject(b.handle) } // of graphs.Buffer
 func (b *Buffer) Mapped() []byte                { return b.bytes() }
 func (b *Buffer) Special() bool                 { return b.root.special.Load() }
 func (b *Buffer) Pin()                          { b.maps.Pin() }
