@@ -87,15 +87,23 @@ func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {
 func (d *Daemon) proposeOwn(cmd fsm.Command) (fsm.Result, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
-	select {
-	case <-d.meta.now.Load().registered:
-	case <-ctx.Done():
-		return fsm.Result{}, fmt.Errorf("%w: the cluster does not know of this node's start yet: try again; "+
-			"tendril cluster shows which nodes answer", object.ErrTimeout)
+	if err := d.awaitEntry(ctx); err != nil {
+		return fsm.Result{}, err
 	}
 	d.meta.gate.RLock()
 	defer d.meta.gate.RUnlock()
 	return d.meta.now.Load().propose(ctx, cmd)
+}
+
+// awaitEntry waits until the node has entered its cluster: before, its copy of the metadata may be from long ago.
+func (d *Daemon) awaitEntry(ctx context.Context) error {
+	select {
+	case <-d.meta.now.Load().registered:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: this node has started, and has not reached its cluster yet: try again; tendril cluster "+
+			"status shows which nodes answer", object.ErrTimeout)
+	}
 }
 
 // enter makes this run of the node known to its cluster. A cluster of one does so at once; otherwise the others may not

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -245,12 +246,12 @@ func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
 
 // Dropped implements frontdoor.Cluster: what is deleted at one node is deleted at all.
 func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
-	var mine bool
-	d.meta.raft.View(func(s *fsm.State) {
-		o, ok := s.Object(fsm.UUID(id))
-		mine = ok && o.Tenant == tenant
-	})
-	if !mine {
+	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	defer cancel()
+	if err := d.awaitEntry(ctx); err != nil { // before, nobody here knows what is published
+		return false, fmt.Errorf("the object is deleted here, but perhaps not on other nodes: %w", err)
+	}
+	if _, _, mine := d.publishedAs(tenant, id); !mine {
 		return false, nil
 	}
 	_, err = d.propose(&fsm.Delete{ID: fsm.UUID(id), Tenant: tenant, Gone: d.ownReplica()})

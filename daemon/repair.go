@@ -311,7 +311,12 @@ type ReplicateStatus struct {
 
 // Replicate implements frontdoor.Elsewhere.
 func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error) {
-	id, err := m.ID, error(nil)
+	entry, cancel := context.WithTimeout(ctx, proposeTime)
+	defer cancel()
+	err, id := d.awaitEntry(entry), m.ID
+	if err != nil {
+		return nil, err
+	}
 	if id.IsZero() {
 		if id, err = d.Resolve(tenant, m.Name); err != nil {
 			return nil, err

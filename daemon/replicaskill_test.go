@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -153,6 +154,38 @@ func TestReplicasGoOver(t *testing.T) {
 		}
 		return len(list) == 0
 	})
+}
+
+// TestDeleteAtANodeThatKnowsLess: a node that was started anew has what it published before, and does not know yet that
+// the cluster lists it. What is deleted there is deleted on all nodes all the same.
+func TestDeleteAtANodeThatKnowsLess(t *testing.T) {
+	w := newNetwork(t)
+	x := w.cluster(2)
+	persist(t, x.conns[1], "kept")
+	x.replicate(1, "kept", client.ReplicateOptions{Wanted: 2})
+	x.share()
+	x.end(1)
+	w.cutOff(1, 2)
+	d := x.ns.startWith(x.all[1].cfg, func(d *Daemon) { d.dialNode = w.dial(1) })
+	x.all[1], x.conns[1] = d, dial(t, d.cfg)
+	info, err := x.conns[1].StatByName("kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error, 1)
+	go func() { deleted <- x.conns[1].Delete(info.ID) }()
+	await.Until(t, "it is deleted here", func() bool { return !x.has(1, info.ID) })
+	w.heal()
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	x.share()
+	for i := range x.all {
+		await.Until(t, "no node has it", func() bool { return !x.has(i, info.ID) })
+		if _, err := x.get(i, "kept"); !errors.Is(err, object.ErrNotFound) {
+			t.Errorf("node %d: %v", i, err)
+		}
+	}
 }
 
 // TestDeletedWhileItIsPublished: another node deletes an object that the cluster lists, and whose publisher does not

@@ -352,9 +352,10 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 // notGiven is the error where no node gave an object. A node that was started anew, or does not know of the object yet,
 // refuses what this node asks in good faith: as long as it is published, that is no answer about the object.
 func (d *Daemon) notGiven(o fsm.Object, err error) error {
-	_, _, still := d.publishedAs(o.Tenant, object.ID(o.ID))
-	code := object.CodeOf(err)
-	if still && (code == object.ErrNotFound.Code() || code == object.ErrPermission.Code()) {
+	if _, _, still := d.publishedAs(o.Tenant, object.ID(o.ID)); !still {
+		return fmt.Errorf("%w: %q was unpublished while it was brought here: %v", object.ErrNotFound, o.Name, err)
+	}
+	if code := object.CodeOf(err); code == object.ErrNotFound.Code() || code == object.ErrPermission.Code() {
 		return fmt.Errorf("%w: %q: what this node and others know of the object differs: try again: %v", object.ErrBusy,
 			o.Name, err)
 	}
