@@ -3,6 +3,9 @@ package raftnode
 import (
 	"fmt"
 	"io"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/sirupsen/logrus"
@@ -11,7 +14,7 @@ import (
 // bridge has raft's lines come out of log, level by level, none below level. raft's own default is DEBUG.
 func bridge(log logrus.FieldLogger, level logrus.Level) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclogLevel(level), Output: io.Discard})
-	l.RegisterSink(sink{log, hclogLevel(level)})
+	l.RegisterSink(sink{log, hclogLevel(level), &peerLines{last: map[string]time.Time{}}})
 	return l
 }
 
@@ -33,6 +36,41 @@ func hclogLevel(l logrus.Level) hclog.Level {
 type sink struct {
 	log   logrus.FieldLogger
 	level hclog.Level
+	peers *peerLines
+}
+
+// aboutPeers are raft's errors that say no more than that another node cannot be reached. They are warnings here, and a
+// leader would write one each half second.
+var aboutPeers = []string{"failed to heartbeat to", "failed to appendEntries to", "failed to pipeline appendEntries",
+	"failed to start pipeline replication to", "failed to make requestVote RPC", "failed to send snapshot to",
+	"failed to install snapshot"}
+
+// aboutEnds are raft's errors at the end of a connection, which is the end that a node's own makes, too.
+var aboutEnds = []string{"failed to decode incoming command", "failed to flush response"}
+
+// peerEvery is how often one of them is written about one node.
+const peerEvery = time.Minute
+
+// peerLines is when each was written last. Raft's configuration bounds the nodes.
+type peerLines struct {
+	mu   sync.Mutex // a leaf
+	last map[string]time.Time
+}
+
+// due reports whether a line is to be written.
+func (p *peerLines) due(line string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other, at := range p.last {
+		if time.Since(at) >= peerEvery {
+			delete(p.last, other)
+		}
+	}
+	if _, written := p.last[line]; written {
+		return false
+	}
+	p.last[line] = time.Now()
+	return true
 }
 
 // Accept writes one line; args are keys and values in turn.
@@ -46,6 +84,12 @@ func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	}
 	out := s.log.WithFields(fields)
 	switch {
+	case slices.Contains(aboutEnds, msg):
+		out.Debug(msg)
+	case slices.Contains(aboutPeers, msg):
+		if s.peers.due(fmt.Sprint(msg, " ", fields["peer"], fields["target"])) {
+			out.Warn(msg)
+		}
 	case level >= hclog.Error:
 		out.Error(msg)
 	case level == hclog.Warn:

@@ -425,6 +425,15 @@ func TestLevels(t *testing.T) {
 	l.Info("i")
 	l.Warn("w", "key", hclog.Fmt("<%d>", 7))
 	l.Error("e")
+	for range 3 {
+		l.Error("failed to heartbeat to", "peer", "n2", "error", "gone")
+		l.Error("failed to heartbeat to", "peer", "n3", "error", "gone")
+		l.Error("failed to decode incoming command", "error", "use of closed network connection")
+	}
+	if s := out.String(); strings.Count(s, `level=warning msg="failed to heartbeat to"`) != 2 ||
+		strings.Count(s, "level=error") != 1 || !strings.Contains(s, `level=debug msg="failed to decode`) {
+		t.Error(s)
+	}
 	if s := out.String(); strings.Contains(s, "msg=d") || strings.Contains(s, "msg=i") || !strings.Contains(s,
 		"level=warning msg=w") || !strings.Contains(s, "<7>") || !strings.Contains(s, "level=error msg=e") {
 		t.Error(s)
