@@ -34,13 +34,13 @@ type PlaceChoice struct {
 func (d *Daemon) Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error) {
 	id, err := m.ID, error(nil)
 	if id.IsZero() {
-		if id, err = d.Resolve(tenant, m.Name); err != nil {
+		if id, err = d.resolvePublished(tenant, m.Name); err != nil {
 			return nil, err
 		}
 	}
 	o, nodes, ok := d.publishedAs(tenant, id)
 	if !ok {
-		return nil, fmt.Errorf("%w: object %s is not published", object.ErrNotFound, id)
+		return nil, fmt.Errorf("%w: no published object has the ID %s", object.ErrNotFound, id)
 	}
 	policy, err := placement.ParsePolicy(m.Policy, func(name string) (placement.ID, bool) {
 		i := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.Name == name })

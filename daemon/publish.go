@@ -273,6 +273,15 @@ func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 	return id, err
 }
 
+// resolvePublished is Resolve for those who need a published object: one that is only here does not help them.
+func (d *Daemon) resolvePublished(tenant, name string) (object.ID, error) {
+	id, err := d.Resolve(tenant, name)
+	if errors.Is(err, object.ErrNotFound) {
+		return id, fmt.Errorf("%w: no published object has the name %q", object.ErrNotFound, name)
+	}
+	return id, err
+}
+
 // Changed implements frontdoor.Cluster.
 func (d *Daemon) Changed() <-chan struct{} { return d.meta.raft.Changed() }
 

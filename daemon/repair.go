@@ -318,14 +318,14 @@ func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateR
 		return nil, err
 	}
 	if id.IsZero() {
-		if id, err = d.Resolve(tenant, m.Name); err != nil {
+		if id, err = d.resolvePublished(tenant, m.Name); err != nil {
 			return nil, err
 		}
 	}
 	o, nodes, ok := d.publishedAs(tenant, id)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%w: object %s is not published", object.ErrNotFound, id)
+		return nil, fmt.Errorf("%w: no published object has the ID %s", object.ErrNotFound, id)
 	case object.Kind(o.Kind) != object.Host:
 		return nil, fmt.Errorf("%w: %q lies in the memory of a GPU, and only objects in host memory have replicas",
 			object.ErrUnsupported, o.Name)
@@ -452,7 +452,19 @@ func (d *Daemon) movedTo(m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node
 			return nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })], nil
 		}
 	}
-	return fsm.Node{}, fmt.Errorf("%w: no node can take %q: %s", object.ErrFull, o.Name, whyNot(list))
+	list = slices.DeleteFunc(list, func(c placement.Choice) bool { return c.Node == from.Node })
+	return fsm.Node{}, noTarget(o.Name, list)
+}
+
+// noTarget says why no node can take a replica. Only where a node has too little room, the store is full.
+func noTarget(name string, list []placement.Choice) error {
+	switch {
+	case len(list) == 0:
+		return fmt.Errorf("%w: no other node can take %q: the cluster has one node", object.ErrUnsupported, name)
+	case slices.ContainsFunc(list, func(c placement.Choice) bool { return c.Full }):
+		return fmt.Errorf("%w: no other node can take %q: %s", object.ErrFull, name, whyNot(list))
+	}
+	return fmt.Errorf("%w: no other node can take %q: %s", object.ErrUnsupported, name, whyNot(list))
 }
 
 // whyNot says of each node why it cannot take a replica.

@@ -176,6 +176,22 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// TestMoveNowhere: where every other node has a replica, that is the reason, and not that the store is full.
+func TestMoveNowhere(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	id := x.put(0, "everywhere", noise(12, 70_000), client.CreateOptions{})
+	x.replicate(0, "everywhere", client.ReplicateOptions{Wanted: 2})
+	_, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{Move: true, From: "n0"})
+	if !errors.Is(err, object.ErrUnsupported) || errors.Is(err, object.ErrFull) ||
+		!strings.Contains(err.Error(), "n1: it has a replica") || strings.Contains(err.Error(), "n0:") {
+		t.Errorf("moving it away: %v", err)
+	}
+	if _, err := x.conns[0].Replicate(context.Background(), object.ID{}, "nothing",
+		client.ReplicateOptions{Wanted: 2}); err == nil || !strings.Contains(err.Error(), "no published object") {
+		t.Errorf("what is not published: %v", err)
+	}
+}
+
 // TestMoveKeepsTheNumber: a move gives up one replica, and none where the others would be too few.
 func TestMoveKeepsTheNumber(t *testing.T) {
 	x := newCluster(t, 4, nil)

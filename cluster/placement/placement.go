@@ -87,6 +87,7 @@ type Choice struct {
 	Node ID
 	Name string
 	OK   bool   // false: it cannot be
+	Full bool   // it cannot be for want of room
 	Why  string // for people
 
 	rank [4]int // the smaller, the better; compared in order
@@ -122,6 +123,7 @@ func target(o Object, n *Node, p Policy) Choice {
 		c.Why = n.Away
 		return c
 	case !hasRoom(n, o.SizeBytes):
+		c.Full = true
 		c.Why = fmt.Sprintf("no room: %d of %d bytes are free, and an eighth is to stay free", n.FreeBytes,
 			n.CapacityBytes)
 		return c

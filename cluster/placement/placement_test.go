@@ -65,6 +65,9 @@ func TestTargetsByPolicy(t *testing.T) {
 		if c.Why == "" {
 			t.Errorf("%s: no reason", c.Name)
 		}
+		if c.Full != (c.Name == "n3") {
+			t.Errorf("%s: full is %v: %s", c.Name, c.Full, c.Why)
+		}
 	}
 }
 

@@ -167,8 +167,13 @@ func classify(err error) (code int, step string) {
 		return exitNotFound, "See what is there with: tendril stream ls"
 	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "the cluster has no node"):
 		return exitNotFound, "See the cluster's nodes with: tendril cluster status"
+	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "no published object has the"):
+		return exitNotFound, "See what is published with: tendril ls --published    To publish an object: tendril publish"
 	case errors.Is(err, object.ErrNotFound):
 		return exitNotFound, "See what is there with: tendril ls"
+	case errors.Is(err, object.ErrUnsupported) && strings.Contains(err.Error(), "no other node can take"):
+		return exitFailure, "Have another node join (tendril cluster join), or ask for fewer replicas: " +
+			"tendril replicate --replicas"
 	case errors.Is(err, object.ErrFull) && strings.Contains(err.Error(), "the GPU has no memory left"):
 		return exitFull, "See what is there with: tendril ls    Programs and sessions take a GPU's memory, too."
 	case errors.Is(err, object.ErrQuota) && strings.Contains(err.Error(), "--quota-device"):

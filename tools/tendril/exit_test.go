@@ -39,6 +39,11 @@ func TestStepsOfNodes(t *testing.T) {
 		{object.ErrNotFound, `the cluster has no node "x"`, "See the cluster's nodes with: tendril cluster status", exitNotFound},
 		{object.ErrExists, `node 1 is called "x" already: start this one with another --name`, "", exitExists},
 		{object.ErrExists, `an object is named "x"`, "Choose another name.", exitExists},
+		{object.ErrNotFound, `no published object has the name "x"`,
+			"See what is published with: tendril ls --published    To publish an object: tendril publish", exitNotFound},
+		{object.ErrUnsupported, `no other node can take "x": the cluster has one node`,
+			"Have another node join (tendril cluster join), or ask for fewer replicas: tendril replicate --replicas",
+			exitFailure},
 	} {
 		code, step := classify(object.FromCode(object.CodeOf(test.why), test.text))
 		if code != test.code || step != test.want {
