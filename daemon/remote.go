@@ -48,6 +48,10 @@ func (d *Daemon) openTCP() error {
 		return err
 	}
 	d.closedDoor = ""
+	if Loopback(address.String()) {
+		d.log.WithField("listen", address).Info("the front door is open for TLS from this machine only")
+		return nil
+	}
 	d.log.WithField("listen", address).Info("the front door is open for other machines")
 	return nil
 }

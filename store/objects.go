@@ -110,7 +110,7 @@ func (s *Store) checkSpec(spec Spec) error {
 	case !spec.Class.Valid():
 		return fmt.Errorf("%w: class %d", object.ErrInvalid, spec.Class)
 	case spec.Class == object.TTL && spec.TTL <= 0:
-		return fmt.Errorf("%w: an object of class ttl needs a time to live", object.ErrInvalid)
+		return fmt.Errorf("%w: a time to live of %v: want more than 0 for class ttl", object.ErrInvalid, spec.TTL)
 	case spec.Class != object.TTL && spec.TTL != 0:
 		return fmt.Errorf("%w: a time to live of %v is for class ttl, not %s", object.ErrInvalid, spec.TTL, spec.Class)
 	case spec.Class == object.Persisted && s.spill == nil:

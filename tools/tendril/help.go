@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // helpColumns is how wide the help is where no terminal says how wide it may be.
@@ -31,6 +32,11 @@ func fitHelp(root *cobra.Command, columns int) {
 // usagePage is how a command is written: what cobra would print, in lines that fit.
 func usagePage(cmd *cobra.Command, columns int) string {
 	var b strings.Builder
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Value.Type() == "stringToString" { // its default, no labels, would be printed
+			f.DefValue = ""
+		}
+	})
 	b.WriteString("Usage:\n")
 	if cmd.Runnable() && !cmd.HasSubCommands() {
 		b.WriteString(indented("  ", cmd.UseLine(), columns))

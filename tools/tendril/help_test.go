@@ -34,6 +34,9 @@ func TestHelpOfEveryCommandFits(t *testing.T) {
 		if piped != helpOf(t, 80, args...) {
 			t.Errorf("%s: a pipe has other lines than a terminal of 80 columns", what)
 		}
+		if strings.Contains(piped, "(default [])") || strings.Contains(piped, "(default )") {
+			t.Errorf("%s: a default that says nothing: %s", what, piped)
+		}
 		if c.HasExample() && !strings.Contains(piped, "\nExamples:\n") || !strings.Contains(piped, "\nFlags:\n") ||
 			!strings.Contains(piped, "Usage:\n  tendril") {
 			t.Errorf("%s: %s", what, piped)

@@ -73,13 +73,16 @@ func (c *cli) putVerb() *cobra.Command {
 	for _, other := range []string{"persist", "strict", "checksum"} {
 		cmd.MarkFlagsMutuallyExclusive("device", other)
 	}
-	cmd.PreRun = func(*cobra.Command, []string) {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
+		case cmd.Flags().Changed("ttl") && opts.TTL <= 0:
+			return inLine(cmd, usagef("--ttl %v: want more than 0; without --ttl an object stays until tendril rm", opts.TTL))
 		case persist:
 			opts.Class = object.Persisted
 		case opts.TTL != 0:
 			opts.Class = object.TTL
 		}
+		return nil
 	}
 	return c.jsonFlag(cmd)
 }

@@ -36,7 +36,7 @@ func (c *cli) replicateVerb() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.Wanted == 0 && o.To == "" {
-			return usagef("want --replicas N or --to NODE")
+			return usagef("replicate needs --replicas N or --to NODE")
 		}
 		if err := checkReplicas(cmd, o.Wanted); err != nil {
 			return err
@@ -62,7 +62,7 @@ func checkReplicas(cmd *cobra.Command, n uint16) error {
 func (c *cli) migrateVerb() *cobra.Command {
 	o := client.ReplicateOptions{Move: true}
 	cmd := &cobra.Command{
-		Use:   "migrate NAME|ID",
+		Use:   "migrate NAME|ID --to NODE",
 		Short: "Move a published object to another node",
 		Long: "Move a published object to another node, and wait until it is there. The node that it leaves deletes it; programs there\n" +
 			"that use it keep its memory until they release it. An object with several replicas gives up the one on this node,\n" +
@@ -73,7 +73,7 @@ func (c *cli) migrateVerb() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.To == "" {
-			return usagef("want --to NODE")
+			return usagef("migrate needs --to NODE (tendril drain chooses the nodes itself)")
 		}
 		return c.asking(func(conn *client.Conn, args []string) error {
 			return c.replicate(cmd.Context(), conn, args[0], o, true)

@@ -29,6 +29,9 @@ func (c *cli) setVerb() *cobra.Command {
 			if cmd.Flags().Changed("ttl") {
 				change.TTL = &ttl
 			}
+			if ttl < 0 {
+				return usagef("--ttl %v: want 0 (no limit) or more", ttl)
+			}
 			if change.Pinned == nil && change.TTL == nil && change.Labels == nil && !change.Persist {
 				return usagef("nothing to set: give at least one flag")
 			}

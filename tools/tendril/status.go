@@ -48,7 +48,12 @@ func (c *cli) printStatus(s daemon.Status) error {
 	note := func(what, format string, args ...any) {
 		rows = append(rows, []string{what, fmt.Sprintf(format, args...)})
 	}
-	if n.Listen != "" {
+	switch {
+	case n.Listen == "":
+	case daemon.Loopback(n.Listen):
+		note("network", "open to this machine only, at %s; for others: tendril daemon --listen :%s", n.Listen,
+			client.DefaultPort)
+	default:
 		note("network", "open to other machines at %s", n.Listen)
 	}
 	if n.HTTP != "" {

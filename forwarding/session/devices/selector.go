@@ -100,7 +100,7 @@ func parseComparison(key, op, value string) (term, error) {
 			return strings.Contains(strings.ToLower(name), value)
 		}, nil
 	}
-	return nil, fmt.Errorf("%q is no term", key+op+value)
+	return nil, fmt.Errorf("%q: want type=…, mem>=…, mem<=…, name=… or platform=…", key+op+value)
 }
 
 // memoryTerm takes 8G as 8 GiB, as people write it for memory.
