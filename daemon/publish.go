@@ -244,6 +244,16 @@ func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
 	return err
 }
 
+// Concerns implements frontdoor.Cluster: before the node has entered, any object may be published.
+func (d *Daemon) Concerns(id object.ID) bool {
+	select {
+	case <-d.meta.now.Load().registered:
+		return d.isPublished(id)
+	default:
+		return true
+	}
+}
+
 // Dropped implements frontdoor.Cluster: what is deleted at one node is deleted at all.
 func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)

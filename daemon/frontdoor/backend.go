@@ -91,6 +91,8 @@ type Cluster interface {
 	Resolve(tenant, name string) (object.ID, error)
 	// Changed gives a channel that is closed when Resolve may answer otherwise: get it, look, then wait.
 	Changed() <-chan struct{}
+	// Concerns reports whether Dropped may have something to do for an object. It answers at once.
+	Concerns(id object.ID) bool
 	// Dropped says that an object was deleted; it is then published no longer. It reports whether it was.
 	Dropped(tenant string, id object.ID) (was bool, err error)
 

@@ -65,7 +65,7 @@ var rows = map[wire.Type]row{
 		handle: on((*connection).get)},
 	wire.Release: {oneWay: true, atOnce: always, maxPayload: idBytes,
 		answer: done((*connection).release)},
-	wire.Delete: {mutates: true, slow: true, atOnce: whether(byID), maxPayload: idBytes + stringMax,
+	wire.Delete: {mutates: true, slow: true, atOnce: whether(byItself), maxPayload: idBytes + stringMax,
 		answer: done((*connection).delete)},
 	wire.Abort:   {mutates: true, atOnce: always, maxPayload: idBytes, answer: done((*connection).abort)},
 	wire.List:    {slow: true, maxPayload: stringMax + 1, handle: lists((*connection).list)},

@@ -42,6 +42,7 @@ func (c *fakeCluster) EachPublished(tenant, prefix, after string, f func(any, st
 	return nil
 }
 func (c *fakeCluster) EachToken(after string, f func(any, string) bool) error { return nil }
+func (c *fakeCluster) Concerns(object.ID) bool                                { return false }
 func (c *fakeCluster) Dropped(string, object.ID) (bool, error)                { return false, nil }
 func (c *fakeCluster) CreateToken(Peer, wire.CreateTokenRequest) (string, error) {
 	return c.token.Text(), nil
