@@ -52,8 +52,9 @@ func settingText(s daemon.Shown) string {
 		if s.Value == "0s" {
 			return "only when asked for"
 		}
-	case "capacity", "quota", "spill", "quota-spill", "quota-device", "idle-device", "pin-memory", "high-water", "warm-memory", "kernel-cache",
-		"request-memory", "scrub-rate", "transfer-rate", "worker-memory", "worker-file-size", "tenant-memory":
+	case "capacity", "quota", "spill", "quota-spill", "quota-device", "idle-device", "pin-memory", "high-water",
+		"warm-memory", "kernel-cache", "request-memory", "scrub-rate", "transfer-rate", "worker-memory",
+		"worker-file-size", "tenant-memory":
 		if n, err := strconv.ParseUint(s.Value, 10, 64); err == nil {
 			return fmt.Sprintf("%s (%s)", s.Value, size(n))
 		}

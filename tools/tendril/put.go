@@ -76,7 +76,8 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case cmd.Flags().Changed("ttl") && opts.TTL <= 0:
-			return inLine(cmd, usagef("--ttl %v: want more than 0; without --ttl an object stays until tendril rm", opts.TTL))
+			return inLine(cmd, usagef("--ttl %v: want more than 0; without --ttl an object stays until tendril rm",
+				opts.TTL))
 		case persist:
 			opts.Class = object.Persisted
 		case opts.TTL != 0:
