@@ -362,8 +362,8 @@ func (n *Node) ProposeEncoded(ctx context.Context, raw []byte) (result fsm.Resul
 	if err != nil {
 		return result, 0, err
 	}
-	if err := ctx.Err(); err != nil {
-		return result, 0, err
+	if err := ctx.Err(); err != nil { // a node that ends is one, too: the one that asked goes on to the next leader
+		return result, 0, fmt.Errorf("%w: nothing was proposed: %w", object.ErrTimeout, err)
 	}
 	type outcome struct {
 		fsm.Result

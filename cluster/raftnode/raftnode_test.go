@@ -158,8 +158,8 @@ func TestRefusalsCarryTheirSentinel(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := n.Propose(ended, request(2), set(2)); err == nil {
-		t.Fatal("proposed under a context that had ended")
+	if _, err := n.Propose(ended, request(2), set(2)); !errors.Is(err, object.ErrTimeout) {
+		t.Fatalf("proposed under a context that had ended: %v", err)
 	}
 	n.Close()
 	if _, err := n.Propose(context.Background(), request(3), set(3)); !errors.Is(err, object.ErrBusy) {
