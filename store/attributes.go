@@ -43,7 +43,8 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	case change.TTL != nil && (*change.TTL < 0 || e.class == object.Persisted || change.Persist):
 		return fmt.Errorf("%w: a time to live of %v for an object of class %s", object.ErrInvalid, *change.TTL, e.class)
 	case change.Persist && s.spill == nil:
-		return fmt.Errorf("%w: class persisted: this node has no directory for objects", object.ErrUnsupported)
+		return fmt.Errorf("%w: class persisted: this node keeps no objects on disk (--spill none)",
+			object.ErrUnsupported)
 	}
 	if err := e.inHostMemory("persist"); err != nil && change.Persist {
 		return err

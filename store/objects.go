@@ -114,7 +114,8 @@ func (s *Store) checkSpec(spec Spec) error {
 	case spec.Class != object.TTL && spec.TTL != 0:
 		return fmt.Errorf("%w: a time to live of %v is for class ttl, not %s", object.ErrInvalid, spec.TTL, spec.Class)
 	case spec.Class == object.Persisted && s.spill == nil:
-		return fmt.Errorf("%w: class persisted: this node has no directory for objects", object.ErrUnsupported)
+		return fmt.Errorf("%w: class persisted: this node keeps no objects on disk (--spill none)",
+			object.ErrUnsupported)
 	case spec.Cached && spec.Class != object.Ephemeral:
 		return fmt.Errorf("%w: a cached copy of class %v, want ephemeral", object.ErrInvalid, spec.Class)
 	case spec.Class == object.Named && spec.Name == "":

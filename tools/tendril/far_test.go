@@ -53,6 +53,8 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 	}
 	n.want(0, []string{"laptop"}, "token", "ls")
 	tenantByClient(t, n)
+	n.want(0, []string{"These keep their certificates: laptop."}, "token", "revoke", tokens[0].ID)
+	n.want(0, []string{"testnode"}, "--server", at, "status")
 	n.want(0, nil, "token", "revoke", tokens[0].ID, "--certificates")
 	n.want(6, []string{"refuses our certificate"}, "--server", at, "ls")
 	n.want(0, []string{"revoked"}, "token", "ls")

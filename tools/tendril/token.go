@@ -159,6 +159,16 @@ func (c *cli) whereToLogIn(conn *client.Conn) string {
 	return "The daemon listens at " + s.Node.Listen + ".\n"
 }
 
+// sayWhoStays names the clients that a revoked token leaves with a good certificate.
+func (c *cli) sayWhoStays(conn *client.Conn, id object.ID) {
+	for x, err := range tokensOf(conn) {
+		if err == nil && x.ID == id.String() && len(x.Clients) > 0 {
+			c.say(fmt.Sprintf("No new client can use it. These keep their certificates: %s. To revoke those, too: "+
+				"tendril token revoke %s --certificates", plain(clientsOf(x)), x.ID))
+		}
+	}
+}
+
 func (c *cli) tokenListVerb() *cobra.Command {
 	return c.jsonFlag(&cobra.Command{
 		Use:     "ls",
@@ -232,6 +242,9 @@ func (c *cli) tokenRevokeVerb() *cobra.Command {
 			}
 			if err != nil {
 				return hinted{err, "See which there are with: tendril token ls"}
+			}
+			if !certificates {
+				c.sayWhoStays(conn, id)
 			}
 			return nil
 		},
