@@ -116,7 +116,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
-		reprobe: make(chan struct{}, 1), sessions: newSessions(), leases: leases.New(time.Now),
+		reprobe: make(chan struct{}, 1), sessions: newSessions(), leases: leases.New(cfg.LeaseTime, time.Now),
 		peering: newPeering(), ready: func() {},
 		bringing: newBringings(), transferRate: transfer.NewRate(cfg.TransferRate),
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
@@ -563,6 +563,9 @@ func (d *Daemon) openDoor() error {
 	})
 	if err == nil {
 		d.door.Store(door)
+		if d.cfg.LeaseTime > 0 {
+			d.joined.Go(d.endLeases)
+		}
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/leases"
@@ -109,6 +110,22 @@ func (d *Daemon) share(s *session, p *workers.Platform) error {
 		return err
 	}
 	return nil
+}
+
+// leaseLook is how often the daemon looks whether a lease's longest time is over.
+const leaseLook = time.Second
+
+// endLeases ends the sessions of leases whose longest time is over, until the daemon ends.
+func (d *Daemon) endLeases() {
+	for d.rest(leaseLook) {
+		for _, l := range d.leases.Over() {
+			d.log.WithField("lease", l.Number).WithField("tenant", l.Tenant).Warnf(
+				"a lease's longest time, %v, is over: its sessions are ended", d.cfg.LeaseTime)
+			for _, session := range d.sessions.of(l) {
+				_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+			}
+		}
+	}
 }
 
 // leaseStatus is the list as a tenant may see it, or with "" as an administrator.

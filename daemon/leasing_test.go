@@ -43,7 +43,7 @@ func seen(own []*workers.Platform, s clwire.Snapshot) string {
 // A session sees what nobody leases, or its own lease's devices alone: in the driver's places and by the node's
 // numbers.
 func TestWhatASessionSees(t *testing.T) {
-	d := &Daemon{leases: leases.New(time.Now), sessions: newSessions()}
+	d := &Daemon{leases: leases.New(0, time.Now), sessions: newSessions()}
 	all := twoPlatforms()
 	own, s := d.visible(nil, all)
 	want := "[[]: aaaaaaaa0#1 bbbbbbbb1#2][[1 2 3]: cccccccc2#3 BBBB-BBBB1#4 dddddddd3#5] 0"
@@ -75,7 +75,7 @@ func TestWhatASessionSees(t *testing.T) {
 
 // A session that began before a lease gets no worker on what is leased now; one that ends while it asks leaves nothing.
 func TestSharingBesideALease(t *testing.T) {
-	d := &Daemon{leases: leases.New(time.Now), sessions: newSessions()}
+	d := &Daemon{leases: leases.New(0, time.Now), sessions: newSessions()}
 	all := twoPlatforms()
 	s := &session{peer: frontdoor.Peer{Tenant: "bob"}, platforms: all, cancel: func() {}}
 	if err := d.sessions.add(s); err != nil {

@@ -94,6 +94,18 @@ func (t *sessions) stop() {
 	}
 }
 
+// of lists the sessions that use a lease.
+func (t *sessions) of(l *leases.Lease) (ids []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.byID {
+		if s.lease == l {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // away notes that a session waits for its client, or (zero) that it is back, at remote.
 func (t *sessions) away(id uint64, until time.Time, remote string) {
 	t.mu.Lock()

@@ -64,13 +64,40 @@ func (c *connection) closeSession() bool {
 	return open
 }
 
-// endSession ends a session for its owner, or for the daemon's, and with it the connection that has it: the program
-// learns it as it learns that a daemon is gone. One that waits for its client waits no more.
+// endSession ends a session for its owner, or for the daemon's.
 func (c *connection) endSession(m wire.Number) error {
+	holder, err := c.srv.endSession(m.N, func(owner Peer) error {
+		if !c.peer.Admin && owner.Tenant != c.peer.Tenant {
+			return fmt.Errorf("%w: session %d is of another tenant", object.ErrPermission, m.N)
+		}
+		return nil
+	})
+	if err == nil {
+		c.srv.opts.Log.WithFields(c.who()).WithField("session", m.N).Info("front door: a session was ended on request")
+	}
+	if holder != nil && holder != c {
+		holder.end()
+	}
+	return err
+}
+
+// EndSession ends a session, whoever has it, and with it the connection that has it: the program learns it as it learns
+// that a daemon is gone. One that waits for its client waits no more. ErrNotFound: there is none.
+func (s *Server) EndSession(session uint64) error {
+	holder, err := s.endSession(session, func(Peer) error { return nil })
+	if holder != nil {
+		holder.end()
+	}
+	return err
+}
+
+// endSession is EndSession where may allows it for the session's owner. It leaves the connection that had it, if there
+// is one, to the caller.
+func (s *Server) endSession(session uint64, may func(Peer) error) (*connection, error) {
 	for { // it may change hands between a look and the deed
-		holder, a := c.srv.holderOf(m.N)
+		holder, a := s.holderOf(session)
 		if holder == nil && a == nil {
-			return fmt.Errorf("%w: no session %d", object.ErrNotFound, m.N)
+			return nil, fmt.Errorf("%w: no session %d", object.ErrNotFound, session)
 		}
 		var owner Peer
 		if holder != nil {
@@ -78,23 +105,16 @@ func (c *connection) endSession(m wire.Number) error {
 		} else {
 			owner = a.peer
 		}
-		if !c.peer.Admin && owner.Tenant != c.peer.Tenant {
-			return fmt.Errorf("%w: session %d is of another tenant", object.ErrPermission, m.N)
+		if err := may(owner); err != nil {
+			return nil, err
 		}
 		if holder != nil && holder.closeSession() {
-			c.srv.opts.Log.WithFields(c.who()).WithField("session",
-				m.N).Info("front door: a session was ended on request")
-			if holder != c {
-				holder.end()
-			}
-			return nil
+			return holder, nil
 		}
-		if a != nil && c.srv.takeAway(a) {
-			c.srv.opts.Log.WithFields(c.who()).WithField("session",
-				m.N).Info("front door: a waiting session was ended on request")
-			c.srv.stopTimer(a)
-			c.srv.endAway(a)
-			return nil
+		if a != nil && s.takeAway(a) {
+			s.stopTimer(a)
+			s.endAway(a)
+			return nil, nil
 		}
 	}
 }

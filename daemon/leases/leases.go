@@ -1,7 +1,8 @@
 // Package leases decides who uses which of this node's devices alone.
 //
-// A lease is some devices, for one tenant, from its grant until the last session that uses it ends. Sessions without a
-// lease share the devices that are not leased. Table is the whole: a pure table in memory, with the clock it is given.
+// A lease is some devices, for one tenant, from its grant until the last session that uses it ends; the daemon ends
+// those of a lease whose longest time is over. Sessions without a lease share the devices that are not leased. Table is
+// the whole: a pure table in memory, with the clock it is given.
 //
 // First come, first served: who waits has a ticket, and comes back with it. A place in the line is kept for as long as
 // Patience after its owner asked last, so one that died holds nobody up for longer. As long as somebody waits for a
@@ -46,6 +47,7 @@ type Lease struct {
 	Holder  string
 	Devices []string
 	Since   time.Time
+	Until   time.Time // its longest time is over; zero: it has none
 
 	uses int // sessions, guarded by Table.mu
 }
@@ -55,7 +57,8 @@ func (l *Lease) Has(device string) bool { return l != nil && slices.Contains(l.D
 
 // Table is a node's leases.
 type Table struct {
-	now func() time.Time // immutable
+	now     func() time.Time // immutable, as is
+	longest time.Duration    // of a lease; 0: no bound
 
 	mu     sync.Mutex // guards the rest; a leaf
 	last   uint64
@@ -75,8 +78,10 @@ type waiter struct {
 	since, asked time.Time
 }
 
-// New makes an empty table. now is time.Now.
-func New(now func() time.Time) *Table { return &Table{now: now, shared: map[uint64]*share{}} }
+// New makes an empty table whose leases last as long as longest, at most; 0: no bound. now is time.Now.
+func New(longest time.Duration, now func() time.Time) *Table {
+	return &Table{now: now, longest: longest, shared: map[uint64]*share{}}
+}
 
 // Grant gives a lease, which Drop ends; the caller counts as its first session. A request whose devices are not free
 // is ErrBusy, which says who has them; with a ticket its place in the line is kept then. ErrNoDevice: there are fewer
@@ -117,6 +122,9 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 	t.last++
 	l := &Lease{Number: t.last, Token: token(), Tenant: r.Tenant, Holder: r.Holder, Devices: free, Since: t.now(),
 		uses: 1}
+	if t.longest > 0 {
+		l.Until = l.Since.Add(t.longest)
+	}
 	t.leases = append(t.leases, l)
 	return l, nil
 }
@@ -198,12 +206,26 @@ func (t *Table) Join(token, tenant string) (*Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.leases {
-		if l.Token == token && l.Tenant == tenant {
+		if l.Token == token && l.Tenant == tenant && !l.over(t.now()) {
 			l.uses++
 			return l, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: the lease that TENDRIL_LEASE names has ended", object.ErrNotFound)
+}
+
+func (l *Lease) over(now time.Time) bool { return !l.Until.IsZero() && !now.Before(l.Until) }
+
+// Over lists the leases whose longest time is over.
+func (t *Table) Over() (list []*Lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.leases {
+		if l.over(t.now()) {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // Drop ends one session's use of a lease, which may be nil; with the last the lease ends.
@@ -286,6 +308,7 @@ type Status struct {
 	Devices  []string  `json:"devices"`          // UUIDs; of one who waits, those that would do
 	Count    int       `json:"count"`            // devices that it has, or wants
 	Since    time.Time `json:"since"`            // it has them, or waits
+	Until    time.Time `json:"until,omitzero"`   // its longest time is over
 	Sessions int       `json:"sessions"`         // that use it
 	Place    int       `json:"place,omitempty"`  // in the line, from 1
 }
@@ -297,7 +320,8 @@ func (t *Table) List() (list []Status) {
 	t.forgetLocked()
 	for _, l := range t.leases {
 		list = append(list, Status{Number: l.Number, Tenant: l.Tenant, Holder: l.Holder,
-			Devices: slices.Clone(l.Devices), Count: len(l.Devices), Since: l.Since, Sessions: l.uses})
+			Devices: slices.Clone(l.Devices), Count: len(l.Devices), Since: l.Since, Until: l.Until,
+			Sessions: l.uses})
 	}
 	for i, w := range t.line {
 		count := w.Count

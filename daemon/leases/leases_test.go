@@ -18,7 +18,7 @@ func (c *clock) now() time.Time { return c.at }
 
 func rig() (*Table, *clock) {
 	c := &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	return New(c.now), c
+	return New(0, c.now), c
 }
 
 func grant(t *testing.T, table *Table, r Request) *Lease {
@@ -131,6 +131,28 @@ func TestWhoAsksNoMoreLosesThePlace(t *testing.T) {
 	c.at = c.at.Add(1)
 	if why := table.Taken("a"); why != "" {
 		t.Error(why)
+	}
+}
+
+func TestLongestTime(t *testing.T) {
+	c := &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	table := New(time.Minute, c.now)
+	l := grant(t, table, Request{Tenant: "ann", Devices: []string{"a"}})
+	c.at = c.at.Add(time.Minute - 1)
+	if list := table.Over(); len(list) > 0 {
+		t.Errorf("over too soon: %v", list)
+	}
+	if _, err := table.Join(l.Token, "ann"); err != nil {
+		t.Error(err)
+	}
+	c.at = c.at.Add(1)
+	if list := table.Over(); !slices.Equal(list, []*Lease{l}) || table.List()[0].Until != c.at {
+		t.Errorf("%v are over at %v: %+v", list, c.at, table.List())
+	}
+	_, err := table.Join(l.Token, "ann")
+	refused(t, err, object.ErrNotFound)
+	if table.Taken("a") == "" {
+		t.Error("it is given away while its sessions use it")
 	}
 }
 

@@ -311,8 +311,8 @@ func (d *Driver) showLocked(control node.Control, keeps bool, snapshot *clwire.S
 		}
 	}
 	if len(choices) == 0 && snapshot.Leased > 0 {
-		return fmt.Errorf("no device is left for TENDRIL_DEVICES=%q: others have %d for themselves alone (see: tendril leases); to wait for one: tendril run --lease 1 --wait",
-			d.cfg.Selector, snapshot.Leased)
+		return fmt.Errorf("others have devices of this node for themselves alone, %d of them, and no other one will do; see: tendril leases; to wait for one: tendril run --lease 1 --wait",
+			snapshot.Leased)
 	}
 	if len(snapshot.Platforms) > 0 && len(choices) == 0 {
 		return fmt.Errorf("no device matches TENDRIL_DEVICES=%q; see: tendril devices", d.cfg.Selector)

@@ -3,10 +3,13 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"tendril/daemon/leases"
 	"tendril/tools/e2e/rig"
@@ -86,4 +89,51 @@ func TestLease(t *testing.T) {
 		t.Errorf("leases that are left: %+v", list)
 	}
 	eventually(t, idle(t.Context(), n))
+}
+
+// A program whose lease ends before it does is told to end: at the longest time of a lease, or when somebody ends the
+// lease's session.
+func TestLeaseEndsFirst(t *testing.T) {
+	t.Parallel()
+	for name, longest := range map[string]string{"its time is over": "1s", "its session is ended": "1h"} {
+		t.Run(name, func(t *testing.T) {
+			n := node(t, "TENDRIL_LEASE_TIME="+longest)
+			holder := n.Command(t.Context(), "lease", "--", "sh", "-c",
+				"trap 'echo told; exit 3' TERM; while :; do sleep 0.05; done")
+			if longest == "1h" {
+				killed := make(chan struct{})
+				go func() {
+					defer close(killed)
+					killSession(t, n)
+				}()
+				defer func() { <-killed }()
+			}
+			said, complained, err := rig.Said(holder, limit)
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 3 || said != "told\n" ||
+				!strings.Contains(complained, "the lease has ended") {
+				t.Errorf("%v, said %q, complained %q", err, said, complained)
+			}
+			if list := leasesOf(t, n); len(list) > 0 {
+				t.Errorf("leases that are left: %+v", list)
+			}
+		})
+	}
+}
+
+// killSession ends the node's first session, once there is one.
+func killSession(t *testing.T, n *rig.Node) {
+	for {
+		s, err := n.Status(t.Context())
+		if err == nil && len(s.Sessions) > 0 {
+			if out, err := n.Run(t.Context(), "session", "kill", fmt.Sprint(s.Sessions[0].ID)); err != nil {
+				t.Errorf("%s: %v", out, err)
+			}
+			return
+		}
+		if t.Context().Err() != nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // Pause: between two looks
+	}
 }

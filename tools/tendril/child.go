@@ -8,14 +8,20 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// endTime is how long a program may take to end when it is told to.
+const endTime = 10 * time.Second
+
 // runChild runs a program to its end, with this process's standard streams; it is told to end where this process dies.
 // Signals from the terminal reach it by themselves; those sent to this process go on to it, but for those that own
-// takes.
-func runChild(program string, args, env []string, own func(os.Signal) bool) (*os.ProcessState, error) {
+// takes. Once over is closed the program is to end (SIGTERM), and is killed where it has not within endTime. over may
+// be nil.
+func runChild(program string, args, env []string, over <-chan struct{}, own func(os.Signal) bool) (*os.ProcessState,
+	error) {
 	runtime.LockOSThread() // Pdeathsig is sent when the thread that started it ends (prctl(2))
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(program)
@@ -30,8 +36,14 @@ func runChild(program string, args, env []string, own func(os.Signal) bool) (*os
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	var kill <-chan time.Time
 	for {
 		select {
+		case <-over:
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile, here and below
+			over, kill = nil, time.After(endTime)
+		case <-kill:
+			_ = cmd.Process.Kill()
 		case err := <-ended:
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				return nil, fmt.Errorf("run %s: %w", program, err)
@@ -42,7 +54,7 @@ func runChild(program string, args, env []string, own func(os.Signal) bool) (*os
 			if own(s) || keys && foreground() { // the terminal has sent it to both
 				continue
 			}
-			_ = cmd.Process.Signal(s) // it may have ended meanwhile
+			_ = cmd.Process.Signal(s)
 		}
 	}
 }

@@ -36,6 +36,7 @@ var daemonFlags = [][2]string{
 	{"kernel-cache", "disk space for one tenant's compiled kernels and temporary files (default 4GiB)"},
 	{"kernel-time", "longest time for one command on its device, such as 10s; a worker that exceeds it is ended (default: no limit)"},
 	{"build-time", "longest time for one build of a program; a worker that exceeds it is ended (default: no limit)"},
+	{"lease-time", "longest time that a program may lease devices, such as 12h; then its sessions are ended (default: no limit)"},
 	{"listen", "HOST:PORT for other machines, or none (default " + daemon.DefaultListen +
 		"); beyond loopback it opens once there is a token"},
 	{"high-water", "use of the store above which memory is freed ahead of need (default: 7/8 of the capacity)"},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,11 +94,30 @@ func (c *cli) lease(count, device, wait string, args []string) error {
 	if err != nil {
 		return err
 	}
-	ended, err := runChild(program, args, mergeEnv(os.Environ(), leaseEnv(snap)), func(os.Signal) bool { return false })
+	over := make(chan struct{})
+	go c.leaseOver(conn, over)
+	ended, err := runChild(program, args, mergeEnv(os.Environ(), leaseEnv(snap)), over,
+		func(os.Signal) bool { return false })
 	if err != nil {
 		return err
 	}
 	return childExit(ended)
+}
+
+// leaseLook is how often tendril lease looks whether its lease is there.
+const leaseLook = time.Second
+
+// leaseOver closes over when the lease has ended, and its session with it: its time was over, somebody ended it, or the
+// daemon is gone. Where nothing of that happens it ends with the process.
+func (c *cli) leaseOver(conn *client.Conn, over chan struct{}) {
+	for {
+		if _, _, err := conn.WorkerFate(0); !errors.Is(err, object.ErrNotFound) { // the session has no such worker
+			c.say(fmt.Sprintf("tendril: the lease has ended, and the program is told to end: %v", err))
+			close(over)
+			return
+		}
+		time.Sleep(leaseLook)
+	}
 }
 
 // leaseWait reads --wait: what TENDRIL_LEASE_WAIT takes.

@@ -110,7 +110,7 @@ func (c *cli) trace(o *traceOptions, args []string) error {
 	defer buffer.Close()
 	t := &tracer{c: c, o: o, maxBytes: maxBytes, buffer: buffer}
 	vars["TENDRIL_TRACE"] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), buffer.Fd())
-	ended, err := runChild(program, args, mergeEnv(os.Environ(), vars), t.onSignal)
+	ended, err := runChild(program, args, mergeEnv(os.Environ(), vars), nil, t.onSignal)
 	if err != nil {
 		return err
 	}
