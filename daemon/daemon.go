@@ -75,6 +75,7 @@ type Daemon struct {
 	anyway         bool // what is missing of the state directory is made anew
 	published      publications
 	replicas       replicas
+	holds          chan struct{} // closed once the store is open and what is published here is followed
 	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
 	voteTime       time.Duration // for tests; 0 = stableTime and goneTime
 	bringing       *bringings
@@ -121,7 +122,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		bringing: newBringings(), transferRate: transfer.NewRate(cfg.TransferRate),
 		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}},
-		replicas:  newReplicas(), pages: pageKeys{keys: map[[32]byte]pageKey{}},
+		replicas:  newReplicas(), holds: make(chan struct{}), pages: pageKeys{keys: map[[32]byte]pageKey{}},
 		dialNode: dialTCP,
 	}
 	d.meta.init()
@@ -417,6 +418,7 @@ func (d *Daemon) removeLeftCaches() {
 }
 
 func (d *Daemon) openStore() (err error) {
+	d.at("opening the store")
 	d.keeper = keeper.New(keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
 		Driver: d.cfg.CUDADriver, PinBytes: uint64(max(d.cfg.PinBytes, 0)), Log: d.log,
 		Offers: func(uuid string) (bool, string) { return d.pool.OffersGPU(uuid) }})

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"testing"
+	"time"
 
 	"tendril/client"
 	"tendril/store/object"
@@ -40,4 +41,28 @@ func TestPublishBeforeTheNodeHasEntered(t *testing.T) {
 	if got, err := x.get(0, "early"); err != nil || string(got) != "early" {
 		t.Errorf("from the other node: %q, %v", got, err)
 	}
+}
+
+// TestLeadsBeforeItsStoreIsOpen: a node that has started may lead its cluster before its store is open, and there are
+// objects with too few replicas. It sees to them when it can.
+func TestLeadsBeforeItsStoreIsOpen(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	persist(t, x.conns[0], "kept")
+	if _, err := x.conns[0].Replicate(t.Context(), object.ID{}, "kept", client.ReplicateOptions{Wanted: 2}); err != nil {
+		t.Fatal(err)
+	}
+	x.end(0)
+	d := x.ns.startWith(x.all[0].cfg, func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "opening the store" {
+				// Pause: the leader looks after replicas, were it to.
+				time.Sleep(300 * time.Millisecond)
+			}
+		}
+	})
+	o, err := dial(t, d.cfg).GetByName(t.Context(), "kept", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Release()
 }

@@ -344,6 +344,7 @@ func (d *Daemon) resumePublishing() error {
 	d.heirs = d.published.inherit(d.store.Heirs())
 	d.published.follower = d.store.Follow()
 	d.bringing.follower = d.store.Follow()
+	close(d.holds)
 	d.joined.Go(d.followPublished)
 	d.joined.Go(d.followCopies)
 	d.joined.Go(d.dropUnpublished)

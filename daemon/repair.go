@@ -57,6 +57,11 @@ func newRepairer(d *Daemon, m *membership) *repairer {
 
 // repair looks after replicas while this node leads. It ends with the membership.
 func (d *Daemon) repair(m *membership) {
+	select {
+	case <-d.holds: // a node may lead before: it would ask its own store, which is not open
+	case <-m.ctx.Done():
+		return
+	}
 	r := newRepairer(d, m)
 	for m.ctx.Err() == nil {
 		changed := m.raft.Changed()
