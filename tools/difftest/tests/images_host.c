@@ -153,6 +153,7 @@ static void sweep(const struct kind *k, int w, int padded) {
     if (b) ERR(L("%s second unmap", id), clEnqueueUnmapMemObject(queue, im, b, 0, NULL, NULL));
     if (a) ERR(L("%s unmap", id), clEnqueueUnmapMemObject(queue, im, a, 0, NULL, NULL));
     clFinish(queue);
+    for (int i = 0; i < 1000 && maps(im); i++) usleep(1000); // PoCL counts down a moment after the command's end
     SAY(L("%s maps left", id), "%u", maps(im));
     const size_t last[3] = {s.all[0] - 1, s.all[1] - 1, s.all[2] - 1};
     a = clEnqueueMapImage(queue, im, CL_TRUE, CL_MAP_READ, last, one, &row, &slice, 0, NULL, NULL, &err);

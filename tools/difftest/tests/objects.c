@@ -43,6 +43,7 @@ static void devices(void) {
         int text = p == CL_DEVICE_NAME || p == CL_DEVICE_VENDOR || p == CL_DRIVER_VERSION || p == CL_DEVICE_PROFILE || p == CL_DEVICE_VERSION || p == CL_DEVICE_EXTENSIONS || p == CL_DEVICE_OPENCL_C_VERSION || p == CL_DEVICE_BUILT_IN_KERNELS || p == CL_DEVICE_IL_VERSION;
         if (e) SAY(L("device %x", p), "%s", dt_name(e));
         else if (text) SAY(L("device %x", p), "%zu '%s'", n, big);
+        else if (p == CL_DEVICE_GLOBAL_MEM_SIZE) SAY("device memory", "%zu", n); // PoCL: by what is free when it starts
         else if (n <= 8) { uint64_t v = 0; memcpy(&v, big, n); SAY(L("device %x", p), "%zu %llx", n, (unsigned long long)v); }
         else SAY(L("device %x", p), "%zu #%016llx", n, (unsigned long long)dt_hash(big, n));
     }
