@@ -47,7 +47,7 @@ func newNodes(t testing.TB) *nodes {
 			ending.Go(func() { ns.stop[d]() })
 		}
 		ending.Wait()
-		goleak.VerifyNone(t, leaks)
+		noneLeft(t, leaks)
 	})
 	return ns
 }

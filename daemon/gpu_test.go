@@ -224,7 +224,7 @@ func TestTakeoverWithMemoryOfGPUs(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	goleak.VerifyNone(t, leaks)
+	noneLeft(t, leaks)
 	if n := memfds(t, "fakecuda"); n != 0 {
 		t.Errorf("%d descriptors of memory of GPUs are left", n)
 	}

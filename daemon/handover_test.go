@@ -284,7 +284,7 @@ func TestTakeover(t *testing.T) {
 	if _, err := os.Lstat(c.Socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
-	goleak.VerifyNone(t, leaks)
+	noneLeft(t, leaks)
 }
 
 // Whoever of the two is killed, and wherever in the handover, one of them serves in the end, with what is on disk in
