@@ -252,7 +252,7 @@ func TestBadInput(t *testing.T) {
 	n.want(2, nil, "nonsense")
 	n.want(2, nil, "ls", "--nonsense")
 	n.want(2, nil, "run")
-	n.want(2, []string{"term"}, "run", "--device", "mem>5=2", "--", "true")
+	n.want(2, []string{"want type=…, mem>=…"}, "run", "--device", "mem>5=2", "--", "true")
 	n.want(127, []string{"never-heard-of"}, "run", "--", "never-heard-of")
 	n.want(9, []string{"timed out"}, "get", "later", "--wait", "20ms", "-o", "-")
 	n.want(1, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
