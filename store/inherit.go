@@ -137,7 +137,8 @@ func (s *Store) inheritObject(o *legacyObject, said recordsSaid) error {
 // It is called nameOnDisk there. What differs the janitor writes.
 func (s *Store) inheritChanges(e *entry, o *legacyObject, nameOnDisk string) {
 	r := &o.record
-	same := nameOnDisk == r.Name && e.class == r.Class && e.pinned == r.Pinned && e.bound.Equal(r.Bound) &&
+	bound := e.bound.Equal(r.Bound) || e.bound.IsZero() // it got the name it was sealed with, a moment later
+	same := nameOnDisk == r.Name && e.class == r.Class && e.pinned == r.Pinned && bound &&
 		e.expires.Equal(r.Expires) && maps.Equal(e.labels, r.Labels) && slices.Equal(e.grants, r.Grants)
 	e.class, e.pinned, e.bound, e.labels = r.Class, r.Pinned, r.Bound, r.Labels
 	e.kept, e.held = o.kept, o.kept || r.Class != object.Ephemeral

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -85,6 +86,40 @@ func bytesOf(t testing.TB, s *Store, tenant string, id object.ID) []byte {
 	m := mapHandle(t, h, false)
 	defer m.Unmap()
 	return bytes.Clone(m.Bytes()[h.Ref.Offset:][:h.Size])
+}
+
+// A takeover writes no record anew of which the disk has all that matters: there may be a hundred thousand.
+func TestTakeoverLeavesRecordsAsTheyAre(t *testing.T) {
+	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, WarmBytes: 1 << 20,
+		SpillDir: t.TempDir()}
+	s := newStore(t, opts)
+	c := connect(t, s, "a")
+	var paths []string
+	for _, name := range []string{"", "named"} {
+		id := filled(t, c, Spec{SizeBytes: 70000, Class: object.Persisted, Name: name}, 3)
+		paths = append(paths, filepath.Join(opts.SpillDir, id.String()+".record"))
+	}
+	stat := func() (list []os.FileInfo) {
+		for _, path := range paths {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, info)
+		}
+		return list
+	}
+	before := stat()
+	s.Leave()
+	c.Close()
+	unmapWriters(c)
+	s = handOver(t, s, opts)
+	waitUntil(t, func() bool { return s.Status().RecordsBehind == 0 })
+	for i, now := range stat() {
+		if !os.SameFile(before[i], now) {
+			t.Errorf("%s was written anew", paths[i])
+		}
+	}
 }
 
 func TestBequeath(t *testing.T) {
