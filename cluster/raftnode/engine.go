@@ -130,8 +130,8 @@ func (e *engine) transport(opts Options, logger hclog.Logger) (raft.Transport, e
 		return nil, err
 	}
 	e.stream = track(layer)
-	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3,
-		Timeout: 10 * time.Second, Logger: logger}), nil
+	return &network{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3,
+		Timeout: 10 * time.Second, Logger: logger}), stuckTime}, nil
 }
 
 func closeTransport(t raft.Transport) {

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -456,9 +457,9 @@ func (tcpLayer) Dial(a raft.ServerAddress, timeout time.Duration) (net.Conn, err
 	return net.DialTimeout("tcp", string(a), timeout)
 }
 
-// TestThree runs three nodes over a stream layer: the follower names the leader, and what was done survives the leader.
-func TestThree(t *testing.T) {
-	nodes, ids := map[string]*Node{}, []string{"n1", "n2", "n3"}
+// three opens three nodes over a stream layer; the first leads, and all vote.
+func three(t testing.TB) (nodes map[string]*Node, ids []string) {
+	nodes, ids = map[string]*Node{}, []string{"n1", "n2", "n3"}
 	addresses := map[string]string{}
 	for i, id := range ids {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -482,6 +483,12 @@ func TestThree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return nodes, ids
+}
+
+// TestThree runs three nodes: the follower names the leader, and what was done survives the leader.
+func TestThree(t *testing.T) {
+	nodes, ids := three(t)
 	propose(t, nodes["n1"], 5, 20)
 	read(t, nodes["n1"], 20)
 	var notLeader *NotLeaderError
@@ -500,6 +507,76 @@ func TestThree(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no new leader: %+v", nodes["n2"].Status())
 		}
+	}
+}
+
+// A pipeline whose answers nobody takes any more does not stop its sender for ever. A daemon that ended hung so, once
+// in some hundred runs of its tests.
+func TestPipelineThatIsStuck(t *testing.T) {
+	transport := func() *network {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &engine{}
+		o := Options{Stream: func() (raft.StreamLayer, error) { return tcpLayer{l}, nil }}
+		trans, err := e.transport(o, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeTransport(trans) })
+		return trans.(*network)
+	}
+	leader, follower := transport(), transport()
+	leader.limit = 50 * time.Millisecond
+	over := make(chan struct{})
+	defer close(over)
+	go func() { // it refuses
+		for {
+			select {
+			case rpc := <-follower.Consumer():
+				rpc.Respond(&raft.AppendEntriesResponse{}, nil)
+			case <-over:
+				return
+			}
+		}
+	}()
+	p, err := leader.AppendEntriesPipeline("n2", follower.LocalAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for sent := 0; err == nil; sent++ { // and nobody takes that
+		if sent > 1000 {
+			t.Fatal("it takes all")
+		}
+		_, err = p.AppendEntries(&raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{})
+	}
+	if !errors.Is(err, raft.ErrPipelineShutdown) {
+		t.Error(err)
+	}
+}
+
+// BenchmarkProposeInThree proposes to a leader with two followers, by one client and by 64 at a time.
+func BenchmarkProposeInThree(b *testing.B) {
+	for _, clients := range []int{1, 64} {
+		b.Run(fmt.Sprint(clients), func(b *testing.B) {
+			nodes, _ := three(b)
+			var next atomic.Int64
+			next.Store(100)
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for range clients {
+				all.Go(func() {
+					for i := next.Add(1); i <= int64(100+b.N); i = next.Add(1) {
+						if _, err := nodes["n1"].Propose(context.Background(), request(int(i)), &fsm.Nop{}); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
 	}
 }
 
