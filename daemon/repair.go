@@ -63,18 +63,28 @@ func (d *Daemon) repair(m *membership) {
 		return
 	}
 	r := newRepairer(d, m)
-	for m.ctx.Err() == nil {
-		changed := m.raft.Changed()
-		began := time.Now()
+	m.rounds(m.raft.Changed, func() (idle bool) {
 		if !m.raft.Leads() {
 			r = newRepairer(d, m)
-		} else if r.look() == 0 { // no object has a number
+			return false
+		}
+		return r.look() == 0 // no object has a number
+	})
+}
+
+// rounds calls look until the membership ends. A long look is followed by a pause of four times as long. Where look
+// says that there is nothing to look after, the next one waits for a change, however long that takes.
+func (m *membership) rounds(changed func() <-chan struct{}, look func() (idle bool)) {
+	for m.ctx.Err() == nil {
+		change, began := changed(), time.Now()
+		idle := look()
+		m.pause(max(repairEvery, 4*time.Since(began)))
+		if idle {
 			select {
 			case <-m.ctx.Done():
-			case <-changed:
+			case <-change:
 			}
 		}
-		m.pause(max(repairEvery, 4*time.Since(began)))
 	}
 }
 
