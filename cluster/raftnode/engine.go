@@ -165,9 +165,7 @@ func (e *engine) explain(err error) error {
 func (e *engine) close() { e.closeOnce.Do(e.end) }
 
 func (e *engine) end() {
-	if e.raft.State() == raft.Leader && !e.lastVoter() {
-		_ = e.raft.LeadershipTransfer().Error() // bounded by the election timeout; else they elect one
-	}
+	e.yield()
 	e.fail(errors.New("closed"))
 	_ = e.raft.Shutdown().Error() // never fails
 	close(e.over)
@@ -177,6 +175,28 @@ func (e *engine) end() {
 	e.log.Close()
 	e.vote.Close()
 	e.machine.water.Close()
+}
+
+// yield has another node lead, where this one does; else the others elect one. A fault may have ended the goroutine of
+// raft that would answer, in the midst of leading: then nothing is waited for.
+func (e *engine) yield() {
+	select {
+	case <-e.failed:
+		return
+	default:
+	}
+	if e.raft.State() != raft.Leader || e.lastVoter() {
+		return
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = e.outcome(e.raft.LeadershipTransfer()) // bounded by the election timeout
+	}()
+	select {
+	case <-over:
+	case <-e.failed: // the goroutine ends with raft
+	}
 }
 
 // lastVoter reports whether nobody but this node votes now.

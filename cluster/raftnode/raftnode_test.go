@@ -7,12 +7,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -457,8 +459,8 @@ func (tcpLayer) Dial(a raft.ServerAddress, timeout time.Duration) (net.Conn, err
 	return net.DialTimeout("tcp", string(a), timeout)
 }
 
-// three opens three nodes over a stream layer; the first leads, and all vote.
-func three(t testing.TB) (nodes map[string]*Node, ids []string) {
+// three opens three nodes over a stream layer; the first leads, and all vote. edit alters the first one's options.
+func three(t testing.TB, edit ...func(*Options)) (nodes map[string]*Node, ids []string) {
 	nodes, ids = map[string]*Node{}, []string{"n1", "n2", "n3"}
 	addresses := map[string]string{}
 	for i, id := range ids {
@@ -473,6 +475,11 @@ func three(t testing.TB) (nodes map[string]*Node, ids []string) {
 			err = errors.New("only once in this test")
 			once.Do(func() { layer, err = tcpLayer{l}, nil })
 			return layer, err
+		}
+		for _, f := range edit {
+			if i == 0 {
+				f(&o)
+			}
 		}
 		nodes[id], addresses[id] = open(t, o), o.Address
 	}
@@ -507,6 +514,60 @@ func TestThree(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no new leader: %+v", nodes["n2"].Status())
 		}
+	}
+}
+
+// endsRaft is a logger's hook that has the goroutine end that writes a line, as a fault of the log does.
+type endsRaft struct {
+	line string
+	due  atomic.Bool
+	fail atomic.Pointer[func(error)]
+}
+
+func (*endsRaft) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (h *endsRaft) Fire(e *logrus.Entry) error {
+	if e.Message == h.line && h.due.CompareAndSwap(true, false) {
+		(*h.fail.Load())(errors.New("an entry cannot be read"))
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// TestFaultWhileLeading: raft's main goroutine of a leader ends by a fault, so that nobody answers a request to hand
+// over. The node is closed all the same.
+func TestFaultWhileLeading(t *testing.T) {
+	hook := &endsRaft{line: "updating configuration"}
+	nodes, _ := three(t, func(o *Options) {
+		log := logrus.New()
+		log.SetOutput(io.Discard)
+		log.AddHook(hook)
+		o.Log = log
+	})
+	n := nodes["n1"]
+	e, err := n.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail := e.fail
+	hook.fail.Store(&fail)
+	hook.due.Store(true)
+	members := map[string]bool{"n4": false}
+	for _, m := range n.Status().Members {
+		members[m.ID] = true
+	}
+	if _, err := n.SetMembers(context.Background(), members); err == nil {
+		t.Error("a member was added by a raft that has ended")
+	}
+	closed := make(chan error)
+	go func() { closed <- n.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("Close waits for a raft that has ended")
 	}
 }
 
