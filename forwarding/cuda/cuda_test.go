@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var cases = map[string]func(driver string) error{"whole": whole, "foreign": foreign, "full": full}
+var cases = map[string]func(driver string) error{"whole": whole, "host": host, "foreign": foreign,
+	"full": full}
 
 // run runs a case and gives what it said and what the driver counted.
 func run(t *testing.T, driver, name string, env ...string) (said string, calls, left int, err error) {
@@ -138,6 +140,90 @@ func beyond(v *Mapping, n uint64) error {
 	return nil
 }
 
+// host is what devices copy by themselves: through queues from and to memory that is pinned, and one from the other's
+// memory. What it took it gives back also where a call fails.
+func host(driver string) (err error) {
+	l, err := Open(driver)
+	if err != nil {
+		return err
+	}
+	list, err := l.Devices()
+	if err != nil {
+		return err
+	}
+	var places [2]*Mapping
+	for i := range places {
+		c, fault := l.Context(list[i])
+		if fault != nil {
+			return fault
+		}
+		defer func() { err = errors.Join(err, c.Close()) }()
+		m, fault := c.Create(2 << 20)
+		if fault != nil {
+			return fault
+		}
+		defer func() { err = errors.Join(err, m.Release()) }()
+		if places[i], fault = m.Map(); fault != nil {
+			return fault
+		}
+		defer func() { err = errors.Join(err, places[i].Unmap()) }()
+	}
+	return queued(places[0], places[1])
+}
+
+// queued writes to one device, copies to the other one, and reads from there.
+func queued(a, b *Mapping) (err error) {
+	if can, err := b.c.Reaches(a.c); err != nil || !can {
+		return fmt.Errorf("reaches: %v, %w", can, err)
+	}
+	memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	pin, err := a.c.Pin(memory, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pin.Unpin()) }()
+	var already *Error
+	if _, err := b.c.Pin(memory, false); !errors.As(err, &already) || already.Code != 712 {
+		return fmt.Errorf("memory is pinned twice: %w", err)
+	}
+	copy(memory, "canary")
+	to, err := a.c.Stream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	from, err := b.c.Stream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	if err := errors.Join(a.WriteLater(to, 100, memory[:6]), to.Wait()); err != nil {
+		return err
+	}
+	if err := errors.Join(a.Admit(b.c), b.CopyFrom(50, a, 100, 6)); err != nil {
+		return err
+	}
+	if err := errors.Join(b.ReadLater(from, memory[10:16], 50), from.Wait()); err != nil {
+		return err
+	}
+	if string(memory[:16]) != "canary\x00\x00\x00\x00canary" {
+		return fmt.Errorf("the memory holds %q", memory[:16])
+	}
+	for _, err := range []error{a.WriteLater(to, 2<<20, memory[:1]), a.ReadLater(to, memory[:1], 2<<20),
+		a.ReadLater(to, memory[:2], ^uint64(0))} {
+		if err == nil {
+			return errors.New("bytes beyond the mapping's end")
+		}
+	}
+	if _, err := a.c.Pin(nil, false); err == nil {
+		return errors.New("nothing was pinned")
+	}
+	return errors.Join(a.WriteLater(to, 2<<20, nil), a.ReadLater(to, nil, 2<<20)) // no bytes: nothing to do
+}
+
 // foreign imports what is no allocation.
 func foreign(driver string) error {
 	l, err := Open(driver)
@@ -194,19 +280,40 @@ func TestAnAllocationPassesAsADescriptor(t *testing.T) {
 // itself was to give back, and what that was in the way of.
 func TestEveryFailedCallIsAnError(t *testing.T) {
 	driver := fakecuda.Build(t)
-	_, calls, _, err := run(t, driver, "whole")
-	if err != nil || calls < 30 {
-		t.Fatalf("%d calls, %v", calls, err)
-	}
-	for i := 1; i <= calls; i++ {
-		said, _, left, err := run(t, driver, "whole", "FAKE_CUDA_FAIL="+strconv.Itoa(i)+":700")
-		if err == nil || !strings.Contains(said, "CUDA_ERROR_ILLEGAL_ADDRESS (700)") {
-			t.Errorf("call %d failed, and %q, %v", i, said, err)
+	for _, name := range []string{"whole", "host"} {
+		_, calls, _, err := run(t, driver, name)
+		if err != nil || calls < 30 {
+			t.Fatalf("%s: %d calls, %v", name, calls, err)
 		}
-		givesBack := strings.Contains(said, "cuMemUnmap:") || strings.Contains(said, "cuMemRelease:") ||
-			strings.Contains(said, "cuMemAddressFree:") || strings.Contains(said, "cuDevicePrimaryCtxRelease:")
-		if left != 0 && !givesBack {
-			t.Errorf("call %d failed with %q, and %d things stayed taken", i, said, left)
+		for i := 1; i <= calls; i++ {
+			said, _, left, err := run(t, driver, name, "FAKE_CUDA_FAIL="+strconv.Itoa(i)+":700")
+			if err == nil || !strings.Contains(said, "CUDA_ERROR_ILLEGAL_ADDRESS (700)") {
+				t.Errorf("%s: call %d failed, and %q, %v", name, i, said, err)
+			}
+			if left != 0 && !regexp.MustCompile(
+				"cuMemUnmap:|cuMemRelease:|cuMemAddressFree:|cuDevicePrimaryCtxRelease:|cuMemHostUnregister:|cuStreamDestroy:").
+				MatchString(said) {
+				t.Errorf("%s: call %d failed with %q, and %d things stayed taken", name, i, said, left)
+			}
+		}
+	}
+}
+
+// An error lasts where the device's context is broken, and where it is not known what the device still does.
+func TestErrorsThatLast(t *testing.T) {
+	for _, x := range []struct {
+		err   Error
+		lasts bool
+	}{
+		{Error{Function: "cuMemCreate", Code: OutOfMemory}, false},
+		{Error{Function: "cuMemHostRegister", Code: 800}, false},
+		{Error{Function: "cuMemcpyHtoD", Code: 700}, true},
+		{Error{Function: "cuMemCreate", Code: 999}, true},
+		{Error{Function: "cuStreamSynchronize", Code: 1}, true},
+		{Error{Function: "cuCtxSynchronize", Code: 800}, true},
+	} {
+		if x.err.Lasts() != x.lasts {
+			t.Errorf("%v lasts: %v", &x.err, x.err.Lasts())
 		}
 	}
 }

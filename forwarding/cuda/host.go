@@ -57,7 +57,7 @@ func (c *Context) Stream() (*Stream, error) {
 
 // Wait waits until everything in the queue is done, and says what failed.
 func (s *Stream) Wait() error {
-	return s.c.l.err("cuStreamSynchronize", C.tc_wait_stream(s.c.l.handle, s.c.context, s.stream))
+	return s.c.l.err(waitsForStream, C.tc_wait_stream(s.c.l.handle, s.c.context, s.stream))
 }
 
 // Close ends the queue; it is empty.

@@ -201,7 +201,7 @@ func (v *Mapping) done(function string, result C.int) error {
 	if err := v.c.l.err(function, result); err != nil {
 		return err
 	}
-	return v.c.l.err("cuCtxSynchronize", C.tc_synchronize(v.c.l.handle, v.c.context))
+	return v.c.l.err(waitsForDevice, C.tc_synchronize(v.c.l.handle, v.c.context))
 }
 
 // Fill sets bytes from offset on.

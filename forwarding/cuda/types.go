@@ -13,14 +13,25 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Function, e
 
 // Lasts reports whether the driver answers the same to whatever this process asks from now on, for the device's context
 // is broken: an uncorrectable error of the memory or a link, a fault of an address or a program, or the device was
-// reset. Another process begins anew.
+// reset. Another process begins anew. So it is where waiting for the device failed, whatever the code: nobody knows
+// what it still reads and writes, and the process's end stops it.
 func (e *Error) Lasts() bool {
+	switch e.Function {
+	case waitsForDevice, waitsForStream:
+		return true
+	}
 	switch e.Code {
 	case 4, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999:
 		return true
 	}
 	return false
 }
+
+// The functions that wait for what a device does.
+const (
+	waitsForDevice = "cuCtxSynchronize"
+	waitsForStream = "cuStreamSynchronize"
+)
 
 // OutOfMemory is the code of an allocation for which the device has no room: CUDA_ERROR_OUT_OF_MEMORY.
 const OutOfMemory = 2

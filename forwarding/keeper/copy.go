@@ -168,15 +168,23 @@ func (k *keeper) step(c *copying, m *clwire.KeeperCopy) (clwire.KeeperWay, error
 	case c.peers:
 		return clwire.KeeperPeer, c.to.device.CopyFrom(to, c.from.device, from, n)
 	}
-	return clwire.KeeperStaged, k.acrossHost(c, to, from, n)
+	return k.acrossHost(c, to, from, n)
 }
 
-// acrossHost copies between two devices that do not reach each other, through memory of the keeper's own.
-func (k *keeper) acrossHost(c *copying, to, from, n uint64) error {
-	if err := k.staging.open(c.to.context); err != nil {
-		return err
+// acrossHost copies between two devices that do not reach each other: through memory of the keeper's own, pinned where
+// the driver pins any.
+func (k *keeper) acrossHost(c *copying, to, from, n uint64) (clwire.KeeperWay, error) {
+	way, between := clwire.KeeperStaged, []byte(nil)
+	err := k.staging.open(c.to.context)
+	var drivers *cuda.Error
+	switch {
+	case err == nil:
+		between = k.staging.slots[0].bytes
+	case errors.As(err, &drivers) && drivers.Lasts():
+		return "", err
+	default:
+		way, between = clwire.KeeperPlain, make([]byte, min(n, slotBytes))
 	}
-	between := k.staging.slots[0].bytes
 	for at := uint64(0); at < n; {
 		part := between[:min(n-at, uint64(len(between)))]
 		err := c.from.device.Read(part, from+at)
@@ -184,11 +192,11 @@ func (k *keeper) acrossHost(c *copying, to, from, n uint64) error {
 			err = c.to.device.Write(to+at, part)
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 		at += uint64(len(part))
 	}
-	return nil
+	return way, nil
 }
 
 // within gives a part of host memory that is mapped.

@@ -95,7 +95,9 @@ func (k *keeper) serve(fd int, packet, control []byte) error {
 	if err == nil {
 		err = unix.Sendmsg(fd, raw, rights, nil, unix.MSG_NOSIGNAL)
 	}
-	k.tidy()
+	if k.broken == nil { // else the device may still use what is mapped; the process's end unmaps it
+		k.tidy()
+	}
 	return err
 }
 
