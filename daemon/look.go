@@ -98,6 +98,10 @@ func (d *Daemon) openInspectAt(tcp string) error {
 		Unix: d.cfg.Socket + ".http", TCP: tcp, Hosts: d.cfg.HTTPHosts, Source: (*look)(d), Log: d.log,
 		AllowUID: func(uid uint32) bool { return d.administers(uid) || os.Geteuid() == 0 },
 		Bearer:   func(hash [32]byte) bool { _, ok := d.pages.find(hash); return ok },
+		Turn: func(v inspect.Viewer) func() {
+			tenant, _ := (*look)(d).sees(v)
+			return d.door.Load().PageTurn(tenant)
+		},
 	})
 	if err == nil {
 		d.inspect.Store(server)

@@ -133,6 +133,7 @@ type Server struct {
 
 	running sync.WaitGroup // the connections and what accepts from other machines
 	turns   *turns         // immutable
+	pages   *turns         // immutable: one at a time
 	named   namedWaits
 	ended   chan struct{} // closed by Close
 	opening sync.Once
@@ -163,10 +164,11 @@ func Listen(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts: opts, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(),
+		opts: opts, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(), pages: newTurns(),
 		lingers: ipc.NewLingers(opts.Lingers),
 		conns:   make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}
+	s.pages.free = 1
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
 	if s.poller, err = ipc.NewPoller(); err == nil {

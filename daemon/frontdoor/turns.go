@@ -7,6 +7,17 @@ import (
 	"time"
 )
 
+// PageTurn is a turn for a page of inspection, which comes by another door. It waits for it; the caller calls over at
+// its end. One page is made at a time, however long that takes: it waits for no disk and no peer.
+func (s *Server) PageTurn(tenant string) (over func()) {
+	alone := s.pages.wait(tenant)
+	beside := s.turns.take(tenant)
+	return func() {
+		beside()
+		alone()
+	}
+}
+
 // turns lets few connections' goroutines work at a time, so that the poller finds a processor when a request comes:
 // behind a thousand goroutines that all have something to do it would wait for each. Tenants take turns. Who takes
 // long, for a disk or a peer perhaps, keeps nobody waiting for it: after turnTime the next one goes on beside it. The
@@ -31,6 +42,17 @@ func newTurns() *turns {
 
 // take waits for a turn of a tenant's. The caller calls over at its end.
 func (t *turns) take(tenant string) (over func()) {
+	pass := t.wait(tenant)
+	patience := time.AfterFunc(turnTime, pass)
+	return func() {
+		patience.Stop()
+		runtime.Gosched() // a goroutine that is handed the turn runs before all that were ready earlier
+		pass()
+	}
+}
+
+// wait is take without the patience of the others: they wait until pass is called.
+func (t *turns) wait(tenant string) (pass func()) {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
@@ -40,13 +62,7 @@ func (t *turns) take(tenant string) (over func()) {
 		t.mu.Unlock()
 		<-mine
 	}
-	pass := sync.OnceFunc(t.pass)
-	patience := time.AfterFunc(turnTime, pass)
-	return func() {
-		patience.Stop()
-		runtime.Gosched() // a goroutine that is handed the turn runs before all that were ready earlier
-		pass()
-	}
+	return sync.OnceFunc(t.pass)
 }
 
 // line joins a tenant's queue. mu is held.

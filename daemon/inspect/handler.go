@@ -116,6 +116,10 @@ func index() any {
 // handle answers one request. ctx dies with it and is kept nowhere.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	harden(ctx)
+	viewer, ok := s.viewer(ctx, d)
+	if s.opts.Turn != nil {
+		defer s.opts.Turn(viewer)()
+	}
 	if !d.local && !s.hostAllowed(ctx) {
 		refuse(ctx, fasthttp.StatusMisdirectedRequest, "the Host header names another place than this node",
 			"use http://127.0.0.1 or http://localhost with the port, or add the name to the daemon's configuration")
@@ -130,7 +134,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		refuse(ctx, fasthttp.StatusNotFound, "there is nothing at this path", "GET / lists what there is")
 		return
 	}
-	viewer, ok := s.viewer(ctx, d)
 	if !ok && !r.open {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
 		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user whom the daemon lets look",

@@ -56,6 +56,10 @@ type Options struct {
 	// time.
 	Bearer func(hash [32]byte) bool
 
+	// Turn waits until there is a turn for a request of the viewer's, the zero Viewer for nobody's, and gives what ends
+	// it; nil = all are answered at once.
+	Turn func(Viewer) (over func())
+
 	Source      Source
 	Log         logrus.FieldLogger // nil = no log
 	ReadTimeout time.Duration      // for a whole request to arrive; 0 = 5 s
