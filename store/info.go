@@ -3,6 +3,7 @@ package store
 import (
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -98,11 +99,19 @@ func (c *Conn) walk(q Query, whose string, from Cursor, atMost int,
 	return from, true
 }
 
+// endStep lets go of the lock at the end of a step that others may follow: who waits has it before the next step. mu is
+// held.
+func (s *Store) endStep() {
+	s.pauses++
+	s.mu.Unlock()
+	runtime.Gosched() // or the next step's Lock would be faster than who waits
+}
+
 // walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
 func (c *Conn) walkStep(q Query, whose string, from Cursor, n int) (seen []sight, end *Cursor) {
 	s := c.s
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.endStep()
 	var list []*entry
 	if q.Shared {
 		list = c.sharedWith(from, n)

@@ -28,6 +28,8 @@ func TestLongWorkLetsTheLockGo(t *testing.T) {
 		"a look through many slots":              lookThroughMany,
 		"the rings of many connections are read": readManyRings,
 		"who kept memory is looked for":          keptByMany,
+		"a listing of many objects":              listMany,
+		"the largest of many objects":            topOfMany,
 	} {
 		t.Run(what, func(t *testing.T) {
 			for _, n := range []int{2 * lockSteps, 8 * lockSteps} {
@@ -64,6 +66,29 @@ func evictTiny(t *testing.T, n int) (pauses, want int) {
 	}
 	mustAgree(t, s, false)
 	return pauses, 4 * n / lockSteps
+}
+
+// manyObjects gives a connection whose tenant has n objects.
+func manyObjects(t *testing.T, n int) *Conn {
+	c := connect(t, newStore(t, Options{CapacityBytes: 64 << 20}), "x")
+	for i := range n {
+		release(t, c, sealedObject(t, c, named(fmt.Sprint(i), 0)))
+	}
+	return c
+}
+
+// listMany asks for objects of which there are none: no answer keeps the look at the others short.
+func listMany(t *testing.T, n int) (pauses, want int) {
+	c := manyObjects(t, n)
+	return pausesOf(c.s, func() {
+		c.Walk(Query{Labels: map[string]string{"none": ""}}, Cursor{}, n, func(object.Info) bool { return true })
+	}), n / walkStep
+}
+
+// topOfMany goes through the objects to choose, and through those chosen.
+func topOfMany(t *testing.T, n int) (pauses, want int) {
+	c := manyObjects(t, n)
+	return pausesOf(c.s, func() { c.Top(n, TopCursor{}) }), 2 * n / walkStep
 }
 
 // putIndexed makes an object that is in the index. By chance one has no place there (its two buckets are full, and the

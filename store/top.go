@@ -104,7 +104,7 @@ func (c *Conn) Top(limit int, from TopCursor) ([]Held, []TopCursor) {
 		for _, e := range step {
 			seen, places = append(seen, e.look()), append(places, e.topCursor())
 		}
-		c.s.mu.Unlock()
+		c.s.endStep()
 	}
 	who := c.holders(seen)
 	for i := range seen {
@@ -134,7 +134,7 @@ func (c *Conn) largest(limit int, from TopCursor) []*entry {
 	for limit > 0 {
 		c.s.mu.Lock()
 		step = c.tenant.entries.after(step[:0], at, walkStep)
-		c.s.mu.Unlock()
+		c.s.endStep()
 		if len(step) == 0 {
 			break
 		}
@@ -174,7 +174,7 @@ func (c *Conn) holders(seen []sight) []holding {
 				}
 			}
 		}
-		s.mu.Unlock()
+		s.endStep()
 	}
 	// a reference there is as old as its connection's index
 	s.eachInSlots(c.tenant, func(other *Conn, e *entry) {
