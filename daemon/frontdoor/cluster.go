@@ -49,7 +49,7 @@ func (c *connection) renew(cluster Cluster, m wire.DERMessage) (ipc.Payload, err
 	if c.peer.Remote == "" {
 		return nil, fmt.Errorf("%w: a client on the unix socket has no certificate to renew", object.ErrInvalid)
 	}
-	der, err := cluster.Renew(c.peer, m.DER)
+	der, err := cluster.Renew(c.peerNow(), m.DER)
 	if err == nil {
 		err = c.renewed(der)
 	}

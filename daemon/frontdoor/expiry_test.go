@@ -78,13 +78,9 @@ func TestConnectionsEndWithTheirCertificate(t *testing.T) {
 	}
 }
 
-// Where a connection ends with its certificate, its session waits for a client with a new one. One over which the
-// certificate was renewed goes on, until the new one is revoked.
-func TestRenewedConnectionsGoOn(t *testing.T) {
-	d := openFar(t)
-	own := certificateFrom(t, d.cluster.authority, pki.User)
-	link, renewed := mustEnter(t, d, own), mustEnter(t, d, own)
-	m := keep(t, link, time.Hour)
+// renewOver renews a connection's certificate over it.
+func renewOver(t *testing.T, link *ipc.Remote) pki.Serial {
+	t.Helper()
 	key, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +89,7 @@ func TestRenewedConnectionsGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := ask(renewed, wire.Renew, &wire.DERMessage{DER: request})
+	f, err := ask(link, wire.Renew, &wire.DERMessage{DER: request})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +105,17 @@ func TestRenewedConnectionsGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serial
+}
+
+// Where a connection ends with its certificate, its session waits for a client with a new one. One over which the
+// certificate was renewed goes on, until the new one is revoked.
+func TestRenewedConnectionsGoOn(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	link, renewed := mustEnter(t, d, own), mustEnter(t, d, own)
+	m := keep(t, link, time.Hour)
+	serial := renewOver(t, renewed)
 	old, err := pki.SerialOf(own.Leaf)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +130,11 @@ func TestRenewedConnectionsGoOn(t *testing.T) {
 	if _, err := ask(renewed, wire.List, &wire.ListRequest{}); err != nil {
 		t.Fatalf("over the connection whose certificate was renewed: %v", err)
 	}
-	d.EndIf(func(p Peer) bool { return p.Serial == serial }) // as a revocation does
+	next := renewOver(t, renewed)
+	if of := *d.cluster.renewed.Load(); of != serial {
+		t.Errorf("the second time the certificate %v was renewed, want the present one, %v", of, serial)
+	}
+	d.EndIf(func(p Peer) bool { return p.Serial == next }) // as a revocation does
 	if f, err := renewed.Receive(nil); err == nil {
 		t.Errorf("it goes on when its new certificate is revoked: %v", f.Type)
 	}

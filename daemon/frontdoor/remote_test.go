@@ -34,6 +34,7 @@ type fakeCluster struct {
 	authority *pki.Authority
 	token     pki.Token
 	enrolled  atomic.Int32
+	renewed   atomic.Pointer[pki.Serial] // the certificate in whose place the last one came
 }
 
 func (c *fakeCluster) Publish(Peer, object.ID, string, bool) (uint64, error) { return 5, nil }
@@ -47,9 +48,12 @@ func (c *fakeCluster) Dropped(string, object.ID) (bool, error)                { 
 func (c *fakeCluster) CreateToken(Peer, wire.CreateTokenRequest) (string, error) {
 	return c.token.Text(), nil
 }
-func (c *fakeCluster) RevokeToken(wire.RevokeTokenRequest) error    { return nil }
-func (c *fakeCluster) OpenPage(Peer) (string, error)                { return "http://x", nil }
-func (c *fakeCluster) Renew(p Peer, request []byte) ([]byte, error) { return c.sign(request, p.Role) }
+func (c *fakeCluster) RevokeToken(wire.RevokeTokenRequest) error { return nil }
+func (c *fakeCluster) OpenPage(Peer) (string, error)             { return "http://x", nil }
+func (c *fakeCluster) Renew(p Peer, request []byte) ([]byte, error) {
+	c.renewed.Store(&p.Serial)
+	return c.sign(request, p.Role)
+}
 func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
 	return object.ID{}, fmt.Errorf("%w: %q", object.ErrNotFound, name)
 }
