@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/cluster"
+	"tendril/cluster/fsm"
 	"tendril/cluster/transfer"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
@@ -78,6 +79,7 @@ type Daemon struct {
 	holds          chan struct{} // closed once the store is open and what is published here is followed
 	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
 	voteTime       time.Duration // for tests; 0 = stableTime and goneTime
+	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
 	bringing       *bringings
 	transferRate   *transfer.Rate // nil: as fast as it goes
 	pages          pageKeys

@@ -190,6 +190,9 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if name == "" {
 		return 0, fmt.Errorf("%w: object %s has no name: publish it under one", object.ErrInvalid, id)
 	}
+	if err := d.mayPublish(p.Tenant, name, id); err != nil {
+		return 0, err
+	}
 	if !d.published.follower.Add(id) {
 		return 0, fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound, id)
 	}
@@ -207,6 +210,14 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 			id), d.Unpublish(p.Tenant, id, ""))
 	}
 	return result.Epoch, err
+}
+
+// mayPublish says why a tenant may not publish an object, as far as this node knows.
+func (d *Daemon) mayPublish(tenant, name string, id object.ID) (err error) {
+	d.meta.raft.View(func(s *fsm.State) {
+		err = s.MayPublish(tenant, name, fsm.UUID(id), orDefault(d.publishMost, fsm.MaxUsage))
+	})
+	return err
 }
 
 // followPublished withdraws what is published of objects that are gone: deleted in another way, expired, or renamed

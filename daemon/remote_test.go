@@ -439,6 +439,30 @@ func TestPublishedNamesComeAndGo(t *testing.T) {
 	t.Errorf("published: %v", names())
 }
 
+// A tenant publishes no more than its share, and replaces what it has published also then.
+func TestPublishedObjectsHaveAShare(t *testing.T) {
+	c := aConfig(t)
+	newNodes(t).startWith(c, func(d *Daemon) { d.publishMost = fsm.Usage{Objects: 2, Bytes: 1 << 20} })
+	conn := dial(t, c)
+	defer conn.Close()
+	publish(t, conn, "a", nil)
+	first := publish(t, conn, "b", nil)
+	o, err := conn.Put(nil, client.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Release()
+	if _, err := conn.Publish(o.ID(), "c", true); !errors.Is(err, object.ErrQuota) {
+		t.Errorf("a third of two: %v", err)
+	}
+	if _, err := conn.Publish(first, "b", false); err != nil {
+		t.Errorf("what is published, again: %v", err)
+	}
+	if _, err := conn.Publish(o.ID(), "a", true); err != nil {
+		t.Errorf("in another one's place: %v", err)
+	}
+}
+
 func TestManyPublishAtOnce(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)

@@ -74,6 +74,7 @@ type State struct {
 	names    map[nameKey]UUID  // derived from objects
 	ordered  nameList          // of names' keys
 	wanted   map[UUID]struct{} // objects with Object.Wanted > 1; derived
+	usage    map[string]Usage  // of objects, by tenant; derived
 	deleted  int               // objects with Object.Deleted; derived
 	requests map[UUID]*request // the last MaxRequests, also in order
 	order    []*request        // oldest first
@@ -88,7 +89,8 @@ func New() *State {
 		nodes: map[UUID]*Node{}, devices: map[DeviceKey]*Device{}, tenants: map[string]*Tenant{},
 		tokens:       map[UUID]*Token{},
 		certificates: map[UUID]*Certificate{}, objects: map[UUID]*Object{}, policies: map[string]*Policy{},
-		names: map[nameKey]UUID{}, wanted: map[UUID]struct{}{}, requests: map[UUID]*request{},
+		names: map[nameKey]UUID{}, wanted: map[UUID]struct{}{}, usage: map[string]Usage{},
+		requests: map[UUID]*request{},
 	}
 }
 

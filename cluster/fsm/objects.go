@@ -44,11 +44,10 @@ func (p *Publish) apply(s *State, at int64) Result {
 		return refuse(object.ErrFull, "the cluster has %d published objects already: unpublish some", MaxObjects)
 	}
 	if taken {
-		delete(s.objects, holder)
-		delete(s.wanted, holder)
+		s.leave(s.objects[holder])
 	}
 	o.Created, o.Epoch, o.Wanted, o.Deleted = at, 1, 0, false
-	s.objects[o.ID] = &o
+	s.enter(&o)
 	s.bind(key, o.ID)
 	return done(1)
 }
@@ -309,8 +308,7 @@ func (s *State) filterReplicas(o *Object, gone func(Replica) bool) {
 }
 
 func (s *State) dropObject(o *Object) {
-	delete(s.objects, o.ID)
-	delete(s.wanted, o.ID)
+	s.leave(o)
 	if o.Deleted {
 		s.deleted--
 	} else {

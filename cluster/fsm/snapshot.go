@@ -141,6 +141,7 @@ func (b *snapshotBody) state() (*State, error) {
 		s.remember(r)
 	}
 	for id, o := range s.objects {
+		s.use(o)
 		if o.Deleted {
 			s.deleted++
 			continue
