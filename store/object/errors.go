@@ -96,14 +96,15 @@ func FromCode(code Code, text string) error {
 	if code == 0 {
 		return nil
 	}
-	sentinel := ErrInternal
-	if int(code) < len(sentinels) && sentinels[code] != nil {
+	sentinel, known := ErrInternal, int(code) < len(sentinels) && sentinels[code] != nil
+	if known {
 		sentinel = sentinels[code]
-	} else {
-		text = fmt.Sprintf("%s (unknown error code %d)", text, code)
 	}
 	if text == "" {
 		text = sentinel.text
+	}
+	if !known {
+		text = fmt.Sprintf("%s (unknown error code %d)", text, code)
 	}
 	return &RemoteError{sentinel: sentinel, text: text}
 }

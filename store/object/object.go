@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // IDBytes is the length of an ID on the wire.
@@ -215,17 +216,41 @@ type Transfer struct {
 	DoneBytes uint64 `json:"done_bytes"`
 }
 
-// MetaJSON shows opaque metadata in an Info: a JSON value as it is, anything else as {"base64": "…"},
-// nothing as nil.
+// mostMetaDepth is how deep metadata may be nested to be shown as JSON. Clients read it within a listing of many
+// objects, and none may make the others unreadable: the C client goes 64 deep, Python's decoder some 1,000.
+const mostMetaDepth = 32
+
+// MetaJSON shows opaque metadata in an Info: a JSON value in UTF-8 as it is, anything else, and what is nested deeper
+// than 32, as {"base64": "…"}, nothing as nil.
 func MetaJSON(meta []byte) json.RawMessage {
 	if len(meta) == 0 {
 		return nil
 	}
-	if json.Valid(meta) {
+	if json.Valid(meta) && utf8.Valid(meta) && depthOf(meta) <= mostMetaDepth {
 		return json.RawMessage(meta)
 	}
 	wrapped, _ := json.Marshal(map[string][]byte{"base64": meta}) // a map of bytes always marshals
 	return wrapped
+}
+
+// depthOf counts how deep the arrays and objects of valid JSON are nested.
+func depthOf(valid []byte) (most int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(valid); i++ {
+		switch c := valid[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++ // what is escaped, perhaps a quote
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			most = max(most, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return most
 }
 
 // Ref says where an object's bytes lie. An empty object has the zero Ref.
