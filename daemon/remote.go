@@ -139,11 +139,11 @@ func (d *Daemon) SessionAway(id uint64, until time.Time, remote string) {
 	d.sessions.away(id, until, remote)
 }
 
-// plaintextFrom checks that a peer may do without TLS, and gives the host that its data must come from; "" for a
-// process of this machine.
+// plaintextFrom checks that a peer may do without TLS, and gives the host that its data must come from: for a process
+// of this machine workers.ThisMachine.
 func (d *Daemon) plaintextFrom(remote string) (string, error) {
 	if remote == "" {
-		return "", nil
+		return workers.ThisMachine, nil
 	}
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

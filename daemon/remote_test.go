@@ -28,6 +28,7 @@ import (
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/tenancy"
+	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
 	"tendril/store"
 	"tendril/store/object"
@@ -960,5 +961,8 @@ func TestPlaintextIsForNamedPeers(t *testing.T) {
 		if _, err := d.plaintextFrom(remote); (err == nil) != want {
 			t.Errorf("%q: %v", remote, err)
 		}
+	}
+	if from, err := d.plaintextFrom(""); from != workers.ThisMachine || err != nil {
+		t.Errorf("data of a program here may come from %q, %v", from, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"syscall"
@@ -31,13 +32,16 @@ const (
 	packetsATicket = 8
 )
 
+// ThisMachine stands for every address of this machine's own that no other one can have.
+const ThisMachine = "this machine"
+
 // RemoteRequest says what worker a session on another machine wants.
 type RemoteRequest struct {
 	Request
 	ClientSHA256 [sha256.Size]byte // of the client's certificate
 	Lanes        int               // 1 to 8, checked by the caller
 	Plaintext    bool              // no TLS: the ticket is all
-	From         string            // host that connections must come from; "" = any
+	From         string            // host that connections must come from, or ThisMachine; "" = any
 	Resume       bool              // its connections can be replaced: Tickets
 	ResumeTime   time.Duration     // how long the worker waits for its client
 	Silence      time.Duration     // how long its client's machine may say nothing; 0: as the kernel has it
@@ -279,7 +283,7 @@ func (p *Pool) claim(secret [sha256.Size]byte, remote string) (*worker, int, err
 		return nil, 0, fmt.Errorf("%w: no such ticket: each is good for one connection within %v",
 			object.ErrPermission, TicketLife)
 	}
-	if host, _, _ := net.SplitHostPort(remote); t.from != "" && host != t.from {
+	if host, _, _ := net.SplitHostPort(remote); !isFrom(t.from, host) {
 		return nil, 0, fmt.Errorf("%w: a ticket of %s was shown by %s", object.ErrPermission, t.from, host)
 	}
 	t.attempts = slices.DeleteFunc(t.attempts, func(began time.Time) bool { return now.Sub(began) > attemptLife })
@@ -288,6 +292,15 @@ func (p *Pool) claim(secret [sha256.Size]byte, remote string) (*worker, int, err
 	}
 	t.attempts = append(t.attempts, now)
 	return t.w, t.lane, nil
+}
+
+// isFrom reports whether a connection of host, which is "" on a unix socket, is one of those that a ticket is for.
+func isFrom(from, host string) bool {
+	if from != ThisMachine {
+		return from == "" || from == host
+	}
+	address, err := netip.ParseAddr(host)
+	return host == "" || err == nil && address.Unmap().IsLoopback()
 }
 
 // listen hears which lanes are up, and no more: tenant code may run in the worker. It reports false where the pool is

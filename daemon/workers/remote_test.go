@@ -229,6 +229,22 @@ func TestTicketsAreBounded(t *testing.T) {
 	}
 }
 
+// Data of a program of this machine that does without TLS comes from this machine.
+func TestTicketsOfThisMachine(t *testing.T) {
+	p, _ := newPool(t, nil, "remote")
+	p.Probe()
+	o, err := openRemote(t, p, func(r *RemoteRequest) { r.Plaintext, r.From = true, ThisMachine })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for remote, want := range map[string]bool{"": true, "127.0.0.1:5": true, "127.3.0.1:5": true, "[::1]:5": true,
+		"[::ffff:127.0.0.1]:5": true, "10.0.0.7:5": false, "[fd00::7]:5": false, "this machine:5": false} {
+		if _, err := lane(t, p, o.Tickets[0], remote, ""); (err == nil) != want {
+			t.Errorf("from %q: %v", remote, err)
+		}
+	}
+}
+
 func TestWorkersThatBehaveBadlyForAnotherMachine(t *testing.T) {
 	for mode, want := range map[string]string{"remote-silent": "get ready", "remote-short": "5 bytes"} {
 		p, _ := newPool(t, nil, mode)
