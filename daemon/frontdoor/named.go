@@ -1,6 +1,9 @@
 package frontdoor
 
 import (
+	"maps"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,10 +16,11 @@ import (
 // publishedName is a name as one tenant has it.
 type publishedName struct{ tenant, name string }
 
-// namedWaits are the Gets that wait for a name. Its lock is a leaf.
+// namedWaits are the Gets that wait for a name. Its lock is a leaf, which the poller takes: it is held for some names
+// at a time.
 type namedWaits struct {
 	mu  sync.Mutex
-	all map[publishedName]map[*pendingRequest]struct{}
+	all map[string]map[string]map[*pendingRequest]struct{} // by tenant and name
 }
 
 func (r *pendingRequest) publishedName() publishedName {
@@ -28,12 +32,16 @@ func (x *namedWaits) add(r *pendingRequest) {
 	key := r.publishedName()
 	x.mu.Lock()
 	if x.all == nil {
-		x.all = make(map[publishedName]map[*pendingRequest]struct{})
+		x.all = make(map[string]map[string]map[*pendingRequest]struct{})
 	}
-	if x.all[key] == nil {
-		x.all[key] = make(map[*pendingRequest]struct{})
+	if x.all[key.tenant] == nil {
+		x.all[key.tenant] = make(map[string]map[*pendingRequest]struct{})
 	}
-	x.all[key][r] = struct{}{}
+	own := x.all[key.tenant]
+	if own[key.name] == nil {
+		own[key.name] = make(map[*pendingRequest]struct{})
+	}
+	own[key.name][r] = struct{}{}
 	x.mu.Unlock()
 }
 
@@ -42,8 +50,12 @@ func (x *namedWaits) remove(r *pendingRequest) {
 	key := r.publishedName()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if delete(x.all[key], r); len(x.all[key]) == 0 {
-		delete(x.all, key)
+	own := x.all[key.tenant]
+	if delete(own[key.name], r); len(own[key.name]) == 0 {
+		delete(own, key.name)
+	}
+	if len(own) == 0 {
+		delete(x.all, key.tenant)
 	}
 }
 
@@ -61,13 +73,26 @@ func (x *namedWaits) forget(r *pendingRequest) {
 	r.found = object.ID{}
 }
 
-// names gives those that somebody waits for.
-func (x *namedWaits) names() []publishedName {
+// tenants gives those that wait for some name.
+func (x *namedWaits) tenants() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	list := make([]publishedName, 0, len(x.all))
-	for key := range x.all {
-		list = append(list, key)
+	return slices.Collect(maps.Keys(x.all))
+}
+
+// namesStep is how many names are gone through in one hold of the lock.
+const namesStep = 128
+
+// names gives those that a tenant waits for.
+func (x *namedWaits) names(tenant string) (list []publishedName) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name := range x.all[tenant] { // goes on with those that are there then
+		if list = append(list, publishedName{tenant, name}); len(list)%namesStep == 0 {
+			x.mu.Unlock()
+			runtime.Gosched()
+			x.mu.Lock()
+		}
 	}
 	return list
 }
@@ -75,8 +100,9 @@ func (x *namedWaits) names() []publishedName {
 // tell ends the waiting for a name.
 func (x *namedWaits) tell(key publishedName, id object.ID) {
 	x.mu.Lock()
-	list := make([]*pendingRequest, 0, len(x.all[key]))
-	for r := range x.all[key] {
+	waiting := x.all[key.tenant][key.name]
+	list := make([]*pendingRequest, 0, len(waiting))
+	for r := range waiting {
 		if r.found.IsZero() {
 			r.found = id
 			list = append(list, r)
@@ -98,31 +124,84 @@ func (r *pendingRequest) look() {
 	}
 }
 
-// leastRest is how long followPublished rests between looks at least; a look at many names is followed by four times as
-// long.
+// leastRest is how long a tenant's names rest between looks at least; a look at many is followed by four times as long.
 const leastRest = 5 * time.Millisecond
 
-// followPublished looks whenever the cluster's metadata changed. It ends with Close.
+// nameLook is how far the look at one tenant's names is.
+type nameLook struct {
+	due   bool            // the metadata changed since it began
+	left  []publishedName // not looked at yet
+	took  time.Duration   // so far
+	rests time.Time       // when the next one may begin
+}
+
+// followPublished looks whenever the cluster's metadata changed: at some names of each tenant in turn, so that one that
+// waits for many delays its own alone. It ends with Close.
 func (s *Server) followPublished() {
 	defer s.running.Done()
-	for {
-		changed := s.opts.Cluster.Changed()
+	looks := make(map[string]*nameLook)
+	for changed := s.changed(looks); ; {
+		wait, more := s.lookOn(looks)
+		timer := time.NewTimer(wait)
+		rested := timer.C
+		if !more {
+			rested = nil
+		}
+		select {
+		case <-s.ended:
+			timer.Stop()
+			return
+		case <-changed:
+			changed = s.changed(looks)
+		case <-rested:
+		}
+		timer.Stop()
+	}
+}
+
+// changed has a look at all names begin, and gives what is closed when the metadata changes once more.
+func (s *Server) changed(looks map[string]*nameLook) <-chan struct{} {
+	next := s.opts.Cluster.Changed() // before the first look
+	for _, tenant := range s.named.tenants() {
+		if looks[tenant] == nil {
+			looks[tenant] = &nameLook{}
+		}
+		looks[tenant].due = true
+	}
+	return next
+}
+
+// lookOn goes on with each look, by some names. It says after what time there is more to do, if there is.
+func (s *Server) lookOn(looks map[string]*nameLook) (wait time.Duration, more bool) {
+	for tenant, x := range looks {
 		began := time.Now()
-		for _, key := range s.named.names() {
+		if len(x.left) == 0 && x.due && !x.rests.After(began) {
+			x.due, x.took, x.left = false, 0, s.named.names(tenant)
+		}
+		some := x.left[:min(len(x.left), namesStep)]
+		for _, key := range some {
 			if id, err := s.opts.Cluster.Resolve(key.tenant, key.name); err == nil {
 				s.named.tell(key, id)
 			}
 		}
-		rest := time.NewTimer(max(leastRest, 4*time.Since(began)))
-		select {
-		case <-s.ended:
-		case <-rest.C:
+		now, rest := time.Now(), time.Duration(0)
+		if x.took += now.Sub(began); len(some) > 0 {
+			x.left = x.left[len(some):]
+			x.rests = now.Add(max(leastRest, 4*x.took))
 		}
-		rest.Stop()
-		select {
-		case <-s.ended:
-			return
-		case <-changed:
+		switch {
+		case len(x.left) > 0:
+		case x.due:
+			rest = max(0, x.rests.Sub(now))
+		default:
+			if !x.rests.After(now) {
+				delete(looks, tenant)
+			}
+			continue
+		}
+		if !more || rest < wait {
+			wait, more = rest, true
 		}
 	}
+	return wait, more
 }

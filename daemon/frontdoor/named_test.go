@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,7 +89,7 @@ func awaited(t *testing.T, d *door, name string) *peer {
 	t.Helper()
 	p := d.dial(t).hello()
 	p.send(wire.Get, 5, &wire.GetRequest{Name: name, WaitMS: 1 << 30})
-	waitFor(t, func() bool { return len(d.named.names()) == 1 })
+	waitFor(t, func() bool { return len(d.named.tenants()) == 1 })
 	return p
 }
 
@@ -124,6 +125,50 @@ func TestWhatWasPublishedIsGone(t *testing.T) {
 			cluster.publish("n", id)
 			p.mustGet(id)
 		})
+	}
+}
+
+// slowCluster takes its time to find a name, and counts.
+type slowCluster struct {
+	fakeCluster
+	looks map[string]int // by tenant
+}
+
+func (c *slowCluster) Resolve(tenant, name string) (object.ID, error) {
+	if c.looks[tenant]++; tenant == "loud" {
+		time.Sleep(100 * time.Microsecond) // Pause: it stands for a machine with more to do
+	}
+	return object.ID{}, fmt.Errorf("%w: %q", object.ErrNotFound, name)
+}
+
+// A tenant that waits for many names delays nobody else's look at what was published, or at what is published next.
+func TestManyNamesDelayTheirOwnTenant(t *testing.T) {
+	cluster := &slowCluster{looks: map[string]int{}}
+	s := &Server{opts: Options{Cluster: cluster}}
+	loud := &connection{srv: s, peer: Peer{Tenant: "loud"}}
+	quiet := &connection{srv: s, peer: Peer{Tenant: "quiet"}}
+	const many = 20 * namesStep
+	for i := range many {
+		s.named.add(&pendingRequest{c: loud, wanted: []store.Wanted{{Name: fmt.Sprint(i)}}})
+	}
+	s.named.add(&pendingRequest{c: quiet, wanted: []store.Wanted{{Name: "n"}}})
+	looks := map[string]*nameLook{}
+	for change := 1; change <= 2; change++ {
+		s.changed(looks)
+		for end := time.Now().Add(20 * time.Second); cluster.looks["quiet"] < change; {
+			if s.lookOn(looks); time.Now().After(end) {
+				t.Fatalf("after change %d nobody looks at the name: %v", change, cluster.looks)
+			}
+		}
+	}
+	if cluster.looks["loud"] >= many {
+		t.Errorf("two looks at one name waited for %d at another tenant's %d", cluster.looks["loud"], many)
+	}
+	for len(looks["loud"].left) > 0 {
+		s.lookOn(looks)
+	}
+	if n := cluster.looks["loud"]; n != many {
+		t.Errorf("a look at %d names looked at %d", many, n)
 	}
 }
 
