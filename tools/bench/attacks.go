@@ -53,6 +53,7 @@ var attacks = map[string]attack{
 	"connections=2000":   attackConnections,
 	"broken-connections": attackBroken,
 	"stats=64":           attackStats,
+	"pages=32":           attackPages,
 }
 
 // attackBenchmarks makes a row of each.
@@ -327,7 +328,8 @@ func attackFloods(socket string, begun func()) error {
 	return nil
 }
 
-func attackLists(socket string, begun func()) error {
+// putLabelled makes objects whose descriptions are long.
+func putLabelled(socket string) error {
 	conn, err := client.Dial(socket)
 	if err != nil {
 		return err
@@ -344,6 +346,13 @@ func attackLists(socket string, begun func()) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func attackLists(socket string, begun func()) error {
+	if err := putLabelled(socket); err != nil {
+		return err
 	}
 	list := ipc.AppendFrame(nil, wire.List, 0, 7, &wire.ListRequest{})
 	for {
@@ -397,6 +406,24 @@ func attackStats(socket string, begun func()) error {
 			}
 		}()
 		go writeForEver(conn, frames)
+	}
+	begun()
+	return nil
+}
+
+// attackPages asks for pages of many objects over HTTP, over as many connections as one user may have.
+func attackPages(socket string, begun func()) error {
+	if err := putLabelled(socket); err != nil {
+		return err
+	}
+	request := []byte(strings.Repeat("GET /v1/objects?limit=1000 HTTP/1.1\r\nHost: x\r\n\r\n", 16))
+	for range 32 {
+		conn, err := net.Dial("unix", socket+".http")
+		if err != nil {
+			return err
+		}
+		go io.Copy(io.Discard, conn)
+		go writeForEver(conn, request)
 	}
 	begun()
 	return nil
