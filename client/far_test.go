@@ -1,0 +1,134 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// TestSSHCommand: what is run for an address, with nothing of it taken for an option or by a shell.
+func TestSSHCommand(t *testing.T) {
+	t.Setenv("TENDRIL_SSH", "")
+	for server, want := range map[string][]string{
+		"ssh://gpu1":                 {"ssh", "-T", "--", "gpu1", "'tendril' proxy"},
+		"ssh://me@gpu1:2222":         {"ssh", "-T", "-p", "2222", "-l", "me", "--", "gpu1", "'tendril' proxy"},
+		"ssh://[fe80::1]/opt/t/bin":  {"ssh", "-T", "--", "fe80::1", "'/opt/t/bin' proxy"},
+		"ssh://h/a b;rm":             {"ssh", "-T", "--", "h", "'/a b;rm' proxy"},
+		"ssh://h/it's":               {"ssh", "-T", "--", "h", `'/it'\''s' proxy`},
+		"ssh://h/":                   {"ssh", "-T", "--", "h", "'tendril' proxy"},
+		"ssh://h/%2e%2e/$(reboot)":   {"ssh", "-T", "--", "h", "'/../$(reboot)' proxy"},
+		"ssh://user%20name@host.dom": {"ssh", "-T", "-l", "user name", "--", "host.dom", "'tendril' proxy"},
+	} {
+		if got, err := sshCommand(server); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", server, got, err)
+		}
+	}
+	for _, bad := range []string{"ssh://", "ssh:///program", "ssh://-oProxyCommand=x", "ssh://-l@host", "ssh://h?x=1",
+		"ssh://h#there", "ssh://h:port", "ssh://me:secret@h", "ssh://%zz", "ssh://@", "ssh://[::1"} {
+		if got, err := sshCommand(bad); !errors.Is(err, object.ErrInvalid) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: %q, %v", bad, got, err)
+		}
+	}
+}
+
+// TestSSHThatDoesNotConnect: a program that ends, or says something else than a daemon, is an error that says so, and
+// no process is left.
+func TestSSHThatDoesNotConnect(t *testing.T) {
+	dir := t.TempDir()
+	for name, x := range map[string]struct {
+		script string
+		says   string
+	}{
+		"ends":     {"exit 7", "exit status 7"},
+		"a banner": {"echo 'Welcome to this machine, which prints a banner'; cat >/dev/null", ""},
+		"killed":   {"kill -9 $$", "killed"},
+	} {
+		program := filepath.Join(dir, "ssh")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+x.script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("TENDRIL_SSH", program)
+		c, err := DialServer("ssh://nowhere", Options{})
+		if err == nil {
+			c.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	t.Setenv("TENDRIL_SSH", filepath.Join(dir, "no such program"))
+	if _, err := DialServer("ssh://nowhere", Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no program: %v", err)
+	}
+}
+
+// TestRepliesOfAnotherRelease: a daemon that answers otherwise than the protocol has it is an error, and not a wrong
+// result.
+func TestRepliesOfAnotherRelease(t *testing.T) {
+	replies := map[wire.Type]ipc.Payload{
+		wire.GPUs:         raw(`{"not":"a list"}`),
+		wire.GetDevice:    &wire.DeviceReply{ID: object.ID{1}, SizeBytes: 1, Bytes: 1}, // and no descriptor
+		wire.CreateDevice: raw("short"),
+		wire.ResumeWorker: &wire.ResumeWorkerReply{Tickets: make([][32]byte, 2)},
+		wire.AttachObject: raw("short"),
+		wire.Place:        raw(`{"to":"a"}`),
+		wire.Replicate:    raw(`{"wanted":2}`),
+		wire.Unpublish:    nil,
+		wire.KeepSession:  raw(""),
+	}
+	d := newCounted(t, 1, func(kind wire.Type, _ int) (wire.Type, ipc.Payload) {
+		if reply, there := replies[kind]; there {
+			return kind | wire.ReplyBit, reply
+		}
+		return wire.Error, &wire.ErrorReply{Code: object.ErrUnsupported.Code(), Text: "not in this test"}
+	})
+	c, err := Dial(d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for what, err := range map[string]error{
+		"GPUs":         second(c.GPUs()),
+		"GetDevice":    second(c.GetDevice(t.Context(), object.ID{1}, "", 0)),
+		"CreateDevice": second(c.CreateDevice(object.Device{1}, 1, CreateOptions{})),
+		"ResumeWorker": second(c.ResumeWorker(1, []int{0, 1, 2})),
+		"AttachObject": second(c.AttachObject(1, object.ID{1}, "")),
+	} {
+		if !errors.Is(err, object.ErrProtocol) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if tickets, err := c.ResumeWorker(1, []int{0, 5}); err != nil || len(tickets) != 2 {
+		t.Errorf("%d tickets, %v", len(tickets), err)
+	}
+	said, err := c.Place(t.Context(), object.ID{1}, "", "")
+	told, err2 := c.Replicate(t.Context(), object.ID{1}, "", ReplicateOptions{})
+	if err := errors.Join(err, err2); err != nil || !json.Valid(said) || string(said)+string(told) !=
+		`{"to":"a"}{"wanted":2}` {
+		t.Errorf("%s, %s, %v", said, told, err)
+	}
+	if err := c.UnpublishObject(object.ID{1}); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.ClusterStatus(); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+	if c.Remote() {
+		t.Error("a socket of this machine is remote")
+	}
+	if kept, err := c.KeepSession(1 << 40); kept != 0 || err != nil { // its session needs none
+		t.Errorf("%v, %v", kept, err)
+	}
+}
+
+type raw string
+
+func (r raw) Append(b []byte) []byte { return append(b, r...) }

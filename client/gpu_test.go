@@ -1,0 +1,214 @@
+package client_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/daemon/frontdoor"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// gpus is a GPU whose memory is memfds.
+type gpus struct{ device object.Device }
+
+func (gpus) Available() error { return nil }
+
+func (g gpus) Allocate(_ store.Asker, device object.Device, n uint64) (int, uint64, error) {
+	if device != g.device {
+		return -1, 0, fmt.Errorf("%w: GPU %s", object.ErrUnsupported, device)
+	}
+	fd, err := unix.MemfdCreate("allocation", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, 0, err
+	}
+	real := (n + 2<<20 - 1) &^ (2<<20 - 1)
+	return fd, real, unix.Ftruncate(fd, int64(real))
+}
+
+func (gpus) Copy(_ store.Asker, to, from store.Place, n uint64) error {
+	b := make([]byte, n)
+	if _, err := unix.Pread(from.FD, b, int64(from.Offset)); err != nil {
+		return err
+	}
+	_, err := unix.Pwrite(to.FD, b, int64(to.Offset))
+	return err
+}
+
+func (gpus) Forget(int) {}
+
+// gpuNode is a node with one GPU, cuda:3.
+func gpuNode(t *testing.T) (*node, object.Device) {
+	t.Helper()
+	gpu := object.Device{0: 0xfa, 15: 1}
+	n := startNode(t, store.Options{Devices: gpus{gpu}})
+	n.door.Close()
+	var err error
+	n.door, err = frontdoor.Listen(frontdoor.Options{Socket: n.socket, Store: n.store, Backend: n.backend,
+		Tenant: func(uid, gid uint32) string { return fmt.Sprintf("uid:%d", uid) },
+		GPUs:   func() (any, error) { return []client.GPU{{Index: 3, UUID: gpu, Name: "one", Shares: true}}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.door.Close)
+	return n, gpu
+}
+
+// fileOf takes an allocation's descriptor, which is there once.
+func fileOf(t *testing.T, m *client.DeviceMemory) *os.File {
+	t.Helper()
+	f := m.TakeFile()
+	if f == nil || m.TakeFile() != nil {
+		t.Fatal("the descriptor is there not once")
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestFindGPU(t *testing.T) {
+	n, gpu := gpuNode(t)
+	c := n.dial(t)
+	for text, want := range map[string]error{
+		"cuda:3": nil, gpu.String(): nil, "GPU-fa000000-0000-0000-0000-000000000001": nil,
+		"cuda:0": object.ErrInvalid, "cuda:": object.ErrInvalid, "cuda:-3": object.ErrInvalid, "": object.ErrInvalid,
+		"cuda:3 ": object.ErrInvalid, "3": object.ErrInvalid, "CUDA:3": object.ErrInvalid,
+	} {
+		if d, err := c.FindGPU(text); !errors.Is(err, want) || err == nil && d != gpu {
+			t.Errorf("%q: %v, %v, want %v", text, d, err, want)
+		}
+	}
+	none := startNode(t, store.Options{}).dial(t)
+	if list, err := none.GPUs(); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("a node without: %v, %v", list, err)
+	}
+	if _, err := none.FindGPU("cuda:0"); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("a node without: %v", err)
+	}
+}
+
+// TestObjectInTheMemoryOfAGPU: from its making to its end, as a program without a GPU has it: bytes get there and back
+// by copies of the daemon's. Descriptors do not pile up.
+func TestObjectInTheMemoryOfAGPU(t *testing.T) {
+	n, gpu := gpuNode(t)
+	c, other := n.dial(t), n.dial(t)
+	text := bytes.Repeat([]byte("0123456789"), 500)
+	from := must(c.Put(text, client.CreateOptions{Name: "from", Class: object.Named}))(t)
+	defer from.Release()
+	before := openFDs(t)
+	b := must(c.CreateDevice(gpu, 5000, client.CreateOptions{Name: "g", Class: object.Named, Meta: []byte("m")}))(t)
+	if b.Memory.Device != gpu || b.Memory.Bytes != 2<<20 {
+		t.Errorf("%+v", &b.Memory)
+	}
+	waited := make(chan error, 1)
+	go func() { // waits for its seal
+		o, err := other.GetDevice(t.Context(), object.ID{}, "g", time.Minute)
+		if err == nil {
+			o.Release()
+			o.Release() // does nothing
+		}
+		waited <- err
+	}()
+	if err := c.CopyObject(b.ID(), 100, object.ID{}, "from", 10, 4900); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CopyObject(b.ID(), 101, from.ID(), "", 0, 4900); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("beyond the end: %v", err)
+	}
+	o := must(b.Seal())(t)
+	if _, err := b.Seal(); !errors.Is(err, object.ErrSealed) {
+		t.Errorf("a second seal: %v", err)
+	}
+	if err := b.Abort(); err != nil {
+		t.Errorf("after the seal: %v", err)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("who waited: %v", err)
+	}
+	got := must(other.GetDevice(t.Context(), b.ID(), "", 0))(t)
+	if got.ID() != b.ID() || got.Size() != 5000 || got.Class() != object.Named || string(got.Meta()) != "m" ||
+		got.Memory.Device != gpu || got.Memory.Bytes != 2<<20 {
+		t.Errorf("%+v", got)
+	}
+	read, f := make([]byte, 5000), fileOf(t, &got.Memory)
+	if _, err := f.ReadAt(read, 0); err != nil || !bytes.Equal(read[100:], text[10:4910]) ||
+		!bytes.Equal(read[:100], make([]byte, 100)) {
+		t.Errorf("the bytes differ, or %v", err)
+	}
+	f.Close()
+	back := must(other.Create(4900, client.CreateOptions{Own: true}))(t)
+	if err := other.CopyObject(back.ID(), 0, got.ID(), "", 100, 4900); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Equal(back.Bytes(), text[10:4910]) {
+		t.Error("the bytes in host memory differ")
+	}
+	if err := back.Abort(); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.GetDevice(t.Context(), from.ID(), "", 0); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("host memory as a GPU's: %v", err)
+	}
+	if _, err := other.GetDevice(t.Context(), object.ID{}, "none", time.Millisecond); !errors.Is(err,
+		object.ErrNotFound) && !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("what is not there: %v", err)
+	}
+	got.Release()
+	o.Release()
+	if err := c.Delete(b.ID()); err != nil {
+		t.Error(err)
+	}
+	if now := openFDs(t); now > before+2 { // the daemon here keeps an allocation for its maker, a client a segment
+		t.Errorf("%d descriptors, before %d", now, before)
+	}
+}
+
+// TestMakingOnAGPUThatFails: what cannot be made leaves nothing, and an abort gives the memory back, also behind the
+// connection's end.
+func TestMakingOnAGPUThatFails(t *testing.T) {
+	n, gpu := gpuNode(t)
+	c := n.dial(t)
+	for what, o := range map[string]client.CreateOptions{"own": {Own: true}, "checksum": {Checksum: true},
+		"shared": {Shared: true}, "strict": {Strict: true}, "on disk": {Class: object.Persisted}} {
+		if _, err := c.CreateDevice(gpu, 10, o); !errors.Is(err, object.ErrUnsupported) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.CreateDevice(object.Device{1}, 10, client.CreateOptions{}); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("another GPU: %v", err)
+	}
+	if _, err := c.CreateDevice(gpu, 0, client.CreateOptions{}); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("no bytes: %v", err)
+	}
+	b := must(c.CreateDevice(gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
+	second := must(c.CreateDevice(gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
+	must(b.Seal())(t).Release()
+	if _, err := second.Seal(); !errors.Is(err, object.ErrExists) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	for range 2 {
+		if err := second.Abort(); err != nil {
+			t.Error(err)
+		}
+	}
+	if second.Memory.TakeFile() != nil {
+		t.Error("an aborted object's memory is still here")
+	}
+	third := must(c.CreateDevice(gpu, 10, client.CreateOptions{}))(t)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := third.Abort(); err != nil {
+		t.Errorf("behind the connection's end: %v", err)
+	}
+	if _, err := c.CreateDevice(gpu, 10, client.CreateOptions{}); !errors.Is(err, client.ErrDisconnected) {
+		t.Errorf("behind the connection's end: %v", err)
+	}
+	waitFor(t, "end of the objects that were not sealed", func() bool { return n.store.Status().Objects == 1 })
+}
