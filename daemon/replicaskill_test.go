@@ -192,37 +192,41 @@ func TestDeleteAtANodeThatKnowsLess(t *testing.T) {
 // else's requests wait with it.
 func TestDeleteThatWaitsForTheCluster(t *testing.T) {
 	for _, kind := range []string{"replica", "copy"} {
-		w := newNetwork(t)
-		x := w.cluster(2)
-		id := x.put(0, "dear", noise(17, 1000), client.CreateOptions{})
+		t.Run(kind, func(t *testing.T) { deleteThatWaits(t, kind) })
+	}
+}
+
+func deleteThatWaits(t *testing.T, kind string) {
+	w := newNetwork(t)
+	x := w.cluster(2)
+	id := x.put(0, "dear", noise(17, 1000), client.CreateOptions{})
+	x.share()
+	if kind == "replica" {
+		x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
 		x.share()
-		if kind == "replica" {
-			x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
-			x.share()
-		} else if _, err := x.get(1, "dear"); err != nil {
+	} else if _, err := x.get(1, "dear"); err != nil {
+		t.Fatal(err)
+	}
+	other := dial(t, x.all[1].cfg)
+	w.cutOff(1, 2)
+	deleted := make(chan error, 1)
+	go func() { deleted <- x.conns[1].Delete(id) }()
+	await.Until(t, "it is deleted here", func() bool { return !x.has(1, id) })
+	for range 3 {
+		o, err := other.Put([]byte("other"), client.CreateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
-		other := dial(t, x.all[1].cfg)
-		w.cutOff(1, 2)
-		deleted := make(chan error, 1)
-		go func() { deleted <- x.conns[1].Delete(id) }()
-		await.Until(t, "it is deleted here", func() bool { return !x.has(1, id) })
-		for range 3 {
-			o, err := other.Put([]byte("other"), client.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.Release()
-		}
-		select {
-		case err := <-deleted:
-			t.Fatalf("%s: another one's requests waited for the delete, which ended with %v", kind, err)
-		default:
-		}
-		w.heal()
-		if err := <-deleted; err != nil && !errors.Is(err, object.ErrTimeout) {
-			t.Errorf("%s: %v", kind, err)
-		}
+		o.Release()
+	}
+	select {
+	case err := <-deleted:
+		t.Fatalf("%s: another one's requests waited for the delete, which ended with %v", kind, err)
+	default:
+	}
+	w.heal()
+	if err := <-deleted; err != nil && !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("%s: %v", kind, err)
 	}
 }
 
