@@ -110,10 +110,10 @@ test-python: $(BUILT) ## the Python client, from its installed wheel, against a 
 	  cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .; fi
 
 # All programs over the socket; some by the other ways to a node, and where it computes in no program's memory.
-DIFF_FAR   := ^(blocking|events|landing|objects|profiling|rects|usehost)$$
+DIFF_FAR   := ^(blocking|events|landing|objects|profiling|rects|svm|usehost)$$
 DIFF_SPAN  := ^(args_buffers|graphs|images_enqueue|landing|maps|random|rects|usehost)$$
 DIFF_LINKS := ^(content|images|maps|partition|random|rects|usehost)$$
-DIFF_COPY  := ^(blocking|events|graphs|images_enqueue|landing|maps|rects|usehost|volume)$$
+DIFF_COPY  := ^(blocking|events|graphs|images_enqueue|landing|maps|rects|svm|usehost|volume)$$
 
 .PHONY: difftest
 difftest: $(BUILT) ## the same programs natively and forwarded, compared call by call; of installed programs a short choice

@@ -6,6 +6,7 @@ type Driver interface {
 	Contexts
 	Queues
 	Buffers
+	SharedVirtual
 	Images
 	Programs
 	Kernels
@@ -119,6 +120,31 @@ type Buffers interface {
 	// SetContentSizeBuffer is clSetContentSizeBufferPoCL: the 64-bit number at the beginning of size says how many
 	// bytes of buffer mean something, whenever a command of the host's reads buffer.
 	SetContentSizeBuffer(buffer, size uintptr) Status
+}
+
+// SharedVirtual is shared virtual memory (§5.6).
+type SharedVirtual interface {
+	// SVMAlloc is clSVMAlloc (§5.6.1): size and align in bytes, align 0 for the device's own; NULL where it cannot be.
+	SVMAlloc(context uintptr, flags, size uint64, align uint32) HostPtr
+	// SVMFree is clSVMFree (§5.6.1).
+	SVMFree(context uintptr, ptr HostPtr)
+	// EnqueueSVMFree is clEnqueueSVMFree (§5.6.1). call frees the pointers; nil: the implementation does. It may keep
+	// pointers.
+	EnqueueSVMFree(queue uintptr, pointers []uintptr, call func(), w Waits) (uintptr, Status)
+	// EnqueueSVMMemcpy is clEnqueueSVMMemcpy (§5.6.1): either side may be any memory of the program's.
+	EnqueueSVMMemcpy(queue uintptr, blocking bool, dst, src HostPtr, size uint64, w Waits) (uintptr, Status)
+	// EnqueueSVMMemFill is clEnqueueSVMMemFill (§5.6.1).
+	EnqueueSVMMemFill(queue uintptr, ptr, pattern HostPtr, patternSize, size uint64, w Waits) (uintptr, Status)
+	// EnqueueSVMMap is clEnqueueSVMMap (§5.6.1).
+	EnqueueSVMMap(queue uintptr, blocking bool, flags uint64, ptr HostPtr, size uint64, w Waits) (uintptr, Status)
+	// EnqueueSVMUnmap is clEnqueueSVMUnmap (§5.6.1).
+	EnqueueSVMUnmap(queue uintptr, ptr HostPtr, w Waits) (uintptr, Status)
+	// EnqueueSVMMigrate is clEnqueueSVMMigrateMem (§5.6.1); sizes as long as pointers, or nil for NULL.
+	EnqueueSVMMigrate(queue uintptr, pointers []uintptr, sizes []uint64, flags uint64, w Waits) (uintptr, Status)
+	// SetKernelArgSVM is clSetKernelArgSVMPointer (§5.9.2).
+	SetKernelArgSVM(kernel uintptr, index uint32, ptr HostPtr) Status
+	// SetKernelExecInfo is clSetKernelExecInfo (§5.9.2). It keeps nothing of value.
+	SetKernelExecInfo(kernel uintptr, param uint32, value []byte) Status
 }
 
 // Images are images and samplers (§5.3, §5.7).

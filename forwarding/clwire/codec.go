@@ -730,6 +730,35 @@ func (m *CreateQueue) Decode(b []byte) error {
 	return r.End(ErrRecord, "CreateQueue")
 }
 
+// Type is TypeCreateSVM.
+func (*CreateSVM) Type() Type { return TypeCreateSVM }
+
+// Append appends the payload: u64 id context flags size segment address.
+func (m *CreateSVM) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.ID)
+	b = binary.LittleEndian.AppendUint64(b, m.Context)
+	b = binary.LittleEndian.AppendUint64(b, m.Flags)
+	b = binary.LittleEndian.AppendUint64(b, m.Size)
+	b = binary.LittleEndian.AppendUint64(b, m.Segment)
+	b = binary.LittleEndian.AppendUint64(b, m.Address)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *CreateSVM) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(48, "id to address"); p != nil {
+		m.ID = binary.LittleEndian.Uint64(p)
+		m.Context = binary.LittleEndian.Uint64(p[8:])
+		m.Flags = binary.LittleEndian.Uint64(p[16:])
+		m.Size = binary.LittleEndian.Uint64(p[24:])
+		m.Segment = binary.LittleEndian.Uint64(p[32:])
+		m.Address = binary.LittleEndian.Uint64(p[40:])
+	}
+	m.check(&r)
+	return r.End(ErrRecord, "CreateSVM")
+}
+
 // Type is TypeCreateSampler.
 func (*CreateSampler) Type() Type { return TypeCreateSampler }
 
@@ -1766,6 +1795,49 @@ func (m *Reply) Decode(b []byte) error {
 	return r.End(ErrRecord, "Reply")
 }
 
+// Type is TypeSVMPointers.
+func (*SVMPointers) Type() Type { return TypeSVMPointers }
+
+// Append appends the payload: u64 kernel, u16 × u64 objects pointers.
+func (m *SVMPointers) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.Kernel)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Objects)))
+	for _, e := range m.Objects {
+		b = binary.LittleEndian.AppendUint64(b, e)
+	}
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Pointers)))
+	for _, e := range m.Pointers {
+		b = binary.LittleEndian.AppendUint64(b, e)
+	}
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *SVMPointers) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(10, "kernel to objects"); p != nil {
+		m.Kernel = binary.LittleEndian.Uint64(p)
+		n := int(binary.LittleEndian.Uint16(p[8:]))
+		if p := r.Elements(n, MaxSVMPointers, 8, "objects"); p != nil {
+			m.Objects = slices.Grow(m.Objects[:0], n)[:n]
+			for i := range m.Objects {
+				m.Objects[i] = binary.LittleEndian.Uint64(p[8*i:])
+			}
+		}
+	}
+	if p := r.Take(2, "pointers"); p != nil {
+		n := int(binary.LittleEndian.Uint16(p))
+		if p := r.Elements(n, MaxSVMPointers, 8, "pointers"); p != nil {
+			m.Pointers = slices.Grow(m.Pointers[:0], n)[:n]
+			for i := range m.Pointers {
+				m.Pointers[i] = binary.LittleEndian.Uint64(p[8*i:])
+			}
+		}
+	}
+	m.check(&r)
+	return r.End(ErrRecord, "SVMPointers")
+}
+
 // Type is TypeSetArg.
 func (*SetArg) Type() Type { return TypeSetArg }
 
@@ -2323,6 +2395,8 @@ var typeNames = map[Type]string{
 	TypePeerWord:         "PeerWord",
 	TypePeerBytes:        "PeerBytes",
 	TypeTakesPacked:      "TakesPacked",
+	TypeCreateSVM:        "CreateSVM",
+	TypeSVMPointers:      "SVMPointers",
 	TypeProtectSegment:   "ProtectSegment",
 	TypeReply:            "Reply",
 	TypeEvents:           "Events",

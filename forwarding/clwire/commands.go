@@ -36,6 +36,7 @@ const (
 	// it takes packed chunks on lanes, in each way of this version (LaneHeader), and would send some
 	CapPacked  = 1 << 1
 	CapProtect = 1 << 2 // it takes ProtectSegment
+	CapSVM     = 1 << 3 // it takes CreateSVM
 )
 
 // HelloReply is the result of Hello.
@@ -89,6 +90,50 @@ type CreateBuffer struct {
 	Flags, Size     uint64 // cl_mem_flags; bytes
 	Segment, Offset uint64
 	Parent          uint64
+}
+
+// CreateSVM makes shared virtual memory (OpenCL 3.0 §5.6) with a native buffer over it, which is the object ID. On a
+// device that computes on memory of the worker's it lies at Address, and is Segment, or the worker's own (Segment 0).
+// Elsewhere it is the driver's, who chooses. Its Reply carries a u64: where it lies; 0: nowhere, for other memory of
+// the worker's lies at Address.
+//
+//wire:record
+type CreateSVM struct {
+	ID, Context      uint64
+	Flags, Size      uint64 // cl_svm_mem_flags; bytes
+	Segment, Address uint64 // Address: a multiple of the page size
+}
+
+func (m *CreateSVM) check(r *field.Reader) {
+	if m.Size == 0 || m.Size > MaxSVM || m.Address%SVMAlign != 0 || m.Address > 1<<56 {
+		r.Fail("range")
+	}
+}
+
+// SVMAlign is what shared virtual memory is aligned to, in bytes: it is mapped, in two processes. MaxSVM is the most
+// that one allocation may have.
+const (
+	SVMAlign = 4096
+	MaxSVM   = 1 << 46
+)
+
+// SVMPointers says which memory a kernel reaches by pointers that are no arguments (§5.9.2,
+// CL_KERNEL_EXEC_INFO_SVM_PTRS), in its launches from here on: the addresses, and the objects that they lie in.
+//
+//wire:record
+type SVMPointers struct {
+	Kernel   uint64
+	Objects  []uint64 `wire:"max=MaxSVMPointers"`
+	Pointers []uint64 `wire:"max=MaxSVMPointers"` // one for each object
+}
+
+// MaxSVMPointers bounds SVMPointers to a record.
+const MaxSVMPointers = 4096
+
+func (m *SVMPointers) check(r *field.Reader) {
+	if len(m.Objects) != len(m.Pointers) {
+		r.Fail("count")
+	}
 }
 
 // Release drops an object of any kind. Commands sent before keep what they need.
@@ -164,6 +209,7 @@ const (
 	ArgMem     = 1 // Data is a u64 object id, 0 for NULL
 	ArgLocal   = 2 // Data is a u64 size in bytes
 	ArgSampler = 3 // Data is a u64 object id
+	ArgSVM     = 4 // Data is the u64 id of a CreateSVM and a u64 address in its memory, or right behind
 )
 
 // Arg is one kernel argument.
@@ -176,10 +222,17 @@ type Arg struct {
 }
 
 func (a *Arg) check(r *field.Reader) {
-	if a.Kind > ArgSampler || a.Kind != ArgBytes && len(a.Data) != 8 {
+	want := 8
+	if a.Kind == ArgSVM {
+		want = 16
+	}
+	if a.Kind > ArgSVM || a.Kind != ArgBytes && len(a.Data) != want {
 		r.Fail("kind")
 	}
 }
+
+// Address is where an argument of kind ArgSVM points.
+func (a *Arg) Address() uint64 { return le.Uint64(a.Data[8:]) }
 
 // ID returns the object id or size of an argument that is not ArgBytes.
 func (a *Arg) ID() uint64 { return le.Uint64(a.Data) }

@@ -88,6 +88,9 @@ func (c *Conn) ID() uint64 { return c.id }
 // Remote says that the worker is on another machine: no memory is shared with it.
 func (c *Conn) Remote() bool { return c.bulk != nil }
 
+// SharesAddresses says whether the worker makes shared virtual memory.
+func (c *Conn) SharesAddresses() bool { return c.capabilities&clwire.CapSVM != 0 }
+
 // Packs says that the worker, and the program, have nothing against compression.
 func (c *Conn) Packs() bool { return c.capabilities&clwire.CapPacked != 0 && !c.opt.NoCompress }
 

@@ -86,7 +86,7 @@ func causeOf(m clwire.Message) (trace.Cause, string) {
 		return trace.CauseQuery, queried(m)
 	case *clwire.ImageFormats:
 		return trace.CauseQuery, "clGetSupportedImageFormats"
-	case *clwire.CreateProgram, *clwire.CreateImage, *clwire.CreateSubDevices, *clwire.SpecConstant:
+	case *clwire.CreateProgram, *clwire.CreateImage, *clwire.CreateSVM, *clwire.CreateSubDevices, *clwire.SpecConstant:
 		return trace.CauseCreate, m.Type().String()
 	case *clwire.CompileProgram, *clwire.LinkProgram:
 		return trace.CauseBuild, m.Type().String()

@@ -33,6 +33,7 @@ extern int tdl_used;
 void tdl_call_context(uintptr_t fn, const char *text, uintptr_t data);
 void tdl_call_event(uintptr_t fn, uintptr_t event, cl_int status, uintptr_t data);
 void tdl_call_object(uintptr_t fn, uintptr_t object, uintptr_t data); // build, destructors
+void tdl_call_svm_free(uintptr_t fn, uintptr_t queue, cl_uint n, uintptr_t pointers, uintptr_t data);
 
 // What tdlInfo asks about.
 enum {

@@ -68,6 +68,11 @@ void tdl_call_object(uintptr_t fn, uintptr_t object, uintptr_t data) {
   ((void(CL_CALLBACK *)(void *, void *))fn)((void *)object, (void *)data);
 }
 
+void tdl_call_svm_free(uintptr_t fn, uintptr_t queue, cl_uint n, uintptr_t pointers, uintptr_t data) {
+  ((void(CL_CALLBACK *)(cl_command_queue, cl_uint, void **, void *))fn)((cl_command_queue)queue, n, (void **)pointers,
+                                                                        (void *)data);
+}
+
 #define U(x) ((uintptr_t)(x))
 #define REFUSE                                                                                                         \
   if (__builtin_expect(tdl_refused(), 0))                                                                              \
@@ -543,6 +548,7 @@ cl_int CL_API_CALL tdl_clSetEventCallback(cl_event event, cl_int level,
 }
 
 #include "images.h"
+#include "svm.h"
 #include "commandbuffer.h"
 #include "unsupported.h"
 #include "dispatch.h"

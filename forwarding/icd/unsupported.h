@@ -21,20 +21,7 @@
 
 #define TDL_ANY (-1) // no object to look at
 
-// Shared virtual memory (CL_DEVICE_SVM_CAPABILITIES is 0) and pipes.
-void *CL_API_CALL tdl_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
-  (void)context, (void)flags, (void)size, (void)alignment;
-  return NULL;
-}
-void CL_API_CALL tdl_clSVMFree(cl_context context, void *pointer) { (void)context, (void)pointer; }
-UNSUPPORTED(clEnqueueSVMFree, TDL_QUEUE, CL_INVALID_OPERATION)
-UNSUPPORTED(clEnqueueSVMMemcpy, TDL_QUEUE, CL_INVALID_OPERATION)
-UNSUPPORTED(clEnqueueSVMMemFill, TDL_QUEUE, CL_INVALID_OPERATION)
-UNSUPPORTED(clEnqueueSVMMap, TDL_QUEUE, CL_INVALID_OPERATION)
-UNSUPPORTED(clEnqueueSVMUnmap, TDL_QUEUE, CL_INVALID_OPERATION)
-UNSUPPORTED(clEnqueueSVMMigrateMem, TDL_QUEUE, CL_INVALID_OPERATION)
-UNSUPPORTED(clSetKernelArgSVMPointer, TDL_KERNEL, CL_INVALID_OPERATION)
-UNSUPPORTED(clSetKernelExecInfo, TDL_KERNEL, CL_INVALID_OPERATION)
+// Pipes.
 UNSUPPORTED_CREATE(clCreatePipe, TDL_CONTEXT, CL_INVALID_OPERATION, cl_mem_flags f, cl_uint s, cl_uint n, void *p)
 UNSUPPORTED(clGetPipeInfo, TDL_ANY, CL_INVALID_MEM_OBJECT)
 

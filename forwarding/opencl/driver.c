@@ -104,6 +104,24 @@ td_handle td_import_buffer(td_handle c, td_handle device, uint64_t flags, size_t
 	return (td_handle)TABLE(c)->clCreateBufferWithProperties((cl_context)c, props, flags, size, NULL, err);
 }
 
+uintptr_t td_svm_alloc(td_handle c, uint64_t flags, size_t size, uint32_t alignment)
+{
+	if (!TABLE(c)->clSVMAlloc)
+		return 0;
+	return (uintptr_t)TABLE(c)->clSVMAlloc((cl_context)c, flags, size, alignment);
+}
+
+void td_svm_free(td_handle c, uintptr_t address) { TABLE(c)->clSVMFree((cl_context)c, (void *)address); }
+
+cl_int td_svm_pointers(td_handle k, size_t n, const uintptr_t *pointers)
+{
+	static const uintptr_t none[1];
+
+	if (!TABLE(k)->clSetKernelExecInfo)
+		return CL_INVALID_OPERATION;
+	return TABLE(k)->clSetKernelExecInfo((cl_kernel)k, CL_KERNEL_EXEC_INFO_SVM_PTRS, n * sizeof *pointers, n ? pointers : none);
+}
+
 td_handle td_create_sub_buffer(td_handle m, uint64_t flags, size_t origin, size_t size, cl_int *err)
 {
 	cl_buffer_region region = {origin, size};
@@ -252,7 +270,18 @@ cl_int td_release(uint32_t kind, td_handle o)
 
 cl_int td_set_arg(td_handle kernel, const td_arg *a, const unsigned char *values)
 {
-	return TABLE(kernel)->clSetKernelArg((cl_kernel)kernel, a->index, a->size, a->local ? NULL : values + a->offset);
+	cl_icd_dispatch *t = TABLE(kernel);
+	const unsigned char *value = values + a->offset;
+	void *pointer;
+
+	switch (a->kind) {
+	case TD_ARG_LOCAL:
+		return t->clSetKernelArg((cl_kernel)kernel, a->index, a->size, NULL);
+	case TD_ARG_SVM:
+		memcpy(&pointer, value, sizeof pointer);
+		return t->clSetKernelArgSVMPointer((cl_kernel)kernel, a->index, pointer);
+	}
+	return t->clSetKernelArg((cl_kernel)kernel, a->index, a->size, value);
 }
 
 cl_int td_launch(td_handle queue, td_handle kernel, const td_range *r, uint32_t nargs, const td_arg *args,

@@ -16,8 +16,10 @@ typedef struct {
 	size_t global[3], offset[3], local[3];
 } td_range;
 
+/* How an argument is set. */
+enum { TD_ARG_VALUE, TD_ARG_LOCAL, TD_ARG_SVM };
 typedef struct {
-	uint32_t index, local, offset, pad;
+	uint32_t index, kind, offset, pad;
 	uint64_t size;
 } td_arg;
 
@@ -41,6 +43,10 @@ td_handle td_create_buffer(td_handle context, uint64_t flags, size_t size, uintp
 /* A buffer of memory that another driver allocated. device: the one it lies on; 0: the context's only one. The driver
  * owns fd if it succeeds. */
 td_handle td_import_buffer(td_handle context, td_handle device, uint64_t flags, size_t size, int fd, cl_int *err);
+/* Shared virtual memory (OpenCL 3.0 section 5.6): 0 where the driver has none, or no memory. */
+uintptr_t td_svm_alloc(td_handle context, uint64_t flags, size_t size, uint32_t alignment);
+void td_svm_free(td_handle context, uintptr_t address);
+cl_int td_svm_pointers(td_handle kernel, size_t n, const uintptr_t *pointers);
 td_handle td_create_sub_buffer(td_handle mem, uint64_t flags, size_t origin, size_t size, cl_int *err);
 td_handle td_create_source(td_handle context, const char *text, size_t size, cl_int *err);
 td_handle td_create_binary(td_handle context, uint32_t n, const td_handle *devices, const size_t *sizes,

@@ -48,6 +48,21 @@ func (c Context) ImportBuffer(device Device, flags, size uint64, fd int) (Mem, S
 	return Mem(m), Status(err)
 }
 
+// SVMAlloc is clSVMAlloc (OpenCL 3.0 §5.6.1): size and alignment in bytes; 0 where the driver has none.
+func (c Context) SVMAlloc(flags, size uint64, alignment uint32) uintptr {
+	return uintptr(C.td_svm_alloc(C.td_handle(c), C.uint64_t(flags), C.size_t(size), C.uint32_t(alignment)))
+}
+
+// SVMFree is clSVMFree: no command uses the memory any more.
+func (c Context) SVMFree(address uintptr) { C.td_svm_free(C.td_handle(c), C.uintptr_t(address)) }
+
+// SetSVMPointers is clSetKernelExecInfo with CL_KERNEL_EXEC_INFO_SVM_PTRS (§5.9.2): what the kernel reaches by
+// pointers that are no arguments. One goroutine a kernel.
+func (k Kernel) SetSVMPointers(pointers []uintptr) Status {
+	return Status(C.td_svm_pointers(C.td_handle(k), C.size_t(len(pointers)),
+		(*C.uintptr_t)(unsafe.Pointer(unsafe.SliceData(pointers)))))
+}
+
 // CreateSubBuffer is clCreateSubBuffer.
 func (m Mem) CreateSubBuffer(flags, origin, size uint64) (Mem, Status) {
 	var err C.cl_int

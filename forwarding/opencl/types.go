@@ -44,11 +44,18 @@ type Range struct {
 	Global, Offset, Local [3]uintptr
 }
 
+// How an argument is set: by its value, as local memory of a size, as an address of shared virtual memory.
+const (
+	ArgValue = 0
+	ArgLocal = 1
+	ArgSVM   = 2
+)
+
 // Arg is one argument of a launch: Size bytes at Offset of the value area.
 // Local memory has a size and no value.
 type Arg struct {
 	Index  uint32
-	Local  uint32 // 1: Size bytes of local memory
+	Kind   uint32 // ArgValue, ArgLocal or ArgSVM
 	Offset uint32 // into the value area, a multiple of 16
 	_      uint32
 	Size   uint64 // bytes

@@ -37,6 +37,8 @@ type Buffer struct {
 	host    api.HostPtr    // the program's memory (CL_MEM_USE_HOST_PTR), or NULL; a sub-buffer's part of it
 	mirror  *mirror.Mirror // of a root over the program's memory, or nil
 	object  *node.Object   // of a root that is an object of the store, or nil
+	svm     []byte         // of a root that is shared virtual memory: the program's view of it, at its address; or nil
+	viewed  bool           // svm is a second view of the shared memory that maps show
 	special atomic.Bool    // published, mirrored or an object: every use needs a look
 
 	remoteObject // changed under mu
@@ -85,6 +87,11 @@ func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint6
 	}
 	if flags == 0 {
 		flags = cl.MEM_READ_WRITE
+	}
+	if flags&cl.MEM_USE_HOST_PTR != 0 {
+		if root, off, ok := ctx.inSVM(host, size); ok {
+			return d.bufferOverSVM(root, off, size, flags, given)
+		}
 	}
 	b := &Buffer{d: d, ctx: ctx, flags: flags, size: size, given: given}
 	b.root = b
@@ -204,7 +211,7 @@ func (d *Driver) showBuffer(b *Buffer) (uintptr, api.Status) {
 func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32, hasInfo bool, origin,
 	size uint64) (uintptr, api.Status) {
 	p := d.buffers.Get(parent)
-	if p == nil || p.parent != nil || p.image != nil {
+	if p == nil || p.parent != nil && !p.overSVM() || p.image != nil {
 		return 0, cl.INVALID_MEM_OBJECT
 	}
 	flags, status := inheritFlags(p.flags, flags)
@@ -223,7 +230,7 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 	if !p.ctx.aligned(origin) {
 		return 0, cl.MISALIGNED_SUB_BUFFER_OFFSET
 	}
-	b := &Buffer{d: d, ctx: p.ctx, flags: flags, size: size, parent: p, origin: origin, root: p}
+	b := &Buffer{d: d, ctx: p.ctx, flags: flags, size: size, parent: p, origin: p.origin + origin, root: p.root}
 	if !p.host.Nil() {
 		b.host = p.host.Plus(origin)
 	}
@@ -297,7 +304,7 @@ func (b *Buffer) ensureRemote(w *worker) api.Status {
 		}
 		m.Segment, m.Offset = p.Segment.ID, p.Offset+b.origin
 	} else if b.parent != nil {
-		m.Parent = b.parent.id.Load()
+		m.Parent = b.root.id.Load()
 	}
 	if w.Send(&m, 0, 0) != nil {
 		return cl.OUT_OF_RESOURCES
@@ -455,7 +462,11 @@ func (b *Buffer) freeMemory() {
 	for _, seg := range old {
 		b.d.releasePublished(seg)
 	}
+	if b.svm != nil {
+		b.maps.Forget()
+	}
 	b.maps.Release().Free(b.free)
+	b.endView(p)
 	switch {
 	case b.object != nil:
 		if debited {
@@ -509,13 +520,16 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	case cl.MEM_CONTEXT:
 		return answers.Size(b.ctx.handle), cl.SUCCESS
 	case cl.MEM_ASSOCIATED_MEMOBJECT:
-		if b.parent == nil {
+		if b.parent == nil || b.overSVM() {
 			return answers.Size(0), cl.SUCCESS
 		}
 		return answers.Size(b.parent.handle), cl.SUCCESS
 	case cl.MEM_OFFSET:
-		return answers.Size(b.origin), cl.SUCCESS // 0 for images: they lie at their buffer's start
+		return answers.Size(b.offset()), cl.SUCCESS // 0 for images: they lie at their buffer's start
 	case cl.MEM_USES_SVM_POINTER:
+		if b.root.svm != nil {
+			return answers.U32(1), cl.SUCCESS
+		}
 		return answers.U32(0), cl.SUCCESS
 	case cl.MEM_PROPERTIES:
 		return answers.Sizes(b.given), cl.SUCCESS

@@ -247,7 +247,7 @@ func (d *Driver) memObject(q *Queue, h uintptr) (*Buffer, api.Status) {
 
 // placed checks a sub-buffer's alignment for the queue's device.
 func (b *Buffer) placed(q *Queue) api.Status {
-	if b.parent != nil && b.origin%q.device.limits.AlignBytes != 0 {
+	if b.parent != nil && b.offset()%q.device.limits.AlignBytes != 0 {
 		return cl.MISALIGNED_SUB_BUFFER_OFFSET
 	}
 	return cl.SUCCESS

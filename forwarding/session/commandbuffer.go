@@ -165,6 +165,9 @@ func (r *replay) Launch(l graphs.Launch) (changed bool, status api.Status) {
 	if status := k.ensureRemote(r.q.w); status != cl.SUCCESS {
 		return false, status
 	}
+	if status := k.tellReach(r.q.w); status != cl.SUCCESS {
+		return false, status
+	}
 	if status := r.c.prepareArgsLocked(k); status != cl.SUCCESS {
 		return false, status
 	}

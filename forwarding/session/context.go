@@ -13,6 +13,7 @@ import (
 	"tendril/forwarding/session/callback"
 	"tendril/forwarding/session/mirror"
 	"tendril/forwarding/session/node"
+	"tendril/forwarding/session/svm"
 	"tendril/forwarding/session/ways"
 )
 
@@ -35,6 +36,7 @@ type Context struct {
 	destructors []func()                                // guarded by mu
 	formats     map[imageFormatsAsked][]api.ImageFormat // guarded by mu
 	mirrors     mirror.List                             // of buffers with the program's own memory
+	arenas      svm.Arenas[*Buffer]                     // small shared virtual memory
 	ways.Context
 
 	// publishing is held for reading by each enqueue call of a context in place, and for writing while memory becomes

@@ -17,6 +17,7 @@ import (
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/session/peers"
+	"tendril/forwarding/session/svm"
 	"tendril/forwarding/session/ways"
 	"tendril/forwarding/trace"
 )
@@ -90,6 +91,8 @@ type Driver struct {
 	events    *handle.Table[Event]
 	samplers  *handle.Table[Sampler]
 	graphs    *handle.Table[graphs.Graph[*Queue]]
+
+	shared svm.Table[svmPart] // shared virtual memory
 
 	ids           atomic.Uint64 // object, request, blob and host-operation numbers of the session
 	slabs         *memory.Slabs

@@ -15,10 +15,20 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	if status != cl.SUCCESS {
 		return 0, status
 	}
+	event, status := d.read(q, b, cl.COMMAND_READ_BUFFER, blocking, off, size, ptr, w)
+	if status == cl.SUCCESS && blocking {
+		d.publishRead(b, off, size)
+	}
+	return event, status
+}
+
+// read brings a range of a buffer to the program's memory, by a command of a kind.
+func (d *Driver) read(q *Queue, b *Buffer, kind uint32, blocking bool, off, size uint64, ptr api.HostPtr,
+	w api.Waits) (uintptr, api.Status) {
 	if ptr.Nil() || !b.inside(off, size) {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cl.COMMAND_READ_BUFFER, w)
+	c, status := d.open(q, kind, w)
 	if status == cl.SUCCESS {
 		status = c.touches(b, false)
 	}
@@ -30,11 +40,7 @@ func (d *Driver) EnqueueRead(queue, buffer uintptr, blocking bool, off, size uin
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()
 	}
-	event, status := c.close(status)
-	if status == cl.SUCCESS && blocking {
-		d.publishRead(b, off, size)
-	}
-	return event, status
+	return c.close(status)
 }
 
 // EnqueueWrite is clEnqueueWriteBuffer (§5.2.2).
@@ -44,10 +50,16 @@ func (d *Driver) EnqueueWrite(queue, buffer uintptr, blocking bool, off, size ui
 	if status != cl.SUCCESS {
 		return 0, status
 	}
+	return d.write(q, b, cl.COMMAND_WRITE_BUFFER, blocking, off, size, ptr, w)
+}
+
+// write brings the program's memory to a range of a buffer, by a command of a kind.
+func (d *Driver) write(q *Queue, b *Buffer, kind uint32, blocking bool, off, size uint64, ptr api.HostPtr,
+	w api.Waits) (uintptr, api.Status) {
 	if ptr.Nil() || !b.inside(off, size) {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cl.COMMAND_WRITE_BUFFER, w)
+	c, status := d.open(q, kind, w)
 	c.overwrites(b, off, size)
 	if status == cl.SUCCESS {
 		status = c.touches(b, true)
@@ -85,6 +97,12 @@ func (d *Driver) EnqueueCopy(queue, src, dst uintptr, srcOff, dstOff, size uint6
 	if status != cl.SUCCESS {
 		return 0, status
 	}
+	return d.copy(q, cl.COMMAND_COPY_BUFFER, s, t, srcOff, dstOff, size, w)
+}
+
+// copy copies a range of s into t, by a command of a kind.
+func (d *Driver) copy(q *Queue, kind uint32, s, t *Buffer, srcOff, dstOff, size uint64,
+	w api.Waits) (uintptr, api.Status) {
 	if size == 0 || !s.inside(srcOff, size) || !t.inside(dstOff, size) {
 		return 0, cl.INVALID_VALUE
 	}
@@ -95,7 +113,7 @@ func (d *Driver) EnqueueCopy(queue, src, dst uintptr, srcOff, dstOff, size uint6
 		}
 	}
 	if m := s.copyOfObject(q, srcOff, dstOff, size); m != nil {
-		c, status := d.open(q, cl.COMMAND_COPY_BUFFER, w)
+		c, status := d.open(q, kind, w)
 		if status == cl.SUCCESS {
 			status = c.uses(t, true)
 		}
@@ -105,7 +123,7 @@ func (d *Driver) EnqueueCopy(queue, src, dst uintptr, srcOff, dstOff, size uint6
 		}
 		return c.close(status)
 	}
-	c, status := d.openPair(q, cl.COMMAND_COPY_BUFFER, w, s, t)
+	c, status := d.openPair(q, kind, w, s, t)
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
@@ -154,6 +172,12 @@ func (d *Driver) EnqueueFill(queue, buffer uintptr, pattern api.HostPtr, pattern
 	if status != cl.SUCCESS {
 		return 0, status
 	}
+	return d.fill(q, b, cl.COMMAND_FILL_BUFFER, pattern, patternSize, off, size, w)
+}
+
+// fill repeats a pattern over a range of a buffer, by a command of a kind.
+func (d *Driver) fill(q *Queue, b *Buffer, kind uint32, pattern api.HostPtr, patternSize, off, size uint64,
+	w api.Waits) (uintptr, api.Status) {
 	if !b.inside(off, size) || pattern.Nil() || patternSize == 0 || patternSize > clwire.MaxPattern ||
 		patternSize&(patternSize-1) != 0 || off%patternSize != 0 || size%patternSize != 0 {
 		return 0, cl.INVALID_VALUE
@@ -161,7 +185,7 @@ func (d *Driver) EnqueueFill(queue, buffer uintptr, pattern api.HostPtr, pattern
 	if status := b.placed(q); status != cl.SUCCESS {
 		return 0, status
 	}
-	c, status := d.open(q, cl.COMMAND_FILL_BUFFER, w)
+	c, status := d.open(q, kind, w)
 	c.overwrites(b, off, size)
 	if status == cl.SUCCESS {
 		status = c.uses(b, true)

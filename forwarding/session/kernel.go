@@ -27,6 +27,7 @@ type Kernel struct {
 	args   kernelargs.Table // its objects are *Buffer and *Sampler
 	last   kernelfacts.LaunchClass
 	lastOK bool // last was accepted
+	reach       // what launches reach without an argument
 }
 
 // CreateKernel is clCreateKernel (§5.9.1).
@@ -117,7 +118,7 @@ func (k *Kernel) clone() *Kernel {
 	c := newKernel(k.program, k.facts)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.args = k.args.Clone()
+	c.args, c.reach = k.args.Clone(), reach{points: k.points, dirty: k.points != nil}
 	return c
 }
 

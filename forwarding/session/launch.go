@@ -152,6 +152,9 @@ func (c *command) sendLaunchLocked(k *Kernel, r *api.Range, request uint64) api.
 	if status := k.ensureRemote(c.q.w); status != cl.SUCCESS {
 		return status
 	}
+	if status := k.tellReach(c.q.w); status != cl.SUCCESS {
+		return status
+	}
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,10 +16,16 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 	if status != cl.SUCCESS {
 		return api.HostPtr{}, 0, status
 	}
+	return d.mapRange(q, b, cl.COMMAND_MAP_BUFFER, blocking, flags, off, size, w)
+}
+
+// mapRange maps a range of a buffer, by a command of a kind.
+func (d *Driver) mapRange(q *Queue, b *Buffer, kind uint32, blocking bool, flags, off, size uint64,
+	w api.Waits) (api.HostPtr, uintptr, api.Status) {
 	if !b.inside(off, size) || size == 0 {
 		return api.HostPtr{}, 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cl.COMMAND_MAP_BUFFER, w)
+	c, status := d.open(q, kind, w)
 	if status == cl.SUCCESS {
 		// A map for writing counts as a write now: what was published must not change under its readers. The
 		// program's own memory gets its word at the unmap.
@@ -71,6 +77,9 @@ func (b *Buffer) mapped(off, size, flags uint64) (api.HostPtr, func() api.Status
 		return root.host.Plus(at), m.Fetch, cl.SUCCESS
 	}
 	if in := b.bytes(); in != nil {
+		if root.svm != nil {
+			return api.HostBytes(root.svm[at:]), nil, cl.SUCCESS
+		}
 		return api.HostBytes(in[off:]), nil, cl.SUCCESS
 	}
 	shadow, status := root.shadowed()
@@ -78,10 +87,14 @@ func (b *Buffer) mapped(off, size, flags uint64) (api.HostPtr, func() api.Status
 		return api.HostPtr{}, nil, status
 	}
 	part := shadow[at : at+size]
-	if flags&cl.MAP_WRITE_INVALIDATE_REGION != 0 {
-		return api.HostBytes(part), nil, cl.SUCCESS
+	shown := api.HostBytes(part)
+	if root.svm != nil { // the shadow may be another view of the same memory
+		shown = api.HostBytes(root.svm[at:])
 	}
-	return api.HostBytes(part), func() api.Status { return root.load(at, part) }, cl.SUCCESS
+	if flags&cl.MAP_WRITE_INVALIDATE_REGION != 0 {
+		return shown, nil, cl.SUCCESS
+	}
+	return shown, func() api.Status { return root.load(at, part) }, cl.SUCCESS
 }
 
 // shadowed returns the memory that maps of a buffer out of place show.
@@ -135,7 +148,12 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr api.HostPtr, w api.Wait
 	if !ok {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cl.COMMAND_UNMAP_MEM_OBJECT, w)
+	return d.unmap(q, b, cl.COMMAND_UNMAP_MEM_OBJECT, m, w)
+}
+
+// unmap ends a map that was taken, by a command of a kind.
+func (d *Driver) unmap(q *Queue, b *Buffer, kind uint32, m mapped.Map, w api.Waits) (uintptr, api.Status) {
+	c, status := d.open(q, kind, w)
 	if status != cl.SUCCESS {
 		b.maps.Add(m)
 		return c.close(status)

@@ -239,7 +239,7 @@ func (d *Driver) releasePublished(seg *node.Segment) {
 
 // publishRead runs after a blocking read, for Config.Publish.
 func (d *Driver) publishRead(b *Buffer, off, size uint64) {
-	if d.cfg.Publish == "" || off != 0 || size != b.size {
+	if d.cfg.Publish == "" || off != 0 || size != b.size || b.svm != nil {
 		return
 	}
 	meta, err := json.Marshal(map[string]any{"dtype": "|u1", "shape": []uint64{b.size}, "strides": []uint64{1}})

@@ -18,7 +18,8 @@ import (
 // contexts do not mix, as with session: what package span gets wrong about members is refused here, and a byte that it
 // does not move is not there. The tests over it reach 90 % of the package.
 type model struct {
-	t *testing.T
+	api.SharedVirtual // nil: a context that spans has none
+	t                 *testing.T
 
 	mu        sync.Mutex
 	changed   sync.Cond // a command has ended, or may run, or somebody waits

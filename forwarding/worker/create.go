@@ -134,7 +134,12 @@ func (s *session) subBuffer(b *buffer, m *clwire.CreateBuffer) error {
 		s.layOver(b, m.Flags, parent.seg, parent.at+m.Offset)
 		return nil
 	}
-	b.native, b.status = parent.native.CreateSubBuffer(m.Flags&accessFlags, m.Offset, m.Size)
+	if parent.svm != nil { // at any offset: nobody's sub-buffer, but what a program made of its pointer
+		b.native, b.status = b.context.native.CreateBuffer(m.Flags&accessFlags|cl.MEM_USE_HOST_PTR, m.Size,
+			parent.svm.at+uintptr(m.Offset))
+	} else {
+		b.native, b.status = parent.native.CreateSubBuffer(m.Flags&accessFlags, m.Offset, m.Size)
+	}
 	if b.status == cl.SUCCESS {
 		b.parent = parent
 		parent.refs.Add(1)

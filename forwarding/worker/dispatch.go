@@ -43,6 +43,8 @@ var rows = [rowCount]row{
 	clwire.TypeCreateContext:    {handle: on((*session).createContext)},
 	clwire.TypeCreateQueue:      {handle: on((*session).createQueue)},
 	clwire.TypeCreateBuffer:     {handle: on((*session).createBuffer)},
+	clwire.TypeCreateSVM:        {handle: on((*session).createSVM)},
+	clwire.TypeSVMPointers:      {handle: alone((*session).svmPointers)},
 	clwire.TypeCreateImage:      {handle: on((*session).createImage)},
 	clwire.TypeCreateSampler:    {handle: on((*session).createSampler)},
 	clwire.TypeImageFormats:     {handle: on((*session).imageFormats)},

@@ -79,7 +79,7 @@ func (s *session) hello(h clwire.Header, m *clwire.Hello) error {
 	}
 	s.greeted = true
 	s.spin = min(time.Duration(m.SpinMicros)*time.Microsecond, maxSpin)
-	answer := clwire.HelloReply{Version: clwire.Version}
+	answer := clwire.HelloReply{Version: clwire.Version, Capabilities: clwire.CapSVM}
 	if s.inPlace {
 		answer.Capabilities |= clwire.CapInPlace | clwire.CapProtect
 	}

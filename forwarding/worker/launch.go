@@ -18,6 +18,7 @@ type launch struct {
 	kernel *kernel
 	rng    opencl.Range
 	args   []argument // all of them; the kernel's shadow, or a snapshot
+	reach  *reach     // what it reaches without an argument; nil: nothing
 	step   []uint16   // indices that differ from the native kernel, if kernel.inStep
 	kept   bool
 }
@@ -40,7 +41,7 @@ func (l *launch) load(s *session, k *kernel, m *clwire.NDRange) error {
 		k.shadow[index] = a
 		l.step = append(l.step, uint16(index))
 	}
-	l.args = k.shadow
+	l.args, l.reach = k.shadow, k.reaches
 	l.rng.Dims = uint32(m.Dims)
 	l.rng.HasOffset, l.rng.HasLocal = one(m.HasOffset), one(m.HasLocal)
 	for i := range 3 {
@@ -60,6 +61,7 @@ func one(b bool) uint32 {
 // Keep implements engine.Task.
 func (l *launch) Keep() engine.Task {
 	c := &launch{kernel: l.kernel, rng: l.rng, kept: true, args: append([]argument(nil), l.args...)}
+	c.reach = l.reach.ref()
 	c.kernel.refs.Add(1)
 	c.kernel.mu.Lock()
 	c.kernel.inStep = false
@@ -98,6 +100,7 @@ func (l *launch) Drop() {
 			p.unref()
 		}
 	}
+	l.reach.unref()
 	l.kernel.unref()
 }
 
@@ -111,6 +114,9 @@ func (l *launch) Submit(q engine.Native, waits []engine.Native, want bool) (engi
 	defer k.mu.Unlock()
 	if k.status != cl.SUCCESS {
 		return 0, int32(k.status), "the kernel could not be made"
+	}
+	if s := k.tell(l.reach); s != cl.SUCCESS {
+		return 0, int32(s), "clSetKernelExecInfo"
 	}
 	if index, s := l.differences(); s != cl.SUCCESS {
 		k.inStep = false
@@ -165,7 +171,7 @@ func (k *kernel) put(i int, a *argument) {
 	low := opencl.Arg{Index: uint32(i), Offset: uint32(len(k.val))}
 	switch a.kind {
 	case clwire.ArgLocal:
-		low.Local, low.Size = 1, a.size
+		low.Kind, low.Size = opencl.ArgLocal, a.size
 	case clwire.ArgMem:
 		var native opencl.Mem
 		if a.mem != nil {
@@ -173,6 +179,9 @@ func (k *kernel) put(i int, a *argument) {
 		}
 		k.val = binary.NativeEndian.AppendUint64(k.val, uint64(native))
 		low.Size = 8
+	case clwire.ArgSVM:
+		k.val = binary.NativeEndian.AppendUint64(k.val, a.size)
+		low.Kind, low.Size = opencl.ArgSVM, 8
 	case clwire.ArgSampler:
 		k.val = binary.NativeEndian.AppendUint64(k.val, uint64(a.samp.native))
 		low.Size = 8

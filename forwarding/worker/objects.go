@@ -53,6 +53,7 @@ type buffer struct {
 	at      uint64   // where in seg
 	parent  *buffer
 	image   *imageShape // nil: a buffer
+	svm     *segment    // shared virtual memory, where the program has it too; nil: none
 	content uint64      // the size buffer's number, 0: none; the reader's
 	charged uint64      // of memory
 	memory  *deviceMemory
@@ -71,6 +72,9 @@ func (b *buffer) unref() {
 	}
 	if b.seg != nil {
 		b.seg.unref()
+	}
+	if b.svm != nil {
+		b.svm.unref()
 	}
 	if b.parent != nil {
 		b.parent.unref()
@@ -96,6 +100,7 @@ func (b *buffer) inside(offset, size uint64) opencl.Status {
 type segment struct {
 	id       uint64
 	mem      []byte      // immutable
+	at       uintptr     // of shared virtual memory: its address, which the program has too
 	readOnly bool        // of the store: mapped for reading
 	gpu      *allocation // nil: host memory. Else there is no mem
 	refs     atomic.Int32
@@ -202,19 +207,26 @@ type kernel struct {
 	status opencl.Status
 	refs   atomic.Int32
 
-	shadow []argument // the reader's: arguments in stream order
+	shadow  []argument // the reader's: arguments in stream order
+	reaches *reach     // the reader's: what later launches reach without an argument; nil: nothing
 
 	mu     sync.Mutex
 	set    []argument // what the native kernel has
+	told   *reach     // the same, of what it reaches
 	inStep bool       // set was the shadow, as it stood after the last record that launched
 	low    []opencl.Arg
 	val    []byte
 }
 
 func (k *kernel) unref() {
-	if k.refs.Add(-1) == 0 && k.native != 0 {
+	if k.refs.Add(-1) != 0 {
+		return
+	}
+	if k.native != 0 {
 		k.native.Release()
 	}
+	k.reaches.unref()
+	k.told.unref()
 }
 
 // argument is a kernel argument by value, so that a copy of a slice is a snapshot.
@@ -224,7 +236,7 @@ type argument struct {
 	n     uint8 // bytes in small
 	small [16]byte
 	big   []byte // ArgBytes above 16 bytes; never altered
-	size  uint64 // ArgLocal, bytes
+	size  uint64 // ArgLocal, bytes; ArgSVM, the address
 	mem   *buffer
 	samp  *sampler
 }
@@ -251,6 +263,11 @@ func (s *session) argumentOf(w *clwire.Arg) (a argument, err error) {
 	case clwire.ArgMem:
 		if id := w.ID(); id != 0 {
 			a.mem, err = lookup[*buffer](s, id)
+		}
+	case clwire.ArgSVM:
+		a.size = w.Address()
+		if a.mem, err = lookup[*buffer](s, w.ID()); err == nil {
+			err = a.mem.holds(a.size)
 		}
 	case clwire.ArgBytes:
 		if len(w.Data) <= len(a.small) {

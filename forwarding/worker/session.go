@@ -397,16 +397,19 @@ func (s *session) dropSegment(id uint64) error {
 	return nil
 }
 
-// unmap waits until no native command can touch the segment any more: buffers
-// may have been released while their last commands run.
-func (s *session) unmap(seg *segment) {
+// unmap ends a segment's mapping once no native command can touch it.
+func (s *session) unmap(seg *segment) { s.afterCommands(seg.unmap) }
+
+// afterCommands does something once every native command there is now has ended: buffers may have been released while
+// their last commands run.
+func (s *session) afterCommands(do func()) {
 	queues := s.liveQueues()
 	s.work.Go(func() {
 		for _, q := range queues {
 			q.native.Finish()
 			q.unref()
 		}
-		seg.unmap()
+		do()
 	})
 }
 

@@ -18,7 +18,7 @@ func argShapes(k opencl.Kernel, n uint32) []clwire.ArgShape {
 		shapes[i] = shapeOf(func(size uint64, null bool) opencl.Status {
 			a := opencl.Arg{Index: uint32(i), Size: size}
 			if null {
-				a.Local = 1
+				a.Kind = opencl.ArgLocal
 			}
 			return k.SetArg(a, zeros)
 		})

@@ -244,6 +244,8 @@ static void wrong_handles(void) {
   cl_kernel untyped = build(context, handle_source, "one"); // most drivers tell no types then
   ONCE(clSetKernelArg, MEM | SAMPLER, CL_INVALID_MEM_OBJECT, cl->clSetKernelArg(untyped, 0, 8, &bad));
   OK(cl->clReleaseKernel(untyped));
+  NULLROW(clSetKernelArgSVMPointer, KERNEL, CL_INVALID_KERNEL, cl->clSetKernelArgSVMPointer(bad, 0, NULL));
+  NULLROW(clSetKernelExecInfo, KERNEL, CL_INVALID_KERNEL, cl->clSetKernelExecInfo(bad, CL_KERNEL_EXEC_INFO_SVM_PTRS, 8, &junk));
   NULLROW(clGetKernelInfo, KERNEL, CL_INVALID_KERNEL, cl->clGetKernelInfo(bad, CL_KERNEL_NUM_ARGS, 4, junk, NULL));
   NULLROW(clGetKernelArgInfo, KERNEL, CL_INVALID_KERNEL, cl->clGetKernelArgInfo(bad, 0, CL_KERNEL_ARG_NAME, 64, junk, NULL));
   NULLROW(clGetKernelWorkGroupInfo, KERNEL, CL_INVALID_KERNEL, cl->clGetKernelWorkGroupInfo(bad, device, CL_KERNEL_WORK_GROUP_SIZE, 8, junk, NULL));
@@ -281,6 +283,26 @@ static void wrong_handles(void) {
   NULLROW(function, kind_, CL_INVALID_MEM_OBJECT, of_memory);                                                          \
   FOREIGN(function, kind_, CL_INVALID_CONTEXT, of_memory);                                                             \
   WAITS(function, plain)
+
+  // Shared virtual memory has no handles: its calls take a context or a queue, and events.
+  unsigned *shared = cl->clSVMAlloc(context, 0, 4096, 0);
+  if (!shared) FAIL("no shared virtual memory");
+  NULLROW(clSVMAlloc, CONTEXT, CL_INVALID_CONTEXT, cl->clSVMAlloc(bad, 0, 64, 0) ? 0 : CL_INVALID_CONTEXT);
+  NULLROW(clSVMFree, CONTEXT, 0, (cl->clSVMFree(bad, shared), 0));
+  NULLROW(clEnqueueSVMFree, QUEUE, CL_INVALID_COMMAND_QUEUE, cl->clEnqueueSVMFree(bad, 1, (void **)&shared, NULL, NULL, N));
+  WAITS(clEnqueueSVMFree, cl->clEnqueueSVMFree(q, 1, (void **)&shared, NULL, NULL, W));
+  NULLROW(clEnqueueSVMMemcpy, QUEUE, CL_INVALID_COMMAND_QUEUE, cl->clEnqueueSVMMemcpy(bad, 1, shared, junk, 8, N));
+  WAITS(clEnqueueSVMMemcpy, cl->clEnqueueSVMMemcpy(q, 1, shared, junk, 8, W));
+  NULLROW(clEnqueueSVMMemFill, QUEUE, CL_INVALID_COMMAND_QUEUE, cl->clEnqueueSVMMemFill(bad, shared, junk, 4, 8, N));
+  WAITS(clEnqueueSVMMemFill, cl->clEnqueueSVMMemFill(q, shared, junk, 4, 8, W));
+  NULLROW(clEnqueueSVMMap, QUEUE, CL_INVALID_COMMAND_QUEUE, cl->clEnqueueSVMMap(bad, 1, CL_MAP_READ, shared, 8, N));
+  WAITS(clEnqueueSVMMap, cl->clEnqueueSVMMap(q, 1, CL_MAP_READ, shared, 8, W));
+  NULLROW(clEnqueueSVMUnmap, QUEUE, CL_INVALID_COMMAND_QUEUE, cl->clEnqueueSVMUnmap(bad, shared, N));
+  WAITS(clEnqueueSVMUnmap, cl->clEnqueueSVMUnmap(q, shared, W));
+  NULLROW(clEnqueueSVMMigrateMem, QUEUE, CL_INVALID_COMMAND_QUEUE, cl->clEnqueueSVMMigrateMem(bad, 1, (const void **)&shared, NULL, 0, N));
+  WAITS(clEnqueueSVMMigrateMem, cl->clEnqueueSVMMigrateMem(q, 1, (const void **)&shared, NULL, 0, W));
+  shared[0] = 5; // it is there still
+  cl->clSVMFree(context, shared);
 
   COMMAND(clEnqueueReadBuffer, BUFFER, cl->clEnqueueReadBuffer(bad, buffer, 1, 0, 4, junk, N), cl->clEnqueueReadBuffer(q, bad, 1, 0, 4, junk, N),
           cl->clEnqueueReadBuffer(q, buffer, 1, 0, 4, junk, W));

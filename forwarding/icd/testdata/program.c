@@ -177,8 +177,6 @@ static void unsupported(void) {
   IS(e, CL_INVALID_IMAGE_DESCRIPTOR);
   if (cl->clCreateImage(NULL, 0, &format, &shape, NULL, &e)) FAIL("an image of no context");
   IS(e, CL_INVALID_CONTEXT);
-  if (cl->clSVMAlloc(context, 0, 64, 0)) FAIL("shared virtual memory");
-  IS(cl->clEnqueueSVMMap(queue, 1, 0, NULL, 4, 0, NULL, NULL), CL_INVALID_OPERATION);
   if (cl->clCreateProgramWithIL(context, "x", 1, &e)) FAIL("a program from IL");
   IS(e, CL_INVALID_OPERATION);
   if (cl->clEnqueueMapImage(queue, NULL, 1, 0, NULL, NULL, NULL, NULL, 0, NULL, NULL, &e)) FAIL("a mapped image");

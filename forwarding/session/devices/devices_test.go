@@ -87,7 +87,7 @@ func TestMask(t *testing.T) {
 	}})
 	for param, want := range map[uint32][]byte{
 		cl.DEVICE_IMAGE_SUPPORT: answers.U32(1), cl.DEVICE_IMAGE2D_MAX_WIDTH: answers.Size(16384),
-		cl.DEVICE_SVM_CAPABILITIES: answers.U64(0), cl.DEVICE_PIPE_SUPPORT: answers.U32(0),
+		cl.DEVICE_SVM_CAPABILITIES: answers.U64(1), cl.DEVICE_PIPE_SUPPORT: answers.U32(0),
 		cl.DEVICE_PARTITION_MAX_SUB_DEVICES: answers.U32(2),
 		cl.DEVICE_EXECUTION_CAPABILITIES:    answers.U64(1), cl.DEVICE_IL_VERSION: answers.String("SPIR-V_1.2"),
 		cl.DEVICE_ILS_WITH_VERSION: answers.NameVersions([]answers.NameVersion{{Version: 1 << 22, Name: "SPIR-V"}}),
@@ -99,6 +99,21 @@ func TestMask(t *testing.T) {
 	} {
 		if !slices.Equal(info[param], want) {
 			t.Errorf("%#x: %q, want %q", param, info[param], want)
+		}
+	}
+}
+
+// TestSharedVirtualMask: the fine grain where program and device have one memory, and nothing that the device has not.
+func TestSharedVirtualMask(t *testing.T) {
+	for _, c := range []struct {
+		native  uint64
+		inPlace bool
+		want    uint64
+	}{{15, true, 11}, {15, false, 1}, {1, true, 1}, {0, true, 0}, {2, false, 0}} {
+		info := Mask(clwire.DeviceSnapshot{InPlace: c.inPlace, Info: map[uint32][]byte{
+			cl.DEVICE_SVM_CAPABILITIES: answers.U64(c.native)}})
+		if got := answers.Number(info[cl.DEVICE_SVM_CAPABILITIES]); got != c.want {
+			t.Errorf("%d natively, in place %v: %d, want %d", c.native, c.inPlace, got, c.want)
 		}
 	}
 }

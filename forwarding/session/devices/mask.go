@@ -31,7 +31,7 @@ var zeroed = []uint32{
 	// queues on the device
 	cl.DEVICE_QUEUE_ON_DEVICE_PROPERTIES, cl.DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE, cl.DEVICE_QUEUE_ON_DEVICE_MAX_SIZE,
 	cl.DEVICE_MAX_ON_DEVICE_QUEUES, cl.DEVICE_MAX_ON_DEVICE_EVENTS, cl.DEVICE_DEVICE_ENQUEUE_CAPABILITIES,
-	cl.DEVICE_SVM_CAPABILITIES, cl.DEVICE_MAX_PIPE_ARGS, cl.DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS,
+	cl.DEVICE_MAX_PIPE_ARGS, cl.DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS,
 	cl.DEVICE_PIPE_MAX_PACKET_SIZE, cl.DEVICE_PIPE_SUPPORT,
 	cl.DEVICE_PARENT_DEVICE,
 }
@@ -79,10 +79,23 @@ func Mask(snapshot clwire.DeviceSnapshot) map[uint32][]byte {
 	}
 	info[cl.DEVICE_PARENT_DEVICE] = answers.Size(0)
 	info[cl.DEVICE_REFERENCE_COUNT] = answers.U32(1)
+	if value, ok := info[cl.DEVICE_SVM_CAPABILITIES]; ok {
+		info[cl.DEVICE_SVM_CAPABILITIES] = answers.U64(sharedVirtual(answers.Number(value), snapshot.InPlace))
+	}
 	executes := answers.Number(info[cl.DEVICE_EXECUTION_CAPABILITIES])
 	info[cl.DEVICE_EXECUTION_CAPABILITIES] = answers.U64(executes & cl.EXEC_KERNEL)
 	maskNames(info)
 	return info
+}
+
+// sharedVirtual is which shared virtual memory is shown. The fine grain needs one memory under program and device. A
+// device in another process does not reach the program's other memory (fine-grained system).
+func sharedVirtual(native uint64, inPlace bool) uint64 {
+	shown := uint64(cl.DEVICE_SVM_COARSE_GRAIN_BUFFER)
+	if inPlace {
+		shown |= cl.DEVICE_SVM_FINE_GRAIN_BUFFER | cl.DEVICE_SVM_ATOMICS
+	}
+	return native & shown
 }
 
 func maskNames(info map[uint32][]byte) {

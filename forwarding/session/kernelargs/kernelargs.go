@@ -53,6 +53,13 @@ func (v *Value) SetObject(kind uint8, o Object) {
 	}
 }
 
+// SetPointer makes it an address in the shared virtual memory of an object.
+func (v *Value) SetPointer(o Object, address uint64) {
+	*v = Value{set: true, dirty: true, kind: clwire.ArgSVM, size: 8, object: o}
+	binary.LittleEndian.PutUint64(v.small[:], o.Number())
+	binary.LittleEndian.PutUint64(v.small[8:], address)
+}
+
 // Kind is one of clwire's Arg numbers, Size the bytes that the program gave.
 func (v *Value) Kind() uint8  { return v.kind }
 func (v *Value) Size() uint64 { return v.size }
@@ -64,6 +71,8 @@ func (v *Value) Wire() []byte {
 		return v.large
 	case v.kind == clwire.ArgBytes:
 		return v.small[:v.size]
+	case v.kind == clwire.ArgSVM:
+		return v.small[:16]
 	}
 	return v.small[:8]
 }

@@ -36,6 +36,7 @@ type Image struct {
 type Memory struct {
 	bytes []byte
 	place *memory.Place // where bytes are shared memory
+	own   func()        // what ends memory that was given (ShowGiven)
 }
 
 // Free gives the memory back: what is shared by means of shared.
@@ -43,6 +44,8 @@ func (m Memory) Free(shared func(*memory.Place)) {
 	switch {
 	case m.place != nil:
 		shared(m.place)
+	case m.own != nil:
+		m.own()
 	case m.bytes != nil:
 		_ = unix.Munmap(m.bytes) // ours, and mapped: it cannot fail
 	}
@@ -120,8 +123,23 @@ func (s *Maps) Show(p *memory.Place, size uint64) bool {
 	if s.shadow.bytes != nil || s.released {
 		return false
 	}
-	s.shadow = Memory{p.Bytes(size), p}
+	s.shadow = Memory{bytes: p.Bytes(size), place: p}
 	return true
+}
+
+// ShowGiven makes memory the shadow of an object that nobody else has yet. end gives it back, when the object's maps
+// are over.
+func (s *Maps) ShowGiven(b []byte, end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shadow = Memory{bytes: b, own: end}
+}
+
+// Forget drops all maps: the program has said that it will not look at them any more.
+func (s *Maps) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = nil
 }
 
 // Segment is the shared segment under the shadow, nil where there is none.
