@@ -119,7 +119,7 @@ var samples = []Message{
 	&PeerState{Link: 21, Up: true, Text: "why"},
 	&PeerWord{Kind: PeerFailed, Status: -5, Number: 77},
 	NewPeerBytes(77, 32768, []byte{1, 2, 3}),
-	&CreateSVM{ID: 31, Context: 1, Flags: 1 << 10, Size: 4096, Segment: 9, Address: 0x2000_0000_1000},
+	&CreateSVM{ID: 31, Context: 1, Flags: 1 << 10, Size: 4096, Segment: 9, Address: 0x2000_0000_1000, Align: 64},
 	&SVMPointers{Kernel: 6, Objects: []uint64{31, 32}, Pointers: []uint64{0x2000_0000_1008, 0x2000_0010_0000}},
 	&SetArg{Kernel: 6, Arg: Arg{Index: 2, Kind: ArgSVM,
 		Data: []byte{31, 0, 0, 0, 0, 0, 0, 0, 8, 16, 0, 0, 0, 32, 0, 0}}},

@@ -733,7 +733,7 @@ func (m *CreateQueue) Decode(b []byte) error {
 // Type is TypeCreateSVM.
 func (*CreateSVM) Type() Type { return TypeCreateSVM }
 
-// Append appends the payload: u64 id context flags size segment address.
+// Append appends the payload: u64 id context flags size segment address, u32 align.
 func (m *CreateSVM) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.ID)
 	b = binary.LittleEndian.AppendUint64(b, m.Context)
@@ -741,19 +741,21 @@ func (m *CreateSVM) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.Size)
 	b = binary.LittleEndian.AppendUint64(b, m.Segment)
 	b = binary.LittleEndian.AppendUint64(b, m.Address)
+	b = binary.LittleEndian.AppendUint32(b, m.Align)
 	return b
 }
 
 // Decode reads a whole payload.
 func (m *CreateSVM) Decode(b []byte) error {
 	r := field.Read(b)
-	if p := r.Take(48, "id to address"); p != nil {
+	if p := r.Take(52, "id to align"); p != nil {
 		m.ID = binary.LittleEndian.Uint64(p)
 		m.Context = binary.LittleEndian.Uint64(p[8:])
 		m.Flags = binary.LittleEndian.Uint64(p[16:])
 		m.Size = binary.LittleEndian.Uint64(p[24:])
 		m.Segment = binary.LittleEndian.Uint64(p[32:])
 		m.Address = binary.LittleEndian.Uint64(p[40:])
+		m.Align = binary.LittleEndian.Uint32(p[48:])
 	}
 	m.check(&r)
 	return r.End(ErrRecord, "CreateSVM")

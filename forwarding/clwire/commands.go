@@ -102,6 +102,7 @@ type CreateSVM struct {
 	ID, Context      uint64
 	Flags, Size      uint64 // cl_svm_mem_flags; bytes
 	Segment, Address uint64 // Address: a multiple of the page size
+	Align            uint32 // as the program asked, in bytes; 0: the device's own
 }
 
 func (m *CreateSVM) check(r *field.Reader) {
@@ -110,11 +111,13 @@ func (m *CreateSVM) check(r *field.Reader) {
 	}
 }
 
-// SVMAlign is what shared virtual memory is aligned to, in bytes: it is mapped, in two processes. MaxSVM is the most
-// that one allocation may have.
+// SVMAlign is what shared virtual memory is aligned to, in bytes: it is mapped, in two processes. SVMTypeAlign is the
+// most that every device can: the size of OpenCL C's largest data type (§5.6.1). MaxSVM is the most that one allocation
+// may have.
 const (
-	SVMAlign = 4096
-	MaxSVM   = 1 << 46
+	SVMAlign     = 4096
+	SVMTypeAlign = 128
+	MaxSVM       = 1 << 46
 )
 
 // SVMPointers says which memory a kernel reaches by pointers that are no arguments (§5.9.2,
@@ -209,7 +212,7 @@ const (
 	ArgMem     = 1 // Data is a u64 object id, 0 for NULL
 	ArgLocal   = 2 // Data is a u64 size in bytes
 	ArgSampler = 3 // Data is a u64 object id
-	ArgSVM     = 4 // Data is the u64 id of a CreateSVM and a u64 address in its memory, or right behind
+	ArgSVM     = 4 // Data is the u64 id of a CreateSVM and a u64 address in its memory, or right behind; 0 0 for NULL
 )
 
 // Arg is one kernel argument.

@@ -77,7 +77,7 @@ const (
 	TypePeerWord         Type = 87  // u32 kind, i32 status, u64 number
 	TypePeerBytes        Type = 88  // chunk
 	TypeTakesPacked      Type = 90  // u8 greatest
-	TypeCreateSVM        Type = 91  // u64 id context flags size segment address
+	TypeCreateSVM        Type = 91  // u64 id context flags size segment address, u32 align
 	TypeSVMPointers      Type = 92  // u64 kernel, u16 × u64 objects pointers
 	TypeProtectSegment   Type = 163 // u64 id, bool writable
 

@@ -52,7 +52,7 @@ func Reserve(address uintptr, n uint64) ([]byte, error) {
 	case e != 0:
 		return nil, fmt.Errorf("map %d bytes at %#x: %w", n, address, e)
 	}
-	mem := bytesAt(at, n)
+	mem := At(at, n)
 	if at != address { // Linux before 4.17 takes the flag for a hint
 		Release(mem)
 		return nil, ErrTaken
@@ -60,7 +60,8 @@ func Reserve(address uintptr, n uint64) ([]byte, error) {
 	return mem, nil
 }
 
-func bytesAt(at uintptr, n uint64) []byte {
+// At is n bytes of mapped memory at an address, for which the caller vouches.
+func At(at uintptr, n uint64) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n)
 }
 

@@ -28,8 +28,10 @@ import (
 type fakeNode struct {
 	t        testing.TB
 	inPlace  bool
-	capacity uint64 // of AllocSegment, in bytes; 0: no limit
-	gpu      string // in whose memory all objects are; "": host memory
+	old      bool                                              // the worker knows nothing of shared virtual memory
+	svm      func(*clwire.CreateSVM) (at uint64, s api.Status) // nil: where the program wants it
+	capacity uint64                                            // of AllocSegment, in bytes; 0: no limit
+	gpu      string                                            // in whose memory all objects are; "": host memory
 
 	quota uint64 // of ReserveDevice, in bytes; 0: no limit
 
@@ -291,11 +293,13 @@ type fakeWorker struct {
 type fakeBuffer struct {
 	data   []byte
 	extent [3]uint64 // of an image, x in bytes
+	begin  uint64    // of shared virtual memory: its address
 }
 
 type fakeKernel struct {
-	name string
-	args map[uint16]clwire.Arg
+	name    string
+	args    map[uint16]clwire.Arg
+	reaches [][]uint64 // what each SVMPointers said
 }
 
 type fakeCommand struct {
@@ -377,7 +381,11 @@ func decode[M clwire.Message](m M, payload []byte) M {
 func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 	switch h.Type {
 	case clwire.TypeHello:
-		w.reply(h.Request, 0, (&clwire.HelloReply{Version: clwire.Version}).Append(nil))
+		hello := clwire.HelloReply{Version: clwire.Version, Capabilities: clwire.CapSVM}
+		if w.node != nil && w.node.old {
+			hello.Capabilities = 0
+		}
+		w.reply(h.Request, 0, hello.Append(nil))
 	case clwire.TypeCreateQueue:
 		m := decode(&clwire.CreateQueue{}, p)
 		w.outOf[m.ID] = m.Properties&1 != 0
@@ -399,6 +407,11 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		return err
 	case clwire.TypeCreateBuffer:
 		w.createBuffer(decode(&clwire.CreateBuffer{}, p))
+	case clwire.TypeCreateSVM:
+		w.createSVM(h.Request, decode(&clwire.CreateSVM{}, p))
+	case clwire.TypeSVMPointers:
+		m := decode(&clwire.SVMPointers{}, p)
+		w.kernels[m.Kernel].reaches = append(w.kernels[m.Kernel].reaches, m.Pointers)
 	case clwire.TypeCreateImage:
 		w.newFakeImage(h.Request, decode(&clwire.CreateImage{}, p))
 	case clwire.TypeCreateSampler, clwire.TypeReleaseSubDevice:
@@ -436,7 +449,7 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		w.build(h.Request, decode(&clwire.BuildProgram{}, p))
 	case clwire.TypeCreateKernel:
 		m := decode(&clwire.CreateKernel{}, p)
-		w.kernels[m.ID] = &fakeKernel{m.Name, map[uint16]clwire.Arg{}}
+		w.kernels[m.ID] = &fakeKernel{name: m.Name, args: map[uint16]clwire.Arg{}}
 	case clwire.TypeSetArg:
 		m := decode(&clwire.SetArg{}, p)
 		w.setArgs.Add(1)
@@ -582,6 +595,10 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 		for i, a := range k.args {
 			if a.Kind == clwire.ArgMem {
 				args[i] = w.buffers[a.ID()]
+			}
+			if a.Kind == clwire.ArgSVM && a.ID() != 0 { // kernels use 64 bytes of it
+				b := w.buffers[a.ID()]
+				args[i] = &fakeBuffer{data: b.data[a.Address()-b.begin:][:64]}
 			}
 		}
 		c.cmd, c.run = m.Cmd, func() int32 { return launch(k.name, args) }

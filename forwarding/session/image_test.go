@@ -25,7 +25,7 @@ type picture struct {
 }
 
 func (p *picture) rows(origin, region [3]uint64, f func(row []byte)) {
-	(&fakeBuffer{p.data, p.extent}).rows(inBytes(origin), inBytes(region), f)
+	(&fakeBuffer{data: p.data, extent: p.extent}).rows(inBytes(origin), inBytes(region), f)
 }
 
 func region(rng *rand.Rand, extent [3]uint64) (r api.ImageRegion) {

@@ -43,7 +43,8 @@ func (c *Context) checkSVM(flags, size uint64, align uint32) bool {
 		flags&cl.MEM_SVM_ATOMICS != 0 && flags&cl.MEM_SVM_FINE_GRAIN_BUFFER == 0,
 		flags&cl.MEM_SVM_FINE_GRAIN_BUFFER != 0 && can&cl.DEVICE_SVM_FINE_GRAIN_BUFFER == 0,
 		flags&cl.MEM_SVM_ATOMICS != 0 && can&cl.DEVICE_SVM_ATOMICS == 0,
-		size == 0, size > c.maxAlloc(), size > clwire.MaxSVM, align&(align-1) != 0, align > svm.Align:
+		size == 0, size > c.maxAlloc(), size > clwire.MaxSVM, align&(align-1) != 0, align > fixed.Align,
+		c.InPlace && align > svm.Align: // others' drivers judge it
 		return false
 	}
 	return true
@@ -55,7 +56,7 @@ func (d *Driver) SVMAlloc(context uintptr, flags, size uint64, align uint32) api
 	if ctx == nil || !ctx.checkSVM(flags, size, align) {
 		return api.HostPtr{}
 	}
-	p, err := ctx.takeSVM(flags, size)
+	p, err := ctx.takeSVM(flags, size, align)
 	if err != nil {
 		text := fmt.Sprintf("tendril: no shared virtual memory of %d bytes: %v", size, err)
 		d.cfg.Log(text)
@@ -70,18 +71,18 @@ func (d *Driver) SVMAlloc(context uintptr, flags, size uint64, align uint32) api
 func (p *svmPart) address() uintptr { return fixed.Address(p.root.svm) + uintptr(p.off) }
 
 // takeSVM gives an allocation memory: small ones a part of what several share.
-func (c *Context) takeSVM(flags, size uint64) (svmPart, error) {
+func (c *Context) takeSVM(flags, size uint64, align uint32) (svmPart, error) {
 	kind := flags &^ memAccess
-	if size < svm.SmallBytes && c.maxAlloc() >= svm.ArenaBytes {
+	if size < svm.SmallBytes && align <= svm.Align && c.maxAlloc() >= svm.ArenaBytes {
 		if root, off, ok := c.arenas.Take(kind, size); ok {
 			return svmPart{root, off, size}, nil
 		}
-		if root, err := c.makeSVM(cl.MEM_READ_WRITE|kind, svm.ArenaBytes); err == nil {
+		if root, err := c.makeSVM(cl.MEM_READ_WRITE|kind, svm.ArenaBytes, 0); err == nil {
 			c.arenas.Add(kind, root, size)
 			return svmPart{root, 0, size}, nil
 		} // there may be room for what was asked
 	}
-	root, err := c.makeSVM(flags, size)
+	root, err := c.makeSVM(flags, size, align)
 	return svmPart{root, 0, size}, err
 }
 
@@ -303,7 +304,7 @@ func (d *Driver) SetKernelArgSVM(h uintptr, index uint32, ptr api.HostPtr) api.S
 	}
 	var a kernelargs.Value
 	if ptr.Nil() {
-		a.SetObject(clwire.ArgMem, nil)
+		a.SetPointer(nil, 0)
 	} else if b, _, ok := k.program.ctx.inSVM(ptr, 0); ok {
 		a.SetPointer(b, uint64(ptr.Address()))
 	} else {

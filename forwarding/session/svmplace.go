@@ -15,7 +15,7 @@ import (
 const svmTries = 16
 
 // makeSVM makes shared virtual memory, as a buffer.
-func (c *Context) makeSVM(flags, size uint64) (*Buffer, error) {
+func (c *Context) makeSVM(flags, size uint64, align uint32) (*Buffer, error) {
 	w, status := c.worker()
 	if status != cl.SUCCESS {
 		return nil, errNoWorker
@@ -29,7 +29,7 @@ func (c *Context) makeSVM(flags, size uint64) (*Buffer, error) {
 	}
 	b.root = b
 	b.refs.Set(1)
-	if err := b.placeSVM(w, flags); err != nil {
+	if err := b.placeSVM(w, flags, align); err != nil {
 		return nil, err
 	}
 	if _, status := c.d.showBuffer(b); status != cl.SUCCESS {
@@ -50,7 +50,7 @@ var (
 // placeSVM gives a new buffer its memory, at one address in both processes. Where the device computes on memory that
 // both have, or on any of the worker's, this side chooses the address; elsewhere the driver does. One that is taken in
 // the other process is tried again, and held meanwhile so that it does not come again.
-func (b *Buffer) placeSVM(w *worker, flags uint64) error {
+func (b *Buffer) placeSVM(w *worker, flags uint64, align uint32) error {
 	if b.ctx.InPlace {
 		p, status := b.d.slabs.AllocOwn(b.size)
 		if status != cl.SUCCESS {
@@ -64,7 +64,7 @@ func (b *Buffer) placeSVM(w *worker, flags uint64) error {
 	} else if b.ctx.debit(b.size) != cl.SUCCESS {
 		return errNoMemory
 	}
-	err := b.meetAt(w, flags)
+	err := b.meetAt(w, flags, align)
 	switch {
 	case err == nil:
 		return nil
@@ -77,7 +77,7 @@ func (b *Buffer) placeSVM(w *worker, flags uint64) error {
 }
 
 // meetAt finds an address for both processes.
-func (b *Buffer) meetAt(w *worker, flags uint64) error {
+func (b *Buffer) meetAt(w *worker, flags uint64, align uint32) error {
 	var refused []uint64 // objects of the worker's at addresses that are taken here
 	defer func() {
 		for _, id := range refused {
@@ -93,7 +93,8 @@ func (b *Buffer) meetAt(w *worker, flags uint64) error {
 			return err
 		}
 		id := b.d.newID()
-		at, err := b.askSVM(w, id, flags, fixed.Address(view))
+		at, err := b.askSVM(w, &clwire.CreateSVM{ID: id, Context: b.ctx.id, Flags: flags, Size: b.size,
+			Address: uint64(fixed.Address(view)), Align: align})
 		if err == nil && at != 0 && at != fixed.Address(view) { // the driver chose
 			fixed.Release(view)
 			view, err = fixed.Reserve(at, b.size)
@@ -124,8 +125,7 @@ func (b *Buffer) meetAt(w *worker, flags uint64) error {
 }
 
 // askSVM has the worker make the memory, and answers where it lies; 0: not at that address.
-func (b *Buffer) askSVM(w *worker, id, flags uint64, at uintptr) (uintptr, error) {
-	m := &clwire.CreateSVM{ID: id, Context: b.ctx.id, Flags: flags, Size: b.size, Address: uint64(at)}
+func (b *Buffer) askSVM(w *worker, m *clwire.CreateSVM) (uintptr, error) {
 	if b.place != nil {
 		m.Segment = b.place.Segment.ID
 	}

@@ -36,6 +36,9 @@ func FuzzRecords(f *testing.F) {
 		&clwire.CreateBuffer{ID: 61, Context: ctx, Size: 8, Parent: 60, Offset: 8}, &clwire.Release{ID: 60})
 	seed(&clwire.CreateBuffer{ID: 60, Context: ctx, Flags: 1, Size: 64, Segment: 9, Offset: 128},
 		&clwire.DropSegment{ID: 9})
+	seed(&clwire.Flush{Queue: queue}, &clwire.CreateSVM{ID: 60, Context: ctx, Size: 4096, Address: 0x2000_0000_0000},
+		&clwire.SVMPointers{Kernel: k, Objects: []uint64{60}, Pointers: []uint64{0x2000_0000_0008}},
+		&clwire.CreateBuffer{ID: 61, Context: ctx, Size: 8, Parent: 60, Offset: 8}, &clwire.Release{ID: 60})
 	seed(&clwire.Copy{Cmd: cmd, Src: buf, Dst: buf, DstOffset: 32, Size: 16},
 		&clwire.Fill{Cmd: clwire.Cmd{Queue: queue}, Buffer: buf, Size: 8, Pattern: []byte{1}})
 	seed(&clwire.CopyRect{Cmd: cmd, Src: buf, Dst: buf, DstOrigin: [3]uint64{0, 4, 0}, Region: [3]uint64{4, 2, 1},

@@ -265,6 +265,9 @@ func (s *session) argumentOf(w *clwire.Arg) (a argument, err error) {
 			a.mem, err = lookup[*buffer](s, id)
 		}
 	case clwire.ArgSVM:
+		if w.ID() == 0 && w.Address() == 0 {
+			break // NULL
+		}
 		a.size = w.Address()
 		if a.mem, err = lookup[*buffer](s, w.ID()); err == nil {
 			err = a.mem.holds(a.size)

@@ -5,6 +5,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"tendril/forwarding/cl"
@@ -75,6 +76,10 @@ func (s *session) svmOfSegment(b *buffer, m *clwire.CreateSVM) (uintptr, error) 
 
 // svmOfOwn maps memory of this process at the program's address. 0: something else lies there.
 func (s *session) svmOfOwn(b *buffer, m *clwire.CreateSVM) uintptr {
+	if m.Align > clwire.SVMTypeAlign {
+		b.status = cl.INVALID_VALUE // as drivers do that compute on any memory
+		return 0
+	}
 	if b.svm, b.status = s.svmAt(m, fixed.Fresh); b.svm == nil {
 		return 0
 	}
@@ -100,21 +105,31 @@ func (s *session) svmAt(m *clwire.CreateSVM, fill func(mem []byte) error) (*segm
 	return s.svmSegment(mem, addressOf(mem), func() { fixed.Release(mem) }), cl.SUCCESS
 }
 
+// driverSVM is held while a driver makes or frees shared virtual memory. NVIDIA's (580) refuses an allocation while
+// another thread frees one, or ends the process.
+var driverSVM sync.Mutex
+
 // svmOfDriver has the driver choose. What it gives is aligned to a page, if need be by taking a page more.
 func (s *session) svmOfDriver(b *buffer, m *clwire.CreateSVM) uintptr {
+	driverSVM.Lock()
+	defer driverSVM.Unlock()
 	native := b.context.native
-	given := native.SVMAlloc(m.Flags, m.Size, 0)
+	given := native.SVMAlloc(m.Flags, m.Size, m.Align)
 	at := given
 	if at%clwire.SVMAlign != 0 {
 		native.SVMFree(given)
-		given = native.SVMAlloc(m.Flags, m.Size+clwire.SVMAlign, 0)
+		given = native.SVMAlloc(m.Flags, m.Size+clwire.SVMAlign, m.Align)
 		at = (given + clwire.SVMAlign - 1) / clwire.SVMAlign * clwire.SVMAlign
 	}
 	if given == 0 {
 		b.status = cl.MEM_OBJECT_ALLOCATION_FAILURE
 		return 0
 	}
-	b.svm = s.svmSegment(nil, at, func() { native.SVMFree(given) })
+	b.svm = s.svmSegment(nil, at, func() {
+		driverSVM.Lock()
+		defer driverSVM.Unlock()
+		native.SVMFree(given)
+	})
 	b.native, b.status = native.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, b.size, at)
 	return at
 }

@@ -53,10 +53,12 @@ func (v *Value) SetObject(kind uint8, o Object) {
 	}
 }
 
-// SetPointer makes it an address in the shared virtual memory of an object.
+// SetPointer makes it an address in the shared virtual memory of an object; nil and 0 are NULL.
 func (v *Value) SetPointer(o Object, address uint64) {
 	*v = Value{set: true, dirty: true, kind: clwire.ArgSVM, size: 8, object: o}
-	binary.LittleEndian.PutUint64(v.small[:], o.Number())
+	if o != nil {
+		binary.LittleEndian.PutUint64(v.small[:], o.Number())
+	}
 	binary.LittleEndian.PutUint64(v.small[8:], address)
 }
 

@@ -16,7 +16,8 @@ func TestFind(t *testing.T) {
 		off  uint64
 	}{
 		{0, "", 0}, {0x17FF, "", 0}, {0x1800, "a", 0}, {0x1FFF, "a", 0x7FF}, {0x2000, "a", 0x800}, {0x2001, "", 0},
-		{0x4FFF, "", 0}, {0x5EFF, "b", 0xEFF}, {0x5F00, "b", 0xF00}, {0x5F01, "", 0}, {0x6000, "c", 0}, {0x6010, "c", 0x10}, {^uintptr(0), "", 0},
+		{0x4FFF, "", 0}, {0x5EFF, "b", 0xEFF}, {0x5F00, "b", 0xF00}, {0x5F01, "", 0}, {0x6000, "c", 0},
+		{0x6010, "c", 0x10}, {^uintptr(0), "", 0},
 	} {
 		what, off, ok := table.Find(c.at)
 		if what != c.what || off != c.off || ok != (c.what != "") {
