@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
@@ -28,14 +29,19 @@ type doorway struct {
 type visitor struct {
 	net.Conn
 	way   *doorway
-	from  string // what it is counted under: its address, or its user
-	uid   uint32 // unix sockets only
-	gid   uint32 // the same
-	known bool   // both were given by the kernel
-	busy  bool   // a request is being read or answered; under way.mu
+	from  string    // what it is counted under: its address, or its user
+	uid   uint32    // unix sockets only
+	gid   uint32    // the same
+	known bool      // both were given by the kernel
+	busy  bool      // a request is being read or answered; under way.mu, as what follows
+	given bool      // one is being answered
+	since time.Time // when that began; else when it came, or had its last answer
 }
 
-// Accept waits for a connection. One more than its address or user may have is closed at once.
+// Accept waits for a connection. One more than its address or user may have takes the place of another one of theirs
+// that gets no answer just now, and is closed at once where there is none: on one machine many share an address, and
+// who only holds connections open must not keep the others out. One more than there may be takes the place of one of
+// whoever has most.
 func (w *doorway) Accept() (net.Conn, error) {
 	for {
 		c, err := w.Listener.Accept()
@@ -60,12 +66,71 @@ func (w *doorway) Accept() (net.Conn, error) {
 func (w *doorway) admit(v *visitor) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.from[v.from] >= maxConnectionsPeer {
+	switch {
+	case w.closed, w.from[v.from] >= maxConnectionsPeer && !w.evict(v.from),
+		len(w.open) >= maxConnections && !w.evict(w.greatest()):
 		return false
 	}
+	v.since = time.Now()
 	w.open[v] = struct{}{}
 	w.from[v.from]++
 	return true
+}
+
+// greatest gives the address or user with most connections. mu is held.
+func (w *doorway) greatest() (from string) {
+	for x, n := range w.from {
+		if n > w.from[from] {
+			from = x
+		}
+	}
+	return from
+}
+
+// takesLong is how long an answer may take when its connection's place is wanted.
+const takesLong = 2 * time.Second
+
+// evict closes a connection of an address or user: that which has had no answer for longest, or, where all are being
+// answered, that whose peer has been reading its answer for longest. mu is held.
+func (w *doorway) evict(from string) bool {
+	var oldest *visitor
+	for v := range w.open {
+		if v.from == from && (!v.given || time.Since(v.since) > takesLong) && (oldest == nil || v.before(oldest)) {
+			oldest = v
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	w.forget(oldest)
+	oldest.Conn.Close()
+	return true
+}
+
+// before reports whether v is to go before other.
+func (v *visitor) before(other *visitor) bool {
+	if v.given != other.given {
+		return other.given
+	}
+	return v.since.Before(other.since)
+}
+
+// forget takes a connection out, once. mu is held.
+func (w *doorway) forget(v *visitor) {
+	if _, there := w.open[v]; !there {
+		return
+	}
+	delete(w.open, v)
+	if w.from[v.from]--; w.from[v.from] == 0 {
+		delete(w.from, v.from)
+	}
+}
+
+// answers notes that a request has come whole and is being answered.
+func (v *visitor) answers() {
+	v.way.mu.Lock()
+	defer v.way.mu.Unlock()
+	v.given, v.since = true, time.Now()
 }
 
 // Close closes the listener and every connection where no request is under way. Those that are busy close as they
@@ -100,6 +165,9 @@ func watch(c net.Conn, state fasthttp.ConnState) {
 	v.way.mu.Lock()
 	defer v.way.mu.Unlock()
 	v.busy = state == fasthttp.StateActive
+	if v.given && !v.busy {
+		v.given, v.since = false, time.Now()
+	}
 	if v.way.closed && !v.busy {
 		v.Conn.Close()
 	}
@@ -114,12 +182,7 @@ func visitorOf(c net.Conn) *visitor {
 // Close closes the connection. Idempotent.
 func (v *visitor) Close() error {
 	v.way.mu.Lock()
-	if _, there := v.way.open[v]; there {
-		delete(v.way.open, v)
-		if v.way.from[v.from]--; v.way.from[v.from] == 0 {
-			delete(v.way.from, v.from)
-		}
-	}
+	v.way.forget(v)
 	v.way.mu.Unlock()
 	return v.Conn.Close()
 }

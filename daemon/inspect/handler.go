@@ -116,6 +116,9 @@ func index() any {
 // handle answers one request. ctx dies with it and is kept nowhere.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	harden(ctx)
+	if v := visitorOf(ctx.Conn()); v != nil {
+		v.answers()
+	}
 	viewer, ok := s.viewer(ctx, d)
 	if s.opts.Turn != nil {
 		defer s.opts.Turn(viewer)()

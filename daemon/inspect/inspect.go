@@ -197,7 +197,7 @@ func (s *Server) add(l net.Listener, local bool) {
 		Handler:                      func(ctx *fasthttp.RequestCtx) { s.handle(ctx, d) },
 		ErrorHandler:                 s.malformed,
 		Logger:                       quietLogger{s.opts.Log},
-		Concurrency:                  maxConnections,
+		Concurrency:                  2 * maxConnections, // those that gave their place up are counted until they end
 		MaxRequestsPerConn:           maxRequestsConn,
 		ReadBufferSize:               maxHeadBytes,
 		MaxRequestBodySize:           1, // GET has none; 0 would mean 4 MiB

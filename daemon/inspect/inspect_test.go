@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -516,14 +517,75 @@ func connectionsAreBounded(t *testing.T, network, address, host string) {
 			t.Fatal(err)
 		}
 	}
-	if r := raw(t, network, address, get("/", host)); r != nil {
-		t.Fatalf("one more than %d: %d", maxConnectionsPeer, r.StatusCode)
+	if r := raw(t, network, address, get("/", host)); r == nil || r.StatusCode != 200 {
+		t.Fatalf("a newcomer to %d who ask for nothing: %+v", maxConnectionsPeer, r)
 	}
-	held[0].Close()
-	for deadline := time.Now().Add(20 * time.Second); raw(t, network, address, get("/", host)) == nil; {
-		if time.Now().After(deadline) {
-			t.Fatal("a place that was given up stays taken")
+	if _, err := io.Copy(io.Discard, held[0]); err != nil { // to its end
+		t.Errorf("the oldest of them stays: %v", err)
+	}
+	last := held[len(held)-1]
+	io.WriteString(last, get("/", host))
+	if n, err := io.CopyN(io.Discard, last, 200); err != nil {
+		t.Errorf("the newest of them: %d bytes, %v", n, err)
+	}
+}
+
+// blocked is a Source whose status waits.
+type blocked struct {
+	fake
+	asked  atomic.Int32
+	answer chan struct{}
+}
+
+func (b *blocked) Status(v Viewer) (Status, error) {
+	b.asked.Add(1)
+	<-b.answer
+	return b.fake.Status(v)
+}
+
+// Who is being answered keeps its place, for a while; and a newcomer takes one of who has most.
+func TestWhoGivesItsPlaceUp(t *testing.T) {
+	source := &blocked{answer: make(chan struct{})}
+	s, _, _ := start(t, func(o *Options) { o.Source = source })
+	var held []net.Conn
+	for range maxConnectionsPeer {
+		c, err := net.Dial("unix", s.opts.Unix)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer c.Close()
+		held = append(held, c)
+		io.WriteString(c, get("/v1/status", "x"))
+	}
+	for source.asked.Load() < maxConnectionsPeer {
+		time.Sleep(time.Millisecond) // Pause: until all are being answered
+	}
+	way := s.doors[0].way
+	few := &visitor{way: way, from: "another"}
+	way.mu.Lock()
+	for v := range way.open {
+		v.since = time.Now().Add(time.Minute) // as if the machine were quick
+	}
+	refused := !way.evict(few.from) && !way.evict(way.greatest())
+	for v := range way.open {
+		v.since = time.Now().Add(-time.Minute)
+	}
+	most := way.greatest()
+	taken := way.evict(most)
+	way.mu.Unlock()
+	if !refused || !taken || most == few.from || most == "" {
+		t.Errorf("refused: %v; taken: %v, of %q", refused, taken, most)
+	}
+	close(source.answer)
+	whole := 0
+	for _, c := range held {
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		if r, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && r.StatusCode == 200 {
+			whole++
+		}
+	}
+	if whole != maxConnectionsPeer-1 {
+		t.Errorf("%d of %d got their answers, want all but one", whole, maxConnectionsPeer)
 	}
 }
 
