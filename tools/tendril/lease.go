@@ -111,13 +111,19 @@ const leaseLook = time.Second
 // daemon is gone. Where nothing of that happens it ends with the process.
 func (c *cli) leaseOver(conn *client.Conn, over chan struct{}) {
 	for {
-		if _, _, err := conn.WorkerFate(0); !errors.Is(err, object.ErrNotFound) { // the session has no such worker
+		if _, _, err := conn.WorkerFate(0); leaseEnded(err) {
 			c.say(fmt.Sprintf("tendril: the lease has ended, and the program is told to end: %v", err))
 			close(over)
 			return
 		}
 		time.Sleep(leaseLook)
 	}
+}
+
+// leaseEnded says whether a question for worker 0, which no session has, was answered by anything but that, or that the
+// daemon has too much to do to answer.
+func leaseEnded(err error) bool {
+	return !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrBusy)
 }
 
 // leaseWait reads --wait: what TENDRIL_LEASE_WAIT takes.
