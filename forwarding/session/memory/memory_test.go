@@ -183,6 +183,20 @@ func TestSlabsEnd(t *testing.T) {
 	}
 }
 
+// TestSlabThatDoesNotFit: memory that was got for a buffer, and cannot hold it, is not lost.
+func TestSlabThatDoesNotFit(t *testing.T) {
+	f := newFakeSource(1 << 40)
+	s := New(f)
+	for range 4 {
+		if p, status := s.Alloc(64, 3, false); status != cl.OUT_OF_HOST_MEMORY || p != nil {
+			t.Fatalf("%v, status %d: 3 is no alignment", p, status)
+		}
+	}
+	if f.count() != 1 || len(s.kept) != 1 {
+		t.Errorf("%d segments, of which %d are kept for others", f.count(), len(s.kept))
+	}
+}
+
 // TestStaging: the chunks and what is lent, from the first use to the end.
 func TestStaging(t *testing.T) {
 	f := newFakeSource(PoolBytes)

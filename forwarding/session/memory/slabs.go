@@ -138,6 +138,7 @@ func (s *Slabs) Alloc(size, align uint64, own bool) (*Place, api.Status) {
 	small := &slab{seg: whole.Segment, ranges: alloc.NewSized(whole.Size)}
 	off, ok := small.ranges.Alloc(size, align)
 	if !ok {
+		s.FreeNow(whole)
 		return nil, cl.OUT_OF_HOST_MEMORY
 	}
 	s.mu.Lock()
