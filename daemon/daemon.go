@@ -56,7 +56,7 @@ type Daemon struct {
 
 	ctx     context.Context // ends when Run shuts down
 	cancel  context.CancelFunc
-	joined  sync.WaitGroup // the goroutine of startProbe
+	joined  sync.WaitGroup // goroutines that end with ctx
 	reprobe chan struct{}  // holds one
 
 	state          *stateDir

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"tendril/cluster"
+	"tendril/cluster/durable"
 	"tendril/cluster/pki"
 	"tendril/store"
 )
@@ -144,7 +145,7 @@ func noteFirstStart(marker string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close(), syncFolder(filepath.Dir(marker)))
+	return errors.Join(f.Sync(), f.Close(), durable.SyncDir(filepath.Dir(marker)))
 }
 
 // endFirstStart notes that everything is made: from now on it has to be there.
@@ -153,13 +154,5 @@ func (d *Daemon) endFirstStart() error {
 		return nil
 	}
 	d.first = false
-	return errors.Join(os.Remove(filepath.Join(d.cfg.StateDir, firstStartFile)), syncFolder(d.cfg.StateDir))
-}
-
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return errors.Join(os.Remove(filepath.Join(d.cfg.StateDir, firstStartFile)), durable.SyncDir(d.cfg.StateDir))
 }

@@ -53,7 +53,7 @@ func (d *Daemon) JoinCluster(m wire.JoinClusterRequest) ([]byte, error) {
 		return nil, fmt.Errorf("%w: another join or leave of this node is under way", object.ErrBusy)
 	}
 	defer d.meta.moving.Unlock()
-	token, err := pki.ParseToken(strings.Clone(m.Token))
+	token, err := pki.ParseToken(m.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (d *Daemon) JoinCluster(m wire.JoinClusterRequest) ([]byte, error) {
 	if err := d.reachable(m.Address); err != nil {
 		return nil, err
 	}
-	next, err := d.stageJoin(strings.Clone(m.Address), token)
+	next, err := d.stageJoin(m.Address, token)
 	if err != nil {
 		return nil, errors.Join(err, abandonMove(d.cfg.StateDir))
 	}
@@ -382,8 +382,7 @@ func (d *Daemon) republishLeft(m *membership) error {
 		return err
 	}
 	left.Objects = slices.DeleteFunc(left.Objects, func(o fsm.Object) bool {
-		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err != nil ||
-			!d.published.follower.Add(object.ID(o.ID)) {
+		if err := d.holdOwn(o.Tenant, object.ID(o.ID)); err != nil {
 			d.log.WithError(err).WithField("tenant", o.Tenant).WithField("name", o.Name).Warn(
 				"an object that was published before the node joined is gone")
 			return true

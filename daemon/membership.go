@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -269,7 +268,7 @@ func (m *membership) proposeOnce(ctx context.Context, raw []byte) (fsm.Result, u
 		func(b []byte) (fsm.UUID, error) { err := reply.Decode(b); return fsm.UUID(reply.Leader), err }); err != nil {
 		return fsm.Result{}, 0, err
 	}
-	return fsm.Result{Code: reply.Code, Text: strings.Clone(reply.Text), Epoch: reply.Epoch}, reply.Index, nil
+	return fsm.Result{Code: reply.Code, Text: reply.Text, Epoch: reply.Epoch}, reply.Index, nil
 }
 
 // askLeader asks the node that leads; where that is not known, those that may know. decode gives the leader that an

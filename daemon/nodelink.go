@@ -295,7 +295,7 @@ func (k *nodeLink) answered(f *ipc.Frame) {
 			answer <- nodeAnswer{err: err}
 			return
 		}
-		answer <- nodeAnswer{err: object.FromCode(m.Code, string([]byte(m.Text)))}
+		answer <- nodeAnswer{err: object.FromCode(m.Code, m.Text)}
 		return
 	}
 	answer <- nodeAnswer{payload: append([]byte(nil), f.Payload...)}

@@ -76,7 +76,7 @@ func (d *Daemon) Join(remote string, m wire.JoinRequest) (wire.JoinReply, error)
 	if err := d.mayJoin(m); err != nil { // before anything is signed or written: anybody can come as far as this
 		return reply, err
 	}
-	subject := pki.Subject{Name: strings.Clone(m.Name), Role: pki.Node, Node: m.Node.String()}
+	subject := pki.Subject{Name: m.Name, Role: pki.Node, Node: m.Node.String()}
 	cert, err := d.certificateDER(m.Request, subject, pki.NodeLife, func(c fsm.Certificate) error {
 		_, err := d.propose(&fsm.SpendToken{ID: fsm.UUID(m.Token), SecretHash: m.SecretHash, Certificate: c})
 		return err

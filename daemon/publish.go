@@ -149,6 +149,19 @@ func (p *publications) settle(tenant string, id object.ID, published func(object
 	p.drop(tenant, h)
 }
 
+// holdOwn is hold for what the cluster lists here already, and follows it. The caller must call settle.
+func (d *Daemon) holdOwn(tenant string, id object.ID) error {
+	if _, err := d.published.hold(d.store, tenant, id); err != nil {
+		return err
+	}
+	d.at("held what is published")
+	if !d.published.follower.Add(id) {
+		d.settle(tenant, id)
+		return fmt.Errorf("%w: object %s was deleted meanwhile", object.ErrNotFound, id)
+	}
+	return nil
+}
+
 // drop ends an entry that holds nothing. mu is held.
 func (p *publications) drop(tenant string, h *held) {
 	if len(h.objects) == 0 {
@@ -221,7 +234,7 @@ func (d *Daemon) mayPublish(tenant, name string, id object.ID) (err error) {
 }
 
 // followPublished withdraws what is published of objects that are gone: deleted in another way, expired, or renamed
-// away. It ends with d.ctx; what could not be withdrawn then is by the next start.
+// away. It ends with d.ctx; what is not withdrawn by then is by the next start.
 func (d *Daemon) followPublished() {
 	for {
 		gone, err := d.published.follower.Next(d.ctx)
@@ -234,17 +247,31 @@ func (d *Daemon) followPublished() {
 	}
 }
 
+// withdraw tells the cluster that an object is gone here, and tries until it is told, or refuses. Those that go
+// meanwhile wait: what cannot be told of one cannot be of another.
 func (d *Daemon) withdraw(id object.ID) {
-	var o fsm.Object
-	var published bool
-	d.meta.raft.View(func(s *fsm.State) { o, published = s.Object(fsm.UUID(id)) })
-	if !published || !d.isHere(o) { // this node was told to have it no more
-		return
-	}
-	_, err := d.propose(&fsm.Delete{ID: o.ID, Tenant: o.Tenant, Gone: d.ownReplica()})
-	if err != nil && !errors.Is(err, object.ErrNotFound) && d.ctx.Err() == nil {
-		d.log.WithError(err).WithField("name",
-			o.Name).Warn("a published object is gone, but the cluster could not be told; the next start will do it")
+	for said := false; ; said = true {
+		var o fsm.Object
+		var published bool
+		d.meta.raft.View(func(s *fsm.State) { o, published = s.Object(fsm.UUID(id)) })
+		if !published || !d.isHere(o) { // this node was told to have it no more
+			return
+		}
+		result, err := d.propose(&fsm.Delete{ID: o.ID, Tenant: o.Tenant, Gone: d.ownReplica()})
+		if err == nil || errors.Is(err, object.ErrNotFound) || d.ctx.Err() != nil {
+			return
+		}
+		log := d.log.WithError(err).WithField("name", o.Name)
+		if result.Err() != nil {
+			log.Warn("a published object is gone, but the cluster does not believe it; the next start will tell it again")
+			return
+		}
+		if !said {
+			log.Warn("a published object is gone, and the cluster cannot be told yet; trying again")
+		}
+		if !d.rest(enterAgain) {
+			return
+		}
 	}
 }
 
@@ -387,8 +414,7 @@ func (d *Daemon) holdPublished() error {
 			lost = append(lost, o)
 			continue
 		}
-		if _, err := d.published.hold(d.store, o.Tenant, object.ID(o.ID)); err == nil &&
-			d.published.follower.Add(object.ID(o.ID)) {
+		if err := d.holdOwn(o.Tenant, object.ID(o.ID)); err == nil {
 			withdraw.Keep = append(withdraw.Keep, o.ID)
 			d.replicas.note(object.ID(o.ID), o.Tenant, false)
 			defer d.settle(o.Tenant, object.ID(o.ID))

@@ -50,7 +50,8 @@ func newReplicas() replicas {
 		noted: make(chan struct{}, 1)}
 }
 
-// note says that the metadata lists a replica here. What it asks of that may have come before: it is looked at again.
+// note says that the metadata lists a replica here, or may. What it asks of that may have come before: it is looked at
+// again.
 func (r *replicas) note(id object.ID, tenant string, taken bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,11 +150,10 @@ func (d *Daemon) takeReplica(n transfer.Named) error {
 		return err
 	}
 	d.at("kept a replica")
-	if err := d.addReplica(n.Tenant, id); err != nil {
-		if !errors.Is(err, object.ErrTimeout) { // else it may be listed: followReplicas finds out
-			return errors.Join(err, d.dropCopy(n.Tenant, id))
-		}
-		d.replicas.note(id, n.Tenant, true)
+	if refused, err := d.addReplica(n.Tenant, id); refused {
+		return errors.Join(err, d.dropCopy(n.Tenant, id))
+	} else if err != nil {
+		d.replicas.note(id, n.Tenant, true) // it may be listed: followReplicas finds out
 		return err
 	}
 	d.at("listed a replica")
@@ -175,16 +175,16 @@ func (d *Daemon) keep(tenant string, id object.ID) error {
 	return conn.KeepCopy(id)
 }
 
-// addReplica has the cluster list a replica here.
-func (d *Daemon) addReplica(tenant string, id object.ID) error {
+// addReplica has the cluster list a replica here. After an error that is no refusal the replica may be listed.
+func (d *Daemon) addReplica(tenant string, id object.ID) (refused bool, err error) {
 	for try := 0; ; try++ {
 		o, _, ok := d.publishedAs(tenant, id)
 		if !ok {
-			return fmt.Errorf("%w: object %s is published no longer", object.ErrNotFound, id)
+			return true, fmt.Errorf("%w: object %s is published no longer", object.ErrNotFound, id)
 		}
-		_, err := d.proposeOwn(&fsm.AddReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
+		result, err := d.proposeOwn(&fsm.AddReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
 		if !errors.Is(err, object.ErrBusy) || try >= busyTries { // another node's came before
-			return err
+			return result.Err() != nil, err
 		}
 	}
 }

@@ -252,6 +252,96 @@ func TestReplicasOutliveATakeover(t *testing.T) {
 	await.Until(t, "the replica is gone", func() bool { return !x.has(1, id) })
 }
 
+// TestReplicaThatMayBeListed: a node that does not hear whether the cluster lists its replica keeps it, and looks at it
+// again.
+func TestReplicaThatMayBeListed(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	taken := make(chan object.ID, 1)
+	c := aNode(t, "n1")
+	c.Listen = freePort(t)
+	d := x.ns.startWith(c, func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "kept a replica" {
+				if err := d.meta.now.Load().raft.Close(); err != nil { // nothing answers from here on
+					t.Error(err)
+				}
+				d.replicas.mu.Lock()
+				defer d.replicas.mu.Unlock()
+				for id := range d.replicas.taking {
+					taken <- id
+				}
+			}
+		}
+	})
+	x.all, x.conns = append(x.all, d), append(x.conns, dial(t, c))
+	join(t, x.all[0].cfg, x.all[0], d)
+	id := x.put(0, "dear", noise(17, 70_000), client.CreateOptions{})
+	if _, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{To: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-taken; got != id {
+		t.Fatalf("it takes %s, not %s", got, id)
+	}
+	await.Until(t, "it has failed", func() bool {
+		d.replicas.mu.Lock()
+		defer d.replicas.mu.Unlock()
+		return d.replicas.taking[id] != nil && d.replicas.taking[id].err != nil
+	})
+	if _, noted := d.replicas.list()[id]; !noted || !x.has(1, id) {
+		t.Errorf("it is looked at again: %v; it is there: %v", noted, x.has(1, id))
+	}
+}
+
+// TestGoneWhileItIsHeld: a node that finds what the cluster lists here, and sees it deleted in the same moment, holds
+// nothing of it.
+func TestGoneWhileItIsHeld(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	d, tenant := x.all[0], fmt.Sprint("uid:", os.Getuid())
+	o, err := x.conns[0].Put([]byte("short-lived"), client.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := o.ID()
+	d.at = func(step string) { // nothing else calls it now
+		if step == "held what is published" {
+			if err := d.dropReplica(tenant, id); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := d.holdOwn(tenant, id); !errors.Is(err, object.ErrNotFound) {
+		t.Error(err)
+	}
+	if list := d.published.names(); len(list) > 0 {
+		t.Errorf("something is held of %v", list)
+	}
+}
+
+// TestDeletedWhileCutOff: what is deleted at a node that reaches no other one is published no longer once it does.
+func TestDeletedWhileCutOff(t *testing.T) {
+	w := newNetwork(t)
+	x := w.cluster(3)
+	lead := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
+	at := (max(lead, 0) + 1) % len(x.all)
+	id := x.put(at, "gone", noise(18, 1000), client.CreateOptions{})
+	x.share()
+	w.cutOff(at, len(x.all))
+	await.Until(t, "it has no connection that would still carry what it says", func() bool {
+		return !slices.ContainsFunc(x.all, func(d *Daemon) bool {
+			return d != x.all[at] && x.all[at].answers(d.meta.node)
+		})
+	})
+	if err := x.all[at].dropReplica(fmt.Sprint("uid:", os.Getuid()), id); err != nil {
+		t.Fatal(err)
+	}
+	// Pause: longer than one try to tell the cluster.
+	time.Sleep(proposeTime + time.Second)
+	w.heal()
+	for i := range x.all {
+		await.Until(t, fmt.Sprintf("node %d knows that it is gone", i), func() bool { return !x.all[i].isPublished(id) })
+	}
+}
+
 // TestRepair: a node that does not answer has its replicas made anew elsewhere; when it comes back the surplus goes.
 func TestRepair(t *testing.T) {
 	x := newCluster(t, 4, nil)

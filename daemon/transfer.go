@@ -523,13 +523,12 @@ func (d *Daemon) knows(ctx context.Context, r transfer.Request) error {
 // Probe implements transfer.Holder.
 func (h *nodeServer) Probe() transfer.State {
 	d := (*Daemon)(h)
-	s := d.store.Status()
-	free := s.CapacityBytes - min(s.ChargedBytes, s.CapacityBytes) + d.store.CachedBytes()
+	capacity, free := d.store.Room()
 	d.bringing.mu.Lock()
 	under := len(d.bringing.all)
 	d.bringing.mu.Unlock()
-	return transfer.State{Node: d.meta.node, Incarnation: d.meta.incarnation, CapacityBytes: s.CapacityBytes,
-		FreeBytes: min(free, s.CapacityBytes), Transfers: uint32(under) + uint32(max(d.bringing.serving.Load(), 0))}
+	return transfer.State{Node: d.meta.node, Incarnation: d.meta.incarnation, CapacityBytes: capacity,
+		FreeBytes: free, Transfers: uint32(under) + uint32(max(d.bringing.serving.Load(), 0))}
 }
 
 // Take implements transfer.Holder.
@@ -571,10 +570,7 @@ func (d *Daemon) dropCopy(tenant string, id object.ID) error {
 		return err
 	}
 	defer conn.Close()
-	if info, err := conn.Stat(id, ""); err != nil || info.Class != object.Ephemeral {
-		return ignoreNotFound(err)
-	}
-	return ignoreNotFound(conn.Delete(id, ""))
+	return ignoreNotFound(conn.DropCopy(id))
 }
 
 // followCopies forgets cached copies that go. It ends with d.ctx.

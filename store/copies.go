@@ -81,6 +81,18 @@ func (c *Conn) KeepCopy(id object.ID) error {
 	return nil
 }
 
+// DropCopy is Delete of an object that is no more than a copy here: one that somebody has named or persisted, or given
+// a time, stays, which is no error.
+func (c *Conn) DropCopy(id object.ID) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	e, err := c.lookup(id)
+	if err != nil || e.class != object.Ephemeral {
+		return err
+	}
+	return c.delete(id, "")
+}
+
 // IsKept reports whether the store holds a copy that stays (KeepCopy).
 func (s *Store) IsKept(id object.ID) bool {
 	s.mu.Lock()
@@ -163,4 +175,14 @@ func (s *Store) CachedBytes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.copyBytes
+}
+
+// Room gives the capacity and what is as good as free of it, in bytes. It costs the same whatever there is, as against
+// Status: other nodes ask each second.
+func (s *Store) Room() (capacity, free uint64) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.takeFreed()
+	capacity = s.opts.CapacityBytes
+	return capacity, min(capacity, capacity-min(s.charged, capacity)+s.copyBytes)
 }

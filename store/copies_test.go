@@ -43,6 +43,38 @@ func there(c *Conn, ids []object.ID) (list []int) {
 	return list
 }
 
+// TestDropCopy: what is no more than a copy goes, also where it was asked to stay; what somebody made more of it stays.
+func TestDropCopy(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 64 << 20, SpillDir: t.TempDir()})
+	c := connect(t, s, "a")
+	for name, test := range map[string]struct {
+		make  func(id object.ID) error
+		stays bool
+	}{
+		"copy":      {func(object.ID) error { return nil }, false},
+		"kept":      {c.KeepCopy, false},
+		"named":     {func(id object.ID) error { return c.Bind(id, "mine", false) }, true},
+		"persisted": {func(id object.ID) error { return c.Update(id, "", Change{Persist: true}) }, true},
+	} {
+		id := object.NewID()
+		if err := errors.Join(copyOf(t, s, "a", id, 5000), test.make(id)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := connect(t, s, "b").DropCopy(id); !errors.Is(err, object.ErrPermission) {
+			t.Errorf("%s: by another tenant: %v", name, err)
+		}
+		if err := c.DropCopy(id); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if stays := len(there(c, []object.ID{id})) > 0; stays != test.stays {
+			t.Errorf("%s: it stays: %v", name, stays)
+		}
+		if err := c.DropCopy(id); test.stays != (err == nil) {
+			t.Errorf("%s: once more: %v", name, err)
+		}
+	}
+}
+
 // TestCachedCopiesMakeWay: they go before anything else does, the one longest without use first, and only where nobody
 // uses them; whatever is short: memory, the quota, the number of objects or of segments.
 func TestCachedCopiesMakeWay(t *testing.T) {
@@ -65,6 +97,10 @@ func TestCachedCopiesMakeWay(t *testing.T) {
 			}
 			if got := s.CachedBytes(); got != 6<<20 {
 				t.Errorf("%d bytes of copies", got)
+			}
+			st := s.Status()
+			if capacity, free := s.Room(); capacity != opts.CapacityBytes || free != capacity-st.ChargedBytes+6<<20 {
+				t.Errorf("%d of %d bytes are as good as free, and %d are charged", free, capacity, st.ChargedBytes)
 			}
 			if err := copyOf(t, s, "a", ids[0], 2<<20); !errors.Is(err, object.ErrExists) {
 				t.Errorf("a second copy of one object: %v", err)

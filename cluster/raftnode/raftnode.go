@@ -315,7 +315,10 @@ func (n *Node) Close() error {
 		e.close()
 	}
 	n.wg.Wait()
-	return n.lock.Close()
+	if err := n.lock.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // NotLeaderError says that another node must be asked. It is an ErrBusy: where there is no leader just now, try again.

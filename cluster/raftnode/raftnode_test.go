@@ -108,8 +108,10 @@ func TestRestartKeepsEverything(t *testing.T) {
 		if s := n.Status(); s.State != "Leader" || s.Leader != "n1" || len(s.Members) != 1 || s.AppliedIndex < 50 {
 			t.Errorf("%+v", s)
 		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
