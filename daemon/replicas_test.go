@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -365,4 +366,57 @@ func TestRepair(t *testing.T) {
 		return other > 0
 	})
 	x.whole(other, id, want)
+}
+
+// TestDamagedReplica: a replica whose file is damaged is got anew by who wants the object, and no other replica is
+// touched.
+func TestDamagedReplica(t *testing.T) {
+	x := newCluster(t, 2, func(_ int, c *Config) {
+		c.CapacityBytes, c.QuotaBytes, c.HighBytes, c.SpillBytes = 32<<20, 32<<20, 32<<20, 256<<20
+	})
+	want := noise(19, 12<<20)
+	id := x.put(0, "dear", want, client.CreateOptions{})
+	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
+	x.share()
+	buf, err := x.conns[1].Create(28<<20, client.CreateOptions{Own: true})
+	if err != nil {
+		t.Fatalf("an object that has the replica go to disk: %v", err)
+	}
+	files, err := filepath.Glob(filepath.Join(x.all[1].cfg.StateDir, objectsFolder, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := 0
+	for _, path := range files {
+		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Size() < 12<<20 {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err == nil {
+			_, err = f.WriteAt([]byte("damage"), 6<<20)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged++
+	}
+	if damaged != 1 {
+		t.Fatalf("%d files were damaged, of %v", damaged, files)
+	}
+	if err := buf.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := x.get(1, "dear"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("at the node with the damage: %v", err)
+	}
+	x.share()
+	// Pause: a deletion, if there is one, reaches the other node.
+	time.Sleep(300 * time.Millisecond)
+	if !x.has(0, id) {
+		t.Error("the other replica is gone")
+	}
+	await.Until(t, "there are two replicas again", func() bool { return len(x.listed(0, id)) == 2 && x.has(1, id) })
+	x.whole(0, id, want)
+	x.whole(1, id, want)
 }

@@ -277,15 +277,15 @@ func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
 // fetchInto makes the object in the store. Where it fails nothing of it is there.
 func (d *Daemon) fetchInto(ctx context.Context, conn *store.Conn, o fsm.Object, nodes []fsm.Node, x *bringing) error {
 	id := object.ID(o.ID)
-	if h, err := conn.Get(id); err == nil { // it came meanwhile
-		if h.FD >= 0 {
-			unix.Close(h.FD)
-		}
+	switch err := holdHere(ctx, conn, id); {
+	case err == nil: // it came meanwhile
 		return nil
-	} else if errors.Is(err, object.ErrStorage) && d.isCopy(id) {
-		if err := conn.Delete(id, ""); err != nil { // a copy that is damaged
-			return err
+	case errors.Is(err, object.ErrStorage):
+		if gone := d.dropDamaged(o.Tenant, id); gone != nil {
+			return fmt.Errorf("%w: %v", err, gone)
 		}
+	case !errors.Is(err, object.ErrNotFound):
+		return err
 	}
 	h, err := conn.Create(store.Spec{ID: id, SizeBytes: o.SizeBytes, Own: true, Cached: true, Meta: o.Meta})
 	if err != nil {
@@ -309,6 +309,54 @@ func (d *Daemon) fetchInto(ctx context.Context, conn *store.Conn, o fsm.Object, 
 			d.dropCopy(o.Tenant, id))
 	}
 	return nil
+}
+
+// holdHere has a connection hold an object that the store has, in memory or on disk. Errors: ErrNotFound; ErrStorage:
+// it is damaged.
+func holdHere(ctx context.Context, conn *store.Conn, id object.ID) error {
+	for {
+		h, err := conn.Get(id)
+		if err == nil && h.FD >= 0 {
+			unix.Close(h.FD)
+		}
+		if !errors.Is(err, store.ErrAway) {
+			return err
+		}
+		if err := conn.BringBack(ctx, id, ""); err != nil {
+			return err
+		}
+	}
+}
+
+// dropDamaged deletes what this node has of an object whose bytes here are damaged, where it came from other nodes and
+// one of them has it. A replica is listed here no more before: that one goes is otherwise the end of all.
+func (d *Daemon) dropDamaged(tenant string, id object.ID) error {
+	if !d.isCopy(id) && !d.replicas.list()[id].taken {
+		return fmt.Errorf("%w: it was made at this node", object.ErrUnsupported)
+	}
+	for try := 0; ; try++ {
+		o, _, ok := d.publishedAs(tenant, id)
+		if !ok || !d.isHere(o) {
+			break
+		}
+		if !d.isElsewhere(o) {
+			return fmt.Errorf("%w: no other node has it", object.ErrNotFound)
+		}
+		_, err := d.propose(&fsm.RemoveReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
+		if err != nil && (!errors.Is(err, object.ErrBusy) || try >= busyTries) {
+			return err
+		}
+	}
+	d.replicas.forget(id)
+	return d.dropCopy(tenant, id)
+}
+
+// isElsewhere reports whether another node's present run has a replica, as far as the cluster knows.
+func (d *Daemon) isElsewhere(o fsm.Object) (is bool) {
+	d.meta.raft.View(func(s *fsm.State) {
+		is = slices.ContainsFunc(runningReplicas(s, o), func(r fsm.Replica) bool { return r.Node != d.meta.node })
+	})
+	return is
 }
 
 func ignoreNotFound(err error) error {

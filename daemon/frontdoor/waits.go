@@ -254,7 +254,7 @@ func (r *pendingRequest) again(m wire.GetRequest, err error) {
 }
 
 // fetch brings an object back from disk, what is published under the name where that was found, in a goroutine of its
-// own, and goes on.
+// own, and goes on: to other nodes where the file is damaged and they have the object.
 func (r *pendingRequest) fetch() {
 	ctx, cancel := r.c.ctx, context.CancelFunc(func() {})
 	if !r.until.IsZero() {
@@ -269,9 +269,14 @@ func (r *pendingRequest) fetch() {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	defer r.c.survive()
-	if err == nil {
+	err = r.c.orElsewhere(id, err)
+	switch other, elsewhere := isElsewhere(err); {
+	case err == nil:
 		r.proceed(r, nil)
-	} else {
+	case elsewhere: // its file is damaged
+		go r.bring(other)
+		return
+	default:
 		r.end(err)
 	}
 	r.c.flush() // a failure is met by serve
