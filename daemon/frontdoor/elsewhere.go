@@ -162,7 +162,7 @@ type asker struct {
 	end  context.CancelFunc
 }
 
-// admitAsker counts a node's connection in. leave is the reverse.
+// admitAsker counts a node's connection in, which ends with its certificate. leave is the reverse.
 func (s *Server) admitAsker(peer pki.Peer) (ctx context.Context, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *Server) admitAsker(peer pki.Peer) (ctx context.Context, leave func(), e
 	case s.opts.Revoked != nil && s.opts.Revoked(peer.Serial):
 		return nil, nil, fmt.Errorf("%w: the certificate of node %.60q was revoked", object.ErrPermission, peer.Name)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithDeadline(context.Background(), peer.Expires)
 	n := &asker{peer: peer, end: cancel}
 	s.askers = append(s.askers, n)
 	return ctx, func() {

@@ -139,3 +139,27 @@ func TestRenewedConnectionsGoOn(t *testing.T) {
 		t.Errorf("it goes on when its new certificate is revoked: %v", f.Type)
 	}
 }
+
+// A node that asks for objects does so as long as its certificate lasts.
+func TestNodesConnectionsEndWithTheirCertificate(t *testing.T) {
+	s := &Server{}
+	until := func(life time.Duration) pki.Peer { return pki.Peer{Expires: time.Now().Add(life)} }
+	lasts, leaveThat, err := s.admitAsker(until(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leaveThat()
+	ctx, leave, err := s.admitAsker(until(20 * time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on")
+	}
+	leave()
+	if len(s.askers) != 1 || lasts.Err() != nil {
+		t.Errorf("%d are left, want the one whose certificate is good: %v", len(s.askers), lasts.Err())
+	}
+}
