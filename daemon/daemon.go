@@ -8,8 +8,9 @@
 // Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and
 // workers send is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
 //
-// Locks: Daemon.opening, publications.mu and then the store's; sessions.mu and pageKeys.mu are leaves. Nothing else
-// here is locked: fields of Daemon are set by the steps before the front door opens and not altered afterwards.
+// Locks: Daemon.opening before the front door's, publications.mu before the store's, metadata.moving before
+// metadata.gate (docs/design/locks.md); each other mutex here is a leaf. What no mutex guards is set by the steps
+// before the front door opens and not altered afterwards.
 package daemon
 
 import (

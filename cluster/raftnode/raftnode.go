@@ -22,9 +22,11 @@
 // commands are decoded like a stranger's.
 //
 // Goroutines: raft's own (joined by its Shutdown), raft-wal's rotation (ends with its Close), one supervisor (joined by
-// Close), one for each Propose whose context can end (joined by Close).
+// Close), one for each call whose context can end (joined by Close), one for each answer of raft's that is waited for.
+// The last stays where raft ends and forgets to answer (engine.outcome).
 //
-// Lock order: Node.mu before machine.mu; neither is held while raft is called.
+// Lock order: Node.mu before machine.mu; neither is held while raft is called. engine.marking is held while a command
+// is proposed.
 package raftnode
 
 import (
@@ -137,7 +139,7 @@ type Node struct {
 	lock *os.File
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
-	wg   sync.WaitGroup // the supervisor and the proposers
+	wg   sync.WaitGroup // the supervisor and calls whose context can end
 
 	mu     sync.Mutex
 	engine *engine  // nil while the log is being reopened, and after Close
