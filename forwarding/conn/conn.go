@@ -9,6 +9,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/forecast"
 	"tendril/forwarding/link"
 	"tendril/forwarding/trace"
 )
@@ -43,6 +44,7 @@ type Conn struct {
 	bulk         *bulk    // nil: the worker is on this node
 	resumer      *resumer // nil: the worker ends with its connections
 	capabilities uint32
+	course       forecast.Course // commands, and how long it takes until what is waited for
 
 	dead    atomic.Bool   // set once, before what is outstanding is failed
 	settled chan struct{} // closed when that has failed
@@ -102,6 +104,7 @@ func (c *Conn) Send(m clwire.Message, flags uint16, request uint64) error {
 	if c.dead.Load() {
 		return ErrDead
 	}
+	c.foretell(m)
 	if err := c.link.Send(m, flags, request); err != nil {
 		if !errors.Is(err, link.ErrTooLong) {
 			c.die(err)
@@ -109,6 +112,19 @@ func (c *Conn) Send(m clwire.Message, flags uint16, request uint64) error {
 		return err
 	}
 	return nil
+}
+
+// foretell has a command count for how long the next wait takes.
+func (c *Conn) foretell(m clwire.Message) {
+	switch m := m.(type) {
+	case *clwire.NDRange:
+		c.course.Note(uint64(m.Type())|m.Kernel<<16, m.Global[0]^m.Global[1]<<20^m.Global[2]<<40)
+	case interface {
+		clwire.Message
+		Head() *clwire.Cmd
+	}:
+		c.course.Note(uint64(m.Type()), 0)
+	}
 }
 
 // SendOneWay is Send for records whose failure shows elsewhere: releases, flushes.

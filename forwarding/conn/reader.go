@@ -2,6 +2,7 @@ package conn
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/forecast"
 	"tendril/forwarding/link"
 )
 
@@ -185,7 +187,7 @@ func (r *reader) wait(c *Completion, spin time.Duration) bool {
 	r.waiting.Add(1)
 	if !r.c.dead.Load() {
 		r.c.link.Awake()
-		if !r.spin(c, r.worthwhile(spin)) {
+		if !r.spin(c, r.foreseen(c, spin)) {
 			r.missed.Add(1)
 			r.sleep(c)
 		} else {
@@ -194,7 +196,32 @@ func (r *reader) wait(c *Completion, spin time.Duration) bool {
 	}
 	r.leave()
 	r.c.AwaitSettled()
+	r.c.course.Ended()
 	return c.Done()
+}
+
+// foreseen sleeps until shortly before the end, if that is foreseen, and says how long to poll then.
+func (r *reader) foreseen(c *Completion, spin time.Duration) time.Duration {
+	if spin <= 0 || runtime.NumCPU() == 1 {
+		return r.worthwhile(spin)
+	}
+	plan := r.c.course.Expect()
+	if plan == (forecast.Plan{}) {
+		return r.worthwhile(spin)
+	}
+	if plan.Sleep > 0 && r.sleeper.TryLock() {
+		until := time.Now().Add(plan.Sleep)
+		r.sleepOnSocket(c, until)
+		r.sleeper.Unlock()
+		r.unpark()
+		if r.over(c) {
+			r.c.course.Overslept()
+		} else {
+			r.c.link.Awake()
+			r.c.course.Late(time.Since(until))
+		}
+	}
+	return max(plan.Poll, spin)
 }
 
 // worthwhile shortens the polling after it was in vain twice in a row: what is awaited takes longer, or the worker
@@ -225,7 +252,7 @@ func (r *reader) spin(c *Completion, d time.Duration) bool {
 func (r *reader) sleep(c *Completion) {
 	for !r.over(c) {
 		if r.sleeper.TryLock() {
-			r.sleepOnSocket(c)
+			r.sleepOnSocket(c, time.Time{})
 			r.sleeper.Unlock()
 			r.unpark() // hands the socket over
 			continue
@@ -247,10 +274,17 @@ func (r *reader) park(c *Completion) {
 	}
 }
 
-func (r *reader) sleepOnSocket(c *Completion) {
+// sleepOnSocket returns when it is over, or it is late; the zero time is never.
+func (r *reader) sleepOnSocket(c *Completion, late time.Time) {
 	r.sleeping.Store(true)
 	defer r.sleeping.Store(false)
 	for !r.over(c) {
+		left := time.Duration(-1)
+		if !late.IsZero() {
+			if left = time.Until(late); left <= 0 {
+				return
+			}
+		}
 		r.rx.Lock()
 		r.drain()
 		r.progress = false
@@ -258,13 +292,24 @@ func (r *reader) sleepOnSocket(c *Completion) {
 		r.rx.Unlock()
 		r.unpark()
 		if armed {
-			if err := r.c.link.Block(r.wake, -1); err != nil {
+			if err := r.block(left); err != nil {
 				r.readRestThenDie(err)
 				return
 			}
 			unpoke(r.wake)
 		}
 	}
+}
+
+// block sleeps on the socket: without the slack that timers have, 50 µs, where the sleep has an end.
+func (r *reader) block(left time.Duration) error {
+	if left >= 0 {
+		if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil &&
+			unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) == nil {
+			defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0) }() // it was so before
+		}
+	}
+	return r.c.link.Block(r.wake, left)
 }
 
 // wakeFor is what a sleeper wants to be woken for: what somebody waits for is urgent, and the ends of a chain's

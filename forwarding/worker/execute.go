@@ -24,6 +24,7 @@ func (s *session) ndrange(h clwire.Header, m *clwire.NDRange) error {
 	if err := s.launch.load(s, k, m); err != nil {
 		return err
 	}
+	s.course.Note(m.Kernel, m.Global[0]^m.Global[1]<<20^m.Global[2]<<40)
 	return s.enqueue(h, engine.KindTask, &m.Cmd, &s.launch, k.gate, 0)
 }
 
@@ -37,6 +38,9 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 			}
 			return err
 		}
+	}
+	if h.Type != clwire.TypeNDRange { // that was noted with its size
+		s.course.Note(uint64(h.Type), 0)
 	}
 	t = s.traced(h, kind, m, t, op)
 	c := &s.scratch.command

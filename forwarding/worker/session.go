@@ -14,6 +14,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/forecast"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
@@ -38,9 +39,10 @@ type session struct {
 
 	greeted  bool
 	spin     time.Duration
-	poller   link.Poller    // the reader's
-	highest  uint64         // of all ids so far
-	objects  map[uint64]any // contexts, buffers, programs, kernels
+	course   forecast.Course // commands, and how long it takes until what is waited for
+	poller   link.Poller     // the reader's
+	highest  uint64          // of all ids so far
+	objects  map[uint64]any  // contexts, buffers, programs, kernels
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
 	blobs    map[uint64]*blob
@@ -105,6 +107,7 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 func (s *session) run() (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // else timers are 50 µs late; see rest
 	defer func() { s.tracer.end() }()
 	defer s.unbound()
 	defer func() {
@@ -159,18 +162,43 @@ func (s *session) takeAll() error {
 	}
 }
 
-// idle polls for a while, then sleeps until there is a record.
+// idle polls for a while, then sleeps until there is a record. Where somebody waits for an end that is foreseen it
+// sleeps first, until shortly before.
 func (s *session) idle() error {
 	if f := s.failed.Load(); f != nil {
 		return *f
 	}
-	if s.poller.Spin(s.spin, func() bool {
+	spin := s.spin
+	if plan := s.expect(); plan != (forecast.Plan{}) {
+		if plan.Sleep > 0 {
+			until := time.Now().Add(plan.Sleep)
+			if err := s.rest(plan.Sleep); err != nil || !s.link.Empty() {
+				return err
+			}
+			s.course.Late(max(time.Since(until), 0))
+		}
+		spin = max(spin, plan.Poll)
+	}
+	if s.poller.Spin(spin, func() bool {
 		s.engine.Poll()
 		s.runDue()
 		return !s.link.Empty()
 	}) {
 		return nil
 	}
+	return s.rest(-1)
+}
+
+// expect says when somebody's wait is expected to end.
+func (s *session) expect() forecast.Plan {
+	if s.spin <= 0 || runtime.NumCPU() == 1 || !s.engine.Awaited() {
+		return forecast.Plan{}
+	}
+	return s.course.Expect()
+}
+
+// rest sleeps until there is a record, or for so long; −1: for ever.
+func (s *session) rest(most time.Duration) error {
 	s.sleep(true)
 	defer s.sleep(false)
 	s.engine.Park()
@@ -180,8 +208,8 @@ func (s *session) idle() error {
 	if err != nil {
 		return err
 	}
-	timeout := time.Duration(-1)
-	if waits {
+	timeout := most
+	if waits && (most < 0 || most > flushEvery) {
 		timeout = flushEvery
 	}
 	if !s.link.Arm(clwire.ConsumerAsleep) {
@@ -250,6 +278,9 @@ func (r reporter) Fault(object, queue uint64, status int32, text string) {
 }
 
 func (s *session) send(m clwire.Message, flags uint16, request uint64) {
+	if flags&clwire.FlagUrgent != 0 {
+		s.course.Ended()
+	}
 	if err := s.link.Send(m, flags, request); err != nil {
 		s.fail(err)
 		return

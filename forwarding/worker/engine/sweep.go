@@ -120,6 +120,13 @@ func (e *Engine) Poll() bool {
 	return e.urgent > 0
 }
 
+// Awaited says whether somebody waits for an end.
+func (e *Engine) Awaited() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.urgent > 0
+}
+
 // awaitedEnded asks the driver for what somebody waits for alone: a look at each event of a chain would take its lock
 // from the thread that is about to end it, for every look.
 func (e *Engine) awaitedEnded(q *queue) bool {

@@ -1,0 +1,137 @@
+// Package forecast learns how long it takes from the first of some commands until the answer that is waited for, so
+// that who waits can sleep until shortly before it and poll then. To wake a sleeping thread takes 35 to 100 µs; to poll
+// all the time takes a core. Linux does the same for block devices (hybrid polling, io_poll_delay in sysfs-block).
+//
+// A program that does the same again and again sends the same commands between two waits: they are the key. What
+// differs each time is not foreseen, and costs what it did before.
+//
+// Trust: the numbers are a program's, which misleads itself alone. Locks: Course.mu is a leaf.
+package forecast
+
+import (
+	"sync"
+	"time"
+)
+
+// Bounds of what is foreseen.
+const (
+	leastSeen   = 3                      // times that the same was seen
+	leastSleep  = 150 * time.Microsecond // shorter sleeps are as good as none
+	leastMargin = 25 * time.Microsecond  // before the expected end
+	mostMargin  = 400 * time.Microsecond // whose end is less sure is not foreseen
+	mostLate    = 300 * time.Microsecond // of a timer; a machine on which timers are later is too busy for it
+	longest     = 10 * time.Second       // whoever waits longer does not notice
+)
+
+// entries is how many keys are kept; a newer one takes an older one's place.
+const entries = 256
+
+type entry struct {
+	key  uint64
+	seen int
+	took spread // from the first command to the answer
+}
+
+// spread is a running mean, and that of the error.
+type spread struct{ mean, dev time.Duration }
+
+func (s *spread) add(x time.Duration) {
+	off := x - s.mean
+	s.mean += off / 4
+	s.dev += (max(off, -off) - s.dev) / 4
+}
+
+// Course is what one connection sends and waits for. The zero value knows nothing.
+type Course struct {
+	mu    sync.Mutex
+	key   uint64    // of the commands so far; 0: none
+	began time.Time // when the first of them was sent
+	slept bool      // through its end: the answer was heard of late
+	late  spread    // of timers
+	book  [entries]entry
+	clock func() time.Time // of tests; nil: time.Now
+}
+
+func (c *Course) now() time.Time {
+	if c.clock != nil {
+		return c.clock()
+	}
+	return time.Now()
+}
+
+// Plan is when to do what, from now on. The zero Plan is that nothing is foreseen.
+type Plan struct {
+	Sleep time.Duration // until then nothing will come; 0: it is not worth it
+	Poll  time.Duration // for so long behind it the answer may come
+}
+
+// Note takes down a command: what it is, and what its time depends on.
+func (c *Course) Note(kind, of uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.key == 0 {
+		c.began = c.now()
+		c.key = 14695981039346656037
+	}
+	for _, x := range [2]uint64{kind, of} {
+		c.key = (c.key ^ x) * 1099511628211 // FNV-1a, by words
+		c.key ^= c.key >> 29
+	}
+}
+
+// Expect says what is foreseen for who waits now.
+func (c *Course) Expect() Plan {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := &c.book[c.key%entries]
+	late := c.late.mean + 2*c.late.dev
+	if c.key == 0 || e.key != c.key || e.seen < leastSeen || e.took.mean > longest || late > mostLate {
+		return Plan{}
+	}
+	margin := leastMargin + 3*e.took.dev
+	if margin > mostMargin || margin > leastMargin+e.took.mean/4 {
+		return Plan{}
+	}
+	left := e.took.mean - c.now().Sub(c.began)
+	if left < -2*margin {
+		return Plan{} // it should have come
+	}
+	if sleep := left - margin - late; sleep >= leastSleep {
+		return Plan{Sleep: sleep, Poll: late + 3*margin}
+	}
+	return Plan{Poll: left + 2*margin}
+}
+
+// Late takes down how much later than planned a sleeper woke.
+func (c *Course) Late(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late.add(by)
+}
+
+// Overslept says that a sleeper was woken by the answer, which had to wait for that.
+func (c *Course) Overslept() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slept = true
+}
+
+// Ended says that what was waited for has come: the next command begins anew.
+func (c *Course) Ended() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.key == 0 {
+		return
+	}
+	took := c.now().Sub(c.began)
+	if c.slept { // as long as a wake-up takes: about as long as timers are late
+		took = max(took-c.late.mean-leastMargin, 0)
+	}
+	e := &c.book[c.key%entries]
+	if e.key != c.key {
+		*e = entry{key: c.key, took: spread{mean: took}}
+	}
+	e.took.add(took)
+	e.seen++
+	c.key, c.slept = 0, false
+}

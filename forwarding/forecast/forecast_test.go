@@ -1,0 +1,155 @@
+package forecast
+
+import (
+	"testing"
+	"time"
+)
+
+// rig is a course and its clock.
+type rig struct {
+	Course
+	t   *testing.T
+	now time.Time
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, now: time.Unix(1000, 0)}
+	r.clock = func() time.Time { return r.now }
+	return r
+}
+
+// step is one round of a program: a command, and the answer after a while.
+func (r *rig) step(kind uint64, took time.Duration) (p Plan) {
+	r.Note(kind, 1)
+	r.now = r.now.Add(5 * time.Microsecond)
+	p = r.Expect()
+	r.now = r.now.Add(took - 5*time.Microsecond)
+	r.Ended()
+	r.now = r.now.Add(20 * time.Microsecond)
+	return p
+}
+
+func TestSteadyWaitsAreForeseen(t *testing.T) {
+	const ms = time.Millisecond
+	for _, took := range []time.Duration{ms / 2, ms, 10 * ms, time.Second} {
+		r := newRig(t)
+		for range leastSeen {
+			if p := r.step(7, took); p != (Plan{}) {
+				t.Fatalf("%v: foreseen at once: %+v", took, p)
+			}
+		}
+		p := r.step(7, took)
+		if wakes := 5*time.Microsecond + p.Sleep; p.Sleep <= 0 || wakes >= took || wakes+p.Poll <= took ||
+			took-wakes > 2*leastMargin {
+			t.Errorf("%v: %+v", took, p)
+		}
+	}
+}
+
+// TestShortWaitsArePolled: a sleep would take longer than what is awaited.
+func TestShortWaitsArePolled(t *testing.T) {
+	r := newRig(t)
+	for range 10 {
+		r.step(7, 100*time.Microsecond)
+	}
+	p := r.step(7, 100*time.Microsecond)
+	if p.Sleep != 0 || p.Poll < 95*time.Microsecond || p.Poll > 200*time.Microsecond {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestUnsteadyWaitsAreNot: what varies is not slept through, and what settles is foreseen again.
+func TestUnsteadyWaitsAreNot(t *testing.T) {
+	r := newRig(t)
+	for i := range 50 {
+		r.step(7, time.Duration(1+i%2)*time.Millisecond)
+	}
+	if p := r.step(7, time.Millisecond); p != (Plan{}) {
+		t.Errorf("of 1 and 2 ms in turn: %+v", p)
+	}
+	for range 50 {
+		r.step(7, time.Millisecond)
+	}
+	if p := r.step(7, time.Millisecond); p.Sleep == 0 {
+		t.Error("what has settled is not foreseen")
+	}
+}
+
+// TestOthersCommandsAreOthers: another size, another order, one more.
+func TestOthersCommandsAreOthers(t *testing.T) {
+	r := newRig(t)
+	for range 10 {
+		r.step(7, time.Millisecond)
+	}
+	for _, other := range [][][2]uint64{{{7, 2}}, {{8, 1}}, {{7, 1}, {7, 1}}, {{1, 7}}} {
+		for _, n := range other {
+			r.Note(n[0], n[1])
+		}
+		if p := r.Expect(); p != (Plan{}) {
+			t.Errorf("%v: %+v", other, p)
+		}
+		r.key = 0
+	}
+	if p := r.Expect(); p != (Plan{}) {
+		t.Errorf("of nothing: %+v", p)
+	}
+	r.Ended() // of nothing: nothing is learned
+	if p := r.step(7, time.Millisecond); p.Sleep == 0 {
+		t.Error("it is forgotten")
+	}
+}
+
+// TestLateTimers: a sleeper that wakes late sleeps less, and not at all where that is too much.
+func TestLateTimers(t *testing.T) {
+	r := newRig(t)
+	for range 10 {
+		r.step(7, time.Millisecond)
+	}
+	before := r.step(7, time.Millisecond)
+	for range 20 {
+		r.Late(80 * time.Microsecond)
+	}
+	after := r.step(7, time.Millisecond)
+	if d := before.Sleep - after.Sleep; d < 75*time.Microsecond || d > 85*time.Microsecond {
+		t.Errorf("%v less", d)
+	}
+	if after.Sleep+after.Poll < before.Sleep+before.Poll {
+		t.Error("it stops to poll earlier than before")
+	}
+	for range 20 {
+		r.Late(time.Millisecond)
+	}
+	if p := r.step(7, time.Millisecond); p != (Plan{}) {
+		t.Errorf("timers are 1 ms late: %+v", p)
+	}
+}
+
+// TestOverdue: what should have come long ago is not polled for.
+func TestOverdue(t *testing.T) {
+	r := newRig(t)
+	for range 10 {
+		r.step(7, time.Millisecond)
+	}
+	r.Note(7, 1)
+	r.now = r.now.Add(2 * time.Millisecond)
+	if p := r.Expect(); p != (Plan{}) {
+		t.Errorf("%+v", p)
+	}
+}
+
+func BenchmarkStep(b *testing.B) {
+	var c Course
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Note(1, 2)
+		c.Expect()
+		c.Ended()
+	}
+}
+
+func BenchmarkNote(b *testing.B) {
+	var c Course
+	for b.Loop() {
+		c.Note(1, 2)
+	}
+}
