@@ -15,8 +15,8 @@ import (
 	"tendril/tools/e2e/await"
 )
 
-// TestTraceReport: what there is is shown, long rankings are cut and say so, what a program named itself does nothing to
-// the terminal, and a count of nothing is no division by it.
+// TestTraceReport: what there is is shown, long rankings are cut and say so, what a program named itself does nothing
+// to the terminal, and a count of nothing is no division by it.
 func TestTraceReport(t *testing.T) {
 	var out, errs bytes.Buffer
 	c := &cli{term: terminal{out: &out, err: &errs}}
@@ -24,8 +24,8 @@ func TestTraceReport(t *testing.T) {
 	s := &trace.Summary{Wall: 3_000_000_000, TripCount: 7,
 		Threads: []trace.ThreadTime{{Process: "prog", Span: 2_000_000, InCalls: 1_000_000, Waiting: 10}, {}},
 		Calls:   []trace.CallTime{{Name: "clFinish", Count: 2, Total: 2000, Longest: 1500, Bytes: 2048}},
-		Stages: []trace.StageTime{{Name: "a"}, {Name: "b", Count: 1, Total: 5}, {Name: "c", Count: 1}, {Name: "d", Count: 1},
-			{Name: "beyond those that are known", Count: 1}},
+		Stages: []trace.StageTime{{Name: "a"}, {Name: "b", Count: 1, Total: 5}, {Name: "c", Count: 1},
+			{Name: "d", Count: 1}, {Name: "beyond those that are known", Count: 1}},
 		Transfers: []trace.TransferTime{{Name: "write", Count: 1, Bytes: 1 << 20, Time: 1, BytesPerSecond: 1 << 30}},
 		Trips: []trace.TripTime{{Cause: "build", Count: 1, Total: 9, Detail: "x", Behind: "y"}, {Cause: "own", Own: true},
 			{Cause: "first", Count: 1, Behind: "z"}},
@@ -80,8 +80,8 @@ func withLibrary(t *testing.T) *node {
 	return n
 }
 
-// TestTrace: the exit code is the program's, whatever it is, and the file is there whole; a wrong use is said before the
-// program starts.
+// TestTrace: the exit code is the program's, whatever it is, and the file is there whole; a wrong use is said before
+// the program starts.
 func TestTrace(t *testing.T) {
 	n := withLibrary(t)
 	file := filepath.Join(n.dir, "out.json")
