@@ -190,7 +190,11 @@ func (d *differ) programs(only *regexp.Regexp) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("programs in %s: %w", d.tests, err)
 	}
-	return slices.DeleteFunc(programs, func(source string) bool { return !only.MatchString(programName(source)) }), nil
+	programs = slices.DeleteFunc(programs, func(source string) bool { return !only.MatchString(programName(source)) })
+	if len(programs) == 0 {
+		return nil, fmt.Errorf("no program in %s is called %s", d.tests, only)
+	}
+	return programs, nil
 }
 
 // build compiles a C file; a script is run as it is.
@@ -226,6 +230,9 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 		d.print(fmt.Sprintf("%-14s skipped: %s\n", name,
 			native.complaint[strings.LastIndexByte(native.complaint, '\n')+1:]))
 		return true, nil
+	}
+	if native.end == "" && len(native.order) == 0 {
+		native.end = "says nothing, which proves nothing"
 	}
 	if native.end != "" {
 		return false, fmt.Errorf("natively: %s\n%s", native.end, native.complaint)
