@@ -22,9 +22,9 @@ import (
 
 // These tests reach 76 % of the package in this process, and 82 % of forwarding/opencl, which only this package calls
 // ("go test -short -coverpkg=./forwarding/opencl,./forwarding/worker ./forwarding/worker"). What is missing is counted
-// elsewhere: a worker's and a probe's process (process.go, remote.go) in those that TestMain makes, which are inside the
-// sandbox and so write no counts; built-in kernels, intermediate languages and files of sources in make difftest
-// (builtin, linking), which compares every line with the driver's own answer.
+// elsewhere: a worker's and a probe's process (process.go, remote.go) in those that TestMain makes, which are inside
+// the sandbox and so write no counts; built-in kernels, intermediate languages and files of sources in make difftest
+// (unknown, linking), which compares every line with the driver's own answer.
 
 // TestMain lets the test binary be a worker or a probe.
 func TestMain(m *testing.M) {

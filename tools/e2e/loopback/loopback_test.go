@@ -60,7 +60,8 @@ func TestPairWithoutDescriptors(t *testing.T) {
 	before = open()
 	faults := 0
 	for more := uint64(0); ; more++ {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(before) + more, Max: limit.Max}); err != nil {
+		few := unix.Rlimit{Cur: uint64(before) + more, Max: limit.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 			t.Fatal(err)
 		}
 		a, b, err := Pair()
