@@ -246,7 +246,8 @@ func TestSubDevices(t *testing.T) {
 	for i := range counted.Count {
 		f.send(&clwire.ReleaseSubDevice{Device: clwire.SubDeviceBase + i})
 	}
-	if _, status := ask(clwire.CreateSubDevices{First: clwire.SubDeviceBase, Room: 64, Properties: byOne}); status != 0 {
+	if _, status := ask(clwire.CreateSubDevices{First: clwire.SubDeviceBase, Room: 64,
+		Properties: byOne}); status != 0 {
 		t.Errorf("an index that was given back: %d", status)
 	}
 	if r := f.call(&clwire.SpecConstant{Program: f.program, ID: 1, Value: []byte{1, 2, 3, 4}}); r.Status >= 0 {
