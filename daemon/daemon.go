@@ -81,6 +81,7 @@ type Daemon struct {
 	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
 	voteTime       time.Duration // for tests; 0 = stableTime and goneTime
 	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
+	entryTime      time.Duration // for tests; 0 = the front door's
 	bringing       *bringings
 	transferRate   *transfer.Rate // nil: as fast as it goes
 	pages          pageKeys
@@ -564,7 +565,7 @@ func (d *Daemon) openDoor() error {
 		TLS:  d.doorTLS(), Remote: remotePeer, Revoked: d.revoked,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
-		MaxFiles: d.connectionsFiles(),
+		MaxFiles: d.connectionsFiles(), EntryTime: d.entryTime,
 	})
 	if err == nil {
 		d.door.Store(door)

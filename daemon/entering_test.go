@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +45,73 @@ func TestPublishBeforeTheNodeHasEntered(t *testing.T) {
 	if got, err := x.get(0, "early"); err != nil || string(got) != "early" {
 		t.Errorf("from the other node: %q, %v", got, err)
 	}
+}
+
+// TestNamesBeforeTheNodeHasEntered: a node that was away serves before it knows what was published meanwhile. Who asks
+// for that waits, and is answered rightly.
+func TestNamesBeforeTheNodeHasEntered(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	persist(t, x.conns[1], "before")
+	x.end(1)
+	if err := x.conns[0].Unpublish("before"); err != nil {
+		t.Fatal(err)
+	}
+	x.put(0, "meanwhile", []byte("bytes"), client.CreateOptions{})
+	id := x.put(0, "by id", []byte("bytes"), client.CreateOptions{})
+	enter := make(chan struct{})
+	entered := sync.OnceFunc(func() { close(enter) })
+	defer entered()
+	d := x.ns.startWith(x.all[1].cfg, func(d *Daemon) {
+		d.entryTime = time.Minute
+		d.at = func(step string) {
+			if step == "entering" {
+				<-enter
+			}
+		}
+	})
+	ctx := t.Context()
+	asked := map[string]func(c *client.Conn) error{
+		"get":       func(c *client.Conn) error { return released(c.GetByName(ctx, "meanwhile", 0)) },
+		"get by id": func(c *client.Conn) error { return released(c.Get(ctx, id, 0)) },
+		"stat":      func(c *client.Conn) error { _, err := c.StatByName("meanwhile"); return err },
+		"checksum":  func(c *client.Conn) error { _, err := c.Checksum(id); return err },
+		"place":     func(c *client.Conn) error { _, err := c.Place(ctx, object.ID{}, "meanwhile", ""); return err },
+		"ls":        func(c *client.Conn) error { return listsOnly(c, "meanwhile", "before") },
+	}
+	answers := make(chan error, len(asked))
+	for what, ask := range asked {
+		conn := dial(t, d.cfg)
+		go func() {
+			if err := ask(conn); err != nil {
+				answers <- fmt.Errorf("%s: %w", what, err)
+				return
+			}
+			answers <- nil
+		}()
+	}
+	await.Blocked(t, len(asked), "frontdoor.(*connection).awaitEntry")
+	entered()
+	for range asked {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// listsOnly says what is wrong with the list of published names.
+func listsOnly(c *client.Conn, name, gone string) error {
+	list, err := c.Published("")
+	if text := string(list); err == nil && (!strings.Contains(text, name) || strings.Contains(text, gone)) {
+		err = errors.New(text)
+	}
+	return err
+}
+
+func released(o *client.Object, err error) error {
+	if err == nil {
+		o.Release()
+	}
+	return err
 }
 
 // TestLeadsBeforeItsStoreIsOpen: a node that has started may lead its cluster before its store is open, and there are

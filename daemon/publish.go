@@ -330,6 +330,9 @@ func (d *Daemon) resolvePublished(tenant, name string) (object.ID, error) {
 	return id, err
 }
 
+// Entered implements frontdoor.Cluster.
+func (d *Daemon) Entered() <-chan struct{} { return d.meta.now.Load().registered }
+
 // Changed implements frontdoor.Cluster.
 func (d *Daemon) Changed() <-chan struct{} { return d.meta.raft.Changed() }
 

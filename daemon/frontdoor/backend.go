@@ -89,6 +89,9 @@ type Cluster interface {
 	EachPublished(tenant, prefix, after string, f func(item any, at string) bool) error
 	// Resolve finds an object by its published name, whichever nodes have it. It answers at once.
 	Resolve(tenant, name string) (object.ID, error)
+	// Entered gives a channel that is closed once the node knows what its cluster knows. Before, all that is said of
+	// published objects may be from long ago.
+	Entered() <-chan struct{}
 	// Changed gives a channel that is closed when Resolve may answer otherwise: get it, look, then wait.
 	Changed() <-chan struct{}
 	// Concerns reports whether Dropped may have something to do for an object. It answers at once.

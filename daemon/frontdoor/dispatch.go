@@ -69,7 +69,7 @@ var rows = map[wire.Type]row{
 		answer: done((*connection).delete)},
 	wire.Abort:   {mutates: true, atOnce: always, maxPayload: idBytes, answer: done((*connection).abort)},
 	wire.List:    {slow: true, maxPayload: stringMax + 1, handle: lists((*connection).list)},
-	wire.Stat:    {atOnce: always, maxPayload: idBytes + stringMax, answer: answers((*connection).stat)},
+	wire.Stat:    {atOnce: always, maxPayload: idBytes + stringMax, handle: on((*connection).stat)},
 	wire.Status:  {slow: true, maxPayload: 0, answer: answers((*connection).status)},
 	wire.Devices: {slow: true, maxPayload: 0, answer: answers((*connection).devices)},
 	wire.Bind:    {mutates: true, maxPayload: idBytes + stringMax + 1, answer: done((*connection).bind)},

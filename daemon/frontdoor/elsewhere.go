@@ -47,8 +47,11 @@ func (c *connection) orElsewhere(id object.ID, err error) error {
 	lost := errors.Is(err, object.ErrNotFound) ||
 		errors.Is(err, object.ErrStorage) || // a damaged copy is got anew
 		errors.Is(err, object.ErrNotSealed) // what is published is sealed: a copy is on its way here
-	if !lost || id.IsZero() || c.srv.opts.Elsewhere == nil || !c.srv.opts.Elsewhere.Elsewhere(c.peer.Tenant, id) {
+	switch {
+	case !lost || id.IsZero() || c.srv.opts.Elsewhere == nil:
 		return err
+	case !c.srv.opts.Elsewhere.Elsewhere(c.peer.Tenant, id):
+		return c.unsure(err)
 	}
 	return &awayError{id}
 }
@@ -85,9 +88,13 @@ func (r *pendingRequest) bring(id object.ID) {
 // brought does something with an object, and once more where it had to be brought.
 func brought[T any](c *connection, id object.ID, do func() (T, error)) (T, error) {
 	v, err := do()
+	if errors.Is(err, object.ErrNotFound) && c.srv.isEntering() {
+		c.awaitEntry(c.srv.opts.EntryTime)
+		v, err = do()
+	}
 	wanted, is := isElsewhere(c.orElsewhere(id, err))
 	if !is {
-		return v, err
+		return v, c.unsure(err)
 	}
 	release, err := c.srv.opts.Elsewhere.Bring(c.ctx, c.peer.Tenant, wanted)
 	if err != nil {
@@ -100,6 +107,9 @@ func brought[T any](c *connection, id object.ID, do func() (T, error)) (T, error
 func (c *connection) place(m wire.PlaceRequest) (ipc.Payload, error) {
 	if c.srv.opts.Elsewhere == nil {
 		return nil, fmt.Errorf("%w: this daemon has no cluster", object.ErrUnsupported)
+	}
+	if err := c.mustEnter(); err != nil {
+		return nil, err
 	}
 	b, err := c.srv.opts.Elsewhere.Place(c.ctx, c.peer.Tenant, m)
 	return long(b), err

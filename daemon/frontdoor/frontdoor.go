@@ -87,6 +87,9 @@ type Options struct {
 	ResumeTime time.Duration
 	// HelloTime is what a new connection has for its Hello. Default 2 s.
 	HelloTime time.Duration
+	// EntryTime is how long a request that needs to know what is published waits for the node to enter its cluster,
+	// just after the start. Default 2 s.
+	EntryTime time.Duration
 	// ChargeTime is how long a request waits for memory that its tenant's other requests hold. Default 10 s.
 	ChargeTime time.Duration
 	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
@@ -103,6 +106,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.HelloTime == 0 {
 		o.HelloTime = 2 * time.Second
+	}
+	if o.EntryTime == 0 {
+		o.EntryTime = 2 * time.Second
 	}
 	if o.ChargeTime == 0 {
 		o.ChargeTime = 10 * time.Second
@@ -130,6 +136,7 @@ type Server struct {
 	poller    *ipc.Poller    // immutable
 	processes *ipc.Processes // immutable
 	farewells *farewells     // immutable
+	entryBy   time.Time      // immutable: until then requests wait for the entry
 
 	running sync.WaitGroup // the connections and what accepts from other machines
 	turns   *turns         // immutable
@@ -165,8 +172,8 @@ func Listen(opts Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: opts, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(), pages: newTurns(),
-		lingers: ipc.NewLingers(opts.Lingers),
-		conns:   make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
+		lingers: ipc.NewLingers(opts.Lingers), entryBy: time.Now().Add(entryTimes * opts.EntryTime),
+		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}
 	s.pages.free = 1
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}

@@ -70,6 +70,19 @@ type give func(c *connection, f *ipc.Frame, id object.ID, name string) error
 // held.
 func (c *connection) getOrWait(f *ipc.Frame, m wire.GetRequest, give give) error {
 	err := give(c, f, m.ID, m.Name)
+	if errors.Is(err, object.ErrNotFound) && c.srv.isEntering() {
+		return c.getEntered(f.Header, m, give)
+	}
+	return c.getElsewhere(f, m, give, err)
+}
+
+// giveOrWait is getOrWait whether or not the node has entered its cluster. mu is held.
+func (c *connection) giveOrWait(f *ipc.Frame, m wire.GetRequest, give give) error {
+	return c.getElsewhere(f, m, give, give(c, f, m.ID, m.Name))
+}
+
+// getElsewhere goes on with a Get that found nothing in the store, or (nil) did. mu is held.
+func (c *connection) getElsewhere(f *ipc.Frame, m wire.GetRequest, give give, err error) error {
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
 		if id, published := c.resolve(m.Name, err); published == nil {
 			if err = c.orElsewhere(id, give(c, f, id, "")); isAway(err) {
@@ -148,6 +161,7 @@ func (c *connection) idOf(m wire.NameMessage) (object.ID, error) {
 	}
 	info, err := c.store.Stat(m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) {
+		c.awaitEntry(c.srv.opts.EntryTime)
 		return c.resolve(m.Name, err)
 	}
 	return info.ID, err
@@ -158,13 +172,38 @@ func (c *connection) resolve(name string, not error) (object.ID, error) {
 	if c.srv.opts.Cluster == nil {
 		return object.ID{}, not
 	}
-	return c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
+	id, err := c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
+	if errors.Is(err, object.ErrNotFound) && !c.srv.hasEntered() {
+		err = fmt.Errorf("%w: nothing here has the name %q: %s", object.ErrNotFound, name, notEntered)
+	}
+	return id, err
 }
 
 func (c *connection) bind(m wire.BindRequest) error { return c.store.Bind(m.ID, m.Name, m.Replace) }
 
-func (c *connection) stat(m wire.NameMessage) (ipc.Payload, error) {
+func (c *connection) stat(f *ipc.Frame, m wire.NameMessage) error {
 	info, err := c.store.Stat(m.ID, m.Name)
+	if errors.Is(err, object.ErrNotFound) && c.srv.isEntering() {
+		return c.statEntered(f.Header, m)
+	}
+	p, err := c.describe(m, info, err)
+	if err == nil {
+		c.reply(f, p)
+	}
+	return err
+}
+
+// statEntered is stat after the entry. mu is held.
+func (c *connection) statEntered(h ipc.Header, m wire.NameMessage) error {
+	return c.onceEntered(c.srv.opts.EntryTime, func() {
+		info, err := c.store.Stat(m.ID, m.Name)
+		p, err := c.describe(m, info, err)
+		c.answer(&ipc.Frame{Header: h}, p, err)
+	})
+}
+
+// describe gives what the store says of an object, or where it says nothing the cluster.
+func (c *connection) describe(m wire.NameMessage, info object.Info, err error) (ipc.Payload, error) {
 	id := m.ID
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() {
 		if id, err = c.resolve(m.Name, err); err == nil {
@@ -177,6 +216,8 @@ func (c *connection) stat(m wire.NameMessage) (ipc.Payload, error) {
 	if there := c.srv.opts.Elsewhere; there != nil && errors.Is(err, object.ErrNotFound) && !id.IsZero() {
 		if known, unknown := there.Describe(c.peer.Tenant, id); unknown == nil {
 			info, err = known, nil
+		} else {
+			err = c.unsure(err)
 		}
 	}
 	if err != nil {

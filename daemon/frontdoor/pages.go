@@ -242,6 +242,9 @@ func (c *connection) topPage(m *wire.PageRequest) (listing, error) {
 
 func (c *connection) published(prefix string) (listing, error) {
 	cluster, err := c.cluster()
+	if err == nil {
+		err = c.mustEnter()
+	}
 	return func(after string, f func(any, string) bool) (string, error) {
 		return "", cluster.EachPublished(c.peer.Tenant, prefix, after, f)
 	}, err

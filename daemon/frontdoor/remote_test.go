@@ -60,6 +60,11 @@ func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
 
 func (c *fakeCluster) Changed() <-chan struct{} { return nil }
 
+// entered is closed.
+var entered = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (c *fakeCluster) Entered() <-chan struct{} { return entered }
+
 func (c *fakeCluster) Enroll(_ string, m wire.EnrollRequest) ([]byte, error) {
 	if m.Token != object.ID(c.token.ID()) || m.SecretHash != c.token.SecretHash() {
 		return nil, fmt.Errorf("%w: no such token here", object.ErrPermission)

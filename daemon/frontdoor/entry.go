@@ -1,0 +1,102 @@
+package frontdoor
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"tendril/ipc"
+	"tendril/ipc/wire"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// A node serves before it has entered its cluster: until then what it knows of published objects is from before its
+// start, or nothing. A request that needs more than the store has waits for the entry, but not for long, for the other
+// nodes may not be there. Then it is answered by what is known, and says so where that is nothing.
+
+// entryTimes is for how many EntryTimes after the start requests wait at all: a node that is cut off answers at once.
+const entryTimes = 5
+
+// notEntered is what is missing until the node has entered.
+const notEntered = "this node was started and has not reached its cluster yet, so it does not know what is published: " +
+	"try again; tendril cluster status shows which nodes answer"
+
+// hasEntered reports whether the node knows what its cluster knows. One without a cluster does.
+func (s *Server) hasEntered() bool {
+	if s.opts.Cluster == nil {
+		return true
+	}
+	select {
+	case <-s.opts.Cluster.Entered():
+		return true
+	default:
+		return false
+	}
+}
+
+// isEntering reports whether it is worth waiting for the entry.
+func (s *Server) isEntering() bool { return !s.hasEntered() && time.Now().Before(s.entryBy) }
+
+// awaitEntry waits for the entry where that is worth it, at most as long. mu is not held.
+func (c *connection) awaitEntry(most time.Duration) {
+	if !c.srv.isEntering() {
+		return
+	}
+	patience := time.NewTimer(min(most, c.srv.opts.EntryTime))
+	defer patience.Stop()
+	select {
+	case <-c.srv.opts.Cluster.Entered():
+	case <-patience.C:
+	case <-c.ctx.Done():
+	case <-c.srv.ended:
+	}
+}
+
+// mustEnter waits for the entry, and says what is missing without it. mu is not held.
+func (c *connection) mustEnter() error {
+	c.awaitEntry(c.srv.opts.EntryTime)
+	if c.srv.hasEntered() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", object.ErrTimeout, notEntered)
+}
+
+// unsure adds to an object that was not found that it may be published all the same.
+func (c *connection) unsure(err error) error {
+	if !errors.Is(err, object.ErrNotFound) || c.srv.hasEntered() {
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, notEntered)
+}
+
+// onceEntered runs a request in a goroutine of its own, after the entry. do runs under mu. mu is held.
+func (c *connection) onceEntered(most time.Duration, do func()) error {
+	return c.later(store.WaitBytes, func() {
+		c.awaitEntry(most)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		do()
+		c.flush() // a failure is met by serve
+	})
+}
+
+// getEntered is getOrWait after the entry. mu is held.
+func (c *connection) getEntered(h ipc.Header, m wire.GetRequest, give give) error {
+	f, began, most := &ipc.Frame{Header: h}, time.Now(), c.srv.opts.EntryTime
+	if m.WaitMS > 0 {
+		most = time.Duration(m.WaitMS) * time.Millisecond
+	}
+	return c.onceEntered(most, func() {
+		if c.ctx.Err() != nil { // what it would hold is given up already
+			c.out = errorFrame(c.out, c.version, h.Request, errEnded)
+			return
+		}
+		if waited := time.Since(began); m.WaitMS > 0 {
+			m.WaitMS = max(1, m.WaitMS-uint32(min(waited.Milliseconds(), int64(m.WaitMS))))
+		}
+		if err := c.giveOrWait(f, m, give); err != nil {
+			c.out = errorFrame(c.out, c.version, h.Request, err)
+		}
+	})
+}
