@@ -420,3 +420,21 @@ func TestDamagedReplica(t *testing.T) {
 	x.whole(0, id, want)
 	x.whole(1, id, want)
 }
+
+// TestReplicaAtAFullNode: memory that is full of what can go to disk is no reason to have no replica.
+func TestReplicaAtAFullNode(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	for i := range 14 {
+		x.put(1, fmt.Sprint("old ", i), noise(uint64(i), 4<<20), client.CreateOptions{})
+	}
+	want := noise(1, 4<<20)
+	id := x.put(0, "new", want, client.CreateOptions{})
+	full := x.all[0].meta.raft.Status().LastIndex
+	await.Until(t, "what the other node said when it was full", func() bool {
+		return x.all[0].alive(x.all[1].meta.node).LastIndex >= full
+	})
+	if s := x.replicate(0, "new", client.ReplicateOptions{Wanted: 2}); s.Have != 2 {
+		t.Fatalf("%+v", s)
+	}
+	x.whole(1, id, want)
+}

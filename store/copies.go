@@ -170,13 +170,6 @@ func (s *Store) dropCopy(e *entry) {
 	s.collect(e)
 }
 
-// CachedBytes gives the bytes of cached copies that nobody uses: memory that is as good as free.
-func (s *Store) CachedBytes() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.copyBytes
-}
-
 // Room gives the capacity and what is as good as free of it, in bytes. It costs the same whatever there is, as against
 // Status: other nodes ask each second.
 func (s *Store) Room() (capacity, free uint64) {
@@ -184,5 +177,15 @@ func (s *Store) Room() (capacity, free uint64) {
 	defer s.unlock()
 	s.takeFreed()
 	capacity = s.opts.CapacityBytes
-	return capacity, min(capacity, capacity-min(s.charged, capacity)+s.copyBytes)
+	return capacity, min(capacity, capacity-min(s.charged, capacity)+s.spare())
+}
+
+// spare gives the memory that new objects can have besides what is free: that of cached copies which nobody uses, and
+// of objects that can go to disk as soon as somebody needs it. mu is held.
+func (s *Store) spare() uint64 {
+	if s.spill == nil {
+		return s.copyBytes
+	}
+	limit := s.spill.LimitBytes()
+	return s.copyBytes + min(s.coldBytes, limit-min(limit, s.spill.TakenBytes()))
 }

@@ -95,7 +95,7 @@ func TestCachedCopiesMakeWay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := s.CachedBytes(); got != 6<<20 {
+			if got := spareOf(s); got != 6<<20 {
 				t.Errorf("%d bytes of copies", got)
 			}
 			st := s.Status()
@@ -144,7 +144,7 @@ func TestCopyThatBecameMore(t *testing.T) {
 	if err := errors.Join(c.Bind(named, "mine", false), c.Delete(deleted, "")); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.CachedBytes(); got != 0 {
+	if got := spareOf(s); got != 0 {
 		t.Errorf("%d bytes of copies", got)
 	}
 	if _, err := c.Create(Spec{SizeBytes: 7 << 20, Own: true}); !errors.Is(err, object.ErrFull) {
@@ -179,7 +179,7 @@ func TestKeptCopyStays(t *testing.T) {
 	if err := c.KeepCopy(id); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.CachedBytes(); n != 0 {
+	if n := spareOf(s); n != 0 {
 		t.Errorf("%d bytes may go", n)
 	}
 	if _, err := c.Create(Spec{SizeBytes: 6 << 20, Own: true}); !errors.Is(err, object.ErrFull) {
@@ -271,4 +271,30 @@ func TestRemovalMeetsNoNewCopy(t *testing.T) {
 	s.unlock()
 	waitUntil(t, func() bool { return s.Status().FilesLeft == 0 })
 	wantPattern(t, c, id, 1<<20, 7)
+}
+
+func spareOf(s *Store) uint64 {
+	capacity, free := s.Room()
+	return free - (capacity - s.Status().ChargedBytes)
+}
+
+// TestWhatCanGoToDiskIsSpare: as far as there is room on disk, and while nobody uses it.
+func TestWhatCanGoToDiskIsSpare(t *testing.T) {
+	const size = 2 << 20
+	for room, want := range map[uint64]uint64{64 << 20: 3 * size, size: size} {
+		s := newStore(t, Options{CapacityBytes: 64 << 20, SpillDir: t.TempDir(), SpillBytes: room})
+		c := connect(t, s, "a")
+		for _, name := range []string{"1", "2", "3"} {
+			filled(t, c, named(name, size), 1)
+		}
+		if got := spareOf(s); got != want {
+			t.Errorf("room for %d on disk: %d bytes, want %d", room, got, want)
+		}
+		if _, err := c.GetName("1"); err != nil {
+			t.Fatal(err)
+		}
+		if got := spareOf(s); got != min(want, 2*size) {
+			t.Errorf("room for %d on disk, and one is in use: %d bytes", room, got)
+		}
+	}
 }

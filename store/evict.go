@@ -49,8 +49,10 @@ func (s *Store) rank(g *segmentState) {
 	}
 	if cold {
 		g.ranked = [2]*list.Element{s.cold.PushBack(g), g.tenant.cold.PushBack(g)}
+		s.coldBytes += g.bytes
 		return
 	}
+	s.coldBytes -= g.bytes
 	s.cold.Remove(g.ranked[0])
 	g.tenant.cold.Remove(g.ranked[1])
 	g.ranked = [2]*list.Element{}

@@ -245,7 +245,7 @@ func (i *inspection) segments() {
 	for _, t := range i.s.tenants {
 		i.must(t.remnants == counts[t], "tenant %s counts %d remnants and has %d", t.name, t.remnants, counts[t])
 	}
-	idle, leaving := 0, uint64(0)
+	idle, leaving, coldBytes := 0, uint64(0), uint64(0)
 	i.opened = map[*tenant]int{}
 	i.devices()
 	for id, g := range i.s.segments {
@@ -281,10 +281,14 @@ func (i *inspection) segments() {
 			g.usable, i.usable[g])
 		cold := g.live > 0 && g.usable == g.live && !g.session && !g.evicting
 		i.must(cold == (g.ranked[0] != nil), "segment %d: cold %v, ranked %v", id, cold, g.ranked[0] != nil)
+		if cold {
+			coldBytes += g.bytes
+		}
 		i.must(g.mem != nil || g.live == 0, "segment %d has %d objects and no memory", id, g.live)
 		i.must(g.mem == nil || g.live > 0 || g.writer != nil, "segment %d is nobody's and was not given up", id)
 	}
 	i.must(idle == i.s.idle.Len(), "%d segments are idle, %d listed", idle, i.s.idle.Len())
+	i.must(coldBytes == i.s.coldBytes, "%d bytes are cold, %d counted", coldBytes, i.s.coldBytes)
 	i.must(leaving == i.s.leavingBytes, "%d bytes leave, %d counted", leaving, i.s.leavingBytes)
 }
 

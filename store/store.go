@@ -62,7 +62,8 @@ type Store struct {
 	idle      list.List // empty segments that are kept for their writers, the one longest empty first
 	cold      list.List // segments whose objects may all go to disk, the one longest without use first
 	copies    list.List // cached copies that nobody uses, the one longest without use first
-	copyBytes uint64    // of those
+	coldBytes uint64    // of the cold ones
+	copyBytes uint64    // of the copies' objects
 
 	devices   deviceCharges       // memory of GPUs in objects
 	onDevices map[*entry]struct{} // that have some

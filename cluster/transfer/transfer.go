@@ -82,7 +82,7 @@ type Named struct {
 type State struct {
 	Node, Incarnation ID
 	CapacityBytes     uint64 // of its store
-	FreeBytes         uint64 // of it, cached copies counted as free
+	FreeBytes         uint64 // of it, with what a new object would have go: cached copies, or to disk
 	Transfers         uint32 // that it has under way, both ways
 }
 
