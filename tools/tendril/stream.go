@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -220,7 +221,11 @@ func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.D
 		return err
 	}
 	defer conn.Close()
-	r, err := conn.OpenReader(name, client.StreamOptions{})
+	r, err := conn.OpenReader(name, client.StreamOptions{Existing: true})
+	missing := errors.Is(err, object.ErrNotFound)
+	if missing {
+		r, err = conn.OpenReader(name, client.StreamOptions{})
+	}
 	if err != nil {
 		return fmt.Errorf("stream pop %s: %w", name, err)
 	}
@@ -228,7 +233,7 @@ func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.D
 	for n := 0; n < count || count == 0; n++ {
 		done := func() {}
 		if n == 0 { // there may be nobody who writes
-			done = c.doing("waiting for a frame of " + name)
+			done = c.awaitingFrame(name, missing)
 		}
 		f, err := r.Pop(ctx, wait)
 		done()
@@ -246,6 +251,38 @@ func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.D
 		}
 	}
 	return nil
+}
+
+// missingAfter is how long stream pop waits in silence for a stream that did not exist.
+const missingAfter = time.Second
+
+// awaitingFrame says what is waited for, until the caller calls done: elsewhere than on a terminal too where the stream
+// did not exist, for its name may be wrong.
+func (c *cli) awaitingFrame(name string, missing bool) (done func()) {
+	what := "waiting for a frame of " + name
+	if !missing {
+		return c.doing(what)
+	}
+	stop := make(chan struct{})
+	var saying sync.WaitGroup
+	saying.Go(func() {
+		patience := time.NewTimer(missingAfter)
+		defer patience.Stop()
+		select {
+		case <-stop:
+			return
+		case <-patience.C:
+		}
+		_, _ = fmt.Fprintf(c.term.err, "There was no stream %[1]s: waiting until somebody pushes into it "+
+			"(tendril stream push %[1]s). End with Ctrl-C, or wait only as long as --wait says.\n", plain(name))
+		moving := c.doing(what)
+		<-stop
+		moving()
+	})
+	return func() {
+		close(stop)
+		saying.Wait()
+	}
 }
 
 func (c *cli) putFrame(f *client.Frame, dir string, lines bool) error {

@@ -90,6 +90,23 @@ func TestStreamPushKilled(t *testing.T) {
 	}
 }
 
+// TestStreamPopOfNothing: who waits for a stream that nobody made is told so, and how to end that; in a pipe too.
+func TestStreamPopOfNothing(t *testing.T) {
+	n := startNode(t)
+	code, _, errs := n.run("", "stream", "pop", "nothere", "--lines", "--wait", "1500ms")
+	if code != exitTimeout || !strings.Contains(errs, "There was no stream nothere") ||
+		!strings.Contains(errs, "Ctrl-C") {
+		t.Errorf("%d %q", code, errs)
+	}
+	if code, _, errs := n.run("a\n", "stream", "push", "there", "--lines", "--more", "--keep"); code != 0 {
+		t.Fatal(errs)
+	}
+	if code, out, errs := n.run("", "stream", "pop", "there", "--lines", "-n", "1"); code != 0 || out != "a\n" ||
+		errs != "" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
 func TestComposeVerb(t *testing.T) {
 	n := startNode(t)
 	for _, name := range []string{"image", "mask"} {
