@@ -192,6 +192,9 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if id.IsZero() {
 		return 0, fmt.Errorf("%w: publish: the zero id names nothing", object.ErrInvalid)
 	}
+	if err := object.CheckKey(name); err != nil {
+		return 0, err
+	}
 	info, err := d.published.hold(d.store, p.Tenant, id)
 	if err != nil {
 		return 0, err
@@ -277,6 +280,9 @@ func (d *Daemon) withdraw(id object.ID) {
 
 // Unpublish implements frontdoor.Cluster.
 func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
+	if err := object.CheckKey(name); err != nil {
+		return err
+	}
 	_, err := d.propose(&fsm.Unpublish{ID: fsm.UUID(id), Tenant: tenant, Name: name})
 	d.settle(tenant, object.ID{})
 	return err
@@ -312,6 +318,9 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 
 // Resolve implements frontdoor.Cluster: a published name gives an object, of this node or of others.
 func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
+	if err := object.CheckKey(name); err != nil {
+		return id, err
+	}
 	err = fmt.Errorf("%w: nothing here has the name %q, and nothing is published under it", object.ErrNotFound, name)
 	d.meta.raft.View(func(s *fsm.State) {
 		if o, ok := s.ObjectByName(tenant, name); ok {

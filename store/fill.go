@@ -61,7 +61,9 @@ func (c *Conn) fillable(id object.ID, name string) (*entry, error) {
 	var err error
 	if id.IsZero() {
 		if e = c.tenant.filling[name]; e == nil {
-			err = fmt.Errorf("%w: no object with shared filling has the name %.300q", object.ErrNotFound, name)
+			if err = object.CheckKey(name); err == nil {
+				err = fmt.Errorf("%w: no object with shared filling has the name %.300q", object.ErrNotFound, name)
+			}
 		}
 	} else {
 		e, err = c.lookup(id)

@@ -282,7 +282,15 @@ func (c *Conn) lookupName(name string) (*entry, error) {
 	if e := c.tenant.names[name]; e != nil {
 		return e, nil
 	}
-	return nil, fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
+	return nil, notNamed(name)
+}
+
+// notNamed says that no object has a name, or that none can have it.
+func notNamed(name string) error {
+	if err := object.CheckKey(name); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
 }
 
 // find is lookup by id, or by name where the id is zero: for who is to change the object.

@@ -213,7 +213,7 @@ func (c *Conn) readable(id object.ID, name string) (*entry, error) {
 	if id.IsZero() {
 		t, in := c.nameIn(name)
 		if e = t.names[in]; e == nil || !c.mayRead(e) {
-			return nil, fmt.Errorf("%w: no object is named %.300q", object.ErrNotFound, name)
+			return nil, notNamed(name)
 		}
 		return e, nil
 	}

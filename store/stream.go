@@ -180,6 +180,9 @@ func checkStream(spec StreamSpec) error {
 }
 
 func noStream(name string) error {
+	if err := object.CheckKey(name); err != nil {
+		return err
+	}
 	return fmt.Errorf("%w: no stream is named %.300q", object.ErrNotFound, name)
 }
 

@@ -376,7 +376,7 @@ int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 	int status = check_mine(t);
 	for (size_t i = 0; status == TENDRIL_OK && i < n; i++)
 		if (frames[i].bad || frames[i].n > HEADER_BYTES + MAX_PAYLOAD)
-			status = tdl_fail(TENDRIL_INVALID, "a name, label or metadata is too long");
+			status = tdl_fail(TENDRIL_INVALID, "a name, label or metadata is too long: names have at most 255 bytes");
 	if (status == TENDRIL_OK) {
 		status = send_once(t, frames, calls, n);
 		if (status != TENDRIL_OK && t->revive && !calls[0]->bound && (status = t->revive(t)) == TENDRIL_OK)

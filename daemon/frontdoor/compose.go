@@ -64,4 +64,5 @@ func (c *connection) compose(m wire.ComposeRequest) (ipc.Payload, error) {
 }
 
 // composeMax bounds a Compose.
-const composeMax = 1 + stringMax + metaMax + 8 + labelsMax + 2 + object.MaxMembers*(stringMax+idBytes)
+const composeMax = min(ipc.MaxPayload,
+	1+stringMax+metaMax+8+labelsMax+2+object.MaxMembers*(stringMax+idBytes))

@@ -45,7 +45,7 @@ type row struct {
 
 const (
 	idBytes    = object.IDBytes
-	stringMax  = 2 + object.MaxNameBytes + 1 // a byte more than allowed, so that the store can say what is wrong
+	stringMax  = 2 + 1<<16 - 1 // whatever a text's length can say, so that the store can say what is wrong
 	metaMax    = 4 + object.MaxMetaBytes + 1
 	optionsMax = 64 << 10
 	requestMax = 4 + 4096 // a certificate request

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -159,6 +160,14 @@ const (
 	MaxLabels     = 16  // of one object
 	MaxLabelBytes = 128 // a label's key, and its value
 )
+
+// CheckKey says why no object can be found by such a name, of the own tenant or as TENANT/NAME: it is too long.
+func CheckKey(name string) error {
+	if _, its, of := strings.Cut(name, "/"); len(name) <= MaxNameBytes || of && len(its) <= MaxNameBytes {
+		return nil
+	}
+	return fmt.Errorf("%w: a name of %d bytes (%.40q…): names have at most %d", ErrInvalid, len(name), name, MaxNameBytes)
+}
 
 // Info describes one object. The JSON form is part of ipc/PROTOCOL.md.
 type Info struct {

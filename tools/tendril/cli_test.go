@@ -206,6 +206,22 @@ func TestPutGetListStatRemove(t *testing.T) {
 	n.want(4, nil, "stat", "f0")
 }
 
+// TestLongNames: a name that no object can have is said to be too long, whatever is done with it.
+func TestLongNames(t *testing.T) {
+	n := startNode(t)
+	n.want(0, nil, "put", "/proc/version", "--name", "short")
+	long := strings.Repeat("n", 300)
+	for _, args := range [][]string{{"get", long}, {"get", long, "--wait", "1h"}, {"stat", long}, {"rm", long},
+		{"mv", "short", long}, {"mv", long, "short"}, {"put", "/proc/version", "--name", long}, {"publish", long},
+		{"publish", "short", "--name", long}, {"unpublish", long}, {"replicate", long, "--replicas", "1"}, {"place", long},
+		{"stream", "pop", long, "--lines"}, {"stream", "rm", long}, {"get", strings.Repeat("n", 70_000)}} {
+		code, out, errs := n.run("", args...)
+		if code == 0 || !strings.Contains(errs, "255") || strings.Contains(errs, "protocol") {
+			t.Errorf("%.20q: %d %q %q", args, code, out, errs)
+		}
+	}
+}
+
 func TestStreams(t *testing.T) {
 	n := startNode(t)
 	long := string(pattern(9<<20 + 3))

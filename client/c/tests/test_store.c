@@ -186,6 +186,27 @@ static void list_in_pages(tendril *t)
 	free(cursor);
 }
 
+/* A name that no object can have is said to be too long, by the daemon or before. */
+static void long_names(void)
+{
+	static char name[2 * TENDRIL_MAX_NAME];
+	tendril *t = dial();
+	tendril_object o;
+	tendril_info *info;
+	static const size_t lengths[] = {256, 300, TENDRIL_MAX_NAME, TENDRIL_MAX_NAME + 1};
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+		memset(name, 'n', lengths[i]);
+		name[lengths[i]] = 0;
+		IS(TENDRIL_INVALID, tendril_get(t, tendril_named(name), 0, &o));
+		CHECK(strstr(tendril_message(), "255"));
+		IS(TENDRIL_INVALID, tendril_stat(t, tendril_named(name), &info));
+		CHECK(strstr(tendril_message(), "255"));
+		IS(TENDRIL_INVALID, tendril_delete(t, tendril_named(name)));
+		CHECK(strstr(tendril_message(), "255"));
+	}
+	tendril_close(t);
+}
+
 static void names_and_changes(void)
 {
 	tendril *t = dial();
@@ -509,7 +530,8 @@ int main(void)
 {
 	static const struct test tests[] = {
 		{"about", about}, {"put_and_get", put_and_get}, {"many_small", many_small}, {"waiting", waiting}, {"batches", batches},
-		{"names_and_changes", names_and_changes}, {"ranges", ranges}, {"strict", strict}, {"after_close", after_close},
+		{"long_names", long_names}, {"names_and_changes", names_and_changes}, {"ranges", ranges}, {"strict", strict},
+		{"after_close", after_close},
 		{"watching", watching}, {"threads", threads}, {"forked", forked}, {"over_and_over", over_and_over}, {"poll_loop", poll_loop}, {"bad_arguments", bad_arguments},
 	};
 	return run_tests("test_store", tests, sizeof tests / sizeof *tests, daemon_dies);

@@ -14,6 +14,7 @@ HEADER = struct.Struct("<IHHQ")
 MAX_PAYLOAD = 1 << 20
 MAX_META = 4096
 MAX_WAIT_MS = 0xFFFFFFFF
+MAX_NAME_BYTES = 255
 MAX_LABELS, MAX_LABEL_BYTES = 16, 128
 MAX_WANTED = 2048
 MAX_READ = 1 << 20
@@ -55,10 +56,10 @@ def frame(kind: int, request: int, payload: bytes) -> bytes:
 
 
 def str16(text: str) -> bytes:
-    """A text with its length in 16 bits."""
+    """A text with its length in 16 bits. Raises Invalid if it is longer than any name or prefix may be."""
     raw = text.encode("utf-8")
     if len(raw) > 0xFFFF:
-        raise Protocol("text of %d bytes exceeds 65535" % len(raw))
+        raise Invalid("a name of %d bytes: names have at most %d" % (len(raw), MAX_NAME_BYTES))
     return _U16.pack(len(raw)) + raw
 
 

@@ -122,6 +122,12 @@ class Store(WithDaemon):
         self.assertIn("n", [o.name for o in self.store.list()])
         self.store.delete("n")
 
+    def test_names_that_are_too_long(self):
+        for n in (256, 300, 70000):
+            for ask in self.store.get, self.store.stat, self.store.delete, self.store.checksum:
+                with self.assertRaisesRegex(tendril.Invalid, "names have at most 255"):
+                    ask("n" * n)
+
     def test_unsealed_is_not_visible(self):
         draft = self.store.create(10, "draft")
         with tendril.connect(self.daemon.socket) as other:
