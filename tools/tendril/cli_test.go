@@ -70,7 +70,7 @@ type node struct {
 	socket  string
 	env     []string
 	process *exec.Cmd
-	log     bytes.Buffer
+	log     sharedBuffer
 	ended   chan struct{}
 }
 
