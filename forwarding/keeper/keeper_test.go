@@ -542,7 +542,7 @@ const step = 4
 
 // failing runs a life in a new keeper, which it leaves running, the call-th call of the driver failing with code; 0:
 // none. It gives the driver's calls, and what it kept. Where that cannot be had, the keeper has ended.
-func (r *rig) failing(data []byte, call int, code string) (err error, calls, kept int) {
+func (r *rig) failing(data []byte, call int, code string) (calls, kept int, err error) {
 	r.t.Helper()
 	r.start(Options{PinBytes: 64 << 20})
 	r.used() // the contexts, which stay
@@ -553,7 +553,7 @@ func (r *rig) failing(data []byte, call int, code string) (err error, calls, kep
 	err = r.life(data)
 	now, left := r.settled()
 	r.t.Setenv("FAKE_CUDA_FAIL", "")
-	return err, now - base, left - before
+	return now - base, left - before, err
 }
 
 // TestEveryCallOfTheDriverFails: each call fails once, with an error that does not last: that is one request's error,
@@ -564,13 +564,13 @@ func TestEveryCallOfTheDriverFails(t *testing.T) {
 	for first, peers := range []string{"1", "0"} {
 		r := begin(t)
 		t.Setenv("FAKE_CUDA_PEERS", peers)
-		err, calls, stays := r.failing(data, 0, "") // what stays is the staging memory and its queues
+		calls, stays, err := r.failing(data, 0, "") // what stays is the staging memory and its queues
 		if err := errors.Join(err, r.end()); err != nil || calls < 60 {
 			t.Fatalf("%d calls, %v", calls, err)
 		}
 		failed := 0
 		for i := 1 + first; i <= calls; i += step {
-			err, _, kept := r.failing(data, i, "800")
+			_, kept, err := r.failing(data, i, "800")
 			if err != nil {
 				failed++
 			}
@@ -600,12 +600,12 @@ func TestEveryCallOfTheDriverFails(t *testing.T) {
 func TestAnErrorThatLastsEndsTheKeeper(t *testing.T) {
 	r := begin(t)
 	data := pattern(2<<20 + 123)
-	err, calls, _ := r.failing(data, 0, "")
+	calls, _, err := r.failing(data, 0, "")
 	if err := errors.Join(err, r.end()); err != nil {
 		t.Fatal(err)
 	}
 	for i := 1; i <= calls; i += step {
-		err, _, _ := r.failing(data, i, "700")
+		_, _, err := r.failing(data, i, "700")
 		if ended := r.end(); ended == nil || !strings.Contains(ended.Error(), "CUDA_ERROR_ILLEGAL_ADDRESS") {
 			t.Errorf("call %d of %d: %v, and the keeper ended with %v", i, calls, err, ended)
 		}

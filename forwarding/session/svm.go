@@ -121,6 +121,12 @@ func (c *Context) inSVM(ptr api.HostPtr, n uint64) (b *Buffer, off uint64, ok bo
 	return p.root, p.off + off, true
 }
 
+// startsInSVM says whether an address is a byte of an allocation of the context's.
+func (c *Context) startsInSVM(ptr api.HostPtr) bool {
+	_, _, ok := c.inSVM(ptr, 1)
+	return ok
+}
+
 // EnqueueSVMFree is clEnqueueSVMFree (§5.6.1). call frees, in its turn among the program's callbacks; nil: we do.
 func (d *Driver) EnqueueSVMFree(queue uintptr, pointers []uintptr, call func(), w api.Waits) (uintptr, api.Status) {
 	q, status := d.svmQueue(queue)
@@ -165,6 +171,9 @@ func (d *Driver) EnqueueSVMMemcpy(queue uintptr, blocking bool, dst, src api.Hos
 	if dst.Nil() || src.Nil() {
 		return 0, cl.INVALID_VALUE
 	}
+	if size > maxHostBytes {
+		return 0, cl.INVALID_VALUE
+	}
 	if from, to := src.Address(), dst.Address(); from < to+uintptr(size) && to < from+uintptr(size) {
 		return 0, cl.MEM_COPY_OVERLAP
 	}
@@ -174,6 +183,8 @@ func (d *Driver) EnqueueSVMMemcpy(queue uintptr, blocking bool, dst, src api.Hos
 	switch {
 	case size == 0:
 		return d.mark(queue, kind, w)
+	case !fromSVM && q.ctx.startsInSVM(src), !toSVM && q.ctx.startsInSVM(dst):
+		return 0, cl.INVALID_VALUE // beyond the allocation
 	case fromSVM && toSVM:
 		return d.blockOn(blocking, w, func(w api.Waits) (uintptr, api.Status) {
 			return d.copy(q, kind, from, to, fromOff, toOff, size, w)
@@ -299,7 +310,8 @@ func (d *Driver) SetKernelArgSVM(h uintptr, index uint32, ptr api.HostPtr) api.S
 	if index >= uint32(k.args.Len()) {
 		return cl.INVALID_ARG_INDEX
 	}
-	if known := k.facts.Sizes[index]; !known.Global && !known.Guessed {
+	known := k.facts.Sizes[index]
+	if may := known.Guessed && (known.Bytes == 8 || known.Bytes == 0 && !known.Value); !known.Global && !may {
 		return cl.INVALID_ARG_VALUE
 	}
 	var a kernelargs.Value

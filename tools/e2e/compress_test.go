@@ -56,31 +56,42 @@ func TestSlowLinkIsCompressed(t *testing.T) {
 		}
 	})
 	t.Run("status", func(t *testing.T) {
-		cmd := n.Command(t.Context(), "run", "--server", at, "--", program)
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
+		var m clwire.Moved
+		for range 4 { // a sender without a processor at its first looks finds packing slower than the link
+			m = statusOfMoved(t, n, at, program)
+			if m.TakenWire < m.Taken && m.SentWire < m.Sent {
+				return
+			}
 		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		watch := rig.WatchOver(cmd, limit)
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "moved\n" {
-			t.Errorf("it says %q, %v", line, err)
-		}
-		m := movedOf(t, n)
-		if m.TakenWire >= m.Taken || m.SentWire >= m.Sent {
-			t.Errorf("%+v", m)
-		}
-		in.Close()
-		if err := errors.Join(cmd.Wait(), watch.End()); err != nil {
-			t.Error(err)
-		}
+		t.Errorf("%+v", m)
 	})
+}
+
+// statusOfMoved runs the program, and gives what the status says of its worker.
+func statusOfMoved(t *testing.T, n *rig.Node, at, program string) clwire.Moved {
+	t.Helper()
+	cmd := n.Command(t.Context(), "run", "--server", at, "--", program)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	watch := rig.WatchOver(cmd, limit)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "moved\n" {
+		t.Errorf("it says %q, %v", line, err)
+	}
+	m := movedOf(t, n)
+	in.Close()
+	if err := errors.Join(cmd.Wait(), watch.End()); err != nil {
+		t.Error(err)
+	}
+	return m
 }
 
 // movedOf waits until the daemon knows all that a worker moved.
