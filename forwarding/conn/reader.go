@@ -182,32 +182,39 @@ func (r *reader) waitUnhurried(c *Completion) bool {
 // wait returns true when c is done, false when the worker died before c was registered. It polls for spin.
 func (r *reader) wait(c *Completion, spin time.Duration) bool {
 	if c.Done() {
+		r.c.course.Forget()
 		return true
 	}
 	r.waiting.Add(1)
 	if !r.c.dead.Load() {
 		r.c.link.Awake()
-		if !r.spin(c, r.foreseen(c, spin)) {
+		switch {
+		case r.spin(c, min(r.worthwhile(spin), forecast.FirstLook)):
+			r.missed.Store(0)
+			r.c.course.Forget()
+		case r.spin(c, r.foreseen(c, spin)):
+			r.missed.Store(0)
+			r.c.course.Ended()
+		default:
 			r.missed.Add(1)
 			r.sleep(c)
-		} else {
-			r.missed.Store(0)
+			r.c.course.Ended()
 		}
 	}
 	r.leave()
 	r.c.AwaitSettled()
-	r.c.course.Ended()
 	return c.Done()
 }
 
-// foreseen sleeps until shortly before the end, if that is foreseen, and says how long to poll then.
+// foreseen sleeps until shortly before the end, if that is foreseen, and says how long to poll then, behind the first
+// look.
 func (r *reader) foreseen(c *Completion, spin time.Duration) time.Duration {
-	if spin <= 0 || runtime.NumCPU() == 1 {
-		return r.worthwhile(spin)
+	var plan forecast.Plan
+	if spin > 0 && runtime.NumCPU() > 1 {
+		plan = r.c.course.Expect()
 	}
-	plan := r.c.course.Expect()
 	if plan == (forecast.Plan{}) {
-		return r.worthwhile(spin)
+		return r.worthwhile(spin) - forecast.FirstLook
 	}
 	if plan.Sleep > 0 && r.sleeper.TryLock() {
 		until := time.Now().Add(plan.Sleep)

@@ -21,6 +21,9 @@ const (
 	mostMargin  = 400 * time.Microsecond // whose end is less sure is not foreseen
 	mostLate    = 300 * time.Microsecond // of a timer; a machine on which timers are later is too busy for it
 	longest     = 10 * time.Second       // whoever waits longer does not notice
+
+	// FirstLook is how long who waits polls before he asks what is foreseen: a short wait would notice what that costs.
+	FirstLook = 20 * time.Microsecond
 )
 
 // entries is how many keys are kept; a newer one takes an older one's place.
@@ -44,19 +47,22 @@ func (s *spread) add(x time.Duration) {
 // Course is what one connection sends and waits for. The zero value knows nothing.
 type Course struct {
 	mu    sync.Mutex
-	key   uint64    // of the commands so far; 0: none
-	began time.Time // when the first of them was sent
-	slept bool      // through its end: the answer was heard of late
-	late  spread    // of timers
+	key   uint64        // of the commands so far; 0: none
+	began time.Duration // when the first of them was sent
+	slept bool          // through its end: the answer was heard of late
+	late  spread        // of timers
 	book  [entries]entry
-	clock func() time.Time // of tests; nil: time.Now
+	clock func() time.Duration // of tests
 }
 
-func (c *Course) now() time.Time {
+// origin is what times are counted from: that asks for one clock, time.Now for two.
+var origin = time.Now()
+
+func (c *Course) now() time.Duration {
 	if c.clock != nil {
 		return c.clock()
 	}
-	return time.Now()
+	return time.Since(origin)
 }
 
 // Plan is when to do what, from now on. The zero Plan is that nothing is foreseen.
@@ -85,6 +91,10 @@ func (c *Course) Expect() Plan {
 	defer c.mu.Unlock()
 	e := &c.book[c.key%entries]
 	late := c.late.mean + 2*c.late.dev
+	if late > mostLate { // nobody sleeps by a plan now, and learns that timers are better: it is forgotten bit by bit
+		c.late.mean -= c.late.mean / 32
+		c.late.dev -= c.late.dev / 32
+	}
 	if c.key == 0 || e.key != c.key || e.seen < leastSeen || e.took.mean > longest || late > mostLate {
 		return Plan{}
 	}
@@ -92,7 +102,7 @@ func (c *Course) Expect() Plan {
 	if margin > mostMargin || margin > leastMargin+e.took.mean/4 {
 		return Plan{}
 	}
-	left := e.took.mean - c.now().Sub(c.began)
+	left := e.took.mean - (c.now() - c.began)
 	if left < -2*margin {
 		return Plan{} // it should have come
 	}
@@ -106,7 +116,7 @@ func (c *Course) Expect() Plan {
 func (c *Course) Late(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.late.add(by)
+	c.late.add(min(by, mostLate)) // one that had no processor for long is not what is usual
 }
 
 // Overslept says that a sleeper was woken by the answer, which had to wait for that.
@@ -116,6 +126,13 @@ func (c *Course) Overslept() {
 	c.slept = true
 }
 
+// Forget says that what was waited for came so soon that there is nothing to foresee: the next command begins anew.
+func (c *Course) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.key, c.slept = 0, false
+}
+
 // Ended says that what was waited for has come: the next command begins anew.
 func (c *Course) Ended() {
 	c.mu.Lock()
@@ -123,7 +140,7 @@ func (c *Course) Ended() {
 	if c.key == 0 {
 		return
 	}
-	took := c.now().Sub(c.began)
+	took := c.now() - c.began
 	if c.slept { // as long as a wake-up takes: about as long as timers are late
 		took = max(took-c.late.mean-leastMargin, 0)
 	}

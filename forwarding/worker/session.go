@@ -168,8 +168,18 @@ func (s *session) idle() error {
 	if f := s.failed.Load(); f != nil {
 		return *f
 	}
-	spin := s.spin
+	planned := false
+	look := func() bool {
+		waits := s.engine.Poll()
+		s.runDue()
+		return !s.link.Empty() || planned && !waits // who was answered soon has more to do: that is polled for anew
+	}
+	if s.poller.Spin(min(s.spin, forecast.FirstLook), look) {
+		return nil
+	}
+	spin := s.spin - forecast.FirstLook
 	if plan := s.expect(); plan != (forecast.Plan{}) {
+		planned = true
 		if plan.Sleep > 0 {
 			until := time.Now().Add(plan.Sleep)
 			if err := s.rest(plan.Sleep); err != nil || !s.link.Empty() {
@@ -179,11 +189,7 @@ func (s *session) idle() error {
 		}
 		spin = max(spin, plan.Poll)
 	}
-	if s.poller.Spin(spin, func() bool {
-		s.engine.Poll()
-		s.runDue()
-		return !s.link.Empty()
-	}) {
+	if s.poller.Spin(spin, look) {
 		return nil
 	}
 	return s.rest(-1)
