@@ -118,12 +118,12 @@ func (c *Conn) Send(m clwire.Message, flags uint16, request uint64) error {
 func (c *Conn) foretell(m clwire.Message) {
 	switch m := m.(type) {
 	case *clwire.NDRange:
-		c.course.Note(uint64(m.Type())|m.Kernel<<16, m.Global[0]^m.Global[1]<<20^m.Global[2]<<40)
+		c.course.Launch(m.Kernel, m.Global)
 	case interface {
 		clwire.Message
 		Head() *clwire.Cmd
 	}:
-		c.course.Note(uint64(m.Type()), 0)
+		c.course.Command(uint16(m.Type()))
 	}
 }
 

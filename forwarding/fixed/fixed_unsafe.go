@@ -18,8 +18,9 @@ var ErrTaken = errors.New("the address is taken")
 // Round is n in whole pages, in bytes.
 func Round(n uint64) uint64 { return (n + Align - 1) / Align * Align }
 
-// Where Pick looks: below the area from which the kernel gives out addresses (mmap_base, at the top of 47 bits), above
-// the heaps of Go (0xc0_0000_0000 on) and of programs (0x55…), and outside the shadows of the sanitizers.
+// Where Pick looks: far from the area from which the kernel gives out addresses (mmap_base, at the top of 47 bits),
+// from the heaps of programs (0x55…) and from the shadows of the sanitizers. Go may have put a heap there (since 1.26
+// it chooses their place at random): what is taken is never mapped over, and the next address is tried.
 const (
 	pickFrom = 0x1000_0000_0000
 	pickTo   = 0x5000_0000_0000
@@ -65,7 +66,7 @@ func At(at uintptr, n uint64) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n)
 }
 
-// Address is where mem lies.
+// Address is where mem lies, which is outside Go's heap or pinned.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
 // Fresh makes reserved memory usable. It is zero.

@@ -71,8 +71,16 @@ type Plan struct {
 	Poll  time.Duration // for so long behind it the answer may come
 }
 
-// Note takes down a command: what it is, and what its time depends on.
-func (c *Course) Note(kind, of uint64) {
+// Launch takes down the launch of a kernel with so many work-items in each dimension.
+func (c *Course) Launch(kernel uint64, items [3]uint64) {
+	c.note(kernel, items[0]^items[1]<<20^items[2]<<40)
+}
+
+// Command takes down another command, of a kind.
+func (c *Course) Command(kind uint16) { c.note(uint64(kind), 0) }
+
+// note takes down a command: what it is, and what its time depends on.
+func (c *Course) note(kind, of uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.key == 0 {

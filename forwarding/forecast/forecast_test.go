@@ -20,7 +20,7 @@ func newRig(t *testing.T) *rig {
 
 // step is one round of a program: a command, and the answer after a while.
 func (r *rig) step(kind uint64, took time.Duration) (p Plan) {
-	r.Note(kind, 1)
+	r.note(kind, 1)
 	r.now += 5 * time.Microsecond
 	p = r.Expect()
 	r.now += took - 5*time.Microsecond
@@ -83,7 +83,7 @@ func TestOthersCommandsAreOthers(t *testing.T) {
 	}
 	for _, other := range [][][2]uint64{{{7, 2}}, {{8, 1}}, {{7, 1}, {7, 1}}, {{1, 7}}} {
 		for _, n := range other {
-			r.Note(n[0], n[1])
+			r.note(n[0], n[1])
 		}
 		if p := r.Expect(); p != (Plan{}) {
 			t.Errorf("%v: %+v", other, p)
@@ -135,7 +135,7 @@ func TestOverdue(t *testing.T) {
 	for range 10 {
 		r.step(7, time.Millisecond)
 	}
-	r.Note(7, 1)
+	r.note(7, 1)
 	r.now += 2 * time.Millisecond
 	if p := r.Expect(); p != (Plan{}) {
 		t.Errorf("%+v", p)
@@ -146,7 +146,7 @@ func BenchmarkStep(b *testing.B) {
 	var c Course
 	b.ReportAllocs()
 	for b.Loop() {
-		c.Note(1, 2)
+		c.note(1, 2)
 		c.Expect()
 		c.Ended()
 	}
@@ -155,6 +155,6 @@ func BenchmarkStep(b *testing.B) {
 func BenchmarkNote(b *testing.B) {
 	var c Course
 	for b.Loop() {
-		c.Note(1, 2)
+		c.note(1, 2)
 	}
 }

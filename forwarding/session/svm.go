@@ -43,8 +43,8 @@ func (c *Context) checkSVM(flags, size uint64, align uint32) bool {
 		flags&cl.MEM_SVM_ATOMICS != 0 && flags&cl.MEM_SVM_FINE_GRAIN_BUFFER == 0,
 		flags&cl.MEM_SVM_FINE_GRAIN_BUFFER != 0 && can&cl.DEVICE_SVM_FINE_GRAIN_BUFFER == 0,
 		flags&cl.MEM_SVM_ATOMICS != 0 && can&cl.DEVICE_SVM_ATOMICS == 0,
-		size == 0, size > c.maxAlloc(), size > clwire.MaxSVM, align&(align-1) != 0, align > fixed.Align,
-		c.InPlace && align > svm.Align: // others' drivers judge it
+		size == 0, size > c.maxAlloc(), size > clwire.MaxSVM, align&(align-1) != 0, align > clwire.SVMAlign,
+		c.InPlace && align > clwire.SVMTypeAlign: // others' drivers judge it
 		return false
 	}
 	return true
@@ -73,7 +73,7 @@ func (p *svmPart) address() uintptr { return fixed.Address(p.root.svm) + uintptr
 // takeSVM gives an allocation memory: small ones a part of what several share.
 func (c *Context) takeSVM(flags, size uint64, align uint32) (svmPart, error) {
 	kind := flags &^ memAccess
-	if size < svm.SmallBytes && align <= svm.Align && c.maxAlloc() >= svm.ArenaBytes {
+	if size < svm.SmallBytes && align <= clwire.SVMTypeAlign && c.maxAlloc() >= svm.ArenaBytes {
 		if root, off, ok := c.arenas.Take(kind, size); ok {
 			return svmPart{root, off, size}, nil
 		}

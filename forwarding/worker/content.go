@@ -5,6 +5,7 @@ package worker
 import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 )
 
@@ -70,7 +71,7 @@ func (o *bulkOp) readContent() (uint64, opencl.Status) {
 	}
 	i := <-p.free
 	defer func() { p.free <- i }()
-	e, status := q.Transfer(true, o.content.native, 0, contentBytes, addressOf(p.slot(i)), opencl.After{Want: true})
+	e, status := q.Transfer(true, o.content.native, 0, contentBytes, fixed.Address(p.slot(i)), opencl.After{Want: true})
 	q.Flush()
 	if status = waitFor(e, status); status != cl.SUCCESS {
 		return 0, status

@@ -13,6 +13,3 @@ import (
 func asEvents(h []engine.Native) []opencl.Event {
 	return unsafe.Slice((*opencl.Event)(unsafe.SliceData(h)), len(h))
 }
-
-// addressOf is the address of memory outside Go's heap, or of pinned memory.
-func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -11,6 +11,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
@@ -27,6 +28,7 @@ func (s *session) createContext(h clwire.Header, m *clwire.CreateContext) error 
 		return fmt.Errorf("%w: a context without devices", errRecord)
 	}
 	c := &clContext{devices: append([]uint32(nil), m.Devices...)}
+	c.refs.Store(1)
 	c.native, c.status = s.platform.CreateContext(devices)
 	s.objects[m.ID] = c
 	s.outcome(h, m.ID, c.status, "clCreateContext")
@@ -173,7 +175,7 @@ func (s *session) inPlaceBuffer(b *buffer, m *clwire.CreateBuffer) error {
 			return nil
 		}
 		b.native, b.status = b.context.native.CreateBuffer(cl.MEM_READ_ONLY|cl.MEM_COPY_HOST_PTR, b.size,
-			addressOf(seg.mem)+uintptr(m.Offset))
+			fixed.Address(seg.mem)+uintptr(m.Offset))
 		return nil
 	}
 	s.layOver(b, m.Flags, seg, m.Offset)
@@ -231,7 +233,7 @@ const storeAlign = 128
 // layOver makes the native buffer over memory in place.
 func (s *session) layOver(b *buffer, flags uint64, seg *segment, at uint64) {
 	b.native, b.status = b.context.native.CreateBuffer(flags&accessFlags|cl.MEM_USE_HOST_PTR, b.size,
-		addressOf(seg.mem)+uintptr(at))
+		fixed.Address(seg.mem)+uintptr(at))
 	if b.status == cl.SUCCESS {
 		b.seg, b.at = seg, at
 		seg.refs.Add(1)

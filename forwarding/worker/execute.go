@@ -24,7 +24,7 @@ func (s *session) ndrange(h clwire.Header, m *clwire.NDRange) error {
 	if err := s.launch.load(s, k, m); err != nil {
 		return err
 	}
-	s.course.Note(m.Kernel, m.Global[0]^m.Global[1]<<20^m.Global[2]<<40)
+	s.course.Launch(m.Kernel, m.Global)
 	return s.enqueue(h, engine.KindTask, &m.Cmd, &s.launch, k.gate, 0)
 }
 
@@ -40,7 +40,7 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 		}
 	}
 	if h.Type != clwire.TypeNDRange { // that was noted with its size
-		s.course.Note(uint64(h.Type), 0)
+		s.course.Command(uint16(h.Type))
 	}
 	t = s.traced(h, kind, m, t, op)
 	c := &s.scratch.command
@@ -174,9 +174,7 @@ func (s *session) release(id uint64) {
 			s.bulk.staging.forget(o)
 		}
 		s.peers.forget(o)
-		if o.native != 0 {
-			o.native.Release()
-		}
+		o.unref()
 	}
 	delete(s.objects, id)
 }

@@ -7,6 +7,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 )
 
@@ -86,7 +87,7 @@ func (s *session) writeImageTask(m *clwire.WriteImageInline) (*memTask, error) {
 	t.finished = func(int32) { pinner.Unpin() }
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		row, slice := image.densePitches(&at)
-		return q.TransferImage(false, image.native, &at, row, slice, addressOf(data), a)
+		return q.TransferImage(false, image.native, &at, row, slice, fixed.Address(data), a)
 	}
 	return t.hold(), nil
 }
@@ -105,7 +106,7 @@ func (s *session) transferImage(t *memTask, m *clwire.Transfer, image *buffer, s
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		s.stage(seg, image, q)
 		row, slice := image.densePitches(&at)
-		return q.TransferImage(read, image.native, &at, row, slice, addressOf(seg.mem)+uintptr(offset), a)
+		return q.TransferImage(read, image.native, &at, row, slice, fixed.Address(seg.mem)+uintptr(offset), a)
 	}
 }
 

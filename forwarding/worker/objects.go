@@ -12,6 +12,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
@@ -24,6 +25,13 @@ type clContext struct {
 	native  opencl.Context
 	status  opencl.Status
 	devices []uint32 // indices in the platform
+	refs    atomic.Int32
+}
+
+func (c *clContext) unref() {
+	if c.refs.Add(-1) == 0 && c.native != 0 {
+		c.native.Release()
+	}
 }
 
 type clQueue struct {
@@ -133,9 +141,9 @@ func (s *segment) pinFor(c *clContext, q opencl.Queue) {
 	}
 	var p pin
 	n := uint64(len(s.mem))
-	m, status := c.native.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, n, addressOf(s.mem))
+	m, status := c.native.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, n, fixed.Address(s.mem))
 	if status == cl.SUCCESS {
-		if at, status := q.Map(m, n); status == cl.SUCCESS && at == addressOf(s.mem) {
+		if at, status := q.Map(m, n); status == cl.SUCCESS && at == fixed.Address(s.mem) {
 			p.native = m
 		} else {
 			m.Release()

@@ -14,6 +14,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 )
 
@@ -191,7 +192,7 @@ func fill(p opencl.Platform, d opencl.Device, mem []byte) error {
 		return s.Err("clCreateCommandQueue")
 	}
 	defer q.Release()
-	m, s := c.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, uint64(len(mem)), addressOf(mem))
+	m, s := c.CreateBuffer(cl.MEM_READ_WRITE|cl.MEM_USE_HOST_PTR, uint64(len(mem)), fixed.Address(mem))
 	if s != cl.SUCCESS {
 		return s.Err("clCreateBuffer with CL_MEM_USE_HOST_PTR")
 	}

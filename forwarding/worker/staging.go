@@ -9,6 +9,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
 )
@@ -120,7 +121,7 @@ func (p *staging) forget(c *clContext) {
 // transfer moves a dense range between a slot's memory and the device, and returns the event of its last part.
 func (o *bulkOp) transfer(q opencl.Queue, read bool, from, n uint64, mem []byte, a opencl.After) (opencl.Event,
 	opencl.Status) {
-	host := addressOf(mem)
+	host := fixed.Address(mem)
 	if o.buffer.image != nil {
 		return o.transferImage(q, read, from, n, host)
 	}

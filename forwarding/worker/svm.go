@@ -102,7 +102,7 @@ func (s *session) svmAt(m *clwire.CreateSVM, fill func(mem []byte) error) (*segm
 	if err != nil {
 		return nil, cl.OUT_OF_HOST_MEMORY
 	}
-	return s.svmSegment(mem, addressOf(mem), func() { fixed.Release(mem) }), cl.SUCCESS
+	return s.svmSegment(mem, fixed.Address(mem), func() { fixed.Release(mem) }), cl.SUCCESS
 }
 
 // driverSVM is held while a driver makes or frees shared virtual memory. NVIDIA's (580) refuses an allocation while
@@ -113,7 +113,8 @@ var driverSVM sync.Mutex
 func (s *session) svmOfDriver(b *buffer, m *clwire.CreateSVM) uintptr {
 	driverSVM.Lock()
 	defer driverSVM.Unlock()
-	native := b.context.native
+	c := b.context
+	native := c.native
 	given := native.SVMAlloc(m.Flags, m.Size, m.Align)
 	at := given
 	if at%clwire.SVMAlign != 0 {
@@ -125,7 +126,9 @@ func (s *session) svmOfDriver(b *buffer, m *clwire.CreateSVM) uintptr {
 		b.status = cl.MEM_OBJECT_ALLOCATION_FAILURE
 		return 0
 	}
+	c.refs.Add(1)
 	b.svm = s.svmSegment(nil, at, func() {
+		defer c.unref()
 		driverSVM.Lock()
 		defer driverSVM.Unlock()
 		native.SVMFree(given)

@@ -81,6 +81,36 @@ func TestSharedVirtualMemory(t *testing.T) {
 	}
 }
 
+// TestContextOutlivesItsSVM: a driver's shared virtual memory is freed in its context, which is released no sooner.
+func TestContextOutlivesItsSVM(t *testing.T) {
+	s, stop := fuzzSession(t)
+	defer stop()
+	s.inPlace = false
+	do := func(m clwire.Message) {
+		t.Helper()
+		if err := s.execute(clwire.Header{Type: m.Type(), Request: 1}, m.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(&clwire.CreateContext{ID: 21, Devices: []uint32{0}})
+	do(&clwire.CreateSVM{ID: 22, Context: 21, Size: 4096, Address: uint64(fixed.Pick(4096))})
+	c := s.objects[21].(*clContext)
+	if s.objects[22].(*buffer).svm == nil {
+		t.Skip("the driver has no shared virtual memory")
+	}
+	driverSVM.Lock()
+	do(&clwire.Release{ID: 22})
+	do(&clwire.Release{ID: 21})
+	if n := c.refs.Load(); n != 1 {
+		t.Errorf("%d references while the memory is being freed", n)
+	}
+	driverSVM.Unlock()
+	s.work.Wait()
+	if n := c.refs.Load(); n != 0 {
+		t.Errorf("%d references when it is freed", n)
+	}
+}
+
 // view is what this process, which is the worker's too, has at an address: nothing if it can be reserved.
 func (f *fixture) view(at, size uint64) ([]byte, bool) {
 	mem, err := fixed.Reserve(uintptr(at), size)

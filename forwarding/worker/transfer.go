@@ -8,6 +8,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
@@ -151,7 +152,7 @@ func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 		t.now = func() { copy(b.bytes()[offset:offset+size], data) }
 	}
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
-		return q.Transfer(false, b.native, offset, size, addressOf(data), a)
+		return q.Transfer(false, b.native, offset, size, fixed.Address(data), a)
 	}
 	return t.hold(), nil
 }
@@ -185,7 +186,7 @@ func (s *session) transferTask(m *clwire.Transfer) (*memTask, error) {
 		}
 		t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 			s.stage(seg, b, q)
-			return q.Transfer(read, b.native, offset, size, addressOf(seg.mem)+uintptr(at), a)
+			return q.Transfer(read, b.native, offset, size, fixed.Address(seg.mem)+uintptr(at), a)
 		}
 	}
 	seg.refs.Add(1)
@@ -207,7 +208,7 @@ func (s *session) transferRect(t *memTask, m *clwire.Transfer, b *buffer, seg *s
 	}
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		s.stage(seg, b, q)
-		return q.TransferRect(read, b.native, &side, &dense, &region, addressOf(seg.mem)+uintptr(at), a)
+		return q.TransferRect(read, b.native, &side, &dense, &region, fixed.Address(seg.mem)+uintptr(at), a)
 	}
 }
 

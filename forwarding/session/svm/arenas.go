@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"tendril/forwarding/clwire"
 	"tendril/store/alloc"
 )
 
@@ -26,7 +27,7 @@ type arena[T comparable] struct {
 	ranges *alloc.Ranges
 }
 
-// Take gives n bytes of an arena of a kind, aligned to 128; false: none has room.
+// Take gives n bytes of an arena of a kind, aligned to clwire.SVMTypeAlign; false: none has room.
 func (a *Arenas[T]) Take(kind, n uint64) (what T, off uint64, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,20 +35,17 @@ func (a *Arenas[T]) Take(kind, n uint64) (what T, off uint64, ok bool) {
 		if one.kind != kind {
 			continue
 		}
-		if off, ok := one.ranges.Alloc(n, Align); ok {
+		if off, ok := one.ranges.Alloc(n, clwire.SVMTypeAlign); ok {
 			return one.what, off, true
 		}
 	}
 	return what, 0, false
 }
 
-// Align is what parts are aligned to, in bytes: the largest data type of OpenCL C.
-const Align = 128
-
 // Add makes an arena of an allocation of ArenaBytes, and gives its first n bytes, which are at offset 0.
 func (a *Arenas[T]) Add(kind uint64, what T, n uint64) {
 	ranges := alloc.New(ArenaBytes)
-	ranges.Alloc(n, Align) // it is empty: there is room, at its beginning
+	ranges.Alloc(n, clwire.SVMTypeAlign) // it is empty: there is room, at its beginning
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.list = append(a.list, arena[T]{kind, what, ranges})

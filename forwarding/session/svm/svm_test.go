@@ -3,6 +3,8 @@ package svm
 import (
 	"math/rand/v2"
 	"testing"
+
+	"tendril/forwarding/clwire"
 )
 
 func TestFind(t *testing.T) {
@@ -84,7 +86,7 @@ func TestArenas(t *testing.T) {
 		if !ok {
 			break
 		}
-		if what != "one" || off%Align != 0 || off+SmallBytes-1 > ArenaBytes {
+		if what != "one" || off%clwire.SVMTypeAlign != 0 || off+SmallBytes-1 > ArenaBytes {
 			t.Fatalf("%q at %d", what, off)
 		}
 		for _, p := range taken {
