@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tendril/forwarding/clwire"
+	"tendril/tools/e2e/await"
 	"tendril/tools/e2e/loopback"
 )
 
@@ -359,10 +360,11 @@ func TestStreamWithoutConnectionIsBounded(t *testing.T) {
 	stop()
 }
 
-// Two may sleep in Block at a time. Each hears of the next connection, whoever of them hears of it first.
+// Two may sleep in Block at a time. Each hears of the next connection, whoever of them hears of it first. Who begins to
+// sleep when it is there already sleeps on it, and hears of the record that comes by it.
 func TestAllWhoSleepHearOfTheNextConnection(t *testing.T) {
 	x := newCutter(t, false)
-	client, _, stop := x.streams(func() int64 { return 0 })
+	client, worker, stop := x.streams(func() int64 { return 0 })
 	defer stop()
 	inside := func() int {
 		client.parking.Lock()
@@ -383,6 +385,10 @@ func TestAllWhoSleepHearOfTheNextConnection(t *testing.T) {
 				}
 			})
 		}
+		await.Until(t, "the next connection", func() bool { return !client.Lost() })
+		if err := worker.Send(&clwire.Flush{Queue: 1}, clwire.FlagUrgent, 0); err != nil {
+			t.Fatal(err)
+		}
 		awake := make(chan struct{})
 		go func() { asleep.Wait(); close(awake) }()
 		select {
@@ -390,6 +396,7 @@ func TestAllWhoSleepHearOfTheNextConnection(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatalf("round %d: %d still sleep on a connection that is gone", round, inside())
 		}
+		next(t, client)
 	}
 }
 

@@ -222,11 +222,12 @@ static int forked(int (*step)(void)) {
 static int own_session(void) { return setsid() >= 0; }
 static int own_group(void) { return setpgid(0, 0) == 0; }
 
-// stay leaves a process behind whose parent is gone; the test counts those of its name.
+// stay leaves a process behind whose parent is gone; the test counts those of its name, which it has from its first
+// moment.
 static int stay(void) {
+    prctl(PR_SET_NAME, target("name"), 0, 0, 0);
     if (fork() != 0) return 1;
     setsid();
-    prctl(PR_SET_NAME, target("name"), 0, 0, 0);
     for (;;) pause();
 }
 
