@@ -29,7 +29,7 @@ from .client import Client, connect
 from .cuda import CudaArray
 from .errors import (
     Aborted, Busy, Disconnected, Ended, Exists, Full, Internal, Invalid, Limit, NoDevice, NotFound, NotSealed,
-    Permission, Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unsupported, Version,
+    Permission, Protocol, Quota, Sealed, Storage, TendrilError, Timeout, Unstorable, Unsupported, Version,
 )
 from .faults import explain_faults, explain_if_asked
 from .objects import CudaDraft, CudaObject, Draft, Info, Object, ObjectID, Part, Tree
@@ -42,7 +42,7 @@ __all__ = [
     "Aborted", "Busy", "Client", "CudaArray", "CudaDraft", "CudaObject", "Disconnected", "Draft", "Ended", "Event",
     "Exists", "Frame", "Full", "Info", "Internal", "Invalid", "Limit", "NoDevice", "NotFound", "NotSealed", "Object",
     "ObjectID", "Part", "Permission", "Protocol", "Quota", "Reader", "Sealed", "Storage", "TendrilError", "Timeout",
-    "Tree", "Unsupported", "Version", "Watch", "Writer", "connect", "explain_faults",
+    "Tree", "Unstorable", "Unsupported", "Version", "Watch", "Writer", "connect", "explain_faults",
 ]
 
 explain_if_asked()

@@ -6,25 +6,107 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
-from .errors import Invalid
+from .errors import Invalid, Unstorable
 
 _MAX_DIMENSIONS = 32
+_format: Any = np.lib.format  # it has no types
 
 
 def describe(array: "np.ndarray[Any, Any]") -> Dict[str, Any]:
-    """The metadata of an array: dtype, shape, and strides in elements. Raises Invalid for a dtype with objects."""
-    dtype = _plain(array.dtype)
-    return {
-        "dtype": dtype.str,
-        "shape": list(array.shape),
-        "strides": [s // dtype.itemsize if dtype.itemsize else 0 for s in array.strides],
-    }
+    """The metadata of an array: dtype, shape, and strides in elements; fields of a structured dtype.
+
+    Raises Unstorable for a dtype that its text does not describe whole.
+    """
+    told = _told(array.dtype)
+    size = array.dtype.itemsize
+    told["shape"] = list(array.shape)
+    told["strides"] = [s // size if size else 0 for s in array.strides]
+    return told
 
 
-def _plain(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
-    if dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None or dtype.itemsize == 0:
-        raise Invalid("dtype %s has objects, fields or subarrays: store a view with a plain dtype" % dtype)
+def _told(dtype: "np.dtype[Any]") -> Dict[str, Any]:
+    """How the metadata describes a dtype."""
+    if dtype.metadata is not None or not _plain(dtype):
+        raise Unstorable("dtype %s cannot be described whole: dump() keeps the array" % dtype)
+    if dtype.fields is None:
+        if np.dtype(dtype.str) != dtype:
+            raise Unstorable("dtype %s cannot be described whole: dump() keeps the array" % dtype)
+        return {"dtype": dtype.str}
+    try:
+        fields = _format.dtype_to_descr(dtype)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, list) or _format.descr_to_dtype(_fields(fields)) != dtype:
+        raise Unstorable("the fields of dtype %s do not lie in their order: dump() keeps the array" % dtype)
+    return {"dtype": "|V%d" % dtype.itemsize, "fields": fields}
+
+
+def _plain(dtype: "np.dtype[Any]") -> bool:
+    """Whether the elements are nothing but bytes."""
+    return not dtype.hasobject and dtype.subdtype is None and dtype.itemsize != 0
+
+
+def _dtype(meta: Dict[str, Any]) -> "np.dtype[Any]":
+    """The dtype that metadata describes. Raises ValueError or TypeError."""
+    if "fields" in meta:
+        dtype: "np.dtype[Any]" = _format.descr_to_dtype(_fields(meta["fields"]))
+    else:
+        dtype = np.dtype(str(meta["dtype"]))
+    if not _plain(dtype):
+        raise ValueError("dtype %s has objects or no bytes" % dtype)
     return dtype
+
+
+def dtype_of(meta: Optional[Dict[str, Any]]) -> "np.dtype[Any]":
+    """The dtype that metadata describes; without one bytes. Raises Invalid."""
+    try:
+        return _dtype(meta) if meta and "dtype" in meta else np.dtype(np.uint8)
+    except (TypeError, ValueError, SyntaxError) as e:
+        raise Invalid("metadata %.200r describes no dtype: %s" % (meta, e)) from None
+
+
+def as_asked(array: "np.ndarray[Any, Any]", dtype: Any, copy: Optional[bool]) -> "np.ndarray[Any, Any]":
+    """What __array__ returns. Raises ValueError if copy is False and another dtype needs one."""
+    if dtype is not None and np.dtype(dtype) != array.dtype:
+        if copy is False:
+            raise ValueError("an array of %s is none of %s without a copy" % (array.dtype, np.dtype(dtype)))
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+def _fields(told: Any) -> Any:
+    """The fields of a structured dtype as NumPy wants them: JSON has no tuples."""
+    if not isinstance(told, (list, tuple)):
+        return str(told)
+    fields = []
+    for field in told:
+        name, kind, *shape = field
+        fields.append((tuple(name) if isinstance(name, list) else name, _fields(kind), *(tuple(s) for s in shape)))
+    return fields
+
+
+_WHOLE = (np.ndarray, np.memmap, np.recarray)  # the types of arrays of which nothing but the elements matters
+
+
+def taken(data: Any) -> "Tuple[Dict[str, Any], memoryview]":
+    """The metadata and the bytes of an array, or of what can be taken as one. Raises Unstorable."""
+    kind = type(data)
+    if isinstance(data, np.ma.MaskedArray):
+        raise Unstorable("a masked array would lose its mask: dump() keeps it, put(a.filled(x)) stores it without")
+    if isinstance(data, np.ndarray) and kind not in _WHOLE and not isinstance(data, Filling):
+        raise Unstorable("%s says more than its elements do: dump() keeps it, put(numpy.asarray(x)) stores the "
+                         "elements alone" % kind.__name__)
+    if hasattr(data, "coords") or getattr(data, "palette", None) is not None:  # xarray, PIL
+        raise Unstorable("%s has coordinates or a palette beside its elements: dump() keeps it, "
+                         "put(numpy.asarray(x)) stores the elements alone" % kind.__name__)
+    try:
+        array = dense(data)
+    except (TypeError, ValueError, RuntimeError, BufferError) as e:
+        if hasattr(kind, "__dlpack__"):
+            from . import dlpack
+            return dlpack.take(data, e)
+        raise Unstorable("%s cannot be taken as an array: %s; dump() keeps it" % (kind.__name__, e)) from None
+    return describe(array), flat(array)
 
 
 def dense(array: Any) -> "np.ndarray[Any, Any]":
@@ -46,7 +128,7 @@ def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, A
     if not meta or "dtype" not in meta:
         return np.frombuffer(view, dtype=np.uint8) if len(view) else np.empty(0, np.uint8)
     try:
-        dtype = _plain(np.dtype(str(meta["dtype"])))
+        dtype = _dtype(meta)
         shape = _integers(meta.get("shape", [len(view) // dtype.itemsize]), 0)
         strides = meta.get("strides")
         steps = None if strides is None else tuple(s * dtype.itemsize for s in _integers(strides, None))
@@ -56,7 +138,7 @@ def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, A
             raise ValueError("the object is empty")
         line = np.frombuffer(view if len(view) else bytes(dtype.itemsize), dtype=np.uint8)
         return np.ndarray(shape, dtype, buffer=line, strides=steps)
-    except (TypeError, ValueError, OverflowError) as e:
+    except (TypeError, ValueError, OverflowError, SyntaxError) as e:
         raise Invalid("metadata %.200r does not fit an object of %d bytes: %s" % (meta, len(view), e)) from None
 
 
@@ -113,7 +195,8 @@ def fillable(view: memoryview, shape: Sequence[int], dtype: Any, order: Any, dra
 
 def measure(shape: Any, dtype: Any, order: str) -> Tuple[Tuple[int, ...], Any, int, Dict[str, Any]]:
     """Shape, dtype, size in bytes and metadata of a new array. Raises Invalid."""
-    kind = _plain(np.dtype(dtype))
+    kind = np.dtype(dtype)
+    told = _told(kind)
     dims = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
     if any(n < 0 for n in dims) or order not in ("C", "F"):
         raise Invalid("shape %r with order %r: want sizes from 0 on, and order C or F" % (dims, order))
@@ -126,4 +209,4 @@ def measure(shape: Any, dtype: Any, order: str) -> Tuple[Tuple[int, ...], Any, i
         step *= max(n, 1)
     if order == "C":
         steps.reverse()
-    return dims, kind, count * kind.itemsize, {"dtype": kind.str, "shape": list(dims), "strides": steps}
+    return dims, kind, count * kind.itemsize, dict(told, shape=list(dims), strides=steps)

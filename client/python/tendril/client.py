@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from . import connection, objects, wire
 from .connection import Connection, Hold
-from .data import fill, meta_of, source_of
+from .data import is_pickle, meta_of, pickled, source_of
 from .errors import (
     Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, Timeout, Unsupported,
 )
 from .objects import CudaDraft, CudaObject, Draft, Info, Object, ObjectID, Part, Tree
+from .source import Source
 
 if TYPE_CHECKING:
     import numpy
@@ -367,11 +368,13 @@ class Client:
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
             labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False,
             checksum: bool = False, device: Optional[str] = None) -> Object:
-        """Copies bytes, a buffer or an array into a new sealed object.
+        """Copies data into a new sealed object: bytes, a buffer, an array (NumPy's, or what has __array__ or DLPack), a
+        data frame, series or index of pandas, a table or record batch of Arrow, an Object.
 
-        An array's dtype, shape and strides become metadata, so that Object.numpy() returns the array. An array in the
-        memory of a GPU (with __cuda_array_interface__, or DLPack) is copied on that GPU, after the work of its stream,
-        into an object there. It must lie densely. Raises Exists if the name is taken.
+        What Object.load needs becomes metadata: an array's dtype, shape and strides. What is pandas' is pickled. Raises
+        Unstorable if something of data would be lost: masks, units, values that are no bytes. dump() keeps those.
+        An array in the memory of a GPU (with __cuda_array_interface__, or DLPack) is copied on that GPU, after the work
+        of its stream, into an object there. It must lie densely. Raises Exists if the name is taken.
         device: where the object lies, if not where the data are: "host", "cuda:N" in the order of gpus(), or a GPU's
         UUID. Then the daemon's keeper copies once more. Other arguments and errors as create's.
         """
@@ -384,10 +387,10 @@ class Client:
         if device is not None and device != "host":
             with self.put(data, meta=meta) as there:
                 return self.copy(there, device, name, lifetime=lifetime, ttl=ttl, labels=labels)
-        source, meta = source_of(data, meta)
-        draft = self.create(source.nbytes, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta,
-                            checksum=checksum)
-        return _seal_full(draft, [(0, source)])
+        source = source_of(data, meta)
+        draft = self.create(source.size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict,
+                            meta=source.meta, checksum=checksum)
+        return _seal_full(draft, source)
 
     def _put_cuda(self, data: Any, name: str, lifetime: Optional[str], ttl: Optional[float],
                   labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]], device: Optional[str]) -> Object:
@@ -413,19 +416,20 @@ class Client:
 
         Raises what pickle raises, and Exists if the name is taken. Other arguments and errors as create's.
         """
-        from . import pickles
-        size, parts = pickles.plan(value)
-        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=pickles.META)
-        return _seal_full(draft, parts)
+        source = pickled(value, "", None)
+        draft = self.create(source.size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict,
+                            meta=source.meta)
+        return _seal_full(draft, source)
 
     def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
-        """Returns the value that dump stored. Arrays in it are read-only views of the store's memory.
+        """Returns the value that put or dump stored: an array, bytes, a data frame, a table, or any value.
 
-        Unpickling runs code that the pickle names. So another tenant's object raises Permission unless foreign is set.
-        timeout and errors as get's. Raises Invalid if the object holds no pickled value.
+        Arrays in it are read-only views of the store's memory. Unpickling a data frame, or what dump stored, runs code
+        that the pickle names. So another tenant's raises Permission unless foreign is set. timeout and errors as get's.
+        Raises Invalid if the object does not hold what its metadata says.
         """
         found = self.get(key, timeout)
-        if not foreign and self.stat(found).tenant != self.tenant:
+        if not foreign and is_pickle(found.data, found.meta) and self.stat(found).tenant != self.tenant:
             raise Permission("object %s is another tenant's: unpickling it would run that tenant's code "
                              "(foreign=True allows it)" % found.id.hex())
         return found.load()
@@ -768,10 +772,10 @@ def _gpu_memory(live: Connection, f: wire.Fields,
     return hold, lease, cuda.Memory(uuid, size, whole, lease, file), meta_of(meta)
 
 
-def _seal_full(draft: Draft, parts: "Sequence[tuple[int, memoryview]]") -> Object:
-    """Copies the parts to their offsets and seals the draft; aborts it if that fails."""
+def _seal_full(draft: Draft, source: Source) -> Object:
+    """Copies the source into the draft and seals it; aborts it if that fails."""
     try:
-        fill(draft, parts)
+        source.write(draft._memory())
         return draft.seal()
     except BaseException:
         draft.abort()

@@ -2,7 +2,7 @@
 
 Of objects in host memory:
 The store's memory is read-only, and writing to it would end the process. DLPack 1.0 can say so, older versions cannot.
-A consumer that does not ask for 1.0 gets a copy if it accepts one, else BufferError, as with NumPy's read-only arrays.
+A consumer that does not ask for 1.0 gets a copy, unless it says copy=False: then BufferError.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from .errors import Invalid
-from .layouts import MAX_DIMENSIONS, Layout, is_more
+from .errors import Invalid, Unstorable
+from .layouts import MAX_DIMENSIONS, Layout, c_strides, is_more
 
 CPU = (1, 0)  # kDLCPU, device 0
 _CUDA = 2  # kDLCUDA
@@ -107,10 +107,12 @@ def _describe(address: int, kind: Tuple[int, int], shape: Sequence[int], strides
 
 
 def export(array: Any, stream: Any = None, max_version: Optional[Tuple[int, int]] = None,
-           dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+           dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
+           kind: Optional[Tuple[int, int]] = None) -> Any:
     """A capsule of a NumPy array, which it keeps. Arguments as those of __dlpack__ in the Python array API standard.
 
-    Raises BufferError for another device, a stream, or a consumer that cannot be given read-only memory.
+    kind: DLPack's code and bits, of a type that NumPy lacks. Raises BufferError for another device, a stream, or
+    copy=False from a consumer that cannot be given read-only memory.
     """
     if stream is not None:
         raise BufferError("the object is in the CPU's memory, where stream must be None")
@@ -121,13 +123,10 @@ def export(array: Any, stream: Any = None, max_version: Optional[Tuple[int, int]
     if copied and copy is False:
         raise BufferError("the store's memory is read-only, which only DLPack 1.0 can say: use max_version=(1, 0), "
                           "or a copy")
-    if copied and copy is None:
-        raise BufferError("the store's memory is read-only, which only DLPack 1.0 can say: use max_version=(1, 0), "
-                          "copy=True, or numpy()")
     if copied:
         array = array.copy()
     size = max(array.dtype.itemsize, 1)
-    tensor, keep = _describe(array.ctypes.data, _code(array.dtype.str), array.shape,
+    tensor, keep = _describe(array.ctypes.data, kind or _code(array.dtype.str), array.shape,
                              [s // size for s in array.strides], CPU)
     flags = (_IS_COPIED if copied else 0) | (0 if array.flags.writeable else _READ_ONLY)
     return _lend(tensor, flags, versioned, (keep, array))
@@ -170,11 +169,40 @@ def take_cuda(data: Any) -> Tuple[int, Layout, Optional[int], bool, Any]:
     Its producer makes the legacy default stream wait for the work on the tensor.
     """
     capsule = data.__dlpack__(stream=1)
+    address, how = _taken(capsule, _CUDA)
+    return address, how, 1, False, (data, capsule)
+
+
+def take(data: Any, why: Exception) -> "Tuple[Dict[str, Any], memoryview]":
+    """The metadata and the bytes of a tensor in host memory whose type NumPy lacks. why: what NumPy said.
+
+    Raises Unstorable if its elements do not lie densely, or the tensor cannot be had.
+    """
+    try:
+        if data.__dlpack_device__()[0] != CPU[0]:
+            raise BufferError("it is on another device")
+        capsule = data.__dlpack__()
+        address, how = _taken(capsule, CPU[0])
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        raise Unstorable("%s cannot be taken as an array: %s; dump() keeps it" % (type(data).__name__, why)) from None
+    order = sorted(range(len(how.shape)), key=lambda i: -how.strides[i])
+    dense = c_strides([how.shape[i] for i in order])
+    if any(how.strides[i] != step for i, step in zip(order, dense) if how.shape[i] > 1):
+        raise Unstorable("the elements of this %s do not lie densely: make it contiguous" % type(data).__name__)
+    if not how.nbytes:
+        return how.meta(), memoryview(b"")
+    line: Any = (ctypes.c_ubyte * how.nbytes).from_address(address)
+    line.keeps = data, capsule
+    return how.meta(), memoryview(line).cast("B")
+
+
+def _taken(capsule: Any, device: int) -> Tuple[int, Layout]:
+    """Where the tensor of a capsule before version 1.0 lies on a device of that type, and how."""
     if not _is_valid(id(capsule), _OLD_NAME):
         raise Invalid("the array's __dlpack__ gave no tensor, though it was asked for one before version 1.0")
     tensor = _OldManaged.from_address(_pointer(id(capsule), _OLD_NAME)).tensor
     kind, n = tensor.dtype, tensor.ndim
-    if tensor.device.device_type != _CUDA or not 0 <= n <= MAX_DIMENSIONS:
+    if tensor.device.device_type != device or not 0 <= n <= MAX_DIMENSIONS:
         raise Invalid("a tensor of %d dimensions on a device of type %d" % (n, tensor.device.device_type))
     more = is_more((kind.code, kind.bits))
     if not more and (kind.code not in _LETTERS or kind.bits % 8) or kind.lanes != 1:
@@ -188,4 +216,4 @@ def take_cuda(data: Any) -> Tuple[int, Layout, Optional[int], bool, Any]:
     item = kind.bits // 8
     dtype = "<V%d" % item if more else ("|" if item == 1 else "<") + _LETTERS[kind.code] + str(item)
     how = Layout(dtype, item, shape, tuple(steps), (kind.code, kind.bits) if more else None)
-    return (tensor.data or 0) + tensor.byte_offset, how, 1, False, (data, capsule)
+    return (tensor.data or 0) + tensor.byte_offset, how

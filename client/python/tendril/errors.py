@@ -10,6 +10,8 @@ class TendrilError(Exception):
 
     code = 0
 
+    __str__ = Exception.__str__  # not KeyError's, which shows the text in quotes
+
 
 class Protocol(TendrilError):
     """A message broke a rule of the protocol. This ended the connection."""
@@ -23,7 +25,11 @@ class Invalid(TendrilError, ValueError):
     code = 2
 
 
-class NotFound(TendrilError, LookupError):
+class Unstorable(Invalid, TypeError):
+    """The value is no bytes, or something of it would be lost. dump() keeps any value."""
+
+
+class NotFound(TendrilError, KeyError):
     """There is no object with this name or id, or no such stream."""
 
     code = 3

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from . import memory, pages, wire
 from .connection import Connection, Hold
+from .data import opaque, value_of
 from .errors import Disconnected, Invalid, Sealed, TendrilError, Unsupported
+from .source import Source
 
 if TYPE_CHECKING:
     import numpy
@@ -93,6 +95,18 @@ class Object:
         return ObjectID(self._hold.object_id)
 
     @property
+    def shape(self) -> Tuple[int, ...]:
+        """The shape that the metadata describes. Without metadata: one dimension of size bytes."""
+        told = (self.meta or {}).get("shape")
+        return (self.size // self.dtype.itemsize,) if told is None else tuple(told)
+
+    @property
+    def dtype(self) -> "numpy.dtype[Any]":
+        """The dtype that the metadata describes. Without metadata: uint8. Raises Invalid if there is no such type."""
+        from . import arrays
+        return arrays.dtype_of(self.meta)
+
+    @property
     def gone(self) -> bool:
         """Whether the client came back to a daemon that no longer has the object. Its memory stays readable."""
         return self._hold.gone
@@ -134,13 +148,30 @@ class Object:
         """A copy of the bytes."""
         return bytes(self.data)
 
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> "numpy.ndarray[Any, Any]":
+        """numpy(), for numpy.asarray(object). Another dtype, or copy=True, makes a copy."""
+        from . import arrays
+        return arrays.as_asked(self.numpy(), dtype, copy)
+
     def numpy(self) -> "numpy.ndarray[Any, Any]":
         """The array that the metadata describes, read-only and without a copy. Without metadata: uint8.
 
-        Raises Invalid if the metadata does not fit the object, or after release().
+        Raises Invalid if the metadata does not fit the object, if the object holds a data frame, a table or another
+        value (load() gives it), or after release().
         """
         from . import arrays
+        self._is_array()
         return arrays.over(self.data, self.meta)
+
+    def _is_array(self) -> None:
+        what = opaque(self.meta)
+        if what:
+            raise Invalid("object %s holds %s and no array: use load()" % (self.id.hex(), what))
+
+    def tendril_source(self) -> Source:
+        """What put stores of an object: its bytes and metadata."""
+        whole = self.data
+        return Source(len(whole), self.meta, ((0, whole),))
 
     def populate(self) -> None:
         """Maps all pages with one system call: for a large object that will be read whole. Does nothing below 1 MiB."""
@@ -148,21 +179,27 @@ class Object:
             memory.populate(memory.address_of(self._part), self.size, False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """A read-only tensor for another library's from_dlpack, without a copy (see dlpack.py)."""
-        from . import dlpack
-        return dlpack.export(self.numpy(), **options)
+        """A read-only tensor for another library's from_dlpack (see dlpack.py).
+
+        Without a copy for libraries with DLPack 1.0. Older ones, which could write to it, get a copy.
+        """
+        from . import dlpack, layouts
+        kind = None
+        if self.meta and "dlpack" in self.meta:
+            kind = layouts.layout(self.meta, self.size).kind
+        return dlpack.export(self.numpy(), kind=kind, **options)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return 1, 0  # kDLCPU
 
     def load(self) -> Any:
-        """Returns the value that Client.dump stored. Arrays in it are read-only views of the store's memory.
+        """Returns the value that put or dump stored. What lies in the store's memory is read-only.
 
-        Unpickling runs code that the pickle names: use it only if you trust the object's creator. Client.load checks
-        the tenant. Raises Invalid if the object holds no pickled value.
+        An array is numpy(), plain bytes are data, an Arrow table comes without a copy. Data frames and what dump stored
+        are pickles. Unpickling runs code that the pickle names: use it only if you trust the object's creator.
+        Client.load checks the tenant. Raises Invalid if the object does not hold what its metadata says.
         """
-        from . import pickles
-        return pickles.restore(self.data)
+        return value_of(self.data, self.meta)
 
     def __reduce__(self) -> Any:
         """Pickles a reference: unpickling gets the object from the same daemon. Hold the object until then."""

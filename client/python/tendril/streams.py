@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
 
 from . import wire
 from .connection import Connection, Hold
-from .data import fill, meta_of, source_of
+from .data import meta_of, source_of
 from .errors import Ended, Invalid, Sealed
 from .objects import Draft, Object
 
@@ -93,9 +93,9 @@ class Writer(_End):
             frame.close()
 
     def _copy(self, data: Any, meta: Optional[Dict[str, Any]]) -> Draft:
-        source, described = source_of(data, meta)
-        draft = self._client.create(source.nbytes, meta=described)
-        fill(draft, [(0, source)])
+        source = source_of(data, meta)
+        draft = self._client.create(source.size, meta=source.meta)
+        source.write(draft._memory())
         return draft
 
     def _push(self, frame: Any, timeout: Optional[float]) -> None:

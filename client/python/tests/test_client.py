@@ -14,7 +14,7 @@ import unittest
 from unittest import mock
 
 import tendril
-from tendril import connection, wire
+from tendril import connection, data, wire
 
 from .fake import FakeDaemon, descriptors, frame
 
@@ -36,12 +36,12 @@ class WithFake(unittest.TestCase):
 
 class Objects(WithFake):
     def test_bytes_round_trip(self):
-        for data in (b"", b"x", bytes(range(256)) * 1000):
-            put = self.store.put(data, name="n%d" % len(data))
-            with self.store.get("n%d" % len(data)) as o:
-                self.assertEqual(o.bytes(), data)
+        for raw in (b"", b"x", bytes(range(256)) * 1000):
+            put = self.store.put(raw, name="n%d" % len(raw))
+            with self.store.get("n%d" % len(raw)) as o:
+                self.assertEqual(o.bytes(), raw)
                 self.assertEqual(o.id, put.id)
-                self.assertEqual(len(o), len(data))
+                self.assertEqual(len(o), len(raw))
                 self.assertTrue(o.data.readonly)
 
     def test_views_keep_the_reference(self):
@@ -201,8 +201,8 @@ class Arrays(WithFake):
             a[0, 0] = 1
         np.testing.assert_array_equal(self.store.get("filled").numpy(), np.arange(12).reshape(3, 4))
 
-    def test_what_has_no_typestr_is_refused(self):
-        for a in (np.array([object()]), np.zeros(3, [("a", "i4"), ("b", "f8")])):
+    def test_what_is_no_bytes_is_refused(self):
+        for a in (np.array([object()]), np.zeros(3, [("a", "i4"), ("b", "O")])):
             with self.assertRaises(tendril.Invalid):
                 self.store.put(a)
 
@@ -210,11 +210,19 @@ class Arrays(WithFake):
         for meta in ({"dtype": "<f8", "shape": [100]}, {"dtype": "<f8", "shape": [2], "strides": [9]},
                      {"dtype": "|O", "shape": [1]}, {"dtype": "<f8", "shape": [-1]}, {"dtype": "nonsense"},
                      {"dtype": "<f8", "shape": [1 << 62, 1 << 62]}, {"dtype": "<f8", "shape": 4},
-                     {"dtype": "<f8", "shape": [2], "strides": [-1]}, {"dtype": "<f8", "shape": [True]}):
+                     {"dtype": "<f8", "shape": [2], "strides": [-1]}, {"dtype": "<f8", "shape": [True]},
+                     {"dtype": "|V8", "fields": [["a", "|O"]]},
+                     {"dtype": "|V8", "fields": [["a", "<i8"]], "shape": [9]},
+                     {"dtype": "|V8", "fields": "|O"}, {"dtype": "|V8", "fields": [[1]]}, {"dtype": "|V8", "fields": 3},
+                     {"dtype": "|V8", "fields": []}, {"dtype": "("}):
             with self.store.create(64, meta=meta) as draft:
                 key = draft.id
             with self.assertRaises(tendril.Invalid, msg=str(meta)):
                 self.store.get(key).numpy()
+
+    def test_metadata_that_is_no_json_object(self):
+        for raw in (b"[" * 4000, b"\xff", b"3", b'{"a":' * 600):
+            self.assertIsNone(data.meta_of(raw), raw[:10])
 
     def test_an_empty_object_has_no_elements(self):
         self.store.put(b"", name="empty", meta={"dtype": "<f8", "shape": [1]})

@@ -192,7 +192,7 @@ class Pickles(WithDaemon):
         self.assertEqual(back.sum(), 45)
 
     def test_what_is_no_pickle(self):
-        for data in (b"", b"abc", pickles.MAGIC + b"\xff" * 8, pickles.MAGIC + b"\1" + bytes(7),
+        for data in (pickles.MAGIC, pickles.MAGIC + b"\xff" * 8, pickles.MAGIC + b"\1" + bytes(7),
                      pickles.MAGIC + b"\1" + bytes(7) + b"\x20" + bytes(7) + b"\xff" * 8):
             with self.store.put(data) as o, self.assertRaises(tendril.Invalid):
                 self.store.load(o)
@@ -272,8 +272,11 @@ class DLPack(WithDaemon):
         self.assertEqual(dlpack._lent, {})
 
     def test_old_consumers_get_no_writable_memory(self):
-        with self.assertRaises(BufferError):
-            self.object.__dlpack__()
+        tensor = self._tensor(self.object.__dlpack__(), b"dltensor").tensor
+        self.assertNotEqual(tensor.data, self.object.numpy().ctypes.data)
+        for consumer in (self.object, _Old(self.object)):
+            taken = np.from_dlpack(consumer)
+            self.assertEqual(taken.tolist(), self.array.tolist())
         copied = np.from_dlpack(_Copies(self.object))
         self.assertEqual(copied.tolist(), self.array.tolist())
         self.assertNotEqual(copied.ctypes.data, self.object.numpy().ctypes.data)
@@ -284,6 +287,19 @@ class DLPack(WithDaemon):
                 self.object.__dlpack__(**options)
         with self.store.put(np.array(["abc"])) as text, self.assertRaises(BufferError):
             text.__dlpack__(max_version=(1, 0))
+
+
+class _Old:
+    """An object as libraries before DLPack 1.0 ask for it."""
+
+    def __init__(self, o):
+        self.o = o
+
+    def __dlpack__(self, **_):
+        return self.o.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.o.__dlpack_device__()
 
 
 class _Copies:
