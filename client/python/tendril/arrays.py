@@ -152,7 +152,7 @@ def _integers(values: Any, least: Optional[int]) -> Tuple[int, ...]:
 
 
 class Filling(np.ndarray):  # type: ignore[type-arg]
-    """An array in the store's memory to fill in place and then seal. For one thread at a time.
+    """An array in the store's memory to fill in place and then seal, or a with block. For one thread at a time.
 
     Only the array that Client.empty returned can be sealed, not a view of it or a result.
     """
@@ -183,6 +183,18 @@ class Filling(np.ndarray):  # type: ignore[type-arg]
         """Aborts the unsealed object. Its memory stays until the array is gone."""
         if self.draft is not None:
             self.draft.abort()
+
+    def __enter__(self) -> "Filling":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """The end of a with block seals the object, unless that has happened; an exception aborts it."""
+        if self.draft is None or not self.draft.open:
+            return
+        if kind is None:
+            self.seal().release()
+        else:
+            self.abort()
 
 
 def fillable(view: memoryview, shape: Sequence[int], dtype: Any, order: Any, draft: Any) -> Filling:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import random
 import struct
 import threading
@@ -18,7 +20,7 @@ from .data import is_pickle, meta_of, pickled, source_of
 from .errors import (
     Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, Timeout, Unsupported,
 )
-from .objects import CudaDraft, CudaObject, Draft, Info, Object, ObjectID, Part, Tree
+from .objects import CudaDraft, CudaObject, Draft, IDText, Info, Object, ObjectID, Part, Tree
 from .source import Source
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ _LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # count and seconds, while the daemon 
 _LONGEST_TTL = 1 << 53  # ms
 _ON_GPUS = 4096  # keys, at most
 _GET_AHEAD = 32  # gets in progress at once: a batch costs one round trip
+
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 _shared: Dict[str, "Client"] = {}
@@ -88,8 +92,9 @@ class Client:
     A forked child may go on using it: its first request opens a connection of its own. References and drafts of the
     parent stay the parent's. The child may read them as long as the parent holds them.
 
-    Sizes and offsets are bytes, times are seconds. A key is a name, an id (ObjectID, 16 bytes or 32 hexadecimal
-    digits), an Object or a Draft. Objects that a method returns hold a reference: release them, or drop them and all
+    Sizes and offsets are bytes, times are seconds. A key is a name, an id (ObjectID, 16 bytes, Info.id, or
+    "id:" and 32 hexadecimal digits), an Object or a Draft. The digits alone are a name if an object has it, else an
+    id, which takes a request more. Objects that a method returns hold a reference: release them, or drop them and all
     views of them. All methods may raise Disconnected, Invalid (an argument is out of range), Protocol, Internal and
     Unsupported (an older daemon). Those with a key may raise NotFound, NotSealed, and Permission (the object belongs to
     another tenant). Further errors are named at the method.
@@ -367,17 +372,22 @@ class Client:
 
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
             labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False,
-            checksum: bool = False, device: Optional[str] = None) -> Object:
+            checksum: bool = False, device: Optional[str] = None, replace: bool = False) -> Object:
         """Copies data into a new sealed object: bytes, a buffer, an array (NumPy's, or what has __array__ or DLPack), a
         data frame, series or index of pandas, a table or record batch of Arrow, an Object.
 
         What Object.load needs becomes metadata: an array's dtype, shape and strides. What is pandas' is pickled. Raises
         Unstorable if something of data would be lost: masks, units, values that are no bytes. dump() keeps those.
         An array in the memory of a GPU (with __cuda_array_interface__, or DLPack) is copied on that GPU, after the work
-        of its stream, into an object there. It must lie densely. Raises Exists if the name is taken.
+        of its stream, into an object there. It must lie densely.
+        replace: take the name from the object that has it, at once for all. Else Exists is raised if it is taken.
         device: where the object lies, if not where the data are: "host", "cuda:N" in the order of gpus(), or a GPU's
         UUID. Then the daemon's keeper copies once more. Other arguments and errors as create's.
         """
+        if replace:
+            return self._replacing(name, lifetime, lambda anew: self.put(
+                data, lifetime=anew, ttl=ttl, labels=labels, meta=meta, strict=strict, checksum=checksum,
+                device=device))
         if not isinstance(data, (bytes, bytearray, memoryview)) and not hasattr(data, "__array_interface__"):
             from . import cuda
             if cuda.is_cuda(data):
@@ -390,7 +400,19 @@ class Client:
         source = source_of(data, meta)
         draft = self.create(source.size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict,
                             meta=source.meta, checksum=checksum)
-        return _seal_full(draft, source)
+        return _named(_seal_full(draft, source), name)
+
+    def _replacing(self, name: str, lifetime: Optional[str], make: "Callable[[Optional[str]], Object]") -> Object:
+        """An object without a name, which then takes the name. lifetime: of the object; make gets one without names."""
+        if not name:
+            raise Invalid("replace without a name")
+        made = make(None if lifetime == "named" else lifetime)
+        try:
+            self.bind(made, name, True)
+        except BaseException:
+            made.release()
+            raise
+        return _named(made, name)
 
     def _put_cuda(self, data: Any, name: str, lifetime: Optional[str], ttl: Optional[float],
                   labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]], device: Optional[str]) -> Object:
@@ -411,15 +433,19 @@ class Client:
             raise
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
-             labels: Optional[Mapping[str, str]] = None, strict: bool = False) -> Object:
+             labels: Optional[Mapping[str, str]] = None, strict: bool = False, replace: bool = False) -> Object:
         """Pickles value (protocol 5) into one new sealed object. Buffers of arrays in it are copied, not serialised.
 
-        Raises what pickle raises, and Exists if the name is taken. Other arguments and errors as create's.
+        replace as put's. Raises what pickle raises, and Exists if the name is taken. Other arguments and errors as
+        create's.
         """
+        if replace:
+            return self._replacing(name, lifetime, lambda anew: self.dump(value, lifetime=anew, ttl=ttl, labels=labels,
+                                                                          strict=strict))
         source = pickled(value, "", None)
         draft = self.create(source.size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict,
                             meta=source.meta)
-        return _seal_full(draft, source)
+        return _named(_seal_full(draft, source), name)
 
     def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
         """Returns the value that put or dump stored: an array, bytes, a data frame, a table, or any value.
@@ -447,7 +473,7 @@ class Client:
             hold.ends_with = None  # done() sends it: a part that is dropped is not done
             return Part(live, hold, ref, live.attach(f, ref, size, hold, True), meta_of(raw))
 
-        return live.call(wire.FILL, _key(key), decode)
+        return live.call(wire.FILL, self._key(key), decode)
 
     def compose(self, members: "Mapping[str, Key]", name: str = "", *, lifetime: Optional[str] = None,
                 ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None,
@@ -534,14 +560,15 @@ class Client:
         while True:
             wait = wire.MAX_WAIT_MS if timeout is None else int(max(0.0, min(timeout * 1000, float(wire.MAX_WAIT_MS))))
             try:
-                return self._request(lambda live: self._get(live, key, wait), True)
+                found = self._request(lambda live: self._get(live, key, wait), True)
+                return _named(found, key) if type(key) is str else found
             except Timeout:
                 if timeout is not None:
                     raise
 
     def _get(self, live: Connection, key: Key, wait_ms: int) -> Object:
         live.sweep()
-        raw, decode = _key(key), _Got(live)
+        raw, decode = self._key(key), _Got(live)
         if raw in self._on_gpus:
             try:
                 return live.call(wire.GET_DEVICE, raw, _GotDevice(self, live))
@@ -568,11 +595,12 @@ class Client:
         if timeout is None or timeout > 0:
             deadline = None if timeout is None else time.monotonic() + timeout
             for at in range(0, len(keys), wire.MAX_WANTED):
-                self._await_many(live, [_key(k) for k in keys[at:at + wire.MAX_WANTED]], deadline)
+                self._await_many(live, [self._key(k) for k in keys[at:at + wire.MAX_WANTED]], deadline)
         found: List[Object] = []
         for at in range(0, len(keys), _GET_AHEAD):
             batch = keys[at:at + _GET_AHEAD]
-            for key, got in zip(batch, live.call_many(wire.GET, [_key(k) + _U32.pack(0) for k in batch], _Got(live))):
+            bodies = [self._key(k) + _U32.pack(0) for k in batch]
+            for key, got in zip(batch, live.call_many(wire.GET, bodies, _Got(live))):
                 # Full, Quota: it is on disk, and memory is short. get waits for memory. Unsupported: it is on a GPU.
                 if isinstance(got, (Full, Quota, Unsupported)) and not isinstance(got, Limit):
                     got = self.get(key)
@@ -602,7 +630,7 @@ class Client:
         out = bytearray()
         while True:
             n = min(size - len(out), wire.MAX_READ)
-            body = _key(key) + struct.pack("<QI", offset + len(out), n)
+            body = self._key(key) + struct.pack("<QI", offset + len(out), n)
             part: bytes = self._request(lambda live: live.call(wire.READ_RANGE, body, _rest), True)
             if len(part) != n:
                 raise Protocol("the daemon sent %d bytes of an object instead of %d" % (len(part), n))
@@ -612,7 +640,48 @@ class Client:
 
     def checksum(self, key: Key) -> int:
         """XXH64 (seed 0) of the object's bytes. The daemon computes it, also of an object on disk."""
-        return int(self._request(lambda live: live.call(wire.CHECKSUM, _key(key), wire.Fields.u64), True))
+        return int(self._request(lambda live: live.call(wire.CHECKSUM, self._key(key), wire.Fields.u64), True))
+
+    def _key(self, key: Key) -> bytes:
+        """The id and the name of a request. Asks what 32 hexadecimal digits are."""
+        if _may_be_both(key):
+            for found in (_key(key), _key("id:" + str(key))):
+                try:
+                    self._request(lambda live: live.call(wire.STAT, found, _rest), True)
+                    return found
+                except NotFound:
+                    pass
+        return _key(key)
+
+    # Like a dict ----------------------------------------------------------
+
+    def __getitem__(self, key: Key) -> Object:
+        """get(key). Raises NotFound, which is a KeyError."""
+        return self.get(key)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """put(value, name, replace=True)."""
+        self.put(value, name, replace=True).release()
+
+    def __delitem__(self, key: Key) -> None:
+        """delete(key)."""
+        self.delete(key)
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether a get would find the object: it is there and sealed."""
+        try:
+            return self.stat(key).state != "open"
+        except NotFound:
+            return False
+
+    def __iter__(self) -> "Iterator[str]":
+        """The names of the tenant's sealed objects."""
+        return (info.name for info in self.objects() if info.name)
+
+    def __reduce__(self) -> Any:
+        """A client for the same daemon. It opens its own connection with the first request."""
+        path = os.path.abspath(self._path) if self._path else None
+        return _again, (type(self), path, self._patience, self._reconnect, self._background)
 
     # Names and facts ------------------------------------------------------
 
@@ -640,23 +709,26 @@ class Client:
         what = 0 if pinned is None else 1 if pinned else 2
         what |= (0 if ttl is None else 4) | (0 if labels is None else 8) | 16 * persist
         body = struct.pack("<BQ", what, _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
-        self._plain(wire.UPDATE, _key(key) + body)
+        self._plain(wire.UPDATE, self._key(key) + body)
 
     def share(self, key: Key, to: str) -> None:
-        """Lets others read the object: to is "uid:N", "gid:N" or "all". They get it as TENANT/NAME, or by its id."""
-        self._plain(wire.GRANT, _key(key) + b"\0" + wire.str16(to))
+        """Lets others read the object: to is a user, a ":group", "uid:N", "gid:N" or "all".
+
+        They get it as TENANT/NAME, or by its id.
+        """
+        self._plain(wire.GRANT, self._key(key) + b"\0" + wire.str16(_principal(to)))
 
     def unshare(self, key: Key, to: str) -> None:
         """Admits no new readers. Who holds the object already keeps it."""
-        self._plain(wire.GRANT, _key(key) + b"\1" + wire.str16(to))
+        self._plain(wire.GRANT, self._key(key) + b"\1" + wire.str16(_principal(to)))
 
     def delete(self, key: Key) -> None:
         """Deletes a sealed object and its name. Its memory is freed with the last reference."""
-        self._plain(wire.DELETE, _key(key))
+        self._plain(wire.DELETE, self._key(key))
 
     def stat(self, key: Key) -> Info:
         """Describes one object."""
-        info = self._json(wire.STAT, _key(key))
+        info = self._json(wire.STAT, self._key(key))
         if not isinstance(info, dict):
             raise Protocol("the reply to Stat is not a JSON object")
         return Info.of(info)
@@ -720,9 +792,14 @@ class Client:
         """The daemon's status: store, drivers, sessions, workers and fallbacks, as `tendril status --json` shows it."""
         return self._json(wire.STATUS, b"")  # type: ignore[no-any-return]
 
-    def devices(self) -> Any:
-        """The platforms and devices that programs may use."""
-        return self._json(wire.DEVICES, b"")
+    def devices(self) -> "List[Dict[str, Any]]":
+        """The OpenCL devices that programs may use, as `tendril devices --json` lists them.
+
+        Fields: index, name, platform, type, memory_bytes, compute_units, uuid, vendor, version, driver, in_place, and
+        in_place_reason if it is not in place.
+        """
+        from . import devices
+        return devices.listed(self._json(wire.DEVICES, b""))
 
     def _plain(self, kind: int, body: bytes) -> None:
         self._request(lambda live: live.call(kind, body, wire.nothing), False)
@@ -770,6 +847,31 @@ def _gpu_memory(live: Connection, f: wire.Fields,
     hold = Hold(key, ends_with)
     lease = live.attach(f, wire.Ref(0, 0, 0), 0, hold, False)
     return hold, lease, cuda.Memory(uuid, size, whole, lease, file), meta_of(meta)
+
+
+def _again(kind: "Callable[..., Client]", path: Optional[str], patience: float, reconnect: bool,
+           background: bool) -> Client:
+    """Unpickles a client."""
+    return kind(path, patience=patience, reconnect=reconnect, background=background)
+
+
+def _named(found: Object, name: str) -> Object:
+    if not name.startswith("id:"):
+        found.name = name
+    return found
+
+
+def _principal(to: str) -> str:
+    """Whom a grant names, as the daemon wants it. Raises Invalid for a user or group that this machine lacks."""
+    if to == "all" or to.startswith(("uid:", "gid:")):
+        return to
+    try:
+        if to.startswith(":"):
+            return "gid:%d" % grp.getgrnam(to[1:]).gr_gid
+        return "uid:%d" % pwd.getpwnam(to).pw_uid
+    except KeyError:
+        raise Invalid("there is no %s %s on this machine: give a user, a :group, uid:N, gid:N or all" % (
+            ("group", to[1:]) if to.startswith(":") else ("user", to))) from None
 
 
 def _seal_full(draft: Draft, source: Source) -> Object:
@@ -823,13 +925,16 @@ def _documents(text: str) -> List[Any]:
     return found
 
 
+def _may_be_both(key: Key) -> bool:
+    """Whether a key may be a name or an id."""
+    return type(key) is str and len(key) == 32 and all(c in _HEXADECIMAL for c in key)
+
+
 def _key(key: Key) -> bytes:
     """The id and the name of a request: one of the two is empty."""
     if isinstance(key, (Object, Draft)):
         return bytes(key.id) + wire.str16("")
-    if isinstance(key, bytes):
-        return bytes(ObjectID(key)) + wire.str16("")
-    if len(key) == 32 and all(c in "0123456789abcdefABCDEF" for c in key):
+    if isinstance(key, (bytes, IDText)) or key.startswith("id:"):
         return bytes(ObjectID(key)) + wire.str16("")
     if not key:
         raise Invalid("the name is empty")

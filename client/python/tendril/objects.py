@@ -24,7 +24,13 @@ class ObjectID(bytes):
     """An object's id: 16 random bytes. Its text is 32 hexadecimal digits."""
 
     def __new__(cls, value: "bytes | str") -> "ObjectID":
-        raw = bytes.fromhex(value) if isinstance(value, str) else bytes(value)
+        if isinstance(value, str):
+            try:
+                raw = bytes.fromhex(value[3:] if value.startswith("id:") else value)
+            except ValueError:
+                raise Invalid("%.60r is no object id: want 32 hexadecimal digits" % value) from None
+        else:
+            raw = bytes(value)
         if len(raw) != 16:
             raise Invalid("an object id has 16 bytes, not %d" % len(raw))
         return super().__new__(cls, raw)
@@ -36,9 +42,13 @@ class ObjectID(bytes):
         return "ObjectID('%s')" % self.hex()
 
 
+class IDText(str):
+    """An object's id as text: 32 hexadecimal digits. As a key it is the id, and no name of that spelling."""
+
+
 @dataclass(frozen=True)
 class Info:
-    """The daemon's description of an object. Sizes are bytes, times are RFC 3339."""
+    """The daemon's description of an object. Sizes are bytes, times are RFC 3339. id is an IDText."""
 
     id: str
     name: str = ""
@@ -70,7 +80,7 @@ class Info:
         """From the daemon's JSON. Fields that this client does not know are ignored."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in told.items() if k in known and v is not None}
-        values["lifetime"] = told.get("class", "")
+        values["lifetime"], values["id"] = told.get("class", ""), IDText(told["id"])
         return cls(**values)
 
 
@@ -80,7 +90,11 @@ class Object:
     The reference lasts until release() or the end of a with block, and until the last view of the memory is gone
     (memoryviews and arrays). So every view stays valid. Any number of threads may use an object, but release() is for
     one.
+
+    name is the name by which it was put or got, empty if it was another key; others may have renamed it since.
     """
+
+    name = ""
 
     def __init__(self, hold: Hold, part: Any, meta: Optional[Dict[str, Any]], path: Optional[str] = None) -> None:
         """Only clients make objects. size is bytes; meta is the metadata, None if there is none."""
@@ -341,6 +355,11 @@ class Draft(Unsealed):
         self._in_place = self._whole or self.size >= pages.WHOLE_FROM or self.size == 0
         self._scratch: Optional[memory.Scratch] = None
         self._views: "List[weakref.ref[memoryview]]" = []
+
+    @property
+    def open(self) -> bool:
+        """Whether it is neither sealed nor aborted."""
+        return self._part is not None
 
     @property
     def device(self) -> str:

@@ -11,6 +11,7 @@ import collections
 from . import wire
 from .connection import Connection
 from .errors import Protocol, Timeout
+from .objects import IDText
 
 _BEGIN_SECONDS = 10.0
 
@@ -34,7 +35,7 @@ class Event:
     def of(cls, raw: bytes) -> "Event":
         try:
             told = json.loads(raw)
-            return cls(str(told["event"]), str(told.get("id", "")), str(told.get("name", "")),
+            return cls(str(told["event"]), IDText(told.get("id", "")), str(told.get("name", "")),
                        int(told.get("size_bytes", 0)), str(told.get("at", "")))
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise Protocol("malformed event: %s" % e) from None
