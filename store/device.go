@@ -1,6 +1,7 @@
 package store
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,8 @@ import (
 // Objects in the memory of GPUs. The store has a descriptor of each one's allocation, which keeps the memory whoever
 // ends, and loads no driver: Options.Devices makes allocations and copies. Whoever gets such an object gets a
 // descriptor of its own; the hardware lets everyone write who has one, so such an object is for its own tenant alone.
-// It is neither in the index nor on disk, and goes with the daemon, unless another one takes over.
+// It is not in the index, and goes with the daemon, unless another one takes over. One that nobody uses may leave its
+// GPU for host memory, and that for the disk, when memory is short; the next get brings it back (deviceaway.go).
 //
 // An allocation is charged to its tenant and its GPU until the object has no references any more, whatever processes
 // keep of it then: the kernel does not tell of a driver's memory. Some is kept for its maker's next object, and stays
@@ -26,7 +28,8 @@ type Devices interface {
 	// Available says why there is none: ErrUnsupported. It does not wait.
 	Available() error
 	// Allocate makes zeroed memory: a descriptor, which the caller owns, of real bytes, at least those asked for.
-	// Errors: ErrUnsupported (no such device), ErrFull, ErrNoDevice; ErrTimeout where who asks is gone.
+	// Errors: ErrUnsupported (no such device), ErrNoDevice; ErrTimeout where who asks is gone; ErrFull, with what is
+	// free on the device in place of real.
 	Allocate(who Asker, device object.Device, bytes uint64) (fd int, real uint64, err error)
 	// Copy copies between two places, of which one at least is a device's. Afterwards the memory of both is as it
 	// was, but that a host segment may be pinned, and mapped, until Forget.
@@ -58,29 +61,41 @@ type Place struct {
 type deviceMemory struct {
 	device object.Device // immutable
 	bytes  uint64        // immutable; of the allocation, and charged
-	fd     int           // −1: given up. Guarded by Store.mu
+	fd     int           // −1: given up, or its bytes are elsewhere. Guarded by Store.mu
 	// the only connection that was given a descriptor. nil: others were, or may have it in use; guarded by Store.mu
 	maker *Conn
+	// places in Store.coldDevices and tenant.coldDevices; nil: in use. Guarded by Store.mu
+	ranked [2]*list.Element
 }
 
 // deviceCharge is what one tenant, or all, have on one GPU.
 type deviceCharge struct {
-	bytes   uint64
-	objects int
+	bytes     uint64
+	objects   int
+	away      int    // objects of that GPU whose bytes are in host memory, or on disk
+	awayBytes uint64 // their sizes
 }
 
 // deviceCharges is that by GPU. Guarded by Store.mu.
 type deviceCharges map[object.Device]deviceCharge
 
 func (m deviceCharges) add(d object.Device, bytes uint64, objects int) {
-	m[d] = deviceCharge{m[d].bytes + bytes, m[d].objects + objects}
+	x := m[d]
+	x.bytes, x.objects = x.bytes+bytes, x.objects+objects
+	m.set(d, x)
 }
 
 func (m deviceCharges) sub(d object.Device, bytes uint64, objects int) {
-	if x := (deviceCharge{m[d].bytes - bytes, m[d].objects - objects}); x != (deviceCharge{}) {
-		m[d] = x
-	} else {
+	x := m[d]
+	x.bytes, x.objects = x.bytes-bytes, x.objects-objects
+	m.set(d, x)
+}
+
+func (m deviceCharges) set(d object.Device, x deviceCharge) {
+	if x == (deviceCharge{}) {
 		delete(m, d)
+	} else {
+		m[d] = x
 	}
 }
 
@@ -175,27 +190,46 @@ func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
 // allocateDevice gives e memory of a GPU, charged to c's tenant: what c keeps, else what the driver makes. mu is held,
 // and let go meanwhile.
 func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
-	charged := roundDevice(e.size)
-	if m := c.takeIdle(device, charged); m != nil {
-		c.tenant.devices.add(device, 0, 1)
-		s.devices.add(device, 0, 1)
-		s.setDevice(e, m)
-		return nil
+	m := c.takeIdle(device, roundDevice(e.size))
+	if m == nil {
+		var err error
+		if m, err = s.newDevice(c, device, e.size); err != nil {
+			return err
+		}
 	}
+	s.setDevice(e, m)
+	s.countDevice(e)
+	return nil
+}
+
+// countDevice counts an object of whose memory the bytes are charged. mu is held.
+func (s *Store) countDevice(e *entry) {
+	e.tenant.devices.add(e.gpu.device, 0, 1)
+	s.devices.add(e.gpu.device, 0, 1)
+}
+
+// newDevice has the driver make memory of a GPU, charged to c's tenant, for one object. Where it does not fit, objects
+// that nobody uses leave that GPU. mu is held, and let go meanwhile.
+func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMemory, error) {
 	if err := s.openOne(c); err != nil { // a descriptor, as a segment is one
-		return err
+		return nil, err
 	}
-	err := s.chargeDevice(c.tenant, device, charged, 0)
-	for err != nil && s.dropIdleOfTenant(c.tenant, device) {
-		err = s.chargeDevice(c.tenant, device, charged, 0)
-	}
-	if err != nil {
+	charged := roundDevice(size)
+	if err := s.reserveDevice(c, device, charged); err != nil {
 		s.closeOne(c.tenant)
-		return err
+		return nil, err
 	}
-	fd, bytes, err := s.makeDevice(c, device, e.size)
+	fd, bytes, err := s.makeDevice(c, device, size)
 	if errors.Is(err, object.ErrFull) && s.dropIdleOn(device) {
-		fd, bytes, err = s.makeDevice(c, device, e.size)
+		fd, bytes, err = s.makeDevice(c, device, size)
+	}
+	for errors.Is(err, object.ErrFull) {
+		made, why := s.makeRoomOn(c, device, nil, charged-min(bytes, charged))
+		if !made && !s.dropIdleOn(device) {
+			err = notToHost(err, why)
+			break
+		}
+		fd, bytes, err = s.makeDevice(c, device, size)
 	}
 	s.unchargeDevice(c.tenant, device, charged, 0)
 	switch {
@@ -203,17 +237,34 @@ func (s *Store) allocateDevice(c *Conn, e *entry, device object.Device) error {
 	case c.closed || s.closed:
 		err = errConnClosed
 	default:
-		err = s.chargeDevice(c.tenant, device, bytes, 1)
+		err = s.chargeDevice(c.tenant, device, bytes)
 	}
 	if err != nil {
 		if fd >= 0 {
 			s.doomedFDs = append(s.doomedFDs, fd)
 		}
 		s.closeOne(c.tenant)
-		return err
+		return nil, err
 	}
-	s.setDevice(e, &deviceMemory{device, bytes, fd, c})
-	return nil
+	return &deviceMemory{device: device, bytes: bytes, fd: fd, maker: c}, nil
+}
+
+// reserveDevice charges memory of a GPU for what is being made. Where the tenant's quota is short, what it keeps there
+// goes, then what nobody uses of it leaves that GPU. mu is held, and let go meanwhile.
+func (s *Store) reserveDevice(c *Conn, device object.Device, bytes uint64) error {
+	t, limit := c.tenant, s.opts.TenantDeviceBytes
+	for {
+		err := s.chargeDevice(t, device, bytes)
+		if err == nil || bytes > limit {
+			return err
+		}
+		if s.dropIdleOfTenant(t, device) {
+			continue
+		}
+		if made, why := s.makeRoomOn(c, device, t, t.devices[device].bytes+bytes-limit); !made {
+			return notToHost(err, why)
+		}
+	}
 }
 
 // makeDevice asks the driver for memory. mu is held, and let go meanwhile; what was doomed under it is closed before.
@@ -224,7 +275,7 @@ func (s *Store) makeDevice(c *Conn, device object.Device, bytes uint64) (fd int,
 }
 
 // chargeDevice charges memory of a GPU. mu is held.
-func (s *Store) chargeDevice(t *tenant, device object.Device, bytes uint64, objects int) error {
+func (s *Store) chargeDevice(t *tenant, device object.Device, bytes uint64) error {
 	has, limit := t.devices[device].bytes, s.opts.TenantDeviceBytes
 	if limit > 0 && (bytes > limit || has > limit-bytes) {
 		return fmt.Errorf("%w: %s has %d of %d bytes of GPU %s in objects and needs %d more: delete objects, or raise --quota-device",
@@ -233,8 +284,8 @@ func (s *Store) chargeDevice(t *tenant, device object.Device, bytes uint64, obje
 	if t.devices == nil {
 		t.devices = make(deviceCharges)
 	}
-	t.devices.add(device, bytes, objects)
-	s.devices.add(device, bytes, objects)
+	t.devices.add(device, bytes, 0)
+	s.devices.add(device, bytes, 0)
 	return nil
 }
 
@@ -248,6 +299,7 @@ func (s *Store) unchargeDevice(t *tenant, device object.Device, bytes uint64, ob
 func (s *Store) setDevice(e *entry, m *deviceMemory) {
 	e.gpu = m
 	s.onDevices[e] = struct{}{}
+	s.rankDevice(e)
 }
 
 // freeDevice gives an object's memory of a GPU back, once, where its maker does not keep it. unlock closes the
@@ -257,6 +309,7 @@ func (s *Store) freeDevice(e *entry) {
 	if m == nil || m.fd < 0 {
 		return
 	}
+	s.unrankDevice(e)
 	delete(s.onDevices, e)
 	if s.keepIdle(e.tenant, m) {
 		m.fd, m.maker = -1, nil
@@ -334,7 +387,7 @@ func (e *entry) inHostMemory(what string) error {
 
 // GetDevice takes a reference to a sealed object in the memory of a GPU, by name where id is zero, and gives a
 // descriptor of its memory. Release gives the reference back. Errors: ErrNotFound, ErrNotSealed, ErrPermission,
-// ErrUnsupported (it is in host memory).
+// ErrUnsupported (it is in host memory), ErrAway.
 func (c *Conn) GetDevice(id object.ID, name string) (DeviceHandle, error) {
 	return c.getDevice(id, name, c)
 }
@@ -354,6 +407,8 @@ func (c *Conn) getDevice(id object.ID, name string, whom *Conn) (h DeviceHandle,
 		return h, e.notSealed()
 	case e.gpu == nil:
 		return h, fmt.Errorf("%w: object %s is in host memory, not in a GPU's", object.ErrUnsupported, e.id)
+	case e.offDevice():
+		return h, e.awayFromDevice()
 	}
 	fd, err := e.gpu.give(whom)
 	if err != nil {
@@ -422,7 +477,9 @@ func (c *Conn) copied(to, from object.ID, fromName string) (target, source *entr
 	case err != nil:
 	case source.state == object.Open:
 		err = source.notSealed()
-	case source.state == object.Spilled || source.moving != nil:
+	case source.offDevice():
+		err = source.awayFromDevice()
+	case source.state == object.Spilled || source.gpu == nil && source.moving != nil:
 		err = fmt.Errorf("%w: object %s is on disk", ErrAway, source.id)
 	case source.gpu == nil && target.gpu == nil:
 		err = fmt.Errorf("%w: objects %s and %s are both in host memory: who has them can copy", object.ErrInvalid,
@@ -459,12 +516,15 @@ type DeviceStatus struct {
 	Device  object.Device `json:"device"`
 	Objects int           `json:"objects"`
 	Bytes   uint64        `json:"bytes"` // of their allocations, and of those that are kept for the next objects
+	// objects of the GPU's whose bytes are in host memory or on disk, until somebody gets them
+	AwayObjects int    `json:"away_objects,omitempty"`
+	AwayBytes   uint64 `json:"away_bytes,omitempty"` // their sizes
 }
 
 // list gives it by GPU, in order.
 func (m deviceCharges) list() (list []DeviceStatus) {
 	for _, d := range slices.SortedFunc(maps.Keys(m), object.Device.Compare) {
-		list = append(list, DeviceStatus{d, m[d].objects, m[d].bytes})
+		list = append(list, DeviceStatus{d, m[d].objects, m[d].bytes, m[d].away, m[d].awayBytes})
 	}
 	return list
 }
@@ -474,6 +534,7 @@ func (s *Store) bequeathDevice(l *Legacy, e *entry, o *legacyObject) {
 	if e.state != object.Sealed || e.gpu.fd < 0 {
 		return
 	}
+	s.unrankDevice(e)
 	l.Catalog.DeviceObjects = o.appendTo(l.Catalog.DeviceObjects)
 	l.Catalog.DeviceMemory = append(l.Catalog.DeviceMemory, LegacyDevice{e.gpu.device, e.gpu.bytes})
 	l.devices = append(l.devices, e.gpu.fd)
@@ -496,7 +557,7 @@ func (s *Store) inheritDevices(l *Legacy) error {
 		}
 		e, m := s.inheritRecord(o), l.Catalog.DeviceMemory[i]
 		e.state = object.Sealed
-		s.setDevice(e, &deviceMemory{m.Device, m.Bytes, l.devices[0], nil})
+		s.setDevice(e, &deviceMemory{device: m.Device, bytes: m.Bytes, fd: l.devices[0]})
 		l.devices = l.devices[1:]
 		if e.tenant.devices == nil {
 			e.tenant.devices = make(deviceCharges)

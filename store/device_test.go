@@ -18,15 +18,34 @@ import (
 // fakeDevices has memory of GPUs that is memfds, in pieces of 2 MiB.
 type fakeDevices struct {
 	mu     sync.Mutex
-	fail   error         // of the next calls
-	during func()        // called in each
-	gone   error         // Available's
-	real   uint64        // what the next allocation really has; 0: as asked for, rounded
-	places []Place       // of the copies
-	last   object.Device // that was asked for
-	made   int           // allocations
-	forgot int           // segments
-	full   int           // so many allocations more find no memory
+	fail   error                    // of the next calls
+	during func()                   // called in each
+	gone   error                    // Available's
+	real   uint64                   // what the next allocation really has; 0: as asked for, rounded
+	places []Place                  // of the copies
+	last   object.Device            // that was asked for
+	made   int                      // allocations
+	forgot int                      // segments
+	full   int                      // so many allocations more find no memory
+	limit  uint64                   // what one device has; 0: no limit
+	where  map[uint64]object.Device // by inode, of what was made
+}
+
+// free gives what a device has left: memory is taken as long as this process has a descriptor of it. mu is held.
+func (f *fakeDevices) free(device object.Device) uint64 {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		panic(err)
+	}
+	left, seen := f.limit, map[uint64]bool{}
+	for _, x := range list {
+		var st unix.Stat_t
+		if unix.Stat("/proc/self/fd/"+x.Name(), &st) == nil && f.where[st.Ino] == device && !seen[st.Ino] {
+			seen[st.Ino] = true
+			left -= min(left, uint64(st.Size))
+		}
+	}
+	return left
 }
 
 func (f *fakeDevices) Available() error { return f.gone }
@@ -49,15 +68,28 @@ func (f *fakeDevices) Allocate(_ Asker, device object.Device, n uint64) (int, ui
 		f.full--
 		return -1, 0, object.ErrFull
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	real := max((n+deviceGranule-1)&^(deviceGranule-1), f.real)
+	if f.limit > 0 {
+		if free := f.free(device); free < real {
+			return -1, free, object.ErrFull
+		}
+	}
 	fd, err := unix.MemfdCreate("device", unix.MFD_CLOEXEC)
 	if err != nil {
 		return -1, 0, err
 	}
-	real := max((n+deviceGranule-1)&^(deviceGranule-1), f.real)
-	f.mu.Lock()
 	f.last = device
 	f.made++
-	f.mu.Unlock()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, 0, err
+	}
+	if f.where == nil {
+		f.where = make(map[uint64]object.Device)
+	}
+	f.where[st.Ino] = device
 	return fd, real, unix.Ftruncate(fd, int64(real))
 }
 
@@ -142,7 +174,8 @@ func TestObjectsInTheMemoryOfAGPU(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	st := s.Status()
-	if st.UsedBytes != 0 || len(st.Devices) != 1 || st.Devices[0] != (DeviceStatus{gpuA, 1, deviceGranule}) ||
+	if st.UsedBytes != 0 || len(st.Devices) != 1 ||
+		st.Devices[0] != (DeviceStatus{Device: gpuA, Objects: 1, Bytes: deviceGranule}) ||
 		len(st.Tenants[0].Devices) != 1 || st.OpenSegments != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -455,7 +488,8 @@ func TestBequeathMemoryOfGPUs(t *testing.T) {
 		_, err := d.GetDevice(id, "")
 		wantErr(t, err, object.ErrNotFound)
 	}
-	if st := next.Status(); len(st.Devices) != 2 || st.Devices[0] != (DeviceStatus{gpuA, 1, deviceGranule}) {
+	if st := next.Status(); len(st.Devices) != 2 ||
+		st.Devices[0] != (DeviceStatus{Device: gpuA, Objects: 1, Bytes: deviceGranule}) {
 		t.Errorf("%+v", st.Devices)
 	}
 	mustAgree(t, next, true)

@@ -48,7 +48,7 @@ func TestMemoryOfAGPUIsKeptForItsMaker(t *testing.T) {
 		t.Errorf("the first memory holds %q", before)
 	}
 	abort(a, id)
-	if st := s.Status(); len(st.Devices) != 1 || st.Devices[0] != (DeviceStatus{gpuA, 0, deviceGranule}) ||
+	if st := s.Status(); len(st.Devices) != 1 || st.Devices[0] != (DeviceStatus{Device: gpuA, Bytes: deviceGranule}) ||
 		st.OpenSegments != 1 {
 		t.Errorf("what is kept is charged: %+v", st)
 	}

@@ -22,8 +22,10 @@ type entry struct {
 	creatorName string    // immutable
 	created     time.Time // immutable; with id its place in tenant.entries
 	seg         *segmentState
-	gpu         *deviceMemory // in the memory of a GPU, instead of seg; nil: it is not. Immutable once in the table
 	off         uint64
+	// of a GPU, in whose memory it lies, or instead in seg or on disk (deviceaway.go); nil: of none. Whether it is nil
+	// is immutable once in the table
+	gpu *deviceMemory
 
 	class   object.Class
 	state   object.State
@@ -134,6 +136,9 @@ func (s *Store) removeFromTable(e *entry) {
 	s.closeOpen(e)
 	s.unbind(e)
 	s.unschedule(e)
+	if e.offDevice() {
+		s.countAway(e, -1)
+	}
 	if e.state == object.Spilled {
 		s.spilled--
 		s.spilledBytes -= e.size

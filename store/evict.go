@@ -24,6 +24,10 @@ const leavingTime = 3 * time.Second
 func (s *Store) reconsider(e *entry) {
 	g := e.seg
 	s.noteCopy(e)
+	if e.gpu != nil && e.gpu.fd >= 0 {
+		s.rankDevice(e)
+		return
+	}
 	if s.spill == nil || g == nil || e.isCopy() {
 		return
 	}

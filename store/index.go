@@ -235,7 +235,7 @@ func (e *entry) indexed() bool { return e.word != 0 && e.inIndex == e.tenant.ind
 func (s *Store) enindex(e *entry) {
 	ix := e.tenant.index
 	if ix == nil || s.closed || e.indexed() || e.state != object.Sealed || e.sealing || e.moving != nil ||
-		e.damage != nil || e.seg == nil && e.size > 0 || e.seg != nil && e.seg.evicting {
+		e.gpu != nil || e.damage != nil || e.seg == nil && e.size > 0 || e.seg != nil && e.seg.evicting {
 		return
 	}
 	r := index.Record{ID: e.id, Name: e.name, Bytes: e.size, Class: e.class, Meta: e.meta}

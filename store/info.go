@@ -177,6 +177,9 @@ func (e *entry) look() sight {
 	if e.gpu != nil {
 		info.Device = e.gpu.device
 	}
+	if e.offDevice() {
+		info.State = object.Spilled // in host memory or on disk: as far from who gets it
+	}
 	if e.state != object.Open {
 		sealed := e.sealed.UTC()
 		info.Sealed = &sealed

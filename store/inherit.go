@@ -109,8 +109,10 @@ func (s *Store) inheritObject(o *legacyObject, said recordsSaid) error {
 		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes,
 			o.offset, o.segment)
 	}
-	if e == nil {
+	fresh := e == nil
+	if fresh {
 		e = s.inheritRecord(o)
+		s.ofDevice(e, o.device)
 		if len(r.Members) > 0 {
 			e.charge += membersBytes(r.Members)
 			said.members[e] = r.Members
@@ -123,6 +125,9 @@ func (s *Store) inheritObject(o *legacyObject, said recordsSaid) error {
 		s.spilledBytes -= e.size
 	}
 	e.state, e.strict = object.Sealed, o.strict
+	if fresh && e.offDevice() {
+		s.countAway(e, 1)
+	}
 	if o.damaged {
 		why := fmt.Errorf("%w: object %s is damaged: the daemon before this one found that", object.ErrStorage, r.ID)
 		e.damage, e.fault = why, why

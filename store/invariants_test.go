@@ -198,7 +198,8 @@ func (i *inspection) entries() {
 			open++
 			i.must(e.creator != nil, "object %s is open and nobody's", e.id)
 		default:
-			i.must(e.seg != nil || e.size == 0 || e.gpu != nil, "object %s of %d bytes is nowhere", e.id, e.size)
+			i.must(e.seg != nil || e.size == 0 || e.gpu != nil && e.gpu.fd >= 0 || e.state == object.Deleted,
+				"object %s of %d bytes is nowhere", e.id, e.size)
 		}
 		if e.seg != nil {
 			i.live[e.seg]++
@@ -296,7 +297,8 @@ func (i *inspection) segments() {
 func (i *inspection) devices() {
 	all, own := make(deviceCharges), map[*tenant]deviceCharges{}
 	for e := range i.s.onDevices {
-		i.must((i.alive[e] || e.refs > 0) && e.gpu != nil && e.gpu.fd >= 0 && e.seg == nil, "object %s has memory of a GPU and is not alive", e.id)
+		i.must((i.alive[e] || e.refs > 0 || e.moving != nil) && e.gpu != nil && e.gpu.fd >= 0 &&
+			(e.seg == nil || e.moving != nil), "object %s has memory of a GPU and is not alive", e.id)
 		i.opened[e.tenant]++
 		if own[e.tenant] == nil {
 			own[e.tenant] = make(deviceCharges)
@@ -315,9 +317,50 @@ func (i *inspection) devices() {
 				d, t.name, x, t.devices[d])
 		}
 	}
+	i.coldDevices()
 	for e := range i.alive {
 		_, has := i.s.onDevices[e]
 		i.must(has == (e.gpu != nil && e.gpu.fd >= 0), "object %s in the memory of a GPU is not counted", e.id)
+	}
+}
+
+// coldDevices compares the lists of what nobody uses of GPUs' memory, and what is away from there.
+func (i *inspection) coldDevices() {
+	away, cold := map[*tenant]map[object.Device]int{}, map[*tenant]map[object.Device]int{}
+	for e := range i.alive {
+		if e.gpu == nil {
+			continue
+		}
+		is := e.gpu.fd >= 0 && e.moving == nil && e.mayLeaveDevice()
+		i.must(is == (e.gpu.ranked[0] != nil), "object %s: cold %v on its GPU, ranked %v", e.id, is, !is)
+		of := cold
+		if e.offDevice() {
+			of = away
+		} else if !is {
+			continue
+		}
+		if of[e.tenant] == nil {
+			of[e.tenant] = map[object.Device]int{}
+		}
+		of[e.tenant][e.gpu.device]++
+	}
+	for _, t := range i.s.tenants {
+		for d, x := range t.devices {
+			i.must(x.away == away[t][d], "tenant %s: %d objects are away from GPU %s, and %d are counted", t.name,
+				away[t][d], d, x.away)
+		}
+		for d, n := range cold[t] {
+			on := t.coldDevices[d]
+			i.must(on != nil && on.list.Len() == n, "tenant %s has %d cold objects on GPU %s, and another list", t.name, n, d)
+		}
+		for d, on := range t.coldDevices {
+			sum := uint64(0)
+			for at := on.list.Front(); at != nil; at = at.Next() {
+				sum += at.Value.(*entry).gpu.bytes
+			}
+			i.must(on.list.Len() == cold[t][d] && sum == on.bytes, "tenant %s counts %d cold bytes on GPU %s and has %d",
+				t.name, on.bytes, d, sum)
+		}
 	}
 }
 

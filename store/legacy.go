@@ -37,7 +37,8 @@ type Catalog struct {
 	Conns       []LegacyConn
 	Remnants    []LegacyRemnant
 
-	// Those in the memory of GPUs are apart: a release that does not know them goes on without.
+	// Those in the memory of GPUs are apart: a release that does not know them goes on without. Those of GPUs that are
+	// in host memory or on disk stand among the others, which they are for such a release.
 	DeviceObjects []byte // a table as Objects
 	DeviceMemory  []LegacyDevice
 }
@@ -198,7 +199,7 @@ func (s *Store) Bequeath() *Legacy {
 				return
 			}
 			o := e.legacy()
-			if e.gpu != nil {
+			if e.gpu != nil && !e.offDevice() {
 				s.bequeathDevice(l, e, &o)
 				return
 			}
@@ -235,6 +236,9 @@ func (e *entry) legacy() legacyObject {
 	o := legacyObject{record: *e.record(), spilled: e.state == object.Spilled, strict: e.strict,
 		damaged: e.damage != nil, kept: e.kept}
 	o.record.Sums = e.sums
+	if e.offDevice() {
+		o.device = e.gpu.device
+	}
 	if e.seg != nil {
 		o.segment, o.offset = e.seg.id, e.off
 	}

@@ -15,11 +15,11 @@ import (
 // str = u16 length and bytes; times in ns since 1970, 0 = none. An object:
 //
 //	u32 bytes that follow, of which those behind the last field below are for later releases
-//	id (16), u8 flags (1 on disk alone, 2 strict, 4 pinned, 8 damaged, 16 kept), u8 class, u64 size,
+//	id (16), u8 flags (1 on disk alone, 2 strict, 4 pinned, 8 damaged, 16 kept, 32 of a GPU), u8 class, u64 size,
 //	u64 segment (0 = none), u64 offset,
 //	u64 created, u64 sealed, u64 bound, u64 expires, u64 left of its time in ns, u32 creator's pid, str tenant,
 //	str name, str creator, str meta, u16 labels × (str key, str value), u16 grants × str,
-//	u16 members × (str name, id), u32 bytes of sums, the sums
+//	u16 members × (str name, id), u32 bytes of sums, the sums, with flag 32 the GPU that it is of (16)
 //
 // A reference: id (16), u32 count, u64 since.
 
@@ -29,6 +29,7 @@ const (
 	legacyPinned  = 4
 	legacyDamaged = 8
 	legacyKept    = 16
+	legacyOfGPU   = 32
 
 	legacyRefBytes    = object.IDBytes + 4 + 8
 	legacyObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2 // the least
@@ -44,6 +45,7 @@ type legacyObject struct {
 	damaged bool          // its memory is not what it was
 	kept    bool          // a copy that stays
 	left    time.Duration // class ttl: of its time
+	device  object.Device // zero: it is of no GPU, or in its memory
 }
 
 var le = binary.LittleEndian
@@ -70,7 +72,8 @@ func (o *legacyObject) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(le.AppendUint32(b, 0), r.ID[:]...)
 	b = append(b, flagIf(o.spilled, legacySpilled)|flagIf(o.strict, legacyStrict)|flagIf(r.Pinned, legacyPinned)|
-		flagIf(o.damaged, legacyDamaged)|flagIf(o.kept, legacyKept), byte(r.Class))
+		flagIf(o.damaged, legacyDamaged)|flagIf(o.kept, legacyKept)|
+		flagIf(!o.device.IsZero(), legacyOfGPU), byte(r.Class))
 	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, r.SizeBytes), o.segment), o.offset)
 	b = appendTime(appendTime(appendTime(appendTime(b, r.Created), r.Sealed), r.Bound), r.Expires)
 	b = le.AppendUint32(le.AppendUint64(b, uint64(o.left)), uint32(r.CreatorPID))
@@ -88,6 +91,9 @@ func (o *legacyObject) appendTo(b []byte) []byte {
 		b = append(appendStr(b, m.Name), m.ID[:]...)
 	}
 	b = append(le.AppendUint32(b, uint32(len(r.Sums))), r.Sums...)
+	if !o.device.IsZero() {
+		b = append(b, o.device[:]...)
+	}
 	le.PutUint32(b[at:], uint32(len(b)-at-4))
 	return b
 }
@@ -183,6 +189,9 @@ func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byt
 		if sums := c.take(int(c.number(4))); len(sums) > 0 && spill.FitSums(r.SizeBytes, sums) {
 			r.Sums = slices.Clone(sums)
 		}
+	}
+	if flags&legacyOfGPU != 0 {
+		copy(o.device[:], c.take(len(o.device)))
 	}
 	if c.short {
 		return nil, nil, fmt.Errorf("%w: object %s of the catalog is cut short", object.ErrProtocol, r.ID)

@@ -357,7 +357,7 @@ func legacyExamples() []*legacyObject {
 		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
 	}}
 	return []*legacyObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}},
-		{kept: true, damaged: true}}
+		{kept: true, damaged: true, device: object.Device{4, 15: 5}}}
 }
 
 func TestLegacyTable(t *testing.T) {

@@ -19,9 +19,9 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 		return Handle{}, err
 	case c.closed:
 		return Handle{}, errConnClosed
-	case e.state == object.Spilled:
+	case e.state == object.Spilled && e.gpu == nil:
 		return Handle{}, fmt.Errorf("%w: object %s is on disk", ErrAway, e.id)
-	case e.state != object.Sealed:
+	case e.state != object.Sealed && !e.offDevice():
 		return Handle{}, e.notSealed()
 	}
 	if err := e.isDamaged(); err != nil {

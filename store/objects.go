@@ -305,9 +305,9 @@ func (c *Conn) take(e *entry) (Handle, error) {
 	if c.closed {
 		return Handle{}, errConnClosed
 	}
-	switch e.state {
-	case object.Sealed:
-	case object.Spilled:
+	switch {
+	case e.state == object.Sealed, e.offDevice():
+	case e.state == object.Spilled:
 		return Handle{}, fmt.Errorf("%w: object %s is on disk", ErrAway, e.id)
 	default:
 		return Handle{}, e.notSealed()

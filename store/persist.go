@@ -67,7 +67,11 @@ func (s *Store) adopt(r *spill.Record) *entry {
 	s.charged += e.charge
 	e.tenant.charged += e.charge
 	e.tenant.disk += spill.RoomFor(e.size)
+	s.ofDevice(e, r.Device)
 	s.insert(e)
+	if e.offDevice() {
+		s.countAway(e, 1)
+	}
 	s.spilled++
 	s.spilledBytes += e.size
 	if other := e.tenant.names[r.Name]; r.Name != "" && (other == nil || other.named().Before(e.named())) {
@@ -103,7 +107,8 @@ func (e *entry) recordBytes(name string, meta []byte) uint64 {
 // record is what the disk is to know. mu is held.
 func (e *entry) record() *spill.Record {
 	return &spill.Record{
-		ID: e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta,
+		Device: e.device(),
+		ID:     e.id, SizeBytes: e.size, Tenant: e.tenant.name, Name: e.name, Class: e.class, Meta: e.meta,
 		Labels: e.labels, Grants: e.grants, Members: e.memberList(), Pinned: e.pinned,
 		Created: e.created.UTC(), Sealed: e.sealed.UTC(), Expires: e.expires, Bound: e.bound.UTC(),
 		CreatorPID: e.creatorPID, Creator: e.creatorName,

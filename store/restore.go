@@ -15,12 +15,13 @@ var ErrAway = fmt.Errorf("%w: the object is not in memory", object.ErrBusy)
 
 // BringBack brings an object that a Get answered ErrAway for into memory, by name where id is zero, or waits for
 // somebody who does. It waits for nothing else: nil is for the caller to Get again, and the object may be gone by then.
-// Errors: ErrTimeout (ctx), ErrFull, ErrQuota, ErrStorage.
+// One of a GPU is in that GPU's memory then. Errors: ErrTimeout (ctx), ErrFull, ErrQuota, ErrStorage; ErrUnsupported,
+// ErrNoDevice (of the GPU).
 func (c *Conn) BringBack(ctx context.Context, id object.ID, name string) error {
 	s := c.s
 	s.mu.Lock()
 	e, err := c.readable(id, name)
-	if err != nil || e.state != object.Spilled {
+	if err != nil || e.state != object.Spilled && !e.offDevice() {
 		s.unlock()
 		return nil // the caller looks again
 	}
@@ -30,14 +31,20 @@ func (c *Conn) BringBack(ctx context.Context, id object.ID, name string) error {
 		case <-other:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("%w: object %s is being read from disk", object.ErrTimeout, e.id)
+			return fmt.Errorf("%w: object %s is on its way back into memory", object.ErrTimeout, e.id)
 		}
 	}
 	defer s.unlock()
 	if s.closed || c.closed {
 		return errConnClosed
 	}
-	return s.restore(e, s.spill.For(c.tenant.name), func() bool { return ctx.Err() != nil || s.isClosed() })
+	if e.state == object.Spilled {
+		err = s.restore(e, s.spill.For(c.tenant.name), func() bool { return ctx.Err() != nil || s.isClosed() })
+	}
+	if err == nil && e.offDevice() {
+		err = s.enterDevice(c, e)
+	}
+	return err
 }
 
 // restore brings e back into a segment of the store's own. share is of the tenant that asks. mu is held, and let go
@@ -46,7 +53,7 @@ func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 	s.transfers.Add(1)
 	defer s.transfers.Done()
 	e.moving, e.done = make(chan struct{}), new(atomic.Uint64)
-	_, err := s.restorerOf(e.tenant).place(e, len(e.grants) > 0) // what is shared stands alone
+	_, err := s.restorerOf(e.tenant).place(e, len(e.grants) > 0 || e.gpu != nil) // what is shared stands alone
 	if err == nil && e.state == object.Spilled && e.size > 0 {
 		into := spill.Source{Bytes: e.seg.mapping.Bytes()[e.off:][:e.size], Aligned: e.off%segment.PageBytes == 0}
 		done, sums := e.done, e.sums

@@ -69,6 +69,7 @@ type Store struct {
 	onDevices map[*entry]struct{} // that have some
 	// memory of GPUs that is kept for its maker, the one longest idle first
 	idleDevices list.List
+	coldDevices coldDevices // what nobody uses of GPUs' memory
 
 	spilled      int
 	spilledBytes uint64
@@ -145,6 +146,7 @@ type tenant struct {
 	devices deviceCharges // made with the first
 	// what is kept of GPUs' memory; made with the first
 	idleDevices map[object.Device]*idleOn
+	coldDevices coldDevices // as Store.coldDevices
 
 	remnants     int // memory given up that somebody still has
 	remnantBytes uint64

@@ -68,7 +68,7 @@ func (e *entry) isDamaged() error {
 
 // viewed maps an object's memory for reading; nil where it has none. mu is held.
 func (e *entry) viewed() (view *segment.Mapping, memory []byte, err error) {
-	if e.seg == nil || e.seg.mem == nil || e.state != object.Sealed {
+	if e.seg == nil || e.seg.mem == nil || e.state != object.Sealed || e.gpu != nil && e.gpu.fd >= 0 {
 		return nil, nil, nil
 	}
 	if view, err = e.seg.mem.Map(false); err != nil {

@@ -86,7 +86,7 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 // attachDevice shows a worker an object in the memory of a GPU; why says that it is in no host memory. The number in
 // the answer has clwire.AttachedDevice set.
 func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
-	h, err := c.store.LendDevice(m.ID, m.Name)
+	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice)
 	switch {
 	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrNotFound): // nor in a GPU's, under that name
 		return wire.AttachReply{}, why

@@ -50,13 +50,44 @@ func (c *connection) replyDevice(f *ipc.Frame, h store.DeviceHandle) {
 		Meta: h.Meta}, h.FD)
 }
 
+// getDevice gives an object in the memory of a GPU. One that made way for others comes back first. mu is held.
 func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 	h, err := c.store.GetDevice(m.ID, m.Name)
+	if errors.Is(err, store.ErrAway) {
+		header := ipc.Frame{Header: f.Header}
+		return c.later(store.WaitBytes+uint64(len(m.Name)), func() {
+			h, err := c.bringDevice(m.ID, m.Name, c.store.GetDevice)
+			if errors.Is(err, store.ErrDevicesEnded) {
+				return
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if err != nil {
+				c.answer(&header, nil, err)
+				return
+			}
+			c.replyDevice(&header, h)
+		})
+	}
 	if err != nil {
 		return err
 	}
 	c.replyDevice(f, h)
 	return nil
+}
+
+// bringDevice gets an object in the memory of a GPU, as often as it has to be brought back before.
+func (c *connection) bringDevice(id object.ID, name string,
+	get func(object.ID, string) (store.DeviceHandle, error)) (store.DeviceHandle, error) {
+	for {
+		h, err := get(id, name)
+		if !errors.Is(err, store.ErrAway) {
+			return h, err
+		}
+		if err := c.store.BringBack(c.ctx, id, name); err != nil {
+			return h, err
+		}
+	}
 }
 
 func (c *connection) copyObject(f *ipc.Frame, m wire.CopyRequest) error {

@@ -233,7 +233,7 @@ func (k *Keeper) offered(device object.Device) error {
 
 // Allocate makes zeroed memory of a device: a descriptor, which the caller owns, of real bytes, which are at least what
 // is asked for. Whether who asks is gone is looked at when the keeper is free for it. Errors: ErrUnsupported (no such
-// device), ErrFull, ErrNoDevice; ErrTimeout (who asks is gone).
+// device), ErrNoDevice; ErrTimeout (who asks is gone); ErrFull, with what is free on the device in place of real.
 func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (fd int, real uint64, err error) {
 	if err := k.offered(device); err != nil {
 		return -1, 0, err
@@ -243,11 +243,14 @@ func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {
 		err = fmt.Errorf("%w: the keeper gave %d bytes for %d, as descriptor %d", object.ErrNoDevice, reply.Bytes, bytes, fd)
 	}
-	if err != nil {
-		closeFD(fd)
-		return -1, 0, err
+	switch {
+	case err == nil:
+		return fd, reply.Bytes, nil
+	case errors.Is(err, object.ErrFull) && reply != nil:
+		real = reply.Bytes // free
 	}
-	return fd, reply.Bytes, nil
+	closeFD(fd)
+	return -1, real, err
 }
 
 // wire describes a place, from done bytes on.

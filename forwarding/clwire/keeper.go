@@ -61,7 +61,7 @@ type KeeperReply struct {
 	Error   string         `json:"error,omitempty"` // why not; "" = it is done
 	Fault   KeeperFault    `json:"fault,omitempty"` // what sort of error
 	Devices []KeeperDevice `json:"devices,omitempty"`
-	Bytes   uint64         `json:"bytes,omitempty"`  // of the allocation
+	Bytes   uint64         `json:"bytes,omitempty"`  // of the allocation; with KeeperFull: what is free
 	Way     KeeperWay      `json:"way,omitempty"`    // of a copy's step
 	Why     string         `json:"why,omitempty"`    // no better way
 	Pinned  *KeeperPins    `json:"pinned,omitempty"` // after a copy's step; nil: what the last one said

@@ -237,6 +237,10 @@ func (k *keeper) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err e
 	}
 	memory, err := c.Create(bytes)
 	if err != nil {
+		if sortOf(err) == clwire.KeeperFull {
+			bytes, _ = c.FreeBytes() // 0 where the driver does not say
+			return -1, bytes, err
+		}
 		return -1, 0, err
 	}
 	err = onMapping(memory, func(v *cuda.Mapping) error { return v.Fill(0, 0, bytes) })

@@ -40,7 +40,8 @@ type Record struct {
 	Bound      time.Time         `json:"bound,omitzero"`   // when it got its name; zero: when it was sealed
 	CreatorPID int               `json:"creator_pid"`
 	Creator    string            `json:"creator"`
-	Sums       []byte            `json:"sums,omitempty"` // XXH64 of each chunk, 8 bytes each
+	Sums       []byte            `json:"sums,omitempty"`  // XXH64 of each chunk, 8 bytes each
+	Device     object.Device     `json:"device,omitzero"` // the GPU it comes back to; zero: it is of none
 }
 
 func (r *Record) encode() ([]byte, error) {

@@ -1,0 +1,521 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+// text is what an object of a test has in it, by a number.
+func text(n, size int) []byte {
+	b := make([]byte, size)
+	r := rand.New(rand.NewPCG(uint64(n), 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// idleOnGPU makes a named object in the memory of a GPU that nobody uses.
+func idleOnGPU(t testing.TB, c *Conn, name string, gpu object.Device, what []byte) object.ID {
+	t.Helper()
+	id, err := putOnGPU(c, name, gpu, what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func putOnGPU(c *Conn, name string, gpu object.Device, what []byte) (object.ID, error) {
+	h, err := c.CreateDevice(Spec{SizeBytes: uint64(len(what)), Name: name, Class: object.Named}, gpu)
+	if err != nil {
+		return h.ID, err
+	}
+	_, err = unix.Pwrite(h.FD, what, 0)
+	return h.ID, errors.Join(err, unix.Close(h.FD), c.Seal(h.ID, false), c.Release(h.ID))
+}
+
+// bring gets an object in the memory of a GPU as the daemon does, and reads it.
+func bring(c *Conn, id object.ID, name string) (h DeviceHandle, what []byte, err error) {
+	for {
+		if h, err = c.GetDevice(id, name); !errors.Is(err, ErrAway) {
+			break
+		}
+		if err := c.BringBack(context.Background(), id, name); err != nil {
+			return h, nil, err
+		}
+	}
+	if err != nil {
+		return h, nil, err
+	}
+	defer unix.Close(h.FD)
+	what = make([]byte, h.Size)
+	n, err := unix.Pread(h.FD, what, 0)
+	if n != len(what) && err == nil {
+		err = fmt.Errorf("%d of %d bytes", n, len(what))
+	}
+	return h, what, err
+}
+
+// brought is bring, and gives the reference back.
+func brought(t *testing.T, c *Conn, name string, want []byte) {
+	t.Helper()
+	h, what, err := bring(c, object.ID{}, name)
+	if err != nil || !bytes.Equal(what, want) {
+		t.Fatalf("%s: %v, or other bytes", name, err)
+	}
+	release(t, c, h.ID)
+}
+
+// awayNow gives what a GPU has in its memory, and what is away.
+func awayNow(s *Store, gpu object.Device) (here, away int) {
+	for _, d := range s.Status().Devices {
+		if d.Device == gpu {
+			return d.Objects, d.AwayObjects
+		}
+	}
+	return 0, 0
+}
+
+// Objects that nobody uses make way, the one longest without use first, and come back with their bytes.
+func TestObjectsOfAGPUMakeWay(t *testing.T) {
+	f := &fakeDevices{limit: 3 * deviceGranule}
+	s := newStore(t, Options{Devices: f, Segments: 64})
+	c, other := connect(t, s, "x"), connect(t, s, "y")
+	var texts [][]byte
+	for i := range 3 {
+		texts = append(texts, text(i, 1<<20+i))
+		idleOnGPU(t, c, fmt.Sprint(i), gpuA, texts[i])
+	}
+	brought(t, c, "0", texts[0]) // the one last used
+	idleOnGPU(t, other, "o", gpuA, text(9, 5000))
+	mustAgree(t, s, true)
+	list := c.List("1", false)
+	if len(list) != 1 || list[0].State != object.Spilled || list[0].Kind != object.CUDA || list[0].Device != gpuA {
+		t.Errorf("what made way: %+v", list)
+	}
+	st := s.Status()
+	if d := st.Devices[0]; d.Objects != 3 || d.Bytes != 3*deviceGranule ||
+		d.AwayObjects != 1 || d.AwayBytes != 1<<20+1 {
+		t.Errorf("%+v", d)
+	}
+	_, err := c.GetDevice(object.ID{}, "1")
+	wantErr(t, err, ErrAway)
+	_, err = c.Get(list[0].ID)
+	wantErr(t, err, object.ErrUnsupported)
+	for i := range 3 {
+		brought(t, c, fmt.Sprint(i), texts[i])
+		mustAgree(t, s, true)
+	}
+	brought(t, other, "o", text(9, 5000))
+	// what was away and is copied comes back first, too
+	for i := range 3 {
+		idleOnGPU(t, other, fmt.Sprint("more", i), gpuA, []byte("x"))
+	}
+	back, err := c.Create(Spec{SizeBytes: 100, Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := mapHandle(t, back, true)
+	err = c.Copy(back.ID, 0, object.ID{}, "2", 50, 100)
+	wantErr(t, err, ErrAway)
+	if err := errors.Join(c.BringBack(context.Background(), object.ID{}, "2"),
+		c.Copy(back.ID, 0, object.ID{}, "2", 50, 100)); err != nil ||
+		!bytes.Equal(memory.Bytes()[:100], texts[2][50:150]) {
+		t.Errorf("a copy of what was away: %v", err)
+	}
+	if err := c.Delete(object.ID{}, "1"); err != nil { // away
+		t.Fatal(err)
+	}
+	mustAgree(t, s, true)
+	for _, o := range append(c.List("", false), other.List("", false)...) {
+		who := c
+		if o.Tenant == "y" {
+			who = other
+		}
+		if o.State != object.Open {
+			if err := who.Delete(o.ID, ""); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if st := s.Status(); len(st.Devices) != 0 || st.OpenSegments != 1 { // back
+		t.Errorf("after all are deleted: %+v, %d segments", st.Devices, st.OpenSegments)
+	}
+	if n := openFiles(t); n != 0 {
+		t.Errorf("%d descriptors of a GPU's memory are left", n)
+	}
+}
+
+// What somebody uses stays, and nothing leaves where that would not be enough, or where there is no room for it.
+func TestWhatStaysOnAGPU(t *testing.T) {
+	f := &fakeDevices{limit: 3 * deviceGranule}
+	s := newStore(t, Options{Devices: f, Segments: 64, CapacityBytes: 4 << 20, SegmentBytes: 1 << 20})
+	c := connect(t, s, "x")
+	held := onGPU(t, c, Spec{SizeBytes: 1, Name: "held", Class: object.Named}, gpuA)
+	pinned := idleOnGPU(t, c, "pinned", gpuA, []byte("p"))
+	if err := c.Update(pinned, "", Change{Pinned: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	idleOnGPU(t, c, "idle", gpuA, text(1, deviceGranule))
+	idleOnGPU(t, c, "elsewhere", gpuB, []byte("b"))
+	_, err := putOnGPU(c, "new", gpuA, text(1, 2*deviceGranule))
+	wantErr(t, err, object.ErrFull)
+	if here, away := awayNow(s, gpuA); here != 3 || away != 0 || len(f.places) != 0 {
+		t.Errorf("%d objects, %d away, after what would not fit anyway", here, away)
+	}
+	mustAgree(t, s, true)
+	d := connect(t, s, "x")
+	sealedObject(t, d, Spec{SizeBytes: 3 << 20, Own: true})
+	_, err = putOnGPU(c, "new", gpuA, []byte("x")) // there is no room in host memory for idle
+	wantErr(t, err, object.ErrFull)
+	if _, away := awayNow(s, gpuA); away != 0 || len(f.places) != 0 {
+		t.Errorf("%d objects are away", away)
+	}
+	mustAgree(t, s, true)
+	d.Close()
+	if _, err := putOnGPU(c, "fits", gpuA, []byte("x")); err != nil {
+		t.Error(err)
+	}
+	mustAgree(t, s, true)
+	if here, away := awayNow(s, gpuA); here != 3 || away != 1 {
+		t.Errorf("%d objects, %d away", here, away)
+	}
+	h, err := c.GetDevice(held, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(h.FD)
+}
+
+// A tenant's own objects make way for its quota, and nobody else's.
+func TestTheQuotaOfAGPUMakesWay(t *testing.T) {
+	f := &fakeDevices{}
+	s := newStore(t, Options{Devices: f, Segments: 64, TenantDeviceBytes: 2 * deviceGranule})
+	c, other := connect(t, s, "x"), connect(t, s, "y")
+	idleOnGPU(t, other, "o", gpuA, []byte("o"))
+	for i := range 4 {
+		idleOnGPU(t, c, fmt.Sprint(i), gpuA, text(i, 5000))
+	}
+	idleOnGPU(t, c, "b", gpuB, []byte("b"))
+	mustAgree(t, s, true)
+	st := s.Status()
+	if d := st.Tenants[0].Devices[0]; d.Objects != 2 || d.AwayObjects != 2 {
+		t.Errorf("%+v", st.Tenants)
+	}
+	if d := st.Tenants[1].Devices[0]; d.Objects != 1 || d.AwayObjects != 0 {
+		t.Errorf("another tenant's: %+v", st.Tenants)
+	}
+	_, err := putOnGPU(c, "new", gpuA, text(1, 3*deviceGranule))
+	wantErr(t, err, object.ErrQuota)
+	if here, _ := awayNow(s, gpuA); here != 3 {
+		t.Error("objects left for what can never fit")
+	}
+	for i := range 4 {
+		brought(t, c, fmt.Sprint(i), text(i, 5000))
+	}
+	mustAgree(t, s, true)
+}
+
+// What left a GPU goes on to disk where memory is short, and comes back from there; also to the next daemon.
+func TestFromAGPUToDisk(t *testing.T) {
+	f := &fakeDevices{limit: 2 * deviceGranule}
+	opts := Options{Devices: f, Segments: 64, CapacityBytes: 8 << 20, SegmentBytes: 1 << 20, SpillDir: t.TempDir()}
+	s := newStore(t, opts)
+	c := connect(t, s, "x")
+	const size = 2<<20 - 77
+	for i := range 8 {
+		idleOnGPU(t, c, fmt.Sprint(i), gpuA, text(i, size))
+	}
+	mustAgree(t, s, true)
+	st := s.Status()
+	if st.SpilledObjects < 2 || st.Devices[0].AwayObjects != 6 {
+		t.Errorf("%d are on disk, %+v", st.SpilledObjects, st.Devices)
+	}
+	for i := range 8 {
+		brought(t, c, fmt.Sprint(i), text(i, size))
+		mustAgree(t, s, true)
+	}
+	away := []string{}
+	for _, o := range c.List("", false) {
+		if o.State == object.Spilled {
+			away = append(away, o.Name)
+		}
+	}
+	if len(away) != 6 {
+		t.Errorf("%v are away", away)
+	}
+	held, _, err := bring(c, object.ID{}, "3") // goes on with who holds it
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Leave()
+	next := handOver(t, s, opts)
+	d := connect(t, next, "x")
+	mustAgree(t, next, true)
+	if here, away := awayNow(next, gpuA); here != 2 || away != 6 {
+		t.Errorf("the next daemon has %d, and %d away", here, away)
+	}
+	for i := range 8 {
+		brought(t, d, fmt.Sprint(i), text(i, size))
+		mustAgree(t, next, true)
+	}
+	if o := d.List("3", false); len(o) != 1 || o[0].State != object.Sealed || o[0].ID != held.ID {
+		t.Errorf("what a process of the daemon before holds: %+v", o)
+	}
+	next.Close()
+	last := newStore(t, opts) // has what was on disk, and knows whose it is
+	e := connect(t, last, "x")
+	mustAgree(t, last, true)
+	list := e.List("", false)
+	if len(list) == 0 {
+		t.Error("nothing was on disk")
+	}
+	for _, o := range list {
+		if o.Kind != object.CUDA || o.Device != gpuA {
+			t.Errorf("%+v", o)
+		}
+		var n int
+		if _, err := fmt.Sscan(o.Name, &n); err != nil {
+			t.Fatal(err)
+		}
+		brought(t, e, o.Name, text(n, size))
+	}
+}
+
+// Whatever happens while an object is on its way, its bytes are whole, nothing is taken twice, and nothing is left.
+func TestOnTheWayFromAGPU(t *testing.T) {
+	idle := text(1, 5000)
+	for what, meanwhile := range map[string]func(t *testing.T, s *Store, c *Conn, id object.ID) (stays bool){
+		"somebody gets it": func(t *testing.T, s *Store, c *Conn, id object.ID) bool {
+			h, err := c.GetDevice(id, "")
+			if errors.Is(err, ErrAway) { // it is on its way back
+				return false
+			}
+			unix.Close(h.FD)
+			return err == nil
+		},
+		"it is deleted": func(t *testing.T, s *Store, c *Conn, id object.ID) bool { return c.Delete(id, "") != nil },
+		"it is renamed": func(t *testing.T, s *Store, c *Conn, id object.ID) bool {
+			return c.Rename("idle", "idle2", false) != nil
+		},
+		"it is pinned": func(t *testing.T, s *Store, c *Conn, id object.ID) bool {
+			return c.Update(id, "", Change{Pinned: new(true)}) == nil
+		},
+		"its maker ends": func(t *testing.T, s *Store, c *Conn, id object.ID) bool { c.Close(); return false },
+		"all is listed":  func(t *testing.T, s *Store, c *Conn, id object.ID) bool { return len(c.List("", true)) == 0 },
+		"it is looked at": func(t *testing.T, s *Store, c *Conn, id object.ID) bool {
+			r, err := c.Scrub(context.Background(), false, "")
+			return err != nil || len(r.Damaged) > 0
+		},
+	} {
+		for _, way := range []string{"out", "in"} {
+			t.Run(what+", "+way, func(t *testing.T) {
+				f := &fakeDevices{limit: deviceGranule}
+				s := newStore(t, Options{Devices: f, Segments: 64, SpillDir: t.TempDir()})
+				c, other := connect(t, s, "x"), connect(t, s, "x")
+				id := idleOnGPU(t, c, "idle", gpuA, idle)
+				agree := func() {
+					if fault := s.invariants(false); fault != "" {
+						t.Error(fault)
+					}
+				}
+				hook := func() { meanwhile(t, s, c, id); agree() }
+				stays := false
+				if way == "out" {
+					f.during = func() {
+						if len(f.places) > 0 {
+							f.during = nil
+							stays = meanwhile(t, s, c, id)
+							agree()
+						}
+					}
+				}
+				_, err := putOnGPU(other, "new", gpuA, []byte("new"))
+				if stays != errors.Is(err, object.ErrFull) || err != nil && !stays {
+					t.Errorf("the new one: %v; the idle one stays: %v", err, stays)
+				}
+				mustAgree(t, s, true)
+				if way == "in" {
+					if err := other.Delete(object.ID{}, "new"); err != nil {
+						t.Fatal(err)
+					}
+					f.during = func() { f.during = nil; hook() }
+				}
+				h, b, err := bring(other, id, "")
+				switch {
+				case errors.Is(err, object.ErrNotFound) && what == "it is deleted":
+				case err != nil || !bytes.Equal(b, idle):
+					t.Errorf("the idle one: %v, or other bytes", err)
+				default:
+					release(t, other, h.ID)
+				}
+				mustAgree(t, s, true)
+				for _, o := range other.List("", false) {
+					if err := other.Delete(o.ID, ""); err != nil {
+						t.Error(err)
+					}
+				}
+				c.Close()
+				other.Close()
+				mustAgree(t, s, true)
+				if st := s.Status(); len(st.Devices) != 0 || st.OpenSegments != 0 ||
+					st.ChargedBytes != 0 || openFiles(t) != 0 {
+					t.Errorf("left: %+v, %d segments, %d bytes, %d descriptors", st.Devices, st.OpenSegments,
+						st.ChargedBytes, openFiles(t))
+				}
+			})
+		}
+	}
+}
+
+// Each call of the keeper fails in turn, on the way out and back: an error where it was needed, and no byte is lost.
+func TestCallsThatFailOnTheWay(t *testing.T) {
+	const size = 400_000
+	var texts [6][]byte
+	for i := range texts {
+		texts[i] = text(i, size)
+	}
+	for _, why := range []error{object.ErrNoDevice, object.ErrFull, ErrDevicesEnded} {
+		for fails := 1; ; fails++ {
+			f := &fakeDevices{limit: 2 * deviceGranule}
+			s := newStore(t, Options{Devices: f, Segments: 64, CapacityBytes: 1 << 20, SegmentBytes: 128 << 10,
+				SpillDir: t.TempDir()})
+			c := connect(t, s, "x")
+			calls, failed := 0, false
+			f.during = func() { // f.fail is read before
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.fail = nil
+				if calls++; calls == fails-1 {
+					f.fail = why
+				}
+			}
+			if fails == 1 {
+				f.fail = why
+			}
+			there := map[int]bool{}
+			for i := range 6 {
+				_, err := putOnGPU(c, fmt.Sprint(i), gpuA, texts[i])
+				there[i] = err == nil
+				if err != nil {
+					failed = true
+					wantErr(t, err, why)
+				}
+				mustAgree(t, s, true)
+			}
+			for range 2 {
+				for i := range 6 {
+					if !there[i] {
+						continue
+					}
+					h, b, err := bring(c, object.ID{}, fmt.Sprint(i))
+					if err != nil {
+						failed = true
+						wantErr(t, err, why)
+						mustAgree(t, s, true)
+						h, b, err = bring(c, object.ID{}, fmt.Sprint(i))
+					}
+					if err != nil || !bytes.Equal(b, texts[i]) {
+						t.Fatalf("call %d fails with %v: object %d: %v, or other bytes", fails, why, i, err)
+					}
+					release(t, c, h.ID)
+					mustAgree(t, s, true)
+				}
+			}
+			if fails == 1 && s.Status().SpilledObjects == 0 {
+				t.Error("nothing is on disk")
+			}
+			s.Close()
+			if n := openFiles(t); n != 0 {
+				t.Fatalf("call %d fails with %v: %d descriptors are left", fails, why, n)
+			}
+			if !failed && calls < fails {
+				break
+			}
+		}
+	}
+}
+
+// Clients of two tenants make, get, hold, copy and delete objects at once, on two GPUs with little memory, over little
+// host memory and a disk: all that anybody has is right all the time, and at the end nothing is left.
+func TestManyOnFullGPUs(t *testing.T) {
+	f := &fakeDevices{limit: 6 * deviceGranule}
+	s := newStore(t, Options{Devices: f, Segments: 256, CapacityBytes: 24 << 20, SegmentBytes: 1 << 20,
+		SpillDir: t.TempDir(), TenantDeviceBytes: 5 * deviceGranule, IdleDeviceBytes: deviceGranule})
+	var all sync.WaitGroup
+	for n := range 4 {
+		c := connect(t, s, []string{"x", "y"}[n%2])
+		all.Go(func() {
+			manyOnFullGPUs(t, c, fmt.Sprint(n), rand.New(rand.NewPCG(uint64(n), 7)), 200)
+			c.Close() // what it keeps goes
+		})
+	}
+	all.Wait()
+	mustAgree(t, s, true)
+	for n := range 2 {
+		c := connect(t, s, []string{"x", "y"}[n])
+		for _, o := range c.List("", false) {
+			if err := c.Delete(o.ID, ""); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if st := s.Status(); len(st.Devices) != 0 || openFiles(t) != 0 {
+		t.Errorf("left: %+v, %d descriptors", st.Devices, openFiles(t))
+	}
+}
+
+// manyOnFullGPUs is one client of it.
+func manyOnFullGPUs(t *testing.T, c *Conn, who string, r *rand.Rand, steps int) {
+	have := map[string]int{} // what each has in it
+	next := 0
+	pick := func() string {
+		for name := range have {
+			return name
+		}
+		return ""
+	}
+	size := func(n int) int { return 1000 + n*400_000%(4<<20) }
+	for range steps {
+		switch name := pick(); {
+		case name == "" || r.IntN(3) == 0:
+			next++
+			name = fmt.Sprint(who, "-", next)
+			_, err := putOnGPU(c, name, []object.Device{gpuA, gpuB}[r.IntN(2)], text(next, size(next)))
+			if err == nil {
+				have[name] = next
+			} else if !object.IsShort(err) {
+				t.Errorf("make %s: %v", name, err)
+			}
+		case r.IntN(5) == 0 || len(have) > 8:
+			if err := c.Delete(object.ID{}, name); err != nil {
+				t.Errorf("delete %s: %v", name, err)
+			}
+			delete(have, name)
+		default:
+			h, b, err := bring(c, object.ID{}, name)
+			if object.IsShort(err) {
+				continue
+			}
+			if err != nil || !bytes.Equal(b, text(have[name], size(have[name]))) {
+				t.Errorf("get %s: %v, or other bytes", name, err)
+				continue
+			}
+			if err := c.Release(h.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		if r.IntN(10) == 0 {
+			mustAgree(t, c.s, false)
+		}
+	}
+}
