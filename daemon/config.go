@@ -100,6 +100,7 @@ type Config struct {
 	TrustRemote    bool     // programs of other machines are served, although workers have no sandbox here
 	HTTP           string   // host:port of inspection over TCP; "" = over its unix socket only
 	HTTPHosts      []string // names that HTTP clients may use for this node
+	HTTPMetrics    string   // "key", or "open": /metrics needs none, which HTTP on loopback alone may be; "" = key
 	Tenants        []tenancy.Tenant
 
 	origins map[string]string // key → where its value came from; absent = default
@@ -367,6 +368,16 @@ func (c Config) checkAddresses() (faults []error) {
 	if c.HTTP != "" {
 		check("http", c.HTTP)
 	}
+	switch c.HTTPMetrics {
+	case "", metricsKey:
+	case metricsOpen:
+		if !Loopback(c.HTTP) {
+			faults = append(faults, fmt.Errorf("http-metrics open with http %q: metrics without a key are for loopback alone: "+
+				"take http = \"127.0.0.1:7434\", or scrape with a token (tendril token create --role metrics)", c.HTTP))
+		}
+	default:
+		faults = append(faults, fmt.Errorf("http-metrics %q: want %s or %s", c.HTTPMetrics, metricsKey, metricsOpen))
+	}
 	if c.Compress != auto && c.Compress != compressOff {
 		faults = append(faults, fmt.Errorf("compress %q: want %s or %s", c.Compress, auto, compressOff))
 	}
@@ -381,6 +392,12 @@ func (c Config) checkAddresses() (faults []error) {
 	}
 	return faults
 }
+
+// Config.HTTPMetrics's words.
+const (
+	metricsKey  = "key"
+	metricsOpen = "open"
+)
 
 // compressOff is Config.Compress's other word than auto.
 const compressOff = "off"

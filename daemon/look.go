@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
@@ -97,7 +98,7 @@ func (d *Daemon) openInspectAt(tcp string) error {
 	server, err := inspect.Start(inspect.Options{
 		Unix: d.cfg.Socket + ".http", TCP: tcp, Hosts: d.cfg.HTTPHosts, Source: (*look)(d), Log: d.log,
 		AllowUID: func(uid uint32) bool { return d.administers(uid) || os.Geteuid() == 0 },
-		Bearer:   func(hash [32]byte) bool { _, ok := d.pages.find(hash); return ok },
+		Bearer:   d.bearer, OpenMetrics: tcp != "" && d.cfg.HTTPMetrics == metricsOpen,
 		Turn: func(v inspect.Viewer) func() {
 			tenant, _ := (*look)(d).sees(v)
 			return d.door.Load().PageTurn(tenant)
@@ -107,6 +108,27 @@ func (d *Daemon) openInspectAt(tcp string) error {
 		d.inspect.Store(server)
 	}
 	return err
+}
+
+// bearer says who shows a secret over TCP: a page's key, or a token of role metrics. A token that this node does not
+// know yet is refused: strangers' guesses are not carried to the leader.
+func (d *Daemon) bearer(text string) (v inspect.Viewer, ok bool) {
+	hash := inspect.HashSecret(text)
+	if _, ok := d.pages.find(hash); ok {
+		return inspect.Viewer{Secret: hash}, true
+	}
+	secret, err := pki.ParseToken(text)
+	if err != nil {
+		return v, false
+	}
+	d.meta.raft.View(func(s *fsm.State) {
+		id := fsm.UUID(secret.ID())
+		check := s.CheckToken(id, secret.SecretHash(), max(s.Now(), time.Now().UnixNano()))
+		if t, there := s.Token(id); there && check.Code == 0 && t.Role == fsm.RoleMetrics {
+			v, ok = inspect.Viewer{Scraper: true, Tenant: t.Tenant}, true
+		}
+	})
+	return v, ok
 }
 
 // administers reports whether a local user may see and do everything: root, and whose daemon it is.
@@ -134,6 +156,9 @@ type look Daemon
 
 // sees gives what a viewer may see: everything, or one tenant's.
 func (l *look) sees(v inspect.Viewer) (tenant string, all bool) {
+	if v.Scraper {
+		return v.Tenant, v.Tenant == ""
+	}
 	if !v.Local {
 		key, _ := l.pages.find(v.Secret)
 		return key.tenant, key.all

@@ -123,6 +123,7 @@ var settings = []setting{
 	yes("trust-remote", "TENDRIL_TRUST_REMOTE", func(c *Config) *bool { return &c.TrustRemote }),
 	text("http", "TENDRIL_HTTP", func(c *Config) *string { return &c.HTTP }),
 	list("http-hosts", "TENDRIL_HTTP_HOSTS", func(c *Config) *[]string { return &c.HTTPHosts }),
+	text("http-metrics", "TENDRIL_HTTP_METRICS", func(c *Config) *string { return &c.HTTPMetrics }),
 }
 
 func text(key, variable string, at func(*Config) *string) setting {

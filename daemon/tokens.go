@@ -44,6 +44,13 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	if !pki.Role(m.Role).Valid() {
 		return "", fmt.Errorf("%w: %v", object.ErrInvalid, pki.Role(m.Role))
 	}
+	if pki.Role(m.Role) == pki.Metrics && m.Once {
+		return "", fmt.Errorf("%w: a token of role metrics is shown with every scrape: make it without --once",
+			object.ErrInvalid)
+	}
+	if err := d.everybodyKnows(fsm.Role(m.Role)); err != nil {
+		return "", err
+	}
 	if m.Tenant != "" && m.Tenant != p.Tenant {
 		check := tenancy.CheckName
 		if p.UID == 0 { // who may become anybody here anyway
@@ -62,6 +69,7 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	switch {
 	case t.Role == fsm.RoleNode:
 		t.Tenant = ""
+	case t.Role == fsm.RoleMetrics: // "" = the samples of all tenants: who makes tokens may see them
 	case t.Tenant == "" && p.UID != 0:
 		t.Tenant = p.Tenant
 	case t.Tenant == "":
@@ -77,6 +85,22 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 		t.Tenant).Info("token created")
 	d.openTCP() // which may have waited for it
 	return secret.Text(), nil
+}
+
+// everybodyKnows refuses a role that nodes of earlier releases take for a damaged record.
+func (d *Daemon) everybodyKnows(role fsm.Role) (err error) {
+	if role <= fsm.RoleNode {
+		return nil
+	}
+	d.meta.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			if n.Version != d.build.Version {
+				err = fmt.Errorf("%w: node %.60q runs release %.60q, this one %s: tokens of role %v need the same release everywhere",
+					object.ErrUnsupported, n.Name, n.Version, d.build.Version, pki.Role(role))
+			}
+		}
+	})
+	return err
 }
 
 // EachToken implements frontdoor.Cluster: oldest first.
@@ -141,7 +165,7 @@ func (d *Daemon) anyoneMayCome() (may bool) {
 	d.meta.raft.View(func(s *fsm.State) {
 		now := max(s.Now(), time.Now().UnixNano())
 		for _, t := range s.Tokens() {
-			may = may || tokenState(t, now) == "good"
+			may = may || t.Role != fsm.RoleMetrics && tokenState(t, now) == "good"
 		}
 		for _, c := range s.Certificates() {
 			may = may || c.Role != fsm.RoleNode && c.Revoked == 0 && c.Expires > now
@@ -203,6 +227,9 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 	if subject.Role == pki.Node {
 		return nil, fmt.Errorf("%w: this token is for nodes (tendril cluster join): make one with --role user",
 			object.ErrPermission)
+	}
+	if subject.Role == pki.Metrics {
+		return nil, fmt.Errorf("%w: this token is for /metrics over HTTP: make one with --role user", object.ErrPermission)
 	}
 	if owner := d.meta.tenants.Load().Reserved(m.Name); owner != "" && owner != token.Tenant {
 		return nil, fmt.Errorf("%w: the name %.60q is reserved for a tenant: use another --name, or a token made with --tenant", object.ErrPermission, m.Name)

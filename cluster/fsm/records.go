@@ -130,12 +130,13 @@ const (
 	RoleUser     Role = 1
 	RoleReadOnly Role = 2
 	RoleNode     Role = 3
+	RoleMetrics  Role = 4
 )
 
 func (r *Role) walk(c *codec) {
 	c.u8((*uint8)(r))
-	if c.err == nil && (*r < RoleUser || *r > RoleNode) {
-		c.fail("role %d is none of 1 (user), 2 (read-only), 3 (node)", *r)
+	if c.err == nil && (*r < RoleUser || *r > RoleMetrics) {
+		c.fail("role %d is none of 1 (user), 2 (read-only), 3 (node), 4 (metrics)", *r)
 	}
 }
 

@@ -59,12 +59,13 @@ const (
 	User     Role = 1 // sessions and objects of its tenant
 	ReadOnly Role = 2 // looks at things
 	Node     Role = 3 // a member of the cluster
+	Metrics  Role = 4 // reads /metrics over HTTP; a token alone, it pays for no certificate
 )
 
-var roleNames = [...]string{"", "user", "read-only", "node"}
+var roleNames = [...]string{"", "user", "read-only", "node", "metrics"}
 
-// Valid reports whether r is one of the three.
-func (r Role) Valid() bool { return r >= User && r <= Node }
+// Valid reports whether r is one of the four.
+func (r Role) Valid() bool { return r >= User && r <= Metrics }
 
 func (r Role) String() string {
 	if r.Valid() {
@@ -80,7 +81,7 @@ func ParseRole(s string) (Role, error) {
 			return Role(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: role %.40q, want user, read-only or node", object.ErrInvalid, s)
+	return 0, fmt.Errorf("%w: role %.40q, want user, read-only, node or metrics", object.ErrInvalid, s)
 }
 
 // Serial is a certificate's serial number, big-endian.

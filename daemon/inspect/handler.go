@@ -23,42 +23,44 @@ type route struct {
 	path   string
 	open   bool // needs no token: holds no data
 	paged  bool // takes limit, after and prefix
+	scrape bool // a Scraper may ask for it
 	answer func(s *Server, v Viewer, p Page) (any, error)
 }
 
 var routes = []route{
-	{"/v1/status", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Status(v) }},
-	{"/v1/nodes", false, false,
-		func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Nodes(v)) }},
-	{"/v1/devices", false, false,
-		func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Devices(v)) }},
-	{"/v1/objects", false, true, func(s *Server, v Viewer, p Page) (any, error) {
+	{path: "/v1/status", answer: func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Status(v) }},
+	{path: "/v1/nodes", answer: func(s *Server, v Viewer, _ Page) (any, error) {
+		return items(s.opts.Source.Nodes(v))
+	}},
+	{path: "/v1/devices", answer: func(s *Server, v Viewer, _ Page) (any, error) {
+		return items(s.opts.Source.Devices(v))
+	}},
+	{path: "/v1/objects", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
 		return part(s.opts.Source.Objects(v, p))
 	}},
-	{"/v1/names", false, true, func(s *Server, v Viewer, p Page) (any, error) {
+	{path: "/v1/names", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
 		return part(s.opts.Source.Names(v, p))
 	}},
-	{"/v1/sessions", false, true, func(s *Server, v Viewer, p Page) (any, error) {
+	{path: "/v1/sessions", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
 		return cut(p, func(x Session) (place, name string) {
-			return padded(x.ID),
-				x.Program
+			return padded(x.ID), x.Program
 		})(s.opts.Source.Sessions(v))
 	}},
-	{"/v1/workers", false, false,
-		func(s *Server, v Viewer, _ Page) (any, error) { return items(s.opts.Source.Workers(v)) }},
-	{"/v1/segments", false, true, func(s *Server, v Viewer, p Page) (any, error) {
+	{path: "/v1/workers", answer: func(s *Server, v Viewer, _ Page) (any, error) {
+		return items(s.opts.Source.Workers(v))
+	}},
+	{path: "/v1/segments", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
 		return cut(p, func(x Segment) (place, name string) {
-			return padded(strconv.FormatUint(x.ID, 10)),
-				""
+			return padded(strconv.FormatUint(x.ID, 10)), ""
 		})(s.opts.Source.Segments(v))
 	}},
-	{"/v1/raft", false, false, func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Raft(v) }},
-	{"/metrics", false, false, func(s *Server, v Viewer, _ Page) (any, error) {
+	{path: "/v1/raft", answer: func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Raft(v) }},
+	{path: "/metrics", scrape: true, answer: func(s *Server, v Viewer, _ Page) (any, error) {
 		m, err := s.opts.Source.Metrics(v)
 		return metricsText(m), err
 	}},
-	{"/", true, false, func(s *Server, _ Viewer, _ Page) (any, error) { return s.index, nil }},
-	{"/ui", true, false, func(s *Server, _ Viewer, _ Page) (any, error) { return s.page, nil }},
+	{path: "/", open: true, answer: func(s *Server, _ Viewer, _ Page) (any, error) { return s.index, nil }},
+	{path: "/ui", open: true, answer: func(s *Server, _ Viewer, _ Page) (any, error) { return s.page, nil }},
 }
 
 // list is the form of every answer with several things.
@@ -137,6 +139,13 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		refuse(ctx, fasthttp.StatusNotFound, "there is nothing at this path", "GET / lists what there is")
 		return
 	}
+	if !ok && r.scrape && s.opts.OpenMetrics && !d.local {
+		viewer, ok = Viewer{Scraper: true}, true
+	}
+	if ok && viewer.Scraper && !r.open && !r.scrape {
+		refuse(ctx, fasthttp.StatusForbidden, "this token is for /metrics and nothing else", "run: tendril ui")
+		return
+	}
 	if !ok && !r.open {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
 		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user whom the daemon lets look",
@@ -204,8 +213,7 @@ func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, bool) {
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
 		return Viewer{}, false
 	}
-	hash := HashSecret(strings.TrimSpace(secret))
-	return Viewer{Secret: hash}, s.opts.Bearer(hash)
+	return s.opts.Bearer(strings.TrimSpace(secret))
 }
 
 var errArguments = errors.New("a query argument is unknown, given twice or out of range")

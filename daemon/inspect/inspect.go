@@ -52,9 +52,11 @@ type Options struct {
 
 	// AllowUID says which users may ask over the unix socket; nil = the daemon's own and root.
 	AllowUID func(uid uint32) bool
-	// Bearer says whether the token with this SHA-256 may look; needed for TCP. It must compare in constant
-	// time.
-	Bearer func(hash [32]byte) bool
+	// Bearer says who shows this secret, and whether it may look; needed for TCP. It must take as long for each wrong
+	// one, as far as that tells of right ones.
+	Bearer func(secret string) (Viewer, bool)
+	// OpenMetrics says that /metrics over TCP needs no secret. Only for a listener on loopback.
+	OpenMetrics bool
 
 	// Turn waits until there is a turn for a request of the viewer's, the zero Viewer for nobody's, and gives what ends
 	// it; nil = all are answered at once.
@@ -80,6 +82,10 @@ func (o Options) Validate() error {
 		_, _, err := net.SplitHostPort(o.TCP)
 		fault(err != nil, "inspection address %q: %v", o.TCP, err)
 		fault(o.Bearer == nil, "inspection over TCP needs tokens")
+		host, _, _ := net.SplitHostPort(o.TCP)
+		ip := net.ParseIP(host)
+		fault(o.OpenMetrics && host != "localhost" && (ip == nil || !ip.IsLoopback()),
+			"metrics without a key on %q, which is not loopback", o.TCP)
 	}
 	fault(o.Source == nil, "inspection needs a source")
 	fault(o.ReadTimeout < 0 || o.ReadTimeout > time.Minute, "read timeout %v is not between 0 and 1m", o.ReadTimeout)

@@ -105,13 +105,52 @@ func (f *fake) Metrics(Viewer) ([]Metric, error) {
 		{Name: "tendril_gets_total", Counter: true, Samples: []Sample{{nil, 1e9}}}}, f.err
 }
 
+// only lets the holder of one secret look, and "scraper" at metrics.
+func only(hash [32]byte) func(string) (Viewer, bool) {
+	return func(text string) (Viewer, bool) {
+		if text == "scraper" {
+			return Viewer{Scraper: true}, true
+		}
+		return Viewer{Secret: hash}, HashSecret(text) == hash
+	}
+}
+
+// A scrape token opens /metrics and nothing else, and metrics without a key are for loopback alone.
+func TestScrapers(t *testing.T) {
+	_, address, _ := start(t, nil)
+	for _, r := range routes {
+		answer := raw(t, "tcp", address, get(r.path, address, "Authorization: Bearer scraper"))
+		if r.scrape || r.open {
+			if answer == nil || answer.StatusCode != 200 {
+				t.Errorf("%s: %+v", r.path, answer)
+			}
+			continue
+		}
+		wantFailure(t, r.path+" with a scrape token", answer, 403)
+	}
+	_, address, _ = start(t, func(o *Options) { o.OpenMetrics = true })
+	if r := raw(t, "tcp", address, get("/metrics", address)); r == nil || r.StatusCode != 200 {
+		t.Errorf("/metrics without a key: %+v", r)
+	}
+	wantFailure(t, "status without a key", raw(t, "tcp", address, get("/v1/status", address)), 401)
+	wantFailure(t, "metrics by another name", raw(t, "tcp", address, get("/metrics", "evil.example")), 421)
+	wantFailure(t, "metrics from another site",
+		raw(t, "tcp", address, get("/metrics", address, "Origin: http://evil.example")), 403)
+	for _, tcp := range []string{":0", "10.0.0.1:0", "gpubox:0"} {
+		o := Options{TCP: tcp, Bearer: only([32]byte{}), Source: &fake{}, OpenMetrics: true}
+		if err := o.Validate(); !errors.Is(err, object.ErrInvalid) {
+			t.Errorf("metrics without a key on %s: %v", tcp, err)
+		}
+	}
+}
+
 func start(t *testing.T, change func(*Options)) (*Server, string, string) {
 	t.Helper()
 	secret, hash, err := NewSecret()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: func(got [32]byte) bool { return got == hash },
+	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: only(hash),
 		Source: &fake{n: 3}}
 	if change != nil {
 		change(&o)
@@ -377,7 +416,7 @@ func TestUnixAsksTheKernel(t *testing.T) {
 		t.Errorf("a second server on the socket: %v", err)
 	}
 	if _, err := Start(Options{TCP: s.Address().String(), Source: &fake{},
-		Bearer: func([32]byte) bool { return false }}); !errors.Is(err, object.ErrBusy) {
+		Bearer: only([32]byte{})}); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("a second server on the port: %v", err)
 	}
 }

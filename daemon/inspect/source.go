@@ -19,7 +19,10 @@ type Viewer struct {
 	Local  bool
 	UID    uint32   // Local only, from the kernel
 	GID    uint32   // the same: the process's own group
-	Secret [32]byte // SHA-256 of the token, else
+	Secret [32]byte // SHA-256 of the page's key, else
+
+	Scraper bool   // sees /metrics and nothing else
+	Tenant  string // Scraper only: whose samples; "" = all
 }
 
 // Page is a part of a long list: at most Limit things (1 to 1000) that stand behind the place After ("" is the

@@ -33,6 +33,7 @@ var daemonFlags = [][2]string{
 	{"devices", "devices that this node offers: types (cpu, gpu, accelerator), indices among all devices, or UUIDs, separated by commas (default all)"},
 	{"http", "HOST:PORT for inspection over HTTP; requests need a key (default: only a unix socket beside the main one)"},
 	{"http-hosts", "host names that HTTP clients may use for this node, separated by commas"},
+	{"http-metrics", "key, or open: /metrics needs no key, which is for --http on loopback alone (default key)"},
 	{"kernel-cache", "disk space for one tenant's compiled kernels and temporary files (default 4GiB)"},
 	{"kernel-time", "longest time for one command on its device, such as 10s; a worker that exceeds it is ended (default: no limit)"},
 	{"build-time", "longest time for one build of a program; a worker that exceeds it is ended (default: no limit)"},

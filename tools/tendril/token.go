@@ -18,6 +18,7 @@ import (
 
 const tokenExample = `  tendril token create                                # for one of your machines: valid for a day, any number of uses
   tendril token create --once --expires 1h --tenant lab
+  tendril token create --role metrics                 # for Prometheus: reads /metrics, until it is revoked
   tendril token ls
   tendril token revoke ID --certificates              # also end the connections of its clients`
 
@@ -41,11 +42,14 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 		Short:   "Create a token and print it, once",
 		Example: "  tendril token create --expires 24h --once",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := client.TokenOptions{Once: once, Tenant: tenant}
 			var err error
 			if o.Role, err = pki.ParseRole(role); err != nil {
 				return usageError{err}
+			}
+			if o.Role == pki.Metrics && !cmd.Flags().Changed("expires") {
+				expires = "never"
 			}
 			if o.Life, err = lifeOf(expires); err != nil {
 				return err
@@ -53,8 +57,9 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 			return c.createToken(o)
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (lists and reads) or node")
-	cmd.Flags().StringVar(&expires, "expires", "24h", "how long the token is valid, such as 90m or 24h, or never")
+	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (lists and reads), node,\n"+
+		"or metrics (reads /metrics over HTTP)")
+	cmd.Flags().StringVar(&expires, "expires", "24h", "how long the token is valid, such as 90m or 24h, or never, the default of role metrics")
 	cmd.Flags().BoolVar(&once, "once", false, "valid for one login only")
 	cmd.Flags().StringVar(&tenant, "tenant", "",
 		"the tenant that clients belong to; client:NAME is that of a client in token ls "+
@@ -91,6 +96,11 @@ func (c *cli) createToken(o client.TokenOptions) error {
 		return c.printJSON(map[string]string{"token": text})
 	}
 	fmt.Fprintln(c.term.out, text)
+	if o.Role == pki.Metrics {
+		fmt.Fprint(c.term.err, "Prometheus shows this token: authorization: {credentials_file: FILE} in its scrape "+
+			"configuration. It is a secret.\n"+c.whereToScrape(conn))
+		return nil
+	}
 	command := "login"
 	if o.Role == pki.Node {
 		command = "cluster join"
@@ -157,6 +167,19 @@ func (c *cli) whereToLogIn(conn *client.Conn) string {
 			", for this machine only. For others start it with --listen :" + client.DefaultPort + ".\n"
 	}
 	return "The daemon listens at " + s.Node.Listen + ".\n"
+}
+
+// whereToScrape says where /metrics is, or why it is nowhere.
+func (c *cli) whereToScrape(conn *client.Conn) string {
+	raw, err := conn.Status()
+	var s daemon.Status
+	if err != nil || json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	if s.Node.HTTP == "" {
+		return "The daemon answers no HTTP over TCP: start it with --http HOST:PORT.\n"
+	}
+	return "The metrics are at http://" + s.Node.HTTP + "/metrics.\n"
 }
 
 // sayWhoStays names the clients that a revoked token leaves with a good certificate.
