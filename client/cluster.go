@@ -130,6 +130,25 @@ func (c *Conn) JoinCluster(address, token string) (json.RawMessage, error) {
 	return raw, err
 }
 
+// LeaveCluster takes the daemon's node out of its cluster, or begins what has to be done before: other nodes take
+// replicas of what this one alone has. It waits for no transfer: who wants the node out asks again until the answer,
+// JSON, says that it is done. With anyway the node leaves although other nodes cannot take everything, or the cluster
+// cannot be told. Errors: object.ErrTimeout, the cluster does not answer; object.ErrBusy.
+func (c *Conn) LeaveCluster(anyway bool) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.LeaveCluster, &wire.LeaveClusterRequest{Anyway: anyway}, &raw)
+	return raw, err
+}
+
+// RemoveNode takes another node, which is dead, out of the daemon's cluster. It gives what became of it, as JSON. With
+// anyway also one that answers, or that alone has objects. Errors: object.ErrNotFound; object.ErrInvalid for this node,
+// and for what anyway is needed; object.ErrTimeout.
+func (c *Conn) RemoveNode(node string, anyway bool) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.RemoveNode, &wire.RemoveNodeRequest{Node: node, Anyway: anyway}, &raw)
+	return raw, err
+}
+
 // ClusterStatus describes the daemon's cluster, as its node knows it, as JSON.
 func (c *Conn) ClusterStatus() (json.RawMessage, error) {
 	var raw json.RawMessage

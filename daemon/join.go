@@ -69,7 +69,7 @@ func (d *Daemon) JoinCluster(m wire.JoinClusterRequest) ([]byte, error) {
 	if err != nil {
 		return nil, errors.Join(err, abandonMove(d.cfg.StateDir))
 	}
-	result, err := d.move(next)
+	result, err := d.move(next, func(now *membership) (republish, error) { return d.exportPublished(now), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -211,21 +211,31 @@ func keepAddresses(dir string, reply wire.JoinReply, address string) error {
 // republish is what was published in the cluster that the node leaves.
 type republish struct {
 	Objects []fsm.Object `json:"objects"`
+	Earlier bool         `json:"-"` // of an earlier run of the node: some may be gone
 }
 
-// move takes the node from its present membership to next, whose parts are in the folder of a move. Where it answers an
-// error nothing has happened, but for what it says.
-func (d *Daemon) move(next *membership) (MoveResult, error) {
+// keep writes the list to a file.
+func (left republish) keep(path string) error {
+	raw, err := json.Marshal(left)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(path, raw)
+}
+
+// move takes the node from its present membership to next, whose parts are in the folder of a move. leave takes leave
+// of the present one, and gives what is to be published in the other one. Where move answers an error nothing has
+// happened, but for what it says.
+func (d *Daemon) move(next *membership, leave func(now *membership) (republish, error)) (MoveResult, error) {
 	d.meta.gate.Lock() // nothing is proposed from here on
 	defer d.meta.gate.Unlock()
 	now := d.meta.now.Load()
-	left := d.exportPublished(now)
-	raw, err := json.Marshal(left)
+	left, err := leave(now)
 	if err == nil {
-		err = durable.Replace(filepath.Join(d.cfg.StateDir, movingFolder, republishFile), raw)
+		err = left.keep(filepath.Join(d.cfg.StateDir, movingFolder, republishFile))
 	}
-	d.at("staged")
 	if err == nil {
+		d.at("staged")
 		err = commitMove(d.cfg.StateDir)
 	}
 	if err != nil {
@@ -242,7 +252,9 @@ func (d *Daemon) move(next *membership) (MoveResult, error) {
 	d.meta.now.Store(next)
 	d.meta.coming.Store(nil)
 	now.raft.Wake()
-	d.door.Load().EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" }) // of the other authority
+	if door := d.door.Load(); door != nil {
+		door.EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" }) // of the other authority
+	}
 	d.log.WithField("authority", result.Cluster).WithField("nodes", strings.Join(result.Nodes, ", ")).Info(
 		"this node is in another cluster now")
 	return result, nil
@@ -277,10 +289,14 @@ func (d *Daemon) enterNext(next *membership, left republish) MoveResult {
 	result := MoveResult{Cluster: pki.FingerprintOf(next.authority.Certificate()).String(), Conflicts: []Conflict{}}
 	err := d.register(next)
 	if err == nil {
-		close(next.registered)
+		d.entered(next)
 		d.at("registered")
 		result.Entered = true
-		result.Republished, result.Conflicts, err = d.republish(next, left)
+		if left.Earlier {
+			result.Republished, result.Conflicts, err = d.republishLeft(next)
+		} else {
+			result.Republished, result.Conflicts, err = d.republish(next, left)
+		}
 	} else {
 		next.running.Go(func() { d.enterLate(next) })
 	}
@@ -350,8 +366,9 @@ func (d *Daemon) republish(m *membership, left republish) (done int, conflicts [
 
 // resumeRepublishing is the start-up step: it publishes what an earlier run of the node could not any more.
 func (d *Daemon) resumeRepublishing() error {
-	return d.whenEntered("publish again what was published before the node joined", func() error {
-		return d.republishLeft(d.meta.now.Load())
+	return d.whenEntered("publish again what was published before the node joined or left a cluster", func() error {
+		_, _, err := d.republishLeft(d.meta.now.Load())
+		return err
 	})
 }
 
@@ -362,38 +379,47 @@ func (d *Daemon) republishLate(m *membership) {
 	case <-m.ctx.Done():
 		return
 	}
-	for err := d.republishLeft(m); err != nil && m.ctx.Err() == nil; err = d.republishLeft(m) {
+	for {
+		_, _, err := d.republishLeft(m)
+		if err == nil || m.ctx.Err() != nil {
+			return
+		}
 		d.log.WithError(err).Warn("what was published in the cluster before is not all in this one yet; trying again")
 		m.pause(enterAgain)
 	}
 }
 
 // republishLeft publishes of what an earlier attempt left those objects that are still here.
-func (d *Daemon) republishLeft(m *membership) error {
-	raw, err := os.ReadFile(filepath.Join(d.cfg.StateDir, republishFile))
+func (d *Daemon) republishLeft(m *membership) (done int, conflicts []Conflict, err error) {
+	left, err := readRepublish(filepath.Join(d.cfg.StateDir, republishFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var left republish
-	if err == nil {
-		err = json.Unmarshal(raw, &left)
+		return 0, []Conflict{}, nil
 	}
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	left.Objects = slices.DeleteFunc(left.Objects, func(o fsm.Object) bool {
 		if err := d.holdOwn(o.Tenant, object.ID(o.ID)); err != nil {
 			d.log.WithError(err).WithField("tenant", o.Tenant).WithField("name", o.Name).Warn(
-				"an object that was published before the node joined is gone")
+				"an object that was published before the node changed its cluster is gone")
 			return true
 		}
 		return false
 	})
-	_, _, err = d.republish(m, left)
+	done, conflicts, err = d.republish(m, left)
 	for _, o := range left.Objects {
 		d.settle(o.Tenant, object.ID(o.ID))
 	}
-	return err
+	return done, conflicts, err
+}
+
+// readRepublish reads such a list; fs.ErrNotExist: there is none.
+func readRepublish(path string) (left republish, err error) {
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &left)
+	}
+	return left, err
 }
 
 func removeDurably(path string) error {

@@ -42,6 +42,10 @@ type membership struct {
 	node      fsm.UUID
 	voteTime  time.Duration // 0 = stableTime and goneTime
 
+	leaving atomic.Bool            // another node is to lead, and this one to be no member: nobody governs meanwhile
+	removed atomic.Bool            // the cluster does not believe this node's certificate, and said so
+	refusal atomic.Pointer[string] // why the cluster does not know of this run of the node yet; nil: it does
+
 	opened     chan struct{} // closed when the fields above are set: raft asks for other nodes before
 	registered chan struct{} // closed once the cluster knows of this run of the node
 
@@ -108,8 +112,12 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 	if err != nil {
 		return err
 	}
+	founding, err := hasState(filepath.Join(dir, foundingFile))
+	if err != nil {
+		return err
+	}
 	m.raft, err = raftnode.Open(ctx, raftnode.Options{
-		Dir: dir, ID: m.node.String(), Known: known, Join: joining, Log: d.log.WithField("part", "raft"),
+		Dir: dir, ID: m.node.String(), Known: known && !founding, Join: joining, Log: d.log.WithField("part", "raft"),
 		Level: logrus.WarnLevel,
 		Stream: func() (raft raftnode.StreamLayer, err error) {
 			layer := raftnode.NewLayer(m.node.String(), m.dialRaft)
@@ -117,6 +125,9 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 			return layer, nil
 		},
 	})
+	if err == nil && founding {
+		err = removeDurably(filepath.Join(dir, foundingFile))
+	}
 	return err
 }
 
@@ -253,6 +264,9 @@ func (m *membership) send(ctx context.Context, cmd fsm.Command) (fsm.Result, uin
 // done twice.
 func worthAnother(err error) bool {
 	var elsewhere *raftnode.NotLeaderError
+	if errors.Is(err, errRemoved) {
+		return false
+	}
 	return errors.As(err, &elsewhere) || errors.Is(err, errNoAnswer) || errors.Is(err, raftnode.ErrLost)
 }
 
@@ -274,13 +288,19 @@ func (m *membership) proposeOnce(ctx context.Context, raw []byte) (fsm.Result, u
 // askLeader asks the node that leads; where that is not known, those that may know. decode gives the leader that an
 // answer names instead of being one.
 func (m *membership) askLeader(ctx context.Context, leader string, kind wire.Type, p payload,
-	decode func([]byte) (fsm.UUID, error)) error {
+	decode func([]byte) (fsm.UUID, error)) (err error) {
 	var candidates []fsm.UUID
 	if id, err := parseUUID(leader); err == nil {
 		candidates = append(candidates, id)
 	} else {
 		candidates = m.otherNodes()
 	}
+	var refused, answered bool
+	defer func() {
+		if err != nil && refused && !answered { // who does answer does not take this node for a member
+			err = fmt.Errorf("%w: %w", errRemoved, err)
+		}
+	}()
 	last := error(&raftnode.NotLeaderError{})
 	asked := map[fsm.UUID]bool{m.node: true}
 	for len(candidates) > 0 && ctx.Err() == nil {
@@ -295,11 +315,13 @@ func (m *membership) askLeader(ctx context.Context, leader string, kind wire.Typ
 			err = fmt.Errorf("%w: %w", errNoAnswer, err)
 		}
 		if err != nil {
+			refused = refused || errors.Is(err, errCertificate)
 			if last = err; !worthAnother(err) {
 				return err
 			}
 			continue
 		}
+		answered = true
 		next, err := decode(b)
 		if err != nil || next.IsZero() {
 			return err

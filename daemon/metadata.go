@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -117,7 +118,7 @@ func (d *Daemon) enter() error {
 		if err := d.register(m); err != nil {
 			return err
 		}
-		close(m.registered)
+		d.entered(m)
 		return d.syncTenants(m)
 	}
 	m.running.Go(func() { d.enterLate(m) })
@@ -135,16 +136,32 @@ func (d *Daemon) enterLate(m *membership) {
 		if m.ctx.Err() != nil {
 			return
 		}
+		why := err.Error()
+		m.refusal.Store(&why)
+		m.removed.Store(errors.Is(err, errRemoved))
+		if m.removed.Load() && d.wasLeaving() {
+			d.joined.Go(d.finishLeave) // the membership ends in it, and waits for this goroutine
+			return
+		}
 		if !said {
 			said = true
 			d.log.WithError(err).Warn("the cluster does not know of this node's start yet; trying again")
 		}
 		m.pause(enterAgain)
 	}
-	close(m.registered)
+	d.entered(m)
 	if err := d.syncTenants(m); err != nil && m.ctx.Err() == nil {
 		d.log.WithError(err).Warn("cannot tell the cluster of this node's tenants")
 	}
+}
+
+// entered notes that the cluster knows of this run of the node: if it was about to leave, it has not.
+func (d *Daemon) entered(m *membership) {
+	if err := removeDurably(filepath.Join(d.cfg.StateDir, leavingFile)); err != nil {
+		d.log.WithError(err).Warn("cannot note that the node has not left its cluster")
+	}
+	close(m.registered)
+	d.noteNodes(m)
 }
 
 // pause waits, and ends early with the membership.
@@ -353,10 +370,18 @@ func (d *Daemon) publishDevices() {
 	if err != nil {
 		return // the daemon is ending
 	}
-	select {
-	case <-d.meta.now.Load().registered:
-	case <-d.ctx.Done():
-		return
+	for entered := false; !entered; {
+		m := d.meta.now.Load()
+		select {
+		case <-m.registered:
+			entered = true
+		case <-m.ctx.Done(): // the node goes to another cluster
+			if !d.rest(enterAgain) {
+				return
+			}
+		case <-d.ctx.Done():
+			return
+		}
 	}
 	cmd := &fsm.PutDevices{Node: d.meta.node, Incarnation: d.meta.incarnation}
 	seen := map[fsm.DeviceKey]bool{}

@@ -24,6 +24,8 @@ const (
 	movedFolder   = "moved"
 	beforeFolder  = "raft.before"
 	joiningFile   = "joining"        // in the log's folder: the node has not heard from its cluster yet
+	foundingFile  = "founding"       // there, too: a log with no entry is to be made, that of a cluster of one
+	leavingFile   = "leaving"        // the cluster is being told that the node leaves; what it has published there
 	republishFile = "republish.json" // what was published in the cluster before, and is not yet in this one
 )
 
@@ -77,6 +79,9 @@ func completeMove(stateDir string, at func(step string)) error {
 			return err
 		}
 		at("moved " + part)
+	}
+	if err := removeDurably(filepath.Join(stateDir, leavingFile)); err != nil {
+		return err
 	}
 	if err := durable.SyncDir(stateDir); err != nil {
 		return err

@@ -31,6 +31,14 @@ const (
 // then not known.
 var errNoAnswer = errors.New("the node does not answer")
 
+// errCertificate says that a node does not believe this one's certificate, errRemoved that none does that was asked:
+// this node has been removed from the cluster, or the clocks differ.
+var (
+	errCertificate = errors.New("it refuses this node's certificate")
+	errRemoved     = fmt.Errorf("%w: the cluster refuses this node's certificate: the node was removed, or a clock is "+
+		"wrong; to make it a cluster of one: tendril cluster leave --anyway", object.ErrPermission)
+)
+
 // payload is what a request is made of; the messages of ipc/wire are.
 type payload = ipc.Payload
 
@@ -305,6 +313,9 @@ func (k *nodeLink) answered(f *ipc.Frame) {
 func (k *nodeLink) end(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if errors.Is(pki.Explain(err), object.ErrPermission) {
+		err = fmt.Errorf("%w: %w", errCertificate, err)
+	}
 	k.ended = fmt.Errorf("%w: node %s: %w", errNoAnswer, k.node, err)
 	for id, answer := range k.waiting {
 		delete(k.waiting, id)

@@ -312,7 +312,7 @@ func (d *Daemon) noteNodes(m *membership) {
 			self = self || n.ID == m.node
 		}
 	})
-	if !self || len(list) < 2 { // it knows less than the book yet, or there is nobody else
+	if !self || len(list) < 2 && !m.knowsAll() { // it knows less than the book yet
 		return
 	}
 	if err := m.book.keep(list); err != nil {
@@ -321,6 +321,16 @@ func (d *Daemon) noteNodes(m *membership) {
 	}
 	if err := d.endJoining(); err != nil {
 		d.log.WithError(err).Warn("cannot note that the node has heard from its cluster")
+	}
+}
+
+// knowsAll reports whether this node leads, and has told the cluster of this run: what it knows is all that there is.
+func (m *membership) knowsAll() bool {
+	select {
+	case <-m.registered:
+		return m.raft.Leads()
+	default:
+		return false
 	}
 }
 
@@ -365,7 +375,7 @@ func (m *membership) govern() {
 	var nodes uint64
 	for {
 		changed := m.raft.Changed()
-		if m.raft.Leads() {
+		if m.raft.Leads() && !m.leaving.Load() {
 			if err := m.arrange(); err != nil && m.ctx.Err() == nil {
 				m.log.WithError(err).Debug("the cluster's members are not yet as wanted")
 			}
@@ -467,7 +477,8 @@ type ClusterInfo struct {
 	Term      uint64        `json:"term"`
 	Applied   uint64        `json:"applied_index"`
 	Commit    uint64        `json:"commit_index"`
-	Entered   bool          `json:"entered"` // the cluster knows of this run of the node
+	Entered   bool          `json:"entered"`       // the cluster knows of this run of the node
+	Why       string        `json:"why,omitempty"` // it does not, or the node was removed from the cluster
 	Fault     string        `json:"fault,omitempty"`
 	Nodes     []ClusterNode `json:"nodes"`
 }
@@ -484,6 +495,9 @@ func (d *Daemon) ClusterStatus() ([]byte, error) {
 	case <-m.registered:
 		x.Entered = true
 	default:
+		if why := m.refusal.Load(); why != nil {
+			x.Why = *why
+		}
 	}
 	m.raft.View(func(s *fsm.State) {
 		devices := map[fsm.UUID][]string{}
@@ -500,6 +514,9 @@ func (d *Daemon) ClusterStatus() ([]byte, error) {
 				Leader: id == st.Leader, Voter: slices.ContainsFunc(st.Members, votes), Answers: state.Answers,
 				Since: state.Since, Why: state.Why, Addresses: notNil(n.Peer),
 				Devices: notNil(devices[n.ID]), Version: n.Version, Joined: at(n.Joined)})
+		}
+		if _, member := s.Node(m.node); x.Entered && !member {
+			x.Why = "this node was removed from the cluster; to make it a cluster of one: tendril cluster leave --anyway"
 		}
 	})
 	return json.Marshal(x)

@@ -175,6 +175,9 @@ func (d *Daemon) settle(tenant string, id object.ID) { d.published.settle(tenant
 
 // isListedHere reports whether the metadata, as this node has it, lists a replica of this run.
 func (d *Daemon) isListedHere(id object.ID) (is bool) {
+	if d.meta.now.Load().leaving.Load() { // it is no more, and will be in the cluster that the node goes to
+		return true
+	}
 	d.meta.raft.View(func(s *fsm.State) {
 		o, ok := s.Object(fsm.UUID(id))
 		is = ok && d.isHere(o)

@@ -263,6 +263,9 @@ func (d *Daemon) rest(t time.Duration) bool {
 
 // followReplica does what the metadata asks of one.
 func (d *Daemon) followReplica(id object.ID, x ownedReplica) error {
+	if d.meta.now.Load().leaving.Load() {
+		return errLeaving
+	}
 	listed, published, deleted := d.replicaState(id)
 	switch {
 	case published && listed:

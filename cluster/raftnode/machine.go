@@ -140,6 +140,14 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	return image(raw), nil
 }
 
+// image encodes the state, and gives the last entry that is in it.
+func (m *machine) image() ([]byte, uint64, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	raw, err := m.state.Snapshot()
+	return raw, m.applied, err
+}
+
 // Restore replaces the state by a snapshot's: the newest one on disk, where raft puts what a leader sends before it
 // calls. raft does not say which index that is, and who waits for an entry that the snapshot covers waits for it.
 func (m *machine) Restore(r io.ReadCloser) error {

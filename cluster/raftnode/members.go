@@ -65,6 +65,21 @@ func (e *engine) change(have []raft.Server, index uint64, wanted map[string]bool
 	return nil
 }
 
+// GiveVote has a member vote, as the leader.
+func (n *Node) GiveVote(ctx context.Context, to string) error {
+	e, err := n.current()
+	if err != nil {
+		return err
+	}
+	_, err = await(ctx, n, func() (struct{}, error) {
+		return struct{}{}, e.outcome(e.raft.AddVoter(raft.ServerID(to), raft.ServerAddress(to), 0, 0))
+	})
+	if err != nil {
+		return fmt.Errorf("%w: node %s cannot vote: %w", object.ErrBusy, to, err)
+	}
+	return nil
+}
+
 // HandOver has another member lead, which must be a voter. ErrBusy: it cannot.
 func (n *Node) HandOver(ctx context.Context, to string) error {
 	e, err := n.current()

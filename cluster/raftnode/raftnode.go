@@ -30,6 +30,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -452,6 +453,40 @@ func (n *Node) View(f func(*fsm.State)) {
 	m := n.last
 	n.mu.Unlock()
 	m.view(f)
+}
+
+// Written gives what the state would be if all that stands in this node's log were done: after a start without the
+// others a node knows no better, for what of its log was committed it cannot tell. The state is the caller's own.
+func (n *Node) Written() (*fsm.State, error) {
+	e, err := n.current()
+	if err != nil {
+		return nil, err
+	}
+	image, from, err := e.machine.image()
+	if err != nil {
+		return nil, err
+	}
+	state, err := fsm.Restore(bytes.NewReader(image))
+	if err != nil {
+		return nil, err
+	}
+	last, err := e.log.LastIndex()
+	if err != nil {
+		return nil, err
+	}
+	for i := from + 1; i <= last; i++ {
+		var l raft.Log
+		if err := readEntry(e.log.WAL, i, &l); err != nil {
+			return nil, fmt.Errorf("entry %d of the log: %w", i, err)
+		}
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		if _, err := state.Apply(l.Data); err != nil {
+			return nil, fmt.Errorf("entry %d of the log: %w", i, err)
+		}
+	}
+	return state, nil
 }
 
 // Changed gives a channel that is closed when the state that View shows is another one: get it, look, then wait.

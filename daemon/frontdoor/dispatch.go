@@ -197,6 +197,8 @@ var rows = map[wire.Type]row{
 	wire.ReadIndex:     {node: true, maxPayload: 0, handle: on((*connection).readIndex)},
 	wire.Pulse:         {node: true, maxPayload: 0, handle: on((*connection).pulse)},
 	wire.JoinCluster:   {admin: true, local: true, maxPayload: 2*2 + 256 + 1024, handle: on((*connection).joinCluster)},
+	wire.LeaveCluster:  {admin: true, local: true, maxPayload: 1, handle: on((*connection).leaveCluster)},
+	wire.RemoveNode:    {admin: true, local: true, maxPayload: 2 + 256 + 1, handle: on((*connection).removeNode)},
 	wire.ClusterStatus: {maxPayload: 0, handle: on((*connection).clusterStatus)},
 }
 

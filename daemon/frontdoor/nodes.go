@@ -28,6 +28,11 @@ type Nodes interface {
 
 	// JoinCluster makes this node a member of another cluster. It gives what became of it, as JSON.
 	JoinCluster(m wire.JoinClusterRequest) ([]byte, error)
+	// LeaveCluster takes this node out of its cluster, or says what has to be done before. It gives what became of it,
+	// as JSON.
+	LeaveCluster(m wire.LeaveClusterRequest) ([]byte, error)
+	// RemoveNode takes another node out of the cluster. It gives what became of it, as JSON.
+	RemoveNode(m wire.RemoveNodeRequest) ([]byte, error)
 	// ClusterStatus describes the cluster as JSON.
 	ClusterStatus() ([]byte, error)
 }
@@ -80,6 +85,14 @@ func (c *connection) pulse(f *ipc.Frame, _ none) error {
 
 func (c *connection) joinCluster(f *ipc.Frame, m wire.JoinClusterRequest) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.JoinCluster(m)) })
+}
+
+func (c *connection) leaveCluster(f *ipc.Frame, m wire.LeaveClusterRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.LeaveCluster(m)) })
+}
+
+func (c *connection) removeNode(f *ipc.Frame, m wire.RemoveNodeRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.RemoveNode(m)) })
 }
 
 func (c *connection) clusterStatus(f *ipc.Frame, _ none) error {

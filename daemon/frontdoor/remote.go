@@ -176,12 +176,29 @@ func (s *Server) shake(conn *net.TCPConn, raft bool) (*tls.Conn, error) {
 	}
 	secure := tls.Server(conn, s.opts.TLS)
 	if err := secure.Handshake(); err != nil {
+		letRead(conn)
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
 	if is := secure.ConnectionState().NegotiatedProtocol; (is == pki.ProtocolRaft) != raft {
 		return nil, fmt.Errorf("%w: a connection of another kind (%q) than its preface says", object.ErrProtocol, is)
 	}
 	return secure, nil
+}
+
+// Bounds of what a peer may have sent before it was told that its handshake failed.
+const (
+	letReadTime  = time.Second
+	letReadBytes = 64 << 10
+)
+
+// letRead takes what the peer has sent already, until it closes. In TLS 1.3 a client sends before it knows whether its
+// certificate is believed; to close with that unread would reset the connection, and take from it the alert that says
+// so.
+func letRead(conn *net.TCPConn) {
+	if err := errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(letReadTime))); err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(conn, letReadBytes))
 }
 
 // giveNode hands a node's connection to raft.

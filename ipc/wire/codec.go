@@ -732,6 +732,21 @@ func (m *KeepSessionRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "KeepSessionRequest")
 }
 
+// Append appends the payload: bool anyway.
+func (m *LeaveClusterRequest) Append(b []byte) []byte {
+	b = append(b, field.Bit(m.Anyway))
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *LeaveClusterRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(1, "anyway"); p != nil {
+		m.Anyway = r.Bool(uint32(p[0]), "anyway")
+	}
+	return r.End(object.ErrProtocol, "LeaveClusterRequest")
+}
+
 // Append appends the payload: ListWhereRequest, u32 limit, str16 cursor.
 func (m *ListPageRequest) Append(b []byte) []byte {
 	b = m.ListWhereRequest.append(b)
@@ -1285,6 +1300,25 @@ func (m *ReclaimRequest) Decode(b []byte) error {
 		}
 	}
 	return r.End(object.ErrProtocol, "ReclaimRequest")
+}
+
+// Append appends the payload: str16 node, bool anyway.
+func (m *RemoveNodeRequest) Append(b []byte) []byte {
+	b = field.AppendText(b, m.Node)
+	b = append(b, field.Bit(m.Anyway))
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *RemoveNodeRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(2, "node"); p != nil {
+		m.Node = string(r.Take(int(binary.LittleEndian.Uint16(p)), "node"))
+	}
+	if p := r.Take(1, "anyway"); p != nil {
+		m.Anyway = r.Bool(uint32(p[0]), "anyway")
+	}
+	return r.End(object.ErrProtocol, "RemoveNodeRequest")
 }
 
 // Append appends the payload: str16 from to, bool replace.
@@ -1907,8 +1941,10 @@ var typeNames = map[Type]string{
 	Propose:          "Propose",
 	ReadIndex:        "ReadIndex",
 	JoinCluster:      "JoinCluster",
+	LeaveCluster:     "LeaveCluster",
 	ClusterStatus:    "ClusterStatus",
 	Pulse:            "Pulse",
+	RemoveNode:       "RemoveNode",
 	Place:            "Place",
 	Replicate:        "Replicate",
 }

@@ -83,3 +83,18 @@ type JoinClusterRequest struct {
 	Address string // HOST:PORT of one of its nodes
 	Token   string // as text
 }
+
+// LeaveClusterRequest has the daemon take its node out of its cluster.
+//
+//wire:payload LeaveCluster
+type LeaveClusterRequest struct {
+	Anyway bool // also where other nodes cannot take what it alone has, or the cluster cannot be told
+}
+
+// RemoveNodeRequest takes another node out of the cluster.
+//
+//wire:payload RemoveNode
+type RemoveNodeRequest struct {
+	Node   string // its name or identifier
+	Anyway bool   // also where it answers, or has objects that no other node has
+}

@@ -103,8 +103,10 @@ const (
 	Propose          Type = 171 // bytes32 command → 16 bytes leader, u16 code, str16 text, u64 epoch index
 	ReadIndex        Type = 172 // nothing → 16 bytes leader, u64 index
 	JoinCluster      Type = 173 // str16 address token
+	LeaveCluster     Type = 174 // bool anyway
 	ClusterStatus    Type = 175
 	Pulse            Type = 176 // nothing → 16 bytes node incarnation, u64 capacityBytes freeBytes, u32 …
+	RemoveNode       Type = 177 // str16 node, bool anyway
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 )

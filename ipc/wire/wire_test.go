@@ -112,6 +112,8 @@ func messages() []message {
 		&PulseReply{Node: id, Incarnation: id, CapacityBytes: 1 << 33, FreeBytes: 1 << 32, Transfers: 3, LastIndex: 9,
 			LogFailed: true},
 		&JoinClusterRequest{Address: "a:7433", Token: "tdl_x"},
+		&LeaveClusterRequest{Anyway: true},
+		&RemoveNodeRequest{Node: "old", Anyway: true},
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
 			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
 		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},

@@ -14,7 +14,9 @@ import (
 
 const clusterExample = `  tendril token create --role node --once        # on a node of the cluster
   tendril cluster join gpubox:7433               # on the node that joins; asks for the token
-  tendril cluster status`
+  tendril cluster status
+  tendril cluster leave                          # this node is a cluster of one again
+  tendril cluster remove oldbox                  # oldbox is dead for good`
 
 func (c *cli) clusterVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -26,7 +28,7 @@ func (c *cli) clusterVerb() *cobra.Command {
 		Example: clusterExample,
 		GroupID: "node",
 	}
-	cmd.AddCommand(c.clusterJoinVerb(), c.clusterStatusVerb())
+	cmd.AddCommand(c.clusterJoinVerb(), c.clusterLeaveVerb(), c.clusterRemoveVerb(), c.clusterStatusVerb())
 	return cmd
 }
 
@@ -81,6 +83,11 @@ func (c *cli) joinCluster(address, token string) error {
 	} else if r.Why != "" {
 		c.say("Not all is published there yet; the node tries again: " + plain(r.Why))
 	}
+	c.sayPublished(r)
+	return nil
+}
+
+func (c *cli) sayPublished(r daemon.MoveResult) {
 	if r.Republished > 0 {
 		c.say(fmt.Sprintf("Published there: %d objects.", r.Republished))
 	}
@@ -88,7 +95,6 @@ func (c *cli) joinCluster(address, token string) error {
 		c.say(fmt.Sprintf("Not published there: %s (tenant %s, object %s): %s", plain(x.Name), plain(x.Tenant), x.ID,
 			plain(x.Why)))
 	}
-	return nil
 }
 
 func (c *cli) clusterStatusVerb() *cobra.Command {
@@ -125,6 +131,9 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 		c.say("No node leads the cluster just now: the metadata cannot be changed.")
 	case !x.Entered:
 		c.say("The cluster does not know of this start of the node yet.")
+	}
+	if x.Why != "" {
+		c.say(plain(x.Why))
 	}
 	rows := make([][]string, len(x.Nodes))
 	for i, n := range x.Nodes {

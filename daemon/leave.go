@@ -1,0 +1,454 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"tendril/cluster/durable"
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/cluster/placement"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// A node leaves its cluster in this order, so that a kill at any moment leaves a node that is a member, or one that the
+// cluster does not have any more and that finishes its leave at the next start:
+//
+//	other nodes take replicas of what this one alone has     (drainStep; asked again until it is done)
+//	another node leads, and votes                            (yieldFor)
+//	STATE/leaving: what is to be published afterwards        (a start that finds it asks what became of the leave)
+//	RemoveNode                                               the moment of the leave
+//	STATE/moving becomes STATE/moved                         (movefiles.go, as in a join)
+//
+// The node gets an authority, a log and a certificate of its own; its identifier stays.
+
+// LeaveStatus is what became of a leave, or how far it is.
+type LeaveStatus struct {
+	Done        bool        `json:"done"`
+	Result      *MoveResult `json:"result,omitempty"` // nil where the node was a cluster of one already
+	LeftObjects int         `json:"left_objects"`     // that are published, and that no other node has yet
+	LeftBytes   uint64      `json:"left_bytes"`
+	Stuck       []Conflict  `json:"stuck"` // of them, those that no other node can take
+	Told        bool        `json:"told"`  // the cluster knows that the node has left
+	Why         string      `json:"why,omitempty"`
+}
+
+// Bounds of a leave.
+const (
+	maxDrained = 64 // replicas that other nodes are asked for at once
+	maxStuck   = 64 // objects that are named to who leaves
+)
+
+// errLeaving keeps what the metadata asks for waiting.
+var errLeaving = fmt.Errorf("%w: this node is leaving its cluster", object.ErrBusy)
+
+// errUndrained says that something was published while the node left.
+var errUndrained = fmt.Errorf("%w: something was published meanwhile that no other node has", object.ErrBusy)
+
+// LeaveCluster implements frontdoor.Nodes.
+func (d *Daemon) LeaveCluster(m wire.LeaveClusterRequest) ([]byte, error) {
+	if !d.meta.moving.TryLock() {
+		return nil, fmt.Errorf("%w: another join or leave of this node is under way", object.ErrBusy)
+	}
+	defer d.meta.moving.Unlock()
+	s, err := d.leave(m.Anyway)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
+
+func (d *Daemon) leave(anyway bool) (LeaveStatus, error) {
+	now := d.meta.now.Load()
+	if !now.others() && !d.wasRemoved(now) {
+		return LeaveStatus{Done: true, Told: true, Stuck: []Conflict{}}, nil
+	}
+	s, err := d.drainStep(now)
+	if err != nil && !anyway {
+		return s, err
+	}
+	if s.LeftObjects > len(s.Stuck) || len(s.Stuck) > 0 && !anyway {
+		return s, nil
+	}
+	next, err := d.stageLeave()
+	if err != nil {
+		return s, errors.Join(err, abandonMove(d.cfg.StateDir))
+	}
+	result, err := d.move(next, func(now *membership) (republish, error) {
+		left, err := d.takeLeave(now, anyway)
+		s.Told = err == nil
+		if anyway && err != nil {
+			s.Why, err = err.Error(), nil
+		}
+		return left, err
+	})
+	now.leaving.Store(false)
+	if errors.Is(err, errUndrained) {
+		return s, nil
+	}
+	s.Done, s.Result = err == nil, &result
+	return s, err
+}
+
+// wasRemoved reports whether the cluster does not have this node any more, as far as the node knows.
+func (d *Daemon) wasRemoved(m *membership) bool {
+	select {
+	case <-m.registered:
+	default:
+		return m.others()
+	}
+	member := false
+	m.raft.View(func(s *fsm.State) { _, member = s.Node(d.meta.node) })
+	return !member
+}
+
+// onlyHere lists the published objects that no other node has that answers, with the nodes.
+func (d *Daemon) onlyHere(m *membership) (list []fsm.Object, nodes []fsm.Node) {
+	m.raft.View(func(s *fsm.State) {
+		nodes = s.Nodes()
+		for _, o := range s.Objects() {
+			if o.Deleted || !d.isHere(o) {
+				continue
+			}
+			others := slices.DeleteFunc(d.answering(runningReplicas(s, o)),
+				func(r fsm.Replica) bool { return r.Node == m.node })
+			if len(others) == 0 {
+				list = append(list, o)
+			}
+		}
+	})
+	return list, nodes
+}
+
+// drainStep has other nodes take what this one alone has. It waits for none of them.
+func (d *Daemon) drainStep(m *membership) (s LeaveStatus, err error) {
+	s.Stuck = []Conflict{}
+	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	defer cancel()
+	if m.removed.Load() {
+		cancel() // nothing is waited for
+	}
+	if err := d.awaitEntry(ctx); err != nil {
+		if why := m.refusal.Load(); why != nil {
+			err = fmt.Errorf("%w: %s", object.ErrTimeout, *why)
+		}
+		return s, fmt.Errorf("%w; to leave without the cluster's knowledge: tendril cluster leave --anyway", err)
+	}
+	list, nodes := d.onlyHere(m)
+	m.live.settle(ctx, nodes)
+	known := slices.DeleteFunc(d.placeable(nodes), func(n placement.Node) bool { return n.ID == m.node })
+	for i, o := range list {
+		s.LeftObjects++
+		s.LeftBytes += o.SizeBytes
+		if i >= maxDrained {
+			continue
+		}
+		if err := d.drainOne(ctx, o, nodes, known); err != nil && len(s.Stuck) < maxStuck {
+			s.Stuck = append(s.Stuck, Conflict{Tenant: o.Tenant, Name: o.Name, ID: o.ID.String(), Why: err.Error()})
+		}
+	}
+	return s, nil
+}
+
+// drainOne asks the best node that can take an object for a replica.
+func (d *Daemon) drainOne(ctx context.Context, o fsm.Object, nodes []fsm.Node, known []placement.Node) error {
+	if object.Kind(o.Kind) != object.Host {
+		return fmt.Errorf("%w: it lies in the memory of a GPU, and only objects in host memory have replicas",
+			object.ErrUnsupported)
+	}
+	list := placement.Targets(placed(o), known, placement.Policy{})
+	last := noTarget(o.Name, list)
+	for _, c := range list {
+		if !c.OK {
+			continue
+		}
+		n := nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })]
+		err := d.askToTake(ctx, n, &o)
+		if err == nil || errors.Is(err, object.ErrBusy) { // it takes so many already
+			return nil
+		}
+		last = fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	return last
+}
+
+// stageLeave makes all that a cluster of one needs in the folder of a move.
+func (d *Daemon) stageLeave() (*membership, error) {
+	dir, err := beginMove(d.cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	next := d.newMembership()
+	if next.authority, err = pki.OpenAuthority(dir, time.Now); err != nil {
+		return nil, err
+	}
+	subject := pki.Subject{Name: d.identity.Name, Role: pki.Node, Node: next.node.String()}
+	if _, err = pki.OpenKeyring(d.ctx, filepath.Join(dir, pki.NodeFile), d.identity.Name, next.authority.Certificate(),
+		pki.IssueFrom(next.authority, subject, pki.NodeLife, nil), time.Now); err != nil {
+		return nil, err
+	}
+	book := addressBook{path: filepath.Join(dir, membersFile), nodes: []bookEntry{{}}}
+	if err := book.keep([]bookEntry{}); err != nil {
+		return nil, err
+	}
+	return next, durable.Replace(filepath.Join(dir, raftFolder, foundingFile), []byte("\n"))
+}
+
+// takeLeave tells the cluster that this node is a member no more, and gives what it has published. Nothing is proposed
+// meanwhile but by it.
+func (d *Daemon) takeLeave(m *membership, anyway bool) (republish, error) {
+	left := d.exportLeft(m)
+	if list, _ := d.onlyHere(m); len(list) > 0 && !anyway {
+		return left, errUndrained
+	}
+	m.leaving.Store(true)
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	if err := m.yieldFor(ctx); err != nil {
+		return left, err
+	}
+	d.at("yielded")
+	marker := filepath.Join(d.cfg.StateDir, leavingFile)
+	if err := left.keep(marker); err != nil {
+		return left, err
+	}
+	d.at("leaving")
+	err := m.removeMember(ctx, m.node)
+	if errors.Is(err, object.ErrNotFound) || errors.Is(err, errRemoved) { // it has been removed before
+		err = nil
+	}
+	if err != nil {
+		return left, fmt.Errorf("the cluster cannot be told that this node leaves: %w; try again, or leave without telling: "+
+			"tendril cluster leave --anyway, and then on another node: tendril cluster remove %s", err, d.identity.Name)
+	}
+	d.at("removed")
+	return left, nil
+}
+
+// exportLeft lists what this node has published: what it noted when it began to leave, else what the metadata says.
+func (d *Daemon) exportLeft(m *membership) (left republish) {
+	select {
+	case <-m.registered:
+		left = d.exportPublished(m)
+	default:
+		left = d.exportEarlier(m)
+	}
+	noted, err := readRepublish(filepath.Join(d.cfg.StateDir, leavingFile))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.log.WithError(err).Warn("what this node had published when it began to leave its cluster cannot be read")
+		}
+		return left
+	}
+	left.Earlier = true
+	for _, o := range noted.Objects {
+		if !slices.ContainsFunc(left.Objects, func(x fsm.Object) bool { return x.ID == o.ID }) {
+			left.Objects = append(left.Objects, o)
+		}
+	}
+	return left
+}
+
+// exportEarlier lists what an earlier run of this node has published, as far as it can tell without the cluster.
+func (d *Daemon) exportEarlier(m *membership) republish {
+	left := republish{Earlier: true}
+	state, err := m.raft.Written()
+	if err != nil {
+		d.log.WithError(err).Warn("what this node had published in its cluster cannot be read")
+		return left
+	}
+	for _, o := range state.Objects() {
+		at := func(r fsm.Replica) bool { return r.Node == d.meta.node }
+		if !o.Deleted && slices.ContainsFunc(o.Replicas, at) {
+			left.Objects = append(left.Objects, o)
+		}
+	}
+	return left
+}
+
+// yieldFor has another node lead, and vote where nobody else does.
+func (m *membership) yieldFor(ctx context.Context) error {
+	for m.raft.Leads() {
+		err := m.handOver(ctx)
+		if err == nil && m.raft.Leads() { // nobody else votes
+			err = m.giveVote(ctx)
+		}
+		if !m.raft.Leads() {
+			return nil
+		}
+		pause := time.NewTimer(proposeAgain)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("%w: this node leads the cluster, and no other one can take over: %w", object.ErrTimeout,
+				errors.Join(err, ctx.Err()))
+		case <-pause.C:
+		}
+	}
+	return nil
+}
+
+// giveVote gives a node that answers a vote: the one that knows most.
+func (m *membership) giveVote(ctx context.Context) error {
+	best, last := "", uint64(0)
+	for _, x := range m.raft.Status().Members {
+		id, err := parseUUID(x.ID)
+		if err != nil || id == m.node || x.Voter {
+			continue
+		}
+		state := m.live.alive(id)
+		if state.Answers && !state.LogFailed && (best == "" || state.LastIndex > last) {
+			best, last = x.ID, state.LastIndex
+		}
+	}
+	if best == "" {
+		return fmt.Errorf("%w: no other node answers that could vote", object.ErrBusy)
+	}
+	return m.raft.GiveVote(ctx, best)
+}
+
+// removeMember takes a node out of the metadata. It does not wait until that shows here: of this one it may never.
+// ErrNotFound: it is no member.
+func (m *membership) removeMember(ctx context.Context, node fsm.UUID) error {
+	for {
+		var n fsm.Node
+		if err := m.read(ctx, func(s *fsm.State) { n, _ = s.Node(node) }); err != nil && !worthAnother(err) {
+			return err
+		}
+		if n.ID.IsZero() { // not known: perhaps this node's copy is behind
+			m.raft.View(func(s *fsm.State) { n, _ = s.Node(node) })
+		}
+		result, _, err := m.send(ctx, &fsm.RemoveNode{Node: node, Epoch: n.Epoch})
+		if err == nil {
+			err = result.Err()
+		}
+		if !errors.Is(err, object.ErrBusy) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// readAgain is read, tried again until ctx ends where nobody leads.
+func (m *membership) readAgain(ctx context.Context, f func(*fsm.State)) error {
+	for {
+		err := m.read(ctx, f)
+		if err == nil || !worthAnother(err) {
+			return err
+		}
+		pause := time.NewTimer(proposeAgain)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("%w: the cluster did not answer in time: %w", object.ErrTimeout, err)
+		case <-pause.C:
+		}
+	}
+}
+
+// wasLeaving reports whether the node had begun to tell its cluster that it leaves.
+func (d *Daemon) wasLeaving() bool {
+	is, err := hasState(filepath.Join(d.cfg.StateDir, leavingFile))
+	return is && err == nil
+}
+
+// finishLeave takes a node that its cluster does not have any more out of it.
+func (d *Daemon) finishLeave() {
+	select {
+	case <-d.holds: // what was published is looked for in the store
+	case <-d.ctx.Done():
+		return
+	}
+	for {
+		d.meta.moving.Lock()
+		var err error
+		if d.wasLeaving() {
+			_, err = d.leave(true)
+		}
+		d.meta.moving.Unlock()
+		if err == nil {
+			return
+		}
+		d.log.WithError(err).Warn("this node has left its cluster, and cannot go on as a cluster of one yet; trying again")
+		if !d.rest(enterAgain) {
+			return
+		}
+	}
+}
+
+// RemoveResult is what became of the removal of a node.
+type RemoveResult struct {
+	Node        string     `json:"node"`
+	LostObjects int        `json:"lost_objects"` // published ones that no other node has
+	Lost        []Conflict `json:"lost"`         // the first of them
+}
+
+// RemoveNode implements frontdoor.Nodes.
+func (d *Daemon) RemoveNode(m wire.RemoveNodeRequest) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	defer cancel()
+	if err := d.awaitEntry(ctx); err != nil {
+		return nil, err
+	}
+	now := d.meta.now.Load()
+	n, lost, err := now.lostWith(ctx, m.Node)
+	if err != nil {
+		return nil, err
+	}
+	now.live.settle(ctx, []fsm.Node{n})
+	switch {
+	case n.ID == d.meta.node:
+		return nil, fmt.Errorf("%w: %s is this node: tendril cluster leave", object.ErrInvalid, n.Name)
+	case m.Anyway:
+	case now.live.alive(n.ID).Answers:
+		return nil, fmt.Errorf("%w: node %s answers: on it, tendril cluster leave; or, here, --anyway", object.ErrInvalid,
+			n.Name)
+	case len(lost) > 0:
+		return nil, fmt.Errorf("%w: %d published objects are on node %s alone, %q among them: without it they are gone; if "+
+			"that is meant: --anyway", object.ErrInvalid, len(lost), n.Name, lost[0].Name)
+	}
+	d.meta.gate.RLock()
+	defer d.meta.gate.RUnlock()
+	if err := now.removeMember(ctx, n.ID); err != nil {
+		return nil, fmt.Errorf("%w; where most of the voters are gone for good: tendril cluster recover", err)
+	}
+	r := RemoveResult{Node: n.Name, LostObjects: len(lost), Lost: []Conflict{}}
+	for _, o := range lost[:min(len(lost), maxStuck)] {
+		r.Lost = append(r.Lost, Conflict{Tenant: o.Tenant, Name: o.Name, ID: o.ID.String(),
+			Why: "no other node had it"})
+	}
+	d.log.WithField("removed", n.Name).WithField("node", n.ID).WithField("lost", len(lost)).Info(
+		"a node was removed from the cluster")
+	return json.Marshal(r)
+}
+
+// lostWith finds a node by its name or identifier, and what is published that no other node has.
+func (m *membership) lostWith(ctx context.Context, name string) (n fsm.Node, lost []fsm.Object, err error) {
+	if err := m.readAgain(ctx, func(s *fsm.State) {
+		nodes := s.Nodes()
+		i := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.Name == name || n.ID.String() == name })
+		if i < 0 {
+			return
+		}
+		n = nodes[i]
+		for _, o := range s.Objects() {
+			at := func(r fsm.Replica) bool { return r.Node == n.ID }
+			others := slices.DeleteFunc(runningReplicas(s, o), at)
+			if !o.Deleted && len(others) == 0 && slices.ContainsFunc(o.Replicas, at) {
+				lost = append(lost, o)
+			}
+		}
+	}); err != nil {
+		return n, nil, fmt.Errorf("%w; where most of the voters are gone for good: tendril cluster recover", err)
+	}
+	if n.ID.IsZero() {
+		return n, nil, fmt.Errorf("%w: the cluster has no node %.60q", object.ErrNotFound, name)
+	}
+	return n, lost, nil
+}
