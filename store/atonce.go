@@ -21,6 +21,11 @@ func (c *Conn) AtOnce() AtOnce { return AtOnce{c} }
 // Create is Conn.Create. Memory of its own, or checksums, would wait.
 func (a AtOnce) Create(spec Spec) (Handle, error) { return a.c.create(spec, true) }
 
+// Put is Conn.Put. A first one, or one that takes a name from another object, would wait.
+func (a AtOnce) Put(spec Spec, replace bool, data []byte) (Handle, error) {
+	return a.c.put(spec, replace, data, true)
+}
+
 // Seal is Conn.Seal. A strict one would wait.
 func (a AtOnce) Seal(id object.ID, strict bool) error {
 	a.c.s.mu.Lock()

@@ -23,10 +23,10 @@ type Conn struct {
 	owner   Owner   // immutable
 	tenant  *tenant // immutable
 	stopped atomic.Bool
-	// internal: the store's own, which brings a tenant's objects back from disk. It gets no descriptors; its segments
-	// are mapped writable here.
-	internal bool   // immutable
-	requests uint64 // bytes; guarded by requestLedger.mu
+	// internal: the store's own, which brings a tenant's objects back from disk, or fills a connection's Puts. It gets
+	// no descriptors; its segments are mapped writable here. keeps: empty ones stay for its next objects.
+	internal, keeps bool   // immutable
+	requests        uint64 // bytes; guarded by requestLedger.mu
 
 	// Guarded by s.mu.
 	refs      map[object.ID]reference
@@ -45,6 +45,7 @@ type Conn struct {
 	streams    map[uint64]*streamEnd // made with the first
 	lastStream uint64
 	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
+	inlet      *Conn                // writes what is Put; made with the first
 	indexed    time.Time            // since when it has the index
 }
 
@@ -92,7 +93,7 @@ func (c *Conn) ClosesAtOnce() bool {
 	defer c.s.mu.Unlock()
 	return len(c.refs)+len(c.open)+len(c.seen)+len(c.written)+len(c.idle)+len(c.fills)+len(c.streams)+
 		len(c.idleDevices) == 0 &&
-		c.slots() == nil
+		c.slots() == nil && c.inlet == nil
 }
 
 // Stop makes a call of this connection that populates memory, or waits to seal it, give up soon. Close still has to
@@ -150,6 +151,7 @@ func (c *Conn) Close() {
 		s.retire(g)
 		s.breathe(&steps)
 	}
+	c.closeInlet(&steps)
 	for _, g := range c.seen {
 		s.unsee(c, g)
 		if g.kept != nil && len(g.seen) == 0 {
@@ -188,8 +190,10 @@ func (c *Conn) Forget(id uint64) error {
 func (c *Conn) Sweep() []uint64 {
 	c.s.mu.Lock()
 	defer c.s.unlock()
-	for len(c.idle) > 0 && time.Since(c.idle[0].emptied) > idleTime {
-		c.s.retire(c.idle[0])
+	for _, w := range []*Conn{c, c.inlet} {
+		for w != nil && len(w.idle) > 0 && time.Since(w.idle[0].emptied) > idleTime {
+			c.s.retire(w.idle[0])
+		}
 	}
 	var gone []uint64
 	steps := 0

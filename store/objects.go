@@ -45,22 +45,7 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 	if err := c.s.checkSpec(spec); err != nil {
 		return Handle{}, err
 	}
-	e := &entry{
-		id: spec.ID, size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
-		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
-		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, shared: spec.Shared, summed: spec.Checksum,
-	}
-	if e.id.IsZero() {
-		e.id = object.NewID()
-	}
-	if spec.Cached {
-		e.cached = &cachedPlace{}
-	}
-	e.charge = e.recordBytes(spec.Name, spec.Meta)
-	if len(spec.Meta) > 0 {
-		e.meta = append([]byte(nil), spec.Meta...)
-	}
-	s := c.s
+	e, s := c.newEntry(spec), c.s
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -103,6 +88,26 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 	s.openCount++
 	c.refer(e)
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
+}
+
+// newEntry makes the record of an object that nobody fills yet and no table has.
+func (c *Conn) newEntry(spec Spec) *entry {
+	e := &entry{
+		id: spec.ID, size: spec.SizeBytes, class: spec.Class, name: spec.Name, tenant: c.tenant,
+		creatorPID: c.owner.PID, creatorName: c.owner.Name, created: time.Now(),
+		labels: spec.Labels, ttl: spec.TTL, expiryAt: -1, shared: spec.Shared, summed: spec.Checksum,
+	}
+	if e.id.IsZero() {
+		e.id = object.NewID()
+	}
+	if spec.Cached {
+		e.cached = &cachedPlace{}
+	}
+	e.charge = e.recordBytes(spec.Name, spec.Meta)
+	if len(spec.Meta) > 0 {
+		e.meta = append([]byte(nil), spec.Meta...)
+	}
+	return e
 }
 
 func (s *Store) checkSpec(spec Spec) error {

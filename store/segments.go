@@ -109,6 +109,9 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	}
 	s.mu.Lock()
 	if err == nil && c.closed {
+		if mapping != nil {
+			s.doomedMaps = append(s.doomedMaps, mapping)
+		}
 		m.Close()
 		err = fmt.Errorf("%w: the connection ended", object.ErrInvalid)
 	}
@@ -266,7 +269,7 @@ func (s *Store) stopWriting(g *segmentState) {
 // emptied keeps a segment that holds no object any more for its writer's next ones, or gives it up. mu is held.
 func (s *Store) emptied(g *segmentState) {
 	c := g.writer
-	if c == nil || c.internal || g.once || g.session || s.closed || g.bytes > s.opts.WriterCacheBytes {
+	if c == nil || c.internal && !c.keeps || g.once || g.session || s.closed || g.bytes > s.opts.WriterCacheBytes {
 		s.retire(g)
 		return
 	}

@@ -223,8 +223,8 @@ func (w *world) did(got, want error, format string, args ...any) bool {
 
 func (w *world) step() {
 	steps := [...]func(){
-		w.create, w.create, w.create, w.create, w.create, w.seal, w.seal, w.seal, w.seal, w.seal, w.get, w.get,
-		w.release, w.release, w.release, w.remove, w.rename, w.share,
+		w.create, w.create, w.create, w.create, w.create, w.put, w.put, w.seal, w.seal, w.seal, w.seal, w.seal, w.get,
+		w.get, w.release, w.release, w.release, w.remove, w.rename, w.share,
 		w.compose, w.fill, w.push, w.push, w.pop, w.stream, w.read, w.read, w.change,
 	}
 	if w.indexed {
@@ -294,6 +294,42 @@ func (w *world) create() {
 		}
 		fillPattern(m.Bytes()[h.Ref.Offset:][:o.size], o.seed())
 	}
+}
+
+func (w *world) put() {
+	a := w.actor()
+	sizes := []uint64{0, 1, 64, 5000, MaxPutBytes}
+	spec := Spec{ID: object.NewID(), Class: object.Class(w.rng.IntN(3))}
+	data, replace := make([]byte, sizes[w.rng.IntN(len(sizes))]), false
+	fillPattern(data, spec.ID[0])
+	if spec.Class == object.TTL {
+		spec.TTL = time.Hour
+	}
+	if spec.Class == object.Named || w.rng.IntN(3) == 0 {
+		spec.Name, replace = w.name(), w.rng.IntN(2) == 0
+	}
+	a.sweep()
+	other := w.named(a.tenant, spec.Name)
+	var want error
+	if other != nil && !replace {
+		want = object.ErrExists
+	}
+	h, err := a.Put(spec, replace, data)
+	if !w.did(err, want, "%s puts %d bytes, %v, %q, replace %v", a.owner.Tenant, len(data), spec.Class, spec.Name,
+		replace) {
+		return
+	}
+	if other != nil {
+		w.lose(other)
+	}
+	o := &thing{
+		id: h.ID, tenant: a.tenant, size: uint64(len(data)), class: spec.Class, name: spec.Name, listed: true,
+		sealed: true, held: spec.Class != object.Ephemeral, due: w.later(),
+		fillers: map[*actor]bool{}, refs: map[*actor]int{a: 1}, grants: map[string]bool{},
+	}
+	w.things = append(w.things, o)
+	w.receive(a, h, false)
+	w.see(o, a.maps[h.Ref.Segment], h.Ref.Offset)
 }
 
 // receive maps what came with a handle.
@@ -529,16 +565,21 @@ func (w *world) rename() {
 	}
 	o.held = true
 	if other != nil && other != o {
-		other.name = ""
-		if other.class == object.Named || other.class == object.Persisted {
-			other.class, other.held = object.Ephemeral, false
-		}
-		w.collect(other)
+		w.lose(other)
 	}
 	if o.class == object.Ephemeral {
 		o.class = object.Named
 	}
 	o.name = name
+}
+
+// lose takes an object's name, which another took.
+func (w *world) lose(o *thing) {
+	o.name = ""
+	if o.class == object.Named || o.class == object.Persisted {
+		o.class, o.held = object.Ephemeral, false
+	}
+	w.collect(o)
 }
 
 func (w *world) share() {

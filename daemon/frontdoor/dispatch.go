@@ -59,6 +59,8 @@ var rows = map[wire.Type]row{
 		answer: answers((*connection).hello)},
 	wire.Create: {local: true, mutates: true, atOnce: always, maxPayload: 10 + stringMax + metaMax,
 		handle: on((*connection).create)},
+	wire.Put: {local: true, mutates: true, atOnce: always,
+		maxPayload: 2 + stringMax + metaMax + 8 + labelsMax + 4 + wire.MaxPutBytes, handle: on((*connection).put)},
 	wire.Seal: {mutates: true, atOnce: always, maxPayload: idBytes + 1,
 		answer: done((*connection).seal)},
 	wire.Get: {local: true, atOnce: always, maxPayload: idBytes + stringMax + 4,

@@ -55,6 +55,18 @@ func (c *connection) createAs(f *ipc.Frame, spec store.Spec) error {
 	return nil
 }
 
+func (c *connection) put(f *ipc.Frame, m wire.PutRequest) error {
+	h, err := c.acts().Put(store.Spec{
+		Class: m.Class, Name: m.Name, Meta: m.Meta, TTL: duration(m.TTLMS), Labels: m.Labels,
+	}, m.Replace, m.Data)
+	if err != nil {
+		return err
+	}
+	c.scratch.create = wire.CreateReply{ID: h.ID, Ref: h.Ref}
+	c.replyFD(f, &c.scratch.create, h.FD)
+	return nil
+}
+
 func (c *connection) seal(m wire.SealRequest) error {
 	return c.sealUpload(m.ID, func() error { return c.acts().Seal(m.ID, m.Strict) })
 }

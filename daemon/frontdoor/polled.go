@@ -210,6 +210,7 @@ func byItself(c *connection, m wire.NameMessage) bool {
 // acting is the store as the request at hand may use it.
 type acting interface {
 	Create(spec store.Spec) (store.Handle, error)
+	Put(spec store.Spec, replace bool, data []byte) (store.Handle, error)
 	Seal(id object.ID, strict bool) error
 	SealWith(id object.ID, meta []byte) error
 	Push(stream uint64, id object.ID, wait time.Duration, wake func(*store.Waiter)) (*store.Waiter, error)

@@ -1208,6 +1208,41 @@ func (m *PulseReply) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "PulseReply")
 }
 
+// Append appends the payload: u8 class, bool replace, str16 name, bytes32 meta, u64 ttlms, u16 × (str16, str16)
+// labels, bytes32 data.
+func (m *PutRequest) Append(b []byte) []byte {
+	b = append(b, uint8(m.Class))
+	b = append(b, field.Bit(m.Replace))
+	b = field.AppendText(b, m.Name)
+	b = field.AppendBytes(b, m.Meta)
+	b = binary.LittleEndian.AppendUint64(b, m.TTLMS)
+	b = appendLabels(b, m.Labels)
+	b = field.AppendBytes(b, m.Data)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *PutRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(4, "class to name"); p != nil {
+		m.Class = object.Class(p[0])
+		m.Replace = r.Bool(uint32(p[1]), "replace")
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[2:])), "name"))
+	}
+	if p := r.Take(4, "meta"); p != nil {
+		m.Meta = r.Take(int(binary.LittleEndian.Uint32(p)), "meta")
+	}
+	if p := r.Take(8, "ttlms"); p != nil {
+		m.TTLMS = binary.LittleEndian.Uint64(p)
+	}
+	m.Labels = decodeLabels(&r)
+	if p := r.Take(4, "data"); p != nil {
+		m.Data = r.Take(int(binary.LittleEndian.Uint32(p)), "data")
+	}
+	m.check(&r)
+	return r.End(object.ErrProtocol, "PutRequest")
+}
+
 // Append appends the payload: 16 bytes leader, u64 index.
 func (m *ReadIndexReply) Append(b []byte) []byte {
 	b = append(b, m.Leader[:]...)
@@ -1874,6 +1909,7 @@ var typeNames = map[Type]string{
 	Upload:           "Upload",
 	Write:            "Write",
 	Hold:             "Hold",
+	Put:              "Put",
 	OpenSession:      "OpenSession",
 	OpenWorker:       "OpenWorker",
 	AllocSegment:     "AllocSegment",

@@ -36,6 +36,7 @@ const (
 	Upload           Type = 24  // CreateRequest, u64 ttlms, u16 × (str16, str16) labels → 16 bytes id
 	Write            Type = 25  // 16 bytes id, u64 offset, bytes32 data
 	Hold             Type = 26  // 16 bytes id, str16 name, u32 waitMS → 16 bytes id, u64 sizeBytes, u8 class, …
+	Put              Type = 27  // u8 class, bool replace, str16 name, bytes32 meta, u64 ttlms, u16 × (str16, …
 	OpenSession      Type = 32  // str16 libraryVersion, bytes32 options → u64 session, bytes32 snapshot
 	OpenWorker       Type = 33  // u32 platform → u64 worker ringBytes
 	AllocSegment     Type = 34  // u64 n → u64 segment bytes

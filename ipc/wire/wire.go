@@ -74,7 +74,7 @@ func (m *CreateRequest) check(r *field.Reader) {
 
 // CreateReply says where the object lies.
 //
-//wire:payload re Create CreateWith
+//wire:payload re Create CreateWith Put
 type CreateReply struct {
 	ID  object.ID
 	Ref object.Ref

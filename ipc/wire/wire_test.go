@@ -91,6 +91,8 @@ func messages() []message {
 		&TakeoverRequest{Lowest: 1, Highest: 3},
 		&TakeoverReply{Format: 2},
 		&WriteRequest{ID: id, Offset: 1 << 33, Data: []byte("data")},
+		&PutRequest{Class: object.TTL, Replace: true, Name: "n", Meta: []byte("m"), TTLMS: 90,
+			Labels: map[string]string{"a": "b"}, Data: []byte("data")},
 		&HoldReply{ID: id, SizeBytes: 99, Class: object.Named, Meta: []byte("meta")},
 		&WorkerFateReply{Alive: false, Text: "killed by SIGSEGV"},
 		&OfferPeerRequest{Worker: 3, Link: 1 << 33, Lanes: 3, Plaintext: true},

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Key = Union[str, bytes, Object, Draft]
 
 _T = TypeVar("_T")
-_U32 = struct.Struct("<I")
+_U32, _U64, _PUT_HEAD = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<BB")
 
 _CLASSES = {"ephemeral": 0, "ttl": 1, "named": 2, "persisted": 3}
 
@@ -108,6 +108,7 @@ class Client:
         self._lock = threading.Lock()
         self._live: Optional[Connection] = None
         self._closed = False
+        self._puts = True  # the daemon knows Put, as far as this client knows
         self._on_gpus: Set[bytes] = set()  # keys whose object was in the memory of a GPU: asked for there first
         _clients.add(self)
 
@@ -384,28 +385,58 @@ class Client:
         device: where the object lies, if not where the data are: "host", "cuda:N" in the order of gpus(), or a GPU's
         UUID. Then the daemon's keeper copies once more. Other arguments and errors as create's.
         """
-        if replace:
-            return self._replacing(name, lifetime, lambda anew: self.put(
-                data, lifetime=anew, ttl=ttl, labels=labels, meta=meta, strict=strict, checksum=checksum,
-                device=device))
         if not isinstance(data, (bytes, bytearray, memoryview)) and not hasattr(data, "__array_interface__"):
             from . import cuda
             if cuda.is_cuda(data):
                 if strict or checksum:
                     raise Unsupported("strict or checksum for an object in the memory of a GPU")
+                if replace:
+                    return self._replacing(name, lifetime, lambda anew: self._put_cuda(
+                        data, "", anew, ttl, labels, meta, device))
                 return self._put_cuda(data, name, lifetime, ttl, labels, meta, device)
         if device is not None and device != "host":
             with self.put(data, meta=meta) as there:
+                if replace:
+                    place = device
+                    return self._replacing(name, lifetime, lambda anew: self.copy(
+                        there, place, lifetime=anew, ttl=ttl, labels=labels))
                 return self.copy(there, device, name, lifetime=lifetime, ttl=ttl, labels=labels)
-        source = source_of(data, meta)
+        return self._store(source_of(data, meta), name, lifetime, ttl, labels, strict, checksum, replace)
+
+    def _store(self, source: Source, name: str, lifetime: Optional[str], ttl: Optional[float],
+               labels: Optional[Mapping[str, str]], strict: bool, checksum: bool, replace: bool) -> Object:
+        """A sealed object of a source in host memory: with one message if it is small, else created, filled, sealed."""
+        if replace and not name:
+            raise Invalid("replace without a name")
+        if source.size <= wire.MAX_PUT and self._puts and not (strict or checksum or lifetime == "persisted"):
+            body = _PUT_HEAD.pack(_lifetime(lifetime, name, ttl), replace) + wire.str16(name)
+            body += wire.bytes32(_raw_meta(source.meta)) + _U64.pack(_milliseconds(ttl or 0.0, _LONGEST_TTL))
+            body += (wire.labels(labels) if labels else b"\0\0") + _U32.pack(source.size)
+            body = b"".join((body, source.bytes()))
+            try:
+                return self._request(lambda live: self._put(live, body, source, name), False)
+            except Unsupported:
+                self._puts = False  # the daemon is of an earlier release
+        if replace:
+            return self._replacing(name, lifetime, lambda anew: self._store(
+                source, "", anew, ttl, labels, strict, checksum, False))
         draft = self.create(source.size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict,
                             meta=source.meta, checksum=checksum)
         return _named(_seal_full(draft, source), name)
 
+    def _put(self, live: Connection, body: bytes, source: Source, name: str) -> Object:
+        """_store with one message, which the daemon copies into the store's memory."""
+        def decode(f: wire.Fields) -> Object:
+            hold = Hold(f.id(), wire.RELEASE)
+            found = Object(hold, live.attach(f, f.ref(), source.size, hold, False), source.meta, live.path)
+            found.name = name
+            return found
+
+        live.sweep()
+        return self._until_room(live, lambda: live.call(wire.PUT, body, decode))
+
     def _replacing(self, name: str, lifetime: Optional[str], make: "Callable[[Optional[str]], Object]") -> Object:
         """An object without a name, which then takes the name. lifetime: of the object; make gets one without names."""
-        if not name:
-            raise Invalid("replace without a name")
         made = make(None if lifetime == "named" else lifetime)
         try:
             self.bind(made, name, True)
@@ -439,13 +470,7 @@ class Client:
         replace as put's. Raises what pickle raises, and Exists if the name is taken. Other arguments and errors as
         create's.
         """
-        if replace:
-            return self._replacing(name, lifetime, lambda anew: self.dump(value, lifetime=anew, ttl=ttl, labels=labels,
-                                                                          strict=strict))
-        source = pickled(value, "", None)
-        draft = self.create(source.size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict,
-                            meta=source.meta)
-        return _named(_seal_full(draft, source), name)
+        return self._store(pickled(value, "", None), name, lifetime, ttl, labels, strict, False, replace)
 
     def load(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
         """Returns the value that put or dump stored: an array, bytes, a data frame, a table, or any value.

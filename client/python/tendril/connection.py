@@ -32,6 +32,9 @@ _MAX_FDS = 8            # descriptors that may wait for their frames
 _KEEP_BYTES = 4 << 30   # idle segments of other writers that stay mapped for the next get; the longest idle goes first
 _KEEP_SECONDS = 5.0     # the longest time that one stays mapped
 _ALONE_KEEP_BYTES = 64 << 20  # the largest that stays mapped without a background thread
+# A release of at most so many bytes that follows the last one so soon goes with the next request, or after that time:
+# a message of its own costs as much as half a get.
+_LATE_BYTES, _LATE_SECONDS, _LATE_MOST = 64 << 10, 0.005, 64
 _SWEEP_SECONDS = 1.0    # how often a client with idle segments asks which the daemon no longer needs
 
 # Plain integers, because the | of the socket module's enumerations is slow.
@@ -162,17 +165,20 @@ class Connection:
         self.pid = os.getpid()
         self._tidier = tidy.Tidier(self) if background else None
         self._sending = threading.Lock()
-        self._turn = threading.Condition(threading.Lock())
+        self._turn_lock = threading.Lock()  # of _turn; to take it directly is faster
+        self._turn = threading.Condition(self._turn_lock)
+        self._waiting = 0  # threads that wait for _turn to be notified
         self._reading = False
         self._pending: Dict[int, _Pending] = {}
         self._next = 1
         self._out = bytearray()  # guarded by _sending
-        self._in = bytearray()   # the reader's
+        self._in: Any = b""  # bytes or a bytearray; the reader's
         self._fds: Deque[int] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
         self._holds: Set[Hold] = set()  # of leases that have not ended
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
-        self._swept = time.monotonic()
+        self._swept = self._last_end = time.monotonic()
+        self._late = False  # the background thread knows that releases wait
         self._dead: Optional[TendrilError] = None
         self._sock, self.path = _find(path)
         try:
@@ -200,7 +206,8 @@ class Connection:
 
     def abandon(self) -> None:
         """In a forked child: closes the inherited descriptors and makes new locks. The parent notices nothing."""
-        self._sending, self._turn = threading.Lock(), threading.Condition(threading.Lock())
+        self._sending, self._turn_lock = threading.Lock(), threading.Lock()
+        self._turn, self._waiting = threading.Condition(self._turn_lock), 0
         self._reading = False
         self._out = bytearray()  # another thread of the parent may have been sending the old one
         self.pid = os.getpid()
@@ -245,8 +252,9 @@ class Connection:
         meanwhile is called between sending and waiting.
         """
         p = _Pending(kind, decode)
-        with self._turn:
-            self._check()
+        with self._turn_lock:
+            if self._dead is not None:
+                self._check()
             number = self._next
             self._next += 1
             self._pending[number] = p
@@ -262,12 +270,11 @@ class Connection:
                 p.done = True
             raise
         finally:
-            self._flush_ended()
+            if self._ended and not self._late:
+                self._flush_ended()
         self._begin_to_tidy()
-        if p.error is not None and not whole:
-            raise _unsent(p.error)
         if p.error is not None:
-            raise p.error
+            raise p.error if whole else _unsent(p.error)
         value: _T = p.value
         return value
 
@@ -361,20 +368,25 @@ class Connection:
 
     def _await(self, p: _Pending, deadline: Optional[float]) -> None:
         while True:
-            with self._turn:
+            with self._turn_lock:
                 while not p.done and self._reading:
-                    self._turn.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                    self._waiting += 1
+                    try:
+                        self._turn.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                    finally:
+                        self._waiting -= 1
                 if p.done:
                     return
                 self._reading = True
             try:
                 self._read_until(p, deadline)
             finally:
-                with self._turn:
+                with self._turn_lock:
                     self._reading = False
                     if self._dead is not None:
                         self._sock.close()
-                    self._turn.notify_all()
+                    if self._waiting:
+                        self._turn.notify_all()
 
     # Reading --------------------------------------------------------------
 
@@ -409,7 +421,11 @@ class Connection:
             raise Protocol("the daemon sent more descriptors than frames may carry")
         if not raw:
             raise Disconnected("the daemon at %s closed the connection" % self.path)
-        self._in += raw
+        if self._in:
+            self._in = bytearray(self._in) if type(self._in) is bytes else self._in
+            self._in += raw
+        else:
+            self._in = raw  # most often one whole frame, which is then read in place
 
     def _deliver(self) -> bool:
         """Handles one frame. False: no whole frame has arrived."""
@@ -423,15 +439,21 @@ class Connection:
         end = wire.HEADER.size + size
         if len(self._in) < end:
             return False
-        payload = bytes(memoryview(self._in)[wire.HEADER.size:end])
-        del self._in[:end]
-        fds = [self._take_fd() for _ in range((flags & wire.FLAG_FD) + (flags & wire.FLAG_FD2))]
+        if len(self._in) == end:
+            payload, self._in = bytes(self._in[wire.HEADER.size:]), b""
+        else:
+            if type(self._in) is bytes:
+                self._in = bytearray(self._in)
+            payload = bytes(memoryview(self._in)[wire.HEADER.size:end])
+            del self._in[:end]
+        fds = [self._take_fd() for _ in range((flags & wire.FLAG_FD) + (flags & wire.FLAG_FD2))] if flags & 3 else []
         try:
             self._dispatch(kind, number, payload, flags, fds)
         finally:
             for fd in fds:  # no segment took these
                 os.close(fd)
-        self._flush_ended()
+        if self._ended and not self._late:
+            self._flush_ended()
         return True
 
     def _take_fd(self) -> int:
@@ -440,7 +462,7 @@ class Connection:
         return self._fds.popleft()
 
     def _dispatch(self, kind: int, number: int, payload: bytes, flags: int, fds: List[int]) -> None:
-        with self._turn:
+        with self._turn_lock:
             p = self._pending.get(number)
             if kind == wire.ERROR:
                 code, text = wire.error_of(payload)
@@ -458,10 +480,12 @@ class Connection:
             p.size += len(payload)
             if p.size > _MAX_REPLY:
                 raise Protocol("reply of more than %d bytes" % _MAX_REPLY)
-            p.pages.append(payload)
-            if flags & wire.FLAG_MORE:
-                return
-            fields = wire.Fields(b"".join(p.pages), fds)
+            if p.pages or flags & wire.FLAG_MORE:
+                p.pages.append(payload)
+                if flags & wire.FLAG_MORE:
+                    return
+                payload = b"".join(p.pages)
+            fields = wire.Fields(payload, fds)
             try:
                 value = p.decode(fields)
                 fields.end()
@@ -476,7 +500,8 @@ class Connection:
         del self._pending[number]
         if not p.done:  # else its caller was interrupted, and the value is dropped here
             p.value, p.error, p.done = value, error, True
-        self._turn.notify_all()
+        if self._waiting:
+            self._turn.notify_all()
 
     # Segments -------------------------------------------------------------
 
@@ -503,7 +528,7 @@ class Connection:
             self._ended.append((0, hold))
             raise
         segment.leases += 1
-        return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold))
+        return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold, size))
 
     def freeze(self, number: int) -> None:
         """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
@@ -622,13 +647,30 @@ class Connection:
         before._flush_ended()
         self._flush_ended()
 
-    def _lease_end(self, segment: int, hold: Hold) -> Callable[[], None]:
+    def _lease_end(self, segment: int, hold: Hold, size: int = 0) -> Callable[[], None]:
         self._holds.add(hold)
 
         def end() -> None:
             self._ended.append((segment, hold))
-            self._flush_ended()
+            if size > _LATE_BYTES or not self._may_be_late():
+                self._flush_ended()
         return end
+
+    def _may_be_late(self) -> bool:
+        """Whether a release waits for the next request. The background thread sends it if none comes."""
+        now = time.monotonic()
+        soon, self._last_end = now - self._last_end < _LATE_SECONDS, now
+        if not soon or self._tidier is None or not self._tidier.started or len(self._ended) >= _LATE_MOST:
+            return False
+        if not self._late:
+            self._late = True
+            self._tidier.hurry()
+        return self._dead is None and self.pid == os.getpid()
+
+    def flush_late(self) -> None:
+        """Sends the releases that wait for a request."""
+        self._late = False
+        self._flush_ended()
 
     def _flush_ended(self) -> None:
         """Sends the releases of ended leases. Never waits: who holds a lock now sends them afterwards."""
@@ -675,7 +717,10 @@ class Connection:
 
     def rest(self) -> bool:
         """Before a fork: ends the background thread. True: there was one, and the parent calls begin_again."""
-        return self._tidier is not None and self._tidier.rest()
+        rests = self._tidier is not None and self._tidier.rest()
+        if rests:
+            self.flush_late()
+        return rests
 
     def begin_again(self) -> None:
         """In the parent, after a fork: starts the background thread again."""

@@ -17,6 +17,14 @@ class Source:
     def __init__(self, size: int, meta: Meta, parts: "Sequence[Tuple[int, memoryview]]") -> None:
         self.size, self.meta, self.parts = size, meta, parts
 
+    def bytes(self) -> "bytes | bytearray | memoryview":
+        """All bytes in one piece, for small sources."""
+        if len(self.parts) == 1 and self.parts[0][1].nbytes == self.size:
+            return self.parts[0][1]
+        whole = bytearray(self.size)
+        self.write(memoryview(whole))
+        return whole
+
     def write(self, target: memoryview) -> None:
         """Copies the parts to their offsets in target, of size bytes."""
         for offset, part in self.parts:

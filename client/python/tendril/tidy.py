@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 1.0  # seconds between questions, doubled
+_LATE_PAUSE = 0.005  # seconds that a release waits for a request
 _REST_SECONDS = 2.0  # how long a fork waits for a question that is in progress
 
 
@@ -30,6 +32,7 @@ class Tidier:
         self._starting = _thread.allocate_lock()
         self._over = False
         self._asleep = False  # nothing is idle. If not, the thread looks by itself and need not be woken
+        self._late = False  # releases wait
 
     @property
     def started(self) -> bool:
@@ -40,6 +43,11 @@ class Tidier:
         """Says that a segment is idle."""
         if self._asleep:
             self._kick()
+
+    def hurry(self) -> None:
+        """Says that releases wait, which no request may take along."""
+        self._late = True
+        self._kick()
 
     def _kick(self) -> None:
         try:
@@ -81,13 +89,33 @@ class Tidier:
         while not self._over:
             self._asleep = True
             if not self._has_idle():  # asked after _asleep was set: whoever makes a segment idle later wakes it
-                self._wakes.acquire()
+                self._wait(None)
             self._asleep = False
             pause, left = _FIRST_PAUSE, True
             while left and not self._over:
-                self._wakes.acquire(timeout=pause)
+                self._wait(pause)
                 left = not self._over and self._ask()
                 pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _wait(self, pause: Optional[float]) -> None:
+        """Waits for so many seconds, or to be woken, and sends releases meanwhile."""
+        end = None if pause is None else time.monotonic() + pause
+        while True:
+            if end is None:
+                self._wakes.acquire()
+            else:
+                self._wakes.acquire(timeout=max(0.0, end - time.monotonic()))
+            while self._late and not self._over:
+                time.sleep(_LATE_PAUSE)
+                self._late = False  # before the look: who is late from now on says so again
+                self._send_late()
+            if self._over or (self._has_idle() if end is None else time.monotonic() >= end):
+                return
+
+    def _send_late(self) -> None:
+        owner = self._owner()
+        if owner is not None:
+            owner.flush_late()
 
     def _has_idle(self) -> bool:
         owner = self._owner()

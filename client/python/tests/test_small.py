@@ -1,0 +1,117 @@
+"""Small objects: one message puts them, and their releases go with other messages."""
+
+import os
+import unittest
+from unittest import mock
+
+import tendril
+from tendril import connection, wire
+
+from .test_client import WithFake
+from .test_daemon import WithDaemon
+
+
+def requests_of(do):
+    """The kinds of the requests that do makes."""
+    kinds, call = [], connection.Connection.call
+
+    def spy(self, kind, *args, **more):
+        kinds.append(kind)
+        return call(self, kind, *args, **more)
+    with mock.patch.object(connection.Connection, "call", spy):
+        do()
+    return kinds
+
+
+class Puts(WithDaemon):
+    def test_one_message(self):
+        store = self.store
+        for how in ({}, {"name": "small"}, {"name": "small", "replace": True}, {"ttl": 60}, {"labels": {"a": "b"}},
+                    {"meta": {"unit": "m"}}, {"lifetime": "ephemeral"}):
+            for size in (0, 1, 100, wire.MAX_PUT):
+                if how.get("name"):
+                    how = dict(how, name="small/%d" % size)
+                data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+                made = []
+                self.assertEqual(requests_of(lambda: made.append(store.put(data, **how))), [wire.PUT])
+                with made[0] as o, store.get(o.id) as again:
+                    self.assertEqual((o.bytes(), again.bytes(), again.meta), (data, data, how.get("meta")))
+                    info = store.stat(o)
+                    self.assertEqual((info.name, info.labels), (how.get("name", ""), how.get("labels", {})))
+                    self.assertEqual(info.expires != "", "ttl" in how)
+        self.assertEqual(requests_of(lambda: store.dump([1, "two"])), [wire.PUT])
+
+    def test_what_takes_more(self):
+        for data, how in ((bytes(wire.MAX_PUT + 1), {}), (b"x", {"strict": True}), (b"x", {"checksum": True}),
+                          (b"x", {"lifetime": "persisted"})):
+            kinds = requests_of(lambda: self.store.put(data, **how).release())
+            self.assertNotIn(wire.PUT, kinds)
+            self.assertIn(wire.SEAL, kinds)
+
+    def test_errors(self):
+        self.store.put(b"taken", "taken").release()
+        with self.assertRaises(tendril.Exists):
+            self.store.put(b"x", "taken")
+        with self.assertRaises(tendril.Invalid):
+            self.store.put(b"x", "no\nname")
+        with self.assertRaises(tendril.Invalid):
+            self.store.put(b"x", "long" * 100)
+        self.assertEqual(self.store["taken"].bytes(), b"taken")
+
+    def test_what_is_released_is_used_again(self):
+        status = self.store.status()["store"]
+        for _ in range(3000):
+            self.store.put(bytes(1000)).release()
+        after = self.store.status()["store"]
+        self.assertLess(after["charged_bytes"] - status["charged_bytes"], 4 << 20)
+        self.assertLess(after["segments"] - status["segments"], 4)
+
+
+class OlderDaemons(WithFake):
+    def test_create_fill_and_seal(self):
+        kinds = requests_of(lambda: self.store.put(b"one", "n").release())
+        self.assertIn(wire.PUT, kinds)
+        kinds = requests_of(lambda: self.store.put(b"two").release())  # it knows now
+        self.assertNotIn(wire.PUT, kinds)
+        self.assertEqual(self.store.get("n").bytes(), b"one")
+
+
+class Releases(WithDaemon):
+    def test_a_burst_of_releases_arrives(self):
+        """No request follows, so the background thread sends them, though it has nothing to unmap."""
+        store = self.store
+        kept = store.put(b"keeps the segment in use")
+        with tendril.connect(self.daemon.socket) as other:
+            for turn in range(3):
+                keys = [store.put(b"%d" % i, "burst/%d" % i, replace=True).id for i in range(100)]
+                del keys
+                got = [store.get("burst/%d" % i) for i in range(100)]
+                while got:
+                    got.pop().release()
+                while any(other.stat("burst/%d" % i).refs for i in range(100)):  # until the test is killed
+                    pass
+            self.assertEqual(other.stat(kept.id).refs, 1)
+
+    def test_without_a_thread(self):
+        with tendril.connect(self.daemon.socket, background=False) as store:
+            with tendril.connect(self.daemon.socket) as other:
+                for i in range(100):
+                    store.put(b"x", "alone", replace=True).release()
+                while other.stat("alone").refs:
+                    pass
+
+    def test_before_a_fork(self):
+        store = self.store
+        for i in range(50):
+            store.put(b"x", "forked", replace=True).release()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        with tendril.connect(self.daemon.socket) as other:
+            while other.stat("forked").refs:
+                pass
+
+
+if __name__ == "__main__":
+    unittest.main()
