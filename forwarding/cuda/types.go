@@ -1,6 +1,9 @@
 package cuda
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Error is what a function of the driver answered instead of success.
 type Error struct {
@@ -14,10 +17,11 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Function, e
 // Lasts reports whether the driver answers the same to whatever this process asks from now on, for the device's context
 // is broken: an uncorrectable error of the memory or a link, a fault of an address or a program, or the device was
 // reset. Another process begins anew. So it is where waiting for the device failed, whatever the code: nobody knows
-// what it still reads and writes, and the process's end stops it.
+// what it still reads and writes, and the process's end stops it. And so it is where giving memory back failed: the
+// process's end gives it back.
 func (e *Error) Lasts() bool {
 	switch e.Function {
-	case waitsForDevice, waitsForStream:
+	case waitsForDevice, waitsForStream, "cuMemUnmap", "cuMemAddressFree", "cuMemRelease", "cuMemHostUnregister":
 		return true
 	}
 	switch e.Code {
@@ -26,6 +30,12 @@ func (e *Error) Lasts() bool {
 	}
 	return false
 }
+
+// ErrLasts is what every Error is that lasts, wherever it stands among joined ones: for errors.Is.
+var ErrLasts = errors.New("the driver is of no use to this process any more")
+
+// Is reports whether the error lasts, for ErrLasts.
+func (e *Error) Is(target error) bool { return target == ErrLasts && e.Lasts() }
 
 // The functions that wait for what a device does.
 const (

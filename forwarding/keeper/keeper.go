@@ -105,8 +105,7 @@ func (k *keeper) serve(fd int, packet, control []byte) error {
 // a request.
 func (k *keeper) tidy() {
 	for _, id := range k.over {
-		var drivers *cuda.Error
-		if err := k.end(id); errors.As(err, &drivers) && drivers.Lasts() {
+		if err := k.end(id); errors.Is(err, cuda.ErrLasts) {
 			k.broken = err
 		}
 	}
@@ -158,7 +157,7 @@ func (k *keeper) answer(packet []byte, files []int) (reply *clwire.KeeperReply, 
 	if err != nil {
 		reply.Error, reply.Fault = err.Error(), sortOf(err)
 	}
-	if drivers := (*cuda.Error)(nil); errors.As(err, &drivers) && drivers.Lasts() {
+	if errors.Is(err, cuda.ErrLasts) {
 		k.broken = err
 	}
 	return reply, made

@@ -3,7 +3,8 @@
  *
  *   FAKE_CUDA_DEVICES=N    how many devices there are (default 2)
  *   CUDA_VISIBLE_DEVICES   which of them, and in which order: numbers, or GPU-UUID
- *   FAKE_CUDA_BYTES=N      what one device has for this process's allocations (default 64 MiB)
+ *   FAKE_CUDA_BYTES=N      what one device has for this process's allocations (default 64 MiB); they take it until nobody
+ *                          has them any more, in any process, or without inotify until they are released
  *   FAKE_CUDA_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
  *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
  *   FAKE_CUDA_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +35,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long calls, left;
 static int initialised, contexts[DEVICES];
 static size_t used[DEVICES];
+/* the kernel says when the last descriptor and mapping of an allocation is gone */
+static int watch = -1;
+static struct { int number, device; size_t bytes; } taken[HANDLES]; /* bytes 0: none */
 static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
 static struct { char *at; size_t bytes; int mapped, device, accessible; unsigned reach; } ranges[HANDLES];
 static struct { char *at; size_t bytes; int read_only; } pins[HANDLES];
@@ -279,11 +284,50 @@ int cuStreamSynchronize(void *stream)
 	END(current >= 0 ? happen(stream, 0) : INVALID_CONTEXT);
 }
 
+/* take counts an allocation as long as anybody has it; 0: the kernel has no inotify left for it. */
+static int take(int fd, int device, size_t bytes)
+{
+	char path[64];
+	int number;
+	if (watch < 0 && (watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0)
+		return 0;
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	if ((number = inotify_add_watch(watch, path, IN_DELETE_SELF)) < 0)
+		return 0;
+	for (int i = 0; i < HANDLES; i++)
+		if (!taken[i].bytes) {
+			taken[i].number = number;
+			taken[i].device = device;
+			taken[i].bytes = bytes;
+			used[device] += bytes;
+			return 1;
+		}
+	return 0;
+}
+
+/* refresh takes off what is gone. */
+static void refresh(void)
+{
+	char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+	ssize_t n;
+	while (watch >= 0 && (n = read(watch, events, sizeof events)) > 0)
+		for (char *at = events; at < events + n;) {
+			struct inotify_event *e = (struct inotify_event *)at;
+			for (int i = 0; e->mask & IN_IGNORED && i < HANDLES; i++)
+				if (taken[i].bytes && taken[i].number == e->wd) {
+					used[taken[i].device] -= taken[i].bytes;
+					taken[i].bytes = 0;
+				}
+			at += sizeof *e + e->len;
+		}
+}
+
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes)
 {
 	CALL;
 	if (current < 0)
 		END(INVALID_CONTEXT);
+	refresh();
 	*bytes = number("FAKE_CUDA_BYTES", 64 << 20);
 	*free_bytes = *bytes - used[current];
 	END(SUCCESS);
@@ -322,16 +366,18 @@ int cuMemCreate(uint64_t *memory, size_t bytes, const int *properties, unsigned 
 		END(INVALID_VALUE);
 	if (device < 0 || device >= devices())
 		END(INVALID_DEVICE);
+	refresh();
 	if (used[device] + bytes > (size_t)number("FAKE_CUDA_BYTES", 64 << 20))
 		END(OUT_OF_MEMORY);
 	if ((fd = memfd_create("fakecuda", MFD_CLOEXEC)) < 0)
 		END(OUT_OF_MEMORY);
 	if (ftruncate(fd, bytes) || pwrite(fd, "not zero", 8, 0) != 8 || pwrite(fd, "not zero", 8, bytes - 8) != 8 ||
-	    !(*memory = add(fd, device, bytes, 1))) {
+	    !(*memory = add(fd, device, bytes, !take(fd, device, bytes)))) {
 		close(fd);
 		END(OUT_OF_MEMORY);
 	}
-	used[device] += bytes;
+	if (handles[*memory].own)
+		used[device] += bytes;
 	END(SUCCESS);
 }
 
