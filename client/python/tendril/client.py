@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import grp
 import json
 import os
@@ -18,7 +19,8 @@ from . import connection, objects, wire
 from .connection import Connection, Hold
 from .data import is_pickle, meta_of, pickled, source_of
 from .errors import (
-    Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, Timeout, Unsupported,
+    Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, TendrilError, Timeout,
+    Unsupported,
 )
 from .objects import CudaDraft, CudaObject, Draft, IDText, Info, Object, ObjectID, Part, Tree
 from .source import Source
@@ -41,6 +43,7 @@ _CLASSES = {"ephemeral": 0, "ttl": 1, "named": 2, "persisted": 3}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect; doubled each time, and randomised
 _FULL_PAUSES = (0.0, 0.02, 0.08, 0.3)  # seconds; other clients unmap what they do not use after some 250 ms
 _LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # count and seconds, while the daemon says that memory is being freed
+_RETURN_SECONDS = 150.0  # more than a daemon keeps the references of clients that do not come back
 _LONGEST_TTL = 1 << 53  # ms
 _ON_GPUS = 4096  # keys, at most
 _GET_AHEAD = 32  # gets in progress at once: a batch costs one round trip
@@ -108,6 +111,7 @@ class Client:
         self._lock = threading.Lock()
         self._live: Optional[Connection] = None
         self._closed = False
+        self._returns = False  # a thread connects again, to release what was released meanwhile
         self._puts = True  # the daemon knows Put, as far as this client knows
         self._on_gpus: Set[bytes] = set()  # keys whose object was in the memory of a GPU: asked for there first
         _clients.add(self)
@@ -145,7 +149,7 @@ class Client:
         deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             try:
-                live = Connection(self._path, self._background)
+                live = Connection(self._path, self._background, _Lost(self))
                 self._path = live.path  # later connections go to the same daemon, or its successor
                 return live
             except Disconnected:
@@ -155,6 +159,12 @@ class Client:
             time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _lost(self) -> None:
+        """Connects again in a thread, since no request may follow. Called in any thread and under any lock."""
+        if self._reconnect and self._background and not self._closed and not self._returns:
+            self._returns = True
+            _thread.start_new_thread(_return, (weakref.ref(self),))
+
     def _before_fork(self) -> Optional[Connection]:
         """Ends the background thread. Returns the connection, or None if it had no thread."""
         live = self._live
@@ -162,7 +172,7 @@ class Client:
 
     def _forked(self) -> None:
         """In a forked child: makes new locks, because threads that held the old ones do not exist here."""
-        self._lock = threading.Lock()
+        self._lock, self._returns = threading.Lock(), False
         if self._live is not None:
             self._live.abandon()
             self._live = None
@@ -808,10 +818,10 @@ class Client:
     def watch(self, prefix: str = "") -> "Watch":
         """Reports events of the tenant's objects whose name begins with prefix, on a connection of its own.
 
-        No event after the return is missed. Close the watch.
+        No event after the return is missed. It goes on with the next daemon if the client reconnects. Close the watch.
         """
         from .watch import Watch
-        return Watch(self._path, prefix)
+        return Watch(self._path, prefix, self._reconnect)
 
     def status(self) -> Dict[str, Any]:
         """The daemon's status: store, drivers, sessions, workers and fallbacks, as `tendril status --json` shows it."""
@@ -835,6 +845,39 @@ class Client:
             return _documents(raw.decode("utf-8")) if many else json.loads(raw)
         except ValueError as e:
             raise Protocol("the reply to message %d is not JSON: %s" % (kind, e)) from None
+
+
+class _Lost:
+    """Tells a client that its connection is lost, and does not keep it alive."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: Client) -> None:
+        self.client = weakref.ref(client)
+
+    def __call__(self) -> None:
+        client = self.client()
+        if client is not None:
+            client._lost()
+
+
+def _return(ref: "weakref.ref[Client]") -> None:
+    """Connects a client again, as long as a daemon keeps its references for it."""
+    deadline, pause = time.monotonic() + _RETURN_SECONDS, _FIRST_PAUSE
+    while True:
+        client = ref()
+        if client is None or client._closed:
+            return
+        try:
+            client._connection()
+        except (TendrilError, OSError):
+            if time.monotonic() < deadline:
+                del client
+                time.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+        client._returns = False
+        return
 
 
 class _Got:

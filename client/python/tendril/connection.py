@@ -160,8 +160,13 @@ class _Segment:
 class Connection:
     """A live connection to the daemon. Belongs to the process that made it."""
 
-    def __init__(self, path: Optional[str], background: bool = True) -> None:
-        """path None: the first of sockets() where a daemon answers. background: a thread unmaps idle segments."""
+    def __init__(self, path: Optional[str], background: bool = True,
+                 lost: "Optional[Callable[[], None]]" = None) -> None:
+        """path None: the first of sockets() where a daemon answers. background: a thread unmaps idle segments.
+
+        lost is called, in any thread and under any lock, when a release did not reach the daemon because the connection
+        is broken: the next one claims the reference, and releases it.
+        """
         self.pid = os.getpid()
         self._tidier = tidy.Tidier(self) if background else None
         self._sending = threading.Lock()
@@ -176,6 +181,9 @@ class Connection:
         self._fds: Deque[int] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
         self._holds: Set[Hold] = set()  # of leases that have not ended
+        self._leaving: List[Hold] = []  # whose releases are in _out; guarded by _sending
+        self._unreleased: List[Hold] = []  # whose releases the daemon did not get; guarded by _turn
+        self._lost = lost
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
         self._swept = self._last_end = time.monotonic()
         self._late = False  # the background thread knows that releases wait
@@ -237,6 +245,12 @@ class Connection:
             self._turn.notify_all()
         if self._tidier is not None:
             self._tidier.end()
+        self._say_lost()
+
+    def _say_lost(self) -> None:
+        """On a broken connection: says that there is something to release."""
+        if self._unreleased and self._lost is not None and self._dead is not None and self.pid == os.getpid():
+            self._lost()
 
     @property
     def alive(self) -> bool:
@@ -358,12 +372,17 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 return True
             except OSError as e:
-                # EPIPE and ECONNRESET: the daemon may have sent its reason before it hung up. The reader sees it.
                 self._out.clear()
-                if e.errno not in (32, 104):
+                with self._turn_lock:
+                    self._unreleased += self._leaving
+                    # EPIPE and ECONNRESET: the daemon may have sent its reason before it hung up. A reader sees it.
+                    read = bool(self._pending) and e.errno in (32, 104)
+                self._leaving.clear()
+                if not read:
                     self._fail(Disconnected("cannot write to the daemon at %s: %s" % (self.path, e)))
                 return False
             del self._out[:n]
+        self._leaving.clear()
         return True
 
     def _await(self, p: _Pending, deadline: Optional[float]) -> None:
@@ -627,7 +646,8 @@ class Connection:
     def claim(self, before: "Connection") -> None:
         """Claims the references of the lost connection before this one. An object that the daemon lacks is gone."""
         with before._turn:
-            holds = [h for h in before._holds if h.ends_with == wire.RELEASE]
+            holds = [h for h in before._holds if h.ends_with == wire.RELEASE] + before._unreleased
+            before._unreleased = []
         for at in range(0, len(holds), wire.MAX_CLAIMS):
             some = holds[at:at + wire.MAX_CLAIMS]
             # Segments are not claimed: later gets bring their descriptors again.
@@ -690,6 +710,7 @@ class Connection:
                 self._settle()
             finally:
                 self._turn.release()
+            self._say_lost()
 
     def _take_ended(self) -> bool:
         """Called under _sending: appends the releases of ended leases to _out. False: _turn is taken."""
@@ -700,6 +721,8 @@ class Connection:
         try:
             for hold in self._settle():
                 if hold.ends_with is not None:
+                    if hold.ends_with == wire.RELEASE:
+                        self._leaving.append(hold)
                     self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _end_payload(hold))
             self._keep_little()
         finally:
@@ -782,6 +805,8 @@ class Connection:
             self._leave(hold, False)
             if self._dead is not None and hold.heir is not None and hold.heir is not self:
                 hold.heir.drop(hold)
+            elif self._dead is not None and hold.ends_with == wire.RELEASE and not hold.gone:
+                self._unreleased.append(hold)
             segment = self._segments.get(number)
             if segment is None:
                 continue

@@ -154,10 +154,39 @@ class Watching(WithDaemon):
             self.assertIn("named", kinds)
         self.store.delete("other")
 
+    def test_the_next_daemon(self):
+        daemon = Daemon()
+        self.addCleanup(daemon.close)
+        store = tendril.connect(daemon.socket, patience=20)
+        self.addCleanup(store.close)
+        with store.watch("x") as events:
+            for crash in (False, True):
+                if crash:
+                    daemon.process.kill()
+                    daemon.process.wait(30)
+                else:
+                    daemon.hand_over()
+                self.assertEqual(events.next(60).kind, "disconnected")
+                if crash:
+                    with self.assertRaises(tendril.Timeout):
+                        events.next(0.05)
+                    self.assertEqual(events.fileno(), -1)
+                    daemon.start()
+                self.assertEqual(events.next(60).kind, "lost")
+                self.assertGreaterEqual(events.fileno(), 0)
+                store.put(b"x", "x", replace=True).release()
+                while True:
+                    event = events.next(60)
+                    if event.kind == "named" or event.kind == "sealed" and event.name:
+                        break
+                self.assertEqual(event.name, "x")
+        with self.assertRaises(tendril.Disconnected):
+            events.next(0)
+
     def test_the_daemon_ends(self):
         daemon = Daemon()
         try:
-            with tendril.connect(daemon.socket) as store, store.watch() as events:
+            with tendril.connect(daemon.socket, reconnect=False) as store, store.watch() as events:
                 daemon.process.kill()
                 with self.assertRaises(tendril.Disconnected):
                     events.next(20)
