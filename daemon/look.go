@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -366,58 +365,3 @@ func (l *look) Segments(v inspect.Viewer) ([]inspect.Segment, error) {
 
 // Raft implements inspect.Source.
 func (l *look) Raft(inspect.Viewer) (raftnode.Status, error) { return l.meta.raft.Status(), nil }
-
-// deviceMetric says what each tenant's workers have of the devices' own memory.
-func (l *look) deviceMetric(tenant string, all bool) inspect.Metric {
-	m := inspect.Metric{Name: "tendril_tenant_device_bytes",
-		Help: "What each tenant's sessions have reserved of the devices' own memory."}
-	sums := map[string]uint64{}
-	for _, w := range l.pool.Workers() {
-		sums[w.Tenant] += w.DeviceBytes
-	}
-	for name, n := range sums {
-		if n > 0 && (all || name == tenant) {
-			m.Samples = append(m.Samples, inspect.Sample{Labels: []string{"tenant", name}, Value: float64(n)})
-		}
-	}
-	sort.Slice(m.Samples, func(i, j int) bool { return m.Samples[i].Labels[1] < m.Samples[j].Labels[1] })
-	return m
-}
-
-// Metrics implements inspect.Source.
-func (l *look) Metrics(v inspect.Viewer) ([]inspect.Metric, error) {
-	st, raft := l.store.Status(), l.meta.raft.Status()
-	gauge := func(name, help string, value float64) inspect.Metric {
-		return inspect.Metric{Name: "tendril_" + name, Help: help, Samples: []inspect.Sample{{Value: value}}}
-	}
-	list := []inspect.Metric{
-		gauge("store_capacity_bytes", "What the store may hold.", float64(st.CapacityBytes)),
-		gauge("store_charged_bytes", "What is charged of it: segments and table.", float64(st.ChargedBytes)),
-		gauge("store_used_bytes", "What creators asked for.", float64(st.UsedBytes)),
-		gauge("store_objects", "Objects, sealed or not.", float64(st.Objects)),
-		gauge("store_references", "References that connections hold.", float64(st.References)),
-		gauge("store_segments", "Pieces of shared memory.", float64(st.Segments)),
-		gauge("connections", "Connections to the front door.", float64(l.door.Load().Connections())),
-		gauge("sessions", "OpenCL programs.", float64(len(l.sessions.list()))),
-		gauge("workers", "Worker processes.", float64(len(l.pool.Workers()))),
-		gauge("raft_applied_index", "Last command that was done here.", float64(raft.AppliedIndex)),
-		gauge("raft_commit_index", "Last command that the cluster committed.", float64(raft.CommitIndex)),
-		gauge("raft_term", "Raft's term.", float64(raft.Term)),
-	}
-	counts := inspect.Metric{Name: "tendril_metadata_records", Help: "Records of the cluster's metadata."}
-	l.meta.raft.View(func(s *fsm.State) {
-		for kind, n := range s.Counts() {
-			counts.Samples = append(counts.Samples, inspect.Sample{Labels: []string{"kind", kind}, Value: float64(n)})
-		}
-	})
-	sort.Slice(counts.Samples, func(i, j int) bool { return counts.Samples[i].Labels[1] < counts.Samples[j].Labels[1] })
-	tenant, all := l.sees(v)
-	charged := inspect.Metric{Name: "tendril_tenant_charged_bytes", Help: "What each tenant is charged."}
-	for _, t := range st.Tenants {
-		if all || t.Name == tenant {
-			charged.Samples = append(charged.Samples,
-				inspect.Sample{Labels: []string{"tenant", t.Name}, Value: float64(t.ChargedBytes)})
-		}
-	}
-	return append(list, counts, charged, l.deviceMetric(tenant, all)), nil
-}

@@ -148,6 +148,7 @@ func (s *Store) dropCopies(of *tenant, missing uint64) (some bool) {
 	}
 	for steps := 0; copies.Len() > 0 && steps < lockSteps && s.leaving(of) < missing; steps++ {
 		s.dropCopy(copies.Front().Value.(*entry))
+		s.counts.DroppedCopies++
 		some = true
 	}
 	return some

@@ -90,6 +90,7 @@ func (e *entry) ref() object.Ref {
 // insert puts an entry, charged already, into the table. mu is held.
 func (s *Store) insert(e *entry) {
 	s.objects[e.id] = e
+	s.counts.Created++
 	e.tenant.entries.insert(e)
 	s.usedBytes += e.hostBytes()
 	s.tableBytes += e.charge
@@ -128,6 +129,7 @@ func (s *Store) removeFromTable(e *entry) {
 	if e.state == object.Deleted {
 		return
 	}
+	s.counts.Removed++
 	if e.state != object.Open {
 		s.notify(EventGone, e)
 		s.tellFollowers(e.id)

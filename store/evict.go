@@ -389,11 +389,13 @@ func (j *eviction) run(s *Store, share spill.Share, stop func() bool) {
 func (f *outgoing) write(s *Store, view *segment.Mapping, share spill.Share, stop func() bool) error {
 	src := spill.Source{Bytes: view.Bytes()[f.off:][:f.record.SizeBytes], Aligned: f.off%segment.PageBytes == 0,
 		Sums: f.sums}
+	began := time.Now()
 	f.err = share.Write(f.record, src, f.durable, func() bool {
 		f.done.Add(spill.ChunkBytes)
 		return stop != nil && stop() || s.isClosed()
 	})
 	f.tried = true
+	s.writes.Add(time.Since(began))
 	if damage := (*spill.DamageError)(nil); errors.As(f.err, &damage) {
 		f.damaged = true
 		s.tellDamage(f.e.damaged(f.record.Name, "memory", f.err))
@@ -467,5 +469,7 @@ func (s *Store) toDisk(e *entry) {
 	s.notify(EventSpilled, e)
 	s.spilled++
 	s.spilledBytes += e.size
+	s.counts.Evicted++
+	s.counts.EvictedBytes += e.size
 	s.detach(e)
 }

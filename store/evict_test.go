@@ -223,6 +223,11 @@ func TestSpilledObjectsComeBack(t *testing.T) {
 	if st.ChargedBytes > st.CapacityBytes || st.SpilledObjects == 0 {
 		t.Errorf("%+v", st)
 	}
+	n := s.Counts()
+	if n.Evicted-n.Restored != uint64(st.SpilledObjects) || n.EvictedBytes-n.RestoredBytes != st.SpilledBytes ||
+		n.Restored == 0 || n.Reads.Number() != n.Restored || n.Writes.Number() < uint64(st.SpilledObjects) {
+		t.Errorf("%+v, where %d objects of %d bytes are on disk", n, st.SpilledObjects, st.SpilledBytes)
+	}
 	spilled := map[object.ID]bool{}
 	for _, info := range c.List("", false) {
 		spilled[info.ID] = info.OnDisk

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -58,7 +59,9 @@ func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 		into := spill.Source{Bytes: e.seg.mapping.Bytes()[e.off:][:e.size], Aligned: e.off%segment.PageBytes == 0}
 		done, sums := e.done, e.sums
 		s.unlock()
+		began := time.Now()
 		err = share.Restore(e.id, into, sums, func() bool { done.Add(spill.ChunkBytes); return stop() })
+		s.reads.Add(time.Since(began))
 		s.mu.Lock()
 	}
 	if err == nil {
@@ -80,6 +83,8 @@ func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 	}
 	e.state, e.fault, e.damage = object.Sealed, nil, nil
 	s.notify(EventRestored, e)
+	s.counts.Restored++
+	s.counts.RestoredBytes += e.size
 	s.spilled--
 	s.spilledBytes -= e.size
 	s.reconsider(e)

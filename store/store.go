@@ -33,6 +33,7 @@ import (
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
+	"tendril/store/timing"
 )
 
 // Store is one node's object table. Safe for concurrent use.
@@ -71,6 +72,9 @@ type Store struct {
 	idleDevices list.List
 	coldDevices coldDevices // what nobody uses of GPUs' memory
 
+	counts       Counts
+	writes       timing.Histogram // of objects to disk
+	reads        timing.Histogram // of objects back from disk
 	spilled      int
 	spilledBytes uint64
 	shared       map[string]*entryList // by who may read it

@@ -241,6 +241,7 @@ func (s *Store) makeWay(st *stream, n uint64) {
 		dropped = append(dropped, st.shift())
 	}
 	st.dropped += uint64(len(dropped))
+	s.counts.DroppedFrames += uint64(len(dropped))
 	s.letFramesGo(st.tenant, dropped)
 }
 

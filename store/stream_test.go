@@ -131,6 +131,9 @@ func TestStreamDropsOldest(t *testing.T) {
 	if info := c.Streams("")[0]; info.Dropped != 3 || info.Frames != 2 || info.Pushed != 5 || info.Bytes != 7 {
 		t.Errorf("%+v", info)
 	}
+	if n := s.Counts().DroppedFrames; n != 3 {
+		t.Errorf("%d frames are counted as dropped, want 3", n)
+	}
 	if _, err := c.Stat(ids[0], ""); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("a dropped frame is still there: %v", err)
 	}

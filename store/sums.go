@@ -54,6 +54,7 @@ func (s *Store) sumUp(e *entry) error {
 // mu is held.
 func (s *Store) foundDamaged(e *entry, why error) {
 	s.unindex(e)
+	s.counts.Damaged++
 	e.damage, e.fault = why, why
 	s.reconsider(e)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
@@ -323,6 +324,7 @@ func whether[M any, P request[M]](is func(*connection, M) bool) func(*connection
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
 func (c *connection) act(f *ipc.Frame) error {
 	row, known := rows[f.Type]
+	began := time.Now()
 	c.wanted = c.wanted || f.Flags&ipc.FlagLazy == 0
 	err := c.check(f, row, known)
 	fatal := err != nil
@@ -330,13 +332,16 @@ func (c *connection) act(f *ipc.Frame) error {
 		err = c.run(f, row, known)
 		fatal = object.CodeOf(err) == object.ErrProtocol.Code() || row.beforeHello
 	}
+	if err != nil && errors.Is(err, store.ErrWouldWait) { // on the poller; nothing was done
+		c.leftOver = true
+		return nil
+	}
+	c.srv.tallies.add(f.Type, time.Since(began), err != nil)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, store.ErrWouldWait): // on the poller; nothing was done
-		c.leftOver = true
-		return nil
 	case fatal:
+		c.srv.broken.Add(1)
 		return &breach{request: f.Request, error: err}
 	}
 	if f.Request != 0 {

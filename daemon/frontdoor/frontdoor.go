@@ -24,6 +24,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -142,6 +143,8 @@ type Server struct {
 	turns   *turns         // immutable
 	pages   *turns         // immutable: one at a time
 	named   namedWaits
+	tallies tallies
+	broken  atomic.Uint64 // connections whose peer broke the protocol
 	ended   chan struct{} // closed by Close
 	opening sync.Once
 

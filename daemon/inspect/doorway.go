@@ -23,6 +23,7 @@ type doorway struct {
 	closed bool
 	open   map[*visitor]struct{}
 	from   map[string]int // open connections of each address or user
+	given  uint64         // connections that gave their place up, or got none
 }
 
 // visitor is one connection.
@@ -59,6 +60,9 @@ func (w *doorway) Accept() (net.Conn, error) {
 		if w.admit(v) {
 			return v, nil
 		}
+		w.mu.Lock()
+		w.given++
+		w.mu.Unlock()
 		c.Close()
 	}
 }
@@ -103,6 +107,7 @@ func (w *doorway) evict(from string) bool {
 		return false
 	}
 	w.forget(oldest)
+	w.given++
 	oldest.Conn.Close()
 	return true
 }

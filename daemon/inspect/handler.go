@@ -57,7 +57,7 @@ var routes = []route{
 	{path: "/v1/raft", answer: func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Raft(v) }},
 	{path: "/metrics", scrape: true, answer: func(s *Server, v Viewer, _ Page) (any, error) {
 		m, err := s.opts.Source.Metrics(v)
-		return metricsText(m), err
+		return metricsText(append(m, s.metrics()...)), err
 	}},
 	{path: "/", open: true, answer: func(s *Server, _ Viewer, _ Page) (any, error) { return s.index, nil }},
 	{path: "/ui", open: true, answer: func(s *Server, _ Viewer, _ Page) (any, error) { return s.page, nil }},
@@ -118,6 +118,7 @@ func index() any {
 // handle answers one request. ctx dies with it and is kept nowhere.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	harden(ctx)
+	defer s.count(ctx)
 	if v := visitorOf(ctx.Conn()); v != nil {
 		v.answers()
 	}
@@ -305,6 +306,7 @@ func writeJSON(ctx *fasthttp.RequestCtx, status int, v any) {
 // malformed answers what is no request; the connection is closed afterwards.
 func (s *Server) malformed(ctx *fasthttp.RequestCtx, err error) {
 	harden(ctx)
+	defer s.count(ctx)
 	var small *fasthttp.ErrSmallBuffer
 	var timeout net.Error
 	switch {

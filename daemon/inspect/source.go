@@ -5,6 +5,7 @@ import (
 
 	"tendril/cluster/raftnode"
 	"tendril/store/object"
+	"tendril/store/timing"
 )
 
 // Bounds of a page.
@@ -160,6 +161,13 @@ type Metric struct {
 	Help    string
 	Counter bool // else a gauge
 	Samples []Sample
+	Timed   []Timed // not nil: a histogram, whose name ends in _seconds; it has no Samples
+}
+
+// Timed is how many things took how long. Labels are names and values in turn.
+type Timed struct {
+	Labels []string
+	Took   timing.Counted
 }
 
 // Sample is one value. Labels are names and values in turn.

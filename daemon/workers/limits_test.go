@@ -42,6 +42,9 @@ func TestWorkersThatTakeTooMuchAreEnded(t *testing.T) {
 			if !strings.Contains(w.fate, x.flag) {
 				t.Errorf("it ended otherwise: %q", w.fate)
 			}
+			if n := p.Ends(); n["limit"]+n["memory"] != 1 {
+				t.Errorf("counted as %v", n)
+			}
 			if alive, why, err := p.Fate(t.Context(), 1, neighbour.ID); !alive || err != nil {
 				t.Errorf("another tenant's worker: %q, %v", why, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/forwarding/clwire"
 	"tendril/store/object"
 )
 
@@ -44,6 +45,8 @@ type Pool struct {
 	joined   sync.WaitGroup // the warmer, the watcher of caches, and everything else that Close waits for
 
 	attached atomic.Uint64 // segments of the store shown to workers so far
+	ends     ends
+	moved    [4]atomic.Uint64 // the sums of clwire.Moved of all workers so far, in its order
 
 	probing sync.Mutex    // held through one probe of all drivers; before mu
 	probed  chan struct{} // closed once the first probe of all drivers is over
@@ -66,6 +69,26 @@ type Pool struct {
 	shares    shares
 	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
 	peers     peerTickets                   // likewise, of links between workers
+}
+
+// Moved gives the sums of what workers and their clients on other machines moved over lanes so far, of those that ended
+// too.
+func (p *Pool) Moved() clwire.Moved {
+	return clwire.Moved{Sent: p.moved[0].Load(), SentWire: p.moved[1].Load(), Taken: p.moved[2].Load(),
+		TakenWire: p.moved[3].Load()}
+}
+
+// addMoved adds what a worker says it moved so far. One that says less than before adds nothing.
+func (p *Pool) addMoved(before, now *clwire.Moved) {
+	if before == nil {
+		before = &clwire.Moved{}
+	}
+	for i, x := range [][2]uint64{{before.Sent, now.Sent}, {before.SentWire, now.SentWire},
+		{before.Taken, now.Taken}, {before.TakenWire, now.TakenWire}} {
+		if x[1] > x[0] {
+			p.moved[i].Add(x[1] - x[0])
+		}
+	}
 }
 
 type backoff struct {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"strconv"
@@ -33,6 +34,7 @@ type process struct {
 	guard   *guard        // told of its process group where it began no PID namespace
 	done    chan struct{} // closed when it is reaped and its output read
 
+	ends   *ends  // counts it
 	fate   string // how it ended; read after done
 	normal bool   // it ended by itself with status 0; read after done
 
@@ -71,7 +73,7 @@ func (p *Pool) launch(c command, log logrus.FieldLogger) (*process, error) {
 	}
 	proc := &process{
 		pid: started.Pid, uid: c.user.uid, started: time.Now(), group: g, done: make(chan struct{}),
-		output: &lineLog{log: log.WithField("pid", started.Pid)}, guard: p.guard,
+		output: &lineLog{log: log.WithField("pid", started.Pid)}, guard: p.guard, ends: &p.ends,
 	}
 	if p.spawner.isolation()&unix.CLONE_NEWPID == 0 {
 		p.guard.add(proc.pid) // before any tenant's code runs in it
@@ -127,6 +129,7 @@ func (p *process) run(started *os.Process, out *os.File) {
 	case !killed && !p.normal && p.group.short():
 		p.fate = "with what it started it took more memory than it may (--worker-memory, --tenant-memory): the kernel ended it"
 	}
+	p.ends.count(causeOf(state, killed, blame != "", !killed && !p.normal && p.group.short()))
 	p.group.end()
 	close(p.done)
 }
@@ -165,6 +168,55 @@ func ending(state *os.ProcessState, err error, killed bool) (fate string, normal
 	default:
 		return fmt.Sprintf("exited with status %d", status.ExitStatus()), false
 	}
+}
+
+// ends counts the probes and workers that ended, by cause. Its mutex is a leaf.
+type ends struct {
+	mu sync.Mutex
+	by map[string]uint64 // guarded by mu
+}
+
+func (e *ends) count(cause string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.by == nil {
+		e.by = make(map[string]uint64)
+	}
+	e.by[cause]++
+}
+
+// Ends gives how many probes and workers ended since the daemon's start, by cause.
+func (p *Pool) Ends() map[string]uint64 {
+	p.ends.mu.Lock()
+	defer p.ends.mu.Unlock()
+	return maps.Clone(p.ends.by)
+}
+
+// causeOf is ending in one word, of few. state is nil where the end was not seen.
+func causeOf(state *os.ProcessState, killed, blamed, short bool) string {
+	if state == nil {
+		return "unseen"
+	}
+	status := state.Sys().(syscall.WaitStatus) // always, on Linux
+	inside := status.Exited() && status.ExitStatus() > 128 &&
+		unix.SignalName(syscall.Signal(status.ExitStatus()-128)) != ""
+	switch {
+	case short:
+		return "memory"
+	case status.Signaled() && killed && blamed:
+		return "limit"
+	case status.Signaled() && killed:
+		return "daemon"
+	case status.Signaled(), inside:
+		return "signal"
+	case status.ExitStatus() == 0:
+		return "exit"
+	case status.ExitStatus() == clwire.ExitKernelTime:
+		return "kernel_time"
+	case status.ExitStatus() == clwire.ExitBuildTime:
+		return "build_time"
+	}
+	return "failure"
 }
 
 // kill ends the process and its group at once; it may be called at any time and often.

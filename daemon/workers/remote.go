@@ -325,7 +325,7 @@ func (p *Pool) listen(w *worker, id uint64) bool {
 				p.spend(id, m.LaneUp.Index)
 			}
 			if err == nil && m.Moved != nil {
-				w.moved.Store(m.Moved)
+				p.addMoved(w.moved.Swap(m.Moved), m.Moved)
 			}
 		}
 	}()

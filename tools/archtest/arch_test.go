@@ -22,26 +22,25 @@ const root = "../.."
 
 // modules says which rooms a third-party module serves, by its import path's start.
 var modules = map[string][]string{
-	"github.com/sirupsen/logrus":          {"daemon", "cluster/raftnode", "tools"},
-	"github.com/edsrzf/mmap-go":           {"store/segment", "store/spill"},
-	"github.com/cespare/xxhash/v2":        {"store", "cluster/transfer", "tools/soak"}, // checksums
-	"github.com/jgillich/go-opencl":       {"tools/demo", "tools/e2e", "tools/difftest"},
-	"github.com/spf13/":                   {"tools", "daemon"},
-	"github.com/knadh/koanf":              {"daemon"},
-	"github.com/dustin/go-humanize":       {"tools", "daemon", "forwarding/session"}, // sizes as people write them
-	"github.com/hashicorp/":               {"cluster/raftnode"},
-	"github.com/valyala/fasthttp":         {"daemon/inspect"},
-	"github.com/klauspost/compress/s2":    {"forwarding/link"}, // payload on slow links
-	"golang.org/x/sys/unix":               {"*"},
-	"golang.org/x/net/bpf":                {"forwarding/worker/sandbox"},
-	"go.uber.org/goleak":                  {"*"},
-	"github.com/schollz/progressbar/":     {"tools"},
-	"github.com/vbauerster/mpb/":          {"tools"},
-	"github.com/fatih/color":              {"tools"},
-	"github.com/mattn/go-runewidth":       {"tools"},
-	"golang.org/x/term":                   {"tools"},
-	"github.com/prometheus/client_golang": {"daemon/inspect"},
-	"github.com/VictoriaMetrics/metrics":  {"daemon/inspect"},
+	"github.com/sirupsen/logrus":       {"daemon", "cluster/raftnode", "tools"},
+	"github.com/edsrzf/mmap-go":        {"store/segment", "store/spill"},
+	"github.com/cespare/xxhash/v2":     {"store", "cluster/transfer", "tools/soak"}, // checksums
+	"github.com/jgillich/go-opencl":    {"tools/demo", "tools/e2e", "tools/difftest"},
+	"github.com/spf13/":                {"tools", "daemon"},
+	"github.com/knadh/koanf":           {"daemon"},
+	"github.com/dustin/go-humanize":    {"tools", "daemon", "forwarding/session"}, // sizes as people write them
+	"github.com/hashicorp/":            {"cluster/raftnode"},
+	"github.com/valyala/fasthttp":      {"daemon/inspect"},
+	"github.com/klauspost/compress/s2": {"forwarding/link"}, // payload on slow links
+	"golang.org/x/sys/unix":            {"*"},
+	"golang.org/x/net/bpf":             {"forwarding/worker/sandbox"},
+	"go.uber.org/goleak":               {"*"},
+	"github.com/schollz/progressbar/":  {"tools"},
+	"github.com/vbauerster/mpb/":       {"tools"},
+	"github.com/fatih/color":           {"tools"},
+	"github.com/mattn/go-runewidth":    {"tools"},
+	"golang.org/x/term":                {"tools"},
+	"github.com/prometheus/":           {"daemon"}, // tests
 }
 
 // cgoRooms are the only ones where import "C" stands: the driver bindings and
