@@ -110,10 +110,10 @@ test-python: $(BUILT) ## the Python client, from its installed wheel, against a 
 	  cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .; fi
 
 # All programs over the socket; some by the other ways to a node, and where it computes in no program's memory.
-DIFF_FAR   := ^(blocking|events|landing|objects|profiling|rects|svm|usehost)$$
+DIFF_FAR   := ^(afterwrites|blocking|events|landing|objects|profiling|rects|svm|usehost)$$
 DIFF_SPAN  := ^(args_buffers|graphs|images_enqueue|landing|maps|random|rects|usehost)$$
 DIFF_LINKS := ^(content|images|maps|partition|random|rects|usehost)$$
-DIFF_COPY  := ^(blocking|events|graphs|images_enqueue|landing|maps|rects|svm|usehost|volume)$$
+DIFF_COPY  := ^(afterwrites|blocking|events|graphs|images_enqueue|landing|maps|rects|svm|usehost|volume)$$
 
 .PHONY: difftest
 difftest: $(BUILT) ## the same programs natively and forwarded, compared call by call; of installed programs a short choice
@@ -151,6 +151,7 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 	$(GO) run ./tools/difftest -write bin/gpu
 	cc -std=gnu11 -O1 -Itools/difftest/tests -o bin/gpu/wrong bin/gpu/wrong.c -lOpenCL -lpthread
 	cc -O2 -o bin/gpu/clbench tools/bench/c/clbench.c -lOpenCL
+	cc -O2 -o bin/gpu/clrows tools/bench/c/clrows.c -lOpenCL
 	cc -O2 -o bin/gpu/replay tools/gpucheck/replay.c -lOpenCL
 	cc -O2 -o bin/gpu/session tools/e2e/testdata/session.c -lOpenCL
 	cc -O2 -Ibin/include -o bin/gpu/objectsum forwarding/icd/examples/objectsum.c -lOpenCL

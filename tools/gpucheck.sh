@@ -119,6 +119,43 @@ measure() { # clbench: native, forwarded, native, forwarded …; each test twice
 	done
 }
 
+far() { # PROGRAM …: as another machine's, over TLS
+	local port
+	port=$(bin/tendril status --json | grep -o '"listen": *"[^"]*' | grep -o '[0-9]*$')
+	if [ ! -d "$work/far" ]; then
+		mkdir -p "$work/far"
+		bin/tendril token create --once --expires 10m | far_run bin/tendril login "localhost:$port" --name far >/dev/null || return 1
+	fi
+	far_run timeout 120 bin/tendril run --server "localhost:$port" ${devices:+--device "$devices"} -- "$@"
+}
+far_run() { env -u TENDRIL_SOCKET HOME="$work/far" XDG_CONFIG_HOME="$work/far" XDG_RUNTIME_DIR="$work/far" "$@"; }
+
+rows() { # clrows: native, over the socket, over TLS, three rounds in turn; each test twice, of which the second counts
+	local loops round way
+	loops=$(echo loops | native bin/gpu/clrows | tail -n 1) || return 1
+	local tests=("length 10" "length 30" "length 60" "length 100" "length 300" "length 730" "length 1000" "length 3000"
+		"length 10000" polled writes_16x1MiB reads_16x1MiB writes_1000x64B disorder_100 there_and_back_4KiB
+		there_and_back_1MiB read_1MiB map_1MiB map_512MiB stream_1MiB images "stencil 32" "stencil 256")
+	for round in 1 2 3; do
+		for way in native forwarded far; do
+			{ echo "use ${loops%% *}"; printf '%s\n' "${tests[@]}" | sed p; } | "$way" bin/gpu/clrows >"$work/$way.$round" || return 1
+			sed -n '4~2p' "$work/$way.$round" >"$work/rows.$way.$round"
+		done
+	done
+	printf '%-20s %14s %14s %14s   %s\n' test native unix TLS '(medians of three; ns, or bytes or steps a second) processor time of each'
+	local i=0 line test
+	for test in "${tests[@]}"; do
+		i=$((i + 1))
+		line=$(printf '%-20s' "$test")
+		for column in 1 3; do
+			for way in native forwarded far; do
+				line+=$(printf ' %14s' "$(for round in 1 2 3; do sed -n "${i}p" "$work/rows.$way.$round"; done | cut -d' ' -f$column | sort -g | sed -n 2p)")
+			done
+		done
+		echo "$line"
+	done
+}
+
 objects() { # an object of the store as a device's buffer: a large one, and one that shares its segment
 	local size
 	for size in 4194307 1001; do
@@ -163,6 +200,7 @@ step "device quota" quota
 case $library in *nvidia*) step "memory of GPUs" timeout 300 bin/gpu/memory -tendril bin/tendril ;; esac
 step "command buffers" forwarded bin/gpu/replay
 step "figures" measure
+step "rows" rows
 step "demonstration" timeout 120 bin/gpu/demo -bin bin
 step "status at the end" bin/tendril status
 kill -TERM "$daemon" && wait "$daemon"

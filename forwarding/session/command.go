@@ -127,7 +127,7 @@ func (d *Driver) foldWaits(q *Queue, ids []uint64) ([]uint64, api.Status) {
 // afterWrites adds to what a command waits for the writes of other queues that were not waited for.
 func (c *command) afterWrites() (status api.Status) {
 	// these order their own queue alone
-	if !c.q.ctx.Remote || c.kind == cl.COMMAND_MARKER || c.kind == cl.COMMAND_BARRIER {
+	if c.q.ctx.InPlace || c.kind == cl.COMMAND_MARKER || c.kind == cl.COMMAND_BARRIER {
 		return cl.SUCCESS
 	}
 	c.wait, status = c.q.ctx.AsyncWrites.Before(c.q, c.wait)

@@ -26,8 +26,9 @@ type Event struct {
 	seq             uint64 // position in its queue; guarded by Queue.mu while it is sent
 
 	status   atomic.Int32
-	reported atomic.Bool // the worker said how it ended: the profile is there
-	remote   atomic.Bool // user events: the worker knows it
+	reported atomic.Bool  // the worker said how it ended: the profile is there
+	polls    atomic.Int32 // of a program that asks again and again, see poll
+	remote   atomic.Bool  // user events: the worker knows it
 
 	mu        sync.Mutex // before the connection's own locks, to send
 	profile   clwire.Profile
@@ -344,9 +345,13 @@ func (d *Driver) EventInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	return nil, cl.INVALID_VALUE
 }
 
-// poll returns the status as far as it is known without waiting.
+// poll returns the status as far as it is known without waiting. Who asks again waits for the end: the worker hears of
+// that once, and tells it at once then, not with others' when it has time.
 func (e *Event) poll() int32 {
 	if w := e.ctx.bound(); e.status.Load() > 0 && w != nil && !w.Dead() {
+		if (e.queue != nil || e.foreign) && e.polls.Add(1) == 2 {
+			w.SendOneWay(&clwire.Watch{Event: e.id, Level: cl.COMPLETE})
+		}
 		w.Kick()
 		w.Poll()
 	}

@@ -892,6 +892,23 @@ func TestEachCallbackIsAskedFor(t *testing.T) {
 	}
 }
 
+// TestWhoPollsIsTold: a program that asks an event's state again and again has the worker told once that somebody
+// waits; one that looks once does not.
+func TestWhoPollsIsTold(t *testing.T) {
+	r := newRig(t, true)
+	q, gate, held := r.heldMarker()
+	for looks, want := range []int32{0, 0, 1, 1, 1} {
+		r.d.Hear([]uintptr{held}) // the answer comes behind what was asked before
+		if n := r.worker().watches.Load(); n != want {
+			t.Errorf("%d looks: the worker was asked %d times", looks, n)
+		}
+		_, status := r.d.EventInfo(held, cl.EVENT_COMMAND_EXECUTION_STATUS)
+		r.ok(status)
+	}
+	r.ok(r.d.SetUserEventStatus(gate, 0))
+	r.ok(r.d.Finish(q))
+}
+
 // A callback for a status that the worker has said already is called while the command still runs: nothing else would
 // be said before its end.
 func TestCallbackForWhatWasSaid(t *testing.T) {

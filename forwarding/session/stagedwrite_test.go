@@ -14,7 +14,7 @@ import (
 func TestWritesThatDoNotBlock(t *testing.T) {
 	r := newRig(t, false)
 	q, k := r.queue(0), r.kernel("kernel inc global")
-	const size, count = transfer.StagedWriteBytes, memory.LentBytes/transfer.StagedWriteBytes + 5
+	const size, count = transfer.StagedDeviceBytes, memory.LentBytes/transfer.StagedDeviceBytes + 5
 	b, out := r.buffer(size), make([]byte, size)
 	r.setMem(k, 0, b)
 	r.handle(r.d.EnqueueRead(q, b, true, 0, 1, ptr(out), api.Waits{})) // the staging pool
@@ -30,7 +30,7 @@ func TestWritesThatDoNotBlock(t *testing.T) {
 		r.handle(r.d.EnqueueWrite(q, b, false, 0, size, ptr(in[i]), api.Waits{}))
 		r.launch(q, k, api.Waits{})
 		r.handle(r.d.EnqueueCopy(q, b, kept[i], 0, 0, size, api.Waits{}))
-		if i == memory.LentBytes/transfer.StagedWriteBytes/4 && trips(r.d) != before {
+		if i == memory.LentBytes/transfer.StagedDeviceBytes/4 && trips(r.d) != before {
 			t.Errorf("%d round trips for writes that nobody waits for", trips(r.d)-before)
 		}
 	}

@@ -89,9 +89,8 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := append(append(append(storeBenchmarks(rig), indexBenchmarks(rig)...), attackBenchmarks(ctx, rig)...),
-		append(append(openclBenchmarks(rig), remoteBenchmarks(ctx, rig)...),
-			append(frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig)...)...)...)
+	all := slices.Concat(storeBenchmarks(rig), indexBenchmarks(rig), attackBenchmarks(ctx, rig), openclBenchmarks(rig),
+		rowBenchmarks(rig), remoteBenchmarks(ctx, rig), frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig))
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {
 		if err := rig.noDevice(); err != nil {

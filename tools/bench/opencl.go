@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // openclBenchmarks measures a C program natively and forwarded, in turn.
 func openclBenchmarks(r *rig) []benchmark {
@@ -72,4 +75,53 @@ func openclBenchmarks(r *rig) []benchmark {
 				return v, idle + 16, err
 			}},
 	}
+}
+
+// rowBenchmarks measures what programs do besides the shortest calls, natively and forwarded in turn.
+func rowBenchmarks(r *rig) []benchmark {
+	both := func(test string, allowance float64) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
+			ref, err := r.rows[0].reference(test)
+			v, errForwarded := r.rows[1].ask(test)
+			return v, ref + allowance, errors.Join(err, errForwarded)
+		}
+	}
+	// length is a kernel of so many µs: both processes turn its loop as often.
+	length := func(us int) func() (float64, float64, error) {
+		return func() (float64, float64, error) {
+			loops, err := r.rows[0].reference("loops")
+			if err == nil {
+				_, err = r.rows[1].reference(fmt.Sprintf("use %.0f", loops))
+			}
+			if err != nil {
+				return 0, 0, err
+			}
+			return both(fmt.Sprintf("length %d", us), 15e3)()
+		}
+	}
+	row := func(name, test string, atMost float64) benchmark {
+		return benchmark{name: "opencl/" + name + "/path=unix", unit: "ns", against: "native", atMost: atMost,
+			measure: both(test, 0)}
+	}
+	rate := func(name, unit, test string, atLeast float64) benchmark {
+		return benchmark{name: "opencl/" + name + "/path=unix", unit: unit, against: "native", atLeast: atLeast,
+			measure: both(test, 0)}
+	}
+	var rows []benchmark
+	for _, us := range []int{100, 1000, 3000} {
+		rows = append(rows, benchmark{name: fmt.Sprintf("opencl/kernel+finish/kernel=%dµs/path=unix", us), unit: "ns",
+			against: "native + 15 µs", atMost: 1, measure: length(us)})
+	}
+	return append(rows,
+		benchmark{name: "opencl/kernel+status queries/path=unix", unit: "ns", against: "native + 10 µs", atMost: 1,
+			measure: both("polled", 10e3)},
+		row("write, not waited for/count=16/size=1MiB", "writes_16x1MiB", 1.1),
+		row("read, not waited for/count=16/size=1MiB", "reads_16x1MiB", 1.1),
+		row("write, not waited for/count=1000/size=64B", "writes_1000x64B", 1.3),
+		row("kernel/chain=100/queue=out of order", "disorder_100", 1.2),
+		row("write+kernel+read, blocking/size=1MiB", "there_and_back_1MiB", 1.1),
+		row("image, map, unmap, release/size=64x64", "images", 1.5),
+		rate("stream/size=1MiB", "B/s", "stream_1MiB", 0.85),
+		rate("stencil/side=32", "1/s", "stencil 32", 0.8),
+	)
 }

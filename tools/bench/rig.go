@@ -23,12 +23,13 @@ type rig struct {
 	ends   []func() // what close does, the last first
 
 	rtt, memory       *program
-	c, python         *program // the C and the Python client, at work
-	cIndexed          *program // the C client, through the index
-	native, forwarded *program // clbench
-	traced            *program // clbench under tendril trace
-	counters          int      // how many files there are in which forwarded programs count their round trips
-	trips             float64  // round trips of the measured programs' steps, in this row so far
+	c, python         *program    // the C and the Python client, at work
+	cIndexed          *program    // the C client, through the index
+	native, forwarded *program    // clbench
+	rows              [2]*program // clrows: natively, forwarded
+	traced            *program    // clbench under tendril trace
+	counters          int         // how many files there are in which forwarded programs count their round trips
+	trips             float64     // round trips of the measured programs' steps, in this row so far
 	remote            *remote
 	spanning          *spanning    // nil until openSpanning
 	frames            *frameTimes  // nil until they were measured
@@ -58,6 +59,7 @@ func newRig(ctx context.Context, bin string) (r *rig, err error) {
 	r.c, r.cIndexed = r.plain(r.env(), "store"), r.plain(r.env("TENDRIL_INDEX=on"), "store")
 	r.python = r.program(r.startPython)
 	r.native, r.forwarded = r.plain(nil, "clbench"), r.under("clbench", "run")
+	r.rows = [2]*program{r.plain(nil, "clrows"), r.under("clrows", "run")}
 	// The summary is nobody's to read: as JSON it goes where the figures went, unread.
 	r.traced = r.under("clbench", "trace", "--json", "-o", filepath.Join(dir, "trace.json"))
 	r.remote = newRemote(ctx, r)
@@ -85,7 +87,7 @@ func (r *rig) built(name string) (string, error) {
 	}
 	libs := map[string][]string{
 		"store":   {"-I" + filepath.Join(r.bin, "include"), filepath.Join(r.bin, "lib", "libtendril.a"), "-pthread"},
-		"clbench": {"-lOpenCL"}, "span": {"-lOpenCL"}, "byhand": {"-lOpenCL"}, "delay": {"-pthread"},
+		"clbench": {"-lOpenCL"}, "clrows": {"-lOpenCL"}, "span": {"-lOpenCL"}, "byhand": {"-lOpenCL"}, "delay": {"-pthread"},
 	}
 	args := append([]string{"-O2", "-o", path, filepath.Join("tools/bench/c", name+".c")}, libs[name]...)
 	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {

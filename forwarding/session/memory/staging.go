@@ -14,7 +14,7 @@ import (
 const (
 	ChunkBytes = 4 << 20
 	ChunkCount = 6
-	LentBytes  = 8 << 20 // behind the chunks, for small transfers
+	LentBytes  = 24 << 20 // behind the chunks, for transfers that nobody waits for
 	PoolBytes  = ChunkBytes*ChunkCount + LentBytes
 	// MaxHeld chunks wait with commands for what the program may have still to do: moves, which wait for nobody, have
 	// the others.

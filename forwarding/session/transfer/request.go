@@ -63,12 +63,12 @@ type Request struct {
 
 // Sizes, in bytes.
 const (
-	// largest read that does not block, and write to shared memory: larger ones are better copied once
-	StagedBytes      = 64 << 10
-	StagedWriteBytes = 128 << 10 // largest write to a device's own memory, whose bytes are copied twice anyway
-	SharedInline     = 2 << 10   // largest write to shared memory in its record: the worker copies that twice
-	ChunkBytes       = memory.ChunkBytes
-	PromptBytes      = 1 << 20 // what a call that does not block copies itself: starting a goroutine costs more
+	// largest read that does not block, and write, of shared memory: larger ones are better copied once
+	StagedBytes       = 64 << 10
+	StagedDeviceBytes = 1 << 20 // of a device's own memory, whose bytes are copied twice anyway
+	SharedInline      = 2 << 10 // largest write to shared memory in its record: the worker copies that twice
+	ChunkBytes        = memory.ChunkBytes
+	PromptBytes       = 1 << 20 // what a call that does not block copies itself: starting a goroutine costs more
 
 	RecordBytes = clwire.MaxRecord - 512 // what a record has for data and wait list
 )
@@ -107,15 +107,16 @@ var words = [factCount]struct{ name, meaning string }{
 	{"record", "the command's record can hold the bytes: a write of one range, or one to an image that does not block; " +
 		"with its wait list at most 95.5 KiB, room on the control stream, nothing that may still change the bytes; " +
 		"to shared memory at most 2 KiB, behind other commands, and not blocking"},
-	{"unseen", "nothing could show the program that the write is still under way: no event or wait list, a queue in order, " +
-		"no user event open, no buffer over its own memory in the context, no event of a command that has not ended"},
+	{"unseen", "a blocking write, not to shared memory, and nothing could show the program that it is still under way: " +
+		"no event or wait list, a queue in order, no user event open, no buffer over its own memory in the context, " +
+		"no event of a command that has not ended"},
 	{"stream", "the control stream has room: up to 32 KiB always; up to 64 KiB while at most 256 KiB are in flight " +
 		"and the lanes do not compress"},
 	{"shared map", "the memory that the map shows is shared with the worker"},
-	{"staged", "the device can copy it as one command, from or to staging memory that is free: a read that does not block, " +
-		"up to 64 KiB, behind other commands or from a driver's memory; a blocking read from a driver's memory behind " +
-		"other commands, up to 4 MiB; a write that does not block, whose bytes nothing may still change: to shared memory " +
-		"behind other commands, 2 to 64 KiB, to a driver's memory up to 128 KiB"},
+	{"staged", "the device can copy it as one command, from or to staging memory that is free. Shared memory, behind " +
+		"other commands: a read that does not block, up to 64 KiB, and such a write, from 2 KiB on. A driver's memory: " +
+		"a read that does not block, up to 1 MiB; a blocking one behind other commands, up to 4 MiB; a write that does " +
+		"not block or is unseen, up to 1 MiB. A write's bytes nothing may still change"},
 	{"brief", "a copy costs less than starting a goroutine: up to 1 MiB in shared memory, or a fetch to " +
 		"the program's own memory from there"},
 }
@@ -141,8 +142,10 @@ func (r *Request) nothing() bool { return r.Size == 0 && (r.Purpose == Map || r.
 
 func (r *Request) free() bool { return r.Waits == 0 && (r.Idle || r.Unordered) && !r.Timed }
 
-// unseen: see words. Only across a network a blocking write is worth returning early from.
-func (r *Request) unseen() bool { return r.Memory == Remote && r.Blocking && !r.Visible }
+// unseen: see words. A copy to shared memory is over sooner than a word from the worker.
+func (r *Request) unseen() bool {
+	return (r.Memory == Remote || r.Memory == Device) && r.Purpose == Command && r.Write && r.Blocking && !r.Visible
+}
 
 func (r *Request) sharedMap() bool { return r.SharedMap && r.Purpose == Map && r.Memory == Device }
 
@@ -178,11 +181,11 @@ func (r *Request) staged() bool {
 	case Device:
 		switch {
 		case r.Write:
-			return !r.Blocking && r.Settled && r.Size <= StagedWriteBytes
+			return (!r.Blocking || r.unseen()) && r.Settled && r.Size <= StagedDeviceBytes
 		case r.Blocking: // alone, work of this side's own takes one wait as well, and its chunks overlap
 			return !r.free() && r.Size <= ChunkBytes
 		}
-		return !r.Special && r.Size <= StagedBytes
+		return !r.Special && r.Size <= StagedDeviceBytes
 	}
 	return false
 }

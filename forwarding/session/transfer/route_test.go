@@ -8,8 +8,7 @@ import (
 // sizes are the classes of sizes: each limit, and one byte more.
 var sizes = []uint64{
 	0, 1, SharedInline, SharedInline + 1, 32 << 10, 32<<10 + 1, StagedBytes, StagedBytes + 1, RecordBytes,
-	RecordBytes + 1,
-	StagedWriteBytes, StagedWriteBytes + 1, PromptBytes, PromptBytes + 1, ChunkBytes, ChunkBytes + 1,
+	RecordBytes + 1, StagedDeviceBytes, StagedDeviceBytes + 1, ChunkBytes, ChunkBytes + 1,
 }
 
 // flags are the request's conditions.
@@ -30,9 +29,11 @@ func possible(r *Request) bool {
 		r.Layout == Image && r.Memory == Shared && r.Purpose == Command,
 		r.Memory == Program && (r.Purpose != Map || r.Write || r.Size == 0):
 		return false
-	case r.Timed && !r.Event, r.Settled && !r.Write, r.NoStaging && r.Memory == Remote, r.Visible && r.Memory != Remote,
-		r.Event && r.Memory == Remote && !r.Visible && r.Blocking, r.Waits > 0 && r.Memory == Remote &&
-			!r.Visible && r.Blocking:
+	case r.Timed && !r.Event, r.Settled && !r.Write, r.NoStaging && r.Memory == Remote:
+		return false
+	case r.Visible && !(r.Purpose == Command && r.Write && r.Blocking && (r.Memory == Remote || r.Memory == Device)):
+		return false
+	case !r.Visible && r.Event && r.unseen(): // which shows that it is under way
 		return false
 	case r.Purpose == Own:
 		return r.Blocking && r.Idle && !r.Timed && !r.Event && r.Waits == 0 && !r.SharedMap

@@ -10,9 +10,9 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// AsyncWrites lets small blocking writes to another machine return once their bytes are in their record, where nobody
-// can tell: a round trip each would buy nothing but the news that they ended. A blocking write promises that its
-// command is complete (§5.2.2). What could show that it is not:
+// AsyncWrites lets blocking writes return once their bytes are in their record, or in staging memory, where nobody can
+// tell: a round trip each would buy nothing but the news that they ended. A blocking write promises that its command is
+// complete (§5.2.2). What could show that it is not:
 //
 //   - another queue, which does not come after it: the commands of other queues wait for a fence behind it, at the
 //     worker;
@@ -59,13 +59,18 @@ func (c *Command) inlineAsync(t *Transfer) (sent bool, status api.Status) {
 	if status := t.Buffer.Reach(c.Queue); status != cl.SUCCESS {
 		return true, status
 	}
+	return c.unwaited(func() api.Status { return c.sendInline(t) })
+}
+
+// unwaited sends a blocking write that is not waited for. sent false: the program could see that.
+func (c *Command) unwaited(send func() api.Status) (sent bool, status api.Status) {
 	u := &c.AsyncWrites
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if c.visible() || c.Queue.Watched() {
 		return false, cl.SUCCESS
 	}
-	status = c.sendInline(t)
+	status = send()
 	u.forgetLocked(c.Queue)
 	u.list = append(u.list, asyncWrite{q: c.Queue, seq: c.Queue.Sent()})
 	return true, status

@@ -43,7 +43,7 @@ func (c *Command) request(t *Transfer) transfer.Request {
 	if r.Memory != transfer.Program {
 		r.FitsInline = c.Queue.Worker().FitsInline(r.Size)
 	}
-	if r.Memory == transfer.Remote && t.Blocking {
+	if r.Memory != transfer.Shared && t.Write && t.Blocking {
 		r.Visible = c.Listed || c.Event != nil || q.OutOfOrder || c.visible()
 	}
 	return r

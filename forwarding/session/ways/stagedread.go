@@ -8,6 +8,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/transfer"
+	"tendril/store/segment"
 )
 
 // Reads that nobody waits for, of buffers in place whose queue is busy and of buffers out of place. The worker's device
@@ -16,7 +17,7 @@ import (
 // own each took 200 µs where a native one takes 4.
 
 // maxStagedReadBytes is how many bytes of all such reads may be under way.
-const maxStagedReadBytes = 8 << 20
+const maxStagedReadBytes = memory.LentBytes
 
 // stagedRead is one of them. It ends once, whoever brings the end: the worker's word or the worker's death.
 type stagedRead struct {
@@ -90,7 +91,7 @@ func (r *stagedRead) End(status int32) int32 {
 	}
 	r.over, r.status = true, status
 	if status == 0 {
-		copy(r.to.Bytes(0, r.size), r.place.Bytes(r.size))
+		segment.Copy(r.to.Bytes(0, r.size), r.place.Bytes(r.size))
 	}
 	r.s.Reads.End(r.hazard)
 	r.s.stagedBytes.Add(-int64(r.size))

@@ -5,12 +5,13 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/memory"
+	"tendril/store/segment"
 )
 
-// Small transfers that nobody waits for go ahead of their bytes' last copy: the device copies to or from shared memory
-// that lies ready, as one command among the others of its queue. As work of this side's own (hostWork) each would cost
-// a message and a wake-up both ways while its queue stands still: a frame of 64 KiB written, worked on and read back
-// took 266 µs on an H200, natively 36. A write's bytes are copied by the call itself, a read's when its end is heard of
+// Transfers that nobody waits for go ahead of their bytes' last copy: the device copies to or from shared memory that
+// lies ready, as one command among the others of its queue. As work of this side's own (hostWork) each would cost a
+// message and a wake-up both ways while its queue stands still: a frame of 64 KiB written, worked on and read back took
+// 266 µs on an H200, natively 36. A write's bytes are copied by the call itself, a read's when its end is heard of
 // (stagedread.go).
 const stagedAlign = 64 // of what drivers copy from and to
 
@@ -31,8 +32,8 @@ func (c *Command) stagingMemory(size uint64) *memory.Place {
 	return p
 }
 
-// stagedWrite sends a write that does not block as a transfer from memory that it fills now. done false: there is none,
-// and nothing was sent.
+// stagedWrite sends a write that is not waited for as a transfer from memory that it fills now. done false: there is
+// none, or a blocking one would be seen, and nothing was sent.
 func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	q, size := c.Queue, t.Host.Size
 	if t.Buffer.Reach(q) != cl.SUCCESS {
@@ -42,10 +43,20 @@ func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	if p == nil {
 		return false, cl.SUCCESS
 	}
-	copy(p.Bytes(size), t.Host.Ptr.Bytes(0, size))
+	segment.Copy(p.Bytes(size), t.Host.Ptr.Bytes(0, size))
 	m := clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset, Size: size,
 		Segment: p.Segment.ID, SegmentOffset: p.Offset}
-	seq, status := q.Submit(&m, &m.Cmd, c.Event, c.Wait, nil)
-	c.Slabs.FreeAfter(p, memory.Marks{{Queue: q, Seq: seq}})
-	return true, status
+	send := func() (status api.Status) {
+		var seq uint64
+		seq, status = q.Submit(&m, &m.Cmd, c.Event, c.Wait, nil)
+		c.Slabs.FreeAfter(p, memory.Marks{{Queue: q, Seq: seq}})
+		return status
+	}
+	if !t.Blocking {
+		return true, send()
+	}
+	if done, status = c.unwaited(send); !done {
+		c.Slabs.FreeNow(p)
+	}
+	return done, status
 }

@@ -546,13 +546,26 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// TestAsyncWrites: a small blocking write to another machine returns at once; a command of another queue comes after
-// it; and what would show that it is under way waits for it.
+// TestAsyncWrites: a blocking write to another machine, or to a driver's own memory, returns at once; a command of
+// another queue comes after it; and what would show that it is under way waits for it.
 func TestAsyncWrites(t *testing.T) {
-	r := newRig(t, false, true)
-	b := r.buffer(1000)
+	for _, c := range []struct {
+		name   string
+		remote bool
+		size   int
+	}{{"far", true, 1000}, {"record", false, 1000}, {"staging memory", false, transfer.StagedDeviceBytes}} {
+		t.Run(c.name, func(t *testing.T) { asyncWrites(t, c.remote, c.size) })
+	}
+}
+
+func asyncWrites(t *testing.T, remote bool, size int) {
+	r := newRig(t, false, remote)
+	b := r.buffer(size)
+	if !remote { // the staging pool
+		r.ok(r.MoveNow(b, false, clwire.Shape{Size: 1}, Linear(lend(make([]byte, 1)), 1)))
+	}
 	write := func(seed byte) {
-		r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(b, true, true, 0, pattern(1000, seed))))
+		r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(b, true, true, 0, pattern(size, seed))))
 	}
 	write(1)
 	if b.data[0] != 0 || r.w.left() != 1 {
@@ -568,7 +581,7 @@ func TestAsyncWrites(t *testing.T) {
 		}
 	}
 	r.AsyncWrites.UserEventMade()
-	if r.w.left() != 0 || !bytes.Equal(b.data, pattern(1000, 1)) {
+	if r.w.left() != 0 || !bytes.Equal(b.data, pattern(size, 1)) {
 		t.Error("a write is under way, and the program could see it")
 	}
 	write(2)
