@@ -149,6 +149,15 @@ func (c *Conn) RemoveNode(node string, anyway bool) (json.RawMessage, error) {
 	return raw, err
 }
 
+// RecoverCluster makes the daemon's node a cluster of one of what it knows of its cluster, which has lost most of its
+// voters for good. Without do it says what would be lost, as JSON, and does nothing. Errors: object.ErrInvalid where
+// there is nothing to recover, or another node knows more.
+func (c *Conn) RecoverCluster(do bool) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.RecoverCluster, &wire.RecoverClusterRequest{Do: do}, &raw)
+	return raw, err
+}
+
 // ClusterStatus describes the daemon's cluster, as its node knows it, as JSON.
 func (c *Conn) ClusterStatus() (json.RawMessage, error) {
 	var raw json.RawMessage

@@ -116,8 +116,13 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 	if err != nil {
 		return err
 	}
+	alone, err := hasState(filepath.Join(d.cfg.StateDir, recoveringFile))
+	if err != nil {
+		return err
+	}
 	m.raft, err = raftnode.Open(ctx, raftnode.Options{
-		Dir: dir, ID: m.node.String(), Known: known && !founding, Join: joining, Log: d.log.WithField("part", "raft"),
+		Alone: alone,
+		Dir:   dir, ID: m.node.String(), Known: known && !founding, Join: joining, Log: d.log.WithField("part", "raft"),
 		Level: logrus.WarnLevel,
 		Stream: func() (raft raftnode.StreamLayer, err error) {
 			layer := raftnode.NewLayer(m.node.String(), m.dialRaft)
@@ -127,6 +132,9 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 	})
 	if err == nil && founding {
 		err = removeDurably(filepath.Join(dir, foundingFile))
+	}
+	if err == nil && alone {
+		err = m.dropOthers(ctx, d)
 	}
 	return err
 }

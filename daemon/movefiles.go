@@ -20,13 +20,14 @@ import (
 //
 // The log of the cluster that was left stays as raft.before, until the next move.
 const (
-	movingFolder  = "moving"
-	movedFolder   = "moved"
-	beforeFolder  = "raft.before"
-	joiningFile   = "joining"        // in the log's folder: the node has not heard from its cluster yet
-	foundingFile  = "founding"       // there, too: a log with no entry is to be made, that of a cluster of one
-	leavingFile   = "leaving"        // the cluster is being told that the node leaves; what it has published there
-	republishFile = "republish.json" // what was published in the cluster before, and is not yet in this one
+	movingFolder   = "moving"
+	movedFolder    = "moved"
+	beforeFolder   = "raft.before"
+	joiningFile    = "joining"        // in the log's folder: the node has not heard from its cluster yet
+	foundingFile   = "founding"       // there, too: a log with no entry is to be made, that of a cluster of one
+	leavingFile    = "leaving"        // the cluster is being told that the node leaves; what it has published there
+	recoveringFile = "recovering"     // the node is to be a cluster of one, of what its log says
+	republishFile  = "republish.json" // what was published in the cluster before, and is not yet in this one
 )
 
 // movedParts are what takes its place, in this order.

@@ -87,6 +87,11 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 			return e.explain(fmt.Errorf("begin the cluster: %w", err))
 		}
 	}
+	if opts.Alone {
+		if servers, err = e.recover(conf, disk, trans); err != nil {
+			return e.explain(fmt.Errorf("recover the cluster: %w", err))
+		}
+	}
 	if e.raft, err = raft.NewRaft(conf, e.machine, cache, e.vote, disk.snapshots, trans); err != nil {
 		return e.explain(err)
 	}

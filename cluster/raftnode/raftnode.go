@@ -68,6 +68,9 @@ type Options struct {
 	// Join says that the node has not heard from its cluster yet: with an empty log it waits to be added by the leader,
 	// where otherwise a first start makes a cluster of one.
 	Join bool
+	// Alone makes the node the only member and voter of what its log says, whoever the members were: all that stands in
+	// its log counts as committed. For a cluster that has lost most of its voters for good.
+	Alone bool
 	// Known says that the node has been there before: a log without an entry is then ErrDamaged, and no first start.
 	Known bool
 
@@ -168,6 +171,7 @@ func Open(ctx context.Context, opts Options) (*Node, error) {
 		lock.Close()
 		return nil, err
 	}
+	opts.Alone = false // it is: a log that is reopened later may have other members
 	n := &Node{opts: opts, lock: lock, engine: e, last: e.machine}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.wg.Go(n.supervise)
@@ -501,6 +505,18 @@ func (n *Node) Changed() <-chan struct{} {
 func (n *Node) Leads() bool {
 	e, err := n.current()
 	return err == nil && e.raft.State() == raft.Leader
+}
+
+// LogEnd gives the term and the index of the last entry of the node's log; zeros while it is being reopened.
+func (n *Node) LogEnd() (term, index uint64) {
+	e, err := n.current()
+	if err != nil {
+		return 0, 0
+	}
+	stats := e.raft.Stats()
+	fmt.Sscan(stats["last_log_term"], &term)
+	fmt.Sscan(stats["last_log_index"], &index)
+	return term, index
 }
 
 // InTouch reports whether the node leads, or has heard from its leader within that time: View is then not far behind.

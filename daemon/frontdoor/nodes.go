@@ -33,6 +33,11 @@ type Nodes interface {
 	LeaveCluster(m wire.LeaveClusterRequest) ([]byte, error)
 	// RemoveNode takes another node out of the cluster. It gives what became of it, as JSON.
 	RemoveNode(m wire.RemoveNodeRequest) ([]byte, error)
+	// LogEnd gives the last entry of this node's log.
+	LogEnd() wire.LogEndReply
+	// RecoverCluster makes this node a cluster of one of what it knows, or says what would be lost. It gives what
+	// became of it, as JSON.
+	RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error)
 	// ClusterStatus describes the cluster as JSON.
 	ClusterStatus() ([]byte, error)
 }
@@ -93,6 +98,17 @@ func (c *connection) leaveCluster(f *ipc.Frame, m wire.LeaveClusterRequest) erro
 
 func (c *connection) removeNode(f *ipc.Frame, m wire.RemoveNodeRequest) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.RemoveNode(m)) })
+}
+
+func (c *connection) logEnd(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		reply := nodes.LogEnd()
+		return &reply, nil
+	})
+}
+
+func (c *connection) recoverCluster(f *ipc.Frame, m wire.RecoverClusterRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.RecoverCluster(m)) })
 }
 
 func (c *connection) clusterStatus(f *ipc.Frame, _ none) error {

@@ -816,6 +816,23 @@ func (m *ListWhereRequest) decode(r *field.Reader) {
 	m.Labels = decodeLabels(r)
 }
 
+// Append appends the payload: u64 term index.
+func (m *LogEndReply) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.Term)
+	b = binary.LittleEndian.AppendUint64(b, m.Index)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *LogEndReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(16, "term to index"); p != nil {
+		m.Term = binary.LittleEndian.Uint64(p)
+		m.Index = binary.LittleEndian.Uint64(p[8:])
+	}
+	return r.End(object.ErrProtocol, "LogEndReply")
+}
+
 // Append appends the payload: 16 bytes id, str16 name.
 func (m *NameMessage) Append(b []byte) []byte {
 	return m.append(b)
@@ -1335,6 +1352,21 @@ func (m *ReclaimRequest) Decode(b []byte) error {
 		}
 	}
 	return r.End(object.ErrProtocol, "ReclaimRequest")
+}
+
+// Append appends the payload: bool do.
+func (m *RecoverClusterRequest) Append(b []byte) []byte {
+	b = append(b, field.Bit(m.Do))
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *RecoverClusterRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(1, "do"); p != nil {
+		m.Do = r.Bool(uint32(p[0]), "do")
+	}
+	return r.End(object.ErrProtocol, "RecoverClusterRequest")
 }
 
 // Append appends the payload: str16 node, bool anyway.
@@ -1981,6 +2013,8 @@ var typeNames = map[Type]string{
 	ClusterStatus:    "ClusterStatus",
 	Pulse:            "Pulse",
 	RemoveNode:       "RemoveNode",
+	LogEnd:           "LogEnd",
+	RecoverCluster:   "RecoverCluster",
 	Place:            "Place",
 	Replicate:        "Replicate",
 }

@@ -98,3 +98,17 @@ type RemoveNodeRequest struct {
 	Node   string // its name or identifier
 	Anyway bool   // also where it answers, or has objects that no other node has
 }
+
+// LogEndReply is the last entry of a node's log of the metadata.
+//
+//wire:payload re LogEnd
+type LogEndReply struct {
+	Term, Index uint64
+}
+
+// RecoverClusterRequest has the daemon make its node a cluster of one of what it knows of its cluster.
+//
+//wire:payload RecoverCluster
+type RecoverClusterRequest struct {
+	Do bool // without it the answer says what would be lost, and nothing is done
+}

@@ -108,6 +108,8 @@ const (
 	ClusterStatus    Type = 175
 	Pulse            Type = 176 // nothing → 16 bytes node incarnation, u64 capacityBytes freeBytes, u32 …
 	RemoveNode       Type = 177 // str16 node, bool anyway
+	LogEnd           Type = 178 // nothing → u64 term index
+	RecoverCluster   Type = 179 // bool do
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 )

@@ -116,6 +116,8 @@ func messages() []message {
 		&JoinClusterRequest{Address: "a:7433", Token: "tdl_x"},
 		&LeaveClusterRequest{Anyway: true},
 		&RemoveNodeRequest{Node: "old", Anyway: true},
+		&LogEndReply{Term: 7, Index: 1 << 33},
+		&RecoverClusterRequest{Do: true},
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
 			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
 		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},

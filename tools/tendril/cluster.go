@@ -28,7 +28,8 @@ func (c *cli) clusterVerb() *cobra.Command {
 		Example: clusterExample,
 		GroupID: "node",
 	}
-	cmd.AddCommand(c.clusterJoinVerb(), c.clusterLeaveVerb(), c.clusterRemoveVerb(), c.clusterStatusVerb())
+	cmd.AddCommand(c.clusterJoinVerb(), c.clusterLeaveVerb(), c.clusterRemoveVerb(), c.clusterRecoverVerb(),
+		c.clusterStatusVerb())
 	return cmd
 }
 

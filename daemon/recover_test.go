@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// recoverAt recovers the cluster at a node, or asks what that would lose.
+func recoverAt(d *Daemon, do bool) (s RecoverStatus, err error) {
+	raw, err := d.RecoverCluster(wire.RecoverClusterRequest{Do: do})
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	return s, err
+}
+
+// Two of three voters are gone. The third says what would be lost, goes on by itself, and listens to the old ones no
+// more when they come back; they come to it as new members, with what they have.
+func TestRecover(t *testing.T) {
+	w := newNetwork(t)
+	w.voteTime = 200 * time.Millisecond
+	x := w.cluster(3)
+	for i := range x.all {
+		await.Until(t, "three nodes vote", func() bool { return x.votersAt(i) == 3 })
+	}
+	x.put(0, "on both", []byte("both"), client.CreateOptions{})
+	x.replicate(0, "on both", client.ReplicateOptions{Wanted: 3})
+	x.put(2, "of n2", []byte("two"), client.CreateOptions{})
+	x.put(1, "of n1", []byte("one"), client.CreateOptions{})
+	x.share()
+	if _, err := recoverAt(x.all[0], true); !errors.Is(err, object.ErrInvalid) || !strings.Contains(err.Error(), "leader") {
+		t.Fatalf("a cluster that is well is recovered: %v", err)
+	}
+	for _, i := range []int{1, 2} { // for n0 they are gone; they are well
+		w.cut(0, i)
+		w.cut(i, 0)
+	}
+	lead := x.leader(1, 2)
+	if _, err := x.all[lead].propose(&fsm.PutTenant{Tenant: fsm.Tenant{Name: "after the loss"}}); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "n0 has no leader", func() bool { return clusterInfo(t, x.all[0]).Leader == "" })
+	s, err := recoverAt(x.all[0], false)
+	if err != nil || s.Done || len(s.Nodes) != 2 || s.LostObjects != 2 || s.Index == 0 {
+		t.Fatalf("what would be lost: %+v, %v", s, err)
+	}
+	if x.all[0].meta.now.Load().raft.Leads() {
+		t.Fatal("the question has recovered the cluster")
+	}
+	if s, err = recoverAt(x.all[0], true); err != nil || !s.Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if info := clusterInfo(t, x.all[0]); info.State != "leader" || !info.Entered || !slices.Equal(x.members(0),
+		[]string{"n0"}) {
+		t.Fatalf("the recovered cluster: %+v", info)
+	}
+	if got := x.all[0].publishedNames(); !slices.Equal(got, []string{"on both"}) {
+		t.Errorf("published: %v", got)
+	}
+	putPublished(t, x.all[0].cfg, "after the recovery")
+
+	w.heal() // the old majority comes back, and is refused
+	term := clusterInfo(t, x.all[0]).Term
+	for _, i := range []int{1, 2} {
+		await.Until(t, "the old nodes are told no", func() bool {
+			n := x.nodeOf(i, 0)
+			return !n.Answers && strings.Contains(n.Why, "certificate")
+		})
+	}
+	if _, err := x.all[lead].propose(&fsm.PutTenant{Tenant: fsm.Tenant{Name: "by the old ones"}}); err != nil {
+		t.Errorf("the old nodes are a cluster without it: %v", err)
+	}
+	if info := clusterInfo(t, x.all[0]); info.Term != term || info.State != "leader" ||
+		!slices.Equal(x.members(0), []string{"n0"}) {
+		t.Errorf("the old nodes have changed the recovered cluster: %+v", info)
+	}
+	x.all[0].meta.raft.View(func(st *fsm.State) {
+		if tenants := st.Tenants(); len(tenants) != 0 {
+			t.Errorf("what the old nodes did has come here: %v", tenants)
+		}
+	})
+
+	leave(t, x.conns[1], true)
+	again := join(t, x.all[0].cfg, x.all[0], x.all[1])
+	if !again.Entered || again.Republished < 2 || len(again.Conflicts) != 0 {
+		t.Errorf("n1 comes back: %+v", again)
+	}
+	if got, err := x.get(0, "of n1"); err != nil || string(got) != "one" {
+		t.Errorf("what n1 has is there again: %v", err)
+	}
+}
+
+// recoverSteps are the steps of a recovery at which a daemon can be killed.
+var recoverSteps = []string{"recovering", "closed", "alone", "dropped another node", "registered"}
+
+// However a recovery is cut short, once it is begun the next start goes on with it.
+func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
+	for _, step := range recoverSteps {
+		t.Run(step, func(t *testing.T) {
+			ns, ca := newNodes(t), aNode(t, "a")
+			ca.Listen = freePort(t)
+			a := ns.start(ca)
+			dir, listen := handoverDir(t), "HANDOVER_LISTEN="+freePort(t)
+			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
+			conn := dialSoon(t, filepath.Join(dir, "s"))
+			persist(t, conn, "kept")
+			if _, err := conn.JoinCluster(a.address(), nodeToken(t, ca)); err != nil {
+				t.Fatal(err)
+			}
+			b.cmd.Process.Kill()
+			<-b.ended
+			b = startNodeProcess(t, dir, step, false, listen, "HANDOVER_NAME=b")
+			conn = dialSoon(t, filepath.Join(dir, "s"))
+			await.Until(t, "b is a member", func() bool {
+				x := infoOf(t, conn)
+				return x.Entered && len(x.Nodes) == 2
+			})
+			ns.end(a)
+			if _, err := conn.RecoverCluster(true); !errors.Is(err, client.ErrDisconnected) {
+				t.Fatalf("the recovery was not cut short: %v", err)
+			}
+			<-b.ended
+			startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
+			conn = dialSoon(t, filepath.Join(dir, "s"))
+			await.Until(t, "the node is a cluster of one", func() bool {
+				x := infoOf(t, conn)
+				return x.Entered && x.State == "leader" && slices.Equal(nodeNamesOf(x), []string{"b"})
+			})
+			await.Until(t, "what it had published is published", func() bool {
+				names, err := publishedAt(conn)
+				return err == nil && slices.Equal(names, []string{"kept"})
+			})
+		})
+	}
+}
