@@ -621,6 +621,25 @@ class Client:
             self._on_gpus.add(raw)
             return found
 
+    async def aget(self, key: Key, timeout: Optional[float] = 0.0) -> Object:
+        """get(), for asyncio. Any number of tasks may wait, without a thread each; beyond 64 they look now and then.
+
+        A task that is cancelled gets nothing.
+        """
+        from . import aio
+        return await aio.get(self, key, timeout)
+
+    async def aload(self, key: Key, timeout: Optional[float] = 0.0, *, foreign: bool = False) -> Any:
+        """load(), for asyncio."""
+        from . import aio
+        found = await aio.get(self, key, timeout)
+        return await aio.apart(self.load, found, foreign=foreign)
+
+    async def aput(self, data: Any, name: str = "", **options: Any) -> Object:
+        """put(), for asyncio, in the loop's executor. options are put's."""
+        from . import aio
+        return await aio.apart(self.put, data, name, **options)
+
     def get_many(self, keys: Sequence[Key], timeout: Optional[float] = 0.0) -> List[Object]:
         """Gets all objects, in the order of the keys, or none. timeout bounds the wait for all. Errors as get's."""
         return self._request(lambda live: self._get_many(live, keys, timeout), True)

@@ -61,14 +61,15 @@ def sockets() -> List[str]:
     return [os.path.join(own, "tendril.sock"), _SYSTEM_SOCKET]
 
 
-class _Pending:
+class Pending:
     """A request whose reply has not come yet. _turn guards its fields."""
 
-    __slots__ = ("kind", "decode", "each", "pages", "size", "done", "value", "error")
+    __slots__ = ("kind", "decode", "each", "then", "pages", "size", "done", "value", "error")
 
     def __init__(self, kind: int, decode: Decode, each: Optional[Callable[[bytes], None]] = None) -> None:
         self.kind, self.decode = kind, decode
         self.each = each  # called with every frame of a reply without end
+        self.then: "Optional[Callable[[Pending], None]]" = None  # called under _turn when done, if no thread waits
         self.pages: List[bytes] = []
         self.size = 0
         self.done = False
@@ -172,9 +173,11 @@ class Connection:
         self._sending = threading.Lock()
         self._turn_lock = threading.Lock()  # of _turn; to take it directly is faster
         self._turn = threading.Condition(self._turn_lock)
+        self._unread = 0  # requests for which no thread waits
+        self._attended = False  # a thread reads for them
         self._waiting = 0  # threads that wait for _turn to be notified
         self._reading = False
-        self._pending: Dict[int, _Pending] = {}
+        self._pending: Dict[int, Pending] = {}
         self._next = 1
         self._out = bytearray()  # guarded by _sending
         self._in: Any = b""  # bytes or a bytearray; the reader's
@@ -216,7 +219,7 @@ class Connection:
         """In a forked child: closes the inherited descriptors and makes new locks. The parent notices nothing."""
         self._sending, self._turn_lock = threading.Lock(), threading.Lock()
         self._turn, self._waiting = threading.Condition(self._turn_lock), 0
-        self._reading = False
+        self._reading = self._attended = False
         self._out = bytearray()  # another thread of the parent may have been sending the old one
         self.pid = os.getpid()
         self._dead = None
@@ -240,7 +243,10 @@ class Connection:
                 segment.close()
             self._settle()
             for p in self._pending.values():
-                p.error, p.done = p.error or error, True
+                p.error, was, p.done = p.error or error, p.done, True
+                if p.then is not None and not was:
+                    self._unread -= 1
+                    p.then(p)
             self._pending.clear()
             self._turn.notify_all()
         if self._tidier is not None:
@@ -265,7 +271,7 @@ class Connection:
         Whichever thread reads calls decode, under _turn and in the order of the replies. decode must not block.
         meanwhile is called between sending and waiting.
         """
-        p = _Pending(kind, decode)
+        p = Pending(kind, decode)
         with self._turn_lock:
             if self._dead is not None:
                 self._check()
@@ -294,7 +300,7 @@ class Connection:
 
     def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
         """Sends requests in one write. Returns for each what decode makes of its reply, or the reply's error."""
-        calls, raw = [_Pending(kind, decode) for _ in payloads], b""
+        calls, raw = [Pending(kind, decode) for _ in payloads], b""
         with self._turn:
             self._check()
             for p, payload in zip(calls, payloads):
@@ -315,9 +321,44 @@ class Connection:
         self._begin_to_tidy()
         return [p.value if p.error is None else p.error for p in calls]
 
-    def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> _Pending:
+    def begin(self, kind: int, payload: bytes, decode: Decode, then: "Callable[[Pending], None]") -> Pending:
+        """Sends a request for which no thread waits. then is called once, in any thread, when its reply has come."""
+        p = Pending(kind, decode)
+        p.then = then
+        with self._turn_lock:
+            self._check()
+            number, self._next = self._next, self._next + 1
+            self._pending[number] = p
+            self._unread += 1
+            begins, self._attended = not self._attended, True
+        self._send(wire.frame(kind, number, payload))
+        self._begin_to_tidy()
+        if begins:
+            threading.Thread(target=self._attend, name="tendril reader", daemon=True).start()
+        return p
+
+    def forgo(self, p: Pending) -> None:
+        """Says that nobody takes the reply any more. It is still read and decoded; what it holds is released."""
+        with self._turn_lock:
+            if not p.done:
+                p.done, self._unread = True, self._unread - 1
+        p.value = None
+
+    def _attend(self) -> None:
+        """A thread that reads replies as long as there are requests for which no thread waits."""
+        while True:
+            with self._turn_lock:
+                p = None
+                if self._unread:
+                    p = next((q for q in self._pending.values() if q.then is not None and not q.done), None)
+                if p is None:
+                    self._attended = False
+                    return
+            self._await(p, None)
+
+    def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> Pending:
         """Sends a request whose reply goes on until the connection ends. pump calls each with its frames."""
-        p = _Pending(kind, wire.nothing, each)
+        p = Pending(kind, wire.nothing, each)
         with self._turn:
             self._check()
             number, self._next = self._next, self._next + 1
@@ -325,7 +366,7 @@ class Connection:
         self._send(wire.frame(kind, number, payload))
         return p
 
-    def pump(self, p: _Pending, deadline: Optional[float]) -> bool:
+    def pump(self, p: Pending, deadline: Optional[float]) -> bool:
         """Receives once, and delivers the frames of p's reply. False: nothing came in time. Raises what ended it."""
         if not p.done and not self._ready(deadline):
             return False
@@ -385,7 +426,7 @@ class Connection:
         self._leaving.clear()
         return True
 
-    def _await(self, p: _Pending, deadline: Optional[float]) -> None:
+    def _await(self, p: Pending, deadline: Optional[float]) -> None:
         while True:
             with self._turn_lock:
                 while not p.done and self._reading:
@@ -409,7 +450,7 @@ class Connection:
 
     # Reading --------------------------------------------------------------
 
-    def _read_until(self, p: _Pending, deadline: Optional[float]) -> None:
+    def _read_until(self, p: Pending, deadline: Optional[float]) -> None:
         try:
             while not p.done:
                 while not p.done and self._deliver():
@@ -515,10 +556,13 @@ class Connection:
                 return
             self._finish(number, p, value, None)
 
-    def _finish(self, number: int, p: _Pending, value: Any, error: Optional[BaseException]) -> None:
+    def _finish(self, number: int, p: Pending, value: Any, error: Optional[BaseException]) -> None:
         del self._pending[number]
         if not p.done:  # else its caller was interrupted, and the value is dropped here
             p.value, p.error, p.done = value, error, True
+            if p.then is not None:
+                self._unread -= 1
+                p.then(p)
         if self._waiting:
             self._turn.notify_all()
 
@@ -789,7 +833,7 @@ class Connection:
         """Called under _turn: the number of a request for whose reply nobody waits. 0: the message has no reply."""
         if kind in (wire.RELEASE, wire.STREAM_UNPOP):
             return 0
-        p = _Pending(kind, wire.nothing)
+        p = Pending(kind, wire.nothing)
         p.done = True
         number, self._next = self._next, self._next + 1
         self._pending[number] = p

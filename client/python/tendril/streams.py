@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from . import wire
 from .connection import Connection, Hold
@@ -76,13 +76,7 @@ class Writer(_End):
 
         Raises Timeout, Ended, Aborted (the stream was removed), Disconnected; Sealed if the frame was pushed already.
         """
-        made = None
-        if isinstance(frame, (Draft, Object)):
-            whole = frame
-        elif isinstance(getattr(frame, "draft", None), Draft):
-            whole = frame.draft
-        else:
-            whole = made = self._copy(frame, meta)
+        whole, made = self._whole(frame, meta)
         try:
             self._push(whole, timeout)
         except BaseException:
@@ -91,6 +85,29 @@ class Writer(_End):
             raise
         if whole is not frame and made is None:
             frame.close()
+
+    async def apush(self, frame: Any, timeout: Optional[float] = None, *,
+                    meta: Optional[Dict[str, Any]] = None) -> None:
+        """push(), for asyncio, in the loop's executor. A task that is cancelled may have pushed the frame."""
+        from . import aio
+        whole, made = await aio.apart(self._whole, frame, meta)
+        try:
+            await aio.push(lambda wait: self._push(whole, wait), timeout)
+        except BaseException:
+            if made is not None:
+                made.abort()
+            raise
+        if whole is not frame and made is None:
+            frame.close()
+
+    def _whole(self, frame: Any, meta: Optional[Dict[str, Any]]) -> "Tuple[Any, Optional[Draft]]":
+        """What to push of a frame, and the draft if it was copied into one."""
+        if isinstance(frame, (Draft, Object)):
+            return frame, None
+        if isinstance(getattr(frame, "draft", None), Draft):
+            return frame.draft, None
+        made = self._copy(frame, meta)
+        return made, made
 
     def _copy(self, data: Any, meta: Optional[Dict[str, Any]]) -> Draft:
         source = source_of(data, meta)
@@ -164,6 +181,20 @@ class Reader(_End):
         frame = Frame(hold, self._live.attach(f, ref, size, hold, False), meta_of(raw), self._live.path)
         frame.number = number
         return frame
+
+    async def apop(self, timeout: Optional[float] = None) -> Frame:
+        """pop(), for asyncio; `async for` works, too. A task that is cancelled takes no frame."""
+        from . import aio
+        return await aio.pop(self, timeout)
+
+    def __aiter__(self) -> "Reader":
+        return self
+
+    async def __anext__(self) -> Frame:
+        try:
+            return await self.apop()
+        except Ended:
+            raise StopAsyncIteration from None
 
     def unpop(self, frame: Frame) -> None:
         """Puts a frame back in its place, for the next pop, once its last view is gone. Raises Invalid if released."""

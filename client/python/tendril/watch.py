@@ -108,6 +108,17 @@ class Watch:
         """The next event. timeout: seconds; None: wait without limit. Raises Timeout; Disconnected after close()."""
         return Event.of(self._take(None if timeout is None else time.monotonic() + timeout))
 
+    async def anext(self, timeout: Optional[float] = None) -> Event:
+        """next(), for asyncio; `async for` works, too."""
+        from . import aio
+        return await aio.event(self, timeout)
+
+    def __aiter__(self) -> "Watch":
+        return self
+
+    async def __anext__(self) -> Event:
+        return await self.anext()
+
     def fileno(self) -> int:
         """A descriptor for select and poll: readable when next(0) is worth calling. The watch owns it.
 

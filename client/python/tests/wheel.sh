@@ -36,6 +36,7 @@ from importlib import metadata
 assert tendril.__file__.startswith(sys.argv[1]), tendril.__file__
 assert metadata.version("tendril") == tendril.__version__, metadata.version("tendril")
 CHECK
+export PYTHON_PAGE="$here/../../docs/PYTHON.md"
 # The tests compile it: the CUDA driver for tests.
 export FAKE_CUDA_SOURCE="$here/../../forwarding/cuda/fakecuda/testdata/fakecuda.c"
 "$work/venv/bin/python" -m unittest discover -s tests -t .
