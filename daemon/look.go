@@ -249,7 +249,7 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 	}
 	bytes, looks := 0, pageLook
 	for _, name := range l.store.Tenants() {
-		if !all && name != tenant || name < first {
+		if !all && name != tenant || name < first || p.Tenant != "" && name != p.Tenant {
 			continue
 		}
 		if name != first {
@@ -260,6 +260,9 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 			return part, err // the store is closing
 		}
 		next, more := conn.Walk(store.Query{Prefix: p.Prefix, All: true}, at, looks, func(o object.Info) bool {
+			if p.State != "" && o.State.String() != p.State {
+				return true
+			}
 			b, err := json.Marshal(o)
 			if bytes += len(b); len(part.Items) == p.Limit || err != nil || bytes > inspect.PageBytes &&
 				len(part.Items) > 0 {
@@ -365,3 +368,94 @@ func (l *look) Segments(v inspect.Viewer) ([]inspect.Segment, error) {
 
 // Raft implements inspect.Source.
 func (l *look) Raft(inspect.Viewer) (raftnode.Status, error) { return l.meta.raft.Status(), nil }
+
+// reaching calls f with connections of the tenants whose objects a viewer may see, its own first, until one
+// has the object: others answer ErrNotFound or ErrPermission. f has the connection where it succeeds.
+func (l *look) reaching(v inspect.Viewer, f func(*store.Conn) error) error {
+	own, all := l.sees(v)
+	tenants := []string{own}
+	if all {
+		tenants = append(tenants, l.store.Tenants()...)
+	}
+	err := error(object.ErrNotFound)
+	for _, tenant := range tenants {
+		if tenant == "" {
+			continue
+		}
+		conn, fault := l.store.Connect(store.Owner{Tenant: tenant, Name: "inspection"})
+		if fault != nil {
+			return fault // the store is closing
+		}
+		if err = f(conn); err == nil {
+			return nil
+		}
+		conn.Close()
+		if !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrPermission) {
+			return err
+		}
+	}
+	return err
+}
+
+// Object implements inspect.Source.
+func (l *look) Object(v inspect.Viewer, id object.ID) (info object.Info, err error) {
+	err = l.reaching(v, func(conn *store.Conn) (err error) {
+		if info, err = conn.Stat(id, ""); err == nil {
+			conn.Close()
+		}
+		return err
+	})
+	return info, err
+}
+
+// reading is an object that is read over HTTP (inspect.Data). Its tenant is charged for the mapping, and for a chunk
+// where that is read from disk.
+type reading struct {
+	conn    *store.Conn
+	r       *store.Reading
+	charged uint64
+}
+
+// readingBytes is what a mapping is charged, as the front door does for those that it reads for other machines.
+const readingBytes = 8 << 10
+
+// Open implements inspect.Source.
+func (l *look) Open(v inspect.Viewer, id object.ID) (data inspect.Data, err error) {
+	err = l.reaching(v, func(conn *store.Conn) error {
+		r, err := conn.Open(id, "")
+		if err != nil {
+			return err
+		}
+		x := &reading{conn, r, readingBytes}
+		if !r.InMemory() {
+			x.charged += inspect.ChunkBytes
+		}
+		if err := conn.ChargeRequest(x.charged); err != nil {
+			r.Close()
+			return err
+		}
+		data = x
+		return nil
+	})
+	return data, err
+}
+
+func (x *reading) Size() uint64                        { return x.r.Size }
+func (x *reading) Range(off, n uint64) ([]byte, error) { return x.r.Range(off, n) }
+
+func (x *reading) Close() {
+	x.r.Close()
+	x.conn.UnchargeRequest(x.charged)
+	x.conn.Close()
+}
+
+// Waiting implements inspect.Source.
+func (l *look) Waiting() (list []string) {
+	if l.door.Load() == nil {
+		list = append(list, "the front door")
+	}
+	if l.meta.raft.Status().Leader == "" {
+		list = append(list, "a leader of the cluster")
+	}
+	return list
+}

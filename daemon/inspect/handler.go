@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net"
@@ -9,58 +11,103 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"tendril/cluster/raftnode"
 	"tendril/store/object"
 )
 
-// Answers that are no success: what is wrong and what to do next.
+// failure is an answer that is no success: problem details (RFC 9457), what is wrong, and what to do next.
 type failure struct {
-	Error string `json:"error"`
-	Next  string `json:"next"`
+	Type   string `json:"type"`   // about:blank: the status says what kind it is
+	Title  string `json:"title"`  // the status in words
+	Status int    `json:"status"` // as in the status line
+	Detail string `json:"detail"` // what is wrong
+	Error  string `json:"error"`  // the same, for earlier clients
+	Next   string `json:"next"`   // what to do
 }
 
-// route is one row of the table of everything that there is.
+// route is one row of the table of everything that there is. A path may hold {id}, which is an object's.
 type route struct {
 	path   string
-	open   bool // needs no token: holds no data
-	paged  bool // takes limit, after and prefix
-	scrape bool // a Scraper may ask for it
-	answer func(s *Server, v Viewer, p Page) (any, error)
+	what   string // one sentence of the OpenAPI document
+	open   bool   // needs no token: holds no data
+	paged  bool   // takes limit, after and prefix
+	scrape bool   // a Scraper may ask for it
+	sieved bool   // takes state and tenant
+	of     any    // the zero value of what it answers, or of one of a list; nil: no JSON
+	listed bool   // a list of those
+	answer func(s *Server, v Viewer, q query) (any, error)
 }
 
+// query is what a request says besides its path's pattern.
+type query struct {
+	Page
+	id object.ID
+}
+
+// routes is the table, made once a process and never changed.
 var routes = []route{
-	{path: "/v1/status", answer: func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Status(v) }},
-	{path: "/v1/nodes", answer: func(s *Server, v Viewer, _ Page) (any, error) {
-		return items(s.opts.Source.Nodes(v))
+	{path: "/v1/status", what: "The node in a few lines.", of: Status{}, answer: func(s *Server, v Viewer, _ query) (any, error) {
+		return s.opts.Source.Status(v)
 	}},
-	{path: "/v1/devices", answer: func(s *Server, v Viewer, _ Page) (any, error) {
-		return items(s.opts.Source.Devices(v))
-	}},
-	{path: "/v1/objects", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
-		return part(s.opts.Source.Objects(v, p))
-	}},
-	{path: "/v1/names", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
-		return part(s.opts.Source.Names(v, p))
-	}},
-	{path: "/v1/sessions", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
-		return cut(p, func(x Session) (place, name string) {
-			return padded(x.ID), x.Program
-		})(s.opts.Source.Sessions(v))
-	}},
-	{path: "/v1/workers", answer: func(s *Server, v Viewer, _ Page) (any, error) {
-		return items(s.opts.Source.Workers(v))
-	}},
-	{path: "/v1/segments", paged: true, answer: func(s *Server, v Viewer, p Page) (any, error) {
-		return cut(p, func(x Segment) (place, name string) {
-			return padded(strconv.FormatUint(x.ID, 10)), ""
-		})(s.opts.Source.Segments(v))
-	}},
-	{path: "/v1/raft", answer: func(s *Server, v Viewer, _ Page) (any, error) { return s.opts.Source.Raft(v) }},
-	{path: "/metrics", scrape: true, answer: func(s *Server, v Viewer, _ Page) (any, error) {
-		m, err := s.opts.Source.Metrics(v)
-		return metricsText(append(m, s.metrics()...)), err
-	}},
-	{path: "/", open: true, answer: func(s *Server, _ Viewer, _ Page) (any, error) { return s.index, nil }},
-	{path: "/ui", open: true, answer: func(s *Server, _ Viewer, _ Page) (any, error) { return s.page, nil }},
+	{path: "/v1/nodes", what: "The members of the cluster.", of: Node{}, listed: true,
+		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Nodes(v)) }},
+	{path: "/v1/devices", what: "OpenCL devices of all nodes.", of: Device{}, listed: true,
+		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Devices(v)) }},
+	{path: "/v1/objects", what: "Objects of this node's store, by tenant, the oldest first.", paged: true, sieved: true,
+		of: object.Info{}, listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			return part(s.opts.Source.Objects(v, q.Page))
+		}},
+	{path: "/v1/objects/{id}", what: "One object.", of: object.Info{},
+		answer: func(s *Server, v Viewer, q query) (any, error) { return s.opts.Source.Object(v, q.id) }},
+	{path: "/v1/objects/{id}/data", what: "The bytes of a sealed object, or a range of them.",
+		answer: func(s *Server, v Viewer, q query) (any, error) {
+			data, err := s.opts.Source.Open(v, q.id)
+			return opened{q.id, data}, err
+		}},
+	{path: "/v1/names", what: "Published names, by tenant and name.", paged: true, of: Name{}, listed: true,
+		answer: func(s *Server, v Viewer, q query) (any, error) { return part(s.opts.Source.Names(v, q.Page)) }},
+	{path: "/v1/sessions", what: "Programs that use forwarded devices.", paged: true, of: Session{}, listed: true,
+		answer: func(s *Server, v Viewer, q query) (any, error) {
+			return cut(q.Page, func(x Session) (place, name string) {
+				return padded(x.ID), x.Program
+			})(s.opts.Source.Sessions(v))
+		}},
+	{path: "/v1/workers", what: "Processes that run drivers.", of: Worker{}, listed: true,
+		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Workers(v)) }},
+	{path: "/v1/segments", what: "Pieces of shared memory.", paged: true, of: Segment{}, listed: true,
+		answer: func(s *Server, v Viewer, q query) (any, error) {
+			return cut(q.Page, func(x Segment) (place, name string) {
+				return padded(strconv.FormatUint(x.ID, 10)), ""
+			})(s.opts.Source.Segments(v))
+		}},
+	{path: "/v1/raft", what: "The state of the metadata's log.", of: raftnode.Status{},
+		answer: func(s *Server, v Viewer, _ query) (any, error) { return s.opts.Source.Raft(v) }},
+	{path: "/v1/openapi.json", what: "This document.", open: true,
+		answer: func(s *Server, _ Viewer, _ query) (any, error) { return s.document, nil }},
+	{path: "/metrics", what: "Samples for Prometheus, text format 0.0.4.", scrape: true,
+		answer: func(s *Server, v Viewer, _ query) (any, error) {
+			m, err := s.opts.Source.Metrics(v)
+			return metricsText(append(m, s.metrics()...)), err
+		}},
+	{path: "/healthz", what: "200 while the daemon answers.", open: true, of: health{},
+		answer: func(*Server, Viewer, query) (any, error) { return health{Status: "ok", Waiting: []string{}}, nil }},
+	{path: "/readyz", what: "200 once the node serves clients; else 503, with what it waits for.", open: true,
+		of: health{}, answer: func(s *Server, _ Viewer, _ query) (any, error) {
+			if waiting := s.opts.Source.Waiting(); len(waiting) > 0 {
+				return health{Status: "waiting", Waiting: waiting}, nil
+			}
+			return health{Status: "ok", Waiting: []string{}}, nil
+		}},
+	{path: "/", what: "The paths.", open: true,
+		answer: func(s *Server, _ Viewer, _ query) (any, error) { return s.index, nil }},
+	{path: "/ui", what: "A page for people.", open: true,
+		answer: func(s *Server, _ Viewer, _ query) (any, error) { return s.page, nil }},
+}
+
+// health is the answer at /healthz and /readyz: it holds nothing that strangers may not know.
+type health struct {
+	Status  string   `json:"status"`  // ok or waiting
+	Waiting []string `json:"waiting"` // for what
 }
 
 // list is the form of every answer with several things.
@@ -135,7 +182,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		refuse(ctx, fasthttp.StatusForbidden, "a page of another site asks", "open this node's own page")
 		return
 	}
-	r := find(string(ctx.Path()))
+	r, id := find(string(ctx.Path()))
 	if r == nil {
 		refuse(ctx, fasthttp.StatusNotFound, "there is nothing at this path", "GET / lists what there is")
 		return
@@ -153,22 +200,32 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 			"run: tendril ui; or send Authorization: Bearer TOKEN")
 		return
 	}
-	page, err := readPage(ctx.QueryArgs(), r.paged)
+	page, err := readPage(ctx.QueryArgs(), r)
 	if err != nil {
-		refuse(ctx, fasthttp.StatusBadRequest, err.Error(),
-			"limit is 1 to 1000; after is the next of the last answer; prefix begins a name")
+		refuse(ctx, fasthttp.StatusBadRequest, err.Error(), "limit is 1 to 1000; after is the next of the last answer; "+
+			"prefix begins a name; state and tenant are of objects: /v1/openapi.json says what a path takes")
 		return
 	}
-	s.reply(ctx, r, viewer, page)
+	s.reply(ctx, r, viewer, query{page, id})
 }
 
-func find(path string) *route {
+// find gives the row of a path, and the object that the path names.
+func find(path string) (r *route, id object.ID) {
+	pattern := path
+	if rest, ok := strings.CutPrefix(path, "/v1/objects/"); ok {
+		name, behind, _ := strings.Cut(rest, "/")
+		var err error
+		if id, err = object.ParseID(name); err != nil {
+			return nil, id
+		}
+		pattern = strings.TrimSuffix("/v1/objects/{id}/"+behind, "/")
+	}
 	for i := range routes {
-		if routes[i].path == path {
-			return &routes[i]
+		if routes[i].path == pattern {
+			return &routes[i], id
 		}
 	}
-	return nil
+	return nil, id
 }
 
 // harden sets the headers of every answer.
@@ -220,12 +277,12 @@ func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, bool) {
 var errArguments = errors.New("a query argument is unknown, given twice or out of range")
 
 // readPage reads limit, after and prefix; whatever else is there is an error.
-func readPage(args *fasthttp.Args, paged bool) (Page, error) {
+func readPage(args *fasthttp.Args, r *route) (Page, error) {
 	p := Page{Limit: defaultLimit}
 	seen := map[string]bool{}
 	for key, value := range args.All() {
 		k, v := string(key), string(value)
-		if seen[k] || !paged || len(v) > maxArgumentBytes {
+		if seen[k] || !r.paged || !r.sieved && (k == "state" || k == "tenant") || len(v) > maxArgumentBytes {
 			return p, errArguments
 		}
 		seen[k] = true
@@ -240,6 +297,10 @@ func readPage(args *fasthttp.Args, paged bool) (Page, error) {
 			p.After = v
 		case "prefix":
 			p.Prefix = v
+		case "state":
+			p.State = v
+		case "tenant":
+			p.Tenant = v
 		default:
 			return p, errArguments
 		}
@@ -248,8 +309,8 @@ func readPage(args *fasthttp.Args, paged bool) (Page, error) {
 }
 
 // reply asks the source and writes the answer.
-func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, p Page) {
-	answer, err := r.answer(s, v, p)
+func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
+	answer, err := r.answer(s, v, q)
 	if err != nil {
 		status, next := statusOf(err)
 		if status == fasthttp.StatusInternalServerError {
@@ -266,8 +327,17 @@ func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, p Page) {
 	case text:
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		ctx.SetBodyString(string(a))
+	case opened:
+		a.reply(ctx)
+	case health:
+		status := fasthttp.StatusOK
+		if len(a.Waiting) > 0 {
+			status = fasthttp.StatusServiceUnavailable
+		}
+		writeJSON(ctx, status, a)
 	default:
 		writeJSON(ctx, fasthttp.StatusOK, a)
+		unchanged(ctx, tagOf(ctx.Response.Body()))
 	}
 }
 
@@ -278,6 +348,8 @@ func statusOf(err error) (int, string) {
 		return fasthttp.StatusNotFound, "look at the list it should be in"
 	case object.ErrPermission.Code():
 		return fasthttp.StatusForbidden, "ask as a user or with a token that may"
+	case object.ErrNotSealed.Code():
+		return fasthttp.StatusConflict, "ask again once it is sealed"
 	case object.ErrInvalid.Code():
 		return fasthttp.StatusBadRequest, "correct the request"
 	case object.ErrBusy.Code(), object.ErrTimeout.Code():
@@ -289,7 +361,27 @@ func statusOf(err error) (int, string) {
 }
 
 func refuse(ctx *fasthttp.RequestCtx, status int, what, next string) {
-	writeJSON(ctx, status, failure{what, next})
+	writeJSON(ctx, status, failure{"about:blank", fasthttp.StatusMessage(status), status, what, what, next})
+	ctx.SetContentType("application/problem+json")
+}
+
+// tagOf gives the entity tag of a body (RFC 9110 §8.8.3).
+func tagOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return `"` + hex.EncodeToString(sum[:16]) + `"`
+}
+
+// unchanged sets an answer's tag, and leaves its body out where the client has it already.
+func unchanged(ctx *fasthttp.RequestCtx, tag string) bool {
+	ctx.Response.Header.Set(fasthttp.HeaderETag, tag)
+	for _, have := range strings.Split(string(ctx.Request.Header.Peek(fasthttp.HeaderIfNoneMatch)), ",") {
+		if have = strings.TrimPrefix(strings.TrimSpace(have), "W/"); have == tag || have == "*" {
+			ctx.Response.ResetBody()
+			ctx.SetStatusCode(fasthttp.StatusNotModified)
+			return true
+		}
+	}
+	return false
 }
 
 func writeJSON(ctx *fasthttp.RequestCtx, status int, v any) {

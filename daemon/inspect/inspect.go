@@ -113,11 +113,13 @@ func HashSecret(text string) [32]byte { return sha256.Sum256([]byte(text)) }
 type Server struct {
 	opts  Options
 	page  page
-	index any             // the answer at /
-	hosts map[string]bool // what a Host header may say, with port
-	doors []*door
-	wg    sync.WaitGroup
-	once  sync.Once
+	index any // the answer at /
+
+	document any             // the answer at /v1/openapi.json
+	hosts    map[string]bool // what a Host header may say, with port
+	doors    []*door
+	wg       sync.WaitGroup
+	once     sync.Once
 
 	answered [600]atomic.Uint64 // by status
 }
@@ -147,7 +149,7 @@ func Start(opts Options) (*Server, error) {
 		own := uint32(os.Geteuid())
 		opts.AllowUID = func(uid uint32) bool { return uid == 0 || uid == own }
 	}
-	s := &Server{opts: opts, page: buildPage(), index: index(), hosts: map[string]bool{}}
+	s := &Server{opts: opts, page: buildPage(), index: index(), document: openAPI(), hosts: map[string]bool{}}
 	if err := s.listen(); err != nil {
 		for _, d := range s.doors {
 			d.way.Close()

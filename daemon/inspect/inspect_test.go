@@ -26,8 +26,9 @@ import (
 func TestSegmentsArePaged(t *testing.T) {
 	s := &Server{opts: Options{Source: &fake{}}}
 	seen, pages := 0, 0
+	segments, _ := find("/v1/segments")
 	for after := ""; ; pages++ {
-		answer, err := find("/v1/segments").answer(s, Viewer{}, Page{Limit: 10, After: after})
+		answer, err := segments.answer(s, Viewer{}, query{Page: Page{Limit: 10, After: after}})
 		l, is := answer.(list[Segment])
 		if err != nil || !is || len(l.Items) > 10 {
 			t.Fatalf("%+v, %v", answer, err)
@@ -51,8 +52,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a Source with little in it.
 type fake struct {
-	err error
-	n   int // objects
+	err     error
+	n       int // objects
+	data    *bytesOf
+	waiting []string
 }
 
 func (f *fake) Status(v Viewer) (Status, error) {
@@ -119,6 +122,7 @@ func only(hash [32]byte) func(string) (Viewer, bool) {
 func TestScrapers(t *testing.T) {
 	_, address, _ := start(t, nil)
 	for _, r := range routes {
+		r.path = pathOf(r)
 		answer := raw(t, "tcp", address, get(r.path, address, "Authorization: Bearer scraper"))
 		if r.scrape || r.open {
 			if answer == nil || answer.StatusCode != 200 {
@@ -144,6 +148,25 @@ func TestScrapers(t *testing.T) {
 	}
 }
 
+func (f *fake) Object(_ Viewer, id object.ID) (object.Info, error) { return object.Info{ID: id}, f.err }
+func (f *fake) Open(Viewer, object.ID) (Data, error)               { return f.data, f.err }
+func (f *fake) Waiting() []string                                  { return f.waiting }
+
+// bytesOf is a Data in memory.
+type bytesOf struct {
+	b      []byte
+	closed atomic.Int32
+}
+
+func (d *bytesOf) Size() uint64                        { return uint64(len(d.b)) }
+func (d *bytesOf) Range(off, n uint64) ([]byte, error) { return d.b[off:][:n], nil }
+func (d *bytesOf) Close()                              { d.closed.Add(1) }
+
+// pathOf is a route's path with an object's id in it.
+func pathOf(r route) string {
+	return strings.ReplaceAll(r.path, "{id}", "00112233445566778899aabbccddeeff")
+}
+
 func start(t *testing.T, change func(*Options)) (*Server, string, string) {
 	t.Helper()
 	secret, hash, err := NewSecret()
@@ -151,7 +174,7 @@ func start(t *testing.T, change func(*Options)) (*Server, string, string) {
 		t.Fatal(err)
 	}
 	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: only(hash),
-		Source: &fake{n: 3}}
+		Source: &fake{n: 3, data: &bytesOf{b: []byte("hello")}}}
 	if change != nil {
 		change(&o)
 	}
@@ -203,7 +226,8 @@ func wantFailure(t *testing.T, what string, r *http.Response, status int) {
 	}
 	var f failure
 	body, _ := io.ReadAll(r.Body)
-	if r.StatusCode != status || json.Unmarshal(body, &f) != nil || f.Error == "" || f.Next == "" ||
+	if r.StatusCode != status || json.Unmarshal(body, &f) != nil || f.Detail == "" || f.Next == "" ||
+		f.Error != f.Detail || f.Status != status || r.Header.Get("Content-Type") != "application/problem+json" ||
 		r.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%s: %d %s, want %d with error and next", what, r.StatusCode, body, status)
 	}
@@ -215,6 +239,7 @@ func wantFailure(t *testing.T, what string, r *http.Response, status int) {
 func TestEveryPath(t *testing.T) {
 	s, address, secret := start(t, nil)
 	for _, r := range routes {
+		r.path = pathOf(r)
 		for _, local := range []bool{false, true} {
 			network, to, host := "tcp", address, address
 			if local {
@@ -225,7 +250,7 @@ func TestEveryPath(t *testing.T) {
 				t.Fatalf("%s local=%v: %+v", r.path, local, x)
 			}
 			body, _ := io.ReadAll(x.Body)
-			if strings.HasPrefix(r.path, "/v1/") && !json.Valid(body) ||
+			if strings.HasPrefix(r.path, "/v1/") && !strings.HasSuffix(r.path, "/data") && !json.Valid(body) ||
 				strings.Contains(string(body), `"items":null`) {
 				t.Errorf("%s: %s", r.path, body)
 			}
@@ -282,6 +307,11 @@ func TestWhoIsLetIn(t *testing.T) {
 		{"limit twice", get("/v1/objects?limit=1&limit=2", address, bearer), 400},
 		{"unknown argument", get("/v1/objects?sort=x", address, bearer), 400},
 		{"argument where none goes", get("/v1/status?limit=1", address, bearer), 400},
+		{"state where none goes", get("/v1/names?state=sealed", address, bearer), 400},
+		{"no object's id", get("/v1/objects/xyz", address, bearer), 404},
+		{"an object's id and more", get("/v1/objects/"+strings.Repeat("0", 32)+"/data/more", address, bearer), 404},
+		{"a pattern", get("/v1/objects/{id}", address, bearer), 404},
+		{"an object without a token", get("/v1/objects/"+strings.Repeat("0", 32)+"/data", address), 401},
 		{"long argument", get("/v1/objects?prefix="+strings.Repeat("x", maxArgumentBytes+1), address, bearer), 400},
 	} {
 		r := raw(t, "tcp", address, x.request)

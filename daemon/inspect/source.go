@@ -32,7 +32,20 @@ type Page struct {
 	Limit  int
 	After  string
 	Prefix string
+	State  string // objects only: those in this state; "" = all
+	Tenant string // objects only: this tenant's; "" = all that the viewer may see
 }
+
+// Data is a sealed object's bytes. The caller must Close.
+type Data interface {
+	Size() uint64
+	// Range gives n bytes from off on, valid until the next call. n is at most ChunkBytes.
+	Range(off, n uint64) ([]byte, error)
+	Close()
+}
+
+// ChunkBytes is how much of an object is read at a time.
+const ChunkBytes = 1 << 20
 
 // Part is what a Page asked for, or less: at most some PageBytes of JSON. Next is the place behind it; "" is the end.
 // It may be empty and have a Next: a source looks at a bounded number of things.
@@ -58,6 +71,10 @@ type Source interface {
 	Segments(Viewer) ([]Segment, error)
 	Raft(Viewer) (raftnode.Status, error)
 	Metrics(Viewer) ([]Metric, error)
+
+	Object(Viewer, object.ID) (object.Info, error)
+	Open(Viewer, object.ID) (Data, error)
+	Waiting() []string // what the node waits for before it serves clients; strangers may know it
 }
 
 // Status is the node in a few lines.

@@ -40,6 +40,7 @@ var modules = map[string][]string{
 	"github.com/fatih/color":           {"tools"},
 	"github.com/mattn/go-runewidth":    {"tools"},
 	"golang.org/x/term":                {"tools"},
+	"github.com/santhosh-tekuri/":      {"daemon"}, // tests
 	"github.com/prometheus/":           {"daemon"}, // tests
 }
 

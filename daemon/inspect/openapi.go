@@ -1,0 +1,127 @@
+package inspect
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+)
+
+type dict = map[string]any
+
+// openAPI describes every path (OpenAPI 3.1.0), from the table of routes and the types of their answers.
+func openAPI() any {
+	paths := dict{}
+	for _, r := range routes {
+		paths[r.path] = dict{"get": operation(r)}
+	}
+	return dict{
+		"openapi": "3.1.0",
+		"info": dict{"title": "Tendril inspection", "version": "1",
+			"description": "What a node is doing. Fields are added, never renamed; sizes are bytes, times RFC 3339."},
+		"paths": paths,
+		"components": dict{
+			"schemas":         dict{"Problem": schemaOf(reflect.TypeFor[failure]())},
+			"securitySchemes": dict{"bearer": dict{"type": "http", "scheme": "bearer"}},
+		},
+		"security": []dict{{"bearer": []string{}}},
+	}
+}
+
+func operation(r route) dict {
+	good := dict{"description": r.what}
+	var schema any
+	switch {
+	case r.of != nil && r.listed:
+		schema = dict{"type": "object", "required": []string{"items"}, "properties": dict{
+			"items": dict{"type": "array", "items": schemaOf(reflect.TypeOf(r.of))},
+			"next":  dict{"type": "string"},
+		}}
+	case r.of != nil:
+		schema = schemaOf(reflect.TypeOf(r.of))
+	}
+	if schema != nil {
+		good["content"] = dict{"application/json": dict{"schema": schema}}
+	}
+	op := dict{"summary": r.what, "parameters": parameters(r), "responses": dict{"200": good, "default": dict{
+		"description": "What is wrong, and what to do.",
+		"content":     dict{"application/problem+json": dict{"schema": dict{"$ref": "#/components/schemas/Problem"}}},
+	}}}
+	if r.open {
+		op["security"] = []dict{{}}
+	}
+	return op
+}
+
+func parameters(r route) []dict {
+	list := []dict{}
+	add := func(in, name, what string, schema dict) {
+		list = append(list, dict{"in": in, "name": name, "required": in == "path", "description": what, "schema": schema})
+	}
+	text := dict{"type": "string", "maxLength": maxArgumentBytes}
+	if strings.Contains(r.path, "{id}") {
+		add("path", "id", "The object's ID: 32 hexadecimal digits.", dict{"type": "string"})
+	}
+	if strings.HasSuffix(r.path, "/data") {
+		add("header", "Range", "One range of bytes (RFC 9110 §14).", dict{"type": "string"})
+	}
+	if r.paged {
+		add("query", "limit", "How many at most.", dict{"type": "integer", "minimum": 1, "maximum": maxLimit,
+			"default": defaultLimit})
+		add("query", "after", "The next of the page before.", text)
+		add("query", "prefix", "What the name begins with.", text)
+	}
+	if r.sieved {
+		add("query", "state", "Objects in this state alone.", text)
+		add("query", "tenant", "Objects of this tenant alone.", text)
+	}
+	return list
+}
+
+var (
+	timeType = reflect.TypeFor[time.Time]()
+	rawType  = reflect.TypeFor[json.RawMessage]()
+	textType = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+// schemaOf describes a type as encoding/json writes it (JSON Schema 2020-12).
+func schemaOf(t reflect.Type) dict {
+	switch {
+	case t == rawType || t.Kind() == reflect.Interface:
+		return dict{}
+	case t == timeType:
+		return dict{"type": "string", "format": "date-time"}
+	case t.Implements(textType):
+		return dict{"type": "string"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem())
+	case reflect.Bool:
+		return dict{"type": "boolean"}
+	case reflect.String:
+		return dict{"type": "string"}
+	case reflect.Float32, reflect.Float64:
+		return dict{"type": "number"}
+	case reflect.Slice, reflect.Array:
+		return dict{"type": []string{"array", "null"}, "items": schemaOf(t.Elem())}
+	case reflect.Map:
+		return dict{"type": "object", "additionalProperties": schemaOf(t.Elem())}
+	case reflect.Struct:
+		return structSchema(t)
+	}
+	return dict{"type": "integer"}
+}
+
+func structSchema(t reflect.Type) dict {
+	properties, required := dict{}, []string{}
+	for i := range t.NumField() {
+		name, rest, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		properties[name] = schemaOf(t.Field(i).Type)
+		if !strings.Contains(rest, "omit") {
+			required = append(required, name)
+		}
+	}
+	return dict{"type": "object", "properties": properties, "required": required}
+}

@@ -1,0 +1,204 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"tendril/client"
+	"tendril/daemon/inspect"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// pageKeyOf gives a key as tendril ui prints it.
+func pageKeyOf(t *testing.T, d *Daemon, key pageKey) string {
+	t.Helper()
+	secret, hash, err := inspect.NewSecret()
+	key.expires = time.Now().Add(time.Hour)
+	if err == nil {
+		err = d.pages.add(hash, key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// strictly forbids what a schema does not name: an answer's field that the document forgot is a fault.
+func strictly(schema any) {
+	switch x := schema.(type) {
+	case map[string]any:
+		if _, is := x["properties"]; is {
+			x["additionalProperties"] = false
+		}
+		for _, part := range x {
+			strictly(part)
+		}
+	case []any:
+		for _, part := range x {
+			strictly(part)
+		}
+	}
+}
+
+// What the OpenAPI document says of each path is what a node answers.
+func TestAnswersFitTheirDocument(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	conn := dial(t, c)
+	defer conn.Close()
+	o, err := conn.Put([]byte("hello"), client.CreateOptions{Name: "greeting", Labels: map[string]string{"a": "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Release()
+	secret := pageKeyOf(t, d, pageKey{all: true})
+	status, text, _ := asked(t, d, "/v1/openapi.json", "")
+	var document map[string]any
+	if err := json.Unmarshal([]byte(text), &document); status != 200 || err != nil || document["openapi"] != "3.1.0" {
+		t.Fatalf("%d %v %s", status, err, text)
+	}
+	strictly(document)
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("mem:///openapi.json", document); err != nil {
+		t.Fatal(err)
+	}
+	fits := func(pointer, path, body string) {
+		schema, err := compiler.Compile("mem:///openapi.json#" + pointer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+		if err == nil {
+			err = schema.Validate(value)
+		}
+		if err != nil {
+			t.Errorf("%s: %v in %s", path, err, body)
+		}
+	}
+	checked := 0
+	for path, entry := range document["paths"].(map[string]any) {
+		good := entry.(map[string]any)["get"].(map[string]any)["responses"].(map[string]any)["200"].(map[string]any)
+		status, body, _ := asked(t, d, strings.ReplaceAll(path, "{id}", o.ID().String()), secret)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+		if good["content"] == nil {
+			continue
+		}
+		checked++
+		place := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(path)
+		fits("/paths/"+place+"/get/responses/200/content/application~1json/schema", path, body)
+	}
+	if checked < 10 {
+		t.Errorf("%d paths with a schema", checked)
+	}
+	_, body, _ := asked(t, d, "/v1/objects/"+object.NewID().String(), secret)
+	fits("/components/schemas/Problem", "an object that is not there", body)
+}
+
+// Who may not get an object does not get its bytes over HTTP either, and a reading that has ended is charged to nobody.
+func TestDataOverHTTP(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	conn := dial(t, c)
+	defer conn.Close()
+	want := strings.Repeat("0123456789", 300_000)
+	o, err := conn.Put([]byte(want), client.CreateOptions{Name: "digits"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Release()
+	tenant := conn.Daemon().Tenant
+	path := fmt.Sprintf("/v1/objects/%s/data", o.ID())
+	own, all := pageKeyOf(t, d, pageKey{tenant: tenant}), pageKeyOf(t, d, pageKey{tenant: "boss", all: true})
+	for what, secret := range map[string]string{"its tenant": own, "who sees all": all} {
+		if status, body, _ := asked(t, d, path, secret); status != 200 || body != want {
+			t.Errorf("%s: %d, %d bytes", what, status, len(body))
+		}
+	}
+	if status, body, _ := asked(t, d, path, own, "Range", "bytes=1000001-1000003"); status != 206 || body != "123" {
+		t.Errorf("a range: %d %q", status, body)
+	}
+	other := pageKeyOf(t, d, pageKey{tenant: "other"})
+	for _, p := range []string{path, strings.TrimSuffix(path, "/data")} {
+		if status, body, _ := asked(t, d, p, other); status != 403 || strings.Contains(body, "digits") {
+			t.Errorf("%s of another tenant: %d %.200s", p, status, body)
+		}
+	}
+	open, err := d.store.Connect(store.Owner{Tenant: tenant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	h, err := open.Create(store.Spec{SizeBytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := asked(t, d, fmt.Sprintf("/v1/objects/%s/data", h.ID), own); status != 409 {
+		t.Errorf("an object that is not sealed: %d", status)
+	}
+	for deadline := time.Now().Add(20 * time.Second); d.store.Status().RequestBytes > 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are charged after the last answer", d.store.Status().RequestBytes)
+		}
+		time.Sleep(time.Millisecond) // Pause: an answer's last byte comes before its end
+	}
+}
+
+// Filters choose objects by state and tenant, and never show another tenant's.
+func TestObjectsAreSieved(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	for _, tenant := range []string{"red", "blue"} {
+		conn, err := d.store.Connect(store.Owner{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Create(store.Spec{Class: object.Named, Name: tenant + "-open", SizeBytes: 1}); err != nil {
+			t.Fatal(err)
+		}
+		h, err := conn.Create(store.Spec{Class: object.Named, Name: tenant + "-sealed"})
+		if err == nil {
+			err = conn.Seal(h.ID, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, red := pageKeyOf(t, d, pageKey{all: true}), pageKeyOf(t, d, pageKey{tenant: "red"})
+	for _, x := range []struct{ secret, query, want string }{
+		{all, "", "blue-open blue-sealed red-open red-sealed"},
+		{all, "?state=sealed", "blue-sealed red-sealed"},
+		{all, "?tenant=red", "red-open red-sealed"},
+		{all, "?tenant=red&state=open&prefix=red", "red-open"},
+		{red, "", "red-open red-sealed"},
+		{red, "?tenant=blue", ""},
+	} {
+		_, body, _ := asked(t, d, "/v1/objects"+x.query, x.secret)
+		var list struct{ Items []object.Info }
+		if err := json.Unmarshal([]byte(body), &list); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, o := range list.Items {
+			names = append(names, o.Name)
+		}
+		if got := strings.Join(names, " "); got != x.want {
+			t.Errorf("%q: %q, want %q", x.query, got, x.want)
+		}
+	}
+}
