@@ -24,6 +24,7 @@ type rig struct {
 
 	rtt, memory       *program
 	c, python         *program    // the C and the Python client, at work
+	small             *program    // Python beside Redis
 	cIndexed          *program    // the C client, through the index
 	native, forwarded *program    // clbench
 	rows              [2]*program // clrows: natively, forwarded
@@ -57,7 +58,10 @@ func newRig(ctx context.Context, bin string) (r *rig, err error) {
 	}
 	r.rtt, r.memory = r.plain(nil, "rtt"), r.plain(nil, "membw")
 	r.c, r.cIndexed = r.plain(r.env(), "store"), r.plain(r.env("TENDRIL_INDEX=on"), "store")
-	r.python = r.program(r.startPython)
+	r.python = r.program(func() (*reference, error) { return r.startPython("store.py", "Python with NumPy") })
+	r.small = r.program(func() (*reference, error) {
+		return r.startPython("small.py", "Redis (Debian's redis-server and python3-redis)")
+	})
 	r.native, r.forwarded = r.plain(nil, "clbench"), r.under("clbench", "run")
 	r.rows = [2]*program{r.plain(nil, "clrows"), r.under("clrows", "run")}
 	// The summary is nobody's to read: as JSON it goes where the figures went, unread.
@@ -136,11 +140,11 @@ func (r *rig) startDaemon(ctx context.Context) error {
 	}
 }
 
-func (r *rig) startPython() (*reference, error) {
+func (r *rig) startPython(program, needs string) (*reference, error) {
 	path := r.env("PYTHONPATH=" + filepath.Join("client", "python"))
-	f, err := r.begin(path, pythonOf(), filepath.Join("tools", "bench", "python", "store.py"))
+	f, err := r.begin(path, pythonOf(), filepath.Join("tools", "bench", "python", program))
 	if err != nil {
-		return nil, &missingError{fmt.Sprintf("no Python with NumPy: %v", err)}
+		return nil, &missingError{fmt.Sprintf("no %s: %v", needs, err)}
 	}
 	return f, nil
 }

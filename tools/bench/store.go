@@ -102,7 +102,29 @@ func storeBenchmarks(r *rig) []benchmark {
 			v, err := r.python.ask("get")
 			return v, 60000, err
 		}})
+	all = append(all, smallBenchmarks(r)...)
 	return append(append(all, streamBenchmarks(r)...), scaleBenchmarks(r)...)
+}
+
+// smallBenchmarks compares Python's small objects with Redis, and a large one with multiprocessing's shared memory.
+func smallBenchmarks(r *rig) (all []benchmark) {
+	row := func(name, asked, against, rival string, atMost float64) {
+		all = append(all, benchmark{name: "store/" + name + "/client=python", unit: "ns", against: against,
+			atMost: atMost, best: true, measure: func() (float64, float64, error) {
+				ref, err := r.small.reference(rival)
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := r.small.ask(asked)
+				return v, ref, err
+			}})
+	}
+	for _, size := range []string{"100", "4096"} {
+		row("put/size="+size, "put "+size, "SET of Redis, redis-py", "redis-put "+size, 1.5)
+		row("get/size="+size, "get "+size, "GET of Redis, redis-py", "redis-get "+size, 1)
+	}
+	row("get/size=64MiB", "map", "attach of multiprocessing.shared_memory", "shm", 2)
+	return all
 }
 
 // perCall returns the median time of n calls of f, as the C reference does,

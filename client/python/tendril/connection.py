@@ -30,11 +30,12 @@ _HELLO_SECONDS = 10.0
 _MAX_REPLY = 256 << 20  # bytes of one reply in all its frames
 _MAX_FDS = 8            # descriptors that may wait for their frames
 _KEEP_BYTES = 4 << 30   # idle segments of other writers that stay mapped for the next get; the longest idle goes first
+_KEEP_LITTLE_SECONDS = 0.1  # how often a client with a background thread looks at that
 _KEEP_SECONDS = 5.0     # the longest time that one stays mapped
 _ALONE_KEEP_BYTES = 64 << 20  # the largest that stays mapped without a background thread
-# A release of at most so many bytes that follows the last one so soon goes with the next request, or after that time:
-# a message of its own costs as much as half a get.
-_LATE_BYTES, _LATE_SECONDS, _LATE_MOST = 64 << 10, 0.005, 64
+# A release that follows the last one so soon goes with the next request, or after that time: a message of its own costs
+# as much as half a get. What was released stays mapped for longer anyway.
+_LATE_SECONDS, _LATE_MOST = 0.005, 64
 _SWEEP_SECONDS = 1.0    # how often a client with idle segments asks which the daemon no longer needs
 
 # Plain integers, because the | of the socket module's enumerations is slow.
@@ -188,7 +189,7 @@ class Connection:
         self._unreleased: List[Hold] = []  # whose releases the daemon did not get; guarded by _turn
         self._lost = lost
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
-        self._swept = self._last_end = time.monotonic()
+        self._swept = self._last_end = self._kept_little = time.monotonic()
         self._late = False  # the background thread knows that releases wait
         self._dead: Optional[TendrilError] = None
         self._sock, self.path = _find(path)
@@ -591,7 +592,7 @@ class Connection:
             self._ended.append((0, hold))
             raise
         segment.leases += 1
-        return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold, size))
+        return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold))
 
     def freeze(self, number: int) -> None:
         """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
@@ -711,12 +712,12 @@ class Connection:
         before._flush_ended()
         self._flush_ended()
 
-    def _lease_end(self, segment: int, hold: Hold, size: int = 0) -> Callable[[], None]:
+    def _lease_end(self, segment: int, hold: Hold) -> Callable[[], None]:
         self._holds.add(hold)
 
         def end() -> None:
             self._ended.append((segment, hold))
-            if size > _LATE_BYTES or not self._may_be_late():
+            if not self._may_be_late():
                 self._flush_ended()
         return end
 
@@ -768,7 +769,9 @@ class Connection:
                     if hold.ends_with == wire.RELEASE:
                         self._leaving.append(hold)
                     self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _end_payload(hold))
-            self._keep_little()
+            if self._tidier is None or self._last_end - self._kept_little > _KEEP_LITTLE_SECONDS:
+                self._kept_little = self._last_end
+                self._keep_little()
         finally:
             self._turn.release()
         return True
