@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
@@ -46,12 +47,17 @@ def _plain(dtype: "np.dtype[Any]") -> bool:
     return not dtype.hasobject and dtype.subdtype is None and dtype.itemsize != 0
 
 
+@functools.lru_cache(maxsize=256)
+def _simple(text: str) -> "np.dtype[Any]":
+    return np.dtype(text)
+
+
 def _dtype(meta: Dict[str, Any]) -> "np.dtype[Any]":
     """The dtype that metadata describes. Raises ValueError or TypeError."""
     if "fields" in meta:
         dtype: "np.dtype[Any]" = _format.descr_to_dtype(_fields(meta["fields"]))
     else:
-        dtype = np.dtype(str(meta["dtype"]))
+        dtype = _simple(str(meta["dtype"]))
     if not _plain(dtype):
         raise ValueError("dtype %s has objects or no bytes" % dtype)
     return dtype

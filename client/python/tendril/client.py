@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Key = Union[str, bytes, Object, Draft]
 
 _T = TypeVar("_T")
+_AT_ONCE = bytes(4)  # no time to wait
 _U32, _U64, _PUT_HEAD = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<BB")
 
 _CLASSES = {"ephemeral": 0, "ttl": 1, "named": 2, "persisted": 3}
@@ -592,6 +593,16 @@ class Client:
         Raises Timeout; with timeout 0 NotFound or NotSealed. Storage, Full or Quota if the object is on disk and cannot
         be restored.
         """
+        live = self._live
+        if timeout == 0 and live is not None and live.alive and live.pid == os.getpid():
+            raw = _key(key)
+            if raw not in self._on_gpus and not _may_be_both(key):
+                live.sweep()
+                try:
+                    at_once: Object = live.call(wire.GET, raw + _AT_ONCE, _Got(live))
+                    return _named(at_once, key) if type(key) is str else at_once
+                except (Full, Quota, Unsupported, Disconnected):
+                    pass  # below it is tried in all ways
         while True:
             wait = wire.MAX_WAIT_MS if timeout is None else int(max(0.0, min(timeout * 1000, float(wire.MAX_WAIT_MS))))
             try:

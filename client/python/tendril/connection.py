@@ -43,6 +43,8 @@ _NOSIGNAL, _DONTWAIT, _CLOEXEC = int(socket.MSG_NOSIGNAL), int(socket.MSG_DONTWA
 _CTRUNC = int(socket.MSG_CTRUNC)
 _CONTROL = socket.CMSG_SPACE(4 * 16)
 
+_RELEASE_HEAD = wire.HEADER.pack(16, wire.RELEASE, 0, 0)
+
 _T = TypeVar("_T")
 Decode = Callable[[wire.Fields], Any]
 
@@ -402,7 +404,8 @@ class Connection:
     def _send(self, raw: bytes) -> bool:
         """Sends raw, after the releases that wait. False: the daemon does not get all of it."""
         with self._sending:
-            self._take_ended()
+            if self._ended:
+                self._take_ended()
             self._out += raw
             return self._push(0)
 
@@ -765,9 +768,10 @@ class Connection:
             return False
         try:
             for hold in self._settle():
-                if hold.ends_with is not None:
-                    if hold.ends_with == wire.RELEASE:
-                        self._leaving.append(hold)
+                if hold.ends_with == wire.RELEASE:
+                    self._leaving.append(hold)
+                    self._out += _RELEASE_HEAD + hold.object_id
+                elif hold.ends_with is not None:
                     self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _end_payload(hold))
             if self._tidier is None or self._last_end - self._kept_little > _KEEP_LITTLE_SECONDS:
                 self._kept_little = self._last_end
@@ -834,7 +838,7 @@ class Connection:
 
     def _unasked(self, kind: int) -> int:
         """Called under _turn: the number of a request for whose reply nobody waits. 0: the message has no reply."""
-        if kind in (wire.RELEASE, wire.STREAM_UNPOP):
+        if kind == wire.STREAM_UNPOP:
             return 0
         p = Pending(kind, wire.nothing)
         p.done = True
