@@ -168,6 +168,20 @@ func (c *Conn) createDevice(spec Spec, device object.Device, atOnce bool) (h Dev
 	return e.deviceHandle(fd), nil
 }
 
+// SealDevice is SealWith of an object in the memory of a GPU. ErrUnsupported: it is in host memory.
+func (c *Conn) SealDevice(id object.ID, meta []byte) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	e, err := c.ownOpen(id)
+	switch {
+	case err != nil:
+		return err
+	case e.gpu == nil:
+		return fmt.Errorf("%w: object %s is in host memory: its metadata come with its creation", object.ErrUnsupported, id)
+	}
+	return c.sealWith(id, meta)
+}
+
 func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
 	switch {
 	case s.opts.Devices == nil:

@@ -273,21 +273,48 @@ static int become_object(tendril *t, tendril_device_buffer *b, tendril_device_ob
 	return TENDRIL_OK;
 }
 
+/* What seals a buffer: as it was created, or with other metadata. The memory is raw. */
+static struct writer seal_frame(uint8_t *raw, size_t cap, const tendril_device_buffer *b, const void *meta, size_t size)
+{
+	struct writer w = begin_frame(raw, cap, meta ? M_SEAL_DEVICE : M_SEAL);
+	put_bytes(&w, &b->id, sizeof b->id);
+	if (meta)
+		put_bytes32(&w, meta, size);
+	else
+		put_u8(&w, 0);
+	return w;
+}
+
 int tendril_seal_device(tendril_device_buffer *b, tendril_device_object *out)
 {
-	uint8_t raw[HEADER_BYTES + 17];
+	return tendril_seal_device_with(b, NULL, 0, out);
+}
+
+int tendril_seal_device_with(tendril_device_buffer *b, const void *meta, size_t meta_size, tendril_device_object *out)
+{
 	tendril *t = owner(b->internal);
 	if (out)
 		no_object(out);
 	if (!t)
 		return tdl_fail(TENDRIL_SEALED, "the buffer is sealed or aborted already");
 	int status = check_mine(t);
+	if (status == TENDRIL_OK && meta_size > TENDRIL_MAX_META)
+		status = tdl_fail(TENDRIL_INVALID, "%zu bytes of metadata, at most %d", meta_size, TENDRIL_MAX_META);
 	if (status != TENDRIL_OK)
 		return status;
-	struct writer w = begin_frame(raw, sizeof raw, M_SEAL);
-	put_bytes(&w, &b->id, sizeof b->id);
-	put_u8(&w, 0);
+	size_t cap = HEADER_BYTES + 17 + 4 + meta_size;
+	uint8_t *raw = malloc(cap);
+	if (!raw)
+		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for a request");
+	struct writer w = seal_frame(raw, cap, b, meta_size ? meta : NULL, meta_size);
 	status = simple(t, gen_of(b), &w);
+	free(raw);
+	if (status == TENDRIL_OK && meta_size) {
+		free(b->internal[OF_META]);
+		b->internal[OF_META] = NULL;
+		b->internal[OF_META_SIZE] = NULL;
+		(void)keep_meta(b, &(tendril_options){.meta = meta, .meta_size = meta_size}); /* the store has it */
+	}
 	if (status != TENDRIL_OK)
 		return status;
 	if (out)

@@ -467,6 +467,10 @@ TENDRIL_API int tendril_create_device(tendril *, const tendril_device *, uint64_
  * taken name, the buffer stays; seal it again or abort it. */
 TENDRIL_API int tendril_seal_device(tendril_device_buffer *, tendril_device_object *out);
 
+/* tendril_seal_device with metadata that was not known at the creation, in place of what was given there. */
+TENDRIL_API int tendril_seal_device_with(tendril_device_buffer *, const void *meta, size_t meta_size,
+                                         tendril_device_object *out);
+
 /* Aborts an unsealed object. Does nothing after tendril_seal_device, and for a zeroed buffer. */
 TENDRIL_API void tendril_abort_device(tendril_device_buffer *);
 

@@ -90,6 +90,11 @@ func (c *connection) bringDevice(id object.ID, name string,
 	}
 }
 
+// sealDevice seals an object in the memory of a GPU whose metadata is known now.
+func (c *connection) sealDevice(m wire.SealDeviceRequest) error {
+	return c.store.SealDevice(m.ID, m.Meta)
+}
+
 func (c *connection) copyObject(f *ipc.Frame, m wire.CopyRequest) error {
 	header := ipc.Frame{Header: f.Header}
 	return c.later(store.WaitBytes, func() {

@@ -187,6 +187,8 @@ var rows = map[wire.Type]row{
 	wire.GetDevice: {local: true, maxPayload: idBytes + stringMax, handle: on((*connection).getDevice)},
 	wire.CopyObject: {local: true, mutates: true, maxPayload: 2*(idBytes+8) + stringMax + 8,
 		handle: on((*connection).copyObject)},
+	wire.SealDevice: {local: true, mutates: true, maxPayload: idBytes + metaMax,
+		answer: done((*connection).sealDevice)},
 	wire.GPUs:  {local: true, maxPayload: 0, handle: on((*connection).gpus)},
 	wire.Scrub: {slow: true, maxPayload: 2 + wire.MaxScrubPlace, answer: answers((*connection).scrub)},
 	wire.Place: {slow: true, maxPayload: idBytes + stringMax + 2 + wire.MaxPolicy,

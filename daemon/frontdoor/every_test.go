@@ -142,6 +142,9 @@ func TestMemoryOfAGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	hostID := host.ID
+	if _, err := p.ask(wire.SealDevice, &wire.SealDeviceRequest{ID: hostID}); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("sealed as if it were a GPU's: %v", err)
+	}
 	copied := func(m wire.CopyRequest) error {
 		_, err := p.ask(wire.CopyObject, &m)
 		return err

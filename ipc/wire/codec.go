@@ -1551,6 +1551,23 @@ func (m *ScrubRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "ScrubRequest")
 }
 
+// Append appends the payload: 16 bytes id, bytes32 meta.
+func (m *SealDeviceRequest) Append(b []byte) []byte {
+	b = append(b, m.ID[:]...)
+	b = field.AppendBytes(b, m.Meta)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *SealDeviceRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(20, "id to meta"); p != nil {
+		copy(m.ID[:], p[0:])
+		m.Meta = r.Take(int(binary.LittleEndian.Uint32(p[16:])), "meta")
+	}
+	return r.End(object.ErrProtocol, "SealDeviceRequest")
+}
+
 // Append appends the payload: 16 bytes id, bool strict despite, u32 waitMS.
 func (m *SealFilledRequest) Append(b []byte) []byte {
 	b = append(b, m.SealRequest.ID[:]...)
@@ -2005,6 +2022,7 @@ var typeNames = map[Type]string{
 	GetDevice:        "GetDevice",
 	CopyObject:       "CopyObject",
 	GPUs:             "GPUs",
+	SealDevice:       "SealDevice",
 	Join:             "Join",
 	Propose:          "Propose",
 	ReadIndex:        "ReadIndex",

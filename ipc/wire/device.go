@@ -39,3 +39,12 @@ type CopyRequest struct {
 	FromOffset uint64
 	Bytes      uint64
 }
+
+// SealDeviceRequest seals an object in the memory of a GPU, with other metadata than it was created with: whoever
+// allocates memory before it knows what will be in it.
+//
+//wire:payload SealDevice
+type SealDeviceRequest struct {
+	ID   object.ID
+	Meta []byte
+}

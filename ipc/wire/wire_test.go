@@ -126,6 +126,7 @@ func messages() []message {
 		&DeviceReply{ID: id, Device: object.Device{1, 15: 2}, SizeBytes: 99, Bytes: 2 << 20, Class: object.Named,
 			Meta: []byte("meta")},
 		&CopyRequest{To: id, ToOffset: 1 << 33, FromName: "n", FromOffset: 7, Bytes: 1 << 34},
+		&SealDeviceRequest{ID: id, Meta: []byte("meta")},
 		&PageReply{Next: "n", Items: []byte("[]")},
 	}
 }

@@ -82,7 +82,7 @@ def daemon(binary, work):
     with open(work + "/v/nvidia.icd", "w") as f:
         f.write("libnvidia-opencl.so.1\n")
     env = dict(os.environ, TENDRIL_SOCKET=work + "/s", TENDRIL_STATE_DIR=work + "/state", TENDRIL_VENDORS=work + "/v",
-               TENDRIL_LISTEN="none", TENDRIL_CAPACITY="8GiB")
+               TENDRIL_LISTEN="none", TENDRIL_CAPACITY=os.environ.get("TENDRIL_CAPACITY", "8GiB"))
     started = subprocess.Popen([binary, "daemon"], env=env, stdin=subprocess.DEVNULL, stdout=open(work + "/log", "wb"),
                                stderr=subprocess.STDOUT)
     os.environ["TENDRIL_SOCKET"] = work + "/s"

@@ -131,11 +131,18 @@ static void refusals(void)
 	IS(TENDRIL_UNSUPPORTED, tendril_get_device(t, tendril_named("h"), 0, &o));
 	OK(tendril_create_device(t, &d, 10, &(tendril_options){.name = "h"}, &b));
 	IS(TENDRIL_EXISTS, tendril_seal_device(&b, &o));
+	IS(TENDRIL_EXISTS, tendril_seal_device_with(&b, "m", 1, &o));
+	IS(TENDRIL_INVALID, tendril_seal_device_with(&b, "m", TENDRIL_MAX_META + 1, &o));
 	CHECK(b.fd >= 0);
 	OK(tendril_delete(t, tendril_named("h")));
-	OK(tendril_seal_device(&b, &o)); /* the buffer stayed */
+	OK(tendril_seal_device_with(&b, "{\"a\":1}", 7, &o)); /* the buffer stayed */
+	CHECK(o.meta_size == 7 && memcmp(o.meta, "{\"a\":1}", 7) == 0);
+	IS(TENDRIL_SEALED, tendril_seal_device_with(&b, "m", 1, NULL));
 	IS(TENDRIL_UNSUPPORTED, tendril_get(t, tendril_named("h"), 0, &host));
 	CHECK(strstr(tendril_message(), "memory of GPU"));
+	tendril_release_device(&o);
+	OK(tendril_get_device(t, tendril_named("h"), 0, &o));
+	CHECK(o.meta_size == 7 && memcmp(o.meta, "{\"a\":1}", 7) == 0);
 	tendril_release_device(&o);
 	OK(tendril_delete(t, tendril_named("h")));
 	IS(TENDRIL_NOT_FOUND, tendril_get_device(t, tendril_named("h"), 0, &o));

@@ -391,7 +391,7 @@ class Client:
         What Object.load needs becomes metadata: an array's dtype, shape and strides. What is pandas' is pickled. Raises
         Unstorable if something of data would be lost: masks, units, values that are no bytes. dump() keeps those.
         An array in the memory of a GPU (with __cuda_array_interface__, or DLPack) is copied on that GPU, after the work
-        of its stream, into an object there. It must lie densely.
+        of its stream, into an object there. It must lie densely. What tendril.allocators gave is not copied.
         replace: take the name from the object that has it, at once for all. Else Exists is raised if it is taken.
         device: where the object lies, if not where the data are: "host", "cuda:N" in the order of gpus(), or a GPU's
         UUID. Then the daemon's keeper copies once more. Other arguments and errors as create's.
@@ -459,13 +459,16 @@ class Client:
     def _put_cuda(self, data: Any, name: str, lifetime: Optional[str], ttl: Optional[float],
                   labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]], device: Optional[str]) -> Object:
         """put of an array in the memory of a GPU."""
-        from . import cuda
+        from . import allocators, cuda
         source = cuda.source_of(data)
         uuid = cuda.driver().uuid(source.ordinal)
         described = dict(source.how.meta(), **(meta or {}))
         if device is not None and (device == "host" or self.find_gpu(device) != uuid):
             with self._put_cuda(data, "", None, None, None, meta, None) as there:
                 return self.copy(there, device, name, lifetime=lifetime, ttl=ttl, labels=labels)
+        key = None if lifetime == "persisted" else allocators.take(source, _raw_meta(described))
+        if key is not None:
+            return self._put_in_place(key, name, ttl, labels)
         draft = self._create_device(source.size, uuid, name, lifetime, ttl, labels, described)
         try:
             draft._allocation().fill(source)
@@ -473,6 +476,20 @@ class Client:
         except BaseException:
             draft.abort()
             raise
+
+    def _put_in_place(self, key: bytes, name: str, ttl: Optional[float],
+                      labels: Optional[Mapping[str, str]]) -> Object:
+        """What remains of a put whose bytes lie in the store, sealed (allocators.py)."""
+        made = self.get(ObjectID(key))
+        try:
+            if ttl is not None or labels:
+                self.update(made, ttl=ttl, labels=labels)
+            if name:
+                self.bind(made, name)
+        except BaseException:
+            made.release()
+            raise
+        return _named(made, name)
 
     def dump(self, value: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
              labels: Optional[Mapping[str, str]] = None, strict: bool = False, replace: bool = False) -> Object:

@@ -37,6 +37,7 @@ assert tendril.__file__.startswith(sys.argv[1]), tendril.__file__
 assert metadata.version("tendril") == tendril.__version__, metadata.version("tendril")
 CHECK
 export PYTHON_PAGE="$here/../../docs/PYTHON.md"
+export TENDRIL_CUDA_LIBRARY=$(dirname "$TENDRIL_BIN")/lib/libtendril_cuda.so.0
 # The tests compile it: the CUDA driver for tests.
 export FAKE_CUDA_SOURCE="$here/../../forwarding/cuda/fakecuda/testdata/fakecuda.c"
 "$work/venv/bin/python" -m unittest discover -s tests -t .

@@ -420,6 +420,46 @@ int cuMemRelease(uint64_t memory)
 	END(SUCCESS);
 }
 
+static int range(uint64_t at);
+
+/* Memory that cannot be exported: of this process alone. */
+int cuMemAlloc_v2(uint64_t *at, size_t bytes)
+{
+	char *p;
+	CALL;
+	if (current < 0 || bytes == 0)
+		END(INVALID_VALUE);
+	if ((p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
+		END(OUT_OF_MEMORY);
+	for (int i = 0; i < HANDLES; i++)
+		if (!ranges[i].at) {
+			memset(&ranges[i], 0, sizeof ranges[i]);
+			ranges[i].at = p;
+			ranges[i].bytes = bytes;
+			ranges[i].accessible = 1;
+			ranges[i].device = current;
+			ranges[i].reach = 1u << current;
+			left++;
+			*at = (uint64_t)(uintptr_t)p;
+			END(SUCCESS);
+		}
+	munmap(p, bytes);
+	END(OUT_OF_MEMORY);
+}
+
+int cuMemFree_v2(uint64_t at)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (i < 0 || ranges[i].mapped || !ranges[i].accessible || (uint64_t)(uintptr_t)ranges[i].at != at)
+		END(INVALID_VALUE);
+	munmap(ranges[i].at, ranges[i].bytes);
+	ranges[i].at = NULL;
+	left--;
+	END(SUCCESS);
+}
+
 static int range(uint64_t at)
 {
 	for (int i = 0; i < HANDLES; i++)
