@@ -618,6 +618,8 @@ class Client:
                 try:
                     at_once: Object = live.call(wire.GET, raw + _AT_ONCE, _Got(live))
                     return _named(at_once, key) if type(key) is str else at_once
+                except Limit:
+                    raise
                 except (Full, Quota, Unsupported, Disconnected):
                     pass  # below it is tried in all ways
         while True:
