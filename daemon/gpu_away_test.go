@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/daemon/frontdoor"
+	"tendril/forwarding/cuda/fakecuda"
+	"tendril/store/object"
+)
+
+// A GPU has room for two objects. Programs make and use fourteen, which make way for each other and come back by
+// whatever asks for them, also while the keeper is killed, and from disk.
+func TestAFullGPUsObjectsMakeWay(t *testing.T) {
+	const many = 14
+	t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(4<<20))
+	c := aConfig(t)
+	c.CUDADriver, c.CapacityBytes, c.QuotaBytes, c.PinBytes = fakecuda.Build(t), 16<<20, 16<<20, 8<<20
+	d, stop := serve(t, c)
+	defer stop()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	gpu, err := conn.FindGPU("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(i int) string { return strings.Repeat(fmt.Sprintf("%09d", i), 150_000) }
+	for i := range many {
+		putOnGPU(t, conn, gpu, text(i), client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named}).Release()
+	}
+	states := func() (here, away int) {
+		list, err := conn.List("", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list {
+			if o.Kind == object.CUDA && o.State == object.Spilled {
+				away++
+			} else if o.Kind == object.CUDA {
+				here++
+			}
+		}
+		return here, away
+	}
+	if here, away := states(); here != 2 || away != many-2 {
+		t.Errorf("%d are there, %d made way", here, away)
+	}
+	raw, err := d.Status(frontdoor.Peer{Admin: true})
+	if err != nil || !strings.Contains(string(raw), `"away_objects":12`) ||
+		strings.Contains(string(raw), `"spilled_objects":0`) {
+		t.Errorf("some are on disk: %s, %v", raw, err)
+	}
+	for i := range many {
+		if i == 2 {
+			if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := conn.GetDevice(context.Background(), object.ID{}, fmt.Sprint(i), 0)
+		if err != nil {
+			t.Fatalf("object %d: %v", i, err)
+		}
+		if contents(t, &got.Memory, len(text(i))) != text(i) {
+			t.Errorf("object %d has other bytes", i)
+		}
+		got.Release()
+	}
+	back, err := conn.Create(18, client.CreateOptions{Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range many { // a copy brings it back, too
+		if err := conn.CopyObject(back.ID(), 0, object.ID{}, fmt.Sprint(i), 0, 18); err != nil ||
+			string(back.Bytes()) != text(i)[:18] {
+			t.Errorf("a copy of object %d: %q, %v", i, back.Bytes(), err)
+		}
+	}
+	back.Abort()
+	held, err := conn.GetDevice(context.Background(), object.ID{}, "0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := conn.GetDevice(context.Background(), object.ID{}, "1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.keeper.Status().Starts == 1 { // to the next keeper the fake GPU is empty
+		t.Error("the keeper was not killed")
+	}
+	if _, err := conn.GetDevice(context.Background(), object.ID{}, "none", 0); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("one that is not there: %v", err)
+	}
+	held.Release()
+	other.Release()
+}
