@@ -158,6 +158,14 @@ func (c *Conn) RecoverCluster(do bool) (json.RawMessage, error) {
 	return raw, err
 }
 
+// BackupCluster gives the cluster's metadata and its authority's key, as JSON: a secret that lets anybody in. Errors:
+// object.ErrTimeout where the cluster does not answer; object.ErrPermission.
+func (c *Conn) BackupCluster() (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.BackupCluster, nil, &raw)
+	return raw, err
+}
+
 // ClusterStatus describes the daemon's cluster, as its node knows it, as JSON.
 func (c *Conn) ClusterStatus() (json.RawMessage, error) {
 	var raw json.RawMessage

@@ -31,7 +31,7 @@ const (
 )
 
 // movedParts are what takes its place, in this order.
-var movedParts = []string{pki.AuthorityFile, pki.NodeFile, membersFile, republishFile}
+var movedParts = []string{pki.AuthorityFile, pki.NodeFile, membersFile, republishFile, recoveringFile}
 
 // beginMove makes an empty folder to fill, with an empty log's folder in it.
 func beginMove(stateDir string) (dir string, err error) {

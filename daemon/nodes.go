@@ -279,16 +279,17 @@ const followPause = 20 * time.Millisecond
 func (d *Daemon) follow(m *membership) {
 	var state *fsm.State
 	var nodes, revocations uint64
+	noted := false
 	for {
 		changed := m.raft.Changed()
 		var moved, revoked bool
 		m.raft.View(func(s *fsm.State) {
-			moved = s != state || s.NodeChanges() != nodes
+			moved = !noted || s != state || s.NodeChanges() != nodes
 			revoked = s != state || s.Revocations() != revocations
 			state, nodes, revocations = s, s.NodeChanges(), s.Revocations()
 		})
 		if moved {
-			d.noteNodes(m)
+			noted = d.noteNodes(m)
 		}
 		if revoked && d.meta.now.Load() == m {
 			d.endRevoked()
@@ -302,8 +303,8 @@ func (d *Daemon) follow(m *membership) {
 	}
 }
 
-// noteNodes writes the address book anew, and notes that the node has heard from its cluster.
-func (d *Daemon) noteNodes(m *membership) {
+// noteNodes writes the address book anew, and notes that the node has heard from its cluster. False: not yet.
+func (d *Daemon) noteNodes(m *membership) (noted bool) {
 	var list []bookEntry
 	self := false
 	m.raft.View(func(s *fsm.State) {
@@ -313,15 +314,22 @@ func (d *Daemon) noteNodes(m *membership) {
 		}
 	})
 	if !self || len(list) < 2 && !m.knowsAll() { // it knows less than the book yet
-		return
+		return false
 	}
 	if err := m.book.keep(list); err != nil {
 		d.log.WithError(err).Warn("cannot note where the other nodes are")
-		return
+		return false
+	}
+	// Before its own membership is in the log, that looks like another node's.
+	own := func(x raftnode.Member) bool { return x.ID == m.node.String() }
+	if !slices.ContainsFunc(m.raft.Status().Members, own) {
+		return false
 	}
 	if err := d.endJoining(); err != nil {
 		d.log.WithError(err).Warn("cannot note that the node has heard from its cluster")
+		return false
 	}
+	return true
 }
 
 // knowsAll reports whether this node leads, and has told the cluster of this run: what it knows is all that there is.

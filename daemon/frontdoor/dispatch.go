@@ -206,6 +206,7 @@ var rows = map[wire.Type]row{
 	wire.RemoveNode:     {admin: true, local: true, maxPayload: 2 + 256 + 1, handle: on((*connection).removeNode)},
 	wire.LogEnd:         {node: true, maxPayload: 0, handle: on((*connection).logEnd)},
 	wire.RecoverCluster: {admin: true, local: true, maxPayload: 1, handle: on((*connection).recoverCluster)},
+	wire.BackupCluster:  {admin: true, local: true, maxPayload: 0, handle: on((*connection).backupCluster)},
 	wire.ClusterStatus:  {maxPayload: 0, handle: on((*connection).clusterStatus)},
 }
 

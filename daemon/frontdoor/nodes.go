@@ -38,6 +38,8 @@ type Nodes interface {
 	// RecoverCluster makes this node a cluster of one of what it knows, or says what would be lost. It gives what
 	// became of it, as JSON.
 	RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error)
+	// BackupCluster gives the metadata and the authority with its key, as JSON.
+	BackupCluster() ([]byte, error)
 	// ClusterStatus describes the cluster as JSON.
 	ClusterStatus() ([]byte, error)
 }
@@ -109,6 +111,10 @@ func (c *connection) logEnd(f *ipc.Frame, _ none) error {
 
 func (c *connection) recoverCluster(f *ipc.Frame, m wire.RecoverClusterRequest) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.RecoverCluster(m)) })
+}
+
+func (c *connection) backupCluster(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.BackupCluster()) })
 }
 
 func (c *connection) clusterStatus(f *ipc.Frame, _ none) error {

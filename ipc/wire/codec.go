@@ -2033,6 +2033,7 @@ var typeNames = map[Type]string{
 	RemoveNode:       "RemoveNode",
 	LogEnd:           "LogEnd",
 	RecoverCluster:   "RecoverCluster",
+	BackupCluster:    "BackupCluster",
 	Place:            "Place",
 	Replicate:        "Replicate",
 }

@@ -111,6 +111,7 @@ const (
 	RemoveNode       Type = 177 // str16 node, bool anyway
 	LogEnd           Type = 178 // nothing → u64 term index
 	RecoverCluster   Type = 179 // bool do
+	BackupCluster    Type = 180
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 )

@@ -41,6 +41,7 @@ var modules = map[string][]string{
 	"github.com/mattn/go-runewidth":    {"tools"},
 	"golang.org/x/term":                {"tools"},
 	"github.com/santhosh-tekuri/":      {"daemon"}, // tests
+	"filippo.io/age":                   {"tools/tendril"},
 	"github.com/prometheus/":           {"daemon"}, // tests
 }
 

@@ -16,7 +16,8 @@ const clusterExample = `  tendril token create --role node --once        # on a 
   tendril cluster join gpubox:7433               # on the node that joins; asks for the token
   tendril cluster status
   tendril cluster leave                          # this node is a cluster of one again
-  tendril cluster remove oldbox                  # oldbox is dead for good`
+  tendril cluster remove oldbox                  # oldbox is dead for good
+  tendril cluster backup cluster.age             # the metadata and the authority's key, encrypted`
 
 func (c *cli) clusterVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -29,7 +30,7 @@ func (c *cli) clusterVerb() *cobra.Command {
 		GroupID: "node",
 	}
 	cmd.AddCommand(c.clusterJoinVerb(), c.clusterLeaveVerb(), c.clusterRemoveVerb(), c.clusterRecoverVerb(),
-		c.clusterStatusVerb())
+		c.clusterBackupVerb(), c.clusterRestoreVerb(), c.clusterStatusVerb())
 	return cmd
 }
 

@@ -62,15 +62,20 @@ func (c *cli) loginVerb() *cobra.Command {
 
 // askToken reads a token from standard input; on a terminal it is not shown.
 func (c *cli) askToken() (string, error) {
+	return c.askSecret("Token", "no token: create one on the other machine with tendril token create")
+}
+
+// askSecret reads a line that is not shown; none is what is said where there is none.
+func (c *cli) askSecret(what, none string) (string, error) {
 	if isTerminal(c.term.in) {
-		fmt.Fprint(c.term.err, "Token (not shown): ")
+		fmt.Fprintf(c.term.err, "%s (not shown): ", what)
 		defer fmt.Fprintln(c.term.err)
 		defer hideInput(c.term.in)()
 	}
 	line, err := bufio.NewReader(io.LimitReader(c.term.in, maxTokenInput)).ReadString('\n')
 	if line = strings.TrimSpace(line); line == "" {
 		if err == nil || err == io.EOF {
-			return "", usagef("no token: create one on the other machine with tendril token create")
+			return "", usagef("%s", none)
 		}
 		return "", err
 	}
