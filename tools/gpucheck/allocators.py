@@ -18,7 +18,7 @@ import tensors
 from tensors import Other, check, median, same
 
 import tendril
-from tendril import allocators
+from tendril import allocators, cuda
 
 GIB = 1 << 30
 
@@ -125,6 +125,27 @@ def cupy_too(store):
     c.close()
 
 
+def handles(store, other):
+    """Memory that CuPy of another process has from cudaMalloc, by cudaIpcMemHandle_t."""
+    def copied_once():
+        other.do("p = cupy.cuda.runtime.malloc(1 << 30)")
+        other.do("memory = cupy.cuda.UnownedMemory(p, 1 << 30, None)")
+        other.do("mine = cupy.ndarray(1 << 27, 'f8', cupy.cuda.MemoryPointer(memory, 0))")
+        other.do("mine[:] = cupy.arange(1 << 27); cupy.cuda.Device().synchronize()")
+        handle = bytes.fromhex(other.do("cupy.cuda.runtime.ipcGetMemHandle(p).hex()"))
+        began = time.perf_counter()
+        with cuda.IPCArray(handle, 1 << 27, "<f8") as theirs:
+            store.put(theirs, "theirs").release()
+        took = (time.perf_counter() - began) * 1e3
+        tensors.figures["put of 1 GiB by cudaIpcMemHandle_t"] = took
+        same(other.do("float(cupy.asarray(store.get('theirs').cuda())[12345])"), "12345.0")
+        other.do("del mine; cupy.cuda.runtime.free(p)")
+        same(other.do("float(cupy.asarray(store.get('theirs').cuda())[-1])"), str(float((1 << 27) - 1)))
+        store.delete("theirs")
+        return "1 GiB in %.1f ms" % took
+    check("a cudaIpcMemHandle_t is put by one copy", copied_once)
+
+
 def full(store, torch, other):
     """A process takes all of the GPU's memory but some; more objects come than fit beside it."""
     left, n = 5 * GIB, 8
@@ -192,6 +213,7 @@ def main():
             other = Other("import cupy; cupy.zeros(1)")
             pytorch(store, torch, other)
             cupy_too(store)
+            handles(store, other)
             full(store, torch, other)
             other.close()
             store.close()

@@ -27,6 +27,7 @@ _HANDLE_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 _LOCATION_DEVICE = 1
 _READ_WRITE = 3
 _POINTER_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+IPC_BYTES = 64  # of a cudaIpcMemHandle_t
 
 _INT, _U64, _SIZE = ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t
 
@@ -35,6 +36,12 @@ class _Access(ctypes.Structure):
     """CUmemAccessDesc."""
 
     _fields_ = [("kind", _INT), ("ordinal", _INT), ("flags", _INT)]
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = [("reserved", ctypes.c_ubyte * IPC_BYTES)]
 
 
 _FUNCTIONS: Dict[str, List[Any]] = {
@@ -58,6 +65,11 @@ _FUNCTIONS: Dict[str, List[Any]] = {
     "cuMemRelease": [_U64],
     "cuMemcpyDtoD_v2": [_U64, _U64, _SIZE],
 }
+# Functions that not every driver has (Tegra's), found when they are first called.
+_FUNCTIONS_LATER: Dict[str, List[Any]] = {
+    "cuIpcOpenMemHandle_v2": [ctypes.POINTER(_U64), _Handle, ctypes.c_uint],
+    "cuIpcCloseMemHandle": [_U64],
+}
 
 
 class Driver:
@@ -69,7 +81,7 @@ class Driver:
         self._contexts: Dict[int, int] = {}
         self._ordinals: Dict[bytes, int] = {}
         try:
-            library = ctypes.CDLL(path)
+            self._library = library = ctypes.CDLL(path)
             self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
         except (OSError, AttributeError) as e:
             raise Unsupported("this process cannot use the CUDA driver %s: %s" % (path, e)) from None
@@ -81,9 +93,20 @@ class Driver:
 
     def call(self, function: str, *args: Any) -> None:
         """Calls a function of the driver. Raises Full if the GPU is, NoDevice for other errors."""
+        if function in _FUNCTIONS_LATER and function not in self._functions:
+            self._find(function)
         code = self._functions[function](*args)
         if code:
             raise (Full if code == _OUT_OF_MEMORY else NoDevice)("%s: %s" % (function, self._name(code)))
+
+    def _find(self, name: str) -> None:
+        """Finds one of the functions that not every driver has. Raises Unsupported."""
+        try:
+            found = getattr(self._library, name)
+        except AttributeError as e:
+            raise Unsupported("this CUDA driver opens no memory of other processes: %s" % e) from None
+        found.argtypes, found.restype = _FUNCTIONS_LATER[name], _INT
+        self._functions[name] = found
 
     def _name(self, code: int) -> str:
         text = ctypes.c_char_p()
@@ -390,6 +413,69 @@ def _source(address: int, how: Layout, stream: Optional[int], whole_context: boo
                           "copy of it" % (how.shape, how.strides))
         step *= n
     return Source(address, how.nbytes, driver().place(address), how, stream, whole_context, keeps)
+
+
+# Memory of programs that know nothing of the store -----------------------------------
+
+
+class IPCArray:
+    """Another process's memory, by the handle that cudaIpcGetMemHandle gave there: Client.put copies it once.
+
+    The other process keeps the memory until this is closed, and has waited for its own work on it. The handle stands
+    for an allocation of cudaMalloc from its beginning on; offset is where in it the array begins, in bytes. A process
+    cannot open its own. A context manager; the end of the array closes it, too, after the GPU's work.
+    """
+
+    def __init__(self, handle: bytes, shape: "int | Tuple[int, ...]", dtype: str = "|u1", *, ordinal: int = 0,
+                 offset: int = 0) -> None:
+        """shape, dtype: of the array, which lies densely, in C order. ordinal: the GPU's in this process.
+
+        Raises Invalid for what is no handle, Unsupported without a driver, NoDevice if the driver does not open it.
+        """
+        if len(handle) != IPC_BYTES:
+            raise Invalid("a handle of %d bytes: cudaIpcMemHandle_t has %d" % (len(handle), IPC_BYTES))
+        if offset < 0:
+            raise Invalid("offset %d is below 0" % offset)
+        self._base = 0
+        self._ordinal = ordinal
+        self._driver = use = driver()
+        self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self._dtype, self._offset = dtype, offset
+        item_size(dtype)
+        at = _U64()
+        with use.context(ordinal):
+            use.call("cuIpcOpenMemHandle_v2", ctypes.byref(at), _Handle.from_buffer_copy(handle), 1)
+        self._base = at.value
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        if not self._base:
+            raise Invalid("the memory of another process was closed")
+        return {"shape": self._shape, "typestr": self._dtype, "data": (self._base + self._offset, False),
+                "strides": None, "stream": None, "version": 3}
+
+    def close(self) -> None:
+        """Ends this process's use of the memory, after the GPU's work. A second call does nothing."""
+        base, self._base = self._base, 0
+        if not base or self._driver.pid != os.getpid() or sys.is_finalizing():
+            return
+        with self._driver.context(self._ordinal):
+            try:
+                self._driver.call("cuCtxSynchronize")
+            finally:
+                self._driver.call("cuIpcCloseMemHandle", base)
+
+    def __enter__(self) -> "IPCArray":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except (TendrilError, AttributeError):
+            pass  # nobody can do anything about it; the process's end closes it
 
 
 # Which GPU -----------------------------------------------------------------------

@@ -129,6 +129,63 @@ class WithGPUs(WithDaemon):
         return sealed
 
 
+class OtherPrograms(WithGPUs):
+    """Memory of programs that know nothing of the store: cudaIpcMemHandle_t."""
+
+    PROGRAM = """
+import ctypes, os, sys
+driver = ctypes.CDLL(sys.argv[1])
+at, context, size = ctypes.c_uint64(), ctypes.c_void_p(), int(sys.argv[2])
+driver.cuIpcGetMemHandle.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+for code in (driver.cuInit(0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1),
+             driver.cuCtxSetCurrent(context), driver.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(size))):
+    assert code == 0, code
+ctypes.memmove(at.value, bytes(range(256)) * (size // 256), size)
+handle = ctypes.create_string_buffer(64)
+assert driver.cuIpcGetMemHandle(handle, at.value) == 0
+print(handle.raw.hex(), flush=True)
+sys.stdin.readline()
+"""
+
+    def exporter(self, size):
+        other = subprocess.Popen([sys.executable, "-c", self.PROGRAM, DRIVER, str(size)], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+        self.addCleanup(other.stdout.close)
+        self.addCleanup(other.wait)
+        self.addCleanup(other.stdin.close)
+        return bytes.fromhex(other.stdout.readline())
+
+    def test_a_handle_is_put(self):
+        handle = self.exporter(1 << 16)
+        before = left()
+        with cuda.IPCArray(handle, (100, 2), "<u2", ordinal=1, offset=256) as theirs:
+            with self.store.put(theirs, "theirs") as o:
+                self.assertEqual((o.device[-2:], o.meta["shape"], o.size), ("01", [100, 2], 400))
+        with self.assertRaises(tendril.Invalid):
+            self.store.put(theirs)
+        self.assertEqual(self.other.get("theirs").bytes(), (bytes(range(256)) * 2)[:400])
+        array = cuda.IPCArray(handle, 1000, ordinal=1)
+        del array
+        theirs.close()
+        self.assertEqual(left(), before)
+        self.store.delete("theirs")
+
+    def test_what_is_no_handle(self):
+        with self.assertRaises(tendril.Invalid):
+            cuda.IPCArray(b"short", 10)
+        with self.assertRaises(tendril.Invalid):
+            cuda.IPCArray(bytes(64), 10, offset=-1)
+        with self.assertRaises(tendril.NoDevice) as e:
+            cuda.IPCArray(bytes(64), 10)
+        self.assertIn("cuIpcOpenMemHandle", str(e.exception))
+        handle = self.exporter(4096)
+        with cuda.IPCArray(handle, 5000, ordinal=1) as theirs:  # more than there is: the driver says so
+            with self.assertRaises(tendril.NoDevice):
+                self.store.put(theirs)
+        again = self.store.create(100, device="cuda:1")  # nothing is left of that
+        again.abort()
+
+
 class Devices(WithGPUs):
     def test_which_there_are(self):
         found = self.store.gpus()

@@ -39,7 +39,7 @@ static size_t used[DEVICES];
 static int watch = -1;
 static struct { int number, device; size_t bytes; } taken[HANDLES]; /* bytes 0: none */
 static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
-static struct { char *at; size_t bytes; int mapped, device, accessible; unsigned reach; } ranges[HANDLES];
+static struct { char *at; size_t bytes; int mapped, device, accessible, plain; unsigned reach; } ranges[HANDLES];
 static struct { char *at; size_t bytes; int read_only; } pins[HANDLES];
 static size_t pinned;
 /* a stream's copies are done when it is waited for, not before */
@@ -422,15 +422,12 @@ int cuMemRelease(uint64_t memory)
 
 static int range(uint64_t at);
 
-/* Memory that cannot be exported: of this process alone. */
-int cuMemAlloc_v2(uint64_t *at, size_t bytes)
+/* plain maps memory that has no handle, and takes over its descriptor. */
+static int plain(int fd, size_t bytes, uint64_t *at)
 {
-	char *p;
-	CALL;
-	if (current < 0 || bytes == 0)
-		END(INVALID_VALUE);
-	if ((p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
-		END(OUT_OF_MEMORY);
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return 0;
 	for (int i = 0; i < HANDLES; i++)
 		if (!ranges[i].at) {
 			memset(&ranges[i], 0, sizeof ranges[i]);
@@ -439,12 +436,64 @@ int cuMemAlloc_v2(uint64_t *at, size_t bytes)
 			ranges[i].accessible = 1;
 			ranges[i].device = current;
 			ranges[i].reach = 1u << current;
+			ranges[i].plain = 1 + fd;
 			left++;
 			*at = (uint64_t)(uintptr_t)p;
-			END(SUCCESS);
+			return 1;
 		}
 	munmap(p, bytes);
-	END(OUT_OF_MEMORY);
+	return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *at, size_t bytes)
+{
+	int fd;
+	CALL;
+	if (current < 0 || bytes == 0)
+		END(INVALID_VALUE);
+	if ((fd = memfd_create("fakecuda plain", MFD_CLOEXEC)) < 0)
+		END(OUT_OF_MEMORY);
+	if (ftruncate(fd, bytes) || !plain(fd, bytes, at)) {
+		close(fd);
+		END(OUT_OF_MEMORY);
+	}
+	END(SUCCESS);
+}
+
+typedef struct {
+	int pid, fd;
+	uint64_t bytes;
+	char rest[48];
+} ipc_handle;
+
+int cuIpcGetMemHandle(ipc_handle *handle, uint64_t at)
+{
+	int i;
+	CALL;
+	i = range(at);
+	if (i < 0 || !ranges[i].plain)
+		END(INVALID_VALUE);
+	*handle = (ipc_handle){getpid(), ranges[i].plain - 1, ranges[i].bytes, "fake"};
+	END(SUCCESS);
+}
+
+int cuIpcOpenMemHandle_v2(uint64_t *at, ipc_handle handle, unsigned flags)
+{
+	char path[64];
+	int fd;
+	CALL;
+	if (flags != 1 || strcmp(handle.rest, "fake"))
+		END(INVALID_VALUE);
+	if (current < 0 || handle.pid == getpid())
+		END(INVALID_CONTEXT);
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+	if ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0)
+		END(INVALID_VALUE);
+	if (!plain(fd, handle.bytes, at)) {
+		close(fd);
+		END(OUT_OF_MEMORY);
+	}
+	END(SUCCESS);
 }
 
 int cuMemFree_v2(uint64_t at)
@@ -452,13 +501,16 @@ int cuMemFree_v2(uint64_t at)
 	int i;
 	CALL;
 	i = range(at);
-	if (i < 0 || ranges[i].mapped || !ranges[i].accessible || (uint64_t)(uintptr_t)ranges[i].at != at)
+	if (i < 0 || !ranges[i].plain || (uint64_t)(uintptr_t)ranges[i].at != at)
 		END(INVALID_VALUE);
 	munmap(ranges[i].at, ranges[i].bytes);
+	close(ranges[i].plain - 1);
 	ranges[i].at = NULL;
 	left--;
 	END(SUCCESS);
 }
+
+int cuIpcCloseMemHandle(uint64_t at) { return cuMemFree_v2(at); }
 
 static int range(uint64_t at)
 {
