@@ -89,7 +89,8 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 		return err
 	}
 	defer rig.close()
-	all := slices.Concat(storeBenchmarks(rig), indexBenchmarks(rig), attackBenchmarks(ctx, rig), openclBenchmarks(rig),
+	all := slices.Concat(storeBenchmarks(rig), indexBenchmarks(rig), httpBenchmarks(rig), attackBenchmarks(ctx, rig),
+		openclBenchmarks(rig),
 		rowBenchmarks(rig), remoteBenchmarks(ctx, rig), frameBenchmarks(ctx, rig), spanBenchmarks(ctx, rig))
 	chosen := slices.DeleteFunc(all, func(b benchmark) bool { return !pattern.MatchString(b.name) })
 	if slices.ContainsFunc(chosen, isOpenCL) {

@@ -118,7 +118,7 @@ func (r *rig) startDaemon(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	daemon := exec.Command(r.tendril(), "daemon")
+	daemon := exec.Command(r.tendril(), "daemon", "--http", "127.0.0.1:0")
 	daemon.Env, daemon.Stdout, daemon.Stderr = r.env(), log, log
 	if err := daemon.Start(); err != nil {
 		return fmt.Errorf("start the daemon (make build makes it): %w", err)
