@@ -22,6 +22,10 @@ import (
 // DefaultConnections is how many connections the front door has room for.
 const DefaultConnections = 4096
 
+// minTransferRate is the least bound of bytes a second from other nodes: 32 chunks may wait for each other, four
+// connections of each of eight objects, and the giver waits 30 s for each.
+const minTransferRate = 2 << 20
+
 // Limits of the configuration.
 const (
 	MinCapacityBytes = 16 << 20  // below this not even one ordinary segment fits
@@ -69,7 +73,7 @@ type Config struct {
 	HighBytes     uint64        // above it memory is given back ahead of need; 0 = 7/8 of the capacity
 	ScrubEvery    time.Duration // between two scrubs of all objects; 0 = none
 	ScrubRate     uint64        // bytes a second that those read; 0 = 64 MiB
-	TransferRate  uint64        // bytes a second that come from other nodes' objects; 0 = as many as can
+	TransferRate  uint64        // bytes a second that come from other nodes' objects; 0 = as can, else ≥ 2 MiB
 	// memory kept populated for new segments; 0 = the less of 256 MiB and a sixteenth of the capacity, -1 = none
 	WarmBytes int64
 	NoInPlace bool // devices that compute on shared memory are treated as those with memory of their own
@@ -239,6 +243,9 @@ func (c Config) Validate() error {
 		faults = append(faults, err)
 	}
 	faults = append(faults, c.checkMemory()...)
+	fault(c.TransferRate > 0 && c.TransferRate < minTransferRate, "transfer-rate %s: want at least %s, or none: a "+
+		"connection on which a chunk takes more than 30 s is given up, and 32 chunks of 1 MiB may wait",
+		humanize.IBytes(c.TransferRate), humanize.IBytes(minTransferRate))
 	fault(c.QuotaObjects < 0, "quota-objects %d: want 0 (no limit) or more", c.QuotaObjects)
 	fault(c.QuotaSegments < 0, "quota-segments %d: want 0 (the default) or more", c.QuotaSegments)
 	fault(c.Connections < 0 || c.Connections > MaxConnections, "max-connections %d: want 1 to %d", c.Connections,

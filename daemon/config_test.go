@@ -154,6 +154,7 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 		{func(c *Config) { c.LogLevel = "loud" }, `"loud"`},
 		{func(c *Config) { c.Compress = "always" }, `"always"`},
 		{func(c *Config) { c.WarmBytes = -2 }, "warm-memory -2"},
+		{func(c *Config) { c.TransferRate = 1 << 20 }, "transfer-rate 1.0 MiB: want at least 2.0 MiB"},
 		{func(c *Config) { c.WarmBytes = 1 << 62 }, "warm-memory 4.0 EiB"},
 	}
 	one := good

@@ -83,7 +83,8 @@ type Daemon struct {
 	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
 	entryTime      time.Duration // for tests; 0 = the front door's
 	bringing       *bringings
-	transferRate   *transfer.Rate // nil: as fast as it goes
+	damaged        chan object.Damage // what a scrub has found; holds some
+	transferRate   *transfer.Rate     // nil: as fast as it goes
 	pages          pageKeys
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
@@ -123,8 +124,9 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), leases: leases.New(cfg.LeaseTime, time.Now),
 		peering: newPeering(), ready: func() {},
-		bringing: newBringings(), transferRate: transfer.NewRate(cfg.TransferRate),
-		successors: make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
+		bringing: newBringings(), damaged: make(chan object.Damage, maxDamaged),
+		transferRate: transfer.NewRate(cfg.TransferRate),
+		successors:   make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}},
 		replicas:  newReplicas(), holds: make(chan struct{}), pages: pageKeys{keys: map[[32]byte]pageKey{}},
 		dialNode: dialTCP,
@@ -437,6 +439,10 @@ func (d *Daemon) openStore() (err error) {
 		OnDamage: func(x object.Damage) {
 			d.log.WithFields(logrus.Fields{"object": x.ID, "name": x.Name,
 				"tenant": x.Tenant, "why": x.Why}).Error("an object is damaged in " + x.Where)
+			select {
+			case d.damaged <- x:
+			default: // another pass finds it again
+			}
 		},
 	}
 	if has := memoryBytes("/"); has > 0 && o.CapacityBytes > has {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -117,15 +118,25 @@ const leaseLook = time.Second
 
 // endLeases ends the sessions of leases whose longest time is over, until the daemon ends.
 func (d *Daemon) endLeases() {
+	told := map[*leases.Lease]bool{} // of those whose time is over
 	for d.rest(leaseLook) {
-		for _, l := range d.leases.Over() {
-			d.log.WithField("lease", l.Number).WithField("tenant", l.Tenant).Warnf(
-				"a lease's longest time, %v, is over: its sessions are ended", d.cfg.LeaseTime)
+		over := d.leases.Over()
+		maps.DeleteFunc(told, func(l *leases.Lease, _ bool) bool { return !slices.Contains(over, l) })
+		for _, l := range over {
+			if !told[l] {
+				d.sayOver(l)
+			}
+			told[l] = true
 			for _, session := range d.sessions.of(l) {
 				_ = d.door.Load().EndSession(session) // it may have ended meanwhile
 			}
 		}
 	}
+}
+
+func (d *Daemon) sayOver(l *leases.Lease) {
+	d.log.WithField("lease", l.Number).WithField("tenant", l.Tenant).Warnf(
+		"a lease's longest time, %v, is over: its sessions are ended", d.cfg.LeaseTime)
 }
 
 // leaseStatus is the list as a tenant may see it, or with "" as an administrator.

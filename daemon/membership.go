@@ -235,16 +235,21 @@ const proposeAgain = 50 * time.Millisecond
 
 // propose has the cluster do a command, wherever its leader is, and waits until this node's View shows it. Errors: a
 // refusal is the sentinel that the state machine gave, with its Result; ErrTimeout where ctx ended before there was an
-// answer: then nobody knows whether the command was done.
+// answer: then nobody knows whether the command was done. ErrTimeout with a Result that is done: it was, and View does
+// not show it yet.
 func (m *membership) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	result, index, err := m.send(ctx, cmd)
 	if err != nil {
 		return result, err
 	}
-	if err := m.raft.Await(ctx, index); err != nil && ctx.Err() == nil {
-		m.log.WithError(err).Debug("a command was done, but does not show here yet")
+	err = m.raft.Await(ctx, index) // also where it is refused: who reads why, and tries again, needs the state of then
+	if result.Err() != nil {
+		return result, result.Err()
 	}
-	return result, result.Err()
+	if err != nil {
+		return result, fmt.Errorf("%w: the change was made, but this node does not show it yet: %w", object.ErrTimeout, err)
+	}
+	return result, nil
 }
 
 // send is propose without the wait: a refusal is no error here.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -195,7 +196,7 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if id.IsZero() {
 		return 0, fmt.Errorf("%w: publish: the zero id names nothing", object.ErrInvalid)
 	}
-	if err := object.CheckKey(name); err != nil {
+	if err := checkPublished(name); err != nil {
 		return 0, err
 	}
 	info, err := d.published.hold(d.store, p.Tenant, id)
@@ -229,6 +230,16 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 			id), d.Unpublish(p.Tenant, id, ""))
 	}
 	return result.Epoch, err
+}
+
+// checkPublished says why nothing can be published under a name: another tenant's objects cannot, so that what is
+// before a slash counts.
+func checkPublished(name string) error {
+	if len(name) > object.MaxNameBytes || !utf8.ValidString(name) {
+		return fmt.Errorf("%w: a name of %d bytes (%.40q…) to publish under: want UTF-8, at most %d", object.ErrInvalid,
+			len(name), name, object.MaxNameBytes)
+	}
+	return nil
 }
 
 // mayPublish says why a tenant may not publish an object, as far as this node knows.
@@ -283,7 +294,7 @@ func (d *Daemon) withdraw(id object.ID) {
 
 // Unpublish implements frontdoor.Cluster.
 func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
-	if err := object.CheckKey(name); err != nil {
+	if err := checkPublished(name); err != nil {
 		return err
 	}
 	_, err := d.propose(&fsm.Unpublish{ID: fsm.UUID(id), Tenant: tenant, Name: name})
@@ -402,6 +413,7 @@ func (d *Daemon) resumePublishing() error {
 	d.joined.Go(d.followCopies)
 	d.joined.Go(d.dropUnpublished)
 	d.joined.Go(d.followReplicas)
+	d.joined.Go(d.followDamage)
 	return d.whenEntered("tell the cluster what is still published here", d.holdPublished)
 }
 

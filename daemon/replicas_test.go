@@ -371,10 +371,45 @@ func TestRepair(t *testing.T) {
 // TestDamagedReplica: a replica whose file is damaged is got anew by who wants the object, and no other replica is
 // touched.
 func TestDamagedReplica(t *testing.T) {
+	want := noise(19, 12<<20)
+	x, id := damagedReplica(t, want)
+	if got, err := x.get(1, "dear"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("at the node with the damage: %v", err)
+	}
+	x.share()
+	// Pause: a deletion, if there is one, reaches the other node.
+	time.Sleep(300 * time.Millisecond)
+	if !x.has(0, id) {
+		t.Error("the other replica is gone")
+	}
+	await.Until(t, "there are two replicas again", func() bool { return len(x.listed(0, id)) == 2 && x.has(1, id) })
+	x.whole(0, id, want)
+	x.whole(1, id, want)
+}
+
+// TestScrubGivesUpADamagedReplica: a replica that nobody gets is found damaged by a scrub, and made anew.
+func TestScrubGivesUpADamagedReplica(t *testing.T) {
+	want := noise(20, 12<<20)
+	x, id := damagedReplica(t, want)
+	report, err := x.conns[1].Scrub(t.Context(), nil)
+	if err != nil || len(report.Damaged) != 1 || report.Damaged[0].ID != id {
+		t.Fatalf("the scrub found %+v, %v", report, err)
+	}
+	await.Until(t, "the replica is another one", func() bool {
+		report, err := x.conns[1].Scrub(t.Context(), nil)
+		return err == nil && len(report.Damaged) == 0 && len(x.listed(0, id)) == 2 && x.has(1, id)
+	})
+	x.whole(0, id, want)
+	x.whole(1, id, want)
+}
+
+// damagedReplica makes a cluster of two nodes with an object "dear", whose replica at the second one is on disk and
+// damaged.
+func damagedReplica(t *testing.T, want []byte) (*clusterOf, object.ID) {
+	t.Helper()
 	x := newCluster(t, 2, func(_ int, c *Config) {
 		c.CapacityBytes, c.QuotaBytes, c.HighBytes, c.SpillBytes = 32<<20, 32<<20, 32<<20, 256<<20
 	})
-	want := noise(19, 12<<20)
 	id := x.put(0, "dear", want, client.CreateOptions{})
 	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
 	x.share()
@@ -407,18 +442,7 @@ func TestDamagedReplica(t *testing.T) {
 	if err := buf.Abort(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := x.get(1, "dear"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("at the node with the damage: %v", err)
-	}
-	x.share()
-	// Pause: a deletion, if there is one, reaches the other node.
-	time.Sleep(300 * time.Millisecond)
-	if !x.has(0, id) {
-		t.Error("the other replica is gone")
-	}
-	await.Until(t, "there are two replicas again", func() bool { return len(x.listed(0, id)) == 2 && x.has(1, id) })
-	x.whole(0, id, want)
-	x.whole(1, id, want)
+	return x, id
 }
 
 // TestReplicaAtAFullNode: memory that is full of what can go to disk is no reason to have no replica.

@@ -351,6 +351,26 @@ func (d *Daemon) dropDamaged(tenant string, id object.ID) error {
 	return d.dropCopy(tenant, id)
 }
 
+// maxDamaged is how many damaged objects wait for followDamage.
+const maxDamaged = 64
+
+// followDamage gives up replicas that a scrub found damaged, so that the leader has others made. It ends with d.ctx.
+func (d *Daemon) followDamage() {
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case x := <-d.damaged:
+			if _, _, published := d.publishedAs(x.Tenant, x.ID); !published {
+				continue
+			}
+			if err := d.dropDamaged(x.Tenant, x.ID); err != nil && d.ctx.Err() == nil {
+				d.log.WithError(err).WithField("object", x.ID).Warn("a damaged replica stays")
+			}
+		}
+	}
+}
+
 // isElsewhere reports whether another node's present run has a replica, as far as the cluster knows.
 func (d *Daemon) isElsewhere(o fsm.Object) (is bool) {
 	d.meta.raft.View(func(s *fsm.State) {

@@ -61,7 +61,7 @@ var daemonFlags = [][2]string{
 	{"resume-time", "how long a session waits for a client on another machine that lost its connection, or none (default 1m)"},
 	{"scrub-interval", "time between two scrubs of all objects, such as 24h (default: only when asked for: tendril scrub)"},
 	{"scrub-rate", "bytes a second that these scrubs read (default 64MiB)"},
-	{"transfer-rate", "bytes a second at which objects of other nodes are brought here (default: no bound)"},
+	{"transfer-rate", "bytes a second at which objects of other nodes are brought here, 2MiB or more (default: no bound)"},
 	{"session-deadline", "how long a client's machine may be silent before its connection counts as lost (default 10s)"},
 	{"start-timeout", "longest time for a worker to load its driver (default 1m)"},
 	{"state-dir", "directory for identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},

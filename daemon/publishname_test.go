@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"tendril/store/object"
+)
+
+// A name that nothing can be published under is refused with its length, whatever is before its slash, and the next
+// request is answered.
+func TestNamesThatAreTooLongToPublish(t *testing.T) {
+	ns, c := newNodes(t), aNode(t, "a")
+	ns.start(c)
+	id := put(t, c, "short")
+	conn := dial(t, c)
+	for name, want := range map[string]error{
+		"x/" + strings.Repeat("a", 253): nil,
+		"x/" + strings.Repeat("a", 254): object.ErrInvalid,
+		"x/" + strings.Repeat("a", 255): object.ErrInvalid,
+		strings.Repeat("a", 256):        object.ErrInvalid,
+		"not UTF-8: \xff":               object.ErrInvalid,
+	} {
+		if _, err := conn.Publish(id, name, false); !errors.Is(err, want) {
+			t.Errorf("publish under %d bytes: %v", len(name), err)
+		}
+		if err := conn.Unpublish(name); !errors.Is(err, want) {
+			t.Errorf("unpublish %d bytes: %v", len(name), err)
+		}
+	}
+}
