@@ -65,18 +65,25 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 		}
 		return nil
 	}
+	ordered := m.Properties&cl.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
+	if ordered {
+		q.writes = &writeBytes{}
+	}
 	q.refs.Store(1)
 	s.queues[m.ID] = q
 	s.liveMu.Lock()
 	s.live[q] = struct{}{}
 	s.liveMu.Unlock()
-	err = s.engine.AddQueue(m.ID, engine.Native(q.native), m.Properties&cl.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
-		engine.Native(q.clock), func() {
-			s.liveMu.Lock()
-			delete(s.live, q)
-			s.liveMu.Unlock()
-			q.unref()
-		})
+	err = s.engine.AddQueue(m.ID, engine.Native(q.native), !ordered, engine.Native(q.clock), func() {
+		q.native.Finish() // nobody may have followed its last commands
+		s.liveMu.Lock()
+		delete(s.live, q)
+		s.liveMu.Unlock()
+		if ordered {
+			q.writes.letGo(&s.blocks)
+		}
+		q.unref()
+	})
 	s.outcome(h, m.ID, cl.SUCCESS, "")
 	return err
 }

@@ -39,7 +39,8 @@ type clQueue struct {
 	native  opencl.Queue
 	clock   opencl.Queue // of a profiling queue: in order, for times alone; 0: none
 	context *clContext
-	device  uint32 // index in the platform
+	device  uint32      // index in the platform
+	writes  *writeBytes // nil: the queue orders nothing
 	refs    atomic.Int32
 }
 

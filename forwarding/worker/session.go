@@ -46,6 +46,7 @@ type session struct {
 	queues   map[uint64]*clQueue
 	segments map[uint64]*segment
 	blobs    map[uint64]*blob
+	blocks   blocks // of writes
 	files    fileSets
 	subs     subDevices
 	peers    peers

@@ -4,7 +4,6 @@ package worker
 
 import (
 	"fmt"
-	"runtime"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
@@ -67,6 +66,10 @@ func (t *memTask) Now() bool {
 		}
 	}
 	t.now()
+	t.submitted = true
+	if t.finished != nil {
+		t.finished(0)
+	}
 	return true
 }
 
@@ -134,7 +137,7 @@ func (s *session) fillTask(m *clwire.Fill) (*memTask, error) {
 	return t.hold(), nil
 }
 
-// writeTask keeps a copy of the record's bytes, pinned until the driver has read them.
+// writeTask keeps a copy of the record's bytes until the driver has read them.
 func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 	b, err := lookup[*buffer](s, m.Buffer)
 	if err != nil {
@@ -145,9 +148,8 @@ func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
 	if t.status != cl.SUCCESS {
 		return t.hold(), nil
 	}
-	data, pinner := append([]byte(nil), m.Data...), new(runtime.Pinner)
-	pinner.Pin(&data[0])
-	t.finished = func(int32) { pinner.Unpin() }
+	var data []byte
+	data, t.finished = s.keepBytes(m.Queue, m.Data, len(m.Wait) > 0)
 	if b.seg != nil { // a driver's thread would have to wake for a copy that takes less
 		t.now = func() { copy(b.bytes()[offset:offset+size], data) }
 	}

@@ -120,6 +120,7 @@ type Engine struct {
 
 	natives  []Native // scratch, submission
 	probes   []Native // scratch, sweep
+	picked   []*event // scratch, sweepDisordered
 	statuses []int32
 }
 
@@ -150,7 +151,8 @@ type queue struct {
 	tail       Native   // event of the last command, if the engine has one and follows it not
 	tailEvent  *event   // event of the last command, if followed
 	barrier    *event   // out of order: the last barrier
-	taken      int      // commands submitted since the queue was last seen to be empty
+	sent       int      // commands submitted; out of order: those that nobody follows
+	seen       int      // how many of sent have been seen to end
 	unflushed  bool     // with Submitters: the caller submitted past the submitter
 	fresh      bool     // something was submitted since tail, tailEvent
 	running    int      // live events watched for Running
@@ -299,13 +301,24 @@ func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
 	return ev, nil
 }
 
-// quickRoom is how many commands a driver takes before it may block: far fewer
-// than drivers have room for.
-const quickRoom = 128
+// quickRoom is how many commands a driver takes before it may block: far fewer than drivers have room for. Of a burst
+// of commands that nobody follows one in markEvery is followed, so that the driver is known to have room again.
+const (
+	quickRoom = 128
+	markEvery = quickRoom / 4
+)
 
 // hasRoom says whether a submitter can be spared: waking it costs more than the command.
 func (q *queue) hasRoom(c *Command) bool {
-	return c.Quick && q.taken < quickRoom && len(q.held) == 0 && !q.submitting
+	return c.Quick && q.underWay() < quickRoom && len(q.held) == 0 && !q.submitting
+}
+
+// underWay is how many commands the driver may still have.
+func (q *queue) underWay() int {
+	if q.outOfOrder {
+		return len(q.live) + q.sent - q.seen
+	}
+	return q.sent - q.seen
 }
 
 // free says whether a task may go straight to the driver: nothing is held
@@ -328,7 +341,7 @@ func (e *Engine) free(q *queue, c *Command) bool {
 // doNow does a command without the driver, if that can be. The queue is in order and has seen its last command end, or
 // none: whoever waits for the queue has nothing new to wait for.
 func (e *Engine) doNow(q *queue, c *Command, ev *event) bool {
-	if q.outOfOrder || q.clock != 0 || q.taken > 0 || c.Request != 0 {
+	if q.outOfOrder || q.clock != 0 || q.underWay() > 0 || c.Request != 0 {
 		return false
 	}
 	for _, id := range c.Wait {
@@ -365,7 +378,13 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 		}
 	}
 	e.natives = waits
-	want := ev != nil || e.all || !c.More && !q.outOfOrder
+	// The last of several has an event for who waits for the queue next. A driver behind submitters makes a marker for
+	// him as quickly, and each event costs it more than a microsecond (NVIDIA).
+	last := !c.More || !e.opt.Submitters
+	if ev == nil && e.opt.Submitters && !q.outOfOrder && q.sent%markEvery == 0 && q.underWay() > 0 {
+		ev = &event{queue: q}
+	}
+	want := ev != nil || e.all || last && !q.outOfOrder
 	q.unflushed = e.opt.Submitters
 	native, status, text := c.Task.Submit(q.native, waits, want)
 	after := c.Task.Finished()
@@ -390,7 +409,9 @@ func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, tex
 		ev = &event{queue: q}
 	}
 	q.fresh = true
-	q.taken++
+	if !q.outOfOrder || ev == nil {
+		q.sent++
+	}
 	if q.tail != 0 {
 		e.garbage = append(e.garbage, q.tail)
 	}
@@ -426,6 +447,9 @@ func (e *Engine) follow(q *queue, ev *event, native Native) {
 		q.fresh = false
 	}
 	ev.queue, ev.native, ev.state = q, native, stateSubmitted
+	if !q.outOfOrder || ev.all {
+		ev.seq = q.sent
+	}
 	q.putBehind(ev)
 	q.live = append(q.live, ev)
 	if ev.urgent {

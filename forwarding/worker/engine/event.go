@@ -21,6 +21,7 @@ type event struct {
 	state  state
 	status int32  // once done
 	native Native // while submitted
+	seq    int    // how many of the queue's sent have ended with it; 0: that is not known
 	pins   int    // goroutines that block on native
 
 	user           bool
@@ -177,9 +178,7 @@ func (e *Engine) settle(ev *event, status int32) (int32, End) {
 	if ev.pins == 0 {
 		e.garbage = append(e.garbage, ev.native)
 	}
-	if q := ev.queue; q.tailEvent == ev && !q.outOfOrder {
-		q.taken = 0
-	}
+	ev.queue.seen = max(ev.queue.seen, ev.seq)
 	if ev.after != nil {
 		e.early = e.early || len(e.ends) > 0
 		e.sendEnds() // it may tell the client that this one has ended

@@ -9,6 +9,7 @@ import (
 // handDriver ends its commands when the test says so.
 type handDriver struct {
 	next  Native
+	asked int // events whose status was asked for
 	ended map[Native]bool
 }
 
@@ -26,6 +27,7 @@ func (d *handDriver) Marker(_ Native, _ bool, _ []Native, want bool) (Native, in
 func (d *handDriver) Flush(Native) {}
 func (d *handDriver) Wait(Native)  {}
 func (d *handDriver) Statuses(events []Native, status []int32) {
+	d.asked += len(events)
 	for i, e := range events {
 		if status[i] = Submitted; d.ended[e] {
 			status[i] = 0

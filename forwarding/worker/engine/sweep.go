@@ -18,8 +18,22 @@ const (
 
 // sweep ends what the driver has finished of q and reports whether anything was.
 func (e *Engine) sweep(q *queue) bool {
-	ended := false
 	q.sweeping = true
+	ended := false
+	if q.outOfOrder {
+		ended = e.sweepDisordered(q)
+	} else {
+		ended = e.sweepOrdered(q)
+	}
+	q.sweeping = false
+	if ended {
+		e.takeEnded(q)
+	}
+	return ended
+}
+
+// sweepOrdered is sweep for a queue in order: behind what runs nothing has ended.
+func (e *Engine) sweepOrdered(q *queue) (ended bool) {
 	for chunk, at := 4, 0; at < len(q.live); chunk = sweepChunk {
 		n := min(chunk, len(q.live)-at)
 		some, more := e.sweepPart(q, q.live[at:at+n])
@@ -28,11 +42,44 @@ func (e *Engine) sweep(q *queue) bool {
 		}
 		at += n
 	}
-	q.sweeping = false
-	if ended {
-		e.takeEnded(q)
-	}
 	return ended
+}
+
+// sweepDisordered is sweep for a queue out of order. The driver is not asked for what waits for another command of the
+// queue: of a long chain, one question is enough. What that one waits for stands before it.
+func (e *Engine) sweepDisordered(q *queue) (ended bool) {
+	part := e.picked[:0]
+	ask := func() {
+		if len(part) > 0 {
+			some, _ := e.sweepPart(q, part)
+			ended = ended || some
+			part = part[:0]
+		}
+	}
+	for _, ev := range q.live {
+		if ev.waitsInside(q) {
+			if ask(); ev.waitsInside(q) {
+				continue
+			}
+		}
+		if part = append(part, ev); len(part) == sweepChunk {
+			ask()
+		}
+	}
+	ask()
+	e.picked = part
+	clear(e.picked[:cap(e.picked)])
+	return ended
+}
+
+// waitsInside says whether the event's command waits for another of its queue that has not been seen to end.
+func (ev *event) waitsInside(q *queue) bool {
+	for _, d := range ev.deps {
+		if d.queue == q && d.state == stateSubmitted {
+			return true
+		}
+	}
+	return false
 }
 
 // sweepPart is sweep for so many events in a row; more: those behind may have ended, too.
@@ -112,7 +159,7 @@ func (e *Engine) Poll() bool {
 	}
 	for q := range e.open {
 		e.start(q)
-		if q.urgent > 0 && e.awaitedEnded(q) {
+		if q.urgent > 0 && (len(q.live) == 1 || e.awaitedEnded(q)) { // one is asked for once
 			e.sweep(q)
 		}
 	}

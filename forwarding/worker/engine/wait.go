@@ -158,7 +158,9 @@ func (e *Engine) last(q *queue) *event {
 		return nil
 	}
 	if native != 0 {
-		e.follow(q, &event{queue: q}, native)
+		ev := &event{queue: q}
+		e.follow(q, ev, native)
+		ev.seq = q.sent
 		q.fresh = false
 	}
 	return q.tailEvent

@@ -1,0 +1,114 @@
+package engine
+
+import "testing"
+
+// slowTask is the driver's.
+type slowTask struct{ d *handDriver }
+
+func (t slowTask) Submit(_ Native, _ []Native, want bool) (Native, int32, string) {
+	return t.d.submit(want), 0, ""
+}
+func (t slowTask) Keep() Task            { return t }
+func (t slowTask) Drop()                 {}
+func (t slowTask) Finished() func(int32) { return nil }
+
+func newAsked(t *testing.T, outOfOrder bool, o Options) (*Engine, *handDriver) {
+	d := &handDriver{ended: map[Native]bool{}}
+	var log []string
+	e := New(d, heard{&log}, o)
+	if err := e.AddQueue(1, 1, outOfOrder, 0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e, d
+}
+
+func (d *handDriver) put(t *testing.T, e *Engine, c Command) {
+	t.Helper()
+	c.Kind, c.Queue, c.Quick, c.Task = KindTask, 1, true, slowTask{d}
+	if err := e.Enqueue(&c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChainIsAskedAtItsHead: of commands that wait for each other the driver is asked about the first alone.
+func TestChainIsAskedAtItsHead(t *testing.T) {
+	e, d := newAsked(t, true, Options{})
+	const length = 200
+	for i := range uint64(length) {
+		c := Command{Event: i + 1}
+		if i > 0 {
+			c.Wait = []uint64{i}
+		}
+		d.put(t, e, c)
+	}
+	d.asked = 0
+	if e.Tick(); d.asked != 1 {
+		t.Errorf("%d questions while the first runs", d.asked)
+	}
+	for i := range Native(length / 2) {
+		d.ended[i+1] = true
+	}
+	d.asked = 0
+	if e.Tick(); d.asked != length/2+1 {
+		t.Errorf("%d questions when half of them have ended", d.asked)
+	}
+	d.endAll()
+	e.Tick()
+	if n := len(e.queues[1].live); n != 0 {
+		t.Errorf("%d of them have not ended", n)
+	}
+}
+
+// TestBurstHasFewEvents: of commands that follow each other at once, a driver behind submitters makes few events: as
+// many as it takes to know that it has room.
+func TestBurstHasFewEvents(t *testing.T) {
+	for _, outOfOrder := range []bool{false, true} {
+		e, d := newAsked(t, outOfOrder, Options{Submitters: true})
+		const count = 10 * quickRoom
+		for i := range count {
+			d.put(t, e, Command{More: true})
+			if i%markEvery == 0 && !outOfOrder {
+				d.endAll()
+				e.Tick()
+			}
+			if q := e.queues[1]; outOfOrder && q.underWay() == quickRoom {
+				break // who does not ask for events has to wait for all
+			} else if len(q.held) > 0 {
+				t.Fatalf("command %d is held: %d are under way", i, q.underWay())
+			}
+		}
+		if err := e.Finish(1, 7); err != nil {
+			t.Fatal(err)
+		}
+		if n := int(d.next); n > count/markEvery+1 {
+			t.Errorf("%d events", n)
+		}
+		d.asked = 0
+		if e.Poll(); d.asked != 1 {
+			t.Errorf("%d questions a look", d.asked)
+		}
+		d.endAll()
+		if e.Poll() {
+			t.Error("somebody still waits")
+		}
+		if n := e.queues[1].underWay(); n != 0 {
+			t.Errorf("%d commands are under way behind a finish", n)
+		}
+	}
+}
+
+// TestFollowedCommandsMakeRoom: a queue without order has room again once what was followed has ended.
+func TestFollowedCommandsMakeRoom(t *testing.T) {
+	e, d := newAsked(t, true, Options{Submitters: true})
+	for i := range uint64(10 * quickRoom) {
+		d.put(t, e, Command{Event: i + 1})
+		if n := len(e.queues[1].held); n > 0 {
+			t.Fatalf("command %d is held", i)
+		}
+		if i%markEvery == 0 {
+			d.endAll()
+			e.Tick()
+		}
+	}
+}
