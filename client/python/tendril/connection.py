@@ -36,6 +36,7 @@ _ALONE_KEEP_BYTES = 64 << 20  # the largest that stays mapped without a backgrou
 # A release that follows the last one so soon goes with the next request, or after that time: a message of its own costs
 # as much as half a get. What was released stays mapped for longer anyway.
 _LATE_SECONDS, _LATE_MOST = 0.005, 64
+_MOST_UNCONFIRMED = 4096  # releases without a request after them, that the next connection would repeat
 _SWEEP_SECONDS = 1.0    # how often a client with idle segments asks which the daemon no longer needs
 
 # Plain integers, because the | of the socket module's enumerations is slow.
@@ -187,8 +188,10 @@ class Connection:
         self._fds: Deque[int] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
         self._holds: Set[Hold] = set()  # of leases that have not ended
-        self._leaving: List[Hold] = []  # whose releases are in _out; guarded by _sending
-        self._unreleased: List[Hold] = []  # whose releases the daemon did not get; guarded by _turn
+        # Released, and the number of the next request then: a reply to that one, or to a later one, says that the
+        # daemon has read the release. Guarded by _turn, as is what follows.
+        self._unconfirmed: Deque["tuple[int, Hold]"] = collections.deque(maxlen=_MOST_UNCONFIRMED)
+        self._unreleased: List[Hold] = []  # whose releases the daemon did not get
         self._lost = lost
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
         self._swept = self._last_end = self._kept_little = time.monotonic()
@@ -233,6 +236,8 @@ class Connection:
             if self._dead is not None:
                 return
             self._dead = error
+            self._unreleased += [hold for _, hold in self._unconfirmed]
+            self._unconfirmed.clear()
             if hang_up:
                 try:
                     self._sock.shutdown(socket.SHUT_RDWR)
@@ -419,15 +424,12 @@ class Connection:
             except OSError as e:
                 self._out.clear()
                 with self._turn_lock:
-                    self._unreleased += self._leaving
                     # EPIPE and ECONNRESET: the daemon may have sent its reason before it hung up. A reader sees it.
                     read = bool(self._pending) and e.errno in (32, 104)
-                self._leaving.clear()
                 if not read:
                     self._fail(Disconnected("cannot write to the daemon at %s: %s" % (self.path, e)))
                 return False
             del self._out[:n]
-        self._leaving.clear()
         return True
 
     def _await(self, p: Pending, deadline: Optional[float]) -> None:
@@ -562,6 +564,8 @@ class Connection:
 
     def _finish(self, number: int, p: Pending, value: Any, error: Optional[BaseException]) -> None:
         del self._pending[number]
+        while self._unconfirmed and self._unconfirmed[0][0] <= number:
+            self._unconfirmed.popleft()
         if not p.done:  # else its caller was interrupted, and the value is dropped here
             p.value, p.error, p.done = value, error, True
             if p.then is not None:
@@ -769,7 +773,7 @@ class Connection:
         try:
             for hold in self._settle():
                 if hold.ends_with == wire.RELEASE:
-                    self._leaving.append(hold)
+                    self._unconfirmed.append((self._next, hold))
                     self._out += _RELEASE_HEAD + hold.object_id
                 elif hold.ends_with is not None:
                     self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _end_payload(hold))

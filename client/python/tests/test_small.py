@@ -1,12 +1,14 @@
 """Small objects: one message puts them, and their releases go with other messages."""
 
 import os
+import socket
 import unittest
 from unittest import mock
 
 import tendril
 from tendril import connection, wire
 
+from .fake import frame
 from .test_client import WithFake
 from .test_daemon import Daemon, WithDaemon
 
@@ -102,6 +104,41 @@ class Handovers(unittest.TestCase):
             daemon.hand_over()
             held.release()
             self.assertFalse(store._returns)
+
+
+class Unconfirmed(WithFake):
+    """A release that left may not have been read when the daemon ended."""
+
+    def lose(self):
+        """Ends the connection, as a daemon that hands over does. Returns the ids that the next connection claims."""
+        claimed = []
+
+        def hook(kind, payload):
+            if kind != wire.RECLAIM:
+                return None
+            claimed.extend(payload[at:at + 16] for at in range(2, len(payload), 24))
+            return frame(kind | 0x8000, payload[:2] + b"\2" * len(claimed))
+        self.fake.hook = hook
+        with self.fake.lock:
+            for live in self.fake.live:
+                live.shutdown(socket.SHUT_RDWR)
+        self.store.status()
+        return claimed
+
+    def test_a_release_that_nothing_confirms(self):
+        o = self.store.put(b"x", "n")
+        key = bytes(o.id)
+        o.release()
+        self.store._connection().flush_late()
+        self.assertTrue(self.fake.wait(lambda: self.fake.released == [key]))
+        self.assertEqual(self.lose(), [key])
+        self.assertTrue(self.fake.wait(lambda: self.fake.released == [key, key]))
+
+    def test_a_later_reply_confirms_it(self):
+        self.store.put(b"x", "n").release()
+        self.store.status()
+        kept = self.store.get("n")
+        self.assertEqual(self.lose(), [bytes(kept.id)])
 
 
 class OlderDaemons(WithFake):
