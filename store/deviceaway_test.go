@@ -377,15 +377,17 @@ func TestOnTheWayFromAGPU(t *testing.T) {
 	}
 }
 
-// Each call of the keeper fails in turn, on the way out and back: an error where it was needed, and no byte is lost.
+// Each call of the keeper fails in turn, each third one in the same way, on the way out and back: an error where it was
+// needed, and no byte is lost.
 func TestCallsThatFailOnTheWay(t *testing.T) {
 	const size = 400_000
 	var texts [6][]byte
 	for i := range texts {
 		texts[i] = text(i, size)
 	}
-	for _, why := range []error{object.ErrNoDevice, object.ErrFull, ErrDevicesEnded} {
-		for fails := 1; ; fails++ {
+	whys := []error{object.ErrNoDevice, object.ErrFull, ErrDevicesEnded}
+	for first, why := range whys {
+		for fails := 1 + first; ; fails += len(whys) {
 			f := &fakeDevices{limit: 2 * deviceGranule}
 			s := newStore(t, Options{Devices: f, Segments: 64, CapacityBytes: 1 << 20, SegmentBytes: 128 << 10,
 				SpillDir: t.TempDir()})
@@ -455,7 +457,7 @@ func TestManyOnFullGPUs(t *testing.T) {
 	for n := range 4 {
 		c := connect(t, s, []string{"x", "y"}[n%2])
 		all.Go(func() {
-			manyOnFullGPUs(t, c, fmt.Sprint(n), rand.New(rand.NewPCG(uint64(n), 7)), 200)
+			manyOnFullGPUs(t, c, fmt.Sprint(n), rand.New(rand.NewPCG(uint64(n), 7)), 120)
 			c.Close() // what it keeps goes
 		})
 	}
@@ -518,4 +520,34 @@ func manyOnFullGPUs(t *testing.T, c *Conn, who string, r *rand.Rand, steps int) 
 			mustAgree(t, c.s, false)
 		}
 	}
+}
+
+// Who has a GPU's memory can write it, also after the seal: what the disk had before is not what it is to be.
+func TestWrittenAfterItCameBackToAGPU(t *testing.T) {
+	f := &fakeDevices{limit: deviceGranule}
+	s := newStore(t, Options{Devices: f, Segments: 64, CapacityBytes: 8 << 20, SegmentBytes: 1 << 20,
+		SpillDir: t.TempDir()})
+	c := connect(t, s, "x")
+	const size = 1 << 20
+	id := idleOnGPU(t, c, "a", gpuA, text(1, size))
+	idleOnGPU(t, c, "b", gpuA, text(2, size))
+	forceOut(t, s, id)
+	h, _, err := bring(c, id, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.GetDevice(id, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Pwrite(again.FD, text(3, size), 0); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(again.FD)
+	release(t, c, h.ID)
+	release(t, c, h.ID)
+	brought(t, c, "b", text(2, size))
+	forceOut(t, s, id)
+	brought(t, c, "a", text(3, size))
+	mustAgree(t, s, true)
 }
