@@ -227,9 +227,10 @@ func (left republish) keep(path string) error {
 // of the present one, and gives what is to be published in the other one. Where move answers an error nothing has
 // happened, but for what it says.
 func (d *Daemon) move(next *membership, leave func(now *membership) (republish, error)) (MoveResult, error) {
+	now := d.meta.now.Load()
+	now.endLate()
 	d.meta.gate.Lock() // nothing is proposed from here on
 	defer d.meta.gate.Unlock()
-	now := d.meta.now.Load()
 	left, err := leave(now)
 	if err == nil {
 		err = left.keep(filepath.Join(d.cfg.StateDir, movingFolder, republishFile))

@@ -52,6 +52,10 @@ type membership struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+
+	lateCtx    context.Context // ends with endLate
+	cancelLate context.CancelFunc
+	late       sync.WaitGroup // see whenEntered
 }
 
 // current is the membership that holds. The methods of its views are those of the part that they stand for.
@@ -97,6 +101,7 @@ func (d *Daemon) newMembership() *membership {
 	m := &membership{log: d.log, node: fsm.UUID(d.identity.Node), opened: make(chan struct{}),
 		registered: make(chan struct{}), voteTime: d.voteTime}
 	m.ctx, m.cancel = context.WithCancel(d.ctx)
+	m.lateCtx, m.cancelLate = context.WithCancel(m.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
 	m.live = liveness{m: m, nodes: map[fsm.UUID]*pulse{}}
 	m.book = addressBook{path: filepath.Join(d.cfg.StateDir, membersFile)}
@@ -169,7 +174,15 @@ func (m *membership) close() error {
 	m.live.end()
 	m.links.close()
 	m.running.Wait()
+	m.late.Wait()
 	return err
+}
+
+// endLate ends what waits to be done once the node has entered, or is at it. It proposes as the node's clients do, so
+// nobody may wait for it who has shut the gate.
+func (m *membership) endLate() {
+	m.cancelLate()
+	m.late.Wait()
 }
 
 // verifier believes certificates of this cluster that were not revoked.

@@ -78,10 +78,27 @@ func (d *Daemon) closeMetadata() error { return d.meta.now.Load().close() }
 func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
-	d.meta.gate.RLock()
+	if err := d.passGate(ctx); err != nil {
+		return fsm.Result{}, err
+	}
 	defer d.meta.gate.RUnlock()
 	return d.meta.now.Load().propose(ctx, cmd)
 }
+
+// passGate holds the gate for reading. ErrBusy: another membership takes the place of the present one all the time.
+func (d *Daemon) passGate(ctx context.Context) error {
+	for !d.meta.gate.TryRLock() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: this node joins, leaves or recovers a cluster: try again when that is done", object.ErrBusy)
+		case <-time.After(gateLook):
+		}
+	}
+	return nil
+}
+
+// gateLook is how often who waits for the gate looks: a move takes a second or so.
+const gateLook = 5 * time.Millisecond
 
 // proposeOwn is propose for a command that names this run of the node. The cluster refuses one of a run that it does
 // not know of, so it waits until the node has entered.
@@ -91,7 +108,9 @@ func (d *Daemon) proposeOwn(cmd fsm.Command) (fsm.Result, error) {
 	if err := d.awaitEntry(ctx); err != nil {
 		return fsm.Result{}, err
 	}
-	d.meta.gate.RLock()
+	if err := d.passGate(ctx); err != nil {
+		return fsm.Result{}, err
+	}
 	defer d.meta.gate.RUnlock()
 	return d.meta.now.Load().propose(ctx, cmd)
 }
@@ -183,15 +202,22 @@ func (d *Daemon) whenEntered(what string, f func() error) error {
 		return f()
 	default:
 	}
-	m.running.Go(func() {
+	m.late.Go(func() {
 		select {
-		case <-m.ctx.Done():
+		case <-m.lateCtx.Done():
 			return
 		case <-m.registered:
 		}
-		for err := f(); err != nil && m.ctx.Err() == nil; err = f() {
+		for m.lateCtx.Err() == nil {
+			err := f()
+			if err == nil {
+				return
+			}
 			d.log.WithError(err).Warnf("cannot %s yet; trying again", what)
-			m.pause(enterAgain)
+			select {
+			case <-m.lateCtx.Done():
+			case <-time.After(enterAgain):
+			}
 		}
 	})
 	return nil
