@@ -135,6 +135,49 @@ static double read_bulk(void)
 	return transfer(0);
 }
 
+// Large transfers: 256 MiB from and to ordinary memory that was touched, or memory that the driver
+// gave (clEnqueueMapBuffer of a CL_MEM_ALLOC_HOST_PTR buffer); 1 GiB for a network.
+enum { LARGE = 256 << 20 };
+#define GIANT (1ul << 30)
+
+static double large(int writing, int of_the_driver, size_t bytes)
+{
+	static cl_mem device, staging;
+	static char *ordinary, *given;
+	cl_int err;
+	if (!device) {
+		device = clCreateBuffer(context, CL_MEM_READ_WRITE, GIANT, NULL, &err);
+		CHECK(err);
+		ordinary = malloc(GIANT);
+		memset(ordinary, 3, GIANT);
+	}
+	if (of_the_driver && !given) {
+		staging = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, LARGE, NULL, &err);
+		CHECK(err);
+		given = clEnqueueMapBuffer(queue[0], staging, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, LARGE, 0, NULL, NULL, &err);
+		CHECK(err);
+		memset(given, 5, LARGE);
+	}
+	char *memory = of_the_driver ? given : ordinary;
+	const int n = steps = bytes == GIANT ? 3 : 8;
+	double start = now();
+	for (int i = 0; i < n; i++) {
+		if (writing)
+			CHECK(clEnqueueWriteBuffer(queue[0], device, CL_FALSE, 0, bytes, memory, 0, NULL, NULL));
+		else
+			CHECK(clEnqueueReadBuffer(queue[0], device, CL_FALSE, 0, bytes, memory, 0, NULL, NULL));
+		CHECK(clFinish(queue[0]));
+	}
+	return bytes * (double)n / (now() - start) * 1e9;
+}
+
+static double write_large(void) { return large(1, 0, LARGE); }
+static double read_large(void) { return large(0, 0, LARGE); }
+static double write_given(void) { return large(1, 1, LARGE); }
+static double read_given(void) { return large(0, 1, LARGE); }
+static double write_huge(void) { return large(1, 0, GIANT); }
+static double read_huge(void) { return large(0, 0, GIANT); }
+
 static double map_touch_unmap(size_t size)
 {
 	const int n = steps = 20;
@@ -342,6 +385,8 @@ static const struct { const char *name; double (*run)(void); } tests[] = {
 	{"map_16MiB", map_large}, {"map_1MiB", map_little}, {"write_4B", write_tiny}, {"write_kernel_read_4KiB", write_kernel_read},
 	{"create_release_4KiB", create_release}, {"call", call}, {"buffers_100000", many_buffers}, {"writes_kernels_read", writes_kernels_read},
 	{"descriptors", descriptors}, {"descriptors_100000", many_descriptors}, {"frame_64KiB", one_frame}, {"tiles", tiles},
+	{"write_256MiB", write_large}, {"read_256MiB", read_large}, {"write_mapped_256MiB", write_given},
+	{"read_mapped_256MiB", read_given}, {"write_1GiB", write_huge}, {"read_1GiB", read_huge},
 	{"move_text", move_text}, {"move_field", move_field},
 	{"kernel_finish_p99", kernel_p99}, {"kernel_finish_p99_loaded", kernel_p99_loaded},
 };
