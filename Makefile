@@ -164,6 +164,10 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 bench: build ## figures against references of the same run: a table, and bench.json
 	$(GO) run ./tools/bench -bin bin -out bench.json
 
+.PHONY: bench-cluster
+bench-cluster: build ## figures of a cluster: daemons of this machine, in network namespaces where root may make them; ONLY=regexp for some
+	$(GO) run ./tools/bench -cluster -bin bin -out bench-cluster.json $(if $(ONLY),-only '$(ONLY)')
+
 .PHONY: cross
 cross: check-go ## linux/arm64: the program, and the driver library where aarch64-linux-gnu-gcc is
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS)' -o bin/arm64/tendril ./tools/tendril

@@ -68,7 +68,7 @@ type State struct {
 	tenants      map[string]*Tenant
 	tokens       map[UUID]*Token
 	certificates map[UUID]*Certificate
-	objects      map[UUID]*Object
+	objects      objectTable
 	policies     map[string]*Policy
 
 	names    map[nameKey]UUID  // derived from objects
@@ -88,7 +88,7 @@ func New() *State {
 	return &State{
 		nodes: map[UUID]*Node{}, devices: map[DeviceKey]*Device{}, tenants: map[string]*Tenant{},
 		tokens:       map[UUID]*Token{},
-		certificates: map[UUID]*Certificate{}, objects: map[UUID]*Object{}, policies: map[string]*Policy{},
+		certificates: map[UUID]*Certificate{}, policies: map[string]*Policy{},
 		names: map[nameKey]UUID{}, wanted: map[UUID]struct{}{}, usage: map[string]Usage{},
 		requests: map[UUID]*request{},
 	}

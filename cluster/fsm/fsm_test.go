@@ -435,13 +435,19 @@ func randomLog(t testing.TB, seed uint64, n int) [][]byte {
 }
 
 // TestSnapshotAnywhere: applying a whole log gives the same state and results as restoring a snapshot taken in the
-// middle and applying the rest.
+// middle and applying the rest. What was frozen in the middle stays as it was.
 func TestSnapshotAnywhere(t *testing.T) {
 	accepted := 0
 	for seed := range uint64(150) {
 		log := randomLog(t, seed, 200)
 		whole, halves := New(), New()
+		var frozen *Frozen
+		var then []byte
 		for i, raw := range log {
+			if i == int(seed) {
+				frozen = whole.Freeze()
+				then, _ = whole.Snapshot()
+			}
 			if i%17 == int(seed%17) {
 				snap, err := halves.Snapshot()
 				if err != nil {
@@ -461,6 +467,9 @@ func TestSnapshotAnywhere(t *testing.T) {
 			}
 			checkInvariants(t, whole)
 		}
+		if now, err := frozen.Encode(); err != nil || !bytes.Equal(now, then) {
+			t.Fatalf("seed %d: what was frozen has changed with the state (%v)", seed, err)
+		}
 		x, errX := whole.Snapshot()
 		y, errY := halves.Snapshot()
 		if errX != nil || errY != nil || !bytes.Equal(x, y) {
@@ -474,15 +483,16 @@ func TestSnapshotAnywhere(t *testing.T) {
 
 func checkInvariants(t *testing.T, s *State) {
 	t.Helper()
-	if len(s.names)+s.deleted != len(s.objects) || len(s.requests) != len(s.order) {
-		t.Fatalf("%d names, %d deleted, %d objects, %d and %d requests", len(s.names), s.deleted, len(s.objects), len(s.requests),
+	if len(s.names)+s.deleted != s.objects.size() || len(s.requests) != len(s.order) {
+		t.Fatalf("%d names, %d deleted, %d objects, %d and %d requests", len(s.names), s.deleted, s.objects.size(), len(s.requests),
 			len(s.order))
 	}
 	if names := slices.SortedFunc(maps.Keys(s.names), compareNames); !slices.Equal(names,
 		slices.Concat(s.ordered.chunks...)) {
 		t.Fatalf("%v is not in order: %v", names, s.ordered.chunks)
 	}
-	for id, o := range s.objects {
+	for o := range s.objects.all() {
+		id := o.ID
 		_, many := s.wanted[id]
 		if (s.names[nameKey{o.Tenant, o.Name}] == id) == o.Deleted || many != (o.Wanted > 1 && !o.Deleted) ||
 			len(o.Replicas) == 0 || o.Epoch == 0 {

@@ -38,11 +38,15 @@ func (l *nameList) add(k nameKey) {
 	at, _ := slices.BinarySearchFunc(l.chunks[i], k, compareNames)
 	c := slices.Insert(l.chunks[i], at, k)
 	l.chunks[i] = c
-	if half := len(c) / 2; len(c) > chunkNames {
-		l.chunks = slices.Insert(l.chunks, i+1, slices.Clone(c[half:]))
-		clear(c[half:])
-		l.chunks[i] = c[:half:half]
+	if len(c) <= chunkNames {
+		return
 	}
+	half := len(c) / 2
+	if at == len(c)-1 { // names that come in order leave full chunks behind
+		half = at
+	}
+	l.chunks = slices.Insert(l.chunks, i+1, slices.Clone(c[half:]))
+	l.chunks[i] = slices.Clone(c[:half]) // the old array has room for twice as many
 }
 
 // remove takes a name out.

@@ -15,7 +15,7 @@ func someNames(r *rand.Rand, n int) *State {
 	for range n {
 		o := &Object{ID: UUID{byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32()), 1},
 			Tenant: fmt.Sprint("t", r.IntN(4)), Name: fmt.Sprintf("%x", r.IntN(4*n))}
-		s.objects[o.ID] = o
+		s.objects.put(o)
 		s.bind(nameKey{o.Tenant, o.Name}, o.ID)
 	}
 	return s

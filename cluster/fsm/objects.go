@@ -30,7 +30,7 @@ func (p *Publish) apply(s *State, at int64) Result {
 	if r := s.checkIncarnation(o.Replicas[0].Node, o.Replicas[0].Incarnation); r.Code != 0 {
 		return r
 	}
-	if old := s.objects[o.ID]; old != nil && old.Deleted {
+	if old := s.objects.get(o.ID); old != nil && old.Deleted {
 		return refuse(object.ErrNotFound, "object %s was deleted", o.ID)
 	} else if old != nil {
 		return s.publishAgain(old, &o)
@@ -40,11 +40,11 @@ func (p *Publish) apply(s *State, at int64) Result {
 	if taken && !p.Replace {
 		return refuse(object.ErrExists, "%q is published as object %s: take another name or replace it", o.Name, holder)
 	}
-	if !taken && len(s.objects) >= MaxObjects {
+	if !taken && s.objects.size() >= MaxObjects {
 		return refuse(object.ErrFull, "the cluster has %d published objects already: unpublish some", MaxObjects)
 	}
 	if taken {
-		s.leave(s.objects[holder])
+		s.leave(s.objects.get(holder))
 	}
 	o.Created, o.Epoch, o.Wanted, o.Deleted = at, 1, 0, false
 	s.enter(&o)
@@ -57,7 +57,7 @@ func (s *State) publishAgain(old, o *Object) Result {
 		return refuse(object.ErrExists, "object %s is published already as %q of tenant %q with %d bytes", o.ID,
 			old.Name, old.Tenant, old.SizeBytes)
 	}
-	return addReplica(old, o.Replicas[0])
+	return s.addReplica(old, o.Replicas[0])
 }
 
 // Unpublish takes an object and its name out, by id, or by tenant and name where the id is zero. Epoch 0 = whatever it
@@ -82,7 +82,7 @@ func (u *Unpublish) apply(s *State, _ int64) Result {
 	if id.IsZero() {
 		id = s.names[nameKey{u.Tenant, u.Name}]
 	}
-	o := s.objects[id]
+	o := s.objects.get(id)
 	if o == nil || o.Deleted {
 		return refuse(object.ErrNotFound, "no object %s or name %q of tenant %q is published", u.ID, u.Name, u.Tenant)
 	}
@@ -121,8 +121,8 @@ func (x *SetReplicas) apply(s *State, _ int64) Result {
 		return refuse(object.ErrInvalid, "%d replicas of object %s: want 1 to %d", x.Wanted, x.ID, MaxReplicas)
 	}
 	if o.Wanted != x.Wanted {
+		o = s.edit(o)
 		o.Wanted = x.Wanted
-		o.Epoch++
 		s.noteWanted(o)
 	}
 	return done(o.Epoch)
@@ -139,7 +139,7 @@ func (s *State) noteWanted(o *Object) {
 
 // ownObject finds a tenant's object that was not deleted.
 func (s *State) ownObject(id UUID, tenant string) (*Object, Result) {
-	o := s.objects[id]
+	o := s.objects.get(id)
 	switch {
 	case o == nil || o.Deleted:
 		return nil, refuse(object.ErrNotFound, "object %s is not published", id)
@@ -170,12 +170,11 @@ func (d *Delete) apply(s *State, _ int64) Result {
 		return r
 	}
 	s.unbind(nameKey{o.Tenant, o.Name})
+	o = s.edit(o)
 	o.Deleted = true
-	o.Epoch++
 	s.deleted++
 	s.noteWanted(o)
-	s.filterReplicas(o, func(x Replica) bool { return x == d.Gone })
-	return done(o.Epoch)
+	return done(s.filterReplicas(o, func(x Replica) bool { return x == d.Gone }))
 }
 
 // AddReplica says that a node holds a copy now. Epoch is the object's that was copied.
@@ -203,21 +202,33 @@ func (a *AddReplica) apply(s *State, _ int64) Result {
 	if r := s.checkIncarnation(a.Replica.Node, a.Replica.Incarnation); r.Code != 0 {
 		return r
 	}
-	return addReplica(o, a.Replica)
+	return s.addReplica(o, a.Replica)
 }
 
-func addReplica(o *Object, r Replica) Result {
-	if i := slices.IndexFunc(o.Replicas, func(x Replica) bool { return x.Node == r.Node }); i >= 0 {
-		if o.Replicas[i] == r {
-			return done(o.Epoch)
-		}
+// edit puts a copy of an object in its place, with the next epoch, which the caller alters. It is only called for a
+// change: what was there may be in a snapshot that is being written.
+func (s *State) edit(o *Object) *Object {
+	changed := *o
+	changed.Replicas = slices.Clone(o.Replicas)
+	changed.Epoch++
+	s.objects.put(&changed)
+	return &changed
+}
+
+func (s *State) addReplica(o *Object, r Replica) Result {
+	i := slices.IndexFunc(o.Replicas, func(x Replica) bool { return x.Node == r.Node })
+	switch {
+	case i >= 0 && o.Replicas[i] == r:
+		return done(o.Epoch)
+	case i >= 0:
+		o = s.edit(o)
 		o.Replicas[i] = r
-	} else if len(o.Replicas) >= MaxReplicas {
+	case len(o.Replicas) >= MaxReplicas:
 		return refuse(object.ErrFull, "object %s has %d replicas already", o.ID, MaxReplicas)
-	} else {
+	default:
+		o = s.edit(o)
 		o.Replicas = append(o.Replicas, r)
 	}
-	o.Epoch++
 	return done(o.Epoch)
 }
 
@@ -244,8 +255,7 @@ func (a *RemoveReplica) apply(s *State, _ int64) Result {
 		return refuse(object.ErrNotFound, "object %s has no replica on node %s of incarnation %s", a.ID, a.Replica.Node,
 			a.Replica.Incarnation)
 	}
-	s.filterReplicas(o, func(x Replica) bool { return x == a.Replica })
-	return done(o.Epoch)
+	return done(s.filterReplicas(o, func(x Replica) bool { return x == a.Replica }))
 }
 
 // Withdraw drops a node's replicas of every other incarnation than the one that runs: host memory does not survive a
@@ -268,12 +278,12 @@ func (w *Withdraw) apply(s *State, _ int64) Result {
 		return r
 	}
 	for _, id := range w.Keep {
-		o := s.objects[id]
+		o := s.objects.get(id)
 		if o == nil {
 			continue
 		}
 		if slices.ContainsFunc(o.Replicas, func(x Replica) bool { return x.Node == w.Node }) {
-			addReplica(o, Replica{w.Node, w.Incarnation})
+			s.addReplica(o, Replica{w.Node, w.Incarnation})
 		}
 	}
 	s.dropReplicas(func(x Replica) bool { return x.Node == w.Node && x.Incarnation != w.Incarnation })
@@ -282,7 +292,7 @@ func (w *Withdraw) apply(s *State, _ int64) Result {
 
 // objectAt finds an object whose epoch must be epoch.
 func (s *State) objectAt(id UUID, epoch uint64) (*Object, Result) {
-	o := s.objects[id]
+	o := s.objects.get(id)
 	if o == nil {
 		return nil, refuse(object.ErrNotFound, "object %s is not published", id)
 	}
@@ -290,21 +300,22 @@ func (s *State) objectAt(id UUID, epoch uint64) (*Object, Result) {
 }
 
 func (s *State) dropReplicas(gone func(Replica) bool) {
-	for _, o := range s.objects {
+	for o := range s.objects.all() {
 		s.filterReplicas(o, gone)
 	}
 }
 
-func (s *State) filterReplicas(o *Object, gone func(Replica) bool) {
-	before := len(o.Replicas)
-	o.Replicas = slices.DeleteFunc(o.Replicas, gone)
-	if len(o.Replicas) == before {
-		return
+// filterReplicas takes replicas off an object, which goes with the last one. It gives the object's epoch.
+func (s *State) filterReplicas(o *Object, gone func(Replica) bool) uint64 {
+	if !slices.ContainsFunc(o.Replicas, gone) {
+		return o.Epoch
 	}
-	o.Epoch++
+	o = s.edit(o)
+	o.Replicas = slices.DeleteFunc(o.Replicas, gone)
 	if len(o.Replicas) == 0 {
 		s.dropObject(o)
 	}
+	return o.Epoch
 }
 
 func (s *State) dropObject(o *Object) {

@@ -15,7 +15,7 @@ const (
 	MaxTokens            = 4096
 	MaxCertificates      = 1 << 16
 	MaxTokenCertificates = 1024 // that one token paid for, renewed ones among them: nobody fills the table for all
-	MaxObjects           = 1 << 18
+	MaxObjects           = 1 << 20
 	MaxReplicas          = 64 // of one object
 	MaxPolicies          = 1024
 	MaxAddresses         = 16   // of one node, each kind

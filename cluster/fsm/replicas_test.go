@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 
 	"tendril/store/object"
@@ -74,7 +75,8 @@ func TestDeleteWaitsForEveryReplica(t *testing.T) {
 // TestSnapshotVersion1: a snapshot of a release before replica counts is read.
 func TestSnapshotVersion1(t *testing.T) {
 	d := replicated(t)
-	b := snapshotBody{version: 1, now: d.s.now, nodes: d.s.Nodes(), objects: d.s.Objects()}
+	b := snapshotBody{version: 1, now: d.s.now, nodes: d.s.Nodes(),
+		objects: slices.Collect(d.s.objects.all())}
 	c := &codec{buf: make([]byte, snapshotHeader)}
 	b.walk(c)
 	copy(c.buf, snapshotMagic)

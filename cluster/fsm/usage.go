@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"unique"
 
 	"tendril/store/object"
 )
@@ -23,7 +24,8 @@ func (o *Object) usage() Usage { return Usage{1, objectBytes + uint64(len(o.Name
 
 // enter puts an object in that is not there.
 func (s *State) enter(o *Object) {
-	s.objects[o.ID] = o
+	o.Tenant = unique.Make(o.Tenant).Value() // one text, however many objects
+	s.objects.put(o)
 	s.use(o)
 }
 
@@ -35,7 +37,7 @@ func (s *State) use(o *Object) {
 
 // leave takes an object out.
 func (s *State) leave(o *Object) {
-	delete(s.objects, o.ID)
+	s.objects.remove(o.ID)
 	delete(s.wanted, o.ID)
 	x, y := s.usage[o.Tenant], o.usage()
 	if x.Objects == y.Objects {
@@ -49,13 +51,13 @@ func (s *State) leave(o *Object) {
 // tenants that have few, less than a sixty-fourth. It is asked before Publish is proposed, which holds to MaxObjects
 // alone: those that are proposed at the same time may go beyond it a little.
 func (s *State) MayPublish(tenant, name string, id UUID, most Usage) error {
-	if s.objects[id] != nil {
+	if s.objects.get(id) != nil {
 		return nil // it is there
 	}
 	if _, replaces := s.names[nameKey{tenant, name}]; replaces {
 		return nil
 	}
-	own, all := s.usage[tenant], len(s.objects)
+	own, all := s.usage[tenant], s.objects.size()
 	switch {
 	case own.Objects >= most.Objects:
 		return fmt.Errorf("%w: tenant %s has %d published objects, which is all that it may have: unpublish some",

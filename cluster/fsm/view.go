@@ -7,7 +7,7 @@ import (
 )
 
 // The lists below are sorted by key and belong to the caller; what their elements point to (lists, byte strings) is the
-// state's and must not be altered. Objects' replica lists are copied, because Apply changes those in place.
+// state's and must not be altered. An object's replica list stays as it is: Apply makes a new one.
 
 // Nodes lists the members, by id.
 func (s *State) Nodes() []Node { return sorted(s.nodes, compareUUID) }
@@ -29,10 +29,11 @@ func (s *State) Policies() []Policy { return sorted(s.policies, cmp.Compare[stri
 
 // Objects lists the published objects, by id, also those with Deleted.
 func (s *State) Objects() []Object {
-	list := sorted(s.objects, compareUUID)
-	for i := range list {
-		list[i].Replicas = slices.Clone(list[i].Replicas)
+	list := make([]Object, 0, s.objects.size())
+	for o := range s.objects.all() {
+		list = append(list, *o)
 	}
+	slices.SortFunc(list, func(a, b Object) int { return compareUUID(a.ID, b.ID) })
 	return list
 }
 
@@ -56,9 +57,7 @@ func (s *State) ObjectsAfter(tenant, name, prefix string, only bool, n int) []Ob
 				}
 				return false
 			}
-			o := *s.objects[s.names[k]]
-			o.Replicas = slices.Clone(o.Replicas)
-			list = append(list, o)
+			list = append(list, *s.objects.get(s.names[k]))
 			return len(list) < n
 		})
 		if at == (nameKey{}) {
@@ -98,22 +97,20 @@ func (s *State) Revocations() uint64 { return s.revocations }
 
 // Object finds a published object.
 func (s *State) Object(id UUID) (Object, bool) {
-	o, ok := find(s.objects, id)
-	if !ok || o.Deleted {
+	o := s.objects.get(id)
+	if o == nil || o.Deleted {
 		return Object{}, false
 	}
-	o.Replicas = slices.Clone(o.Replicas)
-	return o, true
+	return *o, true
 }
 
 // Deleted finds an object that was deleted and of which some node may still have a replica.
 func (s *State) Deleted(id UUID) (Object, bool) {
-	o, ok := find(s.objects, id)
-	if !ok || !o.Deleted {
+	o := s.objects.get(id)
+	if o == nil || !o.Deleted {
 		return Object{}, false
 	}
-	o.Replicas = slices.Clone(o.Replicas)
-	return o, true
+	return *o, true
 }
 
 // Replicated lists the objects of which more than one replica is wanted, by id.
@@ -143,7 +140,7 @@ func (s *State) Now() int64 { return s.now }
 func (s *State) Counts() map[string]int {
 	return map[string]int{"nodes": len(s.nodes), "devices": len(s.devices), "tenants": len(s.tenants),
 		"tokens":       len(s.tokens),
-		"certificates": len(s.certificates), "objects": len(s.objects) - s.deleted, "deleted": s.deleted, "policies": len(s.policies),
+		"certificates": len(s.certificates), "objects": s.objects.size() - s.deleted, "deleted": s.deleted, "policies": len(s.policies),
 		"requests": len(s.requests)}
 }
 

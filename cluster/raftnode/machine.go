@@ -128,24 +128,21 @@ func (m *machine) index() uint64 {
 	return m.applied
 }
 
-// Snapshot encodes the state as it is now; Persist writes the bytes while commands go on.
+// Snapshot freezes the state as it is now; Persist encodes and writes it while commands go on.
 func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	raw, err := m.state.Snapshot()
-	if err != nil {
-		return nil, err
-	}
 	m.bytes = 0
-	return image(raw), nil
+	return image{m.state.Freeze()}, nil
 }
 
 // image encodes the state, and gives the last entry that is in it.
 func (m *machine) image() ([]byte, uint64, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	raw, err := m.state.Snapshot()
-	return raw, m.applied, err
+	m.mu.Lock()
+	frozen, applied := m.state.Freeze(), m.applied
+	m.mu.Unlock()
+	raw, err := frozen.Encode()
+	return raw, applied, err
 }
 
 // Restore replaces the state by a snapshot's: the newest one on disk, where raft puts what a leader sends before it
@@ -167,14 +164,22 @@ func (m *machine) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-// image is an encoded state on its way to disk.
-type image []byte
+// image is a state on its way to disk.
+type image struct{ *fsm.Frozen }
 
-// Persist writes the image and closes the sink, or cancels it.
+// Persist encodes the state, writes it and closes the sink, or cancels it.
 func (i image) Persist(sink raft.SnapshotSink) error {
-	if _, err := sink.Write(i); err != nil {
-		sink.Cancel()
-		return err
+	raw, err := i.Encode()
+	if err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return persist(sink, raw)
+}
+
+// persist writes a snapshot and closes the sink, or cancels it.
+func persist(sink raft.SnapshotSink, raw []byte) error {
+	if _, err := sink.Write(raw); err != nil {
+		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()
 }

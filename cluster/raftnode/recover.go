@@ -38,13 +38,12 @@ func (r *replay) Apply(log *raft.Log) any {
 	return nil
 }
 
-// Snapshot encodes the state, unless a command could not be done.
+// Snapshot gives the state, unless a command could not be done.
 func (r *replay) Snapshot() (raft.FSMSnapshot, error) {
 	if r.fault != nil {
 		return nil, r.fault
 	}
-	raw, err := r.state.Snapshot()
-	return image(raw), err
+	return image{r.state.Freeze()}, nil
 }
 
 // Restore takes a snapshot's state.

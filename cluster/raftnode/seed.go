@@ -35,7 +35,7 @@ func Seed(dir, id string, state []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := image(state).Persist(sink); err != nil {
+	if err := persist(sink, state); err != nil {
 		return err
 	}
 	return durable.SyncDir(dir)

@@ -66,6 +66,7 @@ func main() {
 	only := flag.String("only", "", "regular expression: measure these figures alone")
 	attack := flag.String("attack", "", "what bench starts itself with, as another user, to attack -socket")
 	socket := flag.String("socket", "", "for -attack")
+	cluster := flag.Bool("cluster", false, "measure the figures of a cluster instead, of daemons on this machine")
 	flag.Parse()
 	if *attack != "" {
 		fmt.Fprintln(os.Stderr, "bench: the attacker:", runAttack(*attack, *socket))
@@ -73,7 +74,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *rounds, *out, *bin, *only); err != nil {
+	measure := run
+	if *cluster {
+		measure = runCluster
+	}
+	if err := measure(ctx, *rounds, *out, *bin, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -103,6 +108,32 @@ func run(ctx context.Context, rounds int, out, bin, only string) error {
 	for _, b := range chosen {
 		start := time.Now()
 		f, err := rig.roundTripsOf(b, func(b benchmark) (Figure, error) { return b.run(ctx, max(rounds, 5)) })
+		fmt.Fprintf(os.Stderr, "  %-60s %s (%.1f s)\n", b.name, report.add(b, f, err), time.Since(start).Seconds())
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := write(out, report.figures); err != nil {
+		return err
+	}
+	return report.print(os.Stdout)
+}
+
+// runCluster is run for the figures of a cluster.
+func runCluster(ctx context.Context, rounds int, out, bin, only string) error {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only %q: %w", only, err)
+	}
+	r := &clusterRig{bin: bin}
+	defer r.close()
+	var report report
+	for _, b := range append(stateBenchmarks(), clusterBenchmarks(ctx, r)...) {
+		if !pattern.MatchString(b.name) {
+			continue
+		}
+		start := time.Now()
+		f, err := b.run(ctx, rounds)
 		fmt.Fprintf(os.Stderr, "  %-60s %s (%.1f s)\n", b.name, report.add(b, f, err), time.Since(start).Seconds())
 		if ctx.Err() != nil {
 			return ctx.Err()
