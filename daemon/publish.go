@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -127,27 +129,52 @@ func (p *publications) of(s *store.Store, tenant string) (*held, error) {
 	return h, nil
 }
 
-// settle ends one publication of id (none where it is zero) and lets go of all that is published no longer.
+// settle ends one publication of id, and lets go of it where it is published no longer.
 func (p *publications) settle(tenant string, id object.ID, published func(object.ID) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.tenants[tenant]
-	if h == nil {
-		return
+	if h := p.tenants[tenant]; h != nil {
+		if _, known := h.objects[id]; known {
+			h.objects[id]--
+		}
+		p.letGo(tenant, h, id, published)
 	}
-	if _, known := h.objects[id]; known {
-		h.objects[id]--
-	}
-	for x, underWay := range h.objects {
-		if underWay <= 0 && !published(x) {
-			delete(h.objects, x)
-			_ = h.conn.Release(x)
+}
+
+// letGo lets go of an object, unless it is published or about to be. mu is held.
+func (p *publications) letGo(tenant string, h *held, id object.ID, published func(object.ID) bool) {
+	underWay, known := h.objects[id]
+	if known && underWay <= 0 && !published(id) {
+		delete(h.objects, id)
+		_ = h.conn.Release(id)
+		for _, segment := range h.conn.Sweep() {
+			_ = h.conn.Forget(segment)
 		}
 	}
-	for _, segment := range h.conn.Sweep() {
-		_ = h.conn.Forget(segment)
-	}
 	p.drop(tenant, h)
+}
+
+// letGoOf is letGo for objects of which somebody has heard that they are published no longer.
+func (p *publications) letGoOf(tenant string, published func(object.ID) bool, list ...object.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range list {
+		if h := p.tenants[tenant]; h != nil {
+			p.letGo(tenant, h, id, published)
+		}
+	}
+}
+
+// review looks at all that a tenant has published, and lets go of what is published no longer. It is long where that is
+// much: publications go on meanwhile.
+func (p *publications) review(tenant string, published func(object.ID) bool) {
+	var list []object.ID
+	p.mu.Lock()
+	if h := p.tenants[tenant]; h != nil {
+		list = slices.Collect(maps.Keys(h.objects))
+	}
+	p.mu.Unlock()
+	p.letGoOf(tenant, published, slices.DeleteFunc(list, published)...)
 }
 
 // holdOwn is hold for what the cluster lists here already, and follows it. The caller must call settle.
@@ -171,7 +198,7 @@ func (p *publications) drop(tenant string, h *held) {
 	}
 }
 
-// settle ends one publication of id, and lets go of what the cluster does not list here any more.
+// settle ends one publication of id, and lets go of it where the cluster does not list it here.
 func (d *Daemon) settle(tenant string, id object.ID) { d.published.settle(tenant, id, d.isListedHere) }
 
 // isListedHere reports whether the metadata, as this node has it, lists a replica of this run.
@@ -216,6 +243,10 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if !d.published.follower.Add(id) {
 		return 0, fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound, id)
 	}
+	var replaced object.ID
+	if replace {
+		replaced, _ = d.resolvePublished(p.Tenant, name)
+	}
 	result, err := d.proposeOwn(&fsm.Publish{Replace: replace, Object: fsm.Object{
 		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class),
 		SizeBytes: info.SizeBytes, Meta: info.Meta,
@@ -224,6 +255,7 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if err == nil {
 		d.at("published")
 		d.replicas.note(id, p.Tenant, false)
+		d.published.letGoOf(p.Tenant, d.isListedHere, replaced)
 	}
 	if err == nil && !d.published.follower.Has(id) { // it went, and the withdrawal may have been too early
 		return 0, errors.Join(fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound,
@@ -297,8 +329,12 @@ func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
 	if err := checkPublished(name); err != nil {
 		return err
 	}
+	known := id
+	if id.IsZero() {
+		known, _ = d.resolvePublished(tenant, name)
+	}
 	_, err := d.propose(&fsm.Unpublish{ID: fsm.UUID(id), Tenant: tenant, Name: name})
-	d.settle(tenant, object.ID{})
+	d.published.letGoOf(tenant, d.isListedHere, known)
 	return err
 }
 
@@ -323,7 +359,7 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 		return false, nil
 	}
 	_, err = d.propose(&fsm.Delete{ID: fsm.UUID(id), Tenant: tenant, Gone: d.ownReplica()})
-	d.settle(tenant, object.ID{})
+	d.published.letGoOf(tenant, d.isListedHere, id)
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return true, fmt.Errorf("the object is deleted here, but the cluster could not be told: %w", err)
 	}

@@ -30,3 +30,19 @@ func TestNamesThatAreTooLongToPublish(t *testing.T) {
 		}
 	}
 }
+
+// What ends one publication looks at that one, however many there are.
+func TestSettleLooksAtOne(t *testing.T) {
+	h := &held{objects: map[object.ID]int{}}
+	var one object.ID
+	for range 1000 {
+		one = object.NewID()
+		h.objects[one] = 1
+	}
+	p := publications{tenants: map[string]*held{"t": h}}
+	looks := 0
+	p.settle("t", one, func(object.ID) bool { looks++; return true })
+	if looks > 1 || h.objects[one] != 0 {
+		t.Errorf("%d looks at the metadata; %d publications are under way", looks, h.objects[one])
+	}
+}

@@ -669,7 +669,7 @@ func (d *Daemon) dropUnpublished() {
 			d.bringing.forget(id)
 		}
 		for _, tenant := range d.published.names() {
-			d.settle(tenant, object.ID{})
+			d.published.review(tenant, d.isListedHere)
 		}
 		rest := time.NewTimer(max(leastRest, 4*time.Since(began)))
 		select {
