@@ -315,6 +315,18 @@ type Base interface {
 	// BridgeEvent makes an event of a context that ends as a command's event of another worker's does, told from
 	// worker to worker. The caller owns the handle. ok false: there is no such way, and nothing was done.
 	BridgeEvent(event, context uintptr) (bridge uintptr, ok bool)
+	// SVMBuffer makes shared virtual memory as a buffer. It lies at an address that the caller holds in this process,
+	// or where the driver chooses. got is where; 0: something else lies there in the worker.
+	SVMBuffer(context, address uintptr, flags, size uint64, align uint32) (buffer, got uintptr, err error)
+	// SVMPart makes a buffer of n bytes of one that SVMBuffer made: both are the same memory.
+	SVMPart(whole uintptr, given []uint64, flags, off, n uint64) (uintptr, Status)
+	// SetKernelArgAt is SetKernelArgSVM with an address in a buffer that SVMBuffer made, SetKernelReach
+	// SetKernelExecInfo with such addresses.
+	SetKernelArgAt(kernel uintptr, index uint32, buffer, address uintptr) Status
+	// SetKernelReach: see SetKernelArgAt.
+	SetKernelReach(kernel uintptr, buffers, addresses []uintptr) Status
+	// Warn tells of what cannot be, in the log and in the trace, and to a context's callback.
+	Warn(context uintptr, text string)
 	// Hear takes what the workers of events have to say of commands that have ended: whatever ended before the
 	// call is known after it.
 	Hear(events []uintptr)

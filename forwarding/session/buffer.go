@@ -38,6 +38,7 @@ type Buffer struct {
 	mirror  *mirror.Mirror // of a root over the program's memory, or nil
 	object  *node.Object   // of a root that is an object of the store, or nil
 	svm     []byte         // of a root that is shared virtual memory: the program's view of it, at its address; or nil
+	spans   bool           // of a root that is shared virtual memory of a context that spans: it has no view here
 	viewed  bool           // svm is a second view of the shared memory that maps show
 	special atomic.Bool    // published, mirrored or an object: every use needs a look
 

@@ -310,10 +310,6 @@ func (d *Driver) SetKernelArgSVM(h uintptr, index uint32, ptr api.HostPtr) api.S
 	if index >= uint32(k.args.Len()) {
 		return cl.INVALID_ARG_INDEX
 	}
-	known := k.facts.Sizes[index]
-	if may := known.Guessed && (known.Bytes == 8 || known.Bytes == 0 && !known.Value); !known.Global && !may {
-		return cl.INVALID_ARG_VALUE
-	}
 	var a kernelargs.Value
 	if ptr.Nil() {
 		a.SetPointer(nil, 0)
@@ -322,9 +318,21 @@ func (d *Driver) SetKernelArgSVM(h uintptr, index uint32, ptr api.HostPtr) api.S
 	} else {
 		return cl.INVALID_ARG_VALUE
 	}
+	return k.setPointer(index, &a)
+}
+
+// setPointer sets an argument to an address, if the kernel may take one there.
+func (k *Kernel) setPointer(index uint32, a *kernelargs.Value) api.Status {
+	if index >= uint32(k.args.Len()) {
+		return cl.INVALID_ARG_INDEX
+	}
+	known := k.facts.Sizes[index]
+	if may := known.Guessed && (known.Bytes == 8 || known.Bytes == 0 && !known.Value); !known.Global && !may {
+		return cl.INVALID_ARG_VALUE
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.args.Set(int(index), &a)
+	k.args.Set(int(index), a)
 	return cl.SUCCESS
 }
 
@@ -404,14 +412,16 @@ func (k *Kernel) tellReach(w *worker) api.Status {
 // (§5.2.1, CL_MEM_USE_HOST_PTR).
 func (d *Driver) bufferOverSVM(root *Buffer, off, n, flags uint64, given []uint64) (uintptr, api.Status) {
 	b := &Buffer{d: d, ctx: root.ctx, flags: flags, size: n, given: given, parent: root, origin: off, root: root}
-	b.host = api.HostBytes(root.svm[off:])
+	if root.svm != nil {
+		b.host = api.HostBytes(root.svm[off:])
+	}
 	b.id.Store(d.newID())
 	b.refs.Set(1)
 	return d.showBuffer(b)
 }
 
 // overSVM says that the program made the buffer of an address in shared virtual memory: it is nobody's sub-buffer.
-func (b *Buffer) overSVM() bool { return b.parent != nil && b.parent.svm != nil }
+func (b *Buffer) overSVM() bool { return b.parent != nil && (b.parent.svm != nil || b.parent.spans) }
 
 // offset is where a sub-buffer begins in what it is part of, in bytes.
 func (b *Buffer) offset() uint64 {

@@ -23,12 +23,7 @@ func (c *Context) makeSVM(flags, size uint64, align uint32) (*Buffer, error) {
 	if !w.SharesAddresses() {
 		return nil, errOldWorker
 	}
-	b := &Buffer{d: c.d, ctx: c, flags: flags & memAccess, size: size}
-	if b.flags == 0 {
-		b.flags = cl.MEM_READ_WRITE
-	}
-	b.root = b
-	b.refs.Set(1)
+	b := c.newSVM(flags, size)
 	if err := b.placeSVM(w, flags, align); err != nil {
 		return nil, err
 	}
@@ -37,6 +32,17 @@ func (c *Context) makeSVM(flags, size uint64, align uint32) (*Buffer, error) {
 		return nil, errNoMemory
 	}
 	return b, nil
+}
+
+// newSVM is the buffer of shared virtual memory that has no place yet.
+func (c *Context) newSVM(flags, size uint64) *Buffer {
+	b := &Buffer{d: c.d, ctx: c, flags: flags & memAccess, size: size}
+	if b.flags == 0 {
+		b.flags = cl.MEM_READ_WRITE
+	}
+	b.root = b
+	b.refs.Set(1)
+	return b
 }
 
 // Why there is no shared virtual memory.
@@ -51,29 +57,35 @@ var (
 // both have, or on any of the worker's, this side chooses the address; elsewhere the driver does. One that is taken in
 // the other process is tried again, and held meanwhile so that it does not come again.
 func (b *Buffer) placeSVM(w *worker, flags uint64, align uint32) error {
-	if b.ctx.InPlace {
-		p, status := b.d.slabs.AllocOwn(b.size)
-		if status != cl.SUCCESS {
-			return errNoMemory
-		}
-		b.place = p
-		if w.addSegment(p.Segment) != nil {
-			b.d.slabs.FreeNow(p)
-			return errNoMemory
-		}
-	} else if b.ctx.debit(b.size) != cl.SUCCESS {
-		return errNoMemory
+	giveBack, err := b.takeSVM(w)
+	if err != nil {
+		return err
 	}
-	err := b.meetAt(w, flags, align)
-	switch {
-	case err == nil:
-		return nil
-	case b.place != nil:
-		b.d.slabs.FreeNow(b.place)
-	default:
-		b.ctx.credit(b.size)
+	if err = b.meetAt(w, flags, align); err != nil {
+		giveBack()
 	}
 	return err
+}
+
+// takeSVM takes the memory of a new buffer, or what it counts: of the slabs where the device computes on memory that
+// both processes have, of the device's elsewhere.
+func (b *Buffer) takeSVM(w *worker) (giveBack func(), err error) {
+	if !b.ctx.InPlace {
+		if b.ctx.debit(b.size) != cl.SUCCESS {
+			return nil, errNoMemory
+		}
+		return func() { b.ctx.credit(b.size) }, nil
+	}
+	p, status := b.d.slabs.AllocOwn(b.size)
+	if status != cl.SUCCESS {
+		return nil, errNoMemory
+	}
+	b.place = p
+	if w.addSegment(p.Segment) != nil {
+		b.d.slabs.FreeNow(p)
+		return nil, errNoMemory
+	}
+	return func() { b.d.slabs.FreeNow(p) }, nil
 }
 
 // meetAt finds an address for both processes.

@@ -4,6 +4,7 @@ import (
 	"tendril/forwarding/answers"
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
+	"tendril/forwarding/fixed"
 	"tendril/forwarding/handle"
 )
 
@@ -20,6 +21,7 @@ type Buffer struct {
 	origin uint64      // in root
 	root   *Buffer     // itself when parent is nil
 	image  *image      // nil: a buffer
+	view   []byte      // of a root that is shared virtual memory: the program's memory at its address; or nil
 
 	// Guarded by Context.mu.
 	inner       []uintptr // session's, by member; 0: not made yet
@@ -54,6 +56,11 @@ func (d *Driver) CreateBuffer(context uintptr, given []uint64, flags, size uint6
 	}
 	if size > c.limit {
 		return 0, cl.INVALID_BUFFER_SIZE
+	}
+	if flags&cl.MEM_USE_HOST_PTR != 0 {
+		if p, off, ok := c.inSVM(host, size); ok {
+			return c.bufferOver(p.root, off, given, flags, size)
+		}
 	}
 	native := flags
 	if flags&cl.MEM_USE_HOST_PTR != 0 && flags&(cl.MEM_ALLOC_HOST_PTR|cl.MEM_COPY_HOST_PTR) == 0 && !host.Nil() {
@@ -106,7 +113,7 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 	if p == nil {
 		return d.base.CreateSubBuffer(parent, flags, createType, hasInfo, origin, size)
 	}
-	if p.parent != nil {
+	if p.parent != nil && !p.overSVM() {
 		return 0, cl.INVALID_MEM_OBJECT
 	}
 	c := p.ctx
@@ -127,7 +134,8 @@ func (d *Driver) CreateSubBuffer(parent uintptr, flags uint64, createType uint32
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	b := &Buffer{ctx: c, size: size, parent: p, origin: origin, root: p, inner: make([]uintptr, len(c.members))}
+	b := &Buffer{ctx: c, size: size, parent: p, origin: p.origin + origin, root: p.root,
+		inner: make([]uintptr, len(c.members))}
 	value, _ := d.base.MemObjectInfo(inner, cl.MEM_FLAGS)
 	b.flags = answers.Number(value)&sameInnerFlagsMask | p.flags&^sameInnerFlagsMask
 	if b.inner[at] = inner; !p.host.Nil() {
@@ -150,11 +158,7 @@ func (b *Buffer) atLocked(member int) (uintptr, api.Status) {
 		h, status = d.CreateBuffer(b.ctx.members[member].context, b.given, b.flags&sameInnerFlagsMask, b.size,
 			api.HostPtr{})
 	} else {
-		var whole uintptr
-		if whole, status = b.parent.atLocked(member); status == cl.SUCCESS {
-			h, status = d.CreateSubBuffer(whole, b.flags&sameInnerFlagsMask&^cl.MEM_ALLOC_HOST_PTR,
-				cl.BUFFER_CREATE_TYPE_REGION, true, b.origin, b.size)
-		}
+		h, status = b.partLocked(member)
 	}
 	if status == cl.SUCCESS {
 		b.inner[member] = h
@@ -210,6 +214,9 @@ func (b *Buffer) end() {
 	b.destructors = nil
 	c.mu.Unlock()
 	b.dropInner()
+	if b.view != nil {
+		fixed.Release(b.view)
+	}
 	c.d.runLatestFirst(destructors)
 	if b.parent != nil {
 		b.parent.drop()
@@ -270,15 +277,17 @@ func (d *Driver) MemObjectInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	case cl.MEM_CONTEXT:
 		return answers.Size(b.ctx.handle), cl.SUCCESS
 	case cl.MEM_ASSOCIATED_MEMOBJECT:
-		if b.parent == nil {
+		if b.parent == nil || b.overSVM() {
 			return answers.Size(0), cl.SUCCESS
 		}
 		return answers.Size(b.parent.handle), cl.SUCCESS
 	case cl.MEM_OFFSET:
-		if b.image != nil {
-			return answers.U64(0), cl.SUCCESS // it lies at its buffer's start
+		return answers.U64(b.offset()), cl.SUCCESS
+	case cl.MEM_USES_SVM_POINTER:
+		if b.root.view != nil {
+			return answers.U32(1), cl.SUCCESS
 		}
-		return answers.U64(b.origin), cl.SUCCESS
+		return answers.U32(0), cl.SUCCESS
 	case cl.MEM_PROPERTIES:
 		return answers.Sizes(b.given), cl.SUCCESS
 	}

@@ -9,6 +9,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/svm"
 )
 
 // maxMembers bounds the platforms of one context: their sets are kept in a word.
@@ -19,6 +20,7 @@ type member struct {
 	context uintptr // session's
 	devices []uintptr
 	images  bool    // one of the devices has them
+	svm     bool    // all devices have shared virtual memory
 	align   uint64  // of sub-buffers: the least that one of the devices takes, in bytes
 	move    uintptr // session's in-order queue for moves; 0: not made yet; guarded by Context.mu
 }
@@ -28,10 +30,12 @@ type Context struct {
 	refs       handle.Refs
 	d          *Driver
 	handle     uintptr
-	devices    []uintptr // in the program's order
-	members    []*member // one a platform, in the order of its first device
-	properties []uint64  // as the program gave them, 0-terminated; nil: none
-	limit      uint64    // bytes that a buffer may have: every member's
+	devices    []uintptr           // in the program's order
+	members    []*member           // one a platform, in the order of its first device
+	properties []uint64            // as the program gave them, 0-terminated; nil: none
+	limit      uint64              // bytes that a buffer may have: every member's
+	arenas     svm.Arenas[*Buffer] // small shared virtual memory
+	chooser    atomic.Int32        // the member whose driver chooses addresses, plus 1; 0: none is known to
 
 	mu          sync.Mutex
 	mirrors     map[*Buffer]struct{} // guarded by mu
@@ -115,7 +119,7 @@ func (c *Context) addMember(properties []uint64, devices []uintptr, report func(
 	if status != cl.SUCCESS {
 		return status
 	}
-	m := &member{context: h, devices: devices, align: ^uint64(0)}
+	m := &member{context: h, devices: devices, align: ^uint64(0), svm: c.d.takesSVM(devices)}
 	for _, dev := range devices {
 		value, _ := c.d.base.DeviceInfo(dev, cl.DEVICE_MEM_BASE_ADDR_ALIGN)
 		m.align = min(m.align, max(answers.Number(value)/8, 1))

@@ -6,6 +6,7 @@ import (
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/handle"
+	"tendril/forwarding/session/svm"
 )
 
 // Mode says which devices share a platform (TENDRIL_PLATFORMS).
@@ -62,6 +63,7 @@ type Driver struct {
 	events    *handle.Table[Event]
 	samplers  *handle.Table[Sampler]
 	graphs    *handle.Table[CommandBuffer]
+	shared    svm.Table[svmPart] // shared virtual memory of contexts that span
 }
 
 // New makes a Driver over base. dispatch is the address of the ICD dispatch table. Tables are made only where platforms

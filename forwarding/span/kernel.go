@@ -18,13 +18,15 @@ type Kernel struct {
 	inner   []uintptr // session's, by member; 0: not built there; immutable
 	// memory objects; the others went to every member when they were set; guarded by Context.mu
 	args map[uint32]*argument
+	reach
 	room [8]byte // a handle on its way to a member; guarded by Context.mu
 }
 
 // argument is a memory object that was set, and the members that know it.
 type argument struct {
-	b    *Buffer // nil: NULL
-	sent uint64
+	b     *Buffer  // nil: NULL
+	point svmPoint // where at is not 0: an address in shared virtual memory
+	sent  uint64
 }
 
 // CreateKernel is clCreateKernel (§5.9.1).
@@ -149,6 +151,7 @@ func (d *Driver) CloneKernel(h uintptr) (uintptr, api.Status) {
 		copied := *a
 		c.args[i] = &copied
 	}
+	c.reach = k.reach
 	return c.show()
 }
 
@@ -247,7 +250,14 @@ func (k *Kernel) sendLocked(index uint32, a *argument, member int) api.Status {
 	if status != cl.SUCCESS {
 		return status
 	}
-	status = k.program.ctx.d.base.SetKernelArg(k.inner[member], index, 8, k.handleLocked(inner))
+	switch {
+	case a.point.at == 0:
+		status = k.program.ctx.d.base.SetKernelArg(k.inner[member], index, 8, k.handleLocked(inner))
+	case !k.program.ctx.members[member].svm:
+		status = cl.INVALID_OPERATION
+	default:
+		status = k.program.ctx.d.base.SetKernelArgAt(k.inner[member], index, inner, a.point.at)
+	}
 	if status == cl.SUCCESS {
 		a.sent |= 1 << member
 	}
@@ -325,10 +335,14 @@ func (k *Kernel) usesLocked(member int) ([]use, api.Status) {
 				return nil, status
 			}
 		}
+		if a.point.at != 0 {
+			uses = append(uses, a.point.use())
+			continue
+		}
 		writes := k.program.ctx.d.base.ArgumentUse(k.inner[member], index).Writes
 		uses = append(uses, a.b.allOf(true, writes && a.b.flags&cl.MEM_READ_ONLY == 0))
 	}
-	return uses, cl.SUCCESS
+	return k.reachUsesLocked(member, uses)
 }
 
 // KernelInfo is clGetKernelInfo (§5.9.4).

@@ -27,9 +27,12 @@ func (d *Driver) EnqueueMap(queue, buffer uintptr, blocking bool, flags, off, si
 		at, event, status = d.base.EnqueueMap(q.inner, inner, false, flags, off, size, w)
 		return event, status
 	})
-	if b.root.mirror != nil {
+	if b.root.mirror != nil || b.root.view != nil {
 		m.host = true
 		at = b.host.Plus(off)
+		if b.root.view != nil {
+			r.holds = b.root
+		}
 		r.call = b.onMember(q, func(inner uintptr, w api.Waits) (uintptr, api.Status) {
 			if !mappable(flags) || size == 0 {
 				return 0, cl.INVALID_VALUE

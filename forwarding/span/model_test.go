@@ -2,6 +2,7 @@ package span
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,8 +19,8 @@ import (
 // contexts do not mix, as with session: what package span gets wrong about members is refused here, and a byte that it
 // does not move is not there. The tests over it reach 90 % of the package.
 type model struct {
-	api.SharedVirtual // nil: a context that spans has none
-	t                 *testing.T
+	modelSVM
+	t *testing.T
 
 	mu        sync.Mutex
 	changed   sync.Cond // a command has ended, or may run, or somebody waits
@@ -59,6 +60,9 @@ type thing struct {
 	tail    []*modelCommand // of a queue: not ended
 	barrier *modelCommand
 	args    map[uint32][]byte // of a kernel
+	offs    map[uint32]uint64 // of a kernel's argument in its buffer: an address of shared virtual memory
+	reach   []uintptr         // of a kernel
+	at      uintptr           // of shared virtual memory
 	name    string            // of a kernel; of a program: its source
 	built   bool
 	shown   map[uintptr]*shownMap
@@ -374,6 +378,8 @@ func (m *model) DeviceInfo(h uintptr, param uint32) ([]byte, api.Status) {
 		return answers.U32(8 * 4), cl.SUCCESS
 	case cl.DEVICE_IMAGE_SUPPORT:
 		return answers.U32(uint32(min(1, max(i-m.noImages, m.noImages-i)))), cl.SUCCESS
+	case cl.DEVICE_SVM_CAPABILITIES:
+		return answers.U64(m.svm[i]), cl.SUCCESS
 	case cl.DEVICE_MAX_MEM_ALLOC_SIZE:
 		return answers.U64(1 << 24), cl.SUCCESS
 	}
@@ -896,7 +902,7 @@ func (m *model) CreateKernel(program uintptr, name string) (h uintptr, status ap
 		case !slices.Contains(strings.Fields(p.name), name):
 			return cl.INVALID_KERNEL_NAME
 		}
-		h = m.put(&thing{kind: "kernel", ctx: p.ctx, name: name, args: map[uint32][]byte{}})
+		h = m.put(&thing{kind: "kernel", ctx: p.ctx, name: name, args: map[uint32][]byte{}, offs: map[uint32]uint64{}})
 		return cl.SUCCESS
 	})
 	return h, status
@@ -911,7 +917,8 @@ func (m *model) CloneKernel(h uintptr) (uintptr, api.Status) {
 	if k == nil {
 		return 0, cl.INVALID_KERNEL
 	}
-	same := &thing{kind: "kernel", ctx: k.ctx, name: k.name, args: map[uint32][]byte{}}
+	same := &thing{kind: "kernel", ctx: k.ctx, name: k.name, args: map[uint32][]byte{}, offs: maps.Clone(k.offs),
+		reach: k.reach}
 	for i, v := range k.args {
 		same.args[i] = v
 	}
@@ -938,6 +945,7 @@ func (m *model) SetKernelArg(h uintptr, index uint32, size uint64, value api.Hos
 		}
 	}
 	k.args[index] = bytes
+	delete(k.offs, index)
 	return cl.SUCCESS
 }
 func (m *model) argument(k *thing, index uint32) api.ArgumentUse {
@@ -988,17 +996,18 @@ func (m *model) EnqueueNDRange(queue, kernel uintptr, _ *api.Range, w api.Waits)
 		return 0, cl.INVALID_KERNEL_ARGS
 	}
 	to, with := m.memory(uintptr(answers.Number(k.args[0]))), k.args[1]
+	data := to.data[k.offs[0]:]
 	var from *thing
 	if k.name == "sum" {
 		from = m.memory(uintptr(answers.Number(with)))
 	}
 	return m.enqueue(q, queue, cl.COMMAND_NDRANGE_KERNEL, false, w, func() {
-		for i := range to.data {
+		for i := range data {
 			switch {
 			case from == nil:
-				to.data[i] += with[0]
+				data[i] += with[0]
 			case i < len(from.data):
-				to.data[i] += from.data[i]
+				data[i] += from.data[i]
 			}
 		}
 	})

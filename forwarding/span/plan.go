@@ -155,6 +155,7 @@ type request struct {
 	uses  []use
 	sized *Buffer // not nil: a transfer to the host of a range of it, which brings its content alone
 	kind  uint32  // CL_EVENT_COMMAND_TYPE where session's command is another; 0: it is the same
+	holds *Buffer // not nil: shared virtual memory whose view the command reads or writes: kept until its end
 	keep  bool    // an empty wait list would mean something else: events that have completed stay in it
 	call  func(w api.Waits) (uintptr, api.Status)
 }
@@ -192,13 +193,17 @@ func (r *request) sendLocked(want bool) (uintptr, api.Status) {
 	}
 	waits := waitsOn(events)
 	noted := slices.ContainsFunc(r.uses, func(u use) bool { return u.writes || u.b.root.mirror != nil })
-	waits.Want = want || noted
+	waits.Want = want || noted || r.holds != nil
 	event, status := call(waits)
 	if status != cl.SUCCESS {
 		return 0, status
 	}
 	if noted {
 		c.noteLocked(q, event, r.uses)
+	}
+	if b := r.holds; b != nil && b.refs.Retain() &&
+		c.d.base.SetEventCallback(event, cl.COMPLETE, func(int32) { b.drop() }) != cl.SUCCESS {
+		b.refs.Release()
 	}
 	if event != 0 && !want {
 		c.d.base.ReleaseEvent(event)

@@ -149,7 +149,16 @@ func (d *Driver) DeviceInfo(h uintptr, param uint32) ([]byte, api.Status) {
 	if status == cl.SUCCESS && param == cl.DEVICE_PLATFORM && d.mode != Native {
 		return answers.Size(d.shownAs(uintptr(le.Uint64(value)))), status
 	}
+	if status == cl.SUCCESS && param == cl.DEVICE_SVM_CAPABILITIES && d.spans(h) {
+		return answers.U64(answers.Number(value) & cl.DEVICE_SVM_COARSE_GRAIN_BUFFER), status
+	}
 	return value, status
+}
+
+// spans says whether a device has others of other native platforms beside it, with which contexts span.
+func (d *Driver) spans(device uintptr) bool {
+	p := d.platforms.Get(d.shownAs(d.platformOf(device)))
+	return p != nil && len(p.members) > 1
 }
 
 // platformOf is session's platform of a device; 0 for no device of ours.

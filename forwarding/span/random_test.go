@@ -23,7 +23,11 @@ type rig struct {
 
 func newRig(t *testing.T, members int, seed uint64) *rig {
 	t.Helper()
-	m := newModel(t, members, seed)
+	return newRigOver(t, newModel(t, members, seed))
+}
+
+func newRigOver(t *testing.T, m *model) *rig {
+	t.Helper()
 	d, err := New(m, One, 0)
 	if err != nil {
 		t.Fatal(err)

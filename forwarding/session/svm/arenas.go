@@ -13,6 +13,7 @@ import (
 const (
 	SmallBytes = 256 << 10
 	ArenaBytes = 2 << 20
+	TypeAlign  = clwire.SVMTypeAlign // of every part, in bytes
 )
 
 // Arenas hands out parts of larger allocations, by kind: what the parts have in common. The zero value has none.

@@ -34,6 +34,7 @@ typedef struct node {
 
 static cl_kernel walk, tree, add, count, plain;
 static cl_device_svm_capabilities caps;
+static cl_device_id other; // the context's first, where it has several; else the same
 
 static void *alloc(size_t n) {
     void *p = clSVMAlloc(context, CL_MEM_READ_WRITE, n, 0);
@@ -332,7 +333,7 @@ static void model(void) {
     enum { M = 6, Rounds = 400 };
     static const size_t size[M] = {64, 4096, 100000, 300000, 1 << 20, 3 << 20};
     unsigned char *a[M], *is[M], *host = malloc(3 << 20);
-    cl_command_queue q[2] = {queue, clCreateCommandQueue(context, device, 0, &err)};
+    cl_command_queue q[2] = {queue, clCreateCommandQueue(context, other, 0, &err)};
     cl_event last = NULL;
     unsigned bad = 0;
     for (int i = 0; i < M; i++) {
@@ -401,7 +402,11 @@ int main(void) {
     setup(0);
     clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof caps, &caps, NULL);
     SAY("coarse", "%d", (caps & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER) != 0);
-    cl_program p = build(source, "-cl-std=CL1.2");
+    cl_device_id all[2] = {device, NULL};
+    clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof all, all, NULL);
+    other = all[0];
+    cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &err);
+    must(clBuildProgram(p, 0, NULL, "-cl-std=CL1.2", NULL, NULL), "clBuildProgram");
     walk = clCreateKernel(p, "walk", &err), tree = clCreateKernel(p, "tree", &err), add = clCreateKernel(p, "add", &err);
     count = clCreateKernel(p, "count", &err), plain = clCreateKernel(p, "plain", &err);
     allocations();
