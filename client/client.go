@@ -58,6 +58,8 @@ type Options struct {
 	// half a minute), and after KeepSession its daemon while a call waits (0: as long as it likes).
 	Silence time.Duration
 	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
+
+	node *atNode // Access.DialNode: whose certificate is shown, and who must answer
 }
 
 // Daemon is who answered.

@@ -214,6 +214,7 @@ var repeatable = map[wire.Type]bool{
 	wire.AllPage:          true,
 	wire.GPUs:             true,
 	wire.ClusterStatus:    true,
+	wire.Access:           true,
 	wire.CreateDevice:     true,
 	wire.GetDevice:        true,
 	wire.Place:            true,

@@ -140,7 +140,11 @@ func dialTLS(server string, o Options) (*Conn, error) {
 		return nil, err
 	}
 	var c *Conn
-	keys, err := openCredentials(server, func(request []byte) ([]byte, error) {
+	open := openCredentials
+	if o.node != nil {
+		open = o.node.credentials
+	}
+	keys, err := open(server, func(request []byte) ([]byte, error) {
 		if c == nil {
 			return nil, fmt.Errorf("%w: the certificate for %s has expired: tendril login %s", object.ErrPermission,
 				server, server)
@@ -150,15 +154,24 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure, socket, err := handshake(server,
-		pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now}))
+	config := pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now})
+	if o.node != nil {
+		config = o.node.tls(keys)
+	}
+	secure, socket, err := handshake(server, config)
 	if err != nil {
 		return nil, err
 	}
 	socket.Watch(o.Silence)
 	c = newConn(ipc.NewRemote(secure, socket), server)
 	c.remote = true
-	c.redial = func() (*Conn, error) { return dialServer(server, o) }
+	c.redial = func() (*Conn, error) {
+		again := o
+		if o.node != nil {
+			again.node = o.node.newest(keys)
+		}
+		return dialServer(server, again)
+	}
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
 	c.renewal = func() error { return keys.ring.RenewIfDue(context.Background()) }
 	return c, nil

@@ -71,6 +71,7 @@ type Daemon struct {
 	keeper         *keeper.Keeper // starts its process when it is needed
 	sessions       *sessions
 	leases         *leases.Table
+	accesses       accesses
 	peering        *peering
 	meta           metadata
 	first          bool // a first start that has not made everything yet

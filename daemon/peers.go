@@ -181,9 +181,9 @@ func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRe
 	if err != nil {
 		return err
 	}
-	peers := d.peers()
+	peers, own := d.peers(), pki.FingerprintOf(d.meta.authority.Certificate())
 	known := func(f pki.Fingerprint) bool {
-		return slices.ContainsFunc(peers, func(p PeerStatus) bool { return p.Authority == f.String() })
+		return f == own || slices.ContainsFunc(peers, func(p PeerStatus) bool { return p.Authority == f.String() })
 	}
 	now := time.Now()
 	offer, authority, err := pki.OpenOffer(m.Offer, known, now)
@@ -192,6 +192,9 @@ func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRe
 	}
 	if err := d.peering.spend(offer, s.peer.Tenant, now); err != nil {
 		return err
+	}
+	if authority == own {
+		peers = d.nodeAsPeer(offer.Node, authority)
 	}
 	peers = slices.DeleteFunc(peers, func(p PeerStatus) bool { return p.Authority != authority.String() })
 	slices.SortStableFunc(peers, func(a, b PeerStatus) int { // the address that the node itself names first
@@ -207,7 +210,22 @@ func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRe
 		}
 		faults = append(faults, fmt.Errorf("%s: %w", p.Address, err))
 	}
+	if len(faults) == 0 {
+		faults = []error{fmt.Errorf("node %s is no member of this cluster", printable(offer.Node))}
+	}
 	return fmt.Errorf("%w: %w", object.ErrUnsupported, errors.Join(faults...))
+}
+
+// nodeAsPeer says where another node of this cluster is reached, which needs nobody to name it.
+func (d *Daemon) nodeAsPeer(node string, authority pki.Fingerprint) (list []PeerStatus) {
+	id, err := parseUUID(node)
+	if err != nil {
+		return nil
+	}
+	for _, a := range d.meta.now.Load().addresses(id) {
+		list = append(list, PeerStatus{Address: a, Authority: authority.String()})
+	}
+	return list
 }
 
 func btoi(b bool) int {

@@ -250,7 +250,7 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 // the same token, so that revoking that ends both.
 func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
 	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant},
-		pki.ClientLife, func(c fsm.Certificate) error {
+		d.lifeOf(p.Serial), func(c fsm.Certificate) error {
 			_, err := d.propose(&fsm.RenewCertificate{Old: fsm.UUID(p.Serial), Certificate: c})
 			return err
 		})

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tendril/store/object"
 )
 
 // Files of keyrings in a state directory.
@@ -26,7 +29,7 @@ type Issuer func(ctx context.Context, request []byte) (*x509.Certificate, error)
 // Keyring holds one certificate with its key, on disk (mode 0600) and in memory, and renews it in time: from two thirds
 // of its life on. Each certificate has a new key. Safe for concurrent use.
 type Keyring struct {
-	path      string
+	path      string // "": it is on no disk
 	authority *x509.Certificate
 	issue     Issuer
 	name      string
@@ -57,6 +60,20 @@ func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certifi
 			return nil, err
 		}
 	}
+	return k, nil
+}
+
+// HeldKeyring makes a Keyring of a certificate and its key that are on no disk, and stay on none when they are renewed.
+// Errors: ErrInvalid where they do not belong together, or are of another authority.
+func HeldKeyring(cert *x509.Certificate, private crypto.PrivateKey, authority *x509.Certificate, issue Issuer,
+	now func() time.Time) (*Keyring, error) {
+	key, ok := private.(*ecdsa.PrivateKey)
+	if !ok || !key.PublicKey.Equal(cert.PublicKey) || cert.CheckSignatureFrom(authority) != nil {
+		return nil, fmt.Errorf("%w: the certificate of %.60q is not that of its key, or of another authority",
+			object.ErrInvalid, cert.Subject.CommonName)
+	}
+	k := &Keyring{authority: authority, issue: issue, name: cert.Subject.CommonName, now: now}
+	k.hold(cert, key)
 	return k, nil
 }
 
@@ -112,8 +129,10 @@ func (k *Keyring) renew(ctx context.Context) error {
 	if err := cert.CheckSignatureFrom(k.authority); err != nil || !key.PublicKey.Equal(cert.PublicKey) {
 		return fmt.Errorf("renew %s: what was issued is of another authority or for another key", k.path)
 	}
-	if err := writePair(k.path, cert, key); err != nil {
-		return err
+	if k.path != "" {
+		if err := writePair(k.path, cert, key); err != nil {
+			return err
+		}
 	}
 	k.hold(cert, key)
 	return nil

@@ -24,6 +24,8 @@ type Offer struct {
 	Tickets   [][]byte  `json:"tickets"` // of 32 bytes, one a connection
 	Plaintext bool      `json:"plaintext,omitempty"`
 	Issued    time.Time `json:"issued"`
+
+	Node string `json:"-"` // who signed it, as OpenOffer found: a node's identifier
 }
 
 // Limits of offers.
@@ -91,6 +93,7 @@ func OpenOffer(raw []byte, known func(Fingerprint) bool, now time.Time) (Offer, 
 	if err := json.Unmarshal(s.Body, &o); err != nil {
 		return o, print, fmt.Errorf("%w: an offer: %w", object.ErrInvalid, err)
 	}
+	o.Node = peer.Node
 	return o, print, o.check(now)
 }
 

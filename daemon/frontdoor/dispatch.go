@@ -208,6 +208,7 @@ var rows = map[wire.Type]row{
 	wire.RecoverCluster: {admin: true, local: true, maxPayload: 1, handle: on((*connection).recoverCluster)},
 	wire.BackupCluster:  {admin: true, local: true, maxPayload: 0, handle: on((*connection).backupCluster)},
 	wire.ClusterStatus:  {maxPayload: 0, handle: on((*connection).clusterStatus)},
+	wire.Access:         {maxPayload: 0, handle: on((*connection).access)},
 }
 
 // What follows makes a row's handle or answer of a method that gets the request decoded.

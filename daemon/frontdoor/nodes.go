@@ -40,6 +40,8 @@ type Nodes interface {
 	RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error)
 	// BackupCluster gives the metadata and the authority with its key, as JSON.
 	BackupCluster() ([]byte, error)
+	// Access gives p what it needs to come in at the cluster's other nodes. It may take seconds.
+	Access(p Peer) (wire.AccessReply, error)
 	// ClusterStatus describes the cluster as JSON.
 	ClusterStatus() ([]byte, error)
 }
@@ -119,6 +121,13 @@ func (c *connection) backupCluster(f *ipc.Frame, _ none) error {
 
 func (c *connection) clusterStatus(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.ClusterStatus()) })
+}
+
+func (c *connection) access(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		reply, err := nodes.Access(c.peerNow())
+		return long(reply.Append(nil)), err
+	})
 }
 
 func longOf(b []byte, err error) (ipc.Payload, error) { return long(b), err }

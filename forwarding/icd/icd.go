@@ -49,7 +49,11 @@ var driver = sync.OnceValue(func() api.Driver {
 	config.Log = logLine
 	traceInto(&config)
 	config.Print = func(data []byte) { writeAll(1, data) }
-	mode, ok := span.ParseMode(os.Getenv("TENDRIL_PLATFORMS"), len(config.Servers))
+	nodes := len(config.Servers)
+	if config.Nodes {
+		nodes = max(nodes, 2) // as far as is known here
+	}
+	mode, ok := span.ParseMode(os.Getenv("TENDRIL_PLATFORMS"), nodes)
 	if !ok {
 		logLine(fmt.Sprintf("tendril: TENDRIL_PLATFORMS=%q is none of native, node, one: native is taken",
 			os.Getenv("TENDRIL_PLATFORMS")))

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type Config struct {
 	// connects to the daemon; called once, at the first question for platforms
 	Dial       func() (node.Control, error)
 	Servers    []Server      // daemons of other machines, in place of Dial; each gives platforms of its own
+	Nodes      bool          // the devices of the other nodes of a daemon's cluster, too
 	Lanes      int           // bulk lanes to a worker on another machine; 0: by the number of cores
 	Plaintext  bool          // lanes without TLS, where the other machine allows it
 	NoCompress bool          // what lanes carry is never packed
@@ -223,15 +225,27 @@ func (d *Driver) connectLocked() error {
 	if err != nil {
 		return fmt.Errorf("TENDRIL_DEVICES: %w", err)
 	}
-	if len(d.cfg.Servers) == 0 {
-		return d.joinLocked(Server{Dial: d.cfg.Dial}, selector)
+	lease, err := ParseLease(d.cfg.Lease)
+	if err != nil {
+		return fmt.Errorf("TENDRIL_LEASE: %w", err)
+	}
+	servers := d.cfg.Servers
+	if len(servers) == 0 {
+		servers = []Server{{Dial: d.cfg.Dial}}
 	}
 	var errs []error
-	for _, server := range d.cfg.Servers {
-		if err := d.joinLocked(server, selector); err != nil {
-			errs = append(errs, fmt.Errorf("server %s: %w", server.Name, err))
+	for _, server := range servers {
+		o := d.openSession(server, d.options(lease))
+		err := d.joinLocked(o, selector)
+		if err != nil && server.Name != "" {
+			err = fmt.Errorf("server %s: %w", server.Name, err)
+		}
+		errs = append(errs, err)
+		if d.cfg.Nodes && o.control != nil {
+			errs = append(errs, d.joinOthersLocked(o, selector))
 		}
 	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(d.shown) > 0 { // the others' devices can be used
 		for _, err := range errs {
 			d.cfg.Log(fmt.Sprintf("tendril: %v", err))
@@ -249,32 +263,67 @@ func (d *Driver) connectedPlatforms() []*Platform {
 	return nil
 }
 
-// joinLocked opens a session with one daemon and shows its platforms.
-func (d *Driver) joinLocked(server Server, selector *devices.Selector) error {
-	lease, err := ParseLease(d.cfg.Lease)
+// joinOthersLocked opens sessions with the other nodes of a daemon's cluster.
+func (d *Driver) joinOthersLocked(first opened, selector *devices.Selector) error {
+	with, ok := first.control.(node.InCluster)
+	var lease *clwire.LeaseOptions
+	if !ok {
+		return nil
+	}
+	others, err := with.Others(d.cfg.Program, d.cfg.Silence)
 	if err != nil {
-		return fmt.Errorf("TENDRIL_LEASE: %w", err)
+		return fmt.Errorf("the other nodes of the cluster: %w", err)
 	}
-	control, snapshot, keeps, err := d.openSession(server, clwire.SessionOptions{Protocol: clwire.Version,
-		Selector: d.cfg.Selector, Env: d.cfg.Env, Lease: lease})
-	if err != nil {
-		return err
+	found := make([]opened, len(others))
+	var opening sync.WaitGroup
+	for i, other := range others {
+		opening.Go(func() { found[i] = d.openSession(Server{other.Name, other.Dial}, d.options(lease)) })
 	}
-	d.controls = append(d.controls, control)
-	if _, remote := control.(node.Remote); remote {
-		devices.Distance(snapshot)
-	} else {
-		d.control = control
+	opening.Wait()
+	errs := make([]error, len(others))
+	for i := range found {
+		if errs[i] = d.joinLocked(found[i], selector); errs[i] != nil {
+			errs[i] = fmt.Errorf("node %s: %w", others[i].Name, errs[i])
+		}
 	}
-	return d.showLocked(control, keeps, snapshot, selector.Select(snapshot))
+	return errors.Join(errs...)
 }
 
-// openSession connects to a daemon and opens a session there. keeps: the session outlives its connection from now on.
-func (d *Driver) openSession(server Server, options clwire.SessionOptions) (control node.Control,
-	snapshot *clwire.Snapshot, keeps bool, err error) {
-	if control, err = server.Dial(); err != nil {
-		return nil, nil, false, err
+// options are a session's.
+func (d *Driver) options(lease *clwire.LeaseOptions) clwire.SessionOptions {
+	return clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector, Env: d.cfg.Env, Lease: lease}
+}
+
+// joinLocked shows the platforms of a session that was opened, or says why it was not.
+func (d *Driver) joinLocked(o opened, selector *devices.Selector) error {
+	if o.err != nil {
+		return o.err
 	}
+	d.controls = append(d.controls, o.control)
+	if _, remote := o.control.(node.Remote); remote {
+		devices.Distance(o.snapshot)
+	} else {
+		d.control = o.control
+	}
+	return d.showLocked(o.control, o.keeps, o.snapshot, selector.Select(o.snapshot))
+}
+
+// opened is a session, or why there is none.
+type opened struct {
+	control  node.Control // nil: there is none
+	snapshot *clwire.Snapshot
+	keeps    bool // the session outlives its connection
+	err      error
+}
+
+// openSession connects to a daemon and opens a session there.
+func (d *Driver) openSession(server Server, options clwire.SessionOptions) opened {
+	control, err := server.Dial()
+	if err != nil {
+		return opened{err: err}
+	}
+	var snapshot *clwire.Snapshot
+	keeps := false
 	began := d.began()
 	snapshot, err = OpenLeased(func(options []byte) ([]byte, error) {
 		return control.OpenSession(d.cfg.Version, options)
@@ -287,9 +336,9 @@ func (d *Driver) openSession(server Server, options clwire.SessionOptions) (cont
 	d.tripped(began, trace.CauseConnect, nil, server.Name)
 	if err != nil {
 		control.Close()
-		return nil, nil, false, fmt.Errorf("the daemon opens no session: %w", err)
+		return opened{err: fmt.Errorf("the daemon opens no session: %w", err)}
 	}
-	return control, snapshot, keeps, nil
+	return opened{control, snapshot, keeps, nil}
 }
 
 // showLocked makes the shadows of the chosen platforms and devices, in the selector's order.

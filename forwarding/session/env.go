@@ -29,6 +29,7 @@ const maxSpin = time.Second
 //	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
 //	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's;
 //	                 "local" among them is this node's (TENDRIL_SOCKET), as is the path of a socket
+//	TENDRIL_NODES    1: the devices of all nodes of the daemon's cluster
 //	TENDRIL_PLATFORMS  read by the driver library (package span): native, node or one
 //	TENDRIL_PLAINTEXT  1: data connections to them without TLS, where they allow it
 //	TENDRIL_RESUME   how long a session waits for a connection that was lost: seconds, 0 for not at all,
@@ -52,6 +53,7 @@ func FromEnv(getenv func(string) string) Config {
 		Env:      driverVariables(os.Environ()),
 	}
 	c.RemoteSpin = spinOf(getenv("TENDRIL_SPIN_US"), DefaultRemoteSpin)
+	c.Nodes = getenv("TENDRIL_NODES") == "1"
 	c.Plaintext = getenv("TENDRIL_PLAINTEXT") == "1"
 	c.NoCompress = getenv("TENDRIL_COMPRESS") == "off"
 	c.NoPeers = getenv("TENDRIL_PEERS") == "off"

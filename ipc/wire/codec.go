@@ -10,6 +10,55 @@ import (
 	"tendril/store/object"
 )
 
+// Append appends the payload: 16 bytes node, bytes32 authority certificate key, u16 × (16 bytes node, str16 name
+// addresses) nodes.
+func (m *AccessReply) Append(b []byte) []byte {
+	b = append(b, m.Node[:]...)
+	b = field.AppendBytes(b, m.Authority)
+	b = field.AppendBytes(b, m.Certificate)
+	b = field.AppendBytes(b, m.Key)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Nodes)))
+	for i := range m.Nodes {
+		e := &m.Nodes[i]
+		b = append(b, e.Node[:]...)
+		b = field.AppendText(b, e.Name)
+		b = field.AppendText(b, e.Addresses)
+	}
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *AccessReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(20, "node to authority"); p != nil {
+		copy(m.Node[:], p[0:])
+		m.Authority = r.Take(int(binary.LittleEndian.Uint32(p[16:])), "authority")
+	}
+	if p := r.Take(4, "certificate"); p != nil {
+		m.Certificate = r.Take(int(binary.LittleEndian.Uint32(p)), "certificate")
+	}
+	if p := r.Take(4, "key"); p != nil {
+		m.Key = r.Take(int(binary.LittleEndian.Uint32(p)), "key")
+	}
+	if p := r.Take(2, "nodes"); p != nil {
+		n := int(binary.LittleEndian.Uint16(p))
+		if r.Count(n, MaxAccessNodes, 20, "nodes") {
+			m.Nodes = slices.Grow(m.Nodes[:0], n)[:n]
+			for i := range m.Nodes {
+				e := &m.Nodes[i]
+				if p := r.Take(18, "node to name"); p != nil {
+					copy(e.Node[:], p[0:])
+					e.Name = string(r.Take(int(binary.LittleEndian.Uint16(p[16:])), "name"))
+				}
+				if p := r.Take(2, "addresses"); p != nil {
+					e.Addresses = string(r.Take(int(binary.LittleEndian.Uint16(p)), "addresses"))
+				}
+			}
+		}
+	}
+	return r.End(object.ErrProtocol, "AccessReply")
+}
+
 // Append appends the payload: u64 segment bytes.
 func (m *AllocSegmentReply) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.Segment)
@@ -2036,4 +2085,5 @@ var typeNames = map[Type]string{
 	BackupCluster:    "BackupCluster",
 	Place:            "Place",
 	Replicate:        "Replicate",
+	Access:           "Access",
 }

@@ -4,7 +4,8 @@ import "tendril/store/object"
 
 // Bounds of what nodes of a cluster tell each other.
 const (
-	MaxNodeAddresses = 64 // nodes in a JoinReply
+	MaxNodeAddresses = 64   // nodes in a JoinReply
+	MaxAccessNodes   = 1024 // nodes in an AccessReply
 )
 
 // JoinRequest shows a token of role node: its sender wants to be a member of the cluster.
@@ -111,4 +112,16 @@ type LogEndReply struct {
 //wire:payload RecoverCluster
 type RecoverClusterRequest struct {
 	Do bool // without it the answer says what would be lost, and nothing is done
+}
+
+// AccessReply is what a program needs to come in at the other nodes of its daemon's cluster. A program of the daemon's
+// machine gets a certificate with its key; one of another machine has its own.
+//
+//wire:payload re Access
+type AccessReply struct {
+	Node        object.ID       // who answers
+	Authority   []byte          // its certificate, DER
+	Certificate []byte          // of a client of the program's tenant, DER
+	Key         []byte          // PKCS #8, DER
+	Nodes       []NodeAddresses `wire:"max=MaxAccessNodes"` // the others that answer
 }

@@ -114,6 +114,7 @@ const (
 	BackupCluster    Type = 180
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
+	Access           Type = 190 // nothing → 16 bytes node, bytes32 authority certificate key, u16 × (16 bytes …
 )
 
 // Numbers of replies.

@@ -117,6 +117,8 @@ func messages() []message {
 		&LeaveClusterRequest{Anyway: true},
 		&RemoveNodeRequest{Node: "old", Anyway: true},
 		&LogEndReply{Term: 7, Index: 1 << 33},
+		&AccessReply{Node: id, Authority: []byte("ca"), Certificate: []byte("der"), Key: []byte("key"),
+			Nodes: []NodeAddresses{{Node: id, Name: "b", Addresses: "b:7433"}}},
 		&RecoverClusterRequest{Do: true},
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
 			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},

@@ -15,7 +15,8 @@ import (
 
 // deviceInfo is one device in `tendril devices --json`.
 type deviceInfo struct {
-	Index         int    `json:"index"` // what --device N means
+	Index         int    `json:"index"`          // what --device N means
+	Node          string `json:"node,omitempty"` // with --nodes
 	Name          string `json:"name"`
 	Platform      string `json:"platform"`
 	Type          string `json:"type"`
@@ -30,10 +31,11 @@ type deviceInfo struct {
 }
 
 func (c *cli) devicesVerb() *cobra.Command {
-	return c.jsonFlag(&cobra.Command{
+	nodes := false
+	cmd := c.jsonFlag(&cobra.Command{
 		Use:     "devices",
 		Short:   "List the OpenCL devices of this node",
-		Example: "  tendril devices\n  tendril devices --json",
+		Example: "  tendril devices\n  tendril devices --nodes         # what tendril run --nodes shows to a program\n  tendril devices --json",
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
@@ -43,6 +45,11 @@ func (c *cli) devicesVerb() *cobra.Command {
 			}
 			list := describeDevices(snap)
 			hidden := c.sayHidden(conn)
+			if nodes {
+				if list, err = c.devicesEverywhere(conn, list); err != nil {
+					return err
+				}
+			}
 			if len(list) == 0 && !hidden {
 				c.say("No OpenCL device. Install a driver: the package pocl-opencl-icd for the CPU, the vendor's for a GPU.\n" +
 					"The daemon finds it by itself. tendril status lists drivers that were found and do not work.")
@@ -56,6 +63,27 @@ func (c *cli) devicesVerb() *cobra.Command {
 			return c.printDevices(list)
 		}),
 	})
+	cmd.Flags().BoolVar(&nodes, "nodes", false, "the devices of all nodes of the cluster; N counts at each node")
+	return cmd
+}
+
+// devicesEverywhere adds the devices of the other nodes of a daemon's cluster to its own.
+func (c *cli) devicesEverywhere(conn *client.Conn, list []deviceInfo) ([]deviceInfo, error) {
+	status, err := nodeStatus(conn)
+	if err != nil {
+		return nil, err
+	}
+	named := func(name string, found []deviceInfo) []deviceInfo {
+		for i := range found {
+			found[i].Node = plain(name)
+		}
+		return found
+	}
+	list = named(status.Node.Name, list)
+	err = c.othersDevices(conn, func(n client.ClusterNode, other *clwire.Snapshot) {
+		list = append(list, named(n.Name, describeDevices(other))...)
+	})
+	return list, err
 }
 
 // sayHidden says which devices the node has and does not offer; any: there are some.
@@ -91,7 +119,7 @@ func describeDevices(snap *clwire.Snapshot) []deviceInfo {
 const devicesHead = "N | TYPE | MEMORY | UNITS? | BUFFERS?? | NAME | PLATFORM? | UUID??"
 
 func (c *cli) printDevices(list []deviceInfo) error {
-	rows := make([][]string, len(list))
+	rows, head := make([][]string, len(list)), devicesHead
 	for i, d := range list {
 		memory := "in place"
 		if !d.InPlace {
@@ -99,8 +127,12 @@ func (c *cli) printDevices(list []deviceInfo) error {
 		}
 		rows[i] = []string{strconv.Itoa(d.Index), d.Type, size(d.MemoryBytes), fmt.Sprint(d.ComputeUnits), memory,
 			d.Name, d.Platform, d.UUID}
+		if d.Node != "" {
+			rows[i] = append([]string{d.Node}, rows[i]...)
+			head = "NODE | " + devicesHead
+		}
 	}
-	return table(c.term.out, c.term.screen, devicesHead, rows)
+	return table(c.term.out, c.term.screen, head, rows)
 }
 
 // text reads a C string.

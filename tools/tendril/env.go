@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,12 +34,15 @@ type launchOptions struct {
 	kernelTime, buildTime time.Duration
 
 	lease, wait string
+	nodes       bool
 }
 
 const deviceHelp = "devices that the program sees, in this order: N, UUID, type=gpu, mem>=8G, name=…, platform=…; ',' means and, ';' means then"
 
 func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "device", "", deviceHelp)
+	cmd.Flags().BoolVar(&o.nodes, "nodes", false,
+		"the devices of all nodes of the cluster, in one platform unless --platforms says otherwise")
 	cmd.Flags().StringVar(&o.lease, "lease", "",
 		"devices for this program alone until it ends: how many of those that match, or all. Without --wait, it sees none if they are not free")
 	waitFlag(cmd, &o.wait)
@@ -144,7 +148,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap, sockets, err := c.snapshotOf(servers)
+	snap, sockets, err := c.snapshotOf(servers, o.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -172,17 +176,15 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 			servers[i] = sockets[i] // the program's own variable names no socket
 		}
 	}
-	plaintext := ""
-	if o.plaintext {
-		plaintext = "1"
-	}
+	yes := map[bool]string{true: "1"}
 	vars := map[string]string{
 		"OCL_ICD_VENDORS":    vendors,
 		"OPENCL_VENDOR_PATH": vendors,
 		"OCL_ICD_FILENAMES":  library,
 		"TENDRIL_SOCKET":     socket,
 		"TENDRIL_SERVER":     strings.Join(servers, ","),
-		"TENDRIL_PLAINTEXT":  plaintext,
+		"TENDRIL_PLAINTEXT":  yes[o.plaintext],
+		"TENDRIL_NODES":      yes[o.nodes],
 		"TENDRIL_PLATFORMS":  o.platforms,
 		"TENDRIL_DEVICES":    o.device,
 		"TENDRIL_PUBLISH":    o.publish,
@@ -212,8 +214,8 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 }
 
 // snapshotOf asks each node that the program will use (the local one where no server is named) what it has, and says
-// where it was found.
-func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, []string, error) {
+// where it was found. nodes: the devices of the other nodes of their clusters count, too.
+func (c *cli) snapshotOf(servers []string, nodes bool) (*clwire.Snapshot, []string, error) {
 	dials := []func() (*client.Conn, error){c.dial}
 	if len(servers) > 0 {
 		dials = nil
@@ -229,6 +231,11 @@ func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, []string, error) {
 			return nil, nil, err
 		}
 		snap, err := devicesOf(conn)
+		if nodes && err == nil {
+			err = c.othersDevices(conn, func(_ client.ClusterNode, other *clwire.Snapshot) {
+				snap.Platforms = append(snap.Platforms, other.Platforms...)
+			})
+		}
 		at := conn.Socket()
 		if !conn.Remote() && err == nil {
 			at, err = filepath.Abs(at) // the program may run elsewhere
@@ -240,6 +247,36 @@ func (c *cli) snapshotOf(servers []string) (*clwire.Snapshot, []string, error) {
 		all.Platforms, sockets = append(all.Platforms, snap.Platforms...), append(sockets, at)
 	}
 	return &all, sockets, nil
+}
+
+// othersDevices calls f with the devices of each other node of a daemon's cluster. A node that cannot be asked is told
+// of, and left out.
+func (c *cli) othersDevices(conn *client.Conn, f func(client.ClusterNode, *clwire.Snapshot)) error {
+	access, err := conn.Access()
+	if err != nil {
+		return err
+	}
+	snaps, errs := make([]*clwire.Snapshot, len(access.Nodes)), make([]error, len(access.Nodes))
+	var asked sync.WaitGroup
+	for i, n := range access.Nodes {
+		asked.Go(func() {
+			other, err := access.DialNode(n, client.Options{})
+			if err == nil {
+				snaps[i], err = devicesOf(other)
+				other.Close()
+			}
+			errs[i] = err
+		})
+	}
+	asked.Wait()
+	for i, n := range access.Nodes {
+		if errs[i] != nil {
+			c.say(fmt.Sprintf("tendril: the devices of node %s are left out: %v", plain(n.Name), errs[i]))
+			continue
+		}
+		f(n, snaps[i])
+	}
+	return nil
 }
 
 // checkDevices refuses a selector that chooses nothing.

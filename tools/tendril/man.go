@@ -165,6 +165,7 @@ func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 // programs read more: docs/OPENCL.md.
 var manEnvironment = [][2]string{
 	{"TENDRIL_SOCKET", "the daemon's socket, as --socket"},
+	{"TENDRIL_NODES", "1: a program sees the devices of all nodes of the cluster, as --nodes"},
 	{"TENDRIL_SERVER", "daemons of other machines, separated by commas, as --server"},
 	{"TENDRIL_CREDENTIALS",
 		"directory for keys and certificates of tendril login (default: servers in the configuration directory)"},

@@ -2,6 +2,7 @@ package node
 
 import (
 	"os"
+	"time"
 
 	"tendril/client"
 	"tendril/forwarding/conn"
@@ -55,6 +56,20 @@ type Object struct {
 type Remote interface {
 	Control
 	conn.Remote
+}
+
+// InCluster is a Control whose daemon leads to the other nodes of its cluster.
+type InCluster interface {
+	Control
+	// Others gives the nodes that answer, without the daemon's own. program and silence are for connections to them.
+	Others(program string, silence time.Duration) ([]Other, error)
+}
+
+// Other is another node of a daemon's cluster.
+type Other struct {
+	ID   [16]byte
+	Name string
+	Dial func() (Control, error)
 }
 
 // Peers is a Control whose daemon connects workers.

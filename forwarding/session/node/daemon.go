@@ -160,6 +160,23 @@ func DialServer(server, program string, silence time.Duration) (Control, error) 
 	return &remote{local{conn}}, nil
 }
 
+func (c *local) Others(program string, silence time.Duration) (list []Other, err error) {
+	access, err := c.conn.Access()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range access.Nodes {
+		list = append(list, Other{n.ID, n.Name, func() (Control, error) {
+			conn, err := access.DialNode(n, client.Options{Program: program, Silence: silence})
+			if err != nil {
+				return nil, err
+			}
+			return &remote{local{conn}}, nil
+		}})
+	}
+	return list, nil
+}
+
 func (c *remote) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext,
 	resume bool) (conn.RemoteWorker, error) {
 	w, err := c.conn.OpenRemoteWorker(platform, own, lanes, plaintext, resume)

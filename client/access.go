@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"tendril/cluster/pki"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Access is what a program needs to come in at the other nodes of its daemon's cluster. It holds a secret.
+type Access struct {
+	Nodes []ClusterNode // that answer, without the daemon's own
+
+	server    string // whose login is used; "": the daemon is this machine's, and has given a certificate
+	authority *x509.Certificate
+	cert      *x509.Certificate
+	key       crypto.PrivateKey
+}
+
+// ClusterNode is another node of a cluster.
+type ClusterNode struct {
+	ID        object.ID
+	Name      string
+	Addresses []string // HOST:PORT, best first
+}
+
+// Access asks the daemon for the cluster's other nodes, and for what makes them let this program in: a certificate for
+// its tenant where the daemon is this machine's, else the login that the connection uses. ErrUnsupported: the daemon is
+// older than its client, or is reached over ssh.
+func (c *Conn) Access() (*Access, error) {
+	k, err := c.roundTrip(context.Background(), wire.Access, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	var m wire.AccessReply
+	if err := m.Decode(k.payload); err != nil {
+		return nil, err
+	}
+	a := &Access{}
+	for _, n := range m.Nodes {
+		a.Nodes = append(a.Nodes, ClusterNode{n.Node, n.Name, strings.Fields(n.Addresses)})
+	}
+	switch {
+	case len(a.Nodes) == 0:
+		return a, nil
+	case c.renewal != nil: // it shows the login that is good everywhere in the cluster
+		a.server = c.socket
+		return a, nil
+	case len(m.Certificate) == 0:
+		return nil, fmt.Errorf("%w: a daemon that is reached over ssh gives no way to other nodes: tendril login",
+			object.ErrUnsupported)
+	}
+	var faults [3]error
+	a.authority, faults[0] = x509.ParseCertificate(m.Authority)
+	a.cert, faults[1] = x509.ParseCertificate(m.Certificate)
+	a.key, faults[2] = x509.ParsePKCS8PrivateKey(m.Key)
+	return a, errors.Join(faults[:]...)
+}
+
+// DialNode connects to another node of the cluster: to the one at the first of its addresses that is it. As DialServer
+// has it.
+func (a *Access) DialNode(n ClusterNode, o Options) (*Conn, error) {
+	var faults []error
+	for _, address := range n.Addresses {
+		o.node = &atNode{a, n}
+		c, err := DialServer(address, o)
+		if err == nil {
+			return c, nil
+		}
+		faults = append(faults, err)
+	}
+	if len(faults) == 0 {
+		faults = []error{errors.New("no address of it is known")}
+	}
+	return nil, fmt.Errorf("node %s: %w", n.Name, errors.Join(faults...))
+}
+
+// atNode is a node that an Access leads to.
+type atNode struct {
+	access *Access
+	node   ClusterNode
+}
+
+// newest is x with the certificate that keys has by now.
+func (x *atNode) newest(keys *credentials) *atNode {
+	a := *x.access
+	now := keys.ring.Certificate()
+	a.cert, a.key = now.Leaf, now.PrivateKey
+	return &atNode{&a, x.node}
+}
+
+// credentials gives what to show there, as openCredentials does for a login.
+func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*credentials, error) {
+	a := x.access
+	if a.server != "" {
+		return openCredentials(a.server, renew)
+	}
+	issue := func(_ context.Context, request []byte) (*x509.Certificate, error) {
+		der, err := renew(request)
+		if err != nil {
+			return nil, err
+		}
+		return x509.ParseCertificate(der)
+	}
+	ring, err := pki.HeldKeyring(a.cert, a.key, a.authority, issue, time.Now)
+	return &credentials{a.authority, ring}, err
+}
+
+// tls is what to dial with: only that node will do.
+func (x *atNode) tls(keys *credentials) *tls.Config {
+	v := &pki.Verifier{Authority: keys.authority, Now: time.Now}
+	return pki.NodeConfig(keys.ring.Certificate, v, x.node.ID.String(), pki.Protocol)
+}

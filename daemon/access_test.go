@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// A program of one node comes in at another one as its tenant, without a login; all programs of a tenant share one
+// certificate, whose revocation ends that. Another node at the address is not taken for the one that is meant.
+func TestAccessToOtherNodes(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	a, b := ns.start(ca), ns.start(cb)
+	conn := dial(t, ca)
+	if access, err := conn.Access(); err != nil || len(access.Nodes) != 0 {
+		t.Fatalf("a node that is alone: %+v, %v", access, err)
+	}
+	join(t, ca, a, b)
+	var access *client.Access
+	await.Until(t, "the other node is known", func() bool {
+		var err error
+		if access, err = conn.Access(); err != nil {
+			t.Fatal(err)
+		}
+		return len(access.Nodes) == 1
+	})
+	n := access.Nodes[0]
+	far, err := access.DialNode(n, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if n.Name != "b" || !far.Remote() || far.Daemon().Tenant != conn.Daemon().Tenant {
+		t.Errorf("%+v: tenant %q, here %q", n, far.Daemon().Tenant, conn.Daemon().Tenant)
+	}
+	again, err := far.Access()
+	if err != nil || len(again.Nodes) != 1 || again.Nodes[0].Name != "a" {
+		t.Errorf("b leads back to a: %+v, %v", again, err)
+	}
+	wrong := n
+	wrong.ID = object.NewID()
+	if other, err := access.DialNode(wrong, client.Options{}); err == nil {
+		other.Close()
+		t.Error("another node than the one that is meant was taken for it")
+	}
+	issued := func() (list []fsm.Certificate) {
+		a.meta.raft.View(func(s *fsm.State) {
+			for _, c := range s.Certificates() {
+				if c.Role == fsm.RoleUser {
+					list = append(list, c)
+				}
+			}
+		})
+		return list
+	}
+	if _, err := dial(t, ca).Access(); err != nil || len(issued()) != 1 {
+		t.Fatalf("certificates: %v, %v", issued(), err)
+	}
+	if life := a.lifeOf([16]byte(issued()[0].Serial)); life != accessLife {
+		t.Errorf("it would be renewed for %v", life)
+	}
+	if _, err := a.propose(&fsm.RevokeCertificate{Serial: issued()[0].Serial, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "b ends the connection", func() bool { _, err := far.Devices(); return errors.Is(err, client.ErrDisconnected) })
+	fresh, err := conn.Access()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := fresh.DialNode(n, client.Options{})
+	if err != nil {
+		t.Fatalf("with the certificate that came after the revoked one: %v", err)
+	}
+	other.Close()
+}
+
+// What tenants of a machine are given is bounded, and what is of no use any more makes room.
+func TestAccessIsBounded(t *testing.T) {
+	var x accesses
+	m := &membership{}
+	good := access{m: m, cert: certificateUntil(time.Now().Add(accessLife))}
+	old := access{m: m, cert: certificateUntil(time.Now())}
+	for i := range maxAccessKept {
+		a := good
+		if i == 7 {
+			a = old
+		}
+		if err := x.keep(tenantNumber(i), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.keep("one more", good); err != nil {
+		t.Errorf("an old one was there to make room: %v", err)
+	}
+	if err := x.keep("another", good); !errors.Is(err, object.ErrLimit) {
+		t.Errorf("%v", err)
+	}
+	if err := x.keep(tenantNumber(3), good); err != nil {
+		t.Errorf("one that has one gets the next: %v", err)
+	}
+}
+
+func certificateUntil(end time.Time) *x509.Certificate { return &x509.Certificate{NotAfter: end} }
+
+func tenantNumber(i int) string { return fmt.Sprint("uid:", i) }
