@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -83,6 +84,10 @@ var partitions = map[string]func(w *network, leader, n int, random *rand.Rand){
 		}
 		w.cutOff(leader, n)
 	},
+	"a tenth is lost": func(w *network, _, _ int, _ *rand.Rand) { w.change(func() { w.tenth = true }) },
+	"all is slow": func(w *network, _, _ int, random *rand.Rand) {
+		w.change(func() { w.late = time.Duration(random.IntN(400)) * time.Millisecond })
+	},
 	"all are alone": func(w *network, _, n int, _ *rand.Rand) {
 		for i := range n {
 			w.cutOff(i, n)
@@ -91,19 +96,27 @@ var partitions = map[string]func(w *network, leader, n int, random *rand.Rand){
 }
 
 // TestPartitions: whatever shape the network falls into, what clients of all nodes were told fits one order of what
-// they did; afterwards all nodes know the same.
+// they did; afterwards all nodes know the same, and give byte for byte what clients were told is published.
 func TestPartitions(t *testing.T) {
 	w := newNetwork(t)
 	w.voteTime = 200 * time.Millisecond
-	x := w.cluster(3)
+	nodes := 3
+	if os.Getenv("TENDRIL_SOAK") != "" {
+		nodes = 5
+	}
+	x := w.cluster(nodes)
 	for i := range x.all {
-		await.Until(t, "three nodes vote", func() bool { return x.votersAt(i) == 3 })
+		await.Until(t, "all nodes vote", func() bool { return x.votersAt(i) == nodes })
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	h := newHistory()
 	var working sync.WaitGroup
 	for i := range 6 {
 		working.Go(func() { newWorker(x.all[i%len(x.all)], i, true, h.note).run(ctx) })
+	}
+	told := &toldPublished{}
+	for i, conn := range x.conns {
+		working.Go(func() { told.work(ctx, conn, i) })
 	}
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	faults := 0
@@ -124,6 +137,7 @@ func TestPartitions(t *testing.T) {
 	stop()
 	working.Wait()
 	x.sameEverywhere()
+	told.check(t, x.conns)
 	h.check(t, faults)
 }
 
@@ -242,8 +256,60 @@ func (x *killable) leader() (leader int) {
 	return leader
 }
 
-// TestKilledNodes: nodes are killed (SIGKILL) one, several and all at once, again and again. What their clients were
-// told before fits what the cluster knows afterwards.
+// freeze stops nodes for a time: one that led goes on where it was, with clients who wait, while another one leads.
+func (x *killable) freeze(t time.Duration, nodes ...int) {
+	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGCONT} {
+		for _, i := range nodes {
+			if err := x.running[i].cmd.Process.Signal(sig); err != nil {
+				x.t.Fatal(err)
+			}
+		}
+		if sig == unix.SIGSTOP {
+			// Pause: the time of the fault.
+			time.Sleep(t)
+		}
+	}
+}
+
+// damage alters one byte of a node's log, which is not running, and sees that it does not start on that. Then it has
+// the byte again.
+func (x *killable) damage(i int) {
+	x.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(x.dirs[i], "state", raftFolder, "log", "*.wal"))
+	if err != nil || len(logs) == 0 {
+		x.t.Fatalf("no log of node %d: %v", i, err)
+	}
+	f, err := os.OpenFile(logs[0], os.O_RDWR, 0)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer f.Close()
+	const at = 100 // in the first entries of the segment
+	flip := func() {
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, at); err != nil {
+			x.t.Fatal(err)
+		}
+		b[0] ^= 0x10
+		if _, err := f.WriteAt(b, at); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	flip()
+	p := startNodeProcess(x.t, x.dirs[i], "", false, "HANDOVER_LISTEN="+x.listen[i])
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		x.t.Fatal("a node runs whose log is damaged")
+	}
+	if !strings.Contains(p.said.String(), "damaged") {
+		x.t.Errorf("a node whose log is damaged ends with %v: %s", p.err, p.said.String())
+	}
+	flip()
+}
+
+// TestKilledNodes: nodes are killed (SIGKILL) one, several and all at once, again and again, and stand still for a time.
+// What their clients were told before fits what the cluster knows afterwards. One whose log is damaged does not start.
 func TestKilledNodes(t *testing.T) {
 	x := newKillable(t, 3)
 	await.Until(t, "three nodes vote", func() bool {
@@ -258,15 +324,24 @@ func TestKilledNodes(t *testing.T) {
 	var led []int64 // when a leader was killed, and nobody else
 	for end := time.Now().Add(soakTime(t, 15*time.Second)); time.Now().Before(end); faults++ {
 		lead := x.leader()
-		nodes := [][]int{{lead}, {(lead + 1) % 3}, {lead, (lead + 1) % 3}, {0, 1, 2}, {lead}}[faults%5]
-		x.kill(nodes...)
-		if len(nodes) == 1 && nodes[0] == lead {
-			led = append(led, monotonic())
-		}
-		// Pause: the time of the fault.
-		time.Sleep(faultTime(random))
-		for _, i := range nodes {
-			x.start(i)
+		next := (lead + 1) % 3
+		nodes := [][]int{{lead}, {next}, {lead, next}, {lead}, {0, 1, 2}, {next}, {lead}}[faults%7]
+		switch kind := faults % 7; kind {
+		case 3, 5:
+			x.freeze(faultTime(random), nodes...)
+		default:
+			x.kill(nodes...)
+			if len(nodes) == 1 && nodes[0] == lead {
+				led = append(led, monotonic())
+			}
+			if kind == 1 {
+				x.damage(next)
+			}
+			// Pause: the time of the fault.
+			time.Sleep(faultTime(random))
+			for _, i := range nodes {
+				x.start(i)
+			}
 		}
 		for _, conn := range x.conns {
 			await.Until(t, "every node is known again", func() bool { return infoOf(t, conn).Entered })

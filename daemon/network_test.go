@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -22,6 +23,8 @@ type network struct {
 	mu      sync.Mutex
 	nodes   map[string]int // by address
 	lost    map[[2]int]bool
+	tenth   bool          // of what is said is lost once, and comes when TCP sends it again
+	late    time.Duration // everything comes so late
 	changed chan struct{} // closed when lost is another one
 	over    chan struct{} // closed with the test
 	running sync.WaitGroup
@@ -81,7 +84,21 @@ func (w *network) cutOff(node, nodes int) {
 func (w *network) cut(from, to int) { w.change(func() { w.lost[[2]int{from, to}] = true }) }
 
 // heal loses nothing any more.
-func (w *network) heal() { w.change(func() { clear(w.lost) }) }
+func (w *network) heal() { w.change(func() { clear(w.lost); w.tenth, w.late = false, 0 }) }
+
+// resendTime is how long TCP takes at least until it sends again what was lost.
+const resendTime = 200 * time.Millisecond
+
+// delayed is how long something takes that is said now.
+func (w *network) delayed() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	late := w.late
+	for w.tenth && rand.IntN(10) == 0 {
+		late += resendTime
+	}
+	return late
+}
 
 func (w *network) change(f func()) {
 	w.mu.Lock()
@@ -155,6 +172,10 @@ func (w *network) pump(ctx context.Context, into io.Writer, out io.Reader, from,
 	b := make([]byte, 64<<10)
 	for {
 		n, err := out.Read(b)
+		if err == nil {
+			// Pause: the network's fault.
+			time.Sleep(w.delayed())
+		}
 		if err != nil || !w.pass(ctx, from, to) {
 			return
 		}
