@@ -25,7 +25,7 @@ UNRACED := TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRan
   TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestHotPathDoesNotAllocate|TestIndexModel|\
   TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\
   TestManyConnectionsCostLittle|TestNoSystemCall|TestNothingIsAllocatedAFrame|TestRandomProgramsSeeOneMemory|\
-  TestRiot|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|TestWorld
+  TestRiot|TestScale|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|TestWorld
 UNRACED_IN := ./store ./store/index ./ipc ./client ./cluster/raftnode ./daemon ./daemon/frontdoor \
   ./forwarding/session ./forwarding/session/kernelargs ./forwarding/session/ways ./forwarding/span
 empty :=
@@ -59,7 +59,7 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
 # Steps of make test, two at a time: end to end, which mostly waits, beside the others, which mostly compute.
-TEST_STEPS := test-e2e test-race test-go test-vet test-lint difftest test-c test-python
+TEST_STEPS := test-e2e test-race test-go test-vet test-lint difftest test-c test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
@@ -97,6 +97,14 @@ test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
 .PHONY: test-race
 test-race: ## the concurrent packages under the race detector
 	$(GOTEST) "$(RACE)" $(GOTEST_FLAGS) -race -short -timeout 10m
+
+.PHONY: test-plugin
+test-plugin: check-go ## the Kubernetes device plugin, a module of its own, against a fake kubelet
+	cd tools/device-plugin && $(GO) vet . && $(GO) test $(GOTEST_FLAGS) .
+
+.PHONY: device-plugin
+device-plugin: check-go ## bin/tendril-device-plugin, for Kubernetes (docs/SCHEDULERS.md)
+	cd tools/device-plugin && CGO_ENABLED=0 $(GO) build -ldflags=-w -o $(BIN)/tendril-device-plugin .
 
 .PHONY: test-c
 test-c: $(BUILT) ## the C client against a real daemon and a hostile one, with and without sanitizers

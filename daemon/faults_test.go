@@ -308,8 +308,9 @@ func (x *killable) damage(i int) {
 	flip()
 }
 
-// TestKilledNodes: nodes are killed (SIGKILL) one, several and all at once, again and again, and stand still for a time.
-// What their clients were told before fits what the cluster knows afterwards. One whose log is damaged does not start.
+// TestKilledNodes: nodes are killed (SIGKILL) one, several and all at once, again and again, and stand still for a
+// time. What their clients were told before fits what the cluster knows afterwards. One whose log is damaged does not
+// start.
 func TestKilledNodes(t *testing.T) {
 	x := newKillable(t, 3)
 	await.Until(t, "three nodes vote", func() bool {
