@@ -9,11 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/store/object"
 )
 
-// walkStep is how many objects a listing looks at in one hold of the lock.
-const walkStep = 256
+const (
+	walkStep = 256 // objects that a listing looks at in one hold of the lock
+	lookStep = 32  // and that it describes in one
+)
 
 // List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and c's own unsealed
 // ones, with all also other connections'. It is not a snapshot: what comes or goes meanwhile may be in it or not.
@@ -99,37 +103,67 @@ func (c *Conn) walk(q Query, whose string, from Cursor, atMost int,
 	return from, true
 }
 
-// endStep lets go of the lock at the end of a step that others may follow: who waits has it before the next step. mu is
+// endStep lets go of the lock at the end of a step that others may follow: who waits has it before the next step. The
+// processor, too, goes to who is ready: where it is lost in the middle of a step, all wait who want the lock. mu is
 // held.
 func (s *Store) endStep() {
 	s.pauses++
 	s.mu.Unlock()
-	runtime.Gosched() // or the next step's Lock would be faster than who waits
+	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
+	runtime.Gosched()                           // or the next step's Lock would be faster than who waits
 }
 
 // walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
+// Whoever loses the processor while it has the lock has all others wait, so it does little under that.
 func (c *Conn) walkStep(q Query, whose string, from Cursor, n int) (seen []sight, end *Cursor) {
-	s := c.s
+	found, end := c.glance(q, whose, from, n)
+	found = slices.DeleteFunc(found, func(x glance) bool { return !hasLabels(x.labels, q.Labels) })
+	seen = make([]sight, 0, len(found))
+	for step := range slices.Chunk(found, lookStep) {
+		c.s.mu.Lock()
+		for _, x := range step {
+			if c.lists(q, x.e) {
+				seen = append(seen, x.e.look())
+			}
+		}
+		c.s.endStep()
+	}
+	return seen, end
+}
+
+// glance is an object that a listing is about, but for its labels: those that it had.
+type glance struct {
+	e      *entry
+	labels map[string]string // never changed in place
+}
+
+func (c *Conn) glance(q Query, whose string, from Cursor, n int) (found []glance, end *Cursor) {
+	s, list := c.s, make([]*entry, 0, n)
+	found = make([]glance, 0, n)
 	s.mu.Lock()
 	defer s.endStep()
-	var list []*entry
 	if q.Shared {
 		list = c.sharedWith(from, n)
 	} else if t := s.tenants[whose]; t != nil {
-		list = t.entries.after(nil, from, n)
+		list = t.entries.after(list, from, n)
 	}
 	for _, e := range list {
-		open := e.state == object.Open && (q.All || e.creator == c)
-		if (open || e.state == object.Sealed || e.state == object.Spilled) && (!q.Shared || e.tenant != c.tenant) &&
-			strings.HasPrefix(e.name, q.Prefix) && e.hasLabels(q.Labels) {
-			seen = append(seen, e.look())
+		if c.lists(q, e) {
+			found = append(found, glance{e, e.labels})
 		}
 	}
 	if len(list) > 0 {
 		at := list[len(list)-1].cursor()
 		end = &at
 	}
-	return seen, end
+	return found, end
+}
+
+// lists reports whether a listing is about e, as far as its labels do not say. mu is held.
+func (c *Conn) lists(q Query, e *entry) bool {
+	open := e.state == object.Open && (q.All || e.creator == c)
+	return (open || e.state == object.Sealed || e.state == object.Spilled) && (!q.Shared || e.tenant != c.tenant) &&
+		strings.HasPrefix(e.name, q.Prefix)
 }
 
 // Stat describes one object of the tenant, sealed or not; by name where id is zero.

@@ -254,9 +254,9 @@ func (c *Conn) sharedWith(at Cursor, n int) (list []*entry) {
 	return list
 }
 
-func (e *entry) hasLabels(want map[string]string) bool {
+func hasLabels(has, want map[string]string) bool {
 	for k, v := range want {
-		if have, ok := e.labels[k]; !ok || have != v {
+		if have, ok := has[k]; !ok || have != v {
 			return false
 		}
 	}

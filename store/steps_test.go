@@ -28,7 +28,8 @@ func TestLongWorkLetsTheLockGo(t *testing.T) {
 		"a look through many slots":              lookThroughMany,
 		"the rings of many connections are read": readManyRings,
 		"who kept memory is looked for":          keptByMany,
-		"a listing of many objects":              listMany,
+		"a listing that finds nothing":           listMany,
+		"a listing of many objects":              describeMany,
 		"the largest of many objects":            topOfMany,
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -85,10 +86,15 @@ func listMany(t *testing.T, n int) (pauses, want int) {
 	}), n / walkStep
 }
 
+func describeMany(t *testing.T, n int) (pauses, want int) {
+	c := manyObjects(t, n)
+	return pausesOf(c.s, func() { c.List("", false) }), n / lookStep
+}
+
 // topOfMany goes through the objects to choose, and through those chosen.
 func topOfMany(t *testing.T, n int) (pauses, want int) {
 	c := manyObjects(t, n)
-	return pausesOf(c.s, func() { c.Top(n, TopCursor{}) }), 2 * n / walkStep
+	return pausesOf(c.s, func() { c.Top(n, TopCursor{}) }), n/walkStep + n/lookStep
 }
 
 // putIndexed makes an object that is in the index. By chance one has no place there (its two buckets are full, and the

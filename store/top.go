@@ -99,7 +99,7 @@ func (c *Conn) Top(limit int, from TopCursor) ([]Held, []TopCursor) {
 	entries := c.largest(limit, from)
 	list, places := make([]Held, 0, len(entries)), make([]TopCursor, 0, len(entries))
 	seen := make([]sight, 0, len(entries))
-	for step := range slices.Chunk(entries, walkStep) {
+	for step := range slices.Chunk(entries, lookStep) {
 		c.s.mu.Lock()
 		for _, e := range step {
 			seen, places = append(seen, e.look()), append(places, e.topCursor())
@@ -165,9 +165,12 @@ func (c *Conn) holders(seen []sight) []holding {
 	s.mu.Lock()
 	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
-	for step := range slices.Chunk(conns, max(4*walkStep/(len(seen)+1), 1)) {
+	for step := range slices.Chunk(conns, max(walkStep/(len(seen)+1), 1)) {
 		s.mu.Lock()
 		for _, other := range step {
+			if len(other.refs) == 0 {
+				continue
+			}
 			for i := range seen {
 				if r, held := other.refs[seen[i].e.id]; held {
 					who[i].add(other, r.count, r.since)

@@ -320,11 +320,18 @@ func (c *connection) answerRefused(err error) bool {
 
 // actInTurn acts on the request at hand; what may take longer than those that the poller serves waits for its turn.
 func (c *connection) actInTurn() error {
-	if rows[c.frame.Type].atOnce == nil {
+	if row := rows[c.frame.Type]; row.atOnce == nil && !row.pages {
 		c.endTurn = c.srv.turns.take(c.peer.Tenant)
 		defer func() { c.endTurn() }()
 	}
 	return c.act(&c.frame)
+}
+
+// compute is the turn of a row that pages: none goes on beside it. It is over before the peer is sent anything.
+func (c *connection) compute(do func()) {
+	over := c.srv.PageTurn(c.peer.Tenant)
+	defer over()
+	do()
 }
 
 // nextTurn is for a request that takes long: it ends the turn, and waits for another one. Only for rows without atOnce.

@@ -62,20 +62,13 @@ func (c *connection) budget() (bytes int, done func(took int)) {
 	return bytes, func(took int) { c.store.UnchargeRequest(pageLetters * uint64(max(bytes, took))) }
 }
 
-// replyPage answers with a page.
-func (c *connection) replyPage(f *ipc.Frame, limit uint32, cursor string, list listing) error {
-	most, done := c.budget()
-	entries := pageEntries
-	if limit > 0 {
-		entries = min(entries, int(min(limit, pageEntries)))
-	}
-	p := page{items: []byte{'['}}
-	defer func() { done(len(p.items)) }()
+// fill adds what a listing has behind a cursor, and gives where to go on.
+func (p *page) fill(list listing, cursor string, entries, bytes int) (next string, err error) {
 	var fault error
 	full, last := false, cursor
-	next, err := list(cursor, func(item any, at string) bool {
+	next, err = list(cursor, func(item any, at string) bool {
 		var taken bool
-		if taken, fault = p.add(item, entries, most); !taken {
+		if taken, fault = p.add(item, entries, bytes); !taken {
 			full = true
 			return false
 		}
@@ -85,11 +78,26 @@ func (c *connection) replyPage(f *ipc.Frame, limit uint32, cursor string, list l
 	if fault != nil {
 		err = fault
 	}
-	if err != nil {
-		return err
-	}
 	if full {
 		next = last
+	}
+	return next, err
+}
+
+// replyPage answers with a page.
+func (c *connection) replyPage(f *ipc.Frame, limit uint32, cursor string, list listing) (err error) {
+	entries := pageEntries
+	if limit > 0 {
+		entries = min(entries, int(min(limit, pageEntries)))
+	}
+	p, next, most, done := page{items: []byte{'['}}, "", 0, func(int) {}
+	defer func() { done(len(p.items)) }()
+	c.compute(func() {
+		most, done = c.budget()
+		next, err = p.fill(list, cursor, entries, most)
+	})
+	if err != nil {
+		return err
 	}
 	p.items = append(p.items, ']')
 	if extra := len(p.items) - most; extra > 0 {
@@ -114,11 +122,16 @@ func (c *connection) replyList(f *ipc.Frame, list listing) error {
 	defer c.mu.Unlock()
 	p := page{items: []byte{'['}}
 	total, first := 0, true
+	over := c.srv.PageTurn(c.peer.Tenant)
+	defer func() { over() }()
 	send := func(flags uint16) error {
 		total += len(p.items)
 		c.appendRaw(f, flags, p.items)
 		p = page{items: p.items[:0]}
-		return c.flush()
+		over() // who does not read keeps nobody waiting
+		err := c.flush()
+		over = c.srv.PageTurn(c.peer.Tenant)
+		return err
 	}
 	var fault error
 	put := func(item any) (ok bool) {
@@ -157,7 +170,9 @@ func (c *connection) replyList(f *ipc.Frame, list listing) error {
 		return fault
 	}
 	p.items = append(p.items, ']')
-	send(0)
+	c.appendRaw(f, 0, p.items)
+	over()
+	c.flush() // a failure is met by loop
 	return nil
 }
 

@@ -9,9 +9,13 @@ import (
 	"tendril/store/object"
 )
 
-func (c *connection) status(none) (ipc.Payload, error) {
-	b, err := c.srv.opts.Backend.Status(c.peer)
-	return long(b), err
+func (c *connection) status(none) (p ipc.Payload, err error) {
+	c.compute(func() {
+		var b []byte
+		b, err = c.srv.opts.Backend.Status(c.peer)
+		p = long(b)
+	})
+	return p, err
 }
 
 func (c *connection) devices(none) (ipc.Payload, error) {

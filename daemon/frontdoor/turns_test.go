@@ -4,7 +4,11 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"tendril/ipc"
 	"tendril/ipc/wire"
 )
 
@@ -81,6 +85,66 @@ func TestTurnsLeaveTheProcessor(t *testing.T) {
 	}
 	if worst > 100 {
 		t.Errorf("%d turns were taken before another goroutine had the processor", worst)
+	}
+}
+
+// slowBackend's status takes its time, and notes how many are made at a time.
+type slowBackend struct {
+	*fakeBackend
+	now, most atomic.Int64
+	took      time.Duration
+	status    []byte
+}
+
+func (b *slowBackend) Status(Peer) ([]byte, error) {
+	b.most.Store(max(b.most.Load(), b.now.Add(1)))
+	time.Sleep(b.took) // Pause: longer than others are patient
+	b.now.Add(-1)
+	return b.status, nil
+}
+
+// However long one takes, the next page is not begun beside it: on a busy machine there would be ever more of them.
+func TestOnePageAtATime(t *testing.T) {
+	b := &slowBackend{fakeBackend: newFakeBackend(), took: 5 * turnTime, status: []byte("{}")}
+	d := open(t, func(o *Options) { o.Backend = b })
+	var peers []*peer
+	for range 16 {
+		peers = append(peers, d.dial(t).hello())
+	}
+	for _, p := range peers {
+		p.send(wire.Status, 77, nil)
+	}
+	for _, p := range peers {
+		if _, err := p.receive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := b.most.Load(); most != 1 {
+		t.Errorf("%d were made at a time, want one", most)
+	}
+}
+
+// Who asks for pages and reads none keeps nobody else from theirs.
+func TestUnreadPagesHoldNoTurn(t *testing.T) {
+	b := &slowBackend{fakeBackend: newFakeBackend(), status: make([]byte, 4<<20)}
+	d := open(t, func(o *Options) { o.Backend = b })
+	d.put(t, 3000, ugly())
+	for what, ask := range map[wire.Type]ipc.Payload{wire.Status: nil, wire.List: &wire.ListRequest{},
+		wire.ListPage: &wire.ListPageRequest{}} {
+		silent := d.knock(t)
+		defer unix.Close(silent)
+		for range 16 {
+			if _, err := unix.Write(silent, ipc.AppendFrame(nil, what, 0, 1, ask)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waitFor(t, func() bool { // what is sent to it fills the socket (FIONREAD)
+			n, err := unix.IoctlGetInt(silent, unix.TIOCINQ)
+			return err == nil && n > 100_000
+		})
+		if items := d.dial(t).hello().whole(wire.List, &wire.ListRequest{}); len(items) != 3000 {
+			t.Errorf("beside unread answers of %v: %d objects, want 3000", what, len(items))
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 	attackWaits   = 64 // of one connection: as many as there may be
 	attackWaitMS  = 300
 	attackObjects = 6000
+	attackMany    = 1000 // connections that ask the same again and again
 )
 
 // attack is what the attacker does once it is its user: begun says when it is under way. It ends with its process.
@@ -54,7 +55,14 @@ var attacks = map[string]attack{
 	"broken-connections": attackBroken,
 	"stats=64":           attackStats,
 	"pages=32":           attackPages,
+	"top-pages=1000":     attackOver(wire.TopPage, &wire.PageRequest{}),
+	"list-pages=1000":    attackOver(wire.ListPage, &wire.ListPageRequest{}),
+	"label-pages=1000":   attackOver(wire.ListPage, &wire.ListPageRequest{ListWhereRequest: nowhere}),
+	"statuses=1000":      attackOver(wire.Status, nil),
 }
+
+// nowhere has a label that none of an attacker's objects has: a page of it looks at many and gives none.
+var nowhere = wire.ListWhereRequest{Labels: map[string]string{"label1": "y"}}
 
 // attackBenchmarks makes a row of each.
 func attackBenchmarks(ctx context.Context, r *rig) (all []benchmark) {
@@ -409,6 +417,25 @@ func attackStats(socket string, begun func()) error {
 	}
 	begun()
 	return nil
+}
+
+// attackOver asks the same again and again over many connections, and reads the answers.
+func attackOver(ask wire.Type, request ipc.Payload) attack {
+	return func(socket string, begun func()) error {
+		if err := putLabelled(socket); err != nil {
+			return err
+		}
+		var frames []byte
+		for range 10 {
+			frames = ipc.AppendFrame(frames, ask, 0, 7, request)
+		}
+		for _, conn := range many(socket, attackMany, nil) {
+			go io.Copy(io.Discard, conn)
+			go writeForEver(conn, frames)
+		}
+		begun()
+		return nil
+	}
 }
 
 // attackPages asks for pages of many objects over HTTP, over as many connections as one user may have.
