@@ -21,7 +21,8 @@
 // one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held.
 // A Conn does not survive fork without exec; a Go program cannot do that anyway.
 //
-// Lock order: Conn.revival.turn, Conn.turn, Conn.sendMu, Conn.mu, view.mu.
+// Lock order: Conn.revival.turn, Conn.turn, Conn.sendMu, Conn.mu; and view.mu after Conn.mu, by who holds no turn of
+// revival.
 package client
 
 import (

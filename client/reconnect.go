@@ -141,10 +141,14 @@ func (c *Conn) follow(next *Conn) error {
 	c.turn <- struct{}{} // nobody reads
 	c.sendMu.Lock()      // nor writes
 	c.mu.Lock()
+	var unused []*view
 	defer func() {
 		c.mu.Unlock()
 		c.sendMu.Unlock()
 		<-c.turn
+		for _, v := range unused {
+			v.drop()
+		}
 	}()
 	if c.closed {
 		return c.err
@@ -154,7 +158,7 @@ func (c *Conn) follow(next *Conn) error {
 	c.err, c.unlinked, c.gen = nil, false, c.gen+1
 	c.dropSpare()
 	c.closeIndex()
-	c.sort(list, verdicts)
+	unused = c.sort(list, verdicts)
 	c.setSweep()
 	if len(c.out) > 0 {
 		c.setFlush()
@@ -171,8 +175,9 @@ func (c *Conn) dropSpare() {
 }
 
 // sort keeps the views of segments that the daemon gave references in again; the others end with what still refers to
-// them. What was released meanwhile is released again. mu and sendMu are held.
-func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) {
+// them, and those that nothing refers to are returned, to be unmapped. What was released meanwhile is released again. mu
+// and sendMu are held.
+func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) (unused []*view) {
 	alive := make(map[*view]bool)
 	for i, o := range list {
 		v := verdicts[i]
@@ -194,11 +199,14 @@ func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) {
 		case !alive[v]:
 			delete(c.views, id)
 			v.orphan = true
-			c.dropIfUnused(v)
+			if !v.used() {
+				unused = append(unused, v)
+			}
 		case v.refs == 0:
 			c.idle++
 		}
 	}
+	return unused
 }
 
 // repeatable are the requests that alter nothing, or nothing that outlives the connection.

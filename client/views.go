@@ -84,7 +84,7 @@ func (c *Conn) unref(v *view) {
 
 // dropIfUnused unmaps a view after Close, or one of another life, where no object refers to it any more. mu is held.
 func (c *Conn) dropIfUnused(v *view) {
-	if !c.closed && !v.orphan || v.refs > 0 || v.fast.Load() > 0 {
+	if !c.closed && !v.orphan || v.used() {
 		return
 	}
 	if c.views[v.id] == v {
@@ -92,6 +92,9 @@ func (c *Conn) dropIfUnused(v *view) {
 	}
 	v.drop()
 }
+
+// used reports whether an object refers to the view. Conn.mu is held.
+func (v *view) used() bool { return v.refs > 0 || v.fast.Load() > 0 }
 
 // setSweep arms the sweeping timer. mu is held.
 func (c *Conn) setSweep() {

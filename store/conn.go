@@ -111,8 +111,15 @@ func (c *Conn) Close() {
 		<-c.gone
 		return
 	}
-	defer close(c.gone)
-	defer s.unlock()
+	c.letGo()
+	s.unlock()
+	s.requests.drop(c)
+	close(c.gone)
+}
+
+// letGo ends what the connection has. mu is held.
+func (c *Conn) letGo() {
+	s := c.s
 	c.closed = true
 	c.dropIdleOf()
 	c.disinherit()
@@ -160,7 +167,6 @@ func (c *Conn) Close() {
 		s.breathe(&steps)
 	}
 	delete(s.conns, c)
-	s.requests.drop(c)
 	c.tenant.conns--
 	s.dropTenant(c.tenant)
 }

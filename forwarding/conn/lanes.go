@@ -79,12 +79,13 @@ func (b *bulk) end() {
 	b.closed = true
 	ops := b.ops
 	b.ops, b.runnable = map[uint64]*BulkOp{}, nil
-	for _, l := range b.lanes {
-		l.Shutdown()
-	}
+	lanes := b.lanes // no more come once it is closed
 	b.up.Broadcast()
 	b.grown.Broadcast()
 	b.mu.Unlock()
+	for _, l := range lanes {
+		l.Shutdown()
+	}
 	for _, o := range ops {
 		o.giveUp()
 		o.turn.Complete()

@@ -31,7 +31,6 @@ type reader struct {
 	missed   atomic.Int32 // times in a row that polling was in vain
 	sleeping atomic.Bool  // one of them sleeps on the socket
 	parked   atomic.Int32 // others that sleep on parkCond
-	sleeper  sync.Mutex   // held by the one
 	parkMu   sync.Mutex
 	parkCond sync.Cond
 
@@ -216,10 +215,10 @@ func (r *reader) foreseen(c *Completion, spin time.Duration) time.Duration {
 	if plan == (forecast.Plan{}) {
 		return r.worthwhile(spin) - forecast.FirstLook
 	}
-	if plan.Sleep > 0 && r.sleeper.TryLock() {
+	if plan.Sleep > 0 && r.sleeping.CompareAndSwap(false, true) {
 		until := time.Now().Add(plan.Sleep)
 		r.sleepOnSocket(c, until)
-		r.sleeper.Unlock()
+		r.sleeping.Store(false)
 		r.unpark()
 		if r.over(c) {
 			r.c.course.Overslept()
@@ -258,9 +257,9 @@ func (r *reader) spin(c *Completion, d time.Duration) bool {
 // sleep waits without polling.
 func (r *reader) sleep(c *Completion) {
 	for !r.over(c) {
-		if r.sleeper.TryLock() {
+		if r.sleeping.CompareAndSwap(false, true) {
 			r.sleepOnSocket(c, time.Time{})
-			r.sleeper.Unlock()
+			r.sleeping.Store(false)
 			r.unpark() // hands the socket over
 			continue
 		}
@@ -283,8 +282,6 @@ func (r *reader) park(c *Completion) {
 
 // sleepOnSocket returns when it is over, or it is late; the zero time is never.
 func (r *reader) sleepOnSocket(c *Completion, late time.Time) {
-	r.sleeping.Store(true)
-	defer r.sleeping.Store(false)
 	for !r.over(c) {
 		left := time.Duration(-1)
 		if !late.IsZero() {

@@ -144,9 +144,31 @@ func (b *Buffer) takeMemory(host api.HostPtr) api.Status {
 	return status
 }
 
-// debit takes bytes of the driver's memory from what the context's smallest device has. Drivers allocate late and fail
-// at a launch; a program expects the failure here.
+// debit takes bytes of the driver's memory from what the context's smallest device has, and from what the daemon lets
+// this program have. It starts the worker. Drivers allocate late and fail at a launch; a program expects the failure
+// here.
 func (c *Context) debit(n uint64) api.Status {
+	if !c.fits(n) {
+		return cl.MEM_OBJECT_ALLOCATION_FAILURE
+	}
+	w, status := c.worker()
+	if status != cl.SUCCESS {
+		c.debited.Add(-n)
+		return status
+	}
+	return c.reserve(w, n)
+}
+
+// debitRunning is debit with a worker that runs: for who holds the lock of a buffer, under which no worker is started.
+func (c *Context) debitRunning(w *worker, n uint64) api.Status {
+	if !c.fits(n) {
+		return cl.MEM_OBJECT_ALLOCATION_FAILURE
+	}
+	return c.reserve(w, n)
+}
+
+// fits counts n bytes more, if the context's smallest device has as much.
+func (c *Context) fits(n uint64) bool {
 	limit := maxHostBytes
 	for _, dev := range c.devices {
 		if dev.limits.GlobalBytes != 0 {
@@ -155,13 +177,9 @@ func (c *Context) debit(n uint64) api.Status {
 	}
 	if c.debited.Add(n) > limit {
 		c.debited.Add(-n)
-		return cl.MEM_OBJECT_ALLOCATION_FAILURE
+		return false
 	}
-	if status := c.reserve(n); status != cl.SUCCESS {
-		c.debited.Add(-n)
-		return status
-	}
-	return cl.SUCCESS
+	return true
 }
 
 // credit gives back what debit took.
@@ -172,16 +190,17 @@ func (c *Context) credit(n uint64) {
 	}
 }
 
-// reserve debits n bytes of the driver's memory from what the daemon lets this program have. It starts the worker.
-func (c *Context) reserve(n uint64) api.Status {
-	w, status := c.worker()
-	if status != cl.SUCCESS {
-		return status
+// reserve takes n bytes that fits has counted from what the daemon lets this program have, or counts them back.
+func (c *Context) reserve(w *worker, n uint64) api.Status {
+	if w.Dead() {
+		c.debited.Add(-n)
+		return cl.OUT_OF_RESOURCES
 	}
 	err := w.ReserveDevice(n)
 	if err == nil {
 		return cl.SUCCESS
 	}
+	c.debited.Add(-n)
 	text := fmt.Sprintf("tendril: no device memory for %d bytes: %v", n, err)
 	if !errors.Is(err, object.ErrQuota) {
 		c.d.cfg.Log(text)
@@ -295,7 +314,7 @@ func (b *Buffer) ensureRemote(w *worker) api.Status {
 	}
 	m := clwire.CreateBuffer{ID: b.id.Load(), Context: b.ctx.id, Flags: b.flags & memAccess, Size: b.size,
 		Offset: b.origin}
-	if is, status := b.objectRecord(&m); status != cl.SUCCESS {
+	if is, status := b.objectRecord(w, &m); status != cl.SUCCESS {
 		return status
 	} else if is {
 		// The record is whole.

@@ -28,8 +28,9 @@
 // replayed no Kernel.mu (the copies in a command buffer are its own), and memory that is published in place is never
 // staged. Buffer.mu is let go before memory is freed, which may ask a queue for its progress.
 //
-// A worker is started under Context.mu > Platform.mu, by who holds nothing else; Driver.mu is held
-// while the daemons are connected to, and nothing else then. A sub-buffer's mu comes before its root's.
+// A worker is started under Context.mu > Platform.mu, by who holds nothing else; the others use one that runs
+// (debitRunning). Driver.mu is held while the daemons are connected to, and nothing else then. A sub-buffer's mu comes
+// before its root's.
 //
 // Context.publishing is held for reading by each command in place, while it waits too. So who wants it for writing
 // tries (Context.beginPublishing) and never waits for it: enqueue calls would wait behind him.

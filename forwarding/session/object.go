@@ -88,7 +88,7 @@ func objectStatus(err error) api.Status {
 func (b *Buffer) isObject() bool { return b.root.object != nil }
 
 // objectRecord fills in where the worker finds an object's buffer; false: the buffer is none. The caller holds b.mu.
-func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
+func (b *Buffer) objectRecord(w *worker, m *clwire.CreateBuffer) (bool, api.Status) {
 	o := b.root.object
 	switch {
 	case o == nil:
@@ -101,7 +101,7 @@ func (b *Buffer) objectRecord(m *clwire.CreateBuffer) (bool, api.Status) {
 		if b.size > b.ctx.maxAlloc() {
 			return true, cl.MEM_OBJECT_ALLOCATION_FAILURE
 		}
-		if status := b.ctx.debit(b.size); status != cl.SUCCESS {
+		if status := b.ctx.debitRunning(w, b.size); status != cl.SUCCESS {
 			return true, status
 		}
 		b.debited = true

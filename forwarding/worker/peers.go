@@ -105,10 +105,18 @@ func (p *peers) open(h clwire.Header) error {
 
 // expect makes a link, and takes the sockets that came before.
 func (p *peers) expect(m *clwire.PeerExpect) error {
+	l, err := p.add(m)
+	if err == nil && p.sockets != nil {
+		p.sockets.claim(m.Link, l.link)
+	}
+	return err
+}
+
+func (p *peers) add(m *clwire.PeerExpect) (*peerLink, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.Link == 0 || p.links[m.Link] != nil || len(p.links) >= clwire.MaxPeerLinks || p.identity == nil {
-		return fmt.Errorf("%w: link %d is there already, or not opened, or one of more than %d", errRecord, m.Link,
+		return nil, fmt.Errorf("%w: link %d is there already, or not opened, or one of more than %d", errRecord, m.Link,
 			clwire.MaxPeerLinks)
 	}
 	l := &peerLink{s: p.s, id: m.Link, bulk: newBulk(p.s), pushes: map[uint64]*bulkOp{}}
@@ -126,10 +134,7 @@ func (p *peers) expect(m *clwire.PeerExpect) error {
 		p.links = map[uint64]*peerLink{}
 	}
 	p.links[m.Link] = l
-	if p.sockets != nil {
-		p.sockets.claim(m.Link, l.link)
-	}
-	return nil
+	return l, nil
 }
 
 // buffer finds the buffer or image of a push or pull, with a reference, and what is wrong with the range.
@@ -350,8 +355,9 @@ func (l *peerLink) ended(o *bulkOp, status int32) {
 
 // Up implements peer.Worker.
 func (l *peerLink) Up() {
+	lanes := l.link.Payload()
 	l.bulk.mu.Lock()
-	l.bulk.lanes = l.link.Payload()
+	l.bulk.lanes = lanes
 	l.bulk.grown.Broadcast()
 	l.bulk.mu.Unlock()
 	l.s.sendNow(&clwire.PeerState{Link: l.id, Up: true})

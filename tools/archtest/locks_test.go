@@ -442,6 +442,9 @@ func (w *lockWalk) lockOf(call *ast.CallExpr) (lock, what string) {
 		return "", ""
 	}
 	if s := w.info.Selections[sel]; s != nil && len(s.Index()) > 1 { // embedded
+		if x, is := ast.Unparen(sel.X).(*ast.SelectorExpr); is && !isNamed(s.Recv()) {
+			return typeName(w.info.Selections[x].Recv()) + "." + x.Sel.Name, m[1]
+		}
 		return typeName(s.Recv()) + ".Mutex", m[1]
 	}
 	switch x := ast.Unparen(sel.X).(type) {
@@ -454,6 +457,14 @@ func (w *lockWalk) lockOf(call *ast.CallExpr) (lock, what string) {
 		return w.name + "." + x.Name, m[1]
 	}
 	return "", ""
+}
+
+func isNamed(t types.Type) bool {
+	if p, is := t.(*types.Pointer); is {
+		t = p.Elem()
+	}
+	_, is := t.(*types.Named)
+	return is
 }
 
 func typeName(t types.Type) string {
@@ -523,7 +534,8 @@ func (f *lockFunc) inside(lock string, released set) (changed bool) {
 	return len(known) != n
 }
 
-// TestLocksHaveAnOrder: no lock is taken under one that is taken under it, also through others.
+// TestLocksHaveAnOrder: no lock is taken under one that is taken under it, also through others, and no thread holds more
+// than maxLocksHeld.
 func TestLocksHaveAnOrder(t *testing.T) {
 	table := readLocks(t)
 	found := table.orders()
@@ -534,6 +546,7 @@ func TestLocksHaveAnOrder(t *testing.T) {
 	if len(found) < 100 {
 		t.Fatalf("%d pairs of locks: is the table still read?", len(found))
 	}
+	checkDepth(t, table)
 	for lock := range after {
 		slices.Sort(after[lock])
 	}
