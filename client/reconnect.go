@@ -175,8 +175,8 @@ func (c *Conn) dropSpare() {
 }
 
 // sort keeps the views of segments that the daemon gave references in again; the others end with what still refers to
-// them, and those that nothing refers to are returned, to be unmapped. What was released meanwhile is released again. mu
-// and sendMu are held.
+// them, and those that nothing refers to are returned, to be unmapped. What was released meanwhile is released again.
+// mu and sendMu are held.
 func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) (unused []*view) {
 	alive := make(map[*view]bool)
 	for i, o := range list {

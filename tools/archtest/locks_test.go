@@ -534,8 +534,8 @@ func (f *lockFunc) inside(lock string, released set) (changed bool) {
 	return len(known) != n
 }
 
-// TestLocksHaveAnOrder: no lock is taken under one that is taken under it, also through others, and no thread holds more
-// than maxLocksHeld.
+// TestLocksHaveAnOrder: no lock is taken under one that is taken under it, also through others, and no thread holds
+// more than maxLocksHeld.
 func TestLocksHaveAnOrder(t *testing.T) {
 	table := readLocks(t)
 	found := table.orders()
