@@ -371,7 +371,7 @@ func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 	if err := object.CheckKey(name); err != nil {
 		return id, err
 	}
-	err = fmt.Errorf("%w: nothing here has the name %q, and nothing is published under it", object.ErrNotFound, name)
+	err = fmt.Errorf("%w: no object is named %q: neither on this node nor published", object.ErrNotFound, name)
 	d.meta.raft.View(func(s *fsm.State) {
 		if o, ok := s.ObjectByName(tenant, name); ok {
 			id, err = object.ID(o.ID), nil

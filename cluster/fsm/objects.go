@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"slices"
+	"strconv"
 
 	"tendril/store/object"
 )
@@ -84,7 +85,11 @@ func (u *Unpublish) apply(s *State, _ int64) Result {
 	}
 	o := s.objects.get(id)
 	if o == nil || o.Deleted {
-		return refuse(object.ErrNotFound, "no object %s or name %q of tenant %q is published", u.ID, u.Name, u.Tenant)
+		what := strconv.Quote(u.Name)
+		if !u.ID.IsZero() {
+			what = u.ID.String()
+		}
+		return refuse(object.ErrNotFound, "tenant %q has published no object %s", u.Tenant, what)
 	}
 	if o.Tenant != u.Tenant {
 		return refuse(object.ErrPermission, "object %s belongs to another tenant than %q", id, u.Tenant)

@@ -22,10 +22,10 @@ const clusterExample = `  tendril token create --role node --once        # on a 
 func (c *cli) clusterVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Make several nodes one cluster, and see how it is",
+		Short: "Join nodes into a cluster, and show its state",
 		Long: "The nodes of a cluster share one list of nodes, devices, tokens, certificates and published names. A node that joins\n" +
 			"keeps its objects and its sessions. What it has published is published in the cluster; a name that another object has\n" +
-			"there is reported. Tokens and logins of its own are no longer valid: the cluster's are.",
+			"there is reported. Its own tokens and logins are no longer valid; the cluster's are.",
 		Example: clusterExample,
 		GroupID: "node",
 	}
@@ -41,7 +41,7 @@ func (c *cli) clusterJoinVerb() *cobra.Command {
 		Short: "Make this node a member of another node's cluster",
 		Long: "Make this node a member of the cluster that has a node at HOST:PORT. The token comes from there (tendril token create\n" +
 			"--role node); the command asks for it, or reads it from standard input, from $TENDRIL_TOKEN, or from --token, which\n" +
-			"other users of this machine can see. All nodes have to reach each other: start their daemons with --listen. Only root\n" +
+			"other users of this machine can see. All nodes must be able to reach each other: start their daemons with --listen. Only root\n" +
 			"and the daemon's own user may do this.",
 		Example: "  tendril cluster join gpubox:7433\n  tendril cluster join gpubox < token.txt",
 		Args:    cobra.ExactArgs(1),

@@ -30,13 +30,13 @@ func (c *cli) clusterBackupVerb() *cobra.Command {
 		Short: "Write the cluster's metadata and its authority's key to an encrypted file",
 		Long: "Write the cluster's metadata (nodes, tokens, certificates, tenants, published names; not the objects) and the key of\n" +
 			"its authority to FILE, encrypted with a passphrase in the format of age (age-encryption.org). The command asks for\n" +
-			"the passphrase, or reads it from standard input or from $" + passphraseEnv + ". FILE must not be there. Who has the file\n" +
+			"the passphrase, or reads it from standard input or from $" + passphraseEnv + ". FILE must not exist. Whoever has the file\n" +
 			"and the passphrase can let anybody into the cluster. Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster backup cluster-2026-11-24.age",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
 			if _, err := os.Lstat(args[0]); err == nil {
-				return fmt.Errorf("%w: %s is there: choose another name", object.ErrExists, args[0])
+				return fmt.Errorf("%w: file %s", object.ErrExists, args[0])
 			}
 			passphrase, err := c.newPassphrase()
 			if err != nil {
@@ -132,13 +132,13 @@ func (c *cli) clusterRestoreVerb() *cobra.Command {
 	var anyway bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Begin a cluster again from a backup, on a node whose daemon does not run",
-		Long: "Begin a cluster again with the metadata and the authority of a backup, on this machine, as a cluster of one. Its daemon\n" +
-			"must not run, and starts it afterwards; run the command as the daemon's user. The command asks for the passphrase, or\n" +
+		Short: "Restore a cluster from a backup, on a node whose daemon is not running",
+		Long: "Restore the metadata and the authority of a backup on this machine, as a cluster of one. The daemon must not be\n" +
+			"running; start it afterwards. Run the command as the daemon's user. The command asks for the passphrase, or\n" +
 			"reads it from standard input or from $" + passphraseEnv + ".\n\n" +
-			"Logins and tokens of the time of the backup are valid. What was revoked later is valid again, until it is revoked\n" +
-			"again. Published names stay for objects that this node has on disk; the other nodes join again and bring theirs. Do\n" +
-			"this only when the cluster is gone: nodes of it that still run are a cluster of their own with the same authority.",
+			"Logins and tokens are valid as they were at the backup: what was revoked later must be revoked again. Published names\n" +
+			"stay for objects that this node has on disk; the other nodes join again and bring theirs. Do this only when the\n" +
+			"cluster is gone: nodes that still run would form a second cluster with the same authority.",
 		Example: "  tendril cluster restore cluster.age && systemctl start tendril",
 		Args:    cobra.ExactArgs(1),
 	}

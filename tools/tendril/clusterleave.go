@@ -22,11 +22,11 @@ func (c *cli) clusterLeaveVerb() *cobra.Command {
 		Short: "Take this node out of its cluster",
 		Long: "Take this node out of its cluster. First other nodes take replicas of the published objects that this node alone has.\n" +
 			"Then the cluster forgets the node, and the node goes on as a cluster of one: it keeps its objects and its sessions,\n" +
-			"and publishes again what it had published. Its clients on other machines have to log in anew. The command can be\n" +
+			"and publishes again what it had published. Its clients on other machines must log in again. The command can be\n" +
 			"stopped at any time, and started again.\n\n" +
-			"With --anyway the node leaves although no other node can take everything, or the cluster does not answer. If the\n" +
-			"cluster could not be told, remove the node there: tendril cluster remove. A node that has left has known the\n" +
-			"authority's key. Only root and the daemon's own user may do this.",
+			"With --anyway the node leaves even if no other node can take everything, or the cluster does not answer. In the latter\n" +
+			"case remove the node there: tendril cluster remove. A node that has left may have kept the authority's key.\n" +
+			" Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster leave\n  tendril cluster leave --anyway --json",
 		Args:    cobra.NoArgs,
 	}

@@ -16,12 +16,12 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Go on with this node alone when most voters are gone for good",
-		Long: "Make this node a cluster of one with what it knows of its cluster, if most of the voters are gone for good and the\n" +
-			"cluster takes no change any more. Without --yes the command says what would be lost, and does nothing.\n\n" +
-			"All other nodes are dropped. Those that are left join again: on each, tendril cluster leave --anyway, then tendril\n" +
-			"cluster join. What they have published is published again then. Logins and tokens of clients stay valid. Changes\n" +
-			"that only the lost nodes knew are lost. Should the lost nodes come back, this node refuses them.\n\n" +
-			"Run it on one node only, the one that knows most; another one that answers and knows more is named. Only root and\n" +
+		Long: "Make this node a cluster of one, with the metadata that it has. This is for a cluster that accepts no more changes\n" +
+			"because most of its voters are gone for good. Without --yes the command only says what would be lost.\n\n" +
+			"All other nodes are dropped. The surviving ones join again, with tendril cluster leave --anyway and tendril cluster\n" +
+			"join on each, and publish again what they had published. Logins and tokens of clients stay valid. Changes that only\n" +
+			"the lost nodes knew are lost. If the lost nodes come back, this node refuses them.\n\n" +
+			"Run it on one node only, the one with the newest metadata; the command names a node that answers and has newer. Only root and\n" +
 			"the daemon's own user may do this.",
 		Example: "  tendril cluster recover          # what would be lost\n  tendril cluster recover --yes",
 		Args:    cobra.NoArgs,

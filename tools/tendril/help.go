@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,8 +34,11 @@ func fitHelp(root *cobra.Command, columns int) {
 func usagePage(cmd *cobra.Command, columns int) string {
 	var b strings.Builder
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Value.Type() == "stringToString" { // its default, no labels, would be printed
+		switch {
+		case f.Value.Type() == "stringToString": // its default, no labels, would be printed
 			f.DefValue = ""
+		case f.DefValue == "-1ns": // means forever, as the text says
+			f.DefValue = "0s"
 		}
 	})
 	b.WriteString("Usage:\n")
@@ -56,7 +60,7 @@ func usagePage(cmd *cobra.Command, columns int) string {
 		{"Global Flags", cmd.InheritedFlags().FlagUsagesWrapped(columns)},
 	} {
 		if flags.text != "" {
-			b.WriteString("\n" + flags.title + ":\n" + strings.TrimRight(flags.text, " \n") + "\n")
+			b.WriteString("\n" + flags.title + ":\n" + strings.TrimRight(optional(flags.text), " \n") + "\n")
 		}
 	}
 	if cmd.HasAvailableSubCommands() {
@@ -65,6 +69,16 @@ func usagePage(cmd *cobra.Command, columns int) string {
 	}
 	return b.String()
 }
+
+// optional shows a value that may be left out as --wait[=TIME], in as many columns as pflag's own way takes.
+func optional(flags string) string {
+	return optionalValue.ReplaceAllStringFunc(flags, func(text string) string {
+		name, _, _ := strings.Cut(strings.TrimSpace(text), "[")
+		return fmt.Sprintf("%-*s", len(text), "[="+name+"]")
+	})
+}
+
+var optionalValue = regexp.MustCompile(` [A-Z]+\[="[^"]*"\]`)
 
 // commandList are the commands below one, by their groups.
 func commandList(cmd *cobra.Command, columns int) string {

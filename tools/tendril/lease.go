@@ -20,12 +20,12 @@ import (
 	"tendril/store/object"
 )
 
-const leaseLong = `Run a program, of whatever kind, while devices of this node are leased: no other program gets them through Tendril until
-this one has ended. OpenCL programs that it starts with tendril run use the leased devices, and no others. CUDA programs
+const leaseLong = `Lease devices of this node for a program of any kind: no other program gets them through Tendril until this one has
+ended. OpenCL programs that it starts with tendril run use the leased devices, and no others. CUDA programs
 see the leased GPUs alone (CUDA_VISIBLE_DEVICES; none, if no GPU is leased).
 
 Devices that other programs use or lease are not free. Without --wait the command then fails and says who has them. With
---wait it is served in its turn: first come, first served. To lease devices for one OpenCL program alone, use tendril run
+--wait it waits for them: first come, first served. To lease devices for one OpenCL program alone, use tendril run
 --lease. The exit code is the program's.`
 
 const leaseExample = `  tendril lease -- tendril run -- ./program                # one device, whichever is free
@@ -163,7 +163,7 @@ func leaseEnv(snap *clwire.Snapshot) map[string]string {
 func (c *cli) leasesVerb() *cobra.Command {
 	return c.jsonFlag(&cobra.Command{
 		Use:   "leases",
-		Short: "List who has devices for itself alone, and who waits for some",
+		Short: "List the leases of devices, and who waits for one",
 		Long: "List the leases of this node's devices, and then who waits for one, in their order. An administrator ends a lease\n" +
 			"with its sessions: tendril session kill.",
 		Example: "  tendril leases\n  tendril leases --json",

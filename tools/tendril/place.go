@@ -17,10 +17,10 @@ func (c *cli) placeVerb() *cobra.Command {
 	var explain bool
 	cmd := &cobra.Command{
 		Use:   "place NAME|ID",
-		Short: "Say where a published object's next replica would go, and from where a get brings it",
-		Long: "Say to which node a published object's next replica would go, and from which node a get at this one brings it.\n" +
-			"Policies: spread (the default; over the nodes, where memory is free), pack (the fullest node that has room),\n" +
-			"near NODE. With --explain every node is listed with the reason for its place.",
+		Short: "Show where a published object's next replica would go, and where a get fetches it from",
+		Long: "Show which node would get a published object's next replica, and which node a get on this one would fetch it from.\n" +
+			"Policies: spread (the default: evenly, by free memory), pack (the fullest node that has room), near NODE. With\n" +
+			"--explain every node is listed with the reason for its rank.",
 		Example: "  tendril place weights\n  tendril place weights --policy 'near gpubox' --explain\n  tendril place weights --json",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
@@ -31,7 +31,7 @@ func (c *cli) placeVerb() *cobra.Command {
 		})(cmd, args)
 	}
 	cmd.Flags().StringVar(&policy, "policy", "", "spread, pack or `near NODE`")
-	cmd.Flags().BoolVar(&explain, "explain", false, "list every node, and why it stands where it stands")
+	cmd.Flags().BoolVar(&explain, "explain", false, "list every node with the reason for its rank")
 	return c.jsonFlag(cmd)
 }
 

@@ -41,7 +41,7 @@ func (c *cli) publishVerb() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the published name (default: the object's own)")
 	cmd.Flags().BoolVar(&replace, "replace", false, "take the name from the object that is published under it")
-	cmd.Flags().Uint16Var(&replicas, "replicas", 0, "how many nodes are to have it; wait until they do")
+	cmd.Flags().Uint16Var(&replicas, "replicas", 0, "keep it on `N` nodes; wait until they have it")
 	return cmd
 }
 
@@ -61,8 +61,9 @@ func (c *cli) unpublishVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unpublish NAME|ID",
 		Short: "Take an object out of the cluster's list",
-		Long: "Take an object out of the cluster's list. Copies and replicas on other nodes are deleted; who uses one keeps it\n" +
-			"as long. On the node where it was put the object stays while its name, or somebody, holds it there.",
+		Long: "Take an object out of the cluster's list. Copies and replicas on other nodes are deleted; programs\n" +
+			"that use one keep it until they release it. On the node where it was put, the object stays as long as it has a name\n" +
+			"or is in use.",
 		Example: "  tendril unpublish weights",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),

@@ -46,7 +46,7 @@ func (c *cli) putVerb() *cobra.Command {
 				name = filepath.Base(args[0])
 			}
 			if replicas != 0 && !publish {
-				return usagef("--replicas is for what is published: --publish")
+				return usagef("--replicas needs --publish")
 			}
 			if err := checkReplicas(cmd, replicas); err != nil {
 				return err
@@ -58,7 +58,7 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd.Flags().BoolVar(&replace, "replace", false,
 		"replace the object that has the name; it is deleted once nobody uses it")
 	cmd.Flags().BoolVar(&publish, "publish", false, "publish it: list it under its name for the whole cluster")
-	cmd.Flags().Uint16Var(&replicas, "replicas", 0, "with --publish: how many nodes are to have it; wait until they do")
+	cmd.Flags().Uint16Var(&replicas, "replicas", 0, "with --publish: keep it on `N` nodes; wait until they have it")
 	var persist bool
 	cmd.Flags().BoolVar(&persist, "persist", false, "also keep it on disk, so that it survives a restart")
 	cmd.Flags().DurationVar(&opts.TTL, "ttl", 0, "how long the object lives (default: until tendril rm)")

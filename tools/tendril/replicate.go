@@ -25,8 +25,8 @@ func (c *cli) replicateVerb() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "replicate NAME|ID",
-		Short: "Say how many nodes are to have a published object",
-		Long: "Say how many nodes are to have a published object, or that one node is to have it, and wait until they do. A replica\n" +
+		Short: "Set how many nodes keep a published object",
+		Long: "Set how many nodes keep a published object, or name one that is to keep it, and wait until they have it. A replica\n" +
 			"stays when memory is short. The cluster makes a new one when a node with a replica does not answer for some time.\n" +
 			"More replicas than nodes are allowed: nodes that join get theirs then.",
 		Example: "  tendril replicate weights --replicas 3\n  tendril replicate weights --to gpubox\n" +
@@ -45,8 +45,8 @@ func (c *cli) replicateVerb() *cobra.Command {
 			return c.replicate(cmd.Context(), conn, args[0], o, wait)
 		})(cmd, args)
 	}
-	cmd.Flags().Uint16Var(&o.Wanted, "replicas", 0, "how many nodes are to have it")
-	cmd.Flags().StringVar(&o.To, "to", "", "the `NODE` that is to have it")
+	cmd.Flags().Uint16Var(&o.Wanted, "replicas", 0, "keep it on `N` nodes")
+	cmd.Flags().StringVar(&o.To, "to", "", "the `NODE` that gets it")
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the replicas are there")
 	return c.jsonFlag(cmd)
 }
@@ -79,8 +79,8 @@ func (c *cli) migrateVerb() *cobra.Command {
 			return c.replicate(cmd.Context(), conn, args[0], o, true)
 		})(cmd, args)
 	}
-	cmd.Flags().StringVar(&o.To, "to", "", "the `NODE` that is to have it")
-	cmd.Flags().StringVar(&o.From, "from", "", "the `NODE` that is to have it no more (default: this one, or the oldest)")
+	cmd.Flags().StringVar(&o.To, "to", "", "the `NODE` that gets it")
+	cmd.Flags().StringVar(&o.From, "from", "", "the `NODE` that gives it up (default: this one, else the oldest)")
 	return c.jsonFlag(cmd)
 }
 

@@ -18,14 +18,16 @@ import (
 
 const traceLong = `Run an unmodified OpenCL program as tendril run does, and write down where its time goes: its OpenCL calls, what they wait
 for, the records and bytes on the wire, and when each command was given to the driver, started and ended on its device, all
-on one clock. What cannot be known better than some µs (another machine's clock, a device's) says so in the trace.
+on one clock. Times that are known only to some µs (of another machine, of a
+device) carry their error in the trace.
 
-The file is for https://ui.perfetto.dev (open it there, nothing is sent) or chrome://tracing. A summary follows on standard
-error when the program has ended; with --json it goes to standard output, as JSON. The exit code is the program's. How to
+The file is for https://ui.perfetto.dev (open it there, nothing is sent) or chrome://tracing. When the program has ended, a
+summary is printed on standard error, or with --json on standard output, as JSON. The exit code is the program's. How to
 read both, with an example: docs/TRACE.md. --svg draws what the file shows as one picture; take a short --last with it.
 
 The program writes into a buffer of this process, so that one that crashes or is killed leaves a trace too. SIGUSR1 to this
-process writes what there is so far. Commands run as always; their queues measure, which some drivers do not do for nothing.`
+process writes what there is so far. Commands run as usual, but with profiling on, which makes some
+drivers slower.`
 
 const traceExample = `  tendril trace -o out.json -- clpeak
   tendril trace --last 10s -o end.json -- ./a-long-run --with arguments   # the last ten seconds before it ends

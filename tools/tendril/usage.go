@@ -111,11 +111,11 @@ func countError(cmd *cobra.Command, args []string) error {
 	wants := strings.TrimSpace(strings.TrimPrefix(cmd.Use, cmd.Name()))
 	switch {
 	case wants == "":
-		return fmt.Errorf("%s takes no arguments, and has %q", below(cmd), args)
+		return fmt.Errorf("%s takes no arguments, got %q", below(cmd), args)
 	case len(args) == 0:
 		return fmt.Errorf("%s needs %s", below(cmd), wants)
 	}
-	return fmt.Errorf("%s takes %s, and has %q", below(cmd), wants, args)
+	return fmt.Errorf("%s takes %s, got %q", below(cmd), wants, args)
 }
 
 // flagError says what is wrong with a flag, and what it takes.
