@@ -42,7 +42,7 @@ import (
 )
 
 // ErrDisconnected is the answer of a call that was under way when the daemon went, and of those after it until there is
-// a daemon again: the next call connects anew, for some seconds at first, unless Options.NoReconnect says otherwise, a
+// a daemon again: the next call connects again, for some seconds at first, unless Options.NoReconnect says otherwise, a
 // session was opened or the daemon is another machine's. Objects that are held stay readable in any case; a daemon that
 // took over from the one before knows them.
 var ErrDisconnected = errors.New("not connected to a daemon")

@@ -116,8 +116,8 @@ func (c *Conn) OpenRemoteWorker(platform uint32, clientSHA256 [32]byte, lanes in
 }
 
 // JoinCluster makes the daemon's node a member of the cluster that has a node at address (HOST or HOST:PORT), with a
-// token of role pki.Node made there. The node keeps its objects and sessions; its clients on other machines have to
-// log in anew. It gives what became of it, as JSON. It may take some seconds. Errors: object.ErrExists for a node that
+// token of role pki.Node made there. The node keeps its objects and sessions; its clients on other machines must
+// log in again. It returns the result as JSON. It may take some seconds. Errors: object.ErrExists for a node that
 // is in a cluster already, or whose name is taken there; object.ErrPermission for a token that is not good;
 // object.ErrVersion. The node then is what it was.
 func (c *Conn) JoinCluster(address, token string) (json.RawMessage, error) {
@@ -140,7 +140,7 @@ func (c *Conn) LeaveCluster(anyway bool) (json.RawMessage, error) {
 	return raw, err
 }
 
-// RemoveNode takes another node, which is dead, out of the daemon's cluster. It gives what became of it, as JSON. With
+// RemoveNode takes another node, which is dead, out of the daemon's cluster. It returns the result as JSON. With
 // anyway also one that answers, or that alone has objects. Errors: object.ErrNotFound; object.ErrInvalid for this node,
 // and for what anyway is needed; object.ErrTimeout.
 func (c *Conn) RemoveNode(node string, anyway bool) (json.RawMessage, error) {

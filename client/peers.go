@@ -32,7 +32,7 @@ func (c *Conn) PairPeers(a, b, link uint64, lanes int) error {
 	return c.simple(wire.PairPeers, &wire.PairPeersRequest{Workers: [2]uint64{a, b}, Link: link, Lanes: uint8(lanes)})
 }
 
-// TellPeer says for the daemon's status what became of a link, soon.
+// TellPeer says for the daemon's status how a link ended, soon.
 func (c *Conn) TellPeer(worker, link uint64, up bool, with, why string) {
 	clip := func(s string) string { return s[:min(len(s), wire.MaxPeerText)] }
 	c.post(0, wire.TellPeer,

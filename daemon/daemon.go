@@ -75,7 +75,7 @@ type Daemon struct {
 	peering        *peering
 	meta           metadata
 	first          bool // a first start that has not made everything yet
-	anyway         bool // what is missing of the state directory is made anew
+	anyway         bool // what is missing of the state directory is made again
 	published      publications
 	replicas       replicas
 	holds          chan struct{} // closed once the store is open and what is published here is followed

@@ -15,7 +15,7 @@ import (
 )
 
 // A node that has started once never becomes a new one by itself. What a state directory lost (a volume that was not
-// mounted, a restore of half of it) would be made anew, and what it said be forgotten: without the log no certificate
+// mounted, a restore of half of it) would be made again, and what it said be forgotten: without the log no certificate
 // is revoked any more. So a first start notes that it is one, until everything is made; every other start wants
 // everything to be there.
 
@@ -31,7 +31,7 @@ const (
 // ErrIncomplete is returned, wrapped with what is missing, for a state directory that has lost a part of itself.
 var ErrIncomplete = errors.New("some are missing")
 
-// BootstrapAnyway lets the daemon start with a state directory that is not whole: what is missing is made anew. Before
+// BootstrapAnyway lets the daemon start with a state directory that is not whole: what is missing is made again. Before
 // Run.
 func (d *Daemon) BootstrapAnyway() { d.anyway = true }
 
@@ -39,7 +39,7 @@ func (d *Daemon) BootstrapAnyway() { d.anyway = true }
 type statePart struct {
 	path string
 	what string
-	lost string // what follows from making it anew
+	lost string // what follows from making it again
 	must bool
 }
 
@@ -132,7 +132,7 @@ func (d *Daemon) incomplete(there, missing []statePart) error {
 		have = append(have, p.path)
 	}
 	for _, p := range missing {
-		lost = append(lost, fmt.Sprintf("%s (%s; made anew, %s)", p.path, p.what, p.lost))
+		lost = append(lost, fmt.Sprintf("%s (%s; recreated, %s)", p.path, p.what, p.lost))
 	}
 	return fmt.Errorf("%w: %s has %s of a node that was there before, but not %s. Is a volume not mounted, or only a part restored? Restore the whole directory from a copy, or, "+
 		"if that is meant, start once with --bootstrap-anyway", ErrIncomplete, d.cfg.StateDir, strings.Join(have, ", "),

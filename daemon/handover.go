@@ -35,7 +35,7 @@ import (
 //	            predecessor: ends
 //
 // Until "serving" the predecessor has everything that it needs to go on: where the successor ends or falls silent, it
-// makes sure that this one is dead and starts anew of what it was about to hand over. A successor whose predecessor is
+// makes sure that this one is dead and starts again of what it was about to hand over. A successor whose predecessor is
 // killed meanwhile goes on with what it has when it has the whole, else it starts as after a crash. So at each step one
 // of the two serves, and objects on disk are never in doubt. The locks travel as descriptors: no third daemon gets
 // between.
@@ -137,7 +137,7 @@ func (d *Daemon) handOver(ctx context.Context, next *successor, steps []step) (o
 	return true, d.goOn(ctx)
 }
 
-// goOn starts the node anew, of what was to be handed over.
+// goOn starts the node again, of what was to be handed over.
 func (d *Daemon) goOn(ctx context.Context) error {
 	next, err := New(d.cfg, d.build, d.log)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	enterTime = 20 * time.Second // for its leader to send what this node has to know
 )
 
-// MoveResult is what became of a join or leave.
+// MoveResult is the result of a join or leave.
 type MoveResult struct {
 	Cluster     string     `json:"cluster"` // the authority's fingerprint
 	Nodes       []string   `json:"nodes"`   // names, this one's among them

@@ -29,7 +29,7 @@ import (
 //
 // The node gets an authority, a log and a certificate of its own; its identifier stays.
 
-// LeaveStatus is what became of a leave, or how far it is.
+// LeaveStatus is the result of a leave, or how far it is.
 type LeaveStatus struct {
 	Done        bool        `json:"done"`
 	Result      *MoveResult `json:"result,omitempty"` // nil where the node was a cluster of one already
@@ -382,7 +382,7 @@ func (d *Daemon) finishLeave() {
 	}
 }
 
-// RemoveResult is what became of the removal of a node.
+// RemoveResult is the result of the removal of a node.
 type RemoveResult struct {
 	Node        string     `json:"node"`
 	LostObjects int        `json:"lost_objects"` // published ones that no other node has

@@ -116,7 +116,7 @@ func (l *logLimit) count(origin logOrigin) *logCount {
 	return c
 }
 
-// settle says how many lines were left out, and begins anew.
+// settle says how many lines were left out, and begins again.
 func (l *logLimit) settle(origin logOrigin) {
 	l.mu.Lock()
 	left := l.counts[origin].left

@@ -122,7 +122,7 @@ func countMetrics(c store.Counts) []inspect.Metric {
 		counter("tendril_store_evicted_bytes_total", "Sizes of the objects that left memory for disk.", c.EvictedBytes),
 		counter("tendril_store_restored_objects_total", "Objects that came back from disk.", c.Restored),
 		counter("tendril_store_restored_bytes_total", "Sizes of the objects that came back from disk.", c.RestoredBytes),
-		counter("tendril_store_dropped_copies_total", "Copies of other nodes' objects that gave way.", c.DroppedCopies),
+		counter("tendril_store_dropped_copies_total", "Copies of other nodes' objects dropped to free memory.", c.DroppedCopies),
 		counter("tendril_store_dropped_frames_total", "Frames that streams dropped because nobody popped them.",
 			c.DroppedFrames),
 		counter("tendril_store_damaged_objects_total", "Objects found to have other bytes than were sealed.", c.Damaged),

@@ -303,7 +303,7 @@ func (d *Daemon) follow(m *membership) {
 	}
 }
 
-// noteNodes writes the address book anew, and notes that the node has heard from its cluster. False: not yet.
+// noteNodes writes the address book again, and notes that the node has heard from its cluster. False: not yet.
 func (d *Daemon) noteNodes(m *membership) (noted bool) {
 	var list []bookEntry
 	self := false

@@ -314,7 +314,7 @@ func (d *Daemon) TellPeer(session uint64, m wire.TellPeerRequest) {
 		links = map[uint64]PeerLinkStatus{}
 		d.peering.links[session] = links
 	}
-	for id, old := range links { // the program tries anew where there is none
+	for id, old := range links { // the program tries again where there is none
 		if !old.Up && old.Worker == l.Worker && old.With == l.With {
 			delete(links, id)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // A cluster that has lost most of its voters for good takes no change any more. One survivor goes on with what its log
-// says, as the only member; the others come to it anew (leave --anyway, join). All certificates of the nodes that it
+// says, as the only member; the others come to it again (leave --anyway, join). All certificates of the nodes that it
 // drops are revoked there: should the old voters come back, they are a cluster without it, and nobody here listens to
 // them.
 //

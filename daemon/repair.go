@@ -16,13 +16,13 @@ import (
 	"tendril/store/object"
 )
 
-// The leader sees to it that objects have as many replicas as are wanted. It asks nodes to take one (replicas.go), and
+// The leader makes sure that objects have as many replicas as are wanted. It asks nodes to take one (replicas.go), and
 // what becomes of that it reads in the metadata: nothing of its own has to survive it.
 
 // Times of repairs.
 const (
 	repairEvery  = 500 * time.Millisecond // between two looks
-	repairAfter  = 15 * time.Second       // without an answer, after which a node's replicas are made anew elsewhere
+	repairAfter  = 15 * time.Second       // without an answer, after which a node's replicas are made again elsewhere
 	surplusAfter = 5 * time.Second        // that a surplus has to last: somebody may be moving the object
 	takeTime     = 2 * time.Second        // for a node to say that it takes a replica
 	takeAgain    = 2 * time.Second        // after which a node is asked again for what it was asked for
@@ -402,7 +402,7 @@ func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Obj
 }
 
 // canSpare says why a replica cannot be given up: the others that can be reached would be too few, and the leader would
-// have one made anew, at the same node perhaps.
+// have one made again, at the same node perhaps.
 func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) error {
 	there, others := 0, 0
 	for i, x := range d.placeable(nodes) {

@@ -283,7 +283,7 @@ func (d *Daemon) OpenWorker(id uint64, platform uint32) (frontdoor.Worker, error
 	if err != nil {
 		return frontdoor.Worker{}, err
 	}
-	charge, err := d.store.ChargeUntilFree(s.peer.Tenant, clwire.RingBytes) // before a driver is loaded in vain
+	charge, err := d.store.ChargeUntilFree(s.peer.Tenant, clwire.RingBytes) // so that no driver is loaded for nothing
 	if err != nil {
 		return frontdoor.Worker{}, fmt.Errorf("memory for a worker's ring: %w", err)
 	}

@@ -397,7 +397,7 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 	sources := d.sourcesOf(o, nodes)
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: no node that runs has %q: %s", object.ErrNotFound, o.Name,
-			"what the cluster lists is of nodes that were started anew since")
+			"what the cluster lists is of nodes that were restarted since")
 	}
 	result, err := transfer.Pull(ctx, transfer.Job{ID: o.ID, Tenant: o.Tenant, Epoch: o.Epoch, SizeBytes: o.SizeBytes,
 		Into: memory.Bytes()[h.Ref.Offset:][:h.Size], Sources: sources, Rate: d.transferRate,
@@ -417,7 +417,7 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 	return result.Sums, nil
 }
 
-// notGiven is the error where no node gave an object. A node that was started anew, or does not know of the object yet,
+// notGiven is the error where no node gave an object. A node that was restarted, or does not know of the object yet,
 // refuses what this node asks in good faith: as long as it is published, that is no answer about the object.
 func (d *Daemon) notGiven(o fsm.Object, err error) error {
 	if _, _, still := d.publishedAs(o.Tenant, object.ID(o.ID)); !still {
@@ -548,7 +548,7 @@ func (h *heldObject) Close() {
 func (h *nodeServer) Open(ctx context.Context, _ transfer.ID, r transfer.Request) (transfer.Object, error) {
 	d := (*Daemon)(h)
 	if r.Incarnation != d.meta.incarnation {
-		return nil, fmt.Errorf("%w: this node was started anew: what it had before is gone", object.ErrPermission)
+		return nil, fmt.Errorf("%w: this node was restarted: what it had before is gone", object.ErrPermission)
 	}
 	if err := d.knows(ctx, r); err != nil {
 		return nil, err

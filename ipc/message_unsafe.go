@@ -15,7 +15,7 @@ import (
 const controlFDs = 4
 
 // message is the kernel's struct msghdr with what it points to, made once a connection so that a call allocates
-// nothing. x/sys's own wrappers build theirs anew on each call.
+// nothing. x/sys's own wrappers build theirs again on each call.
 type message struct {
 	header  unix.Msghdr
 	iov     unix.Iovec

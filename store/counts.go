@@ -10,7 +10,7 @@ type Counts struct {
 	EvictedBytes  uint64
 	Restored      uint64 // objects that came back from disk
 	RestoredBytes uint64
-	DroppedCopies uint64 // cached copies of other nodes' objects that gave way
+	DroppedCopies uint64 // cached copies of other nodes' objects dropped to free memory
 	DroppedFrames uint64 // frames that streams dropped because nobody popped them
 	Damaged       uint64 // objects whose bytes were found not to be those that were sealed
 

@@ -67,7 +67,7 @@ type entry struct {
 	expiryAt int           // place in Store.expiries; −1 = not there
 
 	onDisk bool           // its file is there, whole
-	stale  bool           // its record on disk wants writing anew
+	stale  bool           // its record on disk wants writing again
 	moving chan struct{}  // closed when the restore that is under way has ended
 	done   *atomic.Uint64 // bytes of the transfer under way; nil: none
 	fault  error          // what the disk last answered

@@ -159,7 +159,7 @@ func (s *Store) emptyTrash(trash []*entry) {
 	}
 	s.mu.Lock()
 	for i, e := range trash {
-		if stay[i] && e.state == object.Deleted { // one that is written anew is no longer what stayed
+		if stay[i] && e.state == object.Deleted { // one that is written again is no longer what stayed
 			s.undead[e.id] = struct{}{}
 			s.wakeJanitor()
 		}

@@ -101,7 +101,7 @@ type Charge struct {
 	bytes uint64 // guarded by Store.mu; 0: nothing, or not here any more
 }
 
-// ChargeUntilFree charges a tenant for so many bytes that are about to be made, so that nothing is made in vain. The
+// ChargeUntilFree charges a tenant for so many bytes that are about to be made, before the work is done. The
 // caller must call Watch, Drop or both. It charges nothing where the kernel does not report what is free. Errors:
 // ErrQuota, ErrFull.
 func (s *Store) ChargeUntilFree(tenant string, bytes uint64) (*Charge, error) {

@@ -154,7 +154,7 @@ func (s *Store) persist(e *entry, name string, sealed time.Time) error {
 	return f.err
 }
 
-// syncRecord writes the record of an object on disk anew where it changed. What a store did not write that leaves
+// syncRecord writes the record of an object on disk again where it changed. What a store did not write that leaves
 // everything to a successor, the successor writes. mu is held, and let go meanwhile.
 func (s *Store) syncRecord(e *entry) error {
 	switch {
@@ -181,7 +181,7 @@ func (s *Store) writeStale(e *entry) error {
 	return nil
 }
 
-// rewriteRecord writes the record of an object on disk, which nobody has claimed, anew. mu is held, and let go
+// rewriteRecord writes the record of an object on disk, which nobody has claimed, again. mu is held, and let go
 // meanwhile.
 func (s *Store) rewriteRecord(e *entry) error {
 	s.claimFile(e.id)

@@ -74,7 +74,7 @@ func (r *Reading) reach(e *entry) (err error) {
 }
 
 // follow looks again where the object is: its file went because it is in memory now, or it is deleted. It may have gone
-// to disk anew.
+// to disk again.
 func (r *Reading) follow() error {
 	s := r.c.s
 	s.mu.Lock()

@@ -200,11 +200,11 @@ func (w *scrubbing) lookInMemory(e *entry) (sound bool) {
 	return why == nil
 }
 
-// lookOnDisk compares what the disk has. A copy that is bad where the memory is sound is given up: it is written anew
+// lookOnDisk compares what the disk has. A copy that is bad where the memory is sound is given up: it is written again
 // when the time comes, and at once where the object is persisted.
 func (w *scrubbing) lookOnDisk(e *entry, sound bool) {
 	var why error
-	for range 2 { // the first time it may have been written anew meanwhile
+	for range 2 { // the first time it may have been written again meanwhile
 		s := w.s
 		s.mu.Lock()
 		there, sums, id := w.onDisk(e), e.sums, e.id

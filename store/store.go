@@ -120,7 +120,7 @@ type Store struct {
 	judgeAt      time.Time
 	judging      bool
 	search       search
-	freed        chan struct{} // closed, and made anew, when memory became free
+	freed        chan struct{} // closed, and made again, when memory became free
 	leavers      []*segmentState
 	leavingBytes uint64 // of leavers
 

@@ -11,7 +11,7 @@ import (
 
 // The kinds of events. Of one object "gone" is the last.
 const (
-	EventSealed = "sealed" // an object is to be had
+	EventSealed = "sealed" // an object can be read
 	EventNamed  = "named"  // it has this name now
 	// EventUnnamed: it no longer has this name. It was renamed, another one took its name, or it was deleted and a
 	// composite still has it.
@@ -120,7 +120,7 @@ func (x *watchers) drop(w *Watcher) {
 
 func (ev *Event) bytes() int { return eventBytes + len(ev.Name) }
 
-// TryNext gives the next event, if there is one. After EventLost the queue begins anew.
+// TryNext gives the next event, if there is one. After EventLost the queue begins again.
 func (w *Watcher) TryNext() (ev Event, ok bool) {
 	x := &w.tenant.watching
 	x.mu.Lock()

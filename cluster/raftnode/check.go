@@ -17,7 +17,7 @@ import (
 )
 
 // wayOut is what a person can do about a directory that cannot be believed.
-const wayOut = "restore the whole directory from a copy; or, in a cluster of several, move it away and join again; or, alone, move it away and start once with --bootstrap-anyway to begin anew (what was published, tokens and tenants are then gone, and revoked certificates good again)"
+const wayOut = "restore the whole directory from a copy; or, in a cluster of several, move it away and join again; or, alone, move it away and start once with --bootstrap-anyway to begin again (what was published, tokens and tenants are then gone, and revoked certificates good again)"
 
 func damaged(path, fault, out string) error {
 	return fmt.Errorf("%w: %s: %s; nothing was altered: %s", ErrDamaged, path, fault, out)

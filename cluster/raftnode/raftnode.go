@@ -4,7 +4,7 @@
 // What is on disk is believed only after it was read whole: every entry of the log has a checksum of its own, the
 // newest snapshot is restored on trial, the log must reach from the snapshot to the highest index that was ever applied
 // (high-water), and the vote must be there. What does not hold is refused with ErrDamaged and the way out; nothing is
-// cut off, skipped or begun anew in silence.
+// cut off, skipped or begun again in silence.
 //
 // Log store: hashicorp/raft-wal. Measured with 0.4.0 (200 appends of 256 bytes, strace -f, ext4 on a 2-core VM):
 // raft-wal 1 fsync and 1 write an append, 88 µs; raft-boltdb/v2 2.3.1 2 fdatasync and 5 writes, 230 µs. (raft-boltdb

@@ -23,7 +23,7 @@ func (p *Pool) tenantCache(tenant string, u user) (string, error) {
 	dir := filepath.Join(p.opts.CacheRoot, name)
 	err := checkCache(dir, u.uid)
 	if errors.Is(err, errForeign) && os.Geteuid() == 0 {
-		p.opts.Log.WithError(err).Info("a tenant's kernel cache is not its own: it is removed and made anew")
+		p.opts.Log.WithError(err).Info("a tenant's kernel cache is not its own: it is removed and made again")
 		err = p.dropCache(name)
 	}
 	if errors.Is(err, errForeign) {

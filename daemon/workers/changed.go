@@ -38,7 +38,7 @@ func lookAround(vendors []string) surroundings {
 	var b strings.Builder
 	drivers, err := Discover(vendors)
 	fmt.Fprintln(&b, err)
-	library := "/etc/ld.so.cache" // the dynamic linker finds names there; an installation writes it anew
+	library := "/etc/ld.so.cache" // the dynamic linker finds names there; an installation writes it again
 	for _, d := range drivers {
 		file := library
 		if filepath.IsAbs(d.Library) {

@@ -11,7 +11,7 @@ import (
 	"tendril/store/object"
 )
 
-// Probe finds the drivers anew and probes them all, side by side. Sessions keep the platforms that they have. It
+// Probe finds the drivers again and probes them all, side by side. Sessions keep the platforms that they have. It
 // returns when every probe has ended, in ProbeTimeout and a little at most.
 func (p *Pool) Probe() {
 	p.probing.Lock()

@@ -107,7 +107,7 @@ type saidIDs struct {
 	Tenants map[string]uint32 `json:"tenants"`
 }
 
-// openIdentities reads what an earlier daemon gave out. damaged says that it cannot be read and that all begins anew:
+// openIdentities reads what an earlier daemon gave out. damaged says that it cannot be read and that all begins again:
 // then no cache may be believed to be its tenant's.
 func openIdentities(stateDir string, ids IDRange) (t *identities, damaged error) {
 	t = &identities{path: filepath.Join(stateDir, idFile), ids: ids, inUse: known, tenants: map[string]uint32{},

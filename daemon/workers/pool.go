@@ -144,7 +144,7 @@ func (p *Pool) openIDs() {
 	if p.ids, err = openIdentities(p.opts.StateDir, p.opts.IDs); err == nil {
 		return
 	}
-	p.opts.Log.WithError(err).Warn("which user each tenant's workers have is lost: tenants get new ones, and kernel caches begin anew")
+	p.opts.Log.WithError(err).Warn("the table of tenants' user ids is lost: tenants get new ones, and kernel caches start empty")
 	entries, _ := os.ReadDir(p.opts.CacheRoot)
 	for _, e := range entries {
 		_ = p.dropCache(e.Name()) // what stays is another user's, and is dropped when its tenant comes

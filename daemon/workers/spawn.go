@@ -119,7 +119,7 @@ func (s *spawner) start(r spawnRequest) (*os.Process, error) {
 	return nil, first
 }
 
-// refusal reports whether err may mean that namespaces are not to be had.
+// refusal reports whether err may mean that there are no namespaces.
 func refusal(err error) bool {
 	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.ENOSPC, unix.EUSERS} {
 		if errors.Is(err, e) {

@@ -105,7 +105,7 @@ type Push struct {
 }
 
 // PushContent is what says how much of a push means something: see clwire.PeerContent. Size 0: all does, as where the
-// number cannot be had.
+// number is not known.
 type PushContent struct {
 	Size   uintptr // a buffer of the source's context
 	Origin uint64  // bytes

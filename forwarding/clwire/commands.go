@@ -67,7 +67,7 @@ type CreateQueue struct {
 //wire:record
 type AddSegment struct{ ID, Bytes uint64 }
 
-// ProtectSegment maps a segment anew where it lies, by the next descriptor on the socket, which can be read alone
+// ProtectSegment maps a segment again where it lies, by the next descriptor on the socket, which can be read alone
 // unless Writable. It is answered when that is done, behind all commands before it.
 //
 //wire:record

@@ -212,7 +212,7 @@ type AssignRemote struct {
 	ResumeMillis  int64 `json:"resume_millis,omitempty"`  // how long the worker waits without a control stream
 	SilenceMillis int64 `json:"silence_millis,omitempty"` // how long its client's machine may say nothing
 
-	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	DeviceLimited bool       `json:"device_limited,omitempty"` // no memory may be taken before a DeviceLimit
 	Limits        TimeLimits `json:"limits"`
 }
 
@@ -230,7 +230,7 @@ type WorkerAssign struct {
 
 	NoCompress bool `json:"no_compress,omitempty"` // what goes to other nodes' workers is never packed
 
-	DeviceLimited bool       `json:"device_limited,omitempty"` // nothing is to be had before a DeviceLimit
+	DeviceLimited bool       `json:"device_limited,omitempty"` // no memory may be taken before a DeviceLimit
 	Limits        TimeLimits `json:"limits"`
 }
 

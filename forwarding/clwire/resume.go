@@ -48,7 +48,7 @@ type Leave struct{}
 
 // ChannelState is what one end says of a lane.
 type ChannelState struct {
-	// bytes given to the kernel so far, greetings apart: what of them was lost is told anew after the next greeting
+	// bytes given to the kernel so far, greetings apart: what of them was lost is told again after the next greeting
 	Sent        uint64
 	Received    uint64 // bytes received so far; the same as an Ack
 	QuietMillis uint32 // for how long nothing has come from the other end though somebody reads, ms; 0: not known

@@ -4,22 +4,22 @@ package cuda
 
 import "errors"
 
-// Library cannot be had without cgo.
+// Library needs cgo.
 type Library struct{}
 
-// Context cannot be had without cgo.
+// Context needs cgo.
 type Context struct{}
 
-// Memory cannot be had without cgo.
+// Memory needs cgo.
 type Memory struct{}
 
-// Mapping cannot be had without cgo.
+// Mapping needs cgo.
 type Mapping struct{}
 
-// Pinned cannot be had without cgo.
+// Pinned needs cgo.
 type Pinned struct{}
 
-// Stream cannot be had without cgo.
+// Stream needs cgo.
 type Stream struct{}
 
 var errNoCgo = errors.New("this binary was built without cgo and cannot load the CUDA driver")

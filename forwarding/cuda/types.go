@@ -16,7 +16,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Function, e
 
 // Lasts reports whether the driver answers the same to whatever this process asks from now on, for the device's context
 // is broken: an uncorrectable error of the memory or a link, a fault of an address or a program, or the device was
-// reset. Another process begins anew. So it is where waiting for the device failed, whatever the code: nobody knows
+// reset. Another process begins again. So it is where waiting for the device failed, whatever the code: nobody knows
 // what it still reads and writes, and the process's end stops it. And so it is where giving memory back failed: the
 // process's end gives it back.
 func (e *Error) Lasts() bool {

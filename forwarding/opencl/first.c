@@ -1,5 +1,5 @@
 // The first process of a PID namespace ends by no signal whose action is the default one, also not by one that it raises itself. Go's
-// runtime ends a process that faults outside Go code by raising the signal anew (runtime.raisebadsignal), and would do so for ever. So a
+// runtime ends a process that faults outside Go code by raising the signal again (runtime.raisebadsignal), and would do so for ever. So a
 // worker that is such a process has handlers that end it, installed before the runtime starts, which passes faults on to them.
 #include <signal.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@ package opencl
 
 import "errors"
 
-// Library cannot be had without cgo.
+// Library needs cgo.
 type Library struct{}
 
 // Open fails: this binary was built with CGO_ENABLED=0.

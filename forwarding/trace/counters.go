@@ -69,7 +69,7 @@ type Counters struct {
 }
 
 // OpenCounters makes counters that live in the file at path, so that another process can read them at any time
-// (ReadCounters). The file is made anew.
+// (ReadCounters). The file is made again.
 func OpenCounters(path string) (*Counters, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -120,7 +120,7 @@ type segment struct {
 }
 
 // pin is a buffer over the whole segment, mapped once, so that the driver
-// copies at the speed of the bus. The zero pin: tried and not to be had.
+// copies at the speed of the bus. The zero pin: tried without success.
 type pin struct{ native opencl.Mem }
 
 func (s *segment) unref() {

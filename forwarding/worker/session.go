@@ -173,7 +173,7 @@ func (s *session) idle() error {
 	look := func() bool {
 		waits := s.engine.Poll()
 		s.runDue()
-		return !s.link.Empty() || planned && !waits // who was answered soon has more to do: that is polled for anew
+		return !s.link.Empty() || planned && !waits // who was answered soon has more to do: that is polled for again
 	}
 	if s.poller.Spin(min(s.spin, forecast.FirstLook), look) {
 		return nil

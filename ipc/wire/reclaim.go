@@ -21,7 +21,7 @@ type ReclaimRequest struct {
 	Claims []Claim `wire:"max=MaxClaims"`
 }
 
-// Verdict is what became of a claim.
+// Verdict is the result of a claim.
 type Verdict uint8
 
 // The verdicts.

@@ -144,7 +144,7 @@ func (l *Level) findIn(bucket int, tag uint64, k Key, f *Found) bool {
 	return false
 }
 
-// readInto copies a record; false where its lengths are none, which a reader sees while it is written anew.
+// readInto copies a record; false where its lengths are none, which a reader sees while it is written again.
 func (l *Level) readInto(n int, f *Found) bool {
 	w := l.words[recordAt(l.number, n):][:recordWords]
 	f.Word = Word(w[recordWord].Load())

@@ -92,7 +92,7 @@ type State uint8
 // The states of an object.
 const (
 	Open    State = 0 // created, its creator fills it
-	Sealed  State = 1 // immutable, to be had by Get
+	Sealed  State = 1 // immutable, for Get to read
 	Deleted State = 2 // out of the table; its memory waits for the last reference
 	Spilled State = 3 // sealed, and on disk alone; Get brings it back
 )

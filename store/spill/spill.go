@@ -175,7 +175,7 @@ func (d *Dir) write(r *Record, src Source, durable bool, stop func() bool) error
 	return nil
 }
 
-// Update writes an object's record anew: its name, class or labels changed. r must come from Read or Load.
+// Update writes an object's record again: its name, class or labels changed. r must come from Read or Load.
 func (d *Dir) Update(r *Record) error { return d.For("").Update(r) }
 
 func (d *Dir) update(r *Record) error {

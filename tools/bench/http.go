@@ -123,7 +123,7 @@ func pageOfMany(r *rig) (many, few float64, err error) {
 	return many, few, err
 }
 
-// turnPages begins anew at the end of the list.
+// turnPages begins again at the end of the list.
 func turnPages(r *rig) (float64, error) {
 	browser, next := r.visitor(), ""
 	defer browser.CloseIdleConnections()

@@ -54,7 +54,7 @@ type benchmark struct {
 	best bool
 }
 
-// missingError says why a figure cannot be had on this machine.
+// missingError says why a figure cannot be measured on this machine.
 type missingError struct{ why string }
 
 func (e *missingError) Error() string { return e.why }

@@ -130,7 +130,7 @@ func userDir() (string, error) {
 	return dir, nil
 }
 
-// writeICD makes the directory anew under another name and moves it into place, so that nobody reads half a file.
+// writeICD makes the directory again under another name and moves it into place, so that nobody reads half a file.
 func writeICD(dir, library string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".icd-")
 	if err != nil {

@@ -143,7 +143,7 @@ func readKey(fd int, wait time.Duration) (byte, error) {
 	return b[0], nil
 }
 
-// draw writes the screen anew: as many lines as it has, and none of them wider.
+// draw writes the screen again: as many lines as it has, and none of them wider.
 func (l *liveTop) draw(s screen) error {
 	var page bytes.Buffer
 	on := *l.c

@@ -19,7 +19,7 @@ type Limits struct {
 }
 
 // Take puts limits on the calling process, soft and hard, so that nothing in it can raise them. It has to come before
-// Apply, which closes /proc for writing. What cannot be had is a Fallback.
+// Apply, which closes /proc for writing. What the system does not offer is a Fallback.
 func (l Limits) Take() []Fallback {
 	var fallbacks []Fallback
 	lack := func(what string, err error) {

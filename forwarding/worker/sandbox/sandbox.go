@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fallback is one step that could not be had.
+// Fallback is one step that the system does not offer.
 type Fallback struct{ What, Why string }
 
 // Options say what the process keeps. Paths that do not exist are skipped.
