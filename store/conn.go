@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/store/requests"
 )
 
 // Owner says for whom a connection acts. Tenant must be true; the rest is for display.
@@ -25,8 +26,9 @@ type Conn struct {
 	stopped atomic.Bool
 	// internal: the store's own, which brings a tenant's objects back from disk, or fills a connection's Puts. It gets
 	// no descriptors; its segments are mapped writable here. keeps: empty ones stay for its next objects.
-	internal, keeps bool   // immutable
-	requests        uint64 // bytes; guarded by requestLedger.mu
+	internal, keeps bool // immutable
+
+	*requests.Account // what its requests hold; immutable
 
 	// Guarded by s.mu.
 	refs      map[object.ID]reference
@@ -48,6 +50,14 @@ type Conn struct {
 	inlet      *Conn                // writes what is Put; made with the first
 	indexed    time.Time            // since when it has the index
 }
+
+// What a waiting request and a watch are charged, besides what their payload takes: a goroutine's stack and a timer; a
+// record, where it waits without a goroutine; a queue of events.
+const (
+	WaitBytes    = 8 << 10
+	PendingBytes = 2 << 10
+	WatchBytes   = 16 << 10
+)
 
 // reference counts what one connection holds of one object. A deleted object is still found here.
 type reference struct {
@@ -74,6 +84,7 @@ func (s *Store) newConn(owner Owner, t *tenant) *Conn {
 		s:       s,
 		owner:   owner,
 		tenant:  t,
+		Account: s.requests.Account(t.name),
 		gone:    make(chan struct{}),
 		refs:    make(map[object.ID]reference),
 		open:    make(map[*entry]struct{}),
@@ -113,7 +124,7 @@ func (c *Conn) Close() {
 	}
 	c.letGo()
 	s.unlock()
-	s.requests.drop(c)
+	s.requests.Drop(c.Account)
 	close(c.gone)
 }
 

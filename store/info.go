@@ -301,7 +301,7 @@ func (s *Store) Status() Status {
 		CapacityBytes: s.opts.CapacityBytes, ChargedBytes: s.charged, UsedBytes: s.usedBytes, TableBytes: s.tableBytes,
 		WarmBytes: uint64(len(s.warm)) * s.opts.SegmentBytes, Tenants: make([]TenantStatus, 0, len(s.tenants)),
 	}
-	st.MachineShort, st.RequestBytes, st.RequestLimit = s.short, s.requests.held(nil), s.requests.limit
+	st.MachineShort, st.RequestBytes, st.RequestLimit = s.short, s.requests.Total(), s.requests.Limit()
 	if st.SegmentLimit > 0 {
 		st.TenantSegmentLimit = s.opts.TenantSegments
 	}
@@ -356,7 +356,7 @@ func (s *Store) Status() Status {
 	for _, t := range s.tenants {
 		st.Tenants = append(st.Tenants, TenantStatus{
 			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t],
-			LeavingBytes: leaves[t], DiskBytes: t.disk, OpenSegments: t.opened, RequestBytes: s.requests.held(t),
+			LeavingBytes: leaves[t], DiskBytes: t.disk, OpenSegments: t.opened, RequestBytes: s.requests.Held(t.name),
 			Devices: t.devices.list(),
 		})
 	}

@@ -55,7 +55,7 @@ type Options struct {
 	// LowBytes is what the store leaves to the machine. Default 64 MiB.
 	LowBytes uint64
 	// RequestBytes bounds what all requests hold in the daemon's own memory while they wait or lie unread
-	// (requests.go); a tenant may hold a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64
+	// (package requests); a tenant may hold a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64
 	// to 512 MiB.
 	RequestBytes uint64
 	// ScrubEvery is the time between the end of one scrub of everything and the next. Default 0: only who asks for a
@@ -132,6 +132,9 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// requestBytesFor gives the default of Options.RequestBytes.
+func requestBytesFor(capacity uint64) uint64 { return min(max(capacity/8, 64<<20), 512<<20) }
 
 // Validate names every fault at once, as ErrInvalid. New calls it after filling in the defaults.
 func (o Options) Validate() error {

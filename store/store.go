@@ -10,7 +10,7 @@
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
 // immutable or to guard itself. It is never held while memory is populated, mapped or given back to the kernel, nor
-// while a file is read or written: those take milliseconds a MiB. requestLedger.mu and watchers.mu are leaves.
+// while a file is read or written: those take milliseconds a MiB. requests.Ledger.mu and watchers.mu are leaves.
 //
 // Goroutines run from New to Close: fillWarmPool; janitor, which ends what has expired and gives memory back above the
 // high-water mark; watchFreed, which takes the kernel's reports; scrubber, where the store scrubs by itself. A tenant
@@ -31,6 +31,7 @@ import (
 
 	"tendril/store/index"
 	"tendril/store/object"
+	"tendril/store/requests"
 	"tendril/store/segment"
 	"tendril/store/spill"
 	"tendril/store/timing"
@@ -38,8 +39,8 @@ import (
 
 // Store is one node's object table. Safe for concurrent use.
 type Store struct {
-	opts     Options        // immutable
-	requests *requestLedger // immutable
+	opts     Options          // immutable
+	requests *requests.Ledger // immutable
 
 	mu         sync.Mutex
 	objects    map[object.ID]*entry // sealed and open ones, not deleted ones
@@ -186,7 +187,7 @@ func New(opts Options) (*Store, error) {
 	}
 	s := &Store{
 		opts:      opts,
-		requests:  newRequestLedger(opts.RequestBytes),
+		requests:  requests.New(opts.RequestBytes),
 		objects:   make(map[object.ID]*entry),
 		tenants:   make(map[string]*tenant),
 		segments:  make(map[uint64]*segmentState),

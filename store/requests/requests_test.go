@@ -1,4 +1,4 @@
-package store
+package requests
 
 import (
 	"context"
@@ -11,23 +11,11 @@ import (
 // TestRequestMemoryHasThreeBounds: a connection's, its tenant's and the daemon's; and what is given back wakes who
 // waits for it.
 func TestRequestMemoryHasThreeBounds(t *testing.T) {
-	s, err := New(Options{CapacityBytes: 64 << 20, RequestBytes: 32 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	l := New(32 << 20)
 	const tenantMost, connMost = 8 << 20, 2 << 20
-	conn := func(tenant string) *Conn {
-		c, err := s.Connect(Owner{Tenant: tenant})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return c
-	}
-	fill := func(tenant string) (list []*Conn) {
+	fill := func(tenant string) (list []*Account) {
 		for range tenantMost / connMost {
-			c := conn(tenant)
+			c := l.Account(tenant)
 			if err := c.ChargeRequest(connMost); err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +24,7 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 		return list
 	}
 	full := fill("a")
-	for what, c := range map[string]*Conn{"connection": full[0], "tenant": conn("a")} {
+	for what, c := range map[string]*Account{"connection": full[0], "tenant": l.Account("a")} {
 		if err := c.ChargeRequest(1); !errors.Is(err, object.ErrBusy) {
 			t.Errorf("a byte more for a full %s: %v", what, err)
 		}
@@ -44,11 +32,11 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 	fill("b")
 	fill("c")
 	last := fill("d")
-	if err := conn("e").ChargeRequest(1); !errors.Is(err, object.ErrBusy) {
+	if err := l.Account("e").ChargeRequest(1); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("a byte more for a full daemon: %v", err)
 	}
 	got := make(chan error)
-	waits := conn("e")
+	waits := l.Account("e")
 	go func() { got <- waits.AwaitCharge(context.Background(), connMost) }()
 	last[0].UnchargeRequest(connMost)
 	if err := <-got; err != nil {
@@ -56,18 +44,18 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := conn("f").AwaitCharge(ended, 1); !errors.Is(err, object.ErrTimeout) {
+	if err := l.Account("f").AwaitCharge(ended, 1); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("waiting with an ended context: %v", err)
 	}
 	if err := full[1].AwaitCharge(ended, 1); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("waiting for a full tenant: %v", err)
 	}
 	full[1].UnchargeRequest(1 << 20)
-	own := conn("a")
+	own := l.Account("a")
 	if err := errors.Join(own.ChargeRequest(1<<20), own.AwaitCharge(ended, 1<<19)); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("more than its tenant has left: %v", err)
 	}
-	own.Close()
+	l.Drop(own)
 	if err := full[0].AwaitCharge(ended, 1<<20); err != nil { // or it would wait for what it gives back later
 		t.Errorf("waiting with a full connection: %v", err)
 	}
@@ -75,13 +63,13 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 	if err := full[1].ChargeRequest(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn("f").AwaitCharge(context.Background(), connMost+1); !errors.Is(err, object.ErrBusy) {
+	if err := l.Account("f").AwaitCharge(context.Background(), connMost+1); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("more than a connection may have: %v", err)
 	}
 	full[0].ChargeUnread(connMost) // is there already
-	full[0].Close()
+	l.Drop(full[0])
 	full[0].UnchargeRequest(connMost)
-	if held := s.Status().RequestBytes; held != 32<<20-connMost {
+	if held := l.Total(); held != 32<<20-connMost {
 		t.Errorf("%d bytes are charged, want %d", held, 32<<20-connMost)
 	}
 }
@@ -89,21 +77,21 @@ func TestRequestMemoryHasThreeBounds(t *testing.T) {
 // TestChargesComeInOrder: what is given back goes to those who wait, in their order, and wakes nobody else; tenants
 // take turns.
 func TestChargesComeInOrder(t *testing.T) {
-	s := newStore(t, Options{CapacityBytes: 64 << 20, RequestBytes: 16 << 20})
-	conn := func(tenant string) *Conn { return connect(t, s, tenant) }
+	l := New(16 << 20)
+	var holders []*Account
 	for range 4 {
-		if err := conn("a").ChargeRequest(1 << 20); err != nil {
+		holders = append(holders, l.Account("a"))
+		if err := holders[len(holders)-1].ChargeRequest(1 << 20); err != nil {
 			t.Fatal(err)
 		}
 	}
-	full := conn("b")
+	full := l.Account("b")
 	if err := full.ChargeRequest(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	l := s.requests
 	var waits []*chargeWait
 	wait := func(tenant string, n uint64) {
-		w := &chargeWait{c: conn(tenant), n: n, charged: make(chan struct{})}
+		w := &chargeWait{a: l.Account(tenant), n: n, charged: make(chan struct{})}
 		l.mu.Lock()
 		l.join(w)
 		l.mu.Unlock()
@@ -123,14 +111,7 @@ func TestChargesComeInOrder(t *testing.T) {
 		wait("a", 1<<18)
 	}
 	for i, want := range []int{2, 4} { // two for each half MiB of a's
-		l.mu.Lock()
-		for c := range s.conns {
-			if c.tenant.name == "a" && c.requests == 1<<20 {
-				l.remove(c, 1<<19)
-				break
-			}
-		}
-		l.mu.Unlock()
+		holders[i].UnchargeRequest(1 << 19)
 		if got := done(); got != want {
 			t.Errorf("round %d: %d of %d charges are done, want %d", i, got, len(waits), want)
 		}
@@ -142,7 +123,7 @@ func TestChargesComeInOrder(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := conn("a").AwaitCharge(ctx, 1); !errors.Is(err, object.ErrTimeout) {
+	if err := l.Account("a").AwaitCharge(ctx, 1); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("behind others: %v", err)
 	}
 }
