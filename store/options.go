@@ -55,8 +55,8 @@ type Options struct {
 	// LowBytes is what the store leaves to the machine. Default 64 MiB.
 	LowBytes uint64
 	// RequestBytes bounds what all requests hold in the daemon's own memory while they wait or lie unread
-	// (package requests); a tenant may hold a quarter of it, a connection a quarter of that. Default CapacityBytes/8, but 64
-	// to 512 MiB.
+	// (package requests); a tenant may hold a quarter of it, a connection a quarter of that. Default CapacityBytes/8,
+	// but 64 to 512 MiB.
 	RequestBytes uint64
 	// ScrubEvery is the time between the end of one scrub of everything and the next. Default 0: only who asks for a
 	// scrub gets one.

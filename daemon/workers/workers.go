@@ -9,7 +9,8 @@
 // Trust: nothing that a probe or a worker says is believed beyond its form and length; after the assignment, when
 // tenant code may run in it, a worker is not listened to at all. A worker is started in a PID namespace of its own
 // where the system allows it, in a session and process group of its own, which its sandbox lets nothing leave, as a
-// user that is the tenant's alone when the daemon is root, with a short environment, and gets only the descriptors 0 to 3.
+// user that is the tenant's alone when the daemon is root, with a short environment, and gets only the descriptors 0
+// to 3.
 //
 // Life: every process is reaped by the goroutine that waits for it, which first kills what is left of its group; in a
 // PID namespace nothing is left then, since its first process is the last to end. Workers die with the daemon

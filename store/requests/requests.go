@@ -1,7 +1,7 @@
 // Package requests counts what requests hold in the daemon's own memory, while they wait or while their replies lie
-// unread. Each byte is charged to a connection and so to its tenant. It is no part of the store's capacity, which is for
-// shared memory: it has a bound of its own for a connection, a tenant and the daemon. So a peer that asks much and reads
-// nothing is refused, or is not read from, and costs the others nothing.
+// unread. Each byte is charged to a connection and so to its tenant. It is no part of the store's capacity, which is
+// for shared memory: it has a bound of its own for a connection, a tenant and the daemon. So a peer that asks much and
+// reads nothing is refused, or is not read from, and costs the others nothing.
 //
 // Lock order: Ledger.mu is a leaf.
 package requests
